@@ -403,15 +403,15 @@ static const char *const hf_segment_table[] = {
     "server_us(),\n"
     "-1,\n"
     "}\n",
-    [FAIR_LEAVE_1] = "local TO = tonumber(ARGV[3])\n"
+    [FAIR_LEAVE_1] = "local REMAINING = tonumber(ARGV[3])\n"
     "if ARGV[4] ~= '' and is_sound() then forget(OWNER, now_ms()) end\n"
     "local count = holds_of(LOCK, OWNER)\n"
-    "if not count or count <= TO then\n"
+    "if not count or count <= REMAINING then\n"
     "local free = redis.call('EXISTS', LOCK) == 0\n"
     "return free and pass_on() == 3 and 3 or 0\n"
     "end\n"
-    "if TO > 0 then\n"
-    "set_holds(LOCK, OWNER, TO, 0)\n"
+    "if REMAINING > 0 then\n"
+    "set_holds(LOCK, OWNER, REMAINING, 0)\n"
     "return 1\n"
     "end\n"
     "redis.call('DEL', LOCK)\n"
@@ -740,7 +740,7 @@ static const char *const hf_segment_table[] = {
     "redis.call('SET', LATCH, ARGV[2])\n"
     "announce(CHANNEL, '1')\n"
     "return note(1)\n",
-    [LEAVE_1] = "local TO, WAITER, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
+    [LEAVE_1] = "local REMAINING, WAITER, RELEASE_COUNT = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
     "local function serve_next()\n"
     "local holder = holder_of(LOCK)\n"
     "if holder then\n"
@@ -765,15 +765,15 @@ static const char *const hf_segment_table[] = {
     "if not first() then redis.call('DEL', QUEUE) end\n"
     "end\n"
     "local _, _, _, _, owner = parse(granted or '')\n"
-    "if owner and owner ~= OWNER then OWNER, OWN = owner, 0 end\n"
+    "if owner and owner ~= OWNER then OWNER, RELEASE_COUNT = owner, 0 end\n"
     "local count = holds_of(LOCK, OWNER)\n"
-    "if OWN == 0 and granted then OWN = 1 end\n"
-    "local to = OWN and count and count - OWN or TO\n"
-    "if not count or count <= to then\n"
+    "if RELEASE_COUNT == 0 and granted then RELEASE_COUNT = 1 end\n"
+    "local remaining = RELEASE_COUNT and count and count - RELEASE_COUNT or REMAINING\n"
+    "if not count or count <= remaining then\n"
     "return queued and not count and serve_next() or 0\n"
     "end\n"
-    "if to > 0 then\n"
-    "set_holds(LOCK, OWNER, to, 0)\n"
+    "if remaining > 0 then\n"
+    "set_holds(LOCK, OWNER, remaining, 0)\n"
     "return 1\n"
     "end\n"
     "return pass_on()\n",
@@ -1580,12 +1580,12 @@ static const char *const hf_segment_table[] = {
     [RELEASE_10] = "if #first_few > 0 then return pass_on(first_few) end\n"
     "if foreign_waiters(RELEASES) > 0 then foreign_turn(nil) end\n"
     "return 1\n",
-    [RELEASE_2] = "local TO, LEASE, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
+    [RELEASE_2] = "local REMAINING, LEASE, RELEASE_COUNT = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
     "local count = holds_of(LOCK, OWNER)\n"
     "if ARGV[5] == 'once' and count and count > 1 then return 2 end\n"
-    "local to = count and (OWN and count - OWN or TO) or 0\n"
-    "if to > 0 then\n",
-    [RELEASE_3] = "set_holds(LOCK, OWNER, to, LEASE)\n"
+    "local remaining = count and (RELEASE_COUNT and count - RELEASE_COUNT or REMAINING) or 0\n"
+    "if remaining > 0 then\n",
+    [RELEASE_3] = "set_holds(LOCK, OWNER, remaining, LEASE)\n"
     "return 2\n"
     "end\n"
     "end\n",
@@ -1647,7 +1647,7 @@ static const char *const hf_segment_table[] = {
     "local run = math.max(0, math.min(now - was.began, RUN_MS))\n"
     "write_record(was, 1, 0, was.listeners, run, now)\n"
     "end\n",
-    [RW_1] = "local ENTRIES = 100\n"
+    [RW_1] = "local MAX_KEYS = 100\n"
     "local MANY = 100\n"
     "local function is_write(owner)\n"
     "return owner:sub(-6) == ':write'\n"
@@ -1661,7 +1661,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local function longest_lease(lock, owner, first, last)\n"
     "local longest = -2\n"
-    "for n = first, math.min(last, ENTRIES) do\n"
+    "for n = first, math.min(last, MAX_KEYS) do\n"
     "longest = math.max(longest, redis.call('PTTL', hold_key(lock, owner, n)))\n"
     "end\n"
     "return longest\n"
@@ -1670,22 +1670,22 @@ static const char *const hf_segment_table[] = {
     "local ms = longest_lease(lock, owner, 1, count)\n"
     "return ms >= redis.call('PTTL', lock) and ms\n"
     "end\n"
-    "local function drop_holds(lock, owner, to, count)\n"
+    "local function drop_holds(lock, owner, remaining, count)\n"
     "if is_write(owner) then return end\n"
-    "for n = to + 1, math.min(count, ENTRIES) do redis.call('DEL', hold_key(lock, owner, n)) end\n"
+    "for n = remaining + 1, math.min(count, MAX_KEYS) do redis.call('DEL', hold_key(lock, owner, n)) end\n"
     "end\n"
-    "local function trim_holds(lock, owner, to, count)\n"
+    "local function trim_holds(lock, owner, remaining, count)\n"
     "if is_write(owner) then return end\n"
-    "local key = hold_key(lock, owner, math.min(to, ENTRIES))\n"
-    "local gone = longest_lease(lock, owner, to + 1, count)\n"
+    "local key = hold_key(lock, owner, math.min(remaining, MAX_KEYS))\n"
+    "local gone = longest_lease(lock, owner, remaining + 1, count)\n"
     "if gone > redis.call('PTTL', key) then set_lease(key, gone) end\n"
-    "drop_holds(lock, owner, to, count)\n"
+    "drop_holds(lock, owner, remaining, count)\n"
     "end\n"
-    "local function enter(lock, owner, count, ms, old, stands)\n"
+    "local function enter(lock, owner, count, ms, old, exists)\n"
     "local reads, new = not is_write(owner), 0\n"
     "if not reads then\n"
     "new = redis.call('HSET', lock, 'mode', 'write', owner, count)\n"
-    "elseif stands or stands == nil and redis.call('EXISTS', lock) == 1 then\n"
+    "elseif exists or exists == nil and redis.call('EXISTS', lock) == 1 then\n"
     "redis.call('HSET', lock, owner, count)\n"
     "else\n"
     "new = redis.call('HSET', lock, 'mode', 'read', owner, count)\n"
@@ -1700,14 +1700,14 @@ static const char *const hf_segment_table[] = {
     "redis.call('PEXPIRE', lock, ms)\n"
     "end\n"
     "if not reads then return end\n"
-    "local key = hold_key(lock, owner, math.min(count, ENTRIES))\n"
+    "local key = hold_key(lock, owner, math.min(count, MAX_KEYS))\n"
     "local least_ms = old > 0 and redis.call('PTTL', key) or 0\n"
     "redis.call('SET', key, '1', 'PX', math.max(least_ms, tonumber(ms)))\n"
     "end\n"
     "local function renew_holds(lock, owner, count, ms)\n"
     "ms = tonumber(ms)\n"
     "if not is_write(owner) then\n"
-    "for n = 1, math.min(count, ENTRIES) do\n"
+    "for n = 1, math.min(count, MAX_KEYS) do\n"
     "local key = hold_key(lock, owner, n)\n"
     "set_lease(key, math.max(redis.call('PTTL', key), ms))\n"
     "end\n"
@@ -1845,7 +1845,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "if LEASE == 0 then return 1 end\n"
     "if not is_write(OWNER) then\n"
-    "for n = 1, math.min(count, ENTRIES) do set(hold_key(LOCK, OWNER, n)) end\n"
+    "for n = 1, math.min(count, MAX_KEYS) do set(hold_key(LOCK, OWNER, n)) end\n"
     "end\n"
     "local ttl_ms, alone = redis.call('PTTL', LOCK), redis.call('HLEN', LOCK) == 2\n"
     "local stays = ttl_ms >= LEASE and (not alone or MAX and ttl_ms > MAX)\n"
@@ -1891,7 +1891,7 @@ static const char *const hf_segment_table[] = {
     "redis.call('ZCOUNT', KEYS[3], '(0', '+inf'), ahead_of(ARGV[1]), readers, 0,\n"
     "times(),\n"
     "}\n",
-    [RW_LEAVE_1] = "local TO, WAITER = tonumber(ARGV[3]), ARGV[4]\n"
+    [RW_LEAVE_1] = "local REMAINING, WAITER = tonumber(ARGV[3]), ARGV[4]\n"
     "local function serve_next()\n"
     "local mode = redis.call('HGET', LOCK, 'mode')\n"
     "if mode and mode ~= 'write' and not has_readers() then\n"
@@ -1916,10 +1916,10 @@ static const char *const hf_segment_table[] = {
     "local queued = is_queue()\n"
     "if WAITER ~= '' and queued then forget_wait(WAITER) end\n"
     "local count = tonumber(redis.call('HGET', LOCK, OWNER))\n"
-    "if not count or count <= TO then\n"
+    "if not count or count <= REMAINING then\n"
     "return queued and not count and serve_next() or 0\n"
     "end\n"
-    "local result = let_go(count, TO)\n"
+    "local result = let_go(count, REMAINING)\n"
     "return result == 2 and 1 or result\n",
     [RW_QUEUE_1] = "local KINDS = 'rw'\n"
     "local TURN_MS = 50\n"
@@ -2120,10 +2120,10 @@ static const char *const hf_segment_table[] = {
     "local _, _, more = serve('read')\n"
     "return more and 3 or 1\n"
     "end\n"
-    "local function let_go(count, to)\n"
-    "if to > 0 then\n"
-    "trim_holds(LOCK, OWNER, to, count)\n"
-    "redis.call('HSET', LOCK, OWNER, to)\n"
+    "local function let_go(count, remaining)\n"
+    "if remaining > 0 then\n"
+    "trim_holds(LOCK, OWNER, remaining, count)\n"
+    "redis.call('HSET', LOCK, OWNER, remaining)\n"
     "return 2\n"
     "end\n"
     "local left, writes = redis.call('HLEN', LOCK) - 2, is_write(OWNER)\n"
@@ -2132,12 +2132,12 @@ static const char *const hf_segment_table[] = {
     "if left == 0 then redis.call('DEL', LOCK) else redis.call('HDEL', LOCK, OWNER) end\n"
     "return writes and after_writer() or after_reader(left, was_longest)\n"
     "end\n",
-    [RW_RELEASE_1] = "local TO, LEASE, WAITER = tonumber(ARGV[3]), ARGV[4], ARGV[6]\n"
+    [RW_RELEASE_1] = "local REMAINING, LEASE, WAITER = tonumber(ARGV[3]), ARGV[4], ARGV[6]\n"
     "local holds = tonumber(redis.call('HGET', LOCK, OWNER))\n"
     "if not holds then\n"
     "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
     "end\n"
-    "if TO == 0 and holds == 1 and redis.call('EXISTS', QUEUE) == 0 then\n"
+    "if REMAINING == 0 and holds == 1 and redis.call('EXISTS', QUEUE) == 0 then\n"
     "local call, left = redis.call, redis.call('HLEN', LOCK) - 2\n"
     "local tag = (LOCK:find('{', 1, true) and LOCK or '{' .. LOCK .. '}') .. ':'\n"
     "local reads = OWNER:sub(-6) ~= ':write'\n"
@@ -2172,8 +2172,8 @@ static const char *const hf_segment_table[] = {
     "return 1\n"
     "end\n"
     "if WAITER then redis.pcall('ZREM', QUEUE, WAITER) end\n"
-    "local result = let_go(holds, TO)\n"
-    "if result == 2 then renew_holds(LOCK, OWNER, TO, LEASE) end\n"
+    "local result = let_go(holds, REMAINING)\n"
+    "if result == 2 then renew_holds(LOCK, OWNER, REMAINING, LEASE) end\n"
     "return result\n",
     [RW_RENEW_1] = "local results = {}\n"
     "for i = 1, #KEYS / 2 do\n"
@@ -2454,9 +2454,9 @@ static const hf_program hf_program_table[] = {
     {"fair_info", "07234910fc8dcc679beeafb9d6dedfe6ef5bf190", (const unsigned char[]){HASH_2,
     HASH_3, HASH_4, HASH_6, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, AHEAD_1, FAIR_INFO_2,
     HF_NO_SEGMENT}, 2344, NULL, NULL},
-    {"fair_leave", "acc20604f872840a081a6ba477b8c6a5995e6e0e", (const unsigned char[]){KEYS_1,
+    {"fair_leave", "7b00981ad7480d3e86748d9b6c18d3510bf68ed5", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4, HASH_6, PLAIN_2, FAIR_QUEUE_1,
-    RECORD_2, FAIR_QUEUE_2, FAIR_PASSING_1, FAIR_LEAVE_1, HF_NO_SEGMENT}, 5444,
+    RECORD_2, FAIR_QUEUE_2, FAIR_PASSING_1, FAIR_LEAVE_1, HF_NO_SEGMENT}, 5472,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_LEAVE], NULL},
     {"fair_release", "0deff31d56105a59f1d5b90924aab1d554da4005", (const unsigned char[]){KEYS_1,
     FAIR_RELEASE_1, HASH_2, HASH_3, HASH_4, HASH_6, FAIR_RELEASE_2, CLOCK_2, CLOCK_3, CLOCK_4,
@@ -2482,11 +2482,11 @@ static const hf_program hf_program_table[] = {
     {"latch_set", "68848b91a83ead52c9f6b23bb23664cc047cae76", (const unsigned char[]){PLAIN_2,
     LATCH_1, WHOLE_NUMBER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3, LATCH_4, LATCH_SET_1,
     HF_NO_SEGMENT}, 1220, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET], NULL},
-    {"leave", "9c09dac619b6fe9d55db2ee706f684bd7458c0ef", (const unsigned char[]){KEYS_1, CLOCK_2,
+    {"leave", "bd90e97a6556533196d2d69c5776cd80cf520e80", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PLAIN_2, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_1, QUEUE_2, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 15415,
+    DUE_1, QUEUE_2, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 15517,
     &hf_program_table[HF_PROGRAM_SHARDED_LEAVE], NULL},
     {"mutex_acquire", "8038602574b097db201ac020544437467a1037c5",
     (const unsigned char[]){ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2,
@@ -2507,20 +2507,20 @@ static const hf_program hf_program_table[] = {
     {"mutex_info", "4c223c7a290c9982a8ca5f25ac6f9162c7c45b7c", (const unsigned char[]){STRING_2,
     STRING_4, AHEAD_1, AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, INFO_2,
     HF_NO_SEGMENT}, 2020, NULL, NULL},
-    {"mutex_leave", "380802668538729bb909eef26fcbfc9316d63c75", (const unsigned char[]){KEYS_1,
+    {"mutex_leave", "a25956351b87475ae302abf6b28def8a5518f283", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, STRING_2,
     STRING_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, SILENT_2, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_1, QUEUE_2, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 14524,
+    DUE_1, QUEUE_2, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 14626,
     NULL, NULL},
-    {"mutex_release", "74befde7ae122af4160aaf112303a134cae20c05",
+    {"mutex_release", "7a34cfd821ef762645998747d793c019a1b8c0a1",
     (const unsigned char[]){RELEASE_1, STRING_2, RELEASE_2, STRING_4, RELEASE_3, STRING_10,
     RELEASE_4, SILENT_4, RELEASE_5, STRING_2, SILENT_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, RELEASE_7, MEMBER_2, MEMBER_3, RECORD_1,
     RECORD_2, RECORD_3, DUE_1, NEXT_BEHIND_RECORD_1, STRING_14, RELEASE_8, GRANTING_2, RELEASE_9,
     OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2,
-    RELEASE_10, HF_NO_SEGMENT}, 16326, NULL, NULL},
+    RELEASE_10, HF_NO_SEGMENT}, 16391, NULL, NULL},
     {"mutex_renew", "232de3fb5554ac79becb31761bb1b9fb70684311", (const unsigned char[]){STRING_2,
     RENEW_1, HF_NO_SEGMENT}, 545, NULL, NULL},
     {"once", "80e932d08e45ea6b5cefda68b607ec74b288c319", (const unsigned char[]){ONCE_1,
@@ -2572,7 +2572,7 @@ static const hf_program hf_program_table[] = {
     HF_NO_SEGMENT}, 13954, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET], NULL},
     {"raise", "ff1c1d6600d85ad3855c85bab5de30a16b84017f", (const unsigned char[]){CLOCK_2, CLOCK_3,
     CLOCK_4, CLOCK_5, TOKEN_2, RAISE_2, HF_NO_SEGMENT}, 1130, NULL, NULL},
-    {"release", "29d15826b5a4a13af4fdec64af5071a814cd298c", (const unsigned char[]){RELEASE_1,
+    {"release", "614c6af1f2b4b55a5e46408ad90a8cb9370c9c6c", (const unsigned char[]){RELEASE_1,
     HASH_2, HASH_3, HASH_4, RELEASE_2, HASH_6, RELEASE_3, HASH_12, RELEASE_4, PLAIN_4, RELEASE_5,
     HASH_14, MEMBER_2, HASH_15, PLAIN_6, CLOCK_2, HASH_16, DRAWING_1, TOKEN_4, DRAWING_2, HASH_17,
     HASH_3, HASH_18, HASH_2, HASH_3, HASH_4, PLAIN_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2,
@@ -2580,7 +2580,7 @@ static const hf_program hf_program_table[] = {
     RECORD_2, RECORD_3, DUE_1, NEXT_BEHIND_RECORD_1, HASH_21, RELEASE_8, GRANTING_2, RELEASE_9,
     OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2,
-    RELEASE_10, HF_NO_SEGMENT}, 19584, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE], NULL},
+    RELEASE_10, HF_NO_SEGMENT}, 19649, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE], NULL},
     {"release_all", "2f13cd969e418596dd3612a4bbec85cffd0c4f4e", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PLAIN_2,
@@ -2589,40 +2589,40 @@ static const hf_program hf_program_table[] = {
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL], NULL},
     {"renew", "9f63575e2112de24e31ce65535e37be24fa06370", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, RENEW_1, HF_NO_SEGMENT}, 831, NULL, NULL},
-    {"rw_acquire", "f69caa1c3eae87deab5efb1be9cd822a99c98108", (const unsigned char[]){KEYS_1,
+    {"rw_acquire", "4e168f21ef9a618123dd49f37e69be705e2d6c0c", (const unsigned char[]){KEYS_1,
     PLAIN_2, RW_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, RW_ACQUIRE_2, HASH_3,
     RW_ACQUIRE_3, HASH_3, RW_ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3,
     TOKEN_4, TOKEN_5, RW_1, RW_ACQUIRE_5, RW_TOKEN_1, RW_ACQUIRE_6, OWNERS_1, PLACING_1, RECORD_1,
     RECORD_2, RECORD_3, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2,
     TIMES_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, IS_QUEUE_1,
-    FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, RW_ACQUIRE_7, HF_NO_SEGMENT}, 25228,
+    FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, RW_ACQUIRE_7, HF_NO_SEGMENT}, 25304,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE], NULL},
-    {"rw_extend", "db852c0f63b4e7a09efa3373d82b312c975be769", (const unsigned char[]){RW_1,
-    RW_EXTEND_1, PLAIN_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 3765,
+    {"rw_extend", "079304b6d689ab3efdc6f338b2ebe072f3aa7c34", (const unsigned char[]){RW_1,
+    RW_EXTEND_1, PLAIN_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 3814,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_EXTEND], NULL},
-    {"rw_force", "5ff77737e93054bae79ab1a7da91c7b2ee649836", (const unsigned char[]){KEYS_1,
+    {"rw_force", "cb014c0cae035cda585b941096144762845a5801", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, PLAIN_2,
     RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PASSING_OVER_2, RW_QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2,
-    OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 16560, &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE],
+    OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 16636, &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE],
     NULL},
-    {"rw_info", "d4f07755783c81f659b5ca1c221d887d92e93f10", (const unsigned char[]){RW_1, AHEAD_1,
-    AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, RW_INFO_2, HF_NO_SEGMENT}, 4168,
+    {"rw_info", "3edde8337b39aeedc278ce3ad16594b3f21d674f", (const unsigned char[]){RW_1, AHEAD_1,
+    AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, RW_INFO_2, HF_NO_SEGMENT}, 4216,
     NULL, NULL},
-    {"rw_leave", "66b0af6445a56a115c5ef19576f5af2ddb3ec5d1", (const unsigned char[]){KEYS_1,
+    {"rw_leave", "4fcc0cbd8686971da45e64e3c6ab4da4d7253c1e", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, PLAIN_2,
     RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PASSING_OVER_2, RW_QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2,
-    SETTLING_1, RW_SETTLING_1, FORGETTING_1, RW_LEAVE_1, HF_NO_SEGMENT}, 17877,
+    SETTLING_1, RW_SETTLING_1, FORGETTING_1, RW_LEAVE_1, HF_NO_SEGMENT}, 17974,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE], NULL},
-    {"rw_release", "6733bb12da7cb719dd3790c6cffa971cacd1f870", (const unsigned char[]){KEYS_1,
+    {"rw_release", "95c3454ebca53e758ccca9840f9b348374fb21aa", (const unsigned char[]){KEYS_1,
     PLAIN_2, RW_RELEASE_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
     RW_1, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PASSING_OVER_2,
     RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1,
-    RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 17009,
+    RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 17113,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE], NULL},
-    {"rw_renew", "d23cf9b0ddf88805ba4d55d67933813bbe837086", (const unsigned char[]){RW_1,
-    RW_RENEW_1, HF_NO_SEGMENT}, 2766, NULL, NULL},
+    {"rw_renew", "587994d9ad326cec2c13012e153f0c4722e95da4", (const unsigned char[]){RW_1,
+    RW_RENEW_1, HF_NO_SEGMENT}, 2814, NULL, NULL},
     {"semaphore_acquire", "f20a7596a9dfec235cb094bfbd313eadcaeee2e6",
     (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, SEMAPHORE_TURN_1,
     SEMAPHORE_ACQUIRE_1, HF_NO_SEGMENT}, 1163, NULL, NULL},
@@ -2689,10 +2689,10 @@ static const hf_program hf_program_table[] = {
     HASH_6, SHARDED_2, FAIR_QUEUE_1, RECORD_2, FAIR_QUEUE_2, FAIR_PASSING_1, OWNERS_3,
     FAIR_FORCE_2, FORCE_2, FAIR_FORCE_3, HF_NO_SEGMENT}, 6369, NULL,
     &hf_program_table[HF_PROGRAM_FAIR_FORCE]},
-    {"sharded_fair_leave", "657790d09956f0e1d71c13492c70e0728f7f8281",
+    {"sharded_fair_leave", "5d07d300f31d08f5d5111435c045fc56d2eedc25",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4,
     HASH_6, SHARDED_2, FAIR_QUEUE_1, RECORD_2, FAIR_QUEUE_2, FAIR_PASSING_1, FAIR_LEAVE_1,
-    HF_NO_SEGMENT}, 5850, NULL, &hf_program_table[HF_PROGRAM_FAIR_LEAVE]},
+    HF_NO_SEGMENT}, 5878, NULL, &hf_program_table[HF_PROGRAM_FAIR_LEAVE]},
     {"sharded_fair_release", "342aa461af9e2b035cc32f2d45d86a9f90e1b48e",
     (const unsigned char[]){KEYS_1, FAIR_RELEASE_1, HASH_2, HASH_3, HASH_4, HASH_6, FAIR_RELEASE_2,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, SHARDED_2, FAIR_QUEUE_1, RECORD_2, FAIR_QUEUE_2,
@@ -2714,12 +2714,12 @@ static const hf_program hf_program_table[] = {
     {"sharded_latch_set", "596c6be692803fb5f65fbf5782ec9f7746cab5fd",
     (const unsigned char[]){SHARDED_2, LATCH_1, WHOLE_NUMBER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,
     LATCH_4, LATCH_SET_1, HF_NO_SEGMENT}, 1626, NULL, &hf_program_table[HF_PROGRAM_LATCH_SET]},
-    {"sharded_leave", "5303746b93aebded89b262a7ccb127076002e55e", (const unsigned char[]){KEYS_1,
+    {"sharded_leave", "9a0be15b8102583696dd1d7d4b2943bdb50e142e", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, SHARDED_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_1, QUEUE_2, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_1,
-    HF_NO_SEGMENT}, 15821, NULL, &hf_program_table[HF_PROGRAM_LEAVE]},
+    HF_NO_SEGMENT}, 15923, NULL, &hf_program_table[HF_PROGRAM_LEAVE]},
     {"sharded_permit_acquire", "132bdfa5529be261d669b70fb0d47bd2c752509b",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1,
     POOL_2, PERMIT_ACQUIRE_1, SHARDED_2, PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2,
@@ -2760,7 +2760,7 @@ static const hf_program hf_program_table[] = {
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, PERMIT_QUEUE_2,
     FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT}, 14360, NULL,
     &hf_program_table[HF_PROGRAM_PERMIT_SET]},
-    {"sharded_release", "e893d5eb28a7f9154dbd3755f7406979cabe41fc",
+    {"sharded_release", "490a01b2fafabeda18217729811b5c0435815446",
     (const unsigned char[]){RELEASE_1, HASH_2, HASH_3, HASH_4, RELEASE_2, HASH_6, RELEASE_3,
     HASH_12, RELEASE_4, SHARDED_4, RELEASE_5, HASH_14, MEMBER_2, HASH_15, SHARDED_6, CLOCK_2,
     HASH_16, DRAWING_1, TOKEN_4, DRAWING_2, HASH_17, HASH_3, HASH_18, HASH_2, HASH_3, HASH_4,
@@ -2768,7 +2768,7 @@ static const hf_program hf_program_table[] = {
     RELEASE_7, MEMBER_2, MEMBER_3, HASH_20, RECORD_1, RECORD_2, RECORD_3, DUE_1,
     NEXT_BEHIND_RECORD_1, HASH_21, RELEASE_8, GRANTING_2, RELEASE_9, OWNERS_1, OWNERS_3, PLACING_1,
     RECORD_1, RECORD_2, RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
-    SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 20317,
+    SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 20382,
     NULL, &hf_program_table[HF_PROGRAM_RELEASE]},
     {"sharded_release_all", "72d563620bca9642da04523b38806289150b644d",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
@@ -2776,34 +2776,34 @@ static const hf_program hf_program_table[] = {
     RECORD_2, RECORD_3, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2, RELEASE_ALL_1, HF_NO_SEGMENT},
     13989, NULL, &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
-    {"sharded_rw_acquire", "fc3b8364676601ee28921d931231147cb152ca27",
+    {"sharded_rw_acquire", "deccdb2673ea80548549a3e93e1f882149262607",
     (const unsigned char[]){KEYS_1, SHARDED_2, RW_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2,
     FREE_2, RW_ACQUIRE_2, HASH_3, RW_ACQUIRE_3, HASH_3, RW_ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4,
     CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, RW_ACQUIRE_5, RW_TOKEN_1, RW_ACQUIRE_6,
     OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, TIMES_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, RW_ACQUIRE_7,
-    HF_NO_SEGMENT}, 25634, NULL, &hf_program_table[HF_PROGRAM_RW_ACQUIRE]},
-    {"sharded_rw_extend", "866208cf1a9c1e3f7915da804d096605401a0df4", (const unsigned char[]){RW_1,
-    RW_EXTEND_1, SHARDED_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 4171, NULL,
+    HF_NO_SEGMENT}, 25710, NULL, &hf_program_table[HF_PROGRAM_RW_ACQUIRE]},
+    {"sharded_rw_extend", "d35d6edb52faf2e1c59bbc7a84bd69c2541d3be3", (const unsigned char[]){RW_1,
+    RW_EXTEND_1, SHARDED_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 4220, NULL,
     &hf_program_table[HF_PROGRAM_RW_EXTEND]},
-    {"sharded_rw_force", "e5262ebbb3746793f3cd812dbe58b900cb9e21f2",
+    {"sharded_rw_force", "abb21ba2a55b5bdcd4e01d73b6ba0de9e7802a81",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RW_1, SHARDED_2, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3,
     PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, IS_QUEUE_1,
-    FORGET_RECORD_1, RW_QUEUE_2, OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 16966, NULL,
+    FORGET_RECORD_1, RW_QUEUE_2, OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 17042, NULL,
     &hf_program_table[HF_PROGRAM_RW_FORCE]},
-    {"sharded_rw_leave", "8e641f50de78ea16a93935a814878c6140915b9d",
+    {"sharded_rw_leave", "0c8e612a7767f0ae850d4ab29068caec43dd3627",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RW_1, SHARDED_2, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3,
     PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, IS_QUEUE_1,
     FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, FORGETTING_1, RW_LEAVE_1,
-    HF_NO_SEGMENT}, 18283, NULL, &hf_program_table[HF_PROGRAM_RW_LEAVE]},
-    {"sharded_rw_release", "f49181b959d618394f4f543681a1560524272a84",
+    HF_NO_SEGMENT}, 18380, NULL, &hf_program_table[HF_PROGRAM_RW_LEAVE]},
+    {"sharded_rw_release", "33e9cb8227a5f0368ab18b96ccfd1b2be40a88db",
     (const unsigned char[]){KEYS_1, SHARDED_2, RW_RELEASE_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_1, RECORD_2,
     RECORD_3, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
-    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 17415, NULL,
+    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 17519, NULL,
     &hf_program_table[HF_PROGRAM_RW_RELEASE]},
     {"sharded_semaphore_leave", "622279431026e1e7b45abc473f706f026da5a413",
     (const unsigned char[]){SHARDED_2, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3,

@@ -99,7 +99,7 @@ return {
   { "release.lua", "(first_few[i + «1|0»] or '')", FAST_PATH },
   { "release.lua", "(kind, 1, «true|false») then", LETTER_PATTERN },
   { "release.lua", "first_few > «0|1» then return", IN_PAIRS },
-  { "rw.lua:drop_holds", "for n = to + «1|0», math.min(", "what stays is written again" },
+  { "rw.lua:drop_holds", "for n = remaining + «1|0», math.min(", "what stays is written again" },
   { "rw.lua:enter", "', lock) «<|<=» tonumber(ms)", SAME_TTL },
   { "rw_acquire.lua", "found «or|and» foreign_waiters", FAST_PATH },
   { "rw_extend.lua", "stays = ttl_ms «>=|>» LEASE and (", SAME_TTL },

@@ -15,14 +15,14 @@
 -- Ends a wait, or undoes an acquire whose outcome is unknown. A lock that was granted in the
 -- meantime, or is found free, goes to the next waiter. Safe to resend, except for a shared owner.
 --
--- ARGV[3] to      the remaining hold count
--- ARGV[4] waiter  the waiter's member in the queue; "": none
--- ARGV[5] own     of a shared owner, instead of `to`: how many holds to release, 0: the one granted
---                 to the waiter, if any; "": not shared
+-- ARGV[3] remaining      the hold count that remains
+-- ARGV[4] waiter         the waiter's member in the queue; "": none
+-- ARGV[5] release_count  for a shared owner, instead of `remaining`: how many holds to release; 0:
+--                        the one granted to the waiter, if any; "": not shared
 --
 -- 1 released, and passed on if no hold remains; 0 nothing was released; 3 like 1 or 0, but the
 -- queue still has dead waiters, or waiters that must learn of a record: call it again
-local TO, WAITER, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
+local REMAINING, WAITER, RELEASE_COUNT = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 
 -- Serves the new first waiter. Only the first waiter listens for the release of a holder that does
 -- not hand over, asks a holder that keeps the lock to give it up, asks again after a turn of
@@ -54,15 +54,15 @@ if WAITER ~= '' and queued then
 end
 local _, _, _, _, owner = parse(granted or '')
 -- A shared owner: the client knew only the number of the wait.
-if owner and owner ~= OWNER then OWNER, OWN = owner, 0 end
+if owner and owner ~= OWNER then OWNER, RELEASE_COUNT = owner, 0 end
 local count = holds_of(LOCK, OWNER)
-if OWN == 0 and granted then OWN = 1 end
-local to = OWN and count and count - OWN or TO
-if not count or count <= to then
+if RELEASE_COUNT == 0 and granted then RELEASE_COUNT = 1 end
+local remaining = RELEASE_COUNT and count and count - RELEASE_COUNT or REMAINING
+if not count or count <= remaining then
   return queued and not count and serve_next() or 0
 end
-if to > 0 then
-  set_holds(LOCK, OWNER, to, 0)
+if remaining > 0 then
+  set_holds(LOCK, OWNER, remaining, 0)
   return 1
 end
 return pass_on()

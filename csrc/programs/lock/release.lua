@@ -1,10 +1,10 @@
 -- Releases one hold, or several of a shared owner. The last one frees the lock and passes it on.
 -- Safe to resend, except for a shared owner.
 --
--- ARGV[3] to     the remaining hold count; 0: free the lock
--- ARGV[4] lease  ms, the minimum TTL of a lock that is still held
--- ARGV[5] own    of a shared owner, instead of `to`: how many holds to release; "": not shared;
---                "once": free the lock if it is held once
+-- ARGV[3] remaining      the hold count that remains; 0: free the lock
+-- ARGV[4] lease          ms, the minimum TTL of a lock that is still held
+-- ARGV[5] release_count  for a shared owner, instead of `remaining`: how many holds to release; "":
+--                        not shared; "once": free the lock if it is held once
 --
 -- With the owner as the only argument: frees a lock that is not shared, with a grant lease of 2 s.
 --
@@ -15,13 +15,13 @@ local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local OWNER, GRANT_MS = ARGV[1], ARGV[2] or '2000'
 if ARGV[2] and (ARGV[3] ~= '0' or ARGV[5] ~= '') then
 --#include "LAYOUT:layout"
-  local TO, LEASE, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
+  local REMAINING, LEASE, RELEASE_COUNT = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
   local count = holds_of(LOCK, OWNER)
   if ARGV[5] == 'once' and count and count > 1 then return 2 end
-  local to = count and (OWN and count - OWN or TO) or 0
-  if to > 0 then
+  local remaining = count and (RELEASE_COUNT and count - RELEASE_COUNT or REMAINING) or 0
+  if remaining > 0 then
 --#include "LAYOUT:holding"
-    set_holds(LOCK, OWNER, to, LEASE)
+    set_holds(LOCK, OWNER, remaining, LEASE)
     return 2
   end
 end

@@ -4,7 +4,7 @@
 -- {lock}:<owner>:rwlock_timeout:<n>, which expires with its lease: a reader without such a key is
 -- dead. The mode is "read" or "write"; or "drain:<ms>", while Redisson's readers are kept out until
 -- that server time.
-local ENTRIES = 100 -- holds of one reader with a key of their own; later holds share the last key
+local MAX_KEYS = 100 -- keys for one reader's holds; later holds share the last key
 local MANY = 100 -- if a release leaves more live readers, it does not look for the longest lease
 
 local function is_write(owner)
@@ -24,7 +24,7 @@ end
 -- → the longest lease of a reader's holds from `first` to `last`; -2: none is alive
 local function longest_lease(lock, owner, first, last)
   local longest = -2
-  for n = first, math.min(last, ENTRIES) do
+  for n = first, math.min(last, MAX_KEYS) do
     longest = math.max(longest, redis.call('PTTL', hold_key(lock, owner, n)))
   end
   return longest
@@ -36,30 +36,30 @@ local function longest_of_all(lock, owner, count)
   return ms >= redis.call('PTTL', lock) and ms
 end
 
--- Removes the lease keys of the holds numbered `to` + 1 through `count`.
-local function drop_holds(lock, owner, to, count)
+-- Removes the lease keys of the holds numbered `remaining` + 1 through `count`.
+local function drop_holds(lock, owner, remaining, count)
   if is_write(owner) then return end
-  for n = to + 1, math.min(count, ENTRIES) do redis.call('DEL', hold_key(lock, owner, n)) end
+  for n = remaining + 1, math.min(count, MAX_KEYS) do redis.call('DEL', hold_key(lock, owner, n)) end
 end
 
--- Keeps the first `to` of `count` holds. The last one kept gets the longest lease of the removed
--- ones, because the owner relies on the longest of all.
-local function trim_holds(lock, owner, to, count)
+-- Keeps the first `remaining` of `count` holds. The last one kept gets the longest lease of the
+-- removed ones, because the owner relies on the longest of all.
+local function trim_holds(lock, owner, remaining, count)
   if is_write(owner) then return end
-  local key = hold_key(lock, owner, math.min(to, ENTRIES))
-  local gone = longest_lease(lock, owner, to + 1, count)
+  local key = hold_key(lock, owner, math.min(remaining, MAX_KEYS))
+  local gone = longest_lease(lock, owner, remaining + 1, count)
   if gone > redis.call('PTTL', key) then set_lease(key, gone) end
-  drop_holds(lock, owner, to, count)
+  drop_holds(lock, owner, remaining, count)
 end
 
 -- Sets the hold count, which was `old`; hold number `count` is the new one. Never shortens a TTL:
--- the command may arrive late, or the owner may know of fewer holds than there are. stands: whether
+-- the command may arrive late, or the owner may know of fewer holds than there are. exists: whether
 -- the lock exists, if known.
-local function enter(lock, owner, count, ms, old, stands)
+local function enter(lock, owner, count, ms, old, exists)
   local reads, new = not is_write(owner), 0
   if not reads then
     new = redis.call('HSET', lock, 'mode', 'write', owner, count)
-  elseif stands or stands == nil and redis.call('EXISTS', lock) == 1 then
+  elseif exists or exists == nil and redis.call('EXISTS', lock) == 1 then
     redis.call('HSET', lock, owner, count)
   else
     new = redis.call('HSET', lock, 'mode', 'read', owner, count)
@@ -77,7 +77,7 @@ local function enter(lock, owner, count, ms, old, stands)
   if not reads then return end
   -- After the lock's TTL: servers before Redis 7 read the clock for each command, and the hold must
   -- not seem to end before the lock does.
-  local key = hold_key(lock, owner, math.min(count, ENTRIES))
+  local key = hold_key(lock, owner, math.min(count, MAX_KEYS))
   local least_ms = old > 0 and redis.call('PTTL', key) or 0
   redis.call('SET', key, '1', 'PX', math.max(least_ms, tonumber(ms)))
 end
@@ -86,7 +86,7 @@ end
 local function renew_holds(lock, owner, count, ms)
   ms = tonumber(ms)
   if not is_write(owner) then
-    for n = 1, math.min(count, ENTRIES) do
+    for n = 1, math.min(count, MAX_KEYS) do
       local key = hold_key(lock, owner, n)
       set_lease(key, math.max(redis.call('PTTL', key), ms))
     end

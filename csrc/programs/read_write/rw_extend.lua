@@ -24,7 +24,7 @@ if not count then
 end
 if LEASE == 0 then return 1 end
 if not is_write(OWNER) then
-  for n = 1, math.min(count, ENTRIES) do set(hold_key(LOCK, OWNER, n)) end
+  for n = 1, math.min(count, MAX_KEYS) do set(hold_key(LOCK, OWNER, n)) end
 end
 local ttl_ms, alone = redis.call('PTTL', LOCK), redis.call('HLEN', LOCK) == 2
 local stays = ttl_ms >= LEASE and (not alone or MAX and ttl_ms > MAX)

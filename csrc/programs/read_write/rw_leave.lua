@@ -13,12 +13,12 @@
 -- Ends a wait, or undoes an acquire whose outcome is unknown. A hold that was granted in the
 -- meantime is released, and later waiters may get the lock. Safe to resend.
 --
--- ARGV[3] to      the remaining hold count
--- ARGV[4] waiter  its member of the queue, "": none
+-- ARGV[3] remaining  the hold count that remains
+-- ARGV[4] waiter     the waiter's member in the queue; "": none
 -- ARGV[5] unused
 --
 -- 1 a hold was released; 0 none was; 3 either, but waiters remain to be served: call it again
-local TO, WAITER = tonumber(ARGV[3]), ARGV[4]
+local REMAINING, WAITER = tonumber(ARGV[3]), ARGV[4]
 
 -- The new first waiter may get the lock, or must listen to holders that do not hand over.
 local function serve_next()
@@ -46,8 +46,8 @@ end
 local queued = is_queue()
 if WAITER ~= '' and queued then forget_wait(WAITER) end
 local count = tonumber(redis.call('HGET', LOCK, OWNER))
-if not count or count <= TO then
+if not count or count <= REMAINING then
   return queued and not count and serve_next() or 0
 end
-local result = let_go(count, TO)
+local result = let_go(count, REMAINING)
 return result == 2 and 1 or result

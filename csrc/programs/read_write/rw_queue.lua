@@ -267,10 +267,10 @@ end
 
 -- Leaves the owner `to` of `count` holds. → 1 none remains; 2 some remain; 3 none remains, and
 -- another script must continue
-local function let_go(count, to)
-  if to > 0 then
-    trim_holds(LOCK, OWNER, to, count)
-    redis.call('HSET', LOCK, OWNER, to)
+local function let_go(count, remaining)
+  if remaining > 0 then
+    trim_holds(LOCK, OWNER, remaining, count)
+    redis.call('HSET', LOCK, OWNER, remaining)
     return 2
   end
   local left, writes = redis.call('HLEN', LOCK) - 2, is_write(OWNER)

@@ -3,14 +3,14 @@
 -- Releases one hold. After the last one, waiters may get the lock. A writer that also reads
 -- continues as a reader. Safe to resend.
 --
--- ARGV[3] to      the remaining hold count; 0: none
--- ARGV[4] lease   ms, the minimum lease of remaining holds
+-- ARGV[3] remaining  the hold count that remains; 0: none
+-- ARGV[4] lease      ms, the minimum lease of remaining holds
 -- ARGV[5] unused
--- ARGV[6] waiter  the member of an unconfirmed grant; may be left out
+-- ARGV[6] waiter     the member of an unconfirmed grant; may be left out
 --
 -- 1 no hold remains; 3 the same, but waiters remain to be served: call rw_leave.lua; 2 some remain;
 -- not held by this owner: -1 the key is gone, -2 others hold it
-local TO, LEASE, WAITER = tonumber(ARGV[3]), ARGV[4], ARGV[6]
+local REMAINING, LEASE, WAITER = tonumber(ARGV[3]), ARGV[4], ARGV[6]
 
 local holds = tonumber(redis.call('HGET', LOCK, OWNER))
 if not holds then
@@ -20,7 +20,7 @@ end
 -- other hold. Others may still read: a lock that would end with this reader is made to end with the
 -- last of them. Everything else is left to the code that follows, such as dead readers to remove,
 -- or a writer that reads.
-if TO == 0 and holds == 1 and redis.call('EXISTS', QUEUE) == 0 then
+if REMAINING == 0 and holds == 1 and redis.call('EXISTS', QUEUE) == 0 then
   local call, left = redis.call, redis.call('HLEN', LOCK) - 2
   local tag = (LOCK:find('{', 1, true) and LOCK or '{' .. LOCK .. '}') .. ':'
   local reads = OWNER:sub(-6) ~= ':write'
@@ -64,6 +64,6 @@ if holds == 0 then
   return 1
 end
 if WAITER then redis.pcall('ZREM', QUEUE, WAITER) end
-local result = let_go(holds, TO)
-if result == 2 then renew_holds(LOCK, OWNER, TO, LEASE) end
+local result = let_go(holds, REMAINING)
+if result == 2 then renew_holds(LOCK, OWNER, REMAINING, LEASE) end
 return result
