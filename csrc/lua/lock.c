@@ -519,7 +519,8 @@ static int l_token(lua_State *L) {
 }
 
 static int l_lost(lua_State *L) {
-    lua_pushstring(L, hf_lost_reason_name(snapshot(L, hf_lock_check(L)).loss)); /* NULL becomes nil */
+    lua_pushstring(L,
+                   hf_lost_reason_name(snapshot(L, hf_lock_check(L)).loss)); /* NULL becomes nil */
     return 1;
 }
 

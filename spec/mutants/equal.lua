@@ -292,7 +292,7 @@ return {
   { "holdfast/loop/ngx.lua:Signal:free", "spare_signals < «1000|1001»", "one more spare semaphore is kept" },
   { "holdfast/loop/pump.lua:stop", "notify_listeners(self, true) ⇄ self.loop.report(pcall(self.loop.io.stop, self))", "the stop of a task with nothing under way counts nothing, and after any other one the next task adds it" },
   { "holdfast/loop/pump.lua:spare_waiter", ".late = «false|true», false,", "it is set before the waiter is among those that wait" },
-  { "holdfast/loop/pump.lua:settle", "«  spare_waiter(waiter)|»", "a waiter is used again for speed alone" },
+  { "holdfast/loop/pump.lua:settle", "«  spare_waiter(self, waiter)|»", "a waiter is used again for speed alone" },
   { "holdfast/metrics.lua:number_text", "= 0 and value «<|<=» 2 ^ 53 then", "no counter gets there" },
   { "holdfast/multi_lock.lua:may_acquire_in_order", "true) and driver.now(self.locks[1]) «<|<=» deadline", "a step takes longer than no time" },
   { "posix/caller.c:wait_for_change", "hf_time_min(until «>|>=» now ? until", NO_DIFFERENCE },

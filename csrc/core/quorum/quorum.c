@@ -147,7 +147,7 @@ bool hf_quorum_add_member_hold(hf_client *client, hf_hold *hold, size_t index,
 }
 
 uint32_t hf_member_hold_entries(const hf_client *member, const hf_hold *member_hold) {
-    uint32_t own = member_hold->claim->count - member_hold->claim->share.others, released = 0;
+    uint32_t entries = member_hold->claim->count - member_hold->claim->share.others, released = 0;
     for (const hf_op *op = member->ops; op; op = op->next)
         released += op->hold == member_hold && !op->done && hf_op_asked_for(op)->releases;
     return entries > released ? entries - released : 0;
