@@ -55,7 +55,8 @@ describe("shards", function()
   it("place keys as Jedis does", function()
     assert.equal("002000021202", places())
     assert.equal("221002211202",
-      places { servers = { urls[1], { url = urls[2], weight = 2 }, { url = urls[3], weight = 5 } } })
+      places {
+        servers = { urls[1], { url = urls[2], weight = 2 }, { url = urls[3], weight = 5 } } })
     assert.equal("011220222220",
       places { servers = { { url = urls[1], name = "a" }, { url = urls[2], name = "b" },
         { url = urls[3], name = "c" } } })

@@ -59,7 +59,7 @@ local function fails(reason, opts)
   return message
 end
 
--- Runs a program, with the server's URL, the file of the authority and `...` as its arguments, until
+-- Runs a program, with the server's URL, the authority's file and `...` as its arguments, until
 -- it has ended well. → its output
 local function output_of(code, ...)
   local child = world.program { code = code, args = { world.server:tls_url(), made.ca.cert, ... } }

@@ -138,7 +138,8 @@ local function report(waits, failed, begun)
   table.sort(waits)
   file:write(("at=%.1f rss=%d fds=%d done=%d failed=%d p50=%.2f p90=%.2f p99=%.2f\n"):format(begun,
     rss(),
-    process.descriptors(), #waits, failed, percentile(waits, 0.5) * 1e3, percentile(waits, 0.9) * 1e3,
+    process.descriptors(), #waits, failed, percentile(waits, 0.5) * 1e3,
+    percentile(waits, 0.9) * 1e3,
     percentile(waits, 0.99) * 1e3))
 end
 

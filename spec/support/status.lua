@@ -74,7 +74,8 @@ function status.start(options)
   })
 end
 
--- Starts nginx with a CLIENT of a quorum. → its servers, which the test stops after nginx, their URLs
+-- Starts nginx with a CLIENT of a quorum. → its servers, which the test stops after nginx, and
+-- their URLs
 function status.start_quorum(count)
   local servers, urls = redis.several(count or 3)
   status.start { where = ('mode = "quorum", servers = { "%s" }'):format(table.concat(urls, '", "')) }

@@ -448,11 +448,12 @@ local function tend_companion(self, lock, waiter)
   spare_waiter(self, companion)
 end
 
--- Called when a wait that should end at `till` has ended. If it is late, the loop was blocked: a
--- task that has not begun could not run, so it gets more time.
-local function note_waited(self, till)
+-- Called when a wait that should end at `deadline` has ended. If it is late, the loop was blocked,
+-- and a task that has not begun could not run, so it gets more time.
+local function note_waited(self, deadline)
   local awaits_task = self.runs_by ~= math.huge
-  if awaits_task and now() > till + BLOCKED then self.runs_by = now() + self.loop.runs_within end
+  local was_blocked = now() > deadline + BLOCKED
+  if awaits_task and was_blocked then self.runs_by = now() + self.loop.runs_within end
 end
 
 -- Waits for the end of the operation. If the loop ends the wait with an error, abandons the
@@ -464,7 +465,7 @@ local function await(self, waiter, number)
   local waited, fired = pcall(ready.wait, ready, seconds)
   note_continued(self, waiter)
   if waited then
-    note_waited(self, till)
+    note_waited(self, deadline)
     return fired
   end
   if ready.free then ready:free() end
