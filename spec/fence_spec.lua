@@ -126,10 +126,6 @@ describe("a fence", function()
     assert.same({ "1", 0 }, { world.cli("GETDEL", "text"), world.cli("EXISTS", "b") })
     message = fails("conflict", prices:call(lock, "INCR", "price"))
     assert.matches("command 1 %(incr%) failed: WRONGTYPE[^;]*$", message)
-    message = fails("conflict", prices:run(lock,
-      { { "SET", "a", 1 }, { "DEL", "a" }, { "APPEND", "price", 1 } }))
-    assert.matches("command 3 (append) failed: WRONGTYPE", message, 1, true)
-    assert.matches("; the first 2 commands have already run", message, 1, true)
     assert(lock:release())
   end)
 

@@ -3,7 +3,6 @@
 local holdfast = require "holdfast"
 local loops = require "spec.support.loops"
 local process = require "spec.support.process"
-local redis = require "spec.support.redis"
 local world = require("spec.support.world").new()
 
 local KEEP = { keep = 30 }
@@ -376,8 +375,7 @@ end)
 for _, loop in ipairs(loops) do
   describe("a kept lock under " .. loop.name, function()
     it("goes from coroutine to coroutine in order, without a command to the server", function()
-      local server = redis.start { tcp = true }
-      local client = holdfast.new { url = server:url(), driver = loop.driver, keep = 30 }
+      local client = world.client { driver = loop.driver, keep = 30 }
       local asked, order, inside, last = {}, {}, 0, 0
       loop.run(function()
         local first = assert(client:lock("k"):acquire())
@@ -400,18 +398,16 @@ for _, loop in ipairs(loops) do
         assert(first:release())
         assert(loop.wait_until(function() return #order == 50 end, 20))
         assert(trips(client) - before <= 4)
-        local other = holdfast.new { url = server:url(), driver = loop.driver }
+        local other = world.client { driver = loop.driver }
         assert(other:lock("k"):acquire(20)):release()
         other:close()
         client:close()
       end)
       assert.same(asked, order)
-      server:stop()
     end)
 
     it("lets the loop's other tasks run while it is acquired and released again and again", function()
-      local server = redis.start { tcp = true }
-      local client = holdfast.new { url = server:url(), driver = loop.driver, keep = 30 }
+      local client = world.client { driver = loop.driver, keep = 30 }
       local till, ticks, ended = process.now() + 20, 0, 0
       loop.run(function()
         for _ = 1, 4 do
@@ -432,12 +428,10 @@ for _, loop in ipairs(loops) do
         client:close()
       end)
       assert.equal(10, ticks)
-      server:stop()
     end)
 
     it("lets clients that poll only occasionally acquire a kept mutex", function()
-      local server = redis.start { tcp = true }
-      local client = holdfast.new { url = server:url(), driver = loop.driver, keep = 0.1 }
+      local client = world.client { driver = loop.driver, keep = 0.1 }
       local running, got = true, false
       loop.run(function()
         for _ = 1, 4 do
@@ -452,14 +446,13 @@ for _, loop in ipairs(loops) do
           end)
         end
         loop.wait_until(function()
-          got = got or server:cli("SET", "m", "someone", "NX", "PX", "50") == "OK"
+          got = got or world.cli("SET", "m", "someone", "NX", "PX", "50") == "OK"
           return got
         end, 20)
         running = false
       end)
       client:close()
       assert.is_true(got)
-      server:stop()
     end)
   end)
 end

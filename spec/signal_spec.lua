@@ -95,12 +95,17 @@ describe("a signal", function()
     world.cli("FLUSHALL")
   end)
 
-  it("does not end a wait that is not interruptible", function()
-    local child = waiting_program("", "30")
+  local function signalled(wait)
+    local child = waiting_program("", wait)
     for _ = 1, 5 do
       child:kill("USR1")
       process.sleep(0.03)
     end
+    return child
+  end
+
+  it("does not end a wait that is not interruptible", function()
+    local child = signalled "30"
     assert.is_nil(child:status())
     world.client():lock("k"):force_release()
     assert.same({ "exit", 0 }, { child:wait(20) })
@@ -110,11 +115,7 @@ describe("a signal", function()
   end)
 
   it("does not shorten or lengthen a wait that is not interruptible", function()
-    local child = waiting_program("", "1")
-    for _ = 1, 5 do
-      child:kill("USR1")
-      process.sleep(0.03)
-    end
+    local child = signalled "1"
     assert.same({ "exit", 0 }, { child:wait(20) })
     local took = tonumber(child:output():match("result\tbusy\t%d+\t(%d+)"))
     assert.is_true(took >= 1000 and took < 5000, "took " .. tostring(took))
