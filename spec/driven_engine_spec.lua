@@ -375,7 +375,8 @@ end)
 
 describe("holdfast.core", function()
   local TRAITS = {
-    lock = "kept", mutex = "kept stepwise", fair = "listed stepwise", read = "joint stepwise",
+    lock = "may_be_kept", mutex = "may_be_kept stepwise", fair = "listed stepwise",
+    read = "joint stepwise",
     write = "stepwise", guard = "fingerprinted stepwise", latch = "stepwise",
     permit = "counted stepwise", plain_semaphore = "stepwise",
   }
@@ -412,7 +413,8 @@ describe("holdfast.core", function()
     for name, kind in pairs(core.kinds) do
       assert.equal(name, kind.name)
       local has = {}
-      for _, trait in ipairs { "counted", "fingerprinted", "joint", "kept", "listed", "stepwise" } do
+      local traits = { "counted", "fingerprinted", "joint", "listed", "may_be_kept", "stepwise" }
+      for _, trait in ipairs(traits) do
         assert.is_boolean(kind[trait])
         if kind[trait] then has[#has + 1] = trait end
       end
