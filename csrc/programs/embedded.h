@@ -46,13 +46,13 @@ enum hf_segment_id {
     LATCH_4, LATCH_DELETE_1, LATCH_DOWN_1, LATCH_SET_1, LEAVE_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_1, MEMBERS_2, NEXT_BEHIND_RECORD_1, NOTE_1, NOTE_3, NOTIFYING_1, ONCE_1, OWNERS_1,
     OWNERS_3, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, PERMIT_ACQUIRE_1, PERMIT_ACQUIRE_10,
-    PERMIT_ACQUIRE_2, PERMIT_ACQUIRE_3, PERMIT_ACQUIRE_4, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6,
-    PERMIT_ACQUIRE_7, PERMIT_ACQUIRE_8, PERMIT_ACQUIRE_9, PERMIT_EXTEND_1, PERMIT_EXTEND_2,
-    PERMIT_GRANTING_1, PERMIT_INFO_2, PERMIT_INFO_3, PERMIT_LEAVE_1, PERMIT_NOW_1, PERMIT_NOW_2,
-    PERMIT_PASSING_1, PERMIT_QUEUE_1, PERMIT_QUEUE_2, PERMIT_RELEASE_1, PERMIT_RELEASE_2,
-    PERMIT_RELEASE_3, PERMIT_RELEASE_4, PERMIT_RELEASE_5, PERMIT_RELEASE_6, PERMIT_RELEASE_7,
-    PERMIT_RELEASE_8, PERMIT_RELEASE_9, PERMIT_RENEW_1, PERMIT_SET_1, PERMITS_1, PERMITS_2,
-    PERMITS_3, PLACING_1, PLAIN_2, PLAIN_4, PLAIN_6, POOL_1, POOL_2, POOL_CHANGES_1,
+    PERMIT_ACQUIRE_11, PERMIT_ACQUIRE_2, PERMIT_ACQUIRE_3, PERMIT_ACQUIRE_4, PERMIT_ACQUIRE_5,
+    PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_7, PERMIT_ACQUIRE_8, PERMIT_ACQUIRE_9, PERMIT_EXTEND_1,
+    PERMIT_EXTEND_2, PERMIT_GRANTING_1, PERMIT_INFO_2, PERMIT_INFO_3, PERMIT_LEAVE_1, PERMIT_NOW_1,
+    PERMIT_NOW_2, PERMIT_PASSING_1, PERMIT_QUEUE_1, PERMIT_QUEUE_2, PERMIT_RELEASE_1,
+    PERMIT_RELEASE_2, PERMIT_RELEASE_3, PERMIT_RELEASE_4, PERMIT_RELEASE_5, PERMIT_RELEASE_6,
+    PERMIT_RELEASE_7, PERMIT_RELEASE_8, PERMIT_RELEASE_9, PERMIT_RENEW_1, PERMIT_SET_1, PERMITS_1,
+    PERMITS_2, PERMITS_3, PLACING_1, PLAIN_2, PLAIN_4, PLAIN_6, POOL_1, POOL_2, POOL_CHANGES_1,
     POOL_CHANGES_2, POOL_CHANGES_3, QUEUE_1, QUEUE_2, QUEUEING_1, QUEUEING_2, RAISE_2, RANGES_1,
     RECORD_1, RECORD_2, RECORD_3, RELEASE_1, RELEASE_10, RELEASE_2, RELEASE_3, RELEASE_4,
     RELEASE_5, RELEASE_7, RELEASE_8, RELEASE_9, RELEASE_ALL_1, RENEW_1, RUNS_1, RW_1, RW_ACQUIRE_1,
@@ -63,7 +63,7 @@ enum hf_segment_id {
     SEMAPHORE_LEAVE_1, SEMAPHORE_RELEASE_1, SEMAPHORE_SET_1, SEMAPHORE_TURN_1, SETTLING_1,
     SHARDED_2, SHARDED_4, SHARDED_6, SHORTENED_1, SILENT_2, SILENT_4, STRING_10, STRING_14,
     STRING_2, STRING_4, STRING_6, STRING_8, TIMES_1, TIMES_2, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
-    WAIT_1, WHOLE_NUMBER_1
+    TURNS_1, WAIT_1, WHOLE_NUMBER_1
 };
 
 static const char *const hf_segment_table[] = {
@@ -93,7 +93,7 @@ static const char *const hf_segment_table[] = {
     "if redis.call('EXISTS', QUEUE) == 0 then return true end\n"
     "settle_missed_grant(OWNER:sub(1, 36))\n"
     "if foreign_ms(POLL_MS) > 0 then return false end\n"
-    "note_ours()\n"
+    "note_ours(now_ms())\n"
     "return hand_over() == false and redis.call('ZCARD', QUEUE) == 0\n"
     "end\n"
     "local function refusal(i, from)\n"
@@ -194,7 +194,7 @@ static const char *const hf_segment_table[] = {
     "return was and was.turns == 0 and was.unused == 0\n"
     "end\n"
     "if after_foreign() and is_behind_first(enqueue) then return busy(tonumber(GRANT_MS), true) end\n"
-    "note_ours()\n"
+    "note_ours(now_ms())\n"
     "local given = hand_over(WAITER)\n"
     "if given then\n"
     "local holder, _, kind = holder_of(LOCK)\n"
@@ -756,7 +756,7 @@ static const char *const hf_segment_table[] = {
     "notify(first_alive(is_over), 'turn', left)\n"
     "return 0\n"
     "end\n"
-    "note_ours()\n"
+    "note_ours(now_ms())\n"
     "return hand_over() == nil and 3 or 0\n"
     "end\n"
     "local granted, queued = nil, is_queue()\n"
@@ -969,7 +969,9 @@ static const char *const hf_segment_table[] = {
     [PERMIT_ACQUIRE_1] = "local LEASE, TOKEN_TTL, WAITER, PERMITS = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[10])\n"
     "local ENDLESS = 922337203685477\n"
     "if not FREE and PERMITS then\n",
-    [PERMIT_ACQUIRE_10] = "local all = #IDS > 1 and all_permits() or 0\n"
+    [PERMIT_ACQUIRE_10] = "if none_free and WAITER ~= '' then note_taken(NOW) end\n"
+    "if none_free and #IDS == 1 then return busy(0, false) end\n",
+    [PERMIT_ACQUIRE_11] = "local all = #IDS > 1 and all_permits() or 0\n"
     "if all > 0 and #IDS > all then return { -5, all } end\n"
     "settle_missed_grants(OWNER:sub(1, 36))\n"
     "take_up_place()\n"
@@ -989,6 +991,7 @@ static const char *const hf_segment_table[] = {
     "if first_left and is_newer(first_left) then return { -4 } end\n"
     "local free = FREE or 0\n"
     "if (not first_left or first_left == WAITER) and free - kept >= #lacking(IDS) then\n"
+    "note_ours(NOW)\n"
     "local reply = take()\n"
     "serve(nil, kept)\n"
     "if first_left then notify_next() end\n"
@@ -1050,7 +1053,7 @@ static const char *const hf_segment_table[] = {
     "local listens = ahead == 0 and (foreign or is_foreign())\n"
     "return { 0, ttl_ms, ahead, listens and 1 or 0, place, overdue_ms }\n"
     "end\n"
-    "if FREE and FREE < 1 and back == 0 and #IDS == 1 then return busy(0, false) end\n",
+    "local none_free = FREE and FREE < 1 and back == 0\n",
     [PERMIT_EXTEND_1] = "local IDS = ids_of(ARGV[1])\n"
     "local ends = end_of(KEYS[1], IDS)\n"
     "if not ends then return -1 end\n"
@@ -1124,9 +1127,20 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local NOW = (US - US % 1000) / 1000\n",
     [PERMIT_PASSING_1] = "local function kept_for_others()\n"
-    "if forget_record() or foreign_waiters(RELEASES) == 0 then return 0, 0 end\n"
-    "write_record(nil, 0, 0, true, 0, NOW + TURN_MS)\n"
-    "return 1, TURN_MS\n"
+    "local was, waits = record_in(first_members()), first_in_line()\n"
+    "if waits and is_ours_again(was, NOW) then\n"
+    "write_record(was, was.turns + 1, 0, was.listeners, was.run, was.till)\n"
+    "return 0, 0\n"
+    "end\n"
+    "local kept, left_ms = reserved()\n"
+    "if kept > 0 then return kept, left_ms end\n"
+    "if foreign_waiters(RELEASES) == 0 then\n"
+    "forget_record()\n"
+    "return 0, 0\n"
+    "end\n"
+    "left_ms = listen_ms(was)\n"
+    "write_record(was, 0, 0, true, left_ms - LISTEN_MS, NOW + left_ms)\n"
+    "return 1, left_ms\n"
     "end\n"
     "local function notify_turn(member, left_ms)\n"
     "notify(member, 'turn', left_ms)\n"
@@ -1139,7 +1153,7 @@ static const char *const hf_segment_table[] = {
     "local kept, left_ms = kept_or_reserved()\n"
     "local before = FREE\n"
     "local first_left, more = serve(nil, kept)\n"
-    "if count == 0 and FREE ~= before then forget_record() end\n"
+    "if count == 0 and FREE ~= before then note_ours(NOW) end\n"
     "if kept > 0 then notify_turn(first_left, left_ms) end\n"
     "return more\n"
     "end\n"
@@ -1148,10 +1162,9 @@ static const char *const hf_segment_table[] = {
     "if FREE and FREE > 0 then announce(RELEASES, FREE) end\n"
     "return more and 3 or 1\n"
     "end\n",
-    [PERMIT_QUEUE_1] = "local TURN_MS = 10\n"
-    "local KINDS = 'p'\n",
+    [PERMIT_QUEUE_1] = "local KINDS = 'p'\n",
     [PERMIT_QUEUE_2] = "local function reserved()\n"
-    "local left_ms = foreign_ms(TURN_MS, NOW)\n"
+    "local left_ms = foreign_ms(MAX_LISTEN_MS, NOW)\n"
     "return left_ms > 0 and 1 or 0, left_ms\n"
     "end\n"
     "local function settle_missed_grants(client)\n"
@@ -1399,7 +1412,6 @@ static const char *const hf_segment_table[] = {
     "return (FREE or 0) + redis.call('ZCARD', LEASES)\n"
     "end\n",
     [QUEUE_1] = "local POLL_RECHECK_MS = 20\n"
-    "local MAX_TURNS = 2\n"
     "local FEW = '2'\n",
     [QUEUE_2] = "local function first()\n"
     "local members = first_members()\n"
@@ -1453,10 +1465,6 @@ static const char *const hf_segment_table[] = {
     "notify(member, 'turn', recheck_ms)\n"
     "if not member and not more then redis.call('PEXPIRE', QUEUE, ms) end\n"
     "end\n"
-    "local function listen_ms(was)\n"
-    "local run = was and was.run or 0\n"
-    "return run < MAX_LISTEN_MS and math.max(LISTEN_MS, math.min(2 * run, MAX_LISTEN_MS)) or LISTEN_MS\n"
-    "end\n"
     "local function foreign_turn(was, member, more)\n"
     "keep_counter()\n"
     "local ms = listen_ms(was)\n"
@@ -1484,12 +1492,6 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "return false\n"
     "end\n"
-    "local function is_ours_again(was)\n"
-    "if not was or was.turns == 0 or was.unused > 0 then return false end\n"
-    "if was.turns >= MAX_TURNS and not was.listeners then return false end\n"
-    "local since = now_ms() - was.till\n"
-    "return since >= 0 and since * (was.turns + 1) <= was.run * was.turns\n"
-    "end\n"
     "local function pass_on(heads)\n"
     "if not heads then redis.call('DEL', LOCK) end\n"
     "heads = heads or redis.pcall('ZRANGE', QUEUE, '0', FEW, 'WITHSCORES')\n"
@@ -1500,7 +1502,7 @@ static const char *const hf_segment_table[] = {
     "if not left_to_pollers(was, member, place) then grant(member, place) end\n"
     "return 1\n"
     "end\n"
-    "if ours and is_ours_again(was) then\n"
+    "if ours and is_ours_again(was, now_ms()) then\n"
     "write_record(was, was.turns + 1, 0, was.listeners, was.run, was.till)\n"
     "grant(member, place)\n"
     "return 1\n"
@@ -1641,11 +1643,16 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "return results\n",
     [RUNS_1] = "local RUN_MS = 2000\n"
-    "local function note_ours()\n"
-    "local was, now = record_in(first_members()), now_ms()\n"
+    "local function note_ours(now)\n"
+    "local was = record_in(first_members())\n"
     "if not was or was.turns > 0 or was.unused > 0 then return end\n"
     "local run = math.max(0, math.min(now - was.began, RUN_MS))\n"
     "write_record(was, 1, 0, was.listeners, run, now)\n"
+    "end\n"
+    "local function note_taken(now)\n"
+    "local was = record_in(first_members())\n"
+    "if not was or was.turns > 0 or not was.listeners then return end\n"
+    "write_record(was, 0, 0, false, 0, math.min(now, was.began))\n"
     "end\n",
     [RW_1] = "local MAX_KEYS = 100\n"
     "local MANY = 100\n"
@@ -2391,6 +2398,17 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "return token, ends or nil\n"
     "end\n",
+    [TURNS_1] = "local MAX_TURNS = 2\n"
+    "local function listen_ms(was)\n"
+    "local run = was and was.run or 0\n"
+    "return run < MAX_LISTEN_MS and math.max(LISTEN_MS, math.min(2 * run, MAX_LISTEN_MS)) or LISTEN_MS\n"
+    "end\n"
+    "local function is_ours_again(was, now)\n"
+    "if not was or was.turns == 0 or was.unused > 0 then return false end\n"
+    "if was.turns >= MAX_TURNS and not was.listeners then return false end\n"
+    "local since = now - was.till\n"
+    "return since >= 0 and since * (was.turns + 1) <= was.run * was.turns\n"
+    "end\n",
     [WAIT_1] = "local since, wait = (redis.call('GET', KEYS[1]) or ''):match('^(%d+) (.*)$')\n"
     "if wait ~= ARGV[1] then\n"
     "local now = redis.call('TIME')\n"
@@ -2407,34 +2425,34 @@ static const char *const hf_segment_table[] = {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "9ccc63c7b41e1434affc818b5873ddf8feb8db25", (const unsigned char[]){ACQUIRE_1,
+    {"acquire", "fb8644d04aa06bc2e884112daabd4e1ee1ec1093", (const unsigned char[]){ACQUIRE_1,
     FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, FAIR_ACQUIRE_2, HASH_8, HASH_3, ACQUIRE_3,
     CLOCK_2, HASH_10, ACQUIRE_4, BEHIND_1, ACQUIRE_5, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2,
     HASH_3, HASH_4, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1,
     FRESH_3, HASH_6, PLAIN_2, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, ACQUIRING_1,
     QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_1, QUEUE_2, RUNS_1, ACQUIRING_3, HF_NO_SEGMENT}, 23023,
+    DUE_1, TURNS_1, QUEUE_2, RUNS_1, ACQUIRING_3, HF_NO_SEGMENT}, 23228,
     &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE], NULL},
-    {"acquire_all", "c875318b220b7a85c242045e3d13c46765e80cb7", (const unsigned char[]){KEYS_1,
+    {"acquire_all", "731519db1dfff728f9e240ba7df7b2cd767875df", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PLAIN_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_1, QUEUE_2, RUNS_1, ACQUIRE_ALL_1, HF_NO_SEGMENT}, 14526,
+    GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_1, ACQUIRE_ALL_1, HF_NO_SEGMENT}, 14731,
     &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL], NULL},
-    {"begin", "4d1b91673306adb731a5092faae83a8034b93a8b", (const unsigned char[]){KEYS_1, CLOCK_2,
+    {"begin", "9f42347ce82388b74bb59d219a2fbdfa7d25db14", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, BEGIN_1, FRESH_1, FRESH_3, HASH_6, PLAIN_2, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1,
     RECORD_2, RECORD_3, BEGIN_2, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
-    MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2, RUNS_1, ACQUIRING_3,
-    HF_NO_SEGMENT}, 21020, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN], NULL},
-    {"complete", "5e783c3f29463912c7c90f8530e806d172c54e2b", (const unsigned char[]){KEYS_1,
+    MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_1,
+    ACQUIRING_3, HF_NO_SEGMENT}, 21225, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN], NULL},
+    {"complete", "226b83ea42a3184687901c7be04661ff170f25f5", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PLAIN_2, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_1, QUEUE_2, NOTIFYING_1, COMPLETE_1, IS_QUEUE_1, COMPLETE_2, HF_NO_SEGMENT}, 13358,
-    &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE], NULL},
+    DUE_1, TURNS_1, QUEUE_2, NOTIFYING_1, COMPLETE_1, IS_QUEUE_1, COMPLETE_2, HF_NO_SEGMENT},
+    13368, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE], NULL},
     {"extend", "5d252b39010e2d8dc0583b07bef4016ffc447a96", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, EXTEND_2, FAIR_EXTEND_2, PLAIN_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1506,
     &hf_program_table[HF_PROGRAM_SHARDED_EXTEND], NULL},
@@ -2464,11 +2482,11 @@ static const hf_program hf_program_table[] = {
     HF_NO_SEGMENT}, 5400, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE], NULL},
     {"fence", "7be8e9729290019866b3167e389eef64efc1fe5a", (const unsigned char[]){FENCE_1,
     HF_NO_SEGMENT}, 1805, NULL, NULL},
-    {"force", "5d5eac9425f42c40a8d5936fdcf977ec3d924090", (const unsigned char[]){KEYS_1, CLOCK_2,
+    {"force", "11c555c1ad7cef0d622bf5390eddf63ba6cded4d", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PLAIN_2, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3, HF_NO_SEGMENT}, 13865,
+    DUE_1, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3, HF_NO_SEGMENT}, 13875,
     &hf_program_table[HF_PROGRAM_SHARDED_FORCE], NULL},
     {"info", "d55482341a5e31a947b7b32999b245a8d93e89b2", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, HASH_6, AHEAD_1, AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, INFO_2,
@@ -2482,59 +2500,60 @@ static const hf_program hf_program_table[] = {
     {"latch_set", "68848b91a83ead52c9f6b23bb23664cc047cae76", (const unsigned char[]){PLAIN_2,
     LATCH_1, WHOLE_NUMBER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3, LATCH_4, LATCH_SET_1,
     HF_NO_SEGMENT}, 1220, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET], NULL},
-    {"leave", "bd90e97a6556533196d2d69c5776cd80cf520e80", (const unsigned char[]){KEYS_1, CLOCK_2,
+    {"leave", "c39bc3b25fa8867571b2f29b9631b7919ad845cc", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PLAIN_2, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_1, QUEUE_2, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 15517,
-    &hf_program_table[HF_PROGRAM_SHARDED_LEAVE], NULL},
-    {"mutex_acquire", "8038602574b097db201ac020544437467a1037c5",
+    DUE_1, TURNS_1, QUEUE_2, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_1,
+    HF_NO_SEGMENT}, 15722, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE], NULL},
+    {"mutex_acquire", "62485b5b05e22469168be175c7a66e8689fa843f",
     (const unsigned char[]){ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2,
     FAIR_ACQUIRE_2, STRING_6, ACQUIRE_3, CLOCK_2, STRING_8, ACQUIRE_4, BEHIND_1, ACQUIRE_5,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, STRING_2, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2, TOKEN_3,
     TOKEN_4, TOKEN_5, RANGES_1, FRESH_3, STRING_4, SILENT_2, OWNERS_3, PLACING_1, RECORD_1,
     RECORD_2, RECORD_3, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3,
     QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
-    SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2, RUNS_1, ACQUIRING_3,
-    HF_NO_SEGMENT}, 21959, NULL, NULL},
+    SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_1, ACQUIRING_3,
+    HF_NO_SEGMENT}, 22164, NULL, NULL},
     {"mutex_extend", "182deaef08820ab999b7d16f94a0e65f4b5d0347", (const unsigned char[]){STRING_2,
     EXTEND_2, FAIR_EXTEND_2, SILENT_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1070, NULL, NULL},
-    {"mutex_force", "636a5c5376e0e5f3812af698b810fa55602eea18", (const unsigned char[]){KEYS_1,
+    {"mutex_force", "e29a2a3ee7661e8218d9e2553f5dad68461148e6", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, STRING_2,
     STRING_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, SILENT_2, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3, HF_NO_SEGMENT}, 12974, NULL, NULL},
+    DUE_1, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3, HF_NO_SEGMENT}, 12984, NULL, NULL},
     {"mutex_info", "4c223c7a290c9982a8ca5f25ac6f9162c7c45b7c", (const unsigned char[]){STRING_2,
     STRING_4, AHEAD_1, AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, INFO_2,
     HF_NO_SEGMENT}, 2020, NULL, NULL},
-    {"mutex_leave", "a25956351b87475ae302abf6b28def8a5518f283", (const unsigned char[]){KEYS_1,
+    {"mutex_leave", "144cd82a5dcadcfbd2229ddc12f372a029737030", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, STRING_2,
     STRING_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, SILENT_2, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_1, QUEUE_2, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 14626,
-    NULL, NULL},
-    {"mutex_release", "7a34cfd821ef762645998747d793c019a1b8c0a1",
+    DUE_1, TURNS_1, QUEUE_2, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_1,
+    HF_NO_SEGMENT}, 14831, NULL, NULL},
+    {"mutex_release", "e262313957f4ab1697ad4f1e5c01740324d58110",
     (const unsigned char[]){RELEASE_1, STRING_2, RELEASE_2, STRING_4, RELEASE_3, STRING_10,
     RELEASE_4, SILENT_4, RELEASE_5, STRING_2, SILENT_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, RELEASE_7, MEMBER_2, MEMBER_3, RECORD_1,
     RECORD_2, RECORD_3, DUE_1, NEXT_BEHIND_RECORD_1, STRING_14, RELEASE_8, GRANTING_2, RELEASE_9,
     OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1,
-    MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2,
-    RELEASE_10, HF_NO_SEGMENT}, 16391, NULL, NULL},
+    MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1,
+    QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 16401, NULL, NULL},
     {"mutex_renew", "232de3fb5554ac79becb31761bb1b9fb70684311", (const unsigned char[]){STRING_2,
     RENEW_1, HF_NO_SEGMENT}, 545, NULL, NULL},
     {"once", "80e932d08e45ea6b5cefda68b607ec74b288c319", (const unsigned char[]){ONCE_1,
     HF_NO_SEGMENT}, 1480, NULL, NULL},
-    {"permit_acquire", "49d9cb08c361f26668000c3478f497ac1def209e", (const unsigned char[]){KEYS_1,
+    {"permit_acquire", "0595ecb4d9fa2ccc676c15fac5b9c4c01a2989ce", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1, POOL_2, PERMIT_ACQUIRE_1, PLAIN_2,
     PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2, BEHIND_1, PERMIT_ACQUIRE_4, DRAWING_1,
     TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_7, CLOCK_2, CLOCK_3,
     CLOCK_4, CLOCK_5, PERMITS_1, PERMITS_2, PERMITS_3, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
     POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, PERMIT_ACQUIRE_8, OWNERS_1, PLACING_1,
     RECORD_1, RECORD_2, RECORD_3, PLAIN_2, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
-    PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1,
-    MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, PERMIT_QUEUE_2, PERMIT_ACQUIRE_10,
-    HF_NO_SEGMENT}, 21116, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE], NULL},
+    PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, RUNS_1, PERMIT_ACQUIRE_10, PERMIT_GRANTING_1,
+    PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, TURNS_1,
+    PERMIT_QUEUE_2, PERMIT_ACQUIRE_11, HF_NO_SEGMENT}, 22128,
+    &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE], NULL},
     {"permit_extend", "c1345d909f33a4429ed4ae312e0ed4f067f4594d", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2,
     PERMITS_3, PERMIT_EXTEND_1, PLAIN_2, SHORTENED_1, PERMIT_EXTEND_2, HF_NO_SEGMENT}, 2785,
@@ -2542,15 +2561,15 @@ static const hf_program hf_program_table[] = {
     {"permit_info", "73af46adaf7b295f0643f6cced3fd11e66f1492c", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, PERMIT_INFO_2, AHEAD_1, AHEAD_2, WHOLE_NUMBER_1,
     PERMIT_INFO_3, HF_NO_SEGMENT}, 2186, NULL, NULL},
-    {"permit_leave", "114d4c7d4d46df2f625c51c5f92ee124b0ffab5c", (const unsigned char[]){KEYS_1,
+    {"permit_leave", "d7695bc6ff6350dbe00b1bac29e8da6c334498b5", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1, WHOLE_NUMBER_1, POOL_2, POOL_CHANGES_1,
     POOL_CHANGES_2, POOL_CHANGES_3, PLAIN_2, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3,
     PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
-    MEMBERS_2, SETTLING_1, PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_PASSING_1, IS_QUEUE_1,
-    FORGETTING_1, PERMIT_LEAVE_1, HF_NO_SEGMENT}, 15052,
+    MEMBERS_2, SETTLING_1, TURNS_1, PERMIT_QUEUE_2, RUNS_1, FORGET_RECORD_1, PERMIT_PASSING_1,
+    IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_1, HF_NO_SEGMENT}, 16271,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE], NULL},
-    {"permit_release", "577d93f794df136a9951c10091d5b077b310b42e", (const unsigned char[]){KEYS_1,
+    {"permit_release", "ac4ed1280476cf5f7dd21e313cdc2245bb377e9b", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1, POOL_2, PERMIT_RELEASE_1,
     PERMITS_2, PERMIT_RELEASE_2, PLAIN_6, PERMIT_RELEASE_3, POOL_CHANGES_2, PERMIT_RELEASE_4,
     DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_RELEASE_5, PERMITS_2, PERMIT_RELEASE_6, PERMIT_ACQUIRE_6,
@@ -2558,34 +2577,35 @@ static const hf_program hf_program_table[] = {
     TOKEN_3, TOKEN_4, TOKEN_5, PLAIN_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3,
     PERMIT_RELEASE_8, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PERMIT_GRANTING_1,
     PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1,
-    PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 16684,
-    &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE], NULL},
+    TURNS_1, PERMIT_QUEUE_2, RUNS_1, FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_RELEASE_9,
+    HF_NO_SEGMENT}, 17903, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE], NULL},
     {"permit_renew", "bd00cd07849211e0a2607341d0804921ce4d1326", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2,
     PERMITS_3, PERMIT_RENEW_1, HF_NO_SEGMENT}, 2076, NULL, NULL},
-    {"permit_set", "f26799b0acfc0d2de21aa04874f8c15b79c6ef38", (const unsigned char[]){KEYS_1,
+    {"permit_set", "8a824996c184942cf63f3aecd41b9d44d8db575a", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1, WHOLE_NUMBER_1, POOL_2, POOL_CHANGES_1,
     POOL_CHANGES_2, POOL_CHANGES_3, PLAIN_2, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3,
     PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
-    MEMBERS_2, SETTLING_1, PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_SET_1,
-    HF_NO_SEGMENT}, 13954, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET], NULL},
+    MEMBERS_2, SETTLING_1, TURNS_1, PERMIT_QUEUE_2, RUNS_1, FORGET_RECORD_1, PERMIT_PASSING_1,
+    PERMIT_SET_1, HF_NO_SEGMENT}, 15173, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET], NULL},
     {"raise", "ff1c1d6600d85ad3855c85bab5de30a16b84017f", (const unsigned char[]){CLOCK_2, CLOCK_3,
     CLOCK_4, CLOCK_5, TOKEN_2, RAISE_2, HF_NO_SEGMENT}, 1130, NULL, NULL},
-    {"release", "614c6af1f2b4b55a5e46408ad90a8cb9370c9c6c", (const unsigned char[]){RELEASE_1,
+    {"release", "199cc8f86dfd82cfde95975c70d50c71571efed2", (const unsigned char[]){RELEASE_1,
     HASH_2, HASH_3, HASH_4, RELEASE_2, HASH_6, RELEASE_3, HASH_12, RELEASE_4, PLAIN_4, RELEASE_5,
     HASH_14, MEMBER_2, HASH_15, PLAIN_6, CLOCK_2, HASH_16, DRAWING_1, TOKEN_4, DRAWING_2, HASH_17,
     HASH_3, HASH_18, HASH_2, HASH_3, HASH_4, PLAIN_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2,
     TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, RELEASE_7, MEMBER_2, MEMBER_3, HASH_20, RECORD_1,
     RECORD_2, RECORD_3, DUE_1, NEXT_BEHIND_RECORD_1, HASH_21, RELEASE_8, GRANTING_2, RELEASE_9,
     OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1,
-    MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2,
-    RELEASE_10, HF_NO_SEGMENT}, 19649, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE], NULL},
-    {"release_all", "2f13cd969e418596dd3612a4bbec85cffd0c4f4e", (const unsigned char[]){KEYS_1,
+    MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1,
+    QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 19659, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE],
+    NULL},
+    {"release_all", "abb0192e56abd9d5fbd4b605e800bcdd38054bbc", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PLAIN_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_1, QUEUE_2, RELEASE_ALL_1, HF_NO_SEGMENT}, 13583,
+    GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RELEASE_ALL_1, HF_NO_SEGMENT}, 13593,
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL], NULL},
     {"renew", "9f63575e2112de24e31ce65535e37be24fa06370", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, RENEW_1, HF_NO_SEGMENT}, 831, NULL, NULL},
@@ -2644,34 +2664,34 @@ static const hf_program hf_program_table[] = {
     SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3, SEMAPHORE_TURN_1, SEMAPHORE_GIVING_1,
     SEMAPHORE_SET_1, HF_NO_SEGMENT}, 1907, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET],
     NULL},
-    {"sharded_acquire", "ea5a76ee73dd9806e8eaff760b5debff5889ab64",
+    {"sharded_acquire", "a9c941abb86a7e0bd1b491b94c4aee0a8aa2cf50",
     (const unsigned char[]){ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2,
     FAIR_ACQUIRE_2, HASH_8, HASH_3, ACQUIRE_3, CLOCK_2, HASH_10, ACQUIRE_4, BEHIND_1, ACQUIRE_5,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2,
     TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, FRESH_3, HASH_6, SHARDED_2, OWNERS_3, PLACING_1, RECORD_1,
     RECORD_2, RECORD_3, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3,
     QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
-    SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2, RUNS_1, ACQUIRING_3,
-    HF_NO_SEGMENT}, 23429, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE]},
-    {"sharded_acquire_all", "466a8daf9d660fa98ceee858a151acb8d1f6e58c",
+    SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_1, ACQUIRING_3,
+    HF_NO_SEGMENT}, 23634, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE]},
+    {"sharded_acquire_all", "e7c0121388f31bb5c222d578091883b2b6d06934",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1,
     RECORD_2, RECORD_3, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
-    SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2, RUNS_1, ACQUIRE_ALL_1,
-    HF_NO_SEGMENT}, 14932, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE_ALL]},
-    {"sharded_begin", "650617346a51bfb70eedba6e0278c14157b01744", (const unsigned char[]){KEYS_1,
+    SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_1, ACQUIRE_ALL_1,
+    HF_NO_SEGMENT}, 15137, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE_ALL]},
+    {"sharded_begin", "cad2ea40c31cc285a9531e7b2fb78b0a46a7d251", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, BEGIN_1, FRESH_1, FRESH_3, HASH_6, SHARDED_2, OWNERS_1, OWNERS_3, PLACING_1,
     RECORD_1, RECORD_2, RECORD_3, BEGIN_2, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
-    MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2, RUNS_1, ACQUIRING_3,
-    HF_NO_SEGMENT}, 21426, NULL, &hf_program_table[HF_PROGRAM_BEGIN]},
-    {"sharded_complete", "56b7450e1eb27a0b6d4529c2021a42009003ee1c",
+    MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_1,
+    ACQUIRING_3, HF_NO_SEGMENT}, 21631, NULL, &hf_program_table[HF_PROGRAM_BEGIN]},
+    {"sharded_complete", "24fdcadbab7761a9c26e5f75882b3fa9818cbecd",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2,
     RECORD_3, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1,
-    GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2, NOTIFYING_1, COMPLETE_1, IS_QUEUE_1,
-    COMPLETE_2, HF_NO_SEGMENT}, 13764, NULL, &hf_program_table[HF_PROGRAM_COMPLETE]},
+    GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, NOTIFYING_1, COMPLETE_1, IS_QUEUE_1,
+    COMPLETE_2, HF_NO_SEGMENT}, 13774, NULL, &hf_program_table[HF_PROGRAM_COMPLETE]},
     {"sharded_extend", "4ad9384cc96d3bc6beee6e5c428b99e4e8a590e1", (const unsigned char[]){HASH_2,
     HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, SHARDED_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT},
     1912, NULL, &hf_program_table[HF_PROGRAM_EXTEND]},
@@ -2698,12 +2718,12 @@ static const hf_program hf_program_table[] = {
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, SHARDED_2, FAIR_QUEUE_1, RECORD_2, FAIR_QUEUE_2,
     FAIR_PASSING_1, FAIR_RELEASE_3, HF_NO_SEGMENT}, 5806, NULL,
     &hf_program_table[HF_PROGRAM_FAIR_RELEASE]},
-    {"sharded_force", "43b18d758cda9d7fc40c36fd930735aabdac90d0", (const unsigned char[]){KEYS_1,
+    {"sharded_force", "10f17d74d8e26bfe5867237467dee1402620d29e", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, SHARDED_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3, HF_NO_SEGMENT}, 14271,
-    NULL, &hf_program_table[HF_PROGRAM_FORCE]},
+    GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3, HF_NO_SEGMENT},
+    14281, NULL, &hf_program_table[HF_PROGRAM_FORCE]},
     {"sharded_latch_delete", "1930cd16c55b2523f8b5e43fee610acf69a917dd",
     (const unsigned char[]){SHARDED_2, LATCH_1, WHOLE_NUMBER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,
     LATCH_4, LATCH_DELETE_1, HF_NO_SEGMENT}, 1594, NULL,
@@ -2714,35 +2734,36 @@ static const hf_program hf_program_table[] = {
     {"sharded_latch_set", "596c6be692803fb5f65fbf5782ec9f7746cab5fd",
     (const unsigned char[]){SHARDED_2, LATCH_1, WHOLE_NUMBER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,
     LATCH_4, LATCH_SET_1, HF_NO_SEGMENT}, 1626, NULL, &hf_program_table[HF_PROGRAM_LATCH_SET]},
-    {"sharded_leave", "9a0be15b8102583696dd1d7d4b2943bdb50e142e", (const unsigned char[]){KEYS_1,
+    {"sharded_leave", "c1e3e0267be0d93a9f98546fa4c886e92ee9c0c7", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, SHARDED_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_1, QUEUE_2, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_1,
-    HF_NO_SEGMENT}, 15923, NULL, &hf_program_table[HF_PROGRAM_LEAVE]},
-    {"sharded_permit_acquire", "132bdfa5529be261d669b70fb0d47bd2c752509b",
+    GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1,
+    LEAVE_1, HF_NO_SEGMENT}, 16128, NULL, &hf_program_table[HF_PROGRAM_LEAVE]},
+    {"sharded_permit_acquire", "6db70e5d7572465999281d8fe93882629434fd81",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1,
     POOL_2, PERMIT_ACQUIRE_1, SHARDED_2, PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2,
     BEHIND_1, PERMIT_ACQUIRE_4, DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6,
     PERMIT_ACQUIRE_7, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, PERMITS_1, PERMITS_2, PERMITS_3, TOKEN_2,
     TOKEN_3, TOKEN_4, TOKEN_5, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, PERMIT_ACQUIRE_8,
     OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3, SHARDED_2, QUEUEING_1, PASSING_OVER_1,
-    PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, PERMIT_GRANTING_1,
-    PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, PERMIT_QUEUE_2,
-    PERMIT_ACQUIRE_10, HF_NO_SEGMENT}, 21928, NULL, &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
+    PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, RUNS_1, PERMIT_ACQUIRE_10,
+    PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
+    SETTLING_1, TURNS_1, PERMIT_QUEUE_2, PERMIT_ACQUIRE_11, HF_NO_SEGMENT}, 22940, NULL,
+    &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
     {"sharded_permit_extend", "a01fbc6be3032f24b68acb6c36efc88fe65f8a23",
     (const unsigned char[]){CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, PERMIT_EXTEND_1, SHARDED_2, SHORTENED_1,
     PERMIT_EXTEND_2, HF_NO_SEGMENT}, 3191, NULL, &hf_program_table[HF_PROGRAM_PERMIT_EXTEND]},
-    {"sharded_permit_leave", "238a33104429781264bafb99a4b15e16e47981cc",
+    {"sharded_permit_leave", "0060250662a1db9acf9d6551d07c468f4b61c8be",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1,
     WHOLE_NUMBER_1, POOL_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, SHARDED_2, OWNERS_1,
     PLACING_1, RECORD_1, RECORD_2, RECORD_3, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1,
-    MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, PERMIT_QUEUE_2,
-    FORGET_RECORD_1, PERMIT_PASSING_1, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_1, HF_NO_SEGMENT},
-    15458, NULL, &hf_program_table[HF_PROGRAM_PERMIT_LEAVE]},
-    {"sharded_permit_release", "ca5a698c90e2d1756c5514f9583b13f07e6a82a0",
+    MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, TURNS_1, PERMIT_QUEUE_2,
+    RUNS_1, FORGET_RECORD_1, PERMIT_PASSING_1, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_1,
+    HF_NO_SEGMENT}, 16677, NULL, &hf_program_table[HF_PROGRAM_PERMIT_LEAVE]},
+    {"sharded_permit_release", "fdf2b2cad77f77b03b8bc9597f3fbb95949e0c24",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1,
     POOL_2, PERMIT_RELEASE_1, PERMITS_2, PERMIT_RELEASE_2, SHARDED_6, PERMIT_RELEASE_3,
     POOL_CHANGES_2, PERMIT_RELEASE_4, DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_RELEASE_5, PERMITS_2,
@@ -2750,17 +2771,18 @@ static const hf_program hf_program_table[] = {
     PERMITS_1, PERMITS_2, PERMITS_3, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, SHARDED_2, POOL_CHANGES_1,
     POOL_CHANGES_2, POOL_CHANGES_3, PERMIT_RELEASE_8, OWNERS_1, PLACING_1, RECORD_1, RECORD_2,
     RECORD_3, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
-    MEMBER_3, MEMBERS_2, SETTLING_1, PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_PASSING_1,
-    PERMIT_RELEASE_9, HF_NO_SEGMENT}, 17253, NULL, &hf_program_table[HF_PROGRAM_PERMIT_RELEASE]},
-    {"sharded_permit_set", "2e5230b8a379b9eed4b3fecc0a7617db3dc94093",
+    MEMBER_3, MEMBERS_2, SETTLING_1, TURNS_1, PERMIT_QUEUE_2, RUNS_1, FORGET_RECORD_1,
+    PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 18472, NULL,
+    &hf_program_table[HF_PROGRAM_PERMIT_RELEASE]},
+    {"sharded_permit_set", "2048733dcca0033dcee16e80be88893648910ae9",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1,
     WHOLE_NUMBER_1, POOL_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, SHARDED_2, OWNERS_1,
     PLACING_1, RECORD_1, RECORD_2, RECORD_3, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1,
-    MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, PERMIT_QUEUE_2,
-    FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT}, 14360, NULL,
+    MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, TURNS_1, PERMIT_QUEUE_2,
+    RUNS_1, FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT}, 15579, NULL,
     &hf_program_table[HF_PROGRAM_PERMIT_SET]},
-    {"sharded_release", "490a01b2fafabeda18217729811b5c0435815446",
+    {"sharded_release", "37996e475876183054250681b2ab8b3a630a6f37",
     (const unsigned char[]){RELEASE_1, HASH_2, HASH_3, HASH_4, RELEASE_2, HASH_6, RELEASE_3,
     HASH_12, RELEASE_4, SHARDED_4, RELEASE_5, HASH_14, MEMBER_2, HASH_15, SHARDED_6, CLOCK_2,
     HASH_16, DRAWING_1, TOKEN_4, DRAWING_2, HASH_17, HASH_3, HASH_18, HASH_2, HASH_3, HASH_4,
@@ -2768,14 +2790,14 @@ static const hf_program hf_program_table[] = {
     RELEASE_7, MEMBER_2, MEMBER_3, HASH_20, RECORD_1, RECORD_2, RECORD_3, DUE_1,
     NEXT_BEHIND_RECORD_1, HASH_21, RELEASE_8, GRANTING_2, RELEASE_9, OWNERS_1, OWNERS_3, PLACING_1,
     RECORD_1, RECORD_2, RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
-    SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 20382,
-    NULL, &hf_program_table[HF_PROGRAM_RELEASE]},
-    {"sharded_release_all", "72d563620bca9642da04523b38806289150b644d",
+    SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RELEASE_10,
+    HF_NO_SEGMENT}, 20392, NULL, &hf_program_table[HF_PROGRAM_RELEASE]},
+    {"sharded_release_all", "ad624b603b802d652b49ee454a1d9591da7ae48f",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1,
     RECORD_2, RECORD_3, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
-    SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2, RELEASE_ALL_1, HF_NO_SEGMENT},
-    13989, NULL, &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
+    SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RELEASE_ALL_1,
+    HF_NO_SEGMENT}, 13999, NULL, &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
     {"sharded_rw_acquire", "deccdb2673ea80548549a3e93e1f882149262607",
     (const unsigned char[]){KEYS_1, SHARDED_2, RW_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2,
     FREE_2, RW_ACQUIRE_2, HASH_3, RW_ACQUIRE_3, HASH_3, RW_ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4,

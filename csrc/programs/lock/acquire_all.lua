@@ -35,7 +35,7 @@ local function is_free()
   if redis.call('EXISTS', QUEUE) == 0 then return true end
   settle_missed_grant(OWNER:sub(1, 36))
   if foreign_ms(POLL_MS) > 0 then return false end
-  note_ours()
+  note_ours(now_ms())
   return hand_over() == false and redis.call('ZCARD', QUEUE) == 0
 end
 

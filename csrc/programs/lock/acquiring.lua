@@ -130,7 +130,7 @@ local function after_foreign()
 end
 
 if after_foreign() and is_behind_first(enqueue) then return busy(tonumber(GRANT_MS), true) end
-note_ours()
+note_ours(now_ms())
 local given = hand_over(WAITER)
 if given then
   local holder, _, kind = holder_of(LOCK)

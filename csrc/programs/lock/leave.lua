@@ -43,7 +43,7 @@ local function serve_next()
     notify(first_alive(is_over), 'turn', left)
     return 0
   end
-  note_ours()
+  note_ours(now_ms())
   return hand_over() == nil and 3 or 0
 end
 

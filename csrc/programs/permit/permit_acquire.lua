@@ -105,7 +105,10 @@ local function busy(left_ms, foreign)
 end
 
 -- No permit is free, and none has become free: nobody can be served.
-if FREE and FREE < 1 and back == 0 and #IDS == 1 then return busy(0, false) end
+local none_free = FREE and FREE < 1 and back == 0
+--#include "queue/runs.lua"
+if none_free and WAITER ~= '' then note_taken(NOW) end
+if none_free and #IDS == 1 then return busy(0, false) end
 
 --#include "permit/permit_granting.lua"
 --#include "permit/permit_queue.lua"
@@ -133,6 +136,7 @@ if more then return busy(1, false) end
 if first_left and is_newer(first_left) then return { -4 } end
 local free = FREE or 0
 if (not first_left or first_left == WAITER) and free - kept >= #lacking(IDS) then
+  note_ours(NOW)
   local reply = take()
   serve(nil, kept) -- others get what is left of the permits that came back
   if first_left then notify_next() end

@@ -2,13 +2,25 @@
 --#include "permit/permit_granting.lua"
 --#include "queue/passing_over.lua:first_in_line"
 --#include "permit/permit_queue.lua"
+--#include "queue/runs.lua"
 --#include "queue/forget_record.lua"
--- Decides how many of the free permits are left to foreign clients, now that more are free: one,
--- every other time. → how many, and for how many ms
+-- Decides how many of the free permits are left to foreign clients, now that more are free: one, in
+-- turns with ours. → how many, and for how many ms
 local function kept_for_others()
-  if forget_record() or foreign_waiters(RELEASES) == 0 then return 0, 0 end
-  write_record(nil, 0, 0, true, 0, NOW + TURN_MS)
-  return 1, TURN_MS
+  local was, waits = record_in(first_members()), first_in_line()
+  if waits and is_ours_again(was, NOW) then
+    write_record(was, was.turns + 1, 0, was.listeners, was.run, was.till)
+    return 0, 0
+  end
+  local kept, left_ms = reserved()
+  if kept > 0 then return kept, left_ms end
+  if foreign_waiters(RELEASES) == 0 then
+    forget_record()
+    return 0, 0
+  end
+  left_ms = listen_ms(was)
+  write_record(was, 0, 0, true, left_ms - LISTEN_MS, NOW + left_ms)
+  return 1, left_ms
 end
 
 -- A free permit is left to foreign clients: our first waiter must ask again after `left_ms`.
@@ -26,8 +38,8 @@ local function pass_to_waiters(count)
   local kept, left_ms = kept_or_reserved()
   local before = FREE
   local first_left, more = serve(nil, kept)
-  -- Foreign clients released a permit that went to one of ours: the next turn is theirs.
-  if count == 0 and FREE ~= before then forget_record() end
+  -- Foreign clients released a permit that went to one of ours.
+  if count == 0 and FREE ~= before then note_ours(NOW) end
   if kept > 0 then notify_turn(first_left, left_ms) end
   return more
 end

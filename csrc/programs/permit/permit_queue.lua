@@ -2,14 +2,14 @@
 -- The queue of a semaphore is that of a lock (queue.lua), but several waiters may have an
 -- unconfirmed grant, and a waiter that needs more permits than are free keeps those behind it
 -- waiting.
-local TURN_MS = 10 -- for which one permit is left to foreign clients
 local KINDS = 'p'
 
 --#include "queue/members.lua"
 --#include "queue/settling.lua"
+--#include "queue/turns.lua"
 -- How many of the free permits are left to foreign clients, and for how many ms.
 local function reserved()
-  local left_ms = foreign_ms(TURN_MS, NOW)
+  local left_ms = foreign_ms(MAX_LISTEN_MS, NOW)
   return left_ms > 0 and 1 or 0, left_ms
 end
 

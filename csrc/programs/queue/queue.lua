@@ -13,13 +13,13 @@
 -- KEYS[4] the channel on which Redisson announces a release
 -- ARGV[1] owner, ARGV[2] grant lease in ms
 local POLL_RECHECK_MS = 20 -- after which the first waiter asks whether a client that polls has come
-local MAX_TURNS = 2 -- our turns after a run in which a client of Redisson's was seen
 local FEW = '2' -- the last index of three members: a record, a grant and a waiter
 
 --#include "queue/members.lua"
 --#include "queue/settling.lua"
 --#include "queue/granting.lua"
 --#include "queue/due.lua"
+--#include "queue/turns.lua"
 
 -- → the first member after the record, and its score
 local function first()
@@ -94,14 +94,6 @@ local function leave_free(was, ms, recheck_ms, unused, listeners, member, more)
   if not member and not more then redis.call('PEXPIRE', QUEUE, ms) end
 end
 
--- For how many ms the lock is left to Redisson's waiters: LISTEN_MS, or twice their last run, which
--- counts from when the lock was left to them, whether or not one of them came. After a run of
--- MAX_LISTEN_MS or more, this starts over: they may be dead.
-local function listen_ms(was)
-  local run = was and was.run or 0
-  return run < MAX_LISTEN_MS and math.max(LISTEN_MS, math.min(2 * run, MAX_LISTEN_MS)) or LISTEN_MS
-end
-
 -- Leaves the lock to Redisson's waiters.
 local function foreign_turn(was, member, more)
   keep_counter()
@@ -138,17 +130,6 @@ local function left_to_pollers(was, member, place)
   return false
 end
 
--- Whether our clients have had the lock for less time than Redisson's had it before, even with one
--- more turn; but after a run in which one of theirs was seen, ours get at most MAX_TURNS. Redisson
--- may have taken several turns in a row, because one release of theirs wakes all of their waiters
--- but only one of ours. If their run ends in the future, the server's clock was set back.
-local function is_ours_again(was)
-  if not was or was.turns == 0 or was.unused > 0 then return false end
-  if was.turns >= MAX_TURNS and not was.listeners then return false end
-  local since = now_ms() - was.till
-  return since >= 0 and since * (was.turns + 1) <= was.run * was.turns
-end
-
 -- Frees the lock, which ours and others get in turns. heads: the lock is already free, and these
 -- are its queue's first members.
 -- → 1, or 3 if dead waiters must be removed before the next one gets it
@@ -162,7 +143,7 @@ local function pass_on(heads)
     if not left_to_pollers(was, member, place) then grant(member, place) end
     return 1
   end
-  if ours and is_ours_again(was) then
+  if ours and is_ours_again(was, now_ms()) then
     write_record(was, was.turns + 1, 0, was.listeners, was.run, was.till)
     grant(member, place)
     return 1
