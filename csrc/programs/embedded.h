@@ -46,13 +46,13 @@ enum hf_segment_id {
     LATCH_4, LATCH_DELETE_1, LATCH_DOWN_1, LATCH_SET_1, LEAVE_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_1, MEMBERS_2, NEXT_BEHIND_RECORD_1, NOTE_1, NOTE_3, NOTIFYING_1, ONCE_1, OWNERS_1,
     OWNERS_3, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, PERMIT_ACQUIRE_1, PERMIT_ACQUIRE_10,
-    PERMIT_ACQUIRE_11, PERMIT_ACQUIRE_2, PERMIT_ACQUIRE_3, PERMIT_ACQUIRE_4, PERMIT_ACQUIRE_5,
-    PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_7, PERMIT_ACQUIRE_8, PERMIT_ACQUIRE_9, PERMIT_EXTEND_1,
-    PERMIT_EXTEND_2, PERMIT_GRANTING_1, PERMIT_INFO_2, PERMIT_INFO_3, PERMIT_LEAVE_1, PERMIT_NOW_1,
-    PERMIT_NOW_2, PERMIT_PASSING_1, PERMIT_QUEUE_1, PERMIT_QUEUE_2, PERMIT_RELEASE_1,
-    PERMIT_RELEASE_2, PERMIT_RELEASE_3, PERMIT_RELEASE_4, PERMIT_RELEASE_5, PERMIT_RELEASE_6,
-    PERMIT_RELEASE_7, PERMIT_RELEASE_8, PERMIT_RELEASE_9, PERMIT_RENEW_1, PERMIT_SET_1, PERMITS_1,
-    PERMITS_2, PERMITS_3, PLACING_1, PLAIN_2, PLAIN_4, PLAIN_6, POOL_1, POOL_2, POOL_CHANGES_1,
+    PERMIT_ACQUIRE_2, PERMIT_ACQUIRE_3, PERMIT_ACQUIRE_4, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6,
+    PERMIT_ACQUIRE_7, PERMIT_ACQUIRE_8, PERMIT_ACQUIRE_9, PERMIT_EXTEND_1, PERMIT_EXTEND_2,
+    PERMIT_GRANTING_1, PERMIT_INFO_2, PERMIT_INFO_3, PERMIT_LEAVE_1, PERMIT_NOW_1, PERMIT_NOW_2,
+    PERMIT_PASSING_1, PERMIT_QUEUE_1, PERMIT_QUEUE_2, PERMIT_RELEASE_1, PERMIT_RELEASE_2,
+    PERMIT_RELEASE_3, PERMIT_RELEASE_4, PERMIT_RELEASE_5, PERMIT_RELEASE_6, PERMIT_RELEASE_7,
+    PERMIT_RELEASE_8, PERMIT_RELEASE_9, PERMIT_RENEW_1, PERMIT_SET_1, PERMITS_1, PERMITS_2,
+    PERMITS_3, PLACING_1, PLAIN_2, PLAIN_4, PLAIN_6, POOL_1, POOL_2, POOL_CHANGES_1,
     POOL_CHANGES_2, POOL_CHANGES_3, QUEUE_1, QUEUE_2, QUEUEING_1, QUEUEING_2, RAISE_2, RANGES_1,
     RECORD_1, RECORD_2, RECORD_3, RELEASE_1, RELEASE_10, RELEASE_2, RELEASE_3, RELEASE_4,
     RELEASE_5, RELEASE_7, RELEASE_8, RELEASE_9, RELEASE_ALL_1, RENEW_1, RUNS_1, RW_1, RW_ACQUIRE_1,
@@ -969,9 +969,7 @@ static const char *const hf_segment_table[] = {
     [PERMIT_ACQUIRE_1] = "local LEASE, TOKEN_TTL, WAITER, PERMITS = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[10])\n"
     "local ENDLESS = 922337203685477\n"
     "if not FREE and PERMITS then\n",
-    [PERMIT_ACQUIRE_10] = "if none_free and WAITER ~= '' then note_taken(NOW) end\n"
-    "if none_free and #IDS == 1 then return busy(0, false) end\n",
-    [PERMIT_ACQUIRE_11] = "local all = #IDS > 1 and all_permits() or 0\n"
+    [PERMIT_ACQUIRE_10] = "local all = #IDS > 1 and all_permits() or 0\n"
     "if all > 0 and #IDS > all then return { -5, all } end\n"
     "settle_missed_grants(OWNER:sub(1, 36))\n"
     "take_up_place()\n"
@@ -991,7 +989,7 @@ static const char *const hf_segment_table[] = {
     "if first_left and is_newer(first_left) then return { -4 } end\n"
     "local free = FREE or 0\n"
     "if (not first_left or first_left == WAITER) and free - kept >= #lacking(IDS) then\n"
-    "note_ours(NOW)\n"
+    "if first_left and kept == 0 then note_ours(NOW) end\n"
     "local reply = take()\n"
     "serve(nil, kept)\n"
     "if first_left then notify_next() end\n"
@@ -1042,18 +1040,25 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "if ends then return take() end\n"
     "if FREE and FREE >= #IDS and redis.call('EXISTS', QUEUE) == 0 then return take() end\n",
-    [PERMIT_ACQUIRE_9] = "local function busy(left_ms, foreign)\n"
+    [PERMIT_ACQUIRE_9] = "local none_free = FREE and FREE < 1 and back == 0\n"
+    "local function note_taken()\n"
+    "local was = record_in(first_members())\n"
+    "if not was or was.turns > 0 or not was.listeners then return end\n"
+    "write_record(was, 0, 0, false, 0, math.min(NOW, was.began))\n"
+    "end\n"
+    "local function busy(left_ms, foreign)\n"
     "if back > 0 then first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', 'WITHSCORES')[2]) end\n"
     "local ttl_ms = left_ms > 0 and left_ms\n"
     "or first_end and first_end < ENDLESS and first_end - NOW or -1\n"
     "if WAITER == '' then return { 0, ttl_ms, 0, 0, '' } end\n"
     "local place, stood = enqueue()\n"
+    "if none_free then note_taken() end\n"
     "local ahead, overdue_ms = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), nil\n"
     "if stood then ahead, overdue_ms = check_ahead(place, ahead, not foreign and is_foreign or nil) end\n"
     "local listens = ahead == 0 and (foreign or is_foreign())\n"
     "return { 0, ttl_ms, ahead, listens and 1 or 0, place, overdue_ms }\n"
     "end\n"
-    "local none_free = FREE and FREE < 1 and back == 0\n",
+    "if none_free and #IDS == 1 then return busy(0, false) end\n",
     [PERMIT_EXTEND_1] = "local IDS = ids_of(ARGV[1])\n"
     "local ends = end_of(KEYS[1], IDS)\n"
     "if not ends then return -1 end\n"
@@ -1127,17 +1132,15 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local NOW = (US - US % 1000) / 1000\n",
     [PERMIT_PASSING_1] = "local function kept_for_others()\n"
-    "local was, waits = record_in(first_members()), first_in_line()\n"
-    "if waits and is_ours_again(was, NOW) then\n"
-    "write_record(was, was.turns + 1, 0, was.listeners, was.run, was.till)\n"
-    "return 0, 0\n"
-    "end\n"
     "local kept, left_ms = reserved()\n"
     "if kept > 0 then return kept, left_ms end\n"
+    "local was, waits = record_in(first_members()), first_in_line()\n"
+    "if waits and add_turn(was, NOW) then return 0, 0 end\n"
     "if foreign_waiters(RELEASES) == 0 then\n"
     "forget_record()\n"
     "return 0, 0\n"
     "end\n"
+    "if waits and was and was.turns == 0 then return 0, 0 end\n"
     "left_ms = listen_ms(was)\n"
     "write_record(was, 0, 0, true, left_ms - LISTEN_MS, NOW + left_ms)\n"
     "return 1, left_ms\n"
@@ -1153,8 +1156,11 @@ static const char *const hf_segment_table[] = {
     "local kept, left_ms = kept_or_reserved()\n"
     "local before = FREE\n"
     "local first_left, more = serve(nil, kept)\n"
-    "if count == 0 and FREE ~= before then note_ours(NOW) end\n"
-    "if kept > 0 then notify_turn(first_left, left_ms) end\n"
+    "if kept > 0 then\n"
+    "notify_turn(first_left, left_ms)\n"
+    "elseif FREE ~= before then\n"
+    "note_ours(NOW)\n"
+    "end\n"
     "return more\n"
     "end\n"
     "local function pass_on(count)\n"
@@ -1502,8 +1508,7 @@ static const char *const hf_segment_table[] = {
     "if not left_to_pollers(was, member, place) then grant(member, place) end\n"
     "return 1\n"
     "end\n"
-    "if ours and is_ours_again(was, now_ms()) then\n"
-    "write_record(was, was.turns + 1, 0, was.listeners, was.run, was.till)\n"
+    "if ours and add_turn(was, now_ms()) then\n"
     "grant(member, place)\n"
     "return 1\n"
     "end\n"
@@ -1648,11 +1653,6 @@ static const char *const hf_segment_table[] = {
     "if not was or was.turns > 0 or was.unused > 0 then return end\n"
     "local run = math.max(0, math.min(now - was.began, RUN_MS))\n"
     "write_record(was, 1, 0, was.listeners, run, now)\n"
-    "end\n"
-    "local function note_taken(now)\n"
-    "local was = record_in(first_members())\n"
-    "if not was or was.turns > 0 or not was.listeners then return end\n"
-    "write_record(was, 0, 0, false, 0, math.min(now, was.began))\n"
     "end\n",
     [RW_1] = "local MAX_KEYS = 100\n"
     "local MANY = 100\n"
@@ -2403,11 +2403,13 @@ static const char *const hf_segment_table[] = {
     "local run = was and was.run or 0\n"
     "return run < MAX_LISTEN_MS and math.max(LISTEN_MS, math.min(2 * run, MAX_LISTEN_MS)) or LISTEN_MS\n"
     "end\n"
-    "local function is_ours_again(was, now)\n"
+    "local function add_turn(was, now)\n"
     "if not was or was.turns == 0 or was.unused > 0 then return false end\n"
     "if was.turns >= MAX_TURNS and not was.listeners then return false end\n"
     "local since = now - was.till\n"
-    "return since >= 0 and since * (was.turns + 1) <= was.run * was.turns\n"
+    "if since < 0 or since * (was.turns + 1) > was.run * was.turns then return false end\n"
+    "write_record(was, was.turns + 1, 0, was.listeners, was.run, was.till)\n"
+    "return true\n"
     "end\n",
     [WAIT_1] = "local since, wait = (redis.call('GET', KEYS[1]) or ''):match('^(%d+) (.*)$')\n"
     "if wait ~= ARGV[1] then\n"
@@ -2425,34 +2427,34 @@ static const char *const hf_segment_table[] = {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "fb8644d04aa06bc2e884112daabd4e1ee1ec1093", (const unsigned char[]){ACQUIRE_1,
+    {"acquire", "97e18b97b7c65f787315a965e6961458511c4360", (const unsigned char[]){ACQUIRE_1,
     FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, FAIR_ACQUIRE_2, HASH_8, HASH_3, ACQUIRE_3,
     CLOCK_2, HASH_10, ACQUIRE_4, BEHIND_1, ACQUIRE_5, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2,
     HASH_3, HASH_4, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1,
     FRESH_3, HASH_6, PLAIN_2, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, ACQUIRING_1,
     QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_1, TURNS_1, QUEUE_2, RUNS_1, ACQUIRING_3, HF_NO_SEGMENT}, 23228,
+    DUE_1, TURNS_1, QUEUE_2, RUNS_1, ACQUIRING_3, HF_NO_SEGMENT}, 23046,
     &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE], NULL},
-    {"acquire_all", "731519db1dfff728f9e240ba7df7b2cd767875df", (const unsigned char[]){KEYS_1,
+    {"acquire_all", "976729e0cb085e5ced5b07d7d1107fd77cc647db", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PLAIN_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_1, ACQUIRE_ALL_1, HF_NO_SEGMENT}, 14731,
+    GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_1, ACQUIRE_ALL_1, HF_NO_SEGMENT}, 14549,
     &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL], NULL},
-    {"begin", "9f42347ce82388b74bb59d219a2fbdfa7d25db14", (const unsigned char[]){KEYS_1, CLOCK_2,
+    {"begin", "9ca89b1cce6ac4f8455c8a7cb0b056cadd3c47d4", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, BEGIN_1, FRESH_1, FRESH_3, HASH_6, PLAIN_2, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1,
     RECORD_2, RECORD_3, BEGIN_2, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_1,
-    ACQUIRING_3, HF_NO_SEGMENT}, 21225, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN], NULL},
-    {"complete", "226b83ea42a3184687901c7be04661ff170f25f5", (const unsigned char[]){KEYS_1,
+    ACQUIRING_3, HF_NO_SEGMENT}, 21043, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN], NULL},
+    {"complete", "81f6083b1a05dcbfea403bb8182b39679edc72a7", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PLAIN_2, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
     DUE_1, TURNS_1, QUEUE_2, NOTIFYING_1, COMPLETE_1, IS_QUEUE_1, COMPLETE_2, HF_NO_SEGMENT},
-    13368, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE], NULL},
+    13385, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE], NULL},
     {"extend", "5d252b39010e2d8dc0583b07bef4016ffc447a96", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, EXTEND_2, FAIR_EXTEND_2, PLAIN_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1506,
     &hf_program_table[HF_PROGRAM_SHARDED_EXTEND], NULL},
@@ -2482,11 +2484,11 @@ static const hf_program hf_program_table[] = {
     HF_NO_SEGMENT}, 5400, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE], NULL},
     {"fence", "7be8e9729290019866b3167e389eef64efc1fe5a", (const unsigned char[]){FENCE_1,
     HF_NO_SEGMENT}, 1805, NULL, NULL},
-    {"force", "11c555c1ad7cef0d622bf5390eddf63ba6cded4d", (const unsigned char[]){KEYS_1, CLOCK_2,
+    {"force", "428913ed3942c757bc1acb6fcab31901d77c3b63", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PLAIN_2, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_1, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3, HF_NO_SEGMENT}, 13875,
+    DUE_1, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3, HF_NO_SEGMENT}, 13892,
     &hf_program_table[HF_PROGRAM_SHARDED_FORCE], NULL},
     {"info", "d55482341a5e31a947b7b32999b245a8d93e89b2", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, HASH_6, AHEAD_1, AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, INFO_2,
@@ -2500,13 +2502,13 @@ static const hf_program hf_program_table[] = {
     {"latch_set", "68848b91a83ead52c9f6b23bb23664cc047cae76", (const unsigned char[]){PLAIN_2,
     LATCH_1, WHOLE_NUMBER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3, LATCH_4, LATCH_SET_1,
     HF_NO_SEGMENT}, 1220, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET], NULL},
-    {"leave", "c39bc3b25fa8867571b2f29b9631b7919ad845cc", (const unsigned char[]){KEYS_1, CLOCK_2,
+    {"leave", "912ca457ad7931db2496598df72c5882d7db957e", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PLAIN_2, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
     DUE_1, TURNS_1, QUEUE_2, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_1,
-    HF_NO_SEGMENT}, 15722, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE], NULL},
-    {"mutex_acquire", "62485b5b05e22469168be175c7a66e8689fa843f",
+    HF_NO_SEGMENT}, 15540, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE], NULL},
+    {"mutex_acquire", "e174e744beba43c99423a85fffa53d374aca0555",
     (const unsigned char[]){ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2,
     FAIR_ACQUIRE_2, STRING_6, ACQUIRE_3, CLOCK_2, STRING_8, ACQUIRE_4, BEHIND_1, ACQUIRE_5,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, STRING_2, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2, TOKEN_3,
@@ -2514,46 +2516,46 @@ static const hf_program hf_program_table[] = {
     RECORD_2, RECORD_3, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3,
     QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_1, ACQUIRING_3,
-    HF_NO_SEGMENT}, 22164, NULL, NULL},
+    HF_NO_SEGMENT}, 21982, NULL, NULL},
     {"mutex_extend", "182deaef08820ab999b7d16f94a0e65f4b5d0347", (const unsigned char[]){STRING_2,
     EXTEND_2, FAIR_EXTEND_2, SILENT_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1070, NULL, NULL},
-    {"mutex_force", "e29a2a3ee7661e8218d9e2553f5dad68461148e6", (const unsigned char[]){KEYS_1,
+    {"mutex_force", "fef096fb753358bf082da2403ad1fdafbe4f2eed", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, STRING_2,
     STRING_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, SILENT_2, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_1, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3, HF_NO_SEGMENT}, 12984, NULL, NULL},
+    DUE_1, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3, HF_NO_SEGMENT}, 13001, NULL, NULL},
     {"mutex_info", "4c223c7a290c9982a8ca5f25ac6f9162c7c45b7c", (const unsigned char[]){STRING_2,
     STRING_4, AHEAD_1, AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, INFO_2,
     HF_NO_SEGMENT}, 2020, NULL, NULL},
-    {"mutex_leave", "144cd82a5dcadcfbd2229ddc12f372a029737030", (const unsigned char[]){KEYS_1,
+    {"mutex_leave", "6cda02865d623427bed1f7a7d98cfd5c93f30007", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, STRING_2,
     STRING_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, SILENT_2, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
     DUE_1, TURNS_1, QUEUE_2, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_1,
-    HF_NO_SEGMENT}, 14831, NULL, NULL},
-    {"mutex_release", "e262313957f4ab1697ad4f1e5c01740324d58110",
+    HF_NO_SEGMENT}, 14649, NULL, NULL},
+    {"mutex_release", "e1fa3306094bf6f9e684cdc6f926488cff0cad53",
     (const unsigned char[]){RELEASE_1, STRING_2, RELEASE_2, STRING_4, RELEASE_3, STRING_10,
     RELEASE_4, SILENT_4, RELEASE_5, STRING_2, SILENT_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, RELEASE_7, MEMBER_2, MEMBER_3, RECORD_1,
     RECORD_2, RECORD_3, DUE_1, NEXT_BEHIND_RECORD_1, STRING_14, RELEASE_8, GRANTING_2, RELEASE_9,
     OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1,
-    QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 16401, NULL, NULL},
+    QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 16418, NULL, NULL},
     {"mutex_renew", "232de3fb5554ac79becb31761bb1b9fb70684311", (const unsigned char[]){STRING_2,
     RENEW_1, HF_NO_SEGMENT}, 545, NULL, NULL},
     {"once", "80e932d08e45ea6b5cefda68b607ec74b288c319", (const unsigned char[]){ONCE_1,
     HF_NO_SEGMENT}, 1480, NULL, NULL},
-    {"permit_acquire", "0595ecb4d9fa2ccc676c15fac5b9c4c01a2989ce", (const unsigned char[]){KEYS_1,
+    {"permit_acquire", "96cd584137b7cff22e72caa4409b49a9f24c8c82", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1, POOL_2, PERMIT_ACQUIRE_1, PLAIN_2,
     PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2, BEHIND_1, PERMIT_ACQUIRE_4, DRAWING_1,
     TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_7, CLOCK_2, CLOCK_3,
     CLOCK_4, CLOCK_5, PERMITS_1, PERMITS_2, PERMITS_3, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
     POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, PERMIT_ACQUIRE_8, OWNERS_1, PLACING_1,
     RECORD_1, RECORD_2, RECORD_3, PLAIN_2, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
-    PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, RUNS_1, PERMIT_ACQUIRE_10, PERMIT_GRANTING_1,
-    PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, TURNS_1,
-    PERMIT_QUEUE_2, PERMIT_ACQUIRE_11, HF_NO_SEGMENT}, 22128,
-    &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE], NULL},
+    PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1,
+    MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, TURNS_1, PERMIT_QUEUE_2, RUNS_1,
+    PERMIT_ACQUIRE_10, HF_NO_SEGMENT}, 22234, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE],
+    NULL},
     {"permit_extend", "c1345d909f33a4429ed4ae312e0ed4f067f4594d", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2,
     PERMITS_3, PERMIT_EXTEND_1, PLAIN_2, SHORTENED_1, PERMIT_EXTEND_2, HF_NO_SEGMENT}, 2785,
@@ -2561,15 +2563,15 @@ static const hf_program hf_program_table[] = {
     {"permit_info", "73af46adaf7b295f0643f6cced3fd11e66f1492c", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, PERMIT_INFO_2, AHEAD_1, AHEAD_2, WHOLE_NUMBER_1,
     PERMIT_INFO_3, HF_NO_SEGMENT}, 2186, NULL, NULL},
-    {"permit_leave", "d7695bc6ff6350dbe00b1bac29e8da6c334498b5", (const unsigned char[]){KEYS_1,
+    {"permit_leave", "16997b1ca75e14e9f55798ff6ef14ee3bdf0170e", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1, WHOLE_NUMBER_1, POOL_2, POOL_CHANGES_1,
     POOL_CHANGES_2, POOL_CHANGES_3, PLAIN_2, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3,
     PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, TURNS_1, PERMIT_QUEUE_2, RUNS_1, FORGET_RECORD_1, PERMIT_PASSING_1,
-    IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_1, HF_NO_SEGMENT}, 16271,
+    IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_1, HF_NO_SEGMENT}, 16131,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE], NULL},
-    {"permit_release", "ac4ed1280476cf5f7dd21e313cdc2245bb377e9b", (const unsigned char[]){KEYS_1,
+    {"permit_release", "44f670d1bc6043366a4921b4ff78ed815c640d12", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1, POOL_2, PERMIT_RELEASE_1,
     PERMITS_2, PERMIT_RELEASE_2, PLAIN_6, PERMIT_RELEASE_3, POOL_CHANGES_2, PERMIT_RELEASE_4,
     DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_RELEASE_5, PERMITS_2, PERMIT_RELEASE_6, PERMIT_ACQUIRE_6,
@@ -2578,20 +2580,20 @@ static const hf_program hf_program_table[] = {
     PERMIT_RELEASE_8, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PERMIT_GRANTING_1,
     PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1,
     TURNS_1, PERMIT_QUEUE_2, RUNS_1, FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_RELEASE_9,
-    HF_NO_SEGMENT}, 17903, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE], NULL},
+    HF_NO_SEGMENT}, 17763, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE], NULL},
     {"permit_renew", "bd00cd07849211e0a2607341d0804921ce4d1326", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2,
     PERMITS_3, PERMIT_RENEW_1, HF_NO_SEGMENT}, 2076, NULL, NULL},
-    {"permit_set", "8a824996c184942cf63f3aecd41b9d44d8db575a", (const unsigned char[]){KEYS_1,
+    {"permit_set", "2e4ef5fc4dfafe64cf7fbd1ed3509ddf833c48d0", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1, WHOLE_NUMBER_1, POOL_2, POOL_CHANGES_1,
     POOL_CHANGES_2, POOL_CHANGES_3, PLAIN_2, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3,
     PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, TURNS_1, PERMIT_QUEUE_2, RUNS_1, FORGET_RECORD_1, PERMIT_PASSING_1,
-    PERMIT_SET_1, HF_NO_SEGMENT}, 15173, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET], NULL},
+    PERMIT_SET_1, HF_NO_SEGMENT}, 15033, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET], NULL},
     {"raise", "ff1c1d6600d85ad3855c85bab5de30a16b84017f", (const unsigned char[]){CLOCK_2, CLOCK_3,
     CLOCK_4, CLOCK_5, TOKEN_2, RAISE_2, HF_NO_SEGMENT}, 1130, NULL, NULL},
-    {"release", "199cc8f86dfd82cfde95975c70d50c71571efed2", (const unsigned char[]){RELEASE_1,
+    {"release", "766d6fc8af0e7702ff69ef84f7d01e16e1f9129c", (const unsigned char[]){RELEASE_1,
     HASH_2, HASH_3, HASH_4, RELEASE_2, HASH_6, RELEASE_3, HASH_12, RELEASE_4, PLAIN_4, RELEASE_5,
     HASH_14, MEMBER_2, HASH_15, PLAIN_6, CLOCK_2, HASH_16, DRAWING_1, TOKEN_4, DRAWING_2, HASH_17,
     HASH_3, HASH_18, HASH_2, HASH_3, HASH_4, PLAIN_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2,
@@ -2599,13 +2601,13 @@ static const hf_program hf_program_table[] = {
     RECORD_2, RECORD_3, DUE_1, NEXT_BEHIND_RECORD_1, HASH_21, RELEASE_8, GRANTING_2, RELEASE_9,
     OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1,
-    QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 19659, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE],
+    QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 19676, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE],
     NULL},
-    {"release_all", "abb0192e56abd9d5fbd4b605e800bcdd38054bbc", (const unsigned char[]){KEYS_1,
+    {"release_all", "c77a5bfcfce233864c6a583651254e649b1869e8", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PLAIN_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RELEASE_ALL_1, HF_NO_SEGMENT}, 13593,
+    GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RELEASE_ALL_1, HF_NO_SEGMENT}, 13610,
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL], NULL},
     {"renew", "9f63575e2112de24e31ce65535e37be24fa06370", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, RENEW_1, HF_NO_SEGMENT}, 831, NULL, NULL},
@@ -2664,7 +2666,7 @@ static const hf_program hf_program_table[] = {
     SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3, SEMAPHORE_TURN_1, SEMAPHORE_GIVING_1,
     SEMAPHORE_SET_1, HF_NO_SEGMENT}, 1907, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET],
     NULL},
-    {"sharded_acquire", "a9c941abb86a7e0bd1b491b94c4aee0a8aa2cf50",
+    {"sharded_acquire", "deb8c2c99719db9806544f5bc9143f163735fd2c",
     (const unsigned char[]){ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2,
     FAIR_ACQUIRE_2, HASH_8, HASH_3, ACQUIRE_3, CLOCK_2, HASH_10, ACQUIRE_4, BEHIND_1, ACQUIRE_5,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2,
@@ -2672,26 +2674,26 @@ static const hf_program hf_program_table[] = {
     RECORD_2, RECORD_3, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3,
     QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_1, ACQUIRING_3,
-    HF_NO_SEGMENT}, 23634, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE]},
-    {"sharded_acquire_all", "e7c0121388f31bb5c222d578091883b2b6d06934",
+    HF_NO_SEGMENT}, 23452, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE]},
+    {"sharded_acquire_all", "9c15cb348fac7016f7567e11afe6290f5020e33c",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1,
     RECORD_2, RECORD_3, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_1, ACQUIRE_ALL_1,
-    HF_NO_SEGMENT}, 15137, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE_ALL]},
-    {"sharded_begin", "cad2ea40c31cc285a9531e7b2fb78b0a46a7d251", (const unsigned char[]){KEYS_1,
+    HF_NO_SEGMENT}, 14955, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE_ALL]},
+    {"sharded_begin", "b8195a7991ac07133c409ac973a46687249fbfcf", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, BEGIN_1, FRESH_1, FRESH_3, HASH_6, SHARDED_2, OWNERS_1, OWNERS_3, PLACING_1,
     RECORD_1, RECORD_2, RECORD_3, BEGIN_2, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_1,
-    ACQUIRING_3, HF_NO_SEGMENT}, 21631, NULL, &hf_program_table[HF_PROGRAM_BEGIN]},
-    {"sharded_complete", "24fdcadbab7761a9c26e5f75882b3fa9818cbecd",
+    ACQUIRING_3, HF_NO_SEGMENT}, 21449, NULL, &hf_program_table[HF_PROGRAM_BEGIN]},
+    {"sharded_complete", "e340795299d55ef9f5cd3e2c4359862df172e6e9",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2,
     RECORD_3, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1,
     GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, NOTIFYING_1, COMPLETE_1, IS_QUEUE_1,
-    COMPLETE_2, HF_NO_SEGMENT}, 13774, NULL, &hf_program_table[HF_PROGRAM_COMPLETE]},
+    COMPLETE_2, HF_NO_SEGMENT}, 13791, NULL, &hf_program_table[HF_PROGRAM_COMPLETE]},
     {"sharded_extend", "4ad9384cc96d3bc6beee6e5c428b99e4e8a590e1", (const unsigned char[]){HASH_2,
     HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, SHARDED_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT},
     1912, NULL, &hf_program_table[HF_PROGRAM_EXTEND]},
@@ -2718,12 +2720,12 @@ static const hf_program hf_program_table[] = {
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, SHARDED_2, FAIR_QUEUE_1, RECORD_2, FAIR_QUEUE_2,
     FAIR_PASSING_1, FAIR_RELEASE_3, HF_NO_SEGMENT}, 5806, NULL,
     &hf_program_table[HF_PROGRAM_FAIR_RELEASE]},
-    {"sharded_force", "10f17d74d8e26bfe5867237467dee1402620d29e", (const unsigned char[]){KEYS_1,
+    {"sharded_force", "a86108a90334cbb4f63be183c988861a09bbb907", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, SHARDED_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3, HF_NO_SEGMENT},
-    14281, NULL, &hf_program_table[HF_PROGRAM_FORCE]},
+    14298, NULL, &hf_program_table[HF_PROGRAM_FORCE]},
     {"sharded_latch_delete", "1930cd16c55b2523f8b5e43fee610acf69a917dd",
     (const unsigned char[]){SHARDED_2, LATCH_1, WHOLE_NUMBER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,
     LATCH_4, LATCH_DELETE_1, HF_NO_SEGMENT}, 1594, NULL,
@@ -2734,36 +2736,36 @@ static const hf_program hf_program_table[] = {
     {"sharded_latch_set", "596c6be692803fb5f65fbf5782ec9f7746cab5fd",
     (const unsigned char[]){SHARDED_2, LATCH_1, WHOLE_NUMBER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,
     LATCH_4, LATCH_SET_1, HF_NO_SEGMENT}, 1626, NULL, &hf_program_table[HF_PROGRAM_LATCH_SET]},
-    {"sharded_leave", "c1e3e0267be0d93a9f98546fa4c886e92ee9c0c7", (const unsigned char[]){KEYS_1,
+    {"sharded_leave", "74f277aa10ff3ab2af4e5fab3ceb1e30e30f5f3a", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, SHARDED_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1,
-    LEAVE_1, HF_NO_SEGMENT}, 16128, NULL, &hf_program_table[HF_PROGRAM_LEAVE]},
-    {"sharded_permit_acquire", "6db70e5d7572465999281d8fe93882629434fd81",
+    LEAVE_1, HF_NO_SEGMENT}, 15946, NULL, &hf_program_table[HF_PROGRAM_LEAVE]},
+    {"sharded_permit_acquire", "8e9f6f4b0c06ee9e360684626caea4eb6a21b71e",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1,
     POOL_2, PERMIT_ACQUIRE_1, SHARDED_2, PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2,
     BEHIND_1, PERMIT_ACQUIRE_4, DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6,
     PERMIT_ACQUIRE_7, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, PERMITS_1, PERMITS_2, PERMITS_3, TOKEN_2,
     TOKEN_3, TOKEN_4, TOKEN_5, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, PERMIT_ACQUIRE_8,
     OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3, SHARDED_2, QUEUEING_1, PASSING_OVER_1,
-    PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, RUNS_1, PERMIT_ACQUIRE_10,
-    PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
-    SETTLING_1, TURNS_1, PERMIT_QUEUE_2, PERMIT_ACQUIRE_11, HF_NO_SEGMENT}, 22940, NULL,
+    PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, PERMIT_GRANTING_1,
+    PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, TURNS_1,
+    PERMIT_QUEUE_2, RUNS_1, PERMIT_ACQUIRE_10, HF_NO_SEGMENT}, 23046, NULL,
     &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
     {"sharded_permit_extend", "a01fbc6be3032f24b68acb6c36efc88fe65f8a23",
     (const unsigned char[]){CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, PERMIT_EXTEND_1, SHARDED_2, SHORTENED_1,
     PERMIT_EXTEND_2, HF_NO_SEGMENT}, 3191, NULL, &hf_program_table[HF_PROGRAM_PERMIT_EXTEND]},
-    {"sharded_permit_leave", "0060250662a1db9acf9d6551d07c468f4b61c8be",
+    {"sharded_permit_leave", "a38a20e0842fe108f316d1ae4e3e3946a1a84a32",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1,
     WHOLE_NUMBER_1, POOL_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, SHARDED_2, OWNERS_1,
     PLACING_1, RECORD_1, RECORD_2, RECORD_3, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, TURNS_1, PERMIT_QUEUE_2,
     RUNS_1, FORGET_RECORD_1, PERMIT_PASSING_1, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_1,
-    HF_NO_SEGMENT}, 16677, NULL, &hf_program_table[HF_PROGRAM_PERMIT_LEAVE]},
-    {"sharded_permit_release", "fdf2b2cad77f77b03b8bc9597f3fbb95949e0c24",
+    HF_NO_SEGMENT}, 16537, NULL, &hf_program_table[HF_PROGRAM_PERMIT_LEAVE]},
+    {"sharded_permit_release", "9547a7be0531eb997be88e5e68b27d21f0a3752c",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1,
     POOL_2, PERMIT_RELEASE_1, PERMITS_2, PERMIT_RELEASE_2, SHARDED_6, PERMIT_RELEASE_3,
     POOL_CHANGES_2, PERMIT_RELEASE_4, DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_RELEASE_5, PERMITS_2,
@@ -2772,17 +2774,17 @@ static const hf_program hf_program_table[] = {
     POOL_CHANGES_2, POOL_CHANGES_3, PERMIT_RELEASE_8, OWNERS_1, PLACING_1, RECORD_1, RECORD_2,
     RECORD_3, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
     MEMBER_3, MEMBERS_2, SETTLING_1, TURNS_1, PERMIT_QUEUE_2, RUNS_1, FORGET_RECORD_1,
-    PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 18472, NULL,
+    PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 18332, NULL,
     &hf_program_table[HF_PROGRAM_PERMIT_RELEASE]},
-    {"sharded_permit_set", "2048733dcca0033dcee16e80be88893648910ae9",
+    {"sharded_permit_set", "4298d70f3eab0f0c82f29a46a50bbafbd63ad665",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1,
     WHOLE_NUMBER_1, POOL_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, SHARDED_2, OWNERS_1,
     PLACING_1, RECORD_1, RECORD_2, RECORD_3, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, TURNS_1, PERMIT_QUEUE_2,
-    RUNS_1, FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT}, 15579, NULL,
+    RUNS_1, FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT}, 15439, NULL,
     &hf_program_table[HF_PROGRAM_PERMIT_SET]},
-    {"sharded_release", "37996e475876183054250681b2ab8b3a630a6f37",
+    {"sharded_release", "50b9574e85b600dd8798ce6220abd897d6ce4fb0",
     (const unsigned char[]){RELEASE_1, HASH_2, HASH_3, HASH_4, RELEASE_2, HASH_6, RELEASE_3,
     HASH_12, RELEASE_4, SHARDED_4, RELEASE_5, HASH_14, MEMBER_2, HASH_15, SHARDED_6, CLOCK_2,
     HASH_16, DRAWING_1, TOKEN_4, DRAWING_2, HASH_17, HASH_3, HASH_18, HASH_2, HASH_3, HASH_4,
@@ -2791,13 +2793,13 @@ static const hf_program hf_program_table[] = {
     NEXT_BEHIND_RECORD_1, HASH_21, RELEASE_8, GRANTING_2, RELEASE_9, OWNERS_1, OWNERS_3, PLACING_1,
     RECORD_1, RECORD_2, RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RELEASE_10,
-    HF_NO_SEGMENT}, 20392, NULL, &hf_program_table[HF_PROGRAM_RELEASE]},
-    {"sharded_release_all", "ad624b603b802d652b49ee454a1d9591da7ae48f",
+    HF_NO_SEGMENT}, 20409, NULL, &hf_program_table[HF_PROGRAM_RELEASE]},
+    {"sharded_release_all", "d4e7e8f07880b012dbd8e6d10aeabefa3bf04e28",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1,
     RECORD_2, RECORD_3, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RELEASE_ALL_1,
-    HF_NO_SEGMENT}, 13999, NULL, &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
+    HF_NO_SEGMENT}, 14016, NULL, &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
     {"sharded_rw_acquire", "deccdb2673ea80548549a3e93e1f882149262607",
     (const unsigned char[]){KEYS_1, SHARDED_2, RW_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2,
     FREE_2, RW_ACQUIRE_2, HASH_3, RW_ACQUIRE_3, HASH_3, RW_ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4,

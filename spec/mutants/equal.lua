@@ -91,7 +91,6 @@ return {
   { "placing.lua:place_of", "return score «>|>=» FRONT_MAX and", NO_PLACE },
   { "queue.lua:first_waiter", "if #members «<|<=» from then", IN_PAIRS },
   { "queue.lua:first_waiter", "if #gone «>|>=» 0 then redis", GRANT_AMONG_THEM },
-  { "queue.lua:pass_on", "write_record(was, was.turns + 1, 0, was.listeners, was.run, was.till) ⇄ grant(member, place)", ONE_SCRIPT },
   { "record.lua:record_in", "score or score «>=|>» 0 then return", NO_RECORD },
   { "record.lua:record_in", "score >= «0|1» then return nil", NO_RECORD },
   { "release.lua", "[2] and (ARGV[«3|4»] ~= '0' or", FAST_PATH },

@@ -11,6 +11,7 @@ local UUID = "1111111%d-0000-8000-8000-000000000000"
 local A, B, C = UUID:format(1), UUID:format(2), UUID:format(3)
 local unpack = table.unpack or unpack
 local JAVA = "0123456789abcdef"
+local RECORD = "1f 0 0 1 0" -- of a turn of Redisson's
 
 local wire = require "spec.sim.wire"
 
@@ -534,7 +535,7 @@ for how, counter in pairs { ["if there is no last token"] = false, ["if the last
     java(c)
     queued(c, T0, member(B, 7))
     c.same(1, release(c, A .. ":1"))
-    c.same({ "1 turn 7 10" }, listener.received())
+    c.same({ "1 turn 7 50" }, listener.received())
     stands(c, 1, 0)
   end)
 end
@@ -678,23 +679,185 @@ case("a release tells Redisson how many permits are free", function(c)
   local listener = java(c)
   c.same(1, release(c, A .. ":1"))
   c.same({ "3", "3" }, listener.received())
-  c.same(10, c.cmd("PTTL", QUEUE))
+  c.same(50, c.cmd("PTTL", QUEUE))
 end)
 
-case("every other release reserves one permit for Redisson", function(c)
+-- A thread of Redisson takes the free permit, or releases its own.
+local function java_takes(c)
+  c.cmd("DECR", KEY)
+  c.cmd("ZADD", LEASES, ("%.0f"):format(NOW + LEASE), JAVA)
+end
+
+local function java_releases(c)
+  c.cmd("ZREM", LEASES, JAVA)
+  c.cmd("INCR", KEY)
+end
+
+case("a release reserves one permit for Redisson, and a second release during that turn does not give it away", function(c)
   acquire(c, A .. ":1*2", { permits = 3 })
   acquire(c, A .. ":2")
-  local theirs, ours = java(c), grants_of(c, B)
+  local theirs, ours, second = java(c), grants_of(c, B), grants_of(c, C)
   queued(c, T0, member(B, 1))
+  queued(c, T0 + 1, member(C, 1))
   c.same(1, release(c, A .. ":2"))
-  c.same({ "1 turn 1 10" }, ours.received())
+  c.same({ "1 turn 1 50" }, ours.received())
   c.same({ "1" }, theirs.received())
-  stands(c, 1, 2, 2)
+  stands(c, 1, 2, 3)
+  c.pass(20)
   local asked = acquire(c, B .. ":1", { member = member(B, 1) })
-  c.same({ 0, 10, 0, 1 }, { asked[1], asked[2], asked[3], asked[4] })
+  c.same({ 0, 30, 0, 1 }, { asked[1], asked[2], asked[3], asked[4] })
   c.same(1, release(c, A .. ":1*2"))
   c.same("1 grant p 1", ours.received()[1]:sub(1, 11))
-  stands(c, 2, 1, 1)
+  c.same("1 grant p 1", second.received()[1]:sub(1, 11))
+  c.same({ "1" }, theirs.received())
+  stands(c, 1, 2, 3)
+  c.pass(29)
+  c.same({ 0, 1 }, { unpack(acquire(c, A .. ":3", { member = member(A, 3) }), 1, 2) }, "it is still theirs")
+  c.pass(1)
+  c.same(1, acquire(c, A .. ":3", { member = member(A, 3) })[1])
+end)
+
+case("a permit that comes back during Redisson's turn is left to Redisson, too, if Redisson has taken the first", function(c)
+  acquire(c, A .. ":1", { permits = 2 })
+  acquire(c, A .. ":2")
+  java(c)
+  local ours = grants_of(c, B)
+  queued(c, T0, member(B, 1))
+  release(c, A .. ":1")
+  java_takes(c)
+  c.pass(20)
+  ours.received()
+  c.same(1, release(c, A .. ":2"))
+  c.same({ "1 turn 1 30" }, ours.received())
+  stands(c, 1, 1, 2)
+end)
+
+case("a release after Redisson's turn grants the permit to a waiter, even if none has asked since", function(c)
+  acquire(c, A .. ":1", { permits = 2 })
+  acquire(c, A .. ":2")
+  java(c)
+  local ours = grants_of(c, B)
+  queued(c, T0, member(B, 1))
+  release(c, A .. ":1")
+  java_takes(c)
+  c.pass(50)
+  ours.received()
+  c.same(1, release(c, A .. ":2"))
+  c.same("1 grant p 1", ours.received()[1]:sub(1, 11))
+  stands(c, 0, 2, 2)
+end)
+
+case("Redisson's turn ends once a waiter finds that Redisson has taken the permit", function(c)
+  acquire(c, A .. ":1", { permits = 1 })
+  java(c)
+  grants_of(c, B)
+  local function asks() return acquire(c, B .. ":1", { member = member(B, 1) }) end
+  asks()
+  release(c, A .. ":1")
+  java_takes(c)
+  c.pass(10)
+  c.same(0, asks()[1])
+  java_releases(c)
+  c.same(1, asks()[1])
+end)
+
+-- Redisson's turn has lasted for 50 ms, and a waiter of A takes the permit. Then it is released
+-- after each of these times. → the message that B's waiter gets each time
+local function run_of_ours(c, is_used, times)
+  acquire(c, A .. ":1", { permits = 1 })
+  java(c)
+  local ours = grants_of(c, B)
+  grants_of(c, A)
+  queued(c, T0, member(A, 2))
+  release(c, A .. ":1")
+  if is_used then
+    java_takes(c)
+    acquire(c, A .. ":2", { member = member(A, 2) })
+    java_releases(c)
+  end
+  c.pass(50)
+  c.same(1, acquire(c, A .. ":2", { member = member(A, 2) })[1])
+  local owner, messages = A .. ":2", {}
+  for i, ms in ipairs(times) do
+    queued(c, T0 + i, member(B, i))
+    c.pass(ms)
+    c.same(1, release(c, owner, i > 1 and member(B, i - 1) or nil))
+    owner = B .. ":" .. i
+    messages[i] = table.concat(ours.received(), "|"):match("^1 %a+")
+    if messages[i] == "1 turn" then break end
+  end
+  return messages, c.cmd("PTTL", QUEUE)
+end
+
+case("after a turn that Redisson has not used, holdfast's clients have the permits for as long", function(c)
+  c.same({ "1 grant", "1 grant", "1 grant", "1 turn" }, (run_of_ours(c, false, { 25, 8, 4, 4 })))
+end)
+
+case("after a turn that Redisson has not used, one that takes longer is holdfast's only one", function(c)
+  c.same({ "1 turn" }, (run_of_ours(c, false, { 26 })))
+end)
+
+case("after a turn that Redisson has used, holdfast's clients get two", function(c)
+  c.same({ "1 grant", "1 turn" }, (run_of_ours(c, true, { 1, 1 })))
+end)
+
+case("Redisson's turn is twice as long as the last one, but at most 200 ms", function(c)
+  java(c)
+  local ours = grants_of(c, B)
+  queued(c, T0, member(B, 1))
+  for run, ms in pairs { [0] = 50, [60] = 120, [199] = 200, [200] = 50 } do
+    c.cmd("SET", KEY, 0)
+    c.cmd("ZREMRANGEBYSCORE", QUEUE, "-inf", "(0")
+    taken(c, A .. ":1")
+    queued(c, 1000 - NOW, ("1f 1 0 1 %d"):format(run))
+    release(c, A .. ":1")
+    c.same({ "1 turn 1 " .. ms }, ours.received(), run)
+  end
+end)
+
+case("a permit that is taken during Redisson's turn does not end that turn", function(c)
+  for _, waiter in ipairs { member(B, 1), "" } do
+    java(c)
+    c.cmd("SET", KEY, 2)
+    queued(c, -(NOW + 5), RECORD)
+    c.same(1, acquire(c, B .. ":1", { member = waiter })[1])
+    c.same({ RECORD }, c.cmd("ZRANGE", QUEUE, 0, -1))
+    c.cmd("FLUSHALL")
+  end
+end)
+
+case("a grant during Redisson's turn does not end that turn", function(c)
+  java(c)
+  grants_of(c, B)
+  c.cmd("SET", KEY, 2)
+  queued(c, -(NOW + 5), RECORD)
+  queued(c, T0, member(B, 1))
+  queued(c, T0 + 1, member(B, 2))
+  leave(c, C .. ":1", member(C, 1))
+  stands(c, 1, 1, 3)
+  c.same(RECORD, c.cmd("ZRANGE", QUEUE, 0, 0)[1])
+end)
+
+case("the record of Redisson keeps its TTL if no waiter of holdfast is queued", function(c)
+  for what, ask in pairs {
+    ["a request for too many permits"] = function() acquire(c, A .. ":1*3", { member = member(A, 1, 3) }) end,
+    ["an acquire that does not wait"] = function() acquire(c, A .. ":1") end,
+    ["one that gets the permit"] = function()
+      java_releases(c)
+      c.pass(60)
+      acquire(c, A .. ":1")
+    end,
+  } do
+    java(c)
+    c.cmd("SET", KEY, 0)
+    taken(c, B .. ":1")
+    c.cmd("ZADD", LEASES, ("%.0f"):format(NOW + LEASE), JAVA)
+    queued(c, -(NOW + 50), RECORD)
+    c.cmd("PEXPIRE", QUEUE, 1000)
+    ask()
+    c.same(true, c.cmd("PTTL", QUEUE) > 0, what)
+    c.cmd("FLUSHALL")
+  end
 end)
 
 case("a permit is no longer reserved for Redisson once its reservation has ended or Redisson has unsubscribed", function(c)
@@ -702,7 +865,7 @@ case("a permit is no longer reserved for Redisson once its reservation has ended
   local theirs, ours = java(c), grants_of(c, B)
   queued(c, T0, member(B, 1))
   release(c, A .. ":1")
-  c.pass(11)
+  c.pass(51)
   c.same(1, acquire(c, B .. ":1", { member = member(B, 1) })[1])
   queued(c, T0, member(B, 2))
   theirs.close()
@@ -978,7 +1141,8 @@ case("a release of a lost permit still grants a waiter the one whose reservation
   queued(c, T0 + 1, member(B, 8))
   c.same(-1, release(c, A .. ":1"))
   c.same(1, #listener.received())
-  stands(c, 0, 1, 2)
+  stands(c, 0, 1, 3)
+  c.same("1f 1 0 1 60", c.cmd("ZRANGE", QUEUE, 0, 0)[1], "a turn of holdfast's began")
 end)
 
 case("the last waiter that leaves deletes the queue together with its record of Redisson", function(c)
@@ -1016,7 +1180,7 @@ case("setting the number of permits to the same value reserves an expired permit
   taken(c, A .. ":1", 0)
   queued(c, T0, member(B, 1))
   c.same(1, set(c, 1))
-  c.same({ "1 turn 1 10" }, listener.received())
+  c.same({ "1 turn 1 50" }, listener.received())
   stands(c, 1, 0, 2)
 end)
 
@@ -1100,8 +1264,6 @@ end)
 
 -- ---- what is left to Redisson, and waiters that block those behind them ----
 
-local RECORD = "1f 0 0 1 0"
-
 case("an acquire takes a permit reserved for Redisson once Redisson has unsubscribed", function(c)
   c.cmd("SET", KEY, 1)
   queued(c, -(NOW + 5), RECORD)
@@ -1121,7 +1283,7 @@ end)
 case("an acquire ignores a reservation for Redisson that ends too far in the future because the clock was set back", function(c)
   java(c)
   c.cmd("SET", KEY, 1)
-  queued(c, -(NOW + 11), RECORD)
+  queued(c, -(NOW + 201), RECORD)
   c.same(1, acquire(c, A .. ":1", { member = member(A, 1) })[1])
 end)
 
@@ -1215,7 +1377,7 @@ case("raising the number of permits reserves the new one for Redisson", function
   taken(c, C .. ":9")
   queued(c, T0, member(B, 1))
   c.same(1, set(c, 2))
-  c.same({ "1 turn 1 10" }, listener.received())
+  c.same({ "1 turn 1 50" }, listener.received())
   stands(c, 1, 1, 2)
 end)
 
@@ -1309,7 +1471,7 @@ case("a release of two permits grants one, and notifies the next waiter that the
   c.same(1, release(c, A .. ":1*2"))
   first = first.received()
   c.same({ 1, "1 grant p 1" }, { #first, first[1]:sub(1, 11) })
-  c.same({ "1 turn 1 10" }, second.received())
+  c.same({ "1 turn 1 50" }, second.received())
   stands(c, 1, 1, 3)
 end)
 
@@ -1322,7 +1484,7 @@ case("raising the number of permits grants one, and notifies the next waiter tha
   queued(c, T0, member(B, 1))
   queued(c, T0 + 1, member(C, 1))
   c.same(1, set(c, 3))
-  c.same({ "1 turn 1 10" }, second.received())
+  c.same({ "1 turn 1 50" }, second.received())
 end)
 
 case("a release that reserves the permit for Redisson removes dead waiters, and notifies the first live one", function(c)
@@ -1333,7 +1495,7 @@ case("a release that reserves the permit for Redisson removes dead waiters, and 
   queued(c, T0, member(B, 1))
   queued(c, T0 + 1, member(C, 1))
   c.same(1, release(c, A .. ":1"))
-  c.same({ "1 turn 1 10" }, listener.received())
+  c.same({ "1 turn 1 50" }, listener.received())
   stands(c, 1, 0, 2)
 end)
 

@@ -12,6 +12,7 @@ local max = math.max
 local CALM_GAP = 400000   -- µs with enough free permits and a waiter for them
 local CLOCKS_MS = 500     -- how much the ends of a lease may differ
 local SLOTS = 12
+local MAX_IN_RETURN, ROUNDED = 2000000, 2000 -- µs of holdfast's turns after Redisson's
 
 local Watcher = {}
 Watcher.__index = Watcher
@@ -36,7 +37,7 @@ function Watcher:add_key(name, kind)
     counter = wire.counter_of(name), claims = {}, wanting = {}, prints = {}, waiters = {},
       taken = {}, last_token = 0,
     loss_at = -1, most = self.permits[name], lapsed = {}, place_of = {}, member_of = {},
-      marked = {}, missed = {}, asleep = {}, passed = 0,
+      marked = {}, missed = {}, asleep = {}, ours_till = 0,
   }
   self.names[#self.names + 1] = name
 end
@@ -142,7 +143,6 @@ function Watcher.write() return true end
 function Watcher:lose(name)
   local key = self.keys[name]
   key.loss_at, key.uncounted, key.waiters, key.member_of = self.world.now, true, {}, {}
-  key.passed = 0 -- a turn of Redisson's finds nothing
 end
 
 function Watcher:forget()
@@ -358,17 +358,22 @@ local function check_token(self, key)
   key.last_token = token
 end
 
--- Every second time a permit that comes back is left to Redisson's waiters, unless there are fewer
--- permits than before.
+-- A permit that comes back is left to Redisson's waiters, in turns with holdfast's, which last for no
+-- longer. Redisson's turn begins when a permit is left to its clients, and ends at the latest when a
+-- release leaves none.
 local function check_turn(self, key, name, granted)
-  local wants = false
-  if self.resizes then return end
-  for _, java in pairs(key.asleep) do wants = wants or java.permits == 1 end
-  if not wants or (free_of(self, key) or 0) > 0 then key.passed = 0 return end
-  if name ~= "permit_release" or granted == 0 then return end
-  key.passed = key.passed + 1
-  if key.passed > 1 then
-    self.world:fail("turn", "%s: handed over twice although Redisson waits", key.name)
+  local now, wants = self.world.now, false
+  if self.resizes or name ~= "permit_release" then return end
+  if (free_of(self, key) or 0) > 0 then
+    local listens = self.server.redis.channels[wire.permits_channel_of(key.name)]
+    key.theirs_since = listens and (key.theirs_since or now)
+  elseif granted > 0 and key.theirs_since then
+    local their_run = math.min(now - key.theirs_since, MAX_IN_RETURN)
+    key.ours_till, key.theirs_since = max(key.ours_till, now + their_run + ROUNDED), nil
+  elseif granted > 0 and now > key.ours_till then
+    for _, java in pairs(key.asleep) do wants = wants or java.permits == 1 end
+    if not wants then return end
+    self.world:fail("turn", "%s: handed over although Redisson waits", key.name)
   end
 end
 

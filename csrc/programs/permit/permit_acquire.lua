@@ -92,26 +92,35 @@ if FREE and FREE >= #IDS and redis.call('EXISTS', QUEUE) == 0 then return take()
 --#include "queue/placing.lua"
 --#include "CHANNEL:announcing"
 --#include "queue/queueing.lua"
+-- No permit is free, and none has become free: nobody can be served.
+local none_free = FREE and FREE < 1 and back == 0
+
+-- A client of Redisson has taken the permit that was left to those that listen: their turn is over
+-- once it comes back.
+local function note_taken()
+  local was = record_in(first_members())
+  if not was or was.turns > 0 or not was.listeners then return end
+  write_record(was, 0, 0, false, 0, math.min(NOW, was.began))
+end
+
 local function busy(left_ms, foreign)
   if back > 0 then first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', 'WITHSCORES')[2]) end
   local ttl_ms = left_ms > 0 and left_ms
     or first_end and first_end < ENDLESS and first_end - NOW or -1
   if WAITER == '' then return { 0, ttl_ms, 0, 0, '' } end
   local place, stood = enqueue()
+  if none_free then note_taken() end
   local ahead, overdue_ms = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), nil
   if stood then ahead, overdue_ms = check_ahead(place, ahead, not foreign and is_foreign or nil) end
   local listens = ahead == 0 and (foreign or is_foreign())
   return { 0, ttl_ms, ahead, listens and 1 or 0, place, overdue_ms }
 end
 
--- No permit is free, and none has become free: nobody can be served.
-local none_free = FREE and FREE < 1 and back == 0
---#include "queue/runs.lua"
-if none_free and WAITER ~= '' then note_taken(NOW) end
 if none_free and #IDS == 1 then return busy(0, false) end
 
 --#include "permit/permit_granting.lua"
 --#include "permit/permit_queue.lua"
+--#include "queue/runs.lua"
 local all = #IDS > 1 and all_permits() or 0
 if all > 0 and #IDS > all then return { -5, all } end
 settle_missed_grants(OWNER:sub(1, 36))
@@ -136,7 +145,7 @@ if more then return busy(1, false) end
 if first_left and is_newer(first_left) then return { -4 } end
 local free = FREE or 0
 if (not first_left or first_left == WAITER) and free - kept >= #lacking(IDS) then
-  note_ours(NOW)
+  if first_left and kept == 0 then note_ours(NOW) end
   local reply = take()
   serve(nil, kept) -- others get what is left of the permits that came back
   if first_left then notify_next() end

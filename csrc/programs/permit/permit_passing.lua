@@ -7,17 +7,15 @@
 -- Decides how many of the free permits are left to foreign clients, now that more are free: one, in
 -- turns with ours. → how many, and for how many ms
 local function kept_for_others()
-  local was, waits = record_in(first_members()), first_in_line()
-  if waits and is_ours_again(was, NOW) then
-    write_record(was, was.turns + 1, 0, was.listeners, was.run, was.till)
-    return 0, 0
-  end
   local kept, left_ms = reserved()
   if kept > 0 then return kept, left_ms end
+  local was, waits = record_in(first_members()), first_in_line()
+  if waits and add_turn(was, NOW) then return 0, 0 end
   if foreign_waiters(RELEASES) == 0 then
     forget_record()
     return 0, 0
   end
+  if waits and was and was.turns == 0 then return 0, 0 end -- their turn is over
   left_ms = listen_ms(was)
   write_record(was, 0, 0, true, left_ms - LISTEN_MS, NOW + left_ms)
   return 1, left_ms
@@ -38,9 +36,11 @@ local function pass_to_waiters(count)
   local kept, left_ms = kept_or_reserved()
   local before = FREE
   local first_left, more = serve(nil, kept)
-  -- Foreign clients released a permit that went to one of ours.
-  if count == 0 and FREE ~= before then note_ours(NOW) end
-  if kept > 0 then notify_turn(first_left, left_ms) end
+  if kept > 0 then
+    notify_turn(first_left, left_ms)
+  elseif FREE ~= before then
+    note_ours(NOW)
+  end
   return more
 end
 

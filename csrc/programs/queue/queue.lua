@@ -143,8 +143,7 @@ local function pass_on(heads)
     if not left_to_pollers(was, member, place) then grant(member, place) end
     return 1
   end
-  if ours and is_ours_again(was, now_ms()) then
-    write_record(was, was.turns + 1, 0, was.listeners, was.run, was.till)
+  if ours and add_turn(was, now_ms()) then
     grant(member, place)
     return 1
   end

@@ -1,10 +1,10 @@
 --#fragment
 -- The record of what is known of foreign clients. It is a member of the queue, before the waiters:
 -- "1f <turns> <unused> <listeners> <run>" with a score below -1. Until -score ms of server time,
--- the free lock is left to those clients.
+-- the free lock, or one free permit of a semaphore, is left to those clients.
 --
 -- turns      of ours since such a client had the lock; 0: it has it, or had it last
--- unused     how often in a row the free lock was left to them and none came
+-- unused     how often in a row the free lock was left to them and none came; 0 for a semaphore
 -- listeners  1: it is left to those that listen to the lock's channel, while any does; with turns:
 --            it was, and none was seen to come
 -- run        for how many ms they last had the lock; the score is then when that ended. While it is
