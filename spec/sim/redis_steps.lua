@@ -256,8 +256,7 @@ function kinds.fault(prng)
   return { fault = "deny", name = name, on = prng:chance(30) }
 end
 
--- The real programs, on two locks. Their short pauses are made long, or skipped, so that no reply
--- depends on a millisecond.
+-- The real programs, on two locks.
 
 local UUIDS = { "0a0a0a0a-1111-8222-8333-444444444444", "1b1b1b1b-1111-8222-8333-444444444444",
   "2c2c2c2c-1111-8222-8333-444444444444" }
@@ -267,16 +266,11 @@ local OFTEN_FIRST = { 1, 1, 1, 1, 1, 1, 2 }
 local LEASES = { "30000", "60000" }
 local TOKEN_TTLS = { "0", "600000", "600000", "700000" }
 
-local variants = {}
+local digests = {}
 
--- → { text =, sha1 = }
-local function variant(name, turn_ms)
-  local title = name .. turn_ms
-  if not variants[title] then
-    local text = programs[name]:gsub("local TURN_MS = %d+", "local TURN_MS = " .. turn_ms)
-    variants[title] = { text = text, sha1 = sha1(text) }
-  end
-  return variants[title]
+local function digest_of(name)
+  digests[name] = digests[name] or sha1(programs[name])
+  return digests[name]
 end
 
 local function keys_of(lock)
@@ -378,12 +372,11 @@ local function choose_program(prng)
   return name, name, LOCKS[prng:pick(OFTEN_FIRST)]
 end
 
-local function program_step(prng, turn_ms)
+local function program_step(prng)
   local name, title, lock = choose_program(prng)
   local owner, keys = owner_of(prng), keys_of(lock)
   local values = calls[name](prng, keys, owner)
-  local program = variant(title, turn_ms)
-  local args = prng:chance(30) and { "EVALSHA", program.sha1 } or { "EVAL", program.text }
+  local args = prng:chance(30) and { "EVALSHA", digest_of(title) } or { "EVAL", programs[title] }
   args[3] = tostring(#keys)
   for _, key in ipairs(keys) do args[#args + 1] = key end
   for _, value in ipairs(values) do args[#args + 1] = value end
@@ -425,9 +418,9 @@ local function any_step(prng)
   return kinds[prng:pick(PLAIN_KINDS)](prng)
 end
 
-local function lock_step(prng, turn_ms)
+local function lock_step(prng)
   local percent = prng:range(1, 100)
-  if percent <= 75 then return program_step(prng, turn_ms) end
+  if percent <= 75 then return program_step(prng) end
   if percent <= 90 then return lock_listening(prng) end
   return fault(prng)
 end
@@ -435,14 +428,13 @@ end
 -- A sequence of `count` steps. Odd seeds are about locks, even ones about single commands.
 function steps.generate(seed, count)
   local prng = Prng.new(seed)
-  local turn_ms = prng:chance(50) and "50000" or "-50000"
   local with_faults = prng:chance(30)
   local list = {}
   for i = 1, count do
     if with_faults and prng:chance(4) then
       list[i] = kinds.fault(prng)
     elseif seed % 2 == 1 then
-      list[i] = lock_step(prng, turn_ms)
+      list[i] = lock_step(prng)
     else
       list[i] = any_step(prng)
     end
