@@ -374,6 +374,7 @@ describe("counters and events", function()
 end)
 
 describe("holdfast.core", function()
+  local ALL_TRAITS = { "counted", "fingerprinted", "joint", "listed", "may_be_kept", "stepwise" }
   local TRAITS = {
     lock = "may_be_kept", mutex = "may_be_kept stepwise", fair = "listed stepwise",
     read = "joint stepwise",
@@ -413,8 +414,7 @@ describe("holdfast.core", function()
     for name, kind in pairs(core.kinds) do
       assert.equal(name, kind.name)
       local has = {}
-      local traits = { "counted", "fingerprinted", "joint", "listed", "may_be_kept", "stepwise" }
-      for _, trait in ipairs(traits) do
+      for _, trait in ipairs(ALL_TRAITS) do
         assert.is_boolean(kind[trait])
         if kind[trait] then has[#has + 1] = trait end
       end

@@ -1134,13 +1134,13 @@ static const char *const hf_segment_table[] = {
     [PERMIT_PASSING_1] = "local function kept_for_others()\n"
     "local kept, left_ms = reserved()\n"
     "if kept > 0 then return kept, left_ms end\n"
-    "local was, waits = record_in(first_members()), first_in_line()\n"
-    "if waits and add_turn(was, NOW) then return 0, 0 end\n"
+    "local was, queued = record_in(first_members()), first_in_line()\n"
+    "if queued and add_turn(was, NOW) then return 0, 0 end\n"
     "if foreign_waiters(RELEASES) == 0 then\n"
     "forget_record()\n"
     "return 0, 0\n"
     "end\n"
-    "if waits and was and was.turns == 0 then return 0, 0 end\n"
+    "if queued and was and was.turns == 0 then return 0, 0 end\n"
     "left_ms = listen_ms(was)\n"
     "write_record(was, 0, 0, true, left_ms - LISTEN_MS, NOW + left_ms)\n"
     "return 1, left_ms\n"
@@ -1154,13 +1154,8 @@ static const char *const hf_segment_table[] = {
     "if kind ~= 'zset' and kind ~= 'none' then return false end\n"
     "local kept_or_reserved = count > 0 and kept_for_others or reserved\n"
     "local kept, left_ms = kept_or_reserved()\n"
-    "local before = FREE\n"
     "local first_left, more = serve(nil, kept)\n"
-    "if kept > 0 then\n"
-    "notify_turn(first_left, left_ms)\n"
-    "elseif FREE ~= before then\n"
-    "note_ours(NOW)\n"
-    "end\n"
+    "if kept > 0 then notify_turn(first_left, left_ms) end\n"
     "return more\n"
     "end\n"
     "local function pass_on(count)\n"
@@ -1235,7 +1230,7 @@ static const char *const hf_segment_table[] = {
     "notify(first_alive(over), 'recheck')\n"
     "end\n"
     "local function serve(me, kept)\n"
-    "local before = first_in_line()\n"
+    "local before, free_before = first_in_line(), FREE\n"
     "if not before then return nil, false end\n"
     "local free, stopped = (FREE or 0) - kept, false\n"
     "local function goes_on() return not stopped and (free > 0 or kept > 0) end\n"
@@ -1246,6 +1241,7 @@ static const char *const hf_segment_table[] = {
     "stopped, free = serve_batch(me, free, size)\n"
     "size = BATCH\n"
     "end\n"
+    "if kept == 0 and FREE ~= free_before then note_ours(NOW) end\n"
     "local first_left = first_in_line()\n"
     "if first_left ~= before and first_left ~= me and is_foreign() then notify_first() end\n"
     "return first_left, first_left ~= nil and goes_on()\n"
@@ -2545,7 +2541,7 @@ static const hf_program hf_program_table[] = {
     RENEW_1, HF_NO_SEGMENT}, 545, NULL, NULL},
     {"once", "80e932d08e45ea6b5cefda68b607ec74b288c319", (const unsigned char[]){ONCE_1,
     HF_NO_SEGMENT}, 1480, NULL, NULL},
-    {"permit_acquire", "96cd584137b7cff22e72caa4409b49a9f24c8c82", (const unsigned char[]){KEYS_1,
+    {"permit_acquire", "00f70fb10334daa2bc6f9db5093575f2c4a22be5", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1, POOL_2, PERMIT_ACQUIRE_1, PLAIN_2,
     PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2, BEHIND_1, PERMIT_ACQUIRE_4, DRAWING_1,
     TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_7, CLOCK_2, CLOCK_3,
@@ -2553,9 +2549,8 @@ static const hf_program hf_program_table[] = {
     POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, PERMIT_ACQUIRE_8, OWNERS_1, PLACING_1,
     RECORD_1, RECORD_2, RECORD_3, PLAIN_2, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1,
-    MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, TURNS_1, PERMIT_QUEUE_2, RUNS_1,
-    PERMIT_ACQUIRE_10, HF_NO_SEGMENT}, 22234, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE],
-    NULL},
+    MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_1, PERMIT_QUEUE_2, PERMIT_ACQUIRE_10,
+    HF_NO_SEGMENT}, 21757, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE], NULL},
     {"permit_extend", "c1345d909f33a4429ed4ae312e0ed4f067f4594d", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2,
     PERMITS_3, PERMIT_EXTEND_1, PLAIN_2, SHORTENED_1, PERMIT_EXTEND_2, HF_NO_SEGMENT}, 2785,
@@ -2563,15 +2558,15 @@ static const hf_program hf_program_table[] = {
     {"permit_info", "73af46adaf7b295f0643f6cced3fd11e66f1492c", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, PERMIT_INFO_2, AHEAD_1, AHEAD_2, WHOLE_NUMBER_1,
     PERMIT_INFO_3, HF_NO_SEGMENT}, 2186, NULL, NULL},
-    {"permit_leave", "16997b1ca75e14e9f55798ff6ef14ee3bdf0170e", (const unsigned char[]){KEYS_1,
+    {"permit_leave", "40805b2a1a1dfb59939e6470fc2c13320cd2f2b5", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1, WHOLE_NUMBER_1, POOL_2, POOL_CHANGES_1,
     POOL_CHANGES_2, POOL_CHANGES_3, PLAIN_2, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3,
     PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
-    MEMBERS_2, SETTLING_1, TURNS_1, PERMIT_QUEUE_2, RUNS_1, FORGET_RECORD_1, PERMIT_PASSING_1,
-    IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_1, HF_NO_SEGMENT}, 16131,
+    MEMBERS_2, SETTLING_1, RUNS_1, PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1, PERMIT_PASSING_1,
+    IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_1, HF_NO_SEGMENT}, 16152,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE], NULL},
-    {"permit_release", "44f670d1bc6043366a4921b4ff78ed815c640d12", (const unsigned char[]){KEYS_1,
+    {"permit_release", "2732afeccccc13f3d23aa837aaa8750f7bfe4da9", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1, POOL_2, PERMIT_RELEASE_1,
     PERMITS_2, PERMIT_RELEASE_2, PLAIN_6, PERMIT_RELEASE_3, POOL_CHANGES_2, PERMIT_RELEASE_4,
     DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_RELEASE_5, PERMITS_2, PERMIT_RELEASE_6, PERMIT_ACQUIRE_6,
@@ -2579,18 +2574,18 @@ static const hf_program hf_program_table[] = {
     TOKEN_3, TOKEN_4, TOKEN_5, PLAIN_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3,
     PERMIT_RELEASE_8, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PERMIT_GRANTING_1,
     PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1,
-    TURNS_1, PERMIT_QUEUE_2, RUNS_1, FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_RELEASE_9,
-    HF_NO_SEGMENT}, 17763, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE], NULL},
+    RUNS_1, PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_RELEASE_9,
+    HF_NO_SEGMENT}, 17784, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE], NULL},
     {"permit_renew", "bd00cd07849211e0a2607341d0804921ce4d1326", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2,
     PERMITS_3, PERMIT_RENEW_1, HF_NO_SEGMENT}, 2076, NULL, NULL},
-    {"permit_set", "2e4ef5fc4dfafe64cf7fbd1ed3509ddf833c48d0", (const unsigned char[]){KEYS_1,
+    {"permit_set", "26fcc467e12096babd115b2cf34a30751182c6f3", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1, WHOLE_NUMBER_1, POOL_2, POOL_CHANGES_1,
     POOL_CHANGES_2, POOL_CHANGES_3, PLAIN_2, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3,
     PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
-    MEMBERS_2, SETTLING_1, TURNS_1, PERMIT_QUEUE_2, RUNS_1, FORGET_RECORD_1, PERMIT_PASSING_1,
-    PERMIT_SET_1, HF_NO_SEGMENT}, 15033, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET], NULL},
+    MEMBERS_2, SETTLING_1, RUNS_1, PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1, PERMIT_PASSING_1,
+    PERMIT_SET_1, HF_NO_SEGMENT}, 15054, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET], NULL},
     {"raise", "ff1c1d6600d85ad3855c85bab5de30a16b84017f", (const unsigned char[]){CLOCK_2, CLOCK_3,
     CLOCK_4, CLOCK_5, TOKEN_2, RAISE_2, HF_NO_SEGMENT}, 1130, NULL, NULL},
     {"release", "766d6fc8af0e7702ff69ef84f7d01e16e1f9129c", (const unsigned char[]){RELEASE_1,
@@ -2742,7 +2737,7 @@ static const hf_program hf_program_table[] = {
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1,
     LEAVE_1, HF_NO_SEGMENT}, 15946, NULL, &hf_program_table[HF_PROGRAM_LEAVE]},
-    {"sharded_permit_acquire", "8e9f6f4b0c06ee9e360684626caea4eb6a21b71e",
+    {"sharded_permit_acquire", "2137325e9f44cc78f654009d9fff9453b85e04e2",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1,
     POOL_2, PERMIT_ACQUIRE_1, SHARDED_2, PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2,
     BEHIND_1, PERMIT_ACQUIRE_4, DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6,
@@ -2750,22 +2745,22 @@ static const hf_program hf_program_table[] = {
     TOKEN_3, TOKEN_4, TOKEN_5, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, PERMIT_ACQUIRE_8,
     OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3, SHARDED_2, QUEUEING_1, PASSING_OVER_1,
     PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, PERMIT_GRANTING_1,
-    PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, TURNS_1,
-    PERMIT_QUEUE_2, RUNS_1, PERMIT_ACQUIRE_10, HF_NO_SEGMENT}, 23046, NULL,
+    PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_1,
+    PERMIT_QUEUE_2, PERMIT_ACQUIRE_10, HF_NO_SEGMENT}, 22569, NULL,
     &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
     {"sharded_permit_extend", "a01fbc6be3032f24b68acb6c36efc88fe65f8a23",
     (const unsigned char[]){CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, PERMIT_EXTEND_1, SHARDED_2, SHORTENED_1,
     PERMIT_EXTEND_2, HF_NO_SEGMENT}, 3191, NULL, &hf_program_table[HF_PROGRAM_PERMIT_EXTEND]},
-    {"sharded_permit_leave", "a38a20e0842fe108f316d1ae4e3e3946a1a84a32",
+    {"sharded_permit_leave", "d2a5b7f0c9ada34978a3ffefdccc494a535a1f6c",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1,
     WHOLE_NUMBER_1, POOL_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, SHARDED_2, OWNERS_1,
     PLACING_1, RECORD_1, RECORD_2, RECORD_3, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1,
-    MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, TURNS_1, PERMIT_QUEUE_2,
-    RUNS_1, FORGET_RECORD_1, PERMIT_PASSING_1, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_1,
-    HF_NO_SEGMENT}, 16537, NULL, &hf_program_table[HF_PROGRAM_PERMIT_LEAVE]},
-    {"sharded_permit_release", "9547a7be0531eb997be88e5e68b27d21f0a3752c",
+    MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_1, PERMIT_QUEUE_2,
+    TURNS_1, FORGET_RECORD_1, PERMIT_PASSING_1, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_1,
+    HF_NO_SEGMENT}, 16558, NULL, &hf_program_table[HF_PROGRAM_PERMIT_LEAVE]},
+    {"sharded_permit_release", "606d60c0aed2adc3728b2731735e83601ee21f01",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1,
     POOL_2, PERMIT_RELEASE_1, PERMITS_2, PERMIT_RELEASE_2, SHARDED_6, PERMIT_RELEASE_3,
     POOL_CHANGES_2, PERMIT_RELEASE_4, DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_RELEASE_5, PERMITS_2,
@@ -2773,16 +2768,16 @@ static const hf_program hf_program_table[] = {
     PERMITS_1, PERMITS_2, PERMITS_3, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, SHARDED_2, POOL_CHANGES_1,
     POOL_CHANGES_2, POOL_CHANGES_3, PERMIT_RELEASE_8, OWNERS_1, PLACING_1, RECORD_1, RECORD_2,
     RECORD_3, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
-    MEMBER_3, MEMBERS_2, SETTLING_1, TURNS_1, PERMIT_QUEUE_2, RUNS_1, FORGET_RECORD_1,
-    PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 18332, NULL,
+    MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_1, PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1,
+    PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 18353, NULL,
     &hf_program_table[HF_PROGRAM_PERMIT_RELEASE]},
-    {"sharded_permit_set", "4298d70f3eab0f0c82f29a46a50bbafbd63ad665",
+    {"sharded_permit_set", "e2f541d72664f0ed3f54f1cb04b3fe2fca0f9587",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1,
     WHOLE_NUMBER_1, POOL_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, SHARDED_2, OWNERS_1,
     PLACING_1, RECORD_1, RECORD_2, RECORD_3, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1,
-    MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, TURNS_1, PERMIT_QUEUE_2,
-    RUNS_1, FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT}, 15439, NULL,
+    MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_1, PERMIT_QUEUE_2,
+    TURNS_1, FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT}, 15460, NULL,
     &hf_program_table[HF_PROGRAM_PERMIT_SET]},
     {"sharded_release", "50b9574e85b600dd8798ce6220abd897d6ce4fb0",
     (const unsigned char[]){RELEASE_1, HASH_2, HASH_3, HASH_4, RELEASE_2, HASH_6, RELEASE_3,

@@ -285,7 +285,7 @@ static void check_hold(const hf_client *client, const hf_hold *hold, size_t at) 
     if (hold->state != HF_HOLD_HELD) return;
     size_t key = index_of(hf_hold_key(hold), KEYS, COUNT(KEYS));
     MUST(key < COUNT(KEYS));
-    MUST(hold->claim->count > hold->claim->others && hf_claim_own_holds(hold->claim) > 0);
+    MUST(hold->claim->count > hold->claim->share.others && hf_claim_own_holds(hold->claim) > 0);
     MUST(hold->claim->valid_until <=
          hf_lease_end(*asked_at(key, hf_hold_owner(hold)), most_lease(hold)));
     MUST(client->quorum || hold->claim->wake_at <= hf_time_max(hold->claim->valid_until, w.now));

@@ -331,7 +331,7 @@ local IN_PROGRAMS = {
     "return more" },
   { "permits_unturned", "no permit is left to Redisson's waiters",
     "permit_passing.lua:kept_for_others",
-    "if waits and add_turn(was, NOW) then return 0, 0 end", "do return 0, 0 end" },
+    "if queued and add_turn(was, NOW) then return 0, 0 end", "do return 0, 0 end" },
   { "fair_overtakes", "a newcomer takes the free lock past Redisson's list", "fair_acquire.lua",
     "local owner, till, more = first_waiter(OWNER, now)", "local owner, till, more" },
   { "fair_untold", "a release of a fair lock notifies no waiter", "fair_passing.lua:pass_on",
@@ -634,7 +634,8 @@ local IN_SYSTEM = {
 }
 
 -- Found only by the cases, because no schedule, or hardly any, has what they need. They are in the
--- inlined fast path of acquire and release, in the way it draws a token, or in how turns are shared.
+-- inlined fast path of acquire and release, in the way it draws a token, or in what decides whose
+-- turn it is.
 local IN_CASES = {
   { "permits_turn_shared", "a second release during Redisson's turn gives its permit away",
     "permit_passing.lua:kept_for_others", "if kept > 0 then return kept, left_ms end",
@@ -643,8 +644,8 @@ local IN_CASES = {
     "permit_acquire.lua", "if first_left and kept == 0 then note_ours(NOW) end",
     "if first_left then note_ours(NOW) end" },
   { "permits_turn_unused", "after Redisson's turn there is another one",
-    "permit_passing.lua:kept_for_others", "if waits and was and was.turns == 0 then return 0, 0 end",
-    "" },
+    "permit_passing.lua:kept_for_others",
+    "if queued and was and was.turns == 0 then return 0, 0 end", "" },
   { "permits_taken_unseen", "Redisson's turn does not end when it has taken the permit",
     "permit_acquire.lua:busy", "if none_free then note_taken() end", "" },
   { "permits_taken_unknown", "…and is taken for one that nobody has used", "permit_acquire.lua:note_taken",
@@ -652,8 +653,8 @@ local IN_CASES = {
     "write_record(was, 0, 0, true, 0, math.min(NOW, was.began))" },
   { "permits_run_unnoted", "holdfast's run does not begin when a waiter takes the permit",
     "permit_acquire.lua", "if first_left and kept == 0 then note_ours(NOW) end", "" },
-  { "permits_grant_unnoted", "…or when one is granted", "permit_passing.lua:pass_to_waiters",
-    "elseif FREE ~= before then note_ours(NOW) end", "end" },
+  { "permits_grant_unnoted", "…or when one is granted", "permit_queue.lua:serve",
+    "if kept == 0 and FREE ~= free_before then note_ours(NOW) end", "" },
   { "permits_turn_endless", "the record of Redisson's turn has no TTL while nobody else waits",
     "permit_passing.lua:notify_turn",
     "if redis.call('ZCARD', QUEUE) == 1 then redis.call('PEXPIRE', QUEUE, left_ms) end", "" },

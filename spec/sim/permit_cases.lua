@@ -838,6 +838,17 @@ case("a grant during Redisson's turn does not end that turn", function(c)
   c.same(RECORD, c.cmd("ZRANGE", QUEUE, 0, 0)[1])
 end)
 
+case("holdfast's run begins when an acquire grants a permit that Redisson released to the first waiter", function(c)
+  c.cmd("SET", KEY, 1)
+  grants_of(c, B)
+  queued(c, -NOW, "1f 0 0 0 0")
+  queued(c, T0, member(B, 1))
+  c.pass(30)
+  c.same(0, acquire(c, A .. ":1", { member = member(A, 1) })[1])
+  stands(c, 0, 1, 3)
+  c.same("1f 1 0 0 30", c.cmd("ZRANGE", QUEUE, 0, 0)[1])
+end)
+
 case("the record of Redisson keeps its TTL if no waiter of holdfast is queued", function(c)
   for what, ask in pairs {
     ["a request for too many permits"] = function() acquire(c, A .. ":1*3", { member = member(A, 1, 3) }) end,

@@ -358,19 +358,21 @@ local function check_token(self, key)
   key.last_token = token
 end
 
--- A permit that comes back is left to Redisson's waiters, in turns with holdfast's, which last for no
--- longer. Redisson's turn begins when a permit is left to its clients, and ends at the latest when a
--- release leaves none.
+local PASSES_ON = { permit_release = true, permit_leave = true, permit_set = true }
+
+-- A permit that comes back is left to Redisson's waiters, in turns with holdfast's, which last for
+-- no longer. Redisson's turn begins when a permit is left to its clients, and ends at the latest
+-- when a release leaves none.
 local function check_turn(self, key, name, granted)
   local now, wants = self.world.now, false
-  if self.resizes or name ~= "permit_release" then return end
+  if self.resizes or not PASSES_ON[name] then return end
   if (free_of(self, key) or 0) > 0 then
     local listens = self.server.redis.channels[wire.permits_channel_of(key.name)]
     key.theirs_since = listens and (key.theirs_since or now)
   elseif granted > 0 and key.theirs_since then
     local their_run = math.min(now - key.theirs_since, MAX_IN_RETURN)
     key.ours_till, key.theirs_since = max(key.ours_till, now + their_run + ROUNDED), nil
-  elseif granted > 0 and now > key.ours_till then
+  elseif granted > 0 and now > key.ours_till and name == "permit_release" then
     for _, java in pairs(key.asleep) do wants = wants or java.permits == 1 end
     if not wants then return end
     self.world:fail("turn", "%s: handed over although Redisson waits", key.name)

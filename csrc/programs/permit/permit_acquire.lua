@@ -120,7 +120,6 @@ if none_free and #IDS == 1 then return busy(0, false) end
 
 --#include "permit/permit_granting.lua"
 --#include "permit/permit_queue.lua"
---#include "queue/runs.lua"
 local all = #IDS > 1 and all_permits() or 0
 if all > 0 and #IDS > all then return { -5, all } end
 settle_missed_grants(OWNER:sub(1, 36))

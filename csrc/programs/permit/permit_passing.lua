@@ -2,20 +2,20 @@
 --#include "permit/permit_granting.lua"
 --#include "queue/passing_over.lua:first_in_line"
 --#include "permit/permit_queue.lua"
---#include "queue/runs.lua"
+--#include "queue/turns.lua"
 --#include "queue/forget_record.lua"
 -- Decides how many of the free permits are left to foreign clients, now that more are free: one, in
 -- turns with ours. → how many, and for how many ms
 local function kept_for_others()
   local kept, left_ms = reserved()
   if kept > 0 then return kept, left_ms end
-  local was, waits = record_in(first_members()), first_in_line()
-  if waits and add_turn(was, NOW) then return 0, 0 end
+  local was, queued = record_in(first_members()), first_in_line()
+  if queued and add_turn(was, NOW) then return 0, 0 end
   if foreign_waiters(RELEASES) == 0 then
     forget_record()
     return 0, 0
   end
-  if waits and was and was.turns == 0 then return 0, 0 end -- their turn is over
+  if queued and was and was.turns == 0 then return 0, 0 end -- their turn is over
   left_ms = listen_ms(was)
   write_record(was, 0, 0, true, left_ms - LISTEN_MS, NOW + left_ms)
   return 1, left_ms
@@ -34,13 +34,8 @@ local function pass_to_waiters(count)
   if kind ~= 'zset' and kind ~= 'none' then return false end
   local kept_or_reserved = count > 0 and kept_for_others or reserved
   local kept, left_ms = kept_or_reserved()
-  local before = FREE
   local first_left, more = serve(nil, kept)
-  if kept > 0 then
-    notify_turn(first_left, left_ms)
-  elseif FREE ~= before then
-    note_ours(NOW)
-  end
+  if kept > 0 then notify_turn(first_left, left_ms) end
   return more
 end
 

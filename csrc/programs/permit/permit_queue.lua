@@ -6,7 +6,7 @@ local KINDS = 'p'
 
 --#include "queue/members.lua"
 --#include "queue/settling.lua"
---#include "queue/turns.lua"
+--#include "queue/runs.lua"
 -- How many of the free permits are left to foreign clients, and for how many ms.
 local function reserved()
   local left_ms = foreign_ms(MAX_LISTEN_MS, NOW)
@@ -93,7 +93,7 @@ end
 -- → the first remaining waiter or nil; whether there may be others to serve, behind dead ones that
 -- the next script removes
 local function serve(me, kept)
-  local before = first_in_line()
+  local before, free_before = first_in_line(), FREE
   if not before then return nil, false end
   local free, stopped = (FREE or 0) - kept, false
   local function goes_on() return not stopped and (free > 0 or kept > 0) end
@@ -104,6 +104,7 @@ local function serve(me, kept)
     stopped, free = serve_batch(me, free, size)
     size = BATCH
   end
+  if kept == 0 and FREE ~= free_before then note_ours(NOW) end
   local first_left = first_in_line()
   if first_left ~= before and first_left ~= me and is_foreign() then notify_first() end
   return first_left, first_left ~= nil and goes_on()

@@ -2,8 +2,8 @@
 -- How long foreign clients that listen have a free lock or permit, and ours after them.
 local MAX_TURNS = 2 -- our turns after a run in which a client of Redisson's was seen
 
--- For how many ms the lock or permit is left to Redisson's waiters: LISTEN_MS, or twice their last run, which
--- counts from when the lock was left to them, whether or not one of them came. After a run of
+-- For how many ms the lock or permit is left to Redisson's waiters: LISTEN_MS, or twice their last
+-- run, which counts from when it was left to them, whether or not one of them came. After a run of
 -- MAX_LISTEN_MS or more, this starts over: they may be dead.
 local function listen_ms(was)
   local run = was and was.run or 0
