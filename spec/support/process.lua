@@ -37,10 +37,12 @@ function process.wait_until(cond, seconds)
   return cond() or nil
 end
 
--- Like wait_until, but raises an error if cond() does not become true; `why` is what the error says
--- then, or a function that returns it.
+local PATIENCE = 40 -- seconds, enough for a busy machine
+
+-- Waits like wait_until, by default for PATIENCE, and raises an error if cond() does not become
+-- true; `why` is what the error says then, or a function that returns it.
 function process.eventually(cond, seconds, why)
-  local result = process.wait_until(cond, seconds)
+  local result = process.wait_until(cond, seconds or PATIENCE)
   if result then return result end
   if type(why) == "function" then why = why() end
   error(why and tostring(why) or "the condition did not become true", 2)
