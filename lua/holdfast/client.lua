@@ -436,9 +436,8 @@ function Client:idempotent(key, opts, fn, ...)
   return idempotent.run(self, key, defaults[self], opts, fn, ...)
 end
 
--- Calls fn(lock, ...) for a fire of a schedule that many clients share, so that it runs once for
--- each fire: fn is not called if another call on this key, less than half a period ago by the
--- server's clock, counts for this fire.
+-- Calls fn(lock, ...) once for each fire of a schedule that many clients share: not if another call
+-- on this key, less than half a period ago by the server's clock, counts for this fire.
 ---@param key string
 ---@param period number seconds, 0.1 to 1e9, between fires
 ---@param opts? holdfast.once_options
@@ -490,8 +489,8 @@ function Client:semaphore(key, opts)
   return semaphore.new(self, key, opts, defaults[self])
 end
 
--- A semaphore whose permits have no lease: one that is not given back stays taken. Compatible with
--- Redisson's RSemaphore. Does no I/O.
+-- Redisson's RSemaphore: its permits have no lease, so one that is not given back stays taken. Does
+-- no I/O.
 ---@param key string 1 to 1048576 bytes
 ---@param opts? holdfast.plain_semaphore_options
 ---@return holdfast.plain_semaphore semaphore

@@ -1,6 +1,6 @@
--- on_event and on_change report what happens to locks and connections, and who leads. They are
--- called in the Lua state that created the client, during a call of holdfast that detects the event
--- or, in an event loop, in a separate coroutine.
+-- on_event and on_change report what happens to locks and connections, and who leads. They run in
+-- the Lua state of the client, during the call that detects the event or, in an event loop, in a
+-- separate coroutine.
 --
 -- The core collects events only if there is a listener; until then this file does nothing.
 

@@ -22,8 +22,8 @@ local lock = {}
 
 local acquire = raw.acquire
 
--- A wait that ends because the lock is taken names the holder, if the client has a single node.
--- try_acquire and a wait of 0 do not name it, so that they cost only one round trip.
+-- A wait that ends because the lock is taken names the holder, if the client has a single node. A
+-- wait of 0 does not, and costs only one round trip.
 -- keys: those of the locks that a multi-lock acquires next, or nil
 function raw.acquire(self, wait, keys)
   local acquired, message, code, record = acquire(self, wait, keys)
@@ -187,8 +187,7 @@ function Lock:token()
   return raw.token(self)
 end
 
--- Returns the token as a decimal string with all digits, even in Lua versions whose tostring writes
--- only 14; no I/O.
+-- Returns the token as a decimal string with all of its digits; no I/O.
 ---@return string? text
 function Lock:token_text()
   check_self(self, meta, "lock:token_text", 2)
