@@ -989,7 +989,11 @@ static const char *const hf_segment_table[] = {
     "if first_left and is_newer(first_left) then return { -4 } end\n"
     "local free = FREE or 0\n"
     "if (not first_left or first_left == WAITER) and free - kept >= #lacking(IDS) then\n"
-    "if first_left and kept == 0 then note_ours(NOW) end\n"
+    "if kept == 0 and first_left then\n"
+    "note_ours(NOW)\n"
+    "elseif kept == 0 then\n"
+    "forget_record()\n"
+    "end\n"
     "local reply = take()\n"
     "serve(nil, kept)\n"
     "if first_left then notify_next() end\n"
@@ -2541,7 +2545,7 @@ static const hf_program hf_program_table[] = {
     RENEW_1, HF_NO_SEGMENT}, 545, NULL, NULL},
     {"once", "80e932d08e45ea6b5cefda68b607ec74b288c319", (const unsigned char[]){ONCE_1,
     HF_NO_SEGMENT}, 1480, NULL, NULL},
-    {"permit_acquire", "00f70fb10334daa2bc6f9db5093575f2c4a22be5", (const unsigned char[]){KEYS_1,
+    {"permit_acquire", "62be6caaf8f9abb8ea88df5f3b6d5dbe49111ff8", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1, POOL_2, PERMIT_ACQUIRE_1, PLAIN_2,
     PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2, BEHIND_1, PERMIT_ACQUIRE_4, DRAWING_1,
     TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_7, CLOCK_2, CLOCK_3,
@@ -2549,8 +2553,9 @@ static const hf_program hf_program_table[] = {
     POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, PERMIT_ACQUIRE_8, OWNERS_1, PLACING_1,
     RECORD_1, RECORD_2, RECORD_3, PLAIN_2, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1,
-    MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_1, PERMIT_QUEUE_2, PERMIT_ACQUIRE_10,
-    HF_NO_SEGMENT}, 21757, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE], NULL},
+    MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_1, PERMIT_QUEUE_2, FORGET_RECORD_1,
+    PERMIT_ACQUIRE_10, HF_NO_SEGMENT}, 21941, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE],
+    NULL},
     {"permit_extend", "c1345d909f33a4429ed4ae312e0ed4f067f4594d", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2,
     PERMITS_3, PERMIT_EXTEND_1, PLAIN_2, SHORTENED_1, PERMIT_EXTEND_2, HF_NO_SEGMENT}, 2785,
@@ -2737,7 +2742,7 @@ static const hf_program hf_program_table[] = {
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1,
     LEAVE_1, HF_NO_SEGMENT}, 15946, NULL, &hf_program_table[HF_PROGRAM_LEAVE]},
-    {"sharded_permit_acquire", "2137325e9f44cc78f654009d9fff9453b85e04e2",
+    {"sharded_permit_acquire", "754787d0c8683063536a1ea9dc02faa8cc0236f7",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1,
     POOL_2, PERMIT_ACQUIRE_1, SHARDED_2, PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2,
     BEHIND_1, PERMIT_ACQUIRE_4, DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6,
@@ -2746,7 +2751,7 @@ static const hf_program hf_program_table[] = {
     OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3, SHARDED_2, QUEUEING_1, PASSING_OVER_1,
     PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, PERMIT_GRANTING_1,
     PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_1,
-    PERMIT_QUEUE_2, PERMIT_ACQUIRE_10, HF_NO_SEGMENT}, 22569, NULL,
+    PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_ACQUIRE_10, HF_NO_SEGMENT}, 22753, NULL,
     &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
     {"sharded_permit_extend", "a01fbc6be3032f24b68acb6c36efc88fe65f8a23",
     (const unsigned char[]){CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4,

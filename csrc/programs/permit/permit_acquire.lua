@@ -120,6 +120,7 @@ if none_free and #IDS == 1 then return busy(0, false) end
 
 --#include "permit/permit_granting.lua"
 --#include "permit/permit_queue.lua"
+--#include "queue/forget_record.lua"
 local all = #IDS > 1 and all_permits() or 0
 if all > 0 and #IDS > all then return { -5, all } end
 settle_missed_grants(OWNER:sub(1, 36))
@@ -144,7 +145,11 @@ if more then return busy(1, false) end
 if first_left and is_newer(first_left) then return { -4 } end
 local free = FREE or 0
 if (not first_left or first_left == WAITER) and free - kept >= #lacking(IDS) then
-  if first_left and kept == 0 then note_ours(NOW) end
+  if kept == 0 and first_left then
+    note_ours(NOW)
+  elseif kept == 0 then
+    forget_record()
+  end
   local reply = take()
   serve(nil, kept) -- others get what is left of the permits that came back
   if first_left then notify_next() end
