@@ -181,7 +181,7 @@ describe("Java's fair lock on one server", function()
     local start = process.now()
     assert(lock:release())
     assert.truthy(others:came_in("ours1", 10))
-    assert.is_true(process.now() - start < 7)
+    assert.is_true(process.now() - start < 5)
     assert.same({ "exit", 0 }, { others.workers[2]:wait(10) })
   end)
 
