@@ -135,7 +135,7 @@ describe("in a cluster", function()
   end)
 
   it("readers and writers of one key exclude each other, even after its slot has moved", function()
-    local client, other = connect { lease = 3 }, connect()
+    local client, other = connect { lease = 6 }, connect()
     local lock, others = client:read_write_lock("pages"), other:read_write_lock("pages")
     for _ = 1, 2 do
       assert(lock:read():acquire()) assert(others:read():acquire())
