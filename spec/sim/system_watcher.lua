@@ -227,13 +227,18 @@ local function check_readers_token(self, key, claim)
   end
 end
 
+-- Returns whether a claim's token may be lower than others. A caller that is lent a kept lock has a
+-- token that was drawn with the lock: see keep.md.
+local function is_token_excused(self, claim)
+  return self:may_be_one_of_two(claim) or self.excused[claim.owner]
+end
+
 -- The first claim of a hold, after an acquire that is not a re-entry.
 function Watcher:granted(claim)
   local key = self.keys[claim.key]
   check_gap(self, key)
   if not claim.fenced or claim.shared then return end
-  -- a caller that is lent a kept lock has a token that was drawn with the lock
-  local excused = self:may_be_one_of_two(claim) or self.excused[claim.owner]
+  local excused = is_token_excused(self, claim)
   self.excused[claim.owner] = excused
   if claim.kind == "permit" then
     check_own_token(self, key, claim, excused)
@@ -248,7 +253,7 @@ end
 -- was accepted
 function Watcher:write(claim)
   if claim.kind == "read" or claim.kind == "permit" then return true end
-  return rules.write(self.world, self.keys[claim.key], claim, self:may_be_one_of_two(claim))
+  return rules.write(self.world, self.keys[claim.key], claim, is_token_excused(self, claim))
 end
 
 -- ---- what must be done once ----
