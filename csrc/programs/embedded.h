@@ -93,8 +93,9 @@ static const char *const hf_segment_table[] = {
     "if redis.call('EXISTS', QUEUE) == 0 then return true end\n"
     "settle_missed_grant(OWNER:sub(1, 36))\n"
     "if foreign_ms(POLL_MS) > 0 then return false end\n"
+    "local given = hand_over()\n"
     "note_ours(now_ms())\n"
-    "return hand_over() == false and redis.call('ZCARD', QUEUE) == 0\n"
+    "return given == false and redis.call('ZCARD', QUEUE) == 0\n"
     "end\n"
     "local function refusal(i, from)\n"
     "if from > 0 then\n"
@@ -194,8 +195,8 @@ static const char *const hf_segment_table[] = {
     "return was and was.turns == 0 and was.unused == 0\n"
     "end\n"
     "if after_foreign() and is_behind_first(enqueue) then return busy(tonumber(GRANT_MS), true) end\n"
-    "note_ours(now_ms())\n"
     "local given = hand_over(WAITER)\n"
+    "note_ours(now_ms())\n"
     "if given then\n"
     "local holder, _, kind = holder_of(LOCK)\n"
     "if kind ~= WANTED then return { -6, kind } end\n"
@@ -756,8 +757,12 @@ static const char *const hf_segment_table[] = {
     "notify(first_alive(is_over), 'turn', left)\n"
     "return 0\n"
     "end\n"
+    "local heads = redis.call('ZRANGE', QUEUE, '0', FEW, 'WITHSCORES')\n"
+    "local was = record_in(heads)\n"
+    "if was and was.turns > 0 then return pass_on(heads) == 3 and 3 or 0 end\n"
+    "local given = hand_over()\n"
     "note_ours(now_ms())\n"
-    "return hand_over() == nil and 3 or 0\n"
+    "return given == nil and 3 or 0\n"
     "end\n"
     "local granted, queued = nil, is_queue()\n"
     "if WAITER ~= '' and queued then\n"
@@ -1463,6 +1468,10 @@ static const char *const hf_segment_table[] = {
     "local member, place = first_waiter(me)\n"
     "if not member and place then return nil end\n"
     "if not member or member == me or is_newer(member) then return false end\n"
+    "local was = record_in(first_members())\n"
+    "if was and was.turns > 0 then\n"
+    "write_record(was, was.turns + 1, 0, was.listeners, was.run, was.till)\n"
+    "end\n"
     "grant(member, place)\n"
     "return true\n"
     "end\n"
@@ -2427,34 +2436,34 @@ static const char *const hf_segment_table[] = {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "97e18b97b7c65f787315a965e6961458511c4360", (const unsigned char[]){ACQUIRE_1,
+    {"acquire", "dd3a5d0ca724920df7167d0e4cb0f3aa1c1faaae", (const unsigned char[]){ACQUIRE_1,
     FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, FAIR_ACQUIRE_2, HASH_8, HASH_3, ACQUIRE_3,
     CLOCK_2, HASH_10, ACQUIRE_4, BEHIND_1, ACQUIRE_5, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2,
     HASH_3, HASH_4, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1,
     FRESH_3, HASH_6, PLAIN_2, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, ACQUIRING_1,
     QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_1, TURNS_1, QUEUE_2, RUNS_1, ACQUIRING_3, HF_NO_SEGMENT}, 23046,
+    DUE_1, TURNS_1, QUEUE_2, RUNS_1, ACQUIRING_3, HF_NO_SEGMENT}, 23189,
     &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE], NULL},
-    {"acquire_all", "976729e0cb085e5ced5b07d7d1107fd77cc647db", (const unsigned char[]){KEYS_1,
+    {"acquire_all", "c229d3221343cd8710f047f5d08e2a902c2688b0", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PLAIN_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_1, ACQUIRE_ALL_1, HF_NO_SEGMENT}, 14549,
+    GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_1, ACQUIRE_ALL_1, HF_NO_SEGMENT}, 14712,
     &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL], NULL},
-    {"begin", "9ca89b1cce6ac4f8455c8a7cb0b056cadd3c47d4", (const unsigned char[]){KEYS_1, CLOCK_2,
+    {"begin", "192cf35574104b729172a53c971a4d0d13e0b7a4", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, BEGIN_1, FRESH_1, FRESH_3, HASH_6, PLAIN_2, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1,
     RECORD_2, RECORD_3, BEGIN_2, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_1,
-    ACQUIRING_3, HF_NO_SEGMENT}, 21043, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN], NULL},
-    {"complete", "81f6083b1a05dcbfea403bb8182b39679edc72a7", (const unsigned char[]){KEYS_1,
+    ACQUIRING_3, HF_NO_SEGMENT}, 21186, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN], NULL},
+    {"complete", "9d165905d1e5384840e326a8f9931a43f9c48407", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PLAIN_2, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
     DUE_1, TURNS_1, QUEUE_2, NOTIFYING_1, COMPLETE_1, IS_QUEUE_1, COMPLETE_2, HF_NO_SEGMENT},
-    13385, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE], NULL},
+    13528, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE], NULL},
     {"extend", "5d252b39010e2d8dc0583b07bef4016ffc447a96", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, EXTEND_2, FAIR_EXTEND_2, PLAIN_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1506,
     &hf_program_table[HF_PROGRAM_SHARDED_EXTEND], NULL},
@@ -2484,11 +2493,11 @@ static const hf_program hf_program_table[] = {
     HF_NO_SEGMENT}, 5400, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE], NULL},
     {"fence", "7be8e9729290019866b3167e389eef64efc1fe5a", (const unsigned char[]){FENCE_1,
     HF_NO_SEGMENT}, 1805, NULL, NULL},
-    {"force", "428913ed3942c757bc1acb6fcab31901d77c3b63", (const unsigned char[]){KEYS_1, CLOCK_2,
+    {"force", "6cc56c465869129ee07d181f5adcf674bf6bac7b", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PLAIN_2, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_1, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3, HF_NO_SEGMENT}, 13892,
+    DUE_1, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3, HF_NO_SEGMENT}, 14035,
     &hf_program_table[HF_PROGRAM_SHARDED_FORCE], NULL},
     {"info", "d55482341a5e31a947b7b32999b245a8d93e89b2", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, HASH_6, AHEAD_1, AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, INFO_2,
@@ -2502,13 +2511,13 @@ static const hf_program hf_program_table[] = {
     {"latch_set", "68848b91a83ead52c9f6b23bb23664cc047cae76", (const unsigned char[]){PLAIN_2,
     LATCH_1, WHOLE_NUMBER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3, LATCH_4, LATCH_SET_1,
     HF_NO_SEGMENT}, 1220, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET], NULL},
-    {"leave", "912ca457ad7931db2496598df72c5882d7db957e", (const unsigned char[]){KEYS_1, CLOCK_2,
+    {"leave", "a7af3bcf03d362274e6afb639a4f2513425f833e", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PLAIN_2, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
     DUE_1, TURNS_1, QUEUE_2, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_1,
-    HF_NO_SEGMENT}, 15540, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE], NULL},
-    {"mutex_acquire", "e174e744beba43c99423a85fffa53d374aca0555",
+    HF_NO_SEGMENT}, 15870, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE], NULL},
+    {"mutex_acquire", "91a6ccb862fb67edfdc6b8082036d905701ed3ec",
     (const unsigned char[]){ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2,
     FAIR_ACQUIRE_2, STRING_6, ACQUIRE_3, CLOCK_2, STRING_8, ACQUIRE_4, BEHIND_1, ACQUIRE_5,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, STRING_2, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2, TOKEN_3,
@@ -2516,31 +2525,31 @@ static const hf_program hf_program_table[] = {
     RECORD_2, RECORD_3, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3,
     QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_1, ACQUIRING_3,
-    HF_NO_SEGMENT}, 21982, NULL, NULL},
+    HF_NO_SEGMENT}, 22125, NULL, NULL},
     {"mutex_extend", "182deaef08820ab999b7d16f94a0e65f4b5d0347", (const unsigned char[]){STRING_2,
     EXTEND_2, FAIR_EXTEND_2, SILENT_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1070, NULL, NULL},
-    {"mutex_force", "fef096fb753358bf082da2403ad1fdafbe4f2eed", (const unsigned char[]){KEYS_1,
+    {"mutex_force", "c717a7f4070552116d0775aa9a74e6b0c868963c", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, STRING_2,
     STRING_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, SILENT_2, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_1, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3, HF_NO_SEGMENT}, 13001, NULL, NULL},
+    DUE_1, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3, HF_NO_SEGMENT}, 13144, NULL, NULL},
     {"mutex_info", "4c223c7a290c9982a8ca5f25ac6f9162c7c45b7c", (const unsigned char[]){STRING_2,
     STRING_4, AHEAD_1, AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, INFO_2,
     HF_NO_SEGMENT}, 2020, NULL, NULL},
-    {"mutex_leave", "6cda02865d623427bed1f7a7d98cfd5c93f30007", (const unsigned char[]){KEYS_1,
+    {"mutex_leave", "c3ffba8780dabb8b428c3125472744c4e72f3483", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, STRING_2,
     STRING_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, SILENT_2, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
     DUE_1, TURNS_1, QUEUE_2, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_1,
-    HF_NO_SEGMENT}, 14649, NULL, NULL},
-    {"mutex_release", "e1fa3306094bf6f9e684cdc6f926488cff0cad53",
+    HF_NO_SEGMENT}, 14979, NULL, NULL},
+    {"mutex_release", "4560f77b48efad7434306eaed9bdad11570e3249",
     (const unsigned char[]){RELEASE_1, STRING_2, RELEASE_2, STRING_4, RELEASE_3, STRING_10,
     RELEASE_4, SILENT_4, RELEASE_5, STRING_2, SILENT_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, RELEASE_7, MEMBER_2, MEMBER_3, RECORD_1,
     RECORD_2, RECORD_3, DUE_1, NEXT_BEHIND_RECORD_1, STRING_14, RELEASE_8, GRANTING_2, RELEASE_9,
     OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1,
-    QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 16418, NULL, NULL},
+    QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 16561, NULL, NULL},
     {"mutex_renew", "232de3fb5554ac79becb31761bb1b9fb70684311", (const unsigned char[]){STRING_2,
     RENEW_1, HF_NO_SEGMENT}, 545, NULL, NULL},
     {"once", "80e932d08e45ea6b5cefda68b607ec74b288c319", (const unsigned char[]){ONCE_1,
@@ -2593,7 +2602,7 @@ static const hf_program hf_program_table[] = {
     PERMIT_SET_1, HF_NO_SEGMENT}, 15054, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET], NULL},
     {"raise", "ff1c1d6600d85ad3855c85bab5de30a16b84017f", (const unsigned char[]){CLOCK_2, CLOCK_3,
     CLOCK_4, CLOCK_5, TOKEN_2, RAISE_2, HF_NO_SEGMENT}, 1130, NULL, NULL},
-    {"release", "766d6fc8af0e7702ff69ef84f7d01e16e1f9129c", (const unsigned char[]){RELEASE_1,
+    {"release", "5de75b658d9055cd7f90714f3710055373a0fc96", (const unsigned char[]){RELEASE_1,
     HASH_2, HASH_3, HASH_4, RELEASE_2, HASH_6, RELEASE_3, HASH_12, RELEASE_4, PLAIN_4, RELEASE_5,
     HASH_14, MEMBER_2, HASH_15, PLAIN_6, CLOCK_2, HASH_16, DRAWING_1, TOKEN_4, DRAWING_2, HASH_17,
     HASH_3, HASH_18, HASH_2, HASH_3, HASH_4, PLAIN_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2,
@@ -2601,13 +2610,13 @@ static const hf_program hf_program_table[] = {
     RECORD_2, RECORD_3, DUE_1, NEXT_BEHIND_RECORD_1, HASH_21, RELEASE_8, GRANTING_2, RELEASE_9,
     OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1,
-    QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 19676, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE],
+    QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 19819, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE],
     NULL},
-    {"release_all", "c77a5bfcfce233864c6a583651254e649b1869e8", (const unsigned char[]){KEYS_1,
+    {"release_all", "964420ab0e610c8fceec3fe50fba7f6b57727435", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PLAIN_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RELEASE_ALL_1, HF_NO_SEGMENT}, 13610,
+    GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RELEASE_ALL_1, HF_NO_SEGMENT}, 13753,
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL], NULL},
     {"renew", "9f63575e2112de24e31ce65535e37be24fa06370", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, RENEW_1, HF_NO_SEGMENT}, 831, NULL, NULL},
@@ -2666,7 +2675,7 @@ static const hf_program hf_program_table[] = {
     SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3, SEMAPHORE_TURN_1, SEMAPHORE_GIVING_1,
     SEMAPHORE_SET_1, HF_NO_SEGMENT}, 1907, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET],
     NULL},
-    {"sharded_acquire", "deb8c2c99719db9806544f5bc9143f163735fd2c",
+    {"sharded_acquire", "5730a99dfe381b5042685aca1fe7fb801a6d9c74",
     (const unsigned char[]){ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2,
     FAIR_ACQUIRE_2, HASH_8, HASH_3, ACQUIRE_3, CLOCK_2, HASH_10, ACQUIRE_4, BEHIND_1, ACQUIRE_5,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2,
@@ -2674,26 +2683,26 @@ static const hf_program hf_program_table[] = {
     RECORD_2, RECORD_3, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3,
     QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_1, ACQUIRING_3,
-    HF_NO_SEGMENT}, 23452, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE]},
-    {"sharded_acquire_all", "9c15cb348fac7016f7567e11afe6290f5020e33c",
+    HF_NO_SEGMENT}, 23595, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE]},
+    {"sharded_acquire_all", "d99a181bfde274b2826c5a5afbdf7f703fbc7fbd",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1,
     RECORD_2, RECORD_3, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_1, ACQUIRE_ALL_1,
-    HF_NO_SEGMENT}, 14955, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE_ALL]},
-    {"sharded_begin", "b8195a7991ac07133c409ac973a46687249fbfcf", (const unsigned char[]){KEYS_1,
+    HF_NO_SEGMENT}, 15118, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE_ALL]},
+    {"sharded_begin", "56785e0e30bd9eadcd694475f8aea9d4a1a301f7", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, BEGIN_1, FRESH_1, FRESH_3, HASH_6, SHARDED_2, OWNERS_1, OWNERS_3, PLACING_1,
     RECORD_1, RECORD_2, RECORD_3, BEGIN_2, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_1,
-    ACQUIRING_3, HF_NO_SEGMENT}, 21449, NULL, &hf_program_table[HF_PROGRAM_BEGIN]},
-    {"sharded_complete", "e340795299d55ef9f5cd3e2c4359862df172e6e9",
+    ACQUIRING_3, HF_NO_SEGMENT}, 21592, NULL, &hf_program_table[HF_PROGRAM_BEGIN]},
+    {"sharded_complete", "0fa0bca0a7568d4ea08f5bb8e21123299b5e0f2a",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2,
     RECORD_3, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1,
     GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, NOTIFYING_1, COMPLETE_1, IS_QUEUE_1,
-    COMPLETE_2, HF_NO_SEGMENT}, 13791, NULL, &hf_program_table[HF_PROGRAM_COMPLETE]},
+    COMPLETE_2, HF_NO_SEGMENT}, 13934, NULL, &hf_program_table[HF_PROGRAM_COMPLETE]},
     {"sharded_extend", "4ad9384cc96d3bc6beee6e5c428b99e4e8a590e1", (const unsigned char[]){HASH_2,
     HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, SHARDED_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT},
     1912, NULL, &hf_program_table[HF_PROGRAM_EXTEND]},
@@ -2720,12 +2729,12 @@ static const hf_program hf_program_table[] = {
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, SHARDED_2, FAIR_QUEUE_1, RECORD_2, FAIR_QUEUE_2,
     FAIR_PASSING_1, FAIR_RELEASE_3, HF_NO_SEGMENT}, 5806, NULL,
     &hf_program_table[HF_PROGRAM_FAIR_RELEASE]},
-    {"sharded_force", "a86108a90334cbb4f63be183c988861a09bbb907", (const unsigned char[]){KEYS_1,
+    {"sharded_force", "bc114fe27bf5847396dc48037b45ed5bafc2df57", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, SHARDED_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3, HF_NO_SEGMENT},
-    14298, NULL, &hf_program_table[HF_PROGRAM_FORCE]},
+    14441, NULL, &hf_program_table[HF_PROGRAM_FORCE]},
     {"sharded_latch_delete", "1930cd16c55b2523f8b5e43fee610acf69a917dd",
     (const unsigned char[]){SHARDED_2, LATCH_1, WHOLE_NUMBER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,
     LATCH_4, LATCH_DELETE_1, HF_NO_SEGMENT}, 1594, NULL,
@@ -2736,12 +2745,12 @@ static const hf_program hf_program_table[] = {
     {"sharded_latch_set", "596c6be692803fb5f65fbf5782ec9f7746cab5fd",
     (const unsigned char[]){SHARDED_2, LATCH_1, WHOLE_NUMBER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,
     LATCH_4, LATCH_SET_1, HF_NO_SEGMENT}, 1626, NULL, &hf_program_table[HF_PROGRAM_LATCH_SET]},
-    {"sharded_leave", "74f277aa10ff3ab2af4e5fab3ceb1e30e30f5f3a", (const unsigned char[]){KEYS_1,
+    {"sharded_leave", "4244e20da81d3e6e57c389fadce3bd7c80cdb33a", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, SHARDED_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1,
-    LEAVE_1, HF_NO_SEGMENT}, 15946, NULL, &hf_program_table[HF_PROGRAM_LEAVE]},
+    LEAVE_1, HF_NO_SEGMENT}, 16276, NULL, &hf_program_table[HF_PROGRAM_LEAVE]},
     {"sharded_permit_acquire", "754787d0c8683063536a1ea9dc02faa8cc0236f7",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1,
     POOL_2, PERMIT_ACQUIRE_1, SHARDED_2, PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2,
@@ -2784,7 +2793,7 @@ static const hf_program hf_program_table[] = {
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_1, PERMIT_QUEUE_2,
     TURNS_1, FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT}, 15460, NULL,
     &hf_program_table[HF_PROGRAM_PERMIT_SET]},
-    {"sharded_release", "50b9574e85b600dd8798ce6220abd897d6ce4fb0",
+    {"sharded_release", "d076141d5ee96e78010333cf9d4c53e8226f5074",
     (const unsigned char[]){RELEASE_1, HASH_2, HASH_3, HASH_4, RELEASE_2, HASH_6, RELEASE_3,
     HASH_12, RELEASE_4, SHARDED_4, RELEASE_5, HASH_14, MEMBER_2, HASH_15, SHARDED_6, CLOCK_2,
     HASH_16, DRAWING_1, TOKEN_4, DRAWING_2, HASH_17, HASH_3, HASH_18, HASH_2, HASH_3, HASH_4,
@@ -2793,13 +2802,13 @@ static const hf_program hf_program_table[] = {
     NEXT_BEHIND_RECORD_1, HASH_21, RELEASE_8, GRANTING_2, RELEASE_9, OWNERS_1, OWNERS_3, PLACING_1,
     RECORD_1, RECORD_2, RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RELEASE_10,
-    HF_NO_SEGMENT}, 20409, NULL, &hf_program_table[HF_PROGRAM_RELEASE]},
-    {"sharded_release_all", "d4e7e8f07880b012dbd8e6d10aeabefa3bf04e28",
+    HF_NO_SEGMENT}, 20552, NULL, &hf_program_table[HF_PROGRAM_RELEASE]},
+    {"sharded_release_all", "b72d9b5c15a14ef923ffc55f500e94dddbba3582",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1,
     RECORD_2, RECORD_3, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RELEASE_ALL_1,
-    HF_NO_SEGMENT}, 14016, NULL, &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
+    HF_NO_SEGMENT}, 14159, NULL, &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
     {"sharded_rw_acquire", "deccdb2673ea80548549a3e93e1f882149262607",
     (const unsigned char[]){KEYS_1, SHARDED_2, RW_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2,
     FREE_2, RW_ACQUIRE_2, HASH_3, RW_ACQUIRE_3, HASH_3, RW_ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4,

@@ -794,6 +794,21 @@ run_of_ours("records no holds of other libraries if a holdfast client held the l
 run_of_ours("records no holds of other libraries if none of their clients acquired the lock", { 0, 1, 0, -30 }, { 0, 9, -30 })
 run_of_ours("by a shared owner records them as well", { 0, 0, 0, -30 }, { 1, 30, 0 }, SHARED)
 
+case("an acquire that finds the lock free counts the hold that it grants to the first waiter", function(c)
+  local function all_locks() return c.run("acquire_all", FOUR, "", GRANT, LEASE, TTL, OWNER, 0) end
+  local ours, theirs = { "1f 1 0 0 9", "1f 2 0 0 9", 30 }, { "1f 0 0 0 9", "1f 1 0 0 30", 0 }
+  for _, row in ipairs { { acquire, ours }, { all_locks, ours }, { all_locks, theirs } } do
+    local listener, before, after, ms = grants_of(c, B), row[2][1], row[2][2], row[2][3]
+    queued(c, -T0_MS + 30, before)
+    queued(c, T0, member(B, 7))
+    c.same(0, row[1](c)[1])
+    c.same({ grant_text("l", 7, text(T0), text(T0)) }, listener.received())
+    c.same({ after, "-" .. text(T0_MS - ms), member(B, 7), "0" }, queue(c))
+    c.cmd("DEL", LOCK, QUEUE, COUNTER)
+    listener.close()
+  end
+end)
+
 case("a waiter joins the end of the queue, and its rechecks keep its position and renew the queue's TTL", function(c)
   held(c, OTHER)
   local one, two, three = member(A, 1), member(A, 2), member(C, 3)
@@ -1454,20 +1469,25 @@ case("a released idempotent run's key is never reserved for other libraries", fu
 end)
 
 -- before: turns, unused, run, ms since its time, 1: the reservation was not used; after: what the
--- release writes, or for how many ms it leaves the lock to those clients
+-- release, or the leave after an expired hold, writes, or for how many ms it leaves the lock to
+-- those clients
 local function window_after(name, before, after)
-  case("when a lock that Redisson waits for is released, " .. name, function(c)
-    local listener = grants_of(c, B)
-    c.listen(CHANNEL)
-    held(c)
-    record(c, before[1], before[2], before[5] or 0, before[3], T0_MS - before[4])
-    queued(c, T0, member(B, 7))
-    c.same(1, release(c))
-    local ms = tonumber(after)
-    c.same({ ms and "1 turn 7 " .. ms or grant_text("l", 7, text(T0), text(T0)) }, listener.received())
-    c.same({ ms and ("1f 0 %d 1 %d"):format(before[2], ms - 50) or after,
-      "-" .. text(T0_MS + (ms or -before[4])), member(B, 7), ms and text(T0) or "0" }, queue(c))
-  end)
+  local function add(when, expires)
+    case(("when a lock that Redisson waits for %s, %s"):format(when, name), function(c)
+      local listener = grants_of(c, B)
+      c.listen(CHANNEL)
+      if not expires then held(c) end
+      record(c, before[1], before[2], before[5] or 0, before[3], T0_MS - before[4])
+      queued(c, T0, member(B, 7))
+      c.same(expires and 0 or 1, (expires and leave or release)(c))
+      local ms = tonumber(after)
+      c.same({ ms and "1 turn 7 " .. ms or grant_text("l", 7, text(T0), text(T0)) }, listener.received())
+      c.same({ ms and ("1f 0 %d 1 %d"):format(before[2], ms - 50) or after,
+        "-" .. text(T0_MS + (ms or -before[4])), member(B, 7), ms and text(T0) or "0" }, queue(c))
+    end)
+  end
+  add("is released")
+  if before[1] > 0 and before[4] > 0 then add("has expired before its owner leaves", true) end
 end
 case("a release reserves the lock for a subscribed Redisson client before holdfast's first waiter", function(c)
   local ours, theirs = grants_of(c, B), c.listen(CHANNEL)

@@ -637,6 +637,10 @@ local IN_SYSTEM = {
 -- inlined fast path of acquire and release, in the way it draws a token, or in what decides whose
 -- turn it is.
 local IN_CASES = {
+  { "run_found", "a hold that an acquire grants to a waiter is not counted as a turn",
+    "queue.lua:hand_over", "write_record(was, was.turns + 1, 0, was.listeners, was.run, was.till)", "" },
+  { "run_expired", "…or a wait that ends gives an expired lock to waiters although it is Redisson's turn",
+    "leave.lua:serve_next", "if was and was.turns > 0 then return pass_on(heads) == 3 and 3 or 0 end", "" },
   { "permits_turn_shared", "a second release during Redisson's turn gives its permit away",
     "permit_passing.lua:kept_for_others", "if kept > 0 then return kept, left_ms end",
     "if kept > 0 then return 0, 0 end" },

@@ -35,8 +35,9 @@ local function is_free()
   if redis.call('EXISTS', QUEUE) == 0 then return true end
   settle_missed_grant(OWNER:sub(1, 36))
   if foreign_ms(POLL_MS) > 0 then return false end
+  local given = hand_over()
   note_ours(now_ms())
-  return hand_over() == false and redis.call('ZCARD', QUEUE) == 0
+  return given == false and redis.call('ZCARD', QUEUE) == 0
 end
 
 -- → why lock i cannot be acquired, or nil

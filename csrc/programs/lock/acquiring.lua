@@ -130,8 +130,8 @@ local function after_foreign()
 end
 
 if after_foreign() and is_behind_first(enqueue) then return busy(tonumber(GRANT_MS), true) end
-note_ours(now_ms())
 local given = hand_over(WAITER)
+note_ours(now_ms())
 if given then
   local holder, _, kind = holder_of(LOCK)
   if kind ~= WANTED then return { -6, kind } end

@@ -43,8 +43,13 @@ local function serve_next()
     notify(first_alive(is_over), 'turn', left)
     return 0
   end
+  -- In a run of ours, the lease of a holder has ended: as after its release
+  local heads = redis.call('ZRANGE', QUEUE, '0', FEW, 'WITHSCORES')
+  local was = record_in(heads)
+  if was and was.turns > 0 then return pass_on(heads) == 3 and 3 or 0 end
+  local given = hand_over()
   note_ours(now_ms())
-  return hand_over() == nil and 3 or 0
+  return given == nil and 3 or 0
 end
 
 local granted, queued = nil, is_queue()

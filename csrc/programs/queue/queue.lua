@@ -74,13 +74,18 @@ local function grant(member, place)
   give(member, place_of(place), parse(member))
 end
 
--- Gives the free lock to the first waiter. Stops before the member `me`, which can take it itself.
+-- Gives the free lock to the first waiter; in a run of ours, that is one more turn, so note_ours must
+-- be called later. Stops before the member `me`, which can take the lock itself.
 -- → true: given; false: to nobody; nil: there may be a waiter behind dead ones, which the next
 -- script removes
 local function hand_over(me)
   local member, place = first_waiter(me)
   if not member and place then return nil end
   if not member or member == me or is_newer(member) then return false end
+  local was = record_in(first_members())
+  if was and was.turns > 0 then
+    write_record(was, was.turns + 1, 0, was.listeners, was.run, was.till)
+  end
   grant(member, place)
   return true
 end
