@@ -34,6 +34,7 @@ local run = require "spec.fuzz.handles_run"
 
 local NUMBERS = { from = true, seeds = true, seconds = true, seed = true }
 local MAX_LINES = 60 -- of a trace that was not requested
+local KEPT = { 7013917 } -- seeds that once broke a rule; they are run before the requested ones
 
 local function parse(args)
   local options, at = {}, 1
@@ -92,7 +93,9 @@ if options.trace then
   good = not found
   if found then say("breaks %s: %s", found.rule, found.text) end
 else
+  good = true
+  for _, seed in ipairs(options.seed and {} or KEPT) do good = run_seeds(seed, 1, math.huge) and good end
   good = run_seeds(options.seed or options.from or 1, options.seed and 1 or options.seeds
-    or options.seconds and math.huge or 400, options.seconds or math.huge)
+    or options.seconds and math.huge or 400, options.seconds or math.huge) and good
 end
 os.exit(good and 0 or 1)

@@ -338,6 +338,19 @@ TEST(a_closed_client_retries_a_failed_clean_up_within_200_ms) {
     }
 }
 
+TEST(a_closed_client_connects_again_at_once_after_its_server_has_refused_connections) {
+    int ms = 10;
+    rig_cut(&rig, "reset", AT(5));
+    rig.refusing = true;
+    clean_up("k", "me", 30 * HF_SECOND, AT(ms));
+    for (; link_of(&rig, RENEWER)->retry_at < AT(ms + 250) && ms < 9000; ms++)
+        rig_sleep(&rig, AT(ms), AT(ms + 1));
+    CHECK_OR(ms < 9000, "no pause is longer than 250 ms");
+    rig.refusing = false;
+    hf_client_close(&rig.client, AT(ms));
+    CHECK_SENT_AT(RENEWER, AT(ms), LEAVE_OF_K("0", ""));
+}
+
 /* The callers go on over it; only the renewer's own link is replaced for a leave. */
 TEST(a_clean_up_without_a_reply_does_not_close_the_connection_of_calls) {
     hf_hold *hold = watch(&rig, hold_lock(&rig, AT(0)));

@@ -197,6 +197,7 @@ void hf_session_abort(hf_session *session, hf_time now) {
 
 void hf_session_hurry(hf_session *session) {
     session->doubted = session->state == HF_SESSION_READY;
+    if (session->state == HF_SESSION_CLOSED) hf_session_forget_failures(session);
 }
 
 void hf_session_doubt(hf_session *session, hf_time since, hf_time now) {

@@ -191,8 +191,8 @@ void hf_session_abort(hf_session *session, hf_time now);
  * server must soon reply to a PING. */
 void hf_session_doubt(hf_session *session, hf_time since, hf_time now);
 
-/* Makes the connection doubtful without a PING, because a closed client must not be delayed for
- * long. */
+/* Makes the connection doubtful without a PING, or opens a closed one again at once if it is
+ * needed, because a closed client must not be delayed for long. */
 void hf_session_hurry(hf_session *session);
 
 /* Sends a PING over a READY connection, which is given up if the server remains silent. Returns
