@@ -1,4 +1,4 @@
--- Writes the pictures of the status page into docs/pictures, from a real run of about five minutes:
+-- Writes docs/pictures/status-light.png from a real run of about five minutes:
 -- tools/pictures 20-status
 
 local chromium = require "spec.browser.chromium"
@@ -7,13 +7,6 @@ local scenes = require "spec.browser.scene"
 
 local SECONDS = 300 -- shown by the plots
 
-local function picture(browser, name, width, height, scheme)
-  browser:resize(width, height)
-  browser:colours(scheme)
-  process.sleep(2.5) -- until the next reply
-  browser:screenshot(("docs/pictures/status-%s.png"):format(name))
-end
-
 local function take(browser, scene)
   browser:resize(1200, 760)
   browser:go(scene:url())
@@ -21,10 +14,9 @@ local function take(browser, scene)
   scene:fill()
   process.sleep(SECONDS)
   browser:run "document.querySelector('.key').click()"
-  picture(browser, "light", 1200, 760, "light")
-  picture(browser, "dark", 1200, 760, "dark")
-  browser:run "document.querySelector('.key').click()"
-  picture(browser, "phone", 390, 760, "light")
+  browser:colours "light"
+  process.sleep(2.5) -- until the next reply
+  browser:screenshot "docs/pictures/status-light.png"
 end
 
 local scene, browser = scenes.new(), chromium.open()
