@@ -314,7 +314,9 @@ local platforms = {
 }
 add "- Versions:"
 for i, peer in ipairs(results.peers) do
-  add("  %s %s (%s)%s", peer.name, peer.version, platforms[peer.name] or "Node.js " .. (machine.node or "?"),
+  -- A page is measured before the version of its release is set.
+  local version = peer.name == "holdfast" and "of " .. results.date or peer.version
+  add("  %s %s (%s)%s", peer.name, version, platforms[peer.name] or "Node.js " .. (machine.node or "?"),
     i < #results.peers and "," or ".")
 end
 add ""

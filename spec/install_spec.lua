@@ -113,10 +113,10 @@ describe("make", function()
   end)
 
   it("accepts paths of the kind that packagers use", function()
-    local ok, output = shell("make -n uninstall PREFIX=/opt/a+b-1.0_x,y DESTDIR=/build/holdfast-1.0~rc1/debian/tmp",
+    local ok, output = shell("make -n uninstall PREFIX=/opt/a+b-1.0_x,y DESTDIR=/build/holdfast-1.0~1/debian/tmp",
       { MAKEFLAGS = false })
     assert(ok, output)
-    assert.matches("/build/holdfast-1.0~rc1/debian/tmp/opt/a+b-1.0_x,y/bin/holdfast", output, 1, true)
+    assert.matches("/build/holdfast-1.0~1/debian/tmp/opt/a+b-1.0_x,y/bin/holdfast", output, 1, true)
   end)
 
   it("prints one short line per file, and the whole command with V=1", function()
