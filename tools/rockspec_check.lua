@@ -36,7 +36,7 @@ expect(sources.version == "scm-1", "holdfast-scm-1.rockspec is of another versio
 
 local home = sources.description.homepage
 for _, path in ipairs { "holdfast-scm-1.rockspec", "dist.ini", "README.md", "README.zh-CN.md",
-  "SECURITY.md", "packaging/debian/control", "packaging/debian/copyright",
+  "CONTRIBUTING.md", "SECURITY.md", "packaging/debian/control", "packaging/debian/copyright",
   "packaging/site/mkdocs.yml" } do
   local places = 0
   for url in read(path):gmatch("https?://[^%s\"]+/holdfast%f[^%w_-]") do
