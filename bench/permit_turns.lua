@@ -37,7 +37,7 @@ local BARE = {
   acquire = ID .. [[
 local free = call('GET', LOCK)
 if not free then
-  free = ARGV[8]
+  free = ARGV[10]
   call('SET', LOCK, free)
 end
 if tonumber(free) > 0 then
@@ -79,9 +79,8 @@ local function read(path)
   return text
 end
 
-local PROGRAMS = "build/bench/protocol1"
-assert(os.execute(("mkdir -p %s && lua5.4 tools/embed.lua --unpack spec/fixtures/protocol1/programs.txt %s"):format(
-  PROGRAMS, PROGRAMS)))
+local PROGRAMS = "build/bench/programs"
+assert(os.execute(("mkdir -p %s && lua5.4 tools/embed.lua --sent %s"):format(PROGRAMS, PROGRAMS)))
 
 local OURS = {
   acquire = read(PROGRAMS .. "/permit_acquire.lua"), release = read(PROGRAMS .. "/permit_release.lua"),
@@ -113,7 +112,7 @@ function Crowd:call(name, owner, ...)
 end
 
 function Crowd:acquire(owner, member)
-  return self:call("acquire", owner, 0, LEASE_MS, TOKEN_MS, member, PERMITS)
+  return self:call("acquire", owner, 0, LEASE_MS, TOKEN_MS, member, "", "", PERMITS)
 end
 
 function Crowd:release(hold)
