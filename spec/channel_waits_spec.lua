@@ -222,30 +222,29 @@ for _, kind in ipairs(KINDS) do
       assert.equal(kind.left, other:cli("GET", "far"))
     end)
 
-    it("wakes subscribers of the sharded and the plain channel, and its own waiters use the sharded one",
-      function()
-        if not sharded then return end
-        local handle, node = new(client, "far"), nodes:node_of "far"
-        kind.shut(handle)
-        local java, old = assert(resp.connect { port = node.port }),
-          assert(resp.connect { port = node.port })
-        java:call("SSUBSCRIBE", far)
-        old:call("SUBSCRIBE", far)
-        kind.open(handle)
-        assert.same({ "smessage", far, kind.announced }, java:receive())
-        assert.same({ "message", far, kind.announced }, old:receive())
-        java:call("SUNSUBSCRIBE", far)
-        assert(handle:delete() ~= nil)
-        kind.shut(handle)
-        local child = waiter(nodes:url(), "far")
-        wait_subscribed(node, far, true)
-        process.sleep(0.1) -- for the recheck after the subscription
-        kind.theirs(function(...) return node:cli(...) end, "far")
-        node:cli("SPUBLISH", far, kind.message)
-        passes_at_once(child)
-        java:close()
-        old:close()
-      end)
+    it("wakes subscribers of the sharded and the plain channel, and its own waiters use the sharded one", function()
+      if not sharded then return end
+      local handle, node = new(client, "far"), nodes:node_of "far"
+      kind.shut(handle)
+      local java, old = assert(resp.connect { port = node.port }),
+        assert(resp.connect { port = node.port })
+      java:call("SSUBSCRIBE", far)
+      old:call("SUBSCRIBE", far)
+      kind.open(handle)
+      assert.same({ "smessage", far, kind.announced }, java:receive())
+      assert.same({ "message", far, kind.announced }, old:receive())
+      java:call("SUNSUBSCRIBE", far)
+      assert(handle:delete() ~= nil)
+      kind.shut(handle)
+      local child = waiter(nodes:url(), "far")
+      wait_subscribed(node, far, true)
+      process.sleep(0.1) -- for the recheck after the subscription
+      kind.theirs(function(...) return node:cli(...) end, "far")
+      node:cli("SPUBLISH", far, kind.message)
+      passes_at_once(child)
+      java:close()
+      old:close()
+    end)
 
     it("accepts a key with a hash tag, and refuses one with empty braces", function()
       local handle = new(client, "{far}:1")

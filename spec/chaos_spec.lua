@@ -441,9 +441,7 @@ local function verdict_of_kinds(lines)
     ops = ops, permits = 3, latch = 2, timeout = 0.8,
     whole = { from = 100, grant = 0.5, lease = 1.5, timeout = 0.8 },
   }
-  for i, problem in ipairs(problems) do
-    rules[i] = problem.rule
-  end
+  for i, problem in ipairs(problems) do rules[i] = problem.rule end
   return table.concat(rules, " ")
 end
 

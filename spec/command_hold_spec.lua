@@ -97,7 +97,5 @@ describe("holdfast hold", function()
     end)
   end)
 
-  it("exits with 64 without a key", function()
-    gives(64, "holdfast hold: no KEY\n", { "hold" })
-  end)
+  it("exits with 64 without a key", function() gives(64, "holdfast hold: no KEY\n", { "hold" }) end)
 end)

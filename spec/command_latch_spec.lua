@@ -6,9 +6,7 @@ local world = require("spec.support.world").new()
 
 local CHANNEL = "redisson_countdownlatch__channel__{job}"
 
-local function run(...)
-  return command.run(world.server, { "latch", ... })
-end
+local function run(...) return command.run(world.server, { "latch", ... }) end
 
 local function listen(count)
   return process.wait_until(function()

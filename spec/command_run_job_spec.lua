@@ -184,9 +184,7 @@ describe("holdfast run", function()
         sees(all[#all], words[1] == "hold" and "mail_hold " or "ready")
       end
       process.sleep(3)
-      for _, child in ipairs(all) do
-        assert.is_nil((child:status()), child:output())
-      end
+      for _, child in ipairs(all) do assert.is_nil((child:status()), child:output()) end
       stop(all[1], 0)
       stop(all[2], 143)
     end)

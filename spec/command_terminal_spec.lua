@@ -39,9 +39,7 @@ describe("on a terminal", function()
     return select(2, list:wait(PATIENCE)) == 0
   end
 
-  local function sleeps(name)
-    eventually(function() return is_there(name, "S") end)
-  end
+  local function sleeps(name) eventually(function() return is_there(name, "S") end) end
 
   before_each(function()
     jobs.open()

@@ -77,9 +77,7 @@ describe("completion", function()
   local function each_key_is_itself(shell)
     local keys, lines, expected = hostile.keys(directory .. "/evil"), {}, {}
     lock(keys)
-    for i, key in ipairs(keys) do
-      lines[i], expected[i] = "holdfast show " .. key:sub(1, 2), key
-    end
+    for i, key in ipairs(keys) do lines[i], expected[i] = "holdfast show " .. key:sub(1, 2), key end
     for i, start in ipairs { "ka:b", "'k1", '"k1', "'kc'\\'" } do
       lines[#keys + i] = "holdfast show " .. start
       expected[#keys + i] = i == 1 and hostile.key(keys, "ka") or i == 4 and hostile.key(keys, "kc")

@@ -137,9 +137,7 @@ describe("deadlocks", function()
   local parties, go, host
 
   setup(function() host = require("holdfast.process").host() end)
-  before_each(function()
-    parties, go = {}, process.directory() .. "/go"
-  end)
+  before_each(function() parties, go = {}, process.directory() .. "/go" end)
   local function stop_parties()
     for _, party in ipairs(parties) do party:stop() end
   end
@@ -231,8 +229,7 @@ describe("deadlocks", function()
     it("are not reported between separate callers that share clients", function()
       local other = holdfast.new(server:url())
       local one, two = client:lock("a"), other:lock("b")
-      assert(one:acquire())
-      assert(two:acquire())
+      assert(one:acquire()) assert(two:acquire())
       local function wait(key)
         return process.lua { code = [[
           local client = require("holdfast").new(arg[1])

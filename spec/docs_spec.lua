@@ -125,9 +125,7 @@ function RUN.lua(text)
   world.cli("FLUSHALL")
 end
 
-function RUN.sh(text)
-  runs(text)
-end
+function RUN.sh(text) runs(text) end
 
 -- The fields are minute, hour, day, month, weekday, user, and command.
 function RUN.cron(text)

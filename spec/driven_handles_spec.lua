@@ -466,9 +466,7 @@ describe("a handle", function()
   it("accepts many operations at once", function()
     local read = one:lock("k", { kind = "read" })
     local ops = {}
-    for i = 1, 9 do
-      coroutine.wrap(function() ops[i] = one:begin(read, "acquire") end)()
-    end
+    for i = 1, 9 do coroutine.wrap(function() ops[i] = one:begin(read, "acquire") end)() end
     for i = 1, 9 do assert.equal(read, one:finish(ops[i])) end
     assert.equal(9, raw.balance(read))
     for number = 2, 1000 do

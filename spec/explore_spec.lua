@@ -11,9 +11,7 @@ local worlds = require "spec.explore.worlds"
 local ENTERS = "lock enter: p1 holds 10 enters; p2 holds 1 | lose_reply p1"
 local BROKEN = { patched = mutants.turn_on(mutants.find "blind_release").patched }
 
-local function searched(row, bound, options)
-  return search.world(world.of(row), bound, options)
-end
+local function searched(row, bound, options) return search.world(world.of(row), bound, options) end
 
 describe("the exploration of small worlds", function()
   it("has at least 150 worlds with unique names", function()

@@ -106,9 +106,7 @@ for _, loop in ipairs(loops) do
   describe("under a failing " .. loop.name, function()
     local server, failures
 
-    before_each(function()
-      server, failures = redis.start(), {}
-    end)
+    before_each(function() server, failures = redis.start(), {} end)
     after_each(function() server:stop() end)
 
     -- Starts callers of one lock, then closes their client.

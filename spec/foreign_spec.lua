@@ -18,9 +18,7 @@ local GRANT, SOON = 20, 5
 
 local server, others, client, lock, foreign
 
-local function listeners()
-  return server:cli("PUBSUB", "NUMSUB", CHANNEL)[2]
-end
+local function listeners() return server:cli("PUBSUB", "NUMSUB", CHANNEL)[2] end
 
 local function add_foreign(name, options)
   options = options or {}
@@ -47,8 +45,7 @@ describe("a lock shared with Redisson", function()
     assert(lock:acquire(0))
     assert.is_nil((foreign:acquire(0)))
     assert.is_nil((foreign:release()))
-    assert(lock:release())
-    assert(foreign:acquire(0))
+    assert(lock:release()) assert(foreign:acquire(0))
     local acquired, _, code = lock:acquire(0)
     assert.same({ nil, "busy" }, { acquired, code })
     assert.equal("not_held", (select(3, lock:release())))
@@ -58,8 +55,7 @@ describe("a lock shared with Redisson", function()
 
   it("counts re-entries on both sides", function()
     for _, side in ipairs { lock, foreign } do
-      assert(side:acquire(0))
-      assert(side:acquire(0))
+      assert(side:acquire(0)) assert(side:acquire(0))
       assert.equal("2", server:cli("HVALS", KEY)[1])
       assert(side:release())
       assert.equal("1", server:cli("HVALS", KEY)[1])
@@ -172,8 +168,7 @@ describe("a lock shared with Redisson", function()
   it("lets holdfast's waiter acquire when a Redisson lease ends", function()
     local brief = redisson.new(server.path):lock(KEY, { lease = 0.3 })
     local before = process.now()
-    assert(brief:acquire(0))
-    assert(lock:acquire(GRANT * 2))
+    assert(brief:acquire(0)) assert(lock:acquire(GRANT * 2))
     local took = process.now() - before
     assert.is_true(took >= 0.3 and took < SOON, ("%.3f s"):format(took))
     assert(lock:release())
@@ -277,8 +272,7 @@ describe("a lock shared with Redisson", function()
   local COUNTER = ("redisson_lock_token:{%s}"):format(KEY)
 
   it("has a token counter without a TTL once an acquire has found it held by Redisson", function()
-    assert(lock:acquire(0))
-    assert(lock:release())
+    assert(lock:acquire(0)) assert(lock:release())
     assert.is_true(server:cli("PTTL", COUNTER) > 0)
     assert(foreign:acquire(0))
     assert.is_nil((lock:acquire(0)))
@@ -310,9 +304,7 @@ describe("a lock shared with Redisson", function()
 
   it("has a token counter with a TTL although a shared holdfast owner holds it", function()
     local shared = client:lock(KEY, { owner = "host-1" })
-    assert(lock:acquire(0))
-    assert(lock:release())
-    assert(shared:acquire(0))
+    assert(lock:acquire(0)) assert(lock:release()) assert(shared:acquire(0))
     assert.is_nil((lock:acquire(0)))
     assert.is_true(server:cli("PTTL", COUNTER) > 0)
     assert(shared:release())

@@ -198,8 +198,7 @@ for _, loop in ipairs(loops) do
         loop.spawn(function()
           assert(half:acquire(20))
           loop.sleep(0.01)
-          assert(half:release())
-          assert(lock:acquire(20))
+          assert(half:release()) assert(lock:acquire(20))
           loop.sleep(0.001)
           assert(lock:release())
           got = got + 1
@@ -294,9 +293,7 @@ for _, loop in ipairs(loops) do
     end)
 
     it("raises an error at the line of a call in a generator, and leaves no lock", function()
-      local function rows()
-        client:with_lock("a", function() coroutine.yield("row") end)
-      end
+      local function rows() client:with_lock("a", function() coroutine.yield("row") end) end
       run(function()
         local next_row = coroutine.wrap(rows)
         local fine, message = pcall(next_row)

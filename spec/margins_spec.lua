@@ -34,9 +34,7 @@ local process = setmetatable({
 }, { __index = require "holdfast.process" })
 
 -- Returns the end of a lease, less the drift.
-local function term(from, lease)
-  return from + lease - math.min(lease / 100 + 0.002, lease / 4)
-end
+local function term(from, lease) return from + lease - math.min(lease / 100 + 0.002, lease / 4) end
 
 function lock.ends_at()
   local renewals = math.floor(math.max(math.min(now, lock.renewed_until), 0) / (lock.lease / 3))
@@ -48,9 +46,7 @@ function lock.lost()
   return now >= lock.ends_at() and "unreachable" or nil
 end
 
-function lock.remaining()
-  return lock.lost() and 0 or lock.ends_at() - now
-end
+function lock.remaining() return lock.lost() and 0 or lock.ends_at() - now end
 
 -- ---- the command's files, with these in place of the real ones ----
 
@@ -87,9 +83,7 @@ local function random()
 end
 
 -- Returns a number from `low` to `high`; all orders of magnitude are equally likely.
-local function draw(low, high)
-  return low * (high / low) ^ random()
-end
+local function draw(low, high) return low * (high / low) ^ random() end
 
 local function begin(number)
   seed = number * 7919
@@ -100,9 +94,7 @@ local function begin(number)
 end
 
 -- → how long before the end of a lease KILL is sent, as in docs/reference/command.md
-local function margin(lease)
-  return math.max(0.01, math.min(lease / 50, 0.1))
-end
+local function margin(lease) return math.max(0.01, math.min(lease / 50, 0.1)) end
 
 local function plan(grace)
   local function ignore() end

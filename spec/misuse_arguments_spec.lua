@@ -513,8 +513,7 @@ describe("an error at the caller's line", function()
     end
     says("fence:claim: lock must have fencing tokens", near.claim, near, bare)
     says("lock:fence_headers: the lock has no fencing tokens", bare.fence_headers, bare, "r")
-    assert(held:release())
-    assert(bare:release())
+    assert(held:release()) assert(bare:release())
   end)
 end)
 

@@ -62,9 +62,7 @@ describe("calls on a lock", function()
     local words = {}
     for _, name in ipairs { "lease", "watchdog", "fencing", "async_release", "max_hold", "keep",
       "owner" } do
-      if options[name] ~= nil then
-        words[#words + 1] = name .. "=" .. tostring(options[name])
-      end
+      if options[name] ~= nil then words[#words + 1] = name .. "=" .. tostring(options[name]) end
     end
     return table.concat(words, " ")
   end
@@ -142,9 +140,7 @@ describe("calls on a lock", function()
   end
 
   -- Returns whether a lease is `want`, or less by the time of the sequence.
-  local function is_near(got, want)
-    return got and want and got <= want and got > want - SLACK
-  end
+  local function is_near(got, want) return got and want and got <= want and got > want - SLACK end
 
   -- `renewed`: the lease if a renewal has already come
   function Run:compare_ttl(what, got, want, renewed)
@@ -204,9 +200,7 @@ describe("calls on a lock", function()
 
   local calls = {}
 
-  function calls.acquire(self, one)
-    return outcome(one.lock:acquire(0)), self.model:acquire(one)
-  end
+  function calls.acquire(self, one) return outcome(one.lock:acquire(0)), self.model:acquire(one) end
 
   function calls.release(self, one)
     local released = outcome(one.lock:release())
@@ -215,9 +209,7 @@ describe("calls on a lock", function()
     return released, self.model:release(one)
   end
 
-  function calls.check(self, one)
-    return outcome(one.lock:check()), self.model:check(one)
-  end
+  function calls.check(self, one) return outcome(one.lock:check()), self.model:check(one) end
 
   function calls.extend(self, one)
     local seconds = LEASES[self.random(3)]
@@ -296,13 +288,9 @@ describe("calls on a lock", function()
     end)
   end
 
-  function multi_calls.release(_, multi)
-    return outcome(multi.lock:release()), multi:release()
-  end
+  function multi_calls.release(_, multi) return outcome(multi.lock:release()), multi:release() end
 
-  function multi_calls.check(_, multi)
-    return outcome(multi.lock:check()), multi:check()
-  end
+  function multi_calls.check(_, multi) return outcome(multi.lock:check()), multi:check() end
 
   function multi_calls.extend(self, multi)
     local seconds = LEASES[self.random(3)]

@@ -54,8 +54,7 @@ end, function(client) return client:semaphore(KEY, { permits = 1 }):acquire(1, 0
 
 add("plain semaphore", function(client)
   local plain = client:plain_semaphore(KEY)
-  assert(plain:set(1))
-  assert(plain:acquire(1, 0))
+  assert(plain:set(1)) assert(plain:acquire(1, 0))
   return function() assert(plain:delete()) end
 end, function(client) return client:plain_semaphore(KEY):acquire(1, 0) end)
 

@@ -15,9 +15,7 @@ local function run(command, ...)
   return process.succeeds((command):format(...) .. " >/dev/null 2>&1")
 end
 
-local function inside(command, ...)
-  return run("ip netns exec %s " .. command, NAME, ...)
-end
+local function inside(command, ...) return run("ip netns exec %s " .. command, NAME, ...) end
 
 local server, client
 
@@ -85,8 +83,7 @@ describe("a network partition #check", function()
   end)
 
   test("of a connection in use does not fail an acquire", function(lock)
-    assert(lock:acquire(0))
-    assert(lock:release())
+    assert(lock:acquire(0)) assert(lock:release())
     forget()
     assert(lock:acquire(20))
     assert.is_true(lock:release())

@@ -25,20 +25,14 @@ local MUTANTS = {
     return reply == 0 and 1 or reply
   end,
   pexpire = function() return 1 end,
-  lrem = function(run, client, args)
-    return run(client, { args[1], args[2], "0", args[4] })
-  end,
+  lrem = function(run, client, args) return run(client, { args[1], args[2], "0", args[4] }) end,
   zrange = function(run, client, args)
     local reply = run(client, args)
     if #reply > 1 then reply[#reply] = nil end
     return reply
   end,
-  hset = function(run, client, args)
-    return run(client, args) * 0
-  end,
-  set = function(run, client, args)
-    return run(client, { args[1], args[2], args[3] })
-  end,
+  hset = function(run, client, args) return run(client, args) * 0 end,
+  set = function(run, client, args) return run(client, { args[1], args[2], args[3] }) end,
   pttl = function() return -1 end,
 }
 
@@ -63,9 +57,7 @@ describe("the simulated Redis and a real one", function()
   it("expire short-lived keys at the same time", function()
     pair = diff.pair(server.path)
     pair:reset()
-    local function alike(...)
-      assert.is_nil(pair:compare { client = 1, args = { ... } })
-    end
+    local function alike(...) assert.is_nil(pair:compare { client = 1, args = { ... } }) end
     alike("SET", "k", "v", "PX", "60")
     alike("HSET", "h", "f", "v")
     alike("PEXPIRE", "h", "60")

@@ -199,13 +199,9 @@ local TROUBLES = {
   end },
 }
 
-local function url_of_user()
-  return (world.server:url():gsub("://", "://app:one@", 1))
-end
+local function url_of_user() return (world.server:url():gsub("://", "://app:one@", 1)) end
 
-local function mend()
-  world.cli("ACL", "SETUSER", unpack(USER))
-end
+local function mend() world.cli("ACL", "SETUSER", unpack(USER)) end
 
 describe("a user with a temporary fault", function()
   for _, trouble in ipairs(TROUBLES) do
@@ -213,8 +209,7 @@ describe("a user with a temporary fault", function()
       mend()
       local client = world.client { url = url_of_user(), command_timeout = 0.5 }
       local plain, lock = client:plain_semaphore("plain"), client:lock("lock")
-      assert(plain:set(1))
-      assert(lock:acquire(1))
+      assert(plain:set(1)) assert(lock:acquire(1))
       local waiter = world.program { code = ([[
         local c = require("holdfast").new { url = %q }
         print(c:lock("lock"):acquire(60) and "got it")

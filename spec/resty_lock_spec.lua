@@ -21,9 +21,7 @@ end)
 
 local function pack(...) return { n = select("#", ...), ... } end
 
-local function new(options)
-  return assert(resty_lock:new("my_locks", options))
-end
+local function new(options) return assert(resty_lock:new("my_locks", options)) end
 
 describe("a lock object of the lua-resty-lock module", function()
   it("locks and unlocks a key repeatedly", function()

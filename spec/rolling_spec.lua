@@ -75,9 +75,7 @@ describe("protocol " .. number, function()
   it("still produces the transcript that was kept for it", function()
     local parts = transcript(server, kept_programs)
     local path = os.getenv("HOLDFAST_KEEP")
-    if path then
-      files.write(path, table.concat(parts, "\n"))
-    end
+    if path then files.write(path, table.concat(parts, "\n")) end
     assert.equal(read(kept .. "/transcript.txt"), table.concat(parts, "\n"))
   end)
 
@@ -311,8 +309,7 @@ describe("clients of an earlier protocol and of today's", function()
     assert.matches("^1 grant l 1 %d+ 0 %d+ " .. KEY .. "$", kept_one.receive())
     assert.equal("busy", select(3, both:acquire(0)))
     assert.equal(1, call("release", kept_one.owner, 500, 0, 0, ""))
-    assert(both:acquire(0))
-    assert(both:release())
+    assert(both:acquire(0)) assert(both:release())
     kept_one.close()
   end)
 end)

@@ -279,8 +279,7 @@ describe("an option", function()
     } do
       held[#held + 1] = assert(lock:acquire(nil, 0))
     end
-    assert(latch:set(1))
-    assert(plain:set(0))
+    assert(latch:set(1)) assert(plain:set(0))
     local from, waits = process.now(), { wait = 0 }
     local function runs() error "it runs" end
     for what, result in pairs {

@@ -27,13 +27,9 @@ local function without_mutants()
   return directory
 end
 
-local function hash_of(line)
-  return line:match("trace hash (%x+)")
-end
+local function hash_of(line) return line:match("trace hash (%x+)") end
 
-local function without_rate(text)
-  return (text:gsub("%d+ a second", ""))
-end
+local function without_rate(text) return (text:gsub("%d+ a second", "")) end
 
 describe("the simulator", function()
   it("inserts mutants behind switches, and does not change the rest of the file", function()

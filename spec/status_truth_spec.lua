@@ -166,9 +166,7 @@ describe("the status page shows the true state", function()
   end
 
   -- What happens, one after another.
-  local function restart_redis()
-    server:restart(true)
-  end
+  local function restart_redis() server:restart(true) end
 
   local function reload()
     local before = front:workers()

@@ -45,9 +45,7 @@ function Browser:tell(command, params)
   }))
 end
 
-function Browser:go(url)
-  assert(self:call("POST", self.session .. "/url", { url = url }))
-end
+function Browser:go(url) assert(self:call("POST", self.session .. "/url", { url = url })) end
 
 -- "light" or "dark"
 function Browser:colours(scheme)

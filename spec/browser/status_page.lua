@@ -91,9 +91,7 @@ describe("the status page in a browser", function()
     assert.truthy(happened, what .. "; shown: " .. text():sub(1, 1500))
   end
 
-  local function shows(pattern)
-    eventually(pattern, function() return text():find(pattern) end)
-  end
+  local function shows(pattern) eventually(pattern, function() return text():find(pattern) end) end
 
   local function shows_keys(...)
     local wanted = table.concat({ ... }, " ")
@@ -137,9 +135,7 @@ describe("the status page in a browser", function()
   end
 
   -- The same, with an owner of a number.
-  local function forge_of(number, key, ttl)
-    forge(key, JAVA:sub(1, -2) .. number, ttl)
-  end
+  local function forge_of(number, key, ttl) forge(key, JAVA:sub(1, -2) .. number, ttl) end
 
   local function wait_for(key)
     children[#children + 1] = command.start(server, { "run", "--name", "patient", key, "--", "true" })

@@ -24,9 +24,7 @@ function Certificates:of_server()
 end
 
 -- From now on the other set is in use.
-function Certificates:renew()
-  self.sets[1], self.sets[2] = self.sets[2], self.sets[1]
-end
+function Certificates:renew() self.sets[1], self.sets[2] = self.sets[2], self.sets[1] end
 
 -- From now on the server accepts only this set, even after a restart.
 function Certificates:give(server)

@@ -118,9 +118,7 @@ function steps.places()
     function() return places:release(permits) end)
 end
 
-function steps.fair()
-  hold("fair", "fair", nil, function(wait) return fair:acquire(wait) end)
-end
+function steps.fair() hold("fair", "fair", nil, function(wait) return fair:acquire(wait) end) end
 
 -- Records when a term was seen running, from the first to the last time.
 function steps.lead()

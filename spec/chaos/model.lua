@@ -26,9 +26,7 @@ function model.lease_end(from, lease)
   return from + lease - min(lease / 100 + 0.002, lease / 4) - MARGIN
 end
 
-function model.new()
-  return { last = 0, now = 0, ghosts = {} }
-end
+function model.new() return { last = 0, now = 0, ghosts = {} } end
 
 local function with(state, changes)
   local copy = {}
@@ -91,9 +89,7 @@ local function enter_again(state, op)
 end
 
 -- Returns the lease until the hold is confirmed.
-local function first_lease(op)
-  return min(op.lease, op.grant) * (op.kept and LEFT or 1)
-end
+local function first_lease(op) return min(op.lease, op.grant) * (op.kept and LEFT or 1) end
 
 -- A re-entry has the same token, and adds a hold. A new hold has a higher token, and requires that
 -- nobody can hold the lock any more.
@@ -139,9 +135,7 @@ function apply.lost(state, op, by)
   return { without_ghost(state, op.owner) }
 end
 
-function apply.check(state, op)
-  return is_holder(state, op) and { state } or {}
-end
+function apply.check(state, op) return is_holder(state, op) and { state } or {} end
 
 function apply.extend(state, op)
   if not is_holder(state, op) then return {} end
@@ -166,13 +160,9 @@ function apply.claim(state, op)
 end
 
 -- "Nobody has it."
-function apply.free(state, _, by)
-  return state.owner and by < state.valid and {} or { state }
-end
+function apply.free(state, _, by) return state.owner and by < state.valid and {} or { state } end
 
-function apply.forget(state, _, by)
-  return { forget(state, by) }
-end
+function apply.forget(state, _, by) return { forget(state, by) } end
 
 function model.apply(state, op, by)
   if state.now > by then return {} end

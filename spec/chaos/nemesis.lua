@@ -146,9 +146,7 @@ on_proxy("refuse", "refuse")
 
 -- Requests wait; then the client's connection is reset, and the server receives them after the
 -- client has connected again.
-function begin.late(world, fault)
-  world.proxies[fault.worker][fault.server]:tell("stop", "up")
-end
+function begin.late(world, fault) world.proxies[fault.worker][fault.server]:tell("stop", "up") end
 
 function finish.late(world, fault)
   local between = world.proxies[fault.worker][fault.server]
@@ -174,9 +172,7 @@ end
 local function kill(server) server:kill("KILL") end
 
 -- Sends a command, twice if necessary: a Sentinel that makes a server a replica kills its clients.
-local function tell(server, ...)
-  return server:try_cli(...) or server:cli(...)
-end
+local function tell(server, ...) return server:try_cli(...) or server:cli(...) end
 
 on_server("stop_server", function(server)
   server:kill("STOP")
@@ -199,9 +195,7 @@ on_server("no_rights", function(server) tell(server, "ACL", "SETUSER", nemesis.U
 on_server("new_password", function(server, fault)
   tell(server, "ACL", "SETUSER", nemesis.USER, "resetpass", ">another")
   if fault.number % 2 == 0 then tell(server, "CLIENT", "KILL", "USER", nemesis.USER) end
-end, function(server)
-  tell(server, "ACL", "SETUSER", nemesis.USER, ">" .. nemesis.PASSWORD)
-end)
+end, function(server) tell(server, "ACL", "SETUSER", nemesis.USER, ">" .. nemesis.PASSWORD) end)
 on_server("no_user", function(server) tell(server, "ACL", "DELUSER", nemesis.USER) end,
   function(server)
     tell(server, "ACL", "SETUSER", nemesis.USER, "on", ">" .. nemesis.PASSWORD, "~*", "&*", "+@all")

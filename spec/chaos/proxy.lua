@@ -39,9 +39,7 @@ end
 
 -- Returns how many TCP segments with data the clients of the open connections have sent. What
 -- earlier commands let pass has been delivered by then.
-function Proxy:segments()
-  return assert(tonumber((ask(self, "segments"))))
-end
+function Proxy:segments() return assert(tonumber((ask(self, "segments")))) end
 
 function Proxy:stop()
   sys.close(self.control)

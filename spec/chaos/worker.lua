@@ -164,9 +164,7 @@ end
 local function acquire(slot, wait)
   local kept = (settings.keep or 0) > 0 and 1 or nil
   local fields = { what = "acquire", wait = wait, lease = slot.lease, kept = kept }
-  local outcome = run(slot, fields, function(lock)
-    return lock:acquire(wait)
-  end)
+  local outcome = run(slot, fields, function(lock) return lock:acquire(wait) end)
   if not outcome[1] then return end
   slot.holds = slot.holds + 1
   if slot.holds == 1 then
@@ -194,8 +192,7 @@ end
 local function drop(slot)
   run(slot, { what = "drop" }, function()
     slot.lock, slot.holds = nil, 0
-    collectgarbage()
-    collectgarbage()
+    collectgarbage() collectgarbage()
     slot.lock = slot.make()
     return true
   end)

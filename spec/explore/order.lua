@@ -148,9 +148,7 @@ local function channel_of(self, event)
   return known or nil
 end
 
-local function is_empty(way)
-  return way.first > way.last
-end
+local function is_empty(way) return way.first > way.last end
 
 -- Returns whether nothing comes of the event.
 local function is_void(event)
@@ -240,9 +238,7 @@ local function state_now(self)
   return state.a * 4194304 + state.b % 4194304
 end
 
-local function stop(self, why)
-  self.world.found = why
-end
+local function stop(self, why) self.world.found = why end
 
 -- ---- what happens next ----
 
@@ -262,9 +258,7 @@ local function let_go(self, happened)
   end
 end
 
-local function is_last_departure_done(self)
-  return self.done == #self.departures
-end
+local function is_last_departure_done(self) return self.done == #self.departures end
 
 local function look_at_state(self)
   if not self.states or not is_last_departure_done(self) then return end

@@ -47,9 +47,7 @@ local function parse(args)
 end
 
 -- Returns whether only the build of make sim-mutants can run the world.
-local function proves_deaths(row)
-  return row:find(" proves", 1, true) ~= nil
-end
+local function proves_deaths(row) return row:find(" proves", 1, true) ~= nil end
 
 usage.help(arg)
 local options = parse(arg)
@@ -63,9 +61,7 @@ local path = require "spec.explore.path"
 local search = require "spec.explore.search"
 local world = require "spec.explore.world"
 
-local function say(...)
-  io.stdout:write(string.format(...), "\n")
-end
+local function say(...) io.stdout:write(string.format(...), "\n") end
 
 local function turn_on(name)
   return mutants.turn_on(name and (mutants.find(name) or error("no mutant is called " .. name, 0)))
@@ -105,9 +101,7 @@ local function chosen_rows()
   return rows
 end
 
-local function is_time_over()
-  return options.seconds and os.clock() > options.seconds
-end
+local function is_time_over() return options.seconds and os.clock() > options.seconds end
 
 local function say_world(made, result, seconds)
   say("%-44s %d%s departures  %6d paths %7d states %6.2f s", made.name, result.bound,

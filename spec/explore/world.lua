@@ -20,9 +20,7 @@ local world = {}
 
 -- ---- clients ----
 
-local function number(words)
-  return tonumber(words() or "") or error("a number is missing", 0)
-end
+local function number(words) return tonumber(words() or "") or error("a number is missing", 0) end
 
 -- What each word changes of a task; it takes what follows it from words().
 local WORDS = {}
@@ -117,9 +115,7 @@ local OF_PROCESS = {
 local JAVA = { lock = "foreign", mutex = "foreign", fair = "java_fair", latch = "java_latch",
   permit = "java_permits", read = "java_read_write", plain_semaphore = "java_semaphore" }
 
-local function words_of(text)
-  return text:gmatch "%S+"
-end
+local function words_of(text) return text:gmatch "%S+" end
 
 local function new_process(plan, index)
   local system = SERVERS_OF[plan.system] and plan.system
@@ -221,9 +217,7 @@ local function concerns(fault)
     return function(channel) return channel.place.name:find "^s%d" ~= nil end
   end
   for _, server in ipairs(fault.servers) do hit["s" .. server] = true end
-  if OF_SERVERS[fault.name] then
-    return function(channel) return hit[channel.place.name] end
-  end
+  if OF_SERVERS[fault.name] then return function(channel) return hit[channel.place.name] end end
   return function(channel)
     return channel.place.name == process or channel.name:find(process .. " ", 1, true) == 1
   end

@@ -53,13 +53,9 @@ local function parse(args)
   return options
 end
 
-local function say(...)
-  io.stdout:write(string.format(...), "\n")
-end
+local function say(...) io.stdout:write(string.format(...), "\n") end
 
-local function print_line(time, text)
-  say("    %9.3f  %s", time, text)
-end
+local function print_line(time, text) say("    %9.3f  %s", time, text) end
 
 -- Runs the seed again for the end of its trace.
 local function show(seed, found)

@@ -15,9 +15,7 @@ local MAX_ROUNDS = 200
 
 local bytes = {}
 
-local function server_of(link)
-  return math.ceil(link / LINKS)
-end
+local function server_of(link) return math.ceil(link / LINKS) end
 
 local function open(world, member, link, faulty)
   engine.opening(member.client, link)

@@ -19,9 +19,7 @@ local rules = { PERMITS = PERMITS, OWNER = "team" }
 
 -- ---- counting ----
 
-function rules.place(handle, caller)
-  return handle.alone and 0 or caller
-end
+function rules.place(handle, caller) return handle.alone and 0 or caller end
 
 local ACQUIRES = { acquire = true, acquire_all = true }
 local RELEASES = { release = true, release_all = true, complete = true }
@@ -53,9 +51,7 @@ end
 
 -- ---- the rule "gone" ----
 
-local function claim_name(handle, place)
-  return handle.name .. " of caller " .. place
-end
+local function claim_name(handle, place) return handle.name .. " of caller " .. place end
 
 -- → the set of claims about which an operation is under way: name → "releases" or "other"
 local function pending_claims(member)

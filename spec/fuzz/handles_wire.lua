@@ -6,9 +6,7 @@ Wire.__index = Wire
 
 local SHOWN = 60 -- bytes
 
-function Wire.new()
-  return setmetatable({ commands = 0 }, Wire)
-end
+function Wire.new() return setmetatable({ commands = 0 }, Wire) end
 
 -- Reads "*3\r\n" or "$3\r\n" at `at`. → the number, the place after it
 local function number_at(bytes, at, mark)

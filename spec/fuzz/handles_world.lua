@@ -94,9 +94,7 @@ function World:as(member, caller, fn)
 end
 
 -- Returns the number by which core.lock knows the caller.
-function World.number_of(caller)
-  return caller + FIRST_NUMBER - 1
-end
+function World.number_of(caller) return caller + FIRST_NUMBER - 1 end
 
 -- ---- clients ----
 

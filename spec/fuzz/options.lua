@@ -50,9 +50,7 @@ function Input:letter()
   return letter
 end
 
-function Input:pick(list)
-  return list[((self:letter():byte() or 48) - 48) % #list + 1]
-end
+function Input:pick(list) return list[((self:letter():byte() or 48) - 48) % #list + 1] end
 
 function Input:text()
   local stop = self.bytes:find("~", self.at, true) or #self.bytes + 1
@@ -61,9 +59,7 @@ function Input:text()
   return text
 end
 
-function Input:is_over()
-  return self.at > #self.bytes
-end
+function Input:is_over() return self.at > #self.bytes end
 
 -- Values up to the letter `last`, nils kept.
 function Input:values(last, depth)
@@ -138,9 +134,7 @@ end
 
 -- ---- calls ----
 
-local function pack(...)
-  return { n = select("#", ...), ... }
-end
+local function pack(...) return { n = select("#", ...), ... } end
 
 -- A method by its name, on an object of this kind or on whatever the input says.
 local function method(kind, name)
@@ -234,9 +228,7 @@ end
 
 -- ---- what must hold ----
 
-local function fail(call, what)
-  error(("%s: %s"):format(call.name, what), 0)
-end
+local function fail(call, what) error(("%s: %s"):format(call.name, what), 0) end
 
 local function check_failure(call, message, code)
   if type(message) ~= "string" then fail(call, "a failure without a message") end
@@ -299,9 +291,7 @@ end
 local function read_call(input)
   local letter = input:letter()
   local list = calls
-  if letter == "!" then
-    list, letter = raw_calls, input:letter()
-  end
+  if letter == "!" then list, letter = raw_calls, input:letter() end
   local call = list[((letter:byte() or 65) - 65) % #list + 1]
   input.odd_self = nil
   if input:letter() == "?" then input.odd_self = { input:value() } end

@@ -39,9 +39,7 @@ local THEIRS = { lock = "lock", fair_lock = "fair", read = "write", write = "wri
 describe("holdfast's second waiter for a lock that Redisson holds", function()
   local server, others
 
-  before_each(function()
-    server, others = redis.start { tcp = true }, {}
-  end)
+  before_each(function() server, others = redis.start { tcp = true }, {} end)
 
   after_each(function()
     for _, other in ipairs(others) do other:stop() end

@@ -13,9 +13,7 @@ local LEAST = 0.25 -- of the fair share
 describe("a mutex is fairly shared with", function()
   local server, workers
 
-  before_each(function()
-    server, workers = redis.start { tcp = true }, {}
-  end)
+  before_each(function() server, workers = redis.start { tcp = true }, {} end)
 
   after_each(function()
     for _, worker in ipairs(workers) do worker:stop() end

@@ -15,9 +15,7 @@ local START_UP = java_program.START_UP
 local server, others, client, lock
 
 local kinds = {
-  java = function(args)
-    return java_program.start("Contender", args)
-  end,
+  java = function(args) return java_program.start("Contender", args) end,
   node = function(args)
     local command = { "node", "spec/interop/contender.js", unpack(args) }
     command.env = { NODE_PATH = "build/interop/node/node_modules" }
@@ -75,14 +73,12 @@ for _, kind in ipairs { "java", "node" } do
     end)
 
     it("exclude each other and count re-entries", function()
-      assert(lock:acquire(0))
-      assert(lock:acquire(0))
+      assert(lock:acquire(0)) assert(lock:acquire(0))
       assert.equal("2", server:cli("HVALS", KEY)[1])
       local refused = add(kind, "refused", { wait = 0.05 })
       assert(refused:wait(START_UP))
       assert.matches("failed busy", refused:output())
-      assert(lock:release())
-      assert(lock:release())
+      assert(lock:release()) assert(lock:release())
       assert.equal(0, server:cli("EXISTS", KEY))
 
       add(kind, "twice", { holds = 2, inside = 1 })
@@ -206,9 +202,7 @@ describe("a holdfast waiter beside Java's MultiLock", function()
   ]]
   local programs
 
-  before_each(function()
-    server, programs = redis.start { tcp = true }, {}
-  end)
+  before_each(function() server, programs = redis.start { tcp = true }, {} end)
 
   after_each(function()
     for _, program in ipairs(programs) do program:stop() end
@@ -387,19 +381,18 @@ describe("holdfast and RFencedLock", function()
     assert.is_true(tokens_of_java_alone(5) > second)
   end)
 
-  it("draw tokens that never fall if holdfast only saw Java hold the lock",
-    function()
-      local met = add("java", "met", { inside = 0.5, fenced = 1, together = 1 })
-      assert.truthy(met:wait_output("ready", START_UP))
-      local one = holdfast.new(server:url())
-      local first = token_of_ours { token_ttl = 2 }
-      others:begin(START_UP)
-      assert.truthy(others:came_in("met", START_UP))
-      assert.equal("busy", (select(3, one:lock(KEY):acquire(0))))
-      one:close()
-      assert.is_nil(others:finish(30))
-      assert.is_true(tokens_of_java_alone(5) > first)
-    end)
+  it("draw tokens that never fall if holdfast only saw Java hold the lock", function()
+    local met = add("java", "met", { inside = 0.5, fenced = 1, together = 1 })
+    assert.truthy(met:wait_output("ready", START_UP))
+    local one = holdfast.new(server:url())
+    local first = token_of_ours { token_ttl = 2 }
+    others:begin(START_UP)
+    assert.truthy(others:came_in("met", START_UP))
+    assert.equal("busy", (select(3, one:lock(KEY):acquire(0))))
+    one:close()
+    assert.is_nil(others:finish(30))
+    assert.is_true(tokens_of_java_alone(5) > first)
+  end)
 
   it("draw tokens that never fall if holdfast only released while Java waited", function()
     local one = holdfast.new(server:url())

@@ -17,8 +17,7 @@ end
 
 function text.write(path, whole)
   local file = assert(io.open(path, "wb"))
-  assert(file:write(whole))
-  assert(file:close())
+  assert(file:write(whole)) assert(file:close())
 end
 
 function text.run(command)

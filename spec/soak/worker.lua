@@ -130,9 +130,7 @@ local KINDS = {
 
 -- ---- intervals ----
 
-local function percentile(list, share)
-  return list[math.max(1, math.ceil(#list * share))] or 0
-end
+local function percentile(list, share) return list[math.max(1, math.ceil(#list * share))] or 0 end
 
 local function report(waits, failed, begun)
   table.sort(waits)

@@ -206,6 +206,5 @@ for _ = 1, calls do
   call(pick(functions))
 end
 objects = nil
-collectgarbage()
-collectgarbage()
+collectgarbage() collectgarbage()
 io.stdout:write("all calls returned\n")

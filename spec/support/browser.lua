@@ -9,9 +9,7 @@ Browser.__index = Browser
 
 local browser = {}
 
-local function quoted(text)
-  return '"' .. text:gsub('[\\"]', "\\%0"):gsub("\n", "\\n") .. '"'
-end
+local function quoted(text) return '"' .. text:gsub('[\\"]', "\\%0"):gsub("\n", "\\n") .. '"' end
 
 -- → the text of the response
 function Browser:_post(path, body)
@@ -40,9 +38,7 @@ function browser.open(kind)
   return self
 end
 
-function Browser:go(url)
-  self:_post(self.session .. "/url", ('{"url": %s}'):format(quoted(url)))
-end
+function Browser:go(url) self:_post(self.session .. "/url", ('{"url": %s}'):format(quoted(url))) end
 
 -- Runs a function's body that returns a list of strings. → the list
 function Browser:run(body)

@@ -18,9 +18,7 @@ local function expect_ok(reply)
   assert(reply == "OK", type(reply) == "table" and reply.err or "not OK")
 end
 
-local function wait(what, cond)
-  return assert(process.wait_until(cond, PATIENCE), what)
-end
+local function wait(what, cond) return assert(process.wait_until(cond, PATIENCE), what) end
 
 function Cluster:running()
   local up = {}
@@ -139,9 +137,7 @@ function Cluster:url(nodes)
     table.concat(hosts, ","))
 end
 
-function Cluster:slot(key)
-  return self:running()[1]:cli("CLUSTER", "KEYSLOT", key)
-end
+function Cluster:slot(key) return self:running()[1]:cli("CLUSTER", "KEYSLOT", key) end
 
 function Cluster:_by_id(id)
   for _, node in ipairs(self.nodes) do
@@ -171,9 +167,7 @@ function Cluster:_agrees()
   end)
 end
 
-function Cluster:node_of(key)
-  return self:owner(self:slot(key))
-end
+function Cluster:node_of(key) return self:owner(self:slot(key)) end
 
 -- Returns the running nodes that report that they are masters.
 function Cluster:masters()

@@ -36,9 +36,7 @@ function Crowd:join(name, worker)
 end
 
 -- Returns how many are queued.
-function Crowd:queued()
-  return self.server:cli("ZCOUNT", crowd.queue_of(self.key), "(0", "+inf")
-end
+function Crowd:queued() return self.server:cli("ZCOUNT", crowd.queue_of(self.key), "(0", "+inf") end
 
 function Crowd:wait_queued(count, seconds)
   return process.wait_until(function() return self:queued() == count end, seconds or 20)
@@ -135,12 +133,8 @@ end
 -- worker to join until the last turn of the first one to leave. `names`: who had each turn.
 function crowd.turns_together(names)
   local first, last, from, to, turns = {}, {}, 1, #names, {}
-  for i, name in ipairs(names) do
-    first[name], last[name] = first[name] or i, i
-  end
-  for name in pairs(first) do
-    from, to = math.max(from, first[name]), math.min(to, last[name])
-  end
+  for i, name in ipairs(names) do first[name], last[name] = first[name] or i, i end
+  for name in pairs(first) do from, to = math.max(from, first[name]), math.min(to, last[name]) end
   for i = from, to do turns[names[i]] = (turns[names[i]] or 0) + 1 end
   return turns
 end
@@ -182,9 +176,7 @@ function crowd.silent_client(server, number)
 end
 
 -- Returns a member of the queue, as described in csrc/programs/queue/queue.lua.
-function crowd.member(uuid, wait)
-  return ("1l%s:%d:0"):format(uuid, wait)
-end
+function crowd.member(uuid, wait) return ("1l%s:%d:0"):format(uuid, wait) end
 
 -- Returns the complete text of a program in csrc/programs.
 function crowd.program(name)

@@ -220,10 +220,7 @@ function driven.near(expected, number)
   assert(math.abs(expected - number) < 1e-6, ("%s is not %s"):format(tostring(number), expected))
 end
 
-function driven.collect()
-  collectgarbage()
-  collectgarbage()
-end
+function driven.collect() collectgarbage() collectgarbage() end
 
 -- Waits until so many callers of other clients are in the key's queue.
 function driven.comes_to_wait(one, count, key)

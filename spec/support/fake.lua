@@ -111,8 +111,6 @@ function fake.server(options)
     options.info)
 end
 
-function fake.proxy(options)
-  return start("proxy", options.path, "", "", "", options.closes)
-end
+function fake.proxy(options) return start("proxy", options.path, "", "", "", options.closes) end
 
 return fake

@@ -9,9 +9,7 @@ local guard_model = {}
 local Guard = {}
 Guard.__index = Guard
 
-function guard_model.new()
-  return setmetatable({ key = { is = "nothing" } }, Guard)
-end
+function guard_model.new() return setmetatable({ key = { is = "nothing" } }, Guard) end
 
 -- Another client deletes the key on the server, or takes it for `lease` seconds.
 function Guard:disturb(lease)

@@ -33,9 +33,7 @@ local Random = {}
 Random.__index = Random
 
 -- → a generator, which returns the same texts for the same seed
-function hostile.random(seed)
-  return setmetatable({ state = seed % 2147483647 + 1 }, Random)
-end
+function hostile.random(seed) return setmetatable({ state = seed % 2147483647 + 1 }, Random) end
 
 function Random:number(most)
   self.state = self.state * 48271 % 2147483647

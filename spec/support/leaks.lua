@@ -20,9 +20,7 @@ local LINKS = 3 -- connections that a client may have to a server
 local clients = setmetatable({}, { __mode = "k" })
 local under_test, excused, before, found = false, nil, nil, {}
 
-function leaks.excuse(reason)
-  excused = assert(reason, "why?")
-end
+function leaks.excuse(reason) excused = assert(reason, "why?") end
 
 -- ---- counting ----
 
@@ -78,10 +76,7 @@ local function wrong_on(server)
     table.concat(waiting, " "), table.concat(channels, " "), seen.clients)
 end
 
-local function collect()
-  collectgarbage()
-  collectgarbage()
-end
+local function collect() collectgarbage() collectgarbage() end
 
 -- ---- checking ----
 

@@ -16,9 +16,7 @@ local function is_of_killed(server, key)
   return pid ~= nil and process.was_killed(tonumber(pid))
 end
 
-local function ends_by_itself(server, key)
-  return server:cli("PTTL", key) ~= -1
-end
+local function ends_by_itself(server, key) return server:cli("PTTL", key) ~= -1 end
 
 -- A call's note expires.
 local function is_note(server, key)

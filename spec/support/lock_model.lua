@@ -28,9 +28,7 @@ function Model.handle(_, client, key, options)
   }
 end
 
-local function hold_of(self, handle)
-  return self.holds[handle.place]
-end
+local function hold_of(self, handle) return self.holds[handle.place] end
 
 -- Returns the record of the hold, or nil if the server no longer has it.
 local function record_of(self, handle, hold)
@@ -101,9 +99,7 @@ local function enter(self, handle, hold)
   handle.last_loss, handle.has_waited = nil, true
 end
 
-local function bounded(hold, lease)
-  return math.min(lease, hold.most)
-end
+local function bounded(hold, lease) return math.min(lease, hold.most) end
 
 local function lease_of(handle)
   return math.min(handle.options.lease, handle.options.max_hold or math.huge)

@@ -93,9 +93,7 @@ add("luv", function()
       coroutine.resume(thread)
     end)
   end
-  function loop.spawn(fn)
-    after(0, coroutine.create(guard(fn)))
-  end
+  function loop.spawn(fn) after(0, coroutine.create(guard(fn))) end
   function loop.sleep(seconds)
     after(seconds, coroutine.running())
     coroutine.yield()

@@ -164,21 +164,15 @@ end
 -- Returns the pids of the running workers, according to the log.
 function Server:workers()
   local alive = {}
-  for pid in self:log():gmatch("start worker process (%d+)") do
-    alive[tonumber(pid)] = true
-  end
-  for pid in self:log():gmatch("worker process (%d+) exited") do
-    alive[tonumber(pid)] = nil
-  end
+  for pid in self:log():gmatch("start worker process (%d+)") do alive[tonumber(pid)] = true end
+  for pid in self:log():gmatch("worker process (%d+) exited") do alive[tonumber(pid)] = nil end
   local list = {}
   for pid in pairs(alive) do list[#list + 1] = pid end
   table.sort(list)
   return list
 end
 
-function Server:reload()
-  self.process:kill("HUP")
-end
+function Server:reload() self.process:kill("HUP") end
 
 -- Returns a process's resident kilobytes.
 function nginx.resident(pid)

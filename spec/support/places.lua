@@ -60,9 +60,7 @@ function LOSE.taken(lock)
   lock:check()
 end
 
-function LOSE.max_hold(lock)
-  sys.sleep(core.lock.data(lock).max_hold)
-end
+function LOSE.max_hold(lock) sys.sleep(core.lock.data(lock).max_hold) end
 
 function with.lose(lock, reason)
   if lead.is_term(lock) then lock = lock.lock end

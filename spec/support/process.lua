@@ -89,9 +89,7 @@ end
 
 -- Returns whether a process with this id was started here and ended by a signal, so that it could
 -- not clean up.
-function process.was_killed(pid)
-  return killed[pid] == true
-end
+function process.was_killed(pid) return killed[pid] == true end
 
 function Process:kill(signal)
   if self:status() then return nil, "has ended" end

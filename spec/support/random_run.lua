@@ -20,9 +20,7 @@ function random_run.kind()
   return kind
 end
 
-function random_run:note(format, ...)
-  self.log[#self.log + 1] = format:format(...)
-end
+function random_run:note(format, ...) self.log[#self.log + 1] = format:format(...) end
 
 function random_run:expect(what, got, want)
   if got == want then return end

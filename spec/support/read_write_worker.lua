@@ -62,8 +62,7 @@ function turns.write() write() end
 
 function turns.both()
   write()
-  assert(lock:read():acquire(0))
-  assert(lock:write():release())
+  assert(lock:read():acquire(0)) assert(lock:write():release())
   read()
 end
 

@@ -116,9 +116,7 @@ function Server:_ready()
   return ok and reply == "PONG" and "ready"
 end
 
-function Server:_clock_path()
-  return self.directory .. "/clock"
-end
+function Server:_clock_path() return self.directory .. "/clock" end
 
 -- From now on the server's wall clock is `seconds` ahead. It must have been started with clock =
 -- true.
@@ -245,9 +243,7 @@ function Server:restart(keep_data)
   assert(self:_launch(), "redis-server does not start again")
 end
 
-function Server:is_running()
-  return not self.process:status()
-end
+function Server:is_running() return not self.process:status() end
 
 function Server:stop()
   if redis.on_stop and redis.running[self] then redis.on_stop(self) end
@@ -298,9 +294,7 @@ local function arguments_of(text)
     local start = text:find('"', at, true)
     if not start then return list end
     local stop = start + 1
-    while text:sub(stop, stop) ~= '"' do
-      stop = stop + (text:sub(stop, stop) == "\\" and 2 or 1)
-    end
+    while text:sub(stop, stop) ~= '"' do stop = stop + (text:sub(stop, stop) == "\\" and 2 or 1) end
     list[#list + 1] = unquote(text:sub(start + 1, stop - 1))
     at = stop + 1
   end
@@ -341,8 +335,6 @@ function Monitor:count(name)
   return count
 end
 
-function Monitor:close()
-  self.connection:close()
-end
+function Monitor:close() self.connection:close() end
 
 return redis

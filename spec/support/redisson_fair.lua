@@ -51,9 +51,7 @@ function Lock:release()
   return self:_run(scripts.RELEASE, self:_now_ms(), self.owner, self.channel) == 1
 end
 
-function Lock:leave()
-  self:_run(scripts.LEAVE, self.wait_ms, self.owner)
-end
+function Lock:leave() self:_run(scripts.LEAVE, self.wait_ms, self.owner) end
 
 function Lock:stop_listening()
   if self.events then self.events:close() end

@@ -127,9 +127,7 @@ function Set:wait_ready()
 end
 
 -- Returns whether a failover can begin, and all servers are running.
-function Set:is_settled()
-  return #running(self.nodes) == #self.nodes and self:is_ready()
-end
+function Set:is_settled() return #running(self.nodes) == #self.nodes and self:is_ready() end
 
 function Set:wait_settled()
   return assert(process.wait_until(function() return self:is_settled() end, PATIENCE),
@@ -224,9 +222,7 @@ local function follows(node)
 end
 
 -- Requests a failover now, even if the Sentinels consider the master healthy. → "OK", or a refusal
-function Set:ask_failover()
-  return self.sentinels[1]:cli("SENTINEL", "FAILOVER", NAME)
-end
+function Set:ask_failover() return self.sentinels[1]:cli("SENTINEL", "FAILOVER", NAME) end
 
 -- Makes the Sentinels fail over while the old master is alive, and asks again if they give up, as
 -- they do on a busy machine. Waits until the old master is a replica, because until then it accepts

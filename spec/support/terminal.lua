@@ -14,9 +14,7 @@ Terminal.__index = Terminal
 local terminal = {}
 
 -- Returns whether tmux is installed.
-function terminal.is_there()
-  return process.succeeds "command -v tmux >/dev/null"
-end
+function terminal.is_there() return process.succeeds "command -v tmux >/dev/null" end
 
 local function answers(path)
   local fd = sys.connect_unix(path)
@@ -48,9 +46,7 @@ function Terminal:tmux(...)
   return child:output()
 end
 
-function Terminal:screen(...)
-  return self:tmux("capture-pane", "-p", "-t", "spec", ...)
-end
+function Terminal:screen(...) return self:tmux("capture-pane", "-p", "-t", "spec", ...) end
 
 -- Waits until the screen's text matches `is_right`, a pattern or a function. → the match, or the
 -- function's result
@@ -65,9 +61,7 @@ function Terminal:sees(is_right)
   return assert(found, ("not %s:\n%s"):format(tostring(is_right), tostring(seen)))
 end
 
-function Terminal:types(...)
-  self:tmux("send-keys", "-t", "spec", ...)
-end
+function Terminal:types(...) self:tmux("send-keys", "-t", "spec", ...) end
 
 function Terminal:resize(columns, rows)
   self:tmux("resize-window", "-t", "spec", "-x", tostring(columns), "-y", tostring(rows))
