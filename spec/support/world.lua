@@ -30,8 +30,7 @@ function M.new(options)
   local world = {}
 
   function world.open()
-    collectgarbage()
-    collectgarbage()
+    collectgarbage() collectgarbage()
     world.before = process.descriptors()
     world.clients, world.children, world.servers = {}, {}, {}
     world.server = options ~= false and redis.start(options) or nil
@@ -60,6 +59,11 @@ function M.new(options)
     local child = process.lua(opts)
     world.children[#world.children + 1] = child
     return child
+  end
+
+  -- Starts a Lua program, whose arg[1] is the server's URL.
+  function world.run(code, ...)
+    return world.program { code = code, args = { world.server:url(), ... } }
   end
 
   -- Returns the hold stored on the server: { owner = count, ... }
@@ -105,8 +109,7 @@ function M.new(options)
       world.server:stop()
     end
     for _, server in ipairs(world.servers) do server:stop() end
-    collectgarbage()
-    collectgarbage()
+    collectgarbage() collectgarbage()
     local after = process.descriptors()
     assert(is_clean(found), ("left on the server: keys %q, channels %q, %d connections"):format(
       table.concat(found.keys, " "), table.concat(found.channels, " "), found.clients))
