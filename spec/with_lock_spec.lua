@@ -1,3 +1,4 @@
+local assert_fails = require "spec.support.fails"
 local features = require "spec.support.features"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
@@ -34,13 +35,11 @@ describe("with_lock", function()
     local client = world.client()
     local seen
     client:with_lock("k", function(lock, ...)
-      assert.is_true(lock:is_held())
-      assert.equal("k", lock:key())
-      assert.same({ [lock:owner()] = "1" }, world.hash("k"))
+      assert.same({ true, "k", { [lock:owner()] = "1" } },
+        { lock:is_held(), lock:key(), world.hash("k") })
       seen = pack(...)
     end, nil, 2, nil)
-    assert.same(pack(nil, 2, nil), seen)
-    assert.equal(0, world.cli("EXISTS", "k"))
+    assert.same({ pack(nil, 2, nil), 0 }, { seen, world.cli("EXISTS", "k") })
   end)
 
   it("returns all of the function's results, nils included", function()
@@ -71,8 +70,7 @@ describe("with_lock", function()
   it("accepts a lock's options before the function", function()
     local client = world.client()
     client:with_lock("k", { lease = 5, owner = "job", fencing = false }, function(lock)
-      assert.equal("job", lock:owner())
-      assert.is_nil(lock:token())
+      assert.same({ "job", nil }, { lock:owner(), (lock:token()) })
       assert.is_true(world.cli("PTTL", "k") <= 5000)
     end)
   end)
@@ -91,97 +89,68 @@ describe("with_lock", function()
         return world.hash("k")[inner:owner()]
       end)
     end)
-    assert.equal("2", result)
-    assert.equal(0, world.cli("EXISTS", "k"))
+    assert.same({ "2", 0 }, { result, world.cli("EXISTS", "k") })
   end)
 
-  it("does not run the function if the lock is busy", function()
+  it("does not run the function if the lock is busy or the server unreachable", function()
     world.hold_as(JAVA, "k")
     local ran = false
-    local result = pack(world.client():with_lock("k", { wait = 0.05 }, function() ran = true end))
-    assert.is_false(ran)
-    assert.equal(3, result.n)
-    assert.is_nil(result[1])
-    assert.equal("busy", result[3])
+    local function run() ran = true end
+    local result = pack(world.client():with_lock("k", { wait = 0.05 }, run))
+    assert.same({ n = 3, nil, result[2], "busy" }, result)
     assert.same({ [JAVA] = "1" }, world.hash("k"))
     world.cli("DEL", "k")
-  end)
-
-  it("does not run the function if the server is unreachable", function()
-    local ran = false
     local client = world.client { url = "unix:///nowhere/redis.sock" }
-    assert.equal("unreachable", select(3, client:with_lock("k", { wait = 0 }, function()
-      ran = true
-    end)))
+    assert_fails("unreachable", client:with_lock("k", { wait = 0 }, run))
     assert.is_false(ran)
   end)
 
+  -- Runs the program with this $HOLDFAST_URL. → its exit code and output
+  local function run(url, code)
+    local child = world.program { code = code, env = { HOLDFAST_URL = url } }
+    return { child:wait(20) }, child:output()
+  end
+
   it("uses the default client if called as holdfast.with_lock", function()
-    local child = world.program {
-      code = [[
-        local holdfast = require "holdfast"
-        print(holdfast.with_lock("k", function(lock) return lock:is_held(), lock:key() end))
-        print(pcall(holdfast.with_lock, "k", { wait = 1 }, function() error({}) end))
-      ]],
-      env = { HOLDFAST_URL = world.server:url() },
-    }
-    assert.same({ "exit", 0 }, { child:wait(20) })
-    assert.matches("^true\tk\nfalse\ttable:", child:output())
+    local exit, output = run(world.server:url(), [[
+      local holdfast = require "holdfast"
+      print(holdfast.with_lock("k", function(lock) return lock:is_held(), lock:key() end))
+      print(pcall(holdfast.with_lock, "k", { wait = 1 }, function() error({}) end))
+    ]])
+    assert.same({ "exit", 0 }, exit)
+    assert.matches("^true\tk\nfalse\ttable:", output)
   end)
 
   it("raises an error at an invalid $HOLDFAST_URL instead of connecting elsewhere", function()
-    local child = world.program {
-      code = [[require("holdfast").with_lock("k", print)]],
-      env = { HOLDFAST_URL = "http://somewhere" },
-    }
-    assert.same({ "exit", 1 }, { child:wait(20) })
-    assert.matches("url", child:output())
+    local exit, output = run("http://somewhere", [[require("holdfast").with_lock("k", print)]])
+    assert.same({ "exit", 1 }, exit)
+    assert.matches("url", output)
   end)
 end)
 
 describe("an error in with_lock", function()
-  it("is raised unchanged after the release", function()
+  it("is raised unchanged after the release, even if it cannot be converted to a string", function()
     local client = world.client()
-    local values = { "text", { code = 7 }, 42, false, setmetatable({}, { __tostring = function()
-      return "!"
-    end }) }
-    for _, value in ipairs(values) do
-      local result = pack(pcall(client.with_lock, client, "k", function() error(value, 0) end))
-      assert.same(2, result.n)
-      assert.is_false(result[1])
+    local function object(tostring) return setmetatable({}, { __tostring = tostring }) end
+    local values = { "text", { code = 7 }, 42, false, object(function() return "!" end),
+      object(function() error "no text" end), object(function() return nil end),
+      object(function() return {} end) }
+    for i, value in ipairs(values) do
+      local function raise_it() error(value, 0) end
+      local result = pack(pcall(client.with_lock, client, "k", function() raise_it() return 1 end))
+      assert.same({ 2, false }, { result.n, result[1] })
       assert.is_true(rawequal(value, result[2]))
       assert.equal(0, world.cli("EXISTS", "k"))
+      if i > 5 then assert.matches("error value of type table.*raise_it", holdfast.traceback()) end
     end
   end)
 
-  it("is raised unchanged even if it cannot be converted to a string", function()
+  it("keeps its position in the source, and nil as its value", function()
     local client = world.client()
-    local values = {
-      setmetatable({}, { __tostring = function() error "no text" end }),
-      setmetatable({}, { __tostring = function() return nil end }),
-      setmetatable({}, { __tostring = function() return {} end }),
-    }
-    for _, value in ipairs(values) do
-      local function raise_it() error(value) end
-      local ok, err = pcall(client.with_lock, client, "k", function() raise_it() return 1 end)
-      assert.is_false(ok)
-      assert.is_true(rawequal(value, err))
-      assert.matches("error value of type table.*raise_it", holdfast.traceback())
-    end
-  end)
-
-  it("keeps its position in the source", function()
-    local ok, err = pcall(world.client().with_lock, world.client(), "k", function()
-      error("here")
-    end)
-    assert.is_false(ok)
-    assert.matches("with_lock_spec%.lua:%d+: here$", err)
-  end)
-
-  it("with the value nil is raised", function()
-    local ok, err = pcall(world.client().with_lock, world.client(), "k", function() error() end)
-    assert.is_false(ok)
-    assert.equal(select(2, pcall(error)), err) -- Lua 5.5 turns nil into a string
+    local function raised(fn) return select(2, pcall(client.with_lock, client, "k", fn)) end
+    assert.matches("with_lock_spec%.lua:%d+: here$", raised(function() error("here") end))
+    -- Lua 5.5 turns nil into a string
+    assert.equal(select(2, pcall(error)), raised(function() error() end))
     assert.equal(0, world.cli("EXISTS", "k"))
   end)
 
@@ -255,8 +224,7 @@ describe("with_lock in a coroutine", function()
     assert.same(pack(true, 2), pack(coroutine.resume(thread, 1)))
     assert.equal("busy", select(3, other:try_acquire()))
     assert.same(pack(true, "result", "y", nil, "z"), pack(coroutine.resume(thread, "y", "z")))
-    assert.equal("dead", coroutine.status(thread))
-    assert.equal(0, world.cli("EXISTS", "k"))
+    assert.same({ "dead", 0 }, { coroutine.status(thread), world.cli("EXISTS", "k") })
   end)
 
   it_yields("raises unchanged an error raised after a yield", function()
@@ -299,14 +267,21 @@ if coroutine.close then
 
     after_each(function() collectgarbage("restart") end)
 
-    it("releases the lock of with_lock", function()
+    it("releases the lock of with_lock or one_by_one, and the key of idempotent", function()
       local client = world.client()
-      local thread = suspended(function() client:with_lock("k", coroutine.yield) end)
-      assert.equal(1, world.cli("EXISTS", "k"))
-      assert.is_true(coroutine.close(thread))
-      assert.is_true(world.is_free("k"))
+      local runs = {
+        k = function() client:with_lock("k", coroutine.yield) end,
+        t_1 = function() client:one_by_one():execute("t", 1, coroutine.yield) end,
+        g = function() client:idempotent("g", { expire = 60 }, coroutine.yield) end,
+      }
+      for key, run in pairs(runs) do
+        local thread = suspended(run)
+        assert.equal(1, world.cli("EXISTS", key))
+        assert.is_true(coroutine.close(thread))
+        assert.is_true(world.is_free(key))
+      end
       assert.is_true(process.wait_until(function() -- counted when the reply is read
-        return client:stats().releases + client:stats().undone == 1
+        return client:stats().releases + client:stats().undone == 3
       end))
     end)
 
@@ -340,38 +315,17 @@ if coroutine.close then
       end)
       assert.equal(2, world.cli("EXISTS", "a", "b"))
       coroutine.close(thread)
-      assert.is_true(world.is_free("a"))
-      assert.is_true(world.is_free("b"))
-      assert.is_true(outside:release())
-    end)
-
-    it("does not release the owner's earlier hold", function()
-      local client = world.client()
+      assert.is_true(world.is_free("a") and world.is_free("b") and outside:release())
       local own = client:lock("k", { owner = "me" })
-      local thread = suspended(function()
+      thread = suspended(function()
         assert(own:acquire())
         client:with_lock("k", { owner = "me" }, coroutine.yield)
       end)
       assert.equal(2, own:holds())
       assert.is_true(coroutine.close(thread))
       assert.equal(1, own:holds())
-      assert.is_true(own:check())
-      assert.is_true(own:release())
+      assert.is_true(own:check() and own:release())
       assert.equal(0, world.cli("EXISTS", "k"))
-    end)
-
-    it("releases the lock of one_by_one, and the key of idempotent", function()
-      local client = world.client()
-      local template = client:one_by_one()
-      local one = suspended(function() template:execute("t", 1, coroutine.yield) end)
-      local guard = suspended(function()
-        client:idempotent("g", { expire = 60 }, coroutine.yield)
-      end)
-      assert.equal(2, world.cli("EXISTS", "t_1", "g"))
-      coroutine.close(one)
-      coroutine.close(guard)
-      assert.is_true(world.is_free("t_1"))
-      assert.is_true(world.is_free("g"))
     end)
 
     it("does not wait for the server", function()
@@ -390,24 +344,16 @@ end
 describe("a lock lost in with_lock", function()
   it("makes it return nil, a message, lost and the function's results", function()
     local client = world.client()
-    local result = pack(client:with_lock("k", function()
+    local _, results = assert_fails("lost", client:with_lock("k", function()
       world.cli("DEL", "k")
       return "a", nil, "c", nil
     end))
-    assert.equal(4, result.n)
-    assert.is_nil(result[1])
-    assert.is_string(result[2])
-    assert.equal("lost", result[3])
-    assert.same({ n = 4, "a", nil, "c", nil }, result[4])
-  end)
-
-  it("because its lease ended makes it return lost and the function's results", function()
-    local result = pack(world.client():with_lock("k", { lease = 0.1 }, function()
+    assert.same({ n = 4, "a", nil, "c", nil }, results)
+    _, results = assert_fails("lost", client:with_lock("k", { lease = 0.1 }, function()
       process.sleep(0.15)
       return "done"
     end))
-    assert.equal("lost", result[3])
-    assert.same({ n = 1, "done" }, result[4])
+    assert.same({ n = 1, "done" }, results)
   end)
 
   describe("and an on_lost that raises an error", function()
@@ -437,41 +383,35 @@ end)
 
 describe("a release at the end of with_lock", function()
   it("returns conflict and the results if the key has another type", function()
-    local result = pack(world.client():with_lock("k", function()
+    local message, results = assert_fails("conflict", world.client():with_lock("k", function()
       world.cli("DEL", "k")
       world.cli("RPUSH", "k", "x")
       return "done"
     end))
-    assert.equal(4, result.n)
-    assert.is_nil(result[1])
-    assert.matches('"k"', result[2])
-    assert.equal("conflict", result[3])
-    assert.same({ n = 1, "done" }, result[4])
+    assert.matches('"k"', message)
+    assert.same({ n = 1, "done" }, results)
     world.cli("DEL", "k")
   end)
 
   it("returns not_held and the results in a forked child that holds nothing", function()
-    local child = world.program {
-      code = [[
-        local sys = require "spec.support.sys"
-        local client = require("holdfast").new(arg[1])
-        local pid
-        local _, _, code, results = client:with_lock("k", function()
-          pid = sys.fork()
-          if pid > 0 then
-            require("spec.support.process").wait_until(function() return sys.wait(pid) end)
-          end
-          return pid == 0 and "child" or "parent"
-        end)
-        if pid == 0 then
-          io.write(code, " ", results[1], " ", results.n, "\n")
-          io.flush()
-          sys.exit(0)
+    local child = world.run [[
+      local sys = require "spec.support.sys"
+      local client = require("holdfast").new(arg[1])
+      local pid
+      local _, _, code, results = client:with_lock("k", function()
+        pid = sys.fork()
+        if pid > 0 then
+          require("spec.support.process").wait_until(function() return sys.wait(pid) end)
         end
-        print(code)
-      ]],
-      args = { world.server:url() },
-    }
+        return pid == 0 and "child" or "parent"
+      end)
+      if pid == 0 then
+        io.write(code, " ", results[1], " ", results.n, "\n")
+        io.flush()
+        sys.exit(0)
+      end
+      print(code)
+    ]]
     assert.same({ "exit", 0 }, { child:wait(20) })
     assert.matches("not_held child 1\n", child:output())
     assert.matches("nil\n$", child:output())
@@ -490,24 +430,21 @@ describe("a release at the end of with_lock", function()
       assert.is_true(lock:is_held())
       return "done"
     end
-    local after = { again, function(lock)
-      lose(lock)
-      assert.equal("lost", select(3, lock:release()))
-      assert(lock:acquire())
-      return "done"
-    end, function(lock)
-      again(lock)
-      assert(lock:release())
-      return "done"
-    end, function(lock)
-      again(lock)
-      return again(lock)
-    end }
+    local after = {
+      again,
+      function(lock)
+        lose(lock)
+        assert.equal("lost", select(3, lock:release()))
+        assert(lock:acquire())
+        return "done"
+      end,
+      function(lock) return again(lock), assert(lock:release()) and nil end,
+      function(lock) return again(lock) and again(lock) end,
+    }
     for _, fn in ipairs(after) do
-      local result = pack(client:with_lock("k", fn))
-      assert.is_nil(result[1])
-      assert.matches("deleted", result[2])
-      assert.same({ "lost", { "done", n = 1 } }, { result[3], result[4] })
+      local message, results = assert_fails("lost", client:with_lock("k", fn))
+      assert.matches("deleted", message)
+      assert.equal("done", results[1])
       assert.is_true(world.is_free("k"))
     end
   end)
@@ -515,20 +452,21 @@ describe("a release at the end of with_lock", function()
   it("does not fail if the function released the lock itself", function()
     local client = world.client()
     assert.equal("done", client:with_lock("k", function(lock)
-      assert(lock:acquire())
-      assert(lock:release())
-      assert(lock:release())
+      assert(lock:acquire()) assert(lock:release()) assert(lock:release())
       return "done"
     end))
     assert.equal("lost", select(3, client:with_lock("k", function(lock)
-      assert(lock:acquire())
-      assert(lock:release())
+      assert(lock:acquire()) assert(lock:release())
       world.cli("DEL", "k")
     end)))
   end)
 end)
 
 describe("a failed release by with_lock's function", function()
+  local client
+
+  before_each(function() client = world.client { command_timeout = 0.5 } end)
+
   local function stopped(release, ...)
     world.server:kill("STOP")
     local code = select(3, release(...))
@@ -537,72 +475,58 @@ describe("a failed release by with_lock's function", function()
     return "done"
   end
 
-  it("is completed in the background, and with_lock succeeds", function()
-    local client = world.client { command_timeout = 0.5 }
-    assert.equal("done", client:with_lock("k", function(lock)
-      return stopped(lock.release, lock)
-    end))
+  local function succeeds(fn)
+    assert.equal("done", client:with_lock("k", fn))
     assert.is_true(world.is_free("k"))
-    assert.equal("done", client:lead("k", function(term)
-      return stopped(term.resign, term)
-    end))
+  end
+
+  it("is completed in the background, and with_lock succeeds", function()
+    succeeds(function(lock) return stopped(lock.release, lock) end)
+    assert.equal("done", client:lead("k", function(term) return stopped(term.resign, term) end))
     assert.is_true(world.is_free("k"))
   end)
 
   it("of a hold that the function acquired does not make with_lock fail", function()
-    local client = world.client { command_timeout = 0.5 }
-    assert.equal("done", client:with_lock("k", function(lock)
+    succeeds(function(lock)
       assert(lock:acquire())
       stopped(lock.release, lock)
       assert.is_true(lock:is_held())
       assert(lock:release())
       return "done"
-    end))
-    assert.is_true(world.is_free("k"))
+    end)
   end)
 
   it("that the server denied does not make with_lock fail", function()
-    local client = world.client()
-    assert.equal("done", client:with_lock("k", function(lock)
+    succeeds(function(lock)
       world.cli("ACL", "SETUSER", "default", "-evalsha", "-eval")
       local code = select(3, lock:release())
       world.cli("ACL", "SETUSER", "default", "+evalsha", "+eval")
       assert.equal("denied", code)
       return "done"
-    end))
-    assert.is_true(world.is_free("k"))
+    end)
   end)
 end)
 
 describe("a client closed in with_lock", function()
-  local function fails(...)
-    local result = pack(...)
-    assert.is_nil(result[1])
-    assert.is_string(result[2])
-    assert.equal("closed", result[3])
-    assert.same({ n = 1, "done" }, result[4])
-  end
-
   it("makes every call that runs a function return nil, a message, closed and the results", function()
-    local all = { {}, { async_release = true }, { abort_on_loss = true }, { keep = 1 } }
-    for _, opts in ipairs(all) do
+    local calls = {
+      function(client, close) return client:lead("k", { once = true }, close) end,
+      function(client, close) return client:one_by_one():execute("t", 1, close) end,
+      function(client, close) return client:semaphore("s", { permits = 1 }):with_permit(close) end,
+    }
+    local options = { {}, { async_release = true }, { abort_on_loss = true }, { keep = 1 } }
+    for _, opts in ipairs(options) do
+      calls[#calls + 1] = function(client, close) return client:with_lock("k", opts, close) end
+    end
+    for _, call in ipairs(calls) do
       local client = world.client()
-      fails(client:with_lock("k", opts, function()
+      local _, results = assert_fails("closed", call(client, function()
         client:close()
         assert.equal(0, world.cli("EXISTS", "k"))
         return "done"
       end))
+      assert.same({ n = 1, "done" }, results)
     end
-    local client = world.client()
-    local function close()
-      client:close()
-      return "done"
-    end
-    fails(client:lead("k", { once = true }, close))
-    client = world.client()
-    fails(client:one_by_one():execute("t", 1, close))
-    client = world.client()
-    fails(client:semaphore("s", { permits = 1 }):with_permit(close))
     world.cli("DEL", "s")
   end)
 
@@ -637,10 +561,8 @@ describe("a client closed in with_lock", function()
         if event.event == "acquired" then client:close() end
       end }
       local result = pack(run(client))
-      assert.equal(3, result.n)
-      assert.is_nil(result[1])
+      assert.same({ n = 3, nil, result[2], "closed" }, result)
       assert.matches("^.*cannot acquire ", result[2])
-      assert.equal("closed", result[3])
     end
     world.cli("DEL", "s")
   end)
@@ -653,22 +575,21 @@ describe("abort_on_loss", function()
     return "ran to its end"
   end
 
-  -- Asserts that with_lock returns `lost` long before fn would end. → its results
+  -- Asserts that with_lock returns `lost` long before fn would end. → its message
   local function assert_aborted(client, key, fn)
     local started = process.now()
-    local result = pack(client:with_lock(key, { abort_on_loss = true }, fn))
-    assert.is_nil(result[1])
-    assert.same({ "lost" }, { result[3], result[4] })
+    local message, results = assert_fails("lost", client:with_lock(key, { abort_on_loss = true }, fn))
+    assert.is_nil(results)
     assert.is_true(process.now() - started < 10)
-    return result
+    return message
   end
 
   it("aborts a computing function soon after the loss, even in a JIT-compiled loop", function()
     for _ = 1, 3 do compute_until(nil, 0.02) end
-    local result = assert_aborted(world.client { lease = LEASE }, "k", function()
+    local message = assert_aborted(world.client { lease = LEASE }, "k", function()
       return lose_and_compute("k")
     end)
-    assert.matches('^cannot release "k" on .*: its key was deleted on the server', result[2])
+    assert.matches('^cannot release "k" on .*: its key was deleted on the server', message)
   end)
 
   it("aborts a function that catches errors", function()
@@ -697,8 +618,7 @@ describe("abort_on_loss", function()
       end))
       return "went on"
     end)
-    assert.is_nil(inner)
-    assert.equal(0, world.cli("EXISTS", "inner"))
+    assert.same({ nil, 0 }, { inner, world.cli("EXISTS", "inner") })
   end)
 
   it("aborts the outer function at once if both locks are lost", function()
@@ -711,9 +631,7 @@ describe("abort_on_loss", function()
       end))
       return "went on"
     end))
-    assert.is_nil(inner)
-    assert.equal("lost", outer[3])
-    assert.is_nil(outer[4])
+    assert.same({ nil, "lost", nil }, { inner, outer[3], outer[4] })
   end)
 
   it("aborts only the inner function if only its lock is lost", function()
@@ -724,18 +642,13 @@ describe("abort_on_loss", function()
     end)))
   end)
 
-  it("still watches the outer lock after the inner call has ended", function()
-    local client = world.client { lease = LEASE }
-    assert_aborted(client, "outer", function()
-      client:with_lock("inner", { abort_on_loss = true }, function() end)
-      return lose_and_compute("outer")
-    end)
-  end)
-
-  it("aborts a function inside a coroutine", function()
+  it("still watches the outer lock after the inner call has ended, inside a coroutine too", function()
     local client = world.client { lease = LEASE }
     coroutine.wrap(function()
-      assert_aborted(client, "k", function() return lose_and_compute("k") end)
+      assert_aborted(client, "outer", function()
+        client:with_lock("inner", { abort_on_loss = true }, function() end)
+        return lose_and_compute("outer")
+      end)
     end)()
   end)
 
@@ -748,21 +661,16 @@ describe("abort_on_loss", function()
       count = 0
       return compute_until(function() return count > 0 end, 5)
     end)
-    local after, mask, every = debug.gethook()
+    local after = { debug.gethook() }
     debug.sethook()
-    assert.equal(hook, after)
-    assert.equal("", mask)
-    assert.equal(100, every)
-    assert.is_true(called)
+    assert.same({ { hook, "", 100 }, true }, { after, called })
     client:with_lock("k", { abort_on_loss = true }, function() end)
     assert.is_nil(debug.gethook())
   end)
 
   it("keeps the caller's line hook working while it watches the lock", function()
     local client, seen, inside = world.client { lease = LEASE }, {}, nil
-    local function hook(event, line)
-      seen[event .. " " .. type(line)] = true
-    end
+    local function hook(event, line) seen[event .. " " .. type(line)] = true end
     debug.sethook(hook, "l")
     local result = pack(client:with_lock("k", { abort_on_loss = true }, function()
       seen = {}
@@ -770,11 +678,9 @@ describe("abort_on_loss", function()
       inside, seen = seen, {}
       return lose_and_compute("k")
     end))
-    local after, mask, every = debug.gethook()
+    local after = { debug.gethook() }
     debug.sethook()
-    assert.same({ ["line number"] = true }, inside)
-    assert.same({ hook, "l", 0 }, { after, mask, every })
-    assert.equal("lost", result[3])
+    assert.same({ { ["line number"] = true }, { hook, "l", 0 }, "lost" }, { inside, after, result[3] })
   end)
 
   it("keeps no caller's hook alive", function()
@@ -804,20 +710,17 @@ describe("abort_on_loss", function()
   end
 
   it("is refused if the caller has a debug hook written in C", function()
-    local child = world.program {
-      code = [[
-        debug.gethook = function() return "external hook", "", 100 end
-        local client = require("holdfast").new(arg[1])
-        local function run() print "run" end
-        print(pcall(client.with_lock, client, "k", { abort_on_loss = true }, run))
-        print(pcall(client.lead, client, "k", { once = true, abort_on_loss = true }, run))
-        print(pcall(function() return client:one_by_one():execute("k", 1, { abort_on_loss = true }, run) end))
-        local pool = client:semaphore("pool", { permits = 1 })
-        print(pcall(pool.with_permit, pool, { abort_on_loss = true }, run))
-        print(client:lock("k"):ttl(), client:mutex("k_1"):ttl(), client:lock("pool"):ttl())
-      ]],
-      args = { world.server:url() },
-    }
+    local child = world.run [[
+      debug.gethook = function() return "external hook", "", 100 end
+      local client = require("holdfast").new(arg[1])
+      local function run() print "run" end
+      print(pcall(client.with_lock, client, "k", { abort_on_loss = true }, run))
+      print(pcall(client.lead, client, "k", { once = true, abort_on_loss = true }, run))
+      print(pcall(function() return client:one_by_one():execute("k", 1, { abort_on_loss = true }, run) end))
+      local pool = client:semaphore("pool", { permits = 1 })
+      print(pcall(pool.with_permit, pool, { abort_on_loss = true }, run))
+      print(client:lock("k"):ttl(), client:mutex("k_1"):ttl(), client:lock("pool"):ttl())
+    ]]
     assert.same({ "exit", 0 }, { child:wait(20) }, child:output())
     local refused = "false\t[^\n]*abort_on_loss does not work alongside a debug hook set from C[^\n]*\n"
     assert.matches("^" .. refused:rep(4) .. "nil\tnil\tnil\n$", child:output())
@@ -904,9 +807,7 @@ describe("abort_on_loss", function()
       ended = ended + 1
     end
 
-    before_each(function()
-      begun, ended, client = 0, 0, world.client { lease = LEASE }
-    end)
+    before_each(function() begun, ended, client = 0, 0, world.client { lease = LEASE } end)
 
     local WAYS = {
       on_lost = function() opts = { abort_on_loss = true, on_lost = callback } end,
