@@ -1,5 +1,6 @@
 -- The templates on a real server: mutex, one_by_one, multi_lock, idempotent.
 
+local fails = require "spec.support.fails"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local record = require "holdfast.record"
@@ -24,13 +25,21 @@ describe("templates", function()
     assert.same({}, server:cli("KEYS", "holdfast_queue:*"))
   end)
 
-  -- Starts `count` processes that each run `code` with the server's URL and their number, and waits
-  -- for all of them.
+  -- Starts a program with the server's URL and its number.
+  local function program(code, number)
+    return process.lua { code = code, args = { server:url(), tostring(number) } }
+  end
+
+  local function comes_to_wait(key, count)
+    assert.truthy(process.wait_until(function()
+      return server:cli("ZCOUNT", ("holdfast_queue:{%s}"):format(key), "(0", "+inf") == count
+    end, 20))
+  end
+
+  -- Starts `count` processes that each run `code`, and waits for all of them.
   local function run_processes(count, code, seconds)
     local all, outputs = {}, {}
-    for i = 1, count do
-      all[i] = process.lua { code = code, args = { server:url(), tostring(i) } }
-    end
+    for i = 1, count do all[i] = program(code, i) end
     for i, each in ipairs(all) do
       local how, status = each:wait(seconds)
       assert.equal("exit 0", tostring(how) .. " " .. tostring(status), each:output())
@@ -51,38 +60,27 @@ describe("templates", function()
 
     it("fails as busy at once when its owner acquires it again, and stays held", function()
       local mutex = assert(client:mutex("m"):acquire())
-      local again, message, code = mutex:acquire(math.huge)
-      assert.is_nil(again)
-      assert.equal("busy", code)
-      assert.matches("is not re%-entrant; release it first", message)
-      assert.is_true(mutex:is_held())
-      assert.is_true(mutex:release())
+      assert.matches("is not re%-entrant; release it first", fails("busy", mutex:acquire(math.huge)))
+      assert.is_true(mutex:is_held() and mutex:release())
     end)
 
     it("excludes two processes that use the same owner name", function()
       local first = assert(client:mutex("m", { owner = "job" }):acquire())
-      local _, message, code = other:mutex("m", { owner = "job" }):acquire(30)
-      assert.equal("busy", code)
+      local message = fails("busy", other:mutex("m", { owner = "job" }):acquire(30))
       assert.matches("another process holds the lock under this owner's name", message)
       assert.matches("release it there, or use another owner; waiting will not help$", message)
-      assert.is_true(first:check())
-      assert.is_true(first:release())
+      assert.is_true(first:check() and first:release())
     end)
 
     it("polls while a client of another library holds it, and acquires soon after the release", function()
       server:cli("SET", "m", "somebody", "NX", "PX", "60000")
-      assert.equal("busy", select(3, client:mutex("m"):try_acquire()))
-      local waiter = process.lua {
-        code = [[
-          local client = require("holdfast").new(arg[1])
-          print(client:mutex("m"):acquire(20) and "in")
-          client:close()
-        ]],
-        args = { server:url() },
-      }
-      assert.truthy(process.wait_until(function()
-        return server:cli("ZCOUNT", "holdfast_queue:{m}", "(0", "+inf") == 1
-      end, 20))
+      fails("busy", client:mutex("m"):try_acquire())
+      local waiter = program [[
+        local client = require("holdfast").new(arg[1])
+        print(client:mutex("m"):acquire(20) and "in")
+        client:close()
+      ]]
+      comes_to_wait("m", 1)
       local before = server:cli("INFO", "commandstats"):match("cmdstat_evalsha:calls=(%d+)")
       server:cli("DEL", "m")
       assert.truthy(waiter:wait_output("in", 20))
@@ -93,21 +91,18 @@ describe("templates", function()
     it("lets a polling client acquire repeatedly while two holdfast clients contend", function()
       local ours = {}
       for i = 1, 2 do
-        ours[i] = process.lua {
-          code = [[
-            local client, store = require("holdfast").new(arg[1]), require("holdfast").new(arg[1])
-            local mutex = client:mutex("m", { wait = 20 })
-            while not store:lock("stop"):is_locked() do
-              assert(mutex:acquire())
-              require("spec.support.sys").sleep(0.003)
-              assert(mutex:release())
-            end
-            print("turns " .. client:stats().acquires)
-            client:close()
-            store:close()
-          ]],
-          args = { server:url() },
-        }
+        ours[i] = program [[
+          local client, store = require("holdfast").new(arg[1]), require("holdfast").new(arg[1])
+          local mutex = client:mutex("m", { wait = 20 })
+          while not store:lock("stop"):is_locked() do
+            assert(mutex:acquire())
+            require("spec.support.sys").sleep(0.003)
+            assert(mutex:release())
+          end
+          print("turns " .. client:stats().acquires)
+          client:close()
+          store:close()
+        ]]
       end
       local theirs = 0
       local function polled()
@@ -124,8 +119,7 @@ describe("templates", function()
       end, 20))
       local served = process.wait_until(polled, 60)
       assert.truthy(served, ("it had %d turns"):format(theirs))
-      local stop = client:lock("stop")
-      assert(stop:acquire())
+      local stop = assert(client:lock("stop"):acquire())
       for _, each in ipairs(ours) do
         assert.equal("exit", (each:wait(30)))
         assert.is_true(tonumber(each:output():match("turns (%d+)")) >= 5, each:output())
@@ -135,8 +129,7 @@ describe("templates", function()
 
     it("waits for a holder without a TTL", function()
       server:cli("SET", "m", "somebody")
-      local _, _, code = client:mutex("m"):acquire(1)
-      assert.equal("busy", code)
+      fails("busy", client:mutex("m"):acquire(1))
       assert.equal("somebody", server:cli("GET", "m"))
       server:cli("DEL", "m")
       assert(client:mutex("m"):acquire(1))
@@ -146,11 +139,8 @@ describe("templates", function()
       local late = assert(client:mutex("m", { lease = 1 }):acquire())
       assert.truthy(process.wait_until(function() return server:cli("EXISTS", "m") == 0 end, 20))
       local next_one = assert(other:mutex("m"):acquire())
-      local released, _, code = late:release()
-      assert.is_nil(released)
-      assert.equal("lost", code)
-      assert.is_true(next_one:check())
-      assert.is_true(next_one:release())
+      fails("lost", late:release())
+      assert.is_true(next_one:check() and next_one:release())
     end)
 
     it("is renewed by the watchdog, and gets increasing tokens", function()
@@ -158,8 +148,7 @@ describe("templates", function()
       local mutex = assert(c:mutex("m"):acquire())
       local token = mutex:token()
       assert.truthy(process.wait_until(function() return c:stats().renewals >= 3 end, 20))
-      assert.is_true(mutex:is_held())
-      assert.is_true(mutex:release())
+      assert.is_true(mutex:is_held() and mutex:release())
       assert.is_true(assert(other:mutex("m"):acquire()):token() > token)
       c:close()
     end)
@@ -177,39 +166,29 @@ describe("templates", function()
 
     it("converts a numeric id to the same key in every Lua version", function()
       local template = client:one_by_one()
-      local IDS = {
-        [123456789012345] = "123456789012345", [123456789012346] = "123456789012346",
-        [2 ^ 53] = "9007199254740992", [-7] = "-7", [1.5] = "1.5",
-      }
-      for id, text in pairs(IDS) do
-        assert.equal("order_" .. text, template:execute("order", id, function(lock)
-          return lock:key()
-        end))
+      for _, case in ipairs {
+        { "order", 123456789012345, "order_123456789012345" },
+        { "order", 123456789012346, "order_123456789012346" },
+        { "order", 2 ^ 53, "order_9007199254740992" }, { "order", -7, "order_-7" },
+        { "order", 1.5, "order_1.5" }, { 7.0, 84 / 2, "7_42" }, { 7.0, "42", "7_42" }, { 7.0, 42, "7_42" },
+        { "t", -0.0, "t_0" },
+      } do
+        local function key(lock) return lock:key() end
+        assert.equal(case[3], template:execute(case[1], case[2], key))
       end
-      for _, id in ipairs { 84 / 2, "42", 42 } do
-        assert.equal("7_42", template:execute(7.0, id, function(lock) return lock:key() end))
-      end
-      assert.equal("t_0", template:execute("t", -0.0, function(lock) return lock:key() end))
     end)
 
-    it("shows only the beginning of a long id in messages", function()
-      local id = ("x"):rep(1000)
-      client:one_by_one():execute("t", id, function()
-        local _, message = other:one_by_one({ queue = false }):execute("t", id, error)
-        assert.equal("one_by_one: type=t id=" .. ("x"):rep(60) .. "...: already running", message)
-      end)
-      client:one_by_one():execute("t", id:sub(1, 60), function()
-        local _, message = other:one_by_one({ queue = false }):execute("t", id:sub(1, 60), error)
-        assert.equal("one_by_one: type=t id=" .. id:sub(1, 60) .. ": already running", message)
-      end)
-    end)
-
-    it("escapes control characters of type and id in messages", function()
-      local held = assert(other:mutex("t\27[2J_i\r\255"):acquire(0))
-      local _, message, code = client:one_by_one({ queue = false }):execute("t\27[2J", "i\r\255", error)
-      assert.equal("busy", code)
-      assert.equal("one_by_one: type=t\\x1b[2J id=i\\x0d\\xff: already running", message)
-      assert(held:release())
+    it("shows only the beginning of a long id in messages, and escapes control characters", function()
+      for _, case in ipairs {
+        { "t", ("x"):rep(1000), "type=t id=" .. ("x"):rep(60) .. "..." },
+        { "t", ("x"):rep(60), "type=t id=" .. ("x"):rep(60) },
+        { "t\27[2J", "i\r\255", "type=t\\x1b[2J id=i\\x0d\\xff" },
+      } do
+        client:one_by_one():execute(case[1], case[2], function()
+          assert.equal(("one_by_one: %s: already running"):format(case[3]),
+            fails("busy", other:one_by_one({ queue = false }):execute(case[1], case[2], error)))
+        end)
+      end
     end)
 
     it("returns true for a function without results, and nil for an explicit nil", function()
@@ -237,34 +216,25 @@ describe("templates", function()
         assert.is_true(ttl > most - 4000 and ttl <= most, ttl)
       end
       local held = assert(other:mutex("t_1", { lease = 0.3 }):acquire())
-      assert.equal("busy", select(3, template:execute("t", 1, { wait = 20 }, error)))
-      assert.equal("busy", select(3, client:one_by_one():execute("t", 1, { queue = false }, error)))
+      fails("busy", template:execute("t", 1, { wait = 20 }, error))
+      fails("busy", client:one_by_one():execute("t", 1, { queue = false }, error))
       assert.is_true(template:execute("t", 1, { queue = true, wait = 20 }, function() end))
       held:release()
     end)
 
     it("does not renew a run whose lease was given in the call", function()
-      local _, _, code = client:one_by_one():execute("t", 1, { lease = 0.3 }, function()
+      fails("lost", client:one_by_one():execute("t", 1, { lease = 0.3 }, function()
         process.wait_until(function() return server:cli("EXISTS", "t_1") == 0 end, 20)
-      end)
-      assert.equal("lost", code)
+      end))
     end)
 
-    it("fails as busy with type and id if a run is in progress, without running the function",
-      function()
+    it("fails as busy with type and id if a run is in progress, without running the function", function()
       local ran = false
+      local function run() ran = true end
       client:one_by_one():execute("order", 42, function()
-        local result, message, code = other:one_by_one():execute("order", 42, { wait = 0.1 },
-          function()
-          ran = true
-        end)
-        assert.is_nil(result)
-        assert.equal("one_by_one: type=order id=42: already running", message)
-        assert.equal("busy", code)
-        assert.equal("busy", select(3, other:one_by_one { queue = false }:execute("order", 42,
-          function()
-          ran = true
-        end)))
+        assert.equal("one_by_one: type=order id=42: already running",
+          fails("busy", other:one_by_one():execute("order", 42, { wait = 0.1 }, run)))
+        fails("busy", other:one_by_one { queue = false }:execute("order", 42, run))
       end)
       assert.is_false(ran)
     end)
@@ -284,32 +254,26 @@ describe("templates", function()
       local gate = assert(client:mutex("job_1"):acquire())
       local all = {}
       for i = 1, 50 do
-        all[i] = process.lua {
-          code = [[
-            local holdfast, redis = require "holdfast", require "spec.support.resp"
-            local client = holdfast.new { url = arg[1], grant_lease = 20 }
-            local store = redis.connect { path = arg[1]:match("unix://(.+)") }
-            assert(client:one_by_one({ wait = 120 }):execute("job", 1, function()
-              store:call("RPUSH", "order", arg[2])
-              store:call("SET", "inside", arg[2])
-              require("spec.support.sys").sleep(0.02)
-              assert(store:call("GET", "inside") == arg[2])
-              return true
-            end))
-            client:close()
-          ]],
-          args = { server:url(), tostring(i) },
-        }
-        assert.truthy(process.wait_until(function()
-          return server:cli("ZCARD", "holdfast_queue:{job_1}") == i
-        end, 20))
+        all[i] = program([[
+          local holdfast, redis = require "holdfast", require "spec.support.resp"
+          local client = holdfast.new { url = arg[1], grant_lease = 20 }
+          local store = redis.connect { path = arg[1]:match("unix://(.+)") }
+          assert(client:one_by_one({ wait = 120 }):execute("job", 1, function()
+            store:call("RPUSH", "order", arg[2])
+            store:call("SET", "inside", arg[2])
+            require("spec.support.sys").sleep(0.02)
+            assert(store:call("GET", "inside") == arg[2])
+            return true
+          end))
+          client:close()
+        ]], i)
+        comes_to_wait("job_1", i)
       end
       assert.is_true(gate:release())
       for _, each in ipairs(all) do assert.equal("exit", (each:wait(60)), each:output()) end
-      local order = server:cli("LRANGE", "order", "0", "-1")
       local expected = {}
       for i = 1, 50 do expected[i] = tostring(i) end
-      assert.same(expected, order)
+      assert.same(expected, server:cli("LRANGE", "order", "0", "-1"))
     end)
 
     it("lets exactly one of 50 processes run with queue = false", function()
@@ -329,8 +293,7 @@ describe("templates", function()
       ]], 40)
       local busy = 0
       for _, output in ipairs(outputs) do busy = busy + (output:match("busy") and 1 or 0) end
-      assert.equal(49, busy)
-      assert.equal("1", server:cli("GET", "ran"))
+      assert.same({ 49, "1" }, { busy, server:cli("GET", "ran") })
     end)
   end)
 
@@ -340,10 +303,7 @@ describe("templates", function()
       assert.same({ "a", "b" }, both:keys())
       local tokens = both:tokens()
       assert.is_true(tokens.a > 0 and tokens.b > 0)
-      local none, message, code = other:multi_lock({ "c", "b" }):acquire(1)
-      assert.is_nil(none)
-      assert.equal("busy", code)
-      assert.matches('"b"', message)
+      assert.matches('"b"', fails("busy", other:multi_lock({ "c", "b" }):acquire(1)))
       assert.equal(0, server:cli("EXISTS", "c"))
       assert.is_true(both:release())
       assert.equal(0, server:cli("EXISTS", "a", "b"))
@@ -354,8 +314,7 @@ describe("templates", function()
       all:acquire()
       all:release()
       local monitor = server:monitor()
-      assert(all:acquire())
-      assert(all:release())
+      assert(all:acquire()) assert(all:release())
       assert.equal(2, monitor:count("EVALSHA"))
       monitor:close()
     end)
@@ -367,9 +326,7 @@ describe("templates", function()
       assert.truthy(process.wait_until(function() return c:stats().renewals >= 6 end, 20))
       local stats = c:stats()
       assert.is_true(stats.renew_batches * 2 <= stats.renewals)
-      assert.is_true(all:release())
-      assert.is_true(all:is_held())
-      assert.is_true(all:release())
+      assert.is_true(all:release() and all:is_held() and all:release())
       assert.is_false(all:is_held())
       assert.equal("not_held", select(3, all:release()))
       c:close()
@@ -391,21 +348,19 @@ describe("templates", function()
       -- one after another
       local all = assert(client:multi_lock({ "a", "b" }, { lease = 10 }):acquire(20))
       assert.is_true(server:cli("PTTL", "a") <= 10000)
-      assert.is_true(server:cli("PTTL", "b") > 20000)
-      assert.is_true(outer:remaining() > 20)
+      assert.is_true(server:cli("PTTL", "b") > 20000 and outer:remaining() > 20)
       assert.is_true(all:release())
       assert.is_true(outer:remaining() > 20)
       assert.is_true(outer:release())
-      assert.equal("lost", select(3, blocker:release()))
+      fails("lost", blocker:release())
     end)
 
     it("reports the loss of one of its locks", function()
       local all = assert(client:multi_lock({ "a", "b" }):acquire())
       server:cli("DEL", "b")
-      assert.equal("lost", select(3, all:check()))
+      fails("lost", all:check())
       assert.same({ "deleted", "b" }, { all:lost() })
-      assert.equal("nil", tostring(client:multi_lock({ "c" }):lost()))
-      assert.is_false(all:is_held())
+      assert.same({ "nil", false }, { tostring(client:multi_lock({ "c" }):lost()), all:is_held() })
       all:release()
       assert.equal(0, server:cli("EXISTS", "a"))
     end)
@@ -415,12 +370,11 @@ describe("templates", function()
       local there = holdfast.new(second:url())
       local joined = holdfast.multi_lock({ there:lock("x"), client:lock("x") }, { wait = 0.3 })
       assert(joined:acquire())
-      assert.equal(1, server:cli("EXISTS", "x"))
-      assert.equal(1, second:cli("EXISTS", "x"))
+      assert.same({ 1, 1 }, { server:cli("EXISTS", "x"), second:cli("EXISTS", "x") })
       assert.is_true(joined:release())
       local third = holdfast.new(second:url())
       local blocker = assert(third:lock("x"):acquire())
-      assert.equal("busy", select(3, joined:acquire()))
+      fails("busy", joined:acquire())
       assert.equal(0, server:cli("EXISTS", "x"))
       assert.is_true(blocker:release())
       assert(joined:acquire())
@@ -456,15 +410,16 @@ describe("templates", function()
   end)
 
   describe("idempotent", function()
+    local function twice() error "twice" end
+
     it("returns its owner in info, however long the fingerprint is", function()
       for i = 1, 40 do -- a long value makes the server order the fields at random
         local key = "long" .. i
-        local ran = client:idempotent(key, { fingerprint = ("9"):rep(65), expire = 0.01 },
-          function()
+        local opts = { fingerprint = ("9"):rep(65), expire = 0.01 }
+        assert.equal(1, client:idempotent(key, opts, function()
           local info = other:lock(key):info()
           return info.owner and info.owner:find("^%x+%-") and info.holds
-        end)
-        assert.equal(1, ran)
+        end))
       end
     end)
 
@@ -474,7 +429,7 @@ describe("templates", function()
       assert.same({ "a", nil, 7 }, { client:idempotent("k", run, "a") })
       assert.same({ nil, "again?", "duplicate" },
         { other:idempotent("k", { info = "again?" }, run, "a") })
-      assert.equal("duplicate", select(3, client:idempotent("k", run, "a")))
+      fails("duplicate", client:idempotent("k", run, "a"))
       assert.equal(1, runs)
       local ttl = server:cli("PTTL", "k")
       assert.is_true(ttl > 0 and ttl <= 1000)
@@ -495,14 +450,14 @@ describe("templates", function()
         client:idempotent("k", { keep_on_error = true, expire = 900 }, function() error(err) end)
       end)
       assert.is_true(server:cli("PTTL", "k") > 800000)
-      assert.equal("duplicate", select(3, other:idempotent("k", function() error "twice" end)))
+      fails("duplicate", other:idempotent("k", twice))
     end)
 
     it("replays the first run's results", function()
       local first = { client:idempotent("k", { replay = true, expire = 60 }, function()
         return 1, nil, "two\0", { 3, x = { true, false } }, 2.5, nil
       end) }
-      local again = { other:idempotent("k", { replay = true }, function() error "twice" end) }
+      local again = { other:idempotent("k", { replay = true }, twice) }
       assert.same(first, again)
       assert.equal(6, select("#", other:idempotent("k", { replay = true }, function() end)))
     end)
@@ -523,19 +478,15 @@ describe("templates", function()
     it("replays true for a function without results, and nil for an explicit nil", function()
       local opts = { replay = true, expire = 60 }
       assert.is_true(assert(client:idempotent("nothing", opts, function() end)))
-      assert.is_true(assert(other:idempotent("nothing", opts, function() error "twice" end)))
+      assert.is_true(assert(other:idempotent("nothing", opts, twice)))
       for _, each in ipairs { client, other } do
         assert.equal(1, select("#", each:idempotent("nil", opts, function() return nil end)))
       end
     end)
 
     it("runs once although its results cannot be encoded, and replays nothing", function()
-      assert.equal("function", type((client:idempotent("k", { replay = true }, function()
-        return print
-      end))))
-      assert.equal("duplicate", select(3, other:idempotent("k", { replay = true }, function()
-        error "twice"
-      end)))
+      assert.equal(print, (client:idempotent("k", { replay = true }, function() return print end)))
+      fails("duplicate", other:idempotent("k", { replay = true }, twice))
       local endless, deep = {}, {}
       endless[1] = endless
       for _ = 1, 32 do deep = { deep } end
@@ -544,9 +495,7 @@ describe("templates", function()
         inside = { { print } }, infinite = math.huge, least = -math.huge, nan = 0 / 0,
       } do
         client:idempotent(name, { replay = true }, function() return result end)
-        assert.equal("duplicate", select(3, other:idempotent(name, { replay = true }, function()
-          error "twice"
-        end)), name)
+        fails("duplicate", other:idempotent(name, { replay = true }, twice))
       end
     end)
 
@@ -595,7 +544,7 @@ describe("templates", function()
         collectgarbage("restart")
         assert.equal(results, result)
         assert.is_true(kilobytes < 4000, kilobytes .. " KB")
-        assert.equal("duplicate", select(3, other:idempotent("wide" .. i, opts, error)))
+        fails("duplicate", other:idempotent("wide" .. i, opts, error))
       end
     end)
 
@@ -608,99 +557,73 @@ describe("templates", function()
       end
     end)
 
-    it("fails with mismatch for a different fingerprint", function()
+    it("fails with mismatch for a different fingerprint, but not if either call has none", function()
       client:idempotent("k", { fingerprint = "a", expire = 60 }, function()
-        assert.equal("mismatch", select(3, other:idempotent("k", { fingerprint = "b" }, function()
-          error "twice"
-        end)))
+        fails("mismatch", other:idempotent("k", { fingerprint = "b" }, twice))
       end)
-      assert.equal("mismatch", select(3, other:idempotent("k", { fingerprint = "b" }, function()
-        error "twice"
-      end)))
-      assert.equal("duplicate", select(3, other:idempotent("k", { fingerprint = "a" }, function()
-        error "twice"
-      end)))
-    end)
-
-    it("treats calls as duplicates if either has no fingerprint", function()
+      fails("mismatch", other:idempotent("k", { fingerprint = "b" }, twice))
+      fails("duplicate", other:idempotent("k", { fingerprint = "a" }, twice))
       local function run(key, fingerprint)
         return (client:idempotent(key, { fingerprint = fingerprint, replay = true, expire = 60 },
           function() return fingerprint or "none" end))
       end
-      assert.same({ "a", "a" }, { run("k", "a"), run("k") })
-      assert.same({ "none", "none" }, { run("l"), run("l", "a") })
+      assert.same({ "a", "a", "none", "none" }, { run("l", "a"), run("l"), run("m"), run("m", "a") })
     end)
 
     it("compares fingerprints for a call that had to wait", function()
-      local child = process.lua {
-        code = [[
-          local client = require("holdfast").new(arg[1])
-          local go = client:lock("go")
-          print((client:idempotent("k", { fingerprint = "a", wait = 10 }, function()
-            io.write("runs\n")
-            io.flush()
-            while not go:is_locked() do end
-            return "second"
-          end)))
-        ]],
-        args = { server:url() },
-      }
+      local child = program [[
+        local client = require("holdfast").new(arg[1])
+        local go = client:lock("go")
+        print((client:idempotent("k", { fingerprint = "a", wait = 10 }, function()
+          io.write("runs\n")
+          io.flush()
+          while not go:is_locked() do end
+          return "second"
+        end)))
+      ]]
       assert.has_error(function()
         client:idempotent("k", { fingerprint = "a" }, function()
-          assert.is_truthy(process.wait_until(function()
-            return server:cli("ZCARD", "holdfast_queue:{k}") == 1
-          end, 20))
+          comes_to_wait("k", 1)
           error("the first fails", 0)
         end)
       end, "the first fails")
       assert.is_truthy(child:wait_output("runs", 20))
       assert.equal("a", server:cli("HGET", "k", "print"))
-      assert.equal("mismatch", select(3, other:idempotent("k", { fingerprint = "b" }, function()
-        error "twice"
-      end)))
+      fails("mismatch", other:idempotent("k", { fingerprint = "b" }, twice))
       server:cli("SET", "go", "")
       assert.same({ "exit", 0 }, { child:wait(20) })
       assert.matches("second", child:output())
     end)
 
     it("stores no result if its lease was lost", function()
-      local result, _, code, results = client:idempotent("k", function()
+      local _, results = fails("lost", client:idempotent("k", function()
         server:cli("DEL", "k")
-        assert.equal("second", (other:idempotent("k", { expire = 60 }, function()
-          return "second"
-        end)))
+        assert.equal("second", (other:idempotent("k", { expire = 60 }, function() return "second" end)))
         return "first"
-      end)
-      assert.is_nil(result)
-      assert.equal("lost", code)
+      end))
       assert.same({ n = 1, "first" }, results)
-      assert.equal("duplicate", select(3, client:idempotent("k", function() error "twice" end)))
+      fails("duplicate", client:idempotent("k", twice))
     end)
 
     it("keeps the key while the run takes longer than the lease", function()
       local core = require "holdfast.core"
       assert.equal("done", (client:idempotent("k", { lease = 1.5 }, function()
         local stop = core.now() + 3
-        while core.now() < stop do
-          assert.equal("duplicate", select(3, other:idempotent("k", function() error "twice" end)))
-        end
+        while core.now() < stop do fails("duplicate", other:idempotent("k", twice)) end
         return "done"
       end)))
     end)
 
     it("frees the key of a killed process when its lease ends", function()
-      local killed = process.lua {
-        code = [[
-          require("holdfast").new(arg[1]):idempotent("k", { lease = 3 }, function()
-            print("runs")
-            io.stdout:flush()
-            while true do end
-          end)
-        ]],
-        args = { server:url() },
-      }
+      local killed = program [[
+        require("holdfast").new(arg[1]):idempotent("k", { lease = 3 }, function()
+          print("runs")
+          io.stdout:flush()
+          while true do end
+        end)
+      ]]
       assert.truthy(killed:wait_output("runs", 20))
-      assert.equal("duplicate", select(3, client:idempotent("k", function() end)))
+      fails("duplicate", client:idempotent("k", function() end))
       killed:kill("KILL")
       assert.equal("in", (client:idempotent("k", { wait = 20 }, function() return "in" end)))
     end)
