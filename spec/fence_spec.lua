@@ -28,6 +28,12 @@ local function held(client, key, options)
   return assert(client:lock(key or "price", options):acquire(0))
 end
 
+-- → a fence and a lock of one client, the client
+local function fenced()
+  local client = world.client()
+  return client:fence "price:7", held(client), client
+end
+
 -- Returns a client of several servers, which does not connect to them.
 local function several(mode)
   return holdfast.new { servers = { "redis://127.0.0.1:1", "redis://127.0.0.1:2" }, mode = mode }
@@ -83,8 +89,7 @@ end)
 
 describe("a fence", function()
   it("runs a command and returns its reply", function()
-    local client = world.client()
-    local prices, lock = client:fence "price:7", held(client)
+    local prices, lock = fenced()
     assert.equal("OK", prices:call(lock, "SET", "price:7", 5))
     assert.equal(6, prices:call(lock, "incr", "price:7"))
     assert.is_false((prices:call(lock, "SET", "price:7", 1, "NX")))
@@ -102,8 +107,7 @@ describe("a fence", function()
   end)
 
   it("sends numbers with all their digits", function()
-    local client = world.client()
-    local prices, lock = client:fence "price:7", held(client)
+    local prices, lock = fenced()
     for number, text in pairs {
       [-0.5] = "-0.5", [0.1] = "0.10000000000000001", [2 ^ 53] = "9007199254740992",
       [-2 ^ 62] = "-4611686018427387904", [2 ^ 62] = "4611686018427387904",
@@ -116,8 +120,7 @@ describe("a fence", function()
   end)
 
   it("runs several commands atomically, up to the first error", function()
-    local client = world.client()
-    local prices, lock = client:fence "price:7", held(client)
+    local prices, lock = fenced()
     assert.same({ 2, { "a", "b" }, false }, prices:run(lock, {
       { "RPUSH", "list", "a", "b" }, { "LPOP", "list", 3 }, { "GETDEL", "list" } }))
     local message = fails("conflict", prices:run(lock, { { "SET", "text", 1 }, { "RPUSH", "text", 1 }, { "SET", "b", 1 } }))
@@ -130,8 +133,7 @@ describe("a fence", function()
   end)
 
   it("says how many commands ran before the one that failed", function()
-    local client = world.client()
-    local prices, lock = client:fence "price:7", held(client)
+    local prices, lock = fenced()
     for count, said in ipairs { "", "; the first command has already run",
       "; the first 2 commands have already run", "; the first 3 commands have already run" } do
       local commands = { { "SET", "text", 1 } }
@@ -152,14 +154,14 @@ describe("a fence", function()
     local uuid = core.client.uuid(client)
     assert.same({ token = lock:token_text(), lock = "price", [uuid] = "1 D0;" }, world.hash(FENCE))
     assert.is_true(world.cli("PTTL", FENCE) > 99000 and world.cli("PTTL", FENCE) <= 100000)
-    assert(client:fence("price:7", { ttl = 1 }):call(lock, "DEL", "x"))
-    assert.is_true(world.cli("PTTL", FENCE) > 99000)
-    assert(client:fence("price:7"):call(lock, "DEL", "x"))
-    assert.is_true(world.cli("PTTL", FENCE) > 6.9 * 24 * 3600 * 1000)
-    assert(client:fence("price:7", { ttl = math.huge }):call(lock, "DEL", "x"))
-    assert.equal(-1, world.cli("PTTL", FENCE))
-    assert(client:fence("price:7"):call(lock, "DEL", "x"))
-    assert.equal(-1, world.cli("PTTL", FENCE))
+    -- ttl, the least TTL of the key afterwards or -2 for none
+    for _, case in ipairs {
+      { 1, 99000 }, { nil, 6.9 * 24 * 3600 * 1000 }, { math.huge, -2 }, { nil, -2 },
+    } do
+      assert(client:fence("price:7", { ttl = case[1] }):call(lock, "DEL", "x"))
+      local left = world.cli("PTTL", FENCE)
+      assert.is_true(left > case[2] and (left == -1) == (case[2] == -2), left)
+    end
     assert(lock:release())
   end)
 
@@ -174,14 +176,15 @@ describe("a fence", function()
   end)
 
   it("refuses a write of an earlier holder, and changes nothing", function()
-    local client = world.client()
-    local prices, lock = client:fence "price:7", held(client)
+    local prices, lock = fenced()
     assert(prices:call(lock, "SET", "price:7", "first"))
     local later, its_prices, uuid = overtake()
     assert(prices:call(lock, "APPEND", "price:7", "!")) -- nothing was written since
+    assert.is_true(its_prices:claim(later))
+    fails("stale", prices:call(lock, "APPEND", "price:7", "!"))
     assert(its_prices:call(later, "SET", "price:7", "second"))
     local before = world.hash(FENCE)
-    assert.same({ token = later:token_text(), lock = "price", [uuid] = "1 S2:OK" }, before)
+    assert.same({ token = later:token_text(), lock = "price", [uuid] = "2 S2:OK" }, before)
     assert.matches("a later holder of the lock has written", fails("stale", prices:call(lock, "DEL", "price:7")))
     fails("stale", prices:run(lock, { { "DEL", "price:7" }, { "SET", "other", 1 } }))
     fails("stale", prices:claim(lock))
@@ -189,26 +192,15 @@ describe("a fence", function()
     assert(later:release())
   end)
 
-  it("refuses a write of an earlier holder after a later holder has claimed the resource", function()
-    local client = world.client()
-    local prices, lock = client:fence "price:7", held(client)
-    local later, its_prices = overtake()
-    assert.is_true(its_prices:claim(later))
-    fails("stale", prices:call(lock, "SET", "price:7", 1))
-    assert(later:release())
-  end)
-
   it("accepts writes of all clients that share one hold", function()
     local a, b = world.client(), world.client()
     local one, two = held(a, "price", { owner = "us" }), b:lock("price", { owner = "us" })
-    assert(a:fence("price:7"):call(one, "INCR", "price:7"))
-    assert(two:acquire(0))
+    assert(a:fence("price:7"):call(one, "INCR", "price:7")) assert(two:acquire(0))
     assert.equal(one:token(), two:token())
     assert.equal(2, b:fence("price:7"):call(two, "INCR", "price:7"))
     assert.equal(3, a:fence("price:7"):call(one, "INCR", "price:7"))
     world.cli("DEL", "price:7")
-    assert(two:release())
-    assert(one:release())
+    assert(two:release()) assert(one:release())
   end)
 
   it("sends nothing to the server for a lock that is lost or not held", function()
@@ -231,8 +223,7 @@ describe("a fence", function()
     assert.matches('belongs to the lock "price"; write under that lock, or use another resource',
       fails("conflict", prices:call(other, "SET", "price:7", 2)), 1, true)
     assert.equal("1", world.cli("GETDEL", "price:7"))
-    assert(lock:release())
-    assert(other:release())
+    assert(lock:release()) assert(other:release())
   end)
 
   it("protects with tokens of a mutex, a writer, a fair lock, a leader's term, and other clients' locks", function()
@@ -289,8 +280,7 @@ describe("a fence", function()
   end)
 
   it("changes nothing while the server is out of memory", function()
-    local client = world.client()
-    local prices, lock = client:fence "price:7", held(client)
+    local prices, lock = fenced()
     assert(prices:call(lock, "SET", "price:7", 1))
     local before = world.hash(FENCE)
     local later, its_prices = overtake()
@@ -319,10 +309,13 @@ describe("a fence", function()
     assert(bare:release())
   end)
 
+  local function read_headers(headers)
+    return fence_headers.read(function(name) return headers[name] end)
+  end
+
   it("accepts lower-case escapes in headers, and at most one resource", function()
     local function read(resource)
-      local headers = { ["Fence-Token"] = "8", ["Fence-Lock"] = "l%7b", ["Fence-Resource"] = resource }
-      return fence_headers.read(function(name) return headers[name] end)
+      return read_headers { ["Fence-Token"] = "8", ["Fence-Lock"] = "l%7b", ["Fence-Resource"] = resource }
     end
     assert.same({ 8, "l{", "a\255\255%zz" }, { read "a%ff%fF%25zz" })
     assert.same({ 8, "l{" }, { read() })
@@ -331,18 +324,17 @@ describe("a fence", function()
 
   it("refuses headers that are not escaped as fence_headers does", function()
     for _, text in ipairs { "%zz", "a%", "a%2", "%%41", "a b", "{a}", "a\255", "a%20%g1" } do
-      local headers = { ["Fence-Token"] = "8", ["Fence-Lock"] = "l", ["Fence-Resource"] = text }
-      local function read() return fence_headers.read(function(name) return headers[name] end) end
-      assert.same({ nil, "Fence-Resource must be escaped as in a URL" }, { read() }, text)
-      headers["Fence-Lock"], headers["Fence-Resource"] = text, "a"
-      assert.same({ nil, "Fence-Lock must be escaped as in a URL" }, { read() }, text)
+      for _, wrong in ipairs { "Fence-Resource", "Fence-Lock" } do
+        local headers = { ["Fence-Token"] = "8", ["Fence-Lock"] = "l", ["Fence-Resource"] = "a" }
+        headers[wrong] = text
+        assert.same({ nil, wrong .. " must be escaped as in a URL" }, { read_headers(headers) }, text)
+      end
     end
   end)
 
   it("accepts only whole decimal tokens in headers, and the name of one lock", function()
     local function read(token, lock)
-      local headers = { ["Fence-Token"] = token, ["Fence-Lock"] = lock }
-      return fence_headers.read(function(name) return headers[name] end)
+      return read_headers { ["Fence-Token"] = token, ["Fence-Lock"] = lock }
     end
     for _, token in ipairs { "1", "8", "9007199254740991" } do
       assert.same({ tonumber(token), "l" }, { read(token, "l") })
@@ -366,13 +358,11 @@ describe("a fence", function()
     local all = table.concat(bytes)
     local headers = fence_headers.make(all .. "r", all .. "l", 9007199254740991)
     for _, header in pairs(headers) do assert.is_nil(header:find("[^\33-\126]")) end
-    assert.same({ 9007199254740991, all .. "l", all .. "r" },
-      { fence_headers.read(function(name) return headers[name] end) })
+    assert.same({ 9007199254740991, all .. "l", all .. "r" }, { read_headers(headers) })
   end)
 
   it("raises an error for wrong arguments", function()
-    local client = world.client()
-    local prices, lock = client:fence "price:7", held(client)
+    local prices, lock, client = fenced()
     local function call(...) return function(...) prices:call(...) end, ... end
     raises("fence:call: lock must be an exclusive lock, not a read lock",
       call(client:read_write_lock("rw"):read(), "SET", "a", 1))
