@@ -3,6 +3,7 @@
 
 local compat = require "holdfast.compat"
 local core = require "holdfast.core"
+local fails = require "spec.support.fails"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -48,29 +49,9 @@ describe("a multi lock", function()
       occupy(one, "a", 2)
       occupy(one, "b", 60)
       local began = process.now()
-      local _, _, code = client:multi_lock({ "a", "b" }):acquire(2.4)
-      assert.equal("busy", code)
+      fails("busy", client:multi_lock({ "a", "b" }):acquire(2.4))
       assert.is_true(process.now() - began < 4.2) -- not 2 s for "a" and then 2.4 s for "b"
       assert.equal(0, one:cli("EXISTS", "a"))
-    end)
-
-    it("holds all or none if it does not wait, even with locks of several clients", function()
-      local client = connect(one:url())
-      for _, all in ipairs {
-        client:multi_lock { "a", "b" },
-        holdfast.multi_lock { client:lock "a", connect(two:url()):lock "b" },
-      } do
-        for _, name in ipairs { "try_acquire", "acquire" } do
-          assert.equal(all, all[name](all))
-          assert.is_true(all:is_held())
-          assert.is_true(all:release())
-          local held = occupy(one, "a", 60)
-          local none, _, code = all[name](all, 0)
-          assert.same({ nil, "busy" }, { none, code })
-          assert.is_false(all:is_held())
-          assert.is_true(held:release())
-        end
-      end
     end)
 
     it("with a single lock sends no more commands than that lock", function()
@@ -105,8 +86,7 @@ describe("a multi lock", function()
     it("sends one command for each free lock on a separate server", function()
       local first, second = connect(one:url()), connect(two:url())
       local all = holdfast.multi_lock { first:lock("a"), second:lock("b") }
-      assert(all:acquire(0))
-      assert(all:release())
+      assert(all:acquire(0)) assert(all:release())
       for _ = 1, 2 do
         local before = { first:stats().round_trips, second:stats().round_trips }
         assert(all:acquire())
@@ -141,8 +121,7 @@ describe("a multi lock", function()
       local busy = process.start { "sh", "-c", ("redis-cli -s %s eval 'while true do end' 0 & "
         .. "sleep 0.6; redis-cli -s %s script kill; wait"):format(one.path, one.path) }
       assert(process.wait_until(function() return not client:ping() end, 20))
-      local all = client:multi_lock { "a", "b" }
-      assert(all:acquire(20))
+      local all = assert(client:multi_lock({ "a", "b" }):acquire(20))
       assert(all:release())
       busy:wait(20)
       one:cli("CONFIG", "SET", "lua-time-limit", 5000)
@@ -194,18 +173,6 @@ describe("a multi lock", function()
       return (table.unpack or unpack)(results, 1, 3)
     end
 
-    it("releases everything without calling on_lost if it loses a lock before it has all", function()
-      local losses = 0
-      local all = connect(one:url()):multi_lock({ "a", "b" }, {
-        lease = 5, on_lost = function() losses = losses + 1 end,
-      })
-      occupy(one, "b", 0.6)
-      assert.equal("lost", select(3, acquire_meanwhile_deleted(all)))
-      assert.is_false(all:is_held())
-      assert.equal(0, losses)
-      assert.equal(0, one:cli("EXISTS", "a", "b"))
-    end)
-
     it("holds nothing if a renewed lock is lost before it has all", function()
       local client = connect { url = one:url(), lease = 0.6 }
       local a = client:lock "a"
@@ -235,12 +202,6 @@ describe("a multi lock", function()
       assert(holdfast.multi_lock({ a, b }):acquire(0))
       return a, b
     end
-
-    it("gives each lock its own lease", function()
-      take { lease = 90, watchdog = true }
-      assert.is_true(one:cli("PTTL", "a") <= 30000)
-      assert.is_true(one:cli("PTTL", "b") > 60000)
-    end)
 
     it("ends each lock at its own max_hold", function()
       local a, b = take { max_hold = 0.3 }
@@ -301,9 +262,7 @@ describe("a multi lock", function()
         assert(all:acquire(0))
         one:cli("DEL", "b", "c")
         one:cli("SET", "b", "of another kind")
-        local _, message, code = all[method](all, 20)
-        assert.matches('"c"', message, 1, true)
-        assert.equal("lost", code)
+        assert.matches('"c"', fails("lost", all[method](all, 20)), 1, true)
         local is_there = one:cli("EXISTS", "a") == 1
         assert.equal(rest == "is_held", is_there)
         one:cli("DEL", "b")
@@ -311,25 +270,11 @@ describe("a multi lock", function()
       end
     end)
 
-    it("draws tokens only for locks with fencing", function()
-      local a, b = take { fencing = false }
-      assert.is_true(a:token() > 0)
-      assert.is_nil(b:token())
-    end)
-
     it("counts each lock in its own class", function()
       take { class = "orders" }
       local classes = clients[#clients]:stats().classes
       assert.equal(1, classes.orders.outcomes.acquired)
       assert.equal(1, classes[""].outcomes.acquired)
-    end)
-
-    it("reports a loss only to that lock's on_lost", function()
-      local losses = {}
-      local a, b = take({ on_lost = function(lock) losses[#losses + 1] = lock end }, 0.6)
-      one:cli("DEL", "a", "b")
-      assert.equal("deleted", process.wait_until(function() return a:lost() and b:lost() end, 10))
-      assert.same({ b }, losses)
     end)
   end)
 
@@ -339,8 +284,7 @@ describe("a multi lock", function()
       local first, second = connect(first_url), connect(second_url)
       local locks = { first:lock("stock"), second:lock("stock") }
       if turned then locks[1], locks[2] = locks[2], locks[1] end
-      local _, _, code = holdfast.multi_lock(locks):acquire(0)
-      assert.equal("busy", code)
+      fails("busy", holdfast.multi_lock(locks):acquire(0))
       return { first:stats().acquires, second:stats().acquires }
     end
 

@@ -437,22 +437,6 @@ describe("templates", function()
       assert.equal("b", (client:idempotent("k", run, "b")))
     end)
 
-    it("frees the key after a success with delete_key, and after an error", function()
-      for _, opts in ipairs { { delete_key = true }, { delete_key = true, expire = 60 } } do
-        client:idempotent("k", opts, function() end)
-        assert.equal(0, server:cli("EXISTS", "k"))
-      end
-      local err = {}
-      local _, value = pcall(function() client:idempotent("k", function() error(err) end) end)
-      assert.equal(err, value)
-      assert.equal(0, server:cli("EXISTS", "k"))
-      pcall(function()
-        client:idempotent("k", { keep_on_error = true, expire = 900 }, function() error(err) end)
-      end)
-      assert.is_true(server:cli("PTTL", "k") > 800000)
-      fails("duplicate", other:idempotent("k", twice))
-    end)
-
     it("replays the first run's results", function()
       local first = { client:idempotent("k", { replay = true, expire = 60 }, function()
         return 1, nil, "two\0", { 3, x = { true, false } }, 2.5, nil
@@ -557,19 +541,6 @@ describe("templates", function()
       end
     end)
 
-    it("fails with mismatch for a different fingerprint, but not if either call has none", function()
-      client:idempotent("k", { fingerprint = "a", expire = 60 }, function()
-        fails("mismatch", other:idempotent("k", { fingerprint = "b" }, twice))
-      end)
-      fails("mismatch", other:idempotent("k", { fingerprint = "b" }, twice))
-      fails("duplicate", other:idempotent("k", { fingerprint = "a" }, twice))
-      local function run(key, fingerprint)
-        return (client:idempotent(key, { fingerprint = fingerprint, replay = true, expire = 60 },
-          function() return fingerprint or "none" end))
-      end
-      assert.same({ "a", "a", "none", "none" }, { run("l", "a"), run("l"), run("m"), run("m", "a") })
-    end)
-
     it("compares fingerprints for a call that had to wait", function()
       local child = program [[
         local client = require("holdfast").new(arg[1])
@@ -593,16 +564,6 @@ describe("templates", function()
       server:cli("SET", "go", "")
       assert.same({ "exit", 0 }, { child:wait(20) })
       assert.matches("second", child:output())
-    end)
-
-    it("stores no result if its lease was lost", function()
-      local _, results = fails("lost", client:idempotent("k", function()
-        server:cli("DEL", "k")
-        assert.equal("second", (other:idempotent("k", { expire = 60 }, function() return "second" end)))
-        return "first"
-      end))
-      assert.same({ n = 1, "first" }, results)
-      fails("duplicate", client:idempotent("k", twice))
     end)
 
     it("keeps the key while the run takes longer than the lease", function()
