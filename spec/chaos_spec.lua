@@ -78,59 +78,143 @@ end
 
 local NEVER = math.huge
 
-describe("the checker accepts", function()
-  it("one owner after the other", function()
-    good(tale():acquire(0, 0.1, "A", 1):claim(0.2, "A", 1, 0.9):release(0.3, 0.4, "A", "true")
-      :acquire(0.35, 0.5, "B", 2):claim(0.6, "B", 2, 1.2):release(0.7, 0.8, "B", "true"))
-  end)
-
-  it("overlapping calls if some order explains them", function()
-    good(tale():acquire(0, 2, "B", 2):acquire(0.1, 0.2, "A", 1):release(0.3, 1.9, "A", "true"))
-  end)
-
-  it("a re-entered lock", function()
-    good(tale():acquire(0, 0.1, "A", 1):enter(0.2, 0.3, "A", 1, 2):claim(0.3, "A", 1, 1, 2)
+-- what a history tells → histories
+local ACCEPTED = {
+  ["one owner after the other"] = {
+    tale():acquire(0, 0.1, "A", 1):claim(0.2, "A", 1, 0.9):release(0.3, 0.4, "A", "true")
+      :acquire(0.35, 0.5, "B", 2):claim(0.6, "B", 2, 1.2):release(0.7, 0.8, "B", "true"),
+  },
+  ["overlapping calls if some order explains them"] = {
+    tale():acquire(0, 2, "B", 2):acquire(0.1, 0.2, "A", 1):release(0.3, 1.9, "A", "true"),
+  },
+  ["a re-entered lock"] = {
+    tale():acquire(0, 0.1, "A", 1):enter(0.2, 0.3, "A", 1, 2):claim(0.3, "A", 1, 1, 2)
       :release(0.4, 0.5, "A", "true", 2):claim(0.5, "A", 1, 1, 1):release(0.6, 0.7, "A", "true")
-      :acquire(0.8, 0.9, "B", 2))
-  end)
+      :acquire(0.8, 0.9, "B", 2),
+  },
+  ["a new owner once the previous lease has ended"] = {
+    tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.97):acquire(0.5, 1.1, "B", 2, { wait = 1 })
+      :release(1.2, 1.3, "A", "lost"),
+  },
+  ["a release without a reply that took effect"] = {
+    tale():acquire(0, 0.1, "A", 1):release(0.2, 0.3, "A", "unreachable"):acquire(0.4, 0.5, "B", 2),
+  },
+  ["a release without a reply that took effect much later or not at all"] = {
+    tale():acquire(0, 0.1, "A", 1):release(0.2, 0.3, "A", "unreachable")
+      :op(0.4, 0.5, "B", { what = "look", result = "true" }):acquire(2, 2.1, "B", 2),
+    tale():acquire(0, 0.1, "A", 1, { lease = 100 }):release(0.2, NEVER, "A", nil)
+      :acquire(20, 20.1, "B", 2),
+  },
+  ["an acquire without a reply"] = {
+    tale():op(0, 0.5, "A", { what = "acquire", wait = 0, lease = 1, result = "unreachable" })
+      :acquire(0.6, 0.7, "B", 5),
+  },
+  ["a claim of the old owner until its lease ends, after the server lost the lock"] = {
+    tale():acquire(0, 0.1, "A", 1):claim(0.2, "A", 1, 0.9):forget(0.3, 0.4)
+      :acquire(0.4, 0.5, "B", 2):claim(0.5, "B", 2, 1.3):claim(0.6, "A", 1, 0.9)
+      :release(0.7, 0.8, "A", "lost"):claim(0.8, "B", 2, 1.3),
+  },
+  ["a claim of the old owner until its lease ends, after a forced release"] = {
+    tale():acquire(0, 0.1, "A", 1):call(0.2, 0.3, "C", "force", "true"):acquire(0.3, 0.4, "B", 2)
+      :claim(0.5, "A", 1, 0.9):call(0.6, 0.7, "A", "check", "lost"),
+  },
+  ["an extension to a longer and to a shorter lease"] = {
+    tale():acquire(0, 0.1, "A", 1):call(0.2, 0.3, "A", "extend", "true", { seconds = 5 })
+      :claim(0.3, "A", 1, 5):call(0.4, 0.5, "A", "extend", "true", { seconds = 0.2 })
+      :claim(0.5, "A", 1, 0.58):acquire(0.6, 0.8, "B", 2),
+  },
+  ["a loss during an unanswered extension that shortens the lease"] = {
+    tale():acquire(0, 0.1, "A", 1):call(0.2, 0.3, "A", "extend", "true", { seconds = 5 })
+      :claim(0.3, "A", 1, 5):call(0.4, 0.9, "A", "extend", "lost", { seconds = 0.2 })
+      :acquire(0.95, 1, "B", 2),
+  },
+  ["simultaneous holds of several processes with one shared owner"] = {
+    tale():acquire(0, 0.1, "shared", 1, { by = "p" })
+      :acquire(0.2, 0.3, "shared", 1, { by = "q", holds = 2 })
+      :op(0.4, 0.5, "shared", { what = "release", result = "true", count = 1, by = "p" })
+      :claim(0.6, "shared", 1, 1.1, 1)
+      :op(0.7, 0.8, "shared", { what = "release", result = "true", count = 1, by = "q" })
+      :acquire(0.8, 0.9, "B", 2),
+  },
+}
 
-  it("a new owner once the previous lease has ended", function()
-    good(tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.97):acquire(0.5, 1.1, "B", 2,
-      { wait = 1 })
-      :release(1.2, 1.3, "A", "lost"))
-  end)
+-- what a history tells → { the rule that it breaks, history }, ...
+local REJECTED = {
+  ["two owners of a lock that was not released"] = {
+    { "order", tale():acquire(0, 0.1, "A", 1):claim(0.3, "A", 1, 0.9):acquire(0.2, 0.4, "B", 2) },
+  },
+  ["two owners that both believe in their leases at one moment"] = {
+    { "exclusion", tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.9):acquire(0.2, 0.3, "B", 2)
+      :claim(0.3, "B", 2, 1.1) },
+  },
+  ["a token that is not higher than the previous one"] = {
+    { "token", tale():acquire(0, 0.1, "A", 5):release(0.2, 0.3, "A", "true")
+      :acquire(0.4, 0.5, "B", 4) },
+    { "order", tale():acquire(0, 0.1, "A", 5):release(0.2, 0.3, "A", "true")
+      :acquire(0.4, 0.5, "B", 5) },
+  },
+  ["a token that is not higher than one from before the server lost its data"] = {
+    { "token", tale():acquire(0, 0.1, "A", 5):release(0.2, 0.3, "A", "true"):forget(0.3, 0.4)
+      :acquire(0.4, 0.5, "B", 1) },
+  },
+  ["a release that succeeds for a process that is not the owner"] = {
+    { "order", tale():acquire(0, 0.1, "A", 1)
+      :op(0.2, 0.3, "B", { what = "release", result = "true", count = 0 }) },
+    { "order", tale():acquire(0, 0.1, "B", 1):release(0.2, 0.3, "B", "true")
+      :acquire(0.3, 0.4, "A", 2):release(0.5, 0.6, "B", "true") },
+  },
+  ["a re-entry that does not increase the count"] = {
+    { "order", tale():acquire(0, 0.1, "A", 1):enter(0.2, 0.3, "A", 1, 2)
+      :release(0.4, 0.5, "A", "true", 2):acquire(0.6, 0.7, "B", 2) },
+    { "order", tale():acquire(0, 0.1, "A", 1):acquire(0.2, 0.3, "A", 2) },
+  },
+  ["a re-entry that increases the count by two"] = {
+    { "order", tale():acquire(0, 0.1, "A", 1):enter(0.2, 0.3, "A", 1, 3) },
+    { "order", tale():acquire(0, 0.1, "A", 1):enter(0.2, 0.3, "A", 1, 2)
+      :claim(0.4, "A", 1, 0.9, 1) },
+  },
+  ["a re-entry that changes the token"] = {
+    { "order", tale():acquire(0, 0.1, "A", 1):enter(0.2, 0.3, "A", 2, 2) },
+  },
+  ["a claim by the former owner of a released lock"] = {
+    { "order", tale():acquire(0, 0.1, "A", 1):release(0.2, 0.3, "A", "true")
+      :claim(0.4, "A", 1, 0.9) },
+  },
+  ["a claim of a lock that another owner has acquired since"] = {
+    { "order", tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.9):acquire(1, 1.1, "B", 2)
+      :claim(1.2, "A", 1, 1.5) },
+  },
+  ["a reported loss for which the history has no cause"] = {
+    { "order", tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.9)
+      :call(0.2, 0.3, "A", "check", "lost") },
+    { "order", tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.9)
+      :call(0.2, 0.3, "A", "extend", "lost", { seconds = 0.5 }) },
+  },
+  ["a claim renewed after the server lost the lock"] = {
+    { "order", tale():acquire(0, 0.1, "A", 1):forget(0.2, 0.3):claim(1, "A", 1, 1.8) },
+    { "order", tale():acquire(0, 0.1, "A", 1):forget(0.2, 0.3)
+      :call(0.4, 0.5, "A", "check", "true") },
+  },
+  ["a late release of an earlier hold that frees a newer hold"] = {
+    { "order", tale():acquire(0, 0.1, "A", 1):release(0.2, 0.3, "A", "unreachable")
+      :acquire(0.4, 0.5, "A", 2):claim(0.6, "A", 2, 1.3):acquire(0.7, 0.8, "B", 3) },
+  },
+}
 
-  it("a release without a reply that took effect", function()
-    good(tale():acquire(0, 0.1, "A", 1):release(0.2, 0.3, "A", "unreachable"):acquire(0.4, 0.5, "B",
-      2))
-  end)
+describe("the checker", function()
+  for name, histories in pairs(ACCEPTED) do
+    it("accepts " .. name, function()
+      for _, each in ipairs(histories) do good(each) end
+    end)
+  end
 
-  it("a release without a reply that took effect much later or not at all", function()
-    good(tale():acquire(0, 0.1, "A", 1):release(0.2, 0.3, "A", "unreachable")
-      :op(0.4, 0.5, "B", { what = "look", result = "true" }):acquire(2, 2.1, "B", 2))
-    good(tale():acquire(0, 0.1, "A", 1, { lease = 100 }):release(0.2, NEVER, "A", nil):acquire(20,
-      20.1, "B", 2))
-  end)
+  for name, histories in pairs(REJECTED) do
+    it("rejects " .. name, function()
+      for _, each in ipairs(histories) do bad(each[1], each[2]) end
+    end)
+  end
 
-  it("an acquire without a reply", function()
-    good(tale():op(0, 0.5, "A", { what = "acquire", wait = 0, lease = 1, result = "unreachable" })
-      :acquire(0.6, 0.7, "B", 5))
-  end)
-
-  it("a claim of the old owner until its lease ends, after the server lost the lock", function()
-    good(tale():acquire(0, 0.1, "A", 1):claim(0.2, "A", 1, 0.9):forget(0.3, 0.4):acquire(0.4, 0.5,
-      "B", 2)
-      :claim(0.5, "B", 2, 1.3):claim(0.6, "A", 1, 0.9):release(0.7, 0.8, "A", "lost"):claim(0.8,
-        "B", 2, 1.3))
-  end)
-
-  it("a claim of the old owner until its lease ends, after a forced release", function()
-    good(tale():acquire(0, 0.1, "A", 1):call(0.2, 0.3, "C", "force", "true"):acquire(0.3, 0.4, "B",
-      2)
-      :claim(0.5, "A", 1, 0.9):call(0.6, 0.7, "A", "check", "lost"))
-  end)
-
-  it("a hold acquired from a kept lock that expires at the end of the kept lock's lease", function()
+  it("accepts a hold acquired from a kept lock that expires at the end of the kept lock's lease", function()
     local tale_of_lent = tale():acquire(0, 0.1, "A", 1, { kept = 1 }):call(0.3, 0.4, "A", "release",
       "lost", { reason = "expired" })
     good(tale_of_lent:acquire(0.5, 0.6, "B", 2))
@@ -138,120 +222,20 @@ describe("the checker accepts", function()
       "lost", { reason = "expired" }))
   end)
 
-  it("an extension to a longer and to a shorter lease", function()
-    good(tale():acquire(0, 0.1, "A", 1):call(0.2, 0.3, "A", "extend", "true",
-      { seconds = 5 }):claim(0.3, "A", 1, 5)
-      :call(0.4, 0.5, "A", "extend", "true", { seconds = 0.2 }):claim(0.5, "A", 1,
-        0.58):acquire(0.6, 0.8, "B", 2))
-  end)
-
-  it("a loss during an unanswered extension that shortens the lease", function()
-    good(tale():acquire(0, 0.1, "A", 1):call(0.2, 0.3, "A", "extend", "true",
-      { seconds = 5 }):claim(0.3, "A", 1, 5)
-      :call(0.4, 0.9, "A", "extend", "lost", { seconds = 0.2 }):acquire(0.95, 1, "B", 2))
-  end)
-
-  it("simultaneous holds of several processes with one shared owner", function()
-    good(tale():acquire(0, 0.1, "shared", 1, { by = "p" }):acquire(0.2, 0.3, "shared", 1,
-      { by = "q", holds = 2 })
-      :op(0.4, 0.5, "shared", { what = "release", result = "true", count = 1, by = "p" })
-      :claim(0.6, "shared", 1, 1.1, 1)
-      :op(0.7, 0.8, "shared", { what = "release", result = "true", count = 1,
-        by = "q" }):acquire(0.8, 0.9, "B", 2))
-  end)
-end)
-
-describe("the checker rejects", function()
-  it("two owners of a lock that was not released", function()
-    bad("order", tale():acquire(0, 0.1, "A", 1):claim(0.3, "A", 1, 0.9):acquire(0.2, 0.4, "B", 2))
-  end)
-
-  it("two owners that both believe in their leases at one moment", function()
-    bad("exclusion", tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.9):acquire(0.2, 0.3, "B",
-      2)
-      :claim(0.3, "B", 2, 1.1))
-  end)
-
-  it("a token that is not higher than the previous one", function()
-    bad("token", tale():acquire(0, 0.1, "A", 5):release(0.2, 0.3, "A", "true"):acquire(0.4, 0.5,
-      "B", 4))
-    bad("order", tale():acquire(0, 0.1, "A", 5):release(0.2, 0.3, "A", "true"):acquire(0.4, 0.5,
-      "B", 5))
-  end)
-
-  it("a token that is not higher than one from before the server lost its data", function()
-    bad("token", tale():acquire(0, 0.1, "A", 5):release(0.2, 0.3, "A", "true"):forget(0.3, 0.4)
-      :acquire(0.4, 0.5, "B", 1))
-  end)
-
-  it("a release that succeeds for a process that is not the owner", function()
-    bad("order", tale():acquire(0, 0.1, "A", 1):op(0.2, 0.3, "B",
-      { what = "release", result = "true", count = 0 }))
-    bad("order", tale():acquire(0, 0.1, "B", 1):release(0.2, 0.3, "B", "true"):acquire(0.3, 0.4,
-      "A", 2)
-      :release(0.5, 0.6, "B", "true"))
-  end)
-
-  it("a re-entry that does not increase the count", function()
-    bad("order", tale():acquire(0, 0.1, "A", 1):enter(0.2, 0.3, "A", 1, 2):release(0.4, 0.5, "A",
-      "true", 2)
-      :acquire(0.6, 0.7, "B", 2))
-    bad("order", tale():acquire(0, 0.1, "A", 1):acquire(0.2, 0.3, "A", 2))
-  end)
-
-  it("a re-entry that increases the count by two", function()
-    bad("order", tale():acquire(0, 0.1, "A", 1):enter(0.2, 0.3, "A", 1, 3))
-    bad("order", tale():acquire(0, 0.1, "A", 1):enter(0.2, 0.3, "A", 1, 2):claim(0.4, "A", 1, 0.9,
-      1))
-  end)
-
-  it("a re-entry that changes the token", function()
-    bad("order", tale():acquire(0, 0.1, "A", 1):enter(0.2, 0.3, "A", 2, 2))
-  end)
-
-  it("a claim by the former owner of a released lock", function()
-    bad("order", tale():acquire(0, 0.1, "A", 1):release(0.2, 0.3, "A", "true"):claim(0.4, "A", 1,
-      0.9))
-  end)
-
-  it("a claim of a lock that another owner has acquired since", function()
-    bad("order", tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.9):acquire(1, 1.1, "B",
-      2):claim(1.2, "A", 1, 1.5))
-  end)
-
-  it("a reported loss for which the history has no cause", function()
-    bad("order", tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.9):call(0.2, 0.3, "A", "check",
-      "lost"))
-    bad("order", tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.9)
-      :call(0.2, 0.3, "A", "extend", "lost", { seconds = 0.5 }))
-  end)
-
-  it("a claim renewed after the server lost the lock", function()
-    bad("order", tale():acquire(0, 0.1, "A", 1):forget(0.2, 0.3):claim(1, "A", 1, 1.8))
-    bad("order", tale():acquire(0, 0.1, "A", 1):forget(0.2, 0.3):call(0.4, 0.5, "A", "check",
-      "true"))
-  end)
-
-  it("a held lock that is reported as free", function()
+  it("rejects a held lock that is reported as free", function()
     bad("order", tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.9)
       :op(0.2, 0.3, "B", { what = "look", result = "false" }))
     good(tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.9)
       :op(0.2, 0.3, "B", { what = "look", result = "false" }), { reports = true })
   end)
 
-  it("a late release of an earlier hold that frees a newer hold", function()
-    bad("order", tale():acquire(0, 0.1, "A", 1):release(0.2, 0.3, "A", "unreachable"):acquire(0.4,
-      0.5, "A", 2)
-      :claim(0.6, "A", 2, 1.3):acquire(0.7, 0.8, "B", 3))
-  end)
-
-  it("a fenced store that accepts a lower token or refuses the holder's token", function()
+  it("rejects a fenced store that accepts a lower token or refuses the holder's token", function()
     bad("fence", tale(), { log = { "a 2 B 1", "a 1 A 1" } })
     bad("fence", tale():acquire(0, 0.1, "A", 1):write(0.2, "A", 1, 0):claim(0.3, "A", 1, 0.9))
     good(tale(), { log = { "a 1 A 1", "a 2 B 1", "a 1 A 0", "b 1 A 1" } })
   end)
 
-  it("a wait that exceeds its limit or never ends", function()
+  it("rejects a wait that exceeds its limit or never ends", function()
     bad("bound", tale():acquire(0, 30, "A", 1, { wait = 1 }))
     bad("bound", tale():op(0, NEVER, "A", { what = "acquire", wait = 1, lease = 1 }),
       { finished = { A = true } })
@@ -260,7 +244,7 @@ describe("the checker rejects", function()
     good(tale():acquire(0, 30, "A", 1, { wait = 1, theirs = true }))
   end)
 
-  it("a lost hold in a run whose only faults are moving slots", function()
+  it("rejects a lost hold in a run whose only faults are moving slots", function()
     local lost = tale():acquire(0, 0.1, "A", 1):release(1.2, 1.3, "A", "lost")
     good(lost)
     bad("kept", lost, { kept = true })
