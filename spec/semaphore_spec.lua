@@ -50,22 +50,27 @@ local function new(options)
   return client
 end
 
-local function work(options)
-  local worker = process.lua { code = WORKER, args = {
-    server:url(), options.name or "w", options.rounds or 1, options.count or 1, options.wait or 30,
-    options.inside or 0,
-    options.permits or 3, options.lease or 30, options.grant_lease or GRANT,
-  } }
-  workers[#workers + 1] = worker
-  return worker
+-- Starts a program, whose arg[1] is the server's URL.
+local function program(code, ...)
+  workers[#workers + 1] = process.lua { code = code, args = { server:url(), ... } }
+  return workers[#workers]
 end
 
-local function waiters()
-  return server:cli("ZCOUNT", QUEUE, "(0", "+inf")
+local function work(options)
+  return program(WORKER, options.name or "w", options.rounds or 1, options.count or 1,
+    options.wait or 30, options.inside or 0, options.permits or 3, options.lease or 30,
+    options.grant_lease or GRANT)
 end
+
+local function waiters() return server:cli("ZCOUNT", QUEUE, "(0", "+inf") end
 
 local function wait_queued(count)
   assert(process.wait_until(function() return waiters() == count end, 20), "they do not queue")
+end
+
+-- Waits until the workers have acquired so often.
+local function wait_logged(count, seconds)
+  assert(process.wait_until(function() return server:cli("LLEN", "test:log") == count end, seconds or 20))
 end
 
 local function finish(worker)
@@ -123,8 +128,7 @@ describe("a semaphore", function()
     local pool = new():semaphore(KEY, { permits = 4, lease = 20 })
     local one = assert(pool:acquire())
     local two = assert(pool:acquire(2))
-    assert.equal("1", server:cli("GET", KEY))
-    assert.equal(-1, server:cli("PTTL", KEY))
+    assert.same({ "1", -1 }, { server:cli("GET", KEY), server:cli("PTTL", KEY) })
     local leases, now = server:cli("ZRANGE", LEASES, 0, -1, "WITHSCORES"),
       server:cli("TIME")[1] * 1000
     assert.equal(6, #leases)
@@ -136,10 +140,8 @@ describe("a semaphore", function()
     assert.is_true(two:token() > one:token())
     assert.equal(("%.0f"):format(two:token()), two:token_text())
     assert.same({ 1, 2 }, { one:count(), two:count() })
-    assert.is_true(one:release())
-    assert.is_true(two:release())
-    assert.equal("4", server:cli("GET", KEY))
-    assert.equal(0, server:cli("EXISTS", LEASES))
+    assert.is_true(one:release() and two:release())
+    assert.same({ "4", 0 }, { server:cli("GET", KEY), server:cli("EXISTS", LEASES) })
   end)
 
   it("returns its key, permits, waiters and lease", function()
@@ -161,14 +163,6 @@ describe("a semaphore", function()
     assert.matches("not_held", select(3, permit:release()))
   end)
 
-  it("says in its busy message that its number of permits may not have been set", function()
-    local pool = new():semaphore(KEY)
-    local none = "too few permits are free %(set the total with the permits option or set_permits%)"
-    assert.matches(none, fails("busy", pool:acquire(1, 0)))
-    assert(pool:set_permits(0))
-    assert.matches(none, fails("busy", pool:acquire(1, 0)))
-  end)
-
   it("never gives out more permits than it has", function()
     local pool, other = new():semaphore(KEY, { permits = 2 }), new():semaphore(KEY)
     local a, b = assert(pool:acquire()), assert(pool:acquire())
@@ -181,25 +175,19 @@ describe("a semaphore", function()
     assert(b:release() and c:release())
   end)
 
-  it("has no permits before they are set, and then serves its waiters", function()
+  it("has no permits before they are set, which its busy message suggests, and then serves its waiters", function()
     local pool = new():semaphore(KEY)
-    fails("busy", pool:acquire(1, 0))
-    local worker = process.lua { args = { server:url() }, code = [[
+    local none = "too few permits are free %(set the total with the permits option or set_permits%)"
+    assert.matches(none, fails("busy", pool:acquire(1, 0)))
+    assert(pool:set_permits(0))
+    assert.matches(none, fails("busy", pool:acquire(1, 0)))
+    local worker = program [[
       local client = require("holdfast").new(arg[1])
       assert(client:semaphore("pool"):acquire(1, 10)):release()
-      client:close() ]] }
-    workers[1] = worker
+      client:close() ]]
     wait_queued(1)
     assert(pool:set_permits(1))
     finish(worker)
-  end)
-
-  it("keeps its first number of permits when later clients pass a different one", function()
-    assert(new():semaphore(KEY, { permits = 2 }):acquire()):release()
-    local pool = new():semaphore(KEY, { permits = 9 })
-    assert(pool:acquire()):release()
-    assert.equal(2, pool:permits())
-    fails("conflict", pool:acquire(3))
   end)
 
   it("refuses a key in braces whose leases another key would use", function()
@@ -220,6 +208,9 @@ describe("a semaphore", function()
     assert.matches("the semaphore's total is 3, fewer than the 4 permits requested", message)
     fails("conflict", pool:try_acquire(4))
     fails("conflict", pool:with_permit({ count = 4 }, error))
+    local later = new():semaphore(KEY, { permits = 9 })
+    fails("conflict", later:acquire(4))
+    assert.equal(3, later:permits())
     assert(pool:set_permits(5))
     assert(assert(pool:acquire(5, 0)):release())
     assert(assert(pool:try_acquire(5)):release())
@@ -249,8 +240,7 @@ describe("a semaphore", function()
     finish(big)
     for i = 1, 3 do finish(small[i]) end
     local names, most, tokens = history()
-    assert.equal("big", names[1])
-    assert.equal(3, most)
+    assert.same({ "big", 3 }, { names[1], most })
     local token = {}
     for i, name in ipairs(names) do token[name] = tokens[i] end
     assert.is_true(token.big < token.small1 and token.small1 < token.small2
@@ -268,14 +258,12 @@ describe("a semaphore", function()
       assert.is_nil(seen[token])
       seen[token] = true
     end
-    assert.equal("3", server:cli("GET", KEY))
-    assert.equal(0, server:cli("EXISTS", LEASES, QUEUE))
+    assert.same({ "3", 0 }, { server:cli("GET", KEY), server:cli("EXISTS", LEASES, QUEUE) })
   end)
 
-  it("gives the permits of a killed process to the first waiter when their lease ends",
-    function()
+  it("gives the permits of a killed process to the first waiter when their lease ends", function()
     local victim = work { count = 3, inside = 60, lease = 4 }
-    assert(process.wait_until(function() return server:cli("LLEN", "test:log") == 1 end, 20))
+    wait_logged(1)
     process.sleep(4.5) -- it is renewed
     assert.equal(3, server:cli("ZCARD", LEASES))
     local first = work { name = "first", inside = 0.05 }
@@ -343,8 +331,7 @@ describe("a semaphore", function()
     fails("busy", pool:try_acquire())
     assert(b:release())
     local c = assert(pool:try_acquire())
-    assert(pool:set_permits(0))
-    assert(c:release())
+    assert(pool:set_permits(0)) assert(c:release())
     fails("busy", pool:try_acquire())
     assert.equal(0, pool:available())
   end)
@@ -354,11 +341,10 @@ describe("a semaphore", function()
     local permit = assert(pool:acquire())
     local message = fails("conflict", new():semaphore(KEY):acquire(4, 5))
     assert.matches("the semaphore's total is 3, fewer than the 4 permits requested", message)
-    local worker = process.lua { args = { server:url() }, code = [[
+    local worker = program [[
       local client = require("holdfast").new(arg[1])
       print(select(3, client:semaphore("pool"):acquire(3, 20)))
-      client:close() ]] }
-    workers[1] = worker
+      client:close() ]]
     wait_queued(1)
     local small = work { name = "small" }
     wait_queued(2)
@@ -390,32 +376,20 @@ describe("a semaphore", function()
     assert.equal("60", server:cli("GET", KEY))
   end)
 
-  it("ends a permit at its explicit lease, and reports the loss", function()
+  it("ends a permit at its explicit lease, which can be changed, and reports the loss", function()
     local reported
-    local pool = new():semaphore(KEY, {
-      permits = 1, lease = 1, on_lost = function(permit, reason)
-        reported = { permit:count(), reason }
-      end,
-    })
+    local pool = new():semaphore(KEY, { permits = 1, lease = 5, on_lost = function(permit, reason)
+      reported = { permit:count(), reason }
+    end })
     local permit, other = assert(pool:acquire()), new():semaphore(KEY)
-    local next_permit = assert(other:acquire(1, 20))
-    assert.is_false(permit:is_held())
-    assert.equal("expired", permit:lost())
-    assert.same({ 1, "expired" }, reported)
-    fails("lost", permit:release())
-    assert.is_true(next_permit:is_held() and next_permit:release())
-    assert.equal("1", server:cli("GET", KEY))
-  end)
-
-  it("changes a permit's lease to a longer or a shorter one", function()
-    local pool = new():semaphore(KEY, { permits = 1, lease = 5 })
-    local permit = assert(pool:acquire())
     assert(permit:extend(20))
     assert.is_true(permit:remaining() > 18)
     assert(permit:extend(1))
-    local other = assert(new():semaphore(KEY):acquire(1, 20))
-    assert.equal("expired", permit:lost())
-    assert(other:release())
+    local next_permit = assert(other:acquire(1, 20))
+    assert.same({ false, "expired", { 1, "expired" } }, { permit:is_held(), permit:lost(), reported })
+    fails("lost", permit:release())
+    assert.is_true(next_permit:is_held() and next_permit:release())
+    assert.equal("1", server:cli("GET", KEY))
   end)
 
   it("reports a loss when its data was deleted", function()
@@ -465,19 +439,16 @@ describe("a semaphore", function()
       return permit:count(), x
     end, "x") })
     assert.is_true(pool:with_permit(function() assert.equal(2, pool:available()) end))
+    local from = process.now()
+    fails("busy", pool:with_permit({ count = 3 }, function()
+      return pool:with_permit({ wait = 0 }, error)
+    end))
+    assert.is_true(process.now() - from < 5)
     assert.equal(3, pool:available())
     assert.has_error(function() pool:with_permit(function() error("oops", 0) end) end, "oops")
     assert.equal(3, pool:available())
     local results = { pool:with_permit(function() server:cli("FLUSHALL") return 7 end) }
     assert.same({ "lost", 7 }, { results[3], results[4][1] })
-  end)
-
-  it("returns busy at once from with_permit with wait = 0 if no permit is free", function()
-    local pool = new():semaphore(KEY, { permits = 1 })
-    local permit, from = assert(pool:acquire()), process.now()
-    fails("busy", pool:with_permit({ wait = 0 }, function() error("ran") end))
-    assert.is_true(process.now() - from < 5)
-    assert(permit:release())
   end)
 
   it("returns its permits and fails with closed when its client is closed", function()
@@ -514,17 +485,9 @@ describe("a semaphore", function()
       process.sleep(0.05)
       local from = process.now()
       java_gives_back(ids[1])
-      assert(process.wait_until(function() return server:cli("LLEN", "test:log") == 1 end, 20))
+      wait_logged(1)
       assert.is_true(process.now() - from < GRANT / 2)
       finish(worker)
-    end)
-
-    it("takes back as many of Redisson's expired permits as a request needs", function()
-      local pool = new():semaphore(KEY, { permits = 300 })
-      assert(pool:acquire()):release()
-      java_takes(300, -1)
-      local permit = assert(pool:try_acquire(300))
-      assert(permit:release())
     end)
 
     it("serves a waiter when Redisson releases although many holdfast permits never end", function()
@@ -536,22 +499,23 @@ describe("a semaphore", function()
       local second = work { name = "second" }
       wait_queued(2)
       assert(one:release())
-      assert(process.wait_until(function() return server:cli("LLEN", "test:log") == 1 end, 20))
+      wait_logged(1)
       process.sleep(0.2)
       java_gives_back(ids[1])
-      assert(process.wait_until(function() return server:cli("LLEN", "test:log") == 2 end, 1))
+      wait_logged(2, 1)
       finish(first)
       finish(second)
       assert(many:release())
     end)
 
-    it("takes back Redisson's permits when their leases end, without a call by Redisson", function()
-      local pool = new():semaphore(KEY, { permits = 3 })
+    it("takes back as many of Redisson's permits as a request needs once their leases have ended", function()
+      local pool = new():semaphore(KEY, { permits = 300 })
       assert(pool:acquire()):release()
+      java_takes(297, -1)
       java_takes(3, 1)
-      local permit = assert(pool:acquire(3, 20))
-      assert(permit:release())
-      assert.equal("3", server:cli("GET", KEY))
+      assert(assert(pool:try_acquire(297)):release())
+      assert(assert(pool:acquire(300, 20)):release())
+      assert.equal("300", server:cli("GET", KEY))
     end)
 
     it("announces free permits, and leaves every other one to Redisson first", function()
@@ -637,8 +601,7 @@ describe("a semaphore in a cluster", function()
     for _, master in ipairs(nodes:masters()) do other = master ~= node and master or other end
     nodes:move(nodes:slot("far"), other)
     process.sleep(2)
-    assert.is_nil(permit:lost())
-    assert.equal(2, other:cli("ZCARD", "{far}:timeout"))
+    assert.same({ nil, 2 }, { permit:lost(), other:cli("ZCARD", "{far}:timeout") })
     local second = holdfast.new(nodes:url())
     local waits = process.lua { args = { nodes:url() }, code = [[
       local client = require("holdfast").new(arg[1])
@@ -685,14 +648,12 @@ for _, loop in ipairs(require "spec.support.loops") do
       end)
     end
     loop.run()
-    assert.equal(3, most)
-    assert.equal(40, #order)
+    assert.same({ 3, 40 }, { most, #order })
     local permit
     loop.spawn(function()
       permit = assert(pool:acquire())
       assert.same({ 3, 2 }, { pool:permits(), pool:available() })
-      assert(pool:set_permits(4))
-      assert(permit:extend(10) and permit:release())
+      assert(pool:set_permits(4)) assert(permit:extend(10) and permit:release())
       assert.equal(4, pool:available())
     end)
     loop.run()
