@@ -38,8 +38,7 @@ describe("a kept lock", function()
 
   it("is busy for other clients, and is returned to the server as soon as they wait", function()
     local lock, other = world.client():lock("k", KEEP), world.client():lock("k")
-    assert(lock:acquire())
-    lock:release()
+    assert(lock:acquire()):release()
     assert.same("busy", (select(3, other:try_acquire())))
     local from = process.now()
     assert(other:acquire(20))
@@ -78,8 +77,7 @@ describe("a kept lock", function()
   end)
 
   it("goes to a waiter of another client when its hold ends", function()
-    local lock = world.client():lock("k", KEEP)
-    assert(lock:acquire())
+    local lock = assert(world.client():lock("k", KEEP):acquire())
     local child = world.program { args = { world.server:url() }, code = [[
       local client = require("holdfast").new { url = arg[1] }
       print("waits")
@@ -102,23 +100,20 @@ describe("a kept lock", function()
     local client = world.client()
     local lock = client:lock("k", KEEP)
     for _ = 1, 3 do
-      assert(lock:acquire())
-      assert(lock:acquire())
+      assert(lock:acquire()) assert(lock:acquire())
       assert.equal(2, lock:holds())
       assert.is_true(lock:release())
       assert.equal(1, lock:holds())
       assert.is_true(lock:release())
       assert.equal(0, lock:holds())
     end
-    local mutex = client:mutex("m", KEEP)
-    assert(mutex:acquire())
+    local mutex = assert(client:mutex("m", KEEP):acquire())
     assert.equal("busy", (select(3, mutex:acquire(0))))
     assert.is_true(mutex:release())
   end)
 
   it("is returned to the server after its keep time, whether or not it was used", function()
-    local lock = world.client():lock("k", { keep = 0.2 })
-    assert(lock:acquire())
+    local lock = assert(world.client():lock("k", { keep = 0.2 }):acquire())
     local owner = lock:owner()
     lock:release()
     assert.is_true(world.is_free("k"))
@@ -132,18 +127,13 @@ describe("a kept lock", function()
   end)
 
   it("has a short lease while it is idle", function()
-    local lock = world.client():lock("k", KEEP)
-    assert(lock:acquire())
+    local lock = assert(world.client():lock("k", KEEP):acquire())
     assert.is_true(world.cli("PTTL", "k") > 2000)
     lock:release()
-    assert.is_true(process.wait_until(function()
-      return world.cli("PTTL", "k") <= 2000
-    end, 10))
+    assert.is_true(process.wait_until(function() return world.cli("PTTL", "k") <= 2000 end, 10))
     world.wait_renewed("k")
     assert(lock:acquire()) -- a lock that is held for some time gets its full lease
-    assert.is_true(process.wait_until(function()
-      return world.cli("PTTL", "k") > 2000
-    end, 10))
+    assert.is_true(process.wait_until(function() return world.cli("PTTL", "k") > 2000 end, 10))
     assert.is_true(process.wait_until(function() return lock:remaining() > 2 end, 10))
     lock:release()
   end)
@@ -175,8 +165,7 @@ describe("a kept lock", function()
       local short = holdfast.new { url = world.server:url() }
       assert(short:lock("k", KEEP):acquire()):release()
     end
-    collectgarbage()
-    collectgarbage()
+    collectgarbage() collectgarbage()
     assert.is_true(world.is_free("k"))
     local child = world.program { args = { world.server:url() }, code = [[
       local client = require("holdfast").new { url = arg[1], keep = 30 }
@@ -193,15 +182,13 @@ describe("a kept lock", function()
       lock:release()
       assert(lock:acquire())
     end
-    collectgarbage()
-    collectgarbage()
+    collectgarbage() collectgarbage()
     assert(world.client():lock("k"):acquire(10)):release()
   end)
 
   it("goes to no other caller of its client after another client has taken it", function()
     local client = world.client { grant_lease = 0.3 }
-    local lock = client:lock("k", KEEP)
-    assert(lock:acquire())
+    local lock = assert(client:lock("k", KEEP):acquire())
     lock:release()
     world.cli("DEL", "k")
     assert.is_true(process.wait_until(function()
@@ -217,8 +204,7 @@ describe("a kept lock", function()
     local reported
     local client = world.client()
     local lock = client:lock("k", { keep = 30, on_lost = function(_, reason) reported = reason end })
-    assert(lock:acquire())
-    lock:release()
+    assert(lock:acquire()):release()
     assert(lock:acquire())
     world.cli("DEL", "k")
     assert.equal("lost", (select(3, lock:check())))
@@ -231,8 +217,7 @@ describe("a kept lock", function()
 
   it("is passed on and returned over new connections after the old ones were killed", function()
     local client, other = world.client(), world.client()
-    local lock = client:lock("k", KEEP)
-    assert(lock:acquire())
+    local lock = assert(client:lock("k", KEEP):acquire())
     lock:release()
     world.cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
     world.cli("CLIENT", "KILL", "TYPE", "pubsub")
@@ -243,8 +228,7 @@ describe("a kept lock", function()
 
   it("goes to no caller past its last confirmed lease while the server is silent", function()
     local client = world.client { grant_lease = 0.3, command_timeout = 2 }
-    local lock = client:lock("k", KEEP)
-    assert(lock:acquire())
+    local lock = assert(client:lock("k", KEEP):acquire())
     lock:release()
     assert.is_true(process.wait_until(function() return world.cli("PTTL", "k") <= 300 end, 10))
     world.server:kill("STOP")
@@ -265,8 +249,7 @@ describe("a kept lock", function()
     for _, kind in ipairs { "lock", "mutex" } do
       local client = world.client { keep = keep }
       local lock, asked = client[kind](client, "k"), process.now()
-      assert(lock:acquire(10))
-      lock:release()
+      assert(lock:acquire(10)):release()
       assert(lock:acquire(10)) -- lent, unless the machine has paused for `keep`
       local function is_over() return process.now() > asked + keep + 0.1 end
       assert.is_true(process.wait_until(is_over, 10))
@@ -280,14 +263,12 @@ describe("a kept lock", function()
   it("gives a holder without renewal only its own lease", function()
     local client = world.client()
     local lock, short = client:lock("k", KEEP), client:lock("k", { keep = 30, lease = 0.5 })
-    assert(lock:acquire())
-    lock:release()
+    assert(lock:acquire()):release()
     assert(short:acquire())
     assert.is_true(short:remaining() <= 0.5)
     assert.is_true(process.wait_until(function() return short:lost() == "expired" end, 10))
     short:release()
-    assert(lock:acquire())
-    lock:release()
+    assert(lock:acquire()):release()
   end)
 
   describe("is returned before other calls of its own client for the key", function()
@@ -323,8 +304,7 @@ describe("a kept lock", function()
 
   it("fails as deadlock at once if another coroutine of its blocking client waits for it", function()
     local client = world.client()
-    local lock = client:lock("k", KEEP)
-    assert(lock:acquire())
+    local lock = assert(client:lock("k", KEEP):acquire())
     lock:release()
     assert(lock:acquire())
     local code
@@ -351,8 +331,7 @@ describe("a kept lock", function()
       local how, status
       repeat how, status = sys.wait(pid) until how
       print(how, status)
-      assert(lock:acquire())
-      lock:release()
+      assert(lock:acquire()):release()
     ]] }
     assert.equal("exit", (child:wait(10)))
     assert.matches("exit\t0", child:output())
@@ -414,8 +393,7 @@ for _, loop in ipairs(loops) do
           loop.spawn(function()
             local lock = client:lock("k")
             while ticks < 10 and process.now() < till do
-              assert(lock:acquire(30))
-              assert(lock:release())
+              assert(lock:acquire(30)) assert(lock:release())
             end
             ended = ended + 1
           end)
