@@ -5,6 +5,7 @@
 local cluster = require "spec.support.cluster"
 local command = require "spec.support.command"
 local crowd = require "spec.support.crowd"
+local fails = require "spec.support.fails"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local rights = require "spec.support.rights"
@@ -30,9 +31,21 @@ local function other_master(than)
   end
 end
 
-local function move(key)
-  nodes:move(nodes:slot(key), other_master(nodes:node_of(key)))
+-- Waits until the client has sent `count` more renewals (2).
+local function wait_renewed(client, count)
+  local before = client:stats().renewals
+  assert.truthy(process.wait_until(function()
+    return client:stats().renewals >= before + (count or 2)
+  end, 40))
 end
+
+-- Begins to move the key's slot to another master. → what finish() ends
+local function begin_move(key)
+  local slot = nodes:slot(key)
+  return nodes:begin_move(slot, other_master(nodes:owner(slot)))
+end
+
+local function move(key) nodes:move(nodes:slot(key), other_master(nodes:node_of(key))) end
 
 -- Returns the part of a server that a crowd needs.
 local function as_server(key)
@@ -77,8 +90,7 @@ describe("in a cluster", function()
     local stranger = cluster.stranger()
     local list = { stranger, nodes.nodes[1], nodes.nodes[2] }
     local lock = assert(connect(nodes:url(list)):lock("first"):acquire(20))
-    assert.equal(0, stranger:cli("DBSIZE"))
-    assert.equal(1, nodes:node_of("first"):cli("EXISTS", "first"))
+    assert.same({ 0, 1 }, { stranger:cli("DBSIZE"), nodes:node_of("first"):cli("EXISTS", "first") })
     assert(lock:release())
     stranger:stop()
   end)
@@ -142,15 +154,11 @@ describe("in a cluster", function()
       assert.equal("busy", (select(3, connect():read_write_lock("pages"):write():acquire(0))))
       move("pages")
       assert.is_true(lock:read():check())
-      local renewals = client:stats().renewals
-      assert.truthy(process.wait_until(function()
-        return client:stats().renewals > renewals + 1
-      end, 30))
+      wait_renewed(client)
       assert.is_true(lock:read():is_held())
       assert(lock:read():release()) assert(others:read():release())
       assert(lock:write():acquire()) assert(lock:read():acquire())
-      assert(lock:write():release())
-      assert(others:read():acquire(0))
+      assert(lock:write():release()) assert(others:read():acquire(0))
       assert.same({ true, true }, { lock:read():release(), others:read():release() })
     end
     assert.same({}, nodes:node_of("pages"):cli("KEYS", "{pages}*"))
@@ -185,8 +193,7 @@ describe("in a cluster", function()
     end, PATIENCE))
     assert(lock:release())
     assert.is_nil(line:finish(PATIENCE))
-    assert.equal(3, #line:history().names)
-    assert.is_nil(line:history().overlap)
+    assert.same({ 3, nil }, { #line:history().names, line:history().overlap })
     assert.equal(0, nodes:node_of("tree"):cli("EXISTS", "redisson_lock_queue:{tree}",
       "redisson_lock_timeout:{tree}"))
     line:stop()
@@ -195,8 +202,7 @@ describe("in a cluster", function()
   it("a reader's renewal waits while its slot is being migrated, and succeeds afterwards", function()
     local client = connect { lease = 6, command_timeout = 1 }
     local read = assert(client:read_write_lock("leaf"):read():acquire())
-    local slot = nodes:slot("leaf")
-    local on_the_way = nodes:begin_move(slot, other_master(nodes:owner(slot)))
+    local on_the_way = begin_move "leaf"
     on_the_way:carry()
     process.sleep(1.2)
     on_the_way:finish()
@@ -204,8 +210,7 @@ describe("in a cluster", function()
     assert.truthy(process.wait_until(function()
       return client:stats().renewals > renewals + 1
     end, 30))
-    assert.is_true(read:is_held())
-    assert.is_true(read:release())
+    assert.is_true(read:is_held() and read:release())
   end)
 
   it("waiters keep their places when their slot moves", function()
@@ -247,12 +252,10 @@ describe("in a cluster", function()
     client:close()
   end)
 
-  it("renewals follow ASK while a slot is being migrated, and other calls wait for the migration to end",
-    function()
+  it("renewals follow ASK while a slot is being migrated, and other calls wait for the migration to end", function()
     local client = connect { lease = 5, command_timeout = 1 }
     local lock = assert(client:lock("asked"):acquire())
-    local slot = nodes:slot("asked")
-    local on_the_way = nodes:begin_move(slot, other_master(nodes:owner(slot)))
+    local on_the_way = begin_move "asked"
     on_the_way:carry()
     local renewals, redirects = client:stats().renewals, client:stats().redirects
     assert.truthy(process.wait_until(function()
@@ -260,28 +263,21 @@ describe("in a cluster", function()
     end, 30))
     assert.is_true(client:stats().redirects > redirects)
     assert.is_true(lock:is_held())
-    local _, message, code = connect { command_timeout = 1 }:lock("asked"):try_acquire()
-    assert.equal("unreachable", code)
-    assert.matches("TRYAGAIN", message)
+    assert.matches("TRYAGAIN", fails("unreachable", connect { command_timeout = 1 }:lock("asked"):try_acquire()))
     on_the_way:finish()
-    assert.is_true(lock:check())
-    assert.is_true(lock:release())
+    assert.is_true(lock:check() and lock:release())
   end)
 
   it("an acquire waits while its slot is being migrated", function()
-    local slot = nodes:slot("awaited")
-    local on_the_way = nodes:begin_move(slot, other_master(nodes:owner(slot)))
-    local worker = process.lua {
-      code = [[
-        io.stdout:setvbuf("line")
-        local client = require("holdfast").new(arg[1])
-        print("begun")
-        assert(client:lock("awaited"):acquire(20))
-        print("acquired")
-        client:close()
-      ]],
-      args = { nodes:url() },
-    }
+    local on_the_way = begin_move "awaited"
+    local worker = process.lua { args = { nodes:url() }, code = [[
+      io.stdout:setvbuf("line")
+      local client = require("holdfast").new(arg[1])
+      print("begun")
+      assert(client:lock("awaited"):acquire(20))
+      print("acquired")
+      client:close()
+    ]] }
     assert.truthy(worker:wait_output("begun", 20))
     process.sleep(0.2)
     assert.is_nil(worker:output():match("acquired"))
@@ -291,14 +287,12 @@ describe("in a cluster", function()
   end)
 
   it("a granted lock stays held while its slot is being migrated", function()
-    local slot = nodes:slot("granted")
-    local target = other_master(nodes:owner(slot))
     local held = assert(connect():lock("granted"):acquire())
     local line = crowd.new(as_server("granted"), "granted")
     line:line_up({ "a" }, { inside = 6, grant_lease = 3, lease = 9 })
     assert.is_true(held:release())
     assert.truthy(line.workers[1]:wait_output("in", 20))
-    local on_the_way = nodes:begin_move(slot, target)
+    local on_the_way = begin_move "granted"
     on_the_way:carry()
     process.sleep(4)
     on_the_way:finish()
@@ -309,16 +303,14 @@ describe("in a cluster", function()
 
   it("several locks are acquired atomically if they share a hash tag, otherwise one after the other", function()
     local client = connect()
-    local tagged = client:multi_lock { "{cart}:1", "{cart}:2", "{cart}:3" }
-    assert(tagged:acquire())
+    local tagged = assert(client:multi_lock({ "{cart}:1", "{cart}:2", "{cart}:3" }):acquire())
     assert.is_true(tagged:release())
     local keys = {}
     for i = 1, 8 do keys[i] = "spread:" .. i end
     local spread, rival = client:multi_lock(keys), connect():multi_lock(keys)
     assert(spread:acquire())
     assert.is_true(spread:is_held())
-    local _, _, code = rival:try_acquire()
-    assert.equal("busy", code)
+    fails("busy", rival:try_acquire())
     assert.is_true(spread:release())
     assert(rival:acquire(20))
     assert.is_true(rival:release())
@@ -332,9 +324,8 @@ describe("in a cluster", function()
     local url = ("redis://127.0.0.1:%d"):format(node.port)
     local client, rival = connect(url), connect(url)
     for _ = 1, 2 do
-      local all = client:multi_lock(keys)
-      assert(all:acquire(0))
-      assert.equal("busy", select(3, rival:multi_lock(keys):acquire(0)))
+      local all = assert(client:multi_lock(keys):acquire(0))
+      fails("busy", rival:multi_lock(keys):acquire(0))
       assert.is_true(all:release())
     end
     local function runs() return tonumber(node:cli("INFO", "commandstats"):match "cmdstat_evalsha:calls=(%d+)") end
@@ -345,34 +336,27 @@ describe("in a cluster", function()
 
   it("an acquire refuses a key with braces that are not a hash tag", function()
     for _, key in ipairs { "a{b", "a{}b" } do
-      local _, message, code = connect():lock(key):try_acquire()
-      assert.equal("conflict", code)
-      assert.matches("hash tag", message)
+      assert.matches("hash tag", fails("conflict", connect():lock(key):try_acquire()))
     end
   end)
 
   it("a call fails if a node has no cluster support, and its message says so", function()
-    local alone = require("spec.support.redis").start { tcp = true }
-    local _, message, code = connect("redis+cluster://127.0.0.1:"
-      .. alone.port):lock("k"):try_acquire()
-    assert.equal("server", code)
-    assert.matches("cluster support disabled", message)
+    local alone = redis.start { tcp = true }
+    assert.matches("cluster support disabled",
+      fails("server", connect("redis+cluster://127.0.0.1:" .. alone.port):lock("k"):try_acquire()))
     alone:stop()
   end)
 
   it("the error message names every node that was tried if none can be reached", function()
     local dead = {}
-    for i = 1, 3 do dead[i] = require("spec.support.redis").start { tcp = true } end
+    for i = 1, 3 do dead[i] = redis.start { tcp = true } end
     local url = nodes.url({ options = {} }, dead)
     for _, node in ipairs(dead) do node:stop() end
-    local _, message, code = connect(url):lock("k"):acquire(1)
-    assert.equal("unreachable", code)
+    local message = fails("unreachable", connect(url):lock("k"):acquire(1))
     for _, node in ipairs(dead) do assert.matches("127.0.0.1:" .. node.port, message, 1, true) end
   end)
 
-  it("ping returns a node's round-trip time", function()
-    assert.is_number(connect():ping())
-  end)
+  it("ping returns a node's round-trip time", function() assert.is_number(connect():ping()) end)
 
   it("the command shows and clears idempotency records of all nodes", function()
     local url = nodes:url { nodes.nodes[2] }
@@ -397,8 +381,7 @@ describe("in a cluster", function()
   it("the command lists the locks of all nodes", function()
     local client, locks = connect(), {}
     for i = 1, 12 do locks[i] = assert(client:lock("listed:" .. i):acquire()) end
-    local code, output = command.run(nil, { "ls", "--url", nodes:url { nodes.nodes[2] },
-      "listed:*" })
+    local code, output = command.run(nil, { "ls", "--url", nodes:url { nodes.nodes[2] }, "listed:*" })
     assert.equal(0, code)
     for i = 1, 12 do
       assert.matches("\nlisted:" .. i .. " ", output)
@@ -426,9 +409,7 @@ describe("in a cluster with sharded channels a lock shared with Redisson", funct
     nodes:stop()
   end)
 
-  local function counted(how, channel)
-    return node:cli("PUBSUB", how, channel)[2]
-  end
+  local function counted(how, channel) return node:cli("PUBSUB", how, channel)[2] end
 
   -- Returns whether the waiter has rechecked after its subscription was confirmed: it has sent no
   -- script for a second, and before that it sends one at least every 200 ms.
@@ -461,13 +442,11 @@ describe("in a cluster with sharded channels a lock shared with Redisson", funct
     assert.truthy(process.wait_until(function() return counted("SHARDNUMSUB", CHANNEL) == 0 end, 20))
   end
 
-  it("wakes its waiter on a release in the sharded channel", function()
-    if not is_old() then is_woken_by("SPUBLISH") end
-  end)
-
-  it("wakes its waiter on a release in the plain channel", function()
-    if not is_old() then is_woken_by("PUBLISH") end
-  end)
+  for channel, publish in pairs { sharded = "SPUBLISH", plain = "PUBLISH" } do
+    it(("wakes its waiter on a release in the %s channel"):format(channel), function()
+      if not is_old() then is_woken_by(publish) end
+    end)
+  end
 
   it("announces its release on the channel, plain or sharded, that has a subscriber", function()
     if is_old() then return end
@@ -489,8 +468,7 @@ describe("a client of a cluster", function()
   it("fails as denied if its password is wrong", function()
     nodes = cluster.start { masters = 3, replicas = 0, password = "right" }
     assert(connect():lock("k"):acquire()):release()
-    local _, message, code = connect((nodes:url():gsub("right", "wrong"))):lock("k"):acquire(20)
-    assert.equal("denied", code)
+    local message = fails("denied", connect((nodes:url():gsub("right", "wrong"))):lock("k"):acquire(20))
     assert.matches("WRONGPASS", message)
     assert.is_nil(message:find("wrong@", 1, true))
     nodes:stop()
@@ -600,9 +578,7 @@ describe("sync in a cluster", function()
     local held = assert(client:lock("synced"):acquire())
     assert.is_true(held:release())
     for _, replica in ipairs(nodes:replicas_of(nodes:node_of("synced"))) do replica:kill("KILL") end
-    local lock, _, code = client:lock("synced"):acquire()
-    assert.is_nil(lock)
-    assert.equal("no_quorum", code)
+    fails("no_quorum", client:lock("synced"):acquire())
     client:close()
   end)
 end)
@@ -639,4 +615,3 @@ describe("in a cluster under load", function()
     nodes:stop()
   end)
 end)
-

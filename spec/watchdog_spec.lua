@@ -44,20 +44,17 @@ end
 describe("the watchdog", function()
   it("renews while the program computes for longer than the lease", function()
     local client = world.client { lease = LEASE }
-    local lock = client:lock("k")
-    assert(lock:acquire())
+    local lock = assert(client:lock("k"):acquire())
     compute(2 * LEASE)
     assert.is_true(lock:is_held())
     assert.is_true(world.cli("PTTL", "k") > 0)
     assert.same({ [lock:owner()] = "1" }, world.hash("k"))
-    assert.is_true(lock:check())
-    assert(lock:release())
+    assert(lock:check() and lock:release())
     assert.is_true(client:stats().renewals >= 3)
   end)
 
   it("renews while the program only calls is_held in a loop", function()
-    local client = world.client { lease = LEASE }
-    local lock = assert(client:lock("k"):acquire())
+    local lock = assert(world.client({ lease = LEASE }):lock("k"):acquire())
     local deadline, held = process.now() + 2 * LEASE, true
     while held and process.now() < deadline do held = lock:is_held() end
     assert.is_true(held)
@@ -86,13 +83,10 @@ describe("the watchdog", function()
   it("does not renew an explicit lease", function()
     local monitor = world.server:monitor()
     local client = world.client()
-    local lock = client:lock("k", { lease = LEASE })
-    assert(lock:acquire())
+    local lock = assert(client:lock("k", { lease = LEASE }):acquire())
     assert.equal(0, client:watchdog():holds())
     compute(1.3 * LEASE)
-    assert.is_false(lock:is_held())
-    assert.equal(0, world.cli("EXISTS", "k"))
-    assert.equal("expired", lock:lost())
+    assert.same({ false, 0, "expired" }, { lock:is_held(), world.cli("EXISTS", "k"), lock:lost() })
     assert.same({}, renewals(monitor, "k"))
     monitor:close()
   end)
@@ -103,15 +97,13 @@ describe("the watchdog", function()
       client:lock("no", { watchdog = false })
     assert(yes:acquire()) assert(no:acquire())
     process.sleep(1.5 * LEASE)
-    assert.is_true(yes:is_held())
-    assert.equal("expired", no:lost())
+    assert.same({ true, "expired" }, { yes:is_held(), no:lost() })
     assert(yes:release())
   end)
 
   it("renews to the lease that extend has set", function()
     local lock = world.client { lease = 30 }:lock("k")
-    assert(lock:acquire())
-    assert(lock:extend(LEASE))
+    assert(lock:acquire()) assert(lock:extend(LEASE))
     assert.is_true(world.cli("PTTL", "k") <= LEASE * 1000)
     process.sleep(1.5 * LEASE)
     assert.is_true(lock:check())
@@ -138,8 +130,7 @@ describe("the watchdog", function()
     local monitor = world.server:monitor()
     for i = 1, 10 do
       local key = "k" .. i
-      local lock = client:lock(key)
-      assert(lock:acquire())
+      local lock = assert(client:lock(key):acquire())
       process.sleep(0.04 * (20 + i)) -- about a third of the lease
       assert(lock:release())
     end
@@ -176,45 +167,35 @@ describe("the watchdog", function()
     assert.same({}, world.cli("KEYS", "k*"))
   end)
 
-  it("keeps renewing after its connection was killed", function()
-    local lease = 2 * LEASE
-    local client = world.client { lease = lease }
-    local lock = client:lock("k")
-    assert(lock:acquire())
-    for _ = 1, 3 do
-      process.sleep(lease / 2)
-      assert.is_true(kill_connections() >= 1)
-    end
-    process.sleep(1.2 * lease)
-    assert.is_true(lock:is_held())
-    assert.is_true(lock:check())
-    assert.equal(0, client:stats().losses)
-    assert(lock:release())
-  end)
-
-  it("keeps renewing after SCRIPT FLUSH", function()
-    local lock = world.client { lease = LEASE }:lock("k")
-    assert(lock:acquire())
-    for _ = 1, 3 do
-      world.cli("SCRIPT", "FLUSH")
-      process.sleep(LEASE / 2)
-    end
-    assert.is_true(lock:check())
-    assert(lock:release())
-  end)
+  for name, disturb in pairs {
+    ["its connection was killed"] = function() assert.is_true(kill_connections() >= 1) end,
+    ["SCRIPT FLUSH"] = function() world.cli("SCRIPT", "FLUSH") end,
+  } do
+    it("keeps renewing after " .. name, function()
+      local lease = 2 * LEASE
+      local client = world.client { lease = lease }
+      local lock = assert(client:lock("k"):acquire())
+      for _ = 1, 3 do
+        process.sleep(lease / 2)
+        disturb()
+      end
+      process.sleep(1.2 * lease)
+      assert.is_true(lock:is_held() and lock:check())
+      assert.equal(0, client:stats().losses)
+      assert(lock:release())
+    end)
+  end
 
   it("retries a failed renewal within the remaining lease", function()
     local client = world.client { lease = 3 }
-    local lock = client:lock("k")
-    assert(lock:acquire())
+    local lock = assert(client:lock("k"):acquire())
     process.sleep(0.7)
     -- the server hangs when the renewal comes at 1 s; the lease ends at 3 s
     world.server:kill("STOP")
     process.sleep(0.8)
     world.server:kill("CONT")
     process.sleep(2.5)
-    assert.is_true(lock:is_held())
-    assert.is_true(lock:check())
+    assert.is_true(lock:is_held() and lock:check())
     assert.equal(0, client:stats().losses)
     assert(lock:release())
   end)
@@ -235,39 +216,25 @@ describe("the watchdog", function()
     }, seen)
   end)
 
-  it("can be stopped and started", function()
+  it("remains stopped while calls are made, until it is started", function()
     local client = world.client { lease = LEASE }
-    local watchdog = client:watchdog()
+    local watchdog, lock = client:watchdog(), client:lock("k")
     assert.is_false(watchdog:is_running())
-    local lock = client:lock("k")
     assert(lock:acquire())
     assert.is_true(watchdog:is_running())
     assert.matches("running", tostring(watchdog))
     assert.equal("holdfast.watchdog", getmetatable(watchdog))
     watchdog:stop()
+    assert(lock:release() and lock:acquire())
+    watchdog:stop()
     assert.is_false(watchdog:is_running())
     process.sleep(1.2 * LEASE)
     assert.equal("expired", lock:lost())
     lock:release()
-    assert.is_true(watchdog:start())
+    assert.is_true(watchdog:start() and watchdog:is_running())
     assert(lock:acquire())
     process.sleep(1.5 * LEASE)
-    assert.is_true(lock:check())
-    assert(lock:release())
-  end)
-
-  it("remains stopped while calls are made, until it is started", function()
-    local client = world.client()
-    local watchdog, lock = client:watchdog(), client:lock("k")
-    assert(lock:acquire())
-    watchdog:stop()
-    assert(lock:release())
-    assert(lock:acquire())
-    assert.is_false(watchdog:is_running())
-    watchdog:stop()
-    assert.is_true(watchdog:start())
-    assert.is_true(watchdog:is_running())
-    assert(lock:release())
+    assert(lock:check() and lock:release())
     client:close()
     assert.is_false(watchdog:start())
     assert.is_false(watchdog:is_running())
@@ -333,47 +300,38 @@ describe("the watchdog", function()
   end)
 
   it("of a process that dies lets the lock expire within the lease", function()
-    local child = world.program {
-      code = [[
-        local lock = require("holdfast").new { url = arg[1], lease = 1.5 }:lock("k")
-        assert(lock:acquire())
-        print("held") io.stdout:flush()
-        require("spec.support.sys").sleep(60)
-      ]],
-      args = { world.server:url() },
-    }
+    local child = world.run [[
+      local lock = require("holdfast").new { url = arg[1], lease = 1.5 }:lock("k")
+      assert(lock:acquire())
+      print("held") io.stdout:flush()
+      require("spec.support.sys").sleep(60)
+    ]]
     assert.is_truthy(child:wait_output("held", PATIENCE))
     process.sleep(2)
     assert.equal(1, world.cli("EXISTS", "k"))
     child:kill("KILL")
     assert.is_true(world.cli("PTTL", "k") <= 1500)
     local lock = world.client():lock("k")
-    assert(lock:acquire(PATIENCE))
-    assert(lock:release())
+    assert(lock:acquire(PATIENCE)) assert(lock:release())
   end)
 
-  it("of a program stopped for longer than the lease reports the lock as lost afterwards",
-    function()
-    local child = world.program {
-      code = [[
-        local sys = require "spec.support.sys"
-        local lock = require("holdfast").new { url = arg[1], lease = 3 }:lock("k")
-        assert(lock:acquire())
-        local last, gap = sys.now(), 0
-        print("held") io.stdout:flush()
-        while gap < 1.5 do
-          sys.sleep(0.01)
-          last, gap = sys.now(), sys.now() - last
-        end
-        print("after", lock:is_held(), lock:release())
-      ]],
-      args = { world.server:url() },
-    }
+  it("of a program stopped for longer than the lease reports the lock as lost afterwards", function()
+    local child = world.run [[
+      local sys = require "spec.support.sys"
+      local lock = require("holdfast").new { url = arg[1], lease = 3 }:lock("k")
+      assert(lock:acquire())
+      local last, gap = sys.now(), 0
+      print("held") io.stdout:flush()
+      while gap < 1.5 do
+        sys.sleep(0.01)
+        last, gap = sys.now(), sys.now() - last
+      end
+      print("after", lock:is_held(), lock:release())
+    ]]
     assert.is_truthy(child:wait_output("held", PATIENCE))
     child:kill("STOP")
     assert.is_truthy(world.is_free("k"))
-    local other = world.client():lock("k")
-    assert(other:acquire())
+    local other = assert(world.client():lock("k"):acquire())
     child:kill("CONT")
     assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
     assert.matches("after\tfalse\tnil\t.*\tlost", child:output())
@@ -414,14 +372,12 @@ describe("a loss", function()
     assert.equal(coroutine.running(), losses[1].thread)
     assert.equal(reason, lock:lost())
     assert.equal(reason, select(2, core.lock.standing(lock)))
-    assert.is_false(lock:is_held())
-    assert.equal(1, #losses)
+    assert.same({ false, 1 }, { lock:is_held(), #losses })
   end
 
   it("at the end of the lease is reported as expired", function()
     local client = world.client()
-    local lock = client:lock("k", { lease = 1, on_lost = on_lost })
-    assert(lock:acquire())
+    local lock = assert(client:lock("k", { lease = 1, on_lost = on_lost }):acquire())
     after(client, 1)
     assert_loss("expired", lock)
   end)
@@ -447,8 +403,7 @@ describe("a loss", function()
   } do
     it(name, function()
       local client = world.client { lease = LEASE }
-      local lock = client:lock("k", { on_lost = on_lost })
-      assert(lock:acquire())
+      local lock = assert(client:lock("k", { on_lost = on_lost }):acquire())
       case[2](lock)
       after(client, case[3] or LEASE / 2)
       assert_loss(case[1], lock)
@@ -464,9 +419,7 @@ describe("a loss", function()
   it("is reported before the lease can end if the server hangs", function()
     for _, how in ipairs { "STOP", "PAUSE" } do
       losses = {}
-      local client = world.client { lease = LEASE }
-      local lock = client:lock("k", { on_lost = on_lost })
-      assert(lock:acquire())
+      local lock = assert(world.client({ lease = LEASE }):lock("k", { on_lost = on_lost }):acquire())
       local acquired = process.now() -- the server's lease began before this
       if how == "STOP" then
         world.server:kill("STOP")
@@ -510,8 +463,7 @@ describe("a loss", function()
     assert(coroutine.resume(coroutine.create(function() assert(lock:acquire()) end)))
     world.cli("DEL", "k")
     after(client, LEASE / 2)
-    assert.equal(1, #losses)
-    assert.equal("deleted", losses[1].reason)
+    assert.same({ 1, "deleted" }, { #losses, losses[1].reason })
   end)
 
   it("is not reported after a release or a failed acquire", function()
@@ -522,8 +474,7 @@ describe("a loss", function()
     assert.is_nil((lock:try_acquire()))
     process.sleep(1.2 * LEASE)
     client:stats()
-    assert.same({}, losses)
-    assert.is_nil(lock:lost())
+    assert.same({ {}, nil }, { losses, (lock:lost()) })
     world.cli("DEL", "k")
   end)
 
