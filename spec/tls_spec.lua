@@ -1,3 +1,4 @@
+local assert_fails = require "spec.support.fails"
 local certificates = require "spec.support.certificates"
 local cluster = require "spec.support.cluster"
 local core = require "holdfast.core"
@@ -39,8 +40,7 @@ local function client(opts)
 end
 
 local function round_trip(one)
-  local lock = one:lock("k")
-  assert(lock:acquire(0))
+  local lock = assert(one:lock("k"):acquire(0))
   assert.is_true(lock:check())
   assert(lock:release())
 end
@@ -50,9 +50,7 @@ local function fails(reason, opts)
   opts.connect_timeout = opts.connect_timeout or 5
   local one = opts.tls and client(opts) or world.client(opts)
   local lock = one:lock("k")
-  local got, message, code = lock:acquire(0)
-  assert.is_nil(got)
-  assert.equal("unreachable", code)
+  local message = assert_fails("unreachable", lock:acquire(0))
   assert.is_truthy(message:find(reason, 1, true), message)
   assert.is_truthy(message:find(opts.url:match("([%w%.]+:%d+)$"), 1, true), message)
   assert.is_false(lock:is_held())
@@ -78,8 +76,7 @@ local WAITER = [[
 
 -- Hands this client's lock over to a waiter; before(child) is called while the lock is held.
 local function hand_over(url, before, grant_lease)
-  local lock = client({ url = url, grant_lease = grant_lease }):lock("handed")
-  assert(lock:acquire(0))
+  local lock = assert(client({ url = url, grant_lease = grant_lease }):lock("handed"):acquire(0))
   local child = world.program { code = WAITER, args = { url, made.ca.cert, grant_lease } }
   assert.is_truthy(process.wait_until(function() return lock:info().waiters == 1 end, 20))
   if before then before(child) end
@@ -101,10 +98,7 @@ describe("over TLS", function()
       users = { "app on >pass ~* &* +@all" } }
     round_trip(client { url = server:tls_url() })
     round_trip(client { url = server:tls_url():gsub(":secret@", "app:pass@") })
-    local got, _, code = client { url = server:tls_url():gsub(":secret@",
-      ":wrong@") }:lock("k"):acquire(0)
-    assert.is_nil(got)
-    assert.equal("denied", code)
+    assert_fails("denied", client { url = server:tls_url():gsub(":secret@", ":wrong@") }:lock("k"):acquire(0))
   end)
 
   it("a client connects to a server that has only TLS 1.2", function()
@@ -125,8 +119,7 @@ describe("over TLS", function()
 
   it("the watchdog renews a lock", function()
     local one = client { lease = 1.2 }
-    local lock = one:lock("k")
-    assert(lock:acquire(0))
+    local lock = assert(one:lock("k"):acquire(0))
     assert.is_truthy(process.wait_until(function() return one:stats().renewals >= 3 end, 20))
     assert.is_true(lock:check())
     assert(lock:release())
@@ -138,8 +131,7 @@ describe("over TLS", function()
     local text = ("0123456789abcdef"):rep(131072)
     assert.equal("OK", core.client.command(one, { "SET", "big", text }))
     assert.is_true(core.client.command(one, { "GET", "big" }) == text)
-    assert.equal(1, core.client.command(one, { "DEL", "big" }))
-    assert.equal(1, one:stats().connections)
+    assert.same({ 1, 1 }, { core.client.command(one, { "DEL", "big" }), one:stats().connections })
   end)
 
   it("a quorum can mix servers with and without TLS", function()
@@ -167,8 +159,7 @@ describe("over TLS", function()
       code = [[
         local sys = require "spec.support.sys"
         local client = require("holdfast").new { url = arg[1], tls = { ca_file = arg[2] }, lease = 2, command_timeout = 1 }
-        local lock = client:lock("k")
-        assert(lock:acquire())
+        local lock = assert(client:lock("k"):acquire())
         print "held"
         io.stdout:flush()
         local till = sys.now() + 20
@@ -187,8 +178,7 @@ describe("over TLS", function()
     for i = 1, 30 do
       output_of([[
         local client = require("holdfast").new { url = arg[1], tls = { ca_file = arg[2] } }
-        local lock = client:lock("k" .. arg[3])
-        assert(lock:acquire(0))
+        local lock = assert(client:lock("k" .. arg[3]):acquire(0))
         lock = nil
         collectgarbage() collectgarbage() -- a new connection sends the release
         require("spec.support.sys").sleep(arg[3] / 10000)
@@ -212,8 +202,7 @@ describe("over TLS", function()
     assert.matches("exit\t0\ttrue\t0", output_of([[
       local sys = require "spec.support.sys"
       local client = require("holdfast").new { url = arg[1], tls = { ca_file = arg[2] } }
-      local lock = client:lock("k")
-      assert(lock:acquire())
+      local lock = assert(client:lock("k"):acquire())
       local pid = assert(sys.fork())
       if pid == 0 then
         local own = client:lock("other")
@@ -257,10 +246,7 @@ describe("over TLS", function()
 end)
 
 local function refused(pattern, opts)
-  local got, message, code = client(opts):lock("k"):acquire(0)
-  assert.is_nil(got)
-  assert.equal("unreachable", code)
-  assert.matches(pattern, message)
+  assert.matches(pattern, assert_fails("unreachable", client(opts):lock("k"):acquire(0)))
 end
 
 -- Options for servers that use only TLS, also with each other.
@@ -286,8 +272,7 @@ describe("Sentinels over TLS", function()
     round_trip(client { url = set:url() })
     hand_over(set:url())
     local one = client { url = set:url() }
-    local lock = one:lock("k")
-    assert(lock:acquire(0))
+    local lock = assert(one:lock("k"):acquire(0))
     set:wait_key("k")
     local old = set:master()
     old:kill("KILL")
@@ -300,11 +285,8 @@ describe("Sentinels over TLS", function()
     set = sentinel.start { tls = alone(), replicas = 0 }
     refused("no sentinel at .*certificate verify failed",
       { url = set:url(), tls = { ca_file = made.other_ca.cert } })
-    local got, message, code = world.client({ url = (set:url():gsub("^rediss",
-      "redis")) }):lock("k"):acquire(0)
-    assert.is_nil(got)
-    assert.equal("unreachable", code)
-    assert.matches("use rediss", message)
+    local plain = world.client { url = (set:url():gsub("^rediss", "redis")) }
+    assert.matches("use rediss", assert_fails("unreachable", plain:lock("k"):acquire(0)))
   end)
 end)
 
@@ -321,16 +303,13 @@ describe("a cluster over TLS", function()
     local served = {}
     for i = 1, 30 do
       local key = "k" .. i
-      local lock = one:lock(key)
-      assert(lock:acquire(0))
+      assert(one:lock(key):acquire(0)):release()
       served[nodes:node_of(key)] = true
-      assert(lock:release())
     end
     for _, node in ipairs(nodes.nodes) do assert.is_true(served[node]) end
     hand_over(nodes:url())
     local slot = nodes:slot("moved")
-    local lock = one:lock("moved")
-    assert(lock:acquire(0))
+    local lock = assert(one:lock("moved"):acquire(0))
     local from = nodes:owner(slot)
     nodes:move(slot, from == nodes.nodes[1] and nodes.nodes[2] or nodes.nodes[1])
     assert.is_true(lock:check())
@@ -342,9 +321,7 @@ describe("a cluster over TLS", function()
     nodes = cluster.start { masters = 3, replicas = 0, tls = alone { clients = "yes" } }
     local given = { ca_file = made.ca.cert, cert = made.client.cert, key = made.client.key }
     for i = 1, 5 do
-      local lock = client({ url = nodes:url(), tls = given }):lock("k" .. i)
-      assert(lock:acquire(0))
-      assert(lock:release())
+      assert(client({ url = nodes:url(), tls = given }):lock("k" .. i):acquire(0)):release()
     end
     refused("client certificate", { url = nodes:url() })
     refused("certificate verify failed", { url = nodes:url(),
@@ -388,18 +365,16 @@ describe("a certificate", function()
   end)
 
   it("for a different name is refused, unless server_name says to expect it", function()
-    local server = server_with(made.elsewhere)
-    fails("hostname mismatch", { url = server:tls_url(), tls = { server_name = "localhost" } })
-    fails("IP address mismatch", { url = server:tls_url(), tls = {} })
-    round_trip(client { url = server:tls_url(), tls = { server_name = "redis.example" } })
-    fails("hostname mismatch", { url = server:tls_url(), tls = { server_name = "example" } })
-    fails("IP address mismatch", { url = world.server:tls_url(),
-      tls = { server_name = "127.0.0.2" } })
+    local url = server_with(made.elsewhere):tls_url()
+    fails("hostname mismatch", { url = url, tls = { server_name = "localhost" } })
+    fails("IP address mismatch", { url = url, tls = {} })
+    round_trip(client { url = url, tls = { server_name = "redis.example" } })
+    fails("hostname mismatch", { url = url, tls = { server_name = "example" } })
+    fails("IP address mismatch", { url = world.server:tls_url(), tls = { server_name = "127.0.0.2" } })
   end)
 
   it("that has expired is refused", function()
-    local server = server_with(made.expired)
-    fails("certificate has expired", { url = server:tls_url(), tls = {} })
+    fails("certificate has expired", { url = server_with(made.expired):tls_url(), tls = {} })
   end)
 
   it("is accepted without verification with verify = false", function()
@@ -420,15 +395,14 @@ describe("a certificate", function()
   end)
 
   it("file that cannot be read is named in the message", function()
-    local url = world.server:tls_url()
-    fails("cannot use ca_file /nowhere: No such file",
-      { url = url, tls = { ca_file = "/nowhere" } })
-    fails("cannot use ca_file " .. made.client.key,
-      { url = url, tls = { ca_file = made.client.key } })
-    fails("cannot use cert /nowhere: No such file",
-      { url = url, tls = { cert = "/nowhere", key = "/nowhere" } })
-    fails("cannot use key " .. made.server.key .. ": key values mismatch",
-      { url = url, tls = { cert = made.client.cert, key = made.server.key } })
+    for message, tls in pairs {
+      ["cannot use ca_file /nowhere: No such file"] = { ca_file = "/nowhere" },
+      ["cannot use ca_file " .. made.client.key] = { ca_file = made.client.key },
+      ["cannot use cert /nowhere: No such file"] = { cert = "/nowhere", key = "/nowhere" },
+      ["cannot use key " .. made.server.key .. ": key values mismatch"] = {
+        cert = made.client.cert, key = made.server.key,
+      },
+    } do fails(message, { url = world.server:tls_url(), tls = tls }) end
   end)
 
   it("with an encrypted key causes no passphrase prompt", function()
@@ -458,23 +432,25 @@ describe("a server", function()
     assert.is_true(took >= TIMEOUT * 0.9 and took < TIMEOUT + SLACK, message .. took)
   end)
 
+  -- Starts a server that reads once, then sends these bytes or closes. → its URL, its process
+  local function answering(bytes)
+    local child = world.program { args = { bytes }, code = [[
+      local sys = require "spec.support.sys"
+      local listener, port = assert(sys.listen_tcp())
+      print("port " .. port .. " ") io.stdout:flush()
+      local fd = assert(sys.accept(listener, 20))
+      sys.read(fd, 20)
+      if not arg[1] then return end
+      sys.write(fd, arg[1], 20)
+      sys.read(fd, 20)
+    ]] }
+    return "rediss://127.0.0.1:" .. assert(child:wait_output("port (%d+) ", 10)), child
+  end
+
   it("that sends plain text is reported as not speaking TLS", function()
-    for _, answer in ipairs { "-ERR unknown command\r\n", "HTTP/1.1 400 Bad Request\r\n\r\n",
+    for _, bytes in ipairs { "-ERR unknown command\r\n", "HTTP/1.1 400 Bad Request\r\n\r\n",
         "SSH-2.0-x\r\n" } do
-      local child = world.program {
-        code = [[
-          local sys = require "spec.support.sys"
-          local listener, port = assert(sys.listen_tcp())
-          print("port " .. port .. " ") io.stdout:flush()
-          local fd = assert(sys.accept(listener, 20))
-          sys.read(fd, 20)
-          sys.write(fd, arg[1], 20)
-          sys.read(fd, 20)
-        ]],
-        args = { answer },
-      }
-      local port = assert(child:wait_output("port (%d+) ", 10))
-      fails("the server does not speak TLS", { url = "rediss://127.0.0.1:" .. port, tls = {} })
+      fails("the server does not speak TLS", { url = answering(bytes), tls = {} })
     end
   end)
 
@@ -488,17 +464,7 @@ describe("a server", function()
   end)
 
   it("that closes the connection in the handshake is reported differently from a refusal", function()
-    local child = world.program {
-      code = [[
-        local sys = require "spec.support.sys"
-        local listener, port = assert(sys.listen_tcp())
-        print("port " .. port .. " ") io.stdout:flush()
-        local fd = assert(sys.accept(listener, 20))
-        sys.read(fd, 20)
-        sys.close(fd)
-      ]],
-    }
-    local url = "rediss://127.0.0.1:" .. assert(child:wait_output("port (%d+) ", 10))
+    local url, child = answering()
     fails("closed the connection during the TLS handshake", { url = url, tls = {} })
     child:wait(20)
     fails("Connection refused", { url = url, tls = {} })
@@ -506,18 +472,14 @@ describe("a server", function()
 end)
 
 describe("the TLS options", function()
-  local function raises(pattern, opts)
-    local ok, message = pcall(holdfast.new, opts)
-    assert.is_false(ok)
-    assert.matches(pattern, message)
-  end
-
   it("are refused for URLs without rediss://", function()
-    raises("the tls option requires rediss://", { url = "redis://localhost", tls = {} })
-    raises("the tls option requires rediss://",
-      { url = "unix:///run/redis.sock", tls = { verify = false } })
-    raises("the tls option requires rediss://", { url = "redis+sentinel://localhost/m", tls = {} })
-    raises("the tls option requires rediss://", { url = "redis+cluster://localhost", tls = {} })
+    for _, url in ipairs { "redis://localhost", "unix:///run/redis.sock", "redis+sentinel://localhost/m",
+      "redis+cluster://localhost" } do
+      assert.error_matches(function() holdfast.new { url = url, tls = { verify = false } } end,
+        "the tls option requires rediss://")
+      assert.error_matches(function() holdfast.new { url = url, tls = {} } end,
+        "the tls option requires rediss://")
+    end
     for _, url in ipairs { "rediss+sentinel://localhost/m", "rediss+cluster://localhost" } do
       world.client { url = url, tls = {} }
     end
