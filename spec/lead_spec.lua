@@ -2,6 +2,7 @@
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
+local fails = require "spec.support.fails"
 local loops = require "spec.support.loops"
 local process = require "spec.support.process"
 local proxy = require "spec.chaos.proxy"
@@ -21,25 +22,19 @@ describe("client:lead", function()
     local client, terms, tokens = world.client(), {}, {}
     local first, second, third = client:lead("chief", function(term, ...)
       terms[#terms + 1], tokens[#tokens + 1] = term, term:token()
-      assert.is_true(term:is_leader())
-      assert.is_nil(term:lost())
-      assert.equal("chief", term:key())
-      assert.equal("holdfast.term: chief (leader)", tostring(term))
+      assert.same({ true, nil, "chief", "holdfast.term: chief (leader)" },
+        { term:is_leader(), term:lost(), term:key(), tostring(term) })
       assert.same({ 1, nil, "x" }, { ... })
       if #terms < 3 then return end
       assert.is_true(term:resign())
-      assert.is_false(term:is_leader())
-      assert.equal(0, world.cli("EXISTS", "chief"))
+      assert.same({ false, 0 }, { term:is_leader(), world.cli("EXISTS", "chief") })
       return "done", nil, #terms
     end, 1, nil, "x")
     assert.same({ "done", nil, 3 }, { first, second, third })
     assert.is_true(tokens[1] < tokens[2] and tokens[2] < tokens[3])
     for i, term in ipairs(terms) do
-      assert.is_false(term:is_leader())
-      assert.is_nil(term:lost())
-      assert.equal(tokens[i], term:token())
-      assert.equal(("%.0f"):format(tokens[i]), term:token_text())
-      assert.equal("holdfast.term: chief (over)", tostring(term))
+      assert.same({ false, nil, tokens[i], ("%.0f"):format(tokens[i]), "holdfast.term: chief (over)" },
+        { term:is_leader(), term:lost(), term:token(), term:token_text(), tostring(term) })
     end
     assert.is_true(terms[1]:resign()) -- it is over already
   end)
@@ -61,7 +56,7 @@ describe("client:lead", function()
     end))
     assert.same({ 1, 2 }, { client:lead("chief", { once = true }, function() return 1, 2 end) })
     local other
-    local _, message, code, results = client:lead("chief", { once = true }, function(term)
+    local message, results = fails("lost", client:lead("chief", { once = true }, function(term)
       other = term
       world.cli("DEL", "app:chief")
       eventually(function()
@@ -70,18 +65,16 @@ describe("client:lead", function()
       end)
       assert.equal("deleted", term:lost())
       return "unprotected"
-    end)
-    assert.same({ "lost", "unprotected" }, { code, results[1] })
+    end))
+    assert.equal("unprotected", results[1])
     assert.matches('"app:chief"', message)
     assert.same({ "deleted", false }, { other:lost(), other:is_leader() })
     assert.equal("holdfast.term: app:chief (lost: deleted)", tostring(other))
-    message, code = select(2, client:fence("prices"):claim(other))
-    assert.equal("lost", code)
-    assert.matches('the lock "app:chief" was lost (deleted)', message, 1, true)
+    assert.matches('the lock "app:chief" was lost (deleted)',
+      fails("lost", client:fence("prices"):claim(other)), 1, true)
     client:lead("chief", { once = true }, function(term) other = term end)
-    message, code = select(2, client:fence("prices"):claim(other))
-    assert.equal("not_held", code)
-    assert.matches('the lock "app:chief" is not held', message, 1, true)
+    assert.matches('the lock "app:chief" is not held',
+      fails("not_held", client:fence("prices"):claim(other)), 1, true)
   end)
 
   it("reports a lost term to on_lost, and leads again", function()
@@ -96,8 +89,7 @@ describe("client:lead", function()
       eventually(function() return lock:check() == nil and term:lost() end)
       assert.same({ { term:token(), "deleted" } }, lost)
     end)
-    assert.equal(2, count)
-    assert.equal(1, #lost)
+    assert.same({ 2, 1 }, { count, #lost })
   end)
 
   it("with abort_on_loss aborts the function when the term is lost", function()
@@ -127,8 +119,7 @@ describe("client:lead", function()
       count, first = count + 1, first or term
       if count == 1 then return end
       assert.is_true(first:resign())
-      assert.is_false(term:is_leader())
-      assert.equal(0, world.cli("EXISTS", "chief"))
+      assert.same({ false, 0 }, { term:is_leader(), world.cli("EXISTS", "chief") })
       return count
     end))
   end)
@@ -149,12 +140,10 @@ describe("client:lead", function()
   end)
 
   it("lets other coroutines query and resign the term", function()
-    local client = world.client()
-    local ended = client:lead("chief", function(term)
+    local ended = world.client():lead("chief", function(term)
       local seen
       coroutine.wrap(function()
-        assert.is_true(term:is_leader())
-        assert.is_true(term:resign())
+        assert.is_true(term:is_leader() and term:resign())
         seen = term:is_leader()
       end)()
       assert.is_false(seen)
@@ -166,48 +155,50 @@ describe("client:lead", function()
 
   it("returns closed when the client is closed", function()
     local client = world.client()
-    local _, message, code = client:lead("chief", function() client:close() end)
-    assert.equal("closed", code)
-    assert.matches('^cannot acquire "chief"', message)
-    assert.equal("closed", select(3, client:lead("chief", function() end)))
+    assert.matches('^cannot acquire "chief"', fails("closed", client:lead("chief", function() client:close() end)))
+    fails("closed", client:lead("chief", error))
   end)
 
   it("returns a failure that is permanent, instead of retrying", function()
     world.cli("SET", "chief", "no lock")
-    local _, message, code = world.client():lead("chief", function() end)
-    assert.equal("conflict", code)
-    assert.matches('"chief"', message)
+    assert.matches('"chief"', fails("conflict", world.client():lead("chief", error)))
     world.cli("DEL", "chief")
   end)
+
+  -- Starts a program that leads once, and prints whether it does.
+  local function leads_once(url)
+    return world.program { args = { url }, code = [[
+      print "waits" io.stdout:flush()
+      print(require("holdfast").new(arg[1]):lead("chief", { once = true }, function(term) return term:is_leader() end))
+    ]] }
+  end
+
+  local function has_led(child)
+    assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
+    assert.equal("waits\ntrue\n", child:output())
+  end
 
   it("waits until an unreachable server is up", function()
     local server = world.another()
     local url = server:url()
     server:kill("TERM")
     eventually(function() return not server:is_running() end)
-    local child = world.program { code = [[
-      print "waits" io.stdout:flush()
-      print(require("holdfast").new(arg[1]):lead("chief", { once = true }, function(term) return term:is_leader() end))
-    ]], args = { url } }
+    local child = leads_once(url)
     assert(child:wait_output("waits", PATIENCE))
     process.sleep(0.3)
     assert.is_nil(child:status())
     server:restart(true)
-    assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
-    assert.equal("waits\ntrue\n", child:output())
+    has_led(child)
   end)
 
   it("waits until a replica has become a master", function()
     world.cli("REPLICAOF", "127.0.0.1", 1)
     local monitor = world.server:monitor()
-    local child = world.program { code = [[
-      print(require("holdfast").new(arg[1]):lead("chief", { once = true }, function(term) return term:is_leader() end))
-    ]], args = { world.server:url() } }
+    local child = leads_once(world.server:url())
     eventually(function() return monitor:count("EVALSHA") + monitor:count("EVAL") >= 3 end)
     assert.is_nil(child:status())
     world.cli("REPLICAOF", "NO", "ONE")
-    assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
-    assert.equal("true\n", child:output())
+    has_led(child)
     monitor:close()
   end)
 
@@ -234,19 +225,25 @@ describe("client:lead", function()
     assert.equal(0, world.cli("EXISTS", "chief"))
   end)
 
-  -- Calls client:lead. Its first acquire fails with this code, later ones reach the server.
-  local function lead_after(code, message)
-    local acquire, tries = driver.lock.acquire, 0
+  local acquire, pause = driver.lock.acquire, driver.lock.pause
+  after_each(function() driver.lock.acquire, driver.lock.pause = acquire, pause end)
+
+  -- During the test, an acquire of the driver returns what instead(number of the try, ...) does, if
+  -- that is something, and otherwise reaches the server.
+  local function with_acquire(instead)
+    local tries = 0
     function driver.lock.acquire(...)
       tries = tries + 1
-      if tries == 1 then return nil, message or "it failed", code end
+      local message, code = instead(tries, ...)
+      if code then return nil, message, code end
       return acquire(...)
     end
-    local results = { pcall(function()
-      return world.client():lead("chief", { once = true }, function() return "led" end)
-    end) }
-    driver.lock.acquire = acquire
-    return (table.unpack or unpack)(results, 2, 4)
+  end
+
+  -- Calls client:lead. Its first acquire fails with this code, later ones reach the server.
+  local function lead_after(code)
+    with_acquire(function(try) if try == 1 then return "it failed", code end end)
+    return world.client():lead("chief", { once = true }, function() return "led" end)
   end
 
   it("retries only after failures that may pass", function()
@@ -259,26 +256,23 @@ describe("client:lead", function()
   end)
 
   it("reports losses of other locks between two attempts to lead", function()
-    local client, acquire, lost, known = world.client(), driver.lock.acquire, 0, {}
+    local client, lost, known = world.client(), 0, {}
     local held = assert(client:lock("other", { watchdog = true, lease = 0.3, on_lost = function()
       lost = lost + 1
     end }):acquire())
-    finally(function() driver.lock.acquire = acquire end)
-    function driver.lock.acquire(...)
-      known[#known + 1] = lost
-      if #known > 1 then return acquire(...) end
+    with_acquire(function(try)
+      known[try] = lost
+      if try > 1 then return end
       world.cli("DEL", "other")
       eventually(function() return core.client.stats(client).losses == 1 end)
-      return nil, "it failed", "unreachable"
-    end
+      return "it failed", "unreachable"
+    end)
     assert.is_true(client:lead("chief", { once = true }, function() end))
-    assert.same({ 0, 1 }, known)
-    assert.equal("deleted", held:lost())
+    assert.same({ { 0, 1 }, "deleted" }, { known, held:lost() })
   end)
 
   it("runs no term with a lock that was lost before it began", function()
-    local client, acquire, tries, terms = world.client(), driver.lock.acquire, 0, 0
-    finally(function() driver.lock.acquire = acquire end)
+    local client, tries, terms = world.client(), 0, 0
     function driver.lock.acquire(lock, wait)
       tries = tries + 1
       local acquired, message, code = acquire(lock, wait)
@@ -296,13 +290,11 @@ describe("client:lead", function()
   end)
 
   it("retries after `denied` if it has led before", function()
-    local terms, tries, acquire = 0, 0, driver.lock.acquire
-    finally(function() driver.lock.acquire = acquire end)
-    function driver.lock.acquire(...)
-      tries = tries + 1
-      if tries == 2 then return nil, "NOPERM", "denied" end
-      return acquire(...)
-    end
+    local terms, tries = 0, 0
+    with_acquire(function(try)
+      tries = try
+      if try == 2 then return "NOPERM", "denied" end
+    end)
     assert(world.client():lead("chief", function(term)
       terms = terms + 1
       if terms == 2 then term:resign() end
@@ -312,17 +304,15 @@ describe("client:lead", function()
 
   it("doubles its pause after each failure up to a second, and starts over in each term", function()
     local client, pauses, failures = world.client(), {}, 6
-    local pause, acquire = driver.lock.pause, driver.lock.acquire
-    finally(function() driver.lock.pause, driver.lock.acquire = pause, acquire end)
     function driver.lock.pause(lock, seconds)
       pauses[#pauses + 1] = seconds
       return pause(lock, 0.001)
     end
-    function driver.lock.acquire(...)
-      if failures == 0 then return acquire(...) end
+    with_acquire(function()
+      if failures == 0 then return end
       failures = failures - 1
-      return nil, "no answer", "unreachable"
-    end
+      return "no answer", "unreachable"
+    end)
     local terms = 0
     local led, message = client:lead("chief", function(term)
       terms = terms + 1
@@ -330,9 +320,7 @@ describe("client:lead", function()
       failures = 6
     end)
     assert(led, message)
-    local one_term = { 0.1, 0.2, 0.4, 0.8, 1, 1 }
-    for i = 1, 12 do assert.equal(one_term[(i - 1) % 6 + 1], pauses[i]) end
-    assert.equal(12, #pauses)
+    assert.same({ 0.1, 0.2, 0.4, 0.8, 1, 1, 0.1, 0.2, 0.4, 0.8, 1, 1 }, pauses)
   end)
 end)
 
@@ -589,9 +577,7 @@ for _, loop in ipairs(loops) do
       local one, resigned = client(), nil
       run(function()
         local result = one:lead("chief", function(term)
-          loop.spawn(function()
-            resigned = term:is_leader() and term:resign()
-          end)
+          loop.spawn(function() resigned = term:is_leader() and term:resign() end)
           assert.is_true(wait_until(function() return not term:is_leader() end))
           return "over"
         end)
@@ -650,9 +636,7 @@ describe("leaders under ngx_lua", function()
     return tonumber(leader), tonumber(inside), tonumber(terms)
   end
 
-  local function is_one_of(pid, list)
-    return pid == list[1] or pid == list[2]
-  end
+  local function is_one_of(pid, list) return pid == list[1] or pid == list[2] end
 
   it("lead in only one of all workers, and hand over at a reload", function()
     eventually(function() return is_one_of(state(), front:workers()) end)
@@ -676,8 +660,7 @@ describe("leaders under ngx_lua", function()
 
   it("leave their places in the queue when their worker ends", function()
     front:stop("TERM")
-    local other = world.client():lock("second")
-    assert(other:acquire(PATIENCE))
+    local other = assert(world.client():lock("second"):acquire(PATIENCE))
     front = nginx.start { http = ([[
       lua_shared_dict terms 1m;
       init_by_lua_block { CLIENT = require("holdfast").new { url = "%s", lease = 3 } }
