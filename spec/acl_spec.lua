@@ -13,6 +13,7 @@ local world = require("spec.support.world").new()
 before_each(world.open)
 after_each(world.close)
 
+local unpack = table.unpack or unpack
 local JAVA = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33"
 
 -- A client of `user`, whose password is "secret".
@@ -49,33 +50,18 @@ local NEEDS_A_COUNTERPART = {
 
 local function of_locks() return rights.of { "lock", "mutex" } end
 
--- These steps need no other client.
+-- { name of a lock or "client", method, argument } or a function; these steps need no other client.
 local STEPS = {
-  function(client) return client:ping() end,
-  function(_, locks) return locks.a:acquire(0) end,
-  function(_, locks) return locks.a:acquire(0) end,
-  function(_, locks) return locks.a:check() end,
-  function(_, locks) return locks.a:extend(30) end,
-  function(_, locks) return locks.a:info() end,
-  function(_, locks) return locks.a:ttl() end,
-  function(_, locks) return locks.a:release() end,
-  function(_, locks) return locks.a:release() end,
-  function(_, locks) return locks.a:acquire(0) end,
-  function(_, locks) return locks.a:force_release() end,
-  function(_, locks) return locks.c:acquire(0) end,
-  function(_, locks) return locks.c:info() end,
-  function(_, locks) return locks.c:release() end,
-  function(_, locks) return locks.tagged:acquire(0) end,
-  function(_, locks) return locks.tagged:release() end,
-  function(_, locks) return locks.both:acquire(0) end,
-  function(_, locks) return locks.both:release() end,
+  { "client", "ping" },
+  { "a", "acquire", 0 }, { "a", "acquire", 0 }, { "a", "check" }, { "a", "extend", 30 }, { "a", "info" },
+  { "a", "ttl" }, { "a", "release" }, { "a", "release" }, { "a", "acquire", 0 }, { "a", "force_release" },
+  { "c", "acquire", 0 }, { "c", "info" }, { "c", "release" },
+  { "tagged", "acquire", 0 }, { "tagged", "release" }, { "both", "acquire", 0 }, { "both", "release" },
   function(client)
     return client:idempotent("f", { expire = 5 }, function() return "result" end)
   end,
   function(client) -- the key of a call that is done already
-    local result, message, code = client:idempotent("f", { expire = 5 }, function()
-      return "again"
-    end)
+    local result, message, code = client:idempotent("f", { expire = 5 }, error)
     return result or code == "duplicate" or nil, message, code
   end,
   function(_, locks) -- a lock of Java's that ends with its TTL, and a stranger's place
@@ -86,7 +72,7 @@ local STEPS = {
     world.cli("SELECT", 0)
     return locks.g:acquire(20)
   end,
-  function(_, locks) return locks.g:release() end,
+  { "g", "release" },
   function(client) -- two renewals
     return client:with_lock("b", { lease = 3, watchdog = true }, function()
       process.sleep(2.2) return true
@@ -97,11 +83,15 @@ local STEPS = {
 -- → nothing, or the code and message of the first failure
 local function everything(client)
   -- kept here, because a collected lock is released
-  local locks = { both = client:multi_lock { "d", "e" }, c = client:mutex "c" }
+  local locks = { client = client, both = client:multi_lock { "d", "e" }, c = client:mutex "c" }
   for _, key in ipairs { "a", "g" } do locks[key] = client:lock(key) end
   locks.tagged = client:lock "{t}"
   for _, step in ipairs(STEPS) do
-    local result, message, code = step(client, locks)
+    local call = type(step) == "function" and step or function()
+      local lock = locks[step[1]]
+      return lock[step[2]](lock, step[3])
+    end
+    local result, message, code = call(client, locks)
     if result == nil then return code, message end
   end
 end
@@ -129,15 +119,11 @@ describe("the ACL rights for locks", function()
 
   it("suffice for a hand-over between two clients", function()
     local client = client_of(of_locks())
-    local lock = client:lock("a")
-    assert(lock:acquire(0))
-    local child = world.program {
-      code = [[
-        local lock = require("holdfast").new({ url = arg[1], prefix = "lock:", tenant = "lock:" }):lock("a")
-        print(lock:acquire(20) == lock, lock:release())
-      ]],
-      args = { ("unix://locks:secret@%s?db=1"):format(world.server.path) },
-    }
+    local lock = assert(client:lock("a"):acquire(0))
+    local child = world.program { args = { ("unix://locks:secret@%s?db=1"):format(world.server.path) }, code = [[
+      local lock = require("holdfast").new({ url = arg[1], prefix = "lock:", tenant = "lock:" }):lock("a")
+      print(lock:acquire(20) == lock, lock:release())
+    ]] }
     assert.is_truthy(process.wait_until(function()
       local seen = assert(lock:info()) return seen.waiters == 1
     end, 20))
@@ -173,9 +159,7 @@ describe("the ACL rights for locks", function()
     for _, right in ipairs(of_locks()) do
       if right:find("^[+~&]") and not NEEDS_A_COUNTERPART[right] then
         world.cli("SCRIPT", "FLUSH")
-        local client = client_of(copy(of_locks(), function(word)
-          return word ~= right
-        end))
+        local client = client_of(copy(of_locks(), function(word) return word ~= right end))
         local code, message = everything(client)
         assert.equal("denied", code, right)
         assert.is_truthy(message:find("unix:" .. world.server.path, 1, true), message)
@@ -422,10 +406,7 @@ describe("the ACL rights", function()
   it("for locks suffice for client:lead", function()
     world.cli("ACL", "LOG", "RESET")
     local client = client_of(of_locks())
-    local result = assert(client:lead("boss", { once = true }, function(term)
-      return term:is_leader() and "led"
-    end))
-    assert.is_truthy(result)
+    assert(client:lead("boss", { once = true }, function(term) return term:is_leader() and "led" end))
     assert.same({}, rights.refused(world.server))
     clean(client)
   end)
@@ -459,8 +440,7 @@ describe("the ACL rights", function()
     local shards = holdfast.new { servers = urls, mode = "shards", prefix = "lock:", tenant = "lock:" }
     for i = 1, 8 do
       local lock, fair = shards:lock("l" .. i), shards:fair_lock("f" .. i)
-      assert(lock:acquire(0):release())
-      assert(fair:acquire(0):release())
+      assert(lock:acquire(0):release()) assert(fair:acquire(0):release())
       assert(shards:semaphore("s" .. i, { permits = 1 }):acquire(1, 0)):release()
       assert(shards:read_write_lock("r" .. i):read():acquire(0):release())
       local latch = shards:latch("c" .. i)
@@ -546,7 +526,7 @@ describe("holdfast acl", function()
     local function set(...) assert.equal("OK", world.server:cli { "ACL", "SETUSER", "locks", ... }) end
     set("on", "nopass", "~*", "&*", "+@all", "(~* +@all)", ">old")
     table.remove(words) -- its password
-    set((table.unpack or unpack)(words, 2))
+    set(unpack(words, 2))
     for _, password in ipairs { "", "old", "secret" } do
       local stranger = assert(resp.connect { path = world.server.path })
       assert.matches("^WRONGPASS", stranger:call("AUTH", "locks", password).err)
@@ -599,21 +579,15 @@ describe("the ACL rights for an operator of the command", function()
       return #world.cli("KEYS", "holdfast_client:*") == 1
     end, 30))
     local said = {}
-    local function add(...) said[#said + 1] = ("%d %s"):format(...) end
-    add(run("run", "-n", "lock:b", "lock:c", "--", "true"))
-    add(run("run", "--idempotent", "1h", "lock:a", "-n", "-E", "5", "--", "true"))
-    add(run("run", "--idempotent", "1h", "lock:done", "--", "true"))
-    add(run("run", "--once-per", "1h", "lock:once", "--", "true"))
-    add(run("show", "lock:once"))
-    add(run("break", "-y", "lock:once"))
-    add(run("ls"))
-    add(run("ls", "--mutex"))
-    add(run("top", "--interval", "0.1"))
-    add(run("show", "lock:a"))
-    add(run("show", "lock:done"))
-    add(run("break", "-y", "lock:done"))
-    add(run("break", "-y", "lock:a"))
-    add(run("ping"))
+    for i, words in ipairs {
+      { "run", "-n", "lock:b", "lock:c", "--", "true" },
+      { "run", "--idempotent", "1h", "lock:a", "-n", "-E", "5", "--", "true" },
+      { "run", "--idempotent", "1h", "lock:done", "--", "true" },
+      { "run", "--once-per", "1h", "lock:once", "--", "true" },
+      { "show", "lock:once" }, { "break", "-y", "lock:once" }, { "ls" }, { "ls", "--mutex" },
+      { "top", "--interval", "0.1" }, { "show", "lock:a" }, { "show", "lock:done" },
+      { "break", "-y", "lock:done" }, { "break", "-y", "lock:a" }, { "ping" },
+    } do said[i] = ("%d %s"):format(run(unpack(words))) end
     child:kill("KILL")
     child:wait(20)
     world.cli("FLUSHALL")
