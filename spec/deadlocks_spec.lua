@@ -196,6 +196,15 @@ describe("deadlocks", function()
     for _, party in ipairs(parties) do assert.equal("exit", party:wait(PATIENCE), outputs()) end
   end
 
+  -- Asserts that all parties end, one of them because of the deadlock.
+  local function check_dissolved()
+    all_end()
+    local text = outputs()
+    assert.equal(1, select(2, text:gsub("ended deadlock: ", "")), text)
+    assert.equal(2, select(2, text:gsub("got it", "")), text)
+    assert.matches('the waits form a cycle: "[^"]+", held by %S+, which waits for "', text)
+  end
+
   describe("on one server", function()
     local server, client
 
@@ -210,6 +219,12 @@ describe("deadlocks", function()
       client:close()
       server:cli("FLUSHALL")
     end)
+
+    local function wait_published(count)
+      assert(process.wait_until(function()
+        return #server:cli("KEYS", "holdfast_wait:*") == count
+      end, PATIENCE))
+    end
 
     it("are reported with key, owner, host, pid and name of each caller", function()
       plant(server:url(), KEYS)
@@ -242,19 +257,14 @@ describe("deadlocks", function()
         result = assert(client:deadlocks())
         return #result.waits == 2
       end, PATIENCE))
-      assert.same({}, result.cycles)
-      assert.equal("a", result.waits[1].key)
-      assert.equal(one:owner(), result.waits[1].holder)
+      assert.same({ {}, "a", one:owner() },
+        { result.cycles, result.waits[1].key, result.waits[1].holder })
       other:close()
     end)
 
     it("end the wait of the youngest waiter only, with deadlock_check, and leave no key behind", function()
       plant(server:url(), KEYS, { 1, 1, 1 })
-      all_end()
-      local text = outputs()
-      assert.equal(1, select(2, text:gsub("ended deadlock: ", "")), text)
-      assert.equal(2, select(2, text:gsub("got it", "")), text)
-      assert.matches('the waits form a cycle: "[^"]+", held by %S+, which waits for "', text)
+      check_dissolved()
       assert.truthy(process.wait_until(function() -- long before the waits would end by themselves
         return #server:cli("KEYS", "holdfast_wait:*") == 0
       end, 8))
@@ -264,9 +274,7 @@ describe("deadlocks", function()
       prepare(server:url(), KEYS, { 5, 5, 7 })
       for i = 1, #KEYS do
         let_go(i)
-        assert(process.wait_until(function() -- published, so older than the next one
-          return #server:cli("KEYS", "holdfast_wait:*") == i
-        end, PATIENCE))
+        wait_published(i) -- so older than the next one
       end
       all_end()
       assert.matches("ended deadlock: ", parties[3]:output())
@@ -277,18 +285,11 @@ describe("deadlocks", function()
       local other = holdfast.new(server:url())
       local far = assert(other:lock("far"):acquire())
       local held = assert(client:lock("near"):acquire())
-      local _, _, code = client:lock("far", { deadlock_check = 0.5 }):acquire(1.2)
-      assert.equal("busy", code)
+      assert.equal("busy", (select(3, client:lock("far", { deadlock_check = 0.5 }):acquire(1.2))))
       held:release()
       far:release()
       other:close()
     end)
-
-    local function wait_published(count)
-      assert(process.wait_until(function()
-        return #server:cli("KEYS", "holdfast_wait:*") == count
-      end, PATIENCE))
-    end
 
     it("are not reported if one of the callers was killed", function()
       prepare(server:url(), { "one", "two" }, { 0, 0.5 }, 6)
@@ -500,9 +501,7 @@ describe("deadlocks", function()
       uproot()
       assert.equal(0, (run_command()))
       plant(nodes:url(), KEYS, { 1, 1, 1 })
-      all_end()
-      assert.equal(1, select(2, outputs():gsub("ended deadlock: ", "")), outputs())
-      assert.equal(2, select(2, outputs():gsub("got it", "")), outputs())
+      check_dissolved()
     end)
   end)
 
@@ -528,14 +527,6 @@ describe("deadlocks", function()
     end)
 
     local function plant_all(check) plant(table.concat(urls, " "), KEYS, check) end
-
-    local function check_dissolved()
-      all_end()
-      local text = outputs()
-      assert.equal(1, select(2, text:gsub("ended deadlock: ", "")), text)
-      assert.equal(2, select(2, text:gsub("got it", "")), text)
-      assert.matches('the waits form a cycle: "[^"]+", held by %S+, which waits for "', text)
-    end
 
     it("are reported while a minority of servers is down; with a majority down the search fails", function()
       plant_all()
@@ -567,19 +558,16 @@ describe("deadlocks", function()
       for _, server in ipairs(more) do server:stop() end
     end)
 
-    it("end one wait with deadlock_check while a server is down", function()
-      servers[2]:kill()
-      plant_all { 1, 1, 1 }
-      check_dissolved()
-    end)
-
-    it("end one wait with deadlock_check while a server hangs", function()
-      prepare(table.concat(urls, " "), KEYS, { 1, 1, 1 })
-      servers[2]:kill("STOP")
-      for i = 1, #KEYS do let_go(i) end
-      all_end()
-      servers[2]:kill("CONT")
-      check_dissolved()
-    end)
+    for how, signal in pairs { ["is down"] = "KILL", hangs = "STOP" } do
+      it("end one wait with deadlock_check while a server " .. how, function()
+        if signal == "KILL" then servers[2]:kill() end
+        prepare(table.concat(urls, " "), KEYS, { 1, 1, 1 })
+        if signal == "STOP" then servers[2]:kill(signal) end
+        for i = 1, #KEYS do let_go(i) end
+        all_end()
+        if signal == "STOP" then servers[2]:kill("CONT") end
+        check_dissolved()
+      end)
+    end
   end)
 end)
