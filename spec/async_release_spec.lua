@@ -108,21 +108,19 @@ describe("an async release", function()
   it("of a re-entered lock frees the lock only with the last release", function()
     local lock = world.client():lock("k", ASYNC)
     assert(lock:acquire()) assert(lock:acquire())
-    assert.is_true(lock:release())
-    assert.is_true(lock:is_held())
-    assert.is_true(lock:release())
+    assert.is_true(lock:release() and lock:is_held() and lock:release())
     assert.is_false(lock:is_held())
     assert.is_true(world.is_free("k"))
   end)
 
   it("hands the lock to the next waiter", function()
     local lock = assert(world.client():lock("k", ASYNC):acquire())
-    local child = world.program { code = [[
+    local child = world.run [[
       local lock = require("holdfast").new(arg[1]):lock("k")
       assert(lock:acquire(10))
       print "in"
       assert(lock:release())
-    ]], args = { world.server:url() } }
+    ]]
     assert.is_true(process.wait_until(function() return queued("k") == 1 end, 20))
     assert.is_true(lock:release())
     assert.equal("exit", (child:wait(20)))
@@ -172,8 +170,7 @@ describe("a loss found by an async release", function()
     lock:is_held()
     assert.same({ "deleted" }, losses)
     assert.equal("deleted", lost_event().code)
-    assert.equal("deleted", lock:lost())
-    assert.is_false(lock:is_held())
+    assert.same({ "deleted", false }, { lock:lost(), lock:is_held() })
   end)
 
   it("remains the result of lost() until an acquire succeeds", function()
@@ -200,9 +197,7 @@ describe("a loss found by an async release", function()
     assert.is_true(lock:release())
     assert(lock:acquire(20))
     assert.is_true(process.wait_until(function() lock:is_held() return #losses > 0 end, 20))
-    assert.same({ "deleted" }, losses)
-    assert.is_true(lock:is_held())
-    assert.is_nil(lock:lost())
+    assert.same({ { "deleted" }, true, nil }, { losses, lock:is_held(), (lock:lost()) })
     assert.is_true(lock:release())
   end)
 
@@ -216,16 +211,13 @@ describe("a loss found by an async release", function()
       world.cli("DEL", "k")
       return "done"
     end)
-    assert.is_nil(result)
-    assert.equal("lost", code)
+    assert.same({ nil, "lost" }, { result, code })
   end)
 
   it("does not change what a one_by_one call returns", function()
-    local plain = world.client():one_by_one()
-    local template = world.client():one_by_one { async_release = true }
     local function lose() world.cli("DEL", "pay_7") return "done" end
-    assert.equal("done", template:execute("pay", 7, lose))
-    assert.equal("lost", (select(3, plain:execute("pay", 7, lose))))
+    assert.equal("done", world.client():one_by_one({ async_release = true }):execute("pay", 7, lose))
+    assert.equal("lost", (select(3, world.client():one_by_one():execute("pay", 7, lose))))
   end)
 end)
 
@@ -248,6 +240,12 @@ describe("the handle of an async release", function()
     return { on_lost = with_on_lost().on_lost, on_event = with_on_event().on_event }
   end
 
+  -- Collects what can be collected. → whether nothing is left in the table
+  local function are_collected(handles)
+    collectgarbage() collectgarbage()
+    return next(handles) == nil
+  end
+
   -- Leaves the handle and its callbacks to holdfast alone, and collects what can be collected
   -- before the server answers.
   local function leave(client, callbacks, fn)
@@ -255,8 +253,7 @@ describe("the handle of an async release", function()
       fn()
       world.server:kill("STOP")
     end)
-    collectgarbage()
-    collectgarbage()
+    collectgarbage() collectgarbage()
     world.server:kill("CONT")
   end
 
@@ -287,17 +284,12 @@ describe("the handle of an async release", function()
   it("is collected once all of its events have been delivered", function()
     local client, handles = world.client(ASYNC), setmetatable({}, { __mode = "k" })
     local function keep(lock) handles[lock] = true end
-    for i = 1, 30 do
-      client:with_lock("k" .. i, with_both(), keep)
-    end
+    for i = 1, 30 do client:with_lock("k" .. i, with_both(), keep) end
     assert.is_true(process.wait_until(function()
       client:stats()
-      collectgarbage()
-      collectgarbage()
-      return next(handles) == nil
+      return are_collected(handles)
     end, 20))
-    assert.equal(60, #received)
-    assert.same({}, losses)
+    assert.same({ 60, {} }, { #received, losses })
   end)
 
   -- A separate program, because the events of other locks let go of handles, too.
@@ -311,8 +303,7 @@ describe("the handle of an async release", function()
       end
       print(process.wait_until(function()
         client:stats()
-        collectgarbage()
-        collectgarbage()
+        collectgarbage() collectgarbage()
         return next(handles) == nil
       end, 20))
     ]] }
@@ -330,8 +321,7 @@ describe("the handle of an async release", function()
     assert.is_truthy(is_connected())
     assert.is_true(process.wait_until(function()
       other:stats()
-      collectgarbage()
-      collectgarbage()
+      collectgarbage() collectgarbage()
       return not is_connected()
     end, 20))
     assert.same({ "acquired", "released" }, received)
@@ -344,14 +334,9 @@ describe("the handle of an async release", function()
       loop.spawn(function()
         leave(client, with_both, lose)
         loop.wait_until(function() return #losses + #received == 3 end)
-        assert.same({ "k deleted" }, losses)
-        assert.same({ "acquired", "lost" }, received)
+        assert.same({ { "k deleted" }, { "acquired", "lost" } }, { losses, received })
         client:with_lock("k", with_on_event(), function(lock) handles[lock] = true end)
-        assert.is_true(loop.wait_until(function()
-          collectgarbage()
-          collectgarbage()
-          return next(handles) == nil
-        end))
+        assert.is_true(loop.wait_until(function() return are_collected(handles) end))
         client:close()
       end)
       loop.run()
@@ -398,8 +383,7 @@ describe("the option async_release", function()
     it("does not apply to a multi-lock under " .. loop.name, function()
       local client = world.client { driver = loop.driver, async_release = true }
       loop.spawn(function()
-        local both = client:multi_lock { "a", "b" }
-        assert(both:acquire(0))
+        local both = assert(client:multi_lock({ "a", "b" }):acquire(0))
         assert.is_true(both:release())
         assert.equal(0, world.cli("EXISTS", "a", "b"))
         client:close()
