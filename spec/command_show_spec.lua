@@ -31,9 +31,7 @@ describe("holdfast", function()
       assert.matches("\nnamed  somebody +1 +%- +[%d.]+ s +%d+ +0 +%-\none +[^\n]+ 1 +%d+ m?s +[%d.]+ s +%d+ +0 +%-\n$", output)
     end)
 
-    it("prints nothing if there are no locks", function()
-      gives(0, "", { "ls" })
-    end)
+    it("prints nothing if there are no locks", function() gives(0, "", { "ls" }) end)
 
     it("--json prints the locks that match a pattern as JSON", function()
       hold("jobs:a\n\255")
@@ -212,8 +210,7 @@ describe("holdfast", function()
     end)
 
     it("lists the waiters of a fair lock, and break notifies the first of them", function()
-      local lock = own():fair_lock("k")
-      assert(lock:acquire(0))
+      local lock = assert(own():fair_lock("k"):acquire(0))
       local store = redis.start()
       local waiter = process.lua { file = "spec/support/crowd_worker.lua",
         args = { server:url(), store.path, "k", "waiter", "kind=fair", "grant_lease=" .. GRANT } }
@@ -257,9 +254,7 @@ describe("holdfast", function()
       server:cli("DEL", "holdfast_queue:{k}")
     end)
 
-    it("exits with 1 for a free lock", function()
-      says(1, "state +free\n", { "show", "k" })
-    end)
+    it("exits with 1 for a free lock", function() says(1, "state +free\n", { "show", "k" }) end)
 
     it("exits with 73 for a key that is not a lock", function()
       server:cli("RPUSH", "list", 1)

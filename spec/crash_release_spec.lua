@@ -1,6 +1,7 @@
 -- crash_release: a waiter on the same host frees the lock of a process that is proved dead, and
 -- nothing else.
 
+local fails = require "spec.support.fails"
 local holdfast = require "holdfast"
 local lfs = require "lfs"
 local loops = require "spec.support.loops"
@@ -17,8 +18,7 @@ local HOLDER = [[
   local locks = {
     lock = function() return client:lock("k") end,
     reentered = function()
-      local lock = client:lock("k")
-      assert(lock:acquire(10))
+      local lock = assert(client:lock("k"):acquire(10))
       return lock
     end,
     mutex = function() return client:mutex("k") end,
@@ -133,8 +133,7 @@ describe("crash_release", function()
     local both = client:multi_lock { "k", "l" }
     local left = SOON -- each wait ends before the test knows whether "l" is free
     while world.cli("EXISTS", "l") == 1 and left > 0 do
-      local _, _, code = both:acquire(LOOKS)
-      assert.equal("busy", code)
+      fails("busy", both:acquire(LOOKS))
       left = left - LOOKS
     end
     assert.same({ "l", owner }, { reported().key, reported().owner })
@@ -173,8 +172,7 @@ describe("crash_release", function()
     local client = waiting_client()
     local owner = owner_of(client, "k")
     child:kill("STOP")
-    local _, _, code = client:lock("k"):acquire(LOOKS)
-    assert.equal("busy", code)
+    fails("busy", client:lock("k"):acquire(LOOKS))
     assert.same({ [owner] = "1" }, world.hash("k"))
     assert.is_nil(reported())
     child:stop()
@@ -185,8 +183,7 @@ describe("crash_release", function()
     local child = start(HOLDER, "lock", "off")
     local client = waiting_client()
     child:stop()
-    local _, _, code = client:lock("k"):acquire(LOOKS)
-    assert.equal("busy", code)
+    fails("busy", client:lock("k"):acquire(LOOKS))
     world.cli("DEL", "k")
   end)
 
@@ -195,8 +192,7 @@ describe("crash_release", function()
     local client = world.client()
     owner_of(client, "k")
     child:stop()
-    local _, _, code = client:lock("k"):acquire(LOOKS)
-    assert.equal("busy", code)
+    fails("busy", client:lock("k"):acquire(LOOKS))
     world.cli("DEL", "k")
   end)
 
@@ -211,8 +207,7 @@ describe("crash_release", function()
     local lock = client:lock("k")
     assert.is_truthy(lock:acquire(SOON))
     assert(lock:release())
-    local _, _, code = client:lock("c"):acquire(LOOKS)
-    assert.equal("busy", code)
+    fails("busy", client:lock("c"):acquire(LOOKS))
     assert.same({ [owner] = "1" }, world.hash("c"))
     process.signal(child, "KILL")
     lock = client:lock("c")
@@ -223,8 +218,7 @@ describe("crash_release", function()
 
   it("keeps a process record until the client is closed", function()
     local client = waiting_client()
-    local lock = client:lock("k")
-    assert(lock:acquire())
+    local lock = assert(client:lock("k"):acquire())
     local path = records() .. "/" .. lock:owner():sub(1, 36)
     assert.equal("link", lfs.symlinkattributes(path, "mode"))
     assert(lock:release())
@@ -237,8 +231,7 @@ describe("crash_release", function()
       holdfast.new { servers = { "redis://a", "redis://b", "redis://c" }, mode = "quorum", crash_release = true }
     end, "holdfast.new: crash_release does not work in a quorum, which has no queue")
     local client = waiting_client()
-    local lock = client:lock("k")
-    assert(lock:acquire())
+    local lock = assert(client:lock("k"):acquire())
     local _, message = pcall(client.lock, client, "k", { owner = lock:owner() })
     assert.matches("client:lock: owner must not have the form <client uuid>:<n> if crash_release is on", message, 1, true)
     local uuid = lock:owner():sub(1, 36)

@@ -19,9 +19,7 @@ local function rotate(password)
   world.cli("CLIENT", "KILL", "TYPE", "pubsub")
 end
 
-local function address()
-  return ("127.0.0.1:%d"):format(world.server.port)
-end
+local function address() return ("127.0.0.1:%d"):format(world.server.port) end
 
 local function client(credentials, more)
   local all = { url = "redis://" .. address(), credentials = credentials }
@@ -58,8 +56,7 @@ describe("a credentials function", function()
     world.cli("ACL", "SETUSER", "bob", "on", ">y", "~*", "&*", "+@all")
     local user, password = "ann", "x"
     local one = client(function() return user, password end)
-    local lock = one:lock("k")
-    assert(lock:acquire(0))
+    local lock = assert(one:lock("k"):acquire(0))
     user, password = "bob", "y"
     world.cli("ACL", "DELUSER", "ann")
     assert.is_true(lock:check())
@@ -147,8 +144,7 @@ describe("a credentials function", function()
     end
     local one = holdfast.new { servers = urls, mode = "quorum",
       credentials = function(server) return "", passwords[server] end }
-    local lock = one:lock("k")
-    assert(lock:acquire(5))
+    local lock = assert(one:lock("k"):acquire(5))
     assert(lock:release())
     one:close()
   end)
@@ -158,8 +154,7 @@ describe("a credentials function", function()
     local password = "one"
     local one = client(function() return "", password end, { lease = 3 })
     local lock, other = one:lock("k"), one:lock("other")
-    assert(lock:acquire(0))
-    assert(other:acquire(0))
+    assert(lock:acquire(0)) assert(other:acquire(0))
     rotate "two"
     password = "two"
     local left = lock:remaining()
@@ -170,14 +165,12 @@ describe("a credentials function", function()
       return more
     end, PATIENCE)
     assert.is_true(renewed)
-    assert(lock:release())
-    assert(other:release())
+    assert(lock:release()) assert(other:release())
   end)
 
   it("is called for a waiter if the password changed while it waited", function()
     local holder = client(function() return "", world.server.options.password end)
-    local lock = holder:lock("k", { lease = 30 })
-    assert(lock:acquire(0))
+    local lock = assert(holder:lock("k", { lease = 30 }):acquire(0))
     local path = process.directory() .. "/password"
     local function write(text) files.write(path, text) end
     write "one"
@@ -214,8 +207,7 @@ describe("a credentials function", function()
           loop.sleep(0.01)
           return "", password
         end, { driver = loop.driver, lease = 2 })
-        local lock = one:lock("k")
-        assert(lock:acquire(5))
+        local lock = assert(one:lock("k"):acquire(5))
         local granted
         loop.spawn(function()
           local other = client(function() return "", password end, { driver = loop.driver })
@@ -285,9 +277,7 @@ describe("a command whose login cannot be fetched while it holds a lock", functi
     local function eventually(condition)
       process.eventually(condition, PATIENCE, function() return child:output() end)
     end
-    local function says(text)
-      eventually(function() return lines(child, text) > 0 end)
-    end
+    local function says(text) eventually(function() return lines(child, text) > 0 end) end
     eventually(function() return world.cli("EXISTS", "k") == 1 end)
     install(nil)
     rotate "two"

@@ -237,8 +237,7 @@ describe("on_change", function()
   end
 
   it("is called within a grant lease even for a holder that sends no message about itself", function()
-    local client = world.client { name = "silent" }
-    local lock = assert(client:lock("chief"):acquire())
+    local lock = assert(world.client({ name = "silent" }):lock("chief"):acquire())
     local child = watcher(0.3)
     assert(child:wait_output("sees silent token true\n", PATIENCE))
     world.cli("DEL", "chief", "holdfast_queue:{chief}")
@@ -273,16 +272,13 @@ describe("on_change", function()
   end)
 
   it("is called once for a leader that extends, re-enters and renews", function()
-    local client = world.client { name = "one", lease = 0.9 }
-    local lock = assert(client:lock("chief"):acquire())
+    local lock = assert(world.client({ name = "one", lease = 0.9 }):lock("chief"):acquire())
     local child = watcher(0.1)
     assert(child:wait_output("sees one token true\n", PATIENCE))
-    assert(lock:acquire())
-    assert(lock:extend(20))
+    assert(lock:acquire()) assert(lock:extend(20))
     world.cli("DEL", "redisson_lock_token:{chief}") -- its TTL has ended
     process.sleep(0.5)
-    assert(lock:release())
-    assert(lock:release())
+    assert(lock:release()) assert(lock:release())
     assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
     assert.equal(2, select(2, child:output():gsub("sees", "")), child:output())
   end)
@@ -307,7 +303,7 @@ describe("on_change", function()
 
   it("may raise an error, which is reported once, and the candidate continues", function()
     local lock = assert(world.client():lock("chief"):acquire())
-    local child = world.program { code = [[
+    local child = world.run [[
       local client = require("holdfast").new { url = arg[1] }
       local calls = 0
       print(client:lead("chief", { on_change = function()
@@ -318,7 +314,7 @@ describe("on_change", function()
         return calls
       end))
       client:close()
-    ]], args = { world.server:url() } }
+    ]]
     assert(child:wait_output("my own", PATIENCE))
     lock:release()
     assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
@@ -329,7 +325,7 @@ describe("on_change", function()
 
   it("may use the client, resign the term or close the client during a blocking wait", function()
     for _, what in ipairs { "last:resign()", "client:close()" } do
-      local child = world.program { code = [[
+      local child = world.run [[
         local holdfast, command = require "holdfast", require("holdfast.driver").command
         local client, other, last = holdfast.new { url = arg[1] }, holdfast.new { url = arg[1] }, nil
         local owner = "b983c153-7421-469a-addb-44fb92259a1b"
@@ -347,7 +343,7 @@ describe("on_change", function()
         end))))
         client:close()
         other:close()
-      ]], args = { world.server:url() } }
+      ]]
       assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
       assert.equal(what:find "close" and "closed\n" or "lost\n", child:output())
       world.cli("DEL", "own", "holdfast_client:b983c153-7421-469a-addb-44fb92259a1b")
@@ -356,13 +352,13 @@ describe("on_change", function()
 
   it("lets a signal end an interruptible wait", function()
     local lock = assert(world.client { name = "one" }:lock("chief"):acquire())
-    local child = world.program { code = [[
+    local child = world.run [[
       local client = require("holdfast").new { url = arg[1] }
       local fine, _, _, code = pcall(client.lead, client, "chief", { interruptible = true,
         on_change = function() print "sees" io.stdout:flush() end }, function() end)
       print(fine, code)
       client:close()
-    ]], args = { world.server:url() } }
+    ]]
     assert(child:wait_output("sees", PATIENCE))
     child:kill "INT"
     child:wait(PATIENCE)

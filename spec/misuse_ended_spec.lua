@@ -47,31 +47,28 @@ end)
 
 describe("a collected object", function()
   it("can still be used from a finalizer without a crash", function()
-    local child = world.program {
-      code = [[
-        local holdfast = require "holdfast"
-        local client = holdfast.new(arg[1])
-        local lock = assert(client:lock("k"):acquire())
-        local calls = {
-          function() lock:release() end, function() lock:acquire(0) end, function() lock:is_held() end,
-          function() lock:owner() end, function() lock:key() end, function() tostring(lock) end,
-          function() client:lock("other"):acquire(0) end, function() client:close() end,
-          function() tostring(client) end,
-        }
-        local function last() for _, call in ipairs(calls) do pcall(call) end print "last" end
-        -- the object that gets its finalizer first is finalized last
-        if newproxy then
-          keep = newproxy(true)
-          getmetatable(keep).__gc = last
-        else
-          keep = setmetatable({}, { __gc = last })
-        end
-        local early = setmetatable({}, { __index = holdfast })
-        lock, client = assert(client:lock("k"):acquire()), early.new(arg[1])
-        assert(client:lock("other"):acquire())
-      ]],
-      args = { world.server:url() },
-    }
+    local child = world.run [[
+      local holdfast = require "holdfast"
+      local client = holdfast.new(arg[1])
+      local lock = assert(client:lock("k"):acquire())
+      local calls = {
+        function() lock:release() end, function() lock:acquire(0) end, function() lock:is_held() end,
+        function() lock:owner() end, function() lock:key() end, function() tostring(lock) end,
+        function() client:lock("other"):acquire(0) end, function() client:close() end,
+        function() tostring(client) end,
+      }
+      local function last() for _, call in ipairs(calls) do pcall(call) end print "last" end
+      -- the object that gets its finalizer first is finalized last
+      if newproxy then
+        keep = newproxy(true)
+        getmetatable(keep).__gc = last
+      else
+        keep = setmetatable({}, { __gc = last })
+      end
+      local early = setmetatable({}, { __index = holdfast })
+      lock, client = assert(client:lock("k"):acquire()), early.new(arg[1])
+      assert(client:lock("other"):acquire())
+    ]]
     assert.same({ "exit", 0 }, { child:wait(20) }, child:output())
     assert.matches("last", child:output())
     assert.is_truthy(world.is_free("k"))
@@ -192,8 +189,7 @@ describe("after client:close()", function()
   it("losses that were found before it are still reported", function()
     local lost = {}
     local function note(_, reason) lost[#lost + 1] = reason end
-    local held = client:lock("k", { watchdog = true, lease = 0.3, on_lost = note })
-    assert(held:acquire())
+    local held = assert(client:lock("k", { watchdog = true, lease = 0.3, on_lost = note }):acquire())
     world.cli("DEL", "k")
     assert(process.wait_until(function() return core.client.stats(client).losses == 1 end, 20))
     client:close()
@@ -241,14 +237,11 @@ describe("a program that exits without cleaning up", function()
   end
 
   it("exits within seconds although the server hangs", function()
-    local child = world.program {
-      code = [[
-        held = assert(require("holdfast").new(arg[1]):lock("k", { lease = 2 }):acquire())
-        print("held") io.stdout:flush()
-        require("spec.support.sys").sleep(0.2)
-      ]],
-      args = { world.server:url() },
-    }
+    local child = world.run [[
+      held = assert(require("holdfast").new(arg[1]):lock("k", { lease = 2 }):acquire())
+      print("held") io.stdout:flush()
+      require("spec.support.sys").sleep(0.2)
+    ]]
     assert.is_truthy(child:wait_output("held", 20))
     world.server:kill("STOP")
     local started = process.now()

@@ -98,15 +98,12 @@ describe("client:once", function()
   it("runs once even if many processes call it at the same moment", function()
     local children = {}
     for i = 1, 12 do
-      children[i] = world.program {
-        code = [[
-          local client = require("holdfast").new(arg[1])
-          local result, _, code = client:once("job", 60, function() return "ran" end)
-          print(result or code)
-          client:close()
-        ]],
-        args = { world.server:url() },
-      }
+      children[i] = world.run [[
+        local client = require("holdfast").new(arg[1])
+        local result, _, code = client:once("job", 60, function() return "ran" end)
+        print(result or code)
+        client:close()
+      ]]
     end
     local counts = {}
     for _, child in ipairs(children) do
@@ -209,14 +206,11 @@ describe("client:once", function()
       local waiting
       while_it_runs(function()
         pass(PERIOD)
-        waiting = world.program {
-          code = [[
-            local client = require("holdfast").new(arg[1])
-            print(client:once("job", 60, { wait = 60 }, function() return "ran" end))
-            client:close()
-          ]],
-          args = { world.server:url() },
-        }
+        waiting = world.run [[
+          local client = require("holdfast").new(arg[1])
+          print(client:once("job", 60, { wait = 60 }, function() return "ran" end))
+          client:close()
+        ]]
         assert(process.wait_until(function()
           return world.cli("EXISTS", "holdfast_queue:{job}") == 1
         end, PATIENCE))
@@ -231,16 +225,13 @@ describe("client:once", function()
   it("with retry runs once even if the run takes longer than its record lasts", function()
     local waiting
     local result = outcome(world.client { lease = 600 }, { retry = true }, function()
-      waiting = world.program {
-        code = [[
-          local client = require("holdfast").new(arg[1])
-          local opts = { wait = 60, retry = true }
-          local result, _, code = client:once("job", 60, opts, function() return "ran" end)
-          print(result or code)
-          client:close()
-        ]],
-        args = { world.server:url() },
-      }
+      waiting = world.run [[
+        local client = require("holdfast").new(arg[1])
+        local opts = { wait = 60, retry = true }
+        local result, _, code = client:once("job", 60, opts, function() return "ran" end)
+        print(result or code)
+        client:close()
+      ]]
       local function is_waiting() return world.cli("EXISTS", "holdfast_queue:{job}") == 1 end
       assert(process.wait_until(is_waiting, PATIENCE), waiting:output())
       pass(2 * PERIOD + 1)
@@ -255,16 +246,13 @@ describe("client:once", function()
 
   describe("after its process was killed", function()
     local function killed(opts)
-      local child = world.program {
-        code = [[
-          require("holdfast").new { url = arg[1], lease = 0.5 }:once("job", 60, ]] .. opts .. [[, function()
-            print "runs"
-            io.stdout:flush()
-            while true do os.execute "sleep 1" end
-          end)
-        ]],
-        args = { world.server:url() },
-      }
+      local child = world.run([[
+        require("holdfast").new { url = arg[1], lease = 0.5 }:once("job", 60, ]] .. opts .. [[, function()
+          print "runs"
+          io.stdout:flush()
+          while true do os.execute "sleep 1" end
+        end)
+      ]])
       assert(child:wait_output("runs", PATIENCE))
       child:kill "KILL"
       child:wait(PATIENCE)
@@ -354,18 +342,15 @@ describe("client:once", function()
   end)
 
   it("gives up recording the end of its run after half a period", function()
-    local child = world.program {
-      code = [[
-        local client = require("holdfast").new(arg[1])
-        local _, message, code, results = client:once("job", 0.6, { retry = true }, function()
-          assert(require("holdfast.driver").command(client, { "CONFIG", "SET", "maxmemory", "1" }))
-          return "ran"
-        end)
-        print(message, code, results[1])
-        client:close()
-      ]],
-      args = { world.server:url() },
-    }
+    local child = world.run [[
+      local client = require("holdfast").new(arg[1])
+      local _, message, code, results = client:once("job", 0.6, { retry = true }, function()
+        assert(require("holdfast.driver").command(client, { "CONFIG", "SET", "maxmemory", "1" }))
+        return "ran"
+      end)
+      print(message, code, results[1])
+      client:close()
+    ]]
     assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
     assert.matches("OOM[^\n]*\tunreachable\tran\n$", child:output())
     world.cli("CONFIG", "SET", "maxmemory", "0")
@@ -430,8 +415,7 @@ describe("client:once", function()
   end
 
   for _, loop in ipairs(loops) do
-    it("releases the lock if its coroutine under " .. loop.name .. " is closed while it records the end #puc",
-      function()
+    it("releases the lock if its coroutine under " .. loop.name .. " is closed while it records the end #puc", function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
       local client = world.client { driver = loop.driver }

@@ -86,8 +86,7 @@ describe("a client written from the protocol page", function()
   end)
 
   it("sends the same programs as the real client", function()
-    assert(lock:acquire(0))
-    assert(lock:release())
+    assert(lock:acquire(0)) assert(lock:release())
     assert.equal(1, server:cli("SCRIPT", "EXISTS", digests.acquire)[1])
     assert.equal(1, server:cli("SCRIPT", "EXISTS", digests.release)[1])
     assert(plain:acquire(KEY)):release()
@@ -212,8 +211,7 @@ describe("a client written from the protocol page", function()
     local hold = assert(plain:acquire(KEY))
     assert.same({ nil, "busy" }, { (lock:acquire(0)), (select(3, lock:acquire(0))) })
     assert.is_true(hold:release())
-    assert(lock:acquire(0))
-    assert(lock:release())
+    assert(lock:acquire(0)) assert(lock:release())
   end)
 
   it("renews, and knows by its own clock how long its hold is valid", function()
@@ -285,18 +283,15 @@ describe("a client written from the protocol page", function()
       ["a {b}c"] = "holdfast_queue::a {b}c", ["what? [a]*\\"] = "holdfast_queue:{what? [a]*\\}",
       ["{x"] = "holdfast_queue::{x",
     } do
-      local real = client:lock(key, { lease = LONG })
-      assert(real:acquire(0))
+      local real = assert(client:lock(key, { lease = LONG }):acquire(0))
       local waiter = others:join("p1", process.lua { file = "spec/support/crowd_worker.lua",
         args = {
         server:url(), others.store.path, key, "p1", "kind=protocol", "programs=" .. programs,
         "inside=0.2",
       } })
       assert.truthy(is_queued(queue))
-      assert(real:release())
-      assert(waiter:wait_output("in\n", 20), waiter:output())
-      assert(real:acquire(20))
-      assert(real:release())
+      assert(real:release()) assert(waiter:wait_output("in\n", 20), waiter:output())
+      assert(real:acquire(20)) assert(real:release())
     end
     assert_turns(3)
   end)

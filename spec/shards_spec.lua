@@ -3,6 +3,7 @@
 
 local core = require "holdfast.core"
 local crowd = require "spec.support.crowd"
+local fails = require "spec.support.fails"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local holdfast = require "holdfast"
@@ -17,9 +18,7 @@ local function connect(options)
   return client
 end
 
-local function server_of(client, key)
-  return servers[core.client.group(client, key) + 1]
-end
+local function server_of(client, key) return servers[core.client.group(client, key) + 1] end
 
 -- → a key for each server
 local function keys_of_all(client, prefix)
@@ -67,9 +66,8 @@ describe("shards", function()
     for _, key in pairs(keys_of_all(holder)) do
       local lock = assert(holder:lock(key):acquire())
       assert(process.wait_until(function() return lock:info().name == "billing" end, 20))
-      local _, message, code = waiter:lock(key):acquire(0.02)
-      assert.equal("busy", code)
-      assert.matches("held by another owner, for up to ", message, 1, true)
+      assert.matches("held by another owner, for up to ",
+        fails("busy", waiter:lock(key):acquire(0.02)), 1, true)
     end
   end)
 
@@ -146,10 +144,7 @@ describe("shards", function()
       locks[place] = assert(client:lock(key):acquire())
     end
     assert.truthy(process.wait_until(function() return client:stats().renewals >= 6 end, 30))
-    for _, lock in ipairs(locks) do
-      assert.is_true(lock:is_held())
-      assert.is_true(lock:release())
-    end
+    for _, lock in ipairs(locks) do assert.is_true(lock:is_held() and lock:release()) end
   end)
 
   it("acquire several keys atomically on one server, and in order across several", function()
@@ -157,8 +152,7 @@ describe("shards", function()
     local keys = keys_of_all(client)
     local spread, other = client:multi_lock(keys), rival:multi_lock(keys)
     assert(spread:acquire())
-    local _, _, code = other:try_acquire()
-    assert.equal("busy", code)
+    fails("busy", other:try_acquire())
     assert.is_true(spread:release())
     assert(other:acquire())
     assert.is_true(other:release())
@@ -168,8 +162,7 @@ describe("shards", function()
       if core.client.group(client, key) == 0 and #same < 3 then same[#same + 1] = key end
     end
     local monitor = servers[1]:monitor()
-    local together = client:multi_lock(same)
-    assert(together:acquire())
+    local together = assert(client:multi_lock(same):acquire())
     assert.is_true(together:release())
     assert.is_true(monitor:count("EVALSHA") + monitor:count("EVAL") <= 4)
     monitor:close()
@@ -188,8 +181,7 @@ describe("shards", function()
         assert.is_true(lock:release())
       end
     end
-    local _, _, code = client:multi_lock(keys):acquire(3)
-    assert.equal("unreachable", code)
+    fails("unreachable", client:multi_lock(keys):acquire(3))
     for place, key in ipairs(keys) do
       if place ~= 2 then assert(connect():lock(key):try_acquire()):release() end
     end

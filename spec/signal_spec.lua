@@ -56,8 +56,7 @@ describe("a signal", function()
     world.cli("MSET", "gate", 1, "places", 0)
     local client = world.client()
     local permit = assert(client:semaphore("pool", { permits = 1 }):acquire())
-    local reader = client:read_write_lock("rw"):read()
-    assert(reader:acquire())
+    local reader = assert(client:read_write_lock("rw"):read():acquire())
     local children = {}
     for name, call in pairs {
       fair = 'client:fair_lock("k", GIVEN):acquire()',
@@ -90,8 +89,7 @@ describe("a signal", function()
       assert.same({ "exit", 0 }, { child:wait(20) }, name)
       assert.equal("begins\ninterrupted\n", child:output(), name)
     end
-    assert(permit:release())
-    assert(reader:release())
+    assert(permit:release()) assert(reader:release())
     world.cli("FLUSHALL")
   end)
 
@@ -123,17 +121,14 @@ describe("a signal", function()
   end)
 
   it("is never delivered to the watchdog's thread", function()
-    local child = world.program {
-      code = [[
-        local sys = require "spec.support.sys"
-        assert(sys.catch(10))
-        local lock = assert(require("holdfast").new { url = arg[1], lease = 3 }:lock("k"):acquire())
-        print("held") io.stdout:flush()
-        while sys.caught() < 20 do sys.sleep(0.01) end
-        print("caught", lock:check(), lock:release())
-      ]],
-      args = { world.server:url() },
-    }
+    local child = world.run [[
+      local sys = require "spec.support.sys"
+      assert(sys.catch(10))
+      local lock = assert(require("holdfast").new { url = arg[1], lease = 3 }:lock("k"):acquire())
+      print("held") io.stdout:flush()
+      while sys.caught() < 20 do sys.sleep(0.01) end
+      print("caught", lock:check(), lock:release())
+    ]]
     assert.is_truthy(child:wait_output("held", 20))
     process.wait_until(function()
       child:kill("USR1")
@@ -149,34 +144,30 @@ end)
 -- again" for a renewal that waits for its own. Without a signal the calls take 6 s, the last one 4
 -- s.
 local function stuck_program(call, interruptible)
-  return world.program {
-    code = [[
-      local process = require "spec.support.process"
-      assert(require("spec.support.sys").catch(10))
-      local call, interruptible = arg[2], arg[3] == "true"
-      local client = require("holdfast").new { url = arg[1], lease = 6, command_timeout = 6 }
-      local lock = client:lock("k", { interruptible = interruptible })
-      assert(lock:acquire())
-      if call == "acquire" then assert(lock:release()) end
-      process.signal(tonumber(arg[4]), "STOP")
-      if call == "acquire again" then
-        assert(process.wait_until(function()
-          local stats = client:stats()
-          return stats.renew_batches > stats.renewals
-        end, 20))
-      end
-      print("go") io.stdout:flush()
-      local from = process.now()
-      local _, how = pcall(function()
-        local _, code
-        if call == "release" then _, _, code = lock:release() else _, _, code = lock:acquire(10) end
-        return code
-      end)
-      print("ended", how, process.now() - from) io.stdout:flush()
-      os.exit(0) -- the handler of a signal that comes late must not be unloaded
-    ]],
-    args = { world.server:url(), call, interruptible, world.server.pid },
-  }
+  return world.run([[
+    local process = require "spec.support.process"
+    assert(require("spec.support.sys").catch(10))
+    local call, interruptible = arg[2], arg[3] == "true"
+    local client = require("holdfast").new { url = arg[1], lease = 6, command_timeout = 6 }
+    local lock = assert(client:lock("k", { interruptible = interruptible }):acquire())
+    if call == "acquire" then assert(lock:release()) end
+    process.signal(tonumber(arg[4]), "STOP")
+    if call == "acquire again" then
+      assert(process.wait_until(function()
+        local stats = client:stats()
+        return stats.renew_batches > stats.renewals
+      end, 20))
+    end
+    print("go") io.stdout:flush()
+    local from = process.now()
+    local _, how = pcall(function()
+      local _, code
+      if call == "release" then _, _, code = lock:release() else _, _, code = lock:acquire(10) end
+      return code
+    end)
+    print("ended", how, process.now() - from) io.stdout:flush()
+    os.exit(0) -- the handler of a signal that comes late must not be unloaded
+  ]], call, interruptible, world.server.pid)
 end
 
 describe("while the server hangs", function()

@@ -20,9 +20,7 @@ local function add_user(name)
   assert.equal("OK", world.server:cli(rule))
 end
 
-local function url_of(name)
-  return ("unix://%s:secret@%s"):format(name, world.server.path)
-end
+local function url_of(name) return ("unix://%s:secret@%s"):format(name, world.server.path) end
 
 before_each(function()
   world.open()
@@ -105,8 +103,7 @@ describe("a tenant", function()
   end)
 
   it("with +scan, +psubscribe or +pubsub can list another tenant's keys and clients", function()
-    local lock = client_of_a():lock "k"
-    assert(lock:acquire(0))
+    local lock = assert(client_of_a():lock("k"):acquire(0))
     local waiter = program_of_a 'say(client:lock("k"):acquire(60) and "acquired")'
     local channel = await_queue("a:k").channel
     assert.equal("OK", world.cli("ACL", "SETUSER", "b", "+scan", "+psubscribe", "+pubsub|channels"))
@@ -117,8 +114,7 @@ describe("a tenant", function()
   end)
 
   it("cannot make a waiter an owner by forging a grant", function()
-    local lock = client_of_a():lock "k"
-    assert(lock:acquire(0))
+    local lock = assert(client_of_a():lock("k"):acquire(0))
     local waiter = program_of_a 'say(client:lock("k"):acquire(60) and "acquired")'
     local wait = await_queue "a:k"
     local asked = scripts_run()
@@ -142,8 +138,7 @@ describe("a tenant", function()
 
   -- Such a user may publish a grant, and could find the waiter with SCAN or KEYS.
   it("can make a waiter without the option `tenant` an owner by forging a grant", function()
-    local lock = client_of_a():lock "k"
-    assert(lock:acquire(0))
+    local lock = assert(client_of_a():lock("k"):acquire(0))
     local waiter = program_of_a('say(client:lock("k"):acquire(60) and "acquired")', "")
     local wait = await_queue "a:k"
     local grant = ("1 grant l %s %s 99999999999 2000 a:k"):format(wait.number, wait.place)
@@ -159,8 +154,7 @@ describe("a tenant", function()
   it("cannot create a false deadlock", function()
     local client = client_of_a()
     local two, gate = client:lock "two", client:lock "gate"
-    assert(two:acquire(0))
-    assert(gate:acquire(0))
+    assert(two:acquire(0)) assert(gate:acquire(0))
     local waiter = program_of_a [[
       local held = assert(client:lock("one"):acquire(0))
       assert(client:lock("gate"):acquire(60)):release()
@@ -181,8 +175,7 @@ describe("a tenant", function()
 
   it("cannot pose as another tenant's holder by publishing a name", function()
     local client = client_of_a()
-    local lock = client:lock "k"
-    assert(lock:acquire(0))
+    local lock = assert(client:lock("k"):acquire(0))
     local uuid = lock:owner():sub(1, 36)
     assert(process.wait_until(function()
       return world.cli("EXISTS", "holdfast_client:a:" .. uuid) == 1
@@ -196,8 +189,7 @@ describe("a tenant", function()
   end)
 
   it("cannot make another tenant's clients write anything by forging grants", function()
-    local other = client_of_a():lock "other"
-    assert(other:acquire(0))
+    local other = assert(client_of_a():lock("other"):acquire(0))
     local waiter = program_of_a 'say(client:lock("other"):acquire(60) and "acquired")'
     local wait = await_queue "a:other"
     for letter in ("lmgrwpfcs"):gmatch "." do
@@ -214,11 +206,9 @@ describe("a tenant", function()
   end)
 
   it("cannot delay another tenant's renewals by flooding its clients with forged grants", function()
-    local other = client_of_a():lock "other"
-    assert(other:acquire(0))
+    local other = assert(client_of_a():lock("other"):acquire(0))
     local holder = program_of_a [[
-      local lock = client:lock("k", { lease = 1, watchdog = true })
-      assert(lock:acquire(0))
+      local lock = assert(client:lock("k", { lease = 1, watchdog = true }):acquire(0))
       client:lock("other"):acquire(60)
       say(lock:is_held(), lock:lost() or "kept", lock:release())
     ]]

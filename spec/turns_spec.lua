@@ -62,10 +62,7 @@ for _, loop in ipairs(loops) do
     local function run(fn)
       loop.run(function()
         local lock = client:lock "warm-up"
-        for _ = 1, 2 do
-          assert(lock:acquire(5))
-          assert(lock:release())
-        end
+        for _ = 1, 2 do assert(lock:acquire(5)) assert(lock:release()) end
         writes = between:segments()
         local ran, message = pcall(fn)
         before_wait = nil
@@ -118,8 +115,7 @@ for _, loop in ipairs(loops) do
         before_wait = function()
           seen[#seen + 1] = process.wait_until(function() return keys() == (1 + #seen) % 2 end, 5)
         end
-        assert(lock:acquire(5))
-        assert(lock:release())
+        assert(lock:acquire(5)) assert(lock:release())
         assert.equal(2, new_writes())
       end)
       assert.same({ true, true }, seen)
@@ -160,8 +156,7 @@ for _, loop in ipairs(loops) do
       local released = 0
       run(function()
         local ended = wake_together(function(i)
-          local lock = client:lock("async:" .. i, { async_release = true })
-          assert(lock:acquire(5))
+          local lock = assert(client:lock("async:" .. i, { async_release = true }):acquire(5))
           assert(lock:release())
           local function is_free() return server:cli("EXISTS", "async:" .. i) == 0 end
           if process.wait_until(is_free, 5) then released = released + 1 end
@@ -235,8 +230,7 @@ for _, loop in ipairs(loops) do
         local ended = wake_together(function(i, lock)
           if i ~= 3 then return assert(lock:release()) end
           lock = nil -- luacheck: no unused
-          collectgarbage()
-          collectgarbage()
+          collectgarbage() collectgarbage()
         end)
         assert(loop.wait_until(function() return ended() == TASKS and keys() == 0 end))
       end)

@@ -46,9 +46,7 @@ local round = {}
 --   moving     one server whose role, rights, user, password, certificates and version change
 --   slots      a cluster with slots between two nodes for seconds, and no other faults
 --   upgrade    a cluster that is upgraded, pair by pair
-local KINDS = {
-  "shared", "loses", "minority", "one", "network", "sentinel", "cluster", "kinds",
-}
+local KINDS = { "shared", "loses", "minority", "one", "network", "sentinel", "cluster", "kinds" }
 
 -- Faults that are possible without proxies between workers and servers.
 local WITHOUT_PROXIES = {
@@ -225,9 +223,7 @@ function World:start_worker(place)
   }
 end
 
-function World:kill_worker(place)
-  self.workers[place].process:stop()
-end
+function World:kill_worker(place) self.workers[place].process:stop() end
 
 -- Makes these servers look long known to clients, so that they have a vote at once despite
 -- restart_guard.
@@ -408,9 +404,7 @@ end
 -- Hides the keys, for kinds with rules of their own: only the rule about time applies to all.
 local function without_keys(ops)
   local list = {}
-  for i, op in ipairs(ops) do
-    list[i] = setmetatable({ key = false }, { __index = op })
-  end
+  for i, op in ipairs(ops) do list[i] = setmetatable({ key = false }, { __index = op }) end
   return list
 end
 

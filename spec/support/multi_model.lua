@@ -22,9 +22,7 @@ end
 
 -- `locks`: the model; `handles`: in the order in which they are acquired
 function multi_model.new(locks, handles)
-  return setmetatable({
-    locks = locks, handles = handles, is_one_step = are_alike(handles),
-  }, Multi)
+  return setmetatable({ locks = locks, handles = handles, is_one_step = are_alike(handles) }, Multi)
 end
 
 -- ---- all locks at once ----
@@ -179,13 +177,9 @@ function Multi:release()
   return each(self, #self.handles, "release")
 end
 
-function Multi:check()
-  return each(self, #self.handles, "check")
-end
+function Multi:check() return each(self, #self.handles, "check") end
 
-function Multi:extend(seconds)
-  return each(self, #self.handles, "extend", seconds)
-end
+function Multi:extend(seconds) return each(self, #self.handles, "extend", seconds) end
 
 -- → held, remaining
 function Multi:view()
