@@ -17,7 +17,10 @@ local PATIENCE = 40
 
 local jobs = {
   PATIENCE = PATIENCE,
-  SIGNALS = { HUP = 1, INT = 2, QUIT = 3, USR1 = 10, USR2 = 12, TERM = 15, TSTP = 20, WINCH = 28 },
+  SIGNALS = {
+    HUP = 1, INT = 2, QUIT = 3, USR1 = 10, USR2 = 12, TERM = 15, CHLD = 17, CONT = 18, TSTP = 20,
+    WINCH = 28,
+  },
   -- POSIX cannot end a job together with the program that started it.
   ENDS_WITH_PARENT = not process.build:find("portable", 1, true),
 }
