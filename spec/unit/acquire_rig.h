@@ -12,27 +12,18 @@ RIG_BEGINS
 
 /* The client has nothing left of the lock, and sends nothing about it. */
 #define CHECK_NOTHING_LEFT(now)                                                                    \
-    do {                                                                                           \
-        CHECK_EQ_INT(state_of(&rig), -1);                                                          \
-        CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);                                         \
-        rig_tick(&rig, now);                                                                       \
-        CHECK_STR(output_of(link_of(&rig, CALLS)), "");                                            \
-        CHECK_STR(output_of(link_of(&rig, RENEWER)), "");                                          \
-    } while (0)
+    (CHECK_EQ_INT(state_of(), -1), CHECK_EQ_INT(first_node(&rig.client)->waiting, 0),              \
+     rig_tick(now), CHECK_STR(output_of(link_of(CALLS)), ""),                                      \
+     CHECK_STR(output_of(link_of(RENEWER)), ""))
 
 /* The renewer undoes the acquire over the callers' link, after what was sent there. */
 #define CHECK_LEFT_IN_ORDER(waiter, now) CHECK_LEFT_BEHIND("", waiter, now)
 
 /* The same, after a command whose reply arrives now. */
 #define CHECK_LEFT_BEHIND(answer, waiter, now)                                                     \
-    do {                                                                                           \
-        CHECK_EQ_INT(state_of(&rig), CLEANING_UP);                                                 \
-        rig_tick(&rig, now);                                                                       \
-        CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", waiter));                                          \
-        feed_calls(&rig, answer ":0\r\n", now);                                                    \
-        CHECK_EQ_INT(state_of(&rig), -1);                                                          \
-        CHECK(hf_client_is_quiet(&rig.client));                                                    \
-    } while (0)
+    (CHECK_EQ_INT(state_of(), CLEANING_UP), rig_tick(now),                                         \
+     CHECK_SENT(CALLS, LEAVE_OF_K("0", waiter)), feed_calls(answer ":0\r\n", now),                 \
+     CHECK_EQ_INT(state_of(), -1), CHECK(hf_client_is_quiet(&rig.client)))
 
 static UNUSED void begin_as_tenant(void) {
     RIG_BEGIN(strcpy(config.tenant, "a:"));
@@ -46,7 +37,7 @@ static UNUSED hf_op *begin_shared(hf_time wait, hf_time now) {
 /* Like wait_in_queue, for a shared owner. */
 static UNUSED hf_op *wait_as_shared(hf_time now) {
     hf_op *op = begin_shared(HF_NEVER, now);
-    enter_queue(&rig, now);
+    enter_queue(now);
     return op;
 }
 

@@ -18,28 +18,28 @@ static UNUSED hf_op *begin_extend(hf_time lease, hf_time now) {
 
 /* Acquires the lock `count` times at `now`. */
 static UNUSED hf_hold *hold_times(uint32_t count, hf_time now) {
-    hf_hold *hold = hold_lock(&rig, now);
-    for (uint32_t i = 1; i < count; i++) hold_lock(&rig, now);
-    output_of(link_of(&rig, CALLS));
+    hf_hold *hold = hold_lock(now);
+    for (uint32_t i = 1; i < count; i++) hold_lock(now);
+    output_of(link_of(CALLS));
     return hold;
 }
 
 /* Like hold_times, with a renewal under way since AT(10000). */
 static UNUSED hf_hold *hold_while_renewed(uint32_t count) {
     hf_hold *hold = hold_times(count, AT(0));
-    rig_sleep(&rig, AT(0), AT(10000));
+    rig_sleep(AT(0), AT(10000));
     if (!is_in_flight(hold)) abort();
-    output_of(link_of(&rig, RENEWER));
+    output_of(link_of(RENEWER));
     return hold;
 }
 
 static UNUSED hf_hold *hold_guard(hf_time now) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, now, spec.lock_kind = &hf_kind_guard,
                       spec.fingerprint = hf_slice_of("p"));
-    feed_calls(&rig, ACQUIRED, now);
+    feed_calls(ACQUIRED, now);
     hf_hold *hold = hold_in(op);
     hf_op_end(op, now);
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     return hold;
 }
 
@@ -51,20 +51,20 @@ static UNUSED hf_op *begin_complete(hf_time now) {
 }
 
 static UNUSED hf_op *begin_guard(hf_op_kind kind) {
-    hf_op_spec spec = spec_of(&rig, kind);
+    hf_op_spec spec = spec_of(kind);
     spec.lock_kind = &hf_kind_guard;
     hold_guard(AT(0));
-    return begin_spec(&rig, &spec, AT(1));
+    return begin_spec(&spec, AT(1));
 }
 
 static UNUSED hf_op *begin_call(hf_op_kind kind) {
     static const hf_slice word[] = {{"TIME", 4}};
-    hf_op_spec spec = spec_of(&rig, kind);
+    hf_op_spec spec = spec_of(kind);
     if (kind == HF_OP_COMPLETE) return begin_guard(kind);
     if (kind == HF_OP_COMMAND) spec.args = word, spec.arg_count = 1;
     if (kind == HF_OP_SET) spec.lock_kind = &hf_kind_permit;
     if (hf_op_kind_needs_a_hold(kind)) hold_times(1, AT(0));
-    return begin_spec(&rig, &spec, AT(1));
+    return begin_spec(&spec, AT(1));
 }
 
 static const hf_op_kind CALL_KINDS[] = {

@@ -9,10 +9,12 @@
 #define CHECK_H
 
 #include <fcntl.h>
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 struct check_test {
     const char *name;
@@ -22,6 +24,8 @@ struct check_test {
 
 static struct check_test *check_first, **check_last = &check_first;
 static int check_failed;
+static jmp_buf check_end;   /* where a test continues that a check has ended */
+static pid_t check_process; /* that runs the tests */
 static void (*check_before)(void), (*check_after)(void);
 
 static inline void check_register(struct check_test *test) {
@@ -65,43 +69,67 @@ __attribute__((format(printf, 3, 4))) static inline void check_fail(const char *
     check_failed = 1;
 }
 
-/* Every CHECK returns from its function if it fails, so a helper that returns a value calls
- * check_fail. */
-#define CHECK_OR(good, ...)                                                                        \
-    do {                                                                                           \
-        if (!(good)) {                                                                             \
-            check_fail(__FILE__, __LINE__, __VA_ARGS__);                                           \
-            return;                                                                                \
-        }                                                                                          \
-    } while (0)
+/* Ends the test, or the child process of a test in which the check failed. */
+__attribute__((format(printf, 3, 4), noreturn)) static inline void
+check_stop(const char *file, int line, const char *format, ...) {
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    check_fail(file, line, "%s", text);
+    if (getpid() != check_process) _exit(1);
+    longjmp(check_end, 1);
+}
 
+/* Every check is an expression, and one that fails ends the test, also from a function that the
+ * test calls. Only the thread of the tests may check. A check of what follows from a call can stand
+ * behind it on the same line: call(), CHECK(...). */
+#define CHECK_OR(good, ...) ((good) ? (void)0 : check_stop(__FILE__, __LINE__, __VA_ARGS__))
 #define CHECK(condition) CHECK_OR(condition, "%s", #condition)
-
 #define CHECK_EQ_INT(got, want)                                                                    \
-    do {                                                                                           \
-        long long check_got = (long long)(got), check_want = (long long)(want);                    \
-        CHECK_OR(check_got == check_want, "%s is %lld, not %lld", #got, check_got, check_want);    \
-    } while (0)
-
+    check_int(__FILE__, __LINE__, #got, (long long)(got), (long long)(want))
 #define CHECK_EQ_U64(got, want)                                                                    \
-    do {                                                                                           \
-        unsigned long long check_got = (uint64_t)(got), check_want = (uint64_t)(want);             \
-        CHECK_OR(check_got == check_want, "%s is %llu, not %llu", #got, check_got, check_want);    \
-    } while (0)
-
-#define CHECK_STR(got, want)                                                                       \
-    do {                                                                                           \
-        const char *check_got = (got), *check_want = (want);                                       \
-        CHECK_OR(check_got &&strcmp(check_got, check_want) == 0, "%s is \"%s\", not \"%s\"", #got, \
-                 check_got ? check_got : "(null)", check_want);                                    \
-    } while (0)
-
+    check_u64(__FILE__, __LINE__, #got, (uint64_t)(got), (uint64_t)(want))
+#define CHECK_STR(got, want) check_str(__FILE__, __LINE__, #got, got, want)
 #define CHECK_MEM(got, got_length, want, want_length)                                              \
-    do {                                                                                           \
-        CHECK_EQ_INT(got_length, want_length);                                                     \
-        CHECK_OR(memcmp(got, want, (size_t)(want_length)) == 0, "%s differs from %s", #got,        \
-                 #want);                                                                           \
-    } while (0)
+    (CHECK_EQ_INT(got_length, want_length),                                                        \
+     CHECK_OR(memcmp(got, want, (size_t)(want_length)) == 0, "%s differs from %s", #got, #want))
+
+#define CHECK_CONTAINS(text, part) check_contains(__FILE__, __LINE__, text, part)
+
+static inline void check_int(const char *file, int line, const char *what, long long got,
+                             long long want) {
+    if (got != want) check_stop(file, line, "%s is %lld, not %lld", what, got, want);
+}
+
+static inline void check_u64(const char *file, int line, const char *what, uint64_t got,
+                             uint64_t want) {
+    unsigned long long is = got, not = want;
+    if (is != not ) check_stop(file, line, "%s is %llu, not %llu", what, is, not );
+}
+
+static inline void check_str(const char *file, int line, const char *what, const char *got,
+                             const char *want) {
+    if (got && strcmp(got, want) == 0) return;
+    check_stop(file, line, "%s is \"%s\", not \"%s\"", what, got ? got : "(null)", want);
+}
+
+static inline void check_contains(const char *file, int line, const char *text, const char *part) {
+    if (!strstr(text, part)) check_stop(file, line, "\"%s\" is not in \"%s\"", part, text);
+}
+
+/* Returns what printf prints, as a string that lasts until the eighth call from here. */
+__attribute__((format(printf, 1, 2))) static inline const char *printed(const char *format, ...) {
+    static char texts[8][2048];
+    static unsigned next;
+    va_list arguments;
+    char *text = texts[next++ % 8];
+    va_start(arguments, format);
+    vsnprintf(text, sizeof *texts, format, arguments);
+    va_end(arguments);
+    return text;
+}
 
 /* Counts the open ones of the first 256 descriptors; no test program needs more. */
 static inline int check_open_descriptors(void) {
@@ -112,8 +140,11 @@ static inline int check_open_descriptors(void) {
 
 static inline void check_test_alone(const struct check_test *test) {
     int before = check_open_descriptors();
-    if (check_before) check_before();
-    test->run();
+    check_process = getpid();
+    if (setjmp(check_end) == 0) {
+        if (check_before) check_before();
+        test->run();
+    }
     if (check_after) check_after();
     int left = check_open_descriptors() - before;
     if (left > 0)

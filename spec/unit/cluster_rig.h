@@ -38,7 +38,7 @@ static UNUSED bool cluster_begin(void) {
     config.mode = HF_MODE_CLUSTER;
     config.servers = SERVERS;
     config.server_count = 2;
-    return rig_begin_with(&rig, &config);
+    return rig_begin_with(&config);
 }
 
 static UNUSED void cluster_before(void) {
@@ -54,7 +54,7 @@ static UNUSED hf_op *acquire(hf_time wait, hf_time now) {
 
 static UNUSED void feeds(size_t node, hf_link link, const char *text, hf_time now) {
     feed(at(node, link), text, now);
-    rig_serve(&rig, now);
+    rig_serve(now);
 }
 
 static UNUSED void feeds_event(size_t node, const char *kind, const char *text, hf_time now) {
@@ -68,14 +68,14 @@ static UNUSED void feeds_event(size_t node, const char *kind, const char *text, 
 static UNUSED hf_op *first_acquire(hf_time now) {
     if (!cluster_begin()) abort();
     hf_op *op = acquire(0, now);
-    rig_tick(&rig, now);
+    rig_tick(now);
     return op;
 }
 
 /* An acquire at AT(0) that needs the map; the first node sends this one. */
 static UNUSED hf_op *acquire_by(const char *map) {
     hf_op *op = acquire(0, AT(0));
-    rig_tick(&rig, AT(0));
+    rig_tick(AT(0));
     output_of(at(0, CALLS));
     feeds(0, CALLS, map, AT(1));
     return op;
@@ -90,7 +90,7 @@ static UNUSED void hold_k(hf_time now) {
 }
 
 static UNUSED hf_op *release_k(hf_time now) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_RELEASE);
+    hf_op_spec spec = spec_of(HF_OP_RELEASE);
     return hf_client_begin(&rig.client, &spec, now);
 }
 
@@ -102,7 +102,7 @@ static UNUSED void answer_query(size_t node, hf_link link, const char *map, hf_t
 /* Time passes in steps of 10 ms; the second node answers each question for the map. */
 static UNUSED void sleep_mapped(const char *map, int from, int to) {
     for (int ms = from; ms < to; ms += 10) {
-        rig_sleep(&rig, AT(ms), AT(ms + 10));
+        rig_sleep(AT(ms), AT(ms + 10));
         answer_query(1, CALLS, map, AT(ms + 10));
     }
 }
@@ -115,7 +115,7 @@ static UNUSED hf_time map_due(void) {
 /* The map is out of date, as a link of this node shows. */
 static UNUSED void invalidate(size_t node, hf_time now) {
     topology_of(&rig.client)->invalidate(node_at(node), CALLS, now);
-    rig_tick(&rig, now);
+    rig_tick(now);
 }
 
 /* A client that has read HALVES, and has acquired and released k. */
@@ -136,17 +136,11 @@ static UNUSED void cluster_known(hf_time now) {
 
 /* What the calls link of a node sends after this reply of another node, or of the same. */
 #define CHECK_THEN_SENT(from, reply, now, node, want)                                              \
-    do {                                                                                           \
-        feeds(from, CALLS, reply, now);                                                            \
-        CHECK_NODE_SENT(node, CALLS, want);                                                        \
-    } while (0)
+    (feeds(from, CALLS, reply, now), CHECK_NODE_SENT(node, CALLS, want))
 
 /* The operation's outcome after this reply of a node. */
 #define CHECK_ANSWER_BY(node, op, reply, now, want)                                                \
-    do {                                                                                           \
-        feeds(node, CALLS, reply, now);                                                            \
-        CHECK_OUTCOME(op, want);                                                                   \
-    } while (0)
+    (feeds(node, CALLS, reply, now), CHECK_OUTCOME(op, want))
 
 #define LISTENS                                                                                    \
     "PSUBSCRIBE redisson_lock__channel:{k}\n"                                                      \
@@ -163,7 +157,7 @@ static UNUSED void loses(size_t node, hf_time now) {
 static UNUSED void lose(size_t node, hf_time now) {
     rig.down[node] = "refused";
     loses(node, now);
-    rig_serve(&rig, now);
+    rig_serve(now);
 }
 
 /* An acquire that waits in the queue, at the first node. */
@@ -173,7 +167,7 @@ static UNUSED hf_op *in_queue(hf_time now) {
     feeds_event(0, "subscribe", "1", now);
     feeds(0, CALLS, busy(20000, 0, 0), now);
     if (!is_waiting(op)) abort();
-    rig_hush(&rig);
+    rig_hush();
     return op;
 }
 
@@ -198,7 +192,7 @@ static UNUSED void call_at_gone_node(int number, hf_time now) {
         if (node_for(op) == node_at(node)) feeds(node, CALLS, "-ERR no\r\n", now);
     }
     hf_op_end(op, now);
-    rig_tick(&rig, now + 500 * HF_MS);
+    rig_tick(now + 500 * HF_MS);
     for (size_t node = 0; node < node_count(&rig.client); node++) {
         answer_query(node, CALLS, HALVES, now + 500 * HF_MS);
     }

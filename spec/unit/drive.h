@@ -129,7 +129,7 @@ static UNUSED void open_session(hf_session *session, hf_time now) {
 
 #define RIG_NODES 8
 
-struct rig {
+static UNUSED struct rig {
     hf_client client;
     hf_names names;
     bool refusing;                /* all connections are refused */
@@ -141,7 +141,7 @@ struct rig {
     hf_time now;                  /* the latest time that the test named */
     hf_hold *watched[32];         /* holds that live until rig_end: see watch */
     size_t watched_count;
-};
+} rig;
 
 /* What the client asks a node of a cluster at the log-in, and the replies of a node with the id
  * "id" and sharded channels. */
@@ -154,35 +154,35 @@ static UNUSED hf_client_config rig_config(void) {
 }
 
 /* Ends all operations and frees the client, if there is one. */
-static UNUSED void rig_end(struct rig *rig, hf_time now) {
-    if (!rig->begun) return;
-    while (ops_of(&rig->client)) hf_op_end(ops_of(&rig->client), now);
-    while (rig->watched_count > 0) hf_hold_unref(rig->watched[--rig->watched_count]);
-    hf_client_free(&rig->client);
-    hf_names_free(&rig->names);
-    rig->begun = false;
+static UNUSED void rig_end(hf_time now) {
+    if (!rig.begun) return;
+    while (ops_of(&rig.client)) hf_op_end(ops_of(&rig.client), now);
+    while (rig.watched_count > 0) hf_hold_unref(rig.watched[--rig.watched_count]);
+    hf_client_free(&rig.client);
+    hf_names_free(&rig.names);
+    rig.begun = false;
 }
 
 /* A rig that had begun before ends first. */
-static UNUSED bool rig_begin_with(struct rig *rig, const hf_client_config *config) {
-    rig_end(rig, rig->now);
-    *rig = (struct rig){.begun = true};
-    while (!hf_names_make(&rig->names, hf_slice_of("k"))) continue; /* where one allocation fails */
-    return hf_client_init(&rig->client, config, DRIVE_ENTROPY);
+static UNUSED bool rig_begin_with(const hf_client_config *config) {
+    rig_end(rig.now);
+    rig = (struct rig){.begun = true};
+    while (!hf_names_make(&rig.names, hf_slice_of("k"))) continue; /* where one allocation fails */
+    return hf_client_init(&rig.client, config, DRIVE_ENTROPY);
 }
 
-static UNUSED void rig_begin(struct rig *rig) {
+static UNUSED void rig_begin(void) {
     hf_client_config config = rig_config();
-    rig_begin_with(rig, &config);
+    rig_begin_with(&config);
 }
 
-static UNUSED hf_session *link_of(struct rig *rig, hf_link link) {
-    return &first_node(&rig->client)->links[link];
+static UNUSED hf_session *link_of(hf_link link) {
+    return &first_node(&rig.client)->links[link];
 }
 
 /* Opens the connection, and answers what the client asks a node of a cluster. */
-static UNUSED void rig_open(struct rig *rig, size_t node, hf_session *session, hf_time now) {
-    const char *login = node < RIG_NODES ? rig->login[node] : NULL;
+static UNUSED void rig_open(size_t node, hf_session *session, hf_time now) {
+    const char *login = node < RIG_NODES ? rig.login[node] : NULL;
     if (session->state != HF_SESSION_OPENING) hf_session_opening(session, now);
     hf_session_opened(session, now);
     if (!session->node_id || session->state != HF_SESSION_LOGIN) return;
@@ -192,64 +192,64 @@ static UNUSED void rig_open(struct rig *rig, size_t node, hf_session *session, h
 }
 
 /* Does what the links of all nodes want from a driver. */
-static UNUSED void rig_serve(struct rig *rig, hf_time now) {
-    rig->now = hf_time_max(rig->now, now);
-    for (size_t i = 0, count = hf_client_link_count(&rig->client); i < count; i++) {
-        hf_session *session = hf_client_link(&rig->client, i);
-        const char *down = i / HF_LINKS < RIG_NODES ? rig->down[i / HF_LINKS] : NULL;
-        if (rig->refusing) down = "refused";
+static UNUSED void rig_serve(hf_time now) {
+    rig.now = hf_time_max(rig.now, now);
+    for (size_t i = 0, count = hf_client_link_count(&rig.client); i < count; i++) {
+        hf_session *session = hf_client_link(&rig.client, i);
+        const char *down = i / HF_LINKS < RIG_NODES ? rig.down[i / HF_LINKS] : NULL;
+        if (rig.refusing) down = "refused";
         hf_want want = hf_session_wants(session, now);
         if (want == HF_WANT_NOTHING) continue;
         if (want == HF_WANT_CLOSE) hf_session_closed(session, "not needed", now);
         if (hf_session_wants(session, now) != HF_WANT_OPEN) continue;
-        rig->opens++;
+        rig.opens++;
         hf_session_opening(session, now);
         if (down) hf_session_closed(session, down, now);
-        else rig_open(rig, i / HF_LINKS, session, now);
+        else rig_open(i / HF_LINKS, session, now);
     }
 }
 
-static UNUSED void rig_tick(struct rig *rig, hf_time now) {
-    hf_client_tick(&rig->client, now);
-    rig_serve(rig, now);
+static UNUSED void rig_tick(hf_time now) {
+    hf_client_tick(&rig.client, now);
+    rig_serve(now);
 }
 
 /* Cuts all links, with this reason. */
-static UNUSED void rig_cut(struct rig *rig, const char *reason, hf_time now) {
+static UNUSED void rig_cut(const char *reason, hf_time now) {
     for (int link = 0; link < HF_LINKS; link++)
-        hf_session_closed(link_of(rig, (hf_link)link), reason, now);
+        hf_session_closed(link_of((hf_link)link), reason, now);
 }
 
 /* Forgets what all links have to write, which counts as written. */
-static UNUSED void rig_hush(struct rig *rig) {
-    for (size_t i = 0; i < hf_client_link_count(&rig->client); i++)
-        output_of(hf_client_link(&rig->client, i));
+static UNUSED void rig_hush(void) {
+    for (size_t i = 0; i < hf_client_link_count(&rig.client); i++)
+        output_of(hf_client_link(&rig.client, i));
 }
 
 /* Returns what the client sends over its link for calls once it is `now`. */
-static UNUSED const char *output_at(struct rig *rig, hf_time now) {
-    rig_tick(rig, now);
-    return output_of(link_of(rig, HF_LINK_CALLS));
+static UNUSED const char *output_at(hf_time now) {
+    rig_tick(now);
+    return output_of(link_of(HF_LINK_CALLS));
 }
 
 /* Lets time pass until `until`, waking only when the client asks for it. Returns how often it was
  * woken. */
-static UNUSED int rig_sleep(struct rig *rig, hf_time now, hf_time until) {
+static UNUSED int rig_sleep(hf_time now, hf_time until) {
     int wakes = 0;
-    rig_tick(rig, now);
-    for (hf_time at; (at = hf_client_deadline(&rig->client)) <= until && wakes < 100000; wakes++) {
+    rig_tick(now);
+    for (hf_time at; (at = hf_client_deadline(&rig.client)) <= until && wakes < 100000; wakes++) {
         now = hf_time_max(now, at);
-        rig_tick(rig, now);
+        rig_tick(now);
     }
-    rig_tick(rig, until);
+    rig_tick(until);
     return wakes;
 }
 
 /* Lets time pass in steps of 10 ms, for at most 20 s, until the client sends a command other than
  * PING over this link. Returns the time of that. */
-static UNUSED hf_time rig_await_command(struct rig *rig, hf_session *link, hf_time now) {
+static UNUSED hf_time rig_await_command(hf_session *link, hf_time now) {
     for (hf_time end = now + 20 * HF_SECOND; now < end; now += 10 * HF_MS) {
-        rig_tick(rig, now);
+        rig_tick(now);
         const char *sent = output_of(link);
         if (*sent && strcmp(sent, "PING") != 0) break;
     }
@@ -257,20 +257,21 @@ static UNUSED hf_time rig_await_command(struct rig *rig, hf_session *link, hf_ti
 }
 
 /* Checks that the client has sent exactly this over the link. */
-#define CHECK_SENT(rig, link, want) CHECK_STR(output_of(link_of(rig, link)), want)
+#define CHECK_SENT(link, want) CHECK_STR(output_of(link_of(link)), want)
 
 /* Checks that nothing was sent over any link. */
-#define CHECK_SILENT(rig)                                                                          \
-    do {                                                                                           \
-        for (int check_link = 0; check_link < HF_LINKS; check_link++) {                            \
-            CHECK_STR(output_of(link_of(rig, (hf_link)check_link)), "");                           \
-        }                                                                                          \
-    } while (0)
+#define CHECK_SILENT() CHECK_STR(sent_over_all_links(), "")
 
-static UNUSED hf_op_spec spec_of(struct rig *rig, hf_op_kind kind) {
+static UNUSED const char *sent_over_all_links(void) {
+    const char *sent = "";
+    for (int link = 0; link < HF_LINKS && !*sent; link++) sent = output_of(link_of((hf_link)link));
+    return sent;
+}
+
+static UNUSED hf_op_spec spec_of(hf_op_kind kind) {
     return (hf_op_spec){.kind = kind,
                         .lock_kind = &hf_kind_lock,
-                        .names = kind == HF_OP_PING ? NULL : &rig->names,
+                        .names = kind == HF_OP_PING ? NULL : &rig.names,
                         .caller = {"me", 2},
                         .owner = {"me", 2},
                         .lease = 30 * HF_SECOND,
@@ -278,46 +279,45 @@ static UNUSED hf_op_spec spec_of(struct rig *rig, hf_op_kind kind) {
                         .renewed = true};
 }
 
-static UNUSED hf_op *begin_spec(struct rig *rig, const hf_op_spec *spec, hf_time now) {
-    hf_op *op = hf_client_begin(&rig->client, spec, now);
-    rig_serve(rig, now);
+static UNUSED hf_op *begin_spec(const hf_op_spec *spec, hf_time now) {
+    hf_op *op = hf_client_begin(&rig.client, spec, now);
+    rig_serve(now);
     return op;
 }
 
-static UNUSED hf_op *begin(struct rig *rig, hf_op_kind kind, hf_time now) {
-    hf_op_spec spec = spec_of(rig, kind);
-    return begin_spec(rig, &spec, now);
+static UNUSED hf_op *begin(hf_op_kind kind, hf_time now) {
+    hf_op_spec spec = spec_of(kind);
+    return begin_spec(&spec, now);
 }
 
-static UNUSED hf_op *begin_acquire(struct rig *rig, hf_time wait, hf_time now) {
-    hf_op_spec spec = spec_of(rig, HF_OP_ACQUIRE);
+static UNUSED hf_op *begin_acquire(hf_time wait, hf_time now) {
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     spec.wait = wait;
-    return begin_spec(rig, &spec, now);
+    return begin_spec(&spec, now);
 }
 
-static UNUSED hf_hold *hold_of(struct rig *rig) {
-    return hf_holds_find(holds_of(&rig->client), &hf_kind_lock, hf_slice_of("k"),
-                         hf_slice_of("me"));
+static UNUSED hf_hold *hold_of(void) {
+    return hf_holds_find(holds_of(&rig.client), &hf_kind_lock, hf_slice_of("k"), hf_slice_of("me"));
 }
 
 /* Returns the hold, with a reference until the rig ends, so that it can be seen once it is over. */
-static UNUSED hf_hold *watch(struct rig *rig, hf_hold *hold) {
-    if (rig->watched_count == sizeof rig->watched / sizeof *rig->watched) abort();
+static UNUSED hf_hold *watch(hf_hold *hold) {
+    if (rig.watched_count == sizeof rig.watched / sizeof *rig.watched) abort();
     hf_hold_ref(hold);
-    return rig->watched[rig->watched_count++] = hold;
+    return rig.watched[rig.watched_count++] = hold;
 }
 
 /* Returns the claim of this caller that is leaving, or NULL. */
-static UNUSED hf_claim *leaving_of(struct rig *rig) {
-    return hf_holds_find_leaving(holds_of(&rig->client), &hf_kind_lock, hf_slice_of("k"),
+static UNUSED hf_claim *leaving_of(void) {
+    return hf_holds_find_leaving(holds_of(&rig.client), &hf_kind_lock, hf_slice_of("k"),
                                  hf_slice_of("me"));
 }
 
 /* Returns the hold's state, CLEANING_UP if only its claim is there, or -1. */
-static UNUSED int state_of(struct rig *rig) {
-    const hf_hold *hold = hold_of(rig);
+static UNUSED int state_of(void) {
+    const hf_hold *hold = hold_of();
     if (hold) return hold_state(hold);
-    return leaving_of(rig) ? CLEANING_UP : -1;
+    return leaving_of() ? CLEANING_UP : -1;
 }
 
 /* The arguments of the programs for key k and owner me. The grant lease of 2 s follows, except in
@@ -348,40 +348,40 @@ static UNUSED const char *busy(int ttl_ms, int ahead, int foreign) {
     return text;
 }
 
-static UNUSED void feed_calls(struct rig *rig, const char *text, hf_time now) {
-    feed(link_of(rig, HF_LINK_CALLS), text, now);
-    rig_serve(rig, now);
+static UNUSED void feed_calls(const char *text, hf_time now) {
+    feed(link_of(HF_LINK_CALLS), text, now);
+    rig_serve(now);
 }
 
-static UNUSED void feed_renewer(struct rig *rig, const char *text, hf_time now) {
-    feed(link_of(rig, HF_LINK_RENEWER), text, now);
-    rig_serve(rig, now);
+static UNUSED void feed_renewer(const char *text, hf_time now) {
+    feed(link_of(HF_LINK_RENEWER), text, now);
+    rig_serve(now);
 }
 
 /* Feeds the reply that names the holder: this owner, for 20 s more. `ahead`: how many waiters are
  * ahead of the one that asks; -1: none asks. */
-static UNUSED void feed_owner(struct rig *rig, const char *owner, int ahead, hf_time now) {
+static UNUSED void feed_owner(const char *owner, int ahead, hf_time now) {
     char text[1024];
     snprintf(text, sizeof text, "*6\r\n$%zu\r\n%s\r\n:1\r\n:20000\r\n:7\r\n:1\r\n:%d\r\n",
              strlen(owner), owner, ahead);
-    feed_calls(rig, text, now);
+    feed_calls(text, now);
 }
 
-static UNUSED void feed_event(struct rig *rig, const char *kind, const char *channel,
-                              const char *text, hf_time now) {
+static UNUSED void feed_event(const char *kind, const char *channel, const char *text,
+                              hf_time now) {
     char bytes[2048];
     snprintf(bytes, sizeof bytes, "*3\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n", strlen(kind),
              kind, strlen(channel), channel, strlen(text), text);
-    feed(link_of(rig, HF_LINK_EVENTS), bytes, now);
-    rig_serve(rig, now);
+    feed(link_of(HF_LINK_EVENTS), bytes, now);
+    rig_serve(now);
 }
 
-static UNUSED void feed_message(struct rig *rig, const char *text, hf_time now) {
-    feed_event(rig, "message", DRIVE_GRANTS, text, now);
+static UNUSED void feed_message(const char *text, hf_time now) {
+    feed_event("message", DRIVE_GRANTS, text, now);
 }
 
-static UNUSED void feed_subscribed(struct rig *rig, hf_time now) {
-    feed_event(rig, "subscribe", DRIVE_GRANTS, "1", now);
+static UNUSED void feed_subscribed(hf_time now) {
+    feed_event("subscribe", DRIVE_GRANTS, "1", now);
 }
 
 /* Returns the operation's code, or "under way". */
@@ -396,27 +396,27 @@ static UNUSED const char *outcome(const hf_op *op) {
 
 /* Lets the acquire that was sent at `now` find the lock held, subscribe 2 ms later, and enter the
  * queue. */
-static UNUSED void enter_queue(struct rig *rig, hf_time now) {
-    feed_calls(rig, busy(20000, 0, 0), now + HF_MS);
-    feed_subscribed(rig, now + 2 * HF_MS);
-    feed_calls(rig, busy(20000, 0, 0), now + 3 * HF_MS);
-    rig_hush(rig);
+static UNUSED void enter_queue(hf_time now) {
+    feed_calls(busy(20000, 0, 0), now + HF_MS);
+    feed_subscribed(now + 2 * HF_MS);
+    feed_calls(busy(20000, 0, 0), now + 3 * HF_MS);
+    rig_hush();
 }
 
 /* Begins an acquire, which enters the queue. */
-static UNUSED hf_op *wait_in_queue(struct rig *rig, hf_time wait, hf_time now) {
-    hf_op *op = begin_acquire(rig, wait, now);
-    enter_queue(rig, now);
+static UNUSED hf_op *wait_in_queue(hf_time wait, hf_time now) {
+    hf_op *op = begin_acquire(wait, now);
+    enter_queue(now);
     return op;
 }
 
 /* Acquires the lock, and ends the acquire. */
-static UNUSED hf_hold *hold_lock(struct rig *rig, hf_time now) {
-    hf_op *op = begin_acquire(rig, 0, now);
-    output_of(link_of(rig, HF_LINK_CALLS));
-    feed(link_of(rig, HF_LINK_CALLS), "*2\r\n:1\r\n:77\r\n", now);
+static UNUSED hf_hold *hold_lock(hf_time now) {
+    hf_op *op = begin_acquire(0, now);
+    output_of(link_of(HF_LINK_CALLS));
+    feed(link_of(HF_LINK_CALLS), "*2\r\n:1\r\n:77\r\n", now);
     hf_op_end(op, now);
-    return hold_of(rig);
+    return hold_of();
 }
 
 #endif

@@ -20,25 +20,23 @@ void __cyg_profile_func_exit(void *function, void *site) {
     if (printing) puts("-");
 }
 
-static struct rig rig;
-
 static UNPRINTED hf_op *acquire_free(hf_time now) {
-    hf_op *op = begin_acquire(&rig, 0, now);
-    feed_calls(&rig, ACQUIRED, now + HF_MS);
+    hf_op *op = begin_acquire(0, now);
+    feed_calls(ACQUIRED, now + HF_MS);
     return op;
 }
 
 static UNPRINTED hf_op *acquire_by_grant(hf_time now) {
     char grant[128];
-    hf_op *op = wait_in_queue(&rig, HF_SECOND, now);
+    hf_op *op = wait_in_queue(HF_SECOND, now);
     snprintf(grant, sizeof grant, GRANT("%llu", "99"), (unsigned long long)wait_number_of(op));
-    feed_message(&rig, grant, now + 5 * HF_MS);
+    feed_message(grant, now + 5 * HF_MS);
     return op;
 }
 
 static UNPRINTED hf_op *release(hf_time now) {
-    hf_op *op = begin(&rig, HF_OP_RELEASE, now);
-    feed_calls(&rig, ":1\r\n", now + HF_MS);
+    hf_op *op = begin(HF_OP_RELEASE, now);
+    feed_calls(":1\r\n", now + HF_MS);
     return op;
 }
 
@@ -53,13 +51,13 @@ static UNPRINTED void take(const char *name, hf_op *(*path)(hf_time), hf_time no
 
 TEST(the_paths) {
     printf("hf_client_begin %p\n", (void *)(uintptr_t)hf_client_begin);
-    rig_begin(&rig);
+    rig_begin();
     take(NULL, acquire_free, AT(0)); /* connects */
     take("release", release, AT(10));
     take("acquire", acquire_free, AT(20));
     take(NULL, release, AT(30));
     take("grant", acquire_by_grant, AT(40));
-    rig_end(&rig, AT(60));
+    rig_end(AT(60));
 }
 
 CHECK_MAIN

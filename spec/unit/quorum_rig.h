@@ -26,7 +26,7 @@ static UNUSED hf_session *link_at(int i, hf_link link) {
 
 /* Ticks twice, as what the links do may end a round. */
 static UNUSED void tick(hf_time now) {
-    rig_tick(&rig, now);
+    rig_tick(now);
     hf_client_tick(&rig.client, now);
 }
 
@@ -52,7 +52,7 @@ static UNUSED void start_with(hf_time restart_guard) {
     config.servers = servers;
     config.server_count = (size_t)server_count;
     config.restart_guard = restart_guard;
-    rig_begin_with(&rig, &config);
+    rig_begin_with(&config);
 }
 
 static void start(void) {
@@ -62,7 +62,7 @@ static void start(void) {
 RIG_BEGINS_WITH(start)
 
 static UNUSED hf_op *begin_round(const hf_op_spec *spec, hf_time now) {
-    hf_op *op = begin_spec(&rig, spec, now);
+    hf_op *op = begin_spec(spec, now);
     tick(now);
     return op;
 }
@@ -70,7 +70,7 @@ static UNUSED hf_op *begin_round(const hf_op_spec *spec, hf_time now) {
 /* The same for an operation that differs from the usual one by these assignments to `spec`. */
 #define BEGIN_ROUND(kind, now, ...)                                                                \
     ({                                                                                             \
-        hf_op_spec spec = spec_of(&rig, kind);                                                     \
+        hf_op_spec spec = spec_of(kind);                                                           \
         __VA_ARGS__;                                                                               \
         begin_round(&spec, now);                                                                   \
     })
@@ -92,24 +92,14 @@ static UNUSED void answers(int first, int end, const char *text, hf_time now) {
 
 /* The operation's outcome after these replies. */
 #define CHECK_ANSWERS(op, first, end, text, now, want)                                             \
-    do {                                                                                           \
-        answers(first, end, text, now);                                                            \
-        CHECK_OUTCOME(op, want);                                                                   \
-    } while (0)
+    (answers(first, end, text, now), CHECK_OUTCOME(op, want))
 
 /* The operation has this outcome after these replies, and ends. */
 #define CHECK_ANSWERS_END(op, first, end, text, now, want)                                         \
-    do {                                                                                           \
-        CHECK_ANSWERS(op, first, end, text, now, want);                                            \
-        hf_op_end(op, now);                                                                        \
-    } while (0)
+    (CHECK_ANSWERS(op, first, end, text, now, want), hf_op_end(op, now))
 
 /* The operation's outcome after the time until `now`. */
-#define CHECK_PASS(op, from, now, want)                                                            \
-    do {                                                                                           \
-        pass(from, now);                                                                           \
-        CHECK_OUTCOME(op, want);                                                                   \
-    } while (0)
+#define CHECK_PASS(op, from, now, want) (pass(from, now), CHECK_OUTCOME(op, want))
 
 static UNUSED const char *yes(unsigned long long token) {
     static char text[64];
@@ -118,12 +108,11 @@ static UNUSED const char *yes(unsigned long long token) {
 }
 
 /* The first servers grant the lock with these tokens, in turn. */
-#define GRANT_TOKENS(now, ...)                                                                     \
-    do {                                                                                           \
-        const unsigned long long tokens[] = {__VA_ARGS__};                                         \
-        for (size_t at = 0; at < sizeof tokens / sizeof *tokens; at++)                             \
-            answer((int)at, yes(tokens[at]), now);                                                 \
-    } while (0)
+#define GRANT_TOKENS(now, ...) grant_tokens(now, (const unsigned long long[]){__VA_ARGS__, 0})
+
+static UNUSED void grant_tokens(hf_time now, const unsigned long long *tokens) {
+    for (int i = 0; tokens[i]; i++) answer(i, yes(tokens[i]), now);
+}
 
 static UNUSED const char *output_by(int i) {
     return output_of(link_at(i, CALLS));
@@ -131,7 +120,7 @@ static UNUSED const char *output_by(int i) {
 
 static UNUSED size_t parts_held(void) {
     size_t held = 0;
-    const hf_hold *hold = hold_of(&rig);
+    const hf_hold *hold = hold_of();
     for (size_t i = 0; hold && i < member_count_of(hold); i++)
         held += member_holds_of(hold)[i] && is_in_table(member_holds_of(hold)[i]) &&
                 is_held(member_holds_of(hold)[i]);
@@ -143,7 +132,7 @@ static UNUSED void hold_by(int count, hf_time now) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, now);
     answers(0, count, yes(77), now);
     hf_op_end(op, now);
-    rig_hush(&rig);
+    rig_hush();
 }
 
 /* Returns the state of this member's hold of the key, CLEANING_UP if only its claim is there, or
@@ -155,8 +144,5 @@ static UNUSED int part_state(int i) {
     if (part) return hold_state(part);
     return hf_holds_find_leaving(holds, &hf_kind_lock, key, me) ? CLEANING_UP : -1;
 }
-
-#define CHECK_CONTAINS(text, part)                                                                 \
-    CHECK_OR(strstr(text, part), "\"%s\" does not contain \"%s\"", text, part)
 
 #endif

@@ -29,21 +29,17 @@ static UNUSED hf_hold *add_hold(const char *key, const char *owner, hf_time leas
 
 /* Returns how many locks the next renewal on the wire covers. */
 static UNUSED int batch_size(void) {
-    const char *text = output_of(link_of(&rig, RENEWER));
+    const char *text = output_of(link_of(RENEWER));
     int count = 0;
     return sscanf(text, "EVALSHA renew %d", &count) == 1 ? count : 0;
 }
 
 /* How many locks the renewal covers that is sent until `now`. */
-#define CHECK_BATCH(from, now, want)                                                               \
-    do {                                                                                           \
-        rig_sleep(&rig, from, now);                                                                \
-        CHECK_EQ_INT(batch_size(), want);                                                          \
-    } while (0)
+#define CHECK_BATCH(from, now, want) (rig_sleep(from, now), CHECK_EQ_INT(batch_size(), want))
 
 /* A hold since AT(0) whose clean-up begins at `now`. */
 static UNUSED hf_hold *clean_up(const char *key, const char *owner, hf_time lease, hf_time now) {
-    hf_hold *hold = watch(&rig, add_hold(key, owner, lease, true, AT(0)));
+    hf_hold *hold = watch(add_hold(key, owner, lease, true, AT(0)));
     hf_renewer_clean_up(&rig.client, claim_of(hold), now);
     return hold;
 }
@@ -53,7 +49,7 @@ static UNUSED void answer_batch(int count, const char *result, hf_time now) {
     int size = snprintf(bytes, sizeof bytes, "*%d\r\n", count);
     for (int i = 0; i < count; i++)
         size += snprintf(bytes + size, sizeof bytes - (size_t)size, "%s\r\n", result);
-    feed_renewer(&rig, bytes, now);
+    feed_renewer(bytes, now);
 }
 
 #define CONFIRM_K                                                                                  \
@@ -63,11 +59,11 @@ static UNUSED void answer_batch(int count, const char *result, hf_time now) {
 static UNUSED hf_hold *granted_hold(bool renewed) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.wait = HF_NEVER, spec.renewed = renewed);
     subscribe_with(busy(20000, 0, 0), AT(0), AT(0), AT(0));
-    feed_message(&rig, GRANT("1", "88"), AT(100));
+    feed_message(GRANT("1", "88"), AT(100));
     if (!hf_op_is_done(op)) abort();
     hf_op_end(op, AT(100));
-    output_of(link_of(&rig, CALLS));
-    return hold_of(&rig);
+    output_of(link_of(CALLS));
+    return hold_of();
 }
 
 #endif

@@ -117,46 +117,27 @@ static UNUSED void refuse(hf_time now) {
 }
 
 #define CHECK_TICK(now, call, want)                                                                \
-    do {                                                                                           \
-        hf_session_tick(&session, now);                                                            \
-        CHECK_STR((call).outcome, want);                                                           \
-    } while (0)
+    (hf_session_tick(&session, now), CHECK_STR((call).outcome, want))
 
 /* What became of the call after this reply. */
 #define CHECK_REPLY(reply, now, call, want)                                                        \
-    do {                                                                                           \
-        feed(&session, reply, now);                                                                \
-        CHECK_STR((call).outcome, want);                                                           \
-    } while (0)
+    (feed(&session, reply, now), CHECK_STR((call).outcome, want))
 
 /* What the session sends after this reply, or from this time on. */
 #define CHECK_REPLY_SENDS(reply, now, want)                                                        \
-    do {                                                                                           \
-        feed(&session, reply, now);                                                                \
-        CHECK_STR(output_of(&session), want);                                                      \
-    } while (0)
+    (feed(&session, reply, now), CHECK_STR(output_of(&session), want))
 
 #define CHECK_TICK_SENDS(now, want)                                                                \
-    do {                                                                                           \
-        hf_session_tick(&session, now);                                                            \
-        CHECK_STR(output_of(&session), want);                                                      \
-    } while (0)
+    (hf_session_tick(&session, now), CHECK_STR(output_of(&session), want))
 
 /* What the session sends over a connection that opens now. */
 #define CHECK_OPENED_SENDS(now, want)                                                              \
-    do {                                                                                           \
-        open_session(&session, now);                                                               \
-        CHECK_STR(output_of(&session), want);                                                      \
-    } while (0)
+    (open_session(&session, now), CHECK_STR(output_of(&session), want))
 
 #define CHECK_WANTS(want, now) CHECK_EQ_INT(hf_session_wants(&session, now), HF_WANT_##want)
 
 /* What the session wants from its driver once it is `now`. */
-#define CHECK_TICK_WANTS(want, now)                                                                \
-    do {                                                                                           \
-        hf_session_tick(&session, now);                                                            \
-        CHECK_WANTS(want, now);                                                                    \
-    } while (0)
+#define CHECK_TICK_WANTS(want, now) (hf_session_tick(&session, now), CHECK_WANTS(want, now))
 
 static UNUSED void submit_program(struct call *call, const char *text, int deadline_ms,
                                   hf_time now) {

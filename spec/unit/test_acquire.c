@@ -5,12 +5,12 @@
 #include "acquire_rig.h"
 
 TEST(an_acquire_of_a_free_lock_succeeds_with_one_command) {
-    hf_op *op = begin_acquire(&rig, 0, AT(0));
-    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
+    hf_op *op = begin_acquire(0, AT(0));
+    CHECK_SENT(CALLS, BRIEF_ASK_OF_K);
     CHECK_STATE(op, ASKING);
-    CHECK(!hf_hold_is_valid(hold_of(&rig), AT(0)));
+    CHECK(!hf_hold_is_valid(hold_of(), AT(0)));
     CHECK_ANSWER(op, ACQUIRED, AT(1), "ok");
-    const hf_hold *hold = hold_of(&rig);
+    const hf_hold *hold = hold_of();
     CHECK(is_held(hold));
     CHECK_EQ_INT(count_of(hold), 1);
     CHECK_EQ_U64(token_of(hold), 77);
@@ -20,73 +20,73 @@ TEST(an_acquire_of_a_free_lock_succeeds_with_one_command) {
     CHECK_EQ_U64(hf_client_stats(&rig.client).acquires, 1);
     CHECK_EQ_U64(hf_op_deadline(op), HF_NEVER);
     hf_op_end(op, AT(2));
-    CHECK(hf_hold_is_valid(hold_of(&rig), AT(29697)));
-    CHECK(!hf_hold_is_valid(hold_of(&rig), AT(29698)));
+    CHECK(hf_hold_is_valid(hold_of(), AT(29697)));
+    CHECK(!hf_hold_is_valid(hold_of(), AT(29698)));
 }
 
 TEST(an_explicit_lease_is_not_renewed) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.renewed = false, spec.lease = HF_SECOND,
                       spec.token_ttl_ms = 0);
-    CHECK_SENT(&rig, CALLS, "EVALSHA acquire " K_AND_OWNER " 1000 0");
+    CHECK_SENT(CALLS, "EVALSHA acquire " K_AND_OWNER " 1000 0");
     CHECK_ANSWER(op, "*2\r\n:1\r\n:0\r\n", AT(1), "ok");
-    CHECK_EQ_U64(wakes_at(hold_of(&rig)), AT(988));
-    CHECK_EQ_U64(token_of(hold_of(&rig)), 0);
-    rig_sleep(&rig, AT(1), AT(2000));
-    CHECK_SILENT(&rig);
-    CHECK_EQ_INT(reason_of(hold_of(&rig)), HF_LOST_EXPIRED);
+    CHECK_EQ_U64(wakes_at(hold_of()), AT(988));
+    CHECK_EQ_U64(token_of(hold_of()), 0);
+    rig_sleep(AT(1), AT(2000));
+    CHECK_SILENT();
+    CHECK_EQ_INT(reason_of(hold_of()), HF_LOST_EXPIRED);
 }
 
 TEST(an_acquire_that_does_not_wait_fails_as_busy_after_one_attempt) {
-    hf_op *op = begin_acquire(&rig, 0, AT(0));
-    output_of(link_of(&rig, CALLS));
+    hf_op *op = begin_acquire(0, AT(0));
+    output_of(link_of(CALLS));
     CHECK_ANSWER(op, busy(1500, 0, 0), AT(1), "busy");
     CHECK_STR(message_of(op),
               "cannot acquire \"k\" on h:1: held by another owner, for up to 1.499 s more "
               "unless renewed; wait longer or try again later");
     CHECK_NOTHING_LEFT(AT(1));
-    CHECK_EQ_INT(link_of(&rig, EVENTS)->state, HF_SESSION_CLOSED);
+    CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_CLOSED);
 }
 
 TEST(a_refused_connection_fails_an_acquire_at_once) {
     rig.refusing = true;
-    hf_op *op = begin_acquire(&rig, 5 * HF_SECOND, AT(0));
+    hf_op *op = begin_acquire(5 * HF_SECOND, AT(0));
     CHECK_OUTCOME(op, "unreachable");
     CHECK_MESSAGE(op, "refused");
     CHECK_NOTHING_LEFT(AT(0));
 }
 
 TEST(an_acquire_whose_reply_arrives_after_its_lease_is_reported_as_lost) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     spec.lease = HF_SECOND;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
-    output_of(link_of(&rig, CALLS));
+    hf_op *op = begin_spec(&spec, AT(0));
+    output_of(link_of(CALLS));
     CHECK_ANSWER(op, ACQUIRED, AT(988), "lost");
     CHECK_EQ_U64(hf_client_stats(&rig.client).acquires, 0);
     CHECK_LEFT_IN_ORDER("", AT(988));
-    rig_begin(&rig);
-    op = begin_spec(&rig, &spec, AT(0));
+    rig_begin();
+    op = begin_spec(&spec, AT(0));
     CHECK_ANSWER(op, ACQUIRED, AT(988) - 1, "ok");
-    CHECK(hf_hold_is_valid(hold_of(&rig), AT(988) - 1));
+    CHECK(hf_hold_is_valid(hold_of(), AT(988) - 1));
 }
 
 TEST(the_lease_of_a_resent_acquire_is_measured_from_the_last_sending) {
-    hf_op *op = begin_acquire(&rig, 0, AT(0));
-    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
-    hf_session_closed(link_of(&rig, CALLS), "reset", AT(100));
+    hf_op *op = begin_acquire(0, AT(0));
+    CHECK_SENT(CALLS, BRIEF_ASK_OF_K);
+    hf_session_closed(link_of(CALLS), "reset", AT(100));
     CHECK_SENT_AT(CALLS, AT(200), BRIEF_ASK_OF_K);
     CHECK_ANSWER(op, ACQUIRED, AT(201), "ok");
-    CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(29898));
+    CHECK_EQ_U64(ends_at(hold_of()), AT(29898));
 }
 
 TEST(an_acquire_whose_outcome_is_unknown_is_undone) {
-    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    hf_op *op = begin_acquire(0, AT(0));
     CHECK_SLEEP(op, AT(0), AT(2999), "under way");
     CHECK_SLEEP(op, AT(2999), AT(3000), "unreachable");
-    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
-    rig_sleep(&rig, AT(3000), AT(3500)); /* the silent connection was abandoned for a new one */
-    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", ""));
-    feed_calls(&rig, ":1\r\n", AT(3600));
-    CHECK_EQ_INT(state_of(&rig), -1);
+    CHECK_EQ_INT(state_of(), CLEANING_UP);
+    rig_sleep(AT(3000), AT(3500)); /* the silent connection was abandoned for a new one */
+    CHECK_SENT(CALLS, LEAVE_OF_K("0", ""));
+    feed_calls(":1\r\n", AT(3600));
+    CHECK_EQ_INT(state_of(), -1);
     CHECK_EQ_U64(hf_client_stats(&rig.client).undone, 1);
 }
 
@@ -100,8 +100,8 @@ TEST(an_acquire_that_fails_with_an_error_needs_no_clean_up) {
         {"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n", "conflict"},
     };
     EACH_CASE (i, cases) {
-        hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
-        output_of(link_of(&rig, CALLS));
+        hf_op *op = begin_acquire(HF_SECOND, AT(0));
+        output_of(link_of(CALLS));
         CHECK_ANSWER(op, cases[i].reply, AT(1), cases[i].code);
         CHECK_NOTHING_LEFT(AT(1));
     }
@@ -110,12 +110,12 @@ TEST(an_acquire_that_fails_with_an_error_needs_no_clean_up) {
 /* After a failover the server's name may lead to the new master. */
 TEST(an_acquire_refused_by_a_replica_is_retried_once_over_a_new_connection) {
     EACH_NUMBER (moved, 2) {
-        hf_op *op = begin_acquire(&rig, 0, AT(0));
-        output_of(link_of(&rig, CALLS));
-        uint64_t opens = link_of(&rig, CALLS)->opens;
+        hf_op *op = begin_acquire(0, AT(0));
+        output_of(link_of(CALLS));
+        uint64_t opens = link_of(CALLS)->opens;
         CHECK_ANSWER(op, READONLY, AT(1), "under way");
-        rig_sleep(&rig, AT(1), AT(100));
-        CHECK_EQ_U64(link_of(&rig, CALLS)->opens, opens + 1);
+        rig_sleep(AT(1), AT(100));
+        CHECK_EQ_U64(link_of(CALLS)->opens, opens + 1);
         CHECK_SENT_PART(CALLS, "acquire");
         CHECK_ANSWER(op, moved ? ACQUIRED : READONLY, AT(101), moved ? "ok" : "denied");
         if (!moved) CHECK_NOTHING_LEFT(AT(101));
@@ -123,44 +123,44 @@ TEST(an_acquire_refused_by_a_replica_is_retried_once_over_a_new_connection) {
 }
 
 TEST(an_acquire_that_a_replica_refuses_again_soon_after_its_retry_is_not_retried) {
-    hf_op *first = begin_acquire(&rig, 0, AT(0));
-    feed_calls(&rig, READONLY, AT(1));
-    rig_sleep(&rig, AT(1), AT(50));
+    hf_op *first = begin_acquire(0, AT(0));
+    feed_calls(READONLY, AT(1));
+    rig_sleep(AT(1), AT(50));
     CHECK_ANSWER(first, READONLY, AT(50), "denied");
-    uint64_t opens = link_of(&rig, CALLS)->opens;
-    hf_op *second = begin_acquire(&rig, 0, AT(51));
+    uint64_t opens = link_of(CALLS)->opens;
+    hf_op *second = begin_acquire(0, AT(51));
     CHECK_ANSWER(second, READONLY, AT(52), "denied");
-    hf_op *third = begin_acquire(&rig, 0, AT(101));
+    hf_op *third = begin_acquire(0, AT(101));
     CHECK_ANSWER(third, READONLY, AT(102), "under way");
-    rig_sleep(&rig, AT(102), AT(200));
-    CHECK_EQ_U64(link_of(&rig, CALLS)->opens, opens + 1);
-    output_of(link_of(&rig, CALLS));
+    rig_sleep(AT(102), AT(200));
+    CHECK_EQ_U64(link_of(CALLS)->opens, opens + 1);
+    output_of(link_of(CALLS));
     CHECK_ANSWER(third, READONLY, AT(201), "denied");
     CHECK_NOTHING_LEFT(AT(201));
 }
 
 /* The first copy may have been carried out; that the second was refused says nothing about it. */
 TEST(an_acquire_that_fails_after_a_lost_reply_is_undone) {
-    hf_op *op = begin_acquire(&rig, 0, AT(0));
-    hf_session_closed(link_of(&rig, CALLS), "reset", AT(100));
-    rig_tick(&rig, AT(200));
-    output_of(link_of(&rig, CALLS));
+    hf_op *op = begin_acquire(0, AT(0));
+    hf_session_closed(link_of(CALLS), "reset", AT(100));
+    rig_tick(AT(200));
+    output_of(link_of(CALLS));
     CHECK_ANSWER(op, "-NOPERM no\r\n", AT(201), "denied");
     CHECK_LEFT_IN_ORDER("", AT(201));
 }
 
 TEST(an_acquire_whose_login_is_refused_after_a_lost_reply_is_undone) {
     RIG_BEGIN(strcpy(config.session.server.password, "secret"));
-    hf_op *op = begin_acquire(&rig, 0, AT(0));
-    feed_calls(&rig, "+OK\r\n", AT(0));
-    hf_session_closed(link_of(&rig, CALLS), "reset", AT(100));
-    rig_tick(&rig, AT(200));
+    hf_op *op = begin_acquire(0, AT(0));
+    feed_calls("+OK\r\n", AT(0));
+    hf_session_closed(link_of(CALLS), "reset", AT(100));
+    rig_tick(AT(200));
     CHECK_ANSWER(op, "-WRONGPASS no\r\n", AT(201), "denied");
-    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
+    CHECK_EQ_INT(state_of(), CLEANING_UP);
 }
 
 TEST(an_acquire_of_a_key_that_is_not_a_lock_fails_with_conflict) {
-    hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
+    hf_op *op = begin_acquire(HF_SECOND, AT(0));
     CHECK_ANSWER(op, "*1\r\n:-3\r\n", AT(1), "conflict");
 }
 
@@ -170,8 +170,8 @@ TEST(an_acquire_with_a_malformed_reply_fails_with_a_server_error_and_is_undone) 
         "$-1\r\n",           "*0\r\n", "*1\r\n:9\r\n", "*1\r\n$1\r\nx\r\n",
         "*1\r\n*1\r\n:1\r\n"};
     EACH_CASE (i, replies) {
-        hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
-        output_of(link_of(&rig, CALLS));
+        hf_op *op = begin_acquire(HF_SECOND, AT(0));
+        output_of(link_of(CALLS));
         CHECK_ANSWER(op, replies[i], AT(1), "server");
         CHECK_LEFT_IN_ORDER("", AT(1));
     }
@@ -181,13 +181,13 @@ TEST(an_acquire_with_a_malformed_reply_fails_with_a_server_error_and_is_undone) 
 
 TEST(an_acquire_of_a_mutex_that_its_owner_holds_fails_as_busy_without_a_request) {
     hf_op *op = begin_mutex(0, false, AT(0));
-    CHECK_SENT(&rig, CALLS, "EVALSHA mutex_acquire " K_AND_OWNER " 30000 1000");
+    CHECK_SENT(CALLS, "EVALSHA mutex_acquire " K_AND_OWNER " 30000 1000");
     CHECK_ANSWER(op, ACQUIRED, AT(1), "ok");
     op = begin_mutex(0, false, AT(2));
     CHECK_OUTCOME(op, "busy");
     CHECK(hf_op_is_done(op));
-    CHECK_SENT(&rig, CALLS, "");
-    op = begin_acquire(&rig, 0, AT(3)); /* a lock of that name is something else */
+    CHECK_SENT(CALLS, "");
+    op = begin_acquire(0, AT(3)); /* a lock of that name is something else */
     CHECK_OUTCOME(op, "under way");
 }
 
@@ -199,7 +199,7 @@ TEST(an_acquire_of_a_mutex_fails_as_busy_if_a_process_of_the_same_shared_owner_h
 /* NOSCRIPT is no lost reply: what stands there is not from us. */
 TEST(a_shared_owners_acquire_of_a_held_mutex_fails_as_busy_even_after_a_noscript_reply) {
     hf_op *op = begin_mutex(0, true, AT(0));
-    feed_calls(&rig, "-NOSCRIPT No matching script.\r\n", AT(1));
+    feed_calls("-NOSCRIPT No matching script.\r\n", AT(1));
     CHECK_ANSWER(op, "*2\r\n:2\r\n:1\r\n", AT(2), "busy");
 }
 
@@ -208,7 +208,7 @@ TEST(the_first_waiter_for_a_mutex_held_by_another_library_rechecks_it_at_random_
     subscribe_with(busy(20000, 0, 1), AT(1), AT(2), AT(3));
     CHECK_STATE(op, WAITING);
     CHECK(hf_op_deadline(op) > AT(3) && hf_op_deadline(op) <= AT(204));
-    CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    CHECK_SENT(EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
 }
 
 /* ---- replies that no server gives ---- */
@@ -220,24 +220,24 @@ TEST(an_acquire_with_impossible_numbers_in_its_reply_fails_and_is_undone) {
         "*3\r\n:1\r\n:-77\r\n:0\r\n",
     };
     EACH_CASE (i, replies) {
-        hf_op *op = begin_acquire(&rig, 0, AT(0));
+        hf_op *op = begin_acquire(0, AT(0));
         CHECK_ANSWER(op, replies[i], AT(1), "server");
-        CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
+        CHECK_EQ_INT(state_of(), CLEANING_UP);
     }
 }
 
 /* The first sending of the command may have taken it. */
 TEST(an_acquire_that_finds_a_hash_without_a_ttl_fails_with_conflict_and_is_undone) {
-    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    hf_op *op = begin_acquire(0, AT(0));
     CHECK_ANSWER(op, "*1\r\n:-3\r\n", AT(1), "conflict");
-    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
+    CHECK_EQ_INT(state_of(), CLEANING_UP);
 }
 
 TEST(a_shared_owners_waiter_that_may_not_join_its_other_processes_holds_leaves_the_queue) {
     hf_op *op = wait_as_shared(AT(0));
-    feed_message(&rig, "1 recheck 2", AT(5));
-    rig_tick(&rig, AT(5));
-    output_of(link_of(&rig, CALLS));
+    feed_message("1 recheck 2", AT(5));
+    rig_tick(AT(5));
+    output_of(link_of(CALLS));
     CHECK_ANSWER(op, "*2\r\n:2\r\n:0\r\n", AT(6), "busy");
     CHECK_SENT_AT(CALLS, AT(6), LEAVE_OF_K("0", SHARED_MEMBER("2")) "0");
 }
@@ -252,8 +252,8 @@ static hf_op *begin_guard(hf_time wait, hf_time now) {
 
 TEST(an_idempotent_run_that_was_completed_before_returns_its_record) {
     hf_op *op = begin_guard(0, AT(0));
-    CHECK_SENT(&rig, CALLS, "EVALSHA begin " KEYS_OF_K "0 0 30000 1000  print");
-    feed_bytes(link_of(&rig, CALLS), "*2\r\n:3\r\n$4\r\na\0b\n\r\n", 18, AT(1));
+    CHECK_SENT(CALLS, "EVALSHA begin " KEYS_OF_K "0 0 30000 1000  print");
+    feed_bytes(link_of(CALLS), "*2\r\n:3\r\n$4\r\na\0b\n\r\n", 18, AT(1));
     CHECK_OUTCOME(op, "duplicate");
     CHECK_MEM(record_of(op), record_size_of(op), "a\0b\n", 4);
     CHECK_EQ_INT(hold_count(&rig.client), 0);
@@ -264,10 +264,9 @@ TEST(an_idempotent_run_that_was_completed_before_returns_its_record) {
 TEST(an_idempotent_run_that_starts_by_a_grant_writes_its_fingerprint) {
     hf_op *op = begin_guard(10 * HF_SECOND, AT(0));
     subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     CHECK_GRANTS(op, "1 grant g 1 5 88 2000 k", AT(10), "under way");
-    CHECK_SENT(&rig, CALLS,
-               "EVALSHA begin " KEYS_OF_K "0 0 30000 1000 1g" DRIVE_UUID ":1:1000 print");
+    CHECK_SENT(CALLS, "EVALSHA begin " KEYS_OF_K "0 0 30000 1000 1g" DRIVE_UUID ":1:1000 print");
     CHECK_ANSWER(op, ACQUIRED, AT(11), "ok");
     CHECK(!is_granted(hold_in(op)));
 }
@@ -297,27 +296,26 @@ TEST(an_idempotent_run_with_a_different_fingerprint_fails_with_mismatch) {
 /* A client whose server answers `replies` to one acquire after the other. True: acquired. An
  * acquire that failed has left nothing, or the renewer has it. */
 static bool acquires(const char *const *replies, bool events) {
-    struct rig own = {.begun = false};
-    rig_begin(&own);
-    hf_op_spec spec = spec_of(&own, HF_OP_ACQUIRE);
+    rig_begin();
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     spec.wait = events ? 10 * HF_SECOND : 0;
-    hf_op *op = hf_client_begin(&own.client, &spec, AT(0));
+    hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
     bool yes = false;
     for (int i = 0; op && !hf_op_is_done(op) && replies[i]; i++) {
-        rig_tick(&own, AT(i));
-        hf_session *link = &first_node(&own.client)->links[replies[i][0] == '!' ? EVENTS : CALLS];
+        rig_tick(AT(i));
+        hf_session *link = &first_node(&rig.client)->links[replies[i][0] == '!' ? EVENTS : CALLS];
         const char *text = replies[i] + (replies[i][0] == '!');
         yes = strcmp(text, ACQUIRED) == 0 || strstr(text, "grant");
         if (link->state == HF_SESSION_READY) hf_session_feed(link, text, strlen(text), AT(i));
     }
-    if (op && !hf_op_is_done(op)) rig_sleep(&own, AT(10), AT(20000));
+    if (op && !hf_op_is_done(op)) rig_sleep(AT(10), AT(20000));
     if (op && !hf_op_is_done(op)) abort();
     bool acquired = op && hf_op_code(op) == HF_OK;
-    const hf_hold *hold = hold_of(&own);
+    const hf_hold *hold = hold_of();
     if (acquired && !(yes && hold && is_held(hold) && count_of(hold) == 1)) abort();
     if (!acquired && hold && !is_cleaned_up(hold)) abort();
-    if (first_node(&own.client)->waiting != 0) abort();
-    rig_end(&own, AT(20000));
+    if (first_node(&rig.client)->waiting != 0) abort();
+    rig_end(AT(20000));
     return acquired;
 }
 
@@ -353,22 +351,21 @@ static bool acquires_by_a_look(void *context) {
 }
 
 static bool learns_of_a_record(void *context) {
-    struct rig own = {.begun = false};
     (void)context;
-    rig_begin(&own);
-    hf_op_spec spec = spec_of(&own, HF_OP_ACQUIRE);
+    rig_begin();
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     spec.lock_kind = &hf_kind_guard;
-    hf_op *op = hf_client_begin(&own.client, &spec, AT(0));
-    rig_serve(&own, AT(0));
-    hf_session *link = link_of(&own, CALLS);
+    hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
+    rig_serve(AT(0));
+    hf_session *link = link_of(CALLS);
     if (op && !hf_op_is_done(op) && link->state == HF_SESSION_READY) {
         hf_session_feed(link, "*2\r\n:3\r\n$4\r\ndone\r\n", 18, AT(1));
     }
-    if (op && !hf_op_is_done(op)) rig_sleep(&own, AT(1), AT(4000));
+    if (op && !hf_op_is_done(op)) rig_sleep(AT(1), AT(4000));
     if (op && !hf_op_is_done(op)) abort();
     bool duplicate = op && hf_op_code(op) == HF_DUPLICATE;
     if (duplicate && !record_of(op)) abort();
-    rig_end(&own, AT(4000));
+    rig_end(AT(4000));
     return duplicate;
 }
 
@@ -382,25 +379,23 @@ TEST(an_acquire_survives_each_failed_allocation) {
 TEST(an_acquire_with_an_impossible_hold_count_in_its_reply_fails_with_a_server_error) {
     static const char *const others[] = {"-1", "4294967295", "9223372036854775807"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        char reply[64];
-        rig_begin(&rig);
-        hf_op *op = begin_acquire(&rig, 0, AT(0));
-        snprintf(reply, sizeof reply, "*3\r\n:1\r\n:77\r\n:%s\r\n", others[i]);
-        CHECK_ANSWER(op, reply, AT(1), "server");
-        CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
+        rig_begin();
+        hf_op *op = begin_acquire(0, AT(0));
+        CHECK_ANSWER(op, printed("*3\r\n:1\r\n:77\r\n:%s\r\n", others[i]), AT(1), "server");
+        CHECK_EQ_INT(state_of(), CLEANING_UP);
     }
 }
 
 /* ---- leases and links ---- */
 
 TEST(an_acquire_that_does_not_wait_does_not_report_a_lost_subscription_in_its_error_message) {
-    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
     rig.refusing = true;
-    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(5));
-    rig_sleep(&rig, AT(5), AT(300));
-    CHECK(link_of(&rig, EVENTS)->reason[0]);
+    hf_session_closed(link_of(EVENTS), "reset", AT(5));
+    rig_sleep(AT(5), AT(300));
+    CHECK(link_of(EVENTS)->reason[0]);
     rig.refusing = false;
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     spec.caller = spec.owner = hf_slice_of("you");
     hf_op *one = hf_client_begin(&rig.client, &spec, AT(300));
     CHECK_ANSWER(one, busy(20000, 0, 0), AT(301), "busy");
@@ -412,12 +407,12 @@ TEST(an_acquire_that_does_not_wait_does_not_report_a_lost_subscription_in_its_er
 TEST(the_first_command_fails_at_once_if_its_connection_fails_even_if_a_subscription_is_open) {
     first_node(&rig.client)->subscribed = true;
     rig.refusing = true;
-    hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
+    hf_op *op = begin_acquire(10 * HF_SECOND, AT(0));
     CHECK_OUTCOME(op, "unreachable");
 }
 
 TEST(a_busy_message_does_not_report_a_lease_that_is_just_ending) {
-    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    hf_op *op = begin_acquire(0, AT(0));
     CHECK_ANSWER(op, busy(1, 0, 0), AT(1), "busy");
     CHECK_OR(!strstr(message_of(op), "for up to"), "%s", message_of(op));
 }
@@ -426,25 +421,25 @@ TEST(a_busy_message_does_not_report_a_lease_that_is_just_ending) {
 TEST(a_shared_owners_acquire_that_no_replica_confirms_is_undone_only_within_its_lease) {
     RIG_BEGIN(config.sync = (hf_sync){1, 100 * HF_MS});
     begin_shared(0, AT(0));
-    feed_calls(&rig, ACQUIRED ":0\r\n", AT(90));
-    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
-    CHECK_EQ_U64(claim_ends_at(leaving_of(&rig)), AT(29698));
+    feed_calls(ACQUIRED ":0\r\n", AT(90));
+    CHECK_EQ_INT(state_of(), CLEANING_UP);
+    CHECK_EQ_U64(claim_ends_at(leaving_of()), AT(29698));
 }
 
 TEST(an_acquire_that_does_not_wait_opens_no_subscription_connection) {
     first_node(&rig.client)->subscribed = true;
-    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    hf_op *op = begin_acquire(0, AT(0));
     CHECK(!needs_events(op));
     CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
 }
 
 /* It has waited for as long as a command may take, although others have been served meanwhile. */
 TEST(an_acquire_that_does_not_wait_fails_as_unreachable_behind_commands_without_replies) {
-    hf_hold *hold = hold_lock(&rig, AT(0));
-    rig_sleep(&rig, AT(0), AT(10000));
+    hf_hold *hold = hold_lock(AT(0));
+    rig_sleep(AT(0), AT(10000));
     CHECK(is_in_flight(hold));
     for (int wait = 0; wait <= 1; wait++) {
-        hf_op *op = begin_acquire(&rig, (hf_time)wait * HF_SECOND, AT(10001));
+        hf_op *op = begin_acquire((hf_time)wait * HF_SECOND, AT(10001));
         CHECK_STATE(op, BLOCKED);
         set_settled_at(hold, AT(10002));
         CHECK_EQ_INT(hf_acquire_was_behind_another(op, AT(10003)), wait);

@@ -17,7 +17,7 @@ static void finish(void) {
 static void start(void) {
     static const char *const keys[COUNT] = {"a", "b", "c"};
     finish();
-    rig_begin(&rig);
+    rig_begin();
     for (size_t i = 0; i < COUNT; i++) {
         if (!hf_names_make(&names[i], hf_slice_of(keys[i]))) abort();
         all[i] = &names[i];
@@ -66,10 +66,9 @@ static const char *states(void) {
 
 /* The outcome of a call on all locks that begins at `now` and gets this reply. */
 #define CHECK_CALL(kind, now, reply, then, want)                                                   \
-    do {                                                                                           \
-        hf_op *called = begin_all(kind, now);                                                      \
-        CHECK_ANSWER(called, reply, then, want);                                                   \
-    } while (0)
+    (called = begin_all(kind, now), CHECK_ANSWER(called, reply, then, want))
+
+static hf_op *called;
 
 #define THEIR_KEYS                                                                                 \
     "12 a redisson_lock_token:{a} holdfast_queue:{a} redisson_lock__channel:{a} "                  \
@@ -79,13 +78,13 @@ static const char *states(void) {
 
 static void hold_all(hf_time now) {
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, now);
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     end_with(op, ALL_ACQUIRED, now);
 }
 
 TEST(a_multi_lock_acquires_all_its_locks_with_one_command) {
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-    CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
+    CHECK_SENT(CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
     CHECK_ANSWER(op, ALL_ACQUIRED, AT(1), "ok");
     for (size_t i = 0; i < COUNT; i++) {
         CHECK_EQ_INT(state_at(i), HF_HOLD_HELD);
@@ -99,21 +98,21 @@ TEST(a_multi_lock_acquires_all_its_locks_with_one_command) {
 }
 
 TEST(a_multi_locks_lease_ends_with_the_earliest_max_hold_of_its_locks) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     spec.names = &names[1];
     spec.max_hold = 40 * HF_SECOND;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op = begin_spec(&spec, AT(0));
     end_with(op, ACQUIRED, AT(1));
     set_end(hold_at(1), AT(40000)); /* as after renewals */
     hf_holds_wake_at(holds_of(&rig.client), claim_of(hold_at(1)), AT(40000));
-    output_of(link_of(&rig, CALLS));
-    spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
+    output_of(link_of(CALLS));
+    spec = spec_of(HF_OP_ACQUIRE_ALL);
     spec.names = NULL;
     spec.batch = all;
     spec.batch_count = COUNT;
     spec.max_hold = 60 * HF_SECOND;
-    op = begin_spec(&rig, &spec, AT(20000));
-    CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "20000 1000 me 0 me 1 me 0");
+    op = begin_spec(&spec, AT(20000));
+    CHECK_SENT(CALLS, "EVALSHA acquire_all " THEIR_KEYS "20000 1000 me 0 me 1 me 0");
     CHECK_ANSWER(op, ALL_ACQUIRED, AT(20001), "ok");
     for (size_t i = 0; i < COUNT; i++)
         CHECK_EQ_U64(bound_of(hold_at(i)), AT(i == 1 ? 40000 : 80000));
@@ -152,16 +151,16 @@ TEST(a_multi_lock_acquire_of_unknown_outcome_is_undone) {
     CHECK_STATES("ccc");
     start();
     op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-    hf_session_closed(link_of(&rig, CALLS), "reset", AT(1));
-    rig_tick(&rig, AT(50));
-    feed_calls(&rig, "-NOPERM no\r\n", AT(51)); /* says nothing about the first copy */
+    hf_session_closed(link_of(CALLS), "reset", AT(1));
+    rig_tick(AT(50));
+    feed_calls("-NOPERM no\r\n", AT(51)); /* says nothing about the first copy */
     CHECK_OUTCOME(op, "denied");
     CHECK_STATES("ccc");
 }
 
 TEST(a_multi_lock_acquire_that_fails_with_an_error_needs_no_clean_up) {
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-    feed_calls(&rig, "-NOSCRIPT\r\n", AT(1));
+    feed_calls("-NOSCRIPT\r\n", AT(1));
     CHECK_ANSWER(op, "-ERR no\r\n", AT(2), "server");
     CHECK_EQ_INT(hold_count(&rig.client), 0);
 }
@@ -176,14 +175,14 @@ TEST(a_multi_lock_acquire_with_a_malformed_reply_fails_with_a_server_error_and_i
     }
     start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-    feed_calls(&rig, "*2\r\n:-1\r\n:99\r\n", AT(1)); /* no such lock */
+    feed_calls("*2\r\n:-1\r\n:99\r\n", AT(1)); /* no such lock */
     CHECK(hf_op_is_done(op));
 }
 
 TEST(a_multi_lock_that_is_re_entered_adds_a_hold_to_each_lock_and_renews_it) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1000));
-    CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 1 me 1 me 1");
+    CHECK_SENT(CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 1 me 1 me 1");
     CHECK_ANSWER(op, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(1001), "ok");
     for (size_t i = 0; i < COUNT; i++) {
         CHECK_EQ_INT(count_of(hold_at(i)), 2);
@@ -202,11 +201,11 @@ TEST(a_multi_lock_relies_on_no_longer_lease_than_that_of_an_extend_that_may_stil
     EACH_CASE (i, cases) {
         hold_all(AT(0));
         hold_all(AT(0));
-        hf_op_spec spec = spec_of(&rig, HF_OP_EXTEND);
+        hf_op_spec spec = spec_of(HF_OP_EXTEND);
         spec.names = &names[1];
         spec.lease = 10 * HF_SECOND;
         hf_op_end(hf_client_begin(&rig.client, &spec, AT(1000)), AT(1001));
-        hf_session_closed(link_of(&rig, CALLS), "reset", AT(1002));
+        hf_session_closed(link_of(CALLS), "reset", AT(1002));
         hf_op *op = begin_all(cases[i].kind, AT(3000));
         CHECK_ANSWER(op, cases[i].reply, AT(3001), "ok");
         CHECK_EQ_U64(ends_at(hold_at(0)), AT(3000 + 29698));
@@ -219,7 +218,7 @@ TEST(a_multi_lock_relies_on_no_longer_lease_than_that_of_an_extend_that_may_stil
  * server has. */
 TEST(a_multi_lock_re_entered_with_a_shorter_lease_keeps_the_longer_leases) {
     hold_all(AT(0));
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE_ALL);
     spec.names = NULL;
     spec.batch = all;
     spec.batch_count = COUNT;
@@ -238,11 +237,11 @@ TEST(a_multi_lock_is_still_renewed_after_a_failed_re_entry) {
     EACH_CASE (i, replies) {
         hold_all(AT(0));
         begin_all(HF_OP_ACQUIRE_ALL, AT(9900));
-        rig_sleep(&rig, AT(9900), AT(10100)); /* the renewal fell due meanwhile */
-        CHECK_SENT(&rig, RENEWER, "");
-        feed_calls(&rig, replies[i], AT(10100));
-        rig_sleep(&rig, AT(10100), AT(10101));
-        CHECK_SENT(&rig, RENEWER, "EVALSHA renew 3 a b c me 30000 me 30000 me 30000");
+        rig_sleep(AT(9900), AT(10100)); /* the renewal fell due meanwhile */
+        CHECK_SENT(RENEWER, "");
+        feed_calls(replies[i], AT(10100));
+        rig_sleep(AT(10100), AT(10101));
+        CHECK_SENT(RENEWER, "EVALSHA renew 3 a b c me 30000 me 30000 me 30000");
     }
 }
 
@@ -257,7 +256,7 @@ TEST(a_multi_lock_re_entry_that_finds_one_lock_held_by_another_owner_reports_a_l
 TEST(a_multi_lock_releases_all_its_locks_with_one_command) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
-    CHECK_SENT(&rig, CALLS, "EVALSHA release_all " THEIR_KEYS "me 0 30000 me 0 30000 me 0 30000");
+    CHECK_SENT(CALLS, "EVALSHA release_all " THEIR_KEYS "me 0 30000 me 0 30000 me 0 30000");
     CHECK_ANSWER(op, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(11), "ok");
     CHECK_EQ_INT(hold_count(&rig.client), 0);
 }
@@ -274,15 +273,15 @@ TEST(a_multi_locks_release_says_how_many_of_its_locks_were_lost) {
 TEST(a_multi_locks_release_that_was_sent_twice_succeeds_if_it_finds_the_locks_free) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
-    hf_session_closed(link_of(&rig, CALLS), "reset", AT(11));
-    rig_tick(&rig, AT(50));
+    hf_session_closed(link_of(CALLS), "reset", AT(11));
+    rig_tick(AT(50));
     CHECK_ANSWER(op, "*3\r\n:-1\r\n:-1\r\n:-2\r\n", AT(51), "ok");
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
     start();
     hold_all(AT(0));
     op = begin_all(HF_OP_RELEASE_ALL, AT(10));
-    feed_calls(&rig, "-NOSCRIPT\r\n", AT(11));
-    feed_calls(&rig, "*3\r\n:-1\r\n:-1\r\n:-1\r\n", AT(12));
+    feed_calls("-NOSCRIPT\r\n", AT(11));
+    feed_calls("*3\r\n:-1\r\n:-1\r\n:-1\r\n", AT(12));
     CHECK_OUTCOME(op, "lost"); /* an unknown program is no lost reply */
 }
 
@@ -297,7 +296,7 @@ TEST(a_multi_lock_abandoned_during_its_release_is_not_counted_as_lost) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     for (size_t i = 0; i < COUNT; i++) hf_client_abandon(&rig.client, hold_at(i), 1, AT(11));
-    feed_calls(&rig, "*3\r\n:-1\r\n:-1\r\n:-2\r\n", AT(12));
+    feed_calls("*3\r\n:-1\r\n:-1\r\n:-2\r\n", AT(12));
     CHECK_OUTCOME(op, "lost");
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
     CHECK_EQ_U64(hold_count(&rig.client), 0);
@@ -308,14 +307,14 @@ static void hold_all_twice(hf_time now) {
     hold_all(now);
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, now);
     CHECK_ENDS_WITH(op, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", now, "ok");
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
 }
 
 TEST(a_hold_abandoned_during_a_multi_locks_partial_release_is_cleaned_up) {
     hold_all_twice(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     hf_client_abandon(&rig.client, hold_at(0), 1, AT(11));
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     CHECK_ANSWER(op, "*3\r\n:2\r\n:2\r\n:2\r\n", AT(12), "ok");
     CHECK_EQ_INT(state_at(0), CLEANING_UP);
     CHECK_EQ_INT(state_at(1), HF_HOLD_HELD);
@@ -341,7 +340,7 @@ TEST(a_multi_lock_acquire_waits_until_an_async_release_of_one_of_its_locks_is_do
     detach_release_of(1, AT(1));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(2));
     CHECK_OUTCOME(op, "under way");
-    feed_calls(&rig, ":1\r\n", AT(3));
+    feed_calls(":1\r\n", AT(3));
     CHECK_ANSWER(op, ALL_ACQUIRED, AT(4), "ok");
 }
 
@@ -364,10 +363,10 @@ TEST(a_release_of_a_multi_lock_without_any_hold_fails_as_not_held) {
 TEST(an_abandoned_multi_lock_acquire_is_undone) {
     hf_op_end(begin_all(HF_OP_ACQUIRE_ALL, AT(0)), AT(1));
     CHECK_STATES("ccc");
-    output_of(link_of(&rig, CALLS));
-    rig_tick(&rig, AT(2)); /* behind the acquire, so that none overtakes it */
-    CHECK_EQ_INT(commands_in(output_of(link_of(&rig, CALLS)), "EVALSHA leave "), COUNT);
-    CHECK_SENT(&rig, RENEWER, "");
+    output_of(link_of(CALLS));
+    rig_tick(AT(2)); /* behind the acquire, so that none overtakes it */
+    CHECK_EQ_INT(commands_in(output_of(link_of(CALLS)), "EVALSHA leave "), COUNT);
+    CHECK_SENT(RENEWER, "");
 }
 
 TEST(an_abandoned_multi_lock_release_is_finished_in_the_background) {
@@ -378,15 +377,15 @@ TEST(an_abandoned_multi_lock_release_is_finished_in_the_background) {
 
 TEST(a_multi_locks_call_waits_while_one_of_its_locks_is_being_renewed) {
     hold_all(AT(0));
-    rig_sleep(&rig, AT(0), AT(10000));
+    rig_sleep(AT(0), AT(10000));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10001));
     CHECK_OUTCOME(op, "under way");
-    CHECK_SENT(&rig, CALLS, "");
-    feed(link_of(&rig, RENEWER), "*3\r\n:1\r\n:1\r\n:1\r\n", AT(10002));
-    CHECK_SENT(&rig, CALLS, "EVALSHA release_all " THEIR_KEYS "me 0 30000 me 0 30000 me 0 30000");
+    CHECK_SENT(CALLS, "");
+    feed(link_of(RENEWER), "*3\r\n:1\r\n:1\r\n:1\r\n", AT(10002));
+    CHECK_SENT(CALLS, "EVALSHA release_all " THEIR_KEYS "me 0 30000 me 0 30000 me 0 30000");
     start();
     hold_all(AT(0));
-    rig_sleep(&rig, AT(0), AT(10000));
+    rig_sleep(AT(0), AT(10000));
     hf_op_end(begin_all(HF_OP_RELEASE_ALL, AT(10001)), AT(10002)); /* abandoned before it began */
     CHECK_STATES("ccc");
 }
@@ -420,8 +419,8 @@ TEST(a_multi_lock_acquire_waits_for_the_clean_up_of_one_of_its_locks) {
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
     CHECK(hf_op_is_blocked(op));
     CHECK_SENT_PART(CALLS, "EVALSHA leave 4 c ");
-    feed_calls(&rig, ":1\r\n", AT(3));
-    CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 1 me 1 me 0");
+    feed_calls(":1\r\n", AT(3));
+    CHECK_SENT(CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 1 me 1 me 0");
     CHECK_ANSWER(op, "*4\r\n:1\r\n:0\r\n:0\r\n:14\r\n", AT(4), "ok");
     CHECK(number_of(hold_at(2)) != number);
     CHECK_EQ_INT(count_of(hold_at(2)), 1);
@@ -433,10 +432,10 @@ TEST(a_multi_lock_acquire_waits_for_the_clean_up_of_one_of_its_locks) {
 TEST(a_new_hold_of_a_multi_lock_does_not_inherit_the_queue_position_of_an_abandoned_wait) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.names = &names[0], spec.wait = HF_NEVER);
     subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
-    hf_session_closed(link_of(&rig, CALLS), "reset", AT(5));
+    hf_session_closed(link_of(CALLS), "reset", AT(5));
     rig.refusing = true;
     hf_op_interrupt(op, AT(10));
-    rig_sleep(&rig, AT(10), AT(5000));
+    rig_sleep(AT(10), AT(5000));
     CHECK_ENDS(op, "interrupted", AT(5000));
     CHECK_EQ_INT(state_at(0), CLEANING_UP);
     CHECK_EQ_U64(claim_wait(leaving_at(0)), 1);
@@ -446,12 +445,12 @@ TEST(a_new_hold_of_a_multi_lock_does_not_inherit_the_queue_position_of_an_abando
     hf_time now = AT(5000);
     bool leaves = false;
     for (; now < AT(8000) && !leaves; now += 10 * HF_MS) {
-        rig_sleep(&rig, now, now + 10 * HF_MS);
-        leaves = strstr(output_of(link_of(&rig, CALLS)), "EVALSHA leave 4 a ") != NULL;
+        rig_sleep(now, now + 10 * HF_MS);
+        leaves = strstr(output_of(link_of(CALLS)), "EVALSHA leave 4 a ") != NULL;
     }
     CHECK(leaves && strstr(sent_text, MEMBER("1")));
-    feed_calls(&rig, ":0\r\n", now);
-    CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
+    feed_calls(":0\r\n", now);
+    CHECK_SENT(CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
     CHECK_ANSWER(op, ALL_ACQUIRED, now, "ok");
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_U64(wait_of_hold(hold_at(i)), 0);
 }
@@ -466,15 +465,15 @@ TEST(each_lock_of_a_multi_lock_has_an_owner_of_its_own) {
                  "EVALSHA acquire_all " THEIR_KEYS "30000 1000 " DRIVE_UUID ":%d 0 " DRIVE_UUID
                  ":%d 0 " DRIVE_UUID ":%d 0",
                  3 * n + 1, 3 * n + 2, 3 * n + 3);
-        CHECK_SENT(&rig, CALLS, want);
-        feed_calls(&rig, ALL_ACQUIRED, AT(10 * n + 1));
+        CHECK_SENT(CALLS, want);
+        feed_calls(ALL_ACQUIRED, AT(10 * n + 1));
         begin_all(HF_OP_RELEASE_ALL, AT(10 * n + 2));
         snprintf(want, sizeof want,
                  "EVALSHA release_all " THEIR_KEYS DRIVE_UUID ":%d 0 30000 " DRIVE_UUID
                  ":%d 0 30000 " DRIVE_UUID ":%d 0 30000",
                  3 * n + 1, 3 * n + 2, 3 * n + 3);
-        CHECK_SENT(&rig, CALLS, want);
-        feed_calls(&rig, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(10 * n + 3));
+        CHECK_SENT(CALLS, want);
+        feed_calls("*3\r\n:1\r\n:1\r\n:1\r\n", AT(10 * n + 3));
         CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
     }
 }
@@ -488,11 +487,10 @@ static void check_survives(hf_op_kind kind, const char *reply, bool held) {
         memerr_fail(nth);
         hf_op *op =
             BEGIN(kind, AT(10), spec.names = NULL, spec.batch = all, spec.batch_count = COUNT);
-        if (op && !hf_op_is_done(op))
-            hf_session_feed(link_of(&rig, CALLS), reply, strlen(reply), AT(11));
+        if (op && !hf_op_is_done(op)) hf_session_feed(link_of(CALLS), reply, strlen(reply), AT(11));
         bool failed = memerr_failed();
         memerr_fail(0);
-        if (op && !hf_op_is_done(op)) rig_sleep(&rig, AT(11), AT(9000));
+        if (op && !hf_op_is_done(op)) rig_sleep(AT(11), AT(9000));
         CHECK(!op || hf_op_is_done(op));
         good = op && hf_op_code(op) == HF_OK && !failed;
         for (size_t i = 0; i < COUNT; i++) {
@@ -511,9 +509,9 @@ static void check_survives(hf_op_kind kind, const char *reply, bool held) {
  * call. */
 TEST(a_multi_lock_acquire_delayed_by_two_clean_ups_one_after_the_other_ends_at_its_timeout) {
     begin_one(HF_OP_ACQUIRE, 0, AT(0));
-    rig_sleep(&rig, AT(0), AT(1500));
+    rig_sleep(AT(0), AT(1500));
     begin_one(HF_OP_ACQUIRE, 1, AT(1500));
-    rig_sleep(&rig, AT(1500), AT(5000));
+    rig_sleep(AT(1500), AT(5000));
     hf_op *both = begin_all(HF_OP_ACQUIRE_ALL, AT(5000));
     CHECK(hf_op_is_blocked(both));
     CHECK_SLEEP(both, AT(5000), AT(8000), "unreachable");
@@ -523,11 +521,9 @@ TEST(a_multi_lock_call_whose_reply_names_a_lock_that_is_not_in_its_list_reports_
     static const char *const numbers[] = {"0", "4", "-1", "9223372036854775807",
                                           "-9223372036854775808"};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        char reply[64];
         start();
         hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-        snprintf(reply, sizeof reply, "*2\r\n:-1\r\n:%s\r\n", numbers[i]);
-        CHECK_ANSWER(op, reply, AT(1), "lost");
+        CHECK_ANSWER(op, printed("*2\r\n:-1\r\n:%s\r\n", numbers[i]), AT(1), "lost");
     }
 }
 
@@ -542,15 +538,15 @@ TEST(a_multi_lock_acquire_waits_for_several_clean_ups_one_after_the_other) {
     hf_client_abandon(&rig.client, hold_at(2), 1, AT(1));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
     CHECK(hf_op_is_blocked(op));
-    rig_serve(&rig, AT(1));
+    rig_serve(AT(1));
     CHECK_SENT_PART(CALLS, "EVALSHA leave 4 a ");
-    feed_calls(&rig, ":1\r\n", AT(2));
+    feed_calls(":1\r\n", AT(2));
     CHECK(hf_op_is_blocked(op));
-    CHECK(!strstr(output_of(link_of(&rig, CALLS)), "acquire_all"));
+    CHECK(!strstr(output_of(link_of(CALLS)), "acquire_all"));
     CHECK_EQ_INT(state_at(2), CLEANING_UP);
-    feed_calls(&rig, ":1\r\n", AT(3));
+    feed_calls(":1\r\n", AT(3));
     CHECK(!hf_op_is_blocked(op));
-    CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 1 me 0");
+    CHECK_SENT(CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 1 me 0");
 }
 
 TEST(a_multi_lock_re_entry_resets_its_locks_counts_of_failed_renewals) {
@@ -558,7 +554,7 @@ TEST(a_multi_lock_re_entry_resets_its_locks_counts_of_failed_renewals) {
     set_at_risk(hold_at(1), true);
     set_failures(hold_at(1), 2);
     begin_all(HF_OP_ACQUIRE_ALL, AT(1));
-    feed_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(2));
+    feed_calls("*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(2));
     CHECK_EQ_INT(count_of(hold_at(1)), 2);
     CHECK(!is_at_risk(hold_at(1)));
     CHECK_EQ_INT(failures_of(hold_at(1)), 0);
@@ -586,18 +582,16 @@ TEST(a_multi_locks_release_does_not_wait_for_a_lock_that_is_already_lost) {
 TEST(a_multi_lock_release_that_finds_a_lock_held_by_another_owner_reports_it_as_taken) {
     hf_lost_reason reason = HF_LOST_EXPIRED;
     hold_all(AT(0));
-    hf_hold *taken = hold_at(1);
-    hf_hold_ref(taken);
+    hf_hold *taken = watch(hold_at(1));
     CHECK_CALL(HF_OP_RELEASE_ALL, AT(10), "*3\r\n:1\r\n:-2\r\n:1\r\n", AT(11), "lost");
     reason = reason_of(taken);
-    hf_hold_unref(taken);
     CHECK_EQ_INT(reason, HF_LOST_TAKEN);
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
 }
 
 TEST(a_multi_lock_acquire_whose_reply_is_lost_is_sent_again) {
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-    hf_session_closed(link_of(&rig, CALLS), "reset", AT(1));
+    hf_session_closed(link_of(CALLS), "reset", AT(1));
     CHECK_SENT_AT(CALLS, AT(50), "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
     CHECK_ANSWER(op, ALL_ACQUIRED, AT(51), "ok");
 }
@@ -616,7 +610,7 @@ TEST(an_abandoned_re_entry_cleans_up_a_hold_abandoned_during_it) {
     CHECK_EQ_INT(state_at(1), HF_HOLD_HELD);
     hf_op_abandon(op, AT(12));
     CHECK_STATES("hch");
-    feed_calls(&rig, ALL_ACQUIRED, AT(13)); /* its caller has abandoned it */
+    feed_calls(ALL_ACQUIRED, AT(13)); /* its caller has abandoned it */
     CHECK_OUTCOME(op, "interrupted");
     CHECK_EQ_INT(count_of(hold_at(0)), 1);
 }
@@ -626,7 +620,7 @@ TEST(an_abandoned_re_entry_cleans_up_a_hold_abandoned_during_it) {
 /* The clean-up is tried again, now that somebody waits for it. */
 TEST(a_multi_lock_acquire_waits_for_a_clean_up_even_if_that_has_failed_before) {
     hold_all(AT(0));
-    hf_hold *hold = watch(&rig, hold_at(1));
+    hf_hold *hold = watch(hold_at(1));
     hf_client_abandon(&rig.client, hold, 1, AT(1));
     set_failures(hold, 1);
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(2));
@@ -637,12 +631,12 @@ TEST(a_multi_lock_acquire_waits_for_a_clean_up_even_if_that_has_failed_before) {
 /* That try is still under way when the batch has waited for another lock. */
 TEST(a_multi_lock_acquire_waits_for_the_next_attempt_of_a_clean_up) {
     hold_all(AT(0));
-    hf_hold *first = watch(&rig, hold_at(0)), *second = watch(&rig, hold_at(1));
+    hf_hold *first = watch(hold_at(0)), *second = watch(hold_at(1));
     set_in_flight(first, true);
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
     CHECK(hf_op_is_blocked(op) && behind_in(op) == claim_of(first));
     hf_renewer_clean_up(&rig.client, claim_of(second), AT(2));
-    rig_tick(&rig, AT(2));
+    rig_tick(AT(2));
     CHECK(is_in_flight(second));
     set_failures(second, 1);
     hf_client_unblock(&rig.client, claim_of(first), AT(3));
@@ -652,16 +646,16 @@ TEST(a_multi_lock_acquire_waits_for_the_next_attempt_of_a_clean_up) {
 /* The clock has ended it, so the server may have it still. */
 TEST(a_multi_lock_acquire_first_cleans_up_a_lock_whose_lease_has_ended_by_the_clock) {
     hold_all(AT(0));
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     hf_client_lose(&rig.client, hold_at(1), HF_LOST_EXPIRED);
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE_ALL);
     spec.names = NULL;
     spec.batch = all;
     spec.batch_count = COUNT;
     spec.owner = HF_NO_TEXT; /* the new holds have owners of their own */
-    hf_op *op = begin_spec(&rig, &spec, AT(1));
+    hf_op *op = begin_spec(&spec, AT(1));
     CHECK(hf_op_is_blocked(op));
-    const char *sent = output_of(link_of(&rig, CALLS));
+    const char *sent = output_of(link_of(CALLS));
     CHECK(strstr(sent, "EVALSHA leave") && !strstr(sent, "acquire_all"));
 }
 
@@ -681,7 +675,7 @@ TEST(a_multi_locks_partial_release_extends_no_lock_beyond_its_max_hold) {
     hold_all(AT(1));
     set_bound(hold_at(1), AT(15000));
     begin_all(HF_OP_RELEASE_ALL, AT(5000));
-    const char *sent = output_of(link_of(&rig, CALLS));
+    const char *sent = output_of(link_of(CALLS));
     CHECK_OR(strstr(sent, "me 1 30000 me 1 10000 me 1 30000"), "%s", sent);
 }
 
@@ -722,11 +716,11 @@ TEST(a_multi_lock_acquire_sets_an_earlier_hold_aside_without_memory) {
         hf_client_abandon(&rig.client, hold_at(2), 1, AT(1));
         hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
         CHECK(hf_op_is_blocked(op));
-        output_of(link_of(&rig, CALLS));
+        output_of(link_of(CALLS));
         memerr_fail(nth);
-        hf_session_feed(link_of(&rig, CALLS), "-OOM no\r\n", 9, AT(2));
+        hf_session_feed(link_of(CALLS), "-OOM no\r\n", 9, AT(2));
         failed = memerr_end();
-        bool sent = strstr(output_of(link_of(&rig, CALLS)), "acquire_all") != NULL;
+        bool sent = strstr(output_of(link_of(CALLS)), "acquire_all") != NULL;
         CHECK(sent ? !hf_op_is_done(op) : failed);
         CHECK(!strstr(message_of(op), "the effects of an earlier call could not be undone"));
     }
@@ -750,7 +744,7 @@ TEST(a_multi_lock_acquire_that_ran_out_of_memory_blocks_no_later_call) {
     for (unsigned long nth = 1; failed && nth < 20; nth++) {
         start();
         hold_all(AT(0));
-        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
+        hf_op_spec spec = spec_of(HF_OP_ACQUIRE_ALL);
         spec.names = NULL;
         spec.batch = all;
         spec.batch_count = COUNT;
@@ -760,7 +754,7 @@ TEST(a_multi_lock_acquire_that_ran_out_of_memory_blocks_no_later_call) {
         if (op && hf_op_is_done(op)) {
             begin_one(HF_OP_CHECK, 0, AT(2));
             hf_client_abandon(&rig.client, hold_at(0), 1, AT(3));
-            feed_calls(&rig, ":1\r\n", AT(4));
+            feed_calls(":1\r\n", AT(4));
             CHECK_EQ_INT(state_at(0), CLEANING_UP);
         }
     }
@@ -778,7 +772,7 @@ TEST(after_a_failed_multi_lock_release_its_holds_are_reported_as_uncertain) {
     hold_all_twice(AT(0));
     begin_all(HF_OP_RELEASE_ALL, AT(10));
     CHECK(!is_uncertain(hold_at(0)));
-    feed_calls(&rig, "-OOM no\r\n", AT(11));
+    feed_calls("-OOM no\r\n", AT(11));
     CHECK_STATES("hhh");
     for (size_t i = 0; i < COUNT; i++) CHECK(count_of(hold_at(i)) == 1 && is_uncertain(hold_at(i)));
 }
@@ -795,12 +789,10 @@ TEST(after_a_failed_multi_lock_re_entry_its_holds_are_reported_as_uncertain) {
 
 TEST(a_multi_lock_re_entry_reports_a_loss_whichever_of_its_locks_is_lost) {
     for (size_t gone = 0; gone < COUNT; gone++) {
-        char reply[32];
         start();
         hold_all(AT(0));
         hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1000));
-        snprintf(reply, sizeof reply, "*2\r\n:-2\r\n:%zu\r\n", gone + 1);
-        CHECK_ANSWER(op, reply, AT(1001), "lost");
+        CHECK_ANSWER(op, printed("*2\r\n:-2\r\n:%zu\r\n", gone + 1), AT(1001), "lost");
         for (size_t i = 0; i < COUNT; i++)
             CHECK_EQ_INT(state_at(i), i == gone ? HF_HOLD_LOST : HF_HOLD_HELD);
     }
@@ -810,9 +802,9 @@ TEST(a_multi_lock_release_sends_an_empty_owner_for_a_lock_that_was_already_relea
     hold_all(AT(0));
     hf_op *one = begin_one(HF_OP_RELEASE, 1, AT(1));
     CHECK_ANSWER(one, ":1\r\n", AT(2), "ok");
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(3));
-    CHECK_SENT(&rig, CALLS, "EVALSHA release_all " THEIR_KEYS "me 0 30000  0 0 me 0 30000");
+    CHECK_SENT(CALLS, "EVALSHA release_all " THEIR_KEYS "me 0 30000  0 0 me 0 30000");
     CHECK_ANSWER(op, "*3\r\n:1\r\n:-1\r\n:1\r\n", AT(4), "lost");
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
 }
@@ -820,12 +812,12 @@ TEST(a_multi_lock_release_sends_an_empty_owner_for_a_lock_that_was_already_relea
 TEST(a_multi_lock_re_entry_with_a_fixed_lease_does_not_start_a_renewal) {
     hf_op_spec spec;
     for (int i = 0; i < 2; i++) {
-        spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
+        spec = spec_of(HF_OP_ACQUIRE_ALL);
         spec.names = NULL;
         spec.batch = all;
         spec.batch_count = COUNT;
         spec.renewed = false;
-        hf_op *op = begin_spec(&rig, &spec, AT(i));
+        hf_op *op = begin_spec(&spec, AT(i));
         CHECK_ANSWER(op, ALL_ACQUIRED, AT(i), "ok");
         CHECK(!is_renewed(hold_at(0)));
         CHECK_EQ_U64(wakes_at(hold_at(0)), ends_at(hold_at(0)));
@@ -849,15 +841,15 @@ TEST(a_multi_lock_acquire_that_does_not_wait_is_busy_while_its_owner_has_a_call_
 TEST(an_abandoned_multi_lock_release_is_finished_over_the_same_connection) {
     hold_all(AT(0));
     hf_op_end(begin_all(HF_OP_RELEASE_ALL, AT(1)), AT(2));
-    output_of(link_of(&rig, CALLS));
-    rig_tick(&rig, AT(3));
-    CHECK_EQ_INT(commands_in(output_of(link_of(&rig, CALLS)), "EVALSHA leave "), COUNT);
-    CHECK_SENT(&rig, RENEWER, "");
+    output_of(link_of(CALLS));
+    rig_tick(AT(3));
+    CHECK_EQ_INT(commands_in(output_of(link_of(CALLS)), "EVALSHA leave "), COUNT);
+    CHECK_SENT(RENEWER, "");
 }
 
 TEST(a_multi_lock_acquire_abandoned_while_it_was_blocked_changes_nothing) {
     hold_all(AT(0));
-    rig_sleep(&rig, AT(0), AT(10000));
+    rig_sleep(AT(0), AT(10000));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10001));
     CHECK(hf_op_is_blocked(op));
     hf_op_end(op, AT(10002));
@@ -870,7 +862,7 @@ TEST(a_multi_lock_acquire_abandoned_while_it_was_blocked_changes_nothing) {
 TEST(a_multi_lock_release_that_is_abandoned_behind_a_renewal_removes_one_hold_of_each_lock) {
     hold_all(AT(0));
     hold_all(AT(1));
-    rig_sleep(&rig, AT(1), AT(10001));
+    rig_sleep(AT(1), AT(10001));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10002));
     CHECK(hf_op_is_blocked(op));
     CHECK_EQ_INT((int)hf_op_hold_count(op), COUNT);
@@ -882,8 +874,8 @@ TEST(a_multi_lock_release_that_is_abandoned_behind_a_renewal_removes_one_hold_of
 TEST(a_multi_lock_release_that_is_busy_because_of_another_call_refers_to_no_holds) {
     hold_all(AT(0));
     hf_op_end(begin_one(HF_OP_RELEASE, 2, AT(1)), AT(2));
-    rig_tick(&rig, AT(3));
-    feed_calls(&rig, ":1\r\n:1\r\n", AT(4));
+    rig_tick(AT(3));
+    feed_calls(":1\r\n:1\r\n", AT(4));
     begin_one(HF_OP_ACQUIRE, 2, AT(5));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(6));
     CHECK_OUTCOME(op, "busy");
@@ -924,14 +916,14 @@ TEST(holds_abandoned_during_a_multi_lock_release_are_cleaned_up_after_it_has_fai
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     for (size_t i = 0; i < COUNT; i++) hf_client_abandon(&rig.client, hold_at(i), 1, AT(11));
-    feed_calls(&rig, "-ERR no\r\n", AT(12));
+    feed_calls("-ERR no\r\n", AT(12));
     CHECK_OUTCOME(op, "server");
     for (size_t i = 0; i < COUNT; i++) {
         CHECK_EQ_INT(state_at(i), CLEANING_UP);
         CHECK_EQ_INT(claim_count(leaving_at(i)), 1);
     }
-    rig_tick(&rig, AT(13));
-    CHECK_EQ_INT(commands_in(output_of(link_of(&rig, RENEWER)), "EVALSHA leave "), COUNT);
+    rig_tick(AT(13));
+    CHECK_EQ_INT(commands_in(output_of(link_of(RENEWER)), "EVALSHA leave "), COUNT);
 }
 
 TEST(a_multi_locks_release_reports_a_lock_lost_while_it_runs) {
@@ -949,7 +941,7 @@ TEST(a_multi_lock_acquires_a_lock_that_it_lost_as_a_new_hold) {
     hold_all(AT(0));
     hf_client_lose(&rig.client, hold_at(1), HF_LOST_TAKEN);
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
-    CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 1 me 0 me 1");
+    CHECK_SENT(CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 1 me 0 me 1");
     CHECK_ANSWER(op, "*4\r\n:1\r\n:0\r\n:22\r\n:0\r\n", AT(2), "ok");
     CHECK_EQ_U64(token_of(hold_at(0)), 11);
     CHECK_EQ_U64(token_of(hold_at(1)), 22);
@@ -957,29 +949,27 @@ TEST(a_multi_lock_acquires_a_lock_that_it_lost_as_a_new_hold) {
 }
 
 static void check_kept_is_left(size_t i) {
-    char leave[32];
     start();
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     spec.names = &names[i];
     spec.owner = HF_NO_TEXT;
     spec.wait = HF_NEVER;
     spec.keep = HF_SECOND;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
-    feed_calls(&rig, "*5\r\n:1\r\n:100\r\n:0\r\n:0\r\n:103\r\n", AT(0));
-    feed_subscribed(&rig, AT(0));
+    hf_op *op = begin_spec(&spec, AT(0));
+    feed_calls("*5\r\n:1\r\n:100\r\n:0\r\n:0\r\n:103\r\n", AT(0));
+    feed_subscribed(AT(0));
     CHECK_ENDS(op, "ok", AT(0));
     spec.kind = HF_OP_RELEASE;
-    op = begin_spec(&rig, &spec, AT(1));
+    op = begin_spec(&spec, AT(1));
     CHECK_OUTCOME(op, "ok"); /* kept for the next caller */
     hf_op_end(op, AT(1));
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     hf_op *both = begin_all(HF_OP_ACQUIRE_ALL, AT(2));
     CHECK(hf_op_is_blocked(both));
-    snprintf(leave, sizeof leave, "EVALSHA leave 4 %.*s ", (int)names[i].key.size,
-             names[i].key.data);
-    CHECK_SENT_PART(CALLS, leave);
-    feed_calls(&rig, ":1\r\n", AT(3));
-    CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
+    CHECK_SENT_PART(CALLS,
+                    printed("EVALSHA leave 4 %.*s ", (int)names[i].key.size, names[i].key.data));
+    feed_calls(":1\r\n", AT(3));
+    CHECK_SENT(CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
     finish();
 }
 
@@ -1012,7 +1002,7 @@ TEST(a_lock_lost_in_a_failed_multi_lock_release_is_cleaned_up_unless_another_own
         hold_all(AT(0));
         begin_all(HF_OP_RELEASE_ALL, AT(10));
         hf_client_lose(&rig.client, hold_at(1), reasons[i]);
-        feed_calls(&rig, "-OOM no\r\n", AT(12));
+        feed_calls("-OOM no\r\n", AT(12));
         CHECK_EQ_INT(state_at(1), reasons[i] == HF_LOST_TAKEN ? -1 : CLEANING_UP);
     }
 }
@@ -1042,19 +1032,19 @@ TEST(a_multi_locks_release_does_not_release_a_lock_acquired_again_while_it_waits
     for (size_t i = 0; i < COUNT; i++)
         end_with(begin_one(HF_OP_ACQUIRE, order[i], AT(times[order[i]])), ACQUIRED,
                  AT(times[order[i]]));
-    rig_sleep(&rig, AT(5000), AT(10000));
+    rig_sleep(AT(5000), AT(10000));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10001));
     CHECK(hf_op_is_blocked(op));
     hf_op *force = begin_one(HF_OP_FORCE, 0, AT(10002));
-    feed_calls(&rig, "+PONG\r\n", AT(10002)); /* the connection was idle before */
+    feed_calls("+PONG\r\n", AT(10002)); /* the connection was idle before */
     CHECK_ENDS_WITH(force, ":1\r\n", AT(10002), "ok");
     CHECK_STATES("lhh");
     hf_op *acquire = begin_one(HF_OP_ACQUIRE, 0, AT(10003));
     CHECK_ENDS_WITH(acquire, ACQUIRED, AT(10003), "ok");
     const hf_hold *again = hold_at(0);
-    rig_hush(&rig);
-    feed_renewer(&rig, "*1\r\n:1\r\n", AT(10004));
-    CHECK_SENT(&rig, CALLS, "EVALSHA release_all " THEIR_KEYS " 0 0 me 0 30000 me 0 30000");
+    rig_hush();
+    feed_renewer("*1\r\n:1\r\n", AT(10004));
+    CHECK_SENT(CALLS, "EVALSHA release_all " THEIR_KEYS " 0 0 me 0 30000 me 0 30000");
     CHECK_ANSWER(op, "*3\r\n:-2\r\n:1\r\n:1\r\n", AT(10005), "lost");
     CHECK_STATES("h--");
     CHECK(hold_at(0) == again);

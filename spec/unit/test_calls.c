@@ -9,7 +9,7 @@
 
 static hf_op *begin_release_of_lock(hf_time now) {
     hold_times(1, AT(0));
-    return begin(&rig, HF_OP_RELEASE, now);
+    return begin(HF_OP_RELEASE, now);
 }
 
 static hf_op *begin_complete_of_guard(hf_time now) {
@@ -26,19 +26,19 @@ TEST(a_release_that_must_skip_many_dead_waiters_hands_the_lock_over_in_the_backg
     static hf_op *(*const begins[])(hf_time) = {begin_release_of_lock, begin_complete_of_guard};
     EACH_CASE (i, begins) {
         hf_op *op = begins[i](AT(1));
-        output_of(link_of(&rig, CALLS));
+        output_of(link_of(CALLS));
         CHECK_ANSWER(op, ":3\r\n", AT(2), "ok");
         CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 1);
         CHECK(!is_in_table(hold_in(op)));
         for (int turn = 0; turn < 3; turn++) {
             CHECK_SENT_AT(RENEWER, AT(3 + turn), PASS_ON_K("2"));
             CHECK(!hf_client_is_quiet(&rig.client));
-            feed(link_of(&rig, RENEWER), turn < 2 ? ":3\r\n" : ":0\r\n", AT(3 + turn));
+            feed(link_of(RENEWER), turn < 2 ? ":3\r\n" : ":0\r\n", AT(3 + turn));
         }
         CHECK(hf_client_is_quiet(&rig.client));
         CHECK_EQ_INT(hold_count(&rig.client), 0);
         CHECK_EQ_U64(hf_client_stats(&rig.client).undone, 1);
-        CHECK_SENT(&rig, CALLS, "");
+        CHECK_SENT(CALLS, "");
     }
 }
 
@@ -47,17 +47,17 @@ TEST(a_release_that_must_skip_many_dead_waiters_hands_the_lock_over_in_the_backg
 TEST(a_shared_owners_lock_is_handed_over_in_the_background_without_releasing_another_hold) {
     EACH_NUMBER (abandoned, 2) {
         hf_hold *hold = hold_times(1, AT(0));
-        hf_session *link = link_of(&rig, abandoned ? RENEWER : CALLS);
+        hf_session *link = link_of(abandoned ? RENEWER : CALLS);
         set_shared(hold, true);
         if (abandoned) hf_client_abandon(&rig.client, hold, 1, AT(1));
-        else begin(&rig, HF_OP_RELEASE, AT(1));
-        rig_tick(&rig, AT(1));
+        else begin(HF_OP_RELEASE, AT(1));
+        rig_tick(AT(1));
         CHECK_STR(output_of(link), abandoned ? LEAVE_OF_K("0", "") "1" : RELEASE_OF_K("0") "1");
         feed(link, ":3\r\n", AT(2));
         for (int turn = 0; turn < 2; turn++) {
-            rig_tick(&rig, AT(3 + turn));
-            CHECK_SENT(&rig, RENEWER, abandoned ? LEAVE_OF_K("0", "") "0" : PASS_ON_K("2"));
-            feed(link_of(&rig, RENEWER), turn < 1 ? ":3\r\n" : ":0\r\n", AT(3 + turn));
+            rig_tick(AT(3 + turn));
+            CHECK_SENT(RENEWER, abandoned ? LEAVE_OF_K("0", "") "0" : PASS_ON_K("2"));
+            feed(link_of(RENEWER), turn < 1 ? ":3\r\n" : ":0\r\n", AT(3 + turn));
         }
         CHECK(hf_client_is_quiet(&rig.client));
         CHECK_EQ_INT(hold_count(&rig.client), 0);
@@ -70,7 +70,7 @@ TEST(a_shared_owners_clean_up_without_a_reply_is_not_sent_again) {
     set_shared(hold, true);
     hf_client_abandon(&rig.client, hold, 1, AT(1));
     CHECK_SENT_AT(RENEWER, AT(1), LEAVE_OF_K("0", "") "1");
-    hf_session_closed(link_of(&rig, RENEWER), "reset", AT(2));
+    hf_session_closed(link_of(RENEWER), "reset", AT(2));
     CHECK_SENT_UNTIL(RENEWER, AT(2), AT(5000), "");
     CHECK(hf_client_is_quiet(&rig.client));
     CHECK_EQ_INT(hold_count(&rig.client), 0);
@@ -82,10 +82,10 @@ TEST(a_shared_owners_clean_up_is_not_sent_after_the_lease_has_ended) {
     hf_time end = ends_at(hold);
     set_shared(hold, true);
     hf_client_abandon(&rig.client, hold, 1, end); /* before the client has noticed that it ended */
-    hf_op *op = begin(&rig, HF_OP_ACQUIRE, end);
-    CHECK_SENT(&rig, CALLS, "");
+    hf_op *op = begin(HF_OP_ACQUIRE, end);
+    CHECK_SENT(CALLS, "");
     CHECK_SENT_AT(RENEWER, end, "");
-    CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire ") != NULL);
+    CHECK(strstr(output_of(link_of(CALLS)), "EVALSHA acquire ") != NULL);
     CHECK_ANSWER(op, ACQUIRED, end + HF_MS, "ok");
 }
 
@@ -93,41 +93,39 @@ TEST(a_shared_owners_clean_up_is_not_sent_after_the_lease_has_ended) {
 
 TEST(a_forced_release_frees_the_lock_and_the_callers_own_hold_is_reported_as_lost) {
     hf_hold *hold = hold_times(1, AT(0));
-    hf_op *op = begin(&rig, HF_OP_FORCE, AT(1));
-    CHECK_SENT(&rig, CALLS,
-               "EVALSHA force 4 k redisson_lock_token:{k} holdfast_queue:{k} "
-               "redisson_lock__channel:{k} me 2000");
+    hf_op *op = begin(HF_OP_FORCE, AT(1));
+    CHECK_SENT(CALLS, "EVALSHA force 4 k redisson_lock_token:{k} holdfast_queue:{k} "
+                      "redisson_lock__channel:{k} me 2000");
     CHECK_ANSWER(op, ":1\r\n", AT(2), "ok");
     CHECK_EQ_INT(value_of(op), 1);
     CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
-    op = begin(&rig, HF_OP_FORCE, AT(3));
-    feed_calls(&rig, ":0\r\n", AT(4));
+    op = begin(HF_OP_FORCE, AT(3));
+    feed_calls(":0\r\n", AT(4));
     CHECK_EQ_INT(value_of(op), 0);
-    op = begin(&rig, HF_OP_FORCE, AT(4));
+    op = begin(HF_OP_FORCE, AT(4));
     CHECK_ANSWER(op, ":3\r\n", AT(5), "ok");
     CHECK(value_of(op) > 0);
-    op = begin(&rig, HF_OP_FORCE, AT(5));
+    op = begin(HF_OP_FORCE, AT(5));
     CHECK_ANSWER(op, "-WRONGTYPE the key holds a string\r\n", AT(6), "conflict");
 }
 
 TEST(after_a_forced_release_the_client_checks_its_other_callers_holds_of_that_lock) {
     hf_hold *hold = hold_times(1, AT(0));
-    hf_op_spec spec = spec_of(&rig, HF_OP_FORCE);
+    hf_op_spec spec = spec_of(HF_OP_FORCE);
     spec.caller = spec.owner = hf_slice_of("another");
     hf_client_begin(&rig.client, &spec, AT(1));
-    feed_calls(&rig, ":1\r\n", AT(2));
+    feed_calls(":1\r\n", AT(2));
     CHECK(is_held(hold));
     CHECK_SENT_AT(RENEWER, AT(2), "EVALSHA renew 1 k me 30000");
-    feed(link_of(&rig, RENEWER), "*1\r\n:-1\r\n", AT(3));
+    feed(link_of(RENEWER), "*1\r\n:-1\r\n", AT(3));
     CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
 }
 
 TEST(info_returns_owner_holds_ttl_token_and_waiters) {
-    hf_op *op = begin(&rig, HF_OP_INFO, AT(1));
-    CHECK_SENT(&rig, CALLS,
-               "EVALSHA info 3 k redisson_lock_token:{k} holdfast_queue:{k} " DRIVE_UUID);
+    hf_op *op = begin(HF_OP_INFO, AT(1));
+    CHECK_SENT(CALLS, "EVALSHA info 3 k redisson_lock_token:{k} holdfast_queue:{k} " DRIVE_UUID);
     CHECK_ANSWER(op, "*6\r\n$3\r\nyou\r\n:2\r\n:1500\r\n$16\r\n1722500000000001\r\n:3\r\n:-1\r\n",
                  AT(2), "ok");
     CHECK_STR(info_of(op)->owner, "you");
@@ -142,8 +140,8 @@ TEST(info_returns_no_owner_if_the_servers_reply_is_malformed) {
     static const char *const replies[] = {"*0\r\n", ":1\r\n", "$-1\r\n",
                                           "*6\r\n*0\r\n+x\r\n$-1\r\n$1\r\nx\r\n*0\r\n:1\r\n"};
     EACH_NUMBER (i, 4) {
-        hf_op *op = begin(&rig, HF_OP_INFO, AT(1));
-        feed_calls(&rig, replies[i], AT(2));
+        hf_op *op = begin(HF_OP_INFO, AT(1));
+        feed_calls(replies[i], AT(2));
         CHECK(hf_op_is_done(op));
         CHECK_STR(info_of(op)->owner, "");
     }
@@ -151,7 +149,7 @@ TEST(info_returns_no_owner_if_the_servers_reply_is_malformed) {
 
 TEST(info_truncates_an_owner_that_is_too_long) {
     static char reply[5000];
-    hf_op *op = begin(&rig, HF_OP_INFO, AT(1));
+    hf_op *op = begin(HF_OP_INFO, AT(1));
     int size = snprintf(reply, sizeof reply, "*6\r\n$4000\r\n");
     memset(reply + size, 'o', 4000);
     strcpy(reply + size + 4000, "\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n");
@@ -160,14 +158,14 @@ TEST(info_truncates_an_owner_that_is_too_long) {
 }
 
 TEST(ttl_and_ping_return_the_servers_reply) {
-    hf_op *op = begin(&rig, HF_OP_TTL, AT(1));
-    CHECK_SENT(&rig, CALLS, "PTTL k");
+    hf_op *op = begin(HF_OP_TTL, AT(1));
+    CHECK_SENT(CALLS, "PTTL k");
     CHECK_ANSWER(op, ":1234\r\n", AT(2), "ok");
     CHECK_EQ_INT(value_of(op), 1234);
-    op = begin(&rig, HF_OP_PING, AT(3));
-    CHECK_SENT(&rig, CALLS, "PING");
+    op = begin(HF_OP_PING, AT(3));
+    CHECK_SENT(CALLS, "PING");
     CHECK_ANSWER(op, "+PONG\r\n", AT(4), "ok");
-    op = begin(&rig, HF_OP_PING, AT(5));
+    op = begin(HF_OP_PING, AT(5));
     CHECK_SLEEP(op, AT(5), AT(3005), "unreachable");
     CHECK_STR(message_of(op),
               "cannot ping on h:1: no reply in time; check that the server is running "
@@ -177,12 +175,12 @@ TEST(ttl_and_ping_return_the_servers_reply) {
 static hf_op *begin_command(hf_time now) {
     static const hf_slice args[] = {{"INFO", 4}, {"server", 6}};
     hf_op_spec spec = {.kind = HF_OP_COMMAND, .args = args, .arg_count = 2};
-    return begin_spec(&rig, &spec, now);
+    return begin_spec(&spec, now);
 }
 
 TEST(a_plain_command_returns_the_servers_reply) {
     hf_op *op = begin_command(AT(0));
-    CHECK_SENT(&rig, CALLS, "INFO server");
+    CHECK_SENT(CALLS, "INFO server");
     CHECK_ANSWER(op, "*2\r\n:1\r\n$1\r\nx\r\n", AT(1), "ok");
     CHECK_EQ_INT(reply_in(op)->size, 2);
     CHECK_STR(reply_in(op)->elements[1]->string, "x");
@@ -195,14 +193,14 @@ TEST(a_plain_command_survives_each_failed_allocation) {
     bool good = false;
     unsigned long nth = 1;
     for (; nth < 100 && !good; nth++) {
-        rig_begin(&rig);
+        rig_begin();
         memerr_fail(nth);
         hf_op *op = begin_command(AT(0));
-        hf_session *link = link_of(&rig, CALLS);
+        hf_session *link = link_of(CALLS);
         if (op && !hf_op_is_done(op)) hf_session_feed(link, "*2\r\n:1\r\n$1\r\nx\r\n", 15, AT(1));
         bool failed = memerr_failed();
         memerr_fail(0);
-        if (op && !hf_op_is_done(op)) rig_sleep(&rig, AT(1), AT(4000));
+        if (op && !hf_op_is_done(op)) rig_sleep(AT(1), AT(4000));
         CHECK(!op || hf_op_is_done(op));
         good = op && hf_op_code(op) == HF_OK && !failed;
     }
@@ -210,17 +208,17 @@ TEST(a_plain_command_survives_each_failed_allocation) {
 }
 
 TEST(a_forced_release_whose_reply_is_lost_is_not_sent_again) {
-    hf_op *op = begin(&rig, HF_OP_FORCE, AT(1));
-    hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
+    hf_op *op = begin(HF_OP_FORCE, AT(1));
+    hf_session_closed(link_of(CALLS), "reset", AT(2));
     CHECK_OUTCOME(op, "unreachable");
     CHECK_SENT_AT(CALLS, AT(50), "");
 }
 
 TEST(a_forced_release_interrupted_by_close_reports_that_it_may_have_taken_effect) {
     EACH_NUMBER (sent, 2) {
-        hf_op_spec spec = spec_of(&rig, HF_OP_FORCE);
+        hf_op_spec spec = spec_of(HF_OP_FORCE);
         hf_op *op = hf_client_begin(&rig.client, &spec, AT(1));
-        if (sent) rig_serve(&rig, AT(1));
+        if (sent) rig_serve(AT(1));
         hf_client_close(&rig.client, AT(2));
         CHECK_OUTCOME(op, "closed");
         CHECK_EQ_INT(strstr(message_of(op), "may have taken effect") != NULL, sent);
@@ -230,8 +228,8 @@ TEST(a_forced_release_interrupted_by_close_reports_that_it_may_have_taken_effect
 TEST(an_abandoned_call_that_needs_no_hold_leaves_no_state_in_the_client) {
     static const hf_op_kind kinds[] = {HF_OP_FORCE, HF_OP_INFO, HF_OP_TTL, HF_OP_PING};
     for (size_t i = 0; i < 4; i++) {
-        hf_op_end(begin(&rig, kinds[i], AT(1)), AT(2));
-        feed_calls(&rig, ":1\r\n", AT(3));
+        hf_op_end(begin(kinds[i], AT(1)), AT(2));
+        feed_calls(":1\r\n", AT(3));
     }
     CHECK(!ops_of(&rig.client));
     CHECK(hf_client_is_quiet(&rig.client));
@@ -241,8 +239,8 @@ TEST(a_call_on_a_closed_client_fails) {
     static const hf_op_kind kinds[] = {HF_OP_ACQUIRE, HF_OP_RELEASE, HF_OP_EXTEND, HF_OP_CHECK,
                                        HF_OP_FORCE,   HF_OP_INFO,    HF_OP_TTL,    HF_OP_PING};
     hf_client_close(&rig.client, AT(0));
-    for (size_t i = 0; i < 8; i++) CHECK_OUTCOME(begin(&rig, kinds[i], AT(1)), "closed");
-    CHECK_EQ_INT(link_of(&rig, CALLS)->state, HF_SESSION_CLOSED);
+    for (size_t i = 0; i < 8; i++) CHECK_OUTCOME(begin(kinds[i], AT(1)), "closed");
+    CHECK_EQ_INT(link_of(CALLS)->state, HF_SESSION_CLOSED);
 }
 
 /* ---- memory ---- */
@@ -255,23 +253,22 @@ struct trial {
 /* One operation that needs no hold, with a new client. */
 static bool carry_out(void *context) {
     const struct trial *tried = context;
-    struct rig own = {.begun = false};
-    rig_begin(&own);
+    rig_begin();
     static const hf_slice args[] = {{"GET", 3}, {"x", 1}};
-    hf_op_spec spec = spec_of(&own, tried->kind);
+    hf_op_spec spec = spec_of(tried->kind);
     spec.args = args;
     spec.arg_count = 2;
-    hf_op *op = hf_client_begin(&own.client, &spec, AT(10));
+    hf_op *op = hf_client_begin(&rig.client, &spec, AT(10));
     for (int i = 0; op && !hf_op_is_done(op) && i < 3; i++) {
-        rig_tick(&own, AT(10 + i));
-        hf_session *link = link_of(&own, CALLS);
+        rig_tick(AT(10 + i));
+        hf_session *link = link_of(CALLS);
         if (link->state == HF_SESSION_READY)
             hf_session_feed(link, tried->reply, strlen(tried->reply), AT(10 + i));
     }
-    if (op && !hf_op_is_done(op)) rig_sleep(&own, AT(20), AT(5000));
+    if (op && !hf_op_is_done(op)) rig_sleep(AT(20), AT(5000));
     if (op && !hf_op_is_done(op)) abort();
     bool good = op && hf_op_code(op) == HF_OK;
-    rig_end(&own, AT(5000));
+    rig_end(AT(5000));
     return good;
 }
 
@@ -292,28 +289,26 @@ static void check_survives(hf_op_kind kind, const char *reply, uint32_t count) {
     bool good = false;
     unsigned long nth = 1;
     for (; nth < 100 && !good; nth++) {
-        rig_begin(&rig);
+        rig_begin();
         bool guard = kind == HF_OP_COMPLETE;
-        hf_hold *hold = guard ? hold_guard(AT(0)) : hold_times(count, AT(0));
-        hf_hold_ref(hold);
+        hf_hold *hold = watch(guard ? hold_guard(AT(0)) : hold_times(count, AT(0)));
         memerr_fail(nth);
-        hf_op_spec spec = spec_of(&rig, kind);
+        hf_op_spec spec = spec_of(kind);
         spec.lock_kind = guard ? &hf_kind_guard : &hf_kind_lock;
         hf_op *op = hf_client_begin(&rig.client, &spec, AT(10));
-        hf_session *link = link_of(&rig, CALLS);
+        hf_session *link = link_of(CALLS);
         if (op && !hf_op_is_done(op)) hf_session_feed(link, reply, strlen(reply), AT(11));
         bool failed = memerr_failed();
         memerr_fail(0);
         if (op && hf_op_is_done(op)) CHECK(!is_in_flight(hold));
-        if (op && !hf_op_is_done(op)) rig_sleep(&rig, AT(11), AT(9000));
+        if (op && !hf_op_is_done(op)) rig_sleep(AT(11), AT(9000));
         CHECK(!op || hf_op_is_done(op));
         good = op && hf_op_code(op) == HF_OK && !failed;
         bool known = is_held(hold) || is_cleaned_up(hold) || !is_in_table(hold);
         CHECK(known);
         if (is_held(hold) && is_in_table(hold))
             CHECK(hf_client_renewer_deadline(&rig.client) <= ends_at(hold));
-        hf_hold_unref(hold);
-        rig_end(&rig, AT(9000));
+        rig_end(AT(9000));
     }
     CHECK(good && nth > 3);
 }
@@ -329,15 +324,15 @@ TEST(calls_on_a_hold_survive_each_failed_allocation) {
 TEST(a_plain_command_may_consist_of_one_word) {
     static const hf_slice word[] = {{"TIME", 4}};
     hf_op_spec spec = {.kind = HF_OP_COMMAND, .args = word, .arg_count = 1};
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
-    CHECK_SENT(&rig, CALLS, "TIME");
+    hf_op *op = begin_spec(&spec, AT(0));
+    CHECK_SENT(CALLS, "TIME");
     CHECK_ANSWER(op, "-ERR no\r\n", AT(1), "server");
 }
 
 TEST(a_shared_owners_abandoned_release_is_not_finished_if_there_is_no_memory_for_that) {
     set_shared(hold_times(1, AT(0)), true);
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
-    output_of(link_of(&rig, CALLS));
+    hf_op *op = begin(HF_OP_RELEASE, AT(1));
+    output_of(link_of(CALLS));
     memerr_fail(2); /* the first is for the message */
     hf_op_end(op, AT(2));
     CHECK(memerr_failed());
@@ -351,7 +346,7 @@ TEST(a_check_does_not_shorten_a_lease_that_was_extended) {
     CHECK_ANSWER(op, ":1\r\n", AT(1001), "ok");
     hf_time end = ends_at(hold);
     CHECK_EQ_U64(end, hf_lease_end(AT(1000), 60 * HF_SECOND));
-    op = begin(&rig, HF_OP_CHECK, AT(2000));
+    op = begin(HF_OP_CHECK, AT(2000));
     CHECK_EQ_U64(ends_at(hold), end);
     CHECK_ANSWER(op, ":1\r\n", AT(2001), "ok");
     CHECK_EQ_U64(ends_at(hold), end);
@@ -361,15 +356,15 @@ TEST(a_call_that_does_not_wait_fails_at_once_if_it_cannot_connect) {
     static const hf_op_kind kinds[] = {HF_OP_PING, HF_OP_TTL, HF_OP_INFO, HF_OP_FORCE};
     EACH_CASE (i, kinds) {
         rig.refusing = true;
-        hf_op *op = begin(&rig, kinds[i], AT(0));
+        hf_op *op = begin(kinds[i], AT(0));
         CHECK_OUTCOME(op, "unreachable");
     }
 }
 
 TEST(a_second_check_that_follows_the_first_one_also_delays_the_renewal) {
     hf_hold *hold = hold_times(1, AT(0));
-    hf_op *first = begin(&rig, HF_OP_CHECK, AT(1000));
-    hf_op *second = begin(&rig, HF_OP_CHECK, AT(1000));
+    hf_op *first = begin(HF_OP_CHECK, AT(1000));
+    hf_op *second = begin(HF_OP_CHECK, AT(1000));
     CHECK(hf_op_is_blocked(second));
     CHECK_ANSWER(first, ":1\r\n", AT(1001), "ok");
     CHECK(!hf_op_is_blocked(second));
@@ -383,10 +378,10 @@ TEST(a_forced_release_that_must_skip_many_dead_waiters_finishes_in_the_backgroun
         bool passes_on;
     } cases[] = {{":3\r\n", true}, {":1\r\n", false}, {":0\r\n", false}};
     EACH_CASE (i, cases) {
-        hf_op *op = begin(&rig, HF_OP_FORCE, AT(0));
+        hf_op *op = begin(HF_OP_FORCE, AT(0));
         CHECK_ANSWER(op, cases[i].reply, AT(1), "ok");
-        rig_tick(&rig, AT(1));
-        bool leaves = strstr(output_of(link_of(&rig, RENEWER)), "EVALSHA leave") != NULL;
+        rig_tick(AT(1));
+        bool leaves = strstr(output_of(link_of(RENEWER)), "EVALSHA leave") != NULL;
         CHECK_EQ_INT(leaves, cases[i].passes_on);
     }
 }
@@ -394,7 +389,7 @@ TEST(a_forced_release_that_must_skip_many_dead_waiters_finishes_in_the_backgroun
 TEST(a_release_that_waits_for_a_command_without_a_reply_fails_as_unreachable) {
     hf_hold *hold = hold_times(1, AT(0));
     set_in_flight(hold, true);
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+    hf_op *op = begin(HF_OP_RELEASE, AT(1));
     CHECK(hf_op_is_blocked(op));
     hf_op_tick(op, AT(3000));
     CHECK_OUTCOME(op, "under way");
@@ -431,16 +426,16 @@ TEST(completing_an_idempotent_run_whose_key_is_gone_reports_a_loss) {
 TEST(calls_on_a_held_lock_fail_as_unreachable_if_they_cannot_connect) {
     static const hf_op_kind kinds[] = {HF_OP_RELEASE, HF_OP_COMPLETE, HF_OP_EXTEND, HF_OP_CHECK};
     EACH_CASE (i, kinds) {
-        hf_op_spec spec = spec_of(&rig, kinds[i]);
+        hf_op_spec spec = spec_of(kinds[i]);
         if (kinds[i] == HF_OP_COMPLETE) {
             spec.lock_kind = &hf_kind_guard;
             hold_guard(AT(0));
         } else {
             hold_times(1, AT(0));
         }
-        hf_session_closed(link_of(&rig, CALLS), "idle", AT(1));
+        hf_session_closed(link_of(CALLS), "idle", AT(1));
         rig.refusing = true;
-        CHECK_OUTCOME(begin_spec(&rig, &spec, AT(2)), "unreachable");
+        CHECK_OUTCOME(begin_spec(&spec, AT(2)), "unreachable");
     }
 }
 
@@ -454,9 +449,9 @@ TEST(each_reason_of_a_loss_has_an_error_message_of_its_own) {
     };
     _Static_assert(sizeof words / sizeof *words == HF_LOST_REASONS, "each reason has its words");
     for (int reason = HF_LOST_EXPIRED; reason < HF_LOST_REASONS; reason++) {
-        rig_begin(&rig);
+        rig_begin();
         hf_client_lose(&rig.client, hold_times(1, AT(0)), (hf_lost_reason)reason);
-        hf_op *op = begin(&rig, HF_OP_CHECK, AT(1));
+        hf_op *op = begin(HF_OP_CHECK, AT(1));
         CHECK_OUTCOME(op, "lost");
         CHECK_OR(strstr(message_of(op), words[reason]), "%s", message_of(op));
     }
@@ -465,13 +460,13 @@ TEST(each_reason_of_a_loss_has_an_error_message_of_its_own) {
 /* The server compares it with the owner that it knows. */
 TEST(a_forced_release_tells_the_server_which_owner_the_caller_holds_the_lock_as) {
     EACH_NUMBER (held, 2) {
-        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
         spec.owner = hf_slice_of("owner");
-        if (held) begin_spec(&rig, &spec, AT(0));
-        if (held) feed_calls(&rig, ACQUIRED, AT(0));
-        output_of(link_of(&rig, CALLS));
-        begin(&rig, HF_OP_FORCE, AT(1));
-        CHECK(strstr(output_of(link_of(&rig, CALLS)), held ? " owner " : " me ") != NULL);
+        if (held) begin_spec(&spec, AT(0));
+        if (held) feed_calls(ACQUIRED, AT(0));
+        output_of(link_of(CALLS));
+        begin(HF_OP_FORCE, AT(1));
+        CHECK(strstr(output_of(link_of(CALLS)), held ? " owner " : " me ") != NULL);
     }
 }
 
@@ -486,7 +481,7 @@ TEST(a_call_that_waits_for_a_release_ends_when_that_finds_the_hold_lost) {
     hf_op *waits = begin_extend(HF_SECOND, AT(10001));
     CHECK(hf_op_is_blocked(waits));
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
-    CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(10002)), "lost");
+    CHECK_OUTCOME(begin(HF_OP_RELEASE, AT(10002)), "lost");
     CHECK_OUTCOME(waits, "lost");
 }
 
@@ -496,10 +491,10 @@ TEST(a_call_that_runs_out_of_memory_does_not_stop_the_renewal_of_its_hold) {
         bool failed = true;
         unsigned long nth = 2; /* the first one is the operation itself */
         for (; failed && nth < 20; nth++) {
-            rig_begin(&rig);
+            rig_begin();
             hf_hold *hold = hold_times(1, AT(0));
-            for (int n = 0; n < 16; n++) begin(&rig, HF_OP_PING, AT(1)); /* no room for a reply */
-            hf_op_spec spec = spec_of(&rig, kinds[i]);
+            for (int n = 0; n < 16; n++) begin(HF_OP_PING, AT(1)); /* no room for a reply */
+            hf_op_spec spec = spec_of(kinds[i]);
             memerr_fail(nth);
             hf_op *op = hf_client_begin(&rig.client, &spec, AT(1000));
             failed = memerr_end();

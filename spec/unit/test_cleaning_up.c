@@ -12,10 +12,10 @@ TEST(an_abandoned_hold_is_cleaned_up_with_a_single_command) {
     clean_up("k", "me", 30 * HF_SECOND, AT(10));
     CHECK(!hf_client_is_quiet(&rig.client));
     CHECK_SENT_AT(RENEWER, AT(10), LEAVE_OF_K("0", ""));
-    rig_sleep(&rig, AT(10), AT(1000));
-    CHECK_SENT(&rig, RENEWER, ""); /* once */
-    feed_renewer(&rig, ":1\r\n", AT(1001));
-    CHECK_EQ_INT(state_of(&rig), -1);
+    rig_sleep(AT(10), AT(1000));
+    CHECK_SENT(RENEWER, ""); /* once */
+    feed_renewer(":1\r\n", AT(1001));
+    CHECK_EQ_INT(state_of(), -1);
     CHECK(hf_client_is_quiet(&rig.client));
     CHECK_EQ_U64(hf_client_stats(&rig.client).undone, 1);
 }
@@ -23,23 +23,20 @@ TEST(an_abandoned_hold_is_cleaned_up_with_a_single_command) {
 #define LEAVE_7 "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":7:4321"
 
 TEST(a_lost_hold_is_cleaned_up_even_without_memory) {
-    hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
-    hf_hold_ref(hold);
+    hf_hold *hold = watch(add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
     hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
     memerr_fail(1);
     hf_renewer_clean_up_lost(&rig.client, hold, AT(1));
     CHECK(!memerr_end()); /* it has allocated nothing */
     CHECK(is_leaving(claim_in_heap(holds_of(&rig.client), 0)));
     CHECK(is_lost(hold) && !is_in_table(hold));
-    rig_sleep(&rig, AT(1), AT(2000));
-    CHECK_EQ_INT(commands_in(output_of(link_of(&rig, RENEWER)), "EVALSHA leave"), 1);
-    hf_hold_unref(hold);
+    rig_sleep(AT(1), AT(2000));
+    CHECK_EQ_INT(commands_in(output_of(link_of(RENEWER)), "EVALSHA leave"), 1);
 }
 
 /* The order in which the table finds two holds with one name depends on when it has grown. */
 TEST(a_callers_next_hold_is_found_beside_one_that_is_cleaned_up_without_memory) {
-    hf_hold *lost = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
-    hf_hold_ref(lost);
+    hf_hold *lost = watch(add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
     hf_client_lose(&rig.client, lost, HF_LOST_EXPIRED);
     memerr_fail(1);
     hf_renewer_clean_up_lost(&rig.client, lost, AT(1));
@@ -47,15 +44,14 @@ TEST(a_callers_next_hold_is_found_beside_one_that_is_cleaned_up_without_memory) 
     const hf_hold *next = add_hold("k", "me", 30 * HF_SECOND, true, AT(2));
     for (char key[] = "a"; key[0] <= 'z'; key[0]++) {
         if (key[0] != 'k') add_hold(key, "me", 30 * HF_SECOND, true, AT(2));
-        CHECK(hold_of(&rig) == next);
+        CHECK(hold_of() == next);
     }
-    hf_hold_unref(lost);
 }
 
 /* As much as the server may have of it: the command names the owner, its place and its permits. */
 TEST(the_clean_up_of_a_replaced_hold_sends_its_owner_and_queue_entry) {
     EACH_NUMBER (shared, 2) {
-        hf_hold *hold = watch(&rig, add_hold("k", "me", 70 * HF_SECOND, true, AT(0)));
+        hf_hold *hold = watch(add_hold("k", "me", 70 * HF_SECOND, true, AT(0)));
         set_shared(hold, shared);
         set_granted(hold, shared);
         set_token_ttl(hold, 4321);
@@ -71,7 +67,7 @@ TEST(the_clean_up_of_a_replaced_hold_sends_its_owner_and_queue_entry) {
         CHECK(is_leaving(other) && !hold_of_claim(other));
         CHECK_EQ_U64(claim_ends_at(other), AT(1) + 70 * HF_SECOND);
         CHECK_SENT_UNTIL(CALLS, AT(1), AT(2000), "");
-        CHECK_SENT(&rig, RENEWER, shared ? LEAVE_7 " me 0" : LEAVE_7 " ");
+        CHECK_SENT(RENEWER, shared ? LEAVE_7 " me 0" : LEAVE_7 " ");
     }
 }
 
@@ -94,8 +90,8 @@ TEST(a_lost_hold_is_cleaned_up_only_if_it_may_still_exist_on_the_server) {
             bool shared = bits & 1, granted = bits & 2, waited = bits & 4;
             bool clock = reason == HF_LOST_EXPIRED || reason == HF_LOST_UNREACHABLE ||
                          reason == HF_LOST_MAX_HOLD;
-            rig_begin(&rig);
-            hf_hold *hold = watch(&rig, add_hold("k", "me", HF_SECOND, true, AT(0)));
+            rig_begin();
+            hf_hold *hold = watch(add_hold("k", "me", HF_SECOND, true, AT(0)));
             set_shared(hold, shared);
             set_granted(hold, granted);
             set_wait(hold, waited ? 7 : 0);
@@ -108,7 +104,7 @@ TEST(a_lost_hold_is_cleaned_up_only_if_it_may_still_exist_on_the_server) {
 /* The queue's mark of a confirmed grant has gone. */
 TEST(after_a_loss_a_queue_entry_is_cleaned_up_only_if_its_grant_was_unconfirmed) {
     EACH_NUMBER (bits, 4) {
-        hf_hold *hold = watch(&rig, add_hold("k", "me", HF_SECOND, true, AT(0)));
+        hf_hold *hold = watch(add_hold("k", "me", HF_SECOND, true, AT(0)));
         set_granted(hold, bits & 1);
         set_wait(hold, bits & 2 ? 7 : 0);
         hf_renewer_lose(&rig.client, hold, HF_LOST_TAKEN, AT(1));
@@ -119,14 +115,12 @@ TEST(after_a_loss_a_queue_entry_is_cleaned_up_only_if_its_grant_was_unconfirmed)
 /* A hold in the table keeps its caller's place there, so that a new acquire waits for it. */
 TEST(the_clean_up_of_a_lost_hold_delays_its_callers_next_acquire_unless_a_new_hold_exists) {
     EACH_NUMBER (replaced, 2) {
-        hf_hold *hold = watch(&rig, add_hold("k", "me", HF_SECOND, true, AT(0)));
-        hf_hold_ref(hold);
+        hf_hold *hold = watch(add_hold("k", "me", HF_SECOND, true, AT(0)));
         hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
         if (replaced) hf_holds_remove(holds_of(&rig.client), claim_of(hold));
         hf_renewer_clean_up_lost(&rig.client, hold, AT(1));
         CHECK_EQ_INT(hold_count(&rig.client), 1);
-        CHECK_EQ_INT(state_of(&rig), replaced ? -1 : CLEANING_UP);
-        hf_hold_unref(hold);
+        CHECK_EQ_INT(state_of(), replaced ? -1 : CLEANING_UP);
     }
 }
 
@@ -138,7 +132,7 @@ TEST(a_clean_up_is_retried_until_its_lease_ends_and_for_at_least_30_s) {
     } cases[] = {{3, 31, false, 0}, {70, 71, false, 0}, {70, 71, true, 1}, {3, 3, true, 0}};
     EACH_CASE (i, cases) {
         hf_hold *hold =
-            watch(&rig, add_hold("k", "me", (hf_time)cases[i].lease_s * HF_SECOND, true, AT(0)));
+            watch(add_hold("k", "me", (hf_time)cases[i].lease_s * HF_SECOND, true, AT(0)));
         set_end(hold, AT(3000));
         set_shared(hold, cases[i].shared);
         set_others(hold, cases[i].others);
@@ -156,28 +150,26 @@ TEST(a_shared_owners_clean_up_releases_only_the_holds_of_its_own_process) {
         bool once;
     } cases[] = {{3, 1, 0, "1  2", true}, {3, 1, 2, "1  4", true}, {2, 2, 0, "2  0", false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char text[256];
-        rig_begin(&rig);
-        hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
+        rig_begin();
+        hf_hold *hold = watch(add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
         set_shared(hold, true);
         set_count(hold, cases[i].count);
         set_others(hold, cases[i].others);
         set_pending(hold, cases[i].pending);
         hf_renewer_clean_up(&rig.client, claim_of(hold), AT(1));
-        rig_tick(&rig, AT(1));
-        snprintf(text, sizeof text, "EVALSHA leave " KEYS_OF_K "%s", cases[i].sent);
-        CHECK_SENT(&rig, RENEWER, text);
-        hf_session_closed(link_of(&rig, RENEWER), "reset", AT(2));
-        rig_sleep(&rig, AT(2), AT(2000));
-        CHECK_EQ_INT(output_of(link_of(&rig, RENEWER))[0] != '\0', !cases[i].once);
+        rig_tick(AT(1));
+        CHECK_SENT(RENEWER, printed("EVALSHA leave " KEYS_OF_K "%s", cases[i].sent));
+        hf_session_closed(link_of(RENEWER), "reset", AT(2));
+        rig_sleep(AT(2), AT(2000));
+        CHECK_EQ_INT(output_of(link_of(RENEWER))[0] != '\0', !cases[i].once);
     }
 }
 
 /* Behind the command in doubt there is no other link to try. */
 TEST(a_clean_up_over_the_connection_for_calls_sends_nothing_over_the_one_for_renewals) {
-    hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
-    begin(&rig, HF_OP_PING, AT(0));
-    feed(link_of(&rig, CALLS), "+PONG\r\n", AT(0));
+    hf_hold *hold = watch(add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
+    begin(HF_OP_PING, AT(0));
+    feed(link_of(CALLS), "+PONG\r\n", AT(0));
     hf_renewer_clean_up_same_connection(&rig.client, claim_of(hold), AT(1));
     CHECK_SENT_AT(RENEWER, AT(1), "");
     CHECK_SENT_PART(CALLS, "EVALSHA leave ");
@@ -188,7 +180,7 @@ TEST(a_clean_up_that_a_caller_waits_for_is_sent_at_once) {
     hf_hold *hold = clean_up("k", "me", 30 * HF_SECOND, AT(1));
     rig.refusing = true;
     hf_renewer_clean_up_first(&rig.client, claim_of(hold), AT(2));
-    rig_serve(&rig, AT(2));
+    rig_serve(AT(2));
     CHECK(!is_in_flight(hold));
     rig.refusing = false;
     CHECK_SENT_UNTIL(CALLS, AT(2), AT(20000), LEAVE_OF_K("0", ""));
@@ -196,10 +188,10 @@ TEST(a_clean_up_that_a_caller_waits_for_is_sent_at_once) {
 
 /* One that is blocked has entered nothing: the next command for the hold is the leave. */
 TEST(a_hold_abandoned_while_an_acquire_waits_for_its_renewal_is_cleaned_up) {
-    hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
-    rig_sleep(&rig, AT(0), AT(10000));
+    hf_hold *hold = watch(add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
+    rig_sleep(AT(0), AT(10000));
     CHECK(is_in_flight(hold));
-    hf_op *op = begin_acquire(&rig, HF_SECOND, AT(10001));
+    hf_op *op = begin_acquire(HF_SECOND, AT(10001));
     CHECK(hf_op_is_blocked(op));
     hf_client_abandon(&rig.client, hold, 1, AT(10002));
     CHECK(is_cleaned_up(hold));
@@ -212,7 +204,7 @@ TEST(a_handle_with_several_holds_reports_each_loss_once) {
     hf_losses losses = {0};
     hf_stake stakes[3];
     for (int i = 0; i < 3; i++) {
-        hf_hold *hold = watch(&rig, add_hold(keys[i], "me", HF_SECOND, true, AT(0)));
+        hf_hold *hold = watch(add_hold(keys[i], "me", HF_SECOND, true, AT(0)));
         hf_stake_begin(&stakes[i], &rig.client, hold, &losses);
         hf_client_lose(&rig.client, hold, reasons[i]);
         CHECK_EQ_INT(losses.first, HF_LOST_TAKEN);
@@ -229,8 +221,8 @@ TEST(each_handle_of_a_lost_hold_learns_of_the_loss_in_whatever_order_they_end) {
     for (int ends = 0; ends < 3; ends++) {
         hf_losses losses[3] = {{0}};
         hf_stake stakes[3], moved;
-        rig_begin(&rig);
-        hf_hold *hold = watch(&rig, add_hold("k", "me", HF_SECOND, true, AT(0)));
+        rig_begin();
+        hf_hold *hold = watch(add_hold("k", "me", HF_SECOND, true, AT(0)));
         for (int i = 0; i < 3; i++) hf_stake_begin(&stakes[i], &rig.client, hold, &losses[i]);
         hf_stake_move(&moved, &stakes[(ends + 1) % 3]);
         hf_stake_end(&stakes[ends]);
@@ -244,9 +236,9 @@ TEST(each_handle_of_a_lost_hold_learns_of_the_loss_in_whatever_order_they_end) {
 
 /* Entries that handles leave behind one after the other during a re-entry. */
 TEST(holds_abandoned_one_after_the_other_during_a_re_entry_are_all_subtracted_at_its_end) {
-    hf_hold *hold = watch(&rig, hold_lock(&rig, AT(0)));
+    hf_hold *hold = watch(hold_lock(AT(0)));
     set_count(hold, 4);
-    hf_op *op = begin_acquire(&rig, 0, AT(1));
+    hf_op *op = begin_acquire(0, AT(1));
     hf_client_abandon(&rig.client, hold, 1, AT(2));
     hf_client_abandon(&rig.client, hold, 2, AT(2));
     CHECK_EQ_INT(count_of(hold), 4);
@@ -256,7 +248,7 @@ TEST(holds_abandoned_one_after_the_other_during_a_re_entry_are_all_subtracted_at
 }
 
 TEST(abandoned_holds_of_a_shared_owner_are_all_released_with_the_next_command) {
-    hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
+    hf_hold *hold = watch(add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
     set_shared(hold, true);
     set_count(hold, 5);
     set_others(hold, 1);
@@ -271,18 +263,18 @@ TEST(a_shared_owners_abandoned_acquire_is_not_resent) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.shared = true, spec.lease = 60 * HF_SECOND,
                       spec.wait = HF_NEVER);
     hf_op_end(op, AT(1));
-    const hf_claim *claim = leaving_of(&rig);
+    const hf_claim *claim = leaving_of();
     CHECK(claim && claim_is_in_flight(claim));
-    hf_session *link = link_of(&rig, CALLS);
+    hf_session *link = link_of(CALLS);
     output_of(link);
     hf_session_closed(link, "reset", AT(2)); /* it is not sent again */
-    for (int ms = 3; ms < 500; ms += 10) rig_tick(&rig, AT(ms));
-    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", "") "0");
+    for (int ms = 3; ms < 500; ms += 10) rig_tick(AT(ms));
+    CHECK_SENT(CALLS, LEAVE_OF_K("0", "") "0");
 }
 
 /* A pending release begins the time of a hold that had none, from the asking. */
 TEST(a_shared_owners_pending_release_sets_a_lease_only_if_the_hold_had_none) {
-    hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
+    hf_hold *hold = watch(add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
     set_shared(hold, true);
     hf_time end = ends_at(hold);
     hf_renewer_add_pending_release(claim_of(hold), AT(500));
@@ -306,13 +298,13 @@ TEST(a_shared_owners_pending_release_sets_a_lease_only_if_the_hold_had_none) {
 TEST(a_clean_up_is_retried_until_the_lease_has_ended) {
     clean_up("k", "me", 3 * HF_SECOND, AT(0));
     int tries = 0;
-    for (int ms = 0; ms < 31000 && leaving_of(&rig); ms += 10) {
-        rig_sleep(&rig, AT(ms), AT(ms + 10));
-        if (output_of(link_of(&rig, RENEWER))[0] == '\0') continue;
+    for (int ms = 0; ms < 31000 && leaving_of(); ms += 10) {
+        rig_sleep(AT(ms), AT(ms + 10));
+        if (output_of(link_of(RENEWER))[0] == '\0') continue;
         tries++;
-        feed_renewer(&rig, "-OOM command not allowed\r\n", AT(ms + 10));
+        feed_renewer("-OOM command not allowed\r\n", AT(ms + 10));
     }
-    CHECK_EQ_INT(state_of(&rig), -1);
+    CHECK_EQ_INT(state_of(), -1);
     CHECK_OR(tries > 25 && tries < 100, "%d tries", tries);
     CHECK(hf_client_is_quiet(&rig.client));
 }
@@ -321,19 +313,19 @@ TEST(a_closed_client_retries_a_failed_clean_up_soon) {
     add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_client_close(&rig.client, AT(10));
     CHECK_SENT_AT(RENEWER, AT(10), LEAVE_OF_K("0", ""));
-    feed_renewer(&rig, "-OOM command not allowed\r\n", AT(11));
+    feed_renewer("-OOM command not allowed\r\n", AT(11));
     CHECK_SENT_UNTIL(RENEWER, AT(11), AT(100), LEAVE_OF_K("0", ""));
 }
 
 TEST(a_closed_client_retries_a_failed_clean_up_within_200_ms) {
     static const int pauses[] = {50, 100, 200, 200, 200, 200};
     for (uint32_t failures = 0; failures < 6; failures++) {
-        rig_begin(&rig);
-        hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
+        rig_begin();
+        hf_hold *hold = watch(add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
         hf_client_close(&rig.client, AT(10));
-        rig_tick(&rig, AT(10));
+        rig_tick(AT(10));
         set_failures(hold, failures);
-        feed_renewer(&rig, "-OOM command not allowed\r\n", AT(11));
+        feed_renewer("-OOM command not allowed\r\n", AT(11));
         CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(11 + pauses[failures]));
     }
 }
@@ -353,83 +345,82 @@ TEST(a_closed_client_connects_again_at_once_after_its_server_has_refused_connect
 
 /* The callers go on over it; only the renewer's own link is replaced for a leave. */
 TEST(a_clean_up_without_a_reply_does_not_close_the_connection_of_calls) {
-    hf_hold *hold = watch(&rig, hold_lock(&rig, AT(0)));
+    hf_hold *hold = watch(hold_lock(AT(0)));
     set_shared(hold, true);
     set_end(hold, AT(500));
     hf_renewer_clean_up_same_connection(&rig.client, claim_of(hold), AT(1));
     CHECK_SENT_PART_AT(CALLS, AT(1), "EVALSHA leave");
     hf_client_tick(&rig.client, AT(500));
-    CHECK_EQ_INT(state_of(&rig), -1);
-    CHECK(hf_session_wants(link_of(&rig, CALLS), AT(500)) != HF_WANT_CLOSE);
+    CHECK_EQ_INT(state_of(), -1);
+    CHECK(hf_session_wants(link_of(CALLS), AT(500)) != HF_WANT_CLOSE);
 }
 
 TEST(a_clean_up_on_a_server_that_remains_unreachable_is_given_up_within_40_s) {
     rig.refusing = true;
     clean_up("k", "me", 3 * HF_SECOND, AT(0));
-    int wakes = rig_sleep(&rig, AT(0), AT(40000));
-    CHECK_EQ_INT(state_of(&rig), -1);
+    int wakes = rig_sleep(AT(0), AT(40000));
+    CHECK_EQ_INT(state_of(), -1);
     CHECK_OR(wakes < 300, "%d wakes", wakes);
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
 }
 
 TEST(a_key_of_another_type_needs_no_clean_up) {
     clean_up("k", "me", 3 * HF_SECOND, AT(0));
-    rig_tick(&rig, AT(0));
-    feed_renewer(&rig, "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n",
-                 AT(1));
-    CHECK_EQ_INT(state_of(&rig), -1);
+    rig_tick(AT(0));
+    feed_renewer("-WRONGTYPE Operation against a key holding the wrong kind of value\r\n", AT(1));
+    CHECK_EQ_INT(state_of(), -1);
 }
 
 TEST(a_clean_up_is_repeated_while_dead_waiters_remain_in_the_queue) {
     clean_up("k", "me", 30 * HF_SECOND, AT(0));
     for (int turn = 0; turn < 3; turn++) {
         CHECK_SENT_AT(RENEWER, AT(turn), LEAVE_OF_K("0", ""));
-        CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
-        feed_renewer(&rig, turn < 2 ? ":3\r\n" : ":1\r\n", AT(turn));
+        CHECK_EQ_INT(state_of(), CLEANING_UP);
+        feed_renewer(turn < 2 ? ":3\r\n" : ":1\r\n", AT(turn));
     }
-    CHECK_EQ_INT(state_of(&rig), -1);
+    CHECK_EQ_INT(state_of(), -1);
     CHECK_EQ_U64(hf_client_stats(&rig.client).undone, 1);
 }
 
 TEST(a_clean_up_removes_the_waiters_queue_entry_by_its_name) {
-    hf_hold *hold = watch(&rig, add_hold("k", "me", 3 * HF_SECOND, true, AT(0)));
+    hf_hold *hold = watch(add_hold("k", "me", 3 * HF_SECOND, true, AT(0)));
     set_wait(hold, 7);
     set_token_ttl(hold, 1000);
     set_others(hold, 2);
     set_same_connection(hold, true);
     hf_renewer_clean_up(&rig.client, claim_of(hold), AT(0));
     CHECK_SENT_AT(CALLS, AT(0), LEAVE_OF_K("2", MEMBER("7")));
-    CHECK_SENT(&rig, RENEWER, "");
+    CHECK_SENT(RENEWER, "");
 }
 
 TEST(a_hold_abandoned_during_its_renewal_is_cleaned_up_after_the_reply) {
-    hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
+    hf_hold *hold = watch(add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
     CHECK_BATCH(AT(0), AT(10000), 1);
     hf_client_abandon(&rig.client, hold, 1, AT(10001));
     CHECK_SENT_UNTIL(RENEWER, AT(10001), AT(10100), "");
     answer_batch(1, ":1", AT(10100));
     CHECK_EQ_U64(hf_client_stats(&rig.client).renewals, 1);
     CHECK_SENT_AT(RENEWER, AT(10100), LEAVE_OF_K("0", ""));
-    feed_renewer(&rig, ":1\r\n", AT(10101));
-    CHECK_EQ_INT(state_of(&rig), -1);
+    feed_renewer(":1\r\n", AT(10101));
+    CHECK_EQ_INT(state_of(), -1);
 }
 
 TEST(a_hold_abandoned_during_a_renewal_that_fails_is_cleaned_up_afterwards) {
-    hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
-    rig_sleep(&rig, AT(0), AT(10000));
-    output_of(link_of(&rig, RENEWER));
+    hf_hold *hold = watch(add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
+    rig_sleep(AT(0), AT(10000));
+    output_of(link_of(RENEWER));
     hf_client_abandon(&rig.client, hold, 1, AT(10001));
-    feed_renewer(&rig, "-OOM no\r\n", AT(10002));
-    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
+    feed_renewer("-OOM no\r\n", AT(10002));
+    CHECK_EQ_INT(state_of(), CLEANING_UP);
     CHECK_SENT_AT(RENEWER, AT(10002), LEAVE_OF_K("0", ""));
 }
 
 TEST(a_hold_abandoned_during_an_extend_is_cleaned_up_after_the_reply) {
-    hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
-    hf_op *op = begin(&rig, HF_OP_EXTEND, AT(10));
+    hf_hold *hold = watch(add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
+    hf_op *op = begin(HF_OP_EXTEND, AT(10));
     hf_client_abandon(&rig.client, hold, 1, AT(11));
     CHECK_SENT_AT(RENEWER, AT(12), "");
-    feed_calls(&rig, ":1\r\n", AT(13));
+    feed_calls(":1\r\n", AT(13));
     CHECK(hf_op_is_done(op));
     CHECK_SENT_AT(RENEWER, AT(13), LEAVE_OF_K("0", ""));
 }
@@ -439,15 +430,15 @@ TEST(a_multi_lock_acquire_sends_a_pending_clean_up_at_once_and_waits_for_it) {
     hf_holds_wake_at(holds_of(&rig.client), claim_of(hold),
                      ends_at(hold)); /* its last try has failed */
     static const hf_names *all[] = {&rig.names};
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE_ALL);
     spec.names = NULL;
     spec.batch = all;
     spec.batch_count = 1;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(29990));
     CHECK(hf_op_is_blocked(op));
-    rig_serve(&rig, AT(29990));
-    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", ""));
-    feed_calls(&rig, ":1\r\n", AT(29995));
+    rig_serve(AT(29990));
+    CHECK_SENT(CALLS, LEAVE_OF_K("0", ""));
+    feed_calls(":1\r\n", AT(29995));
     CHECK(!hf_op_is_blocked(op));
     CHECK_SENT_PART(CALLS, "EVALSHA acquire_all 4 k ");
 }
@@ -455,7 +446,7 @@ TEST(a_multi_lock_acquire_sends_a_pending_clean_up_at_once_and_waits_for_it) {
 /* ---- abandoned handles ---- */
 
 TEST(abandoning_all_re_entries_of_a_hold_cleans_it_up) {
-    hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
+    hf_hold *hold = watch(add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
     set_count(hold, 3);
     hf_client_abandon(&rig.client, hold, 2, AT(1));
     CHECK(is_held(hold));
@@ -467,39 +458,35 @@ TEST(abandoning_all_re_entries_of_a_hold_cleans_it_up) {
 }
 
 TEST(abandoning_a_hold_of_a_lock_that_another_owner_now_holds_sends_nothing) {
-    hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
-    hf_hold_ref(hold);
+    hf_hold *hold = watch(add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
     hf_client_abandon(&rig.client, hold, 1, AT(1));
     CHECK(!is_in_table(hold));
     hf_client_abandon(&rig.client, hold, 1, AT(1));
-    hf_hold_unref(hold);
-    CHECK_SILENT(&rig);
+    CHECK_SILENT();
 }
 
 /* Its last renewal may have been carried out, although the reply was lost. */
 TEST(abandoning_a_hold_whose_lease_ended_by_the_clock_cleans_it_up) {
     static const hf_lost_reason reasons[] = {HF_LOST_UNREACHABLE, HF_LOST_EXPIRED};
     EACH_NUMBER (i, 2) {
-        hf_hold *hold = watch(&rig, add_hold("k", "me", 3 * HF_SECOND, true, AT(0)));
-        hf_hold_ref(hold);
+        hf_hold *hold = watch(add_hold("k", "me", 3 * HF_SECOND, true, AT(0)));
         hf_client_lose(&rig.client, hold, reasons[i]);
         hf_client_abandon(&rig.client, hold, 1, AT(3000));
         CHECK(is_lost(hold));
-        CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
+        CHECK_EQ_INT(state_of(), CLEANING_UP);
         CHECK(!hf_client_is_quiet(&rig.client));
         CHECK_SENT_AT(RENEWER, AT(3001), LEAVE_OF_K("0", ""));
-        feed_renewer(&rig, ":1\r\n", AT(3002));
+        feed_renewer(":1\r\n", AT(3002));
         CHECK_EQ_INT(hold_count(&rig.client), 0);
         CHECK(hf_client_is_quiet(&rig.client));
-        hf_hold_unref(hold);
     }
 }
 
 TEST(closing_a_client_cleans_up_holds_whose_lease_ended_by_the_clock) {
     static const hf_lost_reason reasons[] = {HF_LOST_UNREACHABLE, HF_LOST_DELETED};
     EACH_NUMBER (i, 2) {
-        hf_hold *hold = watch(&rig, add_hold("k", "me", 3 * HF_SECOND, true, AT(0)));
+        hf_hold *hold = watch(add_hold("k", "me", 3 * HF_SECOND, true, AT(0)));
         hf_client_lose(&rig.client, hold, reasons[i]);
         hf_client_close(&rig.client, AT(3000));
         CHECK_EQ_INT(hf_client_is_quiet(&rig.client), i);
@@ -509,7 +496,7 @@ TEST(closing_a_client_cleans_up_holds_whose_lease_ended_by_the_clock) {
 /* The lost entries are another process's by now; only the mark in the queue is this client's. */
 TEST(a_shared_owners_lost_grant_is_removed_from_the_queue_also_at_close_and_no_hold_is_released) {
     EACH_NUMBER (closes, 2) {
-        hf_hold *hold = watch(&rig, hold_lock(&rig, AT(0)));
+        hf_hold *hold = watch(hold_lock(AT(0)));
         set_shared(hold, true);
         set_granted(hold, true);
         set_wait(hold, 5);
@@ -555,12 +542,12 @@ TEST(callers_and_the_renewer_look_up_servers_independently_of_each_other) {
 /* Its reply is still to come, and what follows waits for that. */
 TEST(a_clean_up_in_flight_is_awaited_even_after_the_lease_has_ended) {
     hf_hold *hold = clean_up("k", "me", 3 * HF_SECOND, AT(0));
-    rig_tick(&rig, AT(0));
+    rig_tick(AT(0));
     CHECK(is_in_flight(hold));
     set_end(hold, AT(100));
     hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(100));
-    rig_tick(&rig, AT(100));
-    CHECK(leaving_of(&rig) == claim_of(hold) && is_in_flight(hold));
+    rig_tick(AT(100));
+    CHECK(leaving_of() == claim_of(hold) && is_in_flight(hold));
     CHECK(!hf_client_is_quiet(&rig.client));
 }
 
@@ -575,8 +562,8 @@ TEST(an_unconfirmed_grant_in_a_migrating_slot_is_renewed_by_a_command_with_a_sin
         set_topology(&rig.client, &topology);
         set_at_risk(hold, true);
         set_renewed(hold, false);
-        rig_sleep(&rig, AT(100), AT(800));
-        const char *sent = output_of(link_of(&rig, RENEWER));
+        rig_sleep(AT(100), AT(800));
+        const char *sent = output_of(link_of(RENEWER));
         CHECK(strstr(sent, moves ? "EVALSHA renew 1 k" : "EVALSHA extend"));
         set_topology(&rig.client, before);
     }
@@ -588,10 +575,10 @@ TEST(a_clean_up_that_runs_out_of_memory_is_retried) {
     unsigned long nth = 1;
     bool failed = true;
     for (; failed; nth++) {
-        rig_begin(&rig);
-        hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
-        hf_session_opening(link_of(&rig, RENEWER), AT(0));
-        hf_session_opened(link_of(&rig, RENEWER), AT(0));
+        rig_begin();
+        hf_hold *hold = watch(add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
+        hf_session_opening(link_of(RENEWER), AT(0));
+        hf_session_opened(link_of(RENEWER), AT(0));
         hf_renewer_clean_up(&rig.client, claim_of(hold), AT(1));
         memerr_fail(nth);
         hf_client_tick(&rig.client, AT(1));
@@ -604,37 +591,37 @@ TEST(a_clean_up_that_runs_out_of_memory_is_retried) {
 /* ---- the owner's approval ---- */
 
 TEST(a_clean_up_without_a_reply_closes_the_renewers_connection) {
-    hf_hold *hold = watch(&rig, add_hold("k", "me", HF_SECOND, true, AT(0)));
+    hf_hold *hold = watch(add_hold("k", "me", HF_SECOND, true, AT(0)));
     set_shared(hold, true);
     hf_client_abandon(&rig.client, hold, 1, AT(10));
-    rig_tick(&rig, AT(10));
-    CHECK(strncmp(output_of(link_of(&rig, RENEWER)), "EVALSHA leave ", 14) == 0);
-    CHECK_EQ_INT(link_of(&rig, RENEWER)->state, HF_SESSION_READY);
-    rig_sleep(&rig, AT(10), AT(1000)); /* the owner's other process may have it from then on */
-    CHECK_EQ_INT(link_of(&rig, RENEWER)->state, HF_SESSION_CLOSED);
+    rig_tick(AT(10));
+    CHECK(strncmp(output_of(link_of(RENEWER)), "EVALSHA leave ", 14) == 0);
+    CHECK_EQ_INT(link_of(RENEWER)->state, HF_SESSION_READY);
+    rig_sleep(AT(10), AT(1000)); /* the owner's other process may have it from then on */
+    CHECK_EQ_INT(link_of(RENEWER)->state, HF_SESSION_CLOSED);
 }
 
 /* Its mark in the queue shows that it has the lock by a grant; only that is released. */
 TEST(the_clean_up_of_a_shared_owners_lost_grant_removes_its_queue_entry_and_no_hold) {
-    hf_hold *hold = watch(&rig, hold_lock(&rig, AT(0)));
+    hf_hold *hold = watch(hold_lock(AT(0)));
     set_shared(hold, true);
     set_granted(hold, true);
     set_wait(hold, 5);
     hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+    hf_op *op = begin(HF_OP_RELEASE, AT(1));
     CHECK_ENDS(op, "lost", AT(1));
     CHECK_SENT_AT(RENEWER, AT(1), "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
-    hf_session_closed(link_of(&rig, RENEWER), "reset", AT(2));
-    rig_sleep(&rig, AT(2), AT(300)); /* it takes nothing from anybody if it is sent twice */
-    CHECK(strncmp(output_of(link_of(&rig, RENEWER)), "EVALSHA leave ", 14) == 0);
+    hf_session_closed(link_of(RENEWER), "reset", AT(2));
+    rig_sleep(AT(2), AT(300)); /* it takes nothing from anybody if it is sent twice */
+    CHECK(strncmp(output_of(link_of(RENEWER)), "EVALSHA leave ", 14) == 0);
 }
 
 TEST(failed_renewals_of_a_hold_do_not_prolong_the_pauses_of_its_clean_up) {
-    hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
+    hf_hold *hold = watch(add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
     set_failures(hold, 3);
     hf_client_close(&rig.client, AT(10));
-    rig_tick(&rig, AT(10));
-    feed_renewer(&rig, "-OOM command not allowed\r\n", AT(11));
+    rig_tick(AT(10));
+    feed_renewer("-OOM command not allowed\r\n", AT(11));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(11 + 50));
 }
 
@@ -655,7 +642,7 @@ TEST(a_shared_owners_lost_hold_that_was_not_granted_is_not_cleaned_up) {
         uint64_t wait;
     } cases[] = {{false, 0}, {false, 5}, {true, 0}};
     EACH_CASE (i, cases) {
-        hf_hold *hold = watch(&rig, hold_lock(&rig, AT(0)));
+        hf_hold *hold = watch(hold_lock(AT(0)));
         set_shared(hold, true);
         set_granted(hold, cases[i].granted);
         set_wait(hold, cases[i].wait);
@@ -664,20 +651,20 @@ TEST(a_shared_owners_lost_hold_that_was_not_granted_is_not_cleaned_up) {
         hf_renewer_clean_up_grant(&rig.client, claim_of(hold), AT(1));
         hf_client_abandon(&rig.client, hold, 1, AT(1));
         CHECK_EQ_INT(hold_count(&rig.client), 0);
-        rig_tick(&rig, AT(1));
-        CHECK_SILENT(&rig);
+        rig_tick(AT(1));
+        CHECK_SILENT();
     }
 }
 
 TEST(an_abandoned_request_is_finished_in_the_background_only_if_it_had_been_sent) {
-    hf_op *op = begin(&rig, HF_OP_PING, AT(0));
+    hf_op *op = begin(HF_OP_PING, AT(0));
     CHECK(hf_renewer_see_through(&rig.client, request_in(op)));
     CHECK_EQ_INT(unanswered_count(&rig.client), 1);
     CHECK(!hf_client_is_quiet(&rig.client));
-    feed_calls(&rig, "+PONG\r\n", AT(1));
+    feed_calls("+PONG\r\n", AT(1));
     CHECK_EQ_INT(unanswered_count(&rig.client), 0);
-    rig_begin(&rig);
-    hf_op_spec spec = spec_of(&rig, HF_OP_PING);
+    rig_begin();
+    hf_op_spec spec = spec_of(HF_OP_PING);
     op = hf_client_begin(&rig.client, &spec, AT(0)); /* no connection yet */
     CHECK(!hf_renewer_see_through(&rig.client, request_in(op)));
     CHECK_EQ_INT(unanswered_count(&rig.client), 0);
@@ -687,7 +674,7 @@ TEST(an_abandoned_request_is_finished_in_the_background_only_if_it_had_been_sent
 TEST(a_hold_abandoned_during_a_multi_lock_call_is_cleaned_up_at_its_end) {
     static hf_names other;
     if (!hf_names_make(&other, hf_slice_of("l"))) abort();
-    hf_hold *first = watch(&rig, hold_lock(&rig, AT(0)));
+    hf_hold *first = watch(hold_lock(AT(0)));
     const hf_names *all[] = {&rig.names, &other};
     hf_op *op =
         BEGIN(HF_OP_ACQUIRE_ALL, AT(1), spec.names = NULL, spec.batch = all, spec.batch_count = 2);
@@ -697,7 +684,7 @@ TEST(a_hold_abandoned_during_a_multi_lock_call_is_cleaned_up_at_its_end) {
     CHECK_ANSWER(op, "*3\r\n:1\r\n:0\r\n:78\r\n", AT(3), "ok");
     CHECK(is_held(first));
     CHECK_EQ_INT(count_of(first), 1);
-    rig_end(&rig, AT(4));
+    rig_end(AT(4));
     hf_names_free(&other);
 }
 
@@ -705,30 +692,30 @@ TEST(a_hold_abandoned_during_a_multi_lock_call_is_cleaned_up_at_its_end) {
  * count. */
 TEST(a_shared_owners_lost_grant_is_removed_from_the_queue_even_after_its_lease) {
     EACH_NUMBER (granted, 2) {
-        hf_hold *hold = watch(&rig, hold_lock(&rig, AT(0)));
+        hf_hold *hold = watch(hold_lock(AT(0)));
         set_shared(hold, true);
         set_granted(hold, granted);
         set_wait(hold, 5);
         set_end(hold, AT(100));
         hf_client_abandon(&rig.client, hold, 1, AT(1));
         CHECK(is_cleaned_up(hold));
-        rig_tick(&rig, AT(100)); /* the lease ends before the leave is sent */
+        rig_tick(AT(100)); /* the lease ends before the leave is sent */
         CHECK_EQ_INT(hold_count(&rig.client), granted);
         if (granted)
-            CHECK_SENT(&rig, RENEWER, "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
-        else CHECK_SILENT(&rig);
+            CHECK_SENT(RENEWER, "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
+        else CHECK_SILENT();
     }
 }
 
 TEST(a_clean_up_that_ran_out_of_memory_is_retried_only_after_a_pause) {
-    hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
-    open_session(link_of(&rig, RENEWER), AT(0));
+    hf_hold *hold = watch(add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
+    open_session(link_of(RENEWER), AT(0));
     hf_renewer_clean_up(&rig.client, claim_of(hold), AT(1));
     memerr_fail(1);
     hf_client_tick(&rig.client, AT(1));
     CHECK(memerr_failed());
     memerr_fail(0);
-    CHECK_SENT(&rig, RENEWER, "");
+    CHECK_SENT(RENEWER, "");
     CHECK(hf_client_renewer_deadline(&rig.client) > AT(1));
 }
 

@@ -14,14 +14,14 @@ TEST(a_new_client_opens_no_connection) {
     CHECK_STR(hf_client_uuid(&rig.client), DRIVE_UUID);
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
     CHECK(hf_client_is_quiet(&rig.client));
-    rig_tick(&rig, AT(0));
+    rig_tick(AT(0));
     CHECK_EQ_U64(rig.opens, 0);
 }
 
 TEST(a_client_frees_the_events_it_has_observed) {
     CHECK_EQ_INT(hf_observe_class(&rig.client, ""), 0);
     hf_observe_all(&rig.client);
-    hold_lock(&rig, AT(0));
+    hold_lock(AT(0));
     CHECK(observer_of(&rig.client)->first);
 }
 
@@ -52,162 +52,161 @@ TEST(a_queue_entry_contains_its_waiters_kind_client_and_number) {
 TEST(an_idle_subscription_connection_is_pinged) {
     hf_client_config config = rig_config();
     config.grant_lease = 60 * HF_SECOND; /* the waiter asks again after that */
-    rig_begin_with(&rig, &config);
-    wait_in_queue(&rig, HF_NEVER, AT(0));
-    hf_session *events = link_of(&rig, EVENTS);
-    rig_tick(&rig, AT(150)); /* it begins to listen to Redisson's releases */
+    rig_begin_with(&config);
+    wait_in_queue(HF_NEVER, AT(0));
+    hf_session *events = link_of(EVENTS);
+    rig_tick(AT(150)); /* it begins to listen to Redisson's releases */
     output_of(events);
     CHECK_SENT_UNTIL(EVENTS, AT(151), AT(5001), "");
     CHECK_SENT_UNTIL(EVENTS, AT(5001), AT(5002), "PING");
     feed(events, "*2\r\n$4\r\npong\r\n$0\r\n\r\n", AT(5100));
     CHECK_SENT_UNTIL(EVENTS, AT(5100), AT(10100), "PING");
     CHECK_EQ_U64(events->opens, 1);
-    rig_sleep(&rig, AT(10100), AT(10349));
+    rig_sleep(AT(10100), AT(10349));
     CHECK_EQ_U64(events->opens, 1);
-    rig_sleep(&rig, AT(10349), AT(10400)); /* no answer: a new one */
+    rig_sleep(AT(10349), AT(10400)); /* no answer: a new one */
     CHECK_EQ_U64(events->opens, 2);
-    CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    CHECK_SENT(EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
 }
 
 TEST(idle_connections_are_pinged_after_another_one_to_their_server_got_no_replies) {
-    hold_lock(&rig, AT(0));
-    open_session(link_of(&rig, RENEWER), AT(0));
-    begin(&rig, HF_OP_PING, AT(100));
+    hold_lock(AT(0));
+    open_session(link_of(RENEWER), AT(0));
+    begin(HF_OP_PING, AT(100));
     CHECK_SENT_UNTIL(RENEWER, AT(100), AT(1599), "");
     CHECK_SENT_UNTIL(RENEWER, AT(1599), AT(1600), "PING");
-    CHECK_EQ_U64(link_of(&rig, CALLS)->opens, 2);
-    rig_sleep(&rig, AT(1600), AT(1849));
-    CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 1);
-    rig_sleep(&rig, AT(1849), AT(1850));
-    CHECK_EQ_INT(link_of(&rig, RENEWER)->state, HF_SESSION_CLOSED);
+    CHECK_EQ_U64(link_of(CALLS)->opens, 2);
+    rig_sleep(AT(1600), AT(1849));
+    CHECK_EQ_U64(link_of(RENEWER)->opens, 1);
+    rig_sleep(AT(1849), AT(1850));
+    CHECK_EQ_INT(link_of(RENEWER)->state, HF_SESSION_CLOSED);
 }
 
 /* Another thread may sleep on them. */
 TEST(connections_for_calls_are_pinged_after_one_for_renewals_got_no_replies) {
-    hf_hold *hold = hold_lock(&rig, AT(0));
-    rig_sleep(&rig, AT(1), AT(9999));
-    rig_sleep(&rig, AT(9999), wakes_at(hold));
+    hf_hold *hold = hold_lock(AT(0));
+    rig_sleep(AT(1), AT(9999));
+    rig_sleep(AT(9999), wakes_at(hold));
     hf_time sent_at = first_node(&rig.client)->links[RENEWER].awaiting_since;
     hf_client_tick_renewer(&rig.client, sent_at + 1500 * HF_MS);
-    CHECK_SENT(&rig, CALLS, "");
+    CHECK_SENT(CALLS, "");
     hf_time due = hf_client_calls_deadline(&rig.client);
     CHECK_EQ_U64(due, HF_NEVER);
     hf_client_tick_calls(&rig.client, sent_at + 1600 * HF_MS);
-    CHECK_SENT(&rig, CALLS, "PING");
+    CHECK_SENT(CALLS, "PING");
 }
 
 TEST(a_client_that_is_closing_gives_up_a_silent_connection_after_250_ms) {
-    hold_lock(&rig, AT(0));
-    open_session(link_of(&rig, RENEWER), AT(0));
+    hold_lock(AT(0));
+    open_session(link_of(RENEWER), AT(0));
     hf_client_close(&rig.client, AT(100));
-    rig_tick(&rig, AT(100));
-    rig_sleep(&rig, AT(100), AT(349));
-    CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 1);
-    rig_sleep(&rig, AT(349), AT(400));
-    CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 2);
+    rig_tick(AT(100));
+    rig_sleep(AT(100), AT(349));
+    CHECK_EQ_U64(link_of(RENEWER)->opens, 1);
+    rig_sleep(AT(349), AT(400));
+    CHECK_EQ_U64(link_of(RENEWER)->opens, 2);
 }
 
 TEST(a_subscription_connection_that_is_not_open_is_not_pinged) {
-    wait_in_queue(&rig, HF_NEVER, AT(0));
-    hf_session *events = link_of(&rig, EVENTS);
+    wait_in_queue(HF_NEVER, AT(0));
+    hf_session *events = link_of(EVENTS);
     hf_session_closed(events, "reset", AT(4900));
     hf_session_opening(events, AT(4950));
     hf_client_tick(&rig.client, AT(5003));
     hf_session_opened(events, AT(5004));
-    CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    CHECK_SENT(EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
 }
 
 TEST(a_subscription_that_is_not_confirmed_is_retried_over_a_new_connection) {
-    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
-    feed_calls(&rig, busy(900000, 0, 0), AT(1));
+    hf_op *op = begin_acquire(HF_NEVER, AT(0));
+    feed_calls(busy(900000, 0, 0), AT(1));
     CHECK(is_subscribing(op));
     for (int ms = 1; ms < 10000; ms += 10) {
-        rig_sleep(&rig, AT(ms), AT(ms + 10));
-        if (output_of(link_of(&rig, CALLS))[0] != '\0')
-            feed_calls(&rig, busy(900000, 0, 0), AT(ms + 10));
+        rig_sleep(AT(ms), AT(ms + 10));
+        if (output_of(link_of(CALLS))[0] != '\0') feed_calls(busy(900000, 0, 0), AT(ms + 10));
     }
-    CHECK_EQ_U64(link_of(&rig, EVENTS)->opens, 2);
+    CHECK_EQ_U64(link_of(EVENTS)->opens, 2);
 }
 
 TEST(a_subscription_connection_remains_open_for_a_moment_after_a_grant) {
-    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     CHECK_GRANTS(op, GRANT("1", "88"), AT(100), "ok");
     hf_op_end(op, AT(100));
-    rig_sleep(&rig, AT(100), AT(599));
-    CHECK_EQ_INT(link_of(&rig, EVENTS)->state, HF_SESSION_READY);
-    rig_sleep(&rig, AT(599), AT(600));
-    CHECK_EQ_INT(link_of(&rig, EVENTS)->state, HF_SESSION_CLOSED);
+    rig_sleep(AT(100), AT(599));
+    CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_READY);
+    rig_sleep(AT(599), AT(600));
+    CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_CLOSED);
     CHECK(!first_node(&rig.client)->subscribed);
 }
 
 TEST(a_subscription_connection_is_closed_after_a_wait_without_success) {
-    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
-    rig_tick(&rig, AT(1000));
+    hf_op *op = wait_in_queue(HF_SECOND, AT(0));
+    rig_tick(AT(1000));
     CHECK_ANSWER(op, ":0\r\n", AT(1001), "busy");
-    rig_tick(&rig, AT(1001));
-    CHECK_EQ_INT(link_of(&rig, EVENTS)->state, HF_SESSION_CLOSED);
+    rig_tick(AT(1001));
+    CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_CLOSED);
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
 }
 
 static hf_op *wait_as(const char *owner, hf_time now) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, now, spec.caller = hf_slice_of(owner), spec.wait = HF_NEVER);
-    feed_calls(&rig, busy(20000, 0, 0), now);
+    feed_calls(busy(20000, 0, 0), now);
     return op;
 }
 
 TEST(two_waiters_share_one_subscription_to_redissons_channel) {
-    hf_op *first = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hf_op *first = wait_in_queue(HF_NEVER, AT(0));
     hf_op *second = wait_as("you", AT(10));
     CHECK(is_waiting(second));
-    feed_message(&rig, "1 turn 1 50", AT(20));
-    CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
-    feed_message(&rig, "1 turn 2 50", AT(21));
-    CHECK_SENT(&rig, EVENTS, "");
+    feed_message("1 turn 1 50", AT(20));
+    CHECK_SENT(EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
+    feed_message("1 turn 2 50", AT(21));
+    CHECK_SENT(EVENTS, "");
     CHECK(listening_of(second) && hf_op_deadline(second) <= AT(21)); /* it may have missed one */
     hf_op_end(first, AT(30));
-    CHECK_SENT(&rig, EVENTS, "");
+    CHECK_SENT(EVENTS, "");
     hf_op_end(second, AT(31));
-    CHECK_SENT(&rig, EVENTS, "PUNSUBSCRIBE redisson_lock__channel:{k}");
+    CHECK_SENT(EVENTS, "PUNSUBSCRIBE redisson_lock__channel:{k}");
 }
 
 /* Each of them may have missed a release until then. */
 TEST(all_waiters_of_a_channel_recheck_their_locks_when_its_subscription_starts_or_ends) {
     static const char *const kinds[] = {"psubscribe", "ssubscribe", "sunsubscribe", "smessage"};
     EACH_CASE (i, kinds) {
-        hf_op *waiters[] = {wait_in_queue(&rig, HF_NEVER, AT(0)), wait_as("you", AT(10))};
-        feed_message(&rig, "1 turn 1 50", AT(20));
-        feed_message(&rig, "1 turn 2 50", AT(21));
+        hf_op *waiters[] = {wait_in_queue(HF_NEVER, AT(0)), wait_as("you", AT(10))};
+        feed_message("1 turn 1 50", AT(20));
+        feed_message("1 turn 2 50", AT(21));
         for (int j = 0; j < 2; j++) set_recheck(waiters[j], HF_NEVER);
-        feed_event(&rig, kinds[i], "redisson_lock__channel:{k}", "1", AT(22));
+        feed_event(kinds[i], "redisson_lock__channel:{k}", "1", AT(22));
         for (int j = 0; j < 2; j++) {
             CHECK(rechecks_at(waiters[j]) <= AT(22));
             CHECK_EQ_INT(listening_of(waiters[j]),
                          i == 1 ? HF_LISTENING_CONFIRMED : HF_LISTENING_ASKED);
         }
-        feed_event(&rig, kinds[i], "redisson_lock__channel:{j}", "1", AT(23));
+        feed_event(kinds[i], "redisson_lock__channel:{j}", "1", AT(23));
     }
 }
 
 /* Any user who may publish can send it. */
 TEST(a_message_makes_a_waiter_leave_the_lock_to_other_libraries_for_at_most_a_second) {
-    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     set_recheck(op, HF_NEVER);
-    feed_message(&rig, "1 turn 1 60000", AT(20));
+    feed_message("1 turn 1 60000", AT(20));
     CHECK_EQ_U64(hf_op_deadline(op), AT(20 + 1001));
 }
 
 /* Another error does not mean that it is permitted now. */
 TEST(a_pattern_subscription_that_was_denied_is_not_retried) {
-    wait_in_queue(&rig, HF_NEVER, AT(0));
-    feed(link_of(&rig, EVENTS), "-NOPERM no\r\n", AT(10));
+    wait_in_queue(HF_NEVER, AT(0));
+    feed(link_of(EVENTS), "-NOPERM no\r\n", AT(10));
     CHECK(first_node(&rig.client)->pattern_denied);
-    feed(link_of(&rig, EVENTS), "-ERR no\r\n", AT(11));
+    feed(link_of(EVENTS), "-ERR no\r\n", AT(11));
     CHECK(first_node(&rig.client)->pattern_denied);
 }
 
 /* A driver that sleeps until then closes the link that nobody needs any more. */
 TEST(a_client_wakes_up_to_close_a_subscription_connection_that_no_waiter_needs) {
-    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     CHECK_GRANTS(op, GRANT("1", "90"), AT(10), "ok");
     hf_op_end(op, AT(10));
     CHECK_EQ_U64(hf_client_calls_deadline(&rig.client), AT(510));
@@ -215,22 +214,22 @@ TEST(a_client_wakes_up_to_close_a_subscription_connection_that_no_waiter_needs) 
 
 /* What the server has confirmed for one counts for all of them, until the link is lost. */
 TEST(a_confirmed_subscription_is_shared_until_its_connection_is_lost) {
-    hf_op *first = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hf_op *first = wait_in_queue(HF_NEVER, AT(0));
     hf_op *second = wait_as("you", AT(10));
-    feed_message(&rig, "1 turn 1 50", AT(20));
+    feed_message("1 turn 1 50", AT(20));
     CHECK_EQ_INT(listening_of(first), HF_LISTENING_ASKED);
     set_listening(first, HF_LISTENING_CONFIRMED);
-    feed_message(&rig, "1 turn 2 50", AT(21));
+    feed_message("1 turn 2 50", AT(21));
     CHECK_EQ_INT(listening_of(second), HF_LISTENING_CONFIRMED);
-    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(30));
-    rig_tick(&rig, AT(100));
-    feed_subscribed(&rig, AT(101));
+    hf_session_closed(link_of(EVENTS), "reset", AT(30));
+    rig_tick(AT(100));
+    feed_subscribed(AT(101));
     CHECK_EQ_INT(listening_of(first), HF_LISTENING_ASKED);
     CHECK_EQ_INT(listening_of(second), HF_LISTENING_ASKED);
 }
 
 TEST(a_grant_message_gives_the_lock_to_the_waiter_that_it_names) {
-    hf_op *first = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hf_op *first = wait_in_queue(HF_NEVER, AT(0));
     hf_op *second = wait_as("you", AT(10));
     CHECK_GRANTS(first, GRANT("2", "90"), AT(20), "under way");
     CHECK_OUTCOME(second, "ok");
@@ -240,10 +239,10 @@ TEST(a_grant_message_gives_the_lock_to_the_waiter_that_it_names) {
 
 /* At a time, if the lease of the holder has been made shorter. */
 TEST(a_waiter_rechecks_its_lock_when_a_message_asks_for_that_or_at_the_time_it_gives) {
-    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
-    feed_message(&rig, "1 recheck 1 50", AT(20));
+    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
+    feed_message("1 recheck 1 50", AT(20));
     CHECK_EQ_U64(hf_op_deadline(op), AT(71));
-    feed_message(&rig, "1 recheck 1", AT(21));
+    feed_message("1 recheck 1", AT(21));
     CHECK_EQ_U64(hf_op_deadline(op), AT(21));
 }
 
@@ -287,15 +286,15 @@ TEST(a_waiter_ignores_malformed_messages) {
                                         "recheck 1",
                                         "1 look 1",
                                         "nonsense"};
-    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        feed_message(&rig, texts[i], AT(10));
+        feed_message(texts[i], AT(10));
         CHECK_OR(is_waiting(op) && hf_op_deadline(op) > AT(10), "\"%s\"", texts[i]);
         CHECK_OR(hold_count(&rig.client) == 1, "\"%s\"", texts[i]);
     }
-    feed(link_of(&rig, EVENTS),
+    feed(link_of(EVENTS),
          "*1\r\n$7\r\nmessage\r\n*0\r\n:1\r\n+x\r\n$-1\r\n*3\r\n:1\r\n:2\r\n:3\r\n", AT(11));
-    feed(link_of(&rig, EVENTS), "*1\r\n$8\r\npmessage\r\n*1\r\n$10\r\npsubscribe\r\n", AT(11));
+    feed(link_of(EVENTS), "*1\r\n$8\r\npmessage\r\n*1\r\n$10\r\npsubscribe\r\n", AT(11));
     CHECK(is_waiting(op));
 }
 
@@ -308,10 +307,10 @@ TEST(a_waiter_ignores_malformed_messages) {
 
 /* A client that is subscribed to its grants, because a caller waits. */
 static void listen_to_grants(void) {
-    rig_begin(&rig);
+    rig_begin();
     wait_as("you", AT(0));
-    feed_subscribed(&rig, AT(1));
-    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(AT(1));
+    feed_calls(busy(20000, 0, 0), AT(1));
 }
 
 /* A wait for "k" that has ended. */
@@ -334,9 +333,9 @@ TEST(a_grant_to_a_wait_that_has_ended_is_handed_to_the_next_waiter) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         listen_to_grants();
         had_waited(cases[i].number, cases[i].kind);
-        feed_message(&rig, cases[i].text, AT(10));
+        feed_message(cases[i].text, AT(10));
         CHECK_SENT_AT(RENEWER, AT(10), cases[i].leave);
-        feed(link_of(&rig, RENEWER), ":1\r\n", AT(12));
+        feed(link_of(RENEWER), ":1\r\n", AT(12));
         CHECK_EQ_INT(hold_count(&rig.client), 1);
     }
 }
@@ -346,7 +345,7 @@ TEST(a_grant_to_a_wait_that_has_ended_is_handed_to_the_next_waiter) {
 TEST(a_late_grant_to_a_client_that_keeps_locks_is_handed_to_the_next_waiter) {
     listen_to_grants();
     had_waited(7, &hf_kind_lock);
-    feed_message(&rig, "1 grant l 07 5 88 2000 k", AT(10));
+    feed_message("1 grant l 07 5 88 2000 k", AT(10));
     const hf_claim *claim = hf_holds_find_clean_up(holds_of(&rig.client), 7);
     CHECK(is_leaving(claim) && !hold_of_claim(claim));
     hf_slice owner = hf_claim_owner(claim);
@@ -357,13 +356,13 @@ TEST(two_grants_to_waits_that_have_ended_are_each_handed_to_the_next_waiter) {
     listen_to_grants();
     had_waited(77, &hf_kind_lock);
     had_waited(78, &hf_kind_lock);
-    feed_message(&rig, "1 grant l 77 5 88 2000 k", AT(10));
+    feed_message("1 grant l 77 5 88 2000 k", AT(10));
     CHECK_SENT_AT(RENEWER, AT(10), "EVALSHA leave " STRAY_LEAVE("l", "77"));
-    feed_message(&rig, "1 grant l 78 6 89 2000 k", AT(11));
+    feed_message("1 grant l 78 6 89 2000 k", AT(11));
     CHECK_SENT_AT(RENEWER, AT(11), "EVALSHA leave " STRAY_LEAVE("l", "78"));
-    feed_message(&rig, "1 grant l 78 6 89 2000 k", AT(12)); /* received twice */
+    feed_message("1 grant l 78 6 89 2000 k", AT(12)); /* received twice */
     CHECK_SENT_AT(RENEWER, AT(12), "");
-    feed(link_of(&rig, RENEWER), ":1\r\n:1\r\n", AT(13));
+    feed(link_of(RENEWER), ":1\r\n:1\r\n", AT(13));
     CHECK_EQ_INT(hold_count(&rig.client), 1);
 }
 
@@ -378,17 +377,17 @@ TEST(a_grant_that_belongs_to_a_current_hold_is_not_handed_to_the_next_waiter) {
                  {HF_HOLD_LOST, true}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         listen_to_grants();
-        hf_hold *hold = watch(&rig, hold_lock(&rig, AT(2)));
+        hf_hold *hold = watch(hold_lock(AT(2)));
         if (cases[i].state == CLEANING_UP) hf_holds_leave(holds_of(&rig.client), claim_of(hold));
         else set_hold_state(hold, (hf_hold_state)cases[i].state);
         if (is_lost(hold)) set_reason(hold, HF_LOST_TAKEN);
         set_in_flight(hold, cases[i].state != HF_HOLD_LOST);
         CHECK_EQ_U64(number_of(hold), 2);
-        feed_message(&rig, GRANT("2", "88"), AT(10));
-        rig_tick(&rig, AT(10));
+        feed_message(GRANT("2", "88"), AT(10));
+        rig_tick(AT(10));
         CHECK_EQ_INT(hold_state(hold), cases[i].state);
         CHECK_EQ_INT(hold_count(&rig.client), cases[i].passed_on ? 3 : 2);
-        CHECK_SENT(&rig, RENEWER, cases[i].passed_on ? "EVALSHA leave " STRAY_LEAVE("l", "2") : "");
+        CHECK_SENT(RENEWER, cases[i].passed_on ? "EVALSHA leave " STRAY_LEAVE("l", "2") : "");
     }
 }
 
@@ -397,16 +396,16 @@ TEST(a_grant_to_an_earlier_wait_leaves_its_callers_newer_hold_alone) {
     static const hf_kind *const kinds[] = {&hf_kind_lock, &hf_kind_mutex, &hf_kind_guard};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         listen_to_grants();
-        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
         spec.lock_kind = kinds[i];
         spec.owner = (hf_slice){"", 0};
         hf_op *op = hf_client_begin(&rig.client, &spec, AT(5));
         CHECK_ANSWER(op, ACQUIRED, AT(6), "ok");
         had_waited(77, &hf_kind_lock);
-        feed_message(&rig, GRANT("77", "88"), AT(10));
+        feed_message(GRANT("77", "88"), AT(10));
         CHECK_SENT_AT(RENEWER, AT(10), "EVALSHA leave " STRAY_LEAVE("l", "77"));
         CHECK(hf_hold_is_valid(hold_in(op), AT(10)) && !is_in_flight(hold_in(op)));
-        feed(link_of(&rig, RENEWER), ":1\r\n", AT(11));
+        feed(link_of(RENEWER), ":1\r\n", AT(11));
         CHECK(hf_hold_is_valid(hold_in(op), AT(11)));
     }
 }
@@ -428,25 +427,25 @@ TEST(a_client_ignores_a_grant_for_a_lock_that_it_never_waited_for) {
         "1 grant s 2 5 88 2000 k"};
     listen_to_grants();
     had_waited(77, &hf_kind_lock);
-    hf_client_lose(&rig.client, hold_lock(&rig, AT(2)), HF_LOST_TAKEN);
-    rig_tick(&rig, AT(9));
+    hf_client_lose(&rig.client, hold_lock(AT(2)), HF_LOST_TAKEN);
+    rig_tick(AT(9));
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        feed_message(&rig, texts[i], AT(10));
-        rig_tick(&rig, AT(10));
+        feed_message(texts[i], AT(10));
+        rig_tick(AT(10));
         CHECK_OR(hold_count(&rig.client) == 2, "\"%s\"", texts[i]);
-        CHECK_SENT(&rig, RENEWER, "");
+        CHECK_SENT(RENEWER, "");
     }
 }
 
 TEST(a_client_remembers_an_ended_wait_to_recognize_a_late_grant) {
     wait_as("you", AT(0));
-    feed_subscribed(&rig, AT(1));
-    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(AT(1));
+    feed_calls(busy(20000, 0, 0), AT(1));
     hf_op *op = wait_as("him", AT(2));
     hf_op_abandon(op, AT(3));
     CHECK(hf_op_is_done(op));
     for (int ended = 0; ended < 2; ended++) { /* before and after its caller has the result */
-        feed_message(&rig, GRANT("2", "88"), AT(4));
+        feed_message(GRANT("2", "88"), AT(4));
         CHECK(hf_holds_find_clean_up(holds_of(&rig.client), 2));
         if (!ended) hf_op_end(op, AT(5));
     }
@@ -455,10 +454,10 @@ TEST(a_client_remembers_an_ended_wait_to_recognize_a_late_grant) {
 /* Renews, confirms and cleans up as a server would, and returns how many clean-ups came. */
 static size_t answer_renewer(hf_time now) {
     size_t left = 0;
-    const char *text = output_of(link_of(&rig, RENEWER));
+    const char *text = output_of(link_of(RENEWER));
     for (const char *at = text; *at; at += *at == '\n') {
         bool leaves = strncmp(at, "EVALSHA leave", 13) == 0;
-        feed(link_of(&rig, RENEWER), leaves ? ":0\r\n" : "*1\r\n:1\r\n", now);
+        feed(link_of(RENEWER), leaves ? ":0\r\n" : "*1\r\n:1\r\n", now);
         left += leaves;
         at += strcspn(at, "\n");
     }
@@ -466,19 +465,17 @@ static size_t answer_renewer(hf_time now) {
 }
 
 TEST(a_flood_of_forged_grants_takes_bounded_memory_and_work) {
-    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_hold *hold = hold_lock(AT(0));
     wait_as("you", AT(0));
-    feed_subscribed(&rig, AT(1));
-    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(AT(1));
+    feed_calls(busy(20000, 0, 0), AT(1));
     size_t most = 0, left = 0;
     for (int i = 0; i < 100000; i++) {
-        char text[64];
         had_waited(100 + (uint64_t)i, &hf_kind_lock);
-        snprintf(text, sizeof text, "1 grant l %d 5 88 2000 k", 100 + i);
-        feed_message(&rig, text, AT(10 + i));
+        feed_message(printed("1 grant l %d 5 88 2000 k", 100 + i), AT(10 + i));
         if (hold_count(&rig.client) > most) most = hold_count(&rig.client);
         if (i % 1000 != 0) continue; /* the client does nothing else meanwhile */
-        rig_tick(&rig, AT(10 + i));
+        rig_tick(AT(10 + i));
         left += answer_renewer(AT(10 + i));
         CHECK(hf_hold_is_valid(hold, AT(10 + i)));
     }
@@ -488,19 +485,19 @@ TEST(a_flood_of_forged_grants_takes_bounded_memory_and_work) {
 
 TEST(several_grants_for_a_shared_owners_lost_hold_cause_a_single_clean_up) {
     listen_to_grants();
-    hf_hold *hold = hold_lock(&rig, AT(2));
+    hf_hold *hold = hold_lock(AT(2));
     set_shared(hold, true);
     set_granted(hold, true);
     hf_holds_note_wait(holds_of(&rig.client), claim_of(hold), 90);
     hf_holds_lose(holds_of(&rig.client), hold, HF_LOST_EXPIRED);
     size_t before = hold_count(&rig.client);
-    for (int i = 0; i < 3; i++) feed_message(&rig, GRANT("90", "88"), AT(10 + i));
+    for (int i = 0; i < 3; i++) feed_message(GRANT("90", "88"), AT(10 + i));
     CHECK_EQ_INT(hold_count(&rig.client), before + 1);
 }
 
 static clock_t time_of_messages(const char *text) {
     clock_t begun = clock();
-    for (int i = 0; i < 2000; i++) feed_message(&rig, text, AT(10));
+    for (int i = 0; i < 2000; i++) feed_message(text, AT(10));
     return clock() - begun;
 }
 
@@ -509,13 +506,12 @@ TEST(a_message_finds_its_waiter_in_constant_time) {
     static const char *const texts[] = {"1 grant l 2 5 88 2000 k", "1 wish 099999999",
                                         "1 recheck 99999999"};
     listen_to_grants();
-    hold_lock(&rig, AT(2));
+    hold_lock(AT(2));
     clock_t few = 0, many = 0;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) few += time_of_messages(texts[i]);
     for (int i = 0; i < 20000; i++) {
-        char key[16];
-        snprintf(key, sizeof key, "key%d", i);
-        hf_holds_add_claim(holds_of(&rig.client), &hf_kind_lock, hf_slice_of(key), HF_NO_TEXT);
+        hf_holds_add_claim(holds_of(&rig.client), &hf_kind_lock, hf_slice_of(printed("key%d", i)),
+                           HF_NO_TEXT);
     }
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) many += time_of_messages(texts[i]);
     CHECK_OR(many < 10 * few + CLOCKS_PER_SEC / 100, "%g s, then %g s",
@@ -525,14 +521,12 @@ TEST(a_message_finds_its_waiter_in_constant_time) {
 /* ---- losses ---- */
 
 TEST(only_locks_whose_lease_has_ended_are_reported_as_lost) {
-    hf_hold *renewed = hold_lock(&rig, AT(0)); /* due at AT(10000), whether or not it is renewed */
+    hf_hold *renewed = hold_lock(AT(0)); /* due at AT(10000), whether or not it is renewed */
     hf_hold *holds[20];
     for (int i = 0; i < 20; i++) {
-        char key[16];
-        snprintf(key, sizeof key, "%d", i);
         hf_hold *hold = holds[i] =
-            hf_holds_add(holds_of(&rig.client), &hf_kind_lock, hf_slice_of(key), hf_slice_of("me"),
-                         hf_slice_of("me"));
+            hf_holds_add(holds_of(&rig.client), &hf_kind_lock, hf_slice_of(printed("%d", i)),
+                         hf_slice_of("me"), hf_slice_of("me"));
         set_hold_state(hold, HF_HOLD_HELD);
         set_count(hold, 1);
         set_end(hold, AT(10000 + 100 * i));
@@ -546,20 +540,20 @@ TEST(only_locks_whose_lease_has_ended_are_reported_as_lost) {
     CHECK(is_held(renewed));
     CHECK_EQ_U64(hf_client_losses(&rig.client), 10);
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 10);
-    CHECK_SILENT(&rig);
+    CHECK_SILENT();
 }
 
 /* ---- closing ---- */
 
 TEST(closing_a_client_ends_all_calls_and_cleans_up_all_locks) {
-    hold_lock(&rig, AT(0));
+    hold_lock(AT(0));
     hf_op *waiting = wait_as("you", AT(1));
-    feed_subscribed(&rig, AT(2));
-    feed_calls(&rig, busy(20000, 0, 0), AT(2));
-    hf_op *asking = begin_acquire(&rig, 0, AT(3));
-    hf_op *blocked = begin(&rig, HF_OP_CHECK, AT(3));
-    hf_op *ping = begin(&rig, HF_OP_PING, AT(3));
-    rig_hush(&rig);
+    feed_subscribed(AT(2));
+    feed_calls(busy(20000, 0, 0), AT(2));
+    hf_op *asking = begin_acquire(0, AT(3));
+    hf_op *blocked = begin(HF_OP_CHECK, AT(3));
+    hf_op *ping = begin(HF_OP_PING, AT(3));
+    rig_hush();
     CHECK(hf_op_is_blocked(blocked));
     hf_client_close(&rig.client, AT(4));
     CHECK_OUTCOME(waiting, "closed");
@@ -568,23 +562,22 @@ TEST(closing_a_client_ends_all_calls_and_cleans_up_all_locks) {
     CHECK_OUTCOME(ping, "closed");
     CHECK(!hf_client_is_quiet(&rig.client));
     CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
-    rig_tick(&rig, AT(4));
-    CHECK_EQ_INT(link_of(&rig, EVENTS)->state, HF_SESSION_CLOSED);
+    rig_tick(AT(4));
+    CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_CLOSED);
     CHECK_SENT_PART(CALLS, MEMBER("2"));
-    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
-    feed(link_of(&rig, RENEWER), ":1\r\n", AT(5));
-    feed(link_of(&rig, CALLS), "*2\r\n:1\r\n:0\r\n:1\r\n+PONG\r\n:0\r\n:0\r\n", AT(5));
-    rig_tick(&rig, AT(5));
+    CHECK_SENT(RENEWER, LEAVE_OF_K("0", ""));
+    feed(link_of(RENEWER), ":1\r\n", AT(5));
+    feed(link_of(CALLS), "*2\r\n:1\r\n:0\r\n:1\r\n+PONG\r\n:0\r\n:0\r\n", AT(5));
+    rig_tick(AT(5));
     CHECK(hf_client_is_quiet(&rig.client));
     CHECK_EQ_INT(hold_count(&rig.client), 0);
 }
 
 TEST(closing_a_client_with_hundreds_of_holds_keeps_their_timers_in_order) {
     for (int i = 0; i < 500; i++) {
-        char key[16];
-        snprintf(key, sizeof key, "%d", i);
-        hf_hold *hold = hf_holds_add(holds_of(&rig.client), &hf_kind_lock, hf_slice_of(key),
-                                     hf_slice_of("me"), hf_slice_of("me"));
+        hf_hold *hold =
+            hf_holds_add(holds_of(&rig.client), &hf_kind_lock, hf_slice_of(printed("%d", i)),
+                         hf_slice_of("me"), hf_slice_of("me"));
         set_hold_state(hold, i % 7 ? HF_HOLD_HELD : HF_HOLD_LOST);
         if (is_lost(hold)) set_reason(hold, HF_LOST_TAKEN);
         set_count(hold, 1);
@@ -606,15 +599,14 @@ TEST(closing_a_client_with_hundreds_of_holds_keeps_their_timers_in_order) {
 }
 
 TEST(freeing_a_client_with_calls_in_flight_leaks_nothing) {
-    hold_lock(&rig, AT(0));
-    rig_sleep(&rig, AT(0), AT(10000)); /* a renewal under way */
+    hold_lock(AT(0));
+    rig_sleep(AT(0), AT(10000)); /* a renewal under way */
     hf_hold *left = hf_holds_add(holds_of(&rig.client), &hf_kind_lock, hf_slice_of("other"),
                                  hf_slice_of("me"), hf_slice_of("me"));
     set_same_connection(left, true);
     hf_renewer_clean_up(&rig.client, claim_of(left), AT(10000));
-    rig_tick(&rig, AT(10000)); /* a leaving too */
-    hf_session_closed(link_of(&rig, CALLS), "reset",
-                      AT(10001)); /* which waits for a connection now */
+    rig_tick(AT(10000));                                   /* a leaving too */
+    hf_session_closed(link_of(CALLS), "reset", AT(10001)); /* which waits for a connection now */
     wait_as("you", AT(10002));
     hf_client_close(&rig.client, AT(10003));
 }
@@ -632,8 +624,8 @@ TEST(failed_acquires_are_counted_by_error_code) {
                  {HF_OP_ACQUIRE, ACQUIRED, HF_OK, 0},
                  {HF_OP_FORCE, "-NOPERM no\r\n", HF_DENIED, 0}};
     EACH_CASE (i, cases) {
-        hf_op *op = begin(&rig, cases[i].kind, AT(0));
-        if (cases[i].reply) feed_calls(&rig, cases[i].reply, AT(1));
+        hf_op *op = begin(cases[i].kind, AT(0));
+        if (cases[i].reply) feed_calls(cases[i].reply, AT(1));
         hf_op_end(op, AT(2));
         hf_stats stats = hf_client_stats(&rig.client);
         for (int code = 0; code < HF_CODES; code++)
@@ -642,7 +634,7 @@ TEST(failed_acquires_are_counted_by_error_code) {
 }
 
 TEST(an_interrupt_ends_an_acquire_but_no_other_call) {
-    hf_op *op = begin(&rig, HF_OP_PING, AT(0));
+    hf_op *op = begin(HF_OP_PING, AT(0));
     hf_op_interrupt(op, AT(1));
     CHECK_OUTCOME(op, "under way");
     CHECK_ANSWER(op, "+PONG\r\n", AT(2), "ok");
@@ -651,9 +643,9 @@ TEST(an_interrupt_ends_an_acquire_but_no_other_call) {
 TEST(calls_may_end_in_any_order_without_mixing_up_their_replies) {
     EACH_NUMBER (first, 3) {
         hf_op *ops[3];
-        for (int i = 0; i < 3; i++) ops[i] = begin(&rig, HF_OP_PING, AT(0));
+        for (int i = 0; i < 3; i++) ops[i] = begin(HF_OP_PING, AT(0));
         hf_op_end(ops[first], AT(1));
-        hf_op *more = begin(&rig, HF_OP_TTL, AT(2));
+        hf_op *more = begin(HF_OP_TTL, AT(2));
         hf_op_end(ops[(first + 1) % 3], AT(3));
         CHECK_ANSWER(ops[(first + 2) % 3], "+PONG\r\n+PONG\r\n+PONG\r\n:5\r\n", AT(4), "ok");
         CHECK_OUTCOME(more, "ok");
@@ -782,7 +774,7 @@ static void random_answer(hf_session *session) {
 
 static void random_event(void) {
     char text[128];
-    hf_session *events = link_of(&rig, EVENTS);
+    hf_session *events = link_of(EVENTS);
     if (events->state != HF_SESSION_READY) return;
     int wait = chance(6), key = chance(KEYS);
     switch (chance(8)) {
@@ -791,20 +783,19 @@ static void random_event(void) {
         snprintf(text, sizeof text, "1 grant %c 0%d %d %d-%d 2000 %s", "lm"[chance(2)], wait,
                  chance(3) ? 5 : 6, chance(3), chance(20), key ? "y" : "x");
         break;
-    case 0: feed_subscribed(&rig, clock_now); return;
+    case 0: feed_subscribed(clock_now); return;
     case 1: snprintf(text, sizeof text, "1 turn %d %d", wait, chance(100)); break;
     case 2: snprintf(text, sizeof text, "1 recheck %d", wait); break;
     case 3: feed(events, "-NOPERM\r\n", clock_now); return;
     case 4:
-        feed_event(&rig, "psubscribe",
-                   key ? "redisson_lock__channel:{y}" : "redisson_lock__channel:{x}", "2",
-                   clock_now);
+        feed_event("psubscribe", key ? "redisson_lock__channel:{y}" : "redisson_lock__channel:{x}",
+                   "2", clock_now);
         return;
     default:
         snprintf(text, sizeof text, "1 grant %c %d %d %d 2000 %s", "lmg"[chance(3)], wait,
                  chance(3) ? 5 : 6, chance(3), key ? "y" : "x");
     }
-    feed_message(&rig, text, clock_now);
+    feed_message(text, clock_now);
 }
 
 static void random_step(void) {
@@ -874,7 +865,7 @@ static const char *broken_rule(void) {
 /* The clock must move on: a driver sleeps until the deadline. */
 static bool is_spinning(void) {
     for (int i = 0; i < 50; i++) {
-        rig_tick(&rig, clock_now);
+        rig_tick(clock_now);
         if (hf_client_deadline(&rig.client) > clock_now) return false;
     }
     return true;
@@ -889,7 +880,7 @@ static bool all_end(void) {
         for (const hf_op *op = ops_of(&rig.client); op; op = next_op(op))
             any = any || !hf_op_is_done(op);
         if (!any) return true;
-        rig_tick(&rig, clock_now);
+        rig_tick(clock_now);
         for (int link = CALLS; link < HF_LINKS; link += RENEWER - CALLS) {
             hf_session *session = &first_node(&rig.client)->links[link];
             if (session->first_reply < session->next_reply) feed(session, ":1\r\n", clock_now);
@@ -906,7 +897,7 @@ static const char *play(uint64_t seed, bool own_renewer) {
     config.renewer = own_renewer ? RENEWER : CALLS;
     luck = seed * 0x9e3779b97f4a7c15ull | 1;
     clock_now = AT(0);
-    rig_begin_with(&rig, &config);
+    rig_begin_with(&config);
     for (int i = 0; i < KEYS; i++) {
         if (!hf_names_make(&key_names[i], hf_slice_of(i ? "y" : "x"))) abort();
         both_keys[i] = &key_names[i];
@@ -920,7 +911,7 @@ static const char *play(uint64_t seed, bool own_renewer) {
     if (!broken && !all_end()) broken = "an operation never ends";
     if (!broken && chance(2)) hf_client_close(&rig.client, clock_now);
     if (!broken) broken = is_closed(&rig.client) ? NULL : broken_rule();
-    rig_end(&rig, clock_now);
+    rig_end(clock_now);
     for (int i = 0; i < KEYS; i++) hf_names_free(&key_names[i]);
     return broken;
 }
@@ -938,7 +929,7 @@ TEST(a_clients_invariants_hold_under_random_orders_of_events_with_failing_alloca
         hf_client_config config = rig_config();
         luck = seed * 0x9e3779b97f4a7c15ull | 1;
         clock_now = AT(0);
-        rig_begin_with(&rig, &config);
+        rig_begin_with(&config);
         for (int i = 0; i < KEYS; i++) {
             if (!hf_names_make(&key_names[i], hf_slice_of(i ? "y" : "x"))) abort();
             both_keys[i] = &key_names[i];
@@ -950,39 +941,39 @@ TEST(a_clients_invariants_hold_under_random_orders_of_events_with_failing_alloca
             else hf_client_tick(&rig.client, clock_now);
             memerr_fail(0);
             random_step();
-            rig_serve(&rig, clock_now);
+            rig_serve(clock_now);
             const char *broken = broken_rule();
             CHECK_OR(!broken || strcmp(broken, "it would never be renewed") == 0, "seed %d: %s",
                      (int)seed, broken);
         }
         CHECK_OR(all_end(), "seed %d: an operation never ends", (int)seed);
-        rig_end(&rig, clock_now);
+        rig_end(clock_now);
         for (int i = 0; i < KEYS; i++) hf_names_free(&key_names[i]);
     }
 }
 
 TEST(a_clients_statistics_count_its_holds_by_state) {
-    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_hold *hold = hold_lock(AT(0));
     hf_load load = hf_client_load(&rig.client);
     CHECK_EQ_INT(load.held, 1);
     CHECK_EQ_INT(load.renewed, 1);
     CHECK(!load.to_do);
-    begin(&rig, HF_OP_RELEASE, AT(1));
+    begin(HF_OP_RELEASE, AT(1));
     CHECK(is_releasing(hold));
     load = hf_client_load(&rig.client);
     CHECK_EQ_INT(load.held, 1);
     CHECK_EQ_INT(load.renewed, 0);
     CHECK_EQ_INT(load.operations, 1);
-    rig_begin(&rig);
-    hold_lock(&rig, AT(0));
-    hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
+    rig_begin();
+    hold_lock(AT(0));
+    hf_client_lose(&rig.client, hold_of(), HF_LOST_TAKEN);
     load = hf_client_load(&rig.client);
     CHECK_EQ_INT(load.holds, 1);
     CHECK_EQ_INT(load.held, 0);
     CHECK_EQ_INT(load.renewed, 0);
-    rig_begin(&rig);
-    hold_lock(&rig, AT(0));
-    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(1));
+    rig_begin();
+    hold_lock(AT(0));
+    hf_client_abandon(&rig.client, hold_of(), 1, AT(1));
     load = hf_client_load(&rig.client);
     CHECK_EQ_INT(load.held, 0);
     CHECK(load.to_do);
@@ -992,15 +983,15 @@ TEST(reopening_a_subscription_connection_does_not_count_as_a_reconnect) {
     hf_traffic traffic = hf_client_traffic(&rig.client);
     CHECK_EQ_U64(traffic.reconnects, 0);
     CHECK_EQ_U64(traffic.connections, 0);
-    wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
-    hf_session_closed(link_of(&rig, EVENTS), "gone", AT(10));
-    rig_sleep(&rig, AT(10), AT(1000));
-    CHECK(link_of(&rig, EVENTS)->opens > 1);
+    wait_in_queue(60 * HF_SECOND, AT(0));
+    hf_session_closed(link_of(EVENTS), "gone", AT(10));
+    rig_sleep(AT(10), AT(1000));
+    CHECK(link_of(EVENTS)->opens > 1);
     traffic = hf_client_traffic(&rig.client);
     CHECK_EQ_U64(traffic.reconnects, 0);
-    hf_session_closed(link_of(&rig, CALLS), "gone", AT(1000));
-    begin(&rig, HF_OP_PING, AT(1500));
-    CHECK_EQ_U64(link_of(&rig, CALLS)->opens, 2);
+    hf_session_closed(link_of(CALLS), "gone", AT(1000));
+    begin(HF_OP_PING, AT(1500));
+    CHECK_EQ_U64(link_of(CALLS)->opens, 2);
     traffic = hf_client_traffic(&rig.client);
     CHECK_EQ_U64(traffic.reconnects, 1);
 }
@@ -1015,9 +1006,9 @@ TEST(a_client_without_random_bytes_still_draws_random_numbers) {
 }
 
 TEST(the_callers_task_gives_up_a_subscription_connection_that_does_not_open) {
-    begin_acquire(&rig, 60 * HF_SECOND, AT(0));
-    feed(link_of(&rig, CALLS), busy(20000, 0, 0), AT(1));
-    hf_session *events = link_of(&rig, EVENTS);
+    begin_acquire(60 * HF_SECOND, AT(0));
+    feed(link_of(CALLS), busy(20000, 0, 0), AT(1));
+    hf_session *events = link_of(EVENTS);
     hf_session_opening(events, AT(1));
     hf_client_tick_calls(&rig.client, AT(1000));
     CHECK_EQ_INT(hf_session_wants(events, AT(1000)), HF_WANT_NOTHING);
@@ -1057,15 +1048,15 @@ TEST(a_call_that_runs_out_of_memory_fails_as_no_memory) {
         bool failed = true;
         int failures = 0;
         for (unsigned long nth = 2; failed && nth < 50; nth++) { /* the first is the operation */
-            rig_begin(&rig);
-            open_session(link_of(&rig, CALLS), AT(0));
-            hf_op_spec spec = spec_of(&rig, kinds[i]);
+            rig_begin();
+            open_session(link_of(CALLS), AT(0));
+            hf_op_spec spec = spec_of(kinds[i]);
             memerr_fail(nth);
             hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
             failed = memerr_end();
             CHECK_OUTCOME(op, failed ? "no_memory" : "under way");
             failures += failed;
-            rig_end(&rig, AT(1));
+            rig_end(AT(1));
         }
         CHECK(!failed && failures > 0);
     }
@@ -1086,13 +1077,13 @@ TEST(losing_the_subscription_connection_rereads_the_map_only_while_an_acquire_wa
     topology.invalidate = note_invalidated;
     set_topology(&rig.client, &topology);
     invalidations = 0;
-    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
-    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(10));
+    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
+    hf_session_closed(link_of(EVENTS), "reset", AT(10));
     CHECK_EQ_INT(invalidations, 1);
     CHECK_EQ_INT(invalidated, CALLS);
-    rig_serve(&rig, AT(11));
+    rig_serve(AT(11));
     hf_op_end(op, AT(12));
-    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(13));
+    hf_session_closed(link_of(EVENTS), "reset", AT(13));
     CHECK_EQ_INT(invalidations, 1);
 }
 
@@ -1102,7 +1093,7 @@ TEST(abandoning_handles_removes_no_hold_that_another_handle_has_released_already
         uint32_t held, released, first, left, second, left_then; /* 0 left: it is cleaned up */
     } cases[] = {{1, 1, 1, 1, 1, 0}, {1, 1, 2, 0, 0, 0}, {3, 2, 1, 3, 2, 2}, {3, 1, 2, 2, 1, 1}};
     EACH_CASE (i, cases) {
-        hf_hold *hold = watch(&rig, hold_lock(&rig, AT(0)));
+        hf_hold *hold = watch(hold_lock(AT(0)));
         set_count(hold, cases[i].held);
         for (uint32_t j = 0; j < cases[i].released; j++) hf_hold_note_stray(hold);
         hf_client_abandon(&rig.client, hold, cases[i].first, AT(1));

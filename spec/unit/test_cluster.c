@@ -30,7 +30,7 @@ TEST(a_moved_redirect_makes_the_client_reread_the_cluster_map_but_not_too_often)
         feeds(0, CALLS, ":1\r\n", AT(1000));
         hf_op_end(op, AT(1000));
     }
-    rig_tick(&rig, AT(1000));
+    rig_tick(AT(1000));
     CHECK_NODE_SENT(0, CALLS, QUERY);
     feeds(0, CALLS, HALVES, AT(1001));
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
@@ -48,7 +48,7 @@ TEST(an_ask_redirect_is_followed_for_one_command_only) {
     CHECK_NODE_SENT(1, CALLS, "ASKING\nEVAL sharded_acquire " K_AND_OWNER " 30000 1000");
     CHECK_ANSWER_BY(1, op, "+OK\r\n" YES, AT(1003), "ok");
     hf_op_end(op, AT(1003));
-    hf_op_spec spec = spec_of(&rig, HF_OP_CHECK);
+    hf_op_spec spec = spec_of(HF_OP_CHECK);
     hf_client_begin(&rig.client, &spec, AT(1003));
     CHECK(strncmp(output_of(at(0, CALLS)), "EVALSHA sharded_extend", 22) == 0);
 }
@@ -67,7 +67,7 @@ TEST(nodes_that_redirect_to_each_other_do_not_cause_a_busy_loop) {
             if (query_last) feeds(node, CALLS, HALVES, AT(ms));
             asked += ask != NULL;
         }
-        rig_tick(&rig, AT(ms));
+        rig_tick(AT(ms));
     }
     CHECK_OUTCOME(op, "unreachable");
     CHECK(asked > 10 && asked < 1500);
@@ -80,10 +80,10 @@ TEST(a_command_waits_for_a_new_map_after_clusterdown_and_after_a_redirect_withou
         hf_op *op = acquire(0, AT(1000));
         output_of(at(0, CALLS));
         feeds(0, CALLS, refusals[i], AT(1001));
-        rig_tick(&rig, AT(1001));
+        rig_tick(AT(1001));
         CHECK_NODE_SENT(0, CALLS, QUERY);
         feeds(0, CALLS, ALL_OF_B, AT(1002));
-        rig_sleep(&rig, AT(1002), AT(i == 0 ? 1100 : 1050));
+        rig_sleep(AT(1002), AT(i == 0 ? 1100 : 1050));
         CHECK_NODE_SENT(1, CALLS, ASKED);
         CHECK(!hf_op_is_done(op));
     }
@@ -98,12 +98,12 @@ TEST(a_command_answered_with_tryagain_is_retried_until_its_deadline) {
             asked++;
             feeds(0, CALLS, "-TRYAGAIN wait\r\n", AT(ms));
         }
-        rig_tick(&rig, AT(ms));
+        rig_tick(AT(ms));
     }
     CHECK_OUTCOME(op, "unreachable");
     CHECK_MESSAGE(op, "TRYAGAIN wait");
     CHECK(asked > 50 && asked < 300);
-    CHECK_EQ_INT(state_of(&rig), -1);
+    CHECK_EQ_INT(state_of(), -1);
 }
 
 /* Each reply takes its time, so one is awaited when a command times out. */
@@ -111,7 +111,7 @@ TEST(a_waiting_acquire_keeps_retrying_while_its_slot_is_migrating) {
     cluster_known(AT(0));
     hf_op *op = acquire(60 * HF_SECOND, AT(1000));
     for (int ms = 1000; ms < 20000; ms += 400) {
-        rig_sleep(&rig, AT(ms), AT(ms + 399));
+        rig_sleep(AT(ms), AT(ms + 399));
         if (strstr(output_of(at(0, CALLS)), "acquire"))
             feeds(0, CALLS, "-TRYAGAIN wait\r\n", AT(ms + 399));
     }
@@ -135,7 +135,7 @@ TEST(a_command_is_sent_to_the_node_that_took_over_the_slot) {
     lose(0, AT(1000));
     hf_op *op = acquire(0, AT(2000));
     CHECK(!hf_op_is_done(op));
-    rig_tick(&rig, AT(2000));
+    rig_tick(AT(2000));
     CHECK_NODE_SENT(1, CALLS, QUERY);
     CHECK_THEN_SENT(1, ALL_OF_B, AT(2001), 1, ASKED);
     CHECK_ANSWER_BY(1, op, YES, AT(2002), "ok");
@@ -145,10 +145,10 @@ TEST(a_command_fails_as_unreachable_while_the_cluster_map_still_contains_the_dea
     cluster_known(AT(0));
     lose(0, AT(1000));
     hf_op *op = acquire(0, AT(2000));
-    rig_tick(&rig, AT(2000));
+    rig_tick(AT(2000));
     CHECK_ANSWER_BY(1, op, HALVES, AT(2001), "unreachable");
     CHECK_MESSAGE(op, "on a:1: refused");
-    CHECK_EQ_INT(state_of(&rig), -1);
+    CHECK_EQ_INT(state_of(), -1);
 }
 
 TEST(a_command_without_a_reply_is_resent_to_the_node_that_takes_over) {
@@ -157,11 +157,11 @@ TEST(a_command_without_a_reply_is_resent_to_the_node_that_takes_over) {
     output_of(at(0, CALLS));
     lose(0, AT(1001));
     CHECK(!hf_op_is_done(op));
-    rig_tick(&rig, AT(1001));
+    rig_tick(AT(1001));
     CHECK_NODE_SENT(1, CALLS, QUERY);
     feeds(1, CALLS, HALVES, AT(1002));
     CHECK(!hf_op_is_done(op)); /* its outcome is unknown: it is worth waiting for */
-    CHECK(rig_sleep(&rig, AT(1002), AT(1400)) < 40);
+    CHECK(rig_sleep(AT(1002), AT(1400)) < 40);
     CHECK(strstr(output_of(at(1, CALLS)), QUERY));
     CHECK_THEN_SENT(1, ALL_OF_B, AT(1401), 1, ASKED);
     CHECK_EQ_INT(request_in(op)->sends, 2);
@@ -171,14 +171,14 @@ TEST(a_renewal_is_sent_to_the_node_that_takes_over_the_slot) {
     cluster_known(AT(0));
     hold_k(AT(0));
     lose(0, AT(5000));
-    rig_tick(&rig, AT(10000));
-    rig_sleep(&rig, AT(10000), AT(10300));
+    rig_tick(AT(10000));
+    rig_sleep(AT(10000), AT(10300));
     hf_link link = strstr(output_of(at(1, RENEWER)), QUERY) ? RENEWER : CALLS;
     feeds(1, link, ALL_OF_B, AT(10301));
-    rig_sleep(&rig, AT(10301), AT(10400));
+    rig_sleep(AT(10301), AT(10400));
     CHECK_NODE_SENT(1, RENEWER, "EVALSHA renew 1 k me 30000");
     feeds(1, RENEWER, "*1\r\n:1\r\n", AT(10401));
-    CHECK(hf_hold_is_valid(hold_of(&rig), AT(35000)));
+    CHECK(hf_hold_is_valid(hold_of(), AT(35000)));
 }
 
 TEST(a_renewal_that_waits_for_a_connection_moves_to_the_new_node_when_the_map_changes) {
@@ -199,14 +199,14 @@ TEST(in_a_cluster_each_lock_is_renewed_by_a_separate_command) {
     cluster_known(AT(0));
     hf_names tagged;
     CHECK(hf_names_make(&tagged, hf_slice_of("{k}2")));
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     for (int i = 0; i < 2; i++) {
         hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
         CHECK_ANSWER_BY(0, op, YES, AT(0), "ok");
         hf_op_end(op, AT(0));
         spec.names = &tagged;
     }
-    rig_sleep(&rig, AT(0), AT(10001));
+    rig_sleep(AT(0), AT(10001));
     CHECK_NODE_SENT(0, RENEWER, "EVALSHA renew 1 k me 30000\nEVALSHA renew 1 {k}2 me 30000");
     feeds(0, RENEWER, ASK_B "*1\r\n:1\r\n", AT(10002));
     CHECK_NODE_SENT(1, RENEWER, "ASKING\nEVALSHA renew 1 k me 30000");
@@ -218,7 +218,7 @@ TEST(in_a_cluster_each_lock_is_renewed_by_a_separate_command) {
 TEST(a_waiter_queues_at_the_new_node_when_its_slot_moves) {
     cluster_known(AT(0));
     hf_op *op = in_queue(AT(1000));
-    rig_sleep(&rig, AT(1000), AT(3050));
+    rig_sleep(AT(1000), AT(3050));
     CHECK(strstr(output_of(at(0, CALLS)), "sharded_acquire"));
     feeds(0, CALLS, MOVED_TO_B, AT(3051));
     CHECK(node_for(op) == node_at(1));
@@ -241,7 +241,7 @@ TEST(a_waiter_queues_at_the_new_node_when_the_map_changes_and_at_once_if_it_is_s
         cluster_known(AT(0));
         hf_op *op = in_queue(AT(1000));
         topology_of(&rig.client)->invalidate(node_at(0), CALLS, AT(1500));
-        rig_tick(&rig, AT(1600));
+        rig_tick(AT(1600));
         size_t node = strstr(output_of(at(1, CALLS)), QUERY) ? 1 : 0;
         node_at(1)->subscribed = subscribed;
         feeds(node, CALLS, ALL_OF_B, AT(1601));
@@ -257,19 +257,19 @@ TEST(a_waiter_accepts_a_grant_received_from_another_node_of_the_cluster) {
     cluster_known(AT(0));
     hf_op *op = in_queue(AT(1000));
     node_at(1)->links[EVENTS].wanted = true;
-    rig_serve(&rig, AT(1001));
+    rig_serve(AT(1001));
     feeds_event(1, "message", GRANT("2", "99"), AT(1002));
     CHECK_ENDS(op, "ok", AT(1003));
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
+    CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
     feeds_event(0, "message", GRANT("2", "99"), AT(1004));
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
+    CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
 }
 
 TEST(a_grant_to_an_ended_wait_is_undone_only_if_it_came_from_the_node_of_its_key) {
     cluster_known(AT(0));
     for (size_t node = 0; node < 2; node++) {
         node_at(node)->links[EVENTS].wanted = true;
-        rig_serve(&rig, AT(1000));
+        rig_serve(AT(1000));
     }
     hf_ended_note(ended_of(&rig.client), 7, &hf_kind_lock, hf_slice_of("k"));
     feeds_event(1, "message", GRANT("7", "99"), AT(1001));
@@ -290,10 +290,10 @@ TEST(a_grant_is_renewed_by_a_command_with_a_single_key_while_its_slot_is_migrati
         if (strstr(text, "extend 2 k")) feeds(0, RENEWER, "-TRYAGAIN wait\r\n", AT(ms));
         renewed = strstr(text, "renew 1 k") != NULL;
         if (renewed) feeds(0, RENEWER, "*1\r\n:1\r\n", AT(ms));
-        rig_tick(&rig, AT(ms));
+        rig_tick(AT(ms));
     }
     CHECK(renewed);
-    CHECK(hf_hold_is_valid(hold_of(&rig), AT(25000)));
+    CHECK(hf_hold_is_valid(hold_of(), AT(25000)));
 }
 
 TEST(a_waiter_subscribes_to_plain_and_sharded_channels_and_polls_until_both_are_confirmed) {
@@ -307,15 +307,15 @@ TEST(a_waiter_subscribes_to_plain_and_sharded_channels_and_polls_until_both_are_
     CHECK(hf_op_deadline(op) > AT(1000) && hf_op_deadline(op) <= AT(1201));
     feeds(0, EVENTS, SHARDED("$10\r\nssubscribe", ":1"), AT(1000));
     CHECK(hf_op_deadline(op) <= AT(1001)); /* it may have been announced before */
-    rig_tick(&rig, AT(1001));
+    rig_tick(AT(1001));
     feeds(0, CALLS, busy(20000, 0, 1), AT(1001));
     CHECK(hf_op_deadline(op) > AT(1201));
     feeds(0, EVENTS, SHARDED("$8\r\nsmessage", "$1\r\n0"), AT(1100));
     CHECK(hf_op_deadline(op) <= AT(1100));
-    rig_tick(&rig, AT(1100));
+    rig_tick(AT(1100));
     feeds(0, CALLS, busy(20000, 0, 1), AT(1101));
     feeds(0, EVENTS, SHARDED("$12\r\nsunsubscribe", ":0"), AT(1200)); /* the slot has moved */
-    rig_tick(&rig, AT(1200));
+    rig_tick(AT(1200));
     feeds(0, CALLS, busy(20000, 0, 1), AT(1200));
     CHECK(hf_op_deadline(op) > AT(1200) && hf_op_deadline(op) <= AT(1401));
 }
@@ -331,18 +331,18 @@ TEST(an_abandoned_acquire_that_is_redirected_is_undone_on_the_new_node) {
         hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(10), spec.wait = 100 * HF_MS,
                           spec.caller = hf_slice_of("svc"), spec.shared = true);
         CHECK(strstr(output_of(at(0, CALLS)), "sharded_acquire"));
-        rig_sleep(&rig, AT(10), AT(300));
+        rig_sleep(AT(10), AT(300));
         CHECK_ENDS(op, "unreachable", AT(300));
         feeds(0, CALLS, redirects[i], AT(310));
         if (redirects[i][1] == 'M') {
             CHECK(strstr(output_of(at(1, CALLS)), "sharded_acquire"));
             feeds(1, CALLS, YES, AT(320));
-            rig_tick(&rig, AT(320));
+            rig_tick(AT(320));
             CHECK(strstr(output_of(at(1, CALLS)), QUERY "\nEVALSHA sharded_leave 4 k "));
             feeds(1, CALLS, ALL_OF_B ":1\r\n", AT(330));
             CHECK_EQ_INT(hold_count(&rig.client), 0);
         }
-        rig_sleep(&rig, AT(330), AT(20000));
+        rig_sleep(AT(330), AT(20000));
     }
 }
 
@@ -352,12 +352,10 @@ TEST(a_client_whose_cluster_keeps_replacing_nodes_does_not_grow_without_bound) {
     cluster_known(AT(0));
     for (int i = 0; i < 50; i++) {
         hf_time now = AT(1000 * (i + 1));
-        char text[64];
         hf_op *op = acquire(0, now);
         for (size_t node = 0; node < node_count(&rig.client); node++) {
             if (!strstr(output_of(at(node, CALLS)), "acquire")) continue;
-            snprintf(text, sizeof text, "-MOVED 7629 n%d:1\r\n", i);
-            feeds(node, CALLS, text, now);
+            feeds(node, CALLS, printed("-MOVED 7629 n%d:1\r\n", i), now);
             break;
         }
         for (size_t node = 2; node < node_count(&rig.client); node++) {
@@ -367,11 +365,11 @@ TEST(a_client_whose_cluster_keeps_replacing_nodes_does_not_grow_without_bound) {
         for (size_t node = 2; node < node_count(&rig.client); node++) {
             loses(node, now);
         }
-        rig_tick(&rig, now);
+        rig_tick(now);
         for (size_t node = 0; node < 2; node++) {
             answer_query(node, CALLS, HALVES, now);
         }
-        rig_sleep(&rig, now, now + 900 * HF_MS);
+        rig_sleep(now, now + 900 * HF_MS);
     }
     CHECK(node_count(&rig.client) < 20);
 }
@@ -412,9 +410,9 @@ static bool live(void *context) {
     bool lived = cluster_begin();
     hf_op *op = lived ? acquire(HF_SECOND, AT(0)) : NULL;
     if (op) {
-        rig_tick(&rig, AT(0));
+        rig_tick(AT(0));
         feeds(0, CALLS, HALVES, AT(1));
-        rig_tick(&rig, AT(300));
+        rig_tick(AT(300));
         feeds(0, CALLS, "-MOVED 7629 c:3\r\n", AT(301));
         if (node_count(&rig.client) == 3) {
             feeds(2, CALLS, ASK_B, AT(302));
@@ -423,13 +421,13 @@ static bool live(void *context) {
             feeds_event(2, "subscribe", "1", AT(304));
             feeds(2, CALLS, YES, AT(305));
         }
-        rig_sleep(&rig, AT(305), AT(5000));
+        rig_sleep(AT(305), AT(5000));
         if (!hf_op_is_done(op)) abort();
         lived = hf_op_code(op) == HF_OK;
     }
     lived = lived && op;
     if (ops_of(&rig.client)) hf_op_end(ops_of(&rig.client), AT(5000));
-    rig_end(&rig, AT(5000));
+    rig_end(AT(5000));
     return lived;
 }
 
@@ -437,18 +435,16 @@ static bool live(void *context) {
 static void check_unserved(const char *map, const char *why) {
     CHECK(cluster_begin());
     hf_op *op = acquire(0, AT(0));
-    rig_tick(&rig, AT(0));
-    char first[512];
-    snprintf(first, sizeof first, "%s", map);
-    feeds(0, CALLS, first, AT(1));
+    rig_tick(AT(0));
+    feeds(0, CALLS, printed("%s", map), AT(1));
     for (int ms = 100; ms < 5000 && !hf_op_is_done(op); ms += 100) {
-        rig_sleep(&rig, AT(ms - 100), AT(ms));
+        rig_sleep(AT(ms - 100), AT(ms));
         answer_query(0, CALLS, map, AT(ms));
         answer_query(1, CALLS, map, AT(ms));
     }
     CHECK_OUTCOME(op, "unreachable");
     CHECK_MESSAGE(op, why);
-    rig_end(&rig, AT(5000));
+    rig_end(AT(5000));
 }
 
 TEST(a_command_fails_with_a_message_if_no_node_serves_its_slot) {
@@ -499,18 +495,18 @@ TEST(the_message_of_a_timeout_mentions_no_refusal_that_a_retry_has_overcome) {
     hf_op *op = acquire(2 * HF_SECOND, AT(1000));
     output_of(at(0, CALLS));
     feeds(0, CALLS, "-TRYAGAIN wait\r\n", AT(1001));
-    rig_sleep(&rig, AT(1001), AT(1100));
+    rig_sleep(AT(1001), AT(1100));
     CHECK_NODE_SENT(0, CALLS, ASKED);
     feeds(0, CALLS, busy(20000, 0, 0), AT(1101));
     feeds_event(0, "subscribe", "1", AT(1102));
     CHECK(strstr(output_of(at(0, CALLS)), "sharded_acquire"));
-    rig_sleep(&rig, AT(1102), AT(6000));
+    rig_sleep(AT(1102), AT(6000));
     CHECK(hf_op_is_done(op));
     CHECK_OR(!strstr(message_of(op), "TRYAGAIN"), "%s", message_of(op));
 }
 
 TEST(the_cluster_map_is_requested_only_once_while_a_connection_opens) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     hf_client_begin(&rig.client, &spec, AT(0));
     for (int ms = 0; ms < 900; ms += 50) {
         hf_client_tick(&rig.client, AT(ms));
@@ -519,7 +515,7 @@ TEST(the_cluster_map_is_requested_only_once_while_a_connection_opens) {
                 hf_session_opening(at(node, CALLS), AT(ms));
         }
     }
-    rig_open(&rig, 0, at(0, CALLS), AT(900));
+    rig_open(0, at(0, CALLS), AT(900));
     CHECK_NODE_SENT(0, CALLS, QUERY);
 }
 
@@ -527,12 +523,12 @@ TEST(a_call_that_waits_for_a_connection_moves_to_the_slots_new_node_when_the_map
     cluster_known(AT(0));
     for (int link = 0; link < HF_LINKS; link++)
         hf_session_closed(at(0, (hf_link)link), "idle", AT(1000));
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     hf_client_begin(&rig.client, &spec, AT(2000)); /* its connection is not made yet */
     CHECK(hf_session_has_work(at(0, CALLS)));
     hf_session_opening(at(0, CALLS), AT(2000));
     hf_client_tick(&rig.client, AT(2000));
-    rig_open(&rig, 1, at(1, CALLS), AT(2000));
+    rig_open(1, at(1, CALLS), AT(2000));
     topology_of(&rig.client)->invalidate(node_at(0), RENEWER, AT(2001));
     hf_client_tick(&rig.client, AT(2200));
     size_t node = strstr(output_of(at(1, CALLS)), QUERY) ? 1 : 0;
@@ -545,7 +541,7 @@ TEST(a_command_fails_when_no_node_can_be_reached) {
     hf_op *op = acquire(0, AT(1000));
     lose(0, AT(1001));
     lose(1, AT(1001));
-    rig_sleep(&rig, AT(1001), AT(3999));
+    rig_sleep(AT(1001), AT(3999));
     CHECK_OUTCOME(op, "under way"); /* its outcome is unknown */
     CHECK_SLEEP(op, AT(3999), AT(4001), "unreachable");
     CHECK_MESSAGE(op, "no cluster node could report which node serves the key");
@@ -565,13 +561,13 @@ TEST(a_release_moves_with_its_slot_even_to_a_node_where_another_call_is_waiting)
     CHECK_THEN_SENT(0, MOVED_TO_B, AT(1004), 1, "EVALSHA sharded_release " K_AND_OWNER);
     feeds(1, CALLS, busy(20000, 0, 0), AT(1005));
     CHECK_ANSWER_BY(1, op, ":1\r\n", AT(1005), "ok");
-    rig_end(&rig, AT(1006));
+    rig_end(AT(1006));
     hf_names_free(&other);
 }
 
 TEST(a_command_that_must_not_be_resent_does_not_move_to_another_node) {
     cluster_known(AT(0));
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     spec.caller = hf_slice_of("svc");
     spec.shared = true;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(1000));
@@ -581,9 +577,9 @@ TEST(a_command_that_must_not_be_resent_does_not_move_to_another_node) {
     op = hf_client_begin(&rig.client, &spec, AT(1001));
     CHECK(request_in(op)->no_retry);
     lose(0, AT(1002));
-    rig_tick(&rig, AT(1002));
+    rig_tick(AT(1002));
     for (int ms = 1002; ms < 4100; ms += 50) {
-        rig_sleep(&rig, AT(ms), AT(ms + 50));
+        rig_sleep(AT(ms), AT(ms + 50));
         const char *text = output_of(at(1, CALLS));
         CHECK(!strstr(text, "release"));
         if (strstr(text, QUERY)) feeds(1, CALLS, ALL_OF_B, AT(ms + 50));
@@ -602,10 +598,10 @@ TEST(an_error_message_names_the_first_of_many_cluster_nodes_that_refuse_connecti
     config.mode = HF_MODE_CLUSTER;
     config.servers = many;
     config.server_count = 20;
-    rig_begin_with(&rig, &config);
+    rig_begin_with(&config);
     rig.refusing = true;
     hf_op *op = acquire(0, AT(0));
-    for (int i = 0; i < 30 && !hf_op_is_done(op); i++) rig_tick(&rig, AT(i));
+    for (int i = 0; i < 30 && !hf_op_is_done(op); i++) rig_tick(AT(i));
     CHECK_OUTCOME(op, "unreachable");
     CHECK_MESSAGE(op, "(node1.example.org:1: refused, node2.example.org:2: ");
     CHECK_MESSAGE(op, "...)");

@@ -8,7 +8,7 @@ TEST(the_first_command_waits_until_the_cluster_map_has_arrived) {
     CHECK_NODE_SENT(1, CALLS, "");
     CHECK_THEN_SENT(0, HALVES, AT(1), 0, ASKED);
     CHECK_ANSWER_BY(0, op, YES, AT(2), "ok");
-    CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(1 + 29698)); /* from the sending */
+    CHECK_EQ_U64(ends_at(hold_of()), AT(1 + 29698)); /* from the sending */
     CHECK_EQ_U64(hf_client_stats(&rig.client).redirects, 0);
     CHECK_EQ_U64(map_due(), HF_NEVER);
 }
@@ -16,23 +16,23 @@ TEST(the_first_command_waits_until_the_cluster_map_has_arrived) {
 TEST(a_cluster_node_without_sharded_channels_receives_the_scripts_for_plain_channels) {
     rig.login[1] = PLAIN_LOGIN;
     hf_op *op = acquire(0, AT(0));
-    rig_tick(&rig, AT(0));
+    rig_tick(AT(0));
     CHECK_THEN_SENT(0, ALL_OF_B, AT(1), 1, BRIEF_ASK_OF_K);
     CHECK(node_for(op) == node_at(1));
 }
 
 TEST(a_client_that_needs_the_cluster_map_tries_the_next_node_if_one_is_silent) {
     hf_op *op = acquire(0, AT(0));
-    rig_sleep(&rig, AT(0), AT(1999));
+    rig_sleep(AT(0), AT(1999));
     CHECK(!hf_op_is_done(op));
     CHECK_SLEEP(op, AT(1999), AT(2000), "unreachable");
     CHECK_MESSAGE(op, "a:1: no reply in time, b:2: no reply in time");
-    CHECK_EQ_INT(state_of(&rig), -1);
+    CHECK_EQ_INT(state_of(), -1);
 }
 
 TEST(a_silent_node_delays_the_cluster_map_by_at_most_the_connect_timeout) {
     hf_op *op = first_acquire(AT(0));
-    rig_sleep(&rig, AT(0), AT(1000));
+    rig_sleep(AT(0), AT(1000));
     CHECK_NODE_SENT(1, CALLS, QUERY);
     CHECK_THEN_SENT(1, ALL_OF_B, AT(1001), 1, ASKED);
     CHECK_ANSWER_BY(1, op, YES, AT(1002), "ok");
@@ -41,7 +41,7 @@ TEST(a_silent_node_delays_the_cluster_map_by_at_most_the_connect_timeout) {
 TEST(a_client_that_needs_the_cluster_map_tries_the_next_node_at_once_if_one_refuses) {
     rig.down[0] = "refused";
     hf_op *op = acquire(0, AT(0));
-    rig_tick(&rig, AT(0));
+    rig_tick(AT(0));
     CHECK_NODE_SENT(1, CALLS, QUERY);
     feeds(1, CALLS, ALL_OF_C, AT(1));
     CHECK_EQ_INT(node_count(&rig.client), 3);
@@ -67,7 +67,7 @@ TEST(an_error_message_names_every_cluster_node_that_refuses_connections) {
     CHECK_TICK(op, AT(0), "unreachable");
     CHECK_MESSAGE(op, "a:1: refused, b:2: refused");
     CHECK_EQ_INT(rig.opens, 2);
-    CHECK_EQ_INT(state_of(&rig), -1);
+    CHECK_EQ_INT(state_of(), -1);
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
 }
 
@@ -93,17 +93,17 @@ TEST(a_command_waits_while_no_node_serves_its_slot) {
     output_of(at(0, CALLS));
     feeds(0, CALLS, "*1\r\n" RANGE(8192, 16383, "b", 2), AT(1));
     CHECK(!hf_op_is_done(op));
-    CHECK(rig_sleep(&rig, AT(1), AT(200)) < 20);
+    CHECK(rig_sleep(AT(1), AT(200)) < 20);
     CHECK_NODE_SENT(0, CALLS, QUERY);
     feeds(0, CALLS, HALVES, AT(201));
-    rig_sleep(&rig, AT(201), AT(300));
+    rig_sleep(AT(201), AT(300));
     CHECK_NODE_SENT(0, CALLS, ASKED);
 }
 
 TEST(a_key_with_braces_that_are_not_a_tag_is_refused) {
     hf_names names;
     CHECK(hf_names_make(&names, hf_slice_of("a{b")));
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     spec.names = &names;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
     CHECK_OUTCOME(op, "conflict");
@@ -116,7 +116,7 @@ TEST(a_key_with_braces_that_are_not_a_tag_is_refused) {
 
 TEST(a_new_cluster_client_requests_no_map) {
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
-    rig_tick(&rig, AT(1000));
+    rig_tick(AT(1000));
     CHECK_EQ_INT(rig.opens, 0);
     CHECK(hf_client_node(&rig.client, hf_slice_of("k")) == node_at(0));
 }
@@ -139,7 +139,7 @@ TEST(a_command_that_waits_for_a_new_map_sleeps_until_the_client_may_request_it) 
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(10));
     feeds(0, CALLS, "-CLUSTERDOWN down\r\n", AT(11));
-    rig_sleep(&rig, AT(11), AT(99));
+    rig_sleep(AT(11), AT(99));
     lose(0, AT(99)); /* what was sent may have been carried out: it waits */
     CHECK_OUTCOME(op, "under way");
     hf_time next = map_due();
@@ -151,15 +151,15 @@ TEST(a_client_retries_with_pauses_when_all_nodes_are_down) {
     hf_op *op = acquire(0, AT(1000));
     lose(0, AT(1001));
     lose(1, AT(1001));
-    for (int i = 0; i < 3; i++) rig_tick(&rig, AT(1001)); /* one node after the other */
+    for (int i = 0; i < 3; i++) rig_tick(AT(1001)); /* one node after the other */
     uint64_t opens = rig.opens;
     hf_time next = map_due();
     CHECK(next >= AT(1100) && next <= AT(1251));
-    rig_tick(&rig, next - 1);
+    rig_tick(next - 1);
     CHECK_EQ_U64(rig.opens, opens);
-    rig_tick(&rig, next);
+    rig_tick(next);
     CHECK(rig.opens > opens);
-    CHECK(rig_sleep(&rig, next, AT(3900)) < 200);
+    CHECK(rig_sleep(next, AT(3900)) < 200);
     CHECK_OUTCOME(op, "under way");
 }
 
@@ -175,11 +175,11 @@ static void check_pauses(const char *refusal, hf_time least, hf_time most) {
         shortest = hf_time_min(shortest, pause);
         longest = hf_time_max(longest, pause);
         now += pause;
-        rig_tick(&rig, now);
+        rig_tick(now);
     }
     CHECK(shortest >= least && shortest < least + 2 * HF_MS);
     CHECK(longest <= most && longest > most - 2 * HF_MS);
-    rig_end(&rig, now);
+    rig_end(now);
 }
 
 TEST(a_command_answered_with_tryagain_is_retried_within_10_to_30_ms) {
@@ -191,7 +191,7 @@ TEST(pings_are_sent_to_random_nodes_of_the_cluster) {
     cluster_known(AT(0));
     int pinged[2] = {0, 0};
     for (int i = 0; i < 40; i++) {
-        hf_op *op = begin(&rig, HF_OP_PING, AT(i));
+        hf_op *op = begin(HF_OP_PING, AT(i));
         for (size_t node = 0; node < 2; node++) {
             if (strstr(output_of(at(node, CALLS)), "PING")) {
                 pinged[node]++;
@@ -227,12 +227,12 @@ TEST(the_cluster_map_is_requested_over_a_connection_for_the_same_purpose_as_the_
     for (size_t i = 0; i < 2; i++) {
         cluster_known(AT(0));
         hold_k(AT(0));
-        rig_sleep(&rig, AT(0), AT(10000));
+        rig_sleep(AT(0), AT(10000));
         CHECK_NODE_SENT(0, RENEWER, "EVALSHA renew 1 k me 30000");
         feeds(0, RENEWER, "*1\r\n:1\r\n", AT(10001));
         hf_session_closed(at(0, links[i]), "gone", AT(10002));
-        rig_serve(&rig, AT(10002));
-        rig_sleep(&rig, AT(10002), AT(10200));
+        rig_serve(AT(10002));
+        rig_sleep(AT(10002), AT(10200));
         for (hf_link link = CALLS; link <= RENEWER; link = link == CALLS ? RENEWER : HF_LINKS) {
             bool asks = strcmp(output_of(at(0, link)), QUERY) == 0 ||
                         strcmp(output_of(at(1, link)), QUERY) == 0;
@@ -248,11 +248,11 @@ static const hf_server THREE[] = {{.host = "a", .port = 1, .label = "a:1"},
 TEST(the_cluster_map_is_first_requested_from_a_node_with_an_open_connection) {
     RIG_BEGIN(config.mode = HF_MODE_CLUSTER, config.servers = THREE, config.server_count = 3);
     acquire(0, AT(0));
-    rig_tick(&rig, AT(0));
+    rig_tick(AT(0));
     CHECK_THEN_SENT(0, ALL_OF_C, AT(1), 2, ASKED);
     hf_session_closed(at(0, CALLS), "idle", AT(2));
     feeds(2, CALLS, "-CLUSTERDOWN down\r\n", AT(3));
-    rig_sleep(&rig, AT(3), AT(200));
+    rig_sleep(AT(3), AT(200));
     CHECK(strstr(output_of(at(2, CALLS)), QUERY));
     CHECK_EQ_INT(at(1, CALLS)->state, HF_SESSION_CLOSED);
 }
@@ -268,7 +268,7 @@ TEST(the_cluster_map_is_requested_from_another_node_when_a_master_is_cut_off) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(20000));
     be_cut_off(0, AT(20250));
-    rig_sleep(&rig, AT(20251), AT(20260));
+    rig_sleep(AT(20251), AT(20260));
     CHECK_NODE_SENT(1, CALLS, QUERY);
     CHECK_THEN_SENT(1, ALL_OF_B, AT(20270), 1, ASKED);
     CHECK_ANSWER_BY(1, op, YES, AT(20271), "ok");
@@ -276,14 +276,14 @@ TEST(the_cluster_map_is_requested_from_another_node_when_a_master_is_cut_off) {
 
 TEST(the_cluster_map_is_first_requested_from_nodes_that_have_not_failed) {
     RIG_BEGIN(config.mode = HF_MODE_CLUSTER, config.servers = THREE, config.server_count = 3);
-    begin(&rig, HF_OP_TTL, AT(0));
-    rig_tick(&rig, AT(0));
+    begin(HF_OP_TTL, AT(0));
+    rig_tick(AT(0));
     feeds(0, CALLS, ALL_OF_B, AT(1));
     feeds(1, CALLS, ":-2\r\n", AT(2));
     hf_session_closed(at(0, CALLS), "idle", AT(2));
-    begin(&rig, HF_OP_TTL, AT(20000));
+    begin(HF_OP_TTL, AT(20000));
     be_cut_off(1, AT(20250));
-    rig_sleep(&rig, AT(20251), AT(20400));
+    rig_sleep(AT(20251), AT(20400));
     CHECK_NODE_SENT(2, CALLS, QUERY);
 }
 
@@ -300,7 +300,7 @@ TEST(the_cluster_map_is_requested_from_a_discovered_node_if_the_configured_ones_
     output_of(at(2, CALLS));
     feeds(2, CALLS, "-MOVED 7629 c:3\r\n", AT(301));
     output_of(at(2, CALLS));
-    rig_sleep(&rig, AT(301), AT(460));
+    rig_sleep(AT(301), AT(460));
     CHECK_NODE_SENT(2, CALLS, QUERY);
 }
 
@@ -320,7 +320,7 @@ TEST(an_error_message_with_too_many_unreachable_nodes_to_name_ends_with_an_ellip
         config.mode = HF_MODE_CLUSTER;
         config.servers = pair;
         config.server_count = 2;
-        rig_begin_with(&rig, &config);
+        rig_begin_with(&config);
         rig.refusing = true;
         hf_op *op = acquire(0, AT(0));
         CHECK_TICK(op, AT(0), "unreachable");
@@ -349,7 +349,7 @@ TEST(a_command_that_the_ask_target_refuses_is_sent_to_the_slots_node_again) {
     output_of(at(0, CALLS));
     CHECK_THEN_SENT(0, ASK_B, AT(1001), 1, "ASKING\n" ASKED);
     feeds(1, CALLS, "+OK\r\n-TRYAGAIN wait\r\n", AT(1002));
-    rig_sleep(&rig, AT(1002), AT(1050));
+    rig_sleep(AT(1002), AT(1050));
     CHECK_NODE_SENT(0, CALLS, ASKED);
 }
 
@@ -371,8 +371,8 @@ TEST(a_request_for_the_cluster_map_that_ran_out_of_memory_is_repeated_later) {
         hf_client_tick_calls(&rig.client, AT(0));
         failed = memerr_end();
         CHECK(map_due() > AT(0));
-        rig_serve(&rig, AT(0));
-        rig_sleep(&rig, AT(0), AT(900));
+        rig_serve(AT(0));
+        rig_sleep(AT(0), AT(900));
         bool asks =
             strstr(output_of(at(0, CALLS)), QUERY) || strstr(output_of(at(1, CALLS)), QUERY);
         CHECK_OR(asks || hf_op_is_done(op), "allocation %lu", nth);
@@ -384,13 +384,13 @@ TEST(a_request_for_the_cluster_map_that_ran_out_of_memory_is_repeated_later) {
 TEST(a_removed_node_is_not_forgotten_while_an_operation_waits_for_it) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
-    begin(&rig, HF_OP_INFO, AT(1000));
+    begin(HF_OP_INFO, AT(1000));
     feeds(0, CALLS, "-MOVED 7629 n1:1\r\n", AT(1001));
     CHECK_EQ_INT(node_count(&rig.client), 3);
     node_at(2)->serves = false; /* as after the next map */
     rig.down[2] = "refused";
     hf_session_closed(at(2, CALLS), "gone", AT(1002));
-    rig_serve(&rig, AT(1020));
+    rig_serve(AT(1020));
     CHECK(node_for(op) == node_at(2) && !at(2, CALLS)->queue);
     feeds(0, CALLS, "-MOVED 7629 n2:1\r\n", AT(1021));
     CHECK_EQ_INT(node_count(&rig.client), 4);
@@ -418,7 +418,7 @@ TEST(a_plain_command_is_sent_to_the_node_of_its_first_key) {
     cluster_known(AT(0));
     for (size_t i = 0; i < 2; i++) {
         hf_op_spec spec = {.kind = HF_OP_COMMAND, .args = cases[i].args, .arg_count = 2};
-        hf_op *op = begin_spec(&rig, &spec, AT(1));
+        hf_op *op = begin_spec(&spec, AT(1));
         CHECK(node_for(op) == node_at(cases[i].node));
         CHECK(strncmp(output_of(at(cases[i].node, CALLS)), "GET ", 4) == 0);
         CHECK_NODE_SENT(1 - cases[i].node, CALLS, "");
@@ -436,7 +436,7 @@ TEST(a_deadlock_search_reads_each_owner_and_wait_from_the_node_of_its_key) {
         cluster_known(AT(0));
         hf_op *op = in_queue(AT(1000));
         spec_in(op)->deadlock_check = HF_SECOND;
-        rig_tick(&rig, AT(2000));
+        rig_tick(AT(2000));
         CHECK(strstr(output_of(at(0, CALLS)), "EVALSHA info"));
         snprintf(text, sizeof text, "*6\r\n$%zu\r\n%s\r\n:1\r\n:20000\r\n:7\r\n:1\r\n:0\r\n",
                  strlen(cases[i].owner), cases[i].owner);
@@ -454,7 +454,7 @@ TEST(a_command_is_retried_if_the_node_named_by_an_ask_redirect_is_unreachable) {
     feeds(0, CALLS, "-ASK 7629 c:3\r\n", AT(1001));
     CHECK(!node_at(2)->serves);
     CHECK_OUTCOME(op, "under way");
-    rig_sleep(&rig, AT(1001), AT(1002));
+    rig_sleep(AT(1001), AT(1002));
     CHECK(strstr(output_of(at(0, CALLS)), QUERY));
     feeds(0, CALLS, HALVES, AT(1003));
     CHECK_SLEEP(op, AT(1003), AT(1004), "under way");
@@ -477,7 +477,7 @@ TEST(a_waiter_whose_slot_moves_sends_each_command_only_once) {
 /* Only waiters move with a map: what was sent gets its redirect. */
 TEST(a_command_in_flight_is_not_resent_when_the_map_changes) {
     cluster_known(AT(0));
-    hf_op *acquires = acquire(60 * HF_SECOND, AT(1000)), *reads = begin(&rig, HF_OP_INFO, AT(1000));
+    hf_op *acquires = acquire(60 * HF_SECOND, AT(1000)), *reads = begin(HF_OP_INFO, AT(1000));
     invalidate(0, AT(1001));
     CHECK(strstr(output_of(at(0, CALLS)), QUERY));
     feeds(0, CALLS, busy(20000, 0, 0), AT(1002));
@@ -518,7 +518,7 @@ TEST(a_command_that_paused_after_too_many_redirects_may_follow_as_many_again) {
     for (int round = 0; round < 3; round++) {
         hf_time now = AT(1000 + 50 * round);
         int refused = 0;
-        rig_tick(&rig, now);
+        rig_tick(now);
         for (size_t node = 0; strstr(output_of(at(node, CALLS)), "sharded_acquire");
              node = 1 - node) {
             if (refused++ > 0) feeds(node, CALLS, "+OK\r\n", now); /* to ASKING */
@@ -545,7 +545,7 @@ TEST(the_cluster_map_is_requested_at_most_ten_times_a_second) {
         hf_time next = map_due();
         shortest = hf_time_min(shortest, next - asked_at);
         longest = hf_time_max(longest, next - asked_at);
-        rig_tick(&rig, next);
+        rig_tick(next);
         CHECK_NODE_SENT(0, CALLS, QUERY);
         feeds(0, CALLS, HALVES, next);
         asked_at = next;
@@ -569,7 +569,7 @@ TEST(a_busy_reply_because_of_a_running_script_does_not_cause_a_request_for_a_new
     output_of(at(0, CALLS));
     feeds(0, CALLS, "-BUSY Redis is busy running a script.\r\n", AT(1001));
     CHECK_EQ_U64(map_due(), HF_NEVER);
-    rig_sleep(&rig, AT(1001), AT(1040));
+    rig_sleep(AT(1001), AT(1040));
     CHECK_NODE_SENT(0, CALLS, ASKED);
     CHECK_OUTCOME(op, "under way");
 }
@@ -582,7 +582,7 @@ TEST(the_cluster_map_is_not_requested_from_a_node_that_left_the_cluster) {
     output_of(at(0, CALLS));
     rig.refusing = true;
     for (size_t node = 0; node < 3; node++) hf_session_closed(at(node, CALLS), "gone", AT(2001));
-    rig_sleep(&rig, AT(2001), AT(5001));
+    rig_sleep(AT(2001), AT(5001));
     CHECK_OUTCOME(op, "unreachable");
     CHECK_OR(strstr(message_of(op), "a:1: ") && strstr(message_of(op), "b:2: ") &&
                  !strstr(message_of(op), "n1:1"),

@@ -20,7 +20,7 @@ static void two_nodes_known(void) {
     rig.login[0] = I_AM("aa");
     rig.login[1] = I_AM("bb");
     hf_op *op = acquire(0, AT(0));
-    rig_tick(&rig, AT(0));
+    rig_tick(AT(0));
     output_of(at(0, CALLS));
     CHECK_THEN_SENT(0, TWO_NODES, AT(1), 0, ASKED);
     CHECK_ANSWER_BY(0, op, busy(20000, 0, 0), AT(1), "busy");
@@ -30,7 +30,7 @@ static void two_nodes_known(void) {
 TEST(a_nodes_id_is_requested_in_the_same_round_trip_as_the_login) {
     rig.login[0] = "";
     acquire(0, AT(0));
-    rig_tick(&rig, AT(0));
+    rig_tick(AT(0));
     CHECK_NODE_SENT(0, CALLS, DRIVE_ASKS_NODE);
     CHECK_THEN_SENT(0, I_AM("aa"), AT(1), 0, QUERY);
 }
@@ -40,14 +40,14 @@ TEST(a_node_of_a_different_cluster_at_a_known_address_receives_no_command) {
     rig.login[0] = I_AM("xx");
     loses(0, AT(1000));
     hf_op *op = acquire(0, AT(1200));
-    rig_sleep(&rig, AT(1200), AT(1210));
+    rig_sleep(AT(1200), AT(1210));
     CHECK_NODE_SENT(0, CALLS, "");
     CHECK_NODE_SENT(1, CALLS, QUERY);
     CHECK_ANSWER_BY(1, op, TWO_NODES, AT(1211), "unreachable");
     CHECK_MESSAGE(op, "another server answers at this address (xx; the cluster has aa)");
     hf_op_end(op, AT(1211));
     op = acquire(0, AT(2000));
-    rig_sleep(&rig, AT(2000), AT(2200));
+    rig_sleep(AT(2000), AT(2200));
     CHECK(strstr(output_of(at(1, CALLS)), QUERY));
     CHECK_THEN_SENT(1, B_TOOK_OVER, AT(2201), 1, ASKED);
     CHECK_NODE_SENT(0, CALLS, "");
@@ -58,7 +58,7 @@ TEST(a_server_outside_any_cluster_at_a_known_address_receives_no_command) {
     rig.login[0] = "-ERR This instance has cluster support disabled\r\n" SHARDED_CHANNELS;
     loses(0, AT(1000));
     hf_op *op = acquire(0, AT(1200));
-    rig_sleep(&rig, AT(1200), AT(1210));
+    rig_sleep(AT(1200), AT(1210));
     CHECK_ANSWER_BY(1, op, TWO_NODES, AT(1211), "unreachable");
     CHECK_MESSAGE(op, "(not in a cluster; the cluster has aa)");
     CHECK_NODE_SENT(0, CALLS, "");
@@ -93,7 +93,7 @@ TEST(a_node_that_is_too_busy_to_return_its_id_receives_no_command) {
     for (size_t i = 0; i < sizeof logins / sizeof *logins; i++) {
         two_nodes_known();
         loses(0, AT(1000));
-        rig_sleep(&rig, AT(1000), AT(1500));
+        rig_sleep(AT(1000), AT(1500));
         answer_query(1, CALLS, TWO_NODES, AT(1500));
         answer_query(0, CALLS, TWO_NODES, AT(1500));
         loses(0, AT(1501));
@@ -101,7 +101,7 @@ TEST(a_node_that_is_too_busy_to_return_its_id_receives_no_command) {
         uint64_t opens = rig.opens;
         hf_op *op = acquire(0, AT(2000));
         for (int ms = 2000; ms < 3000; ms += 10) {
-            rig_sleep(&rig, AT(ms), AT(ms + 10));
+            rig_sleep(AT(ms), AT(ms + 10));
             CHECK_NODE_SENT(0, CALLS, "");
             answer_query(1, CALLS, TWO_NODES, AT(ms + 10));
         }
@@ -109,7 +109,7 @@ TEST(a_node_that_is_too_busy_to_return_its_id_receives_no_command) {
         CHECK(rig.opens - opens < 40);
         rig.login[0] = I_AM("aa");
         for (int ms = 3000; ms < 4500; ms += 10) {
-            rig_sleep(&rig, AT(ms), AT(ms + 10));
+            rig_sleep(AT(ms), AT(ms + 10));
             answer_query(1, CALLS, TWO_NODES, AT(ms + 10));
             if (strstr(output_of(at(0, CALLS)), "acquire")) feeds(0, CALLS, YES, AT(ms + 10));
         }
@@ -133,7 +133,7 @@ TEST(a_renewal_is_not_sent_to_a_node_of_a_different_cluster) {
     loses(0, AT(5000));
     rig.login[0] = I_AM("xx");
     for (int ms = 5000; ms < 12000; ms += 10) {
-        rig_sleep(&rig, AT(ms), AT(ms + 10));
+        rig_sleep(AT(ms), AT(ms + 10));
         for (hf_link link = 0; link < HF_LINKS; link++) {
             CHECK_NODE_SENT(0, link, "");
             answer_query(1, link, TWO_NODES, AT(ms + 10));
@@ -141,13 +141,13 @@ TEST(a_renewal_is_not_sent_to_a_node_of_a_different_cluster) {
     }
     rig.login[0] = I_AM("aa");
     for (int ms = 12000; ms < 14000; ms += 10) {
-        rig_sleep(&rig, AT(ms), AT(ms + 10));
+        rig_sleep(AT(ms), AT(ms + 10));
         if (strstr(output_of(at(0, RENEWER)), "renew 1 k"))
             feeds(0, RENEWER, "*1\r\n:1\r\n", AT(ms + 10));
         for (hf_link link = 0; link < HF_LINKS; link++)
             answer_query(1, link, TWO_NODES, AT(ms + 10));
     }
-    CHECK(hf_hold_is_valid(hold_of(&rig), AT(40000)));
+    CHECK(hf_hold_is_valid(hold_of(), AT(40000)));
 }
 
 TEST(a_map_of_a_different_cluster_is_ignored) {
@@ -156,10 +156,10 @@ TEST(a_map_of_a_different_cluster_is_ignored) {
     rig.down[0] = "refused";
     loses(0, AT(1000));
     hf_op *op = acquire(0, AT(1200));
-    rig_sleep(&rig, AT(1200), AT(1210));
+    rig_sleep(AT(1200), AT(1210));
     CHECK_NODE_SENT(1, CALLS, QUERY);
     feeds(1, CALLS, OTHER_CLUSTER, AT(1211));
-    rig_sleep(&rig, AT(1211), AT(1212));
+    rig_sleep(AT(1211), AT(1212));
     CHECK_EQ_INT(node_count(&rig.client), 2);
     CHECK_OUTCOME(op, "unreachable");
     CHECK_MESSAGE(op, "b:2: it belongs to another cluster now");
@@ -176,7 +176,7 @@ static bool finds(size_t node, const char *const maps[2], hf_time from, hf_time 
         while (ops_of(&rig.client) && hf_op_is_done(ops_of(&rig.client)))
             hf_op_end(ops_of(&rig.client), now);
         if (!ops_of(&rig.client)) another_acquires(now);
-        rig_sleep(&rig, now, now + 10 * HF_MS);
+        rig_sleep(now, now + 10 * HF_MS);
         for (size_t i = 0; i < 2; i++) {
             const char *sent = output_of(at(i, CALLS));
             if (i == node && strstr(sent, "acquire")) return true;
@@ -240,7 +240,7 @@ TEST(a_client_switches_to_a_new_cluster_only_if_a_majority_belongs_to_it_at_the_
     loses(1, AT(1000));
     CHECK(!finds(0, maps, AT(2000), AT(4000)));
     rig.down[0] = "refused";
-    rig_sleep(&rig, AT(4000), AT(6000));
+    rig_sleep(AT(4000), AT(6000));
     rig.down[1] = NULL;
     CHECK(!finds(1, maps, AT(6000), AT(8000)));
     CHECK_EQ_INT(node_count(&rig.client), 2);
@@ -252,7 +252,7 @@ TEST(a_node_that_gets_a_new_id_in_the_map_is_reconnected) {
     invalidate(1, AT(1000));
     CHECK_NODE_SENT(0, CALLS, QUERY);
     feeds(0, CALLS, A_WAS_RESET, AT(1001));
-    rig_serve(&rig, AT(1001));
+    rig_serve(AT(1001));
     CHECK(at(0, CALLS)->state != HF_SESSION_READY);
     acquire(0, AT(1100));
     CHECK_NODE_SENT(0, CALLS, ASKED);
@@ -266,9 +266,9 @@ TEST(a_new_node_without_an_id_is_used_at_the_address_of_an_old_one) {
     invalidate(1, AT(1001));
     size_t asked = strstr(output_of(at(0, CALLS)), QUERY) ? 0 : 1;
     feeds(asked, CALLS, A_WAS_RESET, AT(1002));
-    rig_serve(&rig, AT(1002));
+    rig_serve(AT(1002));
     acquire(0, AT(1100));
-    rig_sleep(&rig, AT(1100), AT(1110));
+    rig_sleep(AT(1100), AT(1110));
     CHECK(strstr(output_of(at(0, CALLS)), ASKED));
 }
 
@@ -276,7 +276,7 @@ TEST(a_new_node_without_an_id_is_used_at_the_address_of_an_old_one) {
 TEST(nodes_whose_ids_differ_from_those_in_their_own_map_are_used) {
     rig.login[0] = I_AM("p1");
     acquire(0, AT(0));
-    rig_tick(&rig, AT(0));
+    rig_tick(AT(0));
     output_of(at(0, CALLS));
     CHECK_THEN_SENT(0, TWO_NODES, AT(1), 0, ASKED);
     feeds(0, CALLS, busy(20000, 0, 0), AT(1));
@@ -284,7 +284,7 @@ TEST(nodes_whose_ids_differ_from_those_in_their_own_map_are_used) {
     rig.login[0] = I_AM("p2");
     loses(0, AT(1000));
     acquire(0, AT(1001));
-    rig_serve(&rig, AT(1001));
+    rig_serve(AT(1001));
     CHECK_NODE_SENT(0, CALLS, ASKED);
 }
 
@@ -293,7 +293,7 @@ TEST(node_ids_are_compared_only_once_a_node_has_confirmed_its_id_in_the_map) {
     rig.login[0] = I_AM("zz");
     rig.login[1] = I_AM("bb");
     acquire(0, AT(0));
-    rig_tick(&rig, AT(0));
+    rig_tick(AT(0));
     CHECK_THEN_SENT(0, B_TOOK_OVER, AT(1), 1, ASKED);
     feeds(1, CALLS, busy(20000, 0, 0), AT(2));
     hf_op_end(ops_of(&rig.client), AT(2));
@@ -303,7 +303,7 @@ TEST(node_ids_are_compared_only_once_a_node_has_confirmed_its_id_in_the_map) {
     rig.login[1] = I_AM("xx");
     loses(1, AT(500));
     acquire(0, AT(600));
-    rig_sleep(&rig, AT(600), AT(610));
+    rig_sleep(AT(600), AT(610));
     CHECK_NODE_SENT(1, CALLS, "");
 }
 
@@ -313,7 +313,7 @@ TEST(a_node_of_the_same_cluster_at_another_nodes_address_is_used) {
     rig.login[0] = I_AM("bb");
     loses(0, AT(1000));
     acquire(0, AT(1200));
-    rig_sleep(&rig, AT(1200), AT(1210));
+    rig_sleep(AT(1200), AT(1210));
     CHECK(strstr(output_of(at(0, CALLS)), ASKED));
 }
 
@@ -323,7 +323,7 @@ TEST(a_new_client_queries_other_nodes_if_the_first_map_contains_no_known_id) {
     rig.login[0] = I_AM("xx");
     rig.login[1] = I_AM("bb");
     acquire(0, AT(0));
-    rig_tick(&rig, AT(0));
+    rig_tick(AT(0));
     output_of(at(0, CALLS));
     CHECK_THEN_SENT(0, ONLY_A_OF_X, AT(1), 0, "");
     CHECK_NODE_SENT(1, CALLS, QUERY);
@@ -338,7 +338,7 @@ TEST(a_new_client_follows_a_map_without_known_ids_if_no_other_node_replies) {
         rig.login[0] = I_AM("xx");
         if (i == 0) rig.down[1] = "refused";
         hf_op *op = acquire_by(ONLY_A_OF_X);
-        rig_sleep(&rig, AT(1), AT(5));
+        rig_sleep(AT(1), AT(5));
         if (i == 1) feeds(1, CALLS, "-ERR no\r\n", AT(6));
         CHECK_NODE_SENT(0, CALLS, QUERY);
         CHECK_THEN_SENT(0, ONLY_A_OF_X, AT(7), 0, ASKED);
@@ -354,7 +354,7 @@ TEST(a_waiting_acquire_outlasts_a_temporarily_refused_login) {
     sleep_mapped(TWO_NODES, 2000, 9000);
     CHECK_OUTCOME(op, "under way");
     rig.login[0] = I_AM("aa");
-    rig_sleep(&rig, AT(9000), AT(9300));
+    rig_sleep(AT(9000), AT(9300));
     const char *sent = output_of(at(0, CALLS));
     CHECK_OR(strstr(sent, "acquire"), "%s", sent);
 }
@@ -365,7 +365,7 @@ TEST(a_replica_at_a_configured_address_is_recognized_by_its_id) {
     two_nodes_known();
     rig.login[0] = "-NOPERM no\r\n" SHARDED_CHANNELS;
     loses(0, AT(1000));
-    rig_sleep(&rig, AT(1000), AT(1300));
+    rig_sleep(AT(1000), AT(1300));
     answer_query(0, CALLS, B_WITH_REPLICA, AT(1301));
     answer_query(1, CALLS, B_WITH_REPLICA, AT(1301));
     CHECK_STR(node_at(0)->id, "aa");
@@ -379,7 +379,7 @@ TEST(a_replica_at_a_configured_address_is_recognized_by_its_id) {
 TEST(an_upgraded_node_receives_the_scripts_for_its_new_version) {
     rig.login[0] = PLAIN_LOGIN;
     hf_op *op = acquire(0, AT(0));
-    rig_tick(&rig, AT(0));
+    rig_tick(AT(0));
     output_of(at(0, CALLS));
     CHECK_THEN_SENT(0, HALVES, AT(1), 0, PLAIN_ASKED);
     feeds(0, CALLS, busy(20000, 0, 0), AT(2));
@@ -410,7 +410,7 @@ TEST(a_command_resent_to_a_node_of_a_different_version_uses_the_scripts_for_that
                       12) == 0);
         rig.login[0] = logins[i];
         loses(0, AT(1002));
-        rig_sleep(&rig, AT(1002), AT(1100));
+        rig_sleep(AT(1002), AT(1100));
         const char *sent = output_of(at(0, CALLS)),
                    *want = i == 0 ? " sharded_acquire " : " acquire ";
         CHECK_OR(strstr(sent, want), "%s", sent);
@@ -420,7 +420,7 @@ TEST(a_command_resent_to_a_node_of_a_different_version_uses_the_scripts_for_that
 TEST(each_node_receives_the_scripts_for_its_own_version) {
     rig.login[0] = PLAIN_LOGIN;
     hf_op *op = acquire(0, AT(0));
-    rig_tick(&rig, AT(0));
+    rig_tick(AT(0));
     output_of(at(0, CALLS));
     CHECK_THEN_SENT(0, HALVES, AT(1), 0, PLAIN_ASKED);
     CHECK_THEN_SENT(0, MOVED_TO_B, AT(2), 1, ASKED);
@@ -431,7 +431,7 @@ TEST(each_node_receives_the_scripts_for_its_own_version) {
 TEST(a_waiter_subscribes_to_sharded_channels_once_its_node_is_upgraded_to_support_them) {
     rig.login[0] = PLAIN_LOGIN;
     acquire(60 * HF_SECOND, AT(0));
-    rig_tick(&rig, AT(0));
+    rig_tick(AT(0));
     feeds(0, CALLS, HALVES, AT(1));
     feeds(0, CALLS, busy(20000, 0, 1), AT(2));
     feeds_event(0, "subscribe", "1", AT(3));
@@ -440,7 +440,7 @@ TEST(a_waiter_subscribes_to_sharded_channels_once_its_node_is_upgraded_to_suppor
     CHECK_NODE_SENT(0, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     rig.login[0] = DRIVE_LOGIN;
     loses(0, AT(1000));
-    rig_sleep(&rig, AT(1000), AT(1100));
+    rig_sleep(AT(1000), AT(1100));
     CHECK_NODE_SENT(0, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
     feeds_event(0, "subscribe", "1", AT(1101));
     CHECK_NODE_SENT(0, EVENTS, LISTENS);
@@ -452,7 +452,7 @@ TEST(a_waiter_subscribes_to_sharded_channels_once_its_node_is_upgraded_to_suppor
 static void log_in_at(size_t node, const char *password, hf_time now) {
     hf_session_fetching_login(at(node, CALLS));
     hf_session_log_in(at(node, CALLS), "me", password);
-    rig_tick(&rig, now);
+    rig_tick(now);
 }
 
 TEST(a_login_fetched_for_one_node_is_used_for_all_nodes) {
@@ -461,10 +461,10 @@ TEST(a_login_fetched_for_one_node_is_used_for_all_nodes) {
     config.servers = SERVERS;
     config.server_count = 2;
     config.session.asks_login = true;
-    CHECK(rig_begin_with(&rig, &config));
+    CHECK(rig_begin_with(&config));
     for (int node = 0; node < 3; node++) rig.login[node] = "";
     acquire(0, AT(0));
-    rig_tick(&rig, AT(0));
+    rig_tick(AT(0));
     CHECK_EQ_INT(hf_session_wants(at(0, CALLS), AT(0)), HF_WANT_LOGIN);
     log_in_at(0, "one", AT(0));
     CHECK_STR(output_of(at(0, CALLS)), "AUTH me one\n" DRIVE_ASKS_NODE);
@@ -472,7 +472,7 @@ TEST(a_login_fetched_for_one_node_is_used_for_all_nodes) {
     feeds(0, CALLS, ALL_OF_C, AT(0));
     CHECK_EQ_INT(hf_session_wants(at(2, CALLS), AT(0)), HF_WANT_LOGIN);
     hf_session_log_in_again(at(2, CALLS)); /* as the watchdog's thread does */
-    rig_tick(&rig, AT(0));
+    rig_tick(AT(0));
     CHECK_STR(output_of(at(2, CALLS)), "AUTH me one\n" DRIVE_ASKS_NODE);
     CHECK_STR(at(1, CALLS)->server->password, "one");
 }

@@ -13,7 +13,7 @@ TEST(confirming_a_grant_sets_its_full_lease) {
         CHECK_SENT_UNTIL(RENEWER, AT(100), AT(800), CONFIRM_K);
         CHECK(is_granted(hold) && is_in_flight(hold));
         hf_time sent_at = AT(100) + (AT(1978) - AT(100)) / 3;
-        feed_renewer(&rig, ":1\r\n", AT(801));
+        feed_renewer(":1\r\n", AT(801));
         CHECK(!is_granted(hold) && !is_in_flight(hold));
         CHECK_EQ_U64(ends_at(hold), hf_lease_end(sent_at, 30 * HF_SECOND));
         CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client),
@@ -24,16 +24,16 @@ TEST(confirming_a_grant_sets_its_full_lease) {
 TEST(a_grant_that_cannot_be_confirmed_is_lost_before_its_grant_lease_ends) {
     hf_hold *hold = granted_hold(true);
     rig.refusing = true;
-    rig_sleep(&rig, AT(100), AT(1978) - 1);
+    rig_sleep(AT(100), AT(1978) - 1);
     CHECK(is_held(hold));
-    rig_sleep(&rig, AT(1978) - 1, AT(1978));
+    rig_sleep(AT(1978) - 1, AT(1978));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
 }
 
 TEST(a_grant_is_lost_if_its_confirmation_finds_another_owner) {
     hf_hold *hold = granted_hold(true);
-    rig_sleep(&rig, AT(100), AT(800));
-    feed_renewer(&rig, ":-2\r\n", AT(801));
+    rig_sleep(AT(100), AT(800));
+    feed_renewer(":-2\r\n", AT(801));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_TAKEN);
 }
 
@@ -47,27 +47,27 @@ TEST(a_confirmation_that_the_server_may_still_receive_limits_later_leases) {
                  {1000, true, true, 988},   {4000, false, false, 59398}, {4000, true, true, 59398}};
     EACH_CASE (i, cases) {
         hf_hold *hold = granted_hold(true);
-        hf_session_opening(link_of(&rig, RENEWER), AT(100));
-        hf_session_opened(link_of(&rig, RENEWER), AT(100));
+        hf_session_opening(link_of(RENEWER), AT(100));
+        hf_session_opened(link_of(RENEWER), AT(100));
         hf_link link = cases[i].checked ? CALLS : RENEWER;
         set_lease(hold, (hf_time)cases[i].lease_ms * HF_MS);
-        if (cases[i].checked) begin(&rig, HF_OP_CHECK, AT(200));
-        rig_sleep(&rig, AT(200), AT(cases[i].checked ? 200 : 800));
+        if (cases[i].checked) begin(HF_OP_CHECK, AT(200));
+        rig_sleep(AT(200), AT(cases[i].checked ? 200 : 800));
         CHECK_SENT_PART(link, "EVALSHA extend");
         if (cases[i].sent_twice) {
-            hf_session_closed(link_of(&rig, link), "reset", AT(801));
-            rig_sleep(&rig, AT(801), AT(802));
-            feed(link_of(&rig, link), ":1\r\n", AT(802));
+            hf_session_closed(link_of(link), "reset", AT(801));
+            rig_sleep(AT(801), AT(802));
+            feed(link_of(link), ":1\r\n", AT(802));
         } else if (cases[i].checked) {
             hf_op_end(ops_of(&rig.client), AT(801));
         }
         int ms = 802;
-        for (; is_in_flight(hold) && ms < 1900; ms++) rig_tick(&rig, AT(ms));
+        for (; is_in_flight(hold) && ms < 1900; ms++) rig_tick(AT(ms));
         CHECK(is_held(hold));
-        hf_op_spec spec = spec_of(&rig, HF_OP_EXTEND);
+        hf_op_spec spec = spec_of(HF_OP_EXTEND);
         spec.lease = 60 * HF_SECOND;
-        hf_session_closed(link_of(&rig, CALLS), "reset", AT(ms));
-        hf_op *op = begin_spec(&rig, &spec, AT(ms));
+        hf_session_closed(link_of(CALLS), "reset", AT(ms));
+        hf_op *op = begin_spec(&spec, AT(ms));
         CHECK_ANSWER(op, ":1\r\n", AT(ms), "ok");
         CHECK_EQ_U64(ends_at(hold), AT(ms + cases[i].believed_ms));
     }
@@ -77,25 +77,25 @@ TEST(a_confirmation_that_the_server_may_still_receive_limits_later_leases) {
 static void check_extends_by(hf_time lease, hf_time now) {
     hf_op *op = BEGIN(HF_OP_EXTEND, now, spec.lease = lease);
     CHECK_ANSWER(op, ":1\r\n", now, "ok");
-    CHECK_EQ_U64(ends_at(hold_of(&rig)), hf_lease_end(now, lease));
+    CHECK_EQ_U64(ends_at(hold_of()), hf_lease_end(now, lease));
 }
 
 TEST(a_grant_is_confirmed_for_no_longer_than_its_max_hold) {
     hf_hold *hold = granted_hold(true);
     set_bound(hold, AT(10000));
-    rig_sleep(&rig, AT(100), AT(800));
-    const char *sent = output_of(link_of(&rig, RENEWER));
+    rig_sleep(AT(100), AT(800));
+    const char *sent = output_of(link_of(RENEWER));
     CHECK(strstr(sent, "EVALSHA extend") && !strstr(sent, " 30000 "));
 }
 
 /* A late renewal sets the lease that the hold has anyway. */
 TEST(a_renewal_that_the_server_may_still_receive_does_not_limit_later_leases) {
     hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
-    hf_session_opening(link_of(&rig, RENEWER), AT(0));
-    hf_session_opened(link_of(&rig, RENEWER), AT(0));
-    rig_sleep(&rig, AT(0), AT(800));
+    hf_session_opening(link_of(RENEWER), AT(0));
+    hf_session_opened(link_of(RENEWER), AT(0));
+    rig_sleep(AT(0), AT(800));
     CHECK(is_at_risk(hold));
-    feed_renewer(&rig, "*1\r\n:1\r\n", AT(801));
+    feed_renewer("*1\r\n:1\r\n", AT(801));
     check_extends_by(60 * HF_SECOND, AT(802));
 }
 
@@ -103,8 +103,8 @@ TEST(a_renewal_that_the_server_may_still_receive_does_not_limit_later_leases) {
 TEST(a_shared_owners_grant_is_confirmed_whatever_ttl_the_lock_has) {
     hf_hold *hold = granted_hold(true);
     set_shared(hold, true);
-    rig_sleep(&rig, AT(100), AT(800));
-    const char *sent = output_of(link_of(&rig, RENEWER));
+    rig_sleep(AT(100), AT(800));
+    const char *sent = output_of(link_of(RENEWER));
     CHECK(strstr(sent, "EVALSHA extend") && !strstr(sent, " 30000 2000 "));
 }
 
@@ -114,14 +114,14 @@ TEST(a_grants_confirmation_that_runs_out_of_memory_is_retried) {
     unsigned long nth = 1;
     bool failed = true;
     for (; failed; nth++) {
-        rig_begin(&rig);
+        rig_begin();
         hf_hold *hold = granted_hold(true);
-        hf_session_opening(link_of(&rig, RENEWER), AT(100));
-        hf_session_opened(link_of(&rig, RENEWER), AT(100));
+        hf_session_opening(link_of(RENEWER), AT(100));
+        hf_session_opened(link_of(RENEWER), AT(100));
         memerr_fail(nth);
         hf_client_tick(&rig.client, AT(800));
         failed = memerr_end();
-        rig_serve(&rig, AT(800));
+        rig_serve(AT(800));
         CHECK(is_held(hold));
         CHECK(hf_client_deadline(&rig.client) > AT(800));
         CHECK_SENT_UNTIL(RENEWER, AT(800), AT(1100), CONFIRM_K);
@@ -132,25 +132,25 @@ TEST(a_grants_confirmation_that_runs_out_of_memory_is_retried) {
 /* ---- the owner's approval ---- */
 
 TEST(a_grants_confirmation_waits_while_its_connection_cannot_be_opened) {
-    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
     CHECK_GRANTS(op, GRANT("1", "9"), AT(10), "ok");
     hf_op_end(op, AT(10));
-    hf_hold *hold = hold_of(&rig);
+    hf_hold *hold = hold_of();
     CHECK(is_granted(hold));
     rig.refusing = true;
-    rig_tick(&rig, wakes_at(hold));
-    CHECK(link_of(&rig, RENEWER)->failed_opens > 0);
+    rig_tick(wakes_at(hold));
+    CHECK(link_of(RENEWER)->failed_opens > 0);
     CHECK(is_in_flight(hold));
     CHECK(!is_at_risk(hold));
 }
 
 TEST(a_confirmation_that_got_its_reply_does_not_limit_later_leases) {
     hf_hold *hold = granted_hold(true);
-    hf_session_opening(link_of(&rig, RENEWER), AT(100));
-    hf_session_opened(link_of(&rig, RENEWER), AT(100));
+    hf_session_opening(link_of(RENEWER), AT(100));
+    hf_session_opened(link_of(RENEWER), AT(100));
     set_lease(hold, HF_SECOND);
     CHECK_SENT_PART_UNTIL(RENEWER, AT(200), AT(800), "EVALSHA extend");
-    feed_renewer(&rig, ":1\r\n", AT(801));
+    feed_renewer(":1\r\n", AT(801));
     CHECK(!is_granted(hold));
     check_extends_by(60 * HF_SECOND, AT(802));
 }

@@ -28,11 +28,11 @@ static hf_op *wait_before(size_t count, const hf_slice *keys, hf_life (*oracle)(
     config.life = oracle;
     known_life = HF_LIFE_UNKNOWN;
     asked[0] = '\0';
-    rig_begin_with(&rig, &config);
+    rig_begin_with(&config);
     hf_observe_all(&rig.client);
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.wait = 600 * HF_SECOND, spec.args = keys,
                       spec.arg_count = count);
-    enter_queue(&rig, AT(0));
+    enter_queue(AT(0));
     set_recheck(op, HF_NEVER); /* from here on it only asks for the owner */
     set_listen_time(op, HF_NEVER);
     return op;
@@ -58,7 +58,7 @@ static int events_about(const char *owner) {
 TEST(a_waiter_without_crash_release_does_not_look_up_the_holders_process) {
     hf_op *op = wait_with(NULL);
     CHECK_EQ_U64(hf_crash_at(op), HF_NEVER);
-    CHECK_STR(output_at(&rig, AT(30000)), "");
+    CHECK_STR(output_at(AT(30000)), "");
 }
 
 /* Of several holders none is the one that keeps the others out. */
@@ -75,44 +75,44 @@ TEST(a_waiter_looks_up_the_process_only_of_an_owner_that_holds_the_lock_alone) {
 
 TEST(a_waiter_releases_the_lock_of_a_dead_process_and_reports_that) {
     hf_op *op = wait_with(life);
-    CHECK_STR(output_at(&rig, AT(49)), "");
+    CHECK_STR(output_at(AT(49)), "");
     CHECK_EQ_U64(hf_op_deadline(op), AT(50));
-    CHECK_STR(output_at(&rig, AT(50)), INFO);
+    CHECK_STR(output_at(AT(50)), INFO);
     known_life = HF_LIFE_GOES_ON;
-    feed_owner(&rig, OTHER ":7", 0, AT(51));
+    feed_owner(OTHER ":7", 0, AT(51));
     CHECK_STR(asked, OTHER);
     CHECK_EQ_U64(hf_op_deadline(op), AT(101));
-    CHECK_STR(output_at(&rig, AT(101)), "");
+    CHECK_STR(output_at(AT(101)), "");
     known_life = HF_LIFE_ENDED;
-    CHECK_STR(output_at(&rig, AT(151)), RELEASE(OTHER ":7"));
+    CHECK_STR(output_at(AT(151)), RELEASE(OTHER ":7"));
     CHECK_EQ_INT(events_about(OTHER ":7"), 0);
-    feed_calls(&rig, ":1\r\n", AT(152));
+    feed_calls(":1\r\n", AT(152));
     CHECK_EQ_INT(events_about(OTHER ":7"), 1);
-    CHECK_STR(output_at(&rig, AT(1151)), "");
-    CHECK_STR(output_at(&rig, AT(1152)), INFO);
+    CHECK_STR(output_at(AT(1151)), "");
+    CHECK_STR(output_at(AT(1152)), INFO);
 }
 
 TEST(a_waiters_first_check_detects_a_holders_process_that_died_before_the_wait_began) {
     wait_with(life);
     known_life = HF_LIFE_ENDED;
-    CHECK_STR(output_at(&rig, AT(50)), INFO);
-    feed_owner(&rig, OTHER ":07", 0, AT(51)); /* a kept lock */
-    CHECK_SENT(&rig, CALLS, RELEASE(OTHER ":07"));
+    CHECK_STR(output_at(AT(50)), INFO);
+    feed_owner(OTHER ":07", 0, AT(51)); /* a kept lock */
+    CHECK_SENT(CALLS, RELEASE(OTHER ":07"));
 }
 
 /* What the job started may have entered the lock, and keeps it. */
 TEST(a_waiter_releases_an_ended_jobs_lock_only_if_its_owner_has_no_other_hold) {
     wait_with(life);
     known_life = HF_LIFE_JOB_ENDED;
-    CHECK_STR(output_at(&rig, AT(50)), INFO);
-    feed_owner(&rig, OTHER ":1", 0, AT(51));
-    CHECK_SENT(&rig, CALLS, RELEASE_ONCE(OTHER ":1"));
-    feed_calls(&rig, ":2\r\n", AT(52));
+    CHECK_STR(output_at(AT(50)), INFO);
+    feed_owner(OTHER ":1", 0, AT(51));
+    CHECK_SENT(CALLS, RELEASE_ONCE(OTHER ":1"));
+    feed_calls(":2\r\n", AT(52));
     CHECK_EQ_INT(events_about(OTHER ":1"), 0);
-    CHECK_STR(output_at(&rig, AT(1052)), INFO);
-    feed_owner(&rig, OTHER ":1", 0, AT(1053));
-    CHECK_SENT(&rig, CALLS, RELEASE_ONCE(OTHER ":1"));
-    feed_calls(&rig, ":1\r\n", AT(1054));
+    CHECK_STR(output_at(AT(1052)), INFO);
+    feed_owner(OTHER ":1", 0, AT(1053));
+    CHECK_SENT(CALLS, RELEASE_ONCE(OTHER ":1"));
+    feed_calls(":1\r\n", AT(1054));
     CHECK_EQ_INT(events_about(OTHER ":1"), 1);
 }
 
@@ -120,11 +120,11 @@ TEST(a_waiter_releases_an_ended_jobs_lock_only_if_its_owner_has_no_other_hold) {
 TEST(a_crash_release_is_reported_even_after_the_end_of_the_wait) {
     hf_op *op = wait_with(life);
     known_life = HF_LIFE_ENDED;
-    output_at(&rig, AT(50));
-    feed_owner(&rig, OTHER ":7", 0, AT(51));
+    output_at(AT(50));
+    feed_owner(OTHER ":7", 0, AT(51));
     hf_op_end(op, AT(52));
     CHECK_EQ_INT(events_about(OTHER ":7"), 0);
-    feed_calls(&rig, ":3\r\n", AT(53)); /* dead waiters remain: the renewer removes them */
+    feed_calls(":3\r\n", AT(53)); /* dead waiters remain: the renewer removes them */
     CHECK_EQ_INT(events_about(OTHER ":7"), 1);
 }
 
@@ -135,9 +135,9 @@ TEST(a_crash_releases_event_names_the_metrics_class_and_observer_of_the_awaited_
     spec_in(op)->class = hf_observe_class(&rig.client, "orders");
     spec_in(op)->observer = 9;
     known_life = HF_LIFE_ENDED;
-    output_at(&rig, AT(50));
-    feed_owner(&rig, OTHER ":7", -1, AT(51));
-    feed_calls(&rig, ":1\r\n", AT(52));
+    output_at(AT(50));
+    feed_owner(OTHER ":7", -1, AT(51));
+    feed_calls(":1\r\n", AT(52));
     const hf_event *event = observer_of(&rig.client)->first;
     while (event && event->kind != HF_EVENT_CRASH_RELEASED) event = event->next;
     CHECK(event);
@@ -156,14 +156,14 @@ TEST(a_crash_release_is_reported_only_if_its_reply_says_that_the_lock_was_freed)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         wait_with(life);
         known_life = HF_LIFE_ENDED;
-        CHECK_STR(output_at(&rig, AT(50)), INFO);
-        feed_owner(&rig, OTHER ":7", -1, AT(51));
-        CHECK(strstr(output_at(&rig, AT(51)), RELEASE(OTHER ":7")));
-        feed_calls(&rig, cases[i].reply, AT(52));
+        CHECK_STR(output_at(AT(50)), INFO);
+        feed_owner(OTHER ":7", -1, AT(51));
+        CHECK(strstr(output_at(AT(51)), RELEASE(OTHER ":7")));
+        feed_calls(cases[i].reply, AT(52));
         CHECK_EQ_INT(events_about(OTHER ":7"), cases[i].events);
         CHECK_EQ_U64(hold_count(&rig.client), cases[i].passes_on ? 2 : 1);
-        CHECK(!strstr(output_at(&rig, AT(1051)), "EVALSHA release"));
-        CHECK(strstr(output_at(&rig, AT(1052)), "EVALSHA info"));
+        CHECK(!strstr(output_at(AT(1051)), "EVALSHA release"));
+        CHECK(strstr(output_at(AT(1052)), "EVALSHA info"));
     }
 }
 
@@ -173,31 +173,31 @@ TEST(a_waiter_never_looks_up_the_process_of_an_owner_with_a_zero_byte) {
         "*6\r\n$40\r\n" OTHER ":7\0x\r\n:1\r\n:20000\r\n:7\r\n:1\r\n:-1\r\n";
     wait_with(life);
     known_life = HF_LIFE_ENDED;
-    output_at(&rig, AT(50));
-    feed_bytes(link_of(&rig, CALLS), reply, sizeof reply - 1, AT(51));
+    output_at(AT(50));
+    feed_bytes(link_of(CALLS), reply, sizeof reply - 1, AT(51));
     CHECK_STR(asked, "");
-    CHECK_STR(output_at(&rig, AT(52)), "");
+    CHECK_STR(output_at(AT(52)), "");
 }
 
 /* Its process may end while the lock belongs to a shared owner. */
 TEST(a_waiter_no_longer_checks_the_process_of_an_earlier_owner) {
     hf_op *op = wait_with(life);
     known_life = HF_LIFE_GOES_ON;
-    output_at(&rig, AT(50));
-    feed_owner(&rig, OTHER ":7", -1, AT(51));
-    for (int ms = 101; ms < 1051; ms += 50) CHECK_STR(output_at(&rig, AT(ms)), "");
-    CHECK_STR(output_at(&rig, AT(1051)), INFO);
-    feed_owner(&rig, "backup", -1, AT(1052));
+    output_at(AT(50));
+    feed_owner(OTHER ":7", -1, AT(51));
+    for (int ms = 101; ms < 1051; ms += 50) CHECK_STR(output_at(AT(ms)), "");
+    CHECK_STR(output_at(AT(1051)), INFO);
+    feed_owner("backup", -1, AT(1052));
     known_life = HF_LIFE_ENDED;
     CHECK_EQ_U64(hf_crash_at(op), AT(2052));
-    CHECK_STR(output_at(&rig, AT(1200)), "");
+    CHECK_STR(output_at(AT(1200)), "");
 }
 
 /* A question without a reply must not be the last one. */
 TEST(a_waiters_query_for_the_owner_is_given_up_after_a_second) {
     hf_op *op = wait_with(life);
-    CHECK_STR(output_at(&rig, AT(50)), INFO);
-    for (int ms = 100; ms <= 1050; ms += 50) rig_tick(&rig, AT(ms));
+    CHECK_STR(output_at(AT(50)), INFO);
+    for (int ms = 100; ms <= 1050; ms += 50) rig_tick(AT(ms));
     CHECK_EQ_U64(hf_crash_at(op), AT(1050 + 1000));
 }
 
@@ -209,8 +209,8 @@ TEST(waiters_further_back_in_the_queue_check_the_holders_process_less_often) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hf_op *op = wait_with(life);
         known_life = HF_LIFE_GOES_ON;
-        output_at(&rig, AT(50));
-        feed_owner(&rig, OTHER ":7", cases[i].ahead, AT(51));
+        output_at(AT(50));
+        feed_owner(OTHER ":7", cases[i].ahead, AT(51));
         CHECK_EQ_U64(hf_crash_at(op), AT(51 + cases[i].pause));
     }
 }
@@ -220,13 +220,13 @@ TEST(a_crash_release_that_finds_the_lock_gone_is_not_reported) {
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         wait_with(life);
         known_life = HF_LIFE_ENDED;
-        output_at(&rig, AT(50));
-        feed_owner(&rig, OTHER ":7", 0, AT(51));
-        output_of(link_of(&rig, CALLS));
-        feed_calls(&rig, replies[i], AT(52));
+        output_at(AT(50));
+        feed_owner(OTHER ":7", 0, AT(51));
+        output_of(link_of(CALLS));
+        feed_calls(replies[i], AT(52));
         CHECK_EQ_INT(events_about(OTHER ":7"), 0);
-        CHECK_STR(output_at(&rig, AT(1051)), "");
-        CHECK_STR(output_at(&rig, AT(1052)), INFO);
+        CHECK_STR(output_at(AT(1051)), "");
+        CHECK_STR(output_at(AT(1052)), INFO);
     }
 }
 
@@ -251,31 +251,31 @@ TEST(a_waiter_never_looks_up_an_owner_that_is_not_a_single_process) {
     for (size_t i = 0; i < sizeof owners / sizeof *owners; i++) {
         wait_with(life);
         known_life = HF_LIFE_ENDED;
-        output_at(&rig, AT(50));
-        feed_owner(&rig, owners[i], 0, AT(51));
+        output_at(AT(50));
+        feed_owner(owners[i], 0, AT(51));
         CHECK_STR(asked, "");
-        CHECK_STR(output_at(&rig, AT(1050)), "");
-        CHECK_STR(output_at(&rig, AT(1051)), INFO);
+        CHECK_STR(output_at(AT(1050)), "");
+        CHECK_STR(output_at(AT(1051)), INFO);
     }
 }
 
 TEST(a_waiter_queries_the_owner_every_second_while_the_owners_process_is_not_on_its_host) {
     wait_with(life);
     for (int second = 0; second < 5; second++) {
-        CHECK_STR(output_at(&rig, AT(50 + 1000 * second)), INFO);
-        feed_owner(&rig, OTHER ":7", 0, AT(50 + 1000 * second));
-        CHECK_STR(output_at(&rig, AT(1049 + 1000 * second)), "");
+        CHECK_STR(output_at(AT(50 + 1000 * second)), INFO);
+        feed_owner(OTHER ":7", 0, AT(50 + 1000 * second));
+        CHECK_STR(output_at(AT(1049 + 1000 * second)), "");
     }
 }
 
 TEST(a_waiters_next_query_finds_a_new_owner_and_then_checks_that_ones_process) {
     wait_with(life);
     known_life = HF_LIFE_GOES_ON;
-    output_at(&rig, AT(50));
-    feed_owner(&rig, OTHER ":7", 0, AT(51));
-    for (int at = 151; at < 1051; at += 100) CHECK_STR(output_at(&rig, AT(at)), "");
-    CHECK_STR(output_at(&rig, AT(1051)), INFO);
-    feed_owner(&rig, "99999999-2222-8333-8444-555555555555:1", 0, AT(1052));
+    output_at(AT(50));
+    feed_owner(OTHER ":7", 0, AT(51));
+    for (int at = 151; at < 1051; at += 100) CHECK_STR(output_at(AT(at)), "");
+    CHECK_STR(output_at(AT(1051)), INFO);
+    feed_owner("99999999-2222-8333-8444-555555555555:1", 0, AT(1052));
     CHECK_STR(asked, "99999999-2222-8333-8444-555555555555");
 }
 
@@ -283,19 +283,19 @@ TEST(a_waiters_next_query_finds_a_new_owner_and_then_checks_that_ones_process) {
 TEST(waiters_further_back_in_the_queue_query_the_owner_less_often) {
     hf_op *op = wait_with(life);
     known_life = HF_LIFE_GOES_ON;
-    output_at(&rig, AT(50));
-    feed_owner(&rig, OTHER ":7", 3, AT(51));
+    output_at(AT(50));
+    feed_owner(OTHER ":7", 3, AT(51));
     CHECK_EQ_U64(hf_crash_at(op), AT(251));
-    output_at(&rig, AT(251));
+    output_at(AT(251));
     CHECK_EQ_U64(hf_crash_at(op), AT(451));
-    rig_end(&rig, AT(452));
+    rig_end(AT(452));
     op = wait_with(life);
-    output_at(&rig, AT(50));
-    feed_owner(&rig, OTHER ":7", 100000, AT(51));
+    output_at(AT(50));
+    feed_owner(OTHER ":7", 100000, AT(51));
     CHECK_EQ_U64(hf_crash_at(op), AT(61051));
     known_life = HF_LIFE_GOES_ON;
-    CHECK_STR(output_at(&rig, AT(61051)), INFO);
-    feed_owner(&rig, OTHER ":7", 100000, AT(61052));
+    CHECK_STR(output_at(AT(61051)), INFO);
+    feed_owner(OTHER ":7", 100000, AT(61052));
     CHECK_EQ_U64(hf_crash_at(op), AT(62052));
 }
 
@@ -304,21 +304,21 @@ TEST(a_waiters_check_of_the_holders_process_that_ran_out_of_memory_is_retried_in
         wait_with(life);
         known_life = HF_LIFE_ENDED;
         memerr_fail(nth);
-        output_at(&rig, AT(50));
+        output_at(AT(50));
         memerr_fail(0);
-        output_at(&rig, AT(51));
-        CHECK_STR(output_at(&rig, AT(1100)), INFO);
-        rig_end(&rig, AT(1101));
+        output_at(AT(51));
+        CHECK_STR(output_at(AT(1100)), INFO);
+        rig_end(AT(1101));
     }
 }
 
 TEST(a_crash_releases_reply_after_the_client_was_closed_changes_nothing) {
     wait_with(life);
     known_life = HF_LIFE_ENDED;
-    output_at(&rig, AT(50));
-    feed_owner(&rig, OTHER ":7", 0, AT(51));
+    output_at(AT(50));
+    feed_owner(OTHER ":7", 0, AT(51));
     hf_client_close(&rig.client, AT(52));
-    rig_serve(&rig, AT(52));
+    rig_serve(AT(52));
     CHECK_EQ_INT(events_about(OTHER ":7"), 0);
 }
 
@@ -334,62 +334,62 @@ static const hf_slice next_keys[] = {{"m", 1}, {"n", 1}};
 TEST(a_waiter_of_a_multi_lock_releases_a_dead_owners_other_locks_in_the_same_moment) {
     wait_before(2, next_keys, life);
     known_life = HF_LIFE_ENDED;
-    CHECK_STR(output_at(&rig, AT(50)), INFO);
-    feed_owner(&rig, OTHER ":7", 0, AT(51));
-    CHECK_SENT(&rig, CALLS, RELEASE(OTHER ":7"));
-    feed_calls(&rig, ":1\r\n", AT(52));
-    CHECK_STR(output_at(&rig, AT(52)), INFO_OF("m"));
-    feed_owner(&rig, OTHER ":8", -1, AT(53));
-    CHECK_SENT(&rig, CALLS, RELEASE_OF("m", OTHER ":8"));
-    feed_calls(&rig, ":1\r\n", AT(54));
-    CHECK_STR(output_at(&rig, AT(54)), INFO_OF("n"));
-    feed_owner(&rig, OTHER ":9", -1, AT(55));
-    CHECK_SENT(&rig, CALLS, RELEASE_OF("n", OTHER ":9"));
-    feed_calls(&rig, ":1\r\n", AT(56));
-    CHECK_STR(output_at(&rig, AT(1055)), "");
-    CHECK_STR(output_at(&rig, AT(1056)), INFO);
-    rig_end(&rig, AT(1057));
+    CHECK_STR(output_at(AT(50)), INFO);
+    feed_owner(OTHER ":7", 0, AT(51));
+    CHECK_SENT(CALLS, RELEASE(OTHER ":7"));
+    feed_calls(":1\r\n", AT(52));
+    CHECK_STR(output_at(AT(52)), INFO_OF("m"));
+    feed_owner(OTHER ":8", -1, AT(53));
+    CHECK_SENT(CALLS, RELEASE_OF("m", OTHER ":8"));
+    feed_calls(":1\r\n", AT(54));
+    CHECK_STR(output_at(AT(54)), INFO_OF("n"));
+    feed_owner(OTHER ":9", -1, AT(55));
+    CHECK_SENT(CALLS, RELEASE_OF("n", OTHER ":9"));
+    feed_calls(":1\r\n", AT(56));
+    CHECK_STR(output_at(AT(1055)), "");
+    CHECK_STR(output_at(AT(1056)), INFO);
+    rig_end(AT(1057));
 }
 
 /* A client that knows no crashes has the first lock, and waits for the second one. */
 TEST(a_waiter_of_a_multi_lock_releases_its_next_locks_also_while_another_client_has_the_first) {
     wait_before(2, next_keys, life);
-    CHECK_STR(output_at(&rig, AT(50)), INFO);
-    feed_owner(&rig, "java", 1, AT(51));
-    CHECK_STR(output_at(&rig, AT(100)), "");
-    CHECK_STR(output_at(&rig, AT(101)), INFO_OF("m"));
+    CHECK_STR(output_at(AT(50)), INFO);
+    feed_owner("java", 1, AT(51));
+    CHECK_STR(output_at(AT(100)), "");
+    CHECK_STR(output_at(AT(101)), INFO_OF("m"));
     known_life = HF_LIFE_GOES_ON;
-    feed_owner(&rig, OTHER ":8", -1, AT(102));
+    feed_owner(OTHER ":8", -1, AT(102));
     CHECK_STR(asked, OTHER);
-    CHECK_STR(output_at(&rig, AT(151)), "");
-    CHECK_STR(output_at(&rig, AT(152)), INFO_OF("n"));
+    CHECK_STR(output_at(AT(151)), "");
+    CHECK_STR(output_at(AT(152)), INFO_OF("n"));
     known_life = HF_LIFE_ENDED;
-    feed_owner(&rig, OTHER ":9", -1, AT(153));
-    CHECK_SENT(&rig, CALLS, RELEASE_OF("n", OTHER ":9"));
-    feed_calls(&rig, ":1\r\n", AT(154));
-    CHECK_STR(output_at(&rig, AT(1153)), "");
-    CHECK_STR(output_at(&rig, AT(1154)), INFO);
-    rig_end(&rig, AT(1155));
+    feed_owner(OTHER ":9", -1, AT(153));
+    CHECK_SENT(CALLS, RELEASE_OF("n", OTHER ":9"));
+    feed_calls(":1\r\n", AT(154));
+    CHECK_STR(output_at(AT(1153)), "");
+    CHECK_STR(output_at(AT(1154)), INFO);
+    rig_end(AT(1155));
 }
 
 TEST(a_waiter_of_a_multi_lock_that_ran_out_of_memory_still_releases_the_next_lock) {
     for (unsigned long nth = 1; nth <= 4; nth++) {
         wait_before(1, next_keys, life);
         known_life = HF_LIFE_ENDED;
-        output_at(&rig, AT(50));
+        output_at(AT(50));
         memerr_fail(nth);
-        feed_owner(&rig, "java", -1, AT(51));
+        feed_owner("java", -1, AT(51));
         memerr_fail(0);
         bool asked_next = false;
         for (int ms = 52; ms < 3000 && !asked_next; ms += 50) {
-            const char *output = output_at(&rig, AT(ms));
+            const char *output = output_at(AT(ms));
             asked_next = strstr(output, INFO_OF("m")) != NULL;
-            if (strstr(output, INFO)) feed_owner(&rig, "java", -1, AT(ms));
+            if (strstr(output, INFO)) feed_owner("java", -1, AT(ms));
         }
         CHECK(asked_next);
-        feed_owner(&rig, OTHER ":8", -1, AT(3000));
-        CHECK_SENT(&rig, CALLS, RELEASE_OF("m", OTHER ":8"));
-        rig_end(&rig, AT(3001));
+        feed_owner(OTHER ":8", -1, AT(3000));
+        CHECK_SENT(CALLS, RELEASE_OF("m", OTHER ":8"));
+        rig_end(AT(3001));
     }
 }
 

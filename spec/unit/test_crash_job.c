@@ -321,11 +321,9 @@ TEST(a_job_whose_lock_file_is_missing_or_replaced_counts_as_alive) {
 }
 
 TEST(several_waiters_can_check_whether_a_job_has_ended_at_the_same_time) {
-    char name[64];
     pid_t job, pid = start_job(stay_as_job, &job);
     kill_both(pid, job);
-    snprintf(name, sizeof name, "%s.job", uuid);
-    int fd = open(path_of(name), O_RDONLY | O_CLOEXEC);
+    int fd = open(path_of(printed("%s.job", uuid)), O_RDONLY | O_CLOEXEC);
     bool locked = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == 0;
     for (int tries = 0; !locked && tries < 10000; tries++) { /* its threads are still ending */
         usleep(1000);
@@ -436,10 +434,9 @@ TEST(a_process_that_this_user_may_not_inspect_prevents_the_proof_that_a_job_has_
 static bool waits_without_a_description(void) {
     char directory[64];
     if (!become_nobody(directory)) return false;
-    char name[64];
     pid_t apart = left_behind(leave_one_unreadable);
-    snprintf(name, sizeof name, "%s.job", uuid);
-    bool good = feed() == apart && truncate(path_of(name), 0) == 0 && is_never_proved(20);
+    bool good = feed() == apart && truncate(path_of(printed("%s.job", uuid)), 0) == 0 &&
+                is_never_proved(20);
     end_with(apart);
     remove_directory(directory);
     return good;

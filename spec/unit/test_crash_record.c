@@ -272,9 +272,7 @@ static bool makes_another_record(void) {
 
 /* Makes a record after the last sweep was this many seconds ago. */
 static bool makes_another_record_after(const char *directory, time_t seconds) {
-    char swept[128];
-    snprintf(swept, sizeof swept, "%s/swept", directory);
-    return age(swept, seconds) && makes_another_record();
+    return age(printed("%s/swept", directory), seconds) && makes_another_record();
 }
 
 static bool sweeps(const char *directory) {

@@ -14,29 +14,27 @@ RIG_BEGINS
 
 /* It looks after a second. */
 static hf_op *wait_for_k(hf_time check) {
-    rig_begin(&rig);
+    rig_begin();
     hf_op *op =
         BEGIN(HF_OP_ACQUIRE, AT(0), spec.wait = 60 * HF_SECOND, spec.deadlock_check = check);
-    enter_queue(&rig, AT(0));
+    enter_queue(AT(0));
     return op;
 }
 
 static void feed_holder(const char *owner, int ahead) {
-    feed_owner(&rig, owner, ahead, AT(1000));
+    feed_owner(owner, ahead, AT(1000));
 }
 
 /* It has asked who holds "k", and this is the answer. */
 static hf_op *search_from(const char *owner, int ahead) {
     hf_op *op = wait_for_k(HF_SECOND);
-    output_at(&rig, AT(1000));
+    output_at(AT(1000));
     feed_holder(owner, ahead);
     return op;
 }
 
 static void feed_wait(const char *wait) {
-    char text[1024];
-    snprintf(text, sizeof text, "$%zu\r\n%s\r\n", strlen(wait), wait);
-    feed_calls(&rig, text, AT(1000));
+    feed_calls(printed("$%zu\r\n%s\r\n", strlen(wait), wait), AT(1000));
 }
 
 /* ---- a cycle ---- */
@@ -44,26 +42,26 @@ static void feed_wait(const char *wait) {
 TEST(a_tenants_deadlock_search_reads_only_waits_of_its_own_prefix) {
     wait_for_k(HF_SECOND);
     strcpy(config_in(&rig.client)->tenant, "a:");
-    CHECK_STR(output_at(&rig, AT(1000)), INFO_OF("k", OWN));
+    CHECK_STR(output_at(AT(1000)), INFO_OF("k", OWN));
     feed_holder("you", -1);
-    CHECK_SENT(&rig, CALLS, "GET holdfast_wait:a:you");
+    CHECK_SENT(CALLS, "GET holdfast_wait:a:you");
 }
 
 TEST(a_deadlock_search_follows_owners_and_their_waits_until_it_finds_a_cycle) {
     hf_op *op = wait_for_k(HF_SECOND);
-    CHECK_STR(output_at(&rig, AT(999)), "");
+    CHECK_STR(output_at(AT(999)), "");
     CHECK_EQ_U64(hf_op_deadline(op), AT(1000));
-    CHECK_STR(output_at(&rig, AT(1000)), INFO_OF("k", OWN));
+    CHECK_STR(output_at(AT(1000)), INFO_OF("k", OWN));
     feed_holder("you", -1); /* it may have left the queue: that does not matter here */
-    CHECK_SENT(&rig, CALLS, "GET holdfast_wait:you");
+    CHECK_SENT(CALLS, "GET holdfast_wait:you");
     feed_wait("500 " ABOVE " l j");
-    CHECK_SENT(&rig, CALLS, INFO_OF("j", ABOVE));
+    CHECK_SENT(CALLS, INFO_OF("j", ABOVE));
     feed_holder("me", 0);
-    CHECK_SENT(&rig, CALLS, "GET holdfast_wait:me");
+    CHECK_SENT(CALLS, "GET holdfast_wait:me");
     CHECK(is_searching(op));
     feed_wait("501 " OWN " l k");
     CHECK(!is_searching(op));
-    CHECK(strncmp(output_of(link_of(&rig, CALLS)), "EVALSHA leave ", 14) == 0);
+    CHECK(strncmp(output_of(link_of(CALLS)), "EVALSHA leave ", 14) == 0);
     CHECK_ANSWER(op, ":1\r\n", AT(1001), "deadlock");
     CHECK_MESSAGE(op, "the waits form a cycle: \"k\", held by you, which waits for "
                       "\"j\", held by me; always take locks in the same order");
@@ -72,7 +70,7 @@ TEST(a_deadlock_search_follows_owners_and_their_waits_until_it_finds_a_cycle) {
 /* Whether it ends, after waits of others since these times, and its own. */
 static bool ends_in(const char *const *others, size_t count, const char *own) {
     hf_op *op = wait_for_k(HF_SECOND);
-    output_at(&rig, AT(1000));
+    output_at(AT(1000));
     for (size_t i = 0; i < count; i++) {
         feed_holder("you", 0);
         feed_wait(others[i]);
@@ -81,7 +79,7 @@ static bool ends_in(const char *const *others, size_t count, const char *own) {
     feed_wait(own);
     bool ends = is_cancelling(op);
     if (is_searching(op)) check_fail(__FILE__, __LINE__, "it still searches");
-    rig_end(&rig, AT(1002));
+    rig_end(AT(1002));
     return ends;
 }
 
@@ -113,19 +111,19 @@ TEST(only_the_youngest_waiter_of_a_deadlock_fails) {
 
 TEST(an_acquire_without_deadlock_check_does_not_search_for_deadlocks) {
     wait_for_k(0);
-    CHECK_STR(output_at(&rig, AT(1000)), "");
+    CHECK_STR(output_at(AT(1000)), "");
 }
 
 /* A check without a result, then the next one after twice as long a wait. */
 TEST(a_deadlock_search_is_repeated_after_twice_the_last_pause) {
     hf_op *op = wait_for_k(HF_SECOND / 2);
-    output_at(&rig, AT(500));
-    feed_calls(&rig, "-ERR no\r\n", AT(501));
+    output_at(AT(500));
+    feed_calls("-ERR no\r\n", AT(501));
     CHECK(!is_searching(op));
     CHECK_EQ_U64(hf_deadlock_at(op), AT(1000));
     CHECK_EQ_U64(hf_op_deadline(op), AT(1000));
-    CHECK_STR(output_at(&rig, AT(999)), "");
-    CHECK_STR(output_at(&rig, AT(1001)), INFO_OF("k", OWN));
+    CHECK_STR(output_at(AT(999)), "");
+    CHECK_STR(output_at(AT(1001)), INFO_OF("k", OWN));
     CHECK(hf_deadlock_at(op) == HF_NEVER);
     feed_holder("me", 0);
     feed_wait("500 " OWN " l k");
@@ -135,16 +133,16 @@ TEST(a_deadlock_search_is_repeated_after_twice_the_last_pause) {
 TEST(a_deadlock_search_that_finds_a_lock_without_a_holder_ends) {
     hf_op *op = search_from("", 0);
     CHECK(!is_searching(op));
-    CHECK_STR(output_at(&rig, AT(1001)), "");
+    CHECK_STR(output_at(AT(1001)), "");
 }
 
 TEST(a_deadlock_search_ends_at_a_published_wait_that_is_not_in_the_queue) {
     hf_op *op = search_from("you", 0);
     feed_wait("500 " ABOVE " l j");
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     feed_holder("me", -1);
     CHECK(!is_searching(op));
-    CHECK_STR(output_at(&rig, AT(1001)), "");
+    CHECK_STR(output_at(AT(1001)), "");
 }
 
 TEST(a_deadlock_search_ends_at_a_malformed_wait) {
@@ -163,10 +161,10 @@ TEST(a_deadlock_search_ends_at_a_malformed_wait) {
     };
     for (size_t i = 0; i < sizeof waits / sizeof *waits; i++) {
         hf_op *op = search_from("you", 0);
-        output_of(link_of(&rig, CALLS));
+        output_of(link_of(CALLS));
         feed_wait(waits[i]);
         CHECK_OR(!is_searching(op), "\"%s\" is followed", waits[i]);
-        CHECK_STR(output_at(&rig, AT(1001)), "");
+        CHECK_STR(output_at(AT(1001)), "");
         CHECK(is_waiting(op));
     }
 }
@@ -175,7 +173,7 @@ TEST(a_deadlock_search_ends_at_a_reply_that_is_not_a_string) {
     static const char *const replies[] = {"$-1\r\n", ":5\r\n", "*0\r\n", "-ERR no\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         hf_op *op = search_from("you", 0);
-        feed_calls(&rig, replies[i], AT(1000));
+        feed_calls(replies[i], AT(1000));
         CHECK(!is_searching(op));
         CHECK(is_waiting(op));
     }
@@ -192,25 +190,22 @@ TEST(a_deadlock_search_follows_a_wait_for_a_different_kind_of_lock) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         wait_for_k(HF_SECOND);
-        output_at(&rig, AT(1000));
+        output_at(AT(1000));
         feed_holder("you", 0);
-        output_of(link_of(&rig, CALLS));
+        output_of(link_of(CALLS));
         feed_wait(cases[i].wait);
-        CHECK_SENT(&rig, CALLS, cases[i].query);
+        CHECK_SENT(CALLS, cases[i].query);
     }
 }
 
 TEST(a_deadlock_search_follows_at_most_64_steps) {
     hf_op *op = wait_for_k(HF_SECOND);
-    output_at(&rig, AT(1000));
-    char wait[128];
+    output_at(AT(1000));
     int steps = 0;
     for (; is_searching(op) && steps < 1000; steps++) {
         feed_holder("you", 0);
         if (!is_searching(op)) break;
-        snprintf(wait, sizeof wait, "%d ffffffff-ffff-4fff-8fff-ffffffffffff:%d l j", 500 + steps,
-                 steps);
-        feed_wait(wait);
+        feed_wait(printed("%d ffffffff-ffff-4fff-8fff-ffffffffffff:%d l j", 500 + steps, steps));
     }
     CHECK_EQ_INT(steps, 65);
     CHECK(is_waiting(op));
@@ -223,15 +218,13 @@ TEST(a_deadlock_search_ends_at_a_cycle_without_its_own_waiter) {
     } cases[] = {{0, 2, 4}, {1, 2, 4}, {2, 3, 7}, {0, 4, 8}, {3, 4, 8}, {4, 5, 13}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hf_op *op = wait_for_k(HF_SECOND);
-        output_at(&rig, AT(1000));
-        char wait[128];
+        output_at(AT(1000));
         int steps = 0;
         while (is_searching(op) && steps < 64) {
             int after = steps - cases[i].before;
             int waiter = after < 0 ? steps : cases[i].before + after % cases[i].others;
             feed_holder("you", 0);
-            snprintf(wait, sizeof wait, "500 ffffffff-ffff-4fff-8fff-ffffffffffff:%d l j", waiter);
-            feed_wait(wait);
+            feed_wait(printed("500 ffffffff-ffff-4fff-8fff-ffffffffffff:%d l j", waiter));
             steps++;
         }
         CHECK_OR(steps == cases[i].steps, "case %zu: %d steps", i, steps);
@@ -241,9 +234,9 @@ TEST(a_deadlock_search_ends_at_a_cycle_without_its_own_waiter) {
 
 TEST(a_deadlock_search_ends_if_the_server_does_not_reply) {
     hf_op *op = search_from("you", 0);
-    rig_tick(&rig, AT(1999));
+    rig_tick(AT(1999));
     CHECK(is_searching(op));
-    rig_tick(&rig, AT(2000));
+    rig_tick(AT(2000));
     CHECK(!is_searching(op));
 }
 
@@ -255,9 +248,9 @@ TEST(a_deadlock_search_that_outlives_its_acquire_ends_without_effect) {
         "$48\r\n500 ffffffff-ffff-4fff-8fff-ffffffffffff:7 l jjj\r\n"};
     for (int i = 0; i < 2; i++) {
         hf_op *op = wait_for_k(HF_SECOND);
-        output_at(&rig, AT(1000));
+        output_at(AT(1000));
         if (i == 1) feed_holder("you", 0);
-        output_of(link_of(&rig, CALLS));
+        output_of(link_of(CALLS));
         CHECK_GRANTS(op, GRANT("1", "9"), AT(1000), "ok");
         hf_op_end(op, AT(1000));
         CHECK_ANSWER_SENDS(replies[i], AT(1001), CALLS, "");
@@ -266,7 +259,7 @@ TEST(a_deadlock_search_that_outlives_its_acquire_ends_without_effect) {
 
 TEST(a_deadlock_does_not_end_a_waiter_whose_request_to_the_server_is_in_flight) {
     hf_op *op = search_from("me", 0);
-    feed_message(&rig, "1 grant l 1 6 77 2000 k", AT(1000)); /* of another place */
+    feed_message("1 grant l 1 6 77 2000 k", AT(1000)); /* of another place */
     CHECK(is_asking(op));
     feed_wait("5 " OWN " l k");
     CHECK(is_asking(op));
@@ -279,7 +272,7 @@ TEST(the_message_of_a_deadlock_truncates_a_long_key) {
     hf_op *op = wait_for_k(HF_SECOND);
     char wait[256], key[81] = "", cut[80];
     memset(key, 'x', sizeof key - 1);
-    output_at(&rig, AT(1000));
+    output_at(AT(1000));
     feed_holder("you", 0);
     snprintf(wait, sizeof wait, "500 " BELOW " l %s", key);
     feed_wait(wait);
@@ -294,7 +287,7 @@ TEST(the_message_of_a_deadlock_truncates_a_long_key) {
 
 static bool look(void *context) {
     (void)context;
-    rig_tick(&rig, AT(1000));
+    rig_tick(AT(1000));
     const hf_op *op = ops_of(&rig.client);
     if (is_searching(op)) feed_holder("you", 0);
     if (is_searching(op)) feed_wait("500 " BELOW " l j");
@@ -317,7 +310,7 @@ TEST(an_acquire_without_memory_to_search_for_deadlocks_keeps_waiting) {
             CHECK(ended);
             most = nth;
         }
-        rig_end(&rig, AT(1001));
+        rig_end(AT(1001));
     }
     CHECK(most > 5);
 }
@@ -328,12 +321,12 @@ TEST(a_deadlock_search_follows_a_wait_for_a_long_key) {
     key[sizeof key - 1] = '\0';
     for (int size = 1; size < 400; size++) {
         wait_for_k(HF_SECOND);
-        output_at(&rig, AT(1000));
+        output_at(AT(1000));
         feed_holder("you", -1);
-        output_of(link_of(&rig, CALLS));
+        output_of(link_of(CALLS));
         snprintf(wait, sizeof wait, "500 " ABOVE " l %.*s", size, key);
         feed_wait(wait);
-        const char *text = output_of(link_of(&rig, CALLS));
+        const char *text = output_of(link_of(CALLS));
         CHECK_OR(strstr(text, key + sizeof key - 1 - size), "%s", text);
     }
 }
@@ -349,10 +342,10 @@ TEST(a_deadlock_search_reads_the_wait_of_an_owner_of_maximum_length) {
     memset(owner, 'o', HF_OWNER_MAX);
     owner[HF_OWNER_MAX] = '\0';
     wait_for_k(HF_SECOND);
-    output_at(&rig, AT(1000));
+    output_at(AT(1000));
     feed_holder(owner, 0);
     snprintf(want, sizeof want, "GET holdfast_wait:%s", owner);
-    CHECK_SENT(&rig, CALLS, want);
+    CHECK_SENT(CALLS, want);
 }
 
 /* Around the size of what is read of it. */

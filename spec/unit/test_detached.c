@@ -18,10 +18,10 @@ static hf_op *begin_own(hf_op_kind kind, hf_time now) {
 
 /* Held since AT(0), by the first owner. */
 static void hold_own(void) {
-    rig_begin(&rig);
+    rig_begin();
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(0));
-    feed_calls(&rig, ACQUIRED, AT(0));
-    output_of(link_of(&rig, CALLS));
+    feed_calls(ACQUIRED, AT(0));
+    output_of(link_of(CALLS));
     hf_op_end(op, AT(0));
 }
 
@@ -38,10 +38,10 @@ static void hold_and_send_release(void) {
 
 TEST(an_async_release_is_completed_without_its_caller) {
     hold_and_send_release();
-    CHECK_SENT(&rig, CALLS, RELEASE("1"));
-    feed_calls(&rig, ":1\r\n", AT(2));
+    CHECK_SENT(CALLS, RELEASE("1"));
+    feed_calls(":1\r\n", AT(2));
     CHECK_EQ_U64(hf_client_deadline(&rig.client), 0);
-    rig_tick(&rig, AT(2));
+    rig_tick(AT(2));
     CHECK(!ops_of(&rig.client));
     CHECK_EQ_U64(detached_count(&rig.client), 0);
     CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 1);
@@ -52,8 +52,8 @@ TEST(an_async_release_is_counted_in_the_metrics_at_its_call) {
     hold_own();
     const hf_class *class = hf_observe_class_at(&rig.client, hf_observe_class(&rig.client, ""));
     send_release(AT(5));
-    feed_calls(&rig, ":1\r\n", AT(20));
-    rig_tick(&rig, AT(20));
+    feed_calls(":1\r\n", AT(20));
+    rig_tick(AT(20));
     CHECK_EQ_U64(class->releases, 1);
     CHECK_EQ_U64(class->held.sum, 5 * HF_MS);
 }
@@ -75,7 +75,7 @@ TEST(an_async_release_copies_the_strings_of_its_caller) {
     hold_own();
     hf_names *names = malloc(sizeof *names);
     char *caller = strdup("me");
-    hf_op_spec spec = spec_of(&rig, HF_OP_RELEASE);
+    hf_op_spec spec = spec_of(HF_OP_RELEASE);
     CHECK(hf_names_make(names, hf_slice_of("k")));
     spec.names = names;
     spec.caller.data = caller;
@@ -86,42 +86,38 @@ TEST(an_async_release_copies_the_strings_of_its_caller) {
     free(caller);
     CHECK_MEM(spec_in(op)->caller.data, spec_in(op)->caller.size, "me", 2);
     CHECK_MEM(spec_in(op)->names->key.data, spec_in(op)->names->key.size, "k", 1);
-    rig_sleep(&rig, AT(1), AT(3500)); /* no reply in time: its message names the key */
+    rig_sleep(AT(1), AT(3500)); /* no reply in time: its message names the key */
     CHECK(!ops_of(&rig.client));
 }
 
 TEST(a_loss_found_by_an_async_release_is_reported) {
     hold_own();
-    hf_hold *hold = hold_of(&rig);
-    hf_hold_ref(hold);
+    hf_hold *hold = watch(hold_of());
     send_release(AT(1));
-    feed_calls(&rig, ":-2\r\n", AT(2));
+    feed_calls(":-2\r\n", AT(2));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_TAKEN);
     CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
-    hf_hold_unref(hold);
 }
 
 TEST(a_loss_found_by_an_async_release_is_reported_even_if_its_caller_has_acquired_again) {
     hold_own();
-    hf_hold *hold = hold_of(&rig);
-    hf_hold_ref(hold);
+    hf_hold *hold = watch(hold_of());
     send_release(AT(1));
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
-    CHECK(hold_of(&rig) != hold);
-    output_of(link_of(&rig, CALLS));
+    CHECK(hold_of() != hold);
+    output_of(link_of(CALLS));
     CHECK_ANSWER(op, ":-2\r\n" ACQUIRED, AT(2), "ok");
     CHECK_EQ_INT(reason_of(hold), HF_LOST_TAKEN);
     CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
     CHECK_EQ_U64(hold_count(&rig.client), 1);
-    hf_hold_unref(hold);
 }
 
 TEST(the_next_acquire_is_sent_right_after_an_async_release_without_waiting_for_it) {
     hold_and_send_release();
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
-    CHECK_SENT(&rig, CALLS, RELEASE("1") "\n" ASK("2"));
-    feed_calls(&rig, ":1\r\n" ACQUIRED, AT(2));
+    CHECK_SENT(CALLS, RELEASE("1") "\n" ASK("2"));
+    feed_calls(":1\r\n" ACQUIRED, AT(2));
     CHECK_TICK(op, AT(2), "ok");
     CHECK_EQ_U64(hold_count(&rig.client), 1);
 }
@@ -129,10 +125,10 @@ TEST(the_next_acquire_is_sent_right_after_an_async_release_without_waiting_for_i
 TEST(an_acquire_that_overtook_a_resent_async_release_waits_for_that_and_is_sent_again) {
     hold_and_send_release();
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
-    output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
+    output_of(link_of(CALLS));
+    feed_calls("-NOSCRIPT\r\n", AT(2));
     CHECK_ANSWER(op, busy(29000, 0, 0), AT(2), "under way");
-    CHECK_STR(output_of(link_of(&rig, CALLS)), "EVAL release " KEYS OWNER("1"));
+    CHECK_STR(output_of(link_of(CALLS)), "EVAL release " KEYS OWNER("1"));
     CHECK_ANSWER_SENDS(":1\r\n", AT(3), CALLS, ASK("2"));
     CHECK_ANSWER(op, ACQUIRED, AT(4), "ok");
 }
@@ -141,7 +137,7 @@ TEST(an_interrupted_acquire_does_not_wait_for_the_async_release_it_overtook) {
     hold_and_send_release();
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
     hf_op_interrupt(op, AT(1));
-    feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
+    feed_calls("-NOSCRIPT\r\n", AT(2));
     CHECK_ANSWER(op, busy(29000, 0, 0), AT(2), "interrupted");
 }
 
@@ -149,29 +145,29 @@ TEST(an_interrupted_acquire_does_not_wait_for_the_async_release_it_overtook) {
 static hf_op *follow(void) {
     hold_and_send_release();
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
-    feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
-    feed_calls(&rig, busy(29000, 0, 0), AT(2));
-    output_of(link_of(&rig, CALLS));
+    feed_calls("-NOSCRIPT\r\n", AT(2));
+    feed_calls(busy(29000, 0, 0), AT(2));
+    output_of(link_of(CALLS));
     return op;
 }
 
 TEST(an_acquire_that_waits_for_an_async_release_can_be_interrupted_or_abandoned) {
     hf_op *op = follow();
     CHECK_INTERRUPTS(op, AT(3));
-    CHECK_EQ_INT(state_of(&rig), -1);
+    CHECK_EQ_INT(state_of(), -1);
     CHECK_EQ_U64(hold_count(&rig.client), 1); /* the claim of the release */
-    rig_end(&rig, AT(4));
+    rig_end(AT(4));
     op = follow();
     hf_op_end(op, AT(3));
-    CHECK_EQ_INT(state_of(&rig), -1);
+    CHECK_EQ_INT(state_of(), -1);
     CHECK_EQ_U64(hold_count(&rig.client), 1);
 }
 
 TEST(an_acquire_that_waits_for_an_async_release_times_out_within_6_s) {
     hf_op *op = follow();
     for (int ms = 100; ms < 6000 && !hf_op_is_done(op); ms += 100) {
-        hf_session *calls = link_of(&rig, CALLS);
-        rig_tick(&rig, AT(ms));
+        hf_session *calls = link_of(CALLS);
+        rig_tick(AT(ms));
         if (calls->state == HF_SESSION_READY) output_of(calls);
     }
     CHECK(hf_op_is_done(op));
@@ -181,28 +177,28 @@ TEST(an_acquire_that_waits_for_an_async_release_times_out_within_6_s) {
 TEST(an_abandoned_release_is_finished_while_its_owner_acquires_again) {
     hold_and_send_release();
     begin_own(HF_OP_ACQUIRE, AT(2));
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     hf_op_end(ops_of(&rig.client), AT(3)); /* the release is abandoned */
-    rig_tick(&rig, AT(3));
-    CHECK(strstr(output_of(link_of(&rig, CALLS)), LEAVE("1")) != NULL);
+    rig_tick(AT(3));
+    CHECK(strstr(output_of(link_of(CALLS)), LEAVE("1")) != NULL);
 }
 
 TEST(a_release_that_must_wait_for_a_renewal_is_not_sent_asynchronously) {
     hold_own();
-    rig_sleep(&rig, AT(0), AT(10000));
-    CHECK(is_in_flight(hold_of(&rig)));
+    rig_sleep(AT(0), AT(10000));
+    CHECK(is_in_flight(hold_of()));
     hf_op *op = begin_own(HF_OP_RELEASE, AT(10001));
     CHECK(!hf_op_detach(op));
 }
 
 TEST(closing_a_client_finishes_its_async_releases) {
     hold_and_send_release();
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     hf_client_close(&rig.client, AT(2));
     CHECK(!ops_of(&rig.client));
     CHECK(!hf_client_is_quiet(&rig.client));
-    rig_tick(&rig, AT(2));
-    CHECK(strstr(output_of(link_of(&rig, CALLS)), LEAVE("1")) != NULL);
+    rig_tick(AT(2));
+    CHECK(strstr(output_of(link_of(CALLS)), LEAVE("1")) != NULL);
 }
 
 TEST(an_async_release_of_one_of_two_holds_keeps_the_other) {
@@ -210,37 +206,37 @@ TEST(an_async_release_of_one_of_two_holds_keeps_the_other) {
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(0));
     end_with(op, "*2\r\n:1\r\n:0\r\n", AT(0));
     send_release(AT(1));
-    CHECK(hf_hold_is_valid(hold_of(&rig), AT(1)));
+    CHECK(hf_hold_is_valid(hold_of(), AT(1)));
     op = begin_own(HF_OP_RELEASE, AT(1));
     CHECK(hf_op_is_blocked(op));
-    feed_calls(&rig, ":2\r\n", AT(2));
+    feed_calls(":2\r\n", AT(2));
     CHECK_ANSWER(op, ":1\r\n", AT(3), "ok");
 }
 
 /* The other half of a read/write lock is under the same key. */
 TEST(an_acquire_of_the_read_or_write_half_waits_for_the_others_async_release) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     spec.owner = HF_NO_TEXT;
     spec.lock_kind = &hf_kind_write;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op = begin_spec(&spec, AT(0));
     end_with(op, ACQUIRED, AT(0));
     spec.kind = HF_OP_RELEASE;
     CHECK(hf_op_detach(hf_client_begin(&rig.client, &spec, AT(1))));
     spec.kind = HF_OP_ACQUIRE;
     spec.lock_kind = &hf_kind_read;
     op = hf_client_begin(&rig.client, &spec, AT(1));
-    feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
+    feed_calls("-NOSCRIPT\r\n", AT(2));
     CHECK_ANSWER(op, busy(29000, 0, 0), AT(2), "under way");
     CHECK_ANSWER(op, ":1\r\n" ACQUIRED, AT(3), "ok");
 }
 
 /* What another caller releases is not waited for: it queues behind that at the server. */
 TEST(an_acquire_of_the_read_half_does_not_wait_for_another_callers_async_release) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     spec.owner = HF_NO_TEXT;
     spec.lock_kind = &hf_kind_write;
     spec.caller = hf_slice_of("you");
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op = begin_spec(&spec, AT(0));
     end_with(op, ACQUIRED, AT(0));
     spec.kind = HF_OP_RELEASE;
     CHECK(hf_op_detach(hf_client_begin(&rig.client, &spec, AT(1))));
@@ -248,7 +244,7 @@ TEST(an_acquire_of_the_read_half_does_not_wait_for_another_callers_async_release
     spec.lock_kind = &hf_kind_read;
     spec.caller = hf_slice_of("me");
     op = hf_client_begin(&rig.client, &spec, AT(1));
-    feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
+    feed_calls("-NOSCRIPT\r\n", AT(2));
     CHECK_ANSWER(op, busy(29000, 0, 0), AT(2), "busy");
 }
 
@@ -259,17 +255,17 @@ TEST(an_acquire_waits_for_an_async_release_that_it_could_otherwise_overtake) {
         hf_topology topology = *topology_of(&rig.client);
         const hf_topology *before = topology_of(&rig.client);
         send_release(AT(1));
-        output_of(link_of(&rig, CALLS));
+        output_of(link_of(CALLS));
         topology.moves_slots = where >= 2;
         set_topology(&rig.client, &topology);
         set_member(&rig.client, where < 2);
-        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
         spec.owner = HF_NO_TEXT;
         spec.wait = (hf_time)(where % 2) * HF_SECOND;
         hf_op *op = hf_client_begin(&rig.client, &spec, AT(1));
         CHECK_OUTCOME(op, "under way");
         CHECK(is_blocked_acquire(op));
-        CHECK_SENT(&rig, CALLS, "");
+        CHECK_SENT(CALLS, "");
         set_topology(&rig.client, before);
         set_member(&rig.client, false);
         CHECK_ANSWER_SENDS(":1\r\n", AT(2), CALLS, ASK("2"));
@@ -281,14 +277,14 @@ TEST(an_acquire_does_not_wait_for_another_callers_async_release) {
     hold_and_send_release();
     hf_op *op =
         BEGIN(HF_OP_ACQUIRE, AT(1), spec.owner = HF_NO_TEXT, spec.caller = hf_slice_of("you"));
-    feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
+    feed_calls("-NOSCRIPT\r\n", AT(2));
     CHECK_ANSWER(op, busy(29000, 0, 0), AT(2), "busy");
 }
 
 /* A permit of `key`, taken by `caller` at AT(0), or asked for. */
 static hf_op *begin_permit(hf_op_kind kind, const hf_names *names, const char *caller, hf_time wait,
                            hf_time now) {
-    hf_op_spec spec = spec_of(&rig, kind);
+    hf_op_spec spec = spec_of(kind);
     spec.owner = HF_NO_TEXT;
     spec.lock_kind = &hf_kind_permit;
     spec.names = names;
@@ -296,7 +292,7 @@ static hf_op *begin_permit(hf_op_kind kind, const hf_names *names, const char *c
     spec.permits = kind == HF_OP_ACQUIRE;
     spec.wait = wait;
     hf_op *op = hf_client_begin(&rig.client, &spec, now);
-    rig_serve(&rig, now);
+    rig_serve(now);
     return op;
 }
 
@@ -305,16 +301,16 @@ TEST(an_acquire_of_a_permit_waits_for_an_async_release_of_that_semaphore) {
     static const char *const released[] = {"k", "j"};
     for (int i = 0; i < 2; i++) {
         hf_names pool, other;
-        rig_begin(&rig);
+        rig_begin();
         if (!hf_names_make_on(&pool, hf_slice_of("k"), &hf_kind_permit)) abort();
         if (!hf_names_make_on(&other, hf_slice_of(released[i]), &hf_kind_permit)) abort();
         hf_op *op = begin_permit(HF_OP_ACQUIRE, &other, "you", 0, AT(0));
         end_with(op, ACQUIRED, AT(0));
         CHECK(hf_op_detach(begin_permit(HF_OP_RELEASE, &other, "you", 0, AT(1))));
         op = begin_permit(HF_OP_ACQUIRE, &pool, "me", 0, AT(1));
-        feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
+        feed_calls("-NOSCRIPT\r\n", AT(2));
         CHECK_ANSWER(op, busy(29000, 0, 0), AT(2), i == 0 ? "under way" : "busy");
-        rig_end(&rig, AT(3));
+        rig_end(AT(3));
         hf_names_free(&pool);
         hf_names_free(&other);
     }
@@ -330,11 +326,11 @@ TEST(all_async_releases_that_are_done_end_together) {
     }
     for (int i = 0; i < 3; i++)
         CHECK(hf_op_detach(begin_permit(HF_OP_RELEASE, &pool, callers[i], 0, AT(1))));
-    feed_calls(&rig, ":1\r\n:1\r\n:1\r\n", AT(2));
+    feed_calls(":1\r\n:1\r\n:1\r\n", AT(2));
     hf_client_end_detached(&rig.client, AT(2));
     CHECK(!ops_of(&rig.client));
     CHECK_EQ_U64(detached_count(&rig.client), 0);
-    rig_end(&rig, AT(3));
+    rig_end(AT(3));
     hf_names_free(&pool);
 }
 
@@ -347,22 +343,22 @@ TEST(a_waiter_in_the_queue_does_not_wait_for_an_async_release) {
     CHECK(hf_op_detach(begin_permit(HF_OP_RELEASE, &pool, "you", 0, AT(1))));
     op = begin_permit(HF_OP_ACQUIRE, &pool, "me", HF_NEVER, AT(1));
     set_may_be_queued(op, true);
-    feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
-    feed_calls(&rig, busy(29000, 0, 0), AT(2));
+    feed_calls("-NOSCRIPT\r\n", AT(2));
+    feed_calls(busy(29000, 0, 0), AT(2));
     CHECK(is_subscribing(op));
-    rig_end(&rig, AT(3));
+    rig_end(AT(3));
     hf_names_free(&pool);
 }
 
 /* The background has failed to clean it up: another wait for it would never end. */
 TEST(an_acquire_of_the_read_or_write_half_does_not_wait_for_the_others_failed_clean_up) {
     for (uint32_t failures = 0; failures <= 1; failures++) {
-        rig_begin(&rig);
+        rig_begin();
         hf_op *op =
             BEGIN(HF_OP_ACQUIRE, AT(0), spec.owner = HF_NO_TEXT, spec.lock_kind = &hf_kind_read);
         hf_hold *half = hf_client_add_hold(&rig.client, &hf_kind_write, hf_slice_of("k"),
                                            hf_slice_of("me"), HF_NO_TEXT);
-        watch(&rig, half);
+        watch(half);
         hf_renewer_clean_up(&rig.client, claim_of(half), AT(0));
         set_failures(half, failures);
         CHECK_ANSWER(op, busy(29000, 0, 0), AT(1), failures ? "busy" : "under way");
@@ -371,21 +367,21 @@ TEST(an_acquire_of_the_read_or_write_half_does_not_wait_for_the_others_failed_cl
 
 /* The server counts the holds of a shared owner together: the release might take the new one. */
 TEST(a_shared_owners_acquire_waits_for_its_async_release) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     spec.shared = true;
     spec.wait = HF_SECOND;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op = begin_spec(&spec, AT(0));
     end_with(op, ACQUIRED, AT(0));
     spec.kind = HF_OP_RELEASE;
     spec.wait = 0;
     CHECK(hf_op_detach(hf_client_begin(&rig.client, &spec, AT(1))));
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     spec.kind = HF_OP_ACQUIRE;
     spec.wait = HF_SECOND;
     op = hf_client_begin(&rig.client, &spec, AT(1));
-    rig_tick(&rig, AT(1));
-    CHECK_STR(output_of(link_of(&rig, CALLS)), "");
-    feed_calls(&rig, ":1\r\n", AT(2));
+    rig_tick(AT(1));
+    CHECK_STR(output_of(link_of(CALLS)), "");
+    feed_calls(":1\r\n", AT(2));
     CHECK_SENT_PART(CALLS, "EVALSHA acquire");
     CHECK_ANSWER(op, ACQUIRED, AT(3), "ok");
 }
@@ -399,7 +395,7 @@ TEST(an_async_release_of_one_of_two_holds_does_not_report_the_lock_as_released) 
     hold_own();
     hf_op *again = begin_own(HF_OP_ACQUIRE, AT(1));
     end_with(again, ACQUIRED, AT(1));
-    hf_hold *hold = hold_of(&rig);
+    hf_hold *hold = hold_of();
     CHECK_EQ_INT(count_of(hold), 2);
     send_release(AT(2));
     CHECK(is_held(hold));
@@ -411,7 +407,7 @@ TEST(an_acquire_continues_if_the_async_release_before_it_is_abandoned) {
     CHECK(is_following(op));
     hf_op_end(ops_of(&rig.client), AT(3));
     CHECK(is_asking(op));
-    CHECK(strstr(output_of(link_of(&rig, CALLS)), ASK("2")) != NULL);
+    CHECK(strstr(output_of(link_of(CALLS)), ASK("2")) != NULL);
 }
 
 TEST(an_async_release_that_runs_out_of_memory_is_not_sent) {
@@ -430,8 +426,8 @@ TEST(an_async_release_that_runs_out_of_memory_is_not_sent) {
 
 TEST(a_refused_async_release_is_retried_in_the_background) {
     hold_and_send_release();
-    feed_calls(&rig, "-OOM no\r\n", AT(2));
-    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
+    feed_calls("-OOM no\r\n", AT(2));
+    CHECK_EQ_INT(state_of(), CLEANING_UP);
     CHECK_EQ_INT(hold_count(&rig.client), 1);
 }
 

@@ -324,12 +324,11 @@ TEST(a_client_publishes_its_host_as_one_printable_word) {
 }
 
 static int introduce_the_child(hf_driver *driver, int own) {
-    char text[64];
     (void)own;
     alarm(30);
     hf_driver_enter(driver);
-    snprintf(text, sizeof text, "web-3 %ld billing", (long)getpid());
-    bool same = strcmp(introduction_of(driver->client), text) == 0;
+    bool same =
+        strcmp(introduction_of(driver->client), printed("web-3 %ld billing", (long)getpid())) == 0;
     hf_driver_leave(driver);
     return same ? 0 : 1;
 }

@@ -13,29 +13,29 @@ static bool has_lease(const hf_kind *kind) {
 }
 
 static void begin_kind(const hf_kind *kind) {
-    rig_begin_with(&rig, &config);
+    rig_begin_with(&config);
     hf_names_free(&rig.names);
     while (!hf_names_make_on(&rig.names, hf_slice_of("k"), kind)) continue;
 }
 
 static hf_op *begin_op(hf_op_kind what, const hf_kind *kind, hf_time now) {
-    hf_op_spec spec = spec_of(&rig, what);
+    hf_op_spec spec = spec_of(what);
     spec.lock_kind = kind;
     spec.owner = (hf_slice){"", 0};
     if (kind->counted) spec.permits = 1;
-    return begin_spec(&rig, &spec, now);
+    return begin_spec(&spec, now);
 }
 
 static hf_hold *take(const hf_kind *kind, const char *reply) {
     hf_op *op = begin_op(HF_OP_ACQUIRE, kind, AT(0));
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     end_with(op, reply, AT(0));
     return hf_holds_find(holds_of(&rig.client), kind, hf_slice_of("k"), hf_slice_of("me"));
 }
 
 /* → whether the link sends this program of the kind, and all of `more` after it */
 static bool has_sent(hf_link link, const hf_kind *kind, hf_verb verb, const char *more) {
-    const char *text = output_of(link_of(&rig, link));
+    const char *text = output_of(link_of(link));
     const char *at = strstr(text, hf_kind_program(kind, verb)->name);
     return at && strstr(at, more);
 }
@@ -44,7 +44,7 @@ static bool has_sent(hf_link link, const hf_kind *kind, hf_verb verb, const char
 static bool gives_back(const hf_kind *kind) {
     bool given = false;
     for (int link = 0; link < HF_LINKS; link++) {
-        const char *text = output_of(link_of(&rig, (hf_link)link));
+        const char *text = output_of(link_of((hf_link)link));
         given |= strstr(text, hf_kind_program(kind, HF_VERB_LEAVE)->name) != NULL;
         given |= strstr(text, "release_all") != NULL;
     }
@@ -61,10 +61,10 @@ TEST(with_needs_approval_each_kind_of_lock_is_renewed_only_when_approved) {
         config.needs_approval = true;
         begin_kind(kind);
         hf_hold *hold = take(kind, ACQUIRED);
-        rig_sleep(&rig, AT(0), AT(12000));
-        CHECK_OR(output_of(link_of(&rig, RENEWER))[0] == '\0', "%s is renewed", kind->name);
+        rig_sleep(AT(0), AT(12000));
+        CHECK_OR(output_of(link_of(RENEWER))[0] == '\0', "%s is renewed", kind->name);
         hf_client_approve(&rig.client, hold, AT(12000));
-        rig_tick(&rig, AT(12000));
+        rig_tick(AT(12000));
         CHECK_OR(has_sent(RENEWER, kind, HF_VERB_RENEW, "k"), "%s is not renewed", kind->name);
     }
 }
@@ -77,10 +77,10 @@ TEST(an_acquire_of_each_kind_of_lock_waits_for_a_replica_if_replicas_must_confir
         begin_op(HF_OP_ACQUIRE, kind, AT(0));
         CHECK_OR(has_sent(CALLS, kind, HF_VERB_ACQUIRE, "\nWAIT 1 100"), "%s is not confirmed",
                  kind->name);
-        rig_end(&rig, AT(1));
+        rig_end(AT(1));
         begin_kind(kind);
         take(kind, ACQUIRED ":1\r\n");
-        rig_sleep(&rig, AT(0), AT(10000));
+        rig_sleep(AT(0), AT(10000));
         CHECK_OR(has_sent(RENEWER, kind, HF_VERB_RENEW, "\nWAIT 1 100"),
                  "a renewal of %s is not confirmed", kind->name);
     }
@@ -90,13 +90,11 @@ TEST(each_kind_of_lock_is_lost_if_its_renewal_does_not_find_it) {
     EACH_LEASED(kind) {
         config = rig_config();
         begin_kind(kind);
-        hf_hold *hold = take(kind, ACQUIRED);
-        hf_hold_ref(hold);
-        rig_sleep(&rig, AT(0), AT(10000));
-        feed(link_of(&rig, RENEWER), "*1\r\n:-1\r\n", AT(10001));
+        hf_hold *hold = watch(take(kind, ACQUIRED));
+        rig_sleep(AT(0), AT(10000));
+        feed(link_of(RENEWER), "*1\r\n:-1\r\n", AT(10001));
         CHECK_OR(is_lost(hold), "%s is %d", kind->name, hold_state(hold));
         CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
-        hf_hold_unref(hold);
     }
 }
 
@@ -109,7 +107,7 @@ TEST(an_unconfirmed_grant_of_each_kind_of_lock_is_removed_from_the_queue_when_it
         hf_hold *hold = take(kind, ACQUIRED);
         set_granted(hold, true);
         set_wait(hold, number_of(hold));
-        rig_sleep(&rig, AT(0), AT(31000));
+        rig_sleep(AT(0), AT(31000));
         CHECK(is_lost(hold));
         CHECK_OR(gives_back(kind), "%s leaves its mark", kind->name);
     }
@@ -121,7 +119,7 @@ TEST(closing_a_client_releases_each_kind_of_lock) {
         begin_kind(kind);
         take(kind, ACQUIRED);
         hf_client_close(&rig.client, AT(1));
-        rig_sleep(&rig, AT(1), AT(10));
+        rig_sleep(AT(1), AT(10));
         CHECK_OR(gives_back(kind), "%s stays", kind->name);
     }
 }
@@ -129,7 +127,7 @@ TEST(closing_a_client_releases_each_kind_of_lock) {
 /* A connection that is silent is given up and opened again meanwhile. */
 static bool gives_back_soon(const hf_kind *kind, hf_time *now) {
     for (int i = 0; i < 200; i++, *now += 10 * HF_MS) {
-        rig_tick(&rig, *now);
+        rig_tick(*now);
         if (gives_back(kind)) return true;
     }
     return false;
@@ -144,11 +142,11 @@ static void check_given_back(const hf_kind *kind, int failures) {
     for (int i = 0; i < failures; i++) {
         CHECK_OR(gives_back_soon(kind, &now), "%s: no try %d", kind->name, i);
         hf_time till = now + 6 * HF_SECOND; /* no answer in the time of a command */
-        rig_sleep(&rig, now, till);
+        rig_sleep(now, till);
         now = till;
     }
     CHECK_OR(gives_back_soon(kind, &now), "%s: no last try", kind->name);
-    rig_end(&rig, now);
+    rig_end(now);
 }
 
 TEST(the_clean_up_of_each_kind_of_lock_is_sent_again_if_it_gets_no_reply) {

@@ -9,7 +9,7 @@
 TEST(the_new_lease_of_an_extend_is_measured_from_the_sending_of_its_command) {
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(60 * HF_SECOND, AT(1000));
-    CHECK_SENT(&rig, CALLS, EXTEND_OF_K("60000"));
+    CHECK_SENT(CALLS, EXTEND_OF_K("60000"));
     CHECK(hf_hold_is_valid(hold, AT(1000)));
     CHECK_ANSWER(op, ":1\r\n", AT(1500), "ok");
     CHECK_EQ_U64(lease_of(hold), 60 * HF_SECOND);
@@ -25,13 +25,13 @@ TEST(an_extend_changes_the_end_of_a_lock_with_a_fixed_lease) {
     set_renewed(hold, false);
     hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), ends_at(hold));
     begin_extend(60 * HF_SECOND, AT(1000));
-    output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, ":1\r\n", AT(1500));
+    output_of(link_of(CALLS));
+    feed_calls(":1\r\n", AT(1500));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(1000 + 59398));
-    rig_sleep(&rig, AT(1500), AT(60397));
-    CHECK_SILENT(&rig);
+    rig_sleep(AT(1500), AT(60397));
+    CHECK_SILENT();
     CHECK(hf_hold_is_valid(hold, AT(60397)));
-    rig_sleep(&rig, AT(60397), AT(60398));
+    rig_sleep(AT(60397), AT(60398));
     CHECK(is_lost(hold));
 }
 
@@ -47,7 +47,7 @@ TEST(an_extend_that_finds_the_lock_gone_or_is_answered_after_its_lease_reports_a
         CHECK_ANSWER(op, cases[i].reply, AT(cases[i].at), "lost");
         CHECK_EQ_INT(reason_of(hold), cases[i].reason);
         CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
-        CHECK(hold_of(&rig) == hold); /* until the owner releases it */
+        CHECK(hold_of() == hold); /* until the owner releases it */
     }
 }
 
@@ -55,7 +55,7 @@ TEST(an_extend_whose_reply_arrives_after_the_loss_does_not_revive_the_hold) {
     hf_hold *hold = hold_times(1, AT(0));
     set_renewed(hold, false);
     hf_op *op = begin_extend(60 * HF_SECOND, AT(29000));
-    rig_sleep(&rig, AT(29000), AT(29700));
+    rig_sleep(AT(29000), AT(29700));
     CHECK(is_lost(hold));
     CHECK_ANSWER(op, ":1\r\n", AT(29800), "lost");
     CHECK(is_lost(hold));
@@ -72,7 +72,7 @@ TEST(after_an_extend_without_a_reply_the_shorter_of_both_leases_applies) {
         hf_time next = wakes_at(hold);
         CHECK(next > now && next <= ends_at(hold) - 6 * HF_SECOND);
         CHECK_SENT_UNTIL(RENEWER, now, next, "EVALSHA renew 1 k me 30000");
-        feed_renewer(&rig, "*1\r\n:1\r\n", next + HF_MS);
+        feed_renewer("*1\r\n:1\r\n", next + HF_MS);
         CHECK_EQ_U64(ends_at(hold), next + 9898 * HF_MS);
         now = next + HF_MS;
     }
@@ -87,8 +87,8 @@ TEST(after_a_second_extend_the_shortest_lease_applies_if_a_copy_of_the_first_may
     EACH_CASE (i, cases) {
         hf_hold *hold = hold_times(1, AT(0));
         hf_op *op = begin_extend((hf_time)cases[i].first_ms * HF_MS, AT(1000));
-        hf_session_closed(link_of(&rig, CALLS), "reset", AT(1001));
-        rig_sleep(&rig, AT(1001), AT(1100));
+        hf_session_closed(link_of(CALLS), "reset", AT(1001));
+        rig_sleep(AT(1001), AT(1100));
         CHECK_ANSWER(op, ":1\r\n", AT(1101), "ok");
         op = begin_extend((hf_time)cases[i].second_ms * HF_MS, AT(2000));
         CHECK_ANSWER(op, ":1\r\n", AT(2001), "ok");
@@ -117,15 +117,15 @@ TEST(an_extend_that_the_server_refuses_leaves_the_lease_as_it_was) {
 
 TEST(a_check_succeeds_if_the_lock_is_held_and_otherwise_reports_a_loss) {
     hf_hold *hold = hold_times(1, AT(0));
-    hf_op *op = begin(&rig, HF_OP_CHECK, AT(1000));
-    CHECK_SENT(&rig, CALLS, CHECK_OF_K);
+    hf_op *op = begin(HF_OP_CHECK, AT(1000));
+    CHECK_SENT(CALLS, CHECK_OF_K);
     CHECK_ANSWER(op, ":1\r\n", AT(1001), "ok");
     CHECK_EQ_U64(ends_at(hold), AT(29698));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(10000));
-    op = begin(&rig, HF_OP_CHECK, AT(2000));
+    op = begin(HF_OP_CHECK, AT(2000));
     CHECK_ANSWER(op, ":-1\r\n", AT(2001), "lost");
     CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
-    op = begin(&rig, HF_OP_CHECK, AT(3000));
+    op = begin(HF_OP_CHECK, AT(3000));
     CHECK_OUTCOME(op, "lost");
     CHECK_MESSAGE(op, "its key was deleted on the server");
 }
@@ -139,8 +139,8 @@ TEST(no_reply_prolongs_the_lease_beyond_that_of_an_extend_that_the_server_may_st
     EACH_CASE (i, cases) {
         hf_hold *hold = hold_times(2, AT(0));
         hf_op_end(begin_extend(10 * HF_SECOND, AT(1000)), AT(1001));
-        hf_session_closed(link_of(&rig, CALLS), "reset", AT(1002));
-        hf_op *op = begin(&rig, cases[i].kind, AT(3000));
+        hf_session_closed(link_of(CALLS), "reset", AT(1002));
+        hf_op *op = begin(cases[i].kind, AT(3000));
         CHECK_ANSWER(op, cases[i].reply, AT(3001), "ok");
         CHECK_EQ_U64(ends_at(hold), AT(3000 + 9898));
         CHECK(hf_client_renewer_deadline(&rig.client) <= AT(3000 + 3334));
@@ -148,10 +148,10 @@ TEST(no_reply_prolongs_the_lease_beyond_that_of_an_extend_that_the_server_may_st
 }
 
 static hf_hold *hold_granted(hf_time now) {
-    hf_op *op = wait_in_queue(&rig, HF_NEVER, now);
-    feed_message(&rig, GRANT("1", "88"), now + 100 * HF_MS);
+    hf_op *op = wait_in_queue(HF_NEVER, now);
+    feed_message(GRANT("1", "88"), now + 100 * HF_MS);
     hf_op_end(op, now + 100 * HF_MS);
-    hf_hold *hold = hold_of(&rig);
+    hf_hold *hold = hold_of();
     if (!hold || !is_granted(hold)) abort();
     return hold;
 }
@@ -162,14 +162,14 @@ static hf_hold *hold_granted(hf_time now) {
 
 TEST(a_check_of_an_unconfirmed_grant_confirms_it) {
     hf_hold *hold = hold_granted(AT(0));
-    hf_op *op = begin(&rig, HF_OP_CHECK, AT(200));
-    CHECK_SENT(&rig, CALLS, CONFIRM_K);
+    hf_op *op = begin(HF_OP_CHECK, AT(200));
+    CHECK_SENT(CALLS, CONFIRM_K);
     CHECK_ANSWER(op, ":1\r\n", AT(201), "ok");
     CHECK(!is_granted(hold));
     CHECK_EQ_U64(ends_at(hold), AT(200 + 29698));
     CHECK_SENT_UNTIL(RENEWER, AT(201), AT(10199), "");
-    begin(&rig, HF_OP_CHECK, AT(10199));
-    CHECK_SENT(&rig, CALLS, CHECK_OF_K);
+    begin(HF_OP_CHECK, AT(10199));
+    CHECK_SENT(CALLS, CHECK_OF_K);
 }
 
 TEST(a_check_also_renews_the_lock_if_a_renewal_is_due) {
@@ -181,13 +181,13 @@ TEST(a_check_also_renews_the_lock_if_a_renewal_is_due) {
     EACH_CASE (i, cases) {
         hf_hold *hold = hold_times(1, AT(0));
         set_renewed(hold, cases[i].renewed);
-        begin(&rig, HF_OP_CHECK, AT(cases[i].ms));
+        begin(HF_OP_CHECK, AT(cases[i].ms));
         CHECK_SENT(
-            &rig, CALLS,
+            CALLS,
             cases[i].renews
                 ? "EVALSHA extend 2 k holdfast_queue:{k} me 30000 0  redisson_lock__channel:{k}"
                 : CHECK_OF_K);
-        feed_calls(&rig, ":1\r\n", AT(cases[i].ms + 1));
+        feed_calls(":1\r\n", AT(cases[i].ms + 1));
         CHECK_EQ_U64(ends_at(hold), AT(29698 + (cases[i].renews ? cases[i].ms : 0)));
     }
 }
@@ -197,9 +197,9 @@ TEST(a_renewing_check_without_a_reply_does_not_limit_later_leases) {
     hf_hold *hold = hold_times(1, AT(0));
     set_lease(hold, HF_SECOND); /* less than the grant lease */
     set_end(hold, AT(988));
-    hf_op_end(begin(&rig, HF_OP_CHECK, AT(500)), AT(501));
+    hf_op_end(begin(HF_OP_CHECK, AT(500)), AT(501));
     CHECK_SENT_PART(CALLS, "me 1000 0 ");
-    feed_calls(&rig, ":1\r\n", AT(502));
+    feed_calls(":1\r\n", AT(502));
     hf_op *op = begin_extend(60 * HF_SECOND, AT(600));
     CHECK_ANSWER(op, ":1\r\n", AT(601), "ok");
     CHECK_EQ_U64(ends_at(hold), AT(600 + 59398));
@@ -212,7 +212,7 @@ TEST(checks_do_not_delay_the_confirmation_of_a_grant) {
     CHECK(confirm_at > AT(700) && confirm_at < AT(800));
     for (hf_time now = AT(110); now < confirm_at; now += 10 * HF_MS) {
         CHECK_SENT_AT(RENEWER, now, "");
-        hf_op *op = begin(&rig, HF_OP_CHECK, now);
+        hf_op *op = begin(HF_OP_CHECK, now);
         CHECK_ANSWER(op, "-NOPERM no\r\n", now + HF_MS, "denied");
         hf_op_end(op, now);
         CHECK(is_granted(hold));
@@ -222,14 +222,14 @@ TEST(checks_do_not_delay_the_confirmation_of_a_grant) {
 }
 
 TEST(an_info_call_with_a_time_limit_below_the_command_timeout_fails_at_that_limit) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_INFO);
+    hf_op_spec spec = spec_of(HF_OP_INFO);
     spec.within = 200 * HF_MS;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op = begin_spec(&spec, AT(0));
     CHECK_SLEEP(op, AT(0), AT(199), "under way");
-    rig_sleep(&rig, AT(199), AT(200));
+    rig_sleep(AT(199), AT(200));
     CHECK_ENDS(op, "unreachable", AT(200));
     spec.within = 4 * HF_SECOND;
-    op = begin_spec(&rig, &spec, AT(300));
+    op = begin_spec(&spec, AT(300));
     CHECK_SLEEP(op, AT(300), AT(3300), "unreachable");
 }
 
@@ -238,11 +238,10 @@ TEST(repeated_checks_do_not_prevent_the_renewal_of_a_lock) {
     hf_hold *hold = hold_times(1, AT(0));
     for (int ms = 900; ms < 100000; ms += 900) {
         for (int at = ms - 900; at < ms; at += 100) {
-            rig_sleep(&rig, AT(at), AT(at + 100));
-            if (output_of(link_of(&rig, RENEWER))[0] != '\0')
-                feed_renewer(&rig, "*1\r\n:1\r\n", AT(at + 100));
+            rig_sleep(AT(at), AT(at + 100));
+            if (output_of(link_of(RENEWER))[0] != '\0') feed_renewer("*1\r\n:1\r\n", AT(at + 100));
         }
-        hf_op *op = begin(&rig, HF_OP_CHECK, AT(ms));
+        hf_op *op = begin(HF_OP_CHECK, AT(ms));
         CHECK_ENDS_WITH(op, ":1\r\n", AT(ms), "ok");
     }
     CHECK(is_held(hold));
@@ -253,7 +252,7 @@ TEST(repeated_checks_do_not_prevent_the_renewal_of_a_lock) {
 
 TEST(a_renewal_that_falls_due_during_a_check_is_sent_after_it) {
     hf_hold *hold = hold_times(1, AT(0));
-    hf_op *op = begin(&rig, HF_OP_CHECK, AT(9900));
+    hf_op *op = begin(HF_OP_CHECK, AT(9900));
     CHECK_SENT_UNTIL(RENEWER, AT(9900), AT(10500), "");
     CHECK_ANSWER(op, ":1\r\n", AT(10500), "ok");
     CHECK_SENT_UNTIL(RENEWER, AT(10500), AT(10501), "EVALSHA renew 1 k me 30000");
@@ -262,7 +261,7 @@ TEST(a_renewal_that_falls_due_during_a_check_is_sent_after_it) {
 
 TEST(an_abandoned_check_does_not_change_the_hold) {
     hf_hold *hold = hold_times(1, AT(0));
-    hf_op_end(begin(&rig, HF_OP_CHECK, AT(1000)), AT(1001));
+    hf_op_end(begin(HF_OP_CHECK, AT(1000)), AT(1001));
     CHECK(is_held(hold));
     CHECK(!is_in_flight(hold));
     CHECK_EQ_U64(ends_at(hold), AT(29698));
@@ -293,7 +292,7 @@ TEST(an_extend_confirms_a_grant) {
 TEST(a_shared_owners_extend_never_shortens_the_lease) {
     set_shared(hold_times(1, AT(0)), true);
     begin_extend(60 * HF_SECOND, AT(1));
-    CHECK_SENT(&rig, CALLS,
+    CHECK_SENT(CALLS,
                "EVALSHA extend 2 k holdfast_queue:{k} me 60000 0  redisson_lock__channel:{k}");
 }
 
@@ -307,8 +306,8 @@ TEST(a_lock_is_renewed_in_time_for_the_shorter_lease_of_an_abandoned_extend) {
 
 TEST(an_extend_abandoned_before_it_was_sent_changes_nothing) {
     hf_hold *hold = hold_times(1, AT(0));
-    hf_session_closed(link_of(&rig, CALLS), "idle", AT(500));
-    hf_op_spec spec = spec_of(&rig, HF_OP_EXTEND);
+    hf_session_closed(link_of(CALLS), "idle", AT(500));
+    hf_op_spec spec = spec_of(HF_OP_EXTEND);
     spec.lease = 10 * HF_SECOND;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(1000));
     CHECK_EQ_U64(ends_at(hold), AT(1000 + 9898));
@@ -333,7 +332,7 @@ TEST(a_check_that_no_replica_confirms_succeeds_but_does_not_confirm_the_grant) {
         hf_hold *hold = hold_granted(AT(0));
         hf_time end = ends_at(hold);
         config_in(&rig.client)->sync = (hf_sync){1, 100 * HF_MS};
-        hf_op *op = begin(&rig, HF_OP_CHECK, AT(200));
+        hf_op *op = begin(HF_OP_CHECK, AT(200));
         CHECK_SENT_PART(CALLS, "WAIT 1 100");
         CHECK_ANSWER(op, replicas ? ":1\r\n:1\r\n" : ":1\r\n:0\r\n", AT(201), "ok");
         CHECK_EQ_INT(is_granted(hold), !replicas);
@@ -344,12 +343,12 @@ TEST(a_check_that_no_replica_confirms_succeeds_but_does_not_confirm_the_grant) {
 TEST(a_check_that_extends_no_lease_does_not_wait_for_replicas) {
     hf_hold *hold = hold_times(1, AT(0));
     config_in(&rig.client)->sync = (hf_sync){1, 100 * HF_MS};
-    begin(&rig, HF_OP_CHECK, AT(1));
-    CHECK_SENT(&rig, CALLS, CHECK_OF_K);
-    feed_calls(&rig, ":1\r\n", AT(2));
+    begin(HF_OP_CHECK, AT(1));
+    CHECK_SENT(CALLS, CHECK_OF_K);
+    feed_calls(":1\r\n", AT(2));
     set_bound(hold, ends_at(hold)); /* no renewal makes it longer */
-    begin(&rig, HF_OP_CHECK, AT(29000));
-    CHECK_SENT(&rig, CALLS, CHECK_OF_K);
+    begin(HF_OP_CHECK, AT(29000));
+    CHECK_SENT(CALLS, CHECK_OF_K);
 }
 
 TEST(an_extend_of_a_hold_abandoned_during_it_reports_a_loss) {
@@ -369,12 +368,12 @@ TEST(an_extend_with_a_malformed_reply_reports_no_loss) {
         CHECK_ANSWER(op, senseless[i], AT(11), "server");
         CHECK(hf_hold_is_valid(hold, AT(11)) && !is_in_flight(hold));
         CHECK(!hf_hold_is_valid(hold, AT(5010)));
-        op = begin(&rig, HF_OP_CHECK, AT(12));
+        op = begin(HF_OP_CHECK, AT(12));
         CHECK_ANSWER(op, senseless[i], AT(13), "server");
         CHECK(hf_hold_is_valid(hold, AT(13)));
         CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
         begin_extend(60 * HF_SECOND, AT(14)); /* the first one may still set its lease */
-        feed_calls(&rig, ":1\r\n", AT(15));
+        feed_calls(":1\r\n", AT(15));
         CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(14), 5 * HF_SECOND));
     }
 }

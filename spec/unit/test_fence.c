@@ -20,7 +20,7 @@ static hf_op *begin_write(hf_time now) {
 
 TEST(a_fenced_write_returns_the_replies_of_its_commands) {
     hf_op *op = begin_write(AT(0));
-    CHECK_SENT(&rig, CALLS, SAID);
+    CHECK_SENT(CALLS, SAID);
     CHECK_ANSWER(op, ACCEPTED, AT(1), "ok");
     CHECK_STR(reply_in(op)->string, "S2:OK");
 }
@@ -29,11 +29,11 @@ TEST(a_fenced_write_refused_after_a_resend_reports_that_it_may_have_taken_effect
     static const char *const refusals[] = {STALE, OVERTAKEN};
     for (int i = 0; i < 4; i++) {
         bool twice = i >= 2;
-        rig_begin(&rig);
+        rig_begin();
         hf_op *op = begin_write(AT(0));
-        CHECK_SENT(&rig, CALLS, SAID);
+        CHECK_SENT(CALLS, SAID);
         if (twice) {
-            hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
+            hf_session_closed(link_of(CALLS), "cut", AT(1));
             CHECK_SENT_UNTIL(CALLS, AT(1), AT(500), SAID);
         }
         CHECK_ANSWER(op, refusals[i % 2], AT(501), twice ? "unreachable" : "stale");
@@ -49,8 +49,8 @@ TEST(an_abandoned_fenced_write_reports_that_it_may_have_taken_effect) {
 
 TEST(a_fenced_write_whose_first_copy_was_refused_does_not_report_an_unknown_outcome) {
     hf_op *op = begin_write(AT(0));
-    output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, "-LOADING no\r\n", AT(1));
+    output_of(link_of(CALLS));
+    feed_calls("-LOADING no\r\n", AT(1));
     CHECK_SENT_UNTIL(CALLS, AT(1), AT(500), SAID);
     CHECK_ANSWER(op, STALE, AT(501), "stale");
 }
@@ -84,8 +84,8 @@ TEST(a_fenced_write_succeeds_only_if_replicas_confirm_it) {
     EACH_NUMBER (confirmed, 2) {
         config_in(&rig.client)->sync = (hf_sync){.replicas = 1, .timeout = 100 * HF_MS};
         hf_op *op = begin_write(AT(0));
-        CHECK_SENT(&rig, CALLS, SAID "\nWAIT 1 100");
-        feed_calls(&rig, ACCEPTED, AT(1));
+        CHECK_SENT(CALLS, SAID "\nWAIT 1 100");
+        feed_calls(ACCEPTED, AT(1));
         CHECK_ANSWER(op, confirmed ? ":1\r\n" : ":0\r\n", AT(2), confirmed ? "ok" : "no_quorum");
     }
 }

@@ -6,10 +6,10 @@
 #include "acquire_rig.h"
 
 TEST(a_waiter_accepts_a_fresh_grant_at_once) {
-    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
     CHECK_GRANTS(op, GRANT("1", "88"), AT(500), "ok");
-    CHECK_SILENT(&rig);
-    const hf_hold *hold = hold_of(&rig);
+    CHECK_SILENT();
+    const hf_hold *hold = hold_of();
     CHECK(is_held(hold));
     CHECK_EQ_U64(token_of(hold), 88);
     CHECK_EQ_U64(ends_at(hold), AT(2 + 1978)); /* from the last recheck that found us waiting */
@@ -21,17 +21,17 @@ TEST(a_waiter_accepts_a_fresh_grant_at_once) {
 
 TEST(a_tenants_waiter_accepts_a_grant_only_once_the_server_confirms_it) {
     begin_as_tenant();
-    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    feed_message(&rig, GRANT("1", "88"), AT(500));
+    hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
+    feed_message(GRANT("1", "88"), AT(500));
     CHECK_STATE(op, ASKING);
-    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-    feed_calls(&rig, busy(20000, 0, 0), AT(501)); /* it was forged */
+    CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    feed_calls(busy(20000, 0, 0), AT(501)); /* it was forged */
     CHECK_STATE(op, WAITING);
-    feed_message(&rig, GRANT("1", "88"), AT(600));
-    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    feed_message(GRANT("1", "88"), AT(600));
+    CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     CHECK_ANSWER(op, ACQUIRED, AT(601), "ok");
-    CHECK_EQ_U64(token_of(hold_of(&rig)), 77);
-    CHECK(!is_granted(hold_of(&rig)));
+    CHECK_EQ_U64(token_of(hold_of()), 77);
+    CHECK(!is_granted(hold_of()));
 }
 
 TEST(forged_messages_make_a_waiter_recheck_its_lock_at_most_once_a_millisecond) {
@@ -40,13 +40,13 @@ TEST(forged_messages_make_a_waiter_recheck_its_lock_at_most_once_a_millisecond) 
     for (size_t i = 0; i < sizeof messages / sizeof *messages; i++) {
         int asked = 0;
         begin_as_tenant();
-        hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+        hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
         for (hf_time at = AT(500); at < AT(600); at += 10000) { /* every 10 µs */
-            feed_message(&rig, messages[i], at);
-            rig_tick(&rig, at);
+            feed_message(messages[i], at);
+            rig_tick(at);
             if (!is_asking(op)) continue;
             asked++;
-            feed_calls(&rig, busy(20000, 0, 0), at);
+            feed_calls(busy(20000, 0, 0), at);
         }
         CHECK_OR(asked > 0 && asked <= 101, "%s: %d", messages[i], asked);
     }
@@ -55,24 +55,24 @@ TEST(forged_messages_make_a_waiter_recheck_its_lock_at_most_once_a_millisecond) 
 /* Another client may grant for longer; this one has sent its own grant lease, and counts on
  * that. */
 TEST(a_waiter_relies_on_a_grant_for_at_most_its_own_grant_lease) {
-    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
     CHECK_GRANTS(op, "1 grant l 1 5 88 20000 k", AT(1000), "ok");
-    CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(2 + 1978));
-    rig_begin(&rig);
-    op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    CHECK_EQ_U64(ends_at(hold_of()), AT(2 + 1978));
+    rig_begin();
+    op = wait_in_queue(10 * HF_SECOND, AT(0));
     CHECK_GRANTS(op, "1 grant l 1 5 88 1500 k", AT(500), "ok");
-    CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(2 + 1483));
+    CHECK_EQ_U64(ends_at(hold_of()), AT(2 + 1483));
 }
 
 TEST(a_waiter_checks_an_old_grant_with_the_server_before_it_accepts_it) {
-    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    feed_message(&rig, GRANT("1", "88"), AT(1740)); /* less than a quarter is left */
+    hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
+    feed_message(GRANT("1", "88"), AT(1740)); /* less than a quarter is left */
     CHECK_STATE(op, ASKING);
-    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     CHECK_ANSWER(op, ACQUIRED, AT(1741), "ok");
-    CHECK_EQ_U64(token_of(hold_of(&rig)), 77);
-    CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(1740 + 29698));
-    CHECK(!is_granted(hold_of(&rig)));
+    CHECK_EQ_U64(token_of(hold_of()), 77);
+    CHECK_EQ_U64(ends_at(hold_of()), AT(1740 + 29698));
+    CHECK(!is_granted(hold_of()));
 }
 
 /* One with another place may be an old one: only a recheck can show. The others are not for this
@@ -88,13 +88,13 @@ TEST(a_waiter_ignores_a_grant_for_a_different_wait) {
                  {"2 grant l 1 5 88 2000 k", false},     {"grant 1 88 2000 0 2 mek", false},
                  {"1 grant l 1 5 88 2000 k more", false}};
     EACH_CASE (i, cases) {
-        hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-        feed_message(&rig, cases[i].text, AT(100));
+        hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
+        feed_message(cases[i].text, AT(100));
         CHECK_OR(op_state(op) == (cases[i].looks ? HF_ACQUIRE_ASKING : HF_ACQUIRE_WAITING),
                  "\"%s\"", cases[i].text);
-        CHECK_SENT(&rig, CALLS, cases[i].looks ? ASK_OF_K("0", "0", MEMBER("1")) : "");
-        if (cases[i].looks) feed_calls(&rig, busy(20000, 0, 0), AT(101));
-        rig_tick(&rig, AT(102));
+        CHECK_SENT(CALLS, cases[i].looks ? ASK_OF_K("0", "0", MEMBER("1")) : "");
+        if (cases[i].looks) feed_calls(busy(20000, 0, 0), AT(101));
+        rig_tick(AT(102));
         CHECK_STATE(op, WAITING);
         CHECK_GRANTS(op, GRANT("1", "88"), AT(103), "ok");
     }
@@ -103,19 +103,19 @@ TEST(a_waiter_ignores_a_grant_for_a_different_wait) {
 /* The first sending of a recheck lost the place and made a new one; the second reply names only
  * the new one. */
 TEST(a_waiter_ignores_a_grant_that_names_its_earlier_queue_position) {
-    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
-    rig_sleep(&rig, AT(3), AT(2000)); /* it was granted at AT(100), and the message was lost */
-    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-    hf_session_closed(link_of(&rig, CALLS), "reset", AT(2601)); /* another owner has the lock */
+    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
+    rig_sleep(AT(3), AT(2000)); /* it was granted at AT(100), and the message was lost */
+    CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    hf_session_closed(link_of(CALLS), "reset", AT(2601)); /* another owner has the lock */
     CHECK_SENT_UNTIL(CALLS, AT(2601), AT(2800), ASK_OF_K("0", "0", MEMBER("1")));
     CHECK_ANSWER_STATE(op, "*5\r\n:0\r\n:29000\r\n:0\r\n:0\r\n$1\r\n4\r\n", AT(2801), WAITING);
-    feed_message(&rig, GRANT("1", "77"), AT(2802)); /* that of AT(100) */
+    feed_message(GRANT("1", "77"), AT(2802)); /* that of AT(100) */
     CHECK_OUTCOME(op, "under way");
     CHECK_STATE(op, ASKING);
-    feed_calls(&rig, "*5\r\n:0\r\n:29000\r\n:0\r\n:0\r\n$1\r\n4\r\n", AT(2803));
+    feed_calls("*5\r\n:0\r\n:29000\r\n:0\r\n:0\r\n$1\r\n4\r\n", AT(2803));
     CHECK_GRANTS(op, "1 grant l 1 4 78 2000 k", AT(2900), "ok");
-    CHECK_EQ_U64(token_of(hold_of(&rig)), 78);
-    CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(2802 + 1978));
+    CHECK_EQ_U64(token_of(hold_of()), 78);
+    CHECK_EQ_U64(ends_at(hold_of()), AT(2802 + 1978));
 }
 
 /* After a reply that names no place, or one that no server writes, no grant is accepted. */
@@ -125,29 +125,29 @@ TEST(a_waiter_ignores_a_grant_until_a_reply_has_named_its_queue_position) {
         "*5\r\n:0\r\n:20000\r\n:0\r\n:0\r\n$-1\r\n",
         "*5\r\n:0\r\n:20000\r\n:0\r\n:0\r\n$32\r\n55555555555555555555555555555555\r\n"};
     EACH_CASE (i, replies) {
-        hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-        rig_sleep(&rig, AT(3), AT(2000));
+        hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
+        rig_sleep(AT(3), AT(2000));
         CHECK_ANSWER_STATE(op, replies[i], AT(2001), WAITING);
-        feed_message(&rig, GRANT("1", "77"), AT(2002));
+        feed_message(GRANT("1", "77"), AT(2002));
         CHECK_STATE(op, ASKING);
     }
 }
 
 TEST(a_waiter_whose_grant_contains_no_token_requests_one_from_the_server) {
-    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    feed_message(&rig, GRANT("1", "0"), AT(100));
+    hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
+    feed_message(GRANT("1", "0"), AT(100));
     CHECK_STATE(op, ASKING);
-    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
 }
 
 /* Asks for a place, which the server enters and grants before its reply arrives. */
 static hf_op *feed_early_grant(const char *grant, hf_time now) {
-    rig_begin(&rig);
-    hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
-    feed_calls(&rig, busy(20000, 0, 0), AT(1));
-    feed_subscribed(&rig, AT(2));
-    output_of(link_of(&rig, CALLS));
-    feed_message(&rig, grant, now);
+    rig_begin();
+    hf_op *op = begin_acquire(10 * HF_SECOND, AT(0));
+    feed_calls(busy(20000, 0, 0), AT(1));
+    feed_subscribed(AT(2));
+    output_of(link_of(CALLS));
+    feed_message(grant, now);
     return op;
 }
 
@@ -155,46 +155,46 @@ TEST(a_waiter_accepts_a_grant_that_overtook_the_reply_with_its_queue_position) {
     hf_op *op = feed_early_grant(GRANT("1", "88"), AT(3));
     CHECK_STATE(op, ASKING);
     CHECK_ANSWER(op, busy(20000, 0, 0), AT(4), "ok");
-    CHECK_SENT(&rig, CALLS, "");
-    CHECK_EQ_U64(token_of(hold_of(&rig)), 88);
-    CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(2 + 1978)); /* from the sending of that command */
-    CHECK(is_granted(hold_of(&rig)));
+    CHECK_SENT(CALLS, "");
+    CHECK_EQ_U64(token_of(hold_of()), 88);
+    CHECK_EQ_U64(ends_at(hold_of()), AT(2 + 1978)); /* from the sending of that command */
+    CHECK(is_granted(hold_of()));
     CHECK_EQ_U64(hf_client_stats(&rig.client).grants, 1);
 }
 
 /* The reply was made before the grant or after it; only a recheck can show. */
 TEST(a_waiter_rechecks_its_lock_once_if_an_early_grant_names_a_different_queue_position) {
     hf_op *op = feed_early_grant("1 grant l 1 4 88 2000 k", AT(3));
-    feed_calls(&rig, busy(20000, 0, 0), AT(4));
-    rig_tick(&rig, AT(4));
+    feed_calls(busy(20000, 0, 0), AT(4));
+    rig_tick(AT(4));
     CHECK_STATE(op, ASKING);
-    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-    feed_calls(&rig, busy(20000, 0, 0), AT(5));
-    rig_tick(&rig, AT(6));
+    CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    feed_calls(busy(20000, 0, 0), AT(5));
+    rig_tick(AT(6));
     CHECK_STATE(op, WAITING);
 }
 
 /* The server that granted may have failed since, and its successor not know of that. */
 TEST(a_waiter_checks_with_the_server_a_grant_that_arrived_before_its_command_was_resent) {
     hf_op *op = feed_early_grant(GRANT("1", "88"), AT(3));
-    hf_session_closed(link_of(&rig, CALLS), "reset", AT(4));
+    hf_session_closed(link_of(CALLS), "reset", AT(4));
     CHECK_SENT_UNTIL(CALLS, AT(4), AT(200), ASK_OF_K("0", "0", MEMBER("1")));
-    feed_calls(&rig, busy(20000, 0, 0), AT(201));
-    rig_tick(&rig, AT(202));
+    feed_calls(busy(20000, 0, 0), AT(201));
+    rig_tick(AT(202));
     CHECK_STATE(op, ASKING);
-    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
 }
 
 TEST(a_waiter_with_a_request_in_flight_acquires_by_its_reply_and_not_by_a_grant) {
-    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    rig_sleep(&rig, AT(3), AT(2000)); /* rechecks */
+    hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
+    rig_sleep(AT(3), AT(2000)); /* rechecks */
     CHECK_STATE(op, ASKING);
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     CHECK_GRANTS(op, GRANT("1", "88"), AT(2000), "under way");
     CHECK_ANSWER(op, ACQUIRED, AT(2001), "ok");
-    CHECK(!is_granted(hold_of(&rig)));
-    CHECK_SENT(&rig, CALLS, "");
-    CHECK_SENT(&rig, RENEWER, "");
+    CHECK(!is_granted(hold_of()));
+    CHECK_SENT(CALLS, "");
+    CHECK_SENT(RENEWER, "");
 }
 
 /* ---- short and late grants ---- */
@@ -216,13 +216,13 @@ TEST(a_waiter_accepts_a_grant_if_a_quarter_of_the_shorter_lease_is_left) {
         hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.wait = 10 * HF_SECOND,
                           spec.lease = (hf_time)cases[i].lease_ms * HF_MS);
         subscribe_with(busy(20000, 0, 0), AT(0), AT(0), AT(0));
-        feed_message(&rig, GRANT("1", "9"), AT(cases[i].at_ms));
+        feed_message(GRANT("1", "9"), AT(cases[i].at_ms));
         CHECK_OR(hf_op_is_done(op) == cases[i].taken, "case %zu", i);
     }
 }
 
 TEST(a_grant_is_confirmed_early_enough_for_a_retry_over_a_new_connection) {
-    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
     hf_time lease = config_in(&rig.client)->grant_lease;
     CHECK(spec_in(op)->lease >= lease);
     CHECK_EQ_U64(hf_acquire_confirm_at(op, AT(100) + lease / 2, AT(100)), AT(100) + lease / 6);
@@ -237,37 +237,37 @@ TEST(a_grant_of_a_lock_with_a_short_lease_is_confirmed_within_that_lease) {
 
 TEST(an_acquire_can_request_a_token_of_1_or_more) {
     BEGIN(HF_OP_ACQUIRE, AT(0), spec.token_floor = 1);
-    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", "") "  1");
+    CHECK_SENT(CALLS, ASK_OF_K("0", "0", "") "  1");
 }
 
 TEST(a_waiter_that_acquires_the_free_lock_by_its_own_request_has_nothing_to_confirm) {
-    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
-    feed_message(&rig, "1 recheck 1", AT(5));
-    rig_tick(&rig, AT(5));
+    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
+    feed_message("1 recheck 1", AT(5));
+    rig_tick(AT(5));
     CHECK_ANSWER(op, ACQUIRED, AT(6), "ok");
-    CHECK_EQ_U64(wait_of_hold(hold_of(&rig)), 0);
-    CHECK(!is_granted(hold_of(&rig)));
+    CHECK_EQ_U64(wait_of_hold(hold_of()), 0);
+    CHECK(!is_granted(hold_of()));
 }
 
 TEST(an_idempotent_run_without_a_fingerprint_starts_at_once_when_it_is_granted) {
     hf_op *op =
         BEGIN(HF_OP_ACQUIRE, AT(0), spec.lock_kind = &hf_kind_guard, spec.wait = 10 * HF_SECOND);
     subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     CHECK_GRANTS(op, "1 grant g 1 5 88 2000 k", AT(10), "ok");
     CHECK(is_granted(hold_in(op)));
-    CHECK_SENT(&rig, CALLS, "");
+    CHECK_SENT(CALLS, "");
 }
 
 TEST(a_waiter_accepts_a_grant_only_once_replicas_have_confirmed_it) {
     RIG_BEGIN(config.sync = (hf_sync){1, 100 * HF_MS});
-    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
-    feed_calls(&rig, busy(20000, 0, 0), AT(1));
-    feed_calls(&rig, ":0\r\n", AT(1));
-    feed_subscribed(&rig, AT(2));
-    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    hf_op *op = begin_acquire(HF_NEVER, AT(0));
+    feed_calls(busy(20000, 0, 0), AT(1));
+    feed_calls(":0\r\n", AT(1));
+    feed_subscribed(AT(2));
+    feed_calls(busy(20000, 0, 0), AT(3));
     CHECK_ANSWER_STATE(op, ":0\r\n", AT(3), WAITING);
-    feed_message(&rig, GRANT("1", "88"), AT(100));
+    feed_message(GRANT("1", "88"), AT(100));
     CHECK_STATE(op, ASKING);
 }
 
@@ -275,13 +275,13 @@ TEST(a_grant_of_a_lock_with_a_short_lease_ends_with_that_lease) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.lease = 500 * HF_MS, spec.wait = HF_NEVER);
     subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
     CHECK_GRANTS(op, GRANT("1", "88"), AT(4), "ok");
-    CHECK_EQ_U64(ends_at(hold_of(&rig)), hf_lease_end(AT(4), 500 * HF_MS));
+    CHECK_EQ_U64(ends_at(hold_of()), hf_lease_end(AT(4), 500 * HF_MS));
     CHECK(is_handed_over(op));
 }
 
 TEST(a_grant_that_names_a_different_queue_position_is_not_counted_as_a_hand_off) {
-    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
-    feed_message(&rig, "1 grant l 1 6 88 2000 k", AT(4));
+    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
+    feed_message("1 grant l 1 6 88 2000 k", AT(4));
     CHECK_STATE(op, ASKING);
     CHECK_ANSWER(op, ACQUIRED, AT(5), "ok");
     CHECK(!is_handed_over(op));
@@ -289,9 +289,9 @@ TEST(a_grant_that_names_a_different_queue_position_is_not_counted_as_a_hand_off)
 
 TEST(a_waiter_accepts_a_grant_with_a_quarter_of_its_lease_left) {
     EACH_NUMBER (early, 2) {
-        hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+        hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
         hf_time end = hf_lease_end(AT(2), 2 * HF_SECOND);
-        feed_message(&rig, GRANT("1", "88"), end - 500 * HF_MS + (hf_time)!early);
+        feed_message(GRANT("1", "88"), end - 500 * HF_MS + (hf_time)!early);
         CHECK_OUTCOME(op, early ? "ok" : "under way");
     }
 }

@@ -407,11 +407,11 @@ TEST(each_kind_of_operation_has_the_properties_that_the_test_lists) {
         [HF_OP_ACQUIRE_ALL] = "a", [HF_OP_RELEASE_ALL] = "r"};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         hf_op_kind kind = (hf_op_kind)i;
-        char traits[8];
-        snprintf(traits, sizeof traits, "%s%s%s%s", hf_op_kind_acquires(kind) ? "a" : "",
-                 hf_op_kind_releases(kind) ? "r" : "", hf_op_kind_needs_a_hold(kind) ? "h" : "",
-                 hf_op_kind_settles_later(kind) ? "l" : "");
-        CHECK_STR(traits, kinds[i] ? kinds[i] : "has no row above");
+        CHECK_STR(printed("%s%s%s%s", hf_op_kind_acquires(kind) ? "a" : "",
+                          hf_op_kind_releases(kind) ? "r" : "",
+                          hf_op_kind_needs_a_hold(kind) ? "h" : "",
+                          hf_op_kind_settles_later(kind) ? "l" : ""),
+                  kinds[i] ? kinds[i] : "has no row above");
     }
 }
 

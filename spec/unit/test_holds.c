@@ -83,10 +83,8 @@ TEST(a_removed_hold_is_freed_only_with_its_last_handle) {
 TEST(holds_whose_timers_expire_at_the_same_time_are_processed_in_order) {
     hf_holds holds = {0};
     hf_hold *made[20];
-    char key[16];
     for (int i = 0; i < 20; i++) {
-        snprintf(key, sizeof key, "%d", i);
-        made[i] = add(&holds, key, "o");
+        made[i] = add(&holds, printed("%d", i), "o");
         CHECK(made[i]);
     }
     for (int i = 0; i < 20; i++) hf_holds_wake_at(&holds, claim_of(made[(i * 7) % 20]), 5);
@@ -370,10 +368,8 @@ TEST(the_table_of_holds_agrees_with_a_simple_model_under_random_operations) {
 TEST(timers_of_holds_that_were_set_without_sorting_are_sorted_before_use) {
     uint64_t random = 5;
     hf_holds holds = {0};
-    char key[16];
     for (int i = 0; i < 1000; i++) {
-        snprintf(key, sizeof key, "%d", i);
-        CHECK(add(&holds, key, "o"));
+        CHECK(add(&holds, printed("%d", i), "o"));
     }
     for (size_t i = 0; i < holds.count; i++)
         set_wake(hold_in_heap(&holds, i), hf_jitter(&random, 100));
@@ -416,10 +412,8 @@ TEST(a_hold_that_has_ended_is_found_anywhere_in_the_timer_heap) {
     for (int ended = 0; ended < HOLDS; ended++) {
         hf_holds holds = {0};
         hf_hold *each[HOLDS];
-        char key[16];
         for (int i = 0; i < HOLDS; i++) {
-            snprintf(key, sizeof key, "k%d", i);
-            each[i] = add(&holds, key, "o");
+            each[i] = add(&holds, printed("k%d", i), "o");
             CHECK(each[i]);
             set_hold_state(each[i], HF_HOLD_HELD);
             set_count(each[i], 1);

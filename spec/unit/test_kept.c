@@ -24,7 +24,7 @@ RIG_BEGINS
 
 /* An acquire of a kept lock by `caller`. */
 static hf_op_spec spec_as(const char *caller) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     spec.owner = HF_NO_TEXT;
     spec.caller = hf_slice_of(caller);
     spec.keep = HF_SECOND;
@@ -46,16 +46,16 @@ static void release(const char *caller, hf_time now) {
 }
 
 static void feed_all(void) {
-    output_of(link_of(&rig, EVENTS));
-    feed_subscribed(&rig, AT(0));
+    output_of(link_of(EVENTS));
+    feed_subscribed(AT(0));
 }
 
 /* "a" has it since AT(0), and the client receives wishes. */
 static void hold_and_end(void) {
-    rig_begin(&rig);
+    rig_begin();
     hf_op *op = acquire("a", AT(0));
-    CHECK_SENT(&rig, CALLS, ASK("01"));
-    feed_calls(&rig, RANGE, AT(0));
+    CHECK_SENT(CALLS, ASK("01"));
+    feed_calls(RANGE, AT(0));
     feed_all();
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(token_of(hold_in(op)), 100);
@@ -78,27 +78,23 @@ static void keep_shortened(void) {
 static hf_op *granted(void) {
     hf_op *op = acquire("a", AT(0));
     feed_all();
-    feed_calls(&rig, busy(29000, 0, 0), AT(0));
-    feed_calls(&rig, busy(29000, 0, 0), AT(0));
-    feed_message(&rig, "1 grant l 01 5 200-230 2000 k", AT(10));
+    feed_calls(busy(29000, 0, 0), AT(0));
+    feed_calls(busy(29000, 0, 0), AT(0));
+    feed_message("1 grant l 01 5 200-230 2000 k", AT(10));
     return op;
 }
 
 /* The caller gets the kept lock at once, with this token. */
-#define CHECK_LENT(caller, now, token)                                                             \
-    do {                                                                                           \
-        hf_op *lent = acquire(caller, now);                                                        \
-        CHECK_OUTCOME(lent, "ok");                                                                 \
-        CHECK_EQ_U64(token_of(hold_in(lent)), token);                                              \
-        hf_op_end(lent, now);                                                                      \
-    } while (0)
+static void check_lent(const char *caller, hf_time now, uint64_t token) {
+    hf_op *lent = acquire(caller, now);
+    CHECK_OUTCOME(lent, "ok");
+    CHECK_EQ_U64(token_of(hold_in(lent)), token);
+    hf_op_end(lent, now);
+}
 
 /* The client does not keep the lock that the caller releases, but sends the release. */
 #define CHECK_RELEASE_SENT(caller, now, want)                                                      \
-    do {                                                                                           \
-        CHECK_OUTCOME(begin_as(caller, HF_OP_RELEASE, 0, now), "under way");                       \
-        CHECK_SENT(&rig, CALLS, want);                                                             \
-    } while (0)
+    (CHECK_OUTCOME(begin_as(caller, HF_OP_RELEASE, 0, now), "under way"), CHECK_SENT(CALLS, want))
 
 TEST(a_kept_lock_goes_to_the_clients_next_caller_without_a_request_to_the_server) {
     keep_idle(AT(1));
@@ -111,7 +107,7 @@ TEST(a_kept_lock_goes_to_the_clients_next_caller_without_a_request_to_the_server
         hf_op_end(op, AT(2));
         release("b", AT(3));
     }
-    CHECK_SILENT(&rig);
+    CHECK_SILENT();
     CHECK_EQ_U64(hf_client_stats(&rig.client).acquires, 4);
     CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 4);
 }
@@ -120,8 +116,8 @@ TEST(each_caller_that_gets_a_kept_lock_has_a_max_hold_of_its_own) {
     hf_op_spec spec = spec_as("a");
     spec.max_hold = 8 * HF_SECOND;
     for (int i = 0; i < 3; i++) {
-        hf_op *op = begin_spec(&rig, &spec, AT(100 * i));
-        if (i == 0) feed_calls(&rig, RANGE, AT(0));
+        hf_op *op = begin_spec(&spec, AT(100 * i));
+        if (i == 0) feed_calls(RANGE, AT(0));
         CHECK_OUTCOME(op, "ok");
         CHECK_EQ_U64(bound_of(hold_in(op)), AT(100 * i + 8000));
         CHECK(ends_at(hold_in(op)) <= bound_of(hold_in(op)));
@@ -138,7 +134,7 @@ TEST(re_entering_a_lock_does_not_prolong_the_time_for_which_its_client_keeps_it)
     CHECK_ENDS_WITH(op, "*2\r\n:1\r\n:0\r\n", AT(900), "ok");
     op = begin_as("a", HF_OP_RELEASE, 0, AT(901));
     end_with(op, ":2\r\n", AT(901));
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     CHECK_RELEASE_SENT("a", AT(1100), RELEASE("01"));
 }
 
@@ -159,7 +155,7 @@ TEST(a_kept_lock_that_was_entered_twice_goes_to_no_other_caller_after_one_releas
 TEST(a_client_does_not_keep_a_lock_after_a_re_entry_of_unknown_outcome) {
     hold_and_end();
     hf_op_end(acquire("a", AT(1)), AT(2));
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     CHECK_RELEASE_SENT("a", AT(3), RELEASE("01"));
 }
 
@@ -171,8 +167,8 @@ TEST(a_kept_lock_whose_range_of_tokens_is_used_up_is_acquired_from_the_server_ag
     }
     hf_op *op = acquire("b", AT(3));
     CHECK_OUTCOME(op, "under way");
-    CHECK_SENT(&rig, CALLS, LEAVE("01"));
-    feed_calls(&rig, ":1\r\n", AT(3));
+    CHECK_SENT(CALLS, LEAVE("01"));
+    feed_calls(":1\r\n", AT(3));
     CHECK_SENT_PART(CALLS, "EVALSHA acquire " KEYS);
     CHECK(is_acquiring(hold_in(op)));
 }
@@ -182,14 +178,14 @@ TEST(callers_that_wait_for_a_kept_lock_get_it_in_order) {
     hf_op *b = acquire("b", AT(1)), *c = acquire("c", AT(2));
     hf_op *d = begin_as("d", HF_OP_ACQUIRE, 0, AT(2));
     CHECK_OUTCOME(d, "busy");
-    CHECK_SILENT(&rig);
+    CHECK_SILENT();
     release("a", AT(3));
     CHECK_OUTCOME(b, "ok");
     CHECK_OUTCOME(c, "under way");
     release("b", AT(4));
     CHECK_OUTCOME(c, "ok");
     CHECK_EQ_U64(token_of(hold_in(c)), 102);
-    CHECK_SILENT(&rig);
+    CHECK_SILENT();
 }
 
 TEST(a_caller_is_busy_at_once_if_max_waiters_others_wait_for_the_kept_lock) {
@@ -197,10 +193,10 @@ TEST(a_caller_is_busy_at_once_if_max_waiters_others_wait_for_the_kept_lock) {
     hf_op_spec spec = spec_as("b");
     spec.sheds = true;
     spec.max_waiters = 1;
-    hf_op *b = begin_spec(&rig, &spec, AT(1));
+    hf_op *b = begin_spec(&spec, AT(1));
     CHECK_OUTCOME(b, "under way");
     spec.caller = hf_slice_of("c");
-    hf_op *c = begin_spec(&rig, &spec, AT(1));
+    hf_op *c = begin_spec(&spec, AT(1));
     CHECK_OUTCOME(c, "busy");
     CHECK_MESSAGE(c, "1 already waiting in line, and max_waiters is 1");
     release("a", AT(2));
@@ -220,12 +216,12 @@ TEST(a_callers_wait_for_a_kept_lock_ends_by_timeout_or_signal) {
 
 TEST(a_client_returns_an_idle_kept_lock_when_another_client_requests_it) {
     keep_idle(AT(1));
-    feed_message(&rig, "1 wish 07", AT(2)); /* of another one */
-    CHECK_SILENT(&rig);
-    feed_message(&rig, "1 wish 01", AT(2));
+    feed_message("1 wish 07", AT(2)); /* of another one */
+    CHECK_SILENT();
+    feed_message("1 wish 01", AT(2));
     CHECK_EQ_U64(hf_client_deadline(&rig.client), 0);
     CHECK_SENT_AT(CALLS, AT(2), LEAVE("01"));
-    feed_calls(&rig, ":1\r\n", AT(3));
+    feed_calls(":1\r\n", AT(3));
     CHECK_EQ_U64(hold_count(&rig.client), 0);
     CHECK_EQ_U64(kept_count(&rig.client), 0);
 }
@@ -233,16 +229,16 @@ TEST(a_client_returns_an_idle_kept_lock_when_another_client_requests_it) {
 TEST(a_caller_that_waited_before_another_client_requested_the_kept_lock_gets_it_first) {
     hold_and_end();
     hf_op *b = acquire("b", AT(1));
-    feed_message(&rig, "1 wish 01", AT(2));
-    rig_tick(&rig, AT(2));
+    feed_message("1 wish 01", AT(2));
+    rig_tick(AT(2));
     hf_op *c = acquire("c", AT(3));
     release("a", AT(4));
     CHECK_OUTCOME(b, "ok");
-    CHECK_SILENT(&rig);
+    CHECK_SILENT();
     hf_op *last = begin_as("b", HF_OP_RELEASE, 0, AT(5));
-    CHECK_SENT(&rig, CALLS, RELEASE("01"));
-    rig_tick(&rig, AT(5));
-    CHECK_SENT(&rig, CALLS, ASK_IN_LINE("02")); /* behind it, with a place */
+    CHECK_SENT(CALLS, RELEASE("01"));
+    rig_tick(AT(5));
+    CHECK_SENT(CALLS, ASK_IN_LINE("02")); /* behind it, with a place */
     CHECK_ANSWER(last, ":1\r\n", AT(6), "ok");
     CHECK_OUTCOME(c, "under way");
 }
@@ -250,7 +246,7 @@ TEST(a_caller_that_waited_before_another_client_requested_the_kept_lock_gets_it_
 TEST(a_client_returns_a_kept_lock_that_is_idle_or_released_when_its_keep_time_ends) {
     hold_and_end();
     hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(1000));
-    CHECK_SENT(&rig, CALLS, RELEASE("01"));
+    CHECK_SENT(CALLS, RELEASE("01"));
     CHECK_ANSWER(op, ":1\r\n", AT(1000), "ok");
     keep_idle(AT(900));
     CHECK_SENT_UNTIL(RENEWER, AT(900), AT(1000), LEAVE("01"));
@@ -262,7 +258,7 @@ TEST(a_client_returns_a_kept_lock_when_keep_ends_even_if_no_renewal_is_due_yet) 
     release("a", AT(1));
     for (int ms = 400; ms <= 800; ms += 400) {
         CHECK_SENT_UNTIL(RENEWER, AT(ms - 399), AT(ms), "EVALSHA renew 1 k " OWNER("01") " 1200");
-        feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(ms));
+        feed(link_of(RENEWER), "*1\r\n:1\r\n", AT(ms));
     }
     CHECK_SENT_UNTIL(RENEWER, AT(801), AT(1000), LEAVE("01"));
 }
@@ -271,14 +267,14 @@ TEST(an_acquire_waits_while_its_client_is_returning_the_kept_lock) {
     keep_idle(AT(900));
     CHECK_SENT_UNTIL(RENEWER, AT(900), AT(1000), LEAVE("01"));
     hf_op *keeps = begin_as("b", HF_OP_ACQUIRE, 0, AT(1000));
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     spec.caller = hf_slice_of("c");
-    hf_op *plain = begin_spec(&rig, &spec, AT(1000));
+    hf_op *plain = begin_spec(&spec, AT(1000));
     CHECK_OUTCOME(keeps, "under way");
     CHECK_OUTCOME(plain, "under way");
     CHECK(hf_kept_clear(&rig.client, NULL, spec.names->key, AT(1000)) == behind_in(keeps));
-    CHECK_SENT(&rig, CALLS, "");
-    feed(link_of(&rig, RENEWER), ":1\r\n", AT(1001));
+    CHECK_SENT(CALLS, "");
+    feed(link_of(RENEWER), ":1\r\n", AT(1001));
     CHECK_SENT_PART(CALLS, "EVALSHA acquire " KEYS);
 }
 
@@ -286,18 +282,18 @@ TEST(a_client_shortens_the_lease_of_an_idle_kept_lock) {
     keep_shortened();
     hf_op *op = acquire("b", AT(669)); /* waits for the reply */
     CHECK_OUTCOME(op, "under way");
-    feed(link_of(&rig, RENEWER), ":1\r\n", AT(670));
+    feed(link_of(RENEWER), ":1\r\n", AT(670));
     CHECK_OUTCOME(op, "ok");
     CHECK(ends_at(hold_in(op)) < AT(2670));
-    rig_sleep(&rig, AT(670), AT(1400)); /* it lasts: it gets its full lease */
-    CHECK_SENT(&rig, RENEWER, CONFIRM("01"));
-    feed(link_of(&rig, RENEWER), ":1\r\n", AT(1400));
+    rig_sleep(AT(670), AT(1400)); /* it lasts: it gets its full lease */
+    CHECK_SENT(RENEWER, CONFIRM("01"));
+    feed(link_of(RENEWER), ":1\r\n", AT(1400));
     CHECK(ends_at(hold_in(op)) > AT(30000));
 }
 
 TEST(a_kept_lock_with_a_shortened_lease_is_returned_when_its_keep_time_ends) {
     keep_shortened();
-    feed(link_of(&rig, RENEWER), ":1\r\n", AT(670));
+    feed(link_of(RENEWER), ":1\r\n", AT(670));
     CHECK_SENT_UNTIL(RENEWER, AT(670), AT(999), "");
     CHECK_SENT_UNTIL(RENEWER, AT(999), AT(1000), LEAVE("01"));
 }
@@ -313,13 +309,13 @@ TEST(shortening_a_kept_lock_that_no_replica_confirms_does_not_extend_its_hold) {
     feed_all();
     release("me", AT(900));
     CHECK_SENT_UNTIL(RENEWER, AT(900), AT(1600), SHORTEN("01"));
-    feed(link_of(&rig, RENEWER), ":1\r\n", AT(1601));
+    feed(link_of(RENEWER), ":1\r\n", AT(1601));
     CHECK_EQ_U64(claim_ends_at(claim_in_heap(holds_of(&rig.client), 0)), confirmed);
 }
 
 TEST(a_client_returns_a_kept_lock_if_shortening_its_lease_has_an_unknown_outcome) {
     keep_shortened();
-    feed(link_of(&rig, RENEWER), "-NOPERM x\r\n", AT(670));
+    feed(link_of(RENEWER), "-NOPERM x\r\n", AT(670));
     CHECK_SENT_PART_AT(RENEWER, AT(670), LEAVE("01"));
 }
 
@@ -327,32 +323,32 @@ TEST(an_idle_kept_lock_that_has_gone_is_not_reported_as_lost) {
     static const char *const replies[] = {":-1\r\n", ":-2\r\n"};
     for (size_t i = 0; i < 2; i++) {
         keep_idle(AT(1));
-        rig_sleep(&rig, AT(1), AT(668));
-        output_of(link_of(&rig, RENEWER));
-        feed(link_of(&rig, RENEWER), replies[i], AT(670));
+        rig_sleep(AT(1), AT(668));
+        output_of(link_of(RENEWER));
+        feed(link_of(RENEWER), replies[i], AT(670));
         CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
         CHECK_EQ_INT(hold_count(&rig.client), 0); /* there is nothing to return */
         hf_op *op = acquire("b", AT(671));
         CHECK_OUTCOME(op, "under way");
         CHECK(is_asking(op));
-        CHECK_SENT(&rig, RENEWER, "");
+        CHECK_SENT(RENEWER, "");
     }
 }
 
 TEST(a_lost_kept_lock_goes_to_no_other_caller) {
     hold_and_end();
     hf_op *b = acquire("b", AT(1)), *check = begin_as("a", HF_OP_CHECK, 0, AT(2));
-    output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, ":-2\r\n", AT(3));
+    output_of(link_of(CALLS));
+    feed_calls(":-2\r\n", AT(3));
     CHECK_EQ_INT(hf_op_code(check), HF_LOST);
     CHECK_TICK(b, AT(3), "under way");
-    CHECK_SENT(&rig, CALLS, ASK_IN_LINE("02"));
+    CHECK_SENT(CALLS, ASK_IN_LINE("02"));
 }
 
 TEST(after_a_failed_acquire_with_keep_the_next_caller_sends_its_request_to_the_server) {
     hf_op *a = acquire("a", AT(0)), *b = acquire("b", AT(0));
-    CHECK_SENT(&rig, CALLS, ASK("01"));
-    feed_calls(&rig, "-ERR x\r\n", AT(1));
+    CHECK_SENT(CALLS, ASK("01"));
+    feed_calls("-ERR x\r\n", AT(1));
     CHECK_EQ_INT(hf_op_code(a), HF_SERVER);
     CHECK_OUTCOME(b, "under way");
     CHECK_SENT_PART_AT(CALLS, AT(1), ASK("02"));
@@ -363,27 +359,27 @@ TEST(a_grant_to_a_client_that_keeps_the_lock_contains_a_range_of_tokens) {
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(token_of(hold_in(op)), 200);
     release("a", AT(11));
-    CHECK_LENT("b", AT(12), 201);
+    check_lent("b", AT(12), 201);
 }
 
 TEST(closing_a_client_returns_its_idle_kept_locks) {
     keep_idle(AT(1));
     hf_client_close(&rig.client, AT(2));
     CHECK(!hf_client_is_quiet(&rig.client));
-    CHECK(link_of(&rig, EVENTS)->wanted);
-    rig_tick(&rig, AT(2));
-    CHECK(!link_of(&rig, EVENTS)->wanted); /* no caller will wait again */
-    CHECK_SENT(&rig, RENEWER, LEAVE("01"));
-    feed(link_of(&rig, RENEWER), ":1\r\n", AT(3));
+    CHECK(link_of(EVENTS)->wanted);
+    rig_tick(AT(2));
+    CHECK(!link_of(EVENTS)->wanted); /* no caller will wait again */
+    CHECK_SENT(RENEWER, LEAVE("01"));
+    feed(link_of(RENEWER), ":1\r\n", AT(3));
     CHECK(hf_client_is_quiet(&rig.client));
 }
 
 TEST(a_command_that_needs_the_servers_state_first_returns_an_idle_kept_lock) {
     keep_idle(AT(1));
-    hf_op_spec spec = spec_of(&rig, HF_OP_FORCE);
+    hf_op_spec spec = spec_of(HF_OP_FORCE);
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(2));
     CHECK(op != NULL);
-    const char *sent = output_of(link_of(&rig, CALLS));
+    const char *sent = output_of(link_of(CALLS));
     CHECK(strncmp(sent, LEAVE("01"), strlen(LEAVE("01"))) == 0);
     CHECK(strstr(sent, "EVALSHA force "));
 }
@@ -393,10 +389,10 @@ TEST(a_kept_lock_that_was_released_by_force_goes_to_no_other_caller) {
     hold_and_end();
     hf_op *b = acquire("b", AT(1));
     begin_as("c", HF_OP_FORCE, 0, AT(2));
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(3));
-    CHECK_SENT(&rig, CALLS, RELEASE("01"));
-    feed_calls(&rig, ":1\r\n", AT(4));
+    CHECK_SENT(CALLS, RELEASE("01"));
+    feed_calls(":1\r\n", AT(4));
     CHECK_ANSWER(op, ":-1\r\n", AT(4), "lost");
     CHECK_TICK(b, AT(4), "under way");
     CHECK_SENT_PART(CALLS, "EVALSHA acquire " KEYS);
@@ -409,30 +405,30 @@ TEST(a_kept_lock_that_was_released_by_force_goes_to_no_other_caller) {
 TEST(a_kept_lock_that_is_released_by_force_while_its_lease_is_shortened_is_returned) {
     keep_shortened();
     begin_as("c", HF_OP_FORCE, 0, AT(669));
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     hf_op *b = acquire("b", AT(670));
-    feed(link_of(&rig, RENEWER), ":1\r\n", AT(671));
+    feed(link_of(RENEWER), ":1\r\n", AT(671));
     CHECK_ANSWER(b, ":1\r\n", AT(671), "under way");
     CHECK_SENT_PART_AT(CALLS, AT(671), LEAVE("01"));
 }
 
 TEST(a_client_that_returns_a_kept_mutex_leaves_it_briefly_to_polling_clients) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     spec.lock_kind = &hf_kind_mutex;
     spec.owner = HF_NO_TEXT;
     spec.wait = HF_NEVER;
     spec.keep = HF_SECOND;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op = begin_spec(&spec, AT(0));
     CHECK_ANSWER(op, RANGE, AT(0), "ok");
     spec.caller = hf_slice_of("b");
     hf_op *waits = hf_client_begin(&rig.client, &spec, AT(1));
     spec.kind = HF_OP_RELEASE;
     spec.caller = hf_slice_of("me");
     hf_client_begin(&rig.client, &spec, AT(1000));
-    rig_tick(&rig, AT(1001));
+    rig_tick(AT(1001));
     CHECK(is_queued_here(waits));
     CHECK_EQ_U64(hf_op_deadline(waits), AT(1025));
-    rig_tick(&rig, AT(1025));
+    rig_tick(AT(1025));
     CHECK(is_asking(waits));
 }
 
@@ -442,27 +438,27 @@ TEST(a_caller_queries_the_server_at_once_after_a_kept_lock_was_returned_when_kee
     hold_and_end();
     hf_op *waits = acquire("b", AT(1));
     begin_as("a", HF_OP_RELEASE, 0, AT(1100));
-    rig_tick(&rig, AT(1100));
+    rig_tick(AT(1100));
     CHECK(is_asking(waits));
 }
 
 /* …and not from its beginning: the wait may have taken longer. */
 TEST(the_time_for_which_a_client_keeps_a_lock_begins_when_it_is_acquired) {
     hf_op *op = acquire("a", AT(0));
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     end_with(op, RANGE, AT(900));
     release("a", AT(1800));
-    CHECK_SENT(&rig, CALLS, "");
+    CHECK_SENT(CALLS, "");
 }
 
 /* The client has not looked at the wish yet. */
 TEST(a_request_from_another_client_just_before_the_release_lets_earlier_callers_go_first) {
     hold_and_end();
     hf_op *b = acquire("b", AT(1));
-    feed_message(&rig, "1 wish 01", AT(2));
+    feed_message("1 wish 01", AT(2));
     release("a", AT(2));
     CHECK_OUTCOME(b, "ok");
-    CHECK_SILENT(&rig);
+    CHECK_SILENT();
 }
 
 /* The first one, which asks, also counts as waiting. */
@@ -477,8 +473,8 @@ TEST(a_caller_that_has_waited_in_its_client_is_not_refused_by_max_waiters_on_the
     hold_and_end();
     hf_op *b = BEGIN_SPEC(spec_as("b"), AT(1), spec.sheds = true, spec.max_waiters = 1);
     begin_as("a", HF_OP_RELEASE, 0, AT(1100));
-    rig_tick(&rig, AT(1100));
-    feed_calls(&rig, ":1\r\n", AT(1101));
+    rig_tick(AT(1100));
+    feed_calls(":1\r\n", AT(1101));
     CHECK_ANSWER(b, busy(20000, 5, 0), AT(1101), "under way");
     CHECK(is_waiting(b));
 }
@@ -495,7 +491,7 @@ TEST(a_caller_that_waits_for_a_kept_lock_again_is_the_last_in_line) {
     release("c", AT(4));
     CHECK_OUTCOME(b, "ok");
     release("b", AT(5));
-    CHECK_SILENT(&rig);
+    CHECK_SILENT();
 }
 
 /* The reply does not say when the lease began, and a second copy may come late. */
@@ -503,10 +499,10 @@ TEST(a_kept_locks_shortened_lease_counts_from_its_sending_and_is_not_sent_again)
     for (int twice = 0; twice <= 1; twice++) {
         keep_shortened();
         if (twice) {
-            hf_session_closed(link_of(&rig, RENEWER), "reset", AT(670));
+            hf_session_closed(link_of(RENEWER), "reset", AT(670));
             CHECK_SENT_UNTIL(RENEWER, AT(670), AT(720), SHORTEN("01"));
         }
-        feed(link_of(&rig, RENEWER), ":1\r\n", AT(900));
+        feed(link_of(RENEWER), ":1\r\n", AT(900));
         const hf_claim *claim = hf_holds_first(holds_of(&rig.client));
         CHECK_EQ_INT(is_leaving(claim), twice);
         CHECK(twice || claim_ends_at(claim) <= hf_lease_end(AT(668), 2 * HF_SECOND));
@@ -517,7 +513,7 @@ TEST(a_kept_locks_shortened_lease_counts_from_its_sending_and_is_not_sent_again)
 TEST(a_lock_released_by_force_during_its_shortening_is_not_kept_after_the_next_release) {
     hold_and_end();
     begin_as("x", HF_OP_FORCE, 0, AT(1));
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     CHECK_RELEASE_SENT("a", AT(2), RELEASE("01"));
 }
 
@@ -525,7 +521,7 @@ TEST(a_lock_released_by_force_during_its_shortening_is_not_kept_after_the_next_r
 TEST(releasing_an_idle_kept_lock_by_force_ends_its_keep_time) {
     keep_shortened();
     begin_as("x", HF_OP_FORCE, 0, AT(669));
-    feed_renewer(&rig, ":1\r\n", AT(670));
+    feed_renewer(":1\r\n", AT(670));
     CHECK_SENT_AT(RENEWER, AT(670), LEAVE("01"));
 }
 
@@ -534,7 +530,7 @@ TEST(the_lease_of_an_idle_kept_lock_is_shortened_once_and_then_renewed) {
     end_with(op, RANGE, AT(0));
     release("a", AT(1));
     CHECK_SENT_UNTIL(RENEWER, AT(1), AT(668), SHORTEN("01"));
-    feed(link_of(&rig, RENEWER), ":1\r\n", AT(669));
+    feed(link_of(RENEWER), ":1\r\n", AT(669));
     CHECK_SENT_UNTIL(RENEWER, AT(669), AT(1400), "EVALSHA renew 1 k " OWNER("01") " 2000");
 }
 
@@ -544,7 +540,7 @@ TEST(a_client_returns_an_idle_kept_lock_whose_renewal_fails) {
     end_with(op, RANGE, AT(0));
     release("a", AT(1));
     CHECK_SENT_PART_UNTIL(RENEWER, AT(1), AT(400), "EVALSHA renew 1 k");
-    feed(link_of(&rig, RENEWER), "-OOM no\r\n", AT(401));
+    feed(link_of(RENEWER), "-OOM no\r\n", AT(401));
     CHECK_SENT_UNTIL(RENEWER, AT(401), AT(402), LEAVE("01"));
 }
 
@@ -563,20 +559,20 @@ TEST(an_acquire_without_the_option_keep_sends_its_request_to_the_server) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hold_and_end();
         if (!hf_names_make(&other, hf_slice_of(cases[i].key))) abort();
-        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
         spec.names = &other;
         spec.caller = hf_slice_of("b");
         spec.keep = cases[i].keep;
         spec.shared = cases[i].shared;
         spec.token_floor = cases[i].token_floor;
-        hf_op *op = begin_spec(&rig, &spec, AT(1));
+        hf_op *op = begin_spec(&spec, AT(1));
         CHECK(is_asking(op));
         CHECK_SENT_PART(CALLS, "EVALSHA acquire ");
         CHECK_ANSWER(op, RANGE, AT(2), "ok");
         spec.kind = HF_OP_RELEASE;
-        CHECK_OUTCOME(begin_spec(&rig, &spec, AT(3)), "under way");
+        CHECK_OUTCOME(begin_spec(&spec, AT(3)), "under way");
         CHECK_SENT_PART(CALLS, "EVALSHA release ");
-        rig_end(&rig, AT(4));
+        rig_end(AT(4));
         hf_names_free(&other);
     }
 }
@@ -584,7 +580,7 @@ TEST(an_acquire_without_the_option_keep_sends_its_request_to_the_server) {
 TEST(a_kept_lock_with_a_release_of_unknown_outcome_goes_to_no_other_caller) {
     hold_and_end();
     hf_op *op = acquire("a", AT(1));
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     CHECK_ANSWER(op, ACQUIRED, AT(2), "ok");
     hf_hold *hold = hold_in(op);
     hf_op_end(op, AT(2));
@@ -609,12 +605,12 @@ TEST(a_callers_second_wait_for_a_kept_lock_continues_after_the_clean_up_of_its_f
     hold_and_end();
     hf_op *first = acquire("b", AT(1)), *second = acquire("b", AT(1));
     begin_as("a", HF_OP_CHECK, 0, AT(2));
-    feed_calls(&rig, ":-2\r\n", AT(3));
-    rig_tick(&rig, AT(3));
+    feed_calls(":-2\r\n", AT(3));
+    rig_tick(AT(3));
     CHECK(is_asking(first));
     CHECK(is_queued_here(second));
     hf_op_end(first, AT(4));
-    rig_tick(&rig, AT(4));
+    rig_tick(AT(4));
     CHECK(is_blocked_acquire(second));
     CHECK(hf_op_is_blocked(second));
     CHECK_INTERRUPTS(second, AT(5));
@@ -626,7 +622,7 @@ TEST(a_caller_that_waits_twice_gets_the_kept_lock_once_and_then_sends_a_request)
     release("a", AT(2));
     CHECK_OUTCOME(first, "ok");
     CHECK_RELEASE_SENT("b", AT(3), RELEASE("01"));
-    feed_calls(&rig, ":1\r\n", AT(4));
+    feed_calls(":1\r\n", AT(4));
     CHECK_SENT_PART_AT(CALLS, AT(4), "EVALSHA acquire " KEYS);
     CHECK_ANSWER(second, RANGE, AT(5), "ok");
 }
@@ -641,31 +637,29 @@ TEST(a_client_can_tell_whether_it_keeps_a_lock) {
 static void keep_key(const char *key, hf_time now) {
     hf_names names;
     if (!hf_names_make(&names, hf_slice_of(key))) abort();
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     spec.names = &names;
     spec.owner = HF_NO_TEXT;
     spec.keep = 100 * HF_SECOND;
-    hf_op *op = begin_spec(&rig, &spec, now);
-    if (!hf_op_is_done(op)) feed_calls(&rig, RANGE, now);
+    hf_op *op = begin_spec(&spec, now);
+    if (!hf_op_is_done(op)) feed_calls(RANGE, now);
     hf_op_end(op, now);
     spec.kind = HF_OP_RELEASE;
-    op = begin_spec(&rig, &spec, now);
+    op = begin_spec(&spec, now);
     CHECK_ENDS(op, "ok", now);
     hf_names_free(&names);
 }
 
 TEST(a_client_that_keeps_a_hundred_locks_gives_each_of_them_to_its_next_caller) {
-    char key[16];
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < 100; i++) {
-            snprintf(key, sizeof key, "key%d", i);
-            keep_key(key, AT(0));
+            keep_key(printed("key%d", i), AT(0));
             CHECK_EQ_INT(kept_count(&rig.client), round == 0 ? i + 1 : 100);
         }
-        output_of(link_of(&rig, CALLS));
+        output_of(link_of(CALLS));
     }
     keep_key("key7", AT(1));
-    CHECK_SENT(&rig, CALLS, "");
+    CHECK_SENT(CALLS, "");
     CHECK_EQ_INT(hold_count(&rig.client), 100);
 }
 
@@ -692,12 +686,12 @@ TEST(a_client_returns_an_idle_kept_lock_if_there_is_no_memory_to_shorten_its_lea
     unsigned long nth = 1;
     for (; failed; nth++) {
         keep_idle(AT(1));
-        open_session(link_of(&rig, RENEWER), AT(1));
+        open_session(link_of(RENEWER), AT(1));
         memerr_fail(nth);
         hf_client_tick(&rig.client, AT(668));
         failed = memerr_end();
-        rig_sleep(&rig, AT(668), AT(900));
-        const char *text = output_of(link_of(&rig, RENEWER));
+        rig_sleep(AT(668), AT(900));
+        const char *text = output_of(link_of(RENEWER));
         CHECK(strstr(text, failed ? LEAVE("01") : SHORTEN("01")));
     }
     CHECK(nth > 3);
@@ -718,13 +712,13 @@ TEST(a_kept_lock_goes_to_the_next_caller_only_if_its_lease_and_tokens_suffice) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         keep_idle(AT(1));
-        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
         spec.owner = HF_NO_TEXT;
         spec.caller = hf_slice_of("b");
         spec.keep = HF_SECOND;
         spec.lease = cases[i].lease;
         spec.token_ttl_ms = cases[i].token_ttl_ms;
-        hf_op *op = begin_spec(&rig, &spec, cases[i].at);
+        hf_op *op = begin_spec(&spec, cases[i].at);
         CHECK_OR(hf_op_is_done(op) == cases[i].lent, "case %zu", i);
         if (hf_op_is_done(op)) CHECK_EQ_U64(token_of(hold_in(op)), spec.token_ttl_ms > 0 ? 101 : 0);
     }
@@ -753,7 +747,7 @@ TEST(a_client_does_not_keep_a_lock_whose_lease_or_number_of_holds_is_uncertain) 
         hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(1));
         if (doubt == 0) CHECK_OUTCOME(op, "ok");
         else if (doubt == 4) CHECK_OUTCOME(op, "lost");
-        else CHECK_SENT(&rig, CALLS, RELEASE("01"));
+        else CHECK_SENT(CALLS, RELEASE("01"));
     }
 }
 
@@ -770,39 +764,39 @@ TEST(a_client_opens_a_new_connection_if_shortening_a_kept_lock_gets_no_reply) {
                       spec.keep = 10 * HF_SECOND);
     end_with(op, RANGE, AT(0));
     release("me", AT(1));
-    open_session(link_of(&rig, RENEWER), AT(1));
+    open_session(link_of(RENEWER), AT(1));
     CHECK_SENT_UNTIL(RENEWER, AT(1), AT(668), SHORTEN("01"));
-    rig_sleep(&rig, AT(668), AT(2150));
-    CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 1);
-    rig_sleep(&rig, AT(2150), AT(2400)); /* half of what was left, not the time of a command */
-    CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 2);
-    CHECK_SENT(&rig, RENEWER, SHORTEN("01") "\n" LEAVE("01"));
+    rig_sleep(AT(668), AT(2150));
+    CHECK_EQ_U64(link_of(RENEWER)->opens, 1);
+    rig_sleep(AT(2150), AT(2400)); /* half of what was left, not the time of a command */
+    CHECK_EQ_U64(link_of(RENEWER)->opens, 2);
+    CHECK_SENT(RENEWER, SHORTEN("01") "\n" LEAVE("01"));
 }
 
 TEST(a_client_frees_its_record_of_a_kept_lock_when_the_last_local_waiter_ends) {
     hf_op *first = acquire("a", AT(0)), *waits = acquire("b", AT(0));
     CHECK_ANSWER(first, "-ERR x\r\n", AT(1), "server");
     CHECK_INTERRUPTS(waits, AT(1));
-    rig_tick(&rig, AT(1));
+    rig_tick(AT(1));
     CHECK_EQ_INT(kept_count(&rig.client), 0);
-    rig_begin(&rig); /* it is free for a moment: the last waiter leaves then */
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    rig_begin(); /* it is free for a moment: the last waiter leaves then */
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     spec.lock_kind = &hf_kind_mutex;
     spec.owner = HF_NO_TEXT;
     spec.wait = HF_NEVER;
     spec.keep = HF_SECOND;
-    begin_spec(&rig, &spec, AT(0));
-    feed_calls(&rig, RANGE, AT(0));
+    begin_spec(&spec, AT(0));
+    feed_calls(RANGE, AT(0));
     spec.caller = hf_slice_of("b");
     waits = hf_client_begin(&rig.client, &spec, AT(1));
     spec.kind = HF_OP_RELEASE;
     spec.caller = hf_slice_of("me");
     hf_client_begin(&rig.client, &spec, AT(1000));
-    feed_calls(&rig, ":1\r\n", AT(1000));
-    rig_tick(&rig, AT(1001));
+    feed_calls(":1\r\n", AT(1000));
+    rig_tick(AT(1001));
     CHECK(is_queued_here(waits));
     hf_op_interrupt(waits, AT(1002));
-    rig_tick(&rig, AT(1002));
+    rig_tick(AT(1002));
     CHECK_EQ_INT(kept_count(&rig.client), 0);
 }
 
@@ -816,13 +810,13 @@ TEST(the_clean_up_of_a_lost_kept_lock_removes_its_unconfirmed_grant_from_the_que
 }
 
 TEST(a_kept_lock_goes_to_the_next_caller_without_a_token_if_fencing_is_off) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     spec.owner = HF_NO_TEXT;
     spec.token_ttl_ms = 0;
     spec.keep = HF_SECOND;
     for (int i = 0; i < 2; i++) {
-        hf_op *op = begin_spec(&rig, &spec, AT(0));
-        if (i == 0) feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(0));
+        hf_op *op = begin_spec(&spec, AT(0));
+        if (i == 0) feed_calls("*2\r\n:1\r\n:0\r\n", AT(0));
         CHECK_OUTCOME(op, "ok");
         CHECK_EQ_U64(token_of(hold_in(op)), 0);
         hf_op_end(op, AT(0));
@@ -858,12 +852,12 @@ TEST(a_kept_lock_that_goes_to_the_next_caller_adopts_that_callers_options) {
 TEST(a_kept_lock_with_a_short_lease_is_extended_to_the_lease_that_the_next_caller_wants) {
     hf_op_spec spec = spec_as("a");
     spec.lease = 2 * HF_SECOND;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op = begin_spec(&spec, AT(0));
     end_with(op, RANGE, AT(0));
     release("a", AT(1));
     spec = spec_as("b");
     spec.lease = HF_SECOND;
-    op = begin_spec(&rig, &spec, AT(2));
+    op = begin_spec(&spec, AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(ends_at(hold_in(op)), hf_lease_end(AT(2), HF_SECOND));
     CHECK_EQ_U64(lease_of(hold_in(op)), HF_SECOND);
@@ -882,14 +876,14 @@ TEST(a_kept_lock_with_an_unconfirmed_grant_goes_even_to_a_caller_that_wants_a_sh
 TEST(an_acquire_of_another_kind_waits_until_the_clients_kept_lock_is_returned) {
     for (int in_flight = 0; in_flight <= 1; in_flight++) {
         keep_idle(AT(1));
-        if (in_flight) rig_sleep(&rig, AT(1), AT(668));
-        if (in_flight) CHECK_SENT(&rig, RENEWER, SHORTEN("01"));
+        if (in_flight) rig_sleep(AT(1), AT(668));
+        if (in_flight) CHECK_SENT(RENEWER, SHORTEN("01"));
         hf_op *op = BEGIN_SPEC(spec_as("b"), AT(668), spec.lock_kind = &hf_kind_guard);
         CHECK(is_blocked_acquire(op));
-        if (in_flight) CHECK_SENT(&rig, CALLS, "");
-        if (in_flight) feed(link_of(&rig, RENEWER), ":1\r\n", AT(669));
-        CHECK_SENT(&rig, CALLS, LEAVE("01"));
-        feed_calls(&rig, ":1\r\n", AT(670));
+        if (in_flight) CHECK_SENT(CALLS, "");
+        if (in_flight) feed(link_of(RENEWER), ":1\r\n", AT(669));
+        CHECK_SENT(CALLS, LEAVE("01"));
+        feed_calls(":1\r\n", AT(670));
         CHECK(is_asking(op));
         CHECK_SENT_PART(CALLS, "EVALSHA begin ");
     }
@@ -903,20 +897,20 @@ TEST(a_client_keeps_a_lock_and_a_mutex_of_the_same_key_separately) {
     CHECK_ANSWER(op, RANGE, AT(2), "ok");
     CHECK_EQ_INT(kept_count(&rig.client), 2);
     release("a", AT(3));
-    CHECK_LENT("c", AT(3), 101);
+    check_lent("c", AT(3), 101);
 }
 
 TEST(a_caller_that_waits_in_its_client_queries_the_server_when_the_holders_lease_ends) {
     EACH_NUMBER (asked, 2) {
         hf_op *op = BEGIN_SPEC(spec_as("a"), AT(0), spec.renewed = false);
-        feed_calls(&rig, RANGE, AT(0));
+        feed_calls(RANGE, AT(0));
         feed_all();
         hf_time end = ends_at(hold_in(op));
         hf_op_end(op, AT(0));
         hf_op *b = acquire("b", AT(1)), *c = acquire("c", AT(1));
         CHECK_EQ_U64(hf_op_deadline(b), end);
         CHECK_EQ_U64(hf_op_deadline(c), end);
-        rig_tick(&rig, end - 1);
+        rig_tick(end - 1);
         CHECK(is_queued_here(b));
         if (asked) hf_op_tick(b, end);
         else acquire("d", end);
@@ -931,45 +925,45 @@ TEST(a_caller_that_waits_in_its_client_queries_the_server_when_the_holders_lease
 TEST(a_client_keeps_a_lock_again_after_it_returned_it_to_another_client) {
     for (int waits = 0; waits <= 1; waits++) {
         hold_and_end();
-        feed_message(&rig, "1 wish 01", AT(1));
-        rig_tick(&rig, AT(1));
+        feed_message("1 wish 01", AT(1));
+        rig_tick(AT(1));
         hf_op *b = waits ? acquire("b", AT(2)) : NULL;
         hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(2));
-        CHECK_SENT(&rig, CALLS, RELEASE("01"));
+        CHECK_SENT(CALLS, RELEASE("01"));
         end_with(op, ":1\r\n", AT(2));
-        rig_tick(&rig, AT(2));
+        rig_tick(AT(2));
         if (!waits) b = acquire("b", AT(3));
         CHECK_SENT_PART(CALLS, "EVALSHA acquire ");
         CHECK_ENDS_WITH(b, RANGE, AT(3), "ok");
         release("b", AT(4));
-        CHECK_LENT("c", AT(5), 101);
+        check_lent("c", AT(5), 101);
     }
 }
 
 /* Also callers that asked between the wish for the returned lock and the wish for this one. */
 TEST(callers_that_waited_before_another_clients_next_request_get_the_kept_lock_first) {
     hold_and_end();
-    feed_message(&rig, "1 wish 01", AT(1));
-    rig_tick(&rig, AT(1));
+    feed_message("1 wish 01", AT(1));
+    rig_tick(AT(1));
     hf_op *b = acquire("b", AT(2)), *c = acquire("c", AT(2));
     hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(2));
     end_with(op, ":1\r\n", AT(2));
-    rig_tick(&rig, AT(2));
+    rig_tick(AT(2));
     CHECK_ANSWER(b, RANGE, AT(3), "ok");
     char wish[64];
     snprintf(wish, sizeof wish, "1 wish 0%llu", (unsigned long long)number_of(hold_in(b)));
-    feed_message(&rig, wish, AT(4));
-    rig_tick(&rig, AT(4));
+    feed_message(wish, AT(4));
+    rig_tick(AT(4));
     release("b", AT(5));
     CHECK_OUTCOME(c, "ok");
 }
 
 TEST(a_request_from_another_client_that_arrives_before_the_acquires_reply_is_honoured) {
     hf_op *op = acquire("a", AT(0));
-    CHECK_SENT(&rig, CALLS, ASK("01"));
+    CHECK_SENT(CALLS, ASK("01"));
     feed_all();
-    feed_message(&rig, "1 wish 01", AT(1));
-    rig_tick(&rig, AT(1));
+    feed_message("1 wish 01", AT(1));
+    rig_tick(AT(1));
     CHECK_ANSWER(op, RANGE, AT(2), "ok");
     hf_op *b = acquire("b", AT(3));
     CHECK(is_queued_here(b));
@@ -994,10 +988,10 @@ TEST(a_kept_lock_with_an_unconfirmed_grant_goes_with_that_to_the_next_caller) {
 
 TEST(two_forced_releases_return_an_idle_kept_lock_only_once) {
     keep_idle(AT(1));
-    hf_op_spec spec = spec_of(&rig, HF_OP_FORCE);
+    hf_op_spec spec = spec_of(HF_OP_FORCE);
     hf_client_begin(&rig.client, &spec, AT(2));
     hf_client_begin(&rig.client, &spec, AT(2));
-    const char *sent = output_of(link_of(&rig, CALLS)), *leave = strstr(sent, "EVALSHA leave ");
+    const char *sent = output_of(link_of(CALLS)), *leave = strstr(sent, "EVALSHA leave ");
     CHECK(leave == sent);
     CHECK(!strstr(leave + 1, "EVALSHA leave "));
 }
@@ -1024,16 +1018,16 @@ TEST(an_idle_kept_lock_belongs_to_no_caller) {
 /* The server does not answer the return, and its lease has ended. */
 TEST(a_client_that_could_not_return_a_kept_lock_does_not_keep_that_key_again) {
     keep_idle(AT(900));
-    open_session(link_of(&rig, RENEWER), AT(900));
+    open_session(link_of(RENEWER), AT(900));
     CHECK_SENT_UNTIL(RENEWER, AT(900), AT(1000), LEAVE("01"));
-    rig_sleep(&rig, AT(1000), AT(12000));
+    rig_sleep(AT(1000), AT(12000));
     CHECK_EQ_INT(hold_count(&rig.client), 1);
     CHECK(claim_failures(claim_in_heap(holds_of(&rig.client), 0)) > 0);
     hf_op *op = acquire("b", AT(12000));
     CHECK_ENDS_WITH(op, RANGE, AT(12000), "ok");
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     CHECK_RELEASE_SENT("b", AT(12001), RELEASE("02"));
-    feed_calls(&rig, ":1\r\n", AT(12002));
+    feed_calls(":1\r\n", AT(12002));
 }
 
 TEST(a_client_returns_a_kept_lock_if_there_is_no_memory_for_the_next_callers_hold) {
@@ -1049,7 +1043,7 @@ TEST(a_client_returns_a_kept_lock_if_there_is_no_memory_for_the_next_callers_hol
         if (!failed) CHECK_OUTCOME(b, "ok");
         if (hf_op_is_done(b) && failed) {
             CHECK_OUTCOME(b, "no_memory");
-            CHECK_SENT(&rig, CALLS, RELEASE("01"));
+            CHECK_SENT(CALLS, RELEASE("01"));
             CHECK_OUTCOME(op, "under way");
             without++;
         }
@@ -1064,7 +1058,7 @@ static void wait_and_ask(hf_op **waits, hf_op **asks) {
     *waits = acquire("b", AT(1));
     hf_op_spec spec = spec_as("b");
     spec.keep = spec.wait = 0;
-    *asks = begin_spec(&rig, &spec, AT(2));
+    *asks = begin_spec(&spec, AT(2));
     CHECK(is_queued_here(*waits));
     CHECK(is_asking(*asks));
 }
@@ -1073,7 +1067,7 @@ TEST(a_caller_waits_for_the_kept_lock_again_after_its_other_call_has_ended) {
     hf_op *waits, *asks;
     wait_and_ask(&waits, &asks);
     begin_as("a", HF_OP_RELEASE, 0, AT(3));
-    rig_tick(&rig, AT(3));
+    rig_tick(AT(3));
     CHECK(is_blocked_acquire(waits));
     acquire("c", AT(4));
     CHECK_ANSWER(asks, busy(20000, 0, 0), AT(5), "busy");
@@ -1083,13 +1077,13 @@ TEST(a_caller_waits_for_the_kept_lock_again_after_its_other_call_has_ended) {
 TEST(a_caller_blocked_by_its_other_call_does_not_receive_a_lost_kept_lock) {
     hf_op *waits, *asks;
     wait_and_ask(&waits, &asks);
-    feed_calls(&rig, "*4\r\n:1\r\n:200\r\n:0\r\n:0\r\n", AT(3)); /* it was taken by force */
+    feed_calls("*4\r\n:1\r\n:200\r\n:0\r\n:0\r\n", AT(3)); /* it was taken by force */
     CHECK_OUTCOME(asks, "ok");
     hf_op *check = begin_as("b", HF_OP_CHECK, 0, AT(4));
     hf_hold *of_a =
         hf_holds_find(holds_of(&rig.client), &hf_kind_lock, hf_slice_of("k"), hf_slice_of("a"));
     hf_client_lose(&rig.client, of_a, HF_LOST_TAKEN);
-    rig_tick(&rig, AT(4));
+    rig_tick(AT(4));
     CHECK_EQ_INT(kept_count(&rig.client), 0);
     CHECK(is_blocked_acquire(waits));
     CHECK_ANSWER(check, ":-2\r\n", AT(5), "lost");

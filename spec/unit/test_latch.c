@@ -7,36 +7,36 @@
 #define CHANGE(program, number)                                                                    \
     "EVALSHA " program " 3 k holdfast_call:{k}:" DRIVE_UUID ":" number " " CHANNEL " 60000 "
 
-static bool names_of(struct rig *of) {
-    hf_names_free(&of->names);
-    if (!hf_names_make_on(&of->names, hf_slice_of("k"), &hf_kind_latch)) return false;
-    hf_names_set_braced_releases(&of->names, hf_kind_latch.channel);
+static bool names_of(void) {
+    hf_names_free(&rig.names);
+    if (!hf_names_make_on(&rig.names, hf_slice_of("k"), &hf_kind_latch)) return false;
+    hf_names_set_braced_releases(&rig.names, hf_kind_latch.channel);
     return true;
 }
 
 static void latch_begin(void) {
-    rig_begin(&rig);
-    if (!names_of(&rig)) abort();
+    rig_begin();
+    if (!names_of()) abort();
 }
 
 RIG_BEGINS_WITH(latch_begin)
 
-static hf_op *begin_on(struct rig *of, hf_op_kind kind, uint64_t value, hf_time wait, hf_time now) {
-    hf_op_spec spec = spec_of(of, kind);
+static hf_op *begin_on(hf_op_kind kind, uint64_t value, hf_time wait, hf_time now) {
+    hf_op_spec spec = spec_of(kind);
     spec.lock_kind = &hf_kind_latch;
     spec.value = value;
     spec.wait = wait;
-    hf_op *op = hf_client_begin(&of->client, &spec, now);
-    rig_serve(of, now);
+    hf_op *op = hf_client_begin(&rig.client, &spec, now);
+    rig_serve(now);
     return op;
 }
 
 static hf_op *begin_latch(hf_op_kind kind, uint64_t value, hf_time now) {
-    return begin_on(&rig, kind, value, 0, now);
+    return begin_on(kind, value, 0, now);
 }
 
 static hf_op *begin_wait(hf_time wait, hf_time now) {
-    return begin_on(&rig, HF_OP_AWAIT, 0, wait, now);
+    return begin_on(HF_OP_AWAIT, 0, wait, now);
 }
 
 #define COUNT(text) "$1\r\n" text "\r\n"
@@ -46,23 +46,23 @@ static hf_op *begin_wait(hf_time wait, hf_time now) {
 static hf_op *waiting(hf_time wait, hf_time now) {
     hf_op *op = begin_wait(wait, now);
     subscribe_with(COUNT("2"), now + HF_MS, now + 2 * HF_MS, now + 2 * HF_MS);
-    feed_event(&rig, "subscribe", CHANNEL, "2", now + 3 * HF_MS);
-    feed_calls(&rig, COUNT("2"), now + 3 * HF_MS);
-    rig_hush(&rig);
+    feed_event("subscribe", CHANNEL, "2", now + 3 * HF_MS);
+    feed_calls(COUNT("2"), now + 3 * HF_MS);
+    rig_hush();
     return op;
 }
 
 TEST(each_change_of_a_latch_sends_a_call_number_of_its_own) {
     hf_op *op = begin_latch(HF_OP_SET_COUNT, 3, AT(0));
-    CHECK_SENT(&rig, CALLS, CHANGE("latch_set", "1") "3");
+    CHECK_SENT(CALLS, CHANGE("latch_set", "1") "3");
     CHECK_ANSWER(op, ":1\r\n", AT(1), "ok");
     CHECK_EQ_INT(value_of(op), 1);
     op = begin_latch(HF_OP_COUNT_DOWN, 2, AT(2));
-    CHECK_SENT(&rig, CALLS, CHANGE("latch_down", "2") "2");
-    feed_calls(&rig, ":-1\r\n", AT(3));
+    CHECK_SENT(CALLS, CHANGE("latch_down", "2") "2");
+    feed_calls(":-1\r\n", AT(3));
     CHECK_EQ_INT(value_of(op), -1);
     op = begin_latch(HF_OP_DELETE, 0, AT(4));
-    CHECK_SENT(&rig, CALLS, CHANGE("latch_delete", "3") "0");
+    CHECK_SENT(CALLS, CHANGE("latch_delete", "3") "0");
     CHECK_ANSWER(op, ":0\r\n", AT(5), "ok");
 }
 
@@ -77,9 +77,9 @@ TEST(the_server_remembers_a_latchs_change_for_longer_than_its_command_is_retried
                  {40 * HF_SECOND, " 160000 1"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         RIG_BEGIN(config.session.command_timeout = cases[i].timeout);
-        if (!names_of(&rig)) abort();
+        if (!names_of()) abort();
         begin_latch(HF_OP_COUNT_DOWN, 1, AT(0));
-        const char *sent = output_of(link_of(&rig, CALLS));
+        const char *sent = output_of(link_of(CALLS));
         CHECK_OR(strstr(sent, cases[i].note), "%s: no%s", sent, cases[i].note);
     }
 }
@@ -88,7 +88,7 @@ TEST(the_server_remembers_a_latchs_change_for_longer_than_its_command_is_retried
 TEST(a_wait_for_a_latch_does_not_poll_often_if_its_client_is_already_subscribed) {
     first_node(&rig.client)->subscribed = true;
     hf_op *op = begin_wait(HF_NEVER, AT(0));
-    feed_calls(&rig, COUNT("2"), AT(1));
+    feed_calls(COUNT("2"), AT(1));
     CHECK(is_waiting(op));
     CHECK(hf_op_deadline(op) >= AT(1801));
 }
@@ -105,7 +105,7 @@ TEST(a_wait_for_a_latch_is_observed_as_acquired_or_failed) {
         hf_observe_all(&rig.client);
         const hf_class *class = hf_observe_class_at(&rig.client, hf_observe_class(&rig.client, ""));
         hf_op *op = begin_wait(0, AT(0));
-        feed_calls(&rig, cases[i].count, AT(1));
+        feed_calls(cases[i].count, AT(1));
         CHECK_EQ_INT(hf_op_code(op), cases[i].outcome);
         hf_op_end(op, AT(1));
         const hf_event *event = observer_of(&rig.client)->first;
@@ -125,8 +125,8 @@ TEST(an_interrupted_wait_for_a_latch_fails_as_denied_if_the_server_denies_its_re
 
 TEST(a_latchs_change_is_resent_with_the_same_call_number) {
     hf_op *op = begin_latch(HF_OP_COUNT_DOWN, 1, AT(0));
-    CHECK_SENT(&rig, CALLS, CHANGE("latch_down", "1") "1");
-    hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
+    CHECK_SENT(CALLS, CHANGE("latch_down", "1") "1");
+    hf_session_closed(link_of(CALLS), "cut", AT(1));
     CHECK_SENT_UNTIL(CALLS, AT(1), AT(500), CHANGE("latch_down", "1") "1");
     CHECK_ANSWER(op, ":4\r\n", AT(501), "ok");
     CHECK_EQ_INT(value_of(op), 4);
@@ -141,7 +141,7 @@ static void fail_after(bool sent, const char *want) {
     CHECK_OR((strstr(message_of(op), "may have taken effect") != NULL) == sent, "%s",
              message_of(op));
     CHECK_STR(hf_code_name(hf_op_code(op)), want);
-    rig_end(&rig, AT(9000));
+    rig_end(AT(9000));
 }
 
 TEST(a_latchs_change_without_a_reply_reports_that_it_may_have_taken_effect) {
@@ -153,8 +153,8 @@ TEST(a_refused_latch_change_reports_that_it_may_have_taken_effect_only_if_sent_t
     for (int copies = 1; copies <= 2; copies++) {
         latch_begin();
         hf_op *op = begin_latch(HF_OP_COUNT_DOWN, 1, AT(0));
-        if (copies == 2) hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
-        rig_sleep(&rig, AT(1), AT(500));
+        if (copies == 2) hf_session_closed(link_of(CALLS), "cut", AT(1));
+        rig_sleep(AT(1), AT(500));
         CHECK_ANSWER(op, "-NOPERM no\r\n", AT(501), "denied");
         CHECK_EQ_INT(strstr(message_of(op), "may have taken effect") != NULL, copies == 2);
     }
@@ -164,7 +164,7 @@ TEST(a_latchs_change_interrupted_by_close_reports_that_it_may_have_taken_effect)
     static const hf_op_kind kinds[] = {HF_OP_SET_COUNT, HF_OP_COUNT_DOWN, HF_OP_DELETE,
                                        HF_OP_COUNT};
     EACH_CASE (i, kinds) {
-        hf_op_spec spec = spec_of(&rig, kinds[i]);
+        hf_op_spec spec = spec_of(kinds[i]);
         spec.lock_kind = &hf_kind_latch;
         hf_op *unsent = hf_client_begin(&rig.client, &spec, AT(0));
         hf_op_abandon(unsent, AT(0));
@@ -180,12 +180,12 @@ TEST(a_latchs_change_interrupted_by_close_reports_that_it_may_have_taken_effect)
 static void check_count(const char *reply, const char *want, long long count) {
     latch_begin();
     hf_op *op = begin_latch(HF_OP_COUNT, 0, AT(0));
-    CHECK_SENT(&rig, CALLS, "GET k");
+    CHECK_SENT(CALLS, "GET k");
     CHECK_ANSWER(op, reply, AT(1), want);
     CHECK_EQ_INT(value_of(op), count);
     op = begin_wait(0, AT(2));
     CHECK_ANSWER(op, reply, AT(3), strcmp(want, "ok") == 0 && count > 0 ? "timeout" : want);
-    rig_end(&rig, AT(4));
+    rig_end(AT(4));
 }
 
 TEST(a_latch_is_read_as_a_whole_number_and_as_0_if_its_key_is_missing) {
@@ -214,30 +214,30 @@ TEST(a_wait_for_an_open_latch_does_not_subscribe) {
     CHECK(hf_op_awaits_reply(op));
     CHECK_ANSWER(op, NIL, AT(1), "ok");
     CHECK(!hf_op_awaits_reply(op));
-    CHECK_STR(output_of(link_of(&rig, EVENTS)), "");
-    CHECK(!link_of(&rig, EVENTS)->wanted);
+    CHECK_STR(output_of(link_of(EVENTS)), "");
+    CHECK(!link_of(EVENTS)->wanted);
 }
 
 TEST(a_wait_for_a_latch_rechecks_the_latch_once_it_is_subscribed) {
     hf_op *op = begin_wait(HF_NEVER, AT(0));
-    CHECK_SENT(&rig, CALLS, "GET k");
+    CHECK_SENT(CALLS, "GET k");
     CHECK_ANSWER_SENDS(COUNT("2"), AT(1), EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
-    feed_subscribed(&rig, AT(2));
-    CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " CHANNEL);
-    output_of(link_of(&rig, CALLS));
+    feed_subscribed(AT(2));
+    CHECK_SENT(EVENTS, "SUBSCRIBE " CHANNEL);
+    output_of(link_of(CALLS));
     CHECK_ANSWER_SENDS(COUNT("2"), AT(3), CALLS, "");
-    feed_event(&rig, "subscribe", CHANNEL, "2", AT(4));
-    CHECK_SENT(&rig, CALLS, "GET k");
+    feed_event("subscribe", CHANNEL, "2", AT(4));
+    CHECK_SENT(CALLS, "GET k");
     CHECK_ANSWER(op, NIL, AT(5), "ok");
-    CHECK_SENT(&rig, EVENTS, "UNSUBSCRIBE " CHANNEL);
+    CHECK_SENT(EVENTS, "UNSUBSCRIBE " CHANNEL);
 }
 
 TEST(a_message_about_a_latch_does_not_end_a_wait_but_makes_it_recheck_the_latch) {
     hf_op *op = waiting(HF_NEVER, AT(0));
-    feed_event(&rig, "message", CHANNEL, "0", AT(10));
+    feed_event("message", CHANNEL, "0", AT(10));
     CHECK(!hf_op_is_done(op));
-    CHECK_SENT(&rig, CALLS, "GET k");
-    feed_event(&rig, "message", CHANNEL, "0", AT(11)); /* the reply may be older */
+    CHECK_SENT(CALLS, "GET k");
+    feed_event("message", CHANNEL, "0", AT(11)); /* the reply may be older */
     CHECK_ANSWER_SENDS(COUNT("1"), AT(12), CALLS, "GET k");
     CHECK_ANSWER(op, NIL, AT(13), "ok");
 }
@@ -253,11 +253,11 @@ TEST(a_wait_for_a_latch_rechecks_the_latch_after_two_seconds_without_a_message) 
 TEST(a_wait_for_a_latch_polls_if_its_channel_is_refused) {
     begin_wait(HF_NEVER, AT(0));
     subscribe_with(COUNT("2"), AT(1), AT(2), AT(2));
-    feed(link_of(&rig, EVENTS), "-NOPERM this user has no permissions\r\n", AT(3));
+    feed(link_of(EVENTS), "-NOPERM this user has no permissions\r\n", AT(3));
     for (hf_time at = AT(3); at < AT(3000); at += 250 * HF_MS) {
-        output_of(link_of(&rig, CALLS));
+        output_of(link_of(CALLS));
         CHECK_SENT_UNTIL(CALLS, at, at + 250 * HF_MS, "GET k");
-        feed_calls(&rig, COUNT("2"), at + 250 * HF_MS);
+        feed_calls(COUNT("2"), at + 250 * HF_MS);
     }
 }
 
@@ -270,17 +270,17 @@ TEST(a_wait_for_a_latch_rechecks_the_latch_when_the_wait_ends) {
     CHECK_STR(message_of(op),
               "cannot wait for \"k\" on h:1: its count is still 2; wait longer or try again later");
     op = waiting(500 * HF_MS, AT(1000));
-    rig_sleep(&rig, AT(1004), AT(1501));
+    rig_sleep(AT(1004), AT(1501));
     CHECK_ANSWER(op, NIL, AT(1502), "ok");
 }
 
 TEST(a_wait_for_a_latch_whose_reply_arrives_late_rechecks_the_latch_when_the_wait_ends) {
     hf_op *op = begin_wait(50 * HF_MS, AT(0));
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     CHECK_ANSWER_SENDS(COUNT("2"), AT(60), CALLS, "GET k");
     CHECK_ANSWER(op, NIL, AT(61), "ok");
     op = begin_wait(50 * HF_MS, AT(100));
-    feed_calls(&rig, COUNT("2"), AT(160));
+    feed_calls(COUNT("2"), AT(160));
     CHECK_ANSWER(op, COUNT("2"), AT(161), "timeout");
 }
 
@@ -300,7 +300,7 @@ TEST(a_signal_ends_a_wait_for_a_latch_at_once_or_with_the_reply_in_flight) {
     for (size_t i = 0; i < 2; i++) {
         op = begin_wait(HF_NEVER, AT(20));
         hf_op_interrupt(op, AT(21));
-        rig_tick(&rig, AT(21));
+        rig_tick(AT(21));
         CHECK(!hf_op_is_done(op));
         CHECK_ANSWER(op, looks[i].reply, AT(22), looks[i].want);
     }
@@ -311,8 +311,8 @@ TEST(a_signal_ends_a_wait_for_a_latch_at_once_or_with_the_reply_in_flight) {
 
 TEST(a_wait_for_a_latch_fails_if_its_clients_own_channel_is_refused) {
     hf_op *op = begin_wait(HF_NEVER, AT(0));
-    feed_calls(&rig, COUNT("2"), AT(1));
-    feed(link_of(&rig, EVENTS), "-NOPERM this user has no permissions\r\n", AT(2));
+    feed_calls(COUNT("2"), AT(1));
+    feed(link_of(EVENTS), "-NOPERM this user has no permissions\r\n", AT(2));
     CHECK_OUTCOME(op, "denied");
     CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
 }
@@ -320,12 +320,12 @@ TEST(a_wait_for_a_latch_fails_if_its_clients_own_channel_is_refused) {
 TEST(a_latchs_subscription_remains_until_its_last_waiter_has_ended) {
     hf_op *first = waiting(HF_NEVER, AT(0)), *second = begin_wait(HF_NEVER, AT(10));
     CHECK_ANSWER_SENDS(COUNT("2"), AT(11), EVENTS, "");
-    feed_calls(&rig, COUNT("2"), AT(12)); /* it asks again after the subscription all the same */
+    feed_calls(COUNT("2"), AT(12)); /* it asks again after the subscription all the same */
     hf_op_end(first, AT(13));
-    CHECK_SENT(&rig, EVENTS, "");
-    output_of(link_of(&rig, CALLS));
-    feed_event(&rig, "message", CHANNEL, "0", AT(14));
-    CHECK_SENT(&rig, CALLS, "GET k");
+    CHECK_SENT(EVENTS, "");
+    output_of(link_of(CALLS));
+    feed_event("message", CHANNEL, "0", AT(14));
+    CHECK_SENT(CALLS, "GET k");
     CHECK_ANSWER(second, NIL, AT(15), "ok");
 }
 
@@ -338,26 +338,25 @@ TEST(closing_a_client_ends_its_wait_for_a_latch) {
 /* One operation with a new client; the latch opens at the third question. */
 static bool carry_out(void *context) {
     const hf_op_kind *kind = context;
-    struct rig own = {.begun = false};
-    rig_begin(&own);
+    rig_begin();
     bool waits = *kind == HF_OP_AWAIT;
-    hf_op *op = names_of(&own) ? begin_on(&own, *kind, 1, 3 * HF_SECOND, AT(10)) : NULL;
+    hf_op *op = names_of() ? begin_on(*kind, 1, 3 * HF_SECOND, AT(10)) : NULL;
     for (int i = 0; op && !hf_op_is_done(op) && i < 3; i++) {
-        rig_tick(&own, AT(10 + i));
-        hf_session *link = link_of(&own, CALLS);
+        rig_tick(AT(10 + i));
+        hf_session *link = link_of(CALLS);
         const char *reply = !waits  ? (*kind == HF_OP_COUNT ? NIL : ":1\r\n")
                             : i < 2 ? COUNT("2")
                                     : NIL;
         if (link->state == HF_SESSION_READY)
             hf_session_feed(link, reply, strlen(reply), AT(10 + i));
         if (hf_op_is_done(op) || !waits) continue;
-        rig_serve(&own, AT(10 + i));
-        if (link_of(&own, EVENTS)->state == HF_SESSION_READY) feed_subscribed(&own, AT(10 + i));
+        rig_serve(AT(10 + i));
+        if (link_of(EVENTS)->state == HF_SESSION_READY) feed_subscribed(AT(10 + i));
     }
-    if (op && !hf_op_is_done(op)) rig_sleep(&own, AT(20), AT(9000));
+    if (op && !hf_op_is_done(op)) rig_sleep(AT(20), AT(9000));
     if (op && !hf_op_is_done(op)) abort();
     bool good = op && hf_op_code(op) == HF_OK;
-    rig_end(&own, AT(9000));
+    rig_end(AT(9000));
     return good;
 }
 
@@ -404,7 +403,7 @@ TEST(a_call_on_a_latch_that_runs_out_of_memory_fails_as_no_memory) {
         bool failed = true;
         for (unsigned long nth = 2; failed && nth < 50; nth++) {
             latch_begin();
-            open_session(link_of(&rig, CALLS), AT(0));
+            open_session(link_of(CALLS), AT(0));
             memerr_fail(nth);
             hf_op *op = begin_latch(kinds[i], 1, AT(0));
             failed = memerr_end();
@@ -435,8 +434,8 @@ TEST(after_a_latchs_message_its_waiters_next_rechecks_are_spread_over_200_ms) {
     hf_op *op = waiting(HF_NEVER, AT(0));
     for (int i = 1; i <= 200; i++) {
         hf_time now = AT(10 * i);
-        feed_event(&rig, "message", CHANNEL, "0", now);
-        feed_calls(&rig, COUNT("2"), now);
+        feed_event("message", CHANNEL, "0", now);
+        feed_calls(COUNT("2"), now);
         int after = (int)((hf_op_deadline(op) - now) / HF_MS);
         CHECK(after >= 1800 && after <= 2000);
         first = after < first ? after : first;
@@ -477,7 +476,7 @@ TEST(the_first_command_of_a_wait_for_a_latch_has_the_usual_timeout) {
 
 TEST(a_wait_for_a_latch_outlasts_an_outage_that_begins_during_it) {
     hf_op *op = waiting(HF_NEVER, AT(0));
-    hf_session_closed(link_of(&rig, CALLS), "gone", AT(10));
+    hf_session_closed(link_of(CALLS), "gone", AT(10));
     rig.refusing = true;
     CHECK_SLEEP(op, AT(10), AT(60000), "under way");
     rig.refusing = false;
@@ -487,7 +486,7 @@ TEST(a_wait_for_a_latch_outlasts_an_outage_that_begins_during_it) {
 
 TEST(a_request_sent_after_a_message_during_a_wait_for_a_latch_times_out_after_half_an_hour) {
     hf_op *op = waiting(HF_NEVER, AT(0));
-    feed_event(&rig, "message", CHANNEL, "0", AT(1000));
+    feed_event("message", CHANNEL, "0", AT(1000));
     CHECK_EQ_U64(request_in(op)->deadline, AT(1000) + 1800 * HF_SECOND);
 }
 
@@ -502,7 +501,7 @@ TEST(an_abandoned_wait_for_a_latch_is_no_longer_counted_as_waiting) {
 
 TEST(a_wait_for_a_latch_that_runs_out_of_memory_for_a_recheck_fails) {
     hf_op *op = waiting(HF_NEVER, AT(0));
-    rig_tick(&rig, AT(1000));
+    rig_tick(AT(1000));
     memerr_fail(1);
     impl_of(op)->wait->on_recheck(op, 0, AT(1000));
     CHECK(memerr_failed());
@@ -515,7 +514,7 @@ TEST(a_wait_for_a_latch_that_runs_out_of_memory_for_a_recheck_fails) {
 TEST(a_wait_for_a_latch_is_not_waiting_for_messages_while_its_request_is_in_flight) {
     hf_op *op = waiting(HF_NEVER, AT(0));
     CHECK(impl_of(op)->wait->waits(op));
-    feed_event(&rig, "message", CHANNEL, "0", AT(10));
+    feed_event("message", CHANNEL, "0", AT(10));
     CHECK(is_asking(op));
     CHECK(!impl_of(op)->wait->waits(op));
 }
@@ -532,7 +531,7 @@ TEST(an_abandoned_latch_changes_reply_is_ignored) {
 
 TEST(a_wait_for_a_latch_rechecks_the_latch_if_a_reply_arrives_just_as_the_wait_ends) {
     hf_op *op = begin_wait(50 * HF_MS, AT(0));
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     CHECK_ANSWER_SENDS(COUNT("2"), AT(50), CALLS, "GET k");
     CHECK_ANSWER(op, NIL, AT(51), "ok");
 }

@@ -11,38 +11,35 @@ RIG_BEGINS
 #define RENEWED "*1\r\n:1\r\n"
 
 static hf_op_spec bounded(hf_time max_hold) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     spec.max_hold = max_hold;
     return spec;
 }
 
 /* Held since AT(0). */
 static hf_hold *hold_for(hf_time max_hold) {
-    rig_begin(&rig);
+    rig_begin();
     hf_op_spec spec = bounded(max_hold);
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op = begin_spec(&spec, AT(0));
     end_with(op, ACQUIRED, AT(1));
-    output_of(link_of(&rig, CALLS));
-    return hold_of(&rig);
+    output_of(link_of(CALLS));
+    return hold_of();
 }
 
 /* Lets time pass; the server renews whatever is asked for. Returns how many renewals there were. */
 static int pass(int from_ms, int to_ms) {
     int renewals = 0;
     for (int ms = from_ms; ms < to_ms; ms += 10) {
-        rig_sleep(&rig, AT(ms), AT(ms + 10));
-        if (!strstr(output_of(link_of(&rig, RENEWER)), RENEW)) continue;
-        feed(link_of(&rig, RENEWER), RENEWED, AT(ms + 10));
+        rig_sleep(AT(ms), AT(ms + 10));
+        if (!strstr(output_of(link_of(RENEWER)), RENEW)) continue;
+        feed(link_of(RENEWER), RENEWED, AT(ms + 10));
         renewals++;
     }
     return renewals;
 }
 
 #define CHECK_MAX_HOLD(hold)                                                                       \
-    do {                                                                                           \
-        CHECK(is_lost(hold));                                                                      \
-        CHECK_STR(hf_lost_reason_name(reason_of(hold)), "max_hold");                               \
-    } while (0)
+    (CHECK(is_lost(hold)), CHECK_STR(hf_lost_reason_name(reason_of(hold)), "max_hold"))
 
 TEST(the_last_renewal_sends_a_lease_that_ends_at_max_hold) {
     hf_hold *hold = hold_for(65 * HF_SECOND);
@@ -52,27 +49,26 @@ TEST(the_last_renewal_sends_a_lease_that_ends_at_max_hold) {
     } renewals[] = {{10000, "30000"}, {20000, "30000"}, {30000, "30000"}, {40000, "25000"}};
     int from = 1;
     for (size_t i = 0; i < sizeof renewals / sizeof *renewals; i++) {
-        char want[64];
-        snprintf(want, sizeof want, RENEW "%s", renewals[i].lease);
-        CHECK_SENT_UNTIL(RENEWER, AT(from), AT(renewals[i].at), want);
-        feed(link_of(&rig, RENEWER), RENEWED, AT(renewals[i].at + 1));
+        CHECK_SENT_UNTIL(RENEWER, AT(from), AT(renewals[i].at),
+                         printed(RENEW "%s", renewals[i].lease));
+        feed(link_of(RENEWER), RENEWED, AT(renewals[i].at + 1));
         from = renewals[i].at + 1;
     }
     CHECK_EQ_U64(ends_at(hold), AT(65000 - 252));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), ends_at(hold));
     CHECK_SENT_UNTIL(RENEWER, AT(from), ends_at(hold) - 1, "");
     CHECK(is_held(hold));
-    rig_sleep(&rig, ends_at(hold) - 1, ends_at(hold));
+    rig_sleep(ends_at(hold) - 1, ends_at(hold));
     CHECK_MAX_HOLD(hold);
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
 }
 
 TEST(a_lease_longer_than_max_hold_is_shortened_to_max_hold) {
     hf_op_spec spec = bounded(5 * HF_SECOND);
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
-    CHECK_SENT(&rig, CALLS, "EVALSHA acquire " K_AND_OWNER " 5000 1000");
+    hf_op *op = begin_spec(&spec, AT(0));
+    CHECK_SENT(CALLS, "EVALSHA acquire " K_AND_OWNER " 5000 1000");
     end_with(op, ACQUIRED, AT(1));
-    hf_hold *hold = hold_of(&rig);
+    hf_hold *hold = hold_of();
     CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(0), 5 * HF_SECOND));
     CHECK_EQ_INT(pass(1, 5001), 0);
     CHECK_MAX_HOLD(hold);
@@ -82,8 +78,8 @@ TEST(a_reentry_does_not_extend_max_hold) {
     hf_hold *hold = hold_for(40 * HF_SECOND);
     pass(1, 25001);
     hf_op_spec spec = bounded(40 * HF_SECOND);
-    hf_op *op = begin_spec(&rig, &spec, AT(25001));
-    CHECK_SENT(&rig, CALLS, "EVALSHA acquire " KEYS_OF_K "1 0 14999 1000 ");
+    hf_op *op = begin_spec(&spec, AT(25001));
+    CHECK_SENT(CALLS, "EVALSHA acquire " KEYS_OF_K "1 0 14999 1000 ");
     CHECK_ENDS_WITH(op, "*2\r\n:1\r\n:0\r\n", AT(25002), "ok");
     CHECK_EQ_U64(bound_of(hold), AT(40000));
     CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(25001), HF_MS * 14999));
@@ -92,9 +88,9 @@ TEST(a_reentry_does_not_extend_max_hold) {
 }
 
 TEST(the_max_hold_of_a_reentry_is_ignored) {
-    hf_hold *hold = hold_lock((rig_begin(&rig), &rig), AT(0));
+    hf_hold *hold = (rig_begin(), hold_lock(AT(0)));
     hf_op_spec spec = bounded(10 * HF_SECOND);
-    hf_op *op = begin_spec(&rig, &spec, AT(1000));
+    hf_op *op = begin_spec(&spec, AT(1000));
     end_with(op, "*2\r\n:1\r\n:0\r\n", AT(1001));
     CHECK_EQ_U64(bound_of(hold), HF_NEVER);
     CHECK(pass(1001, 60001) >= 4);
@@ -105,8 +101,8 @@ TEST(the_max_hold_of_a_reentry_is_ignored) {
 TEST(releasing_one_of_several_holds_does_not_extend_max_hold) {
     hf_hold *hold = hold_for(20 * HF_SECOND);
     set_count(hold, 2);
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(4000));
-    CHECK_SENT(&rig, CALLS, "EVALSHA release " KEYS_OF_K "1 16000 ");
+    hf_op *op = begin(HF_OP_RELEASE, AT(4000));
+    CHECK_SENT(CALLS, "EVALSHA release " KEYS_OF_K "1 16000 ");
     end_with(op, "*2\r\n:3\r\n:1\r\n", AT(4001));
     CHECK(ends_at(hold) <= AT(20000));
     pass(4001, 20000);
@@ -116,7 +112,7 @@ TEST(releasing_one_of_several_holds_does_not_extend_max_hold) {
 TEST(an_extend_beyond_max_hold_is_shortened_to_end_at_max_hold) {
     hf_hold *hold = hold_for(20 * HF_SECOND);
     hf_op *op = BEGIN(HF_OP_EXTEND, AT(5000), spec.lease = 60 * HF_SECOND);
-    CHECK_SENT(&rig, CALLS,
+    CHECK_SENT(CALLS,
                "EVALSHA extend 2 k holdfast_queue:{k} me 15000   redisson_lock__channel:{k}");
     CHECK_ENDS_WITH(op, ":1\r\n", AT(5001), "ok");
     CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(5000), 15 * HF_SECOND));
@@ -127,10 +123,10 @@ TEST(an_extend_beyond_max_hold_is_shortened_to_end_at_max_hold) {
 TEST(max_hold_of_a_waiters_hold_starts_when_the_lock_is_granted) {
     hf_op *op = BEGIN_SPEC(bounded(40 * HF_SECOND), AT(0), spec.wait = HF_NEVER);
     subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     CHECK_GRANTS(op, GRANT("1", "88"), AT(500), "ok");
     hf_op_end(op, AT(500));
-    hf_hold *hold = hold_of(&rig);
+    hf_hold *hold = hold_of();
     CHECK_EQ_U64(bound_of(hold), AT(40500));
     CHECK_SENT_PART_UNTIL(RENEWER, AT(500), hf_client_renewer_deadline(&rig.client),
                           "EVALSHA extend 2 k holdfast_queue:{k} me 30000 ");
@@ -141,14 +137,14 @@ TEST(a_granted_hold_ends_at_a_max_hold_shorter_than_the_grant_lease) {
     subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
     CHECK_GRANTS(op, GRANT("1", "88"), AT(4), "ok");
     hf_op_end(op, AT(4));
-    hf_hold *hold = hold_of(&rig);
+    hf_hold *hold = hold_of();
     CHECK(ends_at(hold) <= AT(1004));
-    rig_sleep(&rig, AT(4), AT(900));
+    rig_sleep(AT(4), AT(900));
     CHECK(is_in_flight(hold));
     CHECK_SENT_PART(RENEWER, "EVALSHA extend 2 k holdfast_queue:{k} me ");
-    feed(link_of(&rig, RENEWER), ":1\r\n", AT(901));
+    feed(link_of(RENEWER), ":1\r\n", AT(901));
     CHECK(ends_at(hold) <= AT(1004));
-    rig_sleep(&rig, AT(901), AT(1004));
+    rig_sleep(AT(901), AT(1004));
     CHECK_MAX_HOLD(hold);
 }
 
@@ -156,10 +152,10 @@ TEST(a_granted_hold_ends_at_a_max_hold_shorter_than_the_grant_lease) {
 TEST(a_renewal_that_is_sent_late_does_not_prolong_a_hold_beyond_max_hold) {
     hf_hold *hold = hold_for(35 * HF_SECOND);
     rig.refusing = true;
-    rig_sleep(&rig, AT(1), AT(14000));
+    rig_sleep(AT(1), AT(14000));
     rig.refusing = false;
     CHECK_SENT_PART_UNTIL(RENEWER, AT(14000), AT(16000), RENEW);
-    feed(link_of(&rig, RENEWER), RENEWED, AT(16001));
+    feed(link_of(RENEWER), RENEWED, AT(16001));
     CHECK(ends_at(hold) > AT(34000) && ends_at(hold) <= AT(35000));
     pass(16001, 35001);
     CHECK_MAX_HOLD(hold);
@@ -168,7 +164,7 @@ TEST(a_renewal_that_is_sent_late_does_not_prolong_a_hold_beyond_max_hold) {
 TEST(a_hold_whose_renewals_failed_before_max_hold_is_lost_as_unreachable) {
     hf_hold *hold = hold_for(60 * HF_SECOND);
     rig.refusing = true;
-    rig_sleep(&rig, AT(1), AT(31000));
+    rig_sleep(AT(1), AT(31000));
     CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
 }
@@ -177,7 +173,7 @@ TEST(a_hold_whose_key_was_deleted_before_max_hold_is_lost_as_deleted) {
     hf_hold *hold = hold_for(12 * HF_SECOND);
     hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(6000)); /* as after a failover */
     CHECK_SENT_UNTIL(RENEWER, AT(1), AT(6000), RENEW "6000");
-    feed(link_of(&rig, RENEWER), "*1\r\n:-1\r\n", AT(6001));
+    feed(link_of(RENEWER), "*1\r\n:-1\r\n", AT(6001));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
 }
 
@@ -185,7 +181,7 @@ TEST(a_hold_whose_key_was_deleted_before_max_hold_is_lost_as_deleted) {
 TEST(a_release_after_max_hold_cleans_up_what_a_late_renewal_may_have_left) {
     hold_for(5 * HF_SECOND);
     pass(1, 6000);
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(6000));
+    hf_op *op = begin(HF_OP_RELEASE, AT(6000));
     CHECK_OUTCOME(op, "lost");
     CHECK_MESSAGE(op, "it was held for as long as max_hold allows");
     hf_op_end(op, AT(6000));

@@ -8,7 +8,7 @@ RIG_BEGINS
 
 /* A client with its own class, "", and the class "orders", whose index is 1. */
 static void start(bool wanted) {
-    rig_begin(&rig);
+    rig_begin();
     hf_observe_class(&rig.client, "");
     hf_observe_class(&rig.client, "orders");
     observer_of(&rig.client)->wanted = wanted;
@@ -31,7 +31,7 @@ static void hold_order(uint64_t observer, hf_time now) {
 }
 
 static void release(hf_time now) {
-    hf_op *op = begin(&rig, HF_OP_RELEASE, now);
+    hf_op *op = begin(HF_OP_RELEASE, now);
     end_with(op, ":1\r\n", now);
 }
 
@@ -67,22 +67,18 @@ TEST(a_metrics_class_name_always_has_the_same_index) {
 }
 
 TEST(metrics_of_a_class_beyond_the_limit_are_added_to_the_clients_own_class) {
-    char name[8];
     start(false);
     for (int i = 2; i < HF_CLASSES_MAX; i++) {
-        snprintf(name, sizeof name, "c%d", i);
-        CHECK_EQ_INT(hf_observe_class(&rig.client, name), i);
+        CHECK_EQ_INT(hf_observe_class(&rig.client, printed("c%d", i)), i);
     }
     CHECK_EQ_INT(hf_observe_class(&rig.client, "more"), 0);
     CHECK_EQ_INT(hf_observe_class(&rig.client, "c63"), 63);
 }
 
 TEST(an_iteration_over_the_metrics_classes_ends_after_the_last_one) {
-    char name[16];
     start(true);
     for (int i = 2; i < HF_CLASSES_MAX; i++) {
-        snprintf(name, sizeof name, "c%d", i);
-        hf_observe_class(&rig.client, name);
+        hf_observe_class(&rig.client, printed("c%d", i));
     }
     hold_order(0, AT(0));
     CHECK(observer_of(&rig.client)->first); /* it stands behind the last class */
@@ -106,21 +102,20 @@ TEST(a_metrics_class_name_that_is_too_long_is_truncated) {
 }
 
 TEST(a_forked_childs_client_keeps_the_metrics_classes_and_resets_their_counts) {
-    static struct rig before;
+    static hf_client before;
     hf_client_config config = rig_config();
-    rig_begin_with(&before, &config);
-    hf_observe_class(&before.client, "");
-    hf_observe_class(&before.client, "orders");
-    observer_of(&before.client)->classes[1]->releases = 7;
-    observer_of(&before.client)->wanted = true;
-    rig_begin(&rig);
-    hf_observe_carry_over(&rig.client, observer_of(&before.client));
+    CHECK(hf_client_init(&before, &config, DRIVE_ENTROPY));
+    hf_observe_class(&before, "");
+    hf_observe_class(&before, "orders");
+    observer_of(&before)->classes[1]->releases = 7;
+    observer_of(&before)->wanted = true;
+    hf_observe_carry_over(&rig.client, observer_of(&before));
     CHECK_STR(class_at(0)->name, "");
     CHECK_STR(class_at(1)->name, "orders");
     CHECK_EQ_INT(class_at(1)->releases, 0);
     CHECK(!class_at(2));
     CHECK(observer_of(&rig.client)->wanted);
-    rig_end(&before, AT(0));
+    hf_client_free(&before);
 }
 
 /* ---- histograms ---- */
@@ -166,7 +161,7 @@ TEST(a_round_trip_is_counted_in_the_metrics_class_of_its_lock) {
     hf_op *op = begin_order(0, 0, AT(0));
     end_with(op, ACQUIRED, AT(3));
     CHECK_EQ_U64(class_at(1)->round_trips.sum, 3 * HF_MS);
-    op = begin(&rig, HF_OP_RELEASE, AT(10)); /* its class is that of the hold */
+    op = begin(HF_OP_RELEASE, AT(10)); /* its class is that of the hold */
     end_with(op, ":1\r\n", AT(14));
     CHECK_EQ_U64(class_at(1)->round_trips.sum, 7 * HF_MS);
     CHECK_EQ_U64(class_at(0)->round_trips.sum, 0);
@@ -176,11 +171,11 @@ TEST(an_acquires_round_trip_is_counted_in_the_metrics_class_of_the_acquired_lock
     start(false);
     hold_order(0, AT(0));
     uint64_t before = class_at(1)->round_trips.sum;
-    hf_op *op = begin_acquire(&rig, 0, AT(5)); /* the client's own class */
+    hf_op *op = begin_acquire(0, AT(5)); /* the client's own class */
     end_with(op, ACQUIRED, AT(7));
     CHECK_EQ_U64(class_at(0)->round_trips.sum, 2 * HF_MS);
     CHECK_EQ_U64(class_at(1)->round_trips.sum, before);
-    op = begin(&rig, HF_OP_PING, AT(8)); /* it has no hold */
+    op = begin(HF_OP_PING, AT(8)); /* it has no hold */
     end_with(op, "+PONG\r\n", AT(9));
     CHECK_EQ_U64(class_at(0)->round_trips.sum, 3 * HF_MS);
 }
@@ -189,8 +184,8 @@ TEST(a_renewals_round_trip_is_counted_in_the_clients_own_metrics_class) {
     start(false);
     hold_order(0, AT(0));
     uint64_t before = class_at(1)->round_trips.sum;
-    rig_tick(&rig, AT(10001));
-    feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(10003));
+    rig_tick(AT(10001));
+    feed(link_of(RENEWER), "*1\r\n:1\r\n", AT(10003));
     CHECK_EQ_U64(class_at(0)->round_trips.sum, 2 * HF_MS);
     CHECK_EQ_U64(class_at(1)->round_trips.sum, before);
 }
@@ -212,7 +207,7 @@ TEST(outcomes_and_times_are_counted_by_metrics_class) {
     CHECK_EQ_INT(class->reentries, 1);
     CHECK_EQ_INT(class->outcomes[HF_OK], 1);
     CHECK_EQ_U64(class->waited.sum, 2 * HF_MS);
-    op = begin(&rig, HF_OP_RELEASE, AT(30)); /* one of two */
+    op = begin(HF_OP_RELEASE, AT(30)); /* one of two */
     end_with(op, ":2\r\n", AT(30));
     CHECK_EQ_INT(class->releases, 0);
     CHECK_EQ_U64(class->held.sum, 0);
@@ -237,14 +232,14 @@ TEST(a_lock_that_was_handed_over_is_counted_as_a_hand_off) {
 TEST(a_lost_lock_is_counted_by_its_reason) {
     start(false);
     hold_order(0, AT(0));
-    rig_tick(&rig, AT(10001));
-    feed(link_of(&rig, RENEWER), "*1\r\n:-2\r\n", AT(10002));
+    rig_tick(AT(10001));
+    feed(link_of(RENEWER), "*1\r\n:-2\r\n", AT(10002));
     hf_class *class = class_at(1);
     CHECK_EQ_INT(class->losses[HF_LOST_TAKEN], 1);
     CHECK_EQ_INT(class->losses[HF_LOST_DELETED], 0);
     CHECK_EQ_INT(class->releases, 0);
     CHECK_EQ_U64(class->held.sum, hf_lease_end(AT(0), 30 * HF_SECOND) - AT(0));
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10010)); /* which is no second end of the hold */
+    hf_op *op = begin(HF_OP_RELEASE, AT(10010)); /* which is no second end of the hold */
     CHECK_ENDS(op, "lost", AT(10010));
     CHECK_EQ_INT(class->releases, 0);
 }
@@ -252,20 +247,20 @@ TEST(a_lost_lock_is_counted_by_its_reason) {
 TEST(renewals_and_locks_at_risk_are_counted_in_the_metrics) {
     start(false);
     hold_order(0, AT(0));
-    rig_tick(&rig, AT(10001));
-    feed(link_of(&rig, RENEWER), "-ERR no\r\n", AT(10002));
-    rig_sleep(&rig, AT(10002), AT(12500));
-    feed(link_of(&rig, RENEWER), "-ERR no\r\n", AT(12500));
+    rig_tick(AT(10001));
+    feed(link_of(RENEWER), "-ERR no\r\n", AT(10002));
+    rig_sleep(AT(10002), AT(12500));
+    feed(link_of(RENEWER), "-ERR no\r\n", AT(12500));
     hf_class *class = class_at(1);
     CHECK_EQ_INT(class->risks, 1); /* one risk, however long it lasts */
     CHECK_EQ_INT(class->renewals, 0);
-    output_of(link_of(&rig, RENEWER));
-    hf_time now = rig_await_command(&rig, link_of(&rig, RENEWER), AT(12500));
-    feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", now);
+    output_of(link_of(RENEWER));
+    hf_time now = rig_await_command(link_of(RENEWER), AT(12500));
+    feed(link_of(RENEWER), "*1\r\n:1\r\n", now);
     CHECK_EQ_INT(class->renewals, 1);
     CHECK_EQ_INT(class->renewed_late, 1);
-    now = rig_await_command(&rig, link_of(&rig, RENEWER), now);
-    feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", now);
+    now = rig_await_command(link_of(RENEWER), now);
+    feed(link_of(RENEWER), "*1\r\n:1\r\n", now);
     CHECK_EQ_INT(class->renewals, 2);
     CHECK_EQ_INT(class->renewed_late, 1);
 }
@@ -278,8 +273,8 @@ TEST(a_late_renewal_or_a_risk_on_one_server_of_a_quorum_is_counted_without_an_ev
         hold_order(0, AT(0));
         events();
         set_member(&rig.client, member);
-        if (risk) hf_observe_risk(&rig.client, claim_of(hold_of(&rig)), AT(1));
-        else hf_observe_renewal(&rig.client, claim_of(hold_of(&rig)), true);
+        if (risk) hf_observe_risk(&rig.client, claim_of(hold_of()), AT(1));
+        else hf_observe_renewal(&rig.client, claim_of(hold_of()), true);
         CHECK_EQ_U64(risk ? class_at(1)->risks : class_at(1)->renewed_late, 1);
         CHECK_EQ_INT(observer_of(&rig.client)->first != NULL, !member);
         set_member(&rig.client, false);
@@ -290,22 +285,22 @@ TEST(an_abandoned_lock_causes_an_event_for_its_release) {
     start(true);
     hold_order(0, AT(0));
     events();
-    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(7));
+    hf_client_abandon(&rig.client, hold_of(), 1, AT(7));
     CHECK_EQ_INT(class_at(1)->releases, 1);
     CHECK_STR(events(), "released k by me, -, orders, 7 ms, 77, for 0\n");
 }
 
 TEST(a_client_without_metrics_classes_records_no_metrics) {
-    hold_lock(&rig, AT(0));
-    rig_tick(&rig, AT(10001));
-    feed(link_of(&rig, RENEWER), "-ERR no\r\n", AT(10002));
-    rig_sleep(&rig, AT(10002), AT(12500));
-    feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(12500));
-    hf_op *op = begin_acquire(&rig, 0, AT(12501));
+    hold_lock(AT(0));
+    rig_tick(AT(10001));
+    feed(link_of(RENEWER), "-ERR no\r\n", AT(10002));
+    rig_sleep(AT(10002), AT(12500));
+    feed(link_of(RENEWER), "*1\r\n:1\r\n", AT(12500));
+    hf_op *op = begin_acquire(0, AT(12501));
     end_with(op, ACQUIRED, AT(12502));
     release(AT(12503));
     release(AT(12504));
-    op = begin_acquire(&rig, 0, AT(12505));
+    op = begin_acquire(0, AT(12505));
     end_with(op, busy(20000, 0, 0), AT(12506));
     CHECK(!class_at(0));
 }
@@ -328,14 +323,14 @@ TEST(a_lost_lock_causes_an_event_with_the_reason) {
     start(true);
     hold_order(0, AT(0));
     events();
-    rig_tick(&rig, AT(10001));
-    feed(link_of(&rig, RENEWER), "-ERR no\r\n", AT(10002));
+    rig_tick(AT(10001));
+    feed(link_of(RENEWER), "-ERR no\r\n", AT(10002));
     CHECK_STR(events(), "at_risk k by me, -, orders, 19696 ms, 77, for 0\n");
-    rig_sleep(&rig, AT(10002), AT(12500));
-    feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(12500));
+    rig_sleep(AT(10002), AT(12500));
+    feed(link_of(RENEWER), "*1\r\n:1\r\n", AT(12500));
     CHECK_STR(events(), "renewed_late k by me, -, orders, 0 ms, 77, for 0\n");
-    rig_sleep(&rig, AT(12500), AT(23000));
-    feed(link_of(&rig, RENEWER), "*1\r\n:-1\r\n", AT(23000));
+    rig_sleep(AT(12500), AT(23000));
+    feed(link_of(RENEWER), "*1\r\n:-1\r\n", AT(23000));
     const char *text = events();
     CHECK_OR(strncmp(text, "lost k by me, deleted, orders, ", 31) == 0, "%s", text);
 }
@@ -355,9 +350,9 @@ TEST(the_observer_of_one_lock_gets_only_that_locks_events) {
 
 TEST(the_end_of_a_connection_causes_an_event_with_the_reason) {
     start(true);
-    hf_op *op = begin(&rig, HF_OP_PING, AT(0));
+    hf_op *op = begin(HF_OP_PING, AT(0));
     end_with(op, "+PONG\r\n", AT(1));
-    hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
+    hf_session_closed(link_of(CALLS), "reset", AT(2));
     hf_event *opened = hf_observe_take(&rig.client);
     CHECK(opened && opened->kind == HF_EVENT_OPENED && !opened->code);
     CHECK_MEM(opened->key.data, opened->key.size, "h:1", 3);
@@ -373,11 +368,11 @@ TEST(the_end_of_a_connection_causes_an_event_with_the_reason) {
 
 TEST(connections_closed_by_closing_the_client_are_reported_as_closed_and_not_as_failed) {
     start(true);
-    hf_op *op = begin(&rig, HF_OP_PING, AT(0));
+    hf_op *op = begin(HF_OP_PING, AT(0));
     end_with(op, "+PONG\r\n", AT(1));
     events();
     hf_client_close(&rig.client, AT(2));
-    hf_session_closed(link_of(&rig, CALLS), "not needed", AT(2));
+    hf_session_closed(link_of(CALLS), "not needed", AT(2));
     hf_event *closed = hf_observe_take(&rig.client);
     CHECK(closed && closed->kind == HF_EVENT_CLOSED);
     CHECK_STR(closed->code, "closed");
@@ -388,7 +383,7 @@ TEST(events_beyond_the_limit_are_dropped_until_the_stored_ones_are_read) {
     start(true);
     hold_order(0, AT(0));
     events();
-    hf_hold *hold = hold_of(&rig);
+    hf_hold *hold = hold_of();
     for (int i = 0; i < HF_EVENTS_MAX; i++) hf_observe_risk(&rig.client, claim_of(hold), AT(1));
     CHECK_EQ_U64(observer_of(&rig.client)->dropped, 0);
     CHECK_EQ_INT(observer_of(&rig.client)->count, HF_EVENTS_MAX);
@@ -406,12 +401,12 @@ TEST(an_event_is_dropped_if_there_is_no_memory_for_it) {
     hold_order(0, AT(0));
     events();
     memerr_fail(1);
-    hf_observe_risk(&rig.client, claim_of(hold_of(&rig)), AT(1));
+    hf_observe_risk(&rig.client, claim_of(hold_of()), AT(1));
     memerr_fail(0);
     CHECK_EQ_U64(observer_of(&rig.client)->dropped, 1);
     CHECK_STR(events(), "");
     hf_op *op = begin_order(0, 0, AT(2));
-    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    feed_calls(busy(20000, 0, 0), AT(3));
     memerr_fail(1);
     hf_op_end(op, AT(3));
     memerr_fail(0);
@@ -423,20 +418,20 @@ TEST(an_event_is_dropped_if_there_is_no_memory_for_it) {
 /* Refuses the ask that is due next. */
 static void refuse_ask(const char *error, hf_time now, hf_time until) {
     for (; now < until; now += 10 * HF_MS) {
-        rig_tick(&rig, now);
-        if (*output_of(link_of(&rig, CALLS))) feed_calls(&rig, error, now);
+        rig_tick(now);
+        if (*output_of(link_of(CALLS))) feed_calls(error, now);
     }
 }
 
 TEST(a_wait_that_the_server_refuses_causes_one_event_at_the_start_and_one_at_the_end) {
     start(true);
     begin_order(60 * HF_SECOND, 7, AT(0));
-    feed_calls(&rig, "-OOM no\r\n", AT(1000));
+    feed_calls("-OOM no\r\n", AT(1000));
     CHECK_STR(events(), "cut_off k by me, unreachable, orders, 1000 ms, 0, for 7\n");
     refuse_ask("-READONLY no\r\n", AT(1010), AT(5000));
     CHECK_STR(events(), "");
-    rig_sleep(&rig, AT(5000), AT(6000));
-    feed_calls(&rig, busy(20000, 0, 0), AT(6000));
+    rig_sleep(AT(5000), AT(6000));
+    feed_calls(busy(20000, 0, 0), AT(6000));
     CHECK_STR(events(), "resumed k by me, -, orders, 6000 ms, 0, for 7\n");
 }
 
@@ -444,7 +439,7 @@ TEST(the_event_of_a_refused_wait_carries_the_servers_message) {
     start(true);
     begin_order(60 * HF_SECOND, 7, AT(0));
     events();
-    feed_calls(&rig, "-OOM no\r\n", AT(1));
+    feed_calls("-OOM no\r\n", AT(1));
     hf_event *event = hf_observe_take(&rig.client);
     CHECK(event && event->kind == HF_EVENT_CUT_OFF);
     static const char message[] = "cannot acquire \"k\" on h:1: OOM no";
@@ -458,25 +453,25 @@ TEST(a_wait_whose_server_is_down_causes_an_event_once_connecting_has_failed) {
     begin_order(60 * HF_SECOND, 7, AT(0));
     subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
     events();
-    rig_cut(&rig, "cut", AT(100));
+    rig_cut("cut", AT(100));
     CHECK_STR(events(), ""); /* the next connection may work */
     rig.refusing = true;
-    rig_sleep(&rig, AT(100), AT(9000));
+    rig_sleep(AT(100), AT(9000));
     const char *told = events();
     CHECK(strncmp(told, "cut_off k by me, unreachable, orders, ", 38) == 0);
     CHECK(strchr(told, '\n')[1] == '\0');
     rig.refusing = false;
-    hf_time now = rig_await_command(&rig, link_of(&rig, EVENTS), AT(9000));
-    feed_subscribed(&rig, now);
-    now = rig_await_command(&rig, link_of(&rig, CALLS), now);
-    feed_calls(&rig, busy(20000, 0, 0), now);
+    hf_time now = rig_await_command(link_of(EVENTS), AT(9000));
+    feed_subscribed(now);
+    now = rig_await_command(link_of(CALLS), now);
+    feed_calls(busy(20000, 0, 0), now);
     CHECK(strncmp(events(), "resumed k by me, -, orders, ", 28) == 0);
 }
 
 TEST(a_call_that_does_not_wait_causes_no_event_of_a_refused_wait) {
     start(true);
     begin_order(0, 7, AT(0));
-    feed_calls(&rig, "-LOADING no\r\n", AT(1));
+    feed_calls("-LOADING no\r\n", AT(1));
     CHECK_STR(events(), "");
 }
 
@@ -504,7 +499,7 @@ static void start_pair(void) {
 }
 
 static void finish_pair(hf_time now) {
-    rig_end(&rig, now);
+    rig_end(now);
     hf_names_free(&pair[0]);
     hf_names_free(&pair[1]);
 }
@@ -528,8 +523,8 @@ TEST(each_lock_of_a_multi_lock_has_its_own_events) {
 TEST(an_acquires_event_contains_the_time_since_its_call_and_names_the_caller) {
     start(true);
     hf_op *op = begin_order(10 * HF_SECOND, 0, AT(0));
-    feed_calls(&rig, busy(20000, 0, 0), AT(1));
-    feed_subscribed(&rig, AT(500));
+    feed_calls(busy(20000, 0, 0), AT(1));
+    feed_subscribed(AT(500));
     CHECK_ENDS_WITH(op, ACQUIRED, AT(501), "ok");
     hf_event *event = observer_of(&rig.client)->first;
     while (event && event->kind != HF_EVENT_ACQUIRED) event = event->next;
@@ -576,11 +571,11 @@ TEST(events_that_were_never_read_are_freed_with_the_client) {
 TEST(a_failed_acquire_causes_no_event_for_a_release) {
     start(true);
     hf_op *op = begin_order(0, 3, AT(0));
-    hf_session_closed(link_of(&rig, CALLS), "gone", AT(1)); /* it may exist on the server */
+    hf_session_closed(link_of(CALLS), "gone", AT(1)); /* it may exist on the server */
     rig.refusing = true;
-    rig_sleep(&rig, AT(1), AT(3000));
+    rig_sleep(AT(1), AT(3000));
     CHECK(hf_op_is_done(op));
-    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
+    CHECK_EQ_INT(state_of(), CLEANING_UP);
     hf_op_end(op, AT(3000));
     const char *text = events();
     CHECK_OR(!strstr(text, "released"), "%s", text);
@@ -590,7 +585,7 @@ TEST(a_failed_acquire_causes_no_event_for_a_release) {
 TEST(a_lock_that_is_released_at_once_is_recorded_with_a_hold_time_of_zero) {
     start(false);
     hold_order(0, AT(0));
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(0));
+    hf_op *op = begin(HF_OP_RELEASE, AT(0));
     end_with(op, ":1\r\n", AT(0));
     CHECK_EQ_U64(class_at(1)->releases, 1);
     CHECK_EQ_U64(class_at(1)->held.sum, 0);
@@ -599,7 +594,7 @@ TEST(a_lock_that_is_released_at_once_is_recorded_with_a_hold_time_of_zero) {
 TEST(a_lost_lock_is_not_counted_as_released) {
     start(true);
     hold_order(0, AT(0));
-    hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_UNREACHABLE);
+    hf_client_lose(&rig.client, hold_of(), HF_LOST_UNREACHABLE);
     CHECK_EQ_U64(class_at(1)->losses[HF_LOST_UNREACHABLE], 1);
     hf_client_close(&rig.client, AT(2)); /* it may exist on the server: it is cleaned up */
     CHECK_EQ_U64(class_at(1)->losses[HF_LOST_UNREACHABLE], 1);

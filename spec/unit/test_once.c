@@ -18,7 +18,7 @@ static hf_op *begin_once(hf_time now) {
 
 TEST(a_call_about_a_scheduled_job_returns_the_servers_reply) {
     hf_op *op = begin_once(AT(0));
-    CHECK_SENT(&rig, CALLS, SAID);
+    CHECK_SENT(CALLS, SAID);
     CHECK_ANSWER(op, RECORDED, AT(1), "ok");
     CHECK_EQ_INT(hf_reply_integer_at(reply_in(op), 2, 0), 9);
     CHECK_STR(reply_in(op)->elements[3]->string, "text");
@@ -52,8 +52,8 @@ TEST(recording_a_scheduled_jobs_run_succeeds_only_if_replicas_confirm_it) {
     EACH_NUMBER (confirmed, 2) {
         config_in(&rig.client)->sync = (hf_sync){.replicas = 1, .timeout = 100 * HF_MS};
         hf_op *op = begin_once(AT(0));
-        CHECK_SENT(&rig, CALLS, SAID "\nWAIT 1 100");
-        feed_calls(&rig, RECORDED, AT(1));
+        CHECK_SENT(CALLS, SAID "\nWAIT 1 100");
+        feed_calls(RECORDED, AT(1));
         CHECK_ANSWER(op, confirmed ? ":1\r\n" : ":0\r\n", AT(2), confirmed ? "ok" : "no_quorum");
     }
 }

@@ -13,7 +13,7 @@ TEST(a_pause_between_two_attempts_ends_when_its_time_is_over_without_opening_a_c
     hf_op *op = begin_pause(100 * HF_MS, AT(0));
     CHECK_EQ_U64(hf_op_deadline(op), AT(100));
     CHECK_EQ_U64(hf_client_deadline(&rig.client), AT(100));
-    rig_tick(&rig, AT(99));
+    rig_tick(AT(99));
     CHECK(!hf_op_is_done(op));
     CHECK_TICK(op, AT(100), "ok");
     CHECK_EQ_U64(rig.opens, 0);

@@ -13,34 +13,34 @@
 #define TOO_FEW(free) "*2\r\n:0\r\n:" free "\r\n"
 #define THEIR_TURN(free) "*3\r\n:0\r\n:" free "\r\n:10\r\n"
 
-static bool names_of(struct rig *of) {
-    hf_names_free(&of->names);
-    return hf_names_make_on(&of->names, hf_slice_of("k"), &hf_kind_plain_semaphore);
+static bool names_of(void) {
+    hf_names_free(&rig.names);
+    return hf_names_make_on(&rig.names, hf_slice_of("k"), &hf_kind_plain_semaphore);
 }
 
 static void semaphore_begin(void) {
-    rig_begin(&rig);
-    if (!names_of(&rig)) abort();
+    rig_begin();
+    if (!names_of()) abort();
 }
 
 RIG_BEGINS_WITH(semaphore_begin)
 
-static hf_op *begin_on(struct rig *of, hf_op_kind kind, int64_t value, hf_time wait, hf_time now) {
-    hf_op_spec spec = spec_of(of, kind);
+static hf_op *begin_on(hf_op_kind kind, int64_t value, hf_time wait, hf_time now) {
+    hf_op_spec spec = spec_of(kind);
     spec.lock_kind = &hf_kind_plain_semaphore;
     spec.value = (uint64_t)value;
     spec.wait = wait;
-    hf_op *op = hf_client_begin(&of->client, &spec, now);
-    rig_serve(of, now);
+    hf_op *op = hf_client_begin(&rig.client, &spec, now);
+    rig_serve(now);
     return op;
 }
 
 static hf_op *take(int64_t count, hf_time wait, hf_time now) {
-    return begin_on(&rig, HF_OP_TAKE, count, wait, now);
+    return begin_on(HF_OP_TAKE, count, wait, now);
 }
 
 static hf_op *give(int64_t count, hf_time now) {
-    return begin_on(&rig, HF_OP_GIVE, count, 0, now);
+    return begin_on(HF_OP_GIVE, count, 0, now);
 }
 
 /* Its caller has the result. */
@@ -54,43 +54,43 @@ static void end(hf_op *op, hf_time now) {
 static hf_op *waiting(int64_t count, hf_time now) {
     hf_op *op = take(count, HF_NEVER, now);
     subscribe_with(TOO_FEW("0"), now + HF_MS, now + 2 * HF_MS, now + 2 * HF_MS);
-    feed_event(&rig, "subscribe", CHANNEL, "2", now + 3 * HF_MS);
-    feed_calls(&rig, TOO_FEW("0"), now + 3 * HF_MS);
-    rig_hush(&rig);
+    feed_event("subscribe", CHANNEL, "2", now + 3 * HF_MS);
+    feed_calls(TOO_FEW("0"), now + 3 * HF_MS);
+    rig_hush();
     return op;
 }
 
 /* One more, while another is subscribed. */
 static hf_op *also_waiting(int64_t count, hf_time now) {
     hf_op *op = take(count, HF_NEVER, now);
-    feed_calls(&rig, TOO_FEW("0"), now);
-    rig_hush(&rig);
+    feed_calls(TOO_FEW("0"), now);
+    rig_hush();
     return op;
 }
 
 static void feed_release(hf_time now) {
-    feed_event(&rig, "message", CHANNEL, "1", now);
+    feed_event("message", CHANNEL, "1", now);
 }
 
 TEST(each_call_makes_the_server_remember_it_until_the_same_clients_next_call) {
     hf_op *op = take(2, 0, AT(0));
-    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "2");
+    CHECK_SENT(CALLS, CALL("semaphore_acquire", "1") "2");
     CHECK_ANSWER(op, HAS_TAKEN("1"), AT(1), "ok");
     end(op, AT(1));
-    CHECK_SILENT(&rig);
+    CHECK_SILENT();
     op = give(3, AT(2));
-    CHECK_SENT(&rig, CALLS, FORGET("1") CALL("semaphore_release", "2") "3");
+    CHECK_SENT(CALLS, FORGET("1") CALL("semaphore_release", "2") "3");
     CHECK_ANSWER(op, ":1\r\n:4\r\n", AT(3), "ok");
     CHECK_EQ_INT(value_of(op), 4);
     end(op, AT(3));
     op = give(-2, AT(4));
-    CHECK_SENT(&rig, CALLS, FORGET("2") CALL("semaphore_release", "3") "-2");
-    feed_calls(&rig, ":1\r\n:-1\r\n", AT(5));
+    CHECK_SENT(CALLS, FORGET("2") CALL("semaphore_release", "3") "-2");
+    feed_calls(":1\r\n:-1\r\n", AT(5));
     CHECK_EQ_INT(value_of(op), -1);
     end(op, AT(5));
-    op = begin_on(&rig, HF_OP_DRAIN, 0, 0, AT(6));
-    CHECK_SENT(&rig, CALLS, FORGET("3") CALL("semaphore_drain", "4") "0");
-    feed_calls(&rig, ":1\r\n:5\r\n", AT(7));
+    op = begin_on(HF_OP_DRAIN, 0, 0, AT(6));
+    CHECK_SENT(CALLS, FORGET("3") CALL("semaphore_drain", "4") "0");
+    feed_calls(":1\r\n:5\r\n", AT(7));
     CHECK_EQ_INT(value_of(op), 5);
     end(op, AT(7));
     CHECK(hf_client_is_quiet(&rig.client));
@@ -98,28 +98,28 @@ TEST(each_call_makes_the_server_remember_it_until_the_same_clients_next_call) {
 
 TEST(a_resent_call_has_the_same_call_number_and_does_not_make_the_server_forget_itself) {
     hf_op *op = take(2, 0, AT(0));
-    hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
+    hf_session_closed(link_of(CALLS), "cut", AT(1));
     CHECK_SENT_UNTIL(CALLS, AT(1), AT(500), CALL("semaphore_acquire", "1") "2");
     CHECK_ANSWER(op, HAS_TAKEN("1"), AT(501), "ok");
     end(op, AT(501));
     give(1, AT(502));
-    CHECK_SENT(&rig, CALLS, CALL("semaphore_release", "2") "1");
+    CHECK_SENT(CALLS, CALL("semaphore_release", "2") "1");
 }
 
 /* What the renewer sends, and that it is done with it then. */
 static void check_settled(const char *want, const char *reply, hf_time now) {
     CHECK_SENT_UNTIL(CALLS, now, now + 900 * HF_MS, want);
     CHECK(!hf_client_is_quiet(&rig.client));
-    feed_calls(&rig, reply, now + 901 * HF_MS);
+    feed_calls(reply, now + 901 * HF_MS);
     CHECK(hf_client_is_quiet(&rig.client));
     CHECK_SENT_UNTIL(CALLS, now + 901 * HF_MS, now + 9000 * HF_MS, "");
 }
 
 TEST(a_plain_semaphores_acquire_or_drain_without_a_reply_returns_the_permits_in_the_background) {
     EACH_NUMBER (drains, 2) {
-        hf_op *op = drains ? begin_on(&rig, HF_OP_DRAIN, 0, 0, AT(0)) : take(2, HF_SECOND, AT(0));
+        hf_op *op = drains ? begin_on(HF_OP_DRAIN, 0, 0, AT(0)) : take(2, HF_SECOND, AT(0));
         hf_time over = drains ? AT(3100) : AT(1100);
-        hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
+        hf_session_closed(link_of(CALLS), "cut", AT(1));
         rig.refusing = true;
         CHECK_SLEEP(op, AT(1), over, "unreachable");
         end(op, over);
@@ -138,24 +138,24 @@ TEST(an_acquire_of_permits_that_was_never_sent_is_not_undone) {
 
 TEST(an_abandoned_acquire_is_undone_if_it_may_have_taken_permits) {
     hf_op *op = take(2, HF_NEVER, AT(0));
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     hf_op_end(op, AT(1));
     CHECK_SENT_AT(CALLS, AT(1), CALL("semaphore_leave", "1") "0");
-    feed_calls(&rig, HAS_TAKEN("0") ":1\r\n", AT(2));
+    feed_calls(HAS_TAKEN("0") ":1\r\n", AT(2));
     CHECK(hf_client_is_quiet(&rig.client));
     op = waiting(2, AT(10));
     hf_op_end(op, AT(20));
     CHECK(hf_client_is_quiet(&rig.client));
-    CHECK_SENT(&rig, CALLS, "");
+    CHECK_SENT(CALLS, "");
 }
 
 /* The note keeps the second copy from taking them again; undoing would give away what is used. */
 TEST(an_acquire_that_was_resent_and_took_its_permits_keeps_them) {
     hf_op *op = take(2, 0, AT(0));
-    output_of(link_of(&rig, CALLS));
-    hf_session_closed(link_of(&rig, CALLS), "reset", AT(1));
-    rig_tick(&rig, AT(50));
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
+    hf_session_closed(link_of(CALLS), "reset", AT(1));
+    rig_tick(AT(50));
+    output_of(link_of(CALLS));
     CHECK_ANSWER(op, "*2\r\n:1\r\n:0\r\n", AT(51), "ok");
     CHECK_EQ_U64(hold_count(&rig.client), 0);
     set_result_taken(op, true);
@@ -166,10 +166,10 @@ TEST(an_acquire_that_was_resent_and_took_its_permits_keeps_them) {
 
 TEST(a_busy_acquire_of_permits_whose_first_copy_may_arrive_late_is_undone) {
     hf_op *op = take(2, 0, AT(0));
-    output_of(link_of(&rig, CALLS));
-    hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
-    rig_sleep(&rig, AT(1), AT(500));
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
+    hf_session_closed(link_of(CALLS), "cut", AT(1));
+    rig_sleep(AT(1), AT(500));
+    output_of(link_of(CALLS));
     CHECK_ANSWER(op, TOO_FEW("1"), AT(501), "busy");
     CHECK_STR(message_of(op),
               "cannot acquire \"k\" on h:1: too few permits are free (1 of the 2 requested); "
@@ -179,28 +179,28 @@ TEST(a_busy_acquire_of_permits_whose_first_copy_may_arrive_late_is_undone) {
 
 TEST(an_acquire_whose_first_copy_may_arrive_late_is_still_undone_after_a_recheck) {
     hf_op *op = take(2, HF_NEVER, AT(0));
-    output_of(link_of(&rig, CALLS));
-    hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
-    rig_sleep(&rig, AT(1), AT(500));
-    feed_calls(&rig, TOO_FEW("1"), AT(501)); /* to the second of two copies */
-    feed_subscribed(&rig, AT(502));
-    feed_calls(&rig, TOO_FEW("1"), AT(503));
-    feed_event(&rig, "subscribe", CHANNEL, "2", AT(504));
-    feed_calls(&rig, TOO_FEW("1"), AT(505));
-    rig_hush(&rig);
+    output_of(link_of(CALLS));
+    hf_session_closed(link_of(CALLS), "cut", AT(1));
+    rig_sleep(AT(1), AT(500));
+    feed_calls(TOO_FEW("1"), AT(501)); /* to the second of two copies */
+    feed_subscribed(AT(502));
+    feed_calls(TOO_FEW("1"), AT(503));
+    feed_event("subscribe", CHANNEL, "2", AT(504));
+    feed_calls(TOO_FEW("1"), AT(505));
+    rig_hush();
     hf_op_end(op, AT(506));
     check_settled(CALL("semaphore_leave", "1") "0", ":0\r\n", AT(506));
 }
 
 TEST(permits_taken_by_an_abandoned_call_are_released) {
     hf_op *op = take(2, 0, AT(0));
-    output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, HAS_TAKEN("1"), AT(1));
+    output_of(link_of(CALLS));
+    feed_calls(HAS_TAKEN("1"), AT(1));
     hf_op_end(op, AT(2));
     check_settled(CALL("semaphore_leave", "1") "0", ":1\r\n", AT(2));
-    op = begin_on(&rig, HF_OP_DRAIN, 0, 0, AT(10000));
-    output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, ":3\r\n", AT(10001));
+    op = begin_on(HF_OP_DRAIN, 0, 0, AT(10000));
+    output_of(link_of(CALLS));
+    feed_calls(":3\r\n", AT(10001));
     hf_op_end(op, AT(10002));
     check_settled(CALL("semaphore_leave", "2") "0", ":1\r\n", AT(10002));
 }
@@ -209,11 +209,11 @@ TEST(permits_taken_by_an_abandoned_call_are_released) {
 static void check_goes_on(bool given_up, int64_t count, const char *want) {
     semaphore_begin();
     hf_op *op = give(count, AT(0));
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     if (given_up) {
         hf_op_end(op, AT(3100));
     } else {
-        hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
+        hf_session_closed(link_of(CALLS), "cut", AT(1));
         rig.refusing = true;
         CHECK_SLEEP(op, AT(1), AT(3100), "unreachable");
         CHECK(strstr(message_of(op), "continues in the background") != NULL);
@@ -221,7 +221,7 @@ static void check_goes_on(bool given_up, int64_t count, const char *want) {
         rig.refusing = false;
     }
     check_settled(want, given_up ? ":3\r\n:3\r\n" : ":3\r\n", AT(3100));
-    rig_end(&rig, AT(20000));
+    rig_end(AT(20000));
 }
 
 TEST(a_release_of_permits_without_a_reply_is_retried_in_the_background) {
@@ -232,7 +232,7 @@ TEST(a_release_of_permits_without_a_reply_is_retried_in_the_background) {
 
 /* Its caller counts on it, although nothing has been sent yet. */
 TEST(a_release_of_permits_abandoned_before_it_was_sent_is_finished_in_the_background) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_GIVE);
+    hf_op_spec spec = spec_of(HF_OP_GIVE);
     spec.lock_kind = &hf_kind_plain_semaphore;
     spec.value = 2;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
@@ -244,12 +244,12 @@ TEST(a_release_of_permits_abandoned_before_it_was_sent_is_finished_in_the_backgr
 TEST(a_call_without_a_reply_is_retried_in_the_background_for_half_an_hour) {
     hf_op *op = give(1, AT(0));
     rig.refusing = true;
-    hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
-    rig_sleep(&rig, AT(1), AT(4000));
+    hf_session_closed(link_of(CALLS), "cut", AT(1));
+    rig_sleep(AT(1), AT(4000));
     end(op, AT(4000));
-    rig_sleep(&rig, AT(4000), AT(1795 * 1000));
+    rig_sleep(AT(4000), AT(1795 * 1000));
     CHECK(!hf_client_is_quiet(&rig.client));
-    rig_sleep(&rig, AT(1795 * 1000), AT(1810 * 1000));
+    rig_sleep(AT(1795 * 1000), AT(1810 * 1000));
     CHECK(hf_client_is_quiet(&rig.client));
 }
 
@@ -262,37 +262,37 @@ TEST(a_release_of_permits_that_the_server_refuses_is_not_retried) {
 
 TEST(a_waiter_for_permits_retries_once_it_is_subscribed_and_at_each_message) {
     hf_op *op = take(1, HF_NEVER, AT(0));
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     CHECK_ANSWER_SENDS(TOO_FEW("0"), AT(1), EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
-    feed_subscribed(&rig, AT(2));
-    CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " CHANNELS);
-    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
-    feed_calls(&rig, TOO_FEW("0"), AT(3));
-    feed_event(&rig, "subscribe", CHANNEL, "2", AT(4));
-    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
+    feed_subscribed(AT(2));
+    CHECK_SENT(EVENTS, "SUBSCRIBE " CHANNELS);
+    CHECK_SENT(CALLS, CALL("semaphore_acquire", "1") "1");
+    feed_calls(TOO_FEW("0"), AT(3));
+    feed_event("subscribe", CHANNEL, "2", AT(4));
+    CHECK_SENT(CALLS, CALL("semaphore_acquire", "1") "1");
     CHECK_ANSWER_SENDS(TOO_FEW("0"), AT(5), CALLS, "");
     feed_release(AT(6));
-    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
+    CHECK_SENT(CALLS, CALL("semaphore_acquire", "1") "1");
     feed_release(AT(7)); /* the reply may be older */
     CHECK_ANSWER_SENDS(TOO_FEW("0"), AT(8), CALLS, CALL("semaphore_acquire", "1") "1");
     CHECK_ANSWER(op, HAS_TAKEN("0"), AT(9), "ok");
-    CHECK_SENT(&rig, EVENTS, "UNSUBSCRIBE " CHANNELS);
+    CHECK_SENT(EVENTS, "UNSUBSCRIBE " CHANNELS);
 }
 
 TEST(waiters_for_permits_send_their_requests_one_after_the_other_while_permits_are_free) {
     hf_op *first = waiting(1, AT(0)), *second = also_waiting(1, AT(10)),
           *third = also_waiting(1, AT(20));
     feed_release(AT(30));
-    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
+    CHECK_SENT(CALLS, CALL("semaphore_acquire", "1") "1");
     CHECK_ANSWER(first, HAS_TAKEN("1"), AT(31), "ok");
-    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
+    CHECK_SENT(CALLS, CALL("semaphore_acquire", "2") "1");
     CHECK_ANSWER(second, HAS_TAKEN("0"), AT(32), "ok");
-    CHECK_SENT(&rig, CALLS, "");
+    CHECK_SENT(CALLS, "");
     CHECK(!hf_op_is_done(third));
     end(first, AT(33));
     end(second, AT(33));
     feed_release(AT(34));
-    CHECK_SENT(&rig, CALLS, FORGET("1") FORGET("2") CALL("semaphore_acquire", "3") "1");
+    CHECK_SENT(CALLS, FORGET("1") FORGET("2") CALL("semaphore_acquire", "3") "1");
     CHECK_ANSWER(third, ":1\r\n:1\r\n" HAS_TAKEN("0"), AT(35), "ok");
 }
 
@@ -300,65 +300,65 @@ TEST(a_waiter_that_needs_more_permits_than_are_free_does_not_block_others) {
     hf_op *large = waiting(5, AT(0)), *middle = also_waiting(3, AT(10)),
           *small = also_waiting(2, AT(20));
     feed_release(AT(30));
-    rig_hush(&rig);
+    rig_hush();
     CHECK_ANSWER_SENDS(TOO_FEW("2"), AT(31), CALLS, CALL("semaphore_acquire", "3") "2");
     CHECK_ANSWER(small, HAS_TAKEN("0"), AT(32), "ok");
-    CHECK_SENT(&rig, CALLS, "");
+    CHECK_SENT(CALLS, "");
     CHECK(!hf_op_is_done(large) && !hf_op_is_done(middle));
 }
 
 /* Sends nothing at `from`, and asks 11 ms later. */
 static void check_asks_after_turn(hf_time from) {
     CHECK_SENT_UNTIL(CALLS, from, from + 10 * HF_MS, "");
-    rig_sleep(&rig, from + 10 * HF_MS, from + 12 * HF_MS);
-    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
+    rig_sleep(from + 10 * HF_MS, from + 12 * HF_MS);
+    CHECK_SENT(CALLS, CALL("semaphore_acquire", "1") "1");
 }
 
 TEST(a_waiter_for_permits_retries_when_a_permits_reservation_for_redisson_ends) {
     hf_op *op = waiting(1, AT(0));
-    feed_event(&rig, "message", CHANNEL, "01", AT(100));
+    feed_event("message", CHANNEL, "01", AT(100));
     check_asks_after_turn(AT(100));
-    feed_calls(&rig, THEIR_TURN("0"), AT(120));
+    feed_calls(THEIR_TURN("0"), AT(120));
     check_asks_after_turn(AT(120));
-    feed_calls(&rig, TOO_FEW("0"), AT(132));
-    rig_sleep(&rig, AT(132), AT(300)); /* the turn is over */
-    CHECK_SENT(&rig, CALLS, "");
+    feed_calls(TOO_FEW("0"), AT(132));
+    rig_sleep(AT(132), AT(300)); /* the turn is over */
+    CHECK_SENT(CALLS, "");
     CHECK(!hf_op_is_done(op));
 }
 
 TEST(a_reservation_for_redisson_made_during_a_waiters_request_delays_its_next_attempt) {
     waiting(1, AT(0));
     feed_release(AT(100));
-    rig_hush(&rig);
-    feed_event(&rig, "message", CHANNEL, "01", AT(101)); /* behind what the reply knows */
-    feed_calls(&rig, TOO_FEW("0"), AT(101));
+    rig_hush();
+    feed_event("message", CHANNEL, "01", AT(101)); /* behind what the reply knows */
+    feed_calls(TOO_FEW("0"), AT(101));
     check_asks_after_turn(AT(101));
 }
 
 TEST(a_waiter_retries_if_permits_are_free_besides_the_one_reserved_for_redisson) {
     waiting(1, AT(0));
-    feed_event(&rig, "message", CHANNEL, "02", AT(100));
-    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
+    feed_event("message", CHANNEL, "02", AT(100));
+    CHECK_SENT(CALLS, CALL("semaphore_acquire", "1") "1");
 }
 
 TEST(the_next_waiter_retries_when_one_is_interrupted_while_a_permit_is_reserved_for_redisson) {
     hf_op *first = waiting(1, AT(0));
     also_waiting(1, AT(10));
-    feed_event(&rig, "message", CHANNEL, "01", AT(100));
-    CHECK_SENT(&rig, CALLS, "");
+    feed_event("message", CHANNEL, "01", AT(100));
+    CHECK_SENT(CALLS, "");
     CHECK_INTERRUPTS(first, AT(101));
-    rig_serve(&rig, AT(101));
-    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
+    rig_serve(AT(101));
+    CHECK_SENT(CALLS, CALL("semaphore_acquire", "2") "1");
 }
 
 TEST(a_release_by_a_redisson_client_ends_the_reservation_for_redisson) {
     waiting(1, AT(0));
-    feed_event(&rig, "message", CHANNEL, "01", AT(100));
+    feed_event("message", CHANNEL, "01", AT(100));
     feed_release(AT(102));
-    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1 1");
-    feed_calls(&rig, TOO_FEW("0"), AT(103));
+    CHECK_SENT(CALLS, CALL("semaphore_acquire", "1") "1 1");
+    feed_calls(TOO_FEW("0"), AT(103));
     feed_release(AT(104)); /* the turn has ended already */
-    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
+    CHECK_SENT(CALLS, CALL("semaphore_acquire", "1") "1");
 }
 
 /* It has ended, but its caller has not come for it yet. */
@@ -368,18 +368,18 @@ TEST(a_waiter_that_has_given_up_does_not_block_those_behind_it) {
     CHECK_INTERRUPTS(second, AT(30));
     feed_release(AT(40));
     CHECK(is_asking(first));
-    feed_calls(&rig, "*2\r\n:0\r\n:1\r\n", AT(41));
+    feed_calls("*2\r\n:0\r\n:1\r\n", AT(41));
     CHECK(is_asking(third));
 }
 
 TEST(if_a_waiter_for_permits_is_abandoned_before_its_reply_the_next_one_sends_its_request) {
     hf_op *first = waiting(1, AT(0)), *second = also_waiting(1, AT(10));
     feed_release(AT(20));
-    rig_hush(&rig);
+    rig_hush();
     hf_op_end(first, AT(21));
-    rig_tick(&rig, AT(21));
-    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1\n" CALL("semaphore_leave", "1") "0");
-    feed_calls(&rig, HAS_TAKEN("0") TOO_FEW("0") ":1\r\n", AT(22));
+    rig_tick(AT(21));
+    CHECK_SENT(CALLS, CALL("semaphore_acquire", "2") "1\n" CALL("semaphore_leave", "1") "0");
+    feed_calls(HAS_TAKEN("0") TOO_FEW("0") ":1\r\n", AT(22));
     feed_release(AT(23));
     CHECK_ANSWER(second, HAS_TAKEN("0"), AT(24), "ok");
 }
@@ -389,20 +389,20 @@ TEST(a_message_received_during_a_waiters_successful_attempt_makes_the_next_waite
     hf_op *first = waiting(1, AT(0)), *second = also_waiting(1, AT(10));
     feed_release(AT(20));
     feed_release(AT(21));
-    rig_hush(&rig);
+    rig_hush();
     CHECK_ANSWER(first, HAS_TAKEN("0"), AT(22), "ok");
-    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
+    CHECK_SENT(CALLS, CALL("semaphore_acquire", "2") "1");
     CHECK_ANSWER(second, HAS_TAKEN("0"), AT(23), "ok");
 }
 
 TEST(a_message_received_during_a_waiters_first_attempt_makes_it_retry) {
     hf_op *first = waiting(1, AT(0)), *second = take(1, HF_NEVER, AT(10));
-    rig_hush(&rig);
+    rig_hush();
     feed_release(AT(11));
-    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
-    feed_calls(&rig, TOO_FEW("0"), AT(12)); /* the second's, which ran before the release */
+    CHECK_SENT(CALLS, CALL("semaphore_acquire", "1") "1");
+    feed_calls(TOO_FEW("0"), AT(12)); /* the second's, which ran before the release */
     CHECK_ANSWER(first, HAS_TAKEN("1"), AT(13), "ok");
-    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
+    CHECK_SENT(CALLS, CALL("semaphore_acquire", "2") "1");
     CHECK_ANSWER(second, HAS_TAKEN("0"), AT(14), "ok");
 }
 
@@ -415,7 +415,7 @@ TEST(a_waiter_for_permits_retries_after_two_seconds_without_a_message) {
 
 TEST(a_wait_for_permits_that_times_out_makes_a_last_attempt_and_an_interrupted_one_does_not) {
     hf_op *op = take(1, 50 * HF_MS, AT(0));
-    feed_calls(&rig, TOO_FEW("0"), AT(60));
+    feed_calls(TOO_FEW("0"), AT(60));
     CHECK(!hf_op_is_done(op));
     CHECK_ANSWER(op, TOO_FEW("0"), AT(61), "busy");
     op = waiting(1, AT(100));
@@ -430,48 +430,47 @@ TEST(a_wait_for_permits_that_times_out_makes_a_last_attempt_and_an_interrupted_o
 TEST(closing_a_client_undoes_unanswered_acquires_of_permits_and_resends_unanswered_releases) {
     hf_op *op = take(1, HF_NEVER, AT(0));
     hf_op *other = give(2, AT(0));
-    rig_hush(&rig);
+    rig_hush();
     hf_client_close(&rig.client, AT(1));
     CHECK_OUTCOME(op, "closed");
     CHECK_OUTCOME(other, "closed");
-    rig_tick(&rig, AT(2));
-    CHECK_SENT(&rig, CALLS, CALL("semaphore_leave", "1") "0\n" CALL("semaphore_release", "2") "2");
-    feed_calls(&rig, HAS_TAKEN("0") ":2\r\n:1\r\n:2\r\n", AT(3));
+    rig_tick(AT(2));
+    CHECK_SENT(CALLS, CALL("semaphore_leave", "1") "0\n" CALL("semaphore_release", "2") "2");
+    feed_calls(HAS_TAKEN("0") ":2\r\n:1\r\n:2\r\n", AT(3));
     CHECK(hf_client_is_quiet(&rig.client));
 }
 
 TEST(closing_a_client_makes_the_server_forget_its_last_call) {
     hf_op *op = take(2, 0, AT(0));
-    output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, HAS_TAKEN("1"), AT(1));
+    output_of(link_of(CALLS));
+    feed_calls(HAS_TAKEN("1"), AT(1));
     end(op, AT(1));
     hf_client_close(&rig.client, AT(2));
-    CHECK_SENT(&rig, CALLS, "DEL " NOTE("1"));
+    CHECK_SENT(CALLS, "DEL " NOTE("1"));
     CHECK(hf_client_is_quiet(&rig.client));
 }
 
 /* One operation with a new client; the permits are there at the third question. */
 static bool carry_out(void *context) {
     const hf_op_kind *kind = context;
-    struct rig own = {.begun = false};
-    rig_begin(&own);
+    rig_begin();
     bool waits = *kind == HF_OP_TAKE;
-    hf_op *op = names_of(&own) ? begin_on(&own, *kind, 1, 3 * HF_SECOND, AT(10)) : NULL;
+    hf_op *op = names_of() ? begin_on(*kind, 1, 3 * HF_SECOND, AT(10)) : NULL;
     for (int i = 0; op && !hf_op_is_done(op) && i < 3; i++) {
-        rig_tick(&own, AT(10 + i));
-        hf_session *link = link_of(&own, CALLS);
+        rig_tick(AT(10 + i));
+        hf_session *link = link_of(CALLS);
         const char *reply = !waits ? ":1\r\n" : i < 2 ? TOO_FEW("0") : HAS_TAKEN("0");
         if (link->state == HF_SESSION_READY)
             hf_session_feed(link, reply, strlen(reply), AT(10 + i));
         if (hf_op_is_done(op) || !waits) continue;
-        rig_serve(&own, AT(10 + i));
-        if (link_of(&own, EVENTS)->state == HF_SESSION_READY) feed_subscribed(&own, AT(10 + i));
+        rig_serve(AT(10 + i));
+        if (link_of(EVENTS)->state == HF_SESSION_READY) feed_subscribed(AT(10 + i));
     }
-    if (op && !hf_op_is_done(op)) rig_sleep(&own, AT(20), AT(9000));
+    if (op && !hf_op_is_done(op)) rig_sleep(AT(20), AT(9000));
     if (op && !hf_op_is_done(op)) abort();
     bool good = op && hf_op_code(op) == HF_OK;
     if (op) end(op, AT(9000));
-    rig_end(&own, AT(9000));
+    rig_end(AT(9000));
     return good;
 }
 
@@ -502,21 +501,21 @@ TEST(a_call_that_is_sent_again_never_makes_the_server_forget_itself) {
         const char *reply;
     } cases[] = {{HF_OP_TAKE, HAS_TAKEN("1")}, {HF_OP_GIVE, ":1\r\n"}, {HF_OP_DRAIN, ":1\r\n"}};
     EACH_CASE (i, cases) {
-        hf_op *op = begin_on(&rig, cases[i].kind, 1, 0, AT(0));
-        hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
-        rig_sleep(&rig, AT(1), AT(500));
+        hf_op *op = begin_on(cases[i].kind, 1, 0, AT(0));
+        hf_session_closed(link_of(CALLS), "cut", AT(1));
+        rig_sleep(AT(1), AT(500));
         CHECK_ANSWER(op, cases[i].reply, AT(501), "ok");
         end(op, AT(501));
-        rig_hush(&rig);
+        rig_hush();
         give(1, AT(502));
-        CHECK_SENT(&rig, CALLS, CALL("semaphore_release", "2") "1");
+        CHECK_SENT(CALLS, CALL("semaphore_release", "2") "1");
     }
 }
 
 TEST(an_abandoned_semaphore_calls_reply_is_ignored) {
     static const hf_op_kind kinds[] = {HF_OP_TAKE, HF_OP_GIVE, HF_OP_DRAIN};
     EACH_CASE (i, kinds) {
-        hf_op *op = begin_on(&rig, kinds[i], 1, 0, AT(0));
+        hf_op *op = begin_on(kinds[i], 1, 0, AT(0));
         hf_op_abandon(op, AT(1));
         CHECK_ANSWER(op, kinds[i] == HF_OP_TAKE ? HAS_TAKEN("0") : ":1\r\n", AT(2), "interrupted");
     }
@@ -535,31 +534,31 @@ TEST(a_waiter_for_one_semaphore_does_not_delay_those_for_another) {
     hf_op *first = waiting(1, AT(0));
     spec_in(first)->names = &other; /* as if it had asked for that one */
     hf_op *second = take(1, HF_NEVER, AT(10));
-    feed_calls(&rig, TOO_FEW("0"), AT(11));
-    rig_hush(&rig);
-    feed_event(&rig, "subscribe", CHANNEL, "3", AT(12));
-    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
+    feed_calls(TOO_FEW("0"), AT(11));
+    rig_hush();
+    feed_event("subscribe", CHANNEL, "3", AT(12));
+    CHECK_SENT(CALLS, CALL("semaphore_acquire", "2") "1");
     CHECK_ANSWER(second, HAS_TAKEN("1"), AT(13), "ok");
-    CHECK_SENT(&rig, CALLS, ""); /* the permits that are left are not for the other */
-    rig_end(&rig, AT(14));
+    CHECK_SENT(CALLS, ""); /* the permits that are left are not for the other */
+    rig_end(AT(14));
     hf_names_free(&other);
 }
 
 TEST(a_call_that_does_not_wait_does_not_delay_waiters) {
     give(1, AT(0));
-    feed_calls(&rig, ":1\r\n", AT(1));
+    feed_calls(":1\r\n", AT(1));
     waiting(1, AT(2));
     feed_release(AT(10));
-    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
+    CHECK_SENT(CALLS, CALL("semaphore_acquire", "2") "1");
 }
 
 TEST(no_waiter_for_permits_sends_a_request_after_its_client_was_closed) {
     waiting(1, AT(0));
     also_waiting(1, AT(10));
     feed_release(AT(20));
-    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
+    CHECK_SENT(CALLS, CALL("semaphore_acquire", "1") "1");
     hf_client_close(&rig.client, AT(21));
-    CHECK_SENT(&rig, CALLS, "");
+    CHECK_SENT(CALLS, "");
 }
 
 TEST(a_release_of_permits_to_an_unreachable_server_is_retried_in_the_background) {
@@ -574,9 +573,9 @@ TEST(a_release_of_permits_to_an_unreachable_server_is_retried_in_the_background)
 
 TEST(a_release_of_permits_is_retried_if_a_resent_copy_of_it_is_refused) {
     hf_op *op = give(2, AT(0));
-    hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
-    rig_sleep(&rig, AT(1), AT(500));
-    rig_hush(&rig);
+    hf_session_closed(link_of(CALLS), "cut", AT(1));
+    rig_sleep(AT(1), AT(500));
+    rig_hush();
     CHECK_ANSWER(op, "-ERR no\r\n", AT(501), "server");
     CHECK_MESSAGE(op, "continues in the background");
     end(op, AT(502));
@@ -584,8 +583,8 @@ TEST(a_release_of_permits_is_retried_if_a_resent_copy_of_it_is_refused) {
 }
 
 TEST(an_abandoned_drain_returns_the_permits) {
-    hf_op *op = begin_on(&rig, HF_OP_DRAIN, 0, 0, AT(0));
-    rig_hush(&rig);
+    hf_op *op = begin_on(HF_OP_DRAIN, 0, 0, AT(0));
+    rig_hush();
     hf_op_end(op, AT(1));
     check_settled(CALL("semaphore_leave", "1") "0", ":3\r\n:1\r\n", AT(1));
 }
@@ -605,7 +604,7 @@ TEST(the_next_call_makes_the_server_forget_many_calls_that_have_ended) {
         end(ops[i], AT(100));
     }
     hf_op *op = give(1, AT(101));
-    for (int i = 0; i < MANY; i++) feed_calls(&rig, ":1\r\n", AT(102));
+    for (int i = 0; i < MANY; i++) feed_calls(":1\r\n", AT(102));
     CHECK(!hf_op_is_done(op));
     CHECK_ANSWER(op, ":7\r\n", AT(102), "ok");
     CHECK_EQ_INT(value_of(op), 7);

@@ -9,13 +9,13 @@ RIG_BEGINS
 
 /* Holds a lock for long enough that its name is published. */
 static void publish_name(void) {
-    rig_begin(&rig);
+    rig_begin();
     hf_client_introduce(&rig.client, "host 7 name");
-    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    hf_op *op = begin_acquire(0, AT(0));
     end_with(op, ACQUIRED, AT(1));
     CHECK_SENT_AT(RENEWER, AT(249), "");
     CHECK_SENT_AT(RENEWER, AT(250), "SET " NAME " host 7 name PX 300000");
-    feed(link_of(&rig, RENEWER), "+OK\r\n", AT(251));
+    feed(link_of(RENEWER), "+OK\r\n", AT(251));
 }
 
 TEST(a_client_publishes_its_name_once_it_has_held_a_lock_for_250_ms) {
@@ -25,13 +25,13 @@ TEST(a_client_publishes_its_name_once_it_has_held_a_lock_for_250_ms) {
 
 TEST(a_client_publishes_a_one_letter_name) {
     hf_client_introduce(&rig.client, "x");
-    hold_lock(&rig, AT(0));
+    hold_lock(AT(0));
     CHECK_SENT_AT(RENEWER, AT(250), "SET " NAME " x PX 300000");
 }
 
 TEST(a_client_publishes_its_name_even_if_its_acquire_took_long) {
     hf_client_introduce(&rig.client, "host 7 name");
-    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    hf_op *op = begin_acquire(0, AT(0));
     CHECK_SENT_AT(RENEWER, AT(250), "");
     end_with(op, ACQUIRED, AT(400));
     CHECK_EQ_U64(hf_client_deadline(&rig.client), AT(500));
@@ -42,31 +42,29 @@ TEST(closing_a_client_deletes_its_published_name) {
     publish_name();
     hf_client_close(&rig.client, AT(300));
     CHECK(!hf_client_is_quiet(&rig.client));
-    rig_tick(&rig, AT(300));
-    CHECK(strncmp(output_of(link_of(&rig, RENEWER)), "DEL " NAME "\n", strlen("DEL " NAME "\n")) ==
-          0);
-    feed(link_of(&rig, RENEWER), ":1\r\n:0\r\n", AT(301));
+    rig_tick(AT(300));
+    CHECK(strncmp(output_of(link_of(RENEWER)), "DEL " NAME "\n", strlen("DEL " NAME "\n")) == 0);
+    feed(link_of(RENEWER), ":1\r\n:0\r\n", AT(301));
     CHECK(hf_client_is_quiet(&rig.client));
 }
 
 TEST(closing_a_client_deletes_its_published_name_over_a_new_connection_if_necessary) {
     publish_name();
-    hf_session_closed(link_of(&rig, RENEWER), NULL, AT(260));
+    hf_session_closed(link_of(RENEWER), NULL, AT(260));
     hf_client_close(&rig.client, AT(300));
-    rig_tick(&rig, AT(300));
-    CHECK(strncmp(output_of(link_of(&rig, RENEWER)), "DEL " NAME "\n", strlen("DEL " NAME "\n")) ==
-          0);
+    rig_tick(AT(300));
+    CHECK(strncmp(output_of(link_of(RENEWER)), "DEL " NAME "\n", strlen("DEL " NAME "\n")) == 0);
 }
 
 TEST(closing_a_client_waits_at_most_a_second_for_a_silent_server_to_delete_its_name) {
     publish_name();
-    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(260));
-    rig_tick(&rig, AT(260));
-    feed(link_of(&rig, RENEWER), ":0\r\n", AT(261));
+    hf_client_abandon(&rig.client, hold_of(), 1, AT(260));
+    rig_tick(AT(260));
+    feed(link_of(RENEWER), ":0\r\n", AT(261));
     hf_client_close(&rig.client, AT(300));
-    rig_tick(&rig, AT(300));
+    rig_tick(AT(300));
     CHECK(!hf_client_is_quiet(&rig.client));
-    rig_tick(&rig, AT(1300));
+    rig_tick(AT(1300));
     CHECK(hf_client_is_quiet(&rig.client));
 }
 
@@ -74,17 +72,17 @@ TEST(a_published_name_expires_with_its_lock_and_is_renewed_before_that) {
     hf_client_introduce(&rig.client, "host");
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.lease = 1000 * HF_SECOND);
     end_with(op, ACQUIRED, AT(0));
-    hf_time left = ends_at(hold_of(&rig)) - AT(250);
-    rig_tick(&rig, AT(250));
+    hf_time left = ends_at(hold_of()) - AT(250);
+    rig_tick(AT(250));
     char want[128];
     snprintf(want, sizeof want, "SET " NAME " host PX %d", (int)(left / HF_MS));
-    CHECK_SENT(&rig, RENEWER, want);
-    feed(link_of(&rig, RENEWER), "+OK\r\n", AT(251));
-    rig_sleep(&rig, AT(251), AT(100249));
-    CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
-    rig_sleep(&rig, AT(100249), AT(100250)); /* again, before it is forgotten */
+    CHECK_SENT(RENEWER, want);
+    feed(link_of(RENEWER), "+OK\r\n", AT(251));
+    rig_sleep(AT(251), AT(100249));
+    CHECK_STR(output_of(link_of(RENEWER)), "");
+    rig_sleep(AT(100249), AT(100250)); /* again, before it is forgotten */
     snprintf(want, sizeof want, "SET " NAME " host PX %d", (int)(left / HF_MS) - 100000);
-    CHECK_SENT(&rig, RENEWER, want);
+    CHECK_SENT(RENEWER, want);
 }
 
 TEST(a_published_name_does_not_wake_up_its_client_before_it_must_be_renewed) {
@@ -94,7 +92,7 @@ TEST(a_published_name_does_not_wake_up_its_client_before_it_must_be_renewed) {
 
 TEST(an_acquire_that_has_ended_does_not_wake_up_its_client_to_publish_the_wait) {
     hf_client_introduce(&rig.client, "host 7 name");
-    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    hf_op *op = begin_acquire(0, AT(0));
     CHECK_ANSWER(op, ACQUIRED, AT(1), "ok");
     CHECK_SENT_AT(RENEWER, AT(250), "SET " NAME " host 7 name PX 300000");
     CHECK_EQ_U64(hf_presence_deadline(&rig.client), AT(100250));
@@ -105,40 +103,40 @@ TEST(a_client_publishes_its_name_again_soon_if_it_gets_no_reply) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.lease = 1000 * HF_SECOND);
     end_with(op, ACQUIRED, AT(0));
     CHECK_SENT_PART_AT(RENEWER, AT(250), "SET " NAME);
-    rig_sleep(&rig, AT(250), AT(1749));
-    CHECK(!strstr(output_of(link_of(&rig, RENEWER)), "SET " NAME));
+    rig_sleep(AT(250), AT(1749));
+    CHECK(!strstr(output_of(link_of(RENEWER)), "SET " NAME));
     CHECK_SENT_PART_UNTIL(RENEWER, AT(1749), AT(7250), "SET " NAME);
-    feed(link_of(&rig, RENEWER), "+OK\r\n", AT(7251));
-    rig_sleep(&rig, AT(7251), AT(107249));
-    CHECK(!strstr(output_of(link_of(&rig, RENEWER)), "SET " NAME));
+    feed(link_of(RENEWER), "+OK\r\n", AT(7251));
+    rig_sleep(AT(7251), AT(107249));
+    CHECK(!strstr(output_of(link_of(RENEWER)), "SET " NAME));
 }
 
 TEST(a_client_without_locks_publishes_no_name) {
     hf_client_introduce(&rig.client, "host");
-    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    hf_op *op = begin_acquire(0, AT(0));
     end_with(op, ACQUIRED, AT(1));
-    op = begin(&rig, HF_OP_RELEASE, AT(2));
+    op = begin(HF_OP_RELEASE, AT(2));
     end_with(op, ":1\r\n", AT(3));
     CHECK_SENT_AT(RENEWER, AT(250), "");
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
 }
 
 TEST(a_client_without_a_name_publishes_nothing) {
-    hold_lock(&rig, AT(0));
+    hold_lock(AT(0));
     CHECK_SENT_AT(RENEWER, AT(250), "");
     hf_client_close(&rig.client, AT(300));
-    rig_tick(&rig, AT(300));
-    CHECK(!strstr(output_of(link_of(&rig, RENEWER)), "holdfast_client"));
+    rig_tick(AT(300));
+    CHECK(!strstr(output_of(link_of(RENEWER)), "holdfast_client"));
 }
 
 TEST(a_client_publishes_its_name_later_if_it_cannot_be_sent_now) {
     hf_client_introduce(&rig.client, "host 7 name");
-    hold_lock(&rig, AT(0));
+    hold_lock(AT(0));
     memerr_fail(1);
-    rig_tick(&rig, AT(250));
+    rig_tick(AT(250));
     CHECK(memerr_failed());
     memerr_fail(0);
-    CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
+    CHECK_STR(output_of(link_of(RENEWER)), "");
 }
 
 /* ---- waits ---- */
@@ -147,19 +145,19 @@ static hf_names other_names;
 
 /* The caller of `wanted` holds "k" and waits for "j" since AT(0). */
 static hf_op *hold_and_wait_as(const hf_op_spec *wanted) {
-    rig_begin(&rig);
+    rig_begin();
     hf_client_introduce(&rig.client, "host 7 name");
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.agent = 7);
     end_with(op, ACQUIRED, AT(0));
     if (!hf_names_make(&other_names, hf_slice_of("j"))) abort();
-    op = begin_spec(&rig, wanted, AT(0));
+    op = begin_spec(wanted, AT(0));
     subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     return op;
 }
 
 static hf_op_spec wait_of(uint64_t agent) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     spec.names = &other_names;
     spec.wait = 60 * HF_SECOND;
     spec.agent = agent;
@@ -173,7 +171,7 @@ static hf_op *hold_and_wait(uint64_t agent) {
 }
 
 static void end_both(hf_time now) {
-    rig_end(&rig, now);
+    rig_end(now);
     hf_names_free(&other_names);
 }
 
@@ -183,17 +181,17 @@ TEST(a_wait_is_published_if_its_caller_holds_a_lock) {
     hf_op *op = hold_and_wait(7);
     CHECK_SENT_AT(RENEWER, AT(249), "");
     CHECK_SENT_AT(RENEWER, AT(250), WAIT_OF_ME("250") "\nSET " NAME " host 7 name PX 300000");
-    feed(link_of(&rig, RENEWER), ":1\r\n+OK\r\n", AT(251));
+    feed(link_of(RENEWER), ":1\r\n+OK\r\n", AT(251));
     CHECK_SENT_AT(RENEWER, AT(3249), "");
-    rig_tick(&rig, AT(3250)); /* again, before it is forgotten */
-    CHECK_SENT(&rig, RENEWER, WAIT_OF_ME("3250"));
-    feed(link_of(&rig, RENEWER), ":1\r\n", AT(3251));
-    feed_calls(&rig, busy(20000, 0, 0), AT(3251)); /* it has rechecked meanwhile */
+    rig_tick(AT(3250)); /* again, before it is forgotten */
+    CHECK_SENT(RENEWER, WAIT_OF_ME("3250"));
+    feed(link_of(RENEWER), ":1\r\n", AT(3251));
+    feed_calls(busy(20000, 0, 0), AT(3251)); /* it has rechecked meanwhile */
     hf_op_interrupt(op, AT(3252));
     CHECK_ANSWER(op, ":1\r\n", AT(3253), "interrupted");
-    CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
+    CHECK_STR(output_of(link_of(RENEWER)), "");
     hf_op_end(op, AT(3253));
-    CHECK_SENT(&rig, RENEWER, "DEL holdfast_wait:me");
+    CHECK_SENT(RENEWER, "DEL holdfast_wait:me");
     end_both(AT(3254));
 }
 
@@ -218,7 +216,7 @@ TEST(a_published_wait_contains_the_name_of_its_queue_entry) {
         spec.shared = i == 0;
         spec.keep = i == 1 ? HF_SECOND : 0;
         hf_op *op = hold_and_wait_as(&spec);
-        rig_tick(&rig, AT(250));
+        rig_tick(AT(250));
         char name[HF_WAIT_NAME], want[HF_WAIT_NAME + 8];
         hf_wait_name(name, op);
         snprintf(want, sizeof want, "1l%s:", name);
@@ -233,16 +231,16 @@ TEST(a_published_wait_contains_the_name_of_its_queue_entry) {
 /* The wait ends while there is no connection for `ms`. → whether it is deleted later */
 static bool is_taken_back_after(int ms) {
     hf_op *op = hold_and_wait(7);
-    rig_tick(&rig, AT(250));
-    output_of(link_of(&rig, RENEWER));
-    feed(link_of(&rig, RENEWER), ":1\r\n+OK\r\n", AT(251));
-    hf_session_closed(link_of(&rig, RENEWER), NULL, AT(260));
+    rig_tick(AT(250));
+    output_of(link_of(RENEWER));
+    feed(link_of(RENEWER), ":1\r\n+OK\r\n", AT(251));
+    hf_session_closed(link_of(RENEWER), NULL, AT(260));
     rig.refusing = true;
     hf_op_end(op, AT(300));
-    rig_sleep(&rig, AT(300), AT(300 + ms));
+    rig_sleep(AT(300), AT(300 + ms));
     rig.refusing = false;
-    rig_sleep(&rig, AT(300 + ms), AT(3000 + ms));
-    return strstr(output_of(link_of(&rig, RENEWER)), "DEL holdfast_wait:me");
+    rig_sleep(AT(300 + ms), AT(3000 + ms));
+    return strstr(output_of(link_of(RENEWER)), "DEL holdfast_wait:me");
 }
 
 TEST(deleting_a_published_wait_is_retried_while_its_key_may_exist) {
@@ -254,14 +252,14 @@ TEST(deleting_a_published_wait_is_retried_while_its_key_may_exist) {
 
 TEST(deleting_a_published_wait_is_retried_until_the_server_replies) {
     CHECK(is_taken_back_after(0));
-    hf_session_closed(link_of(&rig, RENEWER), NULL, AT(3001));
+    hf_session_closed(link_of(RENEWER), NULL, AT(3001));
     CHECK_SENT_PART_UNTIL(RENEWER, AT(3001), AT(3500), "DEL holdfast_wait:me");
-    rig_sleep(&rig, AT(3500), AT(6999)); /* silent: another connection */
+    rig_sleep(AT(3500), AT(6999)); /* silent: another connection */
     CHECK_SENT_PART(RENEWER, "DEL holdfast_wait:me");
-    feed(link_of(&rig, RENEWER), ":1\r\n", AT(7000));
-    hf_session_closed(link_of(&rig, RENEWER), NULL, AT(7001));
-    rig_sleep(&rig, AT(7001), AT(8000));
-    CHECK(!strstr(output_of(link_of(&rig, RENEWER)), "DEL"));
+    feed(link_of(RENEWER), ":1\r\n", AT(7000));
+    hf_session_closed(link_of(RENEWER), NULL, AT(7001));
+    rig_sleep(AT(7001), AT(8000));
+    CHECK(!strstr(output_of(link_of(RENEWER)), "DEL"));
     end_both(AT(8001));
 }
 
@@ -269,7 +267,7 @@ TEST(a_wait_shorter_than_the_publishing_delay_is_not_published) {
     hf_op *op = hold_and_wait(7);
     hf_op_interrupt(op, AT(100));
     end_with(op, ":1\r\n", AT(101));
-    CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
+    CHECK_STR(output_of(link_of(RENEWER)), "");
     CHECK_SENT_AT(RENEWER, AT(250), "SET " NAME " host 7 name PX 300000");
     end_both(AT(251));
 }
@@ -278,27 +276,27 @@ TEST(a_wait_is_not_published_for_locks_that_another_coroutine_holds) {
     hf_op *op = hold_and_wait(8);
     CHECK_SENT_AT(RENEWER, AT(250), "SET " NAME " host 7 name PX 300000");
     hf_op_end(op, AT(251));
-    CHECK(!strstr(output_of(link_of(&rig, RENEWER)), "holdfast_wait"));
+    CHECK(!strstr(output_of(link_of(RENEWER)), "holdfast_wait"));
     end_both(AT(252));
 }
 
 TEST(a_waiting_client_publishes_its_name_even_if_it_holds_nothing) {
     hf_client_introduce(&rig.client, "host");
-    hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
+    hf_op *op = wait_in_queue(60 * HF_SECOND, AT(0));
     CHECK_SENT_AT(RENEWER, AT(250), "SET " NAME " host PX 300000");
-    feed(link_of(&rig, RENEWER), "+OK\r\n", AT(251));
+    feed(link_of(RENEWER), "+OK\r\n", AT(251));
     hf_op_end(op, AT(252));
-    CHECK(!strstr(output_of(link_of(&rig, RENEWER)), "holdfast_wait"));
+    CHECK(!strstr(output_of(link_of(RENEWER)), "holdfast_wait"));
 }
 
 TEST(closing_a_client_deletes_its_published_waits) {
     hold_and_wait(7);
-    rig_tick(&rig, AT(250));
-    output_of(link_of(&rig, RENEWER));
-    feed(link_of(&rig, RENEWER), ":1\r\n+OK\r\n", AT(251));
+    rig_tick(AT(250));
+    output_of(link_of(RENEWER));
+    feed(link_of(RENEWER), ":1\r\n+OK\r\n", AT(251));
     hf_client_close(&rig.client, AT(300));
-    rig_tick(&rig, AT(300));
-    const char *text = output_of(link_of(&rig, RENEWER));
+    rig_tick(AT(300));
+    const char *text = output_of(link_of(RENEWER));
     CHECK_OR(strstr(text, "DEL holdfast_wait:me\n"), "%s", text);
     CHECK_OR(strstr(text, "DEL " NAME "\n"), "%s", text);
     hf_op_end(ops_of(&rig.client), AT(301));
@@ -312,10 +310,10 @@ TEST(a_wait_is_not_published_if_there_is_no_memory_for_that) {
     for (unsigned long nth = 1; failed && nth < 50; nth++) {
         hold_and_wait(7);
         memerr_fail(nth);
-        rig_tick(&rig, AT(250));
+        rig_tick(AT(250));
         failed = memerr_end();
-        rig_sleep(&rig, AT(250), AT(4000));
-        unpublished += !strstr(output_of(link_of(&rig, RENEWER)), "holdfast_wait:");
+        rig_sleep(AT(250), AT(4000));
+        unpublished += !strstr(output_of(link_of(RENEWER)), "holdfast_wait:");
         end_both(AT(4000));
     }
     CHECK(!failed);
@@ -326,11 +324,11 @@ TEST(a_published_wait_that_could_not_be_renewed_is_still_deleted) {
     bool failed = true;
     for (unsigned long nth = 1; failed && nth < 50; nth++) {
         hf_op *op = hold_and_wait(7);
-        rig_tick(&rig, AT(250));
+        rig_tick(AT(250));
         memerr_fail(nth);
-        rig_tick(&rig, AT(3250));
+        rig_tick(AT(3250));
         failed = memerr_end();
-        output_of(link_of(&rig, RENEWER));
+        output_of(link_of(RENEWER));
         hf_op_end(op, AT(3251));
         CHECK_SENT_PART_UNTIL(RENEWER, AT(3251), AT(4000), "DEL holdfast_wait:me");
         end_both(AT(4001));
@@ -340,21 +338,18 @@ TEST(a_published_wait_that_could_not_be_renewed_is_still_deleted) {
 
 TEST(a_wait_is_published_for_at_most_64_of_the_locks_that_its_caller_holds) {
     static hf_names many[70];
-    char key[16];
     hold_and_wait(7);
     for (int i = 0; i < 70; i++) {
-        snprintf(key, sizeof key, "k%d", i);
-        if (!hf_names_make(&many[i], hf_slice_of(key))) abort();
-        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        if (!hf_names_make(&many[i], hf_slice_of(printed("k%d", i)))) abort();
+        hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
         spec.names = &many[i];
         spec.agent = 7;
         hf_op *one = hf_client_begin(&rig.client, &spec, AT(4));
         end_with(one, ACQUIRED, AT(4));
     }
-    rig_tick(&rig, AT(250));
+    rig_tick(AT(250));
     int count = 0;
-    for (const char *at = output_of(link_of(&rig, RENEWER)); (at = strstr(at, "holdfast_wait:"));
-         at++)
+    for (const char *at = output_of(link_of(RENEWER)); (at = strstr(at, "holdfast_wait:")); at++)
         count++;
     CHECK_EQ_INT(count, 64);
     end_both(AT(251));
@@ -370,7 +365,7 @@ TEST(a_closed_client_does_not_wake_up_to_publish_its_name) {
 TEST(a_published_name_expires_with_the_longest_held_lock) {
     EACH_NUMBER (i, 2) {
         hf_client_introduce(&rig.client, "x");
-        hf_hold *hold = hold_lock(&rig, AT(0));
+        hf_hold *hold = hold_lock(AT(0));
         hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(1000));
         set_end(hold, AT(i == 0 ? 600250 : 1000));
         hf_hold *other = hf_holds_add(holds_of(&rig.client), &hf_kind_lock, hf_slice_of("j"),
@@ -386,11 +381,11 @@ TEST(a_published_name_expires_with_the_longest_held_lock) {
 /* Another server has failed just now: the name is due before this one is tried again. */
 TEST(publishing_a_name_on_one_server_does_not_delay_one_that_is_due_earlier_on_another) {
     hf_client_introduce(&rig.client, "x");
-    hold_lock(&rig, AT(0));
-    rig_tick(&rig, AT(250));
+    hold_lock(AT(0));
+    rig_tick(AT(250));
     presence_of(&rig.client)->publish_at = AT(1000);
     presence_of(&rig.client)->check_at = AT(1000);
-    feed(link_of(&rig, RENEWER), "-OOM no\r\n", AT(251));
+    feed(link_of(RENEWER), "-OOM no\r\n", AT(251));
     CHECK_EQ_U64(presence_of(&rig.client)->publish_at, AT(1000));
     CHECK_EQ_U64(presence_of(&rig.client)->check_at, AT(1000));
 }
@@ -406,7 +401,7 @@ TEST(a_client_publishes_its_name_on_every_server_of_a_quorum) {
     decider.holder = two_holders;
     set_decider(&rig.client, &decider);
     hf_client_introduce(&rig.client, "x");
-    hold_lock(&rig, AT(0));
+    hold_lock(AT(0));
     CHECK_SENT_AT(RENEWER, AT(250), "SET " NAME " x PX 300000\nSET " NAME " x PX 300000");
     set_decider(&rig.client, before);
 }
@@ -421,19 +416,19 @@ TEST(closing_a_client_twice_deletes_its_published_name_once) {
 
 TEST(a_waiter_that_rechecks_its_lock_often_publishes_its_wait_only_when_that_is_due) {
     hf_op *op = hold_and_wait(7);
-    rig_tick(&rig, AT(250));
-    output_of(link_of(&rig, RENEWER));
-    feed(link_of(&rig, RENEWER), ":1\r\n+OK\r\n", AT(251));
+    rig_tick(AT(250));
+    output_of(link_of(RENEWER));
+    feed(link_of(RENEWER), ":1\r\n+OK\r\n", AT(251));
     hf_presence_note_wait(op, AT(300));
     CHECK_SENT_AT(RENEWER, AT(300), "");
-    rig_sleep(&rig, AT(300), AT(3250) - 1);
-    CHECK(!strstr(output_of(link_of(&rig, RENEWER)), "holdfast_wait:"));
+    rig_sleep(AT(300), AT(3250) - 1);
+    CHECK(!strstr(output_of(link_of(RENEWER)), "holdfast_wait:"));
     CHECK_SENT_PART_AT(RENEWER, AT(3250), "holdfast_wait:");
     end_both(AT(3251));
 }
 
 TEST(a_client_without_a_name_publishes_no_wait) {
-    wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
+    wait_in_queue(60 * HF_SECOND, AT(0));
     CHECK_SENT_UNTIL(RENEWER, AT(4), AT(10000), "");
 }
 
@@ -443,24 +438,24 @@ TEST(an_acquire_is_not_published_as_a_wait_before_it_is_queued) {
     if (!hf_names_make(&other, hf_slice_of("j"))) abort();
     BEGIN(HF_OP_ACQUIRE, AT(260), spec.names = &other, spec.wait = 60 * HF_SECOND);
     presence_of(&rig.client)->check_at = AT(600);
-    rig_tick(&rig, AT(600));
-    CHECK(!strstr(output_of(link_of(&rig, RENEWER)), "holdfast_wait"));
-    rig_end(&rig, AT(601));
+    rig_tick(AT(600));
+    CHECK(!strstr(output_of(link_of(RENEWER)), "holdfast_wait"));
+    rig_end(AT(601));
     hf_names_free(&other);
 }
 
 TEST(a_published_wait_contains_even_a_long_key_in_full) {
     static char key[3000];
     hf_client_introduce(&rig.client, "host");
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     spec.agent = 7;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op = begin_spec(&spec, AT(0));
     end_with(op, ACQUIRED, AT(0));
     memset(key, 'j', sizeof key - 1);
     if (!hf_names_make(&other_names, hf_slice_of(key))) abort();
     spec.names = &other_names;
     spec.wait = 60 * HF_SECOND;
-    op = begin_spec(&rig, &spec, AT(0));
+    op = begin_spec(&spec, AT(0));
     subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
     CHECK_SENT_PART_AT(RENEWER, AT(250), key);
     end_both(AT(251));
@@ -470,29 +465,29 @@ TEST(a_published_wait_contains_even_a_long_key_in_full) {
 static hf_op *wait_beside(hf_time now) {
     if (!hf_names_make(&other_names, hf_slice_of("j"))) abort();
     hf_op_spec spec = wait_of(8);
-    hf_op *op = begin_spec(&rig, &spec, now);
-    feed_calls(&rig, busy(20000, 0, 0), now);
+    hf_op *op = begin_spec(&spec, now);
+    feed_calls(busy(20000, 0, 0), now);
     return op;
 }
 
 TEST(a_published_name_is_not_renewed_before_it_is_due) {
     publish_name();
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(300));
+    hf_op *op = begin(HF_OP_RELEASE, AT(300));
     end_with(op, ":1\r\n", AT(301));
     hf_op_end(wait_beside(AT(1000)), AT(1001));
-    rig_tick(&rig, AT(1250));
+    rig_tick(AT(1250));
     CHECK_EQ_U64(hf_presence_deadline(&rig.client), HF_NEVER);
-    begin_acquire(&rig, 0, AT(2000));
+    begin_acquire(0, AT(2000));
     CHECK_EQ_U64(hf_presence_deadline(&rig.client), AT(100250));
     end_both(AT(2001));
 }
 
 TEST(a_waiting_client_renews_its_published_name) {
     hf_client_introduce(&rig.client, "host");
-    wait_in_queue(&rig, 200 * HF_SECOND, AT(0));
-    rig_tick(&rig, AT(250));
+    wait_in_queue(200 * HF_SECOND, AT(0));
+    rig_tick(AT(250));
     wait_beside(AT(1000));
-    rig_tick(&rig, AT(1250));
+    rig_tick(AT(1250));
     CHECK_EQ_U64(hf_presence_deadline(&rig.client), AT(100250));
     end_both(AT(1251));
 }

@@ -17,7 +17,7 @@ static void answer_all(const char *const *replies, hf_time now) {
 
 TEST(a_quorum_extension_needs_a_majority) {
     hold_by(5, AT(0));
-    hf_hold *hold = hold_of(&rig);
+    hf_hold *hold = hold_of();
     hf_op *op = begin_extend(60 * HF_SECOND, AT(1000));
     for (int i = 0; i < COUNT; i++) CHECK_CONTAINS(output_by(i), "EVALSHA extend");
     answers(0, 2, ":1\r\n", AT(1001));
@@ -33,7 +33,7 @@ TEST(a_quorum_check_does_not_change_the_lease) {
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_CHECK, 0, AT(1000));
     CHECK_ANSWERS(op, 0, 3, ":1\r\n", AT(1001), "ok");
-    CHECK_EQ_U64(lease_of(hold_of(&rig)), 30 * HF_SECOND);
+    CHECK_EQ_U64(lease_of(hold_of()), 30 * HF_SECOND);
 }
 
 TEST(a_quorum_check_or_extension_without_a_majority_fails) {
@@ -66,7 +66,7 @@ TEST(a_quorum_check_or_extension_without_a_majority_fails) {
         answer_all(cases[i].replies, AT(1001));
         CHECK_OUTCOME(op, cases[i].outcome);
         if (cases[i].message) CHECK_CONTAINS(message_of(op), cases[i].message);
-        CHECK_EQ_U64(lease_of(hold_of(&rig)), 30 * HF_SECOND);
+        CHECK_EQ_U64(lease_of(hold_of()), 30 * HF_SECOND);
     }
 }
 
@@ -91,20 +91,20 @@ TEST(a_quorum_call_on_a_lock_that_is_not_held_fails) {
 TEST(each_quorum_release_is_sent_to_every_server) {
     hold_by(5, AT(0));
     hold_by(5, AT(1));
-    CHECK_EQ_INT(count_of(hold_of(&rig)), 2);
+    CHECK_EQ_INT(count_of(hold_of()), 2);
     CHECK_EQ_U64(hf_client_stats(&rig.client).reentries, 1);
     CHECK_EQ_U64(hf_client_stats(&rig.client).acquires, 1);
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
     for (int i = 0; i < MAJORITY; i++) CHECK_CONTAINS(output_by(i), "EVALSHA release 4 k");
     answers(0, 3, ":2\r\n", AT(3));
     CHECK_ENDS(op, "ok", AT(3));
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
-    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
+    CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
+    CHECK_EQ_INT(count_of(hold_of()), 1);
     op = begin_quorum(HF_OP_RELEASE, 0, AT(4));
     for (int i = 0; i < COUNT; i++) CHECK_CONTAINS(output_by(i), "EVALSHA release 4 k");
     answers(0, 3, ":1\r\n", AT(5));
     CHECK_ENDS(op, "ok", AT(5));
-    CHECK_EQ_INT(state_of(&rig), -1);
+    CHECK_EQ_INT(state_of(), -1);
     CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 2);
 }
 
@@ -115,7 +115,7 @@ TEST(a_server_that_did_not_grant_a_re_entry_receives_no_release_for_it) {
     answer(3, busy(20000, 0, 0), AT(1));
     answer(4, busy(20000, 0, 0), AT(1));
     hf_op_end(op, AT(1));
-    rig_hush(&rig);
+    rig_hush();
     op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
     CHECK_STR(output_by(3), "");
     CHECK_STR(output_by(4), "");
@@ -144,12 +144,12 @@ TEST(a_quorum_release_without_a_majority_reports_a_loss_or_continues_in_the_back
     EACH_CASE (i, cases) {
         hold_by(5, AT(0));
         hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
-        CHECK(is_releasing(hold_of(&rig)));
+        CHECK(is_releasing(hold_of()));
         answer_all(cases[i].replies, AT(2));
         CHECK_OUTCOME(op, cases[i].outcome);
         CHECK_CONTAINS(message_of(op), cases[i].message);
         CHECK_EQ_U64(hf_client_stats(&rig.client).losses, cases[i].losses);
-        CHECK_EQ_INT(state_of(&rig), -1);
+        CHECK_EQ_INT(state_of(), -1);
     }
 }
 
@@ -160,42 +160,40 @@ TEST(a_partial_quorum_release_without_a_majority_reports_a_loss) {
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
     answer_all(gone, AT(3));
     CHECK_OUTCOME(op, "lost");
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
-    CHECK_EQ_INT(count_of(hold_of(&rig)), 1); /* one handle is left */
+    CHECK_EQ_INT(state_of(), HF_HOLD_LOST);
+    CHECK_EQ_INT(count_of(hold_of()), 1); /* one handle is left */
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
     hf_op_end(op, AT(4));
     op = begin_quorum(HF_OP_RELEASE, 0, AT(5));
     CHECK_ENDS(op, "lost", AT(5));
-    CHECK_EQ_INT(state_of(&rig), -1);
+    CHECK_EQ_INT(state_of(), -1);
     for (int i = 3; i < COUNT; i++) CHECK_EQ_INT(part_state(i), CLEANING_UP);
 }
 
 TEST(a_call_on_another_handles_lost_hold_does_not_release_it) {
     hold_by(5, AT(0));
-    hf_hold *lost = hold_of(&rig);
-    hf_hold_ref(lost);
+    hf_hold *lost = watch(hold_of());
     hf_client_lose(&rig.client, lost, HF_LOST_TAKEN);
-    hf_op_spec spec = spec_of(&rig, HF_OP_RELEASE);
+    hf_op_spec spec = spec_of(HF_OP_RELEASE);
     spec.lost = lost;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(1));
     CHECK_ENDS(op, "lost", AT(1));
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST); /* it is not released by that */
+    CHECK_EQ_INT(state_of(), HF_HOLD_LOST); /* it is not released by that */
     spec.loss_notified = true;
     op = hf_client_begin(&rig.client, &spec, AT(2));
     CHECK_ENDS(op, "not_held", AT(2));
-    hf_hold_unref(lost);
 }
 
 TEST(a_check_of_a_lost_quorum_hold_releases_nothing) {
     hold_by(5, AT(0));
-    hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
+    hf_client_lose(&rig.client, hold_of(), HF_LOST_TAKEN);
     hf_op *op = begin_quorum(HF_OP_CHECK, 0, AT(1));
     CHECK_ENDS(op, "lost", AT(1));
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
+    CHECK_EQ_INT(state_of(), HF_HOLD_LOST);
     CHECK_EQ_INT(part_state(0), HF_HOLD_HELD);
     op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
     CHECK_ENDS(op, "lost", AT(2));
-    CHECK_EQ_INT(state_of(&rig), -1);
+    CHECK_EQ_INT(state_of(), -1);
     CHECK_EQ_INT(part_state(0), CLEANING_UP);
 }
 
@@ -204,19 +202,19 @@ TEST(a_check_of_a_lost_quorum_hold_releases_nothing) {
 TEST(abandoning_one_re_entry_of_a_quorum_hold_keeps_the_others) {
     hold_by(5, AT(0));
     hold_by(5, AT(1));
-    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(2));
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
-    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
+    hf_client_abandon(&rig.client, hold_of(), 1, AT(2));
+    CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
+    CHECK_EQ_INT(count_of(hold_of()), 1);
     CHECK_EQ_INT(parts_held(), 5);
-    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(3));
-    CHECK_EQ_INT(state_of(&rig), -1);
+    hf_client_abandon(&rig.client, hold_of(), 1, AT(3));
+    CHECK_EQ_INT(state_of(), -1);
     for (int i = 0; i < COUNT; i++) CHECK_EQ_INT(part_state(i), CLEANING_UP);
 }
 
 TEST(abandoning_more_re_entries_than_a_quorum_hold_has_cleans_up_the_hold) {
     hold_by(5, AT(0));
-    hf_client_abandon(&rig.client, hold_of(&rig), 7, AT(2));
-    CHECK_EQ_INT(state_of(&rig), -1);
+    hf_client_abandon(&rig.client, hold_of(), 7, AT(2));
+    CHECK_EQ_INT(state_of(), -1);
     for (int i = 0; i < COUNT; i++) CHECK_EQ_INT(part_state(i), CLEANING_UP);
 }
 
@@ -224,21 +222,21 @@ TEST(a_re_entry_abandoned_during_a_partial_quorum_release_is_cleaned_up_after_it
     hold_by(5, AT(0));
     hold_by(5, AT(1));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
-    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(3));
+    hf_client_abandon(&rig.client, hold_of(), 1, AT(3));
     for (int i = 0; i < MAJORITY; i++) feed(link_at(i, CALLS), ":2\r\n", AT(4));
     tick(AT(4));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_INT(state_of(&rig), -1);
+    CHECK_EQ_INT(state_of(), -1);
     for (int i = 0; i < MAJORITY; i++) CHECK_EQ_INT(part_state(i), CLEANING_UP);
 }
 
 TEST(a_quorum_hold_that_is_abandoned_entirely_during_a_re_entry_is_cleaned_up) {
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
-    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(2));
-    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(2));
+    hf_client_abandon(&rig.client, hold_of(), 1, AT(2));
+    hf_client_abandon(&rig.client, hold_of(), 1, AT(2));
     CHECK_ANSWERS(op, 0, 5, yes(77), AT(3), "ok");
-    CHECK_EQ_INT(state_of(&rig), -1);
+    CHECK_EQ_INT(state_of(), -1);
     for (int i = 0; i < MAJORITY; i++) CHECK_EQ_INT(part_state(i), CLEANING_UP);
 }
 
@@ -247,22 +245,22 @@ TEST(a_quorum_re_entry_granted_after_the_majority_adds_no_hold_on_its_server) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
     CHECK_ANSWERS_END(op, 0, 3, yes(77), AT(2), "ok");
     answer(4, yes(77), AT(3));
-    CHECK_EQ_INT(count_of(hold_of(&rig)), 2);
-    CHECK_EQ_INT(count_of(member_holds_of(hold_of(&rig))[0]), 2);
-    CHECK_EQ_INT(count_of(member_holds_of(hold_of(&rig))[4]), 1);
+    CHECK_EQ_INT(count_of(hold_of()), 2);
+    CHECK_EQ_INT(count_of(member_holds_of(hold_of())[0]), 2);
+    CHECK_EQ_INT(count_of(member_holds_of(hold_of())[4]), 1);
 }
 
 TEST(a_hold_abandoned_during_a_quorum_re_entry_is_removed_when_the_re_entry_ends) {
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
-    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(2));
-    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
+    hf_client_abandon(&rig.client, hold_of(), 1, AT(2));
+    CHECK_EQ_INT(count_of(hold_of()), 1);
     CHECK_ANSWERS(op, 0, 3, yes(77), AT(3), "ok");
-    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
+    CHECK_EQ_INT(count_of(hold_of()), 1);
     hf_op_end(op, AT(4));
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
+    CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
     hold_by(5, AT(5)); /* it goes once */
-    CHECK_EQ_INT(count_of(hold_of(&rig)), 2);
+    CHECK_EQ_INT(count_of(hold_of()), 2);
 }
 
 /* The hold is lost or abandoned during a release, whose replies say that it has ended, too. */
@@ -271,8 +269,8 @@ TEST(a_quorum_release_does_not_count_a_hold_abandoned_during_it_as_lost) {
         hold_by(5, AT(0));
         hold_by(5, AT(1));
         hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
-        if (lost) hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
-        else hf_client_abandon(&rig.client, hold_of(&rig), 2, AT(2));
+        if (lost) hf_client_lose(&rig.client, hold_of(), HF_LOST_TAKEN);
+        else hf_client_abandon(&rig.client, hold_of(), 2, AT(2));
         answers(0, 3, ":-1\r\n", AT(3));
         CHECK_PASS(op, AT(3), AT(600), "lost");
         CHECK_EQ_INT(hf_client_stats(&rig.client).losses, lost);
@@ -284,7 +282,7 @@ TEST(an_abandoned_quorum_release_is_finished_in_the_background) {
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
     hf_op_abandon(op, AT(2));
     CHECK_ENDS(op, "interrupted", AT(2));
-    CHECK_EQ_INT(state_of(&rig), -1);
+    CHECK_EQ_INT(state_of(), -1);
     pass(AT(2), AT(3));
 }
 
@@ -295,10 +293,10 @@ TEST(an_abandoned_partial_quorum_release_removes_one_hold_and_an_abandoned_check
         hf_op *op = begin_quorum(releases ? HF_OP_RELEASE : HF_OP_CHECK, 0, AT(2));
         hf_op_abandon(op, AT(3));
         hf_op_end(op, AT(3));
-        CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
-        CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
+        CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
+        CHECK_EQ_INT(count_of(hold_of()), 1);
         CHECK_EQ_INT(parts_held(), 5);
-        CHECK(!is_in_flight(hold_of(&rig)));
+        CHECK(!is_in_flight(hold_of()));
     }
 }
 
@@ -307,7 +305,7 @@ TEST(an_abandoned_partial_quorum_release_removes_one_hold_and_an_abandoned_check
 TEST(a_quorum_release_waits_until_a_check_has_ended) {
     hold_by(5, AT(0));
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
-    rig_hush(&rig);
+    rig_hush();
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
     CHECK_STR(output_by(0), "");
     CHECK(hf_op_is_blocked(op));
@@ -316,7 +314,7 @@ TEST(a_quorum_release_waits_until_a_check_has_ended) {
     hf_op_end(check, AT(2));
     CHECK_CONTAINS(output_by(0), "EVALSHA release");
     CHECK_ANSWERS_END(op, 0, 3, ":1\r\n", AT(3), "ok");
-    CHECK_EQ_INT(state_of(&rig), -1);
+    CHECK_EQ_INT(state_of(), -1);
 }
 
 TEST(a_quorum_release_that_waits_for_a_check_reports_the_loss_that_the_check_finds) {
@@ -326,7 +324,7 @@ TEST(a_quorum_release_that_waits_for_a_check_reports_the_loss_that_the_check_fin
     CHECK(hf_op_is_blocked(op));
     CHECK_ANSWERS(check, 0, COUNT, ":-1\r\n", AT(2), "lost");
     CHECK_OUTCOME(op, "lost");
-    CHECK_EQ_INT(state_of(&rig), -1);
+    CHECK_EQ_INT(state_of(), -1);
 }
 
 TEST(a_quorum_release_abandoned_while_it_waits_for_a_check_still_frees_the_lock) {
@@ -336,13 +334,13 @@ TEST(a_quorum_release_abandoned_while_it_waits_for_a_check_still_frees_the_lock)
     hf_op_abandon(op, AT(2));
     CHECK(!hf_op_is_blocked(op));
     hf_op_end(op, AT(2));
-    CHECK_EQ_INT(state_of(&rig), -1);
+    CHECK_EQ_INT(state_of(), -1);
 }
 
 TEST(a_quorum_acquire_waits_for_its_owners_check_until_the_acquires_timeout) {
     hold_by(5, AT(0));
     begin_quorum(HF_OP_CHECK, 0, AT(1));
-    rig_hush(&rig);
+    rig_hush();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
     CHECK(hf_op_is_blocked(op));
     CHECK_STR(output_by(0), "");
@@ -351,7 +349,7 @@ TEST(a_quorum_acquire_waits_for_its_owners_check_until_the_acquires_timeout) {
     CHECK_EQ_U64(hf_op_deadline(patient), AT(9002));
     CHECK_INTERRUPTS(patient, AT(3));
     CHECK_INTERRUPTS(op, AT(3));
-    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
+    CHECK_EQ_INT(count_of(hold_of()), 1);
 }
 
 /* ---- about a key ---- */
@@ -524,8 +522,8 @@ TEST(a_forced_release_in_a_quorum_frees_the_lock_on_every_server) {
         answer_all(cases[i].replies, AT(2));
         CHECK_OUTCOME(op, "ok");
         CHECK_EQ_INT(value_of(op), cases[i].value);
-        CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
-        CHECK_EQ_INT(reason_of(hold_of(&rig)), HF_LOST_DELETED);
+        CHECK_EQ_INT(state_of(), HF_HOLD_LOST);
+        CHECK_EQ_INT(reason_of(hold_of()), HF_LOST_DELETED);
     }
 }
 
@@ -538,7 +536,7 @@ TEST(a_forced_release_in_a_quorum_needs_no_hold_of_its_caller) {
 TEST(a_client_of_a_quorum_refuses_plain_commands_and_multi_locks) {
     static const hf_slice get[] = {{"GET", 3}, {"k", 1}};
     static const hf_names *batch[1];
-    hf_op_spec spec = spec_of(&rig, HF_OP_COMMAND);
+    hf_op_spec spec = spec_of(HF_OP_COMMAND);
     spec.names = NULL;
     spec.lock_kind = NULL;
     spec.args = get;
@@ -547,7 +545,7 @@ TEST(a_client_of_a_quorum_refuses_plain_commands_and_multi_locks) {
     CHECK_OUTCOME(op, "server");
     CHECK_CONTAINS(message_of(op), "a command needs a single server, not a quorum");
     hf_op_end(op, AT(0));
-    spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
+    spec = spec_of(HF_OP_ACQUIRE_ALL);
     batch[0] = &rig.names;
     spec.names = NULL;
     spec.batch = batch;

@@ -21,7 +21,7 @@ static hf_op *pause_for_k(void) {
     round_of(op)->retry_at = AT(300);
     int decided = server_count - MAJORITY + 1;
     answers(decided, server_count, ":1\r\n", AT(1)); /* the others got a `leave` */
-    rig_hush(&rig);
+    rig_hush();
     return op;
 }
 
@@ -100,7 +100,7 @@ TEST(replies_from_half_of_the_servers_do_not_establish_a_quorum_deadlock) {
     answers(2, 4, owner_is(""), AT(2));
     CHECK(!is_searching(op));
     hf_op_end(op, AT(2));
-    rig_end(&rig, AT(3));
+    rig_end(AT(3));
     server_count = COUNT;
 }
 
@@ -114,7 +114,7 @@ TEST(a_quorum_deadlock_search_tells_owners_apart_that_differ_in_the_first_letter
 /* It has sent the program's text to that server, which sends a command next. */
 TEST(a_quorum_deadlock_searchs_next_step_also_queries_a_server_that_refused_the_script) {
     wait_for_k();
-    rig_hush(&rig);
+    rig_hush();
     answer(0, "-NOSCRIPT no\r\n", AT(2));
     CHECK(strncmp(output_by(0), "EVAL ", 5) == 0);
     answer(0, "-NOPERM no\r\n", AT(2));
@@ -140,7 +140,7 @@ static bool ends_in(const int other[COUNT], const int own[COUNT]) {
     }
     bool ends = hf_op_is_done(op);
     hf_op_end(op, AT(2));
-    rig_end(&rig, AT(3));
+    rig_end(AT(3));
     return ends;
 }
 
@@ -169,7 +169,7 @@ TEST(a_server_that_hangs_delays_a_step_of_a_quorum_deadlock_search_by_at_most_25
         hf_op *op = wait_for_k();
         int first = hangs == 0 ? 2 : 0;
         hf_session *calls = link_at(first, CALLS);
-        rig_hush(&rig);
+        rig_hush();
         answers(first, first + 2, owner_is("you"), AT(2));
         CHECK(is_searching(op));
         answer(first + 2, owner_is("you"), AT(3));
@@ -183,21 +183,21 @@ TEST(a_server_that_hangs_delays_a_step_of_a_quorum_deadlock_search_by_at_most_25
 TEST(replies_from_half_of_the_servers_do_not_shorten_a_deadlock_searchs_step) {
     server_count = 4;
     hf_op *op = wait_for_k();
-    rig_hush(&rig);
+    rig_hush();
     answers(0, 2, owner_is("you"), AT(2));
     for (int i = 2; i < 4; i++) hf_session_tick(link_at(i, CALLS), AT(260));
     answer(2, owner_is("you"), AT(260));
     answer(3, owner_is("you"), AT(260));
     for (int i = 0; i < 4; i++) CHECK_STR(output_by(i), "GET holdfast_wait:you");
     hf_op_end(op, AT(260));
-    rig_end(&rig, AT(261));
+    rig_end(AT(261));
     server_count = COUNT;
 }
 
 TEST(a_timeout_in_one_step_of_a_quorum_deadlock_search_does_not_shorten_the_next_step) {
     wait_for_k();
     answers(0, COUNT, owner_is("you"), AT(2));
-    rig_hush(&rig);
+    rig_hush();
     answers(0, 2, "$-1\r\n", AT(3));
     for (int i = 2; i < COUNT; i++) hf_session_tick(link_at(i, CALLS), AT(260));
     answers(2, COUNT, wait_is("500 " ABOVE " l j"), AT(260));
@@ -220,7 +220,7 @@ TEST(a_quorum_deadlock_search_ends_after_a_second_without_replies) {
 static hf_op *asks_in_a_cycle(hf_time now) {
     hf_op *op = wait_for_k();
     answers(0, COUNT, owner_is("me"), AT(2));
-    rig_hush(&rig);
+    rig_hush();
     tick(now);
     answers(0, COUNT, wait_is("5 " OWN " l k"), now);
     return op;
@@ -244,7 +244,7 @@ TEST(a_quorum_attempt_that_fails_after_a_deadlock_was_found_ends_the_wait) {
 TEST(a_quorum_deadlock_search_that_outlives_its_acquire_ends_without_effect) {
     hf_op *op = wait_for_k();
     hf_op_end(op, AT(2));
-    rig_hush(&rig);
+    rig_hush();
     answers(0, COUNT, owner_is("you"), AT(2));
     all_reply("");
 }
@@ -263,7 +263,7 @@ TEST(a_quorum_acquire_without_memory_to_search_for_deadlocks_keeps_waiting) {
         CHECK(!hf_op_is_done(op) || hf_op_code(op) == HF_DEADLOCK ||
               hf_op_code(op) == HF_NO_MEMORY);
         hf_op_end(op, AT(2));
-        rig_end(&rig, AT(3));
+        rig_end(AT(3));
     }
     CHECK(!failed);
 }

@@ -40,7 +40,7 @@ TEST(a_quorum_holds_loss_is_reported_even_while_another_hold_is_missing_on_a_ser
     lose_on(held("k2"), 1);
     hf_client_notice(&rig.client, AT(16001));
     CHECK(is_lost(first));
-    rig_end(&rig, AT(16003));
+    rig_end(AT(16003));
     hf_names_free(&second);
 }
 
@@ -89,7 +89,7 @@ TEST(a_late_grant_after_its_majority_has_expired_does_not_revive_a_quorum_hold) 
 
 TEST(a_re_entry_after_the_majority_has_expired_does_not_revive_a_quorum_hold) {
     near_the_end();
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     hf_op *op = begin_round(&spec, AT(40600));
     feed(link_at(0, CALLS), yes(90), AT(41500));
     feed(link_at(0, CALLS), yes(90), AT(41500));
@@ -126,7 +126,7 @@ static void hold_beside_another(bool renewed) {
     hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(0), spec.renewed = renewed);
     answer(0, BUSY, AT(1));
     CHECK_ANSWERS_END(op, 1, COUNT, yes(77), AT(1), "ok");
-    rig_hush(&rig);
+    rig_hush();
 }
 
 TEST(a_quorum_hold_is_soon_restored_on_a_server_that_had_another_owner_at_first) {
@@ -158,7 +158,7 @@ TEST(a_quorum_soon_tries_to_restore_a_hold_that_a_server_has_lost_again) {
 
 TEST(a_quorum_tries_to_restore_a_missing_hold_within_an_hour_whatever_its_lease) {
     hold_by(5, AT(0));
-    hf_hold *hold = hold_of(&rig);
+    hf_hold *hold = hold_of();
     set_lease(hold, 1000000 * HF_SECOND);
     for (int i = 0; i < 20; i++) {
         hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), HF_NEVER);
@@ -184,15 +184,13 @@ static int count_asked(int i) {
 /* Each is held, and the last server has only replied that it is full. */
 static void hold_many(hf_names names[HOLDS]) {
     for (int k = 0; k < HOLDS; k++) {
-        char key[16];
-        snprintf(key, sizeof key, "k%d", k);
-        CHECK(hf_names_make(&names[k], hf_slice_of(key)));
+        CHECK(hf_names_make(&names[k], hf_slice_of(printed("k%d", k))));
         hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(0), spec.names = &names[k]);
         answers(0, 4, yes(77), AT(0));
         answer(4, FULL, AT(0));
         CHECK_ENDS(op, "ok", AT(0));
     }
-    rig_hush(&rig);
+    rig_hush();
 }
 
 static const char *all_renewed(int count) {
@@ -241,7 +239,7 @@ TEST(a_quorum_restores_hundreds_of_holds_on_a_server_in_groups_of_a_hundred) {
         answer_all(link_at(4, RENEWER), AT(t));
     }
     CHECK_EQ_INT(count_lacking(), 0);
-    rig_end(&rig, AT(23001));
+    rig_end(AT(23001));
     for (int k = 0; k < HOLDS; k++) hf_names_free(&names[k]);
 }
 
@@ -254,19 +252,19 @@ TEST(a_quorum_hold_that_could_not_be_restored_yet_is_checked_at_least_a_millisec
     hf_client_tick(&rig.client, AT(10));
     CHECK_EQ_INT(count_asked(4), 100);
     CHECK(wakes_at(hold_of_claim(hf_holds_first(holds_of(&rig.client)))) >= AT(11));
-    rig_end(&rig, AT(12));
+    rig_end(AT(12));
     for (int k = 0; k < HOLDS; k++) hf_names_free(&names[k]);
 }
 
 TEST(a_quorum_release_that_waited_until_its_hold_was_lost_does_not_free_a_newer_hold) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     spec.shared = true;
     spec.renewed = false;
     spec.lease = HF_SECOND;
     hf_op *op = begin_round(&spec, AT(0));
     answers(0, COUNT, yes(77), AT(0));
     hf_op_end(op, AT(0));
-    hf_op_spec call = spec_of(&rig, HF_OP_CHECK);
+    hf_op_spec call = spec_of(HF_OP_CHECK);
     begin_round(&call, AT(1));
     call.kind = HF_OP_RELEASE;
     hf_op *release = begin_round(&call, AT(1));
@@ -276,7 +274,7 @@ TEST(a_quorum_release_that_waited_until_its_hold_was_lost_does_not_free_a_newer_
     spec.lease = 30 * HF_SECOND;
     hf_op *acquire = begin_round(&spec, AT(1101));
     CHECK_ANSWERS_END(acquire, 0, 3, yes(99), AT(1102), "ok");
-    rig_hush(&rig);
+    rig_hush();
     for (hf_time t = 1103; t < 5200 && !hf_op_is_done(release); t += 5) tick(AT(t));
     CHECK_OUTCOME(release, "lost");
     CHECK(is_held(held("k")));
@@ -299,7 +297,7 @@ TEST(a_lost_quorum_hold_is_no_longer_renewed_on_any_server) {
 
 TEST(a_partial_quorum_release_that_finds_a_loss_leaves_no_hold_on_any_server) {
     hold_by(COUNT, AT(0));
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     hf_op *again = begin_round(&spec, AT(1));
     CHECK_ANSWERS_END(again, 0, COUNT, yes(0), AT(1), "ok");
     spec.kind = HF_OP_RELEASE;
@@ -313,7 +311,7 @@ TEST(a_partial_quorum_release_that_finds_a_loss_leaves_no_hold_on_any_server) {
 
 TEST(a_quorum_acquire_that_is_blocked_by_a_release_waits_no_longer_than_its_timeout) {
     hold_by(COUNT, AT(0));
-    hf_op_spec call = spec_of(&rig, HF_OP_RELEASE);
+    hf_op_spec call = spec_of(HF_OP_RELEASE);
     CHECK(hf_op_detach(begin_round(&call, AT(0))));
     hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(1), spec.wait = HF_SECOND);
     CHECK(hf_op_is_blocked(op));
@@ -326,7 +324,7 @@ static void hold_for(hf_time max_hold, int yeses) {
     hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(0), spec.max_hold = max_hold);
     answers(0, yeses, yes(77), AT(1));
     hf_op_end(op, AT(1));
-    rig_hush(&rig);
+    rig_hush();
 }
 
 /* One server that is down does not change the reason. */

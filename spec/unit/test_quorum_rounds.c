@@ -14,12 +14,12 @@ TEST(a_quorum_acquire_fails_if_its_grants_expire_while_the_token_is_written_back
 
 TEST(a_quorum_does_not_write_back_a_token_that_a_majority_already_drew) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    rig_hush(&rig);
+    rig_hush();
     feed(link_at(0, CALLS), yes(5), AT(1));
     for (int i = 1; i < 4; i++) feed(link_at(i, CALLS), yes(9), AT(1));
     hf_client_tick(&rig.client, AT(1));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(token_of(hold_of(&rig)), 9);
+    CHECK_EQ_U64(token_of(hold_of()), 9);
     for (int i = 0; i < 4; i++) CHECK_STR(output_by(i), "");
 }
 
@@ -35,8 +35,8 @@ TEST(the_error_of_a_quorum_wait_that_sent_no_request_blames_no_server) {
 
 TEST(a_quorum_release_also_undoes_the_acquire_on_servers_that_have_not_replied) {
     hold_by(3, AT(0));
-    hf_op_spec spec = spec_of(&rig, HF_OP_RELEASE);
-    begin_spec(&rig, &spec, AT(10));
+    hf_op_spec spec = spec_of(HF_OP_RELEASE);
+    begin_spec(&spec, AT(10));
     for (int i = 3; i < COUNT; i++) CHECK_CONTAINS(output_by(i), "EVALSHA leave");
 }
 
@@ -50,7 +50,7 @@ TEST(a_quorum_hold_missing_on_a_server_is_checked_again_soon_while_it_is_renewed
         for (int j = 0; j < cases[i].servers; j++) feed(link_at(j, CALLS), yes(7), AT(1));
         tick(AT(1));
         CHECK_ENDS(op, "ok", AT(1));
-        const hf_hold *hold = hold_of(&rig);
+        const hf_hold *hold = hold_of();
         hf_time again = AT(1) + 10 * HF_SECOND;
         CHECK_EQ_U64(wakes_at(hold), cases[i].again ? again : ends_at(hold));
     }
@@ -77,7 +77,7 @@ TEST(an_idempotent_runs_long_record_is_sent_to_every_server_that_holds_the_run) 
     for (int i = 0; i < COUNT; i++) CHECK_CONTAINS(output_by(i), " print");
     answers(0, MAJORITY, yes(7), AT(1));
     CHECK_ENDS(op, "ok", AT(1));
-    rig_hush(&rig);
+    rig_hush();
     op = BEGIN(HF_OP_COMPLETE, AT(2), spec.lock_kind = &hf_kind_guard,
                spec.fingerprint = hf_slice_of("print"), spec.result = hf_slice_of(record),
                spec.keep = 5 * HF_SECOND);
@@ -90,7 +90,7 @@ TEST(a_client_that_waits_for_a_quorum_publishes_its_name) {
     hf_client_introduce(&rig.client, "host 7 name");
     begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
     answers(0, COUNT, busy(20000, 0, 0), AT(1));
-    rig_hush(&rig);
+    rig_hush();
     bool published = false;
     for (int ms = 2; ms < 400 && !published; ms += 2) {
         tick(AT(ms));
@@ -104,7 +104,7 @@ TEST(a_client_that_waits_for_a_quorum_publishes_its_name) {
 
 TEST(a_quorum_hold_missing_on_a_server_is_checked_no_later_than_its_end) {
     hold_by(3, AT(0));
-    hf_hold *hold = hold_of(&rig);
+    hf_hold *hold = hold_of();
     hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), HF_NEVER);
     hf_quorum_refresh(&rig.client, hold, AT(25000));
     CHECK(ends_at(hold) < AT(30000));
@@ -114,8 +114,7 @@ TEST(a_quorum_hold_missing_on_a_server_is_checked_no_later_than_its_end) {
 TEST(a_quorum_hold_is_lost_at_the_end_of_its_lease_even_if_it_was_checked_before) {
     hold_by(3, AT(0));
     answers(3, 5, busy(20000, 0, 0), AT(1));
-    hf_hold *hold = hold_of(&rig);
-    hf_hold_ref(hold);
+    hf_hold *hold = watch(hold_of());
     hf_time end = ends_at(hold);
     CHECK(wakes_at(hold) < end);
     for (int i = 0; i < COUNT; i++) {
@@ -126,14 +125,13 @@ TEST(a_quorum_hold_is_lost_at_the_end_of_its_lease_even_if_it_was_checked_before
     CHECK(is_held(hold));
     pass(end - 1, end + 1);
     CHECK(is_lost(hold));
-    hf_hold_unref(hold);
 }
 
 TEST(a_quorum_hold_is_restored_on_a_server_under_a_new_suffix_of_its_owner) {
     char copy[64];
     hold_by(3, AT(0));
     answers(3, 5, busy(20000, 0, 0), AT(1));
-    hf_slice owner = hf_hold_owner(hold_of(&rig));
+    hf_slice owner = hf_hold_owner(hold_of());
     snprintf(copy, sizeof copy, " %.*s.1 2000 ", (int)owner.size, owner.data);
     begin_quorum(HF_OP_ACQUIRE, 0, AT(10));
     for (int i = 3; i < COUNT; i++) CHECK_CONTAINS(output_by(i), copy);
@@ -142,7 +140,7 @@ TEST(a_quorum_hold_is_restored_on_a_server_under_a_new_suffix_of_its_owner) {
 TEST(a_quorum_re_entry_blocks_other_calls_of_its_owner_until_it_ends) {
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
-    CHECK(is_in_flight(hold_of(&rig)));
+    CHECK(is_in_flight(hold_of()));
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
     CHECK(hf_op_is_blocked(check));
     CHECK_ANSWERS(op, 0, 3, yes(77), AT(2), "ok");
@@ -158,10 +156,10 @@ TEST(a_quorums_token_write_back_has_the_usual_command_timeout) {
 
 TEST(a_quorum_never_uses_the_same_owner_suffix_twice_on_a_server) {
     hold_by(5, AT(0));
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     hf_round *round = hf_round_new(&spec, 0);
     for (unsigned i = 1; i <= 3; i++) {
-        hf_round_choose_owner(round, hold_of(&rig));
+        hf_round_choose_owner(round, hold_of());
         CHECK_EQ_INT(round->owner.data[round->owner.size - 1], (int)('0' + i));
     }
     hf_round_unref(round);
@@ -185,7 +183,7 @@ TEST(an_idempotent_runs_record_that_no_majority_stored_is_not_resent) {
     CHECK_CONTAINS(message_of(op),
                    "2 of 5 recorded it (the others keep the lock until its lease ends): s3 server");
     hf_op_end(op, AT(3));
-    rig_hush(&rig);
+    rig_hush();
     pass(AT(3), AT(1000));
     for (int i = 0; i < COUNT * HF_LINKS; i++)
         CHECK_STR(output_of(hf_client_link(&rig.client, (size_t)i)), "");
@@ -252,7 +250,7 @@ TEST(a_quorum_call_tries_all_servers_if_all_have_just_refused_a_connection) {
     for (int i = 0; i < COUNT; i++) rig.down[i] = "refused";
     hf_op *op = begin_quorum(HF_OP_TTL, 0, AT(0));
     CHECK_ENDS(op, "no_quorum", AT(0));
-    hf_op_spec spec = spec_of(&rig, HF_OP_TTL);
+    hf_op_spec spec = spec_of(HF_OP_TTL);
     op = hf_client_begin(&rig.client, &spec, AT(50));
     for (int i = 0; i < COUNT; i++)
         CHECK_EQ_INT(hf_session_wants(link_at(i, CALLS), AT(50)), HF_WANT_OPEN);
@@ -261,7 +259,7 @@ TEST(a_quorum_call_tries_all_servers_if_all_have_just_refused_a_connection) {
 TEST(abandoning_a_shared_owners_quorum_hold_keeps_its_other_processes_holds) {
     hold_by(5, AT(0));
     hold_by(5, AT(1));
-    hf_hold *hold = hold_of(&rig);
+    hf_hold *hold = hold_of();
     for (int i = 0; i < COUNT; i++) {
         set_count(member_holds_of(hold)[i], 4);
         set_others(member_holds_of(hold)[i], 2);
@@ -278,8 +276,8 @@ TEST(a_quorum_restores_only_holds_that_are_held_and_renewed) {
     EACH_CASE (i, cases) {
         hold_by(3, AT(0));
         answers(3, 5, busy(20000, 0, 0), AT(1));
-        rig_hush(&rig);
-        hf_hold *hold = hold_of(&rig);
+        rig_hush();
+        hf_hold *hold = hold_of();
         set_renewed(hold, cases[i].renewed);
         if (cases[i].lost) hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
         hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(100));
@@ -309,7 +307,7 @@ TEST(calls_that_are_blocked_by_a_quorum_re_entry_fail_at_their_own_timeouts) {
     CHECK_CONTAINS(message_of(check), "an earlier command for this key got no reply");
     CHECK(!hf_op_is_blocked(check));
     CHECK_OUTCOME(entry, "under way");
-    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
+    CHECK_EQ_INT(count_of(hold_of()), 1);
 }
 
 /* It is too late for the vote, but not for what it has taken. */
@@ -336,7 +334,7 @@ TEST(a_quorum_hold_reports_its_owner_without_the_suffix_used_on_one_server) {
     } cases[] = {{true, "me.x", "me.x"}, {false, DRIVE_UUID ":1.2", DRIVE_UUID ":1"}};
     EACH_CASE (i, cases) {
         hold_by(3, AT(0));
-        hf_hold *hold = hold_of(&rig);
+        hf_hold *hold = hold_of();
         hf_hold *part = hf_holds_add(holds_of(member(1)), &hf_kind_lock, hf_slice_of("k"),
                                      hf_slice_of("you"), hf_slice_of(cases[i].of_member));
         set_shared(hold, cases[i].shared);
@@ -354,11 +352,11 @@ TEST(a_forced_release_in_a_quorum_does_not_report_a_hold_as_lost_twice) {
     hf_op *acquire = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
     CHECK_ANSWERS(acquire, 0, 3, yes(7), AT(2), "ok");
-    hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
+    hf_client_lose(&rig.client, hold_of(), HF_LOST_TAKEN);
     answers(0, 5, ":1\r\n", AT(3));
     CHECK_PASS(op, AT(3), AT(600), "ok");
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
-    CHECK_EQ_INT(reason_of(hold_of(&rig)), HF_LOST_TAKEN);
+    CHECK_EQ_INT(reason_of(hold_of()), HF_LOST_TAKEN);
 }
 
 TEST(a_quorum_acquire_works_for_a_shared_owner_of_one_letter) {
@@ -389,7 +387,7 @@ TEST(an_interrupted_quorum_acquire_waits_up_to_250_ms_for_a_majority) {
 
 TEST(a_re_entered_quorum_hold_is_renewed_if_either_acquire_requested_renewal) {
     EACH_NUMBER (i, 4) {
-        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
         spec.renewed = i & 1;
         hf_op *op = begin_round(&spec, AT(0));
         answers(0, 3, yes(7), AT(1));
@@ -407,7 +405,7 @@ TEST(a_re_entered_quorum_hold_is_renewed_if_either_acquire_requested_renewal) {
 TEST(an_abandoned_quorum_hold_is_cleaned_up_without_awaiting_late_replies) {
     hold_by(3, AT(0));
     CHECK(quorum_of(&rig.client)->late_replies);
-    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(1));
+    hf_client_abandon(&rig.client, hold_of(), 1, AT(1));
     CHECK(!quorum_of(&rig.client)->late_replies);
     CHECK_EQ_INT(part_state(4), CLEANING_UP);
 }
@@ -415,7 +413,7 @@ TEST(an_abandoned_quorum_hold_is_cleaned_up_without_awaiting_late_replies) {
 TEST(an_abandoned_quorum_hold_undoes_a_late_grant_that_has_just_arrived) {
     hold_by(3, AT(0));
     feed(link_at(4, CALLS), yes(5), AT(1)); /* not counted yet */
-    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(1));
+    hf_client_abandon(&rig.client, hold_of(), 1, AT(1));
     tick(AT(2));
     CHECK_EQ_INT(part_state(4), CLEANING_UP);
     CHECK_EQ_INT(part_state(3), CLEANING_UP);
@@ -431,18 +429,18 @@ TEST(a_quorum_re_entry_reports_that_its_hold_was_lost_in_the_meantime) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
     hf_op *behind = begin_quorum(HF_OP_CHECK, 0, AT(1));
     CHECK(hf_op_is_blocked(behind));
-    hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
+    hf_client_lose(&rig.client, hold_of(), HF_LOST_TAKEN);
     CHECK_ANSWERS(op, 0, 3, yes(77), AT(2), "lost");
     CHECK_OUTCOME(behind, "lost");
     hf_op_end(op, AT(2));
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
-    CHECK(!is_in_flight(hold_of(&rig)));
+    CHECK_EQ_INT(state_of(), HF_HOLD_LOST);
+    CHECK(!is_in_flight(hold_of()));
 }
 
 /* The members know it, and the quorum has not checked them since. */
 TEST(a_failed_quorum_re_entry_reports_a_loss_that_no_call_has_reported_yet) {
     hold_by(5, AT(0));
-    hf_hold *hold = hold_of(&rig);
+    hf_hold *hold = hold_of();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
     for (int i = 0; i < MAJORITY; i++) {
         hf_client_lose(member(i), member_holds_of(hold)[i], HF_LOST_TAKEN);
@@ -470,7 +468,7 @@ TEST(an_abandoned_quorum_hold_is_counted_as_released) {
     hf_observe_class(&rig.client, "");
     observer_of(&rig.client)->wanted = true;
     hold_by(5, AT(0));
-    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(7));
+    hf_client_abandon(&rig.client, hold_of(), 1, AT(7));
     CHECK_EQ_INT(observer_of(&rig.client)->classes[0]->releases, 1);
     CHECK_EQ_U64(observer_of(&rig.client)->classes[0]->held.sum, 7 * HF_MS);
 }
@@ -486,8 +484,7 @@ TEST(a_quorum_client_wakes_up_at_the_earliest_deadline_of_its_servers_connection
 
 TEST(a_call_behind_a_quorum_re_entry_fails_as_not_held_if_the_hold_was_abandoned) {
     hold_by(5, AT(0));
-    hf_hold *hold = hold_of(&rig);
-    hf_hold_ref(hold);
+    hf_hold *hold = watch(hold_of());
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1)), *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
     CHECK(hf_op_is_blocked(check));
     hf_client_abandon(&rig.client, hold, 2, AT(2));
@@ -495,7 +492,6 @@ TEST(a_call_behind_a_quorum_re_entry_fails_as_not_held_if_the_hold_was_abandoned
     CHECK_ENDS(check, "not_held", AT(3));
     hf_op_end(op, AT(3));
     CHECK(!is_in_table(hold));
-    hf_hold_unref(hold);
 }
 
 TEST(an_abandoned_quorum_release_that_one_server_refused_is_cleaned_up_there) {
@@ -508,7 +504,7 @@ TEST(an_abandoned_quorum_release_that_one_server_refused_is_cleaned_up_there) {
 
 /* A late reply may outlive what its caller has passed. */
 TEST(the_calls_of_a_quorum_client_copy_the_strings_of_their_caller) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     spec.lock_kind = &hf_kind_guard;
     spec.shared = true;
     spec.fingerprint = hf_slice_of("print");
@@ -528,24 +524,24 @@ TEST(a_quorum_acquire_whose_token_write_failed_still_succeeds_with_later_grants)
     GRANT_TOKENS(AT(1), 50, 40, 60);
     CHECK_ANSWERS(op, 0, 2, "-ERR no\r\n", AT(2), "under way");
     CHECK_ANSWERS(op, 3, 5, yes(70), AT(3), "ok");
-    CHECK_EQ_U64(token_of(hold_of(&rig)), 60);
+    CHECK_EQ_U64(token_of(hold_of()), 60);
 }
 
 TEST(a_forced_release_in_a_quorum_ends_its_callers_own_hold_before_it_checks_the_servers) {
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
     for (int i = 0; i < COUNT; i++) feed(link_at(i, CALLS), ":1\r\n", AT(2));
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
+    CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
     hf_client_tick_calls(&rig.client, AT(2));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
-    CHECK_EQ_INT(reason_of(hold_of(&rig)), HF_LOST_DELETED);
+    CHECK_EQ_INT(state_of(), HF_HOLD_LOST);
+    CHECK_EQ_INT(reason_of(hold_of()), HF_LOST_DELETED);
 }
 
 TEST(a_quorums_ping_ends_as_soon_as_a_majority_has_answered_or_is_no_longer_possible) {
     static const char *const cases[][2] = {{"+PONG\r\n", "ok"}, {"-ERR no\r\n", "no_quorum"}};
     EACH_CASE (i, cases) {
-        hf_op_spec spec = spec_of(&rig, HF_OP_PING);
+        hf_op_spec spec = spec_of(HF_OP_PING);
         hf_op *op = begin_round(&spec, AT(0));
         CHECK_ANSWERS(op, 0, 2, cases[i][0], AT(1), "under way");
         CHECK_ANSWERS(op, 2, 3, cases[i][0], AT(1), cases[i][1]);
@@ -561,9 +557,9 @@ TEST(a_quorum_acquire_is_busy_if_one_busy_server_could_have_completed_the_majori
 
 /* The leave goes over the callers' link, which is down: the member's operation waits for that. */
 TEST(a_quorum_acquire_of_unknown_outcome_is_undone_as_soon_as_its_connection_is_back) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     hf_op *op = hf_client_begin(member(0), &spec, AT(0));
-    rig_serve(&rig, AT(0));
+    rig_serve(AT(0));
     hf_op_end(op, AT(1)); /* it may have been acquired */
     rig.down[0] = "refused";
     hf_session *calls = link_at(0, CALLS);

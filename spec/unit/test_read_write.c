@@ -9,7 +9,7 @@
 
 /* The names as of a read/write lock. */
 static void rw_begin(void) {
-    rig_begin(&rig);
+    rig_begin();
     hf_names_free(&rig.names);
     while (!hf_names_make_on(&rig.names, hf_slice_of("k"), &hf_kind_read)) continue;
 }
@@ -18,12 +18,8 @@ RIG_BEGINS_WITH(rw_begin)
 
 static hf_op *begin_rw(hf_op_kind kind, const hf_kind *lock_kind, const char *caller, hf_time wait,
                        hf_time now) {
-    hf_op_spec spec = spec_of(&rig, kind);
-    spec.lock_kind = lock_kind;
-    spec.owner = (hf_slice){"", 0};
-    spec.caller = hf_slice_of(caller);
-    spec.wait = wait;
-    hf_op *op = begin_spec(&rig, &spec, now);
+    hf_op *op = BEGIN(kind, now, spec.lock_kind = lock_kind, spec.owner = (hf_slice){"", 0},
+                      spec.caller = hf_slice_of(caller), spec.wait = wait);
     return op;
 }
 
@@ -34,25 +30,25 @@ static hf_op *acquire(const hf_kind *kind, const char *caller, hf_time wait, hf_
 static void take(const hf_kind *kind, const char *caller, hf_time now) {
     hf_op *op = acquire(kind, caller, 0, now);
     CHECK_ENDS_WITH(op, ACQUIRED, now, "ok");
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
 }
 
 TEST(the_read_and_the_write_half_of_a_lock_have_owners_of_their_own) {
     hf_op *read = acquire(&hf_kind_read, "me", 0, AT(0));
-    CHECK_SENT(&rig, CALLS, ASK(READER "1", "0", ""));
+    CHECK_SENT(CALLS, ASK(READER "1", "0", ""));
     CHECK_ANSWER(read, ACQUIRED, AT(1), "ok");
     hf_op *write = acquire(&hf_kind_write, "you", 0, AT(2));
-    CHECK_SENT(&rig, CALLS, ASK(READER "2:write", "0", ""));
+    CHECK_SENT(CALLS, ASK(READER "2:write", "0", ""));
     CHECK_ANSWER(write, busy(100, 0, 0), AT(3), "busy");
 }
 
 TEST(only_a_client_that_holds_the_write_lock_sends_its_name_when_it_acquires_the_read_lock) {
     take(&hf_kind_write, "me", AT(0));
     hf_op *read = acquire(&hf_kind_read, "me", 0, AT(1));
-    CHECK_SENT(&rig, CALLS, ASK(READER "2", "0", "    " READER "1:write"));
+    CHECK_SENT(CALLS, ASK(READER "2", "0", "    " READER "1:write"));
     CHECK_ANSWER(read, ACQUIRED, AT(2), "ok");
     acquire(&hf_kind_read, "you", 0, AT(3));
-    CHECK_SENT(&rig, CALLS, ASK(READER "3", "0", ""));
+    CHECK_SENT(CALLS, ASK(READER "3", "0", ""));
 }
 
 TEST(a_client_that_lost_its_write_lock_does_not_send_its_name_with_a_read_acquire) {
@@ -61,14 +57,14 @@ TEST(a_client_that_lost_its_write_lock_does_not_send_its_name_with_a_read_acquir
         hf_holds_find(holds_of(&rig.client), &hf_kind_write, hf_slice_of("k"), hf_slice_of("me"));
     hf_renewer_lose(&rig.client, hold, HF_LOST_TAKEN, AT(1));
     acquire(&hf_kind_read, "me", 0, AT(1));
-    CHECK_SENT(&rig, CALLS, ASK(READER "2", "0", ""));
+    CHECK_SENT(CALLS, ASK(READER "2", "0", ""));
 }
 
 TEST(a_read_holders_acquire_of_the_write_lock_fails_as_a_deadlock) {
     take(&hf_kind_read, "me", AT(0));
     hf_op *write = acquire(&hf_kind_write, "me", HF_SECOND, AT(1));
     CHECK_OUTCOME(write, "deadlock");
-    CHECK_SILENT(&rig);
+    CHECK_SILENT();
     hf_op *other = acquire(&hf_kind_write, "you", HF_SECOND, AT(1));
     CHECK_OUTCOME(other, "under way");
 }
@@ -92,17 +88,17 @@ static void wait_both(hf_op *ops[2]) {
     static const char *const callers[] = {"me", "you"};
     for (int i = 0; i < 2; i++) {
         ops[i] = acquire(&hf_kind_read, callers[i], 10 * HF_SECOND, AT(10 * i));
-        feed_calls(&rig, busy(20000, i, 0), AT(10 * i + 1));
-        if (i == 0) feed_subscribed(&rig, AT(2));
-        feed_calls(&rig, busy(20000, i, 0), AT(10 * i + 3));
-        output_of(link_of(&rig, CALLS));
+        feed_calls(busy(20000, i, 0), AT(10 * i + 1));
+        if (i == 0) feed_subscribed(AT(2));
+        feed_calls(busy(20000, i, 0), AT(10 * i + 3));
+        output_of(link_of(CALLS));
     }
 }
 
 TEST(one_message_grants_the_lock_to_all_waiting_readers_of_a_client) {
     hf_op *ops[2];
     wait_both(ops);
-    feed_message(&rig, "1 grants r 77 2000 2 1 " PLACE " 2 " PLACE " k", AT(100));
+    feed_message("1 grants r 77 2000 2 1 " PLACE " 2 " PLACE " k", AT(100));
     for (int i = 0; i < 2; i++) {
         CHECK_OUTCOME(ops[i], "ok");
         CHECK(is_granted(hold_in(ops[i])));
@@ -126,7 +122,7 @@ TEST(a_malformed_message_grants_the_lock_to_no_reader) {
         hf_op *ops[2];
         rw_begin();
         wait_both(ops);
-        feed_message(&rig, texts[i], AT(100));
+        feed_message(texts[i], AT(100));
         CHECK(!hf_op_is_done(ops[0]) || hf_op_code(ops[0]) != HF_OK);
     }
 }
@@ -134,10 +130,10 @@ TEST(a_malformed_message_grants_the_lock_to_no_reader) {
 TEST(a_readers_release_removes_its_unconfirmed_grant) {
     hf_op *ops[2];
     wait_both(ops);
-    feed_message(&rig, "1 grant r 1 " PLACE " 77 2000 k", AT(100));
+    feed_message("1 grant r 1 " PLACE " 77 2000 k", AT(100));
     hf_op_end(ops[0], AT(100));
     begin_rw(HF_OP_RELEASE, &hf_kind_read, "me", 0, AT(101));
-    CHECK_SENT(&rig, CALLS,
+    CHECK_SENT(CALLS,
                "EVALSHA rw_release " KEYS_OF_RW READER "1 2000 0 30000  1r" DRIVE_UUID ":1:1000");
 }
 
@@ -148,15 +144,14 @@ TEST(a_writers_release_removes_its_unconfirmed_grant) {
     set_granted(hold, true);
     set_wait(hold, number_of(hold));
     begin_rw(HF_OP_RELEASE, &hf_kind_write, "me", 0, AT(1));
-    CHECK_SENT(&rig, CALLS,
-               "EVALSHA rw_release " KEYS_OF_RW READER "1:write 2000 0 30000  1w" DRIVE_UUID
-               ":1:1000");
+    CHECK_SENT(CALLS, "EVALSHA rw_release " KEYS_OF_RW READER "1:write 2000 0 30000  1w" DRIVE_UUID
+                      ":1:1000");
 }
 
 TEST(a_read_write_release_of_a_confirmed_hold_mentions_no_grant_to_the_server) {
     take(&hf_kind_write, "me", AT(0));
     begin_rw(HF_OP_RELEASE, &hf_kind_write, "me", 0, AT(1));
-    CHECK_SENT(&rig, CALLS, "EVALSHA rw_release " KEYS_OF_RW READER "1:write 2000 0 30000 ");
+    CHECK_SENT(CALLS, "EVALSHA rw_release " KEYS_OF_RW READER "1:write 2000 0 30000 ");
 }
 
 /* A waiter that has ended here is passed on under the owner that the server gave it. */
@@ -164,7 +159,7 @@ TEST(a_write_grant_to_a_wait_that_has_ended_is_undone_under_the_writers_name) {
     hf_op *ops[2];
     wait_both(ops);
     hf_ended_note(ended_of(&rig.client), 9, &hf_kind_write, hf_slice_of("k"));
-    feed_message(&rig, "1 grant w 9 " PLACE " 77 2000 k", AT(100));
+    feed_message("1 grant w 9 " PLACE " 77 2000 k", AT(100));
     CHECK_SENT_AT(RENEWER, AT(101),
                   "EVALSHA rw_leave " KEYS_OF_RW READER "9:write 2000 0 1w" DRIVE_UUID ":9:0 ");
 }
@@ -176,7 +171,7 @@ TEST(readers_and_writers_are_renewed_with_their_own_lease_keys) {
     CHECK_SENT_AT(RENEWER, AT(10000),
                   "EVALSHA rw_renew 4 k {k}:" READER "1:rwlock_timeout:1 k {k}:" READER
                   "2:rwlock_timeout:1 " READER "1 30000 " READER "2 30000");
-    feed(link_of(&rig, RENEWER), "*2\r\n:1\r\n:1\r\n", AT(10001));
+    feed(link_of(RENEWER), "*2\r\n:1\r\n:1\r\n", AT(10001));
     CHECK_SENT_AT(RENEWER, AT(10600), "EVALSHA rw_renew 2 k k " READER "3:write 30000");
 }
 
@@ -192,16 +187,16 @@ TEST(a_blocking_wait_for_a_read_write_lock_that_the_same_client_holds_is_a_deadl
         {&hf_kind_read, &hf_kind_read, 1, 1, false}}; /* a turn of Redisson's waiters */
     EACH_CASE (i, cases) {
         take(cases[i].held, "other", AT(0));
-        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
         spec.lock_kind = cases[i].asked;
         spec.wait = HF_SECOND;
         spec.blocking = true;
-        hf_op *op = begin_spec(&rig, &spec, AT(1));
-        feed_calls(&rig, busy(20000, cases[i].ahead, cases[i].foreign), AT(2));
+        hf_op *op = begin_spec(&spec, AT(1));
+        feed_calls(busy(20000, cases[i].ahead, cases[i].foreign), AT(2));
         CHECK_STR(outcome(op), cases[i].waits ? "deadlock" : "under way");
         spec.blocking = false; /* of a loop: the other one can go on */
         spec.caller = hf_slice_of("third");
-        op = begin_spec(&rig, &spec, AT(2));
+        op = begin_spec(&spec, AT(2));
         CHECK_ANSWER(op, busy(20000, cases[i].ahead, cases[i].foreign), AT(2), "under way");
     }
 }
@@ -213,13 +208,13 @@ TEST(a_read_acquire_waits_for_the_clean_up_of_its_owners_abandoned_write_lock) {
     hf_op *release = begin_rw(HF_OP_RELEASE, &hf_kind_write, "me", 0, AT(10001));
     hf_op_abandon(release, AT(10002));
     hf_op *op = acquire(&hf_kind_read, "me", 0, AT(10002));
-    feed_calls(&rig, busy(20000, 0, 0), AT(10003));
+    feed_calls(busy(20000, 0, 0), AT(10003));
     CHECK(is_following(op));
-    output_of(link_of(&rig, CALLS));
-    feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(10004));
+    output_of(link_of(CALLS));
+    feed(link_of(RENEWER), "*1\r\n:1\r\n", AT(10004));
     CHECK(is_following(op));
-    rig_serve(&rig, AT(10004));
-    const char *next = output_of(link_of(&rig, CALLS));
+    rig_serve(AT(10004));
+    const char *next = output_of(link_of(CALLS));
     CHECK_OR(strncmp(next, "EVALSHA rw_leave ", 17) == 0 && !strchr(next, '\n'), "%s", next);
     CHECK_ANSWER_SENDS(":1\r\n", AT(10005), CALLS, ASK(READER "2", "0", ""));
     CHECK_ANSWER(op, ACQUIRED, AT(10006), "ok");
@@ -227,9 +222,8 @@ TEST(a_read_acquire_waits_for_the_clean_up_of_its_owners_abandoned_write_lock) {
 
 TEST(a_read_write_locks_info_returns_the_number_of_readers) {
     hf_op *op = begin_rw(HF_OP_INFO, &hf_kind_read, "me", 0, AT(0));
-    CHECK_SENT(&rig, CALLS,
-               "EVALSHA rw_info 3 k redisson_lock_token:{k} holdfast_queue:{k} " DRIVE_UUID);
-    feed_calls(&rig, "*7\r\n$1\r\nx\r\n:1\r\n:20000\r\n$2\r\n77\r\n:0\r\n:-1\r\n:3\r\n", AT(1));
+    CHECK_SENT(CALLS, "EVALSHA rw_info 3 k redisson_lock_token:{k} holdfast_queue:{k} " DRIVE_UUID);
+    feed_calls("*7\r\n$1\r\nx\r\n:1\r\n:20000\r\n$2\r\n77\r\n:0\r\n:-1\r\n:3\r\n", AT(1));
     CHECK_EQ_INT(info_of(op)->readers, 3);
 }
 

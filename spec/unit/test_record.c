@@ -7,7 +7,7 @@
 TEST(a_completed_idempotent_run_leaves_its_record_on_the_server) {
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
-    CHECK_SENT(&rig, CALLS, "EVALSHA complete " KEYS_OF_K "5000 p done");
+    CHECK_SENT(CALLS, "EVALSHA complete " KEYS_OF_K "5000 p done");
     CHECK_ANSWER(op, ":1\r\n", AT(2), "ok");
     CHECK_EQ_INT(hold_count(&rig.client), 0);
 }
@@ -16,14 +16,14 @@ TEST(a_completed_idempotent_run_leaves_its_record_on_the_server) {
 TEST(an_idempotent_runs_record_in_flight_is_finished_after_the_client_was_closed) {
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     hf_client_close(&rig.client, AT(2));
     CHECK_OUTCOME(op, "closed");
     CHECK(!hf_client_is_quiet(&rig.client));
-    feed_calls(&rig, "-NOSCRIPT No matching script\r\n", AT(3));
-    CHECK(strncmp(output_of(link_of(&rig, CALLS)), "EVAL complete", 13) == 0);
+    feed_calls("-NOSCRIPT No matching script\r\n", AT(3));
+    CHECK(strncmp(output_of(link_of(CALLS)), "EVAL complete", 13) == 0);
     CHECK(!hf_client_is_quiet(&rig.client));
-    feed_calls(&rig, ":1\r\n", AT(4));
+    feed_calls(":1\r\n", AT(4));
     CHECK(hf_client_is_quiet(&rig.client));
 }
 
@@ -34,30 +34,30 @@ TEST(an_idempotent_run_keeps_its_hold_if_the_server_refuses_the_record) {
     CHECK_EQ_INT(hold_count(&rig.client), 0);
     hold_guard(AT(10));
     hf_op_end(begin_complete(AT(11)), AT(12));
-    output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, "-ERR no\r\n", AT(12));
+    output_of(link_of(CALLS));
+    feed_calls("-ERR no\r\n", AT(12));
     CHECK_EQ_INT(hold_count(&rig.client), 0);
-    rig_sleep(&rig, AT(12), AT(60000));
-    CHECK_SILENT(&rig);
+    rig_sleep(AT(12), AT(60000));
+    CHECK_SILENT();
 }
 
 TEST(an_idempotent_run_abandoned_before_its_record_was_sent_forgets_its_hold) {
     hold_guard(AT(0));
-    rig_sleep(&rig, AT(0), AT(10000));
-    output_of(link_of(&rig, RENEWER));
+    rig_sleep(AT(0), AT(10000));
+    output_of(link_of(RENEWER));
     hf_op *op = begin_complete(AT(10001));
-    CHECK_SENT(&rig, CALLS, "");
+    CHECK_SENT(CALLS, "");
     hf_op_end(op, AT(10002));
     CHECK_EQ_INT(hold_count(&rig.client), 0);
-    feed_renewer(&rig, "*1\r\n:1\r\n", AT(10003));
-    rig_sleep(&rig, AT(10003), AT(60000));
-    CHECK_SILENT(&rig);
+    feed_renewer("*1\r\n:1\r\n", AT(10003));
+    rig_sleep(AT(10003), AT(60000));
+    CHECK_SILENT();
 }
 
 TEST(an_idempotent_run_whose_key_is_gone_reports_a_loss_when_it_stores_its_record) {
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
-    feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
+    feed_calls("-NOSCRIPT\r\n", AT(2));
     CHECK_ANSWER(op, ":-1\r\n", AT(3), "lost");
 }
 
@@ -67,8 +67,8 @@ TEST(an_idempotent_run_whose_resent_record_is_missing_reports_a_loss) {
         hold_guard(AT(0));
         hf_op *op = begin_complete(AT(1));
         spec_in(op)->keep = keeps[i];
-        hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
-        rig_tick(&rig, AT(50));
+        hf_session_closed(link_of(CALLS), "reset", AT(2));
+        rig_tick(AT(50));
         CHECK_ANSWER(op, ":-1\r\n", AT(51), keeps[i] > 0 ? "lost" : "ok");
         CHECK_EQ_INT(hold_count(&rig.client), 0);
     }
@@ -80,18 +80,18 @@ TEST(an_idempotent_run_whose_resent_record_is_missing_reports_a_loss) {
 TEST(an_idempotent_runs_refused_record_is_retried_in_the_background_until_its_lease_ends) {
     hf_time end = ends_at(hold_guard(AT(0)));
     hf_op *op = begin_complete(AT(1));
-    feed_calls(&rig, "-LOADING wait\r\n", AT(2));
+    feed_calls("-LOADING wait\r\n", AT(2));
     for (int ms = 50; ms < 3500; ms += 50) {
-        rig_tick(&rig, AT(ms));
-        if (output_of(link_of(&rig, CALLS))[0]) feed_calls(&rig, "-LOADING wait\r\n", AT(ms));
+        rig_tick(AT(ms));
+        if (output_of(link_of(CALLS))[0]) feed_calls("-LOADING wait\r\n", AT(ms));
     }
     CHECK(hf_op_is_done(op) && strstr(message_of(op), "in the background"));
     CHECK(!hf_client_is_quiet(&rig.client));
     rig.refusing = true;
-    hf_session_closed(link_of(&rig, CALLS), "reset", AT(3500));
-    rig_sleep(&rig, AT(3500), end - 1);
+    hf_session_closed(link_of(CALLS), "reset", AT(3500));
+    rig_sleep(AT(3500), end - 1);
     CHECK(!hf_client_is_quiet(&rig.client));
-    rig_sleep(&rig, end - 1, end + HF_MS);
+    rig_sleep(end - 1, end + HF_MS);
     CHECK(hf_client_is_quiet(&rig.client));
 }
 
@@ -101,14 +101,14 @@ TEST(an_idempotent_run_whose_record_is_written_after_refusals_reports_no_error) 
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
     int ms = 2;
-    for (feed_calls(&rig, "-LOADING wait\r\n", AT(ms)); ms < 3500; ms += 50) {
-        rig_tick(&rig, AT(ms));
-        if (output_of(link_of(&rig, CALLS))[0]) feed_calls(&rig, "-LOADING wait\r\n", AT(ms));
+    for (feed_calls("-LOADING wait\r\n", AT(ms)); ms < 3500; ms += 50) {
+        rig_tick(AT(ms));
+        if (output_of(link_of(CALLS))[0]) feed_calls("-LOADING wait\r\n", AT(ms));
     }
     CHECK(hf_op_is_done(op) && !hf_client_is_quiet(&rig.client));
     hf_op_end(op, AT(ms));
-    for (; !output_of(link_of(&rig, CALLS))[0] && ms < 10000; ms += 50) rig_tick(&rig, AT(ms));
-    feed_calls(&rig, ":1\r\n", AT(ms));
+    for (; !output_of(link_of(CALLS))[0] && ms < 10000; ms += 50) rig_tick(AT(ms));
+    feed_calls(":1\r\n", AT(ms));
     CHECK(hf_client_is_quiet(&rig.client));
 }
 
@@ -117,8 +117,8 @@ TEST(an_idempotent_run_counts_as_held_until_its_record_has_been_written) {
     hold_guard(AT(0));
     hf_op_end(begin_complete(AT(1)), AT(2));
     CHECK_EQ_U64(hf_client_load(&rig.client).held, 1);
-    output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, ":1\r\n", AT(3));
+    output_of(link_of(CALLS));
+    feed_calls(":1\r\n", AT(3));
     CHECK_EQ_U64(hf_client_load(&rig.client).held, 0);
 }
 
@@ -135,13 +135,13 @@ TEST(a_call_that_waits_for_an_idempotent_runs_abandoned_record_fails_as_not_held
 
 TEST(an_idempotent_run_whose_record_gets_a_malformed_reply_reports_no_loss) {
     EACH_CASE (i, senseless) {
-        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
         spec.lock_kind = &hf_kind_guard;
-        begin_spec(&rig, &spec, AT(10));
-        feed_calls(&rig, ACQUIRED, AT(10));
+        begin_spec(&spec, AT(10));
+        feed_calls(ACQUIRED, AT(10));
         spec.kind = HF_OP_COMPLETE;
         spec.keep = HF_SECOND;
-        hf_op *op = begin_spec(&rig, &spec, AT(11));
+        hf_op *op = begin_spec(&spec, AT(11));
         CHECK_ANSWER(op, senseless[i], AT(12), "server");
         CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
     }

@@ -5,9 +5,9 @@
 #include "acquire_rig.h"
 
 TEST(a_re_entry_adds_a_hold_and_renews_the_lease) {
-    hf_hold *hold = hold_lock(&rig, AT(0));
-    hf_op *op = begin_acquire(&rig, HF_SECOND, AT(1000));
-    CHECK_SENT(&rig, CALLS, ASK_OF_K("1", "0", ""));
+    hf_hold *hold = hold_lock(AT(0));
+    hf_op *op = begin_acquire(HF_SECOND, AT(1000));
+    CHECK_SENT(CALLS, ASK_OF_K("1", "0", ""));
     CHECK(hf_hold_is_valid(hold, AT(1000)));
     CHECK_ANSWER(op, "*2\r\n:1\r\n:0\r\n", AT(1001), "ok");
     CHECK(hold_in(op) == hold);
@@ -19,12 +19,12 @@ TEST(a_re_entry_adds_a_hold_and_renews_the_lease) {
 }
 
 TEST(a_shorter_re_entry_keeps_the_longer_lease) {
-    hf_hold *hold = hold_lock(&rig, AT(0));
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_hold *hold = hold_lock(AT(0));
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     spec.lease = HF_SECOND;
     spec.renewed = false;
     hf_client_begin(&rig.client, &spec, AT(1000));
-    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1001));
+    feed_calls("*2\r\n:1\r\n:0\r\n", AT(1001));
     CHECK_EQ_U64(lease_of(hold), 30 * HF_SECOND);
     CHECK_EQ_U64(ends_at(hold), AT(29698));
     CHECK(is_renewed(hold));
@@ -33,19 +33,18 @@ TEST(a_shorter_re_entry_keeps_the_longer_lease) {
 
 /* A short lease does not refresh a longer TTL; so it must not put off the renewal either. */
 TEST(repeated_short_re_entries_do_not_delay_the_renewal) {
-    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_hold *hold = hold_lock(AT(0));
     for (int ms = 500; ms < 60000; ms += 500) {
-        rig_sleep(&rig, AT(ms - 500), AT(ms));
-        if (output_of(link_of(&rig, RENEWER))[0] != '\0')
-            feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(ms));
+        rig_sleep(AT(ms - 500), AT(ms));
+        if (output_of(link_of(RENEWER))[0] != '\0') feed(link_of(RENEWER), "*1\r\n:1\r\n", AT(ms));
         CHECK(hf_hold_is_valid(hold, AT(ms)));
-        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
         spec.lease = HF_SECOND;
         spec.renewed = false;
         hf_op *op = hf_client_begin(&rig.client, &spec, AT(ms));
         CHECK_ENDS_WITH(op, "*2\r\n:1\r\n:0\r\n", AT(ms), "ok");
-        op = begin(&rig, HF_OP_RELEASE, AT(ms));
-        feed_calls(&rig, "-OOM no\r\n", AT(ms)); /* so that the release does not refresh it */
+        op = begin(HF_OP_RELEASE, AT(ms));
+        feed_calls("-OOM no\r\n", AT(ms)); /* so that the release does not refresh it */
         hf_op_end(op, AT(ms));
     }
     CHECK(hf_client_stats(&rig.client).renewals >= 5);
@@ -57,8 +56,8 @@ TEST(a_re_entry_that_finds_the_lock_gone_reports_a_loss) {
         hf_lost_reason reason;
     } cases[] = {{GONE, HF_LOST_DELETED}, {TAKEN, HF_LOST_TAKEN}};
     EACH_NUMBER (i, 2) {
-        hf_hold *hold = hold_lock(&rig, AT(0));
-        hf_op *op = begin_acquire(&rig, HF_SECOND, AT(1000));
+        hf_hold *hold = hold_lock(AT(0));
+        hf_op *op = begin_acquire(HF_SECOND, AT(1000));
         CHECK_ANSWER(op, cases[i].reply, AT(1001), "lost");
         CHECK(is_lost(hold));
         CHECK_EQ_INT(reason_of(hold), cases[i].reason);
@@ -68,9 +67,9 @@ TEST(a_re_entry_that_finds_the_lock_gone_reports_a_loss) {
 }
 
 TEST(a_hold_lost_during_a_re_entry_remains_lost) {
-    hf_hold *hold = hold_lock(&rig, AT(0));
-    hf_op *op = begin_acquire(&rig, 0, AT(29000));
-    rig_sleep(&rig, AT(29000), AT(29700));
+    hf_hold *hold = hold_lock(AT(0));
+    hf_op *op = begin_acquire(0, AT(29000));
+    rig_sleep(AT(29000), AT(29700));
     CHECK(is_lost(hold));
     CHECK_ANSWER(op, "*2\r\n:1\r\n:0\r\n", AT(29800), "lost");
     CHECK(is_lost(hold));
@@ -79,19 +78,19 @@ TEST(a_hold_lost_during_a_re_entry_remains_lost) {
 }
 
 TEST(a_lost_hold_released_during_a_re_entry_is_cleaned_up) {
-    hf_hold *hold = hold_lock(&rig, AT(0));
-    hf_op *op = begin_acquire(&rig, 0, AT(29000));
-    output_of(link_of(&rig, CALLS));
-    CHECK_SLEEP(begin(&rig, HF_OP_RELEASE, AT(29701)), AT(29000), AT(29700), "lost");
+    hf_hold *hold = hold_lock(AT(0));
+    hf_op *op = begin_acquire(0, AT(29000));
+    output_of(link_of(CALLS));
+    CHECK_SLEEP(begin(HF_OP_RELEASE, AT(29701)), AT(29000), AT(29700), "lost");
     CHECK(is_lost(hold));
-    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
+    CHECK_EQ_INT(state_of(), CLEANING_UP);
     CHECK_SENT_PART_AT(RENEWER, AT(29701), LEAVE_OF_K("0", ""));
     CHECK_ANSWER(op, "*2\r\n:1\r\n:0\r\n", AT(29800), "lost");
 }
 
 TEST(a_re_entry_whose_reply_arrives_after_its_lease_does_not_end_the_hold) {
-    hf_hold *hold = hold_lock(&rig, AT(0));
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_hold *hold = hold_lock(AT(0));
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     spec.lease = 100 * HF_MS;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(1000));
     CHECK_ANSWER(op, "*2\r\n:1\r\n:0\r\n", AT(1200), "lost");
@@ -101,19 +100,19 @@ TEST(a_re_entry_whose_reply_arrives_after_its_lease_does_not_end_the_hold) {
 
 /* Whatever became of the re-entry, the hold is still renewed. */
 static void check_still_kept(const char *reply, const char *code, bool undone) {
-    rig_begin(&rig);
-    hf_hold *hold = hold_lock(&rig, AT(0));
-    hf_op *op = begin_acquire(&rig, 0, AT(1000));
-    output_of(link_of(&rig, CALLS));
-    if (reply) feed_calls(&rig, reply, AT(1001));
-    else rig_sleep(&rig, AT(1000), AT(4000));
+    rig_begin();
+    hf_hold *hold = hold_lock(AT(0));
+    hf_op *op = begin_acquire(0, AT(1000));
+    output_of(link_of(CALLS));
+    if (reply) feed_calls(reply, AT(1001));
+    else rig_sleep(AT(1000), AT(4000));
     CHECK_OUTCOME(op, code);
     CHECK(is_held(hold));
     CHECK_EQ_INT(count_of(hold), 1);
     CHECK(!is_in_flight(hold) && !undone);
     hf_op_end(op, AT(4000));
     CHECK_SENT_UNTIL(RENEWER, AT(4000), AT(10000), "EVALSHA renew 1 k me 30000");
-    rig_end(&rig, AT(10000));
+    rig_end(AT(10000));
 }
 
 TEST(a_lock_is_still_renewed_after_a_failed_re_entry) {
@@ -127,21 +126,21 @@ TEST(a_lock_is_still_renewed_after_a_failed_re_entry) {
 /* The server may count two: the reply to the last release says how many stay. */
 TEST(the_last_release_frees_the_lock_after_a_re_entry_of_unknown_outcome) {
     EACH_NUMBER (how, 3) {
-        hf_hold *hold = hold_lock(&rig, AT(0));
-        hf_op_end(begin_acquire(&rig, 0, AT(1000)), AT(1001));
-        output_of(link_of(&rig, CALLS));
-        if (how == 0) begin(&rig, HF_OP_RELEASE, AT(1002));
+        hf_hold *hold = hold_lock(AT(0));
+        hf_op_end(begin_acquire(0, AT(1000)), AT(1001));
+        output_of(link_of(CALLS));
+        if (how == 0) begin(HF_OP_RELEASE, AT(1002));
         if (how == 1) hf_client_abandon(&rig.client, hold, 1, AT(1002));
         if (how == 2) hf_client_close(&rig.client, AT(1002));
-        rig_tick(&rig, AT(1003));
-        if (how == 0) CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
-        else CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+        rig_tick(AT(1003));
+        if (how == 0) CHECK_SENT(CALLS, BRIEF_RELEASE_OF_K);
+        else CHECK_SENT(RENEWER, LEAVE_OF_K("0", ""));
     }
 }
 
 TEST(a_lock_is_still_renewed_after_an_abandoned_re_entry) {
-    hf_hold *hold = hold_lock(&rig, AT(0));
-    hf_op *op = begin_acquire(&rig, 0, AT(1000));
+    hf_hold *hold = hold_lock(AT(0));
+    hf_op *op = begin_acquire(0, AT(1000));
     hf_op_end(op, AT(1001));
     CHECK(is_held(hold));
     CHECK(!is_in_flight(hold));
@@ -161,100 +160,96 @@ static hf_op *acquire_as_coroutine(hf_time now) {
 
 TEST(each_hold_has_an_owner_of_its_own) {
     hf_op *op = acquire_as_coroutine(AT(0));
-    CHECK_SENT(&rig, CALLS, "EVALSHA acquire " KEYS_AND_OWNER("1") " 30000 1000");
+    CHECK_SENT(CALLS, "EVALSHA acquire " KEYS_AND_OWNER("1") " 30000 1000");
     CHECK_ANSWER(op, ACQUIRED, AT(1), "ok");
     acquire_as_coroutine(AT(2)); /* a re-entry of the same hold */
-    CHECK_SENT(&rig, CALLS, "EVALSHA acquire " KEYS_OF_OWNER("1") "1 0 30000 1000 ");
-    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(3));
-    begin(&rig, HF_OP_RELEASE, AT(4));
-    CHECK_SENT(&rig, CALLS, "EVALSHA release " KEYS_OF_OWNER("1") "1 30000 ");
-    feed_calls(&rig, ":2\r\n", AT(5));
-    begin(&rig, HF_OP_RELEASE, AT(6));
-    CHECK_SENT(&rig, CALLS, "EVALSHA release " KEYS_AND_OWNER("1"));
-    feed_calls(&rig, ":1\r\n", AT(7));
+    CHECK_SENT(CALLS, "EVALSHA acquire " KEYS_OF_OWNER("1") "1 0 30000 1000 ");
+    feed_calls("*2\r\n:1\r\n:0\r\n", AT(3));
+    begin(HF_OP_RELEASE, AT(4));
+    CHECK_SENT(CALLS, "EVALSHA release " KEYS_OF_OWNER("1") "1 30000 ");
+    feed_calls(":2\r\n", AT(5));
+    begin(HF_OP_RELEASE, AT(6));
+    CHECK_SENT(CALLS, "EVALSHA release " KEYS_AND_OWNER("1"));
+    feed_calls(":1\r\n", AT(7));
     op = acquire_as_coroutine(AT(8));
-    CHECK_SENT(&rig, CALLS, "EVALSHA acquire " KEYS_AND_OWNER("2") " 30000 1000");
+    CHECK_SENT(CALLS, "EVALSHA acquire " KEYS_AND_OWNER("2") " 30000 1000");
     CHECK_ANSWER(op, ACQUIRED, AT(9), "ok");
 }
 
 /* Its last renewal may have been carried out. */
 TEST(a_hold_whose_lease_ended_by_the_clock_is_cleaned_up_before_the_next_acquire) {
     hf_op *op = acquire_as_coroutine(AT(0));
-    output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, ACQUIRED, AT(1));
-    hf_hold *old = hold_of(&rig);
+    output_of(link_of(CALLS));
+    feed_calls(ACQUIRED, AT(1));
+    hf_hold *old = hold_of();
     hf_op_end(op, AT(1));
     hf_hold_ref(old);
     op = acquire_as_coroutine(AT(29698));
     CHECK(is_lost(old));
     CHECK_STATE(op, BLOCKED);
-    CHECK_SENT(&rig, CALLS, "EVALSHA leave " KEYS_OF_OWNER("1") "0  ");
-    feed_calls(&rig, ":0\r\n", AT(29699));
-    CHECK_SENT(&rig, CALLS, "EVALSHA acquire " KEYS_AND_OWNER("2") " 30000 1000");
+    CHECK_SENT(CALLS, "EVALSHA leave " KEYS_OF_OWNER("1") "0  ");
+    feed_calls(":0\r\n", AT(29699));
+    CHECK_SENT(CALLS, "EVALSHA acquire " KEYS_AND_OWNER("2") " 30000 1000");
     CHECK_ANSWER(op, ACQUIRED, AT(29700), "ok");
     CHECK(is_lost(old));
     hf_hold_unref(old);
 }
 
 TEST(acquiring_a_lost_lock_again_creates_a_new_hold) {
-    hf_hold *old = hold_lock(&rig, AT(0));
-    hf_hold_ref(old);
+    hf_hold *old = watch(hold_lock(AT(0)));
     hf_client_lose(&rig.client, old, HF_LOST_TAKEN);
-    hf_op *op = begin_acquire(&rig, 0, AT(1000));
-    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
+    hf_op *op = begin_acquire(0, AT(1000));
+    CHECK_SENT(CALLS, BRIEF_ASK_OF_K);
     CHECK_ANSWER(op, ACQUIRED, AT(1001), "ok");
-    CHECK(hold_of(&rig) != old);
+    CHECK(hold_of() != old);
     CHECK(is_lost(old));
-    hf_hold_unref(old);
 }
 
 TEST(an_acquire_by_the_owner_of_an_expired_hold_creates_a_new_hold) {
-    hf_hold *old = hold_lock(&rig, AT(0));
-    hf_hold_ref(old);
-    hf_op *op = begin_acquire(&rig, 0, AT(29698)); /* the client has not noticed yet */
-    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
+    hf_hold *old = watch(hold_lock(AT(0)));
+    hf_op *op = begin_acquire(0, AT(29698)); /* the client has not noticed yet */
+    CHECK_SENT(CALLS, BRIEF_ASK_OF_K);
     CHECK(is_lost(old));
     CHECK_ANSWER(op, ACQUIRED, AT(29699), "ok");
-    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
-    hf_hold_unref(old);
+    CHECK_EQ_INT(count_of(hold_of()), 1);
 }
 
 TEST(an_owner_has_only_one_call_in_flight_for_a_lock) {
-    begin_acquire(&rig, 0, AT(0));
-    hf_op *second = begin_acquire(&rig, 0, AT(0));
+    begin_acquire(0, AT(0));
+    hf_op *second = begin_acquire(0, AT(0));
     CHECK_OUTCOME(second, "busy");
     CHECK_MESSAGE(second, "another call by this owner");
-    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
+    CHECK_SENT(CALLS, BRIEF_ASK_OF_K);
 }
 
 TEST(an_acquire_waits_for_its_owners_other_call_and_then_re_enters) {
-    begin_acquire(&rig, HF_SECOND, AT(0));
-    hf_hold *hold = hold_of(&rig);
+    begin_acquire(HF_SECOND, AT(0));
+    hf_hold *hold = hold_of();
     set_agent(hold, 7);
-    hf_op *second = begin_acquire(&rig, HF_SECOND, AT(1));
+    hf_op *second = begin_acquire(HF_SECOND, AT(1));
     CHECK_STATE(second, BLOCKED);
     CHECK_EQ_U64(agent_of(hold), 7);
-    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
+    CHECK_SENT(CALLS, BRIEF_ASK_OF_K);
     CHECK_ANSWER_SENDS(ACQUIRED, AT(2), CALLS, ASK_OF_K("1", "0", ""));
     CHECK_ANSWER(second, "*2\r\n:1\r\n:0\r\n", AT(3), "ok");
     CHECK_EQ_INT(count_of(hold), 2);
 }
 
 TEST(an_acquire_sends_its_own_request_to_the_server_if_its_owners_other_call_fails) {
-    hf_op *first = begin_acquire(&rig, 0, AT(0)), *second = begin_acquire(&rig, HF_SECOND, AT(1));
-    output_of(link_of(&rig, CALLS));
+    hf_op *first = begin_acquire(0, AT(0)), *second = begin_acquire(HF_SECOND, AT(1));
+    output_of(link_of(CALLS));
     CHECK_ANSWER(first, busy(20000, 0, 0), AT(2), "busy");
     CHECK_STATE(second, ASKING);
-    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
+    CHECK_SENT(CALLS, BRIEF_ASK_OF_K);
     CHECK_ANSWER(second, ACQUIRED, AT(3), "ok");
-    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
+    CHECK_EQ_INT(count_of(hold_of()), 1);
 }
 
 TEST(an_acquire_waits_for_its_owners_other_call_only_until_its_timeout) {
-    hf_op *first = wait_in_queue(&rig, HF_NEVER, AT(0));
-    hf_op *second = begin_acquire(&rig, HF_SECOND, AT(10)), *third = begin_acquire(&rig, 1, AT(10));
-    hf_op_interrupt(begin_acquire(&rig, HF_NEVER, AT(10)), AT(11));
-    hf_op_end(begin_acquire(&rig, HF_NEVER, AT(11)), AT(12));
+    hf_op *first = wait_in_queue(HF_NEVER, AT(0));
+    hf_op *second = begin_acquire(HF_SECOND, AT(10)), *third = begin_acquire(1, AT(10));
+    hf_op_interrupt(begin_acquire(HF_NEVER, AT(10)), AT(11));
+    hf_op_end(begin_acquire(HF_NEVER, AT(11)), AT(12));
     CHECK_SLEEP(third, AT(12), AT(110), "busy");
     CHECK_OUTCOME(second, "under way");
     CHECK_SLEEP(second, AT(110), AT(1010), "busy");
@@ -264,25 +259,25 @@ TEST(an_acquire_waits_for_its_owners_other_call_only_until_its_timeout) {
 }
 
 TEST(an_acquire_waits_until_the_renewal_of_its_hold_has_ended) {
-    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_hold *hold = hold_lock(AT(0));
     CHECK_SENT_UNTIL(RENEWER, AT(0), AT(10000), "EVALSHA renew 1 k me 30000");
-    hf_op *op = begin_acquire(&rig, HF_SECOND, AT(10001));
+    hf_op *op = begin_acquire(HF_SECOND, AT(10001));
     CHECK_STATE(op, BLOCKED);
-    CHECK_SENT(&rig, CALLS, "");
+    CHECK_SENT(CALLS, "");
     CHECK_EQ_U64(hf_op_deadline(op), AT(11001));
-    feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(10002));
+    feed(link_of(RENEWER), "*1\r\n:1\r\n", AT(10002));
     CHECK_STATE(op, ASKING);
-    CHECK_SENT(&rig, CALLS, ASK_OF_K("1", "0", ""));
-    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(10003));
+    CHECK_SENT(CALLS, ASK_OF_K("1", "0", ""));
+    feed_calls("*2\r\n:1\r\n:0\r\n", AT(10003));
     CHECK_EQ_INT(count_of(hold), 2);
 }
 
 TEST(an_acquire_that_waits_for_a_renewal_without_a_reply_times_out) {
-    hf_hold *hold = hold_lock(&rig, AT(0));
-    hf_session_closed(link_of(&rig, CALLS), "idle", AT(1));
-    rig_sleep(&rig, AT(0), AT(10000));
+    hf_hold *hold = hold_lock(AT(0));
+    hf_session_closed(link_of(CALLS), "idle", AT(1));
+    rig_sleep(AT(0), AT(10000));
     set_in_flight(hold, true);
-    hf_op *op = begin_acquire(&rig, 0, AT(10001));
+    hf_op *op = begin_acquire(0, AT(10001));
     CHECK_STATE(op, BLOCKED);
     hf_op_tick(op, AT(13000));
     CHECK_OUTCOME(op, "under way");
@@ -300,10 +295,10 @@ TEST(an_acquire_that_waits_for_a_clean_up_ends_when_its_wait_is_over) {
         {0, 3 * HF_SECOND},
     };
     EACH_CASE (i, cases) {
-        hf_op *op = begin_acquire(&rig, 300 * HF_MS, AT(0));
-        rig_sleep(&rig, AT(0), AT(300));
+        hf_op *op = begin_acquire(300 * HF_MS, AT(0));
+        rig_sleep(AT(0), AT(300));
         CHECK_ENDS(op, "unreachable", AT(300));
-        op = begin_acquire(&rig, cases[i].wait, AT(300));
+        op = begin_acquire(cases[i].wait, AT(300));
         CHECK_STATE(op, BLOCKED);
         CHECK_EQ_U64(hf_op_deadline(op), AT(300) + cases[i].took);
         hf_op_tick(op, AT(300) + cases[i].took);
@@ -312,42 +307,42 @@ TEST(an_acquire_that_waits_for_a_clean_up_ends_when_its_wait_is_over) {
 }
 
 TEST(an_acquire_waits_for_the_clean_up_of_the_previous_hold) {
-    hold_lock(&rig, AT(0));
-    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10));
+    hold_lock(AT(0));
+    hf_client_abandon(&rig.client, hold_of(), 1, AT(10));
     CHECK_SENT_AT(RENEWER, AT(10), LEAVE_OF_K("0", ""));
-    hf_op *op = begin_acquire(&rig, HF_SECOND, AT(11));
+    hf_op *op = begin_acquire(HF_SECOND, AT(11));
     CHECK_STATE(op, BLOCKED);
-    CHECK_SENT(&rig, CALLS, "");
-    feed(link_of(&rig, RENEWER), ":1\r\n", AT(12));
-    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
+    CHECK_SENT(CALLS, "");
+    feed(link_of(RENEWER), ":1\r\n", AT(12));
+    CHECK_SENT(CALLS, BRIEF_ASK_OF_K);
     CHECK_ANSWER(op, ACQUIRED, AT(13), "ok");
 }
 
 TEST(an_abandoned_hold_is_cleaned_up_and_not_reused_by_the_next_acquire) {
-    uint64_t number = number_of(hold_lock(&rig, AT(0)));
-    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10));
-    hf_op *op = begin_acquire(&rig, 0, AT(10)); /* before the renewer came to it */
+    uint64_t number = number_of(hold_lock(AT(0)));
+    hf_client_abandon(&rig.client, hold_of(), 1, AT(10));
+    hf_op *op = begin_acquire(0, AT(10)); /* before the renewer came to it */
     CHECK_STATE(op, BLOCKED);
     CHECK_SENT_UNTIL(RENEWER, AT(10), AT(11), "");
-    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", ""));
+    CHECK_SENT(CALLS, LEAVE_OF_K("0", ""));
     CHECK_ANSWER_SENDS(":1\r\n", AT(11), CALLS, BRIEF_ASK_OF_K);
     CHECK_ANSWER(op, ACQUIRED, AT(12), "ok");
-    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
-    CHECK(number_of(hold_of(&rig)) != number);
+    CHECK_EQ_INT(count_of(hold_of()), 1);
+    CHECK(number_of(hold_of()) != number);
 }
 
 /* A hold that must be left may wait for another command than its leave. */
 TEST(a_lock_abandoned_during_its_renewal_is_cleaned_up_before_it_is_acquired_again) {
     static const char *const answers[] = {"*1\r\n:1\r\n", "-OOM no\r\n"};
     EACH_CASE (i, answers) {
-        hold_lock(&rig, AT(0));
+        hold_lock(AT(0));
         CHECK_SENT_UNTIL(RENEWER, AT(0), AT(10000), "EVALSHA renew 1 k me 30000");
-        hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10001));
-        hf_op *op = begin_acquire(&rig, HF_SECOND, AT(10001));
+        hf_client_abandon(&rig.client, hold_of(), 1, AT(10001));
+        hf_op *op = begin_acquire(HF_SECOND, AT(10001));
         CHECK_STATE(op, BLOCKED);
-        feed(link_of(&rig, RENEWER), answers[i], AT(10002));
+        feed(link_of(RENEWER), answers[i], AT(10002));
         CHECK_STATE(op, BLOCKED);
-        CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", ""));
+        CHECK_SENT(CALLS, LEAVE_OF_K("0", ""));
         CHECK_ANSWER_SENDS(":1\r\n", AT(10003), CALLS, BRIEF_ASK_OF_K);
         CHECK_ANSWER(op, ACQUIRED, AT(10004), "ok");
     }
@@ -355,26 +350,26 @@ TEST(a_lock_abandoned_during_its_renewal_is_cleaned_up_before_it_is_acquired_aga
 
 /* A server that cannot be reached is reported, and not tried without end. */
 TEST(an_acquire_fails_if_the_clean_up_before_it_cannot_be_sent) {
-    hold_lock(&rig, AT(0));
-    hf_session_closed(link_of(&rig, CALLS), "reset", AT(1));
+    hold_lock(AT(0));
+    hf_session_closed(link_of(CALLS), "reset", AT(1));
     rig.refusing = true;
-    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10));
-    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(10));
+    hf_client_abandon(&rig.client, hold_of(), 1, AT(10));
+    hf_op *op = begin_acquire(HF_NEVER, AT(10));
     CHECK_SLEEP(op, AT(10), AT(100), "unreachable");
     CHECK_MESSAGE(op, "refused");
     CHECK(!hf_client_is_quiet(&rig.client)); /* what is left goes on being left */
 }
 
 TEST(an_acquire_waits_until_a_clean_up_in_flight_has_its_reply) {
-    hold_lock(&rig, AT(0));
-    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10));
-    rig_sleep(&rig, AT(10), AT(11));
-    CHECK(strncmp(output_of(link_of(&rig, RENEWER)), "EVALSHA leave", 13) == 0);
-    hf_op *op = begin_acquire(&rig, 0, AT(12)); /* while it is under way */
+    hold_lock(AT(0));
+    hf_client_abandon(&rig.client, hold_of(), 1, AT(10));
+    rig_sleep(AT(10), AT(11));
+    CHECK(strncmp(output_of(link_of(RENEWER)), "EVALSHA leave", 13) == 0);
+    hf_op *op = begin_acquire(0, AT(12)); /* while it is under way */
     CHECK_STATE(op, BLOCKED);
-    CHECK_SENT(&rig, CALLS, "");
-    rig_sleep(&rig, AT(12), AT(3011));       /* the answer does not come */
-    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K); /* it goes on without that */
+    CHECK_SENT(CALLS, "");
+    rig_sleep(AT(12), AT(3011));       /* the answer does not come */
+    CHECK_SENT(CALLS, BRIEF_ASK_OF_K); /* it goes on without that */
     CHECK_ANSWER(op, ACQUIRED, AT(3011), "ok");
     CHECK(!hf_client_is_quiet(&rig.client));
     CHECK_EQ_INT(hold_count(&rig.client), 2);
@@ -385,7 +380,7 @@ TEST(an_acquire_waits_until_a_clean_up_in_flight_has_its_reply) {
 /* A command that persists would keep the renewer from the hold for all of the wait. */
 TEST(a_re_entry_that_the_server_refuses_is_not_retried) {
     EACH_NUMBER (shared, 2) {
-        set_shared(hold_lock(&rig, AT(0)), shared);
+        set_shared(hold_lock(AT(0)), shared);
         hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(1), spec.shared = shared, spec.wait = 10 * HF_SECOND);
         CHECK_STATE(op, ASKING);
         CHECK_EQ_U64(request_in(op)->persists_until, 0);
@@ -398,62 +393,60 @@ TEST(a_re_entry_of_a_hold_from_an_old_grant_takes_the_larger_of_both_tokens) {
         uint64_t has;
     } cases[] = {{"90", 90}, {"5", 77}, {"0", 77}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char text[64];
-        rig_begin(&rig);
-        hf_hold *hold = hold_lock(&rig, AT(0));
+        rig_begin();
+        hf_hold *hold = hold_lock(AT(0));
         set_wait(hold, 7); /* its grant was confirmed long ago */
-        hf_op *op = begin_acquire(&rig, 0, AT(1));
-        snprintf(text, sizeof text, "*2\r\n:1\r\n:%s\r\n", cases[i].token);
-        CHECK_ANSWER(op, text, AT(2), "ok");
+        hf_op *op = begin_acquire(0, AT(1));
+        CHECK_ANSWER(op, printed("*2\r\n:1\r\n:%s\r\n", cases[i].token), AT(2), "ok");
         CHECK_EQ_U64(token_of(hold), cases[i].has);
         CHECK_EQ_U64(wait_of_hold(hold), 0);
     }
 }
 
 TEST(a_hold_abandoned_during_a_re_entry_is_removed_at_its_end) {
-    hf_hold *hold = hold_lock(&rig, AT(0));
-    hf_op *op = begin_acquire(&rig, 0, AT(1000));
+    hf_hold *hold = hold_lock(AT(0));
+    hf_op *op = begin_acquire(0, AT(1000));
     hf_client_abandon(&rig.client, hold, 1, AT(1001));
     CHECK_EQ_INT(count_of(hold), 1);
     CHECK_ANSWER(op, ACQUIRED, AT(1002), "ok");
     CHECK_EQ_INT(count_of(hold), 1);
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
-    begin_acquire(&rig, 0, AT(1003));
-    feed_calls(&rig, ACQUIRED, AT(1004));
+    CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
+    begin_acquire(0, AT(1003));
+    feed_calls(ACQUIRED, AT(1004));
     CHECK_EQ_INT(count_of(hold), 2);
 }
 
 TEST(a_re_entry_whose_reply_is_lost_is_sent_again) {
-    hold_lock(&rig, AT(0));
-    hf_op *op = begin_acquire(&rig, 0, AT(1000));
-    hf_session_closed(link_of(&rig, CALLS), "reset", AT(1001));
+    hold_lock(AT(0));
+    hf_op *op = begin_acquire(0, AT(1000));
+    hf_session_closed(link_of(CALLS), "reset", AT(1001));
     CHECK_SENT_UNTIL(CALLS, AT(1001), AT(1100), ASK_OF_K("1", "0", ""));
     CHECK_OUTCOME(op, "under way");
 }
 
 TEST(an_acquire_abandoned_while_it_waits_for_a_renewal_does_not_change_the_hold) {
-    hf_hold *hold = hold_lock(&rig, AT(0));
-    rig_sleep(&rig, AT(0), AT(10000));
-    hf_op *op = begin_acquire(&rig, HF_SECOND, AT(10001));
+    hf_hold *hold = hold_lock(AT(0));
+    rig_sleep(AT(0), AT(10000));
+    hf_op *op = begin_acquire(HF_SECOND, AT(10001));
     CHECK_STATE(op, BLOCKED);
     hf_op_end(op, AT(10002));
     CHECK(is_in_flight(hold)); /* its renewal is */
-    CHECK_SENT(&rig, CALLS, "");
+    CHECK_SENT(CALLS, "");
     CHECK_EQ_U64(wakes_at(hold), ends_at(hold));
-    feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(10003));
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
+    feed(link_of(RENEWER), "*1\r\n:1\r\n", AT(10003));
+    CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
     CHECK_EQ_INT(count_of(hold), 1);
 }
 
 TEST(an_acquire_behind_a_command_without_a_reply_does_not_report_an_older_error) {
-    hf_hold *hold = hold_lock(&rig, AT(0));
-    hf_session_closed(link_of(&rig, CALLS), "refused", AT(1));
-    hf_op *ping = begin(&rig, HF_OP_PING, AT(300));
+    hf_hold *hold = hold_lock(AT(0));
+    hf_session_closed(link_of(CALLS), "refused", AT(1));
+    hf_op *ping = begin(HF_OP_PING, AT(300));
     CHECK_ANSWER(ping, "+PONG\r\n", AT(301), "ok");
-    CHECK_STR(link_of(&rig, CALLS)->reason, "");
-    strcpy(link_of(&rig, EVENTS)->reason, "of another link");
+    CHECK_STR(link_of(CALLS)->reason, "");
+    strcpy(link_of(EVENTS)->reason, "of another link");
     set_in_flight(hold, true);
-    hf_op *op = begin_acquire(&rig, 0, AT(400));
+    hf_op *op = begin_acquire(0, AT(400));
     CHECK_STATE(op, BLOCKED);
     hf_op_tick(op, AT(4000));
     CHECK_OUTCOME(op, "unreachable");
@@ -463,30 +456,30 @@ TEST(an_acquire_behind_a_command_without_a_reply_does_not_report_an_older_error)
 
 TEST(a_re_entry_does_not_join_the_queue_even_if_its_client_is_subscribed) {
     static hf_names other;
-    hold_lock(&rig, AT(0));
+    hold_lock(AT(0));
     if (!hf_names_make(&other, hf_slice_of("j"))) abort();
     BEGIN(HF_OP_ACQUIRE, AT(0), spec.names = &other, spec.wait = 60 * HF_SECOND);
     subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
-    output_of(link_of(&rig, CALLS));
-    hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(4));
+    output_of(link_of(CALLS));
+    hf_op *op = begin_acquire(10 * HF_SECOND, AT(4));
     CHECK(node_for(op)->subscribed);
-    CHECK_SENT(&rig, CALLS, ASK_OF_K("1", "0", ""));
-    rig_end(&rig, AT(5));
+    CHECK_SENT(CALLS, ASK_OF_K("1", "0", ""));
+    rig_end(AT(5));
     hf_names_free(&other);
 }
 
 TEST(a_longer_re_entry_extends_the_lease) {
     EACH_NUMBER (i, 4) {
-        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
         spec.renewed = i & 1;
-        hf_op *op = begin_spec(&rig, &spec, AT(0));
-        feed_calls(&rig, ACQUIRED, AT(1));
+        hf_op *op = begin_spec(&spec, AT(0));
+        feed_calls(ACQUIRED, AT(1));
         hf_hold *hold = hold_in(op);
         CHECK_EQ_INT(is_renewed(hold), i & 1);
         spec.renewed = i & 2;
         spec.lease = 40 * HF_SECOND;
-        begin_spec(&rig, &spec, AT(2));
-        feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(3));
+        begin_spec(&spec, AT(2));
+        feed_calls("*2\r\n:1\r\n:0\r\n", AT(3));
         CHECK_EQ_U64(lease_of(hold), 40 * HF_SECOND);
         CHECK_EQ_U64(ends_at(hold), AT(2 + 39598));
         CHECK_EQ_INT(is_renewed(hold), i > 0);
@@ -498,7 +491,7 @@ TEST(an_acquire_outlasts_a_refused_clean_up_only_if_it_waits) {
     EACH_NUMBER (wait, 2) {
         hf_op *op = begin_shared(0, AT(0));
         end_with(op, ACQUIRED, AT(0));
-        hf_hold *hold = watch(&rig, hold_of(&rig));
+        hf_hold *hold = watch(hold_of());
         hf_client_abandon(&rig.client, hold, 1, AT(1));
         op = begin_shared((hf_time)wait * HF_SECOND, AT(1));
         CHECK_STATE(op, BLOCKED);
@@ -510,11 +503,11 @@ TEST(an_acquire_outlasts_a_refused_clean_up_only_if_it_waits) {
 }
 
 TEST(a_re_entry_resets_its_holds_count_of_failed_renewals) {
-    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_hold *hold = hold_lock(AT(0));
     set_at_risk(hold, true);
     set_failures(hold, 3);
-    begin_acquire(&rig, 0, AT(1));
-    feed_calls(&rig, ACQUIRED, AT(2));
+    begin_acquire(0, AT(1));
+    feed_calls(ACQUIRED, AT(2));
     CHECK_EQ_INT(count_of(hold), 2);
     CHECK(!is_at_risk(hold));
     CHECK_EQ_INT(failures_of(hold), 0);

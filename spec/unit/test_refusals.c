@@ -54,7 +54,7 @@ static const struct waiter {
 enum { KINDS = sizeof WAITERS / sizeof *WAITERS };
 
 static hf_op *begin_on(hf_op_kind kind, const hf_kind *lock_kind, hf_time wait, hf_time now) {
-    hf_op_spec spec = spec_of(&rig, kind);
+    hf_op_spec spec = spec_of(kind);
     hf_names_free(&rig.names);
     if (!hf_names_make_on(&rig.names, hf_slice_of("k"), lock_kind)) abort();
     spec.lock_kind = lock_kind;
@@ -62,11 +62,11 @@ static hf_op *begin_on(hf_op_kind kind, const hf_kind *lock_kind, hf_time wait, 
     spec.value = 1;
     spec.permits = lock_kind->counted;
     spec.permits_at_first = lock_kind->counted;
-    return begin_spec(&rig, &spec, now);
+    return begin_spec(&spec, now);
 }
 
 static hf_op *begin_waiter(const struct waiter *waiter, hf_time wait, hf_time now) {
-    rig_begin(&rig);
+    rig_begin();
     return begin_on(waiter->kind, waiter->lock_kind, wait, now);
 }
 
@@ -74,13 +74,13 @@ static hf_op *begin_waiter(const struct waiter *waiter, hf_time wait, hf_time no
 static int refuse(const char *error, hf_time now, hf_time until) {
     int commands = 0;
     for (; now < until; now += 10 * HF_MS) {
-        rig_tick(&rig, now);
-        for (const char *at = output_of(link_of(&rig, CALLS)); *at; commands++) {
-            feed_calls(&rig, error, now);
+        rig_tick(now);
+        for (const char *at = output_of(link_of(CALLS)); *at; commands++) {
+            feed_calls(error, now);
             at = strchr(at, '\n') ? strchr(at, '\n') + 1 : "";
         }
     }
-    rig_tick(&rig, until);
+    rig_tick(until);
     return commands;
 }
 
@@ -91,8 +91,8 @@ TEST(a_waiting_acquire_outlasts_a_temporary_refusal) {
         int tries = refuse(refusal(i / KINDS), AT(0), AT(20000));
         CHECK_OR(!hf_op_is_done(op), "%d: %s", i, message_of(op));
         CHECK_OR(tries > 40 && tries < 130, "%d: %d", i, tries);
-        rig_sleep(&rig, AT(20000), AT(20500));
-        feed_calls(&rig, waiter->good, AT(20500));
+        rig_sleep(AT(20000), AT(20500));
+        feed_calls(waiter->good, AT(20500));
         CHECK_OR(strcmp(outcome(op), "ok") == 0, "%d: %s", i, outcome(op));
     }
 }
@@ -102,14 +102,14 @@ TEST(a_wait_that_ends_during_refusals_reports_the_last_one) {
         hf_op *op = begin_waiter(&WAITERS[i % KINDS], 8 * HF_SECOND, AT(0));
         refuse(refusal(i / KINDS), AT(0), AT(7990));
         CHECK_OR(!hf_op_is_done(op), "%d: %s", i, message_of(op));
-        rig_sleep(&rig, AT(7990), AT(8000));
+        rig_sleep(AT(7990), AT(8000));
         CHECK_OR(strcmp(outcome(op), code_of(i / KINDS)) == 0, "%d: %s", i, outcome(op));
         char words[16] = "";
         sscanf(refusal(i / KINDS), "-%15s", words);
         CHECK_MESSAGE(op, words);
         hf_op_end(op, AT(8000));
-        rig_sleep(&rig, AT(8000), AT(8001));
-        CHECK_SILENT(&rig); /* nothing was carried out, so nothing is undone */
+        rig_sleep(AT(8000), AT(8001));
+        CHECK_SILENT(); /* nothing was carried out, so nothing is undone */
     }
 }
 
@@ -124,20 +124,20 @@ TEST(a_call_that_does_not_wait_fails_at_once_when_writes_are_refused) {
 }
 
 TEST(a_re_entry_that_the_server_refuses_leaves_the_hold_as_it_was) {
-    hf_hold *hold = hold_lock(&rig, AT(0));
-    hf_op *op = begin_acquire(&rig, 60 * HF_SECOND, AT(5000));
+    hf_hold *hold = hold_lock(AT(0));
+    hf_op *op = begin_acquire(60 * HF_SECOND, AT(5000));
     CHECK_ANSWER(op, NOREPLICAS, AT(5001), "unreachable");
     CHECK(!is_in_flight(hold) && is_held(hold));
 }
 
 TEST(a_waiter_in_the_queue_outlasts_any_refusal_by_the_server) {
     for (int i = 0; i < WRITES + OTHER + USER; i++) {
-        rig_begin(&rig);
-        hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
+        rig_begin();
+        hf_op *op = wait_in_queue(60 * HF_SECOND, AT(0));
         refuse(refusal(i), AT(10), AT(50000));
         CHECK_OR(!hf_op_is_done(op), "%d: %s", i, message_of(op));
-        rig_sleep(&rig, AT(50000), AT(51000));
-        feed_calls(&rig, ACQUIRED, AT(51000));
+        rig_sleep(AT(50000), AT(51000));
+        feed_calls(ACQUIRED, AT(51000));
         CHECK_OR(strcmp(outcome(op), "ok") == 0, "%d: %s", i, outcome(op));
     }
 }
@@ -145,8 +145,8 @@ TEST(a_waiter_in_the_queue_outlasts_any_refusal_by_the_server) {
 TEST(a_waiters_first_attempt_fails_at_once_if_an_acl_right_is_missing) {
     for (int i = 0; i < KINDS * USER; i++) {
         hf_op *op = begin_waiter(&WAITERS[i % KINDS], 60 * HF_SECOND, AT(0));
-        output_of(link_of(&rig, CALLS));
-        feed_calls(&rig, OF_USER[i / KINDS], AT(1));
+        output_of(link_of(CALLS));
+        feed_calls(OF_USER[i / KINDS], AT(1));
         CHECK_OR(strcmp(outcome(op), "denied") == 0, "%d: %s", i, outcome(op));
     }
 }
@@ -157,11 +157,11 @@ TEST(a_wait_for_a_latch_or_permits_that_has_begun_outlasts_a_missing_acl_right) 
         const struct waiter *waiter = &WAITERS[KINDS - 2 + i % 2];
         hf_op *op = begin_waiter(waiter, 60 * HF_SECOND, AT(0));
         subscribe_with(not_yet[i % 2], AT(1), AT(2), AT(3));
-        output_of(link_of(&rig, CALLS));
+        output_of(link_of(CALLS));
         refuse(OF_USER[i / 2], AT(3), AT(50000));
         CHECK_OR(!hf_op_is_done(op), "%d: %s", i, message_of(op));
-        rig_sleep(&rig, AT(50000), AT(51000));
-        feed_calls(&rig, waiter->good, AT(51000));
+        rig_sleep(AT(50000), AT(51000));
+        feed_calls(waiter->good, AT(51000));
         CHECK_OR(strcmp(outcome(op), "ok") == 0, "%d: %s", i, outcome(op));
     }
 }
@@ -169,19 +169,19 @@ TEST(a_wait_for_a_latch_or_permits_that_has_begun_outlasts_a_missing_acl_right) 
 /* The channel of our grants: the user may have lost that right, too, or has never had it. */
 TEST(a_refused_subscription_ends_a_new_wait_but_not_one_already_queued) {
     static const char denied[] = "-NOPERM this user has no permissions to access a channel\r\n";
-    hf_session *events = link_of(&rig, EVENTS);
-    rig_begin(&rig);
-    hf_op *old = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
+    hf_session *events = link_of(EVENTS);
+    rig_begin();
+    hf_op *old = wait_in_queue(60 * HF_SECOND, AT(0));
     hf_session_closed(events, "cut", AT(10));
     hf_op *new = BEGIN(HF_OP_ACQUIRE, AT(10), spec.caller = spec.owner = hf_slice_of("she"),
                        spec.wait = 60 * HF_SECOND);
-    feed_calls(&rig, busy(20000, 0, 0), AT(11));
-    rig_tick(&rig, AT(20));
+    feed_calls(busy(20000, 0, 0), AT(11));
+    rig_tick(AT(20));
     feed(events, denied, AT(21));
-    rig_serve(&rig, AT(21));
+    rig_serve(AT(21));
     CHECK_OUTCOME(new, "denied");
     for (hf_time now = AT(30); now < AT(10000); now += 100 * HF_MS) {
-        rig_tick(&rig, now);
+        rig_tick(now);
         if (*output_of(events)) feed(events, denied, now);
     }
     CHECK_OUTCOME(old, "under way");
@@ -193,19 +193,19 @@ TEST(a_refused_subscription_ends_a_new_wait_but_not_one_already_queued) {
 
 static void log_in(const char *reply, hf_time now) {
     for (int link = 0; link < HF_LINKS; link++) {
-        hf_session *session = link_of(&rig, (hf_link)link);
+        hf_session *session = link_of((hf_link)link);
         if (session->state == HF_SESSION_LOGIN) feed(session, reply, now);
     }
-    rig_serve(&rig, now);
+    rig_serve(now);
 }
 
 static void cut_all(hf_time now) {
-    rig_cut(&rig, "cut", now);
+    rig_cut("cut", now);
 }
 
 static void refuse_log_ins(hf_time now, hf_time until) {
     for (; now < until; now += 10 * HF_MS) {
-        rig_tick(&rig, now);
+        rig_tick(now);
         log_in("-WRONGPASS invalid username-password pair or user is disabled.\r\n", now);
     }
 }
@@ -216,29 +216,29 @@ static void begin_with_password(void) {
 
 TEST(a_waiter_in_the_queue_outlasts_refused_logins) {
     begin_with_password();
-    hf_op *op = begin_acquire(&rig, 60 * HF_SECOND, AT(0));
+    hf_op *op = begin_acquire(60 * HF_SECOND, AT(0));
     log_in("+OK\r\n", AT(0));
-    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_calls(busy(20000, 0, 0), AT(1));
     log_in("+OK\r\n", AT(1));
-    feed_subscribed(&rig, AT(2));
-    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    feed_subscribed(AT(2));
+    feed_calls(busy(20000, 0, 0), AT(3));
     uint64_t before = rig.opens;
     cut_all(AT(10));
     refuse_log_ins(AT(10), AT(50000));
     CHECK_OUTCOME(op, "under way");
     CHECK_OR(rig.opens - before < 300, "%d", (int)(rig.opens - before)); /* with growing pauses */
     for (hf_time now = AT(50000); now < AT(52000) && !hf_op_is_done(op); now += 10 * HF_MS) {
-        rig_tick(&rig, now);
+        rig_tick(now);
         log_in("+OK\r\n", now);
-        if (*output_of(link_of(&rig, EVENTS))) feed_subscribed(&rig, now);
-        if (*output_of(link_of(&rig, CALLS))) feed_calls(&rig, ACQUIRED, now);
+        if (*output_of(link_of(EVENTS))) feed_subscribed(now);
+        if (*output_of(link_of(CALLS))) feed_calls(ACQUIRED, now);
     }
     CHECK_OUTCOME(op, "ok");
 }
 
 TEST(a_waiters_first_attempt_fails_at_once_if_the_login_is_refused) {
     begin_with_password();
-    hf_op *op = begin_acquire(&rig, 60 * HF_SECOND, AT(0));
+    hf_op *op = begin_acquire(60 * HF_SECOND, AT(0));
     log_in("-WRONGPASS no\r\n", AT(1));
     CHECK_OUTCOME(op, "denied");
 }
@@ -246,19 +246,19 @@ TEST(a_waiters_first_attempt_fails_at_once_if_the_login_is_refused) {
 TEST(a_release_waits_for_a_login_and_is_then_retried_in_the_background) {
     for (int passes = 0; passes <= 1; passes++) {
         begin_with_password();
-        hf_op *op = begin_acquire(&rig, 0, AT(0));
+        hf_op *op = begin_acquire(0, AT(0));
         log_in("+OK\r\n", AT(0));
         end_with(op, ACQUIRED, AT(0));
         cut_all(AT(1));
-        op = begin(&rig, HF_OP_RELEASE, AT(1));
+        op = begin(HF_OP_RELEASE, AT(1));
         refuse_log_ins(AT(1), AT(passes ? 2000 : 3100));
         CHECK_OUTCOME(op, passes ? "under way" : "denied");
         const char *sent = "";
         for (hf_time now = AT(passes ? 2000 : 3100); !*sent && now < AT(9000); now += 10 * HF_MS) {
-            rig_tick(&rig, now);
-            output_of(link_of(&rig, CALLS));
+            rig_tick(now);
+            output_of(link_of(CALLS));
             log_in("+OK\r\n", now);
-            sent = output_of(link_of(&rig, CALLS));
+            sent = output_of(link_of(CALLS));
         }
         CHECK(strstr(sent, passes ? "EVALSHA release " : "EVALSHA leave "));
         CHECK_ANSWER(op, ":1\r\n", AT(9000), passes ? "ok" : "denied");
@@ -269,9 +269,9 @@ TEST(a_release_waits_for_a_login_and_is_then_retried_in_the_background) {
 /* As by a proxy that has lost the session, or after RESET. */
 TEST(a_server_that_has_forgotten_the_login_receives_it_again) {
     begin_with_password();
-    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    hf_op *op = begin_acquire(0, AT(0));
     log_in("+OK\r\n", AT(0));
-    feed_calls(&rig, "-NOAUTH Authentication required.\r\n", AT(1));
+    feed_calls("-NOAUTH Authentication required.\r\n", AT(1));
     CHECK_SENT_AT(CALLS, AT(50), "AUTH " PASSWORD);
     log_in("+OK\r\n", AT(51));
     CHECK_ANSWER(op, ACQUIRED, AT(52), "ok");
@@ -279,20 +279,20 @@ TEST(a_server_that_has_forgotten_the_login_receives_it_again) {
 
 /* One address may lead to another server after a failover. */
 TEST(a_waiter_opens_new_connections_to_a_server_that_remains_a_replica) {
-    begin_acquire(&rig, 60 * HF_SECOND, AT(0));
+    begin_acquire(60 * HF_SECOND, AT(0));
     uint64_t before = rig.opens;
     refuse(OF_WRITES[4], AT(0), AT(20000));
     CHECK_OR(rig.opens - before > 15 && rig.opens - before < 40, "%d", (int)(rig.opens - before));
 }
 
 TEST(a_waiter_outlasts_a_refusal_followed_by_an_outage) {
-    hf_op *op = begin_acquire(&rig, 60 * HF_SECOND, AT(0));
+    hf_op *op = begin_acquire(60 * HF_SECOND, AT(0));
     refuse(NOREPLICAS, AT(0), AT(1000));
-    hf_session_closed(link_of(&rig, CALLS), "cut", AT(1000));
+    hf_session_closed(link_of(CALLS), "cut", AT(1000));
     rig.refusing = true;
     CHECK_SLEEP(op, AT(1000), AT(20000), "under way");
     rig.refusing = false;
-    rig_sleep(&rig, AT(20000), AT(21200));
+    rig_sleep(AT(20000), AT(21200));
     CHECK_ANSWER(op, ACQUIRED, AT(21200), "ok");
 }
 
@@ -311,9 +311,9 @@ TEST(a_signal_ends_a_wait_even_if_its_command_is_refused_afterwards) {
         hf_op *op = begin_waiter(&WAITERS[i], HF_NEVER, AT(0));
         refuse(NOREPLICAS, AT(0), AT(5000));
         hf_time now = AT(5000);
-        while (!*output_of(link_of(&rig, CALLS)) && now < AT(10000)) rig_tick(&rig, now += HF_MS);
+        while (!*output_of(link_of(CALLS)) && now < AT(10000)) rig_tick(now += HF_MS);
         hf_op_interrupt(op, now);
-        feed_calls(&rig, NOREPLICAS, now + HF_MS);
+        feed_calls(NOREPLICAS, now + HF_MS);
         refuse(NOREPLICAS, now + 2 * HF_MS, now + 110 * HF_MS);
         CHECK_OR(strcmp(outcome(op), "interrupted") == 0, "%d: %s", i, outcome(op));
     }
@@ -324,12 +324,12 @@ TEST(a_waiter_without_a_time_limit_outlasts_any_refusal) {
     hf_op *op = begin_waiter(&WAITERS[KINDS - 2], HF_NEVER, AT(0));
     refuse(NOREPLICAS, AT(0), AT(1000 * 3700));
     CHECK_OUTCOME(op, "under way");
-    feed_calls(&rig, WAITERS[KINDS - 2].good, AT(1000 * 3700));
+    feed_calls(WAITERS[KINDS - 2].good, AT(1000 * 3700));
 }
 
 TEST(a_refused_release_of_a_permit_is_retried_in_the_background) {
     for (int i = 0; i < WRITES + OTHER + USER; i++) {
-        rig_begin(&rig);
+        rig_begin();
         hf_op *op = begin_on(HF_OP_GIVE, &hf_kind_plain_semaphore, 0, AT(0));
         refuse(refusal(i), AT(0), AT(3500));
         CHECK_OUTCOME(op, code_of(i));
@@ -339,7 +339,7 @@ TEST(a_refused_release_of_a_permit_is_retried_in_the_background) {
         CHECK_OR(tries > 30 && tries < 200, "%d", tries);
         CHECK(!hf_client_is_quiet(&rig.client));
         CHECK_SENT_PART_UNTIL(CALLS, AT(60000), AT(61100), "EVALSHA semaphore_release ");
-        feed_calls(&rig, ":1\r\n:1\r\n", AT(61100));
+        feed_calls(":1\r\n:1\r\n", AT(61100));
         CHECK(hf_client_is_quiet(&rig.client));
     }
 }
@@ -348,32 +348,32 @@ TEST(a_refused_release_is_retried_until_its_lease_ends) {
     for (int i = 0; i < WRITES + USER; i++) {
         const char *error = i < WRITES ? OF_WRITES[i] : OF_USER[i - WRITES];
         hf_time ended_at = AT(i < WRITES ? 20 : 3100);
-        rig_begin(&rig);
-        hold_lock(&rig, AT(0));
-        hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+        rig_begin();
+        hold_lock(AT(0));
+        hf_op *op = begin(HF_OP_RELEASE, AT(1));
         refuse(error, AT(1), ended_at);
         CHECK_ENDS(op, i < 4 ? "unreachable" : "denied", ended_at);
         int tries = refuse(error, ended_at, AT(25000));
         CHECK_OR(tries > 10 && tries < 100, "%d: %d", i, tries);
         CHECK_SENT_PART_UNTIL(CALLS, AT(25000), AT(26000), "EVALSHA leave ");
-        feed_calls(&rig, ":1\r\n", AT(26000));
+        feed_calls(":1\r\n", AT(26000));
         CHECK(hf_client_is_quiet(&rig.client));
     }
 }
 
 /* The owner may be another process's too, so what the release left is in the way. */
 TEST(a_shared_owners_acquire_waits_until_its_refused_release_is_done) {
-    set_shared(hold_lock(&rig, AT(0)), true);
-    hf_op *release = begin(&rig, HF_OP_RELEASE, AT(1));
+    set_shared(hold_lock(AT(0)), true);
+    hf_op *release = begin(HF_OP_RELEASE, AT(1));
     refuse(NOREPLICAS, AT(1), AT(20));
     CHECK_ENDS(release, "unreachable", AT(20));
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(30), spec.shared = true, spec.wait = 20 * HF_SECOND);
     int tries = refuse(NOREPLICAS, AT(30), AT(10000));
     CHECK_OUTCOME(op, "under way");
     CHECK_OR(tries < 40, "%d", tries);
-    rig_sleep(&rig, AT(10000), AT(11100));
-    feed_calls(&rig, ":1\r\n", AT(11100));
-    rig_tick(&rig, AT(11100));
+    rig_sleep(AT(10000), AT(11100));
+    feed_calls(":1\r\n", AT(11100));
+    rig_tick(AT(11100));
     CHECK_ANSWER(op, ACQUIRED, AT(11101), "ok");
 }
 
@@ -383,15 +383,15 @@ TEST(a_shared_owners_acquire_waits_until_its_refused_release_is_done) {
 static void refuse_all(const char *error, const char *renewals, hf_time now, hf_time until) {
     for (; now < until; now += 10 * HF_MS) {
         refuse(error, now, now + 1);
-        if (*output_of(link_of(&rig, RENEWER))) feed(link_of(&rig, RENEWER), renewals, now);
+        if (*output_of(link_of(RENEWER))) feed(link_of(RENEWER), renewals, now);
     }
 }
 
 static hf_op *complete(hf_time now) {
-    rig_begin(&rig);
+    rig_begin();
     hf_op *op = begin_on(HF_OP_ACQUIRE, &hf_kind_guard, 0, now);
     end_with(op, ACQUIRED, now);
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     return BEGIN(HF_OP_COMPLETE, now, spec.lock_kind = &hf_kind_guard,
                  spec.result = hf_slice_of("done"), spec.keep = 5 * HF_SECOND);
 }
@@ -401,7 +401,7 @@ TEST(an_idempotent_runs_refused_record_is_retried_until_it_is_written) {
         hf_op *op = complete(AT(0));
         refuse(refusal(i), AT(0), AT(1000));
         CHECK_OUTCOME(op, "under way");
-        rig_sleep(&rig, AT(1000), AT(1500));
+        rig_sleep(AT(1000), AT(1500));
         CHECK_ANSWER(op, ":1\r\n", AT(1500), "ok");
     }
 }
@@ -416,7 +416,7 @@ TEST(an_idempotent_runs_refused_record_is_written_even_after_its_call_has_ended)
         refuse(NOREPLICAS, AT(3000), AT(10000));
         CHECK(!hf_client_is_quiet(&rig.client));
         CHECK_SENT_PART_UNTIL(CALLS, AT(10000), AT(10500), "EVALSHA complete ");
-        feed_calls(&rig, ":1\r\n", AT(10500));
+        feed_calls(":1\r\n", AT(10500));
         CHECK(hf_client_is_quiet(&rig.client));
     }
 }
@@ -434,8 +434,8 @@ TEST(an_idempotent_runs_record_is_not_written_after_its_lease) {
     refuse_all(NOREPLICAS, NOREPLICAS, AT(0), AT(29800));
     CHECK(hf_client_is_quiet(&rig.client));
     CHECK_EQ_INT(hold_count(&rig.client), 0);
-    rig_sleep(&rig, AT(29800), AT(60000));
-    CHECK_SILENT(&rig);
+    rig_sleep(AT(29800), AT(60000));
+    CHECK_SILENT();
 }
 
 /* Where only the record is refused, as by a server without memory. */
@@ -447,7 +447,7 @@ TEST(an_idempotent_runs_refused_record_is_retried_while_the_run_is_renewed) {
         refuse_all(refusal(i), "*1\r\n:1\r\n", AT(3000), AT(100000));
         CHECK(!hf_client_is_quiet(&rig.client));
         CHECK_SENT_PART_UNTIL(CALLS, AT(100000), AT(101000), "EVALSHA complete ");
-        feed_calls(&rig, ":1\r\n", AT(101000));
+        feed_calls(":1\r\n", AT(101000));
         CHECK(hf_client_is_quiet(&rig.client));
         CHECK_EQ_INT(hold_count(&rig.client), 0);
     }
@@ -455,14 +455,14 @@ TEST(an_idempotent_runs_refused_record_is_retried_while_the_run_is_renewed) {
 
 TEST(an_idempotent_runs_record_is_written_after_an_outage) {
     hf_op *op = complete(AT(0));
-    output_of(link_of(&rig, CALLS));
-    hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
+    output_of(link_of(CALLS));
+    hf_session_closed(link_of(CALLS), "cut", AT(1));
     rig.refusing = true;
-    rig_sleep(&rig, AT(1), AT(10000));
+    rig_sleep(AT(1), AT(10000));
     CHECK_ENDS(op, "unreachable", AT(10000));
     rig.refusing = false;
     CHECK_SENT_PART_UNTIL(CALLS, AT(10000), AT(12000), "EVALSHA complete ");
-    feed_calls(&rig, ":1\r\n", AT(12000));
+    feed_calls(":1\r\n", AT(12000));
     CHECK(hf_client_is_quiet(&rig.client));
 }
 
@@ -475,8 +475,8 @@ TEST(a_closed_client_still_writes_an_idempotent_runs_refused_record) {
     refuse(NOREPLICAS, AT(3000), AT(5000));
     CHECK(!hf_client_is_quiet(&rig.client));
     CHECK_SENT_PART_UNTIL(CALLS, AT(5000), AT(6000), "EVALSHA complete ");
-    CHECK_SENT(&rig, RENEWER, "");
-    feed_calls(&rig, ":1\r\n", AT(6000));
+    CHECK_SENT(RENEWER, "");
+    feed_calls(":1\r\n", AT(6000));
     CHECK(hf_client_is_quiet(&rig.client));
 }
 
@@ -488,8 +488,8 @@ TEST(an_idempotent_runs_record_is_no_longer_retried_if_the_run_is_lost) {
     refuse_all(NOREPLICAS, "*1\r\n:-1\r\n", AT(3000), AT(12000));
     CHECK_EQ_INT(hold_count(&rig.client), 0);
     CHECK_EQ_U64(hf_client_losses(&rig.client), 0);
-    rig_sleep(&rig, AT(12000), AT(13000));
-    feed_calls(&rig, GONE, AT(13000));
+    rig_sleep(AT(12000), AT(13000));
+    feed_calls(GONE, AT(13000));
     CHECK(hf_client_is_quiet(&rig.client));
 }
 

@@ -6,52 +6,52 @@
 
 TEST(a_release_of_one_hold_frees_the_lock) {
     hf_hold *hold = hold_times(1, AT(0));
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10));
-    CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
+    hf_op *op = begin(HF_OP_RELEASE, AT(10));
+    CHECK_SENT(CALLS, BRIEF_RELEASE_OF_K);
     CHECK(is_releasing(hold));
     CHECK(!hf_hold_is_valid(hold, AT(10)));
     CHECK_ANSWER(op, ":1\r\n", AT(11), "ok");
-    CHECK_EQ_INT(state_of(&rig), -1);
+    CHECK_EQ_INT(state_of(), -1);
     CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 1);
     hf_op_end(op, AT(11));
-    rig_sleep(&rig, AT(11), AT(60000));
-    CHECK_SILENT(&rig);
+    rig_sleep(AT(11), AT(60000));
+    CHECK_SILENT();
 }
 
 TEST(releasing_one_of_several_holds_keeps_the_others_and_renews_the_lease) {
     hf_hold *hold = hold_times(2, AT(0));
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(5000));
-    CHECK_SENT(&rig, CALLS, RELEASE_OF_K("1"));
+    hf_op *op = begin(HF_OP_RELEASE, AT(5000));
+    CHECK_SENT(CALLS, RELEASE_OF_K("1"));
     CHECK(hf_hold_is_valid(hold, AT(5000)));
     CHECK_ANSWER(op, ":2\r\n", AT(5001), "ok");
     CHECK_EQ_INT(count_of(hold), 1);
     CHECK_EQ_U64(ends_at(hold), AT(5000 + 29698)); /* it refreshed the TTL */
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(15000));
-    op = begin(&rig, HF_OP_RELEASE, AT(6000));
-    CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
+    op = begin(HF_OP_RELEASE, AT(6000));
+    CHECK_SENT(CALLS, BRIEF_RELEASE_OF_K);
     CHECK_ANSWER(op, ":1\r\n", AT(6001), "ok");
-    CHECK_EQ_INT(state_of(&rig), -1);
+    CHECK_EQ_INT(state_of(), -1);
 }
 
 TEST(a_call_on_a_lock_that_is_not_held_fails) {
-    CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(0)), "not_held");
+    CHECK_OUTCOME(begin(HF_OP_RELEASE, AT(0)), "not_held");
     CHECK_OUTCOME(begin_extend(HF_SECOND, AT(0)), "not_held");
-    CHECK_OUTCOME(begin(&rig, HF_OP_CHECK, AT(0)), "not_held");
-    CHECK_EQ_INT(link_of(&rig, CALLS)->state, HF_SESSION_CLOSED);
+    CHECK_OUTCOME(begin(HF_OP_CHECK, AT(0)), "not_held");
+    CHECK_EQ_INT(link_of(CALLS)->state, HF_SESSION_CLOSED);
     hold_times(1, AT(0));
-    hf_op_spec spec = spec_of(&rig, HF_OP_RELEASE);
+    hf_op_spec spec = spec_of(HF_OP_RELEASE);
     spec.caller = hf_slice_of("you");
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(1));
     CHECK_OUTCOME(op, "not_held");
-    CHECK_SENT(&rig, CALLS, "");
+    CHECK_SENT(CALLS, "");
 }
 
 TEST(a_call_on_a_lock_that_is_being_released_fails_as_not_held) {
     hold_times(1, AT(0));
-    begin(&rig, HF_OP_RELEASE, AT(1));
-    CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(1)), "not_held");
-    CHECK_OUTCOME(begin_acquire(&rig, 0, AT(1)), "busy");
-    CHECK_OUTCOME(begin(&rig, HF_OP_CHECK, AT(1)), "not_held");
+    begin(HF_OP_RELEASE, AT(1));
+    CHECK_OUTCOME(begin(HF_OP_RELEASE, AT(1)), "not_held");
+    CHECK_OUTCOME(begin_acquire(0, AT(1)), "busy");
+    CHECK_OUTCOME(begin(HF_OP_CHECK, AT(1)), "not_held");
 }
 
 TEST(a_release_that_finds_the_lock_gone_reports_a_loss) {
@@ -61,20 +61,20 @@ TEST(a_release_that_finds_the_lock_gone_reports_a_loss) {
     } cases[] = {{":-1\r\n", HF_LOST_DELETED}, {":-2\r\n", HF_LOST_TAKEN}};
     EACH_NUMBER (i, 2) {
         hf_hold *hold = hold_times(1, AT(0));
-        hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+        hf_op *op = begin(HF_OP_RELEASE, AT(1));
         CHECK_ANSWER(op, cases[i].reply, AT(2), "lost");
         CHECK(hold_in(op) == hold);
         CHECK_EQ_INT(reason_of(hold), cases[i].reason);
-        CHECK_EQ_INT(state_of(&rig), -1);
+        CHECK_EQ_INT(state_of(), -1);
         CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
     }
 }
 
 TEST(a_release_that_was_sent_twice_and_finds_the_lock_gone_succeeds) {
     hold_times(1, AT(0));
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
-    hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
-    rig_tick(&rig, AT(50));
+    hf_op *op = begin(HF_OP_RELEASE, AT(1));
+    hf_session_closed(link_of(CALLS), "reset", AT(2));
+    rig_tick(AT(50));
     CHECK_ANSWER(op, ":-1\r\n", AT(51), "ok");
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
 }
@@ -85,9 +85,9 @@ TEST(a_release_that_was_refused_and_then_finds_the_lock_gone_reports_a_loss) {
                                           "-LOADING Redis is loading\r\n"};
     EACH_NUMBER (i, 2) {
         hold_times(1, AT(0));
-        hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
-        feed_calls(&rig, passing[i], AT(2));
-        rig_tick(&rig, AT(50));
+        hf_op *op = begin(HF_OP_RELEASE, AT(1));
+        feed_calls(passing[i], AT(2));
+        rig_tick(AT(50));
         CHECK_ANSWER(op, ":-1\r\n", AT(51), "lost");
         CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
     }
@@ -95,66 +95,66 @@ TEST(a_release_that_was_refused_and_then_finds_the_lock_gone_reports_a_loss) {
 
 TEST(a_release_without_a_reply_is_retried_in_the_background) {
     hf_hold *hold = hold_times(1, AT(0));
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(100));
+    hf_op *op = begin(HF_OP_RELEASE, AT(100));
     CHECK_SLEEP(op, AT(100), AT(3100), "unreachable");
     CHECK_MESSAGE(op, "the release continues in the background");
     CHECK(is_cleaned_up(hold));
     hf_op_end(op, AT(3100));
     CHECK_SENT_UNTIL(CALLS, AT(3100), AT(3200), LEAVE_OF_K("0", ""));
-    CHECK_SENT(&rig, RENEWER, "");
-    feed_calls(&rig, ":1\r\n", AT(3201));
-    CHECK_EQ_INT(state_of(&rig), -1);
+    CHECK_SENT(RENEWER, "");
+    feed_calls(":1\r\n", AT(3201));
+    CHECK_EQ_INT(state_of(), -1);
 }
 
 TEST(the_next_release_also_covers_an_earlier_one_that_failed) {
     hf_hold *hold = hold_times(2, AT(0));
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(100));
-    output_of(link_of(&rig, CALLS));
+    hf_op *op = begin(HF_OP_RELEASE, AT(100));
+    output_of(link_of(CALLS));
     CHECK_ANSWER(op, "-ERR no\r\n", AT(101), "server");
     CHECK(is_held(hold));
     CHECK_EQ_INT(count_of(hold), 1);
     CHECK_SENT_UNTIL(RENEWER, AT(101), AT(10000), "EVALSHA renew 1 k me 30000");
-    feed_renewer(&rig, "*1\r\n:1\r\n", AT(10001));
-    begin(&rig, HF_OP_RELEASE, AT(10002));
-    CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
+    feed_renewer("*1\r\n:1\r\n", AT(10001));
+    begin(HF_OP_RELEASE, AT(10002));
+    CHECK_SENT(CALLS, BRIEF_RELEASE_OF_K);
 }
 
 TEST(a_release_waits_until_a_renewal_of_its_hold_has_ended) {
     hold_while_renewed(1);
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10001));
+    hf_op *op = begin(HF_OP_RELEASE, AT(10001));
     CHECK_OUTCOME(op, "under way");
-    CHECK_SENT(&rig, CALLS, "");
-    feed_renewer(&rig, "*1\r\n:1\r\n", AT(10002));
-    CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
+    CHECK_SENT(CALLS, "");
+    feed_renewer("*1\r\n:1\r\n", AT(10002));
+    CHECK_SENT(CALLS, BRIEF_RELEASE_OF_K);
     CHECK_ANSWER(op, ":1\r\n", AT(10003), "ok");
     CHECK_SENT_UNTIL(RENEWER, AT(10003), AT(60000), "");
 }
 
 TEST(a_release_that_waited_for_a_renewal_reports_the_loss_that_the_renewal_found) {
     hold_while_renewed(1);
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10001));
-    feed_renewer(&rig, "*1\r\n:-1\r\n", AT(10002));
+    hf_op *op = begin(HF_OP_RELEASE, AT(10001));
+    feed_renewer("*1\r\n:-1\r\n", AT(10002));
     CHECK_OUTCOME(op, "lost");
-    CHECK_SENT(&rig, CALLS, "");
-    CHECK_EQ_INT(state_of(&rig), -1);
+    CHECK_SENT(CALLS, "");
+    CHECK_EQ_INT(state_of(), -1);
 }
 
 TEST(a_release_that_waits_for_a_renewal_without_a_reply_times_out) {
     hold_while_renewed(1);
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10001));
-    rig_sleep(&rig, AT(10001), AT(17000));
+    hf_op *op = begin(HF_OP_RELEASE, AT(10001));
+    rig_sleep(AT(10001), AT(17000));
     CHECK(hf_op_is_done(op));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
+    CHECK_EQ_INT(state_of(), CLEANING_UP);
 }
 
 /* Two calls wait for the renewer; the first one takes the hold away from under the second. */
 TEST(all_calls_that_wait_for_a_hold_continue_when_it_is_released) {
     hold_while_renewed(1);
-    hf_op *first = begin(&rig, HF_OP_RELEASE, AT(10001));
-    hf_op *second = begin(&rig, HF_OP_RELEASE, AT(10001));
-    hf_op *third = begin_acquire(&rig, HF_SECOND, AT(10001));
-    feed_renewer(&rig, "*1\r\n:1\r\n", AT(10002));
+    hf_op *first = begin(HF_OP_RELEASE, AT(10001));
+    hf_op *second = begin(HF_OP_RELEASE, AT(10001));
+    hf_op *third = begin_acquire(HF_SECOND, AT(10001));
+    feed_renewer("*1\r\n:1\r\n", AT(10002));
     CHECK_OUTCOME(first, "under way");
     CHECK_ANSWER(first, ":1\r\n", AT(10003), "ok");
     CHECK_OUTCOME(second, "not_held");
@@ -170,25 +170,25 @@ TEST(a_call_that_waited_for_a_lost_and_forgotten_hold_reports_its_loss) {
     CHECK_OUTCOME(waiting, "under way");
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
     hf_client_abandon(&rig.client, hold, 1, AT(10002));
-    CHECK_EQ_INT(state_of(&rig), -1);
+    CHECK_EQ_INT(state_of(), -1);
     CHECK_OUTCOME(waiting, "under way");
-    feed_renewer(&rig, "*1\r\n:1\r\n", AT(10003));
+    feed_renewer("*1\r\n:1\r\n", AT(10003));
     CHECK_OUTCOME(waiting, "lost");
 }
 
 TEST(a_release_of_a_lost_hold_reports_the_loss_once_and_then_forgets_it) {
     hf_hold *hold = hold_times(1, AT(0));
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+    hf_op *op = begin(HF_OP_RELEASE, AT(1));
     CHECK_OUTCOME(op, "lost");
     CHECK_MESSAGE(op, "another owner holds it");
-    CHECK_EQ_INT(state_of(&rig), -1);
-    CHECK_SILENT(&rig);
-    CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(2)), "not_held");
+    CHECK_EQ_INT(state_of(), -1);
+    CHECK_SILENT();
+    CHECK_OUTCOME(begin(HF_OP_RELEASE, AT(2)), "not_held");
 }
 
 static hf_op *begin_about_lost(hf_op_kind kind, hf_hold *lost, bool notified) {
-    hf_op_spec spec = spec_of(&rig, kind);
+    hf_op_spec spec = spec_of(kind);
     spec.lost = lost;
     spec.loss_notified = notified;
     return hf_client_begin(&rig.client, &spec, AT(40000));
@@ -196,8 +196,7 @@ static hf_op *begin_about_lost(hf_op_kind kind, hf_hold *lost, bool notified) {
 
 TEST(a_call_on_a_lost_hold_leaves_its_owners_newer_hold_alone) {
     static const hf_op_kind kinds[] = {HF_OP_RELEASE, HF_OP_COMPLETE, HF_OP_EXTEND, HF_OP_CHECK};
-    hf_hold *old = hold_times(1, AT(0));
-    hf_hold_ref(old);
+    hf_hold *old = watch(hold_times(1, AT(0)));
     hf_client_lose(&rig.client, old, HF_LOST_TAKEN);
     hf_hold *newer = hold_times(1, AT(40000));
     CHECK(newer != old);
@@ -208,115 +207,112 @@ TEST(a_call_on_a_lost_hold_leaves_its_owners_newer_hold_alone) {
         CHECK_MESSAGE(op, "another owner holds it");
         CHECK_OUTCOME(begin_about_lost(kinds[i], old, true), "not_held");
     }
-    CHECK_SILENT(&rig);
+    CHECK_SILENT();
     CHECK(hf_hold_is_valid(newer, AT(40000)));
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(40001));
-    CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
+    hf_op *op = begin(HF_OP_RELEASE, AT(40001));
+    CHECK_SENT(CALLS, BRIEF_RELEASE_OF_K);
     CHECK_ANSWER(op, ":1\r\n", AT(40002), "ok");
-    rig_end(&rig, AT(40002));
-    hf_hold_unref(old);
+    rig_end(AT(40002));
 }
 
 /* A release that waited for the renewer was not about what its owner has acquired meanwhile. */
 TEST(a_release_that_waited_for_a_renewal_does_not_release_a_newer_hold) {
     hf_hold *hold = hold_while_renewed(1);
-    hf_op *waiting = begin(&rig, HF_OP_RELEASE, AT(10001));
+    hf_op *waiting = begin(HF_OP_RELEASE, AT(10001));
     hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
     hf_hold *newer = hold_times(1, AT(10002));
     CHECK(newer != hold);
-    feed_renewer(&rig, "*1\r\n:1\r\n", AT(10003));
+    feed_renewer("*1\r\n:1\r\n", AT(10003));
     CHECK_OUTCOME(waiting, "lost");
     CHECK(hf_hold_is_valid(newer, AT(10003)));
-    CHECK_SENT(&rig, CALLS, "");
+    CHECK_SENT(CALLS, "");
 }
 
 /* Two handles had it: one learns of the loss by its release, the other by the hold it still
  * refers to. */
 TEST(a_lost_hold_is_still_reported_as_lost_while_it_is_cleaned_up_in_the_background) {
-    hf_hold *hold = hold_times(2, AT(0));
-    hf_hold_ref(hold);
-    CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(29698)), "lost");
-    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
-    CHECK(hold_of(&rig) != hold);
-    rig_tick(&rig, AT(29698));
-    feed_renewer(&rig, ":1\r\n", AT(29699));
+    hf_hold *hold = watch(hold_times(2, AT(0)));
+    CHECK_OUTCOME(begin(HF_OP_RELEASE, AT(29698)), "lost");
+    CHECK_EQ_INT(state_of(), CLEANING_UP);
+    CHECK(hold_of() != hold);
+    rig_tick(AT(29698));
+    feed_renewer(":1\r\n", AT(29699));
     hf_hold *newer = hold_times(1, AT(29699));
     CHECK(is_held(newer));
     CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_EXPIRED);
-    rig_end(&rig, AT(30000));
-    hf_hold_unref(hold);
+    rig_end(AT(30000));
 }
 
 TEST(a_release_of_a_hold_whose_lease_ended_by_the_clock_cleans_it_up) {
     hold_times(1, AT(0));
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(29698)); /* the client has not noticed yet */
+    hf_op *op = begin(HF_OP_RELEASE, AT(29698)); /* the client has not noticed yet */
     CHECK_OUTCOME(op, "lost");
     CHECK_MESSAGE(op, "its lease had already ended");
-    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
+    CHECK_EQ_INT(state_of(), CLEANING_UP);
     CHECK_SENT_AT(RENEWER, AT(29698), LEAVE_OF_K("0", ""));
 }
 
 TEST(an_abandoned_release_is_finished_in_the_background) {
     hold_times(1, AT(0));
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+    hf_op *op = begin(HF_OP_RELEASE, AT(1));
     hf_op_end(op, AT(2));
     CHECK_SENT_AT(CALLS, AT(2), BRIEF_RELEASE_OF_K "\n" LEAVE_OF_K("0", ""));
-    feed_calls(&rig, ":1\r\n:0\r\n", AT(3));
-    CHECK_EQ_INT(state_of(&rig), -1);
+    feed_calls(":1\r\n:0\r\n", AT(3));
+    CHECK_EQ_INT(state_of(), -1);
 }
 
 TEST(an_abandoned_release_of_one_of_two_holds_still_removes_that_hold) {
     hf_hold *hold = hold_times(2, AT(0));
-    hf_op_end(begin(&rig, HF_OP_RELEASE, AT(1)), AT(2));
-    output_of(link_of(&rig, CALLS));
+    hf_op_end(begin(HF_OP_RELEASE, AT(1)), AT(2));
+    output_of(link_of(CALLS));
     CHECK(is_held(hold));
     CHECK_EQ_INT(count_of(hold), 1);
     CHECK(!is_in_flight(hold));
-    begin(&rig, HF_OP_RELEASE, AT(3));
-    CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
+    begin(HF_OP_RELEASE, AT(3));
+    CHECK_SENT(CALLS, BRIEF_RELEASE_OF_K);
 }
 
 TEST(a_release_abandoned_before_it_was_sent_is_finished_in_the_background) {
     hold_while_renewed(1);
-    hf_op_end(begin(&rig, HF_OP_RELEASE, AT(10001)), AT(10002));
-    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
-    rig_tick(&rig, AT(10002));
-    CHECK_SENT(&rig, RENEWER, ""); /* not before the renewal is answered */
-    feed_renewer(&rig, "*1\r\n:1\r\n", AT(10003));
+    hf_op_end(begin(HF_OP_RELEASE, AT(10001)), AT(10002));
+    CHECK_EQ_INT(state_of(), CLEANING_UP);
+    rig_tick(AT(10002));
+    CHECK_SENT(RENEWER, ""); /* not before the renewal is answered */
+    feed_renewer("*1\r\n:1\r\n", AT(10003));
     CHECK_SENT_AT(RENEWER, AT(10003), LEAVE_OF_K("0", ""));
-    feed_renewer(&rig, ":1\r\n", AT(10004));
-    CHECK_EQ_INT(state_of(&rig), -1);
+    feed_renewer(":1\r\n", AT(10004));
+    CHECK_EQ_INT(state_of(), -1);
 }
 
 /* It cannot be sent twice, and the server may not know the program yet. */
 TEST(a_shared_owners_abandoned_release_is_resent_with_its_script_after_a_noscript_reply) {
     set_shared(hold_times(1, AT(0)), true);
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
-    output_of(link_of(&rig, CALLS));
+    hf_op *op = begin(HF_OP_RELEASE, AT(1));
+    output_of(link_of(CALLS));
     hf_op_end(op, AT(2));
     CHECK(!hf_client_is_quiet(&rig.client));
-    feed_calls(&rig, "-NOSCRIPT No matching script\r\n", AT(3));
-    CHECK(strncmp(output_of(link_of(&rig, CALLS)), "EVAL release", 12) == 0);
+    feed_calls("-NOSCRIPT No matching script\r\n", AT(3));
+    CHECK(strncmp(output_of(link_of(CALLS)), "EVAL release", 12) == 0);
     CHECK(!hf_client_is_quiet(&rig.client));
-    feed_calls(&rig, ":1\r\n", AT(4));
+    feed_calls(":1\r\n", AT(4));
     CHECK(hf_client_is_quiet(&rig.client));
 }
 
 TEST(a_shared_owner_releases_only_its_own_processes_holds) {
     hf_hold *hold = hold_times(2, AT(0));
     set_others(hold, 1); /* one of them is another process's */
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
-    CHECK_SENT(&rig, CALLS, RELEASE_OF_K("1"));
+    hf_op *op = begin(HF_OP_RELEASE, AT(1));
+    CHECK_SENT(CALLS, RELEASE_OF_K("1"));
     CHECK(is_releasing(hold));
     CHECK_ANSWER(op, ":2\r\n", AT(2), "ok");
-    CHECK_EQ_INT(state_of(&rig), -1);
+    CHECK_EQ_INT(state_of(), -1);
 }
 
 TEST(a_remaining_hold_abandoned_during_a_release_is_cleaned_up_after_it) {
     hf_hold *hold = hold_times(2, AT(0));
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
-    CHECK_SENT(&rig, CALLS, RELEASE_OF_K("1"));
+    hf_op *op = begin(HF_OP_RELEASE, AT(1));
+    CHECK_SENT(CALLS, RELEASE_OF_K("1"));
     hf_client_abandon(&rig.client, hold, 1, AT(2));
     CHECK_ANSWER(op, ":2\r\n", AT(3), "ok");
     CHECK_SENT_AT(CALLS, AT(3), LEAVE_OF_K("0", ""));
@@ -324,14 +320,14 @@ TEST(a_remaining_hold_abandoned_during_a_release_is_cleaned_up_after_it) {
 
 TEST(a_remaining_hold_abandoned_during_a_release_is_cleaned_up_even_after_the_lease) {
     hf_hold *hold = hold_times(2, AT(0));
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
-    CHECK_SENT(&rig, CALLS, RELEASE_OF_K("1"));
+    hf_op *op = begin(HF_OP_RELEASE, AT(1));
+    CHECK_SENT(CALLS, RELEASE_OF_K("1"));
     hf_client_abandon(&rig.client, hold, 1, AT(2));
     hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
     CHECK_ANSWER(op, ":2\r\n", AT(3), "ok");
     CHECK_SENT_AT(RENEWER, AT(3), LEAVE_OF_K("0", ""));
-    feed_renewer(&rig, ":1\r\n", AT(4));
-    CHECK_EQ_INT(state_of(&rig), -1);
+    feed_renewer(":1\r\n", AT(4));
+    CHECK_EQ_INT(state_of(), -1);
 }
 
 /* A second copy would release another process's hold. */
@@ -339,8 +335,8 @@ TEST(a_shared_owners_release_is_not_sent_after_the_lease) {
     hf_hold *hold = hold_times(1, AT(0));
     set_shared(hold, true);
     set_end(hold, AT(500));
-    hf_session_closed(link_of(&rig, CALLS), "reset", AT(1));
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(2));
+    hf_session_closed(link_of(CALLS), "reset", AT(1));
+    hf_op *op = begin(HF_OP_RELEASE, AT(2));
     CHECK(!hf_op_is_done(op));
     CHECK_SLEEP(op, AT(2), AT(501), "unreachable");
 }
@@ -348,36 +344,36 @@ TEST(a_shared_owners_release_is_not_sent_after_the_lease) {
 TEST(a_shared_owners_release_is_not_sent_twice) {
     hf_hold *hold = hold_times(1, AT(0));
     set_shared(hold, true);
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
-    CHECK_SENT(&rig, CALLS, RELEASE_OF_K("0") "1");
-    hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
+    hf_op *op = begin(HF_OP_RELEASE, AT(1));
+    CHECK_SENT(CALLS, RELEASE_OF_K("0") "1");
+    hf_session_closed(link_of(CALLS), "reset", AT(2));
     CHECK_OUTCOME(op, "unreachable");
     CHECK_MESSAGE(op, "the lock expires with its lease");
     CHECK_SENT_UNTIL(CALLS, AT(2), AT(60000), "");
-    CHECK_SENT(&rig, RENEWER, "");
+    CHECK_SENT(RENEWER, "");
     CHECK_EQ_INT(hold_count(&rig.client), 0);
 }
 
 TEST(a_shared_owners_refused_release_is_retried_in_the_background) {
     hf_hold *hold = hold_times(1, AT(0));
     set_shared(hold, true);
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+    hf_op *op = begin(HF_OP_RELEASE, AT(1));
     CHECK_ANSWER(op, "-ERR no\r\n", AT(2), "server");
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     CHECK_SENT_AT(CALLS, AT(3), LEAVE_OF_K("0", "") "1");
 }
 
 TEST(a_shared_owners_failed_release_is_sent_together_with_the_next_one) {
     hf_hold *hold = hold_times(3, AT(0));
     set_shared(hold, true);
-    begin(&rig, HF_OP_RELEASE, AT(1));
-    feed_calls(&rig, "-OOM no\r\n", AT(2));
+    begin(HF_OP_RELEASE, AT(1));
+    feed_calls("-OOM no\r\n", AT(2));
     CHECK_EQ_INT(count_of(hold), 2);
     CHECK_EQ_INT(pending_of(hold), 1);
-    output_of(link_of(&rig, CALLS));
-    begin(&rig, HF_OP_RELEASE, AT(3));
-    CHECK_SENT(&rig, CALLS, RELEASE_OF_K("1") "2");
-    feed_calls(&rig, ":2\r\n", AT(4));
+    output_of(link_of(CALLS));
+    begin(HF_OP_RELEASE, AT(3));
+    CHECK_SENT(CALLS, RELEASE_OF_K("1") "2");
+    feed_calls(":2\r\n", AT(4));
     CHECK_EQ_INT(count_of(hold), 1);
     CHECK_EQ_INT(pending_of(hold), 0);
 }
@@ -386,15 +382,15 @@ TEST(a_shared_owners_failed_release_is_sent_together_with_the_next_one) {
 TEST(a_shared_owners_remaining_hold_abandoned_during_a_release_is_cleaned_up_after_it) {
     hf_hold *hold = hold_times(3, AT(0));
     set_shared(hold, true);
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
-    CHECK_SENT(&rig, CALLS, RELEASE_OF_K("2") "1");
+    hf_op *op = begin(HF_OP_RELEASE, AT(1));
+    CHECK_SENT(CALLS, RELEASE_OF_K("2") "1");
     hf_client_abandon(&rig.client, hold, 1, AT(2));
     hf_client_abandon(&rig.client, hold, 1, AT(2));
     CHECK_ANSWER(op, ":2\r\n", AT(3), "ok");
-    rig_tick(&rig, AT(3));
+    rig_tick(AT(3));
     CHECK(is_cleaned_up(hold));
-    char *leave = strdup(output_of(link_of(&rig, CALLS)));
-    char *renewer = strdup(output_of(link_of(&rig, RENEWER)));
+    char *leave = strdup(output_of(link_of(CALLS)));
+    char *renewer = strdup(output_of(link_of(RENEWER)));
     CHECK_STR(*leave ? leave : renewer, LEAVE_OF_K("0", "") "2");
     free(leave);
     free(renewer);
@@ -404,17 +400,17 @@ TEST(a_shared_owners_remaining_hold_abandoned_during_a_release_is_cleaned_up_aft
 TEST(a_shared_owners_failed_release_that_may_have_run_is_not_resent) {
     hf_hold *hold = hold_times(3, AT(0));
     set_shared(hold, true);
-    begin(&rig, HF_OP_RELEASE, AT(1));
-    feed_calls(&rig, "-OOM no\r\n", AT(2));
+    begin(HF_OP_RELEASE, AT(1));
+    feed_calls("-OOM no\r\n", AT(2));
     CHECK_EQ_INT(pending_of(hold), 1);
-    output_of(link_of(&rig, CALLS));
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(3));
-    CHECK_SENT(&rig, CALLS, RELEASE_OF_K("1") "2");
-    hf_session_closed(link_of(&rig, CALLS), "reset", AT(4));
+    output_of(link_of(CALLS));
+    hf_op *op = begin(HF_OP_RELEASE, AT(3));
+    CHECK_SENT(CALLS, RELEASE_OF_K("1") "2");
+    hf_session_closed(link_of(CALLS), "reset", AT(4));
     CHECK_OUTCOME(op, "unreachable");
     CHECK_EQ_INT(count_of(hold), 1);
     CHECK_EQ_INT(pending_of(hold), 0);
-    begin(&rig, HF_OP_RELEASE, AT(50));
+    begin(HF_OP_RELEASE, AT(50));
     CHECK_SENT_AT(CALLS, AT(60), RELEASE_OF_K("0") "1");
 }
 
@@ -423,7 +419,7 @@ TEST(a_shared_owners_failed_release_that_may_have_run_is_not_resent) {
 TEST(an_abandoned_calls_reply_is_ignored) {
     EACH_CASE (i, CALL_KINDS) {
         hf_op *op = begin_call(CALL_KINDS[i]);
-        CHECK(output_of(link_of(&rig, CALLS))[0] != '\0');
+        CHECK(output_of(link_of(CALLS))[0] != '\0');
         hf_op_abandon(op, AT(2));
         CHECK_ANSWER(op, ":1\r\n", AT(3), "interrupted");
         CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 0);
@@ -433,7 +429,7 @@ TEST(an_abandoned_calls_reply_is_ignored) {
 
 TEST(a_shared_owners_abandoned_release_ignores_its_reply_if_memory_runs_out) {
     set_shared(hold_times(1, AT(0)), true);
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+    hf_op *op = begin(HF_OP_RELEASE, AT(1));
     memerr_fail(1);
     hf_op_abandon(op, AT(2));
     CHECK(memerr_failed());
@@ -444,14 +440,14 @@ TEST(a_shared_owners_abandoned_release_ignores_its_reply_if_memory_runs_out) {
 
 TEST(a_single_owners_abandoned_release_awaits_no_reply) {
     hold_times(1, AT(0));
-    hf_op_end(begin(&rig, HF_OP_RELEASE, AT(1)), AT(2));
+    hf_op_end(begin(HF_OP_RELEASE, AT(1)), AT(2));
     CHECK_EQ_INT(unanswered_count(&rig.client), 0);
 }
 
 TEST(a_check_still_delays_the_renewal_if_the_check_before_it_was_abandoned) {
     hf_hold *hold = hold_times(1, AT(0));
-    hf_op *first = begin(&rig, HF_OP_CHECK, AT(1000));
-    hf_op *second = begin(&rig, HF_OP_CHECK, AT(1000));
+    hf_op *first = begin(HF_OP_CHECK, AT(1000));
+    hf_op *second = begin(HF_OP_CHECK, AT(1000));
     CHECK(hf_op_is_blocked(second));
     hf_op_abandon(first, AT(1001));
     CHECK(!hf_op_is_blocked(second) && is_in_flight(hold));
@@ -462,9 +458,9 @@ TEST(a_check_still_delays_the_renewal_if_the_check_before_it_was_abandoned) {
 
 TEST(a_hold_is_not_renewed_while_it_is_being_released) {
     for (uint32_t count = 1; count <= 2; count++) {
-        rig_begin(&rig);
+        rig_begin();
         hf_hold *hold = hold_times(count, AT(0));
-        begin(&rig, HF_OP_RELEASE, AT(1));
+        begin(HF_OP_RELEASE, AT(1));
         CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client),
                      count == 1 ? HF_NEVER : ends_at(hold));
     }
@@ -472,74 +468,72 @@ TEST(a_hold_is_not_renewed_while_it_is_being_released) {
 
 TEST(a_hold_whose_release_failed_is_reported_as_uncertain) {
     hf_hold *hold = hold_times(2, AT(0));
-    begin(&rig, HF_OP_RELEASE, AT(1));
+    begin(HF_OP_RELEASE, AT(1));
     CHECK(!is_uncertain(hold));
-    feed_calls(&rig, "-OOM no\r\n", AT(2));
+    feed_calls("-OOM no\r\n", AT(2));
     CHECK(is_uncertain(hold));
 }
 
 /* Its handles learn of the loss by it. */
 TEST(a_hold_lost_during_a_partial_release_remains_known_until_its_last_release) {
     EACH_NUMBER (abandoned, 2) {
-        hf_hold *hold = hold_times(2, AT(0));
-        hf_hold_ref(hold);
-        begin(&rig, HF_OP_RELEASE, AT(1));
+        hf_hold *hold = watch(hold_times(2, AT(0)));
+        begin(HF_OP_RELEASE, AT(1));
         if (abandoned) hf_client_abandon(&rig.client, hold, 1, AT(2));
         hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
-        feed_calls(&rig, "-OOM no\r\n", AT(3));
+        feed_calls("-OOM no\r\n", AT(3));
         CHECK(is_lost(hold));
         CHECK_EQ_INT(count_of(hold), abandoned ? 0 : 1);
         CHECK_EQ_INT(is_in_table(hold), !abandoned);
-        rig_end(&rig, AT(4));
-        hf_hold_unref(hold);
+        rig_end(AT(4));
     }
 }
 
 /* Each one counts, by whichever reply it ends. */
 TEST(each_release_is_counted_once_in_the_metrics) {
     hold_times(2, AT(0));
-    begin(&rig, HF_OP_RELEASE, AT(1));
-    feed_calls(&rig, ":2\r\n", AT(2));
+    begin(HF_OP_RELEASE, AT(1));
+    feed_calls(":2\r\n", AT(2));
     CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 1);
-    begin(&rig, HF_OP_RELEASE, AT(3));
-    hf_session_closed(link_of(&rig, CALLS), "reset", AT(4));
-    rig_tick(&rig, AT(50));
-    feed_calls(&rig, ":-1\r\n", AT(51));
+    begin(HF_OP_RELEASE, AT(3));
+    hf_session_closed(link_of(CALLS), "reset", AT(4));
+    rig_tick(AT(50));
+    feed_calls(":-1\r\n", AT(51));
     CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 2);
 }
 
 /* The owner has acquired the lock again: cleaning up would take that from it. */
 TEST(a_failed_release_of_a_lost_hold_does_not_clean_up_its_owners_newer_one) {
     hf_hold *hold = hold_times(2, AT(0));
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+    hf_op *op = begin(HF_OP_RELEASE, AT(1));
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
-    begin_acquire(&rig, 0, AT(2));
-    output_of(link_of(&rig, CALLS));
+    begin_acquire(0, AT(2));
+    output_of(link_of(CALLS));
     CHECK(!is_in_table(hold));
-    feed_calls(&rig, "-OOM no\r\n" ACQUIRED, AT(3));
+    feed_calls("-OOM no\r\n" ACQUIRED, AT(3));
     CHECK(hf_op_is_done(op));
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
-    rig_tick(&rig, AT(4));
+    CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
+    rig_tick(AT(4));
     CHECK_EQ_INT(hold_count(&rig.client), 1);
-    CHECK_SENT(&rig, CALLS, "");
+    CHECK_SENT(CALLS, "");
 }
 
 TEST(a_partial_release_never_shortens_the_lease_that_a_hold_already_has) {
     hf_hold *hold = hold_times(2, AT(0));
     set_end(hold, AT(60000));
-    begin(&rig, HF_OP_RELEASE, AT(5000));
-    feed_calls(&rig, ":2\r\n", AT(5001));
+    begin(HF_OP_RELEASE, AT(5000));
+    feed_calls(":2\r\n", AT(5001));
     CHECK_EQ_U64(ends_at(hold), AT(60000));
 }
 
 /* No replica confirms a release, so the lease that it sets does not count. */
 TEST(a_partial_release_does_not_extend_the_lease_if_replicas_must_confirm_it) {
     for (uint16_t replicas = 0; replicas <= 1; replicas++) {
-        rig_begin(&rig);
+        rig_begin();
         hf_hold *hold = hold_times(2, AT(0));
         config_in(&rig.client)->sync = (hf_sync){replicas, 100 * HF_MS};
-        begin(&rig, HF_OP_RELEASE, AT(5000));
-        feed_calls(&rig, ":2\r\n:0\r\n", AT(5001));
+        begin(HF_OP_RELEASE, AT(5000));
+        feed_calls(":2\r\n:0\r\n", AT(5001));
         CHECK_EQ_INT(count_of(hold), 1);
         CHECK_EQ_U64(ends_at(hold), AT(replicas ? 29698 : 5000 + 29698));
         CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(replicas ? 10000 : 15000));
@@ -549,13 +543,13 @@ TEST(a_partial_release_does_not_extend_the_lease_if_replicas_must_confirm_it) {
 /* A lost hold is cleaned up once, before a call that waits for it goes on. */
 TEST(a_hold_that_two_releases_in_a_row_find_expired_is_cleaned_up_once) {
     hf_hold *hold = hold_while_renewed(1);
-    hf_op *waits = begin(&rig, HF_OP_RELEASE, AT(10001));
+    hf_op *waits = begin(HF_OP_RELEASE, AT(10001));
     CHECK(hf_op_is_blocked(waits));
     hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
-    CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(10002)), "lost");
+    CHECK_OUTCOME(begin(HF_OP_RELEASE, AT(10002)), "lost");
     CHECK_OUTCOME(waits, "lost");
     CHECK_EQ_INT(hold_count(&rig.client), 1);
-    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
+    CHECK_EQ_INT(state_of(), CLEANING_UP);
 }
 
 /* ---- malformed replies ---- */
@@ -563,10 +557,10 @@ TEST(a_hold_that_two_releases_in_a_row_find_expired_is_cleaned_up_once) {
 TEST(a_release_with_a_malformed_reply_is_retried_in_the_background) {
     EACH_CASE (i, senseless) {
         hold_times(1, AT(0));
-        hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10));
+        hf_op *op = begin(HF_OP_RELEASE, AT(10));
         CHECK_ANSWER(op, senseless[i], AT(11), "server");
         CHECK_MESSAGE(op, "the release continues in the background");
-        CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
+        CHECK_EQ_INT(state_of(), CLEANING_UP);
         CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
     }
 }

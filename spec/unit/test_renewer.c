@@ -7,10 +7,8 @@
 #include "renewer_rig.h"
 
 static void add_many(int count, hf_time lease, hf_time now) {
-    char key[16];
     for (int i = 0; i < count; i++) {
-        snprintf(key, sizeof key, "k%03d", i);
-        add_hold(key, "me", lease, true, now);
+        add_hold(printed("k%03d", i), "me", lease, true, now);
     }
 }
 
@@ -47,7 +45,7 @@ TEST(a_hold_remains_valid_as_long_as_it_is_renewed) {
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     int wakes = 0;
     for (int ms = 0; ms < 60000; ms += 10) {
-        wakes += rig_sleep(&rig, AT(ms), AT(ms + 10));
+        wakes += rig_sleep(AT(ms), AT(ms + 10));
         if (batch_size() == 1) answer_batch(1, ":1", AT(ms + 10));
         CHECK(hf_hold_is_valid(hold, AT(ms + 10)));
     }
@@ -58,8 +56,8 @@ TEST(a_hold_remains_valid_as_long_as_it_is_renewed) {
 
 TEST(a_renewal_batch_has_at_most_a_hundred_keys) {
     add_many(250, 30 * HF_SECOND, AT(0));
-    rig_sleep(&rig, AT(0), AT(10000));
-    const char *text = output_of(link_of(&rig, RENEWER));
+    rig_sleep(AT(0), AT(10000));
+    const char *text = output_of(link_of(RENEWER));
     CHECK(strncmp(text, "EVALSHA renew 100 k000 k001 ", 28) == 0);
     const char *second = strchr(text, '\n');
     CHECK(second && strncmp(second, "\nEVALSHA renew 100 k100 ", 24) == 0);
@@ -120,8 +118,8 @@ TEST(a_renewal_batch_includes_no_holds_with_a_fixed_lease) {
     hf_client_lose(&rig.client, lost, HF_LOST_TAKEN);
     add_hold("d", "me", 10 * HF_SECOND, false, AT(0)); /* ends at AT(9898) */
     add_hold("e", "me", 30 * HF_SECOND, true, AT(0));
-    rig_sleep(&rig, AT(0), AT(10000));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 a me 30000\nEVALSHA renew 1 e me 30000");
+    rig_sleep(AT(0), AT(10000));
+    CHECK_SENT(RENEWER, "EVALSHA renew 1 a me 30000\nEVALSHA renew 1 e me 30000");
 }
 
 /* Another hold may be due at the same time for another command, or for none. */
@@ -137,7 +135,7 @@ TEST(a_renewal_batch_includes_no_unconfirmed_grants_fixed_leases_or_kept_locks) 
         if (i == 3) set_claim_kept(claim, &keep);
         if (i == 3) hf_holds_keep(holds_of(&rig.client), claim);
         hf_holds_wake_at(holds_of(&rig.client), claim, AT(10000) + 1);
-        rig_sleep(&rig, AT(0), AT(10000));
+        rig_sleep(AT(0), AT(10000));
         CHECK_EQ_INT(batch_size(), i == 0 ? 2 : 1);
         set_claim_kept(claim, NULL);
         if (i == 3) hf_holds_remove(holds_of(&rig.client), claim);
@@ -147,8 +145,8 @@ TEST(a_renewal_batch_includes_no_unconfirmed_grants_fixed_leases_or_kept_locks) 
 TEST(each_kind_of_lock_is_renewed_by_its_own_command) {
     add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
     set_kind(add_hold("b", "me", 30 * HF_SECOND, true, AT(0)), &hf_kind_mutex);
-    rig_sleep(&rig, AT(0), AT(10000));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 a me 30000\nEVALSHA mutex_renew 1 b me 30000");
+    rig_sleep(AT(0), AT(10000));
+    CHECK_SENT(RENEWER, "EVALSHA renew 1 a me 30000\nEVALSHA mutex_renew 1 b me 30000");
 }
 
 TEST(each_hold_renewed_in_one_batch_gets_its_own_result) {
@@ -157,7 +155,7 @@ TEST(each_hold_renewed_in_one_batch_gets_its_own_result) {
     hf_hold *c = add_hold("c", "me", 30 * HF_SECOND, true, AT(0));
     hf_hold *d = add_hold("d", "me", 30 * HF_SECOND, true, AT(0));
     CHECK_BATCH(AT(0), AT(10000), 4);
-    feed_renewer(&rig, "*3\r\n:1\r\n:-1\r\n:-2\r\n", AT(10001)); /* and one is missing */
+    feed_renewer("*3\r\n:1\r\n:-1\r\n:-2\r\n", AT(10001)); /* and one is missing */
     CHECK(is_held(a));
     CHECK_EQ_INT(reason_of(b), HF_LOST_DELETED);
     CHECK_EQ_INT(reason_of(c), HF_LOST_TAKEN);
@@ -179,13 +177,13 @@ static hf_hold *add_short(const char *key, hf_time due) {
 TEST(a_short_lease_in_a_batch_does_not_shorten_the_timeout_of_the_other_renewals) {
     hf_hold *a = add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
     hf_hold *b = add_short("b", AT(10000));
-    rig_sleep(&rig, AT(9000), AT(10000));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 a me 30000\nEVALSHA renew 1 b me 90");
-    rig_sleep(&rig, AT(10000), AT(10080)); /* the server takes its time */
+    rig_sleep(AT(9000), AT(10000));
+    CHECK_SENT(RENEWER, "EVALSHA renew 1 a me 30000\nEVALSHA renew 1 b me 90");
+    rig_sleep(AT(10000), AT(10080)); /* the server takes its time */
     CHECK(is_lost(b));
     CHECK_EQ_INT(failures_of(a), 0);
-    CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 1);
-    feed_renewer(&rig, "*1\r\n:1\r\n*1\r\n:1\r\n", AT(10080));
+    CHECK_EQ_U64(link_of(RENEWER)->opens, 1);
+    feed_renewer("*1\r\n:1\r\n*1\r\n:1\r\n", AT(10080));
     CHECK_EQ_U64(ends_at(a), AT(10000 + 29698));
 }
 
@@ -198,7 +196,7 @@ TEST(holds_with_about_the_same_time_left_are_renewed_in_one_batch) {
         hf_hold *b = add_hold("b", "me", 3 * HF_SECOND, true, AT(0));
         set_end(a, AT(2000));
         set_end(b, AT(1000 + cases[i].left_ms));
-        rig_sleep(&rig, AT(0), AT(1000));
+        rig_sleep(AT(0), AT(1000));
         CHECK_OR(batch_size() == cases[i].size, "case %zu", i);
     }
 }
@@ -218,13 +216,13 @@ TEST(holds_whose_remaining_leases_differ_too_much_are_renewed_in_separate_batche
     } cases[] = {{{14, 50, 60}, 2}, {{60, 16, 14}, 2}, {{14, 50, 56}, 3}, {{60, 16, 15}, 3}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         static const char *const keys[] = {"a", "b", "c"};
-        rig_begin(&rig);
+        rig_begin();
         for (int j = 0; j < 3; j++) {
             hf_hold *hold = add_hold(keys[j], "me", 60 * HF_SECOND, true, AT(0));
             set_end(hold, AT(cases[i].left[j] * 1000));
             hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(0));
         }
-        rig_tick(&rig, AT(0));
+        rig_tick(AT(0));
         CHECK_EQ_INT(batch_size(), cases[i].size);
     }
 }
@@ -240,7 +238,7 @@ TEST(a_renewal_without_a_reply_replaces_its_connection_only_if_that_was_silent_l
         {600, 200, 450, 200, 400, true},
     };
     EACH_CASE (i, cases) {
-        hf_session *link = link_of(&rig, RENEWER);
+        hf_session *link = link_of(RENEWER);
         hf_hold *hold = add_hold("k", "me", (hf_time)cases[i].lease * HF_MS, true, AT(0));
         hf_session_opening(link, AT(0));
         hf_session_opened(link, AT(0));
@@ -256,7 +254,7 @@ TEST(a_renewal_without_a_reply_replaces_its_connection_only_if_that_was_silent_l
 
 /* It gets all of the time that is left, and is not begun anew for a hold that ends meanwhile. */
 TEST(a_renewal_does_not_restart_a_connection_that_is_being_opened) {
-    hf_session *link = link_of(&rig, RENEWER);
+    hf_session *link = link_of(RENEWER);
     hf_hold *hold = add_hold("k", "me", 900 * HF_MS, true, AT(0));
     hf_session_opening(link, AT(290));
     hf_client_tick(&rig.client, AT(300));
@@ -271,16 +269,16 @@ TEST(a_renewal_does_not_restart_a_connection_that_is_being_opened) {
 TEST(a_late_renewal_does_not_close_a_connection_that_it_shares_with_calls) {
     RIG_BEGIN(config.renewer = CALLS);
     hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
-    rig_sleep(&rig, AT(0), AT(1000));
+    rig_sleep(AT(0), AT(1000));
     CHECK(is_lost(hold));
-    CHECK_EQ_U64(link_of(&rig, CALLS)->opens, 1);
+    CHECK_EQ_U64(link_of(CALLS)->opens, 1);
 }
 
 /* Only refusals in a row count. */
 TEST(an_accepted_renewal_batch_resets_the_count_of_refused_ones) {
     set_split_open(&rig.client, true);
     add_many(2, 30 * HF_SECOND, AT(0));
-    rig_sleep(&rig, AT(0), AT(10000));
+    rig_sleep(AT(0), AT(10000));
     answer_batch(2, ":1", AT(10001));
     CHECK(!is_split_open(&rig.client));
 }
@@ -296,15 +294,13 @@ TEST(a_renewals_reply_never_shortens_the_lease_that_a_hold_already_has) {
 TEST(a_renewals_reply_for_a_hold_that_was_released_is_ignored) {
     static const char *const results[] = {":1", ":-1", ":-2", ":0"};
     EACH_CASE (i, results) {
-        hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
-        hf_hold_ref(hold);
-        rig_sleep(&rig, AT(0), AT(10000));
+        hf_hold *hold = watch(add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
+        rig_sleep(AT(0), AT(10000));
         hf_holds_remove(holds_of(&rig.client), claim_of(hold));
         answer_batch(1, results[i], AT(10001));
         CHECK_EQ_U64(hf_client_stats(&rig.client).renewals, 0);
         CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
         CHECK(!is_at_risk(hold) && !is_in_flight(hold));
-        hf_hold_unref(hold);
     }
 }
 
@@ -322,9 +318,9 @@ TEST(a_late_renewal_is_counted_in_the_metrics_only_if_its_hold_was_not_lost) {
 TEST(a_silent_connection_is_replaced_even_if_all_leases_are_short) {
     for (int ms = 10000; ms <= 10600; ms += 300) {
         hf_hold *hold = add_short(ms == 10000 ? "a" : ms == 10300 ? "b" : "c", AT(ms));
-        rig_sleep(&rig, AT(ms), AT(ms + 100));
+        rig_sleep(AT(ms), AT(ms + 100));
         CHECK(is_lost(hold));
-        CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, ms == 10600 ? 2 : 1);
+        CHECK_EQ_U64(link_of(RENEWER)->opens, ms == 10600 ? 2 : 1);
     }
 }
 
@@ -334,12 +330,12 @@ static const char FIVE[] = "abcde";
 
 /* Five locks whose renewal is under way since AT(10000). */
 static void renew_five(hf_hold *holds[5]) {
-    rig_begin(&rig);
+    rig_begin();
     for (int i = 0; i < 5; i++) {
         char key[2] = {FIVE[i], '\0'};
         holds[i] = add_hold(key, "me", 30 * HF_SECOND, true, AT(0));
     }
-    rig_sleep(&rig, AT(0), AT(10000));
+    rig_sleep(AT(0), AT(10000));
 }
 
 TEST(a_key_that_the_server_refuses_does_not_prevent_the_renewal_of_the_others) {
@@ -349,29 +345,28 @@ TEST(a_key_that_the_server_refuses_does_not_prevent_the_renewal_of_the_others) {
         hf_hold *holds[5];
         renew_five(holds);
         CHECK_EQ_INT(batch_size(), 5);
-        feed_renewer(&rig, errors[n], AT(10001));
+        feed_renewer(errors[n], AT(10001));
         CHECK_SENT_AT(RENEWER, AT(10001),
                       "EVALSHA renew 1 a me 30000\nEVALSHA renew 1 b me 30000\n"
                       "EVALSHA renew 1 c me 30000\nEVALSHA renew 1 d me 30000\n"
                       "EVALSHA renew 1 e me 30000");
-        for (int i = 0; i < 5; i++)
-            feed_renewer(&rig, i == 1 ? errors[n] : "*1\r\n:1\r\n", AT(10002));
+        for (int i = 0; i < 5; i++) feed_renewer(i == 1 ? errors[n] : "*1\r\n:1\r\n", AT(10002));
         for (int i = 0; i < 5; i++) {
             CHECK_EQ_U64(ends_at(holds[i]), AT(i == 1 ? 29698 : 10001 + 29698));
             CHECK_EQ_INT(is_at_risk(holds[i]), i == 1);
         }
         int alone = 0;
         for (int ms = 10010; ms < 20000; ms += 10) { /* it is tried again, by itself */
-            rig_sleep(&rig, AT(ms), AT(ms + 10));
+            rig_sleep(AT(ms), AT(ms + 10));
             int size = batch_size();
             CHECK(size <= 1);
-            if (size == 1) feed_renewer(&rig, errors[n], AT(ms + 10));
+            if (size == 1) feed_renewer(errors[n], AT(ms + 10));
             alone += size;
         }
         CHECK(alone > 3);
         CHECK_BATCH(AT(20000), AT(20001), 4);
         answer_batch(4, ":1", AT(20002));
-        rig_sleep(&rig, AT(20002), AT(29698));
+        rig_sleep(AT(20002), AT(29698));
         for (int i = 0; i < 5; i++)
             CHECK_EQ_INT(hold_state(holds[i]), i == 1 ? HF_HOLD_LOST : HF_HOLD_HELD);
         CHECK_EQ_INT(reason_of(holds[1]), HF_LOST_UNREACHABLE);
@@ -382,9 +377,9 @@ TEST(a_renewal_batch_without_a_reply_is_not_split) {
     for (int closed = 0; closed < 2; closed++) {
         hf_hold *holds[5];
         renew_five(holds);
-        output_of(link_of(&rig, RENEWER));
-        if (closed) hf_session_closed(link_of(&rig, RENEWER), "reset", AT(10001));
-        else feed_renewer(&rig, "-LOADING wait\r\n", AT(10001));
+        output_of(link_of(RENEWER));
+        if (closed) hf_session_closed(link_of(RENEWER), "reset", AT(10001));
+        else feed_renewer("-LOADING wait\r\n", AT(10001));
         CHECK_BATCH(AT(10001), AT(10200), 5);
     }
 }
@@ -394,32 +389,31 @@ TEST(a_server_that_has_refused_three_batches_gets_one_renewal_per_command) {
     renew_five(holds);
     for (int round = 1; round <= 5; round++) {
         int now = 10000 * round;
-        rig_sleep(&rig, AT(now), AT(now + 3));
+        rig_sleep(AT(now), AT(now + 3));
         if (round <= 3) {
             CHECK_EQ_INT(batch_size(), 5);
-            feed_renewer(&rig, "-CROSSSLOT no\r\n", AT(now));
-            rig_tick(&rig, AT(now));
+            feed_renewer("-CROSSSLOT no\r\n", AT(now));
+            rig_tick(AT(now));
         }
-        CHECK_SENT(&rig, RENEWER,
-                   "EVALSHA renew 1 a me 30000\nEVALSHA renew 1 b me 30000\n"
-                   "EVALSHA renew 1 c me 30000\nEVALSHA renew 1 d me 30000\n"
-                   "EVALSHA renew 1 e me 30000");
-        for (int i = 0; i < 5; i++) feed_renewer(&rig, "*1\r\n:1\r\n", AT(now + 3));
+        CHECK_SENT(RENEWER, "EVALSHA renew 1 a me 30000\nEVALSHA renew 1 b me 30000\n"
+                            "EVALSHA renew 1 c me 30000\nEVALSHA renew 1 d me 30000\n"
+                            "EVALSHA renew 1 e me 30000");
+        for (int i = 0; i < 5; i++) feed_renewer("*1\r\n:1\r\n", AT(now + 3));
     }
 }
 
 static void feed_refusal_of_five(hf_time now) {
-    feed_renewer(&rig, "-ERR no\r\n", now);
-    rig_tick(&rig, now);
-    output_of(link_of(&rig, RENEWER));
-    for (int i = 0; i < 5; i++) feed_renewer(&rig, "*1\r\n:1\r\n", now);
+    feed_renewer("-ERR no\r\n", now);
+    rig_tick(now);
+    output_of(link_of(RENEWER));
+    for (int i = 0; i < 5; i++) feed_renewer("*1\r\n:1\r\n", now);
 }
 
 TEST(a_server_that_accepts_a_renewal_batch_between_refusals_keeps_getting_batches) {
     hf_hold *holds[5];
     renew_five(holds);
     for (int round = 1; round <= 12; round++) {
-        rig_sleep(&rig, AT(10000 * round), AT(10000 * round));
+        rig_sleep(AT(10000 * round), AT(10000 * round));
         CHECK_EQ_INT(batch_size(), 5);
         if (round % 3 > 0) feed_refusal_of_five(AT(10000 * round));
         else answer_batch(5, ":1", AT(10000 * round));
@@ -433,12 +427,12 @@ TEST(a_minute_after_it_refused_three_renewal_batches_a_server_gets_a_batch_again
         renew_five(holds);
         for (int round = 1; round <= 16; round++) {
             bool batch = round <= 3 || round == 9 || round == 15 || (well && round > 9);
-            rig_sleep(&rig, AT(10000 * round), AT(10000 * round));
+            rig_sleep(AT(10000 * round), AT(10000 * round));
             CHECK_OR(batch_size() == (batch ? 5 : 1), "round %d", round);
             if (batch && well && round >= 9) answer_batch(5, ":1", AT(10000 * round));
             else if (batch) feed_refusal_of_five(AT(10000 * round));
             else
-                for (int i = 0; i < 5; i++) feed_renewer(&rig, "*1\r\n:1\r\n", AT(10000 * round));
+                for (int i = 0; i < 5; i++) feed_renewer("*1\r\n:1\r\n", AT(10000 * round));
         }
     }
 }
@@ -447,13 +441,13 @@ TEST(a_minute_after_it_refused_three_renewal_batches_a_server_gets_a_batch_again
 TEST(a_split_renewal_batch_leaves_out_holds_that_have_ended) {
     hf_hold *holds[5];
     renew_five(holds);
-    output_of(link_of(&rig, RENEWER));
+    output_of(link_of(RENEWER));
     hf_client_abandon(&rig.client, holds[0], 1, AT(10001));
     hf_client_lose(&rig.client, holds[1], HF_LOST_TAKEN);
     hf_client_abandon(&rig.client, holds[1], 1, AT(10001));
-    feed_renewer(&rig, "-NOPERM no\r\n", AT(10002));
-    rig_tick(&rig, AT(10002));
-    const char *text = output_of(link_of(&rig, RENEWER));
+    feed_renewer("-NOPERM no\r\n", AT(10002));
+    rig_tick(AT(10002));
+    const char *text = output_of(link_of(RENEWER));
     CHECK(strstr(text, "EVALSHA leave 4 a ") && !strstr(text, "renew 1 a "));
     CHECK(!strstr(text, " b "));
     CHECK(strstr(text, "EVALSHA renew 1 c ") && strstr(text, "EVALSHA renew 1 e "));
@@ -465,17 +459,17 @@ TEST(a_failed_renewal_is_retried_within_the_lease) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     int tries = 0;
     for (int ms = 10000; ms <= 29000; ms += 10) {
-        rig_sleep(&rig, AT(ms - 10), AT(ms));
+        rig_sleep(AT(ms - 10), AT(ms));
         if (batch_size() == 0) continue;
         tries++;
-        feed_renewer(&rig, "-OOM command not allowed\r\n", AT(ms));
+        feed_renewer("-OOM command not allowed\r\n", AT(ms));
         CHECK(is_at_risk(hold));
         CHECK(hf_hold_is_valid(hold, AT(ms)));
     }
     CHECK_OR(tries >= 15 && tries <= 60, "%d tries", tries);
     CHECK_EQ_INT(failures_of(hold), tries);
-    rig_sleep(&rig, AT(29000), AT(29200));
-    feed_renewer(&rig, "*1\r\n:1\r\n", AT(29200));
+    rig_sleep(AT(29000), AT(29200));
+    feed_renewer("*1\r\n:1\r\n", AT(29200));
     CHECK(!is_at_risk(hold));
     CHECK_EQ_INT(failures_of(hold), 0);
 }
@@ -485,7 +479,7 @@ TEST(a_hold_is_lost_before_its_lease_can_end_on_the_server) {
     EACH_CASE (i, leases_ms) {
         rig.refusing = true;
         hf_hold *hold = add_hold("k", "me", (hf_time)leases_ms[i] * HF_MS, true, AT(0));
-        int wakes = rig_sleep(&rig, AT(0), AT(leases_ms[i]) - 1);
+        int wakes = rig_sleep(AT(0), AT(leases_ms[i]) - 1);
         CHECK(is_lost(hold));
         CHECK_OR(reason_of(hold) == HF_LOST_UNREACHABLE || reason_of(hold) == HF_LOST_EXPIRED,
                  "lease %d", leases_ms[i]);
@@ -497,11 +491,11 @@ TEST(a_hold_is_lost_before_its_lease_can_end_on_the_server) {
 
 TEST(a_hold_on_a_silent_server_is_lost_at_the_end_of_its_lease) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
-    rig_sleep(&rig, AT(0), AT(29698) - 1);
+    rig_sleep(AT(0), AT(29698) - 1);
     CHECK(is_held(hold));
     CHECK(first_node(&rig.client)->links[RENEWER].opens >
           2); /* a server that does not answer is tried over new connections */
-    rig_sleep(&rig, AT(29698) - 1, AT(29698));
+    rig_sleep(AT(29698) - 1, AT(29698));
     CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
 }
@@ -529,30 +523,30 @@ static hf_hold *add_grant(void) {
 
 TEST(a_grants_confirmation_waits_for_its_connection_until_the_grant_ends) {
     hf_hold *hold = add_grant();
-    hf_session *link = link_of(&rig, RENEWER);
+    hf_session *link = link_of(RENEWER);
     tick_until(AT(100));
     CHECK_EQ_INT(hf_session_wants(link, AT(100)), HF_WANT_OPEN);
     hf_session_opening(link, AT(100));
     tick_until(AT(170));
     hf_session_opened(link, AT(170));
-    CHECK_SENT(&rig, RENEWER, CONFIRM_K);
+    CHECK_SENT(RENEWER, CONFIRM_K);
     tick_until(AT(195));
     CHECK_EQ_INT(failures_of(hold), 0);
-    feed_renewer(&rig, ":1\r\n", AT(195));
+    feed_renewer(":1\r\n", AT(195));
     CHECK(is_held(hold));
     CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(170), 30 * HF_SECOND));
 }
 
 TEST(a_grants_confirmation_accepts_a_slow_reply_until_the_grant_ends) {
-    begin(&rig, HF_OP_PING, AT(0));
-    hf_session *link = link_of(&rig, RENEWER);
+    begin(HF_OP_PING, AT(0));
+    hf_session *link = link_of(RENEWER);
     hf_session_opening(link, AT(0));
     hf_session_opened(link, AT(1));
     hf_hold *hold = add_grant();
-    rig_sleep(&rig, AT(50), AT(100));
+    rig_sleep(AT(50), AT(100));
     CHECK(strstr(output_of(link), "EVALSHA extend"));
-    rig_sleep(&rig, AT(100), AT(190));
-    feed_renewer(&rig, ":1\r\n", AT(190));
+    rig_sleep(AT(100), AT(190));
+    feed_renewer(":1\r\n", AT(190));
     CHECK(is_held(hold));
     CHECK_EQ_INT(failures_of(hold), 0);
     CHECK_EQ_U64(link->opens, 1);
@@ -560,38 +554,38 @@ TEST(a_grants_confirmation_accepts_a_slow_reply_until_the_grant_ends) {
 
 TEST(a_renewal_without_a_reply_keeps_half_of_the_lease_for_a_new_connection) {
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
-    rig_sleep(&rig, AT(0), AT(900));
-    hf_session_opening(link_of(&rig, RENEWER), AT(900));
-    hf_session_opened(link_of(&rig, RENEWER), AT(900));
+    rig_sleep(AT(0), AT(900));
+    hf_session_opening(link_of(RENEWER), AT(900));
+    hf_session_opened(link_of(RENEWER), AT(900));
     CHECK_BATCH(AT(900), AT(1900), 1);
-    rig_sleep(&rig, AT(1900), AT(2200));
+    rig_sleep(AT(1900), AT(2200));
     CHECK_EQ_INT(failures_of(hold), 1);
-    CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 2);
+    CHECK_EQ_U64(link_of(RENEWER)->opens, 2);
     CHECK_EQ_INT(batch_size(), 1);
-    feed_renewer(&rig, "*1\r\n:1\r\n", AT(2900));
+    feed_renewer("*1\r\n:1\r\n", AT(2900));
     CHECK(is_held(hold));
 }
 
 TEST(a_renewal_does_not_replace_a_connection_shared_with_calls_early) {
     RIG_BEGIN(config.renewer = CALLS);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
-    begin(&rig, HF_OP_PING, AT(900));
-    feed(link_of(&rig, CALLS), "+PONG\r\n", AT(901));
-    rig_sleep(&rig, AT(901), AT(2450));
+    begin(HF_OP_PING, AT(900));
+    feed(link_of(CALLS), "+PONG\r\n", AT(901));
+    rig_sleep(AT(901), AT(2450));
     CHECK_EQ_INT(failures_of(hold), 0);
-    feed(link_of(&rig, CALLS), "*1\r\n:1\r\n", AT(2450));
+    feed(link_of(CALLS), "*1\r\n:1\r\n", AT(2450));
     CHECK(is_held(hold));
-    CHECK_EQ_U64(link_of(&rig, CALLS)->opens, 1);
+    CHECK_EQ_U64(link_of(CALLS)->opens, 1);
 }
 
 TEST(a_renewal_does_not_replace_a_connection_whose_server_is_loading) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     for (int ms = 10000; ms < 25000; ms += 10) {
-        rig_sleep(&rig, AT(ms - 10), AT(ms));
-        if (batch_size() > 0) feed_renewer(&rig, "-LOADING Redis is loading\r\n", AT(ms));
+        rig_sleep(AT(ms - 10), AT(ms));
+        if (batch_size() > 0) feed_renewer("-LOADING Redis is loading\r\n", AT(ms));
     }
     CHECK(failures_of(hold) > 0);
-    CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 1);
+    CHECK_EQ_U64(link_of(RENEWER)->opens, 1);
 }
 
 TEST(a_hold_whose_lease_ends_during_its_renewal_is_lost_as_unreachable) {
@@ -604,9 +598,9 @@ TEST(a_hold_whose_lease_ends_during_its_renewal_is_lost_as_unreachable) {
 
 TEST(a_lock_with_an_explicit_lease_is_lost_when_that_lease_ends) {
     hf_hold *hold = add_hold("k", "me", 5 * HF_SECOND, false, AT(0));
-    rig_sleep(&rig, AT(0), AT(5000));
+    rig_sleep(AT(0), AT(5000));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_EXPIRED);
-    CHECK_SILENT(&rig);
+    CHECK_SILENT();
     CHECK_EQ_U64(rig.opens, 0);
 }
 
@@ -635,8 +629,8 @@ TEST(an_expired_hold_is_reported_as_unreachable_only_if_a_renewal_failed) {
 
 TEST(a_renewal_whose_connection_was_lost_is_sent_again) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
-    rig_sleep(&rig, AT(0), AT(10000));
-    hf_session_closed(link_of(&rig, RENEWER), "reset", AT(10100));
+    rig_sleep(AT(0), AT(10000));
+    hf_session_closed(link_of(RENEWER), "reset", AT(10100));
     CHECK_SENT_UNTIL(RENEWER, AT(10100), AT(10200), "EVALSHA renew 1 k me 30000");
     answer_batch(1, ":1", AT(10300));
     CHECK(ends_at(hold) > AT(39698) && ends_at(hold) <= AT(10200 + 29698));
@@ -654,7 +648,7 @@ TEST(a_renewals_reply_after_the_loss_does_not_revive_the_hold) {
 
 TEST(a_renewals_reply_after_the_hold_was_abandoned_changes_nothing) {
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
-    rig_sleep(&rig, AT(0), AT(1000));
+    rig_sleep(AT(0), AT(1000));
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
     hf_client_abandon(&rig.client, hold, 1, AT(1001));
     CHECK_EQ_INT(hold_count(&rig.client), 0);
@@ -669,8 +663,8 @@ TEST(a_renewal_with_a_malformed_reply_counts_as_failed) {
                                           "*1\r\n$1\r\nx\r\n", ":0\r\n",  "-ERR no\r\n"};
     EACH_CASE (i, replies) {
         hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
-        rig_sleep(&rig, AT(0), AT(10000));
-        feed_renewer(&rig, replies[i], AT(10001));
+        rig_sleep(AT(0), AT(10000));
+        feed_renewer(replies[i], AT(10001));
         CHECK(is_held(hold));
         CHECK(is_at_risk(hold) && !is_in_flight(hold));
         CHECK_EQ_U64(ends_at(hold), AT(29698));
@@ -681,8 +675,8 @@ TEST(a_client_can_renew_over_the_connection_of_its_calls) {
     RIG_BEGIN(config.renewer = CALLS);
     add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     CHECK_SENT_UNTIL(CALLS, AT(0), AT(10000), "EVALSHA renew 1 k me 30000");
-    CHECK_EQ_INT(link_of(&rig, RENEWER)->state, HF_SESSION_CLOSED);
-    feed_calls(&rig, "*1\r\n:1\r\n", AT(10001));
+    CHECK_EQ_INT(link_of(RENEWER)->state, HF_SESSION_CLOSED);
+    feed_calls("*1\r\n:1\r\n", AT(10001));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(20000));
 }
 
@@ -692,10 +686,10 @@ TEST(a_renewal_that_runs_out_of_memory_is_retried) {
     unsigned long nth = 1;
     bool failed = true;
     for (; failed; nth++) {
-        rig_begin(&rig);
+        rig_begin();
         hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
-        hf_session_opening(link_of(&rig, RENEWER), AT(0));
-        hf_session_opened(link_of(&rig, RENEWER), AT(0));
+        hf_session_opening(link_of(RENEWER), AT(0));
+        hf_session_opened(link_of(RENEWER), AT(0));
         memerr_fail(nth);
         hf_client_tick(&rig.client, AT(10000));
         failed = memerr_end();
@@ -717,7 +711,7 @@ TEST(a_client_that_remains_out_of_memory_does_not_retry_renewals_in_a_busy_loop)
         memerr_fail(1);
         hf_client_tick(&rig.client, now);
         memerr_fail(0);
-        rig_serve(&rig, now);
+        rig_serve(now);
         CHECK(hf_client_deadline(&rig.client) > now);
         now = hf_client_deadline(&rig.client);
     }
@@ -738,9 +732,9 @@ TEST(a_lost_hold_is_not_renewed_again) {
 TEST(a_hold_with_a_fixed_lease_does_not_wake_up_its_client_before_its_end) {
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, false, AT(0));
     hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(100));
-    rig_tick(&rig, AT(100));
+    rig_tick(AT(100));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), ends_at(hold));
-    CHECK_SILENT(&rig);
+    CHECK_SILENT();
 }
 
 TEST(a_renewal_batch_includes_no_holds_that_have_ended) {
@@ -749,7 +743,7 @@ TEST(a_renewal_batch_includes_no_holds_that_have_ended) {
         hf_hold *hold = add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
         set_end(hold, AT(10000) + !over);
         hf_client_tick(&rig.client, AT(10000));
-        rig_serve(&rig, AT(10000));
+        rig_serve(AT(10000));
         CHECK_EQ_INT(batch_size(), over ? 1 : 2);
         CHECK_EQ_INT(hold_state(hold), over ? HF_HOLD_LOST : HF_HOLD_HELD);
     }

@@ -35,9 +35,7 @@ static const char *shards_of(const hf_shard *shards, size_t count) {
     hf_ring ring;
     if (!hf_ring_make(&ring, shards, count)) return NULL;
     for (int i = 0; i < 12; i++) {
-        char key[24];
-        snprintf(key, sizeof key, "order:%d", i);
-        found[i] = (char)('0' + hf_ring_find(&ring, hf_slice_of(key)));
+        found[i] = (char)('0' + hf_ring_find(&ring, hf_slice_of(printed("order:%d", i))));
     }
     hf_ring_free(&ring);
     return found;

@@ -28,7 +28,7 @@ static void configure(void) {
 
 static void start(void) {
     configure();
-    rig_begin_with(&rig, &config);
+    rig_begin_with(&config);
 }
 
 RIG_BEGINS_WITH(start)
@@ -39,7 +39,7 @@ static hf_session *calls_of(size_t node) {
 
 static void feed_node(size_t node, const char *text, hf_time now) {
     hf_session_feed(calls_of(node), text, strlen(text), now); /* allocates nothing of its own */
-    rig_serve(&rig, now);
+    rig_serve(now);
 }
 
 /* One after the other, as far as they are asked. */
@@ -51,10 +51,10 @@ static void feed_sentinels(const char *text, hf_time now) {
 }
 
 static hf_op *begin_op(hf_op_kind kind, hf_time wait, hf_time now) {
-    hf_op_spec spec = spec_of(&rig, kind);
+    hf_op_spec spec = spec_of(kind);
     spec.wait = wait;
     hf_op *op = hf_client_begin(&rig.client, &spec, now);
-    rig_tick(&rig, now);
+    rig_tick(now);
     return op;
 }
 
@@ -70,32 +70,20 @@ static hf_op *acquire_at_first(hf_time now) {
 
 #define CHECK_ASKED(node, want) CHECK_STR(output_of(calls_of(node)), want)
 #define CHECK_AT(want_port)                                                                        \
-    do {                                                                                           \
-        CHECK_STR(nodes_of(&rig.client)[0]->server.host, "a");                                     \
-        CHECK_EQ_INT(nodes_of(&rig.client)[0]->server.port, want_port);                            \
-    } while (0)
+    (CHECK_STR(nodes_of(&rig.client)[0]->server.host, "a"),                                        \
+     CHECK_EQ_INT(nodes_of(&rig.client)[0]->server.port, want_port))
 
 #define CHECK_ALL_ASKED()                                                                          \
     for (size_t node = 1; node <= SENTINELS; node++) CHECK_ASKED(node, ASK_MASTER)
 
 /* What the client does after this reply of the master, node 0, or of a Sentinel. */
 #define CHECK_THEN_ASKED(from, reply, now, node, want)                                             \
-    do {                                                                                           \
-        feed_node(from, reply, now);                                                               \
-        CHECK_ASKED(node, want);                                                                   \
-    } while (0)
+    (feed_node(from, reply, now), CHECK_ASKED(node, want))
 
 #define CHECK_ANSWER_BY(from, op, reply, now, want)                                                \
-    do {                                                                                           \
-        feed_node(from, reply, now);                                                               \
-        CHECK_OUTCOME(op, want);                                                                   \
-    } while (0)
+    (feed_node(from, reply, now), CHECK_OUTCOME(op, want))
 
-#define CHECK_MASTER_IS(port, from, reply, now)                                                    \
-    do {                                                                                           \
-        feed_node(from, reply, now);                                                               \
-        CHECK_AT(port);                                                                            \
-    } while (0)
+#define CHECK_MASTER_IS(port, from, reply, now) (feed_node(from, reply, now), CHECK_AT(port))
 
 static void close_sentinels(hf_time now) {
     for (size_t node = 1; node <= SENTINELS; node++) hf_session_closed(calls_of(node), "gone", now);
@@ -104,7 +92,7 @@ static void close_sentinels(hf_time now) {
 /* The client holds a lock at 7001, and has asked the Sentinels a second later. */
 static void hold_until_asked(void) {
     hf_op_end(acquire_at_first(AT(0)), AT(0));
-    rig_sleep(&rig, AT(1), AT(1110));
+    rig_sleep(AT(1), AT(1110));
 }
 
 /* ---- finding the master ---- */
@@ -124,22 +112,22 @@ TEST(a_client_queries_the_sentinels_for_the_master_before_it_connects) {
 }
 
 TEST(sentinels_are_queried_by_the_callers_task_and_not_by_the_renewers_task) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_PING);
+    hf_op_spec spec = spec_of(HF_OP_PING);
     hf_client_begin(&rig.client, &spec, AT(0));
     hf_client_tick_renewer(&rig.client, AT(0));
-    rig_serve(&rig, AT(0));
+    rig_serve(AT(0));
     CHECK_ASKED(1, "");
     hf_client_tick_calls(&rig.client, AT(0));
-    rig_serve(&rig, AT(0));
+    rig_serve(AT(0));
     CHECK_ASKED(1, ASK_MASTER);
 }
 
 TEST(one_sentinels_reply_suffices_to_find_the_master_if_the_others_hang) {
     begin_op(HF_OP_PING, 0, AT(0));
     feed_node(2, ADDRESS(7001), AT(1));
-    rig_sleep(&rig, AT(1), AT(100));
+    rig_sleep(AT(1), AT(100));
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
-    rig_sleep(&rig, AT(100), AT(101));
+    rig_sleep(AT(100), AT(101));
     CHECK_AT(7001);
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_LOGIN);
 }
@@ -161,7 +149,7 @@ TEST(a_client_logs_in_to_sentinels_with_their_own_user_and_password) {
     }
     strcpy(config.session.server.password, "data");
     config.session.server.db = 2;
-    rig_begin_with(&rig, &config);
+    rig_begin_with(&config);
     begin_op(HF_OP_PING, 0, AT(0));
     CHECK_ASKED(1, "AUTH watcher s3cret");
     CHECK_THEN_ASKED(1, "+OK\r\n", AT(1), 1, ASK_MASTER);
@@ -194,7 +182,7 @@ TEST(an_error_message_says_that_no_sentinel_knows_the_master) {
 TEST(a_call_fails_as_denied_if_the_sentinels_refuse_the_password) {
     configure();
     for (int i = 0; i < SENTINELS; i++) strcpy(sentinels[i].password, "wrong");
-    rig_begin_with(&rig, &config);
+    rig_begin_with(&config);
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
     for (size_t node = 1; node <= SENTINELS; node++)
         feed_node(node, "-WRONGPASS invalid username-password pair\r\n", AT(1));
@@ -216,7 +204,7 @@ TEST(a_query_to_a_sentinel_is_repeated_if_an_old_connection_to_it_closes) {
     CHECK_ALL_ASKED();
     rig.down[2] = rig.down[3] = "refused";
     close_sentinels(AT(10));
-    rig_tick(&rig, AT(10));
+    rig_tick(AT(10));
     CHECK_ASKED(1, ASK_MASTER);
     CHECK_MASTER_IS(7002, 1, ADDRESS(7002), AT(11));
     CHECK_OUTCOME(op, "under way");
@@ -229,10 +217,10 @@ TEST(a_sentinel_that_closes_its_connections_is_queried_over_a_new_one_only_once)
     CHECK_ALL_ASKED();
     rig.down[2] = rig.down[3] = "refused";
     close_sentinels(AT(10));
-    rig_tick(&rig, AT(10));
+    rig_tick(AT(10));
     CHECK_ASKED(1, ASK_MASTER);
     hf_session_closed(calls_of(1), "gone", AT(11));
-    rig_tick(&rig, AT(12));
+    rig_tick(AT(12));
     CHECK_ASKED(1, "");
     CHECK_OUTCOME(op, "unreachable");
 }
@@ -243,7 +231,7 @@ TEST(a_call_fails_at_once_if_all_sentinels_have_gone_down) {
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(10));
     rig.down[1] = rig.down[2] = rig.down[3] = "refused";
     close_sentinels(AT(10));
-    rig_tick(&rig, AT(10));
+    rig_tick(AT(10));
     CHECK_OUTCOME(op, "unreachable");
 }
 
@@ -261,7 +249,7 @@ TEST(a_sentinel_that_replies_with_a_malformed_address_is_ignored) {
         hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
         for (size_t node = 1; node <= SENTINELS; node++) {
             feed_bytes(calls_of(node), odd[i], sizes[i] ? sizes[i] : strlen(odd[i]), AT(1));
-            rig_serve(&rig, AT(1));
+            rig_serve(AT(1));
         }
         CHECK_OUTCOME(op, "unreachable");
     }
@@ -273,7 +261,7 @@ TEST(a_call_to_a_dead_master_queries_the_sentinels_again_until_its_deadline) {
     feed_sentinels(ADDRESS(7001), AT(0));
     int rounds = 0;
     for (int ms = 0; ms < 3000; ms += 10) {
-        rig_tick(&rig, AT(ms));
+        rig_tick(AT(ms));
         if (strstr(output_of(calls_of(1)), ASK_MASTER)) {
             rounds++;
             feed_node(1, ADDRESS(7001), AT(ms));
@@ -292,7 +280,7 @@ TEST(after_a_lost_connection_the_client_follows_the_new_master_that_the_sentinel
     acquire_at_first(AT(0));
     hf_op *op = begin_op(HF_OP_CHECK, 0, AT(10));
     hf_session_closed(calls_of(0), "the server closed the connection", AT(11));
-    rig_tick(&rig, AT(11));
+    rig_tick(AT(11));
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
     feed_sentinels(ADDRESS(7002), AT(12));
     CHECK_AT(7002);
@@ -308,7 +296,7 @@ TEST(a_client_does_not_use_a_server_that_the_sentinels_name_but_that_is_a_replic
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
     CHECK_OUTCOME(op, "under way");
     for (int ms = 2; calls_of(0)->state == HF_SESSION_CLOSED && ms < 300; ms++) {
-        rig_tick(&rig, AT(ms));
+        rig_tick(AT(ms));
         feed_sentinels(ADDRESS(7002), AT(ms));
     }
     CHECK_AT(7002);
@@ -332,7 +320,7 @@ TEST(a_command_refused_by_a_replica_is_resent_to_the_new_master) {
         hf_op *op = begin_op(HF_OP_RELEASE, 0, AT(10));
         output_of(calls_of(0));
         CHECK_ANSWER_BY(0, op, refusals[i], AT(11), "under way");
-        rig_tick(&rig, AT(11));
+        rig_tick(AT(11));
         feed_sentinels(ADDRESS(7002), AT(12));
         CHECK_AT(7002);
         feed_node(0, MASTER, AT(13));
@@ -347,7 +335,7 @@ TEST(sentinels_are_queried_every_second_while_a_lock_is_held) {
     feed_sentinels(ADDRESS(7001), AT(1));
     CHECK(hf_client_calls_deadline(&rig.client) <= AT(1110)); /* the half that asks them */
     CHECK(hf_client_renewer_deadline(&rig.client) > AT(1110));
-    rig_sleep(&rig, AT(1), AT(1110));
+    rig_sleep(AT(1), AT(1110));
     CHECK_ALL_ASKED();
     CHECK_MASTER_IS(7001, 1, ADDRESS(7002), AT(1111));
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_READY);
@@ -358,14 +346,14 @@ TEST(sentinels_are_queried_every_second_while_a_lock_is_held) {
     CHECK(strstr(output_of(calls_of(0)), "EVALSHA release"));
     feed_node(0, ":1\r\n", AT(1115));
     CHECK_ENDS(release, "ok", AT(1115));
-    rig_sleep(&rig, AT(1115), AT(9000));
+    rig_sleep(AT(1115), AT(9000));
     CHECK_ASKED(1, "");
 }
 
 TEST(a_client_leaves_a_working_master_only_if_more_than_one_sentinel_names_another) {
     hold_until_asked();
     feed_node(1, ADDRESS(7002), AT(1111));
-    rig_sleep(&rig, AT(1111), AT(1300));
+    rig_sleep(AT(1111), AT(1300));
     CHECK_AT(7001);
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_READY);
 }
@@ -374,7 +362,7 @@ TEST(a_client_leaves_a_working_master_only_if_more_than_one_sentinel_names_anoth
 TEST(a_slow_sentinels_reply_is_still_included_in_the_majority) {
     hold_until_asked();
     feed_node(1, ADDRESS(7001), AT(1111));
-    rig_sleep(&rig, AT(1111), AT(1250));
+    rig_sleep(AT(1111), AT(1250));
     CHECK_MASTER_IS(7001, 2, ADDRESS(7002), AT(1251));
     CHECK_MASTER_IS(7002, 3, ADDRESS(7002), AT(1260));
 }
@@ -384,12 +372,12 @@ TEST(a_client_whose_connection_was_lost_does_not_wait_for_slow_sentinels) {
     feed_node(1, ADDRESS(7001), AT(1111));
     for (size_t node = 2; node <= 3; node++)
         feed_node(node, "*", AT(1111)); /* the first byte of a slow reply */
-    rig_sleep(&rig, AT(1111), AT(1250));
+    rig_sleep(AT(1111), AT(1250));
     uint64_t opens = rig.opens;
     output_of(calls_of(1));
     hf_session_closed(calls_of(0), "gone", AT(1251));
     begin_op(HF_OP_PING, 0, AT(1251));
-    rig_sleep(&rig, AT(1251), AT(1400));
+    rig_sleep(AT(1251), AT(1400));
     CHECK(rig.opens > opens);
     CHECK_ASKED(1, ASK_MASTER); /* and they are asked again at once */
     for (size_t node = 2; node <= 3; node++) {
@@ -402,10 +390,10 @@ TEST(a_client_whose_connection_was_lost_does_not_wait_for_slow_sentinels) {
 TEST(a_client_leaves_a_working_master_only_if_more_than_half_of_the_sentinels_name_another) {
     configure();
     config.server_count = 2;
-    rig_begin_with(&rig, &config);
+    rig_begin_with(&config);
     hold_until_asked();
     feed_node(1, ADDRESS(7002), AT(1111));
-    rig_sleep(&rig, AT(1111), AT(1300));
+    rig_sleep(AT(1111), AT(1300));
     CHECK_AT(7001);
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_READY);
 }
@@ -417,7 +405,7 @@ TEST(a_client_follows_a_single_sentinel_if_no_new_connections_to_its_master_can_
     hf_session_closed(calls_of(2), "gone", AT(1));
     hf_session_closed(calls_of(3), "gone", AT(1));
     for (int ms = 10000; ms < 12000 && nodes_of(&rig.client)[0]->server.port == 7001; ms += 10) {
-        rig_tick(&rig, AT(ms));
+        rig_tick(AT(ms));
         feed_sentinels(ADDRESS(7002), AT(ms));
     }
     CHECK_AT(7002);
@@ -427,9 +415,9 @@ TEST(a_client_follows_a_single_sentinel_if_no_new_connections_to_its_master_can_
 TEST(an_acquire_with_a_short_wait_still_awaits_replicas_for_as_long_as_configured) {
     config = rig_config();
     config.sync = (hf_sync){1, 500 * HF_MS};
-    rig_begin_with(&rig, &config);
-    hf_op *op = begin_acquire(&rig, 10 * HF_MS, AT(0));
-    feed_calls(&rig, ACQUIRED, AT(1));
+    rig_begin_with(&config);
+    hf_op *op = begin_acquire(10 * HF_MS, AT(0));
+    feed_calls(ACQUIRED, AT(1));
     CHECK_SLEEP(op, AT(1), AT(499), "under way");
     CHECK_ANSWER(op, ":0\r\n", AT(500), "no_quorum");
 }
@@ -442,7 +430,7 @@ TEST(a_client_with_a_lost_connection_tries_the_other_master_if_sentinels_are_spl
         rig.down[3] = "refused";
         hf_session_closed(calls_of(3), "gone", AT(10));
         hf_session_closed(calls_of(0), "gone", AT(10));
-        rig_tick(&rig, AT(10));
+        rig_tick(AT(10));
         feed_node((size_t)first, ADDRESS(7001), AT(11));
         feed_node((size_t)(3 - first), ADDRESS(7002), AT(12));
         CHECK_AT(7002);
@@ -454,7 +442,7 @@ TEST(a_client_keeps_its_master_if_a_majority_of_sentinels_names_it) {
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     begin_op(HF_OP_CHECK, 0, AT(10));
     hf_session_closed(calls_of(0), "gone", AT(10));
-    rig_tick(&rig, AT(10));
+    rig_tick(AT(10));
     feed_node(1, ADDRESS(7001), AT(11));
     feed_node(3, ADDRESS(7002), AT(12));
     CHECK_MASTER_IS(7001, 2, ADDRESS(7001), AT(13));
@@ -471,10 +459,10 @@ static void feed_the_first_again(const char *second) {
     rig.down[3] = "refused";
     hf_session_closed(calls_of(3), "gone", AT(1200));
     hf_session_closed(calls_of(0), "gone", AT(1200));
-    rig_tick(&rig, AT(1200));
+    rig_tick(AT(1200));
     feed_node(1, ADDRESS(7001), AT(1201));
     if (second) feed_node(2, second, AT(1202));
-    rig_sleep(&rig, AT(1202), AT(1400));
+    rig_sleep(AT(1202), AT(1400));
 }
 
 TEST(a_minority_of_outdated_sentinels_does_not_move_a_client_back_to_the_old_master) {
@@ -491,11 +479,11 @@ TEST(a_client_that_moved_on_the_word_of_one_sentinel_may_try_the_earlier_master_
     rig.down[2] = rig.down[3] = "refused";
     for (size_t node = 2; node <= 3; node++) hf_session_closed(calls_of(node), "gone", AT(10));
     hf_session_closed(calls_of(0), "gone", AT(10));
-    rig_tick(&rig, AT(10));
+    rig_tick(AT(10));
     CHECK_MASTER_IS(7002, 1, ADDRESS(7002), AT(11));
     hf_session_closed(calls_of(0), "gone", AT(12));
     for (int ms = 12; ms < 2000 && nodes_of(&rig.client)[0]->server.port == 7002; ms += 10) {
-        rig_tick(&rig, AT(ms));
+        rig_tick(AT(ms));
         feed_sentinels(ADDRESS(7001), AT(ms));
     }
     CHECK_AT(7001);
@@ -512,7 +500,7 @@ TEST(a_minority_that_still_names_the_old_master_is_ignored_for_ten_seconds) {
         int end = back ? 13000 : 11100;
         for (int ms = back ? 11200 : 9000;
              ms < end && nodes_of(&rig.client)[0]->server.port == 7002; ms += 10) {
-            rig_tick(&rig, AT(ms));
+            rig_tick(AT(ms));
             feed_sentinels(ADDRESS(7001), AT(ms));
         }
         CHECK_AT(back ? 7001 : 7002);
@@ -528,18 +516,18 @@ TEST(locks_are_renewed_soon_after_a_move_to_a_new_master) {
     hold_until_asked();
     feed_node(1, ADDRESS(7002), AT(1110));
     feed_node(2, ADDRESS(7002), AT(1110));
-    CHECK(wakes_at(hold_of(&rig)) >= AT(1110) && wakes_at(hold_of(&rig)) < AT(1400));
+    CHECK(wakes_at(hold_of()) >= AT(1110) && wakes_at(hold_of()) < AT(1400));
     hf_session *renewer = &nodes_of(&rig.client)[0]->links[RENEWER];
     for (int ms = 1110; ms < 1400; ms++) {
-        rig_tick(&rig, AT(ms));
+        rig_tick(AT(ms));
         feed_sentinels(ADDRESS(7002), AT(ms));
         if (strcmp(output_of(renewer), "ROLE") == 0) feed(renewer, MASTER, AT(ms));
         if (renewer->state == HF_SESSION_READY) break;
     }
     CHECK_STR(output_of(renewer), "EVALSHA renew 1 k me 30000");
     feed(renewer, "*1\r\n:-1\r\n", AT(1400));
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
-    CHECK_EQ_INT(reason_of(hold_of(&rig)), HF_LOST_DELETED);
+    CHECK_EQ_INT(state_of(), HF_HOLD_LOST);
+    CHECK_EQ_INT(reason_of(hold_of()), HF_LOST_DELETED);
 }
 
 /* Each at a time of its own, and the first one first. */
@@ -547,14 +535,14 @@ TEST(renewals_after_a_move_to_a_new_master_are_spread_over_time) {
     static const char *const owners[] = {"o1", "o2", "o3", "o4", "o5", "o6", "o7", "o8"};
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     for (size_t i = 0; i < 8; i++) {
-        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
         spec.caller = spec.owner = hf_slice_of(owners[i]);
         hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
-        rig_tick(&rig, AT(0));
+        rig_tick(AT(0));
         feed_node(0, ACQUIRED, AT(0));
         CHECK_ENDS(op, "ok", AT(0));
     }
-    rig_sleep(&rig, AT(1), AT(1110));
+    rig_sleep(AT(1), AT(1110));
     feed_node(1, ADDRESS(7002), AT(1110));
     feed_node(2, ADDRESS(7002), AT(1110));
     const hf_holds *holds = holds_of(&rig.client);
@@ -569,7 +557,7 @@ TEST(a_client_keeps_working_over_its_open_connections_if_all_sentinels_are_down)
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig.down[1] = rig.down[2] = rig.down[3] = "refused";
     close_sentinels(AT(1));
-    rig_sleep(&rig, AT(1), AT(5000));
+    rig_sleep(AT(1), AT(5000));
     output_of(calls_of(0));
     hf_op *op = begin_op(HF_OP_RELEASE, 0, AT(5000));
     CHECK(strstr(output_of(calls_of(0)), "EVALSHA release"));
@@ -580,7 +568,7 @@ TEST(a_client_opens_more_connections_to_a_working_master_even_if_all_sentinels_a
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig.down[1] = rig.down[2] = rig.down[3] = "refused";
     close_sentinels(AT(1));
-    rig_sleep(&rig, AT(1), AT(10100));
+    rig_sleep(AT(1), AT(10100));
     hf_session *renewer = &nodes_of(&rig.client)[0]->links[RENEWER];
     CHECK_STR(output_of(renewer), "ROLE");
 }
@@ -592,30 +580,30 @@ TEST(a_client_opens_more_connections_to_a_working_master_even_if_all_sentinels_a
 static void start_sync(void) {
     config = rig_config();
     config.sync = (hf_sync){1, 100 * HF_MS};
-    rig_begin_with(&rig, &config);
+    rig_begin_with(&config);
 }
 
 static hf_op *acquire_in_sync(hf_time now) {
-    hf_op *op = begin_acquire(&rig, 0, now);
-    output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, ACQUIRED ":1\r\n", now);
+    hf_op *op = begin_acquire(0, now);
+    output_of(link_of(CALLS));
+    feed_calls(ACQUIRED ":1\r\n", now);
     return op;
 }
 
 TEST(an_acquire_succeeds_once_a_replica_has_confirmed_it) {
     start_sync();
-    hf_op *op = begin_acquire(&rig, 0, AT(0));
-    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K WAIT_ONE);
+    hf_op *op = begin_acquire(0, AT(0));
+    CHECK_SENT(CALLS, BRIEF_ASK_OF_K WAIT_ONE);
     CHECK_ANSWER(op, ACQUIRED, AT(1), "under way");
     CHECK_ANSWER(op, ":1\r\n", AT(2), "ok");
-    CHECK_EQ_U64(token_of(hold_of(&rig)), 77);
-    CHECK_EQ_U64(ends_at(hold_of(&rig)), hf_lease_end(AT(0), 30 * HF_SECOND));
+    CHECK_EQ_U64(token_of(hold_of()), 77);
+    CHECK_EQ_U64(ends_at(hold_of()), hf_lease_end(AT(0), 30 * HF_SECOND));
 }
 
 TEST(an_acquire_that_no_replica_confirms_is_undone) {
     start_sync();
-    hf_op *op = begin_acquire(&rig, 0, AT(0));
-    output_of(link_of(&rig, CALLS));
+    hf_op *op = begin_acquire(0, AT(0));
+    output_of(link_of(CALLS));
     CHECK_ANSWER(op, ACQUIRED ":0\r\n", AT(100), "no_quorum");
     CHECK(hf_op_is_done(op));
     CHECK_MESSAGE(op, "0 of 1 replicas confirmed the write within 0.1 s");
@@ -626,7 +614,7 @@ TEST(an_acquire_fails_as_no_quorum_if_wait_is_refused_or_reports_an_impossible_n
     static const char *const replies[] = {ACQUIRED ":-1\r\n", ACQUIRED "-ERR unknown command\r\n"};
     for (int i = 0; i < 2; i++) {
         start_sync();
-        hf_op *op = begin_acquire(&rig, 0, AT(0));
+        hf_op *op = begin_acquire(0, AT(0));
         CHECK_ANSWER(op, replies[i], AT(1), "no_quorum");
         if (i == 1) CHECK_MESSAGE(op, "WAIT for replicas failed: ERR unknown command");
     }
@@ -634,7 +622,7 @@ TEST(an_acquire_fails_as_no_quorum_if_wait_is_refused_or_reports_an_impossible_n
 
 TEST(a_call_reports_that_its_user_is_not_allowed_to_call_wait) {
     start_sync();
-    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    hf_op *op = begin_acquire(0, AT(0));
     CHECK_ANSWER(op, ACQUIRED "-NOPERM this user has no permissions to run the 'wait' command\r\n",
                  AT(1), "denied");
     CHECK_MESSAGE(op, "WAIT for replicas failed: NOPERM");
@@ -642,11 +630,11 @@ TEST(a_call_reports_that_its_user_is_not_allowed_to_call_wait) {
 
 TEST(a_script_that_the_server_does_not_know_is_resent_together_with_its_wait_command) {
     start_sync();
-    hf_op *op = begin_acquire(&rig, 0, AT(0));
-    output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, "-NOSCRIPT No matching script\r\n", AT(1));
-    CHECK_SENT(&rig, CALLS, "EVAL acquire " K_AND_OWNER " 30000 1000" WAIT_ONE);
-    feed_calls(&rig, ":0\r\n", AT(2)); /* the first WAIT's */
+    hf_op *op = begin_acquire(0, AT(0));
+    output_of(link_of(CALLS));
+    feed_calls("-NOSCRIPT No matching script\r\n", AT(1));
+    CHECK_SENT(CALLS, "EVAL acquire " K_AND_OWNER " 30000 1000" WAIT_ONE);
+    feed_calls(":0\r\n", AT(2)); /* the first WAIT's */
     CHECK_ANSWER(op, ACQUIRED, AT(3), "under way");
     CHECK_ANSWER(op, ":2\r\n", AT(4), "ok");
 }
@@ -654,9 +642,9 @@ TEST(a_script_that_the_server_does_not_know_is_resent_together_with_its_wait_com
 TEST(a_command_is_resent_with_wait_if_its_connection_is_lost_before_replicas_confirm) {
     for (int replies = 0; replies < 2; replies++) {
         start_sync();
-        hf_op *op = begin_acquire(&rig, 0, AT(0));
-        if (replies > 0) feed_calls(&rig, ACQUIRED, AT(1));
-        hf_session_closed(link_of(&rig, CALLS), "gone", AT(2));
+        hf_op *op = begin_acquire(0, AT(0));
+        if (replies > 0) feed_calls(ACQUIRED, AT(1));
+        hf_session_closed(link_of(CALLS), "gone", AT(2));
         CHECK_OUTCOME(op, "under way");
         CHECK_SENT_UNTIL(CALLS, AT(2), AT(30), BRIEF_ASK_OF_K WAIT_ONE);
         CHECK_ANSWER(op, ACQUIRED ":1\r\n", AT(31), "ok");
@@ -666,11 +654,11 @@ TEST(a_command_is_resent_with_wait_if_its_connection_is_lost_before_replicas_con
 TEST(a_call_abandoned_before_the_replicas_confirmation_leaves_the_next_calls_reply_intact) {
     for (int replies = 0; replies < 2; replies++) {
         start_sync();
-        hf_op *op = begin_acquire(&rig, 0, AT(0)), *ping = begin(&rig, HF_OP_PING, AT(0));
-        if (replies > 0) feed_calls(&rig, ACQUIRED, AT(1));
+        hf_op *op = begin_acquire(0, AT(0)), *ping = begin(HF_OP_PING, AT(0));
+        if (replies > 0) feed_calls(ACQUIRED, AT(1));
         hf_op_abandon(op, AT(2));
-        if (replies == 0) feed_calls(&rig, ACQUIRED, AT(3));
-        feed_calls(&rig, ":1\r\n", AT(3));
+        if (replies == 0) feed_calls(ACQUIRED, AT(3));
+        feed_calls(":1\r\n", AT(3));
         CHECK(!request_in(op)->reply);
         CHECK_OUTCOME(ping, "under way");
         CHECK_ANSWER(ping, "+PONG\r\n", AT(3), "ok");
@@ -682,31 +670,31 @@ TEST(a_shared_owners_acquire_that_no_replica_confirms_is_undone) {
     for (int replies = 0; replies <= 2; replies++) {
         start_sync();
         hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.shared = true);
-        output_of(link_of(&rig, CALLS));
-        if (replies > 0) feed_calls(&rig, ACQUIRED, AT(1));
-        if (replies > 1) feed_calls(&rig, ":0\r\n", AT(2));
+        output_of(link_of(CALLS));
+        if (replies > 0) feed_calls(ACQUIRED, AT(1));
+        if (replies > 1) feed_calls(":0\r\n", AT(2));
         CHECK_OUTCOME(op, replies > 1 ? "no_quorum" : "under way");
         hf_op_end(op, AT(2));
-        if (replies < 1) feed_calls(&rig, ACQUIRED, AT(3));
-        if (replies < 2) feed_calls(&rig, ":0\r\n", AT(4));
-        rig_tick(&rig, AT(4));
-        CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", "") "1");
-        feed_calls(&rig, ":1\r\n", AT(5));
-        CHECK_EQ_INT(state_of(&rig), -1);
+        if (replies < 1) feed_calls(ACQUIRED, AT(3));
+        if (replies < 2) feed_calls(":0\r\n", AT(4));
+        rig_tick(AT(4));
+        CHECK_SENT(CALLS, LEAVE_OF_K("0", "") "1");
+        feed_calls(":1\r\n", AT(5));
+        CHECK_EQ_INT(state_of(), -1);
     }
 }
 
 TEST(a_granted_lock_is_confirmed_before_the_acquire_succeeds) {
     start_sync();
-    hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
-    feed_calls(&rig, busy(20000, 0, 0), AT(1));
-    feed_calls(&rig, ":1\r\n", AT(1));
-    feed_subscribed(&rig, AT(2));
-    feed_calls(&rig, busy(20000, 0, 0), AT(3));
-    feed_calls(&rig, ":1\r\n", AT(3));
-    output_of(link_of(&rig, CALLS));
+    hf_op *op = begin_acquire(10 * HF_SECOND, AT(0));
+    feed_calls(busy(20000, 0, 0), AT(1));
+    feed_calls(":1\r\n", AT(1));
+    feed_subscribed(AT(2));
+    feed_calls(busy(20000, 0, 0), AT(3));
+    feed_calls(":1\r\n", AT(3));
+    output_of(link_of(CALLS));
     CHECK_GRANTS(op, GRANT("1", "78"), AT(4), "under way");
-    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")) WAIT_ONE);
+    CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")) WAIT_ONE);
     CHECK_ANSWER(op, "*3\r\n:1\r\n:79\r\n:0\r\n:1\r\n", AT(5), "ok");
 }
 
@@ -714,49 +702,48 @@ TEST(a_renewal_prolongs_the_lease_only_once_a_replica_has_confirmed_it) {
     start_sync();
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
     CHECK_SENT_UNTIL(RENEWER, AT(0), AT(10000), "EVALSHA renew 1 k me 30000" WAIT_ONE);
-    feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n:0\r\n", AT(10100));
-    CHECK(is_at_risk(hold_of(&rig)));
-    CHECK_EQ_U64(ends_at(hold_of(&rig)), hf_lease_end(AT(0), 30 * HF_SECOND));
+    feed(link_of(RENEWER), "*1\r\n:1\r\n:0\r\n", AT(10100));
+    CHECK(is_at_risk(hold_of()));
+    CHECK_EQ_U64(ends_at(hold_of()), hf_lease_end(AT(0), 30 * HF_SECOND));
     CHECK_SENT_UNTIL(RENEWER, AT(10100), AT(11200), "EVALSHA renew 1 k me 30000" WAIT_ONE);
-    feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n:1\r\n", AT(11200));
-    CHECK(!is_at_risk(hold_of(&rig)));
-    CHECK(ends_at(hold_of(&rig)) > hf_lease_end(AT(10000), 30 * HF_SECOND));
+    feed(link_of(RENEWER), "*1\r\n:1\r\n:1\r\n", AT(11200));
+    CHECK(!is_at_risk(hold_of()));
+    CHECK(ends_at(hold_of()) > hf_lease_end(AT(10000), 30 * HF_SECOND));
 }
 
 TEST(a_lock_whose_renewals_no_replica_confirms_is_lost_at_the_end_of_its_lease) {
     start_sync();
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
     for (int ms = 0; ms <= 30000; ms += 100) {
-        rig_tick(&rig, AT(ms));
-        if (output_of(link_of(&rig, RENEWER))[0])
-            feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n:0\r\n", AT(ms));
+        rig_tick(AT(ms));
+        if (output_of(link_of(RENEWER))[0]) feed(link_of(RENEWER), "*1\r\n:1\r\n:0\r\n", AT(ms));
     }
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
-    CHECK_EQ_INT(reason_of(hold_of(&rig)), HF_LOST_UNREACHABLE);
+    CHECK_EQ_INT(state_of(), HF_HOLD_LOST);
+    CHECK_EQ_INT(reason_of(hold_of()), HF_LOST_UNREACHABLE);
 }
 
 TEST(an_extension_that_no_replica_confirms_fails_and_does_not_prolong_the_lease) {
     start_sync();
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
-    hf_op_spec spec = spec_of(&rig, HF_OP_EXTEND);
+    hf_op_spec spec = spec_of(HF_OP_EXTEND);
     spec.lease = 60 * HF_SECOND;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(1000));
     CHECK_SENT(
-        &rig, CALLS,
+        CALLS,
         "EVALSHA extend 2 k holdfast_queue:{k} me 60000   redisson_lock__channel:{k}" WAIT_ONE);
     CHECK_ANSWER(op, ":1\r\n:0\r\n", AT(1100), "no_quorum");
-    CHECK_EQ_U64(ends_at(hold_of(&rig)), hf_lease_end(AT(0), 30 * HF_SECOND));
-    CHECK_EQ_U64(lease_of(hold_of(&rig)), 30 * HF_SECOND);
+    CHECK_EQ_U64(ends_at(hold_of()), hf_lease_end(AT(0), 30 * HF_SECOND));
+    CHECK_EQ_U64(lease_of(hold_of()), 30 * HF_SECOND);
 }
 
 TEST(a_partial_release_does_not_extend_the_lease_if_replicas_must_confirm_it) {
     start_sync();
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
     hf_op_end(acquire_in_sync(AT(10)), AT(10));
-    CHECK_EQ_INT(count_of(hold_of(&rig)), 2);
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(5000));
+    CHECK_EQ_INT(count_of(hold_of()), 2);
+    hf_op *op = begin(HF_OP_RELEASE, AT(5000));
     CHECK_ANSWER(op, ":2\r\n", AT(5001), "ok");
-    CHECK_EQ_U64(ends_at(hold_of(&rig)), hf_lease_end(AT(10), 30 * HF_SECOND));
+    CHECK_EQ_U64(ends_at(hold_of()), hf_lease_end(AT(10), 30 * HF_SECOND));
 }
 
 /* ---- memory ---- */
@@ -765,18 +752,18 @@ static bool find_and_hold(void *context) {
     (void)context;
     configure();
     config.sync = (hf_sync){1, 100 * HF_MS};
-    if (!rig_begin_with(&rig, &config)) return false;
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    if (!rig_begin_with(&config)) return false;
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
     for (int ms = 0; op && !hf_op_is_done(op) && ms < 4000; ms++) {
-        rig_tick(&rig, AT(ms));
+        rig_tick(AT(ms));
         feed_sentinels(ADDRESS(7001), AT(ms));
         const char *text = output_of(calls_of(0));
         if (strstr(text, "ROLE")) feed_node(0, MASTER, AT(ms));
         else if (strstr(text, "acquire")) feed_node(0, ACQUIRED ":1\r\n", AT(ms));
     }
     bool held = op && hf_op_is_done(op) && hf_op_code(op) == HF_OK;
-    rig_end(&rig, AT(4000));
+    rig_end(AT(4000));
     return held;
 }
 
@@ -794,7 +781,7 @@ TEST(an_error_message_that_cannot_name_all_sentinels_names_the_first_ones) {
     }
     config.servers = many;
     config.server_count = 40;
-    rig_begin_with(&rig, &config);
+    rig_begin_with(&config);
     rig.refusing = true;
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
     CHECK_SLEEP(op, AT(0), AT(4000), "unreachable");
@@ -831,7 +818,7 @@ TEST(a_sentinel_that_replies_with_a_host_that_is_too_long_is_ignored) {
 static void start_with(size_t count) {
     configure();
     config.server_count = count;
-    rig_begin_with(&rig, &config);
+    rig_begin_with(&config);
 }
 
 TEST(a_client_with_a_single_sentinel_follows_that_one) {
@@ -855,7 +842,7 @@ TEST(a_client_that_has_no_memory_to_query_one_sentinel_decides_by_the_others) {
     bool failed = true, reported = false;
     for (unsigned long nth = 1; failed && nth < 50; nth++) {
         start_with(1);
-        hf_op_spec spec = spec_of(&rig, HF_OP_PING);
+        hf_op_spec spec = spec_of(HF_OP_PING);
         hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
         memerr_fail(nth);
         hf_client_tick(&rig.client, AT(0));
@@ -878,11 +865,11 @@ TEST(a_client_that_has_no_memory_to_query_a_sentinel_again_decides_by_the_others
         CHECK_ASKED(1, ASK_MASTER);
         memerr_fail(nth);
         hf_session_closed(calls_of(1), "gone", AT(11));
-        rig_tick(&rig, AT(11));
+        rig_tick(AT(11));
         failed = memerr_end();
         reported =
             reported || (hf_op_is_done(op) && strstr(message_of(op), "answered (out of memory)"));
-        rig_sleep(&rig, AT(11), AT(20));
+        rig_sleep(AT(11), AT(20));
         bool asks = strstr(output_of(calls_of(1)), ASK_MASTER) != NULL;
         CHECK(hf_op_is_done(op) || asks);
         CHECK(hf_client_deadline(&rig.client) != HF_NEVER);
@@ -900,7 +887,7 @@ TEST(a_call_reports_an_unexpected_reply_from_a_sentinel) {
 TEST(a_sentinel_that_is_down_is_tried_once_in_each_round_of_queries) {
     rig.refusing = true;
     begin_op(HF_OP_PING, 0, AT(0));
-    for (int i = 0; i < 3; i++) rig_tick(&rig, AT(0));
+    for (int i = 0; i < 3; i++) rig_tick(AT(0));
     CHECK_EQ_U64(rig.opens, SENTINELS);
 }
 
@@ -929,7 +916,7 @@ TEST(sentinels_are_queried_every_second_while_a_call_is_in_flight) {
     feed_node(0, MASTER, AT(2));
     CHECK(strstr(output_of(calls_of(0)), "PING"));
     CHECK_ASKED(1, "");
-    rig_sleep(&rig, AT(2), AT(1110));
+    rig_sleep(AT(2), AT(1110));
     CHECK_ASKED(1, ASK_MASTER);
 }
 
@@ -946,9 +933,9 @@ TEST(a_client_follows_a_single_sentinel_after_three_failed_connection_attempts) 
         renewer->unresolved = true;
         renewer->retry_at = AT(1000);
         feed_sentinels(ADDRESS(7001), AT(10));
-        rig_tick(&rig, AT(1110));
+        rig_tick(AT(1110));
         feed_node(1, ADDRESS(7002), AT(1111));
-        rig_sleep(&rig, AT(1111), AT(1220));
+        rig_sleep(AT(1111), AT(1220));
         CHECK_AT(opens < 3 ? 7001 : 7002);
     }
 }
@@ -959,10 +946,10 @@ TEST(failed_attempts_of_a_connection_that_is_not_needed_do_not_move_the_client) 
     events->failed_opens = 9; /* it was closed for good after that */
     CHECK(!events->wanted);
     feed_sentinels(ADDRESS(7001), AT(10));
-    rig_tick(&rig, AT(1110));
+    rig_tick(AT(1110));
     feed_node(1, ADDRESS(7002), AT(1111));
     for (size_t node = 2; node <= 3; node++) feed_node(node, "*-1\r\n", AT(1112));
-    rig_sleep(&rig, AT(1112), AT(1220));
+    rig_sleep(AT(1112), AT(1220));
     CHECK_AT(7001);
 }
 
@@ -973,15 +960,15 @@ TEST(only_locks_with_automatic_renewal_are_renewed_soon_at_a_new_master) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     for (size_t i = 0; i < HOLDS; i++) {
-        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
         spec.caller = spec.owner = hf_slice_of(owners[i]);
         spec.renewed = i != NOT_RENEWED;
         hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
         CHECK_ANSWER_BY(0, op, ACQUIRED, AT(0), "ok");
-        holds[i] = watch(&rig, hold_in(op));
+        holds[i] = watch(hold_in(op));
         hf_op_end(op, AT(0));
     }
-    rig_sleep(&rig, AT(1), AT(1110));
+    rig_sleep(AT(1), AT(1110));
     hf_client_abandon(&rig.client, holds[LEFT], 1, AT(1110));
     hf_holds_wake_at(holds_of(&rig.client), claim_of(holds[LEFT]), AT(5000));
     set_in_flight(holds[IN_FLIGHT], true);
@@ -1008,7 +995,7 @@ TEST(an_error_message_whose_list_of_sentinels_does_not_fit_ends_with_an_ellipsis
         config.server_count = 1;
         memset(sentinels[0].label, 's', size);
         sentinels[0].label[size] = '\0';
-        rig_begin_with(&rig, &config);
+        rig_begin_with(&config);
         rig.refusing = true;
         hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
         CHECK_OUTCOME(op, "unreachable");
@@ -1026,7 +1013,7 @@ TEST(each_round_of_queries_opens_a_new_connection_to_a_sentinel_whose_last_one_w
         hf_op *op = begin_op(HF_OP_PING, 0, AT(10 * i));
         CHECK_ASKED(1, ASK_MASTER);
         hf_session_closed(calls_of(1), "gone", AT(10 * i));
-        rig_tick(&rig, AT(10 * i));
+        rig_tick(AT(10 * i));
         CHECK_ASKED(1, ASK_MASTER);
         feed_node(1, ADDRESS(7001), AT(10 * i));
         feed_node(0, MASTER, AT(10 * i));
@@ -1046,7 +1033,7 @@ TEST(a_sentinel_never_receives_a_command_for_a_key) {
 TEST(a_sentinel_whose_connection_opens_only_after_the_decision_is_not_queried) {
     for (size_t late = 1; late <= SENTINELS; late++) {
         start();
-        hf_op_spec spec = spec_of(&rig, HF_OP_PING);
+        hf_op_spec spec = spec_of(HF_OP_PING);
         hf_client_begin(&rig.client, &spec, AT(0));
         hf_client_tick(&rig.client, AT(0));
         for (size_t node = 1; node <= SENTINELS; node++) {
@@ -1070,18 +1057,18 @@ TEST(sentinels_are_queried_every_second_while_an_acquire_waits) {
     feed_node(0, busy(20000, 0, 0), AT(2));
     CHECK(is_subscribing(op));
     CHECK_EQ_INT(nodes_of(&rig.client)[0]->waiting, 1);
-    rig_tick(&rig, AT(3)); /* for the events link */
+    rig_tick(AT(3)); /* for the events link */
     feed_sentinels(ADDRESS(7001), AT(3));
     CHECK_ASKED(1, "");
-    rig_sleep(&rig, AT(3), AT(1200));
+    rig_sleep(AT(3), AT(1200));
     CHECK(strstr(output_of(calls_of(1)), ASK_MASTER));
 }
 
 TEST(a_check_does_not_wait_for_replicas) {
     start_sync();
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
-    hf_op *op = begin(&rig, HF_OP_CHECK, AT(1000));
-    CHECK_SENT(&rig, CALLS, "EVALSHA extend 2 k holdfast_queue:{k} me 0  ");
+    hf_op *op = begin(HF_OP_CHECK, AT(1000));
+    CHECK_SENT(CALLS, "EVALSHA extend 2 k holdfast_queue:{k} me 0  ");
     CHECK_ANSWER(op, ":1\r\n", AT(1001), "ok");
 }
 
@@ -1090,7 +1077,7 @@ TEST(the_reply_of_a_sentinel_that_was_loading_at_first_is_used_at_once) {
     begin_op(HF_OP_PING, 0, AT(0));
     CHECK_ASKED(1, ASK_MASTER);
     feed_node(1, "-LOADING Redis is loading\r\n", AT(1));
-    rig_sleep(&rig, AT(1), AT(40));
+    rig_sleep(AT(1), AT(40));
     CHECK_ASKED(1, ASK_MASTER);
     CHECK_MASTER_IS(7001, 1, ADDRESS(7001), AT(41));
 }
@@ -1098,13 +1085,13 @@ TEST(the_reply_of_a_sentinel_that_was_loading_at_first_is_used_at_once) {
 TEST(the_login_function_is_called_for_the_master_and_not_for_sentinels) {
     configure();
     config.session.asks_login = true;
-    CHECK(rig_begin_with(&rig, &config));
+    CHECK(rig_begin_with(&config));
     begin_op(HF_OP_ACQUIRE, 0, AT(0));
     feed_sentinels(ADDRESS(7001), AT(0));
     CHECK_EQ_INT(hf_session_wants(calls_of(0), AT(0)), HF_WANT_LOGIN);
     hf_session_fetching_login(calls_of(0));
     hf_session_log_in(calls_of(0), "", "token");
-    rig_tick(&rig, AT(0));
+    rig_tick(AT(0));
     CHECK_STR(output_of(calls_of(0)), "AUTH token\nROLE");
 }
 

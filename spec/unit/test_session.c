@@ -699,12 +699,10 @@ TEST(a_deferred_request_is_not_sent_over_the_next_connection) {
 }
 
 TEST(a_reply_as_long_as_the_limit_is_accepted) {
-    char head[32];
     session.max_elements = 2 * HF_REPLY_MAX_ELEMENTS;
     submit(&one, "A", 3000, AT(0));
     open_session(&session, AT(0));
-    snprintf(head, sizeof head, "*%d\r\n", HF_REPLY_MAX_ELEMENTS + 10);
-    feed(&session, head, AT(1));
+    feed(&session, printed("*%d\r\n", HF_REPLY_MAX_ELEMENTS + 10), AT(1));
     CHECK_WANTS(NOTHING, AT(1));
 }
 

@@ -250,13 +250,11 @@ TEST(a_login_succeeds_even_if_the_server_refuses_client_setname) {
 
 /* The outcome of a command sent to a server whose INFO is this. */
 static const char *outcome_at(const char *info) {
-    char text[128];
     start();
     config.asks_server = true;
     submit(&one, "A", 3000, AT(0));
     open_session(&session, AT(0));
-    snprintf(text, sizeof text, "$%zu\r\n%s\r\n", strlen(info), info);
-    feed(&session, text, AT(1));
+    feed(&session, printed("$%zu\r\n%s\r\n", strlen(info), info), AT(1));
     if (hf_session_wants(&session, AT(1)) == HF_WANT_CLOSE)
         hf_session_closed(&session, "closed by us", AT(1));
     else feed(&session, "+OK\r\n", AT(1));
@@ -347,14 +345,12 @@ TEST(a_script_is_sent_with_its_text_again_after_a_server_restart) {
 
 /* Logs in to a server whose INFO is this, and which has no mark. */
 static void log_in_to(const char *info) {
-    char text[400];
     start();
     config.asks_server = config.asks_known = true;
     session.wanted = true;
     open_session(&session, AT(0));
     output_of(&session);
-    snprintf(text, sizeof text, "$%zu\r\n%s\r\n$-1\r\n", strlen(info), info);
-    feed(&session, text, AT(1));
+    feed(&session, printed("$%zu\r\n%s\r\n$-1\r\n", strlen(info), info), AT(1));
 }
 
 #define RUN_OF_40 "0123456789012345678901234567890123456789"

@@ -4,45 +4,43 @@
 
 TEST(a_shared_owner_adds_a_hold_to_those_of_its_other_processes) {
     hf_op *op = begin_shared(0, AT(0));
-    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
+    CHECK_SENT(CALLS, ASK_OF_K("0", "1", ""));
     CHECK_ANSWER_SENDS("*2\r\n:2\r\n:3\r\n", AT(1), CALLS, ASK_OF_K("3", "1", ""));
     CHECK_ANSWER(op, "*2\r\n:1\r\n:55\r\n", AT(2), "ok");
-    CHECK_EQ_INT(others_of(hold_of(&rig)), 3);
-    CHECK_EQ_INT(count_of(hold_of(&rig)), 4);
-    CHECK_EQ_U64(token_of(hold_of(&rig)), 55);
+    CHECK_EQ_INT(others_of(hold_of()), 3);
+    CHECK_EQ_INT(count_of(hold_of()), 4);
+    CHECK_EQ_U64(token_of(hold_of()), 55);
 }
 
 TEST(a_shared_owners_acquire_is_busy_if_the_server_reports_zero_or_too_many_holds) {
     static const char *const counts[] = {"1000000000", "1000000001", "0"};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-        char text[64];
-        rig_begin(&rig);
+        rig_begin();
         hf_op *op = begin_shared(0, AT(0));
-        snprintf(text, sizeof text, "*2\r\n:2\r\n:%s\r\n", counts[i]);
-        CHECK_ANSWER(op, text, AT(1), "busy");
+        CHECK_ANSWER(op, printed("*2\r\n:2\r\n:%s\r\n", counts[i]), AT(1), "busy");
     }
 }
 
 TEST(a_shared_owner_acquires_a_lock_that_its_other_processes_released_in_the_meantime) {
     hf_op *op = begin_shared(0, AT(0));
-    feed_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(1));
-    output_of(link_of(&rig, CALLS));
+    feed_calls("*2\r\n:2\r\n:1\r\n", AT(1));
+    output_of(link_of(CALLS));
     CHECK_ANSWER_SENDS(GONE, AT(2), CALLS, ASK_OF_K("0", "1", ""));
     CHECK_ANSWER(op, ACQUIRED, AT(3), "ok");
-    CHECK_EQ_INT(others_of(hold_of(&rig)), 0);
-    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
+    CHECK_EQ_INT(others_of(hold_of()), 0);
+    CHECK_EQ_INT(count_of(hold_of()), 1);
 }
 
 TEST(a_shared_owners_acquire_gives_up_if_its_other_processes_holds_keep_changing) {
     hf_op *op = begin_shared(0, AT(0));
     for (int i = 0; i < 4; i++) {
         CHECK_OUTCOME(op, "under way");
-        feed_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(i));
+        feed_calls("*2\r\n:2\r\n:1\r\n", AT(i));
     }
     CHECK_OUTCOME(op, "busy");
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     CHECK_NOTHING_LEFT(AT(5));
-    rig_end(&rig, AT(6));
+    rig_end(AT(6));
     static const char *const hostile[] = {"*2\r\n:2\r\n:0\r\n", "*2\r\n:2\r\n:-1\r\n",
                                           "*2\r\n:2\r\n:4294967295\r\n"};
     EACH_NUMBER (i, 3) {
@@ -55,19 +53,19 @@ TEST(a_shared_owners_re_entry_updates_its_count_of_other_processes_holds) {
     hf_op *op = begin_shared(0, AT(0));
     end_with(op, ACQUIRED, AT(1));
     op = begin_shared(0, AT(2));
-    output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(3)); /* two others have joined */
-    CHECK_EQ_INT(others_of(hold_of(&rig)), 2);
-    CHECK_EQ_INT(count_of(hold_of(&rig)), 3);
-    CHECK_SENT(&rig, CALLS, ASK_OF_K("3", "1", ""));
-    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(4));
-    CHECK_EQ_INT(others_of(hold_of(&rig)), 2);
-    CHECK_EQ_INT(count_of(hold_of(&rig)), 4);
+    output_of(link_of(CALLS));
+    feed_calls("*2\r\n:2\r\n:3\r\n", AT(3)); /* two others have joined */
+    CHECK_EQ_INT(others_of(hold_of()), 2);
+    CHECK_EQ_INT(count_of(hold_of()), 3);
+    CHECK_SENT(CALLS, ASK_OF_K("3", "1", ""));
+    feed_calls("*2\r\n:1\r\n:0\r\n", AT(4));
+    CHECK_EQ_INT(others_of(hold_of()), 2);
+    CHECK_EQ_INT(count_of(hold_of()), 4);
     hf_op_end(op, AT(4));
     op = begin_shared(0, AT(5));
-    feed_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(6)); /* fewer than we have ourselves */
-    CHECK_EQ_INT(others_of(hold_of(&rig)), 0);
-    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
+    feed_calls("*2\r\n:2\r\n:1\r\n", AT(6)); /* fewer than we have ourselves */
+    CHECK_EQ_INT(others_of(hold_of()), 0);
+    CHECK_EQ_INT(count_of(hold_of()), 1);
 }
 
 /* What was abandoned is released with the rest, as long as the server still counts it. */
@@ -77,23 +75,22 @@ TEST(a_shared_owner_owes_at_most_as_many_failed_releases_as_the_server_has_other
         uint32_t pending;
     } cases[] = {{"3", 2}, {"2", 1}, {"1", 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char text[64];
-        rig_begin(&rig);
+        rig_begin();
         hf_op *op = begin_shared(0, AT(0));
         end_with(op, ACQUIRED, AT(1));
-        set_pending(hold_of(&rig), 2);
+        set_pending(hold_of(), 2);
         op = begin_shared(0, AT(2));
-        snprintf(text, sizeof text, "*2\r\n:2\r\n:%s\r\n*2\r\n:1\r\n:0\r\n", cases[i].count);
-        CHECK_ANSWER(op, text, AT(3), "ok");
-        CHECK_EQ_INT(pending_of(hold_of(&rig)), cases[i].pending);
+        CHECK_ANSWER(op, printed("*2\r\n:2\r\n:%s\r\n*2\r\n:1\r\n:0\r\n", cases[i].count), AT(3),
+                     "ok");
+        CHECK_EQ_INT(pending_of(hold_of()), cases[i].pending);
     }
 }
 
 TEST(a_waiting_shared_owner_that_joins_other_processes_holds_is_retried_when_refused) {
     hf_op *op = begin_shared(10 * HF_SECOND, AT(0));
-    feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(1));
+    feed_calls("*2\r\n:2\r\n:3\r\n", AT(1));
     CHECK_EQ_U64(request_in(op)->persists_until, AT(10000));
-    rig_begin(&rig);
+    rig_begin();
     op = begin_shared(10 * HF_SECOND, AT(0));
     hf_op_interrupt(op, AT(0));
     CHECK_ANSWER(op, "*2\r\n:2\r\n:3\r\n", AT(1), "under way");
@@ -103,27 +100,27 @@ TEST(a_waiting_shared_owner_that_joins_other_processes_holds_is_retried_when_ref
 /* The count tells the server what the owner had before; the leave is safe to resend. */
 TEST(a_shared_owners_waiter_that_leaves_sends_the_number_of_holds_that_it_found) {
     hf_op *op = wait_as_shared(AT(0));
-    feed_message(&rig, "1 recheck 2", AT(5));
-    rig_tick(&rig, AT(5));
-    feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(6));
+    feed_message("1 recheck 2", AT(5));
+    rig_tick(AT(5));
+    feed_calls("*2\r\n:2\r\n:3\r\n", AT(6));
     CHECK(request_in(op)->no_retry);
     CHECK_ANSWER_STATE(op, busy(20000, 0, 0), AT(7), WAITING);
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     hf_op_interrupt(op, AT(8));
-    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("3", MEMBER("2") " me") "0");
+    CHECK_SENT(CALLS, LEAVE_OF_K("3", MEMBER("2") " me") "0");
     CHECK(!request_in(op)->no_retry);
 }
 
 TEST(a_shared_owners_abandoned_acquire_releases_the_hold_that_it_took) {
     hf_op *op = begin_shared(0, AT(0));
-    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
+    CHECK_SENT(CALLS, ASK_OF_K("0", "1", ""));
     hf_op_end(op, AT(1));
-    rig_tick(&rig, AT(1));
-    CHECK_SILENT(&rig);
+    rig_tick(AT(1));
+    CHECK_SILENT();
     CHECK(!hf_client_is_quiet(&rig.client));
-    feed_calls(&rig, ACQUIRED, AT(2));
+    feed_calls(ACQUIRED, AT(2));
     CHECK_SENT_AT(CALLS, AT(2), OWN_LEAVE_OF_K("", "1"));
-    feed_calls(&rig, ":1\r\n", AT(3));
+    feed_calls(":1\r\n", AT(3));
     CHECK_NOTHING_LEFT(AT(3));
     CHECK(hf_client_is_quiet(&rig.client));
 }
@@ -131,15 +128,15 @@ TEST(a_shared_owners_abandoned_acquire_releases_the_hold_that_it_took) {
 TEST(a_shared_owners_abandoned_wait_leaves_the_queue_or_releases_the_hold_that_it_took) {
     EACH_NUMBER (took, 2) {
         hf_op *op = wait_as_shared(AT(0));
-        feed_message(&rig, "1 recheck 2", AT(5));
+        feed_message("1 recheck 2", AT(5));
         CHECK_SENT_AT(CALLS, AT(5), ASK_OF_K("0", "1", SHARED_MEMBER("2")));
         hf_op_end(op, AT(6));
         CHECK_SENT_AT(CALLS, AT(6), "");
-        feed_calls(&rig, took ? "*3\r\n:1\r\n:77\r\n:4\r\n" : busy(20000, 0, 0), AT(7));
+        feed_calls(took ? "*3\r\n:1\r\n:77\r\n:4\r\n" : busy(20000, 0, 0), AT(7));
         CHECK_SENT_AT(CALLS, AT(7),
                       took ? OWN_LEAVE_OF_K(SHARED_MEMBER("2"), "1")
                            : OWN_LEAVE_OF_K(SHARED_MEMBER("2"), "0"));
-        feed_calls(&rig, took ? ":1\r\n" : ":0\r\n", AT(8));
+        feed_calls(took ? ":1\r\n" : ":0\r\n", AT(8));
         CHECK_NOTHING_LEFT(AT(8));
     }
 }
@@ -153,29 +150,29 @@ TEST(a_shared_owners_abandoned_wait_leaves_the_queue_at_once) {
 /* A late command of the first wait must not be about the second. */
 TEST(each_wait_of_a_shared_owner_has_a_new_number) {
     hf_op_end(wait_as_shared(AT(0)), AT(5));
-    rig_tick(&rig, AT(5));
-    feed_calls(&rig, ":0\r\n", AT(6));
+    rig_tick(AT(5));
+    feed_calls(":0\r\n", AT(6));
     hf_op *op = begin_shared(HF_NEVER, AT(7));
     subscribe_with(busy(20000, 0, 0), AT(8), AT(9), AT(10));
     CHECK_STATE(op, WAITING);
     CHECK(wait_number_of(op) > 2);
-    feed_message(&rig, "1 grant l 2 5 88 2000 k", AT(11));
+    feed_message("1 grant l 2 5 88 2000 k", AT(11));
     CHECK_STATE(op, WAITING);
 }
 
 TEST(a_shared_owners_late_acquire_is_undone_before_its_next_one) {
     hf_op *op = begin_shared(10 * HF_MS, AT(0));
-    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
-    rig_sleep(&rig, AT(0), AT(100));
+    CHECK_SENT(CALLS, ASK_OF_K("0", "1", ""));
+    rig_sleep(AT(0), AT(100));
     CHECK_ENDS(op, "unreachable", AT(100));
-    CHECK_SENT(&rig, CALLS, "");
+    CHECK_SENT(CALLS, "");
     op = begin_shared(HF_SECOND, AT(101));
     CHECK_STATE(op, BLOCKED);
-    feed_calls(&rig, ACQUIRED, AT(200));
+    feed_calls(ACQUIRED, AT(200));
     CHECK_SENT_AT(CALLS, AT(200), OWN_LEAVE_OF_K("", "1"));
     CHECK_STATE(op, BLOCKED);
     CHECK_ANSWER_STATE(op, ":1\r\n", AT(201), ASKING);
-    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
+    CHECK_SENT(CALLS, ASK_OF_K("0", "1", ""));
     CHECK_ANSWER(op, ACQUIRED, AT(202), "ok");
 }
 
@@ -183,9 +180,9 @@ TEST(a_shared_owners_late_acquire_is_undone_before_its_next_one) {
 TEST(a_shared_owners_abandoned_acquire_is_not_undone_after_its_lease) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.shared = true, spec.lease = 100 * HF_MS);
     hf_op_end(op, AT(1));
-    output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, ACQUIRED, AT(100));
-    rig_tick(&rig, AT(100));
+    output_of(link_of(CALLS));
+    feed_calls(ACQUIRED, AT(100));
+    rig_tick(AT(100));
     CHECK_NOTHING_LEFT(AT(100));
     CHECK(hf_client_is_quiet(&rig.client));
 }
@@ -194,11 +191,11 @@ TEST(a_shared_owners_abandoned_hold_is_not_released_after_its_lease) {
     hf_op *op = begin_shared(0, AT(0));
     end_with(op, ACQUIRED, AT(1));
     rig.refusing = true;
-    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(2));
-    rig_sleep(&rig, AT(2), AT(29000));
-    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
-    rig_sleep(&rig, AT(29000), AT(31000));
-    CHECK_EQ_INT(state_of(&rig), -1);
+    hf_client_abandon(&rig.client, hold_of(), 1, AT(2));
+    rig_sleep(AT(2), AT(29000));
+    CHECK_EQ_INT(state_of(), CLEANING_UP);
+    rig_sleep(AT(29000), AT(31000));
+    CHECK_EQ_INT(state_of(), -1);
 }
 
 TEST(a_shared_owners_release_after_an_abandoned_re_entry_includes_the_hold_if_it_took_one) {
@@ -207,9 +204,9 @@ TEST(a_shared_owners_release_after_an_abandoned_re_entry_includes_the_hold_if_it
         end_with(op, ACQUIRED, AT(1));
         op = begin_shared(0, AT(2));
         hf_op_end(op, AT(3));
-        output_of(link_of(&rig, CALLS));
-        op = begin(&rig, HF_OP_RELEASE, AT(4)); /* behind the answer */
-        CHECK_SENT(&rig, CALLS, "");
+        output_of(link_of(CALLS));
+        op = begin(HF_OP_RELEASE, AT(4)); /* behind the answer */
+        CHECK_SENT(CALLS, "");
         CHECK_ANSWER_SENDS(took ? ACQUIRED : "*2\r\n:2\r\n:1\r\n", AT(5), CALLS,
                            took ? "EVALSHA release " KEYS_OF_K "0 30000 2"
                                 : "EVALSHA release " KEYS_OF_K "0 30000 1");
@@ -221,49 +218,49 @@ TEST(a_shared_owners_release_after_an_abandoned_re_entry_includes_the_hold_if_it
 TEST(a_re_entry_that_a_shared_owner_has_abandoned_does_not_extend_its_abandoned_hold) {
     hf_op *op = begin_shared(0, AT(0));
     end_with(op, ACQUIRED, AT(1));
-    hf_time end = ends_at(hold_of(&rig));
+    hf_time end = ends_at(hold_of());
     op = begin_shared(0, AT(9000));
     hf_op_end(op, AT(9001));
-    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(9002));
-    feed_calls(&rig, ACQUIRED, AT(9003));
-    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
-    CHECK_EQ_U64(claim_ends_at(leaving_of(&rig)), end);
+    hf_client_abandon(&rig.client, hold_of(), 1, AT(9002));
+    feed_calls(ACQUIRED, AT(9003));
+    CHECK_EQ_INT(state_of(), CLEANING_UP);
+    CHECK_EQ_U64(claim_ends_at(leaving_of()), end);
 }
 
 TEST(a_shared_owners_re_entry_without_a_reply_is_renewed_in_time) {
     hf_op *op = begin_shared(0, AT(0));
     end_with(op, ACQUIRED, AT(1));
     op = begin_shared(0, AT(9900));
-    feed_calls(&rig, "+PONG\r\n", AT(9900)); /* the connection was quiet */
+    feed_calls("+PONG\r\n", AT(9900)); /* the connection was quiet */
     hf_op_end(op, AT(9901));
     CHECK_SENT_UNTIL(RENEWER, AT(9901), AT(12000), "");
-    rig_sleep(&rig, AT(12000), AT(13100)); /* the link is abandoned */
-    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    rig_sleep(AT(12000), AT(13100)); /* the link is abandoned */
+    CHECK_SENT(RENEWER, "EVALSHA renew 1 k me 30000");
 }
 
 TEST(a_shared_owners_acquire_without_a_reply_is_cleaned_up) {
     EACH_NUMBER (hangs, 2) {
         hf_op *op = begin_shared(0, AT(0));
         hf_op_end(op, AT(1));
-        if (hangs) rig_sleep(&rig, AT(1), AT(3000));
-        else hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
-        rig_sleep(&rig, AT(3000), AT(3020)); /* the back-off */
-        CHECK_SENT(&rig, CALLS, OWN_LEAVE_OF_K("", "0"));
-        feed_calls(&rig, ":0\r\n", AT(3021));
+        if (hangs) rig_sleep(AT(1), AT(3000));
+        else hf_session_closed(link_of(CALLS), "reset", AT(2));
+        rig_sleep(AT(3000), AT(3020)); /* the back-off */
+        CHECK_SENT(CALLS, OWN_LEAVE_OF_K("", "0"));
+        feed_calls(":0\r\n", AT(3021));
         CHECK_NOTHING_LEFT(AT(3021));
     }
 }
 
 TEST(a_closed_client_waits_for_the_reply_to_a_shared_owners_command) {
     begin_shared(0, AT(0));
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     hf_client_close(&rig.client, AT(1));
-    rig_tick(&rig, AT(1));
-    CHECK_SILENT(&rig);
+    rig_tick(AT(1));
+    CHECK_SILENT();
     CHECK(!hf_client_is_quiet(&rig.client));
-    feed_calls(&rig, ACQUIRED, AT(2));
+    feed_calls(ACQUIRED, AT(2));
     CHECK_SENT_AT(CALLS, AT(2), OWN_LEAVE_OF_K("", "1"));
-    feed_calls(&rig, ":1\r\n", AT(3));
+    feed_calls(":1\r\n", AT(3));
     CHECK(hf_client_is_quiet(&rig.client));
 }
 
@@ -280,14 +277,11 @@ TEST(a_shared_owner_computes_its_other_processes_holds_relative_to_the_number_it
                  {"999999996", "ok", 999999999},
                  {"999999997", "server", 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char text[80];
-        rig_begin(&rig);
+        rig_begin();
         hf_op *op = begin_shared(0, AT(0));
-        snprintf(text, sizeof text, "*2\r\n:2\r\n:3\r\n*3\r\n:1\r\n:77\r\n:%s\r\n",
-                 cases[i].others);
-        CHECK_ANSWER(op, text, AT(1), cases[i].outcome);
-        if (strcmp(cases[i].outcome, "ok") == 0)
-            CHECK_EQ_INT(others_of(hold_of(&rig)), cases[i].is);
+        CHECK_ANSWER(op, printed("*2\r\n:2\r\n:3\r\n*3\r\n:1\r\n:77\r\n:%s\r\n", cases[i].others),
+                     AT(1), cases[i].outcome);
+        if (strcmp(cases[i].outcome, "ok") == 0) CHECK_EQ_INT(others_of(hold_of()), cases[i].is);
     }
 }
 
@@ -296,7 +290,7 @@ TEST(a_shared_owners_acquire_gives_up_if_its_other_processes_holds_come_and_go) 
     hf_op *op = begin_shared(0, AT(0));
     int asked = 0;
     while (!hf_op_is_done(op) && asked++ < 20)
-        feed_calls(&rig, asked % 2 ? "*2\r\n:2\r\n:1\r\n" : GONE, AT(1));
+        feed_calls(asked % 2 ? "*2\r\n:2\r\n:1\r\n" : GONE, AT(1));
     CHECK_OUTCOME(op, "busy");
 }
 
@@ -305,7 +299,7 @@ TEST(a_shared_owners_acquire_gives_up_if_its_other_processes_holds_come_and_go) 
 TEST(a_shared_owners_acquire_that_joins_a_single_hold_is_not_resent) {
     hf_op *op = begin_shared(0, AT(0));
     CHECK(!request_in(op)->no_retry);
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     CHECK_ANSWER_SENDS("*2\r\n:2\r\n:1\r\n", AT(1), CALLS, ASK_OF_K("1", "1", ""));
     CHECK(request_in(op)->no_retry);
 }
@@ -313,7 +307,7 @@ TEST(a_shared_owners_acquire_that_joins_a_single_hold_is_not_resent) {
 TEST(a_shared_owners_interrupted_wait_releases_no_hold) {
     hf_op *op = wait_as_shared(AT(0));
     hf_op_interrupt(op, AT(10));
-    const char *text = output_of(link_of(&rig, CALLS));
+    const char *text = output_of(link_of(CALLS));
     CHECK_OR(strncmp(text, "EVALSHA leave ", 14) == 0, "%s", text);
     CHECK_STR(strrchr(text, ' '), " 0");
 }
@@ -323,9 +317,9 @@ TEST(a_shared_owners_release_also_ends_a_re_entry_that_no_replica_confirmed) {
     hf_op *op = begin_shared(0, AT(0));
     CHECK_ENDS_WITH(op, ACQUIRED ":1\r\n", AT(1), "ok");
     op = begin_shared(0, AT(2));
-    output_of(link_of(&rig, CALLS));
-    begin(&rig, HF_OP_RELEASE, AT(3)); /* behind the answer */
-    CHECK_SENT(&rig, CALLS, "");
+    output_of(link_of(CALLS));
+    begin(HF_OP_RELEASE, AT(3)); /* behind the answer */
+    CHECK_SENT(CALLS, "");
     CHECK_ANSWER(op, ACQUIRED ":0\r\n", AT(4), "no_quorum");
     CHECK_SENT_PART(CALLS, "EVALSHA release " KEYS_OF_K "0 30000 2");
 }

@@ -5,47 +5,47 @@
 /* ---- the events link ---- */
 
 TEST(an_acquire_ends_within_a_second_of_its_wait_even_if_its_leave_command_gets_no_reply) {
-    hf_op *op = wait_in_queue(&rig, 500 * HF_MS, AT(0));
+    hf_op *op = wait_in_queue(500 * HF_MS, AT(0));
     CHECK_SLEEP(op, AT(4), AT(1399), "under way");
     CHECK_SLEEP(op, AT(1399), AT(1400), "unreachable");
 }
 
 /* The last reply, which comes behind the wait, uses up a part of the second. */
 TEST(the_second_in_which_a_waiter_must_have_left_the_queue_starts_when_its_wait_ends) {
-    hf_op *op = wait_in_queue(&rig, 500 * HF_MS, AT(0));
-    feed_message(&rig, "1 recheck l 1 0 k", AT(499));
-    rig_tick(&rig, AT(499));
-    feed_calls(&rig, busy(20000, 0, 0), AT(590));
-    rig_sleep(&rig, AT(590), AT(1399));
-    rig_sleep(&rig, AT(1399), AT(1400));
+    hf_op *op = wait_in_queue(500 * HF_MS, AT(0));
+    feed_message("1 recheck l 1 0 k", AT(499));
+    rig_tick(AT(499));
+    feed_calls(busy(20000, 0, 0), AT(590));
+    rig_sleep(AT(590), AT(1399));
+    rig_sleep(AT(1399), AT(1400));
     CHECK(hf_op_is_done(op));
 }
 
 TEST(a_wait_that_ended_while_the_process_was_stopped_fails_as_busy) {
-    hf_op *op = wait_in_queue(&rig, 500 * HF_MS, AT(0));
-    rig_tick(&rig, AT(80000)); /* the process was stopped */
-    rig_tick(&rig, AT(80001));
+    hf_op *op = wait_in_queue(500 * HF_MS, AT(0));
+    rig_tick(AT(80000)); /* the process was stopped */
+    rig_tick(AT(80001));
     CHECK_ANSWER(op, ":1\r\n", AT(80001), "busy");
 }
 
 /* ---- the end of the wait ---- */
 
 TEST(a_waiter_whose_wait_ends_leaves_the_queue) {
-    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
-    rig_sleep(&rig, AT(3), AT(999));
+    hf_op *op = wait_in_queue(HF_SECOND, AT(0));
+    rig_sleep(AT(3), AT(999));
     CHECK_STATE(op, WAITING);
-    rig_tick(&rig, AT(1000));
+    rig_tick(AT(1000));
     CHECK_STATE(op, CANCELLING);
-    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
+    CHECK_SENT(CALLS, LEAVE_OF_K("0", MEMBER("1")));
     CHECK_ANSWER(op, ":0\r\n", AT(1001), "busy");
     CHECK_NOTHING_LEFT(AT(1001));
 }
 
 TEST(a_lock_granted_to_a_waiter_that_is_leaving_goes_to_the_next_one) {
-    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
-    rig_tick(&rig, AT(1000));
-    output_of(link_of(&rig, CALLS));
-    feed_message(&rig, GRANT("1", "88"), AT(1001));
+    hf_op *op = wait_in_queue(HF_SECOND, AT(0));
+    rig_tick(AT(1000));
+    output_of(link_of(CALLS));
+    feed_message(GRANT("1", "88"), AT(1001));
     CHECK_STATE(op, CANCELLING);
     CHECK_ANSWER(op, ":1\r\n", AT(1002), "busy");
     CHECK_NOTHING_LEFT(AT(1002));
@@ -53,9 +53,9 @@ TEST(a_lock_granted_to_a_waiter_that_is_leaving_goes_to_the_next_one) {
 
 TEST(a_wait_that_ends_before_its_subscription_is_confirmed_leaves_nothing) {
     EACH_NUMBER (interrupted, 2) {
-        hf_op *op = begin_acquire(&rig, interrupted ? HF_NEVER : HF_SECOND, AT(0));
-        feed_calls(&rig, busy(5000, 0, 0), AT(1));
-        output_of(link_of(&rig, CALLS));
+        hf_op *op = begin_acquire(interrupted ? HF_NEVER : HF_SECOND, AT(0));
+        feed_calls(busy(5000, 0, 0), AT(1));
+        output_of(link_of(CALLS));
         if (interrupted) CHECK_INTERRUPTS(op, AT(100));
         else CHECK_TICK(op, AT(1000), "busy");
         CHECK_NOTHING_LEFT(AT(1000));
@@ -63,171 +63,170 @@ TEST(a_wait_that_ends_before_its_subscription_is_confirmed_leaves_nothing) {
 }
 
 TEST(a_wait_that_ends_while_the_server_does_not_reply_fails_as_unreachable) {
-    hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
-    feed_calls(&rig, busy(5000, 0, 0), AT(1));
-    feed_subscribed(&rig, AT(2));
-    output_of(link_of(&rig, CALLS));
+    hf_op *op = begin_acquire(HF_SECOND, AT(0));
+    feed_calls(busy(5000, 0, 0), AT(1));
+    feed_subscribed(AT(2));
+    output_of(link_of(CALLS));
     CHECK_STATE(op, ASKING);
-    rig_sleep(&rig, AT(2), AT(1000)); /* no answer at all */
+    rig_sleep(AT(2), AT(1000)); /* no answer at all */
     CHECK_OUTCOME(op, "unreachable");
     CHECK_LEFT_BEHIND(ACQUIRED, MEMBER("1"), AT(1000));
 }
 
 TEST(a_busy_reply_after_the_end_of_the_wait_makes_the_waiter_leave_the_queue) {
-    hf_op *op = wait_in_queue(&rig, 1900 * HF_MS, AT(0));
-    feed_message(&rig, GRANT("1", "0"), AT(1890));
-    output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, busy(5000, 0, 0),
-               AT(1920)); /* the patience of the question is a little longer */
+    hf_op *op = wait_in_queue(1900 * HF_MS, AT(0));
+    feed_message(GRANT("1", "0"), AT(1890));
+    output_of(link_of(CALLS));
+    feed_calls(busy(5000, 0, 0), AT(1920)); /* the patience of the question is a little longer */
     CHECK_STATE(op, CANCELLING);
-    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
+    CHECK_SENT(CALLS, LEAVE_OF_K("0", MEMBER("1")));
     CHECK_ANSWER(op, ":0\r\n", AT(1921), "busy");
 }
 
 TEST(an_acquire_succeeds_if_the_lock_is_obtained_just_after_the_end_of_the_wait) {
-    hf_op *op = wait_in_queue(&rig, 1900 * HF_MS, AT(0));
-    feed_message(&rig, GRANT("1", "0"), AT(1890));
+    hf_op *op = wait_in_queue(1900 * HF_MS, AT(0));
+    feed_message(GRANT("1", "0"), AT(1890));
     CHECK_ANSWER(op, ACQUIRED, AT(1920), "ok");
 }
 
 TEST(leaving_the_queue_without_a_reply_is_retried_in_the_background) {
-    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
-    rig_tick(&rig, AT(1000));
-    output_of(link_of(&rig, CALLS));
-    rig_sleep(&rig, AT(1000), AT(2000));
+    hf_op *op = wait_in_queue(HF_SECOND, AT(0));
+    rig_tick(AT(1000));
+    output_of(link_of(CALLS));
+    rig_sleep(AT(1000), AT(2000));
     CHECK_OUTCOME(op, "unreachable"); /* the server is silent, which is not "busy" */
     CHECK_LEFT_BEHIND(":0\r\n", MEMBER("1"), AT(2000));
 }
 
 /* Servers close idle connections; that says nothing about whether they can be reached. */
 TEST(a_wait_fails_as_busy_even_if_an_idle_connection_was_closed_before_its_end) {
-    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
-    hf_session_closed(link_of(&rig, CALLS), "the server closed the connection", AT(500));
-    rig_tick(&rig, AT(1000));
+    hf_op *op = wait_in_queue(HF_SECOND, AT(0));
+    hf_session_closed(link_of(CALLS), "the server closed the connection", AT(500));
+    rig_tick(AT(1000));
     CHECK_SENT_AT(CALLS, AT(1001), LEAVE_OF_K("0", MEMBER("1")));
     CHECK_ANSWER(op, ":0\r\n", AT(1002), "busy");
 }
 
 TEST(a_wait_whose_server_was_lost_ends_as_unreachable) {
-    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
+    hf_op *op = wait_in_queue(HF_SECOND, AT(0));
     rig.refusing = true;
-    hf_session_closed(link_of(&rig, CALLS), "reset", AT(500));
-    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(500));
+    hf_session_closed(link_of(CALLS), "reset", AT(500));
+    hf_session_closed(link_of(EVENTS), "reset", AT(500));
     CHECK_SLEEP(op, AT(500), AT(999), "under way");
     hf_client_tick(&rig.client, AT(1000));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
-    CHECK_EQ_U64(claim_wait(leaving_of(&rig)), 1);
+    CHECK_EQ_INT(state_of(), CLEANING_UP);
+    CHECK_EQ_U64(claim_wait(leaving_of()), 1);
 }
 
 TEST(an_endless_wait_survives_a_minute_without_the_server) {
-    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     rig.refusing = true;
-    hf_session_closed(link_of(&rig, CALLS), "reset", AT(500));
-    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(500));
-    int wakes = rig_sleep(&rig, AT(500), AT(60000));
+    hf_session_closed(link_of(CALLS), "reset", AT(500));
+    hf_session_closed(link_of(EVENTS), "reset", AT(500));
+    int wakes = rig_sleep(AT(500), AT(60000));
     CHECK_OUTCOME(op, "under way");
     CHECK_OR(wakes < 600, "%d wakes", wakes);
     rig.refusing = false;
-    rig_sleep(&rig, AT(60000), AT(62000));
+    rig_sleep(AT(60000), AT(62000));
     CHECK_ANSWER(op, ACQUIRED, AT(62000), "ok");
 }
 
 /* ---- interrupted ---- */
 
 TEST(a_waiter_interrupted_in_the_queue_leaves_it) {
-    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(100));
-    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
+    CHECK_SENT(CALLS, LEAVE_OF_K("0", MEMBER("1")));
     CHECK_ANSWER(op, ":0\r\n", AT(101), "interrupted");
     CHECK_NOTHING_LEFT(AT(101));
 }
 
 TEST(a_waiter_interrupted_during_its_request_still_acquires_if_the_reply_grants_the_lock) {
-    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+    hf_op *op = begin_acquire(HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(1));
     CHECK_ANSWER(op, ACQUIRED, AT(2), "ok");
-    rig_begin(&rig);
-    op = begin_acquire(&rig, HF_NEVER, AT(0));
+    rig_begin();
+    op = begin_acquire(HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(1));
     CHECK_ANSWER(op, busy(5000, 0, 0), AT(2), "interrupted");
 }
 
 /* The question of a waiter in the queue has no deadline of its own: a signal must still end it. */
 TEST(a_waiter_interrupted_during_its_request_to_an_unreachable_server_ends_early) {
-    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     rig.refusing = true;
-    hf_session_closed(link_of(&rig, CALLS), "reset", AT(500));
-    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(500));
-    rig_sleep(&rig, AT(500), AT(5000));
+    hf_session_closed(link_of(CALLS), "reset", AT(500));
+    hf_session_closed(link_of(EVENTS), "reset", AT(500));
+    rig_sleep(AT(500), AT(5000));
     CHECK_STATE(op, ASKING);
     hf_op_interrupt(op, AT(5000));
     hf_op_interrupt(op, AT(5050)); /* as often as the driver likes */
     CHECK_SLEEP(op, AT(5050), AT(5100), "interrupted");
-    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
+    CHECK_EQ_INT(state_of(), CLEANING_UP);
 }
 
 TEST(an_acquire_interrupted_while_it_waits_for_a_renewal_ends_early) {
-    hf_hold *hold = hold_lock(&rig, AT(0));
-    rig_sleep(&rig, AT(0), AT(10000));
+    hf_hold *hold = hold_lock(AT(0));
+    rig_sleep(AT(0), AT(10000));
     CHECK(is_in_flight(hold));
-    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(10001));
+    hf_op *op = begin_acquire(HF_NEVER, AT(10001));
     CHECK_STATE(op, BLOCKED);
     CHECK_INTERRUPTS(op, AT(10002));
     CHECK(is_held(hold));
 }
 
 TEST(interrupting_an_acquire_after_its_end_changes_nothing) {
-    hf_op *op = begin_acquire(&rig, 0, AT(0));
-    feed_calls(&rig, ACQUIRED, AT(1));
+    hf_op *op = begin_acquire(0, AT(0));
+    feed_calls(ACQUIRED, AT(1));
     hf_op_interrupt(op, AT(2));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
+    CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
 }
 
 /* ---- abandoned ---- */
 
 TEST(an_acquire_abandoned_during_its_request_is_undone) {
-    hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
-    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
+    hf_op *op = begin_acquire(HF_SECOND, AT(0));
+    CHECK_SENT(CALLS, BRIEF_ASK_OF_K);
     hf_op_end(op, AT(1));
-    rig_tick(&rig, AT(1));
-    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", "")); /* behind the question, over the same link */
-    CHECK_SENT(&rig, RENEWER, "");
-    feed_calls(&rig, ACQUIRED ":1\r\n", AT(2)); /* nobody waits for this reply */
-    CHECK_EQ_INT(state_of(&rig), -1);
+    rig_tick(AT(1));
+    CHECK_SENT(CALLS, LEAVE_OF_K("0", "")); /* behind the question, over the same link */
+    CHECK_SENT(RENEWER, "");
+    feed_calls(ACQUIRED ":1\r\n", AT(2)); /* nobody waits for this reply */
+    CHECK_EQ_INT(state_of(), -1);
 }
 
 TEST(a_waiter_abandoned_before_its_subscription_leaves_nothing_on_the_server) {
-    hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
-    feed_calls(&rig, busy(5000, 0, 0), AT(1));
+    hf_op *op = begin_acquire(HF_SECOND, AT(0));
+    feed_calls(busy(5000, 0, 0), AT(1));
     hf_op_end(op, AT(2));
     CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
-    rig_sleep(&rig, AT(2), AT(1000));
-    CHECK_EQ_INT(link_of(&rig, EVENTS)->state, HF_SESSION_CLOSED);
+    rig_sleep(AT(2), AT(1000));
+    CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_CLOSED);
 }
 
 TEST(a_waiter_abandoned_in_the_queue_leaves_it) {
-    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     hf_op_end(op, AT(10));
     CHECK_LEFT_IN_ORDER(MEMBER("1"), AT(10));
 }
 
 TEST(a_waiter_abandoned_while_it_is_leaving_the_queue_still_leaves_it) {
-    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
+    hf_op *op = wait_in_queue(HF_SECOND, AT(0));
     CHECK_SENT_AT(CALLS, AT(1000), LEAVE_OF_K("0", MEMBER("1")));
     hf_op_end(op, AT(1001));
     CHECK_SENT_AT(CALLS, AT(1001), LEAVE_OF_K("0", MEMBER("1")));
-    feed_calls(&rig, ":0\r\n:0\r\n", AT(1002));
-    CHECK_EQ_INT(state_of(&rig), -1);
+    feed_calls(":0\r\n:0\r\n", AT(1002));
+    CHECK_EQ_INT(state_of(), -1);
 }
 
 TEST(an_acquire_abandoned_before_it_was_sent_sends_nothing) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
     hf_op_end(op, AT(1));
-    rig_sleep(&rig, AT(1), AT(100));
-    feed_calls(&rig, ":0\r\n", AT(100));
+    rig_sleep(AT(1), AT(100));
+    feed_calls(":0\r\n", AT(100));
     CHECK(hf_client_is_quiet(&rig.client));
 }
 
@@ -250,9 +249,9 @@ TEST(an_acquire_that_ends_with_any_kind_of_reply_is_no_longer_counted_as_a_waite
         {"-ERR no\r\n", "server"},
     };
     EACH_CASE (i, cases) {
-        hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-        feed_message(&rig, "1 recheck 1", AT(50));
-        rig_sleep(&rig, AT(50), AT(60));
+        hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
+        feed_message("1 recheck 1", AT(50));
+        rig_sleep(AT(50), AT(60));
         CHECK_STATE(op, ASKING);
         CHECK_ANSWER(op, cases[i].reply, AT(61), cases[i].outcome);
         if (hf_op_is_done(op)) {
@@ -266,10 +265,10 @@ TEST(an_acquire_that_ends_with_any_kind_of_reply_is_no_longer_counted_as_a_waite
 
 /* It was down for a moment, long ago. */
 TEST(a_busy_message_does_not_mention_an_outage_that_is_over) {
-    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
-    hf_session *events = link_of(&rig, EVENTS);
+    hf_op *op = wait_in_queue(HF_SECOND, AT(0));
+    hf_session *events = link_of(EVENTS);
     snprintf(events->reason, sizeof events->reason, "reset");
-    rig_sleep(&rig, AT(3), AT(1000));
+    rig_sleep(AT(3), AT(1000));
     CHECK_ANSWER(op, ":0\r\n", AT(1001), "busy");
     CHECK(!strstr(message_of(op), "reset"));
 }
@@ -277,25 +276,25 @@ TEST(a_busy_message_does_not_mention_an_outage_that_is_over) {
 /* A leave that the server refuses has no reply, but the wait has ended because the lock is taken.
  */
 TEST(a_waiter_whose_leave_command_is_refused_still_reports_why_its_wait_ended) {
-    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
-    rig_sleep(&rig, AT(3), AT(1000));
+    hf_op *op = wait_in_queue(HF_SECOND, AT(0));
+    rig_sleep(AT(3), AT(1000));
     CHECK_ANSWER(op, "-NOPERM no\r\n", AT(1001), "busy");
 }
 
 TEST(a_request_sent_just_before_the_wait_ends_has_100_ms_for_its_reply) {
-    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
-    feed_message(&rig, "1 recheck 1", AT(990));
-    rig_tick(&rig, AT(990));
+    hf_op *op = wait_in_queue(HF_SECOND, AT(0));
+    feed_message("1 recheck 1", AT(990));
+    rig_tick(AT(990));
     CHECK_STATE(op, ASKING);
     CHECK_EQ_U64(request_in(op)->deadline, AT(1090));
 }
 
 /* Ctrl-C must not wait for a server that is loading. */
 TEST(a_waiters_leave_command_that_the_server_refuses_is_not_retried) {
-    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
-    feed_message(&rig, "1 recheck 1", AT(5));
-    rig_tick(&rig, AT(5));
-    feed_calls(&rig, busy(20000, 0, 0), AT(6));
+    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
+    feed_message("1 recheck 1", AT(5));
+    rig_tick(AT(5));
+    feed_calls(busy(20000, 0, 0), AT(6));
     CHECK(request_in(op)->persists_until > 0);
     hf_op_interrupt(op, AT(7));
     CHECK_STATE(op, CANCELLING);
@@ -304,26 +303,26 @@ TEST(a_waiters_leave_command_that_the_server_refuses_is_not_retried) {
 
 /* The cycle is found while the waiter asks, so it learns of it with the reply. */
 TEST(a_deadlock_found_during_a_waiters_request_ends_its_wait) {
-    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
-    feed_message(&rig, "1 recheck 1", AT(5));
-    rig_tick(&rig, AT(5));
+    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
+    feed_message("1 recheck 1", AT(5));
+    rig_tick(AT(5));
     set_cycle(op, strdup("a, b"));
-    feed_calls(&rig, busy(20000, 0, 0), AT(6));
+    feed_calls(busy(20000, 0, 0), AT(6));
     CHECK_ANSWER(op, ":0\r\n", AT(7), "deadlock");
     CHECK_MESSAGE(op, "a, b");
 }
 
 /* The reply that is under way has its time, however long the wait has lasted. */
 TEST(an_acquire_interrupted_during_its_request_still_gives_the_server_time_to_reply) {
-    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+    hf_op *op = begin_acquire(HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(1000));
     CHECK_EQ_U64(request_in(op)->deadline, AT(1100));
 }
 
 /* The server itself can be reached; it is only not heard. */
 TEST(a_wait_ends_as_busy_if_only_its_subscription_connection_is_refused) {
-    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
-    hf_session *events = link_of(&rig, EVENTS);
+    hf_op *op = wait_in_queue(HF_SECOND, AT(0));
+    hf_session *events = link_of(EVENTS);
     events->failed_opens = 3;
     snprintf(events->reason, sizeof events->reason, "refused");
     hf_client_tick(&rig.client, AT(1000));
@@ -343,14 +342,13 @@ TEST(an_acquire_that_ends_with_any_kind_of_refusal_is_no_longer_counted_as_a_wai
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         EACH_NUMBER (waiting, 2) {
-            hf_op *op = waiting ? wait_in_queue(&rig, 60 * HF_SECOND, AT(0))
-                                : begin_acquire(&rig, 0, AT(0));
+            hf_op *op = waiting ? wait_in_queue(60 * HF_SECOND, AT(0)) : begin_acquire(0, AT(0));
             if (waiting) {
-                rig_tick(&rig, AT(150));
-                rig_tick(&rig, rechecks_at(op));
+                rig_tick(AT(150));
+                rig_tick(rechecks_at(op));
             }
             CHECK_STATE(op, ASKING);
-            feed_calls(&rig, cases[i].reply, AT(2500));
+            feed_calls(cases[i].reply, AT(2500));
             CHECK_OR(strcmp(outcome(op), cases[i].outcome) == 0, "case %zu: %s", i, outcome(op));
             CHECK(hf_op_is_done(op));
             CHECK(!needs_events(op));
@@ -360,81 +358,81 @@ TEST(an_acquire_that_ends_with_any_kind_of_refusal_is_no_longer_counted_as_a_wai
 }
 
 TEST(a_wait_that_ends_while_connections_are_refused_fails_as_unreachable) {
-    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
-    hf_session_closed(link_of(&rig, CALLS), "gone", AT(500));
-    hf_session_opening(link_of(&rig, CALLS), AT(500));
-    hf_session_closed(link_of(&rig, CALLS), "refused", AT(501));
-    CHECK_EQ_INT(link_of(&rig, CALLS)->failed_opens, 1);
-    CHECK_EQ_INT(link_of(&rig, EVENTS)->state, HF_SESSION_READY);
+    hf_op *op = wait_in_queue(HF_SECOND, AT(0));
+    hf_session_closed(link_of(CALLS), "gone", AT(500));
+    hf_session_opening(link_of(CALLS), AT(500));
+    hf_session_closed(link_of(CALLS), "refused", AT(501));
+    CHECK_EQ_INT(link_of(CALLS)->failed_opens, 1);
+    CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_READY);
     hf_client_tick(&rig.client, AT(1000));
     CHECK_OUTCOME(op, "unreachable");
     CHECK_MESSAGE(op, "refused");
 }
 
 TEST(a_wait_that_ends_just_after_its_connections_were_lost_fails_as_busy) {
-    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
-    hf_session_closed(link_of(&rig, CALLS), "reset", AT(999));
-    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(999));
+    hf_op *op = wait_in_queue(HF_SECOND, AT(0));
+    hf_session_closed(link_of(CALLS), "reset", AT(999));
+    hf_session_closed(link_of(EVENTS), "reset", AT(999));
     hf_client_tick(&rig.client, AT(1000));
     hf_client_tick(&rig.client, AT(1001));
     CHECK_OUTCOME(op, "under way");
-    rig_serve(&rig, AT(1001));
-    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
+    rig_serve(AT(1001));
+    CHECK_SENT(CALLS, LEAVE_OF_K("0", MEMBER("1")));
     CHECK_ANSWER(op, ":0\r\n", AT(1002), "busy");
 }
 
 TEST(the_clean_up_after_a_waiters_acquire_that_arrived_late_names_no_queue_entry) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.lease = HF_SECOND, spec.wait = 60 * HF_SECOND);
-    feed_calls(&rig, busy(20000, 0, 0), AT(1));
-    feed_subscribed(&rig, AT(2));
+    feed_calls(busy(20000, 0, 0), AT(1));
+    feed_subscribed(AT(2));
     CHECK_ANSWER(op, ACQUIRED, AT(1500), "lost");
-    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
-    CHECK_EQ_U64(claim_wait(leaving_of(&rig)), 0);
+    CHECK_EQ_INT(state_of(), CLEANING_UP);
+    CHECK_EQ_U64(claim_wait(leaving_of()), 0);
 }
 
 TEST(a_queued_waiter_interrupted_while_its_server_is_unreachable_ends) {
-    hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
+    hf_op *op = wait_in_queue(60 * HF_SECOND, AT(0));
     rig.refusing = true;
-    hf_session_closed(link_of(&rig, CALLS), "gone", AT(10));
+    hf_session_closed(link_of(CALLS), "gone", AT(10));
     hf_op_interrupt(op, AT(11));
-    rig_serve(&rig, AT(11));
+    rig_serve(AT(11));
     CHECK_OUTCOME(op, "interrupted");
-    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
+    CHECK_EQ_INT(state_of(), CLEANING_UP);
 }
 
 TEST(a_client_whose_waiters_have_given_up_needs_no_subscription_connection) {
-    hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
-    CHECK(link_of(&rig, EVENTS)->wanted);
+    hf_op *op = wait_in_queue(60 * HF_SECOND, AT(0));
+    CHECK(link_of(EVENTS)->wanted);
     hf_op_interrupt(op, AT(10));
     CHECK_ANSWER(op, ":1\r\n", AT(11), "interrupted");
-    CHECK(!link_of(&rig, EVENTS)->wanted);
-    rig_begin(&rig);
-    op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
+    CHECK(!link_of(EVENTS)->wanted);
+    rig_begin();
+    op = wait_in_queue(60 * HF_SECOND, AT(0));
     CHECK_GRANTS(op, GRANT("1", "9"), AT(10), "ok");
-    CHECK(link_of(&rig, EVENTS)->wanted); /* it may wait again soon */
+    CHECK(link_of(EVENTS)->wanted); /* it may wait again soon */
 }
 
 /* The server knows why, and a signal does not change that. */
 TEST(an_acquire_interrupted_during_its_request_reports_the_servers_refusal) {
-    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+    hf_op *op = begin_acquire(HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(1));
     CHECK_ANSWER(op, "-NOPERM no\r\n", AT(2), "denied");
 }
 
 TEST(a_waiters_leave_command_that_must_skip_many_dead_waiters_finishes_in_the_background) {
-    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
-    rig_tick(&rig, AT(1000));
+    hf_op *op = wait_in_queue(HF_SECOND, AT(0));
+    rig_tick(AT(1000));
     CHECK_STATE(op, CANCELLING);
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     CHECK_ANSWER(op, ":3\r\n", AT(1001), "busy");
-    rig_tick(&rig, AT(1001));
-    CHECK(strncmp(output_of(link_of(&rig, RENEWER)), "EVALSHA leave 4 k ", 18) == 0);
+    rig_tick(AT(1001));
+    CHECK(strncmp(output_of(link_of(RENEWER)), "EVALSHA leave 4 k ", 18) == 0);
 }
 
 TEST(a_busy_reply_at_the_end_of_the_wait_ends_it_without_another_attempt) {
     EACH_NUMBER (early, 2) {
-        hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
-        feed_calls(&rig, busy(20000, 0, 0), AT(1000) - (hf_time)early);
+        hf_op *op = begin_acquire(HF_SECOND, AT(0));
+        feed_calls(busy(20000, 0, 0), AT(1000) - (hf_time)early);
         CHECK_OUTCOME(op, early ? "under way" : "busy");
     }
 }

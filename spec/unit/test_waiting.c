@@ -5,40 +5,40 @@
 #include "acquire_rig.h"
 
 TEST(a_waiter_is_queued_only_after_it_has_subscribed) {
-    hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
-    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
-    CHECK_SENT(&rig, EVENTS, "");
+    hf_op *op = begin_acquire(10 * HF_SECOND, AT(0));
+    CHECK_SENT(CALLS, BRIEF_ASK_OF_K);
+    CHECK_SENT(EVENTS, "");
     CHECK_ANSWER_STATE(op, busy(20000, 0, 0), AT(1), SUBSCRIBING);
-    CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
-    CHECK_SENT(&rig, CALLS, "");
-    feed_subscribed(&rig, AT(2));
+    CHECK_SENT(EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    CHECK_SENT(CALLS, "");
+    feed_subscribed(AT(2));
     CHECK_STATE(op, ASKING);
-    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     CHECK_ANSWER_STATE(op, busy(20000, 3, 0), AT(3), WAITING);
     CHECK_EQ_U64(hf_client_stats(&rig.client).waits, 1);
     CHECK_EQ_INT(first_node(&rig.client)->waiting, 1);
 }
 
 TEST(a_waiter_whose_subscription_opens_during_its_request_then_joins_the_queue) {
-    hf_op *first = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(10));
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op *first = wait_in_queue(10 * HF_SECOND, AT(0));
+    hf_session_closed(link_of(EVENTS), "reset", AT(10));
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     spec.caller = hf_slice_of("you");
     spec.wait = 10 * HF_SECOND;
     hf_op *second = hf_client_begin(&rig.client, &spec, AT(20));
-    rig_tick(&rig, AT(30));
-    feed_subscribed(&rig, AT(40));
+    rig_tick(AT(30));
+    feed_subscribed(AT(40));
     CHECK_STATE(second, ASKING);
-    output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, busy(20000, 0, 0), AT(50));
+    output_of(link_of(CALLS));
+    feed_calls(busy(20000, 0, 0), AT(50));
     CHECK_STATE(second, ASKING); /* it was asked for without a place */
     CHECK_SENT_PART(CALLS, MEMBER("2"));
     CHECK_STATE(first, ASKING);
 }
 
 TEST(a_client_that_is_subscribed_already_queues_with_its_first_command) {
-    hf_op *first = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op *first = wait_in_queue(10 * HF_SECOND, AT(0));
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     spec.caller = hf_slice_of("you");
     spec.wait = 10 * HF_SECOND;
     hf_op *second = hf_client_begin(&rig.client, &spec, AT(20));
@@ -53,12 +53,12 @@ TEST(a_client_that_is_subscribed_already_queues_with_its_first_command) {
 static hf_op *begin_behind(uint32_t max_waiters, hf_time wait, hf_time now) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, now, spec.caller = hf_slice_of("you"), spec.wait = wait,
                       spec.sheds = true, spec.max_waiters = max_waiters);
-    output_of(link_of(&rig, CALLS));
+    output_of(link_of(CALLS));
     return op;
 }
 
 TEST(a_waiter_that_exceeds_max_waiters_leaves_the_queue_at_once_as_busy) {
-    wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    wait_in_queue(10 * HF_SECOND, AT(0));
     hf_op *op = begin_behind(2, HF_NEVER, AT(20));
     CHECK_ANSWER_STATE(op, busy(20000, 2, 0), AT(21), CANCELLING);
     CHECK_SENT_PART(CALLS, MEMBER("2"));
@@ -68,71 +68,71 @@ TEST(a_waiter_that_exceeds_max_waiters_leaves_the_queue_at_once_as_busy) {
 }
 
 TEST(a_busy_message_mentions_a_single_waiter_in_the_singular) {
-    wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    wait_in_queue(10 * HF_SECOND, AT(0));
     hf_op *op = begin_behind(1, HF_NEVER, AT(20));
-    feed_calls(&rig, busy(20000, 1, 0), AT(21));
-    feed_calls(&rig, ":0\r\n", AT(22));
+    feed_calls(busy(20000, 1, 0), AT(21));
+    feed_calls(":0\r\n", AT(22));
     CHECK_MESSAGE(op, ": 1 already waiting in line, and max_waiters is 1;");
 }
 
 /* Waiters that were passed over come back before it. */
 TEST(a_waiter_within_max_waiters_remains_queued) {
-    wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    wait_in_queue(10 * HF_SECOND, AT(0));
     hf_op *op = begin_behind(2, HF_NEVER, AT(20));
     CHECK_ANSWER_STATE(op, busy(20000, 1, 0), AT(21), WAITING);
     set_recheck(op, AT(100));
-    rig_sleep(&rig, AT(21), AT(100));
+    rig_sleep(AT(21), AT(100));
     CHECK_STATE(op, ASKING);
     CHECK_ANSWER_STATE(op, busy(20000, 7, 0), AT(101), WAITING);
 }
 
 TEST(a_tenants_waiter_never_subscribes_to_a_pattern) {
     begin_as_tenant();
-    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    rig_sleep(&rig, AT(3), AT(1000));
+    hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
+    rig_sleep(AT(3), AT(1000));
     CHECK_STATE(op, WAITING);
     hf_op_end(op, AT(1000));
-    CHECK_SENT(&rig, EVENTS, "");
+    CHECK_SENT(EVENTS, "");
 }
 
 TEST(an_acquire_fails_with_conflict_behind_a_waiter_of_a_newer_format) {
     EACH_NUMBER (queued, 2) {
-        hf_op *op = queued ? wait_in_queue(&rig, 10 * HF_SECOND, AT(0))
-                           : begin_acquire(&rig, 10 * HF_SECOND, AT(0));
-        if (queued) rig_sleep(&rig, AT(3), AT(2000));
-        output_of(link_of(&rig, CALLS));
+        hf_op *op =
+            queued ? wait_in_queue(10 * HF_SECOND, AT(0)) : begin_acquire(10 * HF_SECOND, AT(0));
+        if (queued) rig_sleep(AT(3), AT(2000));
+        output_of(link_of(CALLS));
         CHECK_ANSWER(op, "*1\r\n:-4\r\n", AT(2000), "conflict");
         CHECK_MESSAGE(op, "incompatible version of holdfast is waiting for it");
         CHECK_SENT_AT(CALLS, AT(2001), queued ? LEAVE_OF_K("0", MEMBER("1")) : "");
-        CHECK_EQ_INT(state_of(&rig), queued ? (int)CLEANING_UP : -1);
+        CHECK_EQ_INT(state_of(), queued ? (int)CLEANING_UP : -1);
     }
 }
 
 TEST(a_waiter_rechecks_its_lock_every_two_seconds) {
-    hf_op *op = wait_in_queue(&rig, 100 * HF_SECOND, AT(0));
-    rig_tick(&rig, AT(150)); /* listens to Redisson's releases from then on */
+    hf_op *op = wait_in_queue(100 * HF_SECOND, AT(0));
+    rig_tick(AT(150)); /* listens to Redisson's releases from then on */
     for (hf_time now = AT(3); now < AT(20000);) {
         hf_time next = hf_op_deadline(op);
         CHECK(next - now >= 1800 * HF_MS && next - now <= 2000 * HF_MS);
         CHECK_SENT_AT(CALLS, next - 1, "");
         CHECK_SENT_AT(CALLS, next, ASK_OF_K("0", "0", MEMBER("1")));
-        feed_calls(&rig, busy(20000, 0, 0), next);
+        feed_calls(busy(20000, 0, 0), next);
         now = next;
     }
     CHECK(hf_client_stats(&rig.client).rechecks >= 9);
 }
 
 TEST(a_waiter_rechecks_its_lock_when_the_holders_lease_ends) {
-    hf_op *op = wait_in_queue(&rig, 100 * HF_SECOND, AT(0));
-    feed_message(&rig, "1 turn 1 50", AT(10));
-    rig_sleep(&rig, AT(10), AT(70));
-    feed_calls(&rig, busy(300, 0, 0), AT(100));
+    hf_op *op = wait_in_queue(100 * HF_SECOND, AT(0));
+    feed_message("1 turn 1 50", AT(10));
+    rig_sleep(AT(10), AT(70));
+    feed_calls(busy(300, 0, 0), AT(100));
     CHECK_EQ_U64(hf_op_deadline(op), AT(401));
-    rig_begin(&rig);
-    op = begin_acquire(&rig, 100 * HF_SECOND, AT(0));
-    feed_calls(&rig, busy(300, 0, 0), AT(1));
-    feed_subscribed(&rig, AT(2));
-    feed_calls(&rig, busy(300, 4, 0), AT(3));
+    rig_begin();
+    op = begin_acquire(100 * HF_SECOND, AT(0));
+    feed_calls(busy(300, 0, 0), AT(1));
+    feed_subscribed(AT(2));
+    feed_calls(busy(300, 4, 0), AT(3));
     CHECK_EQ_U64(hf_op_deadline(op), AT(3 + 301 + 20)); /* after those ahead */
 }
 
@@ -142,9 +142,9 @@ TEST(a_waiter_behind_many_others_rechecks_its_lock_less_often) {
     } cases[] = {{0, 1800, 2000},      {199, 1800, 2000},       {200, 3600, 4000},
                  {1000, 18000, 20000}, {1000000, 27000, 30000}, {2000000000, 27000, 30000}};
     EACH_CASE (i, cases) {
-        hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
-        feed_calls(&rig, busy(900000000, 0, 0), AT(0));
-        feed_subscribed(&rig, AT(0));
+        hf_op *op = begin_acquire(HF_NEVER, AT(0));
+        feed_calls(busy(900000000, 0, 0), AT(0));
+        feed_subscribed(AT(0));
         CHECK_ANSWER_STATE(op, busy(900000000, cases[i].ahead, 0), AT(0), WAITING);
         CHECK_OR(rechecks_at(op) >= AT(cases[i].least_ms) &&
                      rechecks_at(op) <= AT(cases[i].most_ms),
@@ -159,13 +159,13 @@ TEST(a_waiter_behind_a_holder_with_a_huge_ttl_does_not_recheck_constantly) {
         char answer[96];
         snprintf(answer, sizeof answer, "*5\r\n:0\r\n:%s\r\n:0\r\n:0\r\n$1\r\n" PLACE "\r\n",
                  ttls[i]);
-        rig_begin(&rig);
-        hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+        rig_begin();
+        hf_op *op = begin_acquire(HF_NEVER, AT(0));
         subscribe_with(answer, AT(0), AT(0), AT(0));
         CHECK_STATE(op, WAITING);
         CHECK(rechecks_at(op) >= AT(1800) && rechecks_at(op) <= AT(2000));
-        rig_begin(&rig);
-        op = begin_acquire(&rig, 0, AT(0));
+        rig_begin();
+        op = begin_acquire(0, AT(0));
         CHECK_ANSWER(op, answer, AT(1), "busy");
         CHECK(strstr(message_of(op), "s more unless") && !strstr(message_of(op), " 0.000 s"));
     }
@@ -176,134 +176,134 @@ TEST(a_waiter_behind_another_librarys_holder_with_a_huge_ttl_rechecks_less_and_l
     static const char answer[] =
         "*5\r\n:0\r\n:9223372036854775807\r\n:0\r\n:1\r\n$1\r\n" PLACE "\r\n";
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.lock_kind = &hf_kind_mutex, spec.wait = HF_NEVER);
-    feed_calls(&rig, answer, AT(1));
-    feed_subscribed(&rig, AT(2));
+    feed_calls(answer, AT(1));
+    feed_subscribed(AT(2));
     hf_time now = AT(3), longest = 0;
     for (int i = 0; i < 100; i++) {
-        feed_calls(&rig, answer, now);
+        feed_calls(answer, now);
         longest = hf_time_max(longest, rechecks_at(op) - now);
         now = rechecks_at(op);
-        rig_tick(&rig, now);
+        rig_tick(now);
     }
     CHECK(longest > 60 * HF_MS);
 }
 
 TEST(a_waiter_behind_a_holder_without_a_ttl_rechecks_its_lock_regularly) {
-    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+    hf_op *op = begin_acquire(HF_NEVER, AT(0));
     subscribe_with(busy(-1, 0, 0), AT(0), AT(0), AT(0));
     CHECK(rechecks_at(op) >= AT(1800) && rechecks_at(op) <= AT(2000));
 }
 
 TEST(a_waiter_rechecks_its_lock_when_the_reservation_for_other_libraries_ends) {
-    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    feed_message(&rig, "1 turn 1 50", AT(100));
+    hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
+    feed_message("1 turn 1 50", AT(100));
     CHECK_STATE(op, WAITING);
     CHECK_EQ_U64(hf_op_deadline(op), AT(151));
-    CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
-    feed_message(&rig, "1 turn 1 18446744073709551615", AT(110));
+    CHECK_SENT(EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
+    feed_message("1 turn 1 18446744073709551615", AT(110));
     CHECK_EQ_U64(hf_op_deadline(op), AT(151));
-    CHECK_SENT(&rig, EVENTS, "");
+    CHECK_SENT(EVENTS, "");
     CHECK_SENT_AT(CALLS, AT(151), ASK_OF_K("0", "0", MEMBER("1")));
 }
 
 TEST(a_waiter_rechecks_when_a_reservation_that_was_made_during_its_request_ends) {
-    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    feed_message(&rig, "1 recheck 1", AT(10));
-    rig_tick(&rig, AT(10));
+    hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
+    feed_message("1 recheck 1", AT(10));
+    rig_tick(AT(10));
     CHECK_STATE(op, ASKING);
-    feed_message(&rig, "1 turn 1 50", AT(11));
+    feed_message("1 turn 1 50", AT(11));
     CHECK_ANSWER_STATE(op, busy(20000, 0, 0), AT(12), WAITING);
     CHECK_EQ_U64(hf_op_deadline(op), AT(12));
 }
 
 TEST(a_waiter_rechecks_often_while_the_lock_is_reserved_for_polling_clients) {
-    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
-    feed_message(&rig, "1 turn 1 20", AT(10));
-    rig_tick(&rig, AT(31));
-    feed_calls(&rig, busy(229, 0, 1), AT(31)); /* free */
+    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
+    feed_message("1 turn 1 20", AT(10));
+    rig_tick(AT(31));
+    feed_calls(busy(229, 0, 1), AT(31)); /* free */
     CHECK(hf_op_deadline(op) > AT(31) && hf_op_deadline(op) <= AT(62));
-    rig_tick(&rig, AT(62));
-    feed_calls(&rig, busy(30000, 0, 1), AT(62)); /* one of them has it */
+    rig_tick(AT(62));
+    feed_calls(busy(30000, 0, 1), AT(62)); /* one of them has it */
     CHECK(hf_op_deadline(op) > AT(62) && hf_op_deadline(op) <= AT(93));
-    rig_tick(&rig, AT(93));
-    feed_calls(&rig, busy(30000, 0, 0), AT(93)); /* ours */
+    rig_tick(AT(93));
+    feed_calls(busy(30000, 0, 0), AT(93)); /* ours */
     CHECK(hf_op_deadline(op) >= AT(1800));
-    feed_message(&rig, "1 turn 1 50", AT(100));
-    rig_tick(&rig, AT(151));
-    feed_calls(&rig, busy(30000, 0, 1), AT(151)); /* one that announces its release */
+    feed_message("1 turn 1 50", AT(100));
+    rig_tick(AT(151));
+    feed_calls(busy(30000, 0, 1), AT(151)); /* one that announces its release */
     CHECK(hf_op_deadline(op) >= AT(151 + 675) && hf_op_deadline(op) <= AT(151 + 750));
 }
 
 TEST(a_later_waiter_rechecks_its_lock_when_the_first_one_is_overdue) {
-    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
-    feed_message(&rig, "1 recheck 1", AT(10));
-    rig_tick(&rig, AT(10));
-    feed_calls(&rig, "*6\r\n:0\r\n:30000\r\n:2\r\n:1\r\n$1\r\n" PLACE "\r\n:400\r\n", AT(20));
+    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
+    feed_message("1 recheck 1", AT(10));
+    rig_tick(AT(10));
+    feed_calls("*6\r\n:0\r\n:30000\r\n:2\r\n:1\r\n$1\r\n" PLACE "\r\n:400\r\n", AT(20));
     CHECK(hf_op_deadline(op) == AT(20 + 400 + 1 + 2 * 5));
 }
 
 TEST(the_first_waiter_behind_another_librarys_holder_subscribes_to_redissons_releases) {
-    hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
-    feed_calls(&rig, busy(20000, 0, 1), AT(1));
-    feed_subscribed(&rig, AT(2));
-    output_of(link_of(&rig, EVENTS));
-    output_of(link_of(&rig, CALLS));
+    hf_op *op = begin_acquire(10 * HF_SECOND, AT(0));
+    feed_calls(busy(20000, 0, 1), AT(1));
+    feed_subscribed(AT(2));
+    output_of(link_of(EVENTS));
+    output_of(link_of(CALLS));
     CHECK_ANSWER_SENDS(busy(20000, 0, 1), AT(3), EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
-    feed_event(&rig, "psubscribe", "redisson_lock__channel:{k}", "2",
+    feed_event("psubscribe", "redisson_lock__channel:{k}", "2",
                AT(4)); /* a release may have come before it */
     CHECK_EQ_U64(hf_op_deadline(op), AT(4));
     CHECK_SENT_AT(CALLS, AT(4), ASK_OF_K("0", "0", MEMBER("1")));
-    feed_calls(&rig, busy(20000, 0, 1), AT(5));
-    feed(link_of(&rig, EVENTS),
+    feed_calls(busy(20000, 0, 1), AT(5));
+    feed(link_of(EVENTS),
          "*4\r\n$8\r\npmessage\r\n$26\r\nredisson_lock__channel:{k}\r\n$26\r\nredisson_lock__"
          "channel:{k}\r\n$1\r\n0\r\n",
          AT(10));
     CHECK_EQ_U64(hf_op_deadline(op), AT(10));
     CHECK_SENT_AT(CALLS, AT(10), ASK_OF_K("0", "0", MEMBER("1")));
     CHECK_ANSWER(op, ACQUIRED, AT(11), "ok");
-    CHECK_SENT(&rig, EVENTS, "PUNSUBSCRIBE redisson_lock__channel:{k}");
+    CHECK_SENT(EVENTS, "PUNSUBSCRIBE redisson_lock__channel:{k}");
 }
 
 TEST(a_waiter_does_not_recheck_its_lock_because_its_subscription_to_redisson_has_ended) {
-    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
     CHECK_SENT_AT(EVENTS, AT(150), "PSUBSCRIBE redisson_lock__channel:{k}");
-    feed_event(&rig, "punsubscribe", "redisson_lock__channel:{k}", "1", AT(152));
+    feed_event("punsubscribe", "redisson_lock__channel:{k}", "1", AT(152));
     CHECK(hf_op_deadline(op) > AT(1000));
 }
 
 TEST(the_first_waiter_behind_a_holdfast_holder_subscribes_to_redissons_releases_after_150_ms) {
-    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
     CHECK_EQ_U64(hf_op_deadline(op), AT(150));
-    CHECK_SENT(&rig, EVENTS, "");
+    CHECK_SENT(EVENTS, "");
     CHECK_SENT_AT(CALLS, AT(150), "");
-    CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
+    CHECK_SENT(EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     CHECK(hf_op_deadline(op) >= AT(1800));
-    feed_event(&rig, "psubscribe", "redisson_lock__channel:{k}", "2", AT(152));
+    feed_event("psubscribe", "redisson_lock__channel:{k}", "2", AT(152));
     CHECK_EQ_U64(hf_op_deadline(op), AT(152));
 }
 
 TEST(a_waiter_behind_others_does_not_subscribe_to_redissons_releases) {
-    begin_acquire(&rig, 10 * HF_SECOND, AT(0));
-    feed_calls(&rig, busy(20000, 0, 1), AT(1));
-    feed_subscribed(&rig, AT(2));
-    output_of(link_of(&rig, EVENTS));
+    begin_acquire(10 * HF_SECOND, AT(0));
+    feed_calls(busy(20000, 0, 1), AT(1));
+    feed_subscribed(AT(2));
+    output_of(link_of(EVENTS));
     CHECK_ANSWER_SENDS(busy(20000, 1, 1), AT(3), EVENTS, "");
 }
 
 TEST(a_waiter_rechecks_its_lock_at_most_once_a_millisecond_however_many_messages_arrive) {
-    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    feed_message(&rig, "1 turn 1 0", AT(3));
+    hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
+    feed_message("1 turn 1 0", AT(3));
     int looks = 0;
     for (int us = 4000; us < 14000; us += 10) {
         hf_time now = AT(0) + (hf_time)us * 1000;
-        feed(link_of(&rig, EVENTS),
+        feed(link_of(EVENTS),
              "*4\r\n$8\r\npmessage\r\n$26\r\nredisson_lock__channel:{k}\r\n$26\r\nredisson_lock__"
              "channel:{k}\r\n$1\r\n0\r\n",
              now);
-        rig_tick(&rig, now);
-        bool asks = output_of(link_of(&rig, CALLS))[0] != '\0';
+        rig_tick(now);
+        bool asks = output_of(link_of(CALLS))[0] != '\0';
         looks += asks;
-        if (asks) feed_calls(&rig, busy(20000, 0, 1), now);
+        if (asks) feed_calls(busy(20000, 0, 1), now);
     }
     CHECK_OR(looks >= 9 && looks <= 11, "%d looks", looks);
     CHECK_STATE(op, WAITING);
@@ -312,31 +312,31 @@ TEST(a_waiter_rechecks_its_lock_at_most_once_a_millisecond_however_many_messages
 /* ---- the events link ---- */
 
 TEST(a_waiter_rechecks_its_lock_when_its_subscription_is_restored) {
-    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    feed_message(&rig, "1 turn 1 1000", AT(5));
-    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(10));
+    hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
+    feed_message("1 turn 1 1000", AT(5));
+    hf_session_closed(link_of(EVENTS), "reset", AT(10));
     CHECK_STATE(op, WAITING);
     CHECK_SENT_AT(EVENTS, AT(20), "SUBSCRIBE " DRIVE_GRANTS);
-    CHECK_SENT(&rig, CALLS, "");
-    feed_subscribed(&rig, AT(21));
-    CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
-    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    CHECK_SENT(CALLS, "");
+    feed_subscribed(AT(21));
+    CHECK_SENT(EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
+    CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     CHECK_ANSWER(op, ACQUIRED, AT(22), "ok");
 }
 
 TEST(a_waiter_that_lost_its_subscription_keeps_rechecking_its_lock) {
-    hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
-    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(10));
+    hf_op *op = wait_in_queue(60 * HF_SECOND, AT(0));
+    hf_session_closed(link_of(EVENTS), "reset", AT(10));
     int looks = 0;
     for (int ms = 10; ms < 10000; ms += 5) {
-        if (hf_session_wants(link_of(&rig, EVENTS), AT(ms)) == HF_WANT_OPEN) {
-            hf_session_opening(link_of(&rig, EVENTS), AT(ms));
-            hf_session_closed(link_of(&rig, EVENTS), "refused", AT(ms));
+        if (hf_session_wants(link_of(EVENTS), AT(ms)) == HF_WANT_OPEN) {
+            hf_session_opening(link_of(EVENTS), AT(ms));
+            hf_session_closed(link_of(EVENTS), "refused", AT(ms));
         }
         hf_client_tick(&rig.client, AT(ms));
-        if (output_of(link_of(&rig, CALLS))[0] == '\0') continue;
+        if (output_of(link_of(CALLS))[0] == '\0') continue;
         looks++;
-        feed(link_of(&rig, CALLS), busy(20000, 0, 0), AT(ms));
+        feed(link_of(CALLS), busy(20000, 0, 0), AT(ms));
     }
     CHECK_OR(looks >= 4 && looks <= 6, "%d looks", looks);
     CHECK_STATE(op, SUBSCRIBING);
@@ -345,28 +345,28 @@ TEST(a_waiter_that_lost_its_subscription_keeps_rechecking_its_lock) {
 /* A wait must not be without success because the server allows one connection less than we would
  * like. */
 TEST(a_waiter_without_a_subscription_still_acquires_a_freed_lock) {
-    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
-    feed(link_of(&rig, CALLS), busy(5000, 0, 0), AT(1));
-    output_of(link_of(&rig, CALLS));
+    hf_op *op = begin_acquire(HF_NEVER, AT(0));
+    feed(link_of(CALLS), busy(5000, 0, 0), AT(1));
+    output_of(link_of(CALLS));
     bool asked = false;
     for (int ms = 1; ms < 8000 && !asked; ms += 5) {
-        if (hf_session_wants(link_of(&rig, EVENTS), AT(ms)) == HF_WANT_OPEN) {
-            hf_session_opening(link_of(&rig, EVENTS), AT(ms));
-            hf_session_closed(link_of(&rig, EVENTS), "refused", AT(ms));
+        if (hf_session_wants(link_of(EVENTS), AT(ms)) == HF_WANT_OPEN) {
+            hf_session_opening(link_of(EVENTS), AT(ms));
+            hf_session_closed(link_of(EVENTS), "refused", AT(ms));
         }
         hf_client_tick(&rig.client, AT(ms));
-        asked = strcmp(output_of(link_of(&rig, CALLS)), BRIEF_ASK_OF_K) == 0;
+        asked = strcmp(output_of(link_of(CALLS)), BRIEF_ASK_OF_K) == 0;
     }
     CHECK(asked);
-    feed(link_of(&rig, CALLS), ACQUIRED, AT(8000));
+    feed(link_of(CALLS), ACQUIRED, AT(8000));
     CHECK_OUTCOME(op, "ok");
 }
 
 TEST(a_waiter_whose_subscription_is_refused_fails_with_the_servers_reason) {
-    hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
-    feed_calls(&rig, busy(5000, 0, 0), AT(1));
-    feed(link_of(&rig, EVENTS),
-         "-NOPERM this user has no permissions to access one of the channels\r\n", AT(2));
+    hf_op *op = begin_acquire(10 * HF_SECOND, AT(0));
+    feed_calls(busy(5000, 0, 0), AT(1));
+    feed(link_of(EVENTS), "-NOPERM this user has no permissions to access one of the channels\r\n",
+         AT(2));
     CHECK_OUTCOME(op, "denied");
     CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
 }
@@ -378,48 +378,48 @@ TEST(a_waiters_subscription_that_is_temporarily_refused_is_retried) {
         "-ERR max number of clients reached\r\n",
     };
     EACH_CASE (i, errors) {
-        hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
-        hf_session *events = link_of(&rig, EVENTS);
+        hf_op *op = wait_in_queue(60 * HF_SECOND, AT(0));
+        hf_session *events = link_of(EVENTS);
         hf_session_closed(events, "reset", AT(10));
         for (int times = 1; times <= 3; times++) {
             CHECK_SENT_AT(EVENTS, hf_time_max(AT(10), events->retry_at), "SUBSCRIBE " DRIVE_GRANTS);
             feed(events, errors[i], events->opened_at + HF_MS);
-            rig_serve(&rig, events->opened_at + HF_MS);
+            rig_serve(events->opened_at + HF_MS);
             CHECK_STATE(op, WAITING);
             CHECK_EQ_INT(events->failed_opens, times);
             CHECK(events->retry_at > events->opened_at + HF_MS);
         }
-        CHECK_SENT(&rig, CALLS, "");
+        CHECK_SENT(CALLS, "");
         CHECK_SENT_AT(EVENTS, events->retry_at, "SUBSCRIBE " DRIVE_GRANTS);
-        feed_subscribed(&rig, events->opened_at);
-        CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+        feed_subscribed(events->opened_at);
+        CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     }
 }
 
 TEST(a_waiter_keeps_waiting_and_acquires_if_its_pattern_subscription_is_refused) {
-    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    feed_message(&rig, "1 turn 1 50", AT(5));
-    feed(link_of(&rig, EVENTS),
-         "-NOPERM this user has no permissions to access one of the channels\r\n", AT(6));
+    hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
+    feed_message("1 turn 1 50", AT(5));
+    feed(link_of(EVENTS), "-NOPERM this user has no permissions to access one of the channels\r\n",
+         AT(6));
     CHECK_STATE(op, WAITING);
-    output_of(link_of(&rig, CALLS));
-    rig_tick(&rig, AT(56));
+    output_of(link_of(CALLS));
+    rig_tick(AT(56));
     CHECK_ENDS_WITH(op, ACQUIRED, AT(57), "ok");
-    op = begin(&rig, HF_OP_RELEASE, AT(57));
+    op = begin(HF_OP_RELEASE, AT(57));
     end_with(op, ":1\r\n", AT(57));
-    output_of(link_of(&rig, EVENTS));
-    op = begin_acquire(&rig, 10 * HF_SECOND, AT(58)); /* the pattern is not asked for again */
+    output_of(link_of(EVENTS));
+    op = begin_acquire(10 * HF_SECOND, AT(58)); /* the pattern is not asked for again */
     CHECK_ANSWER_STATE(op, busy(20000, 0, 1), AT(58), WAITING);
-    CHECK_SENT(&rig, EVENTS, "");
+    CHECK_SENT(EVENTS, "");
 }
 
 TEST(a_waiter_fails_if_the_login_for_its_subscription_is_refused) {
     RIG_BEGIN(strcpy(config.session.server.password, "secret"));
-    hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
-    feed_calls(&rig, "+OK\r\n", AT(0));
-    feed_calls(&rig, busy(5000, 0, 0), AT(1));
-    feed(link_of(&rig, EVENTS), "-WRONGPASS no\r\n", AT(2));
-    rig_serve(&rig, AT(2));
+    hf_op *op = begin_acquire(10 * HF_SECOND, AT(0));
+    feed_calls("+OK\r\n", AT(0));
+    feed_calls(busy(5000, 0, 0), AT(1));
+    feed(link_of(EVENTS), "-WRONGPASS no\r\n", AT(2));
+    rig_serve(AT(2));
     CHECK_OUTCOME(op, "denied");
 }
 
@@ -428,14 +428,14 @@ TEST(a_waiter_fails_if_the_login_for_its_subscription_is_refused) {
 TEST(an_acquire_that_has_no_memory_to_join_the_queue_fails_as_no_memory) {
     int failures = 0;
     for (unsigned long nth = 1; nth < 20; nth++) {
-        rig_begin(&rig);
-        hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
-        feed_calls(&rig, busy(20000, 0, 0), AT(1));
-        output_of(link_of(&rig, CALLS));
+        rig_begin();
+        hf_op *op = begin_acquire(10 * HF_SECOND, AT(0));
+        feed_calls(busy(20000, 0, 0), AT(1));
+        output_of(link_of(CALLS));
         memerr_fail(nth);
-        feed_subscribed(&rig, AT(2));
+        feed_subscribed(AT(2));
         memerr_fail(0);
-        const char *sent = output_of(link_of(&rig, CALLS));
+        const char *sent = output_of(link_of(CALLS));
         CHECK(!*sent || strcmp(sent, ASK_OF_K("0", "0", MEMBER("1"))) == 0);
         failures += hf_op_is_done(op) && hf_op_code(op) == HF_NO_MEMORY;
     }
@@ -447,17 +447,17 @@ TEST(a_waiter_rechecks_its_lock_at_once_when_the_holders_lease_is_just_expiring)
         int ttl_ms, ahead, at_ms;
     } cases[] = {{0, 0, 1}, {1, 0, 2}, {0, 1, 6}, {100, 80, 501}, {100, 90, 501}};
     EACH_CASE (i, cases) {
-        hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
-        feed_calls(&rig, busy(20000, 0, 0), AT(0));
-        feed_subscribed(&rig, AT(0));
-        feed_calls(&rig, busy(cases[i].ttl_ms, cases[i].ahead, 0), AT(0));
+        hf_op *op = begin_acquire(HF_NEVER, AT(0));
+        feed_calls(busy(20000, 0, 0), AT(0));
+        feed_subscribed(AT(0));
+        feed_calls(busy(cases[i].ttl_ms, cases[i].ahead, 0), AT(0));
         CHECK_EQ_U64(hf_op_deadline(op), AT(cases[i].at_ms));
     }
 }
 
 TEST(a_busy_message_mentions_no_subscription_error_once_the_subscription_works) {
-    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
-    rig_sleep(&rig, AT(3), AT(1000));
+    hf_op *op = wait_in_queue(HF_SECOND, AT(0));
+    rig_sleep(AT(3), AT(1000));
     CHECK_ANSWER(op, ":0\r\n", AT(1001), "busy");
     CHECK(!strstr(message_of(op), "cannot listen"));
 }
@@ -465,15 +465,15 @@ TEST(a_busy_message_mentions_no_subscription_error_once_the_subscription_works) 
 /* The holder cannot go on, but its lock ends by itself in time. */
 TEST(a_blocking_wait_for_the_same_clients_lock_is_a_deadlock_only_if_that_lock_is_renewed) {
     EACH_NUMBER (renewed, 2) {
-        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
         spec.renewed = renewed;
         spec.lease = HF_SECOND;
-        hf_op *op = begin_spec(&rig, &spec, AT(0));
+        hf_op *op = begin_spec(&spec, AT(0));
         end_with(op, ACQUIRED, AT(0));
         spec.caller = spec.owner = hf_slice_of("you");
         spec.blocking = true;
         spec.wait = 5 * HF_SECOND;
-        op = begin_spec(&rig, &spec, AT(1));
+        op = begin_spec(&spec, AT(1));
         CHECK_ANSWER(op, busy(1000, 0, 0), AT(2), renewed ? "deadlock" : "under way");
     }
 }
@@ -485,14 +485,14 @@ static const char *deaf(int ttl_ms) {
 /* Ours, but it could not be notified: the pauses grow with the wait, without a limit of their own.
  */
 TEST(a_waiter_rechecks_often_at_first_if_the_holder_could_not_be_notified) {
-    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+    hf_op *op = begin_acquire(HF_NEVER, AT(0));
     subscribe_with(deaf(20000), AT(1), AT(2), AT(3));
     CHECK_STATE(op, WAITING);
     CHECK(hf_op_deadline(op) <= AT(3 + 31));
     int longer = 0;
     for (int i = 0; i < 10; i++) {
-        feed_message(&rig, "1 recheck 1", AT(4000 + 10 * i));
-        rig_tick(&rig, AT(4000 + 10 * i));
+        feed_message("1 recheck 1", AT(4000 + 10 * i));
+        rig_tick(AT(4000 + 10 * i));
         CHECK_ANSWER_STATE(op, deaf(16003 - 10 * i), AT(4000 + 10 * i), WAITING);
         longer += rechecks_at(op) > AT(4000 + 10 * i + 201);
     }
@@ -506,8 +506,8 @@ TEST(a_waiter_treats_holders_whose_ends_differ_by_a_few_milliseconds_as_the_same
         hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
         subscribe_with(busy(20000, 0, 1), AT(1), AT(2), AT(2));
         hf_time since = holder_silent_since(op);
-        feed_message(&rig, "1 recheck 1", AT(10));
-        rig_tick(&rig, AT(10));
+        feed_message("1 recheck 1", AT(10));
+        rig_tick(AT(10));
         CHECK_ANSWER_STATE(op, busy(19992 + later[i], 0, 1), AT(11), WAITING);
         CHECK_EQ_INT(holder_silent_since(op) == since, i == 0);
     }
@@ -515,17 +515,17 @@ TEST(a_waiter_treats_holders_whose_ends_differ_by_a_few_milliseconds_as_the_same
 
 /* The polling clients had their turn; the next foreign holder announces its release. */
 TEST(a_reservation_for_polling_clients_ends_once_a_holdfast_client_holds_the_lock) {
-    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
-    feed_message(&rig, "1 turn 1 20", AT(10));
-    rig_tick(&rig, AT(31));
-    feed_calls(&rig, busy(30000, 0, 0), AT(31));
+    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
+    feed_message("1 turn 1 20", AT(10));
+    rig_tick(AT(31));
+    feed_calls(busy(30000, 0, 0), AT(31));
     CHECK(!is_turn_of_pollers(op));
 }
 
 /* Only the first one rechecks often to pass over a dead foreign holder. */
 TEST(a_later_waiter_behind_another_librarys_holder_rechecks_every_two_seconds) {
     EACH_NUMBER (ahead, 2) {
-        hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+        hf_op *op = begin_acquire(HF_NEVER, AT(0));
         subscribe_with(busy(20000, ahead, 1), AT(1), AT(2), AT(3));
         CHECK_STATE(op, WAITING);
         CHECK_EQ_INT(hf_op_deadline(op) > AT(1500), ahead);
@@ -535,36 +535,36 @@ TEST(a_later_waiter_behind_another_librarys_holder_rechecks_every_two_seconds) {
 /* Pauses grow with the wait, but not beyond the end of the holder's time. */
 TEST(a_waiter_rechecks_at_once_when_another_librarys_lease_has_ended) {
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
-    feed_calls(&rig, busy(2, 0, 1), AT(1));
-    feed_subscribed(&rig, AT(2));
+    feed_calls(busy(2, 0, 1), AT(1));
+    feed_subscribed(AT(2));
     set_holder_silent_until(op, AT(1000));   /* the same hold, */
     set_holder_silent_since(op, AT(-10000)); /* since long ago */
     for (int ms = 3; ms < 203; ms += 10) {
         CHECK_ANSWER_STATE(op, busy(2, 0, 1), AT(ms), WAITING);
         CHECK(hf_op_deadline(op) <= AT(ms + 3));
-        rig_tick(&rig, AT(ms + 10));
+        rig_tick(AT(ms + 10));
         CHECK_STATE(op, ASKING);
     }
 }
 
 /* Else a server that vanished would be noticed by nobody while all wait for messages. */
 TEST(a_waiting_client_wakes_up_to_check_a_subscription_connection_without_messages) {
-    wait_in_queue(&rig, HF_NEVER, AT(0));
+    wait_in_queue(HF_NEVER, AT(0));
     CHECK_EQ_U64(hf_client_calls_deadline(&rig.client), AT(2 + 5000));
 }
 
 /* A message that names a later time must not put the next recheck off. */
 TEST(a_message_that_asks_for_a_later_recheck_does_not_delay_one_that_is_due_earlier) {
-    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     hf_time at = rechecks_at(op);
-    feed_message(&rig, "1 recheck 1 9000", AT(5));
+    feed_message("1 recheck 1 9000", AT(5));
     CHECK_EQ_U64(rechecks_at(op), at);
 }
 
 /* Else it would not subscribe again at the node to which its key moves. */
 TEST(a_waiter_that_unsubscribes_from_redissons_releases_can_subscribe_again) {
-    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
-    rig_tick(&rig, AT(150));
+    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
+    rig_tick(AT(150));
     CHECK(listening_of(op) != HF_LISTENING_NOT);
     hf_client_listen(op, false, AT(151));
     CHECK_EQ_INT(listening_of(op), HF_LISTENING_NOT);
@@ -572,21 +572,21 @@ TEST(a_waiter_that_unsubscribes_from_redissons_releases_can_subscribe_again) {
 }
 
 TEST(a_wait_is_counted_once_in_the_statistics_even_if_its_client_subscribes_again) {
-    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     CHECK_EQ_U64(hf_client_stats(&rig.client).waits, 1);
-    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(5));
-    feed_message(&rig, "1 recheck 1", AT(6));
-    rig_sleep(&rig, AT(6), AT(2500));
-    feed_calls(&rig, busy(20000, 0, 0), AT(2501));
+    hf_session_closed(link_of(EVENTS), "reset", AT(5));
+    feed_message("1 recheck 1", AT(6));
+    rig_sleep(AT(6), AT(2500));
+    feed_calls(busy(20000, 0, 0), AT(2501));
     CHECK(!hf_op_is_done(op));
     CHECK_EQ_U64(hf_client_stats(&rig.client).waits, 1);
 }
 
 TEST(a_waiter_that_is_not_first_never_subscribes_to_redissons_releases) {
-    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+    hf_op *op = begin_acquire(HF_NEVER, AT(0));
     subscribe_with(busy(20000, 1, 0), AT(1), AT(2), AT(3));
     CHECK_STATE(op, WAITING);
-    output_of(link_of(&rig, EVENTS));
+    output_of(link_of(EVENTS));
     CHECK_SENT_UNTIL(EVENTS, AT(4), AT(1000), "");
 }
 
@@ -598,14 +598,14 @@ TEST(a_waiter_behind_changing_holders_of_other_libraries_rechecks_often) {
     for (int i = 0; i < 20; i++) { /* the same one */
         longest = hf_time_max(longest, rechecks_at(op) - now);
         now = hf_time_max(rechecks_at(op), AT(3 + 100 * (i + 1)));
-        rig_sleep(&rig, AT(3), now);
+        rig_sleep(AT(3), now);
         CHECK_ANSWER_STATE(op, busy((int)((AT(20000) - now) / HF_MS), 0, 1), now, WAITING);
     }
     CHECK(longest > 60 * HF_MS && longest <= 201 * HF_MS);
     for (int i = 0; i < 20; i++) {
         now = rechecks_at(op);
-        rig_tick(&rig, now);
-        feed_calls(&rig, busy(30000 + 1000 * i, 0, 1), now);
+        rig_tick(now);
+        feed_calls(busy(30000 + 1000 * i, 0, 1), now);
         CHECK(hf_op_deadline(op) - now <= 31 * HF_MS);
     }
 }
@@ -619,8 +619,8 @@ TEST(a_waiter_for_another_librarys_mutex_without_a_ttl_rechecks_often_at_first) 
         CHECK(hf_op_deadline(op) <= now + 31 * HF_MS);
         longest = hf_time_max(longest, rechecks_at(op) - now);
         now = rechecks_at(op);
-        rig_tick(&rig, now);
-        feed_calls(&rig, busy(-1, 0, 1), now);
+        rig_tick(now);
+        feed_calls(busy(-1, 0, 1), now);
     }
     CHECK(longest > 15 * HF_MS);
 }
@@ -629,14 +629,14 @@ TEST(a_waiter_that_receives_a_message_during_its_request_rechecks_afterwards) {
     static const char *const messages[] = {"1 recheck 1", "1 recheck 1 50",
                                            NULL}; /* NULL: it is subscribed again */
     EACH_CASE (i, messages) {
-        hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
-        rig_tick(&rig, AT(150));
+        hf_op *op = wait_in_queue(60 * HF_SECOND, AT(0));
+        rig_tick(AT(150));
         hf_time now = rechecks_at(op);
-        rig_tick(&rig, now);
+        rig_tick(now);
         CHECK_STATE(op, ASKING);
-        if (messages[i]) feed_message(&rig, messages[i], now);
+        if (messages[i]) feed_message(messages[i], now);
         else impl_of(op)->wait->on_subscribed(op, now);
-        feed_calls(&rig, busy(20000, 0, 0), now + 5 * HF_MS);
+        feed_calls(busy(20000, 0, 0), now + 5 * HF_MS);
         CHECK_STATE(op, WAITING);
         CHECK_OR(hf_op_deadline(op) <= now + 6 * HF_MS, "case %zu", i);
     }
@@ -647,8 +647,8 @@ TEST(a_waiter_for_another_librarys_mutex_pauses_for_at_most_a_quarter_of_its_wai
     subscribe_with(busy(-1, 0, 1), AT(1), AT(2), AT(3));
     int long_ones = 0;
     for (hf_time now = rechecks_at(op); now < AT(780); now = rechecks_at(op)) {
-        rig_tick(&rig, now);
-        feed_calls(&rig, busy(-1, 0, 1), now);
+        rig_tick(now);
+        feed_calls(busy(-1, 0, 1), now);
         hf_time pause = rechecks_at(op) - now, waited = now - AT(0);
         CHECK(pause <= HF_MS + hf_time_max(30 * HF_MS, waited / 4));
         long_ones += pause > HF_MS + hf_time_max(30 * HF_MS, waited / 5);
@@ -661,11 +661,11 @@ TEST(a_fair_locks_waiter_subscribes_to_a_channel_of_its_own) {
     if (!hf_names_make_on(&rig.names, hf_slice_of("k"), &hf_kind_fair)) abort();
     hf_op *op =
         BEGIN(HF_OP_ACQUIRE, AT(0), spec.lock_kind = &hf_kind_fair, spec.wait = 60 * HF_SECOND);
-    feed_calls(&rig, busy(20000, 0, 0), AT(1));
-    feed_subscribed(&rig, AT(2));
-    output_of(link_of(&rig, EVENTS));
+    feed_calls(busy(20000, 0, 0), AT(1));
+    feed_subscribed(AT(2));
+    output_of(link_of(EVENTS));
     CHECK_ANSWER_STATE(op, busy(20000, 0, 0), AT(3), WAITING);
-    const char *text = output_of(link_of(&rig, EVENTS));
+    const char *text = output_of(link_of(EVENTS));
     CHECK_OR(strstr(text, ":me"), "%s", text);
     CHECK_OR(strstr(text, "{k}"), "%s", text);
 }
@@ -674,14 +674,14 @@ TEST(a_subscription_that_ran_out_of_memory_is_retried_over_a_new_connection) {
     bool failed = true;
     unsigned long nth = 1;
     for (; failed; nth++) {
-        rig_begin(&rig);
-        hf_session *events = link_of(&rig, EVENTS);
-        begin_acquire(&rig, HF_NEVER, AT(0));
+        rig_begin();
+        hf_session *events = link_of(EVENTS);
+        begin_acquire(HF_NEVER, AT(0));
         memerr_fail(nth);
-        feed_calls(&rig, busy(20000, 0, 0), AT(1));
+        feed_calls(busy(20000, 0, 0), AT(1));
         failed = memerr_end();
         bool made = events->state == HF_SESSION_READY && !events->closing;
-        if (made) CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+        if (made) CHECK_SENT(EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
     }
     CHECK(nth > 4);
 }
@@ -691,42 +691,42 @@ TEST(a_waiter_that_has_no_memory_to_subscribe_does_not_fail_as_denied) {
     bool failed = true, refused = false;
     for (unsigned long nth = 1; failed && nth < 50; nth++) {
         RIG_BEGIN(strcpy(config.session.server.password, "secret"));
-        hf_session *events = link_of(&rig, EVENTS);
-        hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
-        feed_calls(&rig, "+OK\r\n", AT(0));
-        feed_calls(&rig, busy(5000, 0, 0), AT(1));
+        hf_session *events = link_of(EVENTS);
+        hf_op *op = begin_acquire(10 * HF_SECOND, AT(0));
+        feed_calls("+OK\r\n", AT(0));
+        feed_calls(busy(5000, 0, 0), AT(1));
         feed(events, "-WRONGPASS no\r\n", AT(2));
-        rig_serve(&rig, AT(2));
+        rig_serve(AT(2));
         refused = hf_op_is_done(op) && hf_op_code(op) == HF_DENIED;
         hf_op_end(op, AT(2));
-        rig_tick(&rig, AT(3));
-        feed_calls(&rig, ":0\r\n", AT(3));
-        op = begin_acquire(&rig, 10 * HF_SECOND, AT(1000));
-        feed_calls(&rig, busy(5000, 0, 0), AT(1001));
+        rig_tick(AT(3));
+        feed_calls(":0\r\n", AT(3));
+        op = begin_acquire(10 * HF_SECOND, AT(1000));
+        feed_calls(busy(5000, 0, 0), AT(1001));
         CHECK_EQ_INT(events->state, HF_SESSION_LOGIN);
         memerr_fail(nth);
         hf_session_feed(events, "+OK\r\n", 5, AT(1002));
         failed = memerr_end();
-        rig_serve(&rig, AT(1002));
+        rig_serve(AT(1002));
         CHECK(refused);
         CHECK_OUTCOME(op, "under way");
-        rig_end(&rig, AT(1003));
+        rig_end(AT(1003));
     }
     CHECK(!failed);
 }
 
 TEST(a_waiter_subscribes_to_redissons_releases_after_150_ms) {
-    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     hf_client_tick(&rig.client, AT(150) - 1);
     CHECK(listening_of(op) == HF_LISTENING_NOT);
-    CHECK_SILENT(&rig);
+    CHECK_SILENT();
     hf_client_tick(&rig.client, AT(150));
     CHECK(listening_of(op) != HF_LISTENING_NOT);
-    CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
+    CHECK_SENT(EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
 }
 
 TEST(a_waiter_needs_messages_while_it_waits_or_subscribes_and_not_during_its_requests) {
-    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     hf_acquire_state before = op_state(op);
     for (int state = 0; state < HF_ACQUIRE_STATES; state++) {
         bool waits = state == HF_ACQUIRE_WAITING || state == HF_ACQUIRE_SUBSCRIBING;
@@ -743,11 +743,11 @@ TEST(a_mutexs_waiter_awaits_the_end_of_a_reservation_without_a_subscription) {
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
     subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
     CHECK_STATE(op, WAITING);
-    output_of(link_of(&rig, EVENTS));
-    feed_message(&rig, "1 turn 1 50", AT(100));
+    output_of(link_of(EVENTS));
+    feed_message("1 turn 1 50", AT(100));
     CHECK_EQ_U64(hf_op_deadline(op), AT(151));
     CHECK(listening_of(op) == HF_LISTENING_NOT);
-    CHECK_SENT(&rig, EVENTS, "");
+    CHECK_SENT(EVENTS, "");
 }
 
 CHECK_MAIN

@@ -12,11 +12,11 @@ RIG_BEGINS
 #define FREE "*6\r\n$0\r\n\r\n:0\r\n:-2\r\n$2\r\n42\r\n:0\r\n:-1\r\n"
 
 static hf_op *begin_watch(const char *known, hf_time wait, hf_time now) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_WATCH);
+    hf_op_spec spec = spec_of(HF_OP_WATCH);
     spec.result = hf_slice_of(known);
     spec.wait = wait;
     hf_op *op = hf_client_begin(&rig.client, &spec, now);
-    rig_serve(&rig, now);
+    rig_serve(now);
     return op;
 }
 
@@ -24,18 +24,18 @@ static hf_op *begin_watch(const char *known, hf_time wait, hf_time now) {
 static hf_op *watching(hf_time wait, hf_time now) {
     hf_op *op = begin_watch("42 o:1", wait, now);
     subscribe_with(HELD("o:1", "42"), now + HF_MS, now + 2 * HF_MS, now + 2 * HF_MS);
-    feed_event(&rig, "subscribe", CHANNEL, "2", now + 3 * HF_MS);
-    feed_calls(&rig, HELD("o:1", "42"), now + 3 * HF_MS);
-    rig_hush(&rig);
+    feed_event("subscribe", CHANNEL, "2", now + 3 * HF_MS);
+    feed_calls(HELD("o:1", "42"), now + 3 * HF_MS);
+    rig_hush();
     return op;
 }
 
 static void check_known(const char *known, const char *reply, const char *want) {
-    rig_begin(&rig);
+    rig_begin();
     hf_op *op = begin_watch(known, HF_NEVER, AT(0));
-    CHECK_SENT(&rig, CALLS, INFO);
+    CHECK_SENT(CALLS, INFO);
     CHECK_ANSWER(op, reply, AT(1), want);
-    rig_end(&rig, AT(2));
+    rig_end(AT(2));
 }
 
 TEST(on_change_is_called_if_the_holder_or_token_differs_from_the_known_one) {
@@ -49,32 +49,32 @@ TEST(on_change_is_called_if_the_holder_or_token_differs_from_the_known_one) {
 
 TEST(on_change_gets_the_state_that_its_watch_read) {
     hf_op *op = watching(HF_NEVER, AT(0));
-    feed_event(&rig, "message", CHANNEL, "1", AT(10));
-    CHECK_SENT(&rig, CALLS, INFO);
+    feed_event("message", CHANNEL, "1", AT(10));
+    CHECK_SENT(CALLS, INFO);
     CHECK_ANSWER(op, HELD("o:2", "43"), AT(11), "ok");
     hf_result result;
     hf_op_take_result(op, &result);
     CHECK_STR(result.info.owner, "o:2");
     CHECK_EQ_U64(result.info.token, 43);
-    CHECK_SENT(&rig, EVENTS, "UNSUBSCRIBE " CHANNEL);
+    CHECK_SENT(EVENTS, "UNSUBSCRIBE " CHANNEL);
     CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
 }
 
 TEST(a_watch_for_on_change_subscribes_to_its_channel_without_a_pattern) {
     begin_watch("42 o:1", HF_NEVER, AT(0));
     CHECK_ANSWER_SENDS(HELD("o:1", "42"), AT(1), EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
-    feed_subscribed(&rig, AT(2));
-    CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " CHANNEL);
+    feed_subscribed(AT(2));
+    CHECK_SENT(EVENTS, "SUBSCRIBE " CHANNEL);
 }
 
 TEST(a_watch_for_on_change_reads_every_two_seconds_even_if_its_channel_is_refused) {
     EACH_NUMBER (refused, 2) {
         begin_watch("42 o:1", HF_NEVER, AT(0));
         subscribe_with(HELD("o:1", "42"), AT(1), AT(2), AT(2));
-        if (refused) feed(link_of(&rig, EVENTS), "-NOPERM no\r\n", AT(3));
-        else feed_event(&rig, "subscribe", CHANNEL, "2", AT(3));
-        feed_calls(&rig, HELD("o:1", "42"), AT(3));
-        rig_hush(&rig);
+        if (refused) feed(link_of(EVENTS), "-NOPERM no\r\n", AT(3));
+        else feed_event("subscribe", CHANNEL, "2", AT(3));
+        feed_calls(HELD("o:1", "42"), AT(3));
+        rig_hush();
         CHECK_SENT_UNTIL(CALLS, AT(4), AT(1700), "");
         CHECK_SENT_UNTIL(CALLS, AT(1700), AT(2004), INFO);
     }
@@ -89,7 +89,7 @@ static void check_no_event(void) {
 TEST(a_watch_for_on_change_appears_neither_as_a_wait_nor_in_events) {
     hf_observe_all(&rig.client);
     hf_op *op = watching(100 * HF_MS, AT(0));
-    rig_sleep(&rig, AT(4), AT(101));
+    rig_sleep(AT(4), AT(101));
     CHECK_ANSWER(op, HELD("o:1", "42"), AT(102), "timeout");
     CHECK_STR(message_of(op), "cannot watch \"k\" on h:1: it has no other holder yet; "
                               "wait longer or try again later");
@@ -103,9 +103,9 @@ TEST(a_watch_for_on_change_that_loses_its_connection_causes_no_event) {
     hf_observe_all(&rig.client);
     watching(HF_NEVER, AT(0));
     rig.refusing = true;
-    hf_session_closed(link_of(&rig, CALLS), "cut", AT(5));
-    hf_session_closed(link_of(&rig, EVENTS), "cut", AT(5));
-    rig_sleep(&rig, AT(5), AT(4000));
+    hf_session_closed(link_of(CALLS), "cut", AT(5));
+    hf_session_closed(link_of(EVENTS), "cut", AT(5));
+    rig_sleep(AT(5), AT(4000));
     check_no_event();
 }
 
