@@ -482,6 +482,7 @@ TEST(a_call_that_waits_for_a_release_ends_when_that_finds_the_hold_lost) {
     CHECK(hf_op_is_blocked(waits));
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
     CHECK_OUTCOME(begin(HF_OP_RELEASE, AT(10002)), "lost");
+    feed_renewer("*1\r\n:1\r\n", AT(10003));
     CHECK_OUTCOME(waits, "lost");
 }
 

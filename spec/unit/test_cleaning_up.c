@@ -332,11 +332,11 @@ TEST(a_closed_client_retries_a_failed_clean_up_within_200_ms) {
 
 TEST(a_closed_client_connects_again_at_once_after_its_server_has_refused_connections) {
     int ms = 10;
-    rig_cut(&rig, "reset", AT(5));
+    rig_cut("reset", AT(5));
     rig.refusing = true;
     clean_up("k", "me", 30 * HF_SECOND, AT(ms));
-    for (; link_of(&rig, RENEWER)->retry_at < AT(ms + 250) && ms < 9000; ms++)
-        rig_sleep(&rig, AT(ms), AT(ms + 1));
+    for (; link_of(RENEWER)->retry_at < AT(ms + 250) && ms < 9000; ms++)
+        rig_sleep(AT(ms), AT(ms + 1));
     CHECK_OR(ms < 9000, "no pause is longer than 250 ms");
     rig.refusing = false;
     hf_client_close(&rig.client, AT(ms));

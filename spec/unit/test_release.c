@@ -253,6 +253,31 @@ TEST(a_release_of_a_hold_whose_lease_ended_by_the_clock_cleans_it_up) {
     CHECK_SENT_AT(RENEWER, AT(29698), LEAVE_OF_K("0", ""));
 }
 
+TEST(a_release_of_a_lost_hold_does_not_overtake_the_command_under_way_for_it) {
+    hf_hold *hold = hold_while_renewed(1);
+    set_end(hold, AT(10001));
+    CHECK_OUTCOME(begin(HF_OP_RELEASE, AT(10001)), "lost");
+    hf_claim *leaving = leaving_of();
+    CHECK(claim_is_in_flight(leaving));
+    rig_tick(AT(10002));
+    CHECK_SILENT();
+    feed_renewer("*1\r\n:1\r\n", AT(10003));
+    CHECK_SENT_AT(RENEWER, AT(10003), LEAVE_OF_K("0", ""));
+}
+
+/* The server would free the key before it gets the record, and another client would run again. */
+TEST(a_release_of_a_lost_guard_does_not_overtake_the_record_of_its_run) {
+    hf_hold *hold = hold_guard(AT(0));
+    hf_op *complete = begin_complete(AT(10));
+    output_of(link_of(CALLS));
+    set_end(hold, AT(20));
+    hf_op *op = BEGIN(HF_OP_RELEASE, AT(20), spec.lock_kind = &hf_kind_guard);
+    CHECK_OUTCOME(op, "lost");
+    rig_tick(AT(21));
+    CHECK_SILENT();
+    CHECK_ANSWER(complete, ":1\r\n", AT(22), "ok");
+}
+
 TEST(an_abandoned_release_is_finished_in_the_background) {
     hold_times(1, AT(0));
     hf_op *op = begin(HF_OP_RELEASE, AT(1));
@@ -547,6 +572,7 @@ TEST(a_hold_that_two_releases_in_a_row_find_expired_is_cleaned_up_once) {
     CHECK(hf_op_is_blocked(waits));
     hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
     CHECK_OUTCOME(begin(HF_OP_RELEASE, AT(10002)), "lost");
+    feed_renewer("*1\r\n:1\r\n", AT(10003));
     CHECK_OUTCOME(waits, "lost");
     CHECK_EQ_INT(hold_count(&rig.client), 1);
     CHECK_EQ_INT(state_of(), CLEANING_UP);

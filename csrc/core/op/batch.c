@@ -62,9 +62,12 @@ static bool is_in_the_way(hf_op *op, hf_claim *claim, hf_time now) {
     return true;
 }
 
+/* Returns whether the operation has failed, or must wait until another command for the hold is
+ * done. */
 static bool blocks(hf_op *op, hf_hold *hold, hf_time now) {
-    if (hf_hold_is_released(hold)) return !wait_for(op, hold->claim, now);
-    if (hf_hold_is_held(hold)) return hold->claim->in_flight && !wait_for(op, hold->claim, now);
+    bool usable = hf_hold_is_held(hold) || hf_hold_is_lost(hold);
+    if (usable && !hold->claim->in_flight) return false;
+    if (usable || hf_hold_is_released(hold)) return !wait_for(op, hold->claim, now);
     hf_op_fail(op, HF_BUSY, "another call by this owner for one of the keys is in progress");
     return true;
 }
@@ -95,14 +98,14 @@ static bool none_is_busy(hf_op *op, hf_time now) {
         hf_hold *hold = op->batch.holds ? op->batch.holds[i] : find(op, i, now);
         hf_claim *leaving = hold ? NULL : find_leaving(op, i);
         if (leaving && is_in_the_way(op, leaving, now)) return false;
-        if (hold && !hf_hold_is_lost(hold) && blocks(op, hold, now)) return false;
+        if (hold && blocks(op, hold, now)) return false;
     }
     return true;
 }
 
 static void mark_in_flight(hf_op *op, hf_hold *hold, hf_time now) {
     (void)now;
-    if (!hf_hold_is_lost(hold)) hf_op_mark_in_flight(op, hold);
+    hf_op_mark_in_flight(op, hold);
 }
 
 static void fail_out_of_memory(hf_op *op, hf_time now) {

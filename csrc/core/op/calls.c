@@ -72,7 +72,6 @@ void hf_call_begin_on_lost(hf_op *op) {
 static void release_lost(hf_op *op, hf_time now) {
     fail_lost(op, op->hold->reason);
     hf_renewer_clean_up_lost(op->client, op->hold, now);
-    hf_client_unblock(op->client, op->hold->claim, now);
 }
 
 /* Finds the caller's hold and marks it in flight. Returns false if the operation is done, or waits
