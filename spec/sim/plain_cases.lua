@@ -1,8 +1,9 @@
 -- What the programs of a plain semaphore do when they are called alone: see cases.lua.
 
 local KEPT = 3600000
-local TURN = 10 -- ms
+local TURN = 50 -- ms
 local KEY, CHANNEL = "k", "redisson_sc:{k}"
+local OURS, RECORD = CHANNEL .. ":holdfast", CHANNEL .. ":turns"
 
 local cases = {}
 
@@ -142,31 +143,169 @@ case("in a cluster a plain semaphore's changes are announced on both the plain a
   c.same({ "03" }, sharded.received())
 end)
 
+-- Subscribes a client of Redisson and `ours` of holdfast. → the client of Redisson
+local function subscribe(c, ours)
+  for _ = 1, ours or 0 do
+    c.listen(CHANNEL)
+    c.listen(OURS)
+  end
+  return c.listen(CHANNEL)
+end
+
+local function now_of(c)
+  local time = c.cmd("TIME")
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- → the record of turns; its score is relative to now
+local function record(c)
+  local score, rest = (c.cmd("GET", RECORD) or ""):match("^(%S+) 1f (.+)$")
+  return score and ("%.0f: %s"):format(-score - now_of(c), rest)
+end
+
+local function write_record(c, ms, fields)
+  c.cmd("SET", RECORD, ("%.0f 1f %s"):format(-(now_of(c) + ms), fields), "PX", 5000)
+end
+
 case("a release reserves one permit for waiting Redisson clients for a short time", function(c)
-  local java = c.listen(CHANNEL)
+  local java = subscribe(c)
   c.cmd("SET", KEY, "1")
   c.same({ 1, 0 }, acquire(c, 1, 1)) -- it was free before, so there is no turn
   c.same(1, release(c, 2, 1))
   c.same({ "01" }, java.received())
   c.same({ 0, 0, TURN }, acquire(c, 3, 1))
-  c.same(3, release(c, 4, 2))
-  c.same({ 0, 2, TURN }, acquire(c, 5, 3))
+  c.pass(20)
+  c.same(3, release(c, 4, 2)) -- this neither ends nor prolongs the turn
+  c.same({ "03" }, java.received())
+  c.same({ 0, 2, TURN - 20 }, acquire(c, 5, 3))
   c.same({ 1, 1 }, acquire(c, 6, 2))
-  c.pass(TURN)
-  c.same({ 0, 0, TURN }, acquire(c, 3, 1))
+  c.pass(TURN - 21)
+  c.same({ 0, 0, 1 }, acquire(c, 3, 1))
   c.pass(1)
   c.same({ 1, 0 }, acquire(c, 3, 1))
   java.close()
   c.same(1, release(c, 7, 1))
   c.same({ 1, 0 }, acquire(c, 8, 1))
+  c.same(false, c.cmd("GET", RECORD))
 end)
 
 case("a permit reserved for Redisson is free to take as soon as a Redisson client has released one", function(c)
-  c.listen(CHANNEL)
+  subscribe(c, 1)
   c.same(1, release(c, 1, 1))
+  c.pass(7)
   c.same({ 1, 0 }, acquire(c, 2, 1, 1))
+  c.same("0: 1 0 0 7", record(c))
   c.cmd("INCRBY", KEY, "1") -- as Redisson releases
   c.same({ 1, 0 }, acquire(c, 3, 1))
+end)
+
+case("Redisson's turn is over when the permit that it took comes back", function(c)
+  subscribe(c, 1)
+  c.same(1, release(c, 1, 1))
+  c.cmd("DECRBY", KEY, "1") -- as Redisson acquires
+  c.pass(9)
+  c.same({ 0, 0 }, acquire(c, 2, 1))
+  c.same("-9: 0 0 0 0", record(c))
+  c.pass(1)
+  c.cmd("INCRBY", KEY, "1")
+  c.same({ 1, 0 }, acquire(c, 2, 1))
+  c.same("0: 1 0 0 10", record(c))
+end)
+
+case("Redisson's turn goes on while holdfast takes other permits or needs more than are free", function(c)
+  subscribe(c, 1)
+  c.same(2, release(c, 1, 2))
+  c.same({ 0, 2 }, acquire(c, 2, 3))
+  c.same({ 1, 1 }, acquire(c, 3, 1))
+  c.same("50: 0 0 1 0", record(c))
+end)
+
+case("holdfast keeps its turn for as long as Redisson's lasted, and then leaves a longer one", function(c)
+  local java = subscribe(c, 1)
+  write_record(c, -20, "0 0 0 0")
+  c.cmd("SET", KEY, "1")
+  c.same({ 1, 0 }, acquire(c, 1, 1))
+  c.pass(10)
+  c.same(1, release(c, 2, 1))
+  c.same("-10: 2 0 0 20", record(c))
+  c.same({ 1, 0 }, acquire(c, 3, 1))
+  c.same({ "1" }, java.received())
+  c.same(1, release(c, 4, 1))
+  c.same({ "01" }, java.received())
+  c.same("50: 0 0 1 0", record(c))
+  write_record(c, -1, "1 0 1 40")
+  c.pass(40)
+  c.same(2, release(c, 5, 1))
+  c.same("80: 0 0 1 30", record(c))
+end)
+
+case("a turn of Redisson's that no client used counts only until its end", function(c)
+  subscribe(c, 1)
+  c.same(1, release(c, 1, 1))
+  c.pass(1000)
+  c.same({ 1, 0 }, acquire(c, 2, 1))
+  c.same("0: 1 0 1 50", record(c))
+end)
+
+case("a turn of Redisson's that lasted for longer than two seconds counts as two seconds", function(c)
+  subscribe(c, 1)
+  write_record(c, -2500, "0 0 0 0")
+  c.cmd("SET", KEY, "1")
+  c.same({ 1, 0 }, acquire(c, 1, 1))
+  c.same("0: 1 0 0 2000", record(c))
+end)
+
+case("a release during a turn of Redisson's that is over leaves it no further permit", function(c)
+  local java = subscribe(c, 1)
+  for _, fields in ipairs { "0 0 1 0", "0 0 0 0" } do
+    write_record(c, -1, fields)
+    c.same(1, release(c, fields, 1))
+    c.same({ "1" }, java.received())
+    c.same("-1: " .. fields, record(c))
+    c.cmd("SET", KEY, "0")
+  end
+end)
+
+case("the record of turns is removed when a permit is taken and no holdfast client waits", function(c)
+  subscribe(c)
+  c.same(1, release(c, 1, 1))
+  c.pass(TURN)
+  c.same({ 1, 0 }, acquire(c, 2, 1))
+  c.same(false, c.cmd("GET", RECORD))
+end)
+
+case("a permit is no longer reserved for Redisson once Redisson has unsubscribed", function(c)
+  local java = subscribe(c, 1)
+  c.same(1, release(c, 1, 1))
+  java.close()
+  c.same({ 1, 0 }, acquire(c, 2, 1))
+  write_record(c, 20, "0 0 1 0")
+  c.same(1, release(c, 3, 1))
+  c.same(false, c.cmd("GET", RECORD))
+end)
+
+case("a reservation for Redisson that ends too far in the future because the clock was set back is ignored", function(c)
+  subscribe(c, 1)
+  c.cmd("SET", KEY, "1")
+  write_record(c, 201, "0 0 1 0")
+  c.same({ 1, 0 }, acquire(c, 1, 1))
+  c.cmd("SET", KEY, "1")
+  write_record(c, 200, "0 0 1 150")
+  c.same({ 0, 0, 200 }, acquire(c, 2, 1))
+end)
+
+case("a release without the right to ask for the time reserves no permit for Redisson", function(c)
+  local java = subscribe(c)
+  c.refuse("time")
+  c.same(1, release(c, 1, 1))
+  c.same({ "01", "1" }, java.received())
+end)
+
+case("the record of turns goes once nothing has changed it for five seconds", function(c)
+  subscribe(c, 1)
+  c.same(1, release(c, 1, 1))
+  c.pass(5001)
+  c.same(false, c.cmd("GET", RECORD))
 end)
 
 case("a release reserves no permit for Redisson if only holdfast clients are subscribed", function(c)

@@ -16,7 +16,7 @@ local refused = require "spec.sim.refused"
 local wire = require "spec.sim.wire"
 
 local CLOCKS = 0.99 -- how much later a process may end a wait, because its clock is slow
-local TURN_US = 11000 -- a waiter that arrives during a turn sleeps for as long as a whole turn
+local TURN_US = 51000 -- a waiter that arrives during a turn sleeps for as long as a whole turn
 local MAX_OVERTAKEN = 12 -- how often holdfast may take permits that a thread of Java waits for
 
 local Watcher = setmetatable({}, { __index = Latch })
@@ -50,12 +50,13 @@ end
 
 -- Notes until when one permit is left to Redisson's waiters.
 local function note_turn(self, server)
-  local entry = server.db.entries[wire.turn_of(self.name)]
-  if entry then self.turn_till = server:moment(entry.expires + 1) end
+  local entry = server.db.entries[wire.turns_of(self.name)]
+  local till = entry and entry.value:match("^%-(%d+) 1f 0 0 1 ")
+  if till then self.turn_till = server:moment(till + 1) end
 end
 
--- A thread of Java has got its permits.
-function Watcher:serves(slot) self.overtaken[slot] = nil end
+-- A thread of Java has got its permits. Redisson keeps no order among its threads.
+function Watcher:serves() self.overtaken = {} end
 
 -- Called when a holdfast client has taken the last permit.
 local function note_overtaken(self)

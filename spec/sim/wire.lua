@@ -45,9 +45,9 @@ function wire.note_of(key, uuid, number)
   return ("%s:%s:%d"):format(derived("holdfast_call:", key), uuid, number)
 end
 
--- The name of the key that marks Redisson's turn at a plain semaphore.
-function wire.turn_of(key)
-  return wire.permits_channel_of(key) .. ":turn"
+-- The name of the key that contains the record of the turns at a plain semaphore.
+function wire.turns_of(key)
+  return wire.permits_channel_of(key) .. ":turns"
 end
 
 -- The name of the leases of a semaphore's permits; the channel is that of a plain semaphore, too.

@@ -11,7 +11,7 @@
 
 #define HAS_TAKEN(left) "*2\r\n:1\r\n:" left "\r\n"
 #define TOO_FEW(free) "*2\r\n:0\r\n:" free "\r\n"
-#define THEIR_TURN(free) "*3\r\n:0\r\n:" free "\r\n:10\r\n"
+#define THEIR_TURN(free) "*3\r\n:0\r\n:" free "\r\n:70\r\n"
 
 static bool names_of(void) {
     hf_names_free(&rig.names);
@@ -307,21 +307,21 @@ TEST(a_waiter_that_needs_more_permits_than_are_free_does_not_block_others) {
     CHECK(!hf_op_is_done(large) && !hf_op_is_done(middle));
 }
 
-/* Sends nothing at `from`, and asks 11 ms later. */
-static void check_asks_after_turn(hf_time from) {
-    CHECK_SENT_UNTIL(CALLS, from, from + 10 * HF_MS, "");
-    rig_sleep(from + 10 * HF_MS, from + 12 * HF_MS);
+/* Sends nothing at `from`, and asks 1 ms after a turn of this length. */
+static void check_asks_after_turn(hf_time from, hf_time turn) {
+    CHECK_SENT_UNTIL(CALLS, from, from + turn, "");
+    rig_sleep(from + turn, from + turn + 2 * HF_MS);
     CHECK_SENT(CALLS, CALL("semaphore_acquire", "1") "1");
 }
 
 TEST(a_waiter_for_permits_retries_when_a_permits_reservation_for_redisson_ends) {
     hf_op *op = waiting(1, AT(0));
     feed_event("message", CHANNEL, "01", AT(100));
-    check_asks_after_turn(AT(100));
-    feed_calls(THEIR_TURN("0"), AT(120));
-    check_asks_after_turn(AT(120));
-    feed_calls(TOO_FEW("0"), AT(132));
-    rig_sleep(AT(132), AT(300)); /* the turn is over */
+    check_asks_after_turn(AT(100), 50 * HF_MS);
+    feed_calls(THEIR_TURN("0"), AT(160)); /* their turn is longer than others */
+    check_asks_after_turn(AT(160), 70 * HF_MS);
+    feed_calls(TOO_FEW("0"), AT(232));
+    rig_sleep(AT(232), AT(400)); /* the turn is over */
     CHECK_SENT(CALLS, "");
     CHECK(!hf_op_is_done(op));
 }
@@ -332,7 +332,7 @@ TEST(a_reservation_for_redisson_made_during_a_waiters_request_delays_its_next_at
     rig_hush();
     feed_event("message", CHANNEL, "01", AT(101)); /* behind what the reply knows */
     feed_calls(TOO_FEW("0"), AT(101));
-    check_asks_after_turn(AT(101));
+    check_asks_after_turn(AT(101), 50 * HF_MS);
 }
 
 TEST(a_waiter_retries_if_permits_are_free_besides_the_one_reserved_for_redisson) {

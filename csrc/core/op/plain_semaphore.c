@@ -14,8 +14,13 @@
 
 #define SETTLE_TIME (HF_WIRE_NOTE_TTL / 2) /* to settle a call, whose note lasts longer */
 #define ANY_COUNT (-1)
-/* The programs' TURN_MS plus 1 ms: their key lasts until the end of its last millisecond. */
-#define TURN (11 * HF_MS)
+#define SHORTEST_TURN 50 /* ms: the programs' LISTEN_MS */
+
+/* Leaves a permit to Redisson's waiters for the last `ms` of their turn, and 1 ms more because the
+ * programs count in whole ms. */
+static void await_turn(hf_op *op, long long ms, hf_time now) {
+    hf_poll_after_turn(op, hf_time_of_ms((uint64_t)ms + 1), now);
+}
 
 /* Returns whether `other` is also an acquire of the same semaphore that is not done. */
 static bool is_rival(const hf_op *op, const hf_op *other) {
@@ -104,7 +109,8 @@ static bool encode_take(hf_op *op) {
  * }. */
 static bool is_taken(hf_op *op, const hf_reply *reply, hf_time now) {
     bool taken = hf_reply_integer_at(reply, 0, 0) == 1;
-    if (hf_reply_integer_at(reply, 2, 0) > 0) hf_poll_after_turn(op, TURN, now);
+    long long left_to_others = hf_reply_integer_at(reply, 2, 0);
+    if (left_to_others > 0) await_turn(op, left_to_others, now);
     note_answer(op);
     op->result.value = hf_reply_integer_at(reply, 1, 0);
     if (!taken) pass_on(op, op->result.value, now);
@@ -147,7 +153,7 @@ static void on_announced(hf_op *op, hf_slice message, hf_time now) {
     bool only_one = turn && hf_slice_equal(message, hf_slice_of("01"));
     if (is_behind(op)) return;
     op->noted.turn_used = !turn && op->wait.turn_ends > now;
-    if (turn) hf_poll_after_turn(op, TURN, now);
+    if (turn) await_turn(op, SHORTEST_TURN, now);
     else op->wait.turn_ends = 0;
     if (!only_one) hf_poll_again(op, now);
 }

@@ -173,7 +173,7 @@ void hf_poll_again(hf_op *op, hf_time now) {
 }
 
 void hf_poll_after_turn(hf_op *op, hf_time turn, hf_time now) {
-    op->wait.turn_ends = now + turn;
+    op->wait.turn_ends = hf_time_add(now, turn);
     if (sleeps(op)) op->wait.recheck_at = hf_time_min(op->wait.recheck_at, op->wait.turn_ends);
 }
 

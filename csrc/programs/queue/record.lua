@@ -9,6 +9,7 @@
 --            it was, and none was seen to come
 -- run        for how many ms they last had the lock; the score is then when that ended. While it is
 --            left to those that listen: for how many ms more than LISTEN_MS
+--#section reading
 local LISTEN_MS, MAX_LISTEN_MS = 50, 200 -- for which the lock is left to those that listen
 --#section now
 -- The server's clock in ms.
@@ -29,6 +30,7 @@ local function record_in(members)
     began = turns ~= '0' and math.huge or listeners == '1' and -score - LISTEN_MS - run or -score,
   }
 end
+--#end
 
 local function first_members()
   return redis.call('ZRANGE', QUEUE, '0', '1', 'WITHSCORES')

@@ -3,28 +3,33 @@
 --#include "semaphore/semaphore.lua"
 --#include "base/note.lua:noted"
 --#include "semaphore/semaphore_turn.lua"
-local function listeners(channel)
-  return redis.pcall('PUBSUB', 'NUMSUB', channel)[2] or 0
-end
-
--- → how many of Redisson's clients are listening. Ours also listen to a second channel, whose
--- listeners are subtracted.
-local function redissons()
-  local count = listeners(KEYS[3])
-  if count > 0 then count = count - listeners(KEYS[3] .. ':holdfast') end
-  return foreign_waiters(KEYS[3], count)
+--#include "semaphore/semaphore_turns.lua"
+--#include "queue/turns.lua"
+-- Decides whether one of the free permits is left to Redisson's waiters. text: the record
+local function is_left(text)
+  local was, now = read_record(text), now_ms()
+  if redissons() == 0 then
+    if was then redis.call('DEL', TURN) end
+    return false
+  end
+  if left_ms(was, now) > 0 then return true end
+  -- Their turn is over, or ours is not.
+  if was and (was.turns == 0 or add_turn(was, now)) then return false end
+  local ms = listen_ms(was)
+  write_record(was, 0, 0, true, ms - LISTEN_MS, now + ms)
+  return true
 end
 
 -- Redisson wakes as many of its waiters as the message counts. A leading 0 announces Redisson's
--- turn to our waiters; if it is not their turn, a second message follows at once.
+-- turn to our waiters; if nothing was known of turns and it is not Redisson's, a second message
+-- follows at once. Without the rights to keep the record, there are no turns.
 local function announce_free(left)
-  local text = string.format('%.0f', left)
-  if announce(KEYS[3], '0' .. text) == 0 then return end
-  if redissons() > 0 then
-    redis.pcall('SET', TURN, '1', 'PX', TURN_MS)
-  else
-    announce(KEYS[3], text)
-  end
+  local text, turn = string.format('%.0f', left), redis.call('GET', TURN)
+  if not turn and announce(KEYS[3], '0' .. text) == 0 then return end
+  local known, theirs = pcall(is_left, turn)
+  theirs = known and theirs
+  if turn then announce(KEYS[3], (theirs and '0' or '') .. text)
+  elseif not theirs then announce(KEYS[3], text) end
 end
 
 -- Adds `count` permits. reply: what the note contains, or nil for the new number of free permits.

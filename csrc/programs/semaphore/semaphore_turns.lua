@@ -1,0 +1,40 @@
+--#fragment
+-- Redisson's waiters and ours get the permits in turns, as those of a lock do: during Redisson's
+-- turn, our clients leave its waiters one free permit. TURN contains the record of record.lua:
+-- "<score> <member>", whose `listeners` becomes 0 once a client of Redisson's is seen to come.
+local RECORD_MS = 5000 -- for which the record is kept if nothing changes it
+
+--#include "base/clock.lua"
+--#include "queue/record.lua:reading"
+--#include "queue/runs.lua:limit"
+-- text: the reply to GET. → the record, or nil
+local function read_record(text)
+  local score, member = (text or ''):match('^(%S+) (.*)$')
+  return record_in({ member, score })
+end
+
+local function write_record(_, turns, unused, listeners, run, till)
+  local text = '%.0f 1f %d %d %d %.0f'
+  text = text:format(-till, turns, unused, listeners and 1 or 0, run)
+  redis.call('SET', TURN, text, 'PX', RECORD_MS)
+end
+
+local function listeners(channel)
+  return redis.pcall('PUBSUB', 'NUMSUB', channel)[2] or 0
+end
+
+-- → how many of Redisson's clients are listening. Ours also listen to a second channel, whose
+-- listeners are subtracted.
+local function redissons()
+  local count = listeners(KEYS[3])
+  if count > 0 then count = count - listeners(KEYS[3] .. ':holdfast') end
+  return foreign_waiters(KEYS[3], count)
+end
+
+-- For how many more ms one permit is left to Redisson's waiters. If more than their longest turn
+-- remains, the server's clock was set back: 0.
+local function left_ms(was, now)
+  if not was or redissons() == 0 then return 0 end
+  local ms = was.till - now
+  return ms <= MAX_LISTEN_MS and math.max(ms, 0) or 0
+end
