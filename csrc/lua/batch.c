@@ -1,12 +1,12 @@
-/* Acquires all or none of several locks of one client atomically, and releases them. With the
- * blocking driver a call begins, runs and ends here; with an external or looped one Lua begins an
- * operation, as for one lock. */
+/* Operations that acquire several locks of one client atomically (all or none), and release them.
+ * With the blocking driver, such an operation begins and ends within one call; with an external
+ * driver or an event loop, Lua begins it and finishes it later: see call.c. */
 #include "op.h"
 
 #include <string.h>
 
-/* Reads the locks of the list at stack index 1, and returns their number. Raises unless they have
- * one client and one kind that supports this, and no lock was collected. */
+/* Reads the list of locks at stack index 1, and returns its length. Raises unless all locks belong
+ * to one client, have one kind that supports the operation, and none was collected. */
 static size_t check_locks(lua_State *L, hf_op_kind kind, hf_lua_lock *locks[HF_BATCH_MAX]) {
     luaL_checktype(L, 1, LUA_TTABLE);
     size_t count = 0;
@@ -17,8 +17,9 @@ static size_t check_locks(lua_State *L, hf_op_kind kind, hf_lua_lock *locks[HF_B
         locks[count] = hf_checkudata(L, -1, hf_lock_type);
         luaL_argcheck(L, locks[count]->driver, 1, "a lock that was garbage-collected");
         luaL_argcheck(L, locks[count]->driver == locks[0]->driver, 1, "locks of different clients");
-        bool suits = hf_op_kind_suits(kind, locks[count]->kind);
-        luaL_argcheck(L, suits && locks[count]->kind == locks[0]->kind, 1, "locks of other kinds");
+        bool supported = hf_op_kind_suits(kind, locks[count]->kind);
+        luaL_argcheck(L, supported && locks[count]->kind == locks[0]->kind, 1,
+                      "locks of other kinds");
         lua_pop(L, 1);
         count++;
     }
@@ -26,29 +27,29 @@ static size_t check_locks(lua_State *L, hf_op_kind kind, hf_lua_lock *locks[HF_B
     return count;
 }
 
-/* Excludes the locks whose hold was lost: the same caller may have a new hold, acquired through
- * another handle, which must not be released for them. */
+/* Excludes the locks whose hold was lost: the same caller may have acquired a new hold through
+ * another handle, which this operation must not release. */
 static void exclude_lost(hf_lua_op *self, lua_Number number) {
-    size_t given = self->count;
+    size_t given_count = self->count;
     self->count = 0;
-    for (size_t i = 0; i < given; i++) {
+    for (size_t i = 0; i < given_count; i++) {
         hf_lua_lock *lock = self->locks[i];
-        caller_text text;
-        const taken *lost = hf_lock_lost(lock, hf_lock_caller(lock, number, &text));
+        caller_buffer buffer;
+        const hf_lock_entry *lost = hf_lock_find_lost(lock, hf_lock_caller(lock, number, &buffer));
         if (!lost) {
             self->locks[self->count++] = lock;
             continue;
         }
         lock->last_loss = hf_view_of(lost->stake.hold).reason;
-        hf_lock_note_release(lock, lost->stake.hold);
+        hf_lock_end_release(lock, lost->stake.hold);
     }
-    self->lost = given - self->count;
+    self->lost = given_count - self->count;
 }
 
-static void specify(hf_op_spec *spec, hf_lua_op *self, lua_Number number) {
+static void fill_spec(hf_op_spec *spec, hf_lua_op *self, lua_Number number) {
     if (hf_op_kind_releases(self->kind)) exclude_lost(self, number);
     for (size_t i = 0; i < self->count; i++) self->names[i] = self->locks[i]->names;
-    hf_lua_op_specify(spec, self, number);
+    hf_lua_op_fill_spec(spec, self, number);
     spec->lock_kind = self->first->kind;
     spec->batch = self->names;
     spec->batch_count = self->count;
@@ -65,23 +66,22 @@ static int run(lua_State *L, hf_op_kind kind) {
     lua_Number number = hf_coroutine_number(L); /* may raise, so before the mutex is locked */
     hf_lua_op_enter(&self);
     hf_op_spec spec;
-    specify(&spec, &self, number);
+    fill_spec(&spec, &self, number);
     return hf_lua_op_run(L, &self, &spec);
 }
 
-/* acquire_all{ lock, … } -> true | nil, message, code: one attempt to acquire all of them or
- * none */
+/* acquire_all{ lock, … } -> true | nil, message, code: tries once to acquire all locks or none */
 static int l_acquire_all(lua_State *L) {
     return run(L, HF_OP_ACQUIRE_ALL);
 }
 
-/* release_all{ lock, … } -> true | nil, message, code: releases one hold of each */
+/* release_all{ lock, … } -> true | nil, message, code: releases one hold of each lock */
 static int l_release_all(lua_State *L) {
     return run(L, HF_OP_RELEASE_ALL);
 }
 
 /* begin_all({ lock, … }, kind) -> operation, its number, whether it is done. The caller finishes
- * the operation when it is done; if the operation is collected instead, it is abandoned. */
+ * the operation when it is done; an operation that is collected before that is abandoned. */
 static int l_begin_all(lua_State *L) {
     static const char *const names[] = {"acquire_all", "release_all", NULL};
     static const hf_op_kind kinds[] = {HF_OP_ACQUIRE_ALL, HF_OP_RELEASE_ALL};
@@ -99,7 +99,7 @@ static int l_begin_all(lua_State *L) {
     lua_Number number = hf_coroutine_number(L); /* may raise, so before the mutex is locked */
     hf_lua_op_enter(self);
     hf_op_spec spec;
-    specify(&spec, self, number);
+    fill_spec(&spec, self, number);
     return hf_lua_op_begin(L, self, &spec);
 }
 

@@ -24,9 +24,9 @@ hf_driver *hf_check_external(lua_State *L) {
     return driver;
 }
 
-static const unsigned char *entropy_field(lua_State *L) {
+static const unsigned char *check_entropy(lua_State *L) {
     size_t size;
-    const char *entropy = hf_field_text(L, 1, "entropy", &size);
+    const char *entropy = hf_field_string(L, 1, "entropy", &size);
     if (entropy && size != 24) luaL_error(L, "entropy: 24 bytes");
     return (const unsigned char *)entropy;
 }
@@ -38,15 +38,15 @@ static void copy_field(lua_State *L, const char *name, char *out, size_t size) {
 }
 
 /* Reads the field `tls` of the table at index 1: { ca_file, ca_path, cert, key, server_name, verify
- * }, all optional. Returns NULL when out of memory. */
-static hf_tls_settings *tls_settings(lua_State *L) {
+ * }, all of them optional. Returns NULL when out of memory. */
+static hf_tls_settings *read_tls_settings(lua_State *L) {
     hf_tls_options options = {0};
     hf_push_field(L, 1, "tls");
     if (lua_istable(L, -1)) {
         options = (hf_tls_options){
-            hf_field_text(L, -1, "ca_file", NULL),     hf_field_text(L, -1, "ca_path", NULL),
-            hf_field_text(L, -1, "cert", NULL),        hf_field_text(L, -1, "key", NULL),
-            hf_field_text(L, -1, "server_name", NULL), false};
+            hf_field_string(L, -1, "ca_file", NULL),     hf_field_string(L, -1, "ca_path", NULL),
+            hf_field_string(L, -1, "cert", NULL),        hf_field_string(L, -1, "key", NULL),
+            hf_field_string(L, -1, "server_name", NULL), false};
         hf_push_field(L, -1, "verify");
         options.trusting = lua_isboolean(L, -1) && !lua_toboolean(L, -1);
         lua_pop(L, 1);
@@ -62,13 +62,13 @@ static bool needs_tls(const hf_client_config *config) {
     return needs;
 }
 
-/* Host names ignore case, socket paths do not. */
+/* Host names are case-insensitive; socket paths are not. */
 static bool is_same_server(const hf_server *a, const hf_server *b) {
     if (a->port != b->port) return false;
     return a->port > 0 ? hf_equal_ignoring_case(a->host, b->host) : strcmp(a->host, b->host) == 0;
 }
 
-/* Reads the list of URLs at `index` into `servers`. Returns what is wrong with one of them, or
+/* Reads the list of URLs at `index` into `servers`. Returns the problem with one of them, or
  * NULL. */
 static const char *read_servers(lua_State *L, int index, hf_server servers[HF_SERVERS_MAX],
                                 size_t *count) {
@@ -79,17 +79,18 @@ static const char *read_servers(lua_State *L, int index, hf_server servers[HF_SE
         size_t size;
         lua_rawgeti(L, index, (int)*count + 1);
         const char *url = luaL_checklstring(L, -1, &size);
-        const char *wrong = hf_url_read_server(&servers[*count], url, size);
-        for (size_t i = 0; i < *count && !wrong; i++)
-            if (is_same_server(&servers[i], &servers[*count])) wrong = "this server is given twice";
-        if (wrong) return lua_pushfstring(L, "%s (server %d)", wrong, (int)*count + 1);
+        const char *problem = hf_url_read_server(&servers[*count], url, size);
+        for (size_t i = 0; i < *count && !problem; i++)
+            if (is_same_server(&servers[i], &servers[*count]))
+                problem = "this server is given twice";
+        if (problem) return lua_pushfstring(L, "%s (server %d)", problem, (int)*count + 1);
         lua_pop(L, 1);
     }
     return NULL;
 }
 
 /* Reads the lists `names` (false: no name) and `weights`, which are as long as `servers`. The
- * strings remain their table's. */
+ * shards point to strings that the table `names` owns. */
 static const hf_shard *read_shards(lua_State *L, size_t count) {
     hf_shard *shards = hf_newuserdata(L, count * sizeof *shards);
     hf_push_field(L, 1, "names");
@@ -99,7 +100,7 @@ static const hf_shard *read_shards(lua_State *L, size_t count) {
         lua_rawgeti(L, -2, (int)i + 1);
         lua_rawgeti(L, -2, (int)i + 1);
         const char *name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : NULL;
-        shards[i] = (hf_shard){.name = name, .weight = (unsigned)hf_check_whole(L, -1, 1, 100)};
+        shards[i] = (hf_shard){.name = name, .weight = (unsigned)hf_check_integer(L, -1, 1, 100)};
         lua_pop(L, 2);
     }
     return shards;
@@ -137,88 +138,88 @@ static void read_cluster(hf_client_config *config, const hf_url *url,
     snprintf(server->label, sizeof server->label, "cluster %.255s", url->server.label);
 }
 
-/* Reads the URL of one server, of Sentinels, or of some nodes of a cluster. */
+/* Reads the URL of one server, of Sentinels, or of some of a cluster's nodes. */
 static const char *read_url(lua_State *L, hf_client_config *config,
                             hf_server servers[HF_SERVERS_MAX]) {
     hf_url url;
     size_t size;
     hf_push_field(L, 1, "url");
     const char *text = luaL_checklstring(L, -1, &size);
-    const char *wrong = hf_url_read(&url, text, size);
-    if (wrong) return wrong;
+    const char *problem = hf_url_read(&url, text, size);
+    if (problem) return problem;
     config->session.server = url.server;
     if (url.kind == HF_URL_SENTINEL) return read_sentinels(L, config, &url, servers);
     if (url.kind == HF_URL_CLUSTER) read_cluster(config, &url, servers);
     return NULL;
 }
 
-/* Reads the list `servers`; messages name the client by the first. */
-static const char *read_list(lua_State *L, hf_client_config *config,
-                             hf_server servers[HF_SERVERS_MAX]) {
+/* Reads the list `servers`. Messages identify the client by the first server. */
+static const char *read_server_list(lua_State *L, hf_client_config *config,
+                                    hf_server servers[HF_SERVERS_MAX]) {
     hf_push_field(L, 1, "servers");
-    const char *wrong = read_servers(L, lua_gettop(L), servers, &config->server_count);
+    const char *problem = read_servers(L, lua_gettop(L), servers, &config->server_count);
     config->servers = servers;
     config->session.server = servers[0];
-    return wrong;
+    return problem;
 }
 
 static const char *read_quorum(lua_State *L, hf_client_config *config,
                                hf_server servers[HF_SERVERS_MAX]) {
-    const char *wrong = read_list(L, config, servers);
+    const char *problem = read_server_list(L, config, servers);
     bool too_many = config->server_count > HF_QUORUM_MAX;
     config->mode = HF_MODE_QUORUM;
-    return !wrong && too_many ? "a quorum can have at most 32 servers" : wrong;
+    return !problem && too_many ? "a quorum can have at most 32 servers" : problem;
 }
 
-static const char *read_ring(lua_State *L, hf_client_config *config,
-                             hf_server servers[HF_SERVERS_MAX]) {
-    const char *wrong = read_list(L, config, servers);
+static const char *read_shard_list(lua_State *L, hf_client_config *config,
+                                   hf_server servers[HF_SERVERS_MAX]) {
+    const char *problem = read_server_list(L, config, servers);
     config->mode = HF_MODE_SHARDS;
-    if (wrong) return wrong;
+    if (problem) return problem;
     config->shards = read_shards(L, config->server_count);
     snprintf(config->session.server.label, sizeof config->session.server.label, "shards %.255s",
              servers[0].label);
     return NULL;
 }
 
-/* Reads a server's URL, or several with their mode, from the table at index 1. `servers` and what
- * is left on the stack must live until the client is created. */
+/* Reads a server's URL, or several with their mode, from the table at index 1. `servers`, and the
+ * values that this leaves on the stack, must stay there until the client is created. */
 static const char *read_topology(lua_State *L, hf_client_config *config,
                                  hf_server servers[HF_SERVERS_MAX]) {
     static const char *const modes[] = {"one", "quorum", "shards", NULL};
     static const char *(*const readers[])(lua_State *, hf_client_config *,
-                                          hf_server *) = {read_url, read_quorum, read_ring};
+                                          hf_server *) = {read_url, read_quorum, read_shard_list};
     hf_push_field(L, 1, "mode");
     return readers[luaL_checkoption(L, -1, "one", modes)](L, config, servers);
 }
 
-/* Stores the option `credentials` for the new client, which is on top of the stack. */
-static void keep_credentials(lua_State *L, hf_driver *driver) {
+/* Stores the option `credentials` in the new client, which is on top of the stack. */
+static void store_credentials_option(lua_State *L, hf_driver *driver) {
     driver->fetch = hf_fetch_from_lua;
     hf_push_field(L, 1, "credentials");
     lua_insert(L, -2);
-    hf_keep_credentials(L, driver);
+    hf_set_credentials_function(L, driver);
     lua_remove(L, -2);
 }
 
 /* new{ url, sentinel_user, sentinel_password, mode, servers, names, weights, restart_guard, name,
  * connect_timeout, command_timeout, grant_lease, sync_replicas, sync_timeout, external, looped,
  * blocks, needs_approval, renewer_link, entropy, tls, known_as, tenant, crash_release, credentials
- * } -> client | nil, what is wrong with the URL. Lua drives an external client through core.engine;
- * with renewer_link it renews over a third link, and with blocks no call begins while another one
- * of the client waits. An event loop serves a looped client through core.engine. */
+ * } -> client | nil, the problem with the URL. Lua drives an external client through core.engine.
+ * With renewer_link, the client renews over a third link; with blocks, no call begins while another
+ * call of the client is waiting. With looped, an event loop serves it through core.engine. */
 static int l_new(lua_State *L) {
     hf_client_config config;
     memset(&config, 0, sizeof config);
     luaL_checktype(L, 1, LUA_TTABLE);
     hf_server *servers = hf_newuserdata(L, HF_SERVERS_MAX * sizeof *servers);
-    const char *wrong = read_topology(L, &config, servers);
+    const char *problem = read_topology(L, &config, servers);
     bool tls = needs_tls(&config);
     hf_push_field(L, 1, "tls");
-    if (!wrong && !lua_isnil(L, -1) && !tls) wrong = "the tls option requires rediss://";
-    if (wrong) {
+    if (!problem && !lua_isnil(L, -1) && !tls) problem = "the tls option requires rediss://";
+    if (problem) {
         lua_pushnil(L);
-        lua_pushstring(L, wrong);
+        lua_pushstring(L, problem);
         return 2;
     }
     copy_field(L, "name", config.session.name, sizeof config.session.name);
@@ -226,20 +227,20 @@ static int l_new(lua_State *L) {
     config.session.asks_server = true;
     config.session.asks_scripts = config.tenant[0] != '\0';
     hf_push_field(L, 1, "credentials");
-    bool fetches = lua_isfunction(L, -1);
-    config.session.asks_login = fetches;
+    bool fetches_login = lua_isfunction(L, -1);
+    config.session.asks_login = fetches_login;
     config.restart_guard = hf_to_time(hf_field_number(L, 1, "restart_guard"));
     config.session.connect_timeout = hf_to_time(hf_field_number(L, 1, "connect_timeout"));
     config.session.command_timeout = hf_to_time(hf_field_number(L, 1, "command_timeout"));
     config.grant_lease = hf_to_time(hf_field_number(L, 1, "grant_lease"));
-    config.sync.replicas = (uint32_t)hf_field_whole(L, 1, "sync_replicas", 1000);
+    config.sync.replicas = (uint32_t)hf_field_integer(L, 1, "sync_replicas", 1000);
     config.sync.timeout = hf_to_time(hf_field_number(L, 1, "sync_timeout"));
     config.needs_approval = hf_field_boolean(L, 1, "needs_approval");
     bool external = hf_field_boolean(L, 1, "external"), looped = hf_field_boolean(L, 1, "looped");
     bool renewer_link = !(external || looped) || hf_field_boolean(L, 1, "renewer_link");
     config.renewer = renewer_link ? HF_LINK_RENEWER : HF_LINK_CALLS;
     if (hf_field_boolean(L, 1, "crash_release")) config.life = hf_crash_life;
-    const unsigned char *entropy = entropy_field(L);
+    const unsigned char *entropy = check_entropy(L);
     hf_lua_client *client = hf_new_object(L, sizeof *client, hf_client_type);
     lua_newtable(L);
     hf_setuservalue(L, -2);
@@ -247,13 +248,13 @@ static int l_new(lua_State *L) {
     if (!client->driver) return luaL_error(L, "cannot create a client: %s", strerror(errno));
     client->driver->external = external;
     client->driver->blocks = !(external || looped) || hf_field_boolean(L, 1, "blocks");
-    if (fetches) keep_credentials(L, client->driver);
+    if (fetches_login) store_credentials_option(L, client->driver);
     hf_push_field(L, 1, "known_as");
     if (!lua_isnil(L, -1)) hf_driver_introduce(client->driver, luaL_checkstring(L, -1));
     lua_pop(L, 1);
     client->driver->looped = looped;
     if (!tls) return 1;
-    client->driver->tls = tls_settings(L);
+    client->driver->tls = read_tls_settings(L);
     if (!client->driver->tls) return luaL_error(L, "not enough memory");
     return 1;
 }
@@ -268,8 +269,7 @@ static int l_gc(lua_State *L) {
     return 0;
 }
 
-/* close(client, patience): releases what is held, and waits at most `patience` seconds for the
- * server. */
+/* close(client, timeout): releases all holds, and waits up to `timeout` seconds for the server */
 static int l_close(lua_State *L) {
     hf_driver *driver = check_client(L)->driver;
     if (driver) hf_check_not_fetching(L, driver);
@@ -277,26 +277,25 @@ static int l_close(lua_State *L) {
     return 0;
 }
 
-/* Runs a command and returns the time that it took. When out of memory, returns 0 and leaves
- * `result` unchanged. */
+/* Runs a command and returns its duration, or 0 without setting `result` when out of memory. */
 static hf_time run_command(lua_State *L, hf_driver *driver, const hf_op_spec *spec,
                            hf_result *result) {
-    hf_time took = 0;
+    hf_time duration = 0;
     if (driver->external) luaL_error(L, "this client does not block; use begin and finish");
     hf_check_not_fetching(L, driver);
     hf_driver_enter(driver);
     hf_op *op = hf_run_op(L, driver, spec, false);
     if (op) {
-        took = hf_now() - hf_op_begun_at(op);
+        duration = hf_now() - hf_op_begun_at(op);
         hf_op_take_result(op, result);
         hf_op_end(op, hf_now());
     }
     hf_driver_leave(driver);
-    return took;
+    return duration;
 }
 
-/* needs_login(client) -> whether the server has refused the last credentials of the watchdog.
- * log_in(client) fetches new ones for it, without any other call. */
+/* needs_login(client) -> whether the server has refused the watchdog's last credentials.
+ * log_in(client) fetches new ones for it without running a command. */
 static int l_needs_login(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_driver_enter(driver);
@@ -315,13 +314,13 @@ static int l_log_in(lua_State *L) {
 static int l_ping(lua_State *L) {
     hf_op_spec spec = {.kind = HF_OP_PING};
     hf_result result = {.failure = {.code = HF_NO_MEMORY}};
-    hf_time took = run_command(L, hf_check_driver(L, 1), &spec, &result);
+    hf_time duration = run_command(L, hf_check_driver(L, 1), &spec, &result);
     if (result.failure.code != HF_OK) return hf_push_failure(L, &result.failure);
-    lua_pushnumber(L, hf_to_seconds(took));
+    lua_pushnumber(L, hf_to_seconds(duration));
     return 1;
 }
 
-/* ---- a plain command ---- */
+/* ---- commands ---- */
 
 static void push_reply(lua_State *L, const hf_reply *reply) {
     luaL_checkstack(L, 2, "the reply is nested too deeply");
@@ -339,8 +338,8 @@ static void push_reply(lua_State *L, const hf_reply *reply) {
     }
 }
 
-/* Collects the arguments before the driver is entered, so that an error leaks nothing. They stay on
- * the stack. */
+/* Reads the arguments before the driver is entered, so that an error leaks nothing. The strings
+ * stay on the stack. */
 static const hf_slice *check_args(lua_State *L, int index, size_t *count) {
     *count = hf_rawlen(L, index);
     luaL_argcheck(L, *count > 0, index, "no command");
@@ -367,19 +366,19 @@ int hf_push_reply(lua_State *L, hf_reply *reply) {
     return status == 0 ? 1 : lua_error(L);
 }
 
-/* Returns the argument at `index`: one of nodes(client), or 0. */
-static size_t node_of(lua_State *L, int index) {
-    return lua_isnoneornil(L, index) ? 0 : (size_t)hf_check_whole(L, index, 0, INT_MAX);
+/* Returns the node at `index`, one of nodes(client), or 0 if there is none. */
+static size_t check_node(lua_State *L, int index) {
+    return lua_isnoneornil(L, index) ? 0 : (size_t)hf_check_integer(L, index, 0, INT_MAX);
 }
 
-/* command(client, { name, arguments... }, node [, seconds]) -> the reply | nil, message, code.
- * Reads or sets keys that are not locks. The command may be sent twice, so it must be safe to
- * repeat. A reply is a string, an integer, a list, or nil. `node`: one of nodes(client); by default
- * that of the first argument. It fails after `seconds`, by default after command_timeout. */
+/* command(client, { name, arguments... }, node [, seconds]) -> the reply (a string, an integer, a
+ * list, or nil) | nil, message, code. Reads or sets keys that are not locks. The command may be
+ * sent twice, so it must be safe to repeat. It goes to `node`, one of nodes(client), by default to
+ * the node of its first argument. It times out after `seconds`, by default command_timeout. */
 static int l_command(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_op_spec spec = {.kind = HF_OP_COMMAND,
-                       .node = node_of(L, 3),
+                       .node = check_node(L, 3),
                        .within = hf_to_time(luaL_optnumber(L, 4, 0))};
     hf_result result = {.failure = {.code = HF_NO_MEMORY}};
     luaL_checktype(L, 2, LUA_TTABLE);
@@ -420,8 +419,8 @@ static int l_stats(lua_State *L) {
     return 1;
 }
 
-/* has_losses(client) -> whether a hold was lost since the last call. A weak table may still refer
- * to a collected client. */
+/* has_losses(client) -> whether a hold was lost since the last call. Returns nothing for a
+ * collected client, to which a weak table may still refer. */
 static int l_has_losses(lua_State *L) {
     hf_lua_client *client = check_client(L);
     hf_driver *driver = client->driver;
@@ -438,14 +437,13 @@ static int l_has_losses(lua_State *L) {
 
 static int l_uuid(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
-    hf_driver_enter(driver);
-    hf_driver_leave(driver); /* changes the uuid after a fork */
+    hf_driver_enter(driver); /* changes the uuid after a fork */
+    hf_driver_leave(driver);
     lua_pushstring(L, hf_client_uuid(driver->client));
     return 1;
 }
 
-/* introduce(client, name): sets the name that it publishes next to its host and pid, or "" for
- * none */
+/* introduce(client, name): sets the name that is published after host and pid; "" for none */
 static int l_introduce(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     const char *name = luaL_checkstring(L, 2);
@@ -466,7 +464,7 @@ static int l_who(lua_State *L) {
     return 1;
 }
 
-/* data(client) -> a table for what lives as long as the client and may refer to it */
+/* data(client) -> a table for values that live as long as the client and may refer to it */
 static int l_data(lua_State *L) {
     check_client(L);
     hf_getuservalue(L, 1);
@@ -477,8 +475,8 @@ typedef struct label {
     char text[sizeof((hf_server *)0)->label];
 } label;
 
-/* Returns how messages name the server now. The name changes, also in the watchdog's thread, when
- * the Sentinels report a new master. */
+/* Returns the server's current label, for messages. The label may change at any time, even in the
+ * watchdog's thread, when the Sentinels report a new master. */
 static label label_of(hf_driver *driver) {
     label copy;
     hf_driver_enter(driver);
@@ -487,15 +485,15 @@ static label label_of(hf_driver *driver) {
     return copy;
 }
 
-/* server(client) -> how messages name its server */
+/* server(client) -> its server's label, for messages */
 static int l_server(lua_State *L) {
     label server = label_of(hf_check_driver(L, 1));
     lua_pushstring(L, server.text);
     return 1;
 }
 
-/* certificates_left(client) -> seconds until the first certificate of its open connections, a
- * server's or its own, expires; nil without TLS */
+/* certificates_left(client) -> seconds until the first certificate of the open connections (a
+ * server's or the client's) expires; nil without TLS */
 static int l_certificates_left(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_driver_enter(driver);
@@ -506,15 +504,15 @@ static int l_certificates_left(lua_State *L) {
     return 1;
 }
 
-/* tenant(client) -> the prefix of the names in its published keys, or "" */
+/* tenant(client) -> the prefix of this tenant's keys (config.tenant), or "" */
 static int l_tenant(lua_State *L) {
     lua_pushstring(L, hf_client_tenant(hf_check_driver(L, 1)->client));
     return 1;
 }
 
-/* Writes "<run id>/<db>". Without a run id, writes how this program reaches the server, and returns
+/* Writes "<run id>/<db>"; or, if the run id is unknown, this program's address, and returns
  * false. */
-static bool name_process(char *text, size_t size, const hf_session *link) {
+static bool write_database_name(char *text, size_t size, const hf_session *link) {
     const hf_server *server = hf_session_server(link);
     const char *run_id = hf_session_run_id(link);
     if (run_id[0]) snprintf(text, size, "%s/%u", run_id, server->db);
@@ -522,9 +520,8 @@ static bool name_process(char *text, size_t size, const hf_session *link) {
     return run_id[0] != '\0';
 }
 
-/* processes(client, key) -> a list of strings that name the databases which hold the key; whether
- * all programs use the same strings, because the servers are connected and have sent their run
- * ids */
+/* processes(client, key) -> a list of strings that identify the databases that hold the key; true
+ * if every program would use the same strings: all servers are connected and have sent run ids */
 static int l_processes(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_slice key;
@@ -535,7 +532,7 @@ static int l_processes(lua_State *L) {
         char text[2 * HF_URL_HOST + 64];
         hf_driver_enter(driver);
         const hf_session *link = hf_client_link_of_key(driver->client, key, (size_t)i);
-        if (link) known = name_process(text, sizeof text, link) && known;
+        if (link) known = write_database_name(text, sizeof text, link) && known;
         hf_driver_leave(driver);
         if (!link) break;
         lua_pushstring(L, text);
@@ -545,18 +542,18 @@ static int l_processes(lua_State *L) {
     return 2;
 }
 
-/* nodes(client) -> the list of the nodes that have keys, for `command`; empty while a cluster's
+/* nodes(client) -> the list of the nodes that store keys, for `command`; empty while a cluster's
  * nodes are unknown */
 static int l_nodes(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     const hf_client *client = driver->client;
     int count = 0;
     hf_driver_enter(driver);
-    size_t room = hf_client_node_count(client);
+    size_t capacity = hf_client_node_count(client);
     hf_driver_leave(driver);
-    lua_createtable(L, (int)room, 0); /* filled with the mutex held, where no error may be raised */
+    lua_createtable(L, (int)capacity, 0); /* no error may be raised while the mutex is locked */
     hf_driver_enter(driver);
-    for (size_t i = 0; i < hf_client_node_count(client) && i < room; i++) {
+    for (size_t i = 0; i < hf_client_node_count(client) && i < capacity; i++) {
         if (!hf_client_node_serves(client, i)) continue;
         lua_pushinteger(L, (lua_Integer)i + 1);
         lua_rawseti(L, -2, ++count);
@@ -571,8 +568,8 @@ static int l_is_quorum(lua_State *L) {
     return 1;
 }
 
-/* node_of_lock(client, key) -> the node for a command on a name of this key's lock, such as its
- * queue; nil if the name itself leads to the right node */
+/* node_of_lock(client, key) -> the node for a command on a key that belongs to this lock, such as
+ * its queue; nil if the name of that key itself leads to the right node */
 static int l_node_of_lock(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_slice key;
@@ -585,8 +582,8 @@ static int l_node_of_lock(lua_State *L) {
     return 1;
 }
 
-/* group(client, key) -> a number: keys with the same one can be used atomically. It is the key's
- * slot in a cluster, its shard, or 0 with one server. */
+/* group(client, key) -> the number of the key's group; keys in the same group can be used in one
+ * atomic command. It is the slot in a cluster, the shard, or 0 with one server. */
 static int l_group(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_slice key;

@@ -14,7 +14,7 @@ _Static_assert(
     "holdfast supports Lua 5.1 to 5.5 and LuaJIT; these are the headers of another version");
 
 /* Raises an error if the module was compiled with the headers of another Lua version. Lua 5.1 has
- * no function for that, but loads no modules of later versions. */
+ * no such check, but loads no modules of later versions. */
 static inline void hf_check_version(lua_State *L) {
 #if LUA_VERSION_NUM < 502
     (void)L;
@@ -55,7 +55,7 @@ static inline size_t hf_rawlen(lua_State *L, int index) {
 #endif
 }
 
-/* Sets the table on top as the user value of the userdata at `index`, and pops it. */
+/* Sets the table on top of the stack as the user value of the userdata at `index`, and pops it. */
 static inline void hf_setuservalue(lua_State *L, int index) {
 #if LUA_VERSION_NUM < 502
     lua_setfenv(L, index);
@@ -77,9 +77,9 @@ static inline void hf_getuservalue(lua_State *L, int index) {
 #endif
 }
 
-/* Calls a function with one light userdata and no results, in protected mode: not even an error for
- * a lack of memory gets out. Returns 0, or a nonzero status and leaves the error on the stack.
- * Needs room for two values. */
+/* Calls a function with one light userdata and no results in protected mode, so not even an
+ * out-of-memory error escapes. Returns 0, or a nonzero status with the error on the stack. Needs
+ * two free slots. */
 static inline int hf_cpcall(lua_State *L, lua_CFunction function, void *argument) {
 #if LUA_VERSION_NUM < 502
     return lua_cpcall(L, function, argument);
@@ -90,8 +90,8 @@ static inline int hf_cpcall(lua_State *L, lua_CFunction function, void *argument
 #endif
 }
 
-/* Pushes a whole number, which is exact only up to 2^53 before Lua 5.3. */
-static inline void hf_pushwhole(lua_State *L, uint64_t number) {
+/* Pushes an integer, which is exact only up to 2^53 before Lua 5.3. */
+static inline void hf_pushuint64(lua_State *L, uint64_t number) {
 #if LUA_VERSION_NUM < 503
     lua_pushnumber(L, (lua_Number)number);
 #else
@@ -99,8 +99,8 @@ static inline void hf_pushwhole(lua_State *L, uint64_t number) {
 #endif
 }
 
-/* Remembers the main thread for hf_getmainthread. Lua 5.1 and LuaJIT do not keep it: there it is
- * known only if it is the one that loads the module and calls hf_keepmainthread. */
+/* Remembers the main thread for hf_getmainthread. Lua 5.1 and LuaJIT do not record it, so there it
+ * is known only if the main thread itself loads the module and calls hf_keepmainthread. */
 extern const char hf_main_thread; /* its address is the key in the registry */
 
 static inline void hf_keepmainthread(lua_State *L) {

@@ -1,9 +1,10 @@
 /* core.engine: drives a client from Lua. For an external client, Lua owns the sockets and the
- * clock; for one in an event loop (serve, prepare_wait, wake, forget), Lua waits for a descriptor.
+ * clock. For a client of an event loop (serve, prepare_wait, wake, forget), Lua waits for a
+ * descriptor.
  *
- * Links are numbers from 1 to links(client): three for each server, for calls, for events and for
- * the renewer. The last one is never opened if the client has no separate renewer link. Times are
- * in seconds of any monotonic clock that the caller chooses. */
+ * Links are numbered from 1 to links(client). Each server has three: for calls, for events and for
+ * the renewer. The third is never opened if the client has no separate renewer link. Times are in
+ * seconds of any monotonic clock. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,12 +14,12 @@
 
 static hf_session *check_link(lua_State *L, hf_driver *driver) {
     lua_Integer link = luaL_checkinteger(L, 2);
-    bool known = link >= 1 && link <= (lua_Integer)hf_client_link_count(driver->client);
-    luaL_argcheck(L, known, 2, "no such link");
+    bool exists = link >= 1 && link <= (lua_Integer)hf_client_link_count(driver->client);
+    luaL_argcheck(L, exists, 2, "no such link");
     return hf_client_link(driver->client, (size_t)link - 1);
 }
 
-/* set_now(client, seconds): from now on the client uses this time instead of the system's. */
+/* set_now(client, seconds): sets the time that the client uses instead of the system's */
 static int l_set_now(lua_State *L) {
     hf_check_external(L)->set_now = hf_to_time(luaL_checknumber(L, 2));
     return 0;
@@ -39,34 +40,35 @@ static int l_wants(lua_State *L) {
 
 /* Reports a change of the link's socket to its session. Raises an error if the session does not
  * expect this change now. */
-static int report(lua_State *L, bool (*expects)(const hf_session *),
-                  void (*change)(hf_session *, hf_time)) {
+static int report_change(lua_State *L, bool (*expects)(const hf_session *),
+                         void (*change)(hf_session *, hf_time)) {
     hf_driver *driver = hf_check_external(L);
     hf_session *session = check_link(L, driver);
     hf_driver_enter(driver);
-    bool fits = expects(session);
-    if (fits) change(session, hf_driver_now(driver));
+    bool is_expected = expects(session);
+    if (is_expected) change(session, hf_driver_now(driver));
     hf_driver_leave(driver);
-    return fits ? 0 : luaL_argerror(L, 2, "the link is not in that state");
+    return is_expected ? 0 : luaL_argerror(L, 2, "the link is not in that state");
 }
 
-static void handshaking(hf_session *session, hf_time now) {
+static void begin_handshake(hf_session *session, hf_time now) {
     (void)now;
     hf_session_handshaking(session);
 }
 
-/* opening(client, link); handshaking(client, link): connected, the TLS handshake begins;
- * opened(client, link); closed(client, link [, reason]): without a reason, the server closed it */
+/* These report that the link's socket is: opening(client, link); handshaking(client, link),
+ * connected and about to do a TLS handshake; opened(client, link); closed(client, link [, reason]),
+ * by the server if there is no reason. */
 static int l_opening(lua_State *L) {
-    return report(L, hf_session_may_open, hf_session_opening);
+    return report_change(L, hf_session_may_open, hf_session_opening);
 }
 
 static int l_handshaking(lua_State *L) {
-    return report(L, hf_session_is_opening, handshaking);
+    return report_change(L, hf_session_is_opening, begin_handshake);
 }
 
 static int l_opened(lua_State *L) {
-    return report(L, hf_session_is_opening, hf_session_opened);
+    return report_change(L, hf_session_is_opening, hf_session_opened);
 }
 
 static int l_closed(lua_State *L) {
@@ -79,7 +81,7 @@ static int l_closed(lua_State *L) {
     return 0;
 }
 
-static void push_pieces(lua_State *L, hf_slice bytes, size_t max_size) {
+static void push_chunks(lua_State *L, hf_slice bytes, size_t max_size) {
     lua_createtable(L, (int)(bytes.size / max_size + 1), 0);
     for (int i = 1; bytes.size > 0; i++) {
         size_t size = bytes.size < max_size ? bytes.size : max_size;
@@ -90,19 +92,19 @@ static void push_pieces(lua_State *L, hf_slice bytes, size_t max_size) {
 }
 
 /* output(client, link [, part]) -> the bytes to write, as a list of strings; nil if there are none.
- * `part`: the fraction of the bytes in each string (0 to 1, by default 1). The bytes count as
- * written.
+ * `part`: the fraction of the bytes in each string (0 to 1, by default 1). The client then counts
+ * the bytes as written.
  *
- * A finalizer that runs while Lua allocates memory may add to the output, which then moves, or end
- * the connection. So the bytes are copied before the strings are made, and their number is checked
- * again after the room for the copy is allocated. */
+ * A finalizer that runs while Lua allocates memory may add to the output, which may move it, or end
+ * the connection. So the bytes are copied before the strings are created, and their number is
+ * checked again after the buffer was allocated. */
 static int l_output(lua_State *L) {
-    char few[2048];
+    char small[2048];
     hf_driver *driver = hf_check_external(L);
     hf_session *session = check_link(L, driver);
     lua_Number part = lua_isnoneornil(L, 3) ? 1 : hf_check_within(L, 3, 1);
     size_t size = hf_session_output(session).size;
-    char *bytes = size <= sizeof few ? few : hf_newuserdata(L, size);
+    char *bytes = size <= sizeof small ? small : hf_newuserdata(L, size);
     hf_driver_enter(driver);
     hf_slice output = hf_session_output(session);
     if (size > output.size) size = output.size;
@@ -110,12 +112,12 @@ static int l_output(lua_State *L) {
     hf_session_written(session, size);
     hf_driver_leave(driver);
     if (size == 0) return 0;
-    push_pieces(L, (hf_slice){bytes, size}, (size_t)(part * (double)size) + 1);
+    push_chunks(L, (hf_slice){bytes, size}, (size_t)(part * (double)size) + 1);
     return 1;
 }
 
-/* feed(client, link, bytes) -> whether they complete a reply or end the connection; else there is
- * nothing to do */
+/* feed(client, link, bytes) -> whether there is work to do: a reply is complete, or the connection
+ * ends */
 static int l_feed(lua_State *L) {
     hf_driver *driver = hf_check_external(L);
     hf_session *session = check_link(L, driver);
@@ -137,7 +139,7 @@ static int l_tick(lua_State *L) {
     return 0;
 }
 
-/* deadline(client) -> when tick next has something to do; math.huge: never */
+/* deadline(client) -> the time at which tick must be called, or math.huge */
 static int l_deadline(lua_State *L) {
     hf_driver *driver = hf_check_external(L);
     hf_driver_enter(driver);
@@ -147,7 +149,7 @@ static int l_deadline(lua_State *L) {
     return 1;
 }
 
-/* links(client) -> how many there are; the number may grow with a tick or a feed */
+/* links(client) -> the number of links, which may grow with a tick or a feed */
 static int l_links(lua_State *L) {
     hf_driver *driver = hf_check_external(L);
     hf_driver_enter(driver);
@@ -156,7 +158,7 @@ static int l_links(lua_State *L) {
     return 1;
 }
 
-static bool opens(hf_want want) {
+static bool wants_to_open(hf_want want) {
     return want == HF_WANT_OPEN || want == HF_WANT_LOGIN;
 }
 
@@ -164,14 +166,14 @@ static bool opens(hf_want want) {
  * merely no longer needed may remain open. */
 static void push_action(lua_State *L, const hf_session *session, hf_time now) {
     if (hf_session_must_close(session)) lua_pushliteral(L, "close");
-    else if (opens(hf_session_wants(session, now))) lua_pushliteral(L, "open");
+    else if (wants_to_open(hf_session_wants(session, now))) lua_pushliteral(L, "open");
     else if (hf_session_output(session).size > 0) lua_pushliteral(L, "write");
     else lua_pushboolean(L, false);
 }
 
-/* Makes the table at stack index 2 the list of the numbers of the operations that have ended since
- * the last call. May raise an error, so the mutex must not be locked. No other thread uses an
- * external or looped client, so the mutex is not needed. */
+/* Fills the table at stack index 2 with the numbers of the operations that have ended since the
+ * last call. May raise an error, so the mutex must not be locked. It need not be, because only one
+ * thread uses an external client, or one of an event loop. */
 static void list_done(lua_State *L, hf_client *client) {
     int count = 0;
     for (hf_op *op = NULL; (op = hf_client_next_done(client, op));) {
@@ -182,12 +184,12 @@ static void list_done(lua_State *L, hf_client *client) {
     lua_rawseti(L, 2, count + 1);
 }
 
-/* advance(client, done, actions) -> links, deadline, asked
+/* advance(client, done, actions) -> link count, deadline, approval count
  *
- * Does what is due, then lists what the driver must do: `actions` gets an action for each link
- * (push_action). Returns the number of links, the time of the next call (math.huge: no need), and a
- * number that grows when a hold asks for its owner's approval. `done` becomes the list of the
- * numbers of the operations that have ended since the last call. */
+ * Does what is due. Then fills `done` with the numbers of the operations that have ended since the
+ * last call, and `actions` with what the driver must do for each link (push_action). The deadline
+ * is the time of the next call, or math.huge. The approval count grows with each hold that needs
+ * approval. */
 static int l_advance(lua_State *L) {
     hf_driver *driver = hf_check_external(L);
     hf_client *client = driver->client;
@@ -212,17 +214,17 @@ static int l_advance(lua_State *L) {
     return 3;
 }
 
-static hf_driver *check_looped(lua_State *L) {
+static hf_driver *check_event_loop(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     if (!driver->looped) luaL_error(L, "not a client of an event loop");
     return driver;
 }
 
-/* serve(client [, done]): does what is due and sends what can be sent. With the list `done` it
- * first reads what has arrived, and the list becomes the numbers of the operations that have
+/* serve(client [, done]): does what is due and sends what can be sent. If there is a list `done`,
+ * first reads what has arrived, and fills the list with the numbers of the operations that have
  * ended. */
 static int l_serve(lua_State *L) {
-    hf_driver *driver = check_looped(L);
+    hf_driver *driver = check_event_loop(L);
     bool reads = lua_istable(L, 2);
     hf_driver_enter(driver);
     hf_driver_serve(driver, reads);
@@ -231,23 +233,23 @@ static int l_serve(lua_State *L) {
     return 0;
 }
 
-/* defer_output(client): leaves the output for the end of this turn of the loop, so that commands
- * begun in the same turn are sent in one write. The descriptor returned by `prepare_wait` becomes
- * readable, and `serve` then sends. */
+/* defer_output(client): leaves the output for the end of this iteration of the loop, so that
+ * commands begun in the same iteration are sent in one write. The descriptor returned by
+ * `prepare_wait` becomes readable, and `serve` then sends. */
 static int l_defer_output(lua_State *L) {
-    hf_driver *driver = check_looped(L);
+    hf_driver *driver = check_event_loop(L);
     hf_driver_enter(driver);
     hf_driver_defer_output(driver);
     hf_driver_leave(driver);
     return 0;
 }
 
-/* ended(client, done): the list becomes the numbers of the operations that have ended since the
+/* ended(client, done): fills the list with the numbers of the operations that have ended since the
  * last call */
 static int l_ended(lua_State *L) {
-    hf_driver *driver = check_looped(L);
+    hf_driver *driver = check_event_loop(L);
     luaL_checktype(L, 2, LUA_TTABLE);
-    hf_driver_enter(driver); /* makes a new client after a fork */
+    hf_driver_enter(driver); /* creates a new client after a fork */
     hf_driver_leave(driver);
     list_done(L, driver->client);
     return 0;
@@ -262,9 +264,9 @@ static hf_session *check_link_for_login(lua_State *L, hf_driver *driver) {
     return check_link(L, driver);
 }
 
-/* next_login(client) -> the first link that wants a log-in, or nil */
+/* next_login(client) -> the first link that needs credentials, or nil */
 static int l_next_login(lua_State *L) {
-    hf_driver *driver = check_looped(L);
+    hf_driver *driver = check_event_loop(L);
     hf_driver_enter(driver);
     size_t count = hf_client_link_count(driver->client), link = 0;
     hf_time now = hf_driver_now(driver);
@@ -277,8 +279,8 @@ static int l_next_login(lua_State *L) {
     return 1;
 }
 
-/* ask_login(client, link) -> the server's label, whether it has refused the last log-in. The link
- * then waits for log_in or login_failed, or `closed` for external clients. */
+/* ask_login(client, link) -> the server's label, whether it has refused the last credentials. Must
+ * be followed by log_in or login_failed for the link, or by `closed` for an external client. */
 static int l_ask_login(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_session *session = check_link_for_login(L, driver);
@@ -306,8 +308,8 @@ static int l_log_in(lua_State *L) {
     return 0;
 }
 
-/* login_failed(client, link, reason, is_final): there are no credentials. The calls fail as
- * "denied" if that is final, else as "unreachable". */
+/* login_failed(client, link, reason, is_final): there are no credentials. Calls fail as "denied" if
+ * that is final, else as "unreachable". */
 static int l_login_failed(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_session *session = check_link_for_login(L, driver);
@@ -320,9 +322,9 @@ static int l_login_failed(lua_State *L) {
     return 0;
 }
 
-/* forget_logins(client): what ask_login has asked for is no longer being fetched */
+/* forget_logins(client): reports that credentials asked for are no longer being fetched */
 static int l_forget_logins(lua_State *L) {
-    hf_driver *driver = check_looped(L);
+    hf_driver *driver = check_event_loop(L);
     hf_driver_enter(driver);
     for (size_t i = 0; i < hf_client_link_count(driver->client); i++)
         hf_session_cancel_fetching(hf_client_link(driver->client, i));
@@ -331,12 +333,12 @@ static int l_forget_logins(lua_State *L) {
 }
 
 /* prepare_wait(client, seconds) -> a descriptor that becomes readable when `serve` has something to
- * do, and after that many seconds | nil, why there is none */
+ * do, or after that many seconds | nil, message */
 static int l_prepare_wait(lua_State *L) {
-    hf_driver *driver = check_looped(L);
-    hf_time span = hf_to_time(luaL_checknumber(L, 2));
+    hf_driver *driver = check_event_loop(L);
+    hf_time timeout = hf_to_time(luaL_checknumber(L, 2));
     hf_driver_enter(driver);
-    int fd = hf_driver_prepare_wait(driver, hf_time_add(hf_now(), span));
+    int fd = hf_driver_prepare_wait(driver, hf_time_add(hf_now(), timeout));
     int error = errno;
     hf_driver_leave(driver);
     if (fd < 0) {
@@ -350,7 +352,7 @@ static int l_prepare_wait(lua_State *L) {
 
 /* wake(client): makes the descriptor returned by `prepare_wait` readable now */
 static int l_wake(lua_State *L) {
-    hf_driver *driver = check_looped(L);
+    hf_driver *driver = check_event_loop(L);
     hf_driver_enter(driver);
     driver->serve_by = 0;
     if (driver->ready) hf_ready_by(driver->ready, 0, hf_now());
@@ -358,20 +360,20 @@ static int l_wake(lua_State *L) {
     return 0;
 }
 
-/* forget(client): closes the descriptor of `prepare_wait`, which nothing may be waiting for */
+/* forget(client): closes the descriptor returned by `prepare_wait`; nothing may be waiting on it */
 static int l_forget(lua_State *L) {
-    hf_driver_forget_ready(check_looped(L));
+    hf_driver_forget_ready(check_event_loop(L));
     return 0;
 }
 
-/* close(client): begins to release everything; the loop must serve it until it is quiet */
+/* close(client): begins to release everything; the loop must serve the client until it is quiet */
 static int l_close(lua_State *L) {
     hf_driver_begin_close(hf_check_driver(L, 1));
     return 0;
 }
 
-/* load(client) -> the number of operations that have not ended; the number of holds that are ours
- * or may become so; 1 if something is still to be undone or reported, else 0 */
+/* load(client) -> the number of unfinished operations; the number of holds that the client has or
+ * may still get; 1 if something remains to be undone or reported, else 0 */
 static int l_load(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_driver_enter(driver);
@@ -391,7 +393,7 @@ static int l_server(lua_State *L) {
     return 2;
 }
 
-/* tls(client, link) -> { cert, key, server_name, verify }; nil for a plain connection */
+/* tls(client, link) -> { cert, key, server_name, verify }; nil for a connection without TLS */
 static int l_tls(lua_State *L) {
     hf_driver *driver = hf_check_external(L);
     if (!hf_session_server(check_link(L, driver))->tls) return 0;
@@ -408,7 +410,7 @@ static int l_tls(lua_State *L) {
     return 1;
 }
 
-/* timeouts(client) -> seconds for a connection, seconds for a command */
+/* timeouts(client) -> the time limits in seconds for connecting and for a command */
 static int l_timeouts(lua_State *L) {
     const hf_session_config *config = &hf_check_external(L)->config.session;
     lua_pushnumber(L, hf_to_seconds(config->connect_timeout));
@@ -416,7 +418,7 @@ static int l_timeouts(lua_State *L) {
     return 2;
 }
 
-/* is_quiet(client) -> whether nothing is left to be undone on the server */
+/* is_quiet(client) -> whether the client has nothing left to undo on the server */
 static int l_is_quiet(lua_State *L) {
     lua_pushboolean(L, hf_client_is_quiet(hf_check_driver(L, 1)->client));
     return 1;

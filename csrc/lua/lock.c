@@ -1,5 +1,4 @@
-/* The lock userdata: how it is created and destroyed, the holds that it has taken, and what it
- * knows without asking the server. */
+/* The lock userdata: its creation, destruction and holds, and calls that do not ask the server. */
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,28 +7,27 @@
 
 #include "lock.h"
 
-/* ---- what this handle has taken ---- */
+/* ---- the entries ---- */
 
-static void move_taken(taken *to, const taken *from) {
+static void move_entry(hf_lock_entry *to, const hf_lock_entry *from) {
     *to = *from;
     hf_stake_move(&to->stake, &from->stake);
 }
 
-/* A loss that a detached release has found is remembered only in `last_loss` from now on. */
-static void drop_taken(hf_lua_lock *lock, size_t i) {
-    assert(i < lock->taken_count && lock->generation == lock->driver->generation);
-    hf_hold_view seen = hf_view_of(lock->taken[i].stake.hold);
-    if (seen.detached && seen.reason != HF_LOST_NOT) lock->last_loss = seen.reason;
-    hf_stake_end(&lock->taken[i].stake);
-    if (i < --lock->taken_count) move_taken(&lock->taken[i], &lock->taken[lock->taken_count]);
+/* If a detached release found a loss, from now on only `last_loss` records it. */
+static void drop_entry(hf_lua_lock *lock, size_t i) {
+    assert(i < lock->entry_count && lock->generation == lock->driver->generation);
+    hf_hold_view view = hf_view_of(lock->entries[i].stake.hold);
+    if (view.detached && view.reason != HF_LOST_NOT) lock->last_loss = view.reason;
+    hf_stake_end(&lock->entries[i].stake);
+    if (i < --lock->entry_count) move_entry(&lock->entries[i], &lock->entries[lock->entry_count]);
 }
 
-/* After a fork the holds are the parent's, and their memory is not used again. */
 void hf_lock_notice_fork(hf_lua_lock *lock) {
     assert(hf_driver_is_entered(lock->driver));
     if (lock->generation == lock->driver->generation) return;
     lock->generation = lock->driver->generation;
-    lock->taken_count = 0;
+    lock->entry_count = 0;
 }
 
 void hf_lock_enter(hf_lua_lock *lock) {
@@ -41,119 +39,119 @@ static bool is_replaced(const hf_lua_lock *lock, const hf_hold *hold) {
     return hf_client_has_hold_like(lock->driver->client, hold);
 }
 
-/* Returns whether the entry's loss has been reported, and its owner has no newer hold that could be
- * mistaken for the lost one. */
-static bool is_settled(const hf_lua_lock *lock, const taken *entry) {
+/* Returns whether the entry is no longer needed: its loss was reported, and its owner has no newer
+ * hold that could be mistaken for the lost one. */
+static bool is_obsolete(const hf_lua_lock *lock, const hf_lock_entry *entry) {
     return entry->count == 0 && !hf_view_of(entry->stake.hold).ending &&
            !is_replaced(lock, entry->stake.hold);
 }
 
-/* Drops the settled entries, except those of `caller`, which is about to acquire. If it acquires
- * through another handle first, such an entry is no longer settled. */
-static void drop_settled(hf_lua_lock *lock, hf_slice caller) {
-    for (size_t i = lock->taken_count; i-- > 0;) {
-        const taken *entry = &lock->taken[i];
-        bool ours = hf_slice_equal(hf_hold_caller(entry->stake.hold), caller);
-        if (!ours && is_settled(lock, entry)) drop_taken(lock, i);
+/* Drops the obsolete entries, except those of `caller`, which is about to acquire: if it acquires
+ * through another handle first, they are needed again. */
+static void drop_obsolete(hf_lua_lock *lock, hf_slice caller) {
+    for (size_t i = lock->entry_count; i-- > 0;) {
+        const hf_lock_entry *entry = &lock->entries[i];
+        bool is_ours = hf_slice_equal(hf_hold_caller(entry->stake.hold), caller);
+        if (!is_ours && is_obsolete(lock, entry)) drop_entry(lock, i);
     }
 }
 
 bool hf_lock_reserve(hf_lua_lock *lock, hf_slice caller) {
     assert(hf_driver_is_entered(lock->driver));
     size_t additional = (size_t)lock->operations + 1;
-    if (lock->taken_count + additional > lock->taken_capacity) drop_settled(lock, caller);
-    size_t needed = lock->taken_count + additional;
-    if (needed <= lock->taken_capacity) return true;
+    if (lock->entry_count + additional > lock->entry_capacity) drop_obsolete(lock, caller);
+    size_t needed = lock->entry_count + additional;
+    if (needed <= lock->entry_capacity) return true;
     size_t capacity = needed > 1 ? 2 * needed : 1;
-    taken *grown = malloc(capacity * sizeof *grown);
+    hf_lock_entry *grown = malloc(capacity * sizeof *grown);
     if (!grown) return false;
-    for (size_t i = 0; i < lock->taken_count; i++) move_taken(&grown[i], &lock->taken[i]);
-    free(lock->taken);
-    lock->taken = grown;
-    lock->taken_capacity = capacity;
+    for (size_t i = 0; i < lock->entry_count; i++) move_entry(&grown[i], &lock->entries[i]);
+    free(lock->entries);
+    lock->entries = grown;
+    lock->entry_capacity = capacity;
     return true;
 }
 
-/* Drops the caller's holds that are over, but keeps one loss that no release has reported. */
-static void drop_over(hf_lua_lock *lock, hf_slice caller) {
+/* Drops the entries of the caller's ended holds, except one loss that no release has reported. */
+static void drop_ended(hf_lua_lock *lock, hf_slice caller) {
     bool kept = false;
-    for (size_t i = lock->taken_count; i-- > 0;) {
-        const hf_hold *hold = lock->taken[i].stake.hold;
-        hf_hold_view seen = hf_view_of(hold);
-        if (!seen.over || seen.ending || !hf_slice_equal(hf_hold_caller(hold), caller)) continue;
-        bool keep = seen.state == HF_HOLD_LOST && lock->taken[i].count > 0 && !kept;
-        if (!keep) drop_taken(lock, i);
+    for (size_t i = lock->entry_count; i-- > 0;) {
+        const hf_hold *hold = lock->entries[i].stake.hold;
+        hf_hold_view view = hf_view_of(hold);
+        if (!view.over || view.ending || !hf_slice_equal(hf_hold_caller(hold), caller)) continue;
+        bool keep = view.state == HF_HOLD_LOST && lock->entries[i].count > 0 && !kept;
+        if (!keep) drop_entry(lock, i);
         kept = kept || keep;
     }
 }
 
-void hf_lock_take(hf_lua_lock *lock, hf_hold *hold) {
+void hf_lock_add_hold(hf_lua_lock *lock, hf_hold *hold) {
     assert(hf_driver_is_entered(lock->driver));
-    drop_over(lock, hf_hold_caller(hold));
-    for (size_t i = lock->taken_count; i-- > 0;) {
-        if (lock->taken[i].stake.hold == hold) {
-            lock->taken[i].count++;
+    drop_ended(lock, hf_hold_caller(hold));
+    for (size_t i = lock->entry_count; i-- > 0;) {
+        if (lock->entries[i].stake.hold == hold) {
+            lock->entries[i].count++;
             return;
         }
     }
-    assert(lock->taken_count < lock->taken_capacity); /* hf_lock_reserve was called */
-    taken *entry = &lock->taken[lock->taken_count++];
-    *entry = (taken){.count = 1};
+    assert(lock->entry_count < lock->entry_capacity); /* hf_lock_reserve was called */
+    hf_lock_entry *entry = &lock->entries[lock->entry_count++];
+    *entry = (hf_lock_entry){.count = 1};
     hf_stake_begin(&entry->stake, lock->driver->client, hold, &lock->losses);
 }
 
-void hf_lock_note_releasing(hf_lua_lock *lock, const hf_hold *hold) {
+void hf_lock_begin_release(hf_lua_lock *lock, const hf_hold *hold) {
     assert(hf_driver_is_entered(lock->driver));
-    for (size_t i = 0; i < lock->taken_count; i++) {
-        taken *entry = &lock->taken[i];
+    for (size_t i = 0; i < lock->entry_count; i++) {
+        hf_lock_entry *entry = &lock->entries[i];
         if (entry->stake.hold != hold || entry->count == entry->releasing) continue;
         entry->releasing++;
         return;
     }
 }
 
-/* Ends what `collect` began. */
-static void stop_renewing(hf_lua_lock *lock, taken *entry) {
+/* Ends the renewals that `collect` began. */
+static void stop_renewing(hf_lua_lock *lock, hf_lock_entry *entry) {
     hf_hold *hold = entry->stake.hold;
     if (entry->renewed_until_settled && hf_view_of(hold).held)
         hf_client_set_renewed(lock->driver->client, hold, false, hf_driver_now(lock->driver));
     entry->renewed_until_settled = false;
 }
 
-void hf_lock_note_release(hf_lua_lock *lock, hf_hold *hold) {
+void hf_lock_end_release(hf_lua_lock *lock, hf_hold *hold) {
     assert(hf_driver_is_entered(lock->driver));
-    hf_hold_view seen = hf_view_of(hold);
+    hf_hold_view view = hf_view_of(hold);
     bool has_entry = false;
-    for (size_t i = lock->taken_count; i-- > 0;) {
-        taken *entry = &lock->taken[i];
+    for (size_t i = lock->entry_count; i-- > 0;) {
+        hf_lock_entry *entry = &lock->entries[i];
         if (entry->stake.hold != hold) continue;
         has_entry = has_entry || entry->count > 0;
-        entry->count = seen.over || entry->count == 0 ? 0 : entry->count - 1;
+        entry->count = view.over || entry->count == 0 ? 0 : entry->count - 1;
         if (entry->releasing > 0) entry->releasing--;
         if (entry->releasing > entry->count) entry->releasing = entry->count;
         stop_renewing(lock, entry);
-        bool lost = seen.state == HF_HOLD_LOST && is_replaced(lock, hold);
-        if (entry->count == 0 && !lost && !seen.ending) drop_taken(lock, i);
+        bool lost = view.state == HF_HOLD_LOST && is_replaced(lock, hold);
+        if (entry->count == 0 && !lost && !view.ending) drop_entry(lock, i);
     }
-    if (!has_entry && !seen.over) hf_hold_note_stray(hold);
+    if (!has_entry && !view.over) hf_hold_note_stray(hold);
 }
 
-const taken *hf_lock_lost(const hf_lua_lock *lock, hf_slice caller) {
+const hf_lock_entry *hf_lock_find_lost(const hf_lua_lock *lock, hf_slice caller) {
     assert(hf_driver_is_entered(lock->driver));
-    const taken *lost = NULL;
-    for (size_t i = 0; i < lock->taken_count; i++) {
-        const taken *entry = &lock->taken[i];
+    const hf_lock_entry *lost = NULL;
+    for (size_t i = 0; i < lock->entry_count; i++) {
+        const hf_lock_entry *entry = &lock->entries[i];
         if (!hf_slice_equal(hf_hold_caller(entry->stake.hold), caller)) continue;
-        hf_hold_view seen = hf_view_of(entry->stake.hold);
-        if (seen.in_table) return NULL;
-        if (seen.state == HF_HOLD_LOST && !is_settled(lock, entry)) lost = entry;
+        hf_hold_view view = hf_view_of(entry->stake.hold);
+        if (view.in_table) return NULL;
+        if (view.state == HF_HOLD_LOST && !is_obsolete(lock, entry)) lost = entry;
     }
     return lost;
 }
 
 /* ---- creating and destroying ---- */
 
-static const hf_kind *kind_field(lua_State *L) {
+static const hf_kind *check_kind(lua_State *L) {
     hf_push_field(L, 2, "kind");
     const char *name = luaL_optstring(L, -1, "lock");
     const hf_kind *kind = hf_kind_named(name);
@@ -169,54 +167,54 @@ static void read_settings(lua_State *L, hf_lua_lock *lock) {
     lock->wait = hf_field_number(L, 2, "wait");
     lock->within = hf_to_time(hf_field_number(L, 2, "within"));
     lock->sheds = hf_field_boolean(L, 2, "max_waiters");
-    lock->max_waiters = (uint32_t)hf_field_whole(L, 2, "max_waiters", UINT32_MAX);
+    lock->max_waiters = (uint32_t)hf_field_integer(L, 2, "max_waiters", UINT32_MAX);
     lock->keep = hf_to_time(hf_field_number(L, 2, "keep"));
-    lock->observer = hf_field_whole(L, 2, "observer", UINT64_MAX);
-    lock->class = (uint16_t)hf_field_whole(L, 2, "class", HF_CLASSES_MAX - 1);
+    lock->observer = hf_field_integer(L, 2, "observer", UINT64_MAX);
+    lock->class = (uint16_t)hf_field_integer(L, 2, "class", HF_CLASSES_MAX - 1);
     lock->deadlock_check = hf_to_time(hf_field_number(L, 2, "deadlock_check"));
     lock->token_ttl_ms =
-        hf_to_whole(ceil(hf_field_number(L, 2, "token_ttl") * 1000), HF_NO_TOKEN_TTL);
-    lock->permits = (uint32_t)hf_field_whole(L, 2, "permits", UINT32_MAX);
-    lock->permits_at_first = hf_field_whole(L, 2, "permits_at_first", INT64_MAX);
+        hf_to_integer(ceil(hf_field_number(L, 2, "token_ttl") * 1000), HF_NO_TOKEN_TTL);
+    lock->permits = (uint32_t)hf_field_integer(L, 2, "permits", UINT32_MAX);
+    lock->permits_at_first = hf_field_integer(L, 2, "permits_at_first", INT64_MAX);
     lock->renewed = hf_field_boolean(L, 2, "renewed");
     lock->interruptible = hf_field_boolean(L, 2, "interruptible");
     lock->async_release = hf_field_boolean(L, 2, "async_release");
 }
 
 /* Copies the owner, if there is one, and the fingerprint. Returns false when out of memory. */
-static bool copy_texts(hf_lua_lock *lock, hf_slice owner, hf_slice fingerprint) {
-    lock->texts = malloc(owner.size + fingerprint.size + 1);
-    if (!lock->texts) return false;
+static bool copy_strings(hf_lua_lock *lock, hf_slice owner, hf_slice fingerprint) {
+    lock->strings = malloc(owner.size + fingerprint.size + 1);
+    if (!lock->strings) return false;
     if (owner.data) {
-        memcpy(lock->texts, owner.data, owner.size);
+        memcpy(lock->strings, owner.data, owner.size);
         lock->shared = true;
-        lock->owner = lock->texts;
+        lock->owner = lock->strings;
         lock->owner_size = owner.size;
     }
-    memcpy(lock->texts + owner.size, fingerprint.data, fingerprint.size);
-    lock->fingerprint = (hf_slice){lock->texts + owner.size, fingerprint.size};
+    memcpy(lock->strings + owner.size, fingerprint.data, fingerprint.size);
+    lock->fingerprint = (hf_slice){lock->strings + owner.size, fingerprint.size};
     return true;
 }
 
-/* The strings of a new lock, which stay on the stack. */
-typedef struct texts {
+/* The strings for a new lock, which stay on the stack. */
+typedef struct strings {
     hf_slice key, owner, fingerprint;
-} texts;
+} strings;
 
-static texts check_texts(lua_State *L) {
-    texts of = {0};
+static strings check_strings(lua_State *L) {
+    strings found = {0};
     luaL_checktype(L, 2, LUA_TTABLE);
     hf_push_field(L, 2, "key");
-    of.key.data = luaL_checklstring(L, -1, &of.key.size);
-    luaL_argcheck(L, of.key.size > 0, 2, "key must not be empty");
+    found.key.data = luaL_checklstring(L, -1, &found.key.size);
+    luaL_argcheck(L, found.key.size > 0, 2, "key must not be empty");
     hf_push_field(L, 2, "owner");
-    of.owner.data = luaL_optlstring(L, -1, NULL, &of.owner.size);
-    if (!of.owner.data) of.owner.size = 0;
-    bool fits = of.owner.size <= HF_OWNER_MAX && (!of.owner.data || of.owner.size > 0);
-    luaL_argcheck(L, fits, 2, "owner must be 1 to 255 bytes long");
+    found.owner.data = luaL_optlstring(L, -1, NULL, &found.owner.size);
+    if (!found.owner.data) found.owner.size = 0;
+    bool is_valid = found.owner.size <= HF_OWNER_MAX && (!found.owner.data || found.owner.size > 0);
+    luaL_argcheck(L, is_valid, 2, "owner must be 1 to 255 bytes long");
     hf_push_field(L, 2, "fingerprint");
-    of.fingerprint.data = luaL_optlstring(L, -1, "", &of.fingerprint.size);
-    return of;
+    found.fingerprint.data = luaL_optlstring(L, -1, "", &found.fingerprint.size);
+    return found;
 }
 
 /* new(client, { key, kind, owner, fingerprint, lease, max_hold, wait, within, max_waiters, keep,
@@ -224,10 +222,10 @@ static texts check_texts(lua_State *L) {
  * async_release }) -> lock, or permits. Keeps the table, which must refer to the client. */
 static int l_new(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
-    texts of = check_texts(L);
-    const hf_kind *kind = kind_field(L);
+    strings found = check_strings(L);
+    const hf_kind *kind = check_kind(L);
     bool counted = kind->counted;
-    luaL_argcheck(L, !counted || hf_field_whole(L, 2, "permits", 1) > 0, 2, "no permits");
+    luaL_argcheck(L, !counted || hf_field_integer(L, 2, "permits", 1) > 0, 2, "no permits");
     hf_lua_lock *lock = hf_new_object(L, sizeof *lock, counted ? hf_permit_type : hf_lock_type);
     lua_pushvalue(L, 2);
     hf_setuservalue(L, -2);
@@ -238,14 +236,13 @@ static int l_new(lua_State *L) {
     lock->generation = driver->generation;
     lock->handle = counted ? ++driver->last_handle : 0;
     read_settings(L, lock);
-    lock->names = hf_client_names(driver->client, kind, of.key);
-    if (!lock->names || !copy_texts(lock, of.owner, of.fingerprint))
+    lock->names = hf_client_names(driver->client, kind, found.key);
+    if (!lock->names || !copy_strings(lock, found.owner, found.fingerprint))
         return luaL_error(L, "not enough memory");
     return 1;
 }
 
-/* copy(lock, key) -> a lock with another key and the same settings, but without an owner or
- * fingerprint */
+/* copy(lock, key) -> a lock with another key and the same settings, but no owner or fingerprint */
 static int l_copy(lua_State *L) {
     const hf_lua_lock *from = hf_lock_check(L);
     hf_slice key;
@@ -282,36 +279,36 @@ static int l_copy(lua_State *L) {
     return 1;
 }
 
-/* Abandons at most `count` holds of the entry. Returns how many it has abandoned. */
-static uint32_t abandon_entry(hf_lua_lock *lock, size_t i, uint32_t count, hf_time now) {
-    taken *entry = &lock->taken[i];
+/* Abandons up to `count` holds of the entry. Returns the number of abandoned holds. */
+static uint32_t abandon_holds(hf_lua_lock *lock, size_t i, uint32_t count, hf_time now) {
+    hf_lock_entry *entry = &lock->entries[i];
     assert(entry->releasing <= entry->count);
-    uint32_t left = entry->count - entry->releasing, part = left < count ? left : count;
-    if (entry->releasing == 0 || part > 0)
-        hf_client_abandon(lock->driver->client, entry->stake.hold, part, now);
+    uint32_t left = entry->count - entry->releasing, abandoned = left < count ? left : count;
+    if (entry->releasing == 0 || abandoned > 0)
+        hf_client_abandon(lock->driver->client, entry->stake.hold, abandoned, now);
     stop_renewing(lock, entry);
-    entry->count -= part;
-    if (entry->count == 0) drop_taken(lock, i);
-    return part;
+    entry->count -= abandoned;
+    if (entry->count == 0) drop_entry(lock, i);
+    return abandoned;
 }
 
-/* Does no I/O: the watchdog releases what is still held. */
-static void abandon(hf_lua_lock *lock) {
+/* Abandons all entries. Does no I/O: the watchdog releases the holds. */
+static void abandon_all(hf_lua_lock *lock) {
     hf_lock_enter(lock);
     hf_time now = hf_driver_now(lock->driver);
-    for (size_t i = lock->taken_count; i-- > 0;) abandon_entry(lock, i, UINT32_MAX, now);
-    while (lock->operations == 0 && lock->taken_count > 0) drop_taken(lock, 0);
+    for (size_t i = lock->entry_count; i-- > 0;) abandon_holds(lock, i, UINT32_MAX, now);
+    while (lock->operations == 0 && lock->entry_count > 0) drop_entry(lock, 0);
     hf_driver_wake(lock->driver);
     hf_driver_leave(lock->driver);
 }
 
 static void free_lock(hf_lua_lock *lock) {
-    abandon(lock);
+    abandon_all(lock);
     hf_names_delete(lock->names);
     lock->names = NULL;
-    free(lock->taken);
-    free(lock->texts);
-    lock->texts = lock->owner = NULL;
+    free(lock->entries);
+    free(lock->strings);
+    lock->strings = lock->owner = NULL;
     hf_driver_unref(lock->driver);
     lock->driver = NULL;
 }
@@ -330,197 +327,197 @@ static int l_gc(lua_State *L) {
     if (!lock->driver) return 0;
     lock->collected = true;
     if (lock->operations == 0) free_lock(lock);
-    else abandon(lock);
+    else abandon_all(lock);
     return 0;
 }
 
 /* Returns the caller's number, or the one at stack index 2. */
-static lua_Number number_of(lua_State *L, const hf_lua_lock *lock) {
-    if (lua_isnumber(L, 2)) return hf_check_within(L, 2, HF_MAX_CALLERS);
+static lua_Number check_number(lua_State *L, const hf_lua_lock *lock) {
+    if (lua_isnumber(L, 2)) return hf_check_within(L, 2, HF_MAX_COROUTINE_NUMBER);
     return lock->owner || lock->handle > 0 ? 0 : hf_coroutine_number(L);
 }
 
-/* number(lock) -> the caller's number among the callers of this handle; 0 if all of them are one
+/* number(lock) -> the caller's number among the callers of this handle; 0 if they all share one
  * owner */
 static int l_number(lua_State *L) {
-    lua_pushnumber(L, number_of(L, hf_lock_check(L)));
+    lua_pushnumber(L, check_number(L, hf_lock_check(L)));
     return 1;
 }
 
-/* Abandons at most `count` holds of this caller. Returns how many it has abandoned. */
-static uint32_t abandon_of(hf_lua_lock *lock, hf_slice caller, uint32_t count, hf_time now) {
+/* Abandons up to `count` holds of this caller. Returns the number of abandoned holds. */
+static uint32_t abandon_caller(hf_lua_lock *lock, hf_slice caller, uint32_t count, hf_time now) {
     uint32_t left = count;
-    for (size_t i = lock->taken_count; i-- > 0 && left > 0;) {
-        const taken *entry = &lock->taken[i];
-        bool theirs = !hf_slice_equal(hf_hold_caller(entry->stake.hold), caller);
-        if (theirs) continue;
-        left -= abandon_entry(lock, i, left, now);
+    for (size_t i = lock->entry_count; i-- > 0 && left > 0;) {
+        const hf_lock_entry *entry = &lock->entries[i];
+        bool is_other = !hf_slice_equal(hf_hold_caller(entry->stake.hold), caller);
+        if (is_other) continue;
+        left -= abandon_holds(lock, i, left, now);
     }
     return count - left;
 }
 
-/* abandon(lock [, number, count]): without I/O, releases in the background all that was acquired
- * through this handle, or at most `count` holds of the caller with this number */
+/* abandon(lock [, number, count]): without I/O, begins to release in the background everything that
+ * was acquired through this handle, or up to `count` holds of the caller with this number */
 static int l_abandon(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     if (!lock->driver) return 0; /* a weak table may still refer to it */
     if (lua_isnoneornil(L, 2)) {
-        abandon(lock);
+        abandon_all(lock);
         lock->balance = 0;
         return 0;
     }
-    lua_Number number = hf_check_within(L, 2, HF_MAX_CALLERS);
+    lua_Number number = hf_check_within(L, 2, HF_MAX_COROUTINE_NUMBER);
     uint32_t count = (uint32_t)hf_check_within(L, 3, UINT32_MAX);
-    caller_text text;
+    caller_buffer buffer;
     hf_lock_enter(lock);
     hf_time now = hf_driver_now(lock->driver);
-    lock->balance -= abandon_of(lock, hf_lock_caller(lock, number, &text), count, now);
+    lock->balance -= abandon_caller(lock, hf_lock_caller(lock, number, &buffer), count, now);
     hf_driver_wake(lock->driver);
     hf_driver_leave(lock->driver);
     return 0;
 }
 
-/* approve(lock, number): reports that the caller with this number is still there, so that its hold
- * is renewed if it needs approval */
+/* approve(lock, number): reports that the caller with this number is still alive, so that its hold
+ * is renewed if that needs approval */
 static int l_approve(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
-    lua_Number number = hf_check_within(L, 2, HF_MAX_CALLERS);
-    caller_text text;
+    lua_Number number = hf_check_within(L, 2, HF_MAX_COROUTINE_NUMBER);
+    caller_buffer buffer;
     if (!lock->driver) return 0;
     hf_lock_enter(lock);
     hf_client *client = lock->driver->client;
     hf_hold *hold =
-        hf_client_find(client, lock->kind, lock->names, hf_lock_caller(lock, number, &text));
+        hf_client_find(client, lock->kind, lock->names, hf_lock_caller(lock, number, &buffer));
     if (hold) hf_client_approve(client, hold, hf_driver_now(lock->driver));
     hf_driver_leave(lock->driver);
     return 0;
 }
 
-/* ---- one of several that are being acquired ---- */
+/* ---- locks of a set that is being acquired ---- */
 
 /* Until `settle` no caller knows that the lock is held, so its loss must not be reported. */
-static void collect(hf_lua_lock *lock, taken *entry) {
-    hf_hold_view seen = hf_view_of(entry->stake.hold);
-    if (seen.count == 1) entry->stake.muted = true;
-    if (seen.renewed) return;
+static void collect(hf_lua_lock *lock, hf_lock_entry *entry) {
+    hf_hold_view view = hf_view_of(entry->stake.hold);
+    if (view.count == 1) entry->stake.muted = true;
+    if (view.renewed) return;
     entry->renewed_until_settled = true;
     hf_client_set_renewed(lock->driver->client, entry->stake.hold, true,
                           hf_driver_now(lock->driver));
 }
 
-static void settle(hf_lua_lock *lock, taken *entry) {
+static void settle(hf_lua_lock *lock, hf_lock_entry *entry) {
     entry->stake.muted = false;
     stop_renewing(lock, entry);
 }
 
-static int with_own_entry(lua_State *L, void (*act)(hf_lua_lock *, taken *)) {
+static int for_own_entries(lua_State *L, void (*act)(hf_lua_lock *, hf_lock_entry *)) {
     hf_lua_lock *lock = hf_lock_check(L);
-    lua_Number number = number_of(L, lock);
-    caller_text text;
+    lua_Number number = check_number(L, lock);
+    caller_buffer buffer;
     if (!lock->driver) return 0;
     hf_lock_enter(lock);
-    hf_slice caller = hf_lock_caller(lock, number, &text);
-    for (size_t i = 0; i < lock->taken_count; i++) {
-        taken *entry = &lock->taken[i];
-        bool ours = entry->count > 0 && hf_slice_equal(hf_hold_caller(entry->stake.hold), caller);
-        if (ours && hf_view_of(entry->stake.hold).held) act(lock, entry);
+    hf_slice caller = hf_lock_caller(lock, number, &buffer);
+    for (size_t i = 0; i < lock->entry_count; i++) {
+        hf_lock_entry *entry = &lock->entries[i];
+        bool is_ours =
+            entry->count > 0 && hf_slice_equal(hf_hold_caller(entry->stake.hold), caller);
+        if (is_ours && hf_view_of(entry->stake.hold).held) act(lock, entry);
     }
     hf_driver_wake(lock->driver);
     hf_driver_leave(lock->driver);
     return 0;
 }
 
-/* collect(lock): renews the caller's hold and reports no loss of it while more locks of a set are
- * being acquired. Ends with the hold's release, or with settle(lock) once all are held. */
+/* collect(lock): while more locks of a set are being acquired, renews the caller's hold and does
+ * not report its loss. Ends with the hold's release, or with settle(lock) once all are held. */
 static int l_collect(lua_State *L) {
-    return with_own_entry(L, collect);
+    return for_own_entries(L, collect);
 }
 
 static int l_settle(lua_State *L) {
-    return with_own_entry(L, settle);
+    return for_own_entries(L, settle);
 }
 
-/* ---- without the server ---- */
+/* ---- calls that do not ask the server ---- */
 
 /* Returns the caller's hold, or NULL. Marks the hold as lost if its validity has ended. */
-static hf_hold *own_hold(hf_lua_lock *lock, lua_Number number) {
-    caller_text text;
+static hf_hold *find_own_hold(hf_lua_lock *lock, lua_Number number) {
+    caller_buffer buffer;
     hf_client *client = lock->driver->client;
     hf_hold *hold =
-        hf_client_find(client, lock->kind, lock->names, hf_lock_caller(lock, number, &text));
+        hf_client_find(client, lock->kind, lock->names, hf_lock_caller(lock, number, &buffer));
     if (hold) hf_client_refresh(client, hold, hf_driver_now(lock->driver));
     return hold;
 }
 
-typedef struct view {
+typedef struct lock_state {
     bool held;
     uint32_t holds;
     hf_time left;
     uint64_t token;
     hf_lost_reason loss;
-} view;
+} lock_state;
 
-/* Returns the loss that a detached release has found, or else the one that the last release of a
- * hold has found. */
-static hf_lost_reason late_loss(const hf_lua_lock *lock, hf_slice caller) {
-    for (size_t i = 0; i < lock->taken_count; i++) {
-        const hf_hold *hold = lock->taken[i].stake.hold;
-        hf_hold_view seen = hf_view_of(hold);
-        bool late = seen.detached && seen.state == HF_HOLD_LOST;
-        if (late && hf_slice_equal(hf_hold_caller(hold), caller)) return seen.reason;
+/* Returns the loss that a detached release, or else the last release, has found. */
+static hf_lost_reason find_late_loss(const hf_lua_lock *lock, hf_slice caller) {
+    for (size_t i = 0; i < lock->entry_count; i++) {
+        const hf_hold *hold = lock->entries[i].stake.hold;
+        hf_hold_view view = hf_view_of(hold);
+        bool late = view.detached && view.state == HF_HOLD_LOST;
+        if (late && hf_slice_equal(hf_hold_caller(hold), caller)) return view.reason;
     }
     return lock->last_loss;
 }
 
-static view snapshot(lua_State *L, hf_lua_lock *lock) {
-    lua_Number number = number_of(L, lock);
-    view seen = {0};
-    if (!lock->driver) return seen;
+static lock_state read_state(lua_State *L, hf_lua_lock *lock) {
+    lua_Number number = check_number(L, lock);
+    lock_state state = {0};
+    if (!lock->driver) return state;
     hf_lock_enter(lock);
-    const hf_hold *hold = own_hold(lock, number);
+    const hf_hold *hold = find_own_hold(lock, number);
     hf_time now = hf_driver_now(lock->driver);
-    caller_text text;
-    const taken *lost = hf_lock_lost(lock, hf_lock_caller(lock, number, &text));
+    caller_buffer buffer;
+    const hf_lock_entry *lost = hf_lock_find_lost(lock, hf_lock_caller(lock, number, &buffer));
     hf_hold_view of = hold ? hf_view_of(hold) : (hf_hold_view){0};
     if (lost) {
-        seen.loss = hf_view_of(lost->stake.hold).reason;
+        state.loss = hf_view_of(lost->stake.hold).reason;
     } else if (hold && hf_hold_is_valid(hold, now)) {
-        seen = (view){true, of.count, of.valid_until - now, of.token, HF_LOST_NOT};
+        state = (lock_state){true, of.count, of.valid_until - now, of.token, HF_LOST_NOT};
     } else if (hold && of.state == HF_HOLD_LOST) {
-        seen.loss = of.reason;
+        state.loss = of.reason;
     } else {
-        seen.loss = late_loss(lock, hf_lock_caller(lock, number, &text));
+        state.loss = find_late_loss(lock, hf_lock_caller(lock, number, &buffer));
     }
     hf_driver_leave(lock->driver);
-    return seen;
+    return state;
 }
 
 static int l_is_held(lua_State *L) {
-    lua_pushboolean(L, snapshot(L, hf_lock_check(L)).held);
+    lua_pushboolean(L, read_state(L, hf_lock_check(L)).held);
     return 1;
 }
 
 /* holds(lock [, number]) -> the number of holds of the caller, or of the caller with this number */
 static int l_holds(lua_State *L) {
-    lua_pushinteger(L, (lua_Integer)snapshot(L, hf_lock_check(L)).holds);
+    lua_pushinteger(L, (lua_Integer)read_state(L, hf_lock_check(L)).holds);
     return 1;
 }
 
 static int l_remaining(lua_State *L) {
-    lua_pushnumber(L, hf_to_seconds(snapshot(L, hf_lock_check(L)).left));
+    lua_pushnumber(L, hf_to_seconds(read_state(L, hf_lock_check(L)).left));
     return 1;
 }
 
 static int l_token(lua_State *L) {
-    uint64_t token = snapshot(L, hf_lock_check(L)).token;
+    uint64_t token = read_state(L, hf_lock_check(L)).token;
     if (token == 0) lua_pushnil(L);
-    else hf_pushwhole(L, token);
+    else hf_pushuint64(L, token);
     return 1;
 }
 
 static int l_lost(lua_State *L) {
-    lua_pushstring(L,
-                   hf_lost_reason_name(snapshot(L, hf_lock_check(L)).loss)); /* NULL becomes nil */
+    lua_pushstring(
+        L, hf_lost_reason_name(read_state(L, hf_lock_check(L)).loss)); /* NULL becomes nil */
     return 1;
 }
 
@@ -536,8 +533,8 @@ static int l_first_loss(lua_State *L) {
     return 1;
 }
 
-/* pending_loss(lock) -> the reason for a loss that has not been reported yet, of any owner that
- * acquired through this handle; the next call returns that for another loss */
+/* pending_loss(lock) -> the reason for an unreported loss of any owner that acquired through this
+ * handle; the next call returns the reason for another one */
 static int l_pending_loss(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     if (!lock->driver) return 0;
@@ -548,36 +545,36 @@ static int l_pending_loss(lua_State *L) {
     return 1;
 }
 
-/* has_news(lock) -> whether a detached release is under way or the client has events that have not
- * been taken yet; whether there is a loss that has not been reported yet */
+/* has_news(lock) -> whether a detached release is under way or the client has undelivered events;
+ * whether there is an unreported loss */
 static int l_has_news(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     if (!lock->driver) return 0;
     hf_lock_enter(lock);
-    bool of_hold = hf_observe_has_events(lock->driver->client);
-    for (size_t i = 0; i < lock->taken_count; i++)
-        of_hold = of_hold || hf_view_of(lock->taken[i].stake.hold).ending;
-    bool of_loss = hf_losses_next(&lock->losses) != HF_LOST_NOT;
+    bool has_events = hf_observe_has_events(lock->driver->client);
+    for (size_t i = 0; i < lock->entry_count; i++)
+        has_events = has_events || hf_view_of(lock->entries[i].stake.hold).ending;
+    bool has_loss = hf_losses_next(&lock->losses) != HF_LOST_NOT;
     hf_driver_leave(lock->driver);
-    lua_pushboolean(L, of_hold);
-    lua_pushboolean(L, of_loss);
+    lua_pushboolean(L, has_events);
+    lua_pushboolean(L, has_loss);
     return 2;
 }
 
-/* standing(lock) -> how many seconds are left of a hold that any coroutine has acquired through
- * this handle | nil, the reason for its loss, or nil if it was released or there was none */
+/* standing(lock) -> the seconds left of a hold that any coroutine has acquired through this handle
+ * | nil, the reason for its loss, or nil if it was released or there was none */
 static int l_standing(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     hf_lost_reason reason = HF_LOST_NOT;
     if (!lock->driver) return 0;
     hf_lock_enter(lock);
     hf_time now = hf_driver_now(lock->driver), left = 0;
-    for (size_t i = 0; i < lock->taken_count; i++) {
-        hf_hold *hold = lock->taken[i].stake.hold;
+    for (size_t i = 0; i < lock->entry_count; i++) {
+        hf_hold *hold = lock->entries[i].stake.hold;
         if (hf_view_of(hold).in_table) hf_client_refresh(lock->driver->client, hold, now);
-        hf_hold_view seen = hf_view_of(hold);
-        if (seen.in_table && hf_hold_is_valid(hold, now)) left = seen.valid_until - now;
-        else if (seen.reason != HF_LOST_NOT) reason = seen.reason;
+        hf_hold_view view = hf_view_of(hold);
+        if (view.in_table && hf_hold_is_valid(hold, now)) left = view.valid_until - now;
+        else if (view.reason != HF_LOST_NOT) reason = view.reason;
     }
     hf_driver_leave(lock->driver);
     if (left > 0) lua_pushnumber(L, hf_to_seconds(left));
@@ -586,21 +583,21 @@ static int l_standing(lua_State *L) {
     return 2;
 }
 
-/* balance(lock) -> acquires minus releases through this handle, including releases that have not
- * reached the server; a fork does not change it */
+/* balance(lock) -> the number of acquires minus releases through this handle, including releases
+ * that have not reached the server; a fork does not change it */
 static int l_balance(lua_State *L) {
     lua_pushnumber(L, (lua_Number)hf_lock_check(L)->balance);
     return 1;
 }
 
-/* is_closed(lock) -> whether its client was closed, which releases what is held */
+/* is_closed(lock) -> whether its client was closed, which releases all holds */
 static int l_is_closed(lua_State *L) {
     const hf_lua_lock *lock = hf_lock_check(L);
     lua_pushboolean(L, !lock->driver || lock->driver->closed);
     return 1;
 }
 
-/* overdue(lock) -> by how many seconds the last acquire through this handle that failed as busy has
+/* overdue(lock) -> the seconds by which the last acquire through this handle that failed as busy
  * exceeded its wait; call it only after such a failure */
 static int l_overdue(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
@@ -634,18 +631,17 @@ static int l_key(lua_State *L) {
     return 1;
 }
 
-/* owner(lock) -> the owner of this caller's hold, as on the server; without a hold, the caller
- * itself */
+/* owner(lock) -> the owner of this caller's hold as stored on the server, or the caller itself */
 static int l_owner(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
-    lua_Number number = number_of(L, lock);
-    caller_text text;
+    lua_Number number = check_number(L, lock);
+    caller_buffer buffer;
     char bytes[HF_OWNER_MAX + 1];
     if (!lock->driver) return 0;
     hf_lock_enter(lock);
-    const hf_hold *hold = own_hold(lock, number);
+    const hf_hold *hold = find_own_hold(lock, number);
     bool held = hold && hf_view_of(hold).held;
-    hf_slice owner = held ? hf_hold_owner(hold) : hf_lock_caller(lock, number, &text);
+    hf_slice owner = held ? hf_hold_owner(hold) : hf_lock_caller(lock, number, &buffer);
     memcpy(bytes, owner.data, owner.size);
     hf_driver_leave(lock->driver);
     lua_pushlstring(L, bytes, owner.size);
@@ -654,20 +650,22 @@ static int l_owner(lua_State *L) {
 
 static int l_tostring(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
-    view seen = snapshot(L, lock);
+    lock_state state = read_state(L, lock);
     hf_slice key = key_of(lock);
-    char state[64] = "not held";
+    char description[64] = "not held";
     char left[32];
-    if (seen.held)
-        snprintf(state, sizeof state, "held, %s s left", hf_seconds_text(left, seen.left, 1));
-    else if (seen.loss) snprintf(state, sizeof state, "lost: %s", hf_lost_reason_name(seen.loss));
+    if (state.held)
+        snprintf(description, sizeof description, "held, %s s left",
+                 hf_seconds_text(left, state.left, 1));
+    else if (state.loss)
+        snprintf(description, sizeof description, "lost: %s", hf_lost_reason_name(state.loss));
     luaL_Buffer buffer;
     luaL_buffinit(L, &buffer);
     luaL_addstring(&buffer, lock->kind->counted ? hf_permit_type : hf_lock_type);
     luaL_addstring(&buffer, ": ");
     luaL_addlstring(&buffer, key.data, key.size);
     luaL_addstring(&buffer, " (");
-    luaL_addstring(&buffer, state);
+    luaL_addstring(&buffer, description);
     luaL_addstring(&buffer, ")");
     luaL_pushresult(&buffer);
     return 1;

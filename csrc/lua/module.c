@@ -8,23 +8,23 @@
 #include "binding.h"
 #include "lock.h"
 
-static const char MODULE_ADDRESS = 0; /* any address of the module */
-static const char SHARED = 0;         /* its address is the registry key of a table */
+static const char MODULE_ADDRESS = 0; /* an address in the module's shared object */
+static const char SHARED_KEY = 0;     /* its address is the registry key of a table */
 
-/* ---- how many Lua states use the module ---- */
+/* ---- the number of Lua states that use the module ---- */
 
 static pthread_mutex_t states_mutex = PTHREAD_MUTEX_INITIALIZER;
-static int states; /* in the process with the number `process` */
-static unsigned process;
+static int state_count; /* in the process numbered states_process */
+static unsigned states_process;
 
-/* Adds `change` to the number of states, and returns the new number. */
+/* Adds `change` to state_count, and returns the new number. */
 static int count_state(int change) {
     pthread_mutex_lock(&states_mutex);
-    if (process != hf_process()) states = 0;
-    process = hf_process();
-    states += change;
-    if (states < 0) states = 0; /* a state that the parent of a fork had opened has ended */
-    int now = states;
+    if (states_process != hf_process()) state_count = 0;
+    states_process = hf_process();
+    state_count += change;
+    if (state_count < 0) state_count = 0; /* this state was opened by the parent of a fork */
+    int now = state_count;
     pthread_mutex_unlock(&states_mutex);
     return now;
 }
@@ -35,11 +35,11 @@ static int l_state_gc(lua_State *L) {
     return 0;
 }
 
-/* Pushes the table that all copies of the library share. The registry keeps it until the state
+/* Pushes the table shared by all copies of the library. The registry keeps it until the state
  * ends. */
 static void push_shared(lua_State *L) {
     static const luaL_Reg metamethods[] = {{"__gc", l_state_gc}, {NULL, NULL}};
-    hf_push_registry(L, &SHARED);
+    hf_push_registry(L, &SHARED_KEY);
     if (!lua_isnil(L, -1)) return;
     lua_pop(L, 1);
     lua_newtable(L);
@@ -48,12 +48,12 @@ static void push_shared(lua_State *L) {
     lua_setmetatable(L, -2);
     lua_rawseti(L, -2, 1);
     lua_pushvalue(L, -1);
-    hf_set_registry(L, &SHARED);
+    hf_set_registry(L, &SHARED_KEY);
     count_state(1);
 }
 
-/* states() -> how many Lua states of this process have loaded the module since the last fork and
- * are still open */
+/* states() -> the number of open Lua states of this process that loaded the module since the last
+ * fork */
 static int l_states(lua_State *L) {
     lua_pushinteger(L, count_state(0));
     return 1;
@@ -64,7 +64,7 @@ static int l_now(lua_State *L) {
     return 1;
 }
 
-/* is_before(a, b) -> whether the bytes of a come before those of b. Lua's < follows the locale. */
+/* is_before(a, b) -> whether a sorts before b, byte by byte. Lua's < follows the locale. */
 static int l_is_before(lua_State *L) {
     size_t a_size, b_size;
     const char *a = luaL_checklstring(L, 1, &a_size), *b = luaL_checklstring(L, 2, &b_size);
@@ -73,7 +73,7 @@ static int l_is_before(lua_State *L) {
     return 1;
 }
 
-/* sha1(text) -> the name that servers give to a script with this text */
+/* sha1(text) -> the SHA1 by which servers identify a script with this text */
 static int l_sha1(lua_State *L) {
     size_t size;
     const char *text = luaL_checklstring(L, 1, &size);
@@ -85,7 +85,7 @@ static int l_sha1(lua_State *L) {
     return 1;
 }
 
-/* code_of(error) -> the code for an error reply of the server */
+/* code_of(error) -> the code for a server's error reply */
 static int l_code_of(lua_State *L) {
     lua_pushstring(L, hf_code_name(hf_code_of_error(luaL_checkstring(L, 1))));
     return 1;
@@ -95,12 +95,12 @@ static int l_code_of(lua_State *L) {
  * `accepted`: the server has accepted such a call before */
 static int l_may_pass(lua_State *L) {
     const char *name = luaL_checkstring(L, 1);
-    bool accepted = lua_toboolean(L, 2), passes = false;
+    bool accepted = lua_toboolean(L, 2), is_transient = false;
     for (int code = 0; code < HF_CODES; code++) {
         if (strcmp(hf_code_name((hf_code)code), name) == 0)
-            passes = hf_code_is_transient((hf_code)code, accepted);
+            is_transient = hf_code_is_transient((hf_code)code, accepted);
     }
-    lua_pushboolean(L, passes);
+    lua_pushboolean(L, is_transient);
     return 1;
 }
 
@@ -108,26 +108,25 @@ static int l_parse_url(lua_State *L) {
     size_t size;
     const char *url = luaL_checklstring(L, 1, &size);
     hf_server server;
-    const char *wrong = hf_url_read_server(&server, url, size);
-    if (!wrong) {
+    const char *problem = hf_url_read_server(&server, url, size);
+    if (!problem) {
         lua_pushstring(L, server.label);
         return 1;
     }
     lua_pushnil(L);
-    lua_pushstring(L, wrong);
+    lua_pushstring(L, problem);
     return 2;
 }
 
-/* login_of(url) -> user, password of a URL of any kind, "" for none | nil, what is wrong with the
- * URL */
+/* login_of(url) -> user, password in a URL of any kind, or "" | nil, the problem with the URL */
 static int l_login_of(lua_State *L) {
     size_t size;
     const char *text = luaL_checklstring(L, 1, &size);
     hf_url url;
-    const char *wrong = hf_url_read(&url, text, size);
-    if (wrong) lua_pushnil(L);
+    const char *problem = hf_url_read(&url, text, size);
+    if (problem) lua_pushnil(L);
     else lua_pushstring(L, url.server.user);
-    lua_pushstring(L, wrong ? wrong : url.server.password);
+    lua_pushstring(L, problem ? problem : url.server.password);
     return 2;
 }
 
@@ -139,7 +138,7 @@ int luaopen_holdfast_core(lua_State *L) {
         {"sha1", l_sha1},         {"code_of", l_code_of},     {"states", l_states},
         {"may_pass", l_may_pass}, {"login_of", l_login_of},   {NULL, NULL}};
     hf_check_version(L);
-    hf_stay_loaded(&MODULE_ADDRESS); /* a look-up's thread may outlive lua_close */
+    hf_stay_loaded(&MODULE_ADDRESS); /* a lookup's thread may outlive lua_close */
     hf_keepmainthread(L);
     hf_open_types(L);
     lua_newtable(L);

@@ -1,4 +1,4 @@
-/* Counters of each class, and events, for Lua. */
+/* Exposes per-class counters and events to Lua. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -10,11 +10,11 @@ static void set_number(lua_State *L, const char *name, double value) {
 }
 
 static void set_count(lua_State *L, const char *name, uint64_t count) {
-    hf_pushwhole(L, count);
+    hf_pushuint64(L, count);
     lua_setfield(L, -2, name);
 }
 
-/* class(client, name) -> the number of this class; 0, the client's own, if there is no room */
+/* class(client, name) -> the class's number; 0, the client's default class, if there is no room */
 static int l_class(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     const char *name = luaL_checkstring(L, 2);
@@ -25,14 +25,14 @@ static int l_class(lua_State *L) {
     return 1;
 }
 
-/* Pushes { sum = seconds, count = …, [1] = … }. Each bucket counts all values up to its end, and
- * `count` all values. */
+/* Pushes { sum = seconds, count = …, [1] = … }. Each bucket counts the values up to its upper
+ * bound; `count` counts all values. */
 static void push_histogram(lua_State *L, const hf_histogram *histogram) {
     uint64_t count = 0;
     lua_createtable(L, HF_BUCKETS, 2);
     for (int i = 0; i <= HF_BUCKETS; i++) {
         count += histogram->counts[i];
-        hf_pushwhole(L, count);
+        hf_pushuint64(L, count);
         if (i < HF_BUCKETS) lua_rawseti(L, -2, i + 1);
     }
     lua_setfield(L, -2, "count");
@@ -81,7 +81,7 @@ static int l_classes(lua_State *L) {
     return 1;
 }
 
-/* watch(client): from now on, everything that happens becomes an event */
+/* watch(client): records all events from now on */
 static int l_watch(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_driver_enter(driver);
@@ -96,12 +96,12 @@ static int l_watch(lua_State *L) {
 
 static void push_event(lua_State *L, const hf_event *event) {
     lua_newtable(L);
-    bool link = event->kind == HF_EVENT_OPENED || event->kind == HF_EVENT_CLOSED ||
-                event->kind == HF_EVENT_TENANT_EXPOSED;
+    bool names_server = event->kind == HF_EVENT_OPENED || event->kind == HF_EVENT_CLOSED ||
+                        event->kind == HF_EVENT_TENANT_EXPOSED;
     lua_pushstring(L, hf_event_name(event->kind));
     lua_setfield(L, -2, "event");
     lua_pushlstring(L, event->key.data, event->key.size);
-    lua_setfield(L, -2, link ? "server" : "key");
+    lua_setfield(L, -2, names_server ? "server" : "key");
     if (event->owner.size > 0) lua_pushlstring(L, event->owner.data, event->owner.size);
     else lua_pushnil(L);
     lua_setfield(L, -2, "owner");
@@ -110,7 +110,7 @@ static void push_event(lua_State *L, const hf_event *event) {
     lua_pushstring(L, event->class);
     lua_setfield(L, -2, "class");
     if (event->token > 0) {
-        hf_pushwhole(L, event->token);
+        hf_pushuint64(L, event->token);
         lua_setfield(L, -2, "token");
     }
     if (event->message.size > 0) {
@@ -131,7 +131,7 @@ static int l_push_events(lua_State *L) {
     return 1;
 }
 
-/* events(client) -> a list of what happened since the last call, or nil */
+/* events(client) -> the list of events since the last call, or nil if there are none */
 static int l_events(lua_State *L) {
     hf_lua_client *client = hf_checkudata(L, 1, hf_client_type);
     hf_driver *driver = client->driver;
@@ -151,7 +151,7 @@ static int l_events(lua_State *L) {
     return status == 0 ? 1 : lua_error(L);
 }
 
-/* buckets() -> the ends of a histogram's buckets, in seconds */
+/* buckets() -> the upper bounds of a histogram's buckets, in seconds */
 static int l_buckets(lua_State *L) {
     lua_newtable(L);
     for (int i = 0; i < HF_BUCKETS; i++) {

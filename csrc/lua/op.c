@@ -1,5 +1,5 @@
-/* An operation in Lua: how it begins, and how its result is noted in its locks and pushed. call.c
- * and batch.c write its spec. */
+/* An operation in Lua: begins it, applies its result to its locks, and pushes the result. call.c
+ * and batch.c fill its spec. */
 #include "op.h"
 
 #include <assert.h>
@@ -17,12 +17,12 @@ void hf_lua_op_check_driver(lua_State *L, const hf_driver *driver, bool blocks) 
     hf_check_not_fetching(L, driver);
 }
 
-/* How many values an operation anchors: the lock or the list of locks comes first. */
+/* The maximum number of anchored values; the first is the lock or the list of locks. */
 #define MAX_ANCHORS 3
 
 hf_lua_op *hf_lua_op_new(lua_State *L, size_t count) {
-    size_t room = count * (sizeof(hf_lua_lock *) + sizeof(const hf_names *));
-    hf_lua_op *self = hf_new_object(L, sizeof *self + room, hf_op_type);
+    size_t size = count * (sizeof(hf_lua_lock *) + sizeof(const hf_names *));
+    hf_lua_op *self = hf_new_object(L, sizeof *self + size, hf_op_type);
     self->count = count;
     self->locks = (hf_lua_lock **)(self + 1);
     lua_createtable(L, MAX_ANCHORS, 0);
@@ -39,23 +39,22 @@ hf_lua_op *hf_lua_op_reuse(lua_State *L, int index) {
     return self;
 }
 
-void hf_lua_op_anchor(lua_State *L, int place, int index) {
-    assert(place >= 1 && place <= MAX_ANCHORS && hf_testudata(L, -1, hf_op_type));
+void hf_lua_op_anchor(lua_State *L, int slot, int index) {
+    assert(slot >= 1 && slot <= MAX_ANCHORS && hf_testudata(L, -1, hf_op_type));
     hf_getuservalue(L, -1);
     lua_pushvalue(L, index);
-    lua_rawseti(L, -2, place);
+    lua_rawseti(L, -2, slot);
     lua_pop(L, 1);
 }
 
-/* Replaces the operation at stack index 1 with the first of the values that it anchors, and anchors
- * none of them any longer. */
+/* Replaces the operation at stack index 1 with its first anchored value, and drops its anchors. */
 static void release_anchors(lua_State *L) {
     hf_getuservalue(L, 1);
     lua_rawgeti(L, -1, 1);
     lua_replace(L, 1);
-    for (int place = 1; place <= MAX_ANCHORS; place++) {
+    for (int slot = 1; slot <= MAX_ANCHORS; slot++) {
         lua_pushnil(L);
-        lua_rawseti(L, -2, place);
+        lua_rawseti(L, -2, slot);
     }
     lua_pop(L, 1);
 }
@@ -67,12 +66,12 @@ bool hf_lua_op_enter(const hf_lua_op *self) {
     return !self->op || self->generation == driver->generation;
 }
 
-void hf_lua_op_specify(hf_op_spec *spec, hf_lua_op *self, lua_Number number) {
+void hf_lua_op_fill_spec(hf_op_spec *spec, hf_lua_op *self, lua_Number number) {
     const hf_lua_lock *first = self->first;
     assert(hf_driver_is_entered(first->driver));
     *spec = (hf_op_spec){.kind = self->kind};
     if (self->generation == first->driver->generation) spec->ticket = self->ticket;
-    spec->caller = hf_lock_caller(first, number, &self->text);
+    spec->caller = hf_lock_caller(first, number, &self->caller);
     spec->within = first->within;
     spec->observer = first->observer;
     spec->class = first->class;
@@ -87,9 +86,9 @@ void hf_lua_op_specify(hf_op_spec *spec, hf_lua_op *self, lua_Number number) {
     spec->permits_at_first = first->permits_at_first;
 }
 
-/* Makes room for the holds and starts the watchdog. On failure returns false, and `failure` says
- * why. */
-static bool prepare(const hf_lua_op *self, const hf_op_spec *spec, hf_failure *failure) {
+/* Makes room for the entries, and starts the watchdog. On failure sets `failure` and returns
+ * false. */
+static bool reserve_entries(const hf_lua_op *self, const hf_op_spec *spec, hf_failure *failure) {
     hf_driver *driver = self->first->driver;
     bool acquires = hf_op_kind_acquires(self->kind);
     if (!acquires && !hf_op_kind_settles_later(self->kind)) return true;
@@ -107,36 +106,36 @@ static bool prepare(const hf_lua_op *self, const hf_op_spec *spec, hf_failure *f
 
 /* ---- the holds ---- */
 
-static void take_hold(hf_lua_lock *lock, const hf_op *op, hf_hold *hold, hf_time now) {
+static void add_hold(hf_lua_lock *lock, const hf_op *op, hf_hold *hold, hf_time now) {
     lock->balance++;
     lock->waited = hf_to_seconds(now - hf_op_begun_at(op));
-    hf_lock_take(lock, hold);
+    hf_lock_add_hold(lock, hold);
     hf_client_approve(lock->driver->client, hold, now); /* its caller is waiting for the result */
     lock->last_loss = HF_LOST_NOT;
 }
 
 /* Returns whether a release with this result has ended this hold. A release that did not reach the
- * server counts, as it continues in the background. After a loss, each of several holds must be
- * examined, because perhaps only some were lost. */
-static bool ends_hold(const hf_lua_op *self, hf_code code, const hf_hold_view *seen) {
-    if (code == HF_LOST) return self->names && seen->state != HF_HOLD_LOST;
+ * server counts, because it continues in the background. After a loss, each of several holds must
+ * be examined, because perhaps only some were lost. */
+static bool ends_hold(const hf_lua_op *self, hf_code code, const hf_hold_view *view) {
+    if (code == HF_LOST) return self->names && view->state != HF_HOLD_LOST;
     return code != HF_CONFLICT && code != HF_NOT_HELD;
 }
 
-/* Notes in the lock what the operation has done to the hold. */
-static void settle_hold(const hf_lua_op *self, hf_lua_lock *lock, hf_hold *hold, hf_time now) {
+/* Records in the lock how the operation has changed the hold. */
+static void update_lock(const hf_lua_op *self, hf_lua_lock *lock, hf_hold *hold, hf_time now) {
     hf_code code = hf_op_code(self->op);
-    hf_hold_view seen = hf_view_of(hold);
-    bool lost = code == HF_LOST || seen.state == HF_HOLD_LOST;
-    if (lost && seen.reason != HF_LOST_NOT) lock->last_loss = seen.reason;
-    if (hf_op_kind_acquires(self->kind) && code == HF_OK) take_hold(lock, self->op, hold, now);
+    hf_hold_view view = hf_view_of(hold);
+    bool lost = code == HF_LOST || view.state == HF_HOLD_LOST;
+    if (lost && view.reason != HF_LOST_NOT) lock->last_loss = view.reason;
+    if (hf_op_kind_acquires(self->kind) && code == HF_OK) add_hold(lock, self->op, hold, now);
     if (code == HF_BUSY) lock->wait_end = hf_op_wait_end(self->op);
     if (!hf_op_kind_releases(self->kind)) return;
-    if (ends_hold(self, code, &seen)) lock->balance--;
-    hf_lock_note_release(lock, hold);
+    if (ends_hold(self, code, &view)) lock->balance--;
+    hf_lock_end_release(lock, hold);
 }
 
-/* Abandons what this operation has acquired but no caller has taken. */
+/* Abandons holds that this operation has acquired but that no caller has received. */
 static void abandon_acquired(const hf_lua_op *self) {
     hf_driver *driver = self->first->driver;
     const hf_op *op = self->op;
@@ -145,23 +144,22 @@ static void abandon_acquired(const hf_lua_op *self) {
         hf_client_abandon(driver->client, hf_op_hold(op, i), 1, hf_driver_now(driver));
 }
 
-/* Subtracts released holds from the handles' entries, also after an abandoned release. */
-static void note_releases(const hf_lua_op *self) {
+/* Subtracts released holds from the handles' entries, even after an abandoned release. */
+static void end_releases(const hf_lua_op *self) {
     for (size_t i = 0; hf_op_kind_releases(self->kind) && i < hf_op_hold_count(self->op); i++) {
-        if (hf_op_hold(self->op, i)) hf_lock_note_release(self->locks[i], hf_op_hold(self->op, i));
+        if (hf_op_hold(self->op, i)) hf_lock_end_release(self->locks[i], hf_op_hold(self->op, i));
     }
 }
 
-static void note_releasing(const hf_lua_op *self) {
+static void begin_releases(const hf_lua_op *self) {
     for (size_t i = 0; hf_op_kind_releases(self->kind) && i < hf_op_hold_count(self->op); i++) {
-        if (hf_op_hold(self->op, i))
-            hf_lock_note_releasing(self->locks[i], hf_op_hold(self->op, i));
+        if (hf_op_hold(self->op, i)) hf_lock_begin_release(self->locks[i], hf_op_hold(self->op, i));
     }
 }
 
 /* ---- the result ---- */
 
-/* The operation's result, kept while the mutex is released. */
+/* The operation's result, for use after the mutex is unlocked. */
 typedef struct outcome {
     hf_call_returns returns;
     bool counted;     /* the lock is a semaphore */
@@ -174,7 +172,7 @@ static void end_op(hf_lua_op *self, hf_time now) {
     self->op = NULL;
 }
 
-static void add_lost(const hf_lua_op *self, hf_failure *failure) {
+static void report_lost(const hf_lua_op *self, hf_failure *failure) {
     const hf_lua_lock *first = self->first;
     if (self->lost == 0 || failure->code != HF_OK) return;
     hf_failure_set(
@@ -182,11 +180,11 @@ static void add_lost(const hf_lua_op *self, hf_failure *failure) {
         "%zu of the %zu locks had already been lost", self->lost, self->lost + self->count);
 }
 
-static void settle(hf_lua_op *self, hf_result *result) {
+static void take_result(hf_lua_op *self, hf_result *result) {
     const hf_op *op = self->op;
     hf_time now = hf_driver_now(self->first->driver);
     for (size_t i = 0; i < hf_op_hold_count(op); i++) {
-        if (hf_op_hold(op, i)) settle_hold(self, self->locks[i], hf_op_hold(op, i), now);
+        if (hf_op_hold(op, i)) update_lock(self, self->locks[i], hf_op_hold(op, i), now);
     }
     hf_op_take_result(self->op, result);
     end_op(self, now);
@@ -197,7 +195,7 @@ static void set_integer(lua_State *L, const char *name, long long value) {
     lua_setfield(L, -2, name);
 }
 
-/* Pushes a PTTL in seconds; math.huge without a TTL, nil without a key. */
+/* Pushes a reply to PTTL in seconds: math.huge without a TTL, nil if there is no key. */
 static void push_ttl(lua_State *L, long long ttl_ms) {
     if (ttl_ms == -2) lua_pushnil(L);
     else lua_pushnumber(L, ttl_ms == -1 ? HUGE_VAL : (double)ttl_ms / 1e3);
@@ -225,7 +223,7 @@ static void push_info(lua_State *L, const hf_lock_info *info, bool counted) {
     set_seconds(L, "clock", (double)info->clock_us);
     if (info->waited_us >= 0) set_seconds(L, "waits", (double)info->waited_us);
     if (info->token == 0) return;
-    hf_pushwhole(L, info->token);
+    hf_pushuint64(L, info->token);
     lua_setfield(L, -2, "token");
 }
 
@@ -259,7 +257,7 @@ static int push_outcome(lua_State *L, const outcome *ended) {
 }
 
 /* Sets only some fields, because clearing the large strings of the struct would cost time. */
-static void begin_outcome(outcome *ended, const hf_lua_op *self) {
+static void init_outcome(outcome *ended, const hf_lua_op *self) {
     ended->returns = hf_op_rows[self->kind].returns;
     if (ended->returns == HF_RETURNS_INFO)
         memset(&ended->result.info, 0, sizeof ended->result.info);
@@ -277,21 +275,21 @@ int hf_lua_op_run(lua_State *L, hf_lua_op *self, hf_op_spec *spec) {
     assert(hf_driver_is_entered(driver) && !self->op);
     outcome ended;
     hf_result *result = &ended.result;
-    begin_outcome(&ended, self);
+    init_outcome(&ended, self);
     spec->blocking = true;
-    if (self->count > 0 && prepare(self, spec, &result->failure)) {
-        bool sends = self->kind == HF_OP_RELEASE && self->first->async_release;
-        self->op = sends ? hf_send_op(L, driver, spec)
-                         : hf_run_op(L, driver, spec, self->first->interruptible);
-        if (self->op) settle(self, result);
+    if (self->count > 0 && reserve_entries(self, spec, &result->failure)) {
+        bool sends_only = self->kind == HF_OP_RELEASE && self->first->async_release;
+        self->op = sends_only ? hf_send_op(L, driver, spec)
+                              : hf_run_op(L, driver, spec, self->first->interruptible);
+        if (self->op) take_result(self, result);
         else result->failure.code = HF_NO_MEMORY;
     }
-    add_lost(self, &result->failure);
+    report_lost(self, &result->failure);
     hf_driver_leave(driver);
     return push_outcome(L, &ended);
 }
 
-/* ---- with an external or looped driver ---- */
+/* ---- with an external driver or an event loop ---- */
 
 static void pin(const hf_lua_op *self) {
     hf_lock_pin(self->first);
@@ -308,8 +306,9 @@ int hf_lua_op_begin(lua_State *L, hf_lua_op *self, const hf_op_spec *spec) {
     assert(hf_driver_is_entered(driver) && !self->op && hf_testudata(L, -1, hf_op_type) == self);
     hf_failure failure = {.code = HF_OK};
     self->generation = driver->generation;
-    if (self->count > 0 && prepare(self, spec, &failure)) self->op = hf_driver_begin(driver, spec);
-    if (self->op) note_releasing(self);
+    if (self->count > 0 && reserve_entries(self, spec, &failure))
+        self->op = hf_driver_begin(driver, spec);
+    if (self->op) begin_releases(self);
     hf_driver_leave(driver);
     if (!self->op && self->count > 0) return luaL_error(L, "not enough memory");
     if (self->op) self->ticket = hf_op_ticket(self->op), pin(self);
@@ -334,77 +333,77 @@ static int l_is_done(lua_State *L) {
     return 1;
 }
 
-static int push_forked(lua_State *L) {
+static int push_fork_failure(lua_State *L) {
     lua_pushnil(L);
     lua_pushliteral(L, "the process was forked, and only the parent can finish this operation");
     lua_pushstring(L, hf_code_name(HF_INTERRUPTED));
     return 3;
 }
 
-/* finish(operation) -> what the blocking call returns. An operation that is not done is abandoned,
- * and "interrupted". */
+/* finish(operation) -> the results of the blocking call. An operation that is not done is
+ * abandoned, with the code "interrupted". */
 static int l_finish(lua_State *L) {
     hf_lua_op *self = check_op(L);
     outcome ended;
     if (self->finished) return luaL_error(L, "the operation has already finished");
-    begin_outcome(&ended, self);
+    init_outcome(&ended, self);
     self->finished = true;
     release_anchors(L);
-    bool ours = hf_lua_op_enter(self), begun = self->op != NULL;
-    if (ours && begun) {
+    bool is_ours = hf_lua_op_enter(self), has_begun = self->op != NULL;
+    if (is_ours && has_begun) {
         if (!hf_op_is_done(self->op) && !hf_op_is_detached(self->op))
             hf_op_abandon(self->op, hf_driver_now(self->first->driver));
-        settle(self, &ended.result);
+        take_result(self, &ended.result);
     }
-    add_lost(self, &ended.result.failure);
+    report_lost(self, &ended.result.failure);
     self->op = NULL;
     hf_driver_leave(self->first->driver);
-    if (begun) unpin(self);
-    return ours ? push_outcome(L, &ended) : push_forked(L);
+    if (has_begun) unpin(self);
+    return is_ours ? push_outcome(L, &ended) : push_fork_failure(L);
 }
 
 /* wait(operation, other) -> whether `operation` is done: runs both with the blocking driver until
- * one of them is; a signal ends only the wait for the first */
+ * one of them is done; a signal ends only the wait for the first */
 static int l_wait(lua_State *L) {
     const hf_lua_op *self = check_op(L), *other = hf_checkudata(L, 2, hf_op_type);
     bool done = true;
     if (self->op) {
         hf_driver *driver = self->first->driver;
         hf_lua_op_check_driver(L, driver, true);
-        bool ours = hf_lua_op_enter(self);
-        if (ours) hf_run_both(L, driver, self->op, other->op, self->first->interruptible);
-        done = !ours || hf_op_is_done(self->op);
+        bool is_ours = hf_lua_op_enter(self);
+        if (is_ours) hf_run_both(L, driver, self->op, other->op, self->first->interruptible);
+        done = !is_ours || hf_op_is_done(self->op);
         hf_driver_leave(driver);
     }
     lua_pushboolean(L, done);
     return 1;
 }
 
-/* detach(operation) -> what finish returns, while a release continues on its own | false: the
- * operation is not done, and the caller must wait for it */
+/* detach(operation) -> the results of finish, while a release continues in the background | false:
+ * the operation is not done, and the caller must wait for it */
 static int l_detach(lua_State *L) {
     const hf_lua_op *self = check_op(L);
-    bool waits = false;
+    bool must_wait = false;
     if (self->op && !self->finished) {
         bool may_detach = hf_op_kind_releases(self->kind);
-        waits = hf_lua_op_enter(self) && !hf_op_is_done(self->op) &&
-                !(may_detach && hf_op_detach(self->op));
+        must_wait = hf_lua_op_enter(self) && !hf_op_is_done(self->op) &&
+                    !(may_detach && hf_op_detach(self->op));
         hf_driver_leave(self->first->driver);
     }
-    if (!waits) return l_finish(L);
+    if (!must_wait) return l_finish(L);
     lua_pushboolean(L, false);
     return 1;
 }
 
-/* abandon(operation), which is also its finalizer: no caller will take its result, nor what it has
- * acquired */
+/* abandon(operation), which is also its finalizer: discards the result, and abandons the holds that
+ * the operation has acquired */
 static int l_op_abandon(lua_State *L) {
     hf_lua_op *self = check_op(L);
     self->finished = true;
     if (!self->op) return 0;
     if (hf_lua_op_enter(self)) {
         abandon_acquired(self);
-        note_releases(self);
+        end_releases(self);
         end_op(self, hf_driver_now(self->first->driver));
         hf_driver_wake(self->first->driver);
     }

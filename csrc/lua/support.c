@@ -1,5 +1,4 @@
-/* Functions for all files of the binding: times, fields of tables, failures, userdata, and blocking
- * operations. */
+/* Functions for the whole binding: times, fields, failures, userdata, and blocking operations. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -12,7 +11,7 @@ hf_time hf_to_time(double seconds) {
     return ns > 0 ? (hf_time)llround(ns) : 0;
 }
 
-uint64_t hf_to_whole(double number, uint64_t max) {
+uint64_t hf_to_integer(double number, uint64_t max) {
     if (number >= (double)max) return max;
     return number > 0 ? (uint64_t)number : 0;
 }
@@ -35,8 +34,8 @@ double hf_field_number(lua_State *L, int index, const char *name) {
     return value;
 }
 
-uint64_t hf_field_whole(lua_State *L, int index, const char *name, uint64_t max) {
-    return hf_to_whole(hf_field_number(L, index, name), max);
+uint64_t hf_field_integer(lua_State *L, int index, const char *name, uint64_t max) {
+    return hf_to_integer(hf_field_number(L, index, name), max);
 }
 
 bool hf_field_boolean(lua_State *L, int index, const char *name) {
@@ -46,7 +45,7 @@ bool hf_field_boolean(lua_State *L, int index, const char *name) {
     return value;
 }
 
-const char *hf_field_text(lua_State *L, int index, const char *name, size_t *size) {
+const char *hf_field_string(lua_State *L, int index, const char *name, size_t *size) {
     hf_push_field(L, index, name);
     const char *text = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, size) : NULL;
     lua_pop(L, 1);
@@ -59,7 +58,7 @@ lua_Number hf_check_within(lua_State *L, int index, lua_Number max) {
     return number;
 }
 
-lua_Integer hf_check_whole(lua_State *L, int index, lua_Integer min, lua_Integer max) {
+lua_Integer hf_check_integer(lua_State *L, int index, lua_Integer min, lua_Integer max) {
     lua_Integer number = luaL_checkinteger(L, index);
     luaL_argcheck(L, number >= min && number <= max, index, "out of range");
     return number;
@@ -83,8 +82,8 @@ const char hf_op_type[] = "holdfast.operation";
 const char hf_template_type[] = "holdfast.one_by_one";
 const char hf_watchdog_type[] = "holdfast.watchdog";
 
-static const char METATABLES = 0; /* registry key: the newest copy's, by type name */
-#define TYPE_AT 1                 /* where each metatable has its type's address */
+static const char METATABLES_KEY = 0; /* of the newest copy's metatables, by type name */
+#define TYPE_INDEX 1                  /* of the type's address in each metatable */
 
 void hf_push_registry(lua_State *L, const void *key) {
     lua_pushlightuserdata(L, (void *)(uintptr_t)key);
@@ -99,13 +98,13 @@ void hf_set_registry(lua_State *L, const void *key) {
 
 void hf_open_types(lua_State *L) {
     lua_newtable(L);
-    hf_set_registry(L, &METATABLES);
+    hf_set_registry(L, &METATABLES_KEY);
 }
 
 void *hf_testudata(lua_State *L, int index, const char *type) {
     void *object = lua_type(L, index) == LUA_TUSERDATA ? lua_touserdata(L, index) : NULL;
     if (!object || !lua_getmetatable(L, index)) return NULL;
-    lua_rawgeti(L, -1, TYPE_AT);
+    lua_rawgeti(L, -1, TYPE_INDEX);
     bool same = lua_touserdata(L, -1) == type;
     lua_pop(L, 2);
     return same ? object : NULL;
@@ -131,8 +130,8 @@ void hf_new_type(lua_State *L, const char *type, const luaL_Reg *metamethods) {
     lua_setfield(L, -2, "__name");
     hf_set_functions(L, metamethods);
     lua_pushlightuserdata(L, (void *)(uintptr_t)type);
-    lua_rawseti(L, -2, TYPE_AT);
-    hf_push_registry(L, &METATABLES);
+    lua_rawseti(L, -2, TYPE_INDEX);
+    hf_push_registry(L, &METATABLES_KEY);
     lua_pushvalue(L, -2);
     lua_setfield(L, -2, type);
     lua_pop(L, 1);
@@ -141,7 +140,7 @@ void hf_new_type(lua_State *L, const char *type, const luaL_Reg *metamethods) {
 void hf_set_functions(lua_State *L, const luaL_Reg *functions) {
     assert(lua_istable(L, -1));
     for (; functions->name; functions++) {
-        hf_push_registry(L, &METATABLES);
+        hf_push_registry(L, &METATABLES_KEY);
         lua_pushcclosure(L, functions->func, 1);
         lua_setfield(L, -2, functions->name);
     }
@@ -149,7 +148,7 @@ void hf_set_functions(lua_State *L, const luaL_Reg *functions) {
 
 void hf_set_numbered(lua_State *L, const char *name, lua_CFunction function, int number) {
     assert(lua_istable(L, -1));
-    hf_push_registry(L, &METATABLES);
+    hf_push_registry(L, &METATABLES_KEY);
     lua_pushinteger(L, number);
     lua_pushcclosure(L, function, 2);
     lua_setfield(L, -2, name);
@@ -202,15 +201,16 @@ hf_op *hf_send_op(lua_State *L, hf_driver *driver, const hf_op_spec *spec) {
 
 /* ---- credentials ---- */
 
-static const char CREDENTIALS = 0; /* registry key: driver -> client, which has the function */
+static const char CREDENTIALS_KEY =
+    0; /* of a weak table: driver -> client, whose user value has the function */
 
 void hf_check_not_fetching(lua_State *L, const hf_driver *driver) {
     if (driver->fetching)
         luaL_error(L, "the function credentials must not use the client that it logs in");
 }
 
-static void push_clients(lua_State *L) {
-    hf_push_registry(L, &CREDENTIALS);
+static void push_client_table(lua_State *L) {
+    hf_push_registry(L, &CREDENTIALS_KEY);
     if (!lua_isnil(L, -1)) return;
     lua_pop(L, 1);
     lua_newtable(L);
@@ -219,28 +219,28 @@ static void push_clients(lua_State *L) {
     lua_setfield(L, -2, "__mode");
     lua_setmetatable(L, -2);
     lua_pushvalue(L, -1);
-    hf_set_registry(L, &CREDENTIALS);
+    hf_set_registry(L, &CREDENTIALS_KEY);
 }
 
-void hf_keep_credentials(lua_State *L, const hf_driver *driver) {
+void hf_set_credentials_function(lua_State *L, const hf_driver *driver) {
     assert(hf_testudata(L, -1, hf_client_type) && lua_isfunction(L, -2));
     hf_getuservalue(L, -1);
     lua_pushvalue(L, -3);
     lua_setfield(L, -2, "credentials");
     lua_pop(L, 1);
-    push_clients(L);
+    push_client_table(L);
     lua_pushlightuserdata(L, (void *)(uintptr_t)driver);
     lua_pushvalue(L, -3);
     lua_rawset(L, -3);
     lua_pop(L, 1);
 }
 
-typedef struct fetching {
+typedef struct fetch_request {
     const hf_driver *driver;
     const char *server;
     bool refused;
     hf_credentials *fetched;
-} fetching;
+} fetch_request;
 
 static bool copy_text(lua_State *L, int index, char *to) {
     size_t size;
@@ -251,30 +251,30 @@ static bool copy_text(lua_State *L, int index, char *to) {
 }
 
 static int l_fetch(lua_State *L) {
-    const fetching *what = lua_touserdata(L, 1);
-    hf_credentials *fetched = what->fetched;
-    push_clients(L);
-    lua_pushlightuserdata(L, (void *)(uintptr_t)what->driver);
+    const fetch_request *request = lua_touserdata(L, 1);
+    hf_credentials *fetched = request->fetched;
+    push_client_table(L);
+    lua_pushlightuserdata(L, (void *)(uintptr_t)request->driver);
     lua_rawget(L, -2);
     hf_getuservalue(L, -1);
     lua_getfield(L, -1, "credentials");
-    lua_pushstring(L, what->server);
-    lua_pushboolean(L, what->refused);
+    lua_pushstring(L, request->server);
+    lua_pushboolean(L, request->refused);
     lua_call(L, 2, 3);
-    bool there = copy_text(L, -3, fetched->user) && copy_text(L, -2, fetched->password);
-    fetched->code = there ? HF_OK : lua_toboolean(L, -1) ? HF_DENIED : HF_UNREACHABLE;
-    const char *why = lua_tostring(L, -2);
-    if (!there) snprintf(fetched->reason, sizeof fetched->reason, "no credentials: %s", why);
+    bool is_valid = copy_text(L, -3, fetched->user) && copy_text(L, -2, fetched->password);
+    fetched->code = is_valid ? HF_OK : lua_toboolean(L, -1) ? HF_DENIED : HF_UNREACHABLE;
+    const char *reason = lua_tostring(L, -2);
+    if (!is_valid) snprintf(fetched->reason, sizeof fetched->reason, "no credentials: %s", reason);
     return 0;
 }
 
 void hf_fetch_from_lua(void *context, const char *server, bool refused, hf_credentials *fetched) {
     const watched_hooks *hooks = context;
     assert(hooks->driver->fetching);
-    fetching what = {hooks->driver, server, refused, fetched};
+    fetch_request request = {hooks->driver, server, refused, fetched};
     *fetched = (hf_credentials){.code = HF_NO_MEMORY, .reason = "out of memory"};
     if (!lua_checkstack(hooks->L, 4)) return;
-    if (hf_cpcall(hooks->L, l_fetch, &what) != 0) lua_pop(hooks->L, 1);
+    if (hf_cpcall(hooks->L, l_fetch, &request) != 0) lua_pop(hooks->L, 1);
 }
 
 void hf_log_in(lua_State *L, hf_driver *driver) {

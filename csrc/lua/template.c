@@ -1,4 +1,4 @@
-/* The userdata of the OneByOne template: its settings are the table in its user value. */
+/* The userdata of the OneByOne template; its user value is the table of its settings. */
 #include "binding.h"
 
 /* new(settings) -> template */

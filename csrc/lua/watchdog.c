@@ -1,5 +1,4 @@
-/* The watchdog userdata: a view of a client's renewals. It keeps the client alive through its user
- * value. */
+/* The watchdog userdata: a view of a client's renewals. Its user value keeps the client alive. */
 #include "binding.h"
 
 typedef struct hf_lua_watchdog {
@@ -32,7 +31,7 @@ static int l_gc(lua_State *L) {
     return 0;
 }
 
-/* holds(watchdog) -> the number of locks that it renews */
+/* holds(watchdog) -> the number of holds that it renews */
 static int l_holds(lua_State *L) {
     hf_driver *driver = check_watchdog(L);
     hf_driver_enter(driver);
@@ -42,7 +41,7 @@ static int l_holds(lua_State *L) {
     return 1;
 }
 
-/* Enters the driver first, as the child of a fork has none of its parent's threads. */
+/* Enters the driver first, because after a fork the child has none of the parent's threads. */
 static bool is_running(hf_driver *driver) {
     hf_driver_enter(driver);
     bool running = driver->running;

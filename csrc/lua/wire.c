@@ -1,4 +1,4 @@
-/* What the core knows about kinds of locks, operations and the wire format. */
+/* Exposes the core's tables of lock kinds, operations, key names and wire formats to Lua. */
 #include "binding.h"
 
 static void set_text(lua_State *L, const char *name, hf_slice text) {
@@ -18,7 +18,7 @@ static hf_slice check_text(lua_State *L, int index) {
 }
 
 /* kinds: name -> the traits that Lua needs from the kind's row in csrc/core/lock/kind.c.
- * `stepwise`: it cannot be acquired atomically with others. */
+ * `stepwise`: locks of the kind cannot be acquired atomically. */
 static void push_kinds(lua_State *L) {
     lua_newtable(L);
     for (size_t i = 0; hf_kinds[i]; i++) {
@@ -72,8 +72,8 @@ static int push_waiter(lua_State *L, const hf_waiter *waiter) {
     return 1;
 }
 
-/* read_waiter(text) -> { waiter = "<uuid>:<number>", kind, owner } of a queued waiter, or nil if it
- * has another format */
+/* read_waiter(text) -> { waiter = "<uuid>:<number>", kind, owner } of a queued waiter; nil for
+ * other texts */
 static int l_read_waiter(lua_State *L) {
     hf_waiter waiter;
     if (!hf_wire_read_waiter(check_text(L, 1), &waiter)) return 0;
@@ -82,8 +82,7 @@ static int l_read_waiter(lua_State *L) {
     return 1;
 }
 
-/* read_wait(text) -> { waiter, kind, key, since } of a wait that a client has published, or nil if
- * it has another format */
+/* read_wait(text) -> { waiter, kind, key, since } of a published wait; nil for other texts */
 static int l_read_wait(lua_State *L) {
     hf_waiter waiter;
     if (!hf_wire_read_wait(check_text(L, 1), &waiter)) return 0;
@@ -94,7 +93,7 @@ static int l_read_wait(lua_State *L) {
     return 1;
 }
 
-/* hide_logins(text) -> the text with *** in place of the credentials in each URL */
+/* hide_logins(text) -> the text with *** in place of all URLs' credentials */
 static int l_hide_logins(lua_State *L) {
     hf_slice text = check_text(L, 1);
     char *buffer = hf_newuserdata(L, 3 * text.size + 1);
@@ -103,7 +102,7 @@ static int l_hide_logins(lua_State *L) {
     return 1;
 }
 
-/* hidden: the first and the last code point of each range of characters that must not be shown */
+/* hidden: the first and the last code point of each range of unsafe characters */
 static void push_hidden(lua_State *L) {
     int count = 0;
     lua_newtable(L);
@@ -125,7 +124,7 @@ static void push_operations(lua_State *L) {
     }
 }
 
-/* hold_operations: the set of the operations that take, need or end a hold of the caller */
+/* hold_operations: the set of the operations that acquire, need or end a hold of the caller */
 static void push_hold_operations(lua_State *L) {
     lua_newtable(L);
     for (hf_op_kind kind = 0; kind < HF_OP_KINDS; kind++) {
