@@ -1,5 +1,5 @@
-/* The caller's thread: runs one operation to its end, perhaps together with a second one, or sends
- * a release without waiting for its reply. */
+/* The caller's thread: runs one operation until it is done, perhaps together with a second one, or
+ * sends a release without waiting for its reply. */
 #include <assert.h>
 #include <errno.h>
 #include <signal.h>
@@ -7,8 +7,9 @@
 #include "links.h"
 #include "watchdog.h"
 
-/* The caller's thread reads the links of its calls, and all of them while no watchdog runs. */
-static unsigned caller_links(const hf_driver *driver) {
+/* Returns the roles of the links that the caller's thread reads: those for calls and events, and
+ * also the renewer's while no watchdog is running. */
+static unsigned caller_roles(const hf_driver *driver) {
     return HF_ROLE(HF_LINK_CALLS) | HF_ROLE(HF_LINK_EVENTS) |
            (driver->running ? 0 : HF_ROLE(HF_LINK_RENEWER));
 }
@@ -16,87 +17,86 @@ static unsigned caller_links(const hf_driver *driver) {
 /* The operations that one call runs. */
 typedef struct ops {
     hf_op *op;
-    const hf_op *other; /* the call also ends when this one is done; or NULL */
+    const hf_op *other; /* or NULL; the call also ends when this one is done */
 } ops;
 
 static bool is_over(const ops *call) {
     return hf_op_is_done(call->op) || (call->other && hf_op_is_done(call->other));
 }
 
-/* Returns when the caller's thread must wake up; the watchdog does the rest. */
+/* Returns when the caller's thread must wake up; the watchdog handles all other deadlines. */
 static hf_time call_deadline(const hf_driver *driver, const ops *call) {
     if (!driver->running) return hf_client_deadline(driver->client);
     hf_time until = hf_time_min(hf_client_calls_deadline(driver->client), hf_op_deadline(call->op));
     return call->other ? hf_time_min(until, hf_op_deadline(call->other)) : until;
 }
 
-/* Lets pending signals be handled. Returns false if there was one. */
-static bool admit_signals(hf_driver *driver, const sigset_t *signals) {
+/* Lets the handlers of pending signals run. Returns false if there was such a signal. */
+static bool handle_pending_signals(hf_driver *driver, const sigset_t *signals) {
     pthread_mutex_unlock(&driver->mutex);
     bool signalled = hf_poll(NULL, 0, 0, signals) < 0 && errno == EINTR;
     pthread_mutex_lock(&driver->mutex);
     return !signalled;
 }
 
-/* Waits until the watchdog changes something. No signal ends a wait for a condition, so pending
- * signals are handled after each wait. Returns false after a signal. */
+/* Waits until the watchdog changes something. A signal does not end a wait for a condition, so
+ * pending signals are handled after each wait. Returns false after a signal. */
 static bool wait_for_change(hf_driver *driver, hf_time until, const sigset_t *signals) {
     hf_time now = hf_now();
     hf_cond_wait(&driver->changed, &driver->mutex,
                  hf_time_min(until > now ? until - now : 0, HF_POLL_SLICE));
-    return !signals || admit_signals(driver, signals);
+    return !signals || handle_pending_signals(driver, signals);
 }
 
 /* Returns whether the call awaits only a reply, so that one recv can replace poll and recv; the
- * events link is read afterwards. While signals are blocked, recv lets none in, so a long call
- * sleeps in poll. */
+ * events link is read afterwards. While signals are blocked, they cannot interrupt recv, so a long
+ * call sleeps in poll. */
 static bool awaits_one_reply(const hf_driver *driver, const hf_op *op, bool blocks_signals,
                              hf_time now) {
     const hf_session *calls = hf_link_session(driver, HF_LINK_CALLS);
     const hf_connection *events = &driver->connections[HF_LINK_EVENTS];
-    bool late = now >= hf_op_begun_at(op) + HF_POLL_SLICE;
-    if (blocks_signals && (events->fd >= 0 || late)) return false;
-    bool alone = driver->running && driver->connection_count == HF_LINKS && !events->dialing;
-    bool plain = !driver->connections[HF_LINK_CALLS].tls;
-    return hf_op_awaits_reply(op) && alone && plain && hf_session_is_ready(calls) &&
+    bool is_long_call = now >= hf_op_begun_at(op) + HF_POLL_SLICE;
+    if (blocks_signals && (events->fd >= 0 || is_long_call)) return false;
+    bool is_only_link = driver->running && driver->connection_count == HF_LINKS && !events->dialing;
+    bool is_plaintext = !driver->connections[HF_LINK_CALLS].tls;
+    return hf_op_awaits_reply(op) && is_only_link && is_plaintext && hf_session_is_ready(calls) &&
            hf_session_output(calls).size == 0;
 }
 
-/* Returns false after a signal. With `signals`, the mask during sleeps, no signal can come between
- * two sleeps, so the thread need not wake up every HF_POLL_SLICE. */
+/* Returns false after a signal. `signals`: the signal mask during sleeps, or NULL. With a mask, no
+ * signal can arrive between two sleeps, so the thread need not wake up every HF_POLL_SLICE. */
 static bool sleep_for_call(hf_driver *driver, const ops *call, const sigset_t *signals,
                            hf_time now) {
     const hf_op *op = call->op;
-    hf_time until = call_deadline(driver, call), soon = now + HF_POLL_SLICE;
+    hf_time until = call_deadline(driver, call), slice_end = now + HF_POLL_SLICE;
     bool has_work = hf_links_have_work(driver); /* only this thread reads during a call */
     if (hf_op_is_blocked(op) && driver->running && !has_work)
         return wait_for_change(driver, until, signals);
-    if (hf_op_is_blocked(op)) until = hf_time_min(until, soon);
-    if (until > soon && !call->other && awaits_one_reply(driver, op, signals != NULL, now))
+    if (hf_op_is_blocked(op)) until = hf_time_min(until, slice_end);
+    if (until > slice_end && !call->other && awaits_one_reply(driver, op, signals != NULL, now))
         return hf_links_receive_reply(driver);
-    bool shares =
-        driver->connection_count > HF_LINKS; /* the watchdog may need what this thread serves */
-    if (!signals || shares) until = hf_time_min(until, soon);
-    return hf_links_sleep(driver, caller_links, -1, until, signals);
+    bool shares_links = driver->connection_count >
+                        HF_LINKS; /* the watchdog may need the links that this thread serves */
+    if (!signals || shares_links) until = hf_time_min(until, slice_end);
+    return hf_links_sleep(driver, caller_roles, -1, until, signals);
 }
 
-/* Runs the operations until call.op is done, or call.other. Only call.op can be interrupted. `now`:
+/* Runs the operations until call.op or call.other is done. Only call.op can be interrupted. `now`:
  * when the last operation began. */
 static void run_until_done(hf_driver *driver, ops call, bool interruptible,
                            hf_interrupt_check *check, void *context, hf_time now) {
     hf_op *op = call.op;
     sigset_t before;
-    /* Blocked signals arrive only while the thread sleeps. Otherwise it would miss one that arrives
-     * just before. */
+    /* Blocked signals arrive only during sleeps, so none is missed just before a sleep. */
     bool blocks_signals = interruptible;
     driver->calling = true;
     if (blocks_signals) hf_block_signals(&before);
     while (!is_over(&call)) {
         bool signalled = false;
         hf_links_serve_calls(driver, now);
-        if (hf_links_fetch_credentials(driver, caller_links(driver), context)) {
+        if (hf_links_fetch_credentials(driver, caller_roles(driver), context)) {
             now = hf_now();
-            hf_links_serve(driver, caller_links(driver), now);
+            hf_links_serve(driver, caller_roles(driver), now);
         }
         if (!driver->running) hf_links_serve_renewer(driver, hf_now());
         if (!is_over(&call)) {

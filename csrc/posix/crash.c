@@ -19,17 +19,17 @@
 #include <unistd.h>
 
 #define TMPFS 0x01021994
-#define RECORD_TTL ((time_t)86400) /* seconds for which the record of a dead process is kept */
-#define SWEEP_EVERY ((time_t)3600) /* seconds between sweeps */
-#define SWEPT "swept"              /* the file that was modified at the time of the last sweep */
+#define RECORD_TTL ((time_t)86400)    /* the seconds for which a dead process's record is kept */
+#define SWEEP_INTERVAL ((time_t)3600) /* seconds between sweeps */
+#define SWEEP_FILE "swept"            /* its modification time is the time of the last sweep */
 #define BOOT_SIZE 36
 #define RECORD_SIZE 128
 #define MAX_DIGITS 9 /* a process id is at most 2^22 on Linux */
 #define NAME_SIZE (HF_UUID_SIZE + 8)
-#define JOB_LOCK ".job" /* follows the uuid in the name of the file that a job keeps locked */
-#define UNFINISHED ".new"
+#define JOB_SUFFIX ".job" /* follows the uuid in the name of a file that a job keeps locked */
+#define UNFINISHED_SUFFIX ".new"
 
-/* ---- what the kernel knows ---- */
+/* ---- processes ---- */
 
 /* Returns a descriptor of the process, or -1 and sets errno. */
 static int open_process(pid_t pid) {
@@ -42,8 +42,8 @@ static int open_process(pid_t pid) {
 #endif
 }
 
-/* Whether no thread of the process runs any more. A process that is stopped, that belongs to
- * another user, or that took over the id of a dead one has not ended. */
+/* Returns whether all threads of the process have ended. A process that is stopped, that belongs to
+ * another user, or that has the reused id of a dead one has not ended. */
 static bool has_ended(pid_t pid) {
     if (kill(pid, 0) != 0 && errno == ESRCH) return true;
     int fd = open_process(pid);
@@ -54,11 +54,11 @@ static bool has_ended(pid_t pid) {
     return ended;
 }
 
-/* ---- the text of a record ---- */
+/* ---- records ---- */
 
 /* Writes the scope in which process ids are valid: this boot and this PID namespace. On failure
  * returns false and sets errno. */
-static bool read_place(char place[RECORD_SIZE]) {
+static bool read_scope(char scope[RECORD_SIZE]) {
     char boot[BOOT_SIZE + 1] = "";
     struct stat namespace;
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
@@ -70,16 +70,16 @@ static bool read_place(char place[RECORD_SIZE]) {
         return false;
     }
     if (stat("/proc/self/ns/pid", &namespace) != 0) return false;
-    snprintf(place, RECORD_SIZE, "1 %s %llu", boot, (unsigned long long)namespace.st_ino);
+    snprintf(scope, RECORD_SIZE, "1 %s %llu", boot, (unsigned long long)namespace.st_ino);
     return true;
 }
 
-/* What a record names. */
-typedef struct holder {
+/* The processes that a record names. */
+typedef struct record_processes {
     pid_t pid, group; /* the client's process, and the process group of its job or 0 */
-} holder;
+} record_processes;
 
-/* Reads a process id and moves `text` past it. Returns 0 if there is none. */
+/* Reads a process id and moves `text` past it. Returns 0 if there is no valid id. */
 static pid_t read_id(const char **text) {
     size_t size = strspn(*text, "0123456789");
     if (size == 0 || size > MAX_DIGITS) return 0;
@@ -88,31 +88,32 @@ static pid_t read_id(const char **text) {
     return id;
 }
 
-/* Returns false for a record that was made elsewhere or is malformed. */
-static bool parse_record(const char *text, const char *place, holder *found) {
-    size_t size = strlen(place);
-    if (strncmp(text, place, size) != 0 || text[size] != ' ') return false;
+/* Returns false for a record from another scope, or a malformed one. */
+static bool parse_record(const char *text, const char *scope, record_processes *processes) {
+    size_t size = strlen(scope);
+    if (strncmp(text, scope, size) != 0 || text[size] != ' ') return false;
     const char *at = text + size + 1;
-    *found = (holder){.pid = read_id(&at)};
-    if (found->pid == 0) return false;
+    *processes = (record_processes){.pid = read_id(&at)};
+    if (processes->pid == 0) return false;
     if (*at == '\0') return true;
     if (*at++ != ' ') return false;
-    found->group = read_id(&at);
-    return found->group > 1 && *at == '\0'; /* kill takes -1 for all processes */
+    processes->group = read_id(&at);
+    return processes->group > 1 && *at == '\0'; /* kill takes -1 for all processes */
 }
 
-static bool read_record(int directory, const char *uuid, const char *place, holder *found) {
+static bool read_record(int directory, const char *uuid, const char *scope,
+                        record_processes *processes) {
     char text[RECORD_SIZE];
     ssize_t size = readlinkat(directory, uuid, text, sizeof text);
     if (size <= 0 || size >= (ssize_t)sizeof text) return false;
     text[size] = '\0';
-    return parse_record(text, place, found);
+    return parse_record(text, scope, processes);
 }
 
-/* ---- whether a job has ended ---- */
+/* ---- jobs ---- */
 
-/* A group with a process of another user, for which kill fails with EPERM, is not empty. */
-static bool is_empty(pid_t group) {
+/* Returns whether the group is empty. kill fails with EPERM if it has a process of another user. */
+static bool is_group_empty(pid_t group) {
     return kill(-group, 0) != 0 && errno == ESRCH;
 }
 
@@ -121,7 +122,7 @@ static bool is_empty(pid_t group) {
 static int open_job_file(int directory, const char *uuid, int mode) {
     char name[NAME_SIZE];
     struct stat file;
-    snprintf(name, sizeof name, "%s" JOB_LOCK, uuid);
+    snprintf(name, sizeof name, "%s" JOB_SUFFIX, uuid);
     int fd = openat(directory, name, mode | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) return -1;
     if (fstat(fd, &file) == 0 && S_ISREG(file.st_mode) && file.st_uid == geteuid()) return fd;
@@ -130,8 +131,8 @@ static int open_job_file(int directory, const char *uuid, int mode) {
     return -1;
 }
 
-/* Whether no process has the inherited descriptor open any more. The shared lock lets other waiters
- * check at the same time. */
+/* Returns whether no process has the inherited descriptor open. Takes a shared lock, so that other
+ * waiters can check at the same time. */
 static bool is_unlocked(int lock) {
     return flock(lock, LOCK_SH | LOCK_NB) == 0;
 }
@@ -139,24 +140,24 @@ static bool is_unlocked(int lock) {
 /* Searching all environments takes long, so once a search has found a process, it deletes the
  * record: no client will search again. */
 static hf_life search_for_job(int directory, const char *uuid, int lock) {
-    hf_job_finding found = hf_job_find(lock, uuid);
-    if (found == HF_JOB_PRESENT) unlinkat(directory, uuid, 0);
-    if (found == HF_JOB_UNSURE) return HF_LIFE_UNSURE;
-    return found == HF_JOB_ABSENT ? HF_LIFE_JOB_ENDED : HF_LIFE_GOES_ON;
+    hf_job_finding finding = hf_job_find(lock, uuid);
+    if (finding == HF_JOB_PRESENT) unlinkat(directory, uuid, 0);
+    if (finding == HF_JOB_UNSURE) return HF_LIFE_UNSURE;
+    return finding == HF_JOB_ABSENT ? HF_LIFE_JOB_ENDED : HF_LIFE_GOES_ON;
 }
 
-/* Returns what is known about a job whose group is not empty. The kernel kills a job's first
- * process with the holder, so if that process exists, it is probably about to end, or to be reaped.
- * The job's other processes are not killed. */
-static hf_life life_of_group(pid_t first) {
-    bool exists = kill(first, 0) == 0 || errno != ESRCH;
+/* Returns what is known about a job whose group is not empty. When the holder dies, the kernel
+ * kills the job's first process, but not the others. So if the first one exists, it is probably
+ * about to end or to be reaped. */
+static hf_life probe_group(pid_t first_pid) {
+    bool exists = kill(first_pid, 0) == 0 || errno != ESRCH;
     return exists ? HF_LIFE_UNSURE : HF_LIFE_GOES_ON;
 }
 
-/* Checks the group and the lock before it searches. Both results remain true: no process can join
- * an empty group, or get the descriptor again. */
-static hf_life life_of_job(int directory, const char *uuid, pid_t group) {
-    if (!is_empty(group)) return life_of_group(group);
+/* Checks the group and the lock before it searches. What they show remains true: no process can
+ * join an empty group, or get the descriptor again. */
+static hf_life probe_job(int directory, const char *uuid, pid_t group) {
+    if (!is_group_empty(group)) return probe_group(group);
     int lock = open_job_file(directory, uuid, O_RDONLY);
     if (lock < 0) return HF_LIFE_GOES_ON;
     bool over = is_unlocked(lock) && !hf_job_is_in_min_hold(lock);
@@ -165,23 +166,23 @@ static hf_life life_of_job(int directory, const char *uuid, pid_t group) {
     return life;
 }
 
-static hf_life life_of(int directory, const char *uuid, const char *place) {
-    holder found;
-    if (!read_record(directory, uuid, place, &found)) return HF_LIFE_UNKNOWN;
-    if (!has_ended(found.pid)) return HF_LIFE_GOES_ON;
-    if (found.group == 0) return HF_LIFE_ENDED;
-    return life_of_job(directory, uuid, found.group);
+static hf_life probe_process(int directory, const char *uuid, const char *scope) {
+    record_processes processes;
+    if (!read_record(directory, uuid, scope, &processes)) return HF_LIFE_UNKNOWN;
+    if (!has_ended(processes.pid)) return HF_LIFE_GOES_ON;
+    if (processes.group == 0) return HF_LIFE_ENDED;
+    return probe_job(directory, uuid, processes.group);
 }
 
 /* ---- the directory ---- */
 
-/* Whether the directory is in memory, and only this user can write to it. */
+/* Returns whether the directory is in memory and writable only for this user. */
 static bool is_safe(int directory) {
-    struct stat own;
+    struct stat info;
     struct statfs system;
-    if (fstat(directory, &own) != 0 || fstatfs(directory, &system) != 0) return false;
+    if (fstat(directory, &info) != 0 || fstatfs(directory, &system) != 0) return false;
     if ((unsigned long)system.f_type != TMPFS) errno = ENOSYS;
-    else if (own.st_uid != geteuid() || (own.st_mode & 077) != 0) errno = EPERM;
+    else if (info.st_uid != geteuid() || (info.st_mode & 077) != 0) errno = EPERM;
     else return true;
     return false;
 }
@@ -189,10 +190,10 @@ static bool is_safe(int directory) {
 #define DIRECTORY "/dev/shm/holdfast-%lu"
 
 /* Returns a descriptor of the directory, or -1 and sets errno. */
-static int open_directory(bool makes) {
+static int open_directory(bool creates) {
     char path[64];
     snprintf(path, sizeof path, DIRECTORY, (unsigned long)geteuid());
-    if (makes && mkdir(path, 0700) != 0 && errno != EEXIST) return -1;
+    if (creates && mkdir(path, 0700) != 0 && errno != EEXIST) return -1;
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 || is_safe(fd)) return fd;
     int error = errno;
@@ -201,7 +202,7 @@ static int open_directory(bool makes) {
     return -1;
 }
 
-/* Deletes a file that belongs to a record if the record is gone. */
+/* Deletes a file whose record no longer exists. */
 static void sweep_orphan(int directory, const char *name) {
     char uuid[HF_UUID_SIZE + 1] = "";
     struct stat record;
@@ -210,110 +211,110 @@ static void sweep_orphan(int directory, const char *name) {
     if (is_gone) unlinkat(directory, name, 0);
 }
 
-/* A record cannot be removed as soon as its process is found dead: it may have held several locks,
- * and each of them is freed by a waiter that needs the proof, or ends with its lease. So the record
- * is kept for a day, after which hardly any lease is left. Its time of modification is 0 until a
- * sweep has found the process dead. */
-static void sweep_one(int directory, const char *name, const char *place) {
-    static const struct timespec seen[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_NOW}};
-    holder found;
+/* A record cannot be removed as soon as its process is found dead: the process may have held
+ * several locks, and each of them is freed by a waiter that needs the proof, or ends with its
+ * lease. So the record is kept for a day, after which hardly any lease is left. Its modification
+ * time is 0 until a sweep has found the process dead. */
+static void sweep_record(int directory, const char *name, const char *scope) {
+    static const struct timespec marked[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_NOW}};
+    record_processes processes;
     struct stat info;
     if (strlen(name) > HF_UUID_SIZE) sweep_orphan(directory, name);
     if (fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) != 0) return;
-    bool is_seen = info.st_mtime != 0;
-    if (is_seen && time(NULL) - info.st_mtime <= RECORD_TTL) return;
-    if (!read_record(directory, name, place, &found) || !has_ended(found.pid)) return;
-    if (is_seen) unlinkat(directory, name, 0);
-    else utimensat(directory, name, seen, AT_SYMLINK_NOFOLLOW);
+    bool is_marked = info.st_mtime != 0;
+    if (is_marked && time(NULL) - info.st_mtime <= RECORD_TTL) return;
+    if (!read_record(directory, name, scope, &processes) || !has_ended(processes.pid)) return;
+    if (is_marked) unlinkat(directory, name, 0);
+    else utimensat(directory, name, marked, AT_SYMLINK_NOFOLLOW);
 }
 
-/* Returns whether a sweep is due, and counts it as done, so that a start looks at the records of
- * others only once in a while, however many there are. If the time of the sweep cannot be stored,
- * each start sweeps. */
-static bool is_due(int directory) {
+/* Returns whether a sweep is due. If so, stores the time of this sweep, so that not every start
+ * reads all other records. If the time cannot be stored, each start sweeps. */
+static bool claim_sweep(int directory) {
     struct stat last;
-    bool is_known = fstatat(directory, SWEPT, &last, AT_SYMLINK_NOFOLLOW) == 0;
-    time_t age = is_known ? time(NULL) - last.st_mtime : SWEEP_EVERY;
-    if (age >= 0 && age < SWEEP_EVERY) return false; /* below 0: the clock was set back */
-    int fd = openat(directory, SWEPT, O_CREAT | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
+    bool is_known = fstatat(directory, SWEEP_FILE, &last, AT_SYMLINK_NOFOLLOW) == 0;
+    time_t age = is_known ? time(NULL) - last.st_mtime : SWEEP_INTERVAL;
+    if (age >= 0 && age < SWEEP_INTERVAL) return false; /* below 0: the clock was set back */
+    int fd = openat(directory, SWEEP_FILE, O_CREAT | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0) return true;
     futimens(fd, NULL);
     close(fd);
     return true;
 }
 
-static void sweep(int directory, const char *place) {
-    if (!is_due(directory)) return;
-    int again = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *records = again >= 0 ? fdopendir(again) : NULL;
-    if (!records && again >= 0) close(again);
+static void sweep(int directory, const char *scope) {
+    if (!claim_sweep(directory)) return;
+    int copy = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *records = copy >= 0 ? fdopendir(copy) : NULL;
+    if (!records && copy >= 0) close(copy);
     for (struct dirent *entry; records && (entry = readdir(records));)
-        sweep_one(directory, entry->d_name, place);
+        sweep_record(directory, entry->d_name, scope);
     if (records) closedir(records);
 }
 
-/* `job` is the text that follows the process id: the job's process group, or empty. */
-static bool write_record(int directory, const char *name, const char *place, const char *job) {
+/* `job`: the text after the process id, which names the job's process group, or "" */
+static bool write_record(int directory, const char *name, const char *scope, const char *job) {
     static const struct timespec never[2] = {{0}, {0}};
     char text[RECORD_SIZE + 64];
-    snprintf(text, sizeof text, "%s %ld%s", place, (long)getpid(), job);
+    snprintf(text, sizeof text, "%s %ld%s", scope, (long)getpid(), job);
     if (symlinkat(text, directory, name) != 0) return false;
     return utimensat(directory, name, never, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 /* Atomically replaces the record of this process with one that names its job. */
 static bool replace_record(int directory, const char *uuid, pid_t group) {
-    char place[RECORD_SIZE], fresh[NAME_SIZE], job[32];
-    if (!read_place(place)) return false;
-    snprintf(fresh, sizeof fresh, "%s" UNFINISHED, uuid);
+    char scope[RECORD_SIZE], new_name[NAME_SIZE], job[32];
+    if (!read_scope(scope)) return false;
+    snprintf(new_name, sizeof new_name, "%s" UNFINISHED_SUFFIX, uuid);
     snprintf(job, sizeof job, " %ld", (long)group);
-    return write_record(directory, fresh, place, job) &&
-           renameat(directory, fresh, directory, uuid) == 0;
+    return write_record(directory, new_name, scope, job) &&
+           renameat(directory, new_name, directory, uuid) == 0;
 }
 
-/* ---- the lock of a job ---- */
+/* ---- the file that a job keeps locked ---- */
 
-/* Creates the job's file, and locks it before it gets its name. Returns its descriptor, or -1 and
+/* Creates the job's file, and locks it before giving it its name. Returns its descriptor, or -1 and
  * sets errno. */
-static int make_job_file(int directory, const char *uuid) {
-    char fresh[NAME_SIZE], name[NAME_SIZE];
+static int create_job_file(int directory, const char *uuid) {
+    char new_name[NAME_SIZE], name[NAME_SIZE];
     struct stat record;
-    snprintf(fresh, sizeof fresh, "%s" UNFINISHED, uuid);
-    snprintf(name, sizeof name, "%s" JOB_LOCK, uuid);
+    snprintf(new_name, sizeof new_name, "%s" UNFINISHED_SUFFIX, uuid);
+    snprintf(name, sizeof name, "%s" JOB_SUFFIX, uuid);
     if (fstatat(directory, uuid, &record, AT_SYMLINK_NOFOLLOW) != 0) return -1;
-    int fd = openat(directory, fresh, O_CREAT | O_EXCL | O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int fd =
+        openat(directory, new_name, O_CREAT | O_EXCL | O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0) return -1;
     bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
-    if (locked && renameat(directory, fresh, directory, name) == 0) return fd;
+    if (locked && renameat(directory, new_name, directory, name) == 0) return fd;
     int error = errno;
     close(fd);
     errno = error;
     return -1;
 }
 
-static bool describe_job(int directory, const char *uuid, pid_t first, hf_time min_hold) {
+static bool describe_job(int directory, const char *uuid, pid_t first_pid, hf_time min_hold) {
     int lock = open_job_file(directory, uuid, O_WRONLY);
     if (lock < 0) return false;
-    bool described = hf_job_describe(lock, first, min_hold);
+    bool described = hf_job_describe(lock, first_pid, min_hold);
     int error = errno;
     close(lock);
     errno = error;
     return described;
 }
 
-/* ---- what clients use ---- */
+/* ---- the interface for clients ---- */
 
 bool hf_crash_record(const char *uuid) {
     assert(strlen(uuid) == HF_UUID_SIZE);
-    char place[RECORD_SIZE];
+    char scope[RECORD_SIZE];
     int self = open_process(getpid());
     if (self < 0) return false;
     close(self);
-    if (!read_place(place)) return false;
+    if (!read_scope(scope)) return false;
     int directory = open_directory(true);
     if (directory < 0) return false;
-    sweep(directory, place);
-    bool written = write_record(directory, uuid, place, "");
+    sweep(directory, scope);
+    bool written = write_record(directory, uuid, scope, "");
     int error = errno;
     close(directory);
     errno = error;
@@ -324,7 +325,7 @@ int hf_crash_lock_job(const char *uuid) {
     assert(strlen(uuid) == HF_UUID_SIZE);
     int directory = open_directory(false);
     if (directory < 0) return -1;
-    int fd = make_job_file(directory, uuid);
+    int fd = create_job_file(directory, uuid);
     int error = errno;
     close(directory);
     errno = error;
@@ -343,14 +344,14 @@ bool hf_crash_record_job(const char *uuid, pid_t group, hf_time min_hold) {
     return replaced;
 }
 
-/* Uses paths, so that a process without a free descriptor can remove its record. */
+/* Uses paths, so that it works in a process without a free descriptor. */
 bool hf_crash_forget(const char *uuid) {
     assert(strlen(uuid) == HF_UUID_SIZE);
     char path[128];
     int size = snprintf(path, sizeof path, DIRECTORY "/%s", (unsigned long)geteuid(), uuid);
     bool is_gone = unlink(path) == 0 || errno == ENOENT || errno == ENOTDIR;
     int error = errno;
-    snprintf(path + size, sizeof path - (size_t)size, JOB_LOCK);
+    snprintf(path + size, sizeof path - (size_t)size, JOB_SUFFIX);
     unlink(path);
     errno = error;
     return is_gone;
@@ -358,11 +359,11 @@ bool hf_crash_forget(const char *uuid) {
 
 hf_life hf_crash_life(const char *uuid) {
     assert(strlen(uuid) == HF_UUID_SIZE);
-    char place[RECORD_SIZE];
-    if (!read_place(place)) return HF_LIFE_UNKNOWN;
+    char scope[RECORD_SIZE];
+    if (!read_scope(scope)) return HF_LIFE_UNKNOWN;
     int directory = open_directory(false);
     if (directory < 0) return HF_LIFE_UNKNOWN;
-    hf_life life = life_of(directory, uuid, place);
+    hf_life life = probe_process(directory, uuid, scope);
     close(directory);
     return life;
 }

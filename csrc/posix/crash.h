@@ -21,26 +21,26 @@
 #include "holdfast.h"
 
 /* Creates the record of a client of this process; call it before the client acquires anything. On
- * failure returns false and sets errno. ENOSYS: no pidfd_open, or /dev/shm is not in memory;
- * ENOENT: no /dev/shm, or no boot id; EPERM: others may use the directory. */
+ * failure returns false and sets errno. ENOSYS: there is no pidfd_open, or /dev/shm is not in
+ * memory; ENOENT: there is no /dev/shm or no boot id; EPERM: others may use the directory. */
 bool hf_crash_record(const char *uuid);
 
-/* Creates and locks the job's file for a client that has a record. Returns its descriptor for the
- * job to inherit; it is close-on-exec, and the caller closes it. On failure returns -1 and sets
+/* Creates and locks the job's file for a client that has a record. Returns a close-on-exec
+ * descriptor for the job to inherit, which the caller closes. On failure returns -1 and sets
  * errno. */
 int hf_crash_lock_job(const char *uuid);
 
-/* Names the job's process group in the record. Call it after hf_crash_lock_job and before the job
+/* Adds the job's process group to the record. Call it after hf_crash_lock_job and before the job
  * can run. `group`: the group, which is also the id of its first process; above 1. `min_hold`: for
- * how long from now the death of all its processes proves nothing. On failure returns false, sets
+ * this time from now, the death of all its processes proves nothing. On failure returns false, sets
  * errno, and leaves the record unchanged. */
 bool hf_crash_record_job(const char *uuid, pid_t group, hf_time min_hold);
 
-/* Removes the record and the job's file. Returns false and sets errno if the record is still
- * there. */
+/* Removes the record and the job's file. Returns false and sets errno if the record still
+ * exists. */
 bool hf_crash_forget(const char *uuid);
 
-/* Returns what this host knows about the client's process and its job; it serves as `life` of
+/* Returns what this host knows about the client's process and its job: the `life` of
  * hf_client_config. `uuid`: HF_UUID_SIZE hexadecimal digits and hyphens. */
 hf_life hf_crash_life(const char *uuid);
 

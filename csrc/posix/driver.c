@@ -20,8 +20,7 @@ hf_time hf_driver_now(hf_driver *driver) {
 
 /* ---- creating and destroying ---- */
 
-/* Writes the host's name with ? in place of spaces and unprintable characters; "?" if the system
- * does not know it. */
+/* Writes the host's name with ? for spaces and unprintable characters, or "?" if it is unknown. */
 static void read_host_name(char *name, size_t size) {
     bool known = gethostname(name, size) == 0 && name[0] != '\0';
     name[size - 1] = '\0';
@@ -31,7 +30,7 @@ static void read_host_name(char *name, size_t size) {
     }
 }
 
-static void introduce(hf_driver *driver) {
+static void publish_introduction(hf_driver *driver) {
     char host[256], text[HF_WHO_SIZE + 128];
     if (!driver->introduces) return;
     read_host_name(host, sizeof host);
@@ -43,7 +42,7 @@ static void introduce(hf_driver *driver) {
 void hf_driver_introduce(hf_driver *driver, const char *name) {
     snprintf(driver->known_as, sizeof driver->known_as, "%s", name);
     driver->introduces = true;
-    introduce(driver);
+    publish_introduction(driver);
 }
 
 double hf_driver_certificate_seconds_left(const hf_driver *driver) {
@@ -56,9 +55,9 @@ double hf_driver_certificate_seconds_left(const hf_driver *driver) {
     return left;
 }
 
-static bool make_client(hf_driver *driver, const unsigned char *given) {
+static bool create_client(hf_driver *driver, const unsigned char *source) {
     unsigned char entropy[24];
-    if (given) memcpy(entropy, given, sizeof entropy);
+    if (source) memcpy(entropy, source, sizeof entropy);
     else if (!hf_random(entropy, sizeof entropy)) return false;
     driver->client = hf_client_new(&driver->config, entropy);
     return driver->client != NULL;
@@ -68,13 +67,13 @@ static bool has_record(const hf_driver *driver) {
     return driver->config.life == hf_crash_life;
 }
 
-static void begin_in_this_process(hf_driver *driver) {
+static void init_for_process(hf_driver *driver) {
     driver->record_error =
         has_record(driver) && !hf_crash_record(hf_client_uuid(driver->client)) ? errno : 0;
     driver->wake[0] = driver->wake[1] = -1;
     driver->process = hf_process();
     driver->serve_by = HF_NEVER;
-    introduce(driver);
+    publish_introduction(driver);
 }
 
 static void init_locks(hf_driver *driver) {
@@ -83,25 +82,25 @@ static void init_locks(hf_driver *driver) {
     pthread_mutex_init(&driver->gate, NULL);
 }
 
-static bool copy_servers(hf_client_config *config, const hf_client_config *given) {
-    if (given->server_count == 0) return true;
-    hf_server *servers = calloc(given->server_count, sizeof *servers);
-    if (servers) memcpy(servers, given->servers, given->server_count * sizeof *servers);
+static bool copy_servers(hf_client_config *config, const hf_client_config *source) {
+    if (source->server_count == 0) return true;
+    hf_server *servers = calloc(source->server_count, sizeof *servers);
+    if (servers) memcpy(servers, source->servers, source->server_count * sizeof *servers);
     config->servers = servers;
     return servers != NULL;
 }
 
-static bool copy_shards(hf_client_config *config, const hf_client_config *given) {
-    size_t count = given->server_count, size = count * sizeof(hf_shard);
-    if (!given->shards || count == 0) return true;
+static bool copy_shards(hf_client_config *config, const hf_client_config *source) {
+    size_t count = source->server_count, size = count * sizeof(hf_shard);
+    if (!source->shards || count == 0) return true;
     for (size_t i = 0; i < count; i++)
-        size += given->shards[i].name ? strlen(given->shards[i].name) + 1 : 0;
+        size += source->shards[i].name ? strlen(source->shards[i].name) + 1 : 0;
     hf_shard *shards = malloc(size);
     config->shards = shards;
     if (!shards) return false;
     char *name = (char *)(shards + count);
     for (size_t i = 0; i < count; i++) {
-        shards[i] = given->shards[i];
+        shards[i] = source->shards[i];
         if (!shards[i].name) continue;
         size_t length = strlen(shards[i].name) + 1;
         shards[i].name = memcpy(name, shards[i].name, length);
@@ -110,11 +109,11 @@ static bool copy_shards(hf_client_config *config, const hf_client_config *given)
     return true;
 }
 
-static bool copy_config(hf_driver *driver, const hf_client_config *given) {
-    driver->config = *given;
+static bool copy_config(hf_driver *driver, const hf_client_config *source) {
+    driver->config = *source;
     driver->config.servers = NULL;
     driver->config.shards = NULL;
-    return copy_servers(&driver->config, given) && copy_shards(&driver->config, given);
+    return copy_servers(&driver->config, source) && copy_shards(&driver->config, source);
 }
 
 static void free_config(hf_client_config *config) {
@@ -126,26 +125,26 @@ hf_driver *hf_driver_new(const hf_client_config *config, const unsigned char *en
     hf_driver *driver = calloc(1, sizeof *driver);
     if (!driver) return NULL;
     driver->refs = 1;
-    if (!copy_config(driver, config) || !make_client(driver, entropy)) {
+    if (!copy_config(driver, config) || !create_client(driver, entropy)) {
         free_config(&driver->config);
         free(driver);
         return NULL;
     }
-    begin_in_this_process(driver);
+    init_for_process(driver);
     init_locks(driver);
     hf_links_make_room(driver);
     return driver;
 }
 
-/* Without random bytes the client has no identity: it is closed. */
-static void start_over(hf_driver *driver) {
+/* Gives the client a new identity. Without random bytes it has none, and is closed. */
+static void reset_identity(hf_driver *driver) {
     unsigned char entropy[24];
     bool random = hf_random(entropy, sizeof entropy);
     if (!hf_client_start_over(driver->client, random ? entropy : NULL)) driver->closed = true;
 }
 
-/* The parent's memory may have been copied in the middle of a change, so it is not freed. */
-static void begin_anew_after_fork(hf_driver *driver) {
+/* The parent's memory is not freed, because it may have been copied in the middle of a change. */
+static void reset_after_fork(hf_driver *driver) {
     hf_links_forget(driver);
     for (int end = 0; end < 2; end++) hf_file_close(driver->wake[end], driver->wake_file);
     if (driver->tls) hf_tls_settings_forget(driver->tls);
@@ -157,8 +156,8 @@ static void begin_anew_after_fork(hf_driver *driver) {
     atomic_store(&driver->watchdog_waits, false);
     driver->sleeps_until = driver->leftover_at = 0;
     init_locks(driver);
-    start_over(driver);
-    begin_in_this_process(driver);
+    reset_identity(driver);
+    init_for_process(driver);
     hf_links_make_room(driver);
 }
 
@@ -168,7 +167,7 @@ static bool is_forked(const hf_driver *driver) {
 
 void hf_driver_ref(hf_driver *driver) {
     assert(driver->refs > 0);
-    driver->refs++; /* not atomic: handles and client belong to one Lua state */
+    driver->refs++; /* not atomic: the handles and the client belong to one Lua state */
 }
 
 void hf_driver_unref(hf_driver *driver) {
@@ -188,9 +187,9 @@ void hf_driver_unref(hf_driver *driver) {
 
 void hf_driver_enter(hf_driver *driver) {
     assert(!driver->external || !driver->looped);
-    if (is_forked(driver)) begin_anew_after_fork(driver);
+    if (is_forked(driver)) reset_after_fork(driver);
     if (driver->external) return;
-    if (atomic_load(&driver->watchdog_waits)) { /* it goes first: the mutex itself is not fair */
+    if (atomic_load(&driver->watchdog_waits)) { /* let it go first: the mutex itself is not fair */
         pthread_mutex_lock(&driver->gate);
         pthread_mutex_unlock(&driver->gate);
     }
@@ -212,7 +211,7 @@ hf_op *hf_driver_begin(hf_driver *driver, const hf_op_spec *spec) {
     return hf_client_begin(driver->client, spec, hf_driver_now(driver));
 }
 
-/* An operation that has ended is due until its caller has been notified. */
+/* Returns when the event loop must serve the client: at once while a caller must be notified. */
 static hf_time loop_deadline(const hf_driver *driver) {
     bool due = driver->has_deferred_output || hf_client_has_next_done(driver->client);
     hf_time until = due ? 0 : hf_client_deadline(driver->client);
@@ -226,7 +225,7 @@ void hf_driver_wake(hf_driver *driver) {
     hf_watchdog_wake(driver);
 }
 
-/* If some sockets cannot be watched now, the loop serves again soon. */
+/* Makes the descriptor readable at `until`; sooner if some sockets cannot be watched now. */
 static void set_ready_at(hf_driver *driver, hf_time until) {
     hf_time now = hf_now();
     if (!hf_links_watch(driver)) until = hf_time_min(until, now + 10 * HF_MS);
@@ -236,7 +235,7 @@ static void set_ready_at(hf_driver *driver, hf_time until) {
 void hf_driver_serve(hf_driver *driver, bool reads) {
     assert(hf_driver_is_entered(driver) && driver->looped && !driver->running);
     driver->has_deferred_output = false;
-    bool reads_first = reads; /* a reply that has arrived counts, even if its deadline has passed */
+    bool reads_first = reads; /* a reply that has arrived counts even if its deadline has passed */
     if (reads) driver->serve_by = HF_NEVER;
     else reads_first = hf_client_deadline(driver->client) <= hf_now();
     if (reads_first) hf_links_read(driver, ALL_ROLES);
@@ -274,7 +273,7 @@ void hf_driver_begin_close(hf_driver *driver) {
     hf_driver_leave(driver);
 }
 
-void hf_driver_close(hf_driver *driver, hf_time patience) {
+void hf_driver_close(hf_driver *driver, hf_time timeout) {
     hf_driver_enter(driver);
     if (!driver->closed) hf_client_close(driver->client, hf_driver_now(driver));
     driver->closed = true;
@@ -283,7 +282,7 @@ void hf_driver_close(hf_driver *driver, hf_time patience) {
         driver->unwatched = false;
         if (!hf_client_is_quiet(driver->client)) hf_driver_watch(driver);
     }
-    hf_watchdog_join(driver, patience);
+    hf_watchdog_join(driver, timeout);
     if (!driver->external) hf_links_close(driver);
     for (int end = 0; end < 2; end++) {
         if (driver->wake[end] >= 0) close(driver->wake[end]);

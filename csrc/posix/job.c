@@ -20,22 +20,22 @@
 #define NUMBER_SIZE 24
 #define MAX_ANCESTORS 32
 #define DESCRIPTION_SIZE 1024
-#define MAX_LISTS 50  /* where processes start all the time, a quiet moment is rare */
+#define MAX_LISTS 50  /* on a busy host, processes may start all the time */
 #define QUIET_LISTS 2 /* lists in a row without a new process prove that all were seen */
-#define MAX_SEARCH (HF_SECOND / 2) /* a wait that ends during a search is late by this at most */
-#define MAX_START_AGE 10           /* seconds at most from a process's start to its description */
+#define MAX_SEARCH (HF_SECOND / 2) /* the maximum delay of a wait that ends during a search */
+#define MAX_START_AGE 10    /* the maximum seconds from a process's start to its description */
 #define NO_LOGIN 4294967295 /* the audit session of a process that was started without a login */
 #define KERNEL_THREAD 0x00200000
-#define SYS_PTRACE 19 /* the capability to look into all processes */
+#define SYS_PTRACE 19 /* the capability to inspect all processes */
 
 /* Times are in clock ticks since the boot, as in /proc/PID/stat; 0 if unknown. */
 typedef struct description {
     uint64_t time_namespace; /* the time namespace in which the times are valid */
     uint64_t started;        /* when the first process of the job started */
-    uint64_t held_until;     /* the lock must remain held until then */
-    uint64_t login;          /* the audit session, which a login sets for all that it starts */
+    uint64_t held_until;     /* the time until which the lock must remain held */
+    uint64_t login;          /* the audit session, which a login sets for all its processes */
     pid_t session;           /* the holder's session, or 0 if unknown */
-    pid_t ancestors[MAX_ANCESTORS + 1]; /* the holder's parents, ended by a 0; empty if unknown */
+    pid_t ancestors[MAX_ANCESTORS + 1]; /* the holder's ancestors, then 0; none if unknown */
 } description;
 
 /* ---- reading /proc ---- */
@@ -47,15 +47,15 @@ typedef struct process {
 } process;
 
 /* Opens a file of a process, or of /proc itself if `pid` is empty. Returns -1 and sets errno. */
-static int open_of(const char *pid, const char *name) {
+static int open_proc_file(const char *pid, const char *name) {
     char path[PATH_SIZE];
     snprintf(path, sizeof path, "/proc/%s/%s", pid, name);
     return open(path, O_RDONLY | O_CLOEXEC);
 }
 
 /* Reads a short file as a string. On failure returns false and sets errno. */
-static bool read_of(const char *pid, const char *name, char *text, size_t size) {
-    int fd = open_of(pid, name);
+static bool read_proc_file(const char *pid, const char *name, char *text, size_t size) {
+    int fd = open_proc_file(pid, name);
     if (fd < 0) return false;
     ssize_t filled = read(fd, text, size - 1);
     int error = errno;
@@ -65,7 +65,7 @@ static bool read_of(const char *pid, const char *name, char *text, size_t size) 
     return filled >= 0;
 }
 
-/* On failure returns false and sets errno; ENOENT or ESRCH: the process is gone. */
+/* On failure returns false and sets errno; ENOENT or ESRCH means that the process is gone. */
 static bool read_process(const char *pid, process *found) {
     enum {
         PARENT = 4,
@@ -78,7 +78,7 @@ static bool read_process(const char *pid, process *found) {
     };
     char text[1024];
     uint64_t fields[ALL] = {0};
-    if (!read_of(pid, "stat", text, sizeof text)) return false;
+    if (!read_proc_file(pid, "stat", text, sizeof text)) return false;
     char *at = strrchr(text, ')'); /* the end of the name, which may contain anything */
     if (!at || at[1] != ' ' || at[2] == '\0') {
         errno = EIO;
@@ -97,16 +97,17 @@ static bool read_process(const char *pid, process *found) {
     return true;
 }
 
-static bool read_numbered(pid_t pid, process *found) {
+static bool read_process_by_id(pid_t pid, process *found) {
     char name[NUMBER_SIZE];
     snprintf(name, sizeof name, "%ld", (long)pid);
     return read_process(name, found);
 }
 
-/* Returns NO_LOGIN also where the kernel has no audit sessions. */
+/* Returns NO_LOGIN also if the kernel has no audit sessions. */
 static uint64_t login_of(const char *pid) {
     char text[NUMBER_SIZE];
-    return read_of(pid, "sessionid", text, sizeof text) ? strtoull(text, NULL, 10) : NO_LOGIN;
+    return read_proc_file(pid, "sessionid", text, sizeof text) ? strtoull(text, NULL, 10)
+                                                               : NO_LOGIN;
 }
 
 static uint64_t inode_of(const char *path) {
@@ -118,7 +119,7 @@ static uint64_t own_time_namespace(void) {
     return inode_of("/proc/self/ns/time");
 }
 
-/* The time since the boot in clock ticks. */
+/* Returns the time since the boot in clock ticks. */
 static uint64_t ticks_now(void) {
     struct timespec now;
     uint64_t rate = (uint64_t)sysconf(_SC_CLK_TCK);
@@ -128,24 +129,24 @@ static uint64_t ticks_now(void) {
 
 /* ---- the description of a job ---- */
 
-/* Returns when the process started, or 0 if that is unknown: some sandboxes make up the contents of
- * /proc, so a start that does not fit the clock does not count. */
+/* Returns the start time of the process, or 0 if it is unknown: some sandboxes invent the contents
+ * of /proc, so a time that does not fit the clock is ignored. */
 static uint64_t start_of(pid_t first, uint64_t now) {
     process found;
-    if (!read_numbered(first, &found)) return 0;
-    uint64_t span = MAX_START_AGE * (uint64_t)sysconf(_SC_CLK_TCK);
-    return found.started <= now && now - found.started <= span ? found.started : 0;
+    if (!read_process_by_id(first, &found)) return 0;
+    uint64_t max_age = MAX_START_AGE * (uint64_t)sysconf(_SC_CLK_TCK);
+    return found.started <= now && now - found.started <= max_age ? found.started : 0;
 }
 
-/* Writes the ancestors of this process, or none if not all can be read. Only one of them, process 1
- * or a process of the job can adopt an orphan of the job. */
+/* Writes the ancestors of this process, or none if not all can be read. An orphan of the job can be
+ * adopted only by one of them, by process 1, or by a process of the job. */
 static void read_ancestors(pid_t *list) {
     process found;
     size_t count = 0;
     for (pid_t pid = getpid(); pid != 0; pid = found.parent) {
-        bool fits = count <= MAX_ANCESTORS && read_numbered(pid, &found);
-        if (!fits) count = 0;
-        if (!fits) break;
+        bool is_valid = count <= MAX_ANCESTORS && read_process_by_id(pid, &found);
+        if (!is_valid) count = 0;
+        if (!is_valid) break;
         if (count < MAX_ANCESTORS) list[count] = found.parent;
         count++;
     }
@@ -170,7 +171,7 @@ bool hf_job_describe(int file, pid_t first, hf_time min_hold) {
     return written == size;
 }
 
-/* Fields that are missing from the file are unknown, as in the empty file of an earlier version. */
+/* Fields that are missing from the file are unknown; an earlier version left it empty. */
 static description read_description(int file) {
     char text[DESCRIPTION_SIZE];
     description job = {.login = NO_LOGIN};
@@ -210,34 +211,35 @@ static bool may_adopt(const description *job, pid_t pid) {
 }
 
 /* Returns whether the process descends from one that is older than the job and cannot have adopted
- * an orphan of the job. A parent outside this namespace, 0, cannot have adopted one either. */
+ * an orphan of the job. The same holds for 0, a parent outside this namespace. */
 static bool has_other_parents(const description *job, pid_t parent) {
     process found;
     if (job->started == 0 || job->ancestors[0] == 0) return false;
     for (int depth = 0; parent != 0; depth++) {
-        if (depth > 1000 || may_adopt(job, parent) || !read_numbered(parent, &found)) return false;
+        if (depth > 1000 || may_adopt(job, parent) || !read_process_by_id(parent, &found))
+            return false;
         if (started_before(job, &found)) return true;
         parent = found.parent;
     }
     return true;
 }
 
-/* No process can join an existing session, so those of the job are in the holder's session or in
+/* Processes cannot join an existing session, so those of the job are in the holder's session or in
  * one whose leader is younger than the job. A leader outside this namespace, 0, is neither. */
 static bool has_other_session(const description *job, pid_t session) {
     process leader;
     if (job->session == 0 || session == job->session) return false;
-    return session == 0 || (read_numbered(session, &leader) && started_before(job, &leader));
+    return session == 0 || (read_process_by_id(session, &leader) && started_before(job, &leader));
 }
 
-/* Only a login, as by sshd or cron, sets another audit session: sudo and su keep it. */
+/* Only a login, such as one by sshd or cron, starts another audit session: sudo and su do not. */
 static bool has_other_login(const description *job, const char *pid) {
     uint64_t login = login_of(pid);
     return job->login != NO_LOGIN && login != NO_LOGIN && login != job->login;
 }
 
-/* Reads the environment until it finds the uuid. Returns whether it did, and stores in `total` how
- * many bytes it has read. */
+/* Searches the environment for the uuid. Returns whether it was found, and in `total` the bytes
+ * read. */
 static bool contains_uuid(int fd, const char *uuid, uint64_t *total) {
     char text[4096 + HF_UUID_SIZE];
     size_t filled = 0;
@@ -262,25 +264,25 @@ static bool has_ended(const process *found) {
     return (found->state == 'Z' || found->state == 'X') && found->threads <= 1;
 }
 
-/* If the process called exec during the reading, or has no environment yet, what was read is not
- * its own. In that case the size or the address differs, and the result is UNSURE. */
+/* If the process has no environment yet, or called exec during the reading, the text was not its
+ * own. The size or the address then differs, and the result is UNSURE. */
 static hf_job_finding read_environment(const char *pid, const char *uuid, const process *before) {
     process after;
     uint64_t total = 0;
-    int fd = open_of(pid, "environ");
+    int fd = open_proc_file(pid, "environ");
     bool found = fd >= 0 && contains_uuid(fd, uuid, &total);
     if (fd >= 0) close(fd);
     if (found) return HF_JOB_PRESENT;
     if (!read_process(pid, &after)) return is_gone() ? HF_JOB_ABSENT : HF_JOB_UNSURE;
     if (has_ended(&after)) return HF_JOB_ABSENT;
-    bool whole = total == before->environment_end - before->environment;
-    bool same = before->environment != 0 && after.environment == before->environment &&
-                after.environment_end == before->environment_end;
-    return whole && same ? HF_JOB_ABSENT : HF_JOB_UNSURE;
+    bool is_complete = total == before->environment_end - before->environment;
+    bool is_unchanged = before->environment != 0 && after.environment == before->environment &&
+                        after.environment_end == before->environment_end;
+    return is_complete && is_unchanged ? HF_JOB_ABSENT : HF_JOB_UNSURE;
 }
 
-/* Returns ABSENT also for a process that has ended: its children are in the next list. */
-static hf_job_finding look_into(const description *job, const char *uuid, const char *pid) {
+/* Also returns ABSENT for a process that has ended: its children are in the next list. */
+static hf_job_finding inspect(const description *job, const char *uuid, const char *pid) {
     process found;
     if (!read_process(pid, &found)) return is_gone() ? HF_JOB_ABSENT : HF_JOB_UNSURE;
     bool is_kernel_thread = (found.flags & KERNEL_THREAD) != 0;
@@ -296,7 +298,7 @@ static hf_job_finding look_into(const description *job, const char *uuid, const 
 
 typedef struct list {
     pid_t *pids;
-    size_t count, room;
+    size_t count, capacity;
 } list;
 
 static int compare(const void *a, const void *b) {
@@ -308,47 +310,46 @@ static bool contains(const list *all, pid_t pid) {
     return all->count > 0 && bsearch(&pid, all->pids, all->count, sizeof pid, compare);
 }
 
-static bool add(list *all, pid_t pid) {
-    if (all->count == all->room) {
-        size_t room = all->room * 2 + 256;
-        pid_t *pids = realloc(all->pids, room * sizeof *pids);
+static bool append(list *all, pid_t pid) {
+    if (all->count == all->capacity) {
+        size_t capacity = all->capacity * 2 + 256;
+        pid_t *pids = realloc(all->pids, capacity * sizeof *pids);
         if (!pids) return false;
         all->pids = pids;
-        all->room = room;
+        all->capacity = capacity;
     }
     all->pids[all->count++] = pid;
     return true;
 }
 
-/* Reads the whole list before any process is looked into. The kernel lists by number, and a child
- * has a higher number than its parent, so no process escapes the list by forking, except where the
- * numbers wrap around. That does not happen in two lists in a row, unless all numbers are used up
- * within them. */
+/* Reads the whole list before any process is inspected. The kernel lists by number, and a child has
+ * a higher number than its parent, so no process can escape by forking, except when the numbers
+ * wrap around. That does not happen in two consecutive lists, unless both use up all numbers. */
 static bool read_list(DIR *processes, list *all) {
     struct dirent *entry;
     all->count = 0;
     rewinddir(processes);
     while (errno = 0, (entry = readdir(processes))) {
         pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
-        if (pid > 0 && !add(all, pid)) return false;
+        if (pid > 0 && !append(all, pid)) return false;
     }
     if (errno != 0 || all->count == 0) return false; /* this process itself is in every list */
     qsort(all->pids, all->count, sizeof *all->pids, compare);
     return true;
 }
 
-/* Looks into the processes that are not in the list `before`, until the time `end`. Stores in
- * `fresh` whether there were any. */
-static hf_job_finding look_into_new(const description *job, const char *uuid, const list *before,
-                                    const list *all, hf_time end, bool *fresh) {
+/* Inspects the processes that are not in the list `before`, until the time `end`. Stores in
+ * `has_new` whether there were any. */
+static hf_job_finding inspect_new(const description *job, const char *uuid, const list *before,
+                                  const list *all, hf_time end, bool *has_new) {
     char name[NUMBER_SIZE];
-    *fresh = false;
+    *has_new = false;
     for (size_t i = 0; i < all->count; i++) {
         if (contains(before, all->pids[i])) continue;
-        *fresh = true;
+        *has_new = true;
         if (hf_now() >= end) return HF_JOB_UNSURE;
         snprintf(name, sizeof name, "%ld", (long)all->pids[i]);
-        hf_job_finding finding = look_into(job, uuid, name);
+        hf_job_finding finding = inspect(job, uuid, name);
         if (finding != HF_JOB_ABSENT) return finding;
     }
     return HF_JOB_ABSENT;
@@ -358,22 +359,22 @@ static hf_job_finding search(DIR *processes, const description *job, const char 
     list lists[2] = {{0}, {0}};
     hf_job_finding finding = HF_JOB_ABSENT;
     hf_time end = hf_now() + MAX_SEARCH;
-    int quiet = 0;
-    for (int i = 0; quiet < QUIET_LISTS && finding == HF_JOB_ABSENT; i++) {
-        bool fresh = true;
+    int quiet_count = 0;
+    for (int i = 0; quiet_count < QUIET_LISTS && finding == HF_JOB_ABSENT; i++) {
+        bool has_new = true;
         list *before = &lists[i % 2], *all = &lists[(i + 1) % 2];
         bool listed = i < MAX_LISTS && hf_now() < end && read_list(processes, all);
-        finding = listed ? look_into_new(job, uuid, before, all, end, &fresh) : HF_JOB_UNSURE;
-        quiet = fresh ? 0 : quiet + 1;
+        finding = listed ? inspect_new(job, uuid, before, all, end, &has_new) : HF_JOB_UNSURE;
+        quiet_count = has_new ? 0 : quiet_count + 1;
     }
     free(lists[0].pids);
     free(lists[1].pids);
     return finding;
 }
 
-/* ---- whether /proc shows all processes ---- */
+/* ---- the visibility of processes in /proc ---- */
 
-/* Returns whether this process may look into all processes of its namespace. */
+/* Returns whether this process may inspect all processes of its namespace. */
 static bool may_inspect_all(void) {
     struct {
         uint32_t version;
@@ -383,35 +384,36 @@ static bool may_inspect_all(void) {
         uint32_t effective, permitted, inheritable;
     } sets[2] = {{0}, {0}};
     uint64_t first = inode_of("/proc/1/ns/user");
-    bool may =
+    bool is_capable =
         syscall(SYS_capget, &header, sets) == 0 && (sets[0].effective >> SYS_PTRACE & 1) != 0;
-    return may && first != 0 && first == inode_of("/proc/self/ns/user");
+    return is_capable && first != 0 && first == inode_of("/proc/self/ns/user");
 }
 
-/* Returns whether /proc was mounted to hide the processes of others. */
-static bool is_hiding(void) {
+/* Returns whether /proc was mounted with an option that hides the processes of others. */
+static bool hides_processes(void) {
     char *line = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
     FILE *mounts = fopen("/proc/self/mountinfo", "re");
     bool hiding = mounts == NULL;
-    while (!hiding && getline(&line, &room, mounts) >= 0)
+    while (!hiding && getline(&line, &capacity, mounts) >= 0)
         hiding = strstr(line, " /proc ") && strstr(line, "hidepid=");
     free(line);
     if (mounts) fclose(mounts);
     return hiding;
 }
 
-/* Where /proc belongs to a different namespace, this process has a different number there. */
-static bool shows_all(void) {
-    char own_number[NUMBER_SIZE] = "", wanted[NUMBER_SIZE];
-    snprintf(wanted, sizeof wanted, "%ld", (long)getpid());
+/* If /proc belongs to a different namespace, this process has a different number there. */
+static bool shows_all_processes(void) {
+    char own_number[NUMBER_SIZE] = "", expected[NUMBER_SIZE];
+    snprintf(expected, sizeof expected, "%ld", (long)getpid());
     ssize_t size = readlink("/proc/self", own_number, sizeof own_number - 1);
-    return size > 0 && strcmp(own_number, wanted) == 0 && (!is_hiding() || may_inspect_all());
+    return size > 0 && strcmp(own_number, expected) == 0 &&
+           (!hides_processes() || may_inspect_all());
 }
 
 hf_job_finding hf_job_find(int file, const char *uuid) {
     description job = read_description(file);
-    if (!shows_all()) return HF_JOB_UNSURE;
+    if (!shows_all_processes()) return HF_JOB_UNSURE;
     DIR *processes = opendir("/proc");
     if (!processes) return HF_JOB_UNSURE;
     hf_job_finding finding = search(processes, &job, uuid);

@@ -31,8 +31,8 @@ static void unwatch(hf_driver *driver, size_t link) {
     if (driver->ready) hf_ready_unwatch(driver->ready, link);
 }
 
-/* Closes the link's connection. A command without a reply must not be delivered later, so the
- * connection is reset, which makes the kernel discard its output. While a call reads its links,
+/* Closes the link's connection. If a command has no reply yet, the connection is reset, so that the
+ * kernel discards its output and the command is not delivered later. While a call reads its links,
  * only that call may close them. */
 static void close_connection(hf_driver *driver, size_t link) {
     assert(!driver->calling || !hf_driver_is_watchdog(driver) ||
@@ -53,8 +53,8 @@ static void close_connection(hf_driver *driver, size_t link) {
     connection->dialing = false;
 }
 
-/* `reason`: as for hf_session_closed */
-static void lose_link(hf_driver *driver, size_t link, const char *reason) {
+/* `reason`: see hf_session_closed */
+static void drop_link(hf_driver *driver, size_t link, const char *reason) {
     close_connection(driver, link);
     hf_session_closed(hf_link_session(driver, link), reason, hf_now());
 }
@@ -69,7 +69,7 @@ static void on_dial(hf_driver *driver, size_t link, hf_dial_state state, const c
     }
     if (state == HF_DIAL_FAILED) {
         connection->dialing = false;
-        lose_link(driver, link, reason);
+        drop_link(driver, link, reason);
         return;
     }
     assert(state == HF_DIAL_CONNECTED && connection->fd < 0);
@@ -83,7 +83,7 @@ static void on_dial(hf_driver *driver, size_t link, hf_dial_state state, const c
     if (!connection->tls) hf_prepare_wait(connection->fd, HF_POLL_SLICE);
     hf_session_opened(hf_link_session(driver, link), hf_now());
     if (connection->tls)
-        read_link(driver, link); /* no poll reports bytes that came with the handshake */
+        read_link(driver, link); /* no poll reports bytes that arrived with the handshake */
 }
 
 static void open_link(hf_driver *driver, size_t link) {
@@ -99,7 +99,7 @@ static void open_link(hf_driver *driver, size_t link) {
     on_dial(driver, link, state, reason);
 }
 
-static void step_dial(hf_driver *driver, size_t link) {
+static void continue_dial(hf_driver *driver, size_t link) {
     char reason[160] = "";
     unwatch(driver, link); /* the dial may continue with another descriptor */
     hf_dial_state state =
@@ -107,7 +107,7 @@ static void step_dial(hf_driver *driver, size_t link) {
     on_dial(driver, link, state, reason);
 }
 
-/* Returns why recv or send failed, by errno, or NULL if the server closed the connection. */
+/* Returns why recv or send failed, by errno; NULL if the server closed the connection. */
 static const char *io_error_text(const hf_connection *connection, char *text, size_t size) {
     if (errno == ECONNRESET || errno == EPIPE) return NULL;
     if (connection->tls && errno == EPROTO)
@@ -121,9 +121,9 @@ static bool on_received(hf_driver *driver, size_t link, const char *bytes, ssize
     const hf_connection *connection = &driver->connections[link];
     char text[160];
     if (size > 0) hf_session_feed(hf_link_session(driver, link), bytes, (size_t)size, hf_now());
-    else if (size == 0) lose_link(driver, link, NULL);
+    else if (size == 0) drop_link(driver, link, NULL);
     else if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
-    else if (errno != EINTR) lose_link(driver, link, io_error_text(connection, text, sizeof text));
+    else if (errno != EINTR) drop_link(driver, link, io_error_text(connection, text, sizeof text));
     return size == READ_SIZE || (size > 0 && connection->tls) || (size < 0 && errno == EINTR);
 }
 
@@ -151,19 +151,19 @@ static void on_write_failed(hf_driver *driver, size_t link) {
     char text[160];
     const char *reason = io_error_text(&driver->connections[link], text, sizeof text);
     read_link(driver, link);
-    if (driver->connections[link].fd >= 0) lose_link(driver, link, reason);
+    if (driver->connections[link].fd >= 0) drop_link(driver, link, reason);
 }
 
-/* Writes what the connection takes now. Returns false and sets errno if the connection has
+/* Writes as much as the socket accepts. Returns false and sets errno if the connection has
  * failed. */
 static bool write_output(hf_driver *driver, size_t link) {
     hf_connection *connection = &driver->connections[link];
     hf_session *session = hf_link_session(driver, link);
-    connection->full = false;
-    for (hf_slice output; !connection->full && (output = hf_session_output(session)).size > 0;) {
+    connection->is_full = false;
+    for (hf_slice output; !connection->is_full && (output = hf_session_output(session)).size > 0;) {
         ssize_t written = transmit(connection, output);
         if (written >= 0) hf_session_written(session, (size_t)written);
-        else if (errno == EAGAIN || errno == EWOULDBLOCK) connection->full = true;
+        else if (errno == EAGAIN || errno == EWOULDBLOCK) connection->is_full = true;
         else if (errno != EINTR) return false;
     }
     return true;
@@ -174,7 +174,7 @@ static void write_link(hf_driver *driver, size_t link) {
         on_write_failed(driver, link);
 }
 
-/* Returns whether the watchdog serves this link now or next; it cannot fetch credentials. */
+/* Returns whether the watchdog, which cannot fetch credentials, serves this link, now or later. */
 static bool is_served_by_watchdog(const hf_driver *driver, size_t link) {
     return driver->running && (!driver->calling || link % HF_LINKS == HF_LINK_RENEWER);
 }
@@ -184,7 +184,7 @@ static void serve_link(hf_driver *driver, size_t link, hf_time now) {
     hf_session *session = hf_link_session(driver, link);
     hf_want want = hf_session_wants(session, now);
     if (want == HF_WANT_CLOSE) {
-        lose_link(driver, link, "not needed any more");
+        drop_link(driver, link, "not needed any more");
         want = hf_session_wants(session, hf_now());
     }
     if (want == HF_WANT_LOGIN && is_served_by_watchdog(driver, link)) {
@@ -193,11 +193,11 @@ static void serve_link(hf_driver *driver, size_t link, hf_time now) {
     }
     if (want == HF_WANT_OPEN) open_link(driver, link);
     const hf_connection *connection = &driver->connections[link];
-    if (connection->dialing && now >= connection->dial.next_at) step_dial(driver, link);
+    if (connection->dialing && now >= connection->dial.next_at) continue_dial(driver, link);
     write_link(driver, link);
 }
 
-static bool needs_credentials(hf_driver *driver, size_t link, unsigned roles, hf_time now) {
+static bool needs_login(hf_driver *driver, size_t link, unsigned roles, hf_time now) {
     const hf_session *session = hf_link_session(driver, link);
     if (is_served_by_watchdog(driver, link)) return hf_session_needs_other_login(session);
     return has_role(link, roles) && hf_session_wants(session, now) == HF_WANT_LOGIN;
@@ -226,7 +226,7 @@ bool hf_links_fetch_credentials(hf_driver *driver, unsigned roles, void *context
     assert(hf_driver_is_entered(driver));
     bool found = false;
     for (size_t link = 0; driver->fetch && link < driver->connection_count; link++) {
-        if (!needs_credentials(driver, link, roles, hf_now())) continue;
+        if (!needs_login(driver, link, roles, hf_now())) continue;
         log_in(driver, link, context);
         found = true;
     }
@@ -247,9 +247,9 @@ void hf_links_serve_calls(hf_driver *driver, hf_time now) {
     hf_links_serve(driver, HF_ROLE(HF_LINK_CALLS) | HF_ROLE(HF_LINK_EVENTS), now);
 }
 
-/* Writes what the renewer leaves on the links of calls. While a call reads them, only that call may
- * close them. */
-static void write_left(hf_driver *driver) {
+/* Writes output that the renewer has added to the links for calls. While a call reads these links,
+ * only that call may close them. */
+static void write_leftover(hf_driver *driver) {
     for (size_t link = HF_LINK_CALLS; link < driver->connection_count; link += HF_LINKS) {
         if (!driver->calling) write_link(driver, link);
         else if (driver->connections[link].fd >= 0) write_output(driver, link);
@@ -260,7 +260,7 @@ void hf_links_serve_renewer(hf_driver *driver, hf_time now) {
     assert(hf_driver_is_entered(driver));
     hf_client_tick_renewer(driver->client, now);
     hf_links_serve(driver, HF_ROLE(HF_LINK_RENEWER), now);
-    write_left(driver);
+    write_leftover(driver);
 }
 
 static short poll_events(const hf_driver *driver, size_t link) {
@@ -276,8 +276,8 @@ static int poll_fd(const hf_driver *driver, size_t link) {
     return connection->dialing ? connection->dial.fd : connection->fd;
 }
 
-/* Called after a poll without the mutex. The other thread may have served the link in the meantime,
- * so its state is examined again. */
+/* Called after a poll without the mutex. Examines the link's state again, because the other thread
+ * may have served the link in the meantime. */
 static void on_polled(hf_driver *driver, size_t link, short revents) {
     hf_connection *connection = &driver->connections[link];
     bool readable = revents & (POLLIN | POLLHUP | POLLERR | POLLNVAL);
@@ -285,7 +285,7 @@ static void on_polled(hf_driver *driver, size_t link, short revents) {
         connection->quiet_at = hf_now();
         return;
     }
-    if (connection->dialing) step_dial(driver, link);
+    if (connection->dialing) continue_dial(driver, link);
     else if (readable || (connection->tls && hf_tls_recv_wants_write(connection->tls)))
         read_link(driver, link);
 }
@@ -299,7 +299,7 @@ static void lock_as_watchdog(hf_driver *driver) {
     pthread_mutex_unlock(&driver->gate);
 }
 
-#define POLL_MAX ((size_t)HF_LINKS * HF_NODES_MAX) /* sockets in one poll */
+#define POLL_MAX ((size_t)HF_LINKS * HF_NODES_MAX) /* the maximum number of sockets in one poll */
 
 typedef struct hf_polled {
     struct pollfd fds[POLL_MAX + 1];
@@ -307,9 +307,9 @@ typedef struct hf_polled {
     nfds_t count;
 } hf_polled;
 
-/* Chooses what to poll for these roles. Returns when the first of the dials among it tries its next
- * address, or HF_NEVER. */
-static hf_time choose_polled(const hf_driver *driver, unsigned roles, hf_polled *polled) {
+/* Fills `polled` with the sockets of these roles. Returns when the first of their dials must try
+ * its next address, or HF_NEVER. */
+static hf_time fill_polled(const hf_driver *driver, unsigned roles, hf_polled *polled) {
     hf_time until = HF_NEVER;
     polled->count = 0;
     assert(driver->connection_count <= POLL_MAX);
@@ -336,15 +336,15 @@ static void on_all_polled(hf_driver *driver, unsigned roles, const hf_polled *po
 void hf_links_read(hf_driver *driver, unsigned roles) {
     assert(hf_driver_is_entered(driver));
     hf_polled polled;
-    choose_polled(driver, roles, &polled);
+    fill_polled(driver, roles, &polled);
     if (poll(polled.fds, polled.count, 0) > 0) on_all_polled(driver, roles, &polled);
 }
 
 #define MAX_SLEEP HF_SECOND
 
-/* Returns how long to sleep: at most MAX_SLEEP, as the system does not count a suspend of the host
- * as sleep, and the thread would wake up late by that much. */
-static hf_time span_of_sleep(hf_time until) {
+/* Returns how long to sleep. The limit is MAX_SLEEP because the system does not count a suspend of
+ * the host as sleep, so the thread would wake up late by the length of the suspend. */
+static hf_time limit_sleep(hf_time until) {
     hf_time now = hf_now();
     if (until == HF_NEVER) return until;
     return until > now ? hf_time_min(until - now, MAX_SLEEP) : 0;
@@ -355,9 +355,9 @@ bool hf_links_sleep(hf_driver *driver, unsigned (*roles_of)(const hf_driver *), 
     assert(hf_driver_is_entered(driver));
     assert(!driver->external);
     hf_polled polled;
-    until = hf_time_min(until, choose_polled(driver, roles_of(driver), &polled));
+    until = hf_time_min(until, fill_polled(driver, roles_of(driver), &polled));
     polled.fds[polled.count] = (struct pollfd){.fd = extra, .events = POLLIN};
-    hf_time span = span_of_sleep(until);
+    hf_time span = limit_sleep(until);
     pthread_mutex_unlock(&driver->mutex);
     int ready = hf_poll(polled.fds, polled.count + 1, span, signals);
     bool signalled = ready < 0 && errno == EINTR;
@@ -377,8 +377,8 @@ bool hf_links_have_work(const hf_driver *driver) {
 bool hf_links_have_unwritten(const hf_driver *driver) {
     for (size_t link = HF_LINK_RENEWER; link < driver->connection_count; link += HF_LINKS) {
         const hf_connection *connection = &driver->connections[link];
-        bool takes = connection->fd >= 0 && !connection->full;
-        if (takes && hf_session_output(hf_link_session(driver, link)).size > 0) return true;
+        bool is_writable = connection->fd >= 0 && !connection->is_full;
+        if (is_writable && hf_session_output(hf_link_session(driver, link)).size > 0) return true;
     }
     return false;
 }
@@ -396,17 +396,17 @@ bool hf_links_receive_reply(hf_driver *driver) {
     return size >= 0 || error != EINTR;
 }
 
-#define IDLE_AFTER HF_MS /* a connection that was silent for longer is read before it is used */
+#define IDLE_AFTER HF_MS /* a connection that was silent for longer is read before sending */
 
 hf_time hf_links_read_idle(hf_driver *driver) {
     hf_time now = hf_now();
     for (size_t link = HF_LINK_CALLS; link < driver->connection_count; link += HF_LINKS) {
         const hf_session *calls = hf_link_session(driver, link);
-        bool left_behind = !driver->looped && !hf_client_has_detached(driver->client) &&
-                           hf_session_has_work(calls);
+        bool has_leftover = !driver->looped && !hf_client_has_detached(driver->client) &&
+                            hf_session_has_work(calls);
         hf_time read_at =
             hf_time_max(hf_session_received_at(calls), driver->connections[link].quiet_at);
-        bool idle = left_behind || now >= read_at + IDLE_AFTER;
+        bool idle = has_leftover || now >= read_at + IDLE_AFTER;
         if (!hf_session_is_ready(calls) || !idle) continue;
         driver->connections[link].quiet_at = now;
         read_link(driver, link);
@@ -418,7 +418,7 @@ hf_time hf_links_read_idle(hf_driver *driver) {
 bool hf_links_watch(hf_driver *driver) {
     assert(hf_driver_is_entered(driver));
     size_t count = driver->connection_count;
-    hf_watch few[HF_LINKS] = {0}, *list = count <= HF_LINKS ? few : malloc(count * sizeof *list);
+    hf_watch buf[HF_LINKS] = {0}, *list = count <= HF_LINKS ? buf : malloc(count * sizeof *list);
     if (!list) return false;
     for (size_t link = 0; link < count; link++) {
         const hf_connection *connection = &driver->connections[link];
@@ -428,7 +428,7 @@ bool hf_links_watch(hf_driver *driver) {
         if (list[link].fd >= 0) list[link].events = poll_events(driver, link);
     }
     bool watched = hf_ready_watch(driver->ready, list, count);
-    if (list != few) free(list);
+    if (list != buf) free(list);
     return watched;
 }
 
@@ -445,7 +445,7 @@ void hf_links_close(hf_driver *driver) {
     assert(hf_driver_is_entered(driver));
     for (size_t link = 0; link < driver->connection_count; link++) {
         write_link(driver, link); /* it may have output that no call waits for */
-        lose_link(driver, link, "the client was closed");
+        drop_link(driver, link, "the client was closed");
     }
 }
 

@@ -20,7 +20,7 @@
 struct hf_lookup {
     pthread_mutex_t mutex;
     bool done, abandoned;
-    int result, error; /* what getaddrinfo returned, and its errno */
+    int result, error; /* the result of getaddrinfo, and its errno */
     struct addrinfo *addresses;
     int notify[2];
     char host[HF_URL_HOST], port[8];
@@ -94,7 +94,7 @@ void hf_file_close(int fd, hf_file file) {
 }
 
 /* Sets the descriptor to poll. */
-static void set_descriptor(hf_dial *dial, int fd) {
+static void set_polled(hf_dial *dial, int fd) {
     dial->fd = fd;
     dial->file = hf_file_of(fd);
 }
@@ -106,7 +106,7 @@ static void close_socket(hf_dial *dial) {
 
 /* ---- sockets ---- */
 
-#define SHARE_MAX (250 * HF_MS) /* the maximum time for an address that is not the last */
+#define MAX_SHARE (250 * HF_MS) /* the maximum time for an address that is not the last */
 
 static int open_socket(int family) {
     int fd = hf_socket(family);
@@ -124,7 +124,7 @@ static hf_dial_state begin_connect(hf_dial *dial, const struct sockaddr *address
         dial->error = errno;
         return HF_DIAL_FAILED;
     }
-    set_descriptor(dial, fd);
+    set_polled(dial, fd);
     dial->events = POLLOUT;
     if (connect(fd, address, size) == 0) return HF_DIAL_CONNECTED;
     dial->error = errno;
@@ -140,7 +140,7 @@ static hf_dial_state fail_with_errno(hf_dial *dial, char *reason, size_t size) {
     return HF_DIAL_FAILED;
 }
 
-static hf_dial_state shake_hands(hf_dial *dial, char *reason, size_t size) {
+static hf_dial_state continue_handshake(hf_dial *dial, char *reason, size_t size) {
     hf_tls_state state = hf_tls_handshake(dial->tls, &dial->events, reason, size);
     if (state == HF_TLS_PENDING) return HF_DIAL_PENDING;
     if (state == HF_TLS_CONNECTED) return HF_DIAL_CONNECTED;
@@ -148,23 +148,23 @@ static hf_dial_state shake_hands(hf_dial *dial, char *reason, size_t size) {
     return HF_DIAL_FAILED;
 }
 
-/* Called once the socket is connected: begins the TLS handshake if the server has TLS. */
+/* Called when the socket is connected: begins the TLS handshake if the server has TLS. */
 static hf_dial_state on_connected(hf_dial *dial, char *reason, size_t size) {
     dial->next_at = HF_NEVER;
     if (!dial->server->tls) return HF_DIAL_CONNECTED;
     dial->tls = hf_tls_new(dial->tls_settings, dial->server->host, dial->fd, reason, size);
-    if (dial->tls) return shake_hands(dial, reason, size);
+    if (dial->tls) return continue_handshake(dial, reason, size);
     hf_dial_cancel(dial);
     return HF_DIAL_FAILED;
 }
 
-/* Returns when the address under way has used up its share of the time. */
-static hf_time end_of_share(const hf_dial *dial, hf_time now) {
-    hf_time sharers = 1;
+/* Returns when the address that is being tried has used up its share of the time. */
+static hf_time share_end(const hf_dial *dial, hf_time now) {
+    hf_time share_count = 1;
     for (const struct addrinfo *address = dial->next; address; address = address->ai_next)
-        sharers++;
-    if (sharers == 1 || now >= dial->until) return HF_NEVER;
-    return now + hf_time_min((dial->until - now) / sharers, SHARE_MAX);
+        share_count++;
+    if (share_count == 1 || now >= dial->until) return HF_NEVER;
+    return now + hf_time_min((dial->until - now) / share_count, MAX_SHARE);
 }
 
 static hf_dial_state try_addresses(hf_dial *dial, hf_time now, char *reason, size_t size) {
@@ -172,7 +172,7 @@ static hf_dial_state try_addresses(hf_dial *dial, hf_time now, char *reason, siz
         struct addrinfo *address = dial->next;
         dial->next = address->ai_next;
         hf_dial_state state = begin_connect(dial, address->ai_addr, address->ai_addrlen);
-        dial->next_at = end_of_share(dial, now);
+        dial->next_at = share_end(dial, now);
         if (state == HF_DIAL_CONNECTED) return on_connected(dial, reason, size);
         if (state == HF_DIAL_PENDING) return state;
     }
@@ -200,7 +200,7 @@ static hf_dial_state start_tcp(hf_dial *dial, hf_time now, char *reason, size_t 
         snprintf(reason, size, "cannot look up the name: no threads or file descriptors left");
         return HF_DIAL_FAILED;
     }
-    set_descriptor(dial, dial->lookup->notify[0]);
+    set_polled(dial, dial->lookup->notify[0]);
     dial->notified_by = dial->lookup->notify[1];
     dial->events = POLLIN;
     return HF_DIAL_PENDING;
@@ -215,8 +215,8 @@ hf_dial_state hf_dial_start(hf_dial *dial, const hf_server *server, hf_tls_setti
     return server->port == 0 ? start_unix(dial, reason, size) : start_tcp(dial, now, reason, size);
 }
 
-/* "System error" is all that EAI_SYSTEM says: errno has the reason. */
-static void explain_lookup(int result, int error, char *reason, size_t size) {
+/* For EAI_SYSTEM, gai_strerror says only "System error"; errno has the reason. */
+static void describe_lookup_failure(int result, int error, char *reason, size_t size) {
     char text[96];
     const char *why =
         result == EAI_SYSTEM ? hf_error_text(error, text, sizeof text) : gai_strerror(result);
@@ -238,7 +238,7 @@ static hf_dial_state finish_lookup(hf_dial *dial, hf_time now, char *reason, siz
     dial->lookup = NULL;
     dial->fd = dial->notified_by = -1;
     if (result == 0) return try_addresses(dial, now, reason, size);
-    explain_lookup(result, error, reason, size);
+    describe_lookup_failure(result, error, reason, size);
     return HF_DIAL_FAILED;
 }
 
@@ -257,14 +257,14 @@ static hf_dial_state finish_connect(hf_dial *dial, hf_time now, char *reason, si
 }
 
 hf_dial_state hf_dial_step(hf_dial *dial, hf_time now, char *reason, size_t size) {
-    assert(dial->fd >= 0 && dial->server); /* the look-up's pipe, or a socket */
+    assert(dial->fd >= 0 && dial->server); /* the lookup's pipe, or a socket */
     if (dial->lookup) return finish_lookup(dial, now, reason, size);
-    if (dial->tls) return shake_hands(dial, reason, size);
+    if (dial->tls) return continue_handshake(dial, reason, size);
     return finish_connect(dial, now, reason, size);
 }
 
-/* The thread frees the look-up when it ends, perhaps minutes later. The pipe is closed here,
- * because a child of a fork would inherit the pipe, but not the thread. */
+/* The thread frees the lookup when it ends, perhaps minutes later. The pipe is closed here, because
+ * the child of a fork would inherit the pipe but not the thread. */
 static void abandon_lookup(hf_dial *dial) {
     hf_lookup *lookup = dial->lookup;
     pthread_mutex_lock(&lookup->mutex);

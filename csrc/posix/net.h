@@ -1,10 +1,10 @@
 /* Non-blocking sockets to one server.
  *
  * A dial tries the addresses of a name one after the other, and does the TLS handshake for a server
- * with TLS. Poll its descriptor for `events`, then call hf_dial_step; call it also at `next_at`,
- * when the next address is tried: a silent address must not use up the time of the others. Names
- * are looked up in a separate thread, because the system's resolver cannot be interrupted; if the
- * dial has been cancelled in the meantime, the thread frees what it has. */
+ * with TLS. Poll its descriptor for `events`, then call hf_dial_step. Also call it at `next_at`,
+ * when it tries the next address: an address that does not answer must not use up the time of the
+ * others. Names are looked up in a separate thread, because the system's resolver cannot be
+ * interrupted; if the dial is cancelled before the lookup ends, the thread frees the lookup. */
 #ifndef HF_NET_H
 #define HF_NET_H
 
@@ -13,8 +13,8 @@
 #include "holdfast.h"
 #include "tls.h"
 
-/* Identifies the file of a descriptor: after a fork the child may have closed it, and reused its
- * number for another file. */
+/* Identifies a descriptor's file: after a fork, the child may have closed the descriptor and reused
+ * its number for another file. */
 typedef struct hf_file {
     dev_t device;
     ino_t inode;
@@ -28,15 +28,16 @@ void hf_file_close(int fd, hf_file file);
 typedef struct hf_lookup hf_lookup;
 
 typedef struct hf_dial {
-    int fd; /* the descriptor to poll: the socket, the look-up's pipe, or -1 */
+    int fd; /* the descriptor to poll: the socket, or the lookup's pipe; or -1 */
     hf_file file;
-    int notified_by; /* the other end of that pipe, or -1 */
+    int notified_by; /* the other end of the lookup's pipe, or -1 */
     short events;
-    hf_time next_at; /* when to try the next address; HF_NEVER if this one may use all the time */
+    hf_time next_at; /* when to try the next address; HF_NEVER if this one may use all the remaining
+                        time */
     hf_time until;
     const hf_server *server;
     hf_tls_settings *tls_settings;
-    hf_tls *tls; /* NULL before the socket is connected, and without TLS */
+    hf_tls *tls; /* NULL before the socket is connected, or without TLS */
     hf_lookup *lookup;
     struct addrinfo *addresses, *next;
     int error; /* errno of the last address that failed */
@@ -46,14 +47,14 @@ typedef enum hf_dial_state { HF_DIAL_PENDING, HF_DIAL_CONNECTED, HF_DIAL_FAILED 
 
 #define HF_DIAL_IDLE ((hf_dial){.fd = -1, .notified_by = -1, .next_at = HF_NEVER})
 
-/* Starts to connect to `server`; the caller cancels the dial at `until`. `settings` are used only
+/* Begins to connect to `server`; the caller cancels the dial at `until`. `settings` are used only
  * for a server with TLS; they and the server must outlive the dial. On FAILED, `reason` says
  * why. */
 hf_dial_state hf_dial_start(hf_dial *dial, const hf_server *server, hf_tls_settings *settings,
                             hf_time now, hf_time until, char *reason, size_t size);
 hf_dial_state hf_dial_step(hf_dial *dial, hf_time now, char *reason, size_t size);
 
-/* Stops the dial and closes what it has open, but not the fd and tls that the caller took from a
+/* Stops the dial and closes its descriptors, except the fd and tls that the caller took from a
  * CONNECTED dial. */
 void hf_dial_cancel(hf_dial *dial);
 

@@ -9,18 +9,18 @@
 
 #include "system.h"
 
-static bool same_file(const hf_watch *a, const hf_watch *b) {
+static bool is_same_file(const hf_watch *a, const hf_watch *b) {
     return a->fd == b->fd && a->file.device == b->file.device && a->file.inode == b->file.inode;
 }
 
-/* ---- the list, and the time ---- */
+/* ---- the list of watches, and the timer ---- */
 
 typedef struct watches {
     hf_watch *list;
     size_t count, capacity;
 } watches;
 
-static bool reserve(watches *all, size_t count) {
+static bool reserve_watches(watches *all, size_t count) {
     if (count <= all->capacity) return true;
     hf_watch *grown = realloc(all->list, count * sizeof *grown);
     if (!grown) return false;
@@ -29,7 +29,7 @@ static bool reserve(watches *all, size_t count) {
     return true;
 }
 
-/* Returns whether the time that is set, `fires_at`, must change: `at` is earlier, or `fires_at` has
+/* Returns whether the set time, `fires_at`, must change: `at` is earlier, or `fires_at` has
  * passed. */
 static bool must_change(hf_time fires_at, hf_time at, hf_time now) {
     bool has_passed = fires_at != HF_NEVER && fires_at <= now;
@@ -53,18 +53,18 @@ struct hf_ready {
     watches watched;  /* what the epoll set contains */
 };
 
-static bool change(const hf_ready *ready, int what, const hf_watch *watch) {
+static bool change_epoll(const hf_ready *ready, int operation, const hf_watch *watch) {
     struct epoll_event event = {.data.fd = watch->fd};
     if (watch->events & POLLIN) event.events |= EPOLLIN;
     if (watch->events & POLLOUT) event.events |= EPOLLOUT;
-    return epoll_ctl(ready->epoll, what, watch->fd, &event) == 0;
+    return epoll_ctl(ready->epoll, operation, watch->fd, &event) == 0;
 }
 
 /* On failure returns false and leaves `watched` unchanged. */
 static bool watch_one(const hf_ready *ready, hf_watch *watched, const hf_watch *wanted) {
-    int what = watched->fd < 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+    int operation = watched->fd < 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
     bool same = wanted->fd < 0 || (watched->fd >= 0 && watched->events == wanted->events);
-    if (!same && !change(ready, what, wanted)) return false;
+    if (!same && !change_epoll(ready, operation, wanted)) return false;
     *watched = *wanted;
     return true;
 }
@@ -73,7 +73,7 @@ static bool open_descriptors(hf_ready *ready) {
     ready->epoll = hf_above_standard(epoll_create1(EPOLL_CLOEXEC));
     ready->timer = hf_above_standard(timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK));
     return ready->epoll >= 0 && ready->timer >= 0 &&
-           change(ready, EPOLL_CTL_ADD, &(hf_watch){.fd = ready->timer, .events = POLLIN});
+           change_epoll(ready, EPOLL_CTL_ADD, &(hf_watch){.fd = ready->timer, .events = POLLIN});
 }
 
 hf_ready *hf_ready_new(void) {
@@ -111,17 +111,17 @@ int hf_ready_fd(const hf_ready *ready) {
 void hf_ready_unwatch(hf_ready *ready, size_t i) {
     hf_watch *old = i < ready->watched.count ? &ready->watched.list[i] : NULL;
     if (!old || old->fd < 0) return;
-    change(ready, EPOLL_CTL_DEL, old);
+    change_epoll(ready, EPOLL_CTL_DEL, old);
     old->fd = -1;
 }
 
 /* Removes the old descriptors first: a new one may have the same number. */
 bool hf_ready_watch(hf_ready *ready, const hf_watch *list, size_t count) {
     watches *watched = &ready->watched;
-    if (!reserve(watched, count)) return false;
+    if (!reserve_watches(watched, count)) return false;
     for (size_t i = 0; i < watched->count; i++) {
         hf_watch wanted = watch_at(list, count, i);
-        if (!same_file(&watched->list[i], &wanted)) hf_ready_unwatch(ready, i);
+        if (!is_same_file(&watched->list[i], &wanted)) hf_ready_unwatch(ready, i);
     }
     while (watched->count < count) watched->list[watched->count++] = (hf_watch){.fd = -1};
     watched->count = count;
@@ -133,8 +133,8 @@ bool hf_ready_watch(hf_ready *ready, const hf_watch *list, size_t count) {
 
 void hf_ready_by(hf_ready *ready, hf_time at, hf_time now) {
     if (!must_change(ready->fires_at, at, now)) return;
-    hf_time span = at > now ? at - now : 1;
-    struct itimerspec timer = {.it_value = {(time_t)(span / HF_SECOND), (long)(span % HF_SECOND)}};
+    hf_time left = at > now ? at - now : 1;
+    struct itimerspec timer = {.it_value = {(time_t)(left / HF_SECOND), (long)(left % HF_SECOND)}};
     if (at == HF_NEVER) timer.it_value = (struct timespec){0, 0};
     timerfd_settime(ready->timer, 0, &timer, NULL);
     ready->fires_at = at;
@@ -144,14 +144,14 @@ void hf_ready_by(hf_ready *ready, hf_time at, hf_time now) {
 
 #include <pthread.h>
 
-/* A thread polls what is watched. Once it has notified its owner, it waits for the next list. */
+/* A thread polls the descriptors. Once it has notified its owner, it waits for the next list. */
 struct hf_ready {
     pthread_mutex_t mutex;
     pthread_t thread;
     bool running, stopping;
-    int control[2], notice[2]; /* pipes: "poll again" to the thread, "ready" from it */
+    int control[2], notice[2]; /* pipes: "poll again" to the thread, and "ready" to its owner */
     hf_file files[4];
-    uint64_t version; /* grows when a field below changes */
+    uint64_t version; /* grows when one of the following fields changes */
     bool notified;    /* the owner has been notified of this version */
     hf_time fires_at;
     watches watched;
@@ -164,9 +164,9 @@ static int poll_timeout(hf_time at) {
     return ms > 3600000 ? 3600000 : (int)ms;
 }
 
-/* Writes what will be polled to `fds`, from index 1 on; the caller adds the control pipe at index
- * 0. Returns the count, including the pipe. When out of memory, only the pipe is polled, and the
- * thread tries again soon. */
+/* Writes the descriptors to poll to `fds`, from index 1 on; the caller adds the control pipe at
+ * index 0. Returns the count, including the pipe. When out of memory, the thread polls only the
+ * pipe, and soon tries again. */
 static size_t copy_polled(hf_ready *ready, struct pollfd **fds, size_t *capacity, int *timeout) {
     size_t count = 1, needed = ready->watched.count + 1;
     struct pollfd *grown = needed > *capacity ? realloc(*fds, needed * sizeof *grown) : *fds;
@@ -182,7 +182,7 @@ static size_t copy_polled(hf_ready *ready, struct pollfd **fds, size_t *capacity
     return count;
 }
 
-static void *watch_all(void *context) {
+static void *run_thread(void *context) {
     hf_ready *ready = context;
     struct pollfd first = {0}, *fds = NULL;
     size_t capacity = 0;
@@ -194,15 +194,14 @@ static void *watch_all(void *context) {
         polled[0] = (struct pollfd){.fd = ready->control[0], .events = POLLIN};
         uint64_t version = ready->version;
         pthread_mutex_unlock(&ready->mutex);
-        int woken = poll(polled, fds ? count : 1, timeout);
-        bool called =
-            woken > 0 && polled[0].revents != 0; /* by poll_again, not by what is watched */
+        int ready_count = poll(polled, fds ? count : 1, timeout);
+        bool is_called = ready_count > 0 && polled[0].revents != 0; /* woken by poll_again */
         hf_pipe_drain(ready->control[0]);
         pthread_mutex_lock(&ready->mutex);
-        bool due = woken >= 0 && !(called && woken == 1) && version == ready->version &&
-                   !ready->notified && !ready->stopping;
-        if (due) hf_pipe_wake(ready->notice[1]);
-        ready->notified = ready->notified || due;
+        bool is_due = ready_count >= 0 && !(is_called && ready_count == 1) &&
+                      version == ready->version && !ready->notified && !ready->stopping;
+        if (is_due) hf_pipe_wake(ready->notice[1]);
+        ready->notified = ready->notified || is_due;
     }
     pthread_mutex_unlock(&ready->mutex);
     free(fds);
@@ -219,8 +218,8 @@ static bool open_pipes(hf_ready *ready) {
     return true;
 }
 
-static bool start(hf_ready *ready) {
-    ready->running = hf_thread_start(&ready->thread, watch_all, ready);
+static bool start_thread(hf_ready *ready) {
+    ready->running = hf_thread_start(&ready->thread, run_thread, ready);
     return ready->running;
 }
 
@@ -230,7 +229,7 @@ hf_ready *hf_ready_new(void) {
     for (int i = 0; i < 4; i++) *pipe_end(ready, i) = -1;
     pthread_mutex_init(&ready->mutex, NULL);
     ready->fires_at = HF_NEVER;
-    if (open_pipes(ready) && start(ready)) return ready;
+    if (open_pipes(ready) && start_thread(ready)) return ready;
     int error = errno;
     hf_ready_free(ready);
     errno = error;
@@ -268,8 +267,8 @@ int hf_ready_fd(const hf_ready *ready) {
     return ready->notice[0];
 }
 
-/* Nothing to do: the thread polls descriptor numbers, so a copy in another process does not keep a
- * closed descriptor watched. */
+/* A no-op: the thread polls descriptor numbers, so a copy in another process does not keep a closed
+ * descriptor watched. */
 void hf_ready_unwatch(hf_ready *ready, size_t i) {
     (void)ready;
     (void)i;
@@ -277,17 +276,17 @@ void hf_ready_unwatch(hf_ready *ready, size_t i) {
 
 static bool is_same_list(const watches *watched, const hf_watch *list, size_t count) {
     for (size_t i = 0; i < count && count == watched->count; i++) {
-        if (!same_file(&watched->list[i], &list[i]) || watched->list[i].events != list[i].events)
+        if (!is_same_file(&watched->list[i], &list[i]) || watched->list[i].events != list[i].events)
             return false;
     }
     return count == watched->count;
 }
 
-/* After a notification the thread polls again even an unchanged list: what was ready may have been
- * dealt with. */
+/* After a notification, the thread polls even an unchanged list again, because the caller may have
+ * served the ready descriptor. */
 bool hf_ready_watch(hf_ready *ready, const hf_watch *list, size_t count) {
     pthread_mutex_lock(&ready->mutex);
-    bool reserved = reserve(&ready->watched, count);
+    bool reserved = reserve_watches(&ready->watched, count);
     if (reserved && (ready->notified || !is_same_list(&ready->watched, list, count))) {
         if (count > 0) memcpy(ready->watched.list, list, count * sizeof *list);
         ready->watched.count = count;

@@ -25,7 +25,7 @@
 
 /* ---- errors ---- */
 
-/* POSIX: strerror_r fills the buffer and returns 0 or an error number (musl, macOS, the BSDs). */
+/* POSIX (musl, macOS, the BSDs): strerror_r fills the buffer and returns 0 or an error number. */
 __attribute__((unused)) static const char *posix_text(int result, int error, char *text,
                                                       size_t size) {
     if (result != 0 && snprintf(text, size, "error %d", error) < 0 && size > 0) text[0] = '\0';
@@ -44,12 +44,12 @@ static const char *text_of(int error, char *text, size_t size) {
         strerror_r(error, text, size), error, text, size);
 }
 
-/* musl has one message for all unknown numbers, which is replaced here. */
+/* Replaces musl's message for unknown numbers, which is the same for all of them. */
 const char *hf_error_text(int error, char *text, size_t size) {
-    char other[96];
-    const char *said = text_of(error, text, size), *unknown = text_of(INT_MAX, other, sizeof other);
-    assert(said && unknown);
-    if (strcmp(said, unknown) != 0) return said;
+    char buf[96];
+    const char *message = text_of(error, text, size), *unknown = text_of(INT_MAX, buf, sizeof buf);
+    assert(message && unknown);
+    if (strcmp(message, unknown) != 0) return message;
     if (snprintf(text, size, "error %d", error) < 0 && size > 0) text[0] = '\0';
     return text;
 }
@@ -73,9 +73,10 @@ void hf_probe_peer(int fd) {
 
 /* ---- files ---- */
 
-/* Where times have only whole seconds, a file that was just written may be written again within the
- * same second, so it counts as changed until that second has passed. */
-static uint64_t part_of_second(const struct stat *info) {
+/* Returns the modification time's fraction of a second. If there is none, a file that was just
+ * written may be written again within the second, so it counts as changed until the second has
+ * passed. */
+static uint64_t second_fraction(const struct stat *info) {
 #ifdef HF_LINUX
     return (uint64_t)info->st_mtim.tv_nsec;
 #else
@@ -83,13 +84,13 @@ static uint64_t part_of_second(const struct stat *info) {
 #endif
 }
 
-/* FNV-1a over whole 64-bit numbers. */
+/* FNV-1a over 64-bit numbers */
 uint64_t hf_stamp_file(const char *path) {
     struct stat info;
     if (!path || stat(path, &info) != 0) return 0;
     const uint64_t parts[] = {(uint64_t)info.st_dev,   (uint64_t)info.st_ino,
                               (uint64_t)info.st_size,  (uint64_t)info.st_mtime,
-                              (uint64_t)info.st_ctime, part_of_second(&info)};
+                              (uint64_t)info.st_ctime, second_fraction(&info)};
     uint64_t stamp = 0xcbf29ce484222325;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         stamp = (stamp ^ parts[i]) * 0x100000001b3;
@@ -100,10 +101,10 @@ uint64_t hf_stamp_file(const char *path) {
 
 void hf_block_signals(sigset_t *before) {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
-    sigset_t held;
-    sigfillset(&held);
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&held, faults[i]);
-    pthread_sigmask(SIG_BLOCK, &held, before);
+    sigset_t blocked;
+    sigfillset(&blocked);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&blocked, faults[i]);
+    pthread_sigmask(SIG_BLOCK, &blocked, before);
 }
 
 bool hf_thread_start(pthread_t *thread, void *(*run)(void *), void *context) {
@@ -156,7 +157,7 @@ static bool pipe_above_standard(int ends[2]) {
 
 void hf_pipe_wake(int end) {
     ssize_t written = write(end, "", 1);
-    (void)written; /* a full pipe also wakes the thread */
+    (void)written; /* a full pipe wakes the thread as well */
 }
 
 void hf_pipe_drain(int end) {
@@ -190,21 +191,21 @@ hf_time hf_now(void) {
 
 /* ---- forks ---- */
 
-static unsigned forks_seen;
+static unsigned fork_count;
 
-static void note_fork(void) {
-    forks_seen++;
+static void count_fork(void) {
+    fork_count++;
 }
 
-static void watch_forks(void) {
-    pthread_atfork(NULL, NULL, note_fork);
+static void register_fork_handler(void) {
+    pthread_atfork(NULL, NULL, count_fork);
 }
 
-/* Counts forks where the kernel does not report them. */
-static unsigned forks(void) {
+/* Returns the number of forks that pthread_atfork has reported. */
+static unsigned count_forks(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, watch_forks);
-    return forks_seen;
+    pthread_once(&once, register_fork_handler);
+    return fork_count;
 }
 
 #ifdef HF_LINUX
@@ -231,8 +232,8 @@ ssize_t hf_recv(int fd, void *bytes, size_t size) {
 
 /* Sets the socket's receive timeout, so that one recv replaces poll and recv. */
 void hf_prepare_wait(int fd, hf_time span) {
-    struct timeval most = {.tv_sec = 0, .tv_usec = (suseconds_t)(span / 1000)};
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
+    struct timeval timeout = {.tv_sec = 0, .tv_usec = (suseconds_t)(span / 1000)};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
 }
 
@@ -260,14 +261,14 @@ void hf_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, hf_time spa
 }
 
 /* Points to this process's number, or to 0 before it has one, in a page that the kernel zeroes in a
- * forked child. NULL if the kernel cannot do that. */
+ * forked child; NULL if the kernel does not support that. */
 static _Atomic unsigned *process;
 
-/* How many processes have a number: this one and its ancestors. */
+/* The number of numbered processes: this one and its ancestors. */
 static _Atomic unsigned generations;
 
-/* An emulator may accept any advice, so one that does not exist is tried first. */
-__attribute__((constructor)) static void find_process(void) {
+/* An emulator may accept any advice, so an invalid one is tried first. */
+__attribute__((constructor)) static void allocate_process_page(void) {
 #ifdef MADV_WIPEONFORK
     size_t size = (size_t)sysconf(_SC_PAGESIZE);
     void *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -278,7 +279,7 @@ __attribute__((constructor)) static void find_process(void) {
 }
 
 unsigned hf_process(void) {
-    if (!process) return forks();
+    if (!process) return count_forks();
     unsigned own = atomic_load_explicit(process, memory_order_relaxed);
     if (own != 0) return own;
     unsigned next = atomic_fetch_add(&generations, 1) + 1;
@@ -291,19 +292,19 @@ bool hf_end_with_parent(int number) {
 
 #else
 
-#define SIGNAL_INTERVAL (50 * HF_MS) /* the delay of a signal that arrives just before a sleep */
+#define SIGNAL_INTERVAL (50 * HF_MS) /* the maximum delay of a signal just before a sleep */
 
 bool hf_random(unsigned char *bytes, size_t size) {
     int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
     if (fd < 0) return false;
-    ssize_t got = read(fd, bytes, size);
+    ssize_t received = read(fd, bytes, size);
     close(fd);
-    return got == (ssize_t)size;
+    return received == (ssize_t)size;
 }
 
-/* Sets the flags of a new descriptor. Another thread may fork before that, which POSIX cannot
+/* Sets a new descriptor's flags. Another thread may fork before that, which POSIX cannot
  * prevent. */
-static bool prepare(int fd, bool blocking) {
+static bool set_flags(int fd, bool blocking) {
     int flags = fcntl(fd, F_GETFL);
     if (flags < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0) return false;
     return blocking || fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0;
@@ -311,14 +312,14 @@ static bool prepare(int fd, bool blocking) {
 
 bool hf_pipe(int ends[2], bool blocking) {
     if (pipe(ends) != 0 || !pipe_above_standard(ends)) return false;
-    if (prepare(ends[0], blocking) && prepare(ends[1], blocking)) return true;
+    if (set_flags(ends[0], blocking) && set_flags(ends[1], blocking)) return true;
     for (int end = 0; end < 2; end++) ends[end] = close_keeping_errno(ends[end]);
     return false;
 }
 
 int hf_socket(int family) {
     int fd = hf_above_standard(socket(family, SOCK_STREAM, 0));
-    return fd < 0 || prepare(fd, false) ? fd : close_keeping_errno(fd);
+    return fd < 0 || set_flags(fd, false) ? fd : close_keeping_errno(fd);
 }
 
 static bool is_pending(int number) {
@@ -351,23 +352,23 @@ void hf_prepare_wait(int fd, hf_time span) {
     (void)span;
 }
 
-/* Rounds up, so that no caller spins through the last fraction of a millisecond. */
-static int milliseconds(hf_time span) {
+/* Rounds up, so that no caller busy-waits for the last fraction of a millisecond. */
+static int to_milliseconds(hf_time span) {
     return (int)((hf_time_min(span, HOUR) + HF_MS - 1) / HF_MS);
 }
 
 ssize_t hf_recv_wait(int fd, void *bytes, size_t size, hf_time span) {
     struct pollfd readable = {.fd = fd, .events = POLLIN};
-    if (poll(&readable, 1, milliseconds(span)) < 0) return -1;
+    if (poll(&readable, 1, to_milliseconds(span)) < 0) return -1;
     return recv(fd, bytes, size, 0);
 }
 
-/* A signal between two of these system calls does not end the sleep; its effects are seen at
- * most SIGNAL_INTERVAL later. */
+/* A signal between two of these system calls does not end the sleep; it takes effect up to
+ * SIGNAL_INTERVAL later. */
 static int poll_unblocked(struct pollfd *fds, nfds_t count, hf_time span, const sigset_t *signals) {
     sigset_t before;
     pthread_sigmask(SIG_SETMASK, signals, &before);
-    int ready = poll(fds, count, milliseconds(hf_time_min(span, SIGNAL_INTERVAL)));
+    int ready = poll(fds, count, to_milliseconds(hf_time_min(span, SIGNAL_INTERVAL)));
     int error = errno;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = error;
@@ -401,9 +402,9 @@ static void read_sets(struct pollfd *fds, nfds_t count, const fd_set *readable,
 
 #define MIN_SLEEP (HF_MS / 10) /* the shortest sleep: macOS delivers no signal without one */
 
-/* In POSIX only pselect changes the mask and sleeps atomically. */
+/* In POSIX, only pselect changes the mask and sleeps atomically. */
 int hf_poll(struct pollfd *fds, nfds_t count, hf_time span, const sigset_t *signals) {
-    if (!signals) return poll(fds, count, milliseconds(span));
+    if (!signals) return poll(fds, count, to_milliseconds(span));
     fd_set readable, writable;
     int end = fill_sets(fds, count, &readable, &writable);
     if (end < 0) return poll_unblocked(fds, count, span, signals);
@@ -417,7 +418,7 @@ void hf_cond_init(pthread_cond_t *condition) {
     pthread_cond_init(condition, NULL);
 }
 
-/* Sleeps for a short time instead: on macOS conditions use the wall clock, which may be set back
+/* Only sleeps for a short time: on macOS, conditions use the wall clock, which may be set back
  * during the wait. */
 void hf_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, hf_time span) {
     (void)condition;
@@ -428,7 +429,7 @@ void hf_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, hf_time spa
 }
 
 unsigned hf_process(void) {
-    return forks();
+    return count_forks();
 }
 
 bool hf_end_with_parent(int number) {

@@ -22,17 +22,17 @@ typedef struct stamps {
 
 struct hf_tls_settings {
     hf_tls_options options;        /* its strings are copies */
-    char *store_file, *store_path; /* the system's store, if that is trusted; else NULL */
-    SSL_CTX *context;              /* made from the last usable files, or NULL if there were none */
+    char *store_file, *store_path; /* the system's store if it is trusted, else NULL */
+    SSL_CTX *context;              /* created from the last usable files; NULL if there were none */
     stamps read;                   /* the files' stamps, taken before they were read */
-    char stale_reason[160];        /* why the current files cannot be used, or "" */
+    char stale_reason[160];        /* why the current files are unusable, or "" */
     BIO_METHOD *method;
 };
 
 struct hf_tls {
     SSL *ssl;
     int fd;
-    int error;  /* errno of the socket's last failure, or 0 */
+    int error;  /* errno of the last socket failure, or 0 */
     bool ended; /* the server has closed the connection */
     bool handshake_done, failed;
     bool recv_wants_write, send_wants_read;
@@ -42,7 +42,7 @@ struct hf_tls {
 
 /* ---- forks and the end of the process ---- */
 
-/* Held for reading inside OpenSSL, for writing during a fork and at exit. */
+/* Locked for reading inside OpenSSL, and for writing during a fork and at exit. */
 static pthread_rwlock_t openssl_lock = PTHREAD_RWLOCK_INITIALIZER;
 static bool process_exiting;
 
@@ -58,19 +58,19 @@ static void after_fork_in_child(void) {
     pthread_rwlock_init(&openssl_lock, NULL);
 }
 
-/* Waits for about a second at most: exit may have been called by a thread that is inside. */
+/* Waits up to about a second: the thread that called exit may itself be inside OpenSSL. */
 static void before_exit(void) {
-    struct timespec moment = {0, 1000000};
+    struct timespec millisecond = {0, 1000000};
     for (int tries = 0; pthread_rwlock_trywrlock(&openssl_lock) != 0; tries++) {
         if (tries == 1000) return;
-        nanosleep(&moment, NULL);
+        nanosleep(&millisecond, NULL);
     }
     process_exiting = true;
     pthread_rwlock_unlock(&openssl_lock);
 }
 
-/* OpenSSL cleans up at exit, while the watchdog's thread still runs, so before_exit must keep
- * threads out first. Handlers run in reverse order: OpenSSL's is registered first. */
+/* OpenSSL cleans up at exit, while the watchdog's thread is still running, so before_exit must lock
+ * threads out first. Handlers run in reverse order, so OpenSSL's is registered first. */
 static void register_handlers(void) {
     pthread_atfork(before_fork, after_fork, after_fork_in_child);
     OPENSSL_init_ssl(0, NULL);
@@ -83,7 +83,7 @@ static bool enter_openssl(void) {
     pthread_once(&once, register_handlers);
     pthread_rwlock_rdlock(&openssl_lock);
     if (!process_exiting) {
-        ERR_clear_error(); /* other code in this thread may use OpenSSL, too */
+        ERR_clear_error(); /* other code in this thread may also use OpenSSL */
         return true;
     }
     pthread_rwlock_unlock(&openssl_lock);
@@ -98,7 +98,7 @@ static void leave_openssl(void) {
 
 /* ---- the socket ---- */
 
-static int settle_io(hf_tls *tls, BIO *bio, ssize_t result, int retry) {
+static int finish_io(hf_tls *tls, BIO *bio, ssize_t result, int retry) {
     bool again = result < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
     BIO_clear_retry_flags(bio);
     if (again) BIO_set_flags(bio, retry | BIO_FLAGS_SHOULD_RETRY);
@@ -109,14 +109,14 @@ static int settle_io(hf_tls *tls, BIO *bio, ssize_t result, int retry) {
 static int write_socket(BIO *bio, const char *bytes, int size) {
     hf_tls *tls = BIO_get_data(bio);
     ssize_t result = hf_send(tls->fd, bytes, (size_t)size);
-    return settle_io(tls, bio, result, BIO_FLAGS_WRITE);
+    return finish_io(tls, bio, result, BIO_FLAGS_WRITE);
 }
 
 static int read_socket(BIO *bio, char *bytes, int size) {
     hf_tls *tls = BIO_get_data(bio);
     ssize_t result = hf_recv(tls->fd, bytes, (size_t)size);
     if (result == 0) tls->ended = true;
-    return settle_io(tls, bio, result, BIO_FLAGS_READ);
+    return finish_io(tls, bio, result, BIO_FLAGS_READ);
 }
 
 static long control_socket(BIO *bio, int command, long number, void *pointer) {
@@ -137,36 +137,37 @@ static BIO_METHOD *new_method(void) {
 
 /* ---- settings ---- */
 
-static bool copy(const char **to, const char *text) {
+static bool copy_text(const char **to, const char *text) {
     *to = text ? strdup(text) : NULL;
     return *to || !text;
 }
 
-static char *variable_or(const char *name, const char *fallback) {
+static char *variable_or_default(const char *name, const char *fallback) {
     const char *value = getenv(name);
     return strdup(value ? value : fallback);
 }
 
-/* Finds the system's store. Reads the environment now, in the caller's thread: contexts are made
+/* Finds the system's store. Reads the environment now, in the caller's thread: contexts are created
  * later, perhaps by the watchdog's thread while the program changes its environment. */
 static bool find_store(hf_tls_settings *settings) {
-    const hf_tls_options *own = &settings->options;
-    if (own->trusting || own->ca_file || own->ca_path) return true;
+    const hf_tls_options *options = &settings->options;
+    if (options->trusting || options->ca_file || options->ca_path) return true;
     settings->store_file =
-        variable_or(X509_get_default_cert_file_env(), X509_get_default_cert_file());
+        variable_or_default(X509_get_default_cert_file_env(), X509_get_default_cert_file());
     settings->store_path =
-        variable_or(X509_get_default_cert_dir_env(), X509_get_default_cert_dir());
+        variable_or_default(X509_get_default_cert_dir_env(), X509_get_default_cert_dir());
     return settings->store_file && settings->store_path;
 }
 
 hf_tls_settings *hf_tls_settings_new(const hf_tls_options *options) {
     hf_tls_settings *settings = calloc(1, sizeof *settings);
     if (!settings) return NULL;
-    hf_tls_options *own = &settings->options;
-    own->trusting = options->trusting;
-    if (copy(&own->ca_file, options->ca_file) && copy(&own->ca_path, options->ca_path) &&
-        copy(&own->cert, options->cert) && copy(&own->key, options->key) &&
-        copy(&own->server_name, options->server_name) && find_store(settings)) {
+    hf_tls_options *copy = &settings->options;
+    copy->trusting = options->trusting;
+    if (copy_text(&copy->ca_file, options->ca_file) &&
+        copy_text(&copy->ca_path, options->ca_path) && copy_text(&copy->cert, options->cert) &&
+        copy_text(&copy->key, options->key) &&
+        copy_text(&copy->server_name, options->server_name) && find_store(settings)) {
         return settings;
     }
     hf_tls_settings_free(settings);
@@ -185,8 +186,9 @@ static void free_context(hf_tls_settings *settings) {
 void hf_tls_settings_free(hf_tls_settings *settings) {
     if (!settings) return;
     if (settings->context || settings->method) free_context(settings);
-    const hf_tls_options *own = &settings->options;
-    const char *texts[] = {own->ca_file, own->ca_path, own->cert, own->key, own->server_name};
+    const hf_tls_options *options = &settings->options;
+    const char *texts[] = {options->ca_file, options->ca_path, options->cert, options->key,
+                           options->server_name};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) free((char *)(uintptr_t)texts[i]);
     free(settings->store_file);
     free(settings->store_path);
@@ -208,19 +210,19 @@ static const char *describe(unsigned long error, char *text, size_t size) {
     return reason ? reason : "unknown error";
 }
 
-/* Returns why the last call failed: the first of its errors is the most useful. */
+/* Returns why the last call failed. The first queued error is the most useful. */
 static const char *error_text(char *text, size_t size) {
     return describe(ERR_get_error(), text, size);
 }
 
-static bool fail_on_file(const char *option, const char *path, char *reason, size_t size) {
+static bool report_unusable_file(const char *option, const char *path, char *reason, size_t size) {
     char text[96];
     snprintf(reason, size, "TLS: cannot use %s %s: %s", option, path,
              error_text(text, sizeof text));
     return false;
 }
 
-/* Either place may be missing, as usual for SSL_CTX_set_default_verify_paths, which would read the
+/* Like SSL_CTX_set_default_verify_paths, ignores a missing file or directory, but does not read the
  * environment. */
 static void load_store(SSL_CTX *context, const hf_tls_settings *settings) {
     SSL_CTX_load_verify_locations(context, settings->store_file, NULL);
@@ -232,9 +234,9 @@ static bool load_trust(SSL_CTX *context, const hf_tls_settings *settings, char *
                        size_t size) {
     const hf_tls_options *options = &settings->options;
     if (options->ca_file && SSL_CTX_load_verify_locations(context, options->ca_file, NULL) != 1)
-        return fail_on_file("ca_file", options->ca_file, reason, size);
+        return report_unusable_file("ca_file", options->ca_file, reason, size);
     if (options->ca_path && SSL_CTX_load_verify_locations(context, NULL, options->ca_path) != 1)
-        return fail_on_file("ca_path", options->ca_path, reason, size);
+        return report_unusable_file("ca_path", options->ca_path, reason, size);
     if (settings->store_file) load_store(context, settings);
     return true;
 }
@@ -243,9 +245,9 @@ static bool load_identity(SSL_CTX *context, const hf_tls_options *options, char 
                           size_t size) {
     if (!options->cert) return true;
     if (SSL_CTX_use_certificate_chain_file(context, options->cert) != 1)
-        return fail_on_file("cert", options->cert, reason, size);
+        return report_unusable_file("cert", options->cert, reason, size);
     if (SSL_CTX_use_PrivateKey_file(context, options->key, SSL_FILETYPE_PEM) != 1)
-        return fail_on_file("key", options->key, reason, size);
+        return report_unusable_file("key", options->key, reason, size);
     return true;
 }
 
@@ -258,12 +260,12 @@ static int no_passphrase(char *text, int size, int writing, void *context) {
     return -1;
 }
 
-static void set_up(SSL_CTX *context, const hf_tls_options *options) {
+static void configure(SSL_CTX *context, const hf_tls_options *options) {
     SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
     SSL_CTX_set_options(context, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION);
 #ifdef SSL_OP_IGNORE_UNEXPECTED_EOF
     SSL_CTX_set_options(
-        context, SSL_OP_IGNORE_UNEXPECTED_EOF); /* a reply has its length: truncation is detected */
+        context, SSL_OP_IGNORE_UNEXPECTED_EOF); /* truncation is detected: a reply has its length */
 #endif
     SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_read_ahead(context, 1);
@@ -275,11 +277,11 @@ static void set_up(SSL_CTX *context, const hf_tls_options *options) {
 /* ---- the files, which may be replaced while the client runs ---- */
 
 static stamps stamp_files(const hf_tls_settings *settings) {
-    const hf_tls_options *own = &settings->options;
-    stamps now = {.cert = hf_stamp_file(own->cert), .key = hf_stamp_file(own->key)};
-    if (own->trusting) return now;
-    now.ca_file = hf_stamp_file(settings->store_file ? settings->store_file : own->ca_file);
-    now.ca_path = hf_stamp_file(settings->store_path ? settings->store_path : own->ca_path);
+    const hf_tls_options *options = &settings->options;
+    stamps now = {.cert = hf_stamp_file(options->cert), .key = hf_stamp_file(options->key)};
+    if (options->trusting) return now;
+    now.ca_file = hf_stamp_file(settings->store_file ? settings->store_file : options->ca_file);
+    now.ca_path = hf_stamp_file(settings->store_path ? settings->store_path : options->ca_path);
     return now;
 }
 
@@ -289,15 +291,15 @@ static bool are_same_stamps(const stamps *a, const stamps *b) {
 }
 
 /* Returns whether the context is as good as a new one. With a ca_path it is not: OpenSSL reads that
- * directory on demand and keeps what it has read, and a file in it may change without a change of
- * the directory. So each connection then gets its own context, which costs little. */
+ * directory on demand and caches the files, and a file may change without a change of the
+ * directory. So each connection then gets its own context, which costs little. */
 static bool is_current(const hf_tls_settings *settings, const stamps *now) {
-    bool lazy = settings->options.ca_path && !settings->options.trusting;
-    return settings->context && !settings->stale_reason[0] && !lazy &&
+    bool reads_on_demand = settings->options.ca_path && !settings->options.trusting;
+    return settings->context && !settings->stale_reason[0] && !reads_on_demand &&
            are_same_stamps(&settings->read, now);
 }
 
-/* Returns a context made from the current files, or NULL if they cannot be used, with a reason. */
+/* Returns a context created from the current files, or NULL and a reason if they cannot be used. */
 static SSL_CTX *read_files(const hf_tls_settings *settings, char *reason, size_t size) {
     const hf_tls_options *options = &settings->options;
     SSL_CTX *context = SSL_CTX_new(TLS_client_method());
@@ -306,14 +308,14 @@ static SSL_CTX *read_files(const hf_tls_settings *settings, char *reason, size_t
         snprintf(reason, size, "TLS: %s", error_text(text, sizeof text));
         return NULL;
     }
-    set_up(context, options);
-    bool trusts = options->trusting || load_trust(context, settings, reason, size);
-    if (trusts && load_identity(context, options, reason, size)) return context;
+    configure(context, options);
+    bool is_loaded = options->trusting || load_trust(context, settings, reason, size);
+    if (is_loaded && load_identity(context, options, reason, size)) return context;
     SSL_CTX_free(context);
     return NULL;
 }
 
-static bool make_method(hf_tls_settings *settings, char *reason, size_t size) {
+static bool create_method(hf_tls_settings *settings, char *reason, size_t size) {
     char text[96];
     if (!settings->method) settings->method = new_method();
     if (settings->method) return true;
@@ -321,12 +323,12 @@ static bool make_method(hf_tls_settings *settings, char *reason, size_t size) {
     return false;
 }
 
-/* Reads the files again if they have changed. In the middle of a rotation a file may be half
- * written, or a certificate without its key: then the last good context remains in use, and the
- * next connection reads the files again. Open connections keep the context that they began with. */
+/* Reads the files again if they have changed. In the middle of a rotation, a file may be
+ * incomplete, or a certificate may not match its key: then the last good context remains in use,
+ * and the next connection reads the files again. Open connections keep their contexts. */
 static bool refresh_context(hf_tls_settings *settings, char *reason, size_t size) {
     stamps now = stamp_files(settings);
-    if (!make_method(settings, reason, size)) return false;
+    if (!create_method(settings, reason, size)) return false;
     if (is_current(settings, &now)) return true;
     SSL_CTX *context = read_files(settings, reason, size);
     if (!context) {
@@ -349,7 +351,7 @@ static bool is_address(const char *host) {
 }
 
 /* Server Name Indication is only for names, not for addresses. */
-static bool expect_server(SSL *ssl, const char *name) {
+static bool set_expected_name(SSL *ssl, const char *name) {
     if (is_address(name)) return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), name) == 1;
     SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
     return SSL_set_tlsext_host_name(ssl, name) == 1 && SSL_set1_host(ssl, name) == 1;
@@ -358,14 +360,14 @@ static bool expect_server(SSL *ssl, const char *name) {
 static bool set_up_connection(hf_tls *tls, const hf_tls_settings *settings, const char *host) {
     const char *name = settings->options.server_name ? settings->options.server_name : host;
     tls->ssl = SSL_new(settings->context);
-    if (!tls->ssl || !expect_server(tls->ssl, name)) return false;
+    if (!tls->ssl || !set_expected_name(tls->ssl, name)) return false;
     BIO *bio = BIO_new(settings->method);
     if (!bio) return false;
     BIO_set_data(bio, tls);
     BIO_set_init(bio, 1);
     SSL_set_bio(tls->ssl, bio, bio);
     ERR_clear_error();
-    SSL_set_connect_state(tls->ssl); /* returns nothing, but may run out of memory */
+    SSL_set_connect_state(tls->ssl); /* may run out of memory, but returns nothing */
     return ERR_peek_error() == 0;
 }
 
@@ -395,7 +397,7 @@ hf_tls *hf_tls_new(hf_tls_settings *settings, const char *host, int fd, char *re
     return tls;
 }
 
-/* Sets the reason, which begins with a file that could not be read again: it is the likely
+/* Sets the reason. If a file could not be read again, the reason begins with that, the likely
  * cause. */
 static void set_reason(hf_tls *tls, const char *text, const char *more) {
     size_t size = sizeof tls->reason, at = 0;
@@ -406,24 +408,24 @@ static void set_reason(hf_tls *tls, const char *text, const char *more) {
 }
 
 /* Returns whether the server's certificate was refused. OpenSSL's first error may not say so: if
- * the authority has a new key under its old name, it is about the arithmetic of the signature. */
+ * the authority has a new key under its old name, the error is about the signature's arithmetic. */
 static bool is_certificate_refused(const hf_tls *tls) {
     return !tls->handshake_done && SSL_get_verify_mode(tls->ssl) != SSL_VERIFY_NONE &&
            SSL_get_verify_result(tls->ssl) != X509_V_OK;
 }
 
-/* Returns the first error about TLS itself. What OpenSSL tried before may have queued other errors,
- * such as "Is a directory" about a file in ca_path. */
-static unsigned long first_error_of_tls(void) {
+/* Returns the first error about TLS itself. Earlier attempts of OpenSSL may have queued other
+ * errors, such as "Is a directory" about a file in ca_path. */
+static unsigned long first_tls_error(void) {
     unsigned long first = ERR_get_error(), error = first;
     while (error != 0 && ERR_GET_LIB(error) != ERR_LIB_SSL) error = ERR_get_error();
     return error ? error : first;
 }
 
-/* Stores OpenSSL's reason, reworded where it is about the protocol's internals. */
+/* Stores OpenSSL's reason, reworded if it is about internals of the protocol. */
 static void set_error(hf_tls *tls) {
     char text[96];
-    unsigned long error = first_error_of_tls();
+    unsigned long error = first_tls_error();
     int reason = ERR_GET_LIB(error) == ERR_LIB_SSL ? ERR_GET_REASON(error) : 0;
     if (is_certificate_refused(tls)) {
         set_reason(tls, "certificate verify failed: ",
@@ -455,14 +457,14 @@ static bool is_end_of_stream(unsigned long error) {
     return error == 0;
 }
 
-/* OpenSSL 3.5 queues the errno of a failed write as an error of its own. */
+/* OpenSSL 3.5 queues the errno of a failed write as a separate error. */
 static bool is_socket_error(const hf_tls *tls, unsigned long error) {
     return tls->error && ERR_GET_LIB(error) == ERR_LIB_SYS && ERR_GET_REASON(error) == tls->error;
 }
 
-/* Handles a failure. Returns 0 if the server has merely closed the connection, as recv does, else
- * -1 with errno. */
-static ssize_t fail(hf_tls *tls) {
+/* Handles a failure. Returns 0, like recv, if the server closed the connection, else -1 with
+ * errno. */
+static ssize_t on_failure(hf_tls *tls) {
     unsigned long error = ERR_peek_error();
     tls->failed = true;
     errno = EPROTO;
@@ -475,19 +477,20 @@ static ssize_t fail(hf_tls *tls) {
     return -1;
 }
 
-/* Turns the result of a call into OpenSSL into one of recv or send. */
-static ssize_t settle(hf_tls *tls, int result, bool *wants_other, int other) {
+/* Converts the result of an OpenSSL call to that of recv or send. `wants_opposite`: set if it must
+ * wait for the opposite direction, whose error code is `opposite`. */
+static ssize_t finish_call(hf_tls *tls, int result, bool *wants_opposite, int opposite) {
     if (result > 0) return result;
     int error = SSL_get_error(tls->ssl, result);
     if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) {
-        *wants_other = error == other;
+        *wants_opposite = error == opposite;
         errno = EAGAIN;
         return -1;
     }
-    return error == SSL_ERROR_ZERO_RETURN ? 0 : fail(tls);
+    return error == SSL_ERROR_ZERO_RETURN ? 0 : on_failure(tls);
 }
 
-static int at_most(size_t size) {
+static int clamp_size(size_t size) {
     return size > 65536 ? 65536 : (int)size;
 }
 
@@ -495,28 +498,29 @@ ssize_t hf_tls_recv(hf_tls *tls, char *bytes, size_t size) {
     if (!enter_openssl()) return -1;
     tls->recv_wants_write = false;
     tls->error = 0;
-    int result = SSL_read(tls->ssl, bytes, at_most(size));
-    ssize_t received = settle(tls, result, &tls->recv_wants_write, SSL_ERROR_WANT_WRITE);
+    int result = SSL_read(tls->ssl, bytes, clamp_size(size));
+    ssize_t received = finish_call(tls, result, &tls->recv_wants_write, SSL_ERROR_WANT_WRITE);
     int error = errno;
     leave_openssl();
     errno = error;
     return received;
 }
 
-/* If the server has closed the connection, fails with EPIPE, as on a plain socket. */
+/* If the server has closed the connection, fails with EPIPE, like send on a socket. */
 ssize_t hf_tls_send(hf_tls *tls, const char *bytes, size_t size) {
     if (!enter_openssl()) return -1;
     tls->send_wants_read = false;
     tls->error = 0;
-    int result = SSL_write(tls->ssl, bytes, at_most(size));
-    ssize_t sent = settle(tls, result, &tls->send_wants_read, SSL_ERROR_WANT_READ);
+    int result = SSL_write(tls->ssl, bytes, clamp_size(size));
+    ssize_t sent = finish_call(tls, result, &tls->send_wants_read, SSL_ERROR_WANT_READ);
     int error = sent == 0 ? EPIPE : errno;
     leave_openssl();
     errno = error;
     return sent == 0 ? -1 : sent;
 }
 
-static void explain_handshake(const hf_tls *tls, ssize_t result, char *reason, size_t size) {
+static void describe_failed_handshake(const hf_tls *tls, ssize_t result, char *reason,
+                                      size_t size) {
     char text[96];
     int error = errno;
     if (result == 0)
@@ -533,11 +537,12 @@ hf_tls_state hf_tls_handshake(hf_tls *tls, short *events, char *reason, size_t s
         snprintf(reason, size, "the process is exiting");
         return HF_TLS_FAILED;
     }
-    ssize_t result = settle(tls, SSL_do_handshake(tls->ssl), &wants_write, SSL_ERROR_WANT_WRITE);
+    ssize_t result =
+        finish_call(tls, SSL_do_handshake(tls->ssl), &wants_write, SSL_ERROR_WANT_WRITE);
     bool pending = result < 0 && errno == EAGAIN;
     *events = wants_write ? POLLOUT : POLLIN;
     tls->handshake_done = result > 0;
-    if (result <= 0 && !pending) explain_handshake(tls, result, reason, size);
+    if (result <= 0 && !pending) describe_failed_handshake(tls, result, reason, size);
     leave_openssl();
     if (tls->handshake_done) return HF_TLS_CONNECTED;
     return pending ? HF_TLS_PENDING : HF_TLS_FAILED;
@@ -573,9 +578,9 @@ double hf_tls_seconds_left(const hf_tls *tls) {
     return theirs < ours ? theirs : ours;
 }
 
-void hf_tls_free(hf_tls *tls, bool polite) {
+void hf_tls_free(hf_tls *tls, bool send_close_alert) {
     if (!tls || !enter_openssl()) return;
-    if (polite && tls->handshake_done && !tls->failed) SSL_shutdown(tls->ssl);
+    if (send_close_alert && tls->handshake_done && !tls->failed) SSL_shutdown(tls->ssl);
     SSL_free(tls->ssl);
     leave_openssl();
     free(tls);
