@@ -1,7 +1,7 @@
 /* Runs a program and captures its output, which may be a secret: the program gets no terminal, and
- * what it writes to standard error is discarded.
+ * its standard error is discarded.
  *
- * It runs in its own process group, so that whatever it starts can be killed with it. */
+ * It runs in its own process group, so that everything it starts can be killed with it. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,35 +13,35 @@
 #include "posix/system.h"
 #include "process.h"
 
-static pid_t captured_pid;   /* the pid of the program, or 0 */
+static pid_t program_pid;    /* or 0 */
 static int output_pipe = -1; /* the pipe's reading end, or -1 */
 
 pid_t hf_process_captured(void) {
-    return captured_pid;
+    return program_pid;
 }
 
-/* In the child, with all signals blocked. */
-static void start(char *const argv[], int output) {
+/* Runs in the child, with all signals blocked. */
+static void run_program(char *const argv[], int output) {
     assert(hf_signals_are_blocked() && output > STDERR_FILENO); /* dup2 must not close it */
-    int nothing = open("/dev/null", O_RDWR);
+    int null_fd = open("/dev/null", O_RDWR);
     setpgid(0, 0);
     hf_end_with_parent(SIGKILL);
-    dup2(nothing, STDIN_FILENO);
+    dup2(null_fd, STDIN_FILENO);
     dup2(output, STDOUT_FILENO);
-    dup2(nothing, STDERR_FILENO);
+    dup2(null_fd, STDERR_FILENO);
     hf_signals_restore();
     execv(argv[0], argv);
     _exit(127);
 }
 
 static pid_t fork_blocked(char *const argv[], int output) {
-    sigset_t all, kept;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &kept);
+    sigset_t all_signals, old_mask;
+    sigfillset(&all_signals);
+    pthread_sigmask(SIG_SETMASK, &all_signals, &old_mask);
     pid_t pid = fork();
-    if (pid == 0) start(argv, output);
-    if (pid > 0) setpgid(pid, pid); /* both processes do this: either may run first */
-    pthread_sigmask(SIG_SETMASK, &kept, NULL);
+    if (pid == 0) run_program(argv, output);
+    if (pid > 0) setpgid(pid, pid); /* both processes do this, because either may run first */
+    pthread_sigmask(SIG_SETMASK, &old_mask, NULL);
     return pid;
 }
 
@@ -52,12 +52,12 @@ static void close_output(void) {
 }
 
 /* capture(command) -> pid | nil, message, errno: starts /bin/sh -c command, one at a time. Call
- * captured_end until it has ended, then captured_close. */
+ * captured_end until the program has ended, then captured_close. */
 static int l_capture(lua_State *L) {
     const char *command = luaL_checkstring(L, 1);
     char *argv[] = {"/bin/sh", "-c", (char *)(uintptr_t)command, NULL};
     int ends[2];
-    if (captured_pid) return luaL_error(L, "a program is captured already");
+    if (program_pid) return luaL_error(L, "a program is captured already");
     if (!hf_pipe(ends, true)) return hf_process_failed(L, errno);
     pid_t pid = fork_blocked(argv, ends[1]);
     int error = errno;
@@ -67,14 +67,14 @@ static int l_capture(lua_State *L) {
         return hf_process_failed(L, error);
     }
     close_output();
-    captured_pid = pid;
+    program_pid = pid;
     output_pipe = ends[0];
     lua_pushinteger(L, pid);
     return 1;
 }
 
 /* captured_read(seconds) -> the next bytes of the program's output, "" at its end; nil if there are
- * none within that time (0 to 60), or after a signal. After the end of the output it only waits. */
+ * none within that time (0 to 60), or after a signal. At the end of the output it only waits. */
 static int l_read(lua_State *L) {
     char bytes[1024];
     struct pollfd one = {.fd = output_pipe, .events = POLLIN};
@@ -89,18 +89,18 @@ static int l_read(lua_State *L) {
     return 1;
 }
 
-/* captured_end(pid, kills) -> "exit", code | "signal", number: how the program with this pid has
+/* captured_end(pid, kills) -> "exit", code | "signal", number if the program with this pid has
  * ended; nil while it runs. If `kills` is true, kills its whole group and waits for its end. */
 static int l_end(lua_State *L) {
     int status = 0;
     pid_t pid = hf_check_int(L, 1), ended;
     bool kills = lua_toboolean(L, 2);
-    luaL_argcheck(L, pid > 1 && pid == captured_pid, 1, "not the program that is captured");
+    luaL_argcheck(L, pid > 1 && pid == program_pid, 1, "not the program that is captured");
     if (kills) kill(-pid, SIGKILL);
     do ended = waitpid(pid, &status, kills ? 0 : WNOHANG);
     while (ended < 0 && errno == EINTR);
     if (ended == 0) return 0;
-    captured_pid = 0;
+    program_pid = 0;
     bool exited = ended == pid && WIFEXITED(status);
     lua_pushstring(L, exited ? "exit" : "signal");
     lua_pushinteger(L, exited ? WEXITSTATUS(status) : WTERMSIG(status));

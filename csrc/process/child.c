@@ -1,11 +1,11 @@
 /* Starts a job and reports how it ends.
  *
- * Between fork and exec the child calls nothing that is unsafe in a process with threads: all it
- * needs is prepared before. Where the system can do that, the child is killed when this program
- * ends, for any reason.
+ * Between fork and exec the child calls nothing that is unsafe in a process with threads:
+ * everything that it needs is prepared before. If the system supports it, the child is killed when
+ * this program ends for any reason.
  *
- * The child waits at a gate until the record of its client names its process group (posix/crash.h).
- * If this program ends before that, the job never runs. */
+ * The child waits at a gate until its client's record names its process group (posix/crash.h). If
+ * this program ends before that, the job never runs. */
 #include "process.h"
 
 #include <assert.h>
@@ -20,19 +20,19 @@
 #include "posix/crash.h"
 #include "posix/system.h"
 
-#define ABOVE_SCRIPTS 400 /* shell scripts use lower descriptors themselves */
-#define MAX_MIN_HOLD 1e9  /* seconds */
+#define MIN_LOCK_FD 400  /* shell scripts themselves use lower descriptors */
+#define MAX_MIN_HOLD 1e9 /* seconds */
 
 extern char **environ;
 
 typedef struct plan {
     char **argv, **envp;
     pid_t parent;
-    int error[2];     /* a pipe: errno of a failed exec; a successful exec closes it */
-    int gate[2];      /* a pipe: a byte lets the child start its program */
-    int lock;         /* the descriptor of hf_crash_lock_job to inherit, or -1 */
-    hf_time min_hold; /* how long its locks must remain held, even if everything dies */
-    bool terminal;
+    int error[2]; /* a pipe that carries the errno of a failed exec; a successful exec closes it */
+    int gate[2];  /* a pipe: one byte lets the child start its program */
+    int lock;     /* the descriptor of hf_crash_lock_job to inherit, or -1 */
+    hf_time min_hold; /* how long its locks must remain held, even if all its processes die */
+    bool gets_terminal;
 } plan;
 
 /* Returns a NULL-terminated array of the strings in the table at `index`, with room for `more`
@@ -50,20 +50,20 @@ static char **new_list(lua_State *L, int index, size_t *count, size_t more) {
     return list;
 }
 
-static bool same_name(const char *a, const char *b) {
+static bool has_same_name(const char *a, const char *b) {
     size_t size = strcspn(a, "=");
     return strncmp(a, b, size) == 0 && b[size] == '=';
 }
 
-static bool is_replaced(const char *entry, char **fresh, size_t count) {
+static bool is_replaced(const char *entry, char **new_entries, size_t count) {
     for (size_t i = 0; i < count; i++) {
-        if (same_name(fresh[i], entry)) return true;
+        if (has_same_name(new_entries[i], entry)) return true;
     }
     return false;
 }
 
-/* Returns this program's environment, with the entries "NAME=value" of the table at `index` in
- * place of those of the same name. */
+/* Returns this program's environment, in which the entries "NAME=value" of the table at `index`
+ * replace those of the same name. */
 static char **new_environment(lua_State *L, int index) {
     size_t inherited = 0, count;
     while (environ[inherited]) inherited++;
@@ -89,18 +89,18 @@ static void wait_at_gate(const plan *job) {
     if (read(job->gate[0], &byte, 1) != 1) _exit(127);
 }
 
-/* Moves the lock's descriptor above those that scripts use. This is done after the fork, because in
- * a process with threads the kernel takes 15 ms to make room for such a high number. */
+/* Moves the lock's descriptor above those that scripts use. Called after the fork, because in a
+ * process with threads the kernel takes 15 ms to make room for such a high number. */
 static void inherit_lock(const plan *job) {
-    if (job->lock < 0 || fcntl(job->lock, F_DUPFD, ABOVE_SCRIPTS) >= 0) return;
+    if (job->lock < 0 || fcntl(job->lock, F_DUPFD, MIN_LOCK_FD) >= 0) return;
     fcntl(job->lock, F_SETFD, 0);
 }
 
 /* Runs in the child, with all signals blocked. */
-static void start(const plan *job) {
+static void run_job(const plan *job) {
     assert(hf_signals_are_blocked());
     setpgid(0, 0);
-    if (job->terminal) hf_terminal_give(getpgid(job->parent), getpid());
+    if (job->gets_terminal) hf_terminal_give(getpgid(job->parent), getpid());
     hf_end_with_parent(SIGKILL);
     if (getppid() != job->parent) _exit(127);
     wait_at_gate(job);
@@ -121,20 +121,20 @@ static int open_pipes(plan *job) {
 }
 
 static pid_t fork_blocked(const plan *job) {
-    sigset_t all, kept;
-    sigfillset(&all);
-    sigprocmask(SIG_SETMASK, &all, &kept);
+    sigset_t all_signals, old_mask;
+    sigfillset(&all_signals);
+    sigprocmask(SIG_SETMASK, &all_signals, &old_mask);
     pid_t pid = fork();
-    if (pid == 0) start(job);
-    if (pid > 0) setpgid(pid, pid); /* both processes do this: either may run first */
-    sigprocmask(SIG_SETMASK, &kept, NULL);
+    if (pid == 0) run_job(job);
+    if (pid > 0) setpgid(pid, pid); /* both processes do this, because either may run first */
+    sigprocmask(SIG_SETMASK, &old_mask, NULL);
     return pid;
 }
 
 /* Publishes how others can prove that the job has ended. If that fails, deletes the client's
  * record, so that its locks end with their leases. Returns 0, or an errno if the record could not
  * be deleted. */
-static int publish(const plan *job, const char *uuid, pid_t pid) {
+static int publish_job(const plan *job, const char *uuid, pid_t pid) {
     bool proved =
         job->lock >= 0 && getpgid(pid) == pid && hf_crash_record_job(uuid, pid, job->min_hold);
     return proved || hf_crash_forget(uuid) ? 0 : errno;
@@ -159,7 +159,7 @@ static int launch(plan *job, const char *uuid, pid_t *pid) {
     assert(job->parent == getpid() && job->argv[0]);
     *pid = fork_blocked(job);
     int error = *pid < 0 ? errno : 0;
-    if (*pid > 0 && uuid) error = publish(job, uuid, *pid);
+    if (*pid > 0 && uuid) error = publish_job(job, uuid, *pid);
     if (*pid > 0 && error == 0) error = open_gate(job);
     close(job->gate[0]);
     close(job->gate[1]);
@@ -174,14 +174,14 @@ static hf_time read_min_hold(lua_State *L, int index) {
 
 /* spawn(arguments, environment, terminal [, uuid, min_hold]) -> pid | nil, message, errno. Starts
  * the job in its own process group, which replaces this program's in the terminal's foreground if
- * `terminal` is true. `uuid`: the client that holds locks for the job. If the client has a record,
- * that becomes the record of the job. If everything then crashes, the locks remain held until
- * `min_hold` seconds after the start, unless their leases end before. */
+ * `terminal` is true. `uuid`: the client that holds locks for the job. Its record, if it has one,
+ * becomes the job's. If all processes then die, the locks remain held until `min_hold` seconds
+ * after the start, unless their leases end earlier. */
 static int l_spawn(lua_State *L) {
     size_t count;
     luaL_checktype(L, 1, LUA_TTABLE);
     luaL_checktype(L, 2, LUA_TTABLE);
-    plan job = {.parent = getpid(), .terminal = lua_toboolean(L, 3)};
+    plan job = {.parent = getpid(), .gets_terminal = lua_toboolean(L, 3)};
     const char *uuid = luaL_optstring(L, 4, NULL);
     job.min_hold = read_min_hold(L, 5);
     job.argv = new_list(L, 1, &count, 0);
@@ -211,7 +211,7 @@ static int push_status(lua_State *L, const char *how, int number, bool is_signal
     return 3;
 }
 
-/* Reaps orphans of the job, whose parent is this program if it is process 1 of a container. Leaves
+/* Reaps orphans of the job, which this program inherits if it is process 1 of a container. Leaves
  * `job` to l_status, and a captured program to captured_end. */
 static void reap_orphans(pid_t job) {
     siginfo_t ended;

@@ -1,5 +1,5 @@
 /* Finds the processes of a group that this program may not signal, such as those of a job that
- * changed its user. A signal to the group reaches the others, and kill reports success. */
+ * changed its user. A signal to the group reaches only the others, and kill reports success. */
 #include "process.h"
 
 #include <dirent.h>
@@ -33,24 +33,24 @@ static bool read_process(pid_t pid, char *state, pid_t *group) {
     return true;
 }
 
-static bool runs_in(pid_t group, pid_t pid, bool include_stopped) {
+static bool is_running_in(pid_t group, pid_t pid, bool include_stopped) {
     char state;
-    pid_t its_group;
-    if (!read_process(pid, &state, &its_group) || its_group != group) return false;
+    pid_t process_group;
+    if (!read_process(pid, &state, &process_group) || process_group != group) return false;
     return strchr(include_stopped ? "ZX" : "ZXTt", state) == NULL;
 }
 
-static void add(lua_State *L, int *count, pid_t pid) {
+static void append(lua_State *L, int *count, pid_t pid) {
     lua_pushinteger(L, pid);
     lua_rawseti(L, -2, ++*count);
 }
 
-/* out_of_reach(group, include_stopped) -> a list of the processes of the group that run and may not
- * be signalled; with include_stopped, also of stopped ones. If /proc hides the processes of others,
- * the list has only the group's number if no process of the group can be signalled, and is empty
+/* out_of_reach(group, include_stopped) -> a list of the group's running processes that may not be
+ * signalled, with include_stopped also of stopped ones. If /proc hides the processes of others, the
+ * list has only the group's number if none of its processes can be signalled, and is empty
  * otherwise. */
 static int l_out_of_reach(lua_State *L) {
-    pid_t group = hf_check_int(L, 1), its_group;
+    pid_t group = hf_check_int(L, 1), process_group;
     bool include_stopped = lua_toboolean(L, 2);
     int count = 0;
     char state;
@@ -58,12 +58,12 @@ static int l_out_of_reach(lua_State *L) {
     DIR *processes = opendir("/proc");
     for (struct dirent *entry; processes && (entry = readdir(processes));) {
         pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10); /* 0: not a process */
-        if (pid > 0 && may_not_signal(pid) && runs_in(group, pid, include_stopped))
-            add(L, &count, pid);
+        if (pid > 0 && may_not_signal(pid) && is_running_in(group, pid, include_stopped))
+            append(L, &count, pid);
     }
     if (processes) closedir(processes);
-    bool is_hidden = !read_process(1, &state, &its_group);
-    if (count == 0 && is_hidden && may_not_signal(-group)) add(L, &count, group);
+    bool is_hidden = !read_process(1, &state, &process_group);
+    if (count == 0 && is_hidden && may_not_signal(-group)) append(L, &count, group);
     return 1;
 }
 

@@ -27,14 +27,14 @@ static int l_time(lua_State *L) {
     return 1;
 }
 
-/* Returns whether a pipe or a terminal takes PIPE_BUF bytes now. */
+/* Returns whether a pipe or terminal accepts PIPE_BUF bytes now. */
 static bool is_writable(int fd) {
     struct pollfd one = {.fd = fd, .events = POLLOUT};
     return poll(&one, 1, 0) > 0;
 }
 
-/* say(text [, fd]): writes what standard error, or that descriptor, takes without blocking; its
- * reader may have stopped. */
+/* say(text [, fd]): writes as much as standard error, or that descriptor, accepts without blocking,
+ * because its reader may have stopped. */
 static int l_say(lua_State *L) {
     size_t size;
     const char *text = luaL_checklstring(L, 1, &size);
@@ -49,15 +49,16 @@ static int l_say(lua_State *L) {
     return 0;
 }
 
-/* withhold(fd) -> whether it is open. No program that is started from now on inherits it. */
+/* withhold(fd) -> whether the descriptor is open. Programs started from now on do not inherit
+ * it. */
 static int l_withhold(lua_State *L) {
     lua_pushboolean(L, fcntl(hf_check_int(L, 1), F_SETFD, FD_CLOEXEC) == 0);
     return 1;
 }
 
-/* Opens /dev/null for standard streams that were closed at the start: otherwise the next pipe or
- * connection would get their descriptor, and what the program prints would go there. */
-static void open_standard(void) {
+/* Opens /dev/null for standard streams that were closed at the start. Otherwise the next pipe or
+ * connection would get their descriptor, and this program's output. */
+static void open_standard_streams(void) {
     for (int fd = 0; fd <= 2; fd++) {
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) return;
     }
@@ -70,10 +71,10 @@ int luaopen_holdfast_process(lua_State *L) {
                                          {"say", l_say}, {"withhold", l_withhold}, {NULL, NULL}};
     hf_check_version(L);
     bool has_output = fcntl(STDOUT_FILENO, F_GETFD) >= 0;
-    open_standard();
+    open_standard_streams();
     lua_newtable(L);
     lua_pushboolean(L, has_output);
-    lua_setfield(L, -2, "has_output"); /* it was open at the start */
+    lua_setfield(L, -2, "has_output"); /* standard output was open at the start */
     hf_setfuncs(L, functions);
     hf_open_signals(L);
     hf_open_child(L);

@@ -1,4 +1,4 @@
-/* holdfast.process: what the command needs from the system to run a job in its own process group.
+/* holdfast.process: system functions that the command needs to run a job in its own process group.
  *
  * Signals belong to the whole process, so this state is static: only one Lua state per process may
  * use the module. Failures return nil, message, errno. */
@@ -13,11 +13,11 @@
 
 /* ---- failure.c ---- */
 
-/* Pushes nil, the error's message and its number: three results. */
+/* Pushes nil, the error's message and its number. Returns 3. */
 int hf_process_failed(lua_State *L, int error);
 
-/* Returns the argument at `index`: a process, group or descriptor. Raises an error if it does not
- * fit an int: truncated, it might name a different one. */
+/* Returns the process, group or descriptor at `index`. Raises an error if it does not fit an int:
+ * truncated, it might name a different one. */
 int hf_check_int(lua_State *L, int index);
 
 /* ---- signals.c ---- */
@@ -25,33 +25,31 @@ int hf_check_int(lua_State *L, int index);
 /* Returns the name without SIG, or NULL if the module does not know the signal. */
 const char *hf_signal_name(int number);
 
-/* Restores the dispositions and the mask that this program was started with. Safe in a forked
- * child.
- */
+/* Restores the dispositions and mask that this program was started with. Safe in a forked child. */
 void hf_signals_restore(void);
 
 /* For assertions: returns whether this thread blocks all signals that the module knows and that can
  * be blocked. Safe in a forked child. */
 bool hf_signals_are_blocked(void);
 
-/* In a forked child that continues without exec: restores the dispositions, and leaves caught
- * signals to the parent. */
+/* In a forked child that continues without exec: restores the dispositions, so that only the parent
+ * handles caught signals. */
 void hf_signals_forget(void);
 
-/* Sets the handler of the signal named at `arg`, unless it was ignored when this program started or
- * has a handler of this module already. */
+/* Sets the handler of the signal named at `arg`, unless the signal was ignored when this program
+ * started or already has a handler of this module. */
 void hf_signal_handle(lua_State *L, int arg, void (*handler)(int));
 
 void hf_open_signals(lua_State *L); /* adds to the module table on top */
 
 /* ---- terminal.c ---- */
 
-/* Makes `to` the terminal's foreground group if that is now `from`. Returns whether it did. Safe
- * after a fork. */
+/* Makes `to` the terminal's foreground group if the current one is `from`. Returns whether it did.
+ * Safe after a fork. */
 bool hf_terminal_give(pid_t from, pid_t to);
 
-/* Returns whether no other group is in the foreground of the terminal `fd`, so that this program
- * may write to it. Safe in a signal handler. */
+/* Returns whether this program may write to the terminal `fd`, because no other group is in its
+ * foreground. Safe in a signal handler. */
 bool hf_terminal_is_ours(int fd);
 
 void hf_open_terminal(lua_State *L);
@@ -66,8 +64,7 @@ void hf_open_child(lua_State *L);
 
 /* ---- capture.c ---- */
 
-/* Returns the pid of the program whose output is captured, which only captured_end may reap, or
- * 0. */
+/* Returns the pid of the captured program, which only captured_end may reap, or 0. */
 pid_t hf_process_captured(void);
 
 void hf_open_capture(lua_State *L);

@@ -1,5 +1,5 @@
-/* A separate process that reports what this one is waiting for, so that no I/O of the report delays
- * the wait or the handling of a signal. It ends with this program or before it. */
+/* A separate process that reports what this program is waiting for, so that no I/O of the report
+ * delays the wait or the handling of a signal. It ends with this program or earlier. */
 #include "process.h"
 
 #include <assert.h>
@@ -15,11 +15,11 @@
 #define ERASE_LINE "\r\33[K"
 
 static pid_t reporter_pid;      /* or 0 */
-static pid_t waiting_pid;       /* in the reporter: the program that began it */
-static volatile char *is_drawn; /* shared by both: there is a line to wipe */
+static pid_t parent_pid;        /* in the reporter: the program that started it */
+static volatile char *has_line; /* shared by both processes: whether there is a line to erase */
 
-static bool share_mark(void) {
-    if (is_drawn) return true;
+static bool allocate_shared_flag(void) {
+    if (has_line) return true;
 #ifdef MAP_ANONYMOUS
     void *page = mmap(NULL, 1, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 #else
@@ -29,7 +29,7 @@ static bool share_mark(void) {
     close(zero);
 #endif
     if (page == MAP_FAILED) return false;
-    is_drawn = page;
+    has_line = page;
     return true;
 }
 
@@ -44,22 +44,22 @@ static void end_reporter(void) {
     pid_t pid = reporter_pid;
     if (pid == 0) return;
     reporter_pid = 0;
-    /* if it was already reaped, its pid may be another process's by now */
+    /* if it was already reaped, its pid may now be another process's */
     if (waitpid(pid, NULL, WNOHANG) == 0) {
         kill(pid, SIGKILL);
         while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) continue;
     }
-    if (*is_drawn && hf_terminal_is_ours(STDERR_FILENO) && is_writable()) {
+    if (*has_line && hf_terminal_is_ours(STDERR_FILENO) && is_writable()) {
         ssize_t written = write(STDERR_FILENO, ERASE_LINE, sizeof ERASE_LINE - 1);
         (void)written;
     }
     errno = error;
 }
 
-static void be_reporter(lua_State *L, pid_t parent, const sigset_t *mask) {
-    assert(getpid() != parent && is_drawn);
+static void run_reporter(lua_State *L, pid_t parent, const sigset_t *mask) {
+    assert(getpid() != parent && has_line);
     hf_end_with_parent(SIGKILL);
-    waiting_pid = parent;
+    parent_pid = parent;
     reporter_pid = 0;
     hf_signals_forget();
     sigprocmask(SIG_SETMASK, mask, NULL);
@@ -68,45 +68,45 @@ static void be_reporter(lua_State *L, pid_t parent, const sigset_t *mask) {
 }
 
 /* begin_report(fn) -> true | nil, message, errno. A forked process calls fn() and exits. */
-static int l_begin(lua_State *L) {
+static int l_begin_report(lua_State *L) {
     luaL_checktype(L, 1, LUA_TFUNCTION);
     lua_settop(L, 1);
     pid_t parent = getpid();
-    sigset_t all, kept;
+    sigset_t all_signals, old_mask;
     end_reporter();
-    if (!share_mark()) return hf_process_failed(L, errno);
-    *is_drawn = 0;
-    sigfillset(&all);
-    sigprocmask(SIG_SETMASK, &all, &kept);
+    if (!allocate_shared_flag()) return hf_process_failed(L, errno);
+    *has_line = 0;
+    sigfillset(&all_signals);
+    sigprocmask(SIG_SETMASK, &all_signals, &old_mask);
     pid_t pid = fork();
     int error = errno;
-    if (pid == 0) be_reporter(L, parent, &kept);
+    if (pid == 0) run_reporter(L, parent, &old_mask);
     reporter_pid = pid > 0 ? pid : 0;
-    sigprocmask(SIG_SETMASK, &kept, NULL);
+    sigprocmask(SIG_SETMASK, &old_mask, NULL);
     if (pid < 0) return hf_process_failed(L, error);
     lua_pushboolean(L, true);
     return 1;
 }
 
-/* end_report(): ends the reporter and wipes the line that it has drawn */
-static int l_end(lua_State *L) {
+/* end_report(): ends the reporter and erases the line that it has drawn */
+static int l_end_report(lua_State *L) {
     (void)L;
     end_reporter();
     return 0;
 }
 
-/* may_draw() -> in the reporter, whether the terminal at standard error is this job's now. If so,
- * there may be a line to wipe from then on. */
+/* may_draw() -> in the reporter, whether this job may write to the terminal at standard error. If
+ * so, there may be a line to erase from then on. */
 static int l_may_draw(lua_State *L) {
-    bool may = hf_terminal_is_ours(STDERR_FILENO);
-    if (may && is_drawn) *is_drawn = 1;
-    lua_pushboolean(L, may);
+    bool may_write = hf_terminal_is_ours(STDERR_FILENO);
+    if (may_write && has_line) *has_line = 1;
+    lua_pushboolean(L, may_write);
     return 1;
 }
 
-/* is_awaited() -> in the reporter, whether the program that began it still runs */
+/* is_awaited() -> in the reporter, whether the program that started it still runs */
 static int l_is_awaited(lua_State *L) {
-    lua_pushboolean(L, getppid() == waiting_pid);
+    lua_pushboolean(L, getppid() == parent_pid);
     return 1;
 }
 
@@ -116,7 +116,7 @@ static void on_last_signal(int number) {
     raise(number);
 }
 
-/* wipe_before(name, ...): these signals end the reporter before they end this program */
+/* wipe_before(name, ...): lets these signals end the reporter before they end this program */
 static int l_wipe_before(lua_State *L) {
     for (int arg = 1; arg <= lua_gettop(L); arg++) hf_signal_handle(L, arg, on_last_signal);
     return 0;
@@ -124,7 +124,7 @@ static int l_wipe_before(lua_State *L) {
 
 void hf_open_reporter(lua_State *L) {
     static const luaL_Reg functions[] = {
-        {"begin_report", l_begin},    {"end_report", l_end},          {"may_draw", l_may_draw},
-        {"is_awaited", l_is_awaited}, {"wipe_before", l_wipe_before}, {NULL, NULL}};
+        {"begin_report", l_begin_report}, {"end_report", l_end_report},   {"may_draw", l_may_draw},
+        {"is_awaited", l_is_awaited},     {"wipe_before", l_wipe_before}, {NULL, NULL}};
     hf_setfuncs(L, functions);
 }

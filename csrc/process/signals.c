@@ -1,9 +1,9 @@
-/* Writes caught signals as bytes into a pipe, so that one poll can wait for signals and for input.
+/* Writes caught signals as bytes to a pipe, so that one poll can wait for signals and for input.
  *
  * A signal that was ignored when the program started remains ignored, as nohup and background jobs
- * intend. SIGCHLD does not: the system would forget how the job ended. A caught signal also ends a
- * wait of the library. Because it may arrive just before that wait begins, SIGALRM follows every
- * second until the signal is read, except after SIGCHLD. */
+ * intend. SIGCHLD is an exception: if it is ignored, the system forgets how the job ended. A caught
+ * signal also ends a wait of the library. Because it may arrive just before that wait begins,
+ * SIGALRM follows every second until the signal is read, except after SIGCHLD. */
 #include "process.h"
 
 #include <assert.h>
@@ -17,7 +17,7 @@
 
 #include "posix/system.h"
 
-#define AGAIN_AFTER 1 /* seconds */
+#define REPEAT_INTERVAL 1 /* seconds */
 
 static const struct {
     const char *name;
@@ -29,11 +29,11 @@ static const struct {
 
 #define SIGNAL_COUNT (sizeof SIGNALS / sizeof *SIGNALS)
 
-static int signal_pipe[2] = {-1, -1};         /* has a byte for each caught signal */
-static sigset_t first_mask;                   /* the signal mask at the first `catch` */
-static struct sigaction before[SIGNAL_COUNT]; /* the disposition before it was changed */
+static int signal_pipe[2] = {-1, -1};                   /* contains a byte for each caught signal */
+static sigset_t initial_mask;                           /* the signal mask at the first `catch` */
+static struct sigaction old_dispositions[SIGNAL_COUNT]; /* the earlier dispositions */
 static bool is_changed[SIGNAL_COUNT];
-static struct sigaction alarm_before;
+static struct sigaction old_alarm;
 
 const char *hf_signal_name(int number) {
     for (size_t i = 0; i < SIGNAL_COUNT; i++) {
@@ -46,30 +46,30 @@ static void on_signal(int number) {
     int error = errno;
     unsigned char byte = (unsigned char)number;
     ssize_t written = write(signal_pipe[1], &byte, 1);
-    (void)written; /* a full pipe also wakes the reader */
-    if (number != SIGCHLD) alarm(AGAIN_AFTER);
+    (void)written; /* a full pipe wakes the reader as well */
+    if (number != SIGCHLD) alarm(REPEAT_INTERVAL);
     errno = error;
 }
 
 static void on_alarm(int number) {
     (void)number;
-    alarm(AGAIN_AFTER);
+    alarm(REPEAT_INTERVAL);
 }
 
 static int open_pipe(void) {
     struct sigaction action = {.sa_handler = on_alarm};
     if (signal_pipe[0] >= 0) return 0;
-    sigprocmask(SIG_SETMASK, NULL, &first_mask);
+    sigprocmask(SIG_SETMASK, NULL, &initial_mask);
     if (!hf_pipe(signal_pipe, false)) return -1;
-    return sigaction(SIGALRM, &action, &alarm_before);
+    return sigaction(SIGALRM, &action, &old_alarm);
 }
 
-/* A signal still interrupts poll, but stdio continues. */
-static int change(size_t i, void (*handler)(int)) {
+/* Sets a handler, unless the signal was ignored at the start. A signal ends poll, but not stdio. */
+static int set_handler(size_t i, void (*handler)(int)) {
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
     if (is_changed[i]) return 0;
-    if (sigaction(SIGNALS[i].number, NULL, &before[i]) != 0) return -1;
-    if (before[i].sa_handler == SIG_IGN && SIGNALS[i].number != SIGCHLD) return 0;
+    if (sigaction(SIGNALS[i].number, NULL, &old_dispositions[i]) != 0) return -1;
+    if (old_dispositions[i].sa_handler == SIG_IGN && SIGNALS[i].number != SIGCHLD) return 0;
     is_changed[i] = true;
     return sigaction(SIGNALS[i].number, &action, NULL);
 }
@@ -77,7 +77,7 @@ static int change(size_t i, void (*handler)(int)) {
 static int catch_signal(size_t i) {
     sigset_t one;
     assert(signal_pipe[0] >= 0 && signal_pipe[1] >= 0); /* on_signal writes there */
-    if (change(i, on_signal) != 0) return -1;
+    if (set_handler(i, on_signal) != 0) return -1;
     sigemptyset(&one);
     sigaddset(&one, SIGNALS[i].number);
     return sigprocmask(SIG_UNBLOCK, &one, NULL);
@@ -95,14 +95,14 @@ bool hf_signals_are_blocked(void) {
 
 void hf_signals_restore(void) {
     for (size_t i = 0; i < SIGNAL_COUNT; i++) {
-        if (is_changed[i]) sigaction(SIGNALS[i].number, &before[i], NULL);
+        if (is_changed[i]) sigaction(SIGNALS[i].number, &old_dispositions[i], NULL);
     }
-    if (signal_pipe[0] >= 0) sigaction(SIGALRM, &alarm_before, NULL);
-    sigprocmask(SIG_SETMASK, &first_mask, NULL);
+    if (signal_pipe[0] >= 0) sigaction(SIGALRM, &old_alarm, NULL);
+    sigprocmask(SIG_SETMASK, &initial_mask, NULL);
 }
 
 void hf_signals_forget(void) {
-    assert(hf_signals_are_blocked()); /* a signal now would be handled as if it were the parent's */
+    assert(hf_signals_are_blocked()); /* a signal would be handled as if it were the parent's */
     hf_signals_restore();
     memset(is_changed, 0, sizeof is_changed);
     for (int end = 0; end < 2; end++) {
@@ -120,16 +120,16 @@ static size_t check_signal(lua_State *L, int arg) {
 }
 
 void hf_signal_handle(lua_State *L, int arg, void (*handler)(int)) {
-    change(check_signal(L, arg), handler);
+    set_handler(check_signal(L, arg), handler);
 }
 
-/* catch(name, ...) -> true | nil, message, errno. From now on `wait` returns these signals, except
- * those that were ignored when the program started, and the system's action does not happen.
- * SIGPIPE is ignored, so that a write to a broken pipe fails instead. */
+/* catch(name, ...) -> true | nil, message, errno. From now on `wait` returns these signals instead
+ * of the system's action, except those that were ignored when the program started. SIGPIPE is
+ * ignored, so that a write to a broken pipe fails instead. */
 static int l_catch(lua_State *L) {
     if (open_pipe() != 0) return hf_process_failed(L, errno);
     for (size_t i = 0; i < SIGNAL_COUNT; i++) {
-        if (SIGNALS[i].number == SIGPIPE) change(i, SIG_IGN);
+        if (SIGNALS[i].number == SIGPIPE) set_handler(i, SIG_IGN);
     }
     for (int arg = 1; arg <= lua_gettop(L); arg++) {
         if (catch_signal(check_signal(L, arg)) != 0) return hf_process_failed(L, errno);
@@ -138,12 +138,12 @@ static int l_catch(lua_State *L) {
     return 1;
 }
 
-/* uncatch(name, ...): restores their earlier effect. Signals that have arrived can still be
+/* uncatch(name, ...): restores their earlier dispositions. Signals that have arrived can still be
  * read. */
 static int l_uncatch(lua_State *L) {
     for (int arg = 1; arg <= lua_gettop(L); arg++) {
         size_t i = check_signal(L, arg);
-        if (is_changed[i]) sigaction(SIGNALS[i].number, &before[i], NULL);
+        if (is_changed[i]) sigaction(SIGNALS[i].number, &old_dispositions[i], NULL);
         is_changed[i] = false;
     }
     return 0;
@@ -158,20 +158,20 @@ static int l_default(lua_State *L) {
 /* ignore(name, ...) -> true | nil, message, errno */
 static int l_ignore(lua_State *L) {
     for (int arg = 1; arg <= lua_gettop(L); arg++) {
-        if (change(check_signal(L, arg), SIG_IGN) != 0) return hf_process_failed(L, errno);
+        if (set_handler(check_signal(L, arg), SIG_IGN) != 0) return hf_process_failed(L, errno);
     }
     lua_pushboolean(L, true);
     return 1;
 }
 
-static double monotonic(void) {
+static double monotonic_seconds(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
 static int poll_timeout(double until) {
-    double left = ceil((until - monotonic()) * 1000);
+    double left = ceil((until - monotonic_seconds()) * 1000);
     if (!(left > 0)) return 0;
     return left > 3600e3 ? 3600000 : (int)left;
 }
@@ -185,9 +185,9 @@ static int next_signal(void) {
 }
 
 /* wait(seconds [, input]) -> the name of the next caught signal; "input" if `input` is true and
- * standard input is readable or at its end; nil when the time has passed */
+ * standard input is readable or at its end; nil after that many seconds */
 static int l_wait(lua_State *L) {
-    double until = monotonic() + luaL_checknumber(L, 1);
+    double until = monotonic_seconds() + luaL_checknumber(L, 1);
     bool input = lua_toboolean(L, 2);
     for (;;) {
         int number = next_signal();
@@ -202,7 +202,7 @@ static int l_wait(lua_State *L) {
             lua_pushliteral(L, "input");
             return 1;
         }
-        if (ready <= 0 && !(monotonic() < until)) return 0;
+        if (ready <= 0 && !(monotonic_seconds() < until)) return 0;
     }
 }
 
@@ -215,35 +215,35 @@ static int l_kill(lua_State *L) {
     return 1;
 }
 
-/* exists(pid) -> whether there is such a process, or a process of the group -pid */
+/* exists(pid) -> whether the process, or a process of the group -pid, exists */
 static int l_exists(lua_State *L) {
     lua_pushboolean(L, kill(hf_check_int(L, 1), 0) == 0 || errno == EPERM);
     return 1;
 }
 
-static volatile sig_atomic_t is_continued;
-static struct sigaction before_stop; /* the disposition of SIGCONT */
+static volatile sig_atomic_t was_continued;
+static struct sigaction old_continue; /* the disposition of SIGCONT */
 
-static void note_continue(int number) {
-    is_continued = 1;
-    if (before_stop.sa_handler == on_signal) on_signal(number);
+static void on_continue(int number) {
+    was_continued = 1;
+    if (old_continue.sa_handler == on_signal) on_signal(number);
 }
 
-/* stop(name, group) -> whether it was stopped. Stops this program, or its whole group, as the
- * signal does by default, and returns when continued. The system does not stop a group that no
+/* stop(name, group) -> whether this program was stopped. Stops this program, or its whole group, as
+ * the signal does by default, and returns when continued. The system does not stop a group that no
  * parent could continue. */
 static int l_stop(lua_State *L) {
     int number = SIGNALS[check_signal(L, 1)].number;
-    struct sigaction action = {.sa_handler = SIG_DFL}, kept;
-    struct sigaction noting = {.sa_handler = note_continue, .sa_flags = SA_RESTART};
-    is_continued = 0;
-    sigaction(SIGCONT, &noting, &before_stop);
-    sigaction(number, &action, &kept);
+    struct sigaction action = {.sa_handler = SIG_DFL}, old_action;
+    struct sigaction continue_action = {.sa_handler = on_continue, .sa_flags = SA_RESTART};
+    was_continued = 0;
+    sigaction(SIGCONT, &continue_action, &old_continue);
+    sigaction(number, &action, &old_action);
     if (lua_toboolean(L, 2)) kill(0, number);
     else raise(number);
-    sigaction(number, &kept, NULL);
-    sigaction(SIGCONT, &before_stop, NULL);
-    lua_pushboolean(L, is_continued);
+    sigaction(number, &old_action, NULL);
+    sigaction(SIGCONT, &old_continue, NULL);
+    lua_pushboolean(L, was_continued);
     return 1;
 }
 

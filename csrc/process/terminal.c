@@ -1,4 +1,4 @@
-/* The controlling terminal: the group in its foreground, its size, and single keys.
+/* The controlling terminal: its foreground group, its size, and single keys.
  *
  * A caller that switches the terminal to raw mode must switch it back before this program stops or
  * ends. */
@@ -12,24 +12,24 @@
 #include <unistd.h>
 
 static int terminal = -1;
-static struct termios cooked;
+static struct termios saved_settings;
 static bool is_raw;
 
-/* Blocks SIGTTOU, without which a group that is not in the foreground may not change it. */
+/* Blocks SIGTTOU, because otherwise only the foreground group may change the foreground group. */
 bool hf_terminal_give(pid_t from, pid_t to) {
-    sigset_t ttou, kept;
+    sigset_t ttou, old_mask;
     if (terminal < 0 || tcgetpgrp(terminal) != from) return false;
     sigemptyset(&ttou);
     sigaddset(&ttou, SIGTTOU);
-    sigprocmask(SIG_BLOCK, &ttou, &kept);
+    sigprocmask(SIG_BLOCK, &ttou, &old_mask);
     bool given = tcsetpgrp(terminal, to) == 0;
-    sigprocmask(SIG_SETMASK, &kept, NULL);
+    sigprocmask(SIG_SETMASK, &old_mask, NULL);
     return given;
 }
 
 bool hf_terminal_is_ours(int fd) {
-    pid_t front = tcgetpgrp(fd);
-    return front < 0 || front == getpgrp(); /* below 0: not the controlling terminal */
+    pid_t foreground = tcgetpgrp(fd);
+    return foreground < 0 || foreground == getpgrp(); /* below 0: not the controlling terminal */
 }
 
 /* open_terminal() -> whether there is a controlling terminal */
@@ -39,14 +39,13 @@ static int l_open(lua_State *L) {
     return 1;
 }
 
-/* give_terminal(group) -> whether this program's group had the foreground and gave it to that
- * group */
+/* give_terminal(group) -> whether that group has replaced this program's in the foreground */
 static int l_give(lua_State *L) {
     lua_pushboolean(L, hf_terminal_give(getpgrp(), hf_check_int(L, 1)));
     return 1;
 }
 
-/* take_terminal(group) -> whether that group had the foreground, which is now this program's */
+/* take_terminal(group) -> whether this program's group has replaced that one in the foreground */
 static int l_take(lua_State *L) {
     lua_pushboolean(L, hf_terminal_give(hf_check_int(L, 1), getpgrp()));
     return 1;
@@ -58,8 +57,7 @@ static int l_is_terminal(lua_State *L) {
     return 1;
 }
 
-/* leads_group() -> whether this program is the first of its group, as when a shell starts it as a
- * job */
+/* leads_group() -> whether this program leads its group, as when a shell starts it as a job */
 static int l_leads_group(lua_State *L) {
     lua_pushboolean(L, getpgrp() == getpid());
     return 1;
@@ -76,13 +74,13 @@ static int l_size(lua_State *L) {
     return 2;
 }
 
-/* raw(on) -> true | nil, message, errno; nothing if that is so already. While it is on, standard
- * input gives keys as they are pressed, without echo. */
+/* raw(on) -> true | nil, message, errno; nothing if the mode is unchanged. In raw mode, standard
+ * input returns keys as they are pressed, without echo. */
 static int l_raw(lua_State *L) {
     bool on = lua_toboolean(L, 1);
     if (on == is_raw) return 0;
-    if (on && tcgetattr(STDIN_FILENO, &cooked) != 0) return hf_process_failed(L, errno);
-    struct termios changed = cooked;
+    if (on && tcgetattr(STDIN_FILENO, &saved_settings) != 0) return hf_process_failed(L, errno);
+    struct termios changed = saved_settings;
     if (on) {
         changed.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
         changed.c_cc[VMIN] = 1;
@@ -94,7 +92,7 @@ static int l_raw(lua_State *L) {
     return 1;
 }
 
-/* keys() -> the bytes that standard input has now; "" at its end; nil when reading failed */
+/* keys() -> the bytes that standard input has now; "" at its end; nil if reading failed */
 static int l_keys(lua_State *L) {
     char bytes[64];
     ssize_t size = read(STDIN_FILENO, bytes, sizeof bytes);

@@ -1,5 +1,5 @@
-/* The command as one executable: Lua, the modules of `lua` and the C modules are linked in, and
- * nothing is loaded from outside. It does what bin/holdfast does in an installation. */
+/* The command as one executable into which Lua, the modules in lua/ and the C modules are linked.
+ * It loads nothing from outside, and otherwise behaves like an installed bin/holdfast. */
 #include <lauxlib.h>
 #include <lua.h>
 #include <lualib.h>
@@ -11,15 +11,15 @@
 int luaopen_holdfast_core(lua_State *L);
 int luaopen_holdfast_process(lua_State *L);
 
-/* Runs in a protected call: an error in it must not look like a result of the command. */
-static const char run[] = "local process = require 'holdfast.process'\n"
-                          "process.default 'INT'\n"
-                          "return require('holdfast.command').main(arg)\n";
+/* Runs in a protected call: an error in it must not look like the command's result. */
+static const char main_source[] = "local process = require 'holdfast.process'\n"
+                                  "process.default 'INT'\n"
+                                  "return require('holdfast.command').main(arg)\n";
 
-/* → the module. The loader in package.preload. */
+/* The loader for package.preload → the module */
 static int load_module(lua_State *L) {
     const hf_lua_module *module = lua_touserdata(L, lua_upvalueindex(1));
-    if (luaL_loadbufferx(L, (const char *)module->text, module->size, module->chunk, "t"))
+    if (luaL_loadbufferx(L, (const char *)module->source, module->size, module->chunk, "t"))
         return lua_error(L);
     lua_pushstring(L, module->name);
     lua_call(L, 1, 1);
@@ -40,8 +40,8 @@ static void preload(lua_State *L) {
     lua_pop(L, 1);
 }
 
-/* No module may come from the environment's paths or the current directory. */
-static void close_paths(lua_State *L) {
+/* Prevents modules from being loaded from the environment's paths or the current directory. */
+static void clear_paths(lua_State *L) {
     lua_getglobal(L, "package");
     lua_pushliteral(L, "");
     lua_setfield(L, -2, "path");
@@ -50,10 +50,10 @@ static void close_paths(lua_State *L) {
     lua_pop(L, 1);
 }
 
-static void set_arguments(lua_State *L, int count, char **words) {
+static void set_arguments(lua_State *L, int count, char **args) {
     lua_createtable(L, count, 1);
     for (int i = 0; i < count; i++) {
-        lua_pushstring(L, words[i]);
+        lua_pushstring(L, args[i]);
         lua_rawseti(L, -2, i);
     }
     lua_setglobal(L, "arg");
@@ -65,22 +65,23 @@ static int add_traceback(lua_State *L) {
     return 1;
 }
 
-/* main(count, words) → the exit code */
+/* main(count, args) → the exit code */
 static int protected_main(lua_State *L) {
     int count = (int)lua_tointeger(L, 1);
-    char **words = lua_touserdata(L, 2);
+    char **args = lua_touserdata(L, 2);
     lua_pushboolean(L, 1);
     lua_setfield(L, LUA_REGISTRYINDEX, "LUA_NOENV");
     luaL_openlibs(L);
-    close_paths(L);
+    clear_paths(L);
     preload(L);
-    set_arguments(L, count, words);
-    if (luaL_loadbufferx(L, run, sizeof run - 1, "=holdfast", "t")) return lua_error(L);
+    set_arguments(L, count, args);
+    if (luaL_loadbufferx(L, main_source, sizeof main_source - 1, "=holdfast", "t"))
+        return lua_error(L);
     lua_call(L, 0, 1);
     return 1;
 }
 
-int main(int count, char **words) {
+int main(int count, char **args) {
     lua_State *L = luaL_newstate();
     if (!L) {
         fputs("holdfast: not enough memory\n", stderr);
@@ -89,7 +90,7 @@ int main(int count, char **words) {
     lua_pushcfunction(L, add_traceback);
     lua_pushcfunction(L, protected_main);
     lua_pushinteger(L, count);
-    lua_pushlightuserdata(L, words);
+    lua_pushlightuserdata(L, args);
     int exit_code = 70;
     if (lua_pcall(L, 2, 1, 1)) fprintf(stderr, "holdfast: %s\n", lua_tostring(L, -1));
     else exit_code = (int)lua_tointeger(L, -1);
