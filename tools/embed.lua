@@ -15,10 +15,10 @@
 -- replaced or dropped:
 --
 --   --#include "queue/queue.lua"         that file's text
---   --#include "lock/hash.lua:taking"    one of its sections
---   --#include "LAYOUT:taking"           …of the file that the variant of the program has for
+--   --#include "lock/hash.lua:take"      one of its sections
+--   --#include "LAYOUT:take"             …of the file that the variant of the program has for
 --                                        LAYOUT: see VARIANTS
---   --#section taking … --#end           a section: part of its file, and included on its own
+--   --#section take … --#end             a section: part of its file, and included on its own
 --
 -- No line inside a function is an #include, so that each function can be read in its file. Only
 -- `--#include_in_function` may stand there: for functions that one branch needs, because making

@@ -121,55 +121,55 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "return reply\n",
     [ACQUIRING_1] = "local FROM, SHARED, WAITER, FLOOR = tonumber(ARGV[3]), ARGV[4] == '1', ARGV[7], tonumber(ARGV[9])\n"
-    "local WANTED = PRINT and 'guard' or 'lock'\n"
-    "local function token_of_hold()\n"
+    "local EXPECTED_KIND = FINGERPRINT and 'guard' or 'lock'\n"
+    "local function hold_token()\n"
     "if FROM == 0 then return next_token(TOKEN_TTL, FLOOR, nil, keeps(OWNER) and range_end) end\n"
     "if not SHARED or TOKEN_TTL == '0' then return 0 end\n"
     "return token_in(redis.call('GET', COUNTER)) or next_token(TOKEN_TTL, FLOOR)\n"
     "end\n"
-    "local function send_wish(owner)\n"
+    "local function request_lock(owner)\n"
     "return redis.pcall('PUBLISH', 'holdfast_grant:' .. owner:sub(1, 36), '1 wish ' .. owner:sub(38))\n"
     "~= 0\n"
     "end\n"
     "local function take(others)\n"
-    "local token, last = token_of_hold()\n"
-    "set_holds(LOCK, OWNER, FROM + 1 + others, LEASE, PRINT)\n"
+    "local token, last = hold_token()\n"
+    "set_holds(LOCK, OWNER, FROM + 1 + others, LEASE, FINGERPRINT)\n"
     "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
-    "if FROM == 0 and keeps(OWNER) and redis.call('ZCARD', QUEUE) > 0 then send_wish(OWNER) end\n"
+    "if FROM == 0 and keeps(OWNER) and redis.call('ZCARD', QUEUE) > 0 then request_lock(OWNER) end\n"
     "return { 1, token, others, FLOOR and server_us() or last and 0, last }\n"
     "end\n"
     "local function granted()\n"
     "return WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0\n"
     "end\n"
-    "local function note_foreign()\n"
+    "local function record_foreign_holder()\n"
     "local was, now = record_in(first_members()), now_ms()\n"
-    "local noted = was and was.turns == 0 and was.unused == 0 and not was.listeners\n"
-    "if noted and was.till <= now then return end\n"
+    "local is_recorded = was and was.turns == 0 and was.unused == 0 and not was.listeners\n"
+    "if is_recorded and was.till <= now then return end\n"
     "write_record(was, 0, 0, false, 0, was and was.listeners and math.min(now, was.began) or now)\n"
     "end\n"
-    "local function note_lasting_queue(last, place)\n"
+    "local function record_lasting_queue(last, place)\n"
     "local before, now = math.floor(last / LOCK_PROBE_US), math.floor(place / LOCK_PROBE_US)\n"
     "if before == now or WAITER:sub(2, 2) ~= 'l' or record_in(first_members()) then return end\n"
     "write_record(nil, 0, 4, false, 0, now_ms())\n"
     "end\n",
     [ACQUIRING_2] = "local function busy(ttl_ms, foreign, holder)\n"
     "if WAITER == '' then return { 0, ttl_ms, 0, foreign and 1 or 0, '' } end\n"
-    "local place, stood, last = enqueue()\n"
-    "if last and last > FRONT_MAX then note_lasting_queue(last, place) end\n"
+    "local place, was_queued, last = enqueue()\n"
+    "if last and last > FRONT_MAX then record_lasting_queue(last, place) end\n"
     "local ahead, overdue_ms = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), nil\n"
-    "local kept = holder and not foreign and keeps(holder)\n"
-    "if foreign or kept then\n"
-    "ahead, overdue_ms = check_ahead(place, ahead, nil, kept and 2)\n"
-    "elseif stood then\n"
+    "local is_kept = holder and not foreign and keeps(holder)\n"
+    "if foreign or is_kept then\n"
+    "ahead, overdue_ms = check_ahead(place, ahead, nil, is_kept and 2)\n"
+    "elseif was_queued then\n"
     "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
     "end\n"
-    "local deaf = kept and ahead == 0 and not send_wish(holder)\n"
-    "return { 0, ttl_ms, ahead, foreign and 1 or deaf and 2 or 0, place, overdue_ms }\n"
+    "local is_deaf = is_kept and ahead == 0 and not request_lock(holder)\n"
+    "return { 0, ttl_ms, ahead, foreign and 1 or is_deaf and 2 or 0, place, overdue_ms }\n"
     "end\n"
     "local lock_ms = redis.call('PTTL', LOCK)\n"
     "if lock_ms ~= -2 then\n"
     "local holder, count, kind = holder_of(LOCK, OWNER)\n"
-    "if count and kind == WANTED then\n"
+    "if count and kind == EXPECTED_KIND then\n"
     "if not SHARED then return take(0) end\n"
     "if granted() then return take(count - 1 - FROM) end\n"
     "if FROM > 0 and count == FROM then return take(0) end\n"
@@ -177,32 +177,34 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "if FROM > 0 then return { -2 } end\n"
     "if lock_ms == -1 and KIND == 'hash' then return { -3 } end\n"
-    "if kind ~= WANTED then return { -6, kind } end\n"
+    "if kind ~= EXPECTED_KIND then return { -6, kind } end\n"
     "local foreign = holder and not holder:find(OURS)\n"
-    "local java = foreign and KIND == 'hash' and holder:find(JAVAS)\n"
-    "if java and not FLOOR then keep_counter() end\n"
-    "if foreign and WAITER ~= '' and (java or KIND == 'string') then note_foreign() end\n"
+    "local is_redisson = foreign and KIND == 'hash' and holder:find(REDISSON_OWNER)\n"
+    "if is_redisson and not FLOOR then keep_counter() end\n"
+    "if foreign and WAITER ~= '' and (is_redisson or KIND == 'string') then record_foreign_holder() end\n"
     "return busy(lock_ms, foreign, holder)\n"
     "end\n"
     "if FROM > 0 then return { -1 } end\n"
     "if granted() then return take(0) end\n",
     [ACQUIRING_3] = "take_up_place()\n"
     "settle_missed_grant(WAITER ~= '' and client_of(WAITER) or OWNER:sub(1, 36))\n"
-    "local left = PRINT and 0 or foreign_ms(POLL_MS)\n"
+    "local left = FINGERPRINT and 0 or foreign_ms(POLL_MS)\n"
     "if left > 0 then return busy(left, true) end\n"
-    "local function after_foreign()\n"
+    "local function is_after_foreign_turn()\n"
     "local was = record_in(first_members())\n"
     "return was and was.turns == 0 and was.unused == 0\n"
     "end\n"
-    "if after_foreign() and is_behind_first(enqueue) then return busy(tonumber(GRANT_MS), true) end\n"
-    "local given = hand_over(WAITER)\n"
+    "if is_after_foreign_turn() and is_behind_first(enqueue) then\n"
+    "return busy(tonumber(GRANT_MS), true)\n"
+    "end\n"
+    "local has_handed_over = hand_over(WAITER)\n"
     "note_ours(now_ms())\n"
-    "if given then\n"
+    "if has_handed_over then\n"
     "local holder, _, kind = holder_of(LOCK)\n"
-    "if kind ~= WANTED then return { -6, kind } end\n"
+    "if kind ~= EXPECTED_KIND then return { -6, kind } end\n"
     "return busy(tonumber(GRANT_MS), false, holder)\n"
     "end\n"
-    "if given == nil then return busy(1, false) end\n"
+    "if has_handed_over == nil then return busy(1, false) end\n"
     "if is_newer(first() or '') then return { -4 } end\n"
     "return take(0)\n",
     [AHEAD_1] = "local function is_deaf(asked)\n"
@@ -217,9 +219,9 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "return -1\n"
     "end\n",
-    [BEGIN_1] = "local PRINT = ARGV[8]\n",
+    [BEGIN_1] = "local FINGERPRINT = ARGV[8]\n",
     [BEGIN_2] = "local known = redis.call('HMGET', LOCK, 'print', 'done')\n"
-    "if (known[1] or '') ~= '' and PRINT ~= '' and known[1] ~= PRINT then return { 4 } end\n"
+    "if (known[1] or '') ~= '' and FINGERPRINT ~= '' and known[1] ~= FINGERPRINT then return { 4 } end\n"
     "if known[1] and known[2] then\n"
     "if ARGV[7] ~= '' then redis.call('ZREM', QUEUE, ARGV[7]) end\n"
     "return { 3, known[2] }\n"
@@ -252,14 +254,14 @@ static const char *const hf_segment_table[] = {
     "local low = number % 1e7\n"
     "return string.format('%d%07d', (number - low) / 1e7, low)\n"
     "end\n",
-    [COMPLETE_1] = "local KEEP, PRINT, RESULT = ARGV[3], ARGV[4], ARGV[5]\n",
+    [COMPLETE_1] = "local KEEP, FINGERPRINT, RESULT = ARGV[3], ARGV[4], ARGV[5]\n",
     [COMPLETE_2] = "if not holds_of(LOCK, OWNER) then\n"
     "if redis.call('HGET', LOCK, 'by') == OWNER then return is_queue() and notify_done() and 3 or 1 end\n"
     "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
     "end\n"
     "if KEEP == '0' then return pass_on() end\n"
     "redis.call('HDEL', LOCK, '')\n"
-    "redis.call('HSET', LOCK, 'done', RESULT, 'print', PRINT, 'by', OWNER)\n"
+    "redis.call('HSET', LOCK, 'done', RESULT, 'print', FINGERPRINT, 'by', OWNER)\n"
     "redis.call('PEXPIRE', LOCK, KEEP)\n"
     "redis.call('HDEL', LOCK, OWNER)\n"
     "return is_queue() and notify_done() and 3 or 1\n",
@@ -294,11 +296,11 @@ static const char *const hf_segment_table[] = {
     "return redis.call('EXISTS', KEYS[1]) == 0 and -1 or -2\n"
     "end\n"
     "if ARGV[2] == '0' then return 1 end\n"
-    "local ttl_ms, most = redis.call('PTTL', KEYS[1]), tonumber(ARGV[3])\n"
-    "local stays = most and ttl_ms > most and ttl_ms >= tonumber(ARGV[2])\n"
-    "redis.call('PEXPIRE', KEYS[1], stays and ttl_ms or ARGV[2])\n"
+    "local ttl_ms, max_ms = redis.call('PTTL', KEYS[1]), tonumber(ARGV[3])\n"
+    "local remains = max_ms and ttl_ms > max_ms and ttl_ms >= tonumber(ARGV[2])\n"
+    "redis.call('PEXPIRE', KEYS[1], remains and ttl_ms or ARGV[2])\n"
     "if ARGV[4] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) end\n"
-    "local shorter = not stays and ttl_ms > tonumber(ARGV[2])\n",
+    "local is_shortened = not remains and ttl_ms > tonumber(ARGV[2])\n",
     [EXTEND_4] = "announce(ARGV[5])\n"
     "end\n"
     "return 1\n",
@@ -306,53 +308,55 @@ static const char *const hf_segment_table[] = {
     [FAIR_ACQUIRE_2] = "if TOKEN then\n",
     [FAIR_ACQUIRE_3] = "return TOKEN\n"
     "end\n",
-    [FAIR_ACQUIRE_4] = "local PRINT = nil\n",
+    [FAIR_ACQUIRE_4] = "local FINGERPRINT = nil\n",
     [FAIR_ACQUIRE_5] = "local FROM, WAITER = tonumber(ARGV[3]), ARGV[7]\n"
-    "local CROWD = 100\n"
+    "local READ_LIMIT = 100\n"
     "local MAX_RECHECK_MS = 30000\n"
-    "local RECHECKS = 3\n"
+    "local MISSED_RECHECKS = 3\n"
     "local SLACK_MS = 1000\n"
     "local JAVA_WAIT_MS = 300000\n"
     "local function take(now)\n"
     "local token = FROM == 0 and next_token(TOKEN_TTL) or 0\n"
     "set_holds(LOCK, OWNER, FROM + 1, LEASE)\n"
-    "if WAITER ~= '' then forget(OWNER, now) end\n"
+    "if WAITER ~= '' then remove_waiter(OWNER, now) end\n"
     "return { 1, token, 0 }\n"
     "end\n"
-    "local function place_in(members)\n"
-    "local theirs, last = 0, nil\n"
+    "local function find_owner(members)\n"
+    "local redisson_count, last = 0, nil\n"
     "for i, owner in ipairs(members) do\n"
-    "if owner == OWNER then return i - 1, theirs, last end\n"
-    "if not is_ours(owner) then theirs, last = theirs + 1, owner end\n"
+    "if owner == OWNER then return i - 1, redisson_count, last end\n"
+    "if not is_ours(owner) then redisson_count, last = redisson_count + 1, owner end\n"
     "end\n"
-    "return nil, theirs, last\n"
+    "return nil, redisson_count, last\n"
     "end\n"
-    "local function end_of_theirs(theirs, last, lock_ms, now)\n"
-    "local usual, till = now + theirs * JAVA_WAIT_MS, last and timeout_of(last) or 0\n"
-    "return till - math.max(0, lock_ms) > usual + SLACK_MS and till or usual\n"
+    "local function redisson_end(redisson_count, last, lock_ms, now)\n"
+    "local default_end, till = now + redisson_count * JAVA_WAIT_MS, last and timeout_of(last) or 0\n"
+    "return till - math.max(0, lock_ms) > default_end + SLACK_MS and till or default_end\n"
     "end\n"
-    "local function end_of_far(owner, now)\n"
+    "local function distant_end(owner, now)\n"
     "local till = math.max(now, timeout_of(owner) or 0)\n"
     "if not is_ours(owner) then return till + JAVA_WAIT_MS end\n"
     "return till - (till - now) % JAVA_WAIT_MS\n"
     "end\n"
-    "local function stand(lock_ms, now)\n"
-    "local old, count = timeout_of(OWNER), redis.call('LLEN', QUEUE)\n"
-    "local near = (old or count < CROWD) and redis.call('LRANGE', QUEUE, 0, CROWD - 1) or {}\n"
-    "local at, theirs, last = place_in(near)\n"
-    "local comes = not at and (not old or #near == count)\n"
-    "local ahead = at or comes and count or count - 1\n"
-    "local base = (at or #near == count) and end_of_theirs(theirs, last, lock_ms, now)\n"
-    "or end_of_far(comes and redis.call('LINDEX', QUEUE, -1) or OWNER, now)\n"
-    "if comes then redis.call('RPUSH', QUEUE, OWNER) end\n"
-    "local recheck_ms = math.min(GRANT_MS * math.max(1, ahead / CROWD), MAX_RECHECK_MS)\n"
-    "local new = base + math.max(MIN_TIMEOUT_MS, math.ceil(RECHECKS * recheck_ms))\n"
-    "set_timeout(OWNER, new)\n"
-    "if at and old and new < old then lower_behind(at + 1, old, new) end\n"
+    "local function queue_up(lock_ms, now)\n"
+    "local old_ms, count = timeout_of(OWNER), redis.call('LLEN', QUEUE)\n"
+    "local reads = old_ms or count < READ_LIMIT\n"
+    "local first_owners = reads and redis.call('LRANGE', QUEUE, 0, READ_LIMIT - 1) or {}\n"
+    "local index, redisson_count, last = find_owner(first_owners)\n"
+    "local is_new = not index and (not old_ms or #first_owners == count)\n"
+    "local ahead = index or is_new and count or count - 1\n"
+    "local base_ms = (index or #first_owners == count)\n"
+    "and redisson_end(redisson_count, last, lock_ms, now)\n"
+    "or distant_end(is_new and redis.call('LINDEX', QUEUE, -1) or OWNER, now)\n"
+    "if is_new then redis.call('RPUSH', QUEUE, OWNER) end\n"
+    "local recheck_ms = math.min(GRANT_MS * math.max(1, ahead / READ_LIMIT), MAX_RECHECK_MS)\n"
+    "local new_ms = base_ms + math.max(MIN_TIMEOUT_MS, math.ceil(MISSED_RECHECKS * recheck_ms))\n"
+    "set_timeout(OWNER, new_ms)\n"
+    "if index and old_ms and new_ms < old_ms then lower_timeouts(index + 1, old_ms, new_ms) end\n"
     "return ahead\n"
     "end\n"
     "local function busy(lock_ms, ttl_ms, now)\n"
-    "local ahead = WAITER ~= '' and stand(lock_ms, now) or 0\n"
+    "local ahead = WAITER ~= '' and queue_up(lock_ms, now) or 0\n"
     "return { 0, ttl_ms, ahead, 0, '' }\n"
     "end\n"
     "local lock_ms, now = redis.call('PTTL', LOCK), now_ms()\n"
@@ -368,9 +372,9 @@ static const char *const hf_segment_table[] = {
     "local owner, till, more = first_waiter(OWNER, now)\n"
     "if owner == OWNER or not owner and not more then return take(now) end\n"
     "if not owner then return busy(0, 1, now) end\n"
-    "wake(owner, till, now)\n"
+    "notify_waiter(owner, till, now)\n"
     "return busy(0, math.min(tonumber(GRANT_MS), timeout_of(owner) - now), now)\n",
-    [FAIR_EXTEND_2] = "if shorter then\n",
+    [FAIR_EXTEND_2] = "if is_shortened then\n",
     [FAIR_EXTEND_3] = "local first = redis.pcall('LINDEX', KEYS[2], 0)\n"
     "if type(first) == 'string' then announce(ARGV[5] .. ':' .. first) end\n"
     "end\n"
@@ -379,15 +383,15 @@ static const char *const hf_segment_table[] = {
     "local holder = holder_of(LOCK)\n"
     "if redis.call('PTTL', LOCK) < 0 or redis.call('HLEN', LOCK) ~= 1 then return false end\n"
     "if not holds_of(LOCK, holder) then return false end\n"
-    "return holder == OWNER or holder:find(JAVAS) or redis.call('EXISTS', COUNTER, QUEUE) > 0\n"
+    "return holder == OWNER or holder:find(REDISSON_OWNER) or redis.call('EXISTS', COUNTER, QUEUE) > 0\n"
     "end\n",
     [FAIR_FORCE_3] = "redis.call('DEL', LOCK)\n"
     "return pass_on()\n",
     [FAIR_INFO_2] = "local waiters = redis.call('LRANGE', KEYS[3], 0, -1)\n"
     "local function ahead_of(asked)\n"
     "local start = asked .. ':'\n"
-    "for place, owner in ipairs(is_deaf(asked) and {} or waiters) do\n"
-    "if (owner .. ':'):sub(1, #start) == start then return place - 1 end\n"
+    "for index, owner in ipairs(is_deaf(asked) and {} or waiters) do\n"
+    "if (owner .. ':'):sub(1, #start) == start then return index - 1 end\n"
     "end\n"
     "return -1\n"
     "end\n"
@@ -405,7 +409,7 @@ static const char *const hf_segment_table[] = {
     "-1,\n"
     "}\n",
     [FAIR_LEAVE_1] = "local REMAINING = tonumber(ARGV[3])\n"
-    "if ARGV[4] ~= '' and is_sound() then forget(OWNER, now_ms()) end\n"
+    "if ARGV[4] ~= '' and is_sound() then remove_waiter(OWNER, now_ms()) end\n"
     "local count = holds_of(LOCK, OWNER)\n"
     "if not count or count <= REMAINING then\n"
     "local free = redis.call('EXISTS', LOCK) == 0\n"
@@ -425,7 +429,7 @@ static const char *const hf_segment_table[] = {
     "if not is_sound() then return 1 end\n"
     "local now = now_ms()\n"
     "local owner, till, more = first_waiter(nil, now)\n"
-    "if owner then wake(owner, till, now) end\n"
+    "if owner then notify_waiter(owner, till, now) end\n"
     "return more and 3 or 1\n"
     "end\n",
     [FAIR_QUEUE_1] = "local TIMEOUTS = KEYS[5]\n"
@@ -434,8 +438,8 @@ static const char *const hf_segment_table[] = {
     "local MIN_TIMEOUT_MS = 5000\n"
     "local MIN_TURN_MS = 500\n"
     "local MAX_TIMEOUT_MS = 1e15\n"
-    "local MAX_DEAD = 1000\n"
-    "local NEAR = 100\n"
+    "local MAX_REMOVED = 1000\n"
+    "local SEARCH_LIMIT = 100\n"
     "local MAX_LOWERED = 1000\n",
     [FAIR_QUEUE_2] = "local function set_timeout(owner, ms)\n"
     "redis.call('ZADD', TIMEOUTS, string.format('%.0f', ms), owner)\n"
@@ -447,15 +451,15 @@ static const char *const hf_segment_table[] = {
     "local function is_ours(owner)\n"
     "return owner:find(OURS) ~= nil\n"
     "end\n"
-    "local function grants_of(owner)\n"
+    "local function grant_channel(owner)\n"
     "return 'holdfast_grant:' .. owner:sub(1, 36)\n"
     "end\n"
     "local function is_dead(owner, till, now)\n"
     "if not till or till <= now then return true end\n"
-    "return is_ours(owner) and redis.pcall('PUBSUB', 'NUMSUB', grants_of(owner))[2] == 0\n"
+    "return is_ours(owner) and redis.pcall('PUBSUB', 'NUMSUB', grant_channel(owner))[2] == 0\n"
     "end\n"
     "local function first_waiter(me, now)\n"
-    "for _ = 1, MAX_DEAD do\n"
+    "for _ = 1, MAX_REMOVED do\n"
     "local owner = redis.call('LINDEX', QUEUE, 0)\n"
     "if not owner then\n"
     "redis.call('DEL', TIMEOUTS)\n"
@@ -468,21 +472,21 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "return nil, nil, true\n"
     "end\n"
-    "local function lower_behind(place, old, new)\n"
-    "for at = place, place + MAX_LOWERED - 1 do\n"
-    "local owner = redis.call('LINDEX', QUEUE, at)\n"
+    "local function lower_timeouts(first_index, old_ms, new_ms)\n"
+    "for index = first_index, first_index + MAX_LOWERED - 1 do\n"
+    "local owner = redis.call('LINDEX', QUEUE, index)\n"
     "if not owner or is_ours(owner) then return end\n"
     "local till = timeout_of(owner)\n"
-    "if till then set_timeout(owner, math.max(till + new - old, new)) end\n"
+    "if till then set_timeout(owner, math.max(till + new_ms - old_ms, new_ms)) end\n"
     "end\n"
     "end\n"
-    "local function wake(owner, till, now)\n"
+    "local function notify_waiter(owner, till, now)\n"
     "if is_ours(owner) then\n"
-    "redis.pcall('PUBLISH', grants_of(owner), '1 recheck ' .. owner:sub(38))\n"
+    "redis.pcall('PUBLISH', grant_channel(owner), '1 recheck ' .. owner:sub(38))\n"
     "local soon = now + math.max(GRANT_MS / 2, MIN_TURN_MS)\n"
     "if till <= soon then return end\n"
     "set_timeout(owner, soon)\n"
-    "lower_behind(1, till, soon)\n"
+    "lower_timeouts(1, till, soon)\n"
     "else\n"
     "local channel = RELEASES .. ':' .. owner\n"
     "announce(channel)\n"
@@ -491,26 +495,26 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "end\n"
     "end\n"
-    "local function place_of(owner)\n"
+    "local function index_of(owner)\n"
     "local before\n"
-    "for i, other in ipairs(redis.call('LRANGE', QUEUE, 0, NEAR - 1)) do\n"
+    "for i, other in ipairs(redis.call('LRANGE', QUEUE, 0, SEARCH_LIMIT - 1)) do\n"
     "if other == owner then return i - 1, before end\n"
     "before = other\n"
     "end\n"
     "end\n"
-    "local function forget(owner, now)\n"
-    "local old = timeout_of(owner)\n"
-    "local at, before = 0, nil\n"
+    "local function remove_waiter(owner, now)\n"
+    "local old_ms = timeout_of(owner)\n"
+    "local index, before = 0, nil\n"
     "if redis.call('LINDEX', QUEUE, 0) == owner then\n"
     "redis.call('LPOP', QUEUE)\n"
     "else\n"
-    "at, before = place_of(owner)\n"
-    "if at or old then redis.call('LREM', QUEUE, at and 1 or -1, owner) end\n"
+    "index, before = index_of(owner)\n"
+    "if index or old_ms then redis.call('LREM', QUEUE, index and 1 or -1, owner) end\n"
     "end\n"
     "redis.call('ZREM', TIMEOUTS, owner)\n"
-    "local base = before and timeout_of(before) or now\n"
-    "local new = math.max(base, now) + MIN_TIMEOUT_MS\n"
-    "if at and old and new < old then lower_behind(at, old, new) end\n"
+    "local base_ms = before and timeout_of(before) or now\n"
+    "local new_ms = math.max(base_ms, now) + MIN_TIMEOUT_MS\n"
+    "if index and old_ms and new_ms < old_ms then lower_timeouts(index, old_ms, new_ms) end\n"
     "end\n",
     [FAIR_RELEASE_1] = "local call = redis.call\n"
     "if not tonumber(call('HGET', LOCK, OWNER)) then\n"
@@ -527,13 +531,13 @@ static const char *const hf_segment_table[] = {
     [FAIR_RELEASE_3] = "return pass_on()\n",
     [FENCE_1] = "local FENCE, TOKEN, LOCK, WRITER, NUMBER, TTL_MS =\n"
     "KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])\n"
-    "local was = redis.call('HMGET', FENCE, 'token', 'lock', WRITER)\n"
-    "local highest = tonumber(was[1]) or 0\n"
+    "local stored = redis.call('HMGET', FENCE, 'token', 'lock', WRITER)\n"
+    "local highest = tonumber(stored[1]) or 0\n"
     "if highest >= 9007199254740992 then highest = 0 end\n"
-    "if was[2] and was[2] ~= LOCK then return { -1, was[2] } end\n"
-    "if tonumber(TOKEN) < highest then return { 0, was[1] } end\n"
-    "local last, kept = (was[3] or '0 '):match('^(%d+) (.*)$')\n"
-    "if NUMBER == last then return { 1, kept } end\n"
+    "if stored[2] and stored[2] ~= LOCK then return { -1, stored[2] } end\n"
+    "if tonumber(TOKEN) < highest then return { 0, stored[1] } end\n"
+    "local last, last_replies = (stored[3] or '0 '):match('^(%d+) (.*)$')\n"
+    "if NUMBER == last then return { 1, last_replies } end\n"
     "if tonumber(NUMBER) < tonumber(last) then return { -2 } end\n"
     "redis.call('HSET', FENCE, 'token', TOKEN, 'lock', LOCK)\n"
     "if tonumber(TOKEN) > highest then\n"
@@ -541,33 +545,33 @@ static const char *const hf_segment_table[] = {
     "if field ~= 'token' and field ~= 'lock' then redis.call('HDEL', FENCE, field) end\n"
     "end\n"
     "end\n"
-    "local function encoded(value)\n"
+    "local function encode(value)\n"
     "if type(value) == 'number' then return string.format('D%.0f;', value) end\n"
     "if type(value) == 'string' then return 'S' .. #value .. ':' .. value end\n"
     "if type(value) ~= 'table' then return 'F' end\n"
-    "if value.ok then return encoded(value.ok) end\n"
-    "if value.err then return '{' .. encoded('err') .. encoded(value.err) .. '}' end\n"
+    "if value.ok then return encode(value.ok) end\n"
+    "if value.err then return '{' .. encode('err') .. encode(value.err) .. '}' end\n"
     "local out = {}\n"
-    "for i, one in ipairs(value) do out[i] = encoded(i) .. encoded(one) end\n"
+    "for i, element in ipairs(value) do out[i] = encode(i) .. encode(element) end\n"
     "return '{' .. table.concat(out) .. '}'\n"
     "end\n"
-    "local at, answers = 6, {}\n"
-    "while ARGV[at] do\n"
-    "local stop = at + tonumber(ARGV[at])\n"
-    "local reply = redis.pcall(unpack(ARGV, at + 1, stop))\n"
-    "answers[#answers + 1] = encoded(reply)\n"
+    "local index, replies = 6, {}\n"
+    "while ARGV[index] do\n"
+    "local last_index = index + tonumber(ARGV[index])\n"
+    "local reply = redis.pcall(unpack(ARGV, index + 1, last_index))\n"
+    "replies[#replies + 1] = encode(reply)\n"
     "if type(reply) == 'table' and reply.err then break end\n"
-    "at = stop + 1\n"
+    "index = last_index + 1\n"
     "end\n"
-    "local all = table.concat(answers)\n"
-    "redis.call('HSET', FENCE, WRITER, NUMBER .. ' ' .. all)\n"
-    "local left = was[1] and redis.call('PTTL', FENCE) or 0\n"
+    "local encoded_replies = table.concat(replies)\n"
+    "redis.call('HSET', FENCE, WRITER, NUMBER .. ' ' .. encoded_replies)\n"
+    "local left_ms = stored[1] and redis.call('PTTL', FENCE) or 0\n"
     "if TTL_MS == 0 then\n"
     "redis.call('PERSIST', FENCE)\n"
-    "elseif left ~= -1 and left < TTL_MS then\n"
+    "elseif left_ms ~= -1 and left_ms < TTL_MS then\n"
     "redis.call('PEXPIRE', FENCE, ARGV[5])\n"
     "end\n"
-    "return { 1, all }\n",
+    "return { 1, encoded_replies }\n",
     [FORCE_1] = "local function is_lock()\n"
     "if KIND == 'string' then return true end\n"
     "local holder = holder_of(LOCK)\n"
@@ -576,7 +580,7 @@ static const char *const hf_segment_table[] = {
     "if not holder then return by == 1 end\n"
     "local fields = 1 + (holder == 'print' and 0 or print)\n"
     "if redis.call('HLEN', LOCK) ~= fields or not holds_of(LOCK, holder) then return false end\n"
-    "return holder == OWNER or holder:find(JAVAS) or redis.call('EXISTS', COUNTER, QUEUE) > 0\n"
+    "return holder == OWNER or holder:find(REDISSON_OWNER) or redis.call('EXISTS', COUNTER, QUEUE) > 0\n"
     "end\n",
     [FORCE_2] = "local kind = redis.call('TYPE', LOCK).ok\n"
     "if kind == 'none' then return 0 end\n"
@@ -613,7 +617,7 @@ static const char *const hf_segment_table[] = {
     "local FREE = ARGV[3] == '0' and ARGV[7] == '' and redis.call('EXISTS', LOCK, QUEUE) == 0\n",
     [FRESH_3] = "if FREE then\n"
     "local token, last = next_token(TOKEN_TTL, tonumber(ARGV[9]), nil, keeps(OWNER) and range_end)\n"
-    "create_hold(LOCK, OWNER, LEASE, PRINT)\n"
+    "create_hold(LOCK, OWNER, LEASE, FINGERPRINT)\n"
     "return { 1, token, 0, ARGV[9] and server_us() or last and 0, last }\n"
     "end\n",
     [GRANTING_1] = "local function give(member, place, kind, client, number, ttl_ms, owner, now_us)\n",
@@ -629,7 +633,7 @@ static const char *const hf_segment_table[] = {
     "end\n",
     [HASH_10] = "local fields = redis.call('HKEYS', LOCK)\n"
     "local holder = not fields[2] and fields[1]\n",
-    [HASH_12] = "local LAST_OF_FEW = '1'\n"
+    [HASH_12] = "local LAST_READ = '1'\n"
     "local removed = call('HDEL', LOCK, OWNER) == 1\n",
     [HASH_14] = "do\n"
     "local i = first_few[2] == '0' and 3 or 1\n"
@@ -665,13 +669,13 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local function create_hold(lock, owner, ms, print)\n"
     "write_hold(lock, owner, '1', print)\n",
-    [HASH_20] = "local function next_waiter(few)\n"
-    "local i, now_us = few[2] == '0' and 3 or 1, server_us()\n"
-    "if (few[2] or ''):byte() == 45 then\n",
+    [HASH_20] = "local function next_waiter(head_members)\n"
+    "local i, now_us = head_members[2] == '0' and 3 or 1, server_us()\n"
+    "if (head_members[2] or ''):byte() == 45 then\n",
     [HASH_21] = "return next_behind_record(redis.call('ZRANGE', QUEUE, '0', '2', 'WITHSCORES'), now_us)\n"
     "end\n"
-    "local old = now_us - (tonumber(few[i + 1]) or now_us) > LOCK_PROBE_US\n"
-    "return old and #few + 1 or i, now_us, few\n"
+    "local is_old = now_us - (tonumber(head_members[i + 1]) or now_us) > LOCK_PROBE_US\n"
+    "return is_old and #head_members + 1 or i, now_us, head_members\n"
     "end\n",
     [HASH_3] = "if redis.pcall('PEXPIRE', lock, ms) ~= 1 then\n"
     "redis.call('DEL', lock)\n"
@@ -688,13 +692,13 @@ static const char *const hf_segment_table[] = {
     "redis.call('PEXPIRE', lock, ms)\n"
     "end\n"
     "end\n"
-    "local BESIDE = { print = 'guard', done = 'guard', by = 'guard', mode = 'read_write' }\n"
+    "local KIND_OF_FIELD = { print = 'guard', done = 'guard', by = 'guard', mode = 'read_write' }\n"
     "local function holder_of(lock, owner)\n"
     "local fields = redis.call('HKEYS', lock)\n"
     "local holder, kind = nil, fields[1] and 'lock'\n"
     "for _, field in ipairs(fields) do\n"
-    "local beside = fields[2] and BESIDE[field]\n"
-    "if beside then kind = beside else holder = field end\n"
+    "local kind_of_field = fields[2] and KIND_OF_FIELD[field]\n"
+    "if kind_of_field then kind = kind_of_field else holder = field end\n"
     "end\n"
     "return holder, holder and holder == owner and holds_of(lock, owner) or nil, kind\n"
     "end\n",
@@ -865,12 +869,12 @@ static const char *const hf_segment_table[] = {
     "local time = redis.call('TIME')\n"
     "local now = time[1] * 1000 + math.floor(time[2] / 1000)\n"
     "local at, token = tonumber(ARGV[2]) or now, ARGV[4]\n"
-    "local kept = redis.call('GET', RECORD) or ''\n"
-    "local was_at, was, was_token, was_by = kept:match('^(%d+) (%a+) (%d+) (%S+) ')\n"
-    "was_at = tonumber(was_at)\n"
-    "local is_ours = was_by == BY\n"
+    "local record = redis.call('GET', RECORD) or ''\n"
+    "local old_at, old_state, old_token, old_by = record:match('^(%d+) (%a+) (%d+) (%S+) ')\n"
+    "old_at = tonumber(old_at)\n"
+    "local is_ours = old_by == BY\n"
     "local function reply(may)\n"
-    "return { may, at, now, kept }\n"
+    "return { may, at, now, record }\n"
     "end\n"
     "local function write()\n"
     "local text = string.format('%.0f %s %s %s %s', at, STATE, token, BY, ARGV[8])\n"
@@ -878,25 +882,26 @@ static const char *const hf_segment_table[] = {
     "return reply(1)\n"
     "end\n"
     "if ENDS[STATE] then\n"
-    "if kept == '' and at + tonumber(ARGV[6]) <= now then return write() end\n"
+    "if record == '' and at + tonumber(ARGV[6]) <= now then return write() end\n"
     "if not is_ours then return reply(0) end\n"
-    "at, token = was_at, was_token\n"
+    "at, token = old_at, old_token\n"
     "return write()\n"
     "end\n"
-    "if is_ours and was ~= 'claimed' then return reply(1) end\n"
-    "if was and not is_ours then\n"
-    "local is_past = was_at <= now\n"
-    "local has_run = was ~= 'claimed' and was ~= 'unstarted'\n"
-    "if is_past and has_run and at <= was_at - HALF then return reply(0) end\n"
-    "if is_past and STATE == 'running' and tonumber(token) < tonumber(was_token) then return reply(0) end\n"
-    "local again = was == 'unstarted' or RETRY and was ~= 'done'\n"
-    "if math.abs(at - was_at) < HALF and not again then return reply(0) end\n"
+    "if is_ours and old_state ~= 'claimed' then return reply(1) end\n"
+    "if old_state and not is_ours then\n"
+    "local is_past = old_at <= now\n"
+    "local has_run = old_state ~= 'claimed' and old_state ~= 'unstarted'\n"
+    "if is_past and has_run and at <= old_at - HALF then return reply(0) end\n"
+    "if is_past and STATE == 'running' and tonumber(token) < tonumber(old_token) then return reply(0) end\n"
+    "local may_run_again = old_state == 'unstarted' or RETRY and old_state ~= 'done'\n"
+    "if math.abs(at - old_at) < HALF and not may_run_again then return reply(0) end\n"
     "end\n"
     "if STATE == '' then return reply(1) end\n"
-    "if STATE == 'claimed' then token = was_token or '0' end\n"
+    "if STATE == 'claimed' then token = old_token or '0' end\n"
     "return write()\n",
     [OWNERS_1] = "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.\?%d*$'\n",
-    [OWNERS_3] = "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
+    [OWNERS_3] = "local REDISSON_OWNER =\n"
+    "'^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
     "local function keep_counter()\n"
     "if redis.call('PTTL', COUNTER) < 0 then return end\n"
     "local text = redis.pcall('GET', COUNTER)\n"
@@ -1609,7 +1614,7 @@ static const char *const hf_segment_table[] = {
     "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
     "end\n"
     "local first_few = redis.pcall('EXISTS', QUEUE) == 1\n"
-    "and redis.pcall('ZRANGE', QUEUE, '0', LAST_OF_FEW, 'WITHSCORES')\n"
+    "and redis.pcall('ZRANGE', QUEUE, '0', LAST_READ, 'WITHSCORES')\n"
     "if not first_few or first_few.err then\n",
     [RELEASE_5] = "if receivers == 0 or not tonumber(receivers) or first_few then return 1 end\n"
     "first_few = {}\n"
@@ -1627,13 +1632,13 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "end\n"
     "end\n",
-    [RELEASE_ALL_1] = "local function release(to, lease)\n"
+    [RELEASE_ALL_1] = "local function release(remaining, lease)\n"
     "local readable, count = pcall(holds_of, LOCK, OWNER)\n"
     "if not (readable and count) then\n"
     "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
     "end\n"
-    "if to > 0 then\n"
-    "set_holds(LOCK, OWNER, to, lease)\n"
+    "if remaining > 0 then\n"
+    "set_holds(LOCK, OWNER, remaining, lease)\n"
     "return 2\n"
     "end\n"
     "return pass_on()\n"
@@ -1664,7 +1669,7 @@ static const char *const hf_segment_table[] = {
     "write_record(was, 1, 0, was.listeners, run, now)\n"
     "end\n",
     [RW_1] = "local MAX_KEYS = 100\n"
-    "local MANY = 100\n"
+    "local MAX_SEARCHED = 100\n"
     "local function is_write(owner)\n"
     "return owner:sub(-6) == ':write'\n"
     "end\n"
@@ -1682,32 +1687,32 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "return longest\n"
     "end\n"
-    "local function longest_of_all(lock, owner, count)\n"
+    "local function final_lease(lock, owner, count)\n"
     "local ms = longest_lease(lock, owner, 1, count)\n"
     "return ms >= redis.call('PTTL', lock) and ms\n"
     "end\n"
-    "local function drop_holds(lock, owner, remaining, count)\n"
+    "local function delete_leases(lock, owner, remaining, count)\n"
     "if is_write(owner) then return end\n"
     "for n = remaining + 1, math.min(count, MAX_KEYS) do redis.call('DEL', hold_key(lock, owner, n)) end\n"
     "end\n"
     "local function trim_holds(lock, owner, remaining, count)\n"
     "if is_write(owner) then return end\n"
     "local key = hold_key(lock, owner, math.min(remaining, MAX_KEYS))\n"
-    "local gone = longest_lease(lock, owner, remaining + 1, count)\n"
-    "if gone > redis.call('PTTL', key) then set_lease(key, gone) end\n"
-    "drop_holds(lock, owner, remaining, count)\n"
+    "local longest = longest_lease(lock, owner, remaining + 1, count)\n"
+    "if longest > redis.call('PTTL', key) then set_lease(key, longest) end\n"
+    "delete_leases(lock, owner, remaining, count)\n"
     "end\n"
-    "local function enter(lock, owner, count, ms, old, exists)\n"
-    "local reads, new = not is_write(owner), 0\n"
-    "if not reads then\n"
-    "new = redis.call('HSET', lock, 'mode', 'write', owner, count)\n"
+    "local function set_hold(lock, owner, count, ms, old, exists)\n"
+    "local is_read, new_fields = not is_write(owner), 0\n"
+    "if not is_read then\n"
+    "new_fields = redis.call('HSET', lock, 'mode', 'write', owner, count)\n"
     "elseif exists or exists == nil and redis.call('EXISTS', lock) == 1 then\n"
     "redis.call('HSET', lock, owner, count)\n"
     "else\n"
-    "new = redis.call('HSET', lock, 'mode', 'read', owner, count)\n"
+    "new_fields = redis.call('HSET', lock, 'mode', 'read', owner, count)\n"
     "end\n"
-    "if reads and old > count then trim_holds(lock, owner, count, old) end\n"
-    "if new == 2 then\n"
+    "if is_read and old > count then trim_holds(lock, owner, count, old) end\n"
+    "if new_fields == 2 then\n"
     "if redis.pcall('PEXPIRE', lock, ms) ~= 1 then\n"
     "redis.call('DEL', lock)\n"
     "redis.call('PEXPIRE', lock, ms)\n"
@@ -1715,10 +1720,10 @@ static const char *const hf_segment_table[] = {
     "elseif redis.call('PTTL', lock) < tonumber(ms) then\n"
     "redis.call('PEXPIRE', lock, ms)\n"
     "end\n"
-    "if not reads then return end\n"
+    "if not is_read then return end\n"
     "local key = hold_key(lock, owner, math.min(count, MAX_KEYS))\n"
-    "local least_ms = old > 0 and redis.call('PTTL', key) or 0\n"
-    "redis.call('SET', key, '1', 'PX', math.max(least_ms, tonumber(ms)))\n"
+    "local min_ms = old > 0 and redis.call('PTTL', key) or 0\n"
+    "redis.call('SET', key, '1', 'PX', math.max(min_ms, tonumber(ms)))\n"
     "end\n"
     "local function renew_holds(lock, owner, count, ms)\n"
     "ms = tonumber(ms)\n"
@@ -1762,7 +1767,7 @@ static const char *const hf_segment_table[] = {
     [RW_ACQUIRE_5] = "local WRITES = is_write(OWNER)\n"
     "if FROM > 0 then\n"
     "if held == 0 then return { found and -2 or -1 } end\n"
-    "enter(LOCK, OWNER, FROM + 1, LEASE, held, true)\n"
+    "set_hold(LOCK, OWNER, FROM + 1, LEASE, held, true)\n"
     "return { 1, 0, 0 }\n"
     "end\n"
     "if not found and redis.call('EXISTS', LOCK) == 1 then\n"
@@ -1770,18 +1775,18 @@ static const char *const hf_segment_table[] = {
     "end\n",
     [RW_ACQUIRE_6] = "local function take()\n"
     "local token = WRITES and next_token(TOKEN_TTL) or last_token(TOKEN_TTL)\n"
-    "enter(LOCK, OWNER, 1, LEASE, held, found and true or false)\n"
+    "set_hold(LOCK, OWNER, 1, LEASE, held, found and true or false)\n"
     "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
     "return { 1, token, 0 }\n"
     "end\n"
     "if held > 0 or WRITER and found == 'write' and redis.call('HEXISTS', LOCK, WRITER) == 1 then\n"
     "return take()\n"
     "end\n"
-    "local joins = found == 'read' and not WRITES\n"
-    "if (not found or joins) and redis.call('EXISTS', QUEUE) == 0 then\n"
+    "local joins_readers = found == 'read' and not WRITES\n"
+    "if (not found or joins_readers) and redis.call('EXISTS', QUEUE) == 0 then\n"
     "if not found or foreign_waiters(RELEASES) == 0 then return take() end\n"
     "end\n",
-    [RW_ACQUIRE_7] = "local function drain(place)\n"
+    [RW_ACQUIRE_7] = "local function drain_readers(place)\n"
     "local now, till = now_ms(), tonumber(found:match('^drain:(%d+)$'))\n"
     "if till and till > now and till - now <= MAX_DRAIN_MS then return till - now end\n"
     "if till then\n"
@@ -1789,33 +1794,34 @@ static const char *const hf_segment_table[] = {
     "end_drain()\n"
     "return DRAIN_PAUSE_MS\n"
     "end\n"
-    "local was = record_in(first_members())\n"
-    "if was and was.till > now and was.till - now <= DRAIN_PAUSE_MS then return was.till - now end\n"
+    "local record = record_in(first_members())\n"
+    "local left = record and record.till - now or 0\n"
+    "if left > 0 and left <= DRAIN_PAUSE_MS then return left end\n"
     "forget_record()\n"
     "local ms = math.max(DRAIN_MS, math.min((now - since_us(place + 0) / 1000) / 8, MAX_DRAIN_MS))\n"
     "redis.call('HSET', LOCK, 'mode', string.format('drain:%.0f', now + ms))\n"
     "return ms\n"
     "end\n"
     "local own_place, overdue_ms\n"
-    "local function stand()\n"
+    "local function ensure_queued()\n"
     "own_place = own_place or enqueue()\n"
     "return own_place\n"
     "end\n"
     "local function check_first()\n"
     "if WAITER == '' then return end\n"
-    "local place, _ = stand(), nil\n"
+    "local place, _ = ensure_queued(), nil\n"
     "_, overdue_ms = check_ahead(place, redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), has_foreign)\n"
     "found = settle_drain(found, WAITER)\n"
     "end\n"
     "local function busy(ttl_ms, foreign)\n"
     "if WAITER == '' then return { 0, ttl_ms, 0, foreign and 1 or 0, '' } end\n"
-    "local place = stand()\n"
+    "local place = ensure_queued()\n"
     "local ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)\n"
     "if ahead == 0 then redis.call('PEXPIRE', QUEUE, QUEUE_MS) end\n"
     "if ahead == 0 and not foreign and found then\n"
     "foreign = has_foreign()\n"
     "if foreign and WRITES and found ~= 'write' then\n"
-    "ttl_ms = math.min(ttl_ms, math.ceil(drain(place)))\n"
+    "ttl_ms = math.min(ttl_ms, math.ceil(drain_readers(place)))\n"
     "end\n"
     "end\n"
     "return { 0, ttl_ms, ahead, foreign and 1 or 0, place, overdue_ms }\n"
@@ -1836,24 +1842,24 @@ static const char *const hf_segment_table[] = {
     "found = settle_drain(found, WAITER)\n"
     "local left = found and (WRITES and 0 or yield_ms()) or not found and foreign_ms(YIELD_MS) or 0\n"
     "if left > 0 then return busy(found and left or math.min(left, RECHECK_MS), true) end\n"
-    "if not found and foreign_waiters(RELEASES) > 0 and is_behind_first(stand) then\n"
+    "if not found and foreign_waiters(RELEASES) > 0 and is_behind_first(ensure_queued) then\n"
     "return busy(tonumber(GRANT_MS), true)\n"
     "end\n"
     "if found then check_first() end\n"
-    "local mine, newer, more = serve(found, WAITER, WRITES)\n"
-    "if mine then\n"
+    "local is_served, newer, more = serve(found, WAITER, WRITES)\n"
+    "if is_served then\n"
     "local reply = take()\n"
-    "notify(first_living(), 'recheck')\n"
+    "notify(first_live(), 'recheck')\n"
     "return reply\n"
     "end\n"
     "if newer then return { -4 } end\n"
     "found = redis.call('HGET', LOCK, 'mode')\n"
     "return busy(more and 1 or redis.call('PTTL', LOCK), false)\n",
-    [RW_EXTEND_1] = "local LOCK, OWNER, LEASE, MAX = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])\n"
-    "local function set(key)\n"
+    [RW_EXTEND_1] = "local LOCK, OWNER, LEASE, MAX_MS = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])\n"
+    "local function extend_key(key)\n"
     "local ttl_ms = redis.call('PTTL', key)\n"
-    "local stays = MAX and ttl_ms > MAX and ttl_ms >= LEASE\n"
-    "set_lease(key, stays and ttl_ms or LEASE)\n"
+    "local remains = MAX_MS and ttl_ms > MAX_MS and ttl_ms >= LEASE\n"
+    "set_lease(key, remains and ttl_ms or LEASE)\n"
     "end\n"
     "local count = tonumber(redis.call('HGET', LOCK, OWNER))\n"
     "if not count then\n"
@@ -1861,13 +1867,13 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "if LEASE == 0 then return 1 end\n"
     "if not is_write(OWNER) then\n"
-    "for n = 1, math.min(count, MAX_KEYS) do set(hold_key(LOCK, OWNER, n)) end\n"
+    "for n = 1, math.min(count, MAX_KEYS) do extend_key(hold_key(LOCK, OWNER, n)) end\n"
     "end\n"
-    "local ttl_ms, alone = redis.call('PTTL', LOCK), redis.call('HLEN', LOCK) == 2\n"
-    "local stays = ttl_ms >= LEASE and (not alone or MAX and ttl_ms > MAX)\n"
-    "redis.call('PEXPIRE', LOCK, stays and ttl_ms or LEASE)\n"
+    "local ttl_ms, is_only_holder = redis.call('PTTL', LOCK), redis.call('HLEN', LOCK) == 2\n"
+    "local remains = ttl_ms >= LEASE and (not is_only_holder or MAX_MS and ttl_ms > MAX_MS)\n"
+    "redis.call('PEXPIRE', LOCK, remains and ttl_ms or LEASE)\n"
     "if ARGV[4] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) end\n"
-    "if not stays and ttl_ms > LEASE then\n",
+    "if not remains and ttl_ms > LEASE then\n",
     [RW_EXTEND_2] = "announce(ARGV[5], '1')\n"
     "end\n"
     "return 1\n",
@@ -1880,7 +1886,7 @@ static const char *const hf_segment_table[] = {
     "local name, value = fields[i], fields[i + 1]\n"
     "if name == 'mode' then\n"
     "mode = value == 'read' or value == 'write' or value:find('^drain:%d+$')\n"
-    "elseif not name:gsub(':write$', ''):find(JAVAS) or not tonumber(value) then\n"
+    "elseif not name:gsub(':write$', ''):find(REDISSON_OWNER) or not tonumber(value) then\n"
     "return false\n"
     "end\n"
     "end\n"
@@ -1891,7 +1897,7 @@ static const char *const hf_segment_table[] = {
     "return redis.error_reply('WRONGTYPE the key is not a read/write lock')\n"
     "end\n"
     "for i = 1, #fields, 2 do\n"
-    "drop_holds(LOCK, fields[i], 0, tonumber(fields[i + 1]) or 0)\n"
+    "delete_leases(LOCK, fields[i], 0, tonumber(fields[i + 1]) or 0)\n"
     "end\n"
     "redis.call('DEL', LOCK)\n"
     "return pass_on('1')\n",
@@ -1915,18 +1921,18 @@ static const char *const hf_segment_table[] = {
     "return pass_on('0') == 3 and 3 or 0\n"
     "end\n"
     "if mode == 'write' or not mode and redis.call('EXISTS', LOCK) == 1 then\n"
-    "if mode then notify_first_of_foreign() end\n"
+    "if mode then notify_first_of_foreign_holder() end\n"
     "return 0\n"
     "end\n"
     "settle_missed_grants(OWNER:sub(1, 36))\n"
     "mode = settle_drain(mode)\n"
     "local left = mode and yield_ms() or not mode and foreign_ms(YIELD_MS) or 0\n"
     "if left > 0 then\n"
-    "notify(first_living(), 'turn', left)\n"
+    "notify(first_live(), 'turn', left)\n"
     "return 0\n"
     "end\n"
     "local _, _, more = serve(mode)\n"
-    "if mode and first_in_line() then notify_first_of_foreign() end\n"
+    "if mode and first_in_line() then notify_first_of_foreign_holder() end\n"
     "return more and 3 or 0\n"
     "end\n"
     "local queued = is_queue()\n"
@@ -1935,7 +1941,7 @@ static const char *const hf_segment_table[] = {
     "if not count or count <= REMAINING then\n"
     "return queued and not count and serve_next() or 0\n"
     "end\n"
-    "local result = let_go(count, REMAINING)\n"
+    "local result = release_holds(count, REMAINING)\n"
     "return result == 2 and 1 or result\n",
     [RW_QUEUE_1] = "local KINDS = 'rw'\n"
     "local TURN_MS = 50\n"
@@ -1943,8 +1949,8 @@ static const char *const hf_segment_table[] = {
     "local YIELD_MS = 250\n"
     "local DRAIN_MS, MAX_DRAIN_MS = 50, 30000\n"
     "local DRAIN_PAUSE_MS = 50\n"
-    "local FEW = 8\n",
-    [RW_QUEUE_2] = "local function first_living(me)\n"
+    "local MAX_INSPECTED = 8\n",
+    [RW_QUEUE_2] = "local function first_live(me)\n"
     "return first_alive(function(member, alive) return member ~= me and is_over(member, alive) end, 1)\n"
     "end\n"
     "local function live_readers()\n"
@@ -1982,8 +1988,8 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "return false\n"
     "end\n"
-    "local function notify_first_of_foreign(me)\n"
-    "if has_foreign() then notify(first_living(me), 'recheck') end\n"
+    "local function notify_first_of_foreign_holder(me)\n"
+    "if has_foreign() then notify(first_live(me), 'recheck') end\n"
     "end\n"
     "local function end_drain()\n"
     "redis.call('HSET', LOCK, 'mode', 'read')\n"
@@ -1991,7 +1997,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local function settle_drain(mode, me)\n"
     "if not mode or mode:sub(1, 6) ~= 'drain:' then return mode end\n"
-    "if (first_living(me) or ''):sub(2, 2) == 'w' then return mode end\n"
+    "if (first_live(me) or ''):sub(2, 2) == 'w' then return mode end\n"
     "end_drain()\n"
     "return 'read'\n"
     "end\n"
@@ -2001,8 +2007,8 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local function yield_ms()\n"
     "if foreign_waiters(RELEASES) == 0 or has_foreign() then return 0 end\n"
-    "local was = record_in(first_members())\n"
-    "local left = was and was.till - now_ms() or -YIELD_MS\n"
+    "local record = record_in(first_members())\n"
+    "local left = record and record.till - now_ms() or -YIELD_MS\n"
     "if left > YIELD_MS or left <= -YIELD_MS then\n"
     "write_turn(YIELD_MS)\n"
     "return YIELD_MS\n"
@@ -2016,7 +2022,7 @@ static const char *const hf_segment_table[] = {
     "local function admit_writer(member, place)\n"
     "local kind, _, number, ttl_ms, owner = parse(member)\n"
     "local token = token_text(next_token, ttl_ms)\n"
-    "enter(LOCK, owner .. ':write', 1, GRANT_MS, 0)\n"
+    "set_hold(LOCK, owner .. ':write', 1, GRANT_MS, 0)\n"
     "redis.call('ZADD', QUEUE, 0, member)\n"
     "send(member, 'grant', kind, number, place_of(place), token, GRANT_MS, LOCK)\n"
     "end\n"
@@ -2032,7 +2038,7 @@ static const char *const hf_segment_table[] = {
     "local group = groups[name]\n"
     "group[#group + 1], group[#group + 2] = number, place_of(tonumber(members[i + 1]))\n"
     "marks[i], marks[i + 1] = 0, members[i]\n"
-    "enter(LOCK, owner, 1, GRANT_MS, 0)\n"
+    "set_hold(LOCK, owner, 1, GRANT_MS, 0)\n"
     "end\n"
     "redis.call('ZADD', QUEUE, unpack(marks))\n"
     "for _, group in ipairs(groups) do\n"
@@ -2041,48 +2047,48 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "end\n"
     "local function serve_batch(members, state)\n"
-    "local alive, gone, readers, open, newer = (listening(members, 1)), {}, {}, true, false\n"
+    "local alive, removed, readers, may_continue, newer = (listening(members, 1)), {}, {}, true, false\n"
     "for i = 1, #members, 2 do\n"
     "local member = members[i]\n"
     "local writes = member:sub(2, 2) == 'w'\n"
     "if member ~= state.me and is_over(member, alive) then\n"
-    "gone[#gone + 1] = member\n"
+    "removed[#removed + 1] = member\n"
     "elseif is_newer(member) then\n"
-    "open, newer = false, true\n"
+    "may_continue, newer = false, true\n"
     "elseif member == state.me then\n"
-    "state.mine, state.kept, open = not writes or not state.mode, 1, not writes\n"
+    "state.is_served, state.skipped, may_continue = not writes or not state.mode, 1, not writes\n"
     "state.mode = 'read'\n"
     "elseif writes then\n"
     "if not state.mode then admit_writer(member, tonumber(members[i + 1])) end\n"
-    "open = false\n"
+    "may_continue = false\n"
     "else\n"
     "readers[#readers + 1], readers[#readers + 2] = member, members[i + 1]\n"
     "state.mode = 'read'\n"
     "end\n"
-    "if not open then break end\n"
+    "if not may_continue then break end\n"
     "end\n"
-    "if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end\n"
+    "if #removed > 0 then redis.call('ZREM', QUEUE, unpack(removed)) end\n"
     "if #readers > 0 then\n"
     "admit_readers(readers)\n"
-    "if not open then notify_first_of_foreign(state.me) end\n"
+    "if not may_continue then notify_first_of_foreign_holder(state.me) end\n"
     "end\n"
-    "return open, newer\n"
+    "return may_continue, newer\n"
     "end\n"
     "local function serve(mode, me, writes)\n"
-    "local state = { mode = mode, me = me, kept = 0, mine = false }\n"
+    "local state = { mode = mode, me = me, skipped = 0, is_served = false }\n"
     "for batch = 1, MAX_BATCHES do\n"
-    "local one = batch == 1 and (first_in_line() or ''):sub(2, 2) == 'w'\n"
+    "local writer_only = batch == 1 and (first_in_line() or ''):sub(2, 2) == 'w'\n"
     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT',\n"
-    "state.kept, one and 1 or BATCH)\n"
+    "state.skipped, writer_only and 1 or BATCH)\n"
     "if #members == 0 then\n"
-    "local free = state.kept == 0 and (not writes or not state.mode)\n"
+    "local free = state.skipped == 0 and (not writes or not state.mode)\n"
     "if not mode or foreign_waiters(RELEASES) == 0 then forget_record() end\n"
-    "return state.mine or free, false, false\n"
+    "return state.is_served or free, false, false\n"
     "end\n"
-    "local open, newer = serve_batch(members, state)\n"
-    "if not open then return state.mine, newer, false end\n"
+    "local may_continue, newer = serve_batch(members, state)\n"
+    "if not may_continue then return state.is_served, newer, false end\n"
     "end\n"
-    "return state.mine, false, true\n"
+    "return state.is_served, false, true\n"
     "end\n"
     "local function pass_on(text)\n"
     "local forgotten = redis.pcall('ZREMRANGEBYSCORE', QUEUE, 0, 0)\n"
@@ -2092,7 +2098,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "if foreign_waiters(RELEASES) > 0 then\n"
     "write_turn(TURN_MS)\n"
-    "notify(first_living(), 'turn', RECHECK_MS)\n"
+    "notify(first_live(), 'turn', RECHECK_MS)\n"
     "announce(RELEASES, text)\n"
     "return 1\n"
     "end\n"
@@ -2100,10 +2106,10 @@ static const char *const hf_segment_table[] = {
     "if redis.call('EXISTS', LOCK) == 0 then announce(RELEASES, text) end\n"
     "return more and 3 or 1\n"
     "end\n"
-    "local function after_reader(left, was_longest)\n"
+    "local function on_reader_left(left, was_longest)\n"
     "local mode = left > 0 and redis.call('HGET', LOCK, 'mode')\n"
-    "if left > FEW and not was_longest or mode == 'write' then return 1 end\n"
-    "if left > MANY and has_readers(FEW) then return 1 end\n"
+    "if left > MAX_INSPECTED and not was_longest or mode == 'write' then return 1 end\n"
+    "if left > MAX_SEARCHED and has_readers(MAX_INSPECTED) then return 1 end\n"
     "local live, longest = live_readers()\n"
     "if live == 0 then\n"
     "redis.call('DEL', LOCK)\n"
@@ -2112,13 +2118,13 @@ static const char *const hf_segment_table[] = {
     "local shorter = longest < redis.call('PTTL', LOCK)\n"
     "if shorter then redis.call('PEXPIRE', LOCK, longest) end\n"
     "if is_queue() then\n"
-    "if shorter then notify(first_living(), 'recheck', longest) end\n"
-    "notify_first_of_foreign()\n"
+    "if shorter then notify(first_live(), 'recheck', longest) end\n"
+    "notify_first_of_foreign_holder()\n"
     "end\n"
     "settle_drain(mode)\n"
     "return 1\n"
     "end\n"
-    "local function after_writer()\n"
+    "local function on_writer_left()\n"
     "local live, longest = live_readers()\n"
     "if live == 0 then\n"
     "redis.call('DEL', LOCK)\n"
@@ -2130,23 +2136,23 @@ static const char *const hf_segment_table[] = {
     "if not is_queue() then return 1 end\n"
     "local left = yield_ms()\n"
     "if left > 0 then\n"
-    "notify(first_living(), 'turn', left)\n"
+    "notify(first_live(), 'turn', left)\n"
     "return 1\n"
     "end\n"
     "local _, _, more = serve('read')\n"
     "return more and 3 or 1\n"
     "end\n"
-    "local function let_go(count, remaining)\n"
+    "local function release_holds(count, remaining)\n"
     "if remaining > 0 then\n"
     "trim_holds(LOCK, OWNER, remaining, count)\n"
     "redis.call('HSET', LOCK, OWNER, remaining)\n"
     "return 2\n"
     "end\n"
     "local left, writes = redis.call('HLEN', LOCK) - 2, is_write(OWNER)\n"
-    "local was_longest = not writes and left > FEW and longest_of_all(LOCK, OWNER, count)\n"
-    "drop_holds(LOCK, OWNER, 0, count)\n"
+    "local was_longest = not writes and left > MAX_INSPECTED and final_lease(LOCK, OWNER, count)\n"
+    "delete_leases(LOCK, OWNER, 0, count)\n"
     "if left == 0 then redis.call('DEL', LOCK) else redis.call('HDEL', LOCK, OWNER) end\n"
-    "return writes and after_writer() or after_reader(left, was_longest)\n"
+    "return writes and on_writer_left() or on_reader_left(left, was_longest)\n"
     "end\n",
     [RW_RELEASE_1] = "local REMAINING, LEASE, WAITER = tonumber(ARGV[3]), ARGV[4], ARGV[6]\n"
     "local holds = tonumber(redis.call('HGET', LOCK, OWNER))\n"
@@ -2165,20 +2171,20 @@ static const char *const hf_segment_table[] = {
     "holds = 0\n"
     "elseif left <= 100 and call('HGET', LOCK, 'mode') == 'read' then\n"
     "local own_ms, lock_ms = call('PTTL', own), call('PTTL', LOCK)\n"
-    "local longest, fields = own_ms < lock_ms and own_ms or 0, nil\n"
-    "if longest == 0 then fields = call('HGETALL', LOCK) end\n"
+    "local longest_ms, fields = own_ms < lock_ms and own_ms or 0, nil\n"
+    "if longest_ms == 0 then fields = call('HGETALL', LOCK) end\n"
     "for i = 1, fields and #fields or 0, 2 do\n"
     "local owner, count = fields[i], fields[i + 1]\n"
     "if owner ~= OWNER and owner ~= 'mode' then\n"
     "local ms = count == '1' and call('PTTL', tag .. owner .. ':rwlock_timeout:1') or 0\n"
-    "longest = ms > 0 and math.max(longest, ms) or nil\n"
-    "if not longest or longest >= own_ms then break end\n"
+    "longest_ms = ms > 0 and math.max(longest_ms, ms) or nil\n"
+    "if not longest_ms or longest_ms >= own_ms then break end\n"
     "end\n"
     "end\n"
-    "if longest then\n"
+    "if longest_ms then\n"
     "call('DEL', own)\n"
     "call('HDEL', LOCK, OWNER)\n"
-    "if longest < own_ms then call('PEXPIRE', LOCK, longest) end\n"
+    "if longest_ms < own_ms then call('PEXPIRE', LOCK, longest_ms) end\n"
     "return 1\n"
     "end\n"
     "end\n"
@@ -2188,7 +2194,7 @@ static const char *const hf_segment_table[] = {
     "return 1\n"
     "end\n"
     "if WAITER then redis.pcall('ZREM', QUEUE, WAITER) end\n"
-    "local result = let_go(holds, REMAINING)\n"
+    "local result = release_holds(holds, REMAINING)\n"
     "if result == 2 then renew_holds(LOCK, OWNER, REMAINING, LEASE) end\n"
     "return result\n",
     [RW_RENEW_1] = "local results = {}\n"
@@ -2206,15 +2212,15 @@ static const char *const hf_segment_table[] = {
     "return results\n",
     [RW_SETTLING_1] = "local function settle_missed_grants(client)\n"
     "for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
-    "local kind, of, _, _, owner = parse(member)\n"
+    "local kind, owning_client, _, _, owner = parse(member)\n"
     "local held_by = kind == 'w' and owner .. ':write' or owner\n"
     "if not kind or redis.call('HEXISTS', LOCK, held_by) == 0 then\n"
-    "if of == client then\n"
+    "if owning_client == client then\n"
     "redis.call('ZADD', QUEUE, front_place(), member)\n"
     "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
     "else\n"
     "redis.call('ZREM', QUEUE, member)\n"
-    "if kind == 'w' then evict(of) end\n"
+    "if kind == 'w' then evict(owning_client) end\n"
     "end\n"
     "end\n"
     "end\n"
@@ -2350,8 +2356,8 @@ static const char *const hf_segment_table[] = {
     "return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0\n"
     "end\n"
     "local function foreign_waiters(releases, counted)\n"
-    "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"
-    "local counts = redis.pcall('PUBSUB', 'SHARDNUMSUB', releases, ours)\n"
+    "local second_channel = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"
+    "local counts = redis.pcall('PUBSUB', 'SHARDNUMSUB', releases, second_channel)\n"
     "return (counts[2] or 0) - (counts[4] or 0) + (counted or plain_waiters(releases))\n"
     "end\n"
     "local function announce(releases, payload)\n"
@@ -2378,7 +2384,7 @@ static const char *const hf_segment_table[] = {
     "return 0\n"
     "end\n",
     [SILENT_4] = "local receivers = 0\n",
-    [STRING_10] = "local LAST_OF_FEW = '2'\n"
+    [STRING_10] = "local LAST_READ = '2'\n"
     "local removed = call('GET', LOCK) == OWNER and call('DEL', LOCK) == 1\n",
     [STRING_14] = "local next_waiter = next_behind_record\n",
     [STRING_2] = "local KIND, KINDS = 'string', 'm'\n"
@@ -2412,41 +2418,41 @@ static const char *const hf_segment_table[] = {
     "local TOKEN_GRAIN = 8\n"
     "local function token_in(text)\n"
     "local last = tonumber(text)\n"
-    "local follows = last and last >= 0 and last % 1 == 0 and last < TOKEN_MAX - TOKEN_GRAIN\n"
-    "return follows and last or nil\n"
+    "local is_usable = last and last >= 0 and last % 1 == 0 and last < TOKEN_MAX - TOKEN_GRAIN\n"
+    "return is_usable and last or nil\n"
     "end\n",
     [TOKEN_3] = "local TTL_SPARE = 1 / 64\n"
     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
     "if ttl_ms == '0' then return 0 end\n"
-    "local now, least = now_us or server_us(), tonumber(ttl_ms)\n"
+    "local now, requested_ms = now_us or server_us(), tonumber(ttl_ms)\n"
     "local token = now + -now % TOKEN_GRAIN\n"
-    "local ends = end_of_range and end_of_range(token, now)\n"
+    "local final = end_of_range and end_of_range(token, now)\n"
     "local stored = floor and {}\n"
-    "or redis.pcall('SET', COUNTER, digits(ends or token), 'KEEPTTL', 'GET')\n"
+    "or redis.pcall('SET', COUNTER, digits(final or token), 'KEEPTTL', 'GET')\n"
     "local last = tonumber(stored)\n",
     [TOKEN_4] = "local lasts = last and last < token and last % 8 == 0 and last >= token - token % (ttl_ms * 15.625)\n",
-    [TOKEN_5] = "if lasts and least < TOKEN_MAX then return token, ends or nil end\n"
+    [TOKEN_5] = "if lasts and requested_ms < TOKEN_MAX then return token, final or nil end\n"
     "if type(stored) == 'table' then last = tonumber(redis.call('GET', COUNTER)) end\n"
-    "local usable = token_in(last)\n"
-    "if last and not usable then last = 0 end\n"
+    "local last_usable = token_in(last)\n"
+    "if last and not last_usable then last = 0 end\n"
     "token = math.max((last or 0) + 1, now, floor or 0)\n"
     "if not floor then token = token + -token % TOKEN_GRAIN end\n"
-    "ends = end_of_range and end_of_range(token, now)\n"
-    "local drawn = last and not floor and last % TOKEN_GRAIN ~= 0\n"
+    "final = end_of_range and end_of_range(token, now)\n"
+    "local is_javas = last and not floor and last % TOKEN_GRAIN ~= 0\n"
     "local ttl_left = last and redis.pcall('PTTL', COUNTER)\n"
     "if type(ttl_left) == 'table' then\n"
     "if type(stored) == 'string' then redis.call('SET', COUNTER, stored, 'KEEPTTL') end\n"
     "redis.call('PTTL', COUNTER)\n"
     "end\n"
-    "local spare = least * TTL_SPARE\n"
-    "local most = math.floor(math.max(least + 2 * spare, ((ends or token) - now) / 1000))\n"
-    "if drawn or ttl_left == -1 or least >= TOKEN_MAX then\n"
-    "redis.call('SET', COUNTER, digits(ends or token))\n"
+    "local spare = requested_ms * TTL_SPARE\n"
+    "local max_ms = math.floor(math.max(requested_ms + 2 * spare, ((final or token) - now) / 1000))\n"
+    "if is_javas or ttl_left == -1 or requested_ms >= TOKEN_MAX then\n"
+    "redis.call('SET', COUNTER, digits(final or token))\n"
     "else\n"
-    "local kept = usable and ttl_left >= most - spare and ttl_left <= most\n"
-    "redis.call('SET', COUNTER, digits(ends or token), 'PX', digits(kept and ttl_left or most))\n"
+    "local valid = last_usable and ttl_left >= max_ms - spare and ttl_left <= max_ms\n"
+    "redis.call('SET', COUNTER, digits(final or token), 'PX', digits(valid and ttl_left or max_ms))\n"
     "end\n"
-    "return token, ends or nil\n"
+    "return token, final or nil\n"
     "end\n",
     [TURNS_1] = "local MAX_TURNS = 2\n"
     "local function listen_ms(was)\n"
@@ -2477,7 +2483,7 @@ static const char *const hf_segment_table[] = {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "dd3a5d0ca724920df7167d0e4cb0f3aa1c1faaae", (const unsigned char[]){ACQUIRE_1,
+    {"acquire", "756c37a7cbb280df96057d22e5d7724e82432c5d", (const unsigned char[]){ACQUIRE_1,
     FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, FAIR_ACQUIRE_2, HASH_8, HASH_3, ACQUIRE_3,
     CLOCK_2, HASH_10, ACQUIRE_4, BEHIND_1, ACQUIRE_5, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2,
     HASH_3, HASH_4, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1,
@@ -2485,64 +2491,64 @@ static const hf_program hf_program_table[] = {
     ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2,
     ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1,
     GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_3,
-    HF_NO_SEGMENT}, 23189, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE], NULL},
-    {"acquire_all", "c229d3221343cd8710f047f5d08e2a902c2688b0", (const unsigned char[]){KEYS_1,
+    HF_NO_SEGMENT}, 23510, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE], NULL},
+    {"acquire_all", "e3f37110f0afb4e86408e8268d5653aa1929a4c1", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     PLAIN_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRE_ALL_1, HF_NO_SEGMENT},
-    14712, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL], NULL},
-    {"begin", "192cf35574104b729172a53c971a4d0d13e0b7a4", (const unsigned char[]){KEYS_1, CLOCK_2,
+    14834, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL], NULL},
+    {"begin", "7a19838bbf9361a13831884bb91b67153643fea3", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, BEGIN_1, FRESH_1, FRESH_3, HASH_6, PLAIN_2, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, BEGIN_2, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3,
-    ACQUIRING_3, HF_NO_SEGMENT}, 21186, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN], NULL},
-    {"complete", "9d165905d1e5384840e326a8f9931a43f9c48407", (const unsigned char[]){KEYS_1,
+    ACQUIRING_3, HF_NO_SEGMENT}, 21519, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN], NULL},
+    {"complete", "30c43a64316feea4eb1ad45df857e0289381a9f9", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PLAIN_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, NOTIFYING_1, COMPLETE_1, IS_QUEUE_1, COMPLETE_2,
-    HF_NO_SEGMENT}, 13528, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE], NULL},
-    {"extend", "5d252b39010e2d8dc0583b07bef4016ffc447a96", (const unsigned char[]){HASH_2, HASH_3,
-    HASH_4, EXTEND_2, FAIR_EXTEND_2, PLAIN_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1506,
+    HF_NO_SEGMENT}, 13627, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE], NULL},
+    {"extend", "2ee5909bfa5c606b117fb2b1fecdbd650dc7b918", (const unsigned char[]){HASH_2, HASH_3,
+    HASH_4, EXTEND_2, FAIR_EXTEND_2, PLAIN_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1528,
     &hf_program_table[HF_PROGRAM_SHARDED_EXTEND], NULL},
-    {"fair_acquire", "a1bf59a7b64ce91f1241cce84fd6df96dbdb647e", (const unsigned char[]){KEYS_1,
+    {"fair_acquire", "9fedd897a8f66cd390ca81996f1d23db14bf86a1", (const unsigned char[]){KEYS_1,
     FRESH_1, FAIR_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, FAIR_ACQUIRE_2, HASH_8,
     HASH_3, FAIR_ACQUIRE_3, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
     RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, FAIR_ACQUIRE_4, FRESH_3, PLAIN_2, FAIR_QUEUE_1,
-    RECORD_3, FAIR_QUEUE_2, FAIR_ACQUIRE_5, HF_NO_SEGMENT}, 10871,
+    RECORD_3, FAIR_QUEUE_2, FAIR_ACQUIRE_5, HF_NO_SEGMENT}, 11399,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE], NULL},
-    {"fair_extend", "43bc0b7c61753e02e42a59e315271985c8f593e0", (const unsigned char[]){HASH_2,
-    HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, PLAIN_2, FAIR_EXTEND_3, HF_NO_SEGMENT}, 1342,
+    {"fair_extend", "c6a0abc9b92ee7dcfda97d0376d68cd7b0f44cea", (const unsigned char[]){HASH_2,
+    HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, PLAIN_2, FAIR_EXTEND_3, HF_NO_SEGMENT}, 1364,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_EXTEND], NULL},
-    {"fair_force", "789bc1a057a1d190454cb602ed804036caf53843", (const unsigned char[]){KEYS_1,
+    {"fair_force", "1f7ffb30bae28245c3a90694edfeac7e43108390", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4, HASH_6, PLAIN_2, FAIR_QUEUE_1,
     RECORD_3, FAIR_QUEUE_2, FAIR_PASSING_1, OWNERS_3, FAIR_FORCE_2, FORCE_2, FAIR_FORCE_3,
-    HF_NO_SEGMENT}, 5963, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE], NULL},
-    {"fair_info", "07234910fc8dcc679beeafb9d6dedfe6ef5bf190", (const unsigned char[]){HASH_2,
+    HF_NO_SEGMENT}, 6168, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE], NULL},
+    {"fair_info", "b30d46a4b5f6d420ca59180064bdb6e30370025a", (const unsigned char[]){HASH_2,
     HASH_3, HASH_4, HASH_6, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, AHEAD_1, FAIR_INFO_2,
-    HF_NO_SEGMENT}, 2344, NULL, NULL},
-    {"fair_leave", "7b00981ad7480d3e86748d9b6c18d3510bf68ed5", (const unsigned char[]){KEYS_1,
+    HF_NO_SEGMENT}, 2379, NULL, NULL},
+    {"fair_leave", "dfadbb1a2821fcbe94ad444aa20941b37949d399", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4, HASH_6, PLAIN_2, FAIR_QUEUE_1,
-    RECORD_3, FAIR_QUEUE_2, FAIR_PASSING_1, FAIR_LEAVE_1, HF_NO_SEGMENT}, 5472,
+    RECORD_3, FAIR_QUEUE_2, FAIR_PASSING_1, FAIR_LEAVE_1, HF_NO_SEGMENT}, 5666,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_LEAVE], NULL},
-    {"fair_release", "0deff31d56105a59f1d5b90924aab1d554da4005", (const unsigned char[]){KEYS_1,
+    {"fair_release", "0a262bb92b3bd3f3b772458831669ce70100e5c7", (const unsigned char[]){KEYS_1,
     FAIR_RELEASE_1, HASH_2, HASH_3, HASH_4, HASH_6, FAIR_RELEASE_2, CLOCK_2, CLOCK_3, CLOCK_4,
     CLOCK_5, PLAIN_2, FAIR_QUEUE_1, RECORD_3, FAIR_QUEUE_2, FAIR_PASSING_1, FAIR_RELEASE_3,
-    HF_NO_SEGMENT}, 5400, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE], NULL},
-    {"fence", "7be8e9729290019866b3167e389eef64efc1fe5a", (const unsigned char[]){FENCE_1,
-    HF_NO_SEGMENT}, 1805, NULL, NULL},
-    {"force", "6cc56c465869129ee07d181f5adcf674bf6bac7b", (const unsigned char[]){KEYS_1, CLOCK_2,
+    HF_NO_SEGMENT}, 5587, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE], NULL},
+    {"fence", "3a01f5a7c9af65d07fde71be9f7c49f558d5b8c9", (const unsigned char[]){FENCE_1,
+    HF_NO_SEGMENT}, 1927, NULL, NULL},
+    {"force", "3aeecda81f3b5a4245ca0c29987042bacc46e1fc", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PLAIN_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3, HF_NO_SEGMENT},
-    14035, &hf_program_table[HF_PROGRAM_SHARDED_FORCE], NULL},
-    {"info", "d55482341a5e31a947b7b32999b245a8d93e89b2", (const unsigned char[]){HASH_2, HASH_3,
+    14166, &hf_program_table[HF_PROGRAM_SHARDED_FORCE], NULL},
+    {"info", "0d616a7f1ddb7c3b690f26ae5985985894255c86", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, HASH_6, AHEAD_1, AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, INFO_2,
-    HF_NO_SEGMENT}, 2761, NULL, NULL},
+    HF_NO_SEGMENT}, 2796, NULL, NULL},
     {"latch_delete", "3e7545936e46266219fe9f90770d7c04681ca58d", (const unsigned char[]){PLAIN_2,
     LATCH_1, WHOLE_NUMBER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3, LATCH_4, LATCH_DELETE_1,
     HF_NO_SEGMENT}, 1188, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DELETE], NULL},
@@ -2552,14 +2558,14 @@ static const hf_program hf_program_table[] = {
     {"latch_set", "68848b91a83ead52c9f6b23bb23664cc047cae76", (const unsigned char[]){PLAIN_2,
     LATCH_1, WHOLE_NUMBER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3, LATCH_4, LATCH_SET_1,
     HF_NO_SEGMENT}, 1220, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET], NULL},
-    {"leave", "a7af3bcf03d362274e6afb639a4f2513425f833e", (const unsigned char[]){KEYS_1, CLOCK_2,
+    {"leave", "84e3b9982b4bb26858979d51d1bf8da303589c21", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PLAIN_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, IS_QUEUE_1, FORGETTING_1,
-    NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 15870, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE],
+    NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 15992, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE],
     NULL},
-    {"mutex_acquire", "91a6ccb862fb67edfdc6b8082036d905701ed3ec",
+    {"mutex_acquire", "2bd63e965b6a57800490a46e6ddd5203190fce40",
     (const unsigned char[]){ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2,
     FAIR_ACQUIRE_2, STRING_6, ACQUIRE_3, CLOCK_2, STRING_8, ACQUIRE_4, BEHIND_1, ACQUIRE_5,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, STRING_2, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2, TOKEN_3,
@@ -2567,37 +2573,37 @@ static const hf_program hf_program_table[] = {
     RECORD_3, RECORD_4, RECORD_5, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3,
-    ACQUIRING_3, HF_NO_SEGMENT}, 22125, NULL, NULL},
-    {"mutex_extend", "182deaef08820ab999b7d16f94a0e65f4b5d0347", (const unsigned char[]){STRING_2,
-    EXTEND_2, FAIR_EXTEND_2, SILENT_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1070, NULL, NULL},
-    {"mutex_force", "c717a7f4070552116d0775aa9a74e6b0c868963c", (const unsigned char[]){KEYS_1,
+    ACQUIRING_3, HF_NO_SEGMENT}, 22411, NULL, NULL},
+    {"mutex_extend", "9dbc0f0e3a726c65bc8bc0a023e244a3cc0482ff", (const unsigned char[]){STRING_2,
+    EXTEND_2, FAIR_EXTEND_2, SILENT_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1092, NULL, NULL},
+    {"mutex_force", "11848e158f0ce701a33cb969bfcd755cba5cd628", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, STRING_2,
     STRING_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, SILENT_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3, HF_NO_SEGMENT},
-    13144, NULL, NULL},
+    13240, NULL, NULL},
     {"mutex_info", "4c223c7a290c9982a8ca5f25ac6f9162c7c45b7c", (const unsigned char[]){STRING_2,
     STRING_4, AHEAD_1, AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, INFO_2,
     HF_NO_SEGMENT}, 2020, NULL, NULL},
-    {"mutex_leave", "c3ffba8780dabb8b428c3125472744c4e72f3483", (const unsigned char[]){KEYS_1,
+    {"mutex_leave", "fd7f679dd74405f23e9a7c91255050328f0a704b", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, STRING_2,
     STRING_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, SILENT_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, IS_QUEUE_1, FORGETTING_1,
-    NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 14979, NULL, NULL},
-    {"mutex_release", "4560f77b48efad7434306eaed9bdad11570e3249",
+    NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 15066, NULL, NULL},
+    {"mutex_release", "6a1f89c0f25cf80019b9c00d96be7aecf7936441",
     (const unsigned char[]){RELEASE_1, STRING_2, RELEASE_2, STRING_4, RELEASE_3, STRING_10,
     RELEASE_4, SILENT_4, RELEASE_5, STRING_2, SILENT_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, RELEASE_7, MEMBER_2, MEMBER_3, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, DUE_1, NEXT_BEHIND_RECORD_1, STRING_14, RELEASE_8, GRANTING_2,
     RELEASE_9, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_1, TURNS_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 16561, NULL, NULL},
+    DUE_1, TURNS_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 16644, NULL, NULL},
     {"mutex_renew", "232de3fb5554ac79becb31761bb1b9fb70684311", (const unsigned char[]){STRING_2,
     RENEW_1, HF_NO_SEGMENT}, 545, NULL, NULL},
-    {"once", "80e932d08e45ea6b5cefda68b607ec74b288c319", (const unsigned char[]){ONCE_1,
-    HF_NO_SEGMENT}, 1480, NULL, NULL},
-    {"permit_acquire", "62be6caaf8f9abb8ea88df5f3b6d5dbe49111ff8", (const unsigned char[]){KEYS_1,
+    {"once", "e02cbd8fd4a4d45834e95eaf73371456e0709024", (const unsigned char[]){ONCE_1,
+    HF_NO_SEGMENT}, 1546, NULL, NULL},
+    {"permit_acquire", "0f2f0bd0c01c8c0c9f67295df26fe6b5992b50df", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1, POOL_2, PERMIT_ACQUIRE_1, PLAIN_2,
     PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2, BEHIND_1, PERMIT_ACQUIRE_4, DRAWING_1,
     TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_7, CLOCK_2, CLOCK_3,
@@ -2606,7 +2612,7 @@ static const hf_program hf_program_table[] = {
     RECORD_2, RECORD_3, RECORD_4, RECORD_5, PLAIN_2, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1,
     MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2,
-    FORGET_RECORD_1, PERMIT_ACQUIRE_10, HF_NO_SEGMENT}, 21941,
+    FORGET_RECORD_1, PERMIT_ACQUIRE_10, HF_NO_SEGMENT}, 22019,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE], NULL},
     {"permit_extend", "c1345d909f33a4429ed4ae312e0ed4f067f4594d", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2,
@@ -2615,15 +2621,15 @@ static const hf_program hf_program_table[] = {
     {"permit_info", "73af46adaf7b295f0643f6cced3fd11e66f1492c", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, PERMIT_INFO_2, AHEAD_1, AHEAD_2, WHOLE_NUMBER_1,
     PERMIT_INFO_3, HF_NO_SEGMENT}, 2186, NULL, NULL},
-    {"permit_leave", "40805b2a1a1dfb59939e6470fc2c13320cd2f2b5", (const unsigned char[]){KEYS_1,
+    {"permit_leave", "b37d2954587df073f576bb258ed18c5913cb39fc", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1, WHOLE_NUMBER_1, POOL_2, POOL_CHANGES_1,
     POOL_CHANGES_2, POOL_CHANGES_3, PLAIN_2, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
     RECORD_5, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
     MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1,
-    PERMIT_PASSING_1, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_1, HF_NO_SEGMENT}, 16152,
+    PERMIT_PASSING_1, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_1, HF_NO_SEGMENT}, 16230,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE], NULL},
-    {"permit_release", "2732afeccccc13f3d23aa837aaa8750f7bfe4da9", (const unsigned char[]){KEYS_1,
+    {"permit_release", "86da25427aa577e34e2abd65d55456600b0845a0", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1, POOL_2, PERMIT_RELEASE_1,
     PERMITS_2, PERMIT_RELEASE_2, PLAIN_6, PERMIT_RELEASE_3, POOL_CHANGES_2, PERMIT_RELEASE_4,
     DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_RELEASE_5, PERMITS_2, PERMIT_RELEASE_6, PERMIT_ACQUIRE_6,
@@ -2632,22 +2638,22 @@ static const hf_program hf_program_table[] = {
     PERMIT_RELEASE_8, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1,
-    PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 17784,
+    PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 17862,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE], NULL},
     {"permit_renew", "bd00cd07849211e0a2607341d0804921ce4d1326", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2,
     PERMITS_3, PERMIT_RENEW_1, HF_NO_SEGMENT}, 2076, NULL, NULL},
-    {"permit_set", "26fcc467e12096babd115b2cf34a30751182c6f3", (const unsigned char[]){KEYS_1,
+    {"permit_set", "7bde255e6c2f7b575f74e1cf3d26c36e8cd660b0", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1, WHOLE_NUMBER_1, POOL_2, POOL_CHANGES_1,
     POOL_CHANGES_2, POOL_CHANGES_3, PLAIN_2, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
     RECORD_5, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
     MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1,
-    PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT}, 15054,
+    PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT}, 15132,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET], NULL},
-    {"raise", "ff1c1d6600d85ad3855c85bab5de30a16b84017f", (const unsigned char[]){CLOCK_2, CLOCK_3,
-    CLOCK_4, CLOCK_5, TOKEN_2, RAISE_2, HF_NO_SEGMENT}, 1130, NULL, NULL},
-    {"release", "5de75b658d9055cd7f90714f3710055373a0fc96", (const unsigned char[]){RELEASE_1,
+    {"raise", "08063c7208f9dcc957226cc2e522526fe3da0109", (const unsigned char[]){CLOCK_2, CLOCK_3,
+    CLOCK_4, CLOCK_5, TOKEN_2, RAISE_2, HF_NO_SEGMENT}, 1134, NULL, NULL},
+    {"release", "7ea50ecce07bae7c443204ac97cd11ab90104ecc", (const unsigned char[]){RELEASE_1,
     HASH_2, HASH_3, HASH_4, RELEASE_2, HASH_6, RELEASE_3, HASH_12, RELEASE_4, PLAIN_4, RELEASE_5,
     HASH_14, MEMBER_2, HASH_15, PLAIN_6, CLOCK_2, HASH_16, DRAWING_1, TOKEN_4, DRAWING_2, HASH_17,
     HASH_3, HASH_18, HASH_2, HASH_3, HASH_4, PLAIN_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2,
@@ -2655,50 +2661,50 @@ static const hf_program hf_program_table[] = {
     RECORD_3, RECORD_4, RECORD_5, DUE_1, NEXT_BEHIND_RECORD_1, HASH_21, RELEASE_8, GRANTING_2,
     RELEASE_9, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_1, TURNS_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 19819,
+    DUE_1, TURNS_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 19997,
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE], NULL},
-    {"release_all", "964420ab0e610c8fceec3fe50fba7f6b57727435", (const unsigned char[]){KEYS_1,
+    {"release_all", "64e9fc2e5050292a5d99e04cc3c42b3e9b4fea30", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     PLAIN_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RELEASE_ALL_1, HF_NO_SEGMENT}, 13753,
+    GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RELEASE_ALL_1, HF_NO_SEGMENT}, 13896,
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL], NULL},
     {"renew", "9f63575e2112de24e31ce65535e37be24fa06370", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, RENEW_1, HF_NO_SEGMENT}, 831, NULL, NULL},
-    {"rw_acquire", "4e168f21ef9a618123dd49f37e69be705e2d6c0c", (const unsigned char[]){KEYS_1,
+    {"rw_acquire", "0d9062c9a9023d12d82527f0f649ce86a19cfa36", (const unsigned char[]){KEYS_1,
     PLAIN_2, RW_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, RW_ACQUIRE_2, HASH_3,
     RW_ACQUIRE_3, HASH_3, RW_ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3,
     TOKEN_4, TOKEN_5, RW_1, RW_ACQUIRE_5, RW_TOKEN_1, RW_ACQUIRE_6, OWNERS_1, PLACING_1, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3,
     QUEUEING_2, TIMES_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, RW_ACQUIRE_7,
-    HF_NO_SEGMENT}, 25304, &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE], NULL},
-    {"rw_extend", "079304b6d689ab3efdc6f338b2ebe072f3aa7c34", (const unsigned char[]){RW_1,
-    RW_EXTEND_1, PLAIN_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 3814,
+    HF_NO_SEGMENT}, 25791, &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE], NULL},
+    {"rw_extend", "bee4784ee1c18d6b08ca03513925265097b903b8", (const unsigned char[]){RW_1,
+    RW_EXTEND_1, PLAIN_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 3926,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_EXTEND], NULL},
-    {"rw_force", "cb014c0cae035cda585b941096144762845a5801", (const unsigned char[]){KEYS_1,
+    {"rw_force", "6d0fe4d5e19e2ee619024d271e5cd9e40fa1744c", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, PLAIN_2,
     RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PASSING_OVER_2,
     RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1,
-    RW_QUEUE_2, OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 16636,
+    RW_QUEUE_2, OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 17017,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE], NULL},
-    {"rw_info", "3edde8337b39aeedc278ce3ad16594b3f21d674f", (const unsigned char[]){RW_1, AHEAD_1,
-    AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, RW_INFO_2, HF_NO_SEGMENT}, 4216,
+    {"rw_info", "9f70352e92f93f893af7f7ddba7df6a2566f3c7c", (const unsigned char[]){RW_1, AHEAD_1,
+    AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, RW_INFO_2, HF_NO_SEGMENT}, 4271,
     NULL, NULL},
-    {"rw_leave", "4fcc0cbd8686971da45e64e3c6ab4da4d7253c1e", (const unsigned char[]){KEYS_1,
+    {"rw_leave", "faf4d76a2d28932387cba4ff92a17f7bec3e1d84", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, PLAIN_2,
     RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PASSING_OVER_2,
     RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1,
-    RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, FORGETTING_1, RW_LEAVE_1, HF_NO_SEGMENT}, 17974,
+    RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, FORGETTING_1, RW_LEAVE_1, HF_NO_SEGMENT}, 18386,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE], NULL},
-    {"rw_release", "95c3454ebca53e758ccca9840f9b348374fb21aa", (const unsigned char[]){KEYS_1,
+    {"rw_release", "99bf3e60c01ed060c59f934dd39c30d8753d2b56", (const unsigned char[]){KEYS_1,
     PLAIN_2, RW_RELEASE_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
     RW_1, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PASSING_OVER_2,
     RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1,
-    RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 17113,
+    RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 17507,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE], NULL},
-    {"rw_renew", "587994d9ad326cec2c13012e153f0c4722e95da4", (const unsigned char[]){RW_1,
-    RW_RENEW_1, HF_NO_SEGMENT}, 2814, NULL, NULL},
+    {"rw_renew", "fff2c3b1a0b960bc860b7eb1259b59bd0c17dcae", (const unsigned char[]){RW_1,
+    RW_RENEW_1, HF_NO_SEGMENT}, 2869, NULL, NULL},
     {"semaphore_acquire", "2d0a90b6667f90f2ca9bd60f6800d464e06f3a97",
     (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, SEMAPHORE_TURN_1,
     SEMAPHORE_ACQUIRE_1, PLAIN_2, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2,
@@ -2725,7 +2731,7 @@ static const hf_program hf_program_table[] = {
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3, RECORD_4, RUNS_2, SEMAPHORE_TURNS_2,
     TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_SET_1, HF_NO_SEGMENT}, 4544,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET], NULL},
-    {"sharded_acquire", "5730a99dfe381b5042685aca1fe7fb801a6d9c74",
+    {"sharded_acquire", "bd1f0bdbfb656182d7eef7d3c5894ddedafb27ab",
     (const unsigned char[]){ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2,
     FAIR_ACQUIRE_2, HASH_8, HASH_3, ACQUIRE_3, CLOCK_2, HASH_10, ACQUIRE_4, BEHIND_1, ACQUIRE_5,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2,
@@ -2733,76 +2739,76 @@ static const hf_program hf_program_table[] = {
     RECORD_3, RECORD_4, RECORD_5, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3,
-    ACQUIRING_3, HF_NO_SEGMENT}, 23595, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE]},
-    {"sharded_acquire_all", "d99a181bfde274b2826c5a5afbdf7f703fbc7fbd",
+    ACQUIRING_3, HF_NO_SEGMENT}, 23936, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE]},
+    {"sharded_acquire_all", "32ace8fac008ffa6ccb9766b70a976538d898fef",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3,
-    ACQUIRE_ALL_1, HF_NO_SEGMENT}, 15118, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE_ALL]},
-    {"sharded_begin", "56785e0e30bd9eadcd694475f8aea9d4a1a301f7", (const unsigned char[]){KEYS_1,
+    ACQUIRE_ALL_1, HF_NO_SEGMENT}, 15260, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE_ALL]},
+    {"sharded_begin", "24dff3aa6a1b469e2c306d6b375b43e7c9499cde", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, BEGIN_1, FRESH_1, FRESH_3, HASH_6, SHARDED_2, OWNERS_1, OWNERS_3, PLACING_1,
     RECORD_2, RECORD_3, RECORD_4, RECORD_5, BEGIN_2, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1,
     PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1,
-    QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_3, HF_NO_SEGMENT}, 21592, NULL,
+    QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_3, HF_NO_SEGMENT}, 21945, NULL,
     &hf_program_table[HF_PROGRAM_BEGIN]},
-    {"sharded_complete", "0fa0bca0a7568d4ea08f5bb8e21123299b5e0f2a",
+    {"sharded_complete", "3f1ed01bd5f3edb7e22c39a2711113ff26935d49",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3,
     RECORD_4, RECORD_5, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, NOTIFYING_1, COMPLETE_1,
-    IS_QUEUE_1, COMPLETE_2, HF_NO_SEGMENT}, 13934, NULL, &hf_program_table[HF_PROGRAM_COMPLETE]},
-    {"sharded_extend", "4ad9384cc96d3bc6beee6e5c428b99e4e8a590e1", (const unsigned char[]){HASH_2,
+    IS_QUEUE_1, COMPLETE_2, HF_NO_SEGMENT}, 14053, NULL, &hf_program_table[HF_PROGRAM_COMPLETE]},
+    {"sharded_extend", "fc435f95d4d84fe9637e6c16222a442b85eef044", (const unsigned char[]){HASH_2,
     HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, SHARDED_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT},
-    1912, NULL, &hf_program_table[HF_PROGRAM_EXTEND]},
-    {"sharded_fair_acquire", "c7e8660e7e5678aa6ff42181f386f39791f07374",
+    1954, NULL, &hf_program_table[HF_PROGRAM_EXTEND]},
+    {"sharded_fair_acquire", "e50f434a73069a02633f2d2fcf83604bfa06e96a",
     (const unsigned char[]){KEYS_1, FRESH_1, FAIR_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2,
     FREE_2, FAIR_ACQUIRE_2, HASH_8, HASH_3, FAIR_ACQUIRE_3, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, FAIR_ACQUIRE_4,
     FRESH_3, SHARDED_2, FAIR_QUEUE_1, RECORD_3, FAIR_QUEUE_2, FAIR_ACQUIRE_5, HF_NO_SEGMENT},
-    11277, NULL, &hf_program_table[HF_PROGRAM_FAIR_ACQUIRE]},
-    {"sharded_fair_extend", "d4d5532642351622530f20cca5b6df3d80105ffb",
+    11825, NULL, &hf_program_table[HF_PROGRAM_FAIR_ACQUIRE]},
+    {"sharded_fair_extend", "5e9ce7b838ff6108e64c9e4e3215908c57e98e0d",
     (const unsigned char[]){HASH_2, HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, SHARDED_2,
-    FAIR_EXTEND_3, HF_NO_SEGMENT}, 1748, NULL, &hf_program_table[HF_PROGRAM_FAIR_EXTEND]},
-    {"sharded_fair_force", "6cdb8db5eac64c20baec0999d68cd25b9e85189e",
+    FAIR_EXTEND_3, HF_NO_SEGMENT}, 1790, NULL, &hf_program_table[HF_PROGRAM_FAIR_EXTEND]},
+    {"sharded_fair_force", "7cbb79171d83f95a6410922bbb33e21a31a87e1f",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4,
     HASH_6, SHARDED_2, FAIR_QUEUE_1, RECORD_3, FAIR_QUEUE_2, FAIR_PASSING_1, OWNERS_3,
-    FAIR_FORCE_2, FORCE_2, FAIR_FORCE_3, HF_NO_SEGMENT}, 6369, NULL,
+    FAIR_FORCE_2, FORCE_2, FAIR_FORCE_3, HF_NO_SEGMENT}, 6594, NULL,
     &hf_program_table[HF_PROGRAM_FAIR_FORCE]},
-    {"sharded_fair_leave", "5d07d300f31d08f5d5111435c045fc56d2eedc25",
+    {"sharded_fair_leave", "25bbd9239ddbed2458e320a26c3d6c0fb4e14d09",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4,
     HASH_6, SHARDED_2, FAIR_QUEUE_1, RECORD_3, FAIR_QUEUE_2, FAIR_PASSING_1, FAIR_LEAVE_1,
-    HF_NO_SEGMENT}, 5878, NULL, &hf_program_table[HF_PROGRAM_FAIR_LEAVE]},
-    {"sharded_fair_release", "342aa461af9e2b035cc32f2d45d86a9f90e1b48e",
+    HF_NO_SEGMENT}, 6092, NULL, &hf_program_table[HF_PROGRAM_FAIR_LEAVE]},
+    {"sharded_fair_release", "4ba3b2a3f56adc17b68eec348b4d4d7f7e75e457",
     (const unsigned char[]){KEYS_1, FAIR_RELEASE_1, HASH_2, HASH_3, HASH_4, HASH_6, FAIR_RELEASE_2,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, SHARDED_2, FAIR_QUEUE_1, RECORD_3, FAIR_QUEUE_2,
-    FAIR_PASSING_1, FAIR_RELEASE_3, HF_NO_SEGMENT}, 5806, NULL,
+    FAIR_PASSING_1, FAIR_RELEASE_3, HF_NO_SEGMENT}, 6013, NULL,
     &hf_program_table[HF_PROGRAM_FAIR_RELEASE]},
-    {"sharded_force", "bc114fe27bf5847396dc48037b45ed5bafc2df57", (const unsigned char[]){KEYS_1,
+    {"sharded_force", "ffd53260de3cf60b4ee73af29f61cbaee2684aca", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3, HF_NO_SEGMENT},
-    14441, NULL, &hf_program_table[HF_PROGRAM_FORCE]},
-    {"sharded_latch_delete", "1930cd16c55b2523f8b5e43fee610acf69a917dd",
+    14592, NULL, &hf_program_table[HF_PROGRAM_FORCE]},
+    {"sharded_latch_delete", "44a773ff7ff3f4f338dc1eb7691e3da4641cd63c",
     (const unsigned char[]){SHARDED_2, LATCH_1, WHOLE_NUMBER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,
-    LATCH_4, LATCH_DELETE_1, HF_NO_SEGMENT}, 1594, NULL,
+    LATCH_4, LATCH_DELETE_1, HF_NO_SEGMENT}, 1614, NULL,
     &hf_program_table[HF_PROGRAM_LATCH_DELETE]},
-    {"sharded_latch_down", "fab51362f4619cb12b525253cfe97d70256c3279",
+    {"sharded_latch_down", "14e4abba4fcafa565cde752e3ed570e03d73c0be",
     (const unsigned char[]){SHARDED_2, LATCH_1, WHOLE_NUMBER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,
-    LATCH_4, LATCH_DOWN_1, HF_NO_SEGMENT}, 1715, NULL, &hf_program_table[HF_PROGRAM_LATCH_DOWN]},
-    {"sharded_latch_set", "596c6be692803fb5f65fbf5782ec9f7746cab5fd",
+    LATCH_4, LATCH_DOWN_1, HF_NO_SEGMENT}, 1735, NULL, &hf_program_table[HF_PROGRAM_LATCH_DOWN]},
+    {"sharded_latch_set", "6fe0654e73d8031d31372ef3ed7a01192c27617e",
     (const unsigned char[]){SHARDED_2, LATCH_1, WHOLE_NUMBER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,
-    LATCH_4, LATCH_SET_1, HF_NO_SEGMENT}, 1626, NULL, &hf_program_table[HF_PROGRAM_LATCH_SET]},
-    {"sharded_leave", "4244e20da81d3e6e57c389fadce3bd7c80cdb33a", (const unsigned char[]){KEYS_1,
+    LATCH_4, LATCH_SET_1, HF_NO_SEGMENT}, 1646, NULL, &hf_program_table[HF_PROGRAM_LATCH_SET]},
+    {"sharded_leave", "decfd6a598072626dc852dbff6016a92d28030d9", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, IS_QUEUE_1, FORGETTING_1,
-    NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 16276, NULL, &hf_program_table[HF_PROGRAM_LEAVE]},
-    {"sharded_permit_acquire", "754787d0c8683063536a1ea9dc02faa8cc0236f7",
+    NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 16418, NULL, &hf_program_table[HF_PROGRAM_LEAVE]},
+    {"sharded_permit_acquire", "fcdbbb08a6666fa56af3a962d5834803634e401e",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1,
     POOL_2, PERMIT_ACQUIRE_1, SHARDED_2, PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2,
     BEHIND_1, PERMIT_ACQUIRE_4, DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6,
@@ -2812,20 +2818,20 @@ static const hf_program hf_program_table[] = {
     PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9,
     PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_ACQUIRE_10, HF_NO_SEGMENT},
-    22753, NULL, &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
-    {"sharded_permit_extend", "a01fbc6be3032f24b68acb6c36efc88fe65f8a23",
+    22871, NULL, &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
+    {"sharded_permit_extend", "59ecb4623bb1b48c8c9ffb831ab1ae1dc5f043a4",
     (const unsigned char[]){CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, PERMIT_EXTEND_1, SHARDED_2, SHORTENED_1,
-    PERMIT_EXTEND_2, HF_NO_SEGMENT}, 3191, NULL, &hf_program_table[HF_PROGRAM_PERMIT_EXTEND]},
-    {"sharded_permit_leave", "d2a5b7f0c9ada34978a3ffefdccc494a535a1f6c",
+    PERMIT_EXTEND_2, HF_NO_SEGMENT}, 3211, NULL, &hf_program_table[HF_PROGRAM_PERMIT_EXTEND]},
+    {"sharded_permit_leave", "8db32490b58d195c231aef86e838b0d135e62d6f",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1,
     WHOLE_NUMBER_1, POOL_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, SHARDED_2, OWNERS_1,
     PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PERMIT_GRANTING_1, PASSING_OVER_2,
     PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3,
     PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1, PERMIT_PASSING_1, IS_QUEUE_1, FORGETTING_1,
-    PERMIT_LEAVE_1, HF_NO_SEGMENT}, 16558, NULL, &hf_program_table[HF_PROGRAM_PERMIT_LEAVE]},
-    {"sharded_permit_release", "606d60c0aed2adc3728b2731735e83601ee21f01",
+    PERMIT_LEAVE_1, HF_NO_SEGMENT}, 16656, NULL, &hf_program_table[HF_PROGRAM_PERMIT_LEAVE]},
+    {"sharded_permit_release", "34d199dd36ce802408a5f96de20264bc3d3fdc19",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1,
     POOL_2, PERMIT_RELEASE_1, PERMITS_2, PERMIT_RELEASE_2, SHARDED_6, PERMIT_RELEASE_3,
     POOL_CHANGES_2, PERMIT_RELEASE_4, DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_RELEASE_5, PERMITS_2,
@@ -2834,17 +2840,17 @@ static const hf_program hf_program_table[] = {
     POOL_CHANGES_2, POOL_CHANGES_3, PERMIT_RELEASE_8, OWNERS_1, PLACING_1, RECORD_2, RECORD_3,
     RECORD_4, RECORD_5, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, TURNS_1,
-    FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 18353, NULL,
+    FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 18451, NULL,
     &hf_program_table[HF_PROGRAM_PERMIT_RELEASE]},
-    {"sharded_permit_set", "e2f541d72664f0ed3f54f1cb04b3fe2fca0f9587",
+    {"sharded_permit_set", "185cfd5d6f538c4eceafe380f203d240ce60575a",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1,
     WHOLE_NUMBER_1, POOL_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, SHARDED_2, OWNERS_1,
     PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PERMIT_GRANTING_1, PASSING_OVER_2,
     PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3,
     PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT},
-    15460, NULL, &hf_program_table[HF_PROGRAM_PERMIT_SET]},
-    {"sharded_release", "d076141d5ee96e78010333cf9d4c53e8226f5074",
+    15558, NULL, &hf_program_table[HF_PROGRAM_PERMIT_SET]},
+    {"sharded_release", "897d453070149296842da31538808262616c5645",
     (const unsigned char[]){RELEASE_1, HASH_2, HASH_3, HASH_4, RELEASE_2, HASH_6, RELEASE_3,
     HASH_12, RELEASE_4, SHARDED_4, RELEASE_5, HASH_14, MEMBER_2, HASH_15, SHARDED_6, CLOCK_2,
     HASH_16, DRAWING_1, TOKEN_4, DRAWING_2, HASH_17, HASH_3, HASH_18, HASH_2, HASH_3, HASH_4,
@@ -2853,62 +2859,62 @@ static const hf_program hf_program_table[] = {
     NEXT_BEHIND_RECORD_1, HASH_21, RELEASE_8, GRANTING_2, RELEASE_9, OWNERS_1, OWNERS_3, PLACING_1,
     RECORD_2, RECORD_3, RECORD_4, RECORD_5, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RELEASE_10,
-    HF_NO_SEGMENT}, 20552, NULL, &hf_program_table[HF_PROGRAM_RELEASE]},
-    {"sharded_release_all", "b72d9b5c15a14ef923ffc55f500e94dddbba3582",
+    HF_NO_SEGMENT}, 20750, NULL, &hf_program_table[HF_PROGRAM_RELEASE]},
+    {"sharded_release_all", "c9ef823649bd52696c7d7b87a02caeafa6327fae",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RELEASE_ALL_1,
-    HF_NO_SEGMENT}, 14159, NULL, &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
-    {"sharded_rw_acquire", "deccdb2673ea80548549a3e93e1f882149262607",
+    HF_NO_SEGMENT}, 14322, NULL, &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
+    {"sharded_rw_acquire", "d21f31a61e2022264282e1736ead315f021642a0",
     (const unsigned char[]){KEYS_1, SHARDED_2, RW_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2,
     FREE_2, RW_ACQUIRE_2, HASH_3, RW_ACQUIRE_3, HASH_3, RW_ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4,
     CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, RW_ACQUIRE_5, RW_TOKEN_1, RW_ACQUIRE_6,
     OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, QUEUEING_1, PASSING_OVER_1,
     PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, TIMES_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
     MEMBER_3, MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1,
-    RW_ACQUIRE_7, HF_NO_SEGMENT}, 25710, NULL, &hf_program_table[HF_PROGRAM_RW_ACQUIRE]},
-    {"sharded_rw_extend", "d35d6edb52faf2e1c59bbc7a84bd69c2541d3be3", (const unsigned char[]){RW_1,
-    RW_EXTEND_1, SHARDED_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 4220, NULL,
+    RW_ACQUIRE_7, HF_NO_SEGMENT}, 26217, NULL, &hf_program_table[HF_PROGRAM_RW_ACQUIRE]},
+    {"sharded_rw_extend", "0ae5685f5bbc8b107cf3b25a5da3efa7badbb784", (const unsigned char[]){RW_1,
+    RW_EXTEND_1, SHARDED_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 4352, NULL,
     &hf_program_table[HF_PROGRAM_RW_EXTEND]},
-    {"sharded_rw_force", "abb21ba2a55b5bdcd4e01d73b6ba0de9e7802a81",
+    {"sharded_rw_force", "2410bb54b703073cadb8c97bc46f404ef86b36ee",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RW_1, SHARDED_2, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
     RECORD_5, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
-    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 17042, NULL,
+    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 17443, NULL,
     &hf_program_table[HF_PROGRAM_RW_FORCE]},
-    {"sharded_rw_leave", "0c8e612a7767f0ae850d4ab29068caec43dd3627",
+    {"sharded_rw_leave", "e8dfa43fa2926dad73c867e5c8a8012a837bd5ef",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RW_1, SHARDED_2, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
     RECORD_5, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, FORGETTING_1, RW_LEAVE_1,
-    HF_NO_SEGMENT}, 18380, NULL, &hf_program_table[HF_PROGRAM_RW_LEAVE]},
-    {"sharded_rw_release", "33e9cb8227a5f0368ab18b96ccfd1b2be40a88db",
+    HF_NO_SEGMENT}, 18812, NULL, &hf_program_table[HF_PROGRAM_RW_LEAVE]},
+    {"sharded_rw_release", "d1ae6d9cf526252760c4d9dfa37331a5458f3267",
     (const unsigned char[]){KEYS_1, SHARDED_2, RW_RELEASE_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3,
     RECORD_4, RECORD_5, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
-    MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 17519, NULL,
+    MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 17933, NULL,
     &hf_program_table[HF_PROGRAM_RW_RELEASE]},
-    {"sharded_semaphore_acquire", "01b5292094b9438ad59edf9e9c55dc32ff7f68c4",
+    {"sharded_semaphore_acquire", "fdf9227125d5a87f12f26f51dda96bf7607a40e0",
     (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, SEMAPHORE_TURN_1,
     SEMAPHORE_ACQUIRE_1, SHARDED_2, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     RECORD_2, RECORD_3, RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, SEMAPHORE_ACQUIRE_2, HF_NO_SEGMENT},
-    4226, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_ACQUIRE]},
-    {"sharded_semaphore_leave", "98b3ac2147fb136fc9773317e7e5b2c299dc0cae",
+    4246, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_ACQUIRE]},
+    {"sharded_semaphore_leave", "e1f1e6efb911d2bf3c5061e98a19a334445ba1a5",
     (const unsigned char[]){SHARDED_2, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_LEAVE_1,
-    HF_NO_SEGMENT}, 4975, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_LEAVE]},
-    {"sharded_semaphore_release", "4205e351aefcf6a80a950a46ae4f5c4fb255722d",
+    HF_NO_SEGMENT}, 4995, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_LEAVE]},
+    {"sharded_semaphore_release", "c5f6b7c70a90b79d6a90f1dd2f37fbbdbf30867d",
     (const unsigned char[]){SHARDED_2, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_RELEASE_1,
-    HF_NO_SEGMENT}, 4878, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_RELEASE]},
-    {"sharded_semaphore_set", "5aaf9b726965c8c9dc19d647c5c76ed438c3262e",
+    HF_NO_SEGMENT}, 4898, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_RELEASE]},
+    {"sharded_semaphore_set", "1beb5ed7a03f04a43c6f82a6c119edee8c2b0483",
     (const unsigned char[]){SHARDED_2, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_SET_1,
-    HF_NO_SEGMENT}, 4950, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_SET]},
+    HF_NO_SEGMENT}, 4970, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_SET]},
     {"wait", "40caa8853a32f40d2fd9ce37db5e711798f51610", (const unsigned char[]){WAIT_1,
     HF_NO_SEGMENT}, 289, NULL, NULL},
 };

@@ -1,9 +1,9 @@
 --#fragment
--- The server's clock in µs, and limits of the places that are made from it.
+-- The server's clock in µs, and limits of the places (scores of waiters) that are derived from it.
 --#section places
 local FRONT_MAX = 1e14 -- above all places in front, below all others
 local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places
--- Clients seldom poll for a lock. So the programs look for such clients only once a waiter has
+-- Clients seldom poll for a lock. So the programs only look for such clients when a waiter has
 -- waited for this time, or a queue has had waiters for this time.
 local LOCK_PROBE_US = 8000000
 --#end
@@ -11,15 +11,15 @@ local LOCK_PROBE_US = 8000000
 local function server_us()
   local now = redis.call('TIME')
   --#section seconds
-  -- Defines seconds: those in `now`, the reply of TIME. A clock in the far future is mapped to
-  -- 2112-2184, so tokens and places stay below 2^53 with room to rise.
+  -- Defines seconds: the seconds in `now`, the reply of TIME. A clock in the far future is mapped
+  -- to the years 2112 to 2184, so that tokens and places remain below 2^53 and can still rise.
   local seconds = now[1] + 0
   if seconds >= 4500000000 then seconds = 4500000000 + seconds % 2250000000 end
   --#end
   return seconds * 1000000 + now[2]
 end
 
--- → a whole number as a string; formatting it as floating point takes twice as long
+-- → an integer as a string; formatting it as a floating-point number takes twice as long
 local function digits(number)
   if number < 1e7 then return string.format('%d', number) end
   local low = number % 1e7

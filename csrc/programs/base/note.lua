@@ -1,13 +1,13 @@
 --#fragment
 --#section note
--- Each call keeps its reply in a note, so that a call that is sent twice counts once.
+-- Each call stores its reply in a note, so that a call that is sent twice counts only once.
 --
--- KEYS[2] the note of this call; ARGV[1] ms for which it is kept
+-- KEYS[2] this call's note; ARGV[1] the note's TTL in ms
 local NOTE = KEYS[2]
 
 -- Writes the note. If the server refuses that, undoes the call and fails, because without a note a
--- resent call would count again. The arguments after `reply` are the command that undoes the call;
--- none: there is nothing to undo. → reply
+-- resent call would count again. The arguments after `reply` are the command that undoes the call,
+-- if there is something to undo. → reply
 local function note(reply, ...)
   local text = string.format('%.0f', reply)
   if redis.pcall('SET', NOTE, text, 'PX', ARGV[1]).err then
@@ -19,6 +19,6 @@ end
 --#end
 
 --#section noted
--- Defines noted: the reply of this call if it has already run, otherwise false.
+-- Defines noted: the reply of an earlier copy of this call, or false.
 local noted = redis.call('GET', NOTE)
 --#end

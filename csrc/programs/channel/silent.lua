@@ -1,5 +1,5 @@
 --#fragment
--- A mutex's release is not announced. The sections are those of plain.lua that a mutex needs.
+-- A mutex's release is not announced. The file has the sections of plain.lua that a mutex needs.
 
 --#section announcing
 local function foreign_waiters(_, _)

@@ -3,17 +3,17 @@
 local call = redis.call
 --#include "lock/free.lua"
 if TOKEN then
---#include "lock/hash.lua:taking"
+--#include "lock/hash.lua:take"
   return TOKEN
 end
 --#include "base/clock.lua"
 --#include "token/ranges.lua"
 --#include "lock/hash.lua:layout"
 --#include "lock/hash.lua:holding"
-local PRINT = nil
+local FINGERPRINT = nil
 --#include "lock/fresh.lua:fresh"
 --#include "fair/fair_queue.lua"
--- Acquires a fair lock, re-enters it, or queues in Redisson's list. Safe to resend.
+-- Acquires a fair lock, re-enters it, or adds the owner to Redisson's list. Safe to resend.
 --
 -- ARGV[3] from      the owner's hold count as far as the client knows; the new one is from + 1
 -- ARGV[4] unused
@@ -30,69 +30,70 @@ local PRINT = nil
 -- { -3 }                     a hash without a TTL, which is not a lock
 -- { -6, kind }               the key belongs to another kind: "guard", "read_write"
 local FROM, WAITER = tonumber(ARGV[3]), ARGV[7]
--- A waiter with at most this many waiters ahead asks again every grant lease; with more, less
--- often. No more waiters are read from the list.
-local CROWD = 100
+-- A waiter with up to this many waiters ahead asks again every grant lease; with more, less often.
+-- No more waiters are read from the list.
+local READ_LIMIT = 100
 local MAX_RECHECK_MS = 30000
-local RECHECKS = 3 -- how many rechecks a waiter of ours misses before it counts as dead
+local MISSED_RECHECKS = 3 -- a waiter of ours that has missed this many rechecks counts as dead
 local SLACK_MS = 1000
 local JAVA_WAIT_MS = 300000 -- the timeout that a client of Redisson adds by default
 
 local function take(now)
   local token = FROM == 0 and next_token(TOKEN_TTL) or 0
   set_holds(LOCK, OWNER, FROM + 1, LEASE)
-  if WAITER ~= '' then forget(OWNER, now) end
+  if WAITER ~= '' then remove_waiter(OWNER, now) end
   return { 1, token, 0 }
 end
 
--- Finds the owner among the first members of the list. → how many come first, or nil if it is not
--- there; how many of those are Redisson's, and the last of them
-local function place_in(members)
-  local theirs, last = 0, nil
+-- Finds the owner among the first members of the list. → the number of waiters before it, or nil if
+-- it is not there; the number of Redisson's waiters before it, and the last of these
+local function find_owner(members)
+  local redisson_count, last = 0, nil
   for i, owner in ipairs(members) do
-    if owner == OWNER then return i - 1, theirs, last end
-    if not is_ours(owner) then theirs, last = theirs + 1, owner end
+    if owner == OWNER then return i - 1, redisson_count, last end
+    if not is_ours(owner) then redisson_count, last = redisson_count + 1, owner end
   end
-  return nil, theirs, last
+  return nil, redisson_count, last
 end
 
--- Each of Redisson's waiters before the owner will subtract its own timeout from the owner's when
--- it leaves the list. So the owner's timeout must include theirs: the default for each of them, or
--- what the last one's shows if that is more.
--- → the ms of the server's clock at which theirs end
-local function end_of_theirs(theirs, last, lock_ms, now)
-  local usual, till = now + theirs * JAVA_WAIT_MS, last and timeout_of(last) or 0
-  return till - math.max(0, lock_ms) > usual + SLACK_MS and till or usual
+-- Each of Redisson's waiters before the owner subtracts its own timeout from the owner's when it
+-- leaves the list. So the owner's timeout must include theirs: the default for each of them, or
+-- more if the last one's timeout shows that. → the server's ms at which their timeouts end
+local function redisson_end(redisson_count, last, lock_ms, now)
+  local default_end, till = now + redisson_count * JAVA_WAIT_MS, last and timeout_of(last) or 0
+  return till - math.max(0, lock_ms) > default_end + SLACK_MS and till or default_end
 end
 
--- The same if too many come first to read them all. owner: the last one in the list or, if the
--- caller is already queued, the caller. The timeout of `owner` includes what was to be subtracted
--- when it was set; what a waiter of ours has added of its own is less than JAVA_WAIT_MS.
-local function end_of_far(owner, now)
+-- The same if there are too many before the owner to read them all. owner: the last one in the list
+-- or, if the caller is already queued, the caller. The timeout of `owner` includes what was to be
+-- subtracted when it was set; a waiter of ours has itself added less than JAVA_WAIT_MS.
+local function distant_end(owner, now)
   local till = math.max(now, timeout_of(owner) or 0)
   if not is_ours(owner) then return till + JAVA_WAIT_MS end
   return till - (till - now) % JAVA_WAIT_MS
 end
 
--- Appends the owner to the list, or keeps its place, and sets its timeout. → how many come first
-local function stand(lock_ms, now)
-  local old, count = timeout_of(OWNER), redis.call('LLEN', QUEUE)
-  local near = (old or count < CROWD) and redis.call('LRANGE', QUEUE, 0, CROWD - 1) or {}
-  local at, theirs, last = place_in(near)
-  local comes = not at and (not old or #near == count)
-  local ahead = at or comes and count or count - 1
-  local base = (at or #near == count) and end_of_theirs(theirs, last, lock_ms, now)
-    or end_of_far(comes and redis.call('LINDEX', QUEUE, -1) or OWNER, now)
-  if comes then redis.call('RPUSH', QUEUE, OWNER) end
-  local recheck_ms = math.min(GRANT_MS * math.max(1, ahead / CROWD), MAX_RECHECK_MS)
-  local new = base + math.max(MIN_TIMEOUT_MS, math.ceil(RECHECKS * recheck_ms))
-  set_timeout(OWNER, new)
-  if at and old and new < old then lower_behind(at + 1, old, new) end
+-- Appends the owner to the list, or keeps its place, and sets its timeout. → the waiters before it
+local function queue_up(lock_ms, now)
+  local old_ms, count = timeout_of(OWNER), redis.call('LLEN', QUEUE)
+  local reads = old_ms or count < READ_LIMIT
+  local first_owners = reads and redis.call('LRANGE', QUEUE, 0, READ_LIMIT - 1) or {}
+  local index, redisson_count, last = find_owner(first_owners)
+  local is_new = not index and (not old_ms or #first_owners == count)
+  local ahead = index or is_new and count or count - 1
+  local base_ms = (index or #first_owners == count)
+    and redisson_end(redisson_count, last, lock_ms, now)
+    or distant_end(is_new and redis.call('LINDEX', QUEUE, -1) or OWNER, now)
+  if is_new then redis.call('RPUSH', QUEUE, OWNER) end
+  local recheck_ms = math.min(GRANT_MS * math.max(1, ahead / READ_LIMIT), MAX_RECHECK_MS)
+  local new_ms = base_ms + math.max(MIN_TIMEOUT_MS, math.ceil(MISSED_RECHECKS * recheck_ms))
+  set_timeout(OWNER, new_ms)
+  if index and old_ms and new_ms < old_ms then lower_timeouts(index + 1, old_ms, new_ms) end
   return ahead
 end
 
 local function busy(lock_ms, ttl_ms, now)
-  local ahead = WAITER ~= '' and stand(lock_ms, now) or 0
+  local ahead = WAITER ~= '' and queue_up(lock_ms, now) or 0
   return { 0, ttl_ms, ahead, 0, '' }
 end
 
@@ -110,5 +111,5 @@ if FROM > 0 then return { -1 } end
 local owner, till, more = first_waiter(OWNER, now)
 if owner == OWNER or not owner and not more then return take(now) end
 if not owner then return busy(0, 1, now) end
-wake(owner, till, now)
+notify_waiter(owner, till, now)
 return busy(0, math.min(tonumber(GRANT_MS), timeout_of(owner) - now), now)

@@ -1,7 +1,7 @@
 --#include "lock/hash.lua:layout"
--- Does what extend.lua does, for a fair lock, whose queue is a list.
+-- Extends a fair lock, whose queue is a list, like extend.lua does for other locks.
 --#include "lock/extend.lua:extending"
-if shorter then
+if is_shortened then
 --#include "CHANNEL:announcing"
   local first = redis.pcall('LINDEX', KEYS[2], 0)
   if type(first) == 'string' then announce(ARGV[5] .. ':' .. first) end

@@ -10,13 +10,13 @@
 -- it has the form <uuid>:<n>; the lock's counter or list exists.
 --
 -- 1 it was locked; 3 the same, but dead waiters remain: call fair_leave.lua; 0 it was free
---#include "base/owners.lua:javas"
+--#include "base/owners.lua:redisson_owner"
 
 local function is_lock()
   local holder = holder_of(LOCK)
   if redis.call('PTTL', LOCK) < 0 or redis.call('HLEN', LOCK) ~= 1 then return false end
   if not holds_of(LOCK, holder) then return false end
-  return holder == OWNER or holder:find(JAVAS) or redis.call('EXISTS', COUNTER, QUEUE) > 0
+  return holder == OWNER or holder:find(REDISSON_OWNER) or redis.call('EXISTS', COUNTER, QUEUE) > 0
 end
 
 --#include "lock/force.lua:only_lock"

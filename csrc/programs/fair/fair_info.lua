@@ -6,7 +6,7 @@
 -- ARGV[1] the uuid of the client that asks, or a waiter: "<uuid>:<number>"
 --
 -- { owner, holds, ttl ms, last token, waiters, ahead, -1, 0, clock, -1 }; owner "" when free;
--- `ahead` as in ahead.lua, `clock` in µs; how long its waiters have been waiting is unknown
+-- `ahead`: see ahead.lua; `clock` in µs; the waiters' waiting times are unknown
 --#include "base/clock.lua"
 --#include "queue/ahead.lua:deaf"
 
@@ -14,8 +14,8 @@ local waiters = redis.call('LRANGE', KEYS[3], 0, -1)
 
 local function ahead_of(asked)
   local start = asked .. ':'
-  for place, owner in ipairs(is_deaf(asked) and {} or waiters) do
-    if (owner .. ':'):sub(1, #start) == start then return place - 1 end
+  for index, owner in ipairs(is_deaf(asked) and {} or waiters) do
+    if (owner .. ':'):sub(1, #start) == start then return index - 1 end
   end
   return -1
 end

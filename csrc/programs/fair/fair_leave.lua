@@ -12,7 +12,7 @@
 -- 1 a hold was released; 0 none was; 3 either, but dead waiters remain: call it again
 local REMAINING = tonumber(ARGV[3])
 
-if ARGV[4] ~= '' and is_sound() then forget(OWNER, now_ms()) end
+if ARGV[4] ~= '' and is_sound() then remove_waiter(OWNER, now_ms()) end
 local count = holds_of(LOCK, OWNER)
 if not count or count <= REMAINING then
   local free = redis.call('EXISTS', LOCK) == 0

@@ -1,10 +1,10 @@
 --#fragment
 --#include "CHANNEL:announcing"
 -- A count-down latch is stored as in Redisson's RCountDownLatch: a string, the remaining count.
--- Without it, or at 0, the latch is open.
+-- Without the string, or at 0, the latch is open.
 --
--- KEYS[1] the latch, KEYS[2] the note of this call, KEYS[3] the latch's channel
--- ARGV[1] ms for which the note is kept
+-- KEYS[1] the latch, KEYS[2] this call's note, KEYS[3] the latch's channel
+-- ARGV[1] the note's TTL in ms
 local LATCH, CHANNEL = KEYS[1], KEYS[3]
 
 --#include "base/whole_number.lua"

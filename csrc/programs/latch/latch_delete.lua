@@ -1,6 +1,6 @@
 --#include "latch/latch.lua"
--- Opens the latch whatever its count. Publishes the message of a count-down to 0, because after
--- that of Redisson's own delete, Redisson's waiters would keep sleeping.
+-- Opens the latch, whatever its count. Publishes the message for a count of 0, because the message
+-- of Redisson's own delete would not wake Redisson's waiters.
 --
 -- 1 opened; 0 it was open
 local left = count()

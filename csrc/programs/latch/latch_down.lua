@@ -1,9 +1,9 @@
 --#include "latch/latch.lua"
 -- Counts down. At 0 the latch opens.
 --
--- ARGV[2] by how much
+-- ARGV[2] the decrement
 --
--- the remaining count; -1 it was open
+-- the remaining count; -1 the latch was already open
 local left = count()
 if left == 0 then return note(-1) end
 if left > tonumber(ARGV[2]) then

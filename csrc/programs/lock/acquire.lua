@@ -1,11 +1,11 @@
 -- Acquires a lock. Arguments and replies: acquiring.lua.
 --
 -- The common cases come first, as straight-line code without functions, because creating functions
--- takes longer than running them. Other programs do the same. Code that one program needs
--- straight-line, and another inside a function, is a section of a file that both include.
+-- takes longer than running them. Other programs do the same. Code that one program needs as
+-- straight-line code, and another in a function, is a section of a file that both include.
 --
 -- First case: the lock is free, the caller neither holds it nor waits for it, and there is no
--- queue. Everything else is left to the code that follows.
+-- queue. The code that follows handles everything else.
 local KEYS, ARGV, call = KEYS, ARGV, redis.call
 local LOCK, COUNTER, QUEUE, RELEASES, OWNER = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
 local SHORT, LEASE, TOKEN_TTL = not ARGV[4], ARGV[2], ARGV[3]
@@ -13,19 +13,18 @@ if not SHORT then LEASE, TOKEN_TTL = ARGV[5], ARGV[6] end
 local FREE = (SHORT or ARGV[3] == '0' and ARGV[7] == '') and call('EXISTS', LOCK, QUEUE) == 0
 --#include "lock/free.lua"
 if TOKEN then
---#include "LAYOUT:taking"
+--#include "LAYOUT:take"
   return TOKEN
 end
 ARGV = SHORT and { OWNER, '2000', '0', '0', LEASE, TOKEN_TTL, '' } or ARGV
 local GRANT_MS = ARGV[2]
 
 -- Second case: another owner of ours holds the lock (owners.lua; here only two of its characters
--- are checked), and the caller does not wait, or queues behind other waiters. A holder that does
--- not hand over is left to acquiring.lua, which records the holder; this ends a turn that was left
--- to foreign clients.
+-- are checked), and the caller does not wait, or queues behind other waiters. acquiring.lua handles
+-- a holder that does not hand over: it records the holder, which ends a turn of foreign clients.
 if ARGV[3] == '0' then
 --#include "base/clock.lua:places"
---#include "LAYOUT:owning"
+--#include "LAYOUT:find_holder"
   local WAITER, ttl_ms = ARGV[7], holder and redis.call('PTTL', LOCK) or 0
   if ttl_ms > 0 and holder ~= OWNER and holder:byte(15) == 56 and holder:byte(37) == 58 then
     if WAITER == '' then return { 0, ttl_ms, 0, 0, '' } end
@@ -37,11 +36,11 @@ end
 --#include "base/clock.lua"
 --#include "LAYOUT:layout"
 --#include "base/owners.lua:ours"
-local PRINT = nil
+local FINGERPRINT = nil
 --#include "token/ranges.lua"
 --#include "lock/fresh.lua:fresh"
 --#include "LAYOUT:holding"
 --#include "CHANNEL:announcing"
---#include "base/owners.lua:javas"
+--#include "base/owners.lua:redisson_owner"
 --#include "queue/placing.lua"
 --#include "lock/acquiring.lua"

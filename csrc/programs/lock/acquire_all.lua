@@ -4,13 +4,13 @@
 --#include "lock/hash.lua:layout"
 --#include "lock/hash.lua:holding"
 --#include "base/owners.lua:ours"
---#include "base/owners.lua:javas"
+--#include "base/owners.lua:redisson_owner"
 --#include "queue/placing.lua"
 --#include "CHANNEL:announcing"
 --#include "queue/queue.lua"
 --#include "queue/runs.lua"
--- Acquires several locks, all or none. It waits for none of them and never overtakes their queues.
--- Safe to resend.
+-- Acquires several locks, all or none. Does not wait for any of them, and never overtakes their
+-- queues. Safe to resend.
 --
 -- KEYS[4i - 3 .. 4i] lock i with its counter, queue and channel
 -- ARGV[1] unused, ARGV[2] grant lease in ms, ARGV[3] lease in ms
@@ -18,7 +18,7 @@
 -- ARGV[2i + 3] the owner of lock i, ARGV[2i + 4] its hold count as far as the client knows
 --
 -- { 1, token 1, token 2, … }  acquired; token 0: unchanged, or no fencing
--- { 0, i, ttl ms }            lock i is taken; ttl -2: it is free, but left to others
+-- { 0, i, ttl ms }            lock i is taken; ttl -2: free, but left to others
 -- { -6, i, kind }             the key of lock i belongs to another kind: "guard", "read_write"
 -- { -1, i } { -2, i }         the owner's hold of lock i is lost: -1 the key is gone, -2 another
 --                             owner holds it
@@ -40,7 +40,7 @@ local function is_free()
   return given == false and redis.call('ZCARD', QUEUE) == 0
 end
 
--- → why lock i cannot be acquired, or nil
+-- → the program's reply if lock i cannot be acquired, or nil
 local function refusal(i, from)
   if from > 0 then
     if holds_of(LOCK, OWNER) then return nil end
@@ -57,7 +57,7 @@ for i = 1, #KEYS / 4 do
   if refused then return refused end
 end
 local reply = { 1 }
-for i = 1, #KEYS / 4 do -- drawing tokens can fail, so it comes before the first hold
+for i = 1, #KEYS / 4 do -- drawing a token can fail, so it comes before the first hold
   reply[i + 1] = select_lock(i) == 0 and next_token(TOKEN_TTL) or 0
 end
 for i = 1, #KEYS / 4 do

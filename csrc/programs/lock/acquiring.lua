@@ -1,12 +1,12 @@
 --#fragment
--- Acquires the lock, re-enters it, or returns for how long it is taken. Safe to resend.
+-- Acquires the lock, re-enters it, or returns how long it will be taken. Safe to resend.
 --
 -- ARGV[3] from      the owner's hold count as far as the client knows; the new one is from + 1
--- ARGV[4] shared    1: other processes may use this owner too, and may have added to the count
+-- ARGV[4] shared    1: other processes may also use this owner, and may have increased the count
 -- ARGV[5] lease     ms; a re-entry never shortens the TTL
 -- ARGV[6] token ttl ms, 0: no fencing, 2^53 - 1 or more: the counter has no TTL
 -- ARGV[7] waiter    its member of the queue, "": do not wait
--- ARGV[8] print     guards: the request's fingerprint, "": any. PRINT is nil for a lock
+-- ARGV[8] print     guards: the request's fingerprint, "": any. FINGERPRINT is nil for a lock
 -- ARGV[9] floor     quorums: the minimum token; the reply then has the server's clock
 -- ARGV[10], ARGV[11] of other kinds: permit_acquire.lua, rw_acquire.lua
 --
@@ -20,10 +20,10 @@
 --                                lock in the meantime; last: the last token of the range of an
 --                                owner that keeps the lock
 -- { 0, ttl ms, ahead, foreign, place, overdue ms }
---                                taken; ttl -1: no end is known; ahead: waiters that come first;
+--                                taken; ttl -1: its end is unknown; ahead: waiters that come first;
 --                                foreign 1: the holder does not hand over, or the free lock is left
 --                                to foreign clients; 2: the holder keeps the lock, and its client
---                                did not receive the wish; place: the waiter's,
+--                                did not receive the request; place: the waiter's,
 --                                "": not queued; overdue: ms until the first waiter is passed over
 --                                unless it asks again, only if this waiter has to check that
 -- { 2, count }                   another process of this shared owner holds it
@@ -33,28 +33,28 @@
 -- { -4 }                         the first waiter has a format that this program does not know
 -- { -6, kind }                   the key belongs to another kind: "lock", "guard", "read_write"
 local FROM, SHARED, WAITER, FLOOR = tonumber(ARGV[3]), ARGV[4] == '1', ARGV[7], tonumber(ARGV[9])
-local WANTED = PRINT and 'guard' or 'lock'
+local EXPECTED_KIND = FINGERPRINT and 'guard' or 'lock'
 
--- A re-entry keeps its token. A process that joins a shared owner gets the current token, or draws
--- one if the counter was lost.
-local function token_of_hold()
+-- → the hold's token. A re-entry keeps its token. A process that joins a shared owner gets the
+-- current token, or draws one if the counter was lost.
+local function hold_token()
   if FROM == 0 then return next_token(TOKEN_TTL, FLOOR, nil, keeps(OWNER) and range_end) end
   if not SHARED or TOKEN_TTL == '0' then return 0 end
   return token_in(redis.call('GET', COUNTER)) or next_token(TOKEN_TTL, FLOOR)
 end
 
--- Notifies the client of this owner, which keeps the lock, that others want it. → whether the
+-- Notifies the client of this owner, which keeps the lock, that others want it. → whether that
 -- client is listening
-local function send_wish(owner)
+local function request_lock(owner)
   return redis.pcall('PUBLISH', 'holdfast_grant:' .. owner:sub(1, 36), '1 wish ' .. owner:sub(38))
     ~= 0
 end
 
 local function take(others)
-  local token, last = token_of_hold()
-  set_holds(LOCK, OWNER, FROM + 1 + others, LEASE, PRINT)
+  local token, last = hold_token()
+  set_holds(LOCK, OWNER, FROM + 1 + others, LEASE, FINGERPRINT)
   if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
-  if FROM == 0 and keeps(OWNER) and redis.call('ZCARD', QUEUE) > 0 then send_wish(OWNER) end
+  if FROM == 0 and keeps(OWNER) and redis.call('ZCARD', QUEUE) > 0 then request_lock(OWNER) end
   return { 1, token, others, FLOOR and server_us() or last and 0, last }
 end
 
@@ -63,17 +63,17 @@ local function granted()
 end
 
 -- Records that a foreign client holds the lock: from now on, clients that poll get turns.
-local function note_foreign()
+local function record_foreign_holder()
   local was, now = record_in(first_members()), now_ms()
-  local noted = was and was.turns == 0 and was.unused == 0 and not was.listeners
-  if noted and was.till <= now then return end
+  local is_recorded = was and was.turns == 0 and was.unused == 0 and not was.listeners
+  if is_recorded and was.till <= now then return end
   write_record(was, 0, 0, false, 0, was and was.listeners and math.min(now, was.began) or now)
 end
 
--- Called for a new waiter at `place`, behind one at `last`. If LOCK_PROBE_US divides the server's
--- clock between the two, writes a record of the age of a lock's queue, which no waiter shows if
--- each one waits for less than that time. The record is due in LOCK_PROBE_US: see due.lua.
-local function note_lasting_queue(last, place)
+-- Called for a new waiter at `place`, behind one at `last`. If a multiple of LOCK_PROBE_US on the
+-- server's clock lies between them, writes a record with the age of a lock's queue, which no waiter
+-- shows if each one waits for less than that. The record is due after LOCK_PROBE_US: due.lua.
+local function record_lasting_queue(last, place)
   local before, now = math.floor(last / LOCK_PROBE_US), math.floor(place / LOCK_PROBE_US)
   if before == now or WAITER:sub(2, 2) ~= 'l' or record_in(first_members()) then return end
   write_record(nil, 0, 4, false, 0, now_ms())
@@ -82,36 +82,36 @@ end
 --#include "queue/queueing.lua"
 local function busy(ttl_ms, foreign, holder)
   if WAITER == '' then return { 0, ttl_ms, 0, foreign and 1 or 0, '' } end
-  local place, stood, last = enqueue()
-  if last and last > FRONT_MAX then note_lasting_queue(last, place) end
+  local place, was_queued, last = enqueue()
+  if last and last > FRONT_MAX then record_lasting_queue(last, place) end
   local ahead, overdue_ms = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), nil
-  local kept = holder and not foreign and keeps(holder)
-  if foreign or kept then
-    ahead, overdue_ms = check_ahead(place, ahead, nil, kept and 2)
-  elseif stood then
+  local is_kept = holder and not foreign and keeps(holder)
+  if foreign or is_kept then
+    ahead, overdue_ms = check_ahead(place, ahead, nil, is_kept and 2)
+  elseif was_queued then
     redis.call('PEXPIRE', QUEUE, QUEUE_MS)
   end
-  local deaf = kept and ahead == 0 and not send_wish(holder)
-  return { 0, ttl_ms, ahead, foreign and 1 or deaf and 2 or 0, place, overdue_ms }
+  local is_deaf = is_kept and ahead == 0 and not request_lock(holder)
+  return { 0, ttl_ms, ahead, foreign and 1 or is_deaf and 2 or 0, place, overdue_ms }
 end
 
 local lock_ms = redis.call('PTTL', LOCK)
 if lock_ms ~= -2 then
   local holder, count, kind = holder_of(LOCK, OWNER)
-  if count and kind == WANTED then
+  if count and kind == EXPECTED_KIND then
     if not SHARED then return take(0) end
-    -- its grant is already counted
+    -- its grant has already been counted
     if granted() then return take(count - 1 - FROM) end
     if FROM > 0 and count == FROM then return take(0) end
     return { 2, count }
   end
   if FROM > 0 then return { -2 } end
   if lock_ms == -1 and KIND == 'hash' then return { -3 } end
-  if kind ~= WANTED then return { -6, kind } end
+  if kind ~= EXPECTED_KIND then return { -6, kind } end
   local foreign = holder and not holder:find(OURS)
-  local java = foreign and KIND == 'hash' and holder:find(JAVAS)
-  if java and not FLOOR then keep_counter() end
-  if foreign and WAITER ~= '' and (java or KIND == 'string') then note_foreign() end
+  local is_redisson = foreign and KIND == 'hash' and holder:find(REDISSON_OWNER)
+  if is_redisson and not FLOOR then keep_counter() end
+  if foreign and WAITER ~= '' and (is_redisson or KIND == 'string') then record_foreign_holder() end
   return busy(lock_ms, foreign, holder)
 end
 if FROM > 0 then return { -1 } end
@@ -119,24 +119,26 @@ if granted() then return take(0) end
 
 --#include "queue/queue.lua"
 --#include "queue/runs.lua"
--- The lock is free: the caller gets it unless others come first.
+-- The lock is free. The caller gets it unless others come first.
 take_up_place()
 settle_missed_grant(WAITER ~= '' and client_of(WAITER) or OWNER:sub(1, 36))
-local left = PRINT and 0 or foreign_ms(POLL_MS) -- foreign clients have no guards
+local left = FINGERPRINT and 0 or foreign_ms(POLL_MS) -- foreign clients have no guards
 if left > 0 then return busy(left, true) end
-local function after_foreign()
+local function is_after_foreign_turn()
   local was = record_in(first_members())
   return was and was.turns == 0 and was.unused == 0
 end
 
-if after_foreign() and is_behind_first(enqueue) then return busy(tonumber(GRANT_MS), true) end
-local given = hand_over(WAITER)
+if is_after_foreign_turn() and is_behind_first(enqueue) then
+  return busy(tonumber(GRANT_MS), true)
+end
+local has_handed_over = hand_over(WAITER)
 note_ours(now_ms())
-if given then
+if has_handed_over then
   local holder, _, kind = holder_of(LOCK)
-  if kind ~= WANTED then return { -6, kind } end
+  if kind ~= EXPECTED_KIND then return { -6, kind } end
   return busy(tonumber(GRANT_MS), false, holder)
 end
-if given == nil then return busy(1, false) end
+if has_handed_over == nil then return busy(1, false) end
 if is_newer(first() or '') then return { -4 } end
 return take(0)

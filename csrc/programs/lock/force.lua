@@ -4,7 +4,7 @@
 --#include "LAYOUT:layout"
 --#include "LAYOUT:holding"
 --#include "base/owners.lua:ours"
---#include "base/owners.lua:javas"
+--#include "base/owners.lua:redisson_owner"
 --#include "queue/placing.lua"
 --#include "CHANNEL:announcing"
 --#include "queue/queue.lua"
@@ -24,7 +24,7 @@ local function is_lock()
   if not holder then return by == 1 end
   local fields = 1 + (holder == 'print' and 0 or print)
   if redis.call('HLEN', LOCK) ~= fields or not holds_of(LOCK, holder) then return false end
-  return holder == OWNER or holder:find(JAVAS) or redis.call('EXISTS', COUNTER, QUEUE) > 0
+  return holder == OWNER or holder:find(REDISSON_OWNER) or redis.call('EXISTS', COUNTER, QUEUE) > 0
 end
 
 --#section only_lock

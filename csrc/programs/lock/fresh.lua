@@ -7,11 +7,11 @@ local FREE = ARGV[3] == '0' and ARGV[7] == '' and redis.call('EXISTS', LOCK, QUE
 --#end
 
 --#section fresh
--- Takes the lock if it is FREE, before the other functions are created. PRINT: a guard's
--- fingerprint, or nil for a lock.
+-- Fast path: takes the lock if it is FREE, before the program creates its other functions.
+-- FINGERPRINT: a guard's fingerprint, or nil for a lock.
 if FREE then
   local token, last = next_token(TOKEN_TTL, tonumber(ARGV[9]), nil, keeps(OWNER) and range_end)
-  create_hold(LOCK, OWNER, LEASE, PRINT)
+  create_hold(LOCK, OWNER, LEASE, FINGERPRINT)
   return { 1, token, 0, ARGV[9] and server_us() or last and 0, last }
 end
 --#end

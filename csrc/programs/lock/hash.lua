@@ -10,7 +10,7 @@ local function holds_of(lock, owner)
   return tonumber(redis.call('HGET', lock, owner))
 end
 
--- print: a guard's fingerprint, "" for any, or nil for a lock. → how many fields are new
+-- print: a guard's fingerprint, "" for any, or nil for a lock. → the number of new fields
 local function write_hold(lock, owner, holds, print)
   if print then return redis.call('HSET', lock, owner, holds, 'print', print) end
   return redis.call('HSET', lock, owner, holds)
@@ -19,9 +19,9 @@ end
 -- Creates the hash with the owner's first hold. The key must not exist.
 local function create_hold(lock, owner, ms, print)
   write_hold(lock, owner, '1', print)
-  --#section ending
-  -- Sets the TTL of the lock that was just created. If the server refuses that, removes the lock,
-  -- which would never end, and fails. Reads lock and ms.
+  --#section set_ttl
+  -- Sets the TTL of the lock that was just created. If the server refuses, removes the lock, which
+  -- would otherwise never expire, and fails. Reads lock and ms.
   if redis.pcall('PEXPIRE', lock, ms) ~= 1 then
     redis.call('DEL', lock)
     redis.call('PEXPIRE', lock, ms)
@@ -34,7 +34,7 @@ end
 -- Sets the count; never shortens a TTL. Always writes, so that a later WAIT covers the hold.
 local function set_holds(lock, owner, holds, ms, print)
   if write_hold(lock, owner, holds, print) > 0 then
-    -- as in create_hold
+    -- see create_hold
     if redis.pcall('PEXPIRE', lock, ms) ~= 1 then
       redis.call('DEL', lock)
       redis.call('PEXPIRE', lock, ms)
@@ -44,51 +44,52 @@ local function set_holds(lock, owner, holds, ms, print)
   end
 end
 
--- Fields beside an owner, and the kind that has them. A field that is alone is an owner.
-local BESIDE = { print = 'guard', done = 'guard', by = 'guard', mode = 'read_write' }
+-- Fields that can accompany an owner, and the kind that has them. A single field is an owner.
+local KIND_OF_FIELD = { print = 'guard', done = 'guard', by = 'guard', mode = 'read_write' }
 
--- → the holder or nil; the count of `owner`, if it is the holder; the kind that the key belongs to:
+-- → the holder or nil; the count of `owner`, if it is the holder; the kind of the key's lock:
 -- "lock", "guard", "read_write", or nil if the key is gone
 local function holder_of(lock, owner)
   local fields = redis.call('HKEYS', lock)
   local holder, kind = nil, fields[1] and 'lock'
   for _, field in ipairs(fields) do
-    local beside = fields[2] and BESIDE[field]
-    if beside then kind = beside else holder = field end
+    local kind_of_field = fields[2] and KIND_OF_FIELD[field]
+    if kind_of_field then kind = kind_of_field else holder = field end
   end
   return holder, holder and holder == owner and holds_of(lock, owner) or nil, kind
 end
 --#end
 
---#section taking
+--#section take
 -- OWNER takes the free LOCK for LEASE. Straight-line: see acquire.lua. call is redis.call.
 call('HSET', LOCK, OWNER, '1')
 local lock, ms = LOCK, LEASE
---#include "lock/hash.lua:ending"
+--#include "lock/hash.lua:set_ttl"
 --#end
 
---#section owning
+--#section find_holder
 -- Defines holder, the owner that holds LOCK; nil if LOCK does not exist, false if it has several
 -- fields, which a lock never has. Straight-line: see acquire.lua.
 local fields = redis.call('HKEYS', LOCK)
 local holder = not fields[2] and fields[1]
 --#end
 
---#section removing
+--#section remove
 -- Removes LOCK if OWNER holds it. Straight-line: see acquire.lua. Defines removed (whether OWNER
--- held it) and LAST_OF_FEW, the index of the last member of the queue that a release reads: here a
--- waiter after a grant.
-local LAST_OF_FEW = '1'
+-- held it) and LAST_READ, the index of the last queue member that a release reads. Before the first
+-- waiter there may be a grant.
+local LAST_READ = '1'
 local removed = call('HDEL', LOCK, OWNER) == 1
 --#end
 
---#section handing
--- The common hand-over of a release. Straight-line: see acquire.lua. The first waiter waits for a
--- lock, is listening, and has waited for no longer than LOCK_PROBE_US; nobody waits without a
--- queue, and the token is the clock, or there is none. Everything else, such as a record, a guard,
--- or an owner that keeps the lock, is left to the code that follows, which finds nothing changed.
+--#section hand_over
+-- The common case of a hand-over by a release. Straight-line: see acquire.lua. It applies if the
+-- first waiter wants a lock, is listening, and has waited for no longer than LOCK_PROBE_US; if
+-- nobody waits without a queue; and if the token comes from the clock, or there is no token. The
+-- code that follows handles everything else, such as a record, a guard, or an owner that keeps the
+-- lock, and finds nothing changed.
 do
-  local i = first_few[2] == '0' and 3 or 1 -- after the mark of the grant that ends
+  local i = first_few[2] == '0' and 3 or 1 -- after the member of the grant that ends
   local member, place = first_few[i], (first_few[i + 1] or ''):match('^[1-9]%d*$')
 --#include "queue/member.lua:form"
   local kind, client, number, ttl_ms, owner = (place and member or ''):match(MEMBER)
@@ -107,7 +108,7 @@ do
         if i == 3 then call('ZREM', QUEUE, first_few[1]) end
         call('HSET', LOCK, owner, '1')
         local lock, ms = LOCK, GRANT_MS
---#include "lock/hash.lua:ending"
+--#include "lock/hash.lua:set_ttl"
         call('ZADD', QUEUE, '0', member)
         redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 grant l ' .. number .. ' ' .. place
           .. ' ' .. text .. ' ' .. GRANT_MS .. ' ' .. LOCK)
@@ -119,17 +120,17 @@ end
 --#end
 
 --#section next
--- Finds the next waiter for the free lock among the first members of the queue, after the mark of
+-- Finds the next waiter for the free lock among the first members of the queue, after the member of
 -- the grant that ends, if there is one.
 -- → its index in the members, or an index past their end if queue.lua must first look for clients
 -- that poll; the server's clock in µs; the members, of which it reads more if there is a record
-local function next_waiter(few)
-  local i, now_us = few[2] == '0' and 3 or 1, server_us()
-  if (few[2] or ''):byte() == 45 then -- below 0: a record
+local function next_waiter(head_members)
+  local i, now_us = head_members[2] == '0' and 3 or 1, server_us()
+  if (head_members[2] or ''):byte() == 45 then -- below 0: a record
 --#include_in_function "queue/next_behind_record.lua"
     return next_behind_record(redis.call('ZRANGE', QUEUE, '0', '2', 'WITHSCORES'), now_us)
   end
-  local old = now_us - (tonumber(few[i + 1]) or now_us) > LOCK_PROBE_US
-  return old and #few + 1 or i, now_us, few
+  local is_old = now_us - (tonumber(head_members[i + 1]) or now_us) > LOCK_PROBE_US
+  return is_old and #head_members + 1 or i, now_us, head_members
 end
 --#end

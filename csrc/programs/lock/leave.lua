@@ -4,7 +4,7 @@
 --#include "LAYOUT:layout"
 --#include "LAYOUT:holding"
 --#include "base/owners.lua:ours"
---#include "base/owners.lua:javas"
+--#include "base/owners.lua:redisson_owner"
 --#include "queue/placing.lua"
 --#include "CHANNEL:announcing"
 --#include "queue/queue.lua"
@@ -17,8 +17,8 @@
 --
 -- ARGV[3] remaining      the hold count that remains
 -- ARGV[4] waiter         the waiter's member in the queue; "": none
--- ARGV[5] release_count  for a shared owner, instead of `remaining`: how many holds to release; 0:
---                        the one granted to the waiter, if any; "": not shared
+-- ARGV[5] release_count  for a shared owner, instead of `remaining`: the holds to release; 0: the
+--                        one granted to the waiter, if any; "": not shared
 --
 -- 1 released, and passed on if no hold remains; 0 nothing was released; 3 like 1 or 0, but the
 -- queue still has dead waiters, or waiters that must learn of a record: call it again
@@ -26,8 +26,8 @@ local REMAINING, WAITER, RELEASE_COUNT = tonumber(ARGV[3]), ARGV[4], tonumber(AR
 
 -- Serves the new first waiter. Only the first waiter listens for the release of a holder that does
 -- not hand over, asks a holder that keeps the lock to give it up, asks again after a turn of
--- foreign clients, or gets the free lock. If the key now holds a record, all its waiters are
--- notified. → the program's reply, unless a hold was released
+-- foreign clients, or gets the free lock. If the key now holds a record, notifies all its waiters.
+-- → the program's reply, unless a hold was released
 local function serve_next()
   local holder = holder_of(LOCK)
   if holder then
@@ -58,7 +58,7 @@ if WAITER ~= '' and queued then
   if not first() then redis.call('DEL', QUEUE) end
 end
 local _, _, _, _, owner = parse(granted or '')
--- A shared owner: the client knew only the number of the wait.
+-- For a shared owner, the client knew only the number of the wait.
 if owner and owner ~= OWNER then OWNER, RELEASE_COUNT = owner, 0 end
 local count = holds_of(LOCK, OWNER)
 if RELEASE_COUNT == 0 and granted then RELEASE_COUNT = 1 end

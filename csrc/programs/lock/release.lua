@@ -3,8 +3,8 @@
 --
 -- ARGV[3] remaining      the hold count that remains; 0: free the lock
 -- ARGV[4] lease          ms, the minimum TTL of a lock that is still held
--- ARGV[5] release_count  for a shared owner, instead of `remaining`: how many holds to release; "":
---                        not shared; "once": free the lock if it is held once
+-- ARGV[5] release_count  for a shared owner, instead of `remaining`: the holds to release; "": not
+--                        shared; "once": free the lock if it is held once
 --
 -- With the owner as the only argument: frees a lock that is not shared, with a grant lease of 2 s.
 --
@@ -27,25 +27,25 @@ if ARGV[2] and (ARGV[3] ~= '0' or ARGV[5] ~= '') then
 end
 
 -- The common case, straight-line as in acquire.lua: nobody waits, and nobody receives the message.
---#include "LAYOUT:removing"
+--#include "LAYOUT:remove"
 if not removed then
   return redis.call('EXISTS', LOCK) == 0 and -1 or -2
 end
 local first_few = redis.pcall('EXISTS', QUEUE) == 1
-  and redis.pcall('ZRANGE', QUEUE, '0', LAST_OF_FEW, 'WITHSCORES')
+  and redis.pcall('ZRANGE', QUEUE, '0', LAST_READ, 'WITHSCORES')
 if not first_few or first_few.err then
 --#include "CHANNEL:receivers"
   if receivers == 0 or not tonumber(receivers) or first_few then return 1 end
   first_few = {}
 end
 
---#include "LAYOUT:handing"
+--#include "LAYOUT:hand_over"
 
 --#include "LAYOUT:layout"
 --#include "CHANNEL:announcing"
 --#include "base/clock.lua"
 --#include "token/ranges.lua"
--- The hand-over of a mutex, behind a record, or to an owner that keeps the lock, before the other
+-- The hand-over of a mutex, after a record, or to an owner that keeps the lock, before the other
 -- functions are created: the next waiter is listening, and nobody waits without a queue.
 do
 --#include "queue/member.lua:parse"
@@ -65,11 +65,11 @@ do
 end
 
 --#include "base/owners.lua:ours"
---#include "base/owners.lua:javas"
+--#include "base/owners.lua:redisson_owner"
 --#include "queue/placing.lua"
 --#include "queue/queue.lua"
 if #first_few > 0 then return pass_on(first_few) end
--- The receivers may also be observers, or waiters of ours, which subscribe by pattern; even one
--- whose host is cut off counts.
+-- The message may also have been received by observers, or by waiters of ours, which subscribe by
+-- pattern; even a receiver on an unreachable host counts.
 if foreign_waiters(RELEASES) > 0 then foreign_turn(nil) end
 return 1

@@ -4,7 +4,7 @@
 --#include "lock/hash.lua:layout"
 --#include "lock/hash.lua:holding"
 --#include "base/owners.lua:ours"
---#include "base/owners.lua:javas"
+--#include "base/owners.lua:redisson_owner"
 --#include "queue/placing.lua"
 --#include "CHANNEL:announcing"
 --#include "queue/queue.lua"
@@ -15,15 +15,15 @@
 -- ARGV[3i] the owner of lock i, ARGV[3i + 1] its remaining hold count, 0: free the lock
 -- ARGV[3i + 2] lease in ms, the minimum TTL of a lock that is still held
 --
--- for each lock as release.lua: 1 or 3 freed, 2 still held; not held: -1 the key is gone, -2
+-- for each lock, as in release.lua: 1 or 3 freed, 2 still held; not held: -1 the key is gone, -2
 -- another owner holds it, or the key has another type
-local function release(to, lease)
+local function release(remaining, lease)
   local readable, count = pcall(holds_of, LOCK, OWNER)
   if not (readable and count) then
     return redis.call('EXISTS', LOCK) == 0 and -1 or -2
   end
-  if to > 0 then
-    set_holds(LOCK, OWNER, to, lease)
+  if remaining > 0 then
+    set_holds(LOCK, OWNER, remaining, lease)
     return 2
   end
   return pass_on()

@@ -1,6 +1,6 @@
 --#fragment
--- A mutex is stored as SET key owner NX PX stores it: a string, the owner. Other clients may set it
--- without a TTL. They poll, so releases are not announced. The sections are those of hash.lua.
+-- A mutex is the string that SET key owner NX PX creates; its value is the owner. Other clients may
+-- set it without a TTL. They poll, so releases are not announced. Sections: see hash.lua.
 
 --#section layout
 local KIND, KINDS = 'string', 'm'
@@ -26,26 +26,26 @@ local function holder_of(lock, owner)
 end
 --#end
 
---#section taking
+--#section take
 call('SET', LOCK, OWNER, 'PX', LEASE)
 --#end
 
---#section owning
+--#section find_holder
 local holder = redis.call('GET', LOCK)
 --#end
 
---#section removing
--- The last member that a release reads is a waiter after the record and a grant.
-local LAST_OF_FEW = '2'
+--#section remove
+-- The index of the last member that a release reads: a waiter after the record and a grant.
+local LAST_READ = '2'
 local removed = call('GET', LOCK) == OWNER and call('DEL', LOCK) == 1
 --#end
 
---#section handing
+--#section hand_over
 -- A mutex has a record before its first waiter, so it has no straight-line hand-over.
 --#end
 
 --#section next
 --#include "queue/next_behind_record.lua"
--- The next waiter for a free mutex, which has a record before it.
+-- Finds the next waiter for a free mutex, after the record.
 local next_waiter = next_behind_record
 --#end

@@ -1,8 +1,7 @@
 --#include "base/keys.lua"
 --#include "permit/permit_now.lua"
 --#include "permit/pool.lua"
--- Acquires permits, or returns how long it takes until the first lease of a permit ends. Safe to
--- resend.
+-- Acquires permits, or returns the time until the first lease of a permit ends. Safe to resend.
 --
 -- The arguments are those of acquiring.lua, with 0 for [3] and [4], and
 -- ARGV[10] permits  the total to set if the semaphore does not exist yet; may be left out: the
@@ -75,8 +74,8 @@ local back = first_end and first_end <= NOW and reclaim(#IDS - (FREE or 0)) or 0
 
 local ends = first_end and end_of(LEASES, IDS)
 
--- Some of these permits may already be taken, by a grant or set aside. Their leases do not become
--- shorter, because others know of their end.
+-- Some of these permits may already be taken, by a grant or because they were set aside. Their
+-- leases do not become shorter, because others know their ends.
 local function take()
   local token = next_token(TOKEN_TTL, nil, US)
   local last = #IDS > 1 and last_end(LEASES, IDS) or ends or 0
@@ -92,11 +91,11 @@ if FREE and FREE >= #IDS and redis.call('EXISTS', QUEUE) == 0 then return take()
 --#include "queue/placing.lua"
 --#include "CHANNEL:announcing"
 --#include "queue/queueing.lua"
--- No permit is free, and none has become free: nobody can be served.
+-- No permit is free, and none has become free: no waiter can be served.
 local none_free = FREE and FREE < 1 and back == 0
 
--- A client of Redisson has taken the permit that was left to those that listen: their turn is over
--- once it comes back.
+-- A client of Redisson has taken the permit that was left to listening clients: their turn is over
+-- when it comes back.
 local function note_taken()
   local was = record_in(first_members())
   if not was or was.turns > 0 or not was.listeners then return end
@@ -126,14 +125,14 @@ if all > 0 and #IDS > all then return { -5, all } end
 settle_missed_grants(OWNER:sub(1, 36))
 take_up_place()
 local kept, left_ms = reserved()
--- The next waiter must listen for Redisson's releases, and ask again when the first lease ends:
--- notifies it if Redisson has a permit, or if the lease that ends first is this owner's.
+-- The next waiter must listen for Redisson's releases, and ask again when the first lease ends.
+-- Notifies it if Redisson has a permit, or if the lease that ends first is this owner's.
 local function notify_next()
   local ends_first = redis.call('ZRANGE', LEASES, '0', '0')[1]:sub(1, 14) == IDS[1]:sub(1, 14)
   if ends_first or is_foreign() then notify_first() end
 end
 
--- If the first waiter needs several, free ones are set aside for it.
+-- If the first waiter needs several permits, free ones are set aside for it.
 local several = (first_in_line() or ''):find('*', 1, true)
 if (FREE or 0) > kept and not several and foreign_waiters(RELEASES) > 0
     and is_behind_first(enqueue) then
@@ -151,7 +150,7 @@ if (not first_left or first_left == WAITER) and free - kept >= #lacking(IDS) the
     forget_record()
   end
   local reply = take()
-  serve(nil, kept) -- others get what is left of the permits that came back
+  serve(nil, kept) -- others get the remaining permits that came back
   if first_left then notify_next() end
   return reply
 end

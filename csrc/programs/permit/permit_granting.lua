@@ -1,5 +1,5 @@
 --#fragment
--- Notifies the waiter that these fields describe that it has the permits; `place` is a string.
+-- Notifies the waiter that these fields describe of its permits; `place` is a string.
 local function announce_grant(member, place, client, number, ttl_ms)
   local counted, token = pcall(next_token, ttl_ms, nil, US)
   token = counted and digits(token) or '0'

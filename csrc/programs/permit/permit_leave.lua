@@ -11,8 +11,8 @@
 --#include "permit/permit_passing.lua"
 --#include "queue/is_queue.lua"
 --#include "queue/forgetting.lua"
--- Ends a wait, or undoes an acquire whose outcome is unknown. Permits that the owner got by it go
--- to waiters. For an owner without a count, all permits with its number are released. Safe to
+-- Ends a wait, or undoes an acquire whose outcome is unknown. Permits that the owner thus acquired
+-- go to waiters. For an owner without a count, releases all permits with its number. Safe to
 -- resend.
 --
 -- ARGV[3] 0; ARGV[4] its member of the queue, "": none; ARGV[5] ""

@@ -1,6 +1,6 @@
 --#fragment
--- The server's time for the permit programs: TIME's reply, and the same time in µs (US) and in ms
--- (NOW).
+-- The server's time for the permit programs: the reply of TIME, and the same time in µs (US) and in
+-- ms (NOW).
 local time = redis.call('TIME')
 local US
 do

@@ -4,8 +4,8 @@
 --#include "permit/permit_queue.lua"
 --#include "queue/turns.lua"
 --#include "queue/forget_record.lua"
--- Decides how many of the free permits are left to foreign clients, now that more are free: one, in
--- turns with ours. → how many, and for how many ms
+-- Decides, after permits were freed, how many are left to foreign clients: one, in turns with ours.
+-- → their number, and the ms for which they are left
 local function kept_for_others()
   local kept, left_ms = reserved()
   if kept > 0 then return kept, left_ms end
@@ -27,7 +27,7 @@ local function notify_turn(member, left_ms)
   if redis.call('ZCARD', QUEUE) == 1 then redis.call('PEXPIRE', QUEUE, left_ms) end
 end
 
--- Gives free permits to waiters; count: as for pass_on. A queue of another type is left unchanged.
+-- Gives free permits to waiters; count: see pass_on. Leaves a queue of another type unchanged.
 -- → whether dead waiters must be removed before the next one is served
 local function pass_to_waiters(count)
   local kind = redis.call('TYPE', QUEUE).ok
@@ -39,7 +39,7 @@ local function pass_to_waiters(count)
   return more
 end
 
--- `count` permits have become free: our waiters and others get them in turns.
+-- Passes on `count` freed permits, which our waiters and others get in turns.
 -- → 1, or 3 if dead waiters must be removed before the next one is served
 local function pass_on(count)
   local more = pass_to_waiters(count)

@@ -1,5 +1,5 @@
 --#fragment
--- The queue of a semaphore is that of a lock (queue.lua), but several waiters may have an
+-- A semaphore's queue is like that of a lock (queue.lua), but several waiters may have an
 -- unconfirmed grant, and a waiter that needs more permits than are free keeps those behind it
 -- waiting.
 local KINDS = 'p'
@@ -7,14 +7,14 @@ local KINDS = 'p'
 --#include "queue/members.lua"
 --#include "queue/settling.lua"
 --#include "queue/runs.lua"
--- How many of the free permits are left to foreign clients, and for how many ms.
+-- → the number of free permits that are left to foreign clients, and the ms for which they are left
 local function reserved()
   local left_ms = foreign_ms(MAX_LISTEN_MS, NOW)
   return left_ms > 0 and 1 or 0, left_ms
 end
 
--- Settles grants that expired. Each one's client counts as dead, and its waiters are evicted. But
--- `client` is asking now and therefore alive: its waiters with a grant go to the front.
+-- Settles grants that expired. The client of each one counts as dead, and its waiters are evicted.
+-- But `client` is asking now and therefore alive: its waiters with a grant go to the front.
 local function settle_missed_grants(client)
   local evicted = {}
   for _, member in ipairs(redis.pcall('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do
@@ -31,8 +31,8 @@ local function settle_missed_grants(client)
   end
 end
 
--- Whether this waiter cannot be served: see is_over; or it needs more permits than the total, and
--- is notified.
+-- Returns whether this waiter cannot be served: see is_over; or it needs more permits than the
+-- total, and is then notified.
 local function is_refused(member, all, alive)
   if is_over(member, alive) then return true end
   local kind, _, number, _, owner = parse(member)

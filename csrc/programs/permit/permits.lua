@@ -1,6 +1,6 @@
 --#fragment
--- Permits are stored as in Redisson's RPermitExpirableSemaphore: a string, the number of free ones,
--- and a sorted set of the others: id -> the ms at which its lease ends.
+-- Permits are stored as in Redisson's RPermitExpirableSemaphore: a string with the number of free
+-- permits, and a sorted set of the others: id -> the ms at which its lease ends.
 --
 -- The owner of one permit is "<uuid>:<number>", that of several at once "<uuid>:<number>*<count>".
 -- An id has 16 bytes: "hf", the first 4 and the last 4 of the uuid, 4 of the number, and 2 that
@@ -18,7 +18,7 @@ local function ids_of(owner)
   return ids
 end
 
--- → the ms at which the first of these leases ends; nil if not all of them are running
+-- → the ms at which the first of these leases ends, or nil if not all of them are running
 local function end_of(leases, ids)
   local first
   for _, id in ipairs(ids) do
@@ -29,7 +29,7 @@ local function end_of(leases, ids)
   return first
 end
 
--- → the ms at which the last existing one of these leases ends; 0 if none exists
+-- → the ms at which the last existing one of these leases ends, or 0 if none exists
 local function last_end(leases, ids)
   local last = 0
   for _, id in ipairs(ids) do
@@ -38,7 +38,7 @@ local function last_end(leases, ids)
   return last
 end
 
--- Sets the end of these permits' leases. → how many of the permits were not taken
+-- Sets the end of these permits' leases. → the number of permits that were not taken
 local function set_end(leases, ids, ms)
   local text, args = digits(ms), {}
   for i, id in ipairs(ids) do
@@ -47,8 +47,8 @@ local function set_end(leases, ids, ms)
   return redis.call('ZADD', leases, unpack(args))
 end
 
--- As set_end, for permits that are taken. A full server refuses a command that needs memory, except
--- after the script's first write, so one that needs none comes first.
+-- Does the same as set_end for permits that are taken. A full server refuses a command that needs
+-- memory, except after the script's first write, so a command that needs none comes first.
 local function renew_end(leases, ids, ms)
   redis.call('ZREM', leases, '')
   set_end(leases, ids, ms)

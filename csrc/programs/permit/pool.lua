@@ -1,5 +1,5 @@
 --#fragment
--- Defines LEASES, and FREE: how many permits of a semaphore are free; nil: no total was set.
+-- Defines LEASES, and FREE: the number of a semaphore's free permits, or nil if no total was set.
 local LEASES, FREE = KEYS[5], redis.call('GET', LOCK)
 if FREE == '0' then
   FREE = 0

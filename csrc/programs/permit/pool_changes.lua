@@ -1,8 +1,8 @@
 --#fragment
--- Permits that are taken and come back, and those whose lease has ended.
-local MIN_BACK, MAX_BACK = 100, 2000 -- limits of how many ended leases one script takes back
+-- Takes permits and gives them back, and reclaims those whose lease has ended.
+local MIN_BACK, MAX_BACK = 100, 2000 -- limits of the leases that one script reclaims
 
--- → those of these permits that are taken, or those that are not
+-- → the taken ones of these permits, or the others
 local function which(ids, taken)
   local some = {}
   for _, id in ipairs(ids) do
@@ -17,8 +17,8 @@ local function lacking(ids)
   return which(ids, false)
 end
 
--- Takes the owner's permits that it does not have yet. If the server refuses that, the number of
--- free ones is unchanged.
+-- Takes the owner's permits that it does not have yet. If the server refuses, the number of free
+-- permits is unchanged.
 local function draw(ids, ms)
   local drawn = #lacking(ids)
   if drawn > 0 then FREE = redis.call('INCRBY', LOCK, -drawn) end
@@ -28,8 +28,8 @@ local function draw(ids, ms)
   error(why, 0)
 end
 
--- Counts these permits, which were taken, as free. If the server refuses that, stores them with a
--- lease that has ended, so that they come back later, and fails. → how many
+-- Counts these permits, which were taken, as free. If the server refuses, stores them with a lease
+-- that has ended, so that they come back later, and fails. → their number
 local function add_free(ids)
   if #ids == 0 or not FREE then return #ids end
   FREE = redis.pcall('INCRBY', LOCK, #ids)
@@ -40,20 +40,19 @@ local function add_free(ids)
   return #ids
 end
 
--- Frees these permits, all of which are taken. → how many
+-- Frees these permits, all of which are taken. → their number
 local function free_all(ids)
   if #ids > 0 then redis.call('ZREM', LEASES, unpack(ids)) end
   return add_free(ids)
 end
 
--- Frees those of these permits that are taken. → how many
+-- Frees the taken ones of these permits. → their number
 local function put_back(ids)
   return free_all(which(ids, true))
 end
 
--- Takes back permits whose lease has ended: at most `wanted`, raised or lowered to the limits
--- above.
--- → how many
+-- Reclaims permits whose lease has ended: up to `wanted`, raised or lowered to the limits above. →
+-- their number
 local function reclaim(wanted)
   local most = math.min(math.max(wanted or 0, MIN_BACK), MAX_BACK)
   return free_all(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', most))
@@ -62,7 +61,7 @@ end
 local function is_foreign()
   --#section foreign
   -- Defines foreign: whether Redisson has one of the permits, judged by the ten that end first and
-  -- the ten that end last, as one without an end does. True if the server refuses to say.
+  -- the ten that end last, such as one without an end. True if the server refuses to say.
   local ids = redis.pcall('ZRANGE', LEASES, '0', '9')
   local foreign = ids.err ~= nil
   for _, id in ipairs(ids) do foreign = foreign or id:sub(1, 2) ~= 'hf' end

@@ -1,13 +1,13 @@
 --#fragment
 --#section deaf
--- Whether `asked` is a waiter, "<uuid>:<number>", whose client is not listening.
+-- Returns whether `asked` is a waiter, "<uuid>:<number>", whose client is not listening.
 local function is_deaf(asked)
   local channel = 'holdfast_grant:' .. asked:sub(1, 36)
   return #asked > 36 and redis.pcall('PUBSUB', 'NUMSUB', channel)[2] == 0
 end
 --#end
 
--- → how many waiters come before this one; for a uuid alone, before that client's first waiter.
+-- → the number of waiters before this one or, for a uuid alone, before that client's first waiter.
 -- -1: it is not waiting, or its client is not listening.
 local function ahead_of(asked)
   local start = asked .. ':'

@@ -1,8 +1,8 @@
 --#fragment
--- A common case, straight-line: see acquire.lua. WAITER is queued behind those already waiting, and
--- the program ends with the reply. The program continues if nobody is waiting, if WAITER is already
--- in QUEUE, or if it must record that a lock's queue lasts (acquiring.lua). ttl_ms: for how long
--- the lock or permit is taken.
+-- A common case, straight-line: see acquire.lua. Queues WAITER behind those already waiting, and
+-- ends the program with the reply. The program continues if nobody is waiting, if WAITER is already
+-- in QUEUE, or if it must record that a lock's queue lasts (acquiring.lua). ttl_ms: the time for
+-- which the lock or permit remains taken.
 local last = tonumber(redis.call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2])
 if last and last > FRONT_MAX and last < PLACE_END then
   local place = string.format('%s%06d', time[1], time[2])

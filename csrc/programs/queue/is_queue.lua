@@ -1,5 +1,5 @@
 --#fragment
--- Whether QUEUE exists and is a queue.
+-- Returns whether QUEUE exists and is a queue.
 local function is_queue()
   return redis.call('TYPE', QUEUE).ok == 'zset'
 end

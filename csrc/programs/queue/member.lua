@@ -1,7 +1,7 @@
 --#fragment
--- A member of a queue: its client, and how to send that client a message.
+-- A member of a queue: its client, and how to send a message to that client.
 
--- Whether this is a waiter of a newer format. It is left unchanged; its client takes care of it.
+-- Returns whether this is a waiter of a newer format. Only its own client changes such a waiter.
 local function is_newer(member)
   return member:find('^[2-9]%l%x') ~= nil
 end

@@ -1,13 +1,12 @@
 --#fragment
 -- The members of the queues of locks, semaphores and read/write locks, and which of them can be
 -- served. For their scores, see queue.lua. KINDS: the letters of the waiters for this type of key.
-local BATCH = 100 -- waiters that are read at once
-local MAX_BATCHES = 10 -- batches that one script removes or lets in
+local BATCH = 100 -- waiters read at once
+local MAX_BATCHES = 10 -- maximum number of batches that one script removes or admits
 
 --#include "queue/member.lua"
 
--- Sends a waiter this word, its number and the rest. Does nothing if the member is nil or not of
--- this format.
+-- Sends a waiter `word`, its number and the rest, unless the member is nil or of another format.
 local function notify(member, word, ...)
   local _, _, number = parse(member or '')
   if number then send(member, word, number, ...) end
@@ -27,8 +26,9 @@ local function listening(members, from)
   return set, counts[2] or 0
 end
 
--- Whether this member cannot be served: it is not a waiter, is dead, or waits for another type of
--- key; the last is notified. alive: see listening. A waiter of a newer format serves itself.
+-- Returns whether this member cannot be served: it is not a waiter, is dead, or waits for another
+-- type of key; in the last case it is notified. alive: see listening. A waiter of a newer format
+-- serves itself.
 local function is_over(member, alive)
   local kind, _, number = parse(member)
   if not kind then return not is_newer(member) end
@@ -36,8 +36,8 @@ local function is_over(member, alive)
   return not alive[channel_of(member)]
 end
 
--- → the first waiter for which over(member, alive) is false, or nil. Removes those before it; if
--- there are very many, only the first ones. size: how many to read first; nil: BATCH
+-- Removes the waiters before the first one for which over(member, alive) is false; if there are
+-- very many, only some of them. size: the number to read first; nil: BATCH. → that waiter, or nil
 local function first_alive(over, size)
   for batch = 0, MAX_BATCHES do
     local members = redis.pcall('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,

@@ -1,11 +1,11 @@
 --#fragment
 -- The first waiter listens to a holder that does not hand over, and keeps asking, which sets the
--- queue's TTL. If it is dead, or has not asked in time, it is passed over: the scores of its
--- client's waiters become -place / PASSED_OVER, so nobody sees them as first. Each gets its place
--- back once it asks.
+-- queue's TTL. If the first waiter is dead, or has not asked in time, it is passed over: the scores
+-- of its client's waiters become -place / PASSED_OVER, so nobody sees them as first. Each one gets
+-- its place back when it asks.
 local PASSED_OVER = 2 ^ 60
 local RECHECK_WITHIN = 0.5 -- grant leases within which the first waiter asks again
-local MAX_PASSED = 10 -- clients that one script passes over
+local MAX_PASSED = 10 -- maximum number of clients passed over by one script
 local MAX_OF_ONE = 1000 -- first waiters among which a client's waiters are passed over
 local MAX_KEPT = 100 -- waiters that remain passed over; if there are more, all of them are removed
 local CROWD = 100 -- a waiter with this many ahead asks less often, and does not check the first
@@ -26,8 +26,8 @@ local function is_dead(member)
   return redis.pcall('PUBSUB', 'NUMSUB', 'holdfast_grant:' .. member:sub(3, 38))[2] == 0
 end
 
--- Passes over the waiters of head's client; alone: only `head`, which its client may have
--- forgotten.
+-- Passes over the waiters of head's client; alone: passes over only `head`, which its client may
+-- have forgotten.
 local function pass_over(head, alone)
   if redis.call('ZCOUNT', QUEUE, '(-1', '(0') > MAX_KEPT then
     redis.call('ZREMRANGEBYSCORE', QUEUE, '(-1', '(0')
@@ -43,7 +43,7 @@ local function pass_over(head, alone)
   end
 end
 
--- Gives WAITER, which is asking, its place back if it was passed over.
+-- If WAITER, which is asking, was passed over, gives it its place back.
 local function take_up_place()
   local score = WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) or 0
   if score < 0 then
@@ -51,11 +51,11 @@ local function take_up_place()
   end
 end
 
--- WAITER, at this place, asks again: passes over the first waiter if it is dead or has not asked in
--- time. is_silent(): whether some holder does not hand over; nil: one does not. within: the grant
--- leases within which the first waiter must ask; nil: RECHECK_WITHIN.
--- → how many come first; ms until the first of them is passed over, or nil if WAITER does not have
--- to check that; whether a waiter has been passed over
+-- Called when WAITER, at this place, asks again: passes over the first waiter if it is dead or has
+-- not asked in time. is_silent(): whether a holder does not hand over; nil: one does not. within:
+-- the number of grant leases within which the first waiter must ask; nil: RECHECK_WITHIN.
+-- → the number of waiters before it; the ms until the first of them is passed over, or nil if
+-- WAITER does not have to check that; whether a waiter has been passed over
 local function check_ahead(place, ahead, is_silent, within)
   local mine, passed = WAITER:sub(3, 38), false
   for _ = 1, ahead > 0 and MAX_PASSED or 0 do
@@ -79,9 +79,9 @@ local function check_ahead(place, ahead, is_silent, within)
   return redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), nil, passed
 end
 
--- Whether another waiter comes first. That waiter is then notified, to ask for what a foreign
--- client has just released, because a grant to a stopped client would block everybody. Also true if
--- a waiter was just passed over, which may still ask.
+-- Returns whether another waiter comes first. That waiter is then notified, so that it asks for
+-- what a foreign client has just released, because a grant to a stopped client would block
+-- everybody. Also returns true if a waiter was just passed over, which may still ask.
 local function is_behind_first(enter_queue)
   if WAITER ~= '' then
     local place = enter_queue()

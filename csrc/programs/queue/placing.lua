@@ -9,7 +9,7 @@ local function place_of(score)
   return score > FRONT_MAX and digits(score) or string.format('%.17g', score)
 end
 
--- → a place before all waiters except those put in front earlier
+-- → a place before all waiters except those that were put in front earlier
 local function front_place()
   return server_us() / 1024
 end

@@ -12,7 +12,7 @@
 --           score < -1   the record of foreign clients: record.lua
 -- KEYS[4] the channel on which Redisson announces a release
 -- ARGV[1] owner, ARGV[2] grant lease in ms
-local POLL_RECHECK_MS = 20 -- after which the first waiter asks whether a client that polls has come
+local POLL_RECHECK_MS = 20 -- until the first waiter asks whether a polling client has come
 local FEW = '2' -- the last index of three members: a record, a grant and a waiter
 
 --#include "queue/members.lua"
@@ -29,7 +29,7 @@ local function first()
 end
 
 -- Settles a grant in the queue of a free lock: its holder died, or was paused for longer than the
--- grant. If the grant belongs to `client`, which is asking now and therefore alive, its waiter goes
+-- grant. If `client` received the grant, it is asking now and therefore alive, so its waiter goes
 -- to the front; otherwise, its client's waiters are evicted.
 local function settle_missed_grant(client)
   local member = redis.call('ZRANGEBYSCORE', QUEUE, '0', '0', 'LIMIT', '0', '1')[1]
@@ -90,9 +90,9 @@ local function hand_over(me)
   return true
 end
 
--- Leaves the free lock to others for `ms`, also ahead of callers of ours that arrive in the
--- meantime; our first waiter must ask again after `recheck_ms`. member: that waiter, if known.
--- more: whether there may be one all the same.
+-- Leaves the free lock to others for `ms`, even if callers of ours arrive in the meantime; our
+-- first waiter must ask again after `recheck_ms`. member: that waiter, if known. more: whether
+-- there may be one even if `member` is nil.
 local function leave_free(was, ms, recheck_ms, unused, listeners, member, more)
   write_record(was, 0, unused, listeners, listeners and ms - LISTEN_MS or 0, now_ms() + ms)
   notify(member, 'turn', recheck_ms)
@@ -106,14 +106,14 @@ local function foreign_turn(was, member, more)
   leave_free(was, ms, ms, was and was.unused or 0, true, member, more)
 end
 
--- Whether a lock's first waiter has waited long enough to look for clients that poll, of which none
--- is known. For a queue of short waits, acquiring.lua writes a record.
+-- Returns whether a lock's first waiter has waited long enough to look for polling clients, of
+-- which none is known. For a queue of short waits, acquiring.lua writes a record.
 local function is_old(member, place)
   return parse(member) == 'l' and place > FRONT_MAX and server_us() - place > LOCK_PROBE_US
 end
 
--- Leaves the free lock to clients that poll if their turn has come, and otherwise updates the
--- record for our own turn. → whether it is left to them
+-- Leaves the free lock to polling clients if their turn has come, and otherwise updates the record
+-- for our own turn. → whether the lock is left to them
 local function left_to_pollers(was, member, place)
   if not was and KIND == 'hash' then
     if not is_old(member, place) then return false end
@@ -135,8 +135,8 @@ local function left_to_pollers(was, member, place)
   return false
 end
 
--- Frees the lock, which ours and others get in turns. heads: the lock is already free, and these
--- are its queue's first members.
+-- Frees the lock, which our clients and others get in turns. heads: the lock is already free, and
+-- these are the first members of its queue.
 -- → 1, or 3 if dead waiters must be removed before the next one gets it
 local function pass_on(heads)
   if not heads then redis.call('DEL', LOCK) end

@@ -1,6 +1,6 @@
 --#fragment
--- → the highest score in the queue, or nil. A score above all places is invalid, and its member is
--- removed.
+-- → the highest score in the queue, or nil. Removes a member whose score is above all places, and
+-- thus invalid.
 local function last_place()
   local last = tonumber(redis.call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2])
   if not last or last < PLACE_END then return last end
@@ -9,8 +9,8 @@ local function last_place()
 end
 
 --#include "queue/passing_over.lua"
--- A waiter keeps its place; one whose grant expired before somebody else took the lock goes to the
--- front.
+-- Queues WAITER. A queued waiter keeps its place; one whose grant expired before somebody else took
+-- the lock goes to the front.
 -- → its place; whether it was queued before; for a new one, the score of the member before it, or
 -- nil
 local function enqueue()

@@ -1,9 +1,9 @@
 --#fragment
--- The record of what is known of foreign clients. It is a member of the queue, before the waiters:
--- "1f <turns> <unused> <listeners> <run>" with a score below -1. Until -score ms of server time,
--- the free lock, or one free permit of a semaphore, is left to those clients.
+-- The record of what is known about foreign clients. It is a member of the queue, before the
+-- waiters: "1f <turns> <unused> <listeners> <run>" with a score below -1. Until the server's clock
+-- shows -score ms, the free lock, or one free permit of a semaphore, is left to those clients.
 --
--- turns      of ours since such a client had the lock; 0: it has it, or had it last
+-- turns      of ours since such a client had the lock; 0: it has the lock, or had it last
 -- unused     how often in a row the free lock was left to them and none came; 0 for a semaphore
 -- listeners  1: it is left to those that listen to the lock's channel, while any does; with turns:
 --            it was, and none was seen to come
@@ -12,13 +12,13 @@
 --#section reading
 local LISTEN_MS, MAX_LISTEN_MS = 50, 200 -- for which the lock is left to those that listen
 --#section now
--- The server's clock in ms.
+-- → the server's clock in ms
 local function now_ms()
   return math.floor(server_us() / 1000)
 end
 --#end
 
--- The record, if these first members begin with one.
+-- → the record, if these first members begin with one
 local function record_in(members)
   local score = tonumber(members[2])
   if not score or score >= 0 then return nil end

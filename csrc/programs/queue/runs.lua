@@ -1,8 +1,8 @@
 --#fragment
--- The runs of a lock or a semaphore. One of ours gets the free lock or permit: the foreign clients'
--- run ends, and ours begins.
+-- Our clients and foreign ones use a lock or semaphore in alternating runs. When a client of ours
+-- gets the free lock or permit, note_ours ends the foreign clients' run and begins ours.
 --#section limit
-local RUN_MS = 2000 -- ours get no more time in return for a longer run of theirs
+local RUN_MS = 2000 -- a longer foreign run earns our clients no additional time
 --#end
 
 local function note_ours(now)

@@ -1,9 +1,9 @@
 --#fragment
--- What an acquire, or a wait that ends, checks before it serves the waiters of a queue.
+-- Checks that an acquire, or a wait that ends, makes before it serves a queue's waiters.
 
--- For how many more ms the free lock or permits are left to foreign clients; to those that listen,
--- only while any does. If more than `most`, their longest turn, remains, the server's clock was set
--- back: 0. now: the server's clock in ms, if known.
+-- → the ms for which the free lock or permits are still left to foreign clients; to those that
+-- listen, only while any does. If more than `most`, their longest turn, remains, the server's clock
+-- was set back: 0. now: the server's clock in ms, if known.
 local function foreign_ms(most, now)
   local was = record_in(first_members())
   if not was or was.listeners and foreign_waiters(RELEASES) == 0 then return 0 end
@@ -11,7 +11,7 @@ local function foreign_ms(most, now)
   return left <= most and math.max(0, left) or 0
 end
 
--- Removes a client's waiters, among the first members: it let a grant expire and counts as dead.
+-- Removes a client's waiters among the first members: it let a grant expire, and counts as dead.
 local function evict(client)
   local gone = {}
   for _, member in ipairs(redis.call('ZRANGE', QUEUE, 0, 10 * BATCH - 1)) do

@@ -1,15 +1,15 @@
 --#fragment
 --#include "base/clock.lua"
 --#section since
--- When a waiter began to wait, in µs of the server's clock, according to its place. A waiter in
+-- → when a waiter began to wait, in µs of the server's clock, according to its place. A waiter in
 -- front got its place when it came back (front_place in placing.lua), and has waited for longer.
 local function since_us(place)
   return place < FRONT_MAX and place * 1024 or place
 end
 --#end
 
--- The end of an info program's reply: the server's clock in µs, and for how many µs the first
--- waiter that kept its place has waited, or else the first one in front; -1: nobody is waiting.
+-- → the end of an info program's reply: the server's clock in µs, and the µs that the first waiter
+-- that kept its place has waited, or else the first one in front; -1: nobody is waiting
 local function times()
   local now = server_us()
   for _, least in ipairs({ FRONT_MAX, '(0' }) do

@@ -1,11 +1,11 @@
 --#fragment
--- A read/write lock is stored as in Redisson: a hash with the field "mode" and the count of each
--- owner; the owner of a write hold is <owner>:write. Each read hold has a key,
+-- A read/write lock is stored as in Redisson: a hash with the field "mode" and each owner's count;
+-- the owner of a write hold is <owner>:write. Each read hold has a key,
 -- {lock}:<owner>:rwlock_timeout:<n>, which expires with its lease: a reader without such a key is
 -- dead. The mode is "read" or "write"; or "drain:<ms>", while Redisson's readers are kept out until
 -- that server time.
-local MAX_KEYS = 100 -- keys for one reader's holds; later holds share the last key
-local MANY = 100 -- if a release leaves more live readers, it does not look for the longest lease
+local MAX_KEYS = 100 -- maximum for one reader's holds; later holds share the last key
+local MAX_SEARCHED = 100 -- with more live readers left, a release searches for no longest lease
 
 local function is_write(owner)
   return owner:sub(-6) == ':write'
@@ -21,7 +21,7 @@ local function set_lease(key, ms)
   if redis.call('PEXPIRE', key, ms) == 0 then redis.call('SET', key, '1', 'PX', ms) end
 end
 
--- → the longest lease of a reader's holds from `first` to `last`; -2: none is alive
+-- → the longest lease of a reader's holds from `first` to `last`, or -2 if none is alive
 local function longest_lease(lock, owner, first, last)
   local longest = -2
   for n = first, math.min(last, MAX_KEYS) do
@@ -30,43 +30,43 @@ local function longest_lease(lock, owner, first, last)
   return longest
 end
 
--- → the longest lease of this reader, if the lock ends with that lease; otherwise false
-local function longest_of_all(lock, owner, count)
+-- → the longest lease of this reader if the lock ends with it, or false
+local function final_lease(lock, owner, count)
   local ms = longest_lease(lock, owner, 1, count)
   return ms >= redis.call('PTTL', lock) and ms
 end
 
--- Removes the lease keys of the holds numbered `remaining` + 1 through `count`.
-local function drop_holds(lock, owner, remaining, count)
+-- Deletes the lease keys of the holds numbered `remaining` + 1 to `count`.
+local function delete_leases(lock, owner, remaining, count)
   if is_write(owner) then return end
   for n = remaining + 1, math.min(count, MAX_KEYS) do redis.call('DEL', hold_key(lock, owner, n)) end
 end
 
 -- Keeps the first `remaining` of `count` holds. The last one kept gets the longest lease of the
--- removed ones, because the owner relies on the longest of all.
+-- removed ones, because the owner relies on its longest lease.
 local function trim_holds(lock, owner, remaining, count)
   if is_write(owner) then return end
   local key = hold_key(lock, owner, math.min(remaining, MAX_KEYS))
-  local gone = longest_lease(lock, owner, remaining + 1, count)
-  if gone > redis.call('PTTL', key) then set_lease(key, gone) end
-  drop_holds(lock, owner, remaining, count)
+  local longest = longest_lease(lock, owner, remaining + 1, count)
+  if longest > redis.call('PTTL', key) then set_lease(key, longest) end
+  delete_leases(lock, owner, remaining, count)
 end
 
 -- Sets the hold count, which was `old`; hold number `count` is the new one. Never shortens a TTL:
 -- the command may arrive late, or the owner may know of fewer holds than there are. exists: whether
 -- the lock exists, if known.
-local function enter(lock, owner, count, ms, old, exists)
-  local reads, new = not is_write(owner), 0
-  if not reads then
-    new = redis.call('HSET', lock, 'mode', 'write', owner, count)
+local function set_hold(lock, owner, count, ms, old, exists)
+  local is_read, new_fields = not is_write(owner), 0
+  if not is_read then
+    new_fields = redis.call('HSET', lock, 'mode', 'write', owner, count)
   elseif exists or exists == nil and redis.call('EXISTS', lock) == 1 then
     redis.call('HSET', lock, owner, count)
   else
-    new = redis.call('HSET', lock, 'mode', 'read', owner, count)
+    new_fields = redis.call('HSET', lock, 'mode', 'read', owner, count)
   end
-  if reads and old > count then trim_holds(lock, owner, count, old) end
-  if new == 2 then
-    -- as in create_hold of hash.lua
+  if is_read and old > count then trim_holds(lock, owner, count, old) end
+  if new_fields == 2 then
+    -- see create_hold in hash.lua
     if redis.pcall('PEXPIRE', lock, ms) ~= 1 then
       redis.call('DEL', lock)
       redis.call('PEXPIRE', lock, ms)
@@ -74,15 +74,15 @@ local function enter(lock, owner, count, ms, old, exists)
   elseif redis.call('PTTL', lock) < tonumber(ms) then
     redis.call('PEXPIRE', lock, ms)
   end
-  if not reads then return end
-  -- After the lock's TTL: servers before Redis 7 read the clock for each command, and the hold must
-  -- not seem to end before the lock does.
+  if not is_read then return end
+  -- Written after the lock's TTL: servers before Redis 7 read the clock for each command, and the
+  -- hold must not seem to end before the lock does.
   local key = hold_key(lock, owner, math.min(count, MAX_KEYS))
-  local least_ms = old > 0 and redis.call('PTTL', key) or 0
-  redis.call('SET', key, '1', 'PX', math.max(least_ms, tonumber(ms)))
+  local min_ms = old > 0 and redis.call('PTTL', key) or 0
+  redis.call('SET', key, '1', 'PX', math.max(min_ms, tonumber(ms)))
 end
 
--- Gives remaining holds at least this lease. Always writes, so that a later WAIT covers it.
+-- Extends remaining holds to at least this lease. Always writes, so that a later WAIT covers it.
 local function renew_holds(lock, owner, count, ms)
   ms = tonumber(ms)
   if not is_write(owner) then

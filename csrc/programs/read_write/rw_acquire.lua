@@ -1,6 +1,6 @@
 --#include "base/keys.lua"
 --#include "CHANNEL:announcing"
--- Acquires the lock to read or write, re-enters it, or returns for how long it is taken. Safe to
+-- Acquires the lock to read or write, re-enters it, or returns how long it will be taken. Safe to
 -- resend.
 --
 -- ARGV[3] from      the owner's hold count as far as the client knows; the new one is from + 1
@@ -14,7 +14,7 @@
 --                                writer's; 0: unchanged, or no fencing
 -- a token                        acquired: short for { 1, token, 0 }, see free.lua
 -- { 0, ttl ms, ahead, foreign, place, overdue ms }
---                                taken; ttl -1: no end is known; ahead: waiters that come first;
+--                                taken; ttl -1: its end is unknown; ahead: waiters that come first;
 --                                foreign 1: a holder does not hand over, or the lock is left to
 --                                foreign clients; place: the waiter's, "": not queued; overdue: see
 --                                acquiring.lua
@@ -35,7 +35,7 @@ local FREE = FROM == 0 and WAITER == '' and OWNER:sub(-6) == ':write'
 if TOKEN then
   call('HSET', LOCK, 'mode', 'write', OWNER, '1')
   local lock, ms = LOCK, LEASE
---#include "lock/hash.lua:ending"
+--#include "lock/hash.lua:set_ttl"
   return TOKEN
 end
 local found = call('HGET', LOCK, 'mode')
@@ -48,7 +48,7 @@ if FROM == 0 and held == 0 and (not found or found == 'read') and OWNER:sub(-6) 
     if not found then
       call('HSET', LOCK, 'mode', 'read', OWNER, '1')
       local lock, ms = LOCK, LEASE
---#include "lock/hash.lua:ending"
+--#include "lock/hash.lua:set_ttl"
     else
       call('HSET', LOCK, OWNER, '1')
       if call('PTTL', LOCK) < tonumber(LEASE) then call('PEXPIRE', LOCK, LEASE) end
@@ -66,7 +66,7 @@ local WRITES = is_write(OWNER)
 
 if FROM > 0 then
   if held == 0 then return { found and -2 or -1 } end
-  enter(LOCK, OWNER, FROM + 1, LEASE, held, true)
+  set_hold(LOCK, OWNER, FROM + 1, LEASE, held, true)
   return { 1, 0, 0 }
 end
 if not found and redis.call('EXISTS', LOCK) == 1 then
@@ -76,7 +76,7 @@ end
 --#include "read_write/rw_token.lua"
 local function take()
   local token = WRITES and next_token(TOKEN_TTL) or last_token(TOKEN_TTL)
-  enter(LOCK, OWNER, 1, LEASE, held, found and true or false)
+  set_hold(LOCK, OWNER, 1, LEASE, held, found and true or false)
   if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
   return { 1, token, 0 }
 end
@@ -84,8 +84,8 @@ end
 if held > 0 or WRITER and found == 'write' and redis.call('HEXISTS', LOCK, WRITER) == 1 then
   return take()
 end
-local joins = found == 'read' and not WRITES
-if (not found or joins) and redis.call('EXISTS', QUEUE) == 0 then
+local joins_readers = found == 'read' and not WRITES
+if (not found or joins_readers) and redis.call('EXISTS', QUEUE) == 0 then
   if not found or foreign_waiters(RELEASES) == 0 then return take() end
 end
 
@@ -96,8 +96,8 @@ end
 --#include "read_write/rw_queue.lua"
 --#include "read_write/rw_settling.lua"
 -- Keeps Redisson's readers out while our first waiter is a writer; the longer it has waited, the
--- longer. Pauses in between for readers that already hold the lock. → ms until it must ask again
-local function drain(place)
+-- longer. Pauses in between, so that present readers can re-enter. → ms until it must ask again
+local function drain_readers(place)
   local now, till = now_ms(), tonumber(found:match('^drain:(%d+)$'))
   if till and till > now and till - now <= MAX_DRAIN_MS then return till - now end
   if till then
@@ -105,8 +105,9 @@ local function drain(place)
     end_drain()
     return DRAIN_PAUSE_MS
   end
-  local was = record_in(first_members())
-  if was and was.till > now and was.till - now <= DRAIN_PAUSE_MS then return was.till - now end
+  local record = record_in(first_members())
+  local left = record and record.till - now or 0
+  if left > 0 and left <= DRAIN_PAUSE_MS then return left end
   forget_record()
   local ms = math.max(DRAIN_MS, math.min((now - since_us(place + 0) / 1000) / 8, MAX_DRAIN_MS))
   redis.call('HSET', LOCK, 'mode', string.format('drain:%.0f', now + ms))
@@ -114,7 +115,7 @@ local function drain(place)
 end
 
 local own_place, overdue_ms
-local function stand()
+local function ensure_queued()
   own_place = own_place or enqueue()
   return own_place
 end
@@ -122,20 +123,20 @@ end
 -- Queues the waiter, and passes over a first waiter that is dead or has not asked in time.
 local function check_first()
   if WAITER == '' then return end
-  local place, _ = stand(), nil
+  local place, _ = ensure_queued(), nil
   _, overdue_ms = check_ahead(place, redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), has_foreign)
   found = settle_drain(found, WAITER) -- a writer may have been passed over
 end
 
 local function busy(ttl_ms, foreign)
   if WAITER == '' then return { 0, ttl_ms, 0, foreign and 1 or 0, '' } end
-  local place = stand()
+  local place = ensure_queued()
   local ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)
   if ahead == 0 then redis.call('PEXPIRE', QUEUE, QUEUE_MS) end
   if ahead == 0 and not foreign and found then
     foreign = has_foreign()
     if foreign and WRITES and found ~= 'write' then
-      ttl_ms = math.min(ttl_ms, math.ceil(drain(place)))
+      ttl_ms = math.min(ttl_ms, math.ceil(drain_readers(place)))
     end
   end
   return { 0, ttl_ms, ahead, foreign and 1 or 0, place, overdue_ms }
@@ -148,7 +149,7 @@ end
 local lock_ms = found and redis.call('PTTL', LOCK) or 0
 if lock_ms == -1 then return { -3 } end
 if found == 'write' then
-  if has_foreign() then forget_record() end -- Redisson has used its turn
+  if has_foreign() then forget_record() end -- Redisson's clients have used their turn
   check_first()
   return busy(lock_ms, false)
 end
@@ -157,15 +158,15 @@ take_up_place()
 found = settle_drain(found, WAITER)
 local left = found and (WRITES and 0 or yield_ms()) or not found and foreign_ms(YIELD_MS) or 0
 if left > 0 then return busy(found and left or math.min(left, RECHECK_MS), true) end
-if not found and foreign_waiters(RELEASES) > 0 and is_behind_first(stand) then
+if not found and foreign_waiters(RELEASES) > 0 and is_behind_first(ensure_queued) then
   return busy(tonumber(GRANT_MS), true)
 end
 if found then check_first() end
-local mine, newer, more = serve(found, WAITER, WRITES)
-if mine then
+local is_served, newer, more = serve(found, WAITER, WRITES)
+if is_served then
   local reply = take()
   -- The next waiter does not know this lease, or that Redisson's readers hold the lock.
-  notify(first_living(), 'recheck')
+  notify(first_live(), 'recheck')
   return reply
 end
 if newer then return { -4 } end

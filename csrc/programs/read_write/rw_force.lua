@@ -8,7 +8,7 @@
 --#include "queue/placing.lua"
 --#include "queue/passing_over.lua:first_in_line"
 --#include "read_write/rw_queue.lua"
---#include "base/owners.lua:javas"
+--#include "base/owners.lua:redisson_owner"
 -- Takes the lock away from all readers and writers, and passes it on. A key that is not a
 -- read/write lock is left unchanged: a lock is a hash with a TTL, a mode, and owners of the form
 -- <uuid>:<n> with their counts. Not safe to resend: it would hit the next holder.
@@ -23,7 +23,7 @@ local function is_read_write(fields)
     local name, value = fields[i], fields[i + 1]
     if name == 'mode' then
       mode = value == 'read' or value == 'write' or value:find('^drain:%d+$')
-    elseif not name:gsub(':write$', ''):find(JAVAS) or not tonumber(value) then
+    elseif not name:gsub(':write$', ''):find(REDISSON_OWNER) or not tonumber(value) then
       return false
     end
   end
@@ -35,7 +35,7 @@ if not is_read_write(fields) or redis.call('PTTL', LOCK) < 0 then
   return redis.error_reply('WRONGTYPE the key is not a read/write lock')
 end
 for i = 1, #fields, 2 do
-  drop_holds(LOCK, fields[i], 0, tonumber(fields[i + 1]) or 0)
+  delete_leases(LOCK, fields[i], 0, tonumber(fields[i + 1]) or 0)
 end
 redis.call('DEL', LOCK)
 return pass_on('1')

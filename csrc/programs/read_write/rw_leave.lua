@@ -20,7 +20,7 @@
 -- 1 a hold was released; 0 none was; 3 either, but waiters remain to be served: call it again
 local REMAINING, WAITER = tonumber(ARGV[3]), ARGV[4]
 
--- The new first waiter may get the lock, or must listen to holders that do not hand over.
+-- Grants the lock to the new first waiter, or makes it listen to holders that do not hand over.
 local function serve_next()
   local mode = redis.call('HGET', LOCK, 'mode')
   if mode and mode ~= 'write' and not has_readers() then
@@ -28,18 +28,18 @@ local function serve_next()
     return pass_on('0') == 3 and 3 or 0
   end
   if mode == 'write' or not mode and redis.call('EXISTS', LOCK) == 1 then
-    if mode then notify_first_of_foreign() end
+    if mode then notify_first_of_foreign_holder() end
     return 0
   end
   settle_missed_grants(OWNER:sub(1, 36))
   mode = settle_drain(mode)
   local left = mode and yield_ms() or not mode and foreign_ms(YIELD_MS) or 0
   if left > 0 then
-    notify(first_living(), 'turn', left)
+    notify(first_live(), 'turn', left)
     return 0
   end
   local _, _, more = serve(mode)
-  if mode and first_in_line() then notify_first_of_foreign() end
+  if mode and first_in_line() then notify_first_of_foreign_holder() end
   return more and 3 or 0
 end
 
@@ -49,5 +49,5 @@ local count = tonumber(redis.call('HGET', LOCK, OWNER))
 if not count or count <= REMAINING then
   return queued and not count and serve_next() or 0
 end
-local result = let_go(count, REMAINING)
+local result = release_holds(count, REMAINING)
 return result == 2 and 1 or result

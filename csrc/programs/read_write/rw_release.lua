@@ -16,9 +16,9 @@ local holds = tonumber(redis.call('HGET', LOCK, OWNER))
 if not holds then
   return redis.call('EXISTS', LOCK) == 0 and -1 or -2
 end
--- The common release, straight-line as in acquire.lua: none of ours waits, and the owner has no
--- other hold. Others may still read: a lock that would end with this reader is made to end with the
--- last of them. Everything else is left to the code that follows, such as dead readers to remove,
+-- The common release, straight-line as in acquire.lua: no client of ours waits, and the owner has
+-- no other hold. Others may still read: a lock that would end with this reader is made to end with
+-- the last of them. The code that follows handles everything else, such as dead readers to remove,
 -- or a writer that reads.
 if REMAINING == 0 and holds == 1 and redis.call('EXISTS', QUEUE) == 0 then
   local call, left = redis.call, redis.call('HLEN', LOCK) - 2
@@ -30,22 +30,22 @@ if REMAINING == 0 and holds == 1 and redis.call('EXISTS', QUEUE) == 0 then
     if reads then call('DEL', own) end
     if announce(RELEASES, reads and '0' or '1') == 0 then return 1 end
     holds = 0
-  elseif left <= 100 and call('HGET', LOCK, 'mode') == 'read' then -- MANY of rw.lua
+  elseif left <= 100 and call('HGET', LOCK, 'mode') == 'read' then -- MAX_SEARCHED of rw.lua
     local own_ms, lock_ms = call('PTTL', own), call('PTTL', LOCK)
-    local longest, fields = own_ms < lock_ms and own_ms or 0, nil
-    if longest == 0 then fields = call('HGETALL', LOCK) end
+    local longest_ms, fields = own_ms < lock_ms and own_ms or 0, nil
+    if longest_ms == 0 then fields = call('HGETALL', LOCK) end
     for i = 1, fields and #fields or 0, 2 do
       local owner, count = fields[i], fields[i + 1]
       if owner ~= OWNER and owner ~= 'mode' then
         local ms = count == '1' and call('PTTL', tag .. owner .. ':rwlock_timeout:1') or 0
-        longest = ms > 0 and math.max(longest, ms) or nil
-        if not longest or longest >= own_ms then break end
+        longest_ms = ms > 0 and math.max(longest_ms, ms) or nil
+        if not longest_ms or longest_ms >= own_ms then break end
       end
     end
-    if longest then
+    if longest_ms then
       call('DEL', own)
       call('HDEL', LOCK, OWNER)
-      if longest < own_ms then call('PEXPIRE', LOCK, longest) end
+      if longest_ms < own_ms then call('PEXPIRE', LOCK, longest_ms) end
       return 1
     end
   end
@@ -64,6 +64,6 @@ if holds == 0 then
   return 1
 end
 if WAITER then redis.pcall('ZREM', QUEUE, WAITER) end
-local result = let_go(holds, REMAINING)
+local result = release_holds(holds, REMAINING)
 if result == 2 then renew_holds(LOCK, OWNER, REMAINING, LEASE) end
 return result

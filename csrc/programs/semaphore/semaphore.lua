@@ -1,9 +1,9 @@
 --#fragment
 -- A semaphore is stored as in Redisson's RSemaphore: a string, the number of free permits; without
--- it, none. The server does not know who holds the others.
+-- the string, no permits. The server does not know who holds the others.
 --
--- KEYS[1] the semaphore, KEYS[2] the note of this call, KEYS[3] the semaphore's channel
--- ARGV[1] ms for which the note is kept
+-- KEYS[1] the semaphore, KEYS[2] this call's note, KEYS[3] the semaphore's channel
+-- ARGV[1] the note's TTL in ms
 local PERMITS = KEYS[1]
 
 --#include "base/whole_number.lua"

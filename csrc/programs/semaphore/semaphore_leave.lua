@@ -1,6 +1,6 @@
 --#include "semaphore/semaphore_giving.lua"
--- Undoes an acquire or a drain: releases what its note says, unless the semaphore was deleted in
--- the meantime.
+-- Undoes an acquire or a drain: releases the permits in its note, unless the semaphore was deleted
+-- in the meantime.
 --
 -- 1 it had taken permits; 0 it had taken nothing
 local taken = tonumber(noted or '0')

@@ -1,8 +1,8 @@
 --#include "semaphore/semaphore_giving.lua"
 -- Adds permits.
 --
--- ARGV[2] how many; below 0: removes permits
+-- ARGV[2] number of permits; below 0: removes permits
 --
--- how many are free
+-- the number of free permits
 if noted then return tonumber(noted) end
 return give(ARGV[2])

@@ -1,9 +1,9 @@
 --#include "semaphore/semaphore_giving.lua"
--- Sets how many permits there are, unless the semaphore exists.
+-- Sets the number of permits, unless the semaphore already exists.
 --
--- ARGV[2] how many
+-- ARGV[2] number of permits
 --
--- 1 set; 0 it exists
+-- 1 set; 0 the semaphore already exists
 if noted then return tonumber(noted) end
 free()
 if redis.call('EXISTS', PERMITS) == 1 then return note(0) end

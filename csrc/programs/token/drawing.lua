@@ -1,13 +1,13 @@
 --#fragment
--- Straight-line: see acquire.lua. Draws a token from the clock as token.lua does, if the counter
--- needs nothing else, except a TTL if it is new. Otherwise leaves the counter unchanged.
+-- Straight-line: see acquire.lua. Draws a token from the clock in the same way as token.lua, if the
+-- counter needs nothing else, except a TTL if it is new. Otherwise leaves the counter unchanged.
 --
 -- Reads call, COUNTER, time (the reply of TIME) and ttl_ms (the token TTL, with fewer than 16
 -- digits). Sets drawn (whether a token was drawn), token, and text (the token, whose digits are
 -- those of the clock, so that no large number is formatted). Draws none if the microseconds are
--- rounded up to a second, which has a digit more, or if the clock is far ahead (the section seconds
--- of clock.lua). If the server refuses a new counter its TTL, the counter remains without one,
--- which is safe.
+-- rounded up to a second, which has one more digit, or if the clock is far ahead (the section
+-- seconds of clock.lua). If the server refuses to set a new counter's TTL, the counter remains
+-- without one, which is safe.
 local us = time[2] + 0
 us = us + -us % 8
 token = time[1] * 1000000 + us

@@ -1,12 +1,12 @@
 --#fragment
 --#include "token/token.lua"
 -- An owner that keeps its lock for its client's other callers gives each of them the next token of
--- a range. The range ends AHEAD_US ahead of the clock, or later if that leaves fewer than RANGE_MIN
--- tokens.
+-- a range. The range ends AHEAD_US ahead of the clock, or later if it would otherwise have fewer
+-- than RANGE_MIN tokens.
 local RANGE_MIN = 64
 local AHEAD_US = 250000
 
--- Whether this is such an owner: its number begins with 0. See owners.lua for the form of owners.
+-- Returns whether this is such an owner: its number begins with 0. See owners.lua for the form.
 local function keeps(owner)
   return owner:byte(38) == 48 and owner:byte(37) == 58 and owner:byte(15) == 56
 end
