@@ -134,9 +134,9 @@ describe("under ngx_lua", function()
       end)
 
       local POINTS = [[
-        record:add(1000, 3)
-        record:add(1000, 1)
-        record:add(1005, 4)
+        record:add_point(1000, 3)
+        record:add_point(1000, 1)
+        record:add_point(1005, 4)
         local list = { record:point(1000), record:point(1005), other:point(1000) or "none", record:point(1010) or "none" }
       ]]
 
@@ -146,9 +146,9 @@ describe("under ngx_lua", function()
         ]]))
         stop()
         assert.same({ { 3, 4, "none", "none" }, 3, "none" }, ask(POINTS .. [[
-          record:add(1600, 0)
+          record:add_point(1600, 0)
           local kept = record:point(1000)
-          record:add(1605, 0)
+          record:add_point(1605, 0)
           return list, kept, record:point(1000) or "none"
         ]], ""))
       end)
@@ -161,9 +161,9 @@ describe("under ngx_lua", function()
           record:leads()
           local left = dict:ttl(name .. "looks")
           local renewed = left > 4 and left <= 5
-          second:leave()
+          second:give_up_lease()
           local others = { second:leads(), record:leads() }
-          record:leave()
+          record:give_up_lease()
           return list, renewed, others, { second:leads(), record:leads() }
         ]])
         stop()
@@ -176,22 +176,22 @@ describe("under ngx_lua", function()
           local asks, answers, seen = records.new("id"), {}, {}
           local function put(question, number)
             return ngx.thread.spawn(function()
-              answers[number] = { asks:ask(question, function() return false end) }
+              answers[number] = { asks:request(question, function() return false end) }
             end)
           end
           local threads = { put("a", 1), put("b", 2), put("a", 3) }
           for i = 1, 3 do
-            seen[i] = record:question() or "none"
+            seen[i] = record:next_query() or "none"
             if seen[i] ~= "none" then record:publish(seen[i], seen[i], seen[i] == "a" and 503 or 200) end
           end
           for _, thread in ipairs(threads) do ngx.thread.wait(thread) end
-          -- an answer that does not fit into the dict, and an asker that looks itself by now
+          -- a reply that does not fit into the dict, and a worker that reads by itself by now
           local thread = ngx.thread.spawn(function()
-            answers[4] = { asks:ask("c", function() return false end) }
+            answers[4] = { asks:request("c", function() return false end) }
           end)
-          record:publish(record:question(), ("x"):rep(2000000), 200)
+          record:publish(record:next_query(), ("x"):rep(2000000), 200)
           ngx.thread.wait(thread)
-          local mine = { asks:ask("d", function() return true end) }
+          local mine = { asks:request("d", function() return true end) }
           return answers[1], answers[2], answers[4][1] or "none", seen, mine[1] or "none"
         ]])
       end)
@@ -203,7 +203,7 @@ describe("under ngx_lua", function()
           local view = views.new(CLIENT, "*", "here")
           view.names = { old = { at = now - 31 }, new = { at = now - 20 } }
           view.shown = { gone = now, old = now - 4 }
-          views.note_request(view)
+          views.record_request(view)
           views.refresh(view)
           local function count(of)
             local n = 0
@@ -229,10 +229,10 @@ describe("under ngx_lua", function()
       it("one timer per worker, whatever Lua state it is in", function()
         assert.same({ true, true, false, true, true }, ask [[
           local second, list = records.new("id"), {}
-          list[1], list[2], list[3] = record:has_timer(), record:has_timer(), second:has_timer()
+          list[1], list[2], list[3] = record:may_have_timer(), record:may_have_timer(), second:may_have_timer()
           list[4] = dict:ttl(name .. "timer " .. ngx.worker.pid()) > 4
           dict:delete(name .. "timer " .. ngx.worker.pid())
-          list[5] = second:has_timer()
+          list[5] = second:may_have_timer()
           return unpack(list)
         ]])
       end)

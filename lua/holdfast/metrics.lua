@@ -7,7 +7,8 @@ local locale = require "holdfast.locale"
 
 local metrics = {}
 
--- In OpenMetrics a counter's family has no suffix, unlike its samples, and a last line is required.
+-- In OpenMetrics, a counter's family has no suffix, unlike its samples, and a last line is
+-- required.
 metrics.openmetrics = {
   content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8",
   counter_suffix = "", last_line = "# EOF\n",
@@ -37,7 +38,7 @@ local FAMILIES = {
 }
 
 local CLASS_COUNTERS = { "reentries", "releases", "hand_offs", "renewals", "renewed_late", "risks" }
-local CLIENT_FIGURES = { "round_trips", "connections", "reconnects", "holds" }
+local CLIENT_STATS = { "round_trips", "connections", "reconnects", "holds" }
 
 local function escaped(text)
   text = text:gsub("\\", "\\\\"):gsub('"', '\\"'):gsub("\n", "\\n")
@@ -53,7 +54,7 @@ local function labels_of(...)
   return table.concat(parts, ",")
 end
 
-local function sorted(map)
+local function sorted_names(map)
   local names = {}
   for name in pairs(map) do names[#names + 1] = name end
   table.sort(names, locale.is_before)
@@ -80,11 +81,11 @@ local function add_histogram(list, family, class, histogram)
 end
 
 local function add_class(list, class)
-  for _, outcome in ipairs(sorted(class.outcomes)) do
+  for _, outcome in ipairs(sorted_names(class.outcomes)) do
     list[#list + 1] = { "acquires", "_total", labels_of("class", class.class, "outcome", outcome),
       class.outcomes[outcome] }
   end
-  for _, reason in ipairs(sorted(class.lost)) do
+  for _, reason in ipairs(sorted_names(class.lost)) do
     list[#list + 1] = { "losses", "_total", labels_of("class", class.class, "reason", reason),
       class.lost[reason] }
   end
@@ -100,14 +101,14 @@ end
 function metrics.samples(client)
   local list, all = {}, core.client.stats(client)
   for _, class in ipairs(core.client.classes(client)) do add_class(list, class) end
-  for _, name in ipairs(CLIENT_FIGURES) do
+  for _, name in ipairs(CLIENT_STATS) do
     list[#list + 1] = { name, name == "holds" and "" or "_total", "", all[name] }
   end
   return list
 end
 
--- Returns the page. Samples of a family are together, in the order of the list. `format`: default
--- metrics.openmetrics.
+-- Returns the metrics page: the families in the order of FAMILIES, and each family's samples in the
+-- order of `samples`. `format`: default metrics.openmetrics.
 function metrics.text(samples, format)
   format = format or metrics.openmetrics
   local by_family, out = {}, {}
@@ -118,8 +119,8 @@ function metrics.text(samples, format)
   for _, family in ipairs(FAMILIES) do
     local name = "holdfast_" .. family[1]
     if by_family[family[1]] then
-      local named = name .. (family[2] == "counter" and format.counter_suffix or "")
-      out[#out + 1] = ("# TYPE %s %s\n# HELP %s %s\n"):format(named, family[2], named, family[3])
+      local family_name = name .. (family[2] == "counter" and format.counter_suffix or "")
+      out[#out + 1] = ("# TYPE %s %s\n# HELP %s %s\n"):format(family_name, family[2], family_name, family[3])
     end
     for _, sample in ipairs(by_family[family[1]] or {}) do
       local labels = sample[3] ~= "" and "{" .. sample[3] .. "}" or ""
@@ -130,8 +131,8 @@ function metrics.text(samples, format)
   return table.concat(out)
 end
 
--- Returns the figures of a client's classes, for client:stats: name → { outcomes, lost, waited, …
--- }.
+-- Returns the statistics of a client's classes, for client:stats: name → { outcomes, lost, waited,
+-- … }.
 function metrics.classes(client)
   local classes = {}
   for _, class in ipairs(core.client.classes(client)) do

@@ -1,8 +1,7 @@
--- Under ngx_lua: the counters of all workers in a lua_shared_dict, and the handler that serves
--- them.
+-- Under ngx_lua: keeps the counters of all workers in a lua_shared_dict, and serves them.
 --
--- Each worker adds what its clients have counted since its last addition, so the sums outlive
--- workers and reloads. A sample's name in the dict is "family|suffix|labels".
+-- Each worker adds what its clients have counted since its last addition, so the sums survive the
+-- exit of workers and reloads. A sample's name in the dict is "family|suffix|labels".
 
 local core = require "holdfast.core"
 local locale = require "holdfast.locale"
@@ -18,13 +17,13 @@ local added = setmetatable({}, { __mode = "k" }) -- client -> { at, values, drop
 
 local DROPPED = "dropped_series|_total|"
 
--- Adds to a number in the dict. Creates it only if there is `room`, and never evicts another one.
+-- Adds to a number in the dict. Creates it only with `may_create`, and never evicts another one.
 -- → whether it was added | nil, why not
-local function increase(dict, name, amount, room)
+local function increase(dict, name, amount, may_create)
   local sum, message = dict:incr(name, amount)
   if sum or message ~= "not found" then return sum, message end
   local created
-  if not room then return nil, "no memory" end
+  if not may_create then return nil, "no memory" end
   created, message = dict:safe_add(name, amount)
   if message == "exists" then return dict:incr(name, amount) end -- created by another worker
   return created, message
@@ -32,8 +31,8 @@ end
 
 local has_logged = false
 
--- Counts a series that has no room, once, and logs the worker's first one.
-local function drop(dict, dropped, name, message)
+-- Counts each series that does not fit once, and logs the first one in each worker.
+local function record_drop(dict, dropped, name, message)
   if dropped[name] then return end
   dropped[name] = true
   dict:incr(DROPPED, 1)
@@ -44,80 +43,80 @@ local function drop(dict, dropped, name, message)
     "; holdfast_dropped_series_total counts what is missing in the metrics: make the dict larger")
 end
 
--- Adds a sample. → whether there is still room
-local function add(dict, sample, before, room)
-  local values = before.values
+-- Adds a sample. → whether the dict still has room
+local function add(dict, sample, state, has_room)
+  local values = state.values
   local name = ("%s|%s|%s"):format(sample[1], sample[2], sample[3])
   local amount = sample[4] - (values[name] or 0)
-  if amount == 0 and values[name] then return room end
-  local added_it, message = increase(dict, name, amount, room)
-  if not added_it then
-    drop(dict, before.dropped, name, message)
+  if amount == 0 and values[name] then return has_room end
+  local succeeded, message = increase(dict, name, amount, has_room)
+  if not succeeded then
+    record_drop(dict, state.dropped, name, message)
     return false
   end
-  values[name], before.dropped[name] = sample[4], nil
-  return room
+  values[name], state.dropped[name] = sample[4], nil
+  return has_room
 end
 
--- Returns what was added for the client. Starts from zero in a worker that was forked from a
--- process that used the client.
-local function added_before(client)
-  local before, pid = added[client], ngx.worker.pid()
-  if before and before.pid == pid then return before end
+-- Returns what was added for the client so far: nothing in a worker that was forked from a process
+-- that used the client.
+local function added_state(client)
+  local state, pid = added[client], ngx.worker.pid()
+  if state and state.pid == pid then return state end
   added[client] = { at = -INTERVAL, values = {}, dropped = {}, pid = pid }
   return added[client]
 end
 
--- Adds what the client has counted. `at_once`: even if the previous addition was a moment ago.
-function shared_metrics.add(client, at_once)
+-- Adds what the client has counted. `force`: even if the previous addition was only a moment ago.
+function shared_metrics.add(client, force)
   local dict = ngx.shared[NAME]
   if not dict then return end
-  local before, now = added_before(client), core.now()
-  if not at_once and now < before.at + INTERVAL then return end
-  before.at = now
+  local state, now = added_state(client), core.now()
+  if not force and now < state.at + INTERVAL then return end
+  state.at = now
   dict:safe_add(DROPPED, 0)
-  -- Once there is no room for one series, no others are created: they could be parts of an
-  -- incomplete histogram.
-  local room = true
+  -- Once one series does not fit, no others are created: they could be parts of an incomplete
+  -- histogram.
+  local has_room = true
   for _, sample in ipairs(metrics.samples(client)) do
-    if sample[1] ~= "holds" then room = add(dict, sample, before, room) end
+    if sample[1] ~= "holds" then has_room = add(dict, sample, state, has_room) end
   end
 end
 
-local timed = setmetatable({}, { __mode = "k" }) -- clients that a timer will add
+local scheduled = setmetatable({}, { __mode = "k" }) -- clients whose counts a timer will add
 local WITHOUT_TIMERS = { init = true, exit_worker = true }
 
 local function add_now(exiting, client)
-  timed[client] = nil
+  scheduled[client] = nil
   shared_metrics.add(client, true)
   if not exiting and core.client.stats(client).holds > 0 then shared_metrics.add_soon(client) end
 end
 
 -- Adds the client's counts soon, and repeatedly while the client holds something.
 function shared_metrics.add_soon(client)
-  if timed[client] or not ngx.shared[NAME] then return end
-  timed[client] = not WITHOUT_TIMERS[ngx.get_phase()] and timer.at(INTERVAL, add_now, client)
+  if scheduled[client] or not ngx.shared[NAME] then return end
+  scheduled[client] = not WITHOUT_TIMERS[ngx.get_phase()] and timer.at(INTERVAL, add_now, client)
     or nil
-  if not timed[client] then shared_metrics.add(client, true) end
+  if not scheduled[client] then shared_metrics.add(client, true) end
 end
 
 local RANK = { _bucket = 1, _count = 2, _sum = 3, _total = 4 }
 
-local function bound(labels)
+local function upper_bound(labels)
   local le = labels:match('le="([^"]+)"$')
   return le == "+Inf" and math.huge or locale.number(le) or 0
 end
 
--- The order of samples: those of one class together, with the buckets of a histogram in order.
+-- The order of samples: one class after the other, with the buckets of a histogram in order.
 local function is_before(a, b)
-  local of_a, of_b = a[3]:gsub(',le="[^"]+"$', ""), b[3]:gsub(',le="[^"]+"$', "")
-  if of_a ~= of_b then return locale.is_before(of_a, of_b) end
+  local class_a, class_b = a[3]:gsub(',le="[^"]+"$', ""), b[3]:gsub(',le="[^"]+"$', "")
+  if class_a ~= class_b then return locale.is_before(class_a, class_b) end
   if a[2] ~= b[2] then return RANK[a[2]] < RANK[b[2]] end
-  return bound(a[3]) < bound(b[3])
+  return upper_bound(a[3]) < upper_bound(b[3])
 end
 
 -- A histogram is complete once it has its sum, which is created last.
-local function is_whole(known, family, suffix, labels)
+local function is_complete(known, family, suffix, labels)
   if suffix ~= "_bucket" and suffix ~= "_count" then return true end
   return known[("%s|_sum|%s"):format(family, (labels:gsub(',le="[^"]+"$', "")))]
 end
@@ -127,7 +126,7 @@ local function samples(dict)
   for _, name in ipairs(names) do known[name] = true end
   for _, name in ipairs(names) do
     local family, suffix, labels = name:match("^([^|]+)|([^|]*)|(.*)$")
-    if family and is_whole(known, family, suffix, labels) then
+    if family and is_complete(known, family, suffix, labels) then
       list[#list + 1] = { family, suffix, labels, dict:get(name) }
     end
   end
@@ -159,9 +158,9 @@ local function quality_of(accept, media_type)
 end
 
 local function format_for(accept)
-  local wanted = quality_of(accept, "application/openmetrics-text")
-  local is_wanted = wanted > 0 and wanted >= quality_of(accept, "text/plain")
-  return is_wanted and metrics.openmetrics or metrics.prometheus
+  local quality = quality_of(accept, "application/openmetrics-text")
+  local is_preferred = quality > 0 and quality >= quality_of(accept, "text/plain")
+  return is_preferred and metrics.openmetrics or metrics.prometheus
 end
 
 -- The content handler.

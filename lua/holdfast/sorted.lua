@@ -1,29 +1,29 @@
--- Finds the first few of many items, in order, without sorting all of them.
+-- Finds the first few of many items, in order, without sorting all of them: a bounded heap.
 
 local sorted = {}
 
 -- heap[1] is the last of the kept items.
-local function sink(heap, at, size, before)
+local function sift_down(heap, index, size, before)
   while true do
-    local last, left = at, 2 * at
-    if left <= size and before(heap[last], heap[left]) then last = left end
-    if left < size and before(heap[last], heap[left + 1]) then last = left + 1 end
-    if last == at then return end
-    heap[at], heap[last] = heap[last], heap[at]
-    at = last
+    local last, child = index, 2 * index
+    if child <= size and before(heap[last], heap[child]) then last = child end
+    if child < size and before(heap[last], heap[child + 1]) then last = child + 1 end
+    if last == index then return end
+    heap[index], heap[last] = heap[last], heap[index]
+    index = last
   end
 end
 
-local function rise(heap, at, before)
-  while at > 1 do
-    local above = math.floor(at / 2)
-    if not before(heap[above], heap[at]) then return end
-    heap[at], heap[above] = heap[above], heap[at]
-    at = above
+local function sift_up(heap, index, before)
+  while index > 1 do
+    local parent = math.floor(index / 2)
+    if not before(heap[parent], heap[index]) then return end
+    heap[index], heap[parent] = heap[parent], heap[index]
+    index = parent
   end
 end
 
--- `before(a, b)` returns whether a comes first; for two different items either a or b must.
+-- `before(a, b)` returns whether a comes first; of two different items, one must come first.
 -- → a list of the first `limit` items of `list`, in order
 function sorted.first(list, limit, before)
   local heap, size = {}, 0
@@ -31,15 +31,15 @@ function sorted.first(list, limit, before)
     if size < limit then
       size = size + 1
       heap[size] = item
-      rise(heap, size, before)
+      sift_up(heap, size, before)
     elseif size > 0 and before(item, heap[1]) then
       heap[1] = item
-      sink(heap, 1, size, before)
+      sift_down(heap, 1, size, before)
     end
   end
   for last = size, 2, -1 do
     heap[1], heap[last] = heap[last], heap[1]
-    sink(heap, 1, last - 1, before)
+    sift_down(heap, 1, last - 1, before)
   end
   return heap
 end

@@ -1,8 +1,8 @@
--- The live status page for OpenResty: what is held, by whom, who waits, and what is wrong; as JSON
--- with ?json. It is read-only.
+-- The live status page for OpenResty. It shows what is held and by whom, who is waiting, and what
+-- is wrong; with ?json, as JSON. It is read-only.
 --
--- One worker reads the servers and keeps the result in holdfast.status_view. The other workers ask
--- it through the lua_shared_dict.
+-- One worker reads from the servers and keeps the result in holdfast.status_view. The other workers
+-- send it queries through the lua_shared_dict.
 
 local locale = require "holdfast.locale"
 local page = require "holdfast.status_page"
@@ -13,17 +13,17 @@ local timer = require "holdfast.timer"
 local status = {}
 
 local TICK = 0.25 -- seconds
--- While an answer has rows that are too old, it is built again: up to TRIES times in all, PAUSE
+-- While a reply has rows that are too old, it is built again: up to MAX_TRIES times in total, PAUSE
 -- seconds apart.
-local TRIES, PAUSE = 4, 0.25
+local MAX_TRIES, PAUSE = 4, 0.25
 
 local views = setmetatable({}, { __mode = "k" })
 
-local function view_of(client, pattern, where)
-  local of_client = views[client] or {}
-  views[client] = of_client
-  of_client[pattern] = of_client[pattern] or status_view.new(client, pattern, where)
-  return of_client[pattern]
+local function view_of(client, pattern, servers_id)
+  local client_views = views[client] or {}
+  views[client] = client_views
+  client_views[pattern] = client_views[pattern] or status_view.new(client, pattern, servers_id)
+  return client_views[pattern]
 end
 
 -- The page loads nothing from elsewhere, and only its own style and script are allowed.
@@ -38,47 +38,49 @@ local HEADERS = {
 
 -- ---- which worker reads ----
 
--- `question`: the query string of a request. → the JSON that answers it, the HTTP status
-local function answer(view, question)
-  local asked = status_json.parse_arguments(ngx.decode_args(question))
-  status_view.note_request(view)
-  local text, away, is_old
-  for _ = 1, TRIES do
+-- `query`: the query string of a request. → the JSON reply, the HTTP status
+local function reply_to(view, query)
+  local request = status_json.parse_arguments(ngx.decode_args(query))
+  status_view.record_request(view)
+  local text, outage, is_old
+  for _ = 1, MAX_TRIES do
     status_view.refresh(view)
-    text, away, is_old = status_json.reply(view, asked)
+    text, outage, is_old = status_json.reply(view, request)
     if not is_old then break end
     ngx.sleep(PAUSE)
   end
-  return text, away and 503 or 200
+  return text, outage and 503 or 200
 end
 
-local function answer_others(view)
-  for question in view.record.question, view.record do
-    view.record:publish(question, answer(view, question))
+local function reply_to_others(view)
+  for query in view.record.next_query, view.record do
+    view.record:publish(query, reply_to(view, query))
   end
 end
 
--- From now on this worker reads the servers periodically, or is ready to take over. Each tick first
--- schedules the next one, because it may have to wait for the servers.
-local function watch(view)
-  local function tick(ends)
-    view.ticks = false
-    if ends then return view.record:leave() end
+-- From now on, this worker reads from the servers periodically, or is ready to take over. Each tick
+-- first schedules the next one, because it may have to wait for the servers.
+local function start_ticks(view)
+  local function tick(exiting)
+    view.has_tick = false
+    if exiting then return view.record:give_up_lease() end
     if not status_view.is_needed(view) then return end
-    watch(view)
+    start_ticks(view)
     if not status_view.leads(view) then return end
-    answer_others(view)
+    reply_to_others(view)
     status_view.refresh(view)
   end
-  if not view.ticks and view.record:has_timer() then view.ticks = timer.at(TICK, tick) end
+  if not view.has_tick and view.record:may_have_timer() then
+    view.has_tick = timer.at(TICK, tick)
+  end
 end
 
 local function serve_json(view)
-  watch(view)
-  local question, text, code = ngx.var.args or "", nil, nil
+  start_ticks(view)
+  local query, text, code = ngx.var.args or "", nil, nil
   local function leads() return status_view.leads(view) end
-  if not leads() then text, code = view.record:ask(question, leads) end
-  if not text then text, code = answer(view, question) end
+  if not leads() then text, code = view.record:request(query, leads) end
+  if not text then text, code = reply_to(view, query) end
   ngx.header["Content-Type"] = "application/json"
   ngx.status = code
   ngx.print(text)
@@ -86,9 +88,10 @@ end
 
 -- ---- the page ----
 
--- Returns whether the request is for one of the hosts. A foreign site can point its own name at
--- this server and then read the responses (DNS rebinding), but the browser still sends that name.
-local function is_for(host)
+-- Returns whether the request is for one of the hosts. A foreign site can point its own host name
+-- at this server and then read the responses (DNS rebinding), but the browser still sends that
+-- name.
+local function is_allowed_host(host)
   if not host then return true end
   for _, name in ipairs(type(host) == "table" and host or { host }) do
     if locale.lower(name) == ngx.var.host then return true end
@@ -96,16 +99,16 @@ local function is_for(host)
   return false
 end
 
--- The content handler. `opts`: pattern, host. `where`: a string that is different for clients of
--- different servers. In init_worker_by_lua, where there is no request, starts to poll.
-function status.serve(client, opts, where)
+-- The content handler. `opts`: pattern, host. `servers_id`: identifies the client's servers. In
+-- init_worker_by_lua, where there is no request, starts to poll.
+function status.serve(client, opts, servers_id)
   local pattern = opts.pattern or "*"
-  if ngx.get_phase() == "init_worker" then return watch(view_of(client, pattern, where)) end
+  if ngx.get_phase() == "init_worker" then return start_ticks(view_of(client, pattern, servers_id)) end
   local method = ngx.req.get_method()
   if method ~= "GET" and method ~= "HEAD" then return ngx.exit(405) end
-  if not is_for(opts.host) then return ngx.exit(421) end
+  if not is_allowed_host(opts.host) then return ngx.exit(421) end
   for name, value in pairs(HEADERS) do ngx.header[name] = value end
-  if ngx.req.get_uri_args().json then return serve_json(view_of(client, pattern, where)) end
+  if ngx.req.get_uri_args().json then return serve_json(view_of(client, pattern, servers_id)) end
   ngx.header["Content-Type"] = "text/html; charset=utf-8"
   ngx.print(page.html)
 end

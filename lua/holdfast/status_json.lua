@@ -1,4 +1,4 @@
--- Builds the status page's reply to ?json.
+-- Builds the status page's JSON reply.
 
 local core = require "holdfast.core"
 local json = require "holdfast.command.json"
@@ -13,30 +13,31 @@ local views = require "holdfast.status_view"
 
 local status_json = {}
 
--- How many locks a reply lists, and the bytes that these, the deadlocks and the losses may take.
-local SHOWN, ROOM, DEADLOCK_ROOM, LOSS_ROOM = 100, 28672, 2048, 2048
-local OPEN_WAITERS, CLOSED_WAITERS = 20, 5 -- waiters listed for an open row, and for any other
-local LONGEST, LONGEST_KEY = 255, 1024 -- bytes of a string, and of a key, that are shown
+local MAX_LOCKS = 100 -- locks in a reply
+local LOCKS_SIZE, DEADLOCKS_SIZE, LOSSES_SIZE = 28672, 2048, 2048 -- maximum bytes of each list
+local OPEN_WAITERS, CLOSED_WAITERS = 20, 5 -- waiters listed in an open row, and in any other
+local MAX_STRING, MAX_KEY = 255, 1024 -- bytes of a string, and of a key, that are shown
 local SPAN, STEP = records.SPAN, records.STEP
 
 -- ---- one lock ----
 
 -- Formats a time in seconds, to the millisecond.
-local function clock(time)
+local function timestamp(time)
   return time and { text = locale.decimal("%.3f", time) }
 end
 
 -- Shortens a string, which may be as long as a Redis key.
-local function cut(text, limit)
-  return text and #text > (limit or LONGEST) and text:sub(1, limit or LONGEST) or text
+local function shorten(text, limit)
+  limit = limit or MAX_STRING
+  return text and #text > limit and text:sub(1, limit) or text
 end
 
--- `lag`: seconds since the servers last replied, if they no longer do; else 0.
+-- `lag`: seconds since the last reply of the servers if they no longer reply; else 0.
 local function waiter_json(view, waiter, lag)
   local who = views.who(view, waiter.owner) or {}
   return json.object {
-    { "owner", cut(waiter.owner) }, { "host", cut(who.host) }, { "pid", who.pid },
-    { "name", cut(who.name) }, { "seconds", math.max(ngx.now() - lag - waiter.since, 0) },
+    { "owner", shorten(waiter.owner) }, { "host", shorten(who.host) }, { "pid", who.pid },
+    { "name", shorten(who.name) }, { "seconds", math.max(ngx.now() - lag - waiter.since, 0) },
     { "at_least", waiter.at_least },
   }
 end
@@ -49,43 +50,44 @@ local function queue_json(view, entry, lag, limit)
   return json.list(queue)
 end
 
--- Returns the key as in a URL if JSON writes part of it as \u00xx (a control character, or bytes
--- that are not UTF-8), or nil.
-local function link_of(key)
+-- Returns the URL-encoded key if JSON would write part of it as \u00xx (a control character, or
+-- bytes that are not UTF-8), or nil.
+local function make_link(key)
   return json.value(key):find("\\u00", 1, true) and ngx.escape_uri(key) or nil
 end
 
 local function entry_json(view, entry, lag, is_open)
   local who, now = entry.owner and views.who(view, entry.owner) or {}, core.now() - lag
-  local is_whole = #entry.key <= LONGEST_KEY
+  local is_full_key = #entry.key <= MAX_KEY
   return json.object {
-    { "key", cut(entry.key, LONGEST_KEY) }, { "key_size", not is_whole and #entry.key or nil },
-    { "link", is_whole and link_of(entry.key) or nil },
+    { "key", shorten(entry.key, MAX_KEY) }, { "key_size", not is_full_key and #entry.key or nil },
+    { "link", is_full_key and make_link(entry.key) or nil },
     { "mutex", entry.mutex }, { "kind", entry.kind }, { "count", entry.count },
     { "mode", entry.mode }, { "readers", entry.mode and entry.readers },
     { "permits", entry.permits }, { "available", entry.available },
-    { "owner", cut(entry.owner) }, { "host", cut(who.host) }, { "pid", who.pid },
-    { "name", cut(who.name) }, { "holds", entry.holds },
+    { "owner", shorten(entry.owner) }, { "host", shorten(who.host) }, { "pid", who.pid },
+    { "name", shorten(who.name) }, { "holds", entry.holds },
     { "ttl", entry.ttl and math.max(entry.ttl - (now - entry.read_at), 0) },
-    { "since", clock(entry.since) },
+    { "since", timestamp(entry.since) },
     { "token", entry.token and ("%.0f"):format(entry.token) }, { "waiters", entry.waiters },
     { "wait", entry.waits_since and math.max(ngx.now() - lag - entry.waits_since, 0) },
     { "wait_at_least", entry.waits_at_least },
     { "queue", queue_json(view, entry, lag, is_open and OPEN_WAITERS or CLOSED_WAITERS) },
-    { "break", is_open and is_whole and shell.break_line(entry.key, kinds[entry.kind].removes) or nil },
+    { "break", is_open and is_full_key and shell.break_line(entry.key, kinds[entry.kind].removes)
+      or nil },
   }
 end
 
 -- ---- search ----
 
--- Returns the word's table for the algorithm of Knuth, Morris and Pratt: for each prefix, the
--- length of its longest border. The search takes no longer for a long word than for a short one.
-local function borders_of(word)
-  local borders, known = { 0 }, 0
+-- Returns the word's failure table for the Knuth-Morris-Pratt algorithm: for each prefix, the
+-- length of its longest border. A search takes no longer for a long word than for a short one.
+local function failure_table(word)
+  local borders, matched = { 0 }, 0
   for i = 2, #word do
-    while known > 0 and word:byte(known + 1) ~= word:byte(i) do known = borders[known] end
-    if word:byte(known + 1) == word:byte(i) then known = known + 1 end
-    borders[i] = known
+    while matched > 0 and word:byte(matched + 1) ~= word:byte(i) do matched = borders[matched] end
+    if word:byte(matched + 1) == word:byte(i) then matched = matched + 1 end
+    borders[i] = matched
   end
   return borders
 end
@@ -93,39 +95,39 @@ end
 local LOWER = {}
 for byte = 0, 255 do LOWER[byte] = locale.lower(string.char(byte)):byte() end
 
--- Returns a function (text) → whether the text contains the word, ignoring case.
+-- Returns a function that returns whether a text contains the word, ignoring case.
 function status_json.finder(word)
   word = locale.lower(word)
-  local borders = borders_of(word)
+  local borders = failure_table(word)
   return function(text)
-    local known = 0
+    local matched = 0
     for i = 1, #text do
       local byte = LOWER[text:byte(i)]
-      while known > 0 and word:byte(known + 1) ~= byte do known = borders[known] end
-      if word:byte(known + 1) == byte then known = known + 1 end
-      if known == #word then return true end
+      while matched > 0 and word:byte(matched + 1) ~= byte do matched = borders[matched] end
+      if word:byte(matched + 1) == byte then matched = matched + 1 end
+      if matched == #word then return true end
     end
     return false
   end
 end
 
--- ---- in order ----
+-- ---- order ----
 
-local function holder_of(view, entry)
+local function holder_text(view, entry)
   local known = entry.owner and view.names[entry.owner:sub(1, 36)]
   local who = known and known.who
   return who and ("%s %s %d"):format(who.host, who.name or "", who.pid) or entry.owner or ""
 end
 
--- Sort keys, the lowest first, so the longest wait comes first. An entry without a value comes
--- last, but one without a holder comes first.
-local VALUES = {
+-- Sort keys, in ascending order, so that the longest wait comes first. An entry without a value
+-- comes last, but one without a holder comes first.
+local SORT_KEYS = {
   wait = function(_, entry) return entry.waits_since or math.huge end,
   held = function(_, entry) return entry.since or math.huge end,
   ttl = function(_, entry) return entry.ttl and entry.ttl + entry.read_at or math.huge end,
   token = function(_, entry) return entry.token or math.huge end,
   waiters = function(_, entry) return -entry.waiters end,
-  holder = holder_of,
+  holder = holder_text,
   key = function(_, entry) return entry.key end,
 }
 
@@ -134,47 +136,48 @@ local function is_less(a, b)
   return a < b -- any locale: numbers
 end
 
--- Among equal entries, the one held longest comes first.
-local function order(view, asked)
-  local value_of = VALUES[asked.sort]
+-- Among equal entries, the longest hold comes first.
+local function make_comparator(view, request)
+  local get_value = SORT_KEYS[request.sort]
   return function(a, b)
-    local of_a, of_b = value_of(view, a), value_of(view, b)
-    if of_a ~= of_b then return is_less(of_a, of_b) ~= asked.reverse end
+    local value_a, value_b = get_value(view, a), get_value(view, b)
+    if value_a ~= value_b then return is_less(value_a, value_b) ~= request.reverse end
     if a.since ~= b.since then return is_less(a.since or math.huge, b.since or math.huge) end
     return locale.is_before(a.key, b.key)
   end
 end
 
--- → the requested entries, how many wait for them, the longest wait for any lock, that lock's key
-local function matching(view, asked, lag)
+-- → the requested entries, the number of their waiters, the longest wait for any lock, that lock's
+-- key
+local function find_matches(view, request, lag)
   local list, waiting, oldest, longest_key = {}, 0, math.huge, nil
-  local has_word = status_json.finder(asked.search)
+  local contains_word = status_json.finder(request.search)
   for key, entry in pairs(view.entries) do
     local since = entry.waits_since or math.huge
     if since < oldest then oldest, longest_key = since, key end -- any locale: numbers
-    if key:sub(1, #asked.prefix) == asked.prefix and has_word(key) then
+    if key:sub(1, #request.prefix) == request.prefix and contains_word(key) then
       list[#list + 1], waiting = entry, waiting + entry.waiters
     end
   end
   return list, waiting, longest_key and math.max(ngx.now() - lag - oldest, 0), longest_key
 end
 
--- Skips the first `asked.from` entries. → the JSON of as many as there is room for, whether one is
--- too old
-local function entries_json(view, list, asked, lag)
-  local texts, room, some_old = {}, ROOM, false
-  local first = sorted.first(list, asked.from + SHOWN, order(view, asked))
-  for i = asked.from + 1, #first do
-    local text = entry_json(view, first[i], lag, asked.open[first[i].key])
-    room = room - #text
-    if room < 0 and #texts > 0 then break end
+-- Skips the first `request.from` entries. → the JSON of the next ones, as many as fit, whether any
+-- of them is too old
+local function entries_json(view, list, request, lag)
+  local texts, bytes_left, some_old = {}, LOCKS_SIZE, false
+  local first = sorted.first(list, request.from + MAX_LOCKS, make_comparator(view, request))
+  for i = request.from + 1, #first do
+    local text = entry_json(view, first[i], lag, request.open[first[i].key])
+    bytes_left = bytes_left - #text
+    if bytes_left < 0 and #texts > 0 then break end
     texts[#texts + 1] = text
-    some_old = views.note_shown(view, first[i]) or some_old
+    some_old = views.mark_shown(view, first[i]) or some_old
   end
   return texts, some_old
 end
 
--- ---- history, and what is wrong ----
+-- ---- history and problems ----
 
 local function points_json(view)
   local list, at = {}, math.floor(ngx.time() / STEP) * STEP
@@ -185,7 +188,7 @@ local function points_json(view)
 end
 
 -- Returns the losses of this worker's client, by reason.
-local function own_losses(client)
+local function local_losses(client)
   local lost = {}
   for _, class in ipairs(core.client.classes(client)) do
     for reason, count in pairs(class.lost) do lost[reason] = (lost[reason] or 0) + count end
@@ -194,7 +197,7 @@ local function own_losses(client)
 end
 
 local function loss_counts_json(view)
-  local lost = shared_metrics.losses() or own_losses(view.client)
+  local lost = shared_metrics.losses() or local_losses(view.client)
   local fields = {}
   for _, reason in ipairs { "expired", "taken", "deleted", "unreachable", "max_hold" } do
     fields[#fields + 1] = { reason, lost[reason] or 0 }
@@ -202,12 +205,12 @@ local function loss_counts_json(view)
   return { text = json.object(fields) }
 end
 
--- Returns a JSON list of the first texts, as many as fit into `room` bytes.
-local function list_within(texts, room)
+-- Returns a JSON list of the first texts, as many as fit into `size` bytes.
+local function limited_list(texts, size)
   local list = {}
   for _, text in ipairs(texts) do
-    room = room - #text
-    if room < 0 then break end
+    size = size - #text
+    if size < 0 then break end
     list[#list + 1] = text
   end
   return json.list(list)
@@ -217,21 +220,21 @@ local function recent_losses_json(recent)
   local texts = {}
   for i, loss in ipairs(recent) do
     texts[i] = json.object {
-      { "time", clock(loss.time) }, { "key", cut(loss.key) }, { "reason", loss.reason },
-      { "class", cut(loss.class) }, { "owner", cut(loss.owner) }, { "pid", loss.pid },
+      { "time", timestamp(loss.time) }, { "key", shorten(loss.key) }, { "reason", loss.reason },
+      { "class", shorten(loss.class) }, { "owner", shorten(loss.owner) }, { "pid", loss.pid },
     }
   end
-  return list_within(texts, LOSS_ROOM)
+  return limited_list(texts, LOSSES_SIZE)
 end
 
 local function cycle_json(cycle)
   local waits = {}
   for i, wait in ipairs(cycle) do
     waits[i] = json.object {
-      { "key", cut(wait.key) }, { "owner", cut(wait.owner) }, { "host", cut(wait.host) },
-      { "pid", wait.pid }, { "name", cut(wait.name) }, { "holder", cut(wait.holder) },
-      { "holder_host", cut(wait.holder_host) }, { "holder_pid", wait.holder_pid },
-      { "holder_name", cut(wait.holder_name) }, { "break", i == 1 and shell.break_line(wait.key) or nil },
+      { "key", shorten(wait.key) }, { "owner", shorten(wait.owner) }, { "host", shorten(wait.host) },
+      { "pid", wait.pid }, { "name", shorten(wait.name) }, { "holder", shorten(wait.holder) },
+      { "holder_host", shorten(wait.holder_host) }, { "holder_pid", wait.holder_pid },
+      { "holder_name", shorten(wait.holder_name) }, { "break", i == 1 and shell.break_line(wait.key) or nil },
     }
   end
   return json.list(waits).text
@@ -240,7 +243,7 @@ end
 local function cycles_json(view)
   local texts = {}
   for i, cycle in ipairs(view.cycles) do texts[i] = cycle_json(cycle) end
-  return list_within(texts, DEADLOCK_ROOM)
+  return limited_list(texts, DEADLOCKS_SIZE)
 end
 
 local function members_json(view)
@@ -248,7 +251,7 @@ local function members_json(view)
   for i, member in ipairs(view.members or {}) do
     list[i] = json.object {
       { "server", i }, { "up", member.up }, { "seconds", member.took },
-      { "message", cut(member.message) },
+      { "message", shorten(member.message) },
     }
   end
   return view.quorum and json.list(list) or nil
@@ -261,41 +264,41 @@ local function some_down(view)
   return false
 end
 
--- `asked`: { prefix, search, sort, reverse, from, open = the keys whose rows are open }
+-- `request`: { prefix, search, sort, reverse, from, open = the keys whose rows are open }
 -- → the JSON, why the servers are unreachable or nil, whether a row is too old to be shown
-function status_json.reply(view, asked)
-  local away, recent = views.outage(view), view.record:losses()
+function status_json.reply(view, request)
+  local outage, recent = views.outage(view), view.record:losses()
   local age = view.good_at and ngx.now() - view.good_at
-  local lag = away and age or 0
-  local list, waiting, longest, longest_key = matching(view, asked, lag)
-  if not away then views.look_for_cycles(view, longest) end
-  local shown, some_old = entries_json(view, list, asked, lag)
-  local next_from, is_complete = asked.from + #shown, views.is_complete(view)
-  local looked, keys
-  if not is_complete then looked, keys = views.progress(view) end
+  local lag = outage and age or 0
+  local list, waiting, longest, longest_key = find_matches(view, request, lag)
+  if not outage then views.search_deadlocks(view, longest) end
+  local shown, some_old = entries_json(view, list, request, lag)
+  local next_from, is_complete = request.from + #shown, views.is_complete(view)
+  local scanned, keys
+  if not is_complete then scanned, keys = views.progress(view) end
   return json.object {
-    { "server", core.client.server(view.client) }, { "time", clock(ngx.now()) },
+    { "server", core.client.server(view.client) }, { "time", timestamp(ngx.now()) },
     { "age", age },
     { "state", observed.state {
-      away = away, deadlocks = #view.cycles, losses = #recent, longest_wait = longest,
+      away = outage, deadlocks = #view.cycles, losses = #recent, longest_wait = longest,
       some_down = some_down(view), is_known = views.is_known(view),
     } },
-    { "trouble", cut(away or view.trouble, LONGEST_KEY) }, { "left_out", views.left_out(view) },
-    { "complete", is_complete }, { "looked", looked }, { "keys", keys },
+    { "trouble", shorten(outage or view.trouble, MAX_KEY) }, { "left_out", views.left_out(view) },
+    { "complete", is_complete }, { "looked", scanned }, { "keys", keys },
     { "count", #list }, { "count_age", is_complete and views.count_age(view) or nil },
     { "waiters", waiting }, { "longest_wait", longest },
-    { "longest_key", cut(longest_key) },
-    { "from", asked.from },
+    { "longest_key", shorten(longest_key) },
+    { "from", request.from },
     { "next", next_from < #list and #shown > 0 and next_from or nil },
     { "locks", json.list(shown) }, { "points", points_json(view) },
     { "losses", loss_counts_json(view) }, { "lost", recent_losses_json(recent) },
     { "deadlocks", cycles_json(view) }, { "members", members_json(view) },
     { "shared", view.record.shared },
-  }, away, some_old and not away
+  }, outage, some_old and not outage
 end
 
--- An argument may come several times, or without a value.
-local function text_of(value)
+-- Returns "" for an argument that was sent several times, or without a value.
+local function to_string(value)
   return type(value) == "string" and value or ""
 end
 
@@ -305,10 +308,10 @@ function status_json.parse_arguments(args)
   for _, key in ipairs(type(args.open) == "table" and args.open or { args.open }) do
     open[key] = true
   end
-  local from = text_of(args.from):match("^%d%d?%d?%d?%d?%d?%d?%d?%d?$")
+  local from = to_string(args.from):match("^%d%d?%d?%d?%d?%d?%d?%d?%d?$")
   return {
-    prefix = text_of(args.prefix), search = text_of(args.search), open = open,
-    sort = VALUES[args.sort] and args.sort or "wait", reverse = args.reverse ~= nil,
+    prefix = to_string(args.prefix), search = to_string(args.search), open = open,
+    sort = SORT_KEYS[args.sort] and args.sort or "wait", reverse = args.reverse ~= nil,
     from = locale.number(from) or 0,
   }
 end

@@ -1,13 +1,13 @@
--- What nginx's workers share about the status page: which worker reads the servers, the questions
+-- What nginx's workers share for the status page: which worker reads from the servers, the queries
 -- of the others, a point for each STEP seconds of the last ten minutes, and the last losses.
 --
--- They share it in `lua_shared_dict holdfast_status`, or else `holdfast`. A lease there decides
--- which worker reads. Another worker takes over when the reading worker exits, or has not renewed
--- the lease for LEASE seconds. The others put their questions into the dict and take the answers
--- from there. Without a dict each worker reads for itself.
+-- They share it in `lua_shared_dict holdfast_status`, or else `holdfast`. The worker that holds a
+-- lease in the dict reads from the servers. Another one takes over when that worker exits, or has
+-- not renewed the lease for LEASE seconds. The others put their queries into the dict and take the
+-- replies from there. Without a dict, each worker reads from the servers itself.
 --
--- The dict `holdfast` also contains the metrics, so the record never evicts anything: what does not
--- fit is missing, and is logged once.
+-- The dict `holdfast` also contains the metrics, so the record never evicts anything: if something
+-- does not fit, it is missing, and the first such failure is logged.
 
 local core = require "holdfast.core"
 local locale = require "holdfast.locale"
@@ -17,12 +17,12 @@ local status_record = { STEP = 5, SPAN = 600 }
 local NAME, SHARED_NAME = "holdfast_status", "holdfast"
 local STEP, SPAN = status_record.STEP, status_record.SPAN
 local LEASE = 5 -- seconds
-local LOSSES = 10 -- losses that are kept
--- Seconds for which an answer serves others with the same question, after which an unanswered
--- question is repeated, between checks for its answer, and until the asker gives up.
-local ANSWER_FOR, REPEAT_AFTER, PAUSE, PATIENCE = 1, 1, 0.02, 8
+local MAX_LOSSES = 10
+-- Seconds for which a reply serves other requests with the same query, after which a query without
+-- a reply is repeated, between checks for the reply, and until the worker gives up.
+local REPLY_TTL, REPEAT_AFTER, PAUSE, TIMEOUT = 1, 1, 0.02, 8
 
--- ---- of all workers ----
+-- ---- the record that all workers share ----
 
 local shared = { shared = true }
 shared.__index = shared
@@ -44,27 +44,27 @@ local function write(self, method, name, value, seconds, flags)
   return ok, message
 end
 
--- Returns whether this worker reads the servers. Each one does if the dict has no room for the
--- lease.
+-- Returns whether this worker reads from the servers. If the dict has no room for the lease, each
+-- worker does.
 function shared:leads()
-  local name = self.name .. "looks"
+  local name = self.name .. "lease"
   if ngx.worker.exiting() then return false end
-  local begins, message = write(self, "safe_add", name, self.id, LEASE)
-  if begins or message == "no memory" then return true end
+  local acquired, message = write(self, "safe_add", name, self.id, LEASE)
+  if acquired or message == "no memory" then return true end
   if self.dict:get(name) ~= self.id then return false end
   self.dict:expire(name, LEASE)
   return true
 end
 
 -- Gives up the lease, because this worker is exiting.
-function shared:leave()
-  local name = self.name .. "looks"
+function shared:give_up_lease()
+  local name = self.name .. "lease"
   if self.dict:get(name) == self.id then self.dict:delete(name) end
 end
 
--- Returns whether this record may have a timer. One per process may: with lua_code_cache off, each
--- request has a Lua state of its own.
-function shared:has_timer()
+-- Returns whether this record may have a timer. Only one in each process may: with lua_code_cache
+-- off, each request has its own Lua state.
+function shared:may_have_timer()
   local name = self.name .. "timer " .. ngx.worker.pid()
   if write(self, "safe_add", name, self.id, LEASE) then return true end
   if self.dict:get(name) ~= self.id then return false end
@@ -72,55 +72,55 @@ function shared:has_timer()
   return true
 end
 
--- ---- questions ----
+-- ---- queries ----
 
-local function name_of(self, question)
-  return self.name .. "answer " .. ngx.md5_bin(question)
+local function reply_name(self, query)
+  return self.name .. "reply " .. ngx.md5_bin(query)
 end
 
--- Asks the worker that reads the servers. `leads()` returns whether this worker does by now.
--- → the answer, the number published with it | nil if there is none
-function shared:ask(question, leads)
-  local dict, name = self.dict, name_of(self, question)
-  local put_at, deadline = -REPEAT_AFTER, core.now() + PATIENCE
+-- Sends a query to the worker that reads from the servers. `leads()` returns whether this worker
+-- has taken over. → the reply, the HTTP status | nil if there is none
+function shared:request(query, leads)
+  local dict, name = self.dict, reply_name(self, query)
+  local sent_at, deadline = -REPEAT_AFTER, core.now() + TIMEOUT
   repeat
-    local text, number = dict:get(name)
+    local text, status = dict:get(name)
     if text == "" then return nil end
-    if text then return text, number end
-    if core.now() > put_at + REPEAT_AFTER then
-      if not dict:rpush(self.name .. "questions", question) then return nil end
-      put_at = core.now()
+    if text then return text, status end
+    if core.now() > sent_at + REPEAT_AFTER then
+      if not dict:rpush(self.name .. "queries", query) then return nil end
+      sent_at = core.now()
     end
     ngx.sleep(PAUSE)
   until leads() or core.now() > deadline
 end
 
--- → the next question without an answer | nil
-function shared:question()
-  local question
+-- → the next query without a reply | nil
+function shared:next_query()
+  local query
   repeat
-    question = self.dict:lpop(self.name .. "questions")
-  until not question or not self.dict:get(name_of(self, question))
-  return question
+    query = self.dict:lpop(self.name .. "queries")
+  until not query or not self.dict:get(reply_name(self, query))
+  return query
 end
 
--- Publishes an answer, with a number. If there is no room, publishes an empty string instead:
--- answers must not take the room of counters.
-function shared:publish(question, text, number)
-  local dict, name = self.dict, name_of(self, question)
+-- Publishes a reply and its HTTP status. If the dict has little room left, publishes an empty
+-- string instead, because replies must not take the room of counters.
+function shared:publish(query, text, status)
+  local dict, name = self.dict, reply_name(self, query)
   local has_room = dict:free_space() > dict:capacity() / 4
-  if has_room and write(self, "safe_set", name, text, ANSWER_FOR, number) then return end
-  write(self, "safe_set", name, "", ANSWER_FOR)
+  if has_room and write(self, "safe_set", name, text, REPLY_TTL, status) then return end
+  write(self, "safe_set", name, "", REPLY_TTL)
 end
 
 -- ---- points and losses ----
 
--- Records the number of waiters at this time, a multiple of STEP. The highest number counts.
-function shared:add(at, waiting)
+-- Records the number of waiters at this time, a multiple of STEP. Keeps the highest number.
+function shared:add_point(at, waiting)
   write(self, "safe_set", self.name .. at, math.max(self:point(at) or 0, waiting), SPAN + STEP)
 end
 
--- → the highest number of waiters | nil if no worker read the servers then
+-- → the highest number of waiters | nil if no worker read from the servers then
 function shared:point(at)
   return self.dict:get(self.name .. at)
 end
@@ -133,19 +133,19 @@ function shared:add_loss(loss)
   for i, field in ipairs(FIELDS) do texts[i] = ngx.escape_uri(locale.text(loss[field])) end
   write(self, "safe_add", self.name .. "losses", 0)
   local number = self.dict:incr(self.name .. "losses", 1)
-  local name = number and self.name .. "loss " .. number % LOSSES
+  local name = number and self.name .. "loss " .. number % MAX_LOSSES
   if name then write(self, "safe_set", name, table.concat(texts, " "), SPAN) end
 end
 
--- → the losses of the last SPAN seconds, at most LOSSES, the latest first
+-- → at most MAX_LOSSES losses of the last SPAN seconds, the latest first
 function shared:losses()
   local list, last = {}, self.dict:get(self.name .. "losses") or 0
-  for number = last, math.max(last - LOSSES + 1, 1), -1 do
-    local text, loss, i = self.dict:get(self.name .. "loss " .. number % LOSSES), {}, 0
-    for word in (text or ""):gmatch("([^ ]*) ?") do
+  for number = last, math.max(last - MAX_LOSSES + 1, 1), -1 do
+    local text, loss, i = self.dict:get(self.name .. "loss " .. number % MAX_LOSSES), {}, 0
+    for field in (text or ""):gmatch("([^ ]*) ?") do
       if i == #FIELDS then break end
       i = i + 1
-      loss[FIELDS[i]] = ngx.unescape_uri(word)
+      loss[FIELDS[i]] = ngx.unescape_uri(field)
     end
     loss.time, loss.pid = locale.number(loss.time or ""), locale.number(loss.pid or "")
     if text then list[#list + 1] = loss end
@@ -153,23 +153,23 @@ function shared:losses()
   return list
 end
 
--- ---- of this worker ----
+-- ---- the record of a worker without a dict ----
 
 local unshared = { shared = false }
 unshared.__index = unshared
 
 function unshared.leads() return true end
 
-function unshared.leave() end
+function unshared.give_up_lease() end
 
-function unshared.has_timer() return true end
+function unshared.may_have_timer() return true end
 
-function unshared.question() end
+function unshared.next_query() end
 
-function unshared:add(at, waiting)
+function unshared:add_point(at, waiting)
   self.points[at] = math.max(self.points[at] or 0, waiting)
-  for old in pairs(self.points) do
-    if old < at - SPAN then self.points[old] = nil end
+  for time in pairs(self.points) do
+    if time < at - SPAN then self.points[time] = nil end
   end
 end
 
@@ -179,7 +179,7 @@ end
 
 function unshared:add_loss(loss)
   table.insert(self.lost, 1, loss)
-  self.lost[LOSSES + 1] = nil
+  self.lost[MAX_LOSSES + 1] = nil
 end
 
 function unshared:losses()

@@ -1,11 +1,11 @@
 -- What the status page knows about one client's locks.
 --
--- One worker reads the servers for all; status_record decides which. Each look reads the queues
--- first, since waiters matter most, then the rows on a viewer's screen and, while a page is open,
--- the names of all keys and finally the entries read longest ago.
+-- One worker reads from the servers for all workers; status_record decides which. Each poll first
+-- reads the queues, since waiters matter most, then the rows on viewers' screens. While a page is
+-- open, it also reads the names of all keys, and finally the entries read longest ago.
 --
--- Queues and names are read in rounds (holdfast.command.rounds), each spread over as many looks as
--- it needs. A known name is only marked as met, which costs nothing; a round reads only new ones.
+-- Queues and names are read in rounds (holdfast.command.rounds), each spread over as many polls as
+-- it needs. A known name is only marked as seen, which costs nothing; a round reads only new ones.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -22,40 +22,41 @@ local timer = require "holdfast.timer"
 local status_view = {}
 
 local STEP = records.STEP
--- seconds between looks while the page is open, and otherwise
+-- Seconds between polls while a page is open, and otherwise.
 local OPEN_PAUSE, CLOSED_PAUSE = 0.5, STEP - 1
-local SLOW = 2 -- seconds after which a server that has not replied counts as unreachable
-local WAITERS = 20 -- waiters of one lock that are read
-local WATCHED_FOR = 60 -- seconds after the last request for which more than the queues is read
+local UNREACHABLE_AFTER = 2 -- seconds without a reply after which a server counts as unreachable
+local MAX_WAITERS = 20 -- waiters that are read for one lock
+local WATCHED_FOR = 60 -- seconds after the last request for which a page counts as open
 -- Seconds for which a shown row is read before others, after which it is read again, and after
 -- which it is too old to be shown.
 local SHOWN_FOR, SHOWN_AGAIN, TOO_OLD = 3, 1.5, 2
-local NAMES_FOR = 30 -- seconds for which a name is valid
--- The paces of the rounds, and seconds for which a round of the queues is valid.
+local NAMES_FOR = 30 -- seconds for which a client's identity is valid
+-- The pauses between rounds (see rounds.new), and the seconds for which a round of the queues is
+-- valid.
 local QUEUES = { share = 100, least = 2, most = 3 }
 local LOCKS = { share = 300, least = 2, most = 30 }
 local QUEUES_FOR = 10
-local OLD = 10 -- seconds after which a lock is read again, if nothing else has caused that
--- Seconds of a look for a round of the queues, of the locks for the first time, and later; and how
--- many locks a look may read one by one after that first round.
-local QUEUES_BUDGET, FIRST_BUDGET, BUDGET, READS = 0.3, 0.4, 0.1, 25
--- How many keys are remembered as not being locks, and for how many seconds.
-local OTHERS, OTHERS_FOR = 100000, 60
--- A search for deadlocks needs a wait of CYCLES_FROM seconds. The pause between searches is at
--- least CYCLES_EVERY seconds, and CYCLES_AGAIN times as long as the last search took if that found
--- a deadlock, else CYCLES_SHARE times.
-local CYCLES_EVERY, CYCLES_FROM = 5, 1
-local CYCLES_AGAIN, CYCLES_SHARE = 10, 400
+local OLD = 10 -- seconds after which a lock is read again, if it was not read for another reason
+-- Seconds that a poll may spend on a round of the queues, on the first round of the locks, and on
+-- later ones; and the number of locks that a poll may read one by one after the first round.
+local QUEUES_BUDGET, FIRST_BUDGET, BUDGET, MAX_READS = 0.3, 0.4, 0.1, 25
+-- The number of keys that are remembered as not being locks, and the seconds for which they are.
+local MAX_OTHERS, OTHERS_FOR = 100000, 60
+-- A search for deadlocks needs a wait of CYCLES_MIN_WAIT seconds. The pause between searches is at
+-- least CYCLES_MIN_PAUSE seconds. It is also at least CYCLES_FOUND_FACTOR times as long as the last
+-- search took if that found a deadlock, and otherwise CYCLES_FACTOR times as long.
+local CYCLES_MIN_PAUSE, CYCLES_MIN_WAIT = 5, 1
+local CYCLES_FOUND_FACTOR, CYCLES_FACTOR = 10, 400
 
 -- ---- names ----
 
--- Reads who an owner's client is, for all requests that need it: again after NAMES_FOR seconds, or
--- after 1 if it had published nothing. Sends nothing while the servers do not reply.
--- → { host, pid, name } | nil if not known
+-- Reads the identity of an owner's client, and caches it for NAMES_FOR seconds, or for 1 s if it is
+-- not published. Sends nothing while the servers do not reply.
+-- → { host, pid, name } | nil if unknown
 function status_view.who(view, owner)
   local uuid, now = owner:sub(1, 36), core.now()
   local known = view.names[uuid]
-  local is_slow = view.reading_request and now > view.at + SLOW
+  local is_slow = view.reading_request and now > view.at + UNREACHABLE_AFTER
   if view.trouble or is_slow then return known and known.who end
   if not known or now > known.at + (known.who and NAMES_FOR or 1) then
     known = { at = now, who = known and known.who }
@@ -78,28 +79,30 @@ local function replace(view, before, entry)
   local key = (entry or before).key
   view.waiting = view.waiting - (before and before.waiters or 0) + (entry and entry.waiters or 0)
   view.entries[key], view.queued[key] = entry, entry and entry.waiters > 0 and entry or nil
-  if before then view.met[before.found_as] = nil end
+  if before then view.seen[before.found_as] = nil end
   if not entry then return end
-  view.met[entry.found_as] = entry
+  view.seen[entry.found_as] = entry
   view.last = view.last + 1
   view.by_age[view.last] = entry
 end
 
--- Sets when the owner acquired the lock, or nil if that is not known. Readings of the same
--- hold differ slightly, so the first one is kept.
-local function note_since(entry, before, now)
+-- Sets the time at which the owner acquired the lock, or nil if unknown. The times that are read
+-- for a hold differ slightly, so the first one is kept.
+local function set_since(entry, before, now)
   local is_same = before and before.owner == entry.owner and before.token == entry.token
   entry.since = is_same and before.since or entry.held_for and now - entry.held_for
 end
 
--- Sets when each waiter began to wait. Redisson's list for a fair lock contains no times, so
--- there it is at least since the waiter was first seen.
-local function note_waits(entry, before, now)
-  local seen = {}
-  for _, waiter in ipairs(before and before.queue or {}) do seen[waiter.owner] = waiter.since end
+-- Sets the time at which each waiter began to wait. Redisson's list for a fair lock contains no
+-- times, so a waiter there has waited at least since it was first seen.
+local function set_wait_times(entry, before, now)
+  local first_seen = {}
+  for _, waiter in ipairs(before and before.queue or {}) do
+    first_seen[waiter.owner] = waiter.since
+  end
   entry.waits_since = entry.waits and now - entry.waits
   for _, waiter in ipairs(entry.queue or {}) do
-    waiter.since = waiter.waits and now - waiter.waits or seen[waiter.owner] or now
+    waiter.since = waiter.waits and now - waiter.waits or first_seen[waiter.owner] or now
     waiter.at_least = waiter.at_least or not waiter.waits or nil
     if waiter.since <= (entry.waits_since or math.huge) then
       entry.waits_since, entry.waits_at_least = waiter.since, waiter.at_least
@@ -107,7 +110,7 @@ local function note_waits(entry, before, now)
   end
 end
 
--- Stores the entry that was read. `now`: nginx's clock when the read began.
+-- Stores an entry that was read. `now`: nginx's clock when the read began.
 local function store(view, entry, now)
   local before = view.entries[entry.key]
   if not locks.is_shown(entry) then
@@ -115,17 +118,17 @@ local function store(view, entry, now)
     return
   end
   if entry.waiters > 0 and not view.quorum then
-    entry.queue = locks.waiters(view.client, entry, WAITERS)
+    entry.queue = locks.waiters(view.client, entry, MAX_WAITERS)
   end
-  note_since(entry, before, now)
-  note_waits(entry, before, now)
+  set_since(entry, before, now)
+  set_wait_times(entry, before, now)
   entry.found_as = entry.found_as or before and before.found_as or entry.key
   entry.read_at, entry.round, entry.queues_round = core.now(), view.locks.number, view.queues.number
   replace(view, view.entries[entry.key], entry)
 end
 
--- Reads the key as a lock of this kind, or of any kind for nil.
--- → true | nil, message after a failure that is not about this key alone
+-- Reads the key as a lock of this kind; nil: of any kind.
+-- → true | nil, message after a failure that does not concern only this key
 local function read_key(view, key, kind)
   local now, entry, message, code = ngx.now(), nil, nil, nil
   if kind then entry, message, code = locks.read(view.client, key, kind) end
@@ -157,8 +160,8 @@ local function visit_queue(view, _, name)
   return true
 end
 
--- Reads latches and plain semaphores, and the locks that had waiters before this round. Records how
--- many are waiting.
+-- Reads latches, plain semaphores, and locks that had waiters before this round but were not found
+-- in it. Records the number of waiters.
 local function finish_queues(view)
   local now = ngx.now()
   for _, entry in ipairs(view.latches and view.latches:next() or {}) do store(view, entry, now) end
@@ -170,7 +173,7 @@ local function finish_queues(view)
     local ok, message = read_key(view, entry.key, entry.kind)
     if not ok then return nil, message end
   end
-  view.record:add(math.floor(ngx.time() / STEP) * STEP, view.waiting)
+  view.record:add_point(math.floor(ngx.time() / STEP) * STEP, view.waiting)
   return true
 end
 
@@ -180,7 +183,7 @@ local function add_other(view, name)
 end
 
 local function visit_lock(view, scan, name)
-  local known = view.met[name]
+  local known = view.seen[name]
   if known then known.round = view.locks.number end
   if known or view.others[name] then return true end
   view.reads = view.reads - 1
@@ -192,7 +195,7 @@ local function visit_lock(view, scan, name)
   return true
 end
 
--- Removes the entries without waiters that no scan has met since the round began.
+-- Removes the entries without waiters that no scan has found since the round began.
 local function finish_locks(view)
   local number, gone = view.locks.number, {}
   for _, entry in pairs(view.entries) do
@@ -204,10 +207,10 @@ end
 
 local function forget_others(view, now)
   if now < view.others_at + OTHERS_FOR then return end
-  view.others, view.others_left, view.others_at = {}, OTHERS, now
+  view.others, view.others_left, view.others_at = {}, MAX_OTHERS, now
 end
 
--- Sets how many keys the servers have, or nil if they do not tell.
+-- Sets the number of keys on the servers, or nil if they do not report it.
 local function count_keys(view)
   local sum = 0
   for _, node in ipairs(core.client.nodes(view.client)) do
@@ -216,7 +219,7 @@ local function count_keys(view)
   view.keys = sum > 0 and sum or nil
 end
 
--- ---- a look ----
+-- ---- a poll ----
 
 -- Reads the rows on viewers' screens.
 local function read_shown(view, now, deadline)
@@ -232,7 +235,7 @@ local function read_shown(view, now, deadline)
   return true
 end
 
--- Returns the entry read longest ago. Drops entries that were replaced since.
+-- Returns the entry read longest ago. Drops entries that have been replaced.
 local function oldest(view)
   while view.first <= view.last do
     local entry = view.by_age[view.first]
@@ -241,7 +244,7 @@ local function oldest(view)
   end
 end
 
--- Reads again the entries that were read more than OLD seconds ago.
+-- Reads the entries again that were read more than OLD seconds ago.
 local function read_old(view, now, deadline)
   local entry = oldest(view)
   while entry and entry.read_at < now - OLD and view.reads > 0 and core.now() < deadline do
@@ -254,10 +257,10 @@ local function read_old(view, now, deadline)
 end
 
 local function is_watched(view, now)
-  return now < view.asked_at + WATCHED_FOR
+  return now < view.requested_at + WATCHED_FOR
 end
 
--- Forgets locks without waiters, which are not read while no page is open.
+-- Removes locks without waiters, which are not read while no page is open.
 local function forget_locks(view)
   view.locks:give_up()
   view.locks.known_at = nil
@@ -265,14 +268,14 @@ local function forget_locks(view)
   finish_locks(view)
 end
 
--- Returns a function that tells whether a round must pause.
-local function pause_check(view, deadline)
+-- Returns a function that returns whether a round must pause.
+local function make_pause_check(view, deadline)
   return function() return core.now() > deadline or view.reads < 0 end
 end
 
 -- While a page is open, continues the round of the locks and reads old entries again.
 -- → true | nil, message
-local function read_locks(view, now, from)
+local function read_locks(view, now, started_at)
   if not is_watched(view, now) then
     if view.locks.known_at or view.locks.began then forget_locks(view) end
     oldest(view)
@@ -280,22 +283,22 @@ local function read_locks(view, now, from)
   end
   local is_first = not status_view.is_complete(view)
   if is_first and not view.locks.began then count_keys(view) end
-  view.reads = is_first and math.huge or READS
+  view.reads = is_first and math.huge or MAX_READS
   forget_others(view, now)
-  local deadline = from + (is_first and FIRST_BUDGET or BUDGET)
-  local ok, message = view.locks:continue(now, pause_check(view, deadline))
+  local deadline = started_at + (is_first and FIRST_BUDGET or BUDGET)
+  local ok, message = view.locks:continue(now, make_pause_check(view, deadline))
   if ok then ok, message = read_old(view, now, deadline) end
   return ok, message
 end
 
--- Pings the server, because between rounds there may be nothing to read. The servers of a
--- quorum are pinged by member_states. → nil | what went wrong
+-- Reads from the server. Pings it first, because between rounds there may be nothing to read. The
+-- servers of a quorum are pinged by member_states. → nil | what went wrong
 local function read_servers(view, now)
   view.reads = math.huge
   local ok, message = true, nil
   if not view.quorum then ok, message = view.client:ping() end
   local deadline = core.now() + QUEUES_BUDGET
-  if ok then ok, message = view.queues:continue(now, pause_check(view, deadline)) end
+  if ok then ok, message = view.queues:continue(now, make_pause_check(view, deadline)) end
   if ok then ok, message = read_shown(view, now, core.now() + BUDGET) end
   if ok then ok, message = read_locks(view, now, core.now()) end
   return not ok and message or nil
@@ -311,15 +314,15 @@ local function member_states(view)
   return list
 end
 
--- Returns whether a request is reading for the view. A request that was aborted never finishes.
+-- Returns whether a request is reading for the view. An aborted request never ends its read.
 local function is_reading(view)
   return view.reading_request ~= nil and driver.owner.lives(view.reading_request)
 end
 
--- Returns why the servers are unreachable, or nil. In a quorum a minority may be down.
+-- Returns why the servers are unreachable, or nil. In a quorum, a minority may be down.
 function status_view.outage(view)
-  if is_reading(view) and core.now() > view.at + SLOW then
-    return "no answer within " .. SLOW .. " s"
+  if is_reading(view) and core.now() > view.at + UNREACHABLE_AFTER then
+    return "no answer within " .. UNREACHABLE_AFTER .. " s"
   end
   if not view.quorum or not view.members then return view.trouble end
   local up = 0
@@ -328,29 +331,29 @@ function status_view.outage(view)
   return ("%d of %d servers answered"):format(up, #view.members)
 end
 
-local function is_of_view(view, cycle)
+local function concerns_view(view, cycle)
   for _, wait in ipairs(cycle) do
     if view.entries[wait.key] then return true end
   end
   return false
 end
 
-local function find_cycles(ends, view)
-  local from = core.now()
-  local result = not ends and view.client:deadlocks()
+local function find_cycles(exiting, view)
+  local started_at = core.now()
+  local result = not exiting and view.client:deadlocks()
   local now = core.now()
   if result then view.cycles = {} end
   for _, cycle in ipairs(result and result.cycles or {}) do
-    if is_of_view(view, cycle) then view.cycles[#view.cycles + 1] = cycle end
+    if concerns_view(view, cycle) then view.cycles[#view.cycles + 1] = cycle end
   end
-  local share = #view.cycles > 0 and CYCLES_AGAIN or CYCLES_SHARE
-  view.cycles_due = now + math.max(CYCLES_EVERY, share * (now - from))
+  local factor = #view.cycles > 0 and CYCLES_FOUND_FACTOR or CYCLES_FACTOR
+  view.cycles_due = now + math.max(CYCLES_MIN_PAUSE, factor * (now - started_at))
 end
 
--- Searches for deadlocks, in a timer, because the search scans all keys. A deadlock needs two
--- waiters, and lasts. `longest_wait`: seconds, or nil
-function status_view.look_for_cycles(view, longest_wait)
-  if view.waiting < 2 or (longest_wait or 0) < CYCLES_FROM then
+-- Searches for deadlocks in a timer, because the search scans all keys. Skips it if there can be no
+-- lasting deadlock, which needs two waiters. `longest_wait`: seconds, or nil
+function status_view.search_deadlocks(view, longest_wait)
+  if view.waiting < 2 or (longest_wait or 0) < CYCLES_MIN_WAIT then
     view.cycles = {}
   elseif core.now() >= view.cycles_due and timer.at(0, find_cycles, view) then
     view.cycles_due = math.huge
@@ -367,7 +370,7 @@ local function read_all(view, now)
   ngx.log(ngx.ERR, "holdfast.status: ", locale.text(result))
 end
 
--- Looks at the servers, unless a request is doing so or has just done so.
+-- Reads from the servers, unless a request is doing so or has just done so.
 function status_view.refresh(view)
   local now = core.now()
   local pause = is_watched(view, now) and OPEN_PAUSE or CLOSED_PAUSE
@@ -378,7 +381,7 @@ function status_view.refresh(view)
   if not status_view.outage(view) then view.good_at = ngx.now() end
 end
 
--- Returns whether the waiters are known: the last complete round of the queues began within 10 s.
+-- Returns whether the waiters are known: the last complete round of the queues is recent.
 function status_view.is_known(view)
   local at = view.queues.known_at
   return at ~= nil and core.now() <= at + QUEUES_FOR
@@ -389,15 +392,16 @@ function status_view.is_complete(view)
   return view.locks.known_at ~= nil
 end
 
--- Returns how many seconds ago the round began that counted the locks.
+-- Returns the seconds since the round began that counted the locks.
 function status_view.count_age(view)
   return core.now() - view.locks.known_at
 end
 
--- → how many keys the round of locks has looked at, about how many there are, or nil if unknown
+-- → the number of keys that the round of the locks has scanned, about the number of all keys, or
+-- nil if unknown
 function status_view.progress(view)
-  local looked = math.floor(view.locks.looked / #view.locks.scans)
-  return math.min(looked, view.keys or looked), view.keys
+  local scanned = math.floor(view.locks.looked / #view.locks.scans)
+  return math.min(scanned, view.keys or scanned), view.keys
 end
 
 -- Returns a message about what the scans could not read, or nil.
@@ -410,51 +414,51 @@ function status_view.left_out(view)
 end
 
 -- Called for each request of a page.
-function status_view.note_request(view)
+function status_view.record_request(view)
   local now = core.now()
   if not is_watched(view, now) then forget_locks(view) end
-  view.asked_at = now
+  view.requested_at = now
 end
 
--- Notes that this lock is on a screen. → whether its entry is too old to be shown
-function status_view.note_shown(view, entry)
+-- Marks this lock as shown on a viewer's screen. → whether its entry is too old to be shown
+function status_view.mark_shown(view, entry)
   local now = core.now()
   view.shown[entry.key] = now
   return now > entry.read_at + TOO_OLD
 end
 
--- ---- which worker looks ----
+-- ---- which worker reads ----
 
--- Forgets everything.
+-- Removes everything that was read.
 local function clear(view)
   local queues, held, latches = locks.rounds(view.client, view.pattern, true)
   view.latches = latches
   view.queues = rounds.new(view, queues, QUEUES, visit_queue, finish_queues)
   view.locks = rounds.new(view, held, LOCKS, visit_lock, finish_locks)
-  view.entries, view.queued, view.met = {}, {}, {} -- by key; those with waiters; by found_as
+  view.entries, view.queued, view.seen = {}, {}, {} -- by key; by key, with waiters; by found_as
   view.waiting, view.cycles, view.cycles_due = 0, {}, 0
-  view.by_age, view.first, view.last = {}, 1, 0 -- entries as they were read, even replaced ones
-  view.shown = {} -- key -> when
-  view.others, view.others_left, view.others_at = {}, OTHERS, core.now()
+  view.by_age, view.first, view.last = {}, 1, 0 -- entries in read order, even replaced ones
+  view.shown = {} -- key -> the time at which it was last shown
+  view.others, view.others_left, view.others_at = {}, MAX_OTHERS, core.now()
   view.trouble, view.good_at, view.at, view.members = nil, nil, -STEP, nil
 end
 
--- Returns whether to update this view periodically. Without a dict each worker would have to, so
--- there it happens only while a page is open.
+-- Returns whether to update this view periodically. Without a dict, each worker would have to do
+-- so, so it does only while a page is open.
 function status_view.is_needed(view)
   return view.record.shared or is_watched(view, core.now())
 end
 
--- Returns whether this worker looks. When that changes, forgets everything.
+-- Returns whether this worker reads from the servers. When that changes, removes what was read.
 function status_view.leads(view)
   local leads = view.record:leads()
-  if leads ~= view.led then clear(view) end
-  view.led = leads
+  if leads ~= view.was_leading then clear(view) end
+  view.was_leading = leads
   return leads
 end
 
 -- Returns a listener that records the client's losses.
-local function note_losses(view)
+local function loss_recorder(view)
   return function(event)
     if event.event ~= "lost" then return end
     view.record:add_loss {
@@ -464,14 +468,14 @@ local function note_losses(view)
   end
 end
 
--- `where`: a string that is different for clients of different servers.
-function status_view.new(client, pattern, where)
+-- `servers_id`: a string that identifies the client's servers.
+function status_view.new(client, pattern, servers_id)
   local view = {
     client = client, pattern = pattern, quorum = core.client.is_quorum(client), names = {},
-    record = records.new(where .. " " .. pattern), asked_at = -WATCHED_FOR,
+    record = records.new(servers_id .. " " .. pattern), requested_at = -WATCHED_FOR,
   }
   clear(view)
-  events.listen_too(client, note_losses(view))
+  events.listen_too(client, loss_recorder(view))
   return view
 end
 
