@@ -35,7 +35,7 @@ local PROGRAM = [==[
   assert(read[2] == 0.1 and read[3] == -2.5e-300 and read[6].x == 0.25)
   assert(record.decode "D1.5;"[1] == 1.5 and not record.decode "D1,5;")
 
-  show("metrics", metrics.text { { "wait_seconds", "_sum", 'class="i"', 1.5 } })
+  show("metrics", metrics.render { { "wait_seconds", "_sum", 'class="i"', 1.5 } })
   for _, sample in ipairs(metrics.samples(client)) do
     if sample[1] == "wait_seconds" then show("metrics", sample[3]) end
   end

@@ -550,8 +550,8 @@ describe("a client", function()
       end
       local both = holdfast.new { url = server:url(), on_event = listener "own" }
       local alone = holdfast.new(server:url())
-      events.listen_too(both, listener "further")
-      events.listen_too(alone, listener "only")
+      events.add_listener(both, listener "further")
+      events.add_listener(alone, listener "only")
       local held = assert(both:lock("a"):acquire()) -- luacheck: ignore 211 (lasts)
       assert.same({ "further acquired", "own acquired" }, seen)
       both:close()

@@ -261,7 +261,7 @@ describe("an option", function()
       assert.equal(wait, client:multi_lock({ "a", "b" }, opts).wait)
       assert.equal(wait, holdfast.multi_lock(locks(), opts).wait)
       local own = opts.wait or 4
-      assert.equal(own, client:latch("l", opts).wait_by_default)
+      assert.equal(own, client:latch("l", opts).default_wait)
       assert.equal(own, client:plain_semaphore("p", opts).wait)
     end
   end)
@@ -315,7 +315,7 @@ describe("an option", function()
       { servers = { { url = "redis://a" }, "redis://c" }, mode = "shards" },
     } do
       clients[#clients + 1] = holdfast.new(opts)
-      local where = defaults_of(clients[#clients]).where
+      local where = defaults_of(clients[#clients]).servers_id
       assert.message(where).is_nil(known[where])
       known[where] = true
     end

@@ -14,7 +14,7 @@ local getinfo, gethook, sethook = debug.getinfo, debug.gethook, debug.sethook
 local jit, raw, pcall, xpcall = compat.jit, core.lock, pcall, xpcall
 
 local INTERVAL = 1000 -- VM instructions between checks
-local SHORT_INTERVAL = 1 -- the same, while the error has to wait until a call of holdfast returns
+local SHORT_INTERVAL = 1 -- the interval while the error must wait until a call of holdfast returns
 
 local abort = {}
 
@@ -25,11 +25,11 @@ function Aborted:__tostring()
   return ("holdfast: the lock %q was lost (%s) while it was still needed"):format(core.wire.hide_logins(self.key), self.reason)
 end
 
-function abort.is_for(value, lock)
+function abort.is_loss_of(value, lock)
   return type(value) == "table" and getmetatable(value) == Aborted and value.lock == lock
 end
 
--- Checks the option abort_on_loss, like the checks in holdfast.options.
+-- Checks the option abort_on_loss: see holdfast.options.
 function abort.check(value)
   if type(value) ~= "boolean" then return "a boolean" end
   if value and driver.owner.finish then
@@ -39,8 +39,8 @@ end
 
 -- ---- runs ----
 
--- coroutine -> its innermost run: { lock, outer, inside, depth }. The hook raises only while the
--- run is inside the user's function, and not in an on_lost or on_event called in the meantime.
+-- coroutine -> its innermost run: { lock, outer, in_user_code, depth }. The hook raises only in the
+-- user's function, and not in an on_lost or on_event called from there.
 local runs = setmetatable({}, { __mode = "k" })
 local MAIN = {}
 
@@ -48,46 +48,46 @@ local function current_coroutine()
   return coroutine.running() or MAIN
 end
 
-local function leave(run, ...)
-  run.inside = false
+local function end_call(run, ...)
+  run.in_user_code = false
   return ...
 end
 
-local function enter(run, fn, ...)
-  run.inside = true
-  return leave(run, fn(...))
+local function call_user(run, fn, ...)
+  run.in_user_code = true
+  return end_call(run, fn(...))
 end
 
--- A message handler for xpcall: from now on no check raises in the run.
+-- A message handler for xpcall: from now on the hook does not raise in this run.
 local function on_error(value)
   local run = runs[current_coroutine()]
-  if run then run.inside = false end
+  if run then run.in_user_code = false end
   return traceback.keep(value)
 end
 
 -- → the outermost run of this coroutine that may be interrupted and whose lock is lost, the reason
-local function find_lost()
+local function find_lost_run()
   local run, depth, found, found_reason = runs[current_coroutine()], notifier.depth(), nil, nil
   while run do
-    local reason = run.inside and run.depth == depth and raw.lost(run.lock)
+    local reason = run.in_user_code and run.depth == depth and raw.lost(run.lock)
     if reason then found, found_reason = run, reason end
     run = run.outer
   end
   return found, found_reason
 end
 
-local library = getinfo(1, "S").source:match("^(.*)abort%.lua$")
+local library_path = getinfo(1, "S").source:match("^(.*)abort%.lua$")
 
--- Returns whether the function at this level belongs to the user and not to a call of holdfast: an
--- error could keep that call from releasing what it holds. Functions of the user that holdfast
--- calls run in pcall.
+-- Returns whether the function at this level is the user's, and not part of a call of holdfast: an
+-- error could keep that call from releasing what it holds. holdfast calls the user's functions in
+-- pcall.
 local function is_user_code(level)
-  for at = level + 1, math.huge do
-    local info = getinfo(at, "Sf")
+  for frame = level + 1, math.huge do
+    local info = getinfo(frame, "Sf")
     if not info then return true end
     local fn = info.func
-    if fn == enter or fn == pcall or fn == xpcall then return true end
-    if library and info.source:sub(1, #library) == library then return false end
+    if fn == call_user or fn == pcall or fn == xpcall then return true end
+    if library_path and info.source:sub(1, #library_path) == library_path then return false end
   end
 end
 
@@ -104,7 +104,7 @@ local function make_hooked_weak()
   setmetatable(hooked, hooked)
 end
 
-local restart_compiler = false -- whether to turn LuaJIT's compiler on again after the hook
+local restart_compiler = false -- whether LuaJIT's compiler must be turned on again
 
 -- LuaJIT runs hooks only in its interpreter.
 local function stop_compiling()
@@ -122,32 +122,32 @@ end
 
 -- Raises if a lock is lost and the user's code is running. Only the hook calls this: is_user_code
 -- counts levels.
-local function check(hook, mask, count)
-  local run, reason = find_lost()
-  local raises = run and is_user_code(3)
-  local pace = run and not raises and SHORT_INTERVAL or INTERVAL
-  if pace ~= count then sethook(hook, mask, pace) end
-  if not raises then return end
+local function raise_if_lost(hook, mask, count)
+  local run, reason = find_lost_run()
+  local may_raise = run and is_user_code(3)
+  local interval = run and not may_raise and SHORT_INTERVAL or INTERVAL
+  if interval ~= count then sethook(hook, mask, interval) end
+  if not may_raise then return end
   local lock = run.lock
   error(setmetatable({ lock = lock, key = lock:key(), reason = reason }, Aborted), 0)
 end
 
 -- → a function that removes the hook
 local function set_hook()
-  local before, mask, count = gethook()
+  local previous, mask, count = gethook()
   local function remove()
-    sethook(before, mask or "", count or 0)
+    sethook(previous, mask or "", count or 0)
     resume_compiling()
   end
   local function hook(event, line)
     if event ~= "count" then
-      if before then before(event, line) end
+      if previous then previous(event, line) end
       return
     end
-    local _, _, pace = gethook()
-    if before and mask == "" and pace == INTERVAL then before(event, line) end
+    local _, _, interval = gethook()
+    if previous and mask == "" and interval == INTERVAL then previous(event, line) end
     if jit and not next(runs) then return remove() end -- their coroutines were collected
-    check(hook, mask or "", pace)
+    raise_if_lost(hook, mask or "", interval)
   end
   hooks[hook] = true
   stop_compiling()
@@ -156,33 +156,32 @@ local function set_hook()
   return remove
 end
 
-local remove_shared -- LuaJIT: removes the hook that all runs share
+local remove_shared_hook -- LuaJIT: removes the hook that all runs share
 
--- Ends the run; the run around it is the coroutine's innermost one again. Removes the hook if no
--- run needs it.
-local function finish(thread, run, remove)
+-- Ends the coroutine's innermost run. Removes the hook if no run needs it.
+local function end_run(thread, run, remove)
   runs[thread] = run.outer
   if not jit then
     if remove then remove() end
-  elseif remove_shared and not next(runs) then
-    remove_shared()
-    remove_shared = nil
+  elseif remove_shared_hook and not next(runs) then
+    remove_shared_hook()
+    remove_shared_hook = nil
   end
 end
 
--- Returns xpcall(fn, …, ...) and watches the lock: after a loss an error is raised in fn. If the
--- coroutine is closed before fn returns, the lock is released in the background.
+-- Returns xpcall(fn, …, ...). Raises an error in fn after a loss of the lock. If the coroutine is
+-- closed before fn returns, releases the lock in the background.
 function abort.call(lock, fn, ...)
   local thread = current_coroutine()
-  local run = { lock = lock, outer = runs[thread], inside = false, depth = notifier.depth() }
+  local run = { lock = lock, outer = runs[thread], in_user_code = false, depth = notifier.depth() }
   local remove = not hooks[gethook()] and set_hook()
-  if jit then remove_shared = remove or remove_shared end
+  if jit then remove_shared_hook = remove or remove_shared_hook end
   runs[thread] = run
   local function done(...)
-    finish(thread, run, remove)
+    end_run(thread, run, remove)
     return ...
   end
-  return done(compat.closing(raw.abandon, lock, compat.xpcall, enter, on_error, run, fn, ...))
+  return done(compat.closing(raw.abandon, lock, compat.xpcall, call_user, on_error, run, fn, ...))
 end
 
 return abort

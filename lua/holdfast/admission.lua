@@ -1,5 +1,5 @@
--- The fence of a service under nginx, as an access handler: a request whose token is lower than one
--- already admitted for its resource gets a 412. See docs/explanation/fencing.md.
+-- An access handler that fences a service under nginx: it rejects a request with 412 if one with a
+-- higher token has already been admitted for its resource. See docs/explanation/fencing.md.
 
 local fence = require "holdfast.fence"
 local fence_headers = require "holdfast.fence_headers"
@@ -44,32 +44,32 @@ local function refuse(message, code)
 end
 
 -- → the resource | nil if there is none, or it is not a valid key
-local function resource_of(opts, named, prefix)
+local function find_resource(opts, header_resource, prefix)
   local resource = opts.resource
   if resource == nil then
-    resource = named
+    resource = header_resource
   elseif type(resource) ~= "string" then
     resource = resource()
   end
-  if options.key(resource) or options.free_key(prefix .. resource) then return nil end
+  if options.key(resource) or options.unreserved_key(prefix .. resource) then return nil end
   return resource
 end
 
--- `opts` must already have been checked. Returns if the request may continue; otherwise sends the
--- response.
-function admission.enter(client, opts, defaults)
+-- Returns if the request may continue; otherwise sends a response. `opts` must already have been
+-- checked.
+function admission.handle(client, opts, defaults)
   if SAFE[ngx.req.get_method()] then return end
   local headers = ngx.req.get_headers(0)
-  local token, lock_key_or_message, named =
+  local token, lock_key_or_message, header_resource =
     fence_headers.read(function(name) return headers[name] end)
   if not token then
     return respond(lock_key_or_message and 400 or 428,
       lock_key_or_message or "this request needs a Fence-Token header")
   end
-  local resource = resource_of(opts, named, defaults.prefix)
+  local resource = find_resource(opts, header_resource, defaults.prefix)
   if not resource then return respond(400, "this request does not name a resource") end
-  local checked = fence.new(client, resource, { ttl = opts.ttl }, defaults)
-  local admitted, message, code = fence.admit(checked, token, lock_key_or_message)
+  local resource_fence = fence.new(client, resource, { ttl = opts.ttl }, defaults)
+  local admitted, message, code = fence.admit(resource_fence, token, lock_key_or_message)
   if not admitted then return refuse(message, code) end
 end
 

@@ -1,4 +1,4 @@
--- The methods of a client. See docs/reference/api/client.md.
+-- The methods of a client. Those that return an object do no I/O. See docs/reference/api/client.md.
 
 local core = require "holdfast.core"
 local lazy = require "holdfast.lazy"
@@ -36,7 +36,7 @@ meta.__metatable = meta.__name
 ---@class holdfast.shard
 ---@field url string
 ---@field weight? integer its share of the keys, 1 to 100; default 1
----@field name? string 1 to 255 bytes from which its share is computed; default: its place in the list
+---@field name? string 1 to 255 bytes from which its share is computed; default: its index in the list
 
 ---@class holdfast.client_options
 ---@field url? string redis[s]://[[user:]password@]host[:port][/db], unix://[[user:]password@]/path[?db=N] or
@@ -127,8 +127,8 @@ local function copy_with(values, name, value)
   return new
 end
 
--- A multi-lock acquires its locks at the server, if possible atomically, so it never keeps them for
--- the client's next caller.
+-- The option `keep`, which hands a lock on within the client, does not apply to a multi-lock: it
+-- always acquires its locks on the server.
 local multi_options = copy_with(locks.options, "keep", nil)
 
 local DEFAULT_URL = "redis://127.0.0.1:6379"
@@ -141,8 +141,8 @@ local function tls_of(given, loop, level)
   if (tls.cert == nil) ~= (tls.key == nil) then
     error("holdfast.new: tls: cert and key must be set together", level + 1)
   end
-  local wrong = driver.check_tls(loop, tls)
-  if wrong then error("holdfast.new: tls: " .. wrong, level + 1) end
+  local problem = driver.check_tls(loop, tls)
+  if problem then error("holdfast.new: tls: " .. problem, level + 1) end
   return tls
 end
 
@@ -158,7 +158,7 @@ local function sync_of(given, level)
 end
 
 -- Returns the checked options of new(options), new(url) or new(url, options).
-local function read(given, more, level)
+local function read_options(given, more, level)
   if type(more) == "number" then
     -- new(url:gsub(…)) passes gsub's count; a number of 100 or more is meant as a port
     if more >= 100 then
@@ -173,10 +173,7 @@ local function read(given, more, level)
     local checked = options.table(given, known, "holdfast.new", level + 1)
     return checked
   end
-  local all = {}
-  for name, value in pairs(options.table(more, known, "holdfast.new", level + 1)) do
-    all[name] = value
-  end
+  local all = options.copy(options.table(more, known, "holdfast.new", level + 1))
   if given and (all.url or all.servers) then
     error("holdfast.new: the first argument is already a URL; leave out url and servers", level + 1)
   end
@@ -185,31 +182,30 @@ local function read(given, more, level)
 end
 
 -- Takes the servers from the environment if the options name none.
--- → the options, where the servers come from, for messages
+-- → the options, where the servers come from (for messages)
 local function locate(given, level)
   if given.url then return given, "url" end
   if given.servers or given.mode then return given, "servers" end
-  local there = servers.environment()
-  if not there.url and not there.servers then return given, "url" end
-  local all = {}
-  for name, value in pairs(given) do all[name] = value end
-  if not there.servers then
-    all.url = there.url
+  local env = servers.environment()
+  if not env.url and not env.servers then return given, "url" end
+  local all = options.copy(given)
+  if not env.servers then
+    all.url = env.url
     return all, "url in $HOLDFAST_URL"
   end
-  local list, wrong = servers.split(there.servers)
+  local list, expected = servers.split(env.servers)
   local source = "servers in $HOLDFAST_SERVERS"
-  if not list then error(("holdfast.new: %s must be %s"):format(source, wrong), level + 1) end
+  if not list then error(("holdfast.new: %s must be %s"):format(source, expected), level + 1) end
   options.argument(list, servers.check, "holdfast.new", source, level + 1)
   all.servers, all.mode = list, "quorum"
   return all, source
 end
 
--- Raises for bytes that no URL contains, which the core would report as a bad port or scheme.
+-- Raises if a URL contains bytes that the core would report as a bad port or scheme.
 local function check_bytes(urls, source, level)
   for _, url in ipairs(urls) do
-    local wrong = servers.check_bytes(url)
-    if wrong then error(("holdfast.new: %s: %s"):format(source, wrong), level + 1) end
+    local problem = servers.check_bytes(url)
+    if problem then error(("holdfast.new: %s: %s"):format(source, problem), level + 1) end
   end
 end
 
@@ -221,16 +217,16 @@ local function fetcher_of(given, urls, level)
   for _, url in ipairs(urls) do
     if url:find("://.*@") then error(TWO_LOGINS, level + 1) end
   end
-  return credentials.fetcher(given.credentials)
+  return credentials.make_fetcher(given.credentials)
 end
 
--- `loop`: the loop of holdfast.testing, which replaces the option driver, or nil.
+-- `loop`: holdfast.testing's loop, which replaces the option driver, or nil.
 local function new(given, level, more, loop)
   local source, missing
-  given, source = locate(read(given, more, level + 1), level + 1)
+  given, source = locate(read_options(given, more, level + 1), level + 1)
   local conflict = servers.check_together(given)
   if conflict then error("holdfast.new: " .. conflict, level + 1) end
-  local lists = servers.lists(given.servers or {})
+  local lists = servers.to_lists(given.servers or {})
   local url = servers.url(given.url or DEFAULT_URL)
   local urls = given.servers and lists.urls or { url }
   check_bytes(urls, source, level + 1)
@@ -255,7 +251,7 @@ local function new(given, level, more, loop)
     error("holdfast.new: crash_release does not work in a quorum, which has no queue", level + 1)
   end
   local settings = driver.settings(loop)
-  local client, wrong = raw.new {
+  local client, problem = raw.new {
     mode = given.mode,
     servers = lists.urls,
     weights = lists.weights,
@@ -280,7 +276,7 @@ local function new(given, level, more, loop)
     tenant = given.tenant,
     crash_release = given.crash_release or false,
   }
-  if not client then error(("holdfast.new: %s: %s"):format(source, wrong), level + 1) end
+  if not client then error(("holdfast.new: %s: %s"):format(source, problem), level + 1) end
   defaults[client] = {
     lease = given.lease or 30,
     wait = given.wait or 10,
@@ -294,8 +290,8 @@ local function new(given, level, more, loop)
     classes = {},
     loop = loop,
     quorum = given.mode == "quorum",
-    where = table.concat(lists.urls, " ") .. " " .. (given.url and url or ""),
-    patience = given.command_timeout or 3,
+    servers_id = table.concat(lists.urls, " ") .. " " .. (given.url and url or ""),
+    close_timeout = given.command_timeout or 3,
   }
   driver.set_loop(client, loop)
   if fetch and loop then credentials.set_fetcher(client, fetch) end
@@ -316,8 +312,8 @@ end
 
 local CLIENT_OWNER = "^[0-9a-f-]+:[0-9]+$"
 
--- Raises for an owner of the form <client uuid>:<n> with crash_release: waiters would free its hold
--- when the client with that uuid has crashed.
+-- With crash_release, raises for an owner of the form <client uuid>:<n>: a crash of the client with
+-- that uuid would free this owner's hold.
 local function check_owner(client, given, what, level)
   local owner = defaults[client].crash_release and given.owner
   if owner and #owner > 36 and owner:find(CLIENT_OWNER) then
@@ -326,9 +322,9 @@ local function check_owner(client, given, what, level)
   end
 end
 
--- Returns the checked options of a lock of this client.
+-- Returns a lock's checked options.
 local function lock_options(client, given, known_options, what, level)
-  if given == nil or given == locks.none then return locks.none end
+  if given == nil or given == locks.no_options then return locks.no_options end
   given = options.table(given, known_options, what, level + 1)
   check_keep(client, given, what, level + 1)
   locks.check_bounds(given, defaults[client], nil, what, level + 1)
@@ -336,18 +332,18 @@ local function lock_options(client, given, known_options, what, level)
   return given
 end
 
--- Checks the client and the key of a call. `without`: what the call creates, if a quorum does not
--- support it; else nil. `name`: the argument's name in messages; default "key".
-local function check_call(self, what, key, without, name)
+-- Checks the client and the key of a call. `quorum_unsupported`: the plural name of what the call
+-- creates, if a quorum does not support it; else nil. `name`: the argument's name; default "key".
+local function check_call(self, what, key, quorum_unsupported, name)
   check_self(self, meta, what, 3)
   argument(key, options.key, what, name or "key", 3)
-  argument(defaults[self].prefix .. key, options.free_key, what, name or "key", 3)
-  if without and defaults[self].quorum then
-    error(("%s: %s need a single server, not a quorum"):format(what, without), 3)
+  argument(defaults[self].prefix .. key, options.unreserved_key, what, name or "key", 3)
+  if quorum_unsupported and defaults[self].quorum then
+    error(("%s: %s need a single server, not a quorum"):format(what, quorum_unsupported), 3)
   end
 end
 
--- A lock on `key`; does no I/O.
+-- A lock on `key`.
 ---@param key string 1 to 1048576 bytes
 ---@param opts? holdfast.lock_options
 ---@return holdfast.lock lock
@@ -357,8 +353,8 @@ function Client:lock(key, opts)
     defaults[self])
 end
 
--- A lock stored as by SET key owner NX PX, so it excludes all clients that use that command. Its
--- owner cannot re-enter it. Does no I/O.
+-- A lock stored the way `SET key owner NX PX` does it, so it excludes all clients that use that
+-- command. It is not reentrant.
 ---@param key string 1 to 1048576 bytes
 ---@param opts? holdfast.lock_options
 ---@return holdfast.lock mutex
@@ -368,7 +364,7 @@ function Client:mutex(key, opts)
     defaults[self], "mutex")
 end
 
--- A read/write lock, compatible with Redisson's RReadWriteLock. Does no I/O.
+-- A read/write lock, compatible with Redisson's RReadWriteLock.
 ---@param key string 1 to 1048576 bytes
 ---@param opts? holdfast.lock_options without owner
 ---@return holdfast.read_write_lock locks
@@ -378,7 +374,7 @@ function Client:read_write_lock(key, opts)
   return read_write_lock.new(self, key, opts, defaults[self])
 end
 
--- A lock whose waiters line up in the list of RedissonFairLock. Does no I/O.
+-- A lock whose waiters line up in the list of RedissonFairLock.
 ---@param key string 1 to 1048576 bytes
 ---@param opts? holdfast.lock_options without owner
 ---@return holdfast.lock lock
@@ -388,7 +384,7 @@ function Client:fair_lock(key, opts)
   return locks.new(self, key, opts, defaults[self], "fair")
 end
 
--- A lock on several keys of this server, all or none of which it acquires. Does no I/O.
+-- A lock on several keys of this server; it acquires all of them or none.
 ---@param keys string[] all different
 ---@param opts? holdfast.lock_options `wait` is 1.5 seconds for each key by default
 ---@return holdfast.multi_lock lock
@@ -399,7 +395,7 @@ function Client:multi_lock(keys, opts)
   if defaults[self].keep > 0 then opts = copy_with(opts, "keep", 0) end
   local handles = {}
   for i = 1, #keys do
-    argument(defaults[self].prefix .. keys[i], options.free_key, "client:multi_lock", "keys", 2)
+    argument(defaults[self].prefix .. keys[i], options.unreserved_key, "client:multi_lock", "keys", 2)
     handles[i] = locks.new(self, keys[i], opts, defaults[self])
   end
   -- no tail call: the level counts this function
@@ -428,7 +424,7 @@ end
 function Client:idempotent(key, opts, fn, ...)
   check_call(self, "client:idempotent", key)
   if options.callable(opts) == nil then
-    options.not_after_function(idempotent.options, "client:idempotent", "client:idempotent(key, ", 2, fn, ...)
+    options.not_after_function(idempotent.options, "client:idempotent", "key, ", 2, fn, ...)
     return idempotent.run(self, key, defaults[self], {}, opts, fn, ...)
   end
   opts = options.table(opts, idempotent.options, "client:idempotent", 2)
@@ -436,20 +432,20 @@ function Client:idempotent(key, opts, fn, ...)
   return idempotent.run(self, key, defaults[self], opts, fn, ...)
 end
 
--- Calls fn(lock, ...) once for each fire of a schedule that many clients share: not if another call
--- on this key, less than half a period ago by the server's clock, counts for this fire.
+-- Calls fn(lock, ...) once for each time of a schedule that many clients share. Does not call it if
+-- another call on this key, less than half a period ago by the server's clock, already counts.
 ---@param key string
----@param period number seconds, 0.1 to 1e9, between fires
+---@param period number seconds, 0.1 to 1e9, between scheduled times
 ---@param opts? holdfast.once_options
 ---@param fn holdfast.lock_callback
 ---@param ... any for fn
----@return any ... as client:with_lock; nil, message, "duplicate", holdfast.fire when another call counts
+---@return any ... as client:with_lock; nil, message, "duplicate", holdfast.scheduled_run if another call counts
 ---@overload fun(self: holdfast.client, key: string, period: number, fn: holdfast.lock_callback, ...): ...
 function Client:once(key, period, opts, fn, ...)
   check_call(self, "client:once", key, "schedules")
   argument(period, once.period, "client:once", "period", 2)
   if options.callable(opts) == nil then
-    options.not_after_function(once.options, "client:once", "client:once(key, period, ", 2, fn, ...)
+    options.not_after_function(once.options, "client:once", "key, period, ", 2, fn, ...)
     return once.run(self, key, period, defaults[self], {}, opts, fn, ...)
   end
   opts = options.table(opts, once.options, "client:once", 2)
@@ -464,21 +460,21 @@ end
 ---@param fn holdfast.lock_callback
 ---@param ... any for fn
 ---@return any ... fn's results, or true if it returns none; nil, message, code when fn did not run; nil, message,
---- "lost", results when the lock was lost in the meantime, "conflict" or "not_held" when the release found a
---- different type of key or owner
+--- code, results when fn ran unprotected: "lost" if the lock was lost in the meantime, "conflict" if the release found
+--- a key of another type, "not_held" if it found another owner
 ---@overload fun(self: holdfast.client, key: string, fn: holdfast.lock_callback, ...): ...
 function Client:with_lock(key, opts, fn, ...)
   check_call(self, "client:with_lock", key)
   if options.callable(opts) == nil then
-    options.not_after_function(templates.options, "client:with_lock", "client:with_lock(key, ", 2, fn, ...)
-    return templates.run(locks.new(self, key, locks.none, defaults[self]), locks.none, opts, fn, ...)
+    options.not_after_function(templates.options, "client:with_lock", "key, ", 2, fn, ...)
+    return templates.run(locks.new(self, key, locks.no_options, defaults[self]), locks.no_options, opts, fn, ...)
   end
   opts = lock_options(self, opts, templates.options, "client:with_lock", 2)
   argument(fn, options.callable, "client:with_lock", "fn", 2)
   return templates.run(locks.new(self, key, opts, defaults[self]), opts, fn, ...)
 end
 
--- A semaphore each of whose permits has a lease. Does no I/O.
+-- A semaphore whose permits each have a lease.
 ---@param key string 1 to 1048576 bytes
 ---@param opts? holdfast.semaphore_options
 ---@return holdfast.semaphore semaphore
@@ -489,8 +485,8 @@ function Client:semaphore(key, opts)
   return semaphore.new(self, key, opts, defaults[self])
 end
 
--- Redisson's RSemaphore: its permits have no lease, so one that is not given back stays taken. Does
--- no I/O.
+-- Redisson's RSemaphore: its permits have no lease, so a permit that is never released remains
+-- taken.
 ---@param key string 1 to 1048576 bytes
 ---@param opts? holdfast.plain_semaphore_options
 ---@return holdfast.plain_semaphore semaphore
@@ -500,8 +496,7 @@ function Client:plain_semaphore(key, opts)
   return plain_semaphore.new(self, key, opts, defaults[self])
 end
 
--- A gate that opens when a count reaches 0; compatible with Redisson's RCountDownLatch. Does no
--- I/O.
+-- A gate that opens when a count reaches 0; compatible with Redisson's RCountDownLatch.
 ---@param key string 1 to 1048576 bytes
 ---@param opts? holdfast.latch_options
 ---@return holdfast.latch latch
@@ -512,7 +507,7 @@ function Client:latch(key, opts)
 end
 
 -- A fence: the server carries out writes to `resource` only while no later holder of the lock has
--- written to it or claimed it. Does no I/O.
+-- written to it or claimed it.
 ---@param resource string 1 to 1048576 bytes
 ---@param opts? holdfast.fence_options
 ---@return holdfast.fence fence
@@ -522,12 +517,12 @@ function Client:fence(resource, opts)
   return fence.new(self, resource, opts, defaults[self])
 end
 
--- `kind`: as for locks.new.
-local function with_kind(self, name, kind, key, opts, fn, ...)
+-- Runs fn under a lock of this kind (see locks.new).
+local function run_with_kind(self, name, kind, key, opts, fn, ...)
   if options.callable(opts) == nil then
-    options.not_after_function(read_write_lock.with_options, name, name .. "(key, ", 2, fn, ...)
-    local lock = locks.new(self, key, locks.none, defaults[self], kind)
-    return templates.run(lock, locks.none, opts, fn, ...)
+    options.not_after_function(read_write_lock.with_options, name, "key, ", 2, fn, ...)
+    local lock = locks.new(self, key, locks.no_options, defaults[self], kind)
+    return templates.run(lock, locks.no_options, opts, fn, ...)
   end
   opts = lock_options(self, opts, read_write_lock.with_options, name, 2)
   argument(fn, options.callable, name, "fn", 2)
@@ -543,7 +538,7 @@ end
 ---@overload fun(self: holdfast.client, key: string, fn: holdfast.lock_callback, ...): ...
 function Client:with_read_lock(key, opts, fn, ...)
   check_call(self, "client:with_read_lock", key, "read/write locks")
-  return with_kind(self, "client:with_read_lock", "read", key, opts, fn, ...)
+  return run_with_kind(self, "client:with_read_lock", "read", key, opts, fn, ...)
 end
 
 -- Calls fn(lock, ...) while holding the write lock on `key`; otherwise like with_lock.
@@ -555,7 +550,7 @@ end
 ---@overload fun(self: holdfast.client, key: string, fn: holdfast.lock_callback, ...): ...
 function Client:with_write_lock(key, opts, fn, ...)
   check_call(self, "client:with_write_lock", key, "read/write locks")
-  return with_kind(self, "client:with_write_lock", "write", key, opts, fn, ...)
+  return run_with_kind(self, "client:with_write_lock", "write", key, opts, fn, ...)
 end
 
 -- Calls fn(lock, ...) while holding the fair lock on `key`; otherwise like with_lock.
@@ -567,7 +562,7 @@ end
 ---@overload fun(self: holdfast.client, key: string, fn: holdfast.lock_callback, ...): ...
 function Client:with_fair_lock(key, opts, fn, ...)
   check_call(self, "client:with_fair_lock", key, "fair locks")
-  return with_kind(self, "client:with_fair_lock", "fair", key, opts, fn, ...)
+  return run_with_kind(self, "client:with_fair_lock", "fair", key, opts, fn, ...)
 end
 
 -- Waits to become the leader, calls fn(term, ...), and waits again once fn has returned. Ends after
@@ -581,7 +576,7 @@ end
 function Client:lead(key, opts, fn, ...)
   check_call(self, "client:lead", key)
   if options.callable(opts) == nil then
-    options.not_after_function(lead.options, "client:lead", "client:lead(key, ", 2, fn, ...)
+    options.not_after_function(lead.options, "client:lead", "key, ", 2, fn, ...)
     return lead.run(self, key, {}, defaults[self], opts, fn, ...)
   end
   opts = options.table(opts, lead.options, "client:lead", 2)
@@ -590,7 +585,7 @@ function Client:lead(key, opts, fn, ...)
   return lead.run(self, key, opts, defaults[self], fn, ...)
 end
 
--- Counters since the client was created: acquires, releases, grants, renewals, losses and others.
+-- Returns the counters since the client was created.
 ---@return holdfast.stats stats
 function Client:stats()
   check_self(self, meta, "client:stats", 2)
@@ -600,16 +595,16 @@ function Client:stats()
   return all
 end
 
--- The client's counters in the text format of OpenMetrics.
+-- Returns the client's counters in the text format of OpenMetrics.
 ---@return string text
 function Client:metrics()
   check_self(self, meta, "client:metrics", 2)
   notify()
-  return metrics.text(metrics.samples(self))
+  return metrics.render(metrics.samples(self))
 end
 
--- Finds out which owners wait for which. Each cycle is a deadlock: a list of its waits, the oldest
--- first.
+-- Finds the owners that wait for each other. Each cycle is a deadlock: a list of its waits, the
+-- oldest first.
 ---@return { cycles: holdfast.wait[][], waits: holdfast.wait[] }? found
 ---@return string? message
 ---@return holdfast.code? code
@@ -631,11 +626,12 @@ function Client:ping()
   return driver.ping(self, defaults[self].loop)
 end
 
--- Releases all that this client holds and ends its watchdog; later calls fail with "closed".
+-- Releases everything that this client holds and stops its watchdog. Later calls fail with
+-- "closed".
 function Client:close()
   check_self(self, meta, "client:close", 2)
   notify()
-  driver.close(self, defaults[self].loop, defaults[self].patience)
+  driver.close(self, defaults[self].loop, defaults[self].close_timeout)
   notify()
 end
 
@@ -669,14 +665,14 @@ function Watchdog:is_running()
   return core.watchdog.is_running(self)
 end
 
--- Ends the thread until start is called. Until then locks are renewed only while a call of the
--- client is running. Has no effect in an event loop.
+-- Stops the thread. Until start is called, locks are renewed only while a call of the client is
+-- running. Has no effect in an event loop.
 function Watchdog:stop()
   check_self(self, watchdog_meta, "watchdog:stop", 2)
   core.watchdog.stop(self)
 end
 
--- Starts the thread that stop has ended.
+-- Starts the thread again after stop.
 ---@return boolean started
 function Watchdog:start()
   check_self(self, watchdog_meta, "watchdog:start", 2)

@@ -8,18 +8,18 @@ function Guard:__close()
   if self.lock then self.abandon(self.lock) end
 end
 
-local spare = {} -- guards of calls that have returned
+local spare_guards = {} -- guards of calls that have returned, for reuse
 
 local function disarm(guard, ...)
   guard.lock = nil
-  spare[#spare + 1] = guard
+  spare_guards[#spare_guards + 1] = guard
   return ...
 end
 
 -- Returns run(...). If the coroutine is closed before run returns, calls abandon(lock), which must
 -- not wait.
 return function(abandon, lock, run, ...)
-  local guard <close> = table.remove(spare) or setmetatable({}, Guard)
+  local guard <close> = table.remove(spare_guards) or setmetatable({}, Guard)
   guard.abandon, guard.lock = abandon, lock
   return disarm(guard, run(...))
 end

@@ -17,9 +17,8 @@ else
   end
 end
 
--- Returns the level with which compat.error must call error to blame the caller that is `level`
--- calls above compat.error. Lua 5.1 counts a tail call as a level of its own; other versions drop
--- the function that made it.
+-- Returns the level that compat.error must pass to error to blame the caller that is `level` calls
+-- above it. Lua 5.1 counts a tail call as a level of its own; other versions drop its caller.
 local function with_tail_calls(level)
   local calls, depth = 0, 2
   repeat
@@ -41,22 +40,19 @@ end
 
 -- Returns a string for an error value, even if its __tostring raises or does not return a string.
 function compat.text(value)
-  local fine, text = pcall(tostring, value)
-  if fine and type(text) == "string" then return text end
+  local ok, text = pcall(tostring, value)
+  if ok and type(text) == "string" then return text end
   return ("(an error value of type %s that cannot be converted to text)"):format(type(value))
 end
 
--- Whether a coroutine may yield inside pcall.
 compat.yields_in_pcall = not is_plain_5_1
 
--- Whether the caller runs in a coroutine that may yield.
 compat.isyieldable = coroutine.isyieldable or function()
   local thread, is_main = coroutine.running()
   return thread ~= nil and not is_main
 end
 
--- compat.closing(abandon, lock, run, ...) returns run(...), and calls abandon(lock) if the
--- coroutine is closed before run returns. Only Lua 5.4 and newer can close a coroutine.
+-- See closing.lua. Only Lua 5.4 and newer can close a coroutine.
 if _VERSION >= "Lua 5.4" then -- any locale: the two strings can differ only in a digit
   compat.closing = require "holdfast.closing"
 else
@@ -64,5 +60,5 @@ else
 end
 
 -- A traceback names functions after the fields of loaded modules. Lua's own functions are behind
--- __index here, so a traceback still shows "error" for the user's own call.
+-- __index here, so that a traceback shows the user's call of error as "error".
 return setmetatable({}, { __index = compat })

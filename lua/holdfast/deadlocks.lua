@@ -1,11 +1,11 @@
--- Finds out which owner waits for which: reads the queues, the holders and what waiting owners
--- publish about themselves. Changes nothing.
+-- Finds the owners that wait for each other. Reads the queues, the holders, and what waiting owners
+-- publish about themselves; changes nothing.
 --
--- holdfast_wait:<owner>, with the client's tenant before the owner, names the lock for which the
--- caller of this owner waits (docs/reference/protocol.md). A caller is stuck if the owner that it
--- waits for is stuck, too: the lock's owner; for a writer, one of the readers; for permits, enough
--- owners to leave too few permits. From each stuck caller the waits lead into a cycle. Each
--- key, queue and client is read once, however many waiters it has.
+-- holdfast_wait:<owner>, with the client's tenant before the owner, names the lock that this
+-- owner's caller is waiting for (docs/reference/protocol.md). A caller is stuck if it waits for a
+-- stuck owner: the lock's owner; for a writer, any of the readers; for permits, so many owners that
+-- too few permits remain. From each stuck caller the waits lead into a cycle. Each key, queue and
+-- client is read once, even if it has many waiters.
 
 local cycles = require "holdfast.cycles"
 local core = require "holdfast.core"
@@ -17,57 +17,57 @@ local replies = require "holdfast.replies"
 
 local deadlocks = {}
 
-local PAGE = 200
-local MAX_WAITERS = 100 -- waiters listed for one queue
+local PAGE_SIZE = 200 -- items
+local MAX_WAITERS = 100 -- the number of waiters listed for one queue
 local kinds, wire = core.kinds, core.wire
 local prefixes = wire.prefixes
 
 local command = replies.command
 
--- Returns the nodes to ask. A client of a cluster knows them only after the first reply.
+-- Returns the nodes to read from. A client of a cluster knows them only after the first reply.
 -- → list | nil, message, code
 function deadlocks.nodes(client)
   local nodes = core.client.nodes(client)
   if #nodes > 0 then return nodes end
-  local answered, message, code = client:ping()
-  if not answered then return nil, message, code end
+  local latency, message, code = client:ping()
+  if not latency then return nil, message, code end
   return core.client.nodes(client)
 end
 
 local function scan_node(client, node, pattern, visit)
-  local cursor, count = "0", PAGE
+  local cursor, count = "0", PAGE_SIZE
   repeat
     local reply, message, code
     reply, message, code, count = pages.scan(client, node, cursor, pattern, nil, count)
     if not reply then return nil, message, code end
-    cursor, count = reply[1], math.min(PAGE, count * 2)
+    cursor, count = reply[1], math.min(PAGE_SIZE, count * 2)
     for _, key in ipairs(reply[2]) do visit(key, node) end
   until cursor == "0"
   return true
 end
 
--- Calls visit(key, node) for each matching key, page by page, one node after the other. In a quorum
--- a minority may be down, because a majority has everything that counts.
+-- Calls visit(key, node) for each matching key, page by page, one node after the other. In a
+-- quorum, a minority of the nodes may fail, because a majority has everything that counts.
 -- → true | nil, message, code
 function deadlocks.scan(client, pattern, visit)
   local nodes, message, code = deadlocks.nodes(client)
   if not nodes then return nil, message, code end
-  local may_fail = core.client.is_quorum(client) and math.floor((#nodes - 1) / 2) or 0
+  local failures_left = core.client.is_quorum(client) and math.floor((#nodes - 1) / 2) or 0
   for _, node in ipairs(nodes) do
     local scanned
     scanned, message, code = scan_node(client, node, pattern, visit)
-    if not scanned and may_fail == 0 then return nil, message, code end
-    may_fail = scanned and may_fail or may_fail - 1
+    if not scanned and failures_left == 0 then return nil, message, code end
+    failures_left = scanned and failures_left or failures_left - 1
   end
   return true
 end
 
--- Codes of keys that belong to other applications, which are skipped, as is anything too large to
--- be holdfast's. Any other failure makes the whole search fail.
+-- Codes that mean that a key belongs to another application. Such keys are skipped, and so is
+-- anything too large to be holdfast's. Any other failure makes the whole search fail.
 local FOREIGN = { conflict = true, denied = true }
 
--- → what was read | nil
-local function note_failure(graph, value, message, code)
+-- Stores the first failure that makes the search fail. → value
+local function record_failure(graph, value, message, code)
   local is_foreign = FOREIGN[code] or pages.is_too_large(message, code)
   if value == nil and code and not is_foreign and not graph.failure then
     graph.failure = { message, code }
@@ -75,63 +75,63 @@ local function note_failure(graph, value, message, code)
   return value
 end
 
-local function ask(graph, words, node)
-  return note_failure(graph, command(graph.client, words, node))
+local function query(graph, args, node)
+  return record_failure(graph, command(graph.client, args, node))
 end
 
-local function info_of(graph, key, kind)
-  return note_failure(graph, driver.lock.info(driver.reader(graph.client, key, kind)))
+local function read_info(graph, key, kind)
+  return record_failure(graph, driver.lock.info(driver.reader(graph.client, key, kind)))
 end
 
 -- Reads at most `count` items on the key's node. Skips an item that is too large to be holdfast's.
--- → the items, how many were asked for, whether there may be more
-local function page_of(graph, key, words_of, from, count)
+-- → the items, the number of items requested, whether there may be more
+local function read_page(graph, key, make_command, from, count)
   local node = driver.node_of_lock(graph.client, key)
-  local reply, message, code, asked = pages.shrink(count, function(most)
-    return command(graph.client, words_of(from, most), node)
+  local reply, message, code, requested = pages.shrink(count, function(limit)
+    return command(graph.client, make_command(from, limit), node)
   end)
-  local page = note_failure(graph, reply, message, code) or {}
-  return page, asked, #page == asked or pages.is_too_large(message, code)
+  local page = record_failure(graph, reply, message, code) or {}
+  return page, requested, #page == requested or pages.is_too_large(message, code)
 end
 
 -- Iterates over the first `limit` items of a list or a sorted set on the key's node, page by page.
--- An item that leaves the front in the meantime may make this run skip others. `words_of(from,
--- count)` returns the words of the command that reads a page.
-local function each_item(graph, key, words_of, limit)
-  local from, page, at, count, more = 0, {}, 0, PAGE, true
+-- May skip items if others are removed from the front meanwhile. make_command(from, count) returns
+-- the command that reads a page.
+local function each_item(graph, key, make_command, limit)
+  local from, page, index, count, more = 0, {}, 0, PAGE_SIZE, true
   return function()
-    at = at + 1
-    while at > #page and more and from < limit do
-      page, count, more = page_of(graph, key, words_of, from, math.min(count, limit - from))
-      from, at, count = from + count, 1, math.min(PAGE, count * 2)
+    index = index + 1
+    while index > #page and more and from < limit do
+      page, count, more = read_page(graph, key, make_command, from, math.min(count, limit - from))
+      from, index, count = from + count, 1, math.min(PAGE_SIZE, count * 2)
     end
-    return page[at]
+    return page[index]
   end
 end
 
 -- Iterates over all items of the list or the sorted set with this name, on the key's node.
-local function each_of_queue(graph, key, read, name)
+local function each_member(graph, key, command_name, name)
   return each_item(graph, key, function(from, count)
-    return { read, name, from, from + count - 1 }
+    return { command_name, name, from, from + count - 1 }
   end, math.huge)
 end
 
 -- ---- the graph ----
 
--- → the servers of a quorum | nil for any other client. Each server of a quorum must be asked,
--- because clients publish names and waits on all of them.
+-- → the servers of a quorum | nil for any other client. Each server of a quorum must be read,
+-- because clients publish their names and waits on all of them.
 local function nodes_of_quorum(client)
   return core.client.is_quorum(client) and core.client.nodes(client) or nil
 end
 
--- Returns how many permits this owner wants, a number at the end of its string.
+-- Returns the number of permits that this owner wants, which is at the end of the owner string.
 local function count_of(owner)
   return locale.number(owner:match("%*(%d+)$") or "1")
 end
 
--- Returns the stem of the owner's permit ids: all but their last two bytes, which count the
--- permits.
-local function stem_of(owner)
+-- Returns the common prefix of the owner's permit ids: all but their last two bytes, which number
+-- the permits.
+local function id_prefix_of(owner)
   local number = locale.number(owner:match("^:(%d+)", 37) or "0")
   local hex = owner:sub(1, 8) .. owner:sub(29, 36) .. ("%08x"):format(number % 4294967296)
   return "hf" .. hex:gsub("%x%x", function(byte)
@@ -139,26 +139,26 @@ local function stem_of(owner)
   end)
 end
 
--- Returns the owners of the permits in use. Only owners that wait for something are known, by their
--- stems; the others are `false`.
+-- Returns the owners of the permits in use. Only owners that are waiting for something are known,
+-- by the prefixes of their permit ids; the others are `false`.
 local function permit_holders(graph, key, kind)
-  local info = info_of(graph, key, kind)
+  local info = read_info(graph, key, kind)
   local list = { free = info and info.free or 0 }
-  for id in each_of_queue(graph, key, "ZRANGE", wire.names(kind, key).leases) do
-    list[#list + 1] = graph.by_stem[id:sub(1, 14)] or false
+  for id in each_member(graph, key, "ZRANGE", wire.names(kind, key).leases) do
+    list[#list + 1] = graph.by_id_prefix[id:sub(1, 14)] or false
   end
   return list
 end
 
--- Reads all readers of the lock, because info names only one.
-local function readers(graph, key)
-  local list, cursor, count = {}, "0", PAGE
+-- Returns all readers of the lock, because info names only one.
+local function read_readers(graph, key)
+  local list, cursor, count = {}, "0", PAGE_SIZE
   repeat
     local reply, message, code
-    reply, message, code, count = pages.shrink(count, function(most)
-      return command(graph.client, { "HSCAN", key, cursor, "COUNT", most })
+    reply, message, code, count = pages.shrink(count, function(limit)
+      return command(graph.client, { "HSCAN", key, cursor, "COUNT", limit })
     end)
-    if not note_failure(graph, reply, message, code) then break end
+    if not record_failure(graph, reply, message, code) then break end
     cursor = reply[1]
     for i = 1, #reply[2], 2 do
       local field = reply[2][i]
@@ -168,8 +168,8 @@ local function readers(graph, key)
   return list
 end
 
--- Returns the list of owners that hold what this wait waits for; for a semaphore with the field
--- `free`, the number of free permits.
+-- Returns the list of owners that hold what this wait waits for. For a semaphore, the list's field
+-- `free` is the number of free permits.
 local function holders_of(graph, wait)
   local key, kind = wait.key, wait.kind
   local id = kind .. ":" .. key
@@ -178,21 +178,21 @@ local function holders_of(graph, wait)
   if kinds[kind].counted then
     list = permit_holders(graph, key, kind)
   else
-    local info = info_of(graph, key, kind)
+    local info = read_info(graph, key, kind)
     list = { info and info.owner }
-    if info and (info.readers or 0) > 1 then list = readers(graph, key) end
+    if info and (info.readers or 0) > 1 then list = read_readers(graph, key) end
   end
   graph.holders[id] = list
   return list
 end
 
--- Returns the set of waiters in the queue of this wait's key. Redisson's list contains their
--- owners.
+-- Returns the set of waiters in the queue of this wait's key. The items of Redisson's list are the
+-- waiters' owners.
 local function waiters_of(graph, wait)
   local key, is_list, set = wait.key, kinds[wait.kind].listed, {}
   local name = wire.names(wait.kind, key).queue
   if graph.queued[name] then return graph.queued[name] end
-  for text in each_of_queue(graph, key, is_list and "LRANGE" or "ZRANGE", name) do
+  for text in each_member(graph, key, is_list and "LRANGE" or "ZRANGE", name) do
     local queued = is_list and { waiter = text } or wire.read_waiter(text)
     if queued then set[queued.waiter] = true end
   end
@@ -200,11 +200,11 @@ local function waiters_of(graph, wait)
   return set
 end
 
--- Returns whether the waiter's client is subscribed to its grants on a node, or true if the query
--- is refused.
-local function ask_subscribed(graph, uuid)
+-- Returns whether the waiter's client is subscribed to its grants on a node, or true if a node
+-- refuses the query.
+local function query_subscribed(graph, uuid)
   for _, node in ipairs(core.client.nodes(graph.client)) do
-    local reply = ask(graph, { "PUBSUB", "NUMSUB", prefixes.grant .. uuid }, node)
+    local reply = query(graph, { "PUBSUB", "NUMSUB", prefixes.grant .. uuid }, node)
     if not reply or (locale.number(reply[2]) or 0) > 0 then return true end
   end
   return false
@@ -212,34 +212,35 @@ end
 
 local function is_subscribed(graph, wait)
   local uuid = wait.waiter:sub(1, 36)
-  if graph.listening[uuid] == nil then graph.listening[uuid] = ask_subscribed(graph, uuid) end
-  return graph.listening[uuid]
+  if graph.subscribed[uuid] == nil then graph.subscribed[uuid] = query_subscribed(graph, uuid) end
+  return graph.subscribed[uuid]
 end
 
--- Returns whether the wait is still going on. In a quorum, which has no queue, that is assumed.
+-- Returns whether the wait still continues. In a quorum, which has no queue, that is assumed.
 local function is_waiting(graph, wait)
   return graph.nodes or waiters_of(graph, wait)[wait.waiter] and is_subscribed(graph, wait)
 end
 
-local function identify(graph, owner)
+local function read_identity(graph, owner)
   local uuid = owner:sub(1, 36)
   if graph.names[uuid] == nil then graph.names[uuid] = names.of(graph.client, owner) or false end
   return graph.names[uuid] or {}
 end
 
 local function add_wait(graph, name, node)
-  local text = ask(graph, { "GET", name }, graph.nodes and node or nil)
+  local text = query(graph, { "GET", name }, graph.nodes and node or nil)
   local wait = type(text) == "string" and wire.read_wait(text)
   if not wait or wait.key == "" then return end
-  local before = graph.by_waiter[wait.waiter]
-  if before then wait = before else graph.by_waiter[wait.waiter], wait.holds = wait, {} end
+  local known = graph.by_waiter[wait.waiter]
+  if known then wait = known else graph.by_waiter[wait.waiter], wait.holds = wait, {} end
   local owner = name:sub(#graph.wait_prefix + 1)
   wait.holds[#wait.holds + 1] = owner
   graph.waits[owner] = wait
-  if names.is_owner(owner) then graph.by_stem[stem_of(owner)] = owner end
+  if names.is_owner(owner) then graph.by_id_prefix[id_prefix_of(owner)] = owner end
 end
 
--- Adds a waiter found in the key's queue, unless it is known because it has published its wait.
+-- Adds a waiter found in the key's queue, unless it is already known from the wait that it
+-- published.
 local function add_waiter(graph, key, waiter, kind)
   local wait = graph.by_waiter[waiter]
     or { waiter = waiter, kind = kind, key = key, holds = {} }
@@ -250,8 +251,8 @@ end
 local function add_list(graph, name)
   local key = wire.key_of_queue(name)
   if not key then return end
-  local function words_of(from, count) return { "LRANGE", name, from, from + count - 1 } end
-  for owner in each_item(graph, key, words_of, MAX_WAITERS) do
+  local function make_command(from, count) return { "LRANGE", name, from, from + count - 1 } end
+  for owner in each_item(graph, key, make_command, MAX_WAITERS) do
     add_waiter(graph, key, owner, "fair")
   end
 end
@@ -259,10 +260,10 @@ end
 local function add_queue(graph, name)
   local key = wire.key_of_queue(name)
   if not key then return end
-  local function words_of(from, count)
+  local function make_command(from, count)
     return { "ZRANGEBYSCORE", name, "(0", "+inf", "LIMIT", from, count }
   end
-  for text in each_item(graph, key, words_of, MAX_WAITERS) do
+  for text in each_item(graph, key, make_command, MAX_WAITERS) do
     local queued = wire.read_waiter(text)
     if queued then
       add_waiter(graph, key, queued.waiter, queued.kind).count = count_of(queued.owner)
@@ -270,9 +271,10 @@ local function add_queue(graph, name)
   end
 end
 
-local function row(graph, wait)
+local function make_row(graph, wait)
   local holder = wait.holder or holders_of(graph, wait)[1] or nil
-  local who, held_by = identify(graph, wait.waiter), holder and identify(graph, holder) or {}
+  local who = read_identity(graph, wait.waiter)
+  local held_by = holder and read_identity(graph, holder) or {}
   return {
     key = wait.key, kind = wait.kind, owner = wait.waiter, host = who.host, pid = who.pid,
     name = who.name, since = wait.since,
@@ -289,14 +291,14 @@ local function find_cycles(graph)
   end)
 end
 
-local function rows(graph, waits)
+local function make_rows(graph, waits)
   local list = {}
-  for i, wait in ipairs(waits) do list[i] = row(graph, wait) end
+  for i, wait in ipairs(waits) do list[i] = make_row(graph, wait) end
   return list
 end
 
--- Rotates the cycle so that it begins with the wait that has lasted longest.
-local function from_oldest(cycle)
+-- Rotates the cycle so that it begins with the oldest wait.
+local function start_with_oldest(cycle)
   local oldest, list = 1, {}
   for i, wait in ipairs(cycle) do
     if wait.since < cycle[oldest].since then oldest = i end
@@ -310,7 +312,8 @@ function deadlocks.find(client)
   local graph = {
     client = client, nodes = nodes_of_quorum(client),
     wait_prefix = prefixes.wait .. core.client.tenant(client),
-    holders = {}, names = {}, queued = {}, listening = {}, waits = {}, by_waiter = {}, by_stem = {},
+    holders = {}, names = {}, queued = {}, subscribed = {}, waits = {}, by_waiter = {},
+    by_id_prefix = {},
   }
   local queues = {}
   local ok, message, code = deadlocks.scan(client, "[hr]*_[wq]*", function(name, node)
@@ -326,9 +329,11 @@ function deadlocks.find(client)
   if graph.failure then return nil, graph.failure[1], graph.failure[2] end
   local result = { cycles = {}, waits = {} }
   for i, cycle in ipairs(found) do
-    result.cycles[i] = rows(graph, from_oldest(cycle))
+    result.cycles[i] = make_rows(graph, start_with_oldest(cycle))
   end
-  for _, wait in pairs(graph.by_waiter) do result.waits[#result.waits + 1] = row(graph, wait) end
+  for _, wait in pairs(graph.by_waiter) do
+    result.waits[#result.waits + 1] = make_row(graph, wait)
+  end
   table.sort(result.waits, function(a, b)
     if a.key ~= b.key then return locale.is_before(a.key, b.key) end
     return locale.is_before(a.owner, b.owner)

@@ -1,5 +1,4 @@
--- How the API reaches a server: by the core's own calls, which block, or, for clients served by an
--- event loop, by the calls of that loop.
+-- Runs the API's calls: through the core, which blocks, or through the client's event loop.
 
 local compat = require "holdfast.compat"
 local core = require "holdfast.core"
@@ -17,7 +16,7 @@ if under_ngx and ngx.config.subsystem == "stream" then
   error("holdfast works only in nginx's http {}, not in stream {}; see docs/how-to/openresty.md", 0)
 end
 
--- The environment that this process runs in: nginx, or none.
+-- What this process runs in: nginx, or nothing.
 local host = under_ngx and require "holdfast.loop.ngx" or loops.none
 local owner = host.owner
 
@@ -35,7 +34,7 @@ for _, name in ipairs(loops.names) do names[#names + 1] = name end
 local known = {}
 for _, name in ipairs(names) do known[name] = true end
 
--- Checks the option driver, like the checks in holdfast.options.
+-- Checks the option driver: see holdfast.options.
 function driver.check(value)
   if type(value) == "table" then return loops.check(value) end
   if not known[value] then
@@ -43,8 +42,7 @@ function driver.check(value)
   end
 end
 
--- Finds the loop that this option names.
--- → the loop | nil if calls block | nil, why the loop is not available
+-- → the loop with this name | nil if calls block | nil, why the loop is not available
 function driver.loop(value)
   value = value or driver.default
   if value == "posix" then return nil end
@@ -101,8 +99,8 @@ end
 local has_companions = false -- whether any lock has data.next_companion
 
 -- Makes each acquire of this lock run other operations alongside, one after the other:
--- next_companion(...) gets the results of one and returns the kind, seconds and record of the next,
--- or nil to end the acquire.
+-- next_companion(...) receives an operation's results and returns the kind, seconds and record of
+-- the next one, or nil to end the acquire.
 function driver.run_alongside(lock, next_companion)
   has_companions = true
   data(lock).next_companion = next_companion
@@ -118,8 +116,8 @@ end
 local function add_call(kind)
   blocking[kind] = owner.around_call(kind, kind == "acquire" and acquire or raw[kind])
   driver.lock[kind] = function(lock, seconds, record)
-    local own = has_loops and data(lock)
-    if own and own.loop then return pump.call(own, lock, kind, seconds, record) end
+    local fields = has_loops and data(lock)
+    if fields and fields.loop then return pump.call(fields, lock, kind, seconds, record) end
     return blocking[kind](lock, seconds, record)
   end
 end
@@ -137,34 +135,37 @@ for _, kind in ipairs { "acquire", "release" } do
   end
 end
 
+local function start_task(lock)
+  local fields = data(lock)
+  if fields.loop then pump.start_for_nobody(pump.of(fields.client, fields.loop), fields.client) end
+end
+
 -- Releases, in the background, all holds that any caller acquired through this handle.
 function driver.abandon(lock)
   raw.abandon(lock)
-  local own = data(lock)
   owner.forget(lock)
-  if own.loop then pump.start_for_nobody(pump.of(own.client, own.loop), own.client) end
+  start_task(lock)
 end
 
--- Ends the wait to become leader through this lock; it returns "interrupted". On a client whose
--- calls block, no other code runs during a wait, so there is none to end.
+-- Makes the wait to become leader through this lock return "interrupted". If the client's calls
+-- block, no other code runs during a wait, so there is none to end.
 function driver.interrupt(lock)
-  local own = data(lock)
-  if own.loop then pump.interrupt(pump.of(own.client, own.loop), own.gives_way) end
+  local fields = data(lock)
+  if fields.loop then pump.interrupt(pump.of(fields.client, fields.loop), fields.gives_way) end
 end
 
--- Starts the operation in the background. In an event loop the client's task carries it out.
-local function do_later(lock, kind, count)
-  local own = data(lock)
+-- Starts the operation in the background. In an event loop the client's task runs it.
+local function run_later(lock, kind, count)
   raw.begin(lock, kind, count):abandon()
-  if own.loop then pump.start_for_nobody(pump.of(own.client, own.loop), own.client) end
+  start_task(lock)
 end
 
--- Gives the permits of this handle back in the background.
+-- Gives back this handle's permits in the background.
 function driver.give_later(lock)
-  do_later(lock, "give", data(lock).permits)
+  run_later(lock, "give", data(lock).permits)
 end
 
--- Returns the time in seconds, by the clock that times this lock's calls.
+-- Returns the time in seconds by the clock that this lock's calls use.
 function driver.now(lock)
   local loop = data(lock).loop
   return loop and loop.now and loop.now() or core.now()
@@ -177,13 +178,13 @@ function driver.can_wait(lock)
 end
 
 -- Releases one hold, in the background if the caller cannot wait.
-function driver.leave(lock)
+function driver.release_on_exit(lock)
   if driver.can_wait(lock) then return driver.lock.release(lock) end
-  do_later(lock, "release")
+  run_later(lock, "release")
 end
 
-function driver.leave_all(locks)
-  for i = #locks, 1, -1 do driver.leave(locks[i]) end
+function driver.release_all_on_exit(locks)
+  for i = #locks, 1, -1 do driver.release_on_exit(locks[i]) end
 end
 
 function driver.ping(client, loop)
@@ -195,7 +196,7 @@ local loops_of = setmetatable({}, { __mode = "k" }) -- client -> its loop, if it
 
 local notifiers = {} -- objects of holdfast.notifier
 
--- Adds a notifier: the tasks of event loops check whether it has something to report.
+-- Adds a notifier, which the tasks of event loops check for something to report.
 function driver.add_notifier(notifier)
   notifiers[#notifiers + 1] = notifier
 end
@@ -208,28 +209,28 @@ function driver.set_loop(client, loop)
 end
 
 -- Like core.client.command, for any client.
-function driver.command(client, words, node, within)
+function driver.command(client, args, node, timeout)
   local loop = loops_of[client]
-  if loop then return pump.command(client, loop, words, node, within) end
-  return core.client.command(client, words, node, within)
+  if loop then return pump.command(client, loop, args, node, timeout) end
+  return core.client.command(client, args, node, timeout)
 end
 
--- Returns the node for a command on a name that belongs to a key, such as its queue, or nil if the
--- name itself leads to the right node. With shards, such names are on the key's server.
+-- Returns the node that stores what belongs to a key, such as its queue, or nil if commands on such
+-- names reach the right node anyway. With shards, it is the key's server.
 driver.node_of_lock = core.client.node_of_lock
 
--- Returns a lock handle to read the state of a key, given as it is on the server: the client's
--- prefix is not added. `within`: seconds after which a read fails; nil means command_timeout.
-function driver.reader(client, key, kind, within)
+-- Returns a handle for reading a lock's state. `key`: the full key. `timeout`: seconds after which
+-- a read fails; nil means command_timeout.
+function driver.reader(client, key, kind, timeout)
   return raw.new(client, {
     client = client, key = key, kind = kind, loop = loops_of[client], lease = 1, wait = 0,
-    token_ttl = 0, permits = 1, within = within,
+    token_ttl = 0, permits = 1, within = timeout,
   })
 end
 
-function driver.close(client, loop, patience)
-  if loop then return pump.close(client, loop, patience) end
-  return core.client.close(client, patience)
+function driver.close(client, loop, timeout)
+  if loop then return pump.close(client, loop, timeout) end
+  return core.client.close(client, timeout)
 end
 
 for _, name in ipairs { "is_held", "holds", "remaining", "token", "lost", "owner", "collect", "settle" } do
@@ -238,8 +239,8 @@ end
 
 core.lock_type.__tostring = owner.around_query(core.lock_type.__tostring)
 
--- Runs a release or a complete, in an event loop in the background, because the caller may be
--- unable to wait. Logs a failure.
+-- Runs a release or a complete. In an event loop, runs it in the background, because the caller may
+-- be unable to wait. Logs a failure.
 function driver.detach(lock, kind, seconds, record)
   if not data(lock).loop then return host.report(blocking[kind](lock, seconds, record)) end
   owner.forget(lock)

@@ -12,8 +12,8 @@ local notifier = require "holdfast.notifier"
 
 local events = {}
 
--- The state outlives a cleared package.loaded, so that the library loaded last also reports events
--- of clients created before.
+-- The state survives when package.loaded is cleared, so that a reloaded library also reports the
+-- events of clients created before.
 local shared = core.shared.events or {
   clients = setmetatable({}, { __mode = "k" }),
   numbers = setmetatable({}, { __mode = "k" }),
@@ -23,10 +23,10 @@ local shared = core.shared.events or {
 core.shared.events = shared
 local clients = shared.clients -- client -> its listener, or true if only its locks have listeners
 local numbers, listeners = shared.numbers, shared.listeners -- a lock's listener <-> its number
-local failed = setmetatable({}, { __mode = "k" }) -- listeners whose error was reported
+local failed = setmetatable({}, { __mode = "k" }) -- listeners whose error was logged
 local installed = false
 
-events.heeded = false -- whether there has been an on_event or an on_lost
+events.has_callbacks = false -- whether an on_event or an on_lost has been set
 
 local function warn(message)
   local ngx = rawget(_G, "ngx")
@@ -34,7 +34,7 @@ local function warn(message)
   io.stderr:write(message, "\n")
 end
 
-local function call(item)
+local function call_listener(item)
   local listener, event, option = item[1], item[2], item[3] or "on_event"
   local ok, err = pcall(listener, event)
   if ok or failed[listener] then return true end
@@ -43,14 +43,14 @@ local function call(item)
   return true
 end
 
--- The listener of the lock and that of the client each get a table of their own.
+-- The lock's listener and the client's listener each get their own table.
 local function copy(event)
-  local own = {}
-  for name, value in pairs(event) do own[name] = value end
-  return own
+  local new = {}
+  for name, value in pairs(event) do new[name] = value end
+  return new
 end
 
--- Names the holder in the last event that reports the lock as taken.
+-- Adds the holder to the last event that reports the lock as taken.
 local function add_holder(list, acquire)
   for i = #list, 1, -1 do
     local event, who = list[i], acquire.who
@@ -76,10 +76,10 @@ local function gather(add, acquire)
   leaving.sweep()
 end
 
-local notices = notifier.new(gather, call)
+local notices = notifier.new(gather, call_listener)
 
--- Adds the holder to the event of a wait for the lock that has just failed, unless the event has
--- been delivered. `who`: { host, pid, name }
+-- When a wait for the lock has just failed, adds the holder to its event, unless the event has
+-- already been delivered. `who`: { host, pid, name }
 function events.name_holder(lock, who)
   if not installed or not who then return end
   local client, key = core.lock.data(lock).client, core.lock.key(lock)
@@ -91,10 +91,9 @@ function events.notify()
   if installed then notices:notify() end
 end
 
--- Calls listener(what) after the earlier events are reported. `option`: the listener's name in
--- messages.
-function events.report(listener, what, option)
-  notices.add { listener, what, option }
+-- Calls listener(event) after the earlier events. `option`: the listener's name in messages.
+function events.report(listener, event, option)
+  notices.add { listener, event, option }
 end
 
 local function notify_after(...)
@@ -102,40 +101,44 @@ local function notify_after(...)
   return ...
 end
 
--- Calls that give the caller something, and the functions that undo them in the background if the
--- caller's coroutine is closed while a listener waits.
-local TAKING = { acquire = driver.leave, acquire_all = driver.leave_all, take = driver.give_later }
--- Other calls that report what has happened, although they are not about a hold of the caller. The
--- call that reads the holder must not: it runs before the event that it completes is delivered.
+-- Calls that acquire something for the caller, and the functions that undo them in the background
+-- if the caller's coroutine is closed while a listener is waiting.
+local ACQUIRING = {
+  acquire = driver.release_on_exit,
+  acquire_all = driver.release_all_on_exit,
+  take = driver.give_later,
+}
+-- Other calls that deliver events when they return. The call that reads the holder must not do so:
+-- its result is added to an event that must not have been delivered yet.
 local OTHER_CALLS = { "force_release", "take", "await" }
 
-local function notify_taken(undo, what, taken, ...)
-  if not taken then return notify_after(taken, ...) end
-  compat.closing(undo, what, events.notify)
-  return taken, ...
+local function notify_acquired(undo, handle, acquired, ...)
+  if not acquired then return notify_after(acquired, ...) end
+  compat.closing(undo, handle, events.notify)
+  return acquired, ...
 end
 
 local function report_after(name)
-  local plain, undo = driver.lock[name], TAKING[name]
-  driver.lock[name] = undo and function(what, ...)
-    return notify_taken(undo, what, plain(what, ...))
-  end or function(...) return notify_after(plain(...)) end
+  local original, undo = driver.lock[name], ACQUIRING[name]
+  driver.lock[name] = undo and function(handle, ...)
+    return notify_acquired(undo, handle, original(handle, ...))
+  end or function(...) return notify_after(original(...)) end
 end
 
--- From the first listener on, each call reports what it did when it returns.
+-- From the first listener on, each call delivers its events when it returns.
 local function install()
   if installed then return end
-  installed, events.heeded = true, true
+  installed, events.has_callbacks = true, true
   leaving.install()
   for name in pairs(core.hold_operations) do report_after(name) end
   for _, name in ipairs(OTHER_CALLS) do report_after(name) end
   driver.add_notifier(notices)
 end
 
--- From now on each call reports what it did, and what was passed to events.report.
+-- From now on each call also delivers what was passed to events.report.
 events.install = install
 
--- Calls the listener for the events of all the client's locks and connections.
+-- Calls the listener with the events of all the client's locks and connections.
 function events.watch(client, listener)
   install()
   clients[client] = listener
@@ -143,12 +146,12 @@ function events.watch(client, listener)
 end
 
 -- Adds a listener to the client, called before the one that the client already has.
-function events.listen_too(client, listener)
-  local known = clients[client]
-  if type(known) ~= "function" then return events.watch(client, listener) end
+function events.add_listener(client, listener)
+  local existing = clients[client]
+  if type(existing) ~= "function" then return events.watch(client, listener) end
   events.watch(client, function(event)
     listener(event)
-    return known(event)
+    return existing(event)
   end)
 end
 

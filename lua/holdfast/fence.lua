@@ -1,5 +1,5 @@
--- Writes that the server carries out only while no later holder of the lock has written to the
--- resource or claimed it. See docs/explanation/fencing.md.
+-- A fence: the server carries out a write through it only if no later holder of the lock has
+-- written to the resource or claimed it. See docs/explanation/fencing.md.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -22,7 +22,7 @@ Fence.__index = Fence
 Fence.__name = "holdfast.fence"
 
 local WEEK = 7 * 24 * 3600
-local MAX_WORDS = 4000 -- words in one command; a program cannot pass more to the server
+local MAX_ARGS = 4000 -- for one command and its name; a server-side program cannot pass more
 
 ---@class holdfast.fence_options
 ---@field ttl? number seconds that the fence is kept after the last write; math.huge keeps it forever; default 7 days
@@ -31,32 +31,32 @@ local fence = { options = { ttl = options.token_ttl } }
 
 -- ---- commands ----
 
-local function first_argument(words) return { words[2] } end
-local function first_two_arguments(words) return { words[2], words[3] } end
+local function first_argument(args) return { args[2] } end
+local function first_two_arguments(args) return { args[2], args[3] } end
 
-local function all_arguments(words)
+local function all_arguments(args)
   local keys = {}
-  for i = 2, #words do keys[i - 1] = words[i] end
+  for i = 2, #args do keys[i - 1] = args[i] end
   return keys
 end
 
-local function every_other_argument(words)
+local function every_other_argument(args)
   local keys = {}
-  for i = 2, #words, 2 do keys[#keys + 1] = words[i] end
+  for i = 2, #args, 2 do keys[#keys + 1] = args[i] end
   return keys
 end
 
-local function counted_keys(words)
-  local keys = { words[2] }
-  for i = 4, math.min(#words, 3 + (locale.number(words[3]) or 0)) do keys[#keys + 1] = words[i] end
+local function counted_keys(args)
+  local keys = { args[2] }
+  for i = 4, math.min(#args, 3 + (locale.number(args[3]) or 0)) do keys[#keys + 1] = args[i] end
   return keys
 end
 
--- name -> function(words) → the keys among them
-local KEYS = {}
+-- name -> a function of a command that returns the keys among its arguments
+local GET_KEYS = {}
 
-local function add(keys_of, names)
-  for name in names:gmatch("[^ \n]+") do KEYS[name] = keys_of end
+local function add(get_keys, names)
+  for name in names:gmatch("[^ \n]+") do GET_KEYS[name] = get_keys end
 end
 
 add(first_argument, [[
@@ -73,34 +73,34 @@ add(counted_keys, "zdiffstore zinterstore zunionstore")
 -- Returns the names of the commands that a fence accepts, in no particular order.
 function fence.commands()
   local names = {}
-  for name in pairs(KEYS) do names[#names + 1] = name end
+  for name in pairs(GET_KEYS) do names[#names + 1] = name end
   return names
 end
 
--- Returns the keys of a command that fences allow. `words`: the command as strings.
-function fence.keys(words)
-  return KEYS[locale.lower(words[1])](words)
+-- Returns the keys of a command that a fence accepts. `args`: its name and arguments, as strings.
+function fence.keys(args)
+  return GET_KEYS[locale.lower(args[1])](args)
 end
 
 -- Converts a number to a string that Redis can read, with all its digits.
-local function text_of(value)
+local function to_string(value)
   if type(value) ~= "number" then return value end
   if math.type and math.type(value) == "integer" then return ("%d"):format(value) end
   local whole = value % 1 == 0 and math.abs(value) < 2 ^ 63
   return locale.decimal(whole and "%.0f" or "%.17g", value)
 end
 
-local function check_word(value)
+local function check_arg(value)
   if type(value) == "string" then return nil end
   if type(value) ~= "number" or value - value ~= 0 then return "a string or a number" end
 end
 
-local function check_command(words)
-  local wrong, place, found = options.list(words, MAX_WORDS, "a list of 1 to 4000 words", check_word)
-  if wrong then return wrong, place, found end
-  local keys_of = KEYS[locale.lower(text_of(words[1]))]
-  if not keys_of then return "the name of a command that writes to keys", "[1]", options.shown(words[1]) end
-  if not words[2] then return "a command name followed by a key", "", "a name alone" end
+local function check_command(args)
+  local expected, suffix, found = options.list(args, MAX_ARGS, "a list of 1 to 4000 words", check_arg)
+  if expected then return expected, suffix, found end
+  local get_keys = GET_KEYS[locale.lower(to_string(args[1]))]
+  if not get_keys then return "the name of a command that writes to keys", "[1]", options.shown(args[1]) end
+  if not args[2] then return "a command name followed by a key", "", "a name alone" end
 end
 
 local function check_commands(commands)
@@ -126,13 +126,13 @@ local function token_of(lock)
 end
 
 -- → token, the lock's key | nil, message, code
-local function claim(self, lock, what)
+local function require_token(self, lock, func_name)
   local is_term = lead.is_term(lock)
   local key = is_term and lock:key() or raw.key(lock)
   local token, reason = token_of(lock)
   if token then return token, key end
   if not reason and not is_term and raw.is_held(lock) then
-    error(what .. ": lock must have fencing tokens; leave out fencing = false when you create it", 4)
+    error(func_name .. ": lock must have fencing tokens; leave out fencing = false when you create it", 4)
   end
   local how = reason and ("was lost (%s)"):format(reason) or "is not held by this owner"
   return nil, ('cannot write to "%s": the lock "%s" %s; nothing was sent'):format(
@@ -141,7 +141,7 @@ end
 
 -- ---- a call ----
 
-local function name_of(key)
+local function fence_key(key)
   return core.wire.prefixes.fence .. (key:find("{", 1, true) and ":" .. key or ("{%s}"):format(key))
 end
 
@@ -150,49 +150,48 @@ function fence.new(client, key, given, defaults)
   local ttl = given.ttl or WEEK
   return setmetatable({
     client = client,
-    handle = locks.new(client, key, locks.none, defaults),
+    handle = locks.new(client, key, locks.no_options, defaults),
     ttl_ms = ttl == math.huge and "0" or ("%.0f"):format(math.ceil(ttl * 1000)),
   }, Fence)
 end
 
--- Raises unless all of these keys are valid, and one program can use them together with the
--- resource.
-local function check_keys(self, keys, what)
+-- Raises unless all of these keys are valid, and the same program can use them and the resource.
+local function check_keys(self, keys, func_name)
   local group = core.client.group(self.client, raw.key(self.handle))
   for _, key in ipairs(keys) do
-    argument(key, options.key, what, "a command's key", 5)
-    argument(key, options.free_key, what, "a command's key", 5)
+    argument(key, options.key, func_name, "a command's key", 5)
+    argument(key, options.unreserved_key, func_name, "a command's key", 5)
     if core.client.group(self.client, key) ~= group then
-      error(('%s: the key "%s" must be in the same slot or shard as the resource "%s"'):format(what,
+      error(('%s: the key "%s" must be in the same slot or shard as the resource "%s"'):format(func_name,
         shown(key), shown(raw.key(self.handle))), 5)
     end
   end
 end
 
-local function add_command(words, command)
-  words[#words + 1] = ("%d"):format(#command)
-  for i = 1, #command do words[#words + 1] = command[i] end
+local function add_command(args, command)
+  args[#args + 1] = ("%d"):format(#command)
+  for i = 1, #command do args[#args + 1] = command[i] end
 end
 
--- → the words of the program, how many of them are keys
-local function words_of(self, commands, token, lock_key, what)
-  local words = { name_of(raw.key(self.handle)) }
+-- → the program's keys and arguments, the number of keys
+local function program_args(self, commands, token, lock_key, func_name)
+  local args = { fence_key(raw.key(self.handle)) }
   for _, command in ipairs(commands) do
     local keys = fence.keys(command)
-    check_keys(self, keys, what)
-    for _, key in ipairs(keys) do words[#words + 1] = key end
+    check_keys(self, keys, func_name)
+    for _, key in ipairs(keys) do args[#args + 1] = key end
   end
-  local key_count = #words
+  local key_count = #args
   local number = ("%.0f"):format(locks.next_call(self.client))
   local writer = core.client.uuid(self.client)
-  for _, word in ipairs { locks.text_of(token), lock_key, writer, number, self.ttl_ms } do
-    words[#words + 1] = word
+  for _, arg in ipairs { locks.text_of(token), lock_key, writer, number, self.ttl_ms } do
+    args[#args + 1] = arg
   end
-  for _, command in ipairs(commands) do add_command(words, command) end
-  return words, key_count
+  for _, command in ipairs(commands) do add_command(args, command) end
+  return args, key_count
 end
 
--- The last reply is an error: the commands before it have run, those after it have not.
+-- Returns the failure of command `count`. The commands before it have run, those after it have not.
 local function fail_at(self, commands, count, failure)
   local name = locale.lower(commands[count][1])
   local before = count > 2 and ("; the first %d commands have already run"):format(count - 1)
@@ -202,24 +201,24 @@ local function fail_at(self, commands, count, failure)
     shown(failure), before), core.code_of(failure)
 end
 
-local function texts_of(commands)
-  local all_words = {}
+local function to_strings(commands)
+  local result = {}
   for i, command in ipairs(commands) do
-    local words = {}
-    for j = 1, #command do words[j] = text_of(command[j]) end
-    all_words[i] = words
+    local args = {}
+    for j = 1, #command do args[j] = to_string(command[j]) end
+    result[i] = args
   end
-  return all_words
+  return result
 end
 
 -- → the list of replies | nil, message, code
-local function send(self, lock, commands, what)
+local function send(self, lock, commands, func_name)
   notify()
-  commands = texts_of(commands)
-  local token, key, code = claim(self, lock, what)
+  commands = to_strings(commands)
+  local token, key, code = require_token(self, lock, func_name)
   if not token then return nil, key, code end
-  local words, key_count = words_of(self, commands, token, key, what)
-  local text, message, failure = raw.fenced(self.handle, key_count, words)
+  local args, key_count = program_args(self, commands, token, key, func_name)
+  local text, message, failure = raw.fenced(self.handle, key_count, args)
   if not text then return nil, message, failure end
   local replies = record.decode(text)
   local count = replies.n
@@ -230,28 +229,28 @@ local function send(self, lock, commands, what)
 end
 
 -- Claims the resource for a remote holder, which has sent its token and its lock's key.
--- → like Fence:claim
+-- → the same as Fence:claim
 function fence.admit(self, token, lock_key)
   notify()
-  local words, key_count = words_of(self, {}, token, lock_key)
-  local text, message, code = raw.fenced(self.handle, key_count, words)
+  local args, key_count = program_args(self, {}, token, lock_key)
+  local text, message, code = raw.fenced(self.handle, key_count, args)
   return text and true, message, code
 end
 
--- Runs one command that writes, if the lock is held and no later holder has written to this
--- resource or claimed it.
+-- Runs a write command if the lock is held and no later holder has written to this resource or
+-- claimed it.
 ---@param lock holdfast.lock|holdfast.term held by the caller
 ---@param command string its name, for example "SET"
----@param ... string|number its arguments, the keys as they are on the server
----@return any answer a string, a number or a list; false for Redis's nil
+---@param ... string|number its arguments, with full keys
+---@return any reply a string, a number or a list; false for Redis's nil
 ---@return string? message
 ---@return holdfast.code? code "stale": a later holder has written, and this write is not carried out; "lost", "not_held"
 function Fence:call(lock, command, ...)
   check_self(self, Fence, "fence:call", 2)
   argument(lock, check_lock, "fence:call", "lock", 2)
-  local words = { command, ... }
-  argument(words, check_command, "fence:call", "command", 2)
-  local replies, message, code = send(self, lock, { words }, "fence:call")
+  local args = { command, ... }
+  argument(args, check_command, "fence:call", "command", 2)
+  local replies, message, code = send(self, lock, { args }, "fence:call")
   if not replies then return nil, message, code end
   return replies[1]
 end
@@ -260,7 +259,7 @@ end
 -- the commands before it stay in effect.
 ---@param lock holdfast.lock|holdfast.term
 ---@param commands (string|number)[][] 1 to 1000 of them, each as { name, argument, ... }
----@return any[]? answers
+---@return any[]? replies
 ---@return string? message
 ---@return holdfast.code? code
 ---@return_overload nil, string, holdfast.code
@@ -286,7 +285,7 @@ function Fence:claim(lock)
   return true
 end
 
--- The resource, with the client's prefix.
+-- Returns the resource, with the client's prefix.
 ---@return string key
 function Fence:key()
   check_self(self, Fence, "fence:key", 2)

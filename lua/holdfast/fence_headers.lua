@@ -1,4 +1,4 @@
--- The HTTP headers that carry a fencing token to a service. Their values are escaped as in a URL.
+-- The HTTP headers that pass a fencing token to a service. Their values are escaped as in a URL.
 
 local locale = require "holdfast.locale"
 
@@ -13,15 +13,15 @@ local function escape(text)
   return (text:gsub(ESCAPED, function(char) return ("%%%02X"):format(char:byte()) end))
 end
 
-local function byte_of(digits)
-  return string.char(tonumber(digits, 16)) -- any locale: two digits
+local function decode_byte(digits)
+  return string.char(tonumber(digits, 16)) -- any locale: the string is two hex digits
 end
 
 -- → the unescaped string | nil if it is not properly escaped
 local function unescape(text)
   local escape_of_byte = "%%([0-9A-Fa-f][0-9A-Fa-f])"
   if text:gsub(escape_of_byte, ""):find(ESCAPED) then return nil end
-  return (text:gsub(escape_of_byte, byte_of))
+  return (text:gsub(escape_of_byte, decode_byte))
 end
 
 function fence_headers.make(resource, lock_key, token)

@@ -1,6 +1,6 @@
 -- Names the holder after a wait for a lock has failed. That takes two short reads from the server,
--- which has just replied, within READ_LIMIT after the end of the wait. This is done only for a
--- single server: in a cluster the second read goes to a different node, which may not reply.
+-- which has just replied, within READ_LIMIT after the wait's end. It is done only for a single
+-- server: in a cluster the second read goes to a different node, which may not reply.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -24,9 +24,9 @@ local function time_left(deadline)
   return left > 0 and left or nil
 end
 
--- → { host, pid, name }, the lock's state on the server | nil if the holder has published nothing,
--- the lock is free by now, or there was no reply in time
-local function who_holds(lock, deadline)
+-- → { host, pid, name }, the lock's state on the server | nil if no identity is published, the lock
+-- is free by now, or no reply came in time
+local function read_holder(lock, deadline)
   local data, left = core.lock.data(lock), time_left(deadline)
   local key = core.lock.key(lock)
   local info = left and driver.lock.info(driver.reader(data.client, key, data.kind, left))
@@ -41,9 +41,8 @@ function holder.text(who)
   return ("%s (pid %d%s)"):format(texts.shown(who.host), who.pid, name)
 end
 
--- Returns what a message says about a lock's times, after naming its holder. `held_for`: seconds so
--- far, or nil; `left`: seconds to the end of its lease, or nil; `renewed`: whether that end was
--- seen to move.
+-- Returns the times of a hold for a message that names the holder. `held_for`: seconds so far, or
+-- nil; `left`: seconds to the end of its lease, or nil; `renewed`: whether that end has moved.
 function holder.times(held_for, left, renewed)
   local so_far = held_for and " for " .. texts.duration(held_for) or ""
   if renewed then return so_far .. ", renewed" end
@@ -52,16 +51,16 @@ function holder.times(held_for, left, renewed)
   return held_for and so_far .. ", " .. ends or " for " .. ends
 end
 
-local found = setmetatable({}, { __mode = "k" }) -- lock -> the holder named in its last failure
+local found = setmetatable({}, { __mode = "k" }) -- lock -> the holder that its last failure named
 
 function holder.found(lock)
   return found[lock]
 end
 
--- The rest of a message tells how much of the lease was left when the acquire last looked. If more
+-- The rest of a message has the time that was left on the lease at the acquire's last try. If more
 -- is left now, and the same holder has held the lock since then, the lease was renewed.
 -- → the holder's times, the part of the message that follows them
-local function times_in(rest, info, held_for, waited)
+local function format_rest(rest, info, held_for, waited)
   local seconds, fraction, more = rest:match(REST)
   local left = seconds and locale.number(seconds .. "." .. fraction)
   local is_same = left and held_for and held_for > waited -- any locale: numbers
@@ -70,30 +69,30 @@ local function times_in(rest, info, held_for, waited)
 end
 
 -- Adds the holder, and the seconds waited, to the message of an acquire that found the lock taken.
--- `deadline`: the time until which the server may be read; nil: command_timeout applies.
--- → the message, the holder, with held_for if known | the message unchanged
+-- `deadline`: when the reads must end; nil: command_timeout applies.
+-- → the message, the holder, with held_for if known | the unchanged message
 function holder.describe(lock, message, waited, deadline)
   local head, rest = message:match(TAKEN)
   if not head then return message end
-  local who, info = who_holds(lock, deadline or math.huge)
+  local who, info = read_holder(lock, deadline or math.huge)
   if not who then return message end
   who.held_for, found[lock] = observed.held_for(info), who
   rest = rest:gsub("^ or reserved for other waiters", "")
   local times
-  times, rest = times_in(rest, info, who.held_for, waited)
+  times, rest = format_rest(rest, info, who.held_for, waited)
   if rest:sub(-#ADVICE) == ADVICE then rest = rest:sub(1, -#ADVICE - 1) end
   local tail = waited > 0 and "; waited " .. texts.duration(waited) or ADVICE
   return head .. holder.text(who) .. times .. rest .. tail, who
 end
 
--- Returns the part of a message from holder.describe that is about the holder or the queue, to be
--- used in a message with different words; nil if there is none.
+-- Returns the part of a message from holder.describe that is about the holder or the queue, for use
+-- in another message; nil if there is none.
 function holder.part(message)
   return message:match("(held by [^;]*%(pid %d+.*)$") or message:match("%d+ already waiting in line.*$")
 end
 
--- Names the holder in the message of a wait of this many seconds that has just failed, and in its
--- event. → the message
+-- Adds the holder to the message and the event of a wait that has just failed, after `waited`
+-- seconds. → the message
 function holder.name(lock, message, waited)
   local deadline = core.now() + READ_LIMIT - core.lock.overdue(lock)
   local named, who = holder.describe(lock, message, waited, deadline)

@@ -16,10 +16,10 @@ local locks = require "holdfast.lock"
 local options = require "holdfast.options"
 local record = require "holdfast.record"
 
-local EXPIRE = 1 -- seconds
-local STATUS = 409
-local INFO = "duplicate request"
-local RECORD_MAX = 65536 -- bytes
+local DEFAULT_EXPIRE = 1 -- seconds
+local DEFAULT_STATUS = 409
+local DEFAULT_INFO = "duplicate request"
+local MAX_RECORD_SIZE = 65536 -- bytes
 local PREFIX = "idempotent:"
 
 local idempotent_request = {}
@@ -33,7 +33,7 @@ local idempotent_request = {}
 ---@field vary? string[] request headers that distinguish requests; default none
 ---@field status? integer status of the response to a duplicate; default 409
 ---@field info? string body of the response to a duplicate
----@field replay? boolean answer a duplicate with the first response, as seen by holdfast.capture(); default false
+---@field replay? boolean respond to a duplicate with the first response, as seen by holdfast.capture(); default false
 ---@field delete_key? boolean free the key after a success; default false
 ---@field keep_on_error? boolean a 5xx or a client disconnect counts as done; default false
 ---@field lease? number seconds after which the key of a dead worker is free; default: the client's
@@ -59,14 +59,14 @@ end
 local function vary_option(value)
   if type(value) ~= "table" then return "a list of header names" end
   for i, name in ipairs(value) do
-    local wrong = options.key(name)
-    if wrong then return wrong, ("[%d]"):format(i), locale.text(name) end
+    local expected = options.key(name)
+    if expected then return expected, ("[%d]"):format(i), locale.text(name) end
   end
 end
 
 local function status_option(value)
-  local fits = type(value) == "number" and value >= 200 and value <= 599 and value % 1 == 0
-  if not fits then return "an integer from 200 to 599" end
+  local is_valid = type(value) == "number" and value >= 200 and value <= 599 and value % 1 == 0
+  if not is_valid then return "an integer from 200 to 599" end
 end
 
 local function client_option(value)
@@ -102,8 +102,7 @@ end
 
 local function read_file(path)
   if not path then return "" end
-  -- a body that cannot be read must raise: if it counted as empty, different requests would
-  -- look alike
+  -- raises if the body cannot be read: if it counted as empty, different requests would look alike
   local file = assert(io.open(path, "rb"))
   local text = file:read("*a")
   file:close()
@@ -116,37 +115,37 @@ local function read_body()
 end
 
 local function digest(parts)
-  local text = {}
-  for i, part in ipairs(parts) do text[i] = #part .. ":" .. part end
-  return (ngx.sha1_bin(table.concat(text)):gsub(".", function(byte)
+  local encoded = {}
+  for i, part in ipairs(parts) do encoded[i] = #part .. ":" .. part end
+  return (ngx.sha1_bin(table.concat(encoded)):gsub(".", function(byte)
     return ("%02x"):format(byte:byte())
   end))
 end
 
--- Returns a request header as a string, which is "" only if the header is missing. Headers with the
--- same name are joined.
-local function header_text(value)
+-- Converts a request header to a string, which is "" only if the header is missing. Joins headers
+-- with the same name.
+local function header_to_string(value)
   if type(value) == "table" then return "=" .. table.concat(value, ", ") end
   return value and "=" .. locale.text(value) or ""
 end
 
--- Adds the headers that distinguish requests.
-local function add_varying(opts, parts)
+-- Adds the headers that `vary` names.
+local function add_headers(opts, parts)
   local headers = ngx.req.get_headers(0)
-  for _, name in ipairs(opts.vary or {}) do parts[#parts + 1] = header_text(headers[name]) end
+  for _, name in ipairs(opts.vary or {}) do parts[#parts + 1] = header_to_string(headers[name]) end
   return parts
 end
 
--- Digests the method, the URI as sent and as rewritten (nginx may pass on either), the arguments,
--- the body, and the headers that `vary` names.
-local function fingerprint_of_request(opts)
-  return digest(add_varying(opts, {
+-- Returns a digest of the method, the URI as sent and as rewritten (nginx may pass on either), the
+-- arguments, the body, and the headers that `vary` names.
+local function request_fingerprint(opts)
+  return digest(add_headers(opts, {
     ngx.req.get_method(), ngx.var.request_uri, ngx.var.uri, ngx.var.args or "", read_body(),
   }))
 end
 
 -- → who sent the request, "" for anybody | nil, what is missing
-local function principal(opts)
+local function find_principal(opts)
   if opts.principal == false or opts.principal == nil and opts.key then return "" end
   local who, missing
   if opts.principal then
@@ -159,7 +158,7 @@ local function principal(opts)
 end
 
 -- → key | nil, why there is none
-local function key_in_header(name)
+local function read_key_header(name)
   local value = ngx.req.get_headers(0)[name]
   if type(value) == "table" then
     return nil, ("the %s header was sent more than once"):format(name)
@@ -171,23 +170,23 @@ local function key_in_header(name)
 end
 
 -- → key, fingerprint | nil, why there is none
-local function given_key(opts)
+local function read_given_key(opts)
   if opts.header then
-    local key, missing = key_in_header(opts.header == true and "Idempotency-Key" or opts.header)
-    return key, key and fingerprint_of_request(opts) or missing
+    local key, missing = read_key_header(opts.header == true and "Idempotency-Key" or opts.header)
+    return key, key and request_fingerprint(opts) or missing
   end
   local key = opts.key
   if type(key) ~= "string" then key = key() end
   if key == nil or key == "" then return nil, "the idempotency key for this request is missing" end
-  return locale.text(key), opts.vary and digest(add_varying(opts, {})) or nil
+  return locale.text(key), opts.vary and digest(add_headers(opts, {})) or nil
 end
 
 -- → key, fingerprint | nil, why there is none
-local function key_of(opts, who)
+local function find_key(opts, who)
   if not opts.header and not opts.key then
-    return (who == "" and ngx.var.remote_addr .. " " or "") .. fingerprint_of_request(opts)
+    return (who == "" and ngx.var.remote_addr .. " " or "") .. request_fingerprint(opts)
   end
-  return given_key(opts)
+  return read_given_key(opts)
 end
 
 -- ---- responses ----
@@ -212,19 +211,19 @@ local function replay(stored)
 end
 
 local function refuse(opts, message, code, stored)
-  if code == "busy" then return respond(opts.status or STATUS, opts.info or INFO, 1) end
+  if code == "busy" then return respond(opts.status or DEFAULT_STATUS, opts.info or DEFAULT_INFO, 1) end
   if code == "mismatch" then return respond(422, "this key was already used for a different request") end
   if code ~= "duplicate" then
     ngx.log(ngx.ERR, message)
     return respond(503, "try again", 1)
   end
   if opts.replay and stored and replay(stored) then return end
-  return respond(opts.status or STATUS, opts.info or INFO)
+  return respond(opts.status or DEFAULT_STATUS, opts.info or DEFAULT_INFO)
 end
 
 -- ---- the first request ----
 
--- Headers that belong to one connection, one moment or one client.
+-- Headers that apply only to one connection, one moment or one client.
 local NOT_REPLAYED = {}
 for name in ("connection keep-alive proxy-connection te trailer transfer-encoding upgrade content-length "
   .. "date server set-cookie set-cookie2 www-authenticate authentication-info proxy-authenticate "
@@ -237,43 +236,43 @@ local function has_no_body()
   return ngx.status == 204 or ngx.status == 304 or ngx.req.get_method() == "HEAD"
 end
 
--- Returns the record. A response that was cut off must not be replayed as if it were complete.
-local function response_of(guard)
+-- Returns the response's record. A response that was cut off must not be replayed as complete.
+local function make_record(guard)
   if not guard.parts or not (guard.ended or has_no_body()) then return "D" end
   local headers = {}
   for name, value in pairs(ngx.resp.get_headers(0)) do
     if not NOT_REPLAYED[locale.lower(name)] then headers[name] = value end
   end
   setmetatable(headers, nil)
-  local text = record.encode(RECORD_MAX, ngx.status, headers, table.concat(guard.parts))
+  local text = record.encode(MAX_RECORD_SIZE, ngx.status, headers, table.concat(guard.parts))
   return text and "R" .. text or "D"
 end
 
--- Statuses of a refused request. It had no effect, and may succeed later.
+-- The statuses of refused requests, which had no effect and may succeed later.
 local REFUSED = {
   [401] = true, [403] = true, [407] = true, [408] = true, [425] = true, [429] = true,
 }
 
-local function is_done(opts)
+local function counts_as_done(opts)
   if REFUSED[ngx.status] then return false end
   return ngx.status < 499 or opts.keep_on_error == true
 end
 
--- Ends the guard, in log_by_lua.
-local function complete(guard)
+-- Releases the guard or turns it into a record, in log_by_lua.
+local function end_guard(guard)
   local opts = guard.opts
-  if not is_done(opts) then return driver.detach(guard.lock, "release") end
-  driver.detach(guard.lock, "complete", opts.delete_key and 0 or opts.expire or EXPIRE,
-    response_of(guard))
+  if not counts_as_done(opts) then return driver.detach(guard.lock, "release") end
+  driver.detach(guard.lock, "complete", opts.delete_key and 0 or opts.expire or DEFAULT_EXPIRE,
+    make_record(guard))
 end
 
--- Returns whether an internal redirect has led here: from a request that already has its guard, or
--- to the error page of one that nginx refused before it reached this handler.
+-- Returns whether this is an internal redirect: of a request that already has its guard, or to the
+-- error page of a request that nginx refused before it reached this handler.
 local function needs_no_guard()
-  return driver.owner.has_ending(complete) or ngx.req.is_internal() and ngx.status >= 400
+  return driver.owner.has_ending(end_guard) or ngx.req.is_internal() and ngx.status >= 400
 end
 
--- This does not happen if all requests are authenticated, so the log explains what to configure.
+-- Missing authentication is a configuration error, so the log explains what to configure.
 local function refuse_unknown_sender(missing)
   ngx.log(ngx.ERR, "holdfast.idempotent_request: cannot tell who sent this request: ", missing,
     "; make sure that requests are authenticated, or set principal either to a function that returns the",
@@ -281,47 +280,47 @@ local function refuse_unknown_sender(missing)
   return respond(401, "the sender of this request is unknown")
 end
 
--- → the lock, acquired | nil after sending a response
-local function begin(client, opts, defaults, who)
-  local key, fingerprint_or_why = key_of(opts, who)
-  if not key then return nil, respond(400, fingerprint_or_why) end
+-- → the acquired lock | nil after sending a response
+local function acquire_guard(client, opts, defaults, who)
+  local key, fingerprint_or_reason = find_key(opts, who)
+  if not key then return nil, respond(400, fingerprint_or_reason) end
   local lock = locks.new(client, PREFIX .. (who == "" and key or digest { who, key }), {
     owner = ngx.var.request_id,
     lease = opts.lease,
     watchdog = true,
     wait = 0,
-    fingerprint = fingerprint_or_why,
+    fingerprint = fingerprint_or_reason,
     fencing = false,
     class = opts.class,
     on_event = opts.on_event,
   }, defaults, "guard")
-  local begun, message, code, stored = driver.lock.acquire(lock)
-  if not begun then return nil, refuse(opts, message, code, stored) end
+  local acquired, message, code, stored = driver.lock.acquire(lock)
+  if not acquired then return nil, refuse(opts, message, code, stored) end
   return lock
 end
 
--- `opts` must already have been checked. Returns if the request may continue; otherwise sends a
--- response.
-function idempotent_request.enter(client, opts, defaults)
+-- Returns if the request may continue; otherwise sends a response. `opts` must already have been
+-- checked.
+function idempotent_request.handle(client, opts, defaults)
   if needs_no_guard() then return end
-  local who, missing = principal(opts)
+  local who, missing = find_principal(opts)
   if not who then return refuse_unknown_sender(missing) end
-  local lock = begin(client, opts, defaults, who)
+  local lock = acquire_guard(client, opts, defaults, who)
   if not lock then return end
   -- nginx compresses after the body filter, so a Content-Encoding would not match the kept body
   if opts.replay then ngx.req.clear_header("Accept-Encoding") end
-  driver.owner.at_end(complete,
+  driver.owner.at_end(end_guard,
     { lock = lock, opts = opts, parts = opts.replay and {} or nil, size = 0 })
 end
 
 -- Called in body_filter_by_lua: keeps the response body if it fits in a record.
 function idempotent_request.capture()
-  local guard = driver.owner.ending(complete)
+  local guard = driver.owner.ending(end_guard)
   if not guard or not guard.parts then return end
   local part = ngx.arg[1]
   guard.ended = guard.ended or ngx.arg[2]
   guard.size = guard.size + #part
-  if guard.size > RECORD_MAX then
+  if guard.size > MAX_RECORD_SIZE then
     guard.parts = nil
   elseif part ~= "" then
     guard.parts[#guard.parts + 1] = part

@@ -1,12 +1,12 @@
 -- holdfast: distributed locks on Redis. See docs/reference/api.md.
 
 require "holdfast.native"
-require "holdfast.holder" -- whatever locks and with_lock use is loaded now: see holdfast.lazy
+require "holdfast.holder" -- loads now what locks and with_lock use: see holdfast.lazy
 require "holdfast.with_lock"
 
 local lazy = require "holdfast.lazy"
 local admission = lazy "holdfast.admission"
-local client = require "holdfast.client"
+local clients = require "holdfast.client"
 local driver = require "holdfast.driver"
 local idempotent_request = lazy "holdfast.idempotent_request"
 local multi_lock = lazy "holdfast.multi_lock"
@@ -16,20 +16,20 @@ local traceback = lazy "holdfast.traceback"
 ---@class holdfast
 local holdfast = { _VERSION = require "holdfast.version" }
 
--- Creates a client of a server, or of several; does no I/O.
+-- Creates a client of one server, or of several; does no I/O.
 ---@param url_or_opts? string | holdfast.client_options
 ---@param opts? holdfast.client_options after a URL
 ---@return holdfast.client client
 function holdfast.new(url_or_opts, opts)
   options.no_colon(url_or_opts, holdfast, "holdfast.new", 2)
-  return (client.new(url_or_opts, 2, opts)) -- no tail call: the level counts this function
+  return (clients.new(url_or_opts, 2, opts)) -- no tail call: the level counts this function
 end
 
 local default
 
 -- Returns the default client, created from the environment on first use.
 local function default_client(level)
-  default = default or client.new(nil, level + 1)
+  default = default or clients.new(nil, level + 1)
   return default
 end
 
@@ -46,7 +46,7 @@ end
 
 local STATUS_OPTIONS = { client = check_client, pattern = options.text, host = host_option }
 
--- Like client:with_lock, on a default client made from the environment.
+-- Like client:with_lock, on a default client created from the environment.
 ---@param key string
 ---@param opts? holdfast.with_lock_options
 ---@param fn holdfast.lock_callback
@@ -77,36 +77,36 @@ function holdfast.traceback()
   return traceback.last()
 end
 
--- Under ngx_lua, in log_by_lua: releases all that the request still holds, and ends its waits.
+-- Under ngx_lua, in log_by_lua: releases everything that the request holds, and ends its waits.
 -- Elsewhere a no-op.
 function holdfast.finish()
   if driver.owner.finish then driver.owner.finish() end
 end
 
--- Under ngx_lua, in access_by_lua: lets the first request with a key continue and answers the
+-- Under ngx_lua, in access_by_lua: lets the first request with a key continue and responds to the
 -- others. Needs holdfast.finish() in log_by_lua.
 ---@param opts? holdfast.idempotent_request_options
 function holdfast.idempotent_request(opts)
   options.no_colon(opts, holdfast, "holdfast.idempotent_request", 2)
   opts = options.table(opts, idempotent_request.options, "holdfast.idempotent_request", 2)
-  local wrong = idempotent_request.conflict(opts)
-  if wrong then error("holdfast.idempotent_request: " .. wrong, 2) end
+  local problem = idempotent_request.conflict(opts)
+  if problem then error("holdfast.idempotent_request: " .. problem, 2) end
   if not driver.owner.finish then error("holdfast.idempotent_request: works only under ngx_lua", 2) end
-  local one = opts.client or default_client(2)
-  idempotent_request.enter(one, opts, client.defaults(one))
+  local client = opts.client or default_client(2)
+  idempotent_request.handle(client, opts, clients.defaults(client))
 end
 
--- Under ngx_lua, in access_by_lua: answers a request with 412 if one with a higher fencing token
+-- Under ngx_lua, in access_by_lua: rejects a request with 412 if one with a higher fencing token
 -- has already been admitted for its resource.
 ---@param opts? holdfast.admission_options
 function holdfast.fence(opts)
   options.no_colon(opts, holdfast, "holdfast.fence", 2)
   opts = options.table(opts, admission.options, "holdfast.fence", 2)
   if not driver.owner.finish then error("holdfast.fence: works only under ngx_lua", 2) end
-  local one = opts.client or default_client(2)
-  local defaults = client.defaults(one)
+  local client = opts.client or default_client(2)
+  local defaults = clients.defaults(client)
   if defaults.quorum then error("holdfast.fence: fences need a single server, not a quorum", 2) end
-  admission.enter(one, opts, defaults)
+  admission.handle(client, opts, defaults)
 end
 
 -- Under ngx_lua, in body_filter_by_lua: keeps the response, so that idempotent_request{ replay =
@@ -124,16 +124,16 @@ function holdfast.metrics()
   require("holdfast.shared_metrics").serve(2)
 end
 
--- Under ngx_lua, in content_by_lua: serves a live, read-only page of what is held and who is
--- waiting. Restrict access to it. In init_worker_by_lua: starts to record, so that the page also
--- covers the time before it is first opened.
+-- Under ngx_lua, in content_by_lua: serves a live, read-only page that shows what is held and
+-- who is waiting. Restrict access to it. In init_worker_by_lua: starts to record, so that the page
+-- also covers the time before it is first opened.
 ---@param opts? { client: holdfast.client?, pattern: string?, host: (string | string[])? }
 function holdfast.status(opts)
   options.no_colon(opts, holdfast, "holdfast.status", 2)
   opts = options.table(opts, STATUS_OPTIONS, "holdfast.status", 2)
   if not driver.owner.finish then error("holdfast.status: works only under ngx_lua", 2) end
-  local one = opts.client or default_client(2)
-  require("holdfast.status").serve(one, opts, client.defaults(one).where)
+  local client = opts.client or default_client(2)
+  require("holdfast.status").serve(client, opts, clients.defaults(client).servers_id)
 end
 
 -- A worker of nginx may not be able to read the files, and must not wait for a disk.

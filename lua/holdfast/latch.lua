@@ -1,6 +1,6 @@
 -- Count-down latches. See docs/how-to/latch.md.
 --
--- Nobody holds a latch, so there is nothing to renew, lose or release.
+-- A latch has no holder, so there is nothing to renew, lose or release.
 
 local driver = require "holdfast.driver"
 local locks = require "holdfast.lock"
@@ -18,7 +18,7 @@ Latch.__name = "holdfast.latch"
 local check_count = options.whole(1, 1000000000, "1 to 1e9")
 
 ---@class holdfast.latch_options
----@field wait? number how many seconds latch:wait waits by default; default: the client's
+---@field wait? number seconds that latch:wait waits by default; default: the client's
 ---@field class? string for counters and events; default: the client's
 ---@field on_event? fun(event: holdfast.event)
 ---@field interruptible? boolean a signal ends a wait
@@ -35,10 +35,10 @@ local latch = {
 -- `given` must already have been checked; `defaults` are the client's.
 function latch.new(client, key, given, defaults)
   local handle = locks.new(client, key, given, defaults, "latch")
-  return setmetatable({ handle = handle, wait_by_default = given.wait or defaults.wait }, Latch)
+  return setmetatable({ handle = handle, default_wait = given.wait or defaults.wait }, Latch)
 end
 
--- Starts a count, unless the latch is counting already.
+-- Starts a count, unless the latch is already counting.
 ---@param count integer 1 to 1e9
 ---@return boolean? set false if it is already counting; it then continues to count
 ---@return string? message
@@ -66,7 +66,7 @@ function Latch:count_down(amount)
   return raw.count_down(self.handle, amount or 1)
 end
 
--- Returns the remaining count, 0 if the latch is open.
+-- Returns the remaining count, which is 0 if the latch is open.
 ---@return integer? count
 ---@return string? message
 ---@return holdfast.code? code
@@ -89,10 +89,10 @@ function Latch:wait(wait)
   check_self(self, Latch, "latch:wait", 2)
   if wait ~= nil then argument(wait, options.wait, "latch:wait", "wait", 2) end
   notify()
-  return raw.await(self.handle, wait or self.wait_by_default)
+  return raw.await(self.handle, wait or self.default_wait)
 end
 
--- Opens the latch, whatever its count is.
+-- Opens the latch, even if its count is not 0.
 ---@return boolean? closed false if it was open
 ---@return string? message
 ---@return holdfast.code? code
@@ -104,7 +104,7 @@ function Latch:delete()
   return raw.delete(self.handle)
 end
 
--- The latch's key on the server, with the client's prefix.
+-- Returns the latch's key on the server, with the client's prefix.
 ---@return string key
 function Latch:key()
   check_self(self, Latch, "latch:key", 2)

@@ -1,15 +1,15 @@
 -- lazy "holdfast.x" stands for the module holdfast.x, which is loaded when one of its fields is
 -- first read, so that a program reads only the files that it needs.
 --
--- Loading such a module must not change any other module. A call uses the module before acquiring
--- anything, so that a module that cannot be loaded leaves no lock behind.
+-- Loading such a module must not change any other module. A call must use the module before it
+-- acquires anything, so that a failed load leaves no lock behind.
 
 local VERSION = "holdfast.version"
 local version = require(VERSION)
 
 local lazy = {}
 
-local names = {} -- the names of all the modules that lazy stands for
+local names = {} -- the names of all lazy modules
 
 -- An upgrade may have replaced the files since this program started, and modules of different
 -- versions must not work together.
@@ -29,7 +29,7 @@ function lazy.load_all()
   end
 end
 
-local function stand_for(_, name)
+local function make_proxy(_, name)
   names[#names + 1] = name
   return setmetatable({}, {
     __index = function(self, field)
@@ -41,4 +41,4 @@ local function stand_for(_, name)
   })
 end
 
-return setmetatable(lazy, { __call = stand_for })
+return setmetatable(lazy, { __call = make_proxy })

@@ -1,8 +1,8 @@
 -- Leader election: a lock that is acquired again and again. Each hold is a term.
 --
--- A term is over as soon as its lock is no longer held by this host's clock, which is before any
--- other client can hold it. Its methods work in any coroutine, including those that the leading
--- function has started.
+-- A term is over as soon as, by this host's clock, its lock is no longer held. That is before any
+-- other client can hold the lock. A term's methods work in any coroutine, including those that the
+-- leader's function has started.
 
 local abort = require "holdfast.abort"
 local compat = require "holdfast.compat"
@@ -19,7 +19,7 @@ local raw, check_self = driver.lock, options.self
 local lead = {}
 
 ---@class holdfast.lead_options
----@field lease? number seconds that the term outlives a dead leader; always renewed; default: the client's
+---@field lease? number seconds for which the term survives a crashed leader; always renewed; default: the client's
 ---@field max_hold? number seconds, 0.001 to 1e9, after which a term ends; default: no limit
 ---@field once? boolean return after one term
 ---@field on_lost? fun(term: holdfast.term, reason: holdfast.lost_reason)
@@ -41,7 +41,7 @@ for _, name in ipairs { "lease", "max_hold", "on_lost", "on_event", "class", "in
   lead.options[name] = locks.options[name]
 end
 
--- Raises at `level` if these options do not suit the client.
+-- Raises at `level` if the client does not support these options.
 function lead.check(given, defaults, level)
   if given.on_change and defaults.quorum then
     error("client:lead: on_change needs a single server, not a quorum", level + 1)
@@ -59,7 +59,8 @@ local function is_leader(self)
   return not self.over and not driver.owner.is_exiting() and raw.standing(self.lock) ~= nil
 end
 
--- Returns whether this process is the leader now; no I/O. Under ngx_lua false in an exiting worker.
+-- Returns whether this process is the leader now; no I/O. Under ngx_lua, false if the worker is
+-- exiting.
 ---@return boolean leads
 function Term:is_leader()
   check_self(self, Term, "term:is_leader", 2)
@@ -78,11 +79,11 @@ function Term:lost()
 end
 
 -- Returns this term's fencing token, even after the term, or nil without tokens. Each later leader
--- has a higher one.
+-- has a higher token.
 ---@return integer? token
 function Term:token()
   check_self(self, Term, "term:token", 2)
-  return self.number
+  return self.fencing_token
 end
 
 -- Returns the token as a decimal string with all digits, even in Lua versions whose tostring writes
@@ -90,32 +91,32 @@ end
 ---@return string? text
 function Term:token_text()
   check_self(self, Term, "term:token_text", 2)
-  return locks.text_of(self.number)
+  return locks.text_of(self.fencing_token)
 end
 
--- The key on the server, with the client's prefix.
+-- Returns the key on the server, with the client's prefix.
 ---@return string key
 function Term:key()
   check_self(self, Term, "term:key", 2)
   return raw.key(self.lock)
 end
 
--- Ends the current term now, and client:lead once fn has returned. If this term is over, that is
--- the term running now, or the wait for the next one. Outside fn's coroutine it does not wait for
--- the server.
+-- Ends the current term now, and client:lead once fn has returned. If this term is already over,
+-- ends the term that is running now, or the wait for the next one. Outside fn's coroutine, does not
+-- wait for the server.
 ---@return true? resigned
 ---@return string? message
 ---@return holdfast.code? code
 ---@return_overload nil, string, holdfast.code
 function Term:resign()
   check_self(self, Term, "term:resign", 2)
-  local term = self.leading.term
-  self.leading.resigned = true
+  local term = self.election.term
+  self.election.resigned = true
   if term.over then return true end
   term.over = true
-  local more = raw.holds(term.lock) - 1 -- fn may have re-entered the lock
-  for _ = 1, more do raw.release(term.lock) end
-  if more >= 0 then return loss.notify_after(raw.release(term.lock)) end
+  local extra_holds = raw.holds(term.lock) - 1 -- fn may have re-entered the lock
+  for _ = 1, extra_holds do raw.release(term.lock) end
+  if extra_holds >= 0 then return loss.notify_after(raw.release(term.lock)) end
   driver.abandon(term.lock)
   driver.interrupt(term.lock)
   return true
@@ -125,10 +126,10 @@ function lead.is_term(value)
   return getmetatable(value) == Term
 end
 
--- Like the methods above, works in any coroutine.
--- → the running term's token | nil, how it was lost, or nil if it is over or has no token
+-- Works in any coroutine, like the methods above.
+-- → the token of a term that is not over | nil, how the term was lost, or nil if it was not
 function lead.token_of(term)
-  if is_leader(term) then return term.number end
+  if is_leader(term) then return term.fencing_token end
   return nil, term.reason or select(2, raw.standing(term.lock))
 end
 
@@ -143,12 +144,12 @@ local MIN_PAUSE, MAX_PAUSE = 0.1, 1 -- seconds
 
 local EXITING, RESIGNED = "the worker is exiting", "the leader resigned before its term began"
 
--- `leading`: shared by the terms of one client:lead: { term, resigned, accepted, watch }. `term` is
--- the last one; `accepted` says that this process has led before, so a missing right no longer ends
--- the call; `watch` is what leader.new_watch returned.
-local function new_term(leading, client, key, given, defaults)
-  local term = setmetatable({ over = false, leading = leading }, Term)
-  leading.term = term
+-- `election`: shared by the terms of one client:lead: { term, resigned, has_led, watch }. `term`:
+-- the last one; `has_led`: whether this process has led before, so that a missing right no longer
+-- ends the call; `watch`: the result of leader.new_watch.
+local function new_term(election, client, key, given, defaults)
+  local term = setmetatable({ over = false, election = election }, Term)
+  election.term = term
   local on_lost = given.on_lost
   term.lock = locks.unshared(client, key, {
     lease = given.lease, max_hold = given.max_hold, watchdog = true, wait = math.huge,
@@ -160,51 +161,51 @@ local function new_term(leading, client, key, given, defaults)
     end,
   }, defaults)
   raw.data(term.lock).gives_way = term
-  if leading.watch then leader.watch(leading.watch, term.lock) end
+  if election.watch then leader.watch(election.watch, term.lock) end
   return term
 end
 
--- → why there is no further term | nil if there is one
-local function end_of(leading)
-  return leading.resigned and RESIGNED or driver.owner.is_exiting() and EXITING or nil
+-- → why there are no further terms | nil if there are
+local function why_ended(election)
+  return election.resigned and RESIGNED or driver.owner.is_exiting() and EXITING or nil
 end
 
--- Releases a lock that was lost, or whose leader has resigned, before its term began. → message,
--- code
+-- Releases a lock that was lost, or whose leader has resigned, before its term began.
+-- → message, code
 local function release_unused(lock)
   local _, message, code = raw.release(lock)
   return message, code or "lost"
 end
 
--- Waits until a term holds its lock, or the leader has resigned. A term that loses its lock before
--- it begins is replaced by a new one. → the term | nil, message, code
-local function await(leading, term, next_term)
+-- Waits until a term holds its lock, or the leader has resigned. If a term loses its lock before it
+-- begins, replaces it with a new one. → the term | nil, message, code
+local function wait_for_term(election, term, next_term)
   local acquired, paused, message, code
   local pause = MIN_PAUSE
   repeat
     loss.notify()
-    if end_of(leading) then return nil, end_of(leading), "interrupted" end
+    if why_ended(election) then return nil, why_ended(election), "interrupted" end
     acquired, message, code = templates.acquire(term.lock)
-    leading.accepted = leading.accepted or acquired ~= nil
-    if acquired and not leading.resigned and raw.is_held(term.lock) then return term end
+    election.has_led = election.has_led or acquired ~= nil
+    if acquired and not election.resigned and raw.is_held(term.lock) then return term end
     if acquired then
       message, code = release_unused(term.lock)
       term = next_term()
     end
-    if end_of(leading) then return nil, end_of(leading), "interrupted" end
-    if not core.may_pass(code, leading.accepted) then return nil, message, code end
+    if why_ended(election) then return nil, why_ended(election), "interrupted" end
+    if not core.may_pass(code, election.has_led) then return nil, message, code end
     paused, message, code = raw.pause(term.lock, pause)
     pause = math.min(2 * pause, MAX_PAUSE)
   until not paused
   return nil, message, code
 end
 
--- Calls fn(term, ...) under the term's lock. → like client:with_lock
-local function hold(term, given, fn, ...)
-  local watch = term.leading.watch
-  term.number = raw.token(term.lock)
+-- Calls fn(term, ...) under the term's lock. → the same as client:with_lock
+local function run_term(term, given, fn, ...)
+  local watch = term.election.watch
+  term.fencing_token = raw.token(term.lock)
   return templates.run_held(term.lock, given, function(_, ...)
-    if watch then leader.begin(watch, term.lock) end
+    if watch then leader.announce_self(watch, term.lock) end
     return fn(term, ...)
   end, ...)
 end
@@ -215,19 +216,19 @@ end
 
 -- `given` and `fn` must already have been checked.
 function lead.run(client, key, given, defaults, fn, ...)
-  local leading, results = { resigned = false }, nil
+  local election, results = { resigned = false }, nil
   given = options.copy(given)
-  leading.watch = given.on_change and leader.new_watch(given.on_change, leading)
-  local function next_term() return new_term(leading, client, key, given, defaults) end
+  election.watch = given.on_change and leader.new_watch(given.on_change, election)
+  local function next_term() return new_term(election, client, key, given, defaults) end
   repeat
     local first = next_term()
     if given.abort_on_loss then driver.check_hooks(first.lock) end
-    local term, message, code = await(leading, first, next_term)
-    if not term and not (leading.resigned and results) then return nil, message, code end
+    local term, message, code = wait_for_term(election, first, next_term)
+    if not term and not (election.resigned and results) then return nil, message, code end
     if not term then break end
-    results = pack(hold(term, given, fn, ...))
+    results = pack(run_term(term, given, fn, ...))
     term.reason, term.over = term.reason or raw.lost(term.lock), true
-  until given.once or leading.resigned or driver.owner.is_exiting()
+  until given.once or election.resigned or driver.owner.is_exiting()
   return compat.unpack(results, 1, results.n)
 end
 

@@ -1,10 +1,10 @@
--- Anchors released handles that have an on_lost or on_event, until what the release has found is
--- reported. They may have no other reference, and a collected handle is not notified.
+-- Anchors released handles that have an on_lost or on_event until the events of the release are
+-- reported. Nothing else may refer to such a handle, and a collected handle is not notified.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 
-local CHECKS = 4 -- handles that one sweep looks at
+local MAX_CHECKS = 4 -- handles that one sweep checks
 
 local leaving = {}
 
@@ -30,13 +30,13 @@ end
 
 -- Drops handles that have nothing left to report.
 function leaving.sweep()
-  for _ = first, math.min(last, first + CHECKS - 1) do
+  for _ = first, math.min(last, first + MAX_CHECKS - 1) do
     local lock = take()
     if has_news(lock) then add(lock) else queued[lock] = nil end
   end
 end
 
-local function note(lock, ...)
+local function anchor(lock, ...)
   local data = core.lock.data(lock)
   if (data.on_lost or data.on_event) and not queued[lock] and has_news(lock) then
     queued[lock] = true
@@ -45,20 +45,20 @@ local function note(lock, ...)
   return ...
 end
 
-local function note_all(locks, ...)
-  for _, lock in ipairs(locks) do note(lock) end
+local function anchor_all(locks, ...)
+  for _, lock in ipairs(locks) do anchor(lock) end
   return ...
 end
 
 local installed = false
 
--- Called for each lock that has a callback. From the first one on, released handles are anchored.
+-- Called for each lock with a callback. From the first one on, released handles are anchored.
 function leaving.install()
   if installed then return end
   installed = true
-  for name, noted in pairs { release = note, complete = note, release_all = note_all } do
-    local plain = driver.lock[name]
-    driver.lock[name] = function(what, ...) return noted(what, plain(what, ...)) end
+  for name, after in pairs { release = anchor, complete = anchor, release_all = anchor_all } do
+    local original = driver.lock[name]
+    driver.lock[name] = function(handle, ...) return after(handle, original(handle, ...)) end
   end
 end
 

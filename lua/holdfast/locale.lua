@@ -6,13 +6,13 @@ local core = require "holdfast.core"
 
 local locale = {}
 
--- Compares two strings byte by byte.
+-- Returns whether `a` sorts before `b`, byte by byte.
 ---@param a string
 ---@param b string
 ---@return boolean
 locale.is_before = core.is_before
 
--- Like string.format with one number, with a decimal point.
+-- Like string.format for one number, but the decimal separator is always a point.
 ---@param format string one directive, such as "%.3f"
 ---@param value number
 ---@return string
@@ -20,14 +20,14 @@ function locale.decimal(format, value)
   return (format:format(value):gsub("[^0-9a-z+-]+", "."))
 end
 
--- Like tostring, with a decimal point in numbers.
+-- Like tostring, but the decimal separator is always a point.
 function locale.text(value)
   if type(value) ~= "number" then return tostring(value) end
   return (tostring(value):gsub("[^0-9a-z+-]+", "."))
 end
 
--- Like tonumber, for a string with a decimal point.
----@return number? value nil for anything else
+-- Like tonumber, but the decimal separator is always a point.
+---@return number? value nil if it is not a number
 function locale.number(text)
   if type(text) ~= "string" then return tonumber(text) end
   if text:find("[^0-9A-Za-z.+-]") then return nil end
@@ -35,7 +35,7 @@ function locale.number(text)
   return tonumber((text:gsub("%.", point)))
 end
 
--- Patterns of one character.
+-- Patterns that match one character.
 locale.CONTROL = "[^\32-\126\128-\255]"
 locale.SPACE = "[ \t\n\v\f\r]"
 locale.NOT_SPACE = "[^ \t\n\v\f\r]"

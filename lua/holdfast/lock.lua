@@ -22,9 +22,9 @@ local lock = {}
 
 local acquire = raw.acquire
 
--- A wait that ends because the lock is taken names the holder, if the client has a single node. A
--- wait of 0 does not, and costs only one round trip.
--- keys: those of the locks that a multi-lock acquires next, or nil
+-- If a wait ends because the lock is still taken, the message names the holder, provided that the
+-- client has a single node. With a wait of 0 it does not, to save a second round trip.
+-- `keys`: the keys that a multi-lock acquires next, or nil
 function raw.acquire(self, wait, keys)
   local acquired, message, code, record = acquire(self, wait, keys)
   if acquired then return acquired end
@@ -33,9 +33,9 @@ function raw.acquire(self, wait, keys)
   local data = raw.data(self)
   wait = wait or data.wait
   local waits = wait > 0 and data.max_waiters ~= 0
-  local is_asked = waits and not core.kinds[data.kind].fingerprinted
+  local may_name_holder = waits and not core.kinds[data.kind].fingerprinted
     and #core.client.nodes(data.client) == 1
-  if is_asked and driver.can_wait(self) then message = holder.name(self, message, wait) end
+  if may_name_holder and driver.can_wait(self) then message = holder.name(self, message, wait) end
   return nil, message, code
 end
 
@@ -44,7 +44,7 @@ function lock.text_of(token)
   return token and ("%.0f"):format(token)
 end
 
--- Numbers the client's calls on a fence or for a fire, counting up.
+-- Returns the next number, from 1, for a call of this client to a fence or for a scheduled run.
 function lock.next_call(client)
   local data = core.client.data(client)
   data.calls = (data.calls or 0) + 1
@@ -68,7 +68,7 @@ function Lock:acquire(wait)
   if wait ~= nil and is_wrong_wait(wait) then
     argument(wait, options.wait, "lock:acquire", "wait", 2)
   end
-  if events.heeded then notify() end
+  if events.has_callbacks then notify() end
   return raw.acquire(self, wait)
 end
 
@@ -90,11 +90,12 @@ end
 ---@return_overload nil, string, holdfast.code
 function Lock:release()
   check_self(self, meta, "lock:release", 2)
-  if not events.heeded then return raw.release(self) end
+  if not events.has_callbacks then return raw.release(self) end
   return notify_after(raw.release(self))
 end
 
--- Frees the lock, even of another owner, which learns of it at its next renewal, check or release.
+-- Frees the lock, even if another owner holds it. That owner finds out at its next renewal, check
+-- or release.
 ---@return boolean? was_locked
 ---@return string? message
 ---@return holdfast.code? code
@@ -106,7 +107,7 @@ function Lock:force_release()
   return raw.force_release(self)
 end
 
--- Sets a new lease of `seconds` from now; the watchdog continues with it.
+-- Sets a new lease of `seconds`, starting now. The watchdog also uses it for later renewals.
 ---@param seconds number
 ---@return true? extended
 ---@return string? message
@@ -187,7 +188,7 @@ function Lock:token()
   return raw.token(self)
 end
 
--- Returns the token as a decimal string with all of its digits; no I/O.
+-- Returns the token as a decimal string; no I/O.
 ---@return string? text
 function Lock:token_text()
   check_self(self, meta, "lock:token_text", 2)
@@ -279,7 +280,7 @@ function Lock:owner()
 end
 
 -- `local held <close> = assert(lock:acquire())` releases the lock; a no-op if it is no longer held.
-meta.__close = driver.leave
+meta.__close = driver.release_on_exit
 
 ---@class holdfast.lock_options
 ---@field lease? number seconds, 0.001 to 1e9, after which the lock expires; if not set, the watchdog renews the client's lease
@@ -316,7 +317,7 @@ lock.options = {
   token_ttl = options.token_ttl,
 }
 
--- Default token_ttl. After a counter has expired, the server's clock replaces it.
+-- The default token_ttl. Once a counter has expired, the next token comes from the server's clock.
 local DAY = 24 * 3600
 
 local function value_or(given, default)
@@ -339,14 +340,13 @@ local function class_of(client, name, defaults)
   return number
 end
 
--- An owner that is set may be shared with other processes, so its locks are never kept.
+-- A lock with the option `owner` is never kept, because other processes may use the same owner.
 local function keep_of(given, defaults, kind)
   if not core.kinds[kind].may_be_kept or given.owner then return 0 end
   return given.keep or defaults.keep
 end
 
--- Passed to lock.new if there are no options.
-lock.none = {}
+lock.no_options = {} -- passed to lock.new if there are no options
 
 local function is_renewed(given)
   if given.watchdog == nil then return given.lease == nil end
@@ -354,7 +354,7 @@ local function is_renewed(given)
 end
 
 -- Raises at `level` if max_hold has no effect, or for max_waiters in a quorum, which has no queue.
--- `renewed`: whether the watchdog renews the lock; nil leaves that to the options.
+-- `renewed`: whether the watchdog renews the lock; nil: the options decide.
 function lock.check_bounds(given, defaults, renewed, what, level)
   if renewed == nil then renewed = is_renewed(given) end
   if given.max_hold and not renewed then
@@ -395,54 +395,54 @@ local function make(client, key, given, defaults, kind, permits)
   return self
 end
 
-local MAX_SHARED = 64 -- different options of one kind of lock; with one more a client forgets all
+local MAX_SHARED = 64 -- option sets cached for each kind of lock; one more clears that kind's cache
 
 local function is_shareable(given)
   return not (given.owner or given.on_lost or given.on_event or given.fingerprint or given.permits)
 end
 
--- Returns the place below `all` for locks with these options: one step for each option, in
--- the order in which pairs returns them.
-local function place_of(all, given)
-  local place = all
+-- Returns the node of the tree `all` for locks with these options. The tree has one level for each
+-- option, in the order in which pairs returns them.
+local function node_for(all, given)
+  local node = all
   for name, value in pairs(given) do
-    local values = place[name] or {}
-    place[name] = values
-    place = values[value] or {}
-    values[value] = place
+    local values = node[name] or {}
+    node[name] = values
+    node = values[value] or {}
+    values[value] = node
   end
-  return place
+  return node
 end
 
--- Stores a lock with these options at this place, from which others are copied. No caller gets it,
--- because it outlives the callers' handles.
-local function add_pattern(client, key, given, defaults, kind, all, place)
+-- Stores a lock with these options in the node, as the prototype that others are copied from. It is
+-- never returned to a caller, because it outlives the callers' handles.
+local function add_prototype(client, key, given, defaults, kind, all, node)
   all.count = (all.count or 0) + 1
   if all.count > MAX_SHARED then core.client.data(client)[kind] = nil end
-  place.pattern = make(client, key, given, defaults, kind)
+  node.prototype = make(client, key, given, defaults, kind)
 end
 
--- Creates a lock with a table of settings of its own. The arguments are those of lock.new.
+-- Creates a lock with its own settings table. Takes the same arguments as lock.new.
 function lock.unshared(client, key, given, defaults, kind, permits)
   return make(client, key, given, defaults, kind or "lock", permits)
 end
 
--- Creates a lock. `given` must already have been checked; `defaults` are the client's. `kind`: a
--- kind's name in csrc/core/lock/kind.c; default "lock". `permits`: how many of a semaphore's
--- permits an acquire takes. Locks with the same options share their table of settings, whose `key`
--- is that of the first one, unless the options are about one lock (is_shareable).
+-- Creates a lock. `given` must already have been checked; `defaults` are the client's. `kind`: its
+-- name in csrc/core/lock/kind.c; default "lock". `permits`: the number that an acquire takes. Locks
+-- with the same options share one settings table, whose `key` is the first lock's, unless the
+-- options are specific to one lock (see is_shareable).
 function lock.new(client, key, given, defaults, kind, permits)
   kind = kind or "lock"
-  local is_none = given == lock.none
-  if permits or not is_none and not is_shareable(given) then
+  local has_no_options = given == lock.no_options
+  if permits or not has_no_options and not is_shareable(given) then
     return make(client, key, given, defaults, kind, permits)
   end
   local data = core.client.data(client)
   local all = data[kind] or {}
   data[kind] = all
-  local place = is_none and all or place_of(all, given)
-  if not place.pattern then add_pattern(client, key, given, defaults, kind, all, place) end
-  return raw.copy(place.pattern, defaults.prefix .. key)
+  local node = has_no_options and all or node_for(all, given)
+  if not node.prototype then add_prototype(client, key, given, defaults, kind, all, node) end
+  return raw.copy(node.prototype, defaults.prefix .. key)
 end
 
 return lock

@@ -9,28 +9,27 @@ local notifier = require "holdfast.notifier"
 
 local loss = {}
 
--- This state survives when package.loaded is cleared, so that the library, when loaded
--- again, also reports losses of locks created earlier.
+-- The state survives when package.loaded is cleared: see holdfast.events.
 local shared = core.shared
 shared.watched = shared.watched or setmetatable({}, { __mode = "k" })
 shared.clients = shared.clients or setmetatable({}, { __mode = "k" })
 local watched = shared.watched -- locks with an on_lost
 local clients = shared.clients
-if next(clients) then events.heeded = true end
+if next(clients) then events.has_callbacks = true end
 
--- Makes the loss of a hold acquired through this handle call the lock's on_lost.
+-- From now on, calls the lock's on_lost when a hold acquired through this handle is lost.
 function loss.watch(lock, client)
   leaving.install()
   watched[lock] = true
-  clients[client], events.heeded = true, true
+  clients[client], events.has_callbacks = true, true
 end
 
 local function gather_losses(add)
-  local news = false
+  local any = false
   for client in pairs(clients) do
-    news = core.client.has_losses(client) or news
+    any = core.client.has_losses(client) or any
   end
-  if not news then return end
+  if not any then return end
   for lock in pairs(watched) do
     for reason in core.lock.pending_loss, lock do add { lock, reason } end
   end
@@ -41,30 +40,30 @@ local function gather(add)
   leaving.sweep()
 end
 
-local function call(item)
+local function call_on_lost(item)
   return pcall(core.lock.data(item[1]).on_lost, item[1], item[2])
 end
 
-local losses = notifier.new(gather, call)
+local losses = notifier.new(gather, call_on_lost)
 
 driver.add_notifier(losses)
 
 -- Calls all callbacks that are due. → true | false, the first error that one of them raised
 function loss.try_notify()
-  if not events.heeded then return true end
+  if not events.has_callbacks then return true end
   events.notify()
   return losses:notify()
 end
 
--- Methods that do I/O or read a hold call this first; those that release call it last. Raises the
--- first error of a callback, after all callbacks have run.
+-- Methods that do I/O or read a hold call this first; those that release call it last. After all
+-- callbacks have run, raises the first error that one of them raised.
 function loss.notify()
-  if not events.heeded then return end
-  local fine, failure = loss.try_notify()
-  if not fine then error(failure, 0) end
+  if not events.has_callbacks then return end
+  local ok, failure = loss.try_notify()
+  if not ok then error(failure, 0) end
 end
 
--- Notifies of losses, then returns its arguments, the results of a call.
+-- Calls notify, then returns its arguments, which are a call's results.
 function loss.notify_after(...)
   loss.notify()
   return ...

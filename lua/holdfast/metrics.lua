@@ -109,7 +109,7 @@ end
 
 -- Returns the metrics page: the families in the order of FAMILIES, and each family's samples in the
 -- order of `samples`. `format`: default metrics.openmetrics.
-function metrics.text(samples, format)
+function metrics.render(samples, format)
   format = format or metrics.openmetrics
   local by_family, out = {}, {}
   for _, sample in ipairs(samples) do

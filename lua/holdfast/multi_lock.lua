@@ -1,9 +1,9 @@
--- Several locks as one: after an acquire either all are held or none.
+-- A multi-lock combines several locks: after an acquire, either all of them are held or none.
 --
--- All programs acquire the locks in the same order, by key and then by server, so that they never
--- deadlock. If one program can serve all the locks, it first tries to acquire them atomically.
--- Otherwise, or if one of them is taken, the locks are acquired in order, each through its queue,
--- and released again if one cannot be acquired.
+-- All processes acquire the locks in the same order, by key and then by server, so that they never
+-- deadlock. If one server-side program can handle all the locks, an acquire first tries to get them
+-- atomically. Otherwise, or if one of them is taken, it gets them in order, each through its queue,
+-- and releases them again if it cannot get one.
 
 local compat = require "holdfast.compat"
 local core = require "holdfast.core"
@@ -16,7 +16,7 @@ local raw = driver.lock
 local argument, check_self = options.argument, options.self
 local notify, notify_after = loss.notify, loss.notify_after
 
-local WAIT_EACH = 1.5 -- seconds
+local DEFAULT_WAIT = 1.5 -- seconds for each lock
 local MAX_LOCKS = 1024
 local MAX_LOOKAHEAD = 64 -- locks after the awaited one that are also checked for a crashed owner
 
@@ -51,16 +51,16 @@ local function is_before(a, b)
   return locale.is_before(raw.key(a), raw.key(b))
 end
 
--- Returns whether a neighbour of sorted[i] has the same key, as locks of different clients may.
-local function is_tied(sorted, i)
+-- Returns whether a neighbour of sorted[i] has the same key. Locks of different clients may.
+local function shares_key(sorted, i)
   local key, before, after = raw.key(sorted[i]), sorted[i - 1], sorted[i + 1]
   return before and raw.key(before) == key or after and raw.key(after) == key or false
 end
 
--- Returns a string for the databases that store the lock. It is the same in all programs once the
--- client has connected, if the servers report their run ids. `may_connect`: whether to send a
--- command first if the client has not connected yet.
-local function place_of(lock, may_connect)
+-- Returns a string that identifies the databases that store the lock. Once the client has
+-- connected, it is the same in all processes if the servers report their run ids. `may_connect`:
+-- whether to send a command first if the client has not connected yet.
+local function databases_of(lock, may_connect)
   local client, key = client_of(lock), raw.key(lock)
   local names, known = core.client.processes(client, key)
   if may_connect and not known then
@@ -71,81 +71,81 @@ local function place_of(lock, may_connect)
   return table.concat(names, " ")
 end
 
--- Returns the places of the locks that share a key, lock → string, or nil if there are none. Raises
--- if two of them also share the place.
-local function places_of(sorted, may_connect, what, level)
-  local places, seen = {}, {}
+-- Returns the databases of the locks that share a key, lock → string, or nil if none do. Raises if
+-- two such locks are in the same databases.
+local function find_databases(sorted, may_connect, func_name, level)
+  local databases, seen = {}, {}
   for i, lock in ipairs(sorted) do
-    if is_tied(sorted, i) then
-      local place = place_of(lock, may_connect)
-      local name = raw.key(lock) .. "\0" .. place
+    if shares_key(sorted, i) then
+      local id = databases_of(lock, may_connect)
+      local name = raw.key(lock) .. "\0" .. id
       if seen[name] then
-        error(("%s: the key %q is given twice"):format(what, core.wire.hide_logins(raw.key(lock))), level + 1)
+        error(("%s: the key %q is given twice"):format(func_name, core.wire.hide_logins(raw.key(lock))), level + 1)
       end
-      places[lock], seen[name] = place, true
+      databases[lock], seen[name] = id, true
     end
   end
-  return next(places) and places
+  return next(databases) and databases
 end
 
--- Returns the locks in the order in which every program acquires them.
-local function in_order(self, what, level)
-  if not self.tied then return self.locks end
+-- Returns the locks in the order in which every process acquires them.
+local function sort_locks(self, func_name, level)
+  if not self.has_shared_keys then return self.locks end
   local sorted = copy(self.locks)
-  local places = places_of(sorted, true, what, level + 1)
+  local databases = find_databases(sorted, true, func_name, level + 1)
   table.sort(sorted, function(a, b)
     if raw.key(a) ~= raw.key(b) then return is_before(a, b) end
-    return locale.is_before(places[a], places[b])
+    return locale.is_before(databases[a], databases[b])
   end)
   return sorted
 end
 
--- Returns the group of the key: one program can only use keys of the same group.
+-- Returns the group of the lock's key. A program can only use keys of the same group.
 local function group_of(lock)
   return core.client.group(raw.data(lock).client, raw.key(lock))
 end
 
--- Returns whether one program can serve all the locks: they have one client, which is not a
--- quorum's, one group and the same settings, and no owner that other processes may share. Kinds
--- that are acquired in several steps never qualify.
-local function are_alike(locks)
+-- Returns whether one program can handle all the locks: they have the same client, group and
+-- settings, do not belong to a quorum, and have no owner that other processes may share. Kinds that
+-- are acquired in several steps never qualify.
+local function fit_one_program(locks)
   local first, first_group = raw.data(locks[1]), group_of(locks[1])
   if first.owner or first.quorum then return false end
   for _, lock in ipairs(locks) do
     local data = raw.data(lock)
-    local same = data.client == first.client and not data.owner and data.lease == first.lease
+    local is_same = data.client == first.client and not data.owner and data.lease == first.lease
       and data.max_hold == first.max_hold and data.renewed == first.renewed
       and data.token_ttl == first.token_ttl
       and data.class == first.class and data.observer == first.observer
-    if not same or group_of(lock) ~= first_group then return false end
+    if not is_same or group_of(lock) ~= first_group then return false end
     if core.kinds[data.kind].stepwise then return false end
   end
   return true
 end
 
 -- `locks` must already have been checked. `wait`: seconds in total; nil means 1.5 s per lock.
-function multi_lock.new(locks, wait, what, level)
+function multi_lock.new(locks, wait, func_name, level)
   local sorted = copy(locks)
   table.sort(sorted, is_before)
   return setmetatable({
     locks = sorted,
-    tied = places_of(sorted, false, what, level + 1) ~= nil,
-    alike = are_alike(sorted),
-    wait = wait or WAIT_EACH * #sorted,
+    has_shared_keys = find_databases(sorted, false, func_name, level + 1) ~= nil,
+    fits_one_program = fit_one_program(sorted),
+    wait = wait or DEFAULT_WAIT * #sorted,
   }, MultiLock)
 end
 
--- Empties the list: calls act(lock) once for each lock, last one first, even if a call raises.
--- → whether none raised, the first error
+-- Empties the list: calls act(lock) once for each lock, from the last to the first, even if a call
+-- raises. → whether none raised, the first error
 local function drain(taken, act)
-  local fine, failure = true, nil
+  local ok, failure = true, nil
   for i = #taken, 1, -1 do
     local lock = taken[i]
     taken[i] = nil
     local done, err = pcall(act, lock)
-    if fine and not done then fine, failure = false, err end
+    if ok and not done then ok, failure = false, err end
   end
-  return fine, failure
+  return ok, failure
 end
 
 -- A fixed lease begins when all locks are held. A re-entered lock that has more time left keeps
@@ -159,11 +159,11 @@ local function start_lease(lock)
   return raw.check(lock)
 end
 
--- Releases what was acquired, because one of the locks could not be. Raises the first error of a
--- release after all are released. → nil, message, code
+-- Releases the acquired locks, because another could not be acquired. Then raises the first error
+-- of a release. → nil, message, code
 local function roll_back(taken, message, code)
-  local fine, failure = drain(taken, raw.release)
-  if not fine then error(failure, 0) end
+  local ok, failure = drain(taken, raw.release)
+  if not ok then error(failure, 0) end
   return nil, message, code
 end
 
@@ -181,9 +181,9 @@ local function keys_to_check(locks, i)
   return keys
 end
 
--- Adds the acquired locks to `taken`. Until all are held, each acquired lock is renewed, even with
--- a fixed lease.
-local function take_in_order(locks, deadline, taken)
+-- Acquires the locks in order, and adds them to `taken`. Until all are held, each acquired lock is
+-- renewed, even with a fixed lease.
+local function acquire_each(locks, deadline, taken)
   for i, lock in ipairs(locks) do
     local acquired, message, code = raw.acquire(lock, math.max(0, deadline - driver.now(lock)),
       keys_to_check(locks, i))
@@ -200,31 +200,31 @@ local function take_in_order(locks, deadline, taken)
 end
 
 -- Releases the locks, in the background if the caller cannot wait.
-local function close_each(taken)
-  drain(taken, driver.leave)
+local function release_on_exit(taken)
+  drain(taken, driver.release_on_exit)
 end
 
-local function return_or_close(taken, ran, ...)
+local function return_or_release(taken, ran, ...)
   if ran then return ... end
-  close_each(taken)
+  release_on_exit(taken)
   error((...), 0)
 end
 
 local function acquire_in_order(locks, deadline)
   local taken = {}
-  return return_or_close(taken,
-    compat.closing(close_each, taken, pcall, take_in_order, locks, deadline, taken))
+  return return_or_release(taken,
+    compat.closing(release_on_exit, taken, pcall, acquire_each, locks, deadline, taken))
 end
 
--- Returns the table of what the client has learned about its server.
+-- Returns the table of what the client knows about its server.
 local function server_facts(self)
   return core.client.data(client_of(self.locks[1]))
 end
 
--- Returns whether one program serves all the locks. A server with a plain URL may turn out to be a
--- cluster's node, which refuses a program with keys of several slots.
+-- Returns whether one program handles all the locks. A server with a plain URL may turn out to be a
+-- node of a cluster, which refuses a program with keys of several slots.
 local function is_atomic(self)
-  return self.alike and not server_facts(self).checks_slots
+  return self.fits_one_program and not server_facts(self).checks_slots
 end
 
 -- Returns whether to acquire the locks one by one, after the attempt to acquire all of them failed.
@@ -233,13 +233,13 @@ local function may_acquire_in_order(self, deadline, message, code)
     server_facts(self).checks_slots = true
     return true
   end
-  -- the acquire of a single lock waits until a temporary refusal is over
+  -- unlike this attempt, an acquire of a single lock waits until a temporary refusal is over
   return code ~= "lost" and core.may_pass(code, true) and driver.now(self.locks[1]) < deadline
 end
 
-local function acquire(self, wait, what, level)
+local function acquire(self, wait, func_name, level)
   local deadline = driver.now(self.locks[1]) + wait
-  local locks = in_order(self, what, level + 1)
+  local locks = sort_locks(self, func_name, level + 1)
   if is_atomic(self) then
     local acquired, message, code = raw.acquire_all(locks)
     if acquired then return self end
@@ -281,13 +281,13 @@ end
 
 -- Empties the list: calls act(lock, value) for each lock, even if a call raises. Then raises the
 -- first error, or returns the first failure.
-local function each(locks, act, value)
+local function apply_to_each(locks, act, value)
   local first_message, first_code
-  local fine, failure = drain(locks, function(lock)
+  local ok, failure = drain(locks, function(lock)
     local done, message, code = act(lock, value)
     if not done and not first_code then first_message, first_code = message, code end
   end)
-  if not fine then error(failure, 0) end
+  if not ok then error(failure, 0) end
   if first_code then return nil, first_message, first_code end
   return true
 end
@@ -296,7 +296,7 @@ end
 local function release(self)
   if is_atomic(self) then return raw.release_all(self.locks) end
   local held = copy(self.locks)
-  return compat.closing(close_each, held, each, held, raw.release)
+  return compat.closing(release_on_exit, held, apply_to_each, held, raw.release)
 end
 
 -- Releases one hold of each lock.
@@ -319,7 +319,7 @@ function MultiLock:extend(seconds)
   check_self(self, MultiLock, "multi_lock:extend", 2)
   argument(seconds, options.duration, "multi_lock:extend", "seconds", 2)
   notify()
-  return each(copy(self.locks), raw.extend, seconds)
+  return apply_to_each(copy(self.locks), raw.extend, seconds)
 end
 
 -- Asks the servers whether all locks are still held.
@@ -330,7 +330,7 @@ end
 function MultiLock:check()
   check_self(self, MultiLock, "multi_lock:check", 2)
   notify()
-  return each(copy(self.locks), raw.check)
+  return apply_to_each(copy(self.locks), raw.check)
 end
 
 -- Returns whether this owner holds all locks and no lease has ended by the clients' clock; no I/O.
@@ -356,7 +356,7 @@ function MultiLock:remaining()
   return minimum
 end
 
--- Returns how the first lost lock, in the order of keys, was lost; no I/O.
+-- Returns how the first lost lock in the order of keys was lost; no I/O.
 ---@return holdfast.lost_reason? reason
 ---@return string? key
 function MultiLock:lost()
@@ -400,7 +400,7 @@ end
 
 function MultiLock:__close()
   if driver.can_wait(self.locks[1]) then return release(self) end
-  close_each { compat.unpack(self.locks) }
+  release_on_exit { compat.unpack(self.locks) }
 end
 
 return multi_lock

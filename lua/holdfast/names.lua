@@ -1,4 +1,4 @@
--- The identity that a client publishes while it holds or waits: "host pid[ name]" in
+-- The identity that a client publishes while it holds a lock or waits for one: "host pid[ name]" in
 -- holdfast_client:<tenant><uuid>. The client's owners begin with that uuid.
 
 local core = require "holdfast.core"
@@ -22,25 +22,25 @@ function names.is_owner(text)
   return text:find(UUID .. ":%d") ~= nil
 end
 
--- Returns the prefix of these keys' names.
+-- Returns the prefix of such keys.
 function names.prefix(client)
   return core.wire.prefixes.client .. core.client.tenant(client)
 end
 
--- Returns the key with the identity of an owner's client, or nil if the owner contains no uuid.
+-- Returns the key with the identity of an owner's client, or nil if the owner has no uuid.
 function names.key(client, owner)
   local uuid = owner:match(UUID)
   return uuid and names.prefix(client) .. uuid
 end
 
 -- Reads the identity of an owner or a waiter. A client of a quorum publishes it on each server.
--- `within`: seconds for each server's reply; nil means command_timeout.
--- → { host, pid, name } | nil if it has published none
-function names.of(client, owner, within)
+-- `timeout`: seconds for each server's reply; nil means command_timeout.
+-- → { host, pid, name } | nil if none is published
+function names.of(client, owner, timeout)
   local key = names.key(client, owner)
   local nodes = key and (core.client.is_quorum(client) and core.client.nodes(client) or { 0 })
   for _, node in ipairs(nodes or {}) do
-    local who = names.parse((replies.command(client, { "GET", key }, node, within)))
+    local who = names.parse((replies.command(client, { "GET", key }, node, timeout)))
     if who then return who end
   end
 end

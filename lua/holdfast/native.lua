@@ -3,7 +3,7 @@
 
 local NAME, FILE, OPEN = "holdfast.core", "holdfast/core", "luaopen_holdfast_core"
 
-local function find()
+local function find_module()
   for template in package.cpath:gmatch("[^;]+") do
     local path = template:gsub("%?", FILE)
     local file = io.open(path, "rb")
@@ -14,11 +14,11 @@ local function find()
   end
 end
 
--- With LuaRocks, which may have several versions side by side, its own loader finds the right one.
-local is_plain = debug.getinfo(1, "S").source:find("/holdfast/native%.lua$")
+-- LuaRocks may have several versions side by side, so its own loader must find the right one.
+local has_plain_path = debug.getinfo(1, "S").source:find("/holdfast/native%.lua$")
 
-if is_plain and not package.loaded[NAME] and not package.preload[NAME] then
-  local path = find()
+if has_plain_path and not package.loaded[NAME] and not package.preload[NAME] then
+  local path = find_module()
   local open = path and package.loadlib(path, OPEN)
   if open then package.loaded[NAME] = open(NAME, path) end
 end

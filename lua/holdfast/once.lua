@@ -1,11 +1,11 @@
--- Runs a job once for each fire of a schedule: many clients call at about the same time, and one
--- call counts.
+-- Runs a job once for each scheduled time: many clients call at about the same time, and one call
+-- counts.
 --
 -- A record, holdfast_once:KEY, says which call counts, and when it reached the server, by the
--- server's clock. Calls less than half a period before or after it belong to the same fire. The
--- call that counts holds the lock KEY while it runs, and the record is written under that lock,
--- with its token, so that a late write by an earlier holder changes nothing. Without `retry` the
--- record is also written before the lock is acquired, so that other calls of this fire need not
+-- server's clock. Calls less than half a period before or after it are for the same scheduled time.
+-- The call that counts holds the lock KEY during its run, and writes the record under that lock,
+-- with its token, so that a late write by an earlier holder changes nothing. Without `retry`, it
+-- also writes the record before it acquires the lock, so that other calls for this time need not
 -- wait. See once.lua in csrc/programs.
 
 local abort = require "holdfast.abort"
@@ -26,9 +26,9 @@ local raw = driver.lock
 local once = {}
 
 ---@class holdfast.once_options
----@field retry? boolean allow another run for this fire if its run failed or crashed; default false
+---@field retry? boolean allow another run for this scheduled time if a run failed or crashed; default false
 ---@field wait? number seconds to wait for a run in progress; default: the client's
----@field lease? number seconds that the lock outlives a crashed run; always renewed; default: the client's
+---@field lease? number seconds for which the lock survives a crashed run; always renewed; default: the client's
 ---@field max_hold? number seconds, 0.001 to 1e9, after which the watchdog stops renewing; default: no limit
 ---@field on_lost? fun(lock: holdfast.lock, reason: holdfast.lost_reason)
 ---@field abort_on_loss? boolean raise an error in fn soon after the lock is lost
@@ -36,7 +36,7 @@ local once = {}
 ---@field class? string for counters and events; default: the client's
 ---@field interruptible? boolean a signal ends the wait
 
----@class holdfast.fire
+---@class holdfast.scheduled_run
 ---@field state string "claimed" (about to begin), "running", "done" or "failed"
 ---@field host string
 ---@field pid integer
@@ -56,76 +56,80 @@ end
 
 local PREFIX = "holdfast_once:"
 
--- Returns the name of the key's record. `key`: the full key, as stored on the server.
+-- Returns the name of the key's record. `key`: the full key on the server.
 function once.name(key)
   return PREFIX .. key
 end
 
--- Parses a record. `now_ms`: the server's clock now. → holdfast.fire | nil if it is not a record
+-- Parses a record. `now_ms`: the server's clock now.
+-- → holdfast.scheduled_run | nil if it is not a record
 function once.parse(text, now_ms)
   local at, state, rest = text:match("^(%d+) ([a-z]+) %d+ [^ ]+ (.*)$")
   if not at then return nil end
-  local fire = names.parse(rest) or { host = "?", pid = 0 }
-  fire.state, fire.age = state, (now_ms - locale.number(at)) / 1000
-  return fire
+  local run = names.parse(rest) or { host = "?", pid = 0 }
+  run.state, run.age = state, (now_ms - locale.number(at)) / 1000
+  return run
 end
 
 -- ---- one call ----
 
--- `key`: the full key, as stored on the server. → a call, for the functions below
+-- `key`: the full key on the server. → the state of a call, for the functions below
 function once.new_call(client, key, period, retry)
   return {
     key = key, retry = retry, handle = driver.reader(client, once.name(key), "lock"),
-    by = ("%s:%d"):format(core.client.uuid(client), locks.next_call(client)),
+    call_id = ("%s:%d"):format(core.client.uuid(client), locks.next_call(client)),
     who = core.client.who(client),
-    half_ms = ("%.0f"):format(period * 500), ttl_ms = ("%.0f"):format(period * 2000), at = "",
-    token = "0", half_period = period / 2,
+    half_ms = ("%.0f"):format(period * 500), ttl_ms = ("%.0f"):format(period * 2000),
+    reached_at = "", token = "0", half_period = period / 2,
   }
 end
 
-local WORDS = {
+local STATE_TEXTS = {
   claimed = "is about to run", running = "is running", done = "has run", failed = "has failed",
 }
 
--- Returns the message of a call that does not count.
-local function describe(self, fire)
-  if not fire then return ('"%s" has already run for this time'):format(texts.shown(self.key)) end
+-- Returns the message for a call that does not count. `counted`: the run that counts, or nil.
+local function describe(self, counted)
+  if not counted then return ('"%s" has already run for this time'):format(texts.shown(self.key)) end
   return ('"%s" %s for this time, on %s, %s s ago'):format(texts.shown(self.key),
-    WORDS[fire.state] or fire.state, holder.text(fire), locale.decimal("%.1f", math.max(fire.age, 0)))
+    STATE_TEXTS[counted.state] or counted.state, holder.text(counted),
+    locale.decimal("%.1f", math.max(counted.age, 0)))
 end
 
--- → true | nil, message, code; for "duplicate" also the call that counts
+-- Sends the state of this call's run. → true | nil, message, code, then for "duplicate" the run
+-- that counts
 local function send(self, state)
-  local words = { once.name(self.key), self.by, self.at, state, self.token, self.half_ms,
-    self.ttl_ms, self.retry and "1" or "0", self.who }
-  local reply, message, code = raw.once(self.handle, 1, words)
+  local args = { once.name(self.key), self.call_id, self.reached_at, state, self.token,
+    self.half_ms, self.ttl_ms, self.retry and "1" or "0", self.who }
+  local reply, message, code = raw.once(self.handle, 1, args)
   if not reply then return nil, message, code end
-  self.at = ("%.0f"):format(reply[2])
+  self.reached_at = ("%.0f"):format(reply[2])
   if reply[1] == 1 then return true end
-  local fire = once.parse(reply[4], reply[3])
-  return nil, describe(self, fire), "duplicate", fire
+  local counted = once.parse(reply[4], reply[3])
+  return nil, describe(self, counted), "duplicate", counted
 end
 
 -- Called before the lock is acquired: asks whether this call may count, and without `retry` claims
--- the fire. A claim that got no reply may have been stored, so it is withdrawn. → like send
+-- the scheduled time. Withdraws a claim that got no reply, because it may have been stored.
+-- → the same as send
 function once.claim(self)
-  local may, message, code, fire = send(self, "")
-  if not may or self.retry then return may, message, code, fire end
-  may, message, code, fire = send(self, "claimed")
-  if not may and code ~= "duplicate" then send(self, "unstarted") end
-  return may, message, code, fire
+  local allowed, message, code, counted = send(self, "")
+  if not allowed or self.retry then return allowed, message, code, counted end
+  allowed, message, code, counted = send(self, "claimed")
+  if not allowed and code ~= "duplicate" then send(self, "unstarted") end
+  return allowed, message, code, counted
 end
 
--- Called under the lock: from now on this call counts. → like send
+-- Called under the lock: from now on, this call counts. → the same as send
 function once.begin(self, lock)
-  self.begun, self.token = true, locks.text_of(raw.token(lock))
+  self.has_begun, self.token = true, locks.text_of(raw.token(lock))
   return send(self, "running")
 end
 
 -- Called if this call has not run: as soon as the server knows that, another call may count for
--- this fire.
+-- this scheduled time.
 function once.withdraw(self)
-  if self.begun or not self.retry then send(self, "unstarted") end
+  if self.has_begun or not self.retry then send(self, "unstarted") end
 end
 
 local MIN_PAUSE, MAX_PAUSE = 0.05, 1 -- seconds
@@ -135,10 +139,10 @@ local function is_lost(lock)
 end
 
 -- Records how the run has ended, "done" or "failed". Retries after temporary failures while the
--- lock is held, because another call may run as soon as it is free. Gives up after half a period:
--- by then all calls of this fire have been made. Stops after a loss, when another call may count. A
--- "duplicate" is a success: a call of the next fire has replaced the record. `report` is called
--- with the message and code of the first failure.
+-- lock is held, because another call may run as soon as the lock is free. Gives up after half a
+-- period: by then all calls for this scheduled time have been made. Stops after a loss, when
+-- another call may count. A "duplicate" is a success: a call for the next time has replaced the
+-- record. Calls `report` with the message and code of the first failure.
 -- → true | nil, message, code
 function once.finish(self, lock, state, report)
   local pause, deadline = MIN_PAUSE, core.now() + self.half_period
@@ -156,32 +160,34 @@ end
 
 -- ---- client:once ----
 
--- Turns the results of with_lock.run_held, which reports a loss itself, into those of client:once.
-local function with_record(record_failure, ...)
+-- Returns the results of with_lock.run_held, which reports a loss itself, or the failure to write
+-- the record.
+local function add_record_failure(record_failure, ...)
   local code = record_failure.code
   if not code or code == "lost" or select("#", ...) > 3 and select(3, ...) == "lost" then return ... end
-  return templates.unprotected(record_failure.message, code, ...)
+  return templates.fail_unprotected(record_failure.message, code, ...)
 end
 
-local LOST = 'the lock "%s" was lost (%s) before the run began'
+local LOST_MESSAGE = 'the lock "%s" was lost (%s) before the run began'
 
--- Runs fn under the lock, which was just acquired. → like once.run
-local function under_lock(self, lock, given, fn, ...)
-  local may, message, code, fire = once.begin(self, lock)
-  if may and not raw.is_held(lock) then
-    may, message, code = nil, LOST:format(texts.shown(self.key), is_lost(lock) or "released"), "lost"
+-- Runs fn under the lock, which was just acquired. → the same as once.run
+local function run_under_lock(self, lock, given, fn, ...)
+  local allowed, message, code, counted = once.begin(self, lock)
+  if allowed and not raw.is_held(lock) then
+    local reason = is_lost(lock) or "released"
+    allowed, message, code = nil, LOST_MESSAGE:format(texts.shown(self.key), reason), "lost"
   end
-  if not may then
+  if not allowed then
     if code ~= "duplicate" then once.withdraw(self) end
     raw.release(lock)
-    return loss.notify_after(nil, message, code, fire)
+    return loss.notify_after(nil, message, code, counted)
   end
   local record_failure = {}
   function given.settle(ran)
     local _
     _, record_failure.message, record_failure.code = once.finish(self, lock, ran and "done" or "failed")
   end
-  return with_record(record_failure, templates.run_held(lock, given, fn, ...))
+  return add_record_failure(record_failure, templates.run_held(lock, given, fn, ...))
 end
 
 -- `period`, `opts` and `fn` must already have been checked.
@@ -192,14 +198,14 @@ function once.run(client, key, period, defaults, opts, fn, ...)
   local lock = locks.new(client, key, given, defaults)
   if given.abort_on_loss then driver.check_hooks(lock) end
   local self = once.new_call(client, raw.key(lock), period, opts.retry)
-  local may, message, code, fire = once.claim(self)
-  if not may then return nil, message, code, fire end
-  may, message, code = templates.acquire(lock)
-  if not may then
+  local allowed, message, code, counted = once.claim(self)
+  if not allowed then return nil, message, code, counted end
+  allowed, message, code = templates.acquire(lock)
+  if not allowed then
     once.withdraw(self)
     return nil, message, code
   end
-  return compat.closing(raw.abandon, lock, under_lock, self, lock, given, fn, ...)
+  return compat.closing(raw.abandon, lock, run_under_lock, self, lock, given, fn, ...)
 end
 
 return once

@@ -1,8 +1,8 @@
--- The OneByOne template: for each business type and id, functions run one at a time, first come,
+-- The OneByOne template: runs functions one at a time for each business type and id, first come,
 -- first served.
 --
--- A template is userdata with settings only. Its lock is a mutex on prefix .. type .. "_" .. id,
--- which also excludes programs that SET NX that key.
+-- A template is userdata that contains only settings. Its lock is a mutex on prefix .. type .. "_"
+-- .. id, which also excludes programs that use SET NX on that key.
 
 local abort = require "holdfast.abort"
 local core = require "holdfast.core"
@@ -17,7 +17,7 @@ local texts = require "holdfast.text"
 local meta = core.template_type
 local argument, check_self = options.argument, options.self
 
-local WAIT, LEASE = 10, 30 -- seconds
+local DEFAULT_WAIT, DEFAULT_LEASE = 10, 30 -- seconds
 
 ---@class holdfast.one_by_one
 local OneByOne = {}
@@ -35,7 +35,7 @@ meta.__metatable = meta.__name
 ---@field class? string for counters and events; default: the client's
 ---@field on_event? fun(event: holdfast.event)
 ---@field interruptible? boolean a signal ends a wait
----@field async_release? boolean a run does not wait for its release; default: the client's
+---@field async_release? boolean a run does not wait until its lock is released; default: the client's
 ---@field keep? number seconds, 0 to 60, for which the client keeps the lock for its next runs; default: the client's
 
 local one_by_one = {}
@@ -69,61 +69,61 @@ local execute_options = {
 
 -- Raises at `level` if max_hold is set together with a lease that is not renewed, or max_waiters
 -- for a quorum.
-function one_by_one.check_bounds(given, lease, defaults, what, level)
-  locks.check_bounds(given, defaults, (lease or 0) <= 0, what, level + 1)
+function one_by_one.check_bounds(given, lease, defaults, func_name, level)
+  locks.check_bounds(given, defaults, (lease or 0) <= 0, func_name, level + 1)
 end
 
 function one_by_one.new(client, given, defaults)
   return core.template.new { client = client, defaults = defaults, given = options.copy(given) }
 end
 
-local function positive(...)
+local function first_positive(...)
   for i = 1, select("#", ...) do
     local value = select(i, ...)
     if value and value > 0 then return value end
   end
 end
 
-local function first_of(a, b, default)
+local function first_set(a, b, default)
   if a ~= nil then return a end
   if b ~= nil then return b end
   return default
 end
 
-local SHOWN = 60 -- bytes of a type or an id in a message
+local MAX_SHOWN = 60 -- bytes of a type or an id in a message
 
-local function part_text(part)
+local function show_part(part)
   local text = core.wire.hide_logins(part)
-  return texts.printable(#text > SHOWN and text:sub(1, SHOWN) .. "..." or text)
+  return texts.printable(#text > MAX_SHOWN and text:sub(1, MAX_SHOWN) .. "..." or text)
 end
 
--- Words the failure for a caller of the template.
+-- Rephrases the failure for the template's caller.
 local function not_acquired(biz_type, biz_id, message, code)
-  local what = ("one_by_one: type=%s id=%s: "):format(part_text(biz_type), part_text(biz_id))
-  if code ~= "busy" then return nil, what .. message, code end
+  local prefix = ("one_by_one: type=%s id=%s: "):format(show_part(biz_type), show_part(biz_id))
+  if code ~= "busy" then return nil, prefix .. message, code end
   local part = holder.part(message)
-  return nil, what .. "already running" .. (part and ", " .. part or ""), code
+  return nil, prefix .. "already running" .. (part and ", " .. part or ""), code
 end
 
 -- Returns the lock's key, without the client's prefix.
 local function key_of(self, biz_type, biz_id)
   local data = core.template.data(self)
   local key = (data.given.prefix or "") .. biz_type .. "_" .. biz_id
-  argument(data.defaults.prefix .. key, options.free_key, "one_by_one:execute", "key", 3)
+  argument(data.defaults.prefix .. key, options.unreserved_key, "one_by_one:execute", "key", 3)
   return key
 end
 
 local function run(self, key, biz_type, biz_id, opts, fn, ...)
   local data = core.template.data(self)
   local given = data.given
-  local lease = positive(opts.lease, given.lease)
-  local queue = first_of(opts.queue, given.queue, true)
+  local lease = first_positive(opts.lease, given.lease)
+  local queue = first_set(opts.queue, given.queue, true)
   local lock = locks.new(data.client, key, {
-    lease = lease or LEASE,
+    lease = lease or DEFAULT_LEASE,
     watchdog = lease == nil,
     max_hold = given.max_hold,
     max_waiters = given.max_waiters,
-    wait = queue and positive(opts.wait, given.wait, WAIT) or 0,
+    wait = queue and first_positive(opts.wait, given.wait, DEFAULT_WAIT) or 0,
     interruptible = given.interruptible,
     async_release = given.async_release,
     keep = given.keep,
@@ -153,12 +153,12 @@ function OneByOne:execute(biz_type, biz_id, opts, fn, ...)
   biz_type, biz_id = options.part_text(biz_type), options.part_text(biz_id)
   local key = key_of(self, biz_type, biz_id)
   if options.callable(opts) == nil then
-    options.not_after_function(execute_options, "one_by_one:execute", "one_by_one:execute(type, id, ", 2, fn, ...)
+    options.not_after_function(execute_options, "one_by_one:execute", "type, id, ", 2, fn, ...)
     return run(self, key, biz_type, biz_id, {}, opts, fn, ...)
   end
   opts = options.table(opts, execute_options, "one_by_one:execute", 2)
   local data = core.template.data(self)
-  one_by_one.check_bounds(data.given, positive(opts.lease, data.given.lease), data.defaults,
+  one_by_one.check_bounds(data.given, first_positive(opts.lease, data.given.lease), data.defaults,
     "one_by_one:execute", 2)
   argument(fn, options.callable, "one_by_one:execute", "fn", 2)
   return run(self, key, biz_type, biz_id, opts, fn, ...)

@@ -1,9 +1,8 @@
--- Checks what callers pass in. Misuse raises an error that blames the caller and names the
--- argument.
+-- Checks arguments. Misuse raises an error that blames the caller and names the argument.
 --
--- A check is a function (value) -> nil if the value is valid; otherwise what it must be and, if
--- only part of it is wrong, that part's place, which follows the argument's name, and how to show
--- it.
+-- A check is a function of a value. It returns nil if the value is valid; otherwise what it must
+-- be, then optionally a suffix for the argument's name that locates the wrong part, such as "[2]",
+-- and a description of what was found there.
 
 local core = require "holdfast.core"
 local error = require("holdfast.compat").error
@@ -12,7 +11,6 @@ local locale = require "holdfast.locale"
 
 local options = {}
 
-local MIN_DURATION, MAX_DURATION = 0.001, 1e9 -- seconds
 local DURATION = "a number of seconds from 0.001 to 1e9"
 local KEY_MAX = 1048576
 local PART_MAX = 500000
@@ -22,31 +20,26 @@ local function is_number(value)
   return type(value) == "number" and value == value
 end
 
--- Checks a lease, or another time that must not be 0 or endless.
-function options.duration(value)
-  if not is_number(value) or value < MIN_DURATION or value > MAX_DURATION then return DURATION end
+-- Returns a check for numbers. `expected`: describes them in the message.
+local function number_from(minimum, maximum, expected)
+  return function(value)
+    if not is_number(value) or value < minimum or value > maximum then -- any locale: numbers
+      return expected
+    end
+  end
 end
+
+-- Checks a lease, or any other duration that must be positive and finite.
+options.duration = number_from(0.001, 1e9, DURATION)
 
 -- After 0.5 s, clients that started to wait earlier have announced their waits.
-function options.deadlock_check(value)
-  if not is_number(value) or value < 0.5 or value > MAX_DURATION then
-    return "a number of seconds from 0.5 to 1e9"
-  end
-end
+options.deadlock_check = number_from(0.5, 1e9, "a number of seconds from 0.5 to 1e9")
 
 -- Clients that cannot announce that they want a kept lock may wait this long for it.
-function options.keep(value)
-  if not is_number(value) or value < 0 or value > 60 then
-    return "a number of seconds from 0 to 60"
-  end
-end
+options.keep = number_from(0, 60, "a number of seconds from 0 to 60")
 
--- May be as long as the longest lease.
-function options.restart_guard(value)
-  if not is_number(value) or value < 0 or value > MAX_DURATION then
-    return "a number of seconds from 0 to 1e9"
-  end
-end
+options.restart_guard = number_from(0, 1e9, "a number of seconds from 0 to 1e9")
+options.timeout = number_from(0.001, 3600, "a number of seconds from 0.001 to 3600")
 
 -- A fencing counter may be kept forever.
 function options.token_ttl(value)
@@ -61,7 +54,6 @@ function options.wait(value)
   end
 end
 
--- Any number; 0 or less means the default.
 function options.number_or_default(value)
   if not is_number(value) then return "a number of seconds (0 or less means the default)" end
 end
@@ -72,19 +64,13 @@ function options.duration_or_default(value)
   end
 end
 
-function options.timeout(value)
-  if not is_number(value) or value < 0.001 or value > 3600 then
-    return "a number of seconds from 0.001 to 3600"
-  end
-end
-
 function options.key(value)
   if type(value) ~= "string" or value == "" or #value > KEY_MAX then
     return "a string of 1 to 1048576 bytes"
   end
 end
 
--- Prefixes of the keys in which the library stores what belongs to a lock.
+-- Prefixes of the keys that the library itself uses.
 local prefixes = core.wire.prefixes
 local RESERVED = {
   prefixes.counter, prefixes.list, prefixes.timeouts, prefixes.queue, prefixes.call, prefixes.fence,
@@ -93,8 +79,8 @@ local RESERVED = {
 
 local H, R = ("hr"):byte(1, 2)
 
--- Checks a key as it is on the server.
-function options.free_key(value)
+-- Checks a full key, as on the server.
+function options.unreserved_key(value)
   local first = value:byte()
   if first ~= H and first ~= R then return nil end
   for _, name in ipairs(RESERVED) do
@@ -123,9 +109,9 @@ end
 
 -- Checks a user or a password. The message never shows it.
 function options.secret(value)
-  local must = "a string of at most 511 bytes with no NUL bytes"
-  if type(value) ~= "string" and type(value) ~= "number" or #locale.text(value) > 511 then return must end
-  if locale.text(value):find("\0", 1, true) then return must, "", "one with a NUL byte" end
+  local expected = "a string of at most 511 bytes with no NUL bytes"
+  if type(value) ~= "string" and type(value) ~= "number" or #locale.text(value) > 511 then return expected end
+  if locale.text(value):find("\0", 1, true) then return expected, "", "one with a NUL byte" end
 end
 
 -- Returns a check for whole numbers. `range`: describes them in the message.
@@ -141,17 +127,15 @@ end
 options.replicas = options.whole(1, 1000, "1 to 1000")
 options.max_waiters = options.whole(0, 1000000000, "0 to 1e9")
 
--- The path of a file or directory.
 function options.path(value)
   if type(value) ~= "string" or value == "" or value:find("\0", 1, true) then return "a path" end
 end
 
--- The name that a certificate is issued for.
 function options.server_name(value)
   if options.path(value) then return "a host name or an IP address" end
 end
 
--- A label for locks with the same use, so it should not be the key.
+-- A label for locks that serve the same purpose, so it should not be the key.
 function options.class(value)
   if type(value) ~= "string" or #value > 63 or value:find("[^\32-\126]") then
     return "a string of at most 63 printable characters"
@@ -169,8 +153,7 @@ local function is_integer(value)
   return math.type ~= nil and math.type(value) == "integer"
 end
 
--- Checks a part of a key: a string, or a number that is not so large that whole numbers are
--- rounded.
+-- Checks a part of a key: a string, or a number in the range in which whole numbers are exact.
 function options.name_part(value)
   if type(value) == "string" and value ~= "" and #value <= PART_MAX then return nil end
   local exact = is_number(value)
@@ -187,7 +170,7 @@ function options.part_text(value)
   return locale.decimal(value % 1 == 0 and "%.0f" or "%.14g", value + 0)
 end
 
--- Checks that the value is userdata of the type with this name.
+-- Checks that the value is userdata of the type `name`.
 function options.kind(value, name)
   if type(value) ~= "userdata" or getmetatable(value) ~= name then return "a " .. name end
 end
@@ -216,7 +199,7 @@ function options.one_of(...)
   end
 end
 
--- Returns the name of the value's type if it is one of holdfast's, or nil.
+-- Returns the name of the value's type if it is one of holdfast's types, or nil.
 local function kind_of(value)
   local name = getmetatable(value)
   if type(name) == "table" then name = rawget(name, "__name") end
@@ -234,35 +217,35 @@ end
 
 options.shown = shown
 
--- Returns why a table with `count` fields, but none at `place`, is not a list.
-local function describe_table(value, count, place)
+-- Describes a table that is not a list: it has `count` fields, but none at `index`.
+local function describe_table(value, count, index)
   if count == 0 then return "an empty table" end
   for name in pairs(value) do
     if type(name) ~= "number" then return "a table with the field " .. shown(name) end
   end
-  return "a table with a hole at " .. place
+  return "a table with a hole at " .. index
 end
 
--- Checks a list of 1 to `max_count` values, with no holes or other fields, and each value by
--- `check`. `must`: describes the list in the message.
-function options.list(value, max_count, must, check)
-  if type(value) ~= "table" then return must end
+-- Checks that a table is a list of 1 to `max_count` values without holes or other fields, and
+-- checks each value with `check`.
+function options.list(value, max_count, expected, check)
+  if type(value) ~= "table" then return expected end
   local count = 0
   for _ in pairs(value) do count = count + 1 end
   for i = 1, math.max(count, 1) do
-    if value[i] == nil then return must, "", describe_table(value, count, i) end
-    local wrong, place, found = check(value[i])
-    if wrong then return wrong, ("[%d]%s"):format(i, place or ""), found or shown(value[i]) end
+    if value[i] == nil then return expected, "", describe_table(value, count, i) end
+    local problem, suffix, found = check(value[i])
+    if problem then return problem, ("[%d]%s"):format(i, suffix or ""), found or shown(value[i]) end
   end
-  if count > max_count or count ~= #value then return must, "", ("a table of %d"):format(count) end
+  if count > max_count or count ~= #value then return expected, "", ("a table of %d"):format(count) end
 end
 
--- Raises unless `value` passes `check`. `what`: the function's name; `name`: the argument's;
--- `level`: as for error, seen from the caller.
-function options.argument(value, check, what, name, level)
-  local wrong, place, found = check(value)
-  if wrong then
-    error(("%s: %s%s must be %s, not %s"):format(what, name, place or "", wrong, found
+-- Raises unless `value` passes `check`. `func_name`: the name of the function that was called;
+-- `name`: the argument's; `level`: as for error, seen from the caller.
+function options.argument(value, check, func_name, name, level)
+  local expected, suffix, found = check(value)
+  if expected then
+    error(("%s: %s%s must be %s, not %s"):format(func_name, name, suffix or "", expected, found
       or shown(value)), level + 1)
   end
   return value
@@ -270,62 +253,61 @@ end
 
 -- Copies options that are read again later, because the caller may change the checked table.
 function options.copy(given)
-  local own = {}
-  for name, value in next, given do own[name] = value end
-  return own
+  local copy = {}
+  for name, value in next, given do copy[name] = value end
+  return copy
 end
 
 -- Reads options that come from a metatable only once, so that the values checked are the values
 -- used.
 local function read_once(given, known)
   if getmetatable(given) == nil then return given end
-  local plain = options.copy(given)
-  for name in pairs(known) do plain[name] = given[name] end
-  return plain
+  local copy = options.copy(given)
+  for name in pairs(known) do copy[name] = given[name] end
+  return copy
 end
 
 -- Raises unless `given` is nil or a table of known, valid options. Returns the table to use.
-function options.table(given, known, what, level)
+function options.table(given, known, func_name, level)
   if given == nil then return {} end
   if type(given) ~= "table" then
-    error(("%s: options must be a table, not %s"):format(what, shown(given)), level + 1)
+    error(("%s: options must be a table, not %s"):format(func_name, shown(given)), level + 1)
   end
   given = read_once(given, known)
   for name, value in pairs(given) do
     local check = known[name]
-    if not check then error(("%s: %s"):format(what, hints.about(name, known)), level + 1) end
-    options.argument(value, check, what, name, level + 1)
+    if not check then error(("%s: %s"):format(func_name, hints.explain(name, known)), level + 1) end
+    options.argument(value, check, func_name, name, level + 1)
   end
   return given
 end
 
 -- Raises if a call's options follow its function, which would receive them as its only argument.
--- `extra`: the function's first argument; `...`: the others. `call`: the call up to the options,
--- for the message.
-function options.not_after_function(known, what, call, level, extra, ...)
+-- `params`: what comes before the options, for the message. `extra`: the first argument for the
+-- function; `...`: the others.
+function options.not_after_function(known, func_name, params, level, extra, ...)
   local is_plain = type(extra) == "table" and getmetatable(extra) == nil
   if select("#", ...) > 0 or not is_plain or next(extra) == nil then return end
   for name in next, extra do
     if not known[name] then return end
   end
-  error(("%s: options come before the function, as in %s{ %s = … }, fn)"):format(what, call, next(extra)),
-    level + 1)
+  error(("%s: options come before the function, as in %s(%s{ %s = … }, fn)"):format(func_name, func_name,
+    params, next(extra)), level + 1)
 end
 
 -- Raises if a function of `module` was called with a colon. `first`: its first argument.
-function options.no_colon(first, module, what, level)
+function options.no_colon(first, module, func_name, level)
   if first == module then
-    error(what .. ": call it with a dot; a colon passes the module itself", level + 1)
+    error(func_name .. ": call it with a dot; a colon passes the module itself", level + 1)
   end
 end
 
--- Raises unless `self` is an object of this class, as when a method is called with `.` instead of
--- `:`.
--- `class`: a class's table, or the metatable of userdata.
-function options.self(self, class, what, level)
-  local own = getmetatable(self)
-  if own == class or own and own == class.__metatable and type(self) == "userdata" then return end
-  error(("%s: call it with a colon on a %s, not on %s"):format(what, class.__name, shown(self)),
+-- Raises if `self` is not an object of this class, for example because a method was called with `.`
+-- instead of `:`. `class`: a class's table, or the metatable of userdata.
+function options.self(self, class, func_name, level)
+  local meta = getmetatable(self)
+  if meta == class or meta and meta == class.__metatable and type(self) == "userdata" then return end
+  error(("%s: call it with a colon on a %s, not on %s"):format(func_name, class.__name, shown(self)),
     level + 1)
 end
 

@@ -7,16 +7,17 @@ local replies = require "holdfast.replies"
 
 local pages = {}
 
-local SHRINK_FACTOR = 8 -- the size of a page that was too large is divided by this
-local MAX_NAME = 1048576 + 256 -- bytes of a name that holdfast uses: a lock's key and additions
+local SHRINK_FACTOR = 8 -- by which the size of a page that was too large is divided
+-- The maximum size in bytes of a Redis key that holdfast uses: a lock's key with prefix and suffix.
+local MAX_NAME_SIZE = 1048576 + 256
 local MAX_NAMES_SIZE = 3145728 -- bytes of all names in a page of SCAN_SHORT_NAMES
 
--- One step of SCAN that drops names too long to be holdfast's. The reply also tells how many other
--- names it had no room for.
+-- One step of SCAN that drops names too long to be holdfast's. The reply also contains the number
+-- of short enough names that did not fit.
 local SCAN_SHORT_NAMES = [[
-local words = { 'SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', 1 }
-if ARGV[5] ~= '' then words[7], words[8] = 'TYPE', ARGV[5] end
-local reply = redis.call(unpack(words))
+local args = { 'SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', 1 }
+if ARGV[5] ~= '' then args[7], args[8] = 'TYPE', ARGV[5] end
+local reply = redis.call(unpack(args))
 local names, size, left_out = {}, 0, 0
 for _, name in ipairs(reply[2]) do
   if #name <= ARGV[3] + 0 then
@@ -48,24 +49,25 @@ end
 
 local function scan_short_names(client, node, cursor, pattern, key_type)
   local reply, message, code = driver.command(client,
-    { "EVAL", SCAN_SHORT_NAMES, 0, cursor, pattern, MAX_NAME, MAX_NAMES_SIZE, key_type or "" }, node)
+    { "EVAL", SCAN_SHORT_NAMES, 0, cursor, pattern, MAX_NAME_SIZE, MAX_NAMES_SIZE, key_type or "" },
+    node)
   if code then return nil, message, code end
   return replies.check("SCAN", reply, client)
 end
 
 -- Runs one step of SCAN on a node. Names too long to be holdfast's may be missing.
--- → { cursor, names, how many names had no room | nil }, nil, nil, the count that fits | nil,
--- message, code, count
+-- → { cursor, names, the number of names that did not fit | nil }, nil, nil, the last count
+-- | nil, message, code, the last count
 function pages.scan(client, node, cursor, pattern, key_type, count)
-  local words = { "SCAN", cursor, "MATCH", pattern, "COUNT", count, key_type and "TYPE", key_type }
-  local reply, message, code, fits = pages.shrink(count, function(most)
-    words[6] = most
-    return replies.command(client, words, node)
+  local args = { "SCAN", cursor, "MATCH", pattern, "COUNT", count, key_type and "TYPE", key_type }
+  local reply, message, code, last_count = pages.shrink(count, function(limit)
+    args[6] = limit
+    return replies.command(client, args, node)
   end)
   if pages.is_too_large(message, code) then
     reply, message, code = scan_short_names(client, node, cursor, pattern, key_type)
   end
-  return reply, message, code, fits
+  return reply, message, code, last_count
 end
 
 return pages

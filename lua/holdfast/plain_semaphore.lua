@@ -45,8 +45,8 @@ local plain_semaphore = {
 local with_options = { count = check_count, wait = options.wait }
 
 -- Returns a handle that acquires this many permits.
-local function handle(self, count)
-  if count == 1 and self.one then return self.one end
+local function make_handle(self, count)
+  if count == 1 and self.single then return self.single end
   return locks.new(self.client, self.name, self.given, self.defaults, "plain_semaphore", count)
 end
 
@@ -54,7 +54,7 @@ end
 function plain_semaphore.new(client, key, given, defaults)
   local self = { client = client, name = key, given = options.copy(given), defaults = defaults,
     wait = given.wait or defaults.wait }
-  self.one = handle(self, 1)
+  self.single = make_handle(self, 1)
   return setmetatable(self, PlainSemaphore)
 end
 
@@ -75,7 +75,7 @@ function PlainSemaphore:acquire(count, wait)
   if count == nil then count = 1 end
   argument(count, check_count, "plain_semaphore:acquire", "count", 2)
   if wait ~= nil then argument(wait, options.wait, "plain_semaphore:acquire", "wait", 2) end
-  return take(self, handle(self, count), wait)
+  return take(self, make_handle(self, count), wait)
 end
 
 -- The same as acquire(count, 0).
@@ -88,7 +88,7 @@ function PlainSemaphore:try_acquire(count)
   check_self(self, PlainSemaphore, "plain_semaphore:try_acquire", 2)
   if count == nil then count = 1 end
   argument(count, check_count, "plain_semaphore:try_acquire", "count", 2)
-  return take(self, handle(self, count), 0)
+  return take(self, make_handle(self, count), 0)
 end
 
 -- Gives back permits, even if another client acquired them.
@@ -102,14 +102,14 @@ function PlainSemaphore:release(count)
   if count == nil then count = 1 end
   argument(count, check_count, "plain_semaphore:release", "count", 2)
   notify()
-  local free, message, code = raw.give(self.one, count)
+  local free, message, code = raw.give(self.single, count)
   if not free then return nil, message, code end
   return true
 end
 
 -- Adds permits to the semaphore, or removes some if `change` is negative.
 ---@param change integer -1e9 to 1e9
----@return integer? free how many are free now; negative if more are taken than exist
+---@return integer? free the number of free permits; negative if more are taken than exist
 ---@return string? message
 ---@return holdfast.code? code
 ---@return_overload nil, string, holdfast.code
@@ -117,10 +117,10 @@ function PlainSemaphore:add(change)
   check_self(self, PlainSemaphore, "plain_semaphore:add", 2)
   argument(change, check_change, "plain_semaphore:add", "change", 2)
   notify()
-  return raw.give(self.one, change)
+  return raw.give(self.single, change)
 end
 
--- Acquires all permits that are free.
+-- Acquires all free permits.
 ---@return integer? taken
 ---@return string? message
 ---@return holdfast.code? code
@@ -128,10 +128,10 @@ end
 function PlainSemaphore:drain()
   check_self(self, PlainSemaphore, "plain_semaphore:drain", 2)
   notify()
-  return raw.drain(self.one)
+  return raw.drain(self.single)
 end
 
--- Returns how many permits are free; negative if more are taken than exist.
+-- Returns the number of free permits; negative if more are taken than exist.
 ---@return integer? permits
 ---@return string? message
 ---@return holdfast.code? code
@@ -139,10 +139,10 @@ end
 function PlainSemaphore:available()
   check_self(self, PlainSemaphore, "plain_semaphore:available", 2)
   notify()
-  return raw.count(self.one)
+  return raw.count(self.single)
 end
 
--- Sets the number of permits, unless it is set already.
+-- Sets the number of permits, unless it is already set.
 ---@param permits integer 0 to 1e9
 ---@return boolean? set false if it was already set, and nothing has changed
 ---@return string? message
@@ -153,7 +153,7 @@ function PlainSemaphore:set(permits)
   check_self(self, PlainSemaphore, "plain_semaphore:set", 2)
   argument(permits, check_new_total, "plain_semaphore:set", "permits", 2)
   notify()
-  return raw.set_count(self.one, permits)
+  return raw.set_count(self.single, permits)
 end
 
 -- Deletes the semaphore. Its waiters keep waiting.
@@ -165,30 +165,32 @@ end
 function PlainSemaphore:delete()
   check_self(self, PlainSemaphore, "plain_semaphore:delete", 2)
   notify()
-  return raw.delete(self.one)
+  return raw.delete(self.single)
 end
 
--- The semaphore's key on the server, with the client's prefix.
+-- Returns the semaphore's key on the server, with the client's prefix.
 ---@return string key
 function PlainSemaphore:key()
   check_self(self, PlainSemaphore, "plain_semaphore:key", 2)
-  return raw.key(self.one)
+  return raw.key(self.single)
 end
 
 function PlainSemaphore:__tostring()
-  return PlainSemaphore.__name .. ": " .. raw.key(self.one)
+  return PlainSemaphore.__name .. ": " .. raw.key(self.single)
 end
 
 -- ---- with_permit ----
 
 -- A release that the server refuses or does not reply to continues in the background.
-local CONTINUES = { unreachable = true, denied = true }
+local CONTINUES_LATER = { unreachable = true, denied = true }
 
 local function finish(self, count, ran, ...)
-  local _, message, code = raw.give(self.one, count)
+  local _, message, code = raw.give(self.single, count)
   if not ran then error((...), 0) end
-  if code and not CONTINUES[code] then return templates.unprotected(message, code, ...) end
-  return templates.results(...)
+  if code and not CONTINUES_LATER[code] then
+    return templates.fail_unprotected(message, code, ...)
+  end
+  return templates.return_results(...)
 end
 
 -- Calls fn(...) while holding permits, and gives them back even if fn raises. They remain taken if
@@ -202,16 +204,16 @@ end
 function PlainSemaphore:with_permit(opts, fn, ...)
   check_self(self, PlainSemaphore, "plain_semaphore:with_permit", 2)
   if options.callable(opts) == nil then
-    options.not_after_function(with_options, "plain_semaphore:with_permit", "plain_semaphore:with_permit(", 2, fn, ...)
+    options.not_after_function(with_options, "plain_semaphore:with_permit", "", 2, fn, ...)
     return PlainSemaphore.with_permit(self, {}, opts, fn, ...)
   end
   opts = options.table(opts, with_options, "plain_semaphore:with_permit", 2)
   argument(fn, options.callable, "plain_semaphore:with_permit", "fn", 2)
   local count = opts.count or 1
-  local lock = handle(self, count)
+  local lock = make_handle(self, count)
   local taken, message, code = take(self, lock, opts.wait)
   if not taken then return nil, message, code end
-  return finish(self, count, templates.guarded(driver.give_later, lock, fn, ...))
+  return finish(self, count, templates.call_guarded(driver.give_later, lock, fn, ...))
 end
 
 return plain_semaphore

@@ -1,4 +1,4 @@
--- A read/write lock: a pair of locks on one key, one to read and one to write. See
+-- A read/write lock: a pair of locks on one key, one for reading and one for writing. See
 -- docs/how-to/read_write.md.
 
 local locks = require "holdfast.lock"
@@ -14,7 +14,7 @@ ReadWriteLock.__name = "holdfast.read_write_lock"
 
 local read_write_lock = {}
 
--- Returns the read lock, which any number of owners may hold at once while nobody writes.
+-- Returns the read lock, which any number of owners may hold at the same time, while nobody writes.
 ---@return holdfast.lock lock
 function ReadWriteLock:read()
   check_self(self, ReadWriteLock, "read_write_lock:read", 2)
@@ -28,7 +28,7 @@ function ReadWriteLock:write()
   return self._write
 end
 
--- The key on the server, with the client's prefix.
+-- Returns the key on the server, with the client's prefix.
 ---@return string key
 function ReadWriteLock:key()
   check_self(self, ReadWriteLock, "read_write_lock:key", 2)
@@ -39,7 +39,7 @@ function ReadWriteLock:__tostring()
   return ReadWriteLock.__name .. ": " .. self._read:key()
 end
 
--- Returns a lock's options without `owner`, because each hold has an owner of its own, and without
+-- Returns a lock's options without `owner`, because each hold has its own owner, and without
 -- `keep`, because the client never keeps these locks.
 local function without_owner_and_keep(all)
   local known = {}

@@ -1,5 +1,5 @@
--- Encodes a list of results as a string and decodes it again: nil, booleans, numbers, strings, and
--- tables of these without metatables or cycles.
+-- Encodes a list of results as a string, and decodes such a string: nil, booleans, numbers,
+-- strings, and tables of these without metatables or cycles.
 --
 --   N | T | F | D<number>; | S<size>:<bytes> | { key value … }
 
@@ -11,7 +11,7 @@ local MAX_DEPTH = 32
 
 local write
 
--- Adds the piece to a list of pieces that has room for `out.left` bytes. → whether it fits
+-- Appends the piece to `out`, unless it is longer than `out.left` bytes. → whether it was appended
 local function put(out, piece)
   out.left = out.left - #piece
   if out.left < 0 then return false end
@@ -49,10 +49,10 @@ function write(value, out, depth)
   return writer ~= nil and writer(value, out, depth)
 end
 
--- Encodes the results in at most `cap` bytes; nil if they are too long, nested too deeply or of
--- other types. However large they are, encoding stops after `cap` bytes.
-function record.encode(cap, ...)
-  local out = { left = cap }
+-- Encodes the results in at most `max_size` bytes; nil if they are too long, nested too deeply or
+-- of other types. Stops after `max_size` bytes, even if the results are much larger.
+function record.encode(max_size, ...)
+  local out = { left = max_size }
   for i = 1, select("#", ...) do
     if not write((select(i, ...)), out, 1) then return nil end
   end
@@ -106,7 +106,7 @@ local function read_all(text)
   return values
 end
 
--- Decodes what encode returned, as { n = …, … }; nil for any other string.
+-- Decodes a string that encode returned. → { n = …, … } | nil for any other string
 function record.decode(text)
   local ok, values = pcall(read_all, text)
   return ok and values or nil

@@ -1,4 +1,4 @@
--- Runs plain commands and checks that their replies have the type that Redis would send.
+-- Runs plain commands and checks the types of their replies.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -17,11 +17,11 @@ local function is_strings(value)
   return true
 end
 
-local function is_page(value)
+local function is_scan_page(value)
   return type(value) == "table" and is_string(value[1]) and is_strings(value[2])
 end
 
--- Expects channels and their numbers of subscribers, alternating.
+-- Expects channels, each followed by its number of subscribers.
 local function is_subscriber_counts(value)
   if type(value) ~= "table" or #value == 0 or #value % 2 == 1 then return false end
   for i = 2, #value, 2 do
@@ -30,31 +30,31 @@ local function is_subscriber_counts(value)
   return true
 end
 
-local FITS = {
+local IS_VALID = {
   GET = is_string_or_nil, HGET = is_string_or_nil, TYPE = is_string,
   DBSIZE = is_number, EVAL = is_number, EXISTS = is_number, HEXISTS = is_number, HLEN = is_number,
   PTTL = is_number, STRLEN = is_number,
   LRANGE = is_strings, TIME = is_strings, ZRANGE = is_strings, ZRANGEBYSCORE = is_strings,
   CHANNELS = is_strings, SHARDCHANNELS = is_strings,
   NUMSUB = is_subscriber_counts, SHARDNUMSUB = is_subscriber_counts,
-  SCAN = is_page, HSCAN = is_page,
+  SCAN = is_scan_page, HSCAN = is_scan_page,
 }
 
-local WRONG = "cannot read the reply to %s from %s: it has an unexpected type; " ..
+local UNEXPECTED_TYPE = "cannot read the reply to %s from %s: it has an unexpected type; " ..
   "check that this is the address of a Redis or Valkey server"
 
--- → the reply, if it has the type expected from the command `name` | nil, message, code
+-- → the reply, if its type is valid for the command `name` | nil, message, code
 function replies.check(name, reply, client, shown)
-  if FITS[name](reply) then return reply end
-  return nil, WRONG:format(shown or name, core.client.server(client)), "server"
+  if IS_VALID[name](reply) then return reply end
+  return nil, UNEXPECTED_TYPE:format(shown or name, core.client.server(client)), "server"
 end
 
--- Like driver.command, for the commands above. A reply of a wrong type is a failure, "server".
-function replies.command(client, words, node, within)
-  local reply, message, code = driver.command(client, words, node, within)
+-- Like driver.command, for the commands above. Fails with "server" if the reply has a wrong type.
+function replies.command(client, args, node, timeout)
+  local reply, message, code = driver.command(client, args, node, timeout)
   if code then return reply, message, code end
-  local name = words[1] == "PUBSUB" and words[2] or words[1]
-  return replies.check(name, reply, client, words[1])
+  local name = args[1] == "PUBSUB" and args[2] or args[1]
+  return replies.check(name, reply, client, args[1])
 end
 
 return replies

@@ -1,7 +1,7 @@
 -- The API of lua-resty-lock. Its locks exclude all processes that use the same Redis server, not
 -- only the workers of one nginx: replace require "resty.lock" with require "holdfast.resty_lock".
 --
--- An object holds at most one lock. Each hold has an owner of its own, so two objects exclude each
+-- An object holds at most one lock. Each hold has its own owner, so two objects exclude each
 -- other even in the same request, and any coroutine may unlock what another has locked.
 
 local core = require "holdfast.core"
@@ -14,9 +14,9 @@ local options = require "holdfast.options"
 local resty_lock = { _VERSION = holdfast._VERSION }
 resty_lock.__index = resty_lock
 
-local EXPTIME, TIMEOUT = 30, 5 -- seconds
+local DEFAULT_EXPTIME, DEFAULT_TIMEOUT = 30, 5 -- seconds
 local OPTIONS = { exptime = options.duration, timeout = options.wait }
--- These options tell lua-resty-lock how to poll. They have no effect, because nothing polls here.
+-- These options tell lua-resty-lock how to poll. They have no effect here, because nothing polls.
 for _, name in ipairs { "step", "ratio", "max_step" } do OPTIONS[name] = options.number_or_default end
 local calls = 0 -- number of lock() calls in this process so far
 
@@ -28,8 +28,8 @@ local calls = 0 -- number of lock() calls in this process so far
 function resty_lock.new(_, dict_name, opts)
   options.argument(dict_name, options.key, "resty_lock:new", "dict_name", 2)
   opts = options.table(opts, OPTIONS, "resty_lock:new", 2)
-  local exptime = opts.exptime or EXPTIME
-  local timeout = opts.timeout and math.min(opts.timeout, exptime) or TIMEOUT
+  local exptime = opts.exptime or DEFAULT_EXPTIME
+  local timeout = opts.timeout and math.min(opts.timeout, exptime) or DEFAULT_TIMEOUT
   return setmetatable({ name = dict_name, exptime = exptime, timeout = timeout }, resty_lock)
 end
 
@@ -67,7 +67,7 @@ function resty_lock:unlock()
   return released and 1 or nil, message
 end
 
----@param seconds? number the lease from now on; default: the object's `exptime`
+---@param seconds? number the new lease, starting now; default: the object's `exptime`
 ---@return boolean? true
 ---@return string? message "unlocked" if this object holds no lock; or what failed
 function resty_lock:expire(seconds)

@@ -1,6 +1,6 @@
 -- Semaphores whose permits have a lease. See docs/how-to/semaphore.md.
 --
--- A permit is a hold of its own: any coroutine that has the object may use it.
+-- Each permit object is a separate hold. Any coroutine that has the object may use it.
 
 local abort = require "holdfast.abort"
 local core = require "holdfast.core"
@@ -14,12 +14,12 @@ local raw, meta = driver.lock, core.permit_type
 local argument, check_self = options.argument, options.self
 local notify, notify_after = loss.notify, loss.notify_after
 
-local MAX_AT_ONCE = 1000
+local MAX_COUNT = 1000
 local MAX_PERMITS = 1000000000
 
 local semaphore = {}
 
-local check_count = options.whole(1, MAX_AT_ONCE, "1 to 1000")
+local check_count = options.whole(1, MAX_COUNT, "1 to 1000")
 local check_permits = options.whole(1, MAX_PERMITS, "1 to 1e9")
 local check_new_total = options.whole(0, MAX_PERMITS, "0 to 1e9")
 
@@ -41,7 +41,7 @@ function Permit:release()
   return notify_after(raw.release(self))
 end
 
--- Sets a new lease of `seconds` from now; the watchdog continues with it.
+-- Sets a new lease of `seconds`, starting now. The watchdog also uses it for later renewals.
 ---@param seconds number
 ---@return true? extended
 ---@return string? message
@@ -96,21 +96,21 @@ function Permit:token_text()
   return locks.text_of(raw.token(self))
 end
 
--- Returns how many permits this object stands for.
+-- Returns the number of permits that this object holds.
 ---@return integer count
 function Permit:count()
   check_self(self, meta, "permit:count", 2)
   return raw.data(self).permits
 end
 
--- Returns how many seconds the permit's acquire took; no I/O.
+-- Returns the seconds that the permit's acquire took; no I/O.
 ---@return number? seconds
 function Permit:waited()
   check_self(self, meta, "permit:waited", 2)
   return raw.waited(self)
 end
 
--- The semaphore's key on the server, with the client's prefix.
+-- Returns the semaphore's key on the server, with the client's prefix.
 ---@return string key
 function Permit:key()
   check_self(self, meta, "permit:key", 2)
@@ -118,7 +118,7 @@ function Permit:key()
 end
 
 -- `local permit <close> = assert(pool:acquire())` releases the permit.
-meta.__close = driver.leave
+meta.__close = driver.release_on_exit
 
 -- ---- semaphores ----
 
@@ -163,8 +163,8 @@ semaphore.options = {
 
 local with_options = { count = check_count, wait = options.wait, abort_on_loss = abort.check }
 
--- Creates a handle for this many permits, none of them held yet.
-local function handle(self, count, wait)
+-- Creates a handle for this many permits, without acquiring them.
+local function make_handle(self, count, wait)
   local given = self.given
   if wait then given = setmetatable({ wait = wait }, { __index = given }) end
   return locks.new(self.client, self.name, given, self.defaults, "permit", count)
@@ -173,7 +173,7 @@ end
 -- `given` must already have been checked; `defaults` are the client's.
 function semaphore.new(client, key, given, defaults)
   local self = { client = client, name = key, given = options.copy(given), defaults = defaults }
-  self.any_handle = handle(self, 1)
+  self.any_handle = make_handle(self, 1)
   return setmetatable(self, Semaphore)
 end
 
@@ -190,7 +190,7 @@ function Semaphore:acquire(count, wait)
   argument(count, check_count, "semaphore:acquire", "count", 2)
   if wait ~= nil then argument(wait, options.wait, "semaphore:acquire", "wait", 2) end
   notify()
-  return raw.acquire(handle(self, count), wait)
+  return raw.acquire(make_handle(self, count), wait)
 end
 
 -- The same as acquire(count, 0).
@@ -204,7 +204,7 @@ function Semaphore:try_acquire(count)
   if count == nil then count = 1 end
   argument(count, check_count, "semaphore:try_acquire", "count", 2)
   notify()
-  return raw.acquire(handle(self, count), 0)
+  return raw.acquire(make_handle(self, count), 0)
 end
 
 -- Calls fn(permit, ...) while holding permits, and gives them back even if fn raises.
@@ -216,15 +216,15 @@ end
 function Semaphore:with_permit(opts, fn, ...)
   check_self(self, Semaphore, "semaphore:with_permit", 2)
   if options.callable(opts) == nil then
-    options.not_after_function(with_options, "semaphore:with_permit", "semaphore:with_permit(", 2, fn, ...)
+    options.not_after_function(with_options, "semaphore:with_permit", "", 2, fn, ...)
     return Semaphore.with_permit(self, {}, opts, fn, ...)
   end
   opts = options.table(opts, with_options, "semaphore:with_permit", 2)
   argument(fn, options.callable, "semaphore:with_permit", "fn", 2)
-  return templates.run(handle(self, opts.count or 1, opts.wait), opts, fn, ...)
+  return templates.run(make_handle(self, opts.count or 1, opts.wait), opts, fn, ...)
 end
 
--- The semaphore's key on the server, with the client's prefix.
+-- Returns the semaphore's key on the server, with the client's prefix.
 ---@return string key
 function Semaphore:key()
   check_self(self, Semaphore, "semaphore:key", 2)
@@ -260,7 +260,7 @@ function Semaphore:info()
   return info
 end
 
--- Returns how many permits are free; negative if more are taken than exist.
+-- Returns the number of free permits; negative if more are taken than exist.
 ---@return integer? permits
 ---@return string? message
 ---@return holdfast.code? code
@@ -272,7 +272,7 @@ function Semaphore:available()
   return info.available
 end
 
--- Returns how many permits there are in total.
+-- Returns the total number of permits.
 ---@return integer? permits
 ---@return string? message
 ---@return holdfast.code? code

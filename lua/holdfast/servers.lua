@@ -17,8 +17,8 @@ local function check_url(value)
 end
 
 local function check_weight(value)
-  local fits = type(value) == "number" and value % 1 == 0 and value >= 1 and value <= MAX_WEIGHT
-  if not fits then return "a whole number from 1 to 100" end
+  local is_valid = type(value) == "number" and value % 1 == 0 and value >= 1 and value <= MAX_WEIGHT
+  if not is_valid then return "a whole number from 1 to 100" end
 end
 
 local function check_name(value)
@@ -37,8 +37,8 @@ local function check_entry(value)
     if not known[name] then return ENTRY, "", "a table with the field " .. options.shown(name) end
   end
   for name, check in pairs(known) do
-    local wrong = (name == "url" or value[name] ~= nil) and check(value[name])
-    if wrong then return wrong, "." .. name, options.shown(value[name]) end
+    local problem = (name == "url" or value[name] ~= nil) and check(value[name])
+    if problem then return problem, "." .. name, options.shown(value[name]) end
   end
 end
 
@@ -58,33 +58,33 @@ function servers.check_together(given)
     return ('at most %d servers for mode = "%s"'):format(MAX_SERVERS[mode], mode)
   end
   local names = {}
-  for _, each in ipairs(list or {}) do
-    if type(each) == "table" and mode ~= "shards" then
+  for _, server in ipairs(list or {}) do
+    if type(server) == "table" and mode ~= "shards" then
       return 'weight and name work only with mode = "shards"'
     end
-    local name = type(each) == "table" and each.name
+    local name = type(server) == "table" and server.name
     if name and names[name] then return ("two servers are named %q"):format(core.wire.hide_logins(name)) end
     if name then names[name] = true end
   end
 end
 
--- Strips the white space and quotes that a URL from a file, variable or secret may have around it.
-servers.url = texts.unquoted
+-- Strips white space and quotes, which may surround a URL from a file, variable or secret.
+servers.url = texts.unquote
 
 -- Returns what is wrong with a URL's bytes, without showing the URL, or nil.
 function servers.check_bytes(url)
   local at = url:find(locale.CONTROL)
   local byte = at and texts.printable(url:sub(at, at))
   if at then return ("byte %d of the URL is %s; a URL has no control characters"):format(at, byte) end
-  local first = url:match("^[\"'\128-\255]")
-  if first then return ("the URL begins with %s"):format(texts.printable(first)) end
+  local first_byte = url:match("^[\"'\128-\255]")
+  if first_byte then return ("the URL begins with %s"):format(texts.printable(first_byte)) end
 end
 
 -- Splits a string of URLs separated by commas and spaces. An empty item between commas is an error,
 -- because a server may be missing. → a list | nil, what the string must be
 function servers.split(text)
   local list = {}
-  text = texts.unquoted(text)
+  text = texts.unquote(text)
   for entry in (text .. ","):gmatch("([^,]*),") do
     if not entry:find(locale.NOT_SPACE) then
       return nil, ("URLs separated by commas (number %d is empty)"):format(#list + 1)
@@ -98,16 +98,16 @@ local NAMES = { "HOLDFAST_URL", "HOLDFAST_SERVERS" }
 local NOT_PASSED_ON = 'holdfast: $%s is not set in the nginx workers, although nginx was started with it, so clients without a URL '
   .. 'use another server; add "env %s;" to the top of nginx.conf, outside http {}'
 
--- nginx removes variables from its workers' environment. If init_by_lua loads this module, it still
--- sees them.
+-- nginx removes variables from its workers' environment. If init_by_lua loads this module, they are
+-- still set.
 local ngx = rawget(_G, "ngx")
-local at_load = {}
-for _, name in ipairs(ngx and NAMES or {}) do at_load[name] = os.getenv(name) end
+local initial_values = {}
+for _, name in ipairs(ngx and NAMES or {}) do initial_values[name] = os.getenv(name) end
 
 local function variable(name)
   local value = os.getenv(name)
-  if not value and at_load[name] then
-    at_load[name] = nil -- log it only once
+  if not value and initial_values[name] then
+    initial_values[name] = nil -- log it only once
     ngx.log(ngx.ERR, NOT_PASSED_ON:format(name, name))
   end
   return value ~= "" and value or nil
@@ -119,16 +119,15 @@ function servers.environment()
   return { url = variable("HOLDFAST_URL"), servers = variable("HOLDFAST_SERVERS") }
 end
 
--- Returns the URL without its user and password.
 function servers.without_login(url)
   return (url:gsub("^([^/]*://).*@", "%1"))
 end
 
 -- Returns the URLs, weights and names (false for none) as lists, for core.client.new.
-function servers.lists(given)
+function servers.to_lists(given)
   local lists = { urls = {}, weights = {}, names = {} }
-  for i, each in ipairs(given) do
-    local entry = type(each) == "table" and each or { url = each }
+  for i, server in ipairs(given) do
+    local entry = type(server) == "table" and server or { url = server }
     lists.urls[i] = servers.url(entry.url)
     lists.weights[i], lists.names[i] = entry.weight or 1, entry.name or false
   end

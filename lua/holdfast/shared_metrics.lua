@@ -1,7 +1,7 @@
 -- Under ngx_lua: keeps the counters of all workers in a lua_shared_dict, and serves them.
 --
--- Each worker adds what its clients have counted since its last addition, so the sums survive the
--- exit of workers and reloads. A sample's name in the dict is "family|suffix|labels".
+-- Each worker adds what its clients have counted since its last addition, so the sums survive
+-- reloads and the exits of workers. A sample's name in the dict is "family|suffix|labels".
 
 local core = require "holdfast.core"
 local locale = require "holdfast.locale"
@@ -171,7 +171,7 @@ function shared_metrics.serve(level)
   end
   local format = format_for(ngx.var.http_accept or "")
   ngx.header["Content-Type"] = format.content_type
-  ngx.print(metrics.text(samples(dict), format))
+  ngx.print(metrics.render(samples(dict), format))
 end
 
 return shared_metrics

@@ -34,7 +34,7 @@ end
 
 -- `lag`: seconds since the last reply of the servers if they no longer reply; else 0.
 local function waiter_json(view, waiter, lag)
-  local who = views.who(view, waiter.owner) or {}
+  local who = views.identity_of(view, waiter.owner) or {}
   return json.object {
     { "owner", shorten(waiter.owner) }, { "host", shorten(who.host) }, { "pid", who.pid },
     { "name", shorten(who.name) }, { "seconds", math.max(ngx.now() - lag - waiter.since, 0) },
@@ -57,7 +57,7 @@ local function make_link(key)
 end
 
 local function entry_json(view, entry, lag, is_open)
-  local who, now = entry.owner and views.who(view, entry.owner) or {}, core.now() - lag
+  local who, now = entry.owner and views.identity_of(view, entry.owner) or {}, core.now() - lag
   local is_full_key = #entry.key <= MAX_KEY
   return json.object {
     { "key", shorten(entry.key, MAX_KEY) }, { "key_size", not is_full_key and #entry.key or nil },

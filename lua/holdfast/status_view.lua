@@ -53,7 +53,7 @@ local CYCLES_FOUND_FACTOR, CYCLES_FACTOR = 10, 400
 -- Reads the identity of an owner's client, and caches it for NAMES_FOR seconds, or for 1 s if it is
 -- not published. Sends nothing while the servers do not reply.
 -- → { host, pid, name } | nil if unknown
-function status_view.who(view, owner)
+function status_view.identity_of(view, owner)
   local uuid, now = owner:sub(1, 36), core.now()
   local known = view.names[uuid]
   local is_slow = view.reading_request and now > view.at + UNREACHABLE_AFTER
@@ -244,7 +244,7 @@ local function oldest(view)
   end
 end
 
--- Reads the entries again that were read more than OLD seconds ago.
+-- Rereads the entries that were read more than OLD seconds ago.
 local function read_old(view, now, deadline)
   local entry = oldest(view)
   while entry and entry.read_at < now - OLD and view.reads > 0 and core.now() < deadline do
@@ -291,8 +291,8 @@ local function read_locks(view, now, started_at)
   return ok, message
 end
 
--- Reads from the server. Pings it first, because between rounds there may be nothing to read. The
--- servers of a quorum are pinged by member_states. → nil | what went wrong
+-- Reads from the servers. Pings a single server first, because between rounds there may be nothing
+-- to read; member_states pings the servers of a quorum. → nil | what went wrong
 local function read_servers(view, now)
   view.reads = math.huge
   local ok, message = true, nil
@@ -475,7 +475,7 @@ function status_view.new(client, pattern, servers_id)
     record = records.new(servers_id .. " " .. pattern), requested_at = -WATCHED_FOR,
   }
   clear(view)
-  events.listen_too(client, loss_recorder(view))
+  events.add_listener(client, loss_recorder(view))
   return view
 end
 

@@ -1,44 +1,43 @@
--- Shows strings that others have written: keys, names and messages. They may contain bytes that
--- control a terminal, reverse the direction of a line, or are not text at all.
+-- Makes keys, names and messages of others safe to show. They may contain bytes that control a
+-- terminal, reverse the direction of a line, or are not text at all.
 
 local core = require "holdfast.core"
 
 local text = {}
 
-local REST = "[\128-\191]"
+local CONTINUATION = "[\128-\191]"
 
--- first byte of a UTF-8 character → a pattern for the bytes that follow it
+-- a UTF-8 character's first byte → a pattern for the bytes that follow
 local FOLLOWING = {}
 
 local function add(first, last, pattern)
   for byte = first, last do FOLLOWING[byte] = "^" .. pattern end
 end
 
-add(0xc2, 0xdf, REST)
-add(0xe0, 0xef, REST .. REST)
-add(0xe0, 0xe0, "[\160-\191]" .. REST)
-add(0xed, 0xed, "[\128-\159]" .. REST)
-add(0xf0, 0xf4, REST .. REST .. REST)
-add(0xf0, 0xf0, "[\144-\191]" .. REST .. REST)
-add(0xf4, 0xf4, "[\128-\143]" .. REST .. REST)
+add(0xc2, 0xdf, CONTINUATION)
+add(0xe0, 0xef, CONTINUATION .. CONTINUATION)
+add(0xe0, 0xe0, "[\160-\191]" .. CONTINUATION)
+add(0xed, 0xed, "[\128-\159]" .. CONTINUATION)
+add(0xf0, 0xf4, CONTINUATION .. CONTINUATION .. CONTINUATION)
+add(0xf0, 0xf0, "[\144-\191]" .. CONTINUATION .. CONTINUATION)
+add(0xf4, 0xf4, "[\128-\143]" .. CONTINUATION .. CONTINUATION)
 
 -- A UTF-8 character of i bytes has a code point that begins with its first byte modulo FIRST[i].
 local FIRST = { 0x80, 0x20, 0x10, 0x08 }
 
--- Returns the code point of a UTF-8 character.
-function text.code(char)
+function text.code_point(char)
   local code = char:byte() % FIRST[#char]
   for i = 2, #char do code = code * 64 + char:byte(i) % 64 end
   return code
 end
 
-local HIDDEN = core.wire.hidden -- first, last, first, last, …
+local UNSAFE_RANGES = core.wire.hidden -- code points: first, last, first, last, …
 
 -- → its code point, if it must not be shown as it is | nil
-local function hidden_code(char)
-  local code = text.code(char)
-  for i = 1, #HIDDEN, 2 do
-    local first, last = HIDDEN[i], HIDDEN[i + 1]
+local function unsafe_code(char)
+  local code = text.code_point(char)
+  for i = 1, #UNSAFE_RANGES, 2 do
+    local first, last = UNSAFE_RANGES[i], UNSAFE_RANGES[i + 1]
     if code < first then return nil end -- any locale: numbers
     if code <= last then return code end -- any locale: numbers
   end
@@ -53,7 +52,7 @@ function text.escape(s, show)
       local following, last = FOLLOWING[run:byte(at)], nil
       if following then last = select(2, run:find(following, at + 1)) end
       local char = run:sub(at, last or at)
-      local code = last and hidden_code(char)
+      local code = last and unsafe_code(char)
       parts[#parts + 1] = last and not code and char or show(char, code)
       at = at + #char
     end
@@ -63,14 +62,13 @@ end
 
 local SPACE = "[ \t\n\v\f\r]"
 
--- Returns `s` without the white space around it. A secret or a file written with echo ends with a
--- newline; on Windows also with a carriage return.
+-- Returns `s` without surrounding white space, such as the line end that echo writes to a file.
 function text.trimmed(s)
   return (s:gsub("^" .. SPACE .. "+", ""):gsub(SPACE .. "+$", ""))
 end
 
--- Like trimmed, and removes a pair of quotes, which some readers of env files leave in place.
-function text.unquoted(s)
+-- Like trimmed, but also removes a pair of quotes, which some readers of env files do not.
+function text.unquote(s)
   s = text.trimmed(s)
   local inside = s:match('^"(.*)"$') or s:match("^'(.*)'$")
   return inside and text.trimmed(inside) or s
@@ -80,12 +78,12 @@ local HEX = {}
 
 for byte = 0, 255 do HEX[string.char(byte)] = ("\\x%02x"):format(byte) end
 
--- Returns what a terminal may show, with \xNN for other bytes. It does not change its own results.
+-- Returns `s` with \xNN for bytes that a terminal must not show. Does not change its own results.
 function text.printable(s)
   return text.escape(s, function(bytes) return HEX[bytes] or bytes:gsub(".", HEX) end)
 end
 
--- Like printable, for names that must not look alike: a literal \xNN gets \x5c for its backslash.
+-- Like printable, for names that must not look alike: a literal \xNN begins with \x5c.
 function text.name(s)
   return text.printable((s:gsub("\\(x%x%x)", HEX["\\"] .. "%1")))
 end
@@ -99,8 +97,8 @@ end
 
 local UNITS = { { 86400, "d" }, { 3600, "h" }, { 60, "min" }, { 1, "s" } }
 
--- Returns a time in its two largest units: "850 ms", "42 s", "4 min 50 s", "2 h". The locale does
--- not affect whole numbers.
+-- Returns a duration in its two largest units: "850 ms", "42 s", "4 min 50 s", "2 h". The locale
+-- does not affect whole numbers.
 function text.duration(seconds)
   local ms = math.floor(seconds * 1000 + 0.5)
   if ms < 1000 then return ("%d ms"):format(ms) end
@@ -112,8 +110,8 @@ function text.duration(seconds)
   return rest > 0 and ("%s %d %s"):format(shown, rest, smaller[2]) or shown
 end
 
--- Returns what a message may show of `s`, which is chosen by a caller: any log-in of a URL in it is
--- hidden. All messages use this for such strings, like those of the core.
+-- Returns a caller's string as all messages, including the core's, must show it: hides the log-in
+-- of any URL in it.
 function text.shown(s)
   return text.printable(core.wire.hide_logins(s))
 end

@@ -19,66 +19,66 @@ for name, check in pairs(locks.options) do
   with_lock.options[name] = check
 end
 
--- Turns fn's results into the caller's: true for none, so that assert and if see success.
-function with_lock.results(...)
+-- Returns fn's results, or true if there are none, so that assert and if see success.
+function with_lock.return_results(...)
   if select("#", ...) == 0 then return true end
   return ...
 end
 
--- Returns a failure with fn's results in a table: the lock did not protect fn's whole run, or its
+-- Returns a failure, and fn's results in a table: the lock did not protect all of fn's run, or its
 -- release failed.
-function with_lock.unprotected(message, code, ...)
+function with_lock.fail_unprotected(message, code, ...)
   return nil, message, code, { n = select("#", ...), ... }
 end
 
--- Returns why fn's results cannot be trusted, as message and code. A release that did not reach the
--- server is not a reason, nor is one that found nothing because fn had released the lock itself.
-local function doubt(lock, reason, message, code)
+-- → why fn's results cannot be trusted: message, code | nil. That the release did not reach the
+-- server, or that fn had already released the lock, is not a reason.
+local function find_problem(lock, reason, message, code)
   if code == "lost" or code == "conflict" then return message, code end
   if reason then return ("the lock was lost (%s)"):format(reason), "lost" end
   local released_elsewhere = code == "not_held" or code == "closed"
   if released_elsewhere and raw.balance(lock) > 0 then return message, code end
 end
 
--- fn's error takes precedence over an on_lost's. A loss counts even if fn has acquired the lock
--- again.
+-- An error of fn takes precedence over one of on_lost. A loss counts even if fn has acquired the
+-- lock again.
 local function finish(lock, ran, ...)
   local reason = raw.lost(lock) or raw.first_loss(lock)
   local _, message, code = raw.release(lock)
   local notified, failure = loss.try_notify()
-  local aborted = not ran and abort.is_for((...), lock)
+  local aborted = not ran and abort.is_loss_of((...), lock)
   if not ran and not aborted then error((...), 0) end
   if not notified then error(failure, 0) end
   if aborted then
     return nil, code == "lost" and message or tostring((...)), "lost" -- any locale: an error
   end
-  message, code = doubt(lock, reason, message, code)
-  if code then return with_lock.unprotected(message, code, ...) end
-  return with_lock.results(...)
+  message, code = find_problem(lock, reason, message, code)
+  if code then return with_lock.fail_unprotected(message, code, ...) end
+  return with_lock.return_results(...)
 end
 
--- Returns xpcall(fn, …, ...). If the coroutine is closed before that returns, calls abandon(lock).
-function with_lock.guarded(abandon, lock, fn, ...)
+-- Returns xpcall(fn, …, ...). Calls abandon(lock) if the coroutine is closed before that returns.
+function with_lock.call_guarded(abandon, lock, fn, ...)
   return compat.closing(abandon, lock, compat.xpcall, fn, traceback.keep, ...)
 end
 
--- Like guarded, for a held lock, which is released if the coroutine is closed.
+-- Like call_guarded, but releases the lock if the coroutine is closed.
 function with_lock.call(lock, fn, ...)
   return compat.closing(raw.abandon, lock, compat.xpcall, fn, traceback.keep, ...)
 end
 
-local function check_open(lock, acquired, ...)
+local function check_closed(lock, acquired, ...)
   if acquired and raw.is_closed(lock) then return raw.acquire(lock) end
   return acquired, ...
 end
 
--- Acquires for a function that is called next. Fails with "closed" if the client was closed, which
--- released the lock, before the acquire returned.
+-- Acquires the lock for a function that is called next. Fails with "closed" if the client was
+-- closed, which released the lock, before the acquire returned.
 function with_lock.acquire(lock)
-  return check_open(lock, raw.acquire(lock))
+  return check_closed(lock, raw.acquire(lock))
 end
 
-local function settled(opts, ran, ...)
+local function settle(opts, ran, ...)
   if opts.settle then opts.settle(ran) end
   return ran, ...
 end
@@ -86,8 +86,8 @@ end
 -- Runs fn(lock, ...) under a lock that was just acquired for the first time. Calls
 -- opts.settle(ran), if set, before the release.
 function with_lock.run_held(lock, opts, fn, ...)
-  if opts.abort_on_loss then return finish(lock, settled(opts, abort.call(lock, fn, lock, ...))) end
-  return finish(lock, settled(opts, with_lock.call(lock, fn, lock, ...)))
+  if opts.abort_on_loss then return finish(lock, settle(opts, abort.call(lock, fn, lock, ...))) end
+  return finish(lock, settle(opts, with_lock.call(lock, fn, lock, ...)))
 end
 
 -- The lock must be new; `opts` and `fn` must already have been checked.

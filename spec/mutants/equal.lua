@@ -278,7 +278,7 @@ return {
   { "holdfast/deadlocks.lua:holders_of", "readers or 0) «>|>=» 1 then list =", "info names a lone reader, or the writer that reads as well" },
   { "holdfast/deadlocks.lua:holders_of", "info.readers or «0|1») > 1 then", "neither 0 nor 1 is above 1" },
   { "holdfast/fence.lua", 'add(all_arguments, "del pfmerge sdiffstore sinterstore sunionstore unlink") ⇄ add(every_other_argument, "mset msetnx")', "they are about different commands" },
-  { "holdfast/hints.lua", 'foreign({ "abort_on_loss" }, "abort", "abortonlost") ⇄ foreign({ "tls" }, "ssl")', "they are about different names" },
+  { "holdfast/hints.lua", 'add_foreign({ "abort_on_loss" }, "abort", "abortonlost") ⇄ add_foreign({ "tls" }, "ssl")', "they are about different names" },
   { "holdfast/hints.lua:hints.nearest", "if #name «>|>=» 64 then return", "no known name is nearly that long" },
   { "holdfast/loop/cosockets.lua:advance_now", "for number = «1|0», links do", "there is no link 0" },
   { "holdfast/loop/cosockets.lua:dial", ", 1, «true|false») then host", "a colon is the same as a pattern" },

@@ -52,7 +52,8 @@ local function now_ms(client)
   return time and locale.number(time[1]) * 1000 + math.floor(locale.number(time[2]) / 1000)
 end
 
--- Reads which run counts for the last fire of a schedule. → holdfast.fire | nil if there is none
+-- Reads which run counts for the last fire of a schedule. → holdfast.scheduled_run | nil if there
+-- is none
 function records.fire(client, key)
   if core.client.is_quorum(client) then return nil end
   local text = command(client, 0, "GET", records.key(key))

@@ -99,7 +99,7 @@ end
 
 -- → why the key cannot be locked | nil
 function target.reserved(key)
-  local wrong = library_options.free_key(key)
+  local wrong = library_options.unreserved_key(key)
   return wrong and ('KEY must be %s, not "%s"'):format(wrong, key)
 end
 

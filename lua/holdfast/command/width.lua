@@ -44,7 +44,7 @@ local CHARACTER = "[%z\1-\127\192-\255][\128-\191]*"
 
 local function width_of(char)
   if #char == 1 then return 1 end
-  local code = texts.code(char)
+  local code = texts.code_point(char)
   if is_in(MARKS, code) then return 0 end
   return is_in(WIDE, code) and 2 or 1
 end
