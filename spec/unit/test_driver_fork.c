@@ -221,7 +221,7 @@ TEST(the_watchdog_sends_waiting_output_on_every_connection_that_becomes_writable
         CHECK_EQ_INT(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
         connection->fd = ends[0];
         CHECK(hf_links_have_unwritten(driver));
-        connection->full = true;
+        connection->is_full = true;
         CHECK(!hf_links_have_unwritten(driver));
         close(ends[1]);
     }
