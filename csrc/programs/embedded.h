@@ -2330,9 +2330,9 @@ static const char *const hf_segment_table[] = {
     "return redis.pcall('PUBSUB', 'NUMSUB', channel)[2] or 0\n"
     "end\n"
     "local function redissons()\n"
-    "local count = listeners(KEYS[3])\n"
-    "if count > 0 then count = count - listeners(KEYS[3] .. ':holdfast') end\n"
-    "return foreign_waiters(KEYS[3], count)\n"
+    "local all = listeners(KEYS[3])\n"
+    "if all > 0 then all = all - listeners(KEYS[3] .. ':holdfast') end\n"
+    "return foreign_waiters(KEYS[3], all)\n"
     "end\n"
     "local function left_ms(was, now)\n"
     "if not was or redissons() == 0 then return 0 end\n"
@@ -2705,10 +2705,10 @@ static const hf_program hf_program_table[] = {
     &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE], NULL},
     {"rw_renew", "fff2c3b1a0b960bc860b7eb1259b59bd0c17dcae", (const unsigned char[]){RW_1,
     RW_RENEW_1, HF_NO_SEGMENT}, 2869, NULL, NULL},
-    {"semaphore_acquire", "2d0a90b6667f90f2ca9bd60f6800d464e06f3a97",
+    {"semaphore_acquire", "58821801805a4b631a1f9f3527aa5b0826ed450f",
     (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, SEMAPHORE_TURN_1,
     SEMAPHORE_ACQUIRE_1, PLAIN_2, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2,
-    RECORD_3, RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, SEMAPHORE_ACQUIRE_2, HF_NO_SEGMENT}, 3820,
+    RECORD_3, RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, SEMAPHORE_ACQUIRE_2, HF_NO_SEGMENT}, 3810,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_ACQUIRE], NULL},
     {"semaphore_delete", "c9ead42a2ce303d0b5348a99c084766c24467672",
     (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
@@ -2716,20 +2716,20 @@ static const hf_program hf_program_table[] = {
     {"semaphore_drain", "8c3574394dd19d88980bc25a7b396b89c4a362e0",
     (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_DRAIN_1, HF_NO_SEGMENT}, 890, NULL, NULL},
-    {"semaphore_leave", "2cae838acc7dfb21af7faebf303024f12bf6bc45",
+    {"semaphore_leave", "1ad5b51a44c8948af4bc94a24e2e7b02304b7a1a",
     (const unsigned char[]){PLAIN_2, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_LEAVE_1,
-    HF_NO_SEGMENT}, 4569, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_LEAVE], NULL},
-    {"semaphore_release", "ac247fe07d52936d8ee7d9d2130dfca5a305f949",
+    HF_NO_SEGMENT}, 4559, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_LEAVE], NULL},
+    {"semaphore_release", "316211028b138df9df0ff7448d2949c1e872d47d",
     (const unsigned char[]){PLAIN_2, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_RELEASE_1,
-    HF_NO_SEGMENT}, 4472, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_RELEASE], NULL},
-    {"semaphore_set", "790716a36e1d2535dbdedc4f2150122274825c97", (const unsigned char[]){PLAIN_2,
+    HF_NO_SEGMENT}, 4462, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_RELEASE], NULL},
+    {"semaphore_set", "64477853ef500d42cd108cbf2ca3afbc8d806101", (const unsigned char[]){PLAIN_2,
     SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3, SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3, RECORD_4, RUNS_2, SEMAPHORE_TURNS_2,
-    TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_SET_1, HF_NO_SEGMENT}, 4544,
+    TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_SET_1, HF_NO_SEGMENT}, 4534,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET], NULL},
     {"sharded_acquire", "bd1f0bdbfb656182d7eef7d3c5894ddedafb27ab",
     (const unsigned char[]){ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2,
@@ -2895,26 +2895,26 @@ static const hf_program hf_program_table[] = {
     RECORD_4, RECORD_5, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 17933, NULL,
     &hf_program_table[HF_PROGRAM_RW_RELEASE]},
-    {"sharded_semaphore_acquire", "fdf9227125d5a87f12f26f51dda96bf7607a40e0",
+    {"sharded_semaphore_acquire", "1e95c3a602ae214b3fc43db62db94a76e882d1c7",
     (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, SEMAPHORE_TURN_1,
     SEMAPHORE_ACQUIRE_1, SHARDED_2, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     RECORD_2, RECORD_3, RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, SEMAPHORE_ACQUIRE_2, HF_NO_SEGMENT},
-    4246, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_ACQUIRE]},
-    {"sharded_semaphore_leave", "e1f1e6efb911d2bf3c5061e98a19a334445ba1a5",
+    4236, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_ACQUIRE]},
+    {"sharded_semaphore_leave", "ae6699bfbe0188280d01143f7a3cf0359f906016",
     (const unsigned char[]){SHARDED_2, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_LEAVE_1,
-    HF_NO_SEGMENT}, 4995, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_LEAVE]},
-    {"sharded_semaphore_release", "c5f6b7c70a90b79d6a90f1dd2f37fbbdbf30867d",
+    HF_NO_SEGMENT}, 4985, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_LEAVE]},
+    {"sharded_semaphore_release", "ac6ad056766ed3a0df1d9c9f1b606917656ef866",
     (const unsigned char[]){SHARDED_2, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_RELEASE_1,
-    HF_NO_SEGMENT}, 4898, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_RELEASE]},
-    {"sharded_semaphore_set", "1beb5ed7a03f04a43c6f82a6c119edee8c2b0483",
+    HF_NO_SEGMENT}, 4888, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_RELEASE]},
+    {"sharded_semaphore_set", "6e1f79f6f91a323577834da1603b99020dcd48a9",
     (const unsigned char[]){SHARDED_2, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_SET_1,
-    HF_NO_SEGMENT}, 4970, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_SET]},
+    HF_NO_SEGMENT}, 4960, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_SET]},
     {"wait", "40caa8853a32f40d2fd9ce37db5e711798f51610", (const unsigned char[]){WAIT_1,
     HF_NO_SEGMENT}, 289, NULL, NULL},
 };

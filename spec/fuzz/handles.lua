@@ -90,7 +90,9 @@ if options.trace then
   if found then say("breaks %s: %s", found.rule, found.text) end
 else
   good = true
-  for _, seed in ipairs(options.seed and {} or KEPT) do good = run_seeds(seed, 1, math.huge) and good end
+  for _, seed in ipairs(options.seed and {} or KEPT) do
+    good = run_seeds(seed, 1, math.huge) and good
+  end
   good = run_seeds(options.seed or options.from or 1, options.seed and 1 or options.seeds
     or options.seconds and math.huge or 400, options.seconds or math.huge) and good
 end

@@ -106,7 +106,7 @@ return {
     "!hf_claim_is_held(hold->claim) || !hold->claim->renewed", "true" },
   { "STRAYS_FORGOTTEN", "core/op/client.c", "hf_client_abandon", "count < hold->strays ? count : hold->strays", "0" },
   { "RELEASE_UNNOTED", "lua/op.c", "l_op_abandon", "end_releases(self);", "" },
-  { "ALL_ABANDONED", "lua/lock.c", "abandon_of", "if (theirs) continue;", "" },
+  { "ALL_ABANDONED", "lua/lock.c", "abandon_caller", "if (is_other) continue;", "" },
   { "LOST_ENTRY_KEPT", "core/op/calls.c", "clean_up", "over && hf_hold_is_known(hold)", "false" },
   { "FORCED_LENT", "core/op/kept.c", "hf_kept_force", "find(client, kind, key)", "NULL" },
   { "RETURN_PASSED", "core/op/kept.c", "find_returning", "return «returning» ? claim : NULL;", "false" },

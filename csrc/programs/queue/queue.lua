@@ -74,8 +74,8 @@ local function grant(member, place)
   give(member, place_of(place), parse(member))
 end
 
--- Gives the free lock to the first waiter; in a run of ours, that is one more turn, so note_ours must
--- be called later. Stops before the member `me`, which can take the lock itself.
+-- Gives the free lock to the first waiter. In a run of ours, that is one more turn, so call
+-- note_ours only afterwards. Stops before the member `me`, which can take the lock itself.
 -- → true: given; false: to nobody; nil: there may be a waiter behind dead ones, which the next
 -- script removes
 local function hand_over(me)

@@ -23,12 +23,12 @@ local function listeners(channel)
   return redis.pcall('PUBSUB', 'NUMSUB', channel)[2] or 0
 end
 
--- → how many of Redisson's clients are listening. Ours also listen to a second channel, whose
--- listeners are subtracted.
+-- → the number of listening Redisson clients. Ours also listen to a second channel; subtracting its
+-- listeners leaves only Redisson's.
 local function redissons()
-  local count = listeners(KEYS[3])
-  if count > 0 then count = count - listeners(KEYS[3] .. ':holdfast') end
-  return foreign_waiters(KEYS[3], count)
+  local all = listeners(KEYS[3])
+  if all > 0 then all = all - listeners(KEYS[3] .. ':holdfast') end
+  return foreign_waiters(KEYS[3], all)
 end
 
 -- For how many more ms one permit is left to Redisson's waiters. If more than their longest turn
