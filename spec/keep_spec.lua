@@ -63,19 +63,6 @@ describe("a kept lock", function()
     assert.is_true(took < 0.1, took .. " s")
   end)
 
-  it("gets a token above those of earlier holders, and later holders get higher ones", function()
-    local lock, other = world.client():lock("k", KEEP), world.client():lock("k")
-    local last = 0
-    for _ = 1, 5 do
-      for _, one in ipairs { lock, lock, other, lock } do
-        assert(one:acquire(10))
-        assert.is_true(one:token() > last)
-        last = one:token()
-        assert.is_true(one:release())
-      end
-    end
-  end)
-
   it("goes to a waiter of another client when its hold ends", function()
     local lock = assert(world.client():lock("k", KEEP):acquire())
     local child = world.program { args = { world.server:url() }, code = [[
@@ -96,18 +83,8 @@ describe("a kept lock", function()
     assert.matches("has it", child:output())
   end)
 
-  it("can be re-entered by its holder", function()
-    local client = world.client()
-    local lock = client:lock("k", KEEP)
-    for _ = 1, 3 do
-      assert(lock:acquire()) assert(lock:acquire())
-      assert.equal(2, lock:holds())
-      assert.is_true(lock:release())
-      assert.equal(1, lock:holds())
-      assert.is_true(lock:release())
-      assert.equal(0, lock:holds())
-    end
-    local mutex = assert(client:mutex("m", KEEP):acquire())
+  it("is busy for its own holder if it is a mutex", function()
+    local mutex = assert(world.client():mutex("m", KEEP):acquire())
     assert.equal("busy", (select(3, mutex:acquire(0))))
     assert.is_true(mutex:release())
   end)
@@ -198,21 +175,6 @@ describe("a kept lock", function()
     assert(lock:acquire())
     assert.is_true(is_held("k"))
     lock:release()
-  end)
-
-  it("reports its loss to the holder", function()
-    local reported
-    local client = world.client()
-    local lock = client:lock("k", { keep = 30, on_lost = function(_, reason) reported = reason end })
-    assert(lock:acquire()):release()
-    assert(lock:acquire())
-    world.cli("DEL", "k")
-    assert.equal("lost", (select(3, lock:check())))
-    assert.equal("deleted", lock:lost())
-    assert.equal("deleted", reported)
-    lock:release()
-    assert(lock:acquire())
-    assert.is_true(lock:release())
   end)
 
   it("is passed on and returned over new connections after the old ones were killed", function()
