@@ -57,7 +57,7 @@ describe("under ngx_lua", function()
     assert.is_true(is_free("user:7"))
   end)
 
-  it("loads the library from the directory of make install", function()
+  it("loads the library from the directory of make install #check", function()
     local prefix = process.directory()
     local made = process.start { "make", "-s", "install", "FLAVOURS=luajit", "PREFIX=" .. prefix }
     assert.equal("exit", (made:wait(600)))
