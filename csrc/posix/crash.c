@@ -232,8 +232,10 @@ static void sweep_record(int directory, const char *name, const char *scope) {
  * reads all other records. If the time cannot be stored, each start sweeps. */
 static bool claim_sweep(int directory) {
     struct stat last;
+    struct timespec now = {0}; /* time() lags behind the times of files by up to a tick */
+    clock_gettime(CLOCK_REALTIME, &now);
     bool is_known = fstatat(directory, SWEEP_FILE, &last, AT_SYMLINK_NOFOLLOW) == 0;
-    time_t age = is_known ? time(NULL) - last.st_mtime : SWEEP_INTERVAL;
+    time_t age = is_known ? now.tv_sec - last.st_mtime : SWEEP_INTERVAL;
     if (age >= 0 && age < SWEEP_INTERVAL) return false; /* below 0: the clock was set back */
     int fd = openat(directory, SWEEP_FILE, O_CREAT | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0) return true;
