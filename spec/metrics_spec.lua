@@ -197,7 +197,7 @@ describe("a client", function()
     end)
 
     it("large counts with all digits, and other numbers with nine", function()
-      local text = require("holdfast.metrics").text {
+      local text = require("holdfast.metrics").render {
         { "acquires", "_total", "", 3000000001 }, { "holds", "", "", 2 ^ 53 - 1 },
         { "wait_seconds", "_sum", "", 1 / 3 },
       }

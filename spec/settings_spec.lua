@@ -22,7 +22,7 @@ local makers = {
     opts.permits = 1000
     return assert(client:semaphore("s", opts):acquire(1, 0))
   end,
-  plain_semaphore = function(client, opts) return client:plain_semaphore("p", opts).one end,
+  plain_semaphore = function(client, opts) return client:plain_semaphore("p", opts).single end,
   latch = function(client, opts) return client:latch("l", opts).handle end,
 }
 

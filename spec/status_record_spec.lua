@@ -157,9 +157,9 @@ describe("under ngx_lua", function()
         assert.same({ { true, false, true, true }, true, { false, true }, { true, false } }, ask [[
           local second = records.new("id")
           local list = { record:leads(), second:leads(), record:leads(), other:leads() }
-          dict:expire(name .. "looks", 1)
+          dict:expire(name .. "lease", 1)
           record:leads()
-          local left = dict:ttl(name .. "looks")
+          local left = dict:ttl(name .. "lease")
           local renewed = left > 4 and left <= 5
           second:give_up_lease()
           local others = { second:leads(), record:leads() }
