@@ -650,7 +650,7 @@ function Client:watchdog()
   return core.watchdog.new(self)
 end
 
--- Returns how many locks the watchdog renews.
+-- Returns the number of locks that the watchdog renews.
 ---@return integer count
 function Watchdog:holds()
   check_self(self, watchdog_meta, "watchdog:holds", 2)

@@ -16,7 +16,7 @@ if under_ngx and ngx.config.subsystem == "stream" then
   error("holdfast works only in nginx's http {}, not in stream {}; see docs/how-to/openresty.md", 0)
 end
 
--- What this process runs in: nginx, or nothing.
+-- The host of this process: nginx, or none.
 local host = under_ngx and require "holdfast.loop.ngx" or loops.none
 local owner = host.owner
 

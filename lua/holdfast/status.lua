@@ -13,7 +13,7 @@ local timer = require "holdfast.timer"
 local status = {}
 
 local TICK = 0.25 -- seconds
--- While a reply has rows that are too old, it is built again: up to MAX_TRIES times in total, PAUSE
+-- A reply with rows that are too old is built again: up to MAX_TRIES times in total, PAUSE
 -- seconds apart.
 local MAX_TRIES, PAUSE = 4, 0.25
 

@@ -83,7 +83,7 @@ function text.printable(s)
   return text.escape(s, function(bytes) return HEX[bytes] or bytes:gsub(".", HEX) end)
 end
 
--- Like printable, for names that must not look alike: a literal \xNN begins with \x5c.
+-- Like printable, for names that must not look alike: shows a literal \xNN as \x5cxNN.
 function text.name(s)
   return text.printable((s:gsub("\\(x%x%x)", HEX["\\"] .. "%1")))
 end
