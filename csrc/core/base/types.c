@@ -41,25 +41,6 @@ bool hf_slice_skip(hf_slice *slice, const char *prefix) {
     return true;
 }
 
-/* The numbers from 00 to 99. */
-static const char PAIRS[] = "0001020304050607080910111213141516171819"
-                            "2021222324252627282930313233343536373839"
-                            "4041424344454647484950515253545556575859"
-                            "6061626364656667686970717273747576777879"
-                            "8081828384858687888990919293949596979899";
-
-/* Writes two digits at a time, because each command has a dozen numbers. */
-hf_slice hf_decimal(char text[24], uint64_t value) {
-    char *end = text + 23, *at = end;
-    *end = '\0';
-    for (; value >= 10; value /= 100) {
-        at -= 2;
-        memcpy(at, PAIRS + value % 100 * 2, 2);
-    }
-    if (value > 0 || at == end) *--at = (char)('0' + value);
-    return (hf_slice){at, (size_t)(end - at)};
-}
-
 const char *hf_seconds_text(char text[32], hf_time time, unsigned digits) {
     hf_time parts = 1; /* how many units a second has */
     for (unsigned i = 0; i < digits; i++) parts *= 10;

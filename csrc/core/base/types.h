@@ -62,7 +62,13 @@ const char *hf_seconds_text(char text[32], hf_time time, unsigned digits);
 bool hf_equal_ignoring_case(const char *a, const char *b);
 
 /* Writes `value` in decimal into `text`, and returns the digits. */
-hf_slice hf_decimal(char text[24], uint64_t value);
+static inline hf_slice hf_decimal(char text[24], uint64_t value) {
+    char *end = text + 23, *at = end;
+    *end = '\0';
+    do *--at = (char)('0' + value % 10);
+    while (value /= 10);
+    return (hf_slice){at, (size_t)(end - at)};
+}
 
 #define HF_UUID_SIZE 36
 

@@ -88,10 +88,6 @@ void hf_claim_bound_lease(hf_claim *claim, hf_time lease, hf_time most) {
     if (lease < most) claim->shortened = hf_time_min(claim->shortened, lease);
 }
 
-hf_time hf_claim_lease(const hf_claim *claim) {
-    return hf_time_min(claim->lease, claim->shortened);
-}
-
 hf_time hf_claim_time_left(const hf_claim *claim, hf_time now) {
     return claim->valid_until > now ? claim->valid_until - now : 0;
 }

@@ -168,7 +168,9 @@ void hf_claim_bound_lease(hf_claim *claim, hf_time lease, hf_time most);
 
 /* Returns the lease for a renewal: the claim's own, or less while a command in doubt may still set
  * a shorter one. */
-hf_time hf_claim_lease(const hf_claim *claim);
+static inline hf_time hf_claim_lease(const hf_claim *claim) {
+    return hf_time_min(claim->lease, claim->shortened);
+}
 
 /* Returns the lease to request instead of `lease` with a command sent at `sent_at`: less if `lease`
  * would end after `max_until`. */

@@ -52,8 +52,9 @@ static bool is_for(const hf_claim *claim, const hf_kind *kind, hf_slice key) {
 }
 
 hf_hold *hf_holds_find(const hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice caller) {
+    if (holds->count == 0) return NULL;
     const hf_number *entry = NULL;
-    uint64_t hash = holds->count > 0 ? hash_of(key, caller) : 0;
+    uint64_t hash = hash_of(key, caller);
     while ((entry = hf_numbers_find(&holds->keys, hash, entry))) {
         const hf_claim *claim = entry->object;
         bool own = claim->hold && hf_slice_equal(hf_hold_caller(claim->hold), caller);
@@ -66,8 +67,9 @@ hf_hold *hf_holds_find(const hf_holds *holds, const hf_kind *kind, hf_slice key,
  * callers, one of them waits until the other's claim has left. */
 hf_claim *hf_holds_find_leaving(const hf_holds *holds, const hf_kind *kind, hf_slice key,
                                 hf_slice caller) {
+    if (holds->count == 0) return NULL;
     const hf_number *entry = NULL;
-    uint64_t hash = holds->count > 0 ? hash_of(key, caller) : 0;
+    uint64_t hash = hash_of(key, caller);
     while ((entry = hf_numbers_find(&holds->keys, hash, entry))) {
         hf_claim *claim = entry->object;
         if (hf_claim_is_leaving(claim) && is_for(claim, kind, key)) return claim;

@@ -436,14 +436,15 @@ static long long number_at(const hf_reply *reply, size_t i, long long otherwise)
     return number < -limit ? -limit : number;
 }
 
-bool hf_wire_is_token(long long number) {
+/* Returns whether the number may be a program's token, or 0 for no token. */
+static bool is_token(long long number) {
     return number >= 0 && (uint64_t)number < TOKEN_END;
 }
 
 /* Returns a token, or 0 if there is none or the element is not a token. */
 static uint64_t token_at(const hf_reply *reply, size_t i) {
     long long token = hf_reply_integer_at(reply, i, 0);
-    return hf_wire_is_token(token) ? (uint64_t)token : 0;
+    return is_token(token) ? (uint64_t)token : 0;
 }
 
 /* Returns what the key contains, for messages, from element `i` of the reply to an acquire. */
@@ -459,7 +460,7 @@ static const char *other_kind_at(const hf_reply *reply, size_t i) {
  * TOKEN_GRAIN, or 0 without fencing. Most stray replies to other commands are not such a number,
  * and are refused. */
 static hf_wire_answer read_token(long long token, bool fenced) {
-    bool valid = hf_wire_is_token(token) && token % TOKEN_GRAIN == 0 && (token > 0) == fenced;
+    bool valid = is_token(token) && token % TOKEN_GRAIN == 0 && (token > 0) == fenced;
     if (!valid) return (hf_wire_answer){.verdict = HF_VERDICT_NONSENSE, .ahead = -1};
     return (hf_wire_answer){.verdict = HF_VERDICT_YES, .number = token, .ahead = -1};
 }
@@ -473,6 +474,8 @@ hf_wire_answer hf_wire_read_acquire(const hf_reply *reply, bool fenced) {
         answer.server_us = number_at(reply, 3, 0);
         answer.number = number_at(reply, 1, 0);
         answer.last_token = number_at(reply, 4, 0);
+        if (!is_token(answer.number) || !is_token(answer.last_token))
+            answer.verdict = HF_VERDICT_NONSENSE;
         break;
     case HF_VERDICT_TOO_MANY:
     case HF_VERDICT_STILL_HELD: answer.number = number_at(reply, 1, 0); break;
@@ -496,7 +499,7 @@ hf_verdict hf_wire_read_acquire_all(const hf_reply *reply, long long *i, const c
     *i = number_at(reply, 1, 0);
     *has = other_kind_at(reply, 2);
     for (size_t at = 1; verdict == HF_VERDICT_YES && at < reply->size; at++)
-        if (!hf_wire_is_token(number_at(reply, at, 0))) return HF_VERDICT_NONSENSE;
+        if (!is_token(number_at(reply, at, 0))) return HF_VERDICT_NONSENSE;
     return verdict;
 }
 

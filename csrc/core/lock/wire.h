@@ -174,12 +174,9 @@ typedef struct hf_wire_answer {
     const char *has;      /* OTHER_KIND: what the key contains, for messages; a constant */
 } hf_wire_answer;
 
-/* Reads the reply to an acquire, which asked for a fencing token if `fenced`. The answer points
- * into the reply. */
+/* Reads the reply to an acquire, which asked for a fencing token if `fenced`. A token that no
+ * program issues makes the reply NONSENSE. The answer points into the reply. */
 hf_wire_answer hf_wire_read_acquire(const hf_reply *reply, bool fenced);
-
-/* Returns whether the number may be a program's token, or 0 for no token. */
-bool hf_wire_is_token(long long number);
 
 /* Reads the reply to an acquire of several locks. If the verdict is not YES, sets `*i` to the
  * 1-based index of the lock that caused it, or to 0. Sets `*has` as in hf_wire_answer. */

@@ -562,8 +562,7 @@ static void fail_unconfirmed(hf_op *op, hf_time now) {
 }
 
 static bool is_sound(const hf_op *op, const hf_wire_answer *answer) {
-    return hf_wire_is_token(answer->number) && hf_wire_is_token(answer->last_token) &&
-           answer->others >= -(long long)op->acquire.from &&
+    return answer->others >= -(long long)op->acquire.from &&
            answer->others < MAX_HOLDS - (long long)op->acquire.from;
 }
 
@@ -695,7 +694,10 @@ bool hf_acquire_choose_hold(hf_op *op, hf_time now) {
                    "this owner holds the read lock, and a reader cannot become a writer");
         return false;
     }
-    hold = hf_op_find_hold_to_enter(op, op->spec.names->key, now);
+    if (hold && hf_hold_is_lost(hold)) {
+        hf_op_replace_lost(op, hold, now);
+        hold = NULL;
+    }
     if (hold && may_send_before_released(client, hold)) {
         hf_op_follow(op, hold->claim);
         hf_renewer_set_overtaken_aside(client, hold);

@@ -78,10 +78,12 @@ static bool is_over(const hf_hold *hold) {
 }
 
 static hf_hold *find(hf_op *op, size_t i, hf_time now) {
-    hf_slice key = op->spec.batch[i]->key;
-    if (acquires(op)) return hf_op_find_hold_to_enter(op, key, now);
-    hf_hold *hold = hf_op_find_hold(op, key, now);
-    return hold && is_over(hold) ? NULL : hold;
+    hf_hold *hold = hf_op_find_hold(op, op->spec.batch[i]->key, now);
+    if (!hold) return NULL;
+    if (!acquires(op)) return is_over(hold) ? NULL : hold;
+    if (!hf_hold_is_lost(hold)) return hold;
+    hf_op_replace_lost(op, hold, now);
+    return NULL;
 }
 
 /* Returns the caller's claim to lock `i` that an acquire must not overtake, because it is leaving,

@@ -239,7 +239,6 @@ static void begin_release(hf_op *op, hf_time now) {
                                            : deadline_of(op);
     op->request.accepted = true;
     if (last) hf_hold_become(hold, HF_HOLD_RELEASING);
-    if (last) hf_holds_wake_at(&op->client->holds, hold->claim, HF_NEVER);
     hf_op_send(op, on_released, deadline, false, now);
 }
 

@@ -61,10 +61,9 @@ static hf_slice place_key_of(const hf_op *op) {
 
 static hf_node *first_node_of(const hf_op *op) {
     const hf_client *client = op->client;
+    if (op->spec.node == 0) return hf_client_node(client, place_key_of(op));
     size_t nodes = client->decider->link_count(client) / HF_LINKS;
-    if (op->spec.node > 0)
-        return client->decider->link(client, (op->spec.node - 1) % nodes * HF_LINKS)->context;
-    return hf_client_node(client, place_key_of(op));
+    return client->decider->link(client, (op->spec.node - 1) % nodes * HF_LINKS)->context;
 }
 
 /* A command to one particular node bypasses the decider, even one that implements all operations,
@@ -276,20 +275,30 @@ void hf_op_block(hf_op *op, hf_claim *claim) {
     claim->awaited = true;
 }
 
-static bool copy_names(hf_op *op) {
-    return hf_names_make_on(&op->own_names, op->spec.names->key, op->spec.lock_kind);
+/* Copies what the spec of an operation on one lock points to. Returns false when out of memory. */
+static bool copy_lock(hf_op *op) {
+    hf_slice caller = op->spec.caller;
+    char *text = malloc(caller.size + 1);
+    if (!text || !hf_names_make_on(&op->own_names, op->spec.names->key, op->spec.lock_kind)) {
+        free(text);
+        return false;
+    }
+    memcpy(text, caller.data, caller.size);
+    op->own_caller = text;
+    op->spec.names = &op->own_names;
+    op->spec.caller.data = text;
+    return true;
+}
+
+static void free_copy(hf_op *op) {
+    hf_names_free(&op->own_names);
+    free(op->own_caller);
 }
 
 bool hf_op_detach(hf_op *op) {
     assert(!op->detached);
-    hf_slice caller = op->spec.caller;
     bool on_one = op->spec.names && !op->spec.batch;
-    if (op->done || op->blocked || !on_one || !copy_names(op)) return false;
-    op->own_caller = malloc(caller.size + 1);
-    if (!op->own_caller) return false;
-    memcpy(op->own_caller, caller.data, caller.size);
-    op->spec.names = &op->own_names;
-    op->spec.caller.data = op->own_caller;
+    if (op->done || op->blocked || !on_one || !copy_lock(op)) return false;
     op->detached = true;
     op->client->detached++;
     if (op->hold && hf_hold_is_releasing(op->hold)) op->hold->unawaited = true;
@@ -303,32 +312,42 @@ void hf_client_end_detached(hf_client *client, hf_time now) {
     }
 }
 
-void hf_op_end(hf_op *op, hf_time now) {
-    hf_client *client = op->client;
-    hf_op_abandon(op, now);
+/* Ends what accompanies an operation that may have waited. */
+static void end_wait(hf_op *op, hf_time now) {
     hf_deadlock_end(op);
     hf_crash_end(op);
     hf_presence_end(op, now);
+    hf_client_listen(op, false, now);
+}
+
+/* From now on no message finds the operation. */
+static void forget_number(hf_op *op) {
+    const hf_op_spec *spec = &op->spec;
+    if (hf_kind_grants(spec->lock_kind))
+        hf_ended_note(&op->client->ended, op->wait.number, spec->lock_kind, spec->names->key);
+    hf_numbers_remove(&op->client->waits, &op->wait.by_number);
+}
+
+void hf_op_end(hf_op *op, hf_time now) {
+    hf_client *client = op->client;
+    hf_op_abandon(op, now);
+    if (op->spec.wait > 0) end_wait(op, now);
     hf_observe_op(op, now);
     assert(op->done && *op->link == op);
     if (hf_op_asked_for(op)->acquires && op->failure.code != HF_OK)
         client->stats.failures[op->failure.code]++;
     if (op->impl->end) op->impl->end(op, now);
-    hf_client_listen(op, false, now);
     hf_session_drop(&op->request);
     *op->link = op->next;
     if (op->next) op->next->link = op->link;
     else client->ops_end = op->link;
-    if (op->wait.by_number.object && hf_kind_grants(op->spec.lock_kind))
-        hf_ended_note(&client->ended, op->wait.number, op->spec.lock_kind, op->spec.names->key);
-    hf_numbers_remove(&client->waits, &op->wait.by_number);
+    if (op->wait.by_number.object) forget_number(op);
     if (op->hold) hf_hold_unref(op->hold);
     hf_op_follow(op, NULL);
     assert(!op->wait.needs_events && client->detached >= op->detached);
     client->detached -= op->detached;
-    hf_names_free(&op->own_names);
+    if (op->detached) free_copy(op);
     hf_names_free(&op->wait.channels);
-    free(op->own_caller);
     hf_request_clear(&op->request);
     hf_fault_free(&op->failure);
     hf_reply_free(op->result.reply);

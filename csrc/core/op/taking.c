@@ -6,29 +6,18 @@
 #include "op/leave.h"
 #include "op/operation.h"
 
-static hf_hold *find(const hf_op *op, hf_slice key) {
-    return hf_holds_find(&op->client->holds, op->spec.lock_kind, key, op->spec.caller);
-}
-
 hf_hold *hf_op_find_hold(const hf_op *op, hf_slice key, hf_time now) {
-    hf_hold *hold = find(op, key);
+    hf_hold *hold = hf_holds_find(&op->client->holds, op->spec.lock_kind, key, op->spec.caller);
     if (hold) hf_client_refresh(op->client, hold, now);
     return hold;
 }
 
 /* In a quorum the new hold may have the same owner, and a clean-up would end it. */
-static void replace_lost(const hf_op *op, hf_hold *hold, hf_time now) {
+void hf_op_replace_lost(const hf_op *op, hf_hold *hold, hf_time now) {
+    assert(hf_op_asked_for(op)->acquires && hf_hold_is_lost(hold));
     bool same = hf_slice_equal(op->spec.owner, hf_hold_owner(hold));
     if (same) hf_holds_remove(&op->client->holds, hold->claim);
     else hf_renewer_clean_up_lost(op->client, hold, now);
-}
-
-hf_hold *hf_op_find_hold_to_enter(const hf_op *op, hf_slice key, hf_time now) {
-    assert(hf_op_asked_for(op)->acquires);
-    hf_hold *hold = hf_op_find_hold(op, key, now);
-    if (!hold || !hf_hold_is_lost(hold)) return hold;
-    replace_lost(op, hold, now);
-    return NULL;
 }
 
 hf_hold *hf_op_add_hold(const hf_op *op, hf_slice key) {

@@ -17,9 +17,9 @@ typedef struct hf_taken {
  * longer valid. Adds no reference. */
 hf_hold *hf_op_find_hold(const hf_op *op, hf_slice key, hf_time now);
 
-/* Does the same for an acquire: a lost hold leaves the table. The renewer may still have to clean
- * up what that hold left on the server: see hf_holds_find_leaving. */
-hf_hold *hf_op_find_hold_to_enter(const hf_op *op, hf_slice key, hf_time now);
+/* Makes room for a new hold of an acquire: the lost hold leaves the table. The renewer may still
+ * have to clean up what that hold left on the server: see hf_holds_find_leaving. */
+void hf_op_replace_lost(const hf_op *op, hf_hold *hold, hf_time now);
 
 /* Adds a hold of this lock for the operation's caller, as the spec says. Returns NULL when out of
  * memory. */
