@@ -146,7 +146,7 @@ typedef struct hf_op_wait {
     hf_time recheck_at;     /* when it asks the server again even without a message */
     uint64_t number;        /* the number by which grants name this wait */
     hf_number by_number;    /* the wait's entry in client->waits */
-    hf_names channels;      /* its own channels, for a listed kind or a watch; otherwise empty */
+    hf_names *channels;     /* its own channels, for a listed kind or a watch; otherwise NULL */
     hf_listening listening; /* subscription to releases of clients that are not in the queue */
     hf_time turn_ends;      /* until then it leaves free permits to other clients; or 0 */
     bool needs_events;      /* it needs the events link and is counted in node->waiting */
@@ -262,9 +262,9 @@ struct hf_op {
     hf_hold *hold;    /* the hold that it acquires or uses, referenced; or NULL */
     hf_claim *behind; /* the claim for whose command it waits, referenced; or NULL */
     hf_request request;
-    hf_names own_names; /* detached: the names to which its spec points */
-    char *own_caller;   /* detached: the caller to which its spec points, owned */
-    hf_fault failure;   /* code HF_OK unless it has failed */
+    hf_names *own_names; /* detached: the names to which its spec points, owned */
+    char *own_caller;    /* detached: the caller to which its spec points, owned */
+    hf_fault failure;    /* code HF_OK unless it has failed */
     hf_op_result result;
     hf_op_wait wait;
     union {                    /* by the kind of the operation */

@@ -15,7 +15,7 @@
 hf_names *hf_client_names(const hf_client *client, const hf_kind *kind, hf_slice key) {
     hf_names *names = hf_names_new(kind, key);
     if (names && kind->wraps_key && !client->topology->moves_slots)
-        hf_names_set_braced_releases(names, kind->channel);
+        hf_names_set_braced_releases(names, kind);
     return names;
 }
 

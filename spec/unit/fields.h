@@ -50,7 +50,7 @@
     X(hf_time, set_wake, claim->wake_at)                                                           \
     X(hf_time, set_confirm_time, claim->confirm_at)                                                \
     X(hf_time, set_shortened_lease, claim->shortened)                                              \
-    X(hf_time, set_settled_at, claim->settled_at)                                                  \
+    X(uint32_t, set_settled_ms, claim->settled_ms)                                                 \
     X(hf_time, set_bound, claim->max_until)                                                        \
     X(uint64_t, set_token_ttl, claim->token_ttl_ms)                                                \
     X(uint64_t, set_agent, agent)                                                                  \

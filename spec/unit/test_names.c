@@ -56,15 +56,16 @@ TEST(a_plain_semaphore_has_a_second_channel_for_holdfasts_waiters) {
 }
 
 TEST(a_fair_lock_uses_the_same_list_as_its_queue_as_redisson) {
-    hf_names names, own;
+    hf_names names;
     CHECK(hf_names_make_on(&names, hf_slice_of("k"), &hf_kind_fair));
     CHECK_SLICE(names.queue, hf_slice_of("redisson_lock_queue:{k}"));
     CHECK_SLICE(names.leases, hf_slice_of("redisson_lock_timeout:{k}"));
     CHECK_SLICE(names.releases, hf_slice_of("redisson_lock__channel:{k}"));
-    CHECK(hf_names_of_waiter(&own, &names, hf_slice_of("me:1")));
-    CHECK_SLICE(own.releases, hf_slice_of("redisson_lock__channel:{k}:me:1"));
-    CHECK_SLICE(own.listening, hf_slice_of("holdfast_listening:{k}:me:1"));
-    hf_names_free(&own);
+    hf_names *own = hf_names_of_waiter(&names, hf_slice_of("me:1"));
+    CHECK(own != NULL);
+    CHECK_SLICE(own->releases, hf_slice_of("redisson_lock__channel:{k}:me:1"));
+    CHECK_SLICE(own->listening, hf_slice_of("holdfast_listening:{k}:me:1"));
+    hf_names_delete(own);
     hf_names_free(&names);
     CHECK(hf_names_make_on(&names, hf_slice_of("a{b}"), &hf_kind_fair));
     CHECK_SLICE(names.queue, hf_slice_of("redisson_lock_queue:a{b}"));
@@ -73,16 +74,15 @@ TEST(a_fair_lock_uses_the_same_list_as_its_queue_as_redisson) {
 }
 
 TEST(a_latchs_names_always_contain_the_key_in_braces) {
-    const char *channel = hf_kind_latch.channel;
     hf_names names;
     char note[HF_NAMES_NOTE + 64];
     CHECK(hf_names_make_on(&names, hf_slice_of("job"), &hf_kind_latch));
-    hf_names_set_braced_releases(&names, channel);
+    hf_names_set_braced_releases(&names, &hf_kind_latch);
     CHECK_SLICE(names.releases, hf_slice_of("redisson_countdownlatch__channel__{job}"));
     hf_names_free(&names);
     CHECK(hf_names_make_on(&names, hf_slice_of("a{b}"), &hf_kind_latch));
     CHECK_SLICE(names.releases, hf_slice_of("redisson_countdownlatch__channel__a{b}"));
-    hf_names_set_braced_releases(&names, channel);
+    hf_names_set_braced_releases(&names, &hf_kind_latch);
     CHECK_SLICE(names.releases, hf_slice_of("redisson_countdownlatch__channel__{a{b}}"));
     CHECK_SLICE(names.listening, hf_slice_of("holdfast_listening:a{b}"));
     size_t size = hf_names_note(note, names.key, hf_slice_of("uuid:7"));

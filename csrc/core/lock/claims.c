@@ -7,9 +7,9 @@
 
 #include "base/lease.h"
 
-/* Returns the size of a claim with its strings, so that anything may follow. */
+/* Returns the size of a claim with its strings, rounded up for what follows. */
 static size_t size_with(size_t strings) {
-    size_t size = offsetof(hf_claim, bytes) + strings, unit = _Alignof(max_align_t);
+    size_t size = offsetof(hf_claim, bytes) + strings, unit = _Alignof(hf_claim);
     return (size + unit - 1) / unit * unit;
 }
 

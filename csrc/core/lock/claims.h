@@ -74,7 +74,6 @@ typedef struct hf_claim {
     hf_time confirm_at;    /* when to confirm the grant by which it came; or HF_NEVER */
     hf_time shortened;     /* a shorter lease that a command in doubt may set, or HF_NEVER */
     hf_time max_until;     /* no lease may end after this time; HF_NEVER for no limit */
-    hf_time settled_at;    /* when the last command in flight for it ended */
     uint64_t wait;         /* LEAVING or granted: the number of its wait, or 0 */
     uint64_t token_ttl_ms; /* the fencing counter's TTL in milliseconds; 0 for no fencing */
     hf_keep *kept;         /* the kept lock to which it belongs, or NULL */
@@ -86,6 +85,7 @@ typedef struct hf_claim {
     uint32_t failures;     /* consecutive failed renewals or attempts to clean up */
     uint32_t key_size;     /* with owner_size: the sizes of the strings in `bytes` */
     uint32_t refs;         /* the number of references to it */
+    uint32_t settled_ms;   /* when its last command ended: the low bits of the milliseconds */
     uint16_t owner_size;
     uint8_t class; /* its class for the counters, from hf_observe_class */
     hf_approval approval : 2;
@@ -112,6 +112,18 @@ static inline bool hf_claim_is_granted(const hf_claim *claim) {
     return claim->confirm_at != HF_NEVER;
 }
 
+/* Notes that the command in flight for it has ended. */
+static inline void hf_claim_settle(hf_claim *claim, hf_time now) {
+    claim->in_flight = false;
+    claim->settled_ms = (uint32_t)(now / HF_MS);
+}
+
+/* Returns whether a command for it has ended within the last `span`. Once in 50 days, it takes an
+ * older command for that one. */
+static inline bool hf_claim_has_settled_within(const hf_claim *claim, hf_time span, hf_time now) {
+    return (uint32_t)(now / HF_MS) - claim->settled_ms < span / HF_MS;
+}
+
 /* Returns whether its last renewal failed. */
 static inline bool hf_claim_is_at_risk(const hf_claim *claim) {
     return claim->failures > 0 && claim->state == HF_CLAIM_STANDING;
@@ -126,7 +138,8 @@ static inline bool hf_claim_is_idle(const hf_claim *claim) {
  * how many more bytes to allocate with it, for its first hold. */
 hf_claim *hf_claim_new(const hf_kind *kind, hf_slice key, hf_slice owner, size_t room);
 
-/* Returns where that room begins. It is not initialised, and ends with the claim. */
+/* Returns where that room begins, aligned as a claim. It is not initialised, and ends with the
+ * claim. */
 void *hf_claim_room(hf_claim *claim);
 
 /* Changes the claim's state; no other function does. Asserts that the step is forward. */

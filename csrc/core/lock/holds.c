@@ -239,6 +239,8 @@ hf_claim *hf_holds_first_ended(const hf_holds *holds, hf_time now) {
 
 /* ---- adding and removing ---- */
 
+_Static_assert(_Alignof(hf_hold) <= _Alignof(hf_claim), "a hold fits into the room of its claim");
+
 static size_t size_of_hold(hf_slice caller) {
     return offsetof(hf_hold, caller) + caller.size;
 }

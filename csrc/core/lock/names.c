@@ -57,11 +57,14 @@ static char *put_ours(char *at, hf_slice releases, hf_slice *name) {
     return at;
 }
 
-static size_t size_for(hf_slice key) {
-    return 8 * key.size + 240;
+/* Returns how much room the names need at most, with those of hf_names_set_braced_releases. Most
+ * kinds have six names, with no more than 112 bytes besides the key. */
+static size_t size_for(const hf_kind *kind, hf_slice key) {
+    bool has_more = kind && (kind->listed || kind->counts_our_listeners || kind->wraps_key);
+    return has_more ? 8 * key.size + 240 : 6 * key.size + 112;
 }
 
-/* `at` has room for size_for(key) bytes. */
+/* `at` has room for size_for(kind, key) bytes. */
 static void fill(hf_names *names, char *at, hf_slice key, const hf_kind *kind) {
     bool has_brace = memchr(key.data, '{', key.size) != NULL;
     names->key = (hf_slice){at, key.size};
@@ -74,11 +77,11 @@ static void fill(hf_names *names, char *at, hf_slice key, const hf_kind *kind) {
     if (kind && kind->counts_our_listeners) at = put_ours(at, names->releases, &names->ours);
     put_name(at, hf_prefix.listening, key, has_brace, &names->listening);
     assert((size_t)(names->listening.data + names->listening.size - names->key.data) <=
-           size_for(key));
+           size_for(kind, key));
 }
 
 bool hf_names_make_on(hf_names *names, hf_slice key, const hf_kind *kind) {
-    names->block = malloc(size_for(key));
+    names->block = malloc(size_for(kind, key));
     if (!names->block) return false;
     fill(names, names->block, key, kind);
     return true;
@@ -91,20 +94,22 @@ static char *put_owned(char *at, hf_slice name, hf_slice owner, hf_slice *owned)
     return at;
 }
 
-bool hf_names_of_waiter(hf_names *names, const hf_names *lock, hf_slice owner) {
-    char *at = malloc(lock->releases.size + lock->listening.size + 2 * owner.size + 2);
-    *names = (hf_names){.block = at};
-    if (!at) return false;
-    at = put_owned(at, lock->releases, owner, &names->releases);
+hf_names *hf_names_of_waiter(const hf_names *lock, hf_slice owner) {
+    size_t size = lock->releases.size + lock->listening.size + 2 * owner.size + 2;
+    hf_names *names = malloc(sizeof *names + size);
+    if (!names) return NULL;
+    *names = (hf_names){0};
+    char *at = put_owned((char *)(names + 1), lock->releases, owner, &names->releases);
     put_owned(at, lock->listening, owner, &names->listening);
-    return true;
+    return names;
 }
 
-void hf_names_set_braced_releases(hf_names *names, const char *prefix) {
+void hf_names_set_braced_releases(hf_names *names, const hf_kind *kind) {
+    assert(kind->wraps_key);
     char *end = (char *)(uintptr_t)(names->listening.data + names->listening.size);
-    put_name(end, prefix, names->key, false, &names->releases);
+    put_name(end, kind->channel, names->key, false, &names->releases);
     assert((size_t)(names->releases.data + names->releases.size - names->key.data) <=
-           size_for(names->key));
+           size_for(kind, names->key));
 }
 
 void hf_names_free(hf_names *names) {
@@ -114,7 +119,7 @@ void hf_names_free(hf_names *names) {
 }
 
 hf_names *hf_names_new(const hf_kind *kind, hf_slice key) {
-    hf_names *names = malloc(sizeof *names + size_for(key));
+    hf_names *names = malloc(sizeof *names + size_for(kind, key));
     if (!names) return NULL;
     names->block = NULL;
     fill(names, (char *)(names + 1), key, kind);

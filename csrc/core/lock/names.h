@@ -2,7 +2,8 @@
  *
  * The names are Redisson's. The tag {key} keeps all of them in the key's hash slot; a key that
  * contains a brace is used unchanged. All strings are in one block of memory. The names own that
- * block, except with hf_names_new, where struct and strings are one allocation. */
+ * block, except with hf_names_new and hf_names_of_waiter, where struct and strings
+ * are one allocation. */
 #ifndef HF_NAMES_H
 #define HF_NAMES_H
 
@@ -17,11 +18,12 @@ bool hf_names_make_on(hf_names *names, hf_slice key, const hf_kind *kind);
 
 /* Creates the channels of one waiter of a `listed` kind, or those that announce new leaders if the
  * owner is "leader": the lock's `releases` and `listening`, followed by ":<owner>". The other names
- * are empty. Returns false when out of memory; otherwise the caller calls hf_names_free. */
-bool hf_names_of_waiter(hf_names *names, const hf_names *lock, hf_slice owner);
+ * are empty. Returns NULL when out of memory; otherwise the caller calls hf_names_delete. */
+hf_names *hf_names_of_waiter(const hf_names *lock, hf_slice owner);
 
-/* Sets `releases` to this prefix and the key in braces, even if the key has braces of its own. */
-void hf_names_set_braced_releases(hf_names *names, const char *prefix);
+/* Puts the key of the channel `releases` in braces, even if the key has braces of its own. The
+ * names were created for this kind, which has `wraps_key`. */
+void hf_names_set_braced_releases(hf_names *names, const hf_kind *kind);
 
 /* Frees the block, not the struct. */
 void hf_names_free(hf_names *names);

@@ -770,7 +770,7 @@ static void begin(hf_op *op, hf_time now) {
 bool hf_acquire_was_behind_another(const hf_op *op, hf_time now) {
     const hf_claim *claim = op->behind;
     if (op->spec.wait == 0 || hf_claim_is_leaving(claim)) return false;
-    return hf_claim_is_asked(claim) || now - claim->settled_at < MIN_PATIENCE;
+    return hf_claim_is_asked(claim) || hf_claim_has_settled_within(claim, MIN_PATIENCE, now);
 }
 
 /* Fails because another call takes longer than this wait, or because the renewer could not remove

@@ -22,7 +22,7 @@ static bool waits_at(const hf_node *node, const hf_op *op) {
 
 /* Returns the channels on which a waiter learns of Redisson's releases or of a new leader. */
 static const hf_names *channels_of(const hf_op *op) {
-    return op->wait.channels.block ? &op->wait.channels : op->spec.names;
+    return op->wait.channels ? op->wait.channels : op->spec.names;
 }
 
 static bool listens(const hf_op *op) {
@@ -61,7 +61,7 @@ static void listen_to_releases(hf_node *node, bool listen, const hf_op *op) {
     if (!node->subscribed) return;
     const hf_kind *kind = op->spec.lock_kind;
     /* No program counts the subscribers of an operation's own channels. */
-    if (kind->subscribers_not_counted || op->wait.channels.block)
+    if (kind->subscribers_not_counted || op->wait.channels)
         send_plain(node, listen ? "SUBSCRIBE" : "UNSUBSCRIBE", names, kind->counts_our_listeners);
     /* A tenant's user must not use patterns, because they would reveal other tenants' grants. */
     else if (!node->client->config.tenant[0] && (!listen || !node->pattern_denied))
@@ -112,8 +112,9 @@ void hf_client_listen(hf_op *op, bool listen, hf_time now) {
 
 /* Returns false when out of memory; the waiter then only rechecks at regular times. */
 static bool create_channels(hf_op *op) {
-    if (!op->spec.lock_kind->listed || op->wait.channels.block) return true;
-    return hf_names_of_waiter(&op->wait.channels, op->spec.names, hf_hold_owner(op->hold));
+    if (op->spec.lock_kind->listed && !op->wait.channels)
+        op->wait.channels = hf_names_of_waiter(op->spec.names, hf_hold_owner(op->hold));
+    return !op->spec.lock_kind->listed || op->wait.channels;
 }
 
 void hf_client_listen_to_foreign(hf_op *op, hf_time now) {

@@ -196,26 +196,24 @@ hf_slice hf_op_owner(const hf_op *op, char text[HF_OWNER_SIZE]) {
     return (hf_slice){text, hf_wire_owner(text, op->spec.lock_kind, op->client->uuid, op->number)};
 }
 
-/* There may be thousands of waiters, each with an operation. */
-_Static_assert(sizeof(hf_op) <= 1300, "an operation remains small");
+/* There may be thousands of waiters, each with an operation. glibc allocates at most this size
+ * without a search. */
+_Static_assert(sizeof(hf_op) <= 1032, "an operation remains small");
 
 hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
-    hf_op *op = calloc(1, sizeof *op);
+    hf_op *op = malloc(sizeof *op);
     if (!op) return NULL;
-    op->client = client;
     assert(spec->batch_count <= HF_BATCH_MAX);
     assert(!spec->names || (spec->lock_kind && spec->batch_count == 0));
     /* The row must say that the call's number is a lease. Otherwise no lease would be set, and the
      * hold would end at once. */
     assert(!hf_op_impls[spec->kind]->sets_lease ||
            hf_op_rows[spec->kind].number == HF_NUMBER_LEASE);
-    op->spec = *spec;
+    *op = (hf_op){.client = client, .spec = *spec, .begun_at = now, .number = ++client->last_op};
     if (hf_op_impls[spec->kind]->local_only) op->spec.node = 1;
     if (spec->max_hold > 0) op->spec.lease = hf_time_min(spec->lease, spec->max_hold);
     op->impl = impl_of(client, &op->spec);
     op->node = first_node_of(op);
-    op->begun_at = now;
-    op->number = ++client->last_op;
     op->link = client->ops_end;
     assert(!*op->link);
     *op->link = op;
@@ -278,20 +276,21 @@ void hf_op_block(hf_op *op, hf_claim *claim) {
 /* Copies what the spec of an operation on one lock points to. Returns false when out of memory. */
 static bool copy_lock(hf_op *op) {
     hf_slice caller = op->spec.caller;
+    hf_names *names = hf_names_new(op->spec.lock_kind, op->spec.names->key);
     char *text = malloc(caller.size + 1);
-    if (!text || !hf_names_make_on(&op->own_names, op->spec.names->key, op->spec.lock_kind)) {
+    if (!names || !text) {
+        hf_names_delete(names);
         free(text);
         return false;
     }
     memcpy(text, caller.data, caller.size);
-    op->own_caller = text;
-    op->spec.names = &op->own_names;
-    op->spec.caller.data = text;
+    op->spec.names = op->own_names = names;
+    op->spec.caller.data = op->own_caller = text;
     return true;
 }
 
 static void free_copy(hf_op *op) {
-    hf_names_free(&op->own_names);
+    hf_names_delete(op->own_names);
     free(op->own_caller);
 }
 
@@ -347,7 +346,7 @@ void hf_op_end(hf_op *op, hf_time now) {
     assert(!op->wait.needs_events && client->detached >= op->detached);
     client->detached -= op->detached;
     if (op->detached) free_copy(op);
-    hf_names_free(&op->wait.channels);
+    hf_names_delete(op->wait.channels);
     hf_request_clear(&op->request);
     hf_fault_free(&op->failure);
     hf_reply_free(op->result.reply);

@@ -42,8 +42,8 @@ static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
 }
 
 static void begin(hf_op *op, hf_time now) {
-    if (hf_names_of_waiter(&op->wait.channels, op->spec.names, hf_slice_of("leader")))
-        hf_poll_begin(op, now);
+    op->wait.channels = hf_names_of_waiter(op->spec.names, hf_slice_of("leader"));
+    if (op->wait.channels) hf_poll_begin(op, now);
     else hf_op_fail_out_of_memory(op);
 }
 
