@@ -60,7 +60,7 @@ static hf_claim *leave(hf_holds *holds, hf_hold *hold) {
 static void hold_what_was_lost(void) {
     hf_holds holds = {0};
     hf_hold *hold = new_held(&holds, 100);
-    hf_holds_lose(&holds, hold, HF_LOST_TAKEN);
+    hf_holds_mark_lost(&holds, hold, HF_LOST_TAKEN);
     hf_hold_become(hold, HF_HOLD_HELD);
 }
 
@@ -69,7 +69,7 @@ static void lose_what_was_given_up(void) {
     hf_hold *hold = new_held(&holds, 100);
     hf_hold_ref(hold);
     leave(&holds, hold);
-    hf_holds_lose(&holds, hold, HF_LOST_TAKEN);
+    hf_holds_mark_lost(&holds, hold, HF_LOST_TAKEN);
 }
 
 static void claim_again_what_leaves(void) {

@@ -107,7 +107,7 @@ TEST(after_a_loss_a_queue_entry_is_cleaned_up_only_if_its_grant_was_unconfirmed)
         hf_hold *hold = watch(add_hold("k", "me", HF_SECOND, true, AT(0)));
         set_granted(hold, bits & 1);
         set_wait(hold, bits & 2 ? 7 : 0);
-        hf_renewer_lose(&rig.client, hold, HF_LOST_TAKEN, AT(1));
+        hf_renewer_on_lost(&rig.client, hold, HF_LOST_TAKEN, AT(1));
         CHECK_EQ_INT(hold_count(&rig.client), bits == 3 ? 2 : 1);
     }
 }

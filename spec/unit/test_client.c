@@ -489,7 +489,7 @@ TEST(several_grants_for_a_shared_owners_lost_hold_cause_a_single_clean_up) {
     set_shared(hold, true);
     set_granted(hold, true);
     hf_holds_note_wait(holds_of(&rig.client), claim_of(hold), 90);
-    hf_holds_lose(holds_of(&rig.client), hold, HF_LOST_EXPIRED);
+    hf_holds_mark_lost(holds_of(&rig.client), hold, HF_LOST_EXPIRED);
     size_t before = hold_count(&rig.client);
     for (int i = 0; i < 3; i++) feed_message(GRANT("90", "88"), AT(10 + i));
     CHECK_EQ_INT(hold_count(&rig.client), before + 1);

@@ -105,7 +105,7 @@ TEST(a_lost_hold_is_counted_and_has_no_timer_any_more) {
     hf_holds_wake_at(&holds, claim_of(hold), 50);
     CHECK(hf_hold_is_valid(hold, 99));
     CHECK(!hf_hold_is_valid(hold, 100));
-    hf_holds_lose(&holds, hold, HF_LOST_TAKEN);
+    hf_holds_mark_lost(&holds, hold, HF_LOST_TAKEN);
     CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_TAKEN);
     CHECK_EQ_U64(holds.losses, 1);
@@ -161,7 +161,7 @@ TEST(a_hold_whose_lease_has_ended_is_found_even_behind_one_with_an_earlier_timer
     hf_holds_wake_at(&holds, claim_of(later), 101);
     CHECK(!hf_holds_first_ended(&holds, 49));
     CHECK(hold_of_claim(hf_holds_first_ended(&holds, 50)) == ended);
-    hf_holds_lose(&holds, ended, HF_LOST_EXPIRED);
+    hf_holds_mark_lost(&holds, ended, HF_LOST_EXPIRED);
     CHECK(!hf_holds_first_ended(&holds, 100));
     CHECK(hold_of_claim(hf_holds_first_ended(&holds, 101)) == later);
     hf_holds_free(&holds);
@@ -253,9 +253,9 @@ TEST(another_clients_request_for_a_kept_lock_must_name_its_current_number) {
     hf_keep keep = {.holds = &holds};
     set_claim_kept(claim_of(hold), &keep);
     hf_holds_note_wait(&holds, claim_of(hold), 77);
-    hf_holds_wish(&holds, 77);
+    hf_holds_on_wish(&holds, 77);
     CHECK(!keep.wished && !keep.due);
-    hf_holds_wish(&holds, number_of(hold));
+    hf_holds_on_wish(&holds, number_of(hold));
     CHECK(keep.wished && keep.due && holds.due == &keep);
     hf_holds_free(&holds);
     CHECK(!keep.claim);

@@ -434,8 +434,8 @@ TEST(a_quorum_ignores_the_token_of_an_expired_grant_when_it_chooses_its_own) {
     answer(2, yes(8), AT(900));
     rig_hush();
     for (int i = 3; i < COUNT; i++) feed(link_at(i, CALLS), yes(8 + (unsigned)i), AT(980));
-    hf_holds_lose(holds_of(member(0)), hold_in_heap(holds_of(member(0)), 0), HF_LOST_EXPIRED);
-    hf_holds_lose(holds_of(member(1)), hold_in_heap(holds_of(member(1)), 0), HF_LOST_EXPIRED);
+    hf_holds_mark_lost(holds_of(member(0)), hold_in_heap(holds_of(member(0)), 0), HF_LOST_EXPIRED);
+    hf_holds_mark_lost(holds_of(member(1)), hold_in_heap(holds_of(member(1)), 0), HF_LOST_EXPIRED);
     tick(AT(980));
     CHECK_OUTCOME(op, "under way");
     CHECK_CONTAINS(output_by(2), "redisson_lock_token:{k} 12 1000");
@@ -448,7 +448,8 @@ TEST(a_quorum_acquire_fails_as_lost_if_its_first_grants_expired_before_a_majorit
     hf_op *op = begin_short_acquire(AT(0));
     GRANT_TOKENS(AT(1), 5, 6);
     for (int i = 0; i < 2; i++)
-        hf_holds_lose(holds_of(member(i)), hold_in_heap(holds_of(member(i)), 0), HF_LOST_EXPIRED);
+        hf_holds_mark_lost(holds_of(member(i)), hold_in_heap(holds_of(member(i)), 0),
+                           HF_LOST_EXPIRED);
     answer(2, yes(11), AT(900));
     CHECK_OUTCOME(op, "lost");
     CHECK_EQ_INT(state_of(), -1);

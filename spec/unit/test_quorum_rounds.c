@@ -7,7 +7,8 @@ TEST(a_quorum_acquire_fails_if_its_grants_expire_while_the_token_is_written_back
     GRANT_TOKENS(AT(1), 50, 40);
     CHECK_ANSWERS(op, 2, 3, yes(60), AT(1), "under way");
     for (int i = 0; i < 3; i++)
-        hf_holds_lose(holds_of(member(i)), hold_in_heap(holds_of(member(i)), 0), HF_LOST_EXPIRED);
+        hf_holds_mark_lost(holds_of(member(i)), hold_in_heap(holds_of(member(i)), 0),
+                           HF_LOST_EXPIRED);
     answers(3, 5, "-ERR no\r\n", AT(2));
     CHECK_ANSWERS(op, 0, 2, "-ERR no\r\n", AT(3), "lost");
 }

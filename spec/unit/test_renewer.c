@@ -622,7 +622,7 @@ TEST(an_expired_hold_is_reported_as_unreachable_only_if_a_renewal_failed) {
         set_at_risk(hold, cases[i].at_risk);
         set_in_flight(hold, cases[i].in_flight);
         if (cases[i].last) set_bound(hold, ends_at(hold));
-        hf_renewer_lose(&rig.client, hold, hf_lost_reason_at_end(claim_of(hold)), AT(1000));
+        hf_renewer_on_lost(&rig.client, hold, hf_lost_reason_at_end(claim_of(hold)), AT(1000));
         CHECK_EQ_INT(reason_of(hold), cases[i].reason);
     }
 }

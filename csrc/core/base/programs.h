@@ -32,7 +32,7 @@ const hf_program *hf_program_raise(void);
  * token. */
 const hf_program *hf_program_fence(void);
 
-/* Returns the program that decides which run counts for a scheduled fire. */
+/* Returns the program that decides which run counts for a scheduled time. */
 const hf_program *hf_program_once(void);
 
 /* Returns the program that publishes what the caller of a hold is waiting for; all kinds share

@@ -318,7 +318,7 @@ static void end_keep(hf_claim *claim) {
     hf_keep_note(keep);
 }
 
-void hf_holds_wish(hf_holds *holds, uint64_t number) {
+void hf_holds_on_wish(hf_holds *holds, uint64_t number) {
     hf_claim *claim = hf_holds_find_wait(holds, number);
     if (!claim || !claim->kept || claim->by_number.value != number) return;
     claim->kept->wished = true;
@@ -488,7 +488,7 @@ bool hf_hold_can_be_lost(const hf_hold *hold) {
     return legal[hold->state] & LOST && (hf_hold_is_known(hold) || hold->unawaited);
 }
 
-void hf_holds_lose(hf_holds *holds, hf_hold *hold, hf_lost_reason reason) {
+void hf_holds_mark_lost(hf_holds *holds, hf_hold *hold, hf_lost_reason reason) {
     assert(reason != HF_LOST_NOT && hf_hold_can_be_lost(hold));
     hold->reason = reason;
     hf_hold_become(hold, HF_HOLD_LOST);

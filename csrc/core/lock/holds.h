@@ -151,7 +151,7 @@ void hf_holds_check(const hf_holds *holds, hf_time now);
 void hf_keep_note(hf_keep *keep);
 
 /* Notes that others want the lock whose owner has this number, if the client still holds it. */
-void hf_holds_wish(hf_holds *holds, uint64_t number);
+void hf_holds_on_wish(hf_holds *holds, uint64_t number);
 
 /* Sets when the claim needs attention. */
 void hf_holds_wake_at(hf_holds *holds, hf_claim *claim, hf_time at);
@@ -217,7 +217,7 @@ bool hf_hold_can_be_lost(const hf_hold *hold);
 hf_slice hf_owner_without_copy(hf_slice owner);
 
 /* Marks a hold as lost; it must be one that can be lost. Only hf_client_lose calls this. */
-void hf_holds_lose(hf_holds *holds, hf_hold *hold, hf_lost_reason reason);
+void hf_holds_mark_lost(hf_holds *holds, hf_hold *hold, hf_lost_reason reason);
 
 void hf_holds_free(hf_holds *holds);
 

@@ -225,9 +225,9 @@ bool hf_wire_is_accepted(const hf_reply *reply) {
            reply->elements[1]->type == HF_REPLY_STRING;
 }
 
-/* ---- the fires of a schedule ---- */
+/* ---- the runs of a schedule ---- */
 
-bool hf_wire_is_fire(const hf_reply *reply) {
+bool hf_wire_is_run(const hf_reply *reply) {
     if (reply->type != HF_REPLY_ARRAY || reply->size != 4) return false;
     for (size_t i = 0; i < 3; i++) {
         if (reply->elements[i]->type != HF_REPLY_INTEGER) return false;

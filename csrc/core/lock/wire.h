@@ -83,11 +83,11 @@ bool hf_wire_raise(hf_request *request, const hf_names *names, uint64_t token_fl
  * element is then the string of their replies. */
 bool hf_wire_is_accepted(const hf_reply *reply);
 
-/* ---- the fires of a schedule ---- */
+/* ---- the runs of a schedule ---- */
 
 /* Returns whether this is a reply of the program that records runs: three numbers and the
  * record. */
-bool hf_wire_is_fire(const hf_reply *reply);
+bool hf_wire_is_run(const hf_reply *reply);
 
 /* ---- kinds that nobody holds ---- */
 

@@ -522,7 +522,7 @@ static void on_gone(hf_op *op, hf_lost_reason reason, hf_time now) {
         ask(op, now);
         return;
     }
-    if (hf_hold_is_held(hold)) hf_renewer_lose(op->client, hold, reason, now);
+    if (hf_hold_is_held(hold)) hf_renewer_on_lost(op->client, hold, reason, now);
     forget(op, now);
     hf_op_fail(op, HF_LOST, "this owner no longer holds the lock (%s)",
                hf_lost_reason_name(reason));

@@ -72,12 +72,12 @@ static void tick_renewer(hf_client *client, hf_time now) {
 
 static void refresh(hf_client *client, hf_hold *hold, hf_time now) {
     if (hf_hold_is_held(hold) && !hf_hold_is_valid(hold, now))
-        hf_renewer_lose(client, hold, hf_lost_reason_at_end(hold->claim), now);
+        hf_renewer_on_lost(client, hold, hf_lost_reason_at_end(hold->claim), now);
 }
 
 static void notice(hf_client *client, hf_time now) {
     for (hf_claim *claim; (claim = hf_holds_first_ended(&client->holds, now));)
-        hf_renewer_lose_claim(client, claim, hf_lost_reason_at_end(claim), now);
+        hf_renewer_on_claim_lost(client, claim, hf_lost_reason_at_end(claim), now);
 }
 
 static void end(hf_client *client, hf_time now) {

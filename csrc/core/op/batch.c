@@ -54,7 +54,7 @@ static bool wait_for(hf_op *op, hf_claim *claim, hf_time now) {
 
 /* Returns whether the operation has failed, or must wait until what an earlier call left on the
  * server is removed. If that has failed, the claim is set aside. */
-static bool is_in_the_way(hf_op *op, hf_claim *claim, hf_time now) {
+static bool leave_blocks(hf_op *op, hf_claim *claim, hf_time now) {
     bool failed = op->batch.waited && !claim->in_flight && claim->failures > 0;
     if (!failed) return !wait_for(op, claim, now);
     if (hf_renewer_set_aside(op->client, claim, now)) return false;
@@ -99,7 +99,7 @@ static bool none_is_busy(hf_op *op, hf_time now) {
     for (size_t i = 0; i < op->spec.batch_count; i++) {
         hf_hold *hold = op->batch.holds ? op->batch.holds[i] : find(op, i, now);
         hf_claim *leaving = hold ? NULL : find_leaving(op, i);
-        if (leaving && is_in_the_way(op, leaving, now)) return false;
+        if (leaving && leave_blocks(op, leaving, now)) return false;
         if (hold && blocks(op, hold, now)) return false;
     }
     return true;
@@ -218,7 +218,7 @@ static void on_gone(hf_op *op, long long i, hf_verdict verdict, hf_time now) {
     bool known = i >= 1 && i <= (long long)op->spec.batch_count;
     hf_hold *hold = known ? op->batch.holds[i - 1] : NULL;
     if (hold && hf_hold_is_held(hold))
-        hf_renewer_lose(op->client, hold, hf_lost_reason_of(verdict), now);
+        hf_renewer_on_lost(op->client, hold, hf_lost_reason_of(verdict), now);
     name_key(op, i);
     hf_op_fail(op, HF_LOST, "this owner no longer holds the lock (%s)",
                hf_lost_reason_name(hf_lost_reason_of(verdict)));
@@ -265,7 +265,7 @@ static bool release_one(hf_op *op, hf_hold *hold, hf_verdict verdict, hf_time no
     bool freed_before = op->request.sends > 1 && claim->count <= 1;
     if (hf_hold_is_lost(hold) || (gone && !freed_before)) {
         if (hf_hold_can_be_lost(hold))
-            hf_renewer_lose(op->client, hold, hf_lost_reason_of(verdict), now);
+            hf_renewer_on_lost(op->client, hold, hf_lost_reason_of(verdict), now);
         hf_renewer_clean_up_lost(op->client, hold, now);
         hf_client_unblock(op->client, claim, now);
         return false;

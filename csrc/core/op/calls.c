@@ -43,9 +43,9 @@ static void note_nonsense(hf_request *request) {
     hf_fault_set(&request->failure, HF_SERVER, "the script returned an unexpected reply");
 }
 
-static void lose(hf_op *op, hf_verdict verdict, hf_time now) {
+static void on_gone(hf_op *op, hf_verdict verdict, hf_time now) {
     if (hf_hold_can_be_lost(op->hold))
-        hf_renewer_lose(op->client, op->hold, hf_lost_reason_of(verdict), now);
+        hf_renewer_on_lost(op->client, op->hold, hf_lost_reason_of(verdict), now);
     fail_lost(op, hf_lost_reason_of(verdict));
 }
 
@@ -137,7 +137,7 @@ static void on_not_found(hf_op *op, const hf_request *request, hf_verdict verdic
         op->client->stats.releases++;
         hf_op_succeed(op);
     } else {
-        lose(op, verdict, now);
+        on_gone(op, verdict, now);
     }
     drop_from_table(op, now);
 }
@@ -271,7 +271,7 @@ static void on_completed(hf_request *request, const hf_reply *reply, hf_time now
         op->client->stats.releases++;
         hf_op_succeed(op);
     } else if (is_gone(verdict)) {
-        lose(op, verdict, now);
+        on_gone(op, verdict, now);
     } else {
         note_nonsense(request);
         hf_op_fail_as(op, request);
@@ -331,8 +331,9 @@ static void on_yes(hf_op *op, const hf_request *request, hf_time now) {
         hf_renewer_on_renewed(op->client, hold->claim, request->sent_at, now);
     }
     if (hf_hold_is_held(hold) && now >= claim->valid_until)
-        hf_renewer_lose(op->client, hold,
-                        hf_claim_has_last_lease(claim) ? HF_LOST_MAX_HOLD : HF_LOST_EXPIRED, now);
+        hf_renewer_on_lost(op->client, hold,
+                           hf_claim_has_last_lease(claim) ? HF_LOST_MAX_HOLD : HF_LOST_EXPIRED,
+                           now);
     if (hf_hold_is_held(hold)) hf_op_succeed(op);
     else fail_lost(op, hold->reason);
 }
@@ -341,7 +342,7 @@ static void on_extended(hf_request *request, const hf_reply *reply, hf_time now)
     hf_op *op = request->context;
     hf_verdict verdict = reply ? hf_wire_read(reply) : HF_VERDICT_NONSENSE;
     if (is_gone(verdict)) {
-        lose(op, verdict, now);
+        on_gone(op, verdict, now);
     } else if (verdict != HF_VERDICT_YES) {
         if (reply) note_nonsense(request);
         hf_op_fail_as(op, request);
@@ -454,7 +455,7 @@ static void on_forced(hf_op *op, const hf_reply *reply, hf_time now) {
         hf_renewer_pass_on(client, op->spec.lock_kind, op->spec.names->key, now);
     hf_hold *hold =
         hf_holds_find(&client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
-    if (hold && hf_hold_is_held(hold)) hf_renewer_lose(client, hold, HF_LOST_DELETED, now);
+    if (hold && hf_hold_is_held(hold)) hf_renewer_on_lost(client, hold, HF_LOST_DELETED, now);
     /* Other callers may have acquired it since: the server is asked about their holds. */
     hf_holds_wake_all(&client->holds, op->spec.lock_kind, op->spec.names->key, now);
 }

@@ -313,7 +313,7 @@ static void on_message(hf_node *node, hf_slice text, hf_time now) {
     hf_message message = hf_wire_read_message(text);
     hf_op *op = message.what == HF_MESSAGE_NONE ? NULL : waiter_of(node->client, message.number);
     switch (message.what) {
-    case HF_MESSAGE_WISH: hf_holds_wish(&node->client->holds, message.number); break;
+    case HF_MESSAGE_WISH: hf_holds_on_wish(&node->client->holds, message.number); break;
     case HF_MESSAGE_GRANT: on_grants(node, &message, now); break;
     case HF_MESSAGE_WINDOW:
         if (op) op->impl->wait->on_window(op, hf_time_min(message.delay, HF_SECOND), now);

@@ -35,7 +35,7 @@ static hf_kept *kept_of(hf_keep *keep) {
     return (hf_kept *)(void *)keep;
 }
 
-/* ---- the entries ---- */
+/* ---- the table ---- */
 
 static uint64_t hash_of(const hf_kind *kind, hf_slice key) {
     return hf_hash(HF_HASH_SEED ^ (unsigned char)kind->letter, key);
@@ -344,7 +344,8 @@ hf_hold *hf_kept_add_hold(hf_op *op) {
     return hold;
 }
 
-static void note_wish(hf_client *client, hf_kept *kept) {
+/* Once others want the lock, only callers that have come before that go before them. */
+static void note_precedence(hf_client *client, hf_kept *kept) {
     if (kept->keep.wished && kept->last_served == 0) kept->last_served = client->last_op;
 }
 
@@ -356,7 +357,7 @@ void hf_kept_took(hf_op *op, uint64_t last_token, hf_time now) {
     kept->token = hold->token > 0 ? hold->token + 1 : 0;
     kept->last_token = last_token;
     kept->token_ttl_ms = op->spec.token_ttl_ms;
-    note_wish(op->client, kept);
+    note_precedence(op->client, kept);
 }
 
 /* ---- when a hold is released ---- */
@@ -373,7 +374,7 @@ bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now) {
     if (!hold->claim->kept) return false;
     hf_kept *kept = kept_of(hold->claim->kept);
     hf_op *next = kept->first;
-    note_wish(client, kept);
+    note_precedence(client, kept);
     if (!may_still_keep(kept, now) && !kept->kind->announced)
         kept->closed_until = now + FOR_POLLERS;
     if (!is_sure(client, hold, now) || kept->forced || !may_still_keep(kept, now)) return false;
@@ -398,7 +399,7 @@ void hf_kept_force(hf_client *client, const hf_kind *kind, hf_slice key, hf_time
 
 /* If others want an idle lock, returns it to the server. Makes waiting callers ask the server. */
 static void serve(hf_client *client, hf_kept *kept, hf_time now) {
-    note_wish(client, kept);
+    note_precedence(client, kept);
     if (is_idle(kept) && kept->keep.wished) release_idle(client, kept->keep.claim, now);
     while (!kept->keep.claim && kept->first && now >= kept->closed_until) {
         hf_op *op = kept->first;

@@ -13,7 +13,7 @@
  *   lent, idle -> none the lock is lost, or released to the server: others want it, its keep time
  *                      has passed, its tokens are used up, or a command for it is in doubt
  *
- * The state is that of the entry's claim: none, ASKED, STANDING with a hold, or idle. */
+ * The state is that of the kept lock's claim: none, ASKED, STANDING with a hold, or idle. */
 #ifndef HF_KEPT_H
 #define HF_KEPT_H
 
@@ -51,7 +51,7 @@ hf_claim *hf_kept_clear(hf_client *client, const hf_kind *except, hf_slice key, 
  * returned to the server if it is idle. */
 void hf_kept_force(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now);
 
-/* Serves entries whose holds have ended or whose locks others want. */
+/* Serves kept locks whose claims have ended, or that others want. */
 void hf_kept_tick(hf_client *client, hf_time now);
 
 void hf_kept_free(hf_client *client);

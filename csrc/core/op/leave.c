@@ -80,15 +80,16 @@ void hf_renewer_clean_up_lost(hf_client *client, hf_hold *hold, hf_time now) {
     }
 }
 
-void hf_renewer_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now) {
+void hf_renewer_on_lost(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now) {
     const hf_claim *claim = hold->claim;
     bool marked = hf_claim_is_granted(claim) && claim->wait > 0;
     hf_client_lose(client, hold, reason);
     if (marked) clean_up_by_stand_in(client, claim, now);
 }
 
-void hf_renewer_lose_claim(hf_client *client, hf_claim *claim, hf_lost_reason reason, hf_time now) {
-    if (claim->hold) hf_renewer_lose(client, claim->hold, reason, now);
+void hf_renewer_on_claim_lost(hf_client *client, hf_claim *claim, hf_lost_reason reason,
+                              hf_time now) {
+    if (claim->hold) hf_renewer_on_lost(client, claim->hold, reason, now);
     else hf_holds_remove(&client->holds, claim);
 }
 
@@ -191,7 +192,7 @@ static void give_up(hf_client *client, hf_claim *claim, hf_time now) {
     hf_claim_unref(claim);
 }
 
-void hf_renewer_attend_leaving(hf_client *client, hf_claim *claim, hf_time now) {
+void hf_renewer_serve_leaving(hf_client *client, hf_claim *claim, hf_time now) {
     if (claim->in_flight) hf_holds_wake_at(&client->holds, claim, HF_NEVER);
     else if (now >= claim->valid_until) give_up(client, claim, now);
     else send_leave(client, claim, true, now);

@@ -36,7 +36,7 @@ void hf_renewer_clean_up_at_close(hf_client *client, hf_claim *claim, hf_time no
 void hf_renewer_clean_up_first(hf_client *client, hf_claim *claim, hf_time now);
 
 /* Handles a claim that is LEAVING and needs attention now. */
-void hf_renewer_attend_leaving(hf_client *client, hf_claim *claim, hf_time now);
+void hf_renewer_serve_leaving(hf_client *client, hf_claim *claim, hf_time now);
 
 /* Frees the caller from a claim that is LEAVING and could not be cleaned up, while the renewer
  * keeps trying. Returns false for a shared owner, whose holds are counted together. */
@@ -54,14 +54,15 @@ hf_claim *hf_renewer_clean_up_grant(hf_client *client, const hf_claim *claim, hf
  * gets it. */
 void hf_renewer_pass_on(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now);
 
-/* Marks the hold lost. If its grant was not confirmed, the mark of the grant in the queue is
- * removed at once. Otherwise the server would believe that the wait, which is over, had missed its
- * grant, and serve it again. */
-void hf_renewer_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now);
+/* Called when a hold is lost: marks it. If its grant was not confirmed, the mark of the grant in
+ * the queue is removed at once. Otherwise the server would believe that the wait, which is over,
+ * had missed its grant, and serve it again. */
+void hf_renewer_on_lost(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now);
 
-/* Marks the claim's hold lost. Removes a claim without a hold, which is kept only until the record
- * of a run is written. */
-void hf_renewer_lose_claim(hf_client *client, hf_claim *claim, hf_lost_reason reason, hf_time now);
+/* Called when a claim is lost: marks its hold. Removes a claim without a hold, which is kept only
+ * until the record of a run is written. */
+void hf_renewer_on_claim_lost(hf_client *client, hf_claim *claim, hf_lost_reason reason,
+                              hf_time now);
 
 /* Returns whether the server may still have the lost hold. */
 bool hf_renewer_may_remain(const hf_hold *hold);

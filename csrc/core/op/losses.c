@@ -12,7 +12,7 @@ static void enter(const hf_stake *stake, hf_lost_reason reason) {
 
 void hf_client_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason) {
     client->stats.losses++;
-    hf_holds_lose(&client->holds, hold, reason);
+    hf_holds_mark_lost(&client->holds, hold, reason);
     for (const hf_stake *stake = hold->stakes; stake; stake = stake->next) enter(stake, reason);
     hf_observe_loss(client, hold);
 }

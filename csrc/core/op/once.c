@@ -7,11 +7,11 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     (void)now;
     if (!reply) hf_op_fail_in_doubt(op, request);
-    else if (hf_wire_is_fire(reply)) hf_op_succeed_with(op, request, reply);
+    else if (hf_wire_is_run(reply)) hf_op_succeed_with(op, request, reply);
     else hf_op_fail(op, HF_SERVER, "the script returned an unexpected reply");
 }
 
-static void begin_once(hf_op *op, hf_time now) {
+static void begin(hf_op *op, hf_time now) {
     hf_op_run_program(op, hf_program_once(), on_answer, now);
 }
 
@@ -19,5 +19,5 @@ const hf_op_impl hf_once_impl = {
     .verb = "check the runs of",
     .quorum_refusal = "a schedule needs a single server, not a quorum",
     .effect_remains = true,
-    .begin = begin_once,
+    .begin = begin,
 };

@@ -55,13 +55,13 @@ static hf_slice key_of(const hf_op *op) {
 }
 
 /* Returns the key that determines the operation's node; empty if any node will do. */
-static hf_slice place_key_of(const hf_op *op) {
+static hf_slice routing_key_of(const hf_op *op) {
     return op->spec.arg_count > 1 && !op->spec.names ? op->spec.args[1] : key_of(op);
 }
 
 static hf_node *first_node_of(const hf_op *op) {
     const hf_client *client = op->client;
-    if (op->spec.node == 0) return hf_client_node(client, place_key_of(op));
+    if (op->spec.node == 0) return hf_client_node(client, routing_key_of(op));
     size_t nodes = client->decider->link_count(client) / HF_LINKS;
     return client->decider->link(client, (op->spec.node - 1) % nodes * HF_LINKS)->context;
 }
@@ -151,7 +151,7 @@ void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool waits_f
     op->request.waits_for_connection = waits_for_connection;
     op->request.routing.context_is_op = true;
     if (op->spec.node > 0) hf_session_submit(&op->node->links[HF_LINK_CALLS], &op->request, now);
-    else hf_client_submit(op->client, place_key_of(op), HF_LINK_CALLS, &op->request, now);
+    else hf_client_submit(op->client, routing_key_of(op), HF_LINK_CALLS, &op->request, now);
 }
 
 static hf_time command_deadline(const hf_op *op) {

@@ -121,7 +121,7 @@ static void settle_renewal(hf_client *client, hf_claim *claim, hf_verdict verdic
     if (hf_claim_is_known(claim) && verdict == HF_VERDICT_YES)
         hf_renewer_on_renewed(client, claim, sent_at, now);
     else if (held && hf_claim_is_idle(claim)) end_idle(client, claim, gone, now);
-    else if (held && gone) hf_renewer_lose_claim(client, claim, hf_lost_reason_of(verdict), now);
+    else if (held && gone) hf_renewer_on_claim_lost(client, claim, hf_lost_reason_of(verdict), now);
     else if (held) on_not_renewed(client, claim, now);
     hf_client_unblock(client, claim, now);
 }
@@ -172,9 +172,9 @@ static void renewal_done(hf_request *request, const hf_reply *reply, hf_time now
  * the other attempt may use a different node. */
 static hf_time patience(const hf_client *client, const hf_claim *claim, hf_time now) {
     hf_time left = hf_claim_time_left(claim, now);
-    bool once = client->config.renewer != HF_LINK_RENEWER ||
-                renewer_link(client, claim)->state != HF_SESSION_READY;
-    if (once && !client->topology->moves_slots) return left;
+    bool only_attempt = client->config.renewer != HF_LINK_RENEWER ||
+                        renewer_link(client, claim)->state != HF_SESSION_READY;
+    if (only_attempt && !client->topology->moves_slots) return left;
     return hf_time_max(left / 2, hf_time_min(left, HF_TASK_PATIENCE));
 }
 
@@ -352,7 +352,7 @@ void hf_renewer_resume_idle(hf_client *client, hf_claim *claim, hf_time now) {
     hf_holds_wake_at(&client->holds, claim, next);
 }
 
-static void attend_idle(hf_client *client, hf_claim *claim, hf_time now) {
+static void serve_idle(hf_client *client, hf_claim *claim, hf_time now) {
     if (now >= claim->kept->keep_until || now >= claim->valid_until)
         hf_renewer_clean_up(client, claim, now);
     else if (claim->in_flight) hf_holds_wake_at(&client->holds, claim, claim->valid_until);
@@ -447,10 +447,10 @@ static bool is_renewed_with_one_key(const hf_client *client, const hf_claim *cla
     return client->topology->moves_slots && (hf_claim_is_at_risk(claim) || claim->wait == 0);
 }
 
-static void attend_held(hf_client *client, hf_claim *claim, hf_time now) {
-    if (hf_claim_is_idle(claim)) attend_idle(client, claim, now);
+static void serve_held(hf_client *client, hf_claim *claim, hf_time now) {
+    if (hf_claim_is_idle(claim)) serve_idle(client, claim, now);
     else if (now >= claim->valid_until)
-        hf_renewer_lose_claim(client, claim, hf_lost_reason_at_end(claim), now);
+        hf_renewer_on_claim_lost(client, claim, hf_lost_reason_at_end(claim), now);
     else if (claim->in_flight || (!hf_claim_is_granted(claim) && !claim->renewed))
         hf_holds_wake_at(&client->holds, claim, claim->valid_until);
     else if (!may_renew(client, claim)) ask_approval(client, claim);
@@ -459,13 +459,13 @@ static void attend_held(hf_client *client, hf_claim *claim, hf_time now) {
     else renew_batch(client, claim, now);
 }
 
-static void attend(hf_client *client, hf_claim *claim, hf_time now) {
-    if (hf_claim_is_leaving(claim)) hf_renewer_attend_leaving(client, claim, now);
-    else if (hf_claim_is_held(claim)) attend_held(client, claim, now);
+static void serve(hf_client *client, hf_claim *claim, hf_time now) {
+    if (hf_claim_is_leaving(claim)) hf_renewer_serve_leaving(client, claim, now);
+    else if (hf_claim_is_held(claim)) serve_held(client, claim, now);
     else hf_holds_wake_at(&client->holds, claim, HF_NEVER);
 }
 
 void hf_renewer_tick(hf_client *client, hf_time now) {
     for (hf_claim *claim; (claim = hf_holds_first(&client->holds)) && claim->wake_at <= now;)
-        attend(client, claim, now);
+        serve(client, claim, now);
 }

@@ -57,7 +57,7 @@ void hf_quorum_refresh(hf_client *client, hf_hold *hold, hf_time now);
  * hold: a new member hold cannot fill the time without a majority, in which another owner may
  * have held the lock. */
 void hf_quorum_check_for_gap(hf_client *client, hf_hold *hold, hf_time now);
-void hf_quorum_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now);
+void hf_quorum_on_lost(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now);
 void hf_quorum_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
 
 /* Creates a round with copies of the spec's strings. Returns NULL when out of memory. */

@@ -222,7 +222,7 @@ static bool lacks_a_member_hold(const hf_hold *hold) {
 }
 
 /* Marks the hold lost and cleans up its member holds, which would otherwise block other owners. */
-void hf_quorum_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now) {
+void hf_quorum_on_lost(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now) {
     hf_client_lose(client, hold, reason);
     hf_quorum_clean_up_member_holds(client, hold, 0, now);
 }
@@ -238,7 +238,7 @@ void hf_quorum_refresh(hf_client *client, hf_hold *hold, hf_time now) {
                            : end;
         hf_holds_wake_at(&client->holds, claim, hf_time_min(claim->wake_at, next));
     } else {
-        hf_quorum_lose(client, hold, reason_of_loss(hold, now), now);
+        hf_quorum_on_lost(client, hold, reason_of_loss(hold, now), now);
     }
 }
 

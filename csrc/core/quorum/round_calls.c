@@ -100,7 +100,7 @@ static void combine_forced(hf_op *op, hf_time now) {
     op->result.value = locked > 0;
     hf_hold *hold =
         hf_holds_find(&op->client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
-    if (hold && hf_hold_is_held(hold)) hf_quorum_lose(op->client, hold, HF_LOST_DELETED, now);
+    if (hold && hf_hold_is_held(hold)) hf_quorum_on_lost(op->client, hold, HF_LOST_DELETED, now);
 }
 
 typedef void combiner(hf_op *op, hf_time now);
@@ -164,7 +164,7 @@ static void finish_release(hf_op *op, bool done, hf_time now) {
     } else if (is_gone(op)) {
         bool lost = hf_hold_is_known(hold) && hf_hold_can_be_lost(hold);
         if (lost && last) hf_client_lose(client, hold, HF_LOST_DELETED);
-        else if (lost) hf_quorum_lose(client, hold, HF_LOST_DELETED, now);
+        else if (lost) hf_quorum_on_lost(client, hold, HF_LOST_DELETED, now);
         hf_round_fail_lost(op, hold);
     } else {
         hf_votes_fail(op, HF_NO_QUORUM,
