@@ -132,7 +132,7 @@ typedef struct hf_prefixes {
 } hf_prefixes;
 extern const hf_prefixes hf_prefix;
 
-/* The keys and channels of one lock. The struct owns the strings. */
+/* The keys and channels of one lock. The strings are part of the same allocation. */
 struct hf_names {
     hf_slice key;
     hf_slice counter; /* the fencing counter: redisson_lock_token:{key} */
@@ -148,11 +148,11 @@ struct hf_names {
     hf_slice releases;  /* the channel of releases, with the kind's own prefix or the default one */
     hf_slice listening; /* holdfast_listening:{key}: counts our SSUBSCRIBEs to `releases` */
     hf_slice ours;      /* <releases>:holdfast: counts our SUBSCRIBEs to `releases`; may be empty */
-    char *block;        /* the allocation that contains the strings, or NULL */
 };
 
-/* Creates the names of a lock of this kind, as they are on any server. Returns NULL when out of
- * memory; otherwise the caller calls hf_names_delete. */
+/* Creates the names of a lock of this kind, as they are on any server; NULL stands for a kind that
+ * uses the default names. Returns NULL when out of memory; otherwise the caller calls
+ * hf_names_delete. */
 hf_names *hf_names_new(const hf_kind *kind, hf_slice key);
 
 /* Does the same for this client's servers, on which names may differ. */
@@ -602,9 +602,6 @@ bool hf_session_may_open(const hf_session *session);
 
 /* Returns whether hf_session_handshaking and hf_session_opened may be called. */
 bool hf_session_is_opening(const hf_session *session);
-
-/* Returns whether hf_session_closed may be called. */
-bool hf_session_has_socket(const hf_session *session);
 
 /* The driver begins to connect. */
 void hf_session_opening(hf_session *session, hf_time now);

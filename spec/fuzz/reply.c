@@ -12,6 +12,7 @@
 #include "client.h"
 #include "input.h"
 #include "memerr.h"
+#include "names_of.h"
 #include "quorum/quorum.h"
 
 #define COUNT(list) (sizeof(list) / sizeof *(list))

@@ -9,6 +9,7 @@
 #define FIELDS_H
 
 #include "client.h"
+#include "names_of.h"
 
 #define UNUSED __attribute__((unused))
 

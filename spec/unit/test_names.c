@@ -5,6 +5,7 @@
 
 #include "check.h"
 #include "memerr.h"
+#include "names_of.h"
 
 #define CHECK_SLICE(got, want)                                                                     \
     CHECK_OR(hf_slice_equal(got, want), "%s is \"%.*s\"", #got, (int)(got).size, (got).data)

@@ -4,6 +4,7 @@
 
 #include "check.h"
 #include "memerr.h"
+#include "names_of.h"
 
 static const hf_address ASKED = {"10.0.0.9", 7009};
 static hf_slots slots;

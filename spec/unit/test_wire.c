@@ -5,6 +5,7 @@
 #include "base/reply.h"
 #include "check.h"
 #include "memerr.h"
+#include "names_of.h"
 
 /* ---- replies ---- */
 

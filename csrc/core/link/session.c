@@ -680,10 +680,6 @@ bool hf_session_is_opening(const hf_session *session) {
     return session->state == HF_SESSION_OPENING;
 }
 
-bool hf_session_has_socket(const hf_session *session) {
-    return session->state != HF_SESSION_CLOSED;
-}
-
 void hf_session_opening(hf_session *session, hf_time now) {
     assert(hf_session_may_open(session));
     session->state = HF_SESSION_OPENING;

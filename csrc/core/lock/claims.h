@@ -112,12 +112,6 @@ static inline bool hf_claim_is_granted(const hf_claim *claim) {
     return claim->confirm_at != HF_NEVER;
 }
 
-/* Notes that the command in flight for it has ended. */
-static inline void hf_claim_settle(hf_claim *claim, hf_time now) {
-    claim->in_flight = false;
-    claim->settled_ms = (uint32_t)(now / HF_MS);
-}
-
 /* Returns whether a command for it has ended within the last `span`. Once in 50 days, it takes an
  * older command for that one. */
 static inline bool hf_claim_has_settled_within(const hf_claim *claim, hf_time span, hf_time now) {

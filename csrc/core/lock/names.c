@@ -27,10 +27,6 @@ static char *put_name(char *at, const char *prefix, hf_slice key, bool has_brace
     return at;
 }
 
-bool hf_names_make(hf_names *names, hf_slice key) {
-    return hf_names_make_on(names, key, NULL);
-}
-
 bool hf_names_are_shared(hf_slice key) {
     return key.size > 2 && key.data[0] == '{' && key.data[key.size - 1] == '}' &&
            !memchr(key.data + 1, '{', key.size - 1);
@@ -80,13 +76,6 @@ static void fill(hf_names *names, char *at, hf_slice key, const hf_kind *kind) {
            size_for(kind, key));
 }
 
-bool hf_names_make_on(hf_names *names, hf_slice key, const hf_kind *kind) {
-    names->block = malloc(size_for(kind, key));
-    if (!names->block) return false;
-    fill(names, names->block, key, kind);
-    return true;
-}
-
 static char *put_owned(char *at, hf_slice name, hf_slice owner, hf_slice *owned) {
     char *start = at;
     at = put(put(put(at, name), (hf_slice){":", 1}), owner);
@@ -112,16 +101,10 @@ void hf_names_set_braced_releases(hf_names *names, const hf_kind *kind) {
            size_for(kind, names->key));
 }
 
-void hf_names_free(hf_names *names) {
-    if (!names->block) return;
-    free(names->block);
-    *names = (hf_names){0};
-}
-
 hf_names *hf_names_new(const hf_kind *kind, hf_slice key) {
     hf_names *names = malloc(sizeof *names + size_for(kind, key));
     if (!names) return NULL;
-    names->block = NULL;
+    *names = (hf_names){0};
     fill(names, (char *)(names + 1), key, kind);
     return names;
 }

@@ -1,20 +1,11 @@
 /* Creates the names of the keys and channels of one lock.
  *
  * The names are Redisson's. The tag {key} keeps all of them in the key's hash slot; a key that
- * contains a brace is used unchanged. All strings are in one block of memory. The names own that
- * block, except with hf_names_new and hf_names_of_waiter, where struct and strings
- * are one allocation. */
+ * contains a brace is used unchanged. The strings follow the struct in one allocation. */
 #ifndef HF_NAMES_H
 #define HF_NAMES_H
 
 #include "holdfast.h"
-
-/* Creates the names of a lock with this key, for a kind that uses the default names. Returns false
- * when out of memory; otherwise the caller calls hf_names_free. */
-bool hf_names_make(hf_names *names, hf_slice key);
-
-/* Does the same for this kind; NULL stands for a kind that uses the default names. */
-bool hf_names_make_on(hf_names *names, hf_slice key, const hf_kind *kind);
 
 /* Creates the channels of one waiter of a `listed` kind, or those that announce new leaders if the
  * owner is "leader": the lock's `releases` and `listening`, followed by ":<owner>". The other names
@@ -24,9 +15,6 @@ hf_names *hf_names_of_waiter(const hf_names *lock, hf_slice owner);
 /* Puts the key of the channel `releases` in braces, even if the key has braces of its own. The
  * names were created for this kind, which has `wraps_key`. */
 void hf_names_set_braced_releases(hf_names *names, const hf_kind *kind);
-
-/* Frees the block, not the struct. */
-void hf_names_free(hf_names *names);
 
 /* Writes the name of the key that stores the lease of a reader's first hold,
  * {key}:<owner>:rwlock_timeout:1, and returns its size in bytes. `text` must have room for the key,

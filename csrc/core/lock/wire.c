@@ -301,28 +301,18 @@ bool hf_wire_read_count(const hf_reply *reply, long long *count) {
 
 /* ---- several locks ---- */
 
-/* Sets `*leases` to the name of the key that stores the leases of this semaphore's permits. The
- * caller frees leases->data. Returns false when out of memory. */
-static bool leases_of(hf_slice key, hf_slice *leases) {
-    hf_names names;
-    if (!hf_names_make(&names, key)) return false;
-    char *text = malloc(names.leases.size);
-    if (text) memcpy(text, names.leases.data, names.leases.size);
-    *leases = (hf_slice){text, names.leases.size};
-    hf_names_free(&names);
-    /* cppcheck-suppress memleak ; the caller frees it */
-    return text != NULL;
-}
-
+/* Leases of permits are stored in keys of their own. */
 bool hf_wire_renew_permits(hf_request *request, const hf_kind *kind, size_t count,
                            const hf_slice *keys, const hf_slice *owners, const hf_time *leases) {
-    hf_slice *names = calloc(count, sizeof *names);
+    hf_names *names[HF_RENEWALS_MAX];
+    hf_slice lease_keys[HF_RENEWALS_MAX];
     size_t created = 0;
-    while (names && created < count && leases_of(keys[created], &names[created])) created++;
+    assert(count <= HF_RENEWALS_MAX);
+    for (; created < count && (names[created] = hf_names_new(kind, keys[created])); created++)
+        lease_keys[created] = names[created]->leases;
     bool encoded =
-        names && created == count && hf_wire_renew(request, kind, count, names, owners, leases);
-    for (size_t i = 0; i < created; i++) free((char *)(uintptr_t)names[i].data);
-    free(names);
+        created == count && hf_wire_renew(request, kind, count, lease_keys, owners, leases);
+    while (created > 0) hf_names_delete(names[--created]);
     return encoded;
 }
 

@@ -28,14 +28,14 @@ struct hf_lookout {
     hf_time ask_at;              /* when to ask the server for the owner again */
     size_t place; /* which lock `names` is of: 0: the operation's own; else spec.args[place - 1] */
     const hf_kind *kind;
-    hf_names names;
+    hf_names *names;
     uint16_t class;
     uint64_t observer;
 };
 
 static void free_lookout(hf_lookout *lookout) {
     hf_request_clear(&lookout->request);
-    hf_names_free(&lookout->names);
+    hf_names_delete(lookout->names);
     free(lookout);
 }
 
@@ -65,16 +65,15 @@ static hf_slice key_at(const hf_op *op, size_t place) {
 static void look_at_next(hf_lookout *lookout, hf_time pause, hf_time own_pause, hf_time now) {
     const hf_op *op = lookout->op;
     size_t next = lookout->place < op->spec.arg_count ? lookout->place + 1 : 0;
-    hf_names names;
-    bool moved =
-        next != lookout->place && hf_names_make_on(&names, key_at(op, next), lookout->kind);
-    if (moved) {
-        hf_names_free(&lookout->names);
+    bool moves = next != lookout->place;
+    hf_names *names = moves ? hf_names_new(lookout->kind, key_at(op, next)) : NULL;
+    if (names) {
+        hf_names_delete(lookout->names);
         lookout->names = names;
         lookout->place = next;
     }
     lookout->owner[0] = '\0';
-    lookout->ask_at = now + (moved && next > 0 ? pause : own_pause);
+    lookout->ask_at = now + (names && next > 0 ? pause : own_pause);
     schedule_check(lookout, now);
 }
 
@@ -111,7 +110,8 @@ static void send(hf_lookout *lookout, bool encoded, hf_request_done *done, hf_ti
     request->done = done;
     request->context = lookout;
     request->deadline = now + TIMEOUT;
-    if (encoded) hf_client_submit(lookout->client, lookout->names.key, HF_LINK_CALLS, request, now);
+    if (encoded)
+        hf_client_submit(lookout->client, lookout->names->key, HF_LINK_CALLS, request, now);
     else done(request, NULL, now);
 }
 
@@ -121,10 +121,10 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
     hf_verdict verdict = reply ? hf_wire_read(reply) : HF_VERDICT_NONSENSE;
     bool freed = verdict == HF_VERDICT_YES || verdict == HF_VERDICT_MORE;
     if (freed)
-        hf_observe_crash(client, lookout->class, lookout->observer, lookout->names.key,
+        hf_observe_crash(client, lookout->class, lookout->observer, lookout->names->key,
                          hf_slice_of(lookout->owner));
     if (verdict == HF_VERDICT_MORE && !client->closed)
-        hf_renewer_pass_on(client, lookout->kind, lookout->names.key, now);
+        hf_renewer_pass_on(client, lookout->kind, lookout->names->key, now);
     lookout->asking = false;
     if (lookout->op) look_at_next(lookout, 0, ASK_INTERVAL, now);
     else free_lookout(lookout);
@@ -134,7 +134,7 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
  * (docs/explanation/crash.md). If the job has ended, the lock is therefore freed only if it is held
  * once. */
 static void release(hf_lookout *lookout, hf_life life, hf_time now) {
-    hf_wire_lock lock = {lookout->kind, &lookout->names, hf_slice_of(lookout->owner),
+    hf_wire_lock lock = {lookout->kind, lookout->names, hf_slice_of(lookout->owner),
                          lookout->client->config.grant_lease};
     uint32_t own_holds = life == HF_LIFE_JOB_ENDED ? HF_WIRE_HELD_ONCE : HF_WIRE_NOT_SHARED;
     bool encoded = hf_wire_release(&lookout->request, &lock, 0, 0, own_holds, HF_NO_TEXT);
@@ -167,7 +167,7 @@ static void on_info(hf_request *request, const hf_reply *reply, hf_time now) {
 static void ask(hf_lookout *lookout, hf_time now) {
     char waiter[HF_WAIT_NAME];
     hf_wait_name(waiter, lookout->op);
-    bool encoded = hf_wire_info(&lookout->request, lookout->kind, &lookout->names, waiter);
+    bool encoded = hf_wire_info(&lookout->request, lookout->kind, lookout->names, waiter);
     send(lookout, encoded, on_info, now);
 }
 
@@ -181,7 +181,8 @@ static hf_lookout *new_lookout(hf_op *op) {
     lookout->kind = op->hold->claim->kind;
     lookout->class = op->spec.class;
     lookout->observer = op->spec.observer;
-    if (hf_names_make_on(&lookout->names, op->spec.names->key, lookout->kind)) return lookout;
+    lookout->names = hf_names_new(lookout->kind, op->spec.names->key);
+    if (lookout->names) return lookout;
     free_lookout(lookout);
     return NULL;
 }

@@ -32,7 +32,7 @@ struct hf_walk {
     char own_wait[HF_WAIT_NAME];              /* the operation's own wait, from hf_wait_name */
     char waiter[HF_WAIT_NAME]; /* the wait that the walk has reached, which is for `names` */
     const hf_kind *kind;
-    hf_names names;
+    hf_names *names;
     size_t steps;
     char landmark[HF_WAIT_NAME]; /* the waiter that was reached at the last step whose number is a
                                     power of two */
@@ -58,7 +58,7 @@ static void end(hf_walk *walk) {
         forget_text(&walk->answers[i]);
         hf_request_clear(&walk->answers[i].request);
     }
-    hf_names_free(&walk->names);
+    hf_names_delete(walk->names);
     free(walk);
 }
 
@@ -180,8 +180,9 @@ static bool follow(hf_walk *walk, const hf_waiter *wait) {
     memcpy(walk->waiter, wait->waiter.data, wait->waiter.size);
     walk->waiter[wait->waiter.size] = '\0';
     walk->kind = wait->kind;
-    hf_names_free(&walk->names);
-    return hf_names_make_on(&walk->names, wait->key, walk->kind);
+    hf_names_delete(walk->names);
+    walk->names = hf_names_new(walk->kind, wait->key);
+    return walk->names != NULL;
 }
 
 /* Returns whether the walk is known to repeat without reaching this operation. The cycle is then
@@ -236,7 +237,7 @@ static bool encode_wait(hf_request *request, const hf_walk *walk, hf_slice key) 
 static void describe(hf_walk *walk, hf_slice owner) {
     size_t used = strlen(walk->text), room = sizeof walk->text - used;
     char shown[64];
-    hf_slice key = hf_url_hide_logins(shown, sizeof shown, walk->names.key);
+    hf_slice key = hf_url_hide_logins(shown, sizeof shown, walk->names->key);
     snprintf(walk->text + used, room, "%s\"%.*s\", held by %.*s",
              used > 0 ? ", which waits for " : "", (int)key.size, key.data, (int)owner.size,
              owner.data);
@@ -270,11 +271,11 @@ static void on_holder(hf_request *request, const hf_reply *reply, hf_time now) {
 static bool encode_holder(hf_request *request, const hf_walk *walk, hf_slice key) {
     (void)key;
     if (strlen(walk->waiter) <= HF_UUID_SIZE) return false;
-    return hf_wire_info(request, walk->kind, &walk->names, walk->waiter);
+    return hf_wire_info(request, walk->kind, walk->names, walk->waiter);
 }
 
 static void ask_holder(hf_walk *walk, hf_time now) {
-    ask(walk, encode_holder, walk->names.key, on_holder, on_holders, now);
+    ask(walk, encode_holder, walk->names->key, on_holder, on_holders, now);
 }
 
 static hf_walk *new_walk(hf_op *op) {
@@ -306,7 +307,8 @@ void hf_deadlock_tick(hf_op *op, void (*on_cycle)(hf_op *op, hf_time now), hf_ti
     walk->kind = op->hold->claim->kind;
     hf_wait_name(walk->own_wait, op);
     memcpy(walk->waiter, walk->own_wait, sizeof walk->own_wait);
-    if (hf_names_make_on(&walk->names, op->spec.names->key, walk->kind)) ask_holder(walk, now);
+    walk->names = hf_names_new(walk->kind, op->spec.names->key);
+    if (walk->names) ask_holder(walk, now);
     else end(walk);
 }
 

@@ -23,8 +23,8 @@ void hf_client_refresh(hf_client *client, hf_hold *hold, hf_time now) {
 
 void hf_client_unblock(hf_client *client, hf_claim *claim, hf_time now) {
     hf_op *op = claim->awaited ? client->ops : NULL;
-    hf_claim_settle(claim, now);
-    claim->awaited = false;
+    claim->in_flight = claim->awaited = false;
+    claim->settled_ms = (uint32_t)(now / HF_MS);
     for (hf_op *next; op && !claim->in_flight; op = next) {
         bool waits = op->behind == claim || (op->hold && op->hold->claim == claim);
         next = op->next;

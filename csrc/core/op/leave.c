@@ -138,10 +138,10 @@ static void on_left(hf_request *request, const hf_reply *reply, hf_time now) {
 
 static bool encode_leave(hf_task *task) {
     const hf_claim *claim = task->claims[0];
-    hf_names names;
     char waiter[HF_WAITER_SIZE];
-    if (!hf_names_make_on(&names, hf_claim_key(claim), claim->kind)) return false;
-    hf_wire_lock lock = hf_client_wire_lock(task->client, claim, &names);
+    hf_names *names = hf_names_new(claim->kind, hf_claim_key(claim));
+    if (!names) return false;
+    hf_wire_lock lock = hf_client_wire_lock(task->client, claim, names);
     uint32_t own = claim->shared ? hf_claim_own_holds(claim) : HF_WIRE_NOT_SHARED;
     task->request.no_retry = claim->shared && own > 0;
     bool encoded =
@@ -151,7 +151,7 @@ static bool encode_leave(hf_task *task) {
                             claim->leave.amount, HF_WIRE_NOTE_TTL)
             : hf_wire_leave(&task->request, &lock, claim->share.others,
                             hf_client_write_claim_waiter(waiter, task->client, claim), own);
-    hf_names_free(&names);
+    hf_names_delete(names);
     return encoded;
 }
 

@@ -206,13 +206,13 @@ static bool encode_batch(hf_task *task, hf_time now) {
  * `max_shortened_ms`, and removes the mark of the claim's grant. */
 static bool encode_extend(const hf_client *client, const hf_claim *claim, hf_request *request,
                           hf_time lease, uint64_t max_shortened_ms) {
-    hf_names names;
     char waiter[HF_WAITER_SIZE];
-    if (!hf_names_make_on(&names, hf_claim_key(claim), claim->kind)) return false;
-    hf_wire_lock lock = hf_client_wire_lock(client, claim, &names);
+    hf_names *names = hf_names_new(claim->kind, hf_claim_key(claim));
+    if (!names) return false;
+    hf_wire_lock lock = hf_client_wire_lock(client, claim, names);
     bool encoded = hf_wire_extend(request, &lock, lease, max_shortened_ms,
                                   hf_client_write_claim_waiter(waiter, client, claim));
-    hf_names_free(&names);
+    hf_names_delete(names);
     return encoded;
 }
 

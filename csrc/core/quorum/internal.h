@@ -32,7 +32,7 @@ typedef struct hf_vote {
 struct hf_round {
     uint32_t refs;
     hf_round_state state;
-    hf_names names;
+    hf_names *names;
     hf_slice caller, fingerprint, result; /* copies of the spec's strings, stored after the votes */
     hf_slice owner;                       /* the owner of the member holds: a copy, or own_owner */
     char own_owner[HF_UUID_SIZE + 36];

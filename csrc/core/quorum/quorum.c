@@ -321,11 +321,11 @@ bool hf_quorum_is_guarded(const hf_client *client, size_t index, hf_time now) {
 
 static void repair(hf_client *client, hf_hold *hold, size_t index, hf_time now) {
     hf_claim *claim = hold->claim;
-    hf_names names;
-    if (!hf_names_make_on(&names, hf_hold_key(hold), claim->kind)) return;
+    hf_names *names = hf_names_new(claim->kind, hf_hold_key(hold));
+    if (!names) return;
     hf_op_spec spec = {.kind = HF_OP_ACQUIRE,
                        .lock_kind = claim->kind,
-                       .names = &names,
+                       .names = names,
                        .caller = hf_hold_caller(hold),
                        .owner = hf_hold_owner(hold),
                        .fingerprint = {"", 0},
@@ -337,7 +337,7 @@ static void repair(hf_client *client, hf_hold *hold, size_t index, hf_time now) 
                        .renewed = true,
                        .shared = claim->shared};
     hf_round *round = hf_round_new(&spec, 0);
-    hf_names_free(&names);
+    hf_names_delete(names);
     if (!round) return;
     hf_hold_ref(hold);
     round->hold = hold;

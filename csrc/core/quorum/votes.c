@@ -32,7 +32,8 @@ hf_round *hf_round_new(const hf_op_spec *spec, size_t count) {
     round->owner = copy(&text, spec->owner);
     round->fingerprint = copy(&text, spec->fingerprint);
     round->result = copy(&text, spec->result);
-    if (spec->names && !hf_names_make_on(&round->names, spec->names->key, spec->lock_kind)) {
+    if (spec->names) round->names = hf_names_new(spec->lock_kind, spec->names->key);
+    if (spec->names && !round->names) {
         free(round);
         return NULL;
     }
@@ -43,7 +44,7 @@ void hf_round_unref(hf_round *round) {
     assert(round->refs > 0);
     if (--round->refs > 0) return;
     if (round->hold) hf_hold_unref(round->hold);
-    hf_names_free(&round->names);
+    hf_names_delete(round->names);
     free(round);
 }
 
@@ -58,7 +59,7 @@ void hf_round_choose_owner(hf_round *round, hf_hold *hold) {
 
 hf_op_spec hf_round_spec(const hf_round *round, const hf_op_spec *spec) {
     hf_op_spec member_spec = *spec;
-    member_spec.names = spec->names ? &round->names : NULL;
+    member_spec.names = round->names;
     member_spec.caller = round->caller;
     member_spec.owner = round->owner;
     member_spec.fingerprint = round->fingerprint;
