@@ -7,10 +7,10 @@
 #define CHANGE(program, number)                                                                    \
     "EVALSHA " program " 3 k holdfast_call:{k}:" DRIVE_UUID ":" number " " CHANNEL " 60000 "
 
-static bool names_of(struct rig *of) {
-    hf_names_free(&of->names);
-    if (!hf_names_make_on(&of->names, hf_slice_of("k"), &hf_kind_latch)) return false;
-    hf_names_set_braced_releases(&of->names, &hf_kind_latch);
+static bool names_of(void) {
+    hf_names_free(&rig.names);
+    if (!hf_names_make_on(&rig.names, hf_slice_of("k"), &hf_kind_latch)) return false;
+    hf_names_set_braced_releases(&rig.names, &hf_kind_latch);
     return true;
 }
 
