@@ -60,17 +60,18 @@ describe("a plain semaphore", function()
 
   it("is stored in Redisson's format, and announces how many permits are free", function()
     local pool, java = world.client():plain_semaphore(KEY), listen()
+    local function announced() return tonumber(java:receive()[3]) end -- as Redisson reads it
     assert.is_true(pool:set(3))
-    assert.same({ "message", CHANNEL, "03" }, java:receive())
+    assert.equal(3, announced())
     assert.same({ "3", -1 }, { world.cli("GET", KEY), world.cli("PTTL", KEY) })
     assert.is_true(pool:acquire() and pool:acquire(2))
     assert.equal("0", world.cli("GET", KEY))
     assert.is_true(pool:release(2))
-    assert.same({ "message", CHANNEL, "02" }, java:receive())
+    assert.equal(2, announced())
     assert.equal(-1, pool:add(-3))
     assert.equal(0, pool:add(1))
     assert.is_true(pool:release())
-    assert.same({ "message", CHANNEL, "01" }, java:receive()) -- never a number below 1
+    assert.equal(1, announced()) -- never a number below 1
     java:close()
   end)
 

@@ -594,7 +594,7 @@ local IN_SYSTEM = {
   { "plain_semaphore", "give_silent", "permits that come back are not announced",
     "semaphore_giving.lua", "if left > 0 then announce_free(left) end", "" },
   { "plain_semaphore", "give_none", "…or as none, which wakes no waiter of Redisson",
-    "semaphore_giving.lua:announce_free", "'0' .. text", "'0'" },
+    "semaphore_giving.lua:announce_free", "string.format('%.0f', left)", "'0'" },
   { "plain_semaphore", "give_no_turn", "a release leaves Redisson's waiters no turn",
     "semaphore_giving.lua:announce_free", "pcall(is_left, turn)", "true, false" },
   { "plain_semaphore", "NO_UNDO", "an acquire in doubt keeps what it has taken" },

@@ -17,7 +17,7 @@ local wire = require "spec.sim.wire"
 
 local CLOCKS = 0.99 -- how much later a process may end a wait, because its clock is slow
 local TURN_US = 51000 -- a waiter that arrives during a turn sleeps for as long as a whole turn
-local MAX_OVERTAKEN = 12 -- how often holdfast may take permits that a thread of Java waits for
+local MAX_OVERTAKEN = 6 -- how often holdfast may take permits that a thread of Java waits for
 
 local Watcher = setmetatable({}, { __index = Latch })
 Watcher.__index = Watcher
