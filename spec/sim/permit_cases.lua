@@ -801,6 +801,32 @@ case("after a turn that Redisson has used, holdfast's clients get two", function
   c.same({ "1 grant", "1 turn" }, (run_of_ours(c, true, { 1, 1 })))
 end)
 
+case("holdfast keeps its turn although none of its clients waits, and Redisson may take the permit", function(c)
+  local theirs = java(c)
+  taken(c, A .. ":1")
+  c.cmd("SET", KEY, 0)
+  queued(c, 10 - NOW, "1f 1 0 0 30")
+  c.same(1, release(c, A .. ":1"))
+  c.same({ "1f 2 0 0 30" }, c.cmd("ZRANGE", QUEUE, 0, -1))
+  c.same({ "1" }, theirs.received())
+  c.same(2000, c.cmd("PTTL", QUEUE))
+  c.same(1, acquire(c, B .. ":1")[1])
+end)
+
+case("a release that grants a permit while no Redisson client listens begins holdfast's turn", function(c)
+  local ours = grants_of(c, B)
+  for _, run in ipairs { "1f 0 0 0 0", "1f 1 0 0 20" } do
+    taken(c, A .. ":1")
+    c.cmd("SET", KEY, 0)
+    queued(c, 10 - NOW, run)
+    queued(c, T0, member(B, 1))
+    c.same(1, release(c, A .. ":1"))
+    c.same("1 grant p 1", ours.received()[1]:sub(1, 11))
+    c.same(false, c.cmd("ZRANGE", QUEUE, 0, 0)[1] == run)
+    c.cmd("FLUSHALL")
+  end
+end)
+
 case("Redisson's turn is twice as long as the last one, but at most 200 ms", function(c)
   java(c)
   local ours = grants_of(c, B)

@@ -10,7 +10,10 @@ local function kept_for_others()
   local kept, left_ms = reserved()
   if kept > 0 then return kept, left_ms end
   local was, queued = record_in(first_members()), first_in_line()
-  if queued and add_turn(was, NOW) then return 0, 0 end
+  if (queued or foreign_waiters(RELEASES) > 0) and add_turn(was, NOW) then
+    if not queued then redis.call('PEXPIRE', QUEUE, RUN_MS) end
+    return 0, 0
+  end
   if foreign_waiters(RELEASES) == 0 then
     forget_record()
     return 0, 0

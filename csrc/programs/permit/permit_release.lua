@@ -18,8 +18,8 @@ end
 if WAITER ~= '' then redis.pcall('ZREM', QUEUE, WAITER) end
 
 -- The common hand-over, straight-line as in acquire.lua: the one permit goes to the first waiter,
--- which needs one and is listening, and no foreign client waits. If Redisson has a permit, the
--- second waiter must be notified, so this case is excluded.
+-- which needs one and is listening, no foreign client waits, and nothing is known of their turns.
+-- If Redisson has a permit, the second waiter must be notified, so this case is excluded.
 local first_two = freed == 1 and FREE == 0
   and redis.pcall('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', '0', '2')
 if first_two and first_two[1] then
@@ -29,6 +29,7 @@ if first_two and first_two[1] then
     local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, 'holdfast_grant:' .. owner)
 --#include "CHANNEL:unqueued"
     local usual = (counts[4] or 0) > 0 and unqueued == 0
+      and redis.pcall('ZCOUNT', QUEUE, '-inf', '(-1') == 0
     if usual and first_two[3] then
 --#include "permit/pool_changes.lua:foreign"
       usual = not foreign
