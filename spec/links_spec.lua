@@ -99,6 +99,17 @@ local function all(value)
   return said
 end
 
+-- → nginx, whose CLIENT goes through the proxy; `code` handles requests
+local function start_nginx(command_timeout, code)
+  return nginx.start {
+    http = ([[init_by_lua_block {
+      HOLDFAST = require "holdfast"
+      CLIENT = HOLDFAST.new { url = "%s", command_timeout = %d }
+    }]]):format(between.url, command_timeout),
+    server = ("location / { content_by_lua_block { %s } }"):format(code),
+  }
+end
+
 -- ---- connections that die without a word ----
 
 for _, way in ipairs { "both", "down" } do
@@ -132,22 +143,16 @@ end
 
 it("a connection that dies silently fails no call that has time left, under nginx", function()
   if not nginx.is_there() then return end
-  local front = nginx.start {
-    http = ([[init_by_lua_block {
-      HOLDFAST = require "holdfast"
-      CLIENT = HOLDFAST.new { url = "%s", command_timeout = 4 }
-    }]]):format(between.url),
-    server = [[location /turn { content_by_lua_block {
-      local lock = CLIENT:lock "turn"
-      local acquired, message = lock:acquire(20)
-      ngx.say(tostring(acquired == lock or message))
-      ngx.say(tostring(lock:release()))
-    } }]],
-  }
-  local first = front:get("/turn").body
+  local front = start_nginx(4, [[
+    local lock = CLIENT:lock "turn"
+    local acquired, message = lock:acquire(20)
+    ngx.say(tostring(acquired == lock or message))
+    ngx.say(tostring(lock:release()))
+  ]])
+  local first = front:get("/").body
   process.sleep(QUIET)
   between:tell("forget", "both")
-  local second = front:get("/turn").body
+  local second = front:get("/").body
   front:stop "TERM"
   assert.equal("true\ntrue\n", first)
   assert.equal("true\ntrue\n", second)
@@ -212,18 +217,33 @@ local function overrun(late)
     await "close"
   ]])
   assert.same(all "ready", collect(children, "ready"))
+  local front = nginx.is_there() and start_nginx(3, [[
+    local now, wait = require "holdfast.core".now, tonumber(ngx.var.arg_wait)
+    if not wait then return CLIENT:close() end
+    local from = now()
+    local acquired, _, code = CLIENT:lock "taken":acquire(wait)
+    ngx.say(now() - from - wait, " ", tostring(acquired), " ", code)
+  ]])
+  if front then assert.matches(" nil busy\n", front:get("/?wait=0").body) end
   cue "acquire"
+  local request = front and front:begin("/?wait=1")
   process.wait_until(function()
-    return world.cli("ZCOUNT", "holdfast_queue:{taken}", "(0", "+inf") == #children
+    local waiters = #children + (request and 1 or 0)
+    return world.cli("ZCOUNT", "holdfast_queue:{taken}", "(0", "+inf") == waiters
   end, 0.7)
   between:tell("delay", ("%d"):format(late / 2))
-  local most = 0
-  for _, said in pairs(collect(children, "over ([^\n]*)")) do
+  local most, results = 0, collect(children, "over ([^\n]*)")
+  results.nginx = request and request:finish(PATIENCE).body:match "[^\n]*"
+  for _, said in pairs(results) do
     local over, code = said:match "^(%-?[%d.e-]+) nil (%w+)$"
     assert.truthy(code == "busy" or code == "unreachable", said)
     most = math.max(most, tonumber(over))
   end
   between:tell "go"
+  if front then
+    front:get "/"
+    front:stop "TERM"
+  end
   cue "close"
   for _, of in ipairs(children) do of.child:wait(PATIENCE) end
   return most
