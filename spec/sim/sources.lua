@@ -104,6 +104,7 @@ local function sources()
     texts["csrc/lua/" .. path] = read(INSIDE .. "/" .. path)
   end
   texts["csrc/lua/fields.h"] = read(FIELDS)
+  texts["csrc/lua/names_of.h"] = read("spec/unit/names_of.h")
   for _, list in ipairs { DOORS, core_mutants } do
     for _, patch in ipairs(list) do
       if not texts["csrc/" .. patch[2]] then fail("%s: there is no csrc/%s", patch[1], patch[2]) end
