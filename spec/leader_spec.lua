@@ -325,7 +325,7 @@ describe("on_change", function()
 
   it("may use the client, resign the term or close the client during a blocking wait", function()
     for _, what in ipairs { "last:resign()", "client:close()" } do
-      local child = world.run [[
+      local child = world.run([[
         local holdfast, command = require "holdfast", require("holdfast.driver").command
         local client, other, last = holdfast.new { url = arg[1] }, holdfast.new { url = arg[1] }, nil
         local owner = "b983c153-7421-469a-addb-44fb92259a1b"
@@ -343,7 +343,7 @@ describe("on_change", function()
         end))))
         client:close()
         other:close()
-      ]]
+      ]])
       assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
       assert.equal(what:find "close" and "closed\n" or "lost\n", child:output())
       world.cli("DEL", "own", "holdfast_client:b983c153-7421-469a-addb-44fb92259a1b")
