@@ -26,9 +26,10 @@ local COMMON = "auth select ping info client|setname eval evalsha get set del ti
 
 local ZSETS = "zadd zrem zrange zrangebyscore zcount zscore "
 
--- The names on the server that a kind uses in addition to the lock's key. `keys`: prefixes of keys;
--- the lock's key follows, in braces unless it contains a brace. `channel`: the same for a channel,
--- which is also passed as a key. `suffix`: follows the lock's key in braces.
+-- The names on the server that a kind uses in addition to the lock's key. `keys`: prefixes of keys,
+-- each followed by the lock's key, in braces unless it contains a brace. `channel`: the prefix of a
+-- channel, which is also passed as a key. `suffix`: the end of a key that begins with the lock's
+-- key in braces.
 acl.kinds = {
   { "lock", keys = { TOKEN, QUEUE }, channel = RELEASES,
     commands = "exists type pttl pexpire hget hset hdel hmget hkeys hexists zcard zremrangebyscore "
@@ -56,7 +57,7 @@ local function escape_wildcards(text)
   return (text:gsub("[%*%?%[%]\\]", "\\%0"))
 end
 
--- → a list, a function that adds a word to the list if it is new
+-- → an empty list, a function that adds a word to it unless the list already contains the word
 local function new_set()
   local list, known = {}, {}
   return list, function(word)
@@ -65,7 +66,7 @@ local function new_set()
   end
 end
 
--- Prefixes that differ before a key that contains a brace.
+-- Prefixes that are different if the key contains a brace.
 local UNBRACED = { [QUEUE] = QUEUE .. ":", [FENCE] = FENCE .. ":" }
 
 -- Adds the names for keys with this prefix, in braces, and for keys that contain a brace.
@@ -95,7 +96,7 @@ function acl.words(prefix, given)
     return function(word) add(sign .. word) end
   end
   local key, channel, command = adder "~", adder "&", adder "+"
-  -- on some servers a reset gives the user all channels
+  -- on some servers a reset allows the user all channels
   for _, word in ipairs { "reset", "on", "resetchannels" } do add(word) end
   prefix = escape_wildcards(prefix)
   for _, kind in ipairs(given.kinds) do
@@ -116,7 +117,7 @@ end
 -- Prefixes that the names of all users' locks share. A lock's other names begin with {key}.
 local SHARED_PREFIXES = { "holdfast_", "redisson_" }
 
--- Returns whether a rule for this prefix allows no names of other users' locks.
+-- Returns whether a rule for this prefix excludes all names that other users' locks have.
 local function is_separate(prefix)
   for _, name in ipairs(SHARED_PREFIXES) do
     local size = math.min(#name, #prefix)
@@ -127,8 +128,8 @@ end
 
 -- Checks a rule's prefix, like the checks in holdfast.options.
 function acl.check(prefix)
-  local wrong = library_options.tenant(prefix)
-  if wrong then return wrong end
+  local expected = library_options.tenant(prefix)
+  if expected then return expected end
   if not is_separate(prefix) then
     return 'a string that is not "{", does not begin with "holdfast_" or "redisson_" and is not the beginning '
       .. "of either: other users' queues and counters have these prefixes"
@@ -203,8 +204,8 @@ function acl.main(args)
   if not given then return out:fail(exits.USAGE, "usage", words) end
   for _, word in ipairs(rest or {}) do words[#words + 1] = word end
   if #words ~= 1 then return out:misused("give one PREFIX", acl.usage) end
-  local wrong = acl.check(words[1])
-  if wrong then return out:fail(exits.USAGE, "usage", ('PREFIX must be %s, not "%s"'):format(wrong, words[1])) end
+  local expected = acl.check(words[1])
+  if expected then return out:fail(exits.USAGE, "usage", ('PREFIX must be %s, not "%s"'):format(expected, words[1])) end
   given.kinds = given.kinds or { acl.kinds[1] }
   local line = { "ACL", "SETUSER", quoted(given.user or "holdfast") }
   for _, word in ipairs(acl.words(words[1], given)) do line[#line + 1] = quoted(word) end

@@ -1,4 +1,4 @@
--- holdfast bench: measures the server's speed as seen from this host, through the library itself.
+-- holdfast bench: measures how fast this host can acquire and release locks on the server.
 
 local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
@@ -24,7 +24,7 @@ bench.examples = {
   "holdfast bench --cycles 100 # on a slow link",
 }
 
-local TOKEN_TTL = 60 -- seconds after which nothing of a bench is left on the server
+local TOKEN_TTL = 60 -- seconds after which the server has deleted the benchmark's keys
 
 local function run_cycles(lock, count, wait)
   for _ = 1, count do
@@ -45,20 +45,20 @@ local function measure(lock, count)
   return (core.now() - start) / count
 end
 
--- Returns the command line of this program without its arguments, followed by the words in `more`.
--- Has no varargs, because in Lua 5.1 these would hide the global `arg`.
-local function own_command(more)
+-- Returns the command line that starts this program with these arguments. It does not take varargs,
+-- because in Lua 5.1 these would hide the global `arg`.
+local function command_line(args)
   local first, words = 0, {}
   while arg[first - 1] do first = first - 1 end
   for i = first, 0 do words[#words + 1] = arg[i] end
-  for _, word in ipairs(more) do words[#words + 1] = word end
+  for _, word in ipairs(args) do words[#words + 1] = word end
   return words
 end
 
 local function start_workers(key, given, chosen)
   local pids, cycles = {}, ("%d"):format(given.cycles)
-  local words = own_command { "bench", "--worker", key, "--cycles", cycles }
-  -- not an argument, which others could read: the URL may contain a password
+  local words = command_line { "bench", "--worker", key, "--cycles", cycles }
+  -- the URL may contain a password, and other users can read a process's arguments
   local environment = { "HOLDFAST_URL=" .. chosen.url, "HOLDFAST_SERVERS=" }
   for _, name in ipairs { "ca", "cert", "key" } do
     if given[name] then words[#words + 1] = ("--%s=%s"):format(name, given[name]) end
@@ -71,25 +71,25 @@ local function start_workers(key, given, chosen)
   return pids
 end
 
--- Waits for the workers to exit. → how many succeeded
+-- Waits for the workers to exit. → the number of workers that succeeded
 local function wait_for_workers(pids)
-  local good = 0
+  local succeeded = 0
   for _, pid in ipairs(pids) do
     local how, number
     repeat
       how, number = process.status(pid)
       if not how then process.wait(0.1) end
     until how == "exit" or how == "signal" or how == "gone"
-    if how == "exit" and number == 0 then good = good + 1 end
+    if how == "exit" and number == 0 then succeeded = succeeded + 1 end
   end
-  return good
+  return succeeded
 end
 
-local PATIENCE = 10 -- seconds
+local QUEUE_TIMEOUT = 10 -- seconds
 
 -- Waits until all workers are queued, before the first hand-off.
 local function wait_for_queue(lock, count)
-  local deadline = core.now() + PATIENCE
+  local deadline = core.now() + QUEUE_TIMEOUT
   repeat
     local info, message, code = lock:info()
     if not info then return nil, message, code end
@@ -108,9 +108,9 @@ local function contend(lock, key, given, chosen)
   if pids then ready, message, code = wait_for_queue(lock, given.workers) end
   local start = core.now()
   lock:release()
-  local good = pids and wait_for_workers(pids) or 0
+  local succeeded = pids and wait_for_workers(pids) or 0
   if not ready then return nil, message, code end
-  if good < given.workers then return nil, "a worker failed", "server" end
+  if succeeded < given.workers then return nil, "a worker failed", "server" end
   return (core.now() - start) / (given.workers * given.cycles)
 end
 

@@ -34,12 +34,12 @@ break_lock.examples = {
 
 local function confirm(question, ...)
   io.stderr:write(question:format(...))
-  local answer = io.stdin:read("*l")
-  return answer ~= nil and locale.lower(answer):find("^[ \t]*ye?s?[ \t\r]*$") ~= nil
+  local reply = io.stdin:read("*l")
+  return reply ~= nil and locale.lower(reply):find("^[ \t]*ye?s?[ \t\r]*$") ~= nil
 end
 
--- Describes how long the holder may continue: it learns of the loss at its next renewal, which
--- comes before its lease ends.
+-- Describes how long the holder may continue: it learns of the loss at its next renewal, before its
+-- lease ends.
 local function overlap_text(entry)
   local limit = entry.ttl and entry.ttl < math.huge and ("for at most %.0f s"):format(math.ceil(entry.ttl))
     or "possibly forever"
@@ -60,12 +60,12 @@ local function confirm_break(client, entry)
     output.name(entry.key), output.name(holder), overlap_text(entry))
 end
 
--- Returns whether no other holder has the lock now than the one that the user was asked about.
--- Semaphores and latches have no single holder.
-local function has_no_other_holder(client, entry)
+-- Returns whether the lock is free or still belongs to the holder that was shown to the user.
+-- Always true for semaphores and latches, which have no single holder.
+local function has_same_holder(client, entry)
   if entry.permits or kinds[entry.kind].removes then return true end
   local now = locks.inspect(client, entry.key)
-  -- a number that --mutex treats as a mutex
+  -- with --mutex, a number counts as a mutex
   if now and now.count and entry.owner then now = locks.read(client, entry.key, "mutex") end
   if not now or not now.held then return true end
   return now.owner == entry.owner and now.token == entry.token
@@ -73,10 +73,10 @@ end
 
 local CHANGED = 'the lock "%s" has changed hands since you were asked; nothing was broken'
 
--- → whether to break it | nil, the exit code
+-- → whether to break the lock | nil, the exit code
 local function confirm_unchanged(client, entry, out)
   if not confirm_break(client, entry) then return nil, exits.BUSY end
-  if has_no_other_holder(client, entry) then return true end
+  if has_same_holder(client, entry) then return true end
   return nil, out:fail(exits.BUSY, "changed", CHANGED:format(output.name(entry.key)))
 end
 
@@ -97,8 +97,8 @@ local function force(client, entry, lock, out, yes)
   return was_locked and exits.OK or exits.BUSY
 end
 
--- → what the job's record says about why it does not run | nil if there is no record
-local function reason_of_record(client, key)
+-- → why the job does not run, according to its record | nil if there is no record
+local function record_reason(client, key)
   local ttl = records.ttl(client, key)
   if ttl then return "counts as done for another " .. locks.seconds(ttl) end
   local run = records.fire(client, key)
@@ -106,7 +106,7 @@ local function reason_of_record(client, key)
 end
 
 local function forget(client, key, given, out)
-  local why = reason_of_record(client, key)
+  local why = record_reason(client, key)
   if why and not given.yes and not confirm('The job "%s" %s. Let it run again? [y/N] ', output.name(key), why) then
     return exits.BUSY
   end
@@ -128,8 +128,8 @@ function break_lock.main(args)
     if not entry then return verb.failed(out, lock, code) end
     if not entry.held then return forget(client, key, given, out) end
     if not given.yes then
-      local agreed, exit = confirm_unchanged(client, entry, out)
-      if not agreed then return exit end
+      local is_confirmed, exit = confirm_unchanged(client, entry, out)
+      if not is_confirmed then return exit end
     end
     return force(client, entry, lock, out, given.yes)
   end)

@@ -1,8 +1,9 @@
 -- The checks of `holdfast doctor`: what will hurt locks on a server.
 --
--- A check is { name, function(facts, add) }. For each fault it calls add(problem and its harm,
--- advice). It returns true if it could check, false and the reason if not, or nil if it
--- does not apply to this server. `facts` is the result of facts.read.
+-- A check is { name, function(facts, add) }. For each fault, the function calls add(text, advice);
+-- the text describes the problem and the harm. The function returns true if it could check, false
+-- and the reason if not, or nil if the check does not apply to this server. `facts` is from
+-- facts.read.
 
 local locale = require "holdfast.locale"
 local rights = require "holdfast.command.rights"
@@ -30,31 +31,31 @@ local function eviction(facts, add)
   return true
 end
 
-local FULL = 0.9
+local MAX_USED = 0.9
 
 local function memory(facts, add)
   local limit, used = facts:number "maxmemory", facts:number "used_memory"
   local resident, total = facts:number "used_memory_rss", facts:number "total_system_memory"
   if not limit or not used then return false, NO_INFO end
-  if limit > 0 and used > FULL * limit then
+  if limit > 0 and used > MAX_USED * limit then
     add(("%s of maxmemory is used: a full server refuses new locks (OOM)"):format(percent(used, limit)),
       "raise maxmemory, or move the locks to another server")
   end
-  if resident and total and total > 0 and resident > FULL * total then
+  if resident and total and total > 0 and resident > MAX_USED * total then
     add(("it uses %s of the host's memory: the system may kill it"):format(percent(resident, total)),
       "give the host more memory, or set maxmemory")
   end
   return true
 end
 
-local CROWDED = 0.8 -- share of maxclients that is in use
+local MAX_CONNECTED = 0.8 -- the fraction of maxclients that is in use
 local SHORT_TIMEOUT, LONG_KEEPALIVE = 30, 300 -- seconds
 
 local function connections(facts, add)
   local count, limit = facts:number "connected_clients", facts:setting "maxclients"
   local idle, keepalive = facts:setting "timeout", facts:setting "tcp-keepalive"
   if not count then return false, NO_INFO end
-  if limit and count > CROWDED * limit then
+  if limit and count > MAX_CONNECTED * limit then
     add(("%d of maxclients %d are connected: clients that reconnect may be refused, and lose their locks")
       :format(count, limit), "raise maxclients, and with it the server's limit of open files")
   end
@@ -69,7 +70,7 @@ local function connections(facts, add)
   return true
 end
 
--- Returns whether a restart makes a quorum's server forget votes, because its append-only file is
+-- Returns whether a quorum's server forgets votes when it restarts, because its append-only file is
 -- off or not always up to date.
 local function forgets_votes(facts)
   if facts.info.aof_enabled == "0" then return true end
@@ -99,7 +100,7 @@ local function persistence(facts, add)
   return true
 end
 
-local LATE = 10 -- seconds since a replica's last reply
+local MAX_LAG = 10 -- seconds since a replica's last reply
 
 local function late_replicas(facts)
   local late = {}
@@ -107,7 +108,7 @@ local function late_replicas(facts)
     local text = facts.info["slave" .. i] or ""
     local since = locale.number(text:match("lag=([0-9]+)")) or 0
     local host, port = text:match("ip=([^,]*)"), text:match("port=([^,]*)")
-    if not text:find("state=online", 1, true) or since >= LATE then
+    if not text:find("state=online", 1, true) or since >= MAX_LAG then
       late[#late + 1] = ("%s:%s"):format(host or "?", port or "?")
     end
   end
@@ -163,45 +164,45 @@ local function topology(facts, add)
   return true
 end
 
-local FAR, JUMP = 5, 0.2 -- seconds
+local MAX_OFFSET, MAX_JUMP = 5, 0.2 -- seconds
 
 local function clock(facts, add)
   local ahead = facts.clock_ahead
   if not ahead then return false, "the server does not answer TIME" end
-  if math.abs(ahead) > FAR then
+  if math.abs(ahead) > MAX_OFFSET then
     add(("its clock is %s %s this host's: one of them is wrong"):format(seconds_text(math.abs(ahead)),
       ahead > 0 and "ahead of" or "behind"), "run a time service on both hosts")
   end
   local moved = facts:clock_moved()
-  if moved and math.abs(moved) > JUMP then
+  if moved and math.abs(moved) > MAX_JUMP then
     add(("its clock moved by %s while it was checked: leases end early or late"):format(seconds_text(math.abs(moved))),
       "slew the clock instead of stepping it")
   end
   return true
 end
 
-local SOON = 14 * DAY
+local MIN_VALIDITY = 14 * DAY
 
 local function certificates(facts, add)
   local left = facts.certificates_left
   if not left then return nil end
-  if left < SOON then
+  if left < MIN_VALIDITY then
     add(("a certificate expires in %s days: then no client can connect"):format(locale.decimal("%.1f", left / DAY)),
       "renew it; clients read files that have changed")
   end
   return true
 end
 
-local TRIPS_PER_LEASE = 30 -- a lease must be at least this many times as long as a round trip
+local MIN_TRIPS_PER_LEASE = 30 -- a lease must be at least this many times as long as a round trip
 
 local function speed(facts, add)
   local trips, lease = facts.round_trips, facts.set.lease
   local slow = facts:slowest()
-  if trips[#trips] * TRIPS_PER_LEASE > lease then
+  if trips[#trips] * MIN_TRIPS_PER_LEASE > lease then
     add(("the slowest of %d round trips took %s: renewals of a lease of %s may come late"):format(#trips,
       seconds_text(trips[#trips]), seconds_text(lease)), "use a nearer server, or longer leases")
   end
-  if slow and slow.seconds * TRIPS_PER_LEASE > lease then
+  if slow and slow.seconds * MIN_TRIPS_PER_LEASE > lease then
     add(("%s took %s within the last hour, and renewals had to wait"):format(slow.name, seconds_text(slow.seconds)),
       "look at SLOWLOG GET, and use another server for locks")
   end

@@ -1,4 +1,5 @@
--- holdfast complete: prints the keys of locks for shell completion. No help mentions this verb.
+-- holdfast complete: prints locks' keys for shell completion. The help does not list this
+-- subcommand.
 
 local exits = require "holdfast.command.exits"
 local locks = require "holdfast.command.locks"
@@ -19,7 +20,7 @@ local function has_marker(words)
   return false
 end
 
--- Returns the candidates for `word`, the end of the line, which readline replaces.
+-- Returns the completions for `word`, the end of `line`, which readline replaces.
 function complete.bash(keys, line, word)
   local head = line:sub(1, #line - #word)
   local words, typed = shell.read(line)
@@ -35,7 +36,7 @@ function complete.bash(keys, line, word)
   return list
 end
 
--- Returns the keys that can be a program's argument, each once.
+-- Returns the distinct keys that can be passed as a program's argument.
 local function keys_of(list)
   local keys, seen = {}, {}
   for _, entry in ipairs(list) do
@@ -46,7 +47,7 @@ local function keys_of(list)
   return keys
 end
 
--- Prints each key and how to show it, both ended by NUL.
+-- Prints each key and its printable form, each followed by NUL.
 local function print_for_zsh(keys)
   for _, key in ipairs(keys) do io.stdout:write(key, "\0", output.name(key), "\0") end
 end

@@ -1,5 +1,6 @@
--- Latches and plain semaphores, for the command. On the server both are numbers without a TTL,
--- which other programs store, too. They differ in the channel that their waiters subscribe to.
+-- Latches and plain semaphores, for the `holdfast` command. On the server, both are numbers without
+-- a TTL, and other programs store such numbers as well. Only the channel that the waiters subscribe
+-- to tells a latch from a semaphore.
 
 local kinds = require "holdfast.command.kinds"
 local core = require "holdfast.core"
@@ -10,20 +11,19 @@ local texts = require "holdfast.text"
 
 local counts = {}
 
--- Returns the names that the channel for a key, or for a pattern of keys, may have.
+-- Returns the possible names of the channel for a key, or for a pattern of keys.
 local function names_of(channel, key)
   return { ("%s{%s}"):format(channel, key), channel .. key }
 end
 
--- Asks each node about channels, in a cluster also about sharded ones, and calls visit(reply,
--- node).
--- → whether a reply was too large
-local function ask(client, what, names, visit)
+-- Sends this PUBSUB subcommand to each node (in a cluster, also its variant for sharded channels),
+-- and calls visit(reply, node). → whether a reply was too large
+local function ask(client, subcommand, names, visit)
   local nodes, too_large = core.client.nodes(client), false
   for _, node in ipairs(nodes) do
     for _, prefix in ipairs(#nodes > 1 and { "", "SHARD" } or { "" }) do
-      local words = { "PUBSUB", prefix .. what, names[1], names[2] }
-      local reply, message, code = replies.command(client, words, node)
+      local args = { "PUBSUB", prefix .. subcommand, names[1], names[2] }
+      local reply, message, code = replies.command(client, args, node)
       if type(reply) == "table" then visit(reply, node) end
       too_large = too_large or pages.is_too_large(message, code)
     end
@@ -59,7 +59,7 @@ function counts.read(client, key)
   return entry
 end
 
--- Adds to the set `keys` each key that a matching channel with this prefix may be for.
+-- Adds to the set `keys` every key to which a matching channel with this prefix may belong.
 -- → whether a reply was too large
 local function add_subscribed(client, channel, pattern, keys)
   local function add(reply)
@@ -76,22 +76,22 @@ local function add_subscribed(client, channel, pattern, keys)
   return too_large
 end
 
--- → a list of the entries, as from counts.read, that match, are held and have waiters; whether some
--- may be missing, because a reply was too large
+-- → the list of entries (see counts.read) that match, are held and have waiters; then whether some
+-- may be missing because a reply was too large
 function counts.with_waiters(client, pattern)
-  local keys, list, unread = {}, {}, false
+  local keys, list, incomplete = {}, {}, false
   for _, channel in pairs(kinds.channels) do
-    unread = add_subscribed(client, channel, pattern, keys) or unread
+    incomplete = add_subscribed(client, channel, pattern, keys) or incomplete
   end
   keys[""] = nil -- no lock has an empty key
   for key in pairs(keys) do
     local entry = counts.read(client, key)
     if entry and entry.held and entry.waiters > 0 then list[#list + 1] = entry end
   end
-  return list, unread
+  return list, incomplete
 end
 
--- Describes the number of a latch or a plain semaphore.
+-- Describes the current count of a latch or a plain semaphore.
 function counts.text(entry)
   local row = kinds[entry.kind]
   return row.left:format(row.unit and texts.plural(entry.count, row.unit) or entry.count)

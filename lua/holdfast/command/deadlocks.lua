@@ -1,4 +1,5 @@
--- holdfast deadlocks: shows the cycles of owners that wait for each other; with --all, every wait.
+-- holdfast deadlocks: shows cycles of owners that wait for each other; with --all, shows every
+-- wait.
 
 local exits = require "holdfast.command.exits"
 local identity = require "holdfast.command.identity"
@@ -27,18 +28,18 @@ deadlocks.examples = {
 }
 
 -- Describes the process of an owner that has published its identity. Returns nil for any other.
-local function process_of(wait, prefix)
+local function process_text(wait, prefix)
   return wait[prefix .. "host"] and identity.text {
     host = wait[prefix .. "host"], pid = wait[prefix .. "pid"], name = wait[prefix .. "name"],
   }
 end
 
 local function owner_text(owner, wait, prefix)
-  local text = process_of(wait, prefix)
+  local text = process_text(wait, prefix)
   return output.name(text and ("%s (%s)"):format(text, owner) or owner)
 end
 
-local function sentence(wait)
+local function wait_text(wait)
   local holder = wait.holder and ", held by " .. owner_text(wait.holder, wait, "holder_")
     or core.kinds[wait.kind].counted and ", whose permits are taken" or ", which is free"
   return ('%s waits for "%s"%s'):format(owner_text(wait.owner, wait, ""), output.name(wait.key),
@@ -64,10 +65,10 @@ local function print_json(result, all)
   for _, wait in ipairs(all and result.waits or {}) do output.print(wait_json(wait)) end
 end
 
-local function parties(cycle)
+local function cycle_text(cycle)
   local list, seen = {}, {}
   for _, wait in ipairs(cycle) do
-    local party = output.name(process_of(wait, "") or wait.owner)
+    local party = output.name(process_text(wait, "") or wait.owner)
     if not seen[party] then list[#list + 1] = party end
     seen[party] = true
   end
@@ -81,8 +82,8 @@ local HOLDERS = '  The next in line then gets "%s". Its holders are not stopped:
 
 local function print_advice(cycle)
   local wait = cycle[1]
-  local holder = wait.holder and output.name(process_of(wait, "holder_") or wait.holder)
-  output.print("  To resolve it, end one of these processes: " .. parties(cycle))
+  local holder = wait.holder and output.name(process_text(wait, "holder_") or wait.holder)
+  output.print("  To resolve it, end one of these processes: " .. cycle_text(cycle))
   output.print("  or break one of the locks: " .. shell.break_line(wait.key))
   output.print((holder and ONE_HOLDER or HOLDERS):format(output.name(wait.key), holder))
 end
@@ -90,10 +91,10 @@ end
 local function print_text(result, all)
   for i, cycle in ipairs(result.cycles) do
     output.print(("deadlock %d, a cycle of length %d"):format(i, #cycle))
-    for _, wait in ipairs(cycle) do output.print("  " .. sentence(wait)) end
+    for _, wait in ipairs(cycle) do output.print("  " .. wait_text(wait)) end
     print_advice(cycle)
   end
-  for _, wait in ipairs(all and result.waits or {}) do output.print(sentence(wait)) end
+  for _, wait in ipairs(all and result.waits or {}) do output.print(wait_text(wait)) end
   if #result.cycles == 0 then output.hint "no deadlocks" end
 end
 

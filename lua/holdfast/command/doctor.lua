@@ -22,8 +22,8 @@ doctor.more = "Several URLs are the servers of a quorum. Without --try, nothing 
 doctor.takes_several_servers = true
 
 local function prefix(text)
-  local wrong = acl.check(text)
-  if wrong then return nil, wrong end
+  local expected = acl.check(text)
+  if expected then return nil, expected end
   return text
 end
 
@@ -42,11 +42,11 @@ doctor.examples = {
   "holdfast doctor --tenant shop: --kinds all --try",
 }
 
--- ---- what to look at ----
+-- ---- the servers to check ----
 
 local LEASE = 30 -- seconds, the library's default
 
--- Returns what the checks need to know that is the same for all servers.
+-- Returns the data that the checks of all servers share.
 local function new_set(given, chosen)
   local url = chosen.url or ""
   return {
@@ -71,8 +71,8 @@ end
 
 local CONNECTIONS = 3 -- a proxy may connect each one to a different server
 
--- Returns how many servers are behind the address, if there are several, or nil.
-local function count_servers(chosen, set)
+-- Returns how many servers a proxy at this address connects to, or nil if there is only one.
+local function count_proxied_servers(chosen, set)
   local ids, count, clients = {}, 0, {}
   for i = 1, CONNECTIONS do
     clients[i] = new_client(chosen, nil, set)
@@ -83,7 +83,7 @@ local function count_servers(chosen, set)
   return count > 1 and count or nil
 end
 
--- ---- showing ----
+-- ---- output ----
 
 local STATES = { fine = "fine", hurts = "will hurt", unknown = "not known" }
 
@@ -113,25 +113,25 @@ local function print_fine(names)
   if #names > 0 then output.print("  fine: " .. table.concat(names, ", ")) end
 end
 
--- ---- looking ----
+-- ---- checking ----
 
 local Visit = {}
 Visit.__index = Visit
 
--- Runs one check, look(add), and shows its result. `server`: its facts
+-- Runs look(add), the check with this name, and shows its result. `server`: the server's facts
 function Visit:check(server, name, look)
   local show = self.given.json and print_json or print_text
   local faults = 0
-  local looked, why = server:look(look, function(text, advice)
+  local checked, why = server:look(look, function(text, advice)
     faults, self.exit = faults + 1, exits.BUSY
     show(server, name, "hurts", text, advice)
   end)
-  if looked == nil or faults > 0 then return end
-  show(server, name, looked and "fine" or "unknown", why)
-  if looked then self.fine[#self.fine + 1] = name end
+  if checked == nil or faults > 0 then return end
+  show(server, name, checked and "fine" or "unknown", why)
+  if checked then self.fine[#self.fine + 1] = name end
 end
 
--- Checks one node of a client. With --try, and if `client` is given, also tries locks there.
+-- Checks one node of a client. With --try, and if `client` is given, also acquires locks on it.
 function Visit:look(server, client)
   self.fine = {}
   if not self.given.json then print_head(server) end
@@ -144,12 +144,12 @@ function Visit:look(server, client)
   if not self.given.json then print_fine(self.fine) end
 end
 
-function Visit:note_unreached(message, code)
+function Visit:set_unreachable(message, code)
   self.code, self.message = code, message
   self.exit = exits.BUSY
 end
 
--- Checks each node of a client.
+-- Checks each of the client's nodes.
 function Visit:check_client(client)
   local _, message, code = client:ping() -- makes a cluster's nodes known
   local all, unreachable = {}, {}
@@ -157,7 +157,7 @@ function Visit:check_client(client)
     local server, why = facts.read(client, node, self.set)
     if server then all[#all + 1] = server else unreachable[#unreachable + 1] = why end
   end
-  if #all == 0 then return self:note_unreached(message, code) end
+  if #all == 0 then return self:set_unreachable(message, code) end
   self.set.unreachable = unreachable
   for i, server in ipairs(all) do
     self.seen = true
@@ -174,11 +174,11 @@ function Visit:check_server(chosen, url)
   self.message = nil
 end
 
--- → the exit code, a message if the settings are wrong
+-- → the exit code, a message if the settings are expected
 function Visit:check_all(chosen)
   if not chosen.servers then
     local is_one = not self.set.is_cluster and not self.set.is_sentinel
-    self.set.server_count = is_one and count_servers(chosen, self.set) or nil
+    self.set.server_count = is_one and count_proxied_servers(chosen, self.set) or nil
   end
   for _, url in ipairs(chosen.servers or { false }) do
     local exit, message = self:check_server(chosen, url)

@@ -1,4 +1,4 @@
--- The exit codes of the command. docs/reference/command.md and docs/holdfast.1 list them.
+-- The command's exit codes. docs/reference/command.md and docs/holdfast.1 list them.
 
 local locale = require "holdfast.locale"
 
@@ -23,7 +23,7 @@ local exits = {
 local BY_CODE = {}
 for name, number in pairs(exits) do BY_CODE[locale.lower(name)] = number end
 
--- Rows of an exit code, its meaning, and the verbs that may exit with it.
+-- Each row: an exit code, its meaning, the subcommands that may exit with it.
 local MEANINGS = {
   { "1 (or -E)", "the lock is taken", "run hold wait" },
   { "1 (or -E)", "wait: the latch is still closed; set: it is already counting; down: it is open", "latch" },
@@ -45,7 +45,7 @@ local MEANINGS = {
 }
 local RUNS_A_COMMAND = { run = true, lead = true }
 
--- Returns the exit codes for the verb's help.
+-- Returns the exit codes for a subcommand's help.
 function exits.help(verb)
   local lines = { RUNS_A_COMMAND[verb] and "Exit codes, besides the command's own:" or "Exit codes:" }
   for _, row in ipairs(MEANINGS) do
@@ -63,7 +63,7 @@ function exits.of(code)
   return BY_CODE[code] or exits.SERVER
 end
 
--- Returns the exit code after termination by a signal, which is given by name or number.
+-- Returns the exit code for termination by this signal, a name or a number.
 function exits.of_signal(signal)
   return 128 + (SIGNALS[signal] or signal)
 end

@@ -1,4 +1,4 @@
--- Reads a server's own data about itself, for `holdfast doctor`. Nothing here writes.
+-- Reads a server's data about itself, for `holdfast doctor`. Never writes.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -22,20 +22,20 @@ function Facts:ask(...)
   return reply, message, code
 end
 
--- Returns a server setting as a string, or nil if it cannot be read.
+-- Returns a server setting as a string, or nil if this user cannot read it.
 function Facts:config(name)
   local reply = self:ask("CONFIG", "GET", name)
   if type(reply) ~= "table" then self.refused = "CONFIG" end
   return type(reply) == "table" and reply[2] or nil
 end
 
--- Calls look(...). → its results, or false and the reason if it found no fault, but the server hid
--- settings or its slow log
+-- Calls look(...). → its results; or false and the reason if it found no fault, but the server does
+-- not let this user read settings or the slow log
 function Facts:look(look, ...)
   self.refused = nil
-  local looked, why = look(...)
-  if looked and self.refused then return false, "the server does not answer " .. self.refused end
-  return looked, why
+  local result, why = look(...)
+  if result and self.refused then return false, "the server does not answer " .. self.refused end
+  return result, why
 end
 
 -- Returns a server setting as a number, or nil.
@@ -56,7 +56,7 @@ end
 
 local PINGS = 20
 
--- Returns the times of round trips in seconds, sorted. The first PING without a reply is the last.
+-- Measures round trips. Stops at the first PING without a reply. → a sorted list of seconds
 local function round_trips(self)
   local list = {}
   for i = 1, PINGS do
@@ -69,31 +69,33 @@ local function round_trips(self)
   return list
 end
 
--- → the server's clock and this host's, in seconds at the same moment | nil if not known
-local function clocks(self)
+-- → the server's time and this host's time at the same moment, in seconds | nil if not known
+local function read_clocks(self)
   local before = process.time()
   local reply = self:ask("TIME")
-  local here = (before + process.time()) / 2
+  local local_time = (before + process.time()) / 2
   if type(reply) ~= "table" then return nil end
   local seconds, microseconds = locale.number(reply[1]), locale.number(reply[2])
-  return seconds and microseconds and seconds + microseconds / 1e6, here
+  return seconds and microseconds and seconds + microseconds / 1e6, local_time
 end
 
 local function read_clock(self)
-  local there, here = clocks(self)
-  self.clock_ahead, self.clock_at, self.read_at = there and there - here, there, core.now()
+  local server_time, local_time = read_clocks(self)
+  self.clock_ahead = server_time and server_time - local_time
+  self.clock_at, self.read_at = server_time, core.now()
 end
 
--- Returns by how many seconds the server's clock has moved, beyond the time elapsed since
--- facts.read, or nil if not known.
+-- Returns the seconds by which the server's clock was adjusted since facts.read, or nil if not
+-- known.
 function Facts:clock_moved()
-  local there = self.clock_at and clocks(self)
-  return there and there - self.clock_at - (core.now() - self.read_at)
+  local server_time = self.clock_at and read_clocks(self)
+  return server_time and server_time - self.clock_at - (core.now() - self.read_at)
 end
 
 local HOUR, ENTRIES = 3600, 32
 
--- → when a command in the slow log began, how many seconds it took, its name | nil if malformed
+-- → the start time of a command in the slow log, its duration in seconds, its name | nil if
+-- malformed
 local function read_entry(entry)
   if type(entry) ~= "table" or type(entry[4]) ~= "table" then return nil end
   local at, microseconds, name = locale.number(entry[2]), locale.number(entry[3]), entry[4][1]
@@ -101,8 +103,8 @@ local function read_entry(entry)
   return at, microseconds / 1e6, name
 end
 
--- → the slowest of the slow log's latest entries, { name, seconds } | nil. Entries from before the
--- last hour do not count if the server's clock is known.
+-- → the slowest command among the latest in the slow log, { name, seconds } | nil. Ignores commands
+-- from more than an hour ago, if the server's clock is known.
 function Facts:slowest()
   local list = self:ask("SLOWLOG", "GET", ENTRIES)
   if type(list) ~= "table" then self.refused = "SLOWLOG" end
@@ -124,8 +126,8 @@ local function address_in_cluster(self)
   return address and address ~= "" and not address:find("^:") and address or nil
 end
 
--- Reads the facts of one of a client's nodes. `set`: what is known about all nodes, from
--- doctor.lua's new_set
+-- Reads the facts about one of the client's nodes. `set`: the data that all nodes share, from
+-- new_set in doctor.lua
 -- → facts { server = its name for messages, info = the fields of INFO, round_trips, clock_ahead,
 -- certificates_left, set } | nil, message, code if it does not reply
 function facts.read(client, node, set)
@@ -140,7 +142,7 @@ function facts.read(client, node, set)
   return self
 end
 
--- → the run id of the server that a client has reached | nil if not known
+-- → the run id of the server that the client is connected to | nil if not known
 function facts.run_id(client)
   local text = driver.command(client, { "INFO", "server" }, core.client.nodes(client)[1])
   return type(text) == "string" and read_info(text).run_id or nil

@@ -1,4 +1,4 @@
--- The command's help, and its messages about a word that is not a verb.
+-- Help texts, and the error messages for unknown subcommands.
 
 local hints = require "holdfast.hints"
 
@@ -12,7 +12,8 @@ The server is --url URL, $HOLDFAST_URL, the settings file's url, or else redis:/
   redis+cluster://host,host                 the cluster of these nodes
 With rediss in place of redis it uses TLS; valkey means the same as redis.]]
 
--- `verbs`: their names in order; `load(name)` returns a verb.
+-- `verbs`: the subcommands' names, in the order of the list; load(name) returns a subcommand's
+-- module.
 function help.overview(verbs, load)
   local lines = { "Usage: holdfast SUBCOMMAND [options]", "",
     "Distributed locks on Redis or Valkey, for shells, cron and CI.", "" }
@@ -24,7 +25,7 @@ function help.overview(verbs, load)
   return table.concat(lines, "\n")
 end
 
--- ---- a verb ----
+-- ---- help for a subcommand ----
 
 local function left_side(option)
   local short = option.short and "-" .. option.short .. ", " or "    "
@@ -33,7 +34,7 @@ end
 
 local COLUMNS, INDENT = 80, 29
 
--- Breaks the text into lines that fit to the right of the options' names.
+-- Breaks the text into lines that fit into the column to the right of the options' names.
 local function wrap(text)
   local lines, line = {}, ""
   for word in text:gmatch("[^ ]+") do
@@ -46,7 +47,7 @@ local function wrap(text)
   return table.concat(lines, "\n" .. (" "):rep(INDENT))
 end
 
--- Returns the help for the options, under the titles of their groups.
+-- Returns the help for all options, grouped under their titles.
 local function options_help(known)
   local lines, group = {}, nil
   for _, option in ipairs(known) do
@@ -68,9 +69,9 @@ function help.of(verb)
   return table.concat(parts, "\n\n")
 end
 
--- ---- no verb ----
+-- ---- unknown subcommands ----
 
--- Verbs of other programs, and the verb to suggest for each.
+-- Subcommands that users may know from other programs, and the one to suggest instead.
 local FOREIGN = { list = "ls", status = "show", info = "show", lock = "run", exec = "run", acquire = "hold",
   unlock = "break", release = "break" }
 
@@ -80,16 +81,16 @@ local function nearest(word, verbs)
   return FOREIGN[word] or hints.nearest(word, known)
 end
 
--- Returns the message for a word that stands where a verb must.
-function help.without_verb(word, verbs)
+-- Returns the error message for a word that is used as the subcommand but is not one.
+function help.unknown_subcommand(word, verbs)
   if word:find("^%-") then
-    local near = hints.nearest(word:gsub("^%-+", ""), { help = true, version = true })
-    if near then return ("unknown option %s; did you mean --%s?"):format(word, near) end
+    local suggestion = hints.nearest(word:gsub("^%-+", ""), { help = true, version = true })
+    if suggestion then return ("unknown option %s; did you mean --%s?"):format(word, suggestion) end
     return "options come after the subcommand: holdfast SUBCOMMAND " .. word .. " …"
   end
-  local near = nearest(word, verbs)
-  return ('unknown subcommand "%s";%s holdfast --help lists all subcommands'):format(word, near
-    and (" did you mean holdfast %s?"):format(near) or "")
+  local suggestion = nearest(word, verbs)
+  return ('unknown subcommand "%s";%s holdfast --help lists all subcommands'):format(word, suggestion
+    and (" did you mean holdfast %s?"):format(suggestion) or "")
 end
 
 return help

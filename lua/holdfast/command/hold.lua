@@ -21,9 +21,9 @@ hold.examples = {
   "holdfast hold --name maintenance backup # `holdfast show backup` prints the name",
 }
 
--- Holds the locks until a loss or a signal. A lock counts as lost a tenth of the lease before it
--- can expire, which gives its users time to stop. → how a lock was lost, seconds left | nil, the
--- name of the signal that ended it
+-- Holds the locks until a loss or a signal. A lock counts as lost a tenth of its lease before it
+-- can expire, which leaves its users time to stop. → the reason of the loss, seconds left | nil,
+-- the signal's name
 local function wait_for_end(held, plan)
   local period = math.max(0.02, math.min(plan.lease / 20, 0.5))
   while true do
@@ -45,8 +45,9 @@ local function print_held(locks)
   return output.flush()
 end
 
--- Prints the locks, holds them until a signal or a loss, and releases them. Locks that cannot be
--- printed are released at once, because their reader would not know about them. → the exit code
+-- Prints the locks, holds them until a signal or a loss, and releases them. If they cannot be
+-- printed, releases them at once, because the output's reader would not know that they are held. →
+-- the exit code
 local function hold_until_end(held, plan, out)
   local printed, message = print_held(held.locks)
   if not printed then

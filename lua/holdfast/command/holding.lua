@@ -1,9 +1,9 @@
 -- Acquires the requested locks, and releases them.
 --
 -- A run inside another run on the same key re-enters the outer run's lock, as the same owner. The
--- environment alone does not prove that a run is inside: a daemon started by a job keeps its
--- environment forever. So the owner must hold the lock now, and the re-entered hold must have the
--- token in the environment.
+-- environment alone does not prove that the outer run still exists: a daemon started by a job keeps
+-- the environment forever. So the owner must hold the lock now, and the re-entered hold must have
+-- the token from the environment.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -24,12 +24,12 @@ local unpack = table.unpack or unpack
 
 local holding = {}
 
-local LOOKS = 50 -- how often a hold count is read, as a slow server may update it late
-local LOOK_TIMEOUT = 1 -- seconds to find out the holder's name after the end of a wait
-local SHORT_WAIT = 1 -- seconds; a shorter wait cannot find out that the holder has crashed
-local CRASH_PATIENCE = 2 -- seconds; a wait that is long enough for this
+local MAX_INFO_READS = 50 -- maximum reads of a hold count, which a slow server may update late
+local HOLDER_TIMEOUT = 1 -- seconds to find out the holder's name after the end of a wait
+local SHORT_WAIT = 1 -- seconds; a shorter wait is too short to detect that the holder has crashed
+local CRASH_PATIENCE = 2 -- seconds; a wait that is long enough to detect it
 local GONE = { lost = true, not_held = true }
-local SILENT = { unreachable = true, no_quorum = true, denied = true }
+local NO_REPLY = { unreachable = true, no_quorum = true, denied = true }
 
 holding.reasons = {
   expired = "its lease was about to expire",
@@ -49,8 +49,8 @@ end
 
 -- ---- acquiring ----
 
--- `owner`: the owner of the enclosing run, or nil. Runs inside this one may outlive it, so they
--- share its owner, and the lock is free when the last of them is done.
+-- `owner`: the enclosing run's owner, or nil. Runs inside this run may outlive it, so they share
+-- its owner, and the lock is free when the last of them has ended.
 function Holding:new_lock(key, owner)
   local plan = self.plan
   local opts = {
@@ -69,8 +69,8 @@ function Holding:new_lock(key, owner)
   return self.client:lock(key, opts)
 end
 
--- Returns the first key that an owner in the environment holds and this run cannot re-enter,
--- because one of the two uses a read/write lock; nil if there is none.
+-- Returns the first key that an owner from the environment holds but this run cannot re-enter,
+-- because one of the two uses a read/write lock. Returns nil if there is no such key.
 function Holding:self_blocking_key()
   local inherited = target.inherited(self.plan.chosen)
   for _, key in ipairs(self.plan.keys) do
@@ -80,8 +80,8 @@ function Holding:self_blocking_key()
   end
 end
 
--- Returns, by key, the { owner, token } in the environment whose owners hold the locks now. Tokens
--- are not compared in a quorum, where only the hold itself knows its token.
+-- Returns the holds from the environment whose owners hold the locks now: key → { owner, token }.
+-- Does not compare tokens in a quorum, because info does not return a hold's token there.
 function Holding:enclosing_holds()
   local inherited, inside = target.inherited(self.plan.chosen), {}
   for _, key in ipairs(self.plan.keys) do
@@ -111,10 +111,10 @@ function Holding:is_inside(inside)
   return true
 end
 
--- In a quorum a re-entered hold may have a different token, so a hold count above 1 must serve as
--- proof. A slow server may count the second hold late.
+-- In a quorum, a re-entered hold may have a different token, so a hold count above 1 is the proof.
+-- A slow server may count the second hold late.
 local function is_second_hold(lock, owner)
-  for _ = 1, LOOKS do
+  for _ = 1, MAX_INFO_READS do
     local info = lock:info()
     if not info or info.owner ~= owner then return false end
     if info.holds > 1 then return true end
@@ -122,7 +122,7 @@ local function is_second_hold(lock, owner)
   return false
 end
 
--- Returns whether the re-entered holds are those in the environment.
+-- Returns whether the re-entered holds are the ones from the environment.
 function Holding:has_reentered(inside)
   for _, lock in ipairs(self.locks) do
     local inherited = inside[lock:key()]
@@ -133,9 +133,9 @@ function Holding:has_reentered(inside)
   return true
 end
 
--- Gives the locks their whole lease if little of it is left, as after a grant, which lasts only for
--- a moment unless it is confirmed. If that fails, releases them.
-function Holding:confirm()
+-- Extends the locks to a full lease if little of it is left: a grant that has not been confirmed
+-- has a very short lease. Releases the locks if that fails.
+function Holding:ensure_full_lease()
   if self.group:remaining() > self.plan.lease * 0.6 then return true end
   local confirmed, message, code = self.group:extend(self.plan.lease)
   if confirmed then return true end
@@ -143,8 +143,8 @@ function Holding:confirm()
   return nil, message, code
 end
 
--- Returns whether only runs that have crashed on this host can be in the way.
-function Holding:is_left_by_a_crash()
+-- Returns whether all holders of the locks are crashed runs on this host.
+function Holding:was_left_by_crash()
   local plan, left = self.plan, false
   if not plan.crash_release or plan.mode or plan.given.permits then return false end
   for _, lock in ipairs(self.locks) do
@@ -156,17 +156,18 @@ function Holding:is_left_by_a_crash()
   return left
 end
 
--- A run that hardly waits, for example from cron, must not fail because the last run has crashed.
+-- Acquires all locks. A run with a very short wait, for example from cron, must not fail because
+-- the last run has crashed, so this waits until the crash is detected.
 function Holding:acquire_group(wait)
   local held, message, code = self.group:acquire(wait)
-  local may_retry = code == "busy" and wait < SHORT_WAIT and self:is_left_by_a_crash()
+  local may_retry = code == "busy" and wait < SHORT_WAIT and self:was_left_by_crash()
   if not may_retry then return held, message, code end
   self.is_after_crash = true
   return self.group:acquire(CRASH_PATIENCE)
 end
 
--- Acquires the locks. If this program is stopped and continued, that may interrupt the wait like a
--- signal, so the wait is then resumed.
+-- Acquires the locks. Stopping and continuing this program may interrupt the wait like a signal;
+-- the wait is then resumed.
 -- → true | nil, message, code | nil, name, "signal"
 function Holding:acquire_locks(inside)
   local deadline = core.now() + self.plan.wait
@@ -177,7 +178,7 @@ function Holding:acquire_locks(inside)
     local held, message, code = self:acquire_group(wait)
     if held and self:has_reentered(inside) then
       self.is_nested = next(inside) ~= nil
-      return self:confirm()
+      return self:ensure_full_lease()
     end
     if held then self.group:release() end
     if held or enters and code == "busy" then
@@ -197,14 +198,14 @@ local function kind_of(plan)
 end
 
 -- Returns the keys in the order in which a multi-lock acquires them.
-local function in_order(keys)
+local function sorted(keys)
   local list = { unpack(keys) }
   table.sort(list, locale.is_before)
   return list
 end
 
 function Holding:begin_report()
-  local plan, keys = self.plan, in_order(self.plan.keys)
+  local plan, keys = self.plan, sorted(self.plan.keys)
   if not plan.keeps and not self.out:wait_display(plan.given.quiet) then return end
   local name = plan.biz_type and ("%s:%s"):format(plan.biz_type, plan.biz_id)
   local waits, held = "waiting for", "held"
@@ -218,7 +219,7 @@ function Holding:begin_report()
   })
 end
 
--- Like acquire_locks, and reports what it is waiting for.
+-- Calls acquire_locks, and reports what it is waiting for.
 function Holding:acquire_reported(inside)
   self:begin_report()
   local held, message, code = self:acquire_locks(inside)
@@ -241,29 +242,29 @@ local function busy_message(plan, message)
   return ("type=%s id=%s: already running%s"):format(plan.biz_type, plan.biz_id, part and ", " .. part or "")
 end
 
--- Finds the holder of a lock that could not be acquired, even where the library does not look.
--- → the message, about the holder if that is known
+-- Finds the holder of a lock that could not be acquired, even if the library has not looked it up.
+-- → the message, with the holder if known
 function Holding:name_holder(message)
   for _, lock in ipairs(self.locks) do
     self.holder = holder.found(lock)
     if not self.holder and message:find('"' .. lock:key() .. '"', 1, true) then
-      message, self.holder = holder.describe(lock, message, 0, core.now() + LOOK_TIMEOUT)
+      message, self.holder = holder.describe(lock, message, 0, core.now() + HOLDER_TIMEOUT)
     end
     if self.holder then break end
   end
   return busy_message(self.plan, message)
 end
 
-local INSIDE = "%s: an enclosing run already holds it and must finish first; " ..
+local NESTED_DEADLOCK = "%s: an enclosing run already holds it and must finish first; " ..
   "start this run afterwards, or use another %s"
 
 local function deadlock_message(plan, key)
-  if not plan.biz_type then return INSIDE:format(('cannot acquire "%s"'):format(key), "KEY") end
-  return INSIDE:format(("type=%s id=%s"):format(plan.biz_type, plan.biz_id), "TYPE:ID")
+  if not plan.biz_type then return NESTED_DEADLOCK:format(('cannot acquire "%s"'):format(key), "KEY") end
+  return NESTED_DEADLOCK:format(("type=%s id=%s"):format(plan.biz_type, plan.biz_id), "TYPE:ID")
 end
 
--- Acquires the locks. From now on signals that would end the program interrupt its wait instead,
--- and the terminal does not stop the program for printing: it must continue to hold the locks.
+-- Acquires the locks. From now on, signals that would end the program interrupt its wait instead.
+-- The terminal no longer stops the program for printing, because it must keep the locks renewed.
 -- → true | nil, message, code | nil, name, "signal"
 function Holding:acquire()
   local plan = self.plan
@@ -272,17 +273,17 @@ function Holding:acquire()
   local name = signals.next_terminating()
   if name then return nil, name, "signal" end
   core.client.introduce(self.client, plan.chosen.name or "")
-  local own = self:self_blocking_key()
-  local inside = (own or plan.mode or plan.given.permits) and {} or self:enclosing_holds()
-  own = own or plan.biz_type and next(inside)
-  if own then return nil, deadlock_message(plan, own), "deadlock" end
+  local blocking_key = self:self_blocking_key()
+  local inside = (blocking_key or plan.mode or plan.given.permits) and {} or self:enclosing_holds()
+  blocking_key = blocking_key or plan.biz_type and next(inside)
+  if blocking_key then return nil, deadlock_message(plan, blocking_key), "deadlock" end
   local held, message, code = self:acquire_reported(inside)
   if not held then return nil, code == "busy" and self:name_holder(message) or message, code end
   self:report_acquired(core.now() - self.since)
   return true
 end
 
--- ---- losing ----
+-- ---- losses ----
 
 -- → how the first lost lock was lost, its key | nothing
 function Holding:lost()
@@ -300,7 +301,7 @@ function Holding:first_to_expire()
   return nearest
 end
 
--- Reports that a lock is lost, or can be held for only `left` more seconds.
+-- Reports that a lock is lost, or will be lost in `left` seconds.
 function Holding:report_lost(reason, left, ending)
   local _, key = self:lost()
   key = key or self:first_to_expire():key()
@@ -328,8 +329,8 @@ end
 
 -- ---- releasing ----
 
--- Returns when each lock's lease ends, or nil unless all are held.
-function Holding:ends()
+-- Returns the time at which each lock's lease ends, or nil if one of the locks is not held.
+function Holding:lease_ends()
   if self:lost() then return nil end
   local now, ends = core.now(), {}
   for i, lock in ipairs(self.locks) do
@@ -350,8 +351,8 @@ function Holding:report_expired(lock)
   self.out:problem("warning", { { "code", "unreachable" }, { "key", lock:key() } }, text)
 end
 
--- Releases a lock. `silent`: the code of an earlier release that the server did not carry out, or
--- nil. After such a release the client releases the others in the background, until it is closed.
+-- Releases a lock. `silent`: the error code if the server did not reply to an earlier release, or
+-- nil. In that case the client releases the other locks in the background, until it is closed.
 -- → true | nil, message, code
 local function release_one(lock, silent)
   if not silent then return lock:release() end
@@ -359,16 +360,16 @@ local function release_one(lock, silent)
   return nil, ('cannot release "%s": the release before it failed with %s'):format(lock:key(), silent), silent
 end
 
--- Releases all locks, and warns of each one that it could not release.
+-- Releases all locks, and prints a warning for each one that it could not release.
 -- → true | nil, message if a lock was lost
 function Holding:release()
-  local ends, reason, silent = self:ends(), self:lost(), nil
+  local ends, reason, silent = self:lease_ends(), self:lost(), nil
   local loss = reason and ("the lock was lost: " .. (holding.reasons[reason] or reason))
   for i = #self.locks, 1, -1 do
     local lock = self.locks[i]
     local left = lock:remaining()
     local released, message, code = release_one(lock, silent)
-    silent = silent or SILENT[code] and code
+    silent = silent or NO_REPLY[code] and code
     if released then
       self.out:event("released", { { "key", lock:key() } }, ('released "%s"'):format(lock:key()))
     elseif not GONE[code] then
@@ -395,8 +396,8 @@ local function refusal(given, code)
   return exit or exits.BUSY
 end
 
--- Reports that the lock is taken or the job has already been done. With an exit code of 0 that is
--- not a failure. → the exit code
+-- Reports that the lock is taken, or that the job is already done. An exit code of 0 means that
+-- this does not count as a failure. → the exit code
 function Holding:refused(message, code)
   local given = self.plan.given
   local exit = refusal(given, code)
@@ -404,7 +405,7 @@ function Holding:refused(message, code)
   return silent and exit or self.out:fail(exit, code, message, self.holder)
 end
 
--- → the exit code after acquire has failed
+-- Reports that acquire has failed. → the exit code
 function Holding:failed(message, code)
   if code == "signal" then
     local text = "terminated by " .. message .. " before anything was started"

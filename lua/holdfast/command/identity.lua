@@ -1,4 +1,4 @@
--- Describes holders and waiters: host, pid, name.
+-- Describes a holder or waiter by host, pid and name.
 
 local names = require "holdfast.names"
 

@@ -1,5 +1,5 @@
--- The command `holdfast`: finds the verb and runs it. A verb is a module with usage, summary,
--- options and main(args) → exit code, where args[1] is the verb.
+-- The command `holdfast`: finds the subcommand and runs it. A subcommand, called a verb in the
+-- code, is a module with usage, summary, options and main(args) → exit code. args[1] is its name.
 
 local exits = require "holdfast.command.exits"
 local help = require "holdfast.lazy" "holdfast.command.help"
@@ -41,15 +41,15 @@ local function dispatch(args)
     return exits.USAGE
   end
   if not is_verb(name) then
-    return output.new("holdfast", {}):fail(exits.USAGE, "usage", help.without_verb(name, VERBS))
+    return output.new("holdfast", {}):fail(exits.USAGE, "usage", help.unknown_subcommand(name, VERBS))
   end
   local verb = load(name)
   if options.asks_for(args, "--help", "-h") then return show(help.of(verb)) end
   return verb.main(args)
 end
 
--- `args`: the words after the program's name. Ignores SIGXFSZ, so that a write beyond the file size
--- limit fails with an error, as on a full disk. → the exit code
+-- `args`: the arguments after the program's name. Ignores SIGXFSZ, so that a write beyond the file
+-- size limit returns an error, just like a write to a full disk. → the exit code
 function command.main(args)
   process.ignore "XFSZ"
   return output.finish(dispatch(args))

@@ -1,5 +1,5 @@
--- Runs a job under a held lock: starts it in a process group of its own, passes on signals, and
--- ends it before the lock can expire.
+-- Runs a job under a held lock: starts it in its own process group, passes on signals, and ends it
+-- before the lock can expire.
 --
 -- The library's watchdog renews the lock in its own thread. Nothing here waits for the server while
 -- the job is running.
@@ -12,7 +12,7 @@ local job = {}
 
 local BY_TERMINAL = { TSTP = true, TTIN = true, TTOU = true }
 local MEANT_TO_END = { TERM = true, HUP = true }
-local LAST_CHECK = 1 -- seconds to wait after KILL until the group of the job no longer exists
+local LAST_CHECK = 1 -- seconds to wait after KILL for the job's process group to disappear
 local FIRST_CHECK = 0.1 -- seconds after the start; by then most programs have changed their user
 
 local Job = {}
@@ -40,9 +40,8 @@ function Job:continue()
   process.kill(-self.pid, "CONT")
 end
 
--- Called if the job is waiting for the terminal, and no shell is left that could grant it. Does
--- what the system does to a stopped group without a parent: sends HUP and CONT. A job that asks
--- again is ended.
+-- Called if the job is waiting for the terminal, but there is no shell left to grant it. Sends HUP
+-- and CONT, as the system does to an orphaned stopped group. Ends a job that asks again.
 function Job:refuse_terminal()
   if self.was_refused_terminal then
     return self:terminate(self.plan.grace, self.plan.on_no_terminal)
@@ -52,23 +51,23 @@ function Job:refuse_terminal()
   self:signal("HUP")
 end
 
--- Called when the terminal has stopped the job. Stops this program, too, so that the shell
--- continues. As the terminal would, it stops this program's whole group, unless TSTP was sent to
--- this program alone. Nothing renews the lock in the meantime, so all processes of the job are
--- stopped, however they handle TSTP. If one of them cannot be stopped, this program continues.
+-- Called when the terminal has stopped the job. Stops this program as well, so that the shell
+-- continues. Like the terminal, it stops this program's whole group, unless TSTP was sent only to
+-- this program. The lock is not renewed in the meantime, so it stops all of the job's processes
+-- with STOP, which they cannot ignore. If one of them cannot be stopped, this program continues.
 function Job:follow_stop(name)
   if name ~= "TSTP" and process.give_terminal(self.pid) then
     self.wants_terminal = true
     return self:continue()
   end
-  local was_in_front = process.take_terminal(self.pid)
+  local was_in_foreground = process.take_terminal(self.pid)
   local _, refused = self:send("STOP")
   if #refused > 0 then
     self.plan.on_refused(refused, "STOP")
-    if was_in_front then process.give_terminal(self.pid) end
+    if was_in_foreground then process.give_terminal(self.pid) end
     return self:continue()
   end
-  local stopped = process.stop(name, was_in_front or name ~= "TSTP")
+  local stopped = process.stop(name, was_in_foreground or name ~= "TSTP")
   if not stopped and name ~= "TSTP" then return self:refuse_terminal() end
   if self:check_lock() then self:continue() end
 end
@@ -80,7 +79,7 @@ end
 -- ---- signals ----
 
 -- Signals the job's whole group.
--- → whether any process got the signal, a list of the running ones that did not
+-- → whether any process received the signal, a list of the running processes that did not
 function Job:send(name)
   local sent = process.kill(-self.pid, name)
   local refused = process.out_of_reach(self.pid, name ~= "STOP")
@@ -88,16 +87,16 @@ function Job:send(name)
   return sent == true, refused
 end
 
--- Like send, but continues processes that are stopped, or about to be, so that they can act on a
--- signal that is meant to end them.
+-- Sends a signal to the group. If the signal is meant to end processes, also sends CONT, so that
+-- stopped processes can act on it.
 function Job:signal(name)
   local sent, refused = self:send(name)
   if MEANT_TO_END[name] then process.kill(-self.pid, "CONT") end
   return sent, refused
 end
 
--- Checks whether signals still reach the job, at 0.1 s, 0.2 s, 0.4 s, … A job may change its user
--- at any time, as sudo does once it has the password.
+-- Checks whether signals still reach the job: 0.1 s, 0.2 s, 0.4 s, … after its start. A job may
+-- change its user at any time; sudo, for example, does so once it has the password.
 function Job:check_reach()
   local now = core.now()
   if self.refuses or now < self.check_at then return end
@@ -109,20 +108,20 @@ end
 
 -- ---- the end ----
 
--- Sends TERM now, and KILL after `grace` seconds. Calls report("ending", "partly" or "running"),
--- which says whether TERM reached all, some or none of the processes.
+-- Sends TERM now, and KILL after `grace` seconds. Calls report(outcome): "ending", "partly" or
+-- "running" if TERM reached all, some or none of the processes.
 function Job:terminate(grace, report)
   local kill_at = core.now() + math.max(grace, 0)
   self.kill_at = math.min(self.kill_at or kill_at, kill_at)
   self.ending = true
   local sent, refused = self:signal("TERM")
-  local all = #refused == 0
-  report(all and "ending" or sent and "partly" or "running")
-  if not all then self.plan.on_refused(refused, "TERM") end
+  local reached_all = #refused == 0
+  report(reached_all and "ending" or sent and "partly" or "running")
+  if not reached_all then self.plan.on_refused(refused, "TERM") end
 end
 
--- Ends the job because of the lock. KILL comes before the lock expires, even if that cuts the grace
--- short.
+-- Ends the job because the lock is lost or about to be. Sends KILL before the lock expires, even if
+-- that shortens the grace period.
 function Job:give_up(reason)
   local left = self.lock:remaining()
   local grace = left > 0 and math.min(self.plan.grace, left - self.slack) or self.plan.grace
@@ -130,7 +129,7 @@ function Job:give_up(reason)
   self:terminate(grace, function(outcome) self.plan.on_lost(reason, left, outcome) end)
 end
 
--- Ends a job that has run for too long. The lock is held until it has ended.
+-- Ends a job that has run for too long. The lock is held until the job has ended.
 function Job:check_runtime()
   if self.ending or core.now() < self.runs_until then return end
   self.overdue = true
@@ -145,8 +144,8 @@ function Job:kill()
   end
 end
 
--- → the reason if the lock is lost or about to be | nil
-function Job:trouble()
+-- → the reason, if the lock is lost or about to be | nil
+function Job:loss_reason()
   local reason = self.lock:lost()
   if reason or self.lock:remaining() > self.reserve then return reason end
   return "unreachable"
@@ -155,7 +154,7 @@ end
 -- Ends the job if the lock is lost or about to be. → true if it is neither
 function Job:check_lock()
   if self.lost then return false end
-  local reason = self:trouble()
+  local reason = self:loss_reason()
   if reason then self:give_up(reason) end
   return not reason
 end
@@ -183,8 +182,8 @@ function Job:lock_must_outlast()
   return self.refuses
 end
 
--- Returns whether the job has ended. If this program ended it, all processes in its group must have
--- ended, too, or KILL must have been sent LAST_CHECK seconds ago.
+-- Returns whether the job has ended. If this program ended it, all other processes in its group
+-- must also have ended, or KILL must have been sent LAST_CHECK seconds ago.
 function Job:is_over()
   if not self.how or self:lock_must_outlast() then return false end
   return not self.ending or core.now() > self.kill_at + LAST_CHECK or not process.exists(-self.pid)
@@ -200,18 +199,19 @@ function Job:on_signal(name)
   end
 end
 
--- Returns the seconds until the next check, which is at the latest when the job must be ended or
--- killed. A job that KILL does not end is still checked.
+-- Returns the seconds until the next check, which is no later than when the job must be ended or
+-- killed. The checks continue if KILL does not end the job.
 function Job:pause()
   local now = core.now()
   if self.ending then
-    local till = self.kill_at - now
-    if till > 0 then return math.min(till, self.period) end
-    return till > -LAST_CHECK and 0.02 or self.period
+    local seconds = self.kill_at - now
+    if seconds > 0 then return math.min(seconds, self.period) end
+    return seconds > -LAST_CHECK and 0.02 or self.period
   end
-  local till_check = self.refuses and math.huge or self.check_at - now
-  local till = math.min(self.lock:remaining() - self.reserve, till_check, self.runs_until - now)
-  return clamp(till, 0.002, self.period)
+  local seconds_to_check = self.refuses and math.huge or self.check_at - now
+  local seconds =
+    math.min(self.lock:remaining() - self.reserve, seconds_to_check, self.runs_until - now)
+  return clamp(seconds, 0.002, self.period)
 end
 
 function Job:watch()
@@ -225,10 +225,10 @@ function Job:watch()
   self.plan.on_ended(self.how, self.number)
 end
 
--- Starts the job, unless the lock has been lost since it was acquired. → true | nil, job.run's
--- result
+-- Starts the job, unless the lock has been lost since it was acquired. → true | nil, the result for
+-- job.run
 function Job:start()
-  local reason = self:trouble()
+  local reason = self:loss_reason()
   if reason then
     self.plan.on_lost(reason, self.lock:remaining(), "unstarted")
     return nil, { lost = reason }
@@ -247,8 +247,8 @@ end
 
 -- Runs a job. The fields of `plan`:
 --   argv, environment, lease, grace, min_hold, max_runtime or nil
---   keeps      hold the lock as long as a process runs that a signal did not reach
---   uuid       the client whose process record becomes the job's, or nil
+--   keeps      whether to hold the lock while a process that a signal did not reach is running
+--   uuid       the uuid of the client whose process record becomes the job's, or nil
 --   tick()     called at each check, or nil
 --   on_started(pid), on_ended(how, number), on_signal(name, sent)
 --   on_lost(reason, left, "unstarted" | "ending" | "partly" | "running")
@@ -279,9 +279,9 @@ function job.run(lock, plan)
   }
 end
 
--- Holds the lock for the rest of min_hold after the job has run, unless it is lost. A signal that
--- would end the job ends this, too. The caller must record the end of the job first: after a crash
--- during this time a later run would otherwise find an unfinished job.
+-- Holds the lock for the rest of min_hold after the job has ended, unless it is lost or a signal
+-- arrives that would end the job. The caller must record the job's end first: otherwise, after a
+-- crash during this time, a later run would find an unfinished job.
 function job.stay(lock, plan, result)
   if not result.how or result.lost then return end
   while core.now() < result.held_until and not lock:lost() do

@@ -1,5 +1,5 @@
--- Writes values as JSON: strings, numbers, booleans, lists, and objects given as lists of { name,
--- value }.
+-- Encodes values as JSON: strings, numbers, booleans, lists, and objects, which are given as lists
+-- of { name, value }.
 
 local locale = require "holdfast.locale"
 local text = require "holdfast.text"
@@ -13,15 +13,15 @@ for char, short in pairs { ['"'] = '"', ["\\"] = "\\", ["\n"] = "n", ["\r"] = "r
   ESCAPED[char] = "\\" .. short
 end
 
--- Escapes a code point; one above 16 bits as a surrogate pair.
+-- Escapes a code point. Uses a surrogate pair for one above 16 bits.
 local function escaped(code)
   if code < 0x10000 then return ("\\u%04x"):format(code) end
   local rest = code - 0x10000
   return ("\\u%04x\\u%04x"):format(0xd800 + math.floor(rest / 1024), 0xdc00 + rest % 1024)
 end
 
--- If a string is not valid UTF-8, all its bytes are treated as Latin-1.
-local function string_of(value)
+-- Encodes a string. If it is not valid UTF-8, all its bytes are treated as Latin-1.
+local function encode_string(value)
   local quoted, is_utf8 = value:gsub('["\\]', ESCAPED), true
   local shown = text.escape(quoted, function(char, code)
     if code then return escaped(code) end
@@ -32,7 +32,7 @@ local function string_of(value)
   return '"' .. shown .. '"'
 end
 
-local function number_of(number)
+local function encode_number(number)
   if number ~= number or number == math.huge or number == -math.huge then return "null" end
   if number == math.floor(number) and math.abs(number) < 2 ^ 53 then
     return ("%.0f"):format(number)
@@ -40,12 +40,12 @@ local function number_of(number)
   return locale.decimal("%.6g", number)
 end
 
--- Writes an object with these fields, in their order; omits those without a value.
+-- Encodes an object with these fields, in this order. Omits fields whose value is nil.
 function json.object(fields)
   local parts = {}
   for _, field in ipairs(fields) do
     if field[2] ~= nil then
-      parts[#parts + 1] = string_of(field[1]) .. ":" .. json.value(field[2])
+      parts[#parts + 1] = encode_string(field[1]) .. ":" .. json.value(field[2])
     end
   end
   return "{" .. table.concat(parts, ",") .. "}"
@@ -54,13 +54,13 @@ end
 -- `value`: a string, a number, a boolean, or { text = JSON }.
 function json.value(value)
   local kind = type(value)
-  if kind == "string" then return string_of(value) end
-  if kind == "number" then return number_of(value) end
+  if kind == "string" then return encode_string(value) end
+  if kind == "number" then return encode_number(value) end
   if kind == "boolean" then return value and "true" or "false" end
   return value.text
 end
 
--- Returns a list as a value. Its elements are JSON already.
+-- Returns a list as a value. `texts`: its elements, already encoded as JSON.
 function json.list(texts)
   return { text = "[" .. table.concat(texts, ",") .. "]" }
 end

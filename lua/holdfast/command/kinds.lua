@@ -1,14 +1,14 @@
--- What a key may contain: a row for each possibility, under the command's name for it.
+-- What a key may contain. The index of each row is the name that the command shows.
 --
---   core_kind  the kind in the core that reads it; for a number, the kind whose channel waiters use
---   counts     a number without a TTL, which other programs store, too
---   is_held    for a number: whether an acquire or a wait would have to wait
---   state      how `show` describes it; for a number `%s` is "closed" or "open"
---   left       how a list describes a number; unit: what the number counts, for `%s`
---   removes    the verb that deletes it, which `break` also does
---   has_mode   it is held to read or to write
---   is_string  a string; is_mutex: a string written by SET NX PX
---   found_as   the row as which a scan for hashes finds it
+--   core_kind  the core's kind that reads the key; for a number, the kind whose channel waiters use
+--   counts     whether it is a number without a TTL, which other programs store as well
+--   is_held    for a number: function (count) → whether an acquire or a wait would have to wait
+--   state      how `show` describes it; for a number, `%s` is "closed" or "open"
+--   left       how a list describes a number; unit: the noun for `%s`, which the number counts
+--   removes    the subcommand that deletes it; `break` deletes it as well
+--   has_mode   whether it is held either to read or to write
+--   is_string  whether it is a string; is_mutex: whether the string was written by SET NX PX
+--   found_as   the name of the row as which a scan for hashes finds it
 
 local core = require "holdfast.core"
 
@@ -36,7 +36,7 @@ local kinds = {
   },
 }
 
--- name of a number's row → its channel's prefix, which tells the kinds of number apart
+-- name of a number's row → prefix of its channel, which distinguishes the kinds of numbers
 kinds.channels = {}
 for name, row in pairs(kinds) do
   if row.counts and row.core_kind then kinds.channels[name] = core.kinds[row.core_kind].channel end

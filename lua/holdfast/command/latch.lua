@@ -38,8 +38,9 @@ latch.examples = {
   "holdfast latch wait -w 10m build:7 || ./late # wait for both, for at most 10 minutes",
 }
 
--- Reports that the latch is not in the expected state, unless that is suppressed. → the exit code
-local function refuse(given, out, text)
+-- Reports that the latch is not in the expected state, unless the options suppress it. → the exit
+-- code
+local function report_refusal(given, out, text)
   local exit = given["busy-exit"] or exits.BUSY
   if given.quiet or exit == 0 then return exit end
   return out:fail(exit, "busy", text)
@@ -65,19 +66,19 @@ local ACTIONS = {}
 function ACTIONS.set(self, count, given, out, name)
   local set, message, code = self:set(count)
   if set == nil then return nil, message, code end
-  return set and exits.OK or refuse(given, out, name .. " is already counting")
+  return set and exits.OK or report_refusal(given, out, name .. " is already counting")
 end
 
 function ACTIONS.down(self, count, given, out, name)
   local left, message, code = self:count_down(count or 1)
   if left == nil then return nil, message, code end
-  return left and print_count(given, left) or refuse(given, out, name .. " is open")
+  return left and print_count(given, left) or report_refusal(given, out, name .. " is open")
 end
 
 function ACTIONS.wait(self, seconds, given, out)
   local open, message, code = self:wait(seconds)
   waiting.finish()
-  if code == "timeout" then return refuse(given, out, message) end
+  if code == "timeout" then return report_refusal(given, out, message) end
   return open and exits.OK, message, code
 end
 
@@ -94,7 +95,7 @@ end
 
 local TAKES_COUNT = { set = true, down = true }
 
--- → the action's name, then its COUNT or nil, or the seconds for which to wait | nil, message
+-- → the action's name, then its COUNT, or nil, or the seconds to wait | nil, message
 local function read(given, words)
   local name = words[1]
   local action = ACTIONS[name]
@@ -113,8 +114,8 @@ local function read(given, words)
   if name == "set" and not words[3] then return nil, "`latch set` needs a COUNT after the KEY" end
   if name == "wait" then return name, given["no-wait"] and 0 or given.wait or math.huge end
   if not words[3] then return name end
-  local count, wrong = options.count(words[3])
-  if not count then return nil, ('COUNT must be %s, not "%s"'):format(wrong, words[3]) end
+  local count, expected = options.count(words[3])
+  if not count then return nil, ('COUNT must be %s, not "%s"'):format(expected, words[3]) end
   return name, count
 end
 

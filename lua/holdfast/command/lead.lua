@@ -1,6 +1,6 @@
--- holdfast lead: keeps a command running on one host of many, the one that holds the lock.
+-- holdfast lead: keeps a command running on exactly one of many hosts, the one that holds the lock.
 --
--- Each term has a client of its own, so that a late command of one term cannot affect the next.
+-- Each term uses its own client, so that a late command from one term cannot affect the next term.
 
 local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
@@ -64,14 +64,15 @@ local function read(args)
   return plan
 end
 
--- ---- one term after the other ----
+-- ---- terms ----
 
-local STOPS_THE_JOB = { INT = true, QUIT = true, TERM = true }
+local ALWAYS_TERMINATING = { INT = true, QUIT = true, TERM = true }
 
 local Lead = {}
 Lead.__index = Lead
 
--- Handles a signal while the lock is not held. A stop by the terminal stops this program alone.
+-- Handles a signal while the lock is not held. TSTP stops only this program, because no command is
+-- running.
 -- → the exit code if the signal ends it | nil
 function Lead:on_signal(name)
   if name == "TSTP" then process.stop(name, false) end
@@ -80,7 +81,7 @@ function Lead:on_signal(name)
   return exits.of_signal(name)
 end
 
--- → the exit code if a signal ends the program | nil
+-- Waits before the next term. → the exit code if a signal ends the program | nil
 function Lead:pause()
   local deadline = core.now() + self.plan.pause
   repeat
@@ -90,15 +91,15 @@ function Lead:pause()
   until not name and core.now() >= deadline
 end
 
--- Reports a failure, but not the same one again and again.
+-- Reports a failure, unless it has the same code as the last one reported.
 function Lead:report_failure(message, code)
   if code == self.reported then return end
   self.reported = code
   self.out:problem("warning", { { "code", code } }, message .. "; will retry")
 end
 
--- Waits for the lock. → true | nil, the exit code, or nil to try again
-function Lead:begin(held)
+-- Waits for the lock. → true | nil, then the exit code, or nil to try again
+function Lead:acquire(held)
   local acquired, message, code = held:acquire()
   if acquired then
     if not self.plan.chosen.servers then leader.announce(held.locks[1]) end
@@ -111,21 +112,21 @@ function Lead:begin(held)
   return nil, self:pause()
 end
 
--- Returns whether this program must end, too: INT, QUIT or TERM was passed on, or the command was
--- terminated by another signal that was passed on.
-local function is_asked_to_end(result, passed)
+-- Returns whether this program must end along with the command: INT, QUIT or TERM was passed on, or
+-- another signal that was passed on has terminated the command.
+local function must_end(result, passed)
   local number = result.how == "signal" and result.number
   for name in pairs(passed) do
     local ends = not signals.harmless[name]
-    if ends and (STOPS_THE_JOB[name] or number and exits.of_signal(name) == 128 + number) then
+    if ends and (ALWAYS_TERMINATING[name] or number and exits.of_signal(name) == 128 + number) then
       return true
     end
   end
   return false
 end
 
--- Runs the command for a term. → the exit code | nil to continue
-function Lead:term(held)
+-- Runs the command for one term. → the exit code | nil to continue
+function Lead:run_term(held)
   local plan, passed = work.plan(self.plan, held, self.out), {}
   local pass_on = plan.on_signal
   function plan.on_signal(name, sent)
@@ -134,22 +135,22 @@ function Lead:term(held)
   end
   local result = job.run(held.group, plan)
   local _, loss = held:release()
-  local asked = is_asked_to_end(result, passed)
-  if result.lost then return asked and held:failed_by_loss(loss) or nil end
-  if asked or result.error or result.signal or self.plan.given.once then
+  local ends = must_end(result, passed)
+  if result.lost then return ends and held:failed_by_loss(loss) or nil end
+  if ends or result.error or result.signal or self.plan.given.once then
     return work.exit_of(result, self.plan, held, self.out)
   end
   return self:pause()
 end
 
-function Lead:round()
+function Lead:try_term()
   local client, message = work.client(self.plan, self.out)
   if not client then return self.out:fail(exits.USAGE, "usage", message) end
   self.since = self.since or core.now()
   local held = holding.new(client, self.plan, self.out, self.since)
   held.reported_outage = self.reported ~= nil
-  local begun, exit = self:begin(held)
-  if begun then exit = self:term(held) end
+  local acquired, exit = self:acquire(held)
+  if acquired then exit = self:run_term(held) end
   held:close()
   return exit
 end
@@ -161,7 +162,7 @@ function lead.main(args)
   if not plan then return out:fail(exits.USAGE, "usage", message) end
   local self = setmetatable({ plan = plan, out = out }, Lead)
   local exit
-  repeat exit = self:round() until exit
+  repeat exit = self:try_term() until exit
   return exit
 end
 

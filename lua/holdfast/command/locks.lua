@@ -1,20 +1,20 @@
--- Finds a server's locks by SCAN and reads them. Nothing here changes one.
+-- Finds the locks on a server with SCAN, and reads them. Never changes a lock.
 --
 -- A lock is a hash with a TTL and one field, owner -> count. Another program's hash may look the
 -- same, so an owner that is not of the form <uuid>:<n> counts only if the key has a fencing counter
 -- or a queue. A mutex (SET NX PX) is a string <uuid>:<n>. A read/write lock is a hash with the
--- field `mode`. A semaphore is a number without a TTL; SCAN finds it by the key with the leases of
--- its permits. A latch is a number, too; it is found by its waiters. The record of a finished job
--- is listed under the job's key, with `done` and done_ttl.
+-- field `mode`. A semaphore is a number without a TTL; SCAN finds the key that contains its
+-- permits' leases. A latch is also a number; it is found by its waiters. A finished job's record is
+-- listed under the job's key, with `done` and done_ttl.
 --
 -- An entry is the state of one of these on the server: { key, kind, held, owner, holds, ttl, token,
 -- waiters, mutex, clock, waits, held_for }. A read/write lock also has mode and readers. A
 -- semaphore has permits and available, and no owner; its holds are the permits in use. An entry of
 -- counts.read has a count, but no owner, holds or times.
 --
--- Times are seconds by the server's clock, which was `clock` when the entry was read: `waits` is
--- how long the first waiter had waited, `held_for` how long the owner had held the lock. They are
--- nil if that is not known or nobody is waiting or holding it.
+-- Times are seconds by the server's clock; `clock` is its time when the entry was read. `waits` is
+-- how long the first waiter had waited by then, `held_for` how long the owner had held the lock.
+-- They are nil if that is not known, or if there is no waiter or no owner.
 
 local core = require "holdfast.core"
 local counts = require "holdfast.command.counts"
@@ -50,13 +50,13 @@ end
 local Scan = {}
 Scan.__index = Scan
 
--- type of key -> function that reads a key of this type
+-- a key's type -> function that reads a key of this type
 -- → the entry | false or nil if the key is not a held lock or a record | nil, message, code if it
 -- cannot be read
 local entry_at
 
--- Creates a search for keys of this type whose names match `pattern`: step by step, one node after
--- the other. A quorum's lock is found on any of its servers, and read from a majority.
+-- Creates a scan for keys of this type whose names match `pattern`. It runs in steps, one node
+-- after the other. In a quorum, a lock is found on any server, and read from a majority.
 local function scan(client, pattern, key_type)
   return setmetatable({
     client = client, quorum = core.client.is_quorum(client), pattern = pattern or "*",
@@ -64,12 +64,12 @@ local function scan(client, pattern, key_type)
   }, Scan)
 end
 
--- Starts with the first node. A cluster's nodes are known only after its first reply.
+-- Starts with the first node. A cluster's nodes are known only after the first reply.
 function Scan:begin()
   local nodes = core.client.nodes(self.client)
   if #nodes == 0 then
-    local answered, message, code = self.client:ping()
-    if not answered then return nil, message, code end
+    local replied, message, code = self.client:ping()
+    if not replied then return nil, message, code end
     nodes = core.client.nodes(self.client)
   end
   self.left, self.ended, self.no_room = nodes, false, 0
@@ -77,7 +77,8 @@ function Scan:begin()
   return true
 end
 
--- Reads a page, without TYPE before Redis 6. A page smaller than usual is followed by a larger one.
+-- Reads a page; before Redis 6, without TYPE. A page that had to be reduced is followed by a larger
+-- one.
 function Scan:read_page()
   local limit = self.count or PAGE
   local reply, message, code, fits = pages.scan(self.client, self.left[1], self.cursor,
@@ -88,8 +89,8 @@ function Scan:read_page()
   return self:read_page()
 end
 
--- Returns why the hash that was read as `entry` is not a lock, or nil. `fields`: how many it has,
--- or nil if not known; 0 if it has vanished since it was read.
+-- Returns why the hash that was read as `entry` is not a lock, or nil. `fields`: its number of
+-- fields, or nil if not known; 0 if it was deleted after it was read.
 local function why_not_lock(entry, fields)
   if not kinds[entry.kind].has_mode and fields and fields > 1 then
     return ("it has %d fields"):format(fields)
@@ -98,7 +99,7 @@ local function why_not_lock(entry, fields)
   if entry.holds < 1 then return "it does not contain a hold count" end
 end
 
--- Returns whether this hash is not another program's that only looks like a lock.
+-- Returns whether this hash is certainly a lock, not another program's data that looks like one.
 local function is_surely_lock(entry)
   return entry.mode or entry.owner:find(UUID_OWNER) or entry.token or entry.waiters > 0
 end
@@ -108,28 +109,28 @@ local function is_read_write(client, key)
   return mode == "read" or mode == "write" or type(mode) == "string" and mode:find("^drain:") ~= nil
 end
 
--- Returns the name of the queue of a lock of this kind.
+-- Returns the name of the queue for a lock of this kind.
 local function queue_name(key, kind)
   return core.wire.names(kinds[kind].core_kind, key).queue
 end
 
--- Returns whether the key is a fair lock with waiters. One without waiters looks like any other
--- lock.
+-- Returns whether the key is a fair lock with waiters. A fair lock without waiters looks like any
+-- other lock.
 local function is_fair(client, key)
   return not core.client.is_quorum(client)
     and command_for_lock(client, key, "EXISTS", queue_name(key, "fair")) == 1
 end
 
--- → how many fields the hash has; 1 also for a guard that is running, whose second field is a
--- fingerprint | nil, message, code
-local function fields_of(client, key, node)
+-- → the hash's number of fields (1 for a running guard, whose second field is a fingerprint) | nil,
+-- message, code
+local function count_fields(client, key, node)
   local fields, message, code = replies.command(client, { "HLEN", key }, node)
   if fields ~= 2 then return fields, message, code end
   return type(replies.command(client, { "HGET", key, "print" }, node)) == "string" and 1 or 2
 end
 
 local function lock_at(client, key, node)
-  local fields, message, code = fields_of(client, key, node)
+  local fields, message, code = count_fields(client, key, node)
   if not fields or fields == 0 then return nil, message, code end
   local is_lock = fields == 1
   if not is_lock and not is_read_write(client, key) then return false end
@@ -170,16 +171,16 @@ local function read_semaphore(client, key)
   local free, message, code = command(client, "GET", key)
   if not free then return nil, message, code end
   if type(free) ~= "string" or not free:find("^%-?%d+$") then return nil end
-  local ttl, why, code_of_ttl = command(client, "PTTL", key)
-  if ttl ~= -1 then return nil, why, code_of_ttl end
+  local ttl, why, ttl_code = command(client, "PTTL", key)
+  if ttl ~= -1 then return nil, why, ttl_code end
   local entry
   entry, message, code = locks.read(client, key, "semaphore")
   if not entry then return nil, message, code end
   return (entry.held or entry.token or entry.waiters > 0) and entry or nil
 end
 
--- Returns the keys that `tag`, part of the name of a queue or leases, may stand for: a key put in
--- braces, or a key that contains braces.
+-- Returns the keys that may belong to `tag`, a part of the name of a queue or leases: the key in
+-- the tag's braces, or the tag itself if the key contains braces.
 local function keys_of(tag)
   local list = { tag:match("^{([^{]+)}$") }
   if tag:find("{", 1, true) then list[#list + 1] = tag end
@@ -211,7 +212,7 @@ end
 
 entry_at = { hash = hash_at, string = mutex_at, zset = semaphore_at, list = fair_at }
 
--- Skips a quorum's server that does not reply, as long as a majority does. → whether it was skipped
+-- Skips a quorum's server that does not reply, if a majority replies. → whether it was skipped
 function Scan:skip()
   if #self.left == 0 or self.may_skip == 0 then return false end
   self.may_skip, self.cursor = self.may_skip - 1, "0"
@@ -220,14 +221,14 @@ function Scan:skip()
   return true
 end
 
--- Counts names that were left out. A round's count is valid until the next round ends or exceeds
--- it.
+-- Counts names that were left out. One round's count remains valid until the next round ends or
+-- exceeds it.
 function Scan:count_unread(names)
   self.no_room = self.no_room + names
   self.unread = self.ended and self.no_room or math.max(self.no_room, self.unread or 0)
 end
 
--- Runs one step, and sets self.ended after the last. → names of keys that may be locks | nil,
+-- Runs one step, and sets self.ended after the last one. → names of keys that may be locks | nil,
 -- message, code
 function Scan:names()
   local reply, message, code = #self.left > 0, nil, nil
@@ -243,7 +244,7 @@ function Scan:names()
   return reply[2]
 end
 
--- Reads the key with this name. → like the functions in entry_at
+-- Reads the key with this name. → the same results as the functions in entry_at
 function Scan:read(name, known)
   if name == "" then return false end -- no lock has an empty key
   local entry, message, code = self.entry_at(self.client, name, self.node, known)
@@ -251,12 +252,12 @@ function Scan:read(name, known)
   return entry, message, code
 end
 
--- Codes of failures about one key only: it belongs to another program, or this user may not read
--- it.
-local OF_KEY = { conflict = true, denied = true, server = true }
+-- Codes of failures that concern a single key: it belongs to another program, or this user may not
+-- read it.
+local SINGLE_KEY_CODES = { conflict = true, denied = true, server = true }
 
 function locks.is_of_key(message, code)
-  return OF_KEY[code] or pages.is_too_large(message, code)
+  return SINGLE_KEY_CODES[code] or pages.is_too_large(message, code)
 end
 
 -- Runs one step. `known`: found_as -> anything, for entries to skip. In a quorum, skips a server
@@ -280,7 +281,7 @@ function Scan:restart()
   self.cursor, self.left = "0", {}
 end
 
--- A search for latches and plain semaphores that have waiters: like a scan with a single step.
+-- A search for latches and plain semaphores with waiters. Has the methods of a scan with one step.
 local CountSearch = { ended = true }
 CountSearch.__index = CountSearch
 
@@ -297,7 +298,7 @@ function CountSearch:next(known)
   return found
 end
 
--- Adds scans for names made of a matching key, with or without braces around it.
+-- Adds scans for the names that contain a matching key, with or without braces around it.
 local function add_scans(list, client, pattern, prefix, suffix, key_type)
   if pattern ~= "*" then
     list[#list + 1] = scan(client, prefix .. "{" .. pattern .. "}" .. suffix, key_type)
@@ -305,7 +306,7 @@ local function add_scans(list, client, pattern, prefix, suffix, key_type)
   list[#list + 1] = scan(client, prefix .. pattern .. suffix, key_type)
 end
 
--- Returns scans for mutexes, or for all other locks, with a matching key. A quorum has no
+-- Returns scans for all mutexes with a matching key, or for all other such locks. A quorum has no
 -- semaphores, fair locks or latches.
 function locks.scans(client, pattern, mutexes)
   pattern = pattern or "*"
@@ -319,15 +320,15 @@ function locks.scans(client, pattern, mutexes)
   return list
 end
 
--- For the rounds of the status page and `holdfast top`. A quorum has no queues and no latches.
--- → scans for the names of queues; scans for held locks, with `mutexes` including mutexes; the
--- search for latches and plain semaphores, or nil
+-- Creates the scans for the rounds of the status page and `holdfast top`. A quorum has no queues or
+-- latches. → scans for queues; scans for held locks, which include mutexes only if `mutexes` is
+-- set; the search for latches and plain semaphores, or nil
 function locks.rounds(client, pattern, mutexes)
   local queues, held = {}, { scan(client, pattern, "hash") }
   if mutexes then held[2] = scan(client, pattern, "string") end
   if core.client.is_quorum(client) then return queues, held end
-  -- matches QUEUE and LIST at once, by their 1st and 15th letters, so that the server skips other
-  -- keys faster than with "*_queue:*"
+  -- matches both QUEUE and LIST, by their 1st and 15th letters, because the server skips other keys
+  -- faster than with "*_queue:*"
   if pattern == "*" then
     queues[1] = scan(client, "[hr]" .. ("?"):rep(13) .. "[:q]*")
   else
@@ -338,8 +339,8 @@ function locks.rounds(client, pattern, mutexes)
   return queues, held, setmetatable({ client = client, pattern = pattern }, CountSearch)
 end
 
--- → a list of the keys whose queue may have this name, whether it is Redisson's list for a fair
--- lock
+-- → a list of the keys whose queue may have this name, whether the queue is Redisson's list for a
+-- fair lock
 function locks.keys_of_queue(name)
   if name:sub(1, #LIST) == LIST then return keys_of(name:sub(#LIST + 1)), true end
   return { core.wire.key_of_queue(name) }, false
@@ -389,9 +390,9 @@ function locks.all(client, pattern, mutexes)
   return list, locks.left_out(scans)
 end
 
--- ---- reading one ----
+-- ---- reading one lock ----
 
--- Returns a handle to read a key of this kind.
+-- Returns a handle that reads a key of this kind.
 local function handle(client, key, kind)
   return driver.reader(client, key, kinds[kind].core_kind)
 end
@@ -415,8 +416,8 @@ function locks.read(client, key, kind)
   return entry
 end
 
--- Returns the key's kind and, for a semaphore or a number, its entry. With several servers TYPE
--- fails; there, reading the key as a lock shows whether it is one.
+-- Returns the key's kind and, for a semaphore or a number, its entry. TYPE fails with several
+-- servers, so the key is then read as a lock.
 local function kind_of(client, key)
   local key_type = command(client, "TYPE", key)
   if not key_type then
@@ -431,8 +432,8 @@ local function kind_of(client, key)
   return entry and entry.kind or "mutex", entry
 end
 
--- Returns whether to show the entry: a lock that is held. Latches and plain semaphores are shown
--- only while they have waiters.
+-- Returns whether to show the entry: whether the lock is held. Latches and plain semaphores are
+-- shown only while they have waiters.
 function locks.is_shown(entry)
   local row = kinds[entry.kind]
   if row.is_string and not row.is_mutex then return false end
@@ -449,7 +450,7 @@ local function not_a_lock(key, kind, why)
   return nil, ('"%s" holds a %s that is not a lock: %s'):format(key, kind, why), "conflict"
 end
 
--- Like read, for a key of any kind. Fails with "conflict" if the key holds something else.
+-- Reads a key of any kind. Fails with "conflict" if the key is not a lock.
 -- → the entry, a handle of the lock | nil, message, code
 function locks.inspect(client, key)
   local kind, entry = kind_of(client, key)
@@ -457,7 +458,7 @@ function locks.inspect(client, key)
   if not entry then entry, message, code = locks.read(client, key, kind) end
   if not entry then return nil, message, code end
   local is_hash = entry.owner and not entry.mutex
-  local fields = is_hash and not kinds[kind].has_mode and fields_of(client, key) or nil
+  local fields = is_hash and not kinds[kind].has_mode and count_fields(client, key) or nil
   local why = is_hash and why_not_lock(entry, fields)
   if why then return not_a_lock(key, "hash", why) end
   if entry.mutex and entry.held and not entry.owner:find(UUID_OWNER) then
@@ -466,8 +467,8 @@ function locks.inspect(client, key)
   return entry, not kinds[kind].counts and handle(client, key, kind) or nil
 end
 
--- Like inspect, for a caller that is going to break the lock. A string may be another program's
--- mutex; it counts as one only with `take_string`.
+-- Calls inspect for a caller that is going to break the lock. A string may be another program's
+-- mutex, but counts as a mutex only with `take_string`.
 function locks.inspect_to_break(client, key, take_string)
   local entry, lock, code = locks.inspect(client, key)
   if entry and kinds[entry.kind].counts and not kinds[entry.kind].removes then
@@ -495,9 +496,9 @@ local function read_list(client, key, limit, name)
   return list
 end
 
--- Returns the first waiters of an entry from locks.read: { { owner, place, score, waits, at_least
--- }, ... }. `waits`: seconds that each had waited when the entry was read, nil in Redisson's list;
--- `at_least`: whether it may be more.
+-- Returns the first waiters for an entry from locks.read: { { owner, place, score, waits, at_least
+-- }, ... }. `waits`: the seconds that the waiter had waited when the entry was read; nil in
+-- Redisson's list. `at_least`: whether it may have waited longer.
 function locks.waiters(client, entry, limit)
   local key, kind = entry.key, entry.kind
   if kinds[kind].counts then return {} end
@@ -519,9 +520,9 @@ function locks.waiters(client, entry, limit)
   return list
 end
 
--- ---- showing ----
+-- ---- formatting ----
 
--- Returns a function (owner) → { host, pid, name }, which reads each client's name only once.
+-- Returns a function (owner) → { host, pid, name } that reads each client's name only once.
 function locks.namer(client)
   local known = {}
   return function(owner)
@@ -536,12 +537,12 @@ function locks.seconds(ttl)
   return ttl == math.huge and "none" or locale.decimal("%.1f", ttl) .. " s"
 end
 
--- Describes a duration; nil for nil. `at_least`: whether it may be longer.
+-- Formats a duration; nil for nil. `at_least`: whether it may be longer.
 function locks.span(seconds, at_least)
   return seconds and ("for %s%s"):format(at_least and "at least " or "", texts.duration(seconds))
 end
 
--- Formats a duration for a column.
+-- Formats a duration for a table.
 function locks.duration(seconds)
   return seconds and texts.duration(seconds) or "-"
 end
@@ -550,7 +551,7 @@ function locks.token(token)
   return token and ("%.0f"):format(token) or "-"
 end
 
--- Describes how a read/write lock is held; "" for any other lock.
+-- Describes how a read/write lock is held. Returns "" for any other lock.
 function locks.mode_text(entry, prefix, suffix)
   if not entry.mode then return "" end
   local readers = entry.readers or 0
@@ -559,7 +560,7 @@ function locks.mode_text(entry, prefix, suffix)
   return prefix .. text .. suffix
 end
 
--- Describes the holder, named by `who`; for a semaphore, the number of permits in use.
+-- Describes the holder, whose name is in `who`; for a semaphore, describes the permits in use.
 function locks.holder_text(entry, who)
   if entry.count then return counts.text(entry) end
   if entry.permits then return ("%d of %s"):format(entry.holds, texts.plural(entry.permits, "permit")) end

@@ -1,9 +1,9 @@
--- Users and passwords that may change while the command is running: from the settings file, which
--- is read again, or printed by --credentials-command.
+-- Users and passwords that may change while the command is running. They come from the settings
+-- file, which is reread, or from the output of --credentials-command.
 --
--- A login is { fetch = the function for the library's option `credentials`, tick(client) }. While a
--- job is running nothing may wait, so tick is called regularly: after the server has refused the
--- last login, it fetches a new one for the watchdog. It returns a message when it first fails,
+-- A login is { fetch = the function for the library's option `credentials`, tick(client) }. Nothing
+-- may wait while a job is running, so tick is called regularly: after the server has rejected the
+-- last login, tick fetches a new one for the watchdog. It returns a message on its first failure,
 -- false when it succeeds again, and nil otherwise.
 
 local core = require "holdfast.core"
@@ -13,32 +13,32 @@ local texts = require "holdfast.text"
 
 local logins = {}
 
-local MAX_SIZE = 65536 -- bytes that a program may print
-local PATIENCE = 10 -- seconds for a program
-local PAUSE = 1 -- seconds between a program that has failed and the next one
-local CALM = 60 -- seconds without a failure, after which the next one belongs to a new outage
+local MAX_SIZE = 65536 -- maximum bytes that the credentials command may print
+local TIMEOUT = 10 -- seconds that the credentials command may take
+local PAUSE = 1 -- seconds between a failed credentials command and the next one
+local OUTAGE_GAP = 60 -- seconds without a failure after which the next failure begins a new outage
 
--- → a function that takes a failure's message, or nil for a success, and returns tick's result
-local function outages()
+-- Returns a function (a failure's message, or nil for a success) → the result for tick.
+local function new_outage_filter()
   local failed_at
   return function(failure)
     local before, now = failed_at, core.now()
     failed_at = failure and now
     if not failure then return before and false end
-    if before and now < before + CALM then return nil end
+    if before and now < before + OUTAGE_GAP then return nil end
     return failure
   end
 end
 
 -- ---- the settings file ----
 
--- Returns the server's name in messages, or "" if there is a single URL, whose servers share a
+-- Returns the server's name for messages, or "" for a single URL, because all its servers share one
 -- login.
 local function name_of(chosen, url)
   return chosen.servers and core.parse_url(url) or ""
 end
 
--- → name of a server → { user, password, url } | nil if a URL is wrong
+-- → a table: server's name → { user, password, url } | nil if a URL is malformed
 local function read(chosen)
   local list = {}
   for _, url in ipairs(chosen.servers or { chosen.url }) do
@@ -50,11 +50,11 @@ local function read(chosen)
   return list
 end
 
-local MOVED = "%s names other servers now; start the command again"
+local OTHER_SERVERS = "%s names other servers now; start the command again"
 
--- `reload()` → { url or servers } as they are in the file now | nil, message. If the file now names
--- a different server, its password is not sent to the old one. A half-written file is read again
--- for the next login. → a login | nil if a URL is wrong
+-- `reload()` → { url or servers }, the file's current content | nil, message. If the file now names
+-- a different server, the new password is not sent to the old server. A half-written file is reread
+-- for the next login. → a login | nil if a URL is malformed
 function logins.of_file(path, chosen, reload)
   local last = read(chosen)
   if not last then return nil end
@@ -62,15 +62,15 @@ function logins.of_file(path, chosen, reload)
     local now, message = reload()
     if not now then return "cannot read " .. message end
     local login = (read(now) or {})[name]
-    if not login or login.url ~= last[name].url then return MOVED:format(path) end
+    if not login or login.url ~= last[name].url then return OTHER_SERVERS:format(path) end
     last[name] = login
   end
-  local self, report, failure = {}, outages(), nil
+  local self, report, failure = {}, new_outage_filter(), nil
   function self.fetch(server, refused)
     local name = chosen.servers and server or ""
-    local wrong = refresh(name)
-    failure = failure or wrong
-    if wrong and refused then return nil, wrong end
+    local problem = refresh(name)
+    failure = failure or problem
+    if problem and refused then return nil, problem end
     return last[name].user, last[name].password
   end
   function self.tick(client)
@@ -82,68 +82,68 @@ function logins.of_file(path, chosen, reload)
   return self
 end
 
--- ---- a program ----
+-- ---- the credentials command ----
 
-local PRINTS = "it must print the user and the password, each on a line, or the password alone"
+local EXPECTED = "it must print the user and the password, each on a line, or the password alone"
 
--- → user, password | nil, what is wrong with what was printed
+-- → user, password | nil, what is wrong with the output
 local function parse(printed)
   local lines = {}
   for line in (texts.trimmed(printed) .. "\n"):gmatch("([^\n]*)\n") do
     lines[#lines + 1] = texts.trimmed(line)
   end
-  if lines[1] == "" then return nil, "it printed nothing; " .. PRINTS end
-  if #lines > 2 then return nil, ("it printed %d lines; %s"):format(#lines, PRINTS) end
+  if lines[1] == "" then return nil, "it printed nothing; " .. EXPECTED end
+  if #lines > 2 then return nil, ("it printed %d lines; %s"):format(#lines, EXPECTED) end
   if #lines == 1 then return "", lines[1] end
   return lines[1], lines[2]
 end
 
--- → a running program: { pid, till, parts, size } | nil, why it was not started
+-- Starts the command. → { pid, deadline, parts, size } | nil, why it was not started
 local function start(command)
   local pid, message = process.capture(command)
   if not pid then return nil, "cannot start it: " .. message end
-  return { pid = pid, till = core.now() + PATIENCE, parts = {}, size = 0 }
+  return { pid = pid, deadline = core.now() + TIMEOUT, parts = {}, size = 0 }
 end
 
--- → whether to read on: there was output, and not too much
-local function take(run, seconds)
+-- Reads output. → whether to read more: there was some, and not too much
+local function read_output(run, seconds)
   local bytes = process.captured_read(seconds)
   if not bytes or bytes == "" then return false end
   run.parts[#run.parts + 1], run.size = bytes, run.size + #bytes
   return run.size <= MAX_SIZE
 end
 
--- → why the program's output is not used | nil
-local function fault(run, is_late, how, number)
-  if is_late then return ("it did not end within %d s"):format(PATIENCE) end
+-- → the reason to reject the command's output | nil
+local function output_problem(run, is_late, how, number)
+  if is_late then return ("it did not end within %d s"):format(TIMEOUT) end
   if run.size > MAX_SIZE then return "it printed too much" end
   if how == "signal" then return ("it was terminated by signal %d"):format(number) end
   if number ~= 0 then return ("it exited with code %d"):format(number) end
 end
 
--- Waits up to `seconds` for the program. Its children may keep its output open after its end.
+-- Waits up to `seconds` for the command. Its children may keep its output open after it has ended.
 -- → nil if it is still running | user, password | false, why there are none
 local function finish(run, seconds)
-  take(run, seconds)
-  local is_late = core.now() >= run.till
+  read_output(run, seconds)
+  local is_late = core.now() >= run.deadline
   local how, number = process.captured_end(run.pid, is_late or run.size > MAX_SIZE)
   if not how then return nil end
-  while take(run, 0) do end
+  while read_output(run, 0) do end
   process.captured_close()
-  local wrong = fault(run, is_late, how, number)
-  if wrong then return false, wrong end
+  local problem = output_problem(run, is_late, how, number)
+  if problem then return false, problem end
   local user, password = parse(table.concat(run.parts))
   return user or false, password
 end
 
 local FAILED = "the credentials command failed: %s"
 
--- Returns a login that a shell command prints. Its output is never shown.
+-- Returns a login that uses this shell command. Never shows the command's output.
 function logins.of_command(command)
   local run, again_at, fresh = nil, 0, nil
-  local self, report = {}, outages()
+  local self, report = {}, new_outage_filter()
 
-  -- → like finish
+  -- → the results of finish
   local function continue_run(seconds)
     local message
     if not run then run, message = start(command) end

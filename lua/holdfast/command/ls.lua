@@ -1,4 +1,4 @@
--- holdfast ls: lists the locks that are held, and the jobs that count as done.
+-- holdfast ls: lists the held locks, and the jobs that count as done.
 
 local exits = require "holdfast.command.exits"
 local json = require "holdfast.command.json"

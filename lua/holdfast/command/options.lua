@@ -1,10 +1,10 @@
--- Reads a verb's arguments according to its list of options. holdfast.command.help writes the help
--- from the same list.
+-- Parses a subcommand's arguments according to its list of options. holdfast.command.help creates
+-- the help from the same list.
 --
 -- An option is { "name", short = "n", aliases = { "other-name" }, value = "TIME", check =
--- function(text) → value | nil, what it must be, help = "…", group = its title in the help, implies
--- = a switch that it also sets, hidden = true if the help omits it }. Without `value` it is a
--- switch.
+-- function(text) → value | nil, what it must be, help = "…", group = title of its group in the
+-- help, implies = a switch that it also sets, hidden = true if the help omits it }. Without
+-- `value`, the option is a switch.
 
 local locale = require "holdfast.locale"
 local lazy = require "holdfast.lazy"
@@ -18,9 +18,9 @@ local options = {}
 
 local UNITS = { ms = 0.001, s = 1, m = 60, h = 3600, d = 86400, w = 604800 }
 
-local MAX_LENGTH = 64 -- bytes of a duration, because matching its parts is slow on a long string
+local MAX_LENGTH = 64 -- bytes of a duration, because matching is slow on a long string
 
--- Parses seconds, or numbers with units: 90, 1.5, 5m, 1h30m. → seconds | nil
+-- Parses a duration: seconds, or numbers with units, such as 90, 1.5, 5m or 1h30m. → seconds | nil
 local function duration(text)
   local number = locale.number(text)
   if number then return number end
@@ -35,12 +35,12 @@ local function duration(text)
 end
 
 local function duration_from(minimum)
-  local wrong = ("a duration from %s s to 1e9 s, such as 90, 1.5, 5m or 1h30m"):format(
+  local expected = ("a duration from %s s to 1e9 s, such as 90, 1.5, 5m or 1h30m"):format(
     locale.decimal("%g", minimum))
   return function(text)
     local seconds = duration(text)
     if seconds and seconds >= minimum and seconds <= 1e9 then return seconds end
-    return nil, wrong
+    return nil, expected
   end
 end
 
@@ -74,7 +74,7 @@ function options.text(text)
   return nil, "non-empty"
 end
 
--- The name ends a line stored in Redis, after host and pid.
+-- Checks a name, which is stored in Redis at the end of a line, after host and pid.
 function options.name(text)
   if text ~= "" and #text <= 127 and texts.printable(text) == text then return text end
   return nil, "1 to 127 printable characters"
@@ -86,7 +86,7 @@ local function by_short(known, name)
   end
 end
 
--- → the options by long name and alias
+-- → the options, indexed by long name and alias
 local function by_long(known)
   local all = {}
   for _, option in ipairs(known) do
@@ -96,13 +96,13 @@ local function by_long(known)
   return all
 end
 
-local function unknown(shown, near)
-  return ("unknown option %s;%s --help lists all options"):format(shown, near
-    and (" did you mean --%s?"):format(near) or "")
+local function unknown_message(shown, suggestion)
+  return ("unknown option %s;%s --help lists all options"):format(shown, suggestion
+    and (" did you mean --%s?"):format(suggestion) or "")
 end
 
--- --timeout is flock's name for --wait; other programs limit the job by it. → what to use instead
-local function no_timeout(all)
+-- In flock, --timeout means --wait; in other programs it limits the job. → what to use instead
+local function timeout_message(all)
   if not all["max-runtime"] then return "there is no --timeout; to limit the wait, use --wait (-w)" end
   return "there is no --timeout; use --wait (-w) to limit the wait for the lock, " ..
     "or --max-runtime to limit the job"
@@ -115,8 +115,8 @@ local function set(values, option, text, shown)
     return true
   end
   if not text then return nil, shown .. " needs a value: " .. option.value end
-  local value, wrong = (option.check or options.text)(text)
-  if value == nil then return nil, ('%s must be %s, not "%s"'):format(shown, wrong, text) end
+  local value, expected = (option.check or options.text)(text)
+  if value == nil then return nil, ('%s must be %s, not "%s"'):format(shown, expected, text) end
   values[option[1]] = value
   if option.implies then values[option.implies] = true end
   return true
@@ -135,18 +135,18 @@ function Reader:long(argument)
   name = name or argument:sub(3)
   local all = by_long(self.known)
   local option = all[name]
-  if name == "timeout" and all.wait then return nil, no_timeout(all) end
-  if not option then return nil, unknown("--" .. name, hints.nearest(name, all)) end
+  if name == "timeout" and all.wait then return nil, timeout_message(all) end
+  if not option then return nil, unknown_message("--" .. name, hints.nearest(name, all)) end
   if option.value and text == nil then text = self:next() end
   return set(self.values, option, text, "--" .. name)
 end
 
--- Reads arguments such as -nv, -w5 and -w 5.
+-- Parses arguments such as -nv, -w5 and -w 5.
 function Reader:short(argument)
   for i = 2, #argument do
     local name = argument:sub(i, i)
     local option = by_short(self.known, name)
-    if not option then return nil, unknown("-" .. name) end
+    if not option then return nil, unknown_message("-" .. name) end
     if option.value then
       local text = argument:sub(i + 1)
       return set(self.values, option, text ~= "" and text or self:next(), "-" .. name)
@@ -163,7 +163,7 @@ function Reader:read_argument(argument)
   return true
 end
 
--- → values by name, the other words, the words after "--" or nil | nil, message
+-- → the values by name, the other arguments, the arguments after "--" or nil | nil, message
 function options.read(known, args, from)
   local self = setmetatable({ known = known, args = args, at = from - 1, values = {}, words = {} },
     Reader)
@@ -177,7 +177,7 @@ function options.read(known, args, from)
   return self.values, self.words
 end
 
--- Returns whether args contain one of the switches, however wrong the other arguments are.
+-- Returns whether args contain one of the switches, even if the other arguments are invalid.
 function options.asks_for(args, switch, other)
   for i = 2, #args do
     if args[i] == "--" then return false end

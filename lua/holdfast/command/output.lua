@@ -1,5 +1,5 @@
 -- The command's output. Results go to standard output, events to standard error as lines of text.
--- With --json each event is a JSON object, on standard error or the descriptor of --json-fd.
+-- With --json, each event is a JSON object, on standard error or the descriptor from --json-fd.
 
 local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
@@ -28,8 +28,8 @@ local printable = texts.printable
 output.printable = printable
 output.name = texts.name
 
--- Writes a line, or drops it if its reader is not ready, because nothing here may wait while a job
--- is running. `fd`: nil means standard error
+-- Writes a line. Drops it if the reader is not ready, because nothing may block while a job is
+-- running. `fd`: nil means standard error
 local function write(line, fd)
   process.say(line .. "\n", fd)
 end
@@ -49,7 +49,7 @@ function Output:event(event, fields, text)
   end
 end
 
--- Always prints the event.
+-- Prints the event unconditionally.
 function Output:problem(event, fields, text)
   local verbose = self.verbose
   self.verbose = true
@@ -62,36 +62,36 @@ function Output:advice(event, fields, text)
   if self.json or self.verbose or process.is_terminal(2) then self:problem(event, fields, text) end
 end
 
--- Returns how to show what the command is waiting for: as a "line" on the terminal that is kept up
--- to date, as "events" (JSON or lines), or nil for not at all.
+-- Returns how to show what the command is waiting for: "line" for a line on the terminal that is
+-- kept up to date, "events" for JSON or lines, or nil for not at all.
 function Output:wait_display(quiet)
   local is_live = not self.json and process.is_terminal(2) and os.getenv("TERM") ~= "dumb"
   if self.json or self.verbose or is_live and not quiet then return is_live and "line" or "events" end
 end
 
--- The library's advice to a program, and its replacement in a shell.
+-- The library's advice for programs, and the command's advice that replaces it.
 local ADVICE = "use client:mutex for a string set with SET NX; otherwise use another key or a prefix"
 local IN_SHELL = "use another KEY, or the same --shared, --exclusive or --permits in every run with this KEY"
 
 local NO_PASSWORD = "; a job of holdfast run or lead gets no password unless you pass --pass-url to run or lead"
 
-local function for_shell(message)
+local function adapt_to_shell(message)
   local from, to = message:find(ADVICE, 1, true)
   if from then return message:sub(1, from - 1) .. IN_SHELL .. message:sub(to + 1) end
   local is_without_password = os.getenv "HOLDFAST_OWNER" and message:find("NOAUTH", 1, true)
   return is_without_password and message .. NO_PASSWORD or message
 end
 
--- `who`: { host, pid, name, held_for } of the holder, or nil. → the exit code, so that a verb can
--- return it
+-- Reports a failure. `who`: the holder's { host, pid, name, held_for }, or nil. → the exit code, so
+-- that a subcommand can return it
 function Output:fail(exit, code, message, who)
   who = who or {}
   self:problem("error", { { "code", code }, { "exit", exit }, { "host", who.host }, { "pid", who.pid },
-    { "name", who.name }, { "held_for", who.held_for } }, for_shell(message))
+    { "name", who.name }, { "held_for", who.held_for } }, adapt_to_shell(message))
   return exit
 end
 
--- `usage` may have several lines. → the exit code
+-- Reports wrong usage. `usage` may have several lines. → the exit code
 function Output:misused(message, usage)
   local exit = self:fail(exits.USAGE, "usage", message)
   if not self.json then write("usage: " .. usage) end
@@ -103,9 +103,9 @@ end
 local EPIPE = 32
 local unwritten -- why a result could not be written
 
--- Stores why a write failed. It is not a failure if a reader such as head exits when it has read
--- enough.
-local function note_failure(written, message, number)
+-- Stores why a write failed. EPIPE does not count as a failure: a reader such as head exits when it
+-- has read enough.
+local function store_failure(written, message, number)
   if not written and number ~= EPIPE then unwritten = unwritten or message end
   return written, message
 end
@@ -113,7 +113,7 @@ end
 -- Prints a line of a result.
 function output.print(text)
   if not process.has_output then unwritten = "it is closed" end
-  note_failure(io.stdout:write(text, "\n"))
+  store_failure(io.stdout:write(text, "\n"))
 end
 
 -- Prints a line instead of an empty result, on a terminal only.
@@ -123,13 +123,13 @@ end
 
 -- → true | nil, message
 function output.flush()
-  local flushed, message = note_failure(io.stdout:flush())
+  local flushed, message = store_failure(io.stdout:flush())
   if unwritten then return nil, unwritten end
   return flushed, message
 end
 
--- Called at the end of a verb. → its exit code, or exits.OUTPUT if it succeeded or exits with BUSY,
--- and its results were not written
+-- Called at the end of a subcommand. → its exit code, or exits.OUTPUT if its results were not
+-- written and it exits with OK or BUSY
 function output.finish(exit)
   output.flush()
   if not unwritten or exit > exits.BUSY then return exit end
@@ -140,7 +140,7 @@ function Output:unwritten(message)
   return self:fail(exits.OUTPUT, "output", "cannot write to standard output: " .. message)
 end
 
-output.MAX_WIDTH = 100 -- columns of a cell; a longer cell shifts only its own row
+output.MAX_WIDTH = 100 -- columns of an aligned cell; a longer cell shifts only its own row
 
 local function widths(rows)
   local list = {}
@@ -152,8 +152,8 @@ local function widths(rows)
   return list
 end
 
--- rows of strings → lines with aligned columns. `right`: column -> whether it is right-aligned.
--- `paint(cell, row, column)` returns the text to show; without `paint`, cells are shown unchanged.
+-- Converts rows of strings to lines with aligned columns. `right`: column -> whether it is
+-- right-aligned. `paint(cell, row, column)` → the text to show; if nil, cells are shown unchanged.
 function output.columns(rows, right, paint)
   local columns, lines = widths(rows), {}
   for number, row in ipairs(rows) do

@@ -1,4 +1,5 @@
--- Permits of a semaphore, for the command: the one that a run holds, and those of all holders.
+-- A semaphore's permits, for the `holdfast` command: the permit of a run, and the list of all
+-- holders.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -9,10 +10,10 @@ local replies = require "holdfast.replies"
 local permits = {}
 
 local PAGE = 500
-local MAX_PERMITS = 1000 -- permits that are read
-local PER_PROGRAM = 100 -- permits that one run of a server program takes back
+local MAX_PERMITS = 1000 -- maximum permits to read
+local PER_PROGRAM = 100 -- permits that one call of a server program takes back
 
--- Sends a command to the node that has the leases.
+-- Sends a command to the node that stores the leases.
 local function command_for_lock(client, key, ...)
   return replies.command(client, { ... }, driver.node_of_lock(client, key))
 end
@@ -21,45 +22,45 @@ local function leases_of(key)
   return core.wire.names("permit", key).leases
 end
 
--- ---- the permit of a run ----
+-- ---- a run's permit ----
 
--- The methods of a lock that a holding needs. Each acquire takes a new permit.
-local Held = {}
-Held.__index = Held
+-- Wraps a permit in the lock methods that holding.lua needs. Each acquire takes a new permit.
+local RunPermit = {}
+RunPermit.__index = RunPermit
 
 function permits.lock(client, key, opts)
-  return setmetatable({ semaphore_key = key, pool = client:semaphore(key, opts) }, Held)
+  return setmetatable({ semaphore_key = key, pool = client:semaphore(key, opts) }, RunPermit)
 end
 
-function Held:acquire(wait)
+function RunPermit:acquire(wait)
   local permit, message, code = self.pool:acquire(1, wait)
   if not permit then return nil, message, code end
   self.permit = permit
   return self
 end
 
-function Held:key() return self.semaphore_key end
-function Held:owner() return core.lock.owner(self.permit) end
-function Held:token() return self.permit:token() end
-function Held:token_text() return self.permit:token_text() end
-function Held:lost() return self.permit:lost() end
-function Held:remaining() return self.permit:remaining() end
-function Held:extend(seconds) return self.permit:extend(seconds) end
-function Held:release() return self.permit:release() end
+function RunPermit:key() return self.semaphore_key end
+function RunPermit:owner() return core.lock.owner(self.permit) end
+function RunPermit:token() return self.permit:token() end
+function RunPermit:token_text() return self.permit:token_text() end
+function RunPermit:lost() return self.permit:lost() end
+function RunPermit:remaining() return self.permit:remaining() end
+function RunPermit:extend(seconds) return self.permit:extend(seconds) end
+function RunPermit:release() return self.permit:release() end
 
--- ---- the permits of all holders ----
+-- ---- all holders' permits ----
 
 local function hex(bytes)
   return (bytes:gsub(".", function(byte) return ("%02x"):format(byte:byte()) end))
 end
 
--- The id of a permit contains the first and the last 8 digits of its client's uuid. → these 16
--- digits | nil if the id is not holdfast's
-local function client_of(id)
+-- A permit's id contains the first 8 and the last 8 digits of its client's uuid. → these 16 digits
+-- | nil if holdfast has not created the id
+local function client_digits(id)
   return #id == 16 and id:sub(1, 2) == "hf" and hex(id:sub(3, 10)) or nil
 end
 
--- Returns the clients that have published their identity: digits as in client_of → { host, pid,
+-- Returns the clients that have published their identity: digits (see client_digits) → { host, pid,
 -- name }
 local function identities(client)
   local list, prefix = {}, names.prefix(client)
@@ -78,11 +79,11 @@ local function identities(client)
   return list
 end
 
-local function seconds_till(ms, now)
+local function seconds_until(ms, now)
   return ms >= 922337203685477 and math.huge or (ms - now) / 1000
 end
 
--- → the owners of permits and their leases: { { owner, permits, ttl, who }, ... }
+-- → the owners of permits, with their leases: { { owner, permits, ttl, who }, ... }
 function permits.holders(client, key)
   local time = command_for_lock(client, key, "TIME")
   local seconds, micros = locale.number(time and time[1]), locale.number(time and time[2])
@@ -91,8 +92,8 @@ function permits.holders(client, key)
     "WITHSCORES", "LIMIT", 0, MAX_PERMITS)
   local list, by_owner, who = {}, {}, nil
   for i = 1, type(reply) == "table" and #reply or 0, 2 do
-    local owner, ends_at = client_of(reply[i]), locale.number(reply[i + 1]) or math.huge
-    local ttl = seconds_till(ends_at, now)
+    local owner, ends_at = client_digits(reply[i]), locale.number(reply[i + 1]) or math.huge
+    local ttl = seconds_until(ends_at, now)
     who = who or identities(client)
     local id = owner or hex(reply[i])
     local holder = by_owner[id]
@@ -105,14 +106,14 @@ function permits.holders(client, key)
   return list
 end
 
--- Ends each lease that this script has not ended before. → how many it has ended
+-- Ends each lease that this script has not ended yet. → the number of leases that it has ended
 local END = [[
 local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '(1', '+inf')
 for _, id in ipairs(ids) do redis.call('ZADD', KEYS[1], 1, id) end
 return #ids]]
 
 -- Takes back all permits, as if their leases had ended, and gives them to the waiters.
--- → whether there were any | nil, message, code
+-- → whether any permits were taken | nil, message, code
 function permits.take_back(client, entry, lock)
   local ended, message, code = command_for_lock(client, entry.key, "EVAL", END, 1,
     leases_of(entry.key))

@@ -1,6 +1,6 @@
--- The records of `run --idempotent` and `run --once-per`: holdfast_once:KEY. With --idempotent the
+-- The records of `run --idempotent` and `run --once-per`: holdfast_once:KEY. With --idempotent, the
 -- key is a lock while the job is running; after a success it contains "done" until the job may run
--- again. With --once-per it is a string that tells which run counts: see holdfast.once.
+-- again. With --once-per, it is a string that identifies the run that counts: see holdfast.once.
 
 local core = require "holdfast.core"
 local locale = require "holdfast.locale"
@@ -11,7 +11,7 @@ local records = {}
 
 local PREFIX = once.name ""
 
--- Deletes only a record: if a run has begun in the meantime, it keeps its lock.
+-- Deletes the key only if it is a record: a run that has begun in the meantime keeps its lock.
 local FORGET = "local text = redis.call('TYPE', KEYS[1]).ok == 'string' "
   .. "return (text or redis.call('HGET', KEYS[1], 'done')) and redis.call('DEL', KEYS[1]) or 0"
 
@@ -21,7 +21,7 @@ end
 
 records.key = once.name
 
--- → the KEY of a run whose record has this name | nil
+-- → the KEY of the run whose record has this name | nil
 function records.key_of(name)
   return name:sub(1, #PREFIX) == PREFIX and name:sub(#PREFIX + 1) or nil
 end
@@ -33,27 +33,27 @@ local function ttl_at(client, key, node)
   return type(ms) == "number" and ms >= 0 and ms / 1000 or nil
 end
 
--- Returns where a record is stored: on each server of a quorum, else where the key leads.
-local function places(client)
+-- Returns the nodes that store a record: each server of a quorum, otherwise 0, the key's node.
+local function nodes_of_record(client)
   return core.client.is_quorum(client) and core.client.nodes(client) or { 0 }
 end
 
--- → seconds for which the job counts as done in a majority of the places | nil
+-- → the seconds for which the job counts as done on a majority of the nodes | nil
 function records.ttl(client, key)
-  local ttls, nodes = {}, places(client)
+  local ttls, nodes = {}, nodes_of_record(client)
   for _, node in ipairs(nodes) do ttls[#ttls + 1] = ttl_at(client, key, node) end
   table.sort(ttls, function(a, b) return a > b end) -- any locale: numbers
   return ttls[math.floor(#nodes / 2) + 1]
 end
 
--- Reads the server's clock.
+-- Returns the server's time.
 local function now_ms(client)
   local time = command(client, 0, "TIME")
   return time and locale.number(time[1]) * 1000 + math.floor(locale.number(time[2]) / 1000)
 end
 
--- Reads which run counts for the last fire of a schedule. → holdfast.scheduled_run | nil if there
--- is none
+-- Returns the run that counts for the last scheduled time. → holdfast.scheduled_run | nil if there
+-- is no such run
 function records.fire(client, key)
   if core.client.is_quorum(client) then return nil end
   local text = command(client, 0, "GET", records.key(key))
@@ -62,16 +62,16 @@ function records.fire(client, key)
 end
 
 -- Deletes the record, so that the job can run again.
--- → whether there was a record | nil, message, code if too few places reply
+-- → whether there was a record | nil, message, code if too few nodes reply
 function records.forget(client, key)
-  local nodes = places(client)
-  local answered, forgotten, first_message, first_code = 0, false, nil, nil
+  local nodes = nodes_of_record(client)
+  local replied, forgotten, first_message, first_code = 0, false, nil, nil
   for _, node in ipairs(nodes) do
     local count, message, code = command(client, node, "EVAL", FORGET, 1, records.key(key))
-    if count then answered, forgotten = answered + 1, forgotten or count == 1 end
+    if count then replied, forgotten = replied + 1, forgotten or count == 1 end
     if not count and not first_code then first_message, first_code = message, code end
   end
-  if answered > #nodes / 2 then return forgotten end
+  if replied > #nodes / 2 then return forgotten end
   return nil, first_message, first_code
 end
 

@@ -1,4 +1,4 @@
--- Finds out by ACL DRYRUN which of the commands and keys that locks need the user may not use.
+-- Uses ACL DRYRUN to find commands and keys that locks need but the user may not use.
 
 local acl = require "holdfast.command.acl"
 local core = require "holdfast.core"
@@ -7,10 +7,10 @@ local unpack = table.unpack or unpack
 
 local rights = {}
 
-local KEY, CHANNEL = {}, {} -- placeholders in the words of a command
+local KEY, CHANNEL = {}, {} -- placeholders in a command's arguments
 
--- The arguments of commands that do not begin with a key. Other commands get a key and then as many
--- words as they need.
+-- Arguments for commands whose first argument is not a key. Other commands get a key and as many
+-- more arguments as they need.
 local ARGUMENTS = {
   auth = { "x" }, select = { "0" }, ping = {}, info = {}, time = {}, role = {}, asking = {},
   wait = { "1", "1" }, publish = { CHANNEL, "x" }, spublish = { CHANNEL, "x" },
@@ -20,9 +20,9 @@ local ARGUMENTS = {
   ["cluster|slots"] = {}, ["cluster|myid"] = {},
 }
 
-local MAX_WORDS = 4 -- arguments of a command, its key included
+local MAX_ARGUMENTS = 4 -- of a command, including its key
 
-local function fill_in(words, key, channel)
+local function replace_placeholders(words, key, channel)
   local list = {}
   for i, word in ipairs(words) do
     list[i] = word == KEY and key or word == CHANNEL and channel or word
@@ -30,7 +30,7 @@ local function fill_in(words, key, channel)
   return list
 end
 
--- Tries the command as this user. → what the server replies
+-- Tries the command as this user. → the server's reply
 local function dry_run(facts, user, name, arguments)
   local words = { "ACL", "DRYRUN", user }
   for word in name:gmatch("[^|]+") do words[#words + 1] = word end
@@ -39,17 +39,17 @@ local function dry_run(facts, user, name, arguments)
   return type(reply) == "string" and reply or message or "the server does not answer ACL DRYRUN"
 end
 
-local function is_short(reply)
+local function needs_more_arguments(reply)
   return reply:find("wrong number of arguments", 1, true)
 end
 
--- → what the server replies to the command on this key
-local function try(facts, user, name, key, channel)
+-- Tries the command with this key. → the server's reply
+local function run_with_key(facts, user, name, key, channel)
   local known = ARGUMENTS[name]
-  if known then return dry_run(facts, user, name, fill_in(known, key, channel)) end
+  if known then return dry_run(facts, user, name, replace_placeholders(known, key, channel)) end
   local arguments = { key }
   local reply = dry_run(facts, user, name, arguments)
-  while is_short(reply) and #arguments < MAX_WORDS do
+  while needs_more_arguments(reply) and #arguments < MAX_ARGUMENTS do
     arguments[#arguments + 1] = "1"
     reply = dry_run(facts, user, name, arguments)
   end
@@ -58,59 +58,59 @@ end
 
 local NAME = "holdfast_doctor"
 
--- Returns a name that the pattern of a rule allows.
-local function name_in(pattern)
+-- Returns a name that matches a rule's pattern.
+local function matching_name(pattern)
   return (pattern:gsub("(\\?)(.)", function(escape, char)
     return escape == "" and char == "*" and NAME or char
   end))
 end
 
--- Returns whether locks fail without this key. The keys for a client's identity and waits only make
--- it visible to others.
+-- Returns whether locks fail without access to this key. They work without the keys for a client's
+-- identity and waits, which only show the client to others.
 local function is_needed(key)
   local prefixes = core.wire.prefixes
   return key:find(prefixes.client, 1, true) ~= 1 and key:find(prefixes.wait, 1, true) ~= 1
 end
 
--- → the commands of the rule for the kinds, a key for each of its patterns
-local function needs_of(facts)
+-- → the commands in the rule for the checked kinds, then a key for each of its patterns
+local function commands_and_keys(facts)
   local set, commands, keys = facts.set, {}, {}
   local rule = acl.words(set.prefix,
     { kinds = set.kinds, cluster = set.is_cluster, sentinel = set.is_sentinel })
   for _, word in ipairs(rule) do
     local sign, rest = word:sub(1, 1), word:sub(2)
     if sign == "+" then commands[#commands + 1] = rest end
-    if sign == "~" and is_needed(rest) then keys[#keys + 1] = name_in(rest) end
+    if sign == "~" and is_needed(rest) then keys[#keys + 1] = matching_name(rest) end
   end
   return commands, keys
 end
 
--- Commands whose refusal does no harm.
-local MAY_BE_REFUSED = { info = true, ["client|setname"] = true, ["cluster|myid"] = true,
+-- Commands that locks work without.
+local NOT_NEEDED = { info = true, ["client|setname"] = true, ["cluster|myid"] = true,
   ["pubsub|shardnumsub"] = true }
 
 local ADVICE = "holdfast acl prints the rule for a user"
 
--- A check, as described in holdfast.command.checks.
+-- A check in the sense of holdfast.command.checks.
 function rights.check(facts, add)
   local user, why = facts:ask("ACL", "WHOAMI")
   if type(user) ~= "string" then return false, why or "the server does not answer ACL WHOAMI" end
   local key = facts.set.prefix .. NAME
   local channel = core.wire.prefixes.releases .. "{" .. key .. "}"
   local refused, on_keys = {}, nil
-  local commands, keys = needs_of(facts)
+  local commands, keys = commands_and_keys(facts)
   for _, name in ipairs(commands) do
-    local reply = try(facts, user, name, key, channel)
-    if reply:find("permissions to run", 1, true) and not MAY_BE_REFUSED[name] then
+    local reply = run_with_key(facts, user, name, key, channel)
+    if reply:find("permissions to run", 1, true) and not NOT_NEEDED[name] then
       refused[#refused + 1] = name
     elseif reply:find("permissions to access", 1, true) then
       on_keys = on_keys or reply
-    elseif reply ~= "OK" and not MAY_BE_REFUSED[name] then
+    elseif reply ~= "OK" and not NOT_NEEDED[name] then
       return false, reply
     end
   end
   for _, other in ipairs(facts.set.has_prefix and keys or {}) do
-    local reply = try(facts, user, "set", other, channel)
+    local reply = run_with_key(facts, user, "set", other, channel)
     if reply:find("permissions to access", 1, true) then on_keys = on_keys or reply end
   end
   if #refused > 0 then

@@ -53,7 +53,7 @@ run.examples = {
 local NOT_WITH_ONCE_PER = { "idempotent", "one-by-one", "shared", "exclusive", "permits" }
 
 -- → nil | message
-local function wrong_schedule(plan)
+local function schedule_problem(plan)
   local given = plan.given
   if not given["once-per"] then return given.retry and "--retry needs --once-per" or nil end
   if #plan.keys > 1 then return "--once-per takes one KEY" end
@@ -68,7 +68,7 @@ local function read(args)
   local plan, message = work.read(run.options, args)
   if not plan then return nil, message end
   if plan.given.idempotent and #plan.keys > 1 then return nil, "--idempotent takes one KEY" end
-  message = wrong_schedule(plan)
+  message = schedule_problem(plan)
   if message then return nil, message end
   plan.min_hold = plan.given["min-hold"] or 0
   return plan
@@ -87,9 +87,9 @@ local CRASH_PATIENCE = 2 -- seconds
 local RECORD_STEP = 0.05 -- seconds between checks of whether a record is written
 
 -- Returns how long to wait for an earlier run that has not recorded its end. If this run holds a
--- lock that waiters free after a crash (no -s, -x or --permits), the earlier one must have crashed,
--- and waiting frees its record, just as it freed the lock.
-function Run:patience()
+-- lock that waiters free after a crash (no -s, -x or --permits), the earlier run must have crashed,
+-- and waiting frees its record just like the lock.
+function Run:record_wait()
   local plan = self.plan
   local has_no_crash_release = plan.mode or plan.given.permits or self.holding.is_nested
   if not plan.crash_release or has_no_crash_release then return 0 end
@@ -98,7 +98,7 @@ end
 
 -- Runs the job under the idempotent guard. A failed job leaves no record, so it may run again at
 -- once.
--- → the job's result | nil, message, code | the result, message, code if its success is not
+-- → the job's result | nil, message, code | the result, message, code if its success could not be
 -- recorded
 function Run:run_idempotent()
   local failed = nil
@@ -111,7 +111,7 @@ function Run:run_idempotent()
   local key = self.plan.keys[1]
   local info = ('"%s" is already done or running, on %s; `holdfast show` prints how long it counts as done')
     :format(key, core.client.server(self.client))
-  local opts = { expire = self.plan.given.idempotent, info = info, wait = self:patience() }
+  local opts = { expire = self.plan.given.idempotent, info = info, wait = self:record_wait() }
   local results = { pcall(self.client.idempotent, self.client, records.key(key), opts, guarded) }
   if failed then return failed end
   if not results[1] then error(results[2], 0) end
@@ -119,8 +119,8 @@ function Run:run_idempotent()
   return result or unrecorded and unrecorded[1], message, code
 end
 
--- Waits until the record is written, its key is lost or a signal arrives. Until the client is
--- closed it keeps trying to write the record and renews its key, so that nobody runs the job again.
+-- Waits until the record is written, its key is lost or a signal arrives. Until it is closed, the
+-- client keeps trying to write the record and renews the key, so that no other run starts the job.
 function Run:await_record()
   local client, watchdog = self.client, self.client:watchdog()
   local function is_pending()
@@ -134,30 +134,30 @@ function Run:await_record()
   end
 end
 
--- ---- once for each fire of a schedule ----
+-- ---- one run for each scheduled time ----
 
--- Claims the fire for this run, if it has --once-per, before the lock is acquired. → true | nil,
--- message, code
+-- With --once-per, claims the current scheduled time, called a fire, for this run before the lock
+-- is acquired. → true | nil, message, code
 function Run:claim_fire()
   local plan, period = self.plan, self.plan.given["once-per"]
   if not period then return true end
   core.client.introduce(self.client, plan.chosen.name or "")
   self.fire = once.new_call(self.client, plan.keys[1], period, plan.given.retry)
-  return self:note_other_run(once.claim(self.fire))
+  return self:store_other_run(once.claim(self.fire))
 end
 
--- Stores who runs the job instead, if anyone, for the report. → may, message, code
-function Run:note_other_run(may, message, code, fire)
+-- Stores which other run counts, if any, for the report. → may, message, code
+function Run:store_other_run(may, message, code, fire)
   self.holding.holder = fire
   return may, message, code
 end
 
--- Runs the job for a fire. After a loss this run leaves the record alone, because another run may
--- count by then. If the job was not started, this run withdraws, so that another can count for the
--- fire. → the job's result | nil, message, code
+-- Runs the job for a fire. After a loss, it leaves the record unchanged, because another run may
+-- count by then. If the job was not started, it withdraws the claim, so that another run can count
+-- for the fire. → the job's result | nil, message, code
 function Run:run_scheduled()
   local lock, fire = self.holding.locks[1], self.fire
-  local may, message, code = self:note_other_run(once.begin(fire, lock))
+  local may, message, code = self:store_other_run(once.begin(fire, lock))
   if not may then
     if code ~= "duplicate" then once.withdraw(fire) end
     return nil, message, code
@@ -180,9 +180,9 @@ function Run:run_job()
   return job.run(self.holding.group, self.job_plan)
 end
 
--- ---- how it ended ----
+-- ---- the end ----
 
--- Ends the hold. → the exit code: the job's, even if something failed after it, unless the lock was
+-- Ends the hold. → the job's exit code, even if something failed after the job, unless the lock was
 -- lost
 function Run:finish(result, message, code)
   if result and code then self.out:problem("warning", { { "code", code } }, message) end

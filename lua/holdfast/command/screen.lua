@@ -1,10 +1,10 @@
--- The terminal as a screen: draws rows and reads single keys.
+-- Full-screen mode on the terminal: draws rows and reads single keys.
 
 local process = require "holdfast.process"
 
 local screen = { BOLD = "1", RED = "31", YELLOW = "33" }
 
--- The alternate screen, without a cursor, and without wrapping long rows.
+-- Escape sequences for the alternate screen, without a cursor and without wrapping long rows.
 local ENTER, LEAVE = "\27[?1049h\27[?25l\27[?7l", "\27[?7h\27[?25h\27[?1049l"
 
 local function write(...)
@@ -29,15 +29,15 @@ end
 
 local is_coloured = process.is_terminal(1) and (os.getenv "NO_COLOR" or "") == ""
 
--- Returns the text in a colour. Returns it unchanged without a colour or a terminal, or with
--- NO_COLOR.
+-- Returns the text in a colour. Returns it unchanged if `colour` is nil, if the output is not a
+-- terminal, or if NO_COLOR is set.
 function screen.paint(text, colour)
   if not is_coloured or not colour or text == "" then return text end
   return ("\27[%sm%s\27[m"):format(colour, text)
 end
 
--- bytes that a special key sends → its name
-local SENT = {
+-- the bytes that a special key sends → the key's name
+local SPECIAL_KEYS = {
   ["\27[A"] = "up", ["\27OA"] = "up", ["\27[B"] = "down", ["\27OB"] = "down",
   ["\27[5~"] = "page_up", ["\27[6~"] = "page_down",
   ["\27[H"] = "home", ["\27OH"] = "home", ["\27[1~"] = "home",
@@ -47,16 +47,16 @@ local SENT = {
 }
 
 screen.KEY_NAMES = { other = true } -- a set
-for _, name in pairs(SENT) do screen.KEY_NAMES[name] = true end
+for _, name in pairs(SPECIAL_KEYS) do screen.KEY_NAMES[name] = true end
 
--- → the keys that were pressed: characters, and names of special keys
+-- → the list of keys that were pressed: characters, and names of special keys
 function screen.keys(bytes)
   local list = {}
   while bytes ~= "" do
-    local sent = bytes:match("^\27%[[%d;]*[@-~]") or bytes:match("^\27O[@-~]")
+    local sequence = bytes:match("^\27%[[%d;]*[@-~]") or bytes:match("^\27O[@-~]")
       or bytes:match("^[^\128-\191][\128-\191]*") or bytes:sub(1, 1)
-    bytes = bytes:sub(#sent + 1)
-    list[#list + 1] = SENT[sent] or sent:find("^[%z\1-\31]") and "other" or sent
+    bytes = bytes:sub(#sequence + 1)
+    list[#list + 1] = SPECIAL_KEYS[sequence] or sequence:find("^[%z\1-\31]") and "other" or sequence
   end
   return list
 end

@@ -1,8 +1,9 @@
--- The addresses of the servers, and a run's defaults: from options, then the environment (addresses
--- only), then a settings file: $HOLDFAST_CONFIG if it is set, otherwise the first that exists of
--- $XDG_CONFIG_HOME/holdfast.conf (~/.config/holdfast.conf) and /etc/holdfast.conf.
+-- Loads the servers' addresses and other settings: from options, then from the environment
+-- (addresses only), then from a settings file. The file is $HOLDFAST_CONFIG if that is set,
+-- otherwise $XDG_CONFIG_HOME/holdfast.conf (~/.config/holdfast.conf) or, without that,
+-- /etc/holdfast.conf.
 --
--- A file has lines `name = value`, and comments that begin with #.
+-- The file contains lines `name = value`, and comments that begin with #.
 
 local options = require "holdfast.command.options"
 local library_options = require "holdfast.options"
@@ -17,9 +18,9 @@ local texts = require "holdfast.text"
 local settings = {}
 
 local function tenant(text)
-  local wrong = library_options.tenant(text)
-  if not wrong then return text end
-  return nil, wrong
+  local expected = library_options.tenant(text)
+  if not expected then return text end
+  return nil, expected
 end
 
 settings.options = {
@@ -40,7 +41,7 @@ settings.options = {
     help = "prefix for your keys on a server shared with users you do not trust" },
 }
 
--- Returns the option with this name, for a verb that has only some of them.
+-- Returns the option with this name, for a subcommand that has only some of these options.
 function settings.option(name)
   for _, option in ipairs(settings.options) do
     if option[1] == name then return option end
@@ -63,28 +64,28 @@ settings.known = { -- name of a setting in a file → its check
   tenant = tenant,
 }
 
--- Returns an environment variable. An empty one counts as not set.
+-- Returns an environment variable, or nil if it is empty or not set.
 local function variable(name)
   local text = os.getenv(name)
   return text ~= "" and text or nil
 end
 
-local function candidates()
+local function default_paths()
   local home = variable "HOME"
-  local own = variable "XDG_CONFIG_HOME" or home and home .. "/.config"
+  local config_home = variable "XDG_CONFIG_HOME" or home and home .. "/.config"
   local all = "/etc/holdfast.conf"
-  return own and { own .. "/holdfast.conf", all } or { all }
+  return config_home and { config_home .. "/holdfast.conf", all } or { all }
 end
 
 local NO_FILE, NO_ACCESS, NO_DIRECTORY = 2, 13, 20 -- values of errno
-local MAX_SIZE = 65536 -- bytes of a file
+local MAX_SIZE = 65536 -- bytes in a settings file
 
 local function has_bit(mode, bit)
   return mode % (bit * 2) >= bit
 end
 
--- A user who can write the file chooses the server, and so decides what is locked.
-local function why_untrusted(mode, is_foreign)
+-- A user who can write to the file chooses the server, and could make two jobs use different ones.
+local function trust_problem(mode, is_foreign)
   if is_foreign then return "it belongs to another user; chown it to root or to the user who runs the command" end
   if has_bit(mode, 2) then return "it is world-writable; run chmod o-w on it" end
 end
@@ -104,15 +105,15 @@ end
 local OTHER_USERS_FILE = "; set HOME to the home of the user who runs the command, "
   .. "or HOLDFAST_CONFIG to a settings file (/dev/null: none)"
 
--- `known`: the path if the file is read again, or nil.
+-- `known`: the path when the file is reread, otherwise nil.
 -- → the contents of the settings file, its path | "" if there is none | nil, why it cannot be read
 local function read_text(known)
   local given = known or variable "HOLDFAST_CONFIG"
   if given == "/dev/null" then return "" end
-  for _, path in ipairs(given and { given } or candidates()) do
+  for _, path in ipairs(given and { given } or default_paths()) do
     local text, mode, is_foreign = process.read_file(path, MAX_SIZE)
     if text then
-      local why = why_untrusted(mode, is_foreign)
+      local why = trust_problem(mode, is_foreign)
       if why then return nil, path .. ": " .. why end
       warn_of_password(text, path, mode)
       return text, path
@@ -135,8 +136,8 @@ local function read_line(line)
   if not name then return nil, "expected `name = value`" end
   text = text:match("^.*" .. locale.NOT_SPACE) or ""
   if not settings.known[name] then return nil, ('unknown setting "%s"'):format(name) end
-  local value, wrong = settings.known[name](text)
-  if value == nil then return nil, name .. " must be " .. wrong end
+  local value, expected = settings.known[name](text)
+  if value == nil then return nil, name .. " must be " .. expected end
   return name, value
 end
 
@@ -158,18 +159,18 @@ local function read_file(known)
   return values, path or ""
 end
 
--- Returns the servers without users and passwords, as a job gets them. { url or servers } → the
--- same
+-- Removes users and passwords from the URLs, for a job's environment. { url or servers } → a table
+-- of the same form
 local function without_logins(chosen)
-  local bare = { url = chosen.url and library_servers.without_login(chosen.url) }
+  local stripped = { url = chosen.url and library_servers.without_login(chosen.url) }
   for i, url in ipairs(chosen.servers or {}) do
-    bare.servers = bare.servers or {}
-    bare.servers[i] = library_servers.without_login(url)
+    stripped.servers = stripped.servers or {}
+    stripped.servers[i] = library_servers.without_login(url)
   end
-  return bare
+  return stripped
 end
 
--- Returns the servers as the values of HOLDFAST_URL and HOLDFAST_SERVERS.
+-- Returns the values of HOLDFAST_URL and HOLDFAST_SERVERS for these servers.
 local function variables(chosen)
   return chosen.url or "", chosen.servers and table.concat(chosen.servers, ",") or ""
 end
@@ -178,16 +179,16 @@ end
 -- → { url or servers, source = its name for messages }, or nil if it names none | nil, message
 local function servers_of(named, servers_name, url_name)
   if named.servers then
-    local list, wrong = library_servers.split(named.servers)
-    if not list then return nil, ("%s must be %s"):format(servers_name, wrong) end
+    local list, expected = library_servers.split(named.servers)
+    if not list then return nil, ("%s must be %s"):format(servers_name, expected) end
     return { servers = list, source = servers_name }
   end
   return named.url and { url = library_servers.url(named.url), source = url_name } or nil
 end
 
--- Returns whether this is a `holdfast` inside a job, with the settings file's servers in its
--- environment, but without their passwords. It then uses those in the file, if it may read the
--- file.
+-- Returns whether this `holdfast` is running inside a job whose environment contains the settings
+-- file's servers without their passwords. It then uses the passwords in the file, if it can read
+-- the file.
 local function lacks_logins(chosen, other)
   if not other or not variable "HOLDFAST_OWNER" then return false end
   local url, list = variables(chosen)
@@ -205,18 +206,18 @@ end
 local function choose_servers(given, file, path)
   local chosen, message = servers_of(given, "--servers", "--url")
   if chosen or message then return chosen, message end
-  local there, own
-  there, message = servers_of(library_servers.environment(), "servers in $HOLDFAST_SERVERS",
+  local from_environment, from_file
+  from_environment, message = servers_of(library_servers.environment(), "servers in $HOLDFAST_SERVERS",
     "url in $HOLDFAST_URL")
   if message then return nil, message end
-  own, message = servers_of_file(file, path)
-  if there and not lacks_logins(there, own) then
-    there.inherited = true
-    return there
+  from_file, message = servers_of_file(file, path)
+  if from_environment and not lacks_logins(from_environment, from_file) then
+    from_environment.inherited = true
+    return from_environment
   end
   if message then return nil, message end
-  if own then own.of_file = true end
-  return own or { url = "redis://127.0.0.1:6379", source = "url" }
+  if from_file then from_file.of_file = true end
+  return from_file or { url = "redis://127.0.0.1:6379", source = "url" }
 end
 
 local function is_over_tls(chosen)
@@ -226,8 +227,8 @@ local function is_over_tls(chosen)
   return false
 end
 
--- Settings for TLS in a file apply only to servers that use TLS; on the command line they require
--- it.
+-- TLS settings in a file apply only to servers that use TLS. On the command line they require that
+-- the server uses TLS.
 -- → the library's option tls, or nil | nil, message
 local function choose_tls(chosen, given, file)
   local over_tls = is_over_tls(chosen)
@@ -248,12 +249,12 @@ local TWO_LOGINS = "%s has a user or a password; leave them out of the URL, or l
 
 local function has_login(chosen)
   local url, servers = variables(chosen)
-  local bare_url, bare_servers = variables(without_logins(chosen))
-  return url ~= bare_url or servers ~= bare_servers
+  local stripped_url, stripped_servers = variables(without_logins(chosen))
+  return url ~= stripped_url or servers ~= stripped_servers
 end
 
--- Returns the command that prints user and password. A login in a URL from the command line or the
--- environment overrides the file's command. → the command, or nil | nil, message
+-- Returns the command that prints the user and the password. A login in a URL from the command line
+-- or the environment overrides the file's command. → the command, or nil | nil, message
 local function choose_command(chosen, given, file, path)
   local command, name = given["credentials-command"], "--credentials-command"
   if not command then
@@ -264,7 +265,7 @@ local function choose_command(chosen, given, file, path)
   return command
 end
 
--- Returns where user and password come from, if they may change.
+-- Returns the source of the user and the password, if they may change.
 -- → a login, or nil if they are in the URLs | nil, message
 local function choose_login(chosen, given, file, path)
   local command, message = choose_command(chosen, given, file, path)
@@ -274,8 +275,8 @@ local function choose_login(chosen, given, file, path)
   return logins.of_file(path, chosen, function()
     local now, why = read_file(path)
     if not now then return nil, (why:gsub("^cannot read ", "")) end
-    local servers, wrong = servers_of_file(now, path)
-    if wrong then return nil, wrong end
+    local servers, problem = servers_of_file(now, path)
+    if problem then return nil, problem end
     return servers or {}
   end)
 end
@@ -301,12 +302,12 @@ function settings.load(given)
   return result
 end
 
--- Returns the variables that tell a job its servers. A job, which may run as another user, does not
--- get users and passwords, unless they are in its environment already or `passes` is set
--- (--pass-url).
+-- Returns the environment variables that name the servers to a job. The job may run as another
+-- user, so it does not get users and passwords, unless they are already in its environment or
+-- `passes_logins` is set (--pass-url).
 -- → the values of HOLDFAST_URL and HOLDFAST_SERVERS, or ""
-function settings.for_job(chosen, passes)
-  return variables((chosen.inherited or passes) and chosen or without_logins(chosen))
+function settings.for_job(chosen, passes_logins)
+  return variables((chosen.inherited or passes_logins) and chosen or without_logins(chosen))
 end
 
 settings.EXPOSED = " lets scripts of one user change those of others (CVE-2025-46818), so other users can "
@@ -322,13 +323,14 @@ local function warn_of_exposure()
   end
 end
 
--- Fetches the login that this client's watchdog needs. Never waits. → like a login's tick
+-- Fetches the login that this client's watchdog needs. Never waits. → the result of the login's
+-- tick
 function settings.tick(chosen, client)
   if chosen.login then return chosen.login.tick(client) end
 end
 
--- Creates the library's client. `more`: further options, whose timeouts the user's settings
--- override.
+-- Creates a library client. `more`: further options; the user's settings override the timeouts in
+-- it.
 -- → the client | nil, message
 function settings.client(chosen, more)
   local given = { url = chosen.url }
@@ -338,15 +340,15 @@ function settings.client(chosen, more)
   given.tls, given.tenant = chosen.tls, chosen.tenant
   if chosen.tenant then given.on_event = warn_of_exposure() end
   if chosen.login then
-    local bare = without_logins(chosen)
-    given.credentials, given.url, given.servers = chosen.login.fetch, bare.url, bare.servers
+    local stripped = without_logins(chosen)
+    given.credentials, given.url, given.servers = chosen.login.fetch, stripped.url, stripped.servers
   end
   for name, value in pairs(more or {}) do given[name] = value end
   for _, name in ipairs { "connect_timeout", "command_timeout" } do
     given[name] = chosen[name] or given[name]
   end
-  local made, client = pcall(clients.new, given, 1)
-  if made then return client end
+  local created, client = pcall(clients.new, given, 1)
+  if created then return client end
   local message = tostring(client):gsub("^.-holdfast%.new: ", "") -- any locale: an error
   local place = message:match("^url: ") or message:match("^servers: ")
   return nil, place and chosen.source .. ": " .. message:sub(#place + 1) or message

@@ -1,4 +1,5 @@
--- Reads words like bash, for completion, and quotes words for shells. Nothing is ever expanded.
+-- Splits a command line into words like bash, for completion, and quotes words for shells. It never
+-- expands anything.
 
 local texts = require "holdfast.text"
 
@@ -11,7 +12,7 @@ function Reader:add(char)
   self.word = (self.word or "") .. char
 end
 
--- Ends the word. An operator begins a new command.
+-- Ends the current word. An operator also begins a new command.
 function Reader:finish(is_operator)
   if is_operator then
     self.words = {}
@@ -52,8 +53,8 @@ function Reader:unquoted(char, following)
   return 1
 end
 
--- Reads the line up to the cursor. → the words before the last one, the last one, the quote that is
--- open in it or nil | nothing if it contains something that the shell would expand
+-- Parses the line up to the cursor. → the words before the last one, the last one, its open quote
+-- or nil | nothing if the line contains something that the shell would expand
 function shell.read(line)
   local self, at = setmetatable({ words = {}, unknown = false }, Reader), 1
   while at <= #line do
@@ -67,14 +68,14 @@ local function octal(bytes)
   return (bytes:gsub(".", function(byte) return ("\\%03o"):format(byte:byte()) end))
 end
 
--- Continues inside an open quote. Special or hidden characters go between two quoted parts.
+-- Quotes text that follows an open quote. Special or hidden characters go between two quoted parts.
 local function continue(text, quote)
   local special = quote == "'" and "'" or '[$`"\\!]'
   local body = text:gsub(special, function(char)
     return quote .. (char == "'" and "\\'" or "'" .. char .. "'") .. quote
   end)
   body = texts.escape(body, function(bytes) return quote .. "$'" .. octal(bytes) .. "'" .. quote end)
-  -- readline treats a first quote as the one already there, and adds none after a last one
+  -- readline takes a leading quote for the open one, and does not add another after a trailing one
   return (body:sub(1, 1) == quote and quote or "") .. body .. quote
 end
 
@@ -92,10 +93,10 @@ local function quoted(text)
   return table.concat(parts)
 end
 
--- Quotes `text` for sh, bash, zsh, ksh, fish and csh, on one line and safe to show on a terminal.
--- Characters that must not be shown are written as $'…', which only bash, zsh and ksh understand:
--- fish refuses it, and sh reads a different text. `open`: for bash, a quote already open, which is
--- closed.
+-- Quotes `text` for sh, bash, zsh, ksh, fish and csh. The result is one line that is safe to print
+-- on a terminal: control characters become $'…', which only bash, zsh and ksh understand. fish
+-- rejects that, and sh takes it literally. `open`: for bash, a quote that is already open; the
+-- result closes it.
 function shell.quote(text, open)
   if open then return continue(text, open) end
   if text == "" then return "''" end
@@ -105,7 +106,8 @@ function shell.quote(text, open)
   return "$'" .. texts.escape(body, octal) .. "'"
 end
 
--- Returns the command line that breaks the lock on this key. `verb`: default "break".
+-- Returns the command line that breaks the lock on this key. `verb`: the subcommand, or nil for
+-- "break".
 function shell.break_line(key, verb)
   return ("holdfast %s%s %s"):format(verb or "break", key:find("^%-") and " --" or "", shell.quote(key))
 end

@@ -25,7 +25,7 @@ show.examples = {
   "holdfast show -- -odd-key    # a key that begins with -",
 }
 
-local WAITERS = 50 -- shown
+local MAX_WAITERS = 50 -- maximum waiters to show
 
 local function line(name, text)
   if text then output.print(("%-8s %s"):format(name, output.name(text))) end
@@ -57,7 +57,7 @@ local function print_permits(entry)
   end
 end
 
--- Describes the run that counts for the last fire of a schedule.
+-- Describes the run that counts for the last scheduled time.
 local function run_text(run)
   return run and ("%s on %s, began %s ago"):format(run.state, identity.text(run), locks.seconds(math.max(run.age, 0)))
 end
@@ -118,7 +118,7 @@ function show.main(args)
     entry.run = records.fire(client, key)
     entry.holders = entry.permits and permits.holders(client, key)
     local print_entry = given.json and print_json or print_text
-    print_entry(entry, locks.waiters(client, entry, WAITERS), locks.namer(client))
+    print_entry(entry, locks.waiters(client, entry, MAX_WAITERS), locks.namer(client))
     return entry.held and exits.OK or exits.BUSY
   end)
 end

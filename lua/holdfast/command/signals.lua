@@ -7,22 +7,22 @@ local unpack = table.unpack or unpack
 local signals = {}
 
 local TERMINATING = { "HUP", "INT", "QUIT", "TERM", "USR1", "USR2" }
-local HARMLESS = { "TSTP", "CONT", "WINCH", "CHLD" } -- these are not meant to end a program
+local HARMLESS = { "TSTP", "CONT", "WINCH", "CHLD" } -- signals that are not meant to end a program
 
-local function set_of(list)
+local function to_set(list)
   local set = {}
   for _, name in ipairs(list) do set[name] = true end
   return set
 end
 
-signals.harmless = set_of(HARMLESS)
-signals.terminating = set_of(TERMINATING)
+signals.harmless = to_set(HARMLESS)
+signals.terminating = to_set(TERMINATING)
 
--- From now on signals that would end the program interrupt its wait instead. Others are not caught,
--- because the library leaves the queue for any caught signal.
+-- From now on, signals that would end the program interrupt its wait instead. Other signals are not
+-- caught, because any caught signal makes the library leave the queue.
 function signals.catch_terminating()
   process.uncatch(unpack(HARMLESS))
-  -- as process 1 of a container: lets the system reap orphans
+  -- if this is process 1 of a container, the system reaps orphans
   if process.pid() == 1 then assert(process.ignore "CHLD") end
   assert(process.catch(unpack(TERMINATING)))
 end

@@ -1,4 +1,5 @@
--- What `run`, `hold` and others share on the command line: which locks, where, how long to wait.
+-- The command-line options that `run`, `hold` and other subcommands share: which locks, on which
+-- server, how long to wait.
 
 local library_options = require "holdfast.options"
 local library_servers = require "holdfast.servers"
@@ -9,12 +10,13 @@ local settings = require "holdfast.command.settings"
 
 local target = {}
 
-local FIRST_FREE = 3 -- the job uses the descriptors below this one, too
+local MIN_DESCRIPTOR = 3 -- the job also uses the descriptors below this one
 
--- Checks a descriptor, and withholds it from the job, so that only this command writes to it.
+-- Checks a descriptor, and keeps the job from inheriting it, so that only this command writes to
+-- it.
 local function descriptor(text)
   local fd = text:find("^[0-9]+$") and #text < 7 and locale.number(text)
-  if fd and fd >= FIRST_FREE and process.withhold(fd) then return fd end
+  if fd and fd >= MIN_DESCRIPTOR and process.withhold(fd) then return fd end
   return nil, "an open descriptor, 3 or higher"
 end
 
@@ -51,8 +53,8 @@ target.locking = {
 target.TIME = "TIME is a number of seconds, or numbers with units: 90, 1.5, 5m, 1h30m."
 
 local LEASE, GRACE = 30, 5 -- seconds
-local MAX_KEYS = 1024 -- keys of a multi-lock
-local MAX_BYTES = 131000 -- total size of all KEYs, because Linux limits the length of a variable
+local MAX_KEYS = 1024 -- maximum keys of a multi-lock
+local MAX_BYTES = 131000 -- in all KEYs, because Linux limits the length of an environment variable
 
 local function one_by_one(name, words)
   local biz_type, biz_id = name:match("^([^:]+):(.+)$")
@@ -73,7 +75,7 @@ local function mode_of(given, chosen)
 end
 
 -- → nil | message
-local function wrong_permits(given, plan)
+local function permits_problem(given, plan)
   if not given.permits then return nil end
   if #plan.keys > 1 then return "--permits takes one KEY" end
   if given["one-by-one"] then return "--permits does not work with --one-by-one" end
@@ -99,8 +101,8 @@ end
 
 -- → why the key cannot be locked | nil
 function target.reserved(key)
-  local wrong = library_options.unreserved_key(key)
-  return wrong and ('KEY must be %s, not "%s"'):format(wrong, key)
+  local expected = library_options.unreserved_key(key)
+  return expected and ('KEY must be %s, not "%s"'):format(expected, key)
 end
 
 local function keys_of(given, words)
@@ -125,7 +127,7 @@ function target.read(given, words)
   plan.given, plan.chosen = given, chosen
   plan.mode, message = mode_of(given, chosen)
   if plan.mode == nil then return nil, message end
-  message = wrong_permits(given, plan)
+  message = permits_problem(given, plan)
   if message then return nil, message end
   plan.lease = chosen.lease or LEASE
   plan.grace = chosen.grace or GRACE
@@ -133,22 +135,21 @@ function target.read(given, words)
   return plan
 end
 
--- Creates a client whose timeouts are short enough to detect a hung server long before the lease
--- ends.
+-- Creates a client with timeouts that detect a hung server long before the lease ends.
 -- `more`: further options. → client | nil, message
 function target.client(plan, more)
   if #plan.keys > MAX_KEYS then return nil, ("at most %d KEYs"):format(MAX_KEYS) end
-  local share = math.max(plan.lease / 10, 0.1)
-  local options_of_client = {
-    connect_timeout = math.min(1, share),
-    command_timeout = math.min(3, share),
+  local timeout = math.max(plan.lease / 10, 0.1)
+  local client_options = {
+    connect_timeout = math.min(1, timeout),
+    command_timeout = math.min(3, timeout),
     lease = plan.lease,
   }
-  for name, value in pairs(more or {}) do options_of_client[name] = value end
-  return settings.client(plan.chosen, options_of_client)
+  for name, value in pairs(more or {}) do client_options[name] = value end
+  return settings.client(plan.chosen, client_options)
 end
 
--- ---- what a job inherits ----
+-- ---- the job's environment ----
 
 local function token_text(lock)
   return lock:token_text() or ""
@@ -156,7 +157,8 @@ end
 
 target.token_text = token_text
 
--- Returns a job's variables. With several locks they have a line for each lock.
+-- Returns the job's environment variables. With several locks, the key, owner and token variables
+-- have one line for each lock.
 function target.environment(plan, locks)
   local keys, owners, tokens = {}, {}, {}
   for i, lock in ipairs(locks) do
@@ -181,12 +183,13 @@ local function lines(text)
   return list
 end
 
--- Returns the locks named in the environment: key → { owner, token }. They do not prove anything: a
--- process that outlives the job has these variables, too, and so has one that uses a different
--- server. That cannot be detected, because a server may have several names.
+-- Returns the locks named in the environment: key → { owner, token }. They do not prove that a lock
+-- is held: a process that outlives the job still has these variables, and so does a process that
+-- uses a different server. A different server cannot be detected, because a server may have several
+-- names.
 function target.inherited(chosen)
-  local there = library_servers.environment()
-  if (there.servers ~= nil) ~= (chosen.servers ~= nil) then return {} end
+  local environment = library_servers.environment()
+  if (environment.servers ~= nil) ~= (chosen.servers ~= nil) then return {} end
   local key, owner = os.getenv("HOLDFAST_KEY") or "", os.getenv("HOLDFAST_OWNER") or ""
   if key == "" or owner == "" then return {} end
   local owners, tokens = lines(owner), lines(os.getenv("HOLDFAST_TOKEN") or "")

@@ -1,10 +1,10 @@
 -- holdfast top: a live view of the locks, those with the longest waits first.
 --
--- As on the status page, queues are searched first, since waiters matter most, and then the locks,
--- both in rounds (holdfast.command.rounds), so that a large server is not scanned in one go. A poll
--- rereads the locks that are on the screen or have waiters, and others only in what remains of half
--- a second, so that the load on the server is limited however many locks there are. The view
--- handles key presses between reads, so that a poll does not block it.
+-- Like the status page, it searches for queues first, since waiters matter most, and then for
+-- locks. Both searches run in rounds (holdfast.command.rounds), so that a large server is not
+-- scanned in one go. Each poll rereads the locks that are on the screen or have waiters, then
+-- others for the rest of half a second, so the load on the server does not grow with the number of
+-- locks. The view handles key presses between reads, so that a poll does not block it.
 
 local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
@@ -39,24 +39,24 @@ top.examples = {
   "holdfast top --once           # a table, on a terminal too",
 }
 
--- The paces of the rounds (see rounds.new), and the seconds that each poll spends on them: on the
--- locks FIRST_BUDGET until every key has been seen once, then LOCKS_BUDGET.
+-- The rounds' paces (see rounds.new), and the seconds that each poll spends on a round. The round
+-- of locks gets FIRST_BUDGET until it has seen every key once, and LOCKS_BUDGET after that.
 local QUEUES = { share = 100, least = 1, most = 3 }
 local LOCKS = { share = 300, least = 2, most = 30 }
 local QUEUES_BUDGET, FIRST_BUDGET, LOCKS_BUDGET = 0.3, 0.5, 0.1
-local SLICE = 50 -- locks or names after which the view checks for input
--- seconds of rereading, after which a poll skips locks that are neither shown nor waited for
+local SLICE = 50 -- locks or names to read before the view checks for input again
+-- seconds after which a poll stops rereading locks that are not on the screen and have no waiters
 local REREAD_BUDGET = 0.5
-local OLD = 2 -- seconds, on top of the interval, after which the age of rows is shown
-local FRAME = 5 -- rows of the screen that do not show locks
-local FOOT = "sort by: w wait  n waiters  h held  t TTL  k key   / filter  ↑↓ scroll  q quit"
-local TYPING = "part of a key, then Enter; Esc shows all locks again"
+local AGE_MARGIN = 2 -- seconds beyond the interval; the age of older rows is shown
+local FRAME_ROWS = 5 -- screen rows that do not show locks
+local FOOTER = "sort by: w wait  n waiters  h held  t TTL  k key   / filter  ↑↓ scroll  q quit"
+local FILTER_HELP = "part of a key, then Enter; Esc shows all locks again"
 
 local function by_key(a, b)
   return locale.is_before(a.key, b.key)
 end
 
--- Sorts by value, highest first; ties by the number of waiters, then by the longest hold.
+-- Sorts by value, highest first, then by the number of waiters, then by how long the lock is held.
 local function highest_first(value_of)
   return function(a, b)
     local value, other = value_of(a), value_of(b)
@@ -80,9 +80,9 @@ local SORTS = {
 local View = {}
 View.__index = View
 
--- Stores when the entry was read and, as its lease, the longest TTL seen for this hold.
--- `before`: the last reading.
-local function dated(entry, before)
+-- Stores in the entry when it was read and, as its lease, the longest TTL seen during this hold.
+-- `before`: the entry from the previous read, or nil.
+local function add_times(entry, before)
   local is_same = before and before.owner == entry.owner and before.token == entry.token
   entry.lease = math.max(entry.ttl or 0, is_same and before.lease or 0)
   entry.read_at = core.now()
@@ -92,7 +92,9 @@ end
 -- Replaces the entry `before` with `entry`. Either may be nil.
 function View:replace(before, entry)
   if before then self.met[before.found_as], self.entries[before.key] = nil, nil end
-  if entry then self.met[entry.found_as], self.entries[entry.key] = entry, dated(entry, before) end
+  if entry then
+    self.met[entry.found_as], self.entries[entry.key] = entry, add_times(entry, before)
+  end
 end
 
 -- Reads a lock of this kind, or of any kind if `kind` is nil. → true | nil, message, code
@@ -107,8 +109,9 @@ function View:read(key, kind)
   return true
 end
 
--- Visits a queue. Skips locks that are known to have waiters, because each poll reads these anyway.
-local function visit_queue(view, _, name)
+-- Reads the lock of a queue, unless it is known to have waiters: each poll reads those locks
+-- anyway.
+local function read_queue(view, _, name)
   local keys, is_fair = locks.keys_of_queue(name)
   for _, key in ipairs(keys) do
     local known = view.entries[key]
@@ -129,7 +132,7 @@ local function finish_queues(view)
   return true
 end
 
-local function visit_lock(view, scan, name)
+local function read_lock(view, scan, name)
   if view.met[name] then return true end
   local entry, message, code = scan:read(name, view.met)
   if entry and not entry.done then view:replace(view.entries[entry.key], entry) end
@@ -141,7 +144,7 @@ local function finish_locks()
   return true
 end
 
--- Continues a round for `seconds`, or until the view must end. → true | nil, message, code
+-- Continues a round for `seconds`, or until the user quits. → true | nil, message, code
 function View:continue_round(round, seconds)
   local deadline, names = core.now() + seconds, 0
   return round:continue(core.now(), function()
@@ -150,7 +153,7 @@ function View:continue_round(round, seconds)
   end)
 end
 
--- Returns whether each of the two rounds was complete once.
+-- Returns whether each of the two rounds has been completed at least once.
 function View:is_complete()
   return self.queues.known_at ~= nil and self.locks.known_at ~= nil
 end
@@ -162,9 +165,10 @@ function View:continue_rounds()
   return self:continue_round(self.locks, self:is_complete() and LOCKS_BUDGET or FIRST_BUDGET)
 end
 
--- Sorts the keys by how much they need a read: first those on the screen or with waiters, then the
--- others, those read longest ago first. → the keys, how many come before the others
-function View:by_need()
+-- Sorts the keys by how urgently they must be reread: first the locks on the screen or with
+-- waiters, then the others, least recently read first. → the keys, the number of keys in the first
+-- group
+function View:by_priority()
   local keys, others, is_shown = {}, {}, {}
   for i = self.first, self.first + (self.room or 0) - 1 do is_shown[self.list[i] or 0] = true end
   for key, entry in pairs(self.entries) do
@@ -179,8 +183,8 @@ function View:by_need()
   return keys, count
 end
 
--- Reads known locks again. → true | nil, message
-function View:read_again(keys, count)
+-- Rereads known locks. → true | nil, message
+function View:reread_locks(keys, count)
   local deadline = core.now() + REREAD_BUDGET
   for i, key in ipairs(keys) do
     if i > count and core.now() > deadline then break end
@@ -192,11 +196,11 @@ function View:read_again(keys, count)
   return true
 end
 
--- Polls the server once. Stops early if the view must end. → true | nil, message
+-- Polls the server once. Stops early if the user quits. → true | nil, message
 function View:poll()
-  local keys, count = self:by_need()
+  local keys, count = self:by_priority()
   local ok, message = self:continue_rounds()
-  if ok then ok, message = self:read_again(keys, count) end
+  if ok then ok, message = self:reread_locks(keys, count) end
   if not ok then return nil, message end
   self.names, self.known, self.polled_at = locks.namer(self.client), {}, core.now()
   return true
@@ -217,7 +221,7 @@ function View:arrange()
   self.list = list
 end
 
--- Returns all searches, for locks.left_out.
+-- Returns all scans, for locks.left_out.
 function View:scans()
   local list = { self.latches }
   for _, round in ipairs { self.queues, self.locks } do
@@ -232,8 +236,8 @@ function View:title()
     .. texts.plural(self.waiters, "waiter") .. (left_out and "; " .. left_out or "")
 end
 
--- Returns { host, pid, name } of an owner, if known. Sends nothing to a server that does not reply.
-function View:who(owner)
+-- Returns the owner's { host, pid, name }, if known. Does not query a server that has not replied.
+function View:identify(owner)
   local uuid = owner and owner:sub(1, 36)
   if uuid and not self.trouble then self.known[uuid] = self.names(owner) end
   return uuid and self.known[uuid]
@@ -243,21 +247,21 @@ function View:lines(first, last, columns)
   local shown, who = {}, {}
   for i = first, math.min(last, #self.list) do
     shown[#shown + 1] = self.list[i]
-    who[#shown] = self:who(self.list[i].owner)
+    who[#shown] = self:identify(self.list[i].owner)
   end
   return table_of(shown, who, columns)
 end
 
 -- ---- on a terminal ----
 
--- Returns the age of the oldest row: after an error, with that error; otherwise only if a poll is
--- late.
+-- Returns the age of the oldest row, followed by the error if the last poll failed. Returns "" if
+-- the last poll succeeded and the next one is not late.
 function View:age_text()
   local seconds = core.now() - self.read_at
   if self.trouble then
     return ("   %.0f s old: %s"):format(seconds, output.printable(self.trouble))
   end
-  return seconds > self.interval + OLD and ("   up to %.0f s old"):format(seconds) or ""
+  return seconds > self.interval + AGE_MARGIN and ("   up to %.0f s old"):format(seconds) or ""
 end
 
 function View:filter_line()
@@ -266,8 +270,8 @@ function View:filter_line()
     #self.list, texts.plural(self.count, "lock"))
 end
 
--- Says which locks are on the screen, unless all are.
-function View:place(room)
+-- Describes which locks are on the screen, unless all of them are.
+function View:position_text(room)
   if #self.list <= room then return "" end
   return ("%d-%d of %d"):format(self.first, math.min(self.first + room - 1, #self.list), #self.list)
 end
@@ -275,7 +279,7 @@ end
 function View:draw()
   local rows, columns = process.size()
   rows, columns = rows or 24, columns or 80
-  local room = math.max(rows - FRAME, 1)
+  local room = math.max(rows - FRAME_ROWS, 1)
   self.first, self.room = math.max(math.min(self.first, #self.list - room + 1), 1), room
   local title = width.cut("holdfast top   " .. self:title(), columns)
   local age = width.cut(self:age_text(), columns - width.of(title))
@@ -285,8 +289,8 @@ function View:draw()
     lines[#lines + 1] = line
   end
   while #lines < rows - 2 do lines[#lines + 1] = "" end
-  lines[rows - 1] = self:place(room)
-  lines[rows] = width.cut(self.is_typing and TYPING or FOOT, columns)
+  lines[rows - 1] = self:position_text(room)
+  lines[rows] = width.cut(self.is_typing and FILTER_HELP or FOOTER, columns)
   screen.draw(lines, rows)
 end
 
@@ -296,7 +300,7 @@ local function pause_program()
   screen.enter()
 end
 
--- Handles a key while a filter is being typed, and shows the matching locks.
+-- Handles a key press while the user is typing a filter, and shows the matching locks.
 function View:on_typed_key(key)
   if key == "enter" or key == "escape" then self.is_typing = false end
   if key == "escape" or key == "clear" then self.filter = "" end
@@ -306,11 +310,11 @@ function View:on_typed_key(key)
   self:arrange()
 end
 
--- How far each key moves the view, in rows or in screens.
+-- How far each key scrolls the view, in rows or in screens.
 local ROWS = { up = -1, down = 1, home = -math.huge, ["end"] = math.huge }
 local SCREENS = { page_up = -1, page_down = 1, [" "] = 1 }
 
--- → the exit code if the view must end | nil
+-- → the exit code if the user quits | nil
 function View:on_key(key)
   if self.is_typing then return self:on_typed_key(key) end
   if key == "q" then return exits.OK end
@@ -322,7 +326,7 @@ function View:on_key(key)
   self.first = math.max(math.min(self.first + step, #self.list - self.room + 1), 1)
 end
 
--- → the exit code if the view must end | nil
+-- → the exit code if the user quits | nil
 function View:on_event(event)
   if event == "input" then
     local bytes = process.keys()
@@ -338,7 +342,7 @@ function View:on_event(event)
   end
 end
 
--- Handles keys and signals for `seconds`. → the exit code if the view must end | nil
+-- Handles keys and signals for `seconds`. → the exit code if the user quits | nil
 function View:handle_events(seconds)
   local due = core.now() + seconds
   while self.is_live and not self.exit do
@@ -375,7 +379,7 @@ end
 
 local function print_json(view, out)
   for _, entry in ipairs(view.list) do
-    output.print(json.object(locks.fields(entry, view:who(entry.owner))))
+    output.print(json.object(locks.fields(entry, view:identify(entry.owner))))
   end
   local left_out = locks.left_out(view:scans())
   if left_out then out:problem("warning", {}, left_out) end
@@ -406,8 +410,8 @@ local function new_view(client, pattern)
   }
   local queues, held, latches = locks.rounds(client, pattern or "*")
   view.latches = latches
-  view.queues = rounds.new(view, queues, QUEUES, visit_queue, finish_queues)
-  view.locks = rounds.new(view, held, LOCKS, visit_lock, finish_locks)
+  view.queues = rounds.new(view, queues, QUEUES, read_queue, finish_queues)
+  view.locks = rounds.new(view, held, LOCKS, read_lock, finish_locks)
   return setmetatable(view, View)
 end
 

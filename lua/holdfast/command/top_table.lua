@@ -10,7 +10,7 @@ local RIGHT_ALIGNED = { false, false, true, true, true, true }
 local HELD, WAITERS, WAIT, TTL = 3, 4, 5, 6
 local GAP = 2 -- columns between cells
 
--- Formats a duration in less room than other tables: 42s, 4m50s, 2h10m.
+-- Formats a duration more briefly than the other tables do: 42s, 4m50s, 2h10m.
 local function duration(seconds)
   if seconds == math.huge then return "none" end
   return (locks.duration(seconds):gsub(" min", "m"):gsub(" ", ""))
@@ -24,19 +24,19 @@ local function row(entry, who)
   }
 end
 
-local function widest(rows, column)
+local function column_width(rows, column)
   local maximum = 0
   for _, cells in ipairs(rows) do maximum = math.max(maximum, width.of(cells[column])) end
   return maximum
 end
 
--- Cuts keys and holders so that the rows fit. Neither takes more than half the room if the other
--- needs its half.
-local function fit(rows, columns)
+-- Shortens keys and holders so that the rows fit into the terminal. Neither column gets more than
+-- half of the remaining space if the other needs its half.
+local function shorten_cells(rows, columns)
   local left = columns - GAP
-  for column = HELD, TTL do left = left - GAP - widest(rows, column) end
+  for column = HELD, TTL do left = left - GAP - column_width(rows, column) end
   left = math.max(left, 2)
-  local key, holder = math.min(widest(rows, 1), output.MAX_WIDTH), widest(rows, 2)
+  local key, holder = math.min(column_width(rows, 1), output.MAX_WIDTH), column_width(rows, 2)
   if key + holder > left then
     holder = math.min(holder, math.max(math.floor(left / 2), left - key))
     key = left - holder
@@ -53,13 +53,12 @@ local function colour_of(entry, column)
   return (entry.waits or 0) < observed.LONG_WAIT and screen.YELLOW or screen.RED
 end
 
--- `who`: the holders' names, as far as known; `columns`: width of the terminal, or nil for no
--- limit.
--- → lines
+-- `who`: the holders' names, where known; `columns`: the terminal's width, or nil for no limit.
+-- → a list of lines
 return function(entries, who, columns)
   local rows = { { "KEY", "HOLDER", "HELD", "WAITERS", "WAIT", "TTL" } }
   for i, entry in ipairs(entries) do rows[i + 1] = row(entry, who[i]) end
-  if columns then fit(rows, columns) end
+  if columns then shorten_cells(rows, columns) end
   return output.columns(rows, RIGHT_ALIGNED, function(cell, number, column)
     return screen.paint(cell, number == 1 and screen.BOLD or colour_of(entries[number - 1], column))
   end)

@@ -15,23 +15,23 @@ local function lock_once(lock)
 end
 
 -- → true | nil, message
-local function lock_both(both)
+local function lock_read_and_write(both)
   local ok, message = lock_once(both:read())
   if not ok then return nil, message end
   return lock_once(both:write())
 end
 
 -- → true | nil, message
-local function set_once(object)
+local function set_and_delete(object)
   local ok, message = object:set(1)
   if ok == nil then return nil, message end
   ok, message = object:delete()
   return ok ~= nil or nil, message
 end
 
--- Takes a permit and gives it back, then deletes the semaphore, whose number has no TTL.
+-- Acquires and releases a permit, then deletes the semaphore, whose number has no TTL.
 -- → true | nil, message
-local function take_permit(client, key)
+local function acquire_permit(client, key)
   local semaphore = client:semaphore(key, { permits = 1, token_ttl = OPTIONS.token_ttl })
   local permit, message = semaphore:acquire(1, 0)
   if not permit then return nil, message end
@@ -40,19 +40,21 @@ local function take_permit(client, key)
   return ok, why
 end
 
--- kind, as named by `holdfast acl` -> function(client, key) → true | nil, message. Fences are not
--- tried, because they belong to data.
+-- a kind's name in `holdfast acl` -> function(client, key) → true | nil, message. Fences are not
+-- tried, because they are stored with data.
 local TRIES = {
   lock = function(client, key) return lock_once(client:lock(key, OPTIONS)) end,
   mutex = function(client, key) return lock_once(client:mutex(key, OPTIONS)) end,
   fair = function(client, key) return lock_once(client:fair_lock(key, OPTIONS)) end,
-  read_write = function(client, key) return lock_both(client:read_write_lock(key, OPTIONS)) end,
-  semaphore = take_permit,
-  latch = function(client, key) return set_once(client:latch(key)) end,
-  plain_semaphore = function(client, key) return set_once(client:plain_semaphore(key)) end,
+  read_write = function(client, key)
+    return lock_read_and_write(client:read_write_lock(key, OPTIONS))
+  end,
+  semaphore = acquire_permit,
+  latch = function(client, key) return set_and_delete(client:latch(key)) end,
+  plain_semaphore = function(client, key) return set_and_delete(client:plain_semaphore(key)) end,
 }
 
--- Tries the kinds of `set` on this client's server: a check, as described in
+-- Tries the kinds in `set.kinds` on this client's server: a check in the sense of
 -- holdfast.command.checks.
 function trial.run(client, set, add)
   for _, kind in ipairs(set.kinds) do

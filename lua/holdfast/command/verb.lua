@@ -1,4 +1,4 @@
--- What the verbs that read a server share.
+-- Code shared by the subcommands that read a server. A verb is a subcommand's module.
 
 local exits = require "holdfast.command.exits"
 local options = require "holdfast.command.options"
@@ -7,8 +7,8 @@ local settings = require "holdfast.command.settings"
 
 local verb = {}
 
--- Returns a verb's options: its own, those for the server (with self.takes_several_servers, for
--- several) and the connection, and `more`.
+-- Returns a verb's options: `own`, the options for the server (for several servers, if
+-- self.takes_several_servers is set) and the connection, and `more`.
 function verb.options(self, own, more)
   local server = { title = settings.options.title }
   for _, option in ipairs(settings.options) do
@@ -33,8 +33,8 @@ local function wants_json(self, args)
   end
 end
 
--- Reads args according to self.options, checks the number of words, and calls
--- body(client, given, words, out, chosen) with a client of the server, or of several servers if
+-- Parses args according to self.options, checks the number of other arguments, creates a client,
+-- and calls body(client, given, words, out, chosen). The client may have several servers only if
 -- self.takes_several_servers is set. → the exit code
 function verb.run(self, name, args, min_words, max_words, body)
   local given, words, rest = options.read(self.options, args, 2)
@@ -45,17 +45,17 @@ function verb.run(self, name, args, min_words, max_words, body)
   if #words > max_words then
     return out:misused(('unexpected argument "%s"'):format(words[max_words + 1]), self.usage)
   end
-  local chosen, fits, client, message
+  local chosen, is_allowed, client, message
   chosen, message = settings.load(given)
-  if chosen then fits, message = check_servers(self, chosen) end
-  if fits then client, message = settings.client(chosen) end
+  if chosen then is_allowed, message = check_servers(self, chosen) end
+  if is_allowed then client, message = settings.client(chosen) end
   if not client then return out:fail(exits.USAGE, "usage", message) end
   local exit = body(client, given, words, out, chosen)
   client:close()
   return exit
 end
 
--- Reports a failure of the library. → its exit code
+-- Reports a failure that the library returned. → the exit code
 function verb.failed(out, message, code)
   return out:fail(exits.of(code), code, message)
 end

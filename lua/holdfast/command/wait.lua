@@ -53,17 +53,17 @@ local function report_held(client, entry, given, out)
   return out:fail(exit, "busy", ('"%s" is held%s%s'):format(output.printable(entry.key), by_whom, times), who)
 end
 
--- Polls until `deadline`. After the first reply it keeps polling during outages and temporary
--- refusals. → false if all are free | the entry of a lock still held | nil, message, code
-local function watch(client, keys, deadline)
-  local step, asked = FIRST_STEP, false
+-- Polls until `deadline`. After the first reply, outages and temporary refusals do not end the
+-- polling. → false if all are free | the entry of a lock still held | nil, message, code
+local function poll_until_free(client, keys, deadline)
+  local step, has_reply = FIRST_STEP, false
   while true do
     local held, message, code = first_held(client, keys)
     local over = core.now() >= deadline
     if held == false or held and over then return held end
-    local keeps_polling = held or asked and not over and core.may_pass(code, true)
+    local keeps_polling = held or has_reply and not over and core.may_pass(code, true)
     if not keeps_polling then return nil, message, code end
-    asked = true
+    has_reply = true
     process.wait(math.max(math.min(step, deadline - core.now()), 0))
     step = math.min(step * 1.5, LAST_STEP)
   end
@@ -80,7 +80,7 @@ function wait.main(args)
       subject = function(key) return ('waiting until "%s" is free'):format(key) end,
       poll = waiting.for_free(plan.keys, function(own) return first_held(own, plan.keys) end),
     })
-    local held, failure, code = watch(client, plan.keys, now + plan.wait)
+    local held, failure, code = poll_until_free(client, plan.keys, now + plan.wait)
     waiting.finish()
     if held == false then return exits.OK end
     if held then return report_held(client, held, given, out) end

@@ -1,8 +1,8 @@
--- Shows what the command is waiting for: on a terminal in a line that is kept up to date, with
+-- Shows what the command is waiting for: on a terminal as a line that is kept up to date, with
 -- --json as events, with --verbose as lines.
 --
--- A child process polls the server and writes, so nothing here delays the wait, a signal or the
--- job. It writes once a second on a terminal, elsewhere once a minute, and soon after the server
+-- A child process polls the server and prints, so that it never delays the wait, a signal or the
+-- job. It prints once a second on a terminal, once a minute elsewhere, and soon after the server
 -- stops replying.
 
 local core = require "holdfast.core"
@@ -16,16 +16,16 @@ local texts = require "holdfast.text"
 
 local waiting = {}
 
-local SHORT = 0.5 -- seconds; a shorter wait is not reported
-local ON_TERMINAL, ELSEWHERE = 1, 60 -- seconds between lines
-local POLL_PAUSE, LEADER_PAUSE = 5, 2 -- seconds between polls, at most
+local MIN_WAIT = 0.5 -- seconds; a shorter wait is not reported
+local TERMINAL_PERIOD, LOG_PERIOD = 1, 60 -- seconds between lines
+local POLL_PAUSE, LEADER_PAUSE = 5, 2 -- maximum seconds between polls
 local RETRY_PAUSE = 1 -- seconds between polls after a failure; a single failure causes no warning
-local PATIENCE = 0.9 -- seconds for a reply, so that the line is redrawn in time
-local NAP = 5 -- seconds after which to check whether the command is still waiting
-local ECHO = 3 -- columns left free, because the terminal echoes ^C after the line
-local MAX_KEYS, MAX_WAITERS = 10, 100 -- how many keys and waiters one poll reads
+local REPLY_TIMEOUT = 0.9 -- seconds to wait for a reply, so that the line is redrawn in time
+local MAX_SLEEP = 5 -- seconds after which to check whether the command is still waiting
+local ECHO_COLUMNS = 3 -- columns left free, because the terminal echoes ^C after the line
+local MAX_KEYS, MAX_WAITERS = 10, 100 -- maximum keys and waiters that one poll reads
 
--- ---- words ----
+-- ---- text ----
 
 local ORDINALS = { "st", "nd", "rd" }
 
@@ -43,7 +43,8 @@ function waiting.clock(seconds)
   return ("%d:%02d"):format(minutes, whole % 60)
 end
 
--- Returns an upper bound for the columns of a character; East Asian ones take two.
+-- Returns the maximum number of columns that a character occupies; East Asian characters occupy
+-- two.
 local function width_of(char)
   return #char > 2 and 2 or 1
 end
@@ -54,7 +55,7 @@ local function width(text)
   return sum
 end
 
--- Returns as much of the text as fits into the columns.
+-- Returns the longest beginning of the text that fits into this many columns.
 local function cut(text, columns)
   local parts, left = {}, columns
   for char in text:gmatch("[^\128-\191][\128-\191]*") do
@@ -65,7 +66,7 @@ local function cut(text, columns)
   return table.concat(parts)
 end
 
--- Returns a line that fits into the columns, shortened before the place and the time.
+-- Returns a line that fits into this many columns. Shortens the part before the place and the time.
 -- → the line, its width
 function waiting.line(subject, state, place, seconds, columns)
   local tail = (place and waiting.place(place) .. ", " or "") .. waiting.clock(seconds)
@@ -78,9 +79,9 @@ function waiting.line(subject, state, place, seconds, columns)
   return head .. tail, width(head .. tail)
 end
 
--- ---- what is waited for ----
+-- ---- goals of a wait ----
 
--- A goal is a function(client) that polls with this client.
+-- A goal is a function(client) that reads the state of what the command is waiting for.
 -- → { key, state, place, held_since = a time of core.now(), and for --json owner, who, count,
 -- token } | nil, message, code
 
@@ -90,8 +91,8 @@ local function state_of(entry, who, verb)
   return (entry.count and "" or verb .. " by ") .. locks.holder_text(entry, who)
 end
 
--- Returns a function that looks up a holder's { host, pid, name } until it is known.
-local function namer()
+-- Returns a function that looks up a holder's { host, pid, name }, and caches it once it is known.
+local function cached_lookup()
   local known = {}
   return function(client, owner)
     known[owner] = known[owner] or names.of(client, owner)
@@ -99,7 +100,7 @@ local function namer()
   end
 end
 
-local function finding_of(client, entry, verb, name, place)
+local function new_finding(client, entry, verb, name, place)
   local who = entry.owner and name(client, entry.owner)
   return {
     key = entry.key, state = state_of(entry, who, verb), place = place, owner = entry.owner,
@@ -115,10 +116,10 @@ local function place_in(client, entry, uuid)
   end
 end
 
--- Several locks are acquired in order, so the wait is for the first one not held yet. `uuid`: the
--- waiting client's; `verb`: "held" or "led".
+-- The command acquires locks one after the other, so it is waiting for the first one that it does
+-- not hold yet. `uuid`: the waiting client's uuid; `verb`: "held" or "led".
 function waiting.for_locks(keys, kind, uuid, verb)
-  local name, at = namer(), 1
+  local name, at = cached_lookup(), 1
   return function(client)
     local first
     for i = at, math.min(#keys, at + MAX_KEYS - 1) do
@@ -128,22 +129,22 @@ function waiting.for_locks(keys, kind, uuid, verb)
       local is_own = entry.owner and entry.owner:sub(1, #uuid) == uuid
       if place then
         at = i
-        return finding_of(client, entry, verb, name, place)
+        return new_finding(client, entry, verb, name, place)
       end
       first = first or entry.held and not is_own and entry or nil
     end
     at = first and at or 1
-    return finding_of(client, first or { key = keys[at] }, verb, name)
+    return new_finding(client, first or { key = keys[at] }, verb, name)
   end
 end
 
--- `first_held(client)` → the entry of a held lock, or false if all are free | nil, message, code
+-- `first_held(client)` → the first held lock's entry, or false if all are free | nil, message, code
 function waiting.for_free(keys, first_held)
-  local name = namer()
+  local name = cached_lookup()
   return function(client)
     local entry, message, code = first_held(client)
     if entry == nil then return nil, message, code end
-    return finding_of(client, entry or { key = keys[1] }, "held", name)
+    return new_finding(client, entry or { key = keys[1] }, "held", name)
   end
 end
 
@@ -173,8 +174,8 @@ function Report:check()
   if found then self.reported_outage = false end
 end
 
--- Reports a new leader at once, unless a live line shows it. If the leader has not published its
--- name yet, the next poll reports it.
+-- Reports a new leader at once, unless a live line shows it. A leader that has not published its
+-- name yet is reported after the next poll.
 function Report:note_leader()
   local found = self.found
   if not self.leads or self.is_live or not found.owner or found.owner == self.leader then return end
@@ -189,8 +190,8 @@ function Report:note_leader()
   }, ('"%s" is now %s'):format(output.printable(found.key), output.printable(found.state)))
 end
 
--- Reports, once per outage, that the wait continues without the server. A live line shows that
--- anyway.
+-- Reports, once per outage, that the wait continues without the server, unless a live line shows
+-- that.
 function Report:report_outage()
   if self.is_live or self.reported_outage or self.failed < 2 then return end
   self.reported_outage = true
@@ -198,7 +199,7 @@ function Report:report_outage()
     ("%s: %s; still waiting"):format(self.subject(self.found.key), self.found.state))
 end
 
--- → for how many seconds the holder has held the lock | nil if not known
+-- → the seconds for which the holder has held the lock | nil if not known
 local function held_for(found)
   return found.held_since and core.now() - found.held_since
 end
@@ -210,12 +211,12 @@ function Report:line(columns)
   return waiting.line(self.subject(found.key), state, found.place, waited, columns)
 end
 
--- Draws the line. If the terminal has become narrower, the old line takes up several rows.
+-- Draws the line. If the terminal has become narrower, the old line occupies several rows.
 function Report:draw()
   local columns = select(2, process.size(2)) or 80
   local rows = math.max(math.ceil((self.drawn or 0) / columns), 1)
   local line
-  line, self.drawn = self:line(columns - ECHO)
+  line, self.drawn = self:line(columns - ECHO_COLUMNS)
   local up = rows > 1 and ("\27[%dA\27[J"):format(rows - 1) or ""
   if process.may_draw() then process.say("\r" .. up .. line .. "\27[K") end
 end
@@ -233,19 +234,19 @@ function Report:print()
   }, (self:line()))
 end
 
--- Sleeps until `deadline`. Redraws the line when the terminal has changed its size or is in the
--- foreground again.
+-- Sleeps until `deadline`. Redraws the line after the terminal has been resized, and after this
+-- process returns to the foreground.
 local function sleep_until(self, deadline)
   while process.is_awaited() and core.now() < deadline do
-    local name = process.wait(math.max(math.min(deadline - core.now(), NAP), 0))
+    local name = process.wait(math.max(math.min(deadline - core.now(), MAX_SLEEP), 0))
     if name and self.drawn then self:draw() end
   end
 end
 
 function Report:run()
-  local period = self.is_live and ON_TERMINAL or ELSEWHERE
-  local next_line = core.now() + SHORT
-  self.waiter:close() -- this process has inherited the client's connections
+  local period = self.is_live and TERMINAL_PERIOD or LOG_PERIOD
+  local next_line = core.now() + MIN_WAIT
+  self.waiter:close() -- this child process has inherited the client's connections
   self.client = assert(settings.client(self.chosen, {}))
   if self.is_live then process.catch("WINCH", "CONT") end
   local at = next_line
@@ -263,7 +264,7 @@ function Report:run()
   end
 end
 
--- ---- around a wait ----
+-- ---- start and end of a wait ----
 
 local function at_most(seconds, limit)
   return math.min(seconds or limit, limit)
@@ -272,25 +273,25 @@ end
 local function with_short_timeouts(chosen)
   local copy = {}
   for name, value in pairs(chosen) do copy[name] = value end
-  copy.connect_timeout = at_most(chosen.connect_timeout, PATIENCE)
-  copy.command_timeout = at_most(chosen.command_timeout, PATIENCE)
+  copy.connect_timeout = at_most(chosen.connect_timeout, REPLY_TIMEOUT)
+  copy.command_timeout = at_most(chosen.command_timeout, REPLY_TIMEOUT)
   return copy
 end
 
--- From now on, until waiting.finish, shows what the command is waiting for, if the options ask for
--- it and the wait is not short. The fields of `wait`:
+-- Starts to show what the command is waiting for, until waiting.finish, if the options request it
+-- and the wait is not short. The fields of `wait`:
 --   client           the client that waits
 --   seconds, since   the wait's limit, and core.now() when it began
 --   chosen           from settings.load
---   quiet            the option
+--   quiet            whether --quiet is set
 --   key              the first key
 --   subject(key)     → "waiting for …"
---   poll             a goal
---   leads            whether it waits to lead: then new leaders and outages are always reported
---   reported_outage  whether an outage was reported before
+--   poll             a goal (see above)
+--   leads            whether to become leader: then new leaders and outages are always reported
+--   reported_outage  whether an outage has already been reported
 function waiting.begin(out, wait)
   local shown = out:wait_display(wait.quiet)
-  if not shown and not wait.leads or wait.seconds < SHORT then return end
+  if not shown and not wait.leads or wait.seconds < MIN_WAIT then return end
   local report = setmetatable({
     out = out, is_live = shown == "line", is_reported = shown ~= nil,
     reported_outage = wait.reported_outage, leads = wait.leads,
@@ -301,7 +302,7 @@ function waiting.begin(out, wait)
   process.begin_report(function() report:run() end)
 end
 
--- Must be called before any other output, and before the job starts.
+-- Stops it. Must be called before any other output, and before the job starts.
 function waiting.finish()
   process.end_report()
 end

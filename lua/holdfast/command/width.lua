@@ -1,11 +1,11 @@
--- How many columns of a terminal a string takes: East Asian characters and emoji take two,
--- combining marks none.
+-- Computes the number of terminal columns that a string occupies: two for each East Asian character
+-- or emoji, none for a combining mark.
 
 local texts = require "holdfast.text"
 
 local width = {}
 
--- first, last, first, last, … from Unicode; includes a few unassigned code points, which do no harm
+-- first and last code point of each Unicode range; a few are unassigned, which is harmless
 local WIDE = {
   0x1100, 0x115e, 0x231a, 0x231b, 0x2329, 0x232a, 0x23e9, 0x23ec, 0x23f0, 0x23f0, 0x23f3, 0x23f3,
   0x25fd, 0x25fe, 0x2614, 0x2615, 0x2648, 0x2653, 0x267f, 0x267f, 0x2693, 0x2693, 0x26a1, 0x26a1,
@@ -49,7 +49,7 @@ local function width_of(char)
   return is_in(WIDE, code) and 2 or 1
 end
 
--- Returns how many columns a string takes. holdfast.text must have made it safe to show.
+-- Returns the number of columns that a string occupies. It must have been escaped by holdfast.text.
 function width.of(text)
   if not text:find("[\128-\255]") then return #text end
   local sum = 0
@@ -57,7 +57,7 @@ function width.of(text)
   return sum
 end
 
--- Returns as much of the text as fits into the columns.
+-- Returns the longest beginning of the text that fits into this many columns.
 function width.cut(text, columns)
   local used, at = 0, 1
   for char in text:gmatch(CHARACTER) do
@@ -68,8 +68,8 @@ function width.cut(text, columns)
   return text:sub(1, at - 1)
 end
 
--- Returns as much of the end of the text as fits into the columns.
-local function last(text, columns)
+-- Returns the longest end of the text that fits into this many columns.
+local function cut_start(text, columns)
   local left = width.of(text)
   for at, char in text:gmatch("()(" .. CHARACTER .. ")") do
     if left <= columns and width_of(char) > 0 then return text:sub(at) end
@@ -78,11 +78,12 @@ local function last(text, columns)
   return ""
 end
 
--- Returns the text if it fits into the columns, or its beginning and end with "…" between them.
+-- Returns the text if it fits into this many columns; otherwise its beginning and end, joined by
+-- "…".
 function width.elide_middle(text, columns)
   if width.of(text) <= columns then return text end
   local first = width.cut(text, math.ceil((columns - 1) / 2))
-  return first .. "…" .. last(text, columns - 1 - width.of(first))
+  return first .. "…" .. cut_start(text, columns - 1 - width.of(first))
 end
 
 return width

@@ -1,4 +1,4 @@
--- What `run` and `lead` share: the command that runs under a lock, and its reports.
+-- Code shared by `run` and `lead`: parses the command to run under a lock, and reports on the job.
 
 local client = require "holdfast.client"
 local core = require "holdfast.core"
@@ -23,26 +23,26 @@ work.pass_url = {
 }
 
 -- Suggests a command line, assuming that the first word is the key.
-local function with_marker(words, verb)
+local function suggest_marker(words, verb)
   if #words < 2 then return ("; use holdfast %s KEY -- command"):format(verb) end
   return ("; did you mean holdfast %s %s -- %s%s?"):format(verb, words[1], words[2],
     words[3] and " …" or "")
 end
 
--- `words`: KEYs; `rest`: the words after --. → the words of the command | nil, message
-local function command_of(given, words, rest, verb)
+-- `words`: KEYs; `rest`: the arguments after --. → the command's arguments | nil, message
+local function parse_command(given, words, rest, verb)
   if given.command and rest then return nil, "give either -c or a command after --, not both" end
   if given.command then return { "/bin/sh", "-c", given.command } end
-  if not rest then return nil, "no -- before the command" .. with_marker(words, verb) end
+  if not rest then return nil, "no -- before the command" .. suggest_marker(words, verb) end
   if #rest == 0 then return nil, "no command after --" end
   return rest
 end
 
--- Reads the arguments of a verb that runs a command. → its plan | nil, message
+-- Parses the arguments of a subcommand that runs a command. → a plan | nil, message
 function work.read(known, args)
   local given, words, rest = options.read(known, args, 2)
   if not given then return nil, words end
-  local argv, message = command_of(given, words, rest, args[1])
+  local argv, message = parse_command(given, words, rest, args[1])
   if not argv then return nil, message end
   local plan
   plan, message = target.read(given, words)
@@ -51,9 +51,9 @@ function work.read(known, args)
   return plan
 end
 
-local OFF = { unsupported = "this system does not support it", denied = "its directory in /dev/shm cannot be used" }
+local CRASH_RELEASE_OFF = { unsupported = "this system does not support it", denied = "its directory in /dev/shm cannot be used" }
 
--- Reports the library's events about crashes (docs/explanation/crash.md) and about the server.
+-- Returns a listener that reports events about crashes (docs/explanation/crash.md) and the server.
 local function listener(out)
   return function(event)
     if event.event == "crash_released" then
@@ -61,7 +61,7 @@ local function listener(out)
         ('released "%s": its holder has crashed'):format(event.key))
     elseif event.event == "crash_release_off" then
       out:event("crash_release_off", { { "code", event.code } },
-        "crash release is off: " .. OFF[event.code])
+        "crash release is off: " .. CRASH_RELEASE_OFF[event.code])
     elseif event.event == "tenant_exposed" then
       out:advice("tenant_exposed", { { "server", event.server } }, event.server .. settings.EXPOSED)
     end
@@ -74,13 +74,13 @@ function work.client(plan, out)
   if not plan.crash_release then return target.client(plan) end
   local made, message = target.client(plan, { crash_release = true, on_event = listener(out) })
   if not made then return nil, message end
-  -- allows locks with this client's owner, which the job's children may use, too: when the job has
-  -- crashed, waiters free only a lock that is held once
+  -- Allows locks with this client's owner, which the job's children may use as well: after the job
+  -- has crashed, waiters free a lock only if its hold count is 1.
   client.defaults(made).crash_release = nil
   return made
 end
 
-local AT_LOSS = {
+local OUTCOMES = {
   unstarted = "not starting the job",
   ending = "stopping the job",
   partly = "stopping those of the job's processes that holdfast can signal; the others keep running",
@@ -88,8 +88,8 @@ local AT_LOSS = {
 }
 
 -- Reports processes of the job that cannot be signalled. `name`: the signal that should have ended
--- them, or nil. As long as nothing is wrong, only a terminal or a log gets the report, since cron
--- mails any output.
+-- them, or nil. Without such a signal nothing has failed, so the report goes only to a terminal or
+-- a log: cron mails any other output.
 local function report_refused(plan, out, pids, name)
   local who = (#pids == 1 and "the job's process %d belongs" or "the job's processes %s belong")
     :format(#pids == 1 and pids[1] or table.concat(pids, ", "))
@@ -109,7 +109,7 @@ local function report_no_terminal(out, ending)
   out:problem("no_terminal", {}, "the job waits for the terminal, which no shell is left to give; " .. ending)
 end
 
--- Returns the plan with which job.run runs the command under the locks of `held`.
+-- Returns the plan for job.run, which runs the command under the locks of `held`.
 function work.plan(plan, held, out)
   return {
     argv = plan.argv, environment = target.environment(plan, held.locks), keeps = plan.keeps,
@@ -122,9 +122,9 @@ function work.plan(plan, held, out)
       if sent then out:event("signal", { { "signal", name } }, "passing on " .. name) end
     end,
     on_refused = function(pids, name) report_refused(plan, out, pids, name) end,
-    on_lost = function(reason, left, outcome) held:report_lost(reason, left, AT_LOSS[outcome]) end,
-    on_overdue = function(outcome) report_overdue(plan.given["max-runtime"], out, AT_LOSS[outcome]) end,
-    on_no_terminal = function(outcome) report_no_terminal(out, AT_LOSS[outcome]) end,
+    on_lost = function(reason, left, outcome) held:report_lost(reason, left, OUTCOMES[outcome]) end,
+    on_overdue = function(outcome) report_overdue(plan.given["max-runtime"], out, OUTCOMES[outcome]) end,
+    on_no_terminal = function(outcome) report_no_terminal(out, OUTCOMES[outcome]) end,
     on_ended = function(how, number)
       local text = how == "exit" and "exited with code " or "terminated by signal "
       out:event("ended", { { how, number } }, text .. number)
@@ -132,7 +132,7 @@ function work.plan(plan, held, out)
   }
 end
 
--- Returns the exit code for a result of job.run.
+-- Returns the exit code for the result of job.run.
 function work.exit_of(result, plan, held, out)
   if result.signal then return held:failed(result.signal, "signal") end
   if result.error then
