@@ -1,11 +1,11 @@
-# Read by tools/suites: the second look at what failed in make test
+# Sourced by tools/suites: reruns what failed in make test
 # shellcheck shell=sh disable=SC2086,SC2154
 
-# On a busy machine a correct test fails now and then. After everything has run, each spec file and each
-# unit program that failed is run again, alone. One that then passes counts as passed and is "shaky"; tools/tally
-# names it, and fails the run if more than three files are shaky. A file that fails twice has failed, and so has one that
-# has seen two owners at once (spec/support/crowd.lua): no busy machine makes those. Nothing else is run again. The first
-# output is kept in NAME.first.log.
+# On a busy machine, a correct test fails now and then. After everything has run, each spec file and each unit program that
+# failed is rerun alone. If it passes, it counts as passed but "shaky"; tools/tally names it, and fails the run if more
+# than three files are shaky. A file fails if it fails twice, or if it has seen two owners at the same time
+# (spec/support/crowd.lua), which a busy machine cannot cause. Nothing else is rerun. The first output is kept in
+# NAME.first.log.
 
 # may_run_again NAME KIND FILE COMMAND...
 may_run_again() { echo "$*" >>"$tally/again"; }

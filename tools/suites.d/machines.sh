@@ -1,12 +1,12 @@
-# Read by tools/suites: the same code with POSIX's ways in place of Linux's own, and for other machines than this one
+# Sourced by tools/suites: builds that use only POSIX interfaces, and builds for other processor architectures
 # shellcheck shell=sh disable=SC2034,SC2086,SC2154
 
 PORTABLE_SPECS="spec/lock_spec.lua spec/waiting_spec.lua spec/signal_spec.lua spec/threads_spec.lua \
 spec/trouble_spec.lua spec/tls_spec.lua spec/command_run_*_spec.lua spec/command_hold_spec.lua"
 MACHINE_SPECS="spec/lock_spec.lua spec/with_lock_spec.lua"
 
-# Only POSIX is declared, and the linker does what dladdr is for. The flags ask for link-time optimisation, as
-# those of Ubuntu's packages do.
+# Declares only POSIX functions, and lets the linker keep the module loaded in place of dladdr. Uses link-time
+# optimisation, like Ubuntu's packages.
 portable() {
     suite portable-build one build build/portable "DEFINES=-D_XOPEN_SOURCE=700 -DHF_PORTABLE" "CFLAGS=-O2 -g -flto=auto" \
         "LDFLAGS=-Wl,-z,nodelete -flto=auto" FLAVOURS=lua5.4 WERROR=1
@@ -14,7 +14,7 @@ portable() {
     with HOLDFAST_BUILD=./build/portable -- specs_under lua5.4 portable $PORTABLE_SPECS $COMMAND_SPECS
 }
 
-# on_machine MACHINE [RUNNER]: what was built in build/MACHINE, with the Lua of build/machines/MACHINE
+# on_machine MACHINE [RUNNER]: tests the build in build/MACHINE with the Lua in build/machines/MACHINE
 on_machine() {
     machine=$1
     shift
@@ -25,7 +25,7 @@ on_machine() {
     done
 }
 
-# cross MACHINE ARCH TRIPLET COMPILER: with the packages of Debian for that architecture
+# cross MACHINE ARCH TRIPLET COMPILER: builds with Debian's packages for that architecture
 cross() {
     machine=$1 triplet=$3 compiler=$4 made=$PWD/build/machines/$1
     if ! command -v "$compiler" >/dev/null || ! tools/machine debian "$2" "$made"; then
@@ -49,7 +49,7 @@ musl() {
     on_machine musl
 }
 
-# OpenSSL for musl is built while the others wait for packages and servers.
+# Builds OpenSSL for musl while the other builds are waiting for packages and servers.
 machines() {
     mkdir -p build/machines
     tools/machine musl build/machines/musl >build/machines/musl.said 2>&1 &

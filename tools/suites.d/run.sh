@@ -1,7 +1,7 @@
-# Read by tools/suites: how a suite runs, and how its tests are counted
+# Sourced by tools/suites: runs suites, and counts their tests
 # shellcheck shell=sh disable=SC2034,SC2154
 
-# count NAME KIND STATUS: what the log says, as "passed failed"
+# count NAME KIND STATUS: prints the numbers of tests in the log, as "PASSED FAILED"
 count() {
     awk -v kind="$2" -v status="$3" '
         kind == "tap" && /^ok / { passed++ }
@@ -16,8 +16,8 @@ count() {
         }' "$tally/$1.log" >"$tally/$1.count"
 }
 
-# suite NAME KIND COMMAND...: KIND is tap, busted or one (the exit code is the only result). Of suites that run at once
-# each shows what it said when it is over. How many seconds each took is in build/tally/STAGE/seconds.
+# suite NAME KIND COMMAND...: runs a suite. KIND is tap, busted or one (the exit code is the only result). Suites that run
+# in parallel print their output when they end. build/tally/STAGE/seconds contains each suite's duration.
 suite() {
     name=$1 kind=$2 begun=$(date +%s)
     shift 2
@@ -33,7 +33,7 @@ suite() {
     count "$name" "$kind" "$(cat "$tally/$name.status")"
 }
 
-skipped() { # skipped NAME WHY: said again before the closing line
+skipped() { # skipped NAME WHY: repeated before the last line
     printf '== %s SKIPPED: %s\n' "$1" "$2"
     echo "$2" >"$tally/$1.skipped"
 }
@@ -41,7 +41,7 @@ skipped() { # skipped NAME WHY: said again before the closing line
 has() { command -v "$1" >/dev/null 2>&1; }
 is_root() { [ "$(id -u)" = 0 ]; }
 
-# Runs these parts one after the other, in parallel with what is already running.
+# Runs these parts one after the other, in parallel with the parts that are already running.
 lane() {
     at_once=1
     for part in "$@"; do "$part"; done &
@@ -58,13 +58,13 @@ take_parts() {
     done
 }
 
-# Runs these parts, each in the next lane that is free: two lanes for each processor, as many suites wait.
+# Runs each part in the next free lane. There are two lanes per processor, because many suites mostly wait.
 shared_out() {
     printf '%s\n' "$@" >"$tally/parts"
     for one in $(seq $((jobs * 2))); do lane take_parts; done
 }
 
-# A suite that hangs is killed, and counts as failed.
+# Kills a suite that hangs, which then counts as failed.
 bounded() { timeout -k 10 "${HOLDFAST_SUITE_TIMEOUT:-600}" "$@"; }
 
 with() ( # with VARIABLE=value... -- COMMAND

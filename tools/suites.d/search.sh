@@ -1,20 +1,21 @@
-# Read by tools/suites: what looks for schedules and inputs that break something
+# Sourced by tools/suites: the suites that search for schedules and inputs that break something
 # shellcheck shell=sh disable=SC2034,SC2086,SC2154
 
-# Rows begin with the seed that showed their mutant before.
+# Try each mutant first with the seed that is known to expose it.
 known="--known spec/sim/mutant_seeds.txt"
 
-# Random calls through many handles. glibc overwrites memory that is freed, which shows in what is sent from it.
+# Random calls through many handles. With MALLOC_PERTURB_, glibc overwrites freed memory, so a use after free corrupts
+# what is sent.
 handles="with MALLOC_PERTURB_=165 -- bounded luajit spec/fuzz/handles.lua"
 
 model() { suite model one docs/model/run; }
 
-# A search takes its time on a slow machine.
-patient() { timeout -k 10 3600 "$@"; }
+# A search can take very long on a slow machine, so it gets an hour.
+with_long_timeout() { timeout -k 10 3600 "$@"; }
 
-# Some of it for make test: 500 seeds of each generator, the kept schedules, the mutants that fall in seconds, and 400
-# runs with many handles.
-simulations_in_short() {
+# A short version for make test: 500 seeds of each generator, the kept schedules, the mutants that are caught within
+# seconds, and 400 runs with many handles.
+short_simulations() {
     suite sim-build one make -s sim-mutants
     suite sim-kept one bounded luajit spec/sim/run.lua --kept
     suite sim one bounded luajit spec/sim/run.lua --from 1000001 --seeds 500
@@ -28,43 +29,46 @@ simulations_in_short() {
     suite handles one $handles --seeds 400
 }
 
-# Small worlds in each order with one departure and, for $HOLDFAST_EXPLORE_SECONDS, with two; the mutants that are rare.
+# Explores every schedule of the small worlds that departs once from the default order and then, for up to
+# $HOLDFAST_EXPLORE_SECONDS, more often. Also runs the mutants that random seeds rarely catch.
 explore() {
     suite sim-build one make -s sim-mutants
     suite explore-kept one bounded luajit spec/explore/run.lua --kept
-    suite explore one patient luajit spec/explore/run.lua --seconds "${HOLDFAST_EXPLORE_SECONDS:-480}"
+    suite explore one with_long_timeout luajit spec/explore/run.lua --seconds "${HOLDFAST_EXPLORE_SECONDS:-480}"
     suite explore-rare one bounded luajit spec/explore/run.lua --rare
 }
 
-# $HOLDFAST_SIM_SEEDS schedules.
+# Runs $HOLDFAST_SIM_SEEDS random schedules.
 sim_seeds() {
     suite sim-kept one bounded luajit spec/sim/run.lua --kept
-    suite sim one patient luajit spec/sim/run.lua --seeds "${HOLDFAST_SIM_SEEDS:-30000}"
+    suite sim one with_long_timeout luajit spec/sim/run.lua --seeds "${HOLDFAST_SIM_SEEDS:-30000}"
 }
 
-# Schedules that follow what others reached, and each fault in each state.
+# Schedules guided by coverage, and each fault in each state that was reached.
 sim_coverage() {
     suite sim-build one make -s sim-mutants
-    suite sim-guided one patient luajit spec/sim/run.lua --guided --coverage --from 2000001 --seeds 5000
-    suite sim-meet one patient luajit spec/sim/run.lua --coverage --meet --from 3000001 --seeds 4000
+    suite sim-guided one with_long_timeout luajit spec/sim/run.lua --guided --coverage --from 2000001 --seeds 5000
+    suite sim-meet one with_long_timeout luajit spec/sim/run.lua --coverage --meet --from 3000001 --seeds 4000
 }
 
 sim_systems() {
     suite sim-build one make -s sim-mutants
-    suite sim-system one patient luajit spec/sim/run.lua --system --from 4000001 --seeds "${HOLDFAST_SYSTEM_SEEDS:-8000}"
-    suite sim-crash one patient luajit spec/sim/run.lua --system --kind crash --seeds "${HOLDFAST_SYSTEM_SEEDS:-8000}"
-    suite sim-addresses one patient luajit spec/sim/run.lua --system --kind addresses --seeds "${HOLDFAST_SYSTEM_SEEDS:-8000}"
-    suite sim-system-mutants one patient luajit spec/sim/run.lua --system --mutants --seeds 4000 $known
+    suite sim-system one with_long_timeout luajit spec/sim/run.lua --system --from 4000001 --seeds "${HOLDFAST_SYSTEM_SEEDS:-8000}"
+    suite sim-crash one with_long_timeout luajit spec/sim/run.lua --system --kind crash --seeds "${HOLDFAST_SYSTEM_SEEDS:-8000}"
+    suite sim-addresses one with_long_timeout luajit spec/sim/run.lua --system --kind addresses --seeds "${HOLDFAST_SYSTEM_SEEDS:-8000}"
+    suite sim-system-mutants one with_long_timeout luajit spec/sim/run.lua --system --mutants --seeds 4000 $known
 }
 
-# Each mutant falls with its seed in spec/sim/mutant_seeds.txt; without --known the run prints the rows anew.
+# Each mutant must be caught by its seed in spec/sim/mutant_seeds.txt. Without --known the run finds the seeds again and
+# prints new rows.
 sim_mutants() {
     suite rows one lua5.4 tools/check_rows.lua
     suite sim-build one make -s sim-mutants
-    suite sim-mutants one patient luajit spec/sim/run.lua --mutants --seeds 4000 $known
+    suite sim-mutants one with_long_timeout luajit spec/sim/run.lua --mutants --seeds 4000 $known
 }
 
-# One harness for $HOLDFAST_FUZZ_SECONDS, from the inputs that are kept. What ends it is kept in build/fuzz.
+# Runs one harness for $HOLDFAST_FUZZ_SECONDS, starting from the saved inputs. An input that makes it fail is saved in
+# build/fuzz.
 fuzz_harness() {
     harness=$1
     mkdir -p "build/fuzz/inputs/$harness"
@@ -81,7 +85,7 @@ fuzz_harness() {
     return 1
 }
 
-fuzz_at_once() {
+fuzz_in_parallel() {
     pids=
     for each in "$@"; do
         fuzz_harness "$each" &
@@ -96,7 +100,7 @@ fuzz() {
     seconds=${HOLDFAST_FUZZ_SECONDS:-60} seed=$(date +%s)
     limit=HOLDFAST_SUITE_TIMEOUT=$((2 * seconds + 600))
     suite fuzz-build one make -s fuzz-build
-    suite fuzz tap with "$limit" -- fuzz_at_once reply url options
+    suite fuzz tap with "$limit" -- fuzz_in_parallel reply url options
     suite fuzz-handles one with "$limit" -- $handles --from "$seed" --seconds "$seconds"
     echo "# texts: HOLDFAST_HOSTILE_SEED=$seed HOLDFAST_HOSTILE_KEYS=${HOLDFAST_HOSTILE_KEYS:-20000}"
     suite fuzz-texts busted with "HOLDFAST_HOSTILE_SEED=$seed" "HOLDFAST_HOSTILE_KEYS=${HOLDFAST_HOSTILE_KEYS:-20000}" \
@@ -105,8 +109,9 @@ fuzz() {
         "files=--filter=whatever.data.is.on.the.server spec/command_hostile_spec.lua spec/status_locks_spec.lua" -- run_busted luajit
 }
 
-# Real processes and servers under faults, for $HOLDFAST_CHAOS_SECONDS from $HOLDFAST_CHAOS_SEED on, half of it under each
-# Lua; rounds with Sentinels, with clusters, of kinds, and with Redisson if that is here; then whether mutants are found.
+# Injects faults into real processes and servers for $HOLDFAST_CHAOS_SECONDS, starting at $HOLDFAST_CHAOS_SEED, half of the
+# time under each Lua. Then runs a round of each special kind (upgrades and Redisson only if installed), and checks that
+# the mutants are caught.
 chaos() {
     from=${HOLDFAST_CHAOS_SEED:-1} seconds=$((${HOLDFAST_CHAOS_SECONDS:-60} / 2))
     suite chaos-build one make -s build sim-mutants

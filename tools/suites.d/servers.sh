@@ -1,8 +1,9 @@
-# Read by tools/suites: the specs that depend on the server, on the servers of this machine
+# Sourced by tools/suites: runs the specs that depend on the server, with each server installed on this machine
 # shellcheck shell=sh disable=SC2086,SC2154
 
-# What depends on the server most runs on the newest Redis and the newest Valkey, some of it on the others, and what every
-# server must do on each: tools/servers says where they are looked for, or gets those that docs/how-to/install.md names.
+# The specs that depend most on the server run on the newest Redis and the newest Valkey. Some of them also run on the
+# other servers. spec/versions_spec.lua covers the basics on every server. tools/servers finds the servers, or installs
+# those that docs/how-to/install.md names.
 OTHER_SERVER_SPECS="spec/lock_spec.lua spec/waiting_spec.lua spec/foreign_spec.lua"
 SERVER_SPECS="$OTHER_SERVER_SPECS spec/sentinel_spec.lua spec/cluster_spec.lua spec/doctor_spec.lua spec/doctor_servers_spec.lua"
 SERVER_VERSIONS="redis-6.2 redis-7 redis-8 valkey-8 valkey-9"
@@ -12,11 +13,11 @@ get_servers() {
     export HOLDFAST_SERVERS_DIR
     tools/servers get build/servers
     for wanted in $SERVER_VERSIONS; do
-        tools/servers list | grep -q "^${wanted%-*} ${wanted#*-}\." || skipped "$wanted" "it cannot be had: build/servers"
+        tools/servers list | grep -q "^${wanted%-*} ${wanted#*-}\." || skipped "$wanted" "not available in build/servers"
     done
 }
 
-# From Redis 6.2 on: the specs stop writes by what an older one does not have.
+# Redis 6.2 or newer only: the specs use CLIENT PAUSE … WRITE, which older versions lack.
 other_servers() {
     tools/servers list | awk '$1 == "valkey" || $2 + 0 >= 6.2' | while read -r family version server; do
         case $server in "$(tools/servers newest "$family")" | "$(command -v redis-server)") continue ;; esac

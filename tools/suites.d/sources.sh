@@ -1,4 +1,4 @@
-# Read by tools/suites: what is checked of the sources and the build without running them
+# Sourced by tools/suites: checks of the sources and of the build that run no specs
 # shellcheck shell=sh disable=SC2034,SC2154
 
 # Debian's luacheck is for Lua 5.1; LuaJIT runs it in a third of the time.
@@ -10,13 +10,13 @@ fast_luacheck() {
 }
 
 # shellcheck disable=SC2046
-# luacheck follows links for ever in the systems that tools/roots leaves in build.
+# luacheck would follow symbolic links forever in the root file systems that tools/roots leaves in build.
 lint() {
     make -s programs &&
         fast_luacheck --quiet build/programs ./*.rockspec $(ls -d ./*/ | grep -v '^./build/$')
 }
 
-# For each Lua, where make test builds for two. gcc 11 is Ubuntu 22.04's.
+# Builds for every Lua; make test builds only for two. gcc 11 is the compiler in Ubuntu 22.04.
 clang_build() { suite clang-build one build build/clang CC=clang WERROR=1; }
 OLDEST_GCC=gcc-11
 oldest_gcc_build() {
@@ -27,7 +27,7 @@ oldest_gcc_build() {
     fi
 }
 
-# Each version of clang-format formats a little differently. In CI its absence is a failure.
+# The versions of clang-format differ slightly. In CI, a missing clang-format is a failure.
 CLANG_FORMAT=14
 clang_format_version() { clang-format --version 2>/dev/null | sed -n 's/.*version \([0-9]*\)\..*/\1/p'; }
 
@@ -45,14 +45,14 @@ static_analysis() {
     format
     suite kind one bounded tools/check_kind
     flags="-std=c11 -D_GNU_SOURCE -Icsrc -Icsrc/core -Icsrc/posix $(pkg-config --cflags lua5.4 2>/dev/null || echo -I/usr/include/lua5.4)"
-    # one file a run: clang-tidy 14 forgets what va_start does after the first
+    # one file per run: clang-tidy 14 models va_start only in the first file
     suite clang-tidy one sh -c "printf '%s\n' csrc/*/*.c csrc/core/*/*.c | xargs -P $jobs -I FILE clang-tidy --quiet FILE -- $flags"
     # shellcheck disable=SC2086
     suite cppcheck one cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 --enable=warning,performance,portability \
         --suppress=missingIncludeSystem -D_GNU_SOURCE -Icsrc -Icsrc/core -Icsrc/posix csrc
 }
 
-# What README.md and docs/how-to/install.md say, here and in a clean root.
+# Runs the installation steps in README.md and docs/how-to/install.md, here and in a clean root file system.
 packages() {
     suite install busted bounded lua5.4 "$(command -v busted)" --output=plainTerminal --run=install spec/install_spec.lua
     if is_root; then
@@ -63,15 +63,15 @@ packages() {
     fi
 }
 
-# What README.md and docs/how-to/install.md say, on each system that they name; takes hours.
+# Runs the installation steps on every system that README.md and docs/how-to/install.md name; takes hours.
 roots() { suite roots tap tools/roots; }
 
-# What README.md has people type first.
+# Runs the first commands that README.md shows.
 demos() {
     for demo in demo demo-quorum demo-openresty; do suite $demo one bounded make -s $demo; done
 }
 
-# What a user's editor or CI finds by the annotations. No system packages the checker.
+# Checks what the annotations show in a user's editor or CI. No distribution packages the type checker.
 types() {
     if has emmylua_check; then
         suite types busted bounded luajit "$(command -v busted)" --output=plainTerminal --pattern=_types spec/types
@@ -80,7 +80,7 @@ types() {
     fi
 }
 
-# The documents as a site, in a browser.
+# Builds the documentation as a site, and tests it in a browser.
 site() {
     for program in python3 chromedriver; do
         command -v $program >/dev/null && continue

@@ -1,15 +1,15 @@
-# Read by tools/suites: the specs, under each Lua
+# Sourced by tools/suites: runs the specs under each Lua
 # shellcheck shell=sh disable=SC2034,SC2154
 
-run_busted() { # run_busted INTERPRETER, or a wrapper command that ends in one; $files: all specs where unset
+run_busted() { # run_busted [WRAPPER...] INTERPRETER: runs $files, or all specs if it is not set
     # shellcheck disable=SC2086
     bounded "$@" "$(command -v busted)" --output=plainTerminal ${files:-}
 }
 
-# Specs mostly wait: several files run at once, each in a process of its own; fewer where other suites run beside them.
+# Specs mostly wait, so several files run in parallel, each in its own process; fewer if other suites are running.
 spec_jobs() { echo "${HOLDFAST_SPEC_JOBS:-$((at_once ? jobs : jobs * 4))}"; }
 
-spec_queue() { # lines "INTERPRETER FILE" -> the suites of these files, named LABEL-INTERPRETER-FILE
+spec_queue() { # reads lines "INTERPRETER FILE", and runs each as suite LABEL-INTERPRETER-FILE
     label=$1
     queue=$(mktemp "$tally/$label.XXXXXX")
     cat >"$queue"
@@ -31,16 +31,16 @@ specs_under() { # specs_under "INTERPRETERS" LABEL FILE...
     done | spec_queue "$label"
 }
 
-# These are about nginx, whose Lua is LuaJIT.
+# The specs that test nginx, whose Lua is LuaJIT.
 NGX_SPECS="$(grep -l 'require "spec.support.resty"' spec/*_spec.lua | tr '\n' ' ')spec/status_truth_spec.lua \
 spec/failing_ngx_spec.lua"
 
-# Verbs of the command, and how it is installed, explained and used.
+# The specs of the command's subcommands, its installation, its help and its use.
 COMMAND_SPECS="spec/command_show_spec.lua spec/command_break_spec.lua spec/command_output_spec.lua spec/command_usage_spec.lua \
 spec/command_installed_spec.lua spec/command_tls_spec.lua spec/command_terminal_spec.lua"
 
-# What these are about stands below the binding, or beside it: make test runs them under one interpreter, make check
-# under the other too.
+# The code that these specs test does not depend on the Lua version: make test runs them under one interpreter, make check
+# also under the other.
 UNDER_LUA="spec/cluster_spec.lua spec/sentinel_spec.lua spec/shards_spec.lua $COMMAND_SPECS spec/command_lead_spec.lua"
 UNDER_LUAJIT="spec/chaos_spec.lua spec/crash_release_spec.lua spec/command_crash_spec.lua spec/support_spec.lua \
 spec/setup_spec.lua spec/install_spec.lua \
@@ -60,26 +60,26 @@ spec/leader_spec.lua spec/top_spec.lua spec/testing_spec.lua spec/metrics_spec.l
 spec/bounds_spec.lua spec/command_host_spec.lua spec/command_process_spec.lua spec/dashboards_spec.lua spec/explore_spec.lua spec/gate_spec.lua \
 spec/locale_spec.lua spec/observed_spec.lua spec/refused_parts_spec.lua spec/reload_spec.lua spec/resty_lock_spec.lua spec/types_spec.lua"
 
-# In make check alone. Those of the Makefile and of the set-up build, and fail only by a change of these.
+# Only in make check. The specs of the Makefile and of the set-up run builds, and fail only if these files change.
 NOT_IN_TEST="spec/stress_spec.lua spec/command_help_spec.lua spec/partitions_spec.lua spec/doctor_servers_spec.lua spec/upgrade_spec.lua \
 spec/unreadable_jobs_spec.lua spec/install_spec.lua spec/setup_spec.lua spec/static_spec.lua"
 
-# The files that take longest, and would be waited for if they came last.
+# The files that take longest. They run first, so that the run does not have to wait for them at its end.
 SLOW_FILES="spec/command_run_job_spec.lua spec/loops_events_spec.lua spec/loops_tasks_spec.lua spec/loops_outages_spec.lua \
 spec/status_locks_spec.lua spec/status_workers_spec.lua spec/status_truth_spec.lua spec/resty_connections_spec.lua \
 spec/resty_finish_spec.lua spec/resty_idempotent_spec.lua spec/cluster_spec.lua \
 spec/watchdog_spec.lua spec/quorum_spec.lua spec/waiting_spec.lua spec/trouble_spec.lua spec/sentinel_spec.lua spec/waiting_faults_spec.lua"
 
 # shellcheck disable=SC2086
-specs_but() { # specs_but FILE...: the other files, the slow ones first
+specs_but() { # specs_but FILE...: prints all other files, the slow ones first
     { printf '%s\n' $SLOW_FILES; find spec -name '*_spec.lua' | sort; } | awk '!seen[$0]++' |
         grep -vxF "$(printf '%s\n' "$@")"
 }
 
-# Ubuntu 22.04 packages no ngx_lua. Other files leave out what they test in nginx: spec/support/nginx.lua.
+# Ubuntu 22.04 does not package ngx_lua. Other files skip their tests in nginx: see spec/support/nginx.lua.
 has_ngx_lua() { [ -e /usr/lib/nginx/modules/ngx_http_lua_module.so ]; }
 
-# These use commands and settings of Redis 7. Ubuntu 22.04 has 6.0.
+# These specs use commands and settings of Redis 7. Ubuntu 22.04 has Redis 6.0.
 REDIS_7_SPECS="spec/acl_spec.lua spec/channel_waits_spec.lua spec/cluster_spec.lua spec/connect_spec.lua \
 spec/credentials_spec.lua spec/doctor_spec.lua spec/rotation_spec.lua \
 spec/deadlocks_kinds_spec.lua spec/fence_spec.lua spec/foreign_spec.lua spec/latch_spec.lua spec/leader_spec.lua \
@@ -88,10 +88,10 @@ spec/support_spec.lua spec/tenants_spec.lua spec/tls_spec.lua spec/trouble_spec.
 spec/waiting_faults_spec.lua spec/watchdog_spec.lua"
 redis_version() { "${HOLDFAST_REDIS_SERVER:-redis-server}" --version | sed -n 's/.* v=\([0-9]*\.[0-9]*\).*/\1/p'; }
 
-# Ubuntu 22.04 packages no lua-system for Lua 5.4, which busted needs.
+# Ubuntu 22.04 does not package lua-system for Lua 5.4, which busted needs.
 has_busted() { "$1" -e 'require "busted.core"' 2>/dev/null; }
 
-# Sets what all_specs leaves out on a system that packages too little for it, and says so.
+# Sets which specs all_specs skips because this system lacks the packages for them, and prints their names.
 leave_out() {
     without=$NOT_IN_TEST under_lua=$UNDER_LUA version=$(redis_version)
     if ! has_ngx_lua; then
@@ -112,7 +112,8 @@ leave_out() {
     fi
 }
 
-# What LuaJIT cannot do, of files that make test runs under LuaJIT: variables and coroutines that are closed, hooks.
+# The files that make test runs under LuaJIT but that also test features which LuaJIT lacks: to-be-closed variables,
+# closed coroutines, hooks.
 PUC_SPECS=$(grep -l '#puc' spec/*_spec.lua | tr '\n' ' ')
 
 run_puc() { files="--tags=puc $PUC_SPECS" run_busted lua5.4; }
@@ -132,7 +133,7 @@ all_specs() {
     } | spec_queue spec
 }
 
-# One round of tools/shaky: all specs, or $FILES; odd rounds under LuaJIT, even ones under Lua 5.4.
+# Runs one round of tools/shaky: all specs, or $FILES. Odd rounds use LuaJIT, even rounds Lua 5.4.
 # shellcheck disable=SC2046,SC2086
 shaky_round() {
     interpreter=luajit
@@ -142,8 +143,8 @@ shaky_round() {
     done | spec_queue spec
 }
 
-# The binding and the Lua files under the other Luas: every kind and every feature. These Luas differ in nothing below the
-# binding. Lua 5.1 has no event loops.
+# Tests the binding and the Lua files under the other Luas, with every kind and feature. The code below the binding does
+# not depend on the Lua version. Event loops do not work under Lua 5.1.
 BINDING_SPECS="spec/lead_spec.lua spec/semaphore_spec.lua spec/watchdog_spec.lua spec/waiting_spec.lua \
 spec/lock_spec.lua spec/with_lock_spec.lua spec/misuse*_spec.lua spec/templates_spec.lua spec/signal_spec.lua \
 spec/threads_spec.lua $COMMAND_SPECS spec/command_run_*_spec.lua spec/command_hold_spec.lua spec/command_kinds_spec.lua \
@@ -155,13 +156,13 @@ LOOP_SPECS="spec/loops_[!s]*_spec.lua spec/coroutines_spec.lua spec/failing_loop
 
 get_lua5_5() { tools/machine lua5.5 "$1"; }
 
-# Lua 5.5 refuses to load what the others do: an assignment to the variable of a loop.
+# Unlike the other versions, Lua 5.5 does not compile assignments to a loop's variable.
 loads_all() { # INTERPRETER
     echo 'for _, path in ipairs(dofile("tools/files.lua").sources "-name *.lua") do assert(loadfile(path)) end' |
         "$1" -
 }
 
-# Lua 5.5 with busted: one of this machine that make found, or that of a later release of Debian.
+# Lua 5.5 with busted: the one that make found on this machine, or the one in a later Debian release.
 # shellcheck disable=SC2086
 lua5_5() {
     made=$PWD/build/machines/lua5.5
@@ -187,8 +188,8 @@ other_luas() {
     lua5_5
 }
 
-# With an old and the newest hiredis 1.x, built from source, and those in $HOLDFAST_HIREDIS_DIRS, beside the system's:
-# what links to it in the core, the driver and TLS.
+# Tests the code that links to hiredis, in the core, the driver and TLS, with an old and the newest hiredis 1.x, built from
+# source, and with those in $HOLDFAST_HIREDIS_DIRS.
 other_hiredis() {
     built=$(tools/hiredis build/hiredis) || skipped hiredis "no sources of other versions can be had: python3 -m pip"
     for hiredis in $built ${HOLDFAST_HIREDIS_DIRS:-}; do
@@ -200,7 +201,7 @@ other_hiredis() {
     done
 }
 
-# The small Redis against the real one, the API against its model, and calls that fail, longer than in make test.
+# Compares the small Redis with the real one and the API with its model, and makes calls fail, longer than in make test.
 redis_diff() {
     for interpreter in lua5.4 luajit; do
         suite "redis-diff-$interpreter" busted with HOLDFAST_DIFF_SEEDS=1000 "files=spec/redis_diff_spec.lua" \
@@ -213,7 +214,7 @@ redis_diff() {
     suite failing-ngx busted with HOLDFAST_FAILING_NGX=3 "files=spec/failing_ngx_spec.lua" -- run_busted luajit
 }
 
-# The live page in a real browser; the screenshots stay in build/status.
+# Tests the live page in a real browser; leaves the screenshots in build/status.
 browser_specs() {
     if command -v chromium >/dev/null 2>&1 && command -v chromedriver >/dev/null 2>&1; then
         suite status-page busted bounded luajit "$(command -v busted)" --output=plainTerminal --pattern=status_page spec/browser
@@ -222,25 +223,25 @@ browser_specs() {
     fi
 }
 
-# Stale writes against real databases, and 1,000 holders that are stopped before they write.
+# Tests stale writes with real databases, and 1,000 holders that are stopped before they write.
 fencing() {
     suite fencing busted with HOLDFAST_DATABASES=1 "files=--pattern=_fencing spec/fencing" -- run_busted lua5.4
 }
 
-# 100 rounds of each case, beside other suites: one try of three must keep the bounds on time.
-crash_rounds() { suite crash tap patient lua5.4 spec/crash/run.lua; }
+# Runs 100 rounds of each case in parallel with other suites: one try in three must meet the time limits.
+crash_rounds() { suite crash tap with_long_timeout lua5.4 spec/crash/run.lua; }
 
-# The specs that take minutes.
+# Runs the specs that take minutes.
 # shellcheck disable=SC2046,SC2086
 long_specs() {
     suite stress busted with HOLDFAST_STRESS=10000 "files=--run=check spec/stress_spec.lua" -- run_busted lua5.4
     suite help busted with files=spec/command_help_spec.lua -- run_busted luajit
     suite servers busted with HOLDFAST_CLUSTER_SECONDS=10 "files=$UNDER_LUA spec/doctor_servers_spec.lua" -- run_busted luajit
     specs_under lua5.4 other $(printf '%s\n' $UNDER_LUAJIT | grep -vxF "$(printf '%s\n' $NGX_SPECS)")
-    suite long-spec-luajit busted patient luajit "$(command -v busted)" --output=plainTerminal --run=check
+    suite long-spec-luajit busted with_long_timeout luajit "$(command -v busted)" --output=plainTerminal --run=check
 }
 
-# The command as one file: in a root of its own, and in place of the usual one.
+# Tests the command as a single file, in its own root file system and in place of the usual command.
 static_command() {
     suite static-build one make -s LUA=lua5.4 static
     with "HOLDFAST_STATIC=$PWD/build/static/holdfast" -- specs_under luajit static spec/static_spec.lua \
