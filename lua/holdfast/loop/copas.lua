@@ -39,13 +39,13 @@ function loop.watch(fd)
   return setmetatable({ fd = fd, looked = false }, Watch)
 end
 
--- Copas 1 can suspend a coroutine only in a queue. This one stores nothing, because the signal
+-- Copas 1 can suspend a coroutine only in a queue. This queue stores nothing, because the signal
 -- knows its waiter.
-local nowhere = { insert = function() end, push = function() end }
+local empty_queue = { insert = function() end, push = function() end }
 
 local function suspend(self)
   self.thread = coroutine.running()
-  if copas.wakeup then copas.sleep(-1) else coroutine.yield(self, nowhere) end
+  if copas.wakeup then copas.sleep(-1) else coroutine.yield(self, empty_queue) end
   if not self.thread then return end
   self.thread = false
   pump.raise_resumed()

@@ -12,21 +12,21 @@ local to_text = require("holdfast.compat").text
 local engine, now = core.engine, core.now
 local wake_done = pump.wake_done
 
-local SILENCE = 86400000 -- ms; the core detects a silent server sooner
+local SILENCE = 86400000 -- ms; the core detects earlier that a server does not reply
 local MAX_BYTES = 65536 -- bytes in one read
 local HUNG_UP = "the server closed the connection"
 local ROLES = 3 -- links for each server
 local FOREVER = SILENCE / 1000
 local CHECK_EVERY = 1 -- seconds between checks of whether the worker is exiting
-local LATE = 0.02 -- seconds; a deadline missed by more means that the worker was busy elsewhere
-local CATCH_UP_PAUSE = 0.01 -- seconds for the threads to read and write what has piled up
+local MAX_DELAY = 0.02 -- seconds; a deadline missed by more means that the worker was busy
+local CATCH_UP_PAUSE = 0.01 -- seconds for the threads to read and write the backlog
 local FIRST_PAUSE, MAX_PAUSE = 0.01, 0.25 -- seconds between a failed dial and the next one
 
 local cosockets = {}
 
 -- LuaJIT interns a string by its size and a hash of 16 of its bytes. Commands often have the same
--- size and differ in other bytes, as do replies, so each new string would be compared with all
--- those not collected yet. So commands and replies are cut into pieces, at varying places.
+-- size and differ only in other bytes, and so do replies. Each new string would be compared with
+-- all uncollected ones, so commands and replies are cut into pieces at varying positions.
 local step = 0
 
 local function vary(minimum, range)
@@ -74,7 +74,7 @@ local function set_action(self, number, action)
 end
 
 local function is_late(self)
-  return self.wake_up ~= nil and now() > self.deadline + LATE
+  return self.wake_up ~= nil and now() > self.deadline + MAX_DELAY
 end
 
 local function advance_now(self)
@@ -95,8 +95,8 @@ end
 
 cosockets.advance = advance
 
--- Called when an operation has begun. With one server, its request uses the first link. When that
--- link's writer runs, it sends this request and all others begun by then, and calls advance().
+-- Called when an operation has begun. With one server, its request uses the first link. That link's
+-- writer sends this request together with all others that have begun by then, and calls advance().
 function cosockets.send(self)
   local calls = self.wake_up and #self.actions == ROLES and self.links[1]
   if not calls or not calls.socket or calls.broken or calls.action == "close" then
@@ -110,18 +110,18 @@ cosockets.defer_output = cosockets.send
 -- ---- sockets ----
 
 local NO_CONNECTION = "nginx has no free connection; raise worker_connections"
--- Without a free connection, connect returns the text of errno 0, or of an errno left by an earlier
--- call.
+-- Without a free connection, connect returns the message for errno 0, or for the errno of an
+-- earlier call.
 local MEANINGLESS_ERRORS = { error = true, ["operation now in progress"] = true }
 
--- Uses a pool of its own, so that connect does not return a connection that other code has used.
+-- Uses a separate pool, so that connect does not return a connection that other code has used.
 local function dial(client, link, socket)
   local host, port = engine.server(client, link.number)
   local options = { pool = "holdfast " .. tostring(socket) } -- any locale: a table
   if port == 0 then host, port = "unix:" .. host, nil end
   if host == "localhost" then host = "127.0.0.1" end
   if port and host:find(":", 1, true) then host = "[" .. host .. "]" end
-  ffi.errno(0) -- without a name to look up, nothing sets it before connect fails
+  ffi.errno(0) -- if there is no name to look up, nothing sets errno before connect fails
   local connected, message
   if port then
     connected, message = socket:connect(host, port, options)
@@ -133,7 +133,7 @@ end
 
 -- Doubles the pause with each failure in a row, so that requests cannot make a worker dial
 -- endlessly.
-local function note_dial(self, number, connected)
+local function record_dial(self, number, connected)
   local dials = self.dials
   local pause = dials[number] and dials[number].pause or FIRST_PAUSE / 2
   dials[number] = not connected
@@ -222,7 +222,7 @@ end
 
 -- Receives until the connection ends. → the reason | nil if the server closed it
 local function receive(self, link, socket)
-  local cuts = 0 -- how many reads in a row were cut short
+  local cuts = 0 -- consecutive reads that returned as much as their limit
   while true do
     if link.action == "close" then return "closed" end
     local limit = cuts == 0 and vary(12, 16) or cuts == 1 and vary(48, 64) or MAX_BYTES
@@ -254,12 +254,12 @@ local function connect(self, link)
   end
   link.dialing = false
   if link.abandoned then return socket:close() end
-  note_dial(self, link.number, connected)
+  record_dial(self, link.number, connected)
   if not connected then
     socket:close()
     return disconnected(self, link, message)
   end
-  if socket.setoption then socket:setoption("keepalive", true) end -- with the system's intervals
+  if socket.setoption then socket:setoption("keepalive", true) end -- uses the system's intervals
   link.socket = socket
   engine.opened(self.client, link.number)
   advance(self)
@@ -331,7 +331,7 @@ local function run_thread(run, self, link)
   local ran, message = pcall(run, self, link)
   if ran or link.abandoned then return end
   self.loop.report(nil, message)
-  note_dial(self, link.number, false)
+  record_dial(self, link.number, false)
   link.broken = to_text(message)
   wake(self)
 end
@@ -356,8 +356,8 @@ local function kill_link(self, link, reason)
   disconnected(self, link, reason)
 end
 
--- Runs in the task, which owns the light threads. A link starts with its first action, because most
--- links are never used.
+-- Runs in the task, which owns the light threads. Starts a link only at its first action, because
+-- most links are never used.
 local function act_on_link(self, number)
   local link = self.links[number]
   if link and (link.broken or link.socket and link.action == "close") then
@@ -376,12 +376,12 @@ end
 -- → the task's links
 function cosockets.begin(self)
   self.wake_up, self.runner = assert(semaphore.new()), coroutine.running()
-  self.dials = self.dials or {} -- number of a link -> its last dial, if that failed
+  self.dials = self.dials or {} -- a link's number -> its last dial, if it failed
   return self.links
 end
 
--- Returns whether a new task can start without breaking an operation: none is in progress, or no
--- link is connected or connecting.
+-- Returns whether a new task can start without breaking an operation: no operation is in progress,
+-- or no link is connected or connecting.
 function cosockets.is_free(self)
   for _, link in pairs(self.links) do
     if link.socket or link.dialing then return engine.load(self.client) == 0 end

@@ -36,8 +36,8 @@ end
 local Signal = {}
 Signal.__index = Signal
 
--- A coroutine inside one of the controller's coroutines may wait only if whatever resumes it passes
--- its yields on, as auxlib does. Otherwise poll returns something that it was not called for.
+-- A coroutine inside one of the controller's coroutines may wait only if its resumer passes on its
+-- yields, like auxlib. Otherwise poll returns an object that it was not called with.
 function Signal:wait(seconds)
   if self.fired then return true end
   local due = cqueues.poll(self.condition, seconds)

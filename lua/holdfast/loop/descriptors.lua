@@ -1,21 +1,21 @@
 -- The connections of all loops except nginx's: the core's own sockets, which never block. The loop
--- waits for one descriptor of the core, which becomes readable when a socket is ready or something
--- is due.
+-- waits for one descriptor of the core, which becomes readable when a socket is ready or a timer
+-- has expired.
 
 local core = require "holdfast.core"
 local pump = require "holdfast.loop.pump"
 
 local engine, now = core.engine, core.now
 
--- seconds that a task outlives its last work, so that the next call need not start a new one
+-- seconds for which an idle task continues, so that the next call need not start a new one
 local LINGER = 0.02
 
--- seconds for which resumed callers may pass a kept lock to each other before the loop continues
+-- seconds for which resumed callers may pass a kept lock to each other before the task yields
 local PASS_TIME = 0.001
 
 local descriptors = {}
 
--- Creates the descriptor, which a task needs, before anything is sent. → true | nil, why it cannot
+-- Creates the task's descriptor before anything is sent. → true | nil, why it cannot
 function descriptors.prepare(self)
   local fd, message = engine.prepare_wait(self.client, math.huge)
   if not fd then return nil, message end
@@ -29,7 +29,7 @@ end
 
 function descriptors.leave() end
 
--- Must be called after a change of the core's state: sends what can be sent. The task reads
+-- Must be called after each change of the core's state. Sends what can be sent; the task reads
 -- replies.
 function descriptors.advance(self)
   self.has_deferred_output = false
@@ -38,14 +38,14 @@ end
 
 descriptors.send = descriptors.advance
 
--- Leaves what can be sent to the next `send`, or to the task, which runs soon.
+-- Leaves pending output to the next `send`, or to the task, which runs soon.
 function descriptors.defer_output(self)
   if self.has_deferred_output then return end
   self.has_deferred_output = true
   engine.defer_output(self.client)
 end
 
--- Called in the task: does what is due, and wakes the callers whose operations have ended.
+-- Called in the task. Does what is due, and wakes the callers whose operations have ended.
 function descriptors.tend(self)
   local deadline = now() + PASS_TIME
   self.has_deferred_output, self.is_last = false, false
@@ -91,7 +91,7 @@ function descriptors.is_over(self, _, operations, held, leaving)
   return self.closing or now() >= self.idle_until
 end
 
--- Called where nothing can wait: a thread of the core cleans up the rest.
+-- Called where no coroutine can wait. A thread in the core cleans up the rest.
 function descriptors.close_at_once(self, client, patience)
   core.client.close(client, patience)
   if self.task then engine.wake(client) else engine.forget(client) end

@@ -9,15 +9,15 @@
 --                 calls wait repeatedly; wait returns when this descriptor, a number, is readable.
 --                 close is called when no coroutine is waiting.
 --   signal()      → { wait = function(self, seconds), fire = function(self) }: wait returns true
---                 once fire is or was called. Otherwise it may return false after `seconds`; a loop
---                 without timers need not. One coroutine waits for each signal. fire may be called
---                 from anywhere, and may resume that coroutine at once.
+--                 once fire has been called, even if that was before the wait. Otherwise it may
+--                 return false after `seconds`; a loop without timers need not. One coroutine waits
+--                 for each signal. fire may be called anywhere, and may resume it at once.
 --
--- and optionally `name`, for messages. fire must not raise an error of the coroutine that it
--- resumes.
+-- and optionally `name`, for messages. fire must not propagate an error raised in the coroutine
+-- that it resumes.
 --
 -- holdfast owns the sockets. For each client the loop waits for one descriptor, which becomes
--- readable when there is something to do or a time is due.
+-- readable when there is something to do or a timer has expired.
 
 local compat = require "holdfast.compat"
 local owner = require "holdfast.loop.owner"
@@ -33,16 +33,16 @@ local function report(succeeded, message)
   if not succeeded then io.stderr:write("holdfast: ", compat.text(message), "\n") end
 end
 
--- Stands for a loop in a process whose calls block.
+-- Used in place of a loop where calls block.
 loop.none = { owner = owner, report = report }
 
-local function why_late()
+local function late_message()
   return "the event loop did not run it in time"
 end
 
-local made = setmetatable({}, { __mode = "k" }) -- a loop's functions -> the loop that the pump uses
+local wrapped = setmetatable({}, { __mode = "k" }) -- a loop -> its form for the pump
 
-local function make(given)
+local function wrap(given)
   local descriptors = require "holdfast.loop.descriptors"
   local self = {
     name = given.name or "the event loop",
@@ -55,7 +55,7 @@ local function make(given)
     is_over = descriptors.is_over,
     close_at_once = descriptors.close_at_once,
     report = report,
-    why_late = why_late,
+    late_message = late_message,
     owner = owner,
     settings = { looped = true },
   }
@@ -69,7 +69,7 @@ local function make(given)
   return self
 end
 
--- Returns what is missing in a user's loop, or nil. A check like those in holdfast.options.
+-- Checks a user's loop, like the checks in holdfast.options.
 function loop.check(given)
   for _, name in ipairs(NEEDED) do
     if type(given[name]) ~= "function" then
@@ -88,13 +88,13 @@ function loop.get(given)
     local name = "holdfast.loop." .. given
     local found, module = pcall(require, name)
     if not found then
-      package.loaded[name] = nil -- LuaJIT would not try it again
+      package.loaded[name] = nil -- after a failed require, LuaJIT would not load the module again
       return nil, module
     end
     given = module
   end
-  if not made[given] then made[given] = make(given) end
-  return made[given]
+  if not wrapped[given] then wrapped[given] = wrap(given) end
+  return wrapped[given]
 end
 
 return loop

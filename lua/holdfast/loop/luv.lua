@@ -17,7 +17,7 @@ function loop.check()
   return nil, "outside a coroutine; make the call in one, e.g. coroutine.wrap(function() … end)()"
 end
 
--- Anchors handles while they close: luv would free a collected one, which libuv still uses.
+-- Keeps handles alive while they close: luv would free a collected handle that libuv still uses.
 local closing = {} -- luacheck: ignore 241
 
 local function close(handle)
@@ -25,7 +25,7 @@ local function close(handle)
   handle:close(function() closing[handle] = nil end)
 end
 
--- An error in the coroutine is raised again in a callback of its own, where luv reports it.
+-- Raises an error from the coroutine again in a separate callback, where luv reports it.
 local function resume(thread)
   local resumed, message = coroutine.resume(thread)
   if resumed then return end
@@ -41,9 +41,9 @@ function loop.spawn(fn)
   resume(coroutine.create(fn))
 end
 
--- Suspends the calling coroutine until wake is called. Yields a value, because a nil would silently
--- end a `for` loop that uses the coroutine as its iterator. With a value the loop resumes the
--- coroutine too early, which raise_resumed reports.
+-- Suspends the calling coroutine until wake is called. If the coroutine is the iterator of a `for`
+-- loop, yielding nil would silently end that loop. So this yields a value, with which the loop
+-- resumes the coroutine too early, and raise_resumed reports that.
 local function suspend(self)
   self.thread = coroutine.running()
   coroutine.yield(self)

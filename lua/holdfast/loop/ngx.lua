@@ -1,11 +1,12 @@
 -- The loop of nginx with ngx_lua. A caller waits on a semaphore; a client's task, readers and
 -- writers are light threads.
 --
--- A light thread ends with its request, so tasks run in timers, each of which is a request of its
--- own. A worker can run only a few timers: each takes up to CROWD tasks and ends with the last.
+-- A light thread ends with its request, so tasks run in timers, each of which is a separate
+-- request. A worker can run only a few timers, so each one takes up to TIMER_TASKS tasks, and ends
+-- with the last task.
 --
--- Each request has a mark: a table in its ngx.ctx, which ngx_lua drops when the request ends,
--- however it ends. A hold is renewed only while the mark of the request that acquired it exists.
+-- Each request has a mark: a table in its ngx.ctx, which ngx_lua always drops when the request
+-- ends. A hold is renewed only while the mark of the request that acquired it exists.
 
 local core = require "holdfast.core"
 local cosockets = require "holdfast.loop.cosockets"
@@ -30,22 +31,23 @@ if not contexts then
   error("holdfast: cannot find ngx.ctx in this version of lua-resty-core", 0)
 end
 
-local IDLE = 60 -- seconds that an idle task remains
-local IDLERS = 16 -- running tasks up to which one may idle for a client of one request
-local CROWD = 100 -- the most tasks that one timer takes
--- After WORN connections the tasks of a timer move to a new one, because ngx_lua frees the remains
--- of connections only with the timer. Beyond WORN_OUT they move even if that breaks connections.
-local WORN, WORN_OUT = 200, 2000
+local IDLE = 60 -- seconds for which an idle task continues
+local MAX_IDLE_TASKS = 16 -- with more tasks, one for a one-request client does not idle
+local TIMER_TASKS = 100 -- maximum tasks in one timer
+-- After SOFT_MAX_DIALS connections, a timer's tasks move to a new timer, because ngx_lua frees a
+-- connection's memory only with the timer. After HARD_MAX_DIALS, they move even if that breaks
+-- connections.
+local SOFT_MAX_DIALS, HARD_MAX_DIALS = 200, 2000
 local EXIT_TIME = 1 -- seconds that an exiting worker spends on cleaning up
 -- No task idles if the process has more Lua states than this: with lua_code_cache off, each request
--- creates one.
-local STATES = 2
+-- creates a state.
+local MAX_LUA_STATES = 2
 local SLOT = "holdfast" -- the mark's field in ngx.ctx
 local FOREVER = 86400 -- seconds
 
-local RUNS_WITHIN = 0.25 -- seconds within which a timer begins
+local RUNS_WITHIN = 0.25 -- seconds within which a timer should begin
 
--- The functions of holdfast.loop.owner, and more that only requests need.
+-- Has the functions of holdfast.loop.owner, and others that only requests need.
 local owner = {}
 
 local loop = {
@@ -59,17 +61,17 @@ local WORKER = 1 -- the number that stands for the worker itself as an owner
 local PHASES_WITHOUT_REQUEST = { init = true, init_worker = true, exit_worker = true }
 
 local marks = setmetatable({}, { __mode = "v" }) -- request's address -> its mark
--- lock with holds -> number of an owner -> mark of a request -> holds that the request acquired.
--- Requests may share a lock handle; each is an owner of its own, unless the option `owner` is set.
+-- held lock -> owner's number -> request's mark -> number of holds that the request acquired.
+-- Requests may share a lock handle; each is a separate owner, unless the option `owner` is set.
 local acquired = setmetatable({}, { __mode = "k" })
--- coroutine -> mark of the request that runs in it
+-- coroutine -> mark of the request that is running in it
 local owners = setmetatable({}, { __mode = "k" })
 
 local function address()
   return tonumber(ffi.cast("uintptr_t", get_request())) -- any locale: not a string
 end
 
-local marked = 0 -- how many marks were created
+local mark_count = 0 -- number of marks that were created
 
 -- Returns a name that distinguishes a request from earlier and later ones at the same address, but
 -- not from its subrequests. Raises in a timer.
@@ -77,9 +79,9 @@ local function name_of_request()
   return ngx.var.connection .. " " .. ngx.var.connection_requests
 end
 
--- name of a request -> marks of its subrequests. A subrequest has no log phase of its own, so its
--- marks end with the main request.
-local families = setmetatable({}, { __mode = "v" })
+-- request's name -> its subrequests' marks. A subrequest has no log phase, so its marks end with
+-- the main request.
+local subrequest_marks = setmetatable({}, { __mode = "v" })
 
 local function read_is_subrequest() return ngx.is_subrequest end
 
@@ -88,22 +90,22 @@ local function is_subrequest()
   return known and is_one
 end
 
-local function join_family(mark)
+local function record_subrequest(mark)
   local name = name_of_request()
-  local family = families[name] or {}
-  families[name] = family
+  local family = subrequest_marks[name] or {}
+  subrequest_marks[name] = family
   family[#family + 1], mark.family = mark, family
 end
 
--- After an internal redirect a request has a new ngx.ctx. Its new mark leads to older ones that
--- still have holds or waits. The last of these may belong to an earlier request at the same
+-- After an internal redirect, a request has a new ngx.ctx. Its new mark links to the older marks
+-- that still have holds or waits. The oldest of these may belong to an earlier request at the same
 -- address.
 local function new_mark(context)
   local at = address()
   local before = marks[at]
   while before and before.holds + before.waits == 0 do before = before.previous end
-  marked = marked + 1
-  local mark = { number = marked, holds = 0, waits = 0, previous = before }
+  mark_count = mark_count + 1
+  local mark = { number = mark_count, holds = 0, waits = 0, previous = before }
   if before and owner.lives(before) then
     mark.owner_number = before.owner_number
   elseif before then
@@ -111,16 +113,16 @@ local function new_mark(context)
   end
   marks[at] = mark
   context[SLOT] = mark
-  if is_subrequest() then join_family(mark) end
+  if is_subrequest() then record_subrequest(mark) end
   return mark
 end
 
-local function mark_here()
+local function current_mark()
   local context = ngx.ctx
   return rawget(context, SLOT) or new_mark(context)
 end
 
-local function living_marks()
+local function live_marks()
   local alive = {}
   for _, context in pairs(contexts) do
     local mark = type(context) == "table" and rawget(context, SLOT)
@@ -131,12 +133,12 @@ end
 
 -- Returns the mark of the running request, or nil if there is none.
 function owner.mark()
-  if not PHASES_WITHOUT_REQUEST[get_phase()] then return mark_here() end
+  if not PHASES_WITHOUT_REQUEST[get_phase()] then return current_mark() end
 end
 
 -- Returns whether this mark's request still exists.
 function owner.lives(mark)
-  return living_marks()[mark] == true
+  return live_marks()[mark] == true
 end
 
 -- Uses a request of its own, because ngx_lua frees a light thread only with its request.
@@ -148,10 +150,10 @@ end
 -- Returns whether this worker is exiting.
 owner.is_exiting = exiting
 
--- → a function that returns whether a waiter may go on waiting: its request still exists, and its
--- wait need not give way to the exit of the worker
+-- → a function that returns whether a waiter may continue: its request still exists, and the worker
+-- is not exiting or the wait is not one to become leader
 function owner.alive_check()
-  local alive, ends = living_marks(), exiting()
+  local alive, ends = live_marks(), exiting()
   return function(waiter) return alive[waiter.owner] and not (ends and waiter.gives_way) end
 end
 
@@ -165,7 +167,7 @@ end
 -- Returns the mark of the calling request. ngx_lua reuses coroutines, and each request must be an
 -- owner of its own.
 local function identify_request()
-  local mark, thread = mark_here(), coroutine_here()
+  local mark, thread = current_mark(), coroutine_here()
   if not thread then
     mark.owner_number = raw.renumber(mark.owner_number)
     return mark
@@ -185,8 +187,8 @@ local function identify()
   return nil
 end
 
--- Notes that the calling request has acquired a hold of this lock.
-local function note_hold(lock, mark)
+-- Records that the calling request has acquired a hold on this lock.
+local function record_hold(lock, mark)
   local owners_of, number = acquired[lock] or {}, raw.number(lock)
   local counts = owners_of[number] or {}
   acquired[lock], owners_of[number] = owners_of, counts
@@ -194,8 +196,8 @@ local function note_hold(lock, mark)
   counts[mark] = (counts[mark] or 0) + 1
 end
 
--- Notes that this owner no longer holds the lock; with `mark`, that it has no hold left that this
--- request acquired.
+-- Records that this owner no longer holds the lock; with `mark`, that the owner has no hold left
+-- that this request acquired.
 local function forget_owner(lock, number, mark)
   local owners_of = acquired[lock]
   local counts = owners_of and owners_of[number] or {}
@@ -209,7 +211,7 @@ local function forget_owner(lock, number, mark)
   if not next(owners_of) then acquired[lock] = nil end
 end
 
--- Notes that the calling request has released one of its owner's holds.
+-- Records that the calling request has released one of its owner's holds.
 local function forget_one(lock, mark)
   local number = raw.number(lock)
   local counts = acquired[lock] and acquired[lock][number]
@@ -223,8 +225,8 @@ function owner.forget(lock)
   for number in pairs(acquired[lock] or {}) do forget_owner(lock, number) end
 end
 
--- Counts the waiting calls of the waiter's mark. `is_waiting`: whether one more call waits,
--- or one fewer
+-- Counts the waiting calls of the request with the waiter's mark. `is_waiting`: whether a call has
+-- begun to wait, or has ended its wait
 function owner.set_waiting(waiter, is_waiting)
   local mark = waiter.owner
   mark.waits = mark.waits + (is_waiting and 1 or -1)
@@ -255,7 +257,7 @@ end
 local probe -- a semaphore that is never posted
 local waits_in = {} -- name of a phase -> whether ngx_lua lets code wait there
 
--- Waits 0 s for the probe, which fails with a different error where nothing can wait.
+-- Waits 0 s for the probe. Where no code can wait, that fails with a different error.
 local function phase_waits()
   if not get_request() then return false end
   probe = probe or assert(semaphore.new())
@@ -306,14 +308,14 @@ end
 
 -- ---- the timers ----
 
--- The timer that takes the next task: { coming, taken, tasks, dials, pid, wake }. `tasks` counts
--- the tasks that have not ended; `wake` is nil until the timer begins.
+-- The timer that runs the next task: { coming, taken, tasks, dials, pid, wake }. `tasks` counts the
+-- tasks that have not ended; `wake` is nil until the timer begins.
 local open_timer
 local running_tasks = 0
 
 loop.process = ngx.worker.pid
 
--- The function of a timer.
+-- Runs in a timer: spawns its tasks until all of them have ended.
 local function serve(_, self)
   self.wake = assert(semaphore.new())
   repeat
@@ -325,9 +327,10 @@ local function serve(_, self)
   if open_timer == self then open_timer = nil end
 end
 
--- → a timer that takes one more task | nil, why there is none
+-- → a timer that has room for a task | nil, why there is none
 local function timer_with_room()
-  local has_room = open_timer and open_timer.taken < CROWD and open_timer.dials < WORN
+  local has_room = open_timer and open_timer.taken < TIMER_TASKS
+    and open_timer.dials < SOFT_MAX_DIALS
   if has_room and open_timer.pid == ngx.worker.pid() then return open_timer end
   local fresh = { coming = {}, taken = 0, tasks = 0, dials = 0, pid = ngx.worker.pid() }
   local begun, message = timer.at(0, serve, fresh)
@@ -341,7 +344,7 @@ function loop.begin(self, task)
   local chosen, message = timer_with_room()
   if not chosen then return nil, message end
   self.timer = chosen
-  self.never_idles = core.states() > STATES
+  self.never_idles = core.states() > MAX_LUA_STATES
   running_tasks = running_tasks + 1
   chosen.taken, chosen.tasks = chosen.taken + 1, chosen.tasks + 1
   chosen.coming[#chosen.coming + 1] = task
@@ -349,7 +352,7 @@ function loop.begin(self, task)
   return true
 end
 
--- Called when the task has ended, or its timer has not begun in time. In the latter case the next
+-- Called when the task has ended, or if its timer has not begun in time. In that case, the next
 -- task gets a new timer.
 local function leave_timer(self)
   local left = self.timer
@@ -363,18 +366,18 @@ end
 local TOO_MANY = "this worker is already running %d timers, and nginx will not start another; "
   .. "raise lua_max_running_timers or worker_connections"
 
--- nginx limits the number of running timers, and each one takes up a connection.
-function loop.why_late()
+-- nginx limits the number of running timers, and each one occupies a connection.
+function loop.late_message()
   return TOO_MANY:format(ngx.timer.running_count())
 end
 
 -- ---- a task ----
 
--- Returns whether the task ends as soon as it has nothing to do. Otherwise, where each request
--- creates a client, there would be many idle tasks that are never needed again. The first ones
--- stay: if later ones replaced them, the idle tasks would spread over more and more timers.
+-- Returns whether the task ends as soon as it has nothing to do. If each request creates a client,
+-- idle tasks would otherwise accumulate that are never needed again. The first tasks may idle: if
+-- later tasks replaced them, the idle tasks would spread over more and more timers.
 local function ends_when_idle(self)
-  return self.never_idles or running_tasks > IDLERS and not self.reused and not self.stays
+  return self.never_idles or running_tasks > MAX_IDLE_TASKS and not self.reused and not self.stays
 end
 
 local RELEASES = { release = true, complete = true, force_release = true }
@@ -387,16 +390,16 @@ local function forget_released(lock, mark, first)
   end
 end
 
--- Called when a call has ended with this first result. `self`: the pump, or nil for the blocking
--- driver; `mark`: nil if there is no request.
+-- Called when a call has ended. `self`: the pump, or nil for the blocking driver; `mark`: nil if
+-- there is no request; `first`: the call's first result.
 function owner.settle(self, lock, kind, mark, first)
   if kind == "acquire" then
-    if first and mark then note_hold(lock, mark) end
+    if first and mark then record_hold(lock, mark) end
   elseif RELEASES[kind] then
     forget_released(lock, mark, first)
   end
   if not self or not self.wake_up then return end
-  self.idle_until = nil -- the task may not have seen this call
+  self.idle_until = nil -- the task may not have noticed this call
   if ends_when_idle(self) then cosockets.wake(self) else self.stays = true end
 end
 
@@ -420,7 +423,7 @@ function owner.around_query(ask)
   end
 end
 
-local function has_living(counts, alive)
+local function has_live_mark(counts, alive)
   for mark in pairs(counts) do
     if alive[mark] then return true end
   end
@@ -429,12 +432,12 @@ end
 
 -- Calls each(lock, number) for the client's holds whose requests still exist. Other holds end with
 -- their leases.
-local function for_the_living(client, each)
-  local alive = living_marks()
+local function for_each_live_hold(client, each)
+  local alive = live_marks()
   for lock, owners_of in pairs(acquired) do
     local mine = raw.data(lock).client == client
     for number, counts in pairs(mine and owners_of or {}) do
-      if has_living(counts, alive) then
+      if has_live_mark(counts, alive) then
         each(lock, number)
       elseif raw.holds(lock, number) == 0 then
         forget_owner(lock, number)
@@ -443,15 +446,15 @@ local function for_the_living(client, each)
   end
 end
 
-local function has_living_holds(client)
-  local serves = false
-  for_the_living(client, function() serves = true end)
-  return serves
+local function has_live_holds(client)
+  local found = false
+  for_each_live_hold(client, function() found = true end)
+  return found
 end
 
 local function is_over_at_exit(self, client, operations, leaving)
   self.exits_at = self.exits_at or now() + EXIT_TIME
-  if operations > 0 or has_living_holds(client) then
+  if operations > 0 or has_live_holds(client) then
     self.exits_at = nil
     return false
   end
@@ -472,7 +475,7 @@ end
 -- Approves the renewal of holds whose requests still exist.
 local function approve_renewals(self)
   self.answered = self.asked
-  for_the_living(self.client, raw.approve)
+  for_each_live_hold(self.client, raw.approve)
   cosockets.advance(self)
 end
 
@@ -486,7 +489,7 @@ end
 -- Returns whether a new task, in a new timer, should take over from this one.
 function loop.io.is_worn(self)
   local dials = self.timer.dials
-  return dials >= WORN_OUT or dials >= WORN and cosockets.is_free(self)
+  return dials >= HARD_MAX_DIALS or dials >= SOFT_MAX_DIALS and cosockets.is_free(self)
 end
 
 function loop.io.stop(self)
@@ -496,7 +499,7 @@ end
 
 function loop.io.close() end -- the sockets end with the task
 
--- Called in a phase that cannot wait: the task cleans up the rest.
+-- Called in a phase that cannot wait. The task cleans up the rest.
 function loop.close_at_once(self, client)
   if pump.begin_close(self, client) then return end
   if pump.start_for_nobody(self, client) then cosockets.wake(self) end
@@ -538,9 +541,9 @@ local function is_of_this_request(mark)
   return named and mark.request == name
 end
 
--- Makes finish call ending(value) once, in this request.
+-- Makes finish call ending(value) once when this request ends.
 function owner.at_end(ending, value)
-  local mark = mark_here()
+  local mark = current_mark()
   mark.ending, mark.ending_value, mark.request = ending, value, name_of_request()
   mark.holds = mark.holds + 1 -- so that finish checks this request
 end
@@ -562,7 +565,7 @@ function owner.has_ending(ending)
   return mark_with(ending) ~= nil
 end
 
--- An ending left over from another request is not called; what it holds ends with its lease.
+-- Does not call an ending that belongs to another request; its holds end with their leases.
 local function end_mark(mark)
   local ending = mark.ending
   if ending and not is_of_this_request(mark) then return end
@@ -573,8 +576,8 @@ end
 
 -- In the log phase of a main request, all its subrequests have ended.
 local function end_subrequests()
-  if not next(families) or get_phase() ~= "log" or is_subrequest() then return end
-  for _, mark in ipairs(families[name_of_request()] or {}) do end_mark(mark) end
+  if not next(subrequest_marks) or get_phase() ~= "log" or is_subrequest() then return end
+  for _, mark in ipairs(subrequest_marks[name_of_request()] or {}) do end_mark(mark) end
 end
 
 -- Releases all locks that this request holds, and ends its waits; does no I/O itself.

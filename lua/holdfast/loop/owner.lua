@@ -1,12 +1,12 @@
--- The owner of a call, as the pump and the driver see it: the calling coroutine, which the core can
--- identify itself. A loop has these functions in its field `owner`; holdfast.loop.ngx has others,
--- because there the owner is a request.
+-- The owner of a call, for the pump and the driver. Here it is the calling coroutine, which the
+-- core can identify. A loop's field `owner` contains these functions; holdfast.loop.ngx has its
+-- own, because there the owner is a request.
 
 local running, status = coroutine.running, coroutine.status
 
 local owner = {}
 
--- waiter -> its coroutine, until that is collected
+-- waiter -> its coroutine, until the coroutine is collected
 local threads = setmetatable({}, { __mode = "kv" })
 
 -- Called when a call of this pump begins. → its owner | false if the core identifies it
@@ -25,7 +25,7 @@ end
 -- → a function that returns whether a waiter's owner still exists and may continue to wait
 function owner.alive_check() return is_alive end
 
--- Called when a call has ended, with its pump (nil for a call that blocked), lock, kind, owner and
+-- Called when a call has ended, with the pump (nil if the call blocked), lock, kind, owner and
 -- first result.
 function owner.settle() end
 
@@ -36,7 +36,7 @@ function owner.forget() end
 -- the call takes a list of locks.
 function owner.around_call(_kind, run, _takes_list) return run end
 
--- Wraps a lock's local query, such as is_held, so that it asks about the calling owner's hold.
+-- Wraps a lock's local query, such as is_held, so that it is about the calling owner's hold.
 function owner.around_query(ask) return ask end
 
 -- → the mark of an owner that may end before its coroutine does | nil

@@ -1,5 +1,5 @@
--- What all event loops share: how an operation of the core begins, how its caller waits, and how it
--- ends.
+-- Code shared by all event loops: begins an operation in the core, lets its caller wait, and ends
+-- it.
 --
 -- Each client has a pump. While anything is in progress, the pump has a task: a coroutine of the
 -- loop that does what is due and wakes the callers whose operations have ended. Only the task
@@ -37,7 +37,7 @@ function pump.of(client, loop)
 end
 
 -- Returns a message that names the key and the server, like the core's messages.
-local function cannot(kind, lock, why)
+local function failure_message(kind, lock, why)
   local verb, server = core.operations[kind], core.client.server(raw.data(lock).client)
   local key = (kind == "ping" or kind == "command") and ""
     or (' "%s"'):format(shown(raw.key(lock)))
@@ -46,27 +46,27 @@ end
 
 -- ---- waiters ----
 
--- Fires a signal. An error that the loop raises must not keep other callers from being woken.
+-- Fires a signal. Catches errors from the loop, so that the other callers are still woken.
 local function fire(self, signal)
   self.loop.report(pcall(signal.fire, signal))
 end
 
--- ---- a turn of the loop ----
+-- ---- one iteration of the loop ----
 --
--- What callers ask for in one turn of the loop is sent together, in one write for each connection.
--- Most callers ask for something because the task has just woken them, together with others: each
--- of them leaves its command to the last one. A caller that was not woken sends its command at once
--- if no other call is waiting; otherwise, it leaves its command to the task, which runs at the end
--- of the turn and sends what is left. Under ngx_lua a thread that runs after all callers writes.
+-- All commands of one iteration of the loop are sent together, in one write per connection. Most
+-- callers send a command right after the task has woken them together with others: each of them
+-- leaves its command to the last one. A caller that was not woken sends its command at once if no
+-- other call is waiting; otherwise, it leaves the command to the task, which runs at the end of the
+-- iteration and sends the rest. Under ngx_lua, a thread that runs after all callers sends them.
 
--- Called when the caller of this waiter continues, or never will.
-local function note_continued(self, waiter)
+-- Called when this waiter's caller continues, or when it never will.
+local function mark_continued(self, waiter)
   if not waiter.woken then return end
   waiter.woken, self.woken = false, self.woken - 1
   self.is_last = self.woken == 0
 end
 
--- Called when a caller has begun an operation. Sends its command, now or at the end of the turn.
+-- Called when a caller has begun an operation. Sends its command, now or at the iteration's end.
 -- `at_once`: the caller does not wait for the operation, so it may keep the loop from running.
 local function send(self, at_once)
   local io = self.loop.io
@@ -76,8 +76,8 @@ local function send(self, at_once)
   if sends then io.send(self) else io.defer_output(self) end
 end
 
--- Returns the waiter whose caller must be woken for the end of this waiter's operation, or false if
--- that caller was woken already. It counts as woken from now on.
+-- Returns the waiter whose caller must be woken because this waiter's operation has ended, or false
+-- if it has already been woken. Marks it as woken.
 local function mark_woken(self, waiter)
   local main = waiter.main or waiter
   if main.fired then return false end
@@ -111,7 +111,7 @@ function pump.wake_done(self)
       done[i] = mark_woken(self, waiter)
     elseif waiter then
       waiting[number] = nil
-      self.loop.report(waiter.op:finish()) -- it has no caller
+      self.loop.report(waiter.op:finish()) -- the operation has no caller
     end
   end
   for _, waiter in ipairs(done) do
@@ -136,14 +136,14 @@ end
 -- message for a caller that continues nevertheless.
 function pump.abandon(self, number, waiter, why)
   self.waiting[number] = nil
-  note_continued(self, waiter)
+  mark_continued(self, waiter)
   waiter.abandoned = why or waiter.done and OVERDUE or REPLACED
   self.loop.owner.set_waiting(waiter, false)
   waiter.op:abandon()
   end_companion(self, waiter)
 end
 
--- Returns whether the caller was woken but has not continued, so it must have been cancelled, which
+-- Returns whether the caller was woken but has not continued. It must have been cancelled, which
 -- its coroutine's status does not show. The loop may be late, so this takes two checks, a second
 -- apart.
 local function is_overdue(waiter)
@@ -152,7 +152,7 @@ local function is_overdue(waiter)
   return now() >= waiter.seen_at + CHECK_EVERY
 end
 
--- Abandons the waits of callers that are gone, so that the next waiter can have the lock.
+-- Abandons the waits of callers that are gone, so that the next waiter can acquire the lock.
 local function abandon_dead(self)
   local is_there = self.loop.owner.alive_check()
   for number, waiter in pairs(self.waiting) do
@@ -173,7 +173,7 @@ local function has_ended(self, client)
   return self.loop.is_over(self, client, operations, held, leaving)
 end
 
--- Returns whether the task may end: its loop says that it is over, and no result is left over for a
+-- Returns whether the task may end: the loop's is_over returns true, and no result is left for a
 -- caller that is gone.
 local function may_end(self, task)
   if not has_ended(self, self.client) then return false end
@@ -197,14 +197,14 @@ end
 
 local notifiers = {} -- objects of holdfast.notifier
 
--- From now on the tasks check whether the notifiers of this list, which may grow, have something to
--- report.
+-- Makes the tasks check from now on whether the notifiers in this list, which may grow, have
+-- something to report.
 function pump.set_notifiers(list)
   notifiers = list
 end
 
--- A new coroutine calls the user's functions. The task must not wait for them, since they may need
--- it.
+-- Calls the user's functions in a new coroutine. The task must not wait for them, because they may
+-- need the task.
 local function notify_soon(self, notifier)
   local loop = self.loop
   notifier.runs_by = now() + loop.runs_within
@@ -232,8 +232,8 @@ local function fetch_for(client, loop, link)
   end)
 end
 
--- A new coroutine calls the user's function. The task must not wait for it, since it may need the
--- loop. Under ngx_lua the link's reader calls it instead.
+-- Calls the user's function in a new coroutine. The task must not wait for it, because it may need
+-- the loop. Under ngx_lua, the link's reader calls it instead.
 local function fetch_credentials(self)
   local client, loop = self.client, self.loop
   if not loop.settings.looped or not credentials.has_fetcher(client) then return end
@@ -255,7 +255,7 @@ local function tend(self, task)
   task.links = io.begin(self)
   repeat
     self.runs_by = math.huge
-    io.tend(self) -- may wait a little
+    io.tend(self) -- may wait briefly
     self.runs_by = math.huge
     if now() >= checked_at + CHECK_EVERY then
       checked_at = now()
@@ -296,7 +296,7 @@ local function start_next(self, client)
   if not has_ended(self, client) then pump.start_for_nobody(self, client) end
 end
 
--- Wakes all callers. One may run at once and change the table of waiters, hence the copy.
+-- Wakes all callers. A caller may run at once and change the table of waiters, so this copies it.
 local function wake_all(self)
   local numbers = {}
   for number in pairs(self.waiting) do numbers[#numbers + 1] = number end
@@ -357,14 +357,15 @@ local function is_late(self)
   return self.task ~= nil and now() > self.runs_by
 end
 
--- Starts the task again for a waiter, if it has not begun or has ended with an error. The loop may
--- have been delayed, so it is a failure only if a second task does not begin in time, or a third
--- one in a row ends with an error before it has waited. → true | nil, why there is no task
+-- Restarts the task for a waiter, if the task has not begun or has ended with an error. The loop
+-- may have been delayed, so this fails only if a second task does not begin in time, or if three
+-- tasks in a row have ended with an error before they have waited. → true | nil, why there is no
+-- task
 local function revive(self, client, waiter)
   if is_broken(self) then return nil, self.why end
   if is_late(self) then
     stop(self)
-    if waiter.late then return nil, self.loop.why_late() end
+    if waiter.late then return nil, self.loop.late_message() end
     waiter.late = true
   elseif self.task and self.runs_by == math.huge then
     self.runs_by = now() + self.loop.runs_within
@@ -384,16 +385,16 @@ end
 
 -- ---- operations ----
 
-local BLOCKED = 0.02 -- if a wait ends this many seconds late, something has blocked the loop
+local MAX_LATENESS = 0.02 -- seconds; if a wait ends this late, the loop was blocked
 
--- A pump's field `spare` has the waiters of calls that have ended, for reuse with their operations,
--- which keep their numbers. So the table `waiting` need not grow. A waiter's fields are op, owner,
--- done and:
+-- A pump's field `spare` contains the waiters of ended calls, for reuse together with their
+-- operations, which keep their numbers, so that the table `waiting` need not grow. A waiter's
+-- fields are op, owner, done and:
 --   ready      the signal that wakes the caller
 --   fired      whether it was fired
 --   woken      whether it was fired, and the caller has not continued yet
---   seen_at    when a check first found that the caller was woken but had not continued
---   late       whether a task for it has not begun in time
+--   seen_at    when a check first found that the woken caller had not continued
+--   late       whether a task that it needs has not begun in time
 --   abandoned  why its operation was abandoned, or false
 --   gives_way  the leader's term, if this is a wait to become leader, which ends when the leader
 --              resigns or nginx's worker exits
@@ -424,8 +425,8 @@ local function is_over(waiter)
   return waiter.abandoned or waiter.done or waiter.op:is_done()
 end
 
--- Begins the next operation alongside this waiter's (see driver.run_alongside). `...`: the results
--- of the previous one.
+-- Begins the next operation that runs alongside this waiter's (see driver.run_alongside). `...`:
+-- the previous operation's results.
 local function begin_companion(self, lock, waiter, ...)
   local companion = new_waiter(self)
   local kind, seconds, record = raw.data(lock).next_companion(...)
@@ -450,22 +451,22 @@ end
 
 -- Called when a wait that should end at `deadline` has ended. If it is late, the loop was blocked,
 -- and a task that has not begun could not run, so it gets more time.
-local function note_waited(self, deadline)
+local function update_task_deadline(self, deadline)
   local awaits_task = self.runs_by ~= math.huge
-  local was_blocked = now() > deadline + BLOCKED
+  local was_blocked = now() > deadline + MAX_LATENESS
   if awaits_task and was_blocked then self.runs_by = now() + self.loop.runs_within end
 end
 
--- Waits for the end of the operation. If the loop ends the wait with an error, abandons the
--- operation and raises the error. → whether the signal has fired
+-- Waits until the operation has ended. If the loop raises an error, abandons the operation and
+-- raises the error again. → whether the signal was fired
 local function await(self, waiter, number)
   local ready = waiter.ready
   local seconds = self.runs_by == math.huge and CHECK_EVERY or self.loop.runs_within
   local deadline = now() + seconds
   local waited, fired = pcall(ready.wait, ready, seconds)
-  note_continued(self, waiter)
+  mark_continued(self, waiter)
   if waited then
-    note_waited(self, deadline)
+    update_task_deadline(self, deadline)
     return fired
   end
   if ready.free then ready:free() end
@@ -498,7 +499,7 @@ local function wait(self, data, lock, kind, waiter, number)
     if alive and waiter.companion and not over then tend_companion(self, lock, waiter) end
     if alive and not over then alive, message = revive(self, client, waiter) end
   until over or not alive or is_over(waiter)
-  note_continued(self, waiter) -- it may have been woken while it did not wait
+  mark_continued(self, waiter) -- it may have been woken while it was not waiting
   end_companion(self, waiter)
   if waiter.ready.free then waiter.ready:free() end
   if waiter.abandoned then return nil, waiter.abandoned, "interrupted" end
@@ -542,7 +543,7 @@ local function check(loop, kind)
     :format(core.operations[kind], where))
 end
 
--- Drives the operation of a call, which has begun, to its end. → the operation's results
+-- Runs a call's operation, which has begun, to its end. → the operation's results
 local function drive(self, data, lock, kind, waiter, number, done)
   local client, op = data.client, waiter.op
   local needs_no_task = kind ~= "release" or self.closing
@@ -550,7 +551,7 @@ local function drive(self, data, lock, kind, waiter, number, done)
   local started, message = pump.start(self, client)
   if not started then
     op:finish()
-    return nil, cannot(kind, lock, no_task(self, message)), "unreachable"
+    return nil, failure_message(kind, lock, no_task(self, message)), "unreachable"
   end
   local detaches = kind == "release" and data.async_release
   send(self, detaches)
@@ -560,11 +561,11 @@ local function drive(self, data, lock, kind, waiter, number, done)
   end
   if not done and not op:is_done() then
     local ended, why, code = wait(self, data, lock, kind, waiter, number)
-    if not ended then return nil, cannot(kind, lock, why), code end
+    if not ended then return nil, failure_message(kind, lock, why), code end
   end
   if kind == "acquire" and is_broken(self) then
-    op:abandon() -- nothing would renew the lock
-    return nil, cannot(kind, lock, no_task(self, self.why)), "unreachable"
+    op:abandon() -- nothing would renew the lock after that
+    return nil, failure_message(kind, lock, no_task(self, self.why)), "unreachable"
   end
   return op:finish()
 end
@@ -576,8 +577,8 @@ local function settle(self, lock, kind, waiter, ...)
   return ...
 end
 
--- → the pump, a waiter
-local function enter(data, kind)
+-- Prepares a call. → the pump, a waiter
+local function prepare_call(data, kind)
   local loop = data.loop
   check(loop, kind)
   local self = pump.of(data.client, loop)
@@ -586,10 +587,10 @@ local function enter(data, kind)
   return self, waiter
 end
 
--- Does the same as the core's blocking call, but only the caller's coroutine waits. `data`: the
--- lock's.
+-- Does the same as the core's blocking call, but makes only the caller's coroutine wait. `data`:
+-- the lock's data.
 function pump.call(data, lock, kind, seconds, record)
-  local self, waiter = enter(data, kind)
+  local self, waiter = prepare_call(data, kind)
   waiter.gives_way = kind == "acquire" and data.gives_way or false
   local op, number, done = raw.begin(lock, kind, seconds, record, waiter.op or nil)
   waiter.op = op
@@ -605,7 +606,7 @@ end
 function pump.call_all(locks, kind)
   local lock = locks[1]
   local data = raw.data(lock)
-  local self, waiter = enter(data, kind)
+  local self, waiter = prepare_call(data, kind)
   local op, number, done = raw.begin_all(locks, kind .. "_all")
   waiter.op = op
   return settle_all(self, locks, kind, waiter.owner,
@@ -631,7 +632,7 @@ function pump.ping(client, loop)
   return now() - began_at
 end
 
--- The same as core.client.command.
+-- Does the same as core.client.command.
 function pump.command(client, loop, words, node, within)
   local lock = raw.new(client, { client = client, loop = loop, key = "command", lease = 1, wait = 0,
     token_ttl = 0, within = within })
@@ -640,7 +641,7 @@ function pump.command(client, loop, words, node, within)
   return pump.call(raw.data(lock), lock, "command", node or 0, texts)
 end
 
--- Begins to close the client. → whether it is closed already, because there was no task and nothing
+-- Begins to close the client. → whether it is already closed, because there was no task and nothing
 -- to release
 function pump.begin_close(self, client)
   if next(self.waiting) then abandon_dead(self) end
@@ -683,11 +684,12 @@ function pump.interrupt(self, term)
   end
 end
 
--- Abandons the waiting calls that is_meant(waiter) selects, and adds their clients to `touched`.
-function pump.abandon_all(is_meant, touched, why)
+-- Abandons the waiting calls for which must_end(waiter) returns true, and adds their clients to
+-- `touched`.
+function pump.abandon_all(must_end, touched, why)
   for client, self in pairs(pumps) do
     for number, waiter in pairs(self.waiting) do
-      if is_meant(waiter) then
+      if must_end(waiter) then
         pump.abandon(self, number, waiter, why)
         touched[client] = self.loop
       end
