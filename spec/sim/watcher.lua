@@ -489,10 +489,10 @@ end
 
 local function update_waiters(self, key, name, args)
   local queue = queue_of(self, key)
-  local births = queue and queue.births or {}
+  local insertion_ids = queue and queue.insertion_ids or {}
   local kept, known = {}, {}
   for _, waiter in ipairs(key.waiters) do
-    if births[waiter.member] == waiter.birth then
+    if insertion_ids[waiter.member] == waiter.insertion_id then
       kept[#kept + 1] = waiter
       known[waiter.member] = true
     else
@@ -502,7 +502,8 @@ local function update_waiters(self, key, name, args)
   for _, member in ipairs(queue and queue.members or {}) do
     if not wire.is_record(member) and not known[member] then
       key.arrivals = key.arrivals + 1
-      kept[#kept + 1] = { member = member, birth = births[member], arrival = key.arrivals }
+      local id = insertion_ids[member]
+      kept[#kept + 1] = { member = member, insertion_id = id, arrival = key.arrivals }
     end
   end
   key.waiters = kept
@@ -523,7 +524,8 @@ local function check_order(self, key)
   end
   for _, waiter in ipairs(key.waiters) do
     if waiter.arrival >= arrival then return end
-    local score = queue.births[waiter.member] == waiter.birth and queue.score_of[waiter.member]
+    local is_same = queue.insertion_ids[waiter.member] == waiter.insertion_id
+    local score = is_same and queue.score_of[waiter.member]
     local away = (waiter.away_until or 0) >= arrival and arrival < math.huge
     if score and score > 0 and not away and is_subscribed(self, wire.client_of(waiter.member)) then
       self.world:fail("order", "%s: %s has overtaken %s", key.name, key.holder, waiter.member)
@@ -601,8 +603,8 @@ end
 
 -- Redisson's waiters and holdfast's hold the lock in turns: Redisson's turn begins when one of its
 -- clients acquires the lock or the lock is left to them, and then holdfast's may last as long. The
--- programs count a shared owner as holdfast's when it acquires the lock, and as Redisson's when they
--- look at the holder: both are right. They may have missed a Redisson hold that was deleted.
+-- programs count a shared owner as holdfast's when it acquires the lock, and as Redisson's when
+-- they look at the holder: both are right. They may have missed a Redisson hold that was deleted.
 local function note_turn(turns, is_theirs, is_taken, now)
   if is_theirs then
     turns.theirs_since = turns.theirs_since or now

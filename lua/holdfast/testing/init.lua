@@ -1,8 +1,8 @@
--- For tests without a server: clients whose servers and clock are in this process. See
+-- For tests without a server: creates clients whose servers and clock are in this process. See
 -- docs/how-to/testing.md.
 --
--- The core and the programs are the same as for all clients. Calls block, as with the driver
--- "posix". While a call waits, the clock jumps from one due event to the next.
+-- The core and the programs are the same as for all other clients. Calls block, as with the driver
+-- "posix". While a call is waiting, the clock jumps from one due event to the next.
 
 require "holdfast"
 
@@ -26,7 +26,7 @@ local URL = "redis://testing"
 ---@class holdfast.testing
 local testing = {}
 
--- ---- how its clients are driven ----
+-- ---- the driver ----
 
 local loop = {
   name = "holdfast.testing", owner = loops.none.owner, report = loops.none.report,
@@ -44,9 +44,9 @@ local function is_endless(kind, seconds, lock)
   return WAITS[kind] and (seconds or data(lock).wait) == math.huge
 end
 
--- → a function that returns whether the operation is over, and runs the operations that
+-- → a function that returns whether the operation has ended. It also runs the operations that
 -- driver.run_alongside requests
-local function ending_of(op, lock)
+local function new_end_check(op, lock)
   local next_companion = lock and data(lock).next_companion
   if not next_companion then return function() return op:is_done() end end
   local companion
@@ -64,9 +64,9 @@ local function ending_of(op, lock)
   end
 end
 
--- Lets time pass until the operation is over, or raises at `deadline`. `lock`: only for an acquire
+-- Lets time pass until the operation has ended; raises at `deadline`. `lock`: only for an acquire
 local function finish(op, deadline, lock)
-  local ran, over = pcall(world.run_until, ending_of(op, lock), deadline)
+  local ran, over = pcall(world.run_until, new_end_check(op, lock), deadline)
   if ran and over then return op:finish() end
   op:abandon()
   world.advance(0) -- lets it leave the queue
@@ -76,14 +76,14 @@ end
 
 local STOPPED = "holdfast.testing: testing.lose has stopped the process of this client for the moment"
 
--- Begins a call. Work that earlier calls left in the background is done first.
-local function enter(lock)
+-- Prepares a call. Finishes work that earlier calls have left in the background.
+local function prepare_call(lock)
   if world.is_frozen(data(lock).client) then pump.raise(STOPPED) end
   world.advance(0)
 end
 
 local function call(lock, kind, seconds, record)
-  enter(lock)
+  prepare_call(lock)
   local op = raw.begin(lock, kind, seconds, record)
   if kind == "release" and data(lock).async_release then
     local sent, message, code = op:detach()
@@ -102,7 +102,7 @@ function replacements.call(_, lock, kind, seconds, record)
 end
 
 function replacements.call_all(list, kind)
-  enter(list[1])
+  prepare_call(list[1])
   return finish(raw.begin_all(list, kind .. "_all"), math.huge)
 end
 
@@ -110,7 +110,7 @@ function replacements.detach(lock, kind, seconds, record)
   loop.report(call(lock, kind, seconds, record))
 end
 
--- Does the work at once that was begun in the background, as far as possible.
+-- Does pending background work immediately, as far as possible.
 function replacements.start_for_nobody()
   world.advance(0)
   return true
@@ -123,8 +123,8 @@ function replacements.close(client, _, patience)
   core.client.close(client, 0)
 end
 
--- How to find the loop in the arguments of these functions of the pump.
-local LOOP_IN = {
+-- Functions that return the loop from the arguments of the pump's functions.
+local GET_LOOP = {
   call = function(lock_data) return lock_data.loop end,
   call_all = function(list) return data(list[1]).loop end,
   detach = function(lock) return data(lock).loop end,
@@ -132,19 +132,19 @@ local LOOP_IN = {
   close = function(_, its_loop) return its_loop end,
 }
 
-local function replace(name, loop_in)
-  local plain = pump[name]
+local function replace(name, get_loop)
+  local original = pump[name]
   pump[name] = function(...)
-    local own = loop_in(...).replacements
+    local own = get_loop(...).replacements
     if own then return own[name](...) end
-    return plain(...)
+    return original(...)
   end
 end
 
--- Replaces them only once, although busted loads this module for each file.
+-- Replaces the functions only once, although busted loads this module for each file.
 if not pump.has_replaced then
   pump.has_replaced = true
-  for name, loop_in in pairs(LOOP_IN) do replace(name, loop_in) end
+  for name, get_loop in pairs(GET_LOOP) do replace(name, get_loop) end
 end
 
 -- ---- clients ----
@@ -165,17 +165,17 @@ local function check_options(opts, level)
   return given
 end
 
-local given_to = setmetatable({}, { __mode = "k" }) -- client -> its options
+local options_of = setmetatable({}, { __mode = "k" }) -- client -> its options
 
 local function new(given, level)
   local client = clients.new(given, level + 1, nil, loop)
   world.add(client, given.servers ~= nil)
-  given_to[client] = given
+  options_of[client] = given
   return client
 end
 
 -- Creates a client whose server is in this process. All clients with a single server share it,
--- whatever their URLs are; with `servers`, each entry is a server of its own.
+-- whatever their URLs are; with `servers`, each entry is a separate server.
 ---@param opts? holdfast.client_options without driver
 ---@return holdfast.client client
 function testing.client(opts)
@@ -213,17 +213,17 @@ function testing.after(seconds, fn)
   world.after(seconds, function() fn() end)
 end
 
--- ---- trouble ----
+-- ---- faults ----
 
 local LEASE_MARGIN = 0.02 -- fraction of a lease by which the server may end it after the holder
 
--- Returns the seconds until the lease of a hold has ended for everybody.
+-- Returns the seconds until the hold's lease has certainly ended, on the holder and the server.
 local function lease_of(lock)
   return raw.remaining(lock) * (1 + LEASE_MARGIN) + LEASE_MARGIN
 end
 
--- client -> the handle through which it has taken a lock, so that neither is collected
-local strangers = setmetatable({}, { __mode = "k" })
+-- client -> the handle with which it has taken a lock, so that neither is collected
+local other_owners = setmetatable({}, { __mode = "k" })
 
 local function delete(lock)
   local key = raw.key(lock)
@@ -248,13 +248,13 @@ end
 
 function LOSE.taken(lock)
   local client = data(lock).client
-  local given = options.copy(given_to[client])
+  local given = options.copy(options_of[client])
   given.prefix, given.name, given.on_event = nil, "somebody-else", nil
   local other = new(given, 1)
   delete(lock)
-  strangers[other] = locks.new(other, raw.key(lock), { wait = 0 }, clients.defaults(other),
+  other_owners[other] = locks.new(other, raw.key(lock), { wait = 0 }, clients.defaults(other),
     data(lock).kind)
-  call(strangers[other], "acquire")
+  call(other_owners[other], "acquire")
   call(lock, "check")
 end
 
@@ -268,8 +268,8 @@ local function check_lock(value)
   if not driver.lock.is_held(value) then return "one that this coroutine holds", "", "one that it does not" end
 end
 
--- Loses the lock for this reason. "expired" and "unreachable" let its lease pass, "max_hold" its
--- limit.
+-- Loses the lock for this reason. "expired" and "unreachable" let time pass until the lease has
+-- ended, "max_hold" until the limit is reached.
 ---@param lock holdfast.lock | holdfast.permit | holdfast.term held by the calling coroutine
 ---@param reason holdfast.lost_reason
 function testing.lose(lock, reason)
@@ -290,7 +290,7 @@ end
 
 local check_failure = options.one_of("unreachable", "silent", "denied")
 
--- From now on the servers fail. "unreachable": they refuse connections; "silent": they do not
+-- Makes the servers fail from now on. "unreachable": they refuse connections; "silent": they do not
 -- reply; "denied": they refuse every program because of a missing right.
 ---@param how "unreachable" | "silent" | "denied"
 function testing.fail(how)

@@ -2,10 +2,10 @@
 -- csrc/programs unchanged, at a time that the caller provides, and replies like redis-server 7.0;
 -- spec/redis_diff_spec.lua verifies that.
 --
--- One command runs at a time, and no time passes during it. Expired keys are gone for every reader.
--- Messages leave after the command that sent them, before its reply. An unknown command gets the
--- real server's error reply. An option that is missing here raises an error; it never gets an
--- invented reply.
+-- One command runs at a time, and no time passes during it. No reader sees expired keys. Messages
+-- are sent after the command that published them has run, before its reply. An unknown command gets
+-- the real server's error reply. An unsupported option raises an error, because any reply would be
+-- invented.
 --
 --   local server = Redis.new { now = function() return microseconds end, password = string | nil }
 --   local client = server:connect(on_message, on_close)
@@ -14,15 +14,15 @@
 --   client:close()                          server:restart { keep_data = boolean }
 --
 -- A server has these fields:
---   faults            what makes it refuse commands like the real one: oom, readonly, misconf,
+--   faults            states in which it refuses commands: oom, readonly, misconf,
 --                     noreplicas, loading, busy, noauth, deny_channels (booleans),
 --                     deny = { get = true, ["client|list"] = true }
---   password, old_password  both are valid
---   replaced[name]    function(run, client, args) that replaces a command, to see who notices
+--   password, old_password  two valid passwords
+--   replaced[name]    function(run, client, args) that replaces a command, to test the clients
 --   own[NAME]         function(client, args) → reply: a command of a replica, a Sentinel or a node
 --                     of a cluster; if it returns Redis.BLOCKED, the client waits until
 --                     client:unblock(reply)
---   redirect          function(client, command, args) → why a cluster's node refuses it | nil
+--   redirect          function(client, command, args) → why a cluster's node redirects it | nil
 --   is_replica        whether writes are refused
 --   on_write          function(client), called when a command has changed something
 
@@ -54,13 +54,13 @@ local REFUSED = {
 -- channels }
 local commands = {}
 
-local function prepared(name, entry)
+local function new_command(name, entry)
   local command = { name = name:lower(), arity = entry[1], run = entry[3] }
   for flag in (entry[2] or ""):gmatch(".") do command[flag] = true end
   if entry.subcommands then
     command.subcommands = {}
     for sub, sub_entry in pairs(entry.subcommands) do
-      command.subcommands[sub] = prepared(name .. "|" .. sub, sub_entry)
+      command.subcommands[sub] = new_command(name .. "|" .. sub, sub_entry)
     end
   end
   return command
@@ -68,7 +68,7 @@ end
 
 local function add_all(list)
   for name, entry in pairs(list) do
-    if type(entry) == "table" then commands[name] = prepared(name, entry) end
+    if type(entry) == "table" then commands[name] = new_command(name, entry) end
   end
 end
 
@@ -104,7 +104,7 @@ function Server:read_clock()
   self.now_us = math.floor(self.clock())
 end
 
--- Returns the time in ms at which the running command began.
+-- Returns the time at which the running command began, in ms.
 function Server:now_ms()
   return math.floor(self.now_us / 1000)
 end
@@ -142,8 +142,8 @@ function Server:info()
   }, "\r\n")
 end
 
--- on_message(bytes) gets what the server sends without a request. on_close() is called when the
--- server ends the connection.
+-- on_message(bytes) receives what the server sends without a request. on_close() is called when the
+-- server closes the connection.
 function Server:connect(on_message, on_close)
   self.last_id = self.last_id + 1
   local client = setmetatable({
@@ -176,7 +176,7 @@ local function quoted_arguments(args)
   return text
 end
 
-local function arity_fits(command, args)
+local function has_valid_arity(command, args)
   local arity = command.arity
   return arity and (#args == arity or arity < 0 and #args >= -arity)
 end
@@ -207,12 +207,12 @@ local function lookup(server, args)
     if not found then return nil, kind, message end
     command = found
   end
-  if arity_fits(command, args) then return command end
+  if has_valid_arity(command, args) then return command end
   return nil, "arity", ("ERR wrong number of arguments for '%s' command"):format(command.name)
 end
 
 -- → error text | nil
-local function refusal(client, command)
+local function refusal_message(client, command)
   local faults, name = client.server.faults, command.name
   if (faults.noauth or not client.authenticated) and not command.a then return REFUSED.auth end
   if faults.deny[name] then
@@ -249,8 +249,8 @@ local function refusal_in_script(state, command)
   return nil
 end
 
--- Returns whether a command changed nothing, so that a replica need not get it. `idle`: the
--- command's own answer, or nil if its reply tells.
+-- Returns whether a command changed nothing, so that replicas do not receive it. `idle`: what the
+-- command has returned for this, or nil if its reply shows it.
 local function is_idle(command, reply, idle)
   if idle ~= nil then return idle end
   if type(reply) == "table" then return reply.err ~= nil end
@@ -259,11 +259,11 @@ local function is_idle(command, reply, idle)
 end
 
 -- → reply, which may be an error
-local function perform(command, client, args)
+local function run_command(command, client, args)
   local ok, reply, idle
-  local instead = client.server.replaced[command.name]
-  if instead then
-    ok, reply, idle = pcall(instead, command.run, client, args)
+  local replacement = client.server.replaced[command.name]
+  if replacement then
+    ok, reply, idle = pcall(replacement, command.run, client, args)
   else
     ok, reply, idle = pcall(command.run, client, args)
   end
@@ -277,8 +277,8 @@ local function perform(command, client, args)
   error(reply, 0)
 end
 
--- `state`: the running script's client, with the field `wrote`. A script that has written is
--- stopped only by a missing right, or on a replica.
+-- Runs a command for a script. `state`: the script's client, with the field `wrote`. After a write,
+-- only a missing right or a replica refuses the script's commands.
 function Server.execute_in_script(state, args)
   local command, kind = lookup(state.server, args)
   if not command then
@@ -288,7 +288,7 @@ function Server.execute_in_script(state, args)
   local refused = refusal_in_script(state, command)
   if refused then return { err = refused } end
   if command.w then state.wrote = true end
-  return perform(command, state, args)
+  return run_command(command, state, args)
 end
 
 local function execute(client, args)
@@ -298,10 +298,10 @@ local function execute(client, args)
   if own then return own(client, args) end
   local command, _, message = lookup(server, args)
   if not command then return { err = message } end
-  local refused = refusal(client, command) or server.redirect
+  local refused = refusal_message(client, command) or server.redirect
     and server.redirect(client, command, args)
   if refused then return { err = refused } end
-  local reply = perform(command, client, args)
+  local reply = run_command(command, client, args)
   client.requests.is_unauthenticated = not client.authenticated
   if server.wrote then
     server.wrote = false
@@ -340,7 +340,7 @@ function Client:call(args)
   return type(reply) == "table" and reply.many or reply
 end
 
--- Takes bytes of a client, cut anywhere. → the bytes of all replies
+-- Receives bytes from a client, in pieces of any size. → the bytes of all replies
 function Client:feed(bytes)
   if self.closed then return "" end
   self.requests:feed(bytes)
@@ -363,7 +363,7 @@ function Client:feed(bytes)
   return table.concat(out)
 end
 
--- Sends the reply that the client has waited for, and replies to what it has sent since.
+-- Sends the reply that the client is waiting for, then the replies to what it has sent since.
 function Client:unblock(reply)
   if self.closed or not self.blocked then return end
   self.blocked = false

@@ -1,7 +1,7 @@
 -- The environment of a test's clients: a clock, small servers, and connections without delay.
 --
--- The clock moves only while a call waits, and when the test moves it: from one due event to the
--- next. Nothing sleeps or blocks, and no two things happen at once.
+-- The clock moves only while a call is waiting, and when the test moves it. It jumps from one due
+-- event to the next. Nothing sleeps or blocks, and events happen one after the other.
 
 local core = require "holdfast.core"
 local credentials = require "holdfast.credentials"
@@ -10,14 +10,14 @@ local Redis = require "holdfast.testing.redis"
 local engine = core.engine
 
 local EPOCH = 1700000000 -- seconds on the servers' clocks when world.now is 0
-local AGE = 86400 -- seconds that a server has been up when a client first uses it
-local STEP = 1e-6 -- seconds that a call takes, and by which the clock moves past a due event
+local AGE = 86400 -- uptime in seconds that a server reports to its first client
+local STEP = 1e-6 -- seconds that a call takes, and by which the clock passes a due event
 local MAX_ROUNDS = 100000
 local REFUSED, RESET = "connection refused", "connection reset by peer"
 
 local world = { now = 1000 }
 
-local servers -- "host:port", or "" for the one that single-server clients share -> a small Redis
+local servers -- "host:port", or "" for the server that all single-server clients share -> a small Redis
 -- the clients: { client, links, has_servers, cut, frozen }. links: number -> connection;
 -- has_servers: whether the client has the option `servers`
 local clients
@@ -37,7 +37,7 @@ local replaced = {}
 -- Accepts any login, because the one in the URL is for the real server.
 function replaced.auth() return { ok = "OK" } end
 
--- Acts as if each replica had all writes.
+-- Replies as if each replica had received all writes.
 function replaced.wait(_, _, args) return tonumber(args[2]) end -- any locale: a whole number
 
 local function server_of(entry, link)
@@ -87,7 +87,7 @@ local function close_all(entry)
   end
 end
 
--- Runs the server in the locale "C", since a real one does not use the program's locale.
+-- Runs the server in the locale "C", since a real server does not use the program's locale.
 local function feed(peer, bytes)
   local before = os.setlocale() -- any locale: only reads it
   os.setlocale("C") -- any locale: sets "C"
@@ -117,7 +117,7 @@ end
 
 local function always() return true end
 
--- → whether there was something to do
+-- → whether it did anything
 local function serve_link(entry, link)
   local client, connection = entry.client, entry.links[link]
   local want = engine.wants(client, link)
@@ -163,7 +163,7 @@ local function run_timers()
   end
 end
 
-local function move(now)
+local function set_time(now)
   world.now = now
   for _, entry in ipairs(clients) do engine.set_now(entry.client, now) end
   run_timers()
@@ -181,15 +181,15 @@ end
 
 -- Lets time pass until is_over() returns true, or `deadline`. → whether it is over
 function world.run_until(is_over, deadline)
-  move(world.now + STEP)
+  set_time(world.now + STEP)
   while not is_over() do
     local at = next_due()
     if at == math.huge and deadline == at then return false end
     if at + STEP >= deadline then
-      move(math.max(deadline, world.now))
+      set_time(math.max(deadline, world.now))
       return is_over()
     end
-    move(at + STEP)
+    set_time(at + STEP)
   end
   return true
 end
@@ -202,12 +202,12 @@ end
 
 -- Calls fn() in a new coroutine after this time.
 function world.after(seconds, fn)
-  local at, place = world.now + seconds, #timers + 1
-  while timers[place - 1] and timers[place - 1].at > at do place = place - 1 end
-  table.insert(timers, place, { at = at, fn = fn })
+  local at, index = world.now + seconds, #timers + 1
+  while timers[index - 1] and timers[index - 1].at > at do index = index - 1 end
+  table.insert(timers, index, { at = at, fn = fn })
 end
 
--- ---- what happens to clients and servers ----
+-- ---- clients and faults ----
 
 function world.add(client, has_servers)
   engine.set_now(client, world.now)
@@ -221,19 +221,19 @@ local function index_of(client)
 end
 
 function world.remove(client)
-  local place = index_of(client)
-  if not place then return end
-  close_all(clients[place])
-  table.remove(clients, place)
+  local index = index_of(client)
+  if not index then return end
+  close_all(clients[index])
+  table.remove(clients, index)
 end
 
--- Returns whether the process of this client is stopped.
+-- Returns whether the client's process is stopped.
 function world.is_frozen(client)
-  local place = index_of(client)
-  return place ~= nil and clients[place].frozen
+  local index = index_of(client)
+  return index ~= nil and clients[index].frozen
 end
 
--- Stops the process of this client for this time.
+-- Stops the client's process for this time.
 function world.freeze(client, seconds)
   local entry = clients[index_of(client)]
   entry.frozen = true

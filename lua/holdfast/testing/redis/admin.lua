@@ -1,5 +1,4 @@
--- Commands on the connection and on the server. The entries have the format that strings.lua
--- describes.
+-- Commands for the connection and the server. strings.lua describes the format of the entries.
 
 local arguments = require "holdfast.testing.redis.arguments"
 local fail = require "holdfast.testing.redis.fail"
@@ -29,8 +28,8 @@ commands.AUTH = { -2, "aslb", function(client, args)
   local password = client.server.password
   if #args == 2 and not password then fail(NO_PASSWORD) end
   local user = args[3] and args[2] or "default"
-  local good = args[#args] == password or args[#args] == client.server.old_password
-  if user ~= "default" or password and not good then fail(WRONG_PASSWORD) end
+  local is_correct = args[#args] == password or args[#args] == client.server.old_password
+  if user ~= "default" or password and not is_correct then fail(WRONG_PASSWORD) end
   client.authenticated = true
   return OK
 end }
@@ -55,7 +54,7 @@ commands.FLUSHALL = { -1, "w", function(client, args)
   return OK
 end }
 
--- There are no replicas to acknowledge anything.
+-- There are no replicas that could acknowledge writes.
 commands.WAIT = { 3, "s", function(_, args)
   arguments.integer(args[2])
   if arguments.integer(args[3], "ERR timeout is not an integer or out of range") < 0 then
@@ -83,7 +82,7 @@ end }
 subcommands.ID = { 2, "sl", function(client) return client.id end }
 
 subcommands.LIST = { -2, "sl", function(client, args)
-  if args[3] then arguments.unknown_here("CLIENT LIST", args[3]) end
+  if args[3] then arguments.unsupported("CLIENT LIST", args[3]) end
   local lines = {}
   for _, other in ipairs(client.server:clients()) do
     lines[#lines + 1] = ("id=%d name=%s db=%d sub=%d psub=%d\n"):format(other.id, other.name,
@@ -120,7 +119,7 @@ local function kill_filters(client, args)
   for i = 3, #args, 2 do
     local name = args[i]:upper()
     if name == "ADDR" or name == "LADDR" or name == "USER" then
-      arguments.unknown_here("CLIENT KILL", name)
+      arguments.unsupported("CLIENT KILL", name)
     end
     if not filters[name] or not args[i + 1] then fail("ERR syntax error") end
     chosen[name] = filters[name](args[i + 1], client)

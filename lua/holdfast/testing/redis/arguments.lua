@@ -1,4 +1,4 @@
--- Parses command arguments as Redis does. Invalid ones end the command with Redis's own message.
+-- Parses command arguments like Redis. An invalid argument ends the command with Redis's message.
 
 local fail = require "holdfast.testing.redis.fail"
 local resp = require "holdfast.testing.redis.resp"
@@ -24,7 +24,7 @@ function arguments.double(text, message)
   return double(text) or fail(message or "ERR value is not a valid float")
 end
 
--- Parses a bound of a score range. "(" excludes the bound; an empty one is zero.
+-- Parses a bound of a score range. "(" excludes the bound; an empty string is zero.
 -- → { value = number, open = whether the bound is excluded }
 function arguments.bound(text)
   local open = text:sub(1, 1) == "("
@@ -33,7 +33,7 @@ function arguments.bound(text)
     open = open }
 end
 
--- Formats a double as in replies.
+-- Formats a double like a reply.
 function arguments.double_text(number)
   if number == math.huge then return "inf" end
   if number == -math.huge then return "-inf" end
@@ -44,16 +44,17 @@ function arguments.integer_text(number)
   return ("%.0f"):format(number == 0 and 0 or number)
 end
 
--- Converts 0-based indexes, of which negative ones count from the end, to a 1-based range.
+-- Converts 0-based indexes to a 1-based range. Negative indexes count from the end.
 -- → first, last (last < first if it is empty)
-function arguments.places(start, stop, count)
+function arguments.index_range(start, stop, count)
   if start < 0 then start = start + count end
   if stop < 0 then stop = stop + count end
   return math.max(start, 0) + 1, math.min(stop, count - 1) + 1
 end
 
--- Raises for an option of the real server that is missing here, since any reply would be wrong.
-function arguments.unknown_here(command, option)
+-- Raises an error for an option that only the real server supports, because any reply would be
+-- wrong.
+function arguments.unsupported(command, option)
   error(("%s %s is not in the small Redis"):format(command, option), 0)
 end
 

@@ -1,6 +1,6 @@
--- Matches Redis's patterns, for channels and keys: * ? [abc] [^abc] [a-c] and \ before a literal
--- character. They never fail: an unclosed bracket ends with the pattern. Not even a star matches an
--- empty string.
+-- Matches Redis's patterns for channels and keys: * ? [abc] [^abc] [a-c] and \ before a literal
+-- character. No pattern is invalid: an unclosed bracket ends at the end of the pattern. An empty
+-- string matches no pattern, not even a star.
 
 local byte = string.byte
 local STAR, QUESTION, OPEN, CLOSE, BACKSLASH, CARET, DASH = byte("*?[]\\^-", 1, 7)
@@ -10,9 +10,9 @@ local function in_range(low, high, char)
   return low <= char and char <= high
 end
 
--- Matches a bracket, from the character after its `[`. → whether it contains `char`, the position
--- of its last character
-local function bracket(pattern, at, char)
+-- Matches a bracket expression, from the character after its `[`. → whether it contains `char`, the
+-- position of its last character
+local function match_bracket(pattern, at, char)
   local negated = byte(pattern, at) == CARET
   if negated then at = at + 1 end
   local found = false
@@ -55,7 +55,7 @@ function match_from(pattern, p, text, t)
     if char == STAR then
       return match_star(pattern, p, text, t)
     elseif char == OPEN then
-      same, p = bracket(pattern, p + 1, byte(text, t))
+      same, p = match_bracket(pattern, p + 1, byte(text, t))
     elseif char ~= QUESTION then
       if char == BACKSLASH and p < #pattern then p = p + 1 end
       same = byte(pattern, p) == byte(text, t)

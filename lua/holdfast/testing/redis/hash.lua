@@ -1,5 +1,4 @@
--- A Redis hash. Fields remain in the order in which they were added, as in the compact encoding of
--- a real Redis hash.
+-- A Redis hash. Fields keep the order in which they were added, as in Redis's compact encoding.
 
 local Hash = {}
 Hash.__index = Hash

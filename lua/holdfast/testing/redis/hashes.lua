@@ -1,4 +1,4 @@
--- Commands on hashes. Each entry has the form that strings.lua describes.
+-- Commands on hashes. strings.lua describes the format of the entries.
 
 local arguments = require "holdfast.testing.redis.arguments"
 local fail = require "holdfast.testing.redis.fail"
@@ -61,10 +61,10 @@ commands.HKEYS = { 2, "r", function(client, args)
   return list
 end }
 
-local SMALL = 512 -- up to this many fields a server returns all at once
+local SMALL = 512 -- maximum fields that a server returns in a single page
 
--- Returns a page, from the last remaining field backwards, so that removing fields already returned
--- does not move the others.
+-- Returns a page, starting with the last fields, so that the others do not move when the caller
+-- removes fields that it has received.
 local function page_of(hash, cursor, count)
   local fields, list = hash.fields, {}
   local last = cursor == 0 and #fields or math.min(cursor, #fields)

@@ -1,5 +1,5 @@
--- The keys of a database. Between commands no hash, list, set or zset is empty. An expired entry is
--- removed by the first access.
+-- A database's keys. Between commands, no hash, list, set or zset is empty. The first access to an
+-- expired entry removes it.
 --
 -- An entry is { kind = "string" | "hash" | "list" | "set" | "zset", value, expires = ms of server
 -- time | nil }.
@@ -31,7 +31,7 @@ function Keyspace:find(key)
   return entry
 end
 
--- Returns the value at the key, which must be of that kind. → value | nil
+-- Returns the value at the key. Fails if it is of a different kind. → value | nil
 function Keyspace:get(key, kind)
   local entry = self:find(key)
   if not entry then return nil end
@@ -57,9 +57,9 @@ end
 
 -- → whether the key existed
 function Keyspace:remove(key)
-  local there = self:find(key) ~= nil
+  local existed = self:find(key) ~= nil
   self.entries[key] = nil
-  return there
+  return existed
 end
 
 -- Called after elements were removed from the hash, list, set or zset at the key.

@@ -1,4 +1,4 @@
--- Commands on lists. Each entry has the form that strings.lua describes.
+-- Commands on lists. strings.lua describes the format of the entries.
 
 local arguments = require "holdfast.testing.redis.arguments"
 local fail = require "holdfast.testing.redis.fail"
@@ -11,7 +11,7 @@ local function read(client, key)
   return client.db:get(key, "list") or NONE
 end
 
-local function take_out(client, key, at)
+local function remove_item(client, key, at)
   local list = client.db:get(key, "list")
   list.count = list.count - 1
   return table.remove(list.items, at)
@@ -31,7 +31,7 @@ commands.LPUSH = { -3, "wm", function(client, args)
   return list.count
 end }
 
-local function count_in(text)
+local function parse_count(text)
   local message = "ERR value is out of range, must be positive"
   local count = arguments.integer(text, message)
   return count >= 0 and count or fail(message)
@@ -42,11 +42,11 @@ local function pop(client, args, from_end)
   if #args > 3 then
     fail(("ERR wrong number of arguments for '%s' command"):format(args[1]:lower()))
   end
-  local count = args[3] and count_in(args[3])
+  local count = args[3] and parse_count(args[3])
   local list, items = read(client, args[2]), {}
   if list.count == 0 then return false end
   for i = 1, math.min(count or 1, list.count) do
-    items[i] = take_out(client, args[2], from_end and list.count or 1)
+    items[i] = remove_item(client, args[2], from_end and list.count or 1)
   end
   client.db:remove_if_empty(args[2])
   return count and items or items[1]
@@ -60,14 +60,14 @@ commands.LLEN = { 2, "r", function(client, args) return read(client, args[2]).co
 commands.LINDEX = { 3, "r", function(client, args)
   local list = client.db:get(args[2], "list")
   if not list then return false end
-  local place = arguments.integer(args[3])
-  return list.items[place < 0 and list.count + place + 1 or place + 1] or false
+  local index = arguments.integer(args[3])
+  return list.items[index < 0 and list.count + index + 1 or index + 1] or false
 end }
 
 commands.LRANGE = { 4, "r", function(client, args)
   local start, stop = arguments.integer(args[3]), arguments.integer(args[4])
   local list, part = read(client, args[2]), {}
-  local first, last = arguments.places(start, stop, list.count)
+  local first, last = arguments.index_range(start, stop, list.count)
   for i = first, last do part[#part + 1] = list.items[i] end
   return part
 end }
@@ -77,13 +77,13 @@ commands.LREM = { 4, "w", function(client, args)
   local count = arguments.integer(args[3])
   local list = client.db:get(args[2], "list")
   if not list then return 0 end
-  local most = count == 0 and list.count or math.abs(count)
+  local limit = count == 0 and list.count or math.abs(count)
   local first, last, step = 1, list.count, 1
   if count < 0 then first, last, step = last, first, -1 end
   local removed, i = 0, first
-  while removed < most and (step > 0 and i <= last or step < 0 and i >= last) do
+  while removed < limit and (step > 0 and i <= last or step < 0 and i >= last) do
     if list.items[i] == args[4] then
-      take_out(client, args[2], i)
+      remove_item(client, args[2], i)
       removed = removed + 1
       if step > 0 then last = last - 1 else i = i - 1 end
     else

@@ -16,7 +16,7 @@ local unpack = table.unpack or unpack -- luacheck: ignore 113 143
 
 local lua51 = {}
 
--- Formats a number like 5.1.
+-- Formats a number like Lua 5.1.
 local function text_of(number)
   return format("%.14g", number)
 end
@@ -35,7 +35,7 @@ local function concat_text(value)
   error("attempt to concatenate a " .. kind .. " value", 3)
 end
 
--- The metatable of `joint`, and of the result of `a << joint`, which contains the string of a.
+-- The metatable of `joint`, and of the result of `a << joint`, which contains `a` as a string.
 local half = {}
 local joint = setmetatable({}, half)
 
@@ -96,7 +96,7 @@ local function operator_at(text, at)
     if OPERATORS[operator] then return operator, OPERATORS[operator] end
   end
   local char = sub(text, at, at)
-  -- an operator that 5.1 lacks must fail although a later Lua has it
+  -- an operator that Lua 5.1 lacks must fail, even if this Lua has it
   if find(char, "[&|~]") or find(text, "^//", at) or find(text, "^<<", at)
       or find(text, "^>>", at) then
     return char, char .. " ? "
@@ -140,8 +140,8 @@ end
 
 local CONVERSIONS = { s = as_text, i = as_integer, [" "] = as_is }
 
--- Wraps fn: numbers among its first four arguments are converted to strings (s) or integers (i).
-local function typed(fn, signature)
+-- Wraps fn: converts numbers in its first four arguments to strings (s) or integers (i).
+local function convert_arguments(fn, signature)
   local convert = {}
   for i = 1, 4 do convert[i] = CONVERSIONS[sub(signature .. "   ", i, i)] end
   local c1, c2, c3, c4 = convert[1], convert[2], convert[3], convert[4]
@@ -154,7 +154,7 @@ for name, signature in pairs {
   gsub = "sssi",
   len = "s   ", lower = "s   ", upper = "s   ", reverse = "s   ",
 } do
-  strings[name] = typed(string[name], signature)
+  strings[name] = convert_arguments(string[name], signature)
 end
 
 function strings.char(...)
@@ -222,8 +222,8 @@ local function join(list, separator, first, last)
   return table.concat(texts, as_text(separator))
 end
 
--- Redis passes the script the text of an error, not its table.
-local function plain_error(ok, ...)
+-- Redis passes an error to the script as a string, not as a table.
+local function unwrap_error(ok, ...)
   local value = ...
   if not ok and type(value) == "table" and type(value.err) == "string" then
     return false, value.err
@@ -232,7 +232,7 @@ local function plain_error(ok, ...)
 end
 
 local function protected_call(fn, ...)
-  return plain_error(pcall(fn, ...))
+  return unwrap_error(pcall(fn, ...))
 end
 
 local function readonly(members)
@@ -244,17 +244,17 @@ end
 
 lua51.readonly = readonly
 
-local maths = { huge = math.huge, pi = math.pi, pow = function(a, b) return a ^ b end }
+local math_library = { huge = math.huge, pi = math.pi, pow = function(a, b) return a ^ b end }
 for _, name in ipairs { "abs", "exp", "fmod", "log", "max", "min", "modf", "sqrt" } do
-  maths[name] = math[name]
+  math_library[name] = math[name]
 end
-function maths.floor(number) return floor(number) + 0.0 end
-function maths.ceil(number) return math.ceil(number) + 0.0 end
+function math_library.floor(number) return floor(number) + 0.0 end
+function math_library.ceil(number) return math.ceil(number) + 0.0 end
 
--- struct.pack for whole numbers, big-endian: ">I4I2". They wrap around.
-local structs = {}
+-- struct.pack for big-endian integers, such as ">I4I2". Values that are too large wrap around.
+local struct_library = {}
 
-function structs.pack(layout, ...)
+function struct_library.pack(layout, ...)
   local sizes, bytes = layout:match("^>([I%d]+)$"), {}
   assert(sizes and not sizes:gsub("I[1-7]", ""):find("."), "struct.pack: only whole numbers")
   local values = { ... }
@@ -276,7 +276,7 @@ local library = {
   setmetatable = setmetatable, tonumber = number_from, tostring = to_text, type = type,
     unpack = unpack,
   xpcall = xpcall, _VERSION = "Lua 5.1",
-  string = readonly(strings), math = readonly(maths), struct = readonly(structs),
+  string = readonly(strings), math = readonly(math_library), struct = readonly(struct_library),
   table = readonly { concat = join, insert = table.insert, remove = table.remove,
     sort = table.sort },
 }
@@ -321,7 +321,7 @@ function string_methods.__unm(a)
   return -(number_from(a) or error("attempt to perform arithmetic on a string value", 2))
 end
 
--- Returns the line that the script had reached, or 1 if a tail call has left no trace of it.
+-- Returns the script's current line, or 1 if a tail call has removed its stack frame.
 local function script_line()
   local level = 2
   while true do
@@ -332,7 +332,7 @@ local function script_line()
   end
 end
 
-local function located(value)
+local function with_line(value)
   local message
   if type(value) == "table" then
     message = type(value.err) == "string" and value.err or "ERR unknown error"
@@ -344,10 +344,10 @@ end
 
 -- → true, the script's value | false, { text =, line = }
 function lua51.run(chunk)
-  if not HAS_INTEGERS then return xpcall(chunk, located) end
+  if not HAS_INTEGERS then return xpcall(chunk, with_line) end
   local outside = debug.getmetatable("")
   debug.setmetatable("", string_methods)
-  local ok, value = xpcall(chunk, located, joint, length)
+  local ok, value = xpcall(chunk, with_line, joint, length)
   debug.setmetatable("", outside)
   return ok, value
 end

@@ -1,6 +1,6 @@
 -- Publish and subscribe. A client's subscriptions and the server's lists of subscribers always
--- agree. Messages wait in the server's outbox until the command, which may be a whole script, is
--- over.
+-- agree. Messages wait in the server's outbox until the command, which may be a whole script, has
+-- ended.
 
 local fail = require "holdfast.testing.redis.fail"
 local glob = require "holdfast.testing.redis.glob"
@@ -18,7 +18,7 @@ local function total(client)
   return #client.channels + #client.patterns
 end
 
--- kind: "channels", "patterns" or "shards", the sharded channels
+-- kind: "channels", "patterns" or "shards" (the sharded channels)
 local function add(client, kind, name)
   if index_of(client[kind], name) then return end
   table.insert(client[kind], name)

@@ -1,9 +1,9 @@
--- The Redis protocol, version 2, as values and as bytes.
+-- Converts between values and bytes in the Redis protocol, version 2.
 --
 -- A reply is a Lua value: a string is a bulk string, a number an integer, false a nil, { ok = text
--- } a status, { err = text } an error, any other table a list of replies; { many = list } stands
--- for several replies in a row. Integers are exact up to 2^53. A parser buffers its input, cut
--- anywhere, until an item is complete.
+-- } a status, { err = text } an error, any other table a list of replies; { many = list } means
+-- several replies in a row. Integers are exact up to 2^53. A parser accepts input in pieces of any
+-- size, and buffers it until an item is complete.
 
 local resp = {}
 
@@ -43,7 +43,7 @@ function resp.encode(value)
   return table.concat(out)
 end
 
--- Encodes a command as a client sends it.
+-- Encodes a command like a client.
 function resp.command(arguments)
   local out = { "*" .. #arguments .. "\r\n" }
   for i, argument in ipairs(arguments) do
@@ -53,7 +53,7 @@ function resp.command(arguments)
   return table.concat(out)
 end
 
--- Parses an integer like Redis: no sign except minus, no leading zero, no space. → number | nil
+-- Parses an integer like Redis, which allows no plus sign, leading zero or space. → number | nil
 function resp.integer(text)
   if not (find(text, "^%-?[1-9]%d*$") or text == "0") then return nil end
   local number = tonumber(text)
@@ -128,7 +128,7 @@ local function words(line)
   return list
 end
 
--- Reads a command sent as a plain line. Quoted words are not supported.
+-- Reads an inline command: a line of words. Quoted words are not supported.
 local function inline_at(self, at)
   local stop = find(self.buffer, "\n", at, true)
   if stop then return words(sub(self.buffer, at, stop - 1)), stop + 1 end
@@ -138,24 +138,24 @@ end
 
 local function command_at(self, at)
   if sub(self.buffer, at, at) ~= "*" then return inline_at(self, at) end
-  local count, place = count_at(self, at)
-  if not count then return nil, place end
+  local count, next_at = count_at(self, at)
+  if not count then return nil, next_at end
   local list = {}
   for i = 1, count do
     local text
-    text, place = bulk_at(self, place)
-    if not text then return nil, place end
+    text, next_at = bulk_at(self, next_at)
+    if not text then return nil, next_at end
     list[i] = text
   end
-  return list, place
+  return list, next_at
 end
 
 -- → arguments | nil if incomplete | nil, the error that ends the connection
 function Requests:next()
   while self.at <= #self.buffer do
-    local list, place = command_at(self, self.at)
-    if not list then return nil, place end
-    self.at = place
+    local list, next_at = command_at(self, self.at)
+    if not list then return nil, next_at end
+    self.at = next_at
     if #list > 0 then return list end
   end
   return nil
@@ -201,8 +201,8 @@ end
 
 -- → reply | nil if incomplete
 function Replies:next()
-  local value, place = reply_at(self.buffer, self.at)
-  if value ~= nil then self.at = place end
+  local value, next_at = reply_at(self.buffer, self.at)
+  if value ~= nil then self.at = next_at end
   return value
 end
 

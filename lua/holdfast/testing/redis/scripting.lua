@@ -1,6 +1,6 @@
--- EVAL and related commands: scripts, their conversions, and their library. One script runs at a
--- time, so its state is in the variable `running`. All servers of the process share compiled
--- scripts, which have no state.
+-- EVAL and related commands: scripts, their library, and the conversion of replies. Only one script
+-- runs at a time; the variable `running` contains its state. All servers in the process share
+-- compiled scripts, which have no state.
 
 local arguments = require "holdfast.testing.redis.arguments"
 local fail = require "holdfast.testing.redis.fail"
@@ -27,7 +27,7 @@ local function to_reply(value)
   if kind == "string" then return value end
   if kind == "number" then return lua51.truncate(value) end
   if kind ~= "table" then return value == true and 1 or false end
-  -- the real server treats both as C strings
+  -- the real server treats both values as C strings
   if type(value.err) == "string" then return { err = value.err:match("^[^%z]*") } end
   if type(value.ok) == "string" then return { ok = value.ok:match("^[^%z]*") } end
   local list = {}
@@ -73,7 +73,7 @@ function redis.pcall(...)
   return to_lua(perform(...))
 end
 
--- Keeps "CODE text"; a single word gets the code ERR.
+-- Leaves "CODE text" unchanged; prefixes a single word with the code ERR.
 function redis.error_reply(...)
   local text = ...
   if select("#", ...) ~= 1 or type(text) ~= "string" then return { err = LIBRARY_MISUSE } end
@@ -95,11 +95,11 @@ end
 local globals = lua51.globals { redis = lua51.readonly(redis), KEYS = {}, ARGV = {} }
 
 local compiled, names = {}, {}
-local prepared = function(text) return text end
+local prepare_text = function(text) return text end
 
--- From now on a script is compiled as prepare(text), which may use these additional functions.
+-- Makes scripts compile from prepare(text) from now on. It may use these additional functions.
 function commands.instrument(prepare, functions)
-  prepared = prepare
+  prepare_text = prepare
   for name, run in pairs(functions) do rawset(globals, name, run) end
 end
 
@@ -112,7 +112,7 @@ end
 local function script_of(text)
   local name = name_of(text)
   if not compiled[name] then
-    local chunk, message = lua51.compile(prepared(text), globals)
+    local chunk, message = lua51.compile(prepare_text(text), globals)
     if not chunk then fail("ERR Error compiling script (new function): " .. message) end
     compiled[name] = { name = name, chunk = chunk }
   end
@@ -129,7 +129,7 @@ local function split(args)
   return keys, values
 end
 
--- Returns the state that a script sees as its client.
+-- Returns the state of the client that runs scripts for this client.
 local function state_of(client)
   local state = client.script_state
   if not state then

@@ -1,4 +1,4 @@
--- Commands on sets. Each entry has the form that strings.lua describes.
+-- Commands on sets. strings.lua describes the format of the entries.
 
 local commands = {}
 

@@ -1,6 +1,6 @@
--- Commands on strings, on keys of any type, and on their expiry. Each is { arity, flags,
--- run(client, args) → reply }. The arity includes the name; a negative one is a minimum. Flags: see
--- redis.lua.
+-- Commands for strings, for keys of any type, and for their expiry. Each entry is { arity, flags,
+-- run(client, args) → reply }. The arity counts the command's name; a negative arity is a minimum.
+-- redis.lua describes the flags.
 
 local arguments = require "holdfast.testing.redis.arguments"
 local fail = require "holdfast.testing.redis.fail"
@@ -18,7 +18,7 @@ local function count_if(list, count_one)
 end
 
 -- Returns the time `amount` units from now, or since the epoch if `absolute`, in ms.
-local function moment(client, amount, unit, absolute)
+local function expiry_time(client, amount, unit, absolute)
   local ms = amount * unit
   if not absolute then ms = ms + client.server:now_ms() end
   return ms < EXPIRE_MAX and ms > -EXPIRE_MAX and ms or nil
@@ -68,7 +68,7 @@ local function set_expiry(client, options, command)
   if not options.amount then return nil end
   local amount = arguments.integer(options.amount)
   local unit, absolute = EXPIRY[options.expiry][1], EXPIRY[options.expiry][2]
-  local expires = amount > 0 and moment(client, amount, unit, absolute)
+  local expires = amount > 0 and expiry_time(client, amount, unit, absolute)
   return expires or fail(("ERR invalid expire time in '%s' command"):format(command:lower()))
 end
 
@@ -124,7 +124,7 @@ commands.SCAN = { -2, "r", function(client, args)
   local pattern = "*"
   for i = 3, #args, 2 do
     local name = args[i]:upper()
-    if name == "TYPE" then arguments.unknown_here("SCAN", name) end
+    if name == "TYPE" then arguments.unsupported("SCAN", name) end
     if name ~= "MATCH" and name ~= "COUNT" or not args[i + 1] then fail("ERR syntax error") end
     if name == "MATCH" then pattern = args[i + 1] else arguments.integer(args[i + 1]) end
   end
@@ -177,7 +177,7 @@ end
 
 local function expire(client, args, unit)
   local given = expire_options(args)
-  local expires = moment(client, arguments.integer(args[3]), unit)
+  local expires = expiry_time(client, arguments.integer(args[3]), unit)
   if not expires then fail(("ERR invalid expire time in '%s' command"):format(args[1]:lower())) end
   local entry = client.db:find(args[2])
   if not entry or not expiry_allowed(given, entry.expires, expires) then return 0 end

@@ -1,17 +1,19 @@
--- A Redis sorted set: members in the order of (score, bytes). members[i] has scores[i], which is
--- also score_of[member]. births[member] changes when a member is removed and added again.
+-- A Redis sorted set: members ordered by score, then byte by byte. The score of members[i] is
+-- scores[i], and also score_of[members[i]]. insertion_ids[member] is unique to each insertion, so
+-- it differs after a member was removed and added again.
 
-local births = 0
+local last_insertion_id = 0
 
 local Zset = {}
 Zset.__index = Zset
 
 function Zset.new()
-  return setmetatable({ members = {}, scores = {}, score_of = {}, births = {}, count = 0 }, Zset)
+  local self = { members = {}, scores = {}, score_of = {}, insertion_ids = {}, count = 0 }
+  return setmetatable(self, Zset)
 end
 
--- Returns the first place whose (score, member) is not before the given one.
-local function place(self, score, member)
+-- Returns the index of the first member that does not sort before (score, member).
+local function lower_bound(self, score, member)
   local low, high = 1, self.count + 1
   while low < high do
     local middle = math.floor((low + high) / 2)
@@ -22,10 +24,10 @@ local function place(self, score, member)
   return low
 end
 
--- → 1-based place | nil
+-- → 1-based index | nil
 function Zset:rank(member)
   local score = self.score_of[member]
-  return score and place(self, score, member)
+  return score and lower_bound(self, score, member)
 end
 
 -- → whether the member existed
@@ -34,26 +36,27 @@ function Zset:remove(member)
   if not at then return false end
   table.remove(self.members, at)
   table.remove(self.scores, at)
-  self.score_of[member], self.births[member] = nil, nil
+  self.score_of[member], self.insertion_ids[member] = nil, nil
   self.count = self.count - 1
   return true
 end
 
 -- → whether the member is new
 function Zset:set(member, score)
-  local birth = self.births[member]
+  local id = self.insertion_ids[member]
   self:remove(member)
-  local at = place(self, score, member)
+  local at = lower_bound(self, score, member)
   table.insert(self.members, at, member)
   table.insert(self.scores, at, score)
   self.score_of[member] = score
   self.count = self.count + 1
-  if not birth then births = births + 1 end
-  self.births[member] = birth or births
-  return not birth
+  if not id then last_insertion_id = last_insertion_id + 1 end
+  self.insertion_ids[member] = id or last_insertion_id
+  return not id
 end
 
--- Returns the places of the scores in a range. A bound is { value =, open = boolean }.
+-- Returns the range of indexes whose scores lie between two bounds. A bound is { value = number,
+-- open = boolean }; an open bound is exclusive.
 -- → first, last (last < first if there are none)
 function Zset:between(min, max)
   local first, last = 1, self.count

@@ -1,4 +1,4 @@
--- Commands on sorted sets. Each entry has the form that strings.lua describes.
+-- Commands on sorted sets. strings.lua describes the format of the entries.
 
 local arguments = require "holdfast.testing.redis.arguments"
 local fail = require "holdfast.testing.redis.fail"
@@ -11,7 +11,7 @@ local function read(client, key)
   return client.db:get(key, "zset") or NONE
 end
 
--- Returns the members at places first to last.
+-- Returns the members from index `first` to index `last`.
 local function slice(zset, first, last, with_scores, step)
   local list = {}
   for i = first, last, step or 1 do
@@ -27,7 +27,7 @@ local function add_options(args)
   local given, at = {}, 3
   while args[at] and ADD_OPTIONS[args[at]:upper()] do
     local name = args[at]:upper()
-    if name == "GT" or name == "LT" or name == "INCR" then arguments.unknown_here("ZADD", name) end
+    if name == "GT" or name == "LT" or name == "INCR" then arguments.unsupported("ZADD", name) end
     given[name] = true
     at = at + 1
   end
@@ -46,12 +46,12 @@ commands.ZADD = { -4, "wm", function(client, args)
   if given.NX and given.XX then
     fail("ERR XX and NX options at the same time are not compatible")
   end
-  local pairs_given = scores_from(args, at)
+  local score_pairs = scores_from(args, at)
   local zset = client.db:get(args[2], "zset")
   if not zset and given.XX then return 0, true end
   zset = zset or client.db:open(args[2], "zset")
   local added, changed = 0, 0
-  for _, pair in ipairs(pairs_given) do
+  for _, pair in ipairs(score_pairs) do
     local score, member = pair[1], pair[2]
     local old = zset.score_of[member]
     if not old and not given.XX then
@@ -108,7 +108,7 @@ local function range_options(args, known)
     elseif known[name] then
       given[name] = true
     elseif name == "BYSCORE" or name == "BYLEX" or name == "LIMIT" then
-      arguments.unknown_here(args[1], name)
+      arguments.unsupported(args[1], name)
     else
       fail("ERR syntax error")
     end
@@ -121,14 +121,15 @@ commands.ZRANGE = { -4, "r", function(client, args)
   local given = range_options(args, { WITHSCORES = true, REV = true })
   local start, stop = arguments.integer(args[3]), arguments.integer(args[4])
   local zset = read(client, args[2])
-  local first, last = arguments.places(start, stop, zset.count)
+  local first, last = arguments.index_range(start, stop, zset.count)
   if given.REV then
     return slice(zset, zset.count + 1 - first, zset.count + 1 - last, given.WITHSCORES, -1)
   end
   return slice(zset, first, last, given.WITHSCORES)
 end }
 
--- Returns the places in a score range; none in a missing set.
+-- Returns the first and last index of the members in a score range. In a missing set the range is
+-- empty.
 local function between(zset, min, max)
   if zset == NONE then return 1, 0 end
   return zset:between(min, max)
@@ -153,7 +154,7 @@ commands.ZCOUNT = { 4, "r", function(client, args)
   return math.max(0, last - first + 1)
 end }
 
-local function remove_places(client, key, zset, first, last)
+local function remove_range(client, key, zset, first, last)
   for _, member in ipairs(slice(zset, first, last)) do zset:remove(member) end
   if zset ~= NONE then client.db:remove_if_empty(key) end
 end
@@ -162,11 +163,11 @@ commands.ZREMRANGEBYSCORE = { 4, "w", function(client, args)
   local min, max = arguments.bound(args[3]), arguments.bound(args[4])
   local zset = read(client, args[2])
   local first, last = between(zset, min, max)
-  remove_places(client, args[2], zset, first, last)
+  remove_range(client, args[2], zset, first, last)
   return math.max(0, last - first + 1)
 end }
 
-local function positive(text)
+local function non_negative(text)
   local message = "ERR value is out of range, must be positive"
   local number = arguments.integer(text, message)
   return number >= 0 and number or fail(message)
@@ -174,11 +175,11 @@ end
 
 commands.ZPOPMIN = { -2, "w", function(client, args)
   if #args > 3 then fail("ERR syntax error") end
-  local count = args[3] and positive(args[3]) or 1
+  local count = args[3] and non_negative(args[3]) or 1
   local zset = read(client, args[2])
   local last = math.min(count, zset.count)
   local list = slice(zset, 1, last, true)
-  remove_places(client, args[2], zset, 1, last)
+  remove_range(client, args[2], zset, 1, last)
   return list
 end }
 
