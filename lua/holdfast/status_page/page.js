@@ -1,9 +1,9 @@
 "use strict";
-// Requests its own address with ?json, and updates only the parts of the page that have changed. What
-// the reply contains is only ever set as text.
+// Requests its own address with ?json, and updates only the parts of the page that have changed. Text
+// from the reply is always set as text, never as HTML.
 
-const EVERY = 2000, SOON = 250, PATIENCE = 10000; // ms
-const POINTS = 120, LEFT = 56, TOP = 6, BOTTOM = 18, HEIGHT = 104; // of the plots, in pixels
+const POLL_INTERVAL = 2000, SEARCH_DELAY = 250, REQUEST_TIMEOUT = 10000; // ms
+const POINTS = 120, LEFT = 56, TOP = 6, BOTTOM = 18, HEIGHT = 104; // a plot: points; margins, height in px
 const SIGNS = { none: "…", well: "✓", warn: "!", bad: "✕" };
 const REASONS = {
   expired: "its lease ended before it could be renewed", taken: "another owner holds it",
@@ -12,16 +12,16 @@ const REASONS = {
 };
 
 const at = id => document.getElementById(id);
-const open = new Set(); // links of the locks whose rows are open
+const open = new Set(); // links of the locks whose details are shown
 const rows = new Map(); // link → { lock, row, details, … }
-let last = null, lastAt = 0; // the last state, and when it was read from the servers
-let sort = "wait", reverse = false, from = 0, earlier = []; // earlier: where the pages before this one begin
-let paused = false, asking = null, timer = null, linked = null, failure = null;
+let last = null, lastAt = 0; // the last reply, and when its data was read from the servers
+let sort = "wait", reverse = false, from = 0, previousPages = []; // previousPages: where each previous page begins
+let paused = false, activeRequest = null, timer = null, linked = null, failure = null;
 
-// ---- texts ----
+// ---- text ----
 
-// Spells out characters that are invisible, look like a space, or change the direction of the text,
-// and a backslash that would look like such a spelling.
+// Escapes characters that are invisible, look like a space or change the text's direction, and any
+// backslash that would look like such an escape.
 function visible(text) {
   return String(text).replace(/\\(?=u\{)|(?! )[\p{Cc}\p{Cf}\p{Zs}\p{Zl}\p{Zp}\p{Cs}\p{Co}\p{DI}\u2800]/gu,
     char => "\\u{" + char.codePointAt(0).toString(16) + "}");
@@ -29,11 +29,11 @@ function visible(text) {
 function plural(count, one, many) {
   return count.toLocaleString("en") + " " + (count === 1 ? one : many || one + "s");
 }
-// 42 s, 3 min 5 s, 2 h 10 min, 4 d 3 h; in a column without the second unit
-function column(value) {
-  return typeof value !== "number" || value < 60 ? span(value) : span(value).split(" ", 2).join(" ");
+// Formats a duration: 42 s, 3 min 5 s, 2 h 10 min, 4 d 3 h. In the table, without the second unit.
+function shortDuration(value) {
+  return typeof value !== "number" || value < 60 ? duration(value) : duration(value).split(" ", 2).join(" ");
 }
-function span(value) {
+function duration(value) {
   if (value === undefined) return "–";
   if (value === null) return "none";
   if (value < 10) return value.toFixed(1) + " s";
@@ -43,10 +43,10 @@ function span(value) {
   const next = units[first + 1], rest = next ? Math.floor((value - whole * size) / next[1]) : 0;
   return whole + " " + name + (rest ? " " + rest + " " + next[0] : "");
 }
-function sentence(text) {
+function toSentence(text) {
   return text.charAt(0).toUpperCase() + text.slice(1) + ".";
 }
-// Quotes a key for a sentence, without its middle if it is long.
+// Quotes a key for a sentence; omits the middle of a long key.
 function quoted(key) {
   const text = [...visible(key)];
   return "“" + (text.length > 60 ? text.slice(0, 30).join("") + "…" + text.slice(-29).join("") : text.join("")) + "”";
@@ -58,8 +58,7 @@ function who(source, before = "") {
   const host = source[before + "host"], name = source[before + "name"];
   return visible(host ? host + " pid " + source[before + "pid"] + (name ? " " + name : "") : source[before || "owner"] || source.holder);
 }
-// Returns one of the ways to write a key in a URL, always the same. Leaves it alone if its bytes are
-// not UTF-8.
+// Returns the canonical URL encoding of a key. Returns the link unchanged if its bytes are not UTF-8.
 function canonical(link) {
   try { return encodeURIComponent(decodeURIComponent(link)); } catch { return link; }
 }
@@ -78,10 +77,10 @@ function holder(lock) {
 // ---- elements ----
 
 function element(name, text, className) {
-  const made = document.createElement(name);
-  if (text !== undefined) made.textContent = text;
-  if (className) made.className = className;
-  return made;
+  const node = document.createElement(name);
+  if (text !== undefined) node.textContent = text;
+  if (className) node.className = className;
+  return node;
 }
 function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
@@ -92,8 +91,8 @@ function set(node, name, value) {
 function setHidden(node, hidden) {
   if (node.hidden !== hidden) node.hidden = hidden;
 }
-// Gives the list one child for each item, made by make(), and updates each child from its item.
-function fill(list, items, make, update) {
+// Gives the list one child per item, created by make(), and updates each child from its item.
+function updateChildren(list, items, make, update) {
   while (list.children.length > items.length) list.lastElementChild.remove();
   items.forEach((item, i) => {
     if (!list.children[i]) list.append(make());
@@ -101,9 +100,9 @@ function fill(list, items, make, update) {
   });
 }
 function keyLink(key) {
-  const made = element("a", visible(key), "code");
-  made.href = "#" + encodeURIComponent(key);
-  return made;
+  const node = element("a", visible(key), "code");
+  node.href = "#" + encodeURIComponent(key);
+  return node;
 }
 
 // ---- copying ----
@@ -117,16 +116,16 @@ async function copy(text) {
   area.remove();
 }
 function copyButton() {
-  const made = element("button", "Copy");
-  made.type = "button";
-  made.onclick = async event => {
+  const node = element("button", "Copy");
+  node.type = "button";
+  node.onclick = async event => {
     event.stopPropagation();
-    await copy(made.dataset.text);
-    made.focus();
-    made.textContent = "Copied";
-    setTimeout(() => { made.textContent = "Copy"; }, 1500);
+    await copy(node.dataset.text);
+    node.focus();
+    node.textContent = "Copied";
+    setTimeout(() => { node.textContent = "Copy"; }, 1500);
   };
-  return made;
+  return node;
 }
 
 // ---- one lock ----
@@ -175,23 +174,23 @@ function makeDetails(entry) {
 function heldFor(lock, now) {
   return lock.since && Math.max(0, now - lock.since);
 }
-function facts(lock, now) {
+function detailRows(lock, now) {
   const list = [["Key", visible(lock.key) + (lock.key_size ? "… (" + lock.key_size + " bytes)" : "")]];
   if (lock.owner) list.push(["Owner", visible(lock.owner)]);
   if (lock.token) list.push(["Token", lock.token]);
   if (lock.holds > 1 && lock.permits === undefined) list.push(["Entered", lock.holds + " times"]);
-  if (lock.since) list.push(["Held", span(heldFor(lock, now)) + ", since " + clock(lock.since)]);
-  list.push(["TTL", span(lock.ttl)]);
+  if (lock.since) list.push(["Held", duration(heldFor(lock, now)) + ", since " + clock(lock.since)]);
+  list.push(["TTL", duration(lock.ttl)]);
   return list;
 }
 function showDetails(entry, now) {
   const lock = entry.lock;
   if (!entry.details) makeDetails(entry);
-  const list = facts(lock, now).flatMap(([name, value]) => [["dt", name], ["dd", value]]);
+  const list = detailRows(lock, now).flatMap(([name, value]) => [["dt", name], ["dd", value]]);
   if (entry.facts.children.length !== list.length) entry.facts.replaceChildren(...list.map(item => element(item[0])));
   list.forEach((item, i) => setText(entry.facts.children[i], item[1]));
-  fill(entry.queue, lock.queue, () => element("li"), (item, waiter) =>
-    setText(item, who(waiter) + ", for " + (waiter.at_least ? "at least " : "") + span(waiter.seconds)));
+  updateChildren(entry.queue, lock.queue, () => element("li"), (item, waiter) =>
+    setText(item, who(waiter) + ", for " + (waiter.at_least ? "at least " : "") + duration(waiter.seconds)));
   setHidden(entry.waiting, lock.queue.length === 0);
   setHidden(entry.queue, lock.queue.length === 0);
   setHidden(entry.more, lock.waiters <= lock.queue.length);
@@ -210,10 +209,10 @@ function showLock(entry, lock, now) {
   setText(entry.kind, lock.kind === "lock" ? "" : lock.kind.replace("_", "/"));
   setText(cells[1], holder(lock));
   setText(cells[2], lock.waiters ? lock.waiters.toLocaleString("en") : "–");
-  setText(cells[3], (lock.wait_at_least ? "≥ " : "") + column(lock.wait));
-  setText(cells[4], column(heldFor(lock, now)));
+  setText(cells[3], (lock.wait_at_least ? "≥ " : "") + shortDuration(lock.wait));
+  setText(cells[4], shortDuration(heldFor(lock, now)));
   cells[4].classList.toggle("unknown", lock.since === undefined);
-  setText(cells[5], column(lock.ttl));
+  setText(cells[5], shortDuration(lock.ttl));
   for (const i of [2, 3]) cells[i].classList.toggle("waits", lock.waiters > 0);
   entry.row.classList.toggle("open", isOpen);
   set(entry.button, "aria-expanded", isOpen);
@@ -222,23 +221,23 @@ function showLock(entry, lock, now) {
 
 // ---- all locks ----
 
-// When the servers were in the state that is shown.
-function seenAt(state) {
+// Returns when the data on the page was read from the servers.
+function readTime(state) {
   return state.time - (state.state === "away" && state.age || 0);
 }
-function put(body, place, row) {
+function insertRow(body, place, row) {
   if (body.children[place] !== row) body.insertBefore(row, body.children[place] || null);
 }
 function removeRows(keep) {
   const list = [...rows.values()];
   list.forEach((entry, i) => {
     if (keep.has(entry.link)) return;
-    const had = entry.row.contains(document.activeElement);
+    const hadFocus = entry.row.contains(document.activeElement);
     entry.row.remove();
     if (entry.details) entry.details.remove();
     rows.delete(entry.link);
-    const next = had && (list.slice(i + 1).find(other => keep.has(other.link)) || rows.values().next().value);
-    if (had) (next ? next.button : at("search")).focus();
+    const next = hadFocus && (list.slice(i + 1).find(other => keep.has(other.link)) || rows.values().next().value);
+    if (hadFocus) (next ? next.button : at("search")).focus();
   });
 }
 function showLocks(state) {
@@ -247,29 +246,29 @@ function showLocks(state) {
   let place = 0;
   for (const lock of state.locks) {
     const link = linkOf(lock), entry = rows.get(link) || makeRow(link);
-    showLock(entry, lock, seenAt(state));
-    put(body, place++, entry.row);
-    if (open.has(link)) put(body, place++, entry.details);
+    showLock(entry, lock, readTime(state));
+    insertRow(body, place++, entry.row);
+    if (open.has(link)) insertRow(body, place++, entry.details);
     else if (entry.details) entry.details.remove();
   }
   if (focused && focused !== document.activeElement && focused.isConnected) focused.focus();
 }
-function lookedAt(state) {
+function progressText(state) {
   return state.looked.toLocaleString("en") + (state.keys === undefined ? " keys" : " of about " + plural(state.keys, "key"));
 }
 function showCount(state) {
   const total = state.count.toLocaleString("en"), shown = state.locks.length;
   setText(at("count"), (state.complete ? plural(state.count, "lock") : total + " so far") +
     (state.state === "looking" ? "" : ", " + plural(state.waiters, "waiting", "waiting")) +
-    (state.complete ? "" : "; looked at " + lookedAt(state)));
+    (state.complete ? "" : "; looked at " + progressText(state)));
   setHidden(at("pages"), state.from === 0 && !state.next);
   setText(at("pages").children[1], shown ? (state.from + 1) + "–" + (state.from + shown) + " of " + total : "none of " + total);
   at("back").disabled = state.from === 0;
-  at("on").disabled = !state.next;
+  at("next").disabled = !state.next;
 }
 function showLeftOut(state) {
   setHidden(at("left-out"), !state.left_out);
-  setText(at("left-out"), state.left_out ? sentence(state.left_out) : "");
+  setText(at("left-out"), state.left_out ? toSentence(state.left_out) : "");
 }
 function showEmpty(state) {
   const search = at("search").value, [title, text] = at("empty").children;
@@ -305,7 +304,7 @@ const WORDS = {
     (state.lost.length > 1 ? "last " : "") + quoted(state.lost[0].key)],
   server_down: state => ["warn", state.members.filter(member => !member.up).length + " of " +
     plural(state.members.length, "server") + " not answering"],
-  long_wait: state => ["warn", "Long wait: " + span(state.longest_wait) + " for " + quoted(state.longest_key)],
+  long_wait: state => ["warn", "Long wait: " + duration(state.longest_wait) + " for " + quoted(state.longest_key)],
   looking: () => ["none", "Looking for waiters"],
   well: () => ["well", "All is well"],
 };
@@ -316,17 +315,17 @@ function showState(level, words, summary) {
   setText(at("summary"), summary);
   setText(document.querySelector("title"), words + " · holdfast");
 }
-function showTrouble(text, isDead) {
+function showTrouble(text, isStale) {
   setHidden(at("trouble"), !text);
   setText(at("trouble"), text);
-  at("table").classList.toggle("dead", isDead);
+  at("table").classList.toggle("dead", isStale);
 }
 function ageText(age) {
-  return age === undefined ? "Nothing has been read yet." : "This data is " + span(age) + " old.";
+  return age === undefined ? "Nothing has been read yet." : "This data is " + duration(age) + " old.";
 }
 function summaryOf(state) {
   if (state.state === "long_wait" || state.state === "looking") return "";
-  return state.longest_wait === undefined ? "nobody is waiting" : "longest wait " + span(state.longest_wait);
+  return state.longest_wait === undefined ? "nobody is waiting" : "longest wait " + duration(state.longest_wait);
 }
 
 // ---- deadlocks, losses, servers ----
@@ -355,15 +354,15 @@ function showCycle(box, cycle) {
 }
 function showAlerts(state) {
   setHidden(at("deadlocks"), state.deadlocks.length === 0);
-  fill(at("deadlocks").lastElementChild, state.deadlocks, makeCycle, showCycle);
+  updateChildren(at("deadlocks").lastElementChild, state.deadlocks, makeCycle, showCycle);
   setHidden(at("lost"), state.lost.length === 0);
   setText(at("lost").querySelector("summary span"), plural(state.lost.length, "lock"));
-  fill(at("lost").lastElementChild, state.lost, () => element("li"), (item, loss) => {
+  updateChildren(at("lost").lastElementChild, state.lost, () => element("li"), (item, loss) => {
     setText(item, clock(loss.time) + " “" + visible(loss.key) + "”: " + (REASONS[loss.reason] || loss.reason) + "; lost by nginx worker " +
       loss.pid + (loss.class ? ", class " + visible(loss.class) : "") + ", owner " + visible(loss.owner));
   });
   setHidden(at("members"), !state.members);
-  fill(at("members").lastElementChild, state.members || [], () => element("li"), (item, member) => {
+  updateChildren(at("members").lastElementChild, state.members || [], () => element("li"), (item, member) => {
     setText(item, "Server " + member.server + ": " + (member.up ? "answered in " + (member.seconds * 1000).toFixed(1) + " ms"
       : visible(member.message)));
     item.classList.toggle("down", !member.up);
@@ -378,10 +377,10 @@ function showLosses(state) {
 // ---- plots ----
 
 function makeShape(name, className, text) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-  if (className) made.setAttribute("class", className);
-  if (text) made.textContent = text;
-  return made;
+  const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+  if (className) node.setAttribute("class", className);
+  if (text) node.textContent = text;
+  return node;
 }
 function makePlot(id, field, unit) {
   const svg = at(id), plot = { svg, field, unit, value: at(id + "-value"), cursor: null, points: [] };
@@ -392,22 +391,22 @@ function makePlot(id, field, unit) {
   svg.append(plot.axis, ...plot.bars, plot.line, ...plot.texts);
   svg.onpointermove = event => {
     const box = svg.getBoundingClientRect();
-    point(plot, Math.floor((event.clientX - box.left - LEFT) / (box.width - LEFT) * POINTS));
+    setCursor(plot, Math.floor((event.clientX - box.left - LEFT) / (box.width - LEFT) * POINTS));
   };
-  svg.onpointerleave = svg.onblur = () => point(plot, null);
-  svg.onfocus = () => { if (plot.cursor === null) point(plot, POINTS - 1); };
+  svg.onpointerleave = svg.onblur = () => setCursor(plot, null);
+  svg.onfocus = () => { if (plot.cursor === null) setCursor(plot, POINTS - 1); };
   svg.onkeydown = event => {
     const steps = { ArrowLeft: -1, ArrowRight: 1, PageUp: -12, PageDown: 12, Home: -POINTS, End: POINTS };
     if (!steps[event.key]) return;
     event.preventDefault();
-    point(plot, (plot.cursor ?? POINTS - 1) + steps[event.key]);
+    setCursor(plot, (plot.cursor ?? POINTS - 1) + steps[event.key]);
   };
   new ResizeObserver(() => draw(plot)).observe(svg);
   return plot;
 }
-function nice(most) {
-  const size = 10 ** Math.floor(Math.log10(Math.max(most, 1)));
-  return [1, 2, 5, 10].map(step => step * size).find(value => value >= most) || 1;
+function roundUp(maximum) {
+  const size = 10 ** Math.floor(Math.log10(Math.max(maximum, 1)));
+  return [1, 2, 5, 10].map(step => step * size).find(value => value >= maximum) || 1;
 }
 function place(node, x, y, anchor) {
   set(node, "x", x);
@@ -417,7 +416,7 @@ function place(node, x, y, anchor) {
 function draw(plot) {
   const { svg, field, points } = plot, width = svg.clientWidth, floor = HEIGHT - BOTTOM;
   if (!width || !points.length) return;
-  const top = nice(Math.max(0, ...points.map(item => item[field] ?? 0))), step = (width - LEFT) / POINTS;
+  const top = roundUp(Math.max(0, ...points.map(item => item[field] ?? 0))), step = (width - LEFT) / POINTS;
   set(svg, "viewBox", "0 0 " + width + " " + HEIGHT);
   plot.bars.forEach((bar, i) => {
     const value = points[i]?.[field], isGap = value === undefined && i < POINTS - 1;
@@ -447,7 +446,7 @@ function longestGap(points, field) {
   });
   return longest;
 }
-function point(plot, index) {
+function setCursor(plot, index) {
   plot.cursor = index === null ? null : Math.max(0, Math.min(POINTS - 1, index));
   showValue(plot);
 }
@@ -456,7 +455,7 @@ function showValue(plot) {
   const { svg, field, points, cursor } = plot, item = points[cursor ?? POINTS - 1];
   if (!item) return;
   const known = points.map(each => each[field]).filter(value => value !== undefined);
-  const nothing = item === points[POINTS - 1] ? "not yet known" : "no data"; // these five seconds have just begun
+  const nothing = item === points[POINTS - 1] ? "not yet known" : "no data"; // its interval has just begun
   const text = clock(item.time) + ": " + (item[field] === undefined ? nothing : plot.unit(item[field]));
   setText(plot.value, cursor !== null ? text : known.length ? "peak: " + plot.unit(Math.max(...known)) : "no data yet");
   set(svg, "aria-valuemin", 0);
@@ -468,7 +467,7 @@ function showValue(plot) {
 }
 const plots = [makePlot("waits", "waiting", value => plural(value, "waiter"))];
 
-// ---- asking ----
+// ---- requests ----
 
 function show(state) {
   const [level, words] = WORDS[state.state](state), isAway = state.state === "away";
@@ -477,7 +476,7 @@ function show(state) {
   setText(at("server"), state.server);
   setText(at("when"), clock(state.time));
   showState(level, words, isAway ? "" : summaryOf(state));
-  showTrouble(state.trouble ? sentence(visible(state.trouble)) + " " + (isAway ? ageText(state.age) : "") : "", isAway);
+  showTrouble(state.trouble ? toSentence(visible(state.trouble)) + " " + (isAway ? ageText(state.age) : "") : "", isAway);
   showLocks(state);
   showCount(state);
   showLeftOut(state);
@@ -485,7 +484,7 @@ function show(state) {
   showAlerts(state);
   showLosses(state);
   for (const plot of plots) { plot.points = state.points; draw(plot); }
-  at("alone").hidden = state.shared;
+  at("one-worker-note").hidden = state.shared;
   set(at("table"), "aria-busy", !state.complete);
 }
 function showFailure(error) {
@@ -499,58 +498,58 @@ function query() {
   return "?json&search=" + text + "&sort=" + sort + (reverse ? "&reverse" : "") + "&from=" + from + opened;
 }
 async function ask() {
-  const mine = asking = new AbortController(), giveUp = setTimeout(() => mine.abort(), PATIENCE);
+  const request = activeRequest = new AbortController(), timeout = setTimeout(() => request.abort(), REQUEST_TIMEOUT);
   try {
-    const reply = await fetch(query(), { cache: "no-store", signal: mine.signal });
+    const reply = await fetch(query(), { cache: "no-store", signal: request.signal });
     if (!reply.ok && reply.status !== 503) throw new Error("HTTP " + reply.status);
     const state = await reply.json();
-    if (mine === asking) { failure = null; show(state); }
+    if (request === activeRequest) { failure = null; show(state); }
   } catch (error) {
-    if (mine === asking) { failure = error; showFailure(error); }
+    if (request === activeRequest) { failure = error; showFailure(error); }
   }
-  clearTimeout(giveUp);
-  if (mine === asking) askIn(EVERY);
+  clearTimeout(timeout);
+  if (request === activeRequest) askIn(POLL_INTERVAL);
 }
 function askIn(ms) {
   clearTimeout(timer);
   if (!paused && !document.hidden) timer = setTimeout(ask, ms);
 }
-// Requests again because the query has changed: a reply to the earlier query is ignored.
+// Repeats the request because the query has changed. A reply to the earlier query is ignored.
 function askAgain(wait = 0) {
-  if (asking) asking.abort();
-  asking = null;
+  if (activeRequest) activeRequest.abort();
+  activeRequest = null;
   at("table").setAttribute("aria-busy", "true");
   askIn(wait);
 }
-function begin() {
+function restartList() {
   from = 0;
-  earlier = [];
+  previousPages = [];
   removeRows(new Set());
   setText(at("count"), "…");
-  askAgain(SOON);
+  askAgain(SEARCH_DELAY);
 }
 
-// ---- what the user does ----
+// ---- user actions ----
 
 function toggle(link) {
   if (open.has(link)) open.delete(link); else open.add(link);
   if (last) showLocks(last);
   if (open.has(link)) askAgain();
 }
-function sortBy(name, turn) {
-  reverse = turn && name === sort && !reverse;
+function sortBy(name, canReverse) {
+  reverse = canReverse && name === sort && !reverse;
   sort = name;
   showSort();
-  begin();
+  restartList();
 }
-function follow() {
+function followHash() {
   const raw = canonical(location.hash.slice(1));
   if (!raw) return;
   at("search").value = raw;
   try { at("search").value = decodeURIComponent(raw); } catch { /* its bytes are not UTF-8 */ }
-  linked = { raw, text: at("search").value }; // the field has no line breaks
+  linked = { raw, text: at("search").value }; // read back: the field drops line breaks
   open.add(raw);
-  begin();
+  restartList();
 }
 function pause() {
   paused = !paused;
@@ -558,7 +557,7 @@ function pause() {
   setText(at("pause"), paused ? "Resume" : "Pause");
   askIn(0);
 }
-function move(step) {
+function moveFocus(step) {
   const list = [...rows.values()].map(entry => entry.button).sort((a, b) =>
     a.compareDocumentPosition(b) & Node.DOCUMENT_POSITION_FOLLOWING ? -1 : 1);
   const here = list.indexOf(document.activeElement), next = list[here < 0 ? 0 : here + step];
@@ -568,10 +567,10 @@ function onKey(event) {
   if (event.ctrlKey || event.altKey || event.metaKey || event.target.closest("select, svg")) return;
   if (event.target === at("search")) {
     if (event.key === "Escape") at("search").blur();
-    if (event.key === "ArrowDown") { event.preventDefault(); move(1); }
+    if (event.key === "ArrowDown") { event.preventDefault(); moveFocus(1); }
     return;
   }
-  const keys = { "/": () => at("search").focus(), p: pause, ArrowDown: () => move(1), ArrowUp: () => move(-1) };
+  const keys = { "/": () => at("search").focus(), p: pause, ArrowDown: () => moveFocus(1), ArrowUp: () => moveFocus(-1) };
   if (!keys[event.key]) return;
   event.preventDefault();
   keys[event.key]();
@@ -579,15 +578,15 @@ function onKey(event) {
 
 for (const head of document.querySelectorAll("th")) head.firstElementChild.onclick = () => sortBy(head.dataset.sort, true);
 at("sort").onchange = () => sortBy(at("sort").value, false);
-at("search").oninput = begin;
+at("search").oninput = restartList;
 at("pause").onclick = pause;
-at("on").onclick = () => { earlier.push(from); from = last.next; askAgain(); };
-at("back").onclick = () => { from = earlier.pop() || 0; askAgain(); };
+at("next").onclick = () => { previousPages.push(from); from = last.next; askAgain(); };
+at("back").onclick = () => { from = previousPages.pop() || 0; askAgain(); };
 at("lost").open = innerWidth > 700;
 document.addEventListener("keydown", onKey);
 document.addEventListener("visibilitychange", () => askIn(0));
-addEventListener("hashchange", follow);
+addEventListener("hashchange", followHash);
 at("search").value = new URLSearchParams(location.search).get("search") || "";
 showSort();
-follow();
+followHash();
 if (!location.hash) ask();
