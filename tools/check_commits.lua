@@ -1,12 +1,12 @@
--- Checks that each commit says what it changes: lua5.4 tools/check_commits.lua
+-- Checks that each commit message describes the change: lua5.4 tools/check_commits.lua
 --
--- It looks at the commits after the one that added this file. A subject has at most 72 characters,
--- names its scope and occurs once in the history. Many changed lines need a body that says why. A
--- merge says what it brings. Outside a repository there is nothing to look at.
+-- Checks the commits after the one that added this file. A subject has at most 72 characters,
+-- begins with its scope, and is unique in the history. A large change needs a body that gives the
+-- reason. A merge's message says what it merges. Outside a repository, there is nothing to check.
 
 local MAX_LETTERS = 72
-local MAX_LINES = 200 -- lines that a commit may change without a body
-local times = {} -- subject → how many commits have it
+local MAX_LINES = 200 -- maximum changed lines in a commit without a body
+local times = {} -- subject → the number of commits with this subject
 
 local tools = dofile "tools/files.lua"
 
@@ -21,8 +21,8 @@ local function lines_changed(id)
   return sum
 end
 
--- → what is wrong with a commit, or nil
-local function fault_of(id, is_merge, subject)
+-- → the problem with a commit, or nil
+local function find_problem(id, is_merge, subject)
   if utf8.len(subject) > MAX_LETTERS then
     return ("its subject has more than %d characters"):format(MAX_LETTERS)
   elseif subject:find "^Merge " then
@@ -43,7 +43,7 @@ end
 local since = lines_of("git log --diff-filter=A --format=%H -- " .. arg[0])[1]
 for _, commit in ipairs(since and lines_of("git log --format='%h %p|%s' " .. since .. "..HEAD") or {}) do
   local id, parents, subject = commit:match "^(%x+) ([%x ]*)|(.*)$"
-  local fault = fault_of(id, parents:find " ", subject)
+  local fault = find_problem(id, parents:find " ", subject)
   if fault then tools.fail("%s %s\n  %s", id, subject, fault) end
 end
 tools.finish()

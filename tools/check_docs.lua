@@ -1,21 +1,21 @@
--- The documents keep up with the code: each page is in the site's menu, each block of code has a
--- language and something that runs it, nginx takes each piece of nginx.conf, the README shows
--- examples/hello.lua, a translation has the code, links, headings and words in backticks of its
--- original, each mutant of the simulator has a seed in spec/sim/mutant_seeds.txt, links and names
--- lead to a file and a heading, and named tests and identifiers exist in the sources.
--- tools/check_reference.lua compares the reference pages with the code. Where nginx has no Lua
--- module, only the Lua in those pieces is compiled.
+-- Checks the documents: each page is in the site's menu; each block of code has a language and a
+-- test that runs it; nginx accepts each piece of nginx.conf; the README shows examples/hello.lua; a
+-- translation has the same code, links, headings and words in backticks as the original; each
+-- mutant of the simulator has a seed in spec/sim/mutant_seeds.txt; links lead to existing files and
+-- headings; named files, tests and identifiers exist in the sources. tools/check_reference.lua
+-- compares the reference pages with the code. If nginx has no Lua module, this only compiles the
+-- Lua in those pieces.
 --
---   lua5.4 tools/check_docs.lua [DOCUMENT...]   exit 1 and a line for each thing that is missing
+--   lua5.4 tools/check_docs.lua [DOCUMENT...]   prints a line for each problem, exits with 1
 
 local pages = require "spec.support.pages"
 
 local tools = dofile "tools/files.lua"
 local read, list, report = tools.read, tools.lines_of, tools.fail
 
--- ---- pieces of nginx.conf ----
+-- ---- nginx.conf ----
 
-local directory -- for what nginx reads and writes
+local directory -- for the files of nginx
 
 local function run(command)
   local pipe = assert(io.popen(command .. " 2>&1"))
@@ -45,7 +45,7 @@ local HTTP = "http {\n%s\n}\n"
 local SERVER = "upstream payments { server 127.0.0.1:9; }\nserver {\n%s\n}"
 local TEMPORARY = { "client_body", "proxy", "fastcgi", "uwsgi", "scgi" }
 
--- → settings for paths that need no root
+-- → settings with paths that a normal user can write
 local function temporary_paths()
   local lines = { "access_log off;" }
   for i, name in ipairs(TEMPORARY) do
@@ -54,7 +54,7 @@ local function temporary_paths()
   return table.concat(lines, "\n")
 end
 
--- → the piece inside the directives that it needs, with files that exist
+-- → a complete configuration that contains the piece, with paths of existing files
 local function whole(piece)
   if piece:find("^location ") then piece = SERVER:format(piece) end
   if not piece:find("^http {") then piece = HTTP:format(piece) end
@@ -72,7 +72,7 @@ local function check_with_nginx(name, piece)
   if not fine then report("%s: %s", name, output) end
 end
 
--- Also compiles the Lua in the piece, which nginx does only when it runs.
+-- Also compiles the Lua in the piece, because nginx compiles it only at run time.
 local function check_piece(path, number, piece)
   local name = ("%s, nginx.conf %d"):format(path, number)
   if HAS_NGX_LUA then check_with_nginx(name, piece) end
@@ -86,8 +86,8 @@ end
 
 local check_language = { nginx = check_piece }
 
--- Languages of blocks that spec/docs_spec.lua or what pages.runner_of names runs; spec/fencing runs
--- sql; text and diagrams do not run.
+-- Languages of blocks that are run by spec/docs_spec.lua or by the runner from pages.runner_of.
+-- spec/fencing runs sql; text and diagrams are not run.
 for _, language in ipairs { "lua", "sh", "console", "cron", "ini", "yaml", "text", "mermaid", "sql" } do
   check_language[language] = check_language[language] or function() end
 end
@@ -121,7 +121,7 @@ function check_language.text(path, line, text)
   end
 end
 
--- Checks that install.md names each package of an image, which is built by the lines of that page.
+-- Checks that install.md lists each package of an image, which is built from that page's lines.
 function check_language.dockerfile(path, line, text)
   local install = read("docs/how-to/install.md")
   for arguments in text:gmatch("apt%-get install ([^\n&]+)") do
@@ -137,7 +137,7 @@ function check_language.dockerfile(path, line, text)
   end
 end
 
--- Checks that a block is run as a whole, by one runner, and that make has each target.
+-- Checks that one runner runs the whole block, and that each make target exists.
 function check_language.sh(path, line, text)
   local runner = pages.runner_of(text)
   for each in text:gsub("\\\n%s*", ""):gmatch("[^\n]+") do
@@ -163,7 +163,7 @@ end
 
 -- ---- links ----
 
--- → the anchor of a heading, as forges name it
+-- → a heading's anchor, in the format that forges use
 local function anchor_of(heading)
   local text = heading:gsub("%[(.-)%]%b()", "%1"):gsub("`", ""):lower()
   text = text:gsub("[%z\1-\127]", function(char) return char:find("[%w%-_ ]") and char or "" end)
@@ -234,7 +234,7 @@ end
 
 -- ---- translations ----
 
--- Comments are translated. "#" does not begin a comment in Lua, nor "--" in a shell.
+-- Removes comments, because they are translated: "--" in Lua, "#" in a shell.
 local COMMENTS = { lua = { "%-%-" }, sh = { "#" }, nginx = { "#", "%-%-" } }
 
 local function without_comments(language, text)
@@ -262,7 +262,7 @@ end
 
 local function prose_of(path) return (read(path):gsub("\n```.-\n```", "\n")) end
 
--- → the marks of the page's headings, such as "# ## ## ###"
+-- → the levels of the page's headings, such as "# ## ## ###"
 local function outline_of(path)
   local marks = {}
   for mark in ("\n" .. prose_of(path)):gmatch("\n(#+) ") do marks[#marks + 1] = mark end
@@ -287,7 +287,7 @@ local function linked(path)
   return set
 end
 
--- Checks that links of a translation lead to pages in its language, where these exist.
+-- Checks that a translation's links lead to pages in the same language, if these exist.
 local function check_translated_links(path, original)
   local here, there = linked(path), linked(original)
   for target in pairs(there) do
@@ -344,8 +344,9 @@ local function check_menu()
   end
 end
 
--- Checks that each mutant which random seeds find has a row, and each row such a mutant. A row has
--- the kind of system, if any, the mutant's name and its seed, as --mutants prints it.
+-- Checks that each mutant that random seeds find has a row, and that each row belongs to such a
+-- mutant. A row contains the kind of system, if any, the mutant's name and its seed, as --mutants
+-- prints them.
 local function check_mutants()
   local rows, mutants = {}, require "spec.sim.mutants"
   for line in read("spec/sim/mutant_seeds.txt"):gmatch("[^\n]+") do
@@ -369,7 +370,7 @@ local function check_mutants()
   end
 end
 
--- Checks that the tests which a document names exist: it names a file, then tests in quotation
+-- Checks that the tests that a document names exist. It names a file, then tests in quotation
 -- marks.
 local function check_tests_of(document, least)
   local file, count = nil, 0
@@ -388,8 +389,8 @@ local function check_tests_of(document, least)
   if count < least then report("%s names %d tests", document, count) end
 end
 
--- Checks SECURITY.md: each item begins with words in bold, which begin a row of its table of tests;
--- each row names a test, or says that there is none.
+-- Checks SECURITY.md: each item begins with words in bold, which are repeated at the beginning of a
+-- row in the table of tests. Each row names a test, or says that there is none.
 local function check_promises()
   local text, rows, items = read("SECURITY.md"), {}, {}
   for name, tests in text:gmatch("\n| ([^|]+) | ([^|\n]+) |") do

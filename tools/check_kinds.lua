@@ -1,15 +1,15 @@
--- Finds places that ask for a kind of lock, of operation or of topology by name: lua5.4
+-- Finds code that compares a kind of lock, operation or topology with a name: lua5.4
 -- tools/check_kinds.lua
 --
--- A kind of lock is a row, operations and topologies are interfaces. Code that asks by name must be
--- changed for each new one, so it is allowed only in the file about it. In Lua the API's functions
--- create locks of their kinds; there, a comparison with the name of a kind, a table by such names,
--- and a name of the wire that the core exports count.
+-- A kind of lock is a row; operations and topologies are interfaces. Code that compares names must
+-- be changed for each new one, so it is allowed only in that one's own file. In Lua, the API's
+-- functions create locks of their kinds; there, this tool finds comparisons with a kind's name,
+-- tables indexed by such names, and names from the wire format that the core exports.
 
 local tools = dofile "tools/files.lua"
 local lines_of, read, fail = tools.lines_of, tools.read, tools.fail
 
--- What counts, as patterns, and the files where it is allowed.
+-- Forbidden patterns, and the files in which each is allowed.
 local QUESTIONS = {
   {
     "kind of lock", { "[=!]=%s*&?hf_kind_%l", "&hf_kind_%l", "letter%s*[=!]=" },
@@ -17,7 +17,7 @@ local QUESTIONS = {
   },
   {
     "operation", { "[=!]=%s*HF_OP_%u", "case%s+HF_OP_%u" },
-    -- what a Lua call takes and returns
+    -- the arguments and results of a Lua call
     { "csrc/core/registry.c", "csrc/lua/call.c", "csrc/lua/op.c" },
   },
   {
@@ -32,15 +32,15 @@ local QUESTIONS = {
 local function lua_code_of(path) return (read(path):gsub("%-%-[^\n]*", "")) end
 
 local ROWS = "lua/holdfast/command/kinds.lua"
--- Rows of other things: types of Lua, or of keys.
+-- Tables that are indexed by types of Lua values or of keys instead.
 local NO_KIND = { number = true, string = true }
--- Fields of other tables have these names, too.
+-- Fields in other tables also have these names.
 local FIELDS = {
   lock = true, mutex = true, read = true, write = true, record = true, semaphore = true,
 }
 
--- What counts in Lua: { what, patterns, files }. A script of the status page compares with ===.
-local function questions_of_lua()
+-- Forbidden patterns in Lua: { description, patterns, files }. The status page's script uses ===.
+local function lua_rules()
   local kinds, texts, source = {}, {}, read "csrc/core/lock/kind.c"
   local function add(name)
     if NO_KIND[name] then return end
@@ -55,14 +55,14 @@ local function questions_of_lua()
   return { { "kind of lock", kinds, { ROWS } }, { "key or a channel of the wire", texts, {} } }
 end
 
-local function is_about(path, files)
+local function is_allowed(path, files)
   for _, file in ipairs(files) do
     if path:sub(1, #file) == file then return true end
   end
   return false
 end
 
-local function asks(line, patterns)
+local function has_pattern(line, patterns)
   for _, pattern in ipairs(patterns) do
     if line:find(pattern) then return true end
   end
@@ -72,7 +72,7 @@ end
 local function check(path, code, what, patterns)
   local places = {}
   for number, line in tools.numbered(code) do
-    if asks(line, patterns) then
+    if has_pattern(line, patterns) then
       places[#places + 1] = ("%s:%d: %s"):format(path, number, line:match "^%s*(.-)%s*$")
     end
   end
@@ -80,16 +80,16 @@ local function check(path, code, what, patterns)
   fail("%s\n%s asks for a %s by name", table.concat(places, "\n"), path, what)
 end
 
-local function check_all(folder, suffix, code_of, questions)
+local function check_all(folder, suffix, code_of, rules)
   for _, path in ipairs(lines_of(("find %s -name '*.%s' | sort"):format(folder, suffix))) do
     local code = code_of(path)
-    for _, question in ipairs(questions) do
+    for _, question in ipairs(rules) do
       local what, patterns, files = question[1], question[2], question[3]
-      if not is_about(path, files) then check(path, code, what, patterns) end
+      if not is_allowed(path, files) then check(path, code, what, patterns) end
     end
   end
 end
 
 check_all("csrc", "c", tools.c_code_of, QUESTIONS)
-check_all("lua", "lua", lua_code_of, questions_of_lua())
+check_all("lua", "lua", lua_code_of, lua_rules())
 tools.finish()

@@ -1,4 +1,4 @@
--- The lines of the Lua files, and the words of all files: lua5.4 tools/check_lines.lua
+-- Checks the lines of Lua files, and the words in all files: lua5.4 tools/check_lines.lua
 --
 -- No line has more than 100 columns, unless a string in it or an annotation makes it longer. An
 -- adapter for an event loop has at most 150 lines. No file contains an obscure phrase.
@@ -8,10 +8,10 @@ local files = dofile "tools/files.lua"
 local MAX_COLUMNS = 100
 local MAX_OF_A_LOOP = 150
 
--- Files that all loops share, and nginx, which has its own sockets instead of descriptors.
+-- Files that all loops share, and the files for nginx, which uses its own sockets.
 local NO_LOOP = { init = true, pump = true, descriptors = true, ngx = true, cosockets = true }
 
--- A line at which a string of several lines begins or ends has unpaired quotes, which are ignored.
+-- Ignores unpaired quotes: a string with several lines begins or ends on such a line.
 local function without_texts(line)
   local short = line:gsub('\\.', ""):gsub('"[^"]*"', '""'):gsub("'[^']*'", "''"):gsub("%[%[.-%]%]",
     "[[]]")
@@ -51,8 +51,8 @@ local function check(path)
   end
 end
 
--- Phrases that readers stumbled over. Better words: except, without success, again, only, learns, a
--- client that, must, Redisson's, has passed.
+-- Phrases that readers did not understand. Write instead: except, without success, again, only,
+-- learns, a client that, must, Redisson's, has passed.
 local OBSCURE = { "but for", "in vain", "once more", "nobody but", "no word", "is told", "are told", "whoever", "is to be",
   "are to be", "each time anew", "the like", "of ours", "of theirs", "time is over" }
 

@@ -1,19 +1,19 @@
 -- Finds uses of functions that depend on the program's locale: lua5.4 tools/check_locale.lua
 --
--- What must be equal in all programs, or what a parser reads, must not depend on the locale: ids,
--- orders, records, metrics, JSON, messages, options. lua/holdfast/locale.lua and
--- csrc/core/base/types.h have replacements. A line that may remain ends in `-- any locale: ` and
--- the reason.
+-- Data that must be the same in all programs, or that a parser reads, must not depend on the
+-- locale: ids, sort orders, records, metrics, JSON, messages, options. lua/holdfast/locale.lua and
+-- csrc/core/base/types.h have replacements. An allowed use ends with `-- any locale: ` and the
+-- reason.
 
 local files = dofile "tools/files.lua"
 
 local ABOUT_IT = {
   ["lua/holdfast/locale.lua"] = true,
-  ["lua/holdfast/status_page.lua"] = true, -- another language, as one string
+  ["lua/holdfast/status_page.lua"] = true, -- HTML, CSS and JavaScript in a string
 }
 
--- Numbers may be compared with < and its relatives: known by the last word of a name. Strings are
--- compared by locale.is_before.
+-- Numbers may be compared with <, <=, > and >=. The last word of a name shows that it is a number.
+-- Strings must be compared with locale.is_before.
 local NUMBERS = {}
 for name in ([[
   at best_distance columns count deadline from head last lease least length most now rate read_at seconds
@@ -22,7 +22,7 @@ for name in ([[
 
 local FLOAT = "%%[-+ #0]*%d*%.?%d*[aAeEfgG]"
 
--- A pattern, or a function that finds the place, and what to use instead.
+-- A pattern, or a function that returns the position, and what to use instead.
 local LUA = {
   { "[.:]lower%s*%(", "locale.lower" }, { "[.:]upper%s*%(", "a table of words" },
   { "%f[%w_.]tonumber%s*%(", "locale.number" }, { "%f[%w_.]tostring%s*%(", "locale.text" },
@@ -44,7 +44,7 @@ local function fail(path, number, what, instead)
   files.fail("%s:%d: %s follows the program's locale; use %s", path, number, what, instead)
 end
 
--- → the code, with strings as ""
+-- → the code, with each string replaced by ""
 local function code_of(line)
   line = line:gsub("\\.", ""):gsub('"[^"]*"', '""'):gsub("'[^']*'", "''"):gsub("%[%[.-%]%]", '""')
   return (line:gsub("%-%-.*", ""):gsub("%f[%w_]locale%.[%a_]+", ""))
@@ -58,7 +58,7 @@ end
 
 local function is_number(side)
   if side:find "%d%s*$" or side:find "#[%w_.%[%]]+%s*$" or side:find "[+*/-]" then return true end
-  if side:find "%)%s*$" then return true end -- what a call returns: now(), math.floor(…)
+  if side:find "%)%s*$" then return true end -- the result of a call: now(), math.floor(…)
   local name = side:gsub("%b[]%s*$", ""):match "([%a_][%w_]*)%s*$"
   return name ~= nil and (NUMBERS[name] or name:find "^%u[%u_]*$" ~= nil)
 end
@@ -76,7 +76,7 @@ local function check_order(path, number, code)
   end
 end
 
--- A class of Lua's patterns such as %a, and a directive for a float.
+-- Finds a character class of Lua's patterns, such as %a, and a format directive for a float.
 local function check_texts(path, number, line)
   local matches = line:find "[.:]g?match%s*[(\"']" or line:find "[.:]gsub%s*%("
     or line:find "[.:]find%s*[(\"']"
@@ -122,7 +122,7 @@ local function each(command, check)
   end
 end
 
--- the small Redis and the programs run in the locale C
+-- the small Redis and the programs run in the locale "C"
 each("find lua -name '*.lua' -not -path 'lua/holdfast/testing/redis*' | sort; echo bin/holdfast", check_lua)
 each("find csrc -name '*.[ch]' -not -path 'csrc/programs/*' | sort", check_c)
 files.finish()

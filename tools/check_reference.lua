@@ -1,8 +1,8 @@
--- The reference pages keep up with the code: each function, option, error code, reason of a loss,
--- exit code, metric and name on the server is in exactly one of them, and they define nothing else.
--- Each public function is called in a spec. The lists are read from the sources.
+-- Checks that the reference pages match the code: each function, option, error code, loss reason,
+-- exit code, metric and name on the server is on exactly one page, and the pages define nothing
+-- else. Also checks that a spec calls each public function. The lists are read from the sources.
 --
---   lua5.4 tools/check_reference.lua   exit 1 and a line for each thing that is missing
+--   lua5.4 tools/check_reference.lua   prints a line for each problem, and exits with 1
 
 package.path = "./lua/?.lua;./lua/?/init.lua;" .. package.path
 
@@ -18,8 +18,8 @@ local function set_of(text, pattern)
   return set
 end
 
--- Where the rows name things, as matched in their first cells: { [name] = { place, … } }; a table
--- that names one twice is one place.
+-- Returns where the rows' first cells contain names that match: { [name] = { place, … } }. A table
+-- that contains a name twice counts as one place.
 local function places_in(tables, pattern)
   local places = {}
   for _, found in ipairs(tables) do
@@ -35,7 +35,7 @@ local function places_in(tables, pattern)
   return places
 end
 
--- what: what the names in the set are
+-- `what`: the noun for the names in the set
 local function check_once(what, names, places)
   for _, name in ipairs(sorted(names)) do
     local here = places[name] or {}
@@ -49,8 +49,8 @@ end
 
 -- ---- functions ----
 
--- → every public function, as "client:lock": those of the module, and the methods of each class,
--- whose variable is its name in capitals
+-- → every public function, such as "client:lock": the module's functions, and the methods of each
+-- class, whose variable is the class's name in capitals
 local function public()
   local names = {}
   for _, path in ipairs(list("ls lua/holdfast/*.lua")) do
@@ -63,9 +63,9 @@ local function public()
   return names
 end
 
--- ---- options of the library ----
+-- ---- the library's options ----
 
--- → { [class] = the set of its fields } of the annotated classes of options
+-- → the annotated classes of options: { [class] = the set of its fields }
 local function annotated()
   local found = {}
   for _, path in ipairs(list("ls lua/holdfast/*.lua")) do
@@ -84,14 +84,14 @@ local function annotated()
   return found
 end
 
--- Headings that do not name the function whose options follow.
+-- Headings that do not contain the name of the function whose options follow.
 local HEADINGS = {
   ["client:lock"] = "Lock options", ["holdfast.new"] = "Client options", ["holdfast.new: tls"] = "TLS",
   ["holdfast.idempotent_request"] = "Idempotent requests",
 }
--- Described in prose, which spec/pages_spec.lua compares with the code.
+-- Options that are described in prose, which spec/pages_spec.lua compares with the code.
 local IN_PROSE = { ["holdfast.execute_options"] = true, ["holdfast.with_lock_options"] = true }
--- Their options are not annotated.
+-- Functions whose options are not annotated.
 local NO_CLASS = { ["The status page"] = true }
 
 local function check_library_options()
@@ -119,7 +119,7 @@ end
 
 -- ---- the command ----
 
--- Replaces what is built in C: the lists of options can be read without it.
+-- Replaces the C modules, because the lists of options can be read without them.
 local function no_core()
   local stub
   stub = setmetatable({}, {
@@ -144,7 +144,7 @@ local function options_of_verbs()
   return found
 end
 
--- → the verbs that a cell names: `run` `lead`, or all but some
+-- → the subcommands in a cell: names such as `run` `lead`, or all except some
 local function verbs_in(cell)
   local named = set_of(cell, "`(%l+)`")
   if not cell:find("^all") then return named end
@@ -185,16 +185,16 @@ local function exit_codes()
   return codes
 end
 
--- Leaves out those of the job: 0 to 255, and 128 + n.
+-- → the exit codes in the tables, except the job's: 0 to 255, and 128 + n
 local function exits_in_tables()
   local places = places_in(reference.tables_headed("exit code"), "%f[%w](%d+)%f[^%w]")
   places["0"], places["128"], places["255"] = nil, nil, nil
   return places
 end
 
--- ---- what is listed in C ----
+-- ---- lists in C ----
 
--- → the set of the names in a list of rows X(NAME, name)
+-- → the set of names in a list of rows X(NAME, name)
 local function rows_of(path, name)
   return set_of(read(path):match(name .. "%(X%)(.-)\n\n"), "X%([%u_]+, ([%l_]+)")
 end
@@ -214,7 +214,7 @@ end
 
 -- ---- names on the server ----
 
--- → the prefixes of keys and channels, and the keys with complete names
+-- → the prefixes of keys and channels, and the complete names of other keys
 local function names_on_server()
   local names = set_of(read("csrc/core/holdfast.h"), 'X%(%l+, "([%l_]+:)"%)')
   for name in read("csrc/core/lock/kind.c"):gmatch('%.channel = "([%l_:]+)"') do names[name] = true end
@@ -224,8 +224,8 @@ local function names_on_server()
   return names
 end
 
--- → { [path] = true } of the pages with a table whose first column has a name with this prefix, or
--- a list with an item that begins with one
+-- → the pages, as { [path] = true }, on which a name with this prefix is in the first column of a
+-- table or begins an item of a list
 local function pages_with(prefix)
   local found = {}
   for _, path in ipairs(pages.all()) do
@@ -259,13 +259,13 @@ local function check_names_on_server()
   end
 end
 
--- What pages call kinds that have another name in csrc/core/lock/kind.c.
+-- The pages' names for kinds that have a different name in csrc/core/lock/kind.c.
 local CALLED = {
   read = "read/write lock", write = "read/write lock", permit = "semaphore",
   plain_semaphore = "plain semaphore", fair = "fair lock",
 }
 
--- Checks that each kind of lock has a row that says what its key holds.
+-- Checks that each kind of lock has a row that describes its key's content.
 local function check_kinds()
   local rows = {}
   for _, found in ipairs(reference.tables("docs/reference/keys.md")) do

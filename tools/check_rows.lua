@@ -1,9 +1,9 @@
--- Finds rows of mutants whose place is gone, and names of mutants that no longer exist: lua5.4
+-- Finds rows of mutants whose code is gone, and names of mutants that no longer exist: lua5.4
 -- tools/check_rows.lua
 --
 -- Rows are in spec/sim/mutants.lua, spec/sim/core_mutants.lua and spec/mutants/equal.lua. make test
--- leaves out a row without a place; make check runs this tool, which prints the row's function as
--- it is now.
+-- skips a row whose code is gone; make check runs this tool, which prints the row's current
+-- function.
 
 package.path = "./?.lua;" .. package.path
 local mutants = require "spec.sim.mutants"
@@ -13,7 +13,7 @@ local tools = dofile "tools/files.lua"
 local report = tools.fail
 for _, problem in ipairs(mutants.problems()) do report("%s", problem) end
 
--- The mutants by name; those of systems also by kind and name.
+-- The mutants, indexed by name; mutants of systems are also indexed by kind and name.
 local named = {}
 for _, list in ipairs(mutants.named()) do
   for _, mutant in ipairs(list) do
@@ -22,7 +22,7 @@ for _, list in ipairs(mutants.named()) do
   end
 end
 
--- column: where an entry has the name, or nil for a list of names
+-- `column`: the field of an entry that contains the name, or nil for a list of names
 local function check_names(file, list, column)
   for _, entry in ipairs(list) do
     local name = column and entry[column] or entry
@@ -30,7 +30,7 @@ local function check_names(file, list, column)
   end
 end
 
--- Mutants that no seed needs to find.
+-- Mutants that seeds do not have to find.
 local shown = {}
 for _, schedule in ipairs(require "spec.sim.schedules") do shown[schedule[3] or ""] = true end
 for _, entry in ipairs(require "spec.explore.rare") do shown[entry[1]] = true end

@@ -1,7 +1,8 @@
 -- Finds kinds of locks and operations that no small world covers: lua5.4 tools/check_worlds.lua
 --
--- Every kind in csrc/core/lock/kind.c has rows in spec/explore/worlds.lua for all that its locks
--- do, or a reason in this file. Every operation of HF_OP_LIST has a word in the rows, or a reason.
+-- Every kind in csrc/core/lock/kind.c has rows in spec/explore/worlds.lua for everything that its
+-- locks can do, or a reason in this file. Every operation in HF_OP_LIST has a word in the rows, or
+-- a reason.
 
 local tools = dofile "tools/files.lua"
 local read, fail = tools.read, tools.fail
@@ -10,18 +11,18 @@ package.path = "./?.lua;" .. package.path
 
 local rows = require "spec.explore.worlds"
 
--- What the rows of every kind have.
+-- Words that must be in every kind's rows.
 local COLUMNS = { "acquire", "release", "extend", "wait", "watchdog", "crash" }
 -- The halves of a read/write lock share rows.
 local ROWS_OF = { read = "read_write", write = "read_write" }
--- What a kind does not have: a latch has no holders, a plain semaphore no leases.
+-- Words that do not apply to a kind: a latch has no holders, a plain semaphore has no leases.
 local NOT_OF = {
   latch = { acquire = true, release = true, extend = true, watchdog = true, crash = true },
   plain_semaphore = { acquire = true, release = true, extend = true, watchdog = true,
     crash = true },
   guard = { extend = true }, -- no caller extends a run
 }
--- The word for an operation, if it is not its name; false: it changes nothing for a waiter.
+-- An operation's word if it is not the operation's name; false if it changes nothing for a waiter.
 local WORD_OF = {
   acquire = "holds", release = "holds", complete = "completes", extend = "extends",
   check = "checks", force_release = "breaks", set = "sets", acquire_all = "both",

@@ -1,4 +1,4 @@
--- Writes the files of `lua` as a C file, for the command as a single executable:
+-- Writes Lua modules as a C file, to build the command as a single executable:
 --
 --   lua5.4 tools/embed_modules.lua FILE...   paths below `lua`, to standard output
 

@@ -8,8 +8,8 @@ local terminal = require "spec.support.terminal"
 
 local unpack = table.unpack or unpack
 
-local STEP, LAST = 0.08, 4 -- seconds between two looks, and for the last picture
-local WIDTH, HEIGHT, SIZE, MARGIN = 8.4, 20, 14, 16 -- pixels: a cell, the text, the margin
+local STEP, LAST = 0.08, 4 -- seconds between two frames, and for the last frame
+local WIDTH, HEIGHT, SIZE, MARGIN = 8.4, 20, 14, 16 -- in pixels; SIZE: of the font
 local COLOURS = { ["31"] = "r", ["32"] = "g", ["2"] = "d" }
 
 -- ---- recording ----
@@ -17,7 +17,7 @@ local COLOURS = { ["31"] = "r", ["32"] = "g", ["2"] = "d" }
 local Record = {}
 Record.__index = Record
 
--- Watches for this long, or until is_over(screen). A frame is { at = seconds, text }.
+-- Records for this long, or until is_over(screen) returns true. A frame is { at = seconds, text }.
 function Record:watch(seconds, is_over)
   local till = process.now() + seconds
   repeat
@@ -32,7 +32,7 @@ function Record:watch(seconds, is_over)
   assert(not is_over, "the recorded program does not end")
 end
 
--- Waits until is_over(screen), and leaves that time out of the animation.
+-- Waits until is_over(screen) returns true, and omits that time from the animation.
 function Record:skip(is_over)
   local from = process.now()
   self.shell:sees(is_over)
@@ -48,7 +48,7 @@ function Record:types(text)
   self.shell:types("Enter")
 end
 
--- Calls play(record) with a shell that has read the prelude. → frames
+-- Calls play(record) with a shell that has run the prelude. → frames
 local function record(prelude, columns, rows, play)
   local shell = terminal.open(prelude, columns, rows)
   local self = setmetatable({ shell = shell, frames = {}, began = process.now() }, Record)
@@ -65,7 +65,7 @@ end
 
 local BLOCKS = { ["█"] = "full", ["░"] = "empty" }
 
--- Splits a line with SGR codes into runs of one colour and one sort of character. → { { text,
+-- Splits a line with SGR codes into runs of characters with the same colour and type. → { { text,
 -- block, class, column, cells }, … }
 local function runs_of(line)
   local runs, column = {}, 0
@@ -82,7 +82,7 @@ local function runs_of(line)
   return runs
 end
 
--- Blocks are drawn as boxes: fonts leave gaps between them.
+-- Draws block characters as rectangles, because fonts leave gaps between them.
 local function draw_run(run, y)
   local x, width = run.column * WIDTH, run.cells * WIDTH
   local class = run.class ~= "" and (' class="%s"'):format(run.class) or ""
@@ -124,7 +124,7 @@ local PANEL = [[
 <svg x="%d" y="%d" width="%d" height="%d"><g id="f">
 ]]
 
--- The frames stand below each other, and the animation moves from one to the next.
+-- Places the frames below each other; the animation moves from one to the next.
 local function write(path, title, columns, rows, frames)
   local width, height = math.ceil(columns * WIDTH), rows * HEIGHT
   local total, out = frames[#frames].at - frames[1].at + LAST, {}
@@ -141,7 +141,7 @@ local function write(path, title, columns, rows, frames)
   print(("%s: %d frames, %d bytes"):format(path, #frames, #table.concat(out)))
 end
 
--- ---- what is recorded ----
+-- ---- recordings ----
 
 local DEMO = "make demo: eight processes oversell without a lock, sell exactly 100 items with one, "
   .. "and the next process gets the lock after its holder is killed"
@@ -152,7 +152,7 @@ local function is_prompt(screen)
   return screen:find("\n%$ *\n*$") ~= nil
 end
 
--- Leaves out what make checks and builds before the demo begins.
+-- Omits what make checks and builds before the demo begins.
 local function demo(path)
   local columns, rows = 62, 11
   local frames = record("unset NO_COLOR", columns, rows, function(self)
@@ -166,7 +166,7 @@ local function demo(path)
   write(path, DEMO, columns, rows, frames)
 end
 
--- Runs the command under another host name, where this system can do that.
+-- Runs the command under a different host name, if this system supports that.
 local function on_host(host, words)
   local script = 'hostname "$0" 2>/dev/null; exec "$@"'
   local all = { "unshare", "--user", "--map-root-user", "--uts", "sh", "-c", script, host, unpack(words) }

@@ -1,13 +1,13 @@
 #!/bin/sh
-# Installs what one set of work needs, and only what is missing: tools/setup.sh build|demo|demo-openresty|test|check
-# A need is a package name, or several joined with | of which one is enough.
-# Each set includes those before it. Nothing is upgraded, removed or started.
+# Installs the missing packages for one kind of work: tools/setup.sh build|demo|demo-openresty|test|check
+# A need is a package name, or several alternatives joined with |.
+# Each kind includes the ones before it. Nothing is upgraded, removed or started.
 set -eu
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 
 installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
-# A package that is only mentioned by others has no candidate.
+# A package that only other packages mention has no candidate.
 available() { LC_ALL=C apt-cache policy "$1" 2>/dev/null | grep -q '^  Candidate: [^(]'; }
 alternatives() { printf '%s\n' "$1" | tr '|' ' '; }
 
@@ -15,13 +15,13 @@ as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
 }
 
-# Lets sudo ask for the password here, once, and not in the middle of the work.
+# Lets sudo ask for the password once at the beginning, not in the middle of the installation.
 may_install() {
     [ "$(id -u)" = 0 ] && return
     command -v sudo >/dev/null 2>&1 && sudo true
 }
 
-# The two LuaJIT packages exclude each other, so the installed one decides.
+# The two LuaJIT packages conflict, so this uses the one that is installed.
 luajit_needs() {
     if installed luajit || installed libluajit-5.1-dev; then
         echo luajit libluajit-5.1-dev
@@ -30,7 +30,7 @@ luajit_needs() {
     fi
 }
 
-# The sanitizer runtimes for clang carry clang's version in their name.
+# The names of clang's sanitizer runtimes contain clang's version.
 clang_version() {
     if command -v clang >/dev/null 2>&1; then
         clang -dumpversion | cut -d. -f1
@@ -39,11 +39,11 @@ clang_version() {
     fi
 }
 
-# Node.js from another source brings an npm that is not a package.
+# If Node.js comes from another source, npm is not a Debian package.
 npm_needs() { command -v npm >/dev/null 2>&1 || echo npm; }
 pip_needs() { python3 -m pip --version >/dev/null 2>&1 || echo python3-pip; }
 
-# Each list is written once, in the order in which the sets build on each other.
+# Each kind of work also uses the lists before its own.
 build_needs() { echo gcc make libc6-dev lua5.4 liblua5.4-dev $(luajit_needs) libhiredis-dev libssl-dev pkg-config\|pkgconf luarocks; }
 demo_needs() { echo redis-server; }
 NGX_LUA=libnginx-mod-http-lua
@@ -79,10 +79,10 @@ missing() {
     done
 }
 
-# False before any `apt-get update`.
+# Returns false before the first `apt-get update`.
 has_lists() { available libc6; }
 
-# Chooses for each need an alternative that is available; without lists the first one.
+# Chooses an available alternative for each need, or the first one if there are no package lists.
 choose() {
     lists=yes
     has_lists || lists=
@@ -99,7 +99,7 @@ choose() {
     done
 }
 
-# redis-server and nginx start a system service when installed; the tests start their own.
+# Installing redis-server and nginx would start system services; the tests start their own.
 policy=/usr/sbin/policy-rc.d
 forbid_services() {
     [ ! -e $policy ] || return 0
@@ -109,7 +109,7 @@ forbid_services() {
     as_root chmod 755 $policy
 }
 
-# Retries twice, some seconds apart, as a download fails now and then.
+# Retries twice, a few seconds apart, because downloads sometimes fail.
 try_again() {
     for pause in 5 15; do
         "$@" && return
@@ -125,7 +125,7 @@ install_packages() {
     try_again as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@" >&2
 }
 
-# Ubuntu 22.04 has a package of nginx, but none of its Lua module.
+# Ubuntu 22.04 packages nginx, but not its Lua module.
 check_ngx_lua() {
     [ "$set_name" = demo-openresty ] || return 0
     if installed $NGX_LUA || ! has_lists || available $NGX_LUA; then return; fi
@@ -135,7 +135,7 @@ check_ngx_lua() {
     exit 1
 }
 
-# Other users cannot rebuild what root has built here, so it is moved out of the way.
+# Other users cannot rebuild files that root has built here, so this moves them out of the way.
 take_over_build() {
     [ -n "$(find build ! -type l ! -writable -print -quit 2>/dev/null)" ] || return 0
     aside=build.$(date +%Y%m%d%H%M%S)

@@ -1,5 +1,5 @@
--- Writes the documents as the site has them: README.md becomes its first page, docs/ its root. A
--- link to a source file that is not a page leads to the forge.
+-- Writes the documents for the site: README.md becomes its first page, docs/ its root. A link to a
+-- source file that is not a page leads to the forge.
 --
 --   lua5.4 tools/site_pages.lua DIRECTORY
 
@@ -15,8 +15,8 @@ local MOVED = {
   ["CONTRIBUTING.md"] = "contributing.md", ["SECURITY.md"] = "security.md",
 }
 
--- → a page's place on the site
-local function place_of(path) return MOVED[path] or path:gsub("^docs/", "") end
+-- → a page's path on the site
+local function site_path(path) return MOVED[path] or path:gsub("^docs/", "") end
 
 local function quoted(path) return "'" .. path .. "'" end
 
@@ -36,14 +36,15 @@ local function link(path, target)
     return ("%s/%s/main/%s%s"):format(FORGE, is_directory(source) and "tree" or "blob", source,
       anchor)
   end
-  local up = ("../"):rep(select(2, place_of(path):gsub("/", "")))
-  return up .. place_of(source) .. anchor
+  local up = ("../"):rep(select(2, site_path(path):gsub("/", "")))
+  return up .. site_path(source) .. anchor
 end
 
 local function is_item(line) return line:find("^[-*] ") or line:find("^%d+%. ") end
 
--- The generator needs the content of an item indented by four, and an empty line before a list.
-local function written(path, text)
+-- Indents the content of list items by four spaces and adds an empty line before lists, which the
+-- generator needs.
+local function adapt_lists(path, text)
   local out, in_code, in_list, before = {}, false, false, "\n"
   for source in text:gmatch("[^\n]*\n") do
     local line = source
@@ -65,7 +66,7 @@ end
 
 -- → the path to write to, in a directory that exists
 local function prepare(path)
-  local place = directory .. "/" .. place_of(path)
+  local place = directory .. "/" .. site_path(path)
   assert(os.execute("mkdir -p " .. quoted(directory_of(place))))
   return place
 end
@@ -74,5 +75,5 @@ for path in pairs(is_image) do
   assert(os.execute(("cp %s %s"):format(quoted(path), quoted(prepare(path)))))
 end
 for path in pairs(is_page) do
-  files.write(prepare(path), written(path, pages.read(path)))
+  files.write(prepare(path), adapt_lists(path, pages.read(path)))
 end
