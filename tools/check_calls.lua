@@ -1,16 +1,16 @@
--- Which files call which, read from the sources: lua5.4 tools/check_calls.lua
+-- Checks which files call which, as found in the sources: lua5.4 tools/check_calls.lua
 --
--- A folder must not have a cycle of calls with more files than its limit, and must not call or
--- include anything of a folder that is not below it. Calls through a pointer (interface, callback)
--- do not count: that is what these are for. Outside the core no file includes a header of the core
+-- A folder must not contain a cycle of calls with more files than its limit, and must not call or
+-- include anything in a folder that is not below it. Calls through a pointer (interface, callback)
+-- do not count: that is their purpose. Outside the core, no file includes any of the core's headers
 -- except holdfast.h.
 
 local tools = dofile "tools/files.lua"
 local lines_of, read, fail = tools.lines_of, tools.read, tools.fail
 
--- The folders from the bottom up: name, the most files in a cycle, further folders below it. Each
--- folder of CORE is below all that follow it. Through the headers of csrc/core itself its folders
--- see each other as interfaces.
+-- The folders from the bottom up: name, maximum files in a cycle, further folders below it. Each
+-- folder in CORE is below all that follow it. The headers in csrc/core itself contain the
+-- interfaces between its folders.
 local CORE = { "csrc/core/base", "csrc/core/lock", "csrc/core/link", "csrc/core/op", "csrc/core/quorum", "csrc/core" }
 local FOLDERS = {
   { "csrc/core/base", 1 }, { "csrc/core/lock", 1 },

@@ -1,8 +1,8 @@
--- The paths of an acquire, a release and a grant through the files of the core, read from a run of
--- spec/unit/path.c: lua5.4 tools/check_path.lua
+-- Checks the paths of an acquire, a release and a grant through the core's files, as recorded in a
+-- run of spec/unit/path.c: lua5.4 tools/check_path.lua
 --
--- A file is never on a path more than twice at a time: the second time is a callback during its own
--- call. The operation's own file is called twice in all: at the beginning, and with the reply.
+-- A file is on the stack at most twice: the second time is a callback during its own call. The
+-- operation's own file is called twice in total: at the beginning, and with the reply.
 
 local tools = dofile "tools/files.lua"
 local lines_of, fail = tools.lines_of, tools.fail
@@ -10,12 +10,12 @@ local lines_of, fail = tools.lines_of, tools.fail
 local BUILD = "build/path"
 local PROGRAM = BUILD .. "/unit/path"
 local MAX_DEPTH = 2
-local CALLED = { -- path → file → the most calls from other files
+local CALLED = { -- path → file → maximum calls from other files
   acquire = { ["op/acquire.c"] = 2 }, release = { ["op/calls.c"] = 2 },
   grant = {},
 }
 
--- path → how often at most one file calls another, including what a driver asks between two steps
+-- path → maximum calls from one file to another, including the driver's calls between two steps
 local MAX_ENTRIES = { acquire = 96, release = 83 }
 
 -- → { address → file } of the functions in the program, and the address of hf_client_begin
@@ -31,7 +31,7 @@ local function files_by_address()
   return files, assert(anchor, "the program has no debug information")
 end
 
--- → how often the file is on the stack, counting runs of its functions
+-- → how often the file is on the stack; consecutive functions of a file count once
 local function times_on(stack, file)
   local times = 0
   for i = 1, #stack do

@@ -1,5 +1,5 @@
--- Checks that everything fetched and run for a check is pinned: each action of the workflows to its
--- commit's hash, each pip package in tools to its SHA-256.
+-- Checks that all downloaded programs are pinned: each action in the workflows to a commit's hash,
+-- each pip package in tools to its SHA-256.
 
 local tools = dofile "tools/files.lua"
 

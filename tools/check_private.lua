@@ -1,26 +1,26 @@
--- Finds unit programs that name a field of a claim, hold, operation or client: lua5.4
+-- Finds unit programs that use a field of a claim, hold, operation or client: lua5.4
 -- tools/check_private.lua
 --
--- Only spec/unit/fields.h may, so that a field can be renamed or moved without a change to tests.
--- The compiler finds them: in a copy of the headers these fields are deprecated, and it warns of
--- each use. Designators in initializers are found by their text.
+-- Only spec/unit/fields.h may use these fields, so that they can be renamed or moved without
+-- changing tests. The compiler finds the uses: in a copy of the headers the fields are deprecated,
+-- and the compiler warns of each use. A text search finds designators in initializers.
 
 local tools = dofile "tools/files.lua"
 local read, output_of = tools.read, tools.output_of
 
--- Patterns of the text before the fields of a struct, and of the fields.
+-- Patterns for the text before a struct's fields, and for the fields.
 local STRUCTS = {
   ["lock/claims.h"] = { "(\ntypedef struct hf_claim )(%b{})" },
   ["lock/holds.h"] = { "(\nstruct hf_hold )(%b{})" },
   ["client.h"] = { "(\nstruct hf_op )(%b{})", "(\nstruct hf_client )(%b{})" },
 }
 local KNOWS = "spec/unit/fields.h"
--- How many fields each list of KNOWS may read. Tests check what the server or the caller sees
--- (drive.h, hf_hold_view), so these numbers may only fall.
+-- Maximum number of fields that each list of KNOWS may read. Tests check what the server or the
+-- caller sees (drive.h, hf_hold_view), so these numbers may only decrease.
 local MAX_READS = { HOLD_READS = 18, OP_READS = 22, CLIENT_READS = 14 }
 local DEPRECATED = "__attribute__((deprecated)) "
 
--- The header's text, with a mark before each field of the struct.
+-- → the header's text, with a mark before each field of the struct
 local function deprecate(text, struct)
   local count = 0
   text = text:gsub(struct, function(head, body)

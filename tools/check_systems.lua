@@ -1,8 +1,8 @@
--- Finds places in the C sources that ask for a system or use what only one system has: lua5.4
+-- Finds C code that tests for an operating system or uses a feature of only one system: lua5.4
 -- tools/check_systems.lua
 --
--- csrc/posix/system.h asks once; system.c, ready.c, crash.c and job.c have both variants. All other
--- code is POSIX.
+-- Only csrc/posix/system.h tests for the system; system.c, ready.c, crash.c and job.c have both
+-- variants. All other code is POSIX.
 
 local files = dofile "tools/files.lua"
 
@@ -12,7 +12,7 @@ local HAS_BOTH = {
   ["csrc/posix/crash.c"] = true, ["csrc/posix/job.c"] = true,
 }
 
-local RULES = { -- a pattern, and the files that may have it
+local RULES = { -- a pattern, and the files that may contain it
   { "%f[%w_]dladdr%f[^%w_]", HAS_BOTH }, { "_GNU_SOURCE", HAS_BOTH },
   { "__linux__", ASKS }, { "HF_PORTABLE", ASKS },
   { "HF_LINUX", HAS_BOTH }, { "#include <linux/", {} },

@@ -1,6 +1,6 @@
--- Writes csrc/programs/embedded.h from the folders of csrc/programs, and the SHA1 of each program
--- into docs/protocol.sha1. Both are committed, so a build from the rockspec needs no generator.
--- SHA1 and length always belong to exactly the text in the header.
+-- Writes csrc/programs/embedded.h from the folders in csrc/programs, and each program's SHA1 to
+-- docs/protocol.sha1. Both are committed, so a build from the rockspec needs no generator. SHA1 and
+-- length always match the text in the header exactly.
 --
 --   lua5.4 tools/embed.lua               write the header and the list
 --   lua5.4 tools/embed.lua --check       exit 1 if one of them is stale
@@ -11,8 +11,8 @@
 --   lua5.4 tools/embed.lua --unpack FILE DIR
 --                                        write what --sent wrote when the file was packed
 --
--- A file is a program, named like the file, unless its first line is `--#fragment`. These lines are
--- replaced or dropped:
+-- Each file is a program with the file's name, unless its first line is `--#fragment`. These lines
+-- are replaced or dropped:
 --
 --   --#include "queue/queue.lua"         that file's text
 --   --#include "lock/hash.lua:take"      one of its sections
@@ -20,12 +20,12 @@
 --                                        LAYOUT: see VARIANTS
 --   --#section take … --#end             a section: part of its file, and included on its own
 --
--- No line inside a function is an #include, so that each function can be read in its file. Only
--- `--#include_in_function` may stand there: for functions that one branch needs, because making
--- them takes longer than running them.
+-- A function must not contain an #include, so that it can be read in its file. The exception is
+-- `--#include_in_function`, for functions that only one branch needs, because creating them takes
+-- longer than running them.
 --
--- Lines of comment, blank lines and indentation are not sent to the server. A comment behind code
--- is.
+-- Comment lines, blank lines and indentation are not sent to the server. A comment after code is
+-- sent.
 
 local tools = dofile "tools/files.lua"
 local read, write, output_of = tools.read, tools.write, tools.output_of
@@ -43,14 +43,14 @@ local function lines_of(text)
   return text:gsub("\r\n", "\n"):gsub("([^\n])$", "%1\n"):gmatch("([^\n]*)\n")
 end
 
--- A program without a LAYOUT is the same for a mutex.
+-- A program without a LAYOUT also serves mutexes.
 local VARIANTS = {
   { prefix = "", LAYOUT = "lock/hash.lua", CHANNEL = "channel/plain.lua" },
   { prefix = "mutex_", LAYOUT = "lock/string.lua", CHANNEL = "channel/silent.lua", needs = "LAYOUT" },
   { prefix = "sharded_", LAYOUT = "lock/hash.lua", CHANNEL = "channel/sharded.lua" },
 }
 
--- ---- files, cut into pieces ----
+-- ---- splitting files into pieces ----
 
 local function is_head_of_function(line)
   return line:find("^local function ") and not line:find("%f[%w_]end$")
@@ -59,7 +59,7 @@ end
 local Cutter = {}
 Cutter.__index = Cutter
 
--- Adds a part to the open file or section: pieces, includes and sections in turn.
+-- Adds a part (a piece, an include or a section) to the open file or section.
 function Cutter:add(part)
   local parts = self.open[#self.open].parts
   parts[#parts + 1] = part
@@ -131,7 +131,7 @@ local files = setmetatable({}, { __index = function(known, file)
   return known[file]
 end })
 
--- ---- programs, put together from pieces ----
+-- ---- assembling programs from pieces ----
 
 -- → the parts of a file or of one of its sections; `name` is "file" or "file:section"
 local function parts_of(name, variant, used)
@@ -170,8 +170,8 @@ local function whole_text(pieces)
   return table.concat(texts)
 end
 
--- Long brackets would make "comment line" and "indentation" depend on context, so programs must not
--- have them.
+-- Programs must not contain long brackets: with them, a line's context would decide whether it is a
+-- comment or indented.
 local function strip(name, lines)
   local out = {}
   for _, line in ipairs(lines) do
@@ -183,7 +183,7 @@ local function strip(name, lines)
   return out
 end
 
--- Pieces with equal text are one segment; an empty piece is none.
+-- Pieces with equal text share a segment. Empty pieces are dropped.
 local function segments_of(file, pieces, known)
   local list = {}
   for _, piece in ipairs(pieces) do
@@ -222,7 +222,7 @@ local function c_literal(text)
   end) .. '"'
 end
 
--- → the files, all with different names, so that a name without its folder is enough
+-- → all files; their names without the folder must be distinct
 local function all_files()
   local list, known = {}, {}
   for path in output_of("LC_ALL=C ls " .. SOURCES .. "/*/*.lua"):gmatch("[^\n]+") do
@@ -237,7 +237,7 @@ local function all_files()
   return list
 end
 
--- used: set for the slots, LAYOUT and CHANNEL, that the program has
+-- `used`: the set of slots (LAYOUT and CHANNEL) that the program uses
 local function program_of(file, variant, known, used)
   local pieces = expand(files[file.path].parts, {}, {}, variant, used)
   local segments, name = segments_of(file.path, pieces, known), variant.prefix .. file.name
@@ -257,7 +257,7 @@ local function add_programs(list, file, known)
   end
 end
 
--- → the programs, and the segments that they are put together from, by name
+-- → the programs, and the segments from which they are assembled, by name
 local function programs()
   local list, known, segments = {}, {}, {}
   for _, file in ipairs(all_files()) do
@@ -271,7 +271,7 @@ local function programs()
   return list, segments
 end
 
--- → the list in the form of sha1sum, by the files of --sent
+-- → the list in the format of sha1sum, for the files that --sent writes
 local function digests(list)
   local rows = {}
   for i, program in ipairs(list) do
@@ -280,7 +280,7 @@ local function digests(list)
   return table.concat(rows)
 end
 
--- → the words with commas between them, in lines of at most 100 columns
+-- → the words separated by commas, in lines of at most 100 columns
 local function in_lines(indent, words)
   local lines, line = {}, indent
   for i, word in ipairs(words) do
@@ -292,8 +292,8 @@ local function in_lines(indent, words)
   return table.concat(lines, "\n")
 end
 
--- A program lists its segments by number, and 0 ends the list. Pointers would need 32 bytes each in
--- a shared object, with their relocations.
+-- Each program is a list of segment numbers that ends with 0. A pointer with its relocation would
+-- take 32 bytes in a shared object.
 local function header(list, segments)
   if #segments > 255 then fail("more than 255 segments: a list needs a wider type") end
   local ids, numbers, texts, rows, known = {}, { "HF_NO_SEGMENT" }, {}, {}, {}
@@ -333,7 +333,7 @@ local function header(list, segments)
   }
 end
 
--- → the same as one string, for spec/fixtures; no line of a program begins with --
+-- → the programs as one string, for spec/fixtures; no line of a program begins with --
 local function archive(list, segments)
   local parts = {}
   for i, segment in ipairs(segments) do parts[i] = "--# segment " .. segment.name .. "\n" .. segment.text end
@@ -345,7 +345,7 @@ local function archive(list, segments)
   return table.concat(parts)
 end
 
--- → the texts of an archive's programs by name
+-- → the programs' texts in an archive, by name
 local function texts_of(path)
   local segments, texts, name = {}, {}, nil
   for line in lines_of(read(path)) do
@@ -363,7 +363,7 @@ end
 
 local function has_text(path, text) return tools.exists(path) and read(path) == text end
 
--- Writes the file only if its text differs, so that what is built from it is not rebuilt.
+-- Writes the file only if its text has changed, so that make does not rebuild what depends on it.
 local function update(path, text)
   if not has_text(path, text) then write(path, text) end
 end

@@ -1,8 +1,8 @@
 -- Joins lua/holdfast/status_page/page.html, page.css and page.js into lua/holdfast/status_page.lua,
--- which is committed: every way of installing holdfast takes Lua files and nothing else.
+-- which is committed, because some ways to install holdfast copy only Lua files.
 --
---   lua5.4 tools/embed_page.lua          write the file
---   lua5.4 tools/embed_page.lua --check  exit 1 if it is stale
+--   lua5.4 tools/embed_page.lua          writes the file
+--   lua5.4 tools/embed_page.lua --check  exits with 1 if it is stale
 
 local tools = dofile "tools/files.lua"
 local read = tools.read
@@ -10,7 +10,7 @@ local read = tools.read
 local SOURCES = "lua/holdfast/status_page/page."
 local MODULE = "lua/holdfast/status_page.lua"
 
--- → what a Content-Security-Policy calls this text
+-- → the file's hash, in the format of a Content-Security-Policy
 local function hash_of(path)
   local digest = tools.lines_of("openssl dgst -sha256 -binary " .. path .. " | openssl base64")[1]
   assert(digest and #digest == 44, "openssl gave no digest")

@@ -1,5 +1,5 @@
--- What the tools share: how they read and write files, read what commands print, and say what is
--- wrong.
+-- Functions that the tools share: they read and write files, read commands' output, and report
+-- problems.
 
 local files = {}
 
@@ -30,7 +30,7 @@ function files.join(base, relative)
   return table.concat(parts, "/")
 end
 
--- The output of a command that must succeed.
+-- Returns the output of a command, which must succeed.
 function files.output_of(command)
   local pipe = assert(io.popen(command))
   local text = pipe:read "*a"
@@ -38,14 +38,14 @@ function files.output_of(command)
   return text
 end
 
--- → the same as a list of lines
+-- → the command's output as a list of lines
 function files.lines_of(command)
   local lines = {}
   for line in files.output_of(command):gmatch "([^\n]*)\n" do lines[#lines + 1] = line end
   return lines
 end
 
--- → the paths of the sources that `conditions` of find(1) select, also where there is no git
+-- → the paths of the sources that match `conditions` of find(1); does not need git
 function files.sources(conditions)
   local paths = files.lines_of("LC_ALL=C find * .[!.]* -type f -not -path '.git/*' -not -path 'build*' "
     .. "-not -path '*lua_modules/*' -not -path '*luarocks/*' -not -name '*.so' " .. (conditions or ""))
@@ -72,20 +72,20 @@ end
 
 local function blank(piece) return (piece:gsub("[^\n]", " ")) end
 
--- The code of a C file: comments and texts become blanks; the lines stay.
+-- Returns a C file's code, with comments and strings replaced by blanks. Keeps line breaks.
 function files.c_code_of(path)
   return (files.read(path):gsub("/%*.-%*/", blank):gsub("//[^\n]*", blank):gsub('"[^"\n]*"', '""'))
 end
 
 local failures = 0
 
--- Reports one thing that is wrong.
+-- Reports a problem.
 function files.fail(...)
   failures = failures + 1
   print(string.format(...))
 end
 
--- Ends the program: with 1 if anything was wrong.
+-- Ends the program. Exits with 1 if a problem was reported.
 function files.finish() os.exit(failures == 0) end
 
 return files

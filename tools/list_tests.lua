@@ -1,5 +1,5 @@
--- The names of all tests with their files, from the sources: lua5.4 tools/list_tests.lua
--- [FILE ...]. A name that is put together when the tests run is printed as the expression for it.
+-- Prints all tests' names and files, as found in the sources: lua5.4 tools/list_tests.lua [FILE
+-- ...]. If a name is computed at run time, prints the expression.
 
 package.path = "./?.lua;" .. package.path
 local files = require "tools.files"

@@ -1,9 +1,9 @@
--- The version is in lua/holdfast/version.lua and nowhere else: the changelog begins with it, the
--- rockspec of the sources has none, and the rockspec of a release, which make dist writes, can be
--- loaded and names it. dist.ini, for OpenResty's opm, has what opm build asks for. Every place that
--- names the forge says what the homepage of the rockspec says.
+-- Checks the version: only lua/holdfast/version.lua defines it, the changelog begins with it, the
+-- rockspec in the sources has none, and a release's rockspec, which make dist writes, can be loaded
+-- and contains it. Also checks that dist.ini, for OpenResty's opm, has the fields that opm build
+-- needs, and that every link to the forge matches the rockspec's homepage.
 --
---   lua5.4 tools/rockspec_check.lua           exit 1 and a line for each thing that is wrong
+--   lua5.4 tools/rockspec_check.lua           prints a line for each problem, exits with 1
 
 local tools = dofile "tools/files.lua"
 local read = tools.read
