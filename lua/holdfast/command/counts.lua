@@ -1,6 +1,5 @@
--- Latches and plain semaphores, for the `holdfast` command. On the server, both are numbers without
--- a TTL, and other programs store such numbers as well. Only the channel that the waiters subscribe
--- to tells a latch from a semaphore.
+-- Latches and plain semaphores. On the server, both are numbers without a TTL, and other programs
+-- store such numbers as well. Only the waiters' channel tells a latch from a semaphore.
 
 local kinds = require "holdfast.command.kinds"
 local core = require "holdfast.core"

@@ -156,8 +156,8 @@ function Holding:was_left_by_crash()
   return left
 end
 
--- Acquires all locks. A run with a very short wait, for example from cron, must not fail because
--- the last run has crashed, so this waits until the crash is detected.
+-- Acquires all locks. A run with a very short wait must not fail because the last run has crashed,
+-- so this waits until the crash is detected.
 function Holding:acquire_group(wait)
   local held, message, code = self.group:acquire(wait)
   local may_retry = code == "busy" and wait < SHORT_WAIT and self:was_left_by_crash()

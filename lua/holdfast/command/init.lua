@@ -1,5 +1,5 @@
--- The command `holdfast`: finds the subcommand and runs it. A subcommand, called a verb in the
--- code, is a module with usage, summary, options and main(args) → exit code. args[1] is its name.
+-- The command `holdfast`: runs the subcommand. A subcommand, or verb, is a module with usage,
+-- summary, options and main(args) → exit code, where args[1] is its name.
 
 local exits = require "holdfast.command.exits"
 local help = require "holdfast.lazy" "holdfast.command.help"

@@ -1,5 +1,4 @@
--- Encodes values as JSON: strings, numbers, booleans, lists, and objects, which are given as lists
--- of { name, value }.
+-- Encodes values as JSON. Objects are given as lists of { name, value }.
 
 local locale = require "holdfast.locale"
 local text = require "holdfast.text"

@@ -55,8 +55,8 @@ Scan.__index = Scan
 -- cannot be read
 local entry_at
 
--- Creates a scan for keys of this type whose names match `pattern`. It runs in steps, one node
--- after the other. In a quorum, a lock is found on any server, and read from a majority.
+-- Creates a scan for keys of this type that match `pattern`. It runs in steps, node by node. In a
+-- quorum, a lock is found on any server, and read from a majority.
 local function scan(client, pattern, key_type)
   return setmetatable({
     client = client, quorum = core.client.is_quorum(client), pattern = pattern or "*",
@@ -320,9 +320,9 @@ function locks.scans(client, pattern, mutexes)
   return list
 end
 
--- Creates the scans for the rounds of the status page and `holdfast top`. A quorum has no queues or
--- latches. → scans for queues; scans for held locks, which include mutexes only if `mutexes` is
--- set; the search for latches and plain semaphores, or nil
+-- Creates the scans for the status page's and `holdfast top`'s rounds. A quorum has no queues or
+-- latches. → scans for queues; scans for held locks, with mutexes if `mutexes` is set; the search
+-- for latches and plain semaphores, or nil
 function locks.rounds(client, pattern, mutexes)
   local queues, held = {}, { scan(client, pattern, "hash") }
   if mutexes then held[2] = scan(client, pattern, "string") end
@@ -432,8 +432,7 @@ local function kind_of(client, key)
   return entry and entry.kind or "mutex", entry
 end
 
--- Returns whether to show the entry: whether the lock is held. Latches and plain semaphores are
--- shown only while they have waiters.
+-- Returns whether to show the entry: a held lock, or a latch or plain semaphore with waiters.
 function locks.is_shown(entry)
   local row = kinds[entry.kind]
   if row.is_string and not row.is_mutex then return false end

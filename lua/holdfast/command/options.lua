@@ -1,5 +1,4 @@
--- Parses a subcommand's arguments according to its list of options. holdfast.command.help creates
--- the help from the same list.
+-- Parses a subcommand's arguments by its list of options, which is also the source of its help.
 --
 -- An option is { "name", short = "n", aliases = { "other-name" }, value = "TIME", check =
 -- function(text) → value | nil, what it must be, help = "…", group = title of its group in the
@@ -20,7 +19,7 @@ local UNITS = { ms = 0.001, s = 1, m = 60, h = 3600, d = 86400, w = 604800 }
 
 local MAX_LENGTH = 64 -- bytes of a duration, because matching is slow on a long string
 
--- Parses a duration: seconds, or numbers with units, such as 90, 1.5, 5m or 1h30m. → seconds | nil
+-- Parses a duration such as 90, 1.5, 5m or 1h30m. → seconds | nil
 local function duration(text)
   local number = locale.number(text)
   if number then return number end
@@ -74,7 +73,7 @@ function options.text(text)
   return nil, "non-empty"
 end
 
--- Checks a name, which is stored in Redis at the end of a line, after host and pid.
+-- Checks a name. It is stored at the end of a line, after host and pid.
 function options.name(text)
   if text ~= "" and #text <= 127 and texts.printable(text) == text then return text end
   return nil, "1 to 127 printable characters"
@@ -163,7 +162,7 @@ function Reader:read_argument(argument)
   return true
 end
 
--- → the values by name, the other arguments, the arguments after "--" or nil | nil, message
+-- → values by name, other arguments, arguments after "--" or nil | nil, message
 function options.read(known, args, from)
   local self = setmetatable({ known = known, args = args, at = from - 1, values = {}, words = {} },
     Reader)

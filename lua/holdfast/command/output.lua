@@ -28,8 +28,8 @@ local printable = texts.printable
 output.printable = printable
 output.name = texts.name
 
--- Writes a line. Drops it if the reader is not ready, because nothing may block while a job is
--- running. `fd`: nil means standard error
+-- Writes a line to `fd` or standard error. Drops it if the reader is not ready, because nothing may
+-- block while a job is running.
 local function write(line, fd)
   process.say(line .. "\n", fd)
 end
@@ -62,8 +62,8 @@ function Output:advice(event, fields, text)
   if self.json or self.verbose or process.is_terminal(2) then self:problem(event, fields, text) end
 end
 
--- Returns how to show what the command is waiting for: "line" for a line on the terminal that is
--- kept up to date, "events" for JSON or lines, or nil for not at all.
+-- Returns how to show the wait: "line" for a live line on the terminal, "events" for JSON or
+-- separate lines, or nil for not at all.
 function Output:wait_display(quiet)
   local is_live = not self.json and process.is_terminal(2) and os.getenv("TERM") ~= "dumb"
   if self.json or self.verbose or is_live and not quiet then return is_live and "line" or "events" end
@@ -82,8 +82,7 @@ local function adapt_to_shell(message)
   return is_without_password and message .. NO_PASSWORD or message
 end
 
--- Reports a failure. `who`: the holder's { host, pid, name, held_for }, or nil. → the exit code, so
--- that a subcommand can return it
+-- Reports a failure. `who`: the holder's { host, pid, name, held_for }, or nil. → the exit code
 function Output:fail(exit, code, message, who)
   who = who or {}
   self:problem("error", { { "code", code }, { "exit", exit }, { "host", who.host }, { "pid", who.pid },
@@ -103,8 +102,7 @@ end
 local EPIPE = 32
 local unwritten -- why a result could not be written
 
--- Stores why a write failed. EPIPE does not count as a failure: a reader such as head exits when it
--- has read enough.
+-- Stores why a write failed. EPIPE is not a failure: a reader such as head exits early.
 local function store_failure(written, message, number)
   if not written and number ~= EPIPE then unwritten = unwritten or message end
   return written, message
@@ -128,8 +126,8 @@ function output.flush()
   return flushed, message
 end
 
--- Called at the end of a subcommand. → its exit code, or exits.OUTPUT if its results were not
--- written and it exits with OK or BUSY
+-- Called at a subcommand's end. → its exit code; exits.OUTPUT instead of OK or BUSY if its results
+-- were not written
 function output.finish(exit)
   output.flush()
   if not unwritten or exit > exits.BUSY then return exit end

@@ -11,7 +11,7 @@ local records = {}
 
 local PREFIX = once.name ""
 
--- Deletes the key only if it is a record: a run that has begun in the meantime keeps its lock.
+-- Deletes only a record: a run that has begun in the meantime keeps its lock.
 local FORGET = "local text = redis.call('TYPE', KEYS[1]).ok == 'string' "
   .. "return (text or redis.call('HGET', KEYS[1], 'done')) and redis.call('DEL', KEYS[1]) or 0"
 
@@ -33,7 +33,7 @@ local function ttl_at(client, key, node)
   return type(ms) == "number" and ms >= 0 and ms / 1000 or nil
 end
 
--- Returns the nodes that store a record: each server of a quorum, otherwise 0, the key's node.
+-- Returns the nodes that store a record: a quorum's servers, otherwise 0 for the key's node.
 local function nodes_of_record(client)
   return core.client.is_quorum(client) and core.client.nodes(client) or { 0 }
 end
@@ -52,8 +52,7 @@ local function now_ms(client)
   return time and locale.number(time[1]) * 1000 + math.floor(locale.number(time[2]) / 1000)
 end
 
--- Returns the run that counts for the last scheduled time. → holdfast.scheduled_run | nil if there
--- is no such run
+-- Returns the run that counts for the last scheduled time. → holdfast.scheduled_run | nil
 function records.fire(client, key)
   if core.client.is_quorum(client) then return nil end
   local text = command(client, 0, "GET", records.key(key))

@@ -1,9 +1,8 @@
--- Loads the servers' addresses and other settings: from options, then from the environment
--- (addresses only), then from a settings file. The file is $HOLDFAST_CONFIG if that is set,
--- otherwise $XDG_CONFIG_HOME/holdfast.conf (~/.config/holdfast.conf) or, without that,
--- /etc/holdfast.conf.
+-- Loads servers' addresses and other settings from options, the environment (addresses only) and a
+-- settings file: $HOLDFAST_CONFIG if set, otherwise the first of $XDG_CONFIG_HOME/holdfast.conf
+-- (~/.config/holdfast.conf) and /etc/holdfast.conf that exists.
 --
--- The file contains lines `name = value`, and comments that begin with #.
+-- The file contains lines `name = value` and # comments.
 
 local options = require "holdfast.command.options"
 local library_options = require "holdfast.options"
@@ -41,7 +40,7 @@ settings.options = {
     help = "prefix for your keys on a server shared with users you do not trust" },
 }
 
--- Returns the option with this name, for a subcommand that has only some of these options.
+-- Returns the option with this name, for a subcommand that has only some of them.
 function settings.option(name)
   for _, option in ipairs(settings.options) do
     if option[1] == name then return option end
@@ -64,7 +63,7 @@ settings.known = { -- name of a setting in a file → its check
   tenant = tenant,
 }
 
--- Returns an environment variable, or nil if it is empty or not set.
+-- Returns an environment variable, or nil if it is empty.
 local function variable(name)
   local text = os.getenv(name)
   return text ~= "" and text or nil
@@ -84,7 +83,7 @@ local function has_bit(mode, bit)
   return mode % (bit * 2) >= bit
 end
 
--- A user who can write to the file chooses the server, and could make two jobs use different ones.
+-- A user who can write to the file chooses the server, and thus what is locked.
 local function trust_problem(mode, is_foreign)
   if is_foreign then return "it belongs to another user; chown it to root or to the user who runs the command" end
   if has_bit(mode, 2) then return "it is world-writable; run chmod o-w on it" end
@@ -159,8 +158,7 @@ local function read_file(known)
   return values, path or ""
 end
 
--- Removes users and passwords from the URLs, for a job's environment. { url or servers } → a table
--- of the same form
+-- Removes users and passwords, for a job's environment. { url or servers } → the same form
 local function without_logins(chosen)
   local stripped = { url = chosen.url and library_servers.without_login(chosen.url) }
   for i, url in ipairs(chosen.servers or {}) do
@@ -170,7 +168,7 @@ local function without_logins(chosen)
   return stripped
 end
 
--- Returns the values of HOLDFAST_URL and HOLDFAST_SERVERS for these servers.
+-- Returns the servers as values of HOLDFAST_URL and HOLDFAST_SERVERS.
 local function variables(chosen)
   return chosen.url or "", chosen.servers and table.concat(chosen.servers, ",") or ""
 end
@@ -186,9 +184,8 @@ local function servers_of(named, servers_name, url_name)
   return named.url and { url = library_servers.url(named.url), source = url_name } or nil
 end
 
--- Returns whether this `holdfast` is running inside a job whose environment contains the settings
--- file's servers without their passwords. It then uses the passwords in the file, if it can read
--- the file.
+-- Returns whether this `holdfast` is running inside a job whose environment contains the file's
+-- servers without their passwords. It then uses the file, if it can read it.
 local function lacks_logins(chosen, other)
   if not other or not variable "HOLDFAST_OWNER" then return false end
   local url, list = variables(chosen)
@@ -200,20 +197,20 @@ local function servers_of_file(file, path)
   return servers_of(file, "servers in " .. path, "url in " .. path)
 end
 
--- Returns the servers of the first source that names any.
+-- Returns the servers from the first source that names any.
 -- → { url or servers, source, inherited = from the environment, of_file = from the settings file }
 -- | nil, message
 local function choose_servers(given, file, path)
   local chosen, message = servers_of(given, "--servers", "--url")
   if chosen or message then return chosen, message end
-  local from_environment, from_file
-  from_environment, message = servers_of(library_servers.environment(), "servers in $HOLDFAST_SERVERS",
+  local from_env, from_file
+  from_env, message = servers_of(library_servers.environment(), "servers in $HOLDFAST_SERVERS",
     "url in $HOLDFAST_URL")
   if message then return nil, message end
   from_file, message = servers_of_file(file, path)
-  if from_environment and not lacks_logins(from_environment, from_file) then
-    from_environment.inherited = true
-    return from_environment
+  if from_env and not lacks_logins(from_env, from_file) then
+    from_env.inherited = true
+    return from_env
   end
   if message then return nil, message end
   if from_file then from_file.of_file = true end
@@ -227,8 +224,7 @@ local function is_over_tls(chosen)
   return false
 end
 
--- TLS settings in a file apply only to servers that use TLS. On the command line they require that
--- the server uses TLS.
+-- TLS settings in a file apply only to servers that use TLS; on the command line, they require TLS.
 -- → the library's option tls, or nil | nil, message
 local function choose_tls(chosen, given, file)
   local over_tls = is_over_tls(chosen)
@@ -253,8 +249,8 @@ local function has_login(chosen)
   return url ~= stripped_url or servers ~= stripped_servers
 end
 
--- Returns the command that prints the user and the password. A login in a URL from the command line
--- or the environment overrides the file's command. → the command, or nil | nil, message
+-- Returns the command that prints the login. A login in a URL from the command line or the
+-- environment overrides the file's command. → the command, or nil | nil, message
 local function choose_command(chosen, given, file, path)
   local command, name = given["credentials-command"], "--credentials-command"
   if not command then
@@ -302,12 +298,11 @@ function settings.load(given)
   return result
 end
 
--- Returns the environment variables that name the servers to a job. The job may run as another
--- user, so it does not get users and passwords, unless they are already in its environment or
--- `passes_logins` is set (--pass-url).
+-- Returns the variables that name the servers to a job. It may run as another user, so it gets no
+-- logins, unless its environment already contains them or `with_logins` is set (--pass-url).
 -- → the values of HOLDFAST_URL and HOLDFAST_SERVERS, or ""
-function settings.for_job(chosen, passes_logins)
-  return variables((chosen.inherited or passes_logins) and chosen or without_logins(chosen))
+function settings.for_job(chosen, with_logins)
+  return variables((chosen.inherited or with_logins) and chosen or without_logins(chosen))
 end
 
 settings.EXPOSED = " lets scripts of one user change those of others (CVE-2025-46818), so other users can "
@@ -323,14 +318,12 @@ local function warn_of_exposure()
   end
 end
 
--- Fetches the login that this client's watchdog needs. Never waits. → the result of the login's
--- tick
+-- Fetches the login that the client's watchdog needs. Never waits. → the login's tick's result
 function settings.tick(chosen, client)
   if chosen.login then return chosen.login.tick(client) end
 end
 
--- Creates a library client. `more`: further options; the user's settings override the timeouts in
--- it.
+-- Creates a client. `more`: further options, whose timeouts the user's settings override.
 -- → the client | nil, message
 function settings.client(chosen, more)
   local given = { url = chosen.url }

@@ -157,8 +157,8 @@ end
 
 target.token_text = token_text
 
--- Returns the job's environment variables. With several locks, the key, owner and token variables
--- have one line for each lock.
+-- Returns the job's environment variables. With several locks, key, owner and token have one line
+-- per lock.
 function target.environment(plan, locks)
   local keys, owners, tokens = {}, {}, {}
   for i, lock in ipairs(locks) do

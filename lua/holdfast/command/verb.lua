@@ -1,4 +1,4 @@
--- Code shared by the subcommands that read a server. A verb is a subcommand's module.
+-- Code shared by the subcommands that read a server.
 
 local exits = require "holdfast.command.exits"
 local options = require "holdfast.command.options"
@@ -33,8 +33,8 @@ local function wants_json(self, args)
   end
 end
 
--- Parses args according to self.options, checks the number of other arguments, creates a client,
--- and calls body(client, given, words, out, chosen). The client may have several servers only if
+-- Parses args by self.options, checks the number of words, creates a client, and calls
+-- body(client, given, words, out, chosen). The client may have several servers only if
 -- self.takes_several_servers is set. → the exit code
 function verb.run(self, name, args, min_words, max_words, body)
   local given, words, rest = options.read(self.options, args, 2)
@@ -55,7 +55,7 @@ function verb.run(self, name, args, min_words, max_words, body)
   return exit
 end
 
--- Reports a failure that the library returned. → the exit code
+-- Reports a failure from the library. → the exit code
 function verb.failed(out, message, code)
   return out:fail(exits.of(code), code, message)
 end
