@@ -2,7 +2,7 @@
 -- tools/check_private.lua
 --
 -- Only spec/unit/fields.h may use these fields, so that they can be renamed or moved without
--- changing tests. The compiler finds the uses: in a copy of the headers the fields are deprecated,
+-- changing tests. The compiler finds them. In a copy of the headers the fields are deprecated,
 -- and the compiler warns of each use. A text search finds designators in initializers.
 
 local tools = dofile "tools/files.lua"
