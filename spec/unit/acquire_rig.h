@@ -13,8 +13,7 @@ RIG_BEGINS
 /* The client has nothing left of the lock, and sends nothing about it. */
 #define CHECK_NOTHING_LEFT(now)                                                                    \
     (CHECK_EQ_INT(state_of(), -1), CHECK_EQ_INT(first_node(&rig.client)->waiting, 0),              \
-     rig_tick(now), CHECK_STR(output_of(link_of(CALLS)), ""),                                      \
-     CHECK_STR(output_of(link_of(RENEWER)), ""))
+     rig_tick(now), CHECK_STR(sent_over(CALLS), ""), CHECK_STR(sent_over(RENEWER), ""))
 
 /* The renewer undoes the acquire over the callers' link, after what was sent there. */
 #define CHECK_LEFT_IN_ORDER(waiter, now) CHECK_LEFT_BEHIND("", waiter, now)
@@ -23,7 +22,7 @@ RIG_BEGINS
 #define CHECK_LEFT_BEHIND(answer, waiter, now)                                                     \
     (CHECK_EQ_INT(state_of(), CLEANING_UP), rig_tick(now),                                         \
      CHECK_SENT(CALLS, LEAVE_OF_K("0", waiter)), feed_calls(answer ":0\r\n", now),                 \
-     CHECK_EQ_INT(state_of(), -1), CHECK(hf_client_is_quiet(&rig.client)))
+     CHECK_EQ_INT(state_of(), -1), CHECK(is_quiet()))
 
 static UNUSED void begin_as_tenant(void) {
     RIG_BEGIN(strcpy(config.tenant, "a:"));

@@ -20,7 +20,7 @@ static UNUSED hf_op *begin_extend(hf_time lease, hf_time now) {
 static UNUSED hf_hold *hold_times(uint32_t count, hf_time now) {
     hf_hold *hold = hold_lock(now);
     for (uint32_t i = 1; i < count; i++) hold_lock(now);
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     return hold;
 }
 
@@ -29,7 +29,7 @@ static UNUSED hf_hold *hold_while_renewed(uint32_t count) {
     hf_hold *hold = hold_times(count, AT(0));
     rig_sleep(AT(0), AT(10000));
     if (!is_in_flight(hold)) abort();
-    output_of(link_of(RENEWER));
+    sent_over(RENEWER);
     return hold;
 }
 
@@ -38,8 +38,7 @@ static UNUSED hf_hold *hold_guard(hf_time now) {
                       spec.fingerprint = hf_slice_of("p"));
     feed_calls(ACQUIRED, now);
     hf_hold *hold = hold_in(op);
-    hf_op_end(op, now);
-    output_of(link_of(CALLS));
+    hf_op_end(op, now), sent_over(CALLS);
     return hold;
 }
 

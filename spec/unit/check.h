@@ -53,6 +53,14 @@ static inline int check_begin_case(void) {
     return 1;
 }
 
+/* The rows of a test's table, whose columns are these fields. */
+#define CASES(...)                                                                                 \
+    static const struct { __VA_ARGS__; } cases[]
+
+/* The elements of an array, as many on a line as fit. */
+#define LIST(...)                                                                                  \
+    { __VA_ARGS__ }
+
 #define EACH_NUMBER(number, count)                                                                 \
     for (int number = 0; number < (int)(count) && check_begin_case(); number++)
 #define EACH_CASE(i, cases)                                                                        \
@@ -78,8 +86,9 @@ check_stop(const char *file, int line, const char *format, ...) {
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     check_fail(file, line, "%s", text);
-    if (getpid() != check_process) _exit(1);
-    longjmp(check_end, 1);
+    if (getpid() == check_process) longjmp(check_end, 1);
+    fflush(stdout);
+    _exit(1);
 }
 
 /* Every check is an expression, and one that fails ends the test, also from a function that the
@@ -105,8 +114,9 @@ static inline void check_int(const char *file, int line, const char *what, long 
 
 static inline void check_u64(const char *file, int line, const char *what, uint64_t got,
                              uint64_t want) {
-    unsigned long long is = got, not = want;
-    if (is != not ) check_stop(file, line, "%s is %llu, not %llu", what, is, not );
+    if (got == want) return;
+    check_stop(file, line, "%s is %llu, not %llu", what, (unsigned long long)got,
+               (unsigned long long)want);
 }
 
 static inline void check_str(const char *file, int line, const char *what, const char *got,

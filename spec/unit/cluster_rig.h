@@ -35,9 +35,7 @@ static UNUSED hf_session *at(size_t node, hf_link link) {
 
 static UNUSED bool cluster_begin(void) {
     hf_client_config config = rig_config();
-    config.mode = HF_MODE_CLUSTER;
-    config.servers = SERVERS;
-    config.server_count = 2;
+    config.mode = HF_MODE_CLUSTER, config.servers = SERVERS, config.server_count = 2;
     return rig_begin_with(&config);
 }
 
@@ -75,8 +73,7 @@ static UNUSED hf_op *first_acquire(hf_time now) {
 /* An acquire at AT(0) that needs the map; the first node sends this one. */
 static UNUSED hf_op *acquire_by(const char *map) {
     hf_op *op = acquire(0, AT(0));
-    rig_tick(AT(0));
-    output_of(at(0, CALLS));
+    rig_tick(AT(0)), output_of(at(0, CALLS));
     feeds(0, CALLS, map, AT(1));
     return op;
 }
@@ -85,8 +82,7 @@ static UNUSED hf_op *acquire_by(const char *map) {
 static UNUSED void hold_k(hf_time now) {
     hf_op *op = acquire(0, now);
     output_of(at(0, CALLS));
-    feeds(0, CALLS, YES, now);
-    CHECK_ENDS(op, "ok", now);
+    feeds(0, CALLS, YES, now), CHECK_ENDS(op, "ok", now);
 }
 
 static UNUSED hf_op *release_k(hf_time now) {
@@ -102,8 +98,7 @@ static UNUSED void answer_query(size_t node, hf_link link, const char *map, hf_t
 /* Time passes in steps of 10 ms; the second node answers each question for the map. */
 static UNUSED void sleep_mapped(const char *map, int from, int to) {
     for (int ms = from; ms < to; ms += 10) {
-        rig_sleep(AT(ms), AT(ms + 10));
-        answer_query(1, CALLS, map, AT(ms + 10));
+        rig_sleep(AT(ms), AT(ms + 10)), answer_query(1, CALLS, map, AT(ms + 10));
     }
 }
 
@@ -122,8 +117,7 @@ static UNUSED void invalidate(size_t node, hf_time now) {
 static UNUSED void cluster_known(hf_time now) {
     hf_op *op = first_acquire(now);
     output_of(at(0, CALLS));
-    feeds(0, CALLS, HALVES, now);
-    output_of(at(0, CALLS));
+    feeds(0, CALLS, HALVES, now), output_of(at(0, CALLS));
     feeds(0, CALLS, YES, now);
     hf_op_end(op, now);
     op = release_k(now);

@@ -180,6 +180,53 @@ static UNUSED hf_session *link_of(hf_link link) {
     return &first_node(&rig.client)->links[link];
 }
 
+static UNUSED const char *sent_over(hf_link link) {
+    return output_of(link_of(link));
+}
+
+static UNUSED void cut_link(hf_link link, const char *reason, hf_time now) {
+    hf_session_closed(link_of(link), reason, now);
+}
+
+/* ---- what the rig's client says and does ---- */
+
+static UNUSED hf_stats stats(void) {
+    return hf_client_stats(&rig.client);
+}
+
+/* Returns how many claims the client has, of holds or of what is being cleaned up. */
+static UNUSED size_t holds_left(void) {
+    return hold_count(&rig.client);
+}
+
+static UNUSED bool is_quiet(void) {
+    return hf_client_is_quiet(&rig.client);
+}
+
+static UNUSED hf_time client_deadline(void) {
+    return hf_client_deadline(&rig.client);
+}
+
+static UNUSED hf_time calls_deadline(void) {
+    return hf_client_calls_deadline(&rig.client);
+}
+
+static UNUSED hf_time renewer_deadline(void) {
+    return hf_client_renewer_deadline(&rig.client);
+}
+
+static UNUSED void abandon_hold(hf_hold *hold, uint32_t count, hf_time now) {
+    hf_client_abandon(&rig.client, hold, count, now);
+}
+
+static UNUSED void lose_hold(hf_hold *hold, hf_lost_reason reason) {
+    hf_client_lose(&rig.client, hold, reason);
+}
+
+static UNUSED void close_rig(hf_time now) {
+    hf_client_close(&rig.client, now);
+}
+
 /* Opens the connection, and answers what the client asks a node of a cluster. */
 static UNUSED void rig_open(size_t node, hf_session *session, hf_time now) {
     const char *login = node < RIG_NODES ? rig.login[node] : NULL;
@@ -322,13 +369,26 @@ static UNUSED int state_of(void) {
 
 /* The arguments of the programs for key k and owner me. The grant lease of 2 s follows, except in
  * the brief calls, which leave out the usual values. */
-#define K_AND_OWNER "4 k redisson_lock_token:{k} holdfast_queue:{k} redisson_lock__channel:{k} me"
+#define ALL_KEYS "4 k redisson_lock_token:{k} holdfast_queue:{k} redisson_lock__channel:{k} "
+#define K_AND_OWNER ALL_KEYS "me"
 #define KEYS_OF_K K_AND_OWNER " 2000 "
 #define BRIEF_ASK_OF_K "EVALSHA acquire " K_AND_OWNER " 30000 1000"
 #define BRIEF_RELEASE_OF_K "EVALSHA release " K_AND_OWNER
 #define ASK_OF_K(from, shared, waiter)                                                             \
     "EVALSHA acquire " KEYS_OF_K from " " shared " 30000 1000 " waiter
 #define MEMBER(wait) "1l" DRIVE_UUID ":" wait ":1000"
+
+#define CONFIRM_K                                                                                  \
+    "EVALSHA extend 2 k holdfast_queue:{k} me 30000 2000 " MEMBER("1") " redisson_lock__channel:{" \
+                                                                       "k}"
+
+/* An owner that the client has named, and others that are smaller and larger as texts. */
+#define OWNER(number) DRIVE_UUID ":" number
+#define OWN OWNER("1")
+#define BELOW "00000000-0000-4000-8000-000000000000:7"
+#define ABOVE "ffffffff-ffff-4fff-8fff-ffffffffffff:7"
+#define INFO_OF(key, waiter)                                                                       \
+    "EVALSHA info 3 " key " redisson_lock_token:{" key "} holdfast_queue:{" key "} " waiter
 
 /* A grant to a waiter to which busy() gave the place PLACE. */
 #define PLACE "5"

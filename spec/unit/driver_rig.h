@@ -441,8 +441,7 @@ static UNUSED hf_driver *new_driver(void) {
     hf_server *server = &config.session.server;
     snprintf(server->host, sizeof server->host, "%s", now_runs.by_name ? NAME : "127.0.0.1");
     snprintf(server->label, sizeof server->label, "here");
-    server->port = ntohs(peer.address.sin_port);
-    server->tls = now_runs.manner.speaks_tls;
+    server->port = ntohs(peer.address.sin_port), server->tls = now_runs.manner.speaks_tls;
     hf_driver *driver = hf_driver_new(&config, NULL);
     if (!driver) return NULL;
     driver->looped = now_runs.looped;

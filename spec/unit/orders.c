@@ -39,12 +39,15 @@ int setcontext(const ucontext_t *context) {
 }
 
 void makecontext(ucontext_t *context, void (*run)(void), int count, ...) {
-    (void)context, (void)run, (void)count;
+    (void)context;
+    (void)run;
+    (void)count;
     abort();
 }
 
 int swapcontext(ucontext_t *from, const ucontext_t *to) {
-    (void)from, (void)to;
+    (void)from;
+    (void)to;
     abort();
 }
 

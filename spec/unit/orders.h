@@ -92,10 +92,7 @@ uint32_t order_choose(uint32_t count);
 /* Ends the order, which has failed. */
 _Noreturn void order_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-#define ORDER_CHECK(condition, ...)                                                                \
-    do {                                                                                           \
-        if (!(condition)) order_fail(__VA_ARGS__);                                                 \
-    } while (0)
+#define ORDER_CHECK(condition, ...) ((condition) ? (void)0 : order_fail(__VA_ARGS__))
 
 hf_time order_now(void);
 void order_pass(hf_time span); /* lets time pass while this thread runs */

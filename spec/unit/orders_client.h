@@ -97,10 +97,10 @@ static UNUSED hf_code rest(caller *of, hf_time span) {
     return call_on(of, K, (hf_op_spec){.kind = HF_OP_PAUSE, .wait = span}, RUNS);
 }
 
-#define CHECK_CODE(what, want)                                                                     \
-    do {                                                                                           \
-        hf_code check_code = (what);                                                               \
-        ORDER_CHECK(check_code == (want), "%s is %s", #what, hf_code_name(check_code));            \
-    } while (0)
+#define CHECK_CODE(what, want) check_code(#what, what, want)
+
+static UNUSED void check_code(const char *what, hf_code code, hf_code want) {
+    ORDER_CHECK(code == want, "%s is %s", what, hf_code_name(code));
+}
 
 #endif

@@ -339,7 +339,8 @@ WRAP(int, hf_socket, int family) {
 
 WRAP(int, connect, int fd, const struct sockaddr *address, socklen_t size) {
     file *of = socket_of(fd);
-    (void)address, (void)size;
+    (void)address;
+    (void)size;
     of->connected_at = hf_time_add(order_now(), order_net.connects_in);
     order_net.tried_at = order_now();
     errno = EINPROGRESS;
@@ -347,14 +348,17 @@ WRAP(int, connect, int fd, const struct sockaddr *address, socklen_t size) {
 }
 
 WRAP(int, getsockopt, int fd, int level, int name, void *value, socklen_t *size) {
-    (void)level, (void)name;
+    (void)level;
+    (void)name;
     socket_of(fd);
     memset(value, 0, *size);
     return 0;
 }
 
 WRAP(int, setsockopt, int fd, int level, int name, const void *value, socklen_t size) {
-    (void)level, (void)value, (void)size;
+    (void)level;
+    (void)value;
+    (void)size;
     file *of = socket_of(fd);
     if (name == SO_LINGER) of->resets = true;
     return 0;

@@ -16,7 +16,8 @@ void __cyg_profile_func_enter(void *function, void *site) {
 }
 
 void __cyg_profile_func_exit(void *function, void *site) {
-    (void)function, (void)site;
+    (void)function;
+    (void)site;
     if (printing) puts("-");
 }
 

@@ -34,7 +34,7 @@ static UNUSED void tick(hf_time now) {
 static UNUSED void pass(hf_time now, hf_time until) {
     int wakes = 0;
     tick(now);
-    for (hf_time at; (at = hf_client_deadline(&rig.client)) <= until && wakes < 100000; wakes++) {
+    for (hf_time at; (at = client_deadline()) <= until && wakes < 100000; wakes++) {
         now = hf_time_max(now, at);
         tick(now);
     }
@@ -48,10 +48,8 @@ static UNUSED void start_with(hf_time restart_guard) {
         servers[i] = (hf_server){.host = "h", .port = (uint16_t)(i + 1)};
         snprintf(servers[i].label, sizeof servers[i].label, "s%d", i + 1);
     }
-    config.mode = HF_MODE_QUORUM;
-    config.servers = servers;
-    config.server_count = (size_t)server_count;
-    config.restart_guard = restart_guard;
+    config.mode = HF_MODE_QUORUM, config.servers = servers;
+    config.server_count = (size_t)server_count, config.restart_guard = restart_guard;
     rig_begin_with(&config);
 }
 
@@ -131,8 +129,7 @@ static UNUSED size_t parts_held(void) {
 static UNUSED void hold_by(int count, hf_time now) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, now);
     answers(0, count, yes(77), now);
-    hf_op_end(op, now);
-    rig_hush();
+    hf_op_end(op, now), rig_hush();
 }
 
 /* Returns the state of this member's hold of the key, CLEANING_UP if only its claim is there, or

@@ -29,7 +29,7 @@ static UNUSED hf_hold *add_hold(const char *key, const char *owner, hf_time leas
 
 /* Returns how many locks the next renewal on the wire covers. */
 static UNUSED int batch_size(void) {
-    const char *text = output_of(link_of(RENEWER));
+    const char *text = sent_over(RENEWER);
     int count = 0;
     return sscanf(text, "EVALSHA renew %d", &count) == 1 ? count : 0;
 }
@@ -52,17 +52,12 @@ static UNUSED void answer_batch(int count, const char *result, hf_time now) {
     feed_renewer(bytes, now);
 }
 
-#define CONFIRM_K                                                                                  \
-    "EVALSHA extend 2 k holdfast_queue:{k} me 30000 2000 " MEMBER("1") " redisson_lock__channel:{" \
-                                                                       "k}"
-
 static UNUSED hf_hold *granted_hold(bool renewed) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.wait = HF_NEVER, spec.renewed = renewed);
     subscribe_with(busy(20000, 0, 0), AT(0), AT(0), AT(0));
     feed_message(GRANT("1", "88"), AT(100));
     if (!hf_op_is_done(op)) abort();
-    hf_op_end(op, AT(100));
-    output_of(link_of(CALLS));
+    hf_op_end(op, AT(100)), sent_over(CALLS);
     return hold_of();
 }
 

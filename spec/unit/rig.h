@@ -87,7 +87,7 @@ static UNUSED void subscribe_with(const char *reply, hf_time now, hf_time subscr
 }
 
 /* This is a part of what the client sends over the link, at `now` or until then. */
-#define CHECK_SENT_PART(link, part) CHECK_CONTAINS(output_of(link_of(link)), part)
+#define CHECK_SENT_PART(link, part) CHECK_CONTAINS(sent_over(link), part)
 
 #define CHECK_SENT_PART_AT(link, now, part) (rig_tick(now), CHECK_SENT_PART(link, part))
 

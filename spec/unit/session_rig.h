@@ -60,9 +60,25 @@ static UNUSED void start(void) {
     is_begun = true;
 }
 
+static UNUSED void connect_at(hf_time now) {
+    open_session(&session, now);
+}
+
+static UNUSED void receive(const char *text, hf_time now) {
+    feed(&session, text, now);
+}
+
+/* The connection is lost, or was refused, for this reason. */
+static UNUSED void hang_up(const char *reason, hf_time now) {
+    hf_session_closed(&session, reason, now);
+}
+
+/* What the session has to write. */
+#define CHECK_SENDS(want) CHECK_STR(output_of(&session), want)
+
 static UNUSED void start_open(void) {
     start();
-    open_session(&session, AT(0));
+    connect_at(AT(0));
 }
 
 static UNUSED void note(struct call *call) {
@@ -106,33 +122,29 @@ static UNUSED void submit_patient(struct call *call, const char *text, int deadl
 
 /* The connection is lost, or was refused, for this reason, and the next one opens. */
 static UNUSED void reopen(const char *reason, hf_time now, hf_time then) {
-    hf_session_closed(&session, reason, now);
-    open_session(&session, then);
+    hang_up(reason, now);
+    connect_at(then);
 }
 
 /* The server refuses a connection. */
 static UNUSED void refuse(hf_time now) {
     hf_session_opening(&session, now);
-    hf_session_closed(&session, "refused", now);
+    hang_up("refused", now);
 }
 
 #define CHECK_TICK(now, call, want)                                                                \
     (hf_session_tick(&session, now), CHECK_STR((call).outcome, want))
 
 /* What became of the call after this reply. */
-#define CHECK_REPLY(reply, now, call, want)                                                        \
-    (feed(&session, reply, now), CHECK_STR((call).outcome, want))
+#define CHECK_REPLY(reply, now, call, want) (receive(reply, now), CHECK_STR((call).outcome, want))
 
 /* What the session sends after this reply, or from this time on. */
-#define CHECK_REPLY_SENDS(reply, now, want)                                                        \
-    (feed(&session, reply, now), CHECK_STR(output_of(&session), want))
+#define CHECK_REPLY_SENDS(reply, now, want) (receive(reply, now), CHECK_SENDS(want))
 
-#define CHECK_TICK_SENDS(now, want)                                                                \
-    (hf_session_tick(&session, now), CHECK_STR(output_of(&session), want))
+#define CHECK_TICK_SENDS(now, want) (hf_session_tick(&session, now), CHECK_SENDS(want))
 
 /* What the session sends over a connection that opens now. */
-#define CHECK_OPENED_SENDS(now, want)                                                              \
-    (open_session(&session, now), CHECK_STR(output_of(&session), want))
+#define CHECK_OPENED_SENDS(now, want) (connect_at(now), CHECK_SENDS(want))
 
 #define CHECK_WANTS(want, now) CHECK_EQ_INT(hf_session_wants(&session, now), HF_WANT_##want)
 

@@ -78,7 +78,7 @@ static hf_op *called;
 
 static void hold_all(hf_time now) {
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, now);
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     end_with(op, ALL_ACQUIRED, now);
 }
 
@@ -105,7 +105,7 @@ TEST(a_multi_locks_lease_ends_with_the_earliest_max_hold_of_its_locks) {
     end_with(op, ACQUIRED, AT(1));
     set_end(hold_at(1), AT(40000)); /* as after renewals */
     hf_holds_wake_at(holds_of(&rig.client), claim_of(hold_at(1)), AT(40000));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     spec = spec_of(HF_OP_ACQUIRE_ALL);
     spec.names = NULL;
     spec.batch = all;
@@ -128,7 +128,7 @@ TEST(the_message_of_a_busy_multi_lock_names_the_lock_that_another_owner_holds) {
         CHECK_ANSWER(op, reply, AT(1), "busy");
         snprintf(key, sizeof key, "\"%.*s\"", (int)names[i].key.size, names[i].key.data);
         CHECK_MESSAGE(op, key);
-        CHECK_EQ_INT(hold_count(&rig.client), 0);
+        CHECK_EQ_INT(holds_left(), 0);
     }
 }
 
@@ -137,7 +137,7 @@ TEST(a_multi_lock_that_fails_with_conflict_names_the_lock_of_a_different_kind) {
     CHECK_ANSWER(op, "*3\r\n:-6\r\n:2\r\n$5\r\nguard\r\n", AT(1), "conflict");
     CHECK_OR(strstr(message_of(op), "\"b\"") && strstr(message_of(op), "a guard"), "%s",
              message_of(op));
-    CHECK_EQ_INT(hold_count(&rig.client), 0);
+    CHECK_EQ_INT(holds_left(), 0);
 }
 
 TEST(a_multi_lock_acquire_whose_reply_arrives_after_the_lease_is_reported_as_lost) {
@@ -151,7 +151,7 @@ TEST(a_multi_lock_acquire_of_unknown_outcome_is_undone) {
     CHECK_STATES("ccc");
     start();
     op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-    hf_session_closed(link_of(CALLS), "reset", AT(1));
+    cut_link(CALLS, "reset", AT(1));
     rig_tick(AT(50));
     feed_calls("-NOPERM no\r\n", AT(51)); /* says nothing about the first copy */
     CHECK_OUTCOME(op, "denied");
@@ -162,7 +162,7 @@ TEST(a_multi_lock_acquire_that_fails_with_an_error_needs_no_clean_up) {
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     feed_calls("-NOSCRIPT\r\n", AT(1));
     CHECK_ANSWER(op, "-ERR no\r\n", AT(2), "server");
-    CHECK_EQ_INT(hold_count(&rig.client), 0);
+    CHECK_EQ_INT(holds_left(), 0);
 }
 
 TEST(a_multi_lock_acquire_with_a_malformed_reply_fails_with_a_server_error_and_is_undone) {
@@ -193,11 +193,9 @@ TEST(a_multi_lock_that_is_re_entered_adds_a_hold_to_each_lock_and_renews_it) {
 
 /* An extend that got no answer may be carried out behind it. */
 TEST(a_multi_lock_relies_on_no_longer_lease_than_that_of_an_extend_that_may_still_run) {
-    static const struct {
-        hf_op_kind kind;
-        const char *reply;
-    } cases[] = {{HF_OP_ACQUIRE_ALL, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n"},
-                 {HF_OP_RELEASE_ALL, "*3\r\n:2\r\n:2\r\n:2\r\n"}};
+    CASES(hf_op_kind kind; const char *reply) =
+        LIST({HF_OP_ACQUIRE_ALL, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n"},
+             {HF_OP_RELEASE_ALL, "*3\r\n:2\r\n:2\r\n:2\r\n"});
     EACH_CASE (i, cases) {
         hold_all(AT(0));
         hold_all(AT(0));
@@ -205,7 +203,7 @@ TEST(a_multi_lock_relies_on_no_longer_lease_than_that_of_an_extend_that_may_stil
         spec.names = &names[1];
         spec.lease = 10 * HF_SECOND;
         hf_op_end(hf_client_begin(&rig.client, &spec, AT(1000)), AT(1001));
-        hf_session_closed(link_of(CALLS), "reset", AT(1002));
+        cut_link(CALLS, "reset", AT(1002));
         hf_op *op = begin_all(cases[i].kind, AT(3000));
         CHECK_ANSWER(op, cases[i].reply, AT(3001), "ok");
         CHECK_EQ_U64(ends_at(hold_at(0)), AT(3000 + 29698));
@@ -258,7 +256,7 @@ TEST(a_multi_lock_releases_all_its_locks_with_one_command) {
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     CHECK_SENT(CALLS, "EVALSHA release_all " THEIR_KEYS "me 0 30000 me 0 30000 me 0 30000");
     CHECK_ANSWER(op, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(11), "ok");
-    CHECK_EQ_INT(hold_count(&rig.client), 0);
+    CHECK_EQ_INT(holds_left(), 0);
 }
 
 TEST(a_multi_locks_release_says_how_many_of_its_locks_were_lost) {
@@ -266,17 +264,17 @@ TEST(a_multi_locks_release_says_how_many_of_its_locks_were_lost) {
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     CHECK_ANSWER(op, "*3\r\n:1\r\n:-1\r\n:1\r\n", AT(11), "lost");
     CHECK_MESSAGE(op, "1 of the 3 locks");
-    CHECK_EQ_INT(hold_count(&rig.client), 0);
-    CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
+    CHECK_EQ_INT(holds_left(), 0);
+    CHECK_EQ_U64(stats().losses, 1);
 }
 
 TEST(a_multi_locks_release_that_was_sent_twice_succeeds_if_it_finds_the_locks_free) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
-    hf_session_closed(link_of(CALLS), "reset", AT(11));
+    cut_link(CALLS, "reset", AT(11));
     rig_tick(AT(50));
     CHECK_ANSWER(op, "*3\r\n:-1\r\n:-1\r\n:-2\r\n", AT(51), "ok");
-    CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
+    CHECK_EQ_U64(stats().losses, 0);
     start();
     hold_all(AT(0));
     op = begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -295,11 +293,10 @@ TEST(a_multi_locks_release_without_a_reply_is_retried_in_the_background) {
 TEST(a_multi_lock_abandoned_during_its_release_is_not_counted_as_lost) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
-    for (size_t i = 0; i < COUNT; i++) hf_client_abandon(&rig.client, hold_at(i), 1, AT(11));
-    feed_calls("*3\r\n:-1\r\n:-1\r\n:-2\r\n", AT(12));
-    CHECK_OUTCOME(op, "lost");
-    CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
-    CHECK_EQ_U64(hold_count(&rig.client), 0);
+    for (size_t i = 0; i < COUNT; i++) abandon_hold(hold_at(i), 1, AT(11));
+    feed_calls("*3\r\n:-1\r\n:-1\r\n:-2\r\n", AT(12)), CHECK_OUTCOME(op, "lost");
+    CHECK_EQ_U64(stats().losses, 0);
+    CHECK_EQ_U64(holds_left(), 0);
 }
 
 /* Each of them entered twice, the second time together. */
@@ -307,14 +304,14 @@ static void hold_all_twice(hf_time now) {
     hold_all(now);
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, now);
     CHECK_ENDS_WITH(op, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", now, "ok");
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
 }
 
 TEST(a_hold_abandoned_during_a_multi_locks_partial_release_is_cleaned_up) {
     hold_all_twice(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
-    hf_client_abandon(&rig.client, hold_at(0), 1, AT(11));
-    output_of(link_of(CALLS));
+    abandon_hold(hold_at(0), 1, AT(11));
+    sent_over(CALLS);
     CHECK_ANSWER(op, "*3\r\n:2\r\n:2\r\n:2\r\n", AT(12), "ok");
     CHECK_EQ_INT(state_at(0), CLEANING_UP);
     CHECK_EQ_INT(state_at(1), HF_HOLD_HELD);
@@ -324,7 +321,7 @@ TEST(a_hold_abandoned_during_a_multi_locks_partial_release_is_cleaned_up) {
 TEST(abandoning_a_hold_during_a_multi_locks_re_entry_keeps_the_new_one) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10));
-    hf_client_abandon(&rig.client, hold_at(1), 1, AT(11));
+    abandon_hold(hold_at(1), 1, AT(11));
     CHECK_ANSWER(op, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(12), "ok");
     CHECK_EQ_INT(state_at(1), HF_HOLD_HELD);
     CHECK_EQ_INT(count_of(hold_at(1)), 1);
@@ -348,38 +345,35 @@ TEST(a_multi_locks_release_skips_a_lock_that_an_async_release_is_already_freeing
     hold_all(AT(0));
     detach_release_of(1, AT(1));
     CHECK_CALL(HF_OP_RELEASE_ALL, AT(2), ":1\r\n*3\r\n:1\r\n:-1\r\n:1\r\n", AT(3), "lost");
-    CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 3);
-    CHECK_EQ_U64(hold_count(&rig.client), 0);
+    CHECK_EQ_U64(stats().releases, 3);
+    CHECK_EQ_U64(holds_left(), 0);
 }
 
 TEST(a_release_of_a_multi_lock_without_any_hold_fails_as_not_held) {
     CHECK_OUTCOME(begin_all(HF_OP_RELEASE_ALL, AT(0)), "not_held");
     hold_all(AT(0));
-    for (size_t i = 0; i < COUNT; i++) hf_client_abandon(&rig.client, hold_at(i), 1, AT(1));
+    for (size_t i = 0; i < COUNT; i++) abandon_hold(hold_at(i), 1, AT(1));
     CHECK_OUTCOME(begin_all(HF_OP_RELEASE_ALL, AT(1)), "not_held"); /* abandoned already */
     CHECK_SENT_PART_AT(RENEWER, AT(2), "EVALSHA leave 4 a ");
 }
 
 TEST(an_abandoned_multi_lock_acquire_is_undone) {
-    hf_op_end(begin_all(HF_OP_ACQUIRE_ALL, AT(0)), AT(1));
-    CHECK_STATES("ccc");
-    output_of(link_of(CALLS));
+    hf_op_end(begin_all(HF_OP_ACQUIRE_ALL, AT(0)), AT(1)), CHECK_STATES("ccc");
+    sent_over(CALLS);
     rig_tick(AT(2)); /* behind the acquire, so that none overtakes it */
-    CHECK_EQ_INT(commands_in(output_of(link_of(CALLS)), "EVALSHA leave "), COUNT);
+    CHECK_EQ_INT(commands_in(sent_over(CALLS), "EVALSHA leave "), COUNT);
     CHECK_SENT(RENEWER, "");
 }
 
 TEST(an_abandoned_multi_lock_release_is_finished_in_the_background) {
     hold_all(AT(0));
-    hf_op_end(begin_all(HF_OP_RELEASE_ALL, AT(1)), AT(2));
-    CHECK_STATES("ccc");
+    hf_op_end(begin_all(HF_OP_RELEASE_ALL, AT(1)), AT(2)), CHECK_STATES("ccc");
 }
 
 TEST(a_multi_locks_call_waits_while_one_of_its_locks_is_being_renewed) {
     hold_all(AT(0));
     rig_sleep(AT(0), AT(10000));
-    hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10001));
-    CHECK_OUTCOME(op, "under way");
+    CHECK_OUTCOME(begin_all(HF_OP_RELEASE_ALL, AT(10001)), "under way");
     CHECK_SENT(CALLS, "");
     feed(link_of(RENEWER), "*3\r\n:1\r\n:1\r\n:1\r\n", AT(10002));
     CHECK_SENT(CALLS, "EVALSHA release_all " THEIR_KEYS "me 0 30000 me 0 30000 me 0 30000");
@@ -404,7 +398,7 @@ TEST(calls_that_wait_for_a_lock_of_a_multi_lock_continue_when_its_call_ends) {
 TEST(a_lock_lost_during_a_multi_locks_re_entry_remains_lost) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10));
-    hf_client_lose(&rig.client, hold_at(1), HF_LOST_EXPIRED);
+    lose_hold(hold_at(1), HF_LOST_EXPIRED);
     CHECK_ANSWER(op, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(11), "lost");
     CHECK_EQ_INT(state_at(0), HF_HOLD_HELD);
     CHECK_EQ_INT(count_of(hold_at(0)), 1);
@@ -415,7 +409,7 @@ TEST(a_lock_lost_during_a_multi_locks_re_entry_remains_lost) {
 TEST(a_multi_lock_acquire_waits_for_the_clean_up_of_one_of_its_locks) {
     hold_all(AT(0));
     uint64_t number = number_of(hold_at(2));
-    hf_client_abandon(&rig.client, hold_at(2), 1, AT(1));
+    abandon_hold(hold_at(2), 1, AT(1));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
     CHECK(hf_op_is_blocked(op));
     CHECK_SENT_PART(CALLS, "EVALSHA leave 4 c ");
@@ -432,11 +426,10 @@ TEST(a_multi_lock_acquire_waits_for_the_clean_up_of_one_of_its_locks) {
 TEST(a_new_hold_of_a_multi_lock_does_not_inherit_the_queue_position_of_an_abandoned_wait) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.names = &names[0], spec.wait = HF_NEVER);
     subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
-    hf_session_closed(link_of(CALLS), "reset", AT(5));
+    cut_link(CALLS, "reset", AT(5));
     rig.refusing = true;
     hf_op_interrupt(op, AT(10));
-    rig_sleep(AT(10), AT(5000));
-    CHECK_ENDS(op, "interrupted", AT(5000));
+    rig_sleep(AT(10), AT(5000)), CHECK_ENDS(op, "interrupted", AT(5000));
     CHECK_EQ_INT(state_at(0), CLEANING_UP);
     CHECK_EQ_U64(claim_wait(leaving_at(0)), 1);
     rig.refusing = false;
@@ -446,7 +439,7 @@ TEST(a_new_hold_of_a_multi_lock_does_not_inherit_the_queue_position_of_an_abando
     bool leaves = false;
     for (; now < AT(8000) && !leaves; now += 10 * HF_MS) {
         rig_sleep(now, now + 10 * HF_MS);
-        leaves = strstr(output_of(link_of(CALLS)), "EVALSHA leave 4 a ") != NULL;
+        leaves = strstr(sent_over(CALLS), "EVALSHA leave 4 a ") != NULL;
     }
     CHECK(leaves && strstr(sent_text, MEMBER("1")));
     feed_calls(":0\r\n", now);
@@ -473,8 +466,7 @@ TEST(each_lock_of_a_multi_lock_has_an_owner_of_its_own) {
                  ":%d 0 30000 " DRIVE_UUID ":%d 0 30000",
                  3 * n + 1, 3 * n + 2, 3 * n + 3);
         CHECK_SENT(CALLS, want);
-        feed_calls("*3\r\n:1\r\n:1\r\n:1\r\n", AT(10 * n + 3));
-        CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
+        feed_calls("*3\r\n:1\r\n:1\r\n:1\r\n", AT(10 * n + 3)), CHECK_EQ_U64(stats().losses, 0);
     }
 }
 
@@ -520,8 +512,7 @@ TEST(a_multi_lock_acquire_delayed_by_two_clean_ups_one_after_the_other_ends_at_i
 TEST(a_multi_lock_call_whose_reply_names_a_lock_that_is_not_in_its_list_reports_a_loss) {
     static const char *const numbers[] = {"0", "4", "-1", "9223372036854775807",
                                           "-9223372036854775808"};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        start();
+    EACH_CASE (i, numbers) {
         hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
         CHECK_ANSWER(op, printed("*2\r\n:-1\r\n:%s\r\n", numbers[i]), AT(1), "lost");
     }
@@ -534,18 +525,15 @@ TEST(calls_on_a_multi_lock_survive_each_failed_allocation) {
 
 TEST(a_multi_lock_acquire_waits_for_several_clean_ups_one_after_the_other) {
     hold_all(AT(0));
-    hf_client_abandon(&rig.client, hold_at(0), 1, AT(1));
-    hf_client_abandon(&rig.client, hold_at(2), 1, AT(1));
+    abandon_hold(hold_at(0), 1, AT(1));
+    abandon_hold(hold_at(2), 1, AT(1));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
     CHECK(hf_op_is_blocked(op));
-    rig_serve(AT(1));
-    CHECK_SENT_PART(CALLS, "EVALSHA leave 4 a ");
-    feed_calls(":1\r\n", AT(2));
-    CHECK(hf_op_is_blocked(op));
-    CHECK(!strstr(output_of(link_of(CALLS)), "acquire_all"));
+    rig_serve(AT(1)), CHECK_SENT_PART(CALLS, "EVALSHA leave 4 a ");
+    feed_calls(":1\r\n", AT(2)), CHECK(hf_op_is_blocked(op));
+    CHECK(!strstr(sent_over(CALLS), "acquire_all"));
     CHECK_EQ_INT(state_at(2), CLEANING_UP);
-    feed_calls(":1\r\n", AT(3));
-    CHECK(!hf_op_is_blocked(op));
+    feed_calls(":1\r\n", AT(3)), CHECK(!hf_op_is_blocked(op));
     CHECK_SENT(CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 1 me 0");
 }
 
@@ -554,8 +542,7 @@ TEST(a_multi_lock_re_entry_resets_its_locks_counts_of_failed_renewals) {
     set_at_risk(hold_at(1), true);
     set_failures(hold_at(1), 2);
     begin_all(HF_OP_ACQUIRE_ALL, AT(1));
-    feed_calls("*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(2));
-    CHECK_EQ_INT(count_of(hold_at(1)), 2);
+    feed_calls("*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(2)), CHECK_EQ_INT(count_of(hold_at(1)), 2);
     CHECK(!is_at_risk(hold_at(1)));
     CHECK_EQ_INT(failures_of(hold_at(1)), 0);
 }
@@ -604,12 +591,12 @@ TEST(a_multi_lock_release_that_finds_a_lock_held_by_another_owner_reports_it_as_
     CHECK_CALL(HF_OP_RELEASE_ALL, AT(10), "*3\r\n:1\r\n:-2\r\n:1\r\n", AT(11), "lost");
     reason = reason_of(taken);
     CHECK_EQ_INT(reason, HF_LOST_TAKEN);
-    CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
+    CHECK_EQ_U64(stats().losses, 1);
 }
 
 TEST(a_multi_lock_acquire_whose_reply_is_lost_is_sent_again) {
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-    hf_session_closed(link_of(CALLS), "reset", AT(1));
+    cut_link(CALLS, "reset", AT(1));
     CHECK_SENT_AT(CALLS, AT(50), "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
     CHECK_ANSWER(op, ALL_ACQUIRED, AT(51), "ok");
 }
@@ -618,16 +605,14 @@ TEST(a_multi_lock_acquire_fails_at_once_if_the_server_is_unreachable) {
     rig.refusing = true;
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK_EQ_INT(hold_count(&rig.client), 0);
+    CHECK_EQ_INT(holds_left(), 0);
 }
 
 TEST(an_abandoned_re_entry_cleans_up_a_hold_abandoned_during_it) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10));
-    hf_client_abandon(&rig.client, hold_at(1), 1, AT(11));
-    CHECK_EQ_INT(state_at(1), HF_HOLD_HELD);
-    hf_op_abandon(op, AT(12));
-    CHECK_STATES("hch");
+    abandon_hold(hold_at(1), 1, AT(11)), CHECK_EQ_INT(state_at(1), HF_HOLD_HELD);
+    hf_op_abandon(op, AT(12)), CHECK_STATES("hch");
     feed_calls(ALL_ACQUIRED, AT(13)); /* its caller has abandoned it */
     CHECK_OUTCOME(op, "interrupted");
     CHECK_EQ_INT(count_of(hold_at(0)), 1);
@@ -639,7 +624,7 @@ TEST(an_abandoned_re_entry_cleans_up_a_hold_abandoned_during_it) {
 TEST(a_multi_lock_acquire_waits_for_a_clean_up_even_if_that_has_failed_before) {
     hold_all(AT(0));
     hf_hold *hold = watch(hold_at(1));
-    hf_client_abandon(&rig.client, hold, 1, AT(1));
+    abandon_hold(hold, 1, AT(1));
     set_failures(hold, 1);
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(2));
     CHECK(hf_op_is_blocked(op) && behind_in(op) == claim_of(hold));
@@ -664,8 +649,8 @@ TEST(a_multi_lock_acquire_waits_for_the_next_attempt_of_a_clean_up) {
 /* The clock has ended it, so the server may have it still. */
 TEST(a_multi_lock_acquire_first_cleans_up_a_lock_whose_lease_has_ended_by_the_clock) {
     hold_all(AT(0));
-    output_of(link_of(CALLS));
-    hf_client_lose(&rig.client, hold_at(1), HF_LOST_EXPIRED);
+    sent_over(CALLS);
+    lose_hold(hold_at(1), HF_LOST_EXPIRED);
     hf_op_spec spec = spec_of(HF_OP_ACQUIRE_ALL);
     spec.names = NULL;
     spec.batch = all;
@@ -673,7 +658,7 @@ TEST(a_multi_lock_acquire_first_cleans_up_a_lock_whose_lease_has_ended_by_the_cl
     spec.owner = HF_NO_TEXT; /* the new holds have owners of their own */
     hf_op *op = begin_spec(&spec, AT(1));
     CHECK(hf_op_is_blocked(op));
-    const char *sent = output_of(link_of(CALLS));
+    const char *sent = sent_over(CALLS);
     CHECK(strstr(sent, "EVALSHA leave") && !strstr(sent, "acquire_all"));
 }
 
@@ -693,7 +678,7 @@ TEST(a_multi_locks_partial_release_extends_no_lock_beyond_its_max_hold) {
     hold_all(AT(1));
     set_bound(hold_at(1), AT(15000));
     begin_all(HF_OP_RELEASE_ALL, AT(5000));
-    const char *sent = output_of(link_of(CALLS));
+    const char *sent = sent_over(CALLS);
     CHECK_OR(strstr(sent, "me 1 30000 me 1 10000 me 1 30000"), "%s", sent);
 }
 
@@ -722,7 +707,7 @@ TEST(a_multi_lock_acquire_succeeds_once_a_replica_confirms_it) {
 TEST(a_multi_lock_acquire_that_is_busy_does_not_wait_for_replicas) {
     start_sync();
     CHECK_CALL(HF_OP_ACQUIRE_ALL, AT(0), "*3\r\n:0\r\n:2\r\n:500\r\n:0\r\n", AT(100), "busy");
-    CHECK_EQ_INT(hold_count(&rig.client), 0);
+    CHECK_EQ_INT(holds_left(), 0);
 }
 
 /* An earlier call's claim whose clean-up has failed is set aside, which needs no memory. */
@@ -731,14 +716,14 @@ TEST(a_multi_lock_acquire_sets_an_earlier_hold_aside_without_memory) {
     for (unsigned long nth = 1; failed && nth < 20; nth++) {
         start();
         hold_all(AT(0));
-        hf_client_abandon(&rig.client, hold_at(2), 1, AT(1));
+        abandon_hold(hold_at(2), 1, AT(1));
         hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
         CHECK(hf_op_is_blocked(op));
-        output_of(link_of(CALLS));
+        sent_over(CALLS);
         memerr_fail(nth);
         hf_session_feed(link_of(CALLS), "-OOM no\r\n", 9, AT(2));
         failed = memerr_end();
-        bool sent = strstr(output_of(link_of(CALLS)), "acquire_all") != NULL;
+        bool sent = strstr(sent_over(CALLS), "acquire_all") != NULL;
         CHECK(sent ? !hf_op_is_done(op) : failed);
         CHECK(!strstr(message_of(op), "the effects of an earlier call could not be undone"));
     }
@@ -753,7 +738,7 @@ TEST(a_multi_locks_release_with_a_malformed_reply_is_retried_in_the_background) 
         CHECK_ANSWER(op, senseless[i], AT(11), "server");
         CHECK_MESSAGE(op, "the release continues in the background");
         CHECK_STATES("-cc");
-        CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
+        CHECK_EQ_U64(stats().losses, 0);
     }
 }
 
@@ -771,16 +756,15 @@ TEST(a_multi_lock_acquire_that_ran_out_of_memory_blocks_no_later_call) {
         failed = memerr_end();
         if (op && hf_op_is_done(op)) {
             begin_one(HF_OP_CHECK, 0, AT(2));
-            hf_client_abandon(&rig.client, hold_at(0), 1, AT(3));
-            feed_calls(":1\r\n", AT(4));
-            CHECK_EQ_INT(state_at(0), CLEANING_UP);
+            abandon_hold(hold_at(0), 1, AT(3));
+            feed_calls(":1\r\n", AT(4)), CHECK_EQ_INT(state_at(0), CLEANING_UP);
         }
     }
     CHECK(!failed);
 }
 
 TEST(a_multi_lock_acquire_on_a_closed_client_leaves_no_hold) {
-    hf_client_close(&rig.client, AT(0));
+    close_rig(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
     CHECK_OUTCOME(op, "closed");
     CHECK_EQ_INT(hf_op_hold_count(op), 0);
@@ -788,18 +772,14 @@ TEST(a_multi_lock_acquire_on_a_closed_client_leaves_no_hold) {
 
 TEST(after_a_failed_multi_lock_release_its_holds_are_reported_as_uncertain) {
     hold_all_twice(AT(0));
-    begin_all(HF_OP_RELEASE_ALL, AT(10));
-    CHECK(!is_uncertain(hold_at(0)));
-    feed_calls("-OOM no\r\n", AT(11));
-    CHECK_STATES("hhh");
+    begin_all(HF_OP_RELEASE_ALL, AT(10)), CHECK(!is_uncertain(hold_at(0)));
+    feed_calls("-OOM no\r\n", AT(11)), CHECK_STATES("hhh");
     for (size_t i = 0; i < COUNT; i++) CHECK(count_of(hold_at(i)) == 1 && is_uncertain(hold_at(i)));
 }
 
 TEST(after_a_failed_multi_lock_re_entry_its_holds_are_reported_as_uncertain) {
     hold_all(AT(0));
-    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10));
-    hf_op_end(op, AT(11));
-    CHECK_STATES("hhh");
+    hf_op_end(begin_all(HF_OP_ACQUIRE_ALL, AT(10)), AT(11)), CHECK_STATES("hhh");
     for (size_t i = 0; i < COUNT; i++) CHECK(count_of(hold_at(i)) == 1 && is_uncertain(hold_at(i)));
 }
 
@@ -820,11 +800,11 @@ TEST(a_multi_lock_release_sends_an_empty_owner_for_a_lock_that_was_already_relea
     hold_all(AT(0));
     hf_op *one = begin_one(HF_OP_RELEASE, 1, AT(1));
     CHECK_ANSWER(one, ":1\r\n", AT(2), "ok");
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(3));
     CHECK_SENT(CALLS, "EVALSHA release_all " THEIR_KEYS "me 0 30000  0 0 me 0 30000");
     CHECK_ANSWER(op, "*3\r\n:1\r\n:-1\r\n:1\r\n", AT(4), "lost");
-    CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
+    CHECK_EQ_U64(stats().losses, 0);
 }
 
 TEST(a_multi_lock_re_entry_with_a_fixed_lease_does_not_start_a_renewal) {
@@ -844,9 +824,7 @@ TEST(a_multi_lock_re_entry_with_a_fixed_lease_does_not_start_a_renewal) {
 
 TEST(a_multi_locks_release_reports_locks_whose_leases_had_ended_as_lost) {
     hold_all(AT(0));
-    begin_all(HF_OP_RELEASE_ALL, AT(29698));
-    CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 3);
-    CHECK_STATES("lll");
+    begin_all(HF_OP_RELEASE_ALL, AT(29698)), CHECK_EQ_U64(stats().losses, 3), CHECK_STATES("lll");
 }
 
 TEST(a_multi_lock_acquire_that_does_not_wait_is_busy_while_its_owner_has_a_call_on_one_lock) {
@@ -859,9 +837,8 @@ TEST(a_multi_lock_acquire_that_does_not_wait_is_busy_while_its_owner_has_a_call_
 TEST(an_abandoned_multi_lock_release_is_finished_over_the_same_connection) {
     hold_all(AT(0));
     hf_op_end(begin_all(HF_OP_RELEASE_ALL, AT(1)), AT(2));
-    output_of(link_of(CALLS));
-    rig_tick(AT(3));
-    CHECK_EQ_INT(commands_in(output_of(link_of(CALLS)), "EVALSHA leave "), COUNT);
+    sent_over(CALLS);
+    rig_tick(AT(3)), CHECK_EQ_INT(commands_in(sent_over(CALLS), "EVALSHA leave "), COUNT);
     CHECK_SENT(RENEWER, "");
 }
 
@@ -907,10 +884,10 @@ TEST(a_lock_lost_during_a_multi_locks_failed_release_is_cleaned_up_once) {
     begin_all(HF_OP_RELEASE_ALL, AT(10));
     hf_op *waits = begin_one(HF_OP_RELEASE, 1, AT(11));
     CHECK(hf_op_is_blocked(waits));
-    hf_client_lose(&rig.client, hold_at(1), HF_LOST_EXPIRED);
+    lose_hold(hold_at(1), HF_LOST_EXPIRED);
     CHECK_ANSWER(waits, "-OOM no\r\n", AT(12), "lost");
     CHECK_EQ_INT(state_at(1), CLEANING_UP);
-    CHECK_EQ_INT(hold_count(&rig.client), COUNT);
+    CHECK_EQ_INT(holds_left(), COUNT);
 }
 
 TEST(a_multi_lock_call_that_runs_out_of_memory_fails_as_no_memory) {
@@ -933,31 +910,29 @@ TEST(a_multi_lock_call_that_runs_out_of_memory_fails_as_no_memory) {
 TEST(holds_abandoned_during_a_multi_lock_release_are_cleaned_up_after_it_has_failed) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
-    for (size_t i = 0; i < COUNT; i++) hf_client_abandon(&rig.client, hold_at(i), 1, AT(11));
-    feed_calls("-ERR no\r\n", AT(12));
-    CHECK_OUTCOME(op, "server");
+    for (size_t i = 0; i < COUNT; i++) abandon_hold(hold_at(i), 1, AT(11));
+    feed_calls("-ERR no\r\n", AT(12)), CHECK_OUTCOME(op, "server");
     for (size_t i = 0; i < COUNT; i++) {
         CHECK_EQ_INT(state_at(i), CLEANING_UP);
         CHECK_EQ_INT(claim_count(leaving_at(i)), 1);
     }
-    rig_tick(AT(13));
-    CHECK_EQ_INT(commands_in(output_of(link_of(RENEWER)), "EVALSHA leave "), COUNT);
+    rig_tick(AT(13)), CHECK_EQ_INT(commands_in(sent_over(RENEWER), "EVALSHA leave "), COUNT);
 }
 
 TEST(a_multi_locks_release_reports_a_lock_lost_while_it_runs) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
-    hf_client_lose(&rig.client, hold_at(1), HF_LOST_TAKEN);
+    lose_hold(hold_at(1), HF_LOST_TAKEN);
     CHECK_ANSWER(op, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(11), "lost");
     CHECK_MESSAGE(op, "1 of the 3 locks");
-    CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 2);
-    CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
-    CHECK_EQ_INT(hold_count(&rig.client), 0);
+    CHECK_EQ_U64(stats().releases, 2);
+    CHECK_EQ_U64(stats().losses, 1);
+    CHECK_EQ_INT(holds_left(), 0);
 }
 
 TEST(a_multi_lock_acquires_a_lock_that_it_lost_as_a_new_hold) {
     hold_all(AT(0));
-    hf_client_lose(&rig.client, hold_at(1), HF_LOST_TAKEN);
+    lose_hold(hold_at(1), HF_LOST_TAKEN);
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
     CHECK_SENT(CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 1 me 0 me 1");
     CHECK_ANSWER(op, "*4\r\n:1\r\n:0\r\n:22\r\n:0\r\n", AT(2), "ok");
@@ -981,7 +956,7 @@ static void check_kept_is_left(size_t i) {
     op = begin_spec(&spec, AT(1));
     CHECK_OUTCOME(op, "ok"); /* kept for the next caller */
     hf_op_end(op, AT(1));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     hf_op *both = begin_all(HF_OP_ACQUIRE_ALL, AT(2));
     CHECK(hf_op_is_blocked(both));
     CHECK_SENT_PART(CALLS,
@@ -1007,7 +982,7 @@ TEST(a_multi_lock_re_entry_with_a_fixed_lease_does_not_stop_an_earlier_renewal) 
 TEST(a_check_that_waited_for_a_multi_locks_call_fails_as_not_held_if_the_hold_was_abandoned) {
     hold_all(AT(0));
     begin_all(HF_OP_ACQUIRE_ALL, AT(10));
-    hf_client_abandon(&rig.client, hold_at(1), 1, AT(11));
+    abandon_hold(hold_at(1), 1, AT(11));
     hf_op *waits = begin_one(HF_OP_CHECK, 1, AT(12));
     CHECK(hf_op_is_blocked(waits));
     CHECK_ANSWER(waits, "*3\r\n:0\r\n:1\r\n:500\r\n", AT(13), "not_held");
@@ -1019,7 +994,7 @@ TEST(a_lock_lost_in_a_failed_multi_lock_release_is_cleaned_up_unless_another_own
     EACH_NUMBER (i, 2) {
         hold_all(AT(0));
         begin_all(HF_OP_RELEASE_ALL, AT(10));
-        hf_client_lose(&rig.client, hold_at(1), reasons[i]);
+        lose_hold(hold_at(1), reasons[i]);
         feed_calls("-OOM no\r\n", AT(12));
         CHECK_EQ_INT(state_at(1), reasons[i] == HF_LOST_TAKEN ? -1 : CLEANING_UP);
     }
@@ -1029,16 +1004,16 @@ TEST(a_lock_lost_during_a_multi_locks_release_is_cleaned_up_once) {
     hold_all(AT(0));
     begin_all(HF_OP_RELEASE_ALL, AT(10));
     hf_op *waits = begin_one(HF_OP_RELEASE, 1, AT(11));
-    hf_client_lose(&rig.client, hold_at(1), HF_LOST_EXPIRED);
+    lose_hold(hold_at(1), HF_LOST_EXPIRED);
     CHECK_ANSWER(waits, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(12), "lost");
     CHECK_EQ_INT(state_at(1), CLEANING_UP);
-    CHECK_EQ_INT(hold_count(&rig.client), 1);
+    CHECK_EQ_INT(holds_left(), 1);
 }
 
 TEST(a_multi_lock_release_hands_over_a_lock_behind_many_dead_waiters_in_the_background) {
     hold_all(AT(0));
     CHECK_CALL(HF_OP_RELEASE_ALL, AT(10), "*3\r\n:1\r\n:3\r\n:1\r\n", AT(11), "ok");
-    CHECK_EQ_INT(hold_count(&rig.client), 1);
+    CHECK_EQ_INT(holds_left(), 1);
     CHECK_SENT_PART_AT(RENEWER, AT(11), "EVALSHA leave 4 b ");
 }
 

@@ -5,68 +5,60 @@
 #include "check.h"
 #include "memerr.h"
 
-static bool content_is(const hf_buffer *buffer, const char *want) {
-    return hf_slice_equal(hf_buffer_content(buffer), hf_slice_of(want));
+static hf_buffer buffer;
+
+static void clear(void) {
+    hf_buffer_free(&buffer);
+}
+
+CHECK_AROUND(NULL, clear)
+
+static bool content_is(const char *want) {
+    return hf_slice_equal(hf_buffer_content(&buffer), hf_slice_of(want));
 }
 
 TEST(a_new_buffer_is_empty) {
-    hf_buffer buffer = {0};
     CHECK_EQ_INT(hf_buffer_content(&buffer).size, 0);
     CHECK(hf_buffer_content(&buffer).data);
-    hf_buffer_consume(&buffer, 0);
-    CHECK(hf_buffer_append(&buffer, "", 0));
+    hf_buffer_consume(&buffer, 0), CHECK(hf_buffer_append(&buffer, "", 0));
     CHECK_EQ_INT(hf_buffer_content(&buffer).size, 0);
-    hf_buffer_free(&buffer);
 }
 
 TEST(bytes_are_consumed_from_the_front_of_a_buffer) {
-    hf_buffer buffer = {0};
     CHECK(hf_buffer_append(&buffer, "abc", 3));
     CHECK(hf_buffer_append(&buffer, "def", 3));
-    CHECK(content_is(&buffer, "abcdef"));
-    hf_buffer_consume(&buffer, 2);
-    CHECK(content_is(&buffer, "cdef"));
+    CHECK(content_is("abcdef"));
+    hf_buffer_consume(&buffer, 2), CHECK(content_is("cdef"));
     CHECK(hf_buffer_append(&buffer, "g", 1));
-    CHECK(content_is(&buffer, "cdefg"));
-    hf_buffer_consume(&buffer, 5);
-    CHECK_EQ_INT(hf_buffer_content(&buffer).size, 0);
+    CHECK(content_is("cdefg"));
+    hf_buffer_consume(&buffer, 5), CHECK_EQ_INT(hf_buffer_content(&buffer).size, 0);
     CHECK_EQ_INT(buffer.end, 0);
-    hf_buffer_free(&buffer);
 }
 
 TEST(a_buffer_can_be_reused_after_clear_and_free) {
-    hf_buffer buffer = {0};
     CHECK(hf_buffer_append(&buffer, "abc", 3));
-    hf_buffer_clear(&buffer);
-    CHECK(content_is(&buffer, ""));
+    hf_buffer_clear(&buffer), CHECK(content_is(""));
     CHECK(hf_buffer_append(&buffer, "d", 1));
-    CHECK(content_is(&buffer, "d"));
-    hf_buffer_free(&buffer);
-    CHECK(content_is(&buffer, ""));
+    CHECK(content_is("d"));
+    hf_buffer_free(&buffer), CHECK(content_is(""));
     CHECK(hf_buffer_append(&buffer, "e", 1));
-    CHECK(content_is(&buffer, "e"));
-    hf_buffer_free(&buffer);
+    CHECK(content_is("e"));
 }
 
 TEST(a_buffer_reuses_the_space_of_consumed_bytes_before_it_grows) {
-    hf_buffer buffer = {0};
     char bytes[1024];
-    memset(bytes, 'x', sizeof bytes);
-    CHECK(hf_buffer_append(&buffer, bytes, sizeof bytes));
+    memset(bytes, 'x', sizeof bytes), CHECK(hf_buffer_append(&buffer, bytes, sizeof bytes));
     size_t capacity = buffer.capacity;
     for (int i = 0; i < 100; i++) {
-        hf_buffer_consume(&buffer, 1000);
-        CHECK(hf_buffer_append(&buffer, bytes, 1000));
+        hf_buffer_consume(&buffer, 1000), CHECK(hf_buffer_append(&buffer, bytes, 1000));
         CHECK_EQ_INT(hf_buffer_content(&buffer).size, sizeof bytes);
     }
     CHECK_EQ_INT(buffer.capacity, capacity);
-    hf_buffer_free(&buffer);
 }
 
 /* Random appends and consumes against a plain array that only grows. */
 TEST(a_buffer_preserves_its_bytes_under_appends_and_reads_in_any_order) {
     enum { MOST = 200000 };
-    hf_buffer buffer = {0};
     char *model = malloc(MOST);
     size_t start = 0, end = 0;
     uint64_t random = 7;
@@ -85,11 +77,9 @@ TEST(a_buffer_preserves_its_bytes_under_appends_and_reads_in_any_order) {
         CHECK(hf_slice_equal(hf_buffer_content(&buffer), (hf_slice){model + start, end - start}));
     }
     free(model);
-    hf_buffer_free(&buffer);
 }
 
 TEST(a_buffer_never_grows_beyond_its_size_limit) {
-    hf_buffer buffer = {0};
     char *bytes = calloc(1, HF_BUFFER_CAP);
     CHECK(bytes);
     CHECK(!hf_buffer_append(&buffer, bytes, HF_BUFFER_CAP + 1));
@@ -97,28 +87,20 @@ TEST(a_buffer_never_grows_beyond_its_size_limit) {
     CHECK(hf_buffer_append(&buffer, bytes, HF_BUFFER_CAP));
     CHECK(!hf_buffer_append(&buffer, bytes, 1));
     CHECK_EQ_INT(hf_buffer_content(&buffer).size, HF_BUFFER_CAP);
-    hf_buffer_consume(&buffer, 1);
-    CHECK(hf_buffer_append(&buffer, bytes, 1));
+    hf_buffer_consume(&buffer, 1), CHECK(hf_buffer_append(&buffer, bytes, 1));
     hf_buffer_free(&buffer);
     free(bytes);
 }
 
 TEST(a_failed_allocation_leaves_a_buffers_content_unchanged) {
-    hf_buffer buffer = {0};
     char bytes[2000];
     memset(bytes, 'x', sizeof bytes);
-    memerr_fail(1);
-    CHECK(!hf_buffer_append(&buffer, "abc", 3));
-    memerr_fail(0);
-    CHECK(hf_buffer_append(&buffer, "abc", 3));
+    memerr_fail(1), CHECK(!hf_buffer_append(&buffer, "abc", 3));
+    memerr_fail(0), CHECK(hf_buffer_append(&buffer, "abc", 3));
     hf_buffer_consume(&buffer, 1);
-    memerr_fail(1);
-    CHECK(!hf_buffer_append(&buffer, bytes, sizeof bytes));
-    memerr_fail(0);
-    CHECK(content_is(&buffer, "bc"));
-    CHECK(hf_buffer_append(&buffer, "d", 1));
-    CHECK(content_is(&buffer, "bcd"));
-    hf_buffer_free(&buffer);
+    memerr_fail(1), CHECK(!hf_buffer_append(&buffer, bytes, sizeof bytes));
+    memerr_fail(0), CHECK(content_is("bc")), CHECK(hf_buffer_append(&buffer, "d", 1));
+    CHECK(content_is("bcd"));
 }
 
 CHECK_MAIN

@@ -18,26 +18,24 @@ static hf_op *begin_complete_of_guard(hf_time now) {
 }
 
 /* A hold of the renewer's own, with this number, which nobody has. */
-#define PASS_ON_K(number)                                                                          \
-    "EVALSHA leave 4 k redisson_lock_token:{k} holdfast_queue:{k} "                                \
-    "redisson_lock__channel:{k} " DRIVE_UUID ":" number " 2000 0  "
+#define PASS_ON_K(number) "EVALSHA leave " ALL_KEYS OWNER(number) " 2000 0  "
 
 TEST(a_release_that_must_skip_many_dead_waiters_hands_the_lock_over_in_the_background) {
     static hf_op *(*const begins[])(hf_time) = {begin_release_of_lock, begin_complete_of_guard};
     EACH_CASE (i, begins) {
         hf_op *op = begins[i](AT(1));
-        output_of(link_of(CALLS));
+        sent_over(CALLS);
         CHECK_ANSWER(op, ":3\r\n", AT(2), "ok");
-        CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 1);
+        CHECK_EQ_U64(stats().releases, 1);
         CHECK(!is_in_table(hold_in(op)));
         for (int turn = 0; turn < 3; turn++) {
             CHECK_SENT_AT(RENEWER, AT(3 + turn), PASS_ON_K("2"));
-            CHECK(!hf_client_is_quiet(&rig.client));
+            CHECK(!is_quiet());
             feed(link_of(RENEWER), turn < 2 ? ":3\r\n" : ":0\r\n", AT(3 + turn));
         }
-        CHECK(hf_client_is_quiet(&rig.client));
-        CHECK_EQ_INT(hold_count(&rig.client), 0);
-        CHECK_EQ_U64(hf_client_stats(&rig.client).undone, 1);
+        CHECK(is_quiet());
+        CHECK_EQ_INT(holds_left(), 0);
+        CHECK_EQ_U64(stats().undone, 1);
         CHECK_SENT(CALLS, "");
     }
 }
@@ -49,7 +47,7 @@ TEST(a_shared_owners_lock_is_handed_over_in_the_background_without_releasing_ano
         hf_hold *hold = hold_times(1, AT(0));
         hf_session *link = link_of(abandoned ? RENEWER : CALLS);
         set_shared(hold, true);
-        if (abandoned) hf_client_abandon(&rig.client, hold, 1, AT(1));
+        if (abandoned) abandon_hold(hold, 1, AT(1));
         else begin(HF_OP_RELEASE, AT(1));
         rig_tick(AT(1));
         CHECK_STR(output_of(link), abandoned ? LEAVE_OF_K("0", "") "1" : RELEASE_OF_K("0") "1");
@@ -59,8 +57,8 @@ TEST(a_shared_owners_lock_is_handed_over_in_the_background_without_releasing_ano
             CHECK_SENT(RENEWER, abandoned ? LEAVE_OF_K("0", "") "0" : PASS_ON_K("2"));
             feed(link_of(RENEWER), turn < 1 ? ":3\r\n" : ":0\r\n", AT(3 + turn));
         }
-        CHECK(hf_client_is_quiet(&rig.client));
-        CHECK_EQ_INT(hold_count(&rig.client), 0);
+        CHECK(is_quiet());
+        CHECK_EQ_INT(holds_left(), 0);
     }
 }
 
@@ -68,12 +66,12 @@ TEST(a_shared_owners_lock_is_handed_over_in_the_background_without_releasing_ano
 TEST(a_shared_owners_clean_up_without_a_reply_is_not_sent_again) {
     hf_hold *hold = hold_times(1, AT(0));
     set_shared(hold, true);
-    hf_client_abandon(&rig.client, hold, 1, AT(1));
+    abandon_hold(hold, 1, AT(1));
     CHECK_SENT_AT(RENEWER, AT(1), LEAVE_OF_K("0", "") "1");
-    hf_session_closed(link_of(RENEWER), "reset", AT(2));
+    cut_link(RENEWER, "reset", AT(2));
     CHECK_SENT_UNTIL(RENEWER, AT(2), AT(5000), "");
-    CHECK(hf_client_is_quiet(&rig.client));
-    CHECK_EQ_INT(hold_count(&rig.client), 0);
+    CHECK(is_quiet());
+    CHECK_EQ_INT(holds_left(), 0);
 }
 
 /* The owner may have it through another process by then. */
@@ -81,11 +79,11 @@ TEST(a_shared_owners_clean_up_is_not_sent_after_the_lease_has_ended) {
     hf_hold *hold = hold_times(1, AT(0));
     hf_time end = ends_at(hold);
     set_shared(hold, true);
-    hf_client_abandon(&rig.client, hold, 1, end); /* before the client has noticed that it ended */
+    abandon_hold(hold, 1, end); /* before the client has noticed that it ended */
     hf_op *op = begin(HF_OP_ACQUIRE, end);
     CHECK_SENT(CALLS, "");
     CHECK_SENT_AT(RENEWER, end, "");
-    CHECK(strstr(output_of(link_of(CALLS)), "EVALSHA acquire ") != NULL);
+    CHECK(strstr(sent_over(CALLS), "EVALSHA acquire ") != NULL);
     CHECK_ANSWER(op, ACQUIRED, end + HF_MS, "ok");
 }
 
@@ -101,8 +99,7 @@ TEST(a_forced_release_frees_the_lock_and_the_callers_own_hold_is_reported_as_los
     CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
     op = begin(HF_OP_FORCE, AT(3));
-    feed_calls(":0\r\n", AT(4));
-    CHECK_EQ_INT(value_of(op), 0);
+    feed_calls(":0\r\n", AT(4)), CHECK_EQ_INT(value_of(op), 0);
     op = begin(HF_OP_FORCE, AT(4));
     CHECK_ANSWER(op, ":3\r\n", AT(5), "ok");
     CHECK(value_of(op) > 0);
@@ -115,11 +112,9 @@ TEST(after_a_forced_release_the_client_checks_its_other_callers_holds_of_that_lo
     hf_op_spec spec = spec_of(HF_OP_FORCE);
     spec.caller = spec.owner = hf_slice_of("another");
     hf_client_begin(&rig.client, &spec, AT(1));
-    feed_calls(":1\r\n", AT(2));
-    CHECK(is_held(hold));
+    feed_calls(":1\r\n", AT(2)), CHECK(is_held(hold));
     CHECK_SENT_AT(RENEWER, AT(2), "EVALSHA renew 1 k me 30000");
-    feed(link_of(RENEWER), "*1\r\n:-1\r\n", AT(3));
-    CHECK(is_lost(hold));
+    feed(link_of(RENEWER), "*1\r\n:-1\r\n", AT(3)), CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
 }
 
@@ -141,9 +136,7 @@ TEST(info_returns_no_owner_if_the_servers_reply_is_malformed) {
                                           "*6\r\n*0\r\n+x\r\n$-1\r\n$1\r\nx\r\n*0\r\n:1\r\n"};
     EACH_NUMBER (i, 4) {
         hf_op *op = begin(HF_OP_INFO, AT(1));
-        feed_calls(replies[i], AT(2));
-        CHECK(hf_op_is_done(op));
-        CHECK_STR(info_of(op)->owner, "");
+        feed_calls(replies[i], AT(2)), CHECK(hf_op_is_done(op)), CHECK_STR(info_of(op)->owner, "");
     }
 }
 
@@ -209,8 +202,7 @@ TEST(a_plain_command_survives_each_failed_allocation) {
 
 TEST(a_forced_release_whose_reply_is_lost_is_not_sent_again) {
     hf_op *op = begin(HF_OP_FORCE, AT(1));
-    hf_session_closed(link_of(CALLS), "reset", AT(2));
-    CHECK_OUTCOME(op, "unreachable");
+    cut_link(CALLS, "reset", AT(2)), CHECK_OUTCOME(op, "unreachable");
     CHECK_SENT_AT(CALLS, AT(50), "");
 }
 
@@ -219,8 +211,7 @@ TEST(a_forced_release_interrupted_by_close_reports_that_it_may_have_taken_effect
         hf_op_spec spec = spec_of(HF_OP_FORCE);
         hf_op *op = hf_client_begin(&rig.client, &spec, AT(1));
         if (sent) rig_serve(AT(1));
-        hf_client_close(&rig.client, AT(2));
-        CHECK_OUTCOME(op, "closed");
+        close_rig(AT(2)), CHECK_OUTCOME(op, "closed");
         CHECK_EQ_INT(strstr(message_of(op), "may have taken effect") != NULL, sent);
     }
 }
@@ -232,13 +223,13 @@ TEST(an_abandoned_call_that_needs_no_hold_leaves_no_state_in_the_client) {
         feed_calls(":1\r\n", AT(3));
     }
     CHECK(!ops_of(&rig.client));
-    CHECK(hf_client_is_quiet(&rig.client));
+    CHECK(is_quiet());
 }
 
 TEST(a_call_on_a_closed_client_fails) {
     static const hf_op_kind kinds[] = {HF_OP_ACQUIRE, HF_OP_RELEASE, HF_OP_EXTEND, HF_OP_CHECK,
                                        HF_OP_FORCE,   HF_OP_INFO,    HF_OP_TTL,    HF_OP_PING};
-    hf_client_close(&rig.client, AT(0));
+    close_rig(AT(0));
     for (size_t i = 0; i < 8; i++) CHECK_OUTCOME(begin(kinds[i], AT(1)), "closed");
     CHECK_EQ_INT(link_of(CALLS)->state, HF_SESSION_CLOSED);
 }
@@ -279,9 +270,8 @@ TEST(calls_without_a_hold_survive_each_failed_allocation) {
         {HF_OP_TTL, ":1\r\n"},
         {HF_OP_PING, "+PONG\r\n"},
         {HF_OP_COMMAND, "*2\r\n$1\r\na\r\n:1\r\n"}};
-    for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
+    for (size_t i = 0; i < sizeof trials / sizeof *trials; i++)
         CHECK(memerr_until_success(carry_out, &trials[i], 100) > 6);
-    }
 }
 
 /* The same on a held lock, whose acquire is not disturbed. */
@@ -306,8 +296,7 @@ static void check_survives(hf_op_kind kind, const char *reply, uint32_t count) {
         good = op && hf_op_code(op) == HF_OK && !failed;
         bool known = is_held(hold) || is_cleaned_up(hold) || !is_in_table(hold);
         CHECK(known);
-        if (is_held(hold) && is_in_table(hold))
-            CHECK(hf_client_renewer_deadline(&rig.client) <= ends_at(hold));
+        if (is_held(hold) && is_in_table(hold)) CHECK(renewer_deadline() <= ends_at(hold));
         rig_end(AT(9000));
     }
     CHECK(good && nth > 3);
@@ -332,10 +321,9 @@ TEST(a_plain_command_may_consist_of_one_word) {
 TEST(a_shared_owners_abandoned_release_is_not_finished_if_there_is_no_memory_for_that) {
     set_shared(hold_times(1, AT(0)), true);
     hf_op *op = begin(HF_OP_RELEASE, AT(1));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     memerr_fail(2); /* the first is for the message */
-    hf_op_end(op, AT(2));
-    CHECK(memerr_failed());
+    hf_op_end(op, AT(2)), CHECK(memerr_failed());
     memerr_fail(0);
     CHECK_ANSWER_SENDS("-NOSCRIPT No matching script\r\n", AT(3), CALLS, "");
 }
@@ -356,8 +344,7 @@ TEST(a_call_that_does_not_wait_fails_at_once_if_it_cannot_connect) {
     static const hf_op_kind kinds[] = {HF_OP_PING, HF_OP_TTL, HF_OP_INFO, HF_OP_FORCE};
     EACH_CASE (i, kinds) {
         rig.refusing = true;
-        hf_op *op = begin(kinds[i], AT(0));
-        CHECK_OUTCOME(op, "unreachable");
+        CHECK_OUTCOME(begin(kinds[i], AT(0)), "unreachable");
     }
 }
 
@@ -369,32 +356,27 @@ TEST(a_second_check_that_follows_the_first_one_also_delays_the_renewal) {
     CHECK_ANSWER(first, ":1\r\n", AT(1001), "ok");
     CHECK(!hf_op_is_blocked(second));
     CHECK(is_in_flight(hold));
-    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), ends_at(hold));
+    CHECK_EQ_U64(renewer_deadline(), ends_at(hold));
 }
 
 TEST(a_forced_release_that_must_skip_many_dead_waiters_finishes_in_the_background) {
-    static const struct {
-        const char *reply;
-        bool passes_on;
-    } cases[] = {{":3\r\n", true}, {":1\r\n", false}, {":0\r\n", false}};
+    CASES(const char *reply; bool passes_on) =
+        LIST({":3\r\n", true}, {":1\r\n", false}, {":0\r\n", false});
     EACH_CASE (i, cases) {
         hf_op *op = begin(HF_OP_FORCE, AT(0));
         CHECK_ANSWER(op, cases[i].reply, AT(1), "ok");
         rig_tick(AT(1));
-        bool leaves = strstr(output_of(link_of(RENEWER)), "EVALSHA leave") != NULL;
+        bool leaves = strstr(sent_over(RENEWER), "EVALSHA leave") != NULL;
         CHECK_EQ_INT(leaves, cases[i].passes_on);
     }
 }
 
 TEST(a_release_that_waits_for_a_command_without_a_reply_fails_as_unreachable) {
-    hf_hold *hold = hold_times(1, AT(0));
-    set_in_flight(hold, true);
+    set_in_flight(hold_times(1, AT(0)), true);
     hf_op *op = begin(HF_OP_RELEASE, AT(1));
     CHECK(hf_op_is_blocked(op));
-    hf_op_tick(op, AT(3000));
-    CHECK_OUTCOME(op, "under way");
-    hf_op_tick(op, AT(3001));
-    CHECK_OUTCOME(op, "unreachable");
+    hf_op_tick(op, AT(3000)), CHECK_OUTCOME(op, "under way");
+    hf_op_tick(op, AT(3001)), CHECK_OUTCOME(op, "unreachable");
 }
 
 TEST(an_idempotent_run_is_not_renewed_while_its_record_is_in_flight) {
@@ -433,24 +415,23 @@ TEST(calls_on_a_held_lock_fail_as_unreachable_if_they_cannot_connect) {
         } else {
             hold_times(1, AT(0));
         }
-        hf_session_closed(link_of(CALLS), "idle", AT(1));
+        cut_link(CALLS, "idle", AT(1));
         rig.refusing = true;
         CHECK_OUTCOME(begin_spec(&spec, AT(2)), "unreachable");
     }
 }
 
 TEST(each_reason_of_a_loss_has_an_error_message_of_its_own) {
-    static const char *const words[] = {
-        [HF_LOST_EXPIRED] = "its lease had already ended",
-        [HF_LOST_TAKEN] = "another owner holds it",
-        [HF_LOST_DELETED] = "its key was deleted on the server",
-        [HF_LOST_UNREACHABLE] = "it could not be renewed in time",
-        [HF_LOST_MAX_HOLD] = "it was held for as long as max_hold allows",
-    };
+    static const char *const words[] =
+        LIST([HF_LOST_EXPIRED] = "its lease had already ended",
+             [HF_LOST_TAKEN] = "another owner holds it",
+             [HF_LOST_DELETED] = "its key was deleted on the server",
+             [HF_LOST_UNREACHABLE] = "it could not be renewed in time",
+             [HF_LOST_MAX_HOLD] = "it was held for as long as max_hold allows");
     _Static_assert(sizeof words / sizeof *words == HF_LOST_REASONS, "each reason has its words");
     for (int reason = HF_LOST_EXPIRED; reason < HF_LOST_REASONS; reason++) {
         rig_begin();
-        hf_client_lose(&rig.client, hold_times(1, AT(0)), (hf_lost_reason)reason);
+        lose_hold(hold_times(1, AT(0)), (hf_lost_reason)reason);
         hf_op *op = begin(HF_OP_CHECK, AT(1));
         CHECK_OUTCOME(op, "lost");
         CHECK_OR(strstr(message_of(op), words[reason]), "%s", message_of(op));
@@ -464,16 +445,15 @@ TEST(a_forced_release_tells_the_server_which_owner_the_caller_holds_the_lock_as)
         spec.owner = hf_slice_of("owner");
         if (held) begin_spec(&spec, AT(0));
         if (held) feed_calls(ACQUIRED, AT(0));
-        output_of(link_of(CALLS));
+        sent_over(CALLS);
         begin(HF_OP_FORCE, AT(1));
-        CHECK(strstr(output_of(link_of(CALLS)), held ? " owner " : " me ") != NULL);
+        CHECK(strstr(sent_over(CALLS), held ? " owner " : " me ") != NULL);
     }
 }
 
 TEST(set_permits_without_a_reply_reports_that_it_may_have_taken_effect) {
     hf_op *op = begin_call(HF_OP_SET);
-    hf_op_abandon(op, AT(2));
-    CHECK_MESSAGE(op, "may have taken effect");
+    hf_op_abandon(op, AT(2)), CHECK_MESSAGE(op, "may have taken effect");
 }
 
 TEST(a_call_that_waits_for_a_release_ends_when_that_finds_the_hold_lost) {
@@ -501,10 +481,8 @@ TEST(a_call_that_runs_out_of_memory_does_not_stop_the_renewal_of_its_hold) {
             failed = memerr_end();
             CHECK_OUTCOME(op, failed ? "no_memory" : "under way");
             CHECK_EQ_INT(is_in_flight(hold), !failed);
-            if (failed && is_held(hold))
-                CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(10000));
-            if (failed && !is_held(hold))
-                CHECK(hf_client_renewer_deadline(&rig.client) <= AT(1000));
+            if (failed && is_held(hold)) CHECK_EQ_U64(renewer_deadline(), AT(10000));
+            if (failed && !is_held(hold)) CHECK(renewer_deadline() <= AT(1000));
         }
         CHECK(!failed && nth > 3);
     }

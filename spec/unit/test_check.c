@@ -4,6 +4,7 @@
 
 #include <hiredis/hiredis.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 
 static bool three_allocations(void *context) {
     char *a = malloc(8);
@@ -86,6 +87,48 @@ TEST(a_test_begins_once_and_each_of_its_cases_begins_again_and_every_test_before
     EACH_CASE (i, cases) sum += cases[i];
     CHECK_EQ_INT(begun, first + 5);
     CHECK_EQ_INT(sum, 15);
+}
+
+static bool went_on;
+
+static void check_in_helper(void) {
+    CHECK(begun < 0);
+    went_on = true;
+}
+
+static void fail_in_helper(void) {
+    check_in_helper();
+    went_on = true;
+}
+
+static void fail_in_child(void) {
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0) check_in_helper();
+    if (child == 0) _exit(0);
+    waitpid(child, &status, 0);
+    went_on = WEXITSTATUS(status) == 1;
+}
+
+/* Returns whether this fails as a test. It prints why, as any test that fails. */
+static bool fails(void (*run)(void)) {
+    const struct check_test inner = {"inner", run, NULL};
+    jmp_buf outer;
+    memcpy(&outer, &check_end, sizeof outer);
+    went_on = false;
+    check_test_alone(&inner);
+    memcpy(&check_end, &outer, sizeof outer);
+    bool failed = check_failed;
+    check_failed = 0;
+    return failed;
+}
+
+TEST(a_failed_check_ends_its_test_even_if_a_helper_makes_it) {
+    CHECK(fails(fail_in_helper) && !went_on);
+}
+
+TEST(a_failed_check_ends_the_child_process_that_makes_it) {
+    CHECK(!fails(fail_in_child) && went_on);
 }
 
 CHECK_MAIN

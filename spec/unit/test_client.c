@@ -12,17 +12,15 @@ RIG_BEGINS
 
 TEST(a_new_client_opens_no_connection) {
     CHECK_STR(hf_client_uuid(&rig.client), DRIVE_UUID);
-    CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
-    CHECK(hf_client_is_quiet(&rig.client));
-    rig_tick(AT(0));
-    CHECK_EQ_U64(rig.opens, 0);
+    CHECK_EQ_U64(client_deadline(), HF_NEVER);
+    CHECK(is_quiet());
+    rig_tick(AT(0)), CHECK_EQ_U64(rig.opens, 0);
 }
 
 TEST(a_client_frees_the_events_it_has_observed) {
     CHECK_EQ_INT(hf_observe_class(&rig.client, ""), 0);
     hf_observe_all(&rig.client);
-    hold_lock(AT(0));
-    CHECK(observer_of(&rig.client)->first);
+    hold_lock(AT(0)), CHECK(observer_of(&rig.client)->first);
 }
 
 TEST(a_queue_entry_contains_its_waiters_kind_client_and_number) {
@@ -62,8 +60,7 @@ TEST(an_idle_subscription_connection_is_pinged) {
     feed(events, "*2\r\n$4\r\npong\r\n$0\r\n\r\n", AT(5100));
     CHECK_SENT_UNTIL(EVENTS, AT(5100), AT(10100), "PING");
     CHECK_EQ_U64(events->opens, 1);
-    rig_sleep(AT(10100), AT(10349));
-    CHECK_EQ_U64(events->opens, 1);
+    rig_sleep(AT(10100), AT(10349)), CHECK_EQ_U64(events->opens, 1);
     rig_sleep(AT(10349), AT(10400)); /* no answer: a new one */
     CHECK_EQ_U64(events->opens, 2);
     CHECK_SENT(EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
@@ -76,10 +73,8 @@ TEST(idle_connections_are_pinged_after_another_one_to_their_server_got_no_replie
     CHECK_SENT_UNTIL(RENEWER, AT(100), AT(1599), "");
     CHECK_SENT_UNTIL(RENEWER, AT(1599), AT(1600), "PING");
     CHECK_EQ_U64(link_of(CALLS)->opens, 2);
-    rig_sleep(AT(1600), AT(1849));
-    CHECK_EQ_U64(link_of(RENEWER)->opens, 1);
-    rig_sleep(AT(1849), AT(1850));
-    CHECK_EQ_INT(link_of(RENEWER)->state, HF_SESSION_CLOSED);
+    rig_sleep(AT(1600), AT(1849)), CHECK_EQ_U64(link_of(RENEWER)->opens, 1);
+    rig_sleep(AT(1849), AT(1850)), CHECK_EQ_INT(link_of(RENEWER)->state, HF_SESSION_CLOSED);
 }
 
 /* Another thread may sleep on them. */
@@ -88,23 +83,19 @@ TEST(connections_for_calls_are_pinged_after_one_for_renewals_got_no_replies) {
     rig_sleep(AT(1), AT(9999));
     rig_sleep(AT(9999), wakes_at(hold));
     hf_time sent_at = first_node(&rig.client)->links[RENEWER].awaiting_since;
-    hf_client_tick_renewer(&rig.client, sent_at + 1500 * HF_MS);
-    CHECK_SENT(CALLS, "");
-    hf_time due = hf_client_calls_deadline(&rig.client);
+    hf_client_tick_renewer(&rig.client, sent_at + 1500 * HF_MS), CHECK_SENT(CALLS, "");
+    hf_time due = calls_deadline();
     CHECK_EQ_U64(due, HF_NEVER);
-    hf_client_tick_calls(&rig.client, sent_at + 1600 * HF_MS);
-    CHECK_SENT(CALLS, "PING");
+    hf_client_tick_calls(&rig.client, sent_at + 1600 * HF_MS), CHECK_SENT(CALLS, "PING");
 }
 
 TEST(a_client_that_is_closing_gives_up_a_silent_connection_after_250_ms) {
     hold_lock(AT(0));
     open_session(link_of(RENEWER), AT(0));
-    hf_client_close(&rig.client, AT(100));
+    close_rig(AT(100));
     rig_tick(AT(100));
-    rig_sleep(AT(100), AT(349));
-    CHECK_EQ_U64(link_of(RENEWER)->opens, 1);
-    rig_sleep(AT(349), AT(400));
-    CHECK_EQ_U64(link_of(RENEWER)->opens, 2);
+    rig_sleep(AT(100), AT(349)), CHECK_EQ_U64(link_of(RENEWER)->opens, 1);
+    rig_sleep(AT(349), AT(400)), CHECK_EQ_U64(link_of(RENEWER)->opens, 2);
 }
 
 TEST(a_subscription_connection_that_is_not_open_is_not_pinged) {
@@ -113,17 +104,15 @@ TEST(a_subscription_connection_that_is_not_open_is_not_pinged) {
     hf_session_closed(events, "reset", AT(4900));
     hf_session_opening(events, AT(4950));
     hf_client_tick(&rig.client, AT(5003));
-    hf_session_opened(events, AT(5004));
-    CHECK_SENT(EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    hf_session_opened(events, AT(5004)), CHECK_SENT(EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
 }
 
 TEST(a_subscription_that_is_not_confirmed_is_retried_over_a_new_connection) {
     hf_op *op = begin_acquire(HF_NEVER, AT(0));
-    feed_calls(busy(900000, 0, 0), AT(1));
-    CHECK(is_subscribing(op));
+    feed_calls(busy(900000, 0, 0), AT(1)), CHECK(is_subscribing(op));
     for (int ms = 1; ms < 10000; ms += 10) {
         rig_sleep(AT(ms), AT(ms + 10));
-        if (output_of(link_of(CALLS))[0] != '\0') feed_calls(busy(900000, 0, 0), AT(ms + 10));
+        if (sent_over(CALLS)[0] != '\0') feed_calls(busy(900000, 0, 0), AT(ms + 10));
     }
     CHECK_EQ_U64(link_of(EVENTS)->opens, 2);
 }
@@ -132,10 +121,8 @@ TEST(a_subscription_connection_remains_open_for_a_moment_after_a_grant) {
     hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     CHECK_GRANTS(op, GRANT("1", "88"), AT(100), "ok");
     hf_op_end(op, AT(100));
-    rig_sleep(AT(100), AT(599));
-    CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_READY);
-    rig_sleep(AT(599), AT(600));
-    CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_CLOSED);
+    rig_sleep(AT(100), AT(599)), CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_READY);
+    rig_sleep(AT(599), AT(600)), CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_CLOSED);
     CHECK(!first_node(&rig.client)->subscribed);
 }
 
@@ -143,9 +130,8 @@ TEST(a_subscription_connection_is_closed_after_a_wait_without_success) {
     hf_op *op = wait_in_queue(HF_SECOND, AT(0));
     rig_tick(AT(1000));
     CHECK_ANSWER(op, ":0\r\n", AT(1001), "busy");
-    rig_tick(AT(1001));
-    CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_CLOSED);
-    CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
+    rig_tick(AT(1001)), CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_CLOSED);
+    CHECK_EQ_U64(client_deadline(), HF_NEVER);
 }
 
 static hf_op *wait_as(const char *owner, hf_time now) {
@@ -160,13 +146,10 @@ TEST(two_waiters_share_one_subscription_to_redissons_channel) {
     CHECK(is_waiting(second));
     feed_message("1 turn 1 50", AT(20));
     CHECK_SENT(EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
-    feed_message("1 turn 2 50", AT(21));
-    CHECK_SENT(EVENTS, "");
+    feed_message("1 turn 2 50", AT(21)), CHECK_SENT(EVENTS, "");
     CHECK(listening_of(second) && hf_op_deadline(second) <= AT(21)); /* it may have missed one */
-    hf_op_end(first, AT(30));
-    CHECK_SENT(EVENTS, "");
-    hf_op_end(second, AT(31));
-    CHECK_SENT(EVENTS, "PUNSUBSCRIBE redisson_lock__channel:{k}");
+    hf_op_end(first, AT(30)), CHECK_SENT(EVENTS, "");
+    hf_op_end(second, AT(31)), CHECK_SENT(EVENTS, "PUNSUBSCRIBE redisson_lock__channel:{k}");
 }
 
 /* Each of them may have missed a release until then. */
@@ -191,40 +174,33 @@ TEST(all_waiters_of_a_channel_recheck_their_locks_when_its_subscription_starts_o
 TEST(a_message_makes_a_waiter_leave_the_lock_to_other_libraries_for_at_most_a_second) {
     hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     set_recheck(op, HF_NEVER);
-    feed_message("1 turn 1 60000", AT(20));
-    CHECK_EQ_U64(hf_op_deadline(op), AT(20 + 1001));
+    feed_message("1 turn 1 60000", AT(20)), CHECK_EQ_U64(hf_op_deadline(op), AT(20 + 1001));
 }
 
 /* Another error does not mean that it is permitted now. */
 TEST(a_pattern_subscription_that_was_denied_is_not_retried) {
     wait_in_queue(HF_NEVER, AT(0));
-    feed(link_of(EVENTS), "-NOPERM no\r\n", AT(10));
-    CHECK(first_node(&rig.client)->pattern_denied);
-    feed(link_of(EVENTS), "-ERR no\r\n", AT(11));
-    CHECK(first_node(&rig.client)->pattern_denied);
+    feed(link_of(EVENTS), "-NOPERM no\r\n", AT(10)), CHECK(first_node(&rig.client)->pattern_denied);
+    feed(link_of(EVENTS), "-ERR no\r\n", AT(11)), CHECK(first_node(&rig.client)->pattern_denied);
 }
 
 /* A driver that sleeps until then closes the link that nobody needs any more. */
 TEST(a_client_wakes_up_to_close_a_subscription_connection_that_no_waiter_needs) {
     hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     CHECK_GRANTS(op, GRANT("1", "90"), AT(10), "ok");
-    hf_op_end(op, AT(10));
-    CHECK_EQ_U64(hf_client_calls_deadline(&rig.client), AT(510));
+    hf_op_end(op, AT(10)), CHECK_EQ_U64(calls_deadline(), AT(510));
 }
 
 /* What the server has confirmed for one counts for all of them, until the link is lost. */
 TEST(a_confirmed_subscription_is_shared_until_its_connection_is_lost) {
     hf_op *first = wait_in_queue(HF_NEVER, AT(0));
     hf_op *second = wait_as("you", AT(10));
-    feed_message("1 turn 1 50", AT(20));
-    CHECK_EQ_INT(listening_of(first), HF_LISTENING_ASKED);
+    feed_message("1 turn 1 50", AT(20)), CHECK_EQ_INT(listening_of(first), HF_LISTENING_ASKED);
     set_listening(first, HF_LISTENING_CONFIRMED);
-    feed_message("1 turn 2 50", AT(21));
-    CHECK_EQ_INT(listening_of(second), HF_LISTENING_CONFIRMED);
-    hf_session_closed(link_of(EVENTS), "reset", AT(30));
+    feed_message("1 turn 2 50", AT(21)), CHECK_EQ_INT(listening_of(second), HF_LISTENING_CONFIRMED);
+    cut_link(EVENTS, "reset", AT(30));
     rig_tick(AT(100));
-    feed_subscribed(AT(101));
-    CHECK_EQ_INT(listening_of(first), HF_LISTENING_ASKED);
+    feed_subscribed(AT(101)), CHECK_EQ_INT(listening_of(first), HF_LISTENING_ASKED);
     CHECK_EQ_INT(listening_of(second), HF_LISTENING_ASKED);
 }
 
@@ -240,57 +216,27 @@ TEST(a_grant_message_gives_the_lock_to_the_waiter_that_it_names) {
 /* At a time, if the lease of the holder has been made shorter. */
 TEST(a_waiter_rechecks_its_lock_when_a_message_asks_for_that_or_at_the_time_it_gives) {
     hf_op *op = wait_in_queue(HF_NEVER, AT(0));
-    feed_message("1 recheck 1 50", AT(20));
-    CHECK_EQ_U64(hf_op_deadline(op), AT(71));
-    feed_message("1 recheck 1", AT(21));
-    CHECK_EQ_U64(hf_op_deadline(op), AT(21));
+    feed_message("1 recheck 1 50", AT(20)), CHECK_EQ_U64(hf_op_deadline(op), AT(71));
+    feed_message("1 recheck 1", AT(21)), CHECK_EQ_U64(hf_op_deadline(op), AT(21));
 }
 
 TEST(a_waiter_ignores_malformed_messages) {
-    static const char *const texts[] = {"",
-                                        "1",
-                                        "1 ",
-                                        "1 grant",
-                                        "1 grant ",
-                                        "1 grant l",
-                                        "1 grant l 9",
-                                        "1 grant l 9 5",
-                                        "1 grant l 9 5 88",
-                                        "1 grant l 9 5 88 2000",
-                                        "1 grant l 9 5 88 2000 ",
-                                        "1 grant x 9 5 88 2000 k",
-                                        "1 grant lock 9 5 88 2000 k",
-                                        "1 grant  9 5 88 2000 k",
-                                        "1 grant l x 5 88 2000 k",
-                                        "1 grant l -1 5 88 2000 k",
-                                        "1 grant l 9 5 x 2000 k",
-                                        "1 grant l 9 5 88 x k",
-                                        "1 GRANT l 9 5 88 2000 k",
-                                        "2 grant l 1 5 88 2000 k", /* another format */
-                                        "11 grant l 1 5 88 2000 k",
-                                        "grant l 1 5 88 2000 k",
-                                        "grant 1 88 2000 0 2 mek",
-                                        "1 turn",
-                                        "1 turn ",
-                                        "1 turn 1",
-                                        "1 turn 9 50",
-                                        "1 turn 1 x",
-                                        "2 turn 1 50",
-                                        "turn 1 50",
-                                        "1 turn 99999999999999999999 1",
-                                        "1 recheck",
-                                        "1 recheck ",
-                                        "1 recheck x",
-                                        "1 recheck 9",
-                                        "2 recheck 1",
-                                        "recheck 1",
-                                        "1 look 1",
-                                        "nonsense"};
+    static const char *const texts[] =
+        LIST("", "1", "1 ", "1 grant", "1 grant ", "1 grant l", "1 grant l 9", "1 grant l 9 5",
+             "1 grant l 9 5 88", "1 grant l 9 5 88 2000", "1 grant l 9 5 88 2000 ",
+             "1 grant x 9 5 88 2000 k", "1 grant lock 9 5 88 2000 k", "1 grant  9 5 88 2000 k",
+             "1 grant l x 5 88 2000 k", "1 grant l -1 5 88 2000 k", "1 grant l 9 5 x 2000 k",
+             "1 grant l 9 5 88 x k", "1 GRANT l 9 5 88 2000 k",
+             "2 grant l 1 5 88 2000 k", /* another format */
+             "11 grant l 1 5 88 2000 k", "grant l 1 5 88 2000 k", "grant 1 88 2000 0 2 mek",
+             "1 turn", "1 turn ", "1 turn 1", "1 turn 9 50", "1 turn 1 x", "2 turn 1 50",
+             "turn 1 50", "1 turn 99999999999999999999 1", "1 recheck", "1 recheck ", "1 recheck x",
+             "1 recheck 9", "2 recheck 1", "recheck 1", "1 look 1", "nonsense");
     hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         feed_message(texts[i], AT(10));
         CHECK_OR(is_waiting(op) && hf_op_deadline(op) > AT(10), "\"%s\"", texts[i]);
-        CHECK_OR(hold_count(&rig.client) == 1, "\"%s\"", texts[i]);
+        CHECK_OR(holds_left() == 1, "\"%s\"", texts[i]);
     }
     feed(link_of(EVENTS),
          "*1\r\n$7\r\nmessage\r\n*0\r\n:1\r\n+x\r\n$-1\r\n*3\r\n:1\r\n:2\r\n:3\r\n", AT(11));
@@ -301,9 +247,7 @@ TEST(a_waiter_ignores_malformed_messages) {
 /* ---- grants for waits that have ended ---- */
 
 /* What makes the server forget the grant of this wait, which has an owner of its own. */
-#define STRAY_LEAVE(kind, wait)                                                                    \
-    "4 k redisson_lock_token:{k} holdfast_queue:{k} redisson_lock__channel:{k} " DRIVE_UUID        \
-    ":" wait " 2000 0 1" kind DRIVE_UUID ":" wait ":0 "
+#define STRAY_LEAVE(kind, wait) ALL_KEYS OWNER(wait) " 2000 0 1" kind OWNER(wait) ":0 "
 
 /* A client that is subscribed to its grants, because a caller waits. */
 static void listen_to_grants(void) {
@@ -319,11 +263,7 @@ static void had_waited(uint64_t number, const hf_kind *kind) {
 }
 
 TEST(a_grant_to_a_wait_that_has_ended_is_handed_to_the_next_waiter) {
-    static const struct {
-        uint64_t number;
-        const hf_kind *kind;
-        const char *text, *leave;
-    } cases[] = {
+    CASES(uint64_t number; const hf_kind *kind; const char *text, *leave) = {
         {77, &hf_kind_lock, "1 grant l 77 5 88 2000 k", "EVALSHA leave " STRAY_LEAVE("l", "77")},
         {77, &hf_kind_mutex, "1 grant m 77 5 88 2000 k",
          "EVALSHA mutex_leave " STRAY_LEAVE("m", "77")},
@@ -335,8 +275,7 @@ TEST(a_grant_to_a_wait_that_has_ended_is_handed_to_the_next_waiter) {
         had_waited(cases[i].number, cases[i].kind);
         feed_message(cases[i].text, AT(10));
         CHECK_SENT_AT(RENEWER, AT(10), cases[i].leave);
-        feed(link_of(RENEWER), ":1\r\n", AT(12));
-        CHECK_EQ_INT(hold_count(&rig.client), 1);
+        feed(link_of(RENEWER), ":1\r\n", AT(12)), CHECK_EQ_INT(holds_left(), 1);
     }
 }
 
@@ -362,31 +301,26 @@ TEST(two_grants_to_waits_that_have_ended_are_each_handed_to_the_next_waiter) {
     CHECK_SENT_AT(RENEWER, AT(11), "EVALSHA leave " STRAY_LEAVE("l", "78"));
     feed_message("1 grant l 78 6 89 2000 k", AT(12)); /* received twice */
     CHECK_SENT_AT(RENEWER, AT(12), "");
-    feed(link_of(RENEWER), ":1\r\n:1\r\n", AT(13));
-    CHECK_EQ_INT(hold_count(&rig.client), 1);
+    feed(link_of(RENEWER), ":1\r\n:1\r\n", AT(13)), CHECK_EQ_INT(holds_left(), 1);
 }
 
 /* The hold with the number of the grant handles it, unless it was lost. */
 TEST(a_grant_that_belongs_to_a_current_hold_is_not_handed_to_the_next_waiter) {
-    static const struct {
-        int state;
-        bool passed_on;
-    } cases[] = {{HF_HOLD_HELD, false},
-                 {HF_HOLD_RELEASING, false},
-                 {CLEANING_UP, false},
-                 {HF_HOLD_LOST, true}};
+    CASES(int state; bool passed_on) = {{HF_HOLD_HELD, false},
+                                        {HF_HOLD_RELEASING, false},
+                                        {CLEANING_UP, false},
+                                        {HF_HOLD_LOST, true}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         listen_to_grants();
         hf_hold *hold = watch(hold_lock(AT(2)));
         if (cases[i].state == CLEANING_UP) hf_holds_leave(holds_of(&rig.client), claim_of(hold));
         else set_hold_state(hold, (hf_hold_state)cases[i].state);
         if (is_lost(hold)) set_reason(hold, HF_LOST_TAKEN);
-        set_in_flight(hold, cases[i].state != HF_HOLD_LOST);
-        CHECK_EQ_U64(number_of(hold), 2);
+        set_in_flight(hold, cases[i].state != HF_HOLD_LOST), CHECK_EQ_U64(number_of(hold), 2);
         feed_message(GRANT("2", "88"), AT(10));
         rig_tick(AT(10));
         CHECK_EQ_INT(hold_state(hold), cases[i].state);
-        CHECK_EQ_INT(hold_count(&rig.client), cases[i].passed_on ? 3 : 2);
+        CHECK_EQ_INT(holds_left(), cases[i].passed_on ? 3 : 2);
         CHECK_SENT(RENEWER, cases[i].passed_on ? "EVALSHA leave " STRAY_LEAVE("l", "2") : "");
     }
 }
@@ -405,34 +339,26 @@ TEST(a_grant_to_an_earlier_wait_leaves_its_callers_newer_hold_alone) {
         feed_message(GRANT("77", "88"), AT(10));
         CHECK_SENT_AT(RENEWER, AT(10), "EVALSHA leave " STRAY_LEAVE("l", "77"));
         CHECK(hf_hold_is_valid(hold_in(op), AT(10)) && !is_in_flight(hold_in(op)));
-        feed(link_of(RENEWER), ":1\r\n", AT(11));
-        CHECK(hf_hold_is_valid(hold_in(op), AT(11)));
+        feed(link_of(RENEWER), ":1\r\n", AT(11)), CHECK(hf_hold_is_valid(hold_in(op), AT(11)));
     }
 }
 
 TEST(a_client_ignores_a_grant_for_a_lock_that_it_never_waited_for) {
-    static const char *const texts[] = {
-        "1 grant l 78 5 88 2000 k",
-        "1 grant l 77 5 88 2000 j",
-        "1 grant l 77 5 88 2000 kk",
-        "1 grant m 77 5 88 2000 k",
-        "1 grant s 77 5 88 2000 k",
-        "1 grant c 77 5 88 2000 k",
-        "1 grant f 77 5 88 2000 k",
-        "1 grant p 77 5 88 2000 k",
-        "1 grants r 88 2000 1 77 5 k",
-        "1 grant w 1101 5 88 2000 k",
-        "1 grant l 0 5 88 2000 k",
-        "1 grant l 2 5 88 2000 j", /* the number of a hold that was lost */
-        "1 grant s 2 5 88 2000 k"};
+    static const char *const texts[] =
+        LIST("1 grant l 78 5 88 2000 k", "1 grant l 77 5 88 2000 j", "1 grant l 77 5 88 2000 kk",
+             "1 grant m 77 5 88 2000 k", "1 grant s 77 5 88 2000 k", "1 grant c 77 5 88 2000 k",
+             "1 grant f 77 5 88 2000 k", "1 grant p 77 5 88 2000 k", "1 grants r 88 2000 1 77 5 k",
+             "1 grant w 1101 5 88 2000 k", "1 grant l 0 5 88 2000 k",
+             "1 grant l 2 5 88 2000 j", /* the number of a hold that was lost */
+             "1 grant s 2 5 88 2000 k");
     listen_to_grants();
     had_waited(77, &hf_kind_lock);
-    hf_client_lose(&rig.client, hold_lock(AT(2)), HF_LOST_TAKEN);
+    lose_hold(hold_lock(AT(2)), HF_LOST_TAKEN);
     rig_tick(AT(9));
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         feed_message(texts[i], AT(10));
         rig_tick(AT(10));
-        CHECK_OR(hold_count(&rig.client) == 2, "\"%s\"", texts[i]);
+        CHECK_OR(holds_left() == 2, "\"%s\"", texts[i]);
         CHECK_SENT(RENEWER, "");
     }
 }
@@ -442,8 +368,7 @@ TEST(a_client_remembers_an_ended_wait_to_recognize_a_late_grant) {
     feed_subscribed(AT(1));
     feed_calls(busy(20000, 0, 0), AT(1));
     hf_op *op = wait_as("him", AT(2));
-    hf_op_abandon(op, AT(3));
-    CHECK(hf_op_is_done(op));
+    hf_op_abandon(op, AT(3)), CHECK(hf_op_is_done(op));
     for (int ended = 0; ended < 2; ended++) { /* before and after its caller has the result */
         feed_message(GRANT("2", "88"), AT(4));
         CHECK(hf_holds_find_clean_up(holds_of(&rig.client), 2));
@@ -454,7 +379,7 @@ TEST(a_client_remembers_an_ended_wait_to_recognize_a_late_grant) {
 /* Renews, confirms and cleans up as a server would, and returns how many clean-ups came. */
 static size_t answer_renewer(hf_time now) {
     size_t left = 0;
-    const char *text = output_of(link_of(RENEWER));
+    const char *text = sent_over(RENEWER);
     for (const char *at = text; *at; at += *at == '\n') {
         bool leaves = strncmp(at, "EVALSHA leave", 13) == 0;
         feed(link_of(RENEWER), leaves ? ":0\r\n" : "*1\r\n:1\r\n", now);
@@ -473,7 +398,7 @@ TEST(a_flood_of_forged_grants_takes_bounded_memory_and_work) {
     for (int i = 0; i < 100000; i++) {
         had_waited(100 + (uint64_t)i, &hf_kind_lock);
         feed_message(printed("1 grant l %d 5 88 2000 k", 100 + i), AT(10 + i));
-        if (hold_count(&rig.client) > most) most = hold_count(&rig.client);
+        if (holds_left() > most) most = holds_left();
         if (i % 1000 != 0) continue; /* the client does nothing else meanwhile */
         rig_tick(AT(10 + i));
         left += answer_renewer(AT(10 + i));
@@ -492,7 +417,7 @@ TEST(several_grants_for_a_shared_owners_lost_hold_cause_a_single_clean_up) {
     hf_holds_mark_lost(holds_of(&rig.client), hold, HF_LOST_EXPIRED);
     size_t before = hold_count(&rig.client);
     for (int i = 0; i < 3; i++) feed_message(GRANT("90", "88"), AT(10 + i));
-    CHECK_EQ_INT(hold_count(&rig.client), before + 1);
+    CHECK_EQ_INT(holds_left(), before + 1);
 }
 
 static clock_t time_of_messages(const char *text) {
@@ -532,14 +457,13 @@ TEST(only_locks_whose_lease_has_ended_are_reported_as_lost) {
         set_end(hold, AT(10000 + 100 * i));
         hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), ends_at(hold));
     }
-    hf_client_notice(&rig.client, AT(9999));
-    CHECK_EQ_U64(hf_client_losses(&rig.client), 0);
+    hf_client_notice(&rig.client, AT(9999)), CHECK_EQ_U64(hf_client_losses(&rig.client), 0);
     hf_client_notice(&rig.client, AT(10950));
     for (int i = 0; i < 20; i++)
         CHECK_EQ_INT(hold_state(holds[i]), i < 10 ? HF_HOLD_LOST : HF_HOLD_HELD);
     CHECK(is_held(renewed));
     CHECK_EQ_U64(hf_client_losses(&rig.client), 10);
-    CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 10);
+    CHECK_EQ_U64(stats().losses, 10);
     CHECK_SILENT();
 }
 
@@ -553,24 +477,21 @@ TEST(closing_a_client_ends_all_calls_and_cleans_up_all_locks) {
     hf_op *asking = begin_acquire(0, AT(3));
     hf_op *blocked = begin(HF_OP_CHECK, AT(3));
     hf_op *ping = begin(HF_OP_PING, AT(3));
-    rig_hush();
-    CHECK(hf_op_is_blocked(blocked));
-    hf_client_close(&rig.client, AT(4));
-    CHECK_OUTCOME(waiting, "closed");
+    rig_hush(), CHECK(hf_op_is_blocked(blocked));
+    close_rig(AT(4)), CHECK_OUTCOME(waiting, "closed");
     CHECK_OUTCOME(asking, "closed");
     CHECK_OUTCOME(blocked, "closed");
     CHECK_OUTCOME(ping, "closed");
-    CHECK(!hf_client_is_quiet(&rig.client));
+    CHECK(!is_quiet());
     CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
-    rig_tick(AT(4));
-    CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_CLOSED);
+    rig_tick(AT(4)), CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_CLOSED);
     CHECK_SENT_PART(CALLS, MEMBER("2"));
     CHECK_SENT(RENEWER, LEAVE_OF_K("0", ""));
     feed(link_of(RENEWER), ":1\r\n", AT(5));
     feed(link_of(CALLS), "*2\r\n:1\r\n:0\r\n:1\r\n+PONG\r\n:0\r\n:0\r\n", AT(5));
     rig_tick(AT(5));
-    CHECK(hf_client_is_quiet(&rig.client));
-    CHECK_EQ_INT(hold_count(&rig.client), 0);
+    CHECK(is_quiet());
+    CHECK_EQ_INT(holds_left(), 0);
 }
 
 TEST(closing_a_client_with_hundreds_of_holds_keeps_their_timers_in_order) {
@@ -586,9 +507,9 @@ TEST(closing_a_client_with_hundreds_of_holds_keeps_their_timers_in_order) {
         hf_holds_wake_at(holds_of(&rig.client), claim_of(hold),
                          i % 7 ? AT(i * 31 % 400) : HF_NEVER);
     }
-    hf_client_close(&rig.client, AT(0));
+    close_rig(AT(0));
     hf_time last = 0;
-    for (size_t i = 0; i < hold_count(&rig.client); i++) {
+    for (size_t i = 0; i < holds_left(); i++) {
         const hf_claim *claim = claim_in_heap(holds_of(&rig.client), i),
                        *parent = claim_in_heap(holds_of(&rig.client), i ? (i - 1) / 2 : 0);
         CHECK(claim_wakes_at(parent) <= claim_wakes_at(claim));
@@ -605,38 +526,33 @@ TEST(freeing_a_client_with_calls_in_flight_leaks_nothing) {
                                  hf_slice_of("me"), hf_slice_of("me"));
     set_same_connection(left, true);
     hf_renewer_clean_up(&rig.client, claim_of(left), AT(10000));
-    rig_tick(AT(10000));                                   /* a leaving too */
-    hf_session_closed(link_of(CALLS), "reset", AT(10001)); /* which waits for a connection now */
+    rig_tick(AT(10000));                 /* a leaving too */
+    cut_link(CALLS, "reset", AT(10001)); /* which waits for a connection now */
     wait_as("you", AT(10002));
-    hf_client_close(&rig.client, AT(10003));
+    close_rig(AT(10003));
 }
 
 TEST(failed_acquires_are_counted_by_error_code) {
-    static const struct {
-        hf_op_kind kind;
-        const char *reply;
-        hf_code code;
-        uint64_t counted;
-    } cases[] = {{HF_OP_ACQUIRE, "*5\r\n:0\r\n:20\r\n:0\r\n:0\r\n$0\r\n\r\n", HF_BUSY, 1},
-                 {HF_OP_ACQUIRE, "*1\r\n:-3\r\n", HF_CONFLICT, 1},
-                 {HF_OP_ACQUIRE, "-NOPERM no\r\n", HF_DENIED, 1},
-                 {HF_OP_ACQUIRE, NULL, HF_INTERRUPTED, 1}, /* abandoned */
-                 {HF_OP_ACQUIRE, ACQUIRED, HF_OK, 0},
-                 {HF_OP_FORCE, "-NOPERM no\r\n", HF_DENIED, 0}};
+    CASES(hf_op_kind kind; const char *reply; hf_code code; uint64_t counted) = {
+        {HF_OP_ACQUIRE, "*5\r\n:0\r\n:20\r\n:0\r\n:0\r\n$0\r\n\r\n", HF_BUSY, 1},
+        {HF_OP_ACQUIRE, "*1\r\n:-3\r\n", HF_CONFLICT, 1},
+        {HF_OP_ACQUIRE, "-NOPERM no\r\n", HF_DENIED, 1},
+        {HF_OP_ACQUIRE, NULL, HF_INTERRUPTED, 1}, /* abandoned */
+        {HF_OP_ACQUIRE, ACQUIRED, HF_OK, 0},
+        {HF_OP_FORCE, "-NOPERM no\r\n", HF_DENIED, 0}};
     EACH_CASE (i, cases) {
         hf_op *op = begin(cases[i].kind, AT(0));
         if (cases[i].reply) feed_calls(cases[i].reply, AT(1));
         hf_op_end(op, AT(2));
-        hf_stats stats = hf_client_stats(&rig.client);
+        hf_stats counted = stats();
         for (int code = 0; code < HF_CODES; code++)
-            CHECK_EQ_U64(stats.failures[code], code == (int)cases[i].code ? cases[i].counted : 0);
+            CHECK_EQ_U64(counted.failures[code], code == (int)cases[i].code ? cases[i].counted : 0);
     }
 }
 
 TEST(an_interrupt_ends_an_acquire_but_no_other_call) {
     hf_op *op = begin(HF_OP_PING, AT(0));
-    hf_op_interrupt(op, AT(1));
-    CHECK_OUTCOME(op, "under way");
+    hf_op_interrupt(op, AT(1)), CHECK_OUTCOME(op, "under way");
     CHECK_ANSWER(op, "+PONG\r\n", AT(2), "ok");
 }
 
@@ -714,14 +630,11 @@ static hf_op *random_op(void) {
 
 /* An answer that the program may give. */
 static const char *likely_answer(const hf_program *program) {
-    static const char *const acquired[] = {ACQUIRED,
-                                           "*5\r\n:1\r\n:5\r\n:0\r\n:0\r\n:25\r\n",
-                                           "*2\r\n:1\r\n:0\r\n",
-                                           "*5\r\n:0\r\n:20\r\n:0\r\n:0\r\n$1\r\n5\r\n",
-                                           "*5\r\n:0\r\n:30000\r\n:2\r\n:0\r\n$1\r\n5\r\n",
-                                           "*5\r\n:0\r\n:30000\r\n:0\r\n:1\r\n$1\r\n6\r\n",
-                                           "*2\r\n:2\r\n:2\r\n",
-                                           GONE};
+    static const char *const acquired[] =
+        LIST(ACQUIRED, "*5\r\n:1\r\n:5\r\n:0\r\n:0\r\n:25\r\n", "*2\r\n:1\r\n:0\r\n",
+             "*5\r\n:0\r\n:20\r\n:0\r\n:0\r\n$1\r\n5\r\n",
+             "*5\r\n:0\r\n:30000\r\n:2\r\n:0\r\n$1\r\n5\r\n",
+             "*5\r\n:0\r\n:30000\r\n:0\r\n:1\r\n$1\r\n6\r\n", "*2\r\n:2\r\n:2\r\n", GONE);
     static const char *const all[] = {"*3\r\n:1\r\n:5\r\n:6\r\n", "*3\r\n:1\r\n:5\r\n:6\r\n",
                                       "*3\r\n:0\r\n:1\r\n:100\r\n", "*2\r\n:-1\r\n:2\r\n"};
     static const char *const released[] = {":1\r\n", ":2\r\n", ":-1\r\n", ":3\r\n"};
@@ -742,25 +655,12 @@ static const char *likely_answer(const hf_program *program) {
 }
 
 static const char *unlikely_answer(void) {
-    static const char *const answers[] = {":0\r\n",
-                                          "*1\r\n:-3\r\n",
-                                          "*2\r\n:2\r\n:1\r\n",
-                                          "*2\r\n:2\r\n:3\r\n",
-                                          "*5\r\n:0\r\n:-1\r\n:0\r\n:1\r\n$1\r\n7\r\n",
-                                          TAKEN,
-                                          "*1\r\n:-4\r\n",
-                                          "*2\r\n:3\r\n$1\r\nr\r\n",
-                                          "*1\r\n:4\r\n",
-                                          "$-1\r\n",
-                                          "+OK\r\n",
-                                          "-NOSCRIPT\r\n",
-                                          "-LOADING\r\n",
-                                          "-BUSY x\r\n",
-                                          "-NOPERM\r\n",
-                                          "-OOM\r\n",
-                                          "-WRONGTYPE\r\n",
-                                          "-READONLY\r\n",
-                                          "garbage\r\n"};
+    static const char *const answers[] =
+        LIST(":0\r\n", "*1\r\n:-3\r\n", "*2\r\n:2\r\n:1\r\n", "*2\r\n:2\r\n:3\r\n",
+             "*5\r\n:0\r\n:-1\r\n:0\r\n:1\r\n$1\r\n7\r\n", TAKEN, "*1\r\n:-4\r\n",
+             "*2\r\n:3\r\n$1\r\nr\r\n", "*1\r\n:4\r\n", "$-1\r\n", "+OK\r\n", "-NOSCRIPT\r\n",
+             "-LOADING\r\n", "-BUSY x\r\n", "-NOPERM\r\n", "-OOM\r\n", "-WRONGTYPE\r\n",
+             "-READONLY\r\n", "garbage\r\n");
     return answers[chance(sizeof answers / sizeof *answers)];
 }
 
@@ -814,8 +714,7 @@ static void random_step(void) {
         if (op && chance(3) == 0) hf_op_interrupt(op, clock_now);
         break;
     case 4:
-        if (op && hold_in(op) && chance(8) == 0)
-            hf_client_abandon(&rig.client, hold_in(op), 1, clock_now);
+        if (op && hold_in(op) && chance(8) == 0) abandon_hold(hold_in(op), 1, clock_now);
         break;
     case 5:
         if (chance(8) == 0)
@@ -866,7 +765,7 @@ static const char *broken_rule(void) {
 static bool is_spinning(void) {
     for (int i = 0; i < 50; i++) {
         rig_tick(clock_now);
-        if (hf_client_deadline(&rig.client) > clock_now) return false;
+        if (client_deadline() > clock_now) return false;
     }
     return true;
 }
@@ -885,8 +784,7 @@ static bool all_end(void) {
             hf_session *session = &first_node(&rig.client)->links[link];
             if (session->first_reply < session->next_reply) feed(session, ":1\r\n", clock_now);
         }
-        clock_now = hf_time_max(
-            clock_now, hf_time_min(hf_client_deadline(&rig.client), clock_now + 20 * HF_MS));
+        clock_now = hf_time_max(clock_now, hf_time_min(client_deadline(), clock_now + 20 * HF_MS));
     }
     return false;
 }
@@ -909,7 +807,7 @@ static const char *play(uint64_t seed, bool own_renewer) {
         if (!broken) broken = broken_rule();
     }
     if (!broken && !all_end()) broken = "an operation never ends";
-    if (!broken && chance(2)) hf_client_close(&rig.client, clock_now);
+    if (!broken && chance(2)) close_rig(clock_now);
     if (!broken) broken = is_closed(&rig.client) ? NULL : broken_rule();
     rig_end(clock_now);
     for (int i = 0; i < KEYS; i++) hf_names_free(&key_names[i]);
@@ -958,22 +856,21 @@ TEST(a_clients_statistics_count_its_holds_by_state) {
     CHECK_EQ_INT(load.held, 1);
     CHECK_EQ_INT(load.renewed, 1);
     CHECK(!load.to_do);
-    begin(HF_OP_RELEASE, AT(1));
-    CHECK(is_releasing(hold));
+    begin(HF_OP_RELEASE, AT(1)), CHECK(is_releasing(hold));
     load = hf_client_load(&rig.client);
     CHECK_EQ_INT(load.held, 1);
     CHECK_EQ_INT(load.renewed, 0);
     CHECK_EQ_INT(load.operations, 1);
     rig_begin();
     hold_lock(AT(0));
-    hf_client_lose(&rig.client, hold_of(), HF_LOST_TAKEN);
+    lose_hold(hold_of(), HF_LOST_TAKEN);
     load = hf_client_load(&rig.client);
     CHECK_EQ_INT(load.holds, 1);
     CHECK_EQ_INT(load.held, 0);
     CHECK_EQ_INT(load.renewed, 0);
     rig_begin();
     hold_lock(AT(0));
-    hf_client_abandon(&rig.client, hold_of(), 1, AT(1));
+    abandon_hold(hold_of(), 1, AT(1));
     load = hf_client_load(&rig.client);
     CHECK_EQ_INT(load.held, 0);
     CHECK(load.to_do);
@@ -984,14 +881,12 @@ TEST(reopening_a_subscription_connection_does_not_count_as_a_reconnect) {
     CHECK_EQ_U64(traffic.reconnects, 0);
     CHECK_EQ_U64(traffic.connections, 0);
     wait_in_queue(60 * HF_SECOND, AT(0));
-    hf_session_closed(link_of(EVENTS), "gone", AT(10));
-    rig_sleep(AT(10), AT(1000));
-    CHECK(link_of(EVENTS)->opens > 1);
+    cut_link(EVENTS, "gone", AT(10));
+    rig_sleep(AT(10), AT(1000)), CHECK(link_of(EVENTS)->opens > 1);
     traffic = hf_client_traffic(&rig.client);
     CHECK_EQ_U64(traffic.reconnects, 0);
-    hf_session_closed(link_of(CALLS), "gone", AT(1000));
-    begin(HF_OP_PING, AT(1500));
-    CHECK_EQ_U64(link_of(CALLS)->opens, 2);
+    cut_link(CALLS, "gone", AT(1000));
+    begin(HF_OP_PING, AT(1500)), CHECK_EQ_U64(link_of(CALLS)->opens, 2);
     traffic = hf_client_traffic(&rig.client);
     CHECK_EQ_U64(traffic.reconnects, 1);
 }
@@ -999,8 +894,7 @@ TEST(reopening_a_subscription_connection_does_not_count_as_a_reconnect) {
 TEST(a_client_without_random_bytes_still_draws_random_numbers) {
     static const unsigned char zeros[24];
     hf_client_config config = rig_config();
-    rig_after();
-    CHECK(hf_client_init(&rig.client, &config, zeros));
+    rig_after(), CHECK(hf_client_init(&rig.client, &config, zeros));
     CHECK(random_of(&rig.client) != 0);
     hf_client_free(&rig.client);
 }
@@ -1066,7 +960,8 @@ static int invalidations;
 static hf_link invalidated;
 
 static void note_invalidated(hf_node *node, hf_link link, hf_time now) {
-    (void)node, (void)now;
+    (void)node;
+    (void)now;
     invalidations++;
     invalidated = link;
 }
@@ -1078,13 +973,11 @@ TEST(losing_the_subscription_connection_rereads_the_map_only_while_an_acquire_wa
     set_topology(&rig.client, &topology);
     invalidations = 0;
     hf_op *op = wait_in_queue(HF_NEVER, AT(0));
-    hf_session_closed(link_of(EVENTS), "reset", AT(10));
-    CHECK_EQ_INT(invalidations, 1);
+    cut_link(EVENTS, "reset", AT(10)), CHECK_EQ_INT(invalidations, 1);
     CHECK_EQ_INT(invalidated, CALLS);
     rig_serve(AT(11));
     hf_op_end(op, AT(12));
-    hf_session_closed(link_of(EVENTS), "reset", AT(13));
-    CHECK_EQ_INT(invalidations, 1);
+    cut_link(EVENTS, "reset", AT(13)), CHECK_EQ_INT(invalidations, 1);
 }
 
 /* A handle that is abandoned may be one whose hold another handle has released. */
@@ -1096,11 +989,11 @@ TEST(abandoning_handles_removes_no_hold_that_another_handle_has_released_already
         hf_hold *hold = watch(hold_lock(AT(0)));
         set_count(hold, cases[i].held);
         for (uint32_t j = 0; j < cases[i].released; j++) hf_hold_note_stray(hold);
-        hf_client_abandon(&rig.client, hold, cases[i].first, AT(1));
+        abandon_hold(hold, cases[i].first, AT(1));
         CHECK_EQ_INT(is_held(hold) ? count_of(hold) : 0, cases[i].left);
         if (!is_held(hold)) CHECK(is_cleaned_up(hold));
         if (cases[i].second == 0) continue;
-        hf_client_abandon(&rig.client, hold, cases[i].second, AT(2));
+        abandon_hold(hold, cases[i].second, AT(2));
         CHECK_EQ_INT(is_held(hold) ? count_of(hold) : 0, cases[i].left_then);
         if (!is_held(hold)) CHECK(is_cleaned_up(hold));
     }

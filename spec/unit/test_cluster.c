@@ -9,7 +9,7 @@ TEST(a_moved_redirect_is_followed_at_once_and_applies_to_later_commands) {
     CHECK_THEN_SENT(0, MOVED_TO_B, AT(1001), 1, ASKED);
     CHECK(node_for(op) == node_at(1));
     CHECK_EQ_INT(request_in(op)->sends, 1);
-    CHECK_EQ_U64(hf_client_stats(&rig.client).redirects, 1);
+    CHECK_EQ_U64(stats().redirects, 1);
     CHECK_ANSWER_BY(1, op, YES, AT(1002), "ok");
     hf_op_end(op, AT(1002));
     release_k(AT(1002));
@@ -30,10 +30,8 @@ TEST(a_moved_redirect_makes_the_client_reread_the_cluster_map_but_not_too_often)
         feeds(0, CALLS, ":1\r\n", AT(1000));
         hf_op_end(op, AT(1000));
     }
-    rig_tick(AT(1000));
-    CHECK_NODE_SENT(0, CALLS, QUERY);
-    feeds(0, CALLS, HALVES, AT(1001));
-    CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
+    rig_tick(AT(1000)), CHECK_NODE_SENT(0, CALLS, QUERY);
+    feeds(0, CALLS, HALVES, AT(1001)), CHECK_EQ_U64(client_deadline(), HF_NEVER);
 }
 
 TEST(an_ask_redirect_is_followed_for_one_command_only) {
@@ -42,8 +40,7 @@ TEST(an_ask_redirect_is_followed_for_one_command_only) {
     output_of(at(0, CALLS));
     CHECK_THEN_SENT(0, ASK_B, AT(1001), 1, "ASKING\n" ASKED);
     CHECK(node_for(op) == node_at(0));
-    feeds(1, CALLS, "+OK\r\n", AT(1002));
-    CHECK(!hf_op_is_done(op));
+    feeds(1, CALLS, "+OK\r\n", AT(1002)), CHECK(!hf_op_is_done(op));
     feeds(1, CALLS, "-NOSCRIPT\r\n", AT(1002));
     CHECK_NODE_SENT(1, CALLS, "ASKING\nEVAL sharded_acquire " K_AND_OWNER " 30000 1000");
     CHECK_ANSWER_BY(1, op, "+OK\r\n" YES, AT(1003), "ok");
@@ -83,8 +80,7 @@ TEST(a_command_waits_for_a_new_map_after_clusterdown_and_after_a_redirect_withou
         rig_tick(AT(1001));
         CHECK_NODE_SENT(0, CALLS, QUERY);
         feeds(0, CALLS, ALL_OF_B, AT(1002));
-        rig_sleep(AT(1002), AT(i == 0 ? 1100 : 1050));
-        CHECK_NODE_SENT(1, CALLS, ASKED);
+        rig_sleep(AT(1002), AT(i == 0 ? 1100 : 1050)), CHECK_NODE_SENT(1, CALLS, ASKED);
         CHECK(!hf_op_is_done(op));
     }
 }
@@ -135,8 +131,7 @@ TEST(a_command_is_sent_to_the_node_that_took_over_the_slot) {
     lose(0, AT(1000));
     hf_op *op = acquire(0, AT(2000));
     CHECK(!hf_op_is_done(op));
-    rig_tick(AT(2000));
-    CHECK_NODE_SENT(1, CALLS, QUERY);
+    rig_tick(AT(2000)), CHECK_NODE_SENT(1, CALLS, QUERY);
     CHECK_THEN_SENT(1, ALL_OF_B, AT(2001), 1, ASKED);
     CHECK_ANSWER_BY(1, op, YES, AT(2002), "ok");
 }
@@ -155,10 +150,8 @@ TEST(a_command_without_a_reply_is_resent_to_the_node_that_takes_over) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     output_of(at(0, CALLS));
-    lose(0, AT(1001));
-    CHECK(!hf_op_is_done(op));
-    rig_tick(AT(1001));
-    CHECK_NODE_SENT(1, CALLS, QUERY);
+    lose(0, AT(1001)), CHECK(!hf_op_is_done(op));
+    rig_tick(AT(1001)), CHECK_NODE_SENT(1, CALLS, QUERY);
     feeds(1, CALLS, HALVES, AT(1002));
     CHECK(!hf_op_is_done(op)); /* its outcome is unknown: it is worth waiting for */
     CHECK(rig_sleep(AT(1002), AT(1400)) < 40);
@@ -175,10 +168,8 @@ TEST(a_renewal_is_sent_to_the_node_that_takes_over_the_slot) {
     rig_sleep(AT(10000), AT(10300));
     hf_link link = strstr(output_of(at(1, RENEWER)), QUERY) ? RENEWER : CALLS;
     feeds(1, link, ALL_OF_B, AT(10301));
-    rig_sleep(AT(10301), AT(10400));
-    CHECK_NODE_SENT(1, RENEWER, "EVALSHA renew 1 k me 30000");
-    feeds(1, RENEWER, "*1\r\n:1\r\n", AT(10401));
-    CHECK(hf_hold_is_valid(hold_of(), AT(35000)));
+    rig_sleep(AT(10301), AT(10400)), CHECK_NODE_SENT(1, RENEWER, "EVALSHA renew 1 k me 30000");
+    feeds(1, RENEWER, "*1\r\n:1\r\n", AT(10401)), CHECK(hf_hold_is_valid(hold_of(), AT(35000)));
 }
 
 TEST(a_renewal_that_waits_for_a_connection_moves_to_the_new_node_when_the_map_changes) {
@@ -188,8 +179,7 @@ TEST(a_renewal_that_waits_for_a_connection_moves_to_the_new_node_when_the_map_ch
     CHECK(hf_session_has_work(at(0, RENEWER)));
     topology_of(&rig.client)->invalidate(node_at(0), CALLS, AT(10001));
     hf_client_tick(&rig.client, AT(10200));
-    feeds(0, CALLS, ALL_OF_B, AT(10201));
-    CHECK(!hf_session_has_work(at(0, RENEWER)));
+    feeds(0, CALLS, ALL_OF_B, AT(10201)), CHECK(!hf_session_has_work(at(0, RENEWER)));
     CHECK_NODE_SENT(1, RENEWER, "EVALSHA renew 1 k me 30000");
 }
 
@@ -210,30 +200,23 @@ TEST(in_a_cluster_each_lock_is_renewed_by_a_separate_command) {
     CHECK_NODE_SENT(0, RENEWER, "EVALSHA renew 1 k me 30000\nEVALSHA renew 1 {k}2 me 30000");
     feeds(0, RENEWER, ASK_B "*1\r\n:1\r\n", AT(10002));
     CHECK_NODE_SENT(1, RENEWER, "ASKING\nEVALSHA renew 1 k me 30000");
-    feeds(1, RENEWER, "+OK\r\n*1\r\n:1\r\n", AT(10003));
-    CHECK_EQ_U64(hf_client_stats(&rig.client).renewals, 2);
+    feeds(1, RENEWER, "+OK\r\n*1\r\n:1\r\n", AT(10003)), CHECK_EQ_U64(stats().renewals, 2);
     hf_names_free(&tagged);
 }
 
 TEST(a_waiter_queues_at_the_new_node_when_its_slot_moves) {
     cluster_known(AT(0));
     hf_op *op = in_queue(AT(1000));
-    rig_sleep(AT(1000), AT(3050));
-    CHECK(strstr(output_of(at(0, CALLS)), "sharded_acquire"));
-    feeds(0, CALLS, MOVED_TO_B, AT(3051));
-    CHECK(node_for(op) == node_at(1));
+    rig_sleep(AT(1000), AT(3050)), CHECK(strstr(output_of(at(0, CALLS)), "sharded_acquire"));
+    feeds(0, CALLS, MOVED_TO_B, AT(3051)), CHECK(node_for(op) == node_at(1));
     CHECK_EQ_INT(node_at(0)->waiting, 0);
     CHECK_EQ_INT(node_at(1)->waiting, 1);
     CHECK(strstr(output_of(at(1, CALLS)), MEMBER("2")));
-    feeds(1, CALLS, busy(20000, 0, 0), AT(3052));
-    CHECK(is_subscribing(op));
+    feeds(1, CALLS, busy(20000, 0, 0), AT(3052)), CHECK(is_subscribing(op));
     CHECK_NODE_SENT(1, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
-    feeds_event(1, "subscribe", "1", AT(3053));
-    CHECK(strstr(output_of(at(1, CALLS)), MEMBER("2")));
-    feeds(1, CALLS, busy(20000, 0, 0), AT(3054));
-    CHECK(is_waiting(op));
-    feeds_event(1, "message", GRANT("2", "99"), AT(3055));
-    CHECK_OUTCOME(op, "ok");
+    feeds_event(1, "subscribe", "1", AT(3053)), CHECK(strstr(output_of(at(1, CALLS)), MEMBER("2")));
+    feeds(1, CALLS, busy(20000, 0, 0), AT(3054)), CHECK(is_waiting(op));
+    feeds_event(1, "message", GRANT("2", "99"), AT(3055)), CHECK_OUTCOME(op, "ok");
 }
 
 TEST(a_waiter_queues_at_the_new_node_when_the_map_changes_and_at_once_if_it_is_subscribed_there) {
@@ -244,8 +227,7 @@ TEST(a_waiter_queues_at_the_new_node_when_the_map_changes_and_at_once_if_it_is_s
         rig_tick(AT(1600));
         size_t node = strstr(output_of(at(1, CALLS)), QUERY) ? 1 : 0;
         node_at(1)->subscribed = subscribed;
-        feeds(node, CALLS, ALL_OF_B, AT(1601));
-        CHECK(node_for(op) == node_at(1));
+        feeds(node, CALLS, ALL_OF_B, AT(1601)), CHECK(node_for(op) == node_at(1));
         CHECK_EQ_INT(is_asking(op), subscribed);
         if (!subscribed) CHECK_NODE_SENT(1, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
         if (!subscribed) feeds_event(1, "subscribe", "1", AT(1602));
@@ -258,11 +240,9 @@ TEST(a_waiter_accepts_a_grant_received_from_another_node_of_the_cluster) {
     hf_op *op = in_queue(AT(1000));
     node_at(1)->links[EVENTS].wanted = true;
     rig_serve(AT(1001));
-    feeds_event(1, "message", GRANT("2", "99"), AT(1002));
-    CHECK_ENDS(op, "ok", AT(1003));
+    feeds_event(1, "message", GRANT("2", "99"), AT(1002)), CHECK_ENDS(op, "ok", AT(1003));
     CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
-    feeds_event(0, "message", GRANT("2", "99"), AT(1004));
-    CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
+    feeds_event(0, "message", GRANT("2", "99"), AT(1004)), CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
 }
 
 TEST(a_grant_to_an_ended_wait_is_undone_only_if_it_came_from_the_node_of_its_key) {
@@ -272,18 +252,15 @@ TEST(a_grant_to_an_ended_wait_is_undone_only_if_it_came_from_the_node_of_its_key
         rig_serve(AT(1000));
     }
     hf_ended_note(ended_of(&rig.client), 7, &hf_kind_lock, hf_slice_of("k"));
-    feeds_event(1, "message", GRANT("7", "99"), AT(1001));
-    CHECK_EQ_INT(hold_count(&rig.client), 0);
-    feeds_event(0, "message", GRANT("7", "99"), AT(1002));
-    CHECK_EQ_INT(hold_count(&rig.client), 1);
+    feeds_event(1, "message", GRANT("7", "99"), AT(1001)), CHECK_EQ_INT(holds_left(), 0);
+    feeds_event(0, "message", GRANT("7", "99"), AT(1002)), CHECK_EQ_INT(holds_left(), 1);
     CHECK(is_leaving(claim_in_heap(holds_of(&rig.client), 0)));
 }
 
 TEST(a_grant_is_renewed_by_a_command_with_a_single_key_while_its_slot_is_migrating) {
     cluster_known(AT(0));
     hf_op *op = in_queue(AT(1000));
-    feeds_event(0, "message", GRANT("2", "99"), AT(1100));
-    CHECK_ENDS(op, "ok", AT(1100));
+    feeds_event(0, "message", GRANT("2", "99"), AT(1100)), CHECK_ENDS(op, "ok", AT(1100));
     bool renewed = false;
     for (int ms = 1100; ms < 3000 && !renewed; ms++) {
         const char *text = output_of(at(0, RENEWER));
@@ -302,8 +279,7 @@ TEST(a_waiter_subscribes_to_plain_and_sharded_channels_and_polls_until_both_are_
     feeds(0, CALLS, busy(20000, 0, 1), AT(1000));
     feeds_event(0, "subscribe", "1", AT(1000));
     output_of(at(0, EVENTS));
-    feeds(0, CALLS, busy(20000, 0, 1), AT(1000));
-    CHECK_NODE_SENT(0, EVENTS, LISTENS);
+    feeds(0, CALLS, busy(20000, 0, 1), AT(1000)), CHECK_NODE_SENT(0, EVENTS, LISTENS);
     CHECK(hf_op_deadline(op) > AT(1000) && hf_op_deadline(op) <= AT(1201));
     feeds(0, EVENTS, SHARDED("$10\r\nssubscribe", ":1"), AT(1000));
     CHECK(hf_op_deadline(op) <= AT(1001)); /* it may have been announced before */
@@ -331,16 +307,14 @@ TEST(an_abandoned_acquire_that_is_redirected_is_undone_on_the_new_node) {
         hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(10), spec.wait = 100 * HF_MS,
                           spec.caller = hf_slice_of("svc"), spec.shared = true);
         CHECK(strstr(output_of(at(0, CALLS)), "sharded_acquire"));
-        rig_sleep(AT(10), AT(300));
-        CHECK_ENDS(op, "unreachable", AT(300));
+        rig_sleep(AT(10), AT(300)), CHECK_ENDS(op, "unreachable", AT(300));
         feeds(0, CALLS, redirects[i], AT(310));
         if (redirects[i][1] == 'M') {
             CHECK(strstr(output_of(at(1, CALLS)), "sharded_acquire"));
             feeds(1, CALLS, YES, AT(320));
             rig_tick(AT(320));
             CHECK(strstr(output_of(at(1, CALLS)), QUERY "\nEVALSHA sharded_leave 4 k "));
-            feeds(1, CALLS, ALL_OF_B ":1\r\n", AT(330));
-            CHECK_EQ_INT(hold_count(&rig.client), 0);
+            feeds(1, CALLS, ALL_OF_B ":1\r\n", AT(330)), CHECK_EQ_INT(holds_left(), 0);
         }
         rig_sleep(AT(330), AT(20000));
     }
@@ -362,13 +336,9 @@ TEST(a_client_whose_cluster_keeps_replacing_nodes_does_not_grow_without_bound) {
             if (node_for(op) == node_at(node)) feeds(node, CALLS, "-ERR no\r\n", now);
         }
         CHECK_ENDS(op, "server", now);
-        for (size_t node = 2; node < node_count(&rig.client); node++) {
-            loses(node, now);
-        }
+        for (size_t node = 2; node < node_count(&rig.client); node++) loses(node, now);
         rig_tick(now);
-        for (size_t node = 0; node < 2; node++) {
-            answer_query(node, CALLS, HALVES, now);
-        }
+        for (size_t node = 0; node < 2; node++) answer_query(node, CALLS, HALVES, now);
         rig_sleep(now, now + 900 * HF_MS);
     }
     CHECK(node_count(&rig.client) < 20);
@@ -376,27 +346,23 @@ TEST(a_client_whose_cluster_keeps_replacing_nodes_does_not_grow_without_bound) {
 
 TEST(a_removed_node_is_not_forgotten_while_its_connection_is_open) {
     cluster_known(AT(0));
-    call_at_gone_node(1, AT(1000));
-    CHECK_EQ_INT(node_count(&rig.client), 3);
+    call_at_gone_node(1, AT(1000)), CHECK_EQ_INT(node_count(&rig.client), 3);
     CHECK(!node_at(2)->serves);
     CHECK_EQ_INT(at(2, CALLS)->state, HF_SESSION_READY);
-    call_at_gone_node(2, AT(3000));
-    CHECK_EQ_INT(node_count(&rig.client), 4);
+    call_at_gone_node(2, AT(3000)), CHECK_EQ_INT(node_count(&rig.client), 4);
     CHECK_STR(node_at(2)->server.host, "n1");
     CHECK_STR(node_at(3)->server.host, "n2");
 }
 
 TEST(a_node_stored_in_a_removed_ones_memory_inherits_none_of_its_state) {
     cluster_known(AT(0));
-    call_at_gone_node(1, AT(1000));
-    CHECK_EQ_INT(node_count(&rig.client), 3);
+    call_at_gone_node(1, AT(1000)), CHECK_EQ_INT(node_count(&rig.client), 3);
     hf_session_closed(at(2, CALLS), "gone", AT(2000));
     for (int i = 0; i < 5; i++) {
         hf_session_opening(at(2, CALLS), AT(2000 + i));
         hf_session_closed(at(2, CALLS), "refused", AT(2000 + i));
     }
-    move_to(2, AT(3000));
-    CHECK_EQ_INT(node_count(&rig.client), 3);
+    move_to(2, AT(3000)), CHECK_EQ_INT(node_count(&rig.client), 3);
     CHECK_STR(node_at(2)->server.host, "n2");
     CHECK_EQ_INT(at(2, CALLS)->failed_opens, 1);
 }
@@ -459,11 +425,7 @@ TEST(a_command_fails_with_a_message_if_the_map_gives_its_node_no_address) {
 
 /* "3560" is in slot 0, "39296" in slot 16383. */
 TEST(keys_in_the_first_and_in_the_last_slot_are_sent_to_their_nodes) {
-    static const struct {
-        const char *key;
-        unsigned slot;
-        size_t node;
-    } cases[] = {{"3560", 0, 1}, {"39296", 16383, 0}};
+    CASES(const char *key; unsigned slot; size_t node) = {{"3560", 0, 1}, {"39296", 16383, 0}};
     acquire_by("*2\r\n" RANGE(0, 8191, "b", 2) RANGE(8192, 16383, "a", 1));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hf_slice key = hf_slice_of(cases[i].key);
@@ -495,13 +457,11 @@ TEST(the_message_of_a_timeout_mentions_no_refusal_that_a_retry_has_overcome) {
     hf_op *op = acquire(2 * HF_SECOND, AT(1000));
     output_of(at(0, CALLS));
     feeds(0, CALLS, "-TRYAGAIN wait\r\n", AT(1001));
-    rig_sleep(AT(1001), AT(1100));
-    CHECK_NODE_SENT(0, CALLS, ASKED);
+    rig_sleep(AT(1001), AT(1100)), CHECK_NODE_SENT(0, CALLS, ASKED);
     feeds(0, CALLS, busy(20000, 0, 0), AT(1101));
     feeds_event(0, "subscribe", "1", AT(1102));
     CHECK(strstr(output_of(at(0, CALLS)), "sharded_acquire"));
-    rig_sleep(AT(1102), AT(6000));
-    CHECK(hf_op_is_done(op));
+    rig_sleep(AT(1102), AT(6000)), CHECK(hf_op_is_done(op));
     CHECK_OR(!strstr(message_of(op), "TRYAGAIN"), "%s", message_of(op));
 }
 
@@ -515,8 +475,7 @@ TEST(the_cluster_map_is_requested_only_once_while_a_connection_opens) {
                 hf_session_opening(at(node, CALLS), AT(ms));
         }
     }
-    rig_open(0, at(0, CALLS), AT(900));
-    CHECK_NODE_SENT(0, CALLS, QUERY);
+    rig_open(0, at(0, CALLS), AT(900)), CHECK_NODE_SENT(0, CALLS, QUERY);
 }
 
 TEST(a_call_that_waits_for_a_connection_moves_to_the_slots_new_node_when_the_map_changes) {
@@ -554,8 +513,7 @@ TEST(a_release_moves_with_its_slot_even_to_a_node_where_another_call_is_waiting)
     if (!hf_names_make(&other, hf_slice_of("39296"))) abort();
     BEGIN(HF_OP_ACQUIRE, AT(1001), spec.names = &other, spec.wait = 60 * HF_SECOND);
     feeds(1, CALLS, busy(20000, 0, 0), AT(1001));
-    feeds_event(1, "subscribe", "1", AT(1002));
-    CHECK(node_at(1)->subscribed);
+    feeds_event(1, "subscribe", "1", AT(1002)), CHECK(node_at(1)->subscribed);
     output_of(at(1, CALLS));
     hf_op *op = release_k(AT(1003));
     CHECK_THEN_SENT(0, MOVED_TO_B, AT(1004), 1, "EVALSHA sharded_release " K_AND_OWNER);

@@ -9,7 +9,7 @@ TEST(the_first_command_waits_until_the_cluster_map_has_arrived) {
     CHECK_THEN_SENT(0, HALVES, AT(1), 0, ASKED);
     CHECK_ANSWER_BY(0, op, YES, AT(2), "ok");
     CHECK_EQ_U64(ends_at(hold_of()), AT(1 + 29698)); /* from the sending */
-    CHECK_EQ_U64(hf_client_stats(&rig.client).redirects, 0);
+    CHECK_EQ_U64(stats().redirects, 0);
     CHECK_EQ_U64(map_due(), HF_NEVER);
 }
 
@@ -23,8 +23,7 @@ TEST(a_cluster_node_without_sharded_channels_receives_the_scripts_for_plain_chan
 
 TEST(a_client_that_needs_the_cluster_map_tries_the_next_node_if_one_is_silent) {
     hf_op *op = acquire(0, AT(0));
-    rig_sleep(AT(0), AT(1999));
-    CHECK(!hf_op_is_done(op));
+    rig_sleep(AT(0), AT(1999)), CHECK(!hf_op_is_done(op));
     CHECK_SLEEP(op, AT(1999), AT(2000), "unreachable");
     CHECK_MESSAGE(op, "a:1: no reply in time, b:2: no reply in time");
     CHECK_EQ_INT(state_of(), -1);
@@ -32,8 +31,7 @@ TEST(a_client_that_needs_the_cluster_map_tries_the_next_node_if_one_is_silent) {
 
 TEST(a_silent_node_delays_the_cluster_map_by_at_most_the_connect_timeout) {
     hf_op *op = first_acquire(AT(0));
-    rig_sleep(AT(0), AT(1000));
-    CHECK_NODE_SENT(1, CALLS, QUERY);
+    rig_sleep(AT(0), AT(1000)), CHECK_NODE_SENT(1, CALLS, QUERY);
     CHECK_THEN_SENT(1, ALL_OF_B, AT(1001), 1, ASKED);
     CHECK_ANSWER_BY(1, op, YES, AT(1002), "ok");
 }
@@ -41,10 +39,8 @@ TEST(a_silent_node_delays_the_cluster_map_by_at_most_the_connect_timeout) {
 TEST(a_client_that_needs_the_cluster_map_tries_the_next_node_at_once_if_one_refuses) {
     rig.down[0] = "refused";
     hf_op *op = acquire(0, AT(0));
-    rig_tick(AT(0));
-    CHECK_NODE_SENT(1, CALLS, QUERY);
-    feeds(1, CALLS, ALL_OF_C, AT(1));
-    CHECK_EQ_INT(node_count(&rig.client), 3);
+    rig_tick(AT(0)), CHECK_NODE_SENT(1, CALLS, QUERY);
+    feeds(1, CALLS, ALL_OF_C, AT(1)), CHECK_EQ_INT(node_count(&rig.client), 3);
     CHECK_STR(node_at(2)->server.label, "c:3");
     CHECK_NODE_SENT(2, CALLS, ASKED);
     CHECK(!hf_op_is_done(op));
@@ -68,7 +64,7 @@ TEST(an_error_message_names_every_cluster_node_that_refuses_connections) {
     CHECK_MESSAGE(op, "a:1: refused, b:2: refused");
     CHECK_EQ_INT(rig.opens, 2);
     CHECK_EQ_INT(state_of(), -1);
-    CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
+    CHECK_EQ_U64(client_deadline(), HF_NEVER);
 }
 
 TEST(a_denied_login_is_reported_rather_than_an_unreachable_node) {
@@ -91,13 +87,11 @@ TEST(a_command_fails_with_a_server_error_if_the_cluster_map_is_malformed) {
 TEST(a_command_waits_while_no_node_serves_its_slot) {
     hf_op *op = first_acquire(AT(0));
     output_of(at(0, CALLS));
-    feeds(0, CALLS, "*1\r\n" RANGE(8192, 16383, "b", 2), AT(1));
-    CHECK(!hf_op_is_done(op));
+    feeds(0, CALLS, "*1\r\n" RANGE(8192, 16383, "b", 2), AT(1)), CHECK(!hf_op_is_done(op));
     CHECK(rig_sleep(AT(1), AT(200)) < 20);
     CHECK_NODE_SENT(0, CALLS, QUERY);
     feeds(0, CALLS, HALVES, AT(201));
-    rig_sleep(AT(201), AT(300));
-    CHECK_NODE_SENT(0, CALLS, ASKED);
+    rig_sleep(AT(201), AT(300)), CHECK_NODE_SENT(0, CALLS, ASKED);
 }
 
 TEST(a_key_with_braces_that_are_not_a_tag_is_refused) {
@@ -115,9 +109,8 @@ TEST(a_key_with_braces_that_are_not_a_tag_is_refused) {
 /* ---- which node is asked, and when ---- */
 
 TEST(a_new_cluster_client_requests_no_map) {
-    CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
-    rig_tick(AT(1000));
-    CHECK_EQ_INT(rig.opens, 0);
+    CHECK_EQ_U64(client_deadline(), HF_NEVER);
+    rig_tick(AT(1000)), CHECK_EQ_INT(rig.opens, 0);
     CHECK(hf_client_node(&rig.client, hf_slice_of("k")) == node_at(0));
 }
 
@@ -155,11 +148,8 @@ TEST(a_client_retries_with_pauses_when_all_nodes_are_down) {
     uint64_t opens = rig.opens;
     hf_time next = map_due();
     CHECK(next >= AT(1100) && next <= AT(1251));
-    rig_tick(next - 1);
-    CHECK_EQ_U64(rig.opens, opens);
-    rig_tick(next);
-    CHECK(rig.opens > opens);
-    CHECK(rig_sleep(next, AT(3900)) < 200);
+    rig_tick(next - 1), CHECK_EQ_U64(rig.opens, opens);
+    rig_tick(next), CHECK(rig.opens > opens), CHECK(rig_sleep(next, AT(3900)) < 200);
     CHECK_OUTCOME(op, "under way");
 }
 
@@ -227,8 +217,7 @@ TEST(the_cluster_map_is_requested_over_a_connection_for_the_same_purpose_as_the_
     for (size_t i = 0; i < 2; i++) {
         cluster_known(AT(0));
         hold_k(AT(0));
-        rig_sleep(AT(0), AT(10000));
-        CHECK_NODE_SENT(0, RENEWER, "EVALSHA renew 1 k me 30000");
+        rig_sleep(AT(0), AT(10000)), CHECK_NODE_SENT(0, RENEWER, "EVALSHA renew 1 k me 30000");
         feeds(0, RENEWER, "*1\r\n:1\r\n", AT(10001));
         hf_session_closed(at(0, links[i]), "gone", AT(10002));
         rig_serve(AT(10002));
@@ -252,8 +241,7 @@ TEST(the_cluster_map_is_first_requested_from_a_node_with_an_open_connection) {
     CHECK_THEN_SENT(0, ALL_OF_C, AT(1), 2, ASKED);
     hf_session_closed(at(0, CALLS), "idle", AT(2));
     feeds(2, CALLS, "-CLUSTERDOWN down\r\n", AT(3));
-    rig_sleep(AT(3), AT(200));
-    CHECK(strstr(output_of(at(2, CALLS)), QUERY));
+    rig_sleep(AT(3), AT(200)), CHECK(strstr(output_of(at(2, CALLS)), QUERY));
     CHECK_EQ_INT(at(1, CALLS)->state, HF_SESSION_CLOSED);
 }
 
@@ -268,8 +256,7 @@ TEST(the_cluster_map_is_requested_from_another_node_when_a_master_is_cut_off) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(20000));
     be_cut_off(0, AT(20250));
-    rig_sleep(AT(20251), AT(20260));
-    CHECK_NODE_SENT(1, CALLS, QUERY);
+    rig_sleep(AT(20251), AT(20260)), CHECK_NODE_SENT(1, CALLS, QUERY);
     CHECK_THEN_SENT(1, ALL_OF_B, AT(20270), 1, ASKED);
     CHECK_ANSWER_BY(1, op, YES, AT(20271), "ok");
 }
@@ -283,8 +270,7 @@ TEST(the_cluster_map_is_first_requested_from_nodes_that_have_not_failed) {
     hf_session_closed(at(0, CALLS), "idle", AT(2));
     begin(HF_OP_TTL, AT(20000));
     be_cut_off(1, AT(20250));
-    rig_sleep(AT(20251), AT(20400));
-    CHECK_NODE_SENT(2, CALLS, QUERY);
+    rig_sleep(AT(20251), AT(20400)), CHECK_NODE_SENT(2, CALLS, QUERY);
 }
 
 /* The nodes that refuse are named in 239 bytes; what does not fit ends with dots. */
@@ -300,8 +286,7 @@ TEST(the_cluster_map_is_requested_from_a_discovered_node_if_the_configured_ones_
     output_of(at(2, CALLS));
     feeds(2, CALLS, "-MOVED 7629 c:3\r\n", AT(301));
     output_of(at(2, CALLS));
-    rig_sleep(AT(301), AT(460));
-    CHECK_NODE_SENT(2, CALLS, QUERY);
+    rig_sleep(AT(301), AT(460)), CHECK_NODE_SENT(2, CALLS, QUERY);
 }
 
 TEST(an_error_message_with_too_many_unreachable_nodes_to_name_ends_with_an_ellipsis) {
@@ -328,8 +313,7 @@ TEST(an_error_message_with_too_many_unreachable_nodes_to_name_ends_with_an_ellip
             snprintf(want, sizeof want, "%s: refused, %s: refused", pair[0].label, pair[1].label);
         CHECK_EQ_INT(written, size);
         if (size > ROOM) strcpy(want + ROOM - 3, "...");
-        strcat(want, ")");
-        CHECK_MESSAGE(op, want);
+        strcat(want, ")"), CHECK_MESSAGE(op, want);
     }
 }
 
@@ -337,8 +321,7 @@ TEST(an_error_message_with_too_many_unreachable_nodes_to_name_ends_with_an_ellip
 TEST(a_node_known_only_from_a_redirect_is_used_until_the_next_map) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
-    feeds(0, CALLS, "-MOVED 7629 c:3\r\n", AT(1001));
-    CHECK_EQ_INT(node_count(&rig.client), 3);
+    feeds(0, CALLS, "-MOVED 7629 c:3\r\n", AT(1001)), CHECK_EQ_INT(node_count(&rig.client), 3);
     CHECK(node_for(op) == node_at(2) && node_at(2)->serves);
     CHECK(hf_client_node(&rig.client, hf_slice_of("k")) == node_at(2));
 }
@@ -349,8 +332,7 @@ TEST(a_command_that_the_ask_target_refuses_is_sent_to_the_slots_node_again) {
     output_of(at(0, CALLS));
     CHECK_THEN_SENT(0, ASK_B, AT(1001), 1, "ASKING\n" ASKED);
     feeds(1, CALLS, "+OK\r\n-TRYAGAIN wait\r\n", AT(1002));
-    rig_sleep(AT(1002), AT(1050));
-    CHECK_NODE_SENT(0, CALLS, ASKED);
+    rig_sleep(AT(1002), AT(1050)), CHECK_NODE_SENT(0, CALLS, ASKED);
 }
 
 TEST(a_command_that_times_out_after_a_refusal_reports_the_refusal) {
@@ -385,15 +367,12 @@ TEST(a_removed_node_is_not_forgotten_while_an_operation_waits_for_it) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     begin(HF_OP_INFO, AT(1000));
-    feeds(0, CALLS, "-MOVED 7629 n1:1\r\n", AT(1001));
-    CHECK_EQ_INT(node_count(&rig.client), 3);
+    feeds(0, CALLS, "-MOVED 7629 n1:1\r\n", AT(1001)), CHECK_EQ_INT(node_count(&rig.client), 3);
     node_at(2)->serves = false; /* as after the next map */
     rig.down[2] = "refused";
     hf_session_closed(at(2, CALLS), "gone", AT(1002));
-    rig_serve(AT(1020));
-    CHECK(node_for(op) == node_at(2) && !at(2, CALLS)->queue);
-    feeds(0, CALLS, "-MOVED 7629 n2:1\r\n", AT(1021));
-    CHECK_EQ_INT(node_count(&rig.client), 4);
+    rig_serve(AT(1020)), CHECK(node_for(op) == node_at(2) && !at(2, CALLS)->queue);
+    feeds(0, CALLS, "-MOVED 7629 n2:1\r\n", AT(1021)), CHECK_EQ_INT(node_count(&rig.client), 4);
     CHECK_STR(node_at(2)->server.host, "n1");
 }
 
@@ -403,18 +382,14 @@ TEST(a_removed_node_is_not_forgotten_while_a_subscription_is_open_on_it) {
     rig.down[2] = "refused";
     hf_session_closed(at(2, CALLS), "gone", AT(2000));
     hf_node_listen(node_at(2), true, false, AT(2000));
-    move_to(2, AT(3000));
-    CHECK_EQ_INT(node_count(&rig.client), 4);
+    move_to(2, AT(3000)), CHECK_EQ_INT(node_count(&rig.client), 4);
     CHECK_STR(node_at(2)->server.host, "n1");
     hf_node_listen(node_at(2), false, false, AT(3001));
 }
 
 TEST(a_plain_command_is_sent_to_the_node_of_its_first_key) {
     static const hf_slice near[] = {{"GET", 3}, {"k", 1}}, far[] = {{"GET", 3}, {"39296", 5}};
-    static const struct {
-        const hf_slice *args;
-        size_t node;
-    } cases[] = {{near, 0}, {far, 1}};
+    CASES(const hf_slice *args; size_t node) = {{near, 0}, {far, 1}};
     cluster_known(AT(0));
     for (size_t i = 0; i < 2; i++) {
         hf_op_spec spec = {.kind = HF_OP_COMMAND, .args = cases[i].args, .arg_count = 2};
@@ -427,17 +402,12 @@ TEST(a_plain_command_is_sent_to_the_node_of_its_first_key) {
 
 /* The wait of the owner "you" is in slot 5390, that of "he" in slot 9828. */
 TEST(a_deadlock_search_reads_each_owner_and_wait_from_the_node_of_its_key) {
-    static const struct {
-        const char *owner;
-        size_t node;
-    } cases[] = {{"you", 0}, {"he", 1}};
+    CASES(const char *owner; size_t node) = {{"you", 0}, {"he", 1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[128];
         cluster_known(AT(0));
-        hf_op *op = in_queue(AT(1000));
-        spec_in(op)->deadlock_check = HF_SECOND;
-        rig_tick(AT(2000));
-        CHECK(strstr(output_of(at(0, CALLS)), "EVALSHA info"));
+        spec_in(in_queue(AT(1000)))->deadlock_check = HF_SECOND;
+        rig_tick(AT(2000)), CHECK(strstr(output_of(at(0, CALLS)), "EVALSHA info"));
         snprintf(text, sizeof text, "*6\r\n$%zu\r\n%s\r\n:1\r\n:20000\r\n:7\r\n:1\r\n:0\r\n",
                  strlen(cases[i].owner), cases[i].owner);
         feeds(0, CALLS, text, AT(2001));
@@ -451,11 +421,9 @@ TEST(a_command_is_retried_if_the_node_named_by_an_ask_redirect_is_unreachable) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     rig.down[2] = "refused";
-    feeds(0, CALLS, "-ASK 7629 c:3\r\n", AT(1001));
-    CHECK(!node_at(2)->serves);
+    feeds(0, CALLS, "-ASK 7629 c:3\r\n", AT(1001)), CHECK(!node_at(2)->serves);
     CHECK_OUTCOME(op, "under way");
-    rig_sleep(AT(1001), AT(1002));
-    CHECK(strstr(output_of(at(0, CALLS)), QUERY));
+    rig_sleep(AT(1001), AT(1002)), CHECK(strstr(output_of(at(0, CALLS)), QUERY));
     feeds(0, CALLS, HALVES, AT(1003));
     CHECK_SLEEP(op, AT(1003), AT(1004), "under way");
     CHECK_NODE_SENT(0, CALLS, ASKED);
@@ -469,8 +437,7 @@ TEST(a_waiter_whose_slot_moves_sends_each_command_only_once) {
     cluster_known(AT(0));
     hf_op *op = acquire(60 * HF_SECOND, AT(1000));
     feeds(0, CALLS, busy(20000, 0, 0), AT(1000));
-    feeds_event(0, "subscribe", "1", AT(1001));
-    CHECK(is_asking(op));
+    feeds_event(0, "subscribe", "1", AT(1001)), CHECK(is_asking(op));
     CHECK_EQ_INT(request_in(op)->sends, 1);
 }
 
@@ -478,14 +445,10 @@ TEST(a_waiter_whose_slot_moves_sends_each_command_only_once) {
 TEST(a_command_in_flight_is_not_resent_when_the_map_changes) {
     cluster_known(AT(0));
     hf_op *acquires = acquire(60 * HF_SECOND, AT(1000)), *reads = begin(HF_OP_INFO, AT(1000));
-    invalidate(0, AT(1001));
-    CHECK(strstr(output_of(at(0, CALLS)), QUERY));
-    feeds(0, CALLS, busy(20000, 0, 0), AT(1002));
-    CHECK(is_subscribing(acquires));
-    feeds_event(0, "subscribe", "1", AT(1003));
-    CHECK(is_asking(acquires));
-    feeds(0, CALLS, "*0\r\n" ALL_OF_B, AT(1004));
-    CHECK(hf_op_is_done(reads));
+    invalidate(0, AT(1001)), CHECK(strstr(output_of(at(0, CALLS)), QUERY));
+    feeds(0, CALLS, busy(20000, 0, 0), AT(1002)), CHECK(is_subscribing(acquires));
+    feeds_event(0, "subscribe", "1", AT(1003)), CHECK(is_asking(acquires));
+    feeds(0, CALLS, "*0\r\n" ALL_OF_B, AT(1004)), CHECK(hf_op_is_done(reads));
     CHECK(node_for(acquires) == node_at(0));
 }
 
@@ -495,8 +458,7 @@ TEST(a_release_in_flight_is_not_resent_when_the_map_changes) {
     invalidate(0, AT(1000));
     hf_op *op = release_k(AT(1001));
     size_t node = strstr(output_of(at(0, CALLS)), QUERY) ? 0 : 1;
-    feeds(node, CALLS, ALL_OF_B, AT(1002));
-    CHECK(node_for(op) == node_at(0));
+    feeds(node, CALLS, ALL_OF_B, AT(1002)), CHECK(node_for(op) == node_at(0));
     CHECK_ANSWER_BY(0, op, ":1\r\n", AT(1003), "ok");
 }
 
@@ -545,8 +507,7 @@ TEST(the_cluster_map_is_requested_at_most_ten_times_a_second) {
         hf_time next = map_due();
         shortest = hf_time_min(shortest, next - asked_at);
         longest = hf_time_max(longest, next - asked_at);
-        rig_tick(next);
-        CHECK_NODE_SENT(0, CALLS, QUERY);
+        rig_tick(next), CHECK_NODE_SENT(0, CALLS, QUERY);
         feeds(0, CALLS, HALVES, next);
         asked_at = next;
     }
@@ -556,10 +517,8 @@ TEST(the_cluster_map_is_requested_at_most_ten_times_a_second) {
 
 TEST(losing_the_connection_to_a_node_without_slots_causes_no_request_for_a_new_map) {
     cluster_known(AT(0));
-    call_at_gone_node(1, AT(1000));
-    CHECK(!node_at(2)->serves);
-    hf_session_closed(at(2, CALLS), "gone", AT(2000));
-    CHECK_EQ_U64(map_due(), HF_NEVER);
+    call_at_gone_node(1, AT(1000)), CHECK(!node_at(2)->serves);
+    hf_session_closed(at(2, CALLS), "gone", AT(2000)), CHECK_EQ_U64(map_due(), HF_NEVER);
 }
 
 /* Another node would not help: the command stays with this one. */
@@ -569,21 +528,17 @@ TEST(a_busy_reply_because_of_a_running_script_does_not_cause_a_request_for_a_new
     output_of(at(0, CALLS));
     feeds(0, CALLS, "-BUSY Redis is busy running a script.\r\n", AT(1001));
     CHECK_EQ_U64(map_due(), HF_NEVER);
-    rig_sleep(AT(1001), AT(1040));
-    CHECK_NODE_SENT(0, CALLS, ASKED);
-    CHECK_OUTCOME(op, "under way");
+    rig_sleep(AT(1001), AT(1040)), CHECK_NODE_SENT(0, CALLS, ASKED), CHECK_OUTCOME(op, "under way");
 }
 
 TEST(the_cluster_map_is_not_requested_from_a_node_that_left_the_cluster) {
     cluster_known(AT(0));
-    call_at_gone_node(1, AT(1000));
-    CHECK(!node_at(2)->serves);
+    call_at_gone_node(1, AT(1000)), CHECK(!node_at(2)->serves);
     hf_op *op = acquire(0, AT(2000));
     output_of(at(0, CALLS));
     rig.refusing = true;
     for (size_t node = 0; node < 3; node++) hf_session_closed(at(node, CALLS), "gone", AT(2001));
-    rig_sleep(AT(2001), AT(5001));
-    CHECK_OUTCOME(op, "unreachable");
+    rig_sleep(AT(2001), AT(5001)), CHECK_OUTCOME(op, "unreachable");
     CHECK_OR(strstr(message_of(op), "a:1: ") && strstr(message_of(op), "b:2: ") &&
                  !strstr(message_of(op), "n1:1"),
              "%s", message_of(op));

@@ -30,8 +30,7 @@ static void two_nodes_known(void) {
 TEST(a_nodes_id_is_requested_in_the_same_round_trip_as_the_login) {
     rig.login[0] = "";
     acquire(0, AT(0));
-    rig_tick(AT(0));
-    CHECK_NODE_SENT(0, CALLS, DRIVE_ASKS_NODE);
+    rig_tick(AT(0)), CHECK_NODE_SENT(0, CALLS, DRIVE_ASKS_NODE);
     CHECK_THEN_SENT(0, I_AM("aa"), AT(1), 0, QUERY);
 }
 
@@ -40,15 +39,12 @@ TEST(a_node_of_a_different_cluster_at_a_known_address_receives_no_command) {
     rig.login[0] = I_AM("xx");
     loses(0, AT(1000));
     hf_op *op = acquire(0, AT(1200));
-    rig_sleep(AT(1200), AT(1210));
-    CHECK_NODE_SENT(0, CALLS, "");
-    CHECK_NODE_SENT(1, CALLS, QUERY);
+    rig_sleep(AT(1200), AT(1210)), CHECK_NODE_SENT(0, CALLS, ""), CHECK_NODE_SENT(1, CALLS, QUERY);
     CHECK_ANSWER_BY(1, op, TWO_NODES, AT(1211), "unreachable");
     CHECK_MESSAGE(op, "another server answers at this address (xx; the cluster has aa)");
     hf_op_end(op, AT(1211));
     op = acquire(0, AT(2000));
-    rig_sleep(AT(2000), AT(2200));
-    CHECK(strstr(output_of(at(1, CALLS)), QUERY));
+    rig_sleep(AT(2000), AT(2200)), CHECK(strstr(output_of(at(1, CALLS)), QUERY));
     CHECK_THEN_SENT(1, B_TOOK_OVER, AT(2201), 1, ASKED);
     CHECK_NODE_SENT(0, CALLS, "");
 }
@@ -73,8 +69,7 @@ TEST(a_node_that_cannot_return_its_id_still_receives_commands) {
         two_nodes_known();
         rig.login[0] = logins[i];
         loses(0, AT(1000));
-        acquire(0, AT(1200));
-        CHECK_NODE_SENT(0, CALLS, ASKED);
+        acquire(0, AT(1200)), CHECK_NODE_SENT(0, CALLS, ASKED);
     }
 }
 
@@ -101,8 +96,7 @@ TEST(a_node_that_is_too_busy_to_return_its_id_receives_no_command) {
         uint64_t opens = rig.opens;
         hf_op *op = acquire(0, AT(2000));
         for (int ms = 2000; ms < 3000; ms += 10) {
-            rig_sleep(AT(ms), AT(ms + 10));
-            CHECK_NODE_SENT(0, CALLS, "");
+            rig_sleep(AT(ms), AT(ms + 10)), CHECK_NODE_SENT(0, CALLS, "");
             answer_query(1, CALLS, TWO_NODES, AT(ms + 10));
         }
         CHECK_OUTCOME(op, "under way");
@@ -122,8 +116,7 @@ TEST(a_node_that_remains_too_busy_to_return_its_id_is_named_in_the_error_message
     loses(0, AT(1000));
     rig.login[0] = "-BUSY Redis is busy running a script.\r\n" SHARDED_CHANNELS;
     hf_op *op = acquire(0, AT(2000));
-    sleep_mapped(TWO_NODES, 2000, 5100);
-    CHECK_OUTCOME(op, "unreachable");
+    sleep_mapped(TWO_NODES, 2000, 5100), CHECK_OUTCOME(op, "unreachable");
     CHECK_MESSAGE(op, "BUSY Redis is busy");
 }
 
@@ -156,11 +149,9 @@ TEST(a_map_of_a_different_cluster_is_ignored) {
     rig.down[0] = "refused";
     loses(0, AT(1000));
     hf_op *op = acquire(0, AT(1200));
-    rig_sleep(AT(1200), AT(1210));
-    CHECK_NODE_SENT(1, CALLS, QUERY);
+    rig_sleep(AT(1200), AT(1210)), CHECK_NODE_SENT(1, CALLS, QUERY);
     feeds(1, CALLS, OTHER_CLUSTER, AT(1211));
-    rig_sleep(AT(1211), AT(1212));
-    CHECK_EQ_INT(node_count(&rig.client), 2);
+    rig_sleep(AT(1211), AT(1212)), CHECK_EQ_INT(node_count(&rig.client), 2);
     CHECK_OUTCOME(op, "unreachable");
     CHECK_MESSAGE(op, "b:2: it belongs to another cluster now");
 }
@@ -193,8 +184,7 @@ TEST(a_client_finds_a_cluster_that_was_recreated_at_the_same_addresses) {
     rig.login[0] = I_AM("a2");
     rig.login[1] = I_AM("b2");
     loses(0, AT(1000));
-    loses(1, AT(1000));
-    CHECK(finds(0, NEW_MAPS, AT(2000), AT(3000)));
+    loses(1, AT(1000)), CHECK(finds(0, NEW_MAPS, AT(2000), AT(3000)));
 }
 
 TEST(a_client_finds_a_cluster_whose_nodes_were_reset_while_connections_were_open) {
@@ -214,8 +204,7 @@ TEST(a_client_that_holds_a_lock_does_not_switch_to_a_different_cluster) {
     rig.login[0] = I_AM("a2");
     rig.login[1] = I_AM("b2");
     loses(0, AT(1000));
-    loses(1, AT(1000));
-    CHECK(!finds(0, NEW_MAPS, AT(2000), AT(29000)));
+    loses(1, AT(1000)), CHECK(!finds(0, NEW_MAPS, AT(2000), AT(29000)));
     CHECK(finds(0, NEW_MAPS, AT(29000), AT(33000))); /* its lease has ended */
 }
 
@@ -225,8 +214,7 @@ TEST(a_client_switches_to_a_new_cluster_only_if_most_configured_addresses_belong
     rig.login[0] = I_AM("xx");
     rig.down[1] = "refused";
     loses(0, AT(1000));
-    loses(1, AT(1000));
-    CHECK(!finds(0, maps, AT(2000), AT(9000)));
+    loses(1, AT(1000)), CHECK(!finds(0, maps, AT(2000), AT(9000)));
     CHECK_EQ_INT(node_count(&rig.client), 2);
 }
 
@@ -237,8 +225,7 @@ TEST(a_client_switches_to_a_new_cluster_only_if_a_majority_belongs_to_it_at_the_
     rig.login[0] = rig.login[1] = I_AM("xx");
     rig.down[1] = "refused";
     loses(0, AT(1000));
-    loses(1, AT(1000));
-    CHECK(!finds(0, maps, AT(2000), AT(4000)));
+    loses(1, AT(1000)), CHECK(!finds(0, maps, AT(2000), AT(4000)));
     rig.down[0] = "refused";
     rig_sleep(AT(4000), AT(6000));
     rig.down[1] = NULL;
@@ -249,13 +236,11 @@ TEST(a_client_switches_to_a_new_cluster_only_if_a_majority_belongs_to_it_at_the_
 TEST(a_node_that_gets_a_new_id_in_the_map_is_reconnected) {
     two_nodes_known();
     rig.login[0] = I_AM("a2");
-    invalidate(1, AT(1000));
-    CHECK_NODE_SENT(0, CALLS, QUERY);
+    invalidate(1, AT(1000)), CHECK_NODE_SENT(0, CALLS, QUERY);
     feeds(0, CALLS, A_WAS_RESET, AT(1001));
     rig_serve(AT(1001));
     CHECK(at(0, CALLS)->state != HF_SESSION_READY);
-    acquire(0, AT(1100));
-    CHECK_NODE_SENT(0, CALLS, ASKED);
+    acquire(0, AT(1100)), CHECK_NODE_SENT(0, CALLS, ASKED);
     CHECK_EQ_INT(node_count(&rig.client), 2);
 }
 
@@ -268,8 +253,7 @@ TEST(a_new_node_without_an_id_is_used_at_the_address_of_an_old_one) {
     feeds(asked, CALLS, A_WAS_RESET, AT(1002));
     rig_serve(AT(1002));
     acquire(0, AT(1100));
-    rig_sleep(AT(1100), AT(1110));
-    CHECK(strstr(output_of(at(0, CALLS)), ASKED));
+    rig_sleep(AT(1100), AT(1110)), CHECK(strstr(output_of(at(0, CALLS)), ASKED));
 }
 
 /* Managed services put proxies in front of their nodes. */
@@ -284,8 +268,7 @@ TEST(nodes_whose_ids_differ_from_those_in_their_own_map_are_used) {
     rig.login[0] = I_AM("p2");
     loses(0, AT(1000));
     acquire(0, AT(1001));
-    rig_serve(AT(1001));
-    CHECK_NODE_SENT(0, CALLS, ASKED);
+    rig_serve(AT(1001)), CHECK_NODE_SENT(0, CALLS, ASKED);
 }
 
 /* The first node that was asked had no slots, so its own id was in no map. */
@@ -297,14 +280,12 @@ TEST(node_ids_are_compared_only_once_a_node_has_confirmed_its_id_in_the_map) {
     CHECK_THEN_SENT(0, B_TOOK_OVER, AT(1), 1, ASKED);
     feeds(1, CALLS, busy(20000, 0, 0), AT(2));
     hf_op_end(ops_of(&rig.client), AT(2));
-    invalidate(1, AT(300));
-    CHECK_NODE_SENT(1, CALLS, QUERY);
+    invalidate(1, AT(300)), CHECK_NODE_SENT(1, CALLS, QUERY);
     feeds(1, CALLS, B_TOOK_OVER, AT(401));
     rig.login[1] = I_AM("xx");
     loses(1, AT(500));
     acquire(0, AT(600));
-    rig_sleep(AT(600), AT(610));
-    CHECK_NODE_SENT(1, CALLS, "");
+    rig_sleep(AT(600), AT(610)), CHECK_NODE_SENT(1, CALLS, "");
 }
 
 /* It says where the key is. */
@@ -313,8 +294,7 @@ TEST(a_node_of_the_same_cluster_at_another_nodes_address_is_used) {
     rig.login[0] = I_AM("bb");
     loses(0, AT(1000));
     acquire(0, AT(1200));
-    rig_sleep(AT(1200), AT(1210));
-    CHECK(strstr(output_of(at(0, CALLS)), ASKED));
+    rig_sleep(AT(1200), AT(1210)), CHECK(strstr(output_of(at(0, CALLS)), ASKED));
 }
 
 #define ONLY_A_OF_X "*1\r\n" RANGE_OF(0, 16383, "a", 1, "xx")
@@ -351,8 +331,7 @@ TEST(a_waiting_acquire_outlasts_a_temporarily_refused_login) {
     loses(0, AT(1000));
     rig.login[0] = "-BUSY Redis is busy running a script.\r\n" SHARDED_CHANNELS;
     hf_op *op = acquire(20 * HF_SECOND, AT(2000));
-    sleep_mapped(TWO_NODES, 2000, 9000);
-    CHECK_OUTCOME(op, "under way");
+    sleep_mapped(TWO_NODES, 2000, 9000), CHECK_OUTCOME(op, "under way");
     rig.login[0] = I_AM("aa");
     rig_sleep(AT(9000), AT(9300));
     const char *sent = output_of(at(0, CALLS));
@@ -367,8 +346,7 @@ TEST(a_replica_at_a_configured_address_is_recognized_by_its_id) {
     loses(0, AT(1000));
     rig_sleep(AT(1000), AT(1300));
     answer_query(0, CALLS, B_WITH_REPLICA, AT(1301));
-    answer_query(1, CALLS, B_WITH_REPLICA, AT(1301));
-    CHECK_STR(node_at(0)->id, "aa");
+    answer_query(1, CALLS, B_WITH_REPLICA, AT(1301)), CHECK_STR(node_at(0)->id, "aa");
     CHECK(!node_at(0)->serves);
 }
 
@@ -440,10 +418,8 @@ TEST(a_waiter_subscribes_to_sharded_channels_once_its_node_is_upgraded_to_suppor
     CHECK_NODE_SENT(0, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     rig.login[0] = DRIVE_LOGIN;
     loses(0, AT(1000));
-    rig_sleep(AT(1000), AT(1100));
-    CHECK_NODE_SENT(0, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
-    feeds_event(0, "subscribe", "1", AT(1101));
-    CHECK_NODE_SENT(0, EVENTS, LISTENS);
+    rig_sleep(AT(1000), AT(1100)), CHECK_NODE_SENT(0, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    feeds_event(0, "subscribe", "1", AT(1101)), CHECK_NODE_SENT(0, EVENTS, LISTENS);
 }
 
 /* ---- a log-in that the driver fetches ---- */
@@ -466,14 +442,12 @@ TEST(a_login_fetched_for_one_node_is_used_for_all_nodes) {
     acquire(0, AT(0));
     rig_tick(AT(0));
     CHECK_EQ_INT(hf_session_wants(at(0, CALLS), AT(0)), HF_WANT_LOGIN);
-    log_in_at(0, "one", AT(0));
-    CHECK_STR(output_of(at(0, CALLS)), "AUTH me one\n" DRIVE_ASKS_NODE);
+    log_in_at(0, "one", AT(0)), CHECK_STR(output_of(at(0, CALLS)), "AUTH me one\n" DRIVE_ASKS_NODE);
     feeds(0, CALLS, "+OK\r\n" DRIVE_LOGIN, AT(0));
     feeds(0, CALLS, ALL_OF_C, AT(0));
     CHECK_EQ_INT(hf_session_wants(at(2, CALLS), AT(0)), HF_WANT_LOGIN);
     hf_session_log_in_again(at(2, CALLS)); /* as the watchdog's thread does */
-    rig_tick(AT(0));
-    CHECK_STR(output_of(at(2, CALLS)), "AUTH me one\n" DRIVE_ASKS_NODE);
+    rig_tick(AT(0)), CHECK_STR(output_of(at(2, CALLS)), "AUTH me one\n" DRIVE_ASKS_NODE);
     CHECK_STR(at(1, CALLS)->server->password, "one");
 }
 

@@ -13,38 +13,30 @@ TEST(confirming_a_grant_sets_its_full_lease) {
         CHECK_SENT_UNTIL(RENEWER, AT(100), AT(800), CONFIRM_K);
         CHECK(is_granted(hold) && is_in_flight(hold));
         hf_time sent_at = AT(100) + (AT(1978) - AT(100)) / 3;
-        feed_renewer(":1\r\n", AT(801));
-        CHECK(!is_granted(hold) && !is_in_flight(hold));
+        feed_renewer(":1\r\n", AT(801)), CHECK(!is_granted(hold) && !is_in_flight(hold));
         CHECK_EQ_U64(ends_at(hold), hf_lease_end(sent_at, 30 * HF_SECOND));
-        CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client),
-                     renewed ? sent_at + 10 * HF_SECOND : ends_at(hold));
+        CHECK_EQ_U64(renewer_deadline(), renewed ? sent_at + 10 * HF_SECOND : ends_at(hold));
     }
 }
 
 TEST(a_grant_that_cannot_be_confirmed_is_lost_before_its_grant_lease_ends) {
     hf_hold *hold = granted_hold(true);
     rig.refusing = true;
-    rig_sleep(AT(100), AT(1978) - 1);
-    CHECK(is_held(hold));
-    rig_sleep(AT(1978) - 1, AT(1978));
-    CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
+    rig_sleep(AT(100), AT(1978) - 1), CHECK(is_held(hold));
+    rig_sleep(AT(1978) - 1, AT(1978)), CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
 }
 
 TEST(a_grant_is_lost_if_its_confirmation_finds_another_owner) {
     hf_hold *hold = granted_hold(true);
     rig_sleep(AT(100), AT(800));
-    feed_renewer(":-2\r\n", AT(801));
-    CHECK_EQ_INT(reason_of(hold), HF_LOST_TAKEN);
+    feed_renewer(":-2\r\n", AT(801)), CHECK_EQ_INT(reason_of(hold), HF_LOST_TAKEN);
 }
 
 /* It sets a lease that is shorter than the grant's, and may do so at any time. */
 TEST(a_confirmation_that_the_server_may_still_receive_limits_later_leases) {
-    static const struct {
-        int lease_ms;
-        bool checked, sent_twice;
-        int believed_ms;
-    } cases[] = {{1000, false, false, 988}, {1000, true, false, 988},    {1000, false, true, 988},
-                 {1000, true, true, 988},   {4000, false, false, 59398}, {4000, true, true, 59398}};
+    CASES(int lease_ms; bool checked, sent_twice; int believed_ms) = {
+        {1000, false, false, 988}, {1000, true, false, 988},    {1000, false, true, 988},
+        {1000, true, true, 988},   {4000, false, false, 59398}, {4000, true, true, 59398}};
     EACH_CASE (i, cases) {
         hf_hold *hold = granted_hold(true);
         hf_session_opening(link_of(RENEWER), AT(100));
@@ -55,7 +47,7 @@ TEST(a_confirmation_that_the_server_may_still_receive_limits_later_leases) {
         rig_sleep(AT(200), AT(cases[i].checked ? 200 : 800));
         CHECK_SENT_PART(link, "EVALSHA extend");
         if (cases[i].sent_twice) {
-            hf_session_closed(link_of(link), "reset", AT(801));
+            cut_link(link, "reset", AT(801));
             rig_sleep(AT(801), AT(802));
             feed(link_of(link), ":1\r\n", AT(802));
         } else if (cases[i].checked) {
@@ -66,7 +58,7 @@ TEST(a_confirmation_that_the_server_may_still_receive_limits_later_leases) {
         CHECK(is_held(hold));
         hf_op_spec spec = spec_of(HF_OP_EXTEND);
         spec.lease = 60 * HF_SECOND;
-        hf_session_closed(link_of(CALLS), "reset", AT(ms));
+        cut_link(CALLS, "reset", AT(ms));
         hf_op *op = begin_spec(&spec, AT(ms));
         CHECK_ANSWER(op, ":1\r\n", AT(ms), "ok");
         CHECK_EQ_U64(ends_at(hold), AT(ms + cases[i].believed_ms));
@@ -81,10 +73,9 @@ static void check_extends_by(hf_time lease, hf_time now) {
 }
 
 TEST(a_grant_is_confirmed_for_no_longer_than_its_max_hold) {
-    hf_hold *hold = granted_hold(true);
-    set_bound(hold, AT(10000));
+    set_bound(granted_hold(true), AT(10000));
     rig_sleep(AT(100), AT(800));
-    const char *sent = output_of(link_of(RENEWER));
+    const char *sent = sent_over(RENEWER);
     CHECK(strstr(sent, "EVALSHA extend") && !strstr(sent, " 30000 "));
 }
 
@@ -93,18 +84,16 @@ TEST(a_renewal_that_the_server_may_still_receive_does_not_limit_later_leases) {
     hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
     hf_session_opening(link_of(RENEWER), AT(0));
     hf_session_opened(link_of(RENEWER), AT(0));
-    rig_sleep(AT(0), AT(800));
-    CHECK(is_at_risk(hold));
+    rig_sleep(AT(0), AT(800)), CHECK(is_at_risk(hold));
     feed_renewer("*1\r\n:1\r\n", AT(801));
     check_extends_by(60 * HF_SECOND, AT(802));
 }
 
 /* Another process may have set a longer lease than that of the grant. */
 TEST(a_shared_owners_grant_is_confirmed_whatever_ttl_the_lock_has) {
-    hf_hold *hold = granted_hold(true);
-    set_shared(hold, true);
+    set_shared(granted_hold(true), true);
     rig_sleep(AT(100), AT(800));
-    const char *sent = output_of(link_of(RENEWER));
+    const char *sent = sent_over(RENEWER);
     CHECK(strstr(sent, "EVALSHA extend") && !strstr(sent, " 30000 2000 "));
 }
 
@@ -121,9 +110,7 @@ TEST(a_grants_confirmation_that_runs_out_of_memory_is_retried) {
         memerr_fail(nth);
         hf_client_tick(&rig.client, AT(800));
         failed = memerr_end();
-        rig_serve(AT(800));
-        CHECK(is_held(hold));
-        CHECK(hf_client_deadline(&rig.client) > AT(800));
+        rig_serve(AT(800)), CHECK(is_held(hold)), CHECK(client_deadline() > AT(800));
         CHECK_SENT_UNTIL(RENEWER, AT(800), AT(1100), CONFIRM_K);
     }
     CHECK(nth > 4);
@@ -138,9 +125,7 @@ TEST(a_grants_confirmation_waits_while_its_connection_cannot_be_opened) {
     hf_hold *hold = hold_of();
     CHECK(is_granted(hold));
     rig.refusing = true;
-    rig_tick(wakes_at(hold));
-    CHECK(link_of(RENEWER)->failed_opens > 0);
-    CHECK(is_in_flight(hold));
+    rig_tick(wakes_at(hold)), CHECK(link_of(RENEWER)->failed_opens > 0), CHECK(is_in_flight(hold));
     CHECK(!is_at_risk(hold));
 }
 
@@ -150,8 +135,7 @@ TEST(a_confirmation_that_got_its_reply_does_not_limit_later_leases) {
     hf_session_opened(link_of(RENEWER), AT(100));
     set_lease(hold, HF_SECOND);
     CHECK_SENT_PART_UNTIL(RENEWER, AT(200), AT(800), "EVALSHA extend");
-    feed_renewer(":1\r\n", AT(801));
-    CHECK(!is_granted(hold));
+    feed_renewer(":1\r\n", AT(801)), CHECK(!is_granted(hold));
     check_extends_by(60 * HF_SECOND, AT(802));
 }
 

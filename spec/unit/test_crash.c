@@ -10,11 +10,10 @@ RIG_BEGINS
 static hf_life known_life;
 static char asked[64]; /* the uuid of the last call of life() */
 
-#define OWN DRIVE_UUID ":1"
 #define OTHER "11111111-2222-8333-8444-555555555555"
-#define KEYS "k redisson_lock_token:{k} holdfast_queue:{k}"
-#define INFO "EVALSHA info 3 " KEYS " " OWN
-#define RELEASE(owner) "EVALSHA release 4 " KEYS " redisson_lock__channel:{k} " owner
+#define KEYS_OF_INFO "k redisson_lock_token:{k} holdfast_queue:{k}"
+#define INFO "EVALSHA info 3 " KEYS_OF_INFO " " OWN
+#define RELEASE(owner) "EVALSHA release 4 " KEYS_OF_INFO " redisson_lock__channel:{k} " owner
 #define RELEASE_ONCE(owner) RELEASE(owner) " 2000 0 0 once"
 
 static hf_life life(const char *uuid) {
@@ -56,8 +55,7 @@ static int events_about(const char *owner) {
 }
 
 TEST(a_waiter_without_crash_release_does_not_look_up_the_holders_process) {
-    hf_op *op = wait_with(NULL);
-    CHECK_EQ_U64(hf_crash_at(op), HF_NEVER);
+    CHECK_EQ_U64(hf_crash_at(wait_with(NULL)), HF_NEVER);
     CHECK_STR(output_at(AT(30000)), "");
 }
 
@@ -79,15 +77,13 @@ TEST(a_waiter_releases_the_lock_of_a_dead_process_and_reports_that) {
     CHECK_EQ_U64(hf_op_deadline(op), AT(50));
     CHECK_STR(output_at(AT(50)), INFO);
     known_life = HF_LIFE_GOES_ON;
-    feed_owner(OTHER ":7", 0, AT(51));
-    CHECK_STR(asked, OTHER);
+    feed_owner(OTHER ":7", 0, AT(51)), CHECK_STR(asked, OTHER);
     CHECK_EQ_U64(hf_op_deadline(op), AT(101));
     CHECK_STR(output_at(AT(101)), "");
     known_life = HF_LIFE_ENDED;
     CHECK_STR(output_at(AT(151)), RELEASE(OTHER ":7"));
     CHECK_EQ_INT(events_about(OTHER ":7"), 0);
-    feed_calls(":1\r\n", AT(152));
-    CHECK_EQ_INT(events_about(OTHER ":7"), 1);
+    feed_calls(":1\r\n", AT(152)), CHECK_EQ_INT(events_about(OTHER ":7"), 1);
     CHECK_STR(output_at(AT(1151)), "");
     CHECK_STR(output_at(AT(1152)), INFO);
 }
@@ -105,15 +101,11 @@ TEST(a_waiter_releases_an_ended_jobs_lock_only_if_its_owner_has_no_other_hold) {
     wait_with(life);
     known_life = HF_LIFE_JOB_ENDED;
     CHECK_STR(output_at(AT(50)), INFO);
-    feed_owner(OTHER ":1", 0, AT(51));
-    CHECK_SENT(CALLS, RELEASE_ONCE(OTHER ":1"));
-    feed_calls(":2\r\n", AT(52));
-    CHECK_EQ_INT(events_about(OTHER ":1"), 0);
+    feed_owner(OTHER ":1", 0, AT(51)), CHECK_SENT(CALLS, RELEASE_ONCE(OTHER ":1"));
+    feed_calls(":2\r\n", AT(52)), CHECK_EQ_INT(events_about(OTHER ":1"), 0);
     CHECK_STR(output_at(AT(1052)), INFO);
-    feed_owner(OTHER ":1", 0, AT(1053));
-    CHECK_SENT(CALLS, RELEASE_ONCE(OTHER ":1"));
-    feed_calls(":1\r\n", AT(1054));
-    CHECK_EQ_INT(events_about(OTHER ":1"), 1);
+    feed_owner(OTHER ":1", 0, AT(1053)), CHECK_SENT(CALLS, RELEASE_ONCE(OTHER ":1"));
+    feed_calls(":1\r\n", AT(1054)), CHECK_EQ_INT(events_about(OTHER ":1"), 1);
 }
 
 /* The waiter may get the grant before the reply to its release. */
@@ -122,8 +114,7 @@ TEST(a_crash_release_is_reported_even_after_the_end_of_the_wait) {
     known_life = HF_LIFE_ENDED;
     output_at(AT(50));
     feed_owner(OTHER ":7", 0, AT(51));
-    hf_op_end(op, AT(52));
-    CHECK_EQ_INT(events_about(OTHER ":7"), 0);
+    hf_op_end(op, AT(52)), CHECK_EQ_INT(events_about(OTHER ":7"), 0);
     feed_calls(":3\r\n", AT(53)); /* dead waiters remain: the renewer removes them */
     CHECK_EQ_INT(events_about(OTHER ":7"), 1);
 }
@@ -147,21 +138,16 @@ TEST(a_crash_releases_event_names_the_metrics_class_and_observer_of_the_awaited_
 
 /* The owner is looked for again a second later; the release is not repeated. */
 TEST(a_crash_release_is_reported_only_if_its_reply_says_that_the_lock_was_freed) {
-    static const struct {
-        const char *reply;
-        int events;
-        bool passes_on;
-    } cases[] = {{":1\r\n", 1, false},  {":3\r\n", 1, true},   {":2\r\n", 0, false},
-                 {":-1\r\n", 0, false}, {":-2\r\n", 0, false}, {"-OOM no\r\n", 0, false}};
+    CASES(const char *reply; int events; bool passes_on) = {
+        {":1\r\n", 1, false},  {":3\r\n", 1, true},   {":2\r\n", 0, false},
+        {":-1\r\n", 0, false}, {":-2\r\n", 0, false}, {"-OOM no\r\n", 0, false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         wait_with(life);
         known_life = HF_LIFE_ENDED;
         CHECK_STR(output_at(AT(50)), INFO);
-        feed_owner(OTHER ":7", -1, AT(51));
-        CHECK(strstr(output_at(AT(51)), RELEASE(OTHER ":7")));
-        feed_calls(cases[i].reply, AT(52));
-        CHECK_EQ_INT(events_about(OTHER ":7"), cases[i].events);
-        CHECK_EQ_U64(hold_count(&rig.client), cases[i].passes_on ? 2 : 1);
+        feed_owner(OTHER ":7", -1, AT(51)), CHECK(strstr(output_at(AT(51)), RELEASE(OTHER ":7")));
+        feed_calls(cases[i].reply, AT(52)), CHECK_EQ_INT(events_about(OTHER ":7"), cases[i].events);
+        CHECK_EQ_U64(holds_left(), cases[i].passes_on ? 2 : 1);
         CHECK(!strstr(output_at(AT(1051)), "EVALSHA release"));
         CHECK(strstr(output_at(AT(1052)), "EVALSHA info"));
     }
@@ -174,8 +160,7 @@ TEST(a_waiter_never_looks_up_the_process_of_an_owner_with_a_zero_byte) {
     wait_with(life);
     known_life = HF_LIFE_ENDED;
     output_at(AT(50));
-    feed_bytes(link_of(CALLS), reply, sizeof reply - 1, AT(51));
-    CHECK_STR(asked, "");
+    feed_bytes(link_of(CALLS), reply, sizeof reply - 1, AT(51)), CHECK_STR(asked, "");
     CHECK_STR(output_at(AT(52)), "");
 }
 
@@ -203,9 +188,7 @@ TEST(a_waiters_query_for_the_owner_is_given_up_after_a_second) {
 
 /* Each waiter ahead adds to the pause between two looks, up to a second. */
 TEST(waiters_further_back_in_the_queue_check_the_holders_process_less_often) {
-    static const struct {
-        int ahead, pause;
-    } cases[] = {{-1, 50}, {0, 50}, {3, 200}, {19, 1000}, {30, 1000}, {1000, 1000}};
+    CASES(int ahead, pause) = {{-1, 50}, {0, 50}, {3, 200}, {19, 1000}, {30, 1000}, {1000, 1000}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hf_op *op = wait_with(life);
         known_life = HF_LIFE_GOES_ON;
@@ -222,9 +205,8 @@ TEST(a_crash_release_that_finds_the_lock_gone_is_not_reported) {
         known_life = HF_LIFE_ENDED;
         output_at(AT(50));
         feed_owner(OTHER ":7", 0, AT(51));
-        output_of(link_of(CALLS));
-        feed_calls(replies[i], AT(52));
-        CHECK_EQ_INT(events_about(OTHER ":7"), 0);
+        sent_over(CALLS);
+        feed_calls(replies[i], AT(52)), CHECK_EQ_INT(events_about(OTHER ":7"), 0);
         CHECK_STR(output_at(AT(1051)), "");
         CHECK_STR(output_at(AT(1052)), INFO);
     }
@@ -232,29 +214,16 @@ TEST(a_crash_release_that_finds_the_lock_gone_is_not_reported) {
 
 /* Shared owners, permits, owners of a quorum, and texts that only resemble an owner. */
 TEST(a_waiter_never_looks_up_an_owner_that_is_not_a_single_process) {
-    static const char *const owners[] = {
-        "",
-        "import-7",
-        "mode",
-        OTHER,
-        OTHER ":",
-        OTHER ":7*2",
-        OTHER ":7.1",
-        OTHER ":7:write",
-        OTHER " :7",
-        OTHER "0:7",
-        "11111111-2222-8333-8444-55555555555:7",
-        "../../../../../../../../../../../tmp:7",
-        "11111111-2222-8333-8444-55555555555A:7",
-        OTHER ":77777777777777777777777777777777777777777777777777777777",
-    };
+    static const char *const owners[] =
+        LIST("", "import-7", "mode", OTHER, OTHER ":", OTHER ":7*2", OTHER ":7.1", OTHER ":7:write",
+             OTHER " :7", OTHER "0:7", "11111111-2222-8333-8444-55555555555:7",
+             "../../../../../../../../../../../tmp:7", "11111111-2222-8333-8444-55555555555A:7",
+             OTHER ":77777777777777777777777777777777777777777777777777777777");
     for (size_t i = 0; i < sizeof owners / sizeof *owners; i++) {
         wait_with(life);
         known_life = HF_LIFE_ENDED;
         output_at(AT(50));
-        feed_owner(owners[i], 0, AT(51));
-        CHECK_STR(asked, "");
-        CHECK_STR(output_at(AT(1050)), "");
+        feed_owner(owners[i], 0, AT(51)), CHECK_STR(asked, ""), CHECK_STR(output_at(AT(1050)), "");
         CHECK_STR(output_at(AT(1051)), INFO);
     }
 }
@@ -284,19 +253,15 @@ TEST(waiters_further_back_in_the_queue_query_the_owner_less_often) {
     hf_op *op = wait_with(life);
     known_life = HF_LIFE_GOES_ON;
     output_at(AT(50));
-    feed_owner(OTHER ":7", 3, AT(51));
-    CHECK_EQ_U64(hf_crash_at(op), AT(251));
-    output_at(AT(251));
-    CHECK_EQ_U64(hf_crash_at(op), AT(451));
+    feed_owner(OTHER ":7", 3, AT(51)), CHECK_EQ_U64(hf_crash_at(op), AT(251));
+    output_at(AT(251)), CHECK_EQ_U64(hf_crash_at(op), AT(451));
     rig_end(AT(452));
     op = wait_with(life);
     output_at(AT(50));
-    feed_owner(OTHER ":7", 100000, AT(51));
-    CHECK_EQ_U64(hf_crash_at(op), AT(61051));
+    feed_owner(OTHER ":7", 100000, AT(51)), CHECK_EQ_U64(hf_crash_at(op), AT(61051));
     known_life = HF_LIFE_GOES_ON;
     CHECK_STR(output_at(AT(61051)), INFO);
-    feed_owner(OTHER ":7", 100000, AT(61052));
-    CHECK_EQ_U64(hf_crash_at(op), AT(62052));
+    feed_owner(OTHER ":7", 100000, AT(61052)), CHECK_EQ_U64(hf_crash_at(op), AT(62052));
 }
 
 TEST(a_waiters_check_of_the_holders_process_that_ran_out_of_memory_is_retried_in_a_second) {
@@ -306,8 +271,7 @@ TEST(a_waiters_check_of_the_holders_process_that_ran_out_of_memory_is_retried_in
         memerr_fail(nth);
         output_at(AT(50));
         memerr_fail(0);
-        output_at(AT(51));
-        CHECK_STR(output_at(AT(1100)), INFO);
+        output_at(AT(51)), CHECK_STR(output_at(AT(1100)), INFO);
         rig_end(AT(1101));
     }
 }
@@ -317,15 +281,14 @@ TEST(a_crash_releases_reply_after_the_client_was_closed_changes_nothing) {
     known_life = HF_LIFE_ENDED;
     output_at(AT(50));
     feed_owner(OTHER ":7", 0, AT(51));
-    hf_client_close(&rig.client, AT(52));
-    rig_serve(AT(52));
-    CHECK_EQ_INT(events_about(OTHER ":7"), 0);
+    close_rig(AT(52));
+    rig_serve(AT(52)), CHECK_EQ_INT(events_about(OTHER ":7"), 0);
 }
 
 /* ---- with locks that its caller acquires next ---- */
 
 #define KEYS_OF(k) k " redisson_lock_token:{" k "} holdfast_queue:{" k "}"
-#define INFO_OF(k) "EVALSHA info 3 " KEYS_OF(k) " " OWN
+#define INFO_OF_KEY(k) "EVALSHA info 3 " KEYS_OF(k) " " OWN
 #define RELEASE_OF(k, owner)                                                                       \
     "EVALSHA release 4 " KEYS_OF(k) " redisson_lock__channel:{" k "} " owner
 
@@ -335,39 +298,27 @@ TEST(a_waiter_of_a_multi_lock_releases_a_dead_owners_other_locks_in_the_same_mom
     wait_before(2, next_keys, life);
     known_life = HF_LIFE_ENDED;
     CHECK_STR(output_at(AT(50)), INFO);
-    feed_owner(OTHER ":7", 0, AT(51));
-    CHECK_SENT(CALLS, RELEASE(OTHER ":7"));
-    feed_calls(":1\r\n", AT(52));
-    CHECK_STR(output_at(AT(52)), INFO_OF("m"));
-    feed_owner(OTHER ":8", -1, AT(53));
-    CHECK_SENT(CALLS, RELEASE_OF("m", OTHER ":8"));
-    feed_calls(":1\r\n", AT(54));
-    CHECK_STR(output_at(AT(54)), INFO_OF("n"));
-    feed_owner(OTHER ":9", -1, AT(55));
-    CHECK_SENT(CALLS, RELEASE_OF("n", OTHER ":9"));
-    feed_calls(":1\r\n", AT(56));
-    CHECK_STR(output_at(AT(1055)), "");
+    feed_owner(OTHER ":7", 0, AT(51)), CHECK_SENT(CALLS, RELEASE(OTHER ":7"));
+    feed_calls(":1\r\n", AT(52)), CHECK_STR(output_at(AT(52)), INFO_OF_KEY("m"));
+    feed_owner(OTHER ":8", -1, AT(53)), CHECK_SENT(CALLS, RELEASE_OF("m", OTHER ":8"));
+    feed_calls(":1\r\n", AT(54)), CHECK_STR(output_at(AT(54)), INFO_OF_KEY("n"));
+    feed_owner(OTHER ":9", -1, AT(55)), CHECK_SENT(CALLS, RELEASE_OF("n", OTHER ":9"));
+    feed_calls(":1\r\n", AT(56)), CHECK_STR(output_at(AT(1055)), "");
     CHECK_STR(output_at(AT(1056)), INFO);
     rig_end(AT(1057));
 }
 
 /* A client that knows no crashes has the first lock, and waits for the second one. */
 TEST(a_waiter_of_a_multi_lock_releases_its_next_locks_also_while_another_client_has_the_first) {
-    wait_before(2, next_keys, life);
-    CHECK_STR(output_at(AT(50)), INFO);
-    feed_owner("java", 1, AT(51));
-    CHECK_STR(output_at(AT(100)), "");
-    CHECK_STR(output_at(AT(101)), INFO_OF("m"));
+    wait_before(2, next_keys, life), CHECK_STR(output_at(AT(50)), INFO);
+    feed_owner("java", 1, AT(51)), CHECK_STR(output_at(AT(100)), "");
+    CHECK_STR(output_at(AT(101)), INFO_OF_KEY("m"));
     known_life = HF_LIFE_GOES_ON;
-    feed_owner(OTHER ":8", -1, AT(102));
-    CHECK_STR(asked, OTHER);
-    CHECK_STR(output_at(AT(151)), "");
-    CHECK_STR(output_at(AT(152)), INFO_OF("n"));
+    feed_owner(OTHER ":8", -1, AT(102)), CHECK_STR(asked, OTHER), CHECK_STR(output_at(AT(151)), "");
+    CHECK_STR(output_at(AT(152)), INFO_OF_KEY("n"));
     known_life = HF_LIFE_ENDED;
-    feed_owner(OTHER ":9", -1, AT(153));
-    CHECK_SENT(CALLS, RELEASE_OF("n", OTHER ":9"));
-    feed_calls(":1\r\n", AT(154));
-    CHECK_STR(output_at(AT(1153)), "");
+    feed_owner(OTHER ":9", -1, AT(153)), CHECK_SENT(CALLS, RELEASE_OF("n", OTHER ":9"));
+    feed_calls(":1\r\n", AT(154)), CHECK_STR(output_at(AT(1153)), "");
     CHECK_STR(output_at(AT(1154)), INFO);
     rig_end(AT(1155));
 }
@@ -383,12 +334,11 @@ TEST(a_waiter_of_a_multi_lock_that_ran_out_of_memory_still_releases_the_next_loc
         bool asked_next = false;
         for (int ms = 52; ms < 3000 && !asked_next; ms += 50) {
             const char *output = output_at(AT(ms));
-            asked_next = strstr(output, INFO_OF("m")) != NULL;
+            asked_next = strstr(output, INFO_OF_KEY("m")) != NULL;
             if (strstr(output, INFO)) feed_owner("java", -1, AT(ms));
         }
         CHECK(asked_next);
-        feed_owner(OTHER ":8", -1, AT(3000));
-        CHECK_SENT(CALLS, RELEASE_OF("m", OTHER ":8"));
+        feed_owner(OTHER ":8", -1, AT(3000)), CHECK_SENT(CALLS, RELEASE_OF("m", OTHER ":8"));
         rig_end(AT(3001));
     }
 }

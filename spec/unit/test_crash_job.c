@@ -105,8 +105,7 @@ TEST(a_job_whose_first_process_is_not_collected_yet_is_about_to_end) {
     siginfo_t info;
     waitid(P_PID, (id_t)job, &info, WEXITED | WNOWAIT); /* it stays a zombie */
     hf_life life = hf_crash_life(uuid);
-    kill_and_collect(job);
-    CHECK_EQ_INT(life, HF_LIFE_UNSURE);
+    kill_and_collect(job), CHECK_EQ_INT(life, HF_LIFE_UNSURE);
     CHECK_EQ_INT(life_in_the_end(), HF_LIFE_JOB_ENDED);
     end_job();
 }
@@ -115,12 +114,9 @@ TEST(a_job_counts_as_ended_once_the_last_process_of_its_group_has_ended) {
     pid_t job, pid = start_job(stay_without_descriptor, &job);
     CHECK_EQ_INT(feed(), job);
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
-    kill_and_collect(pid);
-    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_UNSURE);
-    kill(job, SIGSTOP);
-    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_UNSURE);
-    kill_and_collect(job);
-    CHECK_EQ_INT(life_in_the_end(), HF_LIFE_JOB_ENDED);
+    kill_and_collect(pid), CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_UNSURE);
+    kill(job, SIGSTOP), CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_UNSURE);
+    kill_and_collect(job), CHECK_EQ_INT(life_in_the_end(), HF_LIFE_JOB_ENDED);
     end_job();
 }
 
@@ -184,8 +180,7 @@ TEST(an_older_holdfast_version_cannot_misread_a_jobs_crash_record) {
     kill_both(pid, job);
     end_job();
     read_place(place, sizeof place);
-    snprintf(own, sizeof own, "%s %ld %ld", place, (long)pid, (long)job);
-    CHECK_STR(text, own);
+    snprintf(own, sizeof own, "%s %ld %ld", place, (long)pid, (long)job), CHECK_STR(text, own);
 }
 
 TEST(a_holdfast_command_that_outlives_its_job_counts_as_alive) {
@@ -193,8 +188,7 @@ TEST(a_holdfast_command_that_outlives_its_job_counts_as_alive) {
     kill_and_collect(job); /* its parent has not collected it */
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
     kill_and_collect(pid);
-    waitpid(job, NULL, 0);
-    CHECK_EQ_INT(life_in_the_end(), HF_LIFE_JOB_ENDED);
+    waitpid(job, NULL, 0), CHECK_EQ_INT(life_in_the_end(), HF_LIFE_JOB_ENDED);
     end_job();
 }
 
@@ -253,8 +247,7 @@ TEST(a_process_that_left_the_jobs_group_keeps_the_job_alive_by_its_lock_descript
     pid_t apart = left_behind(leave_one_apart);
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
-    kill_and_collect(apart);
-    CHECK_EQ_INT(life_in_the_end(), HF_LIFE_JOB_ENDED);
+    kill_and_collect(apart), CHECK_EQ_INT(life_in_the_end(), HF_LIFE_JOB_ENDED);
     CHECK_EQ_INT(life_in_the_end(), HF_LIFE_JOB_ENDED);
     end_job();
 }
@@ -309,8 +302,7 @@ TEST(a_job_whose_lock_file_is_missing_or_replaced_counts_as_alive) {
     char name[64];
     pid_t job, pid = start_job(stay_as_job, &job);
     kill_both(pid, job);
-    snprintf(name, sizeof name, "%s.job", uuid);
-    CHECK_EQ_INT(unlink(path_of(name)), 0);
+    snprintf(name, sizeof name, "%s.job", uuid), CHECK_EQ_INT(unlink(path_of(name)), 0);
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
     CHECK_EQ_INT(mkfifo(path_of(name), 0600), 0);
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
@@ -723,8 +715,7 @@ TEST(a_jobs_lock_file_becomes_visible_only_once_it_is_locked) {
     CHECK_EQ_INT(unlocked, 0);
     CHECK_EQ_INT(fcntl(fd, F_GETFD), FD_CLOEXEC);
     close(fd);
-    snprintf(name, sizeof name, "%s.job", uuid);
-    CHECK_EQ_INT(stat(path_of(name), &info), 0);
+    snprintf(name, sizeof name, "%s.job", uuid), CHECK_EQ_INT(stat(path_of(name), &info), 0);
     CHECK(hf_crash_forget(uuid));
     CHECK_EQ_INT(stat(path_of(name), &info), -1);
     CHECK(hf_crash_forget(uuid));
@@ -754,15 +745,13 @@ TEST(a_jobs_lock_file_that_cannot_be_named_is_reported_and_leaves_no_descriptor)
 TEST(a_jobs_crash_record_is_replaced_by_renaming_a_file_with_the_suffix_new) {
     char first[40], name[64];
     CHECK(hf_crash_record(new_uuid()));
-    snprintf(first, sizeof first, "%s", uuid);
-    CHECK(hf_crash_record(new_uuid()));
+    snprintf(first, sizeof first, "%s", uuid), CHECK(hf_crash_record(new_uuid()));
     int fd = hf_crash_lock_job(first), own = hf_crash_lock_job(uuid);
     CHECK(fd >= 0 && own >= 0);
     close(fd);
     close(own);
     CHECK(hf_crash_record_job(uuid, getpgrp(), 0));
-    snprintf(name, sizeof name, "%s.new", uuid);
-    CHECK_STR(renamed, name);
+    snprintf(name, sizeof name, "%s.new", uuid), CHECK_STR(renamed, name);
     CHECK(hf_crash_forget(first));
     CHECK(hf_crash_forget(uuid));
 }

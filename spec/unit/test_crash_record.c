@@ -36,8 +36,7 @@ static hf_life life_after(pid_t pid, int signal, int options) {
 TEST(a_running_process_counts_as_alive_until_its_client_is_closed) {
     CHECK(hf_crash_record(new_uuid()));
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
-    hf_crash_forget(uuid);
-    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_UNKNOWN);
+    hf_crash_forget(uuid), CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_UNKNOWN);
     hf_crash_forget(uuid);
 }
 
@@ -45,8 +44,7 @@ TEST(a_zombie_counts_as_dead_and_so_does_a_process_that_is_gone) {
     pid_t pid = start(stay);
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
     CHECK_EQ_INT(life_after(pid, SIGKILL, WEXITED), HF_LIFE_ENDED);
-    waitpid(pid, NULL, 0);
-    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_ENDED);
+    waitpid(pid, NULL, 0), CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_ENDED);
     end(pid);
 }
 
@@ -96,26 +94,10 @@ TEST(only_a_complete_record_of_this_boot_and_pid_namespace_proves_a_death) {
     char place[128], text[256];
     read_place(place, sizeof place);
     long dead = (long)dead_id();
-    snprintf(text, sizeof text, "%s %ld", place, dead);
-    CHECK_EQ_INT(life_by(text), HF_LIFE_ENDED);
-    static const char *const behind[] = {"",
-                                         " ",
-                                         " 0",
-                                         " -5",
-                                         " 1x",
-                                         " x",
-                                         " -1",
-                                         " 99999999999",
-                                         " 99999999999999999999",
-                                         "9 7",
-                                         " 7 ",
-                                         " 7 0",
-                                         " 7 1",
-                                         " 7 -1",
-                                         " 7 x",
-                                         " 7 8 9",
-                                         " 7  8",
-                                         " 7 8x"};
+    snprintf(text, sizeof text, "%s %ld", place, dead), CHECK_EQ_INT(life_by(text), HF_LIFE_ENDED);
+    static const char *const behind[] =
+        LIST("", " ", " 0", " -5", " 1x", " x", " -1", " 99999999999", " 99999999999999999999",
+             "9 7", " 7 ", " 7 0", " 7 1", " 7 -1", " 7 x", " 7 8 9", " 7  8", " 7 8x");
     for (size_t i = 0; i < sizeof behind / sizeof *behind; i++) {
         snprintf(text, sizeof text, "%s%s", place, behind[i]);
         CHECK_OR(life_by(text) == HF_LIFE_UNKNOWN, "\"%s\"", text);
@@ -158,8 +140,7 @@ TEST(a_process_whose_id_another_process_or_thread_reuses_counts_as_alive) {
     read_place(place, sizeof place);
     snprintf(text, sizeof text, "%s %ld", place, (long)getpid());
     CHECK_EQ_INT(life_by(text), HF_LIFE_GOES_ON);
-    snprintf(text, sizeof text, "%s 1", place);
-    CHECK_EQ_INT(life_by(text), HF_LIFE_GOES_ON);
+    snprintf(text, sizeof text, "%s 1", place), CHECK_EQ_INT(life_by(text), HF_LIFE_GOES_ON);
     CHECK_EQ_INT(pthread_create(&thread, NULL, store_id, (void *)&id), 0);
     while (id == 0) usleep(1000);
     snprintf(text, sizeof text, "%s %ld", place, (long)id);
@@ -382,9 +363,7 @@ TEST(a_crash_record_directory_that_other_users_may_use_is_refused) {
     int status = -1;
     pid_t pid = fork();
     if (pid == 0) _exit(refuses_what_belongs_to_another_user() ? 0 : 1);
-    waitpid(pid, &status, 0);
-    CHECK_EQ_INT(status, 0);
-    CHECK_EQ_INT(as_nobody(refuses_a_file), 0);
+    waitpid(pid, &status, 0), CHECK_EQ_INT(status, 0), CHECK_EQ_INT(as_nobody(refuses_a_file), 0);
 }
 
 /* What it opens then has the numbers of the standard streams. */
@@ -442,9 +421,7 @@ TEST(removing_old_crash_records_leaks_no_descriptor_if_memory_runs_out) {
     bool made = hf_crash_record(new_uuid());
     reads_no_directory = false;
     int left = check_open_descriptors() - open;
-    hf_crash_forget(uuid);
-    CHECK(made);
-    CHECK_EQ_INT(left, 0);
+    hf_crash_forget(uuid), CHECK(made), CHECK_EQ_INT(left, 0);
 }
 
 /* A uuid belongs to one process. */

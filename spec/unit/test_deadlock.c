@@ -6,12 +6,6 @@ RIG_BEGINS
 
 /* An acquire of "k" waits; replies about the others decide whether it is in a cycle. */
 
-#define OWN DRIVE_UUID ":1"
-#define BELOW "00000000-0000-4000-8000-000000000000:7" /* smaller than OWN, as a text */
-#define ABOVE "ffffffff-ffff-4fff-8fff-ffffffffffff:7"
-#define INFO_OF(key, waiter)                                                                       \
-    "EVALSHA info 3 " key " redisson_lock_token:{" key "} holdfast_queue:{" key "} " waiter
-
 /* It looks after a second. */
 static hf_op *wait_for_k(hf_time check) {
     rig_begin();
@@ -41,10 +35,8 @@ static void feed_wait(const char *wait) {
 
 TEST(a_tenants_deadlock_search_reads_only_waits_of_its_own_prefix) {
     wait_for_k(HF_SECOND);
-    strcpy(config_in(&rig.client)->tenant, "a:");
-    CHECK_STR(output_at(AT(1000)), INFO_OF("k", OWN));
-    feed_holder("you", -1);
-    CHECK_SENT(CALLS, "GET holdfast_wait:a:you");
+    strcpy(config_in(&rig.client)->tenant, "a:"), CHECK_STR(output_at(AT(1000)), INFO_OF("k", OWN));
+    feed_holder("you", -1), CHECK_SENT(CALLS, "GET holdfast_wait:a:you");
 }
 
 TEST(a_deadlock_search_follows_owners_and_their_waits_until_it_finds_a_cycle) {
@@ -54,14 +46,10 @@ TEST(a_deadlock_search_follows_owners_and_their_waits_until_it_finds_a_cycle) {
     CHECK_STR(output_at(AT(1000)), INFO_OF("k", OWN));
     feed_holder("you", -1); /* it may have left the queue: that does not matter here */
     CHECK_SENT(CALLS, "GET holdfast_wait:you");
-    feed_wait("500 " ABOVE " l j");
-    CHECK_SENT(CALLS, INFO_OF("j", ABOVE));
-    feed_holder("me", 0);
-    CHECK_SENT(CALLS, "GET holdfast_wait:me");
-    CHECK(is_searching(op));
-    feed_wait("501 " OWN " l k");
-    CHECK(!is_searching(op));
-    CHECK(strncmp(output_of(link_of(CALLS)), "EVALSHA leave ", 14) == 0);
+    feed_wait("500 " ABOVE " l j"), CHECK_SENT(CALLS, INFO_OF("j", ABOVE));
+    feed_holder("me", 0), CHECK_SENT(CALLS, "GET holdfast_wait:me"), CHECK(is_searching(op));
+    feed_wait("501 " OWN " l k"), CHECK(!is_searching(op));
+    CHECK(strncmp(sent_over(CALLS), "EVALSHA leave ", 14) == 0);
     CHECK_ANSWER(op, ":1\r\n", AT(1001), "deadlock");
     CHECK_MESSAGE(op, "the waits form a cycle: \"k\", held by you, which waits for "
                       "\"j\", held by me; always take locks in the same order");
@@ -84,10 +72,7 @@ static bool ends_in(const char *const *others, size_t count, const char *own) {
 }
 
 TEST(only_the_youngest_waiter_of_a_deadlock_fails) {
-    static const struct {
-        const char *others[3], *own;
-        bool ends;
-    } cases[] = {
+    CASES(const char *others[3], *own; bool ends) = {
         {{"500 " ABOVE " l j"}, "501 " OWN " l k", true},
         {{"501 " ABOVE " l j"}, "500 " OWN " l k", false},
         {{"500 " ABOVE " l j"}, "500 " OWN " l k", false}, /* equal: the greater name */
@@ -110,24 +95,21 @@ TEST(only_the_youngest_waiter_of_a_deadlock_fails) {
 /* ---- none ---- */
 
 TEST(an_acquire_without_deadlock_check_does_not_search_for_deadlocks) {
-    wait_for_k(0);
-    CHECK_STR(output_at(AT(1000)), "");
+    wait_for_k(0), CHECK_STR(output_at(AT(1000)), "");
 }
 
 /* A check without a result, then the next one after twice as long a wait. */
 TEST(a_deadlock_search_is_repeated_after_twice_the_last_pause) {
     hf_op *op = wait_for_k(HF_SECOND / 2);
     output_at(AT(500));
-    feed_calls("-ERR no\r\n", AT(501));
-    CHECK(!is_searching(op));
+    feed_calls("-ERR no\r\n", AT(501)), CHECK(!is_searching(op));
     CHECK_EQ_U64(hf_deadlock_at(op), AT(1000));
     CHECK_EQ_U64(hf_op_deadline(op), AT(1000));
     CHECK_STR(output_at(AT(999)), "");
     CHECK_STR(output_at(AT(1001)), INFO_OF("k", OWN));
     CHECK(hf_deadlock_at(op) == HF_NEVER);
     feed_holder("me", 0);
-    feed_wait("500 " OWN " l k");
-    CHECK(is_cancelling(op));
+    feed_wait("500 " OWN " l k"), CHECK(is_cancelling(op));
 }
 
 TEST(a_deadlock_search_that_finds_a_lock_without_a_holder_ends) {
@@ -139,31 +121,20 @@ TEST(a_deadlock_search_that_finds_a_lock_without_a_holder_ends) {
 TEST(a_deadlock_search_ends_at_a_published_wait_that_is_not_in_the_queue) {
     hf_op *op = search_from("you", 0);
     feed_wait("500 " ABOVE " l j");
-    output_of(link_of(CALLS));
-    feed_holder("me", -1);
-    CHECK(!is_searching(op));
-    CHECK_STR(output_at(AT(1001)), "");
+    sent_over(CALLS);
+    feed_holder("me", -1), CHECK(!is_searching(op)), CHECK_STR(output_at(AT(1001)), "");
 }
 
 TEST(a_deadlock_search_ends_at_a_malformed_wait) {
-    static const char *const waits[] = {
-        "",
-        "500",
-        "500 ",
-        "500 " ABOVE,
-        "500 " ABOVE " l",
-        "500 " ABOVE " l ",
-        "500 " ABOVE " lj k",
-        "500 " ABOVE " ? j",
-        "500 short l j",
-        "500 ffffffff-ffff-4fff-8fff-ffffffffffff l j", /* no number behind it */
-        "-",
-    };
+    static const char *const waits[] =
+        LIST("", "500", "500 ", "500 " ABOVE, "500 " ABOVE " l", "500 " ABOVE " l ",
+             "500 " ABOVE " lj k", "500 " ABOVE " ? j", "500 short l j",
+             "500 ffffffff-ffff-4fff-8fff-ffffffffffff l j", /* no number behind it */
+             "-");
     for (size_t i = 0; i < sizeof waits / sizeof *waits; i++) {
         hf_op *op = search_from("you", 0);
-        output_of(link_of(CALLS));
-        feed_wait(waits[i]);
-        CHECK_OR(!is_searching(op), "\"%s\" is followed", waits[i]);
+        sent_over(CALLS);
+        feed_wait(waits[i]), CHECK_OR(!is_searching(op), "\"%s\" is followed", waits[i]);
         CHECK_STR(output_at(AT(1001)), "");
         CHECK(is_waiting(op));
     }
@@ -173,16 +144,12 @@ TEST(a_deadlock_search_ends_at_a_reply_that_is_not_a_string) {
     static const char *const replies[] = {"$-1\r\n", ":5\r\n", "*0\r\n", "-ERR no\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         hf_op *op = search_from("you", 0);
-        feed_calls(replies[i], AT(1000));
-        CHECK(!is_searching(op));
-        CHECK(is_waiting(op));
+        feed_calls(replies[i], AT(1000)), CHECK(!is_searching(op)), CHECK(is_waiting(op));
     }
 }
 
 TEST(a_deadlock_search_follows_a_wait_for_a_different_kind_of_lock) {
-    static const struct {
-        const char *wait, *query;
-    } cases[] = {
+    CASES(const char *wait, *query) = {
         {"500 " ABOVE " m a key", "EVALSHA mutex_info 3 a key redisson_lock_token:{a key} "
                                   "holdfast_queue:{a key} " ABOVE},
         {"500 " ABOVE " p j", "EVALSHA permit_info 4 j redisson_lock_token:{j} holdfast_queue:{j} "
@@ -192,9 +159,8 @@ TEST(a_deadlock_search_follows_a_wait_for_a_different_kind_of_lock) {
         wait_for_k(HF_SECOND);
         output_at(AT(1000));
         feed_holder("you", 0);
-        output_of(link_of(CALLS));
-        feed_wait(cases[i].wait);
-        CHECK_SENT(CALLS, cases[i].query);
+        sent_over(CALLS);
+        feed_wait(cases[i].wait), CHECK_SENT(CALLS, cases[i].query);
     }
 }
 
@@ -213,9 +179,8 @@ TEST(a_deadlock_search_follows_at_most_64_steps) {
 
 /* The operation waits for a lock of the cycle, and is no part of it. */
 TEST(a_deadlock_search_ends_at_a_cycle_without_its_own_waiter) {
-    static const struct {
-        int before, others, steps;
-    } cases[] = {{0, 2, 4}, {1, 2, 4}, {2, 3, 7}, {0, 4, 8}, {3, 4, 8}, {4, 5, 13}};
+    CASES(int before, others, steps) = {{0, 2, 4}, {1, 2, 4}, {2, 3, 7},
+                                        {0, 4, 8}, {3, 4, 8}, {4, 5, 13}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hf_op *op = wait_for_k(HF_SECOND);
         output_at(AT(1000));
@@ -234,10 +199,8 @@ TEST(a_deadlock_search_ends_at_a_cycle_without_its_own_waiter) {
 
 TEST(a_deadlock_search_ends_if_the_server_does_not_reply) {
     hf_op *op = search_from("you", 0);
-    rig_tick(AT(1999));
-    CHECK(is_searching(op));
-    rig_tick(AT(2000));
-    CHECK(!is_searching(op));
+    rig_tick(AT(1999)), CHECK(is_searching(op));
+    rig_tick(AT(2000)), CHECK(!is_searching(op));
 }
 
 /* ---- ends meanwhile ---- */
@@ -250,7 +213,7 @@ TEST(a_deadlock_search_that_outlives_its_acquire_ends_without_effect) {
         hf_op *op = wait_for_k(HF_SECOND);
         output_at(AT(1000));
         if (i == 1) feed_holder("you", 0);
-        output_of(link_of(CALLS));
+        sent_over(CALLS);
         CHECK_GRANTS(op, GRANT("1", "9"), AT(1000), "ok");
         hf_op_end(op, AT(1000));
         CHECK_ANSWER_SENDS(replies[i], AT(1001), CALLS, "");
@@ -261,9 +224,7 @@ TEST(a_deadlock_does_not_end_a_waiter_whose_request_to_the_server_is_in_flight) 
     hf_op *op = search_from("me", 0);
     feed_message("1 grant l 1 6 77 2000 k", AT(1000)); /* of another place */
     CHECK(is_asking(op));
-    feed_wait("5 " OWN " l k");
-    CHECK(is_asking(op));
-    CHECK(!is_searching(op));
+    feed_wait("5 " OWN " l k"), CHECK(is_asking(op)), CHECK(!is_searching(op));
 }
 
 /* ---- texts ---- */
@@ -277,8 +238,7 @@ TEST(the_message_of_a_deadlock_truncates_a_long_key) {
     snprintf(wait, sizeof wait, "500 " BELOW " l %s", key);
     feed_wait(wait);
     feed_holder("me", 0);
-    feed_wait("501 " OWN " l k");
-    CHECK(cycle_of(op));
+    feed_wait("501 " OWN " l k"), CHECK(cycle_of(op));
     snprintf(cut, sizeof cut, "\"%.64s\", held by me", key);
     CHECK_OR(strstr(cycle_of(op), cut), "%s", cycle_of(op));
 }
@@ -323,10 +283,10 @@ TEST(a_deadlock_search_follows_a_wait_for_a_long_key) {
         wait_for_k(HF_SECOND);
         output_at(AT(1000));
         feed_holder("you", -1);
-        output_of(link_of(CALLS));
+        sent_over(CALLS);
         snprintf(wait, sizeof wait, "500 " ABOVE " l %.*s", size, key);
         feed_wait(wait);
-        const char *text = output_of(link_of(CALLS));
+        const char *text = sent_over(CALLS);
         CHECK_OR(strstr(text, key + sizeof key - 1 - size), "%s", text);
     }
 }
@@ -344,8 +304,7 @@ TEST(a_deadlock_search_reads_the_wait_of_an_owner_of_maximum_length) {
     wait_for_k(HF_SECOND);
     output_at(AT(1000));
     feed_holder(owner, 0);
-    snprintf(want, sizeof want, "GET holdfast_wait:%s", owner);
-    CHECK_SENT(CALLS, want);
+    snprintf(want, sizeof want, "GET holdfast_wait:%s", owner), CHECK_SENT(CALLS, want);
 }
 
 /* Around the size of what is read of it. */
@@ -355,9 +314,7 @@ TEST(a_deadlock_search_ends_at_a_wait_that_consists_of_digits_only) {
         memset(wait, '1', size);
         wait[size] = '\0';
         hf_op *op = search_from("you", 0);
-        feed_wait(wait);
-        CHECK(!is_searching(op));
-        CHECK(is_waiting(op));
+        feed_wait(wait), CHECK(!is_searching(op)), CHECK(is_waiting(op));
     }
 }
 

@@ -6,11 +6,9 @@
 
 RIG_BEGINS
 
-#define OWNER(number) DRIVE_UUID ":" number
-#define KEYS "4 k redisson_lock_token:{k} holdfast_queue:{k} redisson_lock__channel:{k} "
-#define RELEASE(number) "EVALSHA release " KEYS OWNER(number)
-#define ASK(number) "EVALSHA acquire " KEYS OWNER(number) " 30000 1000"
-#define LEAVE(number) "EVALSHA leave " KEYS OWNER(number) " 2000 0  "
+#define RELEASE(number) "EVALSHA release " ALL_KEYS OWNER(number)
+#define ASK(number) "EVALSHA acquire " ALL_KEYS OWNER(number) " 30000 1000"
+#define LEAVE(number) "EVALSHA leave " ALL_KEYS OWNER(number) " 2000 0  "
 
 static hf_op *begin_own(hf_op_kind kind, hf_time now) {
     return BEGIN(kind, now, spec.owner = HF_NO_TEXT);
@@ -21,7 +19,7 @@ static void hold_own(void) {
     rig_begin();
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(0));
     feed_calls(ACQUIRED, AT(0));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     hf_op_end(op, AT(0));
 }
 
@@ -37,15 +35,11 @@ static void hold_and_send_release(void) {
 }
 
 TEST(an_async_release_is_completed_without_its_caller) {
-    hold_and_send_release();
-    CHECK_SENT(CALLS, RELEASE("1"));
-    feed_calls(":1\r\n", AT(2));
-    CHECK_EQ_U64(hf_client_deadline(&rig.client), 0);
-    rig_tick(AT(2));
-    CHECK(!ops_of(&rig.client));
-    CHECK_EQ_U64(detached_count(&rig.client), 0);
-    CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 1);
-    CHECK_EQ_U64(hold_count(&rig.client), 0);
+    hold_and_send_release(), CHECK_SENT(CALLS, RELEASE("1"));
+    feed_calls(":1\r\n", AT(2)), CHECK_EQ_U64(client_deadline(), 0);
+    rig_tick(AT(2)), CHECK(!ops_of(&rig.client)), CHECK_EQ_U64(detached_count(&rig.client), 0);
+    CHECK_EQ_U64(stats().releases, 1);
+    CHECK_EQ_U64(holds_left(), 0);
 }
 
 TEST(an_async_release_is_counted_in_the_metrics_at_its_call) {
@@ -53,8 +47,7 @@ TEST(an_async_release_is_counted_in_the_metrics_at_its_call) {
     const hf_class *class = hf_observe_class_at(&rig.client, hf_observe_class(&rig.client, ""));
     send_release(AT(5));
     feed_calls(":1\r\n", AT(20));
-    rig_tick(AT(20));
-    CHECK_EQ_U64(class->releases, 1);
+    rig_tick(AT(20)), CHECK_EQ_U64(class->releases, 1);
     CHECK_EQ_U64(class->held.sum, 5 * HF_MS);
 }
 
@@ -64,8 +57,7 @@ TEST(only_async_releases_that_are_done_are_ended_without_their_caller) {
     CHECK(ops_of(&rig.client) && !next_op(ops_of(&rig.client)));
     hf_op *failed = begin_own(HF_OP_EXTEND, AT(1)); /* behind the release it has nothing */
     CHECK(hf_op_is_done(failed));
-    hf_client_end_detached(&rig.client, AT(1));
-    CHECK_EQ_U64(detached_count(&rig.client), 1);
+    hf_client_end_detached(&rig.client, AT(1)), CHECK_EQ_U64(detached_count(&rig.client), 1);
     size_t ops = 0;
     for (const hf_op *op = ops_of(&rig.client); op; op = next_op(op)) ops++;
     CHECK_EQ_INT(ops, 2);
@@ -83,8 +75,7 @@ TEST(an_async_release_copies_the_strings_of_its_caller) {
     CHECK(hf_op_detach(op));
     hf_names_free(names);
     free(names);
-    free(caller);
-    CHECK_MEM(spec_in(op)->caller.data, spec_in(op)->caller.size, "me", 2);
+    free(caller), CHECK_MEM(spec_in(op)->caller.data, spec_in(op)->caller.size, "me", 2);
     CHECK_MEM(spec_in(op)->names->key.data, spec_in(op)->names->key.size, "k", 1);
     rig_sleep(AT(1), AT(3500)); /* no reply in time: its message names the key */
     CHECK(!ops_of(&rig.client));
@@ -94,10 +85,9 @@ TEST(a_loss_found_by_an_async_release_is_reported) {
     hold_own();
     hf_hold *hold = watch(hold_of());
     send_release(AT(1));
-    feed_calls(":-2\r\n", AT(2));
-    CHECK_EQ_INT(reason_of(hold), HF_LOST_TAKEN);
+    feed_calls(":-2\r\n", AT(2)), CHECK_EQ_INT(reason_of(hold), HF_LOST_TAKEN);
     CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
-    CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
+    CHECK_EQ_U64(stats().losses, 1);
 }
 
 TEST(a_loss_found_by_an_async_release_is_reported_even_if_its_caller_has_acquired_again) {
@@ -106,11 +96,11 @@ TEST(a_loss_found_by_an_async_release_is_reported_even_if_its_caller_has_acquire
     send_release(AT(1));
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
     CHECK(hold_of() != hold);
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     CHECK_ANSWER(op, ":-2\r\n" ACQUIRED, AT(2), "ok");
     CHECK_EQ_INT(reason_of(hold), HF_LOST_TAKEN);
     CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
-    CHECK_EQ_U64(hold_count(&rig.client), 1);
+    CHECK_EQ_U64(holds_left(), 1);
 }
 
 TEST(the_next_acquire_is_sent_right_after_an_async_release_without_waiting_for_it) {
@@ -119,16 +109,16 @@ TEST(the_next_acquire_is_sent_right_after_an_async_release_without_waiting_for_i
     CHECK_SENT(CALLS, RELEASE("1") "\n" ASK("2"));
     feed_calls(":1\r\n" ACQUIRED, AT(2));
     CHECK_TICK(op, AT(2), "ok");
-    CHECK_EQ_U64(hold_count(&rig.client), 1);
+    CHECK_EQ_U64(holds_left(), 1);
 }
 
 TEST(an_acquire_that_overtook_a_resent_async_release_waits_for_that_and_is_sent_again) {
     hold_and_send_release();
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     feed_calls("-NOSCRIPT\r\n", AT(2));
     CHECK_ANSWER(op, busy(29000, 0, 0), AT(2), "under way");
-    CHECK_STR(output_of(link_of(CALLS)), "EVAL release " KEYS OWNER("1"));
+    CHECK_STR(sent_over(CALLS), "EVAL release " ALL_KEYS OWNER("1"));
     CHECK_ANSWER_SENDS(":1\r\n", AT(3), CALLS, ASK("2"));
     CHECK_ANSWER(op, ACQUIRED, AT(4), "ok");
 }
@@ -147,7 +137,7 @@ static hf_op *follow(void) {
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
     feed_calls("-NOSCRIPT\r\n", AT(2));
     feed_calls(busy(29000, 0, 0), AT(2));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     return op;
 }
 
@@ -155,12 +145,10 @@ TEST(an_acquire_that_waits_for_an_async_release_can_be_interrupted_or_abandoned)
     hf_op *op = follow();
     CHECK_INTERRUPTS(op, AT(3));
     CHECK_EQ_INT(state_of(), -1);
-    CHECK_EQ_U64(hold_count(&rig.client), 1); /* the claim of the release */
+    CHECK_EQ_U64(holds_left(), 1); /* the claim of the release */
     rig_end(AT(4));
     op = follow();
-    hf_op_end(op, AT(3));
-    CHECK_EQ_INT(state_of(), -1);
-    CHECK_EQ_U64(hold_count(&rig.client), 1);
+    hf_op_end(op, AT(3)), CHECK_EQ_INT(state_of(), -1), CHECK_EQ_U64(holds_left(), 1);
 }
 
 TEST(an_acquire_that_waits_for_an_async_release_times_out_within_6_s) {
@@ -177,36 +165,30 @@ TEST(an_acquire_that_waits_for_an_async_release_times_out_within_6_s) {
 TEST(an_abandoned_release_is_finished_while_its_owner_acquires_again) {
     hold_and_send_release();
     begin_own(HF_OP_ACQUIRE, AT(2));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     hf_op_end(ops_of(&rig.client), AT(3)); /* the release is abandoned */
-    rig_tick(AT(3));
-    CHECK(strstr(output_of(link_of(CALLS)), LEAVE("1")) != NULL);
+    rig_tick(AT(3)), CHECK(strstr(sent_over(CALLS), LEAVE("1")) != NULL);
 }
 
 TEST(a_release_that_must_wait_for_a_renewal_is_not_sent_asynchronously) {
     hold_own();
-    rig_sleep(AT(0), AT(10000));
-    CHECK(is_in_flight(hold_of()));
+    rig_sleep(AT(0), AT(10000)), CHECK(is_in_flight(hold_of()));
     hf_op *op = begin_own(HF_OP_RELEASE, AT(10001));
     CHECK(!hf_op_detach(op));
 }
 
 TEST(closing_a_client_finishes_its_async_releases) {
     hold_and_send_release();
-    output_of(link_of(CALLS));
-    hf_client_close(&rig.client, AT(2));
-    CHECK(!ops_of(&rig.client));
-    CHECK(!hf_client_is_quiet(&rig.client));
-    rig_tick(AT(2));
-    CHECK(strstr(output_of(link_of(CALLS)), LEAVE("1")) != NULL);
+    sent_over(CALLS);
+    close_rig(AT(2)), CHECK(!ops_of(&rig.client)), CHECK(!is_quiet());
+    rig_tick(AT(2)), CHECK(strstr(sent_over(CALLS), LEAVE("1")) != NULL);
 }
 
 TEST(an_async_release_of_one_of_two_holds_keeps_the_other) {
     hold_own();
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(0));
     end_with(op, "*2\r\n:1\r\n:0\r\n", AT(0));
-    send_release(AT(1));
-    CHECK(hf_hold_is_valid(hold_of(), AT(1)));
+    send_release(AT(1)), CHECK(hf_hold_is_valid(hold_of(), AT(1)));
     op = begin_own(HF_OP_RELEASE, AT(1));
     CHECK(hf_op_is_blocked(op));
     feed_calls(":2\r\n", AT(2));
@@ -255,7 +237,7 @@ TEST(an_acquire_waits_for_an_async_release_that_it_could_otherwise_overtake) {
         hf_topology topology = *topology_of(&rig.client);
         const hf_topology *before = topology_of(&rig.client);
         send_release(AT(1));
-        output_of(link_of(CALLS));
+        sent_over(CALLS);
         topology.moves_slots = where >= 2;
         set_topology(&rig.client, &topology);
         set_member(&rig.client, where < 2);
@@ -299,9 +281,8 @@ static hf_op *begin_permit(hf_op_kind kind, const hf_names *names, const char *c
 /* Each permit has a caller of its own, so a release of any of them is the program's own. */
 TEST(an_acquire_of_a_permit_waits_for_an_async_release_of_that_semaphore) {
     static const char *const released[] = {"k", "j"};
-    for (int i = 0; i < 2; i++) {
+    EACH_NUMBER (i, 2) {
         hf_names pool, other;
-        rig_begin();
         if (!hf_names_make_on(&pool, hf_slice_of("k"), &hf_kind_permit)) abort();
         if (!hf_names_make_on(&other, hf_slice_of(released[i]), &hf_kind_permit)) abort();
         hf_op *op = begin_permit(HF_OP_ACQUIRE, &other, "you", 0, AT(0));
@@ -320,10 +301,8 @@ TEST(all_async_releases_that_are_done_end_together) {
     static const char *const callers[] = {"a", "b", "c"};
     hf_names pool;
     if (!hf_names_make_on(&pool, hf_slice_of("k"), &hf_kind_permit)) abort();
-    for (int i = 0; i < 3; i++) {
-        hf_op *op = begin_permit(HF_OP_ACQUIRE, &pool, callers[i], 0, AT(0));
-        end_with(op, ACQUIRED, AT(0));
-    }
+    for (int i = 0; i < 3; i++)
+        end_with(begin_permit(HF_OP_ACQUIRE, &pool, callers[i], 0, AT(0)), ACQUIRED, AT(0));
     for (int i = 0; i < 3; i++)
         CHECK(hf_op_detach(begin_permit(HF_OP_RELEASE, &pool, callers[i], 0, AT(1))));
     feed_calls(":1\r\n:1\r\n:1\r\n", AT(2));
@@ -375,39 +354,32 @@ TEST(a_shared_owners_acquire_waits_for_its_async_release) {
     spec.kind = HF_OP_RELEASE;
     spec.wait = 0;
     CHECK(hf_op_detach(hf_client_begin(&rig.client, &spec, AT(1))));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     spec.kind = HF_OP_ACQUIRE;
     spec.wait = HF_SECOND;
     op = hf_client_begin(&rig.client, &spec, AT(1));
-    rig_tick(AT(1));
-    CHECK_STR(output_of(link_of(CALLS)), "");
-    feed_calls(":1\r\n", AT(2));
-    CHECK_SENT_PART(CALLS, "EVALSHA acquire");
+    rig_tick(AT(1)), CHECK_STR(sent_over(CALLS), "");
+    feed_calls(":1\r\n", AT(2)), CHECK_SENT_PART(CALLS, "EVALSHA acquire");
     CHECK_ANSWER(op, ACQUIRED, AT(3), "ok");
 }
 
 TEST(an_acquire_that_follows_an_async_release_has_at_least_the_command_timeout) {
-    hf_op *op = follow();
-    CHECK_EQ_U64(hf_op_deadline(op), AT(3001));
+    CHECK_EQ_U64(hf_op_deadline(follow()), AT(3001));
 }
 
 TEST(an_async_release_of_one_of_two_holds_does_not_report_the_lock_as_released) {
     hold_own();
-    hf_op *again = begin_own(HF_OP_ACQUIRE, AT(1));
-    end_with(again, ACQUIRED, AT(1));
+    end_with(begin_own(HF_OP_ACQUIRE, AT(1)), ACQUIRED, AT(1));
     hf_hold *hold = hold_of();
     CHECK_EQ_INT(count_of(hold), 2);
-    send_release(AT(2));
-    CHECK(is_held(hold));
-    CHECK(!is_detached(hold));
+    send_release(AT(2)), CHECK(is_held(hold)), CHECK(!is_detached(hold));
 }
 
 TEST(an_acquire_continues_if_the_async_release_before_it_is_abandoned) {
     hf_op *op = follow();
     CHECK(is_following(op));
-    hf_op_end(ops_of(&rig.client), AT(3));
-    CHECK(is_asking(op));
-    CHECK(strstr(output_of(link_of(CALLS)), ASK("2")) != NULL);
+    hf_op_end(ops_of(&rig.client), AT(3)), CHECK(is_asking(op));
+    CHECK(strstr(sent_over(CALLS), ASK("2")) != NULL);
 }
 
 TEST(an_async_release_that_runs_out_of_memory_is_not_sent) {
@@ -417,8 +389,7 @@ TEST(an_async_release_that_runs_out_of_memory_is_not_sent) {
         memerr_fail(nth);
         bool detached = hf_op_detach(op);
         CHECK_EQ_INT(memerr_failed(), nth < 3);
-        memerr_fail(0);
-        CHECK_EQ_INT(detached, nth == 3);
+        memerr_fail(0), CHECK_EQ_INT(detached, nth == 3);
         CHECK_EQ_INT(hf_op_is_detached(op), detached);
         CHECK_EQ_INT(detached_count(&rig.client), detached);
     }
@@ -426,9 +397,8 @@ TEST(an_async_release_that_runs_out_of_memory_is_not_sent) {
 
 TEST(a_refused_async_release_is_retried_in_the_background) {
     hold_and_send_release();
-    feed_calls("-OOM no\r\n", AT(2));
-    CHECK_EQ_INT(state_of(), CLEANING_UP);
-    CHECK_EQ_INT(hold_count(&rig.client), 1);
+    feed_calls("-OOM no\r\n", AT(2)), CHECK_EQ_INT(state_of(), CLEANING_UP);
+    CHECK_EQ_INT(holds_left(), 1);
 }
 
 CHECK_MAIN

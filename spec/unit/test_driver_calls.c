@@ -47,9 +47,7 @@ TEST(closing_a_client_twice_closes_no_descriptor_that_it_does_not_own) {
     hf_driver_unref(driver);
     int closed = 0;
     for (int i = 0; i < 16; i++) closed += close(ends[i / 2][i % 2]) != 0;
-    stop_peer();
-    CHECK(done);
-    CHECK_EQ_INT(closed, 0);
+    stop_peer(), CHECK(done), CHECK_EQ_INT(closed, 0);
 }
 
 /* The loop carries on what the close has begun. */
@@ -74,9 +72,7 @@ TEST(closing_a_client_in_an_event_loop_releases_its_locks) {
     bool quiet = close_in_loop(driver), closed = driver->closed;
     hf_names_delete(names);
     hf_driver_unref(driver);
-    stop_peer();
-    CHECK(acquired && quiet && closed);
-    CHECK(!peer.held);
+    stop_peer(), CHECK(acquired && quiet && closed), CHECK(!peer.held);
 }
 
 /* A child process may have copies of the sockets, and keep them open. */
@@ -93,9 +89,7 @@ TEST(a_connection_that_has_ended_no_longer_wakes_an_event_loop) {
     hf_driver_leave(driver);
     hf_driver_unref(driver);
     close(copy);
-    stop_peer();
-    CHECK(done && ended);
-    CHECK_EQ_INT(ready, 0);
+    stop_peer(), CHECK(done && ended), CHECK_EQ_INT(ready, 0);
 }
 
 /* A command that is sent over it may count as lost, or as sent twice. */
@@ -111,9 +105,7 @@ TEST(a_call_in_an_event_loop_does_not_use_a_connection_that_has_ended) {
     hf_op_end(op, hf_now());
     hf_driver_leave(driver);
     hf_driver_unref(driver);
-    stop_peer();
-    CHECK(done);
-    CHECK(!used);
+    stop_peer(), CHECK(done), CHECK(!used);
 }
 
 /* ---- a client that has a lock ---- */
@@ -124,8 +116,7 @@ TEST(closing_a_client_outside_its_event_loop_releases_its_locks) {
     for (size_t i = 0; i < 4; i++) {
         hf_driver *driver = new_holder((scenario){.name = "a holder", .looped = looped[i]});
         if (i < 2) hf_driver_close(driver, 10 * HF_SECOND);
-        end_holder(driver);
-        CHECK_OR(!peer.held, "case %zu", i);
+        end_holder(driver), CHECK_OR(!peer.held, "case %zu", i);
     }
 }
 
@@ -140,10 +131,7 @@ TEST(a_sleeping_event_loop_is_woken_to_clean_up_an_abandoned_lock) {
     if (hold) hf_client_abandon(driver->client, hold, 1, hf_now());
     hf_driver_wake(driver);
     bool woken = poll(&ready, 1, SOON) == 1;
-    leave_holder(driver);
-    CHECK(hold && !early);
-    CHECK(woken);
-    CHECK(!peer.held);
+    leave_holder(driver), CHECK(hold && !early), CHECK(woken), CHECK(!peer.held);
 }
 
 /* The task may be late: until then others may begin calls. */
@@ -159,10 +147,7 @@ TEST(an_event_loop_remains_woken_until_the_clients_task_has_run) {
     hf_driver_serve(driver, true);
     hf_driver_wake(driver);
     bool goes_on = is_readable(fd, 0); /* nothing is due for ten seconds */
-    leave_holder(driver);
-    CHECK(woken);
-    CHECK(stays);
-    CHECK(!goes_on);
+    leave_holder(driver), CHECK(woken), CHECK(stays), CHECK(!goes_on);
 }
 
 TEST(an_event_loop_remains_woken_until_a_caller_has_taken_its_result) {
@@ -175,9 +160,7 @@ TEST(an_event_loop_remains_woken_until_a_caller_has_taken_its_result) {
     waits = waits && is_readable(hf_ready_fd(driver->ready), SOON);
     hf_op_end(op, hf_now());
     bool goes_on = is_readable(hf_driver_prepare_wait(driver, HF_NEVER), 0);
-    leave_holder(driver);
-    CHECK(waits);
-    CHECK(!goes_on);
+    leave_holder(driver), CHECK(waits), CHECK(!goes_on);
 }
 
 /* The loop was busy with something else for half a minute. */
@@ -193,9 +176,7 @@ TEST(a_call_uses_a_reply_that_has_arrived_even_if_its_deadline_has_passed) {
         hf_driver_serve(driver, reads == 1);
         hf_code code = hf_op_is_done(op) ? hf_op_code(op) : HF_BUSY;
         hf_op_end(op, hf_now());
-        leave_holder(driver);
-        CHECK(answered);
-        CHECK_EQ_INT(code, HF_OK);
+        leave_holder(driver), CHECK(answered), CHECK_EQ_INT(code, HF_OK);
     }
 }
 
@@ -219,9 +200,7 @@ TEST(a_call_that_leaves_work_to_the_watchdog_wakes_it) {
     hf_op *op = hf_driver_send(driver, &release, never, NULL);
     bool detached = op && hf_op_is_detached(op);
     bool reads_soon = driver->sleeps_until <= hf_now() + 10 * HF_MS;
-    leave_holder(driver);
-    CHECK(renews);
-    CHECK(detached && reads_soon);
+    leave_holder(driver), CHECK(renews), CHECK(detached && reads_soon);
 }
 
 /* While the mutex is held, no other thread sends it. */
@@ -233,9 +212,7 @@ TEST(an_async_release_is_sent_before_the_call_returns) {
     hf_op *op = hf_driver_send(driver, &release, never, NULL);
     bool detached = op && hf_op_is_detached(op), awaited = hf_session_awaits_reply(calls);
     size_t unsent = hf_session_output(calls).size;
-    leave_holder(driver);
-    CHECK(detached && awaited);
-    CHECK_EQ_INT(unsent, 0);
+    leave_holder(driver), CHECK(detached && awaited), CHECK_EQ_INT(unsent, 0);
 }
 
 /* A reply says that the server no longer knows the script of an earlier release. While this thread
@@ -252,9 +229,7 @@ TEST(an_async_release_that_must_be_resent_is_sent_before_another_call_returns) {
     if (other) hf_op_end(other, hf_now());
     bool awaited = hf_session_awaits_reply(calls);
     size_t unsent = hf_session_output(calls).size;
-    leave_holder(driver);
-    CHECK(detached && answered && awaited);
-    CHECK_EQ_INT(unsent, 0);
+    leave_holder(driver), CHECK(detached && answered && awaited), CHECK_EQ_INT(unsent, 0);
     CHECK(!peer.held);
 }
 
@@ -273,9 +248,7 @@ TEST(an_async_release_uses_a_reply_that_has_arrived_even_if_its_deadline_has_pas
         ended = !hf_client_has_detached(driver->client);
         hf_driver_leave(driver);
     }
-    end_holder(driver);
-    CHECK(detached && answered);
-    CHECK_EQ_INT(peer.commands, 3);
+    end_holder(driver), CHECK(detached && answered), CHECK_EQ_INT(peer.commands, 3);
     CHECK_EQ_INT(peer.resets, 0);
 }
 
@@ -286,9 +259,7 @@ TEST(a_call_waits_for_its_reply_in_a_single_system_call) {
     atomic_store(&reply_waits, 0);
     bool done = run_op(driver, &ping);
     unsigned waits = atomic_load(&reply_waits);
-    end_holder(driver);
-    CHECK(done);
-    CHECK(waits > 0);
+    end_holder(driver), CHECK(done), CHECK(waits > 0);
 }
 
 /* Until then the release waits, because the renewal is about the same hold. */
@@ -311,8 +282,7 @@ TEST(a_call_returns_as_soon_as_the_watchdog_has_received_its_reply) {
         }
         bool released = run_op(driver, &release);
         early = atomic_load(&early_ends);
-        end_holder(driver);
-        CHECK_OR(released, "%s", last_text);
+        end_holder(driver), CHECK_OR(released, "%s", last_text);
     }
     CHECK(early > 0);
 }
@@ -326,8 +296,7 @@ TEST(a_watchdog_that_was_woken_sleeps_again_once_it_has_no_work) {
     sleep_us(50000);
     hf_driver_enter(driver);
     uint64_t wakes = driver->wakes - before;
-    leave_holder(driver);
-    CHECK(renewed);
+    leave_holder(driver), CHECK(renewed);
     CHECK_OR(wakes < 20, "%llu wakes", (unsigned long long)wakes);
 }
 
@@ -352,8 +321,7 @@ TEST(a_watchdog_thread_that_cannot_start_is_reported_and_can_start_later) {
         inject(SYSERR_NONE, 0);
         bool later = hf_driver_watch(driver) && driver->running;
         hf_driver_leave(driver);
-        hf_driver_unref(driver);
-        CHECK(later);
+        hf_driver_unref(driver), CHECK(later);
         if (!call) return;
         CHECK_OR(!started && !running && error != 0, "%s", call);
     }
@@ -368,8 +336,7 @@ TEST(closing_a_client_takes_no_longer_than_its_timeout) {
         hf_time began_at = __real_hf_now();
         hf_driver_close(driver, 100 * HF_MS);
         took = __real_hf_now() - began_at;
-        end_holder(driver);
-        CHECK(peer.commands == 3 && took >= 100 * HF_MS);
+        end_holder(driver), CHECK(peer.commands == 3 && took >= 100 * HF_MS);
     }
     CHECK_OR(took < 700 * HF_MS, "it took %llu ms", (unsigned long long)(took / HF_MS));
 }
@@ -389,10 +356,7 @@ TEST(calls_finish_background_releases_while_the_watchdog_is_stopped) {
     bool stopped = !driver->running;
     hf_driver_leave(driver);
     bool again = take_turn(driver);
-    end_holder(driver);
-    CHECK(lost && stopped);
-    CHECK_OR(again, "%s", last_text);
-    CHECK(!peer.held);
+    end_holder(driver), CHECK(lost && stopped), CHECK_OR(again, "%s", last_text), CHECK(!peer.held);
 }
 
 static volatile sig_atomic_t signals_taken;
@@ -432,9 +396,7 @@ static bool keeps_the_mask(hf_driver *driver, bool interruptible) {
 TEST(a_call_receives_no_blocked_signals_and_leaves_the_signal_mask_unchanged) {
     hf_driver *driver = new_holder((scenario){.name = "a holder"});
     bool plain = keeps_the_mask(driver, false), interruptible = keeps_the_mask(driver, true);
-    end_holder(driver);
-    CHECK(plain);
-    CHECK(interruptible);
+    end_holder(driver), CHECK(plain), CHECK(interruptible);
 }
 
 /* One recv sleeps instead of poll and recv; OpenSSL must never sleep. */

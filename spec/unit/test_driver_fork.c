@@ -65,8 +65,7 @@ TEST(a_forked_child_starts_without_its_parents_locks_and_connections) {
         hf_driver *driver = new_holder((scenario){
             .name = "a parent", .looped = kind % 2 == 1, .manner = {.speaks_tls = kind / 2 == 1}});
         int failed = fork_in_the_middle(driver, go_on_in_child);
-        end_holder(driver);
-        CHECK_OR(failed == 0, "kind %d, step %d", kind, failed);
+        end_holder(driver), CHECK_OR(failed == 0, "kind %d, step %d", kind, failed);
     }
 }
 
@@ -90,8 +89,7 @@ TEST(a_forked_child_closes_none_of_the_files_that_it_has_opened_itself) {
     for (int looped = 0; looped < 2; looped++) {
         hf_driver *driver = new_holder((scenario){.name = "a parent", .looped = looped == 1});
         int failed = fork_in_the_middle(driver, go_on_with_files_of_its_own);
-        end_holder(driver);
-        CHECK_EQ_INT(failed, 0);
+        end_holder(driver), CHECK_EQ_INT(failed, 0);
     }
 }
 
@@ -112,8 +110,7 @@ static int go_on_without_random_bytes(hf_driver *driver, int own) {
 TEST(a_forked_child_without_random_bytes_gets_a_closed_client) {
     hf_driver *driver = new_holder((scenario){.name = "a parent"});
     int failed = fork_in_the_middle(driver, go_on_without_random_bytes);
-    end_holder(driver);
-    CHECK_EQ_INT(failed, 0);
+    end_holder(driver), CHECK_EQ_INT(failed, 0);
 }
 
 #endif
@@ -154,8 +151,7 @@ static void copy_servers_and_names(const hf_shard *given) {
             CHECK_STR(config->shards[i].name, given[i].name);
             CHECK_EQ_INT(config->shards[i].weight, given[i].weight);
         }
-        hf_driver_unref(driver);
-        CHECK_EQ_INT(memerr_live(), before);
+        hf_driver_unref(driver), CHECK_EQ_INT(memerr_live(), before);
     }
 }
 
@@ -186,9 +182,7 @@ TEST(an_event_loop_with_many_connections_leaks_no_memory) {
     for (int i = 0; i < 3; i++) ready = hf_driver_prepare_wait(driver, HF_NEVER) >= 0 && ready;
     long after = memerr_live();
     hf_driver_leave(driver);
-    hf_driver_unref(driver);
-    CHECK(ready);
-    CHECK_EQ_INT(after, before);
+    hf_driver_unref(driver), CHECK(ready), CHECK_EQ_INT(after, before);
 }
 
 /* Whichever link it is, and whatever a link that does not dial has left there. */
@@ -283,8 +277,7 @@ TEST(a_connection_reset_by_the_server_is_reported_as_closed_by_it) {
     log_in(calls);
     driver->connections[HF_LINK_CALLS].fd = fd;
     bool ended = is_readable(fd, SOON);
-    hf_links_read_idle(driver);
-    CHECK(ended);
+    hf_links_read_idle(driver), CHECK(ended);
     CHECK_EQ_INT(driver->connections[HF_LINK_CALLS].fd, -1);
     CHECK_STR(calls->reason, "the server closed the connection");
     hf_driver_unref(driver);
@@ -340,8 +333,7 @@ TEST(a_forked_child_publishes_its_own_pid) {
     hf_driver_introduce(driver, "billing");
     int failed = fork_in_the_middle(driver, introduce_the_child);
     host_name = NULL;
-    hf_driver_unref(driver);
-    CHECK_EQ_INT(failed, 0);
+    hf_driver_unref(driver), CHECK_EQ_INT(failed, 0);
 }
 
 DRIVER_MAIN

@@ -28,14 +28,14 @@ static hf_op *begin_op(hf_op_kind what, const hf_kind *kind, hf_time now) {
 
 static hf_hold *take(const hf_kind *kind, const char *reply) {
     hf_op *op = begin_op(HF_OP_ACQUIRE, kind, AT(0));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     end_with(op, reply, AT(0));
     return hf_holds_find(holds_of(&rig.client), kind, hf_slice_of("k"), hf_slice_of("me"));
 }
 
 /* → whether the link sends this program of the kind, and all of `more` after it */
 static bool has_sent(hf_link link, const hf_kind *kind, hf_verb verb, const char *more) {
-    const char *text = output_of(link_of(link));
+    const char *text = sent_over(link);
     const char *at = strstr(text, hf_kind_program(kind, verb)->name);
     return at && strstr(at, more);
 }
@@ -62,7 +62,7 @@ TEST(with_needs_approval_each_kind_of_lock_is_renewed_only_when_approved) {
         begin_kind(kind);
         hf_hold *hold = take(kind, ACQUIRED);
         rig_sleep(AT(0), AT(12000));
-        CHECK_OR(output_of(link_of(RENEWER))[0] == '\0', "%s is renewed", kind->name);
+        CHECK_OR(sent_over(RENEWER)[0] == '\0', "%s is renewed", kind->name);
         hf_client_approve(&rig.client, hold, AT(12000));
         rig_tick(AT(12000));
         CHECK_OR(has_sent(RENEWER, kind, HF_VERB_RENEW, "k"), "%s is not renewed", kind->name);
@@ -107,8 +107,7 @@ TEST(an_unconfirmed_grant_of_each_kind_of_lock_is_removed_from_the_queue_when_it
         hf_hold *hold = take(kind, ACQUIRED);
         set_granted(hold, true);
         set_wait(hold, number_of(hold));
-        rig_sleep(AT(0), AT(31000));
-        CHECK(is_lost(hold));
+        rig_sleep(AT(0), AT(31000)), CHECK(is_lost(hold));
         CHECK_OR(gives_back(kind), "%s leaves its mark", kind->name);
     }
 }
@@ -118,9 +117,8 @@ TEST(closing_a_client_releases_each_kind_of_lock) {
         config = rig_config();
         begin_kind(kind);
         take(kind, ACQUIRED);
-        hf_client_close(&rig.client, AT(1));
-        rig_sleep(AT(1), AT(10));
-        CHECK_OR(gives_back(kind), "%s stays", kind->name);
+        close_rig(AT(1));
+        rig_sleep(AT(1), AT(10)), CHECK_OR(gives_back(kind), "%s stays", kind->name);
     }
 }
 
@@ -136,8 +134,7 @@ static bool gives_back_soon(const hf_kind *kind, hf_time *now) {
 /* The connection fails `failures` times before the server has given an answer. */
 static void check_given_back(const hf_kind *kind, int failures) {
     begin_kind(kind);
-    hf_hold *hold = take(kind, config.sync.replicas > 0 ? ACQUIRED ":1\r\n" : ACQUIRED);
-    hf_client_abandon(&rig.client, hold, 1, AT(1));
+    abandon_hold(take(kind, config.sync.replicas > 0 ? ACQUIRED ":1\r\n" : ACQUIRED), 1, AT(1));
     hf_time now = AT(1);
     for (int i = 0; i < failures; i++) {
         CHECK_OR(gives_back_soon(kind, &now), "%s: no try %d", kind->name, i);

@@ -14,7 +14,7 @@ TEST(the_new_lease_of_an_extend_is_measured_from_the_sending_of_its_command) {
     CHECK_ANSWER(op, ":1\r\n", AT(1500), "ok");
     CHECK_EQ_U64(lease_of(hold), 60 * HF_SECOND);
     CHECK_EQ_U64(ends_at(hold), AT(1000 + 59398));
-    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(21000));
+    CHECK_EQ_U64(renewer_deadline(), AT(21000));
     op = begin_extend(HF_SECOND, AT(2000)); /* also a shorter one */
     CHECK_ANSWER(op, ":1\r\n", AT(2001), "ok");
     CHECK_EQ_U64(ends_at(hold), AT(2988));
@@ -25,22 +25,15 @@ TEST(an_extend_changes_the_end_of_a_lock_with_a_fixed_lease) {
     set_renewed(hold, false);
     hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), ends_at(hold));
     begin_extend(60 * HF_SECOND, AT(1000));
-    output_of(link_of(CALLS));
-    feed_calls(":1\r\n", AT(1500));
-    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(1000 + 59398));
-    rig_sleep(AT(1500), AT(60397));
-    CHECK_SILENT();
-    CHECK(hf_hold_is_valid(hold, AT(60397)));
-    rig_sleep(AT(60397), AT(60398));
-    CHECK(is_lost(hold));
+    sent_over(CALLS);
+    feed_calls(":1\r\n", AT(1500)), CHECK_EQ_U64(renewer_deadline(), AT(1000 + 59398));
+    rig_sleep(AT(1500), AT(60397)), CHECK_SILENT(), CHECK(hf_hold_is_valid(hold, AT(60397)));
+    rig_sleep(AT(60397), AT(60398)), CHECK(is_lost(hold));
 }
 
 TEST(an_extend_that_finds_the_lock_gone_or_is_answered_after_its_lease_reports_a_loss) {
-    static const struct {
-        const char *reply;
-        int at;
-        hf_lost_reason reason;
-    } cases[] = {{":1\r\n", 1988, HF_LOST_EXPIRED}, {":-2\r\n", 1001, HF_LOST_TAKEN}};
+    CASES(const char *reply; int at; hf_lost_reason reason) = {{":1\r\n", 1988, HF_LOST_EXPIRED},
+                                                               {":-2\r\n", 1001, HF_LOST_TAKEN}};
     EACH_CASE (i, cases) {
         hf_hold *hold = hold_times(1, AT(0));
         hf_op *op = begin_extend(HF_SECOND, AT(1000));
@@ -55,8 +48,7 @@ TEST(an_extend_whose_reply_arrives_after_the_loss_does_not_revive_the_hold) {
     hf_hold *hold = hold_times(1, AT(0));
     set_renewed(hold, false);
     hf_op *op = begin_extend(60 * HF_SECOND, AT(29000));
-    rig_sleep(AT(29000), AT(29700));
-    CHECK(is_lost(hold));
+    rig_sleep(AT(29000), AT(29700)), CHECK(is_lost(hold));
     CHECK_ANSWER(op, ":1\r\n", AT(29800), "lost");
     CHECK(is_lost(hold));
     CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
@@ -81,13 +73,12 @@ TEST(after_an_extend_without_a_reply_the_shorter_of_both_leases_applies) {
 
 /* A late copy of the first extend may still reach the server behind the second one. */
 TEST(after_a_second_extend_the_shortest_lease_applies_if_a_copy_of_the_first_may_arrive_late) {
-    static const struct {
-        int first_ms, second_ms, believed_ms;
-    } cases[] = {{10000, 60000, 9898}, {60000, 10000, 9898}, {10000, 4000, 3958}};
+    CASES(int first_ms, second_ms, believed_ms) =
+        LIST({10000, 60000, 9898}, {60000, 10000, 9898}, {10000, 4000, 3958});
     EACH_CASE (i, cases) {
         hf_hold *hold = hold_times(1, AT(0));
         hf_op *op = begin_extend((hf_time)cases[i].first_ms * HF_MS, AT(1000));
-        hf_session_closed(link_of(CALLS), "reset", AT(1001));
+        cut_link(CALLS, "reset", AT(1001));
         rig_sleep(AT(1001), AT(1100));
         CHECK_ANSWER(op, ":1\r\n", AT(1101), "ok");
         op = begin_extend((hf_time)cases[i].second_ms * HF_MS, AT(2000));
@@ -101,9 +92,8 @@ TEST(after_an_abandoned_extend_the_shorter_of_both_leases_applies) {
     hf_hold *hold = hold_times(1, AT(0));
     set_renewed(hold, false);
     hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), ends_at(hold));
-    hf_op_end(begin_extend(HF_SECOND, AT(1000)), AT(1100));
-    CHECK_EQ_U64(ends_at(hold), AT(1988));
-    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(1988));
+    hf_op_end(begin_extend(HF_SECOND, AT(1000)), AT(1100)), CHECK_EQ_U64(ends_at(hold), AT(1988));
+    CHECK_EQ_U64(renewer_deadline(), AT(1988));
     CHECK(!is_in_flight(hold));
 }
 
@@ -112,7 +102,7 @@ TEST(an_extend_that_the_server_refuses_leaves_the_lease_as_it_was) {
     hf_op *op = begin_extend(HF_SECOND, AT(1000));
     CHECK_ANSWER(op, "-NOPERM no\r\n", AT(1001), "denied");
     CHECK_EQ_U64(ends_at(hold), AT(29698));
-    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(10000));
+    CHECK_EQ_U64(renewer_deadline(), AT(10000));
 }
 
 TEST(a_check_succeeds_if_the_lock_is_held_and_otherwise_reports_a_loss) {
@@ -121,7 +111,7 @@ TEST(a_check_succeeds_if_the_lock_is_held_and_otherwise_reports_a_loss) {
     CHECK_SENT(CALLS, CHECK_OF_K);
     CHECK_ANSWER(op, ":1\r\n", AT(1001), "ok");
     CHECK_EQ_U64(ends_at(hold), AT(29698));
-    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(10000));
+    CHECK_EQ_U64(renewer_deadline(), AT(10000));
     op = begin(HF_OP_CHECK, AT(2000));
     CHECK_ANSWER(op, ":-1\r\n", AT(2001), "lost");
     CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
@@ -132,18 +122,16 @@ TEST(a_check_succeeds_if_the_lock_is_held_and_otherwise_reports_a_loss) {
 
 /* Not only a renewal may be overtaken by it. */
 TEST(no_reply_prolongs_the_lease_beyond_that_of_an_extend_that_the_server_may_still_receive) {
-    static const struct {
-        hf_op_kind kind;
-        const char *reply;
-    } cases[] = {{HF_OP_ACQUIRE, "*2\r\n:1\r\n:0\r\n"}, {HF_OP_RELEASE, ":2\r\n"}};
+    CASES(hf_op_kind kind; const char *reply) =
+        LIST({HF_OP_ACQUIRE, "*2\r\n:1\r\n:0\r\n"}, {HF_OP_RELEASE, ":2\r\n"});
     EACH_CASE (i, cases) {
         hf_hold *hold = hold_times(2, AT(0));
         hf_op_end(begin_extend(10 * HF_SECOND, AT(1000)), AT(1001));
-        hf_session_closed(link_of(CALLS), "reset", AT(1002));
+        cut_link(CALLS, "reset", AT(1002));
         hf_op *op = begin(cases[i].kind, AT(3000));
         CHECK_ANSWER(op, cases[i].reply, AT(3001), "ok");
         CHECK_EQ_U64(ends_at(hold), AT(3000 + 9898));
-        CHECK(hf_client_renewer_deadline(&rig.client) <= AT(3000 + 3334));
+        CHECK(renewer_deadline() <= AT(3000 + 3334));
     }
 }
 
@@ -156,10 +144,6 @@ static hf_hold *hold_granted(hf_time now) {
     return hold;
 }
 
-#define CONFIRM_K                                                                                  \
-    "EVALSHA extend 2 k holdfast_queue:{k} me 30000 2000 " MEMBER("1") " redisson_lock__channel:{" \
-                                                                       "k}"
-
 TEST(a_check_of_an_unconfirmed_grant_confirms_it) {
     hf_hold *hold = hold_granted(AT(0));
     hf_op *op = begin(HF_OP_CHECK, AT(200));
@@ -168,15 +152,11 @@ TEST(a_check_of_an_unconfirmed_grant_confirms_it) {
     CHECK(!is_granted(hold));
     CHECK_EQ_U64(ends_at(hold), AT(200 + 29698));
     CHECK_SENT_UNTIL(RENEWER, AT(201), AT(10199), "");
-    begin(HF_OP_CHECK, AT(10199));
-    CHECK_SENT(CALLS, CHECK_OF_K);
+    begin(HF_OP_CHECK, AT(10199)), CHECK_SENT(CALLS, CHECK_OF_K);
 }
 
 TEST(a_check_also_renews_the_lock_if_a_renewal_is_due) {
-    static const struct {
-        int ms;
-        bool renewed, renews;
-    } cases[] = {
+    CASES(int ms; bool renewed, renews) = {
         {9999, true, false}, {10000, true, true}, {29000, true, true}, {29000, false, false}};
     EACH_CASE (i, cases) {
         hf_hold *hold = hold_times(1, AT(0));
@@ -197,8 +177,7 @@ TEST(a_renewing_check_without_a_reply_does_not_limit_later_leases) {
     hf_hold *hold = hold_times(1, AT(0));
     set_lease(hold, HF_SECOND); /* less than the grant lease */
     set_end(hold, AT(988));
-    hf_op_end(begin(HF_OP_CHECK, AT(500)), AT(501));
-    CHECK_SENT_PART(CALLS, "me 1000 0 ");
+    hf_op_end(begin(HF_OP_CHECK, AT(500)), AT(501)), CHECK_SENT_PART(CALLS, "me 1000 0 ");
     feed_calls(":1\r\n", AT(502));
     hf_op *op = begin_extend(60 * HF_SECOND, AT(600));
     CHECK_ANSWER(op, ":1\r\n", AT(601), "ok");
@@ -208,15 +187,14 @@ TEST(a_renewing_check_without_a_reply_does_not_limit_later_leases) {
 /* Checks that confirm nothing leave the confirmation where it was. */
 TEST(checks_do_not_delay_the_confirmation_of_a_grant) {
     hf_hold *hold = hold_granted(AT(0));
-    hf_time confirm_at = hf_client_renewer_deadline(&rig.client);
+    hf_time confirm_at = renewer_deadline();
     CHECK(confirm_at > AT(700) && confirm_at < AT(800));
     for (hf_time now = AT(110); now < confirm_at; now += 10 * HF_MS) {
         CHECK_SENT_AT(RENEWER, now, "");
         hf_op *op = begin(HF_OP_CHECK, now);
         CHECK_ANSWER(op, "-NOPERM no\r\n", now + HF_MS, "denied");
-        hf_op_end(op, now);
-        CHECK(is_granted(hold));
-        CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), hf_time_max(confirm_at, now + HF_MS));
+        hf_op_end(op, now), CHECK(is_granted(hold));
+        CHECK_EQ_U64(renewer_deadline(), hf_time_max(confirm_at, now + HF_MS));
     }
     CHECK_SENT_UNTIL(RENEWER, confirm_at - HF_MS, confirm_at + HF_MS, CONFIRM_K);
 }
@@ -226,8 +204,7 @@ TEST(an_info_call_with_a_time_limit_below_the_command_timeout_fails_at_that_limi
     spec.within = 200 * HF_MS;
     hf_op *op = begin_spec(&spec, AT(0));
     CHECK_SLEEP(op, AT(0), AT(199), "under way");
-    rig_sleep(AT(199), AT(200));
-    CHECK_ENDS(op, "unreachable", AT(200));
+    rig_sleep(AT(199), AT(200)), CHECK_ENDS(op, "unreachable", AT(200));
     spec.within = 4 * HF_SECOND;
     op = begin_spec(&spec, AT(300));
     CHECK_SLEEP(op, AT(300), AT(3300), "unreachable");
@@ -239,15 +216,14 @@ TEST(repeated_checks_do_not_prevent_the_renewal_of_a_lock) {
     for (int ms = 900; ms < 100000; ms += 900) {
         for (int at = ms - 900; at < ms; at += 100) {
             rig_sleep(AT(at), AT(at + 100));
-            if (output_of(link_of(RENEWER))[0] != '\0') feed_renewer("*1\r\n:1\r\n", AT(at + 100));
+            if (sent_over(RENEWER)[0] != '\0') feed_renewer("*1\r\n:1\r\n", AT(at + 100));
         }
         hf_op *op = begin(HF_OP_CHECK, AT(ms));
         CHECK_ENDS_WITH(op, ":1\r\n", AT(ms), "ok");
     }
     CHECK(is_held(hold));
-    CHECK_OR(hf_client_stats(&rig.client).renew_batches >= 8 &&
-                 hf_client_stats(&rig.client).renew_batches <= 10,
-             "%d renewals", (int)hf_client_stats(&rig.client).renew_batches);
+    CHECK_OR(stats().renew_batches >= 8 && stats().renew_batches <= 10, "%d renewals",
+             (int)stats().renew_batches);
 }
 
 TEST(a_renewal_that_falls_due_during_a_check_is_sent_after_it) {
@@ -261,8 +237,7 @@ TEST(a_renewal_that_falls_due_during_a_check_is_sent_after_it) {
 
 TEST(an_abandoned_check_does_not_change_the_hold) {
     hf_hold *hold = hold_times(1, AT(0));
-    hf_op_end(begin(HF_OP_CHECK, AT(1000)), AT(1001));
-    CHECK(is_held(hold));
+    hf_op_end(begin(HF_OP_CHECK, AT(1000)), AT(1001)), CHECK(is_held(hold));
     CHECK(!is_in_flight(hold));
     CHECK_EQ_U64(ends_at(hold), AT(29698));
     CHECK_SENT_UNTIL(RENEWER, AT(1001), AT(10000), "EVALSHA renew 1 k me 30000");
@@ -284,8 +259,7 @@ TEST(an_extend_confirms_a_grant) {
     hf_op *op = begin_extend(60 * HF_SECOND, AT(200));
     CHECK_ANSWER(op, ":1\r\n", AT(201), "ok");
     CHECK(!is_granted(hold));
-    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client),
-                 hf_lease_renew_before(ends_at(hold), 60 * HF_SECOND));
+    CHECK_EQ_U64(renewer_deadline(), hf_lease_renew_before(ends_at(hold), 60 * HF_SECOND));
 }
 
 /* A longer lease that another process has set stays. */
@@ -300,20 +274,18 @@ TEST(a_lock_is_renewed_in_time_for_the_shorter_lease_of_an_abandoned_extend) {
     hf_hold *hold = hold_times(1, AT(0));
     hf_op_end(begin_extend(10 * HF_SECOND, AT(1000)), AT(1100));
     CHECK_EQ_U64(ends_at(hold), AT(1000 + 9898));
-    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client),
-                 hf_lease_renew_before(ends_at(hold), 10 * HF_SECOND));
+    CHECK_EQ_U64(renewer_deadline(), hf_lease_renew_before(ends_at(hold), 10 * HF_SECOND));
 }
 
 TEST(an_extend_abandoned_before_it_was_sent_changes_nothing) {
     hf_hold *hold = hold_times(1, AT(0));
-    hf_session_closed(link_of(CALLS), "idle", AT(500));
+    cut_link(CALLS, "idle", AT(500));
     hf_op_spec spec = spec_of(HF_OP_EXTEND);
     spec.lease = 10 * HF_SECOND;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(1000));
     CHECK_EQ_U64(ends_at(hold), AT(1000 + 9898));
-    hf_op_end(op, AT(1100));
-    CHECK_EQ_U64(ends_at(hold), AT(29698));
-    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(10000));
+    hf_op_end(op, AT(1100)), CHECK_EQ_U64(ends_at(hold), AT(29698));
+    CHECK_EQ_U64(renewer_deadline(), AT(10000));
 }
 
 TEST(an_extend_whose_reply_arrives_after_max_hold_reports_a_loss_with_the_reason_max_hold) {
@@ -343,18 +315,16 @@ TEST(a_check_that_no_replica_confirms_succeeds_but_does_not_confirm_the_grant) {
 TEST(a_check_that_extends_no_lease_does_not_wait_for_replicas) {
     hf_hold *hold = hold_times(1, AT(0));
     config_in(&rig.client)->sync = (hf_sync){1, 100 * HF_MS};
-    begin(HF_OP_CHECK, AT(1));
-    CHECK_SENT(CALLS, CHECK_OF_K);
+    begin(HF_OP_CHECK, AT(1)), CHECK_SENT(CALLS, CHECK_OF_K);
     feed_calls(":1\r\n", AT(2));
     set_bound(hold, ends_at(hold)); /* no renewal makes it longer */
-    begin(HF_OP_CHECK, AT(29000));
-    CHECK_SENT(CALLS, CHECK_OF_K);
+    begin(HF_OP_CHECK, AT(29000)), CHECK_SENT(CALLS, CHECK_OF_K);
 }
 
 TEST(an_extend_of_a_hold_abandoned_during_it_reports_a_loss) {
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(60 * HF_SECOND, AT(1));
-    hf_client_abandon(&rig.client, hold, 1, AT(2));
+    abandon_hold(hold, 1, AT(2));
     CHECK_ANSWER(op, ":1\r\n", AT(3), "lost");
     CHECK_MESSAGE(op, ": lost");
 }
@@ -371,7 +341,7 @@ TEST(an_extend_with_a_malformed_reply_reports_no_loss) {
         op = begin(HF_OP_CHECK, AT(12));
         CHECK_ANSWER(op, senseless[i], AT(13), "server");
         CHECK(hf_hold_is_valid(hold, AT(13)));
-        CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
+        CHECK_EQ_U64(stats().losses, 0);
         begin_extend(60 * HF_SECOND, AT(14)); /* the first one may still set its lease */
         feed_calls(":1\r\n", AT(15));
         CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(14), 5 * HF_SECOND));

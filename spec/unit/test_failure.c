@@ -4,19 +4,19 @@
 
 static const hf_slice ORDER = {"order:42", 8};
 
+static hf_failure failure;
+
 TEST(every_error_code_has_a_name) {
     static const char *const names[] = {
         "ok",       "busy",     "unreachable", "lost",      "not_held", "interrupted",
         "conflict", "denied",   "no_quorum",   "duplicate", "mismatch", "closed",
         "server",   "deadlock", "timeout",     "stale",     "no_memory"};
-    for (size_t code = 0; code < sizeof names / sizeof *names; code++) {
+    for (size_t code = 0; code < sizeof names / sizeof *names; code++)
         CHECK_STR(hf_code_name((hf_code)code), names[code]);
-    }
     CHECK_EQ_INT(HF_NO_MEMORY, sizeof names / sizeof *names - 1);
 }
 
 TEST(an_error_message_contains_what_failed_where_and_why_and_what_to_do) {
-    hf_failure failure;
     hf_failure_set(&failure, HF_BUSY, "acquire", ORDER, "127.0.0.1:6379", "held for %d s", 3);
     CHECK_EQ_INT(failure.code, HF_BUSY);
     CHECK_STR(failure.text, "cannot acquire \"order:42\" on 127.0.0.1:6379: held for 3 s; "
@@ -26,7 +26,6 @@ TEST(an_error_message_contains_what_failed_where_and_why_and_what_to_do) {
 }
 
 TEST(an_error_message_contains_advice_that_fits_its_error_code) {
-    hf_failure failure;
     hf_failure_set(&failure, HF_BUSY, "acquire", ORDER, "h:1",
                    "this owner already holds it, and the lock is not re-entrant");
     CHECK_STR(failure.text, "cannot acquire \"order:42\" on h:1: this owner already holds it, and "
@@ -42,9 +41,7 @@ TEST(an_error_message_contains_advice_that_fits_its_error_code) {
 }
 
 TEST(an_unreachable_server_that_has_replied_is_not_said_to_be_down) {
-    static const struct {
-        const char *error, *advice;
-    } cases[] = {
+    CASES(const char *error, *advice) = {
         {"LOADING Redis is loading the dataset in memory", "wait until the server has loaded"},
         {"CLUSTERDOWN The cluster is down", "check the cluster with CLUSTER INFO"},
         {"MASTERDOWN Link with MASTER is down", "check the replica's link"},
@@ -52,7 +49,6 @@ TEST(an_unreachable_server_that_has_replied_is_not_said_to_be_down) {
         {"NOREPLICAS Not enough good replicas to write.", "check the server's replicas"},
         {"BUSY Redis is busy running a script.", "check which script"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        hf_failure failure;
         hf_failure_set(&failure, HF_UNREACHABLE, "acquire", ORDER, "h:1", "%s", cases[i].error);
         CHECK_OR(strstr(failure.text, cases[i].advice), "%s", failure.text);
         CHECK_OR(!strstr(failure.text, "is running and can be reached"), "%s", failure.text);
@@ -60,14 +56,12 @@ TEST(an_unreachable_server_that_has_replied_is_not_said_to_be_down) {
 }
 
 TEST(advice_is_appended_to_an_error_message_in_place_of_its_full_stop) {
-    hf_failure failure;
     hf_failure_set(&failure, HF_DENIED, "ping", ORDER, "h:1", "%s",
                    "NOAUTH Authentication required.");
     CHECK(strstr(failure.text, "Authentication required; check the user"));
 }
 
 TEST(an_error_message_does_not_show_the_user_and_password_of_a_url) {
-    hf_failure failure;
     char long_password[200];
     memset(long_password, 's', sizeof long_password);
     memcpy(long_password, "redis://", 8);
@@ -82,13 +76,11 @@ TEST(an_error_message_does_not_show_the_user_and_password_of_a_url) {
 }
 
 TEST(the_error_message_of_a_call_without_a_key_mentions_no_key) {
-    hf_failure failure;
     hf_failure_set(&failure, HF_SERVER, "ping", (hf_slice){"", 0}, "h:1", "oops");
     CHECK_STR(failure.text, "cannot ping on h:1: oops");
 }
 
 TEST(unprintable_bytes_of_a_key_are_escaped_in_error_messages) {
-    hf_failure failure;
     hf_slice key = {"a\0\n\x7f\"\\\x1b[0m\xc3\xa9", 12};
     hf_failure_set(&failure, HF_SERVER, "acquire", key, "h:1", "oops");
     CHECK_STR(failure.text,
@@ -97,7 +89,6 @@ TEST(unprintable_bytes_of_a_key_are_escaped_in_error_messages) {
 
 TEST(an_error_message_truncates_a_long_key) {
     char key[1000];
-    hf_failure failure;
     memset(key, 'k', sizeof key);
     hf_failure_set(&failure, HF_SERVER, "acquire", (hf_slice){key, 64}, "h:1", "oops");
     CHECK(!strstr(failure.text, "..."));
@@ -110,7 +101,6 @@ TEST(an_error_message_truncates_a_long_key) {
 
 TEST(an_error_message_that_is_too_long_is_truncated_and_terminated) {
     char detail[2000];
-    hf_failure failure;
     memset(detail, 'd', sizeof detail);
     detail[sizeof detail - 1] = '\0';
     memset(&failure, 'x', sizeof failure);
@@ -127,7 +117,6 @@ TEST(an_error_message_that_is_too_long_is_truncated_and_terminated) {
 }
 
 TEST(an_error_message_replaces_bidirectional_marks_and_invalid_utf8) {
-    hf_failure failure;
     hf_slice key = {"\xc2\x9b\xe2\x80\xae\xff\xed\xa0\x80\xe2\x82\xac", 12};
     hf_failure_set(&failure, HF_SERVER, "acquire", key, "h:1", "%s",
                    "\xd8\x9c \xe2\x81\xa6 \xe2\x80\xa8 \xc0\xaf \xf0\x9f\x98\x80 \xe2\x80");
@@ -137,7 +126,6 @@ TEST(an_error_message_replaces_bidirectional_marks_and_invalid_utf8) {
 }
 
 TEST(an_error_message_spells_out_invisible_characters) {
-    hf_failure failure;
     hf_slice key = hf_slice_of("a\xc2\xad\xe2\x80\x8b\xc2\xa0\xef\xbb\xbf\xf3\xa0\x80\x81"
                                "\xe2\x81\xb0");
     hf_failure_set(&failure, HF_SERVER, "acquire", key, "h:1", "oops");
@@ -146,7 +134,6 @@ TEST(an_error_message_spells_out_invisible_characters) {
 }
 
 TEST(an_error_message_replaces_control_characters) {
-    hf_failure failure;
     hf_failure_set(&failure, HF_SERVER, "acquire", ORDER, "h\n:1", "%s",
                    "ERR \33[31m\7\177\303\274");
     CHECK(strstr(failure.text, " on h?:1: ERR ?[31m??\303\274"));
@@ -154,7 +141,6 @@ TEST(an_error_message_replaces_control_characters) {
 
 /* Redis 7 says where in the script it was, by the script's digest. */
 TEST(error_messages_omit_the_position_in_a_server_script) {
-    hf_failure failure;
     hf_failure_set(&failure, HF_CONFLICT, "acquire", ORDER, "h:1", "%s",
                    "WRONGTYPE Operation against a key holding the wrong kind of value "
                    "script: e547016e5dd6dc5a849cb1ab095dd7288384185f, on @user_script:38.");
@@ -174,10 +160,7 @@ TEST(error_messages_omit_the_position_in_a_server_script) {
 }
 
 TEST(error_replies_of_the_server_become_the_documented_error_codes) {
-    static const struct {
-        const char *error;
-        hf_code code;
-    } cases[] = {
+    CASES(const char *error; hf_code code) = {
         {"NOAUTH Authentication required.", HF_DENIED},
         {"WRONGPASS invalid username-password pair or user is disabled.", HF_DENIED},
         {"NOPERM this user has no permissions to run the 'evalsha' command", HF_DENIED},
@@ -226,9 +209,8 @@ TEST(error_replies_of_the_server_become_the_documented_error_codes) {
         {"ERR unknown command", HF_SERVER},
         {"", HF_SERVER},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         CHECK_OR(hf_code_of_error(cases[i].error) == cases[i].code, "%s", cases[i].error);
-    }
 }
 
 TEST(loading_and_busy_replies_count_as_temporary_errors) {
@@ -258,16 +240,15 @@ TEST(errors_such_as_oom_and_readonly_count_as_temporary_refusals_of_writes) {
 }
 
 TEST(a_missing_right_counts_as_temporary_only_for_a_call_that_the_server_accepted_before) {
-    static const char *const errors[] = {
-        "NOAUTH Authentication required.",
-        "WRONGPASS invalid username-password pair or user is disabled.",
-        "NOPERM this user has no permissions to run the 'evalsha' command",
-        "ERR invalid password",
-        "ERR Client sent AUTH, but no password is set",
-        "ERR AUTH <password> called without any password configured for the default user.",
-        "ERR The user executing the script can't run this command or subcommand",
-        "ERR ACL failure in script: User x has no permissions to run the 'set' command",
-        "ERR Error running script (call to f_1): @user_script:1: -NOPERM No permissions"};
+    static const char *const errors[] =
+        LIST("NOAUTH Authentication required.",
+             "WRONGPASS invalid username-password pair or user is disabled.",
+             "NOPERM this user has no permissions to run the 'evalsha' command",
+             "ERR invalid password", "ERR Client sent AUTH, but no password is set",
+             "ERR AUTH <password> called without any password configured for the default user.",
+             "ERR The user executing the script can't run this command or subcommand",
+             "ERR ACL failure in script: User x has no permissions to run the 'set' command",
+             "ERR Error running script (call to f_1): @user_script:1: -NOPERM No permissions");
     for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
         hf_refusal refusal = hf_refusal_of(errors[i]);
         CHECK_OR(refusal == HF_REFUSAL_OF_USER, "%s", errors[i]);

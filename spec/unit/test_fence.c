@@ -27,13 +27,12 @@ TEST(a_fenced_write_returns_the_replies_of_its_commands) {
 
 TEST(a_fenced_write_refused_after_a_resend_reports_that_it_may_have_taken_effect) {
     static const char *const refusals[] = {STALE, OVERTAKEN};
-    for (int i = 0; i < 4; i++) {
+    EACH_NUMBER (i, 4) {
         bool twice = i >= 2;
-        rig_begin();
         hf_op *op = begin_write(AT(0));
         CHECK_SENT(CALLS, SAID);
         if (twice) {
-            hf_session_closed(link_of(CALLS), "cut", AT(1));
+            cut_link(CALLS, "cut", AT(1));
             CHECK_SENT_UNTIL(CALLS, AT(1), AT(500), SAID);
         }
         CHECK_ANSWER(op, refusals[i % 2], AT(501), twice ? "unreachable" : "stale");
@@ -43,13 +42,12 @@ TEST(a_fenced_write_refused_after_a_resend_reports_that_it_may_have_taken_effect
 
 TEST(an_abandoned_fenced_write_reports_that_it_may_have_taken_effect) {
     hf_op *op = begin_write(AT(0));
-    hf_op_abandon(op, AT(1));
-    CHECK_MESSAGE(op, "may have taken effect");
+    hf_op_abandon(op, AT(1)), CHECK_MESSAGE(op, "may have taken effect");
 }
 
 TEST(a_fenced_write_whose_first_copy_was_refused_does_not_report_an_unknown_outcome) {
     hf_op *op = begin_write(AT(0));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     feed_calls("-LOADING no\r\n", AT(1));
     CHECK_SENT_UNTIL(CALLS, AT(1), AT(500), SAID);
     CHECK_ANSWER(op, STALE, AT(501), "stale");

@@ -13,22 +13,19 @@ TEST(a_waiter_accepts_a_fresh_grant_at_once) {
     CHECK(is_held(hold));
     CHECK_EQ_U64(token_of(hold), 88);
     CHECK_EQ_U64(ends_at(hold), AT(2 + 1978)); /* from the last recheck that found us waiting */
-    CHECK(is_granted(hold) && hf_client_renewer_deadline(&rig.client) < ends_at(hold) &&
-          hf_client_renewer_deadline(&rig.client) > AT(500));
-    CHECK_EQ_U64(hf_client_stats(&rig.client).grants, 1);
+    CHECK(is_granted(hold) && renewer_deadline() < ends_at(hold) && renewer_deadline() > AT(500));
+    CHECK_EQ_U64(stats().grants, 1);
     CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
 }
 
 TEST(a_tenants_waiter_accepts_a_grant_only_once_the_server_confirms_it) {
     begin_as_tenant();
     hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
-    feed_message(GRANT("1", "88"), AT(500));
-    CHECK_STATE(op, ASKING);
+    feed_message(GRANT("1", "88"), AT(500)), CHECK_STATE(op, ASKING);
     CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     feed_calls(busy(20000, 0, 0), AT(501)); /* it was forged */
     CHECK_STATE(op, WAITING);
-    feed_message(GRANT("1", "88"), AT(600));
-    CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    feed_message(GRANT("1", "88"), AT(600)), CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     CHECK_ANSWER(op, ACQUIRED, AT(601), "ok");
     CHECK_EQ_U64(token_of(hold_of()), 77);
     CHECK(!is_granted(hold_of()));
@@ -78,15 +75,13 @@ TEST(a_waiter_checks_an_old_grant_with_the_server_before_it_accepts_it) {
 /* One with another place may be an old one: only a recheck can show. The others are not for this
  * wait. */
 TEST(a_waiter_ignores_a_grant_for_a_different_wait) {
-    static const struct {
-        const char *text;
-        bool looks;
-    } cases[] = {{"1 grant l 1 4 88 2000 k", true},      {"1 grant l 1 51 88 2000 k", true},
-                 {"1 grant l 1  88 2000 k", true},       {"1 grant l 1 5 88 2000 K", false},
-                 {"1 grant l 1 5 88 2000 kk", false},    {"1 grant l 1 5 88 2000 {k}", false},
-                 {"1 grant m 1 5 88 2000 k", false},     {"1 grant g 1 5 88 2000 k", false},
-                 {"2 grant l 1 5 88 2000 k", false},     {"grant 1 88 2000 0 2 mek", false},
-                 {"1 grant l 1 5 88 2000 k more", false}};
+    CASES(const char *text; bool looks) = {
+        {"1 grant l 1 4 88 2000 k", true},      {"1 grant l 1 51 88 2000 k", true},
+        {"1 grant l 1  88 2000 k", true},       {"1 grant l 1 5 88 2000 K", false},
+        {"1 grant l 1 5 88 2000 kk", false},    {"1 grant l 1 5 88 2000 {k}", false},
+        {"1 grant m 1 5 88 2000 k", false},     {"1 grant g 1 5 88 2000 k", false},
+        {"2 grant l 1 5 88 2000 k", false},     {"grant 1 88 2000 0 2 mek", false},
+        {"1 grant l 1 5 88 2000 k more", false}};
     EACH_CASE (i, cases) {
         hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
         feed_message(cases[i].text, AT(100));
@@ -94,8 +89,7 @@ TEST(a_waiter_ignores_a_grant_for_a_different_wait) {
                  "\"%s\"", cases[i].text);
         CHECK_SENT(CALLS, cases[i].looks ? ASK_OF_K("0", "0", MEMBER("1")) : "");
         if (cases[i].looks) feed_calls(busy(20000, 0, 0), AT(101));
-        rig_tick(AT(102));
-        CHECK_STATE(op, WAITING);
+        rig_tick(AT(102)), CHECK_STATE(op, WAITING);
         CHECK_GRANTS(op, GRANT("1", "88"), AT(103), "ok");
     }
 }
@@ -106,7 +100,7 @@ TEST(a_waiter_ignores_a_grant_that_names_its_earlier_queue_position) {
     hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     rig_sleep(AT(3), AT(2000)); /* it was granted at AT(100), and the message was lost */
     CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-    hf_session_closed(link_of(CALLS), "reset", AT(2601)); /* another owner has the lock */
+    cut_link(CALLS, "reset", AT(2601)); /* another owner has the lock */
     CHECK_SENT_UNTIL(CALLS, AT(2601), AT(2800), ASK_OF_K("0", "0", MEMBER("1")));
     CHECK_ANSWER_STATE(op, "*5\r\n:0\r\n:29000\r\n:0\r\n:0\r\n$1\r\n4\r\n", AT(2801), WAITING);
     feed_message(GRANT("1", "77"), AT(2802)); /* that of AT(100) */
@@ -128,15 +122,13 @@ TEST(a_waiter_ignores_a_grant_until_a_reply_has_named_its_queue_position) {
         hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
         rig_sleep(AT(3), AT(2000));
         CHECK_ANSWER_STATE(op, replies[i], AT(2001), WAITING);
-        feed_message(GRANT("1", "77"), AT(2002));
-        CHECK_STATE(op, ASKING);
+        feed_message(GRANT("1", "77"), AT(2002)), CHECK_STATE(op, ASKING);
     }
 }
 
 TEST(a_waiter_whose_grant_contains_no_token_requests_one_from_the_server) {
     hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
-    feed_message(GRANT("1", "0"), AT(100));
-    CHECK_STATE(op, ASKING);
+    feed_message(GRANT("1", "0"), AT(100)), CHECK_STATE(op, ASKING);
     CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
 }
 
@@ -146,7 +138,7 @@ static hf_op *feed_early_grant(const char *grant, hf_time now) {
     hf_op *op = begin_acquire(10 * HF_SECOND, AT(0));
     feed_calls(busy(20000, 0, 0), AT(1));
     feed_subscribed(AT(2));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     feed_message(grant, now);
     return op;
 }
@@ -159,37 +151,33 @@ TEST(a_waiter_accepts_a_grant_that_overtook_the_reply_with_its_queue_position) {
     CHECK_EQ_U64(token_of(hold_of()), 88);
     CHECK_EQ_U64(ends_at(hold_of()), AT(2 + 1978)); /* from the sending of that command */
     CHECK(is_granted(hold_of()));
-    CHECK_EQ_U64(hf_client_stats(&rig.client).grants, 1);
+    CHECK_EQ_U64(stats().grants, 1);
 }
 
 /* The reply was made before the grant or after it; only a recheck can show. */
 TEST(a_waiter_rechecks_its_lock_once_if_an_early_grant_names_a_different_queue_position) {
     hf_op *op = feed_early_grant("1 grant l 1 4 88 2000 k", AT(3));
     feed_calls(busy(20000, 0, 0), AT(4));
-    rig_tick(AT(4));
-    CHECK_STATE(op, ASKING);
+    rig_tick(AT(4)), CHECK_STATE(op, ASKING);
     CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     feed_calls(busy(20000, 0, 0), AT(5));
-    rig_tick(AT(6));
-    CHECK_STATE(op, WAITING);
+    rig_tick(AT(6)), CHECK_STATE(op, WAITING);
 }
 
 /* The server that granted may have failed since, and its successor not know of that. */
 TEST(a_waiter_checks_with_the_server_a_grant_that_arrived_before_its_command_was_resent) {
     hf_op *op = feed_early_grant(GRANT("1", "88"), AT(3));
-    hf_session_closed(link_of(CALLS), "reset", AT(4));
+    cut_link(CALLS, "reset", AT(4));
     CHECK_SENT_UNTIL(CALLS, AT(4), AT(200), ASK_OF_K("0", "0", MEMBER("1")));
     feed_calls(busy(20000, 0, 0), AT(201));
-    rig_tick(AT(202));
-    CHECK_STATE(op, ASKING);
-    CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    rig_tick(AT(202)), CHECK_STATE(op, ASKING), CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
 }
 
 TEST(a_waiter_with_a_request_in_flight_acquires_by_its_reply_and_not_by_a_grant) {
     hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
     rig_sleep(AT(3), AT(2000)); /* rechecks */
     CHECK_STATE(op, ASKING);
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     CHECK_GRANTS(op, GRANT("1", "88"), AT(2000), "under way");
     CHECK_ANSWER(op, ACQUIRED, AT(2001), "ok");
     CHECK(!is_granted(hold_of()));
@@ -207,10 +195,7 @@ TEST(a_waiter_with_fencing_off_accepts_a_grant_without_a_token) {
 
 /* A quarter of the lease must be left of a grant: of the lock's own where that is shorter. */
 TEST(a_waiter_accepts_a_grant_if_a_quarter_of_the_shorter_lease_is_left) {
-    static const struct {
-        int lease_ms, at_ms;
-        bool taken;
-    } cases[] = {
+    CASES(int lease_ms, at_ms; bool taken) = {
         {30000, 1450, true}, {30000, 1550, false}, {1000, 1550, true}, {1000, 1800, false}};
     EACH_CASE (i, cases) {
         hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.wait = 10 * HF_SECOND,
@@ -253,7 +238,7 @@ TEST(an_idempotent_run_without_a_fingerprint_starts_at_once_when_it_is_granted) 
     hf_op *op =
         BEGIN(HF_OP_ACQUIRE, AT(0), spec.lock_kind = &hf_kind_guard, spec.wait = 10 * HF_SECOND);
     subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     CHECK_GRANTS(op, "1 grant g 1 5 88 2000 k", AT(10), "ok");
     CHECK(is_granted(hold_in(op)));
     CHECK_SENT(CALLS, "");
@@ -267,8 +252,7 @@ TEST(a_waiter_accepts_a_grant_only_once_replicas_have_confirmed_it) {
     feed_subscribed(AT(2));
     feed_calls(busy(20000, 0, 0), AT(3));
     CHECK_ANSWER_STATE(op, ":0\r\n", AT(3), WAITING);
-    feed_message(GRANT("1", "88"), AT(100));
-    CHECK_STATE(op, ASKING);
+    feed_message(GRANT("1", "88"), AT(100)), CHECK_STATE(op, ASKING);
 }
 
 TEST(a_grant_of_a_lock_with_a_short_lease_ends_with_that_lease) {
@@ -281,8 +265,7 @@ TEST(a_grant_of_a_lock_with_a_short_lease_ends_with_that_lease) {
 
 TEST(a_grant_that_names_a_different_queue_position_is_not_counted_as_a_hand_off) {
     hf_op *op = wait_in_queue(HF_NEVER, AT(0));
-    feed_message("1 grant l 1 6 88 2000 k", AT(4));
-    CHECK_STATE(op, ASKING);
+    feed_message("1 grant l 1 6 88 2000 k", AT(4)), CHECK_STATE(op, ASKING);
     CHECK_ANSWER(op, ACQUIRED, AT(5), "ok");
     CHECK(!is_handed_over(op));
 }

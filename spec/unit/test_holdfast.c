@@ -31,17 +31,22 @@ static hf_client_config config_of(hf_mode mode, const hf_server *servers, size_t
                               .renewer = HF_LINK_RENEWER};
 }
 
+static void finish(void) {
+    if (names) hf_names_delete(names);
+    if (client) hf_client_delete(client);
+    names = NULL;
+    client = NULL;
+}
+
 static void start(void) {
     hf_client_config config = config_of(HF_MODE_ONE, NULL, 0);
+    finish();
     client = hf_client_new(&config, ENTROPY);
     names = hf_client_names(client, hf_kind_named("lock"), (hf_slice){"k", 1});
     if (!client || !names) abort();
 }
 
-static void finish(void) {
-    hf_names_delete(names);
-    hf_client_delete(client);
-}
+CHECK_AROUND(start, finish)
 
 static hf_session *calls(void) {
     return hf_client_link(client, HF_LINK_CALLS);
@@ -95,21 +100,16 @@ TEST(each_kind_of_lock_can_be_looked_up_by_its_name) {
 }
 
 TEST(a_locks_names_contain_a_copy_of_the_callers_key) {
-    start();
     char key[] = "some key";
     hf_names *made = hf_client_names(client, hf_kind_named("permit"), (hf_slice){key, 8});
-    memset(key, 'x', 8);
-    CHECK_MEM(made->key.data, made->key.size, "some key", 8);
+    memset(key, 'x', 8), CHECK_MEM(made->key.data, made->key.size, "some key", 8);
     hf_names_delete(made);
     hf_names_delete(NULL);
-    memerr_fail(1);
-    CHECK(!hf_client_names(client, hf_kind_named("lock"), (hf_slice){key, 8}));
+    memerr_fail(1), CHECK(!hf_client_names(client, hf_kind_named("lock"), (hf_slice){key, 8}));
     memerr_fail(0);
-    finish();
 }
 
 TEST(a_holds_state_can_be_read_from_its_acquire_to_its_end) {
-    start();
     hf_op *op = acquire(ME, AT(0));
     hf_hold *hold = hf_op_hold(op, 0);
     CHECK(hold == hf_client_find(client, hf_kind_named("lock"), names, ME));
@@ -132,17 +132,14 @@ TEST(a_holds_state_can_be_read_from_its_acquire_to_its_end) {
     CHECK(seen.over && seen.in_table);
     CHECK_EQ_U64(hf_client_losses(client), 1);
     CHECK(hf_client_has_hold_like(client, hold));
-    hf_op_end(begin(HF_OP_RELEASE, ME, AT(40000)), AT(40000));
-    CHECK(!hf_view_of(hold).in_table);
+    hf_op_end(begin(HF_OP_RELEASE, ME, AT(40000)), AT(40000)), CHECK(!hf_view_of(hold).in_table);
     CHECK(hf_view_of(hold).over);
     CHECK(!hf_client_has_hold_like(client, hold));
     CHECK(!hf_client_find(client, hf_kind_named("lock"), names, ME));
     hf_hold_unref(hold);
-    finish();
 }
 
 TEST(each_handle_of_a_lost_hold_learns_of_the_loss_once) {
-    start();
     hf_losses one = {0}, two = {0}, late = {0};
     hf_stake stakes[4] = {0};
     hf_op *op = acquire(ME, AT(0));
@@ -150,8 +147,7 @@ TEST(each_handle_of_a_lost_hold_learns_of_the_loss_once) {
     for (size_t i = 0; i < 3; i++) hf_stake_begin(&stakes[i], client, hold, i < 2 ? &one : &two);
     stakes[1].muted = true;
     hf_stake_move(&stakes[3], &stakes[2]);
-    hf_op_end(op, AT(0));
-    CHECK_EQ_INT(hf_losses_next(&one), HF_LOST_NOT);
+    hf_op_end(op, AT(0)), CHECK_EQ_INT(hf_losses_next(&one), HF_LOST_NOT);
     hf_client_notice(client, hf_view_of(hold).valid_until);
     CHECK_EQ_INT(hf_losses_next(&one), HF_LOST_EXPIRED);
     CHECK_EQ_INT(hf_losses_take(&one), HF_LOST_EXPIRED);
@@ -164,11 +160,9 @@ TEST(each_handle_of_a_lost_hold_learns_of_the_loss_once) {
     CHECK_EQ_U64(hf_client_losses(client), losses + 1);
     for (size_t i = 0; i < 4; i++) hf_stake_end(&stakes[i]);
     hf_op_end(begin(HF_OP_RELEASE, ME, AT(40000)), AT(40000));
-    finish();
 }
 
 TEST(a_handle_that_has_released_its_lock_learns_of_no_loss) {
-    start();
     hf_losses losses = {0};
     hf_stake stake;
     hf_op *op = acquire(ME, AT(0));
@@ -176,11 +170,9 @@ TEST(a_handle_that_has_released_its_lock_learns_of_no_loss) {
     hf_stake_begin(&stake, client, hold, &losses);
     hf_stake_end(&stake);
     hf_op_end(op, AT(0));
-    hf_client_notice(client, hf_view_of(hold).valid_until);
-    CHECK_EQ_INT(losses.first, HF_LOST_NOT);
+    hf_client_notice(client, hf_view_of(hold).valid_until), CHECK_EQ_INT(losses.first, HF_LOST_NOT);
     CHECK_EQ_INT(hf_losses_next(&losses), HF_LOST_NOT);
     hf_op_end(begin(HF_OP_RELEASE, ME, AT(40000)), AT(40000));
-    finish();
 }
 
 TEST(a_locks_key_can_be_derived_from_the_name_of_its_queue) {
@@ -200,7 +192,6 @@ TEST(a_locks_key_can_be_derived_from_the_name_of_its_queue) {
 }
 
 TEST(a_hold_that_is_being_cleaned_up_is_reported_as_ended) {
-    start();
     hf_op_end(acquire(ME, AT(0)), AT(0));
     hf_hold *hold = hf_client_find(client, hf_kind_named("lock"), names, ME);
     CHECK(!hf_view_of(hold).over && hf_view_of(hold).held);
@@ -209,11 +200,9 @@ TEST(a_hold_that_is_being_cleaned_up_is_reported_as_ended) {
     CHECK(hf_view_of(hold).over && !hf_view_of(hold).held && !hf_view_of(hold).in_table);
     CHECK(!hf_client_find(client, hf_kind_named("lock"), names, ME));
     hf_hold_unref(hold);
-    finish();
 }
 
 TEST(a_holds_state_shows_an_async_release_until_its_reply) {
-    start();
     hf_op_end(acquire(ME, AT(0)), AT(0));
     hf_op *op = begin(HF_OP_RELEASE, ME, AT(1));
     hf_hold *hold = hf_op_hold(op, 0);
@@ -223,19 +212,15 @@ TEST(a_holds_state_shows_an_async_release_until_its_reply) {
     CHECK(hf_op_is_detached(op));
     CHECK(hf_client_has_detached(client));
     CHECK(hf_view_of(hold).detached && hf_view_of(hold).ending);
-    feed(NOT_HELD, AT(2));
-    CHECK(hf_view_of(hold).detached && !hf_view_of(hold).ending);
+    feed(NOT_HELD, AT(2)), CHECK(hf_view_of(hold).detached && !hf_view_of(hold).ending);
     CHECK(hf_view_of(hold).reason != HF_LOST_NOT);
-    hf_client_end_detached(client, AT(2));
-    CHECK(!hf_client_has_detached(client));
+    hf_client_end_detached(client, AT(2)), CHECK(!hf_client_has_detached(client));
     hf_hold_unref(hold);
-    finish();
 }
 
 /* ---- clients ---- */
 
 TEST(a_clients_statistics_count_operations_in_flight_and_holds) {
-    start();
     hf_op *first = acquire(ME, AT(0));
     hf_op *second = begin(HF_OP_ACQUIRE, YOU, AT(0));
     hf_load load = hf_client_load(client);
@@ -251,11 +236,9 @@ TEST(a_clients_statistics_count_operations_in_flight_and_holds) {
     CHECK_EQ_INT(load.operations, 0);
     CHECK_EQ_INT(load.held + load.renewed, 0);
     CHECK(load.to_do);
-    finish();
 }
 
 TEST(a_client_counts_reconnects_of_its_permanent_connections) {
-    start();
     hf_op_end(acquire(ME, AT(0)), AT(0));
     hf_session_closed(calls(), "reset", AT(1));
     hf_op_end(begin(HF_OP_PING, ME, AT(2)), AT(2));
@@ -269,7 +252,6 @@ TEST(a_client_counts_reconnects_of_its_permanent_connections) {
     CHECK_EQ_U64(traffic.connections, 4);
     CHECK_EQ_U64(traffic.reconnects, 1);
     CHECK_EQ_U64(traffic.replies, 1);
-    finish();
 }
 
 TEST(a_client_has_one_server_object_for_each_configured_server) {
@@ -278,26 +260,21 @@ TEST(a_client_has_one_server_object_for_each_configured_server) {
     static const hf_mode modes[] = {HF_MODE_QUORUM, HF_MODE_CLUSTER};
     for (size_t i = 0; i < 2; i++) {
         hf_client_config config = config_of(modes[i], servers, 2);
-        client = hf_client_new(&config, ENTROPY);
-        CHECK_EQ_INT(hf_client_node_count(client), 2);
-        CHECK_EQ_INT(hf_client_link_count(client), 2 * HF_LINKS);
-        const hf_session *link = hf_client_link(client, HF_LINKS);
+        hf_client *made = hf_client_new(&config, ENTROPY);
+        CHECK_EQ_INT(hf_client_node_count(made), 2);
+        CHECK_EQ_INT(hf_client_link_count(made), 2 * HF_LINKS);
+        const hf_session *link = hf_client_link(made, HF_LINKS);
         CHECK_STR(hf_session_server(link)->label, "b:2");
         /* a cluster has to name those that serve */
-        CHECK_EQ_INT(hf_client_node_serves(client, 1), modes[i] == HF_MODE_QUORUM);
-        hf_client_delete(client);
+        CHECK_EQ_INT(hf_client_node_serves(made, 1), modes[i] == HF_MODE_QUORUM);
+        hf_client_delete(made);
     }
 }
 
 TEST(each_topology_has_the_properties_that_the_test_lists) {
-    static const struct {
-        hf_mode mode;
-        bool everywhere, early;
-        size_t beside;
-    } cases[] = {{HF_MODE_ONE, false, false, 0},
-                 {HF_MODE_QUORUM, true, true, 0},
-                 {HF_MODE_SHARDS, false, false, 1},
-                 {HF_MODE_CLUSTER, false, false, 0}};
+    CASES(hf_mode mode; bool everywhere, early; size_t beside) =
+        LIST({HF_MODE_ONE, false, false, 0}, {HF_MODE_QUORUM, true, true, 0},
+             {HF_MODE_SHARDS, false, false, 1}, {HF_MODE_CLUSTER, false, false, 0});
     static const hf_server servers[] = {{.host = "h", .port = 1, .label = "h:1"}};
     static const hf_shard shards[] = {{NULL, 1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -316,9 +293,7 @@ TEST(each_topology_has_the_properties_that_the_test_lists) {
 TEST(a_forked_childs_client_has_a_new_uuid_and_no_holds) {
     static const hf_class *left[2]; /* not freed, and so not lost either */
     char uuid[HF_UUID_SIZE + 1];
-    start();
-    strcpy(uuid, hf_client_uuid(client));
-    CHECK_EQ_INT(hf_observe_class(client, ""), 0);
+    strcpy(uuid, hf_client_uuid(client)), CHECK_EQ_INT(hf_observe_class(client, ""), 0);
     CHECK_EQ_INT(hf_observe_class(client, "orders"), 1);
     for (size_t i = 0; i < 2; i++) left[i] = hf_observe_class_at(client, i);
     CHECK(hf_client_start_over(client, OTHER));
@@ -331,27 +306,21 @@ TEST(a_forked_childs_client_has_a_new_uuid_and_no_holds) {
     hf_op *op = acquire(ME, AT(0));
     CHECK_EQ_INT(hf_op_code(op), HF_OK);
     hf_op_end(op, AT(0));
-    finish();
 }
 
 TEST(a_forked_childs_client_that_cannot_generate_a_uuid_is_closed) {
-    start();
     CHECK(!hf_client_start_over(client, NULL));
     hf_op *op = begin(HF_OP_PING, ME, AT(0));
     CHECK_EQ_INT(hf_op_code(op), HF_CLOSED);
     hf_op_end(op, AT(0));
-    finish();
 }
 
 TEST(a_closed_client_remains_closed_after_a_fork) {
-    start();
-    hf_client_close(client, AT(0));
-    CHECK(hf_client_is_quiet(client));
+    hf_client_close(client, AT(0)), CHECK(hf_client_is_quiet(client));
     CHECK(hf_client_start_over(client, OTHER));
     hf_op *op = begin(HF_OP_PING, ME, AT(1));
     CHECK_EQ_INT(hf_op_code(op), HF_CLOSED);
     hf_op_end(op, AT(1));
-    finish();
 }
 
 static bool make_and_delete(void *context) {
@@ -374,21 +343,17 @@ TEST(creating_a_client_fails_cleanly_at_each_failed_allocation) {
 /* ---- links ---- */
 
 TEST(a_connections_state_can_be_read_from_its_login_to_a_reply) {
-    start();
     CHECK(!hf_session_is_ready(calls()));
     hf_op *op = begin(HF_OP_PING, ME, AT(0));
     CHECK(hf_session_is_ready(calls()));
     CHECK(hf_session_awaits_reply(calls()));
     CHECK(hf_session_has_work(calls()));
     CHECK(!hf_session_must_close(calls()));
-    feed("+PO", AT(7));
-    CHECK_EQ_U64(hf_session_received_at(calls()), AT(7));
-    feed("NG\r\n", AT(8));
-    CHECK(!hf_session_awaits_reply(calls()));
+    feed("+PO", AT(7)), CHECK_EQ_U64(hf_session_received_at(calls()), AT(7));
+    feed("NG\r\n", AT(8)), CHECK(!hf_session_awaits_reply(calls()));
     feed("+OK\r\n", AT(9)); /* to no command */
     CHECK(hf_session_must_close(calls()));
     hf_op_end(op, AT(9));
-    finish();
 }
 
 /* ---- operations ---- */
@@ -416,37 +381,29 @@ TEST(each_kind_of_operation_has_the_properties_that_the_test_lists) {
 }
 
 TEST(the_end_of_a_call_is_reported_once) {
-    start();
     hf_op *first = begin(HF_OP_PING, ME, AT(0)), *second = begin(HF_OP_PING, ME, AT(0));
     CHECK(!hf_client_has_next_done(client));
     CHECK(!hf_client_next_done(client, NULL));
-    feed("+PONG\r\n", AT(1));
-    CHECK(hf_op_is_done(first) && !hf_op_is_done(second));
+    feed("+PONG\r\n", AT(1)), CHECK(hf_op_is_done(first) && !hf_op_is_done(second));
     CHECK(hf_client_has_next_done(client));
     CHECK(hf_client_next_done(client, NULL) == first);
     CHECK(!hf_client_next_done(client, first));
-    feed("+PONG\r\n", AT(2));
-    CHECK(hf_client_next_done(client, NULL) == second);
+    feed("+PONG\r\n", AT(2)), CHECK(hf_client_next_done(client, NULL) == second);
     CHECK(!hf_client_has_next_done(client));
     CHECK_EQ_U64(hf_op_begun_at(second), AT(0));
     hf_op_end(first, AT(2));
     hf_op_end(second, AT(2));
-    finish();
 }
 
 TEST(the_end_of_a_detached_call_is_not_reported) {
-    start();
     hf_op_end(acquire(ME, AT(0)), AT(1));
     hf_op *op = begin(HF_OP_RELEASE, ME, AT(1));
     CHECK(hf_op_detach(op));
-    feed(":1\r\n", AT(2));
-    CHECK(hf_op_is_done(op) && !hf_client_has_next_done(client));
+    feed(":1\r\n", AT(2)), CHECK(hf_op_is_done(op) && !hf_client_has_next_done(client));
     hf_client_tick(client, AT(2));
-    finish();
 }
 
 TEST(an_operation_has_its_own_ticket_unless_the_caller_gives_that_of_an_ended_one) {
-    start();
     hf_op_spec spec = spec_of(HF_OP_PING, ME);
     hf_op *first = begin(HF_OP_PING, ME, AT(0)), *second = begin(HF_OP_PING, ME, AT(0));
     uint64_t ticket = spec.ticket = hf_op_ticket(first);
@@ -456,42 +413,32 @@ TEST(an_operation_has_its_own_ticket_unless_the_caller_gives_that_of_an_ended_on
     CHECK_EQ_U64(hf_op_ticket(third), ticket);
     hf_op_end(second, AT(0));
     hf_op_end(third, AT(0));
-    finish();
 }
 
 TEST(the_result_of_a_command_remains_valid_after_its_call_has_ended) {
     static const hf_slice args[] = {{"GET", 3}, {"k", 1}};
     hf_op_spec spec = {.kind = HF_OP_COMMAND, .args = args, .arg_count = 2};
     hf_result result, again;
-    start();
     hf_op *op = hf_client_begin(client, &spec, AT(0));
     serve(calls(), AT(0));
     feed("$2\r\nab\r\n", AT(1));
     hf_op_take_result(op, &result);
-    hf_op_take_result(op, &again);
-    CHECK(!again.reply);
-    hf_op_end(op, AT(1));
-    CHECK_EQ_INT(result.failure.code, HF_OK);
+    hf_op_take_result(op, &again), CHECK(!again.reply);
+    hf_op_end(op, AT(1)), CHECK_EQ_INT(result.failure.code, HF_OK);
     CHECK_STR(result.reply->string, "ab");
     hf_reply_free(result.reply);
-    finish();
 }
 
 TEST(a_number_in_the_servers_reply_reaches_the_caller_unchanged) {
     hf_result result;
-    start();
     hf_op *op = begin(HF_OP_TTL, ME, AT(0));
     feed(":500\r\n", AT(1));
     hf_op_take_result(op, &result);
-    hf_op_end(op, AT(1));
-    CHECK_EQ_INT(result.failure.code, HF_OK);
-    CHECK_EQ_INT(result.value, 500);
-    finish();
+    hf_op_end(op, AT(1)), CHECK_EQ_INT(result.failure.code, HF_OK), CHECK_EQ_INT(result.value, 500);
 }
 
 TEST(the_record_of_an_earlier_idempotent_run_remains_valid_after_its_call_has_ended) {
     hf_result result, again;
-    start();
     hf_names *guarded = hf_client_names(client, hf_kind_named("guard"), (hf_slice){"k", 1});
     hf_op_spec spec = spec_of(HF_OP_ACQUIRE, ME);
     spec.lock_kind = hf_kind_named("guard");
@@ -500,10 +447,8 @@ TEST(the_record_of_an_earlier_idempotent_run_remains_valid_after_its_call_has_en
     serve(calls(), AT(0));
     feed("*2\r\n:3\r\n$3\r\nold\r\n", AT(1));
     hf_op_take_result(op, &result);
-    hf_op_take_result(op, &again);
-    CHECK(!again.record);
-    hf_op_end(op, AT(1));
-    CHECK_EQ_INT(result.failure.code, HF_DUPLICATE);
+    hf_op_take_result(op, &again), CHECK(!again.record);
+    hf_op_end(op, AT(1)), CHECK_EQ_INT(result.failure.code, HF_DUPLICATE);
     CHECK_MEM(result.record, result.record_size, "old", 3);
     free(result.record);
     finish();
@@ -512,20 +457,15 @@ TEST(the_record_of_an_earlier_idempotent_run_remains_valid_after_its_call_has_en
 
 TEST(a_queued_acquire_is_not_reported_as_awaiting_a_reply) {
     hf_op_spec spec;
-    start();
     spec = spec_of(HF_OP_ACQUIRE, ME);
     spec.wait = HF_SECOND;
     hf_op *op = hf_client_begin(client, &spec, AT(0));
-    serve(calls(), AT(0));
-    CHECK(hf_op_awaits_reply(op) && !hf_op_is_blocked(op));
-    feed("*5\r\n:0\r\n:20000\r\n:0\r\n:0\r\n$1\r\n5\r\n", AT(1));
-    CHECK(!hf_op_awaits_reply(op));
+    serve(calls(), AT(0)), CHECK(hf_op_awaits_reply(op) && !hf_op_is_blocked(op));
+    feed("*5\r\n:0\r\n:20000\r\n:0\r\n:0\r\n$1\r\n5\r\n", AT(1)), CHECK(!hf_op_awaits_reply(op));
     hf_op_end(op, AT(2));
-    finish();
 }
 
 TEST(a_multi_lock_has_one_hold_for_each_lock) {
-    start();
     hf_names *more = hf_client_names(client, hf_kind_named("lock"), (hf_slice){"l", 1});
     const hf_names *both[] = {names, more};
     hf_op_spec spec = spec_of(HF_OP_ACQUIRE_ALL, ME);
@@ -545,8 +485,7 @@ TEST(a_multi_lock_has_one_hold_for_each_lock) {
 }
 
 TEST(events_are_stored_only_if_they_were_requested) {
-    for (int wanted = 0; wanted < 2; wanted++) {
-        start();
+    EACH_NUMBER (wanted, 2) {
         if (wanted) hf_observe_all(client);
         hf_op_end(acquire(ME, AT(0)), AT(1));
         hf_event *events = hf_observe_take(client);
@@ -555,7 +494,6 @@ TEST(events_are_stored_only_if_they_were_requested) {
             next = events->next;
             free(events);
         }
-        finish();
     }
 }
 

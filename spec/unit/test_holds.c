@@ -7,24 +7,30 @@
 
 static const hf_slice KEY = {"key", 3}, OWNER = {"owner", 5};
 
-static hf_hold *add(hf_holds *holds, const char *key, const char *owner) {
-    return hf_holds_add(holds, &hf_kind_lock, hf_slice_of(key), hf_slice_of(owner),
+static hf_holds holds;
+
+static void clear(void) {
+    hf_holds_free(&holds);
+    holds = (hf_holds){0};
+}
+
+CHECK_AROUND(NULL, clear)
+
+static hf_hold *add(const char *key, const char *owner) {
+    return hf_holds_add(&holds, &hf_kind_lock, hf_slice_of(key), hf_slice_of(owner),
                         hf_slice_of(owner));
 }
 
-static hf_hold *find(const hf_holds *holds, const char *key, const char *owner) {
-    return hf_holds_find(holds, &hf_kind_lock, hf_slice_of(key), hf_slice_of(owner));
+static hf_hold *find(const char *key, const char *owner) {
+    return hf_holds_find(&holds, &hf_kind_lock, hf_slice_of(key), hf_slice_of(owner));
 }
 
 TEST(a_search_in_an_empty_table_of_holds_finds_nothing) {
-    hf_holds holds = {0};
-    CHECK(!find(&holds, "key", "owner"));
+    CHECK(!find("key", "owner"));
     CHECK(!hold_of_claim(hf_holds_first(&holds)));
-    hf_holds_free(&holds);
 }
 
 TEST(a_new_hold_is_found_in_the_table_and_has_no_timer) {
-    hf_holds holds = {0};
     hf_hold *hold = hf_holds_add(&holds, &hf_kind_mutex, KEY, OWNER, OWNER);
     CHECK(hold);
     CHECK(is_acquiring(hold));
@@ -34,57 +40,47 @@ TEST(a_new_hold_is_found_in_the_table_and_has_no_timer) {
     CHECK(hf_slice_equal(hf_hold_owner(hold), OWNER));
     CHECK(!hf_hold_is_valid(hold, 0));
     CHECK(hold_of_claim(hf_holds_first(&holds)) == hold);
-    hf_holds_free(&holds);
 }
 
 TEST(a_hold_is_found_by_kind_key_and_owner) {
-    hf_holds holds = {0};
-    hf_hold *hold = add(&holds, "ab", "c");
-    CHECK(hold && find(&holds, "ab", "c") == hold);
-    CHECK(!find(&holds, "a", "bc")); /* the same bytes, cut elsewhere */
-    CHECK(!find(&holds, "abc", ""));
-    CHECK(!find(&holds, "ab", "d"));
+    hf_hold *hold = add("ab", "c");
+    CHECK(hold && find("ab", "c") == hold);
+    CHECK(!find("a", "bc")); /* the same bytes, cut elsewhere */
+    CHECK(!find("abc", ""));
+    CHECK(!find("ab", "d"));
     CHECK(!hf_holds_find(&holds, &hf_kind_mutex, hf_slice_of("ab"), hf_slice_of("c")));
-    hf_hold *other = add(&holds, "a", "bc");
-    CHECK(other && find(&holds, "a", "bc") == other && find(&holds, "ab", "c") == hold);
-    hf_holds_remove(&holds, claim_of(hold));
-    CHECK(!find(&holds, "ab", "c") && find(&holds, "a", "bc") == other);
-    hf_holds_free(&holds);
+    hf_hold *other = add("a", "bc");
+    CHECK(other && find("a", "bc") == other && find("ab", "c") == hold);
+    hf_holds_remove(&holds, claim_of(hold)), CHECK(!find("ab", "c") && find("a", "bc") == other);
 }
 
 TEST(keys_and_owners_of_holds_may_contain_any_bytes) {
     static char long_key[65536];
-    hf_holds holds = {0};
     hf_slice a = {"a\0b", 3}, b = {"a\0c", 3}, c = {long_key, sizeof long_key};
     CHECK(hf_holds_add(&holds, &hf_kind_lock, a, OWNER, OWNER));
     CHECK(hf_holds_add(&holds, &hf_kind_lock, c, OWNER, OWNER));
     CHECK(hf_holds_find(&holds, &hf_kind_lock, a, OWNER));
     CHECK(!hf_holds_find(&holds, &hf_kind_lock, b, OWNER));
     CHECK_EQ_INT(hf_hold_key(hf_holds_find(&holds, &hf_kind_lock, c, OWNER)).size, 65536);
-    hf_holds_free(&holds);
 }
 
 TEST(a_removed_hold_is_freed_only_with_its_last_handle) {
-    hf_holds holds = {0};
-    hf_hold *hold = add(&holds, "key", "owner");
+    hf_hold *hold = add("key", "owner");
     CHECK(hold);
     hf_hold_ref(hold);
-    hf_holds_remove(&holds, claim_of(hold));
-    CHECK(!is_in_table(hold));
+    hf_holds_remove(&holds, claim_of(hold)), CHECK(!is_in_table(hold));
     CHECK(hf_slice_equal(hf_hold_key(hold), KEY));
     hf_holds_wake_at(&holds, claim_of(hold), 5); /* no place in the heap any more */
     CHECK(!hold_of_claim(hf_holds_first(&holds)));
-    hf_hold *again = add(&holds, "key", "owner");
+    hf_hold *again = add("key", "owner");
     CHECK(again && again != hold && number_of(again) > number_of(hold));
     hf_hold_unref(hold);
-    hf_holds_free(&holds);
 }
 
 TEST(holds_whose_timers_expire_at_the_same_time_are_processed_in_order) {
-    hf_holds holds = {0};
     hf_hold *made[20];
     for (int i = 0; i < 20; i++) {
-        made[i] = add(&holds, printed("%d", i), "o");
+        made[i] = add(printed("%d", i), "o");
         CHECK(made[i]);
     }
     for (int i = 0; i < 20; i++) hf_holds_wake_at(&holds, claim_of(made[(i * 7) % 20]), 5);
@@ -92,18 +88,15 @@ TEST(holds_whose_timers_expire_at_the_same_time_are_processed_in_order) {
         CHECK(hold_of_claim(hf_holds_first(&holds)) == made[i]);
         hf_holds_wake_at(&holds, claim_of(made[i]), HF_NEVER);
     }
-    hf_holds_free(&holds);
 }
 
 TEST(a_lost_hold_is_counted_and_has_no_timer_any_more) {
-    hf_holds holds = {0};
-    hf_hold *hold = add(&holds, "key", "owner");
+    hf_hold *hold = add("key", "owner");
     CHECK(hold);
     set_hold_state(hold, HF_HOLD_HELD);
     set_count(hold, 1);
     set_end(hold, 100);
-    hf_holds_wake_at(&holds, claim_of(hold), 50);
-    CHECK(hf_hold_is_valid(hold, 99));
+    hf_holds_wake_at(&holds, claim_of(hold), 50), CHECK(hf_hold_is_valid(hold, 99));
     CHECK(!hf_hold_is_valid(hold, 100));
     hf_holds_mark_lost(&holds, hold, HF_LOST_TAKEN);
     CHECK(is_lost(hold));
@@ -111,8 +104,7 @@ TEST(a_lost_hold_is_counted_and_has_no_timer_any_more) {
     CHECK_EQ_U64(holds.losses, 1);
     CHECK_EQ_U64(wakes_at(hold), HF_NEVER);
     CHECK(!hf_hold_is_valid(hold, 99));
-    CHECK(find(&holds, "key", "owner") == hold);
-    hf_holds_free(&holds);
+    CHECK(find("key", "owner") == hold);
 }
 
 TEST(each_reason_of_a_loss_has_a_name) {
@@ -126,8 +118,7 @@ TEST(each_reason_of_a_loss_has_a_name) {
 TEST(the_count_of_a_shared_owners_other_holds_is_updated_from_the_servers_replies) {
     NEW_HOLD(hold);
     set_count(&hold, 5);
-    set_others(&hold, 2);
-    CHECK_EQ_INT(hf_claim_own_holds(claim_of(&hold)), 3);
+    set_others(&hold, 2), CHECK_EQ_INT(hf_claim_own_holds(claim_of(&hold)), 3);
     hf_claim_rebase(claim_of(&hold), 7); /* two more holds of other processes */
     CHECK_EQ_INT(others_of(&hold), 4);
     CHECK_EQ_INT(count_of(&hold), 7);
@@ -136,16 +127,13 @@ TEST(the_count_of_a_shared_owners_other_holds_is_updated_from_the_servers_replie
     CHECK_EQ_INT(others_of(&hold), 0);
     CHECK_EQ_INT(count_of(&hold), 2);
     set_pending(&hold, 1); /* the server counts it, we do not */
-    hf_claim_rebase(claim_of(&hold), 5);
-    CHECK_EQ_INT(others_of(&hold), 3);
+    hf_claim_rebase(claim_of(&hold), 5), CHECK_EQ_INT(others_of(&hold), 3);
     CHECK_EQ_INT(hf_claim_own_holds(claim_of(&hold)), 3);
 }
 
 TEST(a_hold_whose_lease_has_ended_is_found_even_behind_one_with_an_earlier_timer) {
-    hf_holds holds = {0};
     CHECK(!hf_holds_first_ended(&holds, 100));
-    hf_hold *due = add(&holds, "due", "o"), *ended = add(&holds, "ended", "o"),
-            *later = add(&holds, "later", "o");
+    hf_hold *due = add("due", "o"), *ended = add("ended", "o"), *later = add("later", "o");
     CHECK(due && ended && later);
     set_hold_state(due, HF_HOLD_HELD);
     set_hold_state(ended, HF_HOLD_HELD);
@@ -158,18 +146,15 @@ TEST(a_hold_whose_lease_has_ended_is_found_even_behind_one_with_an_earlier_timer
     set_end(ended, 50);
     hf_holds_wake_at(&holds, claim_of(ended), 50);
     set_end(later, 101);
-    hf_holds_wake_at(&holds, claim_of(later), 101);
-    CHECK(!hf_holds_first_ended(&holds, 49));
+    hf_holds_wake_at(&holds, claim_of(later), 101), CHECK(!hf_holds_first_ended(&holds, 49));
     CHECK(hold_of_claim(hf_holds_first_ended(&holds, 50)) == ended);
     hf_holds_mark_lost(&holds, ended, HF_LOST_EXPIRED);
     CHECK(!hf_holds_first_ended(&holds, 100));
     CHECK(hold_of_claim(hf_holds_first_ended(&holds, 101)) == later);
-    hf_holds_free(&holds);
 }
 
 TEST(a_hold_is_found_by_its_own_number_or_by_that_of_its_shared_owners_wait) {
-    hf_holds holds = {0};
-    hf_hold *mine = add(&holds, "a", "o"), *shared = add(&holds, "b", "o");
+    hf_hold *mine = add("a", "o"), *shared = add("b", "o");
     CHECK(mine && shared);
     hf_holds_note_wait(&holds, claim_of(mine), 7);
     hf_holds_note_wait(&holds, claim_of(shared), 8);
@@ -181,33 +166,24 @@ TEST(a_hold_is_found_by_its_own_number_or_by_that_of_its_shared_owners_wait) {
     hf_holds_note_wait(&holds, claim_of(shared), 9);
     CHECK(!hold_of_claim(hf_holds_find_wait(&holds, 8)));
     CHECK(hold_of_claim(hf_holds_find_wait(&holds, 9)) == shared);
-    hf_holds_remove(&holds, claim_of(shared));
-    CHECK(!hold_of_claim(hf_holds_find_wait(&holds, 2)));
+    hf_holds_remove(&holds, claim_of(shared)), CHECK(!hold_of_claim(hf_holds_find_wait(&holds, 2)));
     CHECK(!hold_of_claim(hf_holds_find_wait(&holds, 9)));
-    hf_holds_free(&holds);
 }
 
 TEST(a_shared_owners_hold_is_found_by_the_number_of_the_wait_that_it_resulted_from) {
-    hf_holds holds = {.last_number = 9};
-    hf_hold *hold = add(&holds, "a", "o");
+    holds.last_number = 9;
+    hf_hold *hold = add("a", "o");
     set_shared(hold, true);
     hf_holds_note_wait(&holds, claim_of(hold), 3);
     CHECK(hold_of_claim(hf_holds_find_wait(&holds, 3)) == hold);
     CHECK(hold_of_claim(hf_holds_find_wait(&holds, 10)) == hold);
     hf_holds_note_wait(&holds, claim_of(hold), 10); /* its own number needs no alias */
     CHECK(!hold_of_claim(hf_holds_find_wait(&holds, 3)));
-    hf_holds_remove(&holds, claim_of(hold));
-    CHECK(!hold_of_claim(hf_holds_find_wait(&holds, 10)));
-    hf_holds_free(&holds);
+    hf_holds_remove(&holds, claim_of(hold)), CHECK(!hold_of_claim(hf_holds_find_wait(&holds, 10)));
 }
 
 TEST(after_a_change_of_a_key_the_next_check_of_its_holds_is_moved_earlier_but_never_later) {
-    static const struct {
-        const hf_kind *kind;
-        const char *key;
-        hf_hold_state state;
-        hf_time wake_at, woken_at;
-    } cases[] = {
+    CASES(const hf_kind *kind; const char *key; hf_hold_state state; hf_time wake_at, woken_at) = {
         {&hf_kind_lock, "k", HF_HOLD_HELD, 90, 50},
         {&hf_kind_lock, "k", HF_HOLD_HELD, 20, 20},
         {&hf_kind_lock, "k", HF_HOLD_HELD, HF_NEVER, 50},
@@ -215,7 +191,6 @@ TEST(after_a_change_of_a_key_the_next_check_of_its_holds_is_moved_earlier_but_ne
         {&hf_kind_mutex, "k", HF_HOLD_HELD, 90, 90},
         {&hf_kind_lock, "j", HF_HOLD_HELD, 90, 90},
     };
-    hf_holds holds = {0};
     hf_hold *all[sizeof cases / sizeof *cases];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char owner[2] = {(char)('a' + i), '\0'};
@@ -229,27 +204,20 @@ TEST(after_a_change_of_a_key_the_next_check_of_its_holds_is_moved_earlier_but_ne
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         CHECK_OR(wakes_at(all[i]) == cases[i].woken_at, "case %zu", i);
     CHECK(hold_of_claim(hf_holds_first(&holds)) == all[1]);
-    hf_holds_free(&holds);
 }
 
 TEST(the_number_of_holds_awaiting_clean_up_falls_when_one_is_removed) {
-    hf_holds holds = {0};
-    hf_hold *one = add(&holds, "a", "o"), *other = add(&holds, "b", "o");
+    hf_hold *one = add("a", "o"), *other = add("b", "o");
     hf_claim *first = claim_of(one), *second = claim_of(other);
     hf_holds_leave(&holds, first);
     hf_holds_leave(&holds, second);
-    hf_holds_note_unclaimed(&holds, first);
-    CHECK_EQ_INT((int)holds.unclaimed, 1);
-    hf_holds_remove(&holds, second);
-    CHECK_EQ_INT((int)holds.unclaimed, 1);
-    hf_holds_remove(&holds, first);
-    CHECK_EQ_INT((int)holds.unclaimed, 0);
-    hf_holds_free(&holds);
+    hf_holds_note_unclaimed(&holds, first), CHECK_EQ_INT((int)holds.unclaimed, 1);
+    hf_holds_remove(&holds, second), CHECK_EQ_INT((int)holds.unclaimed, 1);
+    hf_holds_remove(&holds, first), CHECK_EQ_INT((int)holds.unclaimed, 0);
 }
 
 TEST(another_clients_request_for_a_kept_lock_must_name_its_current_number) {
-    hf_holds holds = {0};
-    hf_hold *hold = add(&holds, "a", "o");
+    hf_hold *hold = add("a", "o");
     hf_keep keep = {.holds = &holds};
     set_claim_kept(claim_of(hold), &keep);
     hf_holds_note_wait(&holds, claim_of(hold), 77);
@@ -257,22 +225,18 @@ TEST(another_clients_request_for_a_kept_lock_must_name_its_current_number) {
     CHECK(!keep.wished && !keep.due);
     hf_holds_on_wish(&holds, number_of(hold));
     CHECK(keep.wished && keep.due && holds.due == &keep);
-    hf_holds_free(&holds);
+    clear();
     CHECK(!keep.claim);
 }
 
 TEST(each_hold_in_the_table_has_a_number_of_its_own) {
-    hf_holds holds = {0};
-    hf_hold *one = add(&holds, "a", "o"), *other = add(&holds, "b", "o");
+    hf_hold *one = add("a", "o"), *other = add("b", "o");
     CHECK(number_of(other) == number_of(one) + 1);
-    hf_holds_remove(&holds, claim_of(one));
-    CHECK(number_of(add(&holds, "c", "o")) == number_of(other) + 1);
-    hf_holds_free(&holds);
+    hf_holds_remove(&holds, claim_of(one)), CHECK(number_of(add("c", "o")) == number_of(other) + 1);
 }
 
 TEST(an_idle_kept_lock_is_not_reported_as_ended) {
-    hf_holds holds = {0};
-    hf_hold *idle = add(&holds, "idle", "o"), *asking = add(&holds, "asking", "o");
+    hf_hold *idle = add("idle", "o"), *asking = add("asking", "o");
     CHECK(idle && asking);
     hf_claim *claim = claim_of(idle);
     hf_keep keep = {.holds = &holds};
@@ -283,9 +247,8 @@ TEST(an_idle_kept_lock_is_not_reported_as_ended) {
     hf_holds_wake_at(&holds, claim, 50);
     hf_holds_wake_at(&holds, claim_of(asking), 60);
     CHECK(hf_holds_first_ended(&holds, 100) == claim);
-    hf_holds_keep(&holds, claim);
-    CHECK(!hf_holds_first_ended(&holds, 100));
-    hf_holds_free(&holds);
+    hf_holds_keep(&holds, claim), CHECK(!hf_holds_first_ended(&holds, 100));
+    clear(); /* before `keep` ends */
 }
 
 /* ---- against a naive model: the model is an array of what should be in the table ---- */
@@ -297,10 +260,10 @@ typedef struct naive {
     hf_time wake_at[MOST];
 } naive;
 
-static bool heap_is_ordered(const hf_holds *holds) {
-    for (size_t i = 0; i < holds->count; i++) {
-        const hf_hold *hold = hold_in_heap(holds, i),
-                      *parent = hold_in_heap(holds, i ? (i - 1) / 2 : 0);
+static bool heap_is_ordered(void) {
+    for (size_t i = 0; i < holds.count; i++) {
+        const hf_hold *hold = hold_in_heap(&holds, i),
+                      *parent = hold_in_heap(&holds, i ? (i - 1) / 2 : 0);
         if (wakes_at(parent) > wakes_at(hold)) return false;
         if (wakes_at(parent) == wakes_at(hold) && number_of(parent) > number_of(hold)) return false;
     }
@@ -319,63 +282,56 @@ static hf_hold *first_of(const naive *model) {
     return first;
 }
 
-static bool agrees(const hf_holds *holds, const naive *model) {
+static bool agrees(const naive *model) {
     size_t count = 0;
     char key[16], owner[16];
     for (int i = 0; i < MOST; i++) {
         snprintf(key, sizeof key, "k%d", i / OWNERS);
         snprintf(owner, sizeof owner, "o%d", i % OWNERS);
-        if (find(holds, key, owner) != model->holds[i]) return false;
+        if (find(key, owner) != model->holds[i]) return false;
         if (model->holds[i] && wakes_at(model->holds[i]) != model->wake_at[i]) return false;
         count += model->holds[i] != NULL;
     }
-    return holds->count == count && hold_of_claim(hf_holds_first(holds)) == first_of(model);
+    return holds.count == count && hold_of_claim(hf_holds_first(&holds)) == first_of(model);
 }
 
-static void step(hf_holds *holds, naive *model, uint64_t *random) {
+static void step(naive *model, uint64_t *random) {
     int i = (int)hf_jitter(random, MOST);
     char key[16], owner[16];
     snprintf(key, sizeof key, "k%d", i / OWNERS);
     snprintf(owner, sizeof owner, "o%d", i % OWNERS);
     hf_hold *hold = model->holds[i];
     if (!hold) {
-        model->holds[i] = add(holds, key, owner);
+        model->holds[i] = add(key, owner);
         model->wake_at[i] = HF_NEVER;
     } else if (hf_jitter(random, 3) == 0) {
-        hf_holds_remove(holds, claim_of(hold));
+        hf_holds_remove(&holds, claim_of(hold));
         model->holds[i] = NULL;
     } else {
         model->wake_at[i] = hf_jitter(random, 10) == 0 ? HF_NEVER : hf_jitter(random, 50);
-        hf_holds_wake_at(holds, claim_of(hold), model->wake_at[i]);
+        hf_holds_wake_at(&holds, claim_of(hold), model->wake_at[i]);
     }
 }
 
 TEST(the_table_of_holds_agrees_with_a_simple_model_under_random_operations) {
     uint64_t random = 2026;
     for (int round = 0; round < 20; round++) {
-        hf_holds holds = {0};
         naive model = {0};
         for (int i = 0; i < 1000; i++) {
-            step(&holds, &model, &random);
-            CHECK(heap_is_ordered(&holds));
-            if (i % 20 == 0) CHECK(agrees(&holds, &model));
+            step(&model, &random), CHECK(heap_is_ordered());
+            if (i % 20 == 0) CHECK(agrees(&model));
         }
-        CHECK(agrees(&holds, &model));
-        hf_holds_free(&holds);
+        CHECK(agrees(&model));
+        clear();
     }
 }
 
 TEST(timers_of_holds_that_were_set_without_sorting_are_sorted_before_use) {
     uint64_t random = 5;
-    hf_holds holds = {0};
-    for (int i = 0; i < 1000; i++) {
-        CHECK(add(&holds, printed("%d", i), "o"));
-    }
+    for (int i = 0; i < 1000; i++) CHECK(add(printed("%d", i), "o"));
     for (size_t i = 0; i < holds.count; i++)
         set_wake(hold_in_heap(&holds, i), hf_jitter(&random, 100));
-    hf_holds_resort(&holds);
-    CHECK(heap_is_ordered(&holds));
-    hf_holds_free(&holds);
+    hf_holds_resort(&holds), CHECK(heap_is_ordered());
 }
 
 TEST(a_hold_takes_at_most_512_bytes) {
@@ -384,22 +340,21 @@ TEST(a_hold_takes_at_most_512_bytes) {
 }
 
 static bool add_many(void *context) {
-    hf_holds holds = {0};
     char key[16];
     bool added = true;
     (void)context;
     for (int i = 0; added && i < 40; i++) {
         size_t before = holds.count;
         snprintf(key, sizeof key, "%d", i);
-        added = add(&holds, key, "o") != NULL;
-        if (!added && (holds.count != before || find(&holds, key, "o"))) abort();
+        added = add(key, "o") != NULL;
+        if (!added && (holds.count != before || find(key, "o"))) abort();
         for (int j = 0; j < i; j++) {
             snprintf(key, sizeof key, "%d", j);
-            if (!find(&holds, key, "o")) abort();
+            if (!find(key, "o")) abort();
         }
-        if (!heap_is_ordered(&holds)) abort();
+        if (!heap_is_ordered()) abort();
     }
-    hf_holds_free(&holds);
+    clear();
     return added;
 }
 
@@ -410,10 +365,9 @@ TEST(a_failed_allocation_leaves_the_table_of_holds_intact) {
 TEST(a_hold_that_has_ended_is_found_anywhere_in_the_timer_heap) {
     enum { HOLDS = 31 };
     for (int ended = 0; ended < HOLDS; ended++) {
-        hf_holds holds = {0};
         hf_hold *each[HOLDS];
         for (int i = 0; i < HOLDS; i++) {
-            each[i] = add(&holds, printed("k%d", i), "o");
+            each[i] = add(printed("k%d", i), "o");
             CHECK(each[i]);
             set_hold_state(each[i], HF_HOLD_HELD);
             set_count(each[i], 1);
@@ -422,14 +376,12 @@ TEST(a_hold_that_has_ended_is_found_anywhere_in_the_timer_heap) {
         }
         CHECK(hold_of_claim(hf_holds_first_ended(&holds, 100)) == each[ended]);
         CHECK(!hf_holds_first_ended(&holds, 99));
-        hf_holds_free(&holds);
+        clear();
     }
 }
 
 TEST(max_hold_shortens_a_lease_but_never_below_the_shortest_possible_one) {
-    static const struct {
-        hf_time max_until, now, left, lease, end;
-    } cases[] = {
+    CASES(hf_time max_until, now, left, lease, end) = {
         {HF_NEVER, 40 * HF_SECOND, 0, 30 * HF_SECOND, 0},
         {100 * HF_SECOND, 40 * HF_SECOND, 60 * HF_SECOND, 30 * HF_SECOND, 0},
         {100 * HF_SECOND, 80 * HF_SECOND, 20 * HF_SECOND, 20 * HF_SECOND, 0},
@@ -457,12 +409,9 @@ TEST(a_holds_lease_is_limited_only_by_a_shorter_one) {
     NEW_HOLD(hold);
     set_lease(&hold, 10);
     set_shortened_lease(&hold, HF_NEVER);
-    hf_claim_bound_lease(claim_of(&hold), 5, 5);
-    CHECK_EQ_U64(hf_claim_lease(claim_of(&hold)), 10);
-    hf_claim_bound_lease(claim_of(&hold), 6, 5);
-    CHECK_EQ_U64(hf_claim_lease(claim_of(&hold)), 10);
-    hf_claim_bound_lease(claim_of(&hold), 4, 5);
-    CHECK_EQ_U64(hf_claim_lease(claim_of(&hold)), 4);
+    hf_claim_bound_lease(claim_of(&hold), 5, 5), CHECK_EQ_U64(hf_claim_lease(claim_of(&hold)), 10);
+    hf_claim_bound_lease(claim_of(&hold), 6, 5), CHECK_EQ_U64(hf_claim_lease(claim_of(&hold)), 10);
+    hf_claim_bound_lease(claim_of(&hold), 4, 5), CHECK_EQ_U64(hf_claim_lease(claim_of(&hold)), 4);
     hf_claim_bound_lease(claim_of(&hold), 3, HF_NEVER);
     CHECK_EQ_U64(hf_claim_lease(claim_of(&hold)), 3);
     hf_claim_bound_lease(claim_of(&hold), 4, HF_NEVER);
@@ -490,8 +439,7 @@ TEST(a_client_publishes_its_name_for_holds_that_are_renewed_or_long_and_not_shar
         {HF_HOLD_HELD, true, false, 10, &hf_kind_lock, "k", false, 49},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        hf_holds holds = {0};
-        add(&holds, "other", "me");
+        add("other", "me");
         hf_hold *hold =
             hf_holds_add(&holds, cases[i].kind, hf_slice_of(cases[i].key), OWNER, OWNER);
         if (!hold) abort();
@@ -502,13 +450,12 @@ TEST(a_client_publishes_its_name_for_holds_that_are_renewed_or_long_and_not_shar
         if (cases[i].max_until > 0) set_bound(hold, cases[i].max_until);
         const hf_hold *found = hf_holds_find_lasting(&holds, &hf_kind_lock, hf_slice_of("k"), 50);
         CHECK_OR(found == (cases[i].lasts ? hold : NULL), "case %zu", i);
-        hf_holds_free(&holds);
+        clear();
     }
 }
 
 TEST(freeing_a_quorum_hold_frees_its_references_to_each_servers_hold) {
-    hf_holds holds = {0};
-    hf_hold *whole = add(&holds, "k", "me"), *part = add(&holds, "j", "me");
+    hf_hold *whole = add("k", "me"), *part = add("j", "me");
     if (!whole || !part) abort();
     set_member_holds(whole, calloc(2, sizeof(hf_hold *)));
     if (!member_holds_of(whole)) abort();
@@ -520,17 +467,14 @@ TEST(freeing_a_quorum_hold_frees_its_references_to_each_servers_hold) {
     hf_hold_ref(whole);
     hf_holds_remove(&holds, claim_of(whole));
     hf_hold_unref(whole);
-    hf_holds_free(&holds);
 }
 
 TEST(after_a_shared_owners_release_only_its_other_processes_holds_are_counted) {
     NEW_HOLD(hold);
     set_count(&hold, 5);
     set_others(&hold, 2);
-    set_pending(&hold, 3);
-    CHECK_EQ_INT(hf_claim_own_holds(claim_of(&hold)), 6);
-    hf_claim_freed(claim_of(&hold));
-    CHECK_EQ_INT(hf_claim_own_holds(claim_of(&hold)), 0);
+    set_pending(&hold, 3), CHECK_EQ_INT(hf_claim_own_holds(claim_of(&hold)), 6);
+    hf_claim_freed(claim_of(&hold)), CHECK_EQ_INT(hf_claim_own_holds(claim_of(&hold)), 0);
     CHECK_EQ_INT(count_of(&hold), 2);
     CHECK_EQ_INT(pending_of(&hold), 0);
 }

@@ -8,13 +8,11 @@
 
 RIG_BEGINS
 
-#define OWNER(number) DRIVE_UUID ":" number
-#define KEYS "4 k redisson_lock_token:{k} holdfast_queue:{k} redisson_lock__channel:{k} "
-#define ASK(number) "EVALSHA acquire " KEYS OWNER(number) " 30000 1000"
+#define ASK(number) "EVALSHA acquire " ALL_KEYS OWNER(number) " 30000 1000"
 #define ASK_IN_LINE(number)                                                                        \
-    "EVALSHA acquire " KEYS OWNER(number) " 2000 0 0 30000 1000 " MEMBER(number)
-#define RELEASE(number) "EVALSHA release " KEYS OWNER(number)
-#define LEAVE(number) "EVALSHA leave " KEYS OWNER(number) " 2000 0  "
+    "EVALSHA acquire " ALL_KEYS OWNER(number) " 2000 0 0 30000 1000 " MEMBER(number)
+#define RELEASE(number) "EVALSHA release " ALL_KEYS OWNER(number)
+#define LEAVE(number) "EVALSHA leave " ALL_KEYS OWNER(number) " 2000 0  "
 #define SHORTEN(number)                                                                            \
     "EVALSHA extend 2 k holdfast_queue:{k} " OWNER(number) " 2000   redisson_lock__channel:{k}"
 #define CONFIRM(number)                                                                            \
@@ -46,7 +44,7 @@ static void release(const char *caller, hf_time now) {
 }
 
 static void feed_all(void) {
-    output_of(link_of(EVENTS));
+    sent_over(EVENTS);
     feed_subscribed(AT(0));
 }
 
@@ -56,9 +54,7 @@ static void hold_and_end(void) {
     hf_op *op = acquire("a", AT(0));
     CHECK_SENT(CALLS, ASK("01"));
     feed_calls(RANGE, AT(0));
-    feed_all();
-    CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(token_of(hold_in(op)), 100);
+    feed_all(), CHECK_OUTCOME(op, "ok"), CHECK_EQ_U64(token_of(hold_in(op)), 100);
     hf_op_end(op, AT(0));
 }
 
@@ -108,8 +104,8 @@ TEST(a_kept_lock_goes_to_the_clients_next_caller_without_a_request_to_the_server
         release("b", AT(3));
     }
     CHECK_SILENT();
-    CHECK_EQ_U64(hf_client_stats(&rig.client).acquires, 4);
-    CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 4);
+    CHECK_EQ_U64(stats().acquires, 4);
+    CHECK_EQ_U64(stats().releases, 4);
 }
 
 TEST(each_caller_that_gets_a_kept_lock_has_a_max_hold_of_its_own) {
@@ -134,7 +130,7 @@ TEST(re_entering_a_lock_does_not_prolong_the_time_for_which_its_client_keeps_it)
     CHECK_ENDS_WITH(op, "*2\r\n:1\r\n:0\r\n", AT(900), "ok");
     op = begin_as("a", HF_OP_RELEASE, 0, AT(901));
     end_with(op, ":2\r\n", AT(901));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     CHECK_RELEASE_SENT("a", AT(1100), RELEASE("01"));
 }
 
@@ -155,7 +151,7 @@ TEST(a_kept_lock_that_was_entered_twice_goes_to_no_other_caller_after_one_releas
 TEST(a_client_does_not_keep_a_lock_after_a_re_entry_of_unknown_outcome) {
     hold_and_end();
     hf_op_end(acquire("a", AT(1)), AT(2));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     CHECK_RELEASE_SENT("a", AT(3), RELEASE("01"));
 }
 
@@ -168,23 +164,17 @@ TEST(a_kept_lock_whose_range_of_tokens_is_used_up_is_acquired_from_the_server_ag
     hf_op *op = acquire("b", AT(3));
     CHECK_OUTCOME(op, "under way");
     CHECK_SENT(CALLS, LEAVE("01"));
-    feed_calls(":1\r\n", AT(3));
-    CHECK_SENT_PART(CALLS, "EVALSHA acquire " KEYS);
+    feed_calls(":1\r\n", AT(3)), CHECK_SENT_PART(CALLS, "EVALSHA acquire " ALL_KEYS);
     CHECK(is_acquiring(hold_in(op)));
 }
 
 TEST(callers_that_wait_for_a_kept_lock_get_it_in_order) {
     hold_and_end();
     hf_op *b = acquire("b", AT(1)), *c = acquire("c", AT(2));
-    hf_op *d = begin_as("d", HF_OP_ACQUIRE, 0, AT(2));
-    CHECK_OUTCOME(d, "busy");
+    CHECK_OUTCOME(begin_as("d", HF_OP_ACQUIRE, 0, AT(2)), "busy");
     CHECK_SILENT();
-    release("a", AT(3));
-    CHECK_OUTCOME(b, "ok");
-    CHECK_OUTCOME(c, "under way");
-    release("b", AT(4));
-    CHECK_OUTCOME(c, "ok");
-    CHECK_EQ_U64(token_of(hold_in(c)), 102);
+    release("a", AT(3)), CHECK_OUTCOME(b, "ok"), CHECK_OUTCOME(c, "under way");
+    release("b", AT(4)), CHECK_OUTCOME(c, "ok"), CHECK_EQ_U64(token_of(hold_in(c)), 102);
     CHECK_SILENT();
 }
 
@@ -199,8 +189,7 @@ TEST(a_caller_is_busy_at_once_if_max_waiters_others_wait_for_the_kept_lock) {
     hf_op *c = begin_spec(&spec, AT(1));
     CHECK_OUTCOME(c, "busy");
     CHECK_MESSAGE(c, "1 already waiting in line, and max_waiters is 1");
-    release("a", AT(2));
-    CHECK_OUTCOME(b, "ok");
+    release("a", AT(2)), CHECK_OUTCOME(b, "ok");
 }
 
 TEST(a_callers_wait_for_a_kept_lock_ends_by_timeout_or_signal) {
@@ -210,19 +199,16 @@ TEST(a_callers_wait_for_a_kept_lock_ends_by_timeout_or_signal) {
     CHECK_EQ_U64(hf_op_deadline(b), AT(51));
     CHECK_TICK(b, AT(51), "busy");
     CHECK_INTERRUPTS(c, AT(52));
-    release("a", AT(53));
-    CHECK_OUTCOME(d, "ok");
+    release("a", AT(53)), CHECK_OUTCOME(d, "ok");
 }
 
 TEST(a_client_returns_an_idle_kept_lock_when_another_client_requests_it) {
     keep_idle(AT(1));
     feed_message("1 wish 07", AT(2)); /* of another one */
     CHECK_SILENT();
-    feed_message("1 wish 01", AT(2));
-    CHECK_EQ_U64(hf_client_deadline(&rig.client), 0);
+    feed_message("1 wish 01", AT(2)), CHECK_EQ_U64(client_deadline(), 0);
     CHECK_SENT_AT(CALLS, AT(2), LEAVE("01"));
-    feed_calls(":1\r\n", AT(3));
-    CHECK_EQ_U64(hold_count(&rig.client), 0);
+    feed_calls(":1\r\n", AT(3)), CHECK_EQ_U64(holds_left(), 0);
     CHECK_EQ_U64(kept_count(&rig.client), 0);
 }
 
@@ -232,9 +218,7 @@ TEST(a_caller_that_waited_before_another_client_requested_the_kept_lock_gets_it_
     feed_message("1 wish 01", AT(2));
     rig_tick(AT(2));
     hf_op *c = acquire("c", AT(3));
-    release("a", AT(4));
-    CHECK_OUTCOME(b, "ok");
-    CHECK_SILENT();
+    release("a", AT(4)), CHECK_OUTCOME(b, "ok"), CHECK_SILENT();
     hf_op *last = begin_as("b", HF_OP_RELEASE, 0, AT(5));
     CHECK_SENT(CALLS, RELEASE("01"));
     rig_tick(AT(5));
@@ -253,8 +237,7 @@ TEST(a_client_returns_a_kept_lock_that_is_idle_or_released_when_its_keep_time_en
 }
 
 TEST(a_client_returns_a_kept_lock_when_keep_ends_even_if_no_renewal_is_due_yet) {
-    hf_op *op = BEGIN_SPEC(spec_as("a"), AT(0), spec.lease = 1200 * HF_MS);
-    end_with(op, RANGE, AT(0));
+    end_with(BEGIN_SPEC(spec_as("a"), AT(0), spec.lease = 1200 * HF_MS), RANGE, AT(0));
     release("a", AT(1));
     for (int ms = 400; ms <= 800; ms += 400) {
         CHECK_SENT_UNTIL(RENEWER, AT(ms - 399), AT(ms), "EVALSHA renew 1 k " OWNER("01") " 1200");
@@ -274,21 +257,18 @@ TEST(an_acquire_waits_while_its_client_is_returning_the_kept_lock) {
     CHECK_OUTCOME(plain, "under way");
     CHECK(hf_kept_clear(&rig.client, NULL, spec.names->key, AT(1000)) == behind_in(keeps));
     CHECK_SENT(CALLS, "");
-    feed(link_of(RENEWER), ":1\r\n", AT(1001));
-    CHECK_SENT_PART(CALLS, "EVALSHA acquire " KEYS);
+    feed(link_of(RENEWER), ":1\r\n", AT(1001)), CHECK_SENT_PART(CALLS, "EVALSHA acquire " ALL_KEYS);
 }
 
 TEST(a_client_shortens_the_lease_of_an_idle_kept_lock) {
     keep_shortened();
     hf_op *op = acquire("b", AT(669)); /* waits for the reply */
     CHECK_OUTCOME(op, "under way");
-    feed(link_of(RENEWER), ":1\r\n", AT(670));
-    CHECK_OUTCOME(op, "ok");
+    feed(link_of(RENEWER), ":1\r\n", AT(670)), CHECK_OUTCOME(op, "ok");
     CHECK(ends_at(hold_in(op)) < AT(2670));
     rig_sleep(AT(670), AT(1400)); /* it lasts: it gets its full lease */
     CHECK_SENT(RENEWER, CONFIRM("01"));
-    feed(link_of(RENEWER), ":1\r\n", AT(1400));
-    CHECK(ends_at(hold_in(op)) > AT(30000));
+    feed(link_of(RENEWER), ":1\r\n", AT(1400)), CHECK(ends_at(hold_in(op)) > AT(30000));
 }
 
 TEST(a_kept_lock_with_a_shortened_lease_is_returned_when_its_keep_time_ends) {
@@ -324,10 +304,9 @@ TEST(an_idle_kept_lock_that_has_gone_is_not_reported_as_lost) {
     for (size_t i = 0; i < 2; i++) {
         keep_idle(AT(1));
         rig_sleep(AT(1), AT(668));
-        output_of(link_of(RENEWER));
-        feed(link_of(RENEWER), replies[i], AT(670));
-        CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
-        CHECK_EQ_INT(hold_count(&rig.client), 0); /* there is nothing to return */
+        sent_over(RENEWER);
+        feed(link_of(RENEWER), replies[i], AT(670)), CHECK_EQ_U64(stats().losses, 0);
+        CHECK_EQ_INT(holds_left(), 0); /* there is nothing to return */
         hf_op *op = acquire("b", AT(671));
         CHECK_OUTCOME(op, "under way");
         CHECK(is_asking(op));
@@ -338,9 +317,8 @@ TEST(an_idle_kept_lock_that_has_gone_is_not_reported_as_lost) {
 TEST(a_lost_kept_lock_goes_to_no_other_caller) {
     hold_and_end();
     hf_op *b = acquire("b", AT(1)), *check = begin_as("a", HF_OP_CHECK, 0, AT(2));
-    output_of(link_of(CALLS));
-    feed_calls(":-2\r\n", AT(3));
-    CHECK_EQ_INT(hf_op_code(check), HF_LOST);
+    sent_over(CALLS);
+    feed_calls(":-2\r\n", AT(3)), CHECK_EQ_INT(hf_op_code(check), HF_LOST);
     CHECK_TICK(b, AT(3), "under way");
     CHECK_SENT(CALLS, ASK_IN_LINE("02"));
 }
@@ -348,8 +326,7 @@ TEST(a_lost_kept_lock_goes_to_no_other_caller) {
 TEST(after_a_failed_acquire_with_keep_the_next_caller_sends_its_request_to_the_server) {
     hf_op *a = acquire("a", AT(0)), *b = acquire("b", AT(0));
     CHECK_SENT(CALLS, ASK("01"));
-    feed_calls("-ERR x\r\n", AT(1));
-    CHECK_EQ_INT(hf_op_code(a), HF_SERVER);
+    feed_calls("-ERR x\r\n", AT(1)), CHECK_EQ_INT(hf_op_code(a), HF_SERVER);
     CHECK_OUTCOME(b, "under way");
     CHECK_SENT_PART_AT(CALLS, AT(1), ASK("02"));
 }
@@ -364,14 +341,11 @@ TEST(a_grant_to_a_client_that_keeps_the_lock_contains_a_range_of_tokens) {
 
 TEST(closing_a_client_returns_its_idle_kept_locks) {
     keep_idle(AT(1));
-    hf_client_close(&rig.client, AT(2));
-    CHECK(!hf_client_is_quiet(&rig.client));
-    CHECK(link_of(EVENTS)->wanted);
+    close_rig(AT(2)), CHECK(!is_quiet()), CHECK(link_of(EVENTS)->wanted);
     rig_tick(AT(2));
     CHECK(!link_of(EVENTS)->wanted); /* no caller will wait again */
     CHECK_SENT(RENEWER, LEAVE("01"));
-    feed(link_of(RENEWER), ":1\r\n", AT(3));
-    CHECK(hf_client_is_quiet(&rig.client));
+    feed(link_of(RENEWER), ":1\r\n", AT(3)), CHECK(is_quiet());
 }
 
 TEST(a_command_that_needs_the_servers_state_first_returns_an_idle_kept_lock) {
@@ -379,7 +353,7 @@ TEST(a_command_that_needs_the_servers_state_first_returns_an_idle_kept_lock) {
     hf_op_spec spec = spec_of(HF_OP_FORCE);
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(2));
     CHECK(op != NULL);
-    const char *sent = output_of(link_of(CALLS));
+    const char *sent = sent_over(CALLS);
     CHECK(strncmp(sent, LEAVE("01"), strlen(LEAVE("01"))) == 0);
     CHECK(strstr(sent, "EVALSHA force "));
 }
@@ -389,13 +363,13 @@ TEST(a_kept_lock_that_was_released_by_force_goes_to_no_other_caller) {
     hold_and_end();
     hf_op *b = acquire("b", AT(1));
     begin_as("c", HF_OP_FORCE, 0, AT(2));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(3));
     CHECK_SENT(CALLS, RELEASE("01"));
     feed_calls(":1\r\n", AT(4));
     CHECK_ANSWER(op, ":-1\r\n", AT(4), "lost");
     CHECK_TICK(b, AT(4), "under way");
-    CHECK_SENT_PART(CALLS, "EVALSHA acquire " KEYS);
+    CHECK_SENT_PART(CALLS, "EVALSHA acquire " ALL_KEYS);
     CHECK_ANSWER(b, RANGE, AT(5), "ok");
     hf_op *d = acquire("d", AT(6));
     release("b", AT(7));
@@ -405,7 +379,7 @@ TEST(a_kept_lock_that_was_released_by_force_goes_to_no_other_caller) {
 TEST(a_kept_lock_that_is_released_by_force_while_its_lease_is_shortened_is_returned) {
     keep_shortened();
     begin_as("c", HF_OP_FORCE, 0, AT(669));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     hf_op *b = acquire("b", AT(670));
     feed(link_of(RENEWER), ":1\r\n", AT(671));
     CHECK_ANSWER(b, ":1\r\n", AT(671), "under way");
@@ -425,11 +399,8 @@ TEST(a_client_that_returns_a_kept_mutex_leaves_it_briefly_to_polling_clients) {
     spec.kind = HF_OP_RELEASE;
     spec.caller = hf_slice_of("me");
     hf_client_begin(&rig.client, &spec, AT(1000));
-    rig_tick(AT(1001));
-    CHECK(is_queued_here(waits));
-    CHECK_EQ_U64(hf_op_deadline(waits), AT(1025));
-    rig_tick(AT(1025));
-    CHECK(is_asking(waits));
+    rig_tick(AT(1001)), CHECK(is_queued_here(waits)), CHECK_EQ_U64(hf_op_deadline(waits), AT(1025));
+    rig_tick(AT(1025)), CHECK(is_asking(waits));
 }
 
 /* An acquire that a kept lock does not fit goes to the server. */
@@ -438,17 +409,15 @@ TEST(a_caller_queries_the_server_at_once_after_a_kept_lock_was_returned_when_kee
     hold_and_end();
     hf_op *waits = acquire("b", AT(1));
     begin_as("a", HF_OP_RELEASE, 0, AT(1100));
-    rig_tick(AT(1100));
-    CHECK(is_asking(waits));
+    rig_tick(AT(1100)), CHECK(is_asking(waits));
 }
 
 /* …and not from its beginning: the wait may have taken longer. */
 TEST(the_time_for_which_a_client_keeps_a_lock_begins_when_it_is_acquired) {
     hf_op *op = acquire("a", AT(0));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     end_with(op, RANGE, AT(900));
-    release("a", AT(1800));
-    CHECK_SENT(CALLS, "");
+    release("a", AT(1800)), CHECK_SENT(CALLS, "");
 }
 
 /* The client has not looked at the wish yet. */
@@ -456,16 +425,13 @@ TEST(a_request_from_another_client_just_before_the_release_lets_earlier_callers_
     hold_and_end();
     hf_op *b = acquire("b", AT(1));
     feed_message("1 wish 01", AT(2));
-    release("a", AT(2));
-    CHECK_OUTCOME(b, "ok");
-    CHECK_SILENT();
+    release("a", AT(2)), CHECK_OUTCOME(b, "ok"), CHECK_SILENT();
 }
 
 /* The first one, which asks, also counts as waiting. */
 TEST(max_waiters_includes_a_caller_whose_request_for_a_lock_to_keep_is_in_flight) {
     acquire("a", AT(0));
-    hf_op *b = BEGIN_SPEC(spec_as("b"), AT(1), spec.sheds = true, spec.max_waiters = 1);
-    CHECK_OUTCOME(b, "busy");
+    CHECK_OUTCOME(BEGIN_SPEC(spec_as("b"), AT(1), spec.sheds = true, spec.max_waiters = 1), "busy");
 }
 
 /* It has waited in the client already, with as many as it allows. */
@@ -484,14 +450,10 @@ TEST(a_caller_that_waits_for_a_kept_lock_again_is_the_last_in_line) {
     hold_and_end();
     hf_op *b = acquire("b", AT(1)), *c = acquire("c", AT(1));
     hf_kept_cancel(b);
-    hf_op_become(b, HF_ACQUIRE_BLOCKED);
-    CHECK(hf_kept_begin(b, AT(2)));
-    release("a", AT(3));
-    CHECK_OUTCOME(c, "ok");
-    release("c", AT(4));
-    CHECK_OUTCOME(b, "ok");
-    release("b", AT(5));
-    CHECK_SILENT();
+    hf_op_become(b, HF_ACQUIRE_BLOCKED), CHECK(hf_kept_begin(b, AT(2)));
+    release("a", AT(3)), CHECK_OUTCOME(c, "ok");
+    release("c", AT(4)), CHECK_OUTCOME(b, "ok");
+    release("b", AT(5)), CHECK_SILENT();
 }
 
 /* The reply does not say when the lease began, and a second copy may come late. */
@@ -499,7 +461,7 @@ TEST(a_kept_locks_shortened_lease_counts_from_its_sending_and_is_not_sent_again)
     for (int twice = 0; twice <= 1; twice++) {
         keep_shortened();
         if (twice) {
-            hf_session_closed(link_of(RENEWER), "reset", AT(670));
+            cut_link(RENEWER, "reset", AT(670));
             CHECK_SENT_UNTIL(RENEWER, AT(670), AT(720), SHORTEN("01"));
         }
         feed(link_of(RENEWER), ":1\r\n", AT(900));
@@ -513,7 +475,7 @@ TEST(a_kept_locks_shortened_lease_counts_from_its_sending_and_is_not_sent_again)
 TEST(a_lock_released_by_force_during_its_shortening_is_not_kept_after_the_next_release) {
     hold_and_end();
     begin_as("x", HF_OP_FORCE, 0, AT(1));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     CHECK_RELEASE_SENT("a", AT(2), RELEASE("01"));
 }
 
@@ -526,8 +488,7 @@ TEST(releasing_an_idle_kept_lock_by_force_ends_its_keep_time) {
 }
 
 TEST(the_lease_of_an_idle_kept_lock_is_shortened_once_and_then_renewed) {
-    hf_op *op = BEGIN_SPEC(spec_as("a"), AT(0), spec.keep = 60 * HF_SECOND);
-    end_with(op, RANGE, AT(0));
+    end_with(BEGIN_SPEC(spec_as("a"), AT(0), spec.keep = 60 * HF_SECOND), RANGE, AT(0));
     release("a", AT(1));
     CHECK_SENT_UNTIL(RENEWER, AT(1), AT(668), SHORTEN("01"));
     feed(link_of(RENEWER), ":1\r\n", AT(669));
@@ -536,8 +497,7 @@ TEST(the_lease_of_an_idle_kept_lock_is_shortened_once_and_then_renewed) {
 
 /* The server may have it still. */
 TEST(a_client_returns_an_idle_kept_lock_whose_renewal_fails) {
-    hf_op *op = BEGIN_SPEC(spec_as("a"), AT(0), spec.lease = 1200 * HF_MS);
-    end_with(op, RANGE, AT(0));
+    end_with(BEGIN_SPEC(spec_as("a"), AT(0), spec.lease = 1200 * HF_MS), RANGE, AT(0));
     release("a", AT(1));
     CHECK_SENT_PART_UNTIL(RENEWER, AT(1), AT(400), "EVALSHA renew 1 k");
     feed(link_of(RENEWER), "-OOM no\r\n", AT(401));
@@ -546,16 +506,9 @@ TEST(a_client_returns_an_idle_kept_lock_whose_renewal_fails) {
 
 TEST(an_acquire_without_the_option_keep_sends_its_request_to_the_server) {
     static hf_names other;
-    static const struct {
-        const char *key;
-        hf_time keep;
-        bool shared;
-        uint64_t token_floor;
-    } cases[] = {{"j", 0, false, 0},
-                 {"k", 0, false, 0},
-                 {"j", HF_SECOND, true, 0},
-                 {"k", HF_SECOND, true, 0},
-                 {"j", HF_SECOND, false, 9}};
+    CASES(const char *key; hf_time keep; bool shared; uint64_t token_floor) =
+        LIST({"j", 0, false, 0}, {"k", 0, false, 0}, {"j", HF_SECOND, true, 0},
+             {"k", HF_SECOND, true, 0}, {"j", HF_SECOND, false, 9});
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hold_and_end();
         if (!hf_names_make(&other, hf_slice_of(cases[i].key))) abort();
@@ -580,12 +533,11 @@ TEST(an_acquire_without_the_option_keep_sends_its_request_to_the_server) {
 TEST(a_kept_lock_with_a_release_of_unknown_outcome_goes_to_no_other_caller) {
     hold_and_end();
     hf_op *op = acquire("a", AT(1));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     CHECK_ANSWER(op, ACQUIRED, AT(2), "ok");
     hf_hold *hold = hold_in(op);
     hf_op_end(op, AT(2));
-    hf_client_abandon(&rig.client, hold, 1, AT(3));
-    CHECK_EQ_INT(count_of(hold), 1);
+    abandon_hold(hold, 1, AT(3)), CHECK_EQ_INT(count_of(hold), 1);
     CHECK_RELEASE_SENT("a", AT(4), RELEASE("01"));
 }
 
@@ -596,7 +548,7 @@ TEST(an_unconfirmed_grant_is_still_confirmed_after_the_kept_lock_went_to_the_nex
     hf_hold *hold = hold_in(op);
     CHECK(is_renewed(hold));
     hf_time confirm_at = AT(2) + (ends_at(hold) - AT(2)) / 3;
-    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), confirm_at);
+    CHECK_EQ_U64(renewer_deadline(), confirm_at);
     CHECK_SENT_UNTIL(RENEWER, AT(2), confirm_at - 1, "");
     CHECK_SENT_AT(RENEWER, confirm_at, CONFIRM("01"));
 }
@@ -606,12 +558,10 @@ TEST(a_callers_second_wait_for_a_kept_lock_continues_after_the_clean_up_of_its_f
     hf_op *first = acquire("b", AT(1)), *second = acquire("b", AT(1));
     begin_as("a", HF_OP_CHECK, 0, AT(2));
     feed_calls(":-2\r\n", AT(3));
-    rig_tick(AT(3));
-    CHECK(is_asking(first));
+    rig_tick(AT(3)), CHECK(is_asking(first));
     CHECK(is_queued_here(second));
     hf_op_end(first, AT(4));
-    rig_tick(AT(4));
-    CHECK(is_blocked_acquire(second));
+    rig_tick(AT(4)), CHECK(is_blocked_acquire(second));
     CHECK(hf_op_is_blocked(second));
     CHECK_INTERRUPTS(second, AT(5));
 }
@@ -619,18 +569,16 @@ TEST(a_callers_second_wait_for_a_kept_lock_continues_after_the_clean_up_of_its_f
 TEST(a_caller_that_waits_twice_gets_the_kept_lock_once_and_then_sends_a_request) {
     hold_and_end();
     hf_op *first = acquire("b", AT(1)), *second = acquire("b", AT(1));
-    release("a", AT(2));
-    CHECK_OUTCOME(first, "ok");
+    release("a", AT(2)), CHECK_OUTCOME(first, "ok");
     CHECK_RELEASE_SENT("b", AT(3), RELEASE("01"));
     feed_calls(":1\r\n", AT(4));
-    CHECK_SENT_PART_AT(CALLS, AT(4), "EVALSHA acquire " KEYS);
+    CHECK_SENT_PART_AT(CALLS, AT(4), "EVALSHA acquire " ALL_KEYS);
     CHECK_ANSWER(second, RANGE, AT(5), "ok");
 }
 
 TEST(a_client_can_tell_whether_it_keeps_a_lock) {
     CHECK(!hf_client_has_kept_locks(&rig.client));
-    hold_and_end();
-    CHECK(hf_client_has_kept_locks(&rig.client));
+    hold_and_end(), CHECK(hf_client_has_kept_locks(&rig.client));
 }
 
 /* A kept lock of `key`, which nobody uses. */
@@ -656,11 +604,9 @@ TEST(a_client_that_keeps_a_hundred_locks_gives_each_of_them_to_its_next_caller) 
             keep_key(printed("key%d", i), AT(0));
             CHECK_EQ_INT(kept_count(&rig.client), round == 0 ? i + 1 : 100);
         }
-        output_of(link_of(CALLS));
+        sent_over(CALLS);
     }
-    keep_key("key7", AT(1));
-    CHECK_SENT(CALLS, "");
-    CHECK_EQ_INT(hold_count(&rig.client), 100);
+    keep_key("key7", AT(1)), CHECK_SENT(CALLS, ""), CHECK_EQ_INT(holds_left(), 100);
 }
 
 TEST(a_kept_lock_goes_to_no_other_caller_if_there_is_no_memory_for_that) {
@@ -674,8 +620,7 @@ TEST(a_kept_lock_goes_to_no_other_caller_if_there_is_no_memory_for_that) {
         if (failed && op) CHECK_OUTCOME(op, "no_memory");
         if (op) hf_op_end(op, AT(2));
         op = acquire("c", AT(3));
-        if (!failed)
-            hf_client_abandon(&rig.client, hold_in_heap(holds_of(&rig.client), 0), 1, AT(3));
+        if (!failed) abandon_hold(hold_in_heap(holds_of(&rig.client), 0), 1, AT(3));
         else CHECK_OUTCOME(op, "ok");
     }
     CHECK(nth > 2);
@@ -691,7 +636,7 @@ TEST(a_client_returns_an_idle_kept_lock_if_there_is_no_memory_to_shorten_its_lea
         hf_client_tick(&rig.client, AT(668));
         failed = memerr_end();
         rig_sleep(AT(668), AT(900));
-        const char *text = output_of(link_of(RENEWER));
+        const char *text = sent_over(RENEWER);
         CHECK(strstr(text, failed ? LEAVE("01") : SHORTEN("01")));
     }
     CHECK(nth > 3);
@@ -699,11 +644,7 @@ TEST(a_client_returns_an_idle_kept_lock_if_there_is_no_memory_to_shorten_its_lea
 
 /* What is asked of a lock decides whether the kept one will do. */
 TEST(a_kept_lock_goes_to_the_next_caller_only_if_its_lease_and_tokens_suffice) {
-    static const struct {
-        hf_time lease, at;
-        uint64_t token_ttl_ms;
-        bool lent;
-    } cases[] = {
+    CASES(hf_time lease, at; uint64_t token_ttl_ms; bool lent) = {
         {30 * HF_SECOND, AT(2), 1000, true},      {30 * HF_SECOND, AT(2), 0, true},
         {30 * HF_SECOND, AT(2), 1, true},         {30 * HF_SECOND, AT(2), 999, true},
         {30 * HF_SECOND, AT(2), 1001, false},     {60 * HF_SECOND, AT(2), 1000, true},
@@ -731,8 +672,7 @@ TEST(a_kept_lock_whose_lease_ends_soon_goes_to_no_other_caller) {
         hf_claim *idle = claim_in_heap(holds_of(&rig.client), 0);
         set_claim_end(idle, AT(502) + !late);
         set_claim_lease(idle, 2 * HF_SECOND);
-        hf_op *op = acquire("b", AT(2));
-        CHECK_EQ_INT(hf_op_is_done(op), !late);
+        CHECK_EQ_INT(hf_op_is_done(acquire("b", AT(2))), !late);
     }
 }
 
@@ -766,8 +706,7 @@ TEST(a_client_opens_a_new_connection_if_shortening_a_kept_lock_gets_no_reply) {
     release("me", AT(1));
     open_session(link_of(RENEWER), AT(1));
     CHECK_SENT_UNTIL(RENEWER, AT(1), AT(668), SHORTEN("01"));
-    rig_sleep(AT(668), AT(2150));
-    CHECK_EQ_U64(link_of(RENEWER)->opens, 1);
+    rig_sleep(AT(668), AT(2150)), CHECK_EQ_U64(link_of(RENEWER)->opens, 1);
     rig_sleep(AT(2150), AT(2400)); /* half of what was left, not the time of a command */
     CHECK_EQ_U64(link_of(RENEWER)->opens, 2);
     CHECK_SENT(RENEWER, SHORTEN("01") "\n" LEAVE("01"));
@@ -777,8 +716,7 @@ TEST(a_client_frees_its_record_of_a_kept_lock_when_the_last_local_waiter_ends) {
     hf_op *first = acquire("a", AT(0)), *waits = acquire("b", AT(0));
     CHECK_ANSWER(first, "-ERR x\r\n", AT(1), "server");
     CHECK_INTERRUPTS(waits, AT(1));
-    rig_tick(AT(1));
-    CHECK_EQ_INT(kept_count(&rig.client), 0);
+    rig_tick(AT(1)), CHECK_EQ_INT(kept_count(&rig.client), 0);
     rig_begin(); /* it is free for a moment: the last waiter leaves then */
     hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     spec.lock_kind = &hf_kind_mutex;
@@ -793,20 +731,19 @@ TEST(a_client_frees_its_record_of_a_kept_lock_when_the_last_local_waiter_ends) {
     spec.caller = hf_slice_of("me");
     hf_client_begin(&rig.client, &spec, AT(1000));
     feed_calls(":1\r\n", AT(1000));
-    rig_tick(AT(1001));
-    CHECK(is_queued_here(waits));
+    rig_tick(AT(1001)), CHECK(is_queued_here(waits));
     hf_op_interrupt(waits, AT(1002));
-    rig_tick(AT(1002));
-    CHECK_EQ_INT(kept_count(&rig.client), 0);
+    rig_tick(AT(1002)), CHECK_EQ_INT(kept_count(&rig.client), 0);
 }
 
 TEST(the_clean_up_of_a_lost_kept_lock_removes_its_unconfirmed_grant_from_the_queue) {
     hf_op *op = granted();
     CHECK_OUTCOME(op, "ok");
     hf_hold *hold = hold_in(op);
-    hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
-    hf_client_abandon(&rig.client, hold, 1, AT(11));
-    CHECK_SENT_AT(RENEWER, AT(11), "EVALSHA leave " KEYS OWNER("01") " 2000 0 " MEMBER("01") " ");
+    lose_hold(hold, HF_LOST_EXPIRED);
+    abandon_hold(hold, 1, AT(11));
+    CHECK_SENT_AT(RENEWER, AT(11),
+                  "EVALSHA leave " ALL_KEYS OWNER("01") " 2000 0 " MEMBER("01") " ");
 }
 
 TEST(a_kept_lock_goes_to_the_next_caller_without_a_token_if_fencing_is_off) {
@@ -829,10 +766,8 @@ TEST(handing_a_kept_lock_to_the_clients_next_caller_is_counted_as_an_acquire) {
     hf_op *op = acquire("b", AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK(hf_op_is_done(op));
-    begin_as("b", HF_OP_CHECK, 0, AT(3));
-    CHECK(is_in_flight(hold_in(op)));
-    hf_client_abandon(&rig.client, hold_in(op), 1, AT(4));
-    CHECK(is_cleaned_up(hold_in(op)));
+    begin_as("b", HF_OP_CHECK, 0, AT(3)), CHECK(is_in_flight(hold_in(op)));
+    abandon_hold(hold_in(op), 1, AT(4)), CHECK(is_cleaned_up(hold_in(op)));
 }
 
 TEST(a_kept_lock_that_goes_to_the_next_caller_adopts_that_callers_options) {
@@ -883,8 +818,7 @@ TEST(an_acquire_of_another_kind_waits_until_the_clients_kept_lock_is_returned) {
         if (in_flight) CHECK_SENT(CALLS, "");
         if (in_flight) feed(link_of(RENEWER), ":1\r\n", AT(669));
         CHECK_SENT(CALLS, LEAVE("01"));
-        feed_calls(":1\r\n", AT(670));
-        CHECK(is_asking(op));
+        feed_calls(":1\r\n", AT(670)), CHECK(is_asking(op));
         CHECK_SENT_PART(CALLS, "EVALSHA begin ");
     }
 }
@@ -910,14 +844,11 @@ TEST(a_caller_that_waits_in_its_client_queries_the_server_when_the_holders_lease
         hf_op *b = acquire("b", AT(1)), *c = acquire("c", AT(1));
         CHECK_EQ_U64(hf_op_deadline(b), end);
         CHECK_EQ_U64(hf_op_deadline(c), end);
-        rig_tick(end - 1);
-        CHECK(is_queued_here(b));
+        rig_tick(end - 1), CHECK(is_queued_here(b));
         if (asked) hf_op_tick(b, end);
         else acquire("d", end);
-        CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
-        hf_client_tick_calls(&rig.client, end);
-        CHECK(is_asking(b));
-        CHECK(is_queued_here(c));
+        CHECK_EQ_U64(stats().losses, 1);
+        hf_client_tick_calls(&rig.client, end), CHECK(is_asking(b)), CHECK(is_queued_here(c));
         CHECK_EQ_U64(hf_op_deadline(c), HF_NEVER);
     }
 }
@@ -946,16 +877,14 @@ TEST(callers_that_waited_before_another_clients_next_request_get_the_kept_lock_f
     feed_message("1 wish 01", AT(1));
     rig_tick(AT(1));
     hf_op *b = acquire("b", AT(2)), *c = acquire("c", AT(2));
-    hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(2));
-    end_with(op, ":1\r\n", AT(2));
+    end_with(begin_as("a", HF_OP_RELEASE, 0, AT(2)), ":1\r\n", AT(2));
     rig_tick(AT(2));
     CHECK_ANSWER(b, RANGE, AT(3), "ok");
     char wish[64];
     snprintf(wish, sizeof wish, "1 wish 0%llu", (unsigned long long)number_of(hold_in(b)));
     feed_message(wish, AT(4));
     rig_tick(AT(4));
-    release("b", AT(5));
-    CHECK_OUTCOME(c, "ok");
+    release("b", AT(5)), CHECK_OUTCOME(c, "ok");
 }
 
 TEST(a_request_from_another_client_that_arrives_before_the_acquires_reply_is_honoured) {
@@ -975,15 +904,13 @@ TEST(a_request_from_another_client_that_arrives_before_the_acquires_reply_is_hon
 TEST(a_kept_lock_with_an_unconfirmed_grant_goes_with_that_to_the_next_caller) {
     hf_op *op = granted();
     hf_op_end(op, AT(10));
-    release("a", AT(11));
-    CHECK_EQ_U64(claim_wait(claim_in_heap(holds_of(&rig.client), 0)), 1);
+    release("a", AT(11)), CHECK_EQ_U64(claim_wait(claim_in_heap(holds_of(&rig.client), 0)), 1);
     op = acquire("b", AT(12));
     CHECK_EQ_U64(wait_of_hold(hold_in(op)), 1);
     hf_hold *hold = hold_in(op);
     hf_op_end(op, AT(12));
     set_granted(hold, false); /* it has been confirmed */
-    release("b", AT(13));
-    CHECK_EQ_U64(claim_wait(claim_in_heap(holds_of(&rig.client), 0)), 0);
+    release("b", AT(13)), CHECK_EQ_U64(claim_wait(claim_in_heap(holds_of(&rig.client), 0)), 0);
 }
 
 TEST(two_forced_releases_return_an_idle_kept_lock_only_once) {
@@ -991,16 +918,14 @@ TEST(two_forced_releases_return_an_idle_kept_lock_only_once) {
     hf_op_spec spec = spec_of(HF_OP_FORCE);
     hf_client_begin(&rig.client, &spec, AT(2));
     hf_client_begin(&rig.client, &spec, AT(2));
-    const char *sent = output_of(link_of(CALLS)), *leave = strstr(sent, "EVALSHA leave ");
+    const char *sent = sent_over(CALLS), *leave = strstr(sent, "EVALSHA leave ");
     CHECK(leave == sent);
     CHECK(!strstr(leave + 1, "EVALSHA leave "));
 }
 
 TEST(a_closed_client_gives_its_kept_locks_to_no_caller) {
     hold_and_end();
-    hf_client_close(&rig.client, AT(1));
-    hf_op *op = acquire("b", AT(2));
-    CHECK_OUTCOME(op, "closed");
+    close_rig(AT(1)), CHECK_OUTCOME(acquire("b", AT(2)), "closed");
 }
 
 TEST(an_idle_kept_lock_belongs_to_no_caller) {
@@ -1010,7 +935,7 @@ TEST(an_idle_kept_lock_belongs_to_no_caller) {
     CHECK_EQ_INT(hf_view_of(hold_in(op)).state, HF_HOLD_RELEASING);
     CHECK(hf_view_of(hold_in(op)).over);
     const hf_claim *idle = claim_in_heap(holds_of(&rig.client), 0);
-    CHECK_EQ_INT(hold_count(&rig.client), 1);
+    CHECK_EQ_INT(holds_left(), 1);
     CHECK(claim_is_idle(idle) && claim_is_renewed(idle));
     CHECK_SENT_AT(RENEWER, AT(1000), LEAVE("01"));
 }
@@ -1020,12 +945,11 @@ TEST(a_client_that_could_not_return_a_kept_lock_does_not_keep_that_key_again) {
     keep_idle(AT(900));
     open_session(link_of(RENEWER), AT(900));
     CHECK_SENT_UNTIL(RENEWER, AT(900), AT(1000), LEAVE("01"));
-    rig_sleep(AT(1000), AT(12000));
-    CHECK_EQ_INT(hold_count(&rig.client), 1);
+    rig_sleep(AT(1000), AT(12000)), CHECK_EQ_INT(holds_left(), 1);
     CHECK(claim_failures(claim_in_heap(holds_of(&rig.client), 0)) > 0);
     hf_op *op = acquire("b", AT(12000));
     CHECK_ENDS_WITH(op, RANGE, AT(12000), "ok");
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     CHECK_RELEASE_SENT("b", AT(12001), RELEASE("02"));
     feed_calls(":1\r\n", AT(12002));
 }
@@ -1067,8 +991,7 @@ TEST(a_caller_waits_for_the_kept_lock_again_after_its_other_call_has_ended) {
     hf_op *waits, *asks;
     wait_and_ask(&waits, &asks);
     begin_as("a", HF_OP_RELEASE, 0, AT(3));
-    rig_tick(AT(3));
-    CHECK(is_blocked_acquire(waits));
+    rig_tick(AT(3)), CHECK(is_blocked_acquire(waits));
     acquire("c", AT(4));
     CHECK_ANSWER(asks, busy(20000, 0, 0), AT(5), "busy");
     CHECK(is_queued_here(waits));
@@ -1082,10 +1005,8 @@ TEST(a_caller_blocked_by_its_other_call_does_not_receive_a_lost_kept_lock) {
     hf_op *check = begin_as("b", HF_OP_CHECK, 0, AT(4));
     hf_hold *of_a =
         hf_holds_find(holds_of(&rig.client), &hf_kind_lock, hf_slice_of("k"), hf_slice_of("a"));
-    hf_client_lose(&rig.client, of_a, HF_LOST_TAKEN);
-    rig_tick(AT(4));
-    CHECK_EQ_INT(kept_count(&rig.client), 0);
-    CHECK(is_blocked_acquire(waits));
+    lose_hold(of_a, HF_LOST_TAKEN);
+    rig_tick(AT(4)), CHECK_EQ_INT(kept_count(&rig.client), 0), CHECK(is_blocked_acquire(waits));
     CHECK_ANSWER(check, ":-2\r\n", AT(5), "lost");
     CHECK(is_asking(waits));
 }

@@ -59,8 +59,7 @@ TEST(each_change_of_a_latch_sends_a_call_number_of_its_own) {
     CHECK_EQ_INT(value_of(op), 1);
     op = begin_latch(HF_OP_COUNT_DOWN, 2, AT(2));
     CHECK_SENT(CALLS, CHANGE("latch_down", "2") "2");
-    feed_calls(":-1\r\n", AT(3));
-    CHECK_EQ_INT(value_of(op), -1);
+    feed_calls(":-1\r\n", AT(3)), CHECK_EQ_INT(value_of(op), -1);
     op = begin_latch(HF_OP_DELETE, 0, AT(4));
     CHECK_SENT(CALLS, CHANGE("latch_delete", "3") "0");
     CHECK_ANSWER(op, ":0\r\n", AT(5), "ok");
@@ -68,18 +67,15 @@ TEST(each_change_of_a_latch_sends_a_call_number_of_its_own) {
 
 /* For that long a proxy may hold the command back, or the client send it again. */
 TEST(the_server_remembers_a_latchs_change_for_longer_than_its_command_is_retried) {
-    static const struct {
-        hf_time timeout;
-        const char *note;
-    } cases[] = {{3 * HF_SECOND, " 60000 1"},
-                 {15 * HF_SECOND, " 60000 1"},
-                 {16 * HF_SECOND, " 64000 1"},
-                 {40 * HF_SECOND, " 160000 1"}};
+    CASES(hf_time timeout; const char *note) = {{3 * HF_SECOND, " 60000 1"},
+                                                {15 * HF_SECOND, " 60000 1"},
+                                                {16 * HF_SECOND, " 64000 1"},
+                                                {40 * HF_SECOND, " 160000 1"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         RIG_BEGIN(config.session.command_timeout = cases[i].timeout);
         if (!names_of()) abort();
         begin_latch(HF_OP_COUNT_DOWN, 1, AT(0));
-        const char *sent = output_of(link_of(CALLS));
+        const char *sent = sent_over(CALLS);
         CHECK_OR(strstr(sent, cases[i].note), "%s: no%s", sent, cases[i].note);
     }
 }
@@ -88,25 +84,19 @@ TEST(the_server_remembers_a_latchs_change_for_longer_than_its_command_is_retried
 TEST(a_wait_for_a_latch_does_not_poll_often_if_its_client_is_already_subscribed) {
     first_node(&rig.client)->subscribed = true;
     hf_op *op = begin_wait(HF_NEVER, AT(0));
-    feed_calls(COUNT("2"), AT(1));
-    CHECK(is_waiting(op));
-    CHECK(hf_op_deadline(op) >= AT(1801));
+    feed_calls(COUNT("2"), AT(1)), CHECK(is_waiting(op)), CHECK(hf_op_deadline(op) >= AT(1801));
 }
 
 /* A latch is not taken, so a wait for it that ends in time has failed. */
 TEST(a_wait_for_a_latch_is_observed_as_acquired_or_failed) {
-    static const struct {
-        const char *count, *code;
-        hf_event_kind kind;
-        hf_code outcome;
-    } cases[] = {{COUNT("2"), "timeout", HF_EVENT_FAILED, HF_TIMEOUT},
-                 {COUNT("0"), NULL, HF_EVENT_ACQUIRED, HF_OK}};
+    CASES(const char *count, *code; hf_event_kind kind; hf_code outcome) =
+        LIST({COUNT("2"), "timeout", HF_EVENT_FAILED, HF_TIMEOUT},
+             {COUNT("0"), NULL, HF_EVENT_ACQUIRED, HF_OK});
     EACH_CASE (i, cases) {
         hf_observe_all(&rig.client);
         const hf_class *class = hf_observe_class_at(&rig.client, hf_observe_class(&rig.client, ""));
         hf_op *op = begin_wait(0, AT(0));
-        feed_calls(cases[i].count, AT(1));
-        CHECK_EQ_INT(hf_op_code(op), cases[i].outcome);
+        feed_calls(cases[i].count, AT(1)), CHECK_EQ_INT(hf_op_code(op), cases[i].outcome);
         hf_op_end(op, AT(1));
         const hf_event *event = observer_of(&rig.client)->first;
         while (event && event->kind == HF_EVENT_OPENED) event = event->next;
@@ -126,7 +116,7 @@ TEST(an_interrupted_wait_for_a_latch_fails_as_denied_if_the_server_denies_its_re
 TEST(a_latchs_change_is_resent_with_the_same_call_number) {
     hf_op *op = begin_latch(HF_OP_COUNT_DOWN, 1, AT(0));
     CHECK_SENT(CALLS, CHANGE("latch_down", "1") "1");
-    hf_session_closed(link_of(CALLS), "cut", AT(1));
+    cut_link(CALLS, "cut", AT(1));
     CHECK_SENT_UNTIL(CALLS, AT(1), AT(500), CHANGE("latch_down", "1") "1");
     CHECK_ANSWER(op, ":4\r\n", AT(501), "ok");
     CHECK_EQ_INT(value_of(op), 4);
@@ -153,7 +143,7 @@ TEST(a_refused_latch_change_reports_that_it_may_have_taken_effect_only_if_sent_t
     for (int copies = 1; copies <= 2; copies++) {
         latch_begin();
         hf_op *op = begin_latch(HF_OP_COUNT_DOWN, 1, AT(0));
-        if (copies == 2) hf_session_closed(link_of(CALLS), "cut", AT(1));
+        if (copies == 2) cut_link(CALLS, "cut", AT(1));
         rig_sleep(AT(1), AT(500));
         CHECK_ANSWER(op, "-NOPERM no\r\n", AT(501), "denied");
         CHECK_EQ_INT(strstr(message_of(op), "may have taken effect") != NULL, copies == 2);
@@ -169,8 +159,7 @@ TEST(a_latchs_change_interrupted_by_close_reports_that_it_may_have_taken_effect)
         hf_op *unsent = hf_client_begin(&rig.client, &spec, AT(0));
         hf_op_abandon(unsent, AT(0));
         hf_op *sent = begin_latch(kinds[i], 0, AT(0));
-        hf_client_close(&rig.client, AT(1));
-        CHECK_STR(hf_code_name(hf_op_code(sent)), "closed");
+        close_rig(AT(1)), CHECK_STR(hf_code_name(hf_op_code(sent)), "closed");
         CHECK(!strstr(message_of(unsent), "may have taken effect"));
         CHECK_EQ_INT(strstr(message_of(sent), "may have taken effect") != NULL,
                      kinds[i] != HF_OP_COUNT);
@@ -214,7 +203,7 @@ TEST(a_wait_for_an_open_latch_does_not_subscribe) {
     CHECK(hf_op_awaits_reply(op));
     CHECK_ANSWER(op, NIL, AT(1), "ok");
     CHECK(!hf_op_awaits_reply(op));
-    CHECK_STR(output_of(link_of(EVENTS)), "");
+    CHECK_STR(sent_over(EVENTS), "");
     CHECK(!link_of(EVENTS)->wanted);
 }
 
@@ -222,20 +211,17 @@ TEST(a_wait_for_a_latch_rechecks_the_latch_once_it_is_subscribed) {
     hf_op *op = begin_wait(HF_NEVER, AT(0));
     CHECK_SENT(CALLS, "GET k");
     CHECK_ANSWER_SENDS(COUNT("2"), AT(1), EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
-    feed_subscribed(AT(2));
-    CHECK_SENT(EVENTS, "SUBSCRIBE " CHANNEL);
-    output_of(link_of(CALLS));
+    feed_subscribed(AT(2)), CHECK_SENT(EVENTS, "SUBSCRIBE " CHANNEL);
+    sent_over(CALLS);
     CHECK_ANSWER_SENDS(COUNT("2"), AT(3), CALLS, "");
-    feed_event("subscribe", CHANNEL, "2", AT(4));
-    CHECK_SENT(CALLS, "GET k");
+    feed_event("subscribe", CHANNEL, "2", AT(4)), CHECK_SENT(CALLS, "GET k");
     CHECK_ANSWER(op, NIL, AT(5), "ok");
     CHECK_SENT(EVENTS, "UNSUBSCRIBE " CHANNEL);
 }
 
 TEST(a_message_about_a_latch_does_not_end_a_wait_but_makes_it_recheck_the_latch) {
     hf_op *op = waiting(HF_NEVER, AT(0));
-    feed_event("message", CHANNEL, "0", AT(10));
-    CHECK(!hf_op_is_done(op));
+    feed_event("message", CHANNEL, "0", AT(10)), CHECK(!hf_op_is_done(op));
     CHECK_SENT(CALLS, "GET k");
     feed_event("message", CHANNEL, "0", AT(11)); /* the reply may be older */
     CHECK_ANSWER_SENDS(COUNT("1"), AT(12), CALLS, "GET k");
@@ -246,7 +232,7 @@ TEST(a_wait_for_a_latch_rechecks_the_latch_after_two_seconds_without_a_message) 
     hf_op *op = waiting(HF_NEVER, AT(0));
     CHECK_SENT_UNTIL(CALLS, AT(4), AT(1700), "");
     CHECK_SENT_UNTIL(CALLS, AT(1700), AT(2003), "GET k");
-    CHECK_EQ_U64(hf_client_stats(&rig.client).rechecks, 1);
+    CHECK_EQ_U64(stats().rechecks, 1);
     CHECK_ANSWER(op, NIL, AT(2010), "ok");
 }
 
@@ -255,7 +241,7 @@ TEST(a_wait_for_a_latch_polls_if_its_channel_is_refused) {
     subscribe_with(COUNT("2"), AT(1), AT(2), AT(2));
     feed(link_of(EVENTS), "-NOPERM this user has no permissions\r\n", AT(3));
     for (hf_time at = AT(3); at < AT(3000); at += 250 * HF_MS) {
-        output_of(link_of(CALLS));
+        sent_over(CALLS);
         CHECK_SENT_UNTIL(CALLS, at, at + 250 * HF_MS, "GET k");
         feed_calls(COUNT("2"), at + 250 * HF_MS);
     }
@@ -276,7 +262,7 @@ TEST(a_wait_for_a_latch_rechecks_the_latch_when_the_wait_ends) {
 
 TEST(a_wait_for_a_latch_whose_reply_arrives_late_rechecks_the_latch_when_the_wait_ends) {
     hf_op *op = begin_wait(50 * HF_MS, AT(0));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     CHECK_ANSWER_SENDS(COUNT("2"), AT(60), CALLS, "GET k");
     CHECK_ANSWER(op, NIL, AT(61), "ok");
     op = begin_wait(50 * HF_MS, AT(100));
@@ -300,8 +286,7 @@ TEST(a_signal_ends_a_wait_for_a_latch_at_once_or_with_the_reply_in_flight) {
     for (size_t i = 0; i < 2; i++) {
         op = begin_wait(HF_NEVER, AT(20));
         hf_op_interrupt(op, AT(21));
-        rig_tick(AT(21));
-        CHECK(!hf_op_is_done(op));
+        rig_tick(AT(21)), CHECK(!hf_op_is_done(op));
         CHECK_ANSWER(op, looks[i].reply, AT(22), looks[i].want);
     }
     op = begin_wait(HF_NEVER, AT(30));
@@ -321,18 +306,15 @@ TEST(a_latchs_subscription_remains_until_its_last_waiter_has_ended) {
     hf_op *first = waiting(HF_NEVER, AT(0)), *second = begin_wait(HF_NEVER, AT(10));
     CHECK_ANSWER_SENDS(COUNT("2"), AT(11), EVENTS, "");
     feed_calls(COUNT("2"), AT(12)); /* it asks again after the subscription all the same */
-    hf_op_end(first, AT(13));
-    CHECK_SENT(EVENTS, "");
-    output_of(link_of(CALLS));
-    feed_event("message", CHANNEL, "0", AT(14));
-    CHECK_SENT(CALLS, "GET k");
+    hf_op_end(first, AT(13)), CHECK_SENT(EVENTS, "");
+    sent_over(CALLS);
+    feed_event("message", CHANNEL, "0", AT(14)), CHECK_SENT(CALLS, "GET k");
     CHECK_ANSWER(second, NIL, AT(15), "ok");
 }
 
 TEST(closing_a_client_ends_its_wait_for_a_latch) {
     hf_op *op = waiting(HF_NEVER, AT(0));
-    hf_client_close(&rig.client, AT(10));
-    CHECK_OUTCOME(op, "closed");
+    close_rig(AT(10)), CHECK_OUTCOME(op, "closed");
 }
 
 /* One operation with a new client; the latch opens at the third question. */
@@ -417,15 +399,14 @@ TEST(a_call_on_a_latch_that_runs_out_of_memory_fails_as_no_memory) {
 
 TEST(a_wait_for_a_latch_is_counted_once_in_the_metrics) {
     hf_op *op = waiting(HF_NEVER, AT(0));
-    CHECK_EQ_U64(hf_client_stats(&rig.client).waits, 1);
-    hf_op_abandon(op, AT(10));
-    CHECK(!hf_op_awaits_reply(op));
+    CHECK_EQ_U64(stats().waits, 1);
+    hf_op_abandon(op, AT(10)), CHECK(!hf_op_awaits_reply(op));
 }
 
 TEST(the_last_attempt_of_a_wait_for_a_latch_is_not_counted_as_a_recheck) {
     waiting(500 * HF_MS, AT(0));
     CHECK_SENT_UNTIL(CALLS, AT(4), AT(501), "GET k");
-    CHECK_EQ_U64(hf_client_stats(&rig.client).rechecks, 0);
+    CHECK_EQ_U64(stats().rechecks, 0);
 }
 
 /* So that clients which began together do not recheck together. */
@@ -446,9 +427,7 @@ TEST(after_a_latchs_message_its_waiters_next_rechecks_are_spread_over_200_ms) {
 
 /* A quarter of the time that it has waited, within bounds. */
 TEST(a_wait_for_a_latch_without_its_channel_polls_less_and_less_often) {
-    static const struct {
-        int ms, after_ms;
-    } cases[] = {{40, 30}, {120, 30}, {200, 50}, {600, 150}, {800, 200}, {5000, 200}};
+    CASES(int ms, after_ms) = {{40, 30}, {120, 30}, {200, 50}, {600, 150}, {800, 200}, {5000, 200}};
     EACH_CASE (i, cases) {
         hf_op *op = begin_wait(HF_NEVER, AT(0));
         subscribe_with(COUNT("2"), AT(1), AT(2), AT(cases[i].ms));
@@ -476,7 +455,7 @@ TEST(the_first_command_of_a_wait_for_a_latch_has_the_usual_timeout) {
 
 TEST(a_wait_for_a_latch_outlasts_an_outage_that_begins_during_it) {
     hf_op *op = waiting(HF_NEVER, AT(0));
-    hf_session_closed(link_of(CALLS), "gone", AT(10));
+    cut_link(CALLS, "gone", AT(10));
     rig.refusing = true;
     CHECK_SLEEP(op, AT(10), AT(60000), "under way");
     rig.refusing = false;
@@ -495,8 +474,7 @@ TEST(a_request_sent_after_a_message_during_a_wait_for_a_latch_times_out_after_ha
 TEST(an_abandoned_wait_for_a_latch_is_no_longer_counted_as_waiting) {
     hf_op *op = waiting(HF_NEVER, AT(0));
     CHECK_EQ_INT(first_node(&rig.client)->waiting, 1);
-    hf_op_abandon(op, AT(10));
-    CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
+    hf_op_abandon(op, AT(10)), CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
 }
 
 TEST(a_wait_for_a_latch_that_runs_out_of_memory_for_a_recheck_fails) {
@@ -505,8 +483,7 @@ TEST(a_wait_for_a_latch_that_runs_out_of_memory_for_a_recheck_fails) {
     memerr_fail(1);
     impl_of(op)->wait->on_recheck(op, 0, AT(1000));
     CHECK(memerr_failed());
-    memerr_fail(0);
-    CHECK_OUTCOME(op, "no_memory");
+    memerr_fail(0), CHECK_OUTCOME(op, "no_memory");
     CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
     CHECK(!hf_op_awaits_reply(op));
 }
@@ -514,8 +491,7 @@ TEST(a_wait_for_a_latch_that_runs_out_of_memory_for_a_recheck_fails) {
 TEST(a_wait_for_a_latch_is_not_waiting_for_messages_while_its_request_is_in_flight) {
     hf_op *op = waiting(HF_NEVER, AT(0));
     CHECK(impl_of(op)->wait->waits(op));
-    feed_event("message", CHANNEL, "0", AT(10));
-    CHECK(is_asking(op));
+    feed_event("message", CHANNEL, "0", AT(10)), CHECK(is_asking(op));
     CHECK(!impl_of(op)->wait->waits(op));
 }
 
@@ -531,7 +507,7 @@ TEST(an_abandoned_latch_changes_reply_is_ignored) {
 
 TEST(a_wait_for_a_latch_rechecks_the_latch_if_a_reply_arrives_just_as_the_wait_ends) {
     hf_op *op = begin_wait(50 * HF_MS, AT(0));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     CHECK_ANSWER_SENDS(COUNT("2"), AT(50), CALLS, "GET k");
     CHECK_ANSWER(op, NIL, AT(51), "ok");
 }

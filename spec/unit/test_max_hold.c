@@ -20,9 +20,8 @@ static hf_op_spec bounded(hf_time max_hold) {
 static hf_hold *hold_for(hf_time max_hold) {
     rig_begin();
     hf_op_spec spec = bounded(max_hold);
-    hf_op *op = begin_spec(&spec, AT(0));
-    end_with(op, ACQUIRED, AT(1));
-    output_of(link_of(CALLS));
+    end_with(begin_spec(&spec, AT(0)), ACQUIRED, AT(1));
+    sent_over(CALLS);
     return hold_of();
 }
 
@@ -31,7 +30,7 @@ static int pass(int from_ms, int to_ms) {
     int renewals = 0;
     for (int ms = from_ms; ms < to_ms; ms += 10) {
         rig_sleep(AT(ms), AT(ms + 10));
-        if (!strstr(output_of(link_of(RENEWER)), RENEW)) continue;
+        if (!strstr(sent_over(RENEWER), RENEW)) continue;
         feed(link_of(RENEWER), RENEWED, AT(ms + 10));
         renewals++;
     }
@@ -55,12 +54,11 @@ TEST(the_last_renewal_sends_a_lease_that_ends_at_max_hold) {
         from = renewals[i].at + 1;
     }
     CHECK_EQ_U64(ends_at(hold), AT(65000 - 252));
-    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), ends_at(hold));
+    CHECK_EQ_U64(renewer_deadline(), ends_at(hold));
     CHECK_SENT_UNTIL(RENEWER, AT(from), ends_at(hold) - 1, "");
     CHECK(is_held(hold));
-    rig_sleep(ends_at(hold) - 1, ends_at(hold));
-    CHECK_MAX_HOLD(hold);
-    CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
+    rig_sleep(ends_at(hold) - 1, ends_at(hold)), CHECK_MAX_HOLD(hold);
+    CHECK_EQ_U64(stats().losses, 1);
 }
 
 TEST(a_lease_longer_than_max_hold_is_shortened_to_max_hold) {
@@ -91,8 +89,7 @@ TEST(the_max_hold_of_a_reentry_is_ignored) {
     hf_hold *hold = (rig_begin(), hold_lock(AT(0)));
     hf_op_spec spec = bounded(10 * HF_SECOND);
     hf_op *op = begin_spec(&spec, AT(1000));
-    end_with(op, "*2\r\n:1\r\n:0\r\n", AT(1001));
-    CHECK_EQ_U64(bound_of(hold), HF_NEVER);
+    end_with(op, "*2\r\n:1\r\n:0\r\n", AT(1001)), CHECK_EQ_U64(bound_of(hold), HF_NEVER);
     CHECK(pass(1001, 60001) >= 4);
     CHECK(is_held(hold));
 }
@@ -103,10 +100,8 @@ TEST(releasing_one_of_several_holds_does_not_extend_max_hold) {
     set_count(hold, 2);
     hf_op *op = begin(HF_OP_RELEASE, AT(4000));
     CHECK_SENT(CALLS, "EVALSHA release " KEYS_OF_K "1 16000 ");
-    end_with(op, "*2\r\n:3\r\n:1\r\n", AT(4001));
-    CHECK(ends_at(hold) <= AT(20000));
-    pass(4001, 20000);
-    CHECK_MAX_HOLD(hold);
+    end_with(op, "*2\r\n:3\r\n:1\r\n", AT(4001)), CHECK(ends_at(hold) <= AT(20000));
+    pass(4001, 20000), CHECK_MAX_HOLD(hold);
 }
 
 TEST(an_extend_beyond_max_hold_is_shortened_to_end_at_max_hold) {
@@ -123,12 +118,10 @@ TEST(an_extend_beyond_max_hold_is_shortened_to_end_at_max_hold) {
 TEST(max_hold_of_a_waiters_hold_starts_when_the_lock_is_granted) {
     hf_op *op = BEGIN_SPEC(bounded(40 * HF_SECOND), AT(0), spec.wait = HF_NEVER);
     subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     CHECK_GRANTS(op, GRANT("1", "88"), AT(500), "ok");
-    hf_op_end(op, AT(500));
-    hf_hold *hold = hold_of();
-    CHECK_EQ_U64(bound_of(hold), AT(40500));
-    CHECK_SENT_PART_UNTIL(RENEWER, AT(500), hf_client_renewer_deadline(&rig.client),
+    hf_op_end(op, AT(500)), CHECK_EQ_U64(bound_of(hold_of()), AT(40500));
+    CHECK_SENT_PART_UNTIL(RENEWER, AT(500), renewer_deadline(),
                           "EVALSHA extend 2 k holdfast_queue:{k} me 30000 ");
 }
 
@@ -139,13 +132,10 @@ TEST(a_granted_hold_ends_at_a_max_hold_shorter_than_the_grant_lease) {
     hf_op_end(op, AT(4));
     hf_hold *hold = hold_of();
     CHECK(ends_at(hold) <= AT(1004));
-    rig_sleep(AT(4), AT(900));
-    CHECK(is_in_flight(hold));
+    rig_sleep(AT(4), AT(900)), CHECK(is_in_flight(hold));
     CHECK_SENT_PART(RENEWER, "EVALSHA extend 2 k holdfast_queue:{k} me ");
-    feed(link_of(RENEWER), ":1\r\n", AT(901));
-    CHECK(ends_at(hold) <= AT(1004));
-    rig_sleep(AT(901), AT(1004));
-    CHECK_MAX_HOLD(hold);
+    feed(link_of(RENEWER), ":1\r\n", AT(901)), CHECK(ends_at(hold) <= AT(1004));
+    rig_sleep(AT(901), AT(1004)), CHECK_MAX_HOLD(hold);
 }
 
 /* The connection is made later than the renewal was encoded. */
@@ -157,15 +147,13 @@ TEST(a_renewal_that_is_sent_late_does_not_prolong_a_hold_beyond_max_hold) {
     CHECK_SENT_PART_UNTIL(RENEWER, AT(14000), AT(16000), RENEW);
     feed(link_of(RENEWER), RENEWED, AT(16001));
     CHECK(ends_at(hold) > AT(34000) && ends_at(hold) <= AT(35000));
-    pass(16001, 35001);
-    CHECK_MAX_HOLD(hold);
+    pass(16001, 35001), CHECK_MAX_HOLD(hold);
 }
 
 TEST(a_hold_whose_renewals_failed_before_max_hold_is_lost_as_unreachable) {
     hf_hold *hold = hold_for(60 * HF_SECOND);
     rig.refusing = true;
-    rig_sleep(AT(1), AT(31000));
-    CHECK(is_lost(hold));
+    rig_sleep(AT(1), AT(31000)), CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
 }
 

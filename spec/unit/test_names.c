@@ -1,6 +1,7 @@
 #include "lock/kind.h"
 #include "lock/names.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 
 #include "check.h"
@@ -10,78 +11,64 @@
 #define CHECK_SLICE(got, want)                                                                     \
     CHECK_OR(hf_slice_equal(got, want), "%s is \"%.*s\"", #got, (int)(got).size, (got).data)
 
-TEST(a_locks_internal_keys_have_the_same_names_as_in_redisson) {
-    hf_names names;
-    CHECK(hf_names_make(&names, hf_slice_of("order:42")));
-    CHECK_SLICE(names.key, hf_slice_of("order:42"));
-    CHECK_SLICE(names.counter, hf_slice_of("redisson_lock_token:{order:42}"));
-    CHECK_SLICE(names.queue, hf_slice_of("holdfast_queue:{order:42}"));
-    CHECK_SLICE(names.releases, hf_slice_of("redisson_lock__channel:{order:42}"));
+static hf_names names;
+
+static void clear(void) {
     hf_names_free(&names);
 }
 
-TEST(a_key_with_a_brace_is_not_put_in_braces_in_its_internal_names) {
-    hf_names names;
-    CHECK(hf_names_make(&names, hf_slice_of("a{b}c")));
-    CHECK_SLICE(names.counter, hf_slice_of("redisson_lock_token:a{b}c"));
-    CHECK_SLICE(names.queue, hf_slice_of("holdfast_queue::a{b}c"));
-    CHECK_SLICE(names.releases, hf_slice_of("redisson_lock__channel:a{b}c"));
-    hf_names_free(&names);
-    CHECK(hf_names_make(&names, hf_slice_of("a}b")));
-    CHECK_SLICE(names.queue, hf_slice_of("holdfast_queue:{a}b}"));
-    hf_names_free(&names);
+CHECK_AROUND(NULL, clear)
+
+#define NAME(field) offsetof(hf_names, field)
+
+/* As in Redisson; a key with a brace is not put in braces, but in the queue's name. */
+TEST(each_kind_of_lock_has_keys_and_channels_with_the_documented_names) {
+    CASES(const hf_kind *kind; const char *key; size_t field; const char *want) = {
+        {&hf_kind_lock, "order:42", NAME(key), "order:42"},
+        {&hf_kind_lock, "order:42", NAME(counter), "redisson_lock_token:{order:42}"},
+        {&hf_kind_lock, "order:42", NAME(queue), "holdfast_queue:{order:42}"},
+        {&hf_kind_lock, "order:42", NAME(releases), "redisson_lock__channel:{order:42}"},
+        {&hf_kind_lock, "a{b}c", NAME(counter), "redisson_lock_token:a{b}c"},
+        {&hf_kind_lock, "a{b}c", NAME(queue), "holdfast_queue::a{b}c"},
+        {&hf_kind_lock, "a{b}c", NAME(releases), "redisson_lock__channel:a{b}c"},
+        {&hf_kind_lock, "a}b", NAME(queue), "holdfast_queue:{a}b}"},
+        {&hf_kind_permit, "pool", NAME(leases), "{pool}:timeout"},
+        {&hf_kind_permit, "pool", NAME(releases), "redisson_sc:{pool}"},
+        {&hf_kind_permit, "pool", NAME(queue), "holdfast_queue:{pool}"},
+        {&hf_kind_permit, "a{b}", NAME(leases), "a{b}:timeout"},
+        {&hf_kind_permit, "a{b}", NAME(releases), "redisson_sc:a{b}"},
+        {&hf_kind_plain_semaphore, "pool", NAME(releases), "redisson_sc:{pool}"},
+        {&hf_kind_plain_semaphore, "pool", NAME(ours), "redisson_sc:{pool}:holdfast"},
+        {&hf_kind_plain_semaphore, "a{b}", NAME(ours), "redisson_sc:a{b}:holdfast"},
+        {&hf_kind_fair, "k", NAME(queue), "redisson_lock_queue:{k}"},
+        {&hf_kind_fair, "k", NAME(leases), "redisson_lock_timeout:{k}"},
+        {&hf_kind_fair, "k", NAME(releases), "redisson_lock__channel:{k}"},
+        {&hf_kind_fair, "a{b}", NAME(queue), "redisson_lock_queue:a{b}"},
+        {&hf_kind_fair, "a{b}", NAME(leases), "redisson_lock_timeout:a{b}"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK(hf_names_make_on(&names, hf_slice_of(cases[i].key), cases[i].kind));
+        const hf_slice *name = (const hf_slice *)(const void *)((char *)&names + cases[i].field);
+        CHECK_SLICE(*name, hf_slice_of(cases[i].want));
+        clear();
+    }
 }
 
-TEST(a_semaphore_has_a_lease_key_and_a_channel_of_its_own) {
-    hf_names names;
-    CHECK(hf_names_make_on(&names, hf_slice_of("pool"), &hf_kind_permit));
-    CHECK_SLICE(names.leases, hf_slice_of("{pool}:timeout"));
-    CHECK_SLICE(names.releases, hf_slice_of("redisson_sc:{pool}"));
-    CHECK_SLICE(names.queue, hf_slice_of("holdfast_queue:{pool}"));
-    hf_names_free(&names);
-    CHECK(hf_names_make_on(&names, hf_slice_of("a{b}"), &hf_kind_permit));
-    CHECK_SLICE(names.leases, hf_slice_of("a{b}:timeout"));
-    CHECK_SLICE(names.releases, hf_slice_of("redisson_sc:a{b}"));
-    hf_names_free(&names);
-}
-
-TEST(a_plain_semaphore_has_a_second_channel_for_holdfasts_waiters) {
-    hf_names names;
-    CHECK(hf_names_make_on(&names, hf_slice_of("pool"), &hf_kind_plain_semaphore));
-    CHECK_SLICE(names.releases, hf_slice_of("redisson_sc:{pool}"));
-    CHECK_SLICE(names.ours, hf_slice_of("redisson_sc:{pool}:holdfast"));
-    hf_names_free(&names);
-    CHECK(hf_names_make_on(&names, hf_slice_of("a{b}"), &hf_kind_plain_semaphore));
-    CHECK_SLICE(names.ours, hf_slice_of("redisson_sc:a{b}:holdfast"));
-    hf_names_free(&names);
-}
-
-TEST(a_fair_lock_uses_the_same_list_as_its_queue_as_redisson) {
-    hf_names names;
+TEST(each_waiter_for_a_fair_lock_has_a_channel_of_its_own) {
     CHECK(hf_names_make_on(&names, hf_slice_of("k"), &hf_kind_fair));
-    CHECK_SLICE(names.queue, hf_slice_of("redisson_lock_queue:{k}"));
-    CHECK_SLICE(names.leases, hf_slice_of("redisson_lock_timeout:{k}"));
-    CHECK_SLICE(names.releases, hf_slice_of("redisson_lock__channel:{k}"));
     hf_names *own = hf_names_of_waiter(&names, hf_slice_of("me:1"));
     CHECK(own != NULL);
     CHECK_SLICE(own->releases, hf_slice_of("redisson_lock__channel:{k}:me:1"));
     CHECK_SLICE(own->listening, hf_slice_of("holdfast_listening:{k}:me:1"));
     hf_names_delete(own);
-    hf_names_free(&names);
-    CHECK(hf_names_make_on(&names, hf_slice_of("a{b}"), &hf_kind_fair));
-    CHECK_SLICE(names.queue, hf_slice_of("redisson_lock_queue:a{b}"));
-    CHECK_SLICE(names.leases, hf_slice_of("redisson_lock_timeout:a{b}"));
-    hf_names_free(&names);
 }
 
 TEST(a_latchs_names_always_contain_the_key_in_braces) {
-    hf_names names;
     char note[HF_NAMES_NOTE + 64];
     CHECK(hf_names_make_on(&names, hf_slice_of("job"), &hf_kind_latch));
     hf_names_set_braced_releases(&names, &hf_kind_latch);
     CHECK_SLICE(names.releases, hf_slice_of("redisson_countdownlatch__channel__{job}"));
-    hf_names_free(&names);
-    CHECK(hf_names_make_on(&names, hf_slice_of("a{b}"), &hf_kind_latch));
+    hf_names_free(&names), CHECK(hf_names_make_on(&names, hf_slice_of("a{b}"), &hf_kind_latch));
     CHECK_SLICE(names.releases, hf_slice_of("redisson_countdownlatch__channel__a{b}"));
     hf_names_set_braced_releases(&names, &hf_kind_latch);
     CHECK_SLICE(names.releases, hf_slice_of("redisson_countdownlatch__channel__{a{b}}"));
@@ -91,27 +78,26 @@ TEST(a_latchs_names_always_contain_the_key_in_braces) {
     size = hf_names_note(note, hf_slice_of("k"), hf_slice_of("uuid:18446744073709551615"));
     CHECK_SLICE(((hf_slice){note, size}),
                 hf_slice_of("holdfast_call:{k}:uuid:18446744073709551615"));
-    hf_names_free(&names);
 }
 
 #define KEYS(keys) (sizeof(keys) / sizeof *(keys))
 
 /* What is counted or queued under a name belongs to one key of a kind. */
 static void check_names_of(const hf_kind *kind, const char *const *keys, size_t count) {
-    hf_names names[16];
+    hf_names each[16];
     for (size_t i = 0; i < count; i++) {
-        CHECK(hf_names_make_on(&names[i], hf_slice_of(keys[i]), kind));
+        CHECK(hf_names_make_on(&each[i], hf_slice_of(keys[i]), kind));
         for (size_t j = 0; j < i; j++) {
-            if (kind->refuses_braced_key && hf_names_are_shared(names[i].key)) continue;
-            if (kind->refuses_braced_key && hf_names_are_shared(names[j].key)) continue;
-            CHECK_OR(!hf_slice_equal(names[i].queue, names[j].queue),
+            if (kind->refuses_braced_key && hf_names_are_shared(each[i].key)) continue;
+            if (kind->refuses_braced_key && hf_names_are_shared(each[j].key)) continue;
+            CHECK_OR(!hf_slice_equal(each[i].queue, each[j].queue),
                      "%s: queue of \"%s\" and \"%s\"", kind->name, keys[i], keys[j]);
             if (!kind->counted && !kind->listed) continue;
-            CHECK_OR(!hf_slice_equal(names[i].leases, names[j].leases),
+            CHECK_OR(!hf_slice_equal(each[i].leases, each[j].leases),
                      "%s: leases of \"%s\" and \"%s\"", kind->name, keys[i], keys[j]);
         }
     }
-    for (size_t i = 0; i < count; i++) hf_names_free(&names[i]);
+    for (size_t i = 0; i < count; i++) hf_names_free(&each[i]);
 }
 
 TEST(no_two_locks_have_the_same_queue_key) {
@@ -130,28 +116,23 @@ TEST(only_the_documented_keys_in_braces_share_internal_names_with_another_key) {
 }
 
 TEST(keys_may_contain_any_bytes_in_their_internal_names) {
-    hf_names names;
     CHECK(hf_names_make(&names, (hf_slice){"a\0\xff ", 4}));
     CHECK_SLICE(names.key, ((hf_slice){"a\0\xff ", 4}));
     CHECK_SLICE(names.queue, ((hf_slice){"holdfast_queue:{a\0\xff }", 21}));
-    hf_names_free(&names);
 }
 
 TEST(a_locks_internal_names_copy_its_key) {
     char key[] = "abc";
-    hf_names names;
     CHECK(hf_names_make(&names, hf_slice_of(key)));
     key[0] = 'x';
     CHECK_SLICE(names.key, hf_slice_of("abc"));
     CHECK_SLICE(names.queue, hf_slice_of("holdfast_queue:{abc}"));
-    hf_names_free(&names);
 }
 
 TEST(a_lock_whose_key_has_any_length_has_internal_names) {
     static char key[65536];
     memset(key, 'k', sizeof key);
     for (size_t size = 1; size <= sizeof key; size = size * 3 + 1) {
-        hf_names names;
         CHECK(hf_names_make(&names, (hf_slice){key, size}));
         CHECK_EQ_INT(names.counter.size, size + 22);
         CHECK_EQ_INT(names.releases.size, size + 25);
@@ -160,28 +141,24 @@ TEST(a_lock_whose_key_has_any_length_has_internal_names) {
 }
 
 TEST(a_channel_pattern_matches_only_its_own_channel) {
-    hf_names names;
     hf_slice pattern;
     CHECK(hf_names_make(&names, hf_slice_of("a*b?c[d]e\\f-^")));
     CHECK(hf_names_pattern(&names, &pattern));
     CHECK_SLICE(pattern, hf_slice_of("redisson_lock__channel:{a\\*b\\?c\\[d\\]e\\\\f-^}"));
     free((char *)(uintptr_t)pattern.data);
-    hf_names_free(&names);
-    CHECK(hf_names_make(&names, hf_slice_of("**********")));
+    hf_names_free(&names), CHECK(hf_names_make(&names, hf_slice_of("**********")));
     CHECK(hf_names_pattern(&names, &pattern));
     CHECK_EQ_INT(pattern.size, names.releases.size + 10);
     free((char *)(uintptr_t)pattern.data);
-    hf_names_free(&names);
 }
 
 static bool make_both(void *context) {
-    hf_names names;
     hf_slice pattern;
     (void)context;
     if (!hf_names_make(&names, hf_slice_of("key"))) return false;
     bool made = hf_names_pattern(&names, &pattern);
     if (made) free((char *)(uintptr_t)pattern.data);
-    hf_names_free(&names);
+    clear();
     return made;
 }
 

@@ -96,23 +96,56 @@ static listener listen_in_silence(void) {
     abort();
 }
 
+/* ---- what a test uses until it ends ---- */
+
+static listener at[3]; /* that of each of the name's addresses */
+static hf_server server = {.host = NAME, .port = 6379, .label = NAME ":6379"};
+static hf_tls_settings *settings; /* NULL: without TLS */
+static hf_dial dial = {.fd = -1, .notified_by = -1};
+static char reason[128];
+
 static void stop(listener *one) {
     for (int i = 0; i < CROWD; i++)
         if (one->crowd[i] >= 0) close(one->crowd[i]);
-    close(one->fd);
+    if (one->fd >= 0) close(one->fd);
 }
 
-static void name_is(int count, const listener *const listeners[]) {
-    port_count = count;
-    for (int i = 0; i < count; i++) ports[i] = ntohs(listeners[i]->address.sin_port);
+static void stop_all(void) {
+    for (int i = 0; i < port_count; i++)
+        if (ports[i] != 0) stop(&at[i]);
+    port_count = 0;
 }
+
+/* A letter for each of the name's addresses: a good one, a silent one, one that refuses, or one to
+ * which no connection can be made. */
+static void name_is(const char *addresses) {
+    stop_all();
+    for (; addresses[port_count]; port_count++) {
+        char kind = addresses[port_count];
+        ports[port_count] = 0;
+        if (kind == 'n') continue;
+        listener *one = &at[port_count];
+        *one = kind == 's' ? listen_in_silence() : listen_here(8);
+        ports[port_count] = ntohs(one->address.sin_port);
+        if (kind == 'r') {
+            close(one->fd);
+            one->fd = -1;
+        }
+    }
+}
+
+static void clear(void) {
+    hf_dial_cancel(&dial);
+    stop_all();
+    hf_tls_settings_free(settings);
+    settings = NULL;
+    server.tls = false;
+    no_name = 0;
+}
+
+CHECK_AROUND(NULL, clear)
 
 /* ---- dials ---- */
-
-static hf_server server = {.host = NAME, .port = 6379, .label = NAME ":6379"};
-static hf_tls_settings *settings; /* NULL: without TLS */
-static hf_dial dial;
-static char reason[128];
 
 /* Steps until the look-up is over. */
 static hf_dial_state look_up(hf_time now, hf_time until) {
@@ -136,6 +169,13 @@ static hf_dial_state step_when_ready(hf_time now) {
     return step(now);
 }
 
+/* Looks the name up, and tries its addresses to the end. */
+static hf_dial_state connect_by_name(void) {
+    hf_dial_state state = look_up(AT(0), AT(1000));
+    while (state == HF_DIAL_PENDING) state = step_when_ready(AT(0));
+    return state;
+}
+
 static uint16_t port_of_peer(int fd) {
     struct sockaddr_in address = {0};
     socklen_t size = sizeof address;
@@ -144,10 +184,7 @@ static uint16_t port_of_peer(int fd) {
 }
 
 TEST(a_silent_address_is_given_250_ms_before_the_next_one_is_tried) {
-    listener silent = listen_in_silence(), good = listen_here(8);
-    const listener *both[] = {&silent, &good};
-    name_is(2, both);
-    CHECK_EQ_INT(look_up(AT(0), AT(1000)), HF_DIAL_PENDING);
+    name_is("sg"), CHECK_EQ_INT(look_up(AT(0), AT(1000)), HF_DIAL_PENDING);
     CHECK_EQ_U64(dial.next_at, AT(250));
     CHECK_EQ_INT(step(AT(249)), HF_DIAL_PENDING);
     CHECK_EQ_U64(dial.next_at, AT(250));
@@ -155,10 +192,7 @@ TEST(a_silent_address_is_given_250_ms_before_the_next_one_is_tried) {
     CHECK_EQ_U64(dial.next_at, HF_NEVER);
     if (state == HF_DIAL_PENDING) state = step_when_ready(AT(251));
     CHECK_EQ_INT(state, HF_DIAL_CONNECTED);
-    CHECK_EQ_INT(port_of_peer(dial.fd), ntohs(good.address.sin_port));
-    hf_dial_cancel(&dial);
-    stop(&silent);
-    stop(&good);
+    CHECK_EQ_INT(port_of_peer(dial.fd), ntohs(at[1].address.sin_port));
 }
 
 TEST(a_name_without_an_address_is_reported_with_the_reason) {
@@ -167,33 +201,22 @@ TEST(a_name_without_an_address_is_reported_with_the_reason) {
     CHECK(strstr(reason, "cannot look up the name: "));
     CHECK(strstr(reason, gai_strerror(EAI_NONAME)));
     CHECK(dial.fd == -1 && dial.notified_by == -1 && !dial.lookup);
-    no_name = 0;
 }
 
 TEST(a_failed_name_lookup_is_reported_with_the_systems_reason) {
     char expected[100];
     snprintf(expected, sizeof expected, "cannot look up the name: %s", strerror(EMFILE));
     no_name = EAI_SYSTEM;
-    hf_dial_state state = look_up(AT(0), AT(1000));
-    no_name = 0;
-    CHECK_EQ_INT(state, HF_DIAL_FAILED);
+    CHECK_EQ_INT(look_up(AT(0), AT(1000)), HF_DIAL_FAILED);
     CHECK_STR(reason, expected);
 }
 
 /* Its message is the one of the TLS settings. */
 TEST(a_connection_attempt_that_cannot_begin_tls_leaves_no_descriptor) {
-    listener good = listen_here(8);
-    const listener *one[] = {&good};
-    name_is(1, one);
+    name_is("g");
     server.tls = true;
     settings = hf_tls_settings_new(&(hf_tls_options){.ca_file = "/nowhere/ca"});
-    hf_dial_state state = look_up(AT(0), AT(1000));
-    while (state == HF_DIAL_PENDING) state = step_when_ready(AT(0));
-    hf_tls_settings_free(settings);
-    settings = NULL;
-    server.tls = false;
-    stop(&good);
-    CHECK_EQ_INT(state, HF_DIAL_FAILED);
+    CHECK_EQ_INT(connect_by_name(), HF_DIAL_FAILED);
     CHECK_STR(reason, "TLS: cannot use ca_file /nowhere/ca: No such file or directory");
     CHECK_EQ_INT(dial.fd, -1);
 }
@@ -230,12 +253,8 @@ static int option_of(int fd, int level, int name) {
 }
 
 TEST(a_connection_sends_small_commands_without_delay_and_uses_keepalive) {
-    listener good = listen_here(8);
-    const listener *one[] = {&good};
-    name_is(1, one);
-    hf_dial_state state = look_up(AT(0), AT(1000));
-    if (state == HF_DIAL_PENDING) state = step_when_ready(AT(0));
-    CHECK_EQ_INT(state, HF_DIAL_CONNECTED);
+    name_is("g");
+    CHECK_EQ_INT(connect_by_name(), HF_DIAL_CONNECTED);
     CHECK(option_of(dial.fd, IPPROTO_TCP, TCP_NODELAY) > 0);
     CHECK(option_of(dial.fd, SOL_SOCKET, SO_KEEPALIVE) > 0);
 #ifdef TCP_USER_TIMEOUT
@@ -244,104 +263,60 @@ TEST(a_connection_sends_small_commands_without_delay_and_uses_keepalive) {
     CHECK_EQ_INT(option_of(dial.fd, IPPROTO_TCP, TCP_KEEPCNT), 3);
     CHECK_EQ_INT(option_of(dial.fd, IPPROTO_TCP, TCP_USER_TIMEOUT), 15000);
 #endif
-    hf_dial_cancel(&dial);
-    stop(&good);
 }
 
 TEST(each_new_connection_looks_up_its_host_names_current_address) {
-    listener there[] = {listen_here(8), listen_here(8)};
     for (int i = 0; i < 2; i++) {
-        const listener *one[] = {&there[i]};
-        name_is(1, one);
-        hf_dial_state state = look_up(AT(0), AT(1000));
-        if (state == HF_DIAL_PENDING) state = step_when_ready(AT(0));
-        CHECK_EQ_INT(state, HF_DIAL_CONNECTED);
-        CHECK_EQ_INT(port_of_peer(dial.fd), ntohs(there[i].address.sin_port));
+        name_is("g"), CHECK_EQ_INT(connect_by_name(), HF_DIAL_CONNECTED);
+        CHECK_EQ_INT(port_of_peer(dial.fd), ntohs(at[0].address.sin_port));
         hf_dial_cancel(&dial);
     }
-    for (int i = 0; i < 2; i++) stop(&there[i]);
 }
 
 TEST(several_addresses_of_a_host_share_a_short_connect_timeout_equally) {
-    listener one = listen_in_silence(), two = listen_in_silence(), good = listen_here(8);
-    const listener *all[] = {&one, &two, &good};
-    name_is(3, all);
-    CHECK_EQ_INT(look_up(AT(0), AT(300)), HF_DIAL_PENDING);
+    name_is("ssg"), CHECK_EQ_INT(look_up(AT(0), AT(300)), HF_DIAL_PENDING);
     CHECK_EQ_U64(dial.next_at, AT(100));
     CHECK_EQ_INT(step(AT(120)), HF_DIAL_PENDING);
     CHECK_EQ_U64(dial.next_at, AT(210));
     hf_dial_state state = step(AT(210));
     if (state == HF_DIAL_PENDING) state = step_when_ready(AT(211));
     CHECK_EQ_INT(state, HF_DIAL_CONNECTED);
-    hf_dial_cancel(&dial);
-    stop(&one);
-    stop(&two);
-    stop(&good);
 }
 
 TEST(the_last_of_a_hosts_addresses_gets_the_rest_of_the_connect_timeout) {
-    listener silent = listen_in_silence();
-    const listener *one[] = {&silent};
-    name_is(1, one);
-    CHECK_EQ_INT(look_up(AT(0), AT(1000)), HF_DIAL_PENDING);
+    name_is("s"), CHECK_EQ_INT(look_up(AT(0), AT(1000)), HF_DIAL_PENDING);
     CHECK_EQ_U64(dial.next_at, HF_NEVER);
     CHECK_EQ_INT(step(AT(999)), HF_DIAL_PENDING);
-    hf_dial_cancel(&dial);
-    stop(&silent);
 }
 
 TEST(a_refused_connection_attempt_moves_to_the_next_address_at_once) {
-    listener gone = listen_here(0), good = listen_here(8);
-    const listener *both[] = {&gone, &good};
-    name_is(2, both);
-    stop(&gone);
-    hf_dial_state state = look_up(AT(0), AT(1000));
-    while (state == HF_DIAL_PENDING) state = step_when_ready(AT(0));
-    CHECK_EQ_INT(state, HF_DIAL_CONNECTED);
+    name_is("rg"), CHECK_EQ_INT(connect_by_name(), HF_DIAL_CONNECTED);
     hf_dial_cancel(&dial);
-    stop(&good);
-    state = look_up(AT(0), AT(1000));
-    while (state == HF_DIAL_PENDING) state = step_when_ready(AT(0));
-    CHECK_EQ_INT(state, HF_DIAL_FAILED);
+    name_is("rr"), CHECK_EQ_INT(connect_by_name(), HF_DIAL_FAILED);
     CHECK_STR(reason, "Connection refused");
 }
 
 /* As those of IPv6 on a host that has none. */
 TEST(addresses_that_fail_at_once_leave_the_rest_of_the_connect_timeout_to_the_others) {
-    listener good = listen_here(8);
-    for (int fail = 1; fail <= 2; fail++) {
-        port_count = fail + 1;
-        ports[0] = ports[1] = 0;
-        ports[fail] = ntohs(good.address.sin_port);
-        hf_dial_state state = look_up(AT(0), AT(1000));
-        while (state == HF_DIAL_PENDING) state = step_when_ready(AT(0));
-        CHECK_OR(state == HF_DIAL_CONNECTED, "behind %d: %s", fail, reason);
+    CASES(const char *addresses; hf_dial_state state) = {{"ng", HF_DIAL_CONNECTED},
+                                                         {"nng", HF_DIAL_CONNECTED},
+                                                         {"n", HF_DIAL_FAILED},
+                                                         {"nn", HF_DIAL_FAILED}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        name_is(cases[i].addresses), CHECK_EQ_INT(connect_by_name(), cases[i].state);
+        CHECK(dial.fd >= 0 || (cases[i].state == HF_DIAL_FAILED && reason[0] != '\0'));
         hf_dial_cancel(&dial);
-        port_count = fail;
-        state = look_up(AT(0), AT(1000));
-        while (state == HF_DIAL_PENDING) state = step_when_ready(AT(0));
-        CHECK_EQ_INT(state, HF_DIAL_FAILED);
-        CHECK(reason[0] != '\0' && dial.fd < 0);
     }
-    stop(&good);
 }
 
 TEST(a_tls_handshake_gets_the_rest_of_the_connect_timeout) {
-    listener mute = listen_here(8), other = listen_here(8);
-    const listener *both[] = {&mute, &other};
-    name_is(2, both);
+    name_is("gg");
     server.tls = true;
     settings = hf_tls_settings_new(&(hf_tls_options){.trusting = true});
     hf_dial_state state = look_up(AT(0), AT(1000));
     while (state == HF_DIAL_PENDING && !dial.tls) state = step_when_ready(AT(0));
     CHECK_EQ_INT(state, HF_DIAL_PENDING);
     CHECK_EQ_U64(dial.next_at, HF_NEVER);
-    hf_dial_cancel(&dial);
-    hf_tls_settings_free(settings);
-    settings = NULL;
-    server.tls = false;
-    stop(&mute);
-    stop(&other);
 }
 
 /* ---- the driver ---- */
@@ -360,8 +335,8 @@ static bool never(void *context, bool signalled) {
     return false;
 }
 
-static hf_driver *new_looped_driver(void) {
-    hf_client_config config = {.session = {.server = server,
+static hf_driver *new_looped_driver(const hf_server *of) {
+    hf_client_config config = {.session = {.server = *of,
                                            .connect_timeout = 20 * HF_SECOND,
                                            .command_timeout = 20 * HF_SECOND},
                                .renewer = HF_LINK_CALLS};
@@ -378,11 +353,9 @@ static void end_driver(hf_driver *driver, hf_op *op) {
 
 /* How long a call took that had to try both. */
 static hf_time dial_two(hf_code *code) {
-    listener silent = listen_in_silence(), good = listen_here(8);
-    const listener *both[] = {&silent, &good};
-    name_is(2, both);
+    name_is("sg");
     pthread_t thread;
-    pthread_create(&thread, NULL, serve_one, &good);
+    pthread_create(&thread, NULL, serve_one, &at[1]);
     hf_client_config config = {.session = {.server = server,
                                            .connect_timeout = 20 * HF_SECOND,
                                            .command_timeout = 20 * HF_SECOND}};
@@ -394,10 +367,8 @@ static hf_time dial_two(hf_code *code) {
     hf_time took = hf_now() - began_at;
     *code = hf_op_code(op);
     end_driver(driver, op);
-    shutdown(good.fd, SHUT_RDWR); /* ends an accept, too */
+    shutdown(at[1].fd, SHUT_RDWR); /* ends an accept, too */
     pthread_join(thread, NULL);
-    stop(&silent);
-    stop(&good);
     return took;
 }
 
@@ -433,7 +404,7 @@ static hf_op *run_in_loop(hf_driver *driver, const hf_op_spec *spec, int timeout
 static void check_loop(listener *good) {
     pthread_t thread;
     pthread_create(&thread, NULL, serve_one, good);
-    hf_driver *driver = new_looped_driver();
+    hf_driver *driver = new_looped_driver(&server);
     hf_op_spec ping = {.kind = HF_OP_PING};
     hf_driver_enter(driver);
     hf_op *op = run_in_loop(driver, &ping, 5000);
@@ -447,36 +418,26 @@ static void check_loop(listener *good) {
 }
 
 TEST(an_event_loop_is_woken_to_try_the_next_address) {
-    listener silent = listen_in_silence(), good = listen_here(8);
-    const listener *both[] = {&silent, &good};
-    name_is(2, both);
-    check_loop(&good);
-    stop(&silent);
-    stop(&good);
+    name_is("sg");
+    check_loop(&at[1]);
 }
 
 /* A standard input that cannot be watched would wake it as well. */
 TEST(an_event_loop_wakes_up_for_the_clients_sockets_and_not_for_standard_input) {
-    listener good = listen_here(8);
-    const listener *one[] = {&good};
     int ends[2], input = dup(STDIN_FILENO);
-    name_is(1, one);
-    CHECK(pipe(ends) == 0 && dup2(ends[0], STDIN_FILENO) == STDIN_FILENO);
-    check_loop(&good);
+    name_is("g"), CHECK(pipe(ends) == 0 && dup2(ends[0], STDIN_FILENO) == STDIN_FILENO);
+    check_loop(&at[0]);
     if (input >= 0) dup2(input, STDIN_FILENO);
     else close(STDIN_FILENO);
     close(input);
     close(ends[0]);
     close(ends[1]);
-    stop(&good);
 }
 
 /* The child of a fork has a copy of what the look-up's thread has written to. */
 TEST(an_event_loop_no_longer_watches_the_descriptor_of_a_finished_name_lookup) {
-    listener good = listen_here(8);
-    const listener *one[] = {&good};
-    name_is(1, one);
-    hf_driver *driver = new_looped_driver();
+    name_is("g");
+    hf_driver *driver = new_looped_driver(&server);
     hf_op_spec ping = {.kind = HF_OP_PING};
     pthread_mutex_lock(&answers);
     hf_driver_enter(driver);
@@ -495,20 +456,14 @@ TEST(an_event_loop_no_longer_watches_the_descriptor_of_a_finished_name_lookup) {
     hf_op_abandon(op, hf_now());
     end_driver(driver, op);
     close(copy);
-    stop(&good);
     CHECK(looked_up && connected);
     CHECK(!stays_ready);
 }
 
 /* Returns its status. The parent's driver is in the middle of a look-up, or of a connect. */
 static int fork_while_dialing(bool looks_up) {
-    hf_client_config config = {.session = {.server = server,
-                                           .connect_timeout = 20 * HF_SECOND,
-                                           .command_timeout = 20 * HF_SECOND},
-                               .renewer = HF_LINK_CALLS};
     int status = -1, before = check_open_descriptors();
-    hf_driver *driver = hf_driver_new(&config, NULL);
-    driver->looped = true;
+    hf_driver *driver = new_looped_driver(&server);
     hf_op_spec ping = {.kind = HF_OP_PING};
     const hf_dial *calls = &driver->connections[HF_LINK_CALLS].dial;
     if (looks_up) pthread_mutex_lock(&answers);
@@ -535,24 +490,16 @@ static int fork_while_dialing(bool looks_up) {
 }
 
 TEST(a_forked_child_has_no_descriptor_of_its_parents_connection_attempt) {
-    listener silent = listen_in_silence();
-    const listener *one[] = {&silent};
-    name_is(1, one);
+    name_is("s");
     int looked_up = fork_while_dialing(true), connected = fork_while_dialing(false);
-    stop(&silent);
     CHECK_EQ_INT(looked_up, 0);
     CHECK_EQ_INT(connected, 0);
 }
 
 TEST(a_sleeping_event_loop_is_woken_for_a_connection_that_a_call_opens) {
-    listener good = listen_here(8);
-    hf_client_config config = {.session = {.server = {.host = "127.0.0.1", .label = "here"},
-                                           .connect_timeout = 20 * HF_SECOND,
-                                           .command_timeout = 20 * HF_SECOND},
-                               .renewer = HF_LINK_CALLS};
-    config.session.server.port = ntohs(good.address.sin_port);
-    hf_driver *driver = hf_driver_new(&config, NULL);
-    driver->looped = true;
+    name_is("g");
+    hf_server here = {.host = "127.0.0.1", .label = "here", .port = ports[0]};
+    hf_driver *driver = new_looped_driver(&here);
     hf_op_spec ping = {.kind = HF_OP_PING};
     hf_driver_enter(driver);
     struct pollfd ready = {.fd = hf_driver_prepare_wait(driver, HF_NEVER), .events = POLLIN};
@@ -562,7 +509,6 @@ TEST(a_sleeping_event_loop_is_woken_for_a_connection_that_a_call_opens) {
     bool woken = poll(&ready, 1, 5000) == 1;
     hf_op_abandon(op, hf_now());
     end_driver(driver, op);
-    stop(&good);
     CHECK(!early);
     CHECK(woken);
 }
@@ -606,9 +552,7 @@ static bool is_live(long allocations) {
 
 /* Its thread has finished, will finish, or was seen to have finished. */
 TEST(a_name_lookup_leaks_no_memory_whenever_it_is_cancelled) {
-    listener good = listen_here(8);
-    const listener *one[] = {&good};
-    name_is(1, one);
+    name_is("g");
     for (int when = 0; when < 3; when++) {
         long before = memerr_live();
         int mutexes_before = mutexes;
@@ -621,7 +565,6 @@ TEST(a_name_lookup_leaks_no_memory_whenever_it_is_cancelled) {
         CHECK_OR(is_live(before), "case %d: %ld allocations", when, memerr_live() - before);
         CHECK_OR(mutexes == mutexes_before, "case %d: %d mutexes", when, mutexes - mutexes_before);
     }
-    stop(&good);
 }
 
 static long pages_of_memory(void) {
@@ -642,7 +585,6 @@ TEST(name_lookups_leave_no_threads_behind) {
         poll(NULL, 0, 1); /* the thread ends */
     }
     long grown = (pages_of_memory() - before) * sysconf(_SC_PAGESIZE);
-    no_name = 0;
     CHECK_OR(grown < 80L << 20, "%ld MB", grown >> 20);
 }
 
@@ -669,14 +611,11 @@ TEST(a_descriptor_is_closed_only_if_it_still_refers_to_the_same_file) {
     int ends[2], others[2];
     CHECK(pipe(ends) == 0 && pipe(others) == 0);
     hf_file file = hf_file_of(ends[0]);
-    close(ends[0]);
-    CHECK_EQ_INT(dup2(others[0], ends[0]), ends[0]);
-    hf_file_close(ends[0], file);
-    CHECK_EQ_INT(write(others[1], "x", 1), 1);
+    close(ends[0]), CHECK_EQ_INT(dup2(others[0], ends[0]), ends[0]);
+    hf_file_close(ends[0], file), CHECK_EQ_INT(write(others[1], "x", 1), 1);
     char byte;
     CHECK_EQ_INT(read(ends[0], &byte, 1), 1);
-    hf_file_close(ends[0], hf_file_of(others[0]));
-    CHECK_EQ_INT(read(ends[0], &byte, 1), -1);
+    hf_file_close(ends[0], hf_file_of(others[0])), CHECK_EQ_INT(read(ends[0], &byte, 1), -1);
     hf_file_close(ends[0], file);
     hf_file_close(-1, file);
     close(ends[1]);

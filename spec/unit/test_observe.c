@@ -4,8 +4,6 @@
 #include "op/events.h"
 #include "rig.h"
 
-RIG_BEGINS
-
 /* A client with its own class, "", and the class "orders", whose index is 1. */
 static void start(bool wanted) {
     rig_begin();
@@ -13,6 +11,12 @@ static void start(bool wanted) {
     hf_observe_class(&rig.client, "orders");
     observer_of(&rig.client)->wanted = wanted;
 }
+
+static void start_observed(void) {
+    start(true);
+}
+
+RIG_BEGINS_WITH(start_observed)
 
 static hf_class *class_at(size_t i) {
     return observer_of(&rig.client)->classes[i];
@@ -26,13 +30,11 @@ static hf_op *begin_order(hf_time wait, uint64_t observer, hf_time now) {
 }
 
 static void hold_order(uint64_t observer, hf_time now) {
-    hf_op *op = begin_order(0, observer, now);
-    end_with(op, ACQUIRED, now);
+    end_with(begin_order(0, observer, now), ACQUIRED, now);
 }
 
 static void release(hf_time now) {
-    hf_op *op = begin(HF_OP_RELEASE, now);
-    end_with(op, ":1\r\n", now);
+    end_with(begin(HF_OP_RELEASE, now), ":1\r\n", now);
 }
 
 /* The events in words, a line for each, as far as there is room; the list is empty afterwards. */
@@ -57,7 +59,7 @@ static const char *events(void) {
 /* ---- classes ---- */
 
 TEST(a_metrics_class_name_always_has_the_same_index) {
-    CHECK_EQ_INT(hf_observe_class(&rig.client, ""), 0);
+    rig_begin(), CHECK_EQ_INT(hf_observe_class(&rig.client, ""), 0);
     CHECK_EQ_INT(hf_observe_class(&rig.client, "a"), 1);
     CHECK_EQ_INT(hf_observe_class(&rig.client, "b"), 2);
     CHECK_EQ_INT(hf_observe_class(&rig.client, "a"), 1);
@@ -68,18 +70,14 @@ TEST(a_metrics_class_name_always_has_the_same_index) {
 
 TEST(metrics_of_a_class_beyond_the_limit_are_added_to_the_clients_own_class) {
     start(false);
-    for (int i = 2; i < HF_CLASSES_MAX; i++) {
+    for (int i = 2; i < HF_CLASSES_MAX; i++)
         CHECK_EQ_INT(hf_observe_class(&rig.client, printed("c%d", i)), i);
-    }
     CHECK_EQ_INT(hf_observe_class(&rig.client, "more"), 0);
     CHECK_EQ_INT(hf_observe_class(&rig.client, "c63"), 63);
 }
 
 TEST(an_iteration_over_the_metrics_classes_ends_after_the_last_one) {
-    start(true);
-    for (int i = 2; i < HF_CLASSES_MAX; i++) {
-        hf_observe_class(&rig.client, printed("c%d", i));
-    }
+    for (int i = 2; i < HF_CLASSES_MAX; i++) hf_observe_class(&rig.client, printed("c%d", i));
     hold_order(0, AT(0));
     CHECK(observer_of(&rig.client)->first); /* it stands behind the last class */
     CHECK_EQ_INT(hf_observe_class(&rig.client, "more"), 0);
@@ -87,17 +85,14 @@ TEST(an_iteration_over_the_metrics_classes_ends_after_the_last_one) {
 
 TEST(metrics_of_a_class_that_cannot_be_allocated_are_added_to_the_clients_own_class) {
     start(false);
-    memerr_fail(1);
-    CHECK_EQ_INT(hf_observe_class(&rig.client, "new"), 0);
-    memerr_fail(0);
-    CHECK(!class_at(2));
+    memerr_fail(1), CHECK_EQ_INT(hf_observe_class(&rig.client, "new"), 0);
+    memerr_fail(0), CHECK(!class_at(2));
 }
 
 TEST(a_metrics_class_name_that_is_too_long_is_truncated) {
     char name[HF_CLASS_NAME + 10] = "";
     start(false);
-    memset(name, 'n', sizeof name - 1);
-    CHECK_EQ_INT(hf_observe_class(&rig.client, name), 2);
+    memset(name, 'n', sizeof name - 1), CHECK_EQ_INT(hf_observe_class(&rig.client, name), 2);
     CHECK_EQ_INT(strlen(class_at(2)->name), HF_CLASS_NAME - 1);
 }
 
@@ -109,8 +104,7 @@ TEST(a_forked_childs_client_keeps_the_metrics_classes_and_resets_their_counts) {
     hf_observe_class(&before, "orders");
     observer_of(&before)->classes[1]->releases = 7;
     observer_of(&before)->wanted = true;
-    hf_observe_carry_over(&rig.client, observer_of(&before));
-    CHECK_STR(class_at(0)->name, "");
+    hf_observe_carry_over(&rig.client, observer_of(&before)), CHECK_STR(class_at(0)->name, "");
     CHECK_STR(class_at(1)->name, "orders");
     CHECK_EQ_INT(class_at(1)->releases, 0);
     CHECK(!class_at(2));
@@ -147,8 +141,7 @@ TEST(the_histogram_buckets_end_at_the_documented_times) {
 }
 
 TEST(a_histogram_counts_a_time_in_the_first_bucket_that_includes_it) {
-    start(false);
-    CHECK_EQ_INT(bucket_of(0), 0);
+    start(false), CHECK_EQ_INT(bucket_of(0), 0);
     for (int i = 0; i < HF_BUCKETS; i++) {
         hf_time end = (hf_time)(hf_bucket_ends[i] * 1e6 + 0.5) * (HF_SECOND / 1000000);
         CHECK_EQ_INT(bucket_of(end), i);
@@ -159,11 +152,9 @@ TEST(a_histogram_counts_a_time_in_the_first_bucket_that_includes_it) {
 TEST(a_round_trip_is_counted_in_the_metrics_class_of_its_lock) {
     start(false);
     hf_op *op = begin_order(0, 0, AT(0));
-    end_with(op, ACQUIRED, AT(3));
-    CHECK_EQ_U64(class_at(1)->round_trips.sum, 3 * HF_MS);
+    end_with(op, ACQUIRED, AT(3)), CHECK_EQ_U64(class_at(1)->round_trips.sum, 3 * HF_MS);
     op = begin(HF_OP_RELEASE, AT(10)); /* its class is that of the hold */
-    end_with(op, ":1\r\n", AT(14));
-    CHECK_EQ_U64(class_at(1)->round_trips.sum, 7 * HF_MS);
+    end_with(op, ":1\r\n", AT(14)), CHECK_EQ_U64(class_at(1)->round_trips.sum, 7 * HF_MS);
     CHECK_EQ_U64(class_at(0)->round_trips.sum, 0);
 }
 
@@ -172,12 +163,10 @@ TEST(an_acquires_round_trip_is_counted_in_the_metrics_class_of_the_acquired_lock
     hold_order(0, AT(0));
     uint64_t before = class_at(1)->round_trips.sum;
     hf_op *op = begin_acquire(0, AT(5)); /* the client's own class */
-    end_with(op, ACQUIRED, AT(7));
-    CHECK_EQ_U64(class_at(0)->round_trips.sum, 2 * HF_MS);
+    end_with(op, ACQUIRED, AT(7)), CHECK_EQ_U64(class_at(0)->round_trips.sum, 2 * HF_MS);
     CHECK_EQ_U64(class_at(1)->round_trips.sum, before);
     op = begin(HF_OP_PING, AT(8)); /* it has no hold */
-    end_with(op, "+PONG\r\n", AT(9));
-    CHECK_EQ_U64(class_at(0)->round_trips.sum, 3 * HF_MS);
+    end_with(op, "+PONG\r\n", AT(9)), CHECK_EQ_U64(class_at(0)->round_trips.sum, 3 * HF_MS);
 }
 
 TEST(a_renewals_round_trip_is_counted_in_the_clients_own_metrics_class) {
@@ -203,17 +192,13 @@ TEST(outcomes_and_times_are_counted_by_metrics_class) {
     CHECK_EQ_INT(class->outcomes[HF_OK], 1);
     CHECK_EQ_U64(class->waited.sum, 2 * HF_MS);
     op = begin_order(0, 0, AT(20)); /* entered again */
-    end_with(op, ACQUIRED, AT(21));
-    CHECK_EQ_INT(class->reentries, 1);
+    end_with(op, ACQUIRED, AT(21)), CHECK_EQ_INT(class->reentries, 1);
     CHECK_EQ_INT(class->outcomes[HF_OK], 1);
     CHECK_EQ_U64(class->waited.sum, 2 * HF_MS);
     op = begin(HF_OP_RELEASE, AT(30)); /* one of two */
-    end_with(op, ":2\r\n", AT(30));
-    CHECK_EQ_INT(class->releases, 0);
+    end_with(op, ":2\r\n", AT(30)), CHECK_EQ_INT(class->releases, 0);
     CHECK_EQ_U64(class->held.sum, 0);
-    release(AT(40));
-    CHECK_EQ_INT(class->releases, 1);
-    CHECK_EQ_U64(class->held.sum, 28 * HF_MS);
+    release(AT(40)), CHECK_EQ_INT(class->releases, 1), CHECK_EQ_U64(class->held.sum, 28 * HF_MS);
     CHECK_EQ_INT(class->held.counts[8], 1);
     CHECK_EQ_INT(class->hand_offs, 0);
     CHECK_STR(events(), ""); /* nobody wants them */
@@ -224,8 +209,7 @@ TEST(a_lock_that_was_handed_over_is_counted_as_a_hand_off) {
     hf_op *op = begin_order(10 * HF_SECOND, 0, AT(0));
     subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
     CHECK_GRANTS(op, GRANT("1", "9"), AT(40), "ok");
-    hf_op_end(op, AT(40));
-    CHECK_EQ_INT(class_at(1)->hand_offs, 1);
+    hf_op_end(op, AT(40)), CHECK_EQ_INT(class_at(1)->hand_offs, 1);
     CHECK_EQ_U64(class_at(1)->waited.sum, 40 * HF_MS);
 }
 
@@ -254,14 +238,12 @@ TEST(renewals_and_locks_at_risk_are_counted_in_the_metrics) {
     hf_class *class = class_at(1);
     CHECK_EQ_INT(class->risks, 1); /* one risk, however long it lasts */
     CHECK_EQ_INT(class->renewals, 0);
-    output_of(link_of(RENEWER));
+    sent_over(RENEWER);
     hf_time now = rig_await_command(link_of(RENEWER), AT(12500));
-    feed(link_of(RENEWER), "*1\r\n:1\r\n", now);
-    CHECK_EQ_INT(class->renewals, 1);
+    feed(link_of(RENEWER), "*1\r\n:1\r\n", now), CHECK_EQ_INT(class->renewals, 1);
     CHECK_EQ_INT(class->renewed_late, 1);
     now = rig_await_command(link_of(RENEWER), now);
-    feed(link_of(RENEWER), "*1\r\n:1\r\n", now);
-    CHECK_EQ_INT(class->renewals, 2);
+    feed(link_of(RENEWER), "*1\r\n:1\r\n", now), CHECK_EQ_INT(class->renewals, 2);
     CHECK_EQ_INT(class->renewed_late, 1);
 }
 
@@ -282,15 +264,14 @@ TEST(a_late_renewal_or_a_risk_on_one_server_of_a_quorum_is_counted_without_an_ev
 }
 
 TEST(an_abandoned_lock_causes_an_event_for_its_release) {
-    start(true);
     hold_order(0, AT(0));
     events();
-    hf_client_abandon(&rig.client, hold_of(), 1, AT(7));
-    CHECK_EQ_INT(class_at(1)->releases, 1);
+    abandon_hold(hold_of(), 1, AT(7)), CHECK_EQ_INT(class_at(1)->releases, 1);
     CHECK_STR(events(), "released k by me, -, orders, 7 ms, 77, for 0\n");
 }
 
 TEST(a_client_without_metrics_classes_records_no_metrics) {
+    rig_begin();
     hold_lock(AT(0));
     rig_tick(AT(10001));
     feed(link_of(RENEWER), "-ERR no\r\n", AT(10002));
@@ -301,26 +282,22 @@ TEST(a_client_without_metrics_classes_records_no_metrics) {
     release(AT(12503));
     release(AT(12504));
     op = begin_acquire(0, AT(12505));
-    end_with(op, busy(20000, 0, 0), AT(12506));
-    CHECK(!class_at(0));
+    end_with(op, busy(20000, 0, 0), AT(12506)), CHECK(!class_at(0));
 }
 
 /* ---- events ---- */
 
 TEST(a_lock_causes_an_event_for_its_acquire_and_one_for_its_release) {
-    start(true);
     hf_op *op = begin_order(0, 5, AT(0));
     end_with(op, ACQUIRED, AT(2));
     CHECK_STR(events(), "acquired k by me, -, orders, 2 ms, 77, for 5\n");
-    release(AT(30));
-    CHECK_STR(events(), "released k by me, -, orders, 28 ms, 77, for 5\n");
+    release(AT(30)), CHECK_STR(events(), "released k by me, -, orders, 28 ms, 77, for 5\n");
     op = begin_order(0, 6, AT(40));
     end_with(op, busy(20000, 0, 0), AT(43));
     CHECK_STR(events(), "busy k by me, busy, orders, 3 ms, 0, for 6\n");
 }
 
 TEST(a_lost_lock_causes_an_event_with_the_reason) {
-    start(true);
     hold_order(0, AT(0));
     events();
     rig_tick(AT(10001));
@@ -338,8 +315,7 @@ TEST(a_lost_lock_causes_an_event_with_the_reason) {
 TEST(the_observer_of_one_lock_gets_only_that_locks_events) {
     start(false);
     hold_order(0, AT(0));
-    release(AT(1));
-    CHECK_STR(events(), "");
+    release(AT(1)), CHECK_STR(events(), "");
     hold_order(8, AT(2));
     release(AT(3));
     CHECK_STR(events(), "acquired k by me, -, orders, 0 ms, 77, for 8\n"
@@ -349,10 +325,8 @@ TEST(the_observer_of_one_lock_gets_only_that_locks_events) {
 }
 
 TEST(the_end_of_a_connection_causes_an_event_with_the_reason) {
-    start(true);
-    hf_op *op = begin(HF_OP_PING, AT(0));
-    end_with(op, "+PONG\r\n", AT(1));
-    hf_session_closed(link_of(CALLS), "reset", AT(2));
+    end_with(begin(HF_OP_PING, AT(0)), "+PONG\r\n", AT(1));
+    cut_link(CALLS, "reset", AT(2));
     hf_event *opened = hf_observe_take(&rig.client);
     CHECK(opened && opened->kind == HF_EVENT_OPENED && !opened->code);
     CHECK_MEM(opened->key.data, opened->key.size, "h:1", 3);
@@ -367,12 +341,10 @@ TEST(the_end_of_a_connection_causes_an_event_with_the_reason) {
 }
 
 TEST(connections_closed_by_closing_the_client_are_reported_as_closed_and_not_as_failed) {
-    start(true);
-    hf_op *op = begin(HF_OP_PING, AT(0));
-    end_with(op, "+PONG\r\n", AT(1));
+    end_with(begin(HF_OP_PING, AT(0)), "+PONG\r\n", AT(1));
     events();
-    hf_client_close(&rig.client, AT(2));
-    hf_session_closed(link_of(CALLS), "not needed", AT(2));
+    close_rig(AT(2));
+    cut_link(CALLS, "not needed", AT(2));
     hf_event *closed = hf_observe_take(&rig.client);
     CHECK(closed && closed->kind == HF_EVENT_CLOSED);
     CHECK_STR(closed->code, "closed");
@@ -380,7 +352,6 @@ TEST(connections_closed_by_closing_the_client_are_reported_as_closed_and_not_as_
 }
 
 TEST(events_beyond_the_limit_are_dropped_until_the_stored_ones_are_read) {
-    start(true);
     hold_order(0, AT(0));
     events();
     hf_hold *hold = hold_of();
@@ -397,20 +368,16 @@ TEST(events_beyond_the_limit_are_dropped_until_the_stored_ones_are_read) {
 }
 
 TEST(an_event_is_dropped_if_there_is_no_memory_for_it) {
-    start(true);
     hold_order(0, AT(0));
     events();
     memerr_fail(1);
     hf_observe_risk(&rig.client, claim_of(hold_of()), AT(1));
-    memerr_fail(0);
-    CHECK_EQ_U64(observer_of(&rig.client)->dropped, 1);
-    CHECK_STR(events(), "");
+    memerr_fail(0), CHECK_EQ_U64(observer_of(&rig.client)->dropped, 1), CHECK_STR(events(), "");
     hf_op *op = begin_order(0, 0, AT(2));
     feed_calls(busy(20000, 0, 0), AT(3));
     memerr_fail(1);
     hf_op_end(op, AT(3));
-    memerr_fail(0);
-    CHECK_STR(events(), "");
+    memerr_fail(0), CHECK_STR(events(), "");
 }
 
 /* ---- waits that are cut off ---- */
@@ -419,24 +386,21 @@ TEST(an_event_is_dropped_if_there_is_no_memory_for_it) {
 static void refuse_ask(const char *error, hf_time now, hf_time until) {
     for (; now < until; now += 10 * HF_MS) {
         rig_tick(now);
-        if (*output_of(link_of(CALLS))) feed_calls(error, now);
+        if (*sent_over(CALLS)) feed_calls(error, now);
     }
 }
 
 TEST(a_wait_that_the_server_refuses_causes_one_event_at_the_start_and_one_at_the_end) {
-    start(true);
     begin_order(60 * HF_SECOND, 7, AT(0));
     feed_calls("-OOM no\r\n", AT(1000));
     CHECK_STR(events(), "cut_off k by me, unreachable, orders, 1000 ms, 0, for 7\n");
-    refuse_ask("-READONLY no\r\n", AT(1010), AT(5000));
-    CHECK_STR(events(), "");
+    refuse_ask("-READONLY no\r\n", AT(1010), AT(5000)), CHECK_STR(events(), "");
     rig_sleep(AT(5000), AT(6000));
     feed_calls(busy(20000, 0, 0), AT(6000));
     CHECK_STR(events(), "resumed k by me, -, orders, 6000 ms, 0, for 7\n");
 }
 
 TEST(the_event_of_a_refused_wait_carries_the_servers_message) {
-    start(true);
     begin_order(60 * HF_SECOND, 7, AT(0));
     events();
     feed_calls("-OOM no\r\n", AT(1));
@@ -449,7 +413,6 @@ TEST(the_event_of_a_refused_wait_carries_the_servers_message) {
 }
 
 TEST(a_wait_whose_server_is_down_causes_an_event_once_connecting_has_failed) {
-    start(true);
     begin_order(60 * HF_SECOND, 7, AT(0));
     subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
     events();
@@ -469,10 +432,8 @@ TEST(a_wait_whose_server_is_down_causes_an_event_once_connecting_has_failed) {
 }
 
 TEST(a_call_that_does_not_wait_causes_no_event_of_a_refused_wait) {
-    start(true);
     begin_order(0, 7, AT(0));
-    feed_calls("-LOADING no\r\n", AT(1));
-    CHECK_STR(events(), "");
+    feed_calls("-LOADING no\r\n", AT(1)), CHECK_STR(events(), "");
 }
 
 TEST(each_event_has_its_documented_name) {
@@ -521,7 +482,6 @@ TEST(each_lock_of_a_multi_lock_has_its_own_events) {
 
 /* However often and late the command was sent that decided. */
 TEST(an_acquires_event_contains_the_time_since_its_call_and_names_the_caller) {
-    start(true);
     hf_op *op = begin_order(10 * HF_SECOND, 0, AT(0));
     feed_calls(busy(20000, 0, 0), AT(1));
     feed_subscribed(AT(500));
@@ -543,8 +503,7 @@ TEST(an_acquires_event_contains_the_time_since_its_call_and_names_the_caller) {
 
 TEST(a_failed_multi_lock_causes_one_event) {
     start_pair();
-    hf_op *op = begin_pair(HF_OP_ACQUIRE_ALL, AT(0));
-    end_with(op, "-ERR no\r\n", AT(2));
+    end_with(begin_pair(HF_OP_ACQUIRE_ALL, AT(0)), "-ERR no\r\n", AT(2));
     CHECK_STR(events(), "failed a by me, server, orders, 2 ms, 0, for 0\n");
     CHECK_EQ_INT(class_at(1)->outcomes[HF_SERVER], 1);
     finish_pair(AT(3));
@@ -561,21 +520,16 @@ TEST(a_failed_multi_lock_of_a_single_lock_causes_one_event) {
 }
 
 TEST(events_that_were_never_read_are_freed_with_the_client) {
-    start(true);
     hold_order(0, AT(0));
     release(AT(1));
-    hold_order(0, AT(2));
-    CHECK(observer_of(&rig.client)->count >= 3);
+    hold_order(0, AT(2)), CHECK(observer_of(&rig.client)->count >= 3);
 }
 
 TEST(a_failed_acquire_causes_no_event_for_a_release) {
-    start(true);
     hf_op *op = begin_order(0, 3, AT(0));
-    hf_session_closed(link_of(CALLS), "gone", AT(1)); /* it may exist on the server */
+    cut_link(CALLS, "gone", AT(1)); /* it may exist on the server */
     rig.refusing = true;
-    rig_sleep(AT(1), AT(3000));
-    CHECK(hf_op_is_done(op));
-    CHECK_EQ_INT(state_of(), CLEANING_UP);
+    rig_sleep(AT(1), AT(3000)), CHECK(hf_op_is_done(op)), CHECK_EQ_INT(state_of(), CLEANING_UP);
     hf_op_end(op, AT(3000));
     const char *text = events();
     CHECK_OR(!strstr(text, "released"), "%s", text);
@@ -585,18 +539,15 @@ TEST(a_failed_acquire_causes_no_event_for_a_release) {
 TEST(a_lock_that_is_released_at_once_is_recorded_with_a_hold_time_of_zero) {
     start(false);
     hold_order(0, AT(0));
-    hf_op *op = begin(HF_OP_RELEASE, AT(0));
-    end_with(op, ":1\r\n", AT(0));
-    CHECK_EQ_U64(class_at(1)->releases, 1);
+    end_with(begin(HF_OP_RELEASE, AT(0)), ":1\r\n", AT(0)), CHECK_EQ_U64(class_at(1)->releases, 1);
     CHECK_EQ_U64(class_at(1)->held.sum, 0);
 }
 
 TEST(a_lost_lock_is_not_counted_as_released) {
-    start(true);
     hold_order(0, AT(0));
-    hf_client_lose(&rig.client, hold_of(), HF_LOST_UNREACHABLE);
+    lose_hold(hold_of(), HF_LOST_UNREACHABLE);
     CHECK_EQ_U64(class_at(1)->losses[HF_LOST_UNREACHABLE], 1);
-    hf_client_close(&rig.client, AT(2)); /* it may exist on the server: it is cleaned up */
+    close_rig(AT(2)); /* it may exist on the server: it is cleaned up */
     CHECK_EQ_U64(class_at(1)->losses[HF_LOST_UNREACHABLE], 1);
     CHECK_EQ_U64(class_at(1)->releases, 0);
     const char *text = events();

@@ -35,13 +35,10 @@ TEST(a_call_about_a_scheduled_job_without_a_reply_reports_that_it_may_have_taken
 }
 
 TEST(a_call_about_a_scheduled_job_with_a_malformed_reply_fails_with_a_server_error) {
-    static const char *const replies[] = {":1\r\n",
-                                          "*1\r\n:1\r\n",
-                                          "*4\r\n:1\r\n:7\r\n:9\r\n:1\r\n",
-                                          "*4\r\n$1\r\n1\r\n:7\r\n:9\r\n$1\r\nt\r\n",
-                                          "*4\r\n:1\r\n$1\r\n7\r\n:9\r\n$1\r\nt\r\n",
-                                          "*4\r\n:1\r\n:7\r\n$1\r\n9\r\n$1\r\nt\r\n",
-                                          "*5\r\n:1\r\n:7\r\n:9\r\n$1\r\nt\r\n:1\r\n"};
+    static const char *const replies[] = LIST(
+        ":1\r\n", "*1\r\n:1\r\n", "*4\r\n:1\r\n:7\r\n:9\r\n:1\r\n",
+        "*4\r\n$1\r\n1\r\n:7\r\n:9\r\n$1\r\nt\r\n", "*4\r\n:1\r\n$1\r\n7\r\n:9\r\n$1\r\nt\r\n",
+        "*4\r\n:1\r\n:7\r\n$1\r\n9\r\n$1\r\nt\r\n", "*5\r\n:1\r\n:7\r\n:9\r\n$1\r\nt\r\n:1\r\n");
     EACH_CASE (i, replies) {
         hf_op *op = begin_once(AT(0));
         CHECK_ANSWER(op, replies[i], AT(1), "server");

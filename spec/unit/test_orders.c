@@ -216,6 +216,19 @@ static void run_all(thread_run *const runs[], size_t count) {
     run_all((thread_run *const[]){__VA_ARGS__},                                                    \
             sizeof((thread_run *const[]){__VA_ARGS__}) / sizeof(thread_run *))
 
+static void open_clients(size_t count) {
+    for (size_t i = 0; i < count; i++) open_client(&callers[i], "127.0.0.1");
+}
+
+/* A scene of this many clients: these threads run. */
+#define SCENE_OF(scene, clients, ...)                                                              \
+    SCENE(scene) {                                                                                 \
+        begin_world();                                                                             \
+        open_clients(clients);                                                                     \
+        RUN_ALL(__VA_ARGS__);                                                                      \
+        end_world();                                                                               \
+    }
+
 static void *use_lock(void *context) {
     caller *self = context;
     CHECK_CODE(acquire(self, K, LONG, LONG, RUNS), HF_OK);
@@ -224,13 +237,7 @@ static void *use_lock(void *context) {
 }
 
 /* Two clients: the one that comes later gets the lock by a grant. */
-SCENE(hand_over) {
-    begin_world();
-    open_client(&callers[0], "127.0.0.1");
-    open_client(&callers[1], "127.0.0.1");
-    RUN_ALL(use_lock, use_lock);
-    end_world();
-}
+SCENE_OF(hand_over, 2, use_lock, use_lock)
 
 /* One client with two locks, of which one is released about when it is renewed. */
 static void *hold_two(void *context) {
@@ -246,12 +253,7 @@ static void *hold_two(void *context) {
     return NULL;
 }
 
-SCENE(renewals) {
-    begin_world();
-    open_client(&callers[0], "127.0.0.1");
-    RUN_ALL(hold_two);
-    end_world();
-}
+SCENE_OF(renewals, 1, hold_two)
 
 /* Releases that are not waited for, before an acquire and before the end. */
 static void *send_releases(void *context) {
@@ -266,12 +268,7 @@ static void *send_releases(void *context) {
     return NULL;
 }
 
-SCENE(releases_that_are_sent) {
-    begin_world();
-    open_client(&callers[0], "127.0.0.1");
-    RUN_ALL(send_releases);
-    end_world();
-}
+SCENE_OF(releases_that_are_sent, 1, send_releases)
 
 /* A lock that somebody else holds, until the scene gives it free. */
 static order_lock *hold_elsewhere(const char *key) {
@@ -313,13 +310,17 @@ static void *send_signal(void *context) {
     return context;
 }
 
-SCENE(a_signal) {
+static void wait_for_another(thread_run *waits, thread_run *signals) {
     begin_world();
-    open_client(&callers[0], "127.0.0.1");
+    open_clients(1);
     order_lock *lock = hold_elsewhere(K);
-    RUN_ALL(wait_for_signal, send_signal);
+    RUN_ALL(waits, signals);
     lock->owner[0] = '\0';
     end_world();
+}
+
+SCENE(a_signal) {
+    wait_for_another(wait_for_signal, send_signal);
 }
 
 static bool is_queued(const void *what) {
@@ -340,12 +341,7 @@ static void *wait_for_that_signal(void *context) {
 }
 
 SCENE(a_signal_to_a_queued_call) {
-    begin_world();
-    open_client(&callers[0], "127.0.0.1");
-    order_lock *lock = hold_elsewhere(K);
-    RUN_ALL(wait_for_that_signal, signal_in_queue);
-    lock->owner[0] = '\0';
-    end_world();
+    wait_for_another(wait_for_that_signal, signal_in_queue);
 }
 
 /* A signal that comes just before a sleep does not end it, and a server that says nothing does not
@@ -366,12 +362,7 @@ static void *signal_soon(void *context) {
     return context;
 }
 
-SCENE(a_signal_to_a_call_without_a_reply) {
-    begin_world();
-    open_client(&callers[0], "127.0.0.1");
-    RUN_ALL(call_a_silent_server, signal_soon);
-    end_world();
-}
+SCENE_OF(a_signal_to_a_call_without_a_reply, 1, call_a_silent_server, signal_soon)
 
 static bool is_renewing(const void *what) {
     const hf_client *client = ((const hf_driver *)what)->client;
@@ -401,12 +392,7 @@ static void *signal_blocked(void *context) {
     return send_signal(context);
 }
 
-SCENE(a_signal_to_a_blocked_call) {
-    begin_world();
-    open_client(&callers[0], "127.0.0.1");
-    RUN_ALL(enter_again, signal_blocked);
-    end_world();
-}
+SCENE_OF(a_signal_to_a_blocked_call, 1, enter_again, signal_blocked)
 
 /* A release that waits for a renewal, which fails by its time. */
 static void *release_blocked(void *context) {
@@ -420,12 +406,7 @@ static void *release_blocked(void *context) {
     return NULL;
 }
 
-SCENE(a_release_behind_a_renewal_that_fails) {
-    begin_world();
-    open_client(&callers[0], "127.0.0.1");
-    RUN_ALL(release_blocked);
-    end_world();
-}
+SCENE_OF(a_release_behind_a_renewal_that_fails, 1, release_blocked)
 
 /* A wait whose end and whose grant come at about the same time. */
 static void *wait_shortly(void *context) {
@@ -444,13 +425,7 @@ static void *hold_shortly(void *context) {
     return NULL;
 }
 
-SCENE(the_end_of_a_wait) {
-    begin_world();
-    open_client(&callers[0], "127.0.0.1");
-    open_client(&callers[1], "127.0.0.1");
-    RUN_ALL(hold_shortly, wait_shortly);
-    end_world();
-}
+SCENE_OF(the_end_of_a_wait, 2, hold_shortly, wait_shortly)
 
 /* An answer that comes when its call is over, and perhaps another one runs, or that never comes. */
 static void *give_up_soon(void *context) {
@@ -467,12 +442,7 @@ static void *give_up_soon(void *context) {
     return NULL;
 }
 
-SCENE(a_late_answer) {
-    begin_world();
-    open_client(&callers[0], "127.0.0.1");
-    RUN_ALL(give_up_soon);
-    end_world();
-}
+SCENE_OF(a_late_answer, 1, give_up_soon)
 
 /* A lock that the client keeps for its callers, and returns when that time has passed. */
 static hf_code acquire_to_keep(caller *self, hf_time keep) {
@@ -494,12 +464,7 @@ static void *keep_it(void *context) {
     return NULL;
 }
 
-SCENE(a_kept_lock) {
-    begin_world();
-    open_client(&callers[0], "127.0.0.1");
-    RUN_ALL(keep_it);
-    end_world();
-}
+SCENE_OF(a_kept_lock, 1, keep_it)
 
 /* Another client wants the lock that is kept: it is returned as soon as nobody uses it. */
 static void *keep_it_long(void *context) {
@@ -520,13 +485,7 @@ static void *want_it(void *context) {
     return NULL;
 }
 
-SCENE(a_wish) {
-    begin_world();
-    open_client(&callers[0], "127.0.0.1");
-    open_client(&callers[1], "127.0.0.1");
-    RUN_ALL(keep_it_long, want_it);
-    end_world();
-}
+SCENE_OF(a_wish, 2, keep_it_long, want_it)
 
 /* Somebody deletes the lock while its holder works or releases it: the one who finds it first
  * reports the loss, and the release does not take it for its own. */
@@ -548,12 +507,7 @@ static void *delete_it(void *context) {
     return context;
 }
 
-SCENE(a_loss) {
-    begin_world();
-    open_client(&callers[0], "127.0.0.1");
-    RUN_ALL(lose, delete_it);
-    end_world();
-}
+SCENE_OF(a_loss, 1, lose, delete_it)
 
 /* The watchdog stops and starts under a lock that is held. */
 static void *stop_and_start(void *context) {
@@ -572,12 +526,7 @@ static void *stop_and_start(void *context) {
     return NULL;
 }
 
-SCENE(stops_and_starts) {
-    begin_world();
-    open_client(&callers[0], "127.0.0.1");
-    RUN_ALL(stop_and_start);
-    end_world();
-}
+SCENE_OF(stops_and_starts, 1, stop_and_start)
 
 /* The client is closed while it holds a lock, and while a release and perhaps a renewal are under
  * way. */
@@ -593,12 +542,7 @@ static void *hold_and_close(void *context) {
     return NULL;
 }
 
-SCENE(a_close) {
-    begin_world();
-    open_client(&callers[0], "127.0.0.1");
-    RUN_ALL(hold_and_close);
-    end_world();
-}
+SCENE_OF(a_close, 1, hold_and_close)
 
 /* The server closes one of the connections, at any moment. What was asked at the log-in fails, and
  * all else is sent again. */
@@ -618,12 +562,7 @@ static void *use_again(void *context) {
     return NULL;
 }
 
-SCENE(a_broken_connection) {
-    begin_world();
-    open_client(&callers[0], "127.0.0.1");
-    RUN_ALL(use_again, hang_up);
-    end_world();
-}
+SCENE_OF(a_broken_connection, 1, use_again, hang_up)
 
 /* A name is found at about the time at which the dial gives up. */
 static void *try_by_name(void *context) {

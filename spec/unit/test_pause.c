@@ -12,20 +12,17 @@ static hf_op *begin_pause(hf_time wait, hf_time now) {
 TEST(a_pause_between_two_attempts_ends_when_its_time_is_over_without_opening_a_connection) {
     hf_op *op = begin_pause(100 * HF_MS, AT(0));
     CHECK_EQ_U64(hf_op_deadline(op), AT(100));
-    CHECK_EQ_U64(hf_client_deadline(&rig.client), AT(100));
-    rig_tick(AT(99));
-    CHECK(!hf_op_is_done(op));
+    CHECK_EQ_U64(client_deadline(), AT(100));
+    rig_tick(AT(99)), CHECK(!hf_op_is_done(op));
     CHECK_TICK(op, AT(100), "ok");
     CHECK_EQ_U64(rig.opens, 0);
 }
 
 TEST(a_pause_between_two_attempts_is_ended_by_a_signal_or_by_closing_the_client) {
     hf_op *op = begin_pause(HF_SECOND, AT(0)), *other = begin_pause(HF_SECOND, AT(0));
-    hf_op_interrupt(op, AT(5));
-    CHECK_EQ_INT(hf_op_code(op), HF_INTERRUPTED);
+    hf_op_interrupt(op, AT(5)), CHECK_EQ_INT(hf_op_code(op), HF_INTERRUPTED);
     CHECK(!hf_op_is_done(other));
-    hf_client_close(&rig.client, AT(6));
-    CHECK_EQ_INT(hf_op_code(other), HF_CLOSED);
+    close_rig(AT(6)), CHECK_EQ_INT(hf_op_code(other), HF_CLOSED);
 }
 
 CHECK_MAIN

@@ -41,7 +41,7 @@ static hf_hold *permits_held(void) {
 
 static hf_hold *hold_permits(uint32_t permits, hf_time now) {
     hf_op *op = begin_permits(permits, 0, now);
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     end_with(op, ACQUIRED, now);
     return permits_held();
 }
@@ -77,7 +77,7 @@ TEST(an_acquire_of_permits_sends_the_number_of_permits) {
 
 TEST(an_acquire_of_permits_whose_reply_is_lost_is_sent_again_unchanged) {
     hf_op *op = begin_permits(3, 0, AT(0));
-    hf_session_closed(link_of(CALLS), "reset", AT(100));
+    cut_link(CALLS, "reset", AT(100));
     rig_tick(AT(200));
     CHECK_SENT(CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL THREE " 2000 0 0 30000 1000 ");
     CHECK_ANSWER(op, ACQUIRED, AT(201), "ok");
@@ -93,11 +93,10 @@ TEST(a_waiter_for_permits_subscribes_to_redissons_release_messages_only_after_a_
 
 TEST(an_acquire_of_permits_whose_outcome_is_unknown_is_undone) {
     hf_op *op = begin_permits(3, 0, AT(0));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     hf_op_abandon(op, AT(1));
     CHECK_SENT_AT(CALLS, AT(1), "EVALSHA permit_leave " KEYS_OF_POOL THREE " 2000 0  ");
-    feed_calls(ACQUIRED ":1\r\n", AT(2));
-    CHECK(!permits_held());
+    feed_calls(ACQUIRED ":1\r\n", AT(2)), CHECK(!permits_held());
 }
 
 TEST(a_busy_message_says_whether_all_permits_are_taken_or_their_number_is_not_set) {
@@ -124,7 +123,7 @@ TEST(a_request_for_more_permits_than_exist_fails_with_conflict) {
 TEST(a_queue_entry_for_several_permits_contains_their_number) {
     hf_op *op = begin_permits(3, HF_NEVER, AT(0));
     feed_calls(busy(20000, 0, 0), AT(1));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     feed_subscribed(AT(2));
     CHECK_SENT(CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL THREE
                       " 2000 0 0 30000 1000 " MEMBER_OF_THREE);
@@ -139,8 +138,7 @@ TEST(a_waiter_takes_granted_permits_and_confirms_them) {
     CHECK_SENT_UNTIL(RENEWER, AT(500), AT(1200),
                      "EVALSHA permit_extend 2 {k}:timeout holdfast_queue:{k} " THREE
                      " 30000 2000 " MEMBER_OF_THREE " redisson_sc:{k}");
-    feed(link_of(RENEWER), ":1\r\n", AT(1201));
-    CHECK(!is_granted(permits_held()));
+    feed(link_of(RENEWER), ":1\r\n", AT(1201)), CHECK(!is_granted(permits_held()));
 }
 
 TEST(a_release_of_permits_before_their_confirmation_removes_their_grant_from_the_queue) {
@@ -157,7 +155,7 @@ TEST(a_release_of_permits_that_was_sent_twice_and_finds_them_gone_succeeds) {
     hold_permits(3, AT(0));
     hf_op *op = begin_call(HF_OP_RELEASE, AT(10));
     CHECK_SENT(CALLS, "EVALSHA permit_release " KEYS_OF_POOL THREE " 2000 0 30000 ");
-    hf_session_closed(link_of(CALLS), "reset", AT(20));
+    cut_link(CALLS, "reset", AT(20));
     rig_tick(AT(120));
     CHECK_ANSWER(op, ":-1\r\n", AT(121), "ok");
 }
@@ -226,15 +224,14 @@ TEST(waiting_for_permits_that_the_same_client_holds_does_not_fail_as_a_deadlock)
     spec.wait = HF_NEVER;
     spec.blocking = true;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(1));
-    feed_calls(busy(20000, 0, 0), AT(2));
-    CHECK(!hf_op_is_done(op));
+    feed_calls(busy(20000, 0, 0), AT(2)), CHECK(!hf_op_is_done(op));
 }
 
 TEST(setting_the_number_of_permits_sends_no_clean_up_unless_dead_waiters_remain) {
     hf_op *op = BEGIN_SPEC(permits_spec(HF_OP_SET, 0), AT(0), spec.value = 9);
     CHECK_ANSWER(op, ":1\r\n", AT(1), "ok");
     CHECK_SENT_AT(RENEWER, AT(1), "");
-    CHECK_EQ_INT(hold_count(&rig.client), 0);
+    CHECK_EQ_INT(holds_left(), 0);
 }
 
 CHECK_MAIN

@@ -76,8 +76,7 @@ TEST(each_call_makes_the_server_remember_it_until_the_same_clients_next_call) {
     hf_op *op = take(2, 0, AT(0));
     CHECK_SENT(CALLS, CALL("semaphore_acquire", "1") "2");
     CHECK_ANSWER(op, HAS_TAKEN("1"), AT(1), "ok");
-    end(op, AT(1));
-    CHECK_SILENT();
+    end(op, AT(1)), CHECK_SILENT();
     op = give(3, AT(2));
     CHECK_SENT(CALLS, FORGET("1") CALL("semaphore_release", "2") "3");
     CHECK_ANSWER(op, ":1\r\n:4\r\n", AT(3), "ok");
@@ -85,33 +84,28 @@ TEST(each_call_makes_the_server_remember_it_until_the_same_clients_next_call) {
     end(op, AT(3));
     op = give(-2, AT(4));
     CHECK_SENT(CALLS, FORGET("2") CALL("semaphore_release", "3") "-2");
-    feed_calls(":1\r\n:-1\r\n", AT(5));
-    CHECK_EQ_INT(value_of(op), -1);
+    feed_calls(":1\r\n:-1\r\n", AT(5)), CHECK_EQ_INT(value_of(op), -1);
     end(op, AT(5));
     op = begin_on(HF_OP_DRAIN, 0, 0, AT(6));
     CHECK_SENT(CALLS, FORGET("3") CALL("semaphore_drain", "4") "0");
-    feed_calls(":1\r\n:5\r\n", AT(7));
-    CHECK_EQ_INT(value_of(op), 5);
-    end(op, AT(7));
-    CHECK(hf_client_is_quiet(&rig.client));
+    feed_calls(":1\r\n:5\r\n", AT(7)), CHECK_EQ_INT(value_of(op), 5);
+    end(op, AT(7)), CHECK(is_quiet());
 }
 
 TEST(a_resent_call_has_the_same_call_number_and_does_not_make_the_server_forget_itself) {
     hf_op *op = take(2, 0, AT(0));
-    hf_session_closed(link_of(CALLS), "cut", AT(1));
+    cut_link(CALLS, "cut", AT(1));
     CHECK_SENT_UNTIL(CALLS, AT(1), AT(500), CALL("semaphore_acquire", "1") "2");
     CHECK_ANSWER(op, HAS_TAKEN("1"), AT(501), "ok");
     end(op, AT(501));
-    give(1, AT(502));
-    CHECK_SENT(CALLS, CALL("semaphore_release", "2") "1");
+    give(1, AT(502)), CHECK_SENT(CALLS, CALL("semaphore_release", "2") "1");
 }
 
 /* What the renewer sends, and that it is done with it then. */
 static void check_settled(const char *want, const char *reply, hf_time now) {
     CHECK_SENT_UNTIL(CALLS, now, now + 900 * HF_MS, want);
-    CHECK(!hf_client_is_quiet(&rig.client));
-    feed_calls(reply, now + 901 * HF_MS);
-    CHECK(hf_client_is_quiet(&rig.client));
+    CHECK(!is_quiet());
+    feed_calls(reply, now + 901 * HF_MS), CHECK(is_quiet());
     CHECK_SENT_UNTIL(CALLS, now + 901 * HF_MS, now + 9000 * HF_MS, "");
 }
 
@@ -119,7 +113,7 @@ TEST(a_plain_semaphores_acquire_or_drain_without_a_reply_returns_the_permits_in_
     EACH_NUMBER (drains, 2) {
         hf_op *op = drains ? begin_on(HF_OP_DRAIN, 0, 0, AT(0)) : take(2, HF_SECOND, AT(0));
         hf_time over = drains ? AT(3100) : AT(1100);
-        hf_session_closed(link_of(CALLS), "cut", AT(1));
+        cut_link(CALLS, "cut", AT(1));
         rig.refusing = true;
         CHECK_SLEEP(op, AT(1), over, "unreachable");
         end(op, over);
@@ -132,44 +126,39 @@ TEST(an_acquire_of_permits_that_was_never_sent_is_not_undone) {
     rig.refusing = true;
     hf_op *op = take(2, HF_SECOND, AT(0));
     CHECK_SLEEP(op, AT(0), AT(4000), "unreachable");
-    end(op, AT(4000));
-    CHECK(hf_client_is_quiet(&rig.client));
+    end(op, AT(4000)), CHECK(is_quiet());
 }
 
 TEST(an_abandoned_acquire_is_undone_if_it_may_have_taken_permits) {
     hf_op *op = take(2, HF_NEVER, AT(0));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     hf_op_end(op, AT(1));
     CHECK_SENT_AT(CALLS, AT(1), CALL("semaphore_leave", "1") "0");
-    feed_calls(HAS_TAKEN("0") ":1\r\n", AT(2));
-    CHECK(hf_client_is_quiet(&rig.client));
+    feed_calls(HAS_TAKEN("0") ":1\r\n", AT(2)), CHECK(is_quiet());
     op = waiting(2, AT(10));
-    hf_op_end(op, AT(20));
-    CHECK(hf_client_is_quiet(&rig.client));
-    CHECK_SENT(CALLS, "");
+    hf_op_end(op, AT(20)), CHECK(is_quiet()), CHECK_SENT(CALLS, "");
 }
 
 /* The note keeps the second copy from taking them again; undoing would give away what is used. */
 TEST(an_acquire_that_was_resent_and_took_its_permits_keeps_them) {
     hf_op *op = take(2, 0, AT(0));
-    output_of(link_of(CALLS));
-    hf_session_closed(link_of(CALLS), "reset", AT(1));
+    sent_over(CALLS);
+    cut_link(CALLS, "reset", AT(1));
     rig_tick(AT(50));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     CHECK_ANSWER(op, "*2\r\n:1\r\n:0\r\n", AT(51), "ok");
-    CHECK_EQ_U64(hold_count(&rig.client), 0);
+    CHECK_EQ_U64(holds_left(), 0);
     set_result_taken(op, true);
-    hf_op_end(op, AT(52));
-    CHECK_EQ_U64(hold_count(&rig.client), 0);
+    hf_op_end(op, AT(52)), CHECK_EQ_U64(holds_left(), 0);
     CHECK_SENT_AT(CALLS, AT(53), "");
 }
 
 TEST(a_busy_acquire_of_permits_whose_first_copy_may_arrive_late_is_undone) {
     hf_op *op = take(2, 0, AT(0));
-    output_of(link_of(CALLS));
-    hf_session_closed(link_of(CALLS), "cut", AT(1));
+    sent_over(CALLS);
+    cut_link(CALLS, "cut", AT(1));
     rig_sleep(AT(1), AT(500));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     CHECK_ANSWER(op, TOO_FEW("1"), AT(501), "busy");
     CHECK_STR(message_of(op),
               "cannot acquire \"k\" on h:1: too few permits are free (1 of the 2 requested); "
@@ -179,8 +168,8 @@ TEST(a_busy_acquire_of_permits_whose_first_copy_may_arrive_late_is_undone) {
 
 TEST(an_acquire_whose_first_copy_may_arrive_late_is_still_undone_after_a_recheck) {
     hf_op *op = take(2, HF_NEVER, AT(0));
-    output_of(link_of(CALLS));
-    hf_session_closed(link_of(CALLS), "cut", AT(1));
+    sent_over(CALLS);
+    cut_link(CALLS, "cut", AT(1));
     rig_sleep(AT(1), AT(500));
     feed_calls(TOO_FEW("1"), AT(501)); /* to the second of two copies */
     feed_subscribed(AT(502));
@@ -194,12 +183,12 @@ TEST(an_acquire_whose_first_copy_may_arrive_late_is_still_undone_after_a_recheck
 
 TEST(permits_taken_by_an_abandoned_call_are_released) {
     hf_op *op = take(2, 0, AT(0));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     feed_calls(HAS_TAKEN("1"), AT(1));
     hf_op_end(op, AT(2));
     check_settled(CALL("semaphore_leave", "1") "0", ":1\r\n", AT(2));
     op = begin_on(HF_OP_DRAIN, 0, 0, AT(10000));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     feed_calls(":3\r\n", AT(10001));
     hf_op_end(op, AT(10002));
     check_settled(CALL("semaphore_leave", "2") "0", ":1\r\n", AT(10002));
@@ -209,11 +198,11 @@ TEST(permits_taken_by_an_abandoned_call_are_released) {
 static void check_goes_on(bool given_up, int64_t count, const char *want) {
     semaphore_begin();
     hf_op *op = give(count, AT(0));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     if (given_up) {
         hf_op_end(op, AT(3100));
     } else {
-        hf_session_closed(link_of(CALLS), "cut", AT(1));
+        cut_link(CALLS, "cut", AT(1));
         rig.refusing = true;
         CHECK_SLEEP(op, AT(1), AT(3100), "unreachable");
         CHECK(strstr(message_of(op), "continues in the background") != NULL);
@@ -244,35 +233,30 @@ TEST(a_release_of_permits_abandoned_before_it_was_sent_is_finished_in_the_backgr
 TEST(a_call_without_a_reply_is_retried_in_the_background_for_half_an_hour) {
     hf_op *op = give(1, AT(0));
     rig.refusing = true;
-    hf_session_closed(link_of(CALLS), "cut", AT(1));
+    cut_link(CALLS, "cut", AT(1));
     rig_sleep(AT(1), AT(4000));
     end(op, AT(4000));
-    rig_sleep(AT(4000), AT(1795 * 1000));
-    CHECK(!hf_client_is_quiet(&rig.client));
-    rig_sleep(AT(1795 * 1000), AT(1810 * 1000));
-    CHECK(hf_client_is_quiet(&rig.client));
+    rig_sleep(AT(4000), AT(1795 * 1000)), CHECK(!is_quiet());
+    rig_sleep(AT(1795 * 1000), AT(1810 * 1000)), CHECK(is_quiet());
 }
 
 TEST(a_release_of_permits_that_the_server_refuses_is_not_retried) {
     hf_op *op = give(1, AT(0));
     CHECK_ANSWER(op, "-WRONGTYPE Operation\r\n", AT(1), "conflict");
-    end(op, AT(1));
-    CHECK(hf_client_is_quiet(&rig.client));
+    end(op, AT(1)), CHECK(is_quiet());
 }
 
 TEST(a_waiter_for_permits_retries_once_it_is_subscribed_and_at_each_message) {
     hf_op *op = take(1, HF_NEVER, AT(0));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     CHECK_ANSWER_SENDS(TOO_FEW("0"), AT(1), EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
-    feed_subscribed(AT(2));
-    CHECK_SENT(EVENTS, "SUBSCRIBE " CHANNELS);
+    feed_subscribed(AT(2)), CHECK_SENT(EVENTS, "SUBSCRIBE " CHANNELS);
     CHECK_SENT(CALLS, CALL("semaphore_acquire", "1") "1");
     feed_calls(TOO_FEW("0"), AT(3));
     feed_event("subscribe", CHANNEL, "2", AT(4));
     CHECK_SENT(CALLS, CALL("semaphore_acquire", "1") "1");
     CHECK_ANSWER_SENDS(TOO_FEW("0"), AT(5), CALLS, "");
-    feed_release(AT(6));
-    CHECK_SENT(CALLS, CALL("semaphore_acquire", "1") "1");
+    feed_release(AT(6)), CHECK_SENT(CALLS, CALL("semaphore_acquire", "1") "1");
     feed_release(AT(7)); /* the reply may be older */
     CHECK_ANSWER_SENDS(TOO_FEW("0"), AT(8), CALLS, CALL("semaphore_acquire", "1") "1");
     CHECK_ANSWER(op, HAS_TAKEN("0"), AT(9), "ok");
@@ -282,8 +266,7 @@ TEST(a_waiter_for_permits_retries_once_it_is_subscribed_and_at_each_message) {
 TEST(waiters_for_permits_send_their_requests_one_after_the_other_while_permits_are_free) {
     hf_op *first = waiting(1, AT(0)), *second = also_waiting(1, AT(10)),
           *third = also_waiting(1, AT(20));
-    feed_release(AT(30));
-    CHECK_SENT(CALLS, CALL("semaphore_acquire", "1") "1");
+    feed_release(AT(30)), CHECK_SENT(CALLS, CALL("semaphore_acquire", "1") "1");
     CHECK_ANSWER(first, HAS_TAKEN("1"), AT(31), "ok");
     CHECK_SENT(CALLS, CALL("semaphore_acquire", "2") "1");
     CHECK_ANSWER(second, HAS_TAKEN("0"), AT(32), "ok");
@@ -344,18 +327,15 @@ TEST(a_waiter_retries_if_permits_are_free_besides_the_one_reserved_for_redisson)
 TEST(the_next_waiter_retries_when_one_is_interrupted_while_a_permit_is_reserved_for_redisson) {
     hf_op *first = waiting(1, AT(0));
     also_waiting(1, AT(10));
-    feed_event("message", CHANNEL, "01", AT(100));
-    CHECK_SENT(CALLS, "");
+    feed_event("message", CHANNEL, "01", AT(100)), CHECK_SENT(CALLS, "");
     CHECK_INTERRUPTS(first, AT(101));
-    rig_serve(AT(101));
-    CHECK_SENT(CALLS, CALL("semaphore_acquire", "2") "1");
+    rig_serve(AT(101)), CHECK_SENT(CALLS, CALL("semaphore_acquire", "2") "1");
 }
 
 TEST(a_release_by_a_redisson_client_ends_the_reservation_for_redisson) {
     waiting(1, AT(0));
     feed_event("message", CHANNEL, "01", AT(100));
-    feed_release(AT(102));
-    CHECK_SENT(CALLS, CALL("semaphore_acquire", "1") "1 1");
+    feed_release(AT(102)), CHECK_SENT(CALLS, CALL("semaphore_acquire", "1") "1 1");
     feed_calls(TOO_FEW("0"), AT(103));
     feed_release(AT(104)); /* the turn has ended already */
     CHECK_SENT(CALLS, CALL("semaphore_acquire", "1") "1");
@@ -366,10 +346,8 @@ TEST(a_waiter_that_has_given_up_does_not_block_those_behind_it) {
     hf_op *first = waiting(2, AT(0)), *second = also_waiting(1, AT(10));
     hf_op *third = also_waiting(1, AT(20));
     CHECK_INTERRUPTS(second, AT(30));
-    feed_release(AT(40));
-    CHECK(is_asking(first));
-    feed_calls("*2\r\n:0\r\n:1\r\n", AT(41));
-    CHECK(is_asking(third));
+    feed_release(AT(40)), CHECK(is_asking(first));
+    feed_calls("*2\r\n:0\r\n:1\r\n", AT(41)), CHECK(is_asking(third));
 }
 
 TEST(if_a_waiter_for_permits_is_abandoned_before_its_reply_the_next_one_sends_its_request) {
@@ -398,8 +376,7 @@ TEST(a_message_received_during_a_waiters_successful_attempt_makes_the_next_waite
 TEST(a_message_received_during_a_waiters_first_attempt_makes_it_retry) {
     hf_op *first = waiting(1, AT(0)), *second = take(1, HF_NEVER, AT(10));
     rig_hush();
-    feed_release(AT(11));
-    CHECK_SENT(CALLS, CALL("semaphore_acquire", "1") "1");
+    feed_release(AT(11)), CHECK_SENT(CALLS, CALL("semaphore_acquire", "1") "1");
     feed_calls(TOO_FEW("0"), AT(12)); /* the second's, which ran before the release */
     CHECK_ANSWER(first, HAS_TAKEN("1"), AT(13), "ok");
     CHECK_SENT(CALLS, CALL("semaphore_acquire", "2") "1");
@@ -415,39 +392,33 @@ TEST(a_waiter_for_permits_retries_after_two_seconds_without_a_message) {
 
 TEST(a_wait_for_permits_that_times_out_makes_a_last_attempt_and_an_interrupted_one_does_not) {
     hf_op *op = take(1, 50 * HF_MS, AT(0));
-    feed_calls(TOO_FEW("0"), AT(60));
-    CHECK(!hf_op_is_done(op));
+    feed_calls(TOO_FEW("0"), AT(60)), CHECK(!hf_op_is_done(op));
     CHECK_ANSWER(op, TOO_FEW("0"), AT(61), "busy");
     op = waiting(1, AT(100));
     CHECK_INTERRUPTS(op, AT(110));
-    CHECK(hf_client_is_quiet(&rig.client));
+    CHECK(is_quiet());
     op = take(1, HF_NEVER, AT(120));
     hf_op_interrupt(op, AT(121));
     CHECK_SLEEP(op, AT(121), AT(240), "interrupted");
-    CHECK(!hf_client_is_quiet(&rig.client));
+    CHECK(!is_quiet());
 }
 
 TEST(closing_a_client_undoes_unanswered_acquires_of_permits_and_resends_unanswered_releases) {
     hf_op *op = take(1, HF_NEVER, AT(0));
     hf_op *other = give(2, AT(0));
     rig_hush();
-    hf_client_close(&rig.client, AT(1));
-    CHECK_OUTCOME(op, "closed");
-    CHECK_OUTCOME(other, "closed");
+    close_rig(AT(1)), CHECK_OUTCOME(op, "closed"), CHECK_OUTCOME(other, "closed");
     rig_tick(AT(2));
     CHECK_SENT(CALLS, CALL("semaphore_leave", "1") "0\n" CALL("semaphore_release", "2") "2");
-    feed_calls(HAS_TAKEN("0") ":2\r\n:1\r\n:2\r\n", AT(3));
-    CHECK(hf_client_is_quiet(&rig.client));
+    feed_calls(HAS_TAKEN("0") ":2\r\n:1\r\n:2\r\n", AT(3)), CHECK(is_quiet());
 }
 
 TEST(closing_a_client_makes_the_server_forget_its_last_call) {
     hf_op *op = take(2, 0, AT(0));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     feed_calls(HAS_TAKEN("1"), AT(1));
     end(op, AT(1));
-    hf_client_close(&rig.client, AT(2));
-    CHECK_SENT(CALLS, "DEL " NOTE("1"));
-    CHECK(hf_client_is_quiet(&rig.client));
+    close_rig(AT(2)), CHECK_SENT(CALLS, "DEL " NOTE("1")), CHECK(is_quiet());
 }
 
 /* One operation with a new client; the permits are there at the third question. */
@@ -481,13 +452,11 @@ TEST(calls_on_a_plain_semaphore_report_a_failed_allocation) {
 }
 
 TEST(a_busy_message_says_how_many_permits_are_free) {
-    static const struct {
-        const char *reply, *free;
-    } cases[] = {{TOO_FEW("1"), "(1 of the 2 req"},
-                 {TOO_FEW("0"), "(0 of the 2 req"},
-                 {TOO_FEW("-3"), "(0 of the 2 req"},
-                 {"*1\r\n:0\r\n", "(0 of the 2 req"},
-                 {"*0\r\n", "(0 of the 2 req"}};
+    CASES(const char *reply, *free) = {{TOO_FEW("1"), "(1 of the 2 req"},
+                                       {TOO_FEW("0"), "(0 of the 2 req"},
+                                       {TOO_FEW("-3"), "(0 of the 2 req"},
+                                       {"*1\r\n:0\r\n", "(0 of the 2 req"},
+                                       {"*0\r\n", "(0 of the 2 req"}};
     EACH_CASE (i, cases) {
         hf_op *op = take(2, 0, AT(0));
         CHECK_ANSWER(op, cases[i].reply, AT(1), "busy");
@@ -496,19 +465,16 @@ TEST(a_busy_message_says_how_many_permits_are_free) {
 }
 
 TEST(a_call_that_is_sent_again_never_makes_the_server_forget_itself) {
-    static const struct {
-        hf_op_kind kind;
-        const char *reply;
-    } cases[] = {{HF_OP_TAKE, HAS_TAKEN("1")}, {HF_OP_GIVE, ":1\r\n"}, {HF_OP_DRAIN, ":1\r\n"}};
+    CASES(hf_op_kind kind; const char *reply) = {
+        {HF_OP_TAKE, HAS_TAKEN("1")}, {HF_OP_GIVE, ":1\r\n"}, {HF_OP_DRAIN, ":1\r\n"}};
     EACH_CASE (i, cases) {
         hf_op *op = begin_on(cases[i].kind, 1, 0, AT(0));
-        hf_session_closed(link_of(CALLS), "cut", AT(1));
+        cut_link(CALLS, "cut", AT(1));
         rig_sleep(AT(1), AT(500));
         CHECK_ANSWER(op, cases[i].reply, AT(501), "ok");
         end(op, AT(501));
         rig_hush();
-        give(1, AT(502));
-        CHECK_SENT(CALLS, CALL("semaphore_release", "2") "1");
+        give(1, AT(502)), CHECK_SENT(CALLS, CALL("semaphore_release", "2") "1");
     }
 }
 
@@ -548,17 +514,14 @@ TEST(a_call_that_does_not_wait_does_not_delay_waiters) {
     give(1, AT(0));
     feed_calls(":1\r\n", AT(1));
     waiting(1, AT(2));
-    feed_release(AT(10));
-    CHECK_SENT(CALLS, CALL("semaphore_acquire", "2") "1");
+    feed_release(AT(10)), CHECK_SENT(CALLS, CALL("semaphore_acquire", "2") "1");
 }
 
 TEST(no_waiter_for_permits_sends_a_request_after_its_client_was_closed) {
     waiting(1, AT(0));
     also_waiting(1, AT(10));
-    feed_release(AT(20));
-    CHECK_SENT(CALLS, CALL("semaphore_acquire", "1") "1");
-    hf_client_close(&rig.client, AT(21));
-    CHECK_SENT(CALLS, "");
+    feed_release(AT(20)), CHECK_SENT(CALLS, CALL("semaphore_acquire", "1") "1");
+    close_rig(AT(21)), CHECK_SENT(CALLS, "");
 }
 
 TEST(a_release_of_permits_to_an_unreachable_server_is_retried_in_the_background) {
@@ -573,7 +536,7 @@ TEST(a_release_of_permits_to_an_unreachable_server_is_retried_in_the_background)
 
 TEST(a_release_of_permits_is_retried_if_a_resent_copy_of_it_is_refused) {
     hf_op *op = give(2, AT(0));
-    hf_session_closed(link_of(CALLS), "cut", AT(1));
+    cut_link(CALLS, "cut", AT(1));
     rig_sleep(AT(1), AT(500));
     rig_hush();
     CHECK_ANSWER(op, "-ERR no\r\n", AT(501), "server");

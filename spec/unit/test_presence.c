@@ -3,7 +3,18 @@
 #include "interfaces.h"
 #include "rig.h"
 
-RIG_BEGINS
+static hf_names other_names;
+
+static void free_both(void) {
+    rig_after();
+    hf_names_free(&other_names);
+}
+
+static void rig_before(void) {
+    rig_begin();
+}
+
+CHECK_AROUND(rig_before, free_both)
 
 #define NAME "holdfast_client:" DRIVE_UUID
 
@@ -11,8 +22,7 @@ RIG_BEGINS
 static void publish_name(void) {
     rig_begin();
     hf_client_introduce(&rig.client, "host 7 name");
-    hf_op *op = begin_acquire(0, AT(0));
-    end_with(op, ACQUIRED, AT(1));
+    end_with(begin_acquire(0, AT(0)), ACQUIRED, AT(1));
     CHECK_SENT_AT(RENEWER, AT(249), "");
     CHECK_SENT_AT(RENEWER, AT(250), "SET " NAME " host 7 name PX 300000");
     feed(link_of(RENEWER), "+OK\r\n", AT(251));
@@ -33,61 +43,53 @@ TEST(a_client_publishes_its_name_even_if_its_acquire_took_long) {
     hf_client_introduce(&rig.client, "host 7 name");
     hf_op *op = begin_acquire(0, AT(0));
     CHECK_SENT_AT(RENEWER, AT(250), "");
-    end_with(op, ACQUIRED, AT(400));
-    CHECK_EQ_U64(hf_client_deadline(&rig.client), AT(500));
+    end_with(op, ACQUIRED, AT(400)), CHECK_EQ_U64(client_deadline(), AT(500));
     CHECK_SENT_AT(RENEWER, AT(500), "SET " NAME " host 7 name PX 300000");
 }
 
 TEST(closing_a_client_deletes_its_published_name) {
     publish_name();
-    hf_client_close(&rig.client, AT(300));
-    CHECK(!hf_client_is_quiet(&rig.client));
+    close_rig(AT(300)), CHECK(!is_quiet());
     rig_tick(AT(300));
-    CHECK(strncmp(output_of(link_of(RENEWER)), "DEL " NAME "\n", strlen("DEL " NAME "\n")) == 0);
-    feed(link_of(RENEWER), ":1\r\n:0\r\n", AT(301));
-    CHECK(hf_client_is_quiet(&rig.client));
+    CHECK(strncmp(sent_over(RENEWER), "DEL " NAME "\n", strlen("DEL " NAME "\n")) == 0);
+    feed(link_of(RENEWER), ":1\r\n:0\r\n", AT(301)), CHECK(is_quiet());
 }
 
 TEST(closing_a_client_deletes_its_published_name_over_a_new_connection_if_necessary) {
     publish_name();
-    hf_session_closed(link_of(RENEWER), NULL, AT(260));
-    hf_client_close(&rig.client, AT(300));
+    cut_link(RENEWER, NULL, AT(260));
+    close_rig(AT(300));
     rig_tick(AT(300));
-    CHECK(strncmp(output_of(link_of(RENEWER)), "DEL " NAME "\n", strlen("DEL " NAME "\n")) == 0);
+    CHECK(strncmp(sent_over(RENEWER), "DEL " NAME "\n", strlen("DEL " NAME "\n")) == 0);
 }
 
 TEST(closing_a_client_waits_at_most_a_second_for_a_silent_server_to_delete_its_name) {
     publish_name();
-    hf_client_abandon(&rig.client, hold_of(), 1, AT(260));
+    abandon_hold(hold_of(), 1, AT(260));
     rig_tick(AT(260));
     feed(link_of(RENEWER), ":0\r\n", AT(261));
-    hf_client_close(&rig.client, AT(300));
-    rig_tick(AT(300));
-    CHECK(!hf_client_is_quiet(&rig.client));
-    rig_tick(AT(1300));
-    CHECK(hf_client_is_quiet(&rig.client));
+    close_rig(AT(300));
+    rig_tick(AT(300)), CHECK(!is_quiet());
+    rig_tick(AT(1300)), CHECK(is_quiet());
 }
 
 TEST(a_published_name_expires_with_its_lock_and_is_renewed_before_that) {
     hf_client_introduce(&rig.client, "host");
-    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.lease = 1000 * HF_SECOND);
-    end_with(op, ACQUIRED, AT(0));
+    end_with(BEGIN(HF_OP_ACQUIRE, AT(0), spec.lease = 1000 * HF_SECOND), ACQUIRED, AT(0));
     hf_time left = ends_at(hold_of()) - AT(250);
     rig_tick(AT(250));
     char want[128];
     snprintf(want, sizeof want, "SET " NAME " host PX %d", (int)(left / HF_MS));
     CHECK_SENT(RENEWER, want);
     feed(link_of(RENEWER), "+OK\r\n", AT(251));
-    rig_sleep(AT(251), AT(100249));
-    CHECK_STR(output_of(link_of(RENEWER)), "");
+    rig_sleep(AT(251), AT(100249)), CHECK_STR(sent_over(RENEWER), "");
     rig_sleep(AT(100249), AT(100250)); /* again, before it is forgotten */
     snprintf(want, sizeof want, "SET " NAME " host PX %d", (int)(left / HF_MS) - 100000);
     CHECK_SENT(RENEWER, want);
 }
 
 TEST(a_published_name_does_not_wake_up_its_client_before_it_must_be_renewed) {
-    publish_name();
-    CHECK_EQ_U64(hf_presence_deadline(&rig.client), AT(100250));
+    publish_name(), CHECK_EQ_U64(hf_presence_deadline(&rig.client), AT(100250));
 }
 
 TEST(an_acquire_that_has_ended_does_not_wake_up_its_client_to_publish_the_wait) {
@@ -100,15 +102,12 @@ TEST(an_acquire_that_has_ended_does_not_wake_up_its_client_to_publish_the_wait) 
 
 TEST(a_client_publishes_its_name_again_soon_if_it_gets_no_reply) {
     hf_client_introduce(&rig.client, "host");
-    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.lease = 1000 * HF_SECOND);
-    end_with(op, ACQUIRED, AT(0));
+    end_with(BEGIN(HF_OP_ACQUIRE, AT(0), spec.lease = 1000 * HF_SECOND), ACQUIRED, AT(0));
     CHECK_SENT_PART_AT(RENEWER, AT(250), "SET " NAME);
-    rig_sleep(AT(250), AT(1749));
-    CHECK(!strstr(output_of(link_of(RENEWER)), "SET " NAME));
+    rig_sleep(AT(250), AT(1749)), CHECK(!strstr(sent_over(RENEWER), "SET " NAME));
     CHECK_SENT_PART_UNTIL(RENEWER, AT(1749), AT(7250), "SET " NAME);
     feed(link_of(RENEWER), "+OK\r\n", AT(7251));
-    rig_sleep(AT(7251), AT(107249));
-    CHECK(!strstr(output_of(link_of(RENEWER)), "SET " NAME));
+    rig_sleep(AT(7251), AT(107249)), CHECK(!strstr(sent_over(RENEWER), "SET " NAME));
 }
 
 TEST(a_client_without_locks_publishes_no_name) {
@@ -118,30 +117,25 @@ TEST(a_client_without_locks_publishes_no_name) {
     op = begin(HF_OP_RELEASE, AT(2));
     end_with(op, ":1\r\n", AT(3));
     CHECK_SENT_AT(RENEWER, AT(250), "");
-    CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
+    CHECK_EQ_U64(client_deadline(), HF_NEVER);
 }
 
 TEST(a_client_without_a_name_publishes_nothing) {
     hold_lock(AT(0));
     CHECK_SENT_AT(RENEWER, AT(250), "");
-    hf_client_close(&rig.client, AT(300));
-    rig_tick(AT(300));
-    CHECK(!strstr(output_of(link_of(RENEWER)), "holdfast_client"));
+    close_rig(AT(300));
+    rig_tick(AT(300)), CHECK(!strstr(sent_over(RENEWER), "holdfast_client"));
 }
 
 TEST(a_client_publishes_its_name_later_if_it_cannot_be_sent_now) {
     hf_client_introduce(&rig.client, "host 7 name");
     hold_lock(AT(0));
     memerr_fail(1);
-    rig_tick(AT(250));
-    CHECK(memerr_failed());
-    memerr_fail(0);
-    CHECK_STR(output_of(link_of(RENEWER)), "");
+    rig_tick(AT(250)), CHECK(memerr_failed());
+    memerr_fail(0), CHECK_STR(sent_over(RENEWER), "");
 }
 
 /* ---- waits ---- */
-
-static hf_names other_names;
 
 /* The caller of `wanted` holds "k" and waits for "j" since AT(0). */
 static hf_op *hold_and_wait_as(const hf_op_spec *wanted) {
@@ -149,10 +143,11 @@ static hf_op *hold_and_wait_as(const hf_op_spec *wanted) {
     hf_client_introduce(&rig.client, "host 7 name");
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.agent = 7);
     end_with(op, ACQUIRED, AT(0));
+    hf_names_free(&other_names);
     if (!hf_names_make(&other_names, hf_slice_of("j"))) abort();
     op = begin_spec(wanted, AT(0));
     subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     return op;
 }
 
@@ -170,11 +165,6 @@ static hf_op *hold_and_wait(uint64_t agent) {
     return hold_and_wait_as(&spec);
 }
 
-static void end_both(hf_time now) {
-    rig_end(now);
-    hf_names_free(&other_names);
-}
-
 #define WAIT_OF_ME(waited) "EVALSHA wait 1 holdfast_wait:me " DRIVE_UUID ":2 l j " waited " 10000"
 
 TEST(a_wait_is_published_if_its_caller_holds_a_lock) {
@@ -189,10 +179,8 @@ TEST(a_wait_is_published_if_its_caller_holds_a_lock) {
     feed_calls(busy(20000, 0, 0), AT(3251)); /* it has rechecked meanwhile */
     hf_op_interrupt(op, AT(3252));
     CHECK_ANSWER(op, ":1\r\n", AT(3253), "interrupted");
-    CHECK_STR(output_of(link_of(RENEWER)), "");
-    hf_op_end(op, AT(3253));
-    CHECK_SENT(RENEWER, "DEL holdfast_wait:me");
-    end_both(AT(3254));
+    CHECK_STR(sent_over(RENEWER), "");
+    hf_op_end(op, AT(3253)), CHECK_SENT(RENEWER, "DEL holdfast_wait:me");
 }
 
 /* No other tenant may write what has this prefix. */
@@ -202,11 +190,8 @@ TEST(a_tenants_published_names_start_with_its_prefix) {
     CHECK_SENT_AT(RENEWER, AT(250),
                   "EVALSHA wait 1 holdfast_wait:a:me " DRIVE_UUID ":2 l j 250 10000\n"
                   "SET holdfast_client:a:" DRIVE_UUID " host 7 name PX 300000");
-    hf_op_end(op, AT(251));
-    CHECK_SENT_PART(RENEWER, "DEL holdfast_wait:a:me");
-    hf_client_close(&rig.client, AT(252));
-    CHECK_SENT_PART(RENEWER, "DEL holdfast_client:a:" DRIVE_UUID);
-    end_both(AT(253));
+    hf_op_end(op, AT(251)), CHECK_SENT_PART(RENEWER, "DEL holdfast_wait:a:me");
+    close_rig(AT(252)), CHECK_SENT_PART(RENEWER, "DEL holdfast_client:a:" DRIVE_UUID);
 }
 
 /* Others look for it in the queue. */
@@ -222,9 +207,7 @@ TEST(a_published_wait_contains_the_name_of_its_queue_entry) {
         snprintf(want, sizeof want, "1l%s:", name);
         CHECK_OR(strncmp(waiter_of(op), want, strlen(want)) == 0, "%s is not of %s", name,
                  waiter_of(op));
-        snprintf(want, sizeof want, " %s l j ", name);
-        CHECK_SENT_PART(RENEWER, want);
-        end_both(AT(251));
+        snprintf(want, sizeof want, " %s l j ", name), CHECK_SENT_PART(RENEWER, want);
     }
 }
 
@@ -232,52 +215,43 @@ TEST(a_published_wait_contains_the_name_of_its_queue_entry) {
 static bool is_taken_back_after(int ms) {
     hf_op *op = hold_and_wait(7);
     rig_tick(AT(250));
-    output_of(link_of(RENEWER));
+    sent_over(RENEWER);
     feed(link_of(RENEWER), ":1\r\n+OK\r\n", AT(251));
-    hf_session_closed(link_of(RENEWER), NULL, AT(260));
+    cut_link(RENEWER, NULL, AT(260));
     rig.refusing = true;
     hf_op_end(op, AT(300));
     rig_sleep(AT(300), AT(300 + ms));
     rig.refusing = false;
     rig_sleep(AT(300 + ms), AT(3000 + ms));
-    return strstr(output_of(link_of(RENEWER)), "DEL holdfast_wait:me");
+    return strstr(sent_over(RENEWER), "DEL holdfast_wait:me");
 }
 
 TEST(deleting_a_published_wait_is_retried_while_its_key_may_exist) {
     CHECK(is_taken_back_after(5000));
-    end_both(AT(8001));
-    CHECK(!is_taken_back_after(10000));
-    end_both(AT(13001));
 }
 
 TEST(deleting_a_published_wait_is_retried_until_the_server_replies) {
     CHECK(is_taken_back_after(0));
-    hf_session_closed(link_of(RENEWER), NULL, AT(3001));
+    cut_link(RENEWER, NULL, AT(3001));
     CHECK_SENT_PART_UNTIL(RENEWER, AT(3001), AT(3500), "DEL holdfast_wait:me");
     rig_sleep(AT(3500), AT(6999)); /* silent: another connection */
     CHECK_SENT_PART(RENEWER, "DEL holdfast_wait:me");
     feed(link_of(RENEWER), ":1\r\n", AT(7000));
-    hf_session_closed(link_of(RENEWER), NULL, AT(7001));
-    rig_sleep(AT(7001), AT(8000));
-    CHECK(!strstr(output_of(link_of(RENEWER)), "DEL"));
-    end_both(AT(8001));
+    cut_link(RENEWER, NULL, AT(7001));
+    rig_sleep(AT(7001), AT(8000)), CHECK(!strstr(sent_over(RENEWER), "DEL"));
 }
 
 TEST(a_wait_shorter_than_the_publishing_delay_is_not_published) {
     hf_op *op = hold_and_wait(7);
     hf_op_interrupt(op, AT(100));
-    end_with(op, ":1\r\n", AT(101));
-    CHECK_STR(output_of(link_of(RENEWER)), "");
+    end_with(op, ":1\r\n", AT(101)), CHECK_STR(sent_over(RENEWER), "");
     CHECK_SENT_AT(RENEWER, AT(250), "SET " NAME " host 7 name PX 300000");
-    end_both(AT(251));
 }
 
 TEST(a_wait_is_not_published_for_locks_that_another_coroutine_holds) {
     hf_op *op = hold_and_wait(8);
     CHECK_SENT_AT(RENEWER, AT(250), "SET " NAME " host 7 name PX 300000");
-    hf_op_end(op, AT(251));
-    CHECK(!strstr(output_of(link_of(RENEWER)), "holdfast_wait"));
-    end_both(AT(252));
+    hf_op_end(op, AT(251)), CHECK(!strstr(sent_over(RENEWER), "holdfast_wait"));
 }
 
 TEST(a_waiting_client_publishes_its_name_even_if_it_holds_nothing) {
@@ -285,23 +259,21 @@ TEST(a_waiting_client_publishes_its_name_even_if_it_holds_nothing) {
     hf_op *op = wait_in_queue(60 * HF_SECOND, AT(0));
     CHECK_SENT_AT(RENEWER, AT(250), "SET " NAME " host PX 300000");
     feed(link_of(RENEWER), "+OK\r\n", AT(251));
-    hf_op_end(op, AT(252));
-    CHECK(!strstr(output_of(link_of(RENEWER)), "holdfast_wait"));
+    hf_op_end(op, AT(252)), CHECK(!strstr(sent_over(RENEWER), "holdfast_wait"));
 }
 
 TEST(closing_a_client_deletes_its_published_waits) {
     hold_and_wait(7);
     rig_tick(AT(250));
-    output_of(link_of(RENEWER));
+    sent_over(RENEWER);
     feed(link_of(RENEWER), ":1\r\n+OK\r\n", AT(251));
-    hf_client_close(&rig.client, AT(300));
+    close_rig(AT(300));
     rig_tick(AT(300));
-    const char *text = output_of(link_of(RENEWER));
+    const char *text = sent_over(RENEWER);
     CHECK_OR(strstr(text, "DEL holdfast_wait:me\n"), "%s", text);
     CHECK_OR(strstr(text, "DEL " NAME "\n"), "%s", text);
     hf_op_end(ops_of(&rig.client), AT(301));
     CHECK_SENT_AT(RENEWER, AT(301), "");
-    end_both(AT(301));
 }
 
 TEST(a_wait_is_not_published_if_there_is_no_memory_for_that) {
@@ -313,8 +285,7 @@ TEST(a_wait_is_not_published_if_there_is_no_memory_for_that) {
         rig_tick(AT(250));
         failed = memerr_end();
         rig_sleep(AT(250), AT(4000));
-        unpublished += !strstr(output_of(link_of(RENEWER)), "holdfast_wait:");
-        end_both(AT(4000));
+        unpublished += !strstr(sent_over(RENEWER), "holdfast_wait:");
     }
     CHECK(!failed);
     CHECK_EQ_INT(unpublished, 1);
@@ -328,10 +299,9 @@ TEST(a_published_wait_that_could_not_be_renewed_is_still_deleted) {
         memerr_fail(nth);
         rig_tick(AT(3250));
         failed = memerr_end();
-        output_of(link_of(RENEWER));
+        sent_over(RENEWER);
         hf_op_end(op, AT(3251));
         CHECK_SENT_PART_UNTIL(RENEWER, AT(3251), AT(4000), "DEL holdfast_wait:me");
-        end_both(AT(4001));
     }
     CHECK(!failed);
 }
@@ -344,22 +314,18 @@ TEST(a_wait_is_published_for_at_most_64_of_the_locks_that_its_caller_holds) {
         hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
         spec.names = &many[i];
         spec.agent = 7;
-        hf_op *one = hf_client_begin(&rig.client, &spec, AT(4));
-        end_with(one, ACQUIRED, AT(4));
+        end_with(hf_client_begin(&rig.client, &spec, AT(4)), ACQUIRED, AT(4));
     }
     rig_tick(AT(250));
     int count = 0;
-    for (const char *at = output_of(link_of(RENEWER)); (at = strstr(at, "holdfast_wait:")); at++)
-        count++;
+    for (const char *at = sent_over(RENEWER); (at = strstr(at, "holdfast_wait:")); at++) count++;
     CHECK_EQ_INT(count, 64);
-    end_both(AT(251));
     for (int i = 0; i < 70; i++) hf_names_free(&many[i]);
 }
 
 TEST(a_closed_client_does_not_wake_up_to_publish_its_name) {
     publish_name();
-    hf_client_close(&rig.client, AT(300));
-    CHECK_EQ_U64(hf_presence_deadline(&rig.client), HF_NEVER);
+    close_rig(AT(300)), CHECK_EQ_U64(hf_presence_deadline(&rig.client), HF_NEVER);
 }
 
 TEST(a_published_name_expires_with_the_longest_held_lock) {
@@ -408,23 +374,21 @@ TEST(a_client_publishes_its_name_on_every_server_of_a_quorum) {
 
 TEST(closing_a_client_twice_deletes_its_published_name_once) {
     publish_name();
-    hf_client_close(&rig.client, AT(300));
+    close_rig(AT(300));
     CHECK_SENT_PART_AT(RENEWER, AT(300), "DEL " NAME);
-    hf_client_close(&rig.client, AT(301));
+    close_rig(AT(301));
     CHECK_SENT_AT(RENEWER, AT(301), "");
 }
 
 TEST(a_waiter_that_rechecks_its_lock_often_publishes_its_wait_only_when_that_is_due) {
     hf_op *op = hold_and_wait(7);
     rig_tick(AT(250));
-    output_of(link_of(RENEWER));
+    sent_over(RENEWER);
     feed(link_of(RENEWER), ":1\r\n+OK\r\n", AT(251));
     hf_presence_note_wait(op, AT(300));
     CHECK_SENT_AT(RENEWER, AT(300), "");
-    rig_sleep(AT(300), AT(3250) - 1);
-    CHECK(!strstr(output_of(link_of(RENEWER)), "holdfast_wait:"));
+    rig_sleep(AT(300), AT(3250) - 1), CHECK(!strstr(sent_over(RENEWER), "holdfast_wait:"));
     CHECK_SENT_PART_AT(RENEWER, AT(3250), "holdfast_wait:");
-    end_both(AT(3251));
 }
 
 TEST(a_client_without_a_name_publishes_no_wait) {
@@ -438,8 +402,7 @@ TEST(an_acquire_is_not_published_as_a_wait_before_it_is_queued) {
     if (!hf_names_make(&other, hf_slice_of("j"))) abort();
     BEGIN(HF_OP_ACQUIRE, AT(260), spec.names = &other, spec.wait = 60 * HF_SECOND);
     presence_of(&rig.client)->check_at = AT(600);
-    rig_tick(AT(600));
-    CHECK(!strstr(output_of(link_of(RENEWER)), "holdfast_wait"));
+    rig_tick(AT(600)), CHECK(!strstr(sent_over(RENEWER), "holdfast_wait"));
     rig_end(AT(601));
     hf_names_free(&other);
 }
@@ -458,7 +421,6 @@ TEST(a_published_wait_contains_even_a_long_key_in_full) {
     op = begin_spec(&spec, AT(0));
     subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
     CHECK_SENT_PART_AT(RENEWER, AT(250), key);
-    end_both(AT(251));
 }
 
 /* Waits for "j" as a second call. */
@@ -472,14 +434,10 @@ static hf_op *wait_beside(hf_time now) {
 
 TEST(a_published_name_is_not_renewed_before_it_is_due) {
     publish_name();
-    hf_op *op = begin(HF_OP_RELEASE, AT(300));
-    end_with(op, ":1\r\n", AT(301));
+    end_with(begin(HF_OP_RELEASE, AT(300)), ":1\r\n", AT(301));
     hf_op_end(wait_beside(AT(1000)), AT(1001));
-    rig_tick(AT(1250));
-    CHECK_EQ_U64(hf_presence_deadline(&rig.client), HF_NEVER);
-    begin_acquire(0, AT(2000));
-    CHECK_EQ_U64(hf_presence_deadline(&rig.client), AT(100250));
-    end_both(AT(2001));
+    rig_tick(AT(1250)), CHECK_EQ_U64(hf_presence_deadline(&rig.client), HF_NEVER);
+    begin_acquire(0, AT(2000)), CHECK_EQ_U64(hf_presence_deadline(&rig.client), AT(100250));
 }
 
 TEST(a_waiting_client_renews_its_published_name) {
@@ -487,9 +445,7 @@ TEST(a_waiting_client_renews_its_published_name) {
     wait_in_queue(200 * HF_SECOND, AT(0));
     rig_tick(AT(250));
     wait_beside(AT(1000));
-    rig_tick(AT(1250));
-    CHECK_EQ_U64(hf_presence_deadline(&rig.client), AT(100250));
-    end_both(AT(1251));
+    rig_tick(AT(1250)), CHECK_EQ_U64(hf_presence_deadline(&rig.client), AT(100250));
 }
 
 CHECK_MAIN

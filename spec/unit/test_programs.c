@@ -75,8 +75,7 @@ static void sha1(char hex[41], const char *text, size_t size) {
 
 TEST(the_tests_own_sha1_function_matches_the_standards_examples) {
     char hex[41];
-    sha1(hex, "abc", 3);
-    CHECK_STR(hex, "a9993e364706816aba3e25717850c26c9cd0d89d");
+    sha1(hex, "abc", 3), CHECK_STR(hex, "a9993e364706816aba3e25717850c26c9cd0d89d");
     sha1(hex, "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq", 56);
     CHECK_STR(hex, "84983e441c3bd26ebaae4aa1f95129e5e54670f1");
 }
@@ -89,8 +88,7 @@ TEST(the_sha1_embedded_with_each_server_script_matches_its_text) {
                                 six, two for several locks */
     for (size_t i = 0; i < count; i++) {
         CHECK_EQ_INT(strlen(text_of(all[i])), all[i]->length);
-        sha1(hex, text_of(all[i]), all[i]->length);
-        CHECK_STR(all[i]->sha1, hex);
+        sha1(hex, text_of(all[i]), all[i]->length), CHECK_STR(all[i]->sha1, hex);
     }
 }
 

@@ -78,21 +78,17 @@ static int count_events(hf_event_kind kind, const char *code) {
 TEST(a_quorum_acquire_keeps_waiting_while_all_servers_are_replicas_and_reports_that_in_one_event) {
     observer_of(&rig.client)->wanted = true;
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
-    keep_answering(0, COUNT, "-READONLY no\r\n", AT(1), AT(5000));
-    CHECK_OUTCOME(op, "under way");
+    keep_answering(0, COUNT, "-READONLY no\r\n", AT(1), AT(5000)), CHECK_OUTCOME(op, "under way");
     CHECK_EQ_INT(count_events(HF_EVENT_CUT_OFF, "denied"), 1);
-    keep_answering(0, COUNT, busy(20000, 0, 0), AT(5000), AT(6000));
-    CHECK_OUTCOME(op, "under way");
+    keep_answering(0, COUNT, busy(20000, 0, 0), AT(5000), AT(6000)), CHECK_OUTCOME(op, "under way");
     CHECK_EQ_INT(count_events(HF_EVENT_RESUMED, NULL), 1);
 }
 
 TEST(a_quorum_acquire_that_is_already_waiting_outlasts_a_missing_acl_right) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
     keep_answering(0, COUNT, busy(20000, 0, 0), AT(1), AT(1000));
-    keep_answering(0, COUNT, "-NOPERM no\r\n", AT(1000), AT(5000));
-    CHECK_OUTCOME(op, "under way");
-    keep_answering(0, COUNT, yes(7), AT(5000), AT(6000));
-    CHECK_OUTCOME(op, "ok");
+    keep_answering(0, COUNT, "-NOPERM no\r\n", AT(1000), AT(5000)), CHECK_OUTCOME(op, "under way");
+    keep_answering(0, COUNT, yes(7), AT(5000), AT(6000)), CHECK_OUTCOME(op, "ok");
 }
 
 TEST(a_quorum_acquire_waits_for_refusing_servers_only_if_they_could_make_a_majority) {
@@ -105,9 +101,8 @@ TEST(a_quorum_acquire_waits_for_refusing_servers_only_if_they_could_make_a_major
         {0, 3, 2, "under way"}, {1, 2, 1, "under way"}, {0, 2, 1, "no_quorum"},
         {0, 2, 0, "no_quorum"}, {1, 1, 0, "no_quorum"}, {2, 0, 0, "no_quorum"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    EACH_CASE (i, cases) {
         int refused = cases[i].granting + cases[i].refusing;
-        start();
         hf_op *op = begin_quorum(HF_OP_ACQUIRE, 5 * HF_SECOND, AT(0));
         for (int j = 0; j < COUNT; j++) { /* all at once */
             const char *no = j >= refused ? "-ERR no\r\n" : "-NOREPLICAS no\r\n";
@@ -205,7 +200,7 @@ TEST(a_quorum_waiter_pauses_longer_after_each_attempt) {
         now += pause;
     }
     CHECK(longest >= 150 * HF_MS);
-    CHECK_EQ_U64(hf_client_stats(&rig.client).waits, 1);
+    CHECK_EQ_U64(stats().waits, 1);
 }
 
 TEST(a_quorum_waiter_times_out_when_its_wait_is_over) {
@@ -219,9 +214,7 @@ TEST(a_quorum_waiter_times_out_when_its_wait_is_over) {
 }
 
 TEST(a_quorum_waiter_times_out_when_its_wait_is_over_even_if_no_server_replies) {
-    static const struct {
-        hf_time wait, took;
-    } cases[] = {
+    CASES(hf_time wait, took) = {
         {500 * HF_MS, 500 * HF_MS},
         {1, 250 * HF_MS}, /* a short one gives the servers a moment */
         {0, 3 * HF_SECOND},
@@ -232,8 +225,7 @@ TEST(a_quorum_waiter_times_out_when_its_wait_is_over_even_if_no_server_replies) 
             hf_op *op = begin_quorum(HF_OP_ACQUIRE, cases[i].wait, from);
             answers(0, 2, yes(7), from);
             CHECK_PASS(op, from, from + cases[i].took - 1, "under way");
-            tick(from + cases[i].took);
-            CHECK_ENDS(op, "no_quorum", from + cases[i].took);
+            tick(from + cases[i].took), CHECK_ENDS(op, "no_quorum", from + cases[i].took);
         }
     }
 }
@@ -242,8 +234,7 @@ TEST(a_quorum_waiter_times_out_on_time_if_servers_stop_replying_during_its_wait)
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(0));
     answers(0, COUNT, busy(20000, 0, 0), AT(800));
     CHECK_PASS(op, AT(800), AT(999), "under way");
-    pass(AT(999), AT(1250));
-    CHECK(hf_op_is_done(op));
+    pass(AT(999), AT(1250)), CHECK(hf_op_is_done(op));
 }
 
 TEST(a_quorum_waiter_that_times_out_while_servers_are_unreachable_fails_as_unreachable) {
@@ -295,8 +286,7 @@ TEST(a_quorum_acquire_blocked_by_several_calls_of_its_owner_ends_as_busy) {
     rig_hush();
     CHECK_ANSWERS(first, 0, COUNT, yes(7), AT(998), "ok");
     CHECK(!hf_op_is_blocked(second) && hf_op_is_blocked(third));
-    tick(AT(1000));
-    CHECK_OUTCOME(third, "busy");
+    tick(AT(1000)), CHECK_OUTCOME(third, "busy");
     CHECK_CONTAINS(message_of(third), "another call by this owner");
 }
 
@@ -309,15 +299,11 @@ TEST(an_interrupted_quorum_waiter_ends_at_once) {
 /* ---- late replies ---- */
 
 TEST(a_server_that_grants_after_the_majority_still_counts_toward_the_quorum_hold) {
-    hold_by(3, AT(0));
-    CHECK_EQ_INT(parts_held(), 3);
-    answer(4, yes(5), AT(100));
-    CHECK_EQ_INT(parts_held(), 4);
+    hold_by(3, AT(0)), CHECK_EQ_INT(parts_held(), 3);
+    answer(4, yes(5), AT(100)), CHECK_EQ_INT(parts_held(), 4);
     CHECK_EQ_U64(token_of(hold_of()), 77);
-    CHECK(!hf_client_is_quiet(&rig.client));
-    answer(3, busy(20000, 0, 0), AT(200));
-    CHECK_EQ_INT(parts_held(), 4);
-    CHECK(hf_client_is_quiet(&rig.client));
+    CHECK(!is_quiet());
+    answer(3, busy(20000, 0, 0), AT(200)), CHECK_EQ_INT(parts_held(), 4), CHECK(is_quiet());
 }
 
 TEST(a_quorum_grant_received_after_the_release_is_undone) {
@@ -334,10 +320,8 @@ TEST(a_quorum_grant_received_after_the_release_is_undone) {
 
 TEST(a_quorum_grant_received_just_before_its_acquire_is_abandoned_is_undone) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(0));
-    feed(link_at(2, CALLS), yes(7), AT(1));
-    CHECK_EQ_INT(part_state(2), HF_HOLD_HELD);
-    hf_op_end(op, AT(1));
-    CHECK_EQ_INT(part_state(2), CLEANING_UP);
+    feed(link_at(2, CALLS), yes(7), AT(1)), CHECK_EQ_INT(part_state(2), HF_HOLD_HELD);
+    hf_op_end(op, AT(1)), CHECK_EQ_INT(part_state(2), CLEANING_UP);
 }
 
 TEST(a_new_quorum_acquire_cleans_up_what_a_lost_hold_left_on_each_server) {
@@ -406,8 +390,7 @@ TEST(the_quorums_token_is_also_written_to_servers_that_grant_late) {
     GRANT_TOKENS(AT(1), 60, 50, 60);
     CHECK_CONTAINS(output_by(1), "redisson_lock_token:{k} 60 1000");
     CHECK_ANSWERS(op, 1, 2, "-OOM no\r\n", AT(2), "under way");
-    answer(3, yes(40), AT(3));
-    CHECK_CONTAINS(output_by(3), "redisson_lock_token:{k} 60 1000");
+    answer(3, yes(40), AT(3)), CHECK_CONTAINS(output_by(3), "redisson_lock_token:{k} 60 1000");
     CHECK_STR(output_by(1), "");
     CHECK_ANSWERS(op, 3, 4, ":1\r\n", AT(4), "ok");
     CHECK_EQ_U64(token_of(hold_of()), 60);
@@ -539,8 +522,7 @@ TEST(a_server_that_restarted_within_restart_guard_does_not_count_toward_a_quorum
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     for (int i = 0; i < COUNT; i++) log_in(i, "r1", i < 3 ? "" : "r1", AT(0));
-    answers(0, COUNT, yes(7), AT(1));
-    CHECK_OUTCOME(op, "no_quorum");
+    answers(0, COUNT, yes(7), AT(1)), CHECK_OUTCOME(op, "no_quorum");
     CHECK_CONTAINS(message_of(op), "s1 restarted recently");
     CHECK(!strstr(message_of(op), "s4"));
     hf_op_end(op, AT(1));
@@ -561,10 +543,8 @@ TEST(a_late_grant_from_a_recently_restarted_server_is_undone) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     for (int i = 0; i < COUNT; i++) log_in(i, "r1", i < 4 ? "r1" : "", AT(0));
-    answers(0, MAJORITY, yes(7), AT(1));
-    CHECK_ENDS(op, "ok", AT(1));
-    answers(MAJORITY, COUNT, yes(7), AT(2));
-    CHECK_EQ_INT(parts_held(), 4);
+    answers(0, MAJORITY, yes(7), AT(1)), CHECK_ENDS(op, "ok", AT(1));
+    answers(MAJORITY, COUNT, yes(7), AT(2)), CHECK_EQ_INT(parts_held(), 4);
     CHECK_EQ_INT(part_state(4), CLEANING_UP);
 }
 
@@ -575,11 +555,9 @@ TEST(a_restarted_server_counts_after_restart_guard_and_is_then_marked_as_known) 
     CHECK_ANSWERS_END(op, 0, COUNT, yes(7), AT(1), "no_quorum");
     tick(AT(1));
     log_in_all("r1", "", AT(1)); /* the renewers' connections */
-    answer_leaves(AT(1));
-    CHECK_STR(acquire_at(AT(59999)), "no_quorum");
+    answer_leaves(AT(1)), CHECK_STR(acquire_at(AT(59999)), "no_quorum");
     answer_leaves(AT(59999));
-    rig_hush();
-    CHECK_STR(acquire_at(AT(60000)), "ok");
+    rig_hush(), CHECK_STR(acquire_at(AT(60000)), "ok");
     CHECK_CONTAINS(output_by(0), "SET holdfast_known r1");
 }
 
@@ -591,8 +569,7 @@ TEST(a_quorum_re_entry_that_a_restarted_server_granted_is_released_there_once) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(2));
     CHECK_ANSWERS(op, 0, COUNT, yes(7), AT(3), "ok");
     CHECK(hf_quorum_is_guarded(&rig.client, 0, AT(3)));
-    hf_op_end(op, AT(3));
-    CHECK_EQ_INT(count_of(hold_of()), 2);
+    hf_op_end(op, AT(3)), CHECK_EQ_INT(count_of(hold_of()), 2);
     CHECK_EQ_INT(part_state(0), HF_HOLD_HELD);
     CHECK_EQ_INT(count_of(member_holds_of(hold_of())[0]), 1);
 }
@@ -655,16 +632,14 @@ TEST(a_quorum_hold_is_restored_under_a_new_owner_name_on_a_server_that_lost_it) 
     hf_slice text = hf_hold_owner(hold_of());
     snprintf(owner, sizeof owner, "%.*s", (int)text.size, text.data);
     pass(AT(0), AT(10100));
-    renew_all(AT(10100), refuses);
-    CHECK_EQ_INT(parts_held(), 4);
+    renew_all(AT(10100), refuses), CHECK_EQ_INT(parts_held(), 4);
     CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
     rig_hush();
     pass(AT(10100), AT(20300));
     const char *repair = output_by(0);
     CHECK_CONTAINS(repair, "EVALSHA acquire");
     CHECK_CONTAINS(repair, " 30000 1000 ");
-    answer(0, yes(90), AT(20300));
-    CHECK_EQ_INT(parts_held(), 5);
+    answer(0, yes(90), AT(20300)), CHECK_EQ_INT(parts_held(), 5);
     CHECK_EQ_U64(token_of(hold_of()), 77);
     CHECK(hf_slice_equal(hf_hold_owner(member_holds_of(hold_of())[0]),
                          hf_slice_of(with_suffix(owner, ".1"))));
@@ -676,8 +651,7 @@ TEST(a_quorum_hold_is_lost_when_losing_one_more_server_breaks_the_majority) {
     hold_by(5, AT(0));
     pass(AT(0), AT(10100));
     hf_hold *hold = watch(hold_of());
-    renew_all(AT(10100), refuses);
-    CHECK(is_lost(hold));
+    renew_all(AT(10100), refuses), CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
 }
 
@@ -687,20 +661,18 @@ TEST(a_quorum_hold_is_lost_when_its_majority_expires_without_a_renewal) {
     for (int i = 0; i < 3; i++) hf_session_closed(link_at(i, RENEWER), "gone", AT(1));
     hf_hold *hold = watch(hold_of());
     hf_time end = ends_at(hold);
-    pass(AT(1), end - 1);
-    CHECK(is_held(hold));
-    pass(end - 1, end + 1);
-    CHECK(is_lost(hold));
+    pass(AT(1), end - 1), CHECK(is_held(hold));
+    pass(end - 1, end + 1), CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
 }
 
 TEST(a_quorum_hold_abandoned_during_a_check_is_not_reported_as_lost) {
     hold_by(COUNT, AT(0));
     hf_op *op = begin_quorum(HF_OP_CHECK, 0, AT(10));
-    hf_client_abandon(&rig.client, hold_of(), 1, AT(11));
+    abandon_hold(hold_of(), 1, AT(11));
     for (int i = 0; i < COUNT; i++) answer(i, ":1\r\n", AT(12));
     CHECK_OUTCOME(op, "not_held");
-    CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
+    CHECK_EQ_U64(stats().losses, 0);
     CHECK_EQ_U64(hf_client_losses(&rig.client), 0);
 }
 
@@ -749,7 +721,7 @@ static const char *any_answer(void) {
 }
 
 static void check_holds(hf_time now) {
-    for (size_t i = 0; i < hold_count(&rig.client); i++) {
+    for (size_t i = 0; i < holds_left(); i++) {
         const hf_hold *hold = hold_in_heap(holds_of(&rig.client), i);
         if (!is_held(hold) || ends_at(hold) <= now) continue;
         size_t valid = 0;
@@ -787,7 +759,7 @@ static void one_event(hf_time now) {
         if (ops_of(&rig.client)) hf_op_end(ops_of(&rig.client), now);
         break;
     case 4:
-        if (hold_of()) hf_client_abandon(&rig.client, hold_of(), 1, now);
+        if (hold_of()) abandon_hold(hold_of(), 1, now);
         break;
     default:
         if (link_at(i, link)->state == HF_SESSION_READY &&
@@ -810,9 +782,8 @@ static void play(unsigned events, bool out_of_memory) {
         pass(now, now);
         check_holds(now);
     }
-    hf_client_close(&rig.client, now);
-    pass(now, now + 120 * HF_SECOND);
-    CHECK_EQ_INT(hold_count(&rig.client), 0);
+    close_rig(now);
+    pass(now, now + 120 * HF_SECOND), CHECK_EQ_INT(holds_left(), 0);
     rig_end(now + 120 * HF_SECOND);
 }
 
@@ -872,10 +843,7 @@ TEST(a_shared_owner_acquires_on_servers_that_have_not_restarted_recently) {
 }
 
 TEST(a_quorum_acquire_waits_out_a_servers_restart_guard_only_if_that_server_is_decisive) {
-    static const struct {
-        int yeses;
-        const char *outcome;
-    } cases[] = {{2, "under way"}, {1, "no_quorum"}};
+    CASES(int yeses; const char *outcome) = {{2, "under way"}, {1, "no_quorum"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         start_with(GUARD);
         hf_op *op = begin_quorum(HF_OP_ACQUIRE, 100 * HF_SECOND, AT(0));
@@ -922,8 +890,7 @@ TEST(a_quorum_release_stops_awaiting_late_replies_for_its_own_hold_only) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(1), spec.names = &other);
     CHECK_ANSWERS(op, 0, 3, yes(78), AT(2), "ok");
     hf_hold *hold = watch(hold_in(op));
-    hf_op_end(op, AT(2));
-    CHECK(hf_quorum_has_late_reply(quorum_of(&rig.client), hold, 3));
+    hf_op_end(op, AT(2)), CHECK(hf_quorum_has_late_reply(quorum_of(&rig.client), hold, 3));
     hf_op *release = begin_quorum(HF_OP_RELEASE, 0, AT(3));
     CHECK(!hf_quorum_has_late_reply(quorum_of(&rig.client), hold_in(release), 3));
     CHECK(hf_quorum_has_late_reply(quorum_of(&rig.client), hold, 3));
@@ -967,25 +934,22 @@ TEST(the_renewers_task_adds_a_late_grant_to_its_quorum_hold) {
 }
 
 TEST(the_callers_task_adds_a_late_grant_to_its_quorum_hold) {
-    hold_by(3, AT(0));
-    CHECK(hf_client_calls_deadline(&rig.client) > AT(100));
-    feed(link_at(4, CALLS), yes(5), AT(100));
-    CHECK_EQ_U64(hf_client_calls_deadline(&rig.client), 0);
-    hf_client_tick_calls(&rig.client, AT(100));
-    CHECK_EQ_INT(parts_held(), 4);
+    hold_by(3, AT(0)), CHECK(calls_deadline() > AT(100));
+    feed(link_at(4, CALLS), yes(5), AT(100)), CHECK_EQ_U64(calls_deadline(), 0);
+    hf_client_tick_calls(&rig.client, AT(100)), CHECK_EQ_INT(parts_held(), 4);
 }
 
 TEST(a_quorum_re_entry_fails_at_once_if_its_hold_is_lost) {
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(1));
-    hf_client_lose(&rig.client, hold_of(), HF_LOST_TAKEN);
+    lose_hold(hold_of(), HF_LOST_TAKEN);
     CHECK_ANSWERS(op, 0, COUNT, busy(20000, 0, 0), AT(2), "lost");
 }
 
 TEST(a_quorum_re_entry_reports_a_loss_even_if_a_majority_then_grants_the_re_entry) {
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
-    hf_client_lose(&rig.client, hold_of(), HF_LOST_TAKEN);
+    lose_hold(hold_of(), HF_LOST_TAKEN);
     CHECK_ANSWERS(op, 0, MAJORITY, yes(77), AT(2), "lost");
     CHECK_CONTAINS(message_of(op), "this owner lost the lock in the meantime");
 }
@@ -1018,15 +982,11 @@ TEST(a_quorum_can_choose_the_token_that_its_first_server_drew) {
 
 /* The renewers' connections have met another run of three servers. */
 TEST(a_shared_owners_hold_does_not_count_on_a_recently_restarted_server) {
-    static const struct {
-        const char *run_id;
-        bool vouched;
-        int state;
-    } cases[] = {{"r1", false, HF_HOLD_HELD},
-                 {"r2", true, HF_HOLD_HELD},
-                 {"r2", false, HF_HOLD_LOST},
-                 {"r", false, HF_HOLD_LOST},
-                 {"", false, HF_HOLD_HELD}};
+    CASES(const char *run_id; bool vouched; int state) = {{"r1", false, HF_HOLD_HELD},
+                                                          {"r2", true, HF_HOLD_HELD},
+                                                          {"r2", false, HF_HOLD_LOST},
+                                                          {"r", false, HF_HOLD_LOST},
+                                                          {"", false, HF_HOLD_HELD}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         start_with(GUARD);
         hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.shared = true);
@@ -1054,8 +1014,7 @@ TEST(an_existing_hold_of_a_single_owner_still_counts_on_a_recently_restarted_ser
         renewer->vouched = false;
         renewer->known_since = AT(1);
     }
-    hf_quorum_refresh(&rig.client, hold_of(), AT(2));
-    CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
+    hf_quorum_refresh(&rig.client, hold_of(), AT(2)), CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
 }
 
 TEST(a_quorum_waiter_pauses_at_least_a_millisecond_between_attempts) {
@@ -1076,22 +1035,19 @@ TEST(a_quorum_call_evaluates_each_servers_reply_as_soon_as_it_arrives) {
     EACH_NUMBER (i, COUNT) {
         hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
         CHECK(hf_op_deadline(op) > AT(1));
-        feed(link_at(i, CALLS), yes(7), AT(1));
-        CHECK_EQ_U64(hf_op_deadline(op), 0);
+        feed(link_at(i, CALLS), yes(7), AT(1)), CHECK_EQ_U64(hf_op_deadline(op), 0);
     }
     for (int i = 0; i < 2; i++) { /* also that of a token that is written back */
         start();
         hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
         for (int j = 0; j < MAJORITY; j++) answer(j, yes(50 + (unsigned)j), AT(1));
         CHECK_EQ_U64(hf_op_deadline(op), AT(3001));
-        feed(link_at(i, CALLS), ":1\r\n", AT(2));
-        CHECK_EQ_U64(hf_op_deadline(op), 0);
+        feed(link_at(i, CALLS), ":1\r\n", AT(2)), CHECK_EQ_U64(hf_op_deadline(op), 0);
     }
 }
 
 TEST(a_grant_without_a_server_time_does_not_change_what_a_quorum_knows_of_that_clock) {
-    hold_by(5, AT(0));
-    CHECK(!quorum_of(&rig.client)->clocks_known);
+    hold_by(5, AT(0)), CHECK(!quorum_of(&rig.client)->clocks_known);
 }
 
 TEST(a_quorum_hold_renewed_on_each_server_is_not_lost_at_its_previous_end) {
@@ -1105,16 +1061,14 @@ TEST(a_quorum_hold_renewed_on_each_server_is_not_lost_at_its_previous_end) {
     renew_all(AT(10100), none);
     hf_hold *hold = hold_of();
     CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(0), 30 * HF_SECOND));
-    hf_client_notice(&rig.client, ends_at(hold));
-    CHECK(is_held(hold));
+    hf_client_notice(&rig.client, ends_at(hold)), CHECK(is_held(hold));
     CHECK(ends_at(hold) > AT(30000));
 }
 
 TEST(a_late_grant_for_a_lost_quorum_hold_is_undone) {
     hold_by(3, AT(0));
-    hf_client_lose(&rig.client, hold_of(), HF_LOST_TAKEN);
-    answer(4, yes(7), AT(1));
-    CHECK_EQ_INT(part_state(4), CLEANING_UP);
+    lose_hold(hold_of(), HF_LOST_TAKEN);
+    answer(4, yes(7), AT(1)), CHECK_EQ_INT(part_state(4), CLEANING_UP);
     CHECK_EQ_INT(state_of(), HF_HOLD_LOST);
 }
 
@@ -1123,9 +1077,7 @@ TEST(a_late_grant_is_added_to_a_quorum_hold_before_it_is_checked_for_a_loss) {
     hf_hold *hold = hold_of();
     feed(link_at(3, CALLS), yes(7), AT(1));
     hf_client_lose(member(0), member_holds_of(hold)[0], HF_LOST_TAKEN);
-    hf_client_tick_renewer(&rig.client, AT(1));
-    CHECK(is_held(hold));
-    CHECK_EQ_INT(parts_held(), 3);
+    hf_client_tick_renewer(&rig.client, AT(1)), CHECK(is_held(hold)), CHECK_EQ_INT(parts_held(), 3);
 }
 
 TEST(a_quorum_waiter_pauses_longer_if_its_attempts_take_longer) {

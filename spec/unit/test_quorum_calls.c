@@ -20,8 +20,7 @@ TEST(a_quorum_extension_needs_a_majority) {
     hf_hold *hold = hold_of();
     hf_op *op = begin_extend(60 * HF_SECOND, AT(1000));
     for (int i = 0; i < COUNT; i++) CHECK_CONTAINS(output_by(i), "EVALSHA extend");
-    answers(0, 2, ":1\r\n", AT(1001));
-    CHECK_OUTCOME(op, "under way");
+    answers(0, 2, ":1\r\n", AT(1001)), CHECK_OUTCOME(op, "under way");
     CHECK_EQ_U64(lease_of(hold), 30 * HF_SECOND);
     CHECK_ANSWERS(op, 2, 3, ":1\r\n", AT(1001), "ok");
     CHECK_EQ_U64(lease_of(hold), 60 * HF_SECOND);
@@ -37,10 +36,7 @@ TEST(a_quorum_check_does_not_change_the_lease) {
 }
 
 TEST(a_quorum_check_or_extension_without_a_majority_fails) {
-    static const struct {
-        hf_op_kind kind;
-        const char *replies[COUNT + 1], *outcome, *message;
-    } cases[] = {
+    CASES(hf_op_kind kind; const char *replies[COUNT + 1], *outcome, *message) = {
         {HF_OP_CHECK,
          {":1\r\n", ":1\r\n", "-ERR no\r\n", "-ERR no\r\n", "-ERR no\r\n"},
          "no_quorum",
@@ -63,8 +59,7 @@ TEST(a_quorum_check_or_extension_without_a_majority_fails) {
         hold_by(5, AT(0));
         hf_op *op = cases[i].kind == HF_OP_CHECK ? begin_quorum(HF_OP_CHECK, 0, AT(1000))
                                                  : begin_extend(60 * HF_SECOND, AT(1000));
-        answer_all(cases[i].replies, AT(1001));
-        CHECK_OUTCOME(op, cases[i].outcome);
+        answer_all(cases[i].replies, AT(1001)), CHECK_OUTCOME(op, cases[i].outcome);
         if (cases[i].message) CHECK_CONTAINS(message_of(op), cases[i].message);
         CHECK_EQ_U64(lease_of(hold_of()), 30 * HF_SECOND);
     }
@@ -90,22 +85,17 @@ TEST(a_quorum_call_on_a_lock_that_is_not_held_fails) {
 
 TEST(each_quorum_release_is_sent_to_every_server) {
     hold_by(5, AT(0));
-    hold_by(5, AT(1));
-    CHECK_EQ_INT(count_of(hold_of()), 2);
-    CHECK_EQ_U64(hf_client_stats(&rig.client).reentries, 1);
-    CHECK_EQ_U64(hf_client_stats(&rig.client).acquires, 1);
+    hold_by(5, AT(1)), CHECK_EQ_INT(count_of(hold_of()), 2), CHECK_EQ_U64(stats().reentries, 1);
+    CHECK_EQ_U64(stats().acquires, 1);
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
     for (int i = 0; i < MAJORITY; i++) CHECK_CONTAINS(output_by(i), "EVALSHA release 4 k");
-    answers(0, 3, ":2\r\n", AT(3));
-    CHECK_ENDS(op, "ok", AT(3));
+    answers(0, 3, ":2\r\n", AT(3)), CHECK_ENDS(op, "ok", AT(3));
     CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
     CHECK_EQ_INT(count_of(hold_of()), 1);
     op = begin_quorum(HF_OP_RELEASE, 0, AT(4));
     for (int i = 0; i < COUNT; i++) CHECK_CONTAINS(output_by(i), "EVALSHA release 4 k");
-    answers(0, 3, ":1\r\n", AT(5));
-    CHECK_ENDS(op, "ok", AT(5));
-    CHECK_EQ_INT(state_of(), -1);
-    CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 2);
+    answers(0, 3, ":1\r\n", AT(5)), CHECK_ENDS(op, "ok", AT(5)), CHECK_EQ_INT(state_of(), -1);
+    CHECK_EQ_U64(stats().releases, 2);
 }
 
 TEST(a_server_that_did_not_grant_a_re_entry_receives_no_release_for_it) {
@@ -124,10 +114,7 @@ TEST(a_server_that_did_not_grant_a_re_entry_receives_no_release_for_it) {
 }
 
 TEST(a_quorum_release_without_a_majority_reports_a_loss_or_continues_in_the_background) {
-    static const struct {
-        const char *replies[COUNT + 1], *outcome, *message;
-        uint64_t losses;
-    } cases[] = {
+    CASES(const char *replies[COUNT + 1], *outcome, *message; uint64_t losses) = {
         {{":1\r\n", ":1\r\n", ":-1\r\n", ":-1\r\n", ":-1\r\n"},
          "lost",
          "it is no longer held on a majority of the servers (deleted)",
@@ -145,10 +132,9 @@ TEST(a_quorum_release_without_a_majority_reports_a_loss_or_continues_in_the_back
         hold_by(5, AT(0));
         hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
         CHECK(is_releasing(hold_of()));
-        answer_all(cases[i].replies, AT(2));
-        CHECK_OUTCOME(op, cases[i].outcome);
+        answer_all(cases[i].replies, AT(2)), CHECK_OUTCOME(op, cases[i].outcome);
         CHECK_CONTAINS(message_of(op), cases[i].message);
-        CHECK_EQ_U64(hf_client_stats(&rig.client).losses, cases[i].losses);
+        CHECK_EQ_U64(stats().losses, cases[i].losses);
         CHECK_EQ_INT(state_of(), -1);
     }
 }
@@ -158,11 +144,9 @@ TEST(a_partial_quorum_release_without_a_majority_reports_a_loss) {
     hold_by(5, AT(0));
     hold_by(5, AT(1));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
-    answer_all(gone, AT(3));
-    CHECK_OUTCOME(op, "lost");
-    CHECK_EQ_INT(state_of(), HF_HOLD_LOST);
+    answer_all(gone, AT(3)), CHECK_OUTCOME(op, "lost"), CHECK_EQ_INT(state_of(), HF_HOLD_LOST);
     CHECK_EQ_INT(count_of(hold_of()), 1); /* one handle is left */
-    CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
+    CHECK_EQ_U64(stats().losses, 1);
     hf_op_end(op, AT(4));
     op = begin_quorum(HF_OP_RELEASE, 0, AT(5));
     CHECK_ENDS(op, "lost", AT(5));
@@ -173,7 +157,7 @@ TEST(a_partial_quorum_release_without_a_majority_reports_a_loss) {
 TEST(a_call_on_another_handles_lost_hold_does_not_release_it) {
     hold_by(5, AT(0));
     hf_hold *lost = watch(hold_of());
-    hf_client_lose(&rig.client, lost, HF_LOST_TAKEN);
+    lose_hold(lost, HF_LOST_TAKEN);
     hf_op_spec spec = spec_of(HF_OP_RELEASE);
     spec.lost = lost;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(1));
@@ -186,7 +170,7 @@ TEST(a_call_on_another_handles_lost_hold_does_not_release_it) {
 
 TEST(a_check_of_a_lost_quorum_hold_releases_nothing) {
     hold_by(5, AT(0));
-    hf_client_lose(&rig.client, hold_of(), HF_LOST_TAKEN);
+    lose_hold(hold_of(), HF_LOST_TAKEN);
     hf_op *op = begin_quorum(HF_OP_CHECK, 0, AT(1));
     CHECK_ENDS(op, "lost", AT(1));
     CHECK_EQ_INT(state_of(), HF_HOLD_LOST);
@@ -202,19 +186,16 @@ TEST(a_check_of_a_lost_quorum_hold_releases_nothing) {
 TEST(abandoning_one_re_entry_of_a_quorum_hold_keeps_the_others) {
     hold_by(5, AT(0));
     hold_by(5, AT(1));
-    hf_client_abandon(&rig.client, hold_of(), 1, AT(2));
-    CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
+    abandon_hold(hold_of(), 1, AT(2)), CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
     CHECK_EQ_INT(count_of(hold_of()), 1);
     CHECK_EQ_INT(parts_held(), 5);
-    hf_client_abandon(&rig.client, hold_of(), 1, AT(3));
-    CHECK_EQ_INT(state_of(), -1);
+    abandon_hold(hold_of(), 1, AT(3)), CHECK_EQ_INT(state_of(), -1);
     for (int i = 0; i < COUNT; i++) CHECK_EQ_INT(part_state(i), CLEANING_UP);
 }
 
 TEST(abandoning_more_re_entries_than_a_quorum_hold_has_cleans_up_the_hold) {
     hold_by(5, AT(0));
-    hf_client_abandon(&rig.client, hold_of(), 7, AT(2));
-    CHECK_EQ_INT(state_of(), -1);
+    abandon_hold(hold_of(), 7, AT(2)), CHECK_EQ_INT(state_of(), -1);
     for (int i = 0; i < COUNT; i++) CHECK_EQ_INT(part_state(i), CLEANING_UP);
 }
 
@@ -222,19 +203,17 @@ TEST(a_re_entry_abandoned_during_a_partial_quorum_release_is_cleaned_up_after_it
     hold_by(5, AT(0));
     hold_by(5, AT(1));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
-    hf_client_abandon(&rig.client, hold_of(), 1, AT(3));
+    abandon_hold(hold_of(), 1, AT(3));
     for (int i = 0; i < MAJORITY; i++) feed(link_at(i, CALLS), ":2\r\n", AT(4));
-    tick(AT(4));
-    CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_INT(state_of(), -1);
+    tick(AT(4)), CHECK_OUTCOME(op, "ok"), CHECK_EQ_INT(state_of(), -1);
     for (int i = 0; i < MAJORITY; i++) CHECK_EQ_INT(part_state(i), CLEANING_UP);
 }
 
 TEST(a_quorum_hold_that_is_abandoned_entirely_during_a_re_entry_is_cleaned_up) {
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
-    hf_client_abandon(&rig.client, hold_of(), 1, AT(2));
-    hf_client_abandon(&rig.client, hold_of(), 1, AT(2));
+    abandon_hold(hold_of(), 1, AT(2));
+    abandon_hold(hold_of(), 1, AT(2));
     CHECK_ANSWERS(op, 0, 5, yes(77), AT(3), "ok");
     CHECK_EQ_INT(state_of(), -1);
     for (int i = 0; i < MAJORITY; i++) CHECK_EQ_INT(part_state(i), CLEANING_UP);
@@ -244,8 +223,7 @@ TEST(a_quorum_re_entry_granted_after_the_majority_adds_no_hold_on_its_server) {
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
     CHECK_ANSWERS_END(op, 0, 3, yes(77), AT(2), "ok");
-    answer(4, yes(77), AT(3));
-    CHECK_EQ_INT(count_of(hold_of()), 2);
+    answer(4, yes(77), AT(3)), CHECK_EQ_INT(count_of(hold_of()), 2);
     CHECK_EQ_INT(count_of(member_holds_of(hold_of())[0]), 2);
     CHECK_EQ_INT(count_of(member_holds_of(hold_of())[4]), 1);
 }
@@ -253,12 +231,10 @@ TEST(a_quorum_re_entry_granted_after_the_majority_adds_no_hold_on_its_server) {
 TEST(a_hold_abandoned_during_a_quorum_re_entry_is_removed_when_the_re_entry_ends) {
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
-    hf_client_abandon(&rig.client, hold_of(), 1, AT(2));
-    CHECK_EQ_INT(count_of(hold_of()), 1);
+    abandon_hold(hold_of(), 1, AT(2)), CHECK_EQ_INT(count_of(hold_of()), 1);
     CHECK_ANSWERS(op, 0, 3, yes(77), AT(3), "ok");
     CHECK_EQ_INT(count_of(hold_of()), 1);
-    hf_op_end(op, AT(4));
-    CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
+    hf_op_end(op, AT(4)), CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
     hold_by(5, AT(5)); /* it goes once */
     CHECK_EQ_INT(count_of(hold_of()), 2);
 }
@@ -269,20 +245,18 @@ TEST(a_quorum_release_does_not_count_a_hold_abandoned_during_it_as_lost) {
         hold_by(5, AT(0));
         hold_by(5, AT(1));
         hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
-        if (lost) hf_client_lose(&rig.client, hold_of(), HF_LOST_TAKEN);
-        else hf_client_abandon(&rig.client, hold_of(), 2, AT(2));
+        if (lost) lose_hold(hold_of(), HF_LOST_TAKEN);
+        else abandon_hold(hold_of(), 2, AT(2));
         answers(0, 3, ":-1\r\n", AT(3));
         CHECK_PASS(op, AT(3), AT(600), "lost");
-        CHECK_EQ_INT(hf_client_stats(&rig.client).losses, lost);
+        CHECK_EQ_INT(stats().losses, lost);
     }
 }
 
 TEST(an_abandoned_quorum_release_is_finished_in_the_background) {
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
-    hf_op_abandon(op, AT(2));
-    CHECK_ENDS(op, "interrupted", AT(2));
-    CHECK_EQ_INT(state_of(), -1);
+    hf_op_abandon(op, AT(2)), CHECK_ENDS(op, "interrupted", AT(2)), CHECK_EQ_INT(state_of(), -1);
     pass(AT(2), AT(3));
 }
 
@@ -292,8 +266,7 @@ TEST(an_abandoned_partial_quorum_release_removes_one_hold_and_an_abandoned_check
         if (releases) hold_by(5, AT(1));
         hf_op *op = begin_quorum(releases ? HF_OP_RELEASE : HF_OP_CHECK, 0, AT(2));
         hf_op_abandon(op, AT(3));
-        hf_op_end(op, AT(3));
-        CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
+        hf_op_end(op, AT(3)), CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
         CHECK_EQ_INT(count_of(hold_of()), 1);
         CHECK_EQ_INT(parts_held(), 5);
         CHECK(!is_in_flight(hold_of()));
@@ -311,8 +284,7 @@ TEST(a_quorum_release_waits_until_a_check_has_ended) {
     CHECK(hf_op_is_blocked(op));
     CHECK_ANSWERS(check, 0, 3, ":1\r\n", AT(2), "ok");
     CHECK(!hf_op_is_blocked(op));
-    hf_op_end(check, AT(2));
-    CHECK_CONTAINS(output_by(0), "EVALSHA release");
+    hf_op_end(check, AT(2)), CHECK_CONTAINS(output_by(0), "EVALSHA release");
     CHECK_ANSWERS_END(op, 0, 3, ":1\r\n", AT(3), "ok");
     CHECK_EQ_INT(state_of(), -1);
 }
@@ -331,10 +303,8 @@ TEST(a_quorum_release_abandoned_while_it_waits_for_a_check_still_frees_the_lock)
     hold_by(5, AT(0));
     begin_quorum(HF_OP_CHECK, 0, AT(1));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
-    hf_op_abandon(op, AT(2));
-    CHECK(!hf_op_is_blocked(op));
-    hf_op_end(op, AT(2));
-    CHECK_EQ_INT(state_of(), -1);
+    hf_op_abandon(op, AT(2)), CHECK(!hf_op_is_blocked(op));
+    hf_op_end(op, AT(2)), CHECK_EQ_INT(state_of(), -1);
 }
 
 TEST(a_quorum_acquire_waits_for_its_owners_check_until_the_acquires_timeout) {
@@ -355,10 +325,7 @@ TEST(a_quorum_acquire_waits_for_its_owners_check_until_the_acquires_timeout) {
 /* ---- about a key ---- */
 
 TEST(a_quorums_ttl_is_the_largest_for_which_a_majority_still_has_the_lock) {
-    static const struct {
-        const char *replies[COUNT + 1];
-        long long value;
-    } cases[] = {
+    CASES(const char *replies[COUNT + 1]; long long value) = {
         {{":500\r\n", ":400\r\n", ":300\r\n", ":200\r\n", ":100\r\n"}, 300},
         {{":100\r\n", ":500\r\n", ":200\r\n", ":400\r\n", ":300\r\n"}, 300},
         {{":500\r\n", ":400\r\n", ":-2\r\n", ":-2\r\n", ":-2\r\n"}, -2},
@@ -368,17 +335,13 @@ TEST(a_quorums_ttl_is_the_largest_for_which_a_majority_still_has_the_lock) {
     EACH_CASE (i, cases) {
         hf_op *op = begin_quorum(HF_OP_TTL, 0, AT(0));
         for (int j = 0; j < COUNT; j++) CHECK_CONTAINS(output_by(j), "PTTL k");
-        answer_all(cases[i].replies, AT(1));
-        CHECK_OUTCOME(op, "ok");
+        answer_all(cases[i].replies, AT(1)), CHECK_OUTCOME(op, "ok");
         CHECK_EQ_INT(value_of(op), cases[i].value);
     }
 }
 
 TEST(a_quorums_info_returns_the_owner_that_a_majority_names) {
-    static const struct {
-        const char *replies[COUNT + 1], *owner;
-        uint64_t token;
-    } cases[] = {
+    CASES(const char *replies[COUNT + 1], *owner; uint64_t token) = {
         {{INFO("3\r\nyou", "2", "7"), INFO("3\r\nyou", "2", "9"), INFO("3\r\nyou", "2", "8"),
           NOBODY, NOBODY},
          "you",
@@ -417,8 +380,7 @@ TEST(a_quorums_info_returns_the_owner_that_a_majority_names) {
     };
     EACH_CASE (i, cases) {
         hf_op *op = begin_quorum(HF_OP_INFO, 0, AT(0));
-        answer_all(cases[i].replies, AT(1));
-        CHECK_OUTCOME(op, "ok");
+        answer_all(cases[i].replies, AT(1)), CHECK_OUTCOME(op, "ok");
         CHECK_MEM(info_of(op)->owner, info_of(op)->owner_size, cases[i].owner,
                   strlen(cases[i].owner));
         CHECK_EQ_U64(info_of(op)->token, cases[i].token);
@@ -439,9 +401,7 @@ TEST(a_quorums_info_returns_the_highest_token_and_the_latest_server_time) {
                                    NOBODY,
                                    NULL};
     hf_op *op = begin_quorum(HF_OP_INFO, 0, AT(0));
-    answer_all(replies, AT(1));
-    CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(info_of(op)->token, 24);
+    answer_all(replies, AT(1)), CHECK_OUTCOME(op, "ok"), CHECK_EQ_U64(info_of(op)->token, 24);
     CHECK_EQ_INT(info_of(op)->clock_us, 50);
     CHECK_EQ_INT(info_of(op)->waited_us, -1);
 }
@@ -456,15 +416,12 @@ TEST(a_quorums_info_fails_without_a_majority) {
     const char *const replies[] = {NOBODY,        NOBODY,        "-ERR no\r\n",
                                    "-ERR no\r\n", "-ERR no\r\n", NULL};
     hf_op *op = begin_quorum(HF_OP_INFO, 0, AT(0));
-    answer_all(replies, AT(1));
-    CHECK_OUTCOME(op, "no_quorum");
+    answer_all(replies, AT(1)), CHECK_OUTCOME(op, "no_quorum");
     CHECK_CONTAINS(message_of(op), "2 of 5 answered: s3 server");
 }
 
 TEST(a_quorum_call_fails_with_the_error_that_a_majority_returns) {
-    static const struct {
-        const char *replies[COUNT + 1], *outcome;
-    } cases[] = {
+    CASES(const char *replies[COUNT + 1], *outcome) = {
         {{"-NOPERM a\r\n", "-NOPERM a\r\n", "-NOPERM a\r\n", ":1\r\n", ":1\r\n"}, "denied"},
         {{"-NOPERM a\r\n", "-NOPERM a\r\n", "-ERR no\r\n", ":1\r\n", ":1\r\n"}, "no_quorum"},
         {{"-WRONGTYPE a\r\n", "-WRONGTYPE a\r\n", "-WRONGTYPE a\r\n", ":1\r\n", ":1\r\n"},
@@ -473,8 +430,7 @@ TEST(a_quorum_call_fails_with_the_error_that_a_majority_returns) {
     };
     EACH_CASE (i, cases) {
         hf_op *op = begin_quorum(HF_OP_TTL, 0, AT(0));
-        answer_all(cases[i].replies, AT(1));
-        CHECK_OUTCOME(op, cases[i].outcome);
+        answer_all(cases[i].replies, AT(1)), CHECK_OUTCOME(op, cases[i].outcome);
     }
 }
 
@@ -496,12 +452,10 @@ TEST(two_of_four_servers_suffice_to_fail_a_quorum_call_or_to_report_a_loss) {
     server_count = 4;
     EACH_CASE (i, reads) {
         hf_op *op = begin_quorum(HF_OP_TTL, 0, AT(0));
-        answer_all(reads[i].replies, AT(1));
-        CHECK_ENDS(op, reads[i].outcome, AT(1));
+        answer_all(reads[i].replies, AT(1)), CHECK_ENDS(op, reads[i].outcome, AT(1));
         hold_by(4, AT(2));
         op = begin_quorum(HF_OP_RELEASE, 0, AT(3));
-        answer_all(releases[i].replies, AT(4));
-        CHECK_OUTCOME(op, releases[i].outcome);
+        answer_all(releases[i].replies, AT(4)), CHECK_OUTCOME(op, releases[i].outcome);
     }
     server_count = COUNT;
 }
@@ -519,8 +473,7 @@ TEST(a_forced_release_in_a_quorum_frees_the_lock_on_every_server) {
     EACH_CASE (i, cases) {
         hold_by(5, AT(0));
         hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
-        answer_all(cases[i].replies, AT(2));
-        CHECK_OUTCOME(op, "ok");
+        answer_all(cases[i].replies, AT(2)), CHECK_OUTCOME(op, "ok");
         CHECK_EQ_INT(value_of(op), cases[i].value);
         CHECK_EQ_INT(state_of(), HF_HOLD_LOST);
         CHECK_EQ_INT(reason_of(hold_of()), HF_LOST_DELETED);

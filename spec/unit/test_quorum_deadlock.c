@@ -5,12 +5,7 @@
 /* An acquire of "k" waits for a majority of five servers; what a majority of them replies about
  * the others decides whether it is in a cycle. */
 
-#define OWN DRIVE_UUID ":1"
-#define BELOW "00000000-0000-4000-8000-000000000000:7" /* smaller than OWN, as a text */
-#define ABOVE "ffffffff-ffff-4fff-8fff-ffffffffffff:7"
 #define COPY "ffffffff-ffff-4fff-8fff-ffffffffffff:8.2"
-#define INFO_OF(key, waiter)                                                                       \
-    "EVALSHA info 3 " key " redisson_lock_token:{" key "} holdfast_queue:{" key "} " waiter
 
 /* Its first attempt has failed; it checks at 2 ms, before the next one at 300 ms. */
 static hf_op *pause_for_k(void) {
@@ -53,10 +48,8 @@ static void all_reply(const char *text) {
 TEST(a_quorum_deadlock_search_starts_in_the_pause_between_two_attempts) {
     hf_op *op = pause_for_k();
     CHECK_EQ_U64(hf_op_deadline(op), AT(2));
-    tick(AT(2) - 1);
-    CHECK(!is_searching(op));
-    tick(AT(2));
-    CHECK(is_searching(op));
+    tick(AT(2) - 1), CHECK(!is_searching(op));
+    tick(AT(2)), CHECK(is_searching(op));
 }
 
 TEST(a_quorum_deadlock_search_queries_every_server_and_follows_a_majority) {
@@ -77,7 +70,7 @@ TEST(a_quorum_deadlock_search_queries_every_server_and_follows_a_majority) {
     CHECK_CONTAINS(message_of(op), "the waits form a cycle: \"k\", held by "
                                    "ffffffff-ffff-4fff-8fff-ffffffffffff:8, which waits for \"j\", "
                                    "held by me; always take locks in the same order");
-    CHECK_EQ_INT(hold_count(&rig.client), 0);
+    CHECK_EQ_INT(holds_left(), 0);
 }
 
 TEST(a_quorum_deadlock_search_finds_nothing_without_a_majority_for_an_owner_or_a_wait) {
@@ -87,8 +80,7 @@ TEST(a_quorum_deadlock_search_finds_nothing_without_a_majority_for_an_owner_or_a
         answers(0, 2, wait ? wait_is("1 " OWN " l k") : owner_is("you"), AT(2));
         answers(2, 4, wait ? wait_is("1 " OWN " l j") : owner_is("me"), AT(2));
         CHECK(is_searching(op));
-        answer(4, wait ? "$-1\r\n" : owner_is(""), AT(2));
-        CHECK(!is_searching(op));
+        answer(4, wait ? "$-1\r\n" : owner_is(""), AT(2)), CHECK(!is_searching(op));
         CHECK_OUTCOME(op, "under way");
     }
 }
@@ -115,8 +107,7 @@ TEST(a_quorum_deadlock_search_tells_owners_apart_that_differ_in_the_first_letter
 TEST(a_quorum_deadlock_searchs_next_step_also_queries_a_server_that_refused_the_script) {
     wait_for_k();
     rig_hush();
-    answer(0, "-NOSCRIPT no\r\n", AT(2));
-    CHECK(strncmp(output_by(0), "EVAL ", 5) == 0);
+    answer(0, "-NOSCRIPT no\r\n", AT(2)), CHECK(strncmp(output_by(0), "EVAL ", 5) == 0);
     answer(0, "-NOPERM no\r\n", AT(2));
     answers(1, COUNT, owner_is("you"), AT(2));
     all_reply("GET holdfast_wait:you");
@@ -145,10 +136,7 @@ static bool ends_in(const int other[COUNT], const int own[COUNT]) {
 }
 
 TEST(of_a_quorum_deadlock_the_waiter_that_is_youngest_by_the_servers_median_time_fails) {
-    static const struct {
-        int other[COUNT], own[COUNT];
-        bool ends;
-    } cases[] = {
+    CASES(int other[COUNT], own[COUNT]; bool ends) = {
         {{100, 200, 300, 400, 500}, {101, 201, 301, 401, 501}, true},
         {{101, 201, 301, 401, 501}, {100, 200, 300, 400, 500}, false},
         {{500, 100, 300, 200, 400}, {400, 501, 301, 1, 1}, true},      /* 300, 301 */
@@ -170,8 +158,7 @@ TEST(a_server_that_hangs_delays_a_step_of_a_quorum_deadlock_search_by_at_most_25
         int first = hangs == 0 ? 2 : 0;
         hf_session *calls = link_at(first, CALLS);
         rig_hush();
-        answers(first, first + 2, owner_is("you"), AT(2));
-        CHECK(is_searching(op));
+        answers(first, first + 2, owner_is("you"), AT(2)), CHECK(is_searching(op));
         answer(first + 2, owner_is("you"), AT(3));
         for (int i = hangs; i < hangs + 2; i++) hf_session_tick(link_at(i, CALLS), AT(252));
         CHECK_STR(output_of(calls), "");
@@ -242,8 +229,7 @@ TEST(a_quorum_attempt_that_fails_after_a_deadlock_was_found_ends_the_wait) {
 }
 
 TEST(a_quorum_deadlock_search_that_outlives_its_acquire_ends_without_effect) {
-    hf_op *op = wait_for_k();
-    hf_op_end(op, AT(2));
+    hf_op_end(wait_for_k(), AT(2));
     rig_hush();
     answers(0, COUNT, owner_is("you"), AT(2));
     all_reply("");

@@ -11,7 +11,7 @@ TEST(an_idempotent_run_in_a_quorum_is_a_duplicate_if_one_server_has_its_record) 
     answer(4, "*2\r\n:3\r\n$3\r\nold\r\n", AT(1));
     CHECK_PASS(op, AT(1), AT(2000), "duplicate");
     CHECK_MEM(record_of(op), record_size_of(op), "old", 3);
-    CHECK_EQ_INT(hold_count(&rig.client), 0);
+    CHECK_EQ_INT(holds_left(), 0);
 }
 
 /* On a minority a lock may exist for a moment after its release. */
@@ -105,19 +105,18 @@ TEST(a_quorums_counters_are_the_sums_over_its_servers) {
         stats->undone = 4;
         stats->acquires = 5; /* the quorum has its own */
     }
-    hf_stats stats = hf_client_stats(&rig.client);
-    CHECK_EQ_U64(stats.renewals, 5);
-    CHECK_EQ_U64(stats.renew_batches, 10);
-    CHECK_EQ_U64(stats.late_renewals, 15);
-    CHECK_EQ_U64(stats.undone, 20);
-    CHECK_EQ_U64(stats.acquires, 0);
+    hf_stats counted = stats();
+    CHECK_EQ_U64(counted.renewals, 5);
+    CHECK_EQ_U64(counted.renew_batches, 10);
+    CHECK_EQ_U64(counted.late_renewals, 15);
+    CHECK_EQ_U64(counted.undone, 20);
+    CHECK_EQ_U64(counted.acquires, 0);
 }
 
 TEST(approving_a_quorum_hold_renews_it_on_every_server) {
     for (int i = 0; i < COUNT; i++) config_in(member(i))->needs_approval = true;
     hold_by(4, AT(0));
-    pass(AT(0), AT(11000));
-    CHECK_EQ_U64(hf_client_approvals_asked(&rig.client), 4);
+    pass(AT(0), AT(11000)), CHECK_EQ_U64(hf_client_approvals_asked(&rig.client), 4);
     for (int i = 0; i < COUNT; i++) CHECK_STR(output_of(link_at(i, RENEWER)), "");
     hf_client_approve(&rig.client, hold_of(), AT(11000));
     tick(AT(11000));
@@ -131,8 +130,7 @@ TEST(approving_a_quorum_hold_skips_a_server_that_lacks_it) {
     hf_op_end(op, AT(0));
     rig_hush();
     pass(AT(0), AT(11000));
-    rig_hush();
-    CHECK(!member_holds_of(hold_of())[0]);
+    rig_hush(), CHECK(!member_holds_of(hold_of())[0]);
     hf_client_approve(&rig.client, hold_of(), AT(11000));
     tick(AT(11000));
     for (int i = 1; i < 4; i++) CHECK_CONTAINS(output_of(link_at(i, RENEWER)), "EVALSHA renew 1 k");
@@ -181,16 +179,15 @@ TEST(a_quorums_acquire_is_counted_once_and_its_renewals_once_for_each_server) {
 
 TEST(a_closed_quorum_client_is_done_once_every_server_has_replied) {
     EACH_NUMBER (last, COUNT) {
-        hold_by(5, AT(0));
-        CHECK(hf_client_is_quiet(&rig.client));
-        hf_client_close(&rig.client, AT(1));
+        hold_by(5, AT(0)), CHECK(is_quiet());
+        close_rig(AT(1));
         tick(AT(1));
         for (int i = 1; i <= COUNT; i++) {
-            CHECK(!hf_client_is_quiet(&rig.client));
+            CHECK(!is_quiet());
             feed(link_at((last + i) % COUNT, RENEWER), ":1\r\n", AT(2));
             tick(AT(2));
         }
-        CHECK(hf_client_is_quiet(&rig.client));
+        CHECK(is_quiet());
     }
 }
 
@@ -200,24 +197,19 @@ TEST(
     EACH_CASE (i, cases) {
         hf_time answered = AT(cases[i].majority_at), end = AT(cases[i].end);
         hold_by(5, AT(0));
-        hf_client_close(&rig.client, AT(10));
+        close_rig(AT(10));
         tick(AT(10));
         for (int j = 0; j < MAJORITY; j++) feed(link_at(j, RENEWER), ":1\r\n", answered);
         tick(answered);
-        pass(answered, end - HF_MS);
-        CHECK(!hf_client_is_quiet(&rig.client));
-        CHECK_EQ_U64(hf_client_deadline(&rig.client), end);
-        pass(end - HF_MS, end);
-        CHECK(hf_client_is_quiet(&rig.client));
+        pass(answered, end - HF_MS), CHECK(!is_quiet()), CHECK_EQ_U64(client_deadline(), end);
+        pass(end - HF_MS, end), CHECK(is_quiet());
     }
 }
 
 /* ---- why it is lost ---- */
 
 TEST(the_reason_of_a_quorum_loss_is_one_that_a_server_gave_rather_than_unreachable) {
-    static const struct {
-        hf_lost_reason reasons[MAJORITY], reason;
-    } cases[] = {
+    CASES(hf_lost_reason reasons[MAJORITY], reason) = {
         {{HF_LOST_TAKEN, HF_LOST_UNREACHABLE, HF_LOST_UNREACHABLE}, HF_LOST_TAKEN},
         {{HF_LOST_UNREACHABLE, HF_LOST_UNREACHABLE, HF_LOST_TAKEN}, HF_LOST_TAKEN},
         {{HF_LOST_EXPIRED, HF_LOST_UNREACHABLE, HF_LOST_EXPIRED}, HF_LOST_UNREACHABLE},
@@ -230,8 +222,7 @@ TEST(the_reason_of_a_quorum_loss_is_one_that_a_server_gave_rather_than_unreachab
         for (int j = 0; j < MAJORITY; j++)
             hf_client_lose(member(j), member_holds_of(hold)[j], cases[i].reasons[j]);
         CHECK(is_held(hold));
-        tick(AT(1));
-        CHECK(is_lost(hold));
+        tick(AT(1)), CHECK(is_lost(hold));
         CHECK_OR(reason_of(hold) == cases[i].reason, "case %zu: %s", i,
                  hf_lost_reason_name(reason_of(hold)));
     }
@@ -330,14 +321,10 @@ TEST(a_quorum_hold_is_not_restored_on_a_server_that_has_not_replied_yet) {
 }
 
 TEST(a_quorum_client_reads_server_details_only_if_an_option_or_restart_guard_needs_them) {
-    static const struct {
-        bool asks;
-        hf_time guard;
-        bool asks_server, asks_known;
-    } cases[] = {{false, 0, false, false},
-                 {true, 0, true, false},
-                 {false, HF_SECOND, true, true},
-                 {true, HF_SECOND, true, true}};
+    CASES(bool asks; hf_time guard; bool asks_server, asks_known) = {{false, 0, false, false},
+                                                                     {true, 0, true, false},
+                                                                     {false, HF_SECOND, true, true},
+                                                                     {true, HF_SECOND, true, true}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         start(); /* for the servers */
         rig_end(AT(0));
@@ -364,10 +351,8 @@ TEST(a_quorum_client_without_restart_guard_writes_no_mark_for_known_servers) {
     static const char info[] = "$29\r\n# Server\r\nrun_id:0123456789\r\n\r\n";
     for (int i = 0; i < COUNT; i++) config_in(member(i))->session.asks_server = true;
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    for (int i = 0; i < COUNT; i++) {
-        answer(i, info, AT(0));
-        CHECK_STR(link_at(i, CALLS)->run_id, "0123456789");
-    }
+    for (int i = 0; i < COUNT; i++)
+        answer(i, info, AT(0)), CHECK_STR(link_at(i, CALLS)->run_id, "0123456789");
     for (int i = 0; i < COUNT; i++) answer(i, yes(7), AT(1));
     CHECK_OUTCOME(op, "ok");
     for (int i = 0; i < COUNT; i++) CHECK(!strstr(output_by(i), "holdfast_known"));

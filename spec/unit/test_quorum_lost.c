@@ -17,7 +17,8 @@ static int answer_renewals(int from, hf_time now) {
     for (int i = from; i < COUNT; i++) {
         const char *text = output_of(link_at(i, RENEWER));
         while ((text = strstr(text, "EVALSHA renew"))) {
-            text++, renewals++;
+            text++;
+            renewals++;
             feed(link_at(i, RENEWER), "*1\r\n:1\r\n", now);
         }
     }
@@ -38,8 +39,7 @@ TEST(a_quorum_holds_loss_is_reported_even_while_another_hold_is_missing_on_a_ser
     }
     lose_on(first, 3);
     lose_on(held("k2"), 1);
-    hf_client_notice(&rig.client, AT(16001));
-    CHECK(is_lost(first));
+    hf_client_notice(&rig.client, AT(16001)), CHECK(is_lost(first));
     rig_end(AT(16003));
     hf_names_free(&second);
 }
@@ -83,8 +83,7 @@ TEST(a_late_grant_after_its_majority_has_expired_does_not_revive_a_quorum_hold) 
     CHECK(near_the_end() > 39000);
     CHECK(is_held(held("k")));
     feed(link_at(0, CALLS), yes(90), AT(41500)); /* before the client has noticed that it ended */
-    tick(AT(41500));
-    CHECK(is_lost(held("k")));
+    tick(AT(41500)), CHECK(is_lost(held("k")));
 }
 
 TEST(a_re_entry_after_the_majority_has_expired_does_not_revive_a_quorum_hold) {
@@ -95,8 +94,7 @@ TEST(a_re_entry_after_the_majority_has_expired_does_not_revive_a_quorum_hold) {
     feed(link_at(0, CALLS), yes(90), AT(41500));
     feed(link_at(3, CALLS), yes(90), AT(41500));
     feed(link_at(4, CALLS), yes(90), AT(41500));
-    tick(AT(41500));
-    CHECK_OUTCOME(op, "lost");
+    tick(AT(41500)), CHECK_OUTCOME(op, "lost");
 }
 
 /* → how often the server was asked for the lock until then; it had another owner each time */
@@ -117,8 +115,7 @@ static void get_it_back(int i, hf_time from) {
         CHECK(t < from + 2000);
         tick(AT(t));
     }
-    answer(i, yes(90), AT(from + 2000));
-    CHECK_EQ_U64(parts_held(), COUNT);
+    answer(i, yes(90), AT(from + 2000)), CHECK_EQ_U64(parts_held(), COUNT);
 }
 
 /* Held by all servers but the first one, which has another owner. */
@@ -130,16 +127,14 @@ static void hold_beside_another(bool renewed) {
 }
 
 TEST(a_quorum_hold_is_soon_restored_on_a_server_that_had_another_owner_at_first) {
-    hold_beside_another(true);
-    CHECK_EQ_INT(refuse_until(0, 2, 45), 0);
+    hold_beside_another(true), CHECK_EQ_INT(refuse_until(0, 2, 45), 0);
     CHECK_EQ_INT(refuse_until(0, 50, 60), 1);
     get_it_back(0, 65);
 }
 
 TEST(a_hold_is_restored_less_and_less_often_on_a_server_where_another_owner_has_the_lock) {
     hold_by(4, AT(0));
-    answer(4, BUSY, AT(1));
-    CHECK_EQ_INT(refuse_until(4, 2, 45), 0);
+    answer(4, BUSY, AT(1)), CHECK_EQ_INT(refuse_until(4, 2, 45), 0);
     CHECK_EQ_INT(refuse_until(4, 50, 1600), 5);   /* 50, 150, 350, 750, 1550 ms */
     CHECK_EQ_INT(refuse_until(4, 1605, 9600), 8); /* each second from then on */
     get_it_back(4, 9605);
@@ -149,8 +144,7 @@ TEST(a_hold_is_restored_less_and_less_often_on_a_server_where_another_owner_has_
 
 TEST(a_quorum_soon_tries_to_restore_a_hold_that_a_server_has_lost_again) {
     hold_by(4, AT(0));
-    answer(4, BUSY, AT(1));
-    CHECK_EQ_INT(refuse_until(4, 50, 1600), 5);
+    answer(4, BUSY, AT(1)), CHECK_EQ_INT(refuse_until(4, 50, 1600), 5);
     get_it_back(4, 1605);
     hf_client_lose(member(4), member_holds_of(held("k"))[4], HF_LOST_TAKEN);
     CHECK_EQ_INT(refuse_until(4, 3610, 14000), 5);
@@ -162,15 +156,13 @@ TEST(a_quorum_tries_to_restore_a_missing_hold_within_an_hour_whatever_its_lease)
     set_lease(hold, 1000000 * HF_SECOND);
     for (int i = 0; i < 20; i++) {
         hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), HF_NEVER);
-        hf_quorum_note_busy(&rig.client, hold, AT(1));
-        CHECK(wakes_at(hold) < AT(3600 * 1000));
+        hf_quorum_note_busy(&rig.client, hold, AT(1)), CHECK(wakes_at(hold) < AT(3600 * 1000));
     }
     CHECK(wakes_at(hold) > AT(3000 * 1000));
 }
 
 TEST(a_quorum_hold_that_is_not_renewed_is_not_restored_on_a_server_that_lacks_it) {
-    hold_beside_another(false);
-    CHECK_EQ_INT(refuse_until(0, 2, 9000), 0);
+    hold_beside_another(false), CHECK_EQ_INT(refuse_until(0, 2, 9000), 0);
 }
 
 #define HOLDS 250
@@ -187,8 +179,7 @@ static void hold_many(hf_names names[HOLDS]) {
         CHECK(hf_names_make(&names[k], hf_slice_of(printed("k%d", k))));
         hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(0), spec.names = &names[k]);
         answers(0, 4, yes(77), AT(0));
-        answer(4, FULL, AT(0));
-        CHECK_ENDS(op, "ok", AT(0));
+        answer(4, FULL, AT(0)), CHECK_ENDS(op, "ok", AT(0));
     }
     rig_hush();
 }
@@ -215,7 +206,7 @@ static void answer_all(hf_session *link, hf_time now) {
 
 static int count_lacking(void) {
     int lacking = 0;
-    for (size_t k = 0; k < hold_count(&rig.client); k++)
+    for (size_t k = 0; k < holds_left(); k++)
         lacking +=
             !hf_member_hold_is_held(member_holds_of(hold_in_heap(holds_of(&rig.client), k))[4]);
     return lacking;
@@ -249,8 +240,7 @@ TEST(a_quorum_hold_that_could_not_be_restored_yet_is_checked_at_least_a_millisec
     for (size_t k = 0; k < HOLDS; k++)
         set_lease(hold_in_heap(holds_of(&rig.client), k), 9 * HF_MS / 2);
     for (size_t k = 0; k < HOLDS; k++) set_wake(hold_in_heap(holds_of(&rig.client), k), AT(10));
-    hf_client_tick(&rig.client, AT(10));
-    CHECK_EQ_INT(count_asked(4), 100);
+    hf_client_tick(&rig.client, AT(10)), CHECK_EQ_INT(count_asked(4), 100);
     CHECK(wakes_at(hold_of_claim(hf_holds_first(holds_of(&rig.client)))) >= AT(11));
     rig_end(AT(12));
     for (int k = 0; k < HOLDS; k++) hf_names_free(&names[k]);
@@ -284,8 +274,7 @@ TEST(a_quorum_release_that_waited_until_its_hold_was_lost_does_not_free_a_newer_
 TEST(a_lost_quorum_hold_is_no_longer_renewed_on_any_server) {
     hold_by(COUNT, AT(0));
     lose_on(held("k"), 3);
-    tick(AT(1));
-    CHECK(is_lost(held("k")));
+    tick(AT(1)), CHECK(is_lost(held("k")));
     int renewals = 0;
     for (hf_time t = 100; t < 60000; t += 100) {
         tick(AT(t));
@@ -315,8 +304,7 @@ TEST(a_quorum_acquire_that_is_blocked_by_a_release_waits_no_longer_than_its_time
     CHECK(hf_op_detach(begin_round(&call, AT(0))));
     hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(1), spec.wait = HF_SECOND);
     CHECK(hf_op_is_blocked(op));
-    answers(0, COUNT, ":1\r\n", AT(900));
-    CHECK(!hf_op_is_blocked(op));
+    answers(0, COUNT, ":1\r\n", AT(900)), CHECK(!hf_op_is_blocked(op));
     CHECK_EQ_U64(hf_op_wait_end(op), AT(1) + HF_SECOND);
 }
 
@@ -331,11 +319,8 @@ static void hold_for(hf_time max_hold, int yeses) {
 TEST(a_quorum_hold_ends_at_its_max_hold) {
     hold_for(40 * HF_SECOND, COUNT - 1);
     hf_hold *hold = held("k");
-    tick_from(100, 39000, 0);
-    CHECK(is_held(hold));
-    CHECK(ends_at(hold) <= AT(40000));
-    tick_from(39100, 40000, 0);
-    CHECK(is_lost(hold));
+    tick_from(100, 39000, 0), CHECK(is_held(hold)), CHECK(ends_at(hold) <= AT(40000));
+    tick_from(39100, 40000, 0), CHECK(is_lost(hold));
     CHECK_STR(hf_lost_reason_name(reason_of(hold)), "max_hold");
 }
 
@@ -351,8 +336,7 @@ TEST(a_quorum_hold_restored_on_a_server_later_also_ends_at_max_hold) {
     }
     CHECK_EQ_INT(parts_held(), COUNT);
     for (int i = 0; i < COUNT; i++) CHECK(bound_of(member_holds_of(hold)[i]) <= AT(40000));
-    tick_from(20100, 40000, 0);
-    CHECK_STR(hf_lost_reason_name(reason_of(hold)), "max_hold");
+    tick_from(20100, 40000, 0), CHECK_STR(hf_lost_reason_name(reason_of(hold)), "max_hold");
 }
 
 TEST(a_quorum_re_entry_gives_no_server_a_lease_beyond_max_hold) {
@@ -369,8 +353,7 @@ TEST(a_quorum_loss_before_max_hold_is_reported_with_the_servers_reason) {
     hold_for(5 * HF_SECOND, COUNT);
     hf_hold *hold = held("k");
     lose_on(hold, 3);
-    hf_client_notice(&rig.client, AT(1000));
-    CHECK(is_lost(hold));
+    hf_client_notice(&rig.client, AT(1000)), CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
 }
 

@@ -18,8 +18,7 @@ TEST(a_quorum_does_not_write_back_a_token_that_a_majority_already_drew) {
     rig_hush();
     feed(link_at(0, CALLS), yes(5), AT(1));
     for (int i = 1; i < 4; i++) feed(link_at(i, CALLS), yes(9), AT(1));
-    hf_client_tick(&rig.client, AT(1));
-    CHECK_OUTCOME(op, "ok");
+    hf_client_tick(&rig.client, AT(1)), CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(token_of(hold_of()), 9);
     for (int i = 0; i < 4; i++) CHECK_STR(output_by(i), "");
 }
@@ -42,15 +41,12 @@ TEST(a_quorum_release_also_undoes_the_acquire_on_servers_that_have_not_replied) 
 }
 
 TEST(a_quorum_hold_missing_on_a_server_is_checked_again_soon_while_it_is_renewed) {
-    static const struct {
-        int servers;
-        bool renewed, again;
-    } cases[] = {{5, true, false}, {3, true, true}, {3, false, false}, {5, false, false}};
+    CASES(int servers; bool renewed, again) = {
+        {5, true, false}, {3, true, true}, {3, false, false}, {5, false, false}};
     EACH_CASE (i, cases) {
         hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.renewed = cases[i].renewed);
         for (int j = 0; j < cases[i].servers; j++) feed(link_at(j, CALLS), yes(7), AT(1));
-        tick(AT(1));
-        CHECK_ENDS(op, "ok", AT(1));
+        tick(AT(1)), CHECK_ENDS(op, "ok", AT(1));
         const hf_hold *hold = hold_of();
         hf_time again = AT(1) + 10 * HF_SECOND;
         CHECK_EQ_U64(wakes_at(hold), cases[i].again ? again : ends_at(hold));
@@ -66,8 +62,7 @@ TEST(a_client_of_a_quorum_can_send_a_command_to_a_single_chosen_server) {
                           spec.args = get, spec.arg_count = 2, spec.node = node);
         for (unsigned i = 0; i < COUNT; i++)
             CHECK_STR(output_by((int)i), i == asked ? "GET k" : "");
-        answer((int)asked, "$1\r\nv\r\n", AT(1));
-        CHECK_OUTCOME(op, "ok");
+        answer((int)asked, "$1\r\nv\r\n", AT(1)), CHECK_OUTCOME(op, "ok");
     }
 }
 
@@ -76,15 +71,13 @@ TEST(an_idempotent_runs_long_record_is_sent_to_every_server_that_holds_the_run) 
     memset(record, 'r', 300);
     hf_op *op = begin_guard(AT(0));
     for (int i = 0; i < COUNT; i++) CHECK_CONTAINS(output_by(i), " print");
-    answers(0, MAJORITY, yes(7), AT(1));
-    CHECK_ENDS(op, "ok", AT(1));
+    answers(0, MAJORITY, yes(7), AT(1)), CHECK_ENDS(op, "ok", AT(1));
     rig_hush();
     op = BEGIN(HF_OP_COMPLETE, AT(2), spec.lock_kind = &hf_kind_guard,
                spec.fingerprint = hf_slice_of("print"), spec.result = hf_slice_of(record),
                spec.keep = 5 * HF_SECOND);
     for (int i = 0; i < MAJORITY; i++) CHECK_CONTAINS(output_by(i), record);
-    answers(0, MAJORITY, ":1\r\n", AT(3));
-    CHECK_OUTCOME(op, "ok");
+    answers(0, MAJORITY, ":1\r\n", AT(3)), CHECK_OUTCOME(op, "ok");
 }
 
 TEST(a_client_that_waits_for_a_quorum_publishes_its_name) {
@@ -107,8 +100,7 @@ TEST(a_quorum_hold_missing_on_a_server_is_checked_no_later_than_its_end) {
     hold_by(3, AT(0));
     hf_hold *hold = hold_of();
     hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), HF_NEVER);
-    hf_quorum_refresh(&rig.client, hold, AT(25000));
-    CHECK(ends_at(hold) < AT(30000));
+    hf_quorum_refresh(&rig.client, hold, AT(25000)), CHECK(ends_at(hold) < AT(30000));
     CHECK_EQ_U64(wakes_at(hold), ends_at(hold));
 }
 
@@ -122,10 +114,8 @@ TEST(a_quorum_hold_is_lost_at_the_end_of_its_lease_even_if_it_was_checked_before
         rig.down[i] = "refused";
         hf_session_closed(link_at(i, CALLS), "gone", AT(2));
     }
-    pass(AT(2), end - 1);
-    CHECK(is_held(hold));
-    pass(end - 1, end + 1);
-    CHECK(is_lost(hold));
+    pass(AT(2), end - 1), CHECK(is_held(hold));
+    pass(end - 1, end + 1), CHECK(is_lost(hold));
 }
 
 TEST(a_quorum_hold_is_restored_on_a_server_under_a_new_suffix_of_its_owner) {
@@ -205,9 +195,7 @@ TEST(an_idempotent_runs_record_on_a_majority_keeps_the_run_locked_on_the_other_s
 }
 
 TEST(a_quorum_attempt_waits_for_slow_servers_ten_times_as_long_as_for_its_majority) {
-    static const struct {
-        int answered, most;
-    } cases[] = {{100, 1100}, {10, 260}, {25, 275}, {26, 286}};
+    CASES(int answered, most) = {{100, 1100}, {10, 260}, {25, 275}, {26, 286}};
     EACH_CASE (i, cases) {
         hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
         answers(0, 2, yes(7), AT(cases[i].answered));
@@ -217,11 +205,8 @@ TEST(a_quorum_attempt_waits_for_slow_servers_ten_times_as_long_as_for_its_majori
 }
 
 TEST(a_quorum_call_skips_only_servers_that_have_just_refused_a_connection) {
-    static const struct {
-        unsigned failed_opens;
-        hf_code code;
-        bool skipped;
-    } cases[] = {{1, HF_UNREACHABLE, true}, {0, HF_UNREACHABLE, false}, {1, HF_DENIED, false}};
+    CASES(unsigned failed_opens; hf_code code; bool skipped) = {
+        {1, HF_UNREACHABLE, true}, {0, HF_UNREACHABLE, false}, {1, HF_DENIED, false}};
     EACH_CASE (i, cases) {
         rig.down[0] = "refused";
         hf_op_end(begin_quorum(HF_OP_TTL, 0, AT(0)), AT(0));
@@ -265,22 +250,19 @@ TEST(abandoning_a_shared_owners_quorum_hold_keeps_its_other_processes_holds) {
         set_count(member_holds_of(hold)[i], 4);
         set_others(member_holds_of(hold)[i], 2);
     }
-    hf_client_abandon(&rig.client, hold, 1, AT(2));
-    CHECK_EQ_INT(parts_held(), 5);
+    abandon_hold(hold, 1, AT(2)), CHECK_EQ_INT(parts_held(), 5);
     for (int i = 0; i < COUNT; i++) CHECK_EQ_INT(count_of(member_holds_of(hold)[i]), 3);
 }
 
 TEST(a_quorum_restores_only_holds_that_are_held_and_renewed) {
-    static const struct {
-        bool renewed, lost;
-    } cases[] = {{true, false}, {false, false}, {true, true}};
+    CASES(bool renewed, lost) = {{true, false}, {false, false}, {true, true}};
     EACH_CASE (i, cases) {
         hold_by(3, AT(0));
         answers(3, 5, busy(20000, 0, 0), AT(1));
         rig_hush();
         hf_hold *hold = hold_of();
         set_renewed(hold, cases[i].renewed);
-        if (cases[i].lost) hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
+        if (cases[i].lost) lose_hold(hold, HF_LOST_TAKEN);
         hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(100));
         tick(AT(100));
         bool repaired = strstr(output_by(4), "EVALSHA acquire") != NULL;
@@ -301,10 +283,8 @@ TEST(calls_that_are_blocked_by_a_quorum_re_entry_fail_at_their_own_timeouts) {
     answers(0, 5, busy(20000, 0, 0), AT(1));
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(2));
     CHECK(hf_op_is_blocked(check));
-    tick(AT(3002) - 1);
-    CHECK_OUTCOME(check, "under way");
-    tick(AT(3002));
-    CHECK_OUTCOME(check, "unreachable");
+    tick(AT(3002) - 1), CHECK_OUTCOME(check, "under way");
+    tick(AT(3002)), CHECK_OUTCOME(check, "unreachable");
     CHECK_CONTAINS(message_of(check), "an earlier command for this key got no reply");
     CHECK(!hf_op_is_blocked(check));
     CHECK_OUTCOME(entry, "under way");
@@ -321,18 +301,15 @@ TEST(a_grant_that_arrives_after_a_quorum_has_decided_is_undone) {
     hf_client_tick_calls(&rig.client, end);
     CHECK_EQ_INT(round_of(op)->state, HF_ROUND_WRITING_BACK);
     CHECK(round_of(op)->votes[4].counted && !hf_op_is_done(round_of(op)->votes[4].op));
-    feed(link_at(4, CALLS), yes(60), end + HF_MS);
-    CHECK_EQ_INT(part_state(4), HF_HOLD_HELD);
+    feed(link_at(4, CALLS), yes(60), end + HF_MS), CHECK_EQ_INT(part_state(4), HF_HOLD_HELD);
     CHECK_ANSWERS(op, 0, 2, ":1\r\n", end + 2 * HF_MS, "ok");
     CHECK_EQ_INT(part_state(3), HF_HOLD_HELD);
     CHECK_EQ_INT(part_state(4), CLEANING_UP);
 }
 
 TEST(a_quorum_hold_reports_its_owner_without_the_suffix_used_on_one_server) {
-    static const struct {
-        bool shared;
-        const char *of_member, *owner;
-    } cases[] = {{true, "me.x", "me.x"}, {false, DRIVE_UUID ":1.2", DRIVE_UUID ":1"}};
+    CASES(bool shared; const char *of_member, *owner) = {
+        {true, "me.x", "me.x"}, {false, DRIVE_UUID ":1.2", DRIVE_UUID ":1"}};
     EACH_CASE (i, cases) {
         hold_by(3, AT(0));
         hf_hold *hold = hold_of();
@@ -353,10 +330,10 @@ TEST(a_forced_release_in_a_quorum_does_not_report_a_hold_as_lost_twice) {
     hf_op *acquire = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
     CHECK_ANSWERS(acquire, 0, 3, yes(7), AT(2), "ok");
-    hf_client_lose(&rig.client, hold_of(), HF_LOST_TAKEN);
+    lose_hold(hold_of(), HF_LOST_TAKEN);
     answers(0, 5, ":1\r\n", AT(3));
     CHECK_PASS(op, AT(3), AT(600), "ok");
-    CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
+    CHECK_EQ_U64(stats().losses, 1);
     CHECK_EQ_INT(reason_of(hold_of()), HF_LOST_TAKEN);
 }
 
@@ -373,8 +350,7 @@ TEST(an_interrupted_quorum_acquire_waits_up_to_250_ms_for_a_majority) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 9 * HF_SECOND, AT(0));
     answers(0, 2, yes(7), AT(1));
     hf_op_interrupt(op, AT(2));
-    tick(AT(3));
-    CHECK_OUTCOME(op, "under way");
+    tick(AT(3)), CHECK_OUTCOME(op, "under way");
     CHECK_ANSWERS(op, 2, 3, yes(7), AT(4), "ok");
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(5));
     hf_op_interrupt(check, AT(5)); /* it does not wait */
@@ -391,8 +367,7 @@ TEST(a_re_entered_quorum_hold_is_renewed_if_either_acquire_requested_renewal) {
         hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
         spec.renewed = i & 1;
         hf_op *op = begin_round(&spec, AT(0));
-        answers(0, 3, yes(7), AT(1));
-        CHECK_EQ_INT(is_renewed(hold_in(op)), i & 1);
+        answers(0, 3, yes(7), AT(1)), CHECK_EQ_INT(is_renewed(hold_in(op)), i & 1);
         hf_op_end(op, AT(1));
         spec.renewed = i & 2;
         spec.lease = 40 * HF_SECOND;
@@ -404,9 +379,8 @@ TEST(a_re_entered_quorum_hold_is_renewed_if_either_acquire_requested_renewal) {
 }
 
 TEST(an_abandoned_quorum_hold_is_cleaned_up_without_awaiting_late_replies) {
-    hold_by(3, AT(0));
-    CHECK(quorum_of(&rig.client)->late_replies);
-    hf_client_abandon(&rig.client, hold_of(), 1, AT(1));
+    hold_by(3, AT(0)), CHECK(quorum_of(&rig.client)->late_replies);
+    abandon_hold(hold_of(), 1, AT(1));
     CHECK(!quorum_of(&rig.client)->late_replies);
     CHECK_EQ_INT(part_state(4), CLEANING_UP);
 }
@@ -414,15 +388,12 @@ TEST(an_abandoned_quorum_hold_is_cleaned_up_without_awaiting_late_replies) {
 TEST(an_abandoned_quorum_hold_undoes_a_late_grant_that_has_just_arrived) {
     hold_by(3, AT(0));
     feed(link_at(4, CALLS), yes(5), AT(1)); /* not counted yet */
-    hf_client_abandon(&rig.client, hold_of(), 1, AT(1));
-    tick(AT(2));
-    CHECK_EQ_INT(part_state(4), CLEANING_UP);
-    CHECK_EQ_INT(part_state(3), CLEANING_UP);
+    abandon_hold(hold_of(), 1, AT(1));
+    tick(AT(2)), CHECK_EQ_INT(part_state(4), CLEANING_UP), CHECK_EQ_INT(part_state(3), CLEANING_UP);
 }
 
 TEST(an_abandoned_quorum_acquire_leaves_no_hold_in_the_client) {
-    hf_op_end(begin_quorum(HF_OP_ACQUIRE, 0, AT(0)), AT(1));
-    CHECK_EQ_INT(hold_count(&rig.client), 0);
+    hf_op_end(begin_quorum(HF_OP_ACQUIRE, 0, AT(0)), AT(1)), CHECK_EQ_INT(holds_left(), 0);
 }
 
 TEST(a_quorum_re_entry_reports_that_its_hold_was_lost_in_the_meantime) {
@@ -430,12 +401,10 @@ TEST(a_quorum_re_entry_reports_that_its_hold_was_lost_in_the_meantime) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
     hf_op *behind = begin_quorum(HF_OP_CHECK, 0, AT(1));
     CHECK(hf_op_is_blocked(behind));
-    hf_client_lose(&rig.client, hold_of(), HF_LOST_TAKEN);
+    lose_hold(hold_of(), HF_LOST_TAKEN);
     CHECK_ANSWERS(op, 0, 3, yes(77), AT(2), "lost");
     CHECK_OUTCOME(behind, "lost");
-    hf_op_end(op, AT(2));
-    CHECK_EQ_INT(state_of(), HF_HOLD_LOST);
-    CHECK(!is_in_flight(hold_of()));
+    hf_op_end(op, AT(2)), CHECK_EQ_INT(state_of(), HF_HOLD_LOST), CHECK(!is_in_flight(hold_of()));
 }
 
 /* The members know it, and the quorum has not checked them since. */
@@ -448,9 +417,7 @@ TEST(a_failed_quorum_re_entry_reports_a_loss_that_no_call_has_reported_yet) {
         feed(link_at(i, CALLS), "-ERR no\r\n", AT(2));
     }
     CHECK(is_held(hold));
-    hf_client_tick_calls(&rig.client, AT(2));
-    CHECK_OUTCOME(op, "lost");
-    CHECK(is_lost(hold));
+    hf_client_tick_calls(&rig.client, AT(2)), CHECK_OUTCOME(op, "lost"), CHECK(is_lost(hold));
 }
 
 TEST(the_error_of_a_failed_quorum_acquire_fits_its_buffer_even_with_long_server_names) {
@@ -460,8 +427,7 @@ TEST(the_error_of_a_failed_quorum_acquire_fits_its_buffer_even_with_long_server_
     }
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answers(0, 5, "-ERR no\r\n", AT(1));
-    pass(AT(1), AT(600));
-    CHECK_CONTAINS(message_of(op), "0 of 5 granted");
+    pass(AT(1), AT(600)), CHECK_CONTAINS(message_of(op), "0 of 5 granted");
     CHECK_CONTAINS(message_of(op), "aaaa server, bbbb");
 }
 
@@ -469,7 +435,7 @@ TEST(an_abandoned_quorum_hold_is_counted_as_released) {
     hf_observe_class(&rig.client, "");
     observer_of(&rig.client)->wanted = true;
     hold_by(5, AT(0));
-    hf_client_abandon(&rig.client, hold_of(), 1, AT(7));
+    abandon_hold(hold_of(), 1, AT(7));
     CHECK_EQ_INT(observer_of(&rig.client)->classes[0]->releases, 1);
     CHECK_EQ_U64(observer_of(&rig.client)->classes[0]->held.sum, 7 * HF_MS);
 }
@@ -479,7 +445,7 @@ TEST(a_quorum_client_wakes_up_at_the_earliest_deadline_of_its_servers_connection
         begin_quorum(HF_OP_TTL, 0, AT(0));
         hf_session *link = link_at(first, CALLS);
         link->awaiting_since = link->received_at = AT(0) - HF_SECOND;
-        CHECK_EQ_U64(hf_client_calls_deadline(&rig.client), AT(500));
+        CHECK_EQ_U64(calls_deadline(), AT(500));
     }
 }
 
@@ -488,18 +454,16 @@ TEST(a_call_behind_a_quorum_re_entry_fails_as_not_held_if_the_hold_was_abandoned
     hf_hold *hold = watch(hold_of());
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1)), *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
     CHECK(hf_op_is_blocked(check));
-    hf_client_abandon(&rig.client, hold, 2, AT(2));
+    abandon_hold(hold, 2, AT(2));
     CHECK_ANSWERS(op, 0, 3, yes(77), AT(3), "ok");
     CHECK_ENDS(check, "not_held", AT(3));
-    hf_op_end(op, AT(3));
-    CHECK(!is_in_table(hold));
+    hf_op_end(op, AT(3)), CHECK(!is_in_table(hold));
 }
 
 TEST(an_abandoned_quorum_release_that_one_server_refused_is_cleaned_up_there) {
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
-    answer(4, "-ERR no\r\n", AT(2));
-    CHECK_ENDS(op, "under way", AT(3));
+    answer(4, "-ERR no\r\n", AT(2)), CHECK_ENDS(op, "under way", AT(3));
     CHECK_EQ_INT(part_state(4), CLEANING_UP);
 }
 
@@ -533,8 +497,7 @@ TEST(a_forced_release_in_a_quorum_ends_its_callers_own_hold_before_it_checks_the
     hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
     for (int i = 0; i < COUNT; i++) feed(link_at(i, CALLS), ":1\r\n", AT(2));
     CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
-    hf_client_tick_calls(&rig.client, AT(2));
-    CHECK_OUTCOME(op, "ok");
+    hf_client_tick_calls(&rig.client, AT(2)), CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(state_of(), HF_HOLD_LOST);
     CHECK_EQ_INT(reason_of(hold_of()), HF_LOST_DELETED);
 }

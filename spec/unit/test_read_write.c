@@ -30,7 +30,7 @@ static hf_op *acquire(const hf_kind *kind, const char *caller, hf_time wait, hf_
 static void take(const hf_kind *kind, const char *caller, hf_time now) {
     hf_op *op = acquire(kind, caller, 0, now);
     CHECK_ENDS_WITH(op, ACQUIRED, now, "ok");
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
 }
 
 TEST(the_read_and_the_write_half_of_a_lock_have_owners_of_their_own) {
@@ -47,8 +47,7 @@ TEST(only_a_client_that_holds_the_write_lock_sends_its_name_when_it_acquires_the
     hf_op *read = acquire(&hf_kind_read, "me", 0, AT(1));
     CHECK_SENT(CALLS, ASK(READER "2", "0", "    " READER "1:write"));
     CHECK_ANSWER(read, ACQUIRED, AT(2), "ok");
-    acquire(&hf_kind_read, "you", 0, AT(3));
-    CHECK_SENT(CALLS, ASK(READER "3", "0", ""));
+    acquire(&hf_kind_read, "you", 0, AT(3)), CHECK_SENT(CALLS, ASK(READER "3", "0", ""));
 }
 
 TEST(a_client_that_lost_its_write_lock_does_not_send_its_name_with_a_read_acquire) {
@@ -62,19 +61,16 @@ TEST(a_client_that_lost_its_write_lock_does_not_send_its_name_with_a_read_acquir
 
 TEST(a_read_holders_acquire_of_the_write_lock_fails_as_a_deadlock) {
     take(&hf_kind_read, "me", AT(0));
-    hf_op *write = acquire(&hf_kind_write, "me", HF_SECOND, AT(1));
-    CHECK_OUTCOME(write, "deadlock");
+    CHECK_OUTCOME(acquire(&hf_kind_write, "me", HF_SECOND, AT(1)), "deadlock");
     CHECK_SILENT();
-    hf_op *other = acquire(&hf_kind_write, "you", HF_SECOND, AT(1));
-    CHECK_OUTCOME(other, "under way");
+    CHECK_OUTCOME(acquire(&hf_kind_write, "you", HF_SECOND, AT(1)), "under way");
 }
 
 TEST(a_writer_that_also_reads_may_re_enter_both_locks) {
     take(&hf_kind_write, "me", AT(0));
     take(&hf_kind_read, "me", AT(1));
     take(&hf_kind_write, "me", AT(2));
-    take(&hf_kind_read, "me", AT(3));
-    CHECK_EQ_U64(hf_client_stats(&rig.client).reentries, 2);
+    take(&hf_kind_read, "me", AT(3)), CHECK_EQ_U64(stats().reentries, 2);
 }
 
 TEST(a_reader_whose_lease_has_ended_may_acquire_the_write_lock) {
@@ -91,7 +87,7 @@ static void wait_both(hf_op *ops[2]) {
         feed_calls(busy(20000, i, 0), AT(10 * i + 1));
         if (i == 0) feed_subscribed(AT(2));
         feed_calls(busy(20000, i, 0), AT(10 * i + 3));
-        output_of(link_of(CALLS));
+        sent_over(CALLS);
     }
 }
 
@@ -104,23 +100,18 @@ TEST(one_message_grants_the_lock_to_all_waiting_readers_of_a_client) {
         CHECK(is_granted(hold_in(ops[i])));
         CHECK_EQ_U64(token_of(hold_in(ops[i])), 77);
     }
-    CHECK_EQ_U64(hf_client_stats(&rig.client).grants, 2);
+    CHECK_EQ_U64(stats().grants, 2);
 }
 
 TEST(a_malformed_message_grants_the_lock_to_no_reader) {
-    static const char *const texts[] = {"1 grants r 77 2000 2 1 " PLACE " k",
-                                        "1 grants r 77 2000 0 k",
-                                        "1 grants r 77 2000 k",
-                                        "1 grants r 77 2000 1 1 4 k",
-                                        "1 grants w 77 2000 1 1 " PLACE " k",
-                                        "1 grants z 77 2000 1 1 " PLACE " k",
-                                        "1 grants r 77 2000 1 1 " PLACE " K",
-                                        "1 grants r 77 2000 99999999999999999999 1 " PLACE " k",
-                                        "1 grants",
-                                        "2 grants r 77 2000 1 1 " PLACE " k"};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    static const char *const texts[] =
+        LIST("1 grants r 77 2000 2 1 " PLACE " k", "1 grants r 77 2000 0 k", "1 grants r 77 2000 k",
+             "1 grants r 77 2000 1 1 4 k", "1 grants w 77 2000 1 1 " PLACE " k",
+             "1 grants z 77 2000 1 1 " PLACE " k", "1 grants r 77 2000 1 1 " PLACE " K",
+             "1 grants r 77 2000 99999999999999999999 1 " PLACE " k", "1 grants",
+             "2 grants r 77 2000 1 1 " PLACE " k");
+    EACH_CASE (i, texts) {
         hf_op *ops[2];
-        rw_begin();
         wait_both(ops);
         feed_message(texts[i], AT(100));
         CHECK(!hf_op_is_done(ops[0]) || hf_op_code(ops[0]) != HF_OK);
@@ -176,11 +167,7 @@ TEST(readers_and_writers_are_renewed_with_their_own_lease_keys) {
 }
 
 TEST(a_blocking_wait_for_a_read_write_lock_that_the_same_client_holds_is_a_deadlock) {
-    static const struct {
-        const hf_kind *held, *asked;
-        int ahead, foreign;
-        bool waits;
-    } cases[] = {
+    CASES(const hf_kind *held, *asked; int ahead, foreign; bool waits) = {
         {&hf_kind_read, &hf_kind_write, 0, 0, true},  {&hf_kind_write, &hf_kind_read, 0, 0, true},
         {&hf_kind_write, &hf_kind_write, 0, 0, true}, {&hf_kind_read, &hf_kind_read, 0, 0, false},
         {&hf_kind_read, &hf_kind_read, 1, 0, true},   /* a writer is ahead */
@@ -205,16 +192,13 @@ TEST(a_blocking_wait_for_a_read_write_lock_that_the_same_client_holds_is_a_deadl
 TEST(a_read_acquire_waits_for_the_clean_up_of_its_owners_abandoned_write_lock) {
     take(&hf_kind_write, "me", AT(0));
     CHECK_SENT_AT(RENEWER, AT(10000), "EVALSHA rw_renew 2 k k " READER "1:write 30000");
-    hf_op *release = begin_rw(HF_OP_RELEASE, &hf_kind_write, "me", 0, AT(10001));
-    hf_op_abandon(release, AT(10002));
+    hf_op_abandon(begin_rw(HF_OP_RELEASE, &hf_kind_write, "me", 0, AT(10001)), AT(10002));
     hf_op *op = acquire(&hf_kind_read, "me", 0, AT(10002));
-    feed_calls(busy(20000, 0, 0), AT(10003));
-    CHECK(is_following(op));
-    output_of(link_of(CALLS));
-    feed(link_of(RENEWER), "*1\r\n:1\r\n", AT(10004));
-    CHECK(is_following(op));
+    feed_calls(busy(20000, 0, 0), AT(10003)), CHECK(is_following(op));
+    sent_over(CALLS);
+    feed(link_of(RENEWER), "*1\r\n:1\r\n", AT(10004)), CHECK(is_following(op));
     rig_serve(AT(10004));
-    const char *next = output_of(link_of(CALLS));
+    const char *next = sent_over(CALLS);
     CHECK_OR(strncmp(next, "EVALSHA rw_leave ", 17) == 0 && !strchr(next, '\n'), "%s", next);
     CHECK_ANSWER_SENDS(":1\r\n", AT(10005), CALLS, ASK(READER "2", "0", ""));
     CHECK_ANSWER(op, ACQUIRED, AT(10006), "ok");

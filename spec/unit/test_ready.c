@@ -189,9 +189,7 @@ TEST(a_new_descriptor_that_reuses_a_closed_ones_number_is_watched_at_its_index_a
         CHECK_EQ_INT(pipe(first), 0);
         hf_watch list[] = {{.fd = -1}, watch(first[0], POLLIN)};
         CHECK(hf_ready_watch(ready, list, 2));
-        close(first[0]);
-        CHECK_EQ_INT(pipe(second), 0);
-        CHECK_EQ_INT(second[0], first[0]);
+        close(first[0]), CHECK_EQ_INT(pipe(second), 0), CHECK_EQ_INT(second[0], first[0]);
         list[1] = (hf_watch){.fd = -1};
         list[moves ? 0 : 1] = watch(second[0], POLLIN);
         CHECK_IDLE_WITH(list, 2);
@@ -220,8 +218,7 @@ TEST(a_descriptor_that_was_removed_can_be_watched_again_with_the_next_list) {
     hf_ready_unwatch(ready, 7); /* there is none */
     CHECK(hf_ready_watch(ready, list, 3));
     hf_ready_unwatch(ready, 1);
-    hf_ready_unwatch(ready, 1);
-    CHECK(hf_ready_watch(ready, list, 3));
+    hf_ready_unwatch(ready, 1), CHECK(hf_ready_watch(ready, list, 3));
     CHECK_EQ_INT(write(ends[1], "x", 1), 1);
     CHECK(is_ready(ready, SOON));
     CHECK(hf_ready_watch(ready, list, 1)); /* the list has become shorter */
@@ -231,20 +228,17 @@ TEST(a_descriptor_that_was_removed_can_be_watched_again_with_the_next_list) {
 
 TEST(the_ready_descriptor_becomes_readable_at_the_earliest_given_time) {
     hf_time now = hf_now();
-    hf_ready_by(ready, now + 3600 * HF_SECOND, now);
-    CHECK(!is_ready(ready, 20));
+    hf_ready_by(ready, now + 3600 * HF_SECOND, now), CHECK(!is_ready(ready, 20));
     hf_ready_by(ready, now + 50 * HF_MS, now);
     hf_ready_by(ready, now + 3600 * HF_SECOND, now); /* the earlier time stays */
     CHECK(is_ready(ready, SOON));
     hf_ready_by(ready, HF_NEVER, hf_now()); /* it has come */
     CHECK(!is_ready(ready, 20));
-    hf_ready_by(ready, 0, hf_now());
-    CHECK(is_ready(ready, SOON));
+    hf_ready_by(ready, 0, hf_now()), CHECK(is_ready(ready, SOON));
 }
 
 TEST(a_time_in_the_past_makes_the_ready_descriptor_readable_at_once) {
-    hf_ready_by(ready, 0, hf_now());
-    CHECK(is_ready(ready, SOON));
+    hf_ready_by(ready, 0, hf_now()), CHECK(is_ready(ready, SOON));
 }
 
 TEST(the_ready_descriptor_becomes_readable_at_its_timer_even_if_it_watches_others) {

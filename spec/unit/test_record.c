@@ -9,49 +9,42 @@ TEST(a_completed_idempotent_run_leaves_its_record_on_the_server) {
     hf_op *op = begin_complete(AT(1));
     CHECK_SENT(CALLS, "EVALSHA complete " KEYS_OF_K "5000 p done");
     CHECK_ANSWER(op, ":1\r\n", AT(2), "ok");
-    CHECK_EQ_INT(hold_count(&rig.client), 0);
+    CHECK_EQ_INT(holds_left(), 0);
 }
 
 /* As when the client is closed: the server may not know the program yet. */
 TEST(an_idempotent_runs_record_in_flight_is_finished_after_the_client_was_closed) {
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
-    output_of(link_of(CALLS));
-    hf_client_close(&rig.client, AT(2));
-    CHECK_OUTCOME(op, "closed");
-    CHECK(!hf_client_is_quiet(&rig.client));
+    sent_over(CALLS);
+    close_rig(AT(2)), CHECK_OUTCOME(op, "closed"), CHECK(!is_quiet());
     feed_calls("-NOSCRIPT No matching script\r\n", AT(3));
-    CHECK(strncmp(output_of(link_of(CALLS)), "EVAL complete", 13) == 0);
-    CHECK(!hf_client_is_quiet(&rig.client));
-    feed_calls(":1\r\n", AT(4));
-    CHECK(hf_client_is_quiet(&rig.client));
+    CHECK(strncmp(sent_over(CALLS), "EVAL complete", 13) == 0);
+    CHECK(!is_quiet());
+    feed_calls(":1\r\n", AT(4)), CHECK(is_quiet());
 }
 
 TEST(an_idempotent_run_keeps_its_hold_if_the_server_refuses_the_record) {
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
     CHECK_ANSWER(op, "-ERR no\r\n", AT(2), "server");
-    CHECK_EQ_INT(hold_count(&rig.client), 0);
+    CHECK_EQ_INT(holds_left(), 0);
     hold_guard(AT(10));
     hf_op_end(begin_complete(AT(11)), AT(12));
-    output_of(link_of(CALLS));
-    feed_calls("-ERR no\r\n", AT(12));
-    CHECK_EQ_INT(hold_count(&rig.client), 0);
-    rig_sleep(AT(12), AT(60000));
-    CHECK_SILENT();
+    sent_over(CALLS);
+    feed_calls("-ERR no\r\n", AT(12)), CHECK_EQ_INT(holds_left(), 0);
+    rig_sleep(AT(12), AT(60000)), CHECK_SILENT();
 }
 
 TEST(an_idempotent_run_abandoned_before_its_record_was_sent_forgets_its_hold) {
     hold_guard(AT(0));
     rig_sleep(AT(0), AT(10000));
-    output_of(link_of(RENEWER));
+    sent_over(RENEWER);
     hf_op *op = begin_complete(AT(10001));
     CHECK_SENT(CALLS, "");
-    hf_op_end(op, AT(10002));
-    CHECK_EQ_INT(hold_count(&rig.client), 0);
+    hf_op_end(op, AT(10002)), CHECK_EQ_INT(holds_left(), 0);
     feed_renewer("*1\r\n:1\r\n", AT(10003));
-    rig_sleep(AT(10003), AT(60000));
-    CHECK_SILENT();
+    rig_sleep(AT(10003), AT(60000)), CHECK_SILENT();
 }
 
 TEST(an_idempotent_run_whose_key_is_gone_reports_a_loss_when_it_stores_its_record) {
@@ -67,10 +60,10 @@ TEST(an_idempotent_run_whose_resent_record_is_missing_reports_a_loss) {
         hold_guard(AT(0));
         hf_op *op = begin_complete(AT(1));
         spec_in(op)->keep = keeps[i];
-        hf_session_closed(link_of(CALLS), "reset", AT(2));
+        cut_link(CALLS, "reset", AT(2));
         rig_tick(AT(50));
         CHECK_ANSWER(op, ":-1\r\n", AT(51), keeps[i] > 0 ? "lost" : "ok");
-        CHECK_EQ_INT(hold_count(&rig.client), 0);
+        CHECK_EQ_INT(holds_left(), 0);
     }
 }
 
@@ -83,16 +76,14 @@ TEST(an_idempotent_runs_refused_record_is_retried_in_the_background_until_its_le
     feed_calls("-LOADING wait\r\n", AT(2));
     for (int ms = 50; ms < 3500; ms += 50) {
         rig_tick(AT(ms));
-        if (output_of(link_of(CALLS))[0]) feed_calls("-LOADING wait\r\n", AT(ms));
+        if (sent_over(CALLS)[0]) feed_calls("-LOADING wait\r\n", AT(ms));
     }
     CHECK(hf_op_is_done(op) && strstr(message_of(op), "in the background"));
-    CHECK(!hf_client_is_quiet(&rig.client));
+    CHECK(!is_quiet());
     rig.refusing = true;
-    hf_session_closed(link_of(CALLS), "reset", AT(3500));
-    rig_sleep(AT(3500), end - 1);
-    CHECK(!hf_client_is_quiet(&rig.client));
-    rig_sleep(end - 1, end + HF_MS);
-    CHECK(hf_client_is_quiet(&rig.client));
+    cut_link(CALLS, "reset", AT(3500));
+    rig_sleep(AT(3500), end - 1), CHECK(!is_quiet());
+    rig_sleep(end - 1, end + HF_MS), CHECK(is_quiet());
 }
 
 /* Its operation is long gone when the reply comes. */
@@ -103,23 +94,20 @@ TEST(an_idempotent_run_whose_record_is_written_after_refusals_reports_no_error) 
     int ms = 2;
     for (feed_calls("-LOADING wait\r\n", AT(ms)); ms < 3500; ms += 50) {
         rig_tick(AT(ms));
-        if (output_of(link_of(CALLS))[0]) feed_calls("-LOADING wait\r\n", AT(ms));
+        if (sent_over(CALLS)[0]) feed_calls("-LOADING wait\r\n", AT(ms));
     }
-    CHECK(hf_op_is_done(op) && !hf_client_is_quiet(&rig.client));
+    CHECK(hf_op_is_done(op) && !is_quiet());
     hf_op_end(op, AT(ms));
-    for (; !output_of(link_of(CALLS))[0] && ms < 10000; ms += 50) rig_tick(AT(ms));
-    feed_calls(":1\r\n", AT(ms));
-    CHECK(hf_client_is_quiet(&rig.client));
+    for (; !sent_over(CALLS)[0] && ms < 10000; ms += 50) rig_tick(AT(ms));
+    feed_calls(":1\r\n", AT(ms)), CHECK(is_quiet());
 }
 
 /* A caller that waits until nothing is held waits for the record, too. */
 TEST(an_idempotent_run_counts_as_held_until_its_record_has_been_written) {
     hold_guard(AT(0));
-    hf_op_end(begin_complete(AT(1)), AT(2));
-    CHECK_EQ_U64(hf_client_load(&rig.client).held, 1);
-    output_of(link_of(CALLS));
-    feed_calls(":1\r\n", AT(3));
-    CHECK_EQ_U64(hf_client_load(&rig.client).held, 0);
+    hf_op_end(begin_complete(AT(1)), AT(2)), CHECK_EQ_U64(hf_client_load(&rig.client).held, 1);
+    sent_over(CALLS);
+    feed_calls(":1\r\n", AT(3)), CHECK_EQ_U64(hf_client_load(&rig.client).held, 0);
 }
 
 TEST(a_call_that_waits_for_an_idempotent_runs_abandoned_record_fails_as_not_held) {
@@ -127,8 +115,7 @@ TEST(a_call_that_waits_for_an_idempotent_runs_abandoned_record_fails_as_not_held
     hf_op *op = begin_complete(AT(1));
     hf_op *waits = BEGIN(HF_OP_CHECK, AT(2), spec.lock_kind = &hf_kind_guard);
     CHECK(hf_op_is_blocked(waits));
-    hf_op_abandon(op, AT(3));
-    CHECK_OUTCOME(waits, "not_held");
+    hf_op_abandon(op, AT(3)), CHECK_OUTCOME(waits, "not_held");
 }
 
 /* ---- malformed replies ---- */
@@ -143,7 +130,7 @@ TEST(an_idempotent_run_whose_record_gets_a_malformed_reply_reports_no_loss) {
         spec.keep = HF_SECOND;
         hf_op *op = begin_spec(&spec, AT(11));
         CHECK_ANSWER(op, senseless[i], AT(12), "server");
-        CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
+        CHECK_EQ_U64(stats().losses, 0);
     }
 }
 

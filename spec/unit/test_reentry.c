@@ -14,8 +14,8 @@ TEST(a_re_entry_adds_a_hold_and_renews_the_lease) {
     CHECK_EQ_INT(count_of(hold), 2);
     CHECK_EQ_U64(token_of(hold), 77);
     CHECK_EQ_U64(ends_at(hold), AT(30698));
-    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(11000));
-    CHECK_EQ_U64(hf_client_stats(&rig.client).reentries, 1);
+    CHECK_EQ_U64(renewer_deadline(), AT(11000));
+    CHECK_EQ_U64(stats().reentries, 1);
 }
 
 TEST(a_shorter_re_entry_keeps_the_longer_lease) {
@@ -24,11 +24,10 @@ TEST(a_shorter_re_entry_keeps_the_longer_lease) {
     spec.lease = HF_SECOND;
     spec.renewed = false;
     hf_client_begin(&rig.client, &spec, AT(1000));
-    feed_calls("*2\r\n:1\r\n:0\r\n", AT(1001));
-    CHECK_EQ_U64(lease_of(hold), 30 * HF_SECOND);
+    feed_calls("*2\r\n:1\r\n:0\r\n", AT(1001)), CHECK_EQ_U64(lease_of(hold), 30 * HF_SECOND);
     CHECK_EQ_U64(ends_at(hold), AT(29698));
     CHECK(is_renewed(hold));
-    CHECK(hf_client_renewer_deadline(&rig.client) <= AT(11000));
+    CHECK(renewer_deadline() <= AT(11000));
 }
 
 /* A short lease does not refresh a longer TTL; so it must not put off the renewal either. */
@@ -36,7 +35,7 @@ TEST(repeated_short_re_entries_do_not_delay_the_renewal) {
     hf_hold *hold = hold_lock(AT(0));
     for (int ms = 500; ms < 60000; ms += 500) {
         rig_sleep(AT(ms - 500), AT(ms));
-        if (output_of(link_of(RENEWER))[0] != '\0') feed(link_of(RENEWER), "*1\r\n:1\r\n", AT(ms));
+        if (sent_over(RENEWER)[0] != '\0') feed(link_of(RENEWER), "*1\r\n:1\r\n", AT(ms));
         CHECK(hf_hold_is_valid(hold, AT(ms)));
         hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
         spec.lease = HF_SECOND;
@@ -47,14 +46,12 @@ TEST(repeated_short_re_entries_do_not_delay_the_renewal) {
         feed_calls("-OOM no\r\n", AT(ms)); /* so that the release does not refresh it */
         hf_op_end(op, AT(ms));
     }
-    CHECK(hf_client_stats(&rig.client).renewals >= 5);
+    CHECK(stats().renewals >= 5);
 }
 
 TEST(a_re_entry_that_finds_the_lock_gone_reports_a_loss) {
-    static const struct {
-        const char *reply;
-        hf_lost_reason reason;
-    } cases[] = {{GONE, HF_LOST_DELETED}, {TAKEN, HF_LOST_TAKEN}};
+    CASES(const char *reply; hf_lost_reason reason) =
+        LIST({GONE, HF_LOST_DELETED}, {TAKEN, HF_LOST_TAKEN});
     EACH_NUMBER (i, 2) {
         hf_hold *hold = hold_lock(AT(0));
         hf_op *op = begin_acquire(HF_SECOND, AT(1000));
@@ -69,8 +66,7 @@ TEST(a_re_entry_that_finds_the_lock_gone_reports_a_loss) {
 TEST(a_hold_lost_during_a_re_entry_remains_lost) {
     hf_hold *hold = hold_lock(AT(0));
     hf_op *op = begin_acquire(0, AT(29000));
-    rig_sleep(AT(29000), AT(29700));
-    CHECK(is_lost(hold));
+    rig_sleep(AT(29000), AT(29700)), CHECK(is_lost(hold));
     CHECK_ANSWER(op, "*2\r\n:1\r\n:0\r\n", AT(29800), "lost");
     CHECK(is_lost(hold));
     CHECK_EQ_INT(count_of(hold), 1);
@@ -80,7 +76,7 @@ TEST(a_hold_lost_during_a_re_entry_remains_lost) {
 TEST(a_lost_hold_released_during_a_re_entry_is_cleaned_up) {
     hf_hold *hold = hold_lock(AT(0));
     hf_op *op = begin_acquire(0, AT(29000));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     CHECK_SLEEP(begin(HF_OP_RELEASE, AT(29701)), AT(29000), AT(29700), "lost");
     CHECK(is_lost(hold));
     CHECK_EQ_INT(state_of(), CLEANING_UP);
@@ -104,7 +100,7 @@ static void check_still_kept(const char *reply, const char *code, bool undone) {
     rig_begin();
     hf_hold *hold = hold_lock(AT(0));
     hf_op *op = begin_acquire(0, AT(1000));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     if (reply) feed_calls(reply, AT(1001));
     else rig_sleep(AT(1000), AT(4000));
     CHECK_OUTCOME(op, code);
@@ -129,10 +125,10 @@ TEST(the_last_release_frees_the_lock_after_a_re_entry_of_unknown_outcome) {
     EACH_NUMBER (how, 3) {
         hf_hold *hold = hold_lock(AT(0));
         hf_op_end(begin_acquire(0, AT(1000)), AT(1001));
-        output_of(link_of(CALLS));
+        sent_over(CALLS);
         if (how == 0) begin(HF_OP_RELEASE, AT(1002));
-        if (how == 1) hf_client_abandon(&rig.client, hold, 1, AT(1002));
-        if (how == 2) hf_client_close(&rig.client, AT(1002));
+        if (how == 1) abandon_hold(hold, 1, AT(1002));
+        if (how == 2) close_rig(AT(1002));
         rig_tick(AT(1003));
         if (how == 0) CHECK_SENT(CALLS, BRIEF_RELEASE_OF_K);
         else CHECK_SENT(RENEWER, LEAVE_OF_K("0", ""));
@@ -142,9 +138,7 @@ TEST(the_last_release_frees_the_lock_after_a_re_entry_of_unknown_outcome) {
 TEST(a_lock_is_still_renewed_after_an_abandoned_re_entry) {
     hf_hold *hold = hold_lock(AT(0));
     hf_op *op = begin_acquire(0, AT(1000));
-    hf_op_end(op, AT(1001));
-    CHECK(is_held(hold));
-    CHECK(!is_in_flight(hold));
+    hf_op_end(op, AT(1001)), CHECK(is_held(hold)), CHECK(!is_in_flight(hold));
     CHECK_SENT_UNTIL(RENEWER, AT(1001), AT(10000), "EVALSHA renew 1 k me 30000");
 }
 
@@ -154,14 +148,11 @@ static hf_op *acquire_as_coroutine(hf_time now) {
     return op;
 }
 
-#define KEYS_AND_OWNER(number)                                                                     \
-    "4 k redisson_lock_token:{k} holdfast_queue:{k} redisson_lock__channel:{k} " DRIVE_UUID        \
-    ":" number
-#define KEYS_OF_OWNER(number) KEYS_AND_OWNER(number) " 2000 "
+#define KEYS_OF_OWNER(number) ALL_KEYS OWNER(number) " 2000 "
 
 TEST(each_hold_has_an_owner_of_its_own) {
     hf_op *op = acquire_as_coroutine(AT(0));
-    CHECK_SENT(CALLS, "EVALSHA acquire " KEYS_AND_OWNER("1") " 30000 1000");
+    CHECK_SENT(CALLS, "EVALSHA acquire " ALL_KEYS OWNER("1") " 30000 1000");
     CHECK_ANSWER(op, ACQUIRED, AT(1), "ok");
     acquire_as_coroutine(AT(2)); /* a re-entry of the same hold */
     CHECK_SENT(CALLS, "EVALSHA acquire " KEYS_OF_OWNER("1") "1 0 30000 1000 ");
@@ -169,18 +160,17 @@ TEST(each_hold_has_an_owner_of_its_own) {
     begin(HF_OP_RELEASE, AT(4));
     CHECK_SENT(CALLS, "EVALSHA release " KEYS_OF_OWNER("1") "1 30000 ");
     feed_calls(":2\r\n", AT(5));
-    begin(HF_OP_RELEASE, AT(6));
-    CHECK_SENT(CALLS, "EVALSHA release " KEYS_AND_OWNER("1"));
+    begin(HF_OP_RELEASE, AT(6)), CHECK_SENT(CALLS, "EVALSHA release " ALL_KEYS OWNER("1"));
     feed_calls(":1\r\n", AT(7));
     op = acquire_as_coroutine(AT(8));
-    CHECK_SENT(CALLS, "EVALSHA acquire " KEYS_AND_OWNER("2") " 30000 1000");
+    CHECK_SENT(CALLS, "EVALSHA acquire " ALL_KEYS OWNER("2") " 30000 1000");
     CHECK_ANSWER(op, ACQUIRED, AT(9), "ok");
 }
 
 /* Its last renewal may have been carried out. */
 TEST(a_hold_whose_lease_ended_by_the_clock_is_cleaned_up_before_the_next_acquire) {
     hf_op *op = acquire_as_coroutine(AT(0));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     feed_calls(ACQUIRED, AT(1));
     hf_hold *old = hold_of();
     hf_op_end(op, AT(1));
@@ -190,7 +180,7 @@ TEST(a_hold_whose_lease_ended_by_the_clock_is_cleaned_up_before_the_next_acquire
     CHECK_STATE(op, BLOCKED);
     CHECK_SENT(CALLS, "EVALSHA leave " KEYS_OF_OWNER("1") "0  ");
     feed_calls(":0\r\n", AT(29699));
-    CHECK_SENT(CALLS, "EVALSHA acquire " KEYS_AND_OWNER("2") " 30000 1000");
+    CHECK_SENT(CALLS, "EVALSHA acquire " ALL_KEYS OWNER("2") " 30000 1000");
     CHECK_ANSWER(op, ACQUIRED, AT(29700), "ok");
     CHECK(is_lost(old));
     hf_hold_unref(old);
@@ -198,7 +188,7 @@ TEST(a_hold_whose_lease_ended_by_the_clock_is_cleaned_up_before_the_next_acquire
 
 TEST(acquiring_a_lost_lock_again_creates_a_new_hold) {
     hf_hold *old = watch(hold_lock(AT(0)));
-    hf_client_lose(&rig.client, old, HF_LOST_TAKEN);
+    lose_hold(old, HF_LOST_TAKEN);
     hf_op *op = begin_acquire(0, AT(1000));
     CHECK_SENT(CALLS, BRIEF_ASK_OF_K);
     CHECK_ANSWER(op, ACQUIRED, AT(1001), "ok");
@@ -238,7 +228,7 @@ TEST(an_acquire_waits_for_its_owners_other_call_and_then_re_enters) {
 
 TEST(an_acquire_sends_its_own_request_to_the_server_if_its_owners_other_call_fails) {
     hf_op *first = begin_acquire(0, AT(0)), *second = begin_acquire(HF_SECOND, AT(1));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     CHECK_ANSWER(first, busy(20000, 0, 0), AT(2), "busy");
     CHECK_STATE(second, ASKING);
     CHECK_SENT(CALLS, BRIEF_ASK_OF_K);
@@ -266,30 +256,24 @@ TEST(an_acquire_waits_until_the_renewal_of_its_hold_has_ended) {
     CHECK_STATE(op, BLOCKED);
     CHECK_SENT(CALLS, "");
     CHECK_EQ_U64(hf_op_deadline(op), AT(11001));
-    feed(link_of(RENEWER), "*1\r\n:1\r\n", AT(10002));
-    CHECK_STATE(op, ASKING);
+    feed(link_of(RENEWER), "*1\r\n:1\r\n", AT(10002)), CHECK_STATE(op, ASKING);
     CHECK_SENT(CALLS, ASK_OF_K("1", "0", ""));
-    feed_calls("*2\r\n:1\r\n:0\r\n", AT(10003));
-    CHECK_EQ_INT(count_of(hold), 2);
+    feed_calls("*2\r\n:1\r\n:0\r\n", AT(10003)), CHECK_EQ_INT(count_of(hold), 2);
 }
 
 TEST(an_acquire_that_waits_for_a_renewal_without_a_reply_times_out) {
     hf_hold *hold = hold_lock(AT(0));
-    hf_session_closed(link_of(CALLS), "idle", AT(1));
+    cut_link(CALLS, "idle", AT(1));
     rig_sleep(AT(0), AT(10000));
     set_in_flight(hold, true);
     hf_op *op = begin_acquire(0, AT(10001));
     CHECK_STATE(op, BLOCKED);
-    hf_op_tick(op, AT(13000));
-    CHECK_OUTCOME(op, "under way");
-    hf_op_tick(op, AT(13001));
-    CHECK_OUTCOME(op, "unreachable");
+    hf_op_tick(op, AT(13000)), CHECK_OUTCOME(op, "under way");
+    hf_op_tick(op, AT(13001)), CHECK_OUTCOME(op, "unreachable");
 }
 
 TEST(an_acquire_that_waits_for_a_clean_up_ends_when_its_wait_is_over) {
-    static const struct {
-        hf_time wait, took;
-    } cases[] = {
+    CASES(hf_time wait, took) = {
         {300 * HF_MS, 300 * HF_MS},
         {5 * HF_SECOND, 5 * HF_SECOND},
         {1, 100 * HF_MS}, /* a short one gives the server a moment */
@@ -297,31 +281,28 @@ TEST(an_acquire_that_waits_for_a_clean_up_ends_when_its_wait_is_over) {
     };
     EACH_CASE (i, cases) {
         hf_op *op = begin_acquire(300 * HF_MS, AT(0));
-        rig_sleep(AT(0), AT(300));
-        CHECK_ENDS(op, "unreachable", AT(300));
+        rig_sleep(AT(0), AT(300)), CHECK_ENDS(op, "unreachable", AT(300));
         op = begin_acquire(cases[i].wait, AT(300));
         CHECK_STATE(op, BLOCKED);
         CHECK_EQ_U64(hf_op_deadline(op), AT(300) + cases[i].took);
-        hf_op_tick(op, AT(300) + cases[i].took);
-        CHECK_OUTCOME(op, "unreachable");
+        hf_op_tick(op, AT(300) + cases[i].took), CHECK_OUTCOME(op, "unreachable");
     }
 }
 
 TEST(an_acquire_waits_for_the_clean_up_of_the_previous_hold) {
     hold_lock(AT(0));
-    hf_client_abandon(&rig.client, hold_of(), 1, AT(10));
+    abandon_hold(hold_of(), 1, AT(10));
     CHECK_SENT_AT(RENEWER, AT(10), LEAVE_OF_K("0", ""));
     hf_op *op = begin_acquire(HF_SECOND, AT(11));
     CHECK_STATE(op, BLOCKED);
     CHECK_SENT(CALLS, "");
-    feed(link_of(RENEWER), ":1\r\n", AT(12));
-    CHECK_SENT(CALLS, BRIEF_ASK_OF_K);
+    feed(link_of(RENEWER), ":1\r\n", AT(12)), CHECK_SENT(CALLS, BRIEF_ASK_OF_K);
     CHECK_ANSWER(op, ACQUIRED, AT(13), "ok");
 }
 
 TEST(an_abandoned_hold_is_cleaned_up_and_not_reused_by_the_next_acquire) {
     uint64_t number = number_of(hold_lock(AT(0)));
-    hf_client_abandon(&rig.client, hold_of(), 1, AT(10));
+    abandon_hold(hold_of(), 1, AT(10));
     hf_op *op = begin_acquire(0, AT(10)); /* before the renewer came to it */
     CHECK_STATE(op, BLOCKED);
     CHECK_SENT_UNTIL(RENEWER, AT(10), AT(11), "");
@@ -338,11 +319,10 @@ TEST(a_lock_abandoned_during_its_renewal_is_cleaned_up_before_it_is_acquired_aga
     EACH_CASE (i, answers) {
         hold_lock(AT(0));
         CHECK_SENT_UNTIL(RENEWER, AT(0), AT(10000), "EVALSHA renew 1 k me 30000");
-        hf_client_abandon(&rig.client, hold_of(), 1, AT(10001));
+        abandon_hold(hold_of(), 1, AT(10001));
         hf_op *op = begin_acquire(HF_SECOND, AT(10001));
         CHECK_STATE(op, BLOCKED);
-        feed(link_of(RENEWER), answers[i], AT(10002));
-        CHECK_STATE(op, BLOCKED);
+        feed(link_of(RENEWER), answers[i], AT(10002)), CHECK_STATE(op, BLOCKED);
         CHECK_SENT(CALLS, LEAVE_OF_K("0", ""));
         CHECK_ANSWER_SENDS(":1\r\n", AT(10003), CALLS, BRIEF_ASK_OF_K);
         CHECK_ANSWER(op, ACQUIRED, AT(10004), "ok");
@@ -352,28 +332,27 @@ TEST(a_lock_abandoned_during_its_renewal_is_cleaned_up_before_it_is_acquired_aga
 /* A server that cannot be reached is reported, and not tried without end. */
 TEST(an_acquire_fails_if_the_clean_up_before_it_cannot_be_sent) {
     hold_lock(AT(0));
-    hf_session_closed(link_of(CALLS), "reset", AT(1));
+    cut_link(CALLS, "reset", AT(1));
     rig.refusing = true;
-    hf_client_abandon(&rig.client, hold_of(), 1, AT(10));
+    abandon_hold(hold_of(), 1, AT(10));
     hf_op *op = begin_acquire(HF_NEVER, AT(10));
     CHECK_SLEEP(op, AT(10), AT(100), "unreachable");
     CHECK_MESSAGE(op, "refused");
-    CHECK(!hf_client_is_quiet(&rig.client)); /* what is left goes on being left */
+    CHECK(!is_quiet()); /* what is left goes on being left */
 }
 
 TEST(an_acquire_waits_until_a_clean_up_in_flight_has_its_reply) {
     hold_lock(AT(0));
-    hf_client_abandon(&rig.client, hold_of(), 1, AT(10));
-    rig_sleep(AT(10), AT(11));
-    CHECK(strncmp(output_of(link_of(RENEWER)), "EVALSHA leave", 13) == 0);
+    abandon_hold(hold_of(), 1, AT(10));
+    rig_sleep(AT(10), AT(11)), CHECK(strncmp(sent_over(RENEWER), "EVALSHA leave", 13) == 0);
     hf_op *op = begin_acquire(0, AT(12)); /* while it is under way */
     CHECK_STATE(op, BLOCKED);
     CHECK_SENT(CALLS, "");
     rig_sleep(AT(12), AT(3011));       /* the answer does not come */
     CHECK_SENT(CALLS, BRIEF_ASK_OF_K); /* it goes on without that */
     CHECK_ANSWER(op, ACQUIRED, AT(3011), "ok");
-    CHECK(!hf_client_is_quiet(&rig.client));
-    CHECK_EQ_INT(hold_count(&rig.client), 2);
+    CHECK(!is_quiet());
+    CHECK_EQ_INT(holds_left(), 2);
 }
 
 /* ---- what a re-entry changes ---- */
@@ -389,12 +368,8 @@ TEST(a_re_entry_that_the_server_refuses_is_not_retried) {
 }
 
 TEST(a_re_entry_of_a_hold_from_an_old_grant_takes_the_larger_of_both_tokens) {
-    static const struct {
-        const char *token;
-        uint64_t has;
-    } cases[] = {{"90", 90}, {"5", 77}, {"0", 77}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        rig_begin();
+    CASES(const char *token; uint64_t has) = {{"90", 90}, {"5", 77}, {"0", 77}};
+    EACH_CASE (i, cases) {
         hf_hold *hold = hold_lock(AT(0));
         set_wait(hold, 7); /* its grant was confirmed long ago */
         hf_op *op = begin_acquire(0, AT(1));
@@ -407,20 +382,18 @@ TEST(a_re_entry_of_a_hold_from_an_old_grant_takes_the_larger_of_both_tokens) {
 TEST(a_hold_abandoned_during_a_re_entry_is_removed_at_its_end) {
     hf_hold *hold = hold_lock(AT(0));
     hf_op *op = begin_acquire(0, AT(1000));
-    hf_client_abandon(&rig.client, hold, 1, AT(1001));
-    CHECK_EQ_INT(count_of(hold), 1);
+    abandon_hold(hold, 1, AT(1001)), CHECK_EQ_INT(count_of(hold), 1);
     CHECK_ANSWER(op, ACQUIRED, AT(1002), "ok");
     CHECK_EQ_INT(count_of(hold), 1);
     CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
     begin_acquire(0, AT(1003));
-    feed_calls(ACQUIRED, AT(1004));
-    CHECK_EQ_INT(count_of(hold), 2);
+    feed_calls(ACQUIRED, AT(1004)), CHECK_EQ_INT(count_of(hold), 2);
 }
 
 TEST(a_re_entry_whose_reply_is_lost_is_sent_again) {
     hold_lock(AT(0));
     hf_op *op = begin_acquire(0, AT(1000));
-    hf_session_closed(link_of(CALLS), "reset", AT(1001));
+    cut_link(CALLS, "reset", AT(1001));
     CHECK_SENT_UNTIL(CALLS, AT(1001), AT(1100), ASK_OF_K("1", "0", ""));
     CHECK_OUTCOME(op, "under way");
 }
@@ -434,14 +407,13 @@ TEST(an_acquire_abandoned_while_it_waits_for_a_renewal_does_not_change_the_hold)
     CHECK(is_in_flight(hold)); /* its renewal is */
     CHECK_SENT(CALLS, "");
     CHECK_EQ_U64(wakes_at(hold), ends_at(hold));
-    feed(link_of(RENEWER), "*1\r\n:1\r\n", AT(10003));
-    CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
+    feed(link_of(RENEWER), "*1\r\n:1\r\n", AT(10003)), CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
     CHECK_EQ_INT(count_of(hold), 1);
 }
 
 TEST(an_acquire_behind_a_command_without_a_reply_does_not_report_an_older_error) {
     hf_hold *hold = hold_lock(AT(0));
-    hf_session_closed(link_of(CALLS), "refused", AT(1));
+    cut_link(CALLS, "refused", AT(1));
     hf_op *ping = begin(HF_OP_PING, AT(300));
     CHECK_ANSWER(ping, "+PONG\r\n", AT(301), "ok");
     CHECK_STR(link_of(CALLS)->reason, "");
@@ -449,8 +421,7 @@ TEST(an_acquire_behind_a_command_without_a_reply_does_not_report_an_older_error)
     set_in_flight(hold, true);
     hf_op *op = begin_acquire(0, AT(400));
     CHECK_STATE(op, BLOCKED);
-    hf_op_tick(op, AT(4000));
-    CHECK_OUTCOME(op, "unreachable");
+    hf_op_tick(op, AT(4000)), CHECK_OUTCOME(op, "unreachable");
     CHECK_MESSAGE(op, "an earlier command for this key got no reply");
     CHECK(hf_op_is_done(op));
 }
@@ -461,7 +432,7 @@ TEST(a_re_entry_does_not_join_the_queue_even_if_its_client_is_subscribed) {
     if (!hf_names_make(&other, hf_slice_of("j"))) abort();
     BEGIN(HF_OP_ACQUIRE, AT(0), spec.names = &other, spec.wait = 60 * HF_SECOND);
     subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     hf_op *op = begin_acquire(10 * HF_SECOND, AT(4));
     CHECK(node_for(op)->subscribed);
     CHECK_SENT(CALLS, ASK_OF_K("1", "0", ""));
@@ -480,8 +451,7 @@ TEST(a_longer_re_entry_extends_the_lease) {
         spec.renewed = i & 2;
         spec.lease = 40 * HF_SECOND;
         begin_spec(&spec, AT(2));
-        feed_calls("*2\r\n:1\r\n:0\r\n", AT(3));
-        CHECK_EQ_U64(lease_of(hold), 40 * HF_SECOND);
+        feed_calls("*2\r\n:1\r\n:0\r\n", AT(3)), CHECK_EQ_U64(lease_of(hold), 40 * HF_SECOND);
         CHECK_EQ_U64(ends_at(hold), AT(2 + 39598));
         CHECK_EQ_INT(is_renewed(hold), i > 0);
     }
@@ -493,7 +463,7 @@ TEST(an_acquire_outlasts_a_refused_clean_up_only_if_it_waits) {
         hf_op *op = begin_shared(0, AT(0));
         end_with(op, ACQUIRED, AT(0));
         hf_hold *hold = watch(hold_of());
-        hf_client_abandon(&rig.client, hold, 1, AT(1));
+        abandon_hold(hold, 1, AT(1));
         op = begin_shared((hf_time)wait * HF_SECOND, AT(1));
         CHECK_STATE(op, BLOCKED);
         set_failures(hold, 1);
@@ -508,9 +478,7 @@ TEST(a_re_entry_resets_its_holds_count_of_failed_renewals) {
     set_at_risk(hold, true);
     set_failures(hold, 3);
     begin_acquire(0, AT(1));
-    feed_calls(ACQUIRED, AT(2));
-    CHECK_EQ_INT(count_of(hold), 2);
-    CHECK(!is_at_risk(hold));
+    feed_calls(ACQUIRED, AT(2)), CHECK_EQ_INT(count_of(hold), 2), CHECK(!is_at_risk(hold));
     CHECK_EQ_INT(failures_of(hold), 0);
 }
 

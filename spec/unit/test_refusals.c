@@ -75,7 +75,7 @@ static int refuse(const char *error, hf_time now, hf_time until) {
     int commands = 0;
     for (; now < until; now += 10 * HF_MS) {
         rig_tick(now);
-        for (const char *at = output_of(link_of(CALLS)); *at; commands++) {
+        for (const char *at = sent_over(CALLS); *at; commands++) {
             feed_calls(error, now);
             at = strchr(at, '\n') ? strchr(at, '\n') + 1 : "";
         }
@@ -105,8 +105,7 @@ TEST(a_wait_that_ends_during_refusals_reports_the_last_one) {
         rig_sleep(AT(7990), AT(8000));
         CHECK_OR(strcmp(outcome(op), code_of(i / KINDS)) == 0, "%d: %s", i, outcome(op));
         char words[16] = "";
-        sscanf(refusal(i / KINDS), "-%15s", words);
-        CHECK_MESSAGE(op, words);
+        sscanf(refusal(i / KINDS), "-%15s", words), CHECK_MESSAGE(op, words);
         hf_op_end(op, AT(8000));
         rig_sleep(AT(8000), AT(8001));
         CHECK_SILENT(); /* nothing was carried out, so nothing is undone */
@@ -145,7 +144,7 @@ TEST(a_waiter_in_the_queue_outlasts_any_refusal_by_the_server) {
 TEST(a_waiters_first_attempt_fails_at_once_if_an_acl_right_is_missing) {
     for (int i = 0; i < KINDS * USER; i++) {
         hf_op *op = begin_waiter(&WAITERS[i % KINDS], 60 * HF_SECOND, AT(0));
-        output_of(link_of(CALLS));
+        sent_over(CALLS);
         feed_calls(OF_USER[i / KINDS], AT(1));
         CHECK_OR(strcmp(outcome(op), "denied") == 0, "%d: %s", i, outcome(op));
     }
@@ -157,7 +156,7 @@ TEST(a_wait_for_a_latch_or_permits_that_has_begun_outlasts_a_missing_acl_right) 
         const struct waiter *waiter = &WAITERS[KINDS - 2 + i % 2];
         hf_op *op = begin_waiter(waiter, 60 * HF_SECOND, AT(0));
         subscribe_with(not_yet[i % 2], AT(1), AT(2), AT(3));
-        output_of(link_of(CALLS));
+        sent_over(CALLS);
         refuse(OF_USER[i / 2], AT(3), AT(50000));
         CHECK_OR(!hf_op_is_done(op), "%d: %s", i, message_of(op));
         rig_sleep(AT(50000), AT(51000));
@@ -178,8 +177,7 @@ TEST(a_refused_subscription_ends_a_new_wait_but_not_one_already_queued) {
     feed_calls(busy(20000, 0, 0), AT(11));
     rig_tick(AT(20));
     feed(events, denied, AT(21));
-    rig_serve(AT(21));
-    CHECK_OUTCOME(new, "denied");
+    rig_serve(AT(21)), CHECK_OUTCOME(new, "denied");
     for (hf_time now = AT(30); now < AT(10000); now += 100 * HF_MS) {
         rig_tick(now);
         if (*output_of(events)) feed(events, denied, now);
@@ -224,14 +222,13 @@ TEST(a_waiter_in_the_queue_outlasts_refused_logins) {
     feed_calls(busy(20000, 0, 0), AT(3));
     uint64_t before = rig.opens;
     cut_all(AT(10));
-    refuse_log_ins(AT(10), AT(50000));
-    CHECK_OUTCOME(op, "under way");
+    refuse_log_ins(AT(10), AT(50000)), CHECK_OUTCOME(op, "under way");
     CHECK_OR(rig.opens - before < 300, "%d", (int)(rig.opens - before)); /* with growing pauses */
     for (hf_time now = AT(50000); now < AT(52000) && !hf_op_is_done(op); now += 10 * HF_MS) {
         rig_tick(now);
         log_in("+OK\r\n", now);
-        if (*output_of(link_of(EVENTS))) feed_subscribed(now);
-        if (*output_of(link_of(CALLS))) feed_calls(ACQUIRED, now);
+        if (*sent_over(EVENTS)) feed_subscribed(now);
+        if (*sent_over(CALLS)) feed_calls(ACQUIRED, now);
     }
     CHECK_OUTCOME(op, "ok");
 }
@@ -239,8 +236,7 @@ TEST(a_waiter_in_the_queue_outlasts_refused_logins) {
 TEST(a_waiters_first_attempt_fails_at_once_if_the_login_is_refused) {
     begin_with_password();
     hf_op *op = begin_acquire(60 * HF_SECOND, AT(0));
-    log_in("-WRONGPASS no\r\n", AT(1));
-    CHECK_OUTCOME(op, "denied");
+    log_in("-WRONGPASS no\r\n", AT(1)), CHECK_OUTCOME(op, "denied");
 }
 
 TEST(a_release_waits_for_a_login_and_is_then_retried_in_the_background) {
@@ -256,13 +252,13 @@ TEST(a_release_waits_for_a_login_and_is_then_retried_in_the_background) {
         const char *sent = "";
         for (hf_time now = AT(passes ? 2000 : 3100); !*sent && now < AT(9000); now += 10 * HF_MS) {
             rig_tick(now);
-            output_of(link_of(CALLS));
+            sent_over(CALLS);
             log_in("+OK\r\n", now);
-            sent = output_of(link_of(CALLS));
+            sent = sent_over(CALLS);
         }
         CHECK(strstr(sent, passes ? "EVALSHA release " : "EVALSHA leave "));
         CHECK_ANSWER(op, ":1\r\n", AT(9000), passes ? "ok" : "denied");
-        CHECK(hf_client_is_quiet(&rig.client));
+        CHECK(is_quiet());
     }
 }
 
@@ -288,7 +284,7 @@ TEST(a_waiter_opens_new_connections_to_a_server_that_remains_a_replica) {
 TEST(a_waiter_outlasts_a_refusal_followed_by_an_outage) {
     hf_op *op = begin_acquire(60 * HF_SECOND, AT(0));
     refuse(NOREPLICAS, AT(0), AT(1000));
-    hf_session_closed(link_of(CALLS), "cut", AT(1000));
+    cut_link(CALLS, "cut", AT(1000));
     rig.refusing = true;
     CHECK_SLEEP(op, AT(1000), AT(20000), "under way");
     rig.refusing = false;
@@ -311,7 +307,7 @@ TEST(a_signal_ends_a_wait_even_if_its_command_is_refused_afterwards) {
         hf_op *op = begin_waiter(&WAITERS[i], HF_NEVER, AT(0));
         refuse(NOREPLICAS, AT(0), AT(5000));
         hf_time now = AT(5000);
-        while (!*output_of(link_of(CALLS)) && now < AT(10000)) rig_tick(now += HF_MS);
+        while (!*sent_over(CALLS) && now < AT(10000)) rig_tick(now += HF_MS);
         hf_op_interrupt(op, now);
         feed_calls(NOREPLICAS, now + HF_MS);
         refuse(NOREPLICAS, now + 2 * HF_MS, now + 110 * HF_MS);
@@ -322,8 +318,7 @@ TEST(a_signal_ends_a_wait_even_if_its_command_is_refused_afterwards) {
 /* One command is not sent for longer than its note stays. */
 TEST(a_waiter_without_a_time_limit_outlasts_any_refusal) {
     hf_op *op = begin_waiter(&WAITERS[KINDS - 2], HF_NEVER, AT(0));
-    refuse(NOREPLICAS, AT(0), AT(1000 * 3700));
-    CHECK_OUTCOME(op, "under way");
+    refuse(NOREPLICAS, AT(0), AT(1000 * 3700)), CHECK_OUTCOME(op, "under way");
     feed_calls(WAITERS[KINDS - 2].good, AT(1000 * 3700));
 }
 
@@ -331,16 +326,14 @@ TEST(a_refused_release_of_a_permit_is_retried_in_the_background) {
     for (int i = 0; i < WRITES + OTHER + USER; i++) {
         rig_begin();
         hf_op *op = begin_on(HF_OP_GIVE, &hf_kind_plain_semaphore, 0, AT(0));
-        refuse(refusal(i), AT(0), AT(3500));
-        CHECK_OUTCOME(op, code_of(i));
+        refuse(refusal(i), AT(0), AT(3500)), CHECK_OUTCOME(op, code_of(i));
         CHECK_MESSAGE(op, "continues in the background");
         hf_op_end(op, AT(3500));
         int tries = refuse(refusal(i), AT(3500), AT(60000));
         CHECK_OR(tries > 30 && tries < 200, "%d", tries);
-        CHECK(!hf_client_is_quiet(&rig.client));
+        CHECK(!is_quiet());
         CHECK_SENT_PART_UNTIL(CALLS, AT(60000), AT(61100), "EVALSHA semaphore_release ");
-        feed_calls(":1\r\n:1\r\n", AT(61100));
-        CHECK(hf_client_is_quiet(&rig.client));
+        feed_calls(":1\r\n:1\r\n", AT(61100)), CHECK(is_quiet());
     }
 }
 
@@ -351,13 +344,11 @@ TEST(a_refused_release_is_retried_until_its_lease_ends) {
         rig_begin();
         hold_lock(AT(0));
         hf_op *op = begin(HF_OP_RELEASE, AT(1));
-        refuse(error, AT(1), ended_at);
-        CHECK_ENDS(op, i < 4 ? "unreachable" : "denied", ended_at);
+        refuse(error, AT(1), ended_at), CHECK_ENDS(op, i < 4 ? "unreachable" : "denied", ended_at);
         int tries = refuse(error, ended_at, AT(25000));
         CHECK_OR(tries > 10 && tries < 100, "%d: %d", i, tries);
         CHECK_SENT_PART_UNTIL(CALLS, AT(25000), AT(26000), "EVALSHA leave ");
-        feed_calls(":1\r\n", AT(26000));
-        CHECK(hf_client_is_quiet(&rig.client));
+        feed_calls(":1\r\n", AT(26000)), CHECK(is_quiet());
     }
 }
 
@@ -365,8 +356,7 @@ TEST(a_refused_release_is_retried_until_its_lease_ends) {
 TEST(a_shared_owners_acquire_waits_until_its_refused_release_is_done) {
     set_shared(hold_lock(AT(0)), true);
     hf_op *release = begin(HF_OP_RELEASE, AT(1));
-    refuse(NOREPLICAS, AT(1), AT(20));
-    CHECK_ENDS(release, "unreachable", AT(20));
+    refuse(NOREPLICAS, AT(1), AT(20)), CHECK_ENDS(release, "unreachable", AT(20));
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(30), spec.shared = true, spec.wait = 20 * HF_SECOND);
     int tries = refuse(NOREPLICAS, AT(30), AT(10000));
     CHECK_OUTCOME(op, "under way");
@@ -383,15 +373,14 @@ TEST(a_shared_owners_acquire_waits_until_its_refused_release_is_done) {
 static void refuse_all(const char *error, const char *renewals, hf_time now, hf_time until) {
     for (; now < until; now += 10 * HF_MS) {
         refuse(error, now, now + 1);
-        if (*output_of(link_of(RENEWER))) feed(link_of(RENEWER), renewals, now);
+        if (*sent_over(RENEWER)) feed(link_of(RENEWER), renewals, now);
     }
 }
 
 static hf_op *complete(hf_time now) {
     rig_begin();
-    hf_op *op = begin_on(HF_OP_ACQUIRE, &hf_kind_guard, 0, now);
-    end_with(op, ACQUIRED, now);
-    output_of(link_of(CALLS));
+    end_with(begin_on(HF_OP_ACQUIRE, &hf_kind_guard, 0, now), ACQUIRED, now);
+    sent_over(CALLS);
     return BEGIN(HF_OP_COMPLETE, now, spec.lock_kind = &hf_kind_guard,
                  spec.result = hf_slice_of("done"), spec.keep = 5 * HF_SECOND);
 }
@@ -399,8 +388,7 @@ static hf_op *complete(hf_time now) {
 TEST(an_idempotent_runs_refused_record_is_retried_until_it_is_written) {
     for (int i = 0; i < WRITES + OTHER + USER; i++) {
         hf_op *op = complete(AT(0));
-        refuse(refusal(i), AT(0), AT(1000));
-        CHECK_OUTCOME(op, "under way");
+        refuse(refusal(i), AT(0), AT(1000)), CHECK_OUTCOME(op, "under way");
         rig_sleep(AT(1000), AT(1500));
         CHECK_ANSWER(op, ":1\r\n", AT(1500), "ok");
     }
@@ -413,11 +401,9 @@ TEST(an_idempotent_runs_refused_record_is_written_even_after_its_call_has_ended)
         CHECK_OUTCOME(op, abandoned ? "under way" : "unreachable");
         CHECK(abandoned || strstr(message_of(op), "written in the background"));
         hf_op_end(op, AT(3000));
-        refuse(NOREPLICAS, AT(3000), AT(10000));
-        CHECK(!hf_client_is_quiet(&rig.client));
+        refuse(NOREPLICAS, AT(3000), AT(10000)), CHECK(!is_quiet());
         CHECK_SENT_PART_UNTIL(CALLS, AT(10000), AT(10500), "EVALSHA complete ");
-        feed_calls(":1\r\n", AT(10500));
-        CHECK(hf_client_is_quiet(&rig.client));
+        feed_calls(":1\r\n", AT(10500)), CHECK(is_quiet());
     }
 }
 
@@ -431,39 +417,31 @@ TEST(an_idempotent_run_whose_last_record_gets_no_reply_reports_the_refusal_befor
 /* Renewals are refused as well. */
 TEST(an_idempotent_runs_record_is_not_written_after_its_lease) {
     hf_op_end(complete(AT(0)), AT(0)); /* its command is under way */
-    refuse_all(NOREPLICAS, NOREPLICAS, AT(0), AT(29800));
-    CHECK(hf_client_is_quiet(&rig.client));
-    CHECK_EQ_INT(hold_count(&rig.client), 0);
-    rig_sleep(AT(29800), AT(60000));
-    CHECK_SILENT();
+    refuse_all(NOREPLICAS, NOREPLICAS, AT(0), AT(29800)), CHECK(is_quiet());
+    CHECK_EQ_INT(holds_left(), 0);
+    rig_sleep(AT(29800), AT(60000)), CHECK_SILENT();
 }
 
 /* Where only the record is refused, as by a server without memory. */
 TEST(an_idempotent_runs_refused_record_is_retried_while_the_run_is_renewed) {
     for (int i = 0; i < WRITES + OTHER + USER; i++) {
         hf_op *op = complete(AT(0));
-        refuse(refusal(i), AT(0), AT(3000));
-        CHECK_ENDS(op, code_of(i), AT(3000));
-        refuse_all(refusal(i), "*1\r\n:1\r\n", AT(3000), AT(100000));
-        CHECK(!hf_client_is_quiet(&rig.client));
+        refuse(refusal(i), AT(0), AT(3000)), CHECK_ENDS(op, code_of(i), AT(3000));
+        refuse_all(refusal(i), "*1\r\n:1\r\n", AT(3000), AT(100000)), CHECK(!is_quiet());
         CHECK_SENT_PART_UNTIL(CALLS, AT(100000), AT(101000), "EVALSHA complete ");
-        feed_calls(":1\r\n", AT(101000));
-        CHECK(hf_client_is_quiet(&rig.client));
-        CHECK_EQ_INT(hold_count(&rig.client), 0);
+        feed_calls(":1\r\n", AT(101000)), CHECK(is_quiet()), CHECK_EQ_INT(holds_left(), 0);
     }
 }
 
 TEST(an_idempotent_runs_record_is_written_after_an_outage) {
     hf_op *op = complete(AT(0));
-    output_of(link_of(CALLS));
-    hf_session_closed(link_of(CALLS), "cut", AT(1));
+    sent_over(CALLS);
+    cut_link(CALLS, "cut", AT(1));
     rig.refusing = true;
-    rig_sleep(AT(1), AT(10000));
-    CHECK_ENDS(op, "unreachable", AT(10000));
+    rig_sleep(AT(1), AT(10000)), CHECK_ENDS(op, "unreachable", AT(10000));
     rig.refusing = false;
     CHECK_SENT_PART_UNTIL(CALLS, AT(10000), AT(12000), "EVALSHA complete ");
-    feed_calls(":1\r\n", AT(12000));
-    CHECK(hf_client_is_quiet(&rig.client));
+    feed_calls(":1\r\n", AT(12000)), CHECK(is_quiet());
 }
 
 /* A client that is closed does not free the lock of a run that has no record yet. */
@@ -471,13 +449,11 @@ TEST(a_closed_client_still_writes_an_idempotent_runs_refused_record) {
     hf_op *op = complete(AT(0));
     refuse(NOREPLICAS, AT(0), AT(3000));
     hf_op_end(op, AT(3000));
-    hf_client_close(&rig.client, AT(3000));
-    refuse(NOREPLICAS, AT(3000), AT(5000));
-    CHECK(!hf_client_is_quiet(&rig.client));
+    close_rig(AT(3000));
+    refuse(NOREPLICAS, AT(3000), AT(5000)), CHECK(!is_quiet());
     CHECK_SENT_PART_UNTIL(CALLS, AT(5000), AT(6000), "EVALSHA complete ");
     CHECK_SENT(RENEWER, "");
-    feed_calls(":1\r\n", AT(6000));
-    CHECK(hf_client_is_quiet(&rig.client));
+    feed_calls(":1\r\n", AT(6000)), CHECK(is_quiet());
 }
 
 /* The lock was broken: nothing is left to be written. */
@@ -486,11 +462,10 @@ TEST(an_idempotent_runs_record_is_no_longer_retried_if_the_run_is_lost) {
     refuse(NOREPLICAS, AT(0), AT(3000));
     hf_op_end(op, AT(3000));
     refuse_all(NOREPLICAS, "*1\r\n:-1\r\n", AT(3000), AT(12000));
-    CHECK_EQ_INT(hold_count(&rig.client), 0);
+    CHECK_EQ_INT(holds_left(), 0);
     CHECK_EQ_U64(hf_client_losses(&rig.client), 0);
     rig_sleep(AT(12000), AT(13000));
-    feed_calls(GONE, AT(13000));
-    CHECK(hf_client_is_quiet(&rig.client));
+    feed_calls(GONE, AT(13000)), CHECK(is_quiet());
 }
 
 CHECK_MAIN

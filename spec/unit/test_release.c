@@ -12,10 +12,9 @@ TEST(a_release_of_one_hold_frees_the_lock) {
     CHECK(!hf_hold_is_valid(hold, AT(10)));
     CHECK_ANSWER(op, ":1\r\n", AT(11), "ok");
     CHECK_EQ_INT(state_of(), -1);
-    CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 1);
+    CHECK_EQ_U64(stats().releases, 1);
     hf_op_end(op, AT(11));
-    rig_sleep(AT(11), AT(60000));
-    CHECK_SILENT();
+    rig_sleep(AT(11), AT(60000)), CHECK_SILENT();
 }
 
 TEST(releasing_one_of_several_holds_keeps_the_others_and_renews_the_lease) {
@@ -26,7 +25,7 @@ TEST(releasing_one_of_several_holds_keeps_the_others_and_renews_the_lease) {
     CHECK_ANSWER(op, ":2\r\n", AT(5001), "ok");
     CHECK_EQ_INT(count_of(hold), 1);
     CHECK_EQ_U64(ends_at(hold), AT(5000 + 29698)); /* it refreshed the TTL */
-    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(15000));
+    CHECK_EQ_U64(renewer_deadline(), AT(15000));
     op = begin(HF_OP_RELEASE, AT(6000));
     CHECK_SENT(CALLS, BRIEF_RELEASE_OF_K);
     CHECK_ANSWER(op, ":1\r\n", AT(6001), "ok");
@@ -41,24 +40,20 @@ TEST(a_call_on_a_lock_that_is_not_held_fails) {
     hold_times(1, AT(0));
     hf_op_spec spec = spec_of(HF_OP_RELEASE);
     spec.caller = hf_slice_of("you");
-    hf_op *op = hf_client_begin(&rig.client, &spec, AT(1));
-    CHECK_OUTCOME(op, "not_held");
+    CHECK_OUTCOME(hf_client_begin(&rig.client, &spec, AT(1)), "not_held");
     CHECK_SENT(CALLS, "");
 }
 
 TEST(a_call_on_a_lock_that_is_being_released_fails_as_not_held) {
     hold_times(1, AT(0));
-    begin(HF_OP_RELEASE, AT(1));
-    CHECK_OUTCOME(begin(HF_OP_RELEASE, AT(1)), "not_held");
+    begin(HF_OP_RELEASE, AT(1)), CHECK_OUTCOME(begin(HF_OP_RELEASE, AT(1)), "not_held");
     CHECK_OUTCOME(begin_acquire(0, AT(1)), "busy");
     CHECK_OUTCOME(begin(HF_OP_CHECK, AT(1)), "not_held");
 }
 
 TEST(a_release_that_finds_the_lock_gone_reports_a_loss) {
-    static const struct {
-        const char *reply;
-        hf_lost_reason reason;
-    } cases[] = {{":-1\r\n", HF_LOST_DELETED}, {":-2\r\n", HF_LOST_TAKEN}};
+    CASES(const char *reply; hf_lost_reason reason) =
+        LIST({":-1\r\n", HF_LOST_DELETED}, {":-2\r\n", HF_LOST_TAKEN});
     EACH_NUMBER (i, 2) {
         hf_hold *hold = hold_times(1, AT(0));
         hf_op *op = begin(HF_OP_RELEASE, AT(1));
@@ -66,17 +61,17 @@ TEST(a_release_that_finds_the_lock_gone_reports_a_loss) {
         CHECK(hold_in(op) == hold);
         CHECK_EQ_INT(reason_of(hold), cases[i].reason);
         CHECK_EQ_INT(state_of(), -1);
-        CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
+        CHECK_EQ_U64(stats().losses, 1);
     }
 }
 
 TEST(a_release_that_was_sent_twice_and_finds_the_lock_gone_succeeds) {
     hold_times(1, AT(0));
     hf_op *op = begin(HF_OP_RELEASE, AT(1));
-    hf_session_closed(link_of(CALLS), "reset", AT(2));
+    cut_link(CALLS, "reset", AT(2));
     rig_tick(AT(50));
     CHECK_ANSWER(op, ":-1\r\n", AT(51), "ok");
-    CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
+    CHECK_EQ_U64(stats().losses, 0);
 }
 
 /* A server that came back empty knows neither the program nor the lock. */
@@ -89,7 +84,7 @@ TEST(a_release_that_was_refused_and_then_finds_the_lock_gone_reports_a_loss) {
         feed_calls(passing[i], AT(2));
         rig_tick(AT(50));
         CHECK_ANSWER(op, ":-1\r\n", AT(51), "lost");
-        CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
+        CHECK_EQ_U64(stats().losses, 1);
     }
 }
 
@@ -102,21 +97,19 @@ TEST(a_release_without_a_reply_is_retried_in_the_background) {
     hf_op_end(op, AT(3100));
     CHECK_SENT_UNTIL(CALLS, AT(3100), AT(3200), LEAVE_OF_K("0", ""));
     CHECK_SENT(RENEWER, "");
-    feed_calls(":1\r\n", AT(3201));
-    CHECK_EQ_INT(state_of(), -1);
+    feed_calls(":1\r\n", AT(3201)), CHECK_EQ_INT(state_of(), -1);
 }
 
 TEST(the_next_release_also_covers_an_earlier_one_that_failed) {
     hf_hold *hold = hold_times(2, AT(0));
     hf_op *op = begin(HF_OP_RELEASE, AT(100));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     CHECK_ANSWER(op, "-ERR no\r\n", AT(101), "server");
     CHECK(is_held(hold));
     CHECK_EQ_INT(count_of(hold), 1);
     CHECK_SENT_UNTIL(RENEWER, AT(101), AT(10000), "EVALSHA renew 1 k me 30000");
     feed_renewer("*1\r\n:1\r\n", AT(10001));
-    begin(HF_OP_RELEASE, AT(10002));
-    CHECK_SENT(CALLS, BRIEF_RELEASE_OF_K);
+    begin(HF_OP_RELEASE, AT(10002)), CHECK_SENT(CALLS, BRIEF_RELEASE_OF_K);
 }
 
 TEST(a_release_waits_until_a_renewal_of_its_hold_has_ended) {
@@ -124,8 +117,7 @@ TEST(a_release_waits_until_a_renewal_of_its_hold_has_ended) {
     hf_op *op = begin(HF_OP_RELEASE, AT(10001));
     CHECK_OUTCOME(op, "under way");
     CHECK_SENT(CALLS, "");
-    feed_renewer("*1\r\n:1\r\n", AT(10002));
-    CHECK_SENT(CALLS, BRIEF_RELEASE_OF_K);
+    feed_renewer("*1\r\n:1\r\n", AT(10002)), CHECK_SENT(CALLS, BRIEF_RELEASE_OF_K);
     CHECK_ANSWER(op, ":1\r\n", AT(10003), "ok");
     CHECK_SENT_UNTIL(RENEWER, AT(10003), AT(60000), "");
 }
@@ -133,18 +125,14 @@ TEST(a_release_waits_until_a_renewal_of_its_hold_has_ended) {
 TEST(a_release_that_waited_for_a_renewal_reports_the_loss_that_the_renewal_found) {
     hold_while_renewed(1);
     hf_op *op = begin(HF_OP_RELEASE, AT(10001));
-    feed_renewer("*1\r\n:-1\r\n", AT(10002));
-    CHECK_OUTCOME(op, "lost");
-    CHECK_SENT(CALLS, "");
+    feed_renewer("*1\r\n:-1\r\n", AT(10002)), CHECK_OUTCOME(op, "lost"), CHECK_SENT(CALLS, "");
     CHECK_EQ_INT(state_of(), -1);
 }
 
 TEST(a_release_that_waits_for_a_renewal_without_a_reply_times_out) {
     hold_while_renewed(1);
     hf_op *op = begin(HF_OP_RELEASE, AT(10001));
-    rig_sleep(AT(10001), AT(17000));
-    CHECK(hf_op_is_done(op));
-    CHECK_OUTCOME(op, "unreachable");
+    rig_sleep(AT(10001), AT(17000)), CHECK(hf_op_is_done(op)), CHECK_OUTCOME(op, "unreachable");
     CHECK_EQ_INT(state_of(), CLEANING_UP);
 }
 
@@ -154,8 +142,7 @@ TEST(all_calls_that_wait_for_a_hold_continue_when_it_is_released) {
     hf_op *first = begin(HF_OP_RELEASE, AT(10001));
     hf_op *second = begin(HF_OP_RELEASE, AT(10001));
     hf_op *third = begin_acquire(HF_SECOND, AT(10001));
-    feed_renewer("*1\r\n:1\r\n", AT(10002));
-    CHECK_OUTCOME(first, "under way");
+    feed_renewer("*1\r\n:1\r\n", AT(10002)), CHECK_OUTCOME(first, "under way");
     CHECK_ANSWER(first, ":1\r\n", AT(10003), "ok");
     CHECK_OUTCOME(second, "not_held");
     CHECK_OUTCOME(third, "under way");
@@ -168,17 +155,14 @@ TEST(a_call_that_waited_for_a_lost_and_forgotten_hold_reports_its_loss) {
     hf_hold *hold = hold_while_renewed(1);
     hf_op *waiting = begin_extend(HF_SECOND, AT(10001));
     CHECK_OUTCOME(waiting, "under way");
-    hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
-    hf_client_abandon(&rig.client, hold, 1, AT(10002));
-    CHECK_EQ_INT(state_of(), -1);
+    lose_hold(hold, HF_LOST_TAKEN);
+    abandon_hold(hold, 1, AT(10002)), CHECK_EQ_INT(state_of(), -1);
     CHECK_OUTCOME(waiting, "under way");
-    feed_renewer("*1\r\n:1\r\n", AT(10003));
-    CHECK_OUTCOME(waiting, "lost");
+    feed_renewer("*1\r\n:1\r\n", AT(10003)), CHECK_OUTCOME(waiting, "lost");
 }
 
 TEST(a_release_of_a_lost_hold_reports_the_loss_once_and_then_forgets_it) {
-    hf_hold *hold = hold_times(1, AT(0));
-    hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
+    lose_hold(hold_times(1, AT(0)), HF_LOST_TAKEN);
     hf_op *op = begin(HF_OP_RELEASE, AT(1));
     CHECK_OUTCOME(op, "lost");
     CHECK_MESSAGE(op, "another owner holds it");
@@ -197,7 +181,7 @@ static hf_op *begin_about_lost(hf_op_kind kind, hf_hold *lost, bool notified) {
 TEST(a_call_on_a_lost_hold_leaves_its_owners_newer_hold_alone) {
     static const hf_op_kind kinds[] = {HF_OP_RELEASE, HF_OP_COMPLETE, HF_OP_EXTEND, HF_OP_CHECK};
     hf_hold *old = watch(hold_times(1, AT(0)));
-    hf_client_lose(&rig.client, old, HF_LOST_TAKEN);
+    lose_hold(old, HF_LOST_TAKEN);
     hf_hold *newer = hold_times(1, AT(40000));
     CHECK(newer != old);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -219,11 +203,10 @@ TEST(a_call_on_a_lost_hold_leaves_its_owners_newer_hold_alone) {
 TEST(a_release_that_waited_for_a_renewal_does_not_release_a_newer_hold) {
     hf_hold *hold = hold_while_renewed(1);
     hf_op *waiting = begin(HF_OP_RELEASE, AT(10001));
-    hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
+    lose_hold(hold, HF_LOST_EXPIRED);
     hf_hold *newer = hold_times(1, AT(10002));
     CHECK(newer != hold);
-    feed_renewer("*1\r\n:1\r\n", AT(10003));
-    CHECK_OUTCOME(waiting, "lost");
+    feed_renewer("*1\r\n:1\r\n", AT(10003)), CHECK_OUTCOME(waiting, "lost");
     CHECK(hf_hold_is_valid(newer, AT(10003)));
     CHECK_SENT(CALLS, "");
 }
@@ -280,48 +263,40 @@ TEST(a_release_of_a_lost_guard_does_not_overtake_the_record_of_its_run) {
 
 TEST(an_abandoned_release_is_finished_in_the_background) {
     hold_times(1, AT(0));
-    hf_op *op = begin(HF_OP_RELEASE, AT(1));
-    hf_op_end(op, AT(2));
+    hf_op_end(begin(HF_OP_RELEASE, AT(1)), AT(2));
     CHECK_SENT_AT(CALLS, AT(2), BRIEF_RELEASE_OF_K "\n" LEAVE_OF_K("0", ""));
-    feed_calls(":1\r\n:0\r\n", AT(3));
-    CHECK_EQ_INT(state_of(), -1);
+    feed_calls(":1\r\n:0\r\n", AT(3)), CHECK_EQ_INT(state_of(), -1);
 }
 
 TEST(an_abandoned_release_of_one_of_two_holds_still_removes_that_hold) {
     hf_hold *hold = hold_times(2, AT(0));
     hf_op_end(begin(HF_OP_RELEASE, AT(1)), AT(2));
-    output_of(link_of(CALLS));
-    CHECK(is_held(hold));
+    sent_over(CALLS), CHECK(is_held(hold));
     CHECK_EQ_INT(count_of(hold), 1);
     CHECK(!is_in_flight(hold));
-    begin(HF_OP_RELEASE, AT(3));
-    CHECK_SENT(CALLS, BRIEF_RELEASE_OF_K);
+    begin(HF_OP_RELEASE, AT(3)), CHECK_SENT(CALLS, BRIEF_RELEASE_OF_K);
 }
 
 TEST(a_release_abandoned_before_it_was_sent_is_finished_in_the_background) {
     hold_while_renewed(1);
-    hf_op_end(begin(HF_OP_RELEASE, AT(10001)), AT(10002));
-    CHECK_EQ_INT(state_of(), CLEANING_UP);
+    hf_op_end(begin(HF_OP_RELEASE, AT(10001)), AT(10002)), CHECK_EQ_INT(state_of(), CLEANING_UP);
     rig_tick(AT(10002));
     CHECK_SENT(RENEWER, ""); /* not before the renewal is answered */
     feed_renewer("*1\r\n:1\r\n", AT(10003));
     CHECK_SENT_AT(RENEWER, AT(10003), LEAVE_OF_K("0", ""));
-    feed_renewer(":1\r\n", AT(10004));
-    CHECK_EQ_INT(state_of(), -1);
+    feed_renewer(":1\r\n", AT(10004)), CHECK_EQ_INT(state_of(), -1);
 }
 
 /* It cannot be sent twice, and the server may not know the program yet. */
 TEST(a_shared_owners_abandoned_release_is_resent_with_its_script_after_a_noscript_reply) {
     set_shared(hold_times(1, AT(0)), true);
     hf_op *op = begin(HF_OP_RELEASE, AT(1));
-    output_of(link_of(CALLS));
-    hf_op_end(op, AT(2));
-    CHECK(!hf_client_is_quiet(&rig.client));
+    sent_over(CALLS);
+    hf_op_end(op, AT(2)), CHECK(!is_quiet());
     feed_calls("-NOSCRIPT No matching script\r\n", AT(3));
-    CHECK(strncmp(output_of(link_of(CALLS)), "EVAL release", 12) == 0);
-    CHECK(!hf_client_is_quiet(&rig.client));
-    feed_calls(":1\r\n", AT(4));
-    CHECK(hf_client_is_quiet(&rig.client));
+    CHECK(strncmp(sent_over(CALLS), "EVAL release", 12) == 0);
+    CHECK(!is_quiet());
+    feed_calls(":1\r\n", AT(4)), CHECK(is_quiet());
 }
 
 TEST(a_shared_owner_releases_only_its_own_processes_holds) {
@@ -338,7 +313,7 @@ TEST(a_remaining_hold_abandoned_during_a_release_is_cleaned_up_after_it) {
     hf_hold *hold = hold_times(2, AT(0));
     hf_op *op = begin(HF_OP_RELEASE, AT(1));
     CHECK_SENT(CALLS, RELEASE_OF_K("1"));
-    hf_client_abandon(&rig.client, hold, 1, AT(2));
+    abandon_hold(hold, 1, AT(2));
     CHECK_ANSWER(op, ":2\r\n", AT(3), "ok");
     CHECK_SENT_AT(CALLS, AT(3), LEAVE_OF_K("0", ""));
 }
@@ -347,12 +322,11 @@ TEST(a_remaining_hold_abandoned_during_a_release_is_cleaned_up_even_after_the_le
     hf_hold *hold = hold_times(2, AT(0));
     hf_op *op = begin(HF_OP_RELEASE, AT(1));
     CHECK_SENT(CALLS, RELEASE_OF_K("1"));
-    hf_client_abandon(&rig.client, hold, 1, AT(2));
-    hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
+    abandon_hold(hold, 1, AT(2));
+    lose_hold(hold, HF_LOST_EXPIRED);
     CHECK_ANSWER(op, ":2\r\n", AT(3), "ok");
     CHECK_SENT_AT(RENEWER, AT(3), LEAVE_OF_K("0", ""));
-    feed_renewer(":1\r\n", AT(4));
-    CHECK_EQ_INT(state_of(), -1);
+    feed_renewer(":1\r\n", AT(4)), CHECK_EQ_INT(state_of(), -1);
 }
 
 /* A second copy would release another process's hold. */
@@ -360,31 +334,28 @@ TEST(a_shared_owners_release_is_not_sent_after_the_lease) {
     hf_hold *hold = hold_times(1, AT(0));
     set_shared(hold, true);
     set_end(hold, AT(500));
-    hf_session_closed(link_of(CALLS), "reset", AT(1));
+    cut_link(CALLS, "reset", AT(1));
     hf_op *op = begin(HF_OP_RELEASE, AT(2));
     CHECK(!hf_op_is_done(op));
     CHECK_SLEEP(op, AT(2), AT(501), "unreachable");
 }
 
 TEST(a_shared_owners_release_is_not_sent_twice) {
-    hf_hold *hold = hold_times(1, AT(0));
-    set_shared(hold, true);
+    set_shared(hold_times(1, AT(0)), true);
     hf_op *op = begin(HF_OP_RELEASE, AT(1));
     CHECK_SENT(CALLS, RELEASE_OF_K("0") "1");
-    hf_session_closed(link_of(CALLS), "reset", AT(2));
-    CHECK_OUTCOME(op, "unreachable");
+    cut_link(CALLS, "reset", AT(2)), CHECK_OUTCOME(op, "unreachable");
     CHECK_MESSAGE(op, "the lock expires with its lease");
     CHECK_SENT_UNTIL(CALLS, AT(2), AT(60000), "");
     CHECK_SENT(RENEWER, "");
-    CHECK_EQ_INT(hold_count(&rig.client), 0);
+    CHECK_EQ_INT(holds_left(), 0);
 }
 
 TEST(a_shared_owners_refused_release_is_retried_in_the_background) {
-    hf_hold *hold = hold_times(1, AT(0));
-    set_shared(hold, true);
+    set_shared(hold_times(1, AT(0)), true);
     hf_op *op = begin(HF_OP_RELEASE, AT(1));
     CHECK_ANSWER(op, "-ERR no\r\n", AT(2), "server");
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     CHECK_SENT_AT(CALLS, AT(3), LEAVE_OF_K("0", "") "1");
 }
 
@@ -392,15 +363,11 @@ TEST(a_shared_owners_failed_release_is_sent_together_with_the_next_one) {
     hf_hold *hold = hold_times(3, AT(0));
     set_shared(hold, true);
     begin(HF_OP_RELEASE, AT(1));
-    feed_calls("-OOM no\r\n", AT(2));
-    CHECK_EQ_INT(count_of(hold), 2);
+    feed_calls("-OOM no\r\n", AT(2)), CHECK_EQ_INT(count_of(hold), 2);
     CHECK_EQ_INT(pending_of(hold), 1);
-    output_of(link_of(CALLS));
-    begin(HF_OP_RELEASE, AT(3));
-    CHECK_SENT(CALLS, RELEASE_OF_K("1") "2");
-    feed_calls(":2\r\n", AT(4));
-    CHECK_EQ_INT(count_of(hold), 1);
-    CHECK_EQ_INT(pending_of(hold), 0);
+    sent_over(CALLS);
+    begin(HF_OP_RELEASE, AT(3)), CHECK_SENT(CALLS, RELEASE_OF_K("1") "2");
+    feed_calls(":2\r\n", AT(4)), CHECK_EQ_INT(count_of(hold), 1), CHECK_EQ_INT(pending_of(hold), 0);
 }
 
 /* What was abandoned since the release was sent is not among what it releases. */
@@ -409,13 +376,12 @@ TEST(a_shared_owners_remaining_hold_abandoned_during_a_release_is_cleaned_up_aft
     set_shared(hold, true);
     hf_op *op = begin(HF_OP_RELEASE, AT(1));
     CHECK_SENT(CALLS, RELEASE_OF_K("2") "1");
-    hf_client_abandon(&rig.client, hold, 1, AT(2));
-    hf_client_abandon(&rig.client, hold, 1, AT(2));
+    abandon_hold(hold, 1, AT(2));
+    abandon_hold(hold, 1, AT(2));
     CHECK_ANSWER(op, ":2\r\n", AT(3), "ok");
-    rig_tick(AT(3));
-    CHECK(is_cleaned_up(hold));
-    char *leave = strdup(output_of(link_of(CALLS)));
-    char *renewer = strdup(output_of(link_of(RENEWER)));
+    rig_tick(AT(3)), CHECK(is_cleaned_up(hold));
+    char *leave = strdup(sent_over(CALLS));
+    char *renewer = strdup(sent_over(RENEWER));
     CHECK_STR(*leave ? leave : renewer, LEAVE_OF_K("0", "") "2");
     free(leave);
     free(renewer);
@@ -426,13 +392,11 @@ TEST(a_shared_owners_failed_release_that_may_have_run_is_not_resent) {
     hf_hold *hold = hold_times(3, AT(0));
     set_shared(hold, true);
     begin(HF_OP_RELEASE, AT(1));
-    feed_calls("-OOM no\r\n", AT(2));
-    CHECK_EQ_INT(pending_of(hold), 1);
-    output_of(link_of(CALLS));
+    feed_calls("-OOM no\r\n", AT(2)), CHECK_EQ_INT(pending_of(hold), 1);
+    sent_over(CALLS);
     hf_op *op = begin(HF_OP_RELEASE, AT(3));
     CHECK_SENT(CALLS, RELEASE_OF_K("1") "2");
-    hf_session_closed(link_of(CALLS), "reset", AT(4));
-    CHECK_OUTCOME(op, "unreachable");
+    cut_link(CALLS, "reset", AT(4)), CHECK_OUTCOME(op, "unreachable");
     CHECK_EQ_INT(count_of(hold), 1);
     CHECK_EQ_INT(pending_of(hold), 0);
     begin(HF_OP_RELEASE, AT(50));
@@ -444,10 +408,10 @@ TEST(a_shared_owners_failed_release_that_may_have_run_is_not_resent) {
 TEST(an_abandoned_calls_reply_is_ignored) {
     EACH_CASE (i, CALL_KINDS) {
         hf_op *op = begin_call(CALL_KINDS[i]);
-        CHECK(output_of(link_of(CALLS))[0] != '\0');
+        CHECK(sent_over(CALLS)[0] != '\0');
         hf_op_abandon(op, AT(2));
         CHECK_ANSWER(op, ":1\r\n", AT(3), "interrupted");
-        CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 0);
+        CHECK_EQ_U64(stats().releases, 0);
         CHECK(!reply_in(op));
     }
 }
@@ -456,17 +420,15 @@ TEST(a_shared_owners_abandoned_release_ignores_its_reply_if_memory_runs_out) {
     set_shared(hold_times(1, AT(0)), true);
     hf_op *op = begin(HF_OP_RELEASE, AT(1));
     memerr_fail(1);
-    hf_op_abandon(op, AT(2));
-    CHECK(memerr_failed());
+    hf_op_abandon(op, AT(2)), CHECK(memerr_failed());
     memerr_fail(0);
     CHECK_ANSWER(op, ":1\r\n", AT(3), "interrupted");
-    CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 0);
+    CHECK_EQ_U64(stats().releases, 0);
 }
 
 TEST(a_single_owners_abandoned_release_awaits_no_reply) {
     hold_times(1, AT(0));
-    hf_op_end(begin(HF_OP_RELEASE, AT(1)), AT(2));
-    CHECK_EQ_INT(unanswered_count(&rig.client), 0);
+    hf_op_end(begin(HF_OP_RELEASE, AT(1)), AT(2)), CHECK_EQ_INT(unanswered_count(&rig.client), 0);
 }
 
 TEST(a_check_still_delays_the_renewal_if_the_check_before_it_was_abandoned) {
@@ -474,9 +436,8 @@ TEST(a_check_still_delays_the_renewal_if_the_check_before_it_was_abandoned) {
     hf_op *first = begin(HF_OP_CHECK, AT(1000));
     hf_op *second = begin(HF_OP_CHECK, AT(1000));
     CHECK(hf_op_is_blocked(second));
-    hf_op_abandon(first, AT(1001));
-    CHECK(!hf_op_is_blocked(second) && is_in_flight(hold));
-    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), ends_at(hold));
+    hf_op_abandon(first, AT(1001)), CHECK(!hf_op_is_blocked(second) && is_in_flight(hold));
+    CHECK_EQ_U64(renewer_deadline(), ends_at(hold));
 }
 
 /* ---- what they are ---- */
@@ -492,10 +453,8 @@ TEST(a_hold_is_not_renewed_while_it_is_being_released) {
 
 TEST(a_hold_whose_release_failed_is_reported_as_uncertain) {
     hf_hold *hold = hold_times(2, AT(0));
-    begin(HF_OP_RELEASE, AT(1));
-    CHECK(!is_uncertain(hold));
-    feed_calls("-OOM no\r\n", AT(2));
-    CHECK(is_uncertain(hold));
+    begin(HF_OP_RELEASE, AT(1)), CHECK(!is_uncertain(hold));
+    feed_calls("-OOM no\r\n", AT(2)), CHECK(is_uncertain(hold));
 }
 
 /* Its handles learn of the loss by it. */
@@ -503,10 +462,9 @@ TEST(a_hold_lost_during_a_partial_release_remains_known_until_its_last_release) 
     EACH_NUMBER (abandoned, 2) {
         hf_hold *hold = watch(hold_times(2, AT(0)));
         begin(HF_OP_RELEASE, AT(1));
-        if (abandoned) hf_client_abandon(&rig.client, hold, 1, AT(2));
-        hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
-        feed_calls("-OOM no\r\n", AT(3));
-        CHECK(is_lost(hold));
+        if (abandoned) abandon_hold(hold, 1, AT(2));
+        lose_hold(hold, HF_LOST_TAKEN);
+        feed_calls("-OOM no\r\n", AT(3)), CHECK(is_lost(hold));
         CHECK_EQ_INT(count_of(hold), abandoned ? 0 : 1);
         CHECK_EQ_INT(is_in_table(hold), !abandoned);
         rig_end(AT(4));
@@ -517,37 +475,30 @@ TEST(a_hold_lost_during_a_partial_release_remains_known_until_its_last_release) 
 TEST(each_release_is_counted_once_in_the_metrics) {
     hold_times(2, AT(0));
     begin(HF_OP_RELEASE, AT(1));
-    feed_calls(":2\r\n", AT(2));
-    CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 1);
+    feed_calls(":2\r\n", AT(2)), CHECK_EQ_U64(stats().releases, 1);
     begin(HF_OP_RELEASE, AT(3));
-    hf_session_closed(link_of(CALLS), "reset", AT(4));
+    cut_link(CALLS, "reset", AT(4));
     rig_tick(AT(50));
-    feed_calls(":-1\r\n", AT(51));
-    CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 2);
+    feed_calls(":-1\r\n", AT(51)), CHECK_EQ_U64(stats().releases, 2);
 }
 
 /* The owner has acquired the lock again: cleaning up would take that from it. */
 TEST(a_failed_release_of_a_lost_hold_does_not_clean_up_its_owners_newer_one) {
     hf_hold *hold = hold_times(2, AT(0));
     hf_op *op = begin(HF_OP_RELEASE, AT(1));
-    hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
+    lose_hold(hold, HF_LOST_TAKEN);
     begin_acquire(0, AT(2));
-    output_of(link_of(CALLS));
-    CHECK(!is_in_table(hold));
-    feed_calls("-OOM no\r\n" ACQUIRED, AT(3));
-    CHECK(hf_op_is_done(op));
+    sent_over(CALLS), CHECK(!is_in_table(hold));
+    feed_calls("-OOM no\r\n" ACQUIRED, AT(3)), CHECK(hf_op_is_done(op));
     CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
-    rig_tick(AT(4));
-    CHECK_EQ_INT(hold_count(&rig.client), 1);
-    CHECK_SENT(CALLS, "");
+    rig_tick(AT(4)), CHECK_EQ_INT(holds_left(), 1), CHECK_SENT(CALLS, "");
 }
 
 TEST(a_partial_release_never_shortens_the_lease_that_a_hold_already_has) {
     hf_hold *hold = hold_times(2, AT(0));
     set_end(hold, AT(60000));
     begin(HF_OP_RELEASE, AT(5000));
-    feed_calls(":2\r\n", AT(5001));
-    CHECK_EQ_U64(ends_at(hold), AT(60000));
+    feed_calls(":2\r\n", AT(5001)), CHECK_EQ_U64(ends_at(hold), AT(60000));
 }
 
 /* No replica confirms a release, so the lease that it sets does not count. */
@@ -557,10 +508,9 @@ TEST(a_partial_release_does_not_extend_the_lease_if_replicas_must_confirm_it) {
         hf_hold *hold = hold_times(2, AT(0));
         config_in(&rig.client)->sync = (hf_sync){replicas, 100 * HF_MS};
         begin(HF_OP_RELEASE, AT(5000));
-        feed_calls(":2\r\n:0\r\n", AT(5001));
-        CHECK_EQ_INT(count_of(hold), 1);
+        feed_calls(":2\r\n:0\r\n", AT(5001)), CHECK_EQ_INT(count_of(hold), 1);
         CHECK_EQ_U64(ends_at(hold), AT(replicas ? 29698 : 5000 + 29698));
-        CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(replicas ? 10000 : 15000));
+        CHECK_EQ_U64(renewer_deadline(), AT(replicas ? 10000 : 15000));
     }
 }
 
@@ -586,7 +536,7 @@ TEST(a_release_with_a_malformed_reply_is_retried_in_the_background) {
         CHECK_ANSWER(op, senseless[i], AT(11), "server");
         CHECK_MESSAGE(op, "the release continues in the background");
         CHECK_EQ_INT(state_of(), CLEANING_UP);
-        CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
+        CHECK_EQ_U64(stats().losses, 0);
     }
 }
 

@@ -7,9 +7,7 @@
 #include "renewer_rig.h"
 
 static void add_many(int count, hf_time lease, hf_time now) {
-    for (int i = 0; i < count; i++) {
-        add_hold(printed("k%03d", i), "me", lease, true, now);
-    }
+    for (int i = 0; i < count; i++) add_hold(printed("k%03d", i), "me", lease, true, now);
 }
 
 /* ---- renewing ---- */
@@ -21,12 +19,11 @@ TEST(a_hold_is_renewed_after_a_third_of_its_lease) {
     CHECK(is_in_flight(hold));
     CHECK_EQ_U64(wakes_at(hold),
                  ends_at(hold)); /* so that a renewal that never lands does not hide the loss */
-    answer_batch(1, ":1", AT(10400));
-    CHECK(!is_in_flight(hold));
+    answer_batch(1, ":1", AT(10400)), CHECK(!is_in_flight(hold));
     CHECK_EQ_U64(ends_at(hold), AT(10000 + 29698));
-    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(20000));
-    CHECK_EQ_U64(hf_client_stats(&rig.client).renewals, 1);
-    CHECK_EQ_U64(hf_client_stats(&rig.client).renew_batches, 1);
+    CHECK_EQ_U64(renewer_deadline(), AT(20000));
+    CHECK_EQ_U64(stats().renewals, 1);
+    CHECK_EQ_U64(stats().renew_batches, 1);
 }
 
 TEST(an_explicit_lease_is_renewed_only_while_renewal_is_switched_on) {
@@ -49,28 +46,26 @@ TEST(a_hold_remains_valid_as_long_as_it_is_renewed) {
         if (batch_size() == 1) answer_batch(1, ":1", AT(ms + 10));
         CHECK(hf_hold_is_valid(hold, AT(ms + 10)));
     }
-    CHECK(hf_client_stats(&rig.client).renewals >= 55 &&
-          hf_client_stats(&rig.client).renewals <= 61);
+    CHECK(stats().renewals >= 55 && stats().renewals <= 61);
     CHECK(wakes < 200);
 }
 
 TEST(a_renewal_batch_has_at_most_a_hundred_keys) {
     add_many(250, 30 * HF_SECOND, AT(0));
     rig_sleep(AT(0), AT(10000));
-    const char *text = output_of(link_of(RENEWER));
+    const char *text = sent_over(RENEWER);
     CHECK(strncmp(text, "EVALSHA renew 100 k000 k001 ", 28) == 0);
     const char *second = strchr(text, '\n');
     CHECK(second && strncmp(second, "\nEVALSHA renew 100 k100 ", 24) == 0);
     const char *third = strchr(second + 1, '\n');
     CHECK(third && strncmp(third, "\nEVALSHA renew 50 k200 ", 23) == 0);
     CHECK(strstr(third, " me 30000 me 30000"));
-    answer_batch(100, ":1", AT(10001));
-    CHECK_EQ_U64(hf_client_stats(&rig.client).renewals, 100);
+    answer_batch(100, ":1", AT(10001)), CHECK_EQ_U64(stats().renewals, 100);
     answer_batch(100, ":1", AT(10001));
     answer_batch(50, ":1", AT(10001));
-    CHECK_EQ_U64(hf_client_stats(&rig.client).renewals, 250);
-    CHECK_EQ_U64(hf_client_stats(&rig.client).renew_batches, 3);
-    CHECK_EQ_U64(hf_client_deadline(&rig.client), AT(20000));
+    CHECK_EQ_U64(stats().renewals, 250);
+    CHECK_EQ_U64(stats().renew_batches, 3);
+    CHECK_EQ_U64(client_deadline(), AT(20000));
 }
 
 /* Keys of shards that are different servers. */
@@ -112,10 +107,8 @@ TEST(a_renewal_batch_includes_holds_that_are_due_soon) {
 
 TEST(a_renewal_batch_includes_no_holds_with_a_fixed_lease) {
     add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
-    hf_hold *busy_one = add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
-    set_in_flight(busy_one, true);
-    hf_hold *lost = add_hold("c", "me", 30 * HF_SECOND, true, AT(0));
-    hf_client_lose(&rig.client, lost, HF_LOST_TAKEN);
+    set_in_flight(add_hold("b", "me", 30 * HF_SECOND, true, AT(0)), true);
+    lose_hold(add_hold("c", "me", 30 * HF_SECOND, true, AT(0)), HF_LOST_TAKEN);
     add_hold("d", "me", 10 * HF_SECOND, false, AT(0)); /* ends at AT(9898) */
     add_hold("e", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(AT(0), AT(10000));
@@ -135,8 +128,7 @@ TEST(a_renewal_batch_includes_no_unconfirmed_grants_fixed_leases_or_kept_locks) 
         if (i == 3) set_claim_kept(claim, &keep);
         if (i == 3) hf_holds_keep(holds_of(&rig.client), claim);
         hf_holds_wake_at(holds_of(&rig.client), claim, AT(10000) + 1);
-        rig_sleep(AT(0), AT(10000));
-        CHECK_EQ_INT(batch_size(), i == 0 ? 2 : 1);
+        rig_sleep(AT(0), AT(10000)), CHECK_EQ_INT(batch_size(), i == 0 ? 2 : 1);
         set_claim_kept(claim, NULL);
         if (i == 3) hf_holds_remove(holds_of(&rig.client), claim);
     }
@@ -161,7 +153,7 @@ TEST(each_hold_renewed_in_one_batch_gets_its_own_result) {
     CHECK_EQ_INT(reason_of(c), HF_LOST_TAKEN);
     CHECK(is_held(d));
     CHECK(is_at_risk(d) && !is_at_risk(a));
-    CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 2);
+    CHECK_EQ_U64(stats().losses, 2);
     CHECK_EQ_U64(hf_client_losses(&rig.client), 2);
     CHECK(!is_in_flight(a) && !is_in_flight(b) && !is_in_flight(c) && !is_in_flight(d));
     CHECK_SENT_UNTIL(RENEWER, AT(10001), AT(11001), "EVALSHA renew 1 d me 30000");
@@ -188,16 +180,13 @@ TEST(a_short_lease_in_a_batch_does_not_shorten_the_timeout_of_the_other_renewals
 }
 
 TEST(holds_with_about_the_same_time_left_are_renewed_in_one_batch) {
-    static const struct {
-        int left_ms, size;
-    } cases[] = {{1000, 2}, {250, 2}, {249, 1}, {4000, 2}, {4004, 1}};
+    CASES(int left_ms, size) = {{1000, 2}, {250, 2}, {249, 1}, {4000, 2}, {4004, 1}};
     EACH_CASE (i, cases) {
         hf_hold *a = add_hold("a", "me", 3 * HF_SECOND, true, AT(0));
         hf_hold *b = add_hold("b", "me", 3 * HF_SECOND, true, AT(0));
         set_end(a, AT(2000));
         set_end(b, AT(1000 + cases[i].left_ms));
-        rig_sleep(AT(0), AT(1000));
-        CHECK_OR(batch_size() == cases[i].size, "case %zu", i);
+        rig_sleep(AT(0), AT(1000)), CHECK_OR(batch_size() == cases[i].size, "case %zu", i);
     }
 }
 
@@ -210,29 +199,22 @@ TEST(each_hold_in_a_batch_is_renewed_for_its_own_lease) {
 
 /* The first one and the last one of a batch differ by the factor at most, in whatever order. */
 TEST(holds_whose_remaining_leases_differ_too_much_are_renewed_in_separate_batches) {
-    static const struct {
-        int left[3];
-        int size;
-    } cases[] = {{{14, 50, 60}, 2}, {{60, 16, 14}, 2}, {{14, 50, 56}, 3}, {{60, 16, 15}, 3}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    CASES(int left[3]; int size) =
+        LIST({{14, 50, 60}, 2}, {{60, 16, 14}, 2}, {{14, 50, 56}, 3}, {{60, 16, 15}, 3});
+    EACH_CASE (i, cases) {
         static const char *const keys[] = {"a", "b", "c"};
-        rig_begin();
         for (int j = 0; j < 3; j++) {
             hf_hold *hold = add_hold(keys[j], "me", 60 * HF_SECOND, true, AT(0));
             set_end(hold, AT(cases[i].left[j] * 1000));
             hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(0));
         }
-        rig_tick(AT(0));
-        CHECK_EQ_INT(batch_size(), cases[i].size);
+        rig_tick(AT(0)), CHECK_EQ_INT(batch_size(), cases[i].size);
     }
 }
 
 /* A server that has just sent something else is alive; one that was silent before is not. */
 TEST(a_renewal_without_a_reply_replaces_its_connection_only_if_that_was_silent_long_enough) {
-    static const struct {
-        int lease, due, fails, awaiting, received;
-        bool replaced;
-    } cases[] = {
+    CASES(int lease, due, fails, awaiting, received; bool replaced) = {
         {600, 200, 450, 200, 0, true},    {300, 100, 297, 100, 0, false},
         {300, 100, 297, -500, 90, false}, {300, 100, 297, -500, 40, true},
         {600, 200, 450, 200, 400, true},
@@ -242,8 +224,7 @@ TEST(a_renewal_without_a_reply_replaces_its_connection_only_if_that_was_silent_l
         hf_hold *hold = add_hold("k", "me", (hf_time)cases[i].lease * HF_MS, true, AT(0));
         hf_session_opening(link, AT(0));
         hf_session_opened(link, AT(0));
-        hf_client_tick(&rig.client, AT(cases[i].due));
-        CHECK(is_in_flight(hold));
+        hf_client_tick(&rig.client, AT(cases[i].due)), CHECK(is_in_flight(hold));
         link->awaiting_since = AT(cases[i].awaiting);
         link->received_at = AT(cases[i].received);
         hf_client_tick(&rig.client, AT(cases[i].fails));
@@ -257,21 +238,16 @@ TEST(a_renewal_does_not_restart_a_connection_that_is_being_opened) {
     hf_session *link = link_of(RENEWER);
     hf_hold *hold = add_hold("k", "me", 900 * HF_MS, true, AT(0));
     hf_session_opening(link, AT(290));
-    hf_client_tick(&rig.client, AT(300));
-    CHECK(is_in_flight(hold));
-    hf_client_tick(&rig.client, AT(700));
-    CHECK_EQ_INT(failures_of(hold), 0);
-    hf_client_tick(&rig.client, AT(900));
-    CHECK(is_lost(hold));
+    hf_client_tick(&rig.client, AT(300)), CHECK(is_in_flight(hold));
+    hf_client_tick(&rig.client, AT(700)), CHECK_EQ_INT(failures_of(hold), 0);
+    hf_client_tick(&rig.client, AT(900)), CHECK(is_lost(hold));
     CHECK(hf_session_wants(link, AT(900)) != HF_WANT_CLOSE);
 }
 
 TEST(a_late_renewal_does_not_close_a_connection_that_it_shares_with_calls) {
     RIG_BEGIN(config.renewer = CALLS);
     hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
-    rig_sleep(AT(0), AT(1000));
-    CHECK(is_lost(hold));
-    CHECK_EQ_U64(link_of(CALLS)->opens, 1);
+    rig_sleep(AT(0), AT(1000)), CHECK(is_lost(hold)), CHECK_EQ_U64(link_of(CALLS)->opens, 1);
 }
 
 /* Only refusals in a row count. */
@@ -279,8 +255,7 @@ TEST(an_accepted_renewal_batch_resets_the_count_of_refused_ones) {
     set_split_open(&rig.client, true);
     add_many(2, 30 * HF_SECOND, AT(0));
     rig_sleep(AT(0), AT(10000));
-    answer_batch(2, ":1", AT(10001));
-    CHECK(!is_split_open(&rig.client));
+    answer_batch(2, ":1", AT(10001)), CHECK(!is_split_open(&rig.client));
 }
 
 TEST(a_renewals_reply_never_shortens_the_lease_that_a_hold_already_has) {
@@ -297,9 +272,8 @@ TEST(a_renewals_reply_for_a_hold_that_was_released_is_ignored) {
         hf_hold *hold = watch(add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
         rig_sleep(AT(0), AT(10000));
         hf_holds_remove(holds_of(&rig.client), claim_of(hold));
-        answer_batch(1, results[i], AT(10001));
-        CHECK_EQ_U64(hf_client_stats(&rig.client).renewals, 0);
-        CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
+        answer_batch(1, results[i], AT(10001)), CHECK_EQ_U64(stats().renewals, 0);
+        CHECK_EQ_U64(stats().losses, 0);
         CHECK(!is_at_risk(hold) && !is_in_flight(hold));
     }
 }
@@ -309,7 +283,7 @@ TEST(a_late_renewal_is_counted_in_the_metrics_only_if_its_hold_was_not_lost) {
         const hf_class *class = hf_observe_class_at(&rig.client, hf_observe_class(&rig.client, ""));
         hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
         set_at_risk(hold, true);
-        if (lost) hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
+        if (lost) lose_hold(hold, HF_LOST_EXPIRED);
         hf_renewer_on_renewed(&rig.client, claim_of(hold), AT(1), AT(2));
         CHECK_EQ_U64(class->renewed_late, !lost);
     }
@@ -318,8 +292,7 @@ TEST(a_late_renewal_is_counted_in_the_metrics_only_if_its_hold_was_not_lost) {
 TEST(a_silent_connection_is_replaced_even_if_all_leases_are_short) {
     for (int ms = 10000; ms <= 10600; ms += 300) {
         hf_hold *hold = add_short(ms == 10000 ? "a" : ms == 10300 ? "b" : "c", AT(ms));
-        rig_sleep(AT(ms), AT(ms + 100));
-        CHECK(is_lost(hold));
+        rig_sleep(AT(ms), AT(ms + 100)), CHECK(is_lost(hold));
         CHECK_EQ_U64(link_of(RENEWER)->opens, ms == 10600 ? 2 : 1);
     }
 }
@@ -343,8 +316,7 @@ TEST(a_key_that_the_server_refuses_does_not_prevent_the_renewal_of_the_others) {
                                          "-WRONGTYPE no\r\n"};
     for (size_t n = 0; n < sizeof errors / sizeof *errors; n++) {
         hf_hold *holds[5];
-        renew_five(holds);
-        CHECK_EQ_INT(batch_size(), 5);
+        renew_five(holds), CHECK_EQ_INT(batch_size(), 5);
         feed_renewer(errors[n], AT(10001));
         CHECK_SENT_AT(RENEWER, AT(10001),
                       "EVALSHA renew 1 a me 30000\nEVALSHA renew 1 b me 30000\n"
@@ -377,8 +349,8 @@ TEST(a_renewal_batch_without_a_reply_is_not_split) {
     for (int closed = 0; closed < 2; closed++) {
         hf_hold *holds[5];
         renew_five(holds);
-        output_of(link_of(RENEWER));
-        if (closed) hf_session_closed(link_of(RENEWER), "reset", AT(10001));
+        sent_over(RENEWER);
+        if (closed) cut_link(RENEWER, "reset", AT(10001));
         else feed_renewer("-LOADING wait\r\n", AT(10001));
         CHECK_BATCH(AT(10001), AT(10200), 5);
     }
@@ -405,7 +377,7 @@ TEST(a_server_that_has_refused_three_batches_gets_one_renewal_per_command) {
 static void feed_refusal_of_five(hf_time now) {
     feed_renewer("-ERR no\r\n", now);
     rig_tick(now);
-    output_of(link_of(RENEWER));
+    sent_over(RENEWER);
     for (int i = 0; i < 5; i++) feed_renewer("*1\r\n:1\r\n", now);
 }
 
@@ -413,8 +385,7 @@ TEST(a_server_that_accepts_a_renewal_batch_between_refusals_keeps_getting_batche
     hf_hold *holds[5];
     renew_five(holds);
     for (int round = 1; round <= 12; round++) {
-        rig_sleep(AT(10000 * round), AT(10000 * round));
-        CHECK_EQ_INT(batch_size(), 5);
+        rig_sleep(AT(10000 * round), AT(10000 * round)), CHECK_EQ_INT(batch_size(), 5);
         if (round % 3 > 0) feed_refusal_of_five(AT(10000 * round));
         else answer_batch(5, ":1", AT(10000 * round));
     }
@@ -441,13 +412,13 @@ TEST(a_minute_after_it_refused_three_renewal_batches_a_server_gets_a_batch_again
 TEST(a_split_renewal_batch_leaves_out_holds_that_have_ended) {
     hf_hold *holds[5];
     renew_five(holds);
-    output_of(link_of(RENEWER));
-    hf_client_abandon(&rig.client, holds[0], 1, AT(10001));
-    hf_client_lose(&rig.client, holds[1], HF_LOST_TAKEN);
-    hf_client_abandon(&rig.client, holds[1], 1, AT(10001));
+    sent_over(RENEWER);
+    abandon_hold(holds[0], 1, AT(10001));
+    lose_hold(holds[1], HF_LOST_TAKEN);
+    abandon_hold(holds[1], 1, AT(10001));
     feed_renewer("-NOPERM no\r\n", AT(10002));
     rig_tick(AT(10002));
-    const char *text = output_of(link_of(RENEWER));
+    const char *text = sent_over(RENEWER);
     CHECK(strstr(text, "EVALSHA leave 4 a ") && !strstr(text, "renew 1 a "));
     CHECK(!strstr(text, " b "));
     CHECK(strstr(text, "EVALSHA renew 1 c ") && strstr(text, "EVALSHA renew 1 e "));
@@ -462,8 +433,7 @@ TEST(a_failed_renewal_is_retried_within_the_lease) {
         rig_sleep(AT(ms - 10), AT(ms));
         if (batch_size() == 0) continue;
         tries++;
-        feed_renewer("-OOM command not allowed\r\n", AT(ms));
-        CHECK(is_at_risk(hold));
+        feed_renewer("-OOM command not allowed\r\n", AT(ms)), CHECK(is_at_risk(hold));
         CHECK(hf_hold_is_valid(hold, AT(ms)));
     }
     CHECK_OR(tries >= 15 && tries <= 60, "%d tries", tries);
@@ -491,20 +461,18 @@ TEST(a_hold_is_lost_before_its_lease_can_end_on_the_server) {
 
 TEST(a_hold_on_a_silent_server_is_lost_at_the_end_of_its_lease) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
-    rig_sleep(AT(0), AT(29698) - 1);
-    CHECK(is_held(hold));
+    rig_sleep(AT(0), AT(29698) - 1), CHECK(is_held(hold));
     CHECK(first_node(&rig.client)->links[RENEWER].opens >
           2); /* a server that does not answer is tried over new connections */
-    rig_sleep(AT(29698) - 1, AT(29698));
-    CHECK(is_lost(hold));
+    rig_sleep(AT(29698) - 1, AT(29698)), CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
 }
 
 /* Wakes the client until `until`, as rig_sleep does, but leaves the links to the test. */
 static void tick_until(hf_time until) {
-    for (hf_time at; (at = hf_client_deadline(&rig.client)) <= until;) {
+    for (hf_time at; (at = client_deadline()) <= until;) {
         hf_client_tick(&rig.client, at);
-        if (hf_client_deadline(&rig.client) == at) break;
+        if (client_deadline() == at) break;
     }
     hf_client_tick(&rig.client, until);
 }
@@ -524,16 +492,12 @@ static hf_hold *add_grant(void) {
 TEST(a_grants_confirmation_waits_for_its_connection_until_the_grant_ends) {
     hf_hold *hold = add_grant();
     hf_session *link = link_of(RENEWER);
-    tick_until(AT(100));
-    CHECK_EQ_INT(hf_session_wants(link, AT(100)), HF_WANT_OPEN);
+    tick_until(AT(100)), CHECK_EQ_INT(hf_session_wants(link, AT(100)), HF_WANT_OPEN);
     hf_session_opening(link, AT(100));
     tick_until(AT(170));
-    hf_session_opened(link, AT(170));
-    CHECK_SENT(RENEWER, CONFIRM_K);
-    tick_until(AT(195));
-    CHECK_EQ_INT(failures_of(hold), 0);
-    feed_renewer(":1\r\n", AT(195));
-    CHECK(is_held(hold));
+    hf_session_opened(link, AT(170)), CHECK_SENT(RENEWER, CONFIRM_K);
+    tick_until(AT(195)), CHECK_EQ_INT(failures_of(hold), 0);
+    feed_renewer(":1\r\n", AT(195)), CHECK(is_held(hold));
     CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(170), 30 * HF_SECOND));
 }
 
@@ -543,11 +507,9 @@ TEST(a_grants_confirmation_accepts_a_slow_reply_until_the_grant_ends) {
     hf_session_opening(link, AT(0));
     hf_session_opened(link, AT(1));
     hf_hold *hold = add_grant();
-    rig_sleep(AT(50), AT(100));
-    CHECK(strstr(output_of(link), "EVALSHA extend"));
+    rig_sleep(AT(50), AT(100)), CHECK(strstr(output_of(link), "EVALSHA extend"));
     rig_sleep(AT(100), AT(190));
-    feed_renewer(":1\r\n", AT(190));
-    CHECK(is_held(hold));
+    feed_renewer(":1\r\n", AT(190)), CHECK(is_held(hold));
     CHECK_EQ_INT(failures_of(hold), 0);
     CHECK_EQ_U64(link->opens, 1);
 }
@@ -558,12 +520,10 @@ TEST(a_renewal_without_a_reply_keeps_half_of_the_lease_for_a_new_connection) {
     hf_session_opening(link_of(RENEWER), AT(900));
     hf_session_opened(link_of(RENEWER), AT(900));
     CHECK_BATCH(AT(900), AT(1900), 1);
-    rig_sleep(AT(1900), AT(2200));
-    CHECK_EQ_INT(failures_of(hold), 1);
+    rig_sleep(AT(1900), AT(2200)), CHECK_EQ_INT(failures_of(hold), 1);
     CHECK_EQ_U64(link_of(RENEWER)->opens, 2);
     CHECK_EQ_INT(batch_size(), 1);
-    feed_renewer("*1\r\n:1\r\n", AT(2900));
-    CHECK(is_held(hold));
+    feed_renewer("*1\r\n:1\r\n", AT(2900)), CHECK(is_held(hold));
 }
 
 TEST(a_renewal_does_not_replace_a_connection_shared_with_calls_early) {
@@ -571,10 +531,8 @@ TEST(a_renewal_does_not_replace_a_connection_shared_with_calls_early) {
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     begin(HF_OP_PING, AT(900));
     feed(link_of(CALLS), "+PONG\r\n", AT(901));
-    rig_sleep(AT(901), AT(2450));
-    CHECK_EQ_INT(failures_of(hold), 0);
-    feed(link_of(CALLS), "*1\r\n:1\r\n", AT(2450));
-    CHECK(is_held(hold));
+    rig_sleep(AT(901), AT(2450)), CHECK_EQ_INT(failures_of(hold), 0);
+    feed(link_of(CALLS), "*1\r\n:1\r\n", AT(2450)), CHECK(is_held(hold));
     CHECK_EQ_U64(link_of(CALLS)->opens, 1);
 }
 
@@ -591,25 +549,19 @@ TEST(a_renewal_does_not_replace_a_connection_whose_server_is_loading) {
 TEST(a_hold_whose_lease_ends_during_its_renewal_is_lost_as_unreachable) {
     hf_hold *hold = add_hold("k", "me", 300 * HF_MS, true, AT(0));
     CHECK_BATCH(AT(0), AT(150), 1);
-    hf_client_notice(&rig.client, AT(300));
-    CHECK(is_lost(hold));
+    hf_client_notice(&rig.client, AT(300)), CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
 }
 
 TEST(a_lock_with_an_explicit_lease_is_lost_when_that_lease_ends) {
     hf_hold *hold = add_hold("k", "me", 5 * HF_SECOND, false, AT(0));
-    rig_sleep(AT(0), AT(5000));
-    CHECK_EQ_INT(reason_of(hold), HF_LOST_EXPIRED);
-    CHECK_SILENT();
+    rig_sleep(AT(0), AT(5000)), CHECK_EQ_INT(reason_of(hold), HF_LOST_EXPIRED), CHECK_SILENT();
     CHECK_EQ_U64(rig.opens, 0);
 }
 
 /* Only a renewal can have failed; a check of a fixed lease has not. */
 TEST(an_expired_hold_is_reported_as_unreachable_only_if_a_renewal_failed) {
-    static const struct {
-        bool renewed, at_risk, in_flight, last;
-        hf_lost_reason reason;
-    } cases[] = {
+    CASES(bool renewed, at_risk, in_flight, last; hf_lost_reason reason) = {
         {true, false, false, false, HF_LOST_EXPIRED},
         {true, true, false, false, HF_LOST_UNREACHABLE},
         {true, false, true, false, HF_LOST_UNREACHABLE},
@@ -630,7 +582,7 @@ TEST(an_expired_hold_is_reported_as_unreachable_only_if_a_renewal_failed) {
 TEST(a_renewal_whose_connection_was_lost_is_sent_again) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(AT(0), AT(10000));
-    hf_session_closed(link_of(RENEWER), "reset", AT(10100));
+    cut_link(RENEWER, "reset", AT(10100));
     CHECK_SENT_UNTIL(RENEWER, AT(10100), AT(10200), "EVALSHA renew 1 k me 30000");
     answer_batch(1, ":1", AT(10300));
     CHECK(ends_at(hold) > AT(39698) && ends_at(hold) <= AT(10200 + 29698));
@@ -639,23 +591,21 @@ TEST(a_renewal_whose_connection_was_lost_is_sent_again) {
 TEST(a_renewals_reply_after_the_loss_does_not_revive_the_hold) {
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     CHECK_BATCH(AT(0), AT(1000), 1);
-    hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
-    answer_batch(1, ":1", AT(1001));
-    CHECK(is_lost(hold));
-    CHECK_EQ_U64(hf_client_stats(&rig.client).late_renewals, 1);
+    lose_hold(hold, HF_LOST_EXPIRED);
+    answer_batch(1, ":1", AT(1001)), CHECK(is_lost(hold));
+    CHECK_EQ_U64(stats().late_renewals, 1);
     CHECK(!is_in_flight(hold));
 }
 
 TEST(a_renewals_reply_after_the_hold_was_abandoned_changes_nothing) {
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     rig_sleep(AT(0), AT(1000));
-    hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
-    hf_client_abandon(&rig.client, hold, 1, AT(1001));
-    CHECK_EQ_INT(hold_count(&rig.client), 0);
+    lose_hold(hold, HF_LOST_TAKEN);
+    abandon_hold(hold, 1, AT(1001)), CHECK_EQ_INT(holds_left(), 0);
     hf_hold *again = add_hold("k", "me", 3 * HF_SECOND, true, AT(1002));
     answer_batch(1, ":-1", AT(1003)); /* about the old one */
     CHECK(is_held(again));
-    CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
+    CHECK_EQ_U64(stats().losses, 1);
 }
 
 TEST(a_renewal_with_a_malformed_reply_counts_as_failed) {
@@ -664,8 +614,7 @@ TEST(a_renewal_with_a_malformed_reply_counts_as_failed) {
     EACH_CASE (i, replies) {
         hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
         rig_sleep(AT(0), AT(10000));
-        feed_renewer(replies[i], AT(10001));
-        CHECK(is_held(hold));
+        feed_renewer(replies[i], AT(10001)), CHECK(is_held(hold));
         CHECK(is_at_risk(hold) && !is_in_flight(hold));
         CHECK_EQ_U64(ends_at(hold), AT(29698));
     }
@@ -676,8 +625,7 @@ TEST(a_client_can_renew_over_the_connection_of_its_calls) {
     add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     CHECK_SENT_UNTIL(CALLS, AT(0), AT(10000), "EVALSHA renew 1 k me 30000");
     CHECK_EQ_INT(link_of(RENEWER)->state, HF_SESSION_CLOSED);
-    feed_calls("*1\r\n:1\r\n", AT(10001));
-    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(20000));
+    feed_calls("*1\r\n:1\r\n", AT(10001)), CHECK_EQ_U64(renewer_deadline(), AT(20000));
 }
 
 /* ---- memory ---- */
@@ -695,7 +643,7 @@ TEST(a_renewal_that_runs_out_of_memory_is_retried) {
         failed = memerr_end();
         CHECK(is_held(hold));
         CHECK_EQ_INT(is_at_risk(hold), failed);
-        CHECK(hf_client_deadline(&rig.client) > AT(10000));
+        CHECK(client_deadline() > AT(10000));
         CHECK_BATCH(AT(10000), AT(11500), 1);
     }
     CHECK(nth > 4);
@@ -711,9 +659,8 @@ TEST(a_client_that_remains_out_of_memory_does_not_retry_renewals_in_a_busy_loop)
         memerr_fail(1);
         hf_client_tick(&rig.client, now);
         memerr_fail(0);
-        rig_serve(now);
-        CHECK(hf_client_deadline(&rig.client) > now);
-        now = hf_client_deadline(&rig.client);
+        rig_serve(now), CHECK(client_deadline() > now);
+        now = client_deadline();
     }
     CHECK(wakes < 200);
     CHECK(is_lost(hold));
@@ -723,17 +670,16 @@ TEST(a_client_that_remains_out_of_memory_does_not_retry_renewals_in_a_busy_loop)
 
 TEST(a_lost_hold_is_not_renewed_again) {
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
-    hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
+    lose_hold(hold, HF_LOST_TAKEN);
     hf_time before = wakes_at(hold);
-    hf_renewer_resume(&rig.client, claim_of(hold), AT(1));
-    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), before);
+    hf_renewer_resume(&rig.client, claim_of(hold), AT(1)), CHECK_EQ_U64(renewer_deadline(), before);
 }
 
 TEST(a_hold_with_a_fixed_lease_does_not_wake_up_its_client_before_its_end) {
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, false, AT(0));
     hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(100));
     rig_tick(AT(100));
-    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), ends_at(hold));
+    CHECK_EQ_U64(renewer_deadline(), ends_at(hold));
     CHECK_SILENT();
 }
 
@@ -743,8 +689,7 @@ TEST(a_renewal_batch_includes_no_holds_that_have_ended) {
         hf_hold *hold = add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
         set_end(hold, AT(10000) + !over);
         hf_client_tick(&rig.client, AT(10000));
-        rig_serve(AT(10000));
-        CHECK_EQ_INT(batch_size(), over ? 1 : 2);
+        rig_serve(AT(10000)), CHECK_EQ_INT(batch_size(), over ? 1 : 2);
         CHECK_EQ_INT(hold_state(hold), over ? HF_HOLD_LOST : HF_HOLD_HELD);
     }
 }

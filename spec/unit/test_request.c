@@ -12,8 +12,7 @@ TEST(a_plain_command_is_encoded_in_the_redis_protocol) {
     CHECK(hf_request_command(&request, 3, args));
     CHECK_BYTES(request, "*3\r\n$3\r\nSET\r\n$3\r\na\0b\r\n$0\r\n\r\n");
     CHECK(!request.program);
-    hf_request_clear(&request);
-    CHECK(!request.bytes && request.size == 0);
+    hf_request_clear(&request), CHECK(!request.bytes && request.size == 0);
     hf_request_clear(&request);
 }
 
@@ -56,16 +55,13 @@ TEST(a_command_with_hundreds_of_arguments_is_encoded) {
 
 TEST(numbers_in_a_request_are_encoded_in_decimal_digits) {
     char text[24];
-    static const struct {
-        uint64_t value;
-        const char *digits;
-    } cases[] = {{0, "0"},
-                 {7, "7"},
-                 {10, "10"},
-                 {100, "100"},
-                 {1009, "1009"},
-                 {30000, "30000"},
-                 {UINT64_MAX, "18446744073709551615"}};
+    CASES(uint64_t value; const char *digits) = {{0, "0"},
+                                                 {7, "7"},
+                                                 {10, "10"},
+                                                 {100, "100"},
+                                                 {1009, "1009"},
+                                                 {30000, "30000"},
+                                                 {UINT64_MAX, "18446744073709551615"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hf_slice digits = hf_decimal(text, cases[i].value);
         CHECK_STR(digits.data, cases[i].digits);
@@ -91,10 +87,8 @@ TEST(a_failed_allocation_leaves_a_requests_earlier_bytes_unchanged) {
     hf_request request = {0};
     hf_slice args[] = {{"PING", 4}};
     CHECK(hf_request_command(&request, 1, args));
-    memerr_fail(1);
-    CHECK(!hf_request_command(&request, 1, args));
-    memerr_fail(0);
-    CHECK_BYTES(request, "*1\r\n$4\r\nPING\r\n");
+    memerr_fail(1), CHECK(!hf_request_command(&request, 1, args));
+    memerr_fail(0), CHECK_BYTES(request, "*1\r\n$4\r\nPING\r\n");
     hf_request_clear(&request);
 }
 

@@ -8,10 +8,7 @@
 /* The numbers here are Jedis 3.10's own; spec/interop/shards_interop.lua compares many more. */
 
 TEST(shard_hashes_equal_those_of_jedis) {
-    static const struct {
-        const char *key;
-        int64_t hash;
-    } cases[] = {
+    CASES(const char *key; int64_t hash) = {
         {"", 8371356515094919947},
         {"a", 7990182172224381693},
         {"ab", -4327967927557705532},
@@ -34,9 +31,8 @@ static const char *shards_of(const hf_shard *shards, size_t count) {
     static char found[13];
     hf_ring ring;
     if (!hf_ring_make(&ring, shards, count)) return NULL;
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < 12; i++)
         found[i] = (char)('0' + hf_ring_find(&ring, hf_slice_of(printed("order:%d", i))));
-    }
     hf_ring_free(&ring);
     return found;
 }
@@ -55,8 +51,7 @@ TEST(the_points_of_a_shard_ring_are_sorted_as_signed_numbers) {
     CHECK_EQ_INT(ring.count, 640);
     CHECK(ring.points[0].hash < 0 && ring.points[639].hash > 0);
     for (size_t i = 1; i < ring.count; i++) CHECK(ring.points[i - 1].hash < ring.points[i].hash);
-    hf_ring_free(&ring);
-    CHECK(!ring.points && ring.count == 0);
+    hf_ring_free(&ring), CHECK(!ring.points && ring.count == 0);
 }
 
 TEST(a_key_belongs_to_the_shard_whose_ring_point_is_at_or_after_its_hash) {

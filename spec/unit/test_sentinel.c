@@ -98,12 +98,11 @@ static void hold_until_asked(void) {
 /* ---- finding the master ---- */
 
 TEST(a_client_queries_the_sentinels_for_the_master_before_it_connects) {
-    CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
+    CHECK_EQ_U64(client_deadline(), HF_NEVER);
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
     CHECK_ALL_ASKED();
-    feed_node(2, ADDRESS(7001), AT(1));
-    CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
+    feed_node(2, ADDRESS(7001), AT(1)), CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
     CHECK_MASTER_IS(7001, 1, ADDRESS(7001), AT(2));
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_LOGIN);
     CHECK_ASKED(0, "ROLE");
@@ -115,30 +114,23 @@ TEST(sentinels_are_queried_by_the_callers_task_and_not_by_the_renewers_task) {
     hf_op_spec spec = spec_of(HF_OP_PING);
     hf_client_begin(&rig.client, &spec, AT(0));
     hf_client_tick_renewer(&rig.client, AT(0));
-    rig_serve(AT(0));
-    CHECK_ASKED(1, "");
+    rig_serve(AT(0)), CHECK_ASKED(1, "");
     hf_client_tick_calls(&rig.client, AT(0));
-    rig_serve(AT(0));
-    CHECK_ASKED(1, ASK_MASTER);
+    rig_serve(AT(0)), CHECK_ASKED(1, ASK_MASTER);
 }
 
 TEST(one_sentinels_reply_suffices_to_find_the_master_if_the_others_hang) {
     begin_op(HF_OP_PING, 0, AT(0));
     feed_node(2, ADDRESS(7001), AT(1));
-    rig_sleep(AT(1), AT(100));
-    CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
-    rig_sleep(AT(100), AT(101));
-    CHECK_AT(7001);
-    CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_LOGIN);
+    rig_sleep(AT(1), AT(100)), CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
+    rig_sleep(AT(100), AT(101)), CHECK_AT(7001), CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_LOGIN);
 }
 
 TEST(a_sentinel_that_is_down_or_knows_no_master_causes_no_delay) {
     rig.down[1] = "refused";
     begin_op(HF_OP_PING, 0, AT(0));
-    feed_node(2, "*-1\r\n", AT(1));
-    CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
-    feed_node(3, ADDRESS(7001), AT(2));
-    CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_LOGIN);
+    feed_node(2, "*-1\r\n", AT(1)), CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
+    feed_node(3, ADDRESS(7001), AT(2)), CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_LOGIN);
 }
 
 TEST(a_client_logs_in_to_sentinels_with_their_own_user_and_password) {
@@ -150,8 +142,7 @@ TEST(a_client_logs_in_to_sentinels_with_their_own_user_and_password) {
     strcpy(config.session.server.password, "data");
     config.session.server.db = 2;
     rig_begin_with(&config);
-    begin_op(HF_OP_PING, 0, AT(0));
-    CHECK_ASKED(1, "AUTH watcher s3cret");
+    begin_op(HF_OP_PING, 0, AT(0)), CHECK_ASKED(1, "AUTH watcher s3cret");
     CHECK_THEN_ASKED(1, "+OK\r\n", AT(1), 1, ASK_MASTER);
     rig.down[2] = rig.down[3] = "refused";
     for (size_t node = 2; node <= SENTINELS; node++)
@@ -174,8 +165,7 @@ TEST(an_error_message_names_the_sentinels_that_are_down) {
 
 TEST(an_error_message_says_that_no_sentinel_knows_the_master) {
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
-    feed_sentinels("*-1\r\n", AT(1));
-    CHECK_OUTCOME(op, "unreachable");
+    feed_sentinels("*-1\r\n", AT(1)), CHECK_OUTCOME(op, "unreachable");
     CHECK_MESSAGE(op, "no sentinel at s1:26379, s2:26379, s3:26379 knows this master");
 }
 
@@ -204,8 +194,7 @@ TEST(a_query_to_a_sentinel_is_repeated_if_an_old_connection_to_it_closes) {
     CHECK_ALL_ASKED();
     rig.down[2] = rig.down[3] = "refused";
     close_sentinels(AT(10));
-    rig_tick(AT(10));
-    CHECK_ASKED(1, ASK_MASTER);
+    rig_tick(AT(10)), CHECK_ASKED(1, ASK_MASTER);
     CHECK_MASTER_IS(7002, 1, ADDRESS(7002), AT(11));
     CHECK_OUTCOME(op, "under way");
 }
@@ -217,12 +206,9 @@ TEST(a_sentinel_that_closes_its_connections_is_queried_over_a_new_one_only_once)
     CHECK_ALL_ASKED();
     rig.down[2] = rig.down[3] = "refused";
     close_sentinels(AT(10));
-    rig_tick(AT(10));
-    CHECK_ASKED(1, ASK_MASTER);
+    rig_tick(AT(10)), CHECK_ASKED(1, ASK_MASTER);
     hf_session_closed(calls_of(1), "gone", AT(11));
-    rig_tick(AT(12));
-    CHECK_ASKED(1, "");
-    CHECK_OUTCOME(op, "unreachable");
+    rig_tick(AT(12)), CHECK_ASKED(1, ""), CHECK_OUTCOME(op, "unreachable");
 }
 
 TEST(a_call_fails_at_once_if_all_sentinels_have_gone_down) {
@@ -231,19 +217,14 @@ TEST(a_call_fails_at_once_if_all_sentinels_have_gone_down) {
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(10));
     rig.down[1] = rig.down[2] = rig.down[3] = "refused";
     close_sentinels(AT(10));
-    rig_tick(AT(10));
-    CHECK_OUTCOME(op, "unreachable");
+    rig_tick(AT(10)), CHECK_OUTCOME(op, "unreachable");
 }
 
 TEST(a_sentinel_that_replies_with_a_malformed_address_is_ignored) {
-    static const char *const odd[] = {"*2\r\n$0\r\n\r\n$4\r\n7001\r\n",
-                                      "*2\r\n$1\r\na\r\n$1\r\n0\r\n",
-                                      "*2\r\n$1\r\na\r\n$5\r\n65536\r\n",
-                                      "*1\r\n$1\r\na\r\n",
-                                      ":1\r\n",
-                                      "+OK\r\n",
-                                      "*2\r\n:1\r\n:2\r\n",
-                                      "*2\r\n$3\r\na\0b\r\n$1\r\n1\r\n"};
+    static const char *const odd[] =
+        LIST("*2\r\n$0\r\n\r\n$4\r\n7001\r\n", "*2\r\n$1\r\na\r\n$1\r\n0\r\n",
+             "*2\r\n$1\r\na\r\n$5\r\n65536\r\n", "*1\r\n$1\r\na\r\n", ":1\r\n", "+OK\r\n",
+             "*2\r\n:1\r\n:2\r\n", "*2\r\n$3\r\na\0b\r\n$1\r\n1\r\n");
     static const size_t sizes[] = {0, 0, 0, 0, 0, 0, 0, 20};
     EACH_CASE (i, odd) {
         hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
@@ -282,9 +263,7 @@ TEST(after_a_lost_connection_the_client_follows_the_new_master_that_the_sentinel
     hf_session_closed(calls_of(0), "the server closed the connection", AT(11));
     rig_tick(AT(11));
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
-    feed_sentinels(ADDRESS(7002), AT(12));
-    CHECK_AT(7002);
-    CHECK_ASKED(0, "ROLE");
+    feed_sentinels(ADDRESS(7002), AT(12)), CHECK_AT(7002), CHECK_ASKED(0, "ROLE");
     CHECK_THEN_ASKED(0, MASTER, AT(13), 0, "EVALSHA extend 2 k holdfast_queue:{k} me 0  ");
     CHECK_ANSWER_BY(0, op, ":-1\r\n", AT(14), "lost");
 }
@@ -292,8 +271,7 @@ TEST(after_a_lost_connection_the_client_follows_the_new_master_that_the_sentinel
 TEST(a_client_does_not_use_a_server_that_the_sentinels_name_but_that_is_a_replica) {
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
     feed_sentinels(ADDRESS(7001), AT(1));
-    feed_node(0, REPLICA, AT(2));
-    CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
+    feed_node(0, REPLICA, AT(2)), CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
     CHECK_OUTCOME(op, "under way");
     for (int ms = 2; calls_of(0)->state == HF_SESSION_CLOSED && ms < 300; ms++) {
         rig_tick(AT(ms));
@@ -321,20 +299,17 @@ TEST(a_command_refused_by_a_replica_is_resent_to_the_new_master) {
         output_of(calls_of(0));
         CHECK_ANSWER_BY(0, op, refusals[i], AT(11), "under way");
         rig_tick(AT(11));
-        feed_sentinels(ADDRESS(7002), AT(12));
-        CHECK_AT(7002);
-        feed_node(0, MASTER, AT(13));
-        CHECK(strstr(output_of(calls_of(0)), "EVALSHA release"));
+        feed_sentinels(ADDRESS(7002), AT(12)), CHECK_AT(7002);
+        feed_node(0, MASTER, AT(13)), CHECK(strstr(output_of(calls_of(0)), "EVALSHA release"));
         CHECK_ANSWER_BY(0, op, ":1\r\n", AT(14), "ok");
     }
 }
 
 TEST(sentinels_are_queried_every_second_while_a_lock_is_held) {
-    hf_op *op = acquire_at_first(AT(0));
-    hf_op_end(op, AT(0));
+    hf_op_end(acquire_at_first(AT(0)), AT(0));
     feed_sentinels(ADDRESS(7001), AT(1));
-    CHECK(hf_client_calls_deadline(&rig.client) <= AT(1110)); /* the half that asks them */
-    CHECK(hf_client_renewer_deadline(&rig.client) > AT(1110));
+    CHECK(calls_deadline() <= AT(1110)); /* the half that asks them */
+    CHECK(renewer_deadline() > AT(1110));
     rig_sleep(AT(1), AT(1110));
     CHECK_ALL_ASKED();
     CHECK_MASTER_IS(7001, 1, ADDRESS(7002), AT(1111));
@@ -342,19 +317,15 @@ TEST(sentinels_are_queried_every_second_while_a_lock_is_held) {
     CHECK_MASTER_IS(7002, 3, ADDRESS(7002), AT(1112));
     hf_op *release = begin_op(HF_OP_RELEASE, 0, AT(1113));
     feed_sentinels(ADDRESS(7002), AT(1113));
-    feed_node(0, MASTER, AT(1114));
-    CHECK(strstr(output_of(calls_of(0)), "EVALSHA release"));
-    feed_node(0, ":1\r\n", AT(1115));
-    CHECK_ENDS(release, "ok", AT(1115));
-    rig_sleep(AT(1115), AT(9000));
-    CHECK_ASKED(1, "");
+    feed_node(0, MASTER, AT(1114)), CHECK(strstr(output_of(calls_of(0)), "EVALSHA release"));
+    feed_node(0, ":1\r\n", AT(1115)), CHECK_ENDS(release, "ok", AT(1115));
+    rig_sleep(AT(1115), AT(9000)), CHECK_ASKED(1, "");
 }
 
 TEST(a_client_leaves_a_working_master_only_if_more_than_one_sentinel_names_another) {
     hold_until_asked();
     feed_node(1, ADDRESS(7002), AT(1111));
-    rig_sleep(AT(1111), AT(1300));
-    CHECK_AT(7001);
+    rig_sleep(AT(1111), AT(1300)), CHECK_AT(7001);
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_READY);
 }
 
@@ -377,8 +348,7 @@ TEST(a_client_whose_connection_was_lost_does_not_wait_for_slow_sentinels) {
     output_of(calls_of(1));
     hf_session_closed(calls_of(0), "gone", AT(1251));
     begin_op(HF_OP_PING, 0, AT(1251));
-    rig_sleep(AT(1251), AT(1400));
-    CHECK(rig.opens > opens);
+    rig_sleep(AT(1251), AT(1400)), CHECK(rig.opens > opens);
     CHECK_ASKED(1, ASK_MASTER); /* and they are asked again at once */
     for (size_t node = 2; node <= 3; node++) {
         feed_node(node, &ADDRESS(7001)[1], AT(1401)); /* of the round before */
@@ -393,8 +363,7 @@ TEST(a_client_leaves_a_working_master_only_if_more_than_half_of_the_sentinels_na
     rig_begin_with(&config);
     hold_until_asked();
     feed_node(1, ADDRESS(7002), AT(1111));
-    rig_sleep(AT(1111), AT(1300));
-    CHECK_AT(7001);
+    rig_sleep(AT(1111), AT(1300)), CHECK_AT(7001);
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_READY);
 }
 
@@ -432,8 +401,7 @@ TEST(a_client_with_a_lost_connection_tries_the_other_master_if_sentinels_are_spl
         hf_session_closed(calls_of(0), "gone", AT(10));
         rig_tick(AT(10));
         feed_node((size_t)first, ADDRESS(7001), AT(11));
-        feed_node((size_t)(3 - first), ADDRESS(7002), AT(12));
-        CHECK_AT(7002);
+        feed_node((size_t)(3 - first), ADDRESS(7002), AT(12)), CHECK_AT(7002);
         CHECK_OUTCOME(op, "under way");
     }
 }
@@ -467,10 +435,7 @@ static void feed_the_first_again(const char *second) {
 
 TEST(a_minority_of_outdated_sentinels_does_not_move_a_client_back_to_the_old_master) {
     const char *seconds[] = {NULL, ADDRESS(7002)};
-    for (int i = 0; i < 2; i++) {
-        feed_the_first_again(seconds[i]);
-        CHECK_AT(7002);
-    }
+    for (int i = 0; i < 2; i++) feed_the_first_again(seconds[i]), CHECK_AT(7002);
 }
 
 TEST(a_client_that_moved_on_the_word_of_one_sentinel_may_try_the_earlier_master_again) {
@@ -508,8 +473,7 @@ TEST(a_minority_that_still_names_the_old_master_is_ignored_for_ten_seconds) {
 }
 
 TEST(a_client_moves_back_at_once_to_a_master_that_a_majority_of_sentinels_names) {
-    feed_the_first_again(ADDRESS(7001));
-    CHECK_AT(7001);
+    feed_the_first_again(ADDRESS(7001)), CHECK_AT(7001);
 }
 
 TEST(locks_are_renewed_soon_after_a_move_to_a_new_master) {
@@ -525,8 +489,7 @@ TEST(locks_are_renewed_soon_after_a_move_to_a_new_master) {
         if (renewer->state == HF_SESSION_READY) break;
     }
     CHECK_STR(output_of(renewer), "EVALSHA renew 1 k me 30000");
-    feed(renewer, "*1\r\n:-1\r\n", AT(1400));
-    CHECK_EQ_INT(state_of(), HF_HOLD_LOST);
+    feed(renewer, "*1\r\n:-1\r\n", AT(1400)), CHECK_EQ_INT(state_of(), HF_HOLD_LOST);
     CHECK_EQ_INT(reason_of(hold_of()), HF_LOST_DELETED);
 }
 
@@ -539,8 +502,7 @@ TEST(renewals_after_a_move_to_a_new_master_are_spread_over_time) {
         spec.caller = spec.owner = hf_slice_of(owners[i]);
         hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
         rig_tick(AT(0));
-        feed_node(0, ACQUIRED, AT(0));
-        CHECK_ENDS(op, "ok", AT(0));
+        feed_node(0, ACQUIRED, AT(0)), CHECK_ENDS(op, "ok", AT(0));
     }
     rig_sleep(AT(1), AT(1110));
     feed_node(1, ADDRESS(7002), AT(1110));
@@ -569,8 +531,7 @@ TEST(a_client_opens_more_connections_to_a_working_master_even_if_all_sentinels_a
     rig.down[1] = rig.down[2] = rig.down[3] = "refused";
     close_sentinels(AT(1));
     rig_sleep(AT(1), AT(10100));
-    hf_session *renewer = &nodes_of(&rig.client)[0]->links[RENEWER];
-    CHECK_STR(output_of(renewer), "ROLE");
+    CHECK_STR(output_of(&nodes_of(&rig.client)[0]->links[RENEWER]), "ROLE");
 }
 
 /* ---- sync ---- */
@@ -585,7 +546,7 @@ static void start_sync(void) {
 
 static hf_op *acquire_in_sync(hf_time now) {
     hf_op *op = begin_acquire(0, now);
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     feed_calls(ACQUIRED ":1\r\n", now);
     return op;
 }
@@ -603,7 +564,7 @@ TEST(an_acquire_succeeds_once_a_replica_has_confirmed_it) {
 TEST(an_acquire_that_no_replica_confirms_is_undone) {
     start_sync();
     hf_op *op = begin_acquire(0, AT(0));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     CHECK_ANSWER(op, ACQUIRED ":0\r\n", AT(100), "no_quorum");
     CHECK(hf_op_is_done(op));
     CHECK_MESSAGE(op, "0 of 1 replicas confirmed the write within 0.1 s");
@@ -631,7 +592,7 @@ TEST(a_call_reports_that_its_user_is_not_allowed_to_call_wait) {
 TEST(a_script_that_the_server_does_not_know_is_resent_together_with_its_wait_command) {
     start_sync();
     hf_op *op = begin_acquire(0, AT(0));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     feed_calls("-NOSCRIPT No matching script\r\n", AT(1));
     CHECK_SENT(CALLS, "EVAL acquire " K_AND_OWNER " 30000 1000" WAIT_ONE);
     feed_calls(":0\r\n", AT(2)); /* the first WAIT's */
@@ -644,8 +605,7 @@ TEST(a_command_is_resent_with_wait_if_its_connection_is_lost_before_replicas_con
         start_sync();
         hf_op *op = begin_acquire(0, AT(0));
         if (replies > 0) feed_calls(ACQUIRED, AT(1));
-        hf_session_closed(link_of(CALLS), "gone", AT(2));
-        CHECK_OUTCOME(op, "under way");
+        cut_link(CALLS, "gone", AT(2)), CHECK_OUTCOME(op, "under way");
         CHECK_SENT_UNTIL(CALLS, AT(2), AT(30), BRIEF_ASK_OF_K WAIT_ONE);
         CHECK_ANSWER(op, ACQUIRED ":1\r\n", AT(31), "ok");
     }
@@ -658,8 +618,7 @@ TEST(a_call_abandoned_before_the_replicas_confirmation_leaves_the_next_calls_rep
         if (replies > 0) feed_calls(ACQUIRED, AT(1));
         hf_op_abandon(op, AT(2));
         if (replies == 0) feed_calls(ACQUIRED, AT(3));
-        feed_calls(":1\r\n", AT(3));
-        CHECK(!request_in(op)->reply);
+        feed_calls(":1\r\n", AT(3)), CHECK(!request_in(op)->reply);
         CHECK_OUTCOME(ping, "under way");
         CHECK_ANSWER(ping, "+PONG\r\n", AT(3), "ok");
     }
@@ -670,17 +629,15 @@ TEST(a_shared_owners_acquire_that_no_replica_confirms_is_undone) {
     for (int replies = 0; replies <= 2; replies++) {
         start_sync();
         hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.shared = true);
-        output_of(link_of(CALLS));
+        sent_over(CALLS);
         if (replies > 0) feed_calls(ACQUIRED, AT(1));
         if (replies > 1) feed_calls(":0\r\n", AT(2));
         CHECK_OUTCOME(op, replies > 1 ? "no_quorum" : "under way");
         hf_op_end(op, AT(2));
         if (replies < 1) feed_calls(ACQUIRED, AT(3));
         if (replies < 2) feed_calls(":0\r\n", AT(4));
-        rig_tick(AT(4));
-        CHECK_SENT(CALLS, LEAVE_OF_K("0", "") "1");
-        feed_calls(":1\r\n", AT(5));
-        CHECK_EQ_INT(state_of(), -1);
+        rig_tick(AT(4)), CHECK_SENT(CALLS, LEAVE_OF_K("0", "") "1");
+        feed_calls(":1\r\n", AT(5)), CHECK_EQ_INT(state_of(), -1);
     }
 }
 
@@ -692,7 +649,7 @@ TEST(a_granted_lock_is_confirmed_before_the_acquire_succeeds) {
     feed_subscribed(AT(2));
     feed_calls(busy(20000, 0, 0), AT(3));
     feed_calls(":1\r\n", AT(3));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     CHECK_GRANTS(op, GRANT("1", "78"), AT(4), "under way");
     CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")) WAIT_ONE);
     CHECK_ANSWER(op, "*3\r\n:1\r\n:79\r\n:0\r\n:1\r\n", AT(5), "ok");
@@ -702,12 +659,10 @@ TEST(a_renewal_prolongs_the_lease_only_once_a_replica_has_confirmed_it) {
     start_sync();
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
     CHECK_SENT_UNTIL(RENEWER, AT(0), AT(10000), "EVALSHA renew 1 k me 30000" WAIT_ONE);
-    feed(link_of(RENEWER), "*1\r\n:1\r\n:0\r\n", AT(10100));
-    CHECK(is_at_risk(hold_of()));
+    feed(link_of(RENEWER), "*1\r\n:1\r\n:0\r\n", AT(10100)), CHECK(is_at_risk(hold_of()));
     CHECK_EQ_U64(ends_at(hold_of()), hf_lease_end(AT(0), 30 * HF_SECOND));
     CHECK_SENT_UNTIL(RENEWER, AT(10100), AT(11200), "EVALSHA renew 1 k me 30000" WAIT_ONE);
-    feed(link_of(RENEWER), "*1\r\n:1\r\n:1\r\n", AT(11200));
-    CHECK(!is_at_risk(hold_of()));
+    feed(link_of(RENEWER), "*1\r\n:1\r\n:1\r\n", AT(11200)), CHECK(!is_at_risk(hold_of()));
     CHECK(ends_at(hold_of()) > hf_lease_end(AT(10000), 30 * HF_SECOND));
 }
 
@@ -716,7 +671,7 @@ TEST(a_lock_whose_renewals_no_replica_confirms_is_lost_at_the_end_of_its_lease) 
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
     for (int ms = 0; ms <= 30000; ms += 100) {
         rig_tick(AT(ms));
-        if (output_of(link_of(RENEWER))[0]) feed(link_of(RENEWER), "*1\r\n:1\r\n:0\r\n", AT(ms));
+        if (sent_over(RENEWER)[0]) feed(link_of(RENEWER), "*1\r\n:1\r\n:0\r\n", AT(ms));
     }
     CHECK_EQ_INT(state_of(), HF_HOLD_LOST);
     CHECK_EQ_INT(reason_of(hold_of()), HF_LOST_UNREACHABLE);
@@ -739,8 +694,7 @@ TEST(an_extension_that_no_replica_confirms_fails_and_does_not_prolong_the_lease)
 TEST(a_partial_release_does_not_extend_the_lease_if_replicas_must_confirm_it) {
     start_sync();
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
-    hf_op_end(acquire_in_sync(AT(10)), AT(10));
-    CHECK_EQ_INT(count_of(hold_of()), 2);
+    hf_op_end(acquire_in_sync(AT(10)), AT(10)), CHECK_EQ_INT(count_of(hold_of()), 2);
     hf_op *op = begin(HF_OP_RELEASE, AT(5000));
     CHECK_ANSWER(op, ":2\r\n", AT(5001), "ok");
     CHECK_EQ_U64(ends_at(hold_of()), hf_lease_end(AT(10), 30 * HF_SECOND));
@@ -789,14 +743,11 @@ TEST(an_error_message_that_cannot_name_all_sentinels_names_the_first_ones) {
 }
 
 TEST(a_master_that_the_sentinels_name_may_have_the_lowest_or_the_highest_port) {
-    static const struct {
-        const char *reply;
-        int port;
-    } cases[] = {{"*2\r\n$1\r\na\r\n$1\r\n1\r\n", 1}, {"*2\r\n$1\r\na\r\n$5\r\n65535\r\n", 65535}};
+    CASES(const char *reply; int port) = {{"*2\r\n$1\r\na\r\n$1\r\n1\r\n", 1},
+                                          {"*2\r\n$1\r\na\r\n$5\r\n65535\r\n", 65535}};
     EACH_CASE (i, cases) {
         begin_op(HF_OP_PING, 0, AT(0));
-        feed_sentinels(cases[i].reply, AT(1));
-        CHECK_AT(cases[i].port);
+        feed_sentinels(cases[i].reply, AT(1)), CHECK_AT(cases[i].port);
     }
 }
 
@@ -823,8 +774,7 @@ static void start_with(size_t count) {
 
 TEST(a_client_with_a_single_sentinel_follows_that_one) {
     start_with(1);
-    hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
-    CHECK_OUTCOME(op, "under way");
+    CHECK_OUTCOME(begin_op(HF_OP_PING, 0, AT(0)), "under way");
     CHECK_ASKED(1, ASK_MASTER);
     CHECK_MASTER_IS(7001, 1, ADDRESS(7001), AT(1));
 }
@@ -832,8 +782,7 @@ TEST(a_client_with_a_single_sentinel_follows_that_one) {
 TEST(a_majority_of_sentinels_outvotes_the_first_reply) {
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
     feed_node(1, ADDRESS(7001), AT(1));
-    feed_node(2, ADDRESS(7002), AT(2));
-    CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
+    feed_node(2, ADDRESS(7002), AT(2)), CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
     CHECK_MASTER_IS(7002, 3, ADDRESS(7002), AT(3));
     CHECK_OUTCOME(op, "under way");
 }
@@ -872,15 +821,14 @@ TEST(a_client_that_has_no_memory_to_query_a_sentinel_again_decides_by_the_others
         rig_sleep(AT(11), AT(20));
         bool asks = strstr(output_of(calls_of(1)), ASK_MASTER) != NULL;
         CHECK(hf_op_is_done(op) || asks);
-        CHECK(hf_client_deadline(&rig.client) != HF_NEVER);
+        CHECK(client_deadline() != HF_NEVER);
     }
     CHECK(!failed && reported);
 }
 
 TEST(a_call_reports_an_unexpected_reply_from_a_sentinel) {
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
-    feed_sentinels("+OK\r\n", AT(1));
-    CHECK_OUTCOME(op, "unreachable");
+    feed_sentinels("+OK\r\n", AT(1)), CHECK_OUTCOME(op, "unreachable");
     CHECK_MESSAGE(op, "(unexpected reply; is this server a sentinel?)");
 }
 
@@ -904,8 +852,7 @@ TEST(sentinels_are_queried_about_once_a_second) {
         last = hf_time_max(last, next - now);
         topology_of(&rig.client)->tick(&rig.client, CALLS, next);
         now = next;
-        feed_sentinels(ADDRESS(7001), now);
-        CHECK_AT(7001);
+        feed_sentinels(ADDRESS(7001), now), CHECK_AT(7001);
     }
     CHECK(first < 920 * HF_MS && last > 1080 * HF_MS);
 }
@@ -913,11 +860,8 @@ TEST(sentinels_are_queried_about_once_a_second) {
 TEST(sentinels_are_queried_every_second_while_a_call_is_in_flight) {
     begin_op(HF_OP_PING, 0, AT(0));
     feed_sentinels(ADDRESS(7001), AT(1));
-    feed_node(0, MASTER, AT(2));
-    CHECK(strstr(output_of(calls_of(0)), "PING"));
-    CHECK_ASKED(1, "");
-    rig_sleep(AT(2), AT(1110));
-    CHECK_ASKED(1, ASK_MASTER);
+    feed_node(0, MASTER, AT(2)), CHECK(strstr(output_of(calls_of(0)), "PING")), CHECK_ASKED(1, "");
+    rig_sleep(AT(2), AT(1110)), CHECK_ASKED(1, ASK_MASTER);
 }
 
 /* ---- what moves ---- */
@@ -935,8 +879,7 @@ TEST(a_client_follows_a_single_sentinel_after_three_failed_connection_attempts) 
         feed_sentinels(ADDRESS(7001), AT(10));
         rig_tick(AT(1110));
         feed_node(1, ADDRESS(7002), AT(1111));
-        rig_sleep(AT(1111), AT(1220));
-        CHECK_AT(opens < 3 ? 7001 : 7002);
+        rig_sleep(AT(1111), AT(1220)), CHECK_AT(opens < 3 ? 7001 : 7002);
     }
 }
 
@@ -949,8 +892,7 @@ TEST(failed_attempts_of_a_connection_that_is_not_needed_do_not_move_the_client) 
     rig_tick(AT(1110));
     feed_node(1, ADDRESS(7002), AT(1111));
     for (size_t node = 2; node <= 3; node++) feed_node(node, "*-1\r\n", AT(1112));
-    rig_sleep(AT(1112), AT(1220));
-    CHECK_AT(7001);
+    rig_sleep(AT(1112), AT(1220)), CHECK_AT(7001);
 }
 
 TEST(only_locks_with_automatic_renewal_are_renewed_soon_at_a_new_master) {
@@ -969,7 +911,7 @@ TEST(only_locks_with_automatic_renewal_are_renewed_soon_at_a_new_master) {
         hf_op_end(op, AT(0));
     }
     rig_sleep(AT(1), AT(1110));
-    hf_client_abandon(&rig.client, holds[LEFT], 1, AT(1110));
+    abandon_hold(holds[LEFT], 1, AT(1110));
     hf_holds_wake_at(holds_of(&rig.client), claim_of(holds[LEFT]), AT(5000));
     set_in_flight(holds[IN_FLIGHT], true);
     set_approval(holds[TO_BE_APPROVED], HF_APPROVAL_PENDING);
@@ -1000,8 +942,7 @@ TEST(an_error_message_whose_list_of_sentinels_does_not_fit_ends_with_an_ellipsis
         hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
         CHECK_OUTCOME(op, "unreachable");
         strcat(want, size <= 48 ? sentinels[0].label : "...");
-        strcat(want, " answered");
-        CHECK_MESSAGE(op, want);
+        strcat(want, " answered"), CHECK_MESSAGE(op, want);
     }
 }
 
@@ -1018,8 +959,7 @@ TEST(each_round_of_queries_opens_a_new_connection_to_a_sentinel_whose_last_one_w
         feed_node(1, ADDRESS(7001), AT(10 * i));
         feed_node(0, MASTER, AT(10 * i));
         CHECK(strstr(output_of(calls_of(0)), "PING"));
-        feed_node(0, "+PONG\r\n", AT(10 * i));
-        CHECK_ENDS(op, "ok", AT(10 * i));
+        feed_node(0, "+PONG\r\n", AT(10 * i)), CHECK_ENDS(op, "ok", AT(10 * i));
     }
 }
 
@@ -1044,8 +984,7 @@ TEST(a_sentinel_whose_connection_opens_only_after_the_decision_is_not_queried) {
             if (node != late) feed(calls_of(node), ADDRESS(7001), AT(1));
         }
         CHECK_AT(7001);
-        hf_session_opened(calls_of(late), AT(2));
-        CHECK_ASKED(late, "");
+        hf_session_opened(calls_of(late), AT(2)), CHECK_ASKED(late, "");
     }
 }
 
@@ -1054,14 +993,11 @@ TEST(sentinels_are_queried_every_second_while_an_acquire_waits) {
     feed_sentinels(ADDRESS(7001), AT(1));
     feed_node(0, MASTER, AT(1));
     output_of(calls_of(0));
-    feed_node(0, busy(20000, 0, 0), AT(2));
-    CHECK(is_subscribing(op));
+    feed_node(0, busy(20000, 0, 0), AT(2)), CHECK(is_subscribing(op));
     CHECK_EQ_INT(nodes_of(&rig.client)[0]->waiting, 1);
     rig_tick(AT(3)); /* for the events link */
-    feed_sentinels(ADDRESS(7001), AT(3));
-    CHECK_ASKED(1, "");
-    rig_sleep(AT(3), AT(1200));
-    CHECK(strstr(output_of(calls_of(1)), ASK_MASTER));
+    feed_sentinels(ADDRESS(7001), AT(3)), CHECK_ASKED(1, "");
+    rig_sleep(AT(3), AT(1200)), CHECK(strstr(output_of(calls_of(1)), ASK_MASTER));
 }
 
 TEST(a_check_does_not_wait_for_replicas) {
@@ -1074,11 +1010,9 @@ TEST(a_check_does_not_wait_for_replicas) {
 
 TEST(the_reply_of_a_sentinel_that_was_loading_at_first_is_used_at_once) {
     start_with(1);
-    begin_op(HF_OP_PING, 0, AT(0));
-    CHECK_ASKED(1, ASK_MASTER);
+    begin_op(HF_OP_PING, 0, AT(0)), CHECK_ASKED(1, ASK_MASTER);
     feed_node(1, "-LOADING Redis is loading\r\n", AT(1));
-    rig_sleep(AT(1), AT(40));
-    CHECK_ASKED(1, ASK_MASTER);
+    rig_sleep(AT(1), AT(40)), CHECK_ASKED(1, ASK_MASTER);
     CHECK_MASTER_IS(7001, 1, ADDRESS(7001), AT(41));
 }
 
@@ -1091,8 +1025,7 @@ TEST(the_login_function_is_called_for_the_master_and_not_for_sentinels) {
     CHECK_EQ_INT(hf_session_wants(calls_of(0), AT(0)), HF_WANT_LOGIN);
     hf_session_fetching_login(calls_of(0));
     hf_session_log_in(calls_of(0), "", "token");
-    rig_tick(AT(0));
-    CHECK_STR(output_of(calls_of(0)), "AUTH token\nROLE");
+    rig_tick(AT(0)), CHECK_STR(output_of(calls_of(0)), "AUTH token\nROLE");
 }
 
 CHECK_MAIN

@@ -7,7 +7,7 @@ TEST(pipelined_commands_get_their_replies_in_order) {
     char text[16];
     for (int i = 0; i < 50; i++) {
         snprintf(text, sizeof text, "C%d", i);
-        if (i == 20) open_session(&session, AT(0));
+        if (i == 20) connect_at(AT(0));
         submit(&calls[i], text, 3000, AT(0));
     }
     const char *line = output_of(&session);
@@ -18,9 +18,8 @@ TEST(pipelined_commands_get_their_replies_in_order) {
     }
     for (int i = 0; i < 50; i++) {
         snprintf(text, sizeof text, ":%d\r\n", i);
-        feed(&session, text, AT(1));
-        snprintf(text, sizeof text, "%d", i);
-        CHECK_STR(calls[i].outcome, text);
+        receive(text, AT(1));
+        snprintf(text, sizeof text, "%d", i), CHECK_STR(calls[i].outcome, text);
     }
 }
 
@@ -76,7 +75,7 @@ TEST(a_request_submitted_by_a_callback_is_sent_after_those_already_queued) {
     prepare(&three, NULL, "C");
     three.request.deadline = AT(3000);
     one.then = &three;
-    CHECK_STR(output_of(&session), "A\nB");
+    CHECK_SENDS("A\nB");
     CHECK_REPLY_SENDS(":1\r\n:2\r\n", AT(1), "C");
     CHECK_STR(two.outcome, "2");
     CHECK_REPLY(":3\r\n", AT(1), three, "3");
@@ -86,11 +85,8 @@ TEST(a_request_submitted_by_a_callback_is_sent_after_those_already_queued) {
 
 static void check_given_up(const char *bytes, const char *reason) {
     start_calling(60000, AT(0));
-    feed(&session, bytes, AT(1));
-    CHECK_WANTS(CLOSE, AT(1));
-    CHECK_STR(one.outcome, "");
-    hf_session_closed(&session, "closed by us", AT(1));
-    CHECK_STR(session.reason, reason);
+    receive(bytes, AT(1)), CHECK_WANTS(CLOSE, AT(1)), CHECK_STR(one.outcome, "");
+    hang_up("closed by us", AT(1)), CHECK_STR(session.reason, reason);
     CHECK_STR(one.outcome, ""); /* its outcome is unknown: it is sent again */
     CHECK_WANTS(OPEN, HF_SECOND + AT(1));
     finish();
@@ -99,21 +95,19 @@ static void check_given_up(const char *bytes, const char *reason) {
 TEST(bytes_that_are_not_a_redis_reply_end_the_connection) {
     static const char *const garbage[] = {"HTTP/1.1 400 Bad Request\r\n\r\n", "\x16\x03\x01",
                                           "$-5\r\n", ":1x\r\n"};
-    for (size_t i = 0; i < sizeof garbage / sizeof *garbage; i++) {
+    for (size_t i = 0; i < sizeof garbage / sizeof *garbage; i++)
         check_given_up(garbage[i], "the reply is not in the Redis protocol");
-    }
 }
 
 static void check_too_large(const char *bytes, const char *outcome) {
     static char many[HF_REPLY_MAX_BYTES + 2];
     start_calling(60000, AT(0));
     submit(&two, "B", 60000, AT(0));
-    feed(&session, bytes, AT(1));
+    receive(bytes, AT(1));
     if (bytes[0] == '$') feed_bytes(&session, many, sizeof many, AT(1));
     CHECK_WANTS(CLOSE, AT(1));
     CHECK_STR(one.outcome, outcome);
-    hf_session_closed(&session, "closed by us", AT(1));
-    CHECK_STR(two.outcome, "");
+    hang_up("closed by us", AT(1)), CHECK_STR(two.outcome, "");
     CHECK_WANTS(OPEN, AT(1)); /* at once: the server serves */
     CHECK_OPENED_SENDS(AT(1), "B");
     CHECK_REPLY(":2\r\n", AT(1), two, "2");
@@ -132,16 +126,15 @@ TEST(a_reply_over_the_size_limit_fails_only_its_own_request) {
 
 TEST(a_published_message_over_the_size_limit_ends_the_connection) {
     session.subscriber = session.wanted = true;
-    open_session(&session, AT(0));
-    feed(&session, "*4097\r\n", AT(1));
-    CHECK_WANTS(CLOSE, AT(1));
+    connect_at(AT(0));
+    receive("*4097\r\n", AT(1)), CHECK_WANTS(CLOSE, AT(1));
     CHECK_STR(session.reason, "the reply is larger than the elements allowed");
 }
 
 TEST(a_reply_that_never_ends_closes_the_connection_at_the_size_limit) {
     static char bytes[1 << 20];
     start_calling(60000, AT(0));
-    feed(&session, "$999999999999\r\n", AT(1));
+    receive("$999999999999\r\n", AT(1));
     for (int i = 0; i < 5 && !session.closing; i++)
         feed_bytes(&session, bytes, sizeof bytes, AT(2));
     CHECK_WANTS(CLOSE, AT(2));
@@ -149,15 +142,14 @@ TEST(a_reply_that_never_ends_closes_the_connection_at_the_size_limit) {
 
 TEST(a_reply_that_belongs_to_no_command_ends_the_connection) {
     session.wanted = true;
-    open_session(&session, AT(0));
-    feed(&session, "+OK\r\n", AT(1));
-    CHECK_WANTS(CLOSE, AT(1));
+    connect_at(AT(0));
+    receive("+OK\r\n", AT(1)), CHECK_WANTS(CLOSE, AT(1));
     CHECK_EQ_INT(session.reason_code, HF_UNREACHABLE);
-    hf_session_closed(&session, "closed by us", AT(1));
+    hang_up("closed by us", AT(1));
     CHECK_STR(session.reason, "the server sent an unexpected reply");
-    open_session(&session, AT(1000));
-    feed(&session, "-ERR Protocol error: unbalanced quotes in request\r\n", AT(1000));
-    hf_session_closed(&session, "closed by us", AT(1000));
+    connect_at(AT(1000));
+    receive("-ERR Protocol error: unbalanced quotes in request\r\n", AT(1000));
+    hang_up("closed by us", AT(1000));
     CHECK_STR(session.reason, "ERR Protocol error: unbalanced quotes in request");
 }
 
@@ -167,7 +159,7 @@ TEST(nothing_is_read_after_a_protocol_error) {
     CHECK_REPLY(":1\r\nx\r\n:2\r\n", AT(1), one, "1");
     CHECK_STR(two.outcome, "");
     CHECK_REPLY(":2\r\n", AT(1), two, "");
-    hf_session_closed(&session, "closed by us", AT(1));
+    hang_up("closed by us", AT(1));
     CHECK_REPLY(":2\r\n", AT(1), two, "");
 }
 
@@ -177,12 +169,9 @@ TEST(requests_sent_over_a_lost_connection_are_resent_in_order) {
     start_calling(60000, AT(0));
     submit(&two, "B", 60000, AT(0));
     output_of(&session);
-    feed(&session, ":1\r\n", AT(1));
-    submit(&three, "C", 60000, AT(2));
-    CHECK_STR(output_of(&session), "C");
-    hf_session_closed(&session, "reset", AT(3));
-    CHECK_STR(two.outcome, "");
-    CHECK_STR(output_of(&session), "");
+    receive(":1\r\n", AT(1));
+    submit(&three, "C", 60000, AT(2)), CHECK_SENDS("C");
+    hang_up("reset", AT(3)), CHECK_STR(two.outcome, ""), CHECK_SENDS("");
     CHECK_OPENED_SENDS(AT(4), "B\nC");
     CHECK_EQ_U64(two.request.sent_at, AT(4));
     CHECK_REPLY(":2\r\n:3\r\n", AT(5), two, "2");
@@ -195,16 +184,14 @@ TEST(requests_in_flight_are_resent_before_those_that_were_still_queued) {
     submit(&two, "B", 60000, AT(0));
     output_of(&session);
     session.closing = true; /* the driver has yet to close it */
-    submit(&three, "C", 60000, AT(1));
-    CHECK_STR(output_of(&session), "");
-    reopen("reset", AT(2), AT(3));
-    CHECK_STR(output_of(&session), "A\nB\nC");
+    submit(&three, "C", 60000, AT(1)), CHECK_SENDS("");
+    reopen("reset", AT(2), AT(3)), CHECK_SENDS("A\nB\nC");
     CHECK_REPLY(":1\r\n:2\r\n:3\r\n", AT(4), three, "3");
 }
 
 TEST(a_request_that_may_have_run_is_not_failed_by_a_refused_connection) {
     start_calling(3000, AT(0));
-    hf_session_closed(&session, "reset", AT(1));
+    hang_up("reset", AT(1));
     submit(&two, "B", 3000, AT(1));
     refuse(AT(1));
     CHECK_STR(one.outcome, "");
@@ -215,12 +202,11 @@ TEST(a_request_that_may_have_run_is_not_failed_by_a_refused_connection) {
 TEST(calls_fail_at_once_if_a_password_that_had_worked_is_refused_at_a_reconnect) {
     strcpy(config.server.password, "secret");
     submit(&one, "A", 3000, AT(0));
-    open_session(&session, AT(0));
-    feed(&session, "+OK\r\n", AT(0));
+    connect_at(AT(0));
+    receive("+OK\r\n", AT(0));
     reopen("reset", AT(1), AT(20));
-    feed(&session, "-WRONGPASS no\r\n", AT(20));
-    hf_session_closed(&session, "closed by us", AT(20));
-    CHECK_STR(one.outcome, "denied: WRONGPASS no");
+    receive("-WRONGPASS no\r\n", AT(20));
+    hang_up("closed by us", AT(20)), CHECK_STR(one.outcome, "denied: WRONGPASS no");
     CHECK(one.request.sends > 0); /* and yet it may have been carried out */
 }
 
@@ -228,14 +214,13 @@ TEST(a_partly_sent_command_is_sent_again_in_full_over_the_next_connection) {
     start_open();
     submit(&one, "ABCDEF", 3000, AT(0));
     hf_session_written(&session, 7);
-    hf_session_closed(&session, "reset", AT(1));
-    CHECK_EQ_INT(hf_session_output(&session).size, 0);
+    hang_up("reset", AT(1)), CHECK_EQ_INT(hf_session_output(&session).size, 0);
     CHECK_OPENED_SENDS(AT(20), "ABCDEF");
 }
 
 TEST(a_partly_received_reply_is_discarded_with_its_connection) {
     start_calling(3000, AT(0));
-    feed(&session, "*2\r\n$3\r\nab", AT(1));
+    receive("*2\r\n$3\r\nab", AT(1));
     reopen("reset", AT(1), AT(20));
     CHECK_REPLY(":7\r\n", AT(20), one, "7");
 }
@@ -249,20 +234,16 @@ TEST(a_request_times_out_at_its_deadline_whether_queued_or_sent) {
     CHECK_EQ_U64(hf_session_deadline(&session), AT(500));
     CHECK_TICK(AT(499), queued, "");
     CHECK_TICK(AT(500), queued, "unreachable: no reply in time");
-    hf_session_opened(&session, AT(600));
-    CHECK_STR(output_of(&session), "");
-    submit(&sent, "B", 1000, AT(600));
-    CHECK_STR(output_of(&session), "B");
+    hf_session_opened(&session, AT(600)), CHECK_SENDS("");
+    submit(&sent, "B", 1000, AT(600)), CHECK_SENDS("B");
     CHECK_TICK(AT(1000), sent, "unreachable: no reply in time");
-    feed(&session, ":1\r\n", AT(1001));
-    CHECK_EQ_INT(sent.calls, 1);
-    CHECK_WANTS(NOTHING, AT(1001));
+    receive(":1\r\n", AT(1001)), CHECK_EQ_INT(sent.calls, 1), CHECK_WANTS(NOTHING, AT(1001));
 }
 
 TEST(all_requests_of_a_connection_can_time_out_at_once) {
     static struct call calls[20];
     for (int i = 0; i < 20; i++) {
-        if (i == 10) open_session(&session, AT(0));
+        if (i == 10) connect_at(AT(0));
         submit(&calls[i], "A", 100, AT(0));
     }
     hf_session_tick(&session, AT(100));
@@ -303,9 +284,7 @@ TEST(a_request_submitted_after_its_deadline_ends_at_once) {
     late.request.deadline = AT(50);
     sent.then = &late;
     hf_session_abort(&session, AT(1));
-    hf_session_tick(&session, AT(100));
-    CHECK_EQ_INT(sent.calls, 1);
-    CHECK_EQ_INT(late.calls, 1);
+    hf_session_tick(&session, AT(100)), CHECK_EQ_INT(sent.calls, 1), CHECK_EQ_INT(late.calls, 1);
 }
 
 /* ---- passing errors ---- */
@@ -313,17 +292,17 @@ TEST(a_request_submitted_after_its_deadline_ends_at_once) {
 TEST(a_request_refused_with_a_temporary_error_is_retried_until_its_deadline) {
     hf_time now = AT(0);
     int tries = 1;
-    open_session(&session, now);
+    connect_at(now);
     submit(&one, "A", 500, now);
     output_of(&session);
     while (one.calls == 0) {
-        feed(&session, "-LOADING Redis is loading the dataset in memory\r\n", now);
+        receive("-LOADING Redis is loading the dataset in memory\r\n", now);
         if (one.calls > 0) break;
         hf_time next = hf_session_deadline(&session);
         hf_time pause = (20 * HF_MS) << (tries < 5 ? tries - 1 : 4);
         bool last = next == AT(500);
         CHECK(last || (next >= now + pause / 2 && next <= now + pause * 3 / 2));
-        CHECK_STR(output_of(&session), "");
+        CHECK_SENDS("");
         CHECK_TICK_SENDS(next - 1, "");
         CHECK_TICK_SENDS(next, last ? "" : "A");
         now = next;
@@ -337,9 +316,9 @@ TEST(a_request_refused_with_a_temporary_error_is_retried_until_its_deadline) {
 TEST(a_request_that_failed_with_a_temporary_error_succeeds_when_it_is_retried) {
     start_calling(3000, AT(0));
     output_of(&session);
-    feed(&session, "-BUSY Redis is busy running a script.\r\n", AT(0));
+    receive("-BUSY Redis is busy running a script.\r\n", AT(0));
     submit(&two, "B", 3000, AT(1)); /* later requests do not wait behind it */
-    CHECK_STR(output_of(&session), "B");
+    CHECK_SENDS("B");
     CHECK_TICK_SENDS(AT(30), "A");
     CHECK_REPLY(":2\r\n:1\r\n", AT(31), one, "1");
     CHECK_STR(two.outcome, "2");
@@ -348,27 +327,25 @@ TEST(a_request_that_failed_with_a_temporary_error_succeeds_when_it_is_retried) {
 TEST(a_connection_lost_after_a_temporary_error_causes_no_busy_loop) {
     start_open();
     submit_patient(&one, "A", 60000, AT(0));
-    feed(&session, "-LOADING\r\n", AT(0));
-    hf_session_closed(&session, "reset", AT(1));
+    receive("-LOADING\r\n", AT(0));
+    hang_up("reset", AT(1));
     hf_time now = AT(1);
     for (int i = 0; i < 10; i++) { /* refused again and again */
         CHECK_WANTS(OPEN, now);
         refuse(now);
-        hf_session_tick(&session, now);
-        CHECK(hf_session_deadline(&session) > now);
+        hf_session_tick(&session, now), CHECK(hf_session_deadline(&session) > now);
         now = hf_session_deadline(&session);
     }
     hf_session_opening(&session, now + 30 * HF_MS);
     hf_session_tick(&session, now + 30 * HF_MS);
     CHECK(hf_session_deadline(&session) > now + 30 * HF_MS);
-    hf_session_opened(&session, now + 40 * HF_MS);
-    CHECK_STR(output_of(&session), "A");
+    hf_session_opened(&session, now + 40 * HF_MS), CHECK_SENDS("A");
 }
 
 TEST(a_request_fails_at_once_if_the_connection_is_refused_after_a_temporary_error) {
     start_calling(3000, AT(0));
-    feed(&session, "-LOADING\r\n", AT(0));
-    hf_session_closed(&session, "reset", AT(1));
+    receive("-LOADING\r\n", AT(0));
+    hang_up("reset", AT(1));
     refuse(AT(1));
     CHECK_STR(one.outcome, "unreachable: refused"); /* nothing of it was carried out */
 }
@@ -389,25 +366,24 @@ TEST(a_script_that_the_server_does_not_know_is_sent_with_its_text) {
     start_open();
     submit_program(&one, "key", 3000, AT(0));
     submit(&two, "B", 3000, AT(0));
-    CHECK_STR(output_of(&session), "EVALSHA info 1 key\nB");
+    CHECK_SENDS("EVALSHA info 1 key\nB");
     CHECK_REPLY("-NOSCRIPT No matching script. Please use EVAL.\r\n", AT(1), one, "");
     int size =
         snprintf(want, sizeof want, "*4\r\n$4\r\nEVAL\r\n$%zu\r\n%s\r\n$1\r\n1\r\n$3\r\nkey\r\n",
                  program->length, text_of(program));
     hf_slice output = hf_session_output(&session);
     CHECK_MEM(output.data, output.size, want, size);
-    output_of(&session);
-    CHECK_EQ_U64(one.request.sent_at, AT(1));
+    output_of(&session), CHECK_EQ_U64(one.request.sent_at, AT(1));
     CHECK_REPLY(":2\r\n:1\r\n", AT(2), one, "1");
     CHECK_STR(two.outcome, "2");
     hf_session_submit(&session, &one.request, AT(3)); /* now it is known */
-    CHECK_STR(output_of(&session), "EVALSHA info 1 key");
+    CHECK_SENDS("EVALSHA info 1 key");
 }
 
 TEST(a_script_is_not_sent_a_third_time_if_the_server_still_does_not_know_it) {
     start_open();
     submit_program(&one, "key", 3000, AT(0));
-    feed(&session, "-NOSCRIPT No matching script.\r\n", AT(1));
+    receive("-NOSCRIPT No matching script.\r\n", AT(1));
     CHECK_REPLY("-NOSCRIPT No matching script.\r\n", AT(1), one,
                 "server: NOSCRIPT No matching script.");
 }
@@ -420,26 +396,19 @@ TEST(a_noscript_reply_to_a_command_without_a_script_fails_the_request) {
 /* Only what may have been carried out without our knowing it counts. */
 TEST(a_request_counts_how_many_of_its_copies_the_server_may_have_run) {
     start_open();
-    submit_program(&one, "key", 60000, AT(0));
-    CHECK_EQ_INT(one.request.sends, 1);
-    feed(&session, "-NOSCRIPT\r\n", AT(1));
-    CHECK_EQ_INT(one.request.sends, 1);
-    feed(&session, "-LOADING\r\n", AT(1));
-    CHECK_EQ_INT(one.request.sends, 0);
-    hf_session_tick(&session, AT(40));
-    CHECK_EQ_INT(one.request.sends, 1);
-    reopen("reset", AT(41), AT(60));
-    CHECK_EQ_INT(one.request.sends, 2);
-    feed(&session, ":1\r\n", AT(60));
-    CHECK_EQ_INT(one.request.sends, 2);
+    submit_program(&one, "key", 60000, AT(0)), CHECK_EQ_INT(one.request.sends, 1);
+    receive("-NOSCRIPT\r\n", AT(1)), CHECK_EQ_INT(one.request.sends, 1);
+    receive("-LOADING\r\n", AT(1)), CHECK_EQ_INT(one.request.sends, 0);
+    hf_session_tick(&session, AT(40)), CHECK_EQ_INT(one.request.sends, 1);
+    reopen("reset", AT(41), AT(60)), CHECK_EQ_INT(one.request.sends, 2);
+    receive(":1\r\n", AT(60)), CHECK_EQ_INT(one.request.sends, 2);
 }
 
 /* ---- a reply that another request inherits ---- */
 
 TEST(a_request_that_takes_over_a_dropped_ones_reply_receives_it_in_order) {
     start_calling(3000, AT(0));
-    submit(&two, "B", 3000, AT(0));
-    CHECK(inherit(&heir, &one));
+    submit(&two, "B", 3000, AT(0)), CHECK(inherit(&heir, &one));
     CHECK(hf_session_has_work(&session));
     CHECK_EQ_INT(one.request.state, HF_REQUEST_IDLE);
     CHECK_REPLY(":1\r\n:2\r\n", AT(1), heir, "1");
@@ -450,17 +419,14 @@ TEST(a_request_that_takes_over_a_dropped_ones_reply_receives_it_in_order) {
 
 TEST(a_request_can_take_over_the_late_reply_to_one_that_has_timed_out) {
     start_calling(100, AT(0));
-    hf_session_tick(&session, AT(100));
-    CHECK_EQ_INT(one.calls, 1);
-    CHECK(inherit(&heir, &one));
+    hf_session_tick(&session, AT(100)), CHECK_EQ_INT(one.calls, 1), CHECK(inherit(&heir, &one));
     heir.request.deadline = AT(3000);
     CHECK_REPLY(":1\r\n", AT(200), heir, "1");
 }
 
 TEST(a_request_that_takes_over_a_noscript_reply_sends_the_scripts_text) {
     start_open();
-    submit_program(&one, "k", 3000, AT(0));
-    CHECK_STR(output_of(&session), "EVALSHA info 1 k");
+    submit_program(&one, "k", 3000, AT(0)), CHECK_SENDS("EVALSHA info 1 k");
     CHECK(inherit(&heir, &one));
     CHECK_REPLY_SENDS("-NOSCRIPT No matching script\r\n", AT(1), "EVAL info 1 k");
     CHECK_REPLY(":1\r\n", AT(2), heir, "1");
@@ -471,13 +437,13 @@ TEST(the_reply_to_a_request_that_awaits_none_cannot_be_taken_over) {
     CHECK(!inherit(&heir, &one)); /* not sent */
     CHECK(!session.queue);
     discard(&one);
-    open_session(&session, AT(1));
+    connect_at(AT(1));
     submit(&one, "A", 3000, AT(1));
-    hf_session_closed(&session, "reset", AT(2));
+    hang_up("reset", AT(2));
     CHECK(!inherit(&heir, &one)); /* taken back */
     discard(&one);
     submit(&one, "A", 3000, AT(3));
-    open_session(&session, AT(3));
+    connect_at(AT(3));
     hf_session_drop(&one.request);
     reopen("reset", AT(4), AT(5));
     CHECK(!inherit(&heir, &one)); /* of another connection */
@@ -488,7 +454,8 @@ TEST(the_reply_to_a_request_that_awaits_none_cannot_be_taken_over) {
 static char received[256];
 
 static void on_received(void *context, const hf_reply *event, hf_time now) {
-    (void)context, (void)now;
+    (void)context;
+    (void)now;
     hf_slice kind = hf_reply_string_at(event, 0);
     size_t used = strlen(received);
     snprintf(received + used, sizeof received - used, "%.*s ", (int)kind.size, kind.data);
@@ -499,9 +466,9 @@ TEST(closing_a_subscription_connection_that_is_no_longer_needed_is_not_a_failure
     for (int i = 0; i < 5; i++) {
         session.wanted = true;
         CHECK_WANTS(OPEN, AT(i));
-        open_session(&session, AT(i));
+        connect_at(AT(i));
         session.wanted = false;
-        hf_session_closed(&session, "closed", AT(i));
+        hang_up("closed", AT(i));
     }
     CHECK_EQ_INT(session.failed_opens, 0);
     CHECK_STR(session.reason, "");
@@ -513,19 +480,16 @@ TEST(a_subscription_receives_its_published_messages) {
     session.on_event = on_received;
     received[0] = '\0';
     strcpy(config.name, "n");
-    open_session(&session, AT(0));
-    feed(&session, "+OK\r\n", AT(0));
-    CHECK_STR(received, "");
+    connect_at(AT(0));
+    receive("+OK\r\n", AT(0)), CHECK_STR(received, "");
     CHECK(hf_session_send(&session, 2, subscribe));
-    CHECK_STR(output_of(&session), "CLIENT SETNAME n\nSUBSCRIBE c");
-    feed(&session, "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n*3\r\n$7\r\nmess", AT(1));
-    feed(&session, "age\r\n$1\r\nc\r\n$1\r\nx\r\n", AT(2));
-    CHECK_STR(received, "subscribe message ");
+    CHECK_SENDS("CLIENT SETNAME n\nSUBSCRIBE c");
+    receive("*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n*3\r\n$7\r\nmess", AT(1));
+    receive("age\r\n$1\r\nc\r\n$1\r\nx\r\n", AT(2)), CHECK_STR(received, "subscribe message ");
     CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
     session.wanted = false;
     CHECK_WANTS(CLOSE, AT(3));
-    hf_session_closed(&session, "not needed any more", AT(3));
-    CHECK_WANTS(NOTHING, AT(3));
+    hang_up("not needed any more", AT(3)), CHECK_WANTS(NOTHING, AT(3));
     CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
 }
 
@@ -535,15 +499,13 @@ TEST(closing_a_client_fails_all_of_its_requests) {
     static struct call queued, sent;
     start_open();
     submit(&sent, "A", 3000, AT(0));
-    feed(&session, "*1\r\n", AT(0));
+    receive("*1\r\n", AT(0));
     hf_session_fail_all(&session, HF_CLOSED, "the client was closed", AT(1));
-    finish();
-    CHECK_STR(sent.outcome, "closed: the client was closed");
+    finish(), CHECK_STR(sent.outcome, "closed: the client was closed");
     start();
     submit(&queued, "B", 3000, AT(0));
     hf_session_fail_all(&session, HF_CLOSED, "the client was closed", AT(1));
-    finish();
-    CHECK_STR(queued.outcome, "closed: the client was closed");
+    finish(), CHECK_STR(queued.outcome, "closed: the client was closed");
     hf_request_clear(&sent.request);
     hf_request_clear(&queued.request);
 }
@@ -567,7 +529,7 @@ static bool whole_conversation(void *context) {
                good;
         if (calls[i].request.bytes) hf_session_submit(&session, &calls[i].request, AT(0));
     }
-    open_session(&session, AT(0));
+    connect_at(AT(0));
     output_of(&session);
     if (!session.closing) hf_session_feed(&session, "+OK\r\n+OK\r\n-NOSCRIPT\r\n", 21, AT(1));
     output_of(&session);
@@ -576,7 +538,7 @@ static bool whole_conversation(void *context) {
             hf_session_feed(&session, "*1\r\n:1\r\n", 8, AT(2));
         }
     }
-    if (session.closing) hf_session_closed(&session, "closed by us", AT(3));
+    if (session.closing) hang_up("closed by us", AT(3));
     hf_session_tick(&session, AT(3000));
     for (int i = 0; i < 20; i++) {
         bool answered = calls[i].calls == 1 || !calls[i].request.bytes;
@@ -593,17 +555,15 @@ TEST(a_failed_allocation_fails_only_the_calls_that_needed_it) {
 }
 
 TEST(a_resubmitted_request_does_not_report_its_earlier_failure) {
-    open_session(&session, AT(0));
+    connect_at(AT(0));
     submit(&one, "A", 3000, AT(0));
-    feed(&session, "-ERR no\r\n", AT(1));
-    CHECK_EQ_INT(one.request.failure.code, HF_SERVER);
-    hf_session_submit(&session, &one.request, AT(2));
-    CHECK_EQ_INT(one.request.failure.code, HF_OK);
+    receive("-ERR no\r\n", AT(1)), CHECK_EQ_INT(one.request.failure.code, HF_SERVER);
+    hf_session_submit(&session, &one.request, AT(2)), CHECK_EQ_INT(one.request.failure.code, HF_OK);
 }
 
 TEST(a_reply_that_was_already_received_cannot_be_taken_over_by_another_request) {
     hf_request other = {0};
-    open_session(&session, AT(0));
+    connect_at(AT(0));
     submit(&one, "A", 3000, AT(0));
     CHECK_REPLY(":1\r\n", AT(1), one, "1");
     CHECK(!hf_session_inherit(&other, &one.request));
@@ -625,7 +585,7 @@ TEST(no_partial_command_is_sent_if_there_is_no_memory_for_a_scripts_text) {
         memerr_fail(nth);
         hf_session_submit(&session, &two.request, AT(0));
         failed = memerr_end();
-        CHECK_STR(output_of(&session), failed ? "A" : "A\nEVAL acquire 1 k");
+        CHECK_SENDS(failed ? "A" : "A\nEVAL acquire 1 k");
         finish();
     }
     CHECK(!failed);
@@ -634,51 +594,43 @@ TEST(no_partial_command_is_sent_if_there_is_no_memory_for_a_scripts_text) {
 TEST(a_deferred_request_reports_a_failed_allocation_and_can_be_submitted_again) {
     start_open();
     prepare(&one, NULL, "A");
-    memerr_fail(1);
-    CHECK(!hf_session_send_along(&session, &one.request));
-    CHECK(memerr_failed());
-    memerr_fail(0);
-    CHECK(hf_session_send_along(&session, &one.request));
-    hf_session_flush_along(&session, AT(1));
-    CHECK_STR(output_of(&session), "A");
+    memerr_fail(1), CHECK(!hf_session_send_along(&session, &one.request)), CHECK(memerr_failed());
+    memerr_fail(0), CHECK(hf_session_send_along(&session, &one.request));
+    hf_session_flush_along(&session, AT(1)), CHECK_SENDS("A");
 }
 
 TEST(a_request_that_outlasts_refusals_is_retried_until_its_own_later_deadline) {
     start_calling(100, AT(0));
     one.request.persists_until = AT(9000);
-    feed(&session, "-LOADING Redis is loading\r\n", AT(1));
+    receive("-LOADING Redis is loading\r\n", AT(1));
     CHECK_EQ_U64(one.request.deadline, AT(9000));
     CHECK(one.request.waits_for_connection);
     CHECK_EQ_INT((int)one.request.refusals, 1);
     hf_session_tick(&session, one.request.retry_at);
-    feed(&session, "-ERR no\r\n", one.request.retry_at);
+    receive("-ERR no\r\n", one.request.retry_at);
     CHECK_EQ_INT((int)one.request.refusals, 0); /* it has failed for another reason */
     submit(&two, "B", 300, AT(298));
-    feed(&session, "-LOADING Redis is loading\r\n", AT(299));
+    receive("-LOADING Redis is loading\r\n", AT(299));
     CHECK(!two.request.waits_for_connection);
     CHECK(two.request.retry_at <= AT(300));
 }
 
 TEST(a_deferred_request_is_dropped_if_its_connection_is_lost_before_it_was_sent) {
     start_open();
-    prepare(&one, NULL, "A");
-    CHECK(hf_session_send_along(&session, &one.request));
-    hf_session_closed(&session, "gone", AT(1));
+    prepare(&one, NULL, "A"), CHECK(hf_session_send_along(&session, &one.request));
+    hang_up("gone", AT(1));
     submit(&two, "B", 5000, AT(1));
     hf_time now = session.retry_at;
     CHECK_OPENED_SENDS(now, "B");
-    prepare(&three, NULL, "C");
-    CHECK(hf_session_send_along(&session, &three.request));
-    hf_session_flush_along(&session, now);
-    CHECK_STR(output_of(&session), "C");
+    prepare(&three, NULL, "C"), CHECK(hf_session_send_along(&session, &three.request));
+    hf_session_flush_along(&session, now), CHECK_SENDS("C");
     CHECK_REPLY(":1\r\n:2\r\n", now, two, "1");
     CHECK(!session.closing);
 }
 
 TEST(a_deferred_request_without_a_reply_times_out_measured_from_its_sending) {
     start_open();
-    prepare(&one, NULL, "A");
-    CHECK(hf_session_send_along(&session, &one.request));
+    prepare(&one, NULL, "A"), CHECK(hf_session_send_along(&session, &one.request));
     hf_time later = hf_time_add(AT(1), config.command_timeout);
     hf_session_flush_along(&session, later);
     CHECK_TICK_WANTS(NOTHING, later);
@@ -689,50 +641,42 @@ TEST(a_deferred_request_without_a_reply_times_out_measured_from_its_sending) {
 TEST(a_deferred_request_is_not_sent_over_the_next_connection) {
     static struct call along, next;
     start_open();
-    prepare(&along, NULL, "A");
-    CHECK(hf_session_send_along(&session, &along.request));
-    hf_session_closed(&session, "reset", AT(1));
+    prepare(&along, NULL, "A"), CHECK(hf_session_send_along(&session, &along.request));
+    hang_up("reset", AT(1));
     submit(&next, "B", 3000, AT(1));
     CHECK_OPENED_SENDS(AT(1000), "B");
-    feed(&session, "+B\r\n", AT(1001)); /* the first reply of this connection */
+    receive("+B\r\n", AT(1001)); /* the first reply of this connection */
     CHECK_STR(next.outcome, "B");
 }
 
 TEST(a_reply_as_long_as_the_limit_is_accepted) {
     session.max_elements = 2 * HF_REPLY_MAX_ELEMENTS;
     submit(&one, "A", 3000, AT(0));
-    open_session(&session, AT(0));
-    feed(&session, printed("*%d\r\n", HF_REPLY_MAX_ELEMENTS + 10), AT(1));
-    CHECK_WANTS(NOTHING, AT(1));
+    connect_at(AT(0));
+    receive(printed("*%d\r\n", HF_REPLY_MAX_ELEMENTS + 10), AT(1)), CHECK_WANTS(NOTHING, AT(1));
 }
 
 TEST(closing_a_subscription_connection_that_is_no_longer_needed_at_login_is_not_a_failure) {
     strcpy(config.name, "n");
     session.subscriber = session.wanted = true;
-    open_session(&session, AT(0));
-    CHECK_EQ_INT(session.state, HF_SESSION_LOGIN);
+    connect_at(AT(0)), CHECK_EQ_INT(session.state, HF_SESSION_LOGIN);
     session.wanted = false;
-    hf_session_closed(&session, "closed", AT(1));
-    CHECK_EQ_INT(session.failed_opens, 0);
-    CHECK_STR(session.reason, "");
+    hang_up("closed", AT(1)), CHECK_EQ_INT(session.failed_opens, 0), CHECK_STR(session.reason, "");
 }
 
 TEST(a_request_that_ends_before_its_retry_reports_the_temporary_error) {
     start_calling(5, AT(0));
     output_of(&session);
-    feed(&session, "-LOADING\r\n", AT(0));
+    receive("-LOADING\r\n", AT(0));
     CHECK_TICK(AT(5) - 1, one, "");
     CHECK_TICK(AT(5), one, "unreachable: LOADING");
-    CHECK_STR(output_of(&session), "");
+    CHECK_SENDS("");
 }
 
 TEST(a_deferred_request_is_refused_unless_the_connection_is_open) {
-    prepare(&one, NULL, "A");
-    CHECK(!hf_session_send_along(&session, &one.request));
-    open_session(&session, AT(0));
-    CHECK(hf_session_send_along(&session, &one.request));
-    hf_session_abort(&session, AT(1));
-    CHECK(!hf_session_send_along(&session, &one.request));
+    prepare(&one, NULL, "A"), CHECK(!hf_session_send_along(&session, &one.request));
+    connect_at(AT(0)), CHECK(hf_session_send_along(&session, &one.request));
+    hf_session_abort(&session, AT(1)), CHECK(!hf_session_send_along(&session, &one.request));
     CHECK_EQ_INT(session.piggyback_count, 1);
 }
 

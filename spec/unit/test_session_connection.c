@@ -15,7 +15,7 @@ TEST(a_connection_attempt_that_the_server_does_not_accept_times_out) {
     hf_session_opening(&session, AT(0));
     CHECK_EQ_U64(hf_session_deadline(&session), AT(1000));
     CHECK_TICK_WANTS(CLOSE, AT(1000));
-    hf_session_closed(&session, "closed by us", AT(1000));
+    hang_up("closed by us", AT(1000));
     CHECK_STR(one.outcome, "unreachable: the connection attempt timed out");
 }
 
@@ -26,8 +26,7 @@ TEST(a_refused_connection_fails_all_requests_that_do_not_wait) {
     submit_patient(&two, "B", 3000, AT(0));
     submit(&three, "C", 3000, AT(0));
     hf_session_opening(&session, AT(0));
-    hf_session_closed(&session, "connection refused", AT(1));
-    CHECK_STR(one.outcome, "unreachable: connection refused");
+    hang_up("connection refused", AT(1)), CHECK_STR(one.outcome, "unreachable: connection refused");
     CHECK_STR(three.outcome, "unreachable: connection refused");
     CHECK_STR(two.outcome, "");
     CHECK(hf_session_has_work(&session));
@@ -48,9 +47,9 @@ static const char *outcome_of_hang_up(const char *word) {
     hf_session_init(&session, &config, &random_state);
     is_begun = true;
     submit(&one, "A", 3000, AT(0));
-    open_session(&session, AT(0));
-    if (*word) feed(&session, word, AT(1));
-    hf_session_closed(&session, NULL, AT(1));
+    connect_at(AT(0));
+    if (*word) receive(word, AT(1));
+    hang_up(NULL, AT(1));
     finish();
     return one.outcome;
 }
@@ -73,15 +72,14 @@ TEST(a_connection_closed_at_login_is_reported_as_a_possible_tls_or_proxy_problem
 TEST(the_connect_timeout_includes_the_tls_handshake) {
     submit(&one, "A", 3000, AT(0));
     hf_session_opening(&session, AT(0));
-    hf_session_handshaking(&session);
-    CHECK_EQ_U64(hf_session_deadline(&session), AT(1000));
+    hf_session_handshaking(&session), CHECK_EQ_U64(hf_session_deadline(&session), AT(1000));
     CHECK_TICK_WANTS(CLOSE, AT(1000));
-    hf_session_closed(&session, "closed by us", AT(1000));
+    hang_up("closed by us", AT(1000));
     CHECK_STR(one.outcome, "unreachable: the TLS handshake timed out; does the server speak TLS?");
     submit(&two, "B", 9000, AT(2000));
     hf_session_opening(&session, AT(2000));
     hf_session_tick(&session, AT(3000));
-    hf_session_closed(&session, "closed by us", AT(3000));
+    hang_up("closed by us", AT(3000));
     CHECK_STR(two.outcome, "unreachable: the connection attempt timed out");
 }
 
@@ -109,26 +107,19 @@ TEST(the_pause_between_connections_doubles_with_jitter_up_to_a_second) {
 
 TEST(a_call_that_does_not_wait_opens_a_connection_at_once_despite_the_pause) {
     submit(&one, "A", 60000, AT(0));
-    for (int i = 0; i < 10; i++) {
-        refuse(AT(0));
-    }
+    for (int i = 0; i < 10; i++) refuse(AT(0));
     CHECK_WANTS(NOTHING, AT(1));
-    submit(&two, "B", 60000, AT(1));
-    CHECK_WANTS(OPEN, AT(1));
+    submit(&two, "B", 60000, AT(1)), CHECK_WANTS(OPEN, AT(1));
 }
 
 TEST(a_lost_connection_that_had_worked_is_replaced_at_once) {
     session.wanted = true;
-    for (int i = 0; i < 5; i++) {
-        refuse(AT(0));
-    }
-    open_session(&session, AT(5000));
+    for (int i = 0; i < 5; i++) refuse(AT(0));
+    connect_at(AT(5000));
     submit(&one, "A", 9000, AT(5000));
-    feed(&session, "+OK\r\n", AT(5000));
-    hf_session_closed(&session, "reset", AT(5001));
-    CHECK_WANTS(OPEN, AT(5001));
-    refuse(AT(5001));
-    CHECK(hf_session_deadline(&session) <= AT(5011));
+    receive("+OK\r\n", AT(5000));
+    hang_up("reset", AT(5001)), CHECK_WANTS(OPEN, AT(5001));
+    refuse(AT(5001)), CHECK(hf_session_deadline(&session) <= AT(5011));
 }
 
 /* As a proxy does whose server is down. */
@@ -139,7 +130,7 @@ TEST(a_server_that_closes_every_connection_is_retried_with_pauses) {
     for (hf_time now = AT(0); now < AT(10000); opens++) {
         CHECK_WANTS(OPEN, now);
         CHECK_OPENED_SENDS(now, "A");
-        hf_session_closed(&session, "closed by the server", now);
+        hang_up("closed by the server", now);
         hf_time next = hf_session_deadline(&session);
         CHECK(next > now);
         now = next;
@@ -164,10 +155,9 @@ TEST(a_server_that_ends_each_connection_with_an_error_is_retried_with_pauses) {
         hf_time now = AT(0);
         int opens = 0;
         for (; now < AT(10000); opens++) {
-            open_session(&session, now);
-            feed(&session, peers[i].reply, now);
-            hf_session_closed(&session, peers[i].reason, now);
-            CHECK(hf_session_deadline(&session) > now);
+            connect_at(now);
+            receive(peers[i].reply, now);
+            hang_up(peers[i].reason, now), CHECK(hf_session_deadline(&session) > now);
             now = hf_session_deadline(&session);
         }
         CHECK_OR(opens < 40, "%d connections in ten seconds", opens);
@@ -177,12 +167,11 @@ TEST(a_server_that_ends_each_connection_with_an_error_is_retried_with_pauses) {
 /* ---- silence ---- */
 
 TEST(the_connection_to_a_server_that_does_not_reply_is_closed) {
-    start_calling(60000, AT(100));
-    CHECK_EQ_U64(hf_session_deadline(&session), AT(1600));
+    start_calling(60000, AT(100)), CHECK_EQ_U64(hf_session_deadline(&session), AT(1600));
     CHECK_TICK_WANTS(NOTHING, AT(1599));
     CHECK_TICK_WANTS(CLOSE, AT(1600));
     CHECK_STR(one.outcome, "");
-    hf_session_closed(&session, "closed by us", AT(1600));
+    hang_up("closed by us", AT(1600));
     CHECK_STR(session.reason, "no reply in time");
     CHECK_WANTS(OPEN, AT(1700));
 }
@@ -190,11 +179,10 @@ TEST(the_connection_to_a_server_that_does_not_reply_is_closed) {
 TEST(a_connection_that_receives_any_reply_does_not_count_as_silent) {
     start_calling(60000, AT(0));
     submit(&two, "B", 60000, AT(0));
-    feed(&session, ":1\r\n", AT(900));
+    receive(":1\r\n", AT(900));
     CHECK_TICK_WANTS(NOTHING, AT(2000));
     CHECK_EQ_U64(hf_session_deadline(&session), AT(2400));
-    feed(&session, ":2\r\n", AT(2300));
-    CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
+    receive(":2\r\n", AT(2300)), CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
 }
 
 /* A path that swallows everything must be noticed even when each call's deadline is shorter than
@@ -203,7 +191,7 @@ TEST(a_server_without_replies_is_detected_even_if_each_request_ends_at_an_earlie
     static struct call calls[40];
     start_open();
     submit(&calls[0], "A", 60000, AT(0));
-    feed(&session, ":1\r\n", AT(0));
+    receive(":1\r\n", AT(0));
     discard(&calls[0]);
     int i = 0;
     for (; i < 40 && hf_session_wants(&session, AT(200 * i)) != HF_WANT_CLOSE; i++) {
@@ -218,11 +206,9 @@ TEST(a_server_without_replies_is_detected_even_if_each_request_ends_at_an_earlie
 
 TEST(a_server_that_does_not_reply_even_to_a_dropped_request_counts_as_silent) {
     start_calling(60000, AT(0));
-    discard(&one);
-    CHECK(!hf_session_has_work(&session));
+    discard(&one), CHECK(!hf_session_has_work(&session));
     CHECK_EQ_U64(hf_session_deadline(&session), AT(1500));
-    feed(&session, ":1\r\n", AT(10));
-    CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
+    receive(":1\r\n", AT(10)), CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
 }
 
 /* ---- connections that die without a word ---- */
@@ -230,7 +216,8 @@ TEST(a_server_that_does_not_reply_even_to_a_dropped_request_counts_as_silent) {
 static hf_time silent_since; /* what the session reported; HF_NEVER: nothing */
 
 static void on_silence(void *context, hf_time since, hf_time now) {
-    (void)context, (void)now;
+    (void)context;
+    (void)now;
     silent_since = since;
 }
 
@@ -241,7 +228,7 @@ static void start_quiet(void) {
     silent_since = HF_NEVER;
     session.on_silence = on_silence;
     submit(&first, "first", 3000, AT(0));
-    feed(&session, ":0\r\n", AT(0));
+    receive(":0\r\n", AT(0));
     discard(&first);
     output_of(&session);
     memset(begun, 0, sizeof begun);
@@ -249,13 +236,11 @@ static void start_quiet(void) {
 
 TEST(a_call_over_an_idle_connection_that_is_dead_is_resent_within_its_timeout) {
     start_quiet();
-    submit(&one, "A", 23000, AT(20000));
-    CHECK_EQ_U64(hf_session_deadline(&session), AT(20250));
+    submit(&one, "A", 23000, AT(20000)), CHECK_EQ_U64(hf_session_deadline(&session), AT(20250));
     CHECK_TICK_WANTS(NOTHING, AT(20249));
     CHECK_TICK_WANTS(CLOSE, AT(20250));
     CHECK_EQ_U64(silent_since, AT(20000));
-    hf_session_closed(&session, "closed by us", AT(20250));
-    CHECK_WANTS(OPEN, AT(20251));
+    hang_up("closed by us", AT(20250)), CHECK_WANTS(OPEN, AT(20251));
     CHECK_OPENED_SENDS(AT(20251), "A");
     CHECK_REPLY(":7\r\n", AT(20252), one, "7");
 }
@@ -280,15 +265,14 @@ TEST(a_connection_without_a_reply_is_given_up_by_how_long_it_was_idle_and_the_wa
 TEST(an_idle_connection_on_which_any_byte_arrives_is_not_given_up) {
     start_quiet();
     submit(&one, "A", 23000, AT(20000));
-    feed(&session, ":", AT(20100));
-    CHECK_EQ_U64(hf_session_deadline(&session), AT(20100 + 1500));
+    receive(":", AT(20100)), CHECK_EQ_U64(hf_session_deadline(&session), AT(20100 + 1500));
 }
 
 TEST(a_connection_with_a_long_round_trip_time_is_given_up_later) {
     strcpy(config.name, "n");
     session.wanted = true;
-    open_session(&session, AT(0));
-    feed(&session, "+OK\r\n", AT(200));
+    connect_at(AT(0));
+    receive("+OK\r\n", AT(200));
     submit(&one, "A", 23000, AT(20000));
     CHECK_EQ_U64(hf_session_deadline(&session), AT(20000 + 800));
 }
@@ -298,8 +282,7 @@ TEST(a_command_that_must_not_be_resent_is_sent_over_an_idle_connection_only_afte
     prepare(&one, NULL, "A");
     one.request.no_retry = true;
     one.request.deadline = AT(23000);
-    hf_session_submit(&session, &one.request, AT(20000));
-    CHECK_STR(output_of(&session), "PING");
+    hf_session_submit(&session, &one.request, AT(20000)), CHECK_SENDS("PING");
     CHECK(hf_session_has_work(&session));
     CHECK_TICK_SENDS(AT(20001), "");
     CHECK_REPLY_SENDS("+PONG\r\n", AT(20002), "A");
@@ -315,37 +298,31 @@ TEST(a_command_that_must_not_be_resent_uses_a_new_connection_if_the_idle_one_is_
     one.request.deadline = AT(23000);
     hf_session_submit(&session, &one.request, AT(20000));
     CHECK_TICK_WANTS(CLOSE, AT(20250));
-    reopen("closed by us", AT(20250), AT(20251));
-    CHECK_STR(output_of(&session), "A");
+    reopen("closed by us", AT(20250), AT(20251)), CHECK_SENDS("A");
     CHECK_REPLY(":7\r\n", AT(20252), one, "7");
 }
 
 TEST(an_idle_connection_is_pinged_when_another_one_to_its_server_gets_no_replies) {
     start_quiet();
-    hf_session_doubt(&session, AT(400), AT(500));
-    CHECK_STR(output_of(&session), "PING");
+    hf_session_doubt(&session, AT(400), AT(500)), CHECK_SENDS("PING");
     CHECK(hf_session_has_work(&session));
-    submit(&one, "A", 3600, AT(600));
-    CHECK_EQ_U64(hf_session_deadline(&session), AT(750));
+    submit(&one, "A", 3600, AT(600)), CHECK_EQ_U64(hf_session_deadline(&session), AT(750));
     CHECK_TICK_WANTS(CLOSE, AT(750));
 }
 
 TEST(an_idle_connection_that_replies_to_its_ping_is_used_again) {
     start_quiet();
     hf_session_doubt(&session, AT(400), AT(500));
-    feed(&session, "+PONG\r\n", AT(501));
-    CHECK(!hf_session_has_work(&session));
+    receive("+PONG\r\n", AT(501)), CHECK(!hf_session_has_work(&session));
     CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
-    submit(&one, "A", 3600, AT(600));
-    CHECK_EQ_U64(hf_session_deadline(&session), AT(600 + 1500));
+    submit(&one, "A", 3600, AT(600)), CHECK_EQ_U64(hf_session_deadline(&session), AT(600 + 1500));
 }
 
 TEST(a_connection_that_got_a_reply_after_another_one_got_none_is_not_pinged) {
     start_quiet();
     submit(&one, "A", 3000, AT(300));
-    feed(&session, ":1\r\n", AT(401));
-    hf_session_doubt(&session, AT(400), AT(500));
-    CHECK_STR(output_of(&session), "A");
+    receive(":1\r\n", AT(401));
+    hf_session_doubt(&session, AT(400), AT(500)), CHECK_SENDS("A");
     CHECK(!hf_session_has_work(&session));
 }
 
@@ -353,8 +330,7 @@ TEST(a_connection_that_awaits_a_reply_is_given_up_when_another_to_its_server_get
     start_quiet();
     submit(&one, "A", 3100, AT(100));
     output_of(&session);
-    hf_session_doubt(&session, AT(90), AT(400));
-    CHECK_STR(output_of(&session), "");
+    hf_session_doubt(&session, AT(90), AT(400)), CHECK_SENDS("");
     CHECK_TICK_WANTS(CLOSE, AT(400));
 }
 
@@ -363,8 +339,7 @@ TEST(a_connection_attempt_that_the_server_does_not_accept_is_reported) {
     session.on_silence = on_silence;
     submit(&one, "A", 3000, AT(0));
     hf_session_opening(&session, AT(5));
-    hf_session_tick(&session, AT(1005));
-    CHECK_EQ_U64(silent_since, AT(5));
+    hf_session_tick(&session, AT(1005)), CHECK_EQ_U64(silent_since, AT(5));
 }
 
 /* ---- the end of a connection ---- */
@@ -374,69 +349,58 @@ TEST(a_connection_is_closed_if_there_is_no_memory_for_its_replies) {
     hf_session_opening(&session, AT(0));
     memerr_fail(1);
     hf_session_opened(&session, AT(0));
-    memerr_fail(0);
-    CHECK_WANTS(CLOSE, AT(0));
-    feed(&session, "-ERR max number of clients reached\r\n", AT(1));
-    hf_session_closed(&session, "closed by us", AT(1));
-    CHECK_STR(session.reason, "out of memory");
+    memerr_fail(0), CHECK_WANTS(CLOSE, AT(0));
+    receive("-ERR max number of clients reached\r\n", AT(1));
+    hang_up("closed by us", AT(1)), CHECK_STR(session.reason, "out of memory");
 }
 
 TEST(the_reason_of_a_lost_connection_is_kept_until_the_server_replies_again) {
     submit(&one, "A", 30000, AT(0));
-    open_session(&session, AT(0));
-    feed(&session, ":1\r\n", AT(1));
-    hf_session_closed(&session, "reset", AT(2));
-    CHECK_STR(session.reason, "reset");
+    connect_at(AT(0));
+    receive(":1\r\n", AT(1));
+    hang_up("reset", AT(2)), CHECK_STR(session.reason, "reset");
     submit(&two, "B", 30000, AT(3));
-    open_session(&session, AT(3)); /* the first attempt after a good connection */
+    connect_at(AT(3)); /* the first attempt after a good connection */
     CHECK_STR(session.reason, "");
-    hf_session_closed(&session, "reset", AT(4));
+    hang_up("reset", AT(4));
     hf_session_opening(&session, AT(5000));
-    reopen("refused", AT(5000), AT(10000));
-    CHECK_STR(session.reason, "refused");
-    feed(&session, ":1\r\n", AT(10001));
-    CHECK_STR(session.reason, "");
+    reopen("refused", AT(5000), AT(10000)), CHECK_STR(session.reason, "refused");
+    receive(":1\r\n", AT(10001)), CHECK_STR(session.reason, "");
 }
 
 TEST(a_connection_that_moves_to_a_new_address_is_closed_as_unreachable) {
     start_open();
-    hf_session_move(&session, AT(1));
-    CHECK_EQ_INT(session.reason_code, HF_UNREACHABLE);
+    hf_session_move(&session, AT(1)), CHECK_EQ_INT(session.reason_code, HF_UNREACHABLE);
     CHECK_EQ_INT(hf_session_wants(&session, AT(1)), HF_WANT_CLOSE);
 }
 
 /* A proxy refuses again and again; one hang-up may have any reason. */
 TEST(a_single_connection_closed_after_subscribe_is_not_reported_as_a_proxy_problem) {
     submit(&one, "A", 3000, AT(0));
-    open_session(&session, AT(0));
-    feed(&session, "+", AT(1));
-    hf_session_closed(&session, NULL, AT(1));
+    connect_at(AT(0));
+    receive("+", AT(1));
+    hang_up(NULL, AT(1));
     CHECK_STR(session.reason, "the server closed the connection");
 }
 
 TEST(the_reason_of_a_closed_connection_depends_only_on_bytes_received_over_that_one) {
     strcpy(config.name, "n");
     submit(&one, "A", 30000, AT(0));
-    open_session(&session, AT(0));
-    feed(&session, "+", AT(1));
-    hf_session_closed(&session, NULL, AT(1));
+    connect_at(AT(0));
+    receive("+", AT(1));
+    hang_up(NULL, AT(1));
     CHECK_STR(session.reason, CLOSED_AT_LOGIN + strlen("unreachable: "));
-    open_session(&session, AT(2000));
-    hf_session_closed(&session, NULL, AT(2001));
-    CHECK_STR(session.reason, CLOSED_EARLY + strlen("unreachable: "));
+    connect_at(AT(2000));
+    hang_up(NULL, AT(2001)), CHECK_STR(session.reason, CLOSED_EARLY + strlen("unreachable: "));
 }
 
 TEST(a_session_that_moves_to_a_new_address_connects_there_without_a_pause) {
     session.wanted = true;
-    for (int i = 0; i < 8; i++) {
-        refuse(AT(7142 * i));
-    }
+    for (int i = 0; i < 8; i++) refuse(AT(7142 * i));
     CHECK_WANTS(NOTHING, AT(50000));
-    hf_session_move(&session, AT(50000));
-    CHECK_EQ_INT(session.failed_opens, 0);
+    hf_session_move(&session, AT(50000)), CHECK_EQ_INT(session.failed_opens, 0);
     CHECK_WANTS(OPEN, AT(50000));
-    refuse(AT(50000));
-    CHECK(hf_session_deadline(&session) < AT(50100));
+    refuse(AT(50000)), CHECK(hf_session_deadline(&session) < AT(50100));
 }
 
 TEST(only_a_request_that_does_not_wait_shortens_the_pause_between_connections) {
@@ -446,13 +410,10 @@ TEST(only_a_request_that_does_not_wait_shortens_the_pause_between_connections) {
     session.retry_at = AT(500);
     hf_session_retry_now(&session, AT(1));
     CHECK_EQ_U64(session.retry_at, AT(500)); /* nothing waits */
-    submit_patient(&patient, "A", 5000, AT(1));
-    CHECK_EQ_U64(session.retry_at, AT(500));
-    submit(&hasty, "B", 5000, AT(2));
-    CHECK_EQ_U64(session.retry_at, AT(2));
+    submit_patient(&patient, "A", 5000, AT(1)), CHECK_EQ_U64(session.retry_at, AT(500));
+    submit(&hasty, "B", 5000, AT(2)), CHECK_EQ_U64(session.retry_at, AT(2));
     session.retry_at = AT(500);
-    hf_session_retry_now(&session, AT(3));
-    CHECK_EQ_U64(session.retry_at, AT(3));
+    hf_session_retry_now(&session, AT(3)), CHECK_EQ_U64(session.retry_at, AT(3));
 }
 
 TEST(two_connections_closed_at_their_first_command_are_reported_as_a_possible_proxy_problem) {
@@ -460,9 +421,9 @@ TEST(two_connections_closed_at_their_first_command_are_reported_as_a_possible_pr
         session.subscriber = subscriber;
         session.wanted = true;
         for (int i = 0; i < 2; i++) {
-            open_session(&session, AT(5000 * i));
-            feed(&session, "+", AT(5000 * i));
-            hf_session_closed(&session, NULL, AT(5000 * i));
+            connect_at(AT(5000 * i));
+            receive("+", AT(5000 * i));
+            hang_up(NULL, AT(5000 * i));
         }
         CHECK_STR(session.reason,
                   subscriber
@@ -473,23 +434,22 @@ TEST(two_connections_closed_at_their_first_command_are_reported_as_a_possible_pr
 }
 
 static bool takes_all(void *context, hf_request *request, const char *error, hf_time now) {
-    (void)error, (void)now;
+    (void)error;
+    (void)now;
     *(int *)context += 1;
     request->state = HF_REQUEST_IDLE;
     return true;
 }
 
 TEST(a_request_that_must_not_be_resent_moves_to_another_server_only_if_it_was_never_sent) {
-    for (int sends = 0; sends <= 1; sends++) {
+    EACH_NUMBER (sends, 2) {
         int taken = 0;
-        start();
         session.on_refusal = takes_all;
         session.context = &taken;
         submit(&one, "A", 3000, AT(0));
         one.request.no_retry = true;
         one.request.sends = (uint32_t)sends;
-        refuse(AT(0));
-        CHECK_EQ_INT(taken, !sends);
+        refuse(AT(0)), CHECK_EQ_INT(taken, !sends);
         CHECK_STR(one.outcome, sends ? "unreachable: refused" : "");
     }
 }
@@ -498,7 +458,7 @@ TEST(a_closed_connection_is_reported_with_its_reason_even_if_that_is_one_letter)
     submit(&one, "A", 3000, AT(0));
     one.request.waits_for_connection = true;
     hf_session_opening(&session, AT(0));
-    hf_session_closed(&session, "x", AT(0));
+    hang_up("x", AT(0));
     CHECK_TICK(AT(3000), one, "unreachable: x");
 }
 

@@ -3,26 +3,17 @@
 /* ---- opening and the log-in ---- */
 
 TEST(a_connection_that_needs_no_login_is_ready_for_commands_at_once) {
-    submit(&one, "A", 3000, AT(0));
-    CHECK(hf_session_has_work(&session));
-    CHECK_WANTS(OPEN, AT(0));
-    hf_session_opening(&session, AT(0));
-    CHECK_WANTS(NOTHING, AT(0));
-    CHECK_STR(output_of(&session), "");
-    hf_session_opened(&session, AT(1));
-    CHECK_EQ_INT(session.state, HF_SESSION_READY);
-    CHECK_STR(output_of(&session), "A");
+    submit(&one, "A", 3000, AT(0)), CHECK(hf_session_has_work(&session)), CHECK_WANTS(OPEN, AT(0));
+    hf_session_opening(&session, AT(0)), CHECK_WANTS(NOTHING, AT(0)), CHECK_SENDS("");
+    hf_session_opened(&session, AT(1)), CHECK_EQ_INT(session.state, HF_SESSION_READY);
+    CHECK_SENDS("A");
     CHECK_REPLY("+OK\r\n", AT(2), one, "OK");
     CHECK(!hf_session_has_work(&session));
     CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
 }
 
 TEST(a_login_sends_the_user_the_password_the_db_and_the_name_as_far_as_they_are_given) {
-    static const struct {
-        const char *user, *password, *name;
-        uint16_t db;
-        const char *want;
-    } cases[] = {
+    CASES(const char *user, *password, *name; uint16_t db; const char *want) = {
         {"me", "se\r\ncret", "worker", 3,
          "*3\r\n$4\r\nAUTH\r\n$2\r\nme\r\n$8\r\nse\r\ncret\r\n*2\r\n$6\r\nSELECT\r\n$1\r\n3\r\n"
          "*3\r\n$6\r\nCLIENT\r\n$7\r\nSETNAME\r\n$6\r\nworker\r\n"},
@@ -36,7 +27,7 @@ TEST(a_login_sends_the_user_the_password_the_db_and_the_name_as_far_as_they_are_
         strcpy(config.name, cases[i].name);
         config.server.db = cases[i].db;
         session.wanted = true;
-        open_session(&session, AT(0));
+        connect_at(AT(0));
         hf_slice output = hf_session_output(&session);
         CHECK_MEM(output.data, output.size, cases[i].want, strlen(cases[i].want));
     }
@@ -64,11 +55,10 @@ static const char *login_outcome(const char *replies) {
     strcpy(config.name, "n");
     config.server.db = 1;
     submit(&one, "A", 3000, AT(0));
-    open_session(&session, AT(0));
+    connect_at(AT(0));
     output_of(&session);
-    feed(&session, replies, AT(1));
-    if (hf_session_wants(&session, AT(1)) == HF_WANT_CLOSE)
-        hf_session_closed(&session, "closed by us", AT(1));
+    receive(replies, AT(1));
+    if (hf_session_wants(&session, AT(1)) == HF_WANT_CLOSE) hang_up("closed by us", AT(1));
     if (session.state == HF_SESSION_READY) strcpy(one.outcome, "ready");
     finish();
     return one.outcome;
@@ -109,19 +99,16 @@ static void log_in(const char *password) {
 
 TEST(a_session_with_a_login_function_requests_a_new_login_before_each_connection) {
     start_asking();
-    submit(&one, "A", 3000, AT(0));
-    CHECK_WANTS(LOGIN, AT(0));
+    submit(&one, "A", 3000, AT(0)), CHECK_WANTS(LOGIN, AT(0));
     CHECK(!hf_session_may_open(&session));
     CHECK(hf_session_deadline(&session) <= AT(0));
-    hf_session_fetching_login(&session);
-    CHECK_WANTS(NOTHING, AT(1));
+    hf_session_fetching_login(&session), CHECK_WANTS(NOTHING, AT(1));
     CHECK_EQ_U64(hf_session_deadline(&session), AT(3000)); /* the driver comes by itself */
     strcpy(config.server.password, "first");
-    hf_session_log_in_again(&session);
-    CHECK_WANTS(OPEN, AT(1));
+    hf_session_log_in_again(&session), CHECK_WANTS(OPEN, AT(1));
     CHECK_OPENED_SENDS(AT(1), "AUTH first");
     CHECK_REPLY("+OK\r\n+OK\r\n", AT(1), one, "OK");
-    hf_session_closed(&session, NULL, AT(2));
+    hang_up(NULL, AT(2));
     submit(&two, "B", 3000, AT(2));
     CHECK_WANTS(LOGIN, AT(2));
     CHECK(!hf_session_is_refused(&session));
@@ -136,14 +123,14 @@ TEST(a_fetched_login_that_the_server_refuses_once_is_fetched_again_at_once) {
         start_asking();
         submit(&one, "A", 3000, AT(0));
         log_in("old");
-        open_session(&session, AT(0));
-        feed(&session, REFUSALS[i], AT(1));
-        hf_session_closed(&session, "closed by us", AT(1));
+        connect_at(AT(0));
+        receive(REFUSALS[i], AT(1));
+        hang_up("closed by us", AT(1));
         CHECK_STR(one.outcome, "");
         CHECK_WANTS(LOGIN, AT(1));
         CHECK(hf_session_is_refused(&session));
         log_in("new");
-        open_session(&session, AT(1));
+        connect_at(AT(1));
         CHECK_REPLY("+OK\r\n:1\r\n", AT(2), one, "1");
         CHECK(!hf_session_is_refused(&session));
     }
@@ -156,13 +143,12 @@ TEST(a_fetched_login_that_the_server_refuses_twice_fails_the_calls) {
         CHECK_STR(one.outcome, "");
         CHECK_WANTS(LOGIN, AT(i));
         log_in("wrong");
-        open_session(&session, AT(i));
-        feed(&session, "-WRONGPASS no\r\n", AT(i));
-        hf_session_closed(&session, "closed by us", AT(i));
+        connect_at(AT(i));
+        receive("-WRONGPASS no\r\n", AT(i));
+        hang_up("closed by us", AT(i));
     }
     CHECK_STR(one.outcome, "denied: WRONGPASS no");
-    submit(&two, "B", 3000, AT(2));
-    CHECK_WANTS(LOGIN, AT(2));
+    submit(&two, "B", 3000, AT(2)), CHECK_WANTS(LOGIN, AT(2));
 }
 
 TEST(a_connection_whose_login_was_refused_is_not_opened_again_before_a_new_login_is_fetched) {
@@ -172,14 +158,13 @@ TEST(a_connection_whose_login_was_refused_is_not_opened_again_before_a_new_login
     CHECK(!hf_session_needs_other_login(&session));
     for (int i = 0; i < 2; i++) {
         hf_session_log_in_again(&session);
-        open_session(&session, AT(i));
-        feed(&session, "-NOAUTH no\r\n", AT(i));
-        hf_session_closed(&session, "closed by us", AT(i));
+        connect_at(AT(i));
+        receive("-NOAUTH no\r\n", AT(i));
+        hang_up("closed by us", AT(i));
     }
     CHECK_WANTS(NOTHING, AT(1));
     CHECK(hf_session_needs_other_login(&session));
-    log_in("new");
-    CHECK(!hf_session_needs_other_login(&session));
+    log_in("new"), CHECK(!hf_session_needs_other_login(&session));
     CHECK_WANTS(NOTHING, AT(1)); /* the pause after a refusal stays */
     CHECK_WANTS(OPEN, AT(100));
     session.wanted = false;
@@ -204,25 +189,21 @@ TEST(a_login_is_requested_again_if_the_task_that_was_fetching_it_ended) {
     start_asking();
     submit(&one, "A", 3000, AT(0));
     hf_session_fetching_login(&session);
-    hf_session_closed(&session, "the task has ended", AT(1));
-    CHECK_STR(one.outcome, "");
-    CHECK_WANTS(LOGIN, AT(1));
+    hang_up("the task has ended", AT(1)), CHECK_STR(one.outcome, ""), CHECK_WANTS(LOGIN, AT(1));
 }
 
 TEST(a_connection_whose_login_the_server_forgot_is_reopened_once) {
     start_asking();
     submit(&one, "A", 3000, AT(0));
     log_in("old");
-    open_session(&session, AT(0));
-    feed(&session, "+OK\r\n", AT(0));
+    connect_at(AT(0));
+    receive("+OK\r\n", AT(0));
     submit(&two, "B", 3000, AT(0));
-    CHECK_STR(output_of(&session), "AUTH old\nA\nB");
-    feed(&session, "-NOAUTH Authentication required.\r\n", AT(1));
-    CHECK_WANTS(CLOSE, AT(1));
-    hf_session_closed(&session, "closed by us", AT(1));
-    CHECK_WANTS(LOGIN, AT(20));
+    CHECK_SENDS("AUTH old\nA\nB");
+    receive("-NOAUTH Authentication required.\r\n", AT(1)), CHECK_WANTS(CLOSE, AT(1));
+    hang_up("closed by us", AT(1)), CHECK_WANTS(LOGIN, AT(20));
     log_in("new");
-    open_session(&session, AT(20));
+    connect_at(AT(20));
     CHECK_REPLY_SENDS("+OK\r\n", AT(20), "AUTH new\nA\nB");
     CHECK_REPLY(":1\r\n-NOAUTH no\r\n", AT(21), one, "1");
     CHECK_STR(two.outcome, "denied: NOAUTH no"); /* it does not help */
@@ -230,14 +211,12 @@ TEST(a_connection_whose_login_the_server_forgot_is_reopened_once) {
 
 TEST(a_session_whose_url_has_a_password_does_not_call_the_login_function) {
     strcpy(config.server.password, "secret");
-    submit(&one, "A", 3000, AT(0));
-    CHECK(!hf_session_needs_other_login(&session));
-    open_session(&session, AT(0));
-    feed(&session, "+OK\r\n-NOAUTH no\r\n", AT(0));
+    submit(&one, "A", 3000, AT(0)), CHECK(!hf_session_needs_other_login(&session));
+    connect_at(AT(0));
+    receive("+OK\r\n-NOAUTH no\r\n", AT(0));
     CHECK_WANTS(CLOSE, AT(1)); /* the server may have forgotten the log-in */
-    hf_session_closed(&session, "closed by us", AT(1));
-    CHECK_WANTS(OPEN, AT(20));
-    open_session(&session, AT(20));
+    hang_up("closed by us", AT(1)), CHECK_WANTS(OPEN, AT(20));
+    connect_at(AT(20));
     CHECK_REPLY("+OK\r\n-NOAUTH no\r\n", AT(20), one, "denied: NOAUTH no");
 }
 
@@ -253,11 +232,10 @@ static const char *outcome_at(const char *info) {
     start();
     config.asks_server = true;
     submit(&one, "A", 3000, AT(0));
-    open_session(&session, AT(0));
-    feed(&session, printed("$%zu\r\n%s\r\n", strlen(info), info), AT(1));
-    if (hf_session_wants(&session, AT(1)) == HF_WANT_CLOSE)
-        hf_session_closed(&session, "closed by us", AT(1));
-    else feed(&session, "+OK\r\n", AT(1));
+    connect_at(AT(0));
+    receive(printed("$%zu\r\n%s\r\n", strlen(info), info), AT(1));
+    if (hf_session_wants(&session, AT(1)) == HF_WANT_CLOSE) hang_up("closed by us", AT(1));
+    else receive("+OK\r\n", AT(1));
     finish();
     return one.outcome;
 }
@@ -279,10 +257,9 @@ static void check_exposed(const char *answer, bool exposed) {
     start();
     config.asks_server = config.asks_scripts = true;
     session.wanted = true;
-    open_session(&session, AT(0));
-    CHECK(strstr(output_of(&session), "getmetatable"));
-    feed(&session, "$0\r\n\r\n", AT(1));
-    feed(&session, answer, AT(1));
+    connect_at(AT(0)), CHECK(strstr(output_of(&session), "getmetatable"));
+    receive("$0\r\n\r\n", AT(1));
+    receive(answer, AT(1));
     CHECK_EQ_INT(session.state, HF_SESSION_READY);
     CHECK_EQ_INT(session.exposed, exposed);
 }
@@ -300,23 +277,20 @@ TEST(a_server_that_refuses_client_setname_with_noauth_is_reported_as_missing_a_p
     strcpy(config.name, "n");
     submit(&one, "A", 3000, AT(0));
     CHECK_OPENED_SENDS(AT(0), "CLIENT SETNAME n");
-    feed(&session, "-NOAUTH Authentication required.\r\n", AT(1));
-    CHECK_WANTS(CLOSE, AT(1));
-    hf_session_closed(&session, "closed by us", AT(1));
+    receive("-NOAUTH Authentication required.\r\n", AT(1)), CHECK_WANTS(CLOSE, AT(1));
+    hang_up("closed by us", AT(1));
     CHECK_STR(one.outcome, "denied: NOAUTH Authentication required.");
 }
 
 TEST(a_login_without_a_reply_is_retried_over_a_new_connection) {
     strcpy(config.name, "n");
     submit(&one, "A", 60000, AT(0));
-    open_session(&session, AT(0));
+    connect_at(AT(0));
     CHECK_EQ_U64(hf_session_deadline(&session), AT(1500));
     CHECK_TICK_WANTS(NOTHING, AT(1499));
     CHECK_TICK_WANTS(CLOSE, AT(1500));
-    hf_session_closed(&session, "closed by us", AT(1500));
-    CHECK_STR(one.outcome, "");
-    open_session(&session, AT(1600));
-    CHECK_EQ_U64(hf_session_deadline(&session), AT(4600));
+    hang_up("closed by us", AT(1500)), CHECK_STR(one.outcome, "");
+    connect_at(AT(1600)), CHECK_EQ_U64(hf_session_deadline(&session), AT(4600));
     CHECK_REPLY_SENDS("+OK\r\n", AT(4000), "CLIENT SETNAME n\nA");
     CHECK_REPLY(":1\r\n", AT(4001), one, "1");
 }
@@ -324,7 +298,7 @@ TEST(a_login_without_a_reply_is_retried_over_a_new_connection) {
 TEST(a_call_times_out_at_its_deadline_if_no_login_gets_a_reply) {
     strcpy(config.name, "n");
     submit(&one, "A", 3000, AT(0));
-    open_session(&session, AT(0));
+    connect_at(AT(0));
     hf_session_tick(&session, AT(1500));
     reopen("closed by us", AT(1500), AT(1600));
     CHECK_TICK(AT(3000), one, "unreachable: no reply in time");
@@ -333,10 +307,9 @@ TEST(a_call_times_out_at_its_deadline_if_no_login_gets_a_reply) {
 TEST(a_script_is_sent_with_its_text_again_after_a_server_restart) {
     start_open();
     submit_program(&one, "key", 60000, AT(0));
-    feed(&session, "-NOSCRIPT\r\n", AT(1));
-    reopen("reset", AT(2), AT(20));
-    CHECK_STR(output_of(&session), "EVAL info 1 key");
-    feed(&session, "-LOADING\r\n", AT(20));
+    receive("-NOSCRIPT\r\n", AT(1));
+    reopen("reset", AT(2), AT(20)), CHECK_SENDS("EVAL info 1 key");
+    receive("-LOADING\r\n", AT(20));
     CHECK_TICK_SENDS(AT(60), "EVAL info 1 key");
     CHECK_REPLY(":1\r\n", AT(61), one, "1");
 }
@@ -348,17 +321,15 @@ static void log_in_to(const char *info) {
     start();
     config.asks_server = config.asks_known = true;
     session.wanted = true;
-    open_session(&session, AT(0));
+    connect_at(AT(0));
     output_of(&session);
-    feed(&session, printed("$%zu\r\n%s\r\n$-1\r\n", strlen(info), info), AT(1));
+    receive(printed("$%zu\r\n%s\r\n$-1\r\n", strlen(info), info), AT(1));
 }
 
 #define RUN_OF_40 "0123456789012345678901234567890123456789"
 
 TEST(a_server_restart_is_recognized_by_the_changed_run_id) {
-    static const struct {
-        const char *info, *run_id;
-    } cases[] = {
+    CASES(const char *info, *run_id) = {
         {"# Server\r\nrun_id:abc\r\n", "abc"},
         {"# Server\r\nrun_id:" RUN_OF_40 "\r\n", RUN_OF_40},
         {"# Server\r\nrun_id:" RUN_OF_40 "x\r\n", ""}, /* longer than any */
@@ -366,8 +337,7 @@ TEST(a_server_restart_is_recognized_by_the_changed_run_id) {
         {"# Server\r\nmy_run_id:abc\r\n", ""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        log_in_to(cases[i].info);
-        CHECK_EQ_INT(session.state, HF_SESSION_READY);
+        log_in_to(cases[i].info), CHECK_EQ_INT(session.state, HF_SESSION_READY);
         CHECK_STR(session.run_id, cases[i].run_id);
         CHECK_EQ_U64(session.known_since, AT(1));
     }
@@ -375,35 +345,29 @@ TEST(a_server_restart_is_recognized_by_the_changed_run_id) {
 
 TEST(a_servers_run_id_is_stored_on_it_only_once_and_only_over_an_open_connection) {
     log_in_to("# Server\r\nrun_id:abc\r\n");
-    hf_session_vouch(&session, AT(2));
-    CHECK_STR(output_of(&session), "SET holdfast_known abc");
+    hf_session_vouch(&session, AT(2)), CHECK_SENDS("SET holdfast_known abc");
     hf_session_vouch(&session, AT(2)); /* once */
-    CHECK_STR(output_of(&session), "");
-    feed(&session, "+OK\r\n", AT(3));
+    CHECK_SENDS("");
+    receive("+OK\r\n", AT(3));
     log_in_to("# Server\r\n");
-    hf_session_vouch(&session, AT(2));
-    CHECK_STR(output_of(&session), "");
+    hf_session_vouch(&session, AT(2)), CHECK_SENDS("");
     log_in_to("# Server\r\nrun_id:abc\r\n");
-    hf_session_closed(&session, "gone", AT(2));
-    hf_session_vouch(&session, AT(3));
-    CHECK(!session.vouched);
+    hang_up("gone", AT(2));
+    hf_session_vouch(&session, AT(3)), CHECK(!session.vouched);
     log_in_to("# Server\r\nrun_id:abc\r\n");
     hf_session_abort(&session, AT(1));
-    hf_session_vouch(&session, AT(3));
-    CHECK(!session.vouched);
+    hf_session_vouch(&session, AT(3)), CHECK(!session.vouched);
 }
 
 TEST(a_request_that_stores_a_servers_run_id_times_out_measured_from_its_sending) {
-    log_in_to("# Server\r\nrun_id:abc\r\n");
-    CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
-    hf_session_vouch(&session, AT(50000));
-    CHECK_EQ_U64(session.awaiting_since, AT(50000));
-    feed(&session, "+OK\r\n", AT(50001));
+    log_in_to("# Server\r\nrun_id:abc\r\n"), CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
+    hf_session_vouch(&session, AT(50000)), CHECK_EQ_U64(session.awaiting_since, AT(50000));
+    receive("+OK\r\n", AT(50001));
     submit(&one, "A", 70000, AT(60000));
     session.vouched = false;
     hf_session_vouch(&session, AT(60500)); /* behind another command */
     CHECK_EQ_U64(session.awaiting_since, AT(60000));
-    feed(&session, ":1\r\n+OK\r\n", AT(60501));
+    receive(":1\r\n+OK\r\n", AT(60501));
 }
 
 TEST(a_connection_is_closed_if_there_is_no_memory_for_its_login) {
@@ -427,48 +391,42 @@ TEST(a_connection_is_closed_if_there_is_no_memory_for_its_login) {
 TEST(a_run_id_stored_on_a_server_is_ignored_if_the_server_reports_none) {
     config.asks_server = config.asks_known = true;
     session.wanted = true;
-    open_session(&session, AT(0));
-    feed(&session, "$10\r\n# Server\r\n\r\n$0\r\n\r\n", AT(1));
+    connect_at(AT(0));
+    receive("$10\r\n# Server\r\n\r\n$0\r\n\r\n", AT(1));
     CHECK_EQ_INT(session.state, HF_SESSION_READY);
     CHECK(!session.vouched);
 }
 
 TEST(a_server_with_a_one_letter_run_id_is_recognized_after_a_reconnect) {
-    log_in_to("# Server\r\nrun_id:a\r\n");
-    CHECK_EQ_U64(session.known_since, AT(1));
+    log_in_to("# Server\r\nrun_id:a\r\n"), CHECK_EQ_U64(session.known_since, AT(1));
     reopen("gone", AT(1000), AT(2000));
-    feed(&session, "$20\r\n# Server\r\nrun_id:a\r\n\r\n$-1\r\n", AT(2001));
+    receive("$20\r\n# Server\r\nrun_id:a\r\n\r\n$-1\r\n", AT(2001));
     CHECK_EQ_INT(session.state, HF_SESSION_READY);
     CHECK_EQ_U64(session.known_since, AT(1));
 }
 
 TEST(the_run_id_stored_on_a_server_is_stored_again_if_it_has_vanished) {
     log_in_to("# Server\r\nrun_id:a\r\n");
-    hf_session_vouch(&session, AT(2));
-    CHECK_STR(output_of(&session), "SET holdfast_known a");
+    hf_session_vouch(&session, AT(2)), CHECK_SENDS("SET holdfast_known a");
     reopen("gone", AT(1000), AT(2000));
     output_of(&session);
-    feed(&session, "$20\r\n# Server\r\nrun_id:a\r\n\r\n$-1\r\n", AT(2001));
-    hf_session_vouch(&session, AT(2002));
-    CHECK_STR(output_of(&session), "SET holdfast_known a");
+    receive("$20\r\n# Server\r\nrun_id:a\r\n\r\n$-1\r\n", AT(2001));
+    hf_session_vouch(&session, AT(2002)), CHECK_SENDS("SET holdfast_known a");
 }
 
 TEST(a_restarted_server_does_not_count_as_known_before_its_stored_run_id_is_read) {
     log_in_to("# Server\r\nrun_id:abc\r\n");
-    hf_session_vouch(&session, AT(2));
-    CHECK(hf_session_is_known(&session, HF_SECOND, AT(2)));
+    hf_session_vouch(&session, AT(2)), CHECK(hf_session_is_known(&session, HF_SECOND, AT(2)));
     reopen("restart", AT(3), AT(3));
-    feed(&session, "$12\r\n\nrun_id:xyz\r\r\n", AT(4));
-    CHECK_STR(session.run_id, "xyz");
+    receive("$12\r\n\nrun_id:xyz\r\r\n", AT(4)), CHECK_STR(session.run_id, "xyz");
     CHECK(!hf_session_is_known(&session, HF_SECOND, AT(4)));
-    feed(&session, "$3\r\nxyz\r\n", AT(5));
-    CHECK(hf_session_is_known(&session, HF_SECOND, AT(5)));
+    receive("$3\r\nxyz\r\n", AT(5)), CHECK(hf_session_is_known(&session, HF_SECOND, AT(5)));
 }
 
 TEST(a_run_id_of_one_letter_is_stored_on_its_server) {
     log_in_to("# Server\r\nrun_id:a\r\n");
     reopen("gone", AT(1000), AT(2000));
-    feed(&session, "$20\r\n# Server\r\nrun_id:a\r\n\r\n$1\r\na\r\n", AT(2001));
+    receive("$20\r\n# Server\r\nrun_id:a\r\n\r\n$1\r\na\r\n", AT(2001));
     CHECK_EQ_INT(session.state, HF_SESSION_READY);
     CHECK(session.vouched);
 }
@@ -476,7 +434,7 @@ TEST(a_run_id_of_one_letter_is_stored_on_its_server) {
 TEST(a_run_id_that_is_a_prefix_of_the_known_one_counts_as_a_different_server_run) {
     log_in_to("# Server\r\nrun_id:abcdef\r\n");
     reopen("gone", AT(1000), AT(2000));
-    feed(&session, "$21\r\n# Server\r\nrun_id:ab\r\n\r\n$-1\r\n", AT(2001));
+    receive("$21\r\n# Server\r\nrun_id:ab\r\n\r\n$-1\r\n", AT(2001));
     CHECK_STR(session.run_id, "ab");
     CHECK_EQ_U64(session.known_since, AT(2001));
 }

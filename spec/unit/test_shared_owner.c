@@ -14,8 +14,7 @@ TEST(a_shared_owner_adds_a_hold_to_those_of_its_other_processes) {
 
 TEST(a_shared_owners_acquire_is_busy_if_the_server_reports_zero_or_too_many_holds) {
     static const char *const counts[] = {"1000000000", "1000000001", "0"};
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-        rig_begin();
+    EACH_CASE (i, counts) {
         hf_op *op = begin_shared(0, AT(0));
         CHECK_ANSWER(op, printed("*2\r\n:2\r\n:%s\r\n", counts[i]), AT(1), "busy");
     }
@@ -24,7 +23,7 @@ TEST(a_shared_owners_acquire_is_busy_if_the_server_reports_zero_or_too_many_hold
 TEST(a_shared_owner_acquires_a_lock_that_its_other_processes_released_in_the_meantime) {
     hf_op *op = begin_shared(0, AT(0));
     feed_calls("*2\r\n:2\r\n:1\r\n", AT(1));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     CHECK_ANSWER_SENDS(GONE, AT(2), CALLS, ASK_OF_K("0", "1", ""));
     CHECK_ANSWER(op, ACQUIRED, AT(3), "ok");
     CHECK_EQ_INT(others_of(hold_of()), 0);
@@ -38,7 +37,7 @@ TEST(a_shared_owners_acquire_gives_up_if_its_other_processes_holds_keep_changing
         feed_calls("*2\r\n:2\r\n:1\r\n", AT(i));
     }
     CHECK_OUTCOME(op, "busy");
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     CHECK_NOTHING_LEFT(AT(5));
     rig_end(AT(6));
     static const char *const hostile[] = {"*2\r\n:2\r\n:0\r\n", "*2\r\n:2\r\n:-1\r\n",
@@ -53,13 +52,12 @@ TEST(a_shared_owners_re_entry_updates_its_count_of_other_processes_holds) {
     hf_op *op = begin_shared(0, AT(0));
     end_with(op, ACQUIRED, AT(1));
     op = begin_shared(0, AT(2));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     feed_calls("*2\r\n:2\r\n:3\r\n", AT(3)); /* two others have joined */
     CHECK_EQ_INT(others_of(hold_of()), 2);
     CHECK_EQ_INT(count_of(hold_of()), 3);
     CHECK_SENT(CALLS, ASK_OF_K("3", "1", ""));
-    feed_calls("*2\r\n:1\r\n:0\r\n", AT(4));
-    CHECK_EQ_INT(others_of(hold_of()), 2);
+    feed_calls("*2\r\n:1\r\n:0\r\n", AT(4)), CHECK_EQ_INT(others_of(hold_of()), 2);
     CHECK_EQ_INT(count_of(hold_of()), 4);
     hf_op_end(op, AT(4));
     op = begin_shared(0, AT(5));
@@ -70,12 +68,8 @@ TEST(a_shared_owners_re_entry_updates_its_count_of_other_processes_holds) {
 
 /* What was abandoned is released with the rest, as long as the server still counts it. */
 TEST(a_shared_owner_owes_at_most_as_many_failed_releases_as_the_server_has_other_holds) {
-    static const struct {
-        const char *count;
-        uint32_t pending;
-    } cases[] = {{"3", 2}, {"2", 1}, {"1", 0}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        rig_begin();
+    CASES(const char *count; uint32_t pending) = {{"3", 2}, {"2", 1}, {"1", 0}};
+    EACH_CASE (i, cases) {
         hf_op *op = begin_shared(0, AT(0));
         end_with(op, ACQUIRED, AT(1));
         set_pending(hold_of(), 2);
@@ -102,12 +96,10 @@ TEST(a_shared_owners_waiter_that_leaves_sends_the_number_of_holds_that_it_found)
     hf_op *op = wait_as_shared(AT(0));
     feed_message("1 recheck 2", AT(5));
     rig_tick(AT(5));
-    feed_calls("*2\r\n:2\r\n:3\r\n", AT(6));
-    CHECK(request_in(op)->no_retry);
+    feed_calls("*2\r\n:2\r\n:3\r\n", AT(6)), CHECK(request_in(op)->no_retry);
     CHECK_ANSWER_STATE(op, busy(20000, 0, 0), AT(7), WAITING);
-    output_of(link_of(CALLS));
-    hf_op_interrupt(op, AT(8));
-    CHECK_SENT(CALLS, LEAVE_OF_K("3", MEMBER("2") " me") "0");
+    sent_over(CALLS);
+    hf_op_interrupt(op, AT(8)), CHECK_SENT(CALLS, LEAVE_OF_K("3", MEMBER("2") " me") "0");
     CHECK(!request_in(op)->no_retry);
 }
 
@@ -115,14 +107,12 @@ TEST(a_shared_owners_abandoned_acquire_releases_the_hold_that_it_took) {
     hf_op *op = begin_shared(0, AT(0));
     CHECK_SENT(CALLS, ASK_OF_K("0", "1", ""));
     hf_op_end(op, AT(1));
-    rig_tick(AT(1));
-    CHECK_SILENT();
-    CHECK(!hf_client_is_quiet(&rig.client));
+    rig_tick(AT(1)), CHECK_SILENT(), CHECK(!is_quiet());
     feed_calls(ACQUIRED, AT(2));
     CHECK_SENT_AT(CALLS, AT(2), OWN_LEAVE_OF_K("", "1"));
     feed_calls(":1\r\n", AT(3));
     CHECK_NOTHING_LEFT(AT(3));
-    CHECK(hf_client_is_quiet(&rig.client));
+    CHECK(is_quiet());
 }
 
 TEST(a_shared_owners_abandoned_wait_leaves_the_queue_or_releases_the_hold_that_it_took) {
@@ -142,8 +132,7 @@ TEST(a_shared_owners_abandoned_wait_leaves_the_queue_or_releases_the_hold_that_i
 }
 
 TEST(a_shared_owners_abandoned_wait_leaves_the_queue_at_once) {
-    hf_op *op = wait_as_shared(AT(0));
-    hf_op_end(op, AT(5));
+    hf_op_end(wait_as_shared(AT(0)), AT(5));
     CHECK_SENT_AT(CALLS, AT(5), OWN_LEAVE_OF_K(SHARED_MEMBER("2"), "0"));
 }
 
@@ -153,19 +142,15 @@ TEST(each_wait_of_a_shared_owner_has_a_new_number) {
     rig_tick(AT(5));
     feed_calls(":0\r\n", AT(6));
     hf_op *op = begin_shared(HF_NEVER, AT(7));
-    subscribe_with(busy(20000, 0, 0), AT(8), AT(9), AT(10));
-    CHECK_STATE(op, WAITING);
+    subscribe_with(busy(20000, 0, 0), AT(8), AT(9), AT(10)), CHECK_STATE(op, WAITING);
     CHECK(wait_number_of(op) > 2);
-    feed_message("1 grant l 2 5 88 2000 k", AT(11));
-    CHECK_STATE(op, WAITING);
+    feed_message("1 grant l 2 5 88 2000 k", AT(11)), CHECK_STATE(op, WAITING);
 }
 
 TEST(a_shared_owners_late_acquire_is_undone_before_its_next_one) {
     hf_op *op = begin_shared(10 * HF_MS, AT(0));
     CHECK_SENT(CALLS, ASK_OF_K("0", "1", ""));
-    rig_sleep(AT(0), AT(100));
-    CHECK_ENDS(op, "unreachable", AT(100));
-    CHECK_SENT(CALLS, "");
+    rig_sleep(AT(0), AT(100)), CHECK_ENDS(op, "unreachable", AT(100)), CHECK_SENT(CALLS, "");
     op = begin_shared(HF_SECOND, AT(101));
     CHECK_STATE(op, BLOCKED);
     feed_calls(ACQUIRED, AT(200));
@@ -180,22 +165,19 @@ TEST(a_shared_owners_late_acquire_is_undone_before_its_next_one) {
 TEST(a_shared_owners_abandoned_acquire_is_not_undone_after_its_lease) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.shared = true, spec.lease = 100 * HF_MS);
     hf_op_end(op, AT(1));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     feed_calls(ACQUIRED, AT(100));
     rig_tick(AT(100));
     CHECK_NOTHING_LEFT(AT(100));
-    CHECK(hf_client_is_quiet(&rig.client));
+    CHECK(is_quiet());
 }
 
 TEST(a_shared_owners_abandoned_hold_is_not_released_after_its_lease) {
-    hf_op *op = begin_shared(0, AT(0));
-    end_with(op, ACQUIRED, AT(1));
+    end_with(begin_shared(0, AT(0)), ACQUIRED, AT(1));
     rig.refusing = true;
-    hf_client_abandon(&rig.client, hold_of(), 1, AT(2));
-    rig_sleep(AT(2), AT(29000));
-    CHECK_EQ_INT(state_of(), CLEANING_UP);
-    rig_sleep(AT(29000), AT(31000));
-    CHECK_EQ_INT(state_of(), -1);
+    abandon_hold(hold_of(), 1, AT(2));
+    rig_sleep(AT(2), AT(29000)), CHECK_EQ_INT(state_of(), CLEANING_UP);
+    rig_sleep(AT(29000), AT(31000)), CHECK_EQ_INT(state_of(), -1);
 }
 
 TEST(a_shared_owners_release_after_an_abandoned_re_entry_includes_the_hold_if_it_took_one) {
@@ -204,7 +186,7 @@ TEST(a_shared_owners_release_after_an_abandoned_re_entry_includes_the_hold_if_it
         end_with(op, ACQUIRED, AT(1));
         op = begin_shared(0, AT(2));
         hf_op_end(op, AT(3));
-        output_of(link_of(CALLS));
+        sent_over(CALLS);
         op = begin(HF_OP_RELEASE, AT(4)); /* behind the answer */
         CHECK_SENT(CALLS, "");
         CHECK_ANSWER_SENDS(took ? ACQUIRED : "*2\r\n:2\r\n:1\r\n", AT(5), CALLS,
@@ -221,9 +203,8 @@ TEST(a_re_entry_that_a_shared_owner_has_abandoned_does_not_extend_its_abandoned_
     hf_time end = ends_at(hold_of());
     op = begin_shared(0, AT(9000));
     hf_op_end(op, AT(9001));
-    hf_client_abandon(&rig.client, hold_of(), 1, AT(9002));
-    feed_calls(ACQUIRED, AT(9003));
-    CHECK_EQ_INT(state_of(), CLEANING_UP);
+    abandon_hold(hold_of(), 1, AT(9002));
+    feed_calls(ACQUIRED, AT(9003)), CHECK_EQ_INT(state_of(), CLEANING_UP);
     CHECK_EQ_U64(claim_ends_at(leaving_of()), end);
 }
 
@@ -240,10 +221,9 @@ TEST(a_shared_owners_re_entry_without_a_reply_is_renewed_in_time) {
 
 TEST(a_shared_owners_acquire_without_a_reply_is_cleaned_up) {
     EACH_NUMBER (hangs, 2) {
-        hf_op *op = begin_shared(0, AT(0));
-        hf_op_end(op, AT(1));
+        hf_op_end(begin_shared(0, AT(0)), AT(1));
         if (hangs) rig_sleep(AT(1), AT(3000));
-        else hf_session_closed(link_of(CALLS), "reset", AT(2));
+        else cut_link(CALLS, "reset", AT(2));
         rig_sleep(AT(3000), AT(3020)); /* the back-off */
         CHECK_SENT(CALLS, OWN_LEAVE_OF_K("", "0"));
         feed_calls(":0\r\n", AT(3021));
@@ -253,31 +233,24 @@ TEST(a_shared_owners_acquire_without_a_reply_is_cleaned_up) {
 
 TEST(a_closed_client_waits_for_the_reply_to_a_shared_owners_command) {
     begin_shared(0, AT(0));
-    output_of(link_of(CALLS));
-    hf_client_close(&rig.client, AT(1));
-    rig_tick(AT(1));
-    CHECK_SILENT();
-    CHECK(!hf_client_is_quiet(&rig.client));
+    sent_over(CALLS);
+    close_rig(AT(1));
+    rig_tick(AT(1)), CHECK_SILENT(), CHECK(!is_quiet());
     feed_calls(ACQUIRED, AT(2));
     CHECK_SENT_AT(CALLS, AT(2), OWN_LEAVE_OF_K("", "1"));
-    feed_calls(":1\r\n", AT(3));
-    CHECK(hf_client_is_quiet(&rig.client));
+    feed_calls(":1\r\n", AT(3)), CHECK(is_quiet());
 }
 
 /* ---- replies that no server gives ---- */
 
 /* A shared owner's others may have gone in part, or all of them. */
 TEST(a_shared_owner_computes_its_other_processes_holds_relative_to_the_number_it_sent) {
-    static const struct {
-        const char *others, *outcome;
-        int is;
-    } cases[] = {{"-3", "ok", 0},
-                 {"-1", "ok", 2},
-                 {"-4", "server", 0},
-                 {"999999996", "ok", 999999999},
-                 {"999999997", "server", 0}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        rig_begin();
+    CASES(const char *others, *outcome; int is) = {{"-3", "ok", 0},
+                                                   {"-1", "ok", 2},
+                                                   {"-4", "server", 0},
+                                                   {"999999996", "ok", 999999999},
+                                                   {"999999997", "server", 0}};
+    EACH_CASE (i, cases) {
         hf_op *op = begin_shared(0, AT(0));
         CHECK_ANSWER(op, printed("*2\r\n:2\r\n:3\r\n*3\r\n:1\r\n:77\r\n:%s\r\n", cases[i].others),
                      AT(1), cases[i].outcome);
@@ -299,15 +272,14 @@ TEST(a_shared_owners_acquire_gives_up_if_its_other_processes_holds_come_and_go) 
 TEST(a_shared_owners_acquire_that_joins_a_single_hold_is_not_resent) {
     hf_op *op = begin_shared(0, AT(0));
     CHECK(!request_in(op)->no_retry);
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     CHECK_ANSWER_SENDS("*2\r\n:2\r\n:1\r\n", AT(1), CALLS, ASK_OF_K("1", "1", ""));
     CHECK(request_in(op)->no_retry);
 }
 
 TEST(a_shared_owners_interrupted_wait_releases_no_hold) {
-    hf_op *op = wait_as_shared(AT(0));
-    hf_op_interrupt(op, AT(10));
-    const char *text = output_of(link_of(CALLS));
+    hf_op_interrupt(wait_as_shared(AT(0)), AT(10));
+    const char *text = sent_over(CALLS);
     CHECK_OR(strncmp(text, "EVALSHA leave ", 14) == 0, "%s", text);
     CHECK_STR(strrchr(text, ' '), " 0");
 }
@@ -317,7 +289,7 @@ TEST(a_shared_owners_release_also_ends_a_re_entry_that_no_replica_confirmed) {
     hf_op *op = begin_shared(0, AT(0));
     CHECK_ENDS_WITH(op, ACQUIRED ":1\r\n", AT(1), "ok");
     op = begin_shared(0, AT(2));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     begin(HF_OP_RELEASE, AT(3)); /* behind the answer */
     CHECK_SENT(CALLS, "");
     CHECK_ANSWER(op, ACQUIRED ":0\r\n", AT(4), "no_quorum");

@@ -9,6 +9,16 @@
 static const hf_address ASKED = {"10.0.0.9", 7009};
 static hf_slots slots;
 
+static void init(void) {
+    hf_slots_init(&slots);
+}
+
+static void clear(void) {
+    hf_slots_free(&slots);
+}
+
+CHECK_AROUND(init, clear)
+
 static hf_reply *reply_of(const char *text) {
     hf_reader reader;
     hf_reply *reply = NULL;
@@ -35,10 +45,7 @@ static bool belongs(size_t slot, const char *host, int port) {
 }
 
 TEST(keys_get_the_same_cluster_slots_as_in_redis) {
-    static const struct {
-        const char *key;
-        int slot;
-    } cases[] = {
+    CASES(const char *key; int slot) = {
         {"", 0},
         {"somekey", 11058},
         {"123456789", 12739},
@@ -77,7 +84,6 @@ TEST(all_names_of_a_lock_share_one_slot) {
 }
 
 TEST(a_cluster_map_gives_the_node_of_each_slot) {
-    hf_slots_init(&slots);
     CHECK(!belongs(0, "", 0) && slots.owner[16383] == HF_SLOT_NO_NODE);
     const char *wrong = read_text(
         "*3\r\n" RANGE("0", "5460", NODE("8", "10.0.0.1", "7001")) "*4\r\n:5462\r\n:10922\r\n" NODE(
@@ -89,32 +95,24 @@ TEST(a_cluster_map_gives_the_node_of_each_slot) {
     CHECK_EQ_INT(slots.owner[5461], HF_SLOT_NO_NODE);
     CHECK(belongs(5462, "10.0.0.2", 7001) && belongs(10922, "10.0.0.2", 7001));
     CHECK(belongs(10923, "10.0.0.1", 7002) && belongs(16383, "10.0.0.1", 7002));
-    hf_slots_forget_ids(&slots);
-    CHECK(!read_text("*0\r\n"));
-    CHECK_EQ_INT(slots.count, 0);
+    hf_slots_forget_ids(&slots), CHECK(!read_text("*0\r\n")), CHECK_EQ_INT(slots.count, 0);
     CHECK_EQ_INT(slots.owner[0], HF_SLOT_NO_NODE);
-    hf_slots_free(&slots);
 }
 
 TEST(a_node_in_a_cluster_map_may_serve_several_ranges_of_slots) {
-    hf_slots_init(&slots);
     CHECK(!read_text("*3\r\n" RANGE("0", "0", NODE("1", "a", "1")) RANGE(
         "1", "1", NODE("1", "b", "1")) RANGE("2", "2", NODE("1", "a", "1"))));
     CHECK_EQ_INT(slots.count, 2);
     CHECK_EQ_INT(slots.owner[0], slots.owner[2]);
-    hf_slots_free(&slots);
 }
 
 TEST(of_overlapping_slot_ranges_in_a_cluster_map_the_last_one_applies) {
-    hf_slots_init(&slots);
     CHECK(!read_text("*2\r\n" RANGE("0", "10", NODE("1", "a", "1"))
                          RANGE("5", "6", NODE("1", "b", "1"))));
     CHECK(belongs(4, "a", 1) && belongs(5, "b", 1) && belongs(6, "b", 1) && belongs(7, "a", 1));
-    hf_slots_free(&slots);
 }
 
 TEST(a_cluster_map_may_contain_host_names_and_ipv6_addresses_and_empty_hosts) {
-    hf_slots_init(&slots);
     const char *wrong = read_text(
         "*7\r\n" RANGE("6", "6", NODE("3", " ab", "7006"))
             RANGE("0", "0", NODE("0", "", "7001")) /* does not know its own */
@@ -132,43 +130,30 @@ TEST(a_cluster_map_may_contain_host_names_and_ipv6_addresses_and_empty_hosts) {
     CHECK(belongs(4, "node.x", 7005));
     CHECK_EQ_INT(slots.owner[5], HF_SLOT_NO_NODE);
     CHECK_EQ_INT(slots.owner[6], HF_SLOT_NO_NODE);
-    hf_slots_free(&slots);
 }
 
 TEST(a_malformed_cluster_map_leaves_the_slots_as_they_were) {
-    static const char *const bad[] = {
-        "-ERR This instance has cluster support disabled\r\n",
-        "+OK\r\n",
-        ":1\r\n",
-        "$-1\r\n",
-        "*-1\r\n",
-        "*1\r\n:1\r\n",
-        "*1\r\n*0\r\n",
-        "*1\r\n*2\r\n:0\r\n:1\r\n",
-        "*1\r\n*3\r\n:0\r\n:1\r\n:7\r\n",
-        "*1\r\n*3\r\n:0\r\n:1\r\n*0\r\n",
-        "*1\r\n*3\r\n:0\r\n:1\r\n*1\r\n$1\r\na\r\n",
-        "*1\r\n" RANGE("-1", "1", NODE("1", "b", "1")),
+    static const char *const bad[] = LIST(
+        "-ERR This instance has cluster support disabled\r\n", "+OK\r\n", ":1\r\n", "$-1\r\n",
+        "*-1\r\n", "*1\r\n:1\r\n", "*1\r\n*0\r\n", "*1\r\n*2\r\n:0\r\n:1\r\n",
+        "*1\r\n*3\r\n:0\r\n:1\r\n:7\r\n", "*1\r\n*3\r\n:0\r\n:1\r\n*0\r\n",
+        "*1\r\n*3\r\n:0\r\n:1\r\n*1\r\n$1\r\na\r\n", "*1\r\n" RANGE("-1", "1", NODE("1", "b", "1")),
         "*1\r\n" RANGE("1", "0", NODE("1", "b", "1")),
         "*1\r\n" RANGE("0", "16384", NODE("1", "b", "1")),
         "*1\r\n" RANGE("0", "9223372036854775807", NODE("1", "b", "1")),
         "*1\r\n*3\r\n$1\r\nx\r\n:1\r\n" NODE("1", "b", "1"),
-        "*2\r\n" RANGE("0", "1", NODE("1", "b", "1")) ":1\r\n",
-    };
-    hf_slots_init(&slots);
+        "*2\r\n" RANGE("0", "1", NODE("1", "b", "1")) ":1\r\n");
     CHECK(!read_text("*1\r\n" RANGE("0", "16383", NODE("1", "a", "1"))));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         CHECK_OR(read_text(bad[i]), "taken for a map: %s", bad[i]);
         CHECK(belongs(0, "a", 1) && belongs(16383, "a", 1) && slots.count == 1);
     }
     CHECK_STR(hf_slots_read(&slots, NULL, &ASKED), "the reply is not a list of slots");
-    hf_slots_free(&slots);
 }
 
 TEST(a_cluster_map_leaves_out_nodes_with_invalid_ports_or_hosts_that_are_too_long) {
     static char host[HF_URL_HOST + 1], text[HF_URL_HOST + 100];
     memset(host, 'h', HF_URL_HOST - 1);
-    hf_slots_init(&slots);
     CHECK(!read_text(
         "*4\r\n" RANGE("0", "0", NODE("1", "a", "0")) RANGE("1", "1", NODE("1", "a", "65536"))
             RANGE("2", "2", NODE("1", "a", "-1")) RANGE("3", "3", "*2\r\n$1\r\na\r\n$1\r\nx\r\n")));
@@ -183,7 +168,6 @@ TEST(a_cluster_map_leaves_out_nodes_with_invalid_ports_or_hosts_that_are_too_lon
              host);
     CHECK(!read_text(text));
     CHECK_EQ_INT(slots.owner[7], HF_SLOT_NO_NODE);
-    hf_slots_free(&slots);
 }
 
 /* `count` nodes of one slot each, built without the reader and its limits. */
@@ -205,7 +189,6 @@ static hf_reply *many_nodes(size_t count) {
 }
 
 TEST(a_cluster_map_keeps_a_bounded_number_of_nodes) {
-    hf_slots_init(&slots);
     hf_reply *many = many_nodes(HF_SLOTS_MAX_NODES + 5);
     CHECK(many && many->size == HF_SLOTS_MAX_NODES + 5);
     CHECK(!hf_slots_read(&slots, many, &ASKED));
@@ -213,7 +196,6 @@ TEST(a_cluster_map_keeps_a_bounded_number_of_nodes) {
     CHECK(belongs(HF_SLOTS_MAX_NODES - 1, "a", HF_SLOTS_MAX_NODES));
     CHECK_EQ_INT(slots.owner[HF_SLOTS_MAX_NODES], HF_SLOT_NO_NODE);
     hf_reply_free(many);
-    hf_slots_free(&slots);
 }
 
 /* A range of its own for each slot, with a replica, as real servers write them. */
@@ -248,12 +230,10 @@ TEST(a_reader_with_a_raised_limit_accepts_the_longest_possible_cluster_map) {
     CHECK(!read_worst(HF_REPLY_MAX_ELEMENTS));
     hf_reply *reply = read_worst(HF_SLOTS_MAX_ELEMENTS);
     CHECK(reply);
-    hf_slots_init(&slots);
     CHECK(!hf_slots_read(&slots, reply, &ASKED));
     CHECK_EQ_INT(slots.count, 3);
     for (size_t i = 0; i < HF_SLOTS; i++) CHECK(belongs(i, "127.0.0.1", 7000 + (int)(i % 3)));
     hf_reply_free(reply);
-    hf_slots_free(&slots);
 }
 
 static bool read_map(void *context) {
@@ -272,7 +252,6 @@ static const char *id_at(const char *host, uint16_t port) {
 }
 
 TEST(a_cluster_map_gives_the_ids_of_masters_and_replicas) {
-    hf_slots_init(&slots);
     CHECK(!id_at("a", 1));
     CHECK(!read_text("*3\r\n" PAIR("0", "1", MEMBER("a", "1", "m1"), MEMBER("b", "2", "r1"))
                          PAIR("2", "3", MEMBER("c", "3", "m2"), MEMBER("d", "4", "r2"))
@@ -283,16 +262,13 @@ TEST(a_cluster_map_gives_the_ids_of_masters_and_replicas) {
     CHECK_STR(id_at("c", 3), "m2");
     CHECK_STR(id_at("d", 4), "r2");
     CHECK(!id_at("d", 3) && !id_at("e", 4));
-    hf_slots_free(&slots);
 }
 
 /* A dead master whose slots nobody has taken over, and a new one at its address. */
 TEST(an_address_that_a_cluster_map_gives_for_two_nodes_is_treated_as_without_an_id) {
-    hf_slots_init(&slots);
     CHECK(!read_text("*2\r\n" RANGE("0", "1", MEMBER("a", "1", "m1"))
                          RANGE("2", "3", MEMBER("a", "1", "m2"))));
     CHECK_STR(id_at("a", 1), "");
-    hf_slots_free(&slots);
 }
 
 TEST(a_node_id_that_is_too_long_is_ignored) {
@@ -335,17 +311,13 @@ TEST(a_cluster_map_that_shares_no_node_id_with_the_last_belongs_to_a_different_c
 }
 
 TEST(after_its_node_ids_were_discarded_a_cluster_map_may_be_replaced_by_any_other) {
-    hf_slots_init(&slots);
     CHECK(!read_text("*1\r\n" RANGE("0", "9", MEMBER("a", "1", "m1"))));
-    hf_slots_forget_ids(&slots);
-    CHECK(!id_at("a", 1) && belongs(9, "a", 1));
+    hf_slots_forget_ids(&slots), CHECK(!id_at("a", 1) && belongs(9, "a", 1));
     CHECK(!read_text("*1\r\n" RANGE("0", "9", MEMBER("a", "1", "x1"))));
     CHECK_STR(id_at("a", 1), "x1");
-    hf_slots_free(&slots);
 }
 
 TEST(a_failed_allocation_leaves_the_slot_map_unchanged) {
-    hf_slots_init(&slots);
     CHECK(!read_text("*1\r\n" RANGE("0", "16383", NODE("1", "a", "1"))));
     hf_reply *reply = reply_of("*2\r\n" RANGE("0", "1", NODE("1", "b", "1"))
                                    RANGE("2", "3", NODE("1", "c", "1")));
@@ -353,17 +325,10 @@ TEST(a_failed_allocation_leaves_the_slot_map_unchanged) {
     CHECK_EQ_INT(memerr_until_success(read_map, reply, 10), 3);
     CHECK_EQ_INT(slots.count, 2);
     hf_reply_free(reply);
-    hf_slots_free(&slots);
 }
 
 TEST(moved_and_ask_redirects_are_parsed) {
-    static const struct {
-        const char *error;
-        hf_redirect_kind kind;
-        int slot;
-        const char *host;
-        int port;
-    } cases[] = {
+    CASES(const char *error; hf_redirect_kind kind; int slot; const char *host; int port) = {
         {"MOVED 3999 127.0.0.1:6381", HF_REDIRECT_MOVED, 3999, "127.0.0.1", 6381},
         {"ASK 0 127.0.0.1:1", HF_REDIRECT_ASK, 0, "127.0.0.1", 1},
         {"MOVED 16383 ::1:65535", HF_REDIRECT_MOVED, 16383, "::1", 65535},
@@ -386,36 +351,12 @@ TEST(moved_and_ask_redirects_are_parsed) {
 }
 
 TEST(malformed_redirects_are_ignored) {
-    static const char *const others[] = {
-        "",
-        "MOVED",
-        "MOVED ",
-        "ERR no",
-        "MOVED 1",
-        "MOVED 1 ",
-        "MOVED x a:1",
-        "MOVED -1 a:1",
-        "MOVED 16384 a:1",
-        "MOVED 999999 a:1",
-        "MOVED  a:1",
-        "MOVED 000001 a:1",
-        "MOVED 0000001 a:1",
-        "MOVED 1 a:000001",
-        "MOVED 1 a:0000001",
-        "MOVED 1  a:1x",
-        "MOVED 1 a",
-        "MOVED 1 77",
-        "MOVED 1 a:",
-        "MOVED 1 a:0",
-        "MOVED 1 a:65536",
-        "MOVED 1 a:999999",
-        "MOVED 1 a:1 b",
-        "MOVED 1 a:-1",
-        "ASKING",
-        "ASK 1",
-        "TRYAGAIN x",
-        "moved 1 a:1",
-    };
+    static const char *const others[] = LIST(
+        "", "MOVED", "MOVED ", "ERR no", "MOVED 1", "MOVED 1 ", "MOVED x a:1", "MOVED -1 a:1",
+        "MOVED 16384 a:1", "MOVED 999999 a:1", "MOVED  a:1", "MOVED 000001 a:1",
+        "MOVED 0000001 a:1", "MOVED 1 a:000001", "MOVED 1 a:0000001", "MOVED 1  a:1x", "MOVED 1 a",
+        "MOVED 1 77", "MOVED 1 a:", "MOVED 1 a:0", "MOVED 1 a:65536", "MOVED 1 a:999999",
+        "MOVED 1 a:1 b", "MOVED 1 a:-1", "ASKING", "ASK 1", "TRYAGAIN x", "moved 1 a:1");
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         hf_redirect got = hf_redirect_read(hf_slice_of(others[i]), &ASKED);
         CHECK_OR(got.kind == HF_REDIRECT_NONE, "taken for a redirect: %s", others[i]);
@@ -434,21 +375,15 @@ TEST(parsing_a_redirect_reads_nothing_past_its_end) {
 }
 
 TEST(a_cluster_map_is_empty_after_it_was_freed) {
-    hf_slots_init(&slots);
     CHECK(!read_text("*1\r\n" RANGE("0", "16383", NODE("1", "a", "1"))));
-    hf_slots_free(&slots);
-    CHECK(!slots.nodes);
-    CHECK_EQ_INT(slots.count, 0);
+    hf_slots_free(&slots), CHECK(!slots.nodes), CHECK_EQ_INT(slots.count, 0);
     CHECK_EQ_INT(slots.owner[0], HF_SLOT_NO_NODE);
 }
 
 /* An open brace makes the whole name count. Of a key of this length one name is in the key's slot
  * by chance, and the others are not. */
 TEST(a_lock_is_refused_in_a_cluster_unless_all_of_its_names_are_in_one_slot) {
-    static const struct {
-        size_t size;
-        bool counter, queue, releases;
-    } cases[] = {
+    CASES(size_t size; bool counter, queue, releases) = {
         {5756, true, false, false}, {14914, false, true, false}, {2480, false, false, true}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hf_names names;

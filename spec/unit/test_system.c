@@ -99,18 +99,33 @@ static bool has_flags(int fd, bool blocking) {
     return fcntl(fd, F_GETFD) == FD_CLOEXEC && !(fcntl(fd, F_GETFL) & O_NONBLOCK) == blocking;
 }
 
+static int pair[2] = {-1, -1}; /* connected sockets, until the test ends */
+
+static void close_end(int i) {
+    if (pair[i] >= 0) close(pair[i]);
+    pair[i] = -1;
+}
+
+static void close_pair(void) {
+    close_end(0);
+    close_end(1);
+}
+
+CHECK_AROUND(NULL, close_pair)
+
 /* Two connected sockets of the system at `at`. */
-static void connect_pair(size_t at, int ends[2]) {
+static void connect_pair(size_t at) {
+    close_pair();
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     snprintf(address.sun_path, sizeof address.sun_path, "/tmp/test_system.%ld.%zu", (long)getpid(),
              at);
     int listener = SYSTEMS[at].socket(AF_UNIX);
-    ends[0] = SYSTEMS[at].socket(AF_UNIX);
-    if (listener < 0 || ends[0] < 0) abort();
+    pair[0] = SYSTEMS[at].socket(AF_UNIX);
+    if (listener < 0 || pair[0] < 0) abort();
     if (bind(listener, (const struct sockaddr *)&address, sizeof address) != 0) abort();
     if (listen(listener, 1) != 0) abort();
-    if (connect(ends[0], (const struct sockaddr *)&address, sizeof address) != 0) abort();
-    ends[1] = accept(listener, NULL, NULL);
+    if (connect(pair[0], (const struct sockaddr *)&address, sizeof address) != 0) abort();
+    pair[1] = accept(listener, NULL, NULL);
     close(listener);
     unlink(address.sun_path);
 }
@@ -355,25 +370,22 @@ TEST(one_call_empties_a_pipe_that_is_full_of_wake_ups) {
 TEST(data_that_has_arrived_is_received_without_sleeping) {
     EACH (at) {
         char bytes[8];
-        int ends[2];
-        connect_pair(at, ends);
-        SYSTEMS[at].prepare_wait(ends[0], 20 * HF_MS);
-        CHECK_EQ_INT(SYSTEMS[at].recv(ends[0], bytes, sizeof bytes), -1);
+        connect_pair(at);
+        SYSTEMS[at].prepare_wait(pair[0], 20 * HF_MS);
+        CHECK_EQ_INT(SYSTEMS[at].recv(pair[0], bytes, sizeof bytes), -1);
         CHECK(errno == EAGAIN || errno == EWOULDBLOCK);
         errno = 0;
-        CHECK_EQ_INT(SYSTEMS[at].recv_wait(ends[0], bytes, sizeof bytes, 20 * HF_MS), -1);
+        CHECK_EQ_INT(SYSTEMS[at].recv_wait(pair[0], bytes, sizeof bytes, 20 * HF_MS), -1);
         CHECK(errno == EAGAIN || errno == EWOULDBLOCK);
-        CHECK_EQ_INT(SYSTEMS[at].send(ends[1], "one", 3), 3);
-        CHECK_EQ_INT(SYSTEMS[at].recv_wait(ends[0], bytes, sizeof bytes, 60 * HF_SECOND), 3);
-        CHECK_EQ_INT(SYSTEMS[at].send(ends[1], "two", 3), 3);
-        CHECK_EQ_INT(SYSTEMS[at].recv(ends[0], bytes, sizeof bytes), 3);
+        CHECK_EQ_INT(SYSTEMS[at].send(pair[1], "one", 3), 3);
+        CHECK_EQ_INT(SYSTEMS[at].recv_wait(pair[0], bytes, sizeof bytes, 60 * HF_SECOND), 3);
+        CHECK_EQ_INT(SYSTEMS[at].send(pair[1], "two", 3), 3);
+        CHECK_EQ_INT(SYSTEMS[at].recv(pair[0], bytes, sizeof bytes), 3);
         size_t sent = 0;
         ssize_t size;
-        while ((size = SYSTEMS[at].send(ends[0], "xxxxxxxx", 8)) > 0 && sent < 100000000)
+        while ((size = SYSTEMS[at].send(pair[0], "xxxxxxxx", 8)) > 0 && sent < 100000000)
             sent += (size_t)size;
         CHECK(size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK));
-        close(ends[0]);
-        close(ends[1]);
     }
 }
 
@@ -382,16 +394,13 @@ TEST(a_receive_without_data_returns_at_once_and_a_wait_for_data_sleeps) {
     EACH (at) {
         for (int waits = 0; waits < 2; waits++) {
             char bytes[8];
-            int ends[2];
             hf_time span = waits ? 20 * HF_MS : 900 * HF_MS;
-            connect_pair(at, ends);
-            SYSTEMS[at].prepare_wait(ends[0], span);
+            connect_pair(at);
+            SYSTEMS[at].prepare_wait(pair[0], span);
             hf_time from = SYSTEMS[at].now();
-            ssize_t size = waits ? SYSTEMS[at].recv_wait(ends[0], bytes, sizeof bytes, span)
-                                 : SYSTEMS[at].recv(ends[0], bytes, sizeof bytes);
+            ssize_t size = waits ? SYSTEMS[at].recv_wait(pair[0], bytes, sizeof bytes, span)
+                                 : SYSTEMS[at].recv(pair[0], bytes, sizeof bytes);
             hf_time took = SYSTEMS[at].now() - from;
-            close(ends[0]);
-            close(ends[1]);
             CHECK_EQ_INT(size, -1);
             CHECK_OR(waits ? took > 10 * HF_MS : took < 800 * HF_MS, "took %llu ns",
                      (unsigned long long)took);
@@ -414,13 +423,10 @@ static void catch_signal(int number) {
 TEST(sending_on_a_broken_connection_raises_no_signal) {
     catch_signal(SIGPIPE);
     EACH (at) {
-        int ends[2];
-        connect_pair(at, ends);
-        close(ends[1]);
-        CHECK_EQ_INT(SYSTEMS[at].send(ends[0], "x", 1), -1);
+        connect_pair(at);
+        close_end(1), CHECK_EQ_INT(SYSTEMS[at].send(pair[0], "x", 1), -1);
         CHECK_EQ_INT(errno, EPIPE);
         CHECK_EQ_INT(raised, 0);
-        close(ends[0]);
     }
 }
 
@@ -430,17 +436,13 @@ TEST(a_sigpipe_pending_before_a_send_is_still_pending_afterwards) {
     sigemptyset(&broken);
     sigaddset(&broken, SIGPIPE);
     EACH (at) {
-        int ends[2];
         catch_signal(SIGPIPE);
-        connect_pair(at, ends);
-        close(ends[1]);
+        connect_pair(at);
+        close_end(1);
         sigprocmask(SIG_BLOCK, &broken, &before);
-        raise(SIGPIPE);
-        CHECK_EQ_INT(SYSTEMS[at].send(ends[0], "x", 1), -1);
+        raise(SIGPIPE), CHECK_EQ_INT(SYSTEMS[at].send(pair[0], "x", 1), -1);
         CHECK_EQ_INT(raised, 0);
-        sigprocmask(SIG_SETMASK, &before, NULL);
-        CHECK_EQ_INT(raised, SIGPIPE);
-        close(ends[0]);
+        sigprocmask(SIG_SETMASK, &before, NULL), CHECK_EQ_INT(raised, SIGPIPE);
     }
 }
 
@@ -459,8 +461,7 @@ TEST(a_signal_ends_a_sleep_early) {
         CHECK_EQ_INT(raised, SIGUSR1);
         CHECK(hf_now() - start < 30 * HF_SECOND);
         sigset_t now;
-        sigprocmask(SIG_SETMASK, NULL, &now);
-        CHECK(sigismember(&now, SIGUSR1) == 1);
+        sigprocmask(SIG_SETMASK, NULL, &now), CHECK(sigismember(&now, SIGUSR1) == 1);
         sigprocmask(SIG_SETMASK, &before, NULL);
     }
 }
@@ -473,8 +474,7 @@ TEST(a_pending_signal_is_delivered_without_a_sleep) {
         catch_signal(SIGUSR1);
         sigprocmask(SIG_BLOCK, &blocked, &before);
         CHECK_EQ_INT(SYSTEMS[at].poll(NULL, 0, 0, &before), 0);
-        raise(SIGUSR1);
-        CHECK(SYSTEMS[at].poll(NULL, 0, 0, &before) < 0 && errno == EINTR);
+        raise(SIGUSR1), CHECK(SYSTEMS[at].poll(NULL, 0, 0, &before) < 0 && errno == EINTR);
         CHECK_EQ_INT(raised, SIGUSR1);
         sigprocmask(SIG_SETMASK, &before, NULL);
     }
@@ -484,29 +484,26 @@ TEST(a_sleep_ends_when_a_descriptor_is_ready) {
     sigset_t none;
     sigemptyset(&none);
     EACH (at) {
-        int ends[2];
-        connect_pair(at, ends);
+        connect_pair(at);
         struct pollfd fds[] = {{.fd = -1, .events = POLLIN},
-                               {.fd = ends[0], .events = POLLIN},
-                               {.fd = ends[1], .events = POLLIN | POLLOUT}};
+                               {.fd = pair[0], .events = POLLIN},
+                               {.fd = pair[1], .events = POLLIN | POLLOUT}};
         CHECK_EQ_INT(SYSTEMS[at].poll(fds, 2, 5 * HF_MS, &none), 0);
         CHECK_EQ_INT(SYSTEMS[at].poll(fds, 3, 60 * HF_SECOND, &none), 1);
         CHECK_EQ_INT(fds[1].revents, 0);
         CHECK_EQ_INT(fds[2].revents, POLLOUT);
         CHECK_EQ_INT(SYSTEMS[at].poll(fds, 3, HF_NEVER, &none), 1);
         CHECK_EQ_INT(SYSTEMS[at].poll(fds, 3, HF_NEVER, NULL), 1);
-        SYSTEMS[at].send(ends[1], "x", 1);
+        SYSTEMS[at].send(pair[1], "x", 1);
         CHECK_EQ_INT(SYSTEMS[at].poll(fds, 2, 60 * HF_SECOND, &none), 1);
         CHECK_EQ_INT(fds[0].revents, 0);
         CHECK_EQ_INT(fds[1].revents, POLLIN);
         CHECK_EQ_INT(fds[2].revents, POLLOUT); /* which was not among them */
-        struct pollfd falling[] = {{.fd = ends[1], .events = POLLIN}, {.fd = ends[0], .events = 0}};
-        CHECK(ends[1] > ends[0]);
-        SYSTEMS[at].send(ends[0], "x", 1);
+        struct pollfd falling[] = {{.fd = pair[1], .events = POLLIN}, {.fd = pair[0], .events = 0}};
+        CHECK(pair[1] > pair[0]);
+        SYSTEMS[at].send(pair[0], "x", 1);
         CHECK_EQ_INT(SYSTEMS[at].poll(falling, 2, 5 * HF_SECOND, &none), 1);
         CHECK_EQ_INT(falling[0].revents, POLLIN);
-        close(ends[0]);
-        close(ends[1]);
     }
 }
 
@@ -514,23 +511,18 @@ TEST(a_sleep_ends_when_a_descriptor_is_ready) {
 TEST(a_sleep_ends_for_a_descriptor_with_a_number_above_fd_setsize) {
     struct rlimit limit;
     sigset_t none;
-    sigemptyset(&none);
-    CHECK_EQ_INT(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    sigemptyset(&none), CHECK_EQ_INT(getrlimit(RLIMIT_NOFILE, &limit), 0);
     limit.rlim_cur = limit.rlim_max;
     CHECK_EQ_INT(setrlimit(RLIMIT_NOFILE, &limit), 0);
     EACH (at) {
         for (int number = FD_SETSIZE - 1; number <= FD_SETSIZE + 1; number++) {
-            int ends[2];
-            connect_pair(at, ends);
-            CHECK_EQ_INT(dup2(ends[0], number), number);
+            connect_pair(at), CHECK_EQ_INT(dup2(pair[0], number), number);
             struct pollfd watched = {.fd = number, .events = POLLIN};
             CHECK_EQ_INT(SYSTEMS[at].poll(&watched, 1, 5 * HF_MS, &none), 0);
-            SYSTEMS[at].send(ends[1], "x", 1);
+            SYSTEMS[at].send(pair[1], "x", 1);
             CHECK_EQ_INT(SYSTEMS[at].poll(&watched, 1, 60 * HF_SECOND, &none), 1);
             CHECK_EQ_INT(watched.revents, POLLIN);
             close(number);
-            close(ends[0]);
-            close(ends[1]);
         }
     }
 }

@@ -23,94 +23,122 @@
 static char reason[160];
 static short events;
 
-/* TLS over one end of a pair of sockets; `peer` is the other. */
-static hf_tls *over_a_pair(hf_tls_settings *settings, int *fd, int *peer) {
-    int ends[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) != 0) abort();
-    *fd = ends[0];
-    *peer = ends[1];
-    return hf_tls_new(settings, "localhost", *fd, reason, sizeof reason);
+/* ---- what a test makes, which is freed after it ---- */
+
+typedef struct owned {
+    void (*free)(void *what);
+    void *what;
+} owned;
+
+static owned things[128];
+static size_t count;
+
+static void *own(void *what, void (*free_it)(void *)) {
+    if (count == sizeof things / sizeof *things) abort();
+    things[count++] = (owned){free_it, what};
+    return what;
+}
+
+/* Frees it all, the last first. */
+static void free_made(void) {
+    while (count > 0) {
+        count--;
+        things[count].free(things[count].what);
+    }
+}
+
+CHECK_AROUND(NULL, free_made)
+
+static void free_settings(void *settings) {
+    hf_tls_settings_free(settings);
+}
+
+static void free_tls(void *tls) {
+    hf_tls_free(tls, true);
+}
+
+static void close_end(void *fd) {
+    close((int)(intptr_t)fd);
+}
+
+static void own_end(int fd) {
+    own((void *)(intptr_t)fd, close_end);
+}
+
+static hf_tls_settings *settings_of(hf_tls_options options) {
+    return own(hf_tls_settings_new(&options), free_settings);
 }
 
 static hf_tls_settings *trusting(void) {
-    return hf_tls_settings_new(&(hf_tls_options){.trusting = true});
+    return settings_of((hf_tls_options){.trusting = true});
 }
 
+/* TLS over one end of a pair of sockets, of which the other is `peer`. */
+static int fd, peer;
+
+static hf_tls *over_a_pair(hf_tls_settings *settings) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) != 0) abort();
+    own_end(fd = ends[0]);
+    own_end(peer = ends[1]);
+    reason[0] = '\0';
+    return own(hf_tls_new(settings, "localhost", fd, reason, sizeof reason), free_tls);
+}
+
+/* The peer disconnects. */
+static void hang_up(void) {
+    shutdown(peer, SHUT_RDWR);
+}
+
+#define CHECK_HANDSHAKE(tls, want)                                                                 \
+    CHECK_EQ_INT(hf_tls_handshake(tls, &events, reason, sizeof reason), HF_TLS_##want)
+
 TEST(a_tls_write_to_a_closed_socket_raises_no_signal) {
-    int fd, peer;
-    hf_tls_settings *settings = trusting();
-    hf_tls *tls = over_a_pair(settings, &fd, &peer);
+    hf_tls *tls = over_a_pair(trusting());
     CHECK(tls);
-    close(peer);
-    CHECK_EQ_INT(hf_tls_handshake(tls, &events, reason, sizeof reason), HF_TLS_FAILED);
+    hang_up(), CHECK_HANDSHAKE(tls, FAILED);
     CHECK_STR(reason, "Broken pipe during the TLS handshake");
-    hf_tls_free(tls, true);
-    close(fd);
-    hf_tls_settings_free(settings);
 }
 
 TEST(a_tls_handshake_waits_for_the_server_and_fails_if_it_disconnects) {
-    int fd, peer;
     char bytes[4096];
-    hf_tls_settings *settings = trusting();
-    hf_tls *tls = over_a_pair(settings, &fd, &peer);
+    hf_tls *tls = over_a_pair(trusting());
     CHECK(tls);
-    CHECK_EQ_INT(hf_tls_handshake(tls, &events, reason, sizeof reason), HF_TLS_PENDING);
+    CHECK_HANDSHAKE(tls, PENDING);
     CHECK_EQ_INT(events, POLLIN);
     CHECK(read(peer, bytes, sizeof bytes) > 0 && bytes[0] == 0x16);
-    CHECK_EQ_INT(hf_tls_handshake(tls, &events, reason, sizeof reason), HF_TLS_PENDING);
-    close(peer);
-    CHECK_EQ_INT(hf_tls_handshake(tls, &events, reason, sizeof reason), HF_TLS_FAILED);
+    CHECK_HANDSHAKE(tls, PENDING);
+    hang_up(), CHECK_HANDSHAKE(tls, FAILED);
     CHECK_STR(reason, "the server closed the connection during the TLS handshake");
-    hf_tls_free(tls, true);
-    close(fd);
-    hf_tls_settings_free(settings);
 }
 
 TEST(a_tls_handshake_on_a_full_socket_waits_until_the_socket_is_writable) {
-    int fd, peer;
     char bytes[4096] = {0};
-    hf_tls_settings *settings = trusting();
-    hf_tls *tls = over_a_pair(settings, &fd, &peer);
+    hf_tls *tls = over_a_pair(trusting());
     CHECK(tls);
     while (send(fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0) continue;
-    CHECK_EQ_INT(hf_tls_handshake(tls, &events, reason, sizeof reason), HF_TLS_PENDING);
+    CHECK_HANDSHAKE(tls, PENDING);
     CHECK_EQ_INT(events, POLLOUT);
-    hf_tls_free(tls, true);
-    close(fd);
-    close(peer);
-    hf_tls_settings_free(settings);
 }
 
 TEST(a_connection_to_a_server_without_tls_fails_and_says_so) {
     static const char *const answers[] = {"-ERR unknown command\r\n", "HTTP/1.1 400 Bad\r\n",
                                           "SSH-2.0-x\r\n"};
-    hf_tls_settings *settings = trusting();
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
-        int fd, peer;
-        hf_tls *tls = over_a_pair(settings, &fd, &peer);
+        hf_tls *tls = over_a_pair(trusting());
         CHECK(tls);
         CHECK(write(peer, answers[i], strlen(answers[i])) > 0);
-        CHECK_EQ_INT(hf_tls_handshake(tls, &events, reason, sizeof reason), HF_TLS_FAILED);
+        CHECK_HANDSHAKE(tls, FAILED);
         CHECK_STR(reason, "the server does not speak TLS");
-        hf_tls_free(tls, true);
-        close(fd);
-        close(peer);
     }
-    hf_tls_settings_free(settings);
 }
 
 TEST(each_connection_attempt_reports_a_tls_file_that_cannot_be_read) {
-    int fd, peer;
-    hf_tls_settings *settings = hf_tls_settings_new(&(hf_tls_options){.ca_file = "/nowhere/ca"});
+    hf_tls_settings *settings = settings_of((hf_tls_options){.ca_file = "/nowhere/ca"});
     for (int i = 0; i < 2; i++) {
-        reason[0] = '\0';
-        CHECK(!over_a_pair(settings, &fd, &peer));
+        CHECK(!over_a_pair(settings));
         CHECK_STR(reason, "TLS: cannot use ca_file /nowhere/ca: No such file or directory");
-        close(fd);
-        close(peer);
     }
-    hf_tls_settings_free(settings);
 }
 
 /* ---- certificates ---- */
@@ -124,6 +152,23 @@ static void set_extension(X509 *cert, int kind, const char *value) {
     X509_EXTENSION *extension = X509V3_EXT_conf_nid(NULL, NULL, kind, value);
     if (!extension || X509_add_ext(cert, extension, -1) != 1) abort();
     X509_EXTENSION_free(extension);
+}
+
+static void free_cert(void *cert) {
+    X509_free(cert);
+}
+
+static void free_key(void *key) {
+    EVP_PKEY_free(key);
+}
+
+static void free_context(void *context) {
+    SSL_CTX_free(context);
+}
+
+static void remove_file(void *path) {
+    remove(path);
+    free(path);
 }
 
 /* by: NULL for one that signs itself. alternatives: NULL for an authority. */
@@ -143,24 +188,42 @@ static identity new_identity(const char *name, const identity *by, const char *a
     if (alternatives) set_extension(made.cert, NID_subject_alt_name, alternatives);
     else set_extension(made.cert, NID_basic_constraints, "critical,CA:TRUE");
     if (!X509_sign(made.cert, by ? by->key : made.key, NULL)) abort();
+    own(made.cert, free_cert);
+    own(made.key, free_key);
     return made;
 }
 
-static void free_identity(identity one) {
-    X509_free(one.cert);
-    EVP_PKEY_free(one.key);
-}
-
-/* A file in /tmp with one or two certificates, or a key alone. */
-static const char *write_pem(char *path, X509 *first, X509 *second, EVP_PKEY *key) {
-    snprintf(path, 64, "/tmp/test_tls.XXXXXX");
-    FILE *file = fdopen(mkstemp(path), "w");
+/* Writes the file with one or two certificates, a key or a text. */
+static void write_over(const char *path, X509 *first, X509 *second, EVP_PKEY *key,
+                       const char *text) {
+    FILE *file = fopen(path, "w");
     if (!file || (first && PEM_write_X509(file, first) != 1) ||
         (second && PEM_write_X509(file, second) != 1) ||
-        (key && PEM_write_PrivateKey(file, key, NULL, NULL, 0, NULL, NULL) != 1))
+        (key && PEM_write_PrivateKey(file, key, NULL, NULL, 0, NULL, NULL) != 1) ||
+        (text && fputs(text, file) < 0))
         abort();
     fclose(file);
+}
+
+/* The path of a new file in /tmp. */
+static char *write_pem(X509 *first, X509 *second, EVP_PKEY *key) {
+    char *path = own(strdup("/tmp/test_tls.XXXXXX"), remove_file);
+    close(mkstemp(path));
+    write_over(path, first, second, key, NULL);
     return path;
+}
+
+static char *new_folder(void) {
+    char *path = own(strdup("/tmp/test_tls.XXXXXX"), remove_file);
+    if (!mkdtemp(path)) abort();
+    return path;
+}
+
+/* The file of an authority in a folder. */
+static char *file_in(const char *folder, X509 *root) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/%08lx.0", folder, X509_subject_name_hash(root));
+    return own(strdup(path), remove_file);
 }
 
 static char server_name[64]; /* that the server was asked for; "": none */
@@ -173,10 +236,10 @@ static int note_name(SSL *server, int *alert, void *context) {
     return SSL_TLSEXT_ERR_OK;
 }
 
-static SSL_CTX *server_with(const identity *own, const identity *trusted) {
-    SSL_CTX *context = SSL_CTX_new(TLS_server_method());
-    SSL_CTX_use_certificate(context, own->cert);
-    SSL_CTX_use_PrivateKey(context, own->key);
+static SSL_CTX *server_with(const identity *its, const identity *trusted) {
+    SSL_CTX *context = own(SSL_CTX_new(TLS_server_method()), free_context);
+    SSL_CTX_use_certificate(context, its->cert);
+    SSL_CTX_use_PrivateKey(context, its->key);
     SSL_CTX_set_tlsext_servername_callback(context, note_name);
     SSL_CTX_set_num_tickets(context, 0);
     if (!trusted) return context;
@@ -193,33 +256,33 @@ typedef struct pair {
 } pair;
 
 static pair connect_pair(hf_tls_settings *settings, const char *host, SSL_CTX *context) {
-    pair made = {.server = SSL_new(context)};
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, made.ends) != 0) abort();
+    pair at = {.server = SSL_new(context)};
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, at.ends) != 0) abort();
     reason[0] = server_name[0] = '\0';
-    made.tls = hf_tls_new(settings, host, made.ends[0], reason, sizeof reason);
-    SSL_set_fd(made.server, made.ends[1]);
-    hf_tls_state state = made.tls ? HF_TLS_PENDING : HF_TLS_FAILED;
+    at.tls = hf_tls_new(settings, host, at.ends[0], reason, sizeof reason);
+    SSL_set_fd(at.server, at.ends[1]);
+    hf_tls_state state = at.tls ? HF_TLS_PENDING : HF_TLS_FAILED;
     int accepted = 0;
     for (int i = 0; i < 10 && state != HF_TLS_FAILED && accepted <= 0; i++) {
         if (state == HF_TLS_PENDING)
-            state = hf_tls_handshake(made.tls, &events, reason, sizeof reason);
-        accepted = SSL_accept(made.server);
+            state = hf_tls_handshake(at.tls, &events, reason, sizeof reason);
+        accepted = SSL_accept(at.server);
     }
-    made.agreed = state == HF_TLS_CONNECTED && accepted == 1;
-    return made;
+    at.agreed = state == HF_TLS_CONNECTED && accepted == 1;
+    return at;
 }
 
-static void free_pair(pair *made) {
-    SSL_free(made->server);
-    hf_tls_free(made->tls, false);
-    close(made->ends[0]);
-    close(made->ends[1]);
+static void free_pair(pair *at) {
+    SSL_free(at->server);
+    hf_tls_free(at->tls, false);
+    close(at->ends[0]);
+    close(at->ends[1]);
 }
 
 static bool agrees(hf_tls_settings *settings, const char *host, SSL_CTX *context) {
-    pair made = connect_pair(settings, host, context);
-    free_pair(&made);
-    return made.agreed;
+    pair at = connect_pair(settings, host, context);
+    free_pair(&at);
+    return at.agreed;
 }
 
 TEST(a_certificate_for_a_different_host_is_refused) {
@@ -245,90 +308,52 @@ TEST(a_certificate_for_a_different_host_is_refused) {
         {"IP:127.0.0.1", "redis.example", "127.0.0.1", true},
         {"DNS:redis.example", "redis.example", "other.example", false},
     };
-    char ca[64];
-    identity root = new_identity("root", NULL, NULL);
-    write_pem(ca, root.cert, NULL, NULL);
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
-        identity own = new_identity("server", &root, CASES[i].alternatives);
-        SSL_CTX *context = server_with(&own, NULL);
-        hf_tls_settings *settings =
-            hf_tls_settings_new(&(hf_tls_options){.ca_file = ca, .server_name = CASES[i].expected});
-        bool agreed = agrees(settings, CASES[i].host, context);
+        identity root = new_identity("root", NULL, NULL);
+        identity its = new_identity("server", &root, CASES[i].alternatives);
+        hf_tls_settings *settings = settings_of((hf_tls_options){
+            .ca_file = write_pem(root.cert, NULL, NULL), .server_name = CASES[i].expected});
+        bool agreed = agrees(settings, CASES[i].host, server_with(&its, NULL));
         const char *name = CASES[i].expected ? CASES[i].expected : CASES[i].host;
         bool is_name = strpbrk(name, "ghijklmnopqrstuvwxyz") != NULL;
-        bool asked = strcmp(server_name, is_name ? name : "") == 0;
-        hf_tls_settings_free(settings);
-        SSL_CTX_free(context);
-        free_identity(own);
         CHECK_OR(agreed == CASES[i].agrees, "%s for %s: %s", CASES[i].alternatives, name, reason);
-        CHECK_OR(asked, "%s: the server was asked for \"%s\"", name, server_name);
+        CHECK_STR(server_name, is_name ? name : "");
+        free_made();
     }
-    unlink(ca);
-    free_identity(root);
 }
 
 /* A server that knows the root alone needs what is between. */
 TEST(the_whole_chain_of_the_clients_certificate_is_sent) {
-    char ca[64], cert[64], key[64];
     identity root = new_identity("root", NULL, NULL), between = new_identity("m", &root, NULL);
-    identity own = new_identity("c", &between, "DNS:c"), its = new_identity("s", &root, "DNS:s");
+    identity one = new_identity("c", &between, "DNS:c"), its = new_identity("s", &root, "DNS:s");
     SSL_CTX *context = server_with(&its, &root);
-    write_pem(ca, root.cert, NULL, NULL);
-    write_pem(key, NULL, NULL, own.key);
     for (int whole = 0; whole < 2; whole++) {
-        write_pem(cert, own.cert, whole ? between.cert : NULL, NULL);
-        hf_tls_settings *settings =
-            hf_tls_settings_new(&(hf_tls_options){.ca_file = ca, .cert = cert, .key = key});
-        bool agreed = agrees(settings, "s", context);
-        hf_tls_settings_free(settings);
-        unlink(cert);
-        CHECK_OR(agreed == (whole == 1), "%d: %s", whole, reason);
+        hf_tls_settings *settings = settings_of(
+            (hf_tls_options){.ca_file = write_pem(root.cert, NULL, NULL),
+                             .cert = write_pem(one.cert, whole ? between.cert : NULL, NULL),
+                             .key = write_pem(NULL, NULL, one.key)});
+        CHECK_OR(agrees(settings, "s", context) == (whole == 1), "%d: %s", whole, reason);
     }
-    unlink(ca);
-    unlink(key);
-    SSL_CTX_free(context);
-    free_identity(own);
-    free_identity(its);
-    free_identity(between);
-    free_identity(root);
 }
 
 TEST(the_systems_certificate_authorities_are_trusted_unless_others_are_given) {
-    char ca[64];
-    identity root = new_identity("root", NULL, NULL), own = new_identity("s", &root, "DNS:s");
-    SSL_CTX *context = server_with(&own, NULL);
-    bool agreed[3];
-    write_pem(ca, root.cert, NULL, NULL);
+    identity root = new_identity("root", NULL, NULL), its = new_identity("s", &root, "DNS:s");
+    identity other = new_identity("other", NULL, NULL);
+    SSL_CTX *context = server_with(&its, NULL);
     for (int given = 0; given < 3; given++) { /* nothing; the store; the store and another file */
-        identity other = new_identity("other", NULL, NULL);
-        char file[64];
-        write_pem(file, other.cert, NULL, NULL);
-        if (given > 0) setenv("SSL_CERT_FILE", ca, 1);
-        hf_tls_settings *settings =
-            hf_tls_settings_new(&(hf_tls_options){.ca_file = given == 2 ? file : NULL});
+        if (given > 0) setenv("SSL_CERT_FILE", write_pem(root.cert, NULL, NULL), 1);
+        hf_tls_settings *settings = settings_of(
+            (hf_tls_options){.ca_file = given == 2 ? write_pem(other.cert, NULL, NULL) : NULL});
         unsetenv("SSL_CERT_FILE"); /* a program may change its environment at any later time */
-        agreed[given] = agrees(settings, "s", context);
-        hf_tls_settings_free(settings);
-        unlink(file);
-        free_identity(other);
+        CHECK_EQ_INT(agrees(settings, "s", context), given == 1);
     }
-    unlink(ca);
-    SSL_CTX_free(context);
-    free_identity(own);
-    free_identity(root);
-    CHECK(!agreed[0]);
-    CHECK(agreed[1]);
-    CHECK(!agreed[2]);
 }
 
 TEST(each_connection_attempt_reports_an_invalid_tls_file_until_that_is_valid) {
-    char ca[64], cert[64], key[64], other_key[64];
-    identity root = new_identity("root", NULL, NULL), own = new_identity("c", &root, "DNS:c");
+    identity root = new_identity("root", NULL, NULL), one = new_identity("c", &root, "DNS:c");
     identity other = new_identity("o", &root, "DNS:o");
-    write_pem(ca, root.cert, NULL, NULL);
-    write_pem(cert, own.cert, NULL, NULL);
-    write_pem(key, NULL, NULL, own.key);
-    write_pem(other_key, NULL, NULL, other.key);
+    const char *ca = write_pem(root.cert, NULL, NULL), *cert = write_pem(one.cert, NULL, NULL);
+    const char *key = write_pem(NULL, NULL, one.key), *other_key = write_pem(NULL, NULL, other.key);
     const struct {
         hf_tls_options options;
         const char *named;
@@ -341,157 +366,93 @@ TEST(each_connection_attempt_reports_an_invalid_tls_file_until_that_is_valid) {
         {{.cert = cert, .key = other_key, .trusting = true}, other_key},
         {{.ca_file = "/nowhere/ca", .trusting = true}, NULL}};
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
-        hf_tls_settings *settings = hf_tls_settings_new(&CASES[i].options);
+        hf_tls_settings *settings = settings_of(CASES[i].options);
         for (int tries = 0; tries < 2; tries++) {
-            int fd, peer;
-            reason[0] = '\0';
-            hf_tls *tls = over_a_pair(settings, &fd, &peer);
+            hf_tls *tls = over_a_pair(settings);
             bool good = CASES[i].named ? !tls && strstr(reason, CASES[i].named) : tls != NULL;
-            good = good && ERR_peek_error() == 0; /* others would take it for theirs */
-            hf_tls_free(tls, false);
-            close(fd);
-            close(peer);
             CHECK_OR(good, "case %zu: %s", i, reason);
+            CHECK_EQ_INT(ERR_peek_error(), 0); /* others would take it for theirs */
         }
-        hf_tls_settings_free(settings);
     }
-    unlink(ca);
-    unlink(cert);
-    unlink(key);
-    unlink(other_key);
-    free_identity(own);
-    free_identity(other);
-    free_identity(root);
 }
 
 /* ---- files that are replaced ---- */
-
-static void write_over(const char *path, X509 *cert, EVP_PKEY *key, const char *text) {
-    FILE *file = fopen(path, "w");
-    if (!file || (cert && PEM_write_X509(file, cert) != 1) ||
-        (key && PEM_write_PrivateKey(file, key, NULL, NULL, 0, NULL, NULL) != 1) ||
-        (text && fputs(text, file) < 0))
-        abort();
-    fclose(file);
-}
 
 /* Two authorities, the server's and the client's certificates of each, and the client's files. */
 typedef struct rotation {
     identity root[2], server[2], client[2];
     SSL_CTX *context[2];
-    char ca[64], cert[64], key[64];
+    char *ca, *cert, *key;
     hf_tls_settings *settings;
 } rotation;
 
 static rotation begin_rotation(void) {
-    rotation made;
+    rotation at;
     for (int i = 0; i < 2; i++) {
-        made.root[i] = new_identity("root", NULL, NULL);
-        made.server[i] = new_identity("s", &made.root[i], "DNS:s");
-        made.client[i] = new_identity("c", &made.root[i], "DNS:c");
-        made.context[i] = server_with(&made.server[i], &made.root[i]);
+        at.root[i] = new_identity("root", NULL, NULL);
+        at.server[i] = new_identity("s", &at.root[i], "DNS:s");
+        at.client[i] = new_identity("c", &at.root[i], "DNS:c");
+        at.context[i] = server_with(&at.server[i], &at.root[i]);
     }
-    write_pem(made.ca, made.root[0].cert, NULL, NULL);
-    write_pem(made.cert, made.client[0].cert, NULL, NULL);
-    write_pem(made.key, NULL, NULL, made.client[0].key);
-    made.settings = hf_tls_settings_new(
-        &(hf_tls_options){.ca_file = made.ca, .cert = made.cert, .key = made.key});
-    return made;
+    at.ca = write_pem(at.root[0].cert, NULL, NULL);
+    at.cert = write_pem(at.client[0].cert, NULL, NULL);
+    at.key = write_pem(NULL, NULL, at.client[0].key);
+    at.settings = settings_of((hf_tls_options){.ca_file = at.ca, .cert = at.cert, .key = at.key});
+    return at;
 }
 
-static void end_rotation(rotation *made) {
-    hf_tls_settings_free(made->settings);
-    for (int i = 0; i < 2; i++) {
-        SSL_CTX_free(made->context[i]);
-        free_identity(made->server[i]);
-        free_identity(made->client[i]);
-        free_identity(made->root[i]);
-    }
-    unlink(made->ca);
-    unlink(made->cert);
-    unlink(made->key);
-}
+/* Both sides agree with these settings, or not. */
+#define CHECK_AGREES(settings, context) CHECK_OR(agrees(settings, "s", context), "%s", reason)
+#define CHECK_DISAGREES(settings, context) CHECK(!agrees(settings, "s", context))
 
 TEST(rotated_tls_files_apply_to_new_connections_and_not_to_open_ones) {
     rotation at = begin_rotation();
     char bytes[2];
     pair old = connect_pair(at.settings, "s", at.context[0]);
-    bool first = old.agreed;
-    write_over(at.ca, at.root[1].cert, NULL, NULL);
-    write_over(at.cert, at.client[1].cert, NULL, NULL);
-    write_over(at.key, NULL, at.client[1].key, NULL);
-    bool second = agrees(at.settings, "s", at.context[1]);
-    bool third = agrees(at.settings, "s", at.context[0]);
-    bool goes_on = hf_tls_send(old.tls, "x", 1) == 1 && SSL_read(old.server, bytes, 1) == 1;
+    CHECK(old.agreed);
+    write_over(at.ca, at.root[1].cert, NULL, NULL, NULL);
+    write_over(at.cert, at.client[1].cert, NULL, NULL, NULL);
+    write_over(at.key, NULL, NULL, at.client[1].key, NULL);
+    CHECK_AGREES(at.settings, at.context[1]);
+    CHECK_DISAGREES(at.settings, at.context[0]);
+    CHECK(hf_tls_send(old.tls, "x", 1) == 1 && SSL_read(old.server, bytes, 1) == 1);
     free_pair(&old);
-    end_rotation(&at);
-    CHECK(first);
-    CHECK_OR(second, "the new files: %s", reason);
-    CHECK(!third);
-    CHECK(goes_on);
 }
 
 TEST(the_previous_tls_files_are_used_while_the_files_are_being_rotated) {
     rotation at = begin_rotation();
-    bool agreed[4];
-    agreed[0] = agrees(at.settings, "s", at.context[0]);
-    write_over(at.cert, at.client[1].cert, NULL, NULL); /* the key is still the old one's */
-    agreed[1] = agrees(at.settings, "s", at.context[0]);
-    write_over(at.ca, NULL, NULL, "-----BEGIN CERTIFICATE-----\nMIIB");
-    agreed[2] = agrees(at.settings, "s", at.context[0]);
-    bool clean = ERR_peek_error() == 0; /* others would take it for theirs */
-    pair refused = connect_pair(at.settings, "s", at.context[1]);
-    char said[sizeof reason];
-    memcpy(said, reason, sizeof said);
-    bool refuses = !refused.agreed;
-    free_pair(&refused);
-    write_over(at.ca, at.root[1].cert, NULL, NULL);
-    write_over(at.key, NULL, at.client[1].key, NULL);
-    agreed[3] = agrees(at.settings, "s", at.context[1]);
-    bool names_it = strstr(said, at.ca) != NULL;
-    end_rotation(&at);
-    CHECK_OR(names_it, "%s", said);
-    for (int i = 0; i < 4; i++) CHECK_OR(agreed[i], "step %d failed", i);
-    CHECK(clean);
-    CHECK(refuses);
-    CHECK_OR(strstr(said, at.ca) && strstr(said, "certificate verify failed"), "%s", said);
+    CHECK_AGREES(at.settings, at.context[0]);
+    write_over(at.cert, at.client[1].cert, NULL, NULL, NULL); /* the key is still the old one's */
+    CHECK_AGREES(at.settings, at.context[0]);
+    write_over(at.ca, NULL, NULL, NULL, "-----BEGIN CERTIFICATE-----\nMIIB");
+    CHECK_AGREES(at.settings, at.context[0]);
+    CHECK_EQ_INT(ERR_peek_error(), 0); /* others would take it for theirs */
+    CHECK_DISAGREES(at.settings, at.context[1]);
+    CHECK_CONTAINS(reason, at.ca);
+    CHECK_CONTAINS(reason, "certificate verify failed");
+    write_over(at.ca, at.root[1].cert, NULL, NULL, NULL);
+    write_over(at.key, NULL, NULL, at.client[1].key, NULL);
+    CHECK_AGREES(at.settings, at.context[1]);
 }
 
 TEST(a_directory_of_certificate_authorities_is_read_with_each_connection) {
     rotation at = begin_rotation();
-    char directory[64] = "/tmp/test_tls.XXXXXX", file[128];
-    if (!mkdtemp(directory)) abort();
-    snprintf(file, sizeof file, "%s/%08lx.0", directory, X509_subject_name_hash(at.root[0].cert));
-    hf_tls_settings *settings = hf_tls_settings_new(
-        &(hf_tls_options){.ca_path = directory, .cert = at.cert, .key = at.key});
-    write_over(file, at.root[0].cert, NULL, NULL);
-    bool first = agrees(settings, "s", at.context[0]);
-    write_over(file, at.root[1].cert, NULL, NULL); /* in place: the directory has not changed */
-    bool second = agrees(settings, "s", at.context[0]);
-    hf_tls_settings_free(settings);
-    unlink(file);
-    rmdir(directory);
-    end_rotation(&at);
-    CHECK(first);
-    CHECK(!second);
+    const char *folder = new_folder(), *file = file_in(folder, at.root[0].cert);
+    hf_tls_settings *settings =
+        settings_of((hf_tls_options){.ca_path = folder, .cert = at.cert, .key = at.key});
+    write_over(file, at.root[0].cert, NULL, NULL, NULL), CHECK_AGREES(settings, at.context[0]);
+    write_over(file, at.root[1].cert, NULL, NULL, NULL); /* in place: the directory is the same */
+    CHECK_DISAGREES(settings, at.context[0]);
 }
 
 TEST(the_systems_certificate_store_is_read_again_when_it_has_changed) {
-    char store[64];
     rotation at = begin_rotation();
-    SSL_CTX *open[2] = {server_with(&at.server[0], NULL), server_with(&at.server[1], NULL)};
-    write_pem(store, at.root[0].cert, NULL, NULL);
-    setenv("SSL_CERT_FILE", store, 1);
-    hf_tls_settings *settings = hf_tls_settings_new(&(hf_tls_options){0});
-    bool first = agrees(settings, "s", open[0]);
-    write_over(store, at.root[1].cert, NULL, NULL);
-    bool second = agrees(settings, "s", open[1]);
+    setenv("SSL_CERT_FILE", at.ca, 1);
+    hf_tls_settings *settings = settings_of((hf_tls_options){0});
+    bool first = agrees(settings, "s", server_with(&at.server[0], NULL));
+    write_over(at.ca, at.root[1].cert, NULL, NULL, NULL);
+    bool second = agrees(settings, "s", server_with(&at.server[1], NULL));
     unsetenv("SSL_CERT_FILE");
-    hf_tls_settings_free(settings);
-    unlink(store);
-    SSL_CTX_free(open[0]);
-    SSL_CTX_free(open[1]);
-    end_rotation(&at);
     CHECK(first);
     CHECK(second);
 }
@@ -506,8 +467,7 @@ static void on_records(pair *at) {
     CHECK_EQ_INT(hf_tls_events(at->tls, true), POLLIN | POLLOUT);
     CHECK(!hf_tls_recv_wants_write(at->tls));
     SSL_write(at->server, "one", 3);
-    SSL_write(at->server, "two", 3);
-    CHECK_EQ_INT(hf_tls_recv(at->tls, bytes, sizeof bytes), 3);
+    SSL_write(at->server, "two", 3), CHECK_EQ_INT(hf_tls_recv(at->tls, bytes, sizeof bytes), 3);
     CHECK_EQ_INT(hf_tls_recv(at->tls, bytes, sizeof bytes), 3);
     CHECK_EQ_INT(memcmp(bytes, "two", 3), 0);
     CHECK_EQ_INT(hf_tls_send(at->tls, "three", 5), 5);
@@ -542,8 +502,7 @@ static void on_full_socket(pair *at) {
 static void on_close_alert(pair *at) {
     char bytes[8];
     SSL_shutdown(at->server);
-    shutdown(at->ends[1], SHUT_RDWR);
-    CHECK_EQ_INT(hf_tls_recv(at->tls, bytes, sizeof bytes), 0);
+    shutdown(at->ends[1], SHUT_RDWR), CHECK_EQ_INT(hf_tls_recv(at->tls, bytes, sizeof bytes), 0);
     errno = 0;
     CHECK_EQ_INT(hf_tls_send(at->tls, "x", 1), -1);
     CHECK_EQ_INT(errno, EPIPE);
@@ -551,8 +510,7 @@ static void on_close_alert(pair *at) {
 
 static void on_end_without_alert(pair *at) {
     char bytes[8];
-    shutdown(at->ends[1], SHUT_RDWR);
-    CHECK_EQ_INT(hf_tls_recv(at->tls, bytes, sizeof bytes), 0);
+    shutdown(at->ends[1], SHUT_RDWR), CHECK_EQ_INT(hf_tls_recv(at->tls, bytes, sizeof bytes), 0);
 }
 
 /* As a proxy sends that loses its place. */
@@ -665,37 +623,42 @@ WRAP(int, SSL_write, SSL *ssl, const void *bytes, int size) {
 /* The peer closes without reading the client's greeting, so the next read fails with ECONNRESET. */
 static bool is_reset(void) {
     char bytes[8];
-    int fd, peer;
-    hf_tls_settings *settings = trusting();
-    hf_tls *tls = over_a_pair(settings, &fd, &peer);
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) != 0) abort();
+    hf_tls *tls = hf_tls_new(trusting(), "localhost", ends[0], reason, sizeof reason);
     bool pending = hf_tls_handshake(tls, &events, reason, sizeof reason) == HF_TLS_PENDING;
-    close(peer);
+    close(ends[1]);
     errno = 0;
     bool reset = hf_tls_recv(tls, bytes, sizeof bytes) == -1 && errno == ECONNRESET;
     hf_tls_free(tls, false);
-    close(fd);
-    hf_tls_settings_free(settings);
+    close(ends[0]);
     return pending && reset;
+}
+
+/* A server that trusts nobody, and one that wants a certificate that no client has. */
+static SSL_CTX *open_server(void) {
+    identity its = new_identity("s", NULL, "DNS:s");
+    return server_with(&its, NULL);
+}
+
+static SSL_CTX *asking_server(void) {
+    identity its = new_identity("s", NULL, "DNS:s");
+    return server_with(&its, &its);
 }
 
 static void run_agreed(void) {
     static void (*const CASES[])(pair *) = {on_records,     on_errors_of_others,  on_full_socket,
                                             on_close_alert, on_end_without_alert, on_other_bytes,
                                             on_polite_end,  on_impolite_end};
-    identity own = new_identity("s", NULL, "DNS:s");
-    SSL_CTX *context = server_with(&own, NULL);
+    SSL_CTX *context = open_server();
     signal(SIGPIPE, SIG_IGN); /* of the server */
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
-        hf_tls_settings *settings = trusting();
-        pair at = connect_pair(settings, "s", context);
-        if (at.agreed) CASES[i](&at);
-        else check_fail(__FILE__, __LINE__, "case %zu: %s", i, reason);
+        pair at = connect_pair(trusting(), "s", context);
+        CHECK_OR(at.agreed, "case %zu: %s", i, reason);
+        CASES[i](&at);
         free_pair(&at);
-        hf_tls_settings_free(settings);
     }
     signal(SIGPIPE, SIG_DFL);
-    SSL_CTX_free(context);
-    free_identity(own);
 }
 
 TEST(a_tls_connection_after_its_handshake_sends_and_receives_like_a_socket) {
@@ -713,54 +676,30 @@ TEST(a_socket_failure_keeps_its_errno_even_if_openssl_queues_it_as_an_error) {
 
 /* The file that ca_path would have for the authority is a folder, which OpenSSL cannot read. */
 TEST(a_certificate_that_cannot_be_verified_is_reported_whatever_else_openssl_queued) {
-    char folder[] = "/tmp/holdfast-XXXXXX", file[64], said[160];
-    identity root = new_identity("root", NULL, NULL), own = new_identity("s", &root, "DNS:s");
-    SSL_CTX *context = server_with(&own, NULL);
-    if (!mkdtemp(folder)) abort();
-    snprintf(file, sizeof file, "%s/%08lx.0", folder,
-             X509_NAME_hash(X509_get_subject_name(root.cert)));
-    if (mkdir(file, 0700) != 0) abort();
-    hf_tls_settings *settings = hf_tls_settings_new(&(hf_tls_options){.ca_path = folder});
-    bool agreed = agrees(settings, "s", context);
-    snprintf(said, sizeof said, "%s", reason);
-    hf_tls_settings_free(settings);
-    rmdir(file);
-    rmdir(folder);
-    SSL_CTX_free(context);
-    free_identity(own);
-    free_identity(root);
-    CHECK(!agreed);
-    CHECK_STR(said, "certificate verify failed: unable to get local issuer certificate");
+    identity root = new_identity("root", NULL, NULL), its = new_identity("s", &root, "DNS:s");
+    const char *folder = new_folder();
+    if (mkdir(file_in(folder, root.cert), 0700) != 0) abort();
+    CHECK_DISAGREES(settings_of((hf_tls_options){.ca_path = folder}), server_with(&its, NULL));
+    CHECK_STR(reason, "certificate verify failed: unable to get local issuer certificate");
 }
 
 TEST(a_tls_connection_closed_without_an_alert_counts_as_closed_and_not_as_failed) {
     char bytes[8];
-    identity own = new_identity("s", NULL, "DNS:s");
-    SSL_CTX *context = server_with(&own, NULL);
-    hf_tls_settings *settings = trusting();
     ignores_no_end = true;
-    pair at = connect_pair(settings, "s", context);
+    pair at = connect_pair(trusting(), "s", open_server());
     ignores_no_end = false;
-    shutdown(at.ends[1], SHUT_WR);
-    ssize_t size = at.agreed ? hf_tls_recv(at.tls, bytes, sizeof bytes) : -1;
+    shutdown(at.ends[1], SHUT_WR), CHECK(at.agreed);
+    CHECK_EQ_INT(hf_tls_recv(at.tls, bytes, sizeof bytes), 0);
     free_pair(&at);
-    hf_tls_settings_free(settings);
-    SSL_CTX_free(context);
-    free_identity(own);
-    CHECK_EQ_INT(size, 0);
 }
 
 /* Where OpenSSL is linked into the program. */
 static bool counts_openssls_own_calls(void) {
-    identity own = new_identity("s", NULL, "DNS:s");
-    SSL_CTX *context = server_with(&own, NULL);
-    SSL *server = SSL_new(context);
+    SSL *server = SSL_new(open_server());
     SSL_set_bio(server, BIO_new(BIO_s_mem()), BIO_new(BIO_s_mem()));
     calls_outside = 0;
     SSL_accept(server);
     SSL_free(server);
-    SSL_CTX_free(context);
-    free_identity(own);
     return calls_outside > 0;
 }
 
@@ -768,28 +707,18 @@ static bool counts_openssls_own_calls(void) {
 TEST(every_openssl_call_holds_the_lock_that_a_process_exit_waits_for) {
     if (counts_openssls_own_calls()) return;
     calls_outside = 0;
-    run_agreed();
-    CHECK_EQ_INT(calls_outside, 0);
+    run_agreed(), CHECK_EQ_INT(calls_outside, 0);
 }
 
 /* With TLS 1.3 the client has agreed before the server checks its certificate. */
 TEST(a_servers_demand_for_a_certificate_is_reported_even_after_the_handshake) {
     char bytes[8];
-    identity own = new_identity("s", NULL, "DNS:s");
-    SSL_CTX *context = server_with(&own, &own);
-    hf_tls_settings *settings = trusting();
-    pair at = connect_pair(settings, "s", context);
-    ssize_t size = at.tls ? hf_tls_recv(at.tls, bytes, sizeof bytes) : 0;
-    int error = errno;
-    char said[160];
-    snprintf(said, sizeof said, "%s", at.tls ? hf_tls_reason(at.tls) : reason);
+    pair at = connect_pair(trusting(), "s", asking_server());
+    CHECK(at.tls);
+    CHECK_EQ_INT(hf_tls_recv(at.tls, bytes, sizeof bytes), -1);
+    CHECK_EQ_INT(errno, EPROTO);
+    CHECK_STR(hf_tls_reason(at.tls), "the server requires a client certificate");
     free_pair(&at);
-    hf_tls_settings_free(settings);
-    SSL_CTX_free(context);
-    free_identity(own);
-    CHECK_STR(said, "the server requires a client certificate");
-    CHECK_EQ_INT(size, -1);
-    CHECK_EQ_INT(error, EPROTO);
 }
 
 /* ---- OpenSSL's memory ---- */
@@ -826,15 +755,10 @@ static void release(void *block, const char *file, int line) {
 }
 
 static void connect_once(void) {
-    int fd, peer;
-    hf_tls_settings *settings = trusting();
-    hf_tls *tls = over_a_pair(settings, &fd, &peer);
+    hf_tls *tls = over_a_pair(trusting());
     CHECK(tls);
-    CHECK_EQ_INT(hf_tls_handshake(tls, &events, reason, sizeof reason), HF_TLS_PENDING);
-    hf_tls_free(tls, true);
-    close(fd);
-    close(peer);
-    hf_tls_settings_free(settings);
+    CHECK_HANDSHAKE(tls, PENDING);
+    free_made();
 }
 
 /* What OpenSSL keeps for ever it has since the first rounds. */
@@ -851,12 +775,13 @@ static int listen_in_silence(in_port_t *port) {
     struct sockaddr_in address = {.sin_family = AF_INET};
     socklen_t size = sizeof address;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    bool listens = bind(fd, (struct sockaddr *)&address, size) == 0 && listen(fd, 8) == 0 &&
-                   getsockname(fd, (struct sockaddr *)&address, &size) == 0;
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    bool listens = bind(listener, (struct sockaddr *)&address, size) == 0 &&
+                   listen(listener, 8) == 0 &&
+                   getsockname(listener, (struct sockaddr *)&address, &size) == 0;
     *port = ntohs(address.sin_port);
-    if (!listens) check_fail(__FILE__, __LINE__, "no socket");
-    return fd;
+    CHECK_OR(listens, "no socket");
+    return listener;
 }
 
 static bool cancel_a_handshake(const hf_server *server, hf_tls_settings *settings) {
@@ -873,40 +798,29 @@ static bool cancel_a_handshake(const hf_server *server, hf_tls_settings *setting
 
 TEST(a_connection_cancelled_during_its_tls_handshake_leaks_no_memory) {
     in_port_t port = 0;
-    int listener = listen_in_silence(&port);
+    own_end(listen_in_silence(&port));
     hf_server server = {.tls = true, .port = port, .host = "127.0.0.1"};
     hf_tls_settings *settings = trusting();
-    bool shakes = true;
     long before = 0;
     for (int round = 0; round < 3; round++) {
         before = blocks;
-        shakes = cancel_a_handshake(&server, settings) && shakes;
+        CHECK(cancel_a_handshake(&server, settings));
     }
-    long after = blocks;
-    hf_tls_settings_free(settings);
-    close(listener);
-    CHECK(shakes);
-    CHECK_EQ_INT(after, before);
+    CHECK_EQ_INT(blocks, before);
 }
 
 /* Returns whether the nth block failed. */
 static bool connect_without(int nth) {
-    int fd, peer;
     hf_tls_settings *settings = trusting();
-    reason[0] = '\0';
     fails_in = nth;
-    hf_tls *tls = over_a_pair(settings, &fd, &peer);
+    hf_tls *tls = over_a_pair(settings);
     bool failed = fails_in == 0;
     fails_in = 0;
-    if (!tls && (!failed || strncmp(reason, "TLS: ", 5) != 0))
-        check_fail(__FILE__, __LINE__, "block %d: %s", nth, reason);
-    if (!tls) tls = hf_tls_new(settings, "localhost", fd, reason, sizeof reason);
-    if (!tls || hf_tls_handshake(tls, &events, reason, sizeof reason) != HF_TLS_PENDING)
-        check_fail(__FILE__, __LINE__, "block %d: no handshake: %s", nth, reason);
-    hf_tls_free(tls, true);
-    close(fd);
-    close(peer);
-    hf_tls_settings_free(settings);
+    CHECK_OR(tls || (failed && strncmp(reason, "TLS: ", 5) == 0), "block %d: %s", nth, reason);
+    if (!tls) tls = over_a_pair(settings);
+    CHECK_OR(tls, "block %d: %s", nth, reason);
+    CHECK_HANDSHAKE(tls, PENDING);
+    free_made();
     return failed;
 }
 
@@ -938,12 +852,12 @@ static void use_at_exit(void) {
 
 /* OpenSSL has freed what it needs. */
 TEST(openssl_is_not_used_after_the_process_has_begun_to_exit) {
-    int fd, peer, status;
+    int status;
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
         settings_at_exit = trusting();
-        used_at_exit = over_a_pair(settings_at_exit, &fd, &peer);
+        used_at_exit = over_a_pair(settings_at_exit);
         exit(6);
     }
     CHECK_EQ_INT(waitpid(child, &status, 0), child);

@@ -58,14 +58,11 @@ TEST(generated_uuids_have_version_8) {
     char uuid[HF_UUID_SIZE + 1];
     unsigned char random[16];
     memset(random, 0xff, sizeof random);
-    hf_uuid_format(uuid, random);
-    CHECK_STR(uuid, "ffffffff-ffff-8fff-bfff-ffffffffffff");
+    hf_uuid_format(uuid, random), CHECK_STR(uuid, "ffffffff-ffff-8fff-bfff-ffffffffffff");
     memset(random, 0, sizeof random);
-    hf_uuid_format(uuid, random);
-    CHECK_STR(uuid, "00000000-0000-8000-8000-000000000000");
+    hf_uuid_format(uuid, random), CHECK_STR(uuid, "00000000-0000-8000-8000-000000000000");
     for (int i = 0; i < 16; i++) random[i] = (unsigned char)(i * 17);
-    hf_uuid_format(uuid, random);
-    CHECK_STR(uuid, "00112233-4455-8677-8899-aabbccddeeff");
+    hf_uuid_format(uuid, random), CHECK_STR(uuid, "00112233-4455-8677-8899-aabbccddeeff");
 }
 
 TEST(random_jitter_is_always_below_its_bound) {

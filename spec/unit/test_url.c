@@ -11,11 +11,7 @@ static const char *parse(const char *url) {
 }
 
 TEST(valid_urls_of_one_server_are_parsed) {
-    static const struct {
-        const char *url, *host;
-        int port, db;
-        const char *user, *password, *label;
-    } cases[] = {
+    CASES(const char *url, *host; int port, db; const char *user, *password, *label) = {
         {"redis://127.0.0.1", "127.0.0.1", 6379, 0, "", "", "127.0.0.1:6379"},
         {"redis://localhost:7000", "localhost", 7000, 0, "", "", "localhost:7000"},
         {"redis://h/", "h", 6379, 0, "", "", "h:6379"},
@@ -62,9 +58,7 @@ TEST(valid_urls_of_one_server_are_parsed) {
     "redis[s]+cluster://, or their valkey equivalents"
 
 TEST(invalid_urls_of_one_server_are_refused_with_a_reason) {
-    static const struct {
-        const char *url, *wrong;
-    } cases[] = {
+    CASES(const char *url, *wrong) = {
         {"", NO_SCHEME},
         {"localhost:6379", NO_SCHEME},
         {"rediss:/h", NO_SCHEME},
@@ -210,11 +204,7 @@ TEST(a_url_of_a_single_server_is_distinguished_from_one_of_several_hosts) {
 }
 
 TEST(urls_of_sentinels_are_parsed) {
-    static const struct {
-        const char *url, *hosts, *master;
-        int db;
-        const char *user, *password;
-    } cases[] = {
+    CASES(const char *url, *hosts, *master; int db; const char *user, *password) = {
         {"redis+sentinel://h/m", "h:26379", "m", 0, "", ""},
         {"redis+sentinel://h:1,i,[::1],[::1]:2/my-master.1/3", "h:1 i:26379 ::1:26379 ::1:2",
          "my-master.1", 3, "", ""},
@@ -268,9 +258,7 @@ TEST(urls_of_several_hosts_over_tls_are_parsed) {
 }
 
 TEST(invalid_urls_of_several_hosts_are_refused_with_a_reason) {
-    static const struct {
-        const char *url, *wrong;
-    } cases[] = {
+    CASES(const char *url, *wrong) = {
         {"", NO_SCHEME},
         {"redis+other://h", UNKNOWN_SCHEME},
         {"unix+cluster://h", UNKNOWN_SCHEME},
@@ -337,9 +325,7 @@ TEST(parsing_a_url_of_several_hosts_reads_nothing_past_its_size) {
 }
 
 TEST(logins_of_urls_are_hidden_in_any_text) {
-    static const struct {
-        const char *text, *shown;
-    } cases[] = {
+    CASES(const char *text, *shown) = {
         {"", ""},
         {"order:42", "order:42"},
         {"me@host", "me@host"},
@@ -386,8 +372,7 @@ TEST(a_text_with_hidden_logins_that_is_too_long_is_truncated) {
 
 TEST(a_server_that_moves_to_a_new_address_keeps_the_login_of_its_url) {
     CHECK(!parse("redis://me:secret@h:1/2"));
-    hf_server_move(&server, &(hf_address){"::1", 7000});
-    CHECK_STR(server.label, "[::1]:7000");
+    hf_server_move(&server, &(hf_address){"::1", 7000}), CHECK_STR(server.label, "[::1]:7000");
     CHECK_STR(server.host, "::1");
     CHECK_EQ_INT(server.port, 7000);
     CHECK_STR(server.password, "secret");

@@ -17,8 +17,7 @@ TEST(the_second_in_which_a_waiter_must_have_left_the_queue_starts_when_its_wait_
     rig_tick(AT(499));
     feed_calls(busy(20000, 0, 0), AT(590));
     rig_sleep(AT(590), AT(1399));
-    rig_sleep(AT(1399), AT(1400));
-    CHECK(hf_op_is_done(op));
+    rig_sleep(AT(1399), AT(1400)), CHECK(hf_op_is_done(op));
 }
 
 TEST(a_wait_that_ended_while_the_process_was_stopped_fails_as_busy) {
@@ -32,10 +31,8 @@ TEST(a_wait_that_ended_while_the_process_was_stopped_fails_as_busy) {
 
 TEST(a_waiter_whose_wait_ends_leaves_the_queue) {
     hf_op *op = wait_in_queue(HF_SECOND, AT(0));
-    rig_sleep(AT(3), AT(999));
-    CHECK_STATE(op, WAITING);
-    rig_tick(AT(1000));
-    CHECK_STATE(op, CANCELLING);
+    rig_sleep(AT(3), AT(999)), CHECK_STATE(op, WAITING);
+    rig_tick(AT(1000)), CHECK_STATE(op, CANCELLING);
     CHECK_SENT(CALLS, LEAVE_OF_K("0", MEMBER("1")));
     CHECK_ANSWER(op, ":0\r\n", AT(1001), "busy");
     CHECK_NOTHING_LEFT(AT(1001));
@@ -44,9 +41,8 @@ TEST(a_waiter_whose_wait_ends_leaves_the_queue) {
 TEST(a_lock_granted_to_a_waiter_that_is_leaving_goes_to_the_next_one) {
     hf_op *op = wait_in_queue(HF_SECOND, AT(0));
     rig_tick(AT(1000));
-    output_of(link_of(CALLS));
-    feed_message(GRANT("1", "88"), AT(1001));
-    CHECK_STATE(op, CANCELLING);
+    sent_over(CALLS);
+    feed_message(GRANT("1", "88"), AT(1001)), CHECK_STATE(op, CANCELLING);
     CHECK_ANSWER(op, ":1\r\n", AT(1002), "busy");
     CHECK_NOTHING_LEFT(AT(1002));
 }
@@ -55,7 +51,7 @@ TEST(a_wait_that_ends_before_its_subscription_is_confirmed_leaves_nothing) {
     EACH_NUMBER (interrupted, 2) {
         hf_op *op = begin_acquire(interrupted ? HF_NEVER : HF_SECOND, AT(0));
         feed_calls(busy(5000, 0, 0), AT(1));
-        output_of(link_of(CALLS));
+        sent_over(CALLS);
         if (interrupted) CHECK_INTERRUPTS(op, AT(100));
         else CHECK_TICK(op, AT(1000), "busy");
         CHECK_NOTHING_LEFT(AT(1000));
@@ -66,8 +62,7 @@ TEST(a_wait_that_ends_while_the_server_does_not_reply_fails_as_unreachable) {
     hf_op *op = begin_acquire(HF_SECOND, AT(0));
     feed_calls(busy(5000, 0, 0), AT(1));
     feed_subscribed(AT(2));
-    output_of(link_of(CALLS));
-    CHECK_STATE(op, ASKING);
+    sent_over(CALLS), CHECK_STATE(op, ASKING);
     rig_sleep(AT(2), AT(1000)); /* no answer at all */
     CHECK_OUTCOME(op, "unreachable");
     CHECK_LEFT_BEHIND(ACQUIRED, MEMBER("1"), AT(1000));
@@ -76,7 +71,7 @@ TEST(a_wait_that_ends_while_the_server_does_not_reply_fails_as_unreachable) {
 TEST(a_busy_reply_after_the_end_of_the_wait_makes_the_waiter_leave_the_queue) {
     hf_op *op = wait_in_queue(1900 * HF_MS, AT(0));
     feed_message(GRANT("1", "0"), AT(1890));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     feed_calls(busy(5000, 0, 0), AT(1920)); /* the patience of the question is a little longer */
     CHECK_STATE(op, CANCELLING);
     CHECK_SENT(CALLS, LEAVE_OF_K("0", MEMBER("1")));
@@ -92,7 +87,7 @@ TEST(an_acquire_succeeds_if_the_lock_is_obtained_just_after_the_end_of_the_wait)
 TEST(leaving_the_queue_without_a_reply_is_retried_in_the_background) {
     hf_op *op = wait_in_queue(HF_SECOND, AT(0));
     rig_tick(AT(1000));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     rig_sleep(AT(1000), AT(2000));
     CHECK_OUTCOME(op, "unreachable"); /* the server is silent, which is not "busy" */
     CHECK_LEFT_BEHIND(":0\r\n", MEMBER("1"), AT(2000));
@@ -101,7 +96,7 @@ TEST(leaving_the_queue_without_a_reply_is_retried_in_the_background) {
 /* Servers close idle connections; that says nothing about whether they can be reached. */
 TEST(a_wait_fails_as_busy_even_if_an_idle_connection_was_closed_before_its_end) {
     hf_op *op = wait_in_queue(HF_SECOND, AT(0));
-    hf_session_closed(link_of(CALLS), "the server closed the connection", AT(500));
+    cut_link(CALLS, "the server closed the connection", AT(500));
     rig_tick(AT(1000));
     CHECK_SENT_AT(CALLS, AT(1001), LEAVE_OF_K("0", MEMBER("1")));
     CHECK_ANSWER(op, ":0\r\n", AT(1002), "busy");
@@ -110,11 +105,10 @@ TEST(a_wait_fails_as_busy_even_if_an_idle_connection_was_closed_before_its_end) 
 TEST(a_wait_whose_server_was_lost_ends_as_unreachable) {
     hf_op *op = wait_in_queue(HF_SECOND, AT(0));
     rig.refusing = true;
-    hf_session_closed(link_of(CALLS), "reset", AT(500));
-    hf_session_closed(link_of(EVENTS), "reset", AT(500));
+    cut_link(CALLS, "reset", AT(500));
+    cut_link(EVENTS, "reset", AT(500));
     CHECK_SLEEP(op, AT(500), AT(999), "under way");
-    hf_client_tick(&rig.client, AT(1000));
-    CHECK_OUTCOME(op, "unreachable");
+    hf_client_tick(&rig.client, AT(1000)), CHECK_OUTCOME(op, "unreachable");
     CHECK_EQ_INT(state_of(), CLEANING_UP);
     CHECK_EQ_U64(claim_wait(leaving_of()), 1);
 }
@@ -122,8 +116,8 @@ TEST(a_wait_whose_server_was_lost_ends_as_unreachable) {
 TEST(an_endless_wait_survives_a_minute_without_the_server) {
     hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     rig.refusing = true;
-    hf_session_closed(link_of(CALLS), "reset", AT(500));
-    hf_session_closed(link_of(EVENTS), "reset", AT(500));
+    cut_link(CALLS, "reset", AT(500));
+    cut_link(EVENTS, "reset", AT(500));
     int wakes = rig_sleep(AT(500), AT(60000));
     CHECK_OUTCOME(op, "under way");
     CHECK_OR(wakes < 600, "%d wakes", wakes);
@@ -136,8 +130,7 @@ TEST(an_endless_wait_survives_a_minute_without_the_server) {
 
 TEST(a_waiter_interrupted_in_the_queue_leaves_it) {
     hf_op *op = wait_in_queue(HF_NEVER, AT(0));
-    hf_op_interrupt(op, AT(100));
-    CHECK_SENT(CALLS, LEAVE_OF_K("0", MEMBER("1")));
+    hf_op_interrupt(op, AT(100)), CHECK_SENT(CALLS, LEAVE_OF_K("0", MEMBER("1")));
     CHECK_ANSWER(op, ":0\r\n", AT(101), "interrupted");
     CHECK_NOTHING_LEFT(AT(101));
 }
@@ -156,10 +149,9 @@ TEST(a_waiter_interrupted_during_its_request_still_acquires_if_the_reply_grants_
 TEST(a_waiter_interrupted_during_its_request_to_an_unreachable_server_ends_early) {
     hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     rig.refusing = true;
-    hf_session_closed(link_of(CALLS), "reset", AT(500));
-    hf_session_closed(link_of(EVENTS), "reset", AT(500));
-    rig_sleep(AT(500), AT(5000));
-    CHECK_STATE(op, ASKING);
+    cut_link(CALLS, "reset", AT(500));
+    cut_link(EVENTS, "reset", AT(500));
+    rig_sleep(AT(500), AT(5000)), CHECK_STATE(op, ASKING);
     hf_op_interrupt(op, AT(5000));
     hf_op_interrupt(op, AT(5050)); /* as often as the driver likes */
     CHECK_SLEEP(op, AT(5050), AT(5100), "interrupted");
@@ -168,8 +160,7 @@ TEST(a_waiter_interrupted_during_its_request_to_an_unreachable_server_ends_early
 
 TEST(an_acquire_interrupted_while_it_waits_for_a_renewal_ends_early) {
     hf_hold *hold = hold_lock(AT(0));
-    rig_sleep(AT(0), AT(10000));
-    CHECK(is_in_flight(hold));
+    rig_sleep(AT(0), AT(10000)), CHECK(is_in_flight(hold));
     hf_op *op = begin_acquire(HF_NEVER, AT(10001));
     CHECK_STATE(op, BLOCKED);
     CHECK_INTERRUPTS(op, AT(10002));
@@ -179,9 +170,7 @@ TEST(an_acquire_interrupted_while_it_waits_for_a_renewal_ends_early) {
 TEST(interrupting_an_acquire_after_its_end_changes_nothing) {
     hf_op *op = begin_acquire(0, AT(0));
     feed_calls(ACQUIRED, AT(1));
-    hf_op_interrupt(op, AT(2));
-    CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
+    hf_op_interrupt(op, AT(2)), CHECK_OUTCOME(op, "ok"), CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
 }
 
 /* ---- abandoned ---- */
@@ -200,15 +189,12 @@ TEST(an_acquire_abandoned_during_its_request_is_undone) {
 TEST(a_waiter_abandoned_before_its_subscription_leaves_nothing_on_the_server) {
     hf_op *op = begin_acquire(HF_SECOND, AT(0));
     feed_calls(busy(5000, 0, 0), AT(1));
-    hf_op_end(op, AT(2));
-    CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
-    rig_sleep(AT(2), AT(1000));
-    CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_CLOSED);
+    hf_op_end(op, AT(2)), CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
+    rig_sleep(AT(2), AT(1000)), CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_CLOSED);
 }
 
 TEST(a_waiter_abandoned_in_the_queue_leaves_it) {
-    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
-    hf_op_end(op, AT(10));
+    hf_op_end(wait_in_queue(HF_NEVER, AT(0)), AT(10));
     CHECK_LEFT_IN_ORDER(MEMBER("1"), AT(10));
 }
 
@@ -217,51 +203,17 @@ TEST(a_waiter_abandoned_while_it_is_leaving_the_queue_still_leaves_it) {
     CHECK_SENT_AT(CALLS, AT(1000), LEAVE_OF_K("0", MEMBER("1")));
     hf_op_end(op, AT(1001));
     CHECK_SENT_AT(CALLS, AT(1001), LEAVE_OF_K("0", MEMBER("1")));
-    feed_calls(":0\r\n:0\r\n", AT(1002));
-    CHECK_EQ_INT(state_of(), -1);
+    feed_calls(":0\r\n:0\r\n", AT(1002)), CHECK_EQ_INT(state_of(), -1);
 }
 
 TEST(an_acquire_abandoned_before_it_was_sent_sends_nothing) {
     hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-    hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
-    hf_op_end(op, AT(1));
+    hf_op_end(hf_client_begin(&rig.client, &spec, AT(0)), AT(1));
     rig_sleep(AT(1), AT(100));
-    feed_calls(":0\r\n", AT(100));
-    CHECK(hf_client_is_quiet(&rig.client));
+    feed_calls(":0\r\n", AT(100)), CHECK(is_quiet());
 }
 
 /* ---- the code and the text at the end ---- */
-
-TEST(an_acquire_that_ends_with_any_kind_of_reply_is_no_longer_counted_as_a_waiter) {
-    static const struct {
-        const char *reply, *outcome;
-    } cases[] = {
-        {ACQUIRED, "ok"},
-        {"*1\r\n:2\r\n", "busy"},
-        {GONE, "under way"},
-        {"*1\r\n:-3\r\n", "conflict"},
-        {"*1\r\n:-4\r\n", "conflict"},
-        {"*2\r\n:-5\r\n:3\r\n", "conflict"},
-        {"*2\r\n:-6\r\n$5\r\nguard\r\n", "conflict"},
-        {"*1\r\n:4\r\n", "mismatch"},
-        {"*1\r\n:77\r\n", "server"},
-        {"*2\r\n:3\r\n$3\r\nold\r\n", "duplicate"},
-        {"-ERR no\r\n", "server"},
-    };
-    EACH_CASE (i, cases) {
-        hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
-        feed_message("1 recheck 1", AT(50));
-        rig_sleep(AT(50), AT(60));
-        CHECK_STATE(op, ASKING);
-        CHECK_ANSWER(op, cases[i].reply, AT(61), cases[i].outcome);
-        if (hf_op_is_done(op)) {
-            CHECK(hf_op_is_done(op));
-            CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
-            CHECK(request_in(op)->state == HF_REQUEST_IDLE);
-            CHECK_EQ_U64(hf_op_deadline(op), HF_NEVER);
-        }
-    }
-}
 
 /* It was down for a moment, long ago. */
 TEST(a_busy_message_does_not_mention_an_outage_that_is_over) {
@@ -284,8 +236,7 @@ TEST(a_waiter_whose_leave_command_is_refused_still_reports_why_its_wait_ended) {
 TEST(a_request_sent_just_before_the_wait_ends_has_100_ms_for_its_reply) {
     hf_op *op = wait_in_queue(HF_SECOND, AT(0));
     feed_message("1 recheck 1", AT(990));
-    rig_tick(AT(990));
-    CHECK_STATE(op, ASKING);
+    rig_tick(AT(990)), CHECK_STATE(op, ASKING);
     CHECK_EQ_U64(request_in(op)->deadline, AT(1090));
 }
 
@@ -294,10 +245,8 @@ TEST(a_waiters_leave_command_that_the_server_refuses_is_not_retried) {
     hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     feed_message("1 recheck 1", AT(5));
     rig_tick(AT(5));
-    feed_calls(busy(20000, 0, 0), AT(6));
-    CHECK(request_in(op)->persists_until > 0);
-    hf_op_interrupt(op, AT(7));
-    CHECK_STATE(op, CANCELLING);
+    feed_calls(busy(20000, 0, 0), AT(6)), CHECK(request_in(op)->persists_until > 0);
+    hf_op_interrupt(op, AT(7)), CHECK_STATE(op, CANCELLING);
     CHECK_EQ_U64(request_in(op)->persists_until, 0);
 }
 
@@ -315,8 +264,7 @@ TEST(a_deadlock_found_during_a_waiters_request_ends_its_wait) {
 /* The reply that is under way has its time, however long the wait has lasted. */
 TEST(an_acquire_interrupted_during_its_request_still_gives_the_server_time_to_reply) {
     hf_op *op = begin_acquire(HF_NEVER, AT(0));
-    hf_op_interrupt(op, AT(1000));
-    CHECK_EQ_U64(request_in(op)->deadline, AT(1100));
+    hf_op_interrupt(op, AT(1000)), CHECK_EQ_U64(request_in(op)->deadline, AT(1100));
 }
 
 /* The server itself can be reached; it is only not heard. */
@@ -325,20 +273,23 @@ TEST(a_wait_ends_as_busy_if_only_its_subscription_connection_is_refused) {
     hf_session *events = link_of(EVENTS);
     events->failed_opens = 3;
     snprintf(events->reason, sizeof events->reason, "refused");
-    hf_client_tick(&rig.client, AT(1000));
-    CHECK_STATE(op, CANCELLING);
+    hf_client_tick(&rig.client, AT(1000)), CHECK_STATE(op, CANCELLING);
     CHECK_ANSWER(op, ":0\r\n", AT(1001), "busy");
 }
 
 /* Each reply that ends an acquire ends all of it. */
-TEST(an_acquire_that_ends_with_any_kind_of_refusal_is_no_longer_counted_as_a_waiter) {
-    static const struct {
-        const char *reply, *outcome;
-    } cases[] = {
-        {"*1\r\n:4\r\n", "mismatch"},        {"*2\r\n:3\r\n$1\r\nr\r\n", "duplicate"},
-        {"*1\r\n:-3\r\n", "conflict"},       {"*1\r\n:-4\r\n", "conflict"},
-        {"*2\r\n:-5\r\n:3\r\n", "conflict"}, {"*2\r\n:-6\r\n$5\r\nguard\r\n", "conflict"},
-        {"-ERR no\r\n", "server"},           {"*1\r\n:77\r\n", "server"},
+TEST(an_acquire_that_ends_with_any_kind_of_reply_is_no_longer_counted_as_a_waiter) {
+    CASES(const char *reply, *outcome) = {
+        {"*1\r\n:4\r\n", "mismatch"},
+        {"*2\r\n:3\r\n$1\r\nr\r\n", "duplicate"},
+        {"*1\r\n:-3\r\n", "conflict"},
+        {"*1\r\n:-4\r\n", "conflict"},
+        {"*2\r\n:-5\r\n:3\r\n", "conflict"},
+        {"*2\r\n:-6\r\n$5\r\nguard\r\n", "conflict"},
+        {"-ERR no\r\n", "server"},
+        {"*1\r\n:77\r\n", "server"},
+        {"*1\r\n:2\r\n", "busy"},
+        {ACQUIRED, "ok"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         EACH_NUMBER (waiting, 2) {
@@ -352,32 +303,35 @@ TEST(an_acquire_that_ends_with_any_kind_of_refusal_is_no_longer_counted_as_a_wai
             CHECK_OR(strcmp(outcome(op), cases[i].outcome) == 0, "case %zu: %s", i, outcome(op));
             CHECK(hf_op_is_done(op));
             CHECK(!needs_events(op));
+            CHECK_EQ_U64(hf_op_deadline(op), HF_NEVER);
+            CHECK_EQ_INT(request_in(op)->state, HF_REQUEST_IDLE);
             CHECK_EQ_INT(nodes_of(&rig.client)[0]->waiting, 0);
         }
     }
+    rig_begin();
+    hf_op *op = wait_in_queue(60 * HF_SECOND, AT(0));
+    feed_message("1 recheck 1", AT(50));
+    rig_tick(AT(50));
+    CHECK_ANSWER(op, GONE, AT(61), "under way");
 }
 
 TEST(a_wait_that_ends_while_connections_are_refused_fails_as_unreachable) {
     hf_op *op = wait_in_queue(HF_SECOND, AT(0));
-    hf_session_closed(link_of(CALLS), "gone", AT(500));
+    cut_link(CALLS, "gone", AT(500));
     hf_session_opening(link_of(CALLS), AT(500));
-    hf_session_closed(link_of(CALLS), "refused", AT(501));
-    CHECK_EQ_INT(link_of(CALLS)->failed_opens, 1);
+    cut_link(CALLS, "refused", AT(501)), CHECK_EQ_INT(link_of(CALLS)->failed_opens, 1);
     CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_READY);
-    hf_client_tick(&rig.client, AT(1000));
-    CHECK_OUTCOME(op, "unreachable");
+    hf_client_tick(&rig.client, AT(1000)), CHECK_OUTCOME(op, "unreachable");
     CHECK_MESSAGE(op, "refused");
 }
 
 TEST(a_wait_that_ends_just_after_its_connections_were_lost_fails_as_busy) {
     hf_op *op = wait_in_queue(HF_SECOND, AT(0));
-    hf_session_closed(link_of(CALLS), "reset", AT(999));
-    hf_session_closed(link_of(EVENTS), "reset", AT(999));
+    cut_link(CALLS, "reset", AT(999));
+    cut_link(EVENTS, "reset", AT(999));
     hf_client_tick(&rig.client, AT(1000));
-    hf_client_tick(&rig.client, AT(1001));
-    CHECK_OUTCOME(op, "under way");
-    rig_serve(AT(1001));
-    CHECK_SENT(CALLS, LEAVE_OF_K("0", MEMBER("1")));
+    hf_client_tick(&rig.client, AT(1001)), CHECK_OUTCOME(op, "under way");
+    rig_serve(AT(1001)), CHECK_SENT(CALLS, LEAVE_OF_K("0", MEMBER("1")));
     CHECK_ANSWER(op, ":0\r\n", AT(1002), "busy");
 }
 
@@ -393,10 +347,9 @@ TEST(the_clean_up_after_a_waiters_acquire_that_arrived_late_names_no_queue_entry
 TEST(a_queued_waiter_interrupted_while_its_server_is_unreachable_ends) {
     hf_op *op = wait_in_queue(60 * HF_SECOND, AT(0));
     rig.refusing = true;
-    hf_session_closed(link_of(CALLS), "gone", AT(10));
+    cut_link(CALLS, "gone", AT(10));
     hf_op_interrupt(op, AT(11));
-    rig_serve(AT(11));
-    CHECK_OUTCOME(op, "interrupted");
+    rig_serve(AT(11)), CHECK_OUTCOME(op, "interrupted");
     CHECK_EQ_INT(state_of(), CLEANING_UP);
 }
 
@@ -421,12 +374,10 @@ TEST(an_acquire_interrupted_during_its_request_reports_the_servers_refusal) {
 
 TEST(a_waiters_leave_command_that_must_skip_many_dead_waiters_finishes_in_the_background) {
     hf_op *op = wait_in_queue(HF_SECOND, AT(0));
-    rig_tick(AT(1000));
-    CHECK_STATE(op, CANCELLING);
-    output_of(link_of(CALLS));
+    rig_tick(AT(1000)), CHECK_STATE(op, CANCELLING);
+    sent_over(CALLS);
     CHECK_ANSWER(op, ":3\r\n", AT(1001), "busy");
-    rig_tick(AT(1001));
-    CHECK(strncmp(output_of(link_of(RENEWER)), "EVALSHA leave 4 k ", 18) == 0);
+    rig_tick(AT(1001)), CHECK(strncmp(sent_over(RENEWER), "EVALSHA leave 4 k ", 18) == 0);
 }
 
 TEST(a_busy_reply_at_the_end_of_the_wait_ends_it_without_another_attempt) {

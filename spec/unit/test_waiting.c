@@ -11,25 +11,23 @@ TEST(a_waiter_is_queued_only_after_it_has_subscribed) {
     CHECK_ANSWER_STATE(op, busy(20000, 0, 0), AT(1), SUBSCRIBING);
     CHECK_SENT(EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
     CHECK_SENT(CALLS, "");
-    feed_subscribed(AT(2));
-    CHECK_STATE(op, ASKING);
+    feed_subscribed(AT(2)), CHECK_STATE(op, ASKING);
     CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     CHECK_ANSWER_STATE(op, busy(20000, 3, 0), AT(3), WAITING);
-    CHECK_EQ_U64(hf_client_stats(&rig.client).waits, 1);
+    CHECK_EQ_U64(stats().waits, 1);
     CHECK_EQ_INT(first_node(&rig.client)->waiting, 1);
 }
 
 TEST(a_waiter_whose_subscription_opens_during_its_request_then_joins_the_queue) {
     hf_op *first = wait_in_queue(10 * HF_SECOND, AT(0));
-    hf_session_closed(link_of(EVENTS), "reset", AT(10));
+    cut_link(EVENTS, "reset", AT(10));
     hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     spec.caller = hf_slice_of("you");
     spec.wait = 10 * HF_SECOND;
     hf_op *second = hf_client_begin(&rig.client, &spec, AT(20));
     rig_tick(AT(30));
-    feed_subscribed(AT(40));
-    CHECK_STATE(second, ASKING);
-    output_of(link_of(CALLS));
+    feed_subscribed(AT(40)), CHECK_STATE(second, ASKING);
+    sent_over(CALLS);
     feed_calls(busy(20000, 0, 0), AT(50));
     CHECK_STATE(second, ASKING); /* it was asked for without a place */
     CHECK_SENT_PART(CALLS, MEMBER("2"));
@@ -53,7 +51,7 @@ TEST(a_client_that_is_subscribed_already_queues_with_its_first_command) {
 static hf_op *begin_behind(uint32_t max_waiters, hf_time wait, hf_time now) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, now, spec.caller = hf_slice_of("you"), spec.wait = wait,
                       spec.sheds = true, spec.max_waiters = max_waiters);
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     return op;
 }
 
@@ -81,18 +79,15 @@ TEST(a_waiter_within_max_waiters_remains_queued) {
     hf_op *op = begin_behind(2, HF_NEVER, AT(20));
     CHECK_ANSWER_STATE(op, busy(20000, 1, 0), AT(21), WAITING);
     set_recheck(op, AT(100));
-    rig_sleep(AT(21), AT(100));
-    CHECK_STATE(op, ASKING);
+    rig_sleep(AT(21), AT(100)), CHECK_STATE(op, ASKING);
     CHECK_ANSWER_STATE(op, busy(20000, 7, 0), AT(101), WAITING);
 }
 
 TEST(a_tenants_waiter_never_subscribes_to_a_pattern) {
     begin_as_tenant();
     hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
-    rig_sleep(AT(3), AT(1000));
-    CHECK_STATE(op, WAITING);
-    hf_op_end(op, AT(1000));
-    CHECK_SENT(EVENTS, "");
+    rig_sleep(AT(3), AT(1000)), CHECK_STATE(op, WAITING);
+    hf_op_end(op, AT(1000)), CHECK_SENT(EVENTS, "");
 }
 
 TEST(an_acquire_fails_with_conflict_behind_a_waiter_of_a_newer_format) {
@@ -100,7 +95,7 @@ TEST(an_acquire_fails_with_conflict_behind_a_waiter_of_a_newer_format) {
         hf_op *op =
             queued ? wait_in_queue(10 * HF_SECOND, AT(0)) : begin_acquire(10 * HF_SECOND, AT(0));
         if (queued) rig_sleep(AT(3), AT(2000));
-        output_of(link_of(CALLS));
+        sent_over(CALLS);
         CHECK_ANSWER(op, "*1\r\n:-4\r\n", AT(2000), "conflict");
         CHECK_MESSAGE(op, "incompatible version of holdfast is waiting for it");
         CHECK_SENT_AT(CALLS, AT(2001), queued ? LEAVE_OF_K("0", MEMBER("1")) : "");
@@ -119,15 +114,14 @@ TEST(a_waiter_rechecks_its_lock_every_two_seconds) {
         feed_calls(busy(20000, 0, 0), next);
         now = next;
     }
-    CHECK(hf_client_stats(&rig.client).rechecks >= 9);
+    CHECK(stats().rechecks >= 9);
 }
 
 TEST(a_waiter_rechecks_its_lock_when_the_holders_lease_ends) {
     hf_op *op = wait_in_queue(100 * HF_SECOND, AT(0));
     feed_message("1 turn 1 50", AT(10));
     rig_sleep(AT(10), AT(70));
-    feed_calls(busy(300, 0, 0), AT(100));
-    CHECK_EQ_U64(hf_op_deadline(op), AT(401));
+    feed_calls(busy(300, 0, 0), AT(100)), CHECK_EQ_U64(hf_op_deadline(op), AT(401));
     rig_begin();
     op = begin_acquire(100 * HF_SECOND, AT(0));
     feed_calls(busy(300, 0, 0), AT(1));
@@ -137,10 +131,9 @@ TEST(a_waiter_rechecks_its_lock_when_the_holders_lease_ends) {
 }
 
 TEST(a_waiter_behind_many_others_rechecks_its_lock_less_often) {
-    static const struct {
-        int ahead, least_ms, most_ms;
-    } cases[] = {{0, 1800, 2000},      {199, 1800, 2000},       {200, 3600, 4000},
-                 {1000, 18000, 20000}, {1000000, 27000, 30000}, {2000000000, 27000, 30000}};
+    CASES(int ahead, least_ms, most_ms) = {{0, 1800, 2000},         {199, 1800, 2000},
+                                           {200, 3600, 4000},       {1000, 18000, 20000},
+                                           {1000000, 27000, 30000}, {2000000000, 27000, 30000}};
     EACH_CASE (i, cases) {
         hf_op *op = begin_acquire(HF_NEVER, AT(0));
         feed_calls(busy(900000000, 0, 0), AT(0));
@@ -161,8 +154,7 @@ TEST(a_waiter_behind_a_holder_with_a_huge_ttl_does_not_recheck_constantly) {
                  ttls[i]);
         rig_begin();
         hf_op *op = begin_acquire(HF_NEVER, AT(0));
-        subscribe_with(answer, AT(0), AT(0), AT(0));
-        CHECK_STATE(op, WAITING);
+        subscribe_with(answer, AT(0), AT(0), AT(0)), CHECK_STATE(op, WAITING);
         CHECK(rechecks_at(op) >= AT(1800) && rechecks_at(op) <= AT(2000));
         rig_begin();
         op = begin_acquire(0, AT(0));
@@ -196,8 +188,7 @@ TEST(a_waiter_behind_a_holder_without_a_ttl_rechecks_its_lock_regularly) {
 
 TEST(a_waiter_rechecks_its_lock_when_the_reservation_for_other_libraries_ends) {
     hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
-    feed_message("1 turn 1 50", AT(100));
-    CHECK_STATE(op, WAITING);
+    feed_message("1 turn 1 50", AT(100)), CHECK_STATE(op, WAITING);
     CHECK_EQ_U64(hf_op_deadline(op), AT(151));
     CHECK_SENT(EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     feed_message("1 turn 1 18446744073709551615", AT(110));
@@ -209,8 +200,7 @@ TEST(a_waiter_rechecks_its_lock_when_the_reservation_for_other_libraries_ends) {
 TEST(a_waiter_rechecks_when_a_reservation_that_was_made_during_its_request_ends) {
     hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
     feed_message("1 recheck 1", AT(10));
-    rig_tick(AT(10));
-    CHECK_STATE(op, ASKING);
+    rig_tick(AT(10)), CHECK_STATE(op, ASKING);
     feed_message("1 turn 1 50", AT(11));
     CHECK_ANSWER_STATE(op, busy(20000, 0, 0), AT(12), WAITING);
     CHECK_EQ_U64(hf_op_deadline(op), AT(12));
@@ -246,8 +236,8 @@ TEST(the_first_waiter_behind_another_librarys_holder_subscribes_to_redissons_rel
     hf_op *op = begin_acquire(10 * HF_SECOND, AT(0));
     feed_calls(busy(20000, 0, 1), AT(1));
     feed_subscribed(AT(2));
-    output_of(link_of(EVENTS));
-    output_of(link_of(CALLS));
+    sent_over(EVENTS);
+    sent_over(CALLS);
     CHECK_ANSWER_SENDS(busy(20000, 0, 1), AT(3), EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     feed_event("psubscribe", "redisson_lock__channel:{k}", "2",
                AT(4)); /* a release may have come before it */
@@ -286,7 +276,7 @@ TEST(a_waiter_behind_others_does_not_subscribe_to_redissons_releases) {
     begin_acquire(10 * HF_SECOND, AT(0));
     feed_calls(busy(20000, 0, 1), AT(1));
     feed_subscribed(AT(2));
-    output_of(link_of(EVENTS));
+    sent_over(EVENTS);
     CHECK_ANSWER_SENDS(busy(20000, 1, 1), AT(3), EVENTS, "");
 }
 
@@ -301,7 +291,7 @@ TEST(a_waiter_rechecks_its_lock_at_most_once_a_millisecond_however_many_messages
              "channel:{k}\r\n$1\r\n0\r\n",
              now);
         rig_tick(now);
-        bool asks = output_of(link_of(CALLS))[0] != '\0';
+        bool asks = sent_over(CALLS)[0] != '\0';
         looks += asks;
         if (asks) feed_calls(busy(20000, 0, 1), now);
     }
@@ -314,27 +304,25 @@ TEST(a_waiter_rechecks_its_lock_at_most_once_a_millisecond_however_many_messages
 TEST(a_waiter_rechecks_its_lock_when_its_subscription_is_restored) {
     hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
     feed_message("1 turn 1 1000", AT(5));
-    hf_session_closed(link_of(EVENTS), "reset", AT(10));
-    CHECK_STATE(op, WAITING);
+    cut_link(EVENTS, "reset", AT(10)), CHECK_STATE(op, WAITING);
     CHECK_SENT_AT(EVENTS, AT(20), "SUBSCRIBE " DRIVE_GRANTS);
     CHECK_SENT(CALLS, "");
-    feed_subscribed(AT(21));
-    CHECK_SENT(EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
+    feed_subscribed(AT(21)), CHECK_SENT(EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     CHECK_ANSWER(op, ACQUIRED, AT(22), "ok");
 }
 
 TEST(a_waiter_that_lost_its_subscription_keeps_rechecking_its_lock) {
     hf_op *op = wait_in_queue(60 * HF_SECOND, AT(0));
-    hf_session_closed(link_of(EVENTS), "reset", AT(10));
+    cut_link(EVENTS, "reset", AT(10));
     int looks = 0;
     for (int ms = 10; ms < 10000; ms += 5) {
         if (hf_session_wants(link_of(EVENTS), AT(ms)) == HF_WANT_OPEN) {
             hf_session_opening(link_of(EVENTS), AT(ms));
-            hf_session_closed(link_of(EVENTS), "refused", AT(ms));
+            cut_link(EVENTS, "refused", AT(ms));
         }
         hf_client_tick(&rig.client, AT(ms));
-        if (output_of(link_of(CALLS))[0] == '\0') continue;
+        if (sent_over(CALLS)[0] == '\0') continue;
         looks++;
         feed(link_of(CALLS), busy(20000, 0, 0), AT(ms));
     }
@@ -347,19 +335,18 @@ TEST(a_waiter_that_lost_its_subscription_keeps_rechecking_its_lock) {
 TEST(a_waiter_without_a_subscription_still_acquires_a_freed_lock) {
     hf_op *op = begin_acquire(HF_NEVER, AT(0));
     feed(link_of(CALLS), busy(5000, 0, 0), AT(1));
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     bool asked = false;
     for (int ms = 1; ms < 8000 && !asked; ms += 5) {
         if (hf_session_wants(link_of(EVENTS), AT(ms)) == HF_WANT_OPEN) {
             hf_session_opening(link_of(EVENTS), AT(ms));
-            hf_session_closed(link_of(EVENTS), "refused", AT(ms));
+            cut_link(EVENTS, "refused", AT(ms));
         }
         hf_client_tick(&rig.client, AT(ms));
-        asked = strcmp(output_of(link_of(CALLS)), BRIEF_ASK_OF_K) == 0;
+        asked = strcmp(sent_over(CALLS), BRIEF_ASK_OF_K) == 0;
     }
     CHECK(asked);
-    feed(link_of(CALLS), ACQUIRED, AT(8000));
-    CHECK_OUTCOME(op, "ok");
+    feed(link_of(CALLS), ACQUIRED, AT(8000)), CHECK_OUTCOME(op, "ok");
 }
 
 TEST(a_waiter_whose_subscription_is_refused_fails_with_the_servers_reason) {
@@ -384,15 +371,13 @@ TEST(a_waiters_subscription_that_is_temporarily_refused_is_retried) {
         for (int times = 1; times <= 3; times++) {
             CHECK_SENT_AT(EVENTS, hf_time_max(AT(10), events->retry_at), "SUBSCRIBE " DRIVE_GRANTS);
             feed(events, errors[i], events->opened_at + HF_MS);
-            rig_serve(events->opened_at + HF_MS);
-            CHECK_STATE(op, WAITING);
+            rig_serve(events->opened_at + HF_MS), CHECK_STATE(op, WAITING);
             CHECK_EQ_INT(events->failed_opens, times);
             CHECK(events->retry_at > events->opened_at + HF_MS);
         }
         CHECK_SENT(CALLS, "");
         CHECK_SENT_AT(EVENTS, events->retry_at, "SUBSCRIBE " DRIVE_GRANTS);
-        feed_subscribed(events->opened_at);
-        CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+        feed_subscribed(events->opened_at), CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     }
 }
 
@@ -402,12 +387,12 @@ TEST(a_waiter_keeps_waiting_and_acquires_if_its_pattern_subscription_is_refused)
     feed(link_of(EVENTS), "-NOPERM this user has no permissions to access one of the channels\r\n",
          AT(6));
     CHECK_STATE(op, WAITING);
-    output_of(link_of(CALLS));
+    sent_over(CALLS);
     rig_tick(AT(56));
     CHECK_ENDS_WITH(op, ACQUIRED, AT(57), "ok");
     op = begin(HF_OP_RELEASE, AT(57));
     end_with(op, ":1\r\n", AT(57));
-    output_of(link_of(EVENTS));
+    sent_over(EVENTS);
     op = begin_acquire(10 * HF_SECOND, AT(58)); /* the pattern is not asked for again */
     CHECK_ANSWER_STATE(op, busy(20000, 0, 1), AT(58), WAITING);
     CHECK_SENT(EVENTS, "");
@@ -431,11 +416,11 @@ TEST(an_acquire_that_has_no_memory_to_join_the_queue_fails_as_no_memory) {
         rig_begin();
         hf_op *op = begin_acquire(10 * HF_SECOND, AT(0));
         feed_calls(busy(20000, 0, 0), AT(1));
-        output_of(link_of(CALLS));
+        sent_over(CALLS);
         memerr_fail(nth);
         feed_subscribed(AT(2));
         memerr_fail(0);
-        const char *sent = output_of(link_of(CALLS));
+        const char *sent = sent_over(CALLS);
         CHECK(!*sent || strcmp(sent, ASK_OF_K("0", "0", MEMBER("1"))) == 0);
         failures += hf_op_is_done(op) && hf_op_code(op) == HF_NO_MEMORY;
     }
@@ -443,9 +428,8 @@ TEST(an_acquire_that_has_no_memory_to_join_the_queue_fails_as_no_memory) {
 }
 
 TEST(a_waiter_rechecks_its_lock_at_once_when_the_holders_lease_is_just_expiring) {
-    static const struct {
-        int ttl_ms, ahead, at_ms;
-    } cases[] = {{0, 0, 1}, {1, 0, 2}, {0, 1, 6}, {100, 80, 501}, {100, 90, 501}};
+    CASES(int ttl_ms, ahead, at_ms) =
+        LIST({0, 0, 1}, {1, 0, 2}, {0, 1, 6}, {100, 80, 501}, {100, 90, 501});
     EACH_CASE (i, cases) {
         hf_op *op = begin_acquire(HF_NEVER, AT(0));
         feed_calls(busy(20000, 0, 0), AT(0));
@@ -486,8 +470,7 @@ static const char *deaf(int ttl_ms) {
  */
 TEST(a_waiter_rechecks_often_at_first_if_the_holder_could_not_be_notified) {
     hf_op *op = begin_acquire(HF_NEVER, AT(0));
-    subscribe_with(deaf(20000), AT(1), AT(2), AT(3));
-    CHECK_STATE(op, WAITING);
+    subscribe_with(deaf(20000), AT(1), AT(2), AT(3)), CHECK_STATE(op, WAITING);
     CHECK(hf_op_deadline(op) <= AT(3 + 31));
     int longer = 0;
     for (int i = 0; i < 10; i++) {
@@ -518,16 +501,14 @@ TEST(a_reservation_for_polling_clients_ends_once_a_holdfast_client_holds_the_loc
     hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     feed_message("1 turn 1 20", AT(10));
     rig_tick(AT(31));
-    feed_calls(busy(30000, 0, 0), AT(31));
-    CHECK(!is_turn_of_pollers(op));
+    feed_calls(busy(30000, 0, 0), AT(31)), CHECK(!is_turn_of_pollers(op));
 }
 
 /* Only the first one rechecks often to pass over a dead foreign holder. */
 TEST(a_later_waiter_behind_another_librarys_holder_rechecks_every_two_seconds) {
     EACH_NUMBER (ahead, 2) {
         hf_op *op = begin_acquire(HF_NEVER, AT(0));
-        subscribe_with(busy(20000, ahead, 1), AT(1), AT(2), AT(3));
-        CHECK_STATE(op, WAITING);
+        subscribe_with(busy(20000, ahead, 1), AT(1), AT(2), AT(3)), CHECK_STATE(op, WAITING);
         CHECK_EQ_INT(hf_op_deadline(op) > AT(1500), ahead);
     }
 }
@@ -542,51 +523,44 @@ TEST(a_waiter_rechecks_at_once_when_another_librarys_lease_has_ended) {
     for (int ms = 3; ms < 203; ms += 10) {
         CHECK_ANSWER_STATE(op, busy(2, 0, 1), AT(ms), WAITING);
         CHECK(hf_op_deadline(op) <= AT(ms + 3));
-        rig_tick(AT(ms + 10));
-        CHECK_STATE(op, ASKING);
+        rig_tick(AT(ms + 10)), CHECK_STATE(op, ASKING);
     }
 }
 
 /* Else a server that vanished would be noticed by nobody while all wait for messages. */
 TEST(a_waiting_client_wakes_up_to_check_a_subscription_connection_without_messages) {
-    wait_in_queue(HF_NEVER, AT(0));
-    CHECK_EQ_U64(hf_client_calls_deadline(&rig.client), AT(2 + 5000));
+    wait_in_queue(HF_NEVER, AT(0)), CHECK_EQ_U64(calls_deadline(), AT(2 + 5000));
 }
 
 /* A message that names a later time must not put the next recheck off. */
 TEST(a_message_that_asks_for_a_later_recheck_does_not_delay_one_that_is_due_earlier) {
     hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     hf_time at = rechecks_at(op);
-    feed_message("1 recheck 1 9000", AT(5));
-    CHECK_EQ_U64(rechecks_at(op), at);
+    feed_message("1 recheck 1 9000", AT(5)), CHECK_EQ_U64(rechecks_at(op), at);
 }
 
 /* Else it would not subscribe again at the node to which its key moves. */
 TEST(a_waiter_that_unsubscribes_from_redissons_releases_can_subscribe_again) {
     hf_op *op = wait_in_queue(HF_NEVER, AT(0));
-    rig_tick(AT(150));
-    CHECK(listening_of(op) != HF_LISTENING_NOT);
-    hf_client_listen(op, false, AT(151));
-    CHECK_EQ_INT(listening_of(op), HF_LISTENING_NOT);
+    rig_tick(AT(150)), CHECK(listening_of(op) != HF_LISTENING_NOT);
+    hf_client_listen(op, false, AT(151)), CHECK_EQ_INT(listening_of(op), HF_LISTENING_NOT);
     hf_client_listen(op, true, AT(152));
 }
 
 TEST(a_wait_is_counted_once_in_the_statistics_even_if_its_client_subscribes_again) {
     hf_op *op = wait_in_queue(HF_NEVER, AT(0));
-    CHECK_EQ_U64(hf_client_stats(&rig.client).waits, 1);
-    hf_session_closed(link_of(EVENTS), "reset", AT(5));
+    CHECK_EQ_U64(stats().waits, 1);
+    cut_link(EVENTS, "reset", AT(5));
     feed_message("1 recheck 1", AT(6));
     rig_sleep(AT(6), AT(2500));
-    feed_calls(busy(20000, 0, 0), AT(2501));
-    CHECK(!hf_op_is_done(op));
-    CHECK_EQ_U64(hf_client_stats(&rig.client).waits, 1);
+    feed_calls(busy(20000, 0, 0), AT(2501)), CHECK(!hf_op_is_done(op));
+    CHECK_EQ_U64(stats().waits, 1);
 }
 
 TEST(a_waiter_that_is_not_first_never_subscribes_to_redissons_releases) {
     hf_op *op = begin_acquire(HF_NEVER, AT(0));
-    subscribe_with(busy(20000, 1, 0), AT(1), AT(2), AT(3));
-    CHECK_STATE(op, WAITING);
-    output_of(link_of(EVENTS));
+    subscribe_with(busy(20000, 1, 0), AT(1), AT(2), AT(3)), CHECK_STATE(op, WAITING);
+    sent_over(EVENTS);
     CHECK_SENT_UNTIL(EVENTS, AT(4), AT(1000), "");
 }
 
@@ -632,12 +606,10 @@ TEST(a_waiter_that_receives_a_message_during_its_request_rechecks_afterwards) {
         hf_op *op = wait_in_queue(60 * HF_SECOND, AT(0));
         rig_tick(AT(150));
         hf_time now = rechecks_at(op);
-        rig_tick(now);
-        CHECK_STATE(op, ASKING);
+        rig_tick(now), CHECK_STATE(op, ASKING);
         if (messages[i]) feed_message(messages[i], now);
         else impl_of(op)->wait->on_subscribed(op, now);
-        feed_calls(busy(20000, 0, 0), now + 5 * HF_MS);
-        CHECK_STATE(op, WAITING);
+        feed_calls(busy(20000, 0, 0), now + 5 * HF_MS), CHECK_STATE(op, WAITING);
         CHECK_OR(hf_op_deadline(op) <= now + 6 * HF_MS, "case %zu", i);
     }
 }
@@ -663,9 +635,9 @@ TEST(a_fair_locks_waiter_subscribes_to_a_channel_of_its_own) {
         BEGIN(HF_OP_ACQUIRE, AT(0), spec.lock_kind = &hf_kind_fair, spec.wait = 60 * HF_SECOND);
     feed_calls(busy(20000, 0, 0), AT(1));
     feed_subscribed(AT(2));
-    output_of(link_of(EVENTS));
+    sent_over(EVENTS);
     CHECK_ANSWER_STATE(op, busy(20000, 0, 0), AT(3), WAITING);
-    const char *text = output_of(link_of(EVENTS));
+    const char *text = sent_over(EVENTS);
     CHECK_OR(strstr(text, ":me"), "%s", text);
     CHECK_OR(strstr(text, "{k}"), "%s", text);
 }
@@ -702,14 +674,11 @@ TEST(a_waiter_that_has_no_memory_to_subscribe_does_not_fail_as_denied) {
         rig_tick(AT(3));
         feed_calls(":0\r\n", AT(3));
         op = begin_acquire(10 * HF_SECOND, AT(1000));
-        feed_calls(busy(5000, 0, 0), AT(1001));
-        CHECK_EQ_INT(events->state, HF_SESSION_LOGIN);
+        feed_calls(busy(5000, 0, 0), AT(1001)), CHECK_EQ_INT(events->state, HF_SESSION_LOGIN);
         memerr_fail(nth);
         hf_session_feed(events, "+OK\r\n", 5, AT(1002));
         failed = memerr_end();
-        rig_serve(AT(1002));
-        CHECK(refused);
-        CHECK_OUTCOME(op, "under way");
+        rig_serve(AT(1002)), CHECK(refused), CHECK_OUTCOME(op, "under way");
         rig_end(AT(1003));
     }
     CHECK(!failed);
@@ -717,11 +686,9 @@ TEST(a_waiter_that_has_no_memory_to_subscribe_does_not_fail_as_denied) {
 
 TEST(a_waiter_subscribes_to_redissons_releases_after_150_ms) {
     hf_op *op = wait_in_queue(HF_NEVER, AT(0));
-    hf_client_tick(&rig.client, AT(150) - 1);
-    CHECK(listening_of(op) == HF_LISTENING_NOT);
+    hf_client_tick(&rig.client, AT(150) - 1), CHECK(listening_of(op) == HF_LISTENING_NOT);
     CHECK_SILENT();
-    hf_client_tick(&rig.client, AT(150));
-    CHECK(listening_of(op) != HF_LISTENING_NOT);
+    hf_client_tick(&rig.client, AT(150)), CHECK(listening_of(op) != HF_LISTENING_NOT);
     CHECK_SENT(EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
 }
 
@@ -732,8 +699,7 @@ TEST(a_waiter_needs_messages_while_it_waits_or_subscribes_and_not_during_its_req
         bool waits = state == HF_ACQUIRE_WAITING || state == HF_ACQUIRE_SUBSCRIBING;
         set_op_state(op, (hf_acquire_state)state);
         CHECK_EQ_INT(impl_of(op)->wait->waits(op), waits);
-        set_needs_events(op, false);
-        CHECK(!impl_of(op)->wait->waits(op));
+        set_needs_events(op, false), CHECK(!impl_of(op)->wait->waits(op));
         set_needs_events(op, true);
     }
     set_op_state(op, before);
@@ -741,11 +707,9 @@ TEST(a_waiter_needs_messages_while_it_waits_or_subscribes_and_not_during_its_req
 
 TEST(a_mutexs_waiter_awaits_the_end_of_a_reservation_without_a_subscription) {
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
-    subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
-    CHECK_STATE(op, WAITING);
-    output_of(link_of(EVENTS));
-    feed_message("1 turn 1 50", AT(100));
-    CHECK_EQ_U64(hf_op_deadline(op), AT(151));
+    subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3)), CHECK_STATE(op, WAITING);
+    sent_over(EVENTS);
+    feed_message("1 turn 1 50", AT(100)), CHECK_EQ_U64(hf_op_deadline(op), AT(151));
     CHECK(listening_of(op) == HF_LISTENING_NOT);
     CHECK_SENT(EVENTS, "");
 }

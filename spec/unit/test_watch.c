@@ -49,12 +49,10 @@ TEST(on_change_is_called_if_the_holder_or_token_differs_from_the_known_one) {
 
 TEST(on_change_gets_the_state_that_its_watch_read) {
     hf_op *op = watching(HF_NEVER, AT(0));
-    feed_event("message", CHANNEL, "1", AT(10));
-    CHECK_SENT(CALLS, INFO);
+    feed_event("message", CHANNEL, "1", AT(10)), CHECK_SENT(CALLS, INFO);
     CHECK_ANSWER(op, HELD("o:2", "43"), AT(11), "ok");
     hf_result result;
-    hf_op_take_result(op, &result);
-    CHECK_STR(result.info.owner, "o:2");
+    hf_op_take_result(op, &result), CHECK_STR(result.info.owner, "o:2");
     CHECK_EQ_U64(result.info.token, 43);
     CHECK_SENT(EVENTS, "UNSUBSCRIBE " CHANNEL);
     CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
@@ -63,8 +61,7 @@ TEST(on_change_gets_the_state_that_its_watch_read) {
 TEST(a_watch_for_on_change_subscribes_to_its_channel_without_a_pattern) {
     begin_watch("42 o:1", HF_NEVER, AT(0));
     CHECK_ANSWER_SENDS(HELD("o:1", "42"), AT(1), EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
-    feed_subscribed(AT(2));
-    CHECK_SENT(EVENTS, "SUBSCRIBE " CHANNEL);
+    feed_subscribed(AT(2)), CHECK_SENT(EVENTS, "SUBSCRIBE " CHANNEL);
 }
 
 TEST(a_watch_for_on_change_reads_every_two_seconds_even_if_its_channel_is_refused) {
@@ -93,9 +90,8 @@ TEST(a_watch_for_on_change_appears_neither_as_a_wait_nor_in_events) {
     CHECK_ANSWER(op, HELD("o:1", "42"), AT(102), "timeout");
     CHECK_STR(message_of(op), "cannot watch \"k\" on h:1: it has no other holder yet; "
                               "wait longer or try again later");
-    hf_op_end(op, AT(102));
-    CHECK_EQ_U64(hf_client_stats(&rig.client).waits, 0);
-    CHECK_EQ_U64(hf_client_stats(&rig.client).rechecks, 0);
+    hf_op_end(op, AT(102)), CHECK_EQ_U64(stats().waits, 0);
+    CHECK_EQ_U64(stats().rechecks, 0);
     check_no_event();
 }
 
@@ -103,8 +99,8 @@ TEST(a_watch_for_on_change_that_loses_its_connection_causes_no_event) {
     hf_observe_all(&rig.client);
     watching(HF_NEVER, AT(0));
     rig.refusing = true;
-    hf_session_closed(link_of(CALLS), "cut", AT(5));
-    hf_session_closed(link_of(EVENTS), "cut", AT(5));
+    cut_link(CALLS, "cut", AT(5));
+    cut_link(EVENTS, "cut", AT(5));
     rig_sleep(AT(5), AT(4000));
     check_no_event();
 }

@@ -20,18 +20,13 @@ static hf_reply *reply_of(const char *bytes) {
 }
 
 TEST(queue_entries_are_parsed_and_malformed_ones_refused) {
-    static const struct {
-        const char *text, *kind, *waiter, *owner;
-    } cases[] = {{"1lu-1:7:0", "lock", "u-1:7", "u-1:7"},
-                 {"1pu-1:07:86400000 u-1:7*3", "permit", "u-1:07", "u-1:7*3"},
-                 {"1gu:7:1 a name with spaces", "guard", "u:7", "a name with spaces"},
-                 {"2lu-1:7:0", NULL, NULL, NULL},
-                 {"1xu-1:7:0", NULL, NULL, NULL},
-                 {"1lu-1:7", NULL, NULL, NULL},
-                 {"1lu-1:seven:0", NULL, NULL, NULL},
-                 {"1lu-1:7:", NULL, NULL, NULL},
-                 {"1", NULL, NULL, NULL},
-                 {"", NULL, NULL, NULL}};
+    CASES(const char *text, *kind, *waiter, *owner) =
+        LIST({"1lu-1:7:0", "lock", "u-1:7", "u-1:7"},
+             {"1pu-1:07:86400000 u-1:7*3", "permit", "u-1:07", "u-1:7*3"},
+             {"1gu:7:1 a name with spaces", "guard", "u:7", "a name with spaces"},
+             {"2lu-1:7:0", NULL, NULL, NULL}, {"1xu-1:7:0", NULL, NULL, NULL},
+             {"1lu-1:7", NULL, NULL, NULL}, {"1lu-1:seven:0", NULL, NULL, NULL},
+             {"1lu-1:7:", NULL, NULL, NULL}, {"1", NULL, NULL, NULL}, {"", NULL, NULL, NULL});
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hf_waiter read;
         bool fits = hf_wire_read_waiter(hf_slice_of(cases[i].text), &read);
@@ -57,10 +52,7 @@ TEST(published_waits_are_parsed_and_malformed_ones_refused) {
 }
 
 TEST(replies_to_an_acquire_are_parsed_and_malformed_ones_refused) {
-    static const struct {
-        const char *bytes;
-        hf_wire_answer answer;
-    } cases[] = {
+    CASES(const char *bytes; hf_wire_answer answer) = {
         {"*4\r\n:1\r\n:7\r\n:2\r\n:9\r\n",
          {HF_VERDICT_YES, .number = 7, .others = 2, .server_us = 9, .ahead = -1}},
         {"*5\r\n:1\r\n:7\r\n:2\r\n:9\r\n:12\r\n",
@@ -121,12 +113,7 @@ TEST(replies_to_an_acquire_are_parsed_and_malformed_ones_refused) {
 }
 
 TEST(replies_to_an_acquire_of_several_locks_are_parsed) {
-    static const struct {
-        const char *bytes;
-        hf_verdict verdict;
-        long long i;
-        const char *has;
-    } cases[] = {
+    CASES(const char *bytes; hf_verdict verdict; long long i; const char *has) = {
         {"*3\r\n:1\r\n:11\r\n:12\r\n", HF_VERDICT_YES, 11, NULL},
         {"*2\r\n:0\r\n:2\r\n", HF_VERDICT_BUSY, 2, NULL},
         {"*1\r\n:0\r\n", HF_VERDICT_BUSY, 0, NULL},
@@ -155,10 +142,7 @@ TEST(replies_to_an_acquire_of_several_locks_are_parsed) {
 }
 
 TEST(status_replies_of_the_other_server_scripts_are_parsed) {
-    static const struct {
-        long long status;
-        hf_verdict verdict;
-    } cases[] = {
+    CASES(long long status; hf_verdict verdict) = {
         {0, HF_VERDICT_BUSY},       {1, HF_VERDICT_YES},       {2, HF_VERDICT_STILL_HELD},
         {3, HF_VERDICT_MORE},       {4, HF_VERDICT_NONSENSE},  {-1, HF_VERDICT_DELETED},
         {-2, HF_VERDICT_TAKEN},     {-3, HF_VERDICT_NONSENSE}, {99, HF_VERDICT_NONSENSE},
@@ -201,10 +185,7 @@ TEST(impossible_numbers_in_replies_are_replaced_by_the_nearest_limit) {
 }
 
 TEST(a_lone_number_is_the_reply_to_an_acquire_only_if_it_can_be_its_token) {
-    static const struct {
-        const char *bytes;
-        hf_verdict without, with;
-    } cases[] = {
+    CASES(const char *bytes; hf_verdict without, with) = {
         {":0\r\n", HF_VERDICT_YES, HF_VERDICT_NONSENSE},
         {":8\r\n", HF_VERDICT_NONSENSE, HF_VERDICT_YES},
         {":9007199254740984\r\n", HF_VERDICT_NONSENSE, HF_VERDICT_YES}, /* the last token */
@@ -225,8 +206,7 @@ TEST(replies_to_info_are_parsed) {
     hf_lock_info info;
     hf_reply *reply =
         reply_of("*10\r\n$2\r\nme\r\n:1\r\n:2\r\n:3\r\n:4\r\n:5\r\n:6\r\n:7\r\n:8\r\n:9\r\n");
-    hf_wire_read_info(reply, &info);
-    CHECK_MEM(info.owner, info.owner_size, "me", 2);
+    hf_wire_read_info(reply, &info), CHECK_MEM(info.owner, info.owner_size, "me", 2);
     CHECK_EQ_INT(info.holds, 1);
     CHECK_EQ_INT(info.ttl_ms, 2);
     CHECK_EQ_U64(info.token, 3);
@@ -239,9 +219,7 @@ TEST(replies_to_info_are_parsed) {
     hf_reply_free(reply);
     reply = reply_of("*0\r\n");
     memset(&info, 0, sizeof info);
-    hf_wire_read_info(reply, &info);
-    CHECK_EQ_INT(info.owner_size, 0);
-    CHECK_EQ_INT(info.holds, 0);
+    hf_wire_read_info(reply, &info), CHECK_EQ_INT(info.owner_size, 0), CHECK_EQ_INT(info.holds, 0);
     CHECK_EQ_INT(info.ttl_ms, -2);
     CHECK_EQ_U64(info.token, 0);
     CHECK_EQ_INT(info.waiters, 0);
@@ -322,9 +300,7 @@ static const char *in_words(const char *text) {
 }
 
 TEST(messages_of_the_grant_channel_are_parsed_and_malformed_ones_refused) {
-    static const struct {
-        const char *text, *words;
-    } cases[] = {
+    CASES(const char *text, *words) = {
         {"1 grant l 3 5 77 2000 a key", "3 at 5, lock, token 77, 2000 ms, key a key"},
         {"1 grant m 10 x 0 0 k", "10 at x, mutex, token 0, 0 ms, key k"},
         {"1 grant l 3 5 77 2000 ", "3 at 5, lock, token 77, 2000 ms, key "},
@@ -397,15 +373,12 @@ TEST(a_grant_message_with_an_infinite_lease_is_parsed) {
 }
 
 TEST(numbers_in_messages_are_parsed_up_to_the_largest_64_bit_value) {
-    static const struct {
-        const char *text;
-        uint64_t number;
-    } cases[] = {{"0", 0},
-                 {"1844674407370955161", 1844674407370955161u},
-                 {"18446744073709551614", UINT64_MAX - 1},
-                 {"18446744073709551615", UINT64_MAX},
-                 {"18446744073709551616", UINT64_MAX},
-                 {"99999999999999999999", UINT64_MAX}};
+    CASES(const char *text; uint64_t number) = {{"0", 0},
+                                                {"1844674407370955161", 1844674407370955161u},
+                                                {"18446744073709551614", UINT64_MAX - 1},
+                                                {"18446744073709551615", UINT64_MAX},
+                                                {"18446744073709551616", UINT64_MAX},
+                                                {"99999999999999999999", UINT64_MAX}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[64];
         snprintf(text, sizeof text, "1 grant l %s 5 77 2000 k", cases[i].text);
@@ -536,7 +509,10 @@ static const char *arguments_of(const hf_request *request) {
         char *end;
         size_t size = strtoul(at + 1, &end, 10);
         if (i > 2) *out++ = ' ';
-        if (i > 1) memcpy(out, end + 2, size), out += size;
+        if (i > 1) {
+            memcpy(out, end + 2, size);
+            out += size;
+        }
         at = end + 2 + size + 2;
     }
     *out = '\0';
@@ -544,10 +520,7 @@ static const char *arguments_of(const hf_request *request) {
 }
 
 TEST(renewals_and_releases_of_several_locks_are_encoded) {
-    static const struct {
-        bool (*encode)(hf_request *);
-        const char *arguments;
-    } cases[] = {
+    CASES(bool (*encode)(hf_request *); const char *arguments) = {
         {renew_locks, "3 a b c me 1000 you 2000 they 3000"},
         {renew_reads, "6 a {a}:me:rwlock_timeout:1 b {b}:you:rwlock_timeout:1 "
                       "c {c}:they:rwlock_timeout:1 me 1000 you 2000 they 3000"},
@@ -591,21 +564,16 @@ static const char *release_sent(const hf_wire_lock *lock, uint32_t to, uint32_t 
 }
 
 TEST(an_acquire_is_sent_with_short_arguments_only_in_the_usual_case) {
-    static const struct {
-        const hf_kind *kind;
-        const char *waiter, *sent;
-        hf_time grant_lease;
-        uint64_t floor;
-        uint32_t from;
-        bool shared;
-    } cases[] = {{&hf_kind_lock, "", "me 30000 1000", 2 * HF_SECOND, 0, 0, false},
-                 {&hf_kind_mutex, "", "me 30000 1000", 2 * HF_SECOND, 0, 0, false},
-                 {&hf_kind_guard, "", "me 2000 0 0 30000 1000  ", 2 * HF_SECOND, 0, 0, false},
-                 {&hf_kind_lock, "", "me 1999 0 0 30000 1000 ", 1999 * HF_MS, 0, 0, false},
-                 {&hf_kind_lock, "w", "me 2000 0 0 30000 1000 w", 2 * HF_SECOND, 0, 0, false},
-                 {&hf_kind_lock, "", "me 2000 0 0 30000 1000   7", 2 * HF_SECOND, 7, 0, false},
-                 {&hf_kind_lock, "", "me 2000 1 0 30000 1000 ", 2 * HF_SECOND, 0, 1, false},
-                 {&hf_kind_lock, "", "me 2000 0 1 30000 1000 ", 2 * HF_SECOND, 0, 0, true}};
+    CASES(const hf_kind *kind; const char *waiter, *sent; hf_time grant_lease; uint64_t floor;
+          uint32_t from; bool shared) =
+        LIST({&hf_kind_lock, "", "me 30000 1000", 2 * HF_SECOND, 0, 0, false},
+             {&hf_kind_mutex, "", "me 30000 1000", 2 * HF_SECOND, 0, 0, false},
+             {&hf_kind_guard, "", "me 2000 0 0 30000 1000  ", 2 * HF_SECOND, 0, 0, false},
+             {&hf_kind_lock, "", "me 1999 0 0 30000 1000 ", 1999 * HF_MS, 0, 0, false},
+             {&hf_kind_lock, "w", "me 2000 0 0 30000 1000 w", 2 * HF_SECOND, 0, 0, false},
+             {&hf_kind_lock, "", "me 2000 0 0 30000 1000   7", 2 * HF_SECOND, 7, 0, false},
+             {&hf_kind_lock, "", "me 2000 1 0 30000 1000 ", 2 * HF_SECOND, 0, 1, false},
+             {&hf_kind_lock, "", "me 2000 0 1 30000 1000 ", 2 * HF_SECOND, 0, 0, true});
     make_names();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hf_wire_lock lock = lock_of(cases[i].kind);
