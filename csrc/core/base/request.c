@@ -65,7 +65,7 @@ static const char EVALSHA[] = "$7\r\nEVALSHA\r\n$40\r\n"; /* the program's SHA1 
 
 bool hf_request_call(hf_request *request, const hf_program *program, size_t keys, size_t count,
                      const hf_slice *args) {
-    char number[24], lead[sizeof EVALSHA + SHA1_SIZE + 2 * COUNT_ROOM];
+    char number[24], lead[sizeof EVALSHA + SHA1_SIZE + (size_t)2 * COUNT_ROOM];
     hf_slice key_count = hf_decimal(number, keys);
     memcpy(lead, EVALSHA, sizeof EVALSHA - 1);
     memcpy(lead + sizeof EVALSHA - 1, program->sha1, SHA1_SIZE);

@@ -307,7 +307,7 @@ bool hf_wire_renew_permits(hf_request *request, const hf_kind *kind, size_t coun
     hf_names *names[HF_RENEWALS_MAX];
     hf_slice lease_keys[HF_RENEWALS_MAX];
     size_t created = 0;
-    assert(count <= HF_RENEWALS_MAX);
+    assert(count > 0 && count <= HF_RENEWALS_MAX);
     for (; created < count && (names[created] = hf_names_new(kind, keys[created])); created++)
         lease_keys[created] = names[created]->leases;
     bool encoded =
