@@ -202,7 +202,7 @@ describe("the ACL rights", function()
       .. "pubsub|numsub get set del time hlen"):gmatch("%S+") do sent["+" .. word] = true end
     for _, kind in ipairs(acl.kinds) do
       local called, given = commands_of(kind[1]), {}
-      for _, word in ipairs(acl.words("lock:", { kinds = { kind } })) do
+      for _, word in ipairs(acl.rule_words("lock:", { kinds = { kind } })) do
         given[word] = word:find("^%+") ~= nil
         local needed = called[word] or sent[word] or false
         assert.is_true(not given[word] or needed, kind[1] .. ": " .. word)

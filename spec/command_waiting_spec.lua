@@ -49,10 +49,11 @@ end)
 it("a wait for several locks looks for the next busy one when the reported one is free", function()
   local core, locks = require "holdfast.core", require "holdfast.command.locks"
   local names = require "holdfast.names"
-  local is_quorum, names_of = core.client.is_quorum, names.of
+  local is_quorum, read_name = core.client.is_quorum, names.read
   local read, waiters = locks.read, locks.waiters
   finally(function()
-    core.client.is_quorum, locks.read, locks.waiters, names.of = is_quorum, read, waiters, names_of
+    core.client.is_quorum, names.read = is_quorum, read_name
+    locks.read, locks.waiters = read, waiters
   end)
   local held = { a = "me:1", b = "other:1" }
   core.client.is_quorum = function() return false end
@@ -67,7 +68,7 @@ it("a wait for several locks looks for the next busy one when the reported one i
     local found = poll {}
     return { found.key, found.place, found.state }
   end
-  names.of = function() end
+  names.read = function() end
   assert.same({ "b", 2, "held by other:1" }, seen())
   held.b = nil
   assert.same({ "a" }, seen())

@@ -117,7 +117,7 @@ it("a call that its client or lock does not support is refused", function()
     return core.lock.new(of, given)
   end
   local lock = new(client, {})
-  local looped = new(assert(core.client.new { url = url, looped = true }), {})
+  local uses_event_loop = new(assert(core.client.new { url = url, uses_event_loop = true }), {})
   local external = core.client.new { url = url, external = true }
   for message, call in pairs {
     ["#1.*does not support the operation"] = function() core.lock.give(lock, 1) end,
@@ -125,8 +125,8 @@ it("a call that its client or lock does not support is refused", function()
     ["#2.*table expected"] = function() core.lock.new(client, 1) end,
     ["there is no kind of lock called x"] = function() new(client, { kind = "x" }) end,
     ["there is no operation called x"] = function() core.lock.begin(lock, "x") end,
-    ["this client does not block"] = function() core.lock.acquire(looped) end,
-    ["this client does not block; use begin"] = function() core.lock.acquire_all { looped } end,
+    ["this client does not block"] = function() core.lock.acquire(uses_event_loop) end,
+    ["this client does not block; use begin"] = function() core.lock.acquire_all { uses_event_loop } end,
     ["#2.*table expected, got no value"] = function() core.engine.advance(external) end,
     ["#3.*table expected"] = function() core.engine.advance(external, {}) end,
     ["#2.*key must not be empty"] = function() core.lock.copy(lock, "") end,

@@ -154,7 +154,8 @@ describe("a sleeping client of an event loop", function()
 
   it("is woken when a hold has to be cleaned up", function()
     local client = core.client.new {
-      url = server:url(), looped = true, connect_timeout = 1, command_timeout = 3, grant_lease = 2,
+      url = server:url(), uses_event_loop = true,
+      connect_timeout = 1, command_timeout = 3, grant_lease = 2,
     }
     local lock = raw.new(client, { client = client, key = "k", lease = 30, renewed = true })
     local function serve(cond)
@@ -191,7 +192,8 @@ describe("a sleeping client of an event loop", function()
 
   it("is not woken early, and stays awake until all received bytes were read", function()
     local client = core.client.new {
-      url = server:url(), looped = true, connect_timeout = 5, command_timeout = 5, grant_lease = 2,
+      url = server:url(), uses_event_loop = true,
+      connect_timeout = 5, command_timeout = 5, grant_lease = 2,
     }
     local function is_woken(fd) return (select(3, sys.read(fd, 0))) ~= TIMED_OUT end
     local done = { 1, 2, 3 }
@@ -217,7 +219,8 @@ describe("a sleeping client of an event loop", function()
 
   it("renews over the same connection as its calls", function()
     local client = core.client.new {
-      url = server:url(), looped = true, connect_timeout = 5, command_timeout = 5, grant_lease = 2,
+      url = server:url(), uses_event_loop = true,
+      connect_timeout = 5, command_timeout = 5, grant_lease = 2,
     }
     local lock = raw.new(client, { client = client, key = "k", lease = 0.3, renewed = true })
     local op = raw.begin(lock, "acquire", 0)

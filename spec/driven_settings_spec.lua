@@ -247,7 +247,7 @@ end)
 describe("the settings of a client", function()
   it("each reach the part of the client to which they apply", function()
     local one = new {
-      tenant = "tenant.", name = "own name", known_as = "published", sync_replicas = 2,
+      tenant = "tenant.", name = "own name", published_name = "published", sync_replicas = 2,
       sync_timeout = 0.25, connect_timeout = 0.5, command_timeout = 2.5, grant_lease = 3,
       entropy = ENTROPY,
     }
@@ -265,7 +265,7 @@ describe("the settings of a client", function()
     assert.is_true(seen["CLIENT SETNAME own name"])
     assert.is_true(seen["WAIT 2 250"])
     one:settle(0.1)
-    local introduced = new { tenant = "tenant.", known_as = "published", renewer_link = true }
+    local introduced = new { tenant = "tenant.", published_name = "published", renewer_link = true }
     hold(introduced, introduced:lock("i"))
     introduced:pass(11)
     local name = server:cli("KEYS", "holdfast_client:tenant.*")[1]

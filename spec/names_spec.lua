@@ -136,9 +136,9 @@ describe("a holder's published name", function()
     for i, event in ipairs(events) do named[i] = event.event .. " " .. (event.name or "nobody") end
     assert.same({ "busy nobody", "busy billing", "busy nobody" }, named)
 
-    local of, left = names_of_clients.of, setmetatable({}, { __mode = "k" })
-    finally(function() names_of_clients.of = of end)
-    function names_of_clients.of(...)
+    local of, left = names_of_clients.read, setmetatable({}, { __mode = "k" })
+    finally(function() names_of_clients.read = of end)
+    function names_of_clients.read(...)
       local who = of(...)
       left[assert(who)] = true
       return who

@@ -217,13 +217,13 @@ describe("an option", function()
     local url = server:url()
     local defaults = {
       restart_guard = 0, sentinel_user = "", sentinel_password = "", sync_replicas = 0,
-      sync_timeout = 0, name = "holdfast", known_as = "", connect_timeout = 1, command_timeout = 3,
+      sync_timeout = 0, name = "holdfast", published_name = "", connect_timeout = 1, command_timeout = 3,
       grant_lease = 2, crash_release = false, url = url,
     }
     local sentinel, list = "redis+sentinel://127.0.0.1:1/main", { url, "redis://127.0.0.1:1" }
     for _, case in ipairs {
       { {}, {} },
-      { { name = "billing" }, { name = "billing", known_as = "billing" } },
+      { { name = "billing" }, { name = "billing", published_name = "billing" } },
       { { connect_timeout = 7 }, { connect_timeout = 7 } },
       { { command_timeout = 8 }, { command_timeout = 8 } },
       { { grant_lease = 9 }, { grant_lease = 9 } },

@@ -262,7 +262,7 @@ describe("under ngx_lua", function()
         left = { 0, "0", 0, "7", 3, "0", 2, "7" }
         while #left > 0 do
           assert(scan:next())
-          told[#told + 1] = locks.left_out { scan } and scan.unread or 0
+          told[#told + 1] = locks.describe_unread { scan } and scan.unread or 0
         end
         ngx.print(table.concat(told, " "))
       } } ]] }

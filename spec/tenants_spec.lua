@@ -15,7 +15,7 @@ local b -- a connection of user b
 
 local function add_user(name)
   local rule = { "ACL", "SETUSER", name }
-  for _, word in ipairs(acl.words(name .. ":", { kinds = KINDS })) do rule[#rule + 1] = word end
+  for _, word in ipairs(acl.rule_words(name .. ":", { kinds = KINDS })) do rule[#rule + 1] = word end
   rule[#rule + 1] = ">secret"
   assert.equal("OK", world.server:cli(rule))
 end
@@ -75,7 +75,7 @@ describe("a tenant", function()
 
   it("cannot write another tenant's keys or use its channels", function()
     local seen = 0
-    for _, word in ipairs(acl.words("a:", { kinds = KINDS, cluster = true })) do
+    for _, word in ipairs(acl.rule_words("a:", { kinds = KINDS, cluster = true })) do
       local sign, pattern = word:match("^([~&])(.*)$")
       local name = (pattern or ""):gsub("%*", "k")
       if sign == "~" then

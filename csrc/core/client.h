@@ -198,9 +198,9 @@ typedef struct hf_op_acquire {
 
 /* The fields of a call on a hold. */
 typedef struct hf_op_call {
-    hf_time believed_until;    /* extend: the hold's end before the operation */
-    uint32_t pending_releases; /* release: how many of the hold's pending releases it includes */
-    bool confirms;             /* check: it also renews the hold */
+    hf_time valid_until_before; /* extend: the hold's end before the operation */
+    uint32_t pending_releases;  /* release: how many of the hold's pending releases it includes */
+    bool confirms;              /* check: it also renews the hold */
 } hf_op_call;
 
 /* The fields of the _ALL kinds. */

@@ -204,12 +204,12 @@ typedef enum hf_hold_state {
 
 #define HF_LOST_ENTRY(NAME, name) HF_LOST_##NAME,
 typedef enum hf_lost_reason {
-    HF_LOST_NOT,
+    HF_LOST_NONE,
     HF_LOST_LIST(HF_LOST_ENTRY) HF_LOST_REASONS
 } hf_lost_reason;
 #undef HF_LOST_ENTRY
 
-/* Returns the reason's name in Lua ("expired", "taken", …); NULL for HF_LOST_NOT. */
+/* Returns the reason's name in Lua ("expired", "taken", …); NULL for HF_LOST_NONE. */
 const char *hf_lost_reason_name(hf_lost_reason reason);
 
 /* Returns the caller of the hold. The slice points into the hold. */
@@ -222,7 +222,7 @@ hf_slice hf_hold_owner(const hf_hold *hold);
 /* A hold as drivers see it. */
 typedef struct hf_hold_view {
     hf_hold_state state;
-    hf_lost_reason reason; /* HF_LOST_NOT if it is not lost */
+    hf_lost_reason reason; /* HF_LOST_NONE if it is not lost */
     bool held;             /* it is in the table, and HELD */
     bool over;             /* it is lost, or no longer in the table */
     bool in_table;         /* hf_client_find can find it */
@@ -261,7 +261,7 @@ bool hf_client_has_hold_like(const hf_client *client, const hf_hold *hold);
  * once, when it happens, whichever call or thread discovers it. An all-zero struct is a valid empty
  * ledger. */
 typedef struct hf_losses {
-    hf_lost_reason first; /* HF_LOST_NOT before the first loss */
+    hf_lost_reason first; /* HF_LOST_NONE before the first loss */
     uint32_t
         unreported[HF_LOST_REASONS]; /* losses that hf_losses_take has not returned, by reason */
 } hf_losses;
@@ -281,7 +281,7 @@ void hf_stake_end(hf_stake *stake);
 /* Moves the stake to another address. `from` must not be used afterwards. */
 void hf_stake_move(hf_stake *to, const hf_stake *from);
 
-/* Returns the reason for a loss that hf_losses_take has not returned yet, or HF_LOST_NOT. */
+/* Returns the reason for a loss that hf_losses_take has not returned yet, or HF_LOST_NONE. */
 hf_lost_reason hf_losses_next(const hf_losses *losses);
 
 /* Returns the same reason, and marks the loss as reported. */
@@ -303,16 +303,16 @@ typedef struct hf_session_config {
 
     /* At log-in the session requests the server's run id and version. It closes the connection if
      * the version is too old. */
-    bool asks_server;
+    bool reads_server_info;
 
     /* At log-in it also reads whether another client has known this run of the server for as long
      * as restart_guard. */
     bool asks_known;
 
-    bool asks_login; /* the driver fetches user and password before it connects: HF_WANT_LOGIN */
+    bool fetches_login; /* the driver fetches user and password before it connects: HF_WANT_LOGIN */
 
     /* At log-in it also tests whether one user's scripts can tamper with other users' scripts. */
-    bool asks_scripts;
+    bool tests_script_isolation;
 
     /* How long a reply may take. If the server sends nothing for half of this time, the session
      * drops the connection and sends the commands again over a new one. */
@@ -565,7 +565,7 @@ typedef enum hf_want {
 
 hf_want hf_session_wants(const hf_session *session, hf_time now);
 
-/* ---- user and password that the driver fetches (asks_login) ---- */
+/* ---- user and password that the driver fetches (fetches_login) ---- */
 
 /* The driver calls hf_session_fetching_login when it begins to fetch them, and hf_session_log_in,
  * hf_session_log_in_again or hf_session_login_failed when it ends. If it gives up, it calls
@@ -915,7 +915,7 @@ void hf_op_end(hf_op *op, hf_time now);
 
 /* The upper bounds of a histogram's buckets, in seconds, ascending. */
 #define HF_BUCKETS 16
-extern const double hf_bucket_ends[HF_BUCKETS];
+extern const double hf_bucket_bounds[HF_BUCKETS];
 
 /* A distribution of durations. */
 typedef struct hf_histogram {

@@ -87,8 +87,8 @@ struct hf_op_impl {
     /* Called when the command that blocked the operation is done. NULL if it is never blocked. */
     void (*unblock)(hf_op *op, hf_time now);
 
-    /* Called by hf_op_on_answer with the reply. NULL if the operation does not use that. */
-    void (*answer)(hf_op *op, const hf_reply *reply, hf_time now);
+    /* Called by hf_op_on_reply with the reply. NULL if the operation does not use that. */
+    void (*on_reply)(hf_op *op, const hf_reply *reply, hf_time now);
 
     /* `deadline` returns when `tick` has something to do. Both or neither are NULL. Without them
      * the operation has only one limit: it waits at most command_timeout in total for other
@@ -195,11 +195,11 @@ struct hf_decider {
 
     /* The next four are NULL if clients have no nodes of their own. `node` is an hf_node.
      * on_link: one of the node's links was opened or closed.
-     * on_answer: the reply to the request has arrived over one of the node's links.
+     * on_reply: the reply to the request has arrived over one of the node's links.
      * on_delay: the request cannot be served now, for `reason`, and will be sent again.
      * move: the operation's key has moved to this node. */
     void (*on_link)(void *node, const hf_session *session, bool open);
-    void (*on_answer)(void *node, const hf_request *request, hf_time now);
+    void (*on_reply)(void *node, const hf_request *request, hf_time now);
     void (*on_delay)(void *node, const hf_request *request, hf_code code, const char *reason,
                      hf_time now);
     void (*move)(hf_op *op, hf_node *node, hf_time now);

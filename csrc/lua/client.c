@@ -48,7 +48,7 @@ static hf_tls_settings *read_tls_settings(lua_State *L) {
             hf_field_string(L, -1, "cert", NULL),        hf_field_string(L, -1, "key", NULL),
             hf_field_string(L, -1, "server_name", NULL), false};
         hf_push_field(L, -1, "verify");
-        options.trusting = lua_isboolean(L, -1) && !lua_toboolean(L, -1);
+        options.accepts_any_certificate = lua_isboolean(L, -1) && !lua_toboolean(L, -1);
         lua_pop(L, 1);
     }
     hf_tls_settings *settings = hf_tls_settings_new(&options);
@@ -114,7 +114,7 @@ static const char *read_sentinels(lua_State *L, hf_client_config *config, const 
         copy_field(L, "sentinel_user", servers[i].user, sizeof servers[i].user);
         copy_field(L, "sentinel_password", servers[i].password, sizeof servers[i].password);
         servers[i].tls = url->server.tls;
-        hf_server_move(&servers[i], &url->hosts[i]);
+        hf_server_set_address(&servers[i], &url->hosts[i]);
     }
     config->mode = HF_MODE_SENTINEL;
     config->servers = servers;
@@ -129,7 +129,7 @@ static void read_cluster(hf_client_config *config, const hf_url *url,
                          hf_server servers[HF_SERVERS_MAX]) {
     for (size_t i = 0; i < url->count; i++) {
         servers[i] = url->server;
-        hf_server_move(&servers[i], &url->hosts[i]);
+        hf_server_set_address(&servers[i], &url->hosts[i]);
     }
     config->mode = HF_MODE_CLUSTER;
     config->servers = servers;
@@ -203,11 +203,12 @@ static void store_credentials_option(lua_State *L, hf_driver *driver) {
 }
 
 /* new{ url, sentinel_user, sentinel_password, mode, servers, names, weights, restart_guard, name,
- * connect_timeout, command_timeout, grant_lease, sync_replicas, sync_timeout, external, looped,
- * blocks, needs_approval, renewer_link, entropy, tls, known_as, tenant, crash_release, credentials
- * } -> client | nil, the problem with the URL. Lua drives an external client through core.engine.
- * With renewer_link, the client renews over a third link; with blocks, no call begins while another
- * call of the client is waiting. With looped, an event loop serves it through core.engine. */
+ * connect_timeout, command_timeout, grant_lease, sync_replicas, sync_timeout, external,
+ * uses_event_loop, blocks, needs_approval, renewer_link, entropy, tls, published_name, tenant,
+ * crash_release, credentials } -> client | nil, the problem with the URL. Lua drives an external
+ * client through core.engine. With renewer_link, the client renews over a third link; with blocks,
+ * no call begins while another call of the client is waiting. With uses_event_loop, an event loop
+ * serves it through core.engine. */
 static int l_new(lua_State *L) {
     hf_client_config config;
     memset(&config, 0, sizeof config);
@@ -224,11 +225,11 @@ static int l_new(lua_State *L) {
     }
     copy_field(L, "name", config.session.name, sizeof config.session.name);
     copy_field(L, "tenant", config.tenant, sizeof config.tenant);
-    config.session.asks_server = true;
-    config.session.asks_scripts = config.tenant[0] != '\0';
+    config.session.reads_server_info = true;
+    config.session.tests_script_isolation = config.tenant[0] != '\0';
     hf_push_field(L, 1, "credentials");
     bool fetches_login = lua_isfunction(L, -1);
-    config.session.asks_login = fetches_login;
+    config.session.fetches_login = fetches_login;
     config.restart_guard = hf_to_time(hf_field_number(L, 1, "restart_guard"));
     config.session.connect_timeout = hf_to_time(hf_field_number(L, 1, "connect_timeout"));
     config.session.command_timeout = hf_to_time(hf_field_number(L, 1, "command_timeout"));
@@ -236,10 +237,11 @@ static int l_new(lua_State *L) {
     config.sync.replicas = (uint32_t)hf_field_integer(L, 1, "sync_replicas", 1000);
     config.sync.timeout = hf_to_time(hf_field_number(L, 1, "sync_timeout"));
     config.needs_approval = hf_field_boolean(L, 1, "needs_approval");
-    bool external = hf_field_boolean(L, 1, "external"), looped = hf_field_boolean(L, 1, "looped");
-    bool renewer_link = !(external || looped) || hf_field_boolean(L, 1, "renewer_link");
+    bool external = hf_field_boolean(L, 1, "external"),
+         uses_event_loop = hf_field_boolean(L, 1, "uses_event_loop");
+    bool renewer_link = !(external || uses_event_loop) || hf_field_boolean(L, 1, "renewer_link");
     config.renewer = renewer_link ? HF_LINK_RENEWER : HF_LINK_CALLS;
-    if (hf_field_boolean(L, 1, "crash_release")) config.life = hf_crash_life;
+    if (hf_field_boolean(L, 1, "crash_release")) config.life = hf_crash_probe_process;
     const unsigned char *entropy = check_entropy(L);
     hf_lua_client *client = hf_new_object(L, sizeof *client, hf_client_type);
     lua_newtable(L);
@@ -247,12 +249,12 @@ static int l_new(lua_State *L) {
     client->driver = hf_driver_new(&config, entropy);
     if (!client->driver) return luaL_error(L, "cannot create a client: %s", strerror(errno));
     client->driver->external = external;
-    client->driver->blocks = !(external || looped) || hf_field_boolean(L, 1, "blocks");
+    client->driver->blocks = !(external || uses_event_loop) || hf_field_boolean(L, 1, "blocks");
     if (fetches_login) store_credentials_option(L, client->driver);
-    hf_push_field(L, 1, "known_as");
+    hf_push_field(L, 1, "published_name");
     if (!lua_isnil(L, -1)) hf_driver_introduce(client->driver, luaL_checkstring(L, -1));
     lua_pop(L, 1);
-    client->driver->looped = looped;
+    client->driver->uses_event_loop = uses_event_loop;
     if (!tls) return 1;
     client->driver->tls = read_tls_settings(L);
     if (!client->driver->tls) return luaL_error(L, "not enough memory");

@@ -216,7 +216,7 @@ static int l_advance(lua_State *L) {
 
 static hf_driver *check_event_loop(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
-    if (!driver->looped) luaL_error(L, "not a client of an event loop");
+    if (!driver->uses_event_loop) luaL_error(L, "not a client of an event loop");
     return driver;
 }
 
@@ -260,7 +260,8 @@ static int l_ended(lua_State *L) {
 /* Returns the link at stack index 2. Raises for a blocking client, which fetches its credentials
  * itself. */
 static hf_session *check_link_for_login(lua_State *L, hf_driver *driver) {
-    if (!driver->external && !driver->looped) luaL_error(L, "this client fetches them itself");
+    if (!driver->external && !driver->uses_event_loop)
+        luaL_error(L, "this client fetches them itself");
     return check_link(L, driver);
 }
 
@@ -355,7 +356,7 @@ static int l_wake(lua_State *L) {
     hf_driver *driver = check_event_loop(L);
     hf_driver_enter(driver);
     driver->serve_by = 0;
-    if (driver->ready) hf_ready_by(driver->ready, 0, hf_now());
+    if (driver->ready) hf_ready_set_time(driver->ready, 0, hf_now());
     hf_driver_leave(driver);
     return 0;
 }
@@ -405,7 +406,7 @@ static int l_tls(lua_State *L) {
     lua_setfield(L, -2, "key");
     lua_pushstring(L, options->server_name);
     lua_setfield(L, -2, "server_name");
-    lua_pushboolean(L, !options->trusting);
+    lua_pushboolean(L, !options->accepts_any_certificate);
     lua_setfield(L, -2, "verify");
     return 1;
 }

@@ -18,7 +18,7 @@ static void move_entry(hf_lock_entry *to, const hf_lock_entry *from) {
 static void drop_entry(hf_lua_lock *lock, size_t i) {
     assert(i < lock->entry_count && lock->generation == lock->driver->generation);
     hf_hold_view view = hf_view_of(lock->entries[i].stake.hold);
-    if (view.detached && view.reason != HF_LOST_NOT) lock->last_loss = view.reason;
+    if (view.detached && view.reason != HF_LOST_NONE) lock->last_loss = view.reason;
     hf_stake_end(&lock->entries[i].stake);
     if (i < --lock->entry_count) move_entry(&lock->entries[i], &lock->entries[lock->entry_count]);
 }
@@ -482,7 +482,7 @@ static lock_state read_state(lua_State *L, hf_lua_lock *lock) {
     if (lost) {
         state.loss = hf_view_of(lost->stake.hold).reason;
     } else if (hold && hf_hold_is_valid(hold, now)) {
-        state = (lock_state){true, of.count, of.valid_until - now, of.token, HF_LOST_NOT};
+        state = (lock_state){true, of.count, of.valid_until - now, of.token, HF_LOST_NONE};
     } else if (hold && of.state == HF_HOLD_LOST) {
         state.loss = of.reason;
     } else {
@@ -554,7 +554,7 @@ static int l_has_news(lua_State *L) {
     bool has_events = hf_observe_has_events(lock->driver->client);
     for (size_t i = 0; i < lock->entry_count; i++)
         has_events = has_events || hf_view_of(lock->entries[i].stake.hold).ending;
-    bool has_loss = hf_losses_next(&lock->losses) != HF_LOST_NOT;
+    bool has_loss = hf_losses_next(&lock->losses) != HF_LOST_NONE;
     hf_driver_leave(lock->driver);
     lua_pushboolean(L, has_events);
     lua_pushboolean(L, has_loss);
@@ -565,7 +565,7 @@ static int l_has_news(lua_State *L) {
  * | nil, the reason for its loss, or nil if it was released or there was none */
 static int l_standing(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
-    hf_lost_reason reason = HF_LOST_NOT;
+    hf_lost_reason reason = HF_LOST_NONE;
     if (!lock->driver) return 0;
     hf_lock_enter(lock);
     hf_time now = hf_driver_now(lock->driver), left = 0;
@@ -574,7 +574,7 @@ static int l_standing(lua_State *L) {
         if (hf_view_of(hold).in_table) hf_client_refresh(lock->driver->client, hold, now);
         hf_hold_view view = hf_view_of(hold);
         if (view.in_table && hf_hold_is_valid(hold, now)) left = view.valid_until - now;
-        else if (view.reason != HF_LOST_NOT) reason = view.reason;
+        else if (view.reason != HF_LOST_NONE) reason = view.reason;
     }
     hf_driver_leave(lock->driver);
     if (left > 0) lua_pushnumber(L, hf_to_seconds(left));

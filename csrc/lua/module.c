@@ -20,8 +20,8 @@ static unsigned states_process;
 /* Adds `change` to state_count, and returns the new number. */
 static int count_state(int change) {
     pthread_mutex_lock(&states_mutex);
-    if (states_process != hf_process()) state_count = 0;
-    states_process = hf_process();
+    if (states_process != hf_process_number()) state_count = 0;
+    states_process = hf_process_number();
     state_count += change;
     if (state_count < 0) state_count = 0; /* this state was opened by the parent of a fork */
     int now = state_count;

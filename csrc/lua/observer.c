@@ -51,7 +51,7 @@ static void push_class(lua_State *L, const hf_class *class) {
                   class->outcomes[code]);
     lua_setfield(L, -2, "outcomes");
     lua_newtable(L);
-    for (int reason = HF_LOST_NOT + 1; reason < HF_LOST_REASONS; reason++)
+    for (int reason = HF_LOST_NONE + 1; reason < HF_LOST_REASONS; reason++)
         set_count(L, hf_lost_reason_name((hf_lost_reason)reason), class->losses[reason]);
     lua_setfield(L, -2, "lost");
     push_histogram(L, &class->waited);
@@ -155,7 +155,7 @@ static int l_events(lua_State *L) {
 static int l_buckets(lua_State *L) {
     lua_newtable(L);
     for (int i = 0; i < HF_BUCKETS; i++) {
-        lua_pushnumber(L, hf_bucket_ends[i]);
+        lua_pushnumber(L, hf_bucket_bounds[i]);
         lua_rawseti(L, -2, i + 1);
     }
     return 1;

@@ -11,7 +11,7 @@
 /* ---- beginning ---- */
 
 void hf_lua_op_check_driver(lua_State *L, const hf_driver *driver, bool blocks) {
-    if (blocks == (driver->external || driver->looped))
+    if (blocks == (driver->external || driver->uses_event_loop))
         luaL_error(L, blocks ? "this client does not block; use begin and finish"
                              : "this client drives itself");
     hf_check_not_fetching(L, driver);
@@ -97,7 +97,7 @@ static bool reserve_entries(const hf_lua_op *self, const hf_op_spec *spec, hf_fa
         failure->code = HF_NO_MEMORY;
         return false;
     }
-    if (driver->closed || hf_driver_watch(driver)) return true;
+    if (driver->closed || hf_driver_start_watchdog(driver)) return true;
     hf_failure_set(failure, HF_SERVER, "acquire", self->first->names->key,
                    hf_client_label(driver->client), "cannot start a thread for the watchdog: %s",
                    strerror(errno));
@@ -111,7 +111,7 @@ static void add_hold(hf_lua_lock *lock, const hf_op *op, hf_hold *hold, hf_time 
     lock->waited = hf_to_seconds(now - hf_op_begun_at(op));
     hf_lock_add_hold(lock, hold);
     hf_client_approve(lock->driver->client, hold, now); /* its caller is waiting for the result */
-    lock->last_loss = HF_LOST_NOT;
+    lock->last_loss = HF_LOST_NONE;
 }
 
 /* Returns whether a release with this result has ended this hold. A release that did not reach the
@@ -127,7 +127,7 @@ static void update_lock(const hf_lua_op *self, hf_lua_lock *lock, hf_hold *hold,
     hf_code code = hf_op_code(self->op);
     hf_hold_view view = hf_view_of(hold);
     bool lost = code == HF_LOST || view.state == HF_HOLD_LOST;
-    if (lost && view.reason != HF_LOST_NOT) lock->last_loss = view.reason;
+    if (lost && view.reason != HF_LOST_NONE) lock->last_loss = view.reason;
     if (hf_op_kind_acquires(self->kind) && code == HF_OK) add_hold(lock, self->op, hold, now);
     if (code == HF_BUSY) lock->wait_end = hf_op_wait_end(self->op);
     if (!hf_op_kind_releases(self->kind)) return;

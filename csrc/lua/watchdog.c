@@ -57,7 +57,7 @@ static int l_is_running(lua_State *L) {
 static int l_stop(lua_State *L) {
     hf_driver *driver = check_watchdog(L);
     hf_driver_enter(driver);
-    hf_driver_unwatch(driver);
+    hf_driver_stop_watchdog(driver);
     hf_driver_leave(driver);
     return 0;
 }
@@ -65,8 +65,8 @@ static int l_stop(lua_State *L) {
 static int l_start(lua_State *L) {
     hf_driver *driver = check_watchdog(L);
     hf_driver_enter(driver);
-    driver->unwatched = false;
-    bool started = !driver->closed && hf_driver_watch(driver);
+    driver->watchdog_stopped = false;
+    bool started = !driver->closed && hf_driver_start_watchdog(driver);
     hf_driver_leave(driver);
     lua_pushboolean(L, started);
     return 1;

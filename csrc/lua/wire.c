@@ -106,7 +106,7 @@ static int l_hide_logins(lua_State *L) {
 static void push_hidden(lua_State *L) {
     int count = 0;
     lua_newtable(L);
-    for (const hf_range *range = hf_hidden; range->last > 0; range++) {
+    for (const hf_range *range = hf_unsafe_ranges; range->last > 0; range++) {
         lua_pushinteger(L, (lua_Integer)range->first);
         lua_rawseti(L, -2, ++count);
         lua_pushinteger(L, (lua_Integer)range->last);

@@ -359,7 +359,7 @@ bool hf_crash_forget(const char *uuid) {
     return is_gone;
 }
 
-hf_life hf_crash_life(const char *uuid) {
+hf_life hf_crash_probe_process(const char *uuid) {
     assert(strlen(uuid) == HF_UUID_SIZE);
     char scope[RECORD_SIZE];
     if (!read_scope(scope)) return HF_LIFE_UNKNOWN;
@@ -396,7 +396,7 @@ bool hf_crash_forget(const char *uuid) {
     return true;
 }
 
-hf_life hf_crash_life(const char *uuid) {
+hf_life hf_crash_probe_process(const char *uuid) {
     (void)uuid;
     return HF_LIFE_UNKNOWN;
 }

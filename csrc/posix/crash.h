@@ -42,6 +42,6 @@ bool hf_crash_forget(const char *uuid);
 
 /* Returns what this host knows about the client's process and its job: the `life` of
  * hf_client_config. `uuid`: HF_UUID_SIZE hexadecimal digits and hyphens. */
-hf_life hf_crash_life(const char *uuid);
+hf_life hf_crash_probe_process(const char *uuid);
 
 #endif

@@ -34,13 +34,13 @@ static void publish_introduction(hf_driver *driver) {
     char host[256], text[HF_WHO_SIZE + 128];
     if (!driver->introduces) return;
     read_host_name(host, sizeof host);
-    snprintf(text, sizeof text, "%s %ld%s%s", host, (long)getpid(), driver->known_as[0] ? " " : "",
-             driver->known_as);
+    snprintf(text, sizeof text, "%s %ld%s%s", host, (long)getpid(),
+             driver->published_name[0] ? " " : "", driver->published_name);
     hf_client_introduce(driver->client, text);
 }
 
 void hf_driver_introduce(hf_driver *driver, const char *name) {
-    snprintf(driver->known_as, sizeof driver->known_as, "%s", name);
+    snprintf(driver->published_name, sizeof driver->published_name, "%s", name);
     driver->introduces = true;
     publish_introduction(driver);
 }
@@ -64,14 +64,14 @@ static bool create_client(hf_driver *driver, const unsigned char *source) {
 }
 
 static bool has_record(const hf_driver *driver) {
-    return driver->config.life == hf_crash_life;
+    return driver->config.life == hf_crash_probe_process;
 }
 
 static void init_for_process(hf_driver *driver) {
     driver->record_error =
         has_record(driver) && !hf_crash_record(hf_client_uuid(driver->client)) ? errno : 0;
     driver->wake[0] = driver->wake[1] = -1;
-    driver->process = hf_process();
+    driver->process = hf_process_number();
     driver->serve_by = HF_NEVER;
     publish_introduction(driver);
 }
@@ -162,7 +162,7 @@ static void reset_after_fork(hf_driver *driver) {
 }
 
 static bool is_forked(const hf_driver *driver) {
-    return driver->process != hf_process();
+    return driver->process != hf_process_number();
 }
 
 void hf_driver_ref(hf_driver *driver) {
@@ -186,7 +186,7 @@ void hf_driver_unref(hf_driver *driver) {
 }
 
 void hf_driver_enter(hf_driver *driver) {
-    assert(!driver->external || !driver->looped);
+    assert(!driver->external || !driver->uses_event_loop);
     if (is_forked(driver)) reset_after_fork(driver);
     if (driver->external) return;
     if (atomic_load(&driver->watchdog_waits)) { /* let it go first: the mutex itself is not fair */
@@ -207,7 +207,7 @@ void hf_driver_leave(hf_driver *driver) {
 
 hf_op *hf_driver_begin(hf_driver *driver, const hf_op_spec *spec) {
     assert(hf_driver_is_entered(driver) && !driver->calling);
-    if (driver->looped) hf_links_read_idle(driver);
+    if (driver->uses_event_loop) hf_links_read_idle(driver);
     return hf_client_begin(driver->client, spec, hf_driver_now(driver));
 }
 
@@ -221,7 +221,7 @@ static hf_time loop_deadline(const hf_driver *driver) {
 
 void hf_driver_wake(hf_driver *driver) {
     assert(hf_driver_is_entered(driver));
-    if (driver->ready) hf_ready_by(driver->ready, loop_deadline(driver), hf_now());
+    if (driver->ready) hf_ready_set_time(driver->ready, loop_deadline(driver), hf_now());
     hf_watchdog_wake(driver);
 }
 
@@ -229,11 +229,11 @@ void hf_driver_wake(hf_driver *driver) {
 static void set_ready_at(hf_driver *driver, hf_time until) {
     hf_time now = hf_now();
     if (!hf_links_watch(driver)) until = hf_time_min(until, now + 10 * HF_MS);
-    hf_ready_by(driver->ready, hf_time_min(until, loop_deadline(driver)), now);
+    hf_ready_set_time(driver->ready, hf_time_min(until, loop_deadline(driver)), now);
 }
 
 void hf_driver_serve(hf_driver *driver, bool reads) {
-    assert(hf_driver_is_entered(driver) && driver->looped && !driver->running);
+    assert(hf_driver_is_entered(driver) && driver->uses_event_loop && !driver->running);
     driver->has_deferred_output = false;
     bool reads_first = reads; /* a reply that has arrived counts even if its deadline has passed */
     if (reads) driver->serve_by = HF_NEVER;
@@ -245,13 +245,13 @@ void hf_driver_serve(hf_driver *driver, bool reads) {
 }
 
 void hf_driver_defer_output(hf_driver *driver) {
-    assert(hf_driver_is_entered(driver) && driver->looped);
+    assert(hf_driver_is_entered(driver) && driver->uses_event_loop);
     driver->has_deferred_output = true;
-    if (driver->ready) hf_ready_by(driver->ready, 0, hf_now());
+    if (driver->ready) hf_ready_set_time(driver->ready, 0, hf_now());
 }
 
 int hf_driver_prepare_wait(hf_driver *driver, hf_time until) {
-    assert(hf_driver_is_entered(driver) && driver->looped);
+    assert(hf_driver_is_entered(driver) && driver->uses_event_loop);
     if (!driver->ready) driver->ready = hf_ready_new();
     if (!driver->ready) return -1;
     driver->serve_by = until;
@@ -279,8 +279,8 @@ void hf_driver_close(hf_driver *driver, hf_time timeout) {
     driver->closed = true;
     if (!driver->close_called) {
         driver->close_called = true;
-        driver->unwatched = false;
-        if (!hf_client_is_quiet(driver->client)) hf_driver_watch(driver);
+        driver->watchdog_stopped = false;
+        if (!hf_client_is_quiet(driver->client)) hf_driver_start_watchdog(driver);
     }
     hf_watchdog_join(driver, timeout);
     if (!driver->external) hf_links_close(driver);

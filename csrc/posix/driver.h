@@ -15,7 +15,7 @@
  * After a fork, the child starts with a new client and a new identity: it closes its copies of the
  * parent's sockets, and never uses the parent's holds, whose `generation` is older.
  *
- * Credentials that must be fetched (config.session.asks_login) are fetched only in the caller's
+ * Credentials that must be fetched (config.session.fetches_login) are fetched only in the caller's
  * thread, because that may call Lua. The watchdog logs in with the last credentials used for that
  * server; if the server has refused those, the next call fetches new ones for it. */
 #ifndef HF_DRIVER_H
@@ -55,9 +55,9 @@ typedef void hf_fetch_credentials(void *context, const char *server, bool refuse
 /* An external driver does no I/O of its own: Lua code moves the bytes and supplies the time
  * (lua/engine.c). It has no watchdog thread, and only one thread uses it.
  *
- * The driver of an event loop (`looped`) has sockets, but never sleeps and has no watchdog: the
- * loop waits for its descriptor (`ready`) and then calls hf_driver_serve. The loop's thread begins
- * operations with hf_driver_begin. Only closing may use a watchdog. */
+ * The driver of an event loop (`uses_event_loop`) has sockets, but never sleeps and has no
+ * watchdog: the loop waits for its descriptor (`ready`) and then calls hf_driver_serve. The loop's
+ * thread begins operations with hf_driver_begin. Only closing may use a watchdog. */
 typedef struct hf_driver {
     pthread_mutex_t mutex, gate; /* see above */
     pthread_cond_t changed;      /* broadcast when the watchdog has fed bytes */
@@ -65,11 +65,12 @@ typedef struct hf_driver {
     hf_client_config config;
     hf_connection *connections; /* one for each of the client's links that the driver knows */
     size_t connection_count;
-    pthread_t thread; /* the watchdog's, while `running` */
-    bool running;     /* the watchdog's thread exists */
-    bool stopping;    /* the watchdog must end */
-    bool calling;     /* a caller's thread runs an operation */
-    bool unwatched;   /* hf_driver_unwatch stopped the watchdog; an acquire must not start it */
+    pthread_t thread;           /* the watchdog's, while `running` */
+    bool running;               /* the watchdog's thread exists */
+    bool stopping;              /* the watchdog must end */
+    bool calling;               /* a caller's thread runs an operation */
+    bool watchdog_stopped;      /* hf_driver_stop_watchdog stopped the watchdog; an acquire must not
+                                   start it */
     atomic_bool watchdog_waits; /* the watchdog is waiting for the mutex, and holds the gate */
     hf_tls_settings *tls;       /* owned; needed for a server with TLS, else NULL */
     int wake[2];                /* a pipe that ends the watchdog's sleep, or -1 */
@@ -82,20 +83,20 @@ typedef struct hf_driver {
     uint64_t wakes;             /* the number of times the watchdog woke up, for statistics */
     uint64_t last_handle;       /* the last number given to a handle of permits */
     uint32_t generation;        /* counts the forks, each of which creates a new client */
-    unsigned process;           /* the result of hf_process() when the client was created */
-    uint32_t refs;            /* the number of references: those of handles, and the client's own */
-    int record_error;         /* errno of hf_crash_record if it failed, else 0 */
-    bool closed;              /* closing has begun */
-    bool close_called;        /* hf_driver_close was called */
-    bool external, looped;    /* see above; at most one of them */
-    bool blocks;              /* each call from Lua waits until its operation is done */
-    bool introduces;          /* publishes the client's host and pid */
-    bool has_deferred_output; /* the event loop will send the output soon */
-    bool fetching;            /* `fetch` is running, and must not use the client */
-    char known_as[128];       /* a display name, published after host and pid, or "" */
-    hf_ready *ready;          /* wakes the event loop; NULL before it is needed */
-    hf_time set_now;          /* an external driver's time; 0: the system's */
-    hf_fetch_credentials *fetch; /* or NULL if nothing must be fetched */
+    unsigned process;           /* the result of hf_process_number() when the client was created */
+    uint32_t refs;     /* the number of references: those of handles, and the client's own */
+    int record_error;  /* errno of hf_crash_record if it failed, else 0 */
+    bool closed;       /* closing has begun */
+    bool close_called; /* hf_driver_close was called */
+    bool external, uses_event_loop; /* see above; at most one of them */
+    bool blocks;                    /* each call from Lua waits until its operation is done */
+    bool introduces;                /* publishes the client's host and pid */
+    bool has_deferred_output;       /* the event loop will send the output soon */
+    bool fetching;                  /* `fetch` is running, and must not use the client */
+    char published_name[128];       /* a display name, published after host and pid, or "" */
+    hf_ready *ready;                /* wakes the event loop; NULL before it is needed */
+    hf_time set_now;                /* an external driver's time; 0: the system's */
+    hf_fetch_credentials *fetch;    /* or NULL if nothing must be fetched */
 } hf_driver;
 
 /* Returns the driver's time. Call it between enter and leave. */
@@ -182,12 +183,12 @@ void hf_driver_forget_ready(hf_driver *driver);
 bool hf_driver_needs_login(const hf_driver *driver);
 void hf_driver_fetch_credentials(hf_driver *driver, void *context);
 
-/* Starts the watchdog unless it is running or was stopped by hf_driver_unwatch. Returns false and
- * sets errno if that fails. */
-bool hf_driver_watch(hf_driver *driver);
+/* Starts the watchdog unless it is running or was stopped by hf_driver_stop_watchdog. Returns false
+ * and sets errno if that fails. */
+bool hf_driver_start_watchdog(hf_driver *driver);
 
 /* Stops renewals: holds that depend on them are lost at the end of their lease. */
-void hf_driver_unwatch(hf_driver *driver);
+void hf_driver_stop_watchdog(hf_driver *driver);
 
 /* Wakes the watchdog or the event loop if something is due before it would wake up. */
 void hf_driver_wake(hf_driver *driver);

@@ -402,7 +402,7 @@ hf_time hf_links_read_idle(hf_driver *driver) {
     hf_time now = hf_now();
     for (size_t link = HF_LINK_CALLS; link < driver->connection_count; link += HF_LINKS) {
         const hf_session *calls = hf_link_session(driver, link);
-        bool has_leftover = !driver->looped && !hf_client_has_detached(driver->client) &&
+        bool has_leftover = !driver->uses_event_loop && !hf_client_has_detached(driver->client) &&
                             hf_session_has_work(calls);
         hf_time read_at =
             hf_time_max(hf_session_received_at(calls), driver->connections[link].quiet_at);

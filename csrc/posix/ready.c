@@ -70,8 +70,9 @@ static bool watch_one(const hf_ready *ready, hf_watch *watched, const hf_watch *
 }
 
 static bool open_descriptors(hf_ready *ready) {
-    ready->epoll = hf_above_standard(epoll_create1(EPOLL_CLOEXEC));
-    ready->timer = hf_above_standard(timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK));
+    ready->epoll = hf_move_above_standard(epoll_create1(EPOLL_CLOEXEC));
+    ready->timer =
+        hf_move_above_standard(timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK));
     return ready->epoll >= 0 && ready->timer >= 0 &&
            change_epoll(ready, EPOLL_CTL_ADD, &(hf_watch){.fd = ready->timer, .events = POLLIN});
 }
@@ -131,7 +132,7 @@ bool hf_ready_watch(hf_ready *ready, const hf_watch *list, size_t count) {
     return watches_all;
 }
 
-void hf_ready_by(hf_ready *ready, hf_time at, hf_time now) {
+void hf_ready_set_time(hf_ready *ready, hf_time at, hf_time now) {
     if (!must_change(ready->fires_at, at, now)) return;
     hf_time left = at > now ? at - now : 1;
     struct itimerspec timer = {.it_value = {(time_t)(left / HF_SECOND), (long)(left % HF_SECOND)}};
@@ -296,7 +297,7 @@ bool hf_ready_watch(hf_ready *ready, const hf_watch *list, size_t count) {
     return reserved;
 }
 
-void hf_ready_by(hf_ready *ready, hf_time at, hf_time now) {
+void hf_ready_set_time(hf_ready *ready, hf_time at, hf_time now) {
     pthread_mutex_lock(&ready->mutex);
     if (must_change(ready->fires_at, at, now)) {
         ready->fires_at = at;

@@ -30,8 +30,8 @@ void hf_ready_forget(hf_ready *ready);
 int hf_ready_fd(const hf_ready *ready);
 
 /* Replaces the list: the descriptor is readable when one of these is ready, or at the time set by
- * hf_ready_by. An entry at another index than before is watched like a new one. Returns false when
- * out of memory or watches: then call it again soon. */
+ * hf_ready_set_time. An entry at another index than before is watched like a new one. Returns false
+ * when out of memory or watches: then call it again soon. */
 bool hf_ready_watch(hf_ready *ready, const hf_watch *list, size_t count);
 
 /* Stops watching entry i until the next list. Call it before the descriptor may be closed: epoll
@@ -40,6 +40,6 @@ void hf_ready_unwatch(hf_ready *ready, size_t i);
 
 /* Also makes the descriptor readable at the time `at`. An earlier time that was set and has not
  * passed remains set: the descriptor may become readable too early, but never too late. */
-void hf_ready_by(hf_ready *ready, hf_time at, hf_time now);
+void hf_ready_set_time(hf_ready *ready, hf_time at, hf_time now);
 
 #endif

@@ -138,7 +138,7 @@ static int close_keeping_errno(int fd) {
     return -1;
 }
 
-int hf_above_standard(int fd) {
+int hf_move_above_standard(int fd) {
     if (fd < 0 || fd >= FIRST_FREE) return fd;
     int above = fcntl(fd, F_DUPFD_CLOEXEC, FIRST_FREE);
     close_keeping_errno(fd);
@@ -147,7 +147,7 @@ int hf_above_standard(int fd) {
 
 /* On failure both ends are closed. */
 static bool pipe_above_standard(int ends[2]) {
-    for (int end = 0; end < 2; end++) ends[end] = hf_above_standard(ends[end]);
+    for (int end = 0; end < 2; end++) ends[end] = hf_move_above_standard(ends[end]);
     if (ends[0] >= 0 && ends[1] >= 0) return true;
     for (int end = 0; end < 2; end++) {
         if (ends[end] >= 0) ends[end] = close_keeping_errno(ends[end]);
@@ -219,7 +219,7 @@ bool hf_pipe(int ends[2], bool blocking) {
 }
 
 int hf_socket(int family) {
-    return hf_above_standard(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    return hf_move_above_standard(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
 ssize_t hf_send(int fd, const void *bytes, size_t size) {
@@ -278,7 +278,7 @@ __attribute__((constructor)) static void allocate_process_page(void) {
 #endif
 }
 
-unsigned hf_process(void) {
+unsigned hf_process_number(void) {
     if (!process) return count_forks();
     unsigned own = atomic_load_explicit(process, memory_order_relaxed);
     if (own != 0) return own;
@@ -318,7 +318,7 @@ bool hf_pipe(int ends[2], bool blocking) {
 }
 
 int hf_socket(int family) {
-    int fd = hf_above_standard(socket(family, SOCK_STREAM, 0));
+    int fd = hf_move_above_standard(socket(family, SOCK_STREAM, 0));
     return fd < 0 || set_flags(fd, false) ? fd : close_keeping_errno(fd);
 }
 
@@ -428,7 +428,7 @@ void hf_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, hf_time spa
     pthread_mutex_lock(mutex);
 }
 
-unsigned hf_process(void) {
+unsigned hf_process_number(void) {
     return count_forks();
 }
 

@@ -48,7 +48,7 @@ bool hf_thread_start(pthread_t *thread, void *(*run)(void *), void *context);
 /* Moves a new descriptor above the standard streams. Otherwise, in a program that was started
  * without one of these, it might become stderr, and messages would be sent to a server. Returns
  * `fd`, or a close-on-exec copy of it; on failure, or if `fd` is -1, -1 with errno. */
-int hf_above_standard(int fd);
+int hf_move_above_standard(int fd);
 
 /* Returns a non-blocking, close-on-exec stream socket. On failure returns -1 and sets errno. */
 int hf_socket(int family);
@@ -81,7 +81,7 @@ void hf_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, hf_time spa
 /* Returns a number that differs from those of all ancestors of this process. A process id would not
  * do: ids are reused, and each namespace has its own. A fork that does not run the handlers of
  * pthread_atfork is noticed only if the kernel can wipe a page of memory on fork. */
-unsigned hf_process(void);
+unsigned hf_process_number(void);
 
 /* Returns a number that changes when the file is changed or replaced; 0 if there is no file or
  * `path` is NULL. Call it before you read the file, to detect a change during the reading. */

@@ -151,7 +151,7 @@ static char *variable_or_default(const char *name, const char *fallback) {
  * later, perhaps by the watchdog's thread while the program changes its environment. */
 static bool find_store(hf_tls_settings *settings) {
     const hf_tls_options *options = &settings->options;
-    if (options->trusting || options->ca_file || options->ca_path) return true;
+    if (options->accepts_any_certificate || options->ca_file || options->ca_path) return true;
     settings->store_file =
         variable_or_default(X509_get_default_cert_file_env(), X509_get_default_cert_file());
     settings->store_path =
@@ -163,7 +163,7 @@ hf_tls_settings *hf_tls_settings_new(const hf_tls_options *options) {
     hf_tls_settings *settings = calloc(1, sizeof *settings);
     if (!settings) return NULL;
     hf_tls_options *copy = &settings->options;
-    copy->trusting = options->trusting;
+    copy->accepts_any_certificate = options->accepts_any_certificate;
     if (copy_text(&copy->ca_file, options->ca_file) &&
         copy_text(&copy->ca_path, options->ca_path) && copy_text(&copy->cert, options->cert) &&
         copy_text(&copy->key, options->key) &&
@@ -271,7 +271,8 @@ static void configure(SSL_CTX *context, const hf_tls_options *options) {
     SSL_CTX_set_read_ahead(context, 1);
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_default_passwd_cb(context, no_passphrase);
-    SSL_CTX_set_verify(context, options->trusting ? SSL_VERIFY_NONE : SSL_VERIFY_PEER, NULL);
+    SSL_CTX_set_verify(context,
+                       options->accepts_any_certificate ? SSL_VERIFY_NONE : SSL_VERIFY_PEER, NULL);
 }
 
 /* ---- the files, which may be replaced while the client runs ---- */
@@ -279,7 +280,7 @@ static void configure(SSL_CTX *context, const hf_tls_options *options) {
 static stamps stamp_files(const hf_tls_settings *settings) {
     const hf_tls_options *options = &settings->options;
     stamps now = {.cert = hf_stamp_file(options->cert), .key = hf_stamp_file(options->key)};
-    if (options->trusting) return now;
+    if (options->accepts_any_certificate) return now;
     now.ca_file = hf_stamp_file(settings->store_file ? settings->store_file : options->ca_file);
     now.ca_path = hf_stamp_file(settings->store_path ? settings->store_path : options->ca_path);
     return now;
@@ -294,7 +295,7 @@ static bool are_same_stamps(const stamps *a, const stamps *b) {
  * directory on demand and caches the files, and a file may change without a change of the
  * directory. So each connection then gets its own context, which costs little. */
 static bool is_current(const hf_tls_settings *settings, const stamps *now) {
-    bool reads_on_demand = settings->options.ca_path && !settings->options.trusting;
+    bool reads_on_demand = settings->options.ca_path && !settings->options.accepts_any_certificate;
     return settings->context && !settings->stale_reason[0] && !reads_on_demand &&
            are_same_stamps(&settings->read, now);
 }
@@ -309,7 +310,8 @@ static SSL_CTX *read_files(const hf_tls_settings *settings, char *reason, size_t
         return NULL;
     }
     configure(context, options);
-    bool is_loaded = options->trusting || load_trust(context, settings, reason, size);
+    bool is_loaded =
+        options->accepts_any_certificate || load_trust(context, settings, reason, size);
     if (is_loaded && load_identity(context, options, reason, size)) return context;
     SSL_CTX_free(context);
     return NULL;

@@ -24,8 +24,9 @@
 typedef struct hf_tls_options {
     const char *ca_file, *ca_path; /* a PEM file; a directory with hashed names */
     const char *cert, *key;        /* PEM files, both or neither; the key without a passphrase */
-    const char *server_name; /* the name that the certificate must have, instead of the host */
-    bool trusting; /* accepts any certificate: anyone on the path can read and change everything */
+    const char *server_name;      /* the name that the certificate must have, instead of the host */
+    bool accepts_any_certificate; /* accepts any certificate: anyone on the path can read and change
+                                     everything */
 } hf_tls_options;
 
 typedef struct hf_tls_settings hf_tls_settings;

@@ -54,7 +54,7 @@ static bool must_keep_running(const hf_driver *driver) {
 static void *run_watchdog(void *context) {
     hf_driver *driver = context;
     pthread_mutex_lock(&driver->mutex);
-    assert(driver->process == hf_process() && !driver->external);
+    assert(driver->process == hf_process_number() && !driver->external);
     while (must_keep_running(driver)) {
         driver->sleeps_until = 0;
         if (!driver->calling) {
@@ -77,10 +77,10 @@ static void *run_watchdog(void *context) {
     return NULL;
 }
 
-bool hf_driver_watch(hf_driver *driver) {
+bool hf_driver_start_watchdog(hf_driver *driver) {
     assert(hf_driver_is_entered(driver));
-    bool is_unneeded = driver->external || (driver->looped && !driver->closed);
-    if (driver->running || driver->unwatched || is_unneeded) return true;
+    bool is_unneeded = driver->external || (driver->uses_event_loop && !driver->closed);
+    if (driver->running || driver->watchdog_stopped || is_unneeded) return true;
     if (driver->wake[0] < 0) {
         if (!hf_pipe(driver->wake, false)) return false;
         driver->wake_file = hf_file_of(driver->wake[0]);
@@ -115,8 +115,8 @@ void hf_watchdog_join(hf_driver *driver, hf_time timeout) {
     driver->running = false;
 }
 
-void hf_driver_unwatch(hf_driver *driver) {
+void hf_driver_stop_watchdog(hf_driver *driver) {
     assert(hf_driver_is_entered(driver));
-    driver->unwatched = true;
+    driver->watchdog_stopped = true;
     hf_watchdog_join(driver, 0);
 }

@@ -1,5 +1,5 @@
-/* The watchdog: the thread that renews a blocking client's holds. hf_driver_watch in driver.h
- * starts it. */
+/* The watchdog: the thread that renews a blocking client's holds. hf_driver_start_watchdog in
+ * driver.h starts it. */
 #ifndef HF_WATCHDOG_H
 #define HF_WATCHDOG_H
 

@@ -251,7 +251,7 @@ static int l_life(lua_State *L) {
     char uuid[HF_UUID_SIZE + 1] = "";
     strncpy(uuid, luaL_checkstring(L, 1), HF_UUID_SIZE);
     bool is_uuid = strspn(uuid, "0123456789abcdef-") == HF_UUID_SIZE;
-    lua_pushstring(L, names[is_uuid ? hf_crash_life(uuid) : HF_LIFE_UNKNOWN]);
+    lua_pushstring(L, names[is_uuid ? hf_crash_probe_process(uuid) : HF_LIFE_UNKNOWN]);
     return 1;
 }
 

@@ -39,7 +39,7 @@ else
 end
 
 -- Returns a string for an error value, even if its __tostring raises or does not return a string.
-function compat.text(value)
+function compat.error_text(value)
   local ok, text = pcall(tostring, value)
   if ok and type(text) == "string" then return text end
   return ("(an error value of type %s that cannot be converted to text)"):format(type(value))

@@ -46,7 +46,7 @@ end
 -- → user, password | nil, the reason, whether a retry is pointless
 local function check_result(secrets, returned, user, password)
   if not returned then
-    return nil, redact("the function raised an error: " .. compat.text(user), secrets), false
+    return nil, redact("the function raised an error: " .. compat.error_text(user), secrets), false
   end
   if user == nil then
     local reason = type(password) == "string" and password or "the function returned nil"

@@ -223,7 +223,7 @@ end
 
 local function read_identity(graph, owner)
   local uuid = owner:sub(1, 36)
-  if graph.names[uuid] == nil then graph.names[uuid] = names.of(graph.client, owner) or false end
+  if graph.names[uuid] == nil then graph.names[uuid] = names.read(graph.client, owner) or false end
   return graph.names[uuid] or {}
 end
 

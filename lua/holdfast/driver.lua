@@ -137,7 +137,7 @@ end
 
 local function start_task(lock)
   local fields = data(lock)
-  if fields.loop then pump.start_for_nobody(pump.of(fields.client, fields.loop), fields.client) end
+  if fields.loop then pump.start_detached(pump.of(fields.client, fields.loop), fields.client) end
 end
 
 -- Releases, in the background, all holds that any caller acquired through this handle.
@@ -151,7 +151,7 @@ end
 -- block, no other code runs during a wait, so there is none to end.
 function driver.interrupt(lock)
   local fields = data(lock)
-  if fields.loop then pump.interrupt(pump.of(fields.client, fields.loop), fields.gives_way) end
+  if fields.loop then pump.interrupt(pump.of(fields.client, fields.loop), fields.leader_term) end
 end
 
 -- Starts the operation in the background. In an event loop the client's task runs it.

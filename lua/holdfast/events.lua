@@ -39,7 +39,7 @@ local function call_listener(item)
   local ok, err = pcall(listener, event)
   if ok or failed[listener] then return true end
   failed[listener] = true
-  warn(("holdfast: error in %s (reported only once): %s"):format(option, compat.text(err)))
+  warn(("holdfast: error in %s (reported only once): %s"):format(option, compat.error_text(err)))
   return true
 end
 

@@ -31,19 +31,19 @@ local function read_holder(lock, deadline)
   local key = core.lock.key(lock)
   local info = left and driver.lock.info(driver.reader(data.client, key, data.kind, left))
   left = info and info.owner and time_left(deadline)
-  local who = left and names.of(data.client, info.owner, left)
+  local who = left and names.read(data.client, info.owner, left)
   return who, who and info
 end
 
 -- `who`: { host, pid, name }
-function holder.text(who)
+function holder.format(who)
   local name = who.name and ", " .. texts.shown(who.name) or ""
   return ("%s (pid %d%s)"):format(texts.shown(who.host), who.pid, name)
 end
 
 -- Returns the times of a hold for a message that names the holder. `held_for`: seconds so far, or
 -- nil; `left`: seconds to the end of its lease, or nil; `renewed`: whether that end has moved.
-function holder.times(held_for, left, renewed)
+function holder.format_times(held_for, left, renewed)
   local so_far = held_for and " for " .. texts.duration(held_for) or ""
   if renewed then return so_far .. ", renewed" end
   if not left or left == math.huge then return so_far end
@@ -53,7 +53,7 @@ end
 
 local found = setmetatable({}, { __mode = "k" }) -- lock -> the holder that its last failure named
 
-function holder.found(lock)
+function holder.last_found(lock)
   return found[lock]
 end
 
@@ -65,7 +65,7 @@ local function format_rest(rest, info, held_for, waited)
   local left = seconds and locale.number(seconds .. "." .. fraction)
   local is_same = left and held_for and held_for > waited -- any locale: numbers
   local renewed = is_same and info.ttl and info.ttl > left + MIN_RENEWAL -- any locale: numbers
-  return holder.times(held_for, left, renewed), more or rest
+  return holder.format_times(held_for, left, renewed), more or rest
 end
 
 -- Adds the holder, and the seconds waited, to the message of an acquire that found the lock taken.
@@ -82,18 +82,18 @@ function holder.describe(lock, message, waited, deadline)
   times, rest = format_rest(rest, info, who.held_for, waited)
   if rest:sub(-#ADVICE) == ADVICE then rest = rest:sub(1, -#ADVICE - 1) end
   local tail = waited > 0 and "; waited " .. texts.duration(waited) or ADVICE
-  return head .. holder.text(who) .. times .. rest .. tail, who
+  return head .. holder.format(who) .. times .. rest .. tail, who
 end
 
 -- Returns the part of a message from holder.describe that is about the holder or the queue, for use
 -- in another message; nil if there is none.
-function holder.part(message)
+function holder.extract(message)
   return message:match("(held by [^;]*%(pid %d+.*)$") or message:match("%d+ already waiting in line.*$")
 end
 
 -- Adds the holder to the message and the event of a wait that has just failed, after `waited`
 -- seconds. → the message
-function holder.name(lock, message, waited)
+function holder.add_to_failure(lock, message, waited)
   local deadline = core.now() + READ_LIMIT - core.lock.overdue(lock)
   local named, who = holder.describe(lock, message, waited, deadline)
   events.name_holder(lock, who)

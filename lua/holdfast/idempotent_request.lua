@@ -315,7 +315,7 @@ end
 
 -- Called in body_filter_by_lua: keeps the response body if it fits in a record.
 function idempotent_request.capture()
-  local guard = driver.owner.ending(end_guard)
+  local guard = driver.owner.end_value(end_guard)
   if not guard or not guard.parts then return end
   local part = ngx.arg[1]
   guard.ended = guard.ended or ngx.arg[2]

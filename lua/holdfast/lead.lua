@@ -160,7 +160,7 @@ local function new_term(election, client, key, given, defaults)
       on_lost(term, reason)
     end,
   }, defaults)
-  raw.data(term.lock).gives_way = term
+  raw.data(term.lock).leader_term = term
   if election.watch then leader.watch(election.watch, term.lock) end
   return term
 end

@@ -35,7 +35,9 @@ function raw.acquire(self, wait, keys)
   local waits = wait > 0 and data.max_waiters ~= 0
   local may_name_holder = waits and not core.kinds[data.kind].fingerprinted
     and #core.client.nodes(data.client) == 1
-  if may_name_holder and driver.can_wait(self) then message = holder.name(self, message, wait) end
+  if may_name_holder and driver.can_wait(self) then
+    message = holder.add_to_failure(self, message, wait)
+  end
   return nil, message, code
 end
 
@@ -252,7 +254,7 @@ function Lock:info()
   if not info then return nil, message, code end
   local client = raw.data(self).client
   info.held_for, info.clock = observed.held_for(info, core.client.is_quorum(client)), nil
-  local who = info.owner and names.of(client, info.owner)
+  local who = info.owner and names.read(client, info.owner)
   if who then info.host, info.pid, info.name = who.host, who.pid, who.name end
   return info
 end

@@ -36,7 +36,7 @@ end
 -- Reads the identity of an owner or a waiter. A client of a quorum publishes it on each server.
 -- `timeout`: seconds for each server's reply; nil means command_timeout.
 -- → { host, pid, name } | nil if none is published
-function names.of(client, owner, timeout)
+function names.read(client, owner, timeout)
   local key = names.key(client, owner)
   local nodes = key and (core.client.is_quorum(client) and core.client.nodes(client) or { 0 })
   for _, node in ipairs(nodes or {}) do

@@ -56,7 +56,7 @@ end
 
 local function has_request(turn)
   if now() < turn.checked_at + CHECK_INTERVAL then return true end
-  if turn.mark == nil or not driver.owner.lives(turn.mark) then return false end
+  if turn.mark == nil or not driver.owner.is_alive(turn.mark) then return false end
   turn.checked_at = now()
   return true
 end

@@ -92,7 +92,7 @@ local STATE_TEXTS = {
 local function describe(self, counted)
   if not counted then return ('"%s" has already run for this time'):format(texts.shown(self.key)) end
   return ('"%s" %s for this time, on %s, %s s ago'):format(texts.shown(self.key),
-    STATE_TEXTS[counted.state] or counted.state, holder.text(counted),
+    STATE_TEXTS[counted.state] or counted.state, holder.format(counted),
     locale.decimal("%.1f", math.max(counted.age, 0)))
 end
 
@@ -121,7 +121,7 @@ function once.claim(self)
 end
 
 -- Called under the lock: from now on, this call counts. → the same as send
-function once.begin(self, lock)
+function once.mark_running(self, lock)
   self.has_begun, self.token = true, locks.text_of(raw.token(lock))
   return send(self, "running")
 end
@@ -172,7 +172,7 @@ local LOST_MESSAGE = 'the lock "%s" was lost (%s) before the run began'
 
 -- Runs fn under the lock, which was just acquired. → the same as once.run
 local function run_under_lock(self, lock, given, fn, ...)
-  local allowed, message, code, counted = once.begin(self, lock)
+  local allowed, message, code, counted = once.mark_running(self, lock)
   if allowed and not raw.is_held(lock) then
     local reason = is_lost(lock) or "released"
     allowed, message, code = nil, LOST_MESSAGE:format(texts.shown(self.key), reason), "lost"

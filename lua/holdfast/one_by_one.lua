@@ -101,7 +101,7 @@ end
 local function not_acquired(biz_type, biz_id, message, code)
   local prefix = ("one_by_one: type=%s id=%s: "):format(show_part(biz_type), show_part(biz_id))
   if code ~= "busy" then return nil, prefix .. message, code end
-  local part = holder.part(message)
+  local part = holder.extract(message)
   return nil, prefix .. "already running" .. (part and ", " .. part or ""), code
 end
 

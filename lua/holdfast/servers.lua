@@ -119,7 +119,7 @@ function servers.environment()
   return { url = variable("HOLDFAST_URL"), servers = variable("HOLDFAST_SERVERS") }
 end
 
-function servers.without_login(url)
+function servers.strip_login(url)
   return (url:gsub("^([^/]*://).*@", "%1"))
 end
 

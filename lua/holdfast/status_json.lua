@@ -283,7 +283,7 @@ function status_json.reply(view, request)
       away = outage, deadlocks = #view.cycles, losses = #recent, longest_wait = longest,
       some_down = some_down(view), is_known = views.is_known(view),
     } },
-    { "trouble", shorten(outage or view.trouble, MAX_KEY) }, { "left_out", views.left_out(view) },
+    { "trouble", shorten(outage or view.trouble, MAX_KEY) }, { "left_out", views.describe_unread(view) },
     { "complete", is_complete }, { "looked", scanned }, { "keys", keys },
     { "count", #list }, { "count_age", is_complete and views.count_age(view) or nil },
     { "waiters", waiting }, { "longest_wait", longest },

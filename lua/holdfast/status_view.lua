@@ -33,8 +33,8 @@ local SHOWN_FOR, SHOWN_AGAIN, TOO_OLD = 3, 1.5, 2
 local NAMES_FOR = 30 -- seconds for which a client's identity is valid
 -- The pauses between rounds (see rounds.new), and the seconds for which a round of the queues is
 -- valid.
-local QUEUES = { share = 100, least = 2, most = 3 }
-local LOCKS = { share = 300, least = 2, most = 30 }
+local QUEUES = { factor = 100, min_pause = 2, max_pause = 3 }
+local LOCKS = { factor = 300, min_pause = 2, max_pause = 30 }
 local QUEUES_FOR = 10
 local OLD = 10 -- seconds after which a lock is read again, if it was not read for another reason
 -- Seconds that a poll may spend on a round of the queues, on the first round of the locks, and on
@@ -61,7 +61,7 @@ function status_view.identity_of(view, owner)
   if not known or now > known.at + (known.who and NAMES_FOR or 1) then
     known = { at = now, who = known and known.who }
     view.names[uuid] = known
-    known.who = names.of(view.client, owner)
+    known.who = names.read(view.client, owner)
   end
   return known.who
 end
@@ -135,7 +135,7 @@ local function read_key(view, key, kind)
   if not kind or code == "conflict" then entry, message, code = locks.inspect(view.client, key) end
   if entry then
     store(view, entry, now)
-  elseif not locks.is_of_key(message, code) then
+  elseif not locks.concerns_single_key(message, code) then
     return nil, message
   elseif view.entries[key] then
     replace(view, view.entries[key])
@@ -146,7 +146,7 @@ end
 -- ---- rounds ----
 
 local function visit_queue(view, _, name)
-  local keys, is_fair = locks.keys_of_queue(name)
+  local keys, is_fair = locks.keys_for_queue(name)
   for _, key in ipairs(keys) do
     local known = view.entries[key]
     local is_read = known and known.queues_round == view.queues.number
@@ -191,8 +191,8 @@ local function visit_lock(view, scan, name)
   local entry, message, code = scan:read(name)
   if entry and not entry.done then store(view, entry, now) end
   if entry == false or code == "conflict" then add_other(view, name) end
-  if entry == nil and code and not locks.is_of_key(message, code) then return nil, message end
-  return true
+  if entry ~= nil or not code or locks.concerns_single_key(message, code) then return true end
+  return nil, message
 end
 
 -- Removes the entries without waiters that no scan has found since the round began.
@@ -262,7 +262,7 @@ end
 
 -- Removes locks without waiters, which are not read while no page is open.
 local function forget_locks(view)
-  view.locks:give_up()
+  view.locks:abort()
   view.locks.known_at = nil
   for _, entry in pairs(view.entries) do entry.round = nil end
   finish_locks(view)
@@ -316,7 +316,7 @@ end
 
 -- Returns whether a request is reading for the view. An aborted request never ends its read.
 local function is_reading(view)
-  return view.reading_request ~= nil and driver.owner.lives(view.reading_request)
+  return view.reading_request ~= nil and driver.owner.is_alive(view.reading_request)
 end
 
 -- Returns why the servers are unreachable, or nil. In a quorum, a minority may be down.
@@ -405,12 +405,12 @@ function status_view.progress(view)
 end
 
 -- Returns a message about what the scans could not read, or nil.
-function status_view.left_out(view)
+function status_view.describe_unread(view)
   local scans = { view.latches }
   for _, round in ipairs { view.queues, view.locks } do
     for _, scan in ipairs(round.scans) do scans[#scans + 1] = scan end
   end
-  return locks.left_out(scans)
+  return locks.describe_unread(scans)
 end
 
 -- Called for each request of a page.

@@ -63,15 +63,15 @@ end
 local SPACE = "[ \t\n\v\f\r]"
 
 -- Returns `s` without surrounding white space, such as the line end that echo writes to a file.
-function text.trimmed(s)
+function text.trim(s)
   return (s:gsub("^" .. SPACE .. "+", ""):gsub(SPACE .. "+$", ""))
 end
 
--- Like trimmed, but also removes a pair of quotes, which some readers of env files do not.
+-- Like trim, but also removes a pair of quotes, which some readers of env files do not.
 function text.unquote(s)
-  s = text.trimmed(s)
+  s = text.trim(s)
   local inside = s:match('^"(.*)"$') or s:match("^'(.*)'$")
-  return inside and text.trimmed(inside) or s
+  return inside and text.trim(inside) or s
 end
 
 local HEX = {}

@@ -1,6 +1,6 @@
 -- Keeps the traceback of the last error that passed through with_lock, for each coroutine.
 
-local text = require("holdfast.compat").text
+local error_text = require("holdfast.compat").error_text
 
 local traceback = {}
 
@@ -13,7 +13,7 @@ end
 
 -- A message handler for xpcall that returns the error value unchanged.
 function traceback.keep(value)
-  last[current_coroutine()] = debug.traceback(text(value), 2)
+  last[current_coroutine()] = debug.traceback(error_text(value), 2)
   return value
 end
 

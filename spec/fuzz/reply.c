@@ -282,7 +282,7 @@ static void check_hold(const hf_client *client, const hf_hold *hold, size_t at) 
     MUST(hf_hold_is_known(hold) && hold->refs > 0 && hold->claim->heap_index == at);
     MUST(at == 0 || holds->heap[(at - 1) / 2]->wake_at <= hold->claim->wake_at);
     MUST(hf_holds_find(holds, hold->claim->kind, hf_hold_key(hold), hf_hold_caller(hold)) == hold);
-    MUST((hold->state == HF_HOLD_LOST) == (hold->reason != HF_LOST_NOT));
+    MUST((hold->state == HF_HOLD_LOST) == (hold->reason != HF_LOST_NONE));
     if (hold->state != HF_HOLD_HELD) return;
     size_t key = index_of(hf_hold_key(hold), KEYS, COUNT(KEYS));
     MUST(key < COUNT(KEYS));

@@ -54,7 +54,7 @@ return {
     "{ hf_hold_become(hold, HF_HOLD_HELD); hf_holds_wake_at(&op->client->holds, hold->claim, 0); }" },
   { "RENEWAL_AFTER", "core/lock/holds.c", "hf_hold_become", "legal[hold->state] & 1 << state", "true" },
   { "RENEWAL_AFTER", "core/lock/holds.c", "check_state",
-    "(hold->reason != HF_LOST_NOT) == hf_hold_is_lost(hold)", "true" },
+    "(hold->reason != HF_LOST_NONE) == hf_hold_is_lost(hold)", "true" },
   { "NO_RENEWAL", "core/op/renew.c", "hf_renewer_on_renewed", "claim->renewed", "false" },
   { "COLLECTED_ENDS", "core/op/renew.c", "hf_renewer_set_renewed", "hold->claim->renewed = «renewed»;", "false" },
   { "COUNT_TWICE", "core/op/acquire.c", "take", "op->acquire.from + 1", "op->acquire.from + 1 + !first" },

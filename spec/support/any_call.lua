@@ -43,8 +43,8 @@ local OPERATIONS = {
 
 local FIELDS = {
   "url", "servers", "mode", "names", "weights", "restart_guard", "name", "connect_timeout",
-  "command_timeout", "grant_lease", "sync_replicas", "sync_timeout", "external", "looped", "needs_approval",
-  "renewer_link", "entropy", "tls", "known_as", "sentinel_user", "sentinel_password", "key", "kind", "lease", "keep",
+  "command_timeout", "grant_lease", "sync_replicas", "sync_timeout", "external", "uses_event_loop", "needs_approval",
+  "renewer_link", "entropy", "tls", "published_name", "sentinel_user", "sentinel_password", "key", "kind", "lease", "keep",
   "renewed", "owner", "fingerprint", "interruptible", "async_release", "token_ttl", "permits",
   "permits_at_first", "observer", "class", "deadlock_check", "max_hold", "max_waiters", "ca_file", "ca_path", "cert", "server_name", "verify",
 }
@@ -106,7 +106,8 @@ end
 -- ---- valid objects, which let calls pass their checks ----
 
 local MODES = {
-  { url = url }, { url = url, external = true, renewer_link = true }, { url = url, looped = true },
+  { url = url }, { url = url, external = true, renewer_link = true },
+  { url = url, uses_event_loop = true },
   { url = "redis+sentinel://127.0.0.1:1/m", external = true }, { url = "redis+cluster://127.0.0.1:1", external = true },
   { mode = "quorum", servers = { url, other_url } },
   { mode = "quorum", servers = { url, other_url }, external = true },
@@ -114,7 +115,9 @@ local MODES = {
 }
 
 local function client()
-  local given = { connect_timeout = 0.05, command_timeout = 0.05, grant_lease = 1, known_as = "any" }
+  local given = {
+    connect_timeout = 0.05, command_timeout = 0.05, grant_lease = 1, published_name = "any",
+  }
   for name, one in pairs(pick(MODES)) do given[name] = one end
   return assert(core.client.new(given))
 end

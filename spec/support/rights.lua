@@ -16,12 +16,12 @@ local function rows(names)
   return list
 end
 
--- Returns the user's rule, beginning with the name. `more`: options of acl.words
+-- Returns the user's rule, beginning with the name. `more`: options of acl.rule_words
 function rights.of(names, more)
   local given = { kinds = rows(names) }
   for name, value in pairs(more or {}) do given[name] = value end
   local words = { "locks" }
-  for _, word in ipairs(acl.words("lock:", given)) do words[#words + 1] = word end
+  for _, word in ipairs(acl.rule_words("lock:", given)) do words[#words + 1] = word end
   words[#words + 1] = ">secret"
   return words
 end

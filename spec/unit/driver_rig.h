@@ -405,7 +405,7 @@ typedef struct scenario {
     const char *name;
     peer_manner manner;
     hf_time wait, lease, pause; /* 0: a free lock, 30 s, none */
-    bool by_name, looped, asynchronous;
+    bool by_name, uses_event_loop, asynchronous;
     bool renews;      /* the lock is held until it has been renewed */
     hf_time patience; /* until a silent server counts as unreachable; 0: 20 s */
 } scenario;
@@ -435,19 +435,20 @@ static UNUSED hf_driver *new_driver(void) {
         .session = {.connect_timeout = 20 * HF_SECOND,
                     .command_timeout = now_runs.patience ? now_runs.patience : 20 * HF_SECOND,
                     .name = "unit",
-                    .asks_login = now_runs.manner.has_password},
+                    .fetches_login = now_runs.manner.has_password},
         .grant_lease = 10 * HF_SECOND,
-        .renewer = now_runs.looped ? HF_LINK_CALLS : HF_LINK_RENEWER};
+        .renewer = now_runs.uses_event_loop ? HF_LINK_CALLS : HF_LINK_RENEWER};
     hf_server *server = &config.session.server;
     snprintf(server->host, sizeof server->host, "%s", now_runs.by_name ? NAME : "127.0.0.1");
     snprintf(server->label, sizeof server->label, "here");
     server->port = ntohs(peer.address.sin_port), server->tls = now_runs.manner.speaks_tls;
     hf_driver *driver = hf_driver_new(&config, NULL);
     if (!driver) return NULL;
-    driver->looped = now_runs.looped;
+    driver->uses_event_loop = now_runs.uses_event_loop;
     was_refused = false;
     if (now_runs.manner.has_password) driver->fetch = fetch_password;
-    if (server->tls) driver->tls = hf_tls_settings_new(&(hf_tls_options){.trusting = true});
+    if (server->tls)
+        driver->tls = hf_tls_settings_new(&(hf_tls_options){.accepts_any_certificate = true});
     if (!server->tls || driver->tls) return driver;
     hf_driver_unref(driver);
     return NULL;
@@ -477,9 +478,9 @@ static UNUSED hf_op *run_in_loop(hf_driver *driver, const hf_op_spec *spec) {
 static UNUSED bool run_op(hf_driver *driver, hf_op_spec *spec) {
     hf_driver_enter(driver);
     bool sends = now_runs.asynchronous && spec->kind == HF_OP_RELEASE;
-    bool watched = hf_driver_watch(driver);
+    bool watched = hf_driver_start_watchdog(driver);
     hf_op *op = NULL;
-    if (watched && now_runs.looped) op = run_in_loop(driver, spec);
+    if (watched && now_runs.uses_event_loop) op = run_in_loop(driver, spec);
     else if (watched && sends) op = hf_driver_send(driver, spec, never, NULL);
     else if (watched) op = hf_driver_run(driver, spec, false, never, NULL);
     last_code = op && hf_op_is_detached(op) ? HF_OK : op ? hf_op_code(op) : HF_NO_MEMORY;

@@ -59,7 +59,7 @@ static hf_code call(caller *of, const hf_op_spec *spec, manner how) {
     hf_driver *driver = of->driver;
     unsigned handled = order_handled(order_current());
     hf_driver_enter(driver);
-    bool watched = driver->closed || hf_driver_watch(driver);
+    bool watched = driver->closed || hf_driver_start_watchdog(driver);
     ORDER_CHECK(watched, "there is no watchdog");
     hf_op *op = how == SENDS ? hf_driver_send(driver, spec, is_signalled, &handled)
                              : hf_driver_run(driver, spec, how == RUNS_INTERRUPTIBLY, is_signalled,

@@ -81,7 +81,7 @@ TEST(the_clean_up_of_a_replaced_semaphore_hold_releases_all_its_permits) {
 
 /* Only what the clock has ended may be on the server still. */
 TEST(a_lost_hold_is_cleaned_up_only_if_it_may_still_exist_on_the_server) {
-    for (int reason = HF_LOST_NOT + 1; reason < HF_LOST_REASONS; reason++) {
+    for (int reason = HF_LOST_NONE + 1; reason < HF_LOST_REASONS; reason++) {
         for (int bits = 0; bits < 8; bits++) {
             bool shared = bits & 1, granted = bits & 2, waited = bits & 4;
             bool clock = reason == HF_LOST_EXPIRED || reason == HF_LOST_UNREACHABLE ||
@@ -196,7 +196,7 @@ TEST(a_handle_with_several_holds_reports_each_loss_once) {
     CHECK_EQ_INT(hf_losses_take(&losses), HF_LOST_EXPIRED);
     CHECK_EQ_INT(hf_losses_take(&losses), HF_LOST_TAKEN);
     CHECK_EQ_INT(hf_losses_take(&losses), HF_LOST_TAKEN);
-    CHECK_EQ_INT(hf_losses_take(&losses), HF_LOST_NOT);
+    CHECK_EQ_INT(hf_losses_take(&losses), HF_LOST_NONE);
     for (int i = 0; i < 3; i++) hf_stake_end(&stakes[i]);
 }
 

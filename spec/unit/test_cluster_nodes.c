@@ -436,7 +436,7 @@ TEST(a_login_fetched_for_one_node_is_used_for_all_nodes) {
     config.mode = HF_MODE_CLUSTER;
     config.servers = SERVERS;
     config.server_count = 2;
-    config.session.asks_login = true;
+    config.session.fetches_login = true;
     CHECK(rig_begin_with(&config));
     for (int node = 0; node < 3; node++) rig.login[node] = "";
     acquire(0, AT(0));

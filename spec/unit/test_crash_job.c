@@ -66,17 +66,17 @@ static bool is_proved(hf_life life) {
 
 static bool is_never_proved(int tries) {
     bool never = true;
-    for (int i = 0; never && i < tries; i++) never = !is_proved(hf_crash_life(uuid));
+    for (int i = 0; never && i < tries; i++) never = !is_proved(hf_crash_probe_process(uuid));
     return never;
 }
 
 /* Waits until the life is none of these two. A dead process is in its group until its parent has
  * collected it; a program of this machine that is just being started may be part of the job. */
 static hf_life life_other_than(hf_life one, hf_life two) {
-    hf_life life = hf_crash_life(uuid);
+    hf_life life = hf_crash_probe_process(uuid);
     for (int tries = 0; (life == one || life == two) && tries < 10000; tries++) {
         usleep(1000);
-        life = hf_crash_life(uuid);
+        life = hf_crash_probe_process(uuid);
     }
     return life;
 }
@@ -104,7 +104,7 @@ TEST(a_job_whose_first_process_is_not_collected_yet_is_about_to_end) {
     kill(job, SIGKILL);
     siginfo_t info;
     waitid(P_PID, (id_t)job, &info, WEXITED | WNOWAIT); /* it stays a zombie */
-    hf_life life = hf_crash_life(uuid);
+    hf_life life = hf_crash_probe_process(uuid);
     kill_and_collect(job), CHECK_EQ_INT(life, HF_LIFE_UNSURE);
     CHECK_EQ_INT(life_in_the_end(), HF_LIFE_JOB_ENDED);
     end_job();
@@ -113,9 +113,9 @@ TEST(a_job_whose_first_process_is_not_collected_yet_is_about_to_end) {
 TEST(a_job_counts_as_ended_once_the_last_process_of_its_group_has_ended) {
     pid_t job, pid = start_job(stay_without_descriptor, &job);
     CHECK_EQ_INT(feed(), job);
-    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
-    kill_and_collect(pid), CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_UNSURE);
-    kill(job, SIGSTOP), CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_UNSURE);
+    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_GOES_ON);
+    kill_and_collect(pid), CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_UNSURE);
+    kill(job, SIGSTOP), CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_UNSURE);
     kill_and_collect(job), CHECK_EQ_INT(life_in_the_end(), HF_LIFE_JOB_ENDED);
     end_job();
 }
@@ -146,7 +146,8 @@ TEST(a_job_counts_as_alive_even_if_its_group_leader_has_ended) {
     pid_t job, pid = start_job(start_one_in_the_group, &job), member = feed();
     kill_both(pid, job);
     bool left = has_ended(job), goes_on = true;
-    for (int i = 0; i < 20; i++) goes_on = goes_on && hf_crash_life(uuid) == HF_LIFE_GOES_ON;
+    for (int i = 0; i < 20; i++)
+        goes_on = goes_on && hf_crash_probe_process(uuid) == HF_LIFE_GOES_ON;
     kill_and_collect(member);
     hf_life life = life_in_the_end();
     end_job();
@@ -164,7 +165,8 @@ TEST(a_jobs_lock_file_owned_by_another_user_proves_no_death) {
     kill_both(pid, job);
     snprintf(name, sizeof name, "%s.job", uuid);
     bool given = chown(path_of(name), 1900000000u, (gid_t)-1) == 0, goes_on = true;
-    for (int i = 0; i < 20; i++) goes_on = goes_on && hf_crash_life(uuid) == HF_LIFE_GOES_ON;
+    for (int i = 0; i < 20; i++)
+        goes_on = goes_on && hf_crash_probe_process(uuid) == HF_LIFE_GOES_ON;
     bool back = chown(path_of(name), 0, (gid_t)-1) == 0;
     hf_life life = life_in_the_end();
     end_job();
@@ -186,7 +188,7 @@ TEST(an_older_holdfast_version_cannot_misread_a_jobs_crash_record) {
 TEST(a_holdfast_command_that_outlives_its_job_counts_as_alive) {
     pid_t job, pid = start_job(stay_as_job, &job);
     kill_and_collect(job); /* its parent has not collected it */
-    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_GOES_ON);
     kill_and_collect(pid);
     waitpid(job, NULL, 0), CHECK_EQ_INT(life_in_the_end(), HF_LIFE_JOB_ENDED);
     end_job();
@@ -245,8 +247,8 @@ static pid_t left_behind(void (*run)(int lock)) {
 TEST(a_process_that_left_the_jobs_group_keeps_the_job_alive_by_its_lock_descriptor) {
     if (is_emulated()) return;
     pid_t apart = left_behind(leave_one_apart);
-    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
-    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_GOES_ON);
     kill_and_collect(apart), CHECK_EQ_INT(life_in_the_end(), HF_LIFE_JOB_ENDED);
     CHECK_EQ_INT(life_in_the_end(), HF_LIFE_JOB_ENDED);
     end_job();
@@ -256,7 +258,7 @@ TEST(a_process_with_the_jobs_environment_keeps_the_job_alive_without_its_lock_de
     if (is_emulated()) return;
     pid_t apart = left_behind(leave_a_worker);
     for (int tries = 0; !runs(apart, "sleep") && tries < 10000; tries++) usleep(1000);
-    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_GOES_ON);
     CHECK_EQ_INT(life_in_the_end(), HF_LIFE_UNKNOWN);
     end_with(apart);
 }
@@ -303,12 +305,12 @@ TEST(a_job_whose_lock_file_is_missing_or_replaced_counts_as_alive) {
     pid_t job, pid = start_job(stay_as_job, &job);
     kill_both(pid, job);
     snprintf(name, sizeof name, "%s.job", uuid), CHECK_EQ_INT(unlink(path_of(name)), 0);
-    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_GOES_ON);
     CHECK_EQ_INT(mkfifo(path_of(name), 0600), 0);
-    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_GOES_ON);
     CHECK_EQ_INT(unlink(path_of(name)), 0);
     CHECK_EQ_INT(symlink("/etc/passwd", path_of(name)), 0);
-    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_GOES_ON);
     end_job();
 }
 
@@ -364,7 +366,8 @@ TEST(a_process_that_is_just_starting_delays_the_proof_that_a_job_has_ended) {
     if (is_emulated()) return;
     pid_t apart = left_behind(leave_one_that_starts);
     bool delayed = feed() == 1;
-    for (int i = 0; i < 20; i++) delayed = delayed && hf_crash_life(uuid) == HF_LIFE_UNSURE;
+    for (int i = 0; i < 20; i++)
+        delayed = delayed && hf_crash_probe_process(uuid) == HF_LIFE_UNSURE;
     kill_and_collect(apart);
     hf_life life = life_in_the_end();
     end_job();
@@ -616,7 +619,7 @@ static bool keeps_alive(void (*run)(int lock)) {
     hf_life life = HF_LIFE_UNSURE;
     time_t end = time(NULL) + 2;
     while (time(NULL) < end && life != HF_LIFE_UNKNOWN && !is_proved(life))
-        life = hf_crash_life(uuid);
+        life = hf_crash_probe_process(uuid);
     unlink(flag);
     unsetenv("FLAG");
     close(pids[1]);
@@ -692,7 +695,7 @@ TEST(a_jobs_death_releases_no_lock_before_the_minimum_hold_time_is_over) {
     hold = HF_SECOND / 4;
     pid = start_job(stay_as_job, &job);
     kill_both(pid, job);
-    hf_life early = hf_crash_life(uuid), late = life_in_the_end();
+    hf_life early = hf_crash_probe_process(uuid), late = life_in_the_end();
     end_job();
     hold = 1000 * HF_SECOND;
     pid = start_job(stay_as_job, &job);

@@ -30,21 +30,21 @@ static hf_life life_after(pid_t pid, int signal, int options) {
     siginfo_t info;
     kill(pid, signal);
     waitid(P_PID, (id_t)pid, &info, options | WNOWAIT); /* it stays a zombie */
-    return hf_crash_life(uuid);
+    return hf_crash_probe_process(uuid);
 }
 
 TEST(a_running_process_counts_as_alive_until_its_client_is_closed) {
     CHECK(hf_crash_record(new_uuid()));
-    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
-    hf_crash_forget(uuid), CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_UNKNOWN);
+    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_GOES_ON);
+    hf_crash_forget(uuid), CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_UNKNOWN);
     hf_crash_forget(uuid);
 }
 
 TEST(a_zombie_counts_as_dead_and_so_does_a_process_that_is_gone) {
     pid_t pid = start(stay);
-    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_GOES_ON);
     CHECK_EQ_INT(life_after(pid, SIGKILL, WEXITED), HF_LIFE_ENDED);
-    waitpid(pid, NULL, 0), CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_ENDED);
+    waitpid(pid, NULL, 0), CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_ENDED);
     end(pid);
 }
 
@@ -58,7 +58,7 @@ TEST(a_process_counts_as_alive_until_its_last_thread_ends) {
     pid_t pid = start(leave_to_thread);
     for (int tries = 0; state_of(pid) != 'Z' && tries < 10000; tries++) usleep(1000);
     CHECK_EQ_INT(state_of(pid), 'Z');
-    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_GOES_ON);
     CHECK_EQ_INT(life_after(pid, SIGKILL, WEXITED), HF_LIFE_ENDED);
     end(pid);
 }
@@ -67,7 +67,7 @@ TEST(a_process_that_replaced_its_program_by_exec_counts_as_alive) {
     pid_t pid = start(become_another_program);
     for (int tries = 0; !runs(pid, "sleep") && tries < 10000; tries++) usleep(1000);
     CHECK(runs(pid, "sleep"));
-    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_GOES_ON);
     CHECK_EQ_INT(life_after(pid, SIGKILL, WEXITED), HF_LIFE_ENDED);
     end(pid);
 }
@@ -77,7 +77,7 @@ TEST(a_process_that_replaced_its_program_by_exec_counts_as_alive) {
 static hf_life life_by(const char *text) {
     unlink(path_of(OTHER));
     if (symlink(text, path_of(OTHER)) != 0) return HF_LIFE_UNKNOWN;
-    hf_life life = hf_crash_life(OTHER);
+    hf_life life = hf_crash_probe_process(OTHER);
     unlink(path_of(OTHER));
     return life;
 }
@@ -175,13 +175,13 @@ static pid_t fork_alone(void) {
 
 TEST(a_forked_child_that_ran_no_fork_handlers_is_not_taken_for_its_parent) {
     int status;
-    unsigned own = hf_process();
+    unsigned own = hf_process_number();
     if (!wipes_at_fork()) return;
     pid_t child = fork_alone();
-    if (child == 0) _exit(hf_process() != own ? 0 : 1);
+    if (child == 0) _exit(hf_process_number() != own ? 0 : 1);
     CHECK_EQ_INT(waitpid(child, &status, 0), child);
     CHECK_EQ_INT(status, 0);
-    CHECK_EQ_U64(hf_process(), own);
+    CHECK_EQ_U64(hf_process_number(), own);
 }
 
 /* ---- the directory ---- */
@@ -202,7 +202,8 @@ static bool refuses_what_belongs_to_another_user(void) {
 static bool is_refused(const char *name) {
     int open = check_open_descriptors();
     bool made = hf_crash_record(name);
-    return !made && hf_crash_life(name) == HF_LIFE_UNKNOWN && check_open_descriptors() == open;
+    return !made && hf_crash_probe_process(name) == HF_LIFE_UNKNOWN &&
+           check_open_descriptors() == open;
 }
 
 static bool refuses_what_others_may_use(const char *directory) {
@@ -307,7 +308,7 @@ static bool sweeps_behind_a_record(const char *directory) {
 
 /* Every waiter asks about the holder. */
 static bool asks_without_a_directory(const char *directory) {
-    bool good = hf_crash_life(OTHER) == HF_LIFE_UNKNOWN && !exists(directory);
+    bool good = hf_crash_probe_process(OTHER) == HF_LIFE_UNKNOWN && !exists(directory);
     good = good && hf_crash_lock_job(OTHER) == -1 && !exists(directory);
     good = good && !hf_crash_record_job(OTHER, getpgrp(), 0) && !exists(directory);
     rmdir(directory);
@@ -327,7 +328,7 @@ static bool leaves_a_job_of_another_user(const char *directory) {
     }
     waitpid(pid, &status, 0);
     bool good = status == 0;
-    for (int i = 0; i < 20; i++) good = good && hf_crash_life(name) == HF_LIFE_UNSURE;
+    for (int i = 0; i < 20; i++) good = good && hf_crash_probe_process(name) == HF_LIFE_UNSURE;
     hf_crash_forget(name);
     remove_directory(directory);
     return good;
@@ -369,10 +370,10 @@ TEST(a_crash_record_directory_that_other_users_may_use_is_refused) {
 /* What it opens then has the numbers of the standard streams. */
 static bool works_without_standard_streams(const char *directory) {
     for (int fd = 0; fd < 3; fd++) close(fd);
-    bool good = hf_crash_record(new_uuid()) && hf_crash_life(uuid) == HF_LIFE_GOES_ON;
+    bool good = hf_crash_record(new_uuid()) && hf_crash_probe_process(uuid) == HF_LIFE_GOES_ON;
     int lock = hf_crash_lock_job(uuid);
     good = good && lock >= 0 && hf_crash_record_job(uuid, getpgrp(), 0);
-    good = good && hf_crash_forget(uuid) && hf_crash_life(uuid) == HF_LIFE_UNKNOWN;
+    good = good && hf_crash_forget(uuid) && hf_crash_probe_process(uuid) == HF_LIFE_UNKNOWN;
     close(lock);
     remove_directory(directory);
     return good && open("/", O_RDONLY) == 0; /* nothing is left open */
@@ -437,7 +438,7 @@ CRASH_MAIN
 TEST(a_client_on_a_system_that_cannot_prove_deaths_writes_no_crash_record) {
     CHECK(!hf_crash_record("cccccccc-2222-8333-8444-555555555555"));
     CHECK_EQ_INT(errno, ENOSYS);
-    CHECK_EQ_INT(hf_crash_life("cccccccc-2222-8333-8444-555555555555"), HF_LIFE_UNKNOWN);
+    CHECK_EQ_INT(hf_crash_probe_process("cccccccc-2222-8333-8444-555555555555"), HF_LIFE_UNKNOWN);
     CHECK(hf_crash_forget("cccccccc-2222-8333-8444-555555555555"));
 }
 

@@ -80,12 +80,12 @@ TEST(a_wait_survives_each_injected_fault) {
 }
 
 TEST(calls_in_an_event_loop_survive_each_injected_fault) {
-    sweep((scenario){.name = "a loop", .looped = true});
+    sweep((scenario){.name = "a loop", .uses_event_loop = true});
 }
 
 TEST(a_wait_in_an_event_loop_survives_each_injected_fault) {
     sweep((scenario){.name = "a wait in a loop",
-                     .looped = true,
+                     .uses_event_loop = true,
                      .wait = 20 * HF_SECOND,
                      .manner = {.queues = true}});
 }
@@ -138,7 +138,9 @@ TEST(a_wait_over_tls_survives_each_injected_fault) {
 }
 
 TEST(calls_in_an_event_loop_over_tls_survive_each_injected_fault) {
-    sweep_by((scenario){.name = "a loop over TLS", .looped = true, .manner = {.speaks_tls = true}},
+    sweep_by((scenario){.name = "a loop over TLS",
+                        .uses_event_loop = true,
+                        .manner = {.speaks_tls = true}},
              13);
 }
 

@@ -17,7 +17,7 @@ TEST(closing_a_connection_with_a_reply_outstanding_resets_it) {
     CHECK(
         resets_a_silent_server((scenario){.name = "a silent server", .manner = {.silent = true}}));
     CHECK(resets_a_silent_server((scenario){
-        .name = "a silent server of a loop", .looped = true, .manner = {.silent = true}}));
+        .name = "a silent server of a loop", .uses_event_loop = true, .manner = {.silent = true}}));
 }
 
 TEST(closing_a_connection_without_a_reply_outstanding_closes_it_cleanly) {
@@ -65,7 +65,7 @@ static bool close_in_loop(hf_driver *driver) {
 }
 
 TEST(closing_a_client_in_an_event_loop_releases_its_locks) {
-    hf_driver *driver = begin_run((scenario){.name = "a close in a loop", .looped = true});
+    hf_driver *driver = begin_run((scenario){.name = "a close in a loop", .uses_event_loop = true});
     hf_names *names = hf_client_names(driver->client, hf_kind_named("lock"), hf_slice_of("k"));
     hf_op_spec acquire = acquire_of(names);
     bool acquired = run_op(driver, &acquire);
@@ -77,7 +77,8 @@ TEST(closing_a_client_in_an_event_loop_releases_its_locks) {
 
 /* A child process may have copies of the sockets, and keep them open. */
 TEST(a_connection_that_has_ended_no_longer_wakes_an_event_loop) {
-    hf_driver *driver = begin_run((scenario){.name = "a copy of a socket", .looped = true});
+    hf_driver *driver =
+        begin_run((scenario){.name = "a copy of a socket", .uses_event_loop = true});
     bool done = take_turn(driver);
     hf_driver_enter(driver);
     int copy = dup(driver->connections[HF_LINK_CALLS].fd);
@@ -94,7 +95,8 @@ TEST(a_connection_that_has_ended_no_longer_wakes_an_event_loop) {
 
 /* A command that is sent over it may count as lost, or as sent twice. */
 TEST(a_call_in_an_event_loop_does_not_use_a_connection_that_has_ended) {
-    hf_driver *driver = begin_run((scenario){.name = "a server that has closed", .looped = true});
+    hf_driver *driver =
+        begin_run((scenario){.name = "a server that has closed", .uses_event_loop = true});
     bool done = take_turn(driver);
     hf_op_spec ping = {.kind = HF_OP_PING};
     hf_driver_enter(driver);
@@ -114,7 +116,8 @@ TEST(a_call_in_an_event_loop_does_not_use_a_connection_that_has_ended) {
 TEST(closing_a_client_outside_its_event_loop_releases_its_locks) {
     static const bool looped[] = {false, true, false, true};
     for (size_t i = 0; i < 4; i++) {
-        hf_driver *driver = new_holder((scenario){.name = "a holder", .looped = looped[i]});
+        hf_driver *driver =
+            new_holder((scenario){.name = "a holder", .uses_event_loop = looped[i]});
         if (i < 2) hf_driver_close(driver, 10 * HF_SECOND);
         end_holder(driver), CHECK_OR(!peer.held, "case %zu", i);
     }
@@ -122,7 +125,7 @@ TEST(closing_a_client_outside_its_event_loop_releases_its_locks) {
 
 /* Nothing else would be due for ten seconds. */
 TEST(a_sleeping_event_loop_is_woken_to_clean_up_an_abandoned_lock) {
-    hf_driver *driver = new_holder((scenario){.name = "a loop", .looped = true});
+    hf_driver *driver = new_holder((scenario){.name = "a loop", .uses_event_loop = true});
     hf_driver_enter(driver);
     struct pollfd ready = {hf_driver_prepare_wait(driver, HF_NEVER), POLLIN, 0};
     bool early = poll(&ready, 1, 0) == 1;
@@ -136,7 +139,7 @@ TEST(a_sleeping_event_loop_is_woken_to_clean_up_an_abandoned_lock) {
 
 /* The task may be late: until then others may begin calls. */
 TEST(an_event_loop_remains_woken_until_the_clients_task_has_run) {
-    hf_driver *driver = new_holder((scenario){.name = "a loop", .looped = true});
+    hf_driver *driver = new_holder((scenario){.name = "a loop", .uses_event_loop = true});
     hf_driver_enter(driver);
     int fd = hf_driver_prepare_wait(driver, hf_now() + HF_MS);
     bool woken = is_readable(fd, SOON);
@@ -151,7 +154,7 @@ TEST(an_event_loop_remains_woken_until_the_clients_task_has_run) {
 }
 
 TEST(an_event_loop_remains_woken_until_a_caller_has_taken_its_result) {
-    hf_driver *driver = new_holder((scenario){.name = "a loop", .looped = true});
+    hf_driver *driver = new_holder((scenario){.name = "a loop", .uses_event_loop = true});
     hf_op_spec ping = {.kind = HF_OP_PING};
     hf_driver_enter(driver);
     hf_op *op = run_in_loop(driver, &ping);
@@ -166,7 +169,7 @@ TEST(an_event_loop_remains_woken_until_a_caller_has_taken_its_result) {
 /* The loop was busy with something else for half a minute. */
 TEST(a_call_uses_a_reply_that_has_arrived_even_if_its_deadline_has_passed) {
     for (int reads = 0; reads < 2; reads++) {
-        hf_driver *driver = new_holder((scenario){.name = "a loop", .looped = true});
+        hf_driver *driver = new_holder((scenario){.name = "a loop", .uses_event_loop = true});
         hf_op_spec ping = {.kind = HF_OP_PING};
         hf_driver_enter(driver);
         hf_op *op = hf_driver_begin(driver, &ping);
@@ -315,11 +318,11 @@ TEST(a_watchdog_thread_that_cannot_start_is_reported_and_can_start_later) {
         hf_driver_enter(driver);
         inject(SYSERR_BROKEN, nth);
         errno = 0;
-        bool started = hf_driver_watch(driver), running = driver->running;
+        bool started = hf_driver_start_watchdog(driver), running = driver->running;
         int error = errno;
         const char *call = syserr_injected();
         inject(SYSERR_NONE, 0);
-        bool later = hf_driver_watch(driver) && driver->running;
+        bool later = hf_driver_start_watchdog(driver) && driver->running;
         hf_driver_leave(driver);
         hf_driver_unref(driver), CHECK(later);
         if (!call) return;
@@ -349,7 +352,7 @@ TEST(calls_finish_background_releases_while_the_watchdog_is_stopped) {
         .manner = {.ignores = 3, .ignores_to = 4}}); /* it is sent again over a new connection */
     hf_op_spec release = release_of(held_names);
     hf_driver_enter(driver);
-    hf_driver_unwatch(driver);
+    hf_driver_stop_watchdog(driver);
     hf_driver_leave(driver);
     bool lost = !run_op(driver, &release) && last_code == HF_UNREACHABLE;
     hf_driver_enter(driver);
@@ -431,7 +434,7 @@ TEST(replies_over_tls_are_received_correctly_as_two_records_at_once) {
     static const bool looped[] = {false, true};
     for (size_t i = 0; i < 2; i++) {
         CHECK(run_once((scenario){.name = "a server that splits its replies",
-                                  .looped = looped[i],
+                                  .uses_event_loop = looped[i],
                                   .patience = 2 * HF_SECOND,
                                   .manner = {.speaks_tls = true, .splits = true}}));
         CHECK(!peer.held);

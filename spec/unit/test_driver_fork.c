@@ -41,7 +41,7 @@ static int fork_in_the_middle(hf_driver *driver, int (*go_on)(hf_driver *, int))
         hf_driver_leave(driver);
         hf_driver_enter(driver);
     }
-    if (driver->looped && hf_driver_prepare_wait(driver, HF_NEVER) >= 0) own += OF_READY;
+    if (driver->uses_event_loop && hf_driver_prepare_wait(driver, HF_NEVER) >= 0) own += OF_READY;
     for (size_t link = 0; link < driver->connection_count; link++)
         own += driver->connections[link].fd >= 0;
     hf_driver before = *driver;
@@ -62,8 +62,9 @@ static int fork_in_the_middle(hf_driver *driver, int (*go_on)(hf_driver *, int))
 
 TEST(a_forked_child_starts_without_its_parents_locks_and_connections) {
     for (int kind = 0; kind < 4; kind++) {
-        hf_driver *driver = new_holder((scenario){
-            .name = "a parent", .looped = kind % 2 == 1, .manner = {.speaks_tls = kind / 2 == 1}});
+        hf_driver *driver = new_holder((scenario){.name = "a parent",
+                                                  .uses_event_loop = kind % 2 == 1,
+                                                  .manner = {.speaks_tls = kind / 2 == 1}});
         int failed = fork_in_the_middle(driver, go_on_in_child);
         end_holder(driver), CHECK_OR(failed == 0, "kind %d, step %d", kind, failed);
     }
@@ -87,7 +88,8 @@ static int go_on_with_files_of_its_own(hf_driver *driver, int own) {
 
 TEST(a_forked_child_closes_none_of_the_files_that_it_has_opened_itself) {
     for (int looped = 0; looped < 2; looped++) {
-        hf_driver *driver = new_holder((scenario){.name = "a parent", .looped = looped == 1});
+        hf_driver *driver =
+            new_holder((scenario){.name = "a parent", .uses_event_loop = looped == 1});
         int failed = fork_in_the_middle(driver, go_on_with_files_of_its_own);
         end_holder(driver), CHECK_EQ_INT(failed, 0);
     }
@@ -175,7 +177,7 @@ TEST(a_client_that_cannot_be_created_leaks_no_memory) {
 
 TEST(an_event_loop_with_many_connections_leaks_no_memory) {
     hf_driver *driver = new_driver_of(2);
-    driver->looped = true;
+    driver->uses_event_loop = true;
     hf_driver_enter(driver);
     bool ready = hf_driver_prepare_wait(driver, HF_NEVER) >= 0;
     long before = memerr_live();

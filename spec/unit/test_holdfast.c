@@ -117,7 +117,7 @@ TEST(a_holds_state_can_be_read_from_its_acquire_to_its_end) {
     CHECK(!hf_client_find(client, hf_kind_named("lock"), names, YOU));
     hf_hold_view seen = hf_view_of(hold);
     CHECK_EQ_INT(seen.state, HF_HOLD_HELD);
-    CHECK_EQ_INT(seen.reason, HF_LOST_NOT);
+    CHECK_EQ_INT(seen.reason, HF_LOST_NONE);
     CHECK(!seen.over && seen.in_table && !seen.detached && !seen.ending);
     CHECK_EQ_INT(seen.count, 1);
     CHECK_EQ_U64(seen.token, 77);
@@ -147,11 +147,11 @@ TEST(each_handle_of_a_lost_hold_learns_of_the_loss_once) {
     for (size_t i = 0; i < 3; i++) hf_stake_begin(&stakes[i], client, hold, i < 2 ? &one : &two);
     stakes[1].muted = true;
     hf_stake_move(&stakes[3], &stakes[2]);
-    hf_op_end(op, AT(0)), CHECK_EQ_INT(hf_losses_next(&one), HF_LOST_NOT);
+    hf_op_end(op, AT(0)), CHECK_EQ_INT(hf_losses_next(&one), HF_LOST_NONE);
     hf_client_notice(client, hf_view_of(hold).valid_until);
     CHECK_EQ_INT(hf_losses_next(&one), HF_LOST_EXPIRED);
     CHECK_EQ_INT(hf_losses_take(&one), HF_LOST_EXPIRED);
-    CHECK_EQ_INT(hf_losses_take(&one), HF_LOST_NOT);
+    CHECK_EQ_INT(hf_losses_take(&one), HF_LOST_NONE);
     CHECK_EQ_INT(one.first, HF_LOST_EXPIRED);
     CHECK_EQ_INT(hf_losses_take(&two), HF_LOST_EXPIRED);
     uint64_t losses = hf_client_losses(client);
@@ -170,8 +170,9 @@ TEST(a_handle_that_has_released_its_lock_learns_of_no_loss) {
     hf_stake_begin(&stake, client, hold, &losses);
     hf_stake_end(&stake);
     hf_op_end(op, AT(0));
-    hf_client_notice(client, hf_view_of(hold).valid_until), CHECK_EQ_INT(losses.first, HF_LOST_NOT);
-    CHECK_EQ_INT(hf_losses_next(&losses), HF_LOST_NOT);
+    hf_client_notice(client, hf_view_of(hold).valid_until),
+        CHECK_EQ_INT(losses.first, HF_LOST_NONE);
+    CHECK_EQ_INT(hf_losses_next(&losses), HF_LOST_NONE);
     hf_op_end(begin(HF_OP_RELEASE, ME, AT(40000)), AT(40000));
 }
 
@@ -213,7 +214,7 @@ TEST(a_holds_state_shows_an_async_release_until_its_reply) {
     CHECK(hf_client_has_detached(client));
     CHECK(hf_view_of(hold).detached && hf_view_of(hold).ending);
     feed(NOT_HELD, AT(2)), CHECK(hf_view_of(hold).detached && !hf_view_of(hold).ending);
-    CHECK(hf_view_of(hold).reason != HF_LOST_NOT);
+    CHECK(hf_view_of(hold).reason != HF_LOST_NONE);
     hf_client_end_detached(client, AT(2)), CHECK(!hf_client_has_detached(client));
     hf_hold_unref(hold);
 }

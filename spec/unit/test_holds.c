@@ -108,7 +108,7 @@ TEST(a_lost_hold_is_counted_and_has_no_timer_any_more) {
 }
 
 TEST(each_reason_of_a_loss_has_a_name) {
-    CHECK(!hf_lost_reason_name(HF_LOST_NOT));
+    CHECK(!hf_lost_reason_name(HF_LOST_NONE));
     CHECK_STR(hf_lost_reason_name(HF_LOST_EXPIRED), "expired");
     CHECK_STR(hf_lost_reason_name(HF_LOST_TAKEN), "taken");
     CHECK_STR(hf_lost_reason_name(HF_LOST_DELETED), "deleted");

@@ -312,7 +312,7 @@ TEST(addresses_that_fail_at_once_leave_the_rest_of_the_connect_timeout_to_the_ot
 TEST(a_tls_handshake_gets_the_rest_of_the_connect_timeout) {
     name_is("gg");
     server.tls = true;
-    settings = hf_tls_settings_new(&(hf_tls_options){.trusting = true});
+    settings = hf_tls_settings_new(&(hf_tls_options){.accepts_any_certificate = true});
     hf_dial_state state = look_up(AT(0), AT(1000));
     while (state == HF_DIAL_PENDING && !dial.tls) state = step_when_ready(AT(0));
     CHECK_EQ_INT(state, HF_DIAL_PENDING);
@@ -341,7 +341,7 @@ static hf_driver *new_looped_driver(const hf_server *of) {
                                            .command_timeout = 20 * HF_SECOND},
                                .renewer = HF_LINK_CALLS};
     hf_driver *driver = hf_driver_new(&config, NULL);
-    driver->looped = true;
+    driver->uses_event_loop = true;
     return driver;
 }
 

@@ -143,7 +143,7 @@ TEST(the_histogram_buckets_end_at_the_documented_times) {
 TEST(a_histogram_counts_a_time_in_the_first_bucket_that_includes_it) {
     start(false), CHECK_EQ_INT(bucket_of(0), 0);
     for (int i = 0; i < HF_BUCKETS; i++) {
-        hf_time end = (hf_time)(hf_bucket_ends[i] * 1e6 + 0.5) * (HF_SECOND / 1000000);
+        hf_time end = (hf_time)(hf_bucket_bounds[i] * 1e6 + 0.5) * (HF_SECOND / 1000000);
         CHECK_EQ_INT(bucket_of(end), i);
         CHECK_EQ_INT(bucket_of(end + 1), i + 1);
     }

@@ -53,7 +53,8 @@ static void check_quiet(hf_time next) {
     (void)next;
     for (size_t i = 0; i < CALLERS; i++) {
         const hf_driver *driver = callers[i].driver;
-        if (!driver || driver->process != hf_process()) continue; /* a fork that it has not seen */
+        if (!driver || driver->process != hf_process_number())
+            continue; /* a fork that it has not seen */
         if (driver->running || driver->calling) check_sleepers(&callers[i]);
     }
 }
@@ -516,10 +517,11 @@ static void *stop_and_start(void *context) {
     CHECK_CODE(acquire(self, K, 0, LONG, RUNS), HF_OK);
     for (int i = 0; i < 2; i++) {
         hf_driver_enter(driver);
-        hf_driver_unwatch(driver);
+        hf_driver_stop_watchdog(driver);
         ORDER_CHECK(!driver->running, "the watchdog runs though it was stopped");
-        driver->unwatched = false;
-        if (order_choose(2) == 0) ORDER_CHECK(hf_driver_watch(driver), "it does not start");
+        driver->watchdog_stopped = false;
+        if (order_choose(2) == 0)
+            ORDER_CHECK(hf_driver_start_watchdog(driver), "it does not start");
         hf_driver_leave(driver);
     }
     CHECK_CODE(release(self, K, order_choose(2) == 0 ? RUNS : SENDS), HF_OK);

@@ -321,20 +321,21 @@ TEST(a_quorum_hold_is_not_restored_on_a_server_that_has_not_replied_yet) {
 }
 
 TEST(a_quorum_client_reads_server_details_only_if_an_option_or_restart_guard_needs_them) {
-    CASES(bool asks; hf_time guard; bool asks_server, asks_known) = {{false, 0, false, false},
-                                                                     {true, 0, true, false},
-                                                                     {false, HF_SECOND, true, true},
-                                                                     {true, HF_SECOND, true, true}};
+    CASES(bool asks; hf_time guard;
+          bool reads_server_info, asks_known) = {{false, 0, false, false},
+                                                 {true, 0, true, false},
+                                                 {false, HF_SECOND, true, true},
+                                                 {true, HF_SECOND, true, true}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         start(); /* for the servers */
         rig_end(AT(0));
         RIG_BEGIN(config.mode = HF_MODE_QUORUM, config.servers = servers,
                   config.server_count = COUNT, config.restart_guard = cases[i].guard,
-                  config.session.asks_server = cases[i].asks);
+                  config.session.reads_server_info = cases[i].asks);
         CHECK_STR(first_node(&rig.client)->server.label, "a quorum of 5 servers");
         for (int j = 0; j < COUNT; j++) {
             const hf_session_config *session = &config_in(member(j))->session;
-            CHECK_OR(session->asks_server == cases[i].asks_server, "case %zu", i);
+            CHECK_OR(session->reads_server_info == cases[i].reads_server_info, "case %zu", i);
             CHECK_OR(session->asks_known == cases[i].asks_known, "case %zu", i);
         }
     }
@@ -349,7 +350,7 @@ TEST(each_server_of_a_quorum_client_has_a_uuid_of_its_own) {
 
 TEST(a_quorum_client_without_restart_guard_writes_no_mark_for_known_servers) {
     static const char info[] = "$29\r\n# Server\r\nrun_id:0123456789\r\n\r\n";
-    for (int i = 0; i < COUNT; i++) config_in(member(i))->session.asks_server = true;
+    for (int i = 0; i < COUNT; i++) config_in(member(i))->session.reads_server_info = true;
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     for (int i = 0; i < COUNT; i++)
         answer(i, info, AT(0)), CHECK_STR(link_at(i, CALLS)->run_id, "0123456789");

@@ -228,24 +228,24 @@ TEST(a_descriptor_that_was_removed_can_be_watched_again_with_the_next_list) {
 
 TEST(the_ready_descriptor_becomes_readable_at_the_earliest_given_time) {
     hf_time now = hf_now();
-    hf_ready_by(ready, now + 3600 * HF_SECOND, now), CHECK(!is_ready(ready, 20));
-    hf_ready_by(ready, now + 50 * HF_MS, now);
-    hf_ready_by(ready, now + 3600 * HF_SECOND, now); /* the earlier time stays */
+    hf_ready_set_time(ready, now + 3600 * HF_SECOND, now), CHECK(!is_ready(ready, 20));
+    hf_ready_set_time(ready, now + 50 * HF_MS, now);
+    hf_ready_set_time(ready, now + 3600 * HF_SECOND, now); /* the earlier time stays */
     CHECK(is_ready(ready, SOON));
-    hf_ready_by(ready, HF_NEVER, hf_now()); /* it has come */
+    hf_ready_set_time(ready, HF_NEVER, hf_now()); /* it has come */
     CHECK(!is_ready(ready, 20));
-    hf_ready_by(ready, 0, hf_now()), CHECK(is_ready(ready, SOON));
+    hf_ready_set_time(ready, 0, hf_now()), CHECK(is_ready(ready, SOON));
 }
 
 TEST(a_time_in_the_past_makes_the_ready_descriptor_readable_at_once) {
-    hf_ready_by(ready, 0, hf_now()), CHECK(is_ready(ready, SOON));
+    hf_ready_set_time(ready, 0, hf_now()), CHECK(is_ready(ready, SOON));
 }
 
 TEST(the_ready_descriptor_becomes_readable_at_its_timer_even_if_it_watches_others) {
     char byte;
     hf_watch list[] = {watch(ends[0], POLLIN)};
     hf_time now = hf_now(), woken = 0;
-    hf_ready_by(ready, now + 1000 * HF_MS, now);
+    hf_ready_set_time(ready, now + 1000 * HF_MS, now);
     for (int round = 0; round < 50 && woken == 0; round++) {
         CHECK_EQ_INT(write(ends[1], "x", 1), 1);
         CHECK(is_ready(ready, SOON));

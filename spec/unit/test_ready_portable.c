@@ -25,7 +25,7 @@ static int mutexes;
 #define hf_ready_fd portable_ready_fd
 #define hf_ready_watch portable_ready_watch
 #define hf_ready_unwatch portable_ready_unwatch
-#define hf_ready_by portable_ready_by
+#define hf_ready_set_time portable_ready_by
 #include "../../csrc/posix/ready.c"
 #undef poll
 #include "test_ready.c"

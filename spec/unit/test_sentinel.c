@@ -1018,7 +1018,7 @@ TEST(the_reply_of_a_sentinel_that_was_loading_at_first_is_used_at_once) {
 
 TEST(the_login_function_is_called_for_the_master_and_not_for_sentinels) {
     configure();
-    config.session.asks_login = true;
+    config.session.fetches_login = true;
     CHECK(rig_begin_with(&config));
     begin_op(HF_OP_ACQUIRE, 0, AT(0));
     feed_sentinels(ADDRESS(7001), AT(0));

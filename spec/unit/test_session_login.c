@@ -86,7 +86,7 @@ TEST(a_refused_login_fails_the_calls_with_the_code_of_the_servers_error) {
 static void start_asking(void) {
     start();
     hf_session_free(&session);
-    config.asks_login = true;
+    config.fetches_login = true;
     hf_session_init(&session, &config, &random_state);
 }
 
@@ -230,7 +230,7 @@ TEST(a_login_succeeds_even_if_the_server_refuses_client_setname) {
 /* The outcome of a command sent to a server whose INFO is this. */
 static const char *outcome_at(const char *info) {
     start();
-    config.asks_server = true;
+    config.reads_server_info = true;
     submit(&one, "A", 3000, AT(0));
     connect_at(AT(0));
     receive(printed("$%zu\r\n%s\r\n", strlen(info), info), AT(1));
@@ -255,7 +255,7 @@ TEST(a_login_to_a_server_that_is_too_old_fails) {
 /* Logs in to a server that answers the question about its scripts so. */
 static void check_exposed(const char *answer, bool exposed) {
     start();
-    config.asks_server = config.asks_scripts = true;
+    config.reads_server_info = config.tests_script_isolation = true;
     session.wanted = true;
     connect_at(AT(0)), CHECK(strstr(output_of(&session), "getmetatable"));
     receive("$0\r\n\r\n", AT(1));
@@ -319,7 +319,7 @@ TEST(a_script_is_sent_with_its_text_again_after_a_server_restart) {
 /* Logs in to a server whose INFO is this, and which has no mark. */
 static void log_in_to(const char *info) {
     start();
-    config.asks_server = config.asks_known = true;
+    config.reads_server_info = config.asks_known = true;
     session.wanted = true;
     connect_at(AT(0));
     output_of(&session);
@@ -389,7 +389,7 @@ TEST(a_connection_is_closed_if_there_is_no_memory_for_its_login) {
 }
 
 TEST(a_run_id_stored_on_a_server_is_ignored_if_the_server_reports_none) {
-    config.asks_server = config.asks_known = true;
+    config.reads_server_info = config.asks_known = true;
     session.wanted = true;
     connect_at(AT(0));
     receive("$10\r\n# Server\r\n\r\n$0\r\n\r\n", AT(1));

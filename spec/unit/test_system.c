@@ -22,7 +22,7 @@
 #define hf_thread_start posix_thread_start
 #define hf_pipe posix_pipe
 #define hf_socket posix_socket
-#define hf_above_standard posix_above_standard
+#define hf_move_above_standard posix_above_standard
 #define hf_send posix_send
 #define hf_recv posix_recv
 #define hf_prepare_wait posix_prepare_wait
@@ -30,7 +30,7 @@
 #define hf_poll posix_poll
 #define hf_cond_init posix_cond_init
 #define hf_cond_wait posix_cond_wait
-#define hf_process posix_process
+#define hf_process_number posix_process
 #define hf_end_with_parent posix_end_with_parent
 #define hf_stay_loaded posix_stay_loaded
 #define hf_stamp_file posix_stamp_file
@@ -45,7 +45,7 @@
 #undef hf_thread_start
 #undef hf_pipe
 #undef hf_socket
-#undef hf_above_standard
+#undef hf_move_above_standard
 #undef hf_send
 #undef hf_recv
 #undef hf_prepare_wait
@@ -53,7 +53,7 @@
 #undef hf_poll
 #undef hf_cond_init
 #undef hf_cond_wait
-#undef hf_process
+#undef hf_process_number
 #undef hf_end_with_parent
 #undef hf_stay_loaded
 #undef hf_stamp_file
@@ -87,7 +87,7 @@ static const struct {
     uint64_t (*stamp_file)(const char *);
 } SYSTEMS[] = {
     {hf_error_text, hf_now, hf_random, hf_pipe, hf_socket, hf_send, hf_recv, hf_prepare_wait,
-     hf_recv_wait, hf_poll, hf_cond_init, hf_cond_wait, hf_process, hf_stamp_file},
+     hf_recv_wait, hf_poll, hf_cond_init, hf_cond_wait, hf_process_number, hf_stamp_file},
     {posix_error_text, posix_now, posix_random, posix_pipe, posix_socket, posix_send, posix_recv,
      posix_prepare_wait, posix_recv_wait, posix_poll, posix_cond_init, posix_cond_wait,
      posix_process, posix_stamp_file},

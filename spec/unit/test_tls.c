@@ -70,7 +70,7 @@ static hf_tls_settings *settings_of(hf_tls_options options) {
 }
 
 static hf_tls_settings *trusting(void) {
-    return settings_of((hf_tls_options){.trusting = true});
+    return settings_of((hf_tls_options){.accepts_any_certificate = true});
 }
 
 /* TLS over one end of a pair of sockets, of which the other is `peer`. */
@@ -363,8 +363,8 @@ TEST(each_connection_attempt_reports_an_invalid_tls_file_until_that_is_valid) {
         {{.ca_file = ca, .cert = key, .key = key}, key},
         {{.ca_file = ca, .cert = cert, .key = "/nowhere/key"}, "key /nowhere/key: No such"},
         {{.ca_file = ca, .cert = "/nowhere/cert", .key = key}, "cert /nowhere/cert: No"},
-        {{.cert = cert, .key = other_key, .trusting = true}, other_key},
-        {{.ca_file = "/nowhere/ca", .trusting = true}, NULL}};
+        {{.cert = cert, .key = other_key, .accepts_any_certificate = true}, other_key},
+        {{.ca_file = "/nowhere/ca", .accepts_any_certificate = true}, NULL}};
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         hf_tls_settings *settings = settings_of(CASES[i].options);
         for (int tries = 0; tries < 2; tries++) {
@@ -875,7 +875,7 @@ static bool make_settings(void *context) {
     bool copied = own->ca_file != options.ca_file && strcmp(own->ca_file, "/a") == 0 &&
                   strcmp(own->ca_path, "/b") == 0 && strcmp(own->cert, "/c") == 0 &&
                   strcmp(own->key, "/d") == 0 && strcmp(own->server_name, "e") == 0 &&
-                  !own->trusting;
+                  !own->accepts_any_certificate;
     hf_tls_settings_free(settings);
     return copied;
 }

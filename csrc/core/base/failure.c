@@ -81,7 +81,7 @@ const char *hf_code_name(hf_code code) {
 static size_t plain_size(const char *text, size_t left) {
     static const uint32_t min_code[] = {0, 0, 0x80, 0x800, 0x10000};
     unsigned char first = (unsigned char)text[0];
-    if (first < 0x80) return hf_is_hidden(first) ? 0 : 1;
+    if (first < 0x80) return hf_is_unsafe(first) ? 0 : 1;
     size_t size = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
     if (first < 0xc0 || first > 0xf4 || left < size) return 0;
     uint32_t code = first & (0x7fu >> size);
@@ -90,7 +90,7 @@ static size_t plain_size(const char *text, size_t left) {
         code = code << 6 | ((unsigned char)text[i] & 0x3f);
     }
     if (code < min_code[size] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return 0;
-    return hf_is_hidden(code) ? 0 : size;
+    return hf_is_unsafe(code) ? 0 : size;
 }
 
 static bool starts_with(const char *text, const char *with) {

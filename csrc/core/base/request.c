@@ -50,7 +50,7 @@ static bool encode(hf_request *request, size_t lead_count, hf_slice lead, size_t
     request->bytes = bytes;
     request->size = (size_t)(end - bytes);
     request->replicas = 0;
-    request->sent_back = request->as_eval = false;
+    request->needs_new_connection = request->as_eval = false;
     return true;
 }
 

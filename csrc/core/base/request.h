@@ -77,10 +77,11 @@ struct hf_request {
     uint32_t replicas;  /* how many replicas must confirm it; if not 0, its bytes end with a WAIT */
     uint32_t confirmed; /* once done: how many replicas have confirmed it */
     hf_reply *reply;    /* the command's reply, while the reply to its WAIT is awaited */
-    bool sent_back; /* it needs a new connection: a replica refused it, or the log-in was lost */
-    bool asking;    /* an ASKING is sent before it */
-    hf_routing routing; /* unused with a single server, except `context_is_op` */
-    hf_fault failure;   /* the code and bare reason; the operation adds key and server */
+    bool needs_new_connection; /* it needs a new connection: a replica refused it, or the log-in was
+                                  lost */
+    bool asking;               /* an ASKING is sent before it */
+    hf_routing routing;        /* unused with a single server, except `context_is_op` */
+    hf_fault failure;          /* the code and bare reason; the operation adds key and server */
 };
 
 /* Encodes a plain command. Returns false when out of memory. */

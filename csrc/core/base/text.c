@@ -2,7 +2,7 @@
 
 /* Unicode's Default_Ignorable_Code_Point; categories Cc, Zl, Zp and Zs except U+0020; the
  * annotations of Cf; the blank Braille pattern. */
-const hf_range hf_hidden[] = {
+const hf_range hf_unsafe_ranges[] = {
     {0x0, 0x1f},        {0x7f, 0xa0},       {0xad, 0xad},     {0x34f, 0x34f},   {0x61c, 0x61c},
     {0x115f, 0x1160},   {0x1680, 0x1680},   {0x17b4, 0x17b5}, {0x180b, 0x180f}, {0x2000, 0x200f},
     {0x2028, 0x202f},   {0x205f, 0x206f},   {0x2800, 0x2800}, {0x3000, 0x3000}, {0x3164, 0x3164},
@@ -10,8 +10,8 @@ const hf_range hf_hidden[] = {
     {0x1d173, 0x1d17a}, {0xe0000, 0xe0fff}, {0, 0},
 };
 
-bool hf_is_hidden(uint32_t code) {
-    for (const hf_range *range = hf_hidden; range->last > 0; range++)
+bool hf_is_unsafe(uint32_t code) {
+    for (const hf_range *range = hf_unsafe_ranges; range->last > 0; range++)
         if (code >= range->first && code <= range->last) return true;
     return false;
 }

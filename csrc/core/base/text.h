@@ -10,10 +10,10 @@ typedef struct hf_range {
 } hf_range;
 
 /* The ranges of hidden characters in ascending order, ending with { 0, 0 }. */
-extern const hf_range hf_hidden[];
+extern const hf_range hf_unsafe_ranges[];
 
 /* Returns whether the character with this code point controls a terminal, ends a line, changes the
  * text direction, or is invisible or looks like an ordinary space. */
-bool hf_is_hidden(uint32_t code);
+bool hf_is_unsafe(uint32_t code);
 
 #endif

@@ -200,7 +200,7 @@ static const char *parse_hosts(hf_url *url, hf_slice list, uint16_t port) {
         const char *wrong = parse_address(one, host->host, &host->port);
         if (wrong) return wrong;
     }
-    hf_server_move(&url->server, &url->hosts[0]);
+    hf_server_set_address(&url->server, &url->hosts[0]);
     return NULL;
 }
 
@@ -309,7 +309,7 @@ hf_slice hf_url_hide_logins(char *out, size_t size, hf_slice text) {
     return (hf_slice){out, used};
 }
 
-void hf_server_move(hf_server *server, const hf_address *to) {
+void hf_server_set_address(hf_server *server, const hf_address *to) {
     memcpy(server->host, to->host, sizeof server->host);
     server->port = to->port;
     set_label(server);

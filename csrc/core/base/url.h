@@ -64,7 +64,7 @@ const char *hf_url_read(hf_url *url, const char *text, size_t size);
 const char *hf_url_read_server(hf_server *server, const char *url, size_t size);
 
 /* Sets host, port and label; the log-in remains. */
-void hf_server_move(hf_server *server, const hf_address *to);
+void hf_server_set_address(hf_server *server, const hf_address *to);
 
 /* Writes `text` to `out`, truncated to `size` bytes, with *** in place of each log-in: the part
  * between :// and @. In a URL of holdfast the log-in ends at the last @, because a password may

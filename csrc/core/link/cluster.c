@@ -109,7 +109,7 @@ static uint16_t index_of(hf_cluster *cluster, const hf_address *address) {
         if (is_at(client->nodes[i], address)) return (uint16_t)i;
     }
     hf_server server = client->config.session.server;
-    hf_server_move(&server, address);
+    hf_server_set_address(&server, address);
     uint16_t reused = reuse_node(client, &server);
     if (reused != HF_SLOT_NO_NODE) return reused;
     return hf_client_add_node(client, &server) ? (uint16_t)(client->node_count - 1)

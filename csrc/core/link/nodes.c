@@ -34,7 +34,7 @@ static void init_node(hf_node *node, hf_client *client, const hf_server *server)
         node->links[link].server = &node->server;
         node->links[link].context = node;
         node->links[link].on_change = client->decider->on_link;
-        node->links[link].on_answer = client->decider->on_answer;
+        node->links[link].on_reply = client->decider->on_reply;
         node->links[link].on_delay = client->decider->on_delay;
         node->links[link].on_silence = on_silence;
     }

@@ -60,7 +60,7 @@ struct hf_sentinels {
     hf_sentinel each[];
 };
 
-static void on_answer(hf_request *request, const hf_reply *reply, hf_time now);
+static void on_reply(hf_request *request, const hf_reply *reply, hf_time now);
 static void ask(hf_sentinels *sentinels, hf_sentinel *sentinel, hf_time now);
 
 /* ---- creating and destroying ---- */
@@ -88,7 +88,7 @@ static bool add_sentinel(hf_sentinels *sentinels, const hf_server *server) {
     sentinel->node->serves = false;
     for (int link = 0; link < HF_LINKS; link++)
         sentinel->node->links[link].login = HF_LOGIN_FIXED; /* Sentinels have their own users */
-    sentinel->request.done = on_answer;
+    sentinel->request.done = on_reply;
     sentinel->request.asks_elsewhere =
         true; /* if its old connection is gone, it is asked again over a new one */
     sentinel->request.context = sentinels;
@@ -173,7 +173,7 @@ static void move(hf_sentinels *sentinels, const hf_address *address, bool majori
     hf_node *master = master_of(sentinels);
     char label[sizeof master->server.label];
     if (sentinels->known && majority) note_replaced(sentinels, now);
-    hf_server_move(&master->server, address);
+    hf_server_set_address(&master->server, address);
     memcpy(label, master->server.label, sizeof label);
     set_label(sentinels, label);
     for (int link = 0; link < HF_LINKS; link++) hf_session_move(link_of(sentinels, link), now);
@@ -338,7 +338,7 @@ static bool read_address(const hf_reply *reply, hf_address *address) {
     return true;
 }
 
-static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
+static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_sentinels *sentinels = request->context;
     hf_sentinel *sentinel =
         (hf_sentinel *)(void *)((char *)request - offsetof(hf_sentinel, request));

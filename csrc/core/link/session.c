@@ -23,7 +23,7 @@
 
 void hf_session_init(hf_session *session, const hf_session_config *config, uint64_t *random) {
     *session = (hf_session){.config = config, .server = &config->server, .random = random};
-    session->login = config->asks_login ? HF_LOGIN_NEEDED : HF_LOGIN_FIXED;
+    session->login = config->fetches_login ? HF_LOGIN_NEEDED : HF_LOGIN_FIXED;
     session->max_elements = HF_REPLY_MAX_ELEMENTS;
     session->queue_end = &session->queue;
 }
@@ -87,7 +87,7 @@ static void finish(hf_request *request, const hf_reply *reply, hf_time now) {
     const hf_session *session = request->session;
     assert(request->done);
     request->state = HF_REQUEST_DONE;
-    if (reply && session->on_answer) session->on_answer(session->context, request, now);
+    if (reply && session->on_reply) session->on_reply(session->context, request, now);
     request->done(request, reply, now);
 }
 
@@ -753,7 +753,7 @@ static bool send_login(hf_session *session) {
         session->login_role = sent++;
         if (!hf_session_send(session, 1, role)) return false;
     }
-    if (config->asks_server) {
+    if (config->reads_server_info) {
         hf_slice info[] = {{"INFO", 4}, {"server", 6}};
         session->login_info = sent++;
         if (!hf_session_send(session, 2, info)) return false;
@@ -763,7 +763,7 @@ static bool send_login(hf_session *session) {
         session->login_known = sent++;
         if (!hf_session_send(session, 2, get)) return false;
     }
-    if (config->asks_scripts && !session->subscriber) {
+    if (config->tests_script_isolation && !session->subscriber) {
         hf_slice eval[] = {{"EVAL", 4}, hf_slice_of(EXPOSED_TEST), {"0", 1}};
         session->login_scripts = sent++;
         if (!hf_session_send(session, 3, eval)) return false;
@@ -974,7 +974,7 @@ static bool retry_later(hf_session *session, hf_request *request, const char *er
  * connection. */
 static void put_back_and_reconnect(hf_session *session, hf_request *request, const char *error,
                                    hf_time now) {
-    request->sent_back = true;
+    request->needs_new_connection = true;
     session->no_reconnect_until = now + (REPLICA_PAUSE << session->refused_connections);
     if (session->refused_connections < REPLICA_DOUBLINGS) session->refused_connections++;
     session->first_reply--;
@@ -996,7 +996,8 @@ static bool has_credentials(const hf_session *session) {
 static bool needs_other_connection(const hf_session *session, const hf_request *request,
                                    const char *error, bool transient, hf_time now) {
     bool keeps_trying = transient && (persists(request) || request->accepted);
-    bool due = now >= session->no_reconnect_until && (keeps_trying || !request->sent_back);
+    bool due =
+        now >= session->no_reconnect_until && (keeps_trying || !request->needs_new_connection);
     if (hf_error_is_readonly(error)) return session->follows_master || due;
     return due && has_credentials(session) && strncmp(error, "NOAUTH", 6) == 0;
 }
@@ -1166,7 +1167,8 @@ hf_time hf_session_deadline(const hf_session *session) {
 
 /* Returns whether the session's reason explains why the request got no reply. */
 static bool is_explained(const hf_session *session, const hf_request *request) {
-    if (!session->reason[0] || (session->reason_of_one && !request->sent_back)) return false;
+    if (!session->reason[0] || (session->reason_of_one && !request->needs_new_connection))
+        return false;
     return request->state == HF_REQUEST_QUEUED || session->failed_opens > 1;
 }
 

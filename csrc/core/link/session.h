@@ -102,7 +102,7 @@ struct hf_session {
     uint64_t *random;       /* the state of the client's random numbers */
     hf_code reason_code;
     char reason[160];   /* why there is no connection, or "" */
-    bool reason_of_one; /* the reason applies only to requests that are sent_back */
+    bool reason_of_one; /* the reason applies only to requests that are needs_new_connection */
 
     void (*on_ready)(void *context, hf_time now); /* called after the log-in; may be NULL */
 
@@ -111,7 +111,7 @@ struct hf_session {
     void (*on_change)(void *context, const hf_session *session, bool open);
 
     /* Called when the request is done with a reply that is not an error. May be NULL. */
-    void (*on_answer)(void *context, const hf_request *request, hf_time now);
+    void (*on_reply)(void *context, const hf_request *request, hf_time now);
 
     /* Called when the request cannot be served now, for `reason`, and will be sent again. May be
      * NULL. */

@@ -405,8 +405,8 @@ static void check_state(const hf_hold *hold) {
     hf_claim_state fitting = hold->state == HF_HOLD_ACQUIRING ? HF_CLAIM_ASKED : HF_CLAIM_STANDING;
     assert(!held || claim->count > 0 || hold->member_count > 0);
     assert(!held || claim->count >= claim->share.others);
-    assert((hold->reason != HF_LOST_NOT) == hf_hold_is_lost(hold));
-    assert(!hold->unawaited || hf_hold_is_lost(hold) || hf_hold_is_releasing(hold));
+    assert((hold->reason != HF_LOST_NONE) == hf_hold_is_lost(hold));
+    assert(!hold->detached || hf_hold_is_lost(hold) || hf_hold_is_releasing(hold));
     assert(hold->state < HF_HOLD_STATES && hold->refs > 0);
     assert((hold->member_count == 0) == !hold->member_holds);
     assert(!known || claim->state == fitting);
@@ -481,15 +481,15 @@ void hf_hold_unref(hf_hold *hold) {
 }
 
 bool hf_hold_is_released(const hf_hold *hold) {
-    return hf_hold_is_releasing(hold) && hold->unawaited;
+    return hf_hold_is_releasing(hold) && hold->detached;
 }
 
 bool hf_hold_can_be_lost(const hf_hold *hold) {
-    return legal[hold->state] & LOST && (hf_hold_is_known(hold) || hold->unawaited);
+    return legal[hold->state] & LOST && (hf_hold_is_known(hold) || hold->detached);
 }
 
 void hf_holds_mark_lost(hf_holds *holds, hf_hold *hold, hf_lost_reason reason) {
-    assert(reason != HF_LOST_NOT && hf_hold_can_be_lost(hold));
+    assert(reason != HF_LOST_NONE && hf_hold_can_be_lost(hold));
     hold->reason = reason;
     hf_hold_become(hold, HF_HOLD_LOST);
     holds->losses++;

@@ -38,8 +38,8 @@ struct hf_hold {
     uint32_t copies;    /* quorum: how many owners were created for servers that joined later */
     uint32_t refs;      /* the number of references to it */
     hf_hold_state state : 8;   /* changed only by hf_hold_become */
-    hf_lost_reason reason : 8; /* why it was lost, or HF_LOST_NOT */
-    bool unawaited;            /* RELEASING: the release is detached */
+    hf_lost_reason reason : 8; /* why it was lost, or HF_LOST_NONE */
+    bool detached;             /* RELEASING: the release is detached */
     bool within_claim;         /* its memory is part of that of its claim */
     uint8_t member_count;      /* the size of `member_holds` */
     uint8_t busy_replies;      /* quorum: how many servers in a row had another owner, at most 16 */
@@ -195,7 +195,7 @@ static inline bool hf_hold_is_releasing(const hf_hold *hold) {
  * the table, or its caller has given it up and the claim is leaving. It no longer does once the
  * hold was lost and its claim is being cleaned up for that. */
 static inline bool hf_hold_owns_claim(const hf_hold *hold) {
-    bool left = !hf_hold_is_lost(hold) || hold->unawaited;
+    bool left = !hf_hold_is_lost(hold) || hold->detached;
     return hf_hold_is_known(hold) || (left && hf_claim_is_leaving(hold->claim));
 }
 

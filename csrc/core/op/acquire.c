@@ -35,7 +35,7 @@
 #define MAX_JOINS 3                 /* how often to retry if other processes change the count */
 
 static void ask(hf_op *op, hf_time now);
-static void on_answer(hf_request *request, const hf_reply *reply, hf_time now);
+static void on_reply(hf_request *request, const hf_reply *reply, hf_time now);
 static void on_cancelled(hf_request *request, const hf_reply *reply, hf_time now);
 static void on_recheck(hf_op *op, hf_time delay, hf_time now);
 static bool use_early_grant(hf_op *op, hf_time now);
@@ -265,7 +265,7 @@ static void ask(hf_op *op, hf_time now) {
     op->acquire.queued = op->acquire.queued || as_waiter;
     /* A held lock must not wait: it is not renewed during the acquire. */
     op->request.persists_until = persists ? op->wait.until : 0;
-    hf_op_send(op, on_answer, ask_deadline(op, now), waits_for_connection, now);
+    hf_op_send(op, on_reply, ask_deadline(op, now), waits_for_connection, now);
 }
 
 /* Returns the deadline for leaving the queue. A process that was stopped or suspended when its wait
@@ -613,7 +613,7 @@ static void on_refused(hf_op *op, const hf_wire_answer *answer,
     finish(op, now);
 }
 
-static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
+static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
     static const hf_wire_answer nonsense = {.verdict = HF_VERDICT_NONSENSE};
     hf_op *op = request->context;
     assert(op->state == HF_ACQUIRE_ASKING && !op->done);
@@ -672,7 +672,7 @@ static bool is_refused(hf_op *op, const hf_hold *hold) {
     bool waits = hold->claim->in_flight && (op->client->is_member || op->spec.wait > 0);
     if (hf_hold_is_held(hold) && !op->spec.lock_kind->reentrant)
         hf_op_fail(op, HF_BUSY, "this owner already holds it, and the lock is not re-entrant");
-    else if (under_way && !hold->unawaited && !waits) hf_op_fail(op, HF_BUSY, HF_UNDER_WAY);
+    else if (under_way && !hold->detached && !waits) hf_op_fail(op, HF_BUSY, HF_UNDER_WAY);
     return op->done;
 }
 

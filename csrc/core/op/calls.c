@@ -23,7 +23,7 @@ static void fail_out_of_memory(hf_op *op, hf_time now) {
 
 static void fail_lost(hf_op *op, hf_lost_reason reason) {
     static const char *const words[] = {
-        [HF_LOST_NOT] = "lost",
+        [HF_LOST_NONE] = "lost",
         [HF_LOST_EXPIRED] = "its lease had already ended",
         [HF_LOST_TAKEN] = "another owner holds it",
         [HF_LOST_DELETED] = "its key was deleted on the server",
@@ -39,7 +39,7 @@ static bool is_gone(hf_verdict verdict) {
 }
 
 /* Makes a reply that no program sends count as a missing reply. */
-static void note_nonsense(hf_request *request) {
+static void set_unexpected_reply(hf_request *request) {
     hf_fault_set(&request->failure, HF_SERVER, "the script returned an unexpected reply");
 }
 
@@ -51,7 +51,7 @@ static void on_gone(hf_op *op, hf_verdict verdict, hf_time now) {
 
 /* ---- the hold ---- */
 
-static void refer_to(hf_op *op, hf_hold *hold) {
+static void attach_hold(hf_op *op, hf_hold *hold) {
     assert(!op->hold);
     hf_hold_ref(hold);
     op->hold = hold;
@@ -64,7 +64,7 @@ static void fail_not_held(hf_op *op) {
 /* The call is about the lost hold, even if another handle has acquired the lock again. */
 void hf_call_begin_on_lost(hf_op *op) {
     assert(!hf_hold_is_held(op->spec.lost));
-    refer_to(op, op->spec.lost);
+    attach_hold(op, op->spec.lost);
     if (op->spec.loss_notified) fail_not_held(op);
     else fail_lost(op, op->hold->reason);
 }
@@ -76,7 +76,7 @@ static void release_lost(hf_op *op, hf_time now) {
 
 /* Finds the caller's hold and marks it in flight. Returns false if the operation is done, or waits
  * until no other command for the hold is in flight. */
-static bool take_hold(hf_op *op, hf_time now) {
+static bool begin_on_hold(hf_op *op, hf_time now) {
     if (op->spec.lost) {
         hf_call_begin_on_lost(op);
         return false;
@@ -87,7 +87,7 @@ static bool take_hold(hf_op *op, hf_time now) {
         fail_not_held(op);
         return false;
     }
-    refer_to(op, hold);
+    attach_hold(op, hold);
     if (hf_hold_is_lost(hold) && op->impl->releases) release_lost(op, now);
     else if (hf_hold_is_lost(hold)) fail_lost(op, hold->reason);
     if (!op->done && hold->claim->in_flight) hf_op_block(op, hold->claim);
@@ -100,7 +100,7 @@ static bool take_hold(hf_op *op, hf_time now) {
 
 /* Returns whether the caller has acquired the lock again since this release began. */
 static bool is_overtaken(const hf_hold *hold) {
-    return hold->unawaited && !hf_hold_is_known(hold) && hf_claim_is_leaving(hold->claim);
+    return hold->detached && !hf_hold_is_known(hold) && hf_claim_is_leaving(hold->claim);
 }
 
 static void drop_from_table(hf_op *op, hf_time now) {
@@ -143,7 +143,7 @@ static void on_not_found(hf_op *op, const hf_request *request, hf_verdict verdic
 }
 
 /* Returns whether the command was sent and must not be sent again. */
-static bool is_used_up(const hf_request *request) {
+static bool is_final_send(const hf_request *request) {
     return request->no_retry && request->sends > 0;
 }
 
@@ -152,7 +152,7 @@ static bool is_used_up(const hf_request *request) {
 static void clean_up(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     hf_claim *claim = hold->claim;
-    bool used_up = is_used_up(&op->request),
+    bool used_up = is_final_send(&op->request),
          gone = !hf_hold_owns_claim(hold) || hf_hold_is_lost(hold);
     if (is_overtaken(hold)) {
         hf_renewer_clean_up(op->client, claim, now);
@@ -178,7 +178,7 @@ static void clean_up(hf_op *op, hf_time now) {
 }
 
 static void on_release_failed(hf_op *op, const hf_request *request, hf_time now) {
-    bool used_up = is_used_up(request);
+    bool used_up = is_final_send(request);
     clean_up(op, now);
     hf_op_fail(op, request->failure.code, "%s; the release %s", hf_fault_text(&request->failure),
                used_up ? "may have been lost; if so, the lock expires with its lease"
@@ -199,13 +199,13 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
     } else if (is_gone(verdict)) {
         on_not_found(op, request, verdict, now);
     } else {
-        note_nonsense(request);
+        set_unexpected_reply(request);
         on_release_failed(op, request, now);
     }
 }
 
 static void begin_release(hf_op *op, hf_time now) {
-    if (!take_hold(op, now)) return;
+    if (!begin_on_hold(op, now)) return;
     assert(hf_hold_is_held(op->hold) && op->hold->claim->in_flight);
     assert(op->hold->claim->count > op->hold->claim->share.others);
     hf_hold *hold = op->hold;
@@ -273,7 +273,7 @@ static void on_completed(hf_request *request, const hf_reply *reply, hf_time now
     } else if (is_gone(verdict)) {
         on_gone(op, verdict, now);
     } else {
-        note_nonsense(request);
+        set_unexpected_reply(request);
         hf_op_fail_as(op, request);
     }
     end_hold(op, verdict, now);
@@ -287,7 +287,7 @@ static hf_time record_deadline(const hf_op *op, hf_time now) {
 }
 
 static void begin_complete(hf_op *op, hf_time now) {
-    if (!take_hold(op, now)) return;
+    if (!begin_on_hold(op, now)) return;
     assert(hf_hold_is_held(op->hold) && op->hold->claim->in_flight);
     hf_wire_lock lock = hf_op_wire_lock(op, hf_claim_owner(op->hold->claim));
     if (!hf_wire_complete(&op->request, &lock, op->spec.keep, op->spec.fingerprint,
@@ -311,7 +311,7 @@ static void bound_lease(hf_op *op) {
     hf_claim *claim = hold->claim;
     if (!hf_hold_is_held(hold)) return;
     bool extends = op->impl->sets_lease;
-    if (extends && op->request.sends == 0) claim->valid_until = op->call.believed_until;
+    if (extends && op->request.sends == 0) claim->valid_until = op->call.valid_until_before;
     else if (extends) hf_claim_bound_lease(claim, op->spec.lease, HF_NEVER);
     else if (op->call.confirms && hf_claim_is_granted(claim))
         hf_claim_bound_lease(claim, claim->lease, op->client->config.grant_lease);
@@ -344,7 +344,7 @@ static void on_extended(hf_request *request, const hf_reply *reply, hf_time now)
     if (is_gone(verdict)) {
         on_gone(op, verdict, now);
     } else if (verdict != HF_VERDICT_YES) {
-        if (reply) note_nonsense(request);
+        if (reply) set_unexpected_reply(request);
         hf_op_fail_as(op, request);
         bound_lease(op);
     } else if (!hf_request_is_confirmed(request) && !op->call.confirms) {
@@ -379,7 +379,7 @@ static bool is_due(const hf_hold *hold, hf_time now) {
 /* A check also confirms a hold obtained through a grant, and renews one that is due, because a
  * caller that checks continually leaves the renewer no time for this. */
 static void begin_extend(hf_op *op, hf_time now) {
-    if (!take_hold(op, now)) return;
+    if (!begin_on_hold(op, now)) return;
     assert(hf_hold_is_held(op->hold) && op->hold->claim->in_flight);
     hf_time lease =
         op->impl->sets_lease ? hf_claim_lease_within(op->hold->claim, op->spec.lease, now) : 0;
@@ -391,7 +391,7 @@ static void begin_extend(hf_op *op, hf_time now) {
         fail_out_of_memory(op, now);
         return;
     }
-    op->call.believed_until = op->hold->claim->valid_until;
+    op->call.valid_until_before = op->hold->claim->valid_until;
     if (lease > 0) { /* a shorter lease counts from now, whenever its reply comes */
         op->hold->claim->valid_until =
             hf_time_min(op->hold->claim->valid_until, hf_claim_end_of(op->hold->claim, lease, now));
@@ -494,7 +494,7 @@ static void on_command(hf_op *op, const hf_reply *reply, hf_time now) {
 }
 
 static void begin_plain(hf_op *op, bool encoded, hf_time now) {
-    hf_op_run(op, encoded, hf_op_on_answer, now);
+    hf_op_run(op, encoded, hf_op_on_reply, now);
 }
 
 static void begin_force(hf_op *op, hf_time now) {
@@ -546,9 +546,9 @@ static void begin_command(hf_op *op, hf_time now) {
                                          .unblock = unblock,                                       \
                                          .abandon = (abandons),                                    \
                                          __VA_ARGS__}
-#define PLAIN(name, words, starts, answers, ...)                                                   \
+#define PLAIN(name, words, starts, replies, ...)                                                   \
     const hf_op_impl hf_##name##_impl = {                                                          \
-        .verb = (words), .begin = (starts), .answer = (answers), __VA_ARGS__}
+        .verb = (words), .begin = (starts), .on_reply = (replies), __VA_ARGS__}
 
 ON_HOLD(release, "release", begin_release, abandon_release, .releases = true);
 ON_HOLD(complete, "complete", begin_complete, abandon_complete, .releases = true,

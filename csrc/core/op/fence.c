@@ -27,7 +27,7 @@ static void on_refused(hf_op *op, const hf_request *request, const hf_reply *rep
     }
 }
 
-static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
+static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     (void)now;
     if (!reply) hf_op_fail_in_doubt(op, request);
@@ -36,7 +36,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
 }
 
 static void begin_fenced(hf_op *op, hf_time now) {
-    hf_op_run_program(op, hf_program_fence(), on_answer, now);
+    hf_op_run_program(op, hf_program_fence(), on_reply, now);
 }
 
 const hf_op_impl hf_fenced_impl = {

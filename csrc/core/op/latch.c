@@ -63,7 +63,7 @@ static bool encode_count(hf_op *op) {
 }
 
 static void begin_count(hf_op *op, hf_time now) {
-    hf_op_run(op, encode_count(op), hf_op_on_answer, now);
+    hf_op_run(op, encode_count(op), hf_op_on_reply, now);
 }
 
 /* ---- waiting ---- */
@@ -92,7 +92,7 @@ static const hf_poll_functions poll_functions = {encode_count, is_open, on_timeo
 
 CALL_IMPL(set_count, "set the count of", begin_set, .effect_remains = true);
 CALL_IMPL(count_down, "count down", begin_count_down, .effect_remains = true);
-CALL_IMPL(count, "read the count of", begin_count, .answer = on_count);
+CALL_IMPL(count, "read the count of", begin_count, .on_reply = on_count);
 CALL_IMPL(delete, "delete", begin_delete, .effect_remains = true);
 
 const hf_op_impl hf_await_impl = {

@@ -7,7 +7,7 @@ static void enter(const hf_stake *stake, hf_lost_reason reason) {
     hf_losses *losses = stake->losses;
     if (stake->muted) return;
     losses->unreported[reason]++;
-    if (losses->first == HF_LOST_NOT) losses->first = reason;
+    if (losses->first == HF_LOST_NONE) losses->first = reason;
 }
 
 void hf_client_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason) {
@@ -23,7 +23,7 @@ void hf_stake_begin(hf_stake *stake, hf_client *client, hf_hold *hold, hf_losses
     if (stake->next) stake->next->link = &stake->next;
     hold->stakes = stake;
     hf_hold_ref(hold);
-    if (hold->reason == HF_LOST_NOT) return;
+    if (hold->reason == HF_LOST_NONE) return;
     enter(stake, hold->reason);
     client->holds.losses++;
 }
@@ -42,14 +42,14 @@ void hf_stake_end(hf_stake *stake) {
 }
 
 hf_lost_reason hf_losses_next(const hf_losses *losses) {
-    for (int reason = HF_LOST_NOT + 1; reason < HF_LOST_REASONS; reason++) {
+    for (int reason = HF_LOST_NONE + 1; reason < HF_LOST_REASONS; reason++) {
         if (losses->unreported[reason] > 0) return (hf_lost_reason)reason;
     }
-    return HF_LOST_NOT;
+    return HF_LOST_NONE;
 }
 
 hf_lost_reason hf_losses_take(hf_losses *losses) {
     hf_lost_reason reason = hf_losses_next(losses);
-    if (reason != HF_LOST_NOT) losses->unreported[reason]--;
+    if (reason != HF_LOST_NONE) losses->unreported[reason]--;
     return reason;
 }

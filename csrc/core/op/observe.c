@@ -6,11 +6,11 @@
 
 #include "interfaces.h"
 
-const double hf_bucket_ends[HF_BUCKETS] = {
+const double hf_bucket_bounds[HF_BUCKETS] = {
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 15, 60};
 
 static hf_time bucket_end(size_t i) {
-    return (hf_time)(hf_bucket_ends[i] * (double)HF_SECOND + 0.5);
+    return (hf_time)(hf_bucket_bounds[i] * (double)HF_SECOND + 0.5);
 }
 
 static void count_time(hf_histogram *histogram, hf_time span) {

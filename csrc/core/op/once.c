@@ -3,7 +3,7 @@
 #include "lock/wire.h"
 #include "op/operation.h"
 
-static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
+static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     (void)now;
     if (!reply) hf_op_fail_in_doubt(op, request);
@@ -12,7 +12,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
 }
 
 static void begin(hf_op *op, hf_time now) {
-    hf_op_run_program(op, hf_program_once(), on_answer, now);
+    hf_op_run_program(op, hf_program_once(), on_reply, now);
 }
 
 const hf_op_impl hf_once_impl = {

@@ -172,9 +172,9 @@ void hf_op_run_program(hf_op *op, const hf_program *program, hf_request_done *do
     hf_op_run(op, encoded, done, now);
 }
 
-void hf_op_on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
+void hf_op_on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
-    if (reply) op->impl->answer(op, reply, now);
+    if (reply) op->impl->on_reply(op, reply, now);
     else hf_op_fail_as(op, request);
 }
 
@@ -300,7 +300,7 @@ bool hf_op_detach(hf_op *op) {
     if (op->done || op->blocked || !on_one || !copy_lock(op)) return false;
     op->detached = true;
     op->client->detached++;
-    if (op->hold && hf_hold_is_releasing(op->hold)) op->hold->unawaited = true;
+    if (op->hold && hf_hold_is_releasing(op->hold)) op->hold->detached = true;
     return true;
 }
 

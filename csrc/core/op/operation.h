@@ -44,10 +44,10 @@ void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool waits_f
                 hf_time now);
 
 /* Sends an operation's only command; `encoded` is false if it could not be encoded for lack of
- * memory. `done` is usually hf_op_on_answer, which passes the reply to the implementation, or, if
+ * memory. `done` is usually hf_op_on_reply, which passes the reply to the implementation, or, if
  * there is none, fails the operation. */
 void hf_op_run(hf_op *op, bool encoded, hf_request_done *done, hf_time now);
-void hf_op_on_answer(hf_request *request, const hf_reply *reply, hf_time now);
+void hf_op_on_reply(hf_request *request, const hf_reply *reply, hf_time now);
 
 /* Sends the only command of an operation that runs the program with the spec's `args`, the first
  * spec.value of which are keys. The command may wait for replicas. */

@@ -74,7 +74,7 @@ static bool outlasts_refusals(const hf_op *op, hf_time now) {
            now < op->wait.until && !op->wait.interrupted;
 }
 
-static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
+static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     assert(op->state == HF_ACQUIRE_ASKING && !op->done);
     if (!reply && outlasts_refusals(op, now)) {
@@ -127,7 +127,7 @@ static void ask(hf_op *op, hf_time now) {
         op->spec.wait == 0 ? op->begun_at + command_timeout(op) : poll_deadline(op, first, now);
     op->request.persists_until =
         op->spec.wait == 0 ? 0 : hf_time_min(op->wait.until, now + MAX_PATIENCE);
-    hf_op_send(op, on_answer, deadline, !first, now);
+    hf_op_send(op, on_reply, deadline, !first, now);
 }
 
 void hf_poll_begin(hf_op *op, hf_time now) {

@@ -175,7 +175,7 @@ static hf_time patience(const hf_client *client, const hf_claim *claim, hf_time 
     bool only_attempt = client->config.renewer != HF_LINK_RENEWER ||
                         renewer_link(client, claim)->state != HF_SESSION_READY;
     if (only_attempt && !client->topology->moves_slots) return left;
-    return hf_time_max(left / 2, hf_time_min(left, HF_TASK_PATIENCE));
+    return hf_time_max(left / 2, hf_time_min(left, HF_HEALTHY_ROUND_TRIP));
 }
 
 static hf_time renewal_deadline(const hf_task *task, hf_time now) {

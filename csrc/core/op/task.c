@@ -54,16 +54,16 @@ void hf_task_submit(hf_task *task, hf_link link, hf_request_done *done, hf_time 
 
 /* Returns whether the server has had time to answer. If the link was already silent when the
  * request was sent, that silence counts, too. */
-static bool had_fair_time(const hf_request *request, hf_time now) {
+static bool had_time_to_reply(const hf_request *request, hf_time now) {
     const hf_session *session = request->session;
     hf_time silent_since = hf_time_max(session->awaiting_since, session->received_at);
-    return now >= hf_time_min(request->sent_at, silent_since) + HF_TASK_PATIENCE;
+    return now >= hf_time_min(request->sent_at, silent_since) + HF_HEALTHY_ROUND_TRIP;
 }
 
 void hf_task_abort_link(const hf_task *task, hf_time now) {
     const hf_request *request = &task->request;
     bool own_link = task->client->config.renewer == HF_LINK_RENEWER;
     bool unanswered = request->sends > 0 && request->failure.code == HF_UNREACHABLE;
-    if (own_link && unanswered && had_fair_time(request, now))
+    if (own_link && unanswered && had_time_to_reply(request, now))
         hf_session_abort(request->session, now);
 }

@@ -6,7 +6,7 @@
 #include "interfaces.h"
 
 /* How long a round trip may take on a healthy server. */
-#define HF_TASK_PATIENCE (250 * HF_MS)
+#define HF_HEALTHY_ROUND_TRIP (250 * HF_MS)
 
 typedef struct hf_task {
     hf_request request;

@@ -35,7 +35,7 @@ static hf_client *new_member(hf_client *client, const hf_server *server) {
     if (!member) return NULL;
     config.mode = HF_MODE_ONE;
     config.session.server = *server;
-    config.session.asks_server = config.session.asks_server || config.restart_guard > 0;
+    config.session.reads_server_info = config.session.reads_server_info || config.restart_guard > 0;
     config.session.asks_known = config.restart_guard > 0;
     make_entropy(&client->random, entropy);
     if (!hf_client_init(member, &config, entropy)) { /* cannot happen with a single server */

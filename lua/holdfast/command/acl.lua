@@ -90,7 +90,7 @@ end
 
 -- Returns the rule's words after the user's name. `given`: { kinds = rows of acl.kinds, cluster,
 -- sentinel, sync, idempotent = booleans }
-function acl.words(prefix, given)
+function acl.rule_words(prefix, given)
   local rule, add = new_set()
   local function adder(sign)
     return function(word) add(sign .. word) end
@@ -208,7 +208,7 @@ function acl.main(args)
   if expected then return out:fail(exits.USAGE, "usage", ('PREFIX must be %s, not "%s"'):format(expected, words[1])) end
   given.kinds = given.kinds or { acl.kinds[1] }
   local line = { "ACL", "SETUSER", quoted(given.user or "holdfast") }
-  for _, word in ipairs(acl.words(words[1], given)) do line[#line + 1] = quoted(word) end
+  for _, word in ipairs(acl.rule_words(words[1], given)) do line[#line + 1] = quoted(word) end
   output.print(table.concat(line, " "))
   return exits.OK
 end

@@ -55,7 +55,7 @@ local function confirm_break(client, entry)
     return confirm('The latch "%s" still has a count of %.0f; its waiters would continue at once. Open it? [y/N] ',
       output.name(entry.key), entry.count)
   end
-  local holder = identity.text(identity.of(client, entry.owner)) or entry.owner
+  local holder = identity.text(identity.read(client, entry.owner)) or entry.owner
   return confirm('The lock "%s" is held by %s; the holder would keep %s. Break the lock? [y/N] ',
     output.name(entry.key), output.name(holder), overlap_text(entry))
 end

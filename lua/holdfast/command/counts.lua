@@ -91,7 +91,7 @@ function counts.with_waiters(client, pattern)
 end
 
 -- Describes the current count of a latch or a plain semaphore.
-function counts.text(entry)
+function counts.describe(entry)
   local row = kinds[entry.kind]
   return row.left:format(row.unit and texts.plural(entry.count, row.unit) or entry.count)
 end

@@ -238,7 +238,7 @@ end
 
 local function busy_message(plan, message)
   if not plan.biz_type then return message end
-  local part = holder.part(message)
+  local part = holder.extract(message)
   return ("type=%s id=%s: already running%s"):format(plan.biz_type, plan.biz_id, part and ", " .. part or "")
 end
 
@@ -246,7 +246,7 @@ end
 -- → the message, with the holder if known
 function Holding:name_holder(message)
   for _, lock in ipairs(self.locks) do
-    self.holder = holder.found(lock)
+    self.holder = holder.last_found(lock)
     if not self.holder and message:find('"' .. lock:key() .. '"', 1, true) then
       message, self.holder = holder.describe(lock, message, 0, core.now() + HOLDER_TIMEOUT)
     end

@@ -2,7 +2,7 @@
 
 local names = require "holdfast.names"
 
-local identity = { of = names.of }
+local identity = { read = names.read }
 
 function identity.text(who)
   if not who then return nil end

@@ -191,7 +191,7 @@ local function semaphore_at(client, name)
   for _, key in ipairs(keys_of(name:match("^(.*):timeout$") or "")) do
     local entry, message, code = read_semaphore(client, key)
     if entry and entry.held then return entry end
-    if code and not locks.is_of_key(message, code) then return nil, message, code end
+    if code and not locks.concerns_single_key(message, code) then return nil, message, code end
   end
 end
 
@@ -205,7 +205,7 @@ local function fair_at(client, name, _, known)
         entry.found_as = key
         return entry
       end
-      if code and not locks.is_of_key(message, code) then return nil, message, code end
+      if code and not locks.concerns_single_key(message, code) then return nil, message, code end
     end
   end
 end
@@ -256,7 +256,7 @@ end
 -- read it.
 local SINGLE_KEY_CODES = { conflict = true, denied = true, server = true }
 
-function locks.is_of_key(message, code)
+function locks.concerns_single_key(message, code)
   return SINGLE_KEY_CODES[code] or pages.is_too_large(message, code)
 end
 
@@ -269,7 +269,7 @@ function Scan:next(known)
   for _, name in ipairs(names) do
     local entry = false
     if not (known and known[name]) then entry, message, code = self:read(name, known) end
-    local has_failed = entry == nil and code and not locks.is_of_key(message, code)
+    local has_failed = entry == nil and code and not locks.concerns_single_key(message, code)
     if has_failed and not self.quorum then return nil, message, code end
     if entry then found[#found + 1] = entry end
   end
@@ -341,7 +341,7 @@ end
 
 -- → a list of the keys whose queue may have this name, whether the queue is Redisson's list for a
 -- fair lock
-function locks.keys_of_queue(name)
+function locks.keys_for_queue(name)
   if name:sub(1, #LIST) == LIST then return keys_of(name:sub(#LIST + 1)), true end
   return { core.wire.key_of_queue(name) }, false
 end
@@ -360,7 +360,7 @@ local function add_all(one, list, seen)
 end
 
 -- Returns a message about what the scans could not read, or nil.
-function locks.left_out(scans)
+function locks.describe_unread(scans)
   local names, channels = 0, false
   for _, one in ipairs(scans) do
     if one.unread == true then channels = true else names = names + (one.unread or 0) end
@@ -387,7 +387,7 @@ function locks.all(client, pattern, mutexes)
     if a.key ~= b.key then return locale.is_before(a.key, b.key) end
     return not a.done and b.done == true
   end)
-  return list, locks.left_out(scans)
+  return list, locks.describe_unread(scans)
 end
 
 -- ---- reading one lock ----
@@ -526,7 +526,7 @@ function locks.namer(client)
   local known = {}
   return function(owner)
     local uuid = owner:sub(1, 36)
-    if known[uuid] == nil then known[uuid] = identity.of(client, owner) or false end
+    if known[uuid] == nil then known[uuid] = identity.read(client, owner) or false end
     return known[uuid] or nil
   end
 end
@@ -561,7 +561,7 @@ end
 
 -- Describes the holder, whose name is in `who`; for a semaphore, describes the permits in use.
 function locks.holder_text(entry, who)
-  if entry.count then return counts.text(entry) end
+  if entry.count then return counts.describe(entry) end
   if entry.permits then return ("%d of %s"):format(entry.holds, texts.plural(entry.permits, "permit")) end
   local holder = output.name(identity.text(who) or entry.owner)
   return holder .. locks.mode_text(entry, " (", ")")

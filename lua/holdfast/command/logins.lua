@@ -45,7 +45,7 @@ local function read(chosen)
     local user, password = core.login_of(url)
     local name = name_of(chosen, url)
     if not user or not name then return nil end
-    list[name] = { user = user, password = password, url = library_servers.without_login(url) }
+    list[name] = { user = user, password = password, url = library_servers.strip_login(url) }
   end
   return list
 end
@@ -89,8 +89,8 @@ local EXPECTED = "it must print the user and the password, each on a line, or th
 -- → user, password | nil, what is wrong with the output
 local function parse(printed)
   local lines = {}
-  for line in (texts.trimmed(printed) .. "\n"):gmatch("([^\n]*)\n") do
-    lines[#lines + 1] = texts.trimmed(line)
+  for line in (texts.trim(printed) .. "\n"):gmatch("([^\n]*)\n") do
+    lines[#lines + 1] = texts.trim(line)
   end
   if lines[1] == "" then return nil, "it printed nothing; " .. EXPECTED end
   if #lines > 2 then return nil, ("it printed %d lines; %s"):format(#lines, EXPECTED) end

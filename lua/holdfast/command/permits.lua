@@ -72,7 +72,7 @@ local function identities(client)
       cursor = reply and reply[1] or "0"
       for _, name in ipairs(reply and reply[2] or {}) do
         local uuid = name:sub(1, #prefix) == prefix and name:sub(#prefix + 1) or ""
-        list[uuid:sub(1, 8) .. uuid:sub(-8)] = names.of(client, uuid)
+        list[uuid:sub(1, 8) .. uuid:sub(-8)] = names.read(client, uuid)
       end
     until cursor == "0"
   end

@@ -75,7 +75,7 @@ end
 -- → the commands in the rule for the checked kinds, then a key for each of its patterns
 local function commands_and_keys(facts)
   local set, commands, keys = facts.set, {}, {}
-  local rule = acl.words(set.prefix,
+  local rule = acl.rule_words(set.prefix,
     { kinds = set.kinds, cluster = set.is_cluster, sentinel = set.is_sentinel })
   for _, word in ipairs(rule) do
     local sign, rest = word:sub(1, 1), word:sub(2)

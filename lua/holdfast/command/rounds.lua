@@ -20,9 +20,9 @@ local Round = {}
 Round.__index = Round
 
 -- `view`: an object with a field `client`, passed to the functions. `pace`: the pause between
--- rounds, in seconds: `share` times as long as reading the last round's pages took, but at least
--- `least` and at most `most`. `visit(view, scan, name)` is called for each key, `finish(view)` at
--- the end of a round; both → true | nil, message, code
+-- rounds, in seconds: `factor` times as long as reading the last round's pages took, but at least
+-- `min_pause` and at most `max_pause`. `visit(view, scan, name)` is called for each key,
+-- `finish(view)` at the end of a round; both → true | nil, message, code
 function rounds.new(view, scans, pace, visit, finish)
   for _, scan in ipairs(scans) do scan.count = PAGE end
   return setmetatable({
@@ -71,7 +71,7 @@ local function begin_round(round, now)
 end
 
 -- Aborts the round, so that a new one begins.
-function Round:give_up()
+function Round:abort()
   self.began, self.due = nil, 0
 end
 
@@ -83,12 +83,13 @@ local function finish(round)
     if not ok then return nil, message, code end
   end
   if not was_valid or not is_valid(round) then
-    round:give_up()
+    round:abort()
     return true
   end
   local pace = round.pace
   round.known_at, round.began = round.began, nil
-  round.due = core.now() + math.min(math.max(pace.share * round.took, pace.least), pace.most)
+  local pause = math.min(math.max(pace.factor * round.took, pace.min_pause), pace.max_pause)
+  round.due = core.now() + pause
   return true
 end
 
@@ -135,7 +136,7 @@ function Round:continue(now, must_pause)
   if not self.began and now < self.due then return true end
   if not self.began then begin_round(self, now) end
   local ok, message, code = continue_round(self, must_pause)
-  if not ok then self:give_up() end
+  if not ok then self:abort() end
   return ok, message, code
 end
 

@@ -157,7 +157,7 @@ end
 -- for the fire. → the job's result | nil, message, code
 function Run:run_scheduled()
   local lock, fire = self.holding.locks[1], self.fire
-  local may, message, code = self:store_other_run(once.begin(fire, lock))
+  local may, message, code = self:store_other_run(once.mark_running(fire, lock))
   if not may then
     if code ~= "duplicate" then once.withdraw(fire) end
     return nil, message, code

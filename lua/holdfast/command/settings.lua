@@ -160,10 +160,10 @@ end
 
 -- Removes users and passwords, for a job's environment. { url or servers } → the same form
 local function without_logins(chosen)
-  local stripped = { url = chosen.url and library_servers.without_login(chosen.url) }
+  local stripped = { url = chosen.url and library_servers.strip_login(chosen.url) }
   for i, url in ipairs(chosen.servers or {}) do
     stripped.servers = stripped.servers or {}
-    stripped.servers[i] = library_servers.without_login(url)
+    stripped.servers[i] = library_servers.strip_login(url)
   end
   return stripped
 end

@@ -41,8 +41,8 @@ top.examples = {
 
 -- The rounds' paces (see rounds.new), and the seconds that each poll spends on a round. The round
 -- of locks gets FIRST_BUDGET until it has seen every key once, and LOCKS_BUDGET after that.
-local QUEUES = { share = 100, least = 1, most = 3 }
-local LOCKS = { share = 300, least = 2, most = 30 }
+local QUEUES = { factor = 100, min_pause = 1, max_pause = 3 }
+local LOCKS = { factor = 300, min_pause = 2, max_pause = 30 }
 local QUEUES_BUDGET, FIRST_BUDGET, LOCKS_BUDGET = 0.3, 0.5, 0.1
 local SLICE = 50 -- locks or names to read before the view checks for input again
 -- seconds after which a poll stops rereading locks that are not on the screen and have no waiters
@@ -102,7 +102,7 @@ function View:read(key, kind)
   local entry, message, code
   if kind then entry, message, code = locks.read(self.client, key, kind) end
   if not kind or code == "conflict" then entry, message, code = locks.inspect(self.client, key) end
-  if not entry and not locks.is_of_key(message, code) then return nil, message, code end
+  if not entry and not locks.concerns_single_key(message, code) then return nil, message, code end
   local before, is_shown = self.entries[key], entry and locks.is_shown(entry)
   if is_shown then entry.found_as = before and before.found_as or key end
   self:replace(before, is_shown and entry or nil)
@@ -112,7 +112,7 @@ end
 -- Reads the lock of a queue, unless it is known to have waiters: each poll reads those locks
 -- anyway.
 local function read_queue(view, _, name)
-  local keys, is_fair = locks.keys_of_queue(name)
+  local keys, is_fair = locks.keys_for_queue(name)
   for _, key in ipairs(keys) do
     local known = view.entries[key]
     if not known or known.waiters == 0 then
@@ -136,8 +136,8 @@ local function read_lock(view, scan, name)
   if view.met[name] then return true end
   local entry, message, code = scan:read(name, view.met)
   if entry and not entry.done then view:replace(view.entries[entry.key], entry) end
-  if entry == nil and code and not locks.is_of_key(message, code) then return nil, message, code end
-  return true
+  if entry ~= nil or not code or locks.concerns_single_key(message, code) then return true end
+  return nil, message, code
 end
 
 local function finish_locks()
@@ -221,7 +221,7 @@ function View:arrange()
   self.list = list
 end
 
--- Returns all scans, for locks.left_out.
+-- Returns all scans, for locks.describe_unread.
 function View:scans()
   local list = { self.latches }
   for _, round in ipairs { self.queues, self.locks } do
@@ -231,7 +231,7 @@ function View:scans()
 end
 
 function View:title()
-  local left_out = locks.left_out(self:scans())
+  local left_out = locks.describe_unread(self:scans())
   return texts.plural(self.count, "lock") .. (self:is_complete() and ", " or " so far, ")
     .. texts.plural(self.waiters, "waiter") .. (left_out and "; " .. left_out or "")
 end
@@ -381,7 +381,7 @@ local function print_json(view, out)
   for _, entry in ipairs(view.list) do
     output.print(json.object(locks.fields(entry, view:identify(entry.owner))))
   end
-  local left_out = locks.left_out(view:scans())
+  local left_out = locks.describe_unread(view:scans())
   if left_out then out:problem("warning", {}, left_out) end
 end
 

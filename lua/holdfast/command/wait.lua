@@ -46,10 +46,10 @@ local function report_held(client, entry, given, out)
     return out:fail(exit, "busy", ('the count of "%s" is still %.0f'):format(output.printable(entry.key),
       entry.count))
   end
-  local times = holder.times(entry.held_for, entry.ttl)
-  local who = entry.owner and names.of(client, entry.owner)
+  local times = holder.format_times(entry.held_for, entry.ttl)
+  local who = entry.owner and names.read(client, entry.owner)
   if who then who.held_for = entry.held_for end
-  local by_whom = who and " by " .. holder.text(who) or ""
+  local by_whom = who and " by " .. holder.format(who) or ""
   return out:fail(exit, "busy", ('"%s" is held%s%s'):format(output.printable(entry.key), by_whom, times), who)
 end
 

@@ -95,7 +95,7 @@ end
 local function cached_lookup()
   local known = {}
   return function(client, owner)
-    known[owner] = known[owner] or names.of(client, owner)
+    known[owner] = known[owner] or names.read(client, owner)
     return known[owner]
   end
 end

@@ -7,7 +7,7 @@ local credentials = require "holdfast.credentials"
 local ffi = require "ffi"
 local pump = require "holdfast.loop.pump"
 local semaphore = require "ngx.semaphore"
-local to_text = require("holdfast.compat").text
+local error_text = require("holdfast.compat").error_text
 
 local engine, now = core.engine, core.now
 local wake_done = pump.wake_done
@@ -332,7 +332,7 @@ local function run_thread(run, self, link)
   if ran or link.abandoned then return end
   self.loop.report(nil, message)
   record_dial(self, link.number, false)
-  link.broken = to_text(message)
+  link.broken = error_text(message)
   wake(self)
 end
 

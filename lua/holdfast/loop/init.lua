@@ -30,7 +30,7 @@ local NAMES = { cqueues = true, copas = true, luv = true }
 loop.names = { "copas", "cqueues", "luv" }
 
 local function report(succeeded, message)
-  if not succeeded then io.stderr:write("holdfast: ", compat.text(message), "\n") end
+  if not succeeded then io.stderr:write("holdfast: ", compat.error_text(message), "\n") end
 end
 
 -- Used in place of a loop where calls block.
@@ -57,14 +57,14 @@ local function wrap(given)
     report = report,
     late_message = late_message,
     owner = owner,
-    settings = { looped = true },
+    settings = { uses_event_loop = true },
   }
   function self.begin(pump, task)
     local prepared, message = descriptors.prepare(pump)
     if not prepared then return nil, message end
     local spawned, why = pcall(given.spawn, task)
     if spawned then return true end
-    return nil, compat.text(why)
+    return nil, compat.error_text(why)
   end
   return self
 end

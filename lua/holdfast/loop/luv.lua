@@ -29,7 +29,7 @@ end
 local function resume(thread)
   local resumed, message = coroutine.resume(thread)
   if resumed then return end
-  local text = debug.traceback(thread, compat.text(message))
+  local text = debug.traceback(thread, compat.error_text(message))
   local timer = uv.new_timer()
   timer:start(0, 0, function()
     close(timer)

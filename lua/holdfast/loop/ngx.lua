@@ -12,7 +12,7 @@ local core = require "holdfast.core"
 local cosockets = require "holdfast.loop.cosockets"
 local pump = require "holdfast.loop.pump"
 local shared_metrics = require "holdfast.shared_metrics"
-local text = require("holdfast.compat").text
+local error_text = require("holdfast.compat").error_text
 local timer = require "holdfast.timer"
 
 local ffi = require "ffi"
@@ -106,7 +106,7 @@ local function new_mark(context)
   while before and before.holds + before.waits == 0 do before = before.previous end
   mark_count = mark_count + 1
   local mark = { number = mark_count, holds = 0, waits = 0, previous = before }
-  if before and owner.lives(before) then
+  if before and owner.is_alive(before) then
     mark.owner_number = before.owner_number
   elseif before then
     before.previous = nil
@@ -137,7 +137,7 @@ function owner.mark()
 end
 
 -- Returns whether this mark's request still exists.
-function owner.lives(mark)
+function owner.is_alive(mark)
   return live_marks()[mark] == true
 end
 
@@ -154,7 +154,7 @@ owner.is_exiting = exiting
 -- is not exiting or the wait is not one to become leader
 function owner.alive_check()
   local alive, ends = live_marks(), exiting()
-  return function(waiter) return alive[waiter.owner] and not (ends and waiter.gives_way) end
+  return function(waiter) return alive[waiter.owner] and not (ends and waiter.leader_term) end
 end
 
 -- Returns the calling coroutine, or nil for the main one. In phases that cannot wait, all requests
@@ -233,7 +233,7 @@ function owner.set_waiting(waiter, is_waiting)
 end
 
 -- Called when a call of this pump begins. → the mark of its request
-function owner.enter(self)
+function owner.begin_call(self)
   local mark = identify_request()
   if self.user ~= mark.number then
     self.reused = self.user ~= nil
@@ -243,7 +243,7 @@ function owner.enter(self)
 end
 
 function loop.report(succeeded, message)
-  if not succeeded then ngx.log(ngx.ERR, "holdfast: ", text(message)) end
+  if not succeeded then ngx.log(ngx.ERR, "holdfast: ", error_text(message)) end
 end
 
 local NGINX_TRUSTS = "under ngx_lua, set lua_ssl_trusted_certificate in nginx.conf instead of ca_file or ca_path"
@@ -392,7 +392,7 @@ end
 
 -- Called when a call has ended. `self`: the pump, or nil for the blocking driver; `mark`: nil if
 -- there is no request; `first`: the call's first result.
-function owner.settle(self, lock, kind, mark, first)
+function owner.record_result(self, lock, kind, mark, first)
   if kind == "acquire" then
     if first and mark then record_hold(lock, mark) end
   elseif RELEASES[kind] then
@@ -404,7 +404,7 @@ function owner.settle(self, lock, kind, mark, first)
 end
 
 local function settle_all(locks, kind, mark, first, ...)
-  for _, lock in ipairs(locks) do owner.settle(nil, lock, kind, mark, first) end
+  for _, lock in ipairs(locks) do owner.record_result(nil, lock, kind, mark, first) end
   shared_metrics.add_soon(raw.data(locks[1]).client)
   return first, ...
 end
@@ -487,7 +487,7 @@ function loop.io.tend(self)
 end
 
 -- Returns whether a new task, in a new timer, should take over from this one.
-function loop.io.is_worn(self)
+function loop.io.must_be_replaced(self)
   local dials = self.timer.dials
   return dials >= HARD_MAX_DIALS or dials >= SOFT_MAX_DIALS and cosockets.is_free(self)
 end
@@ -502,7 +502,7 @@ function loop.io.close() end -- the sockets end with the task
 -- Called in a phase that cannot wait. The task cleans up the rest.
 function loop.close_at_once(self, client)
   if pump.begin_close(self, client) then return end
-  if pump.start_for_nobody(self, client) then cosockets.wake(self) end
+  if pump.start_detached(self, client) then cosockets.wake(self) end
 end
 
 -- ---- the end of a request ----
@@ -532,7 +532,7 @@ local function abandon(mark)
   end
   mark.waits = 0
   for client, its_loop in pairs(touched) do
-    pump.start_for_nobody(pump.of(client, its_loop), client)
+    pump.start_detached(pump.of(client, its_loop), client)
   end
 end
 
@@ -555,7 +555,7 @@ local function mark_with(ending)
 end
 
 -- Returns the value that was passed to at_end with this ending in this request.
-function owner.ending(ending)
+function owner.end_value(ending)
   local mark = mark_with(ending)
   return mark and mark.ending_value
 end

@@ -10,7 +10,7 @@ local owner = {}
 local threads = setmetatable({}, { __mode = "kv" })
 
 -- Called when a call of this pump begins. → its owner | false if the core identifies it
-function owner.enter() return false end
+function owner.begin_call() return false end
 
 -- Called when a call begins to wait (`is_waiting`) or has waited.
 function owner.set_waiting(waiter, is_waiting)
@@ -27,7 +27,7 @@ function owner.alive_check() return is_alive end
 
 -- Called when a call has ended, with the pump (nil if the call blocked), lock, kind, owner and
 -- first result.
-function owner.settle() end
+function owner.record_result() end
 
 -- Called when no caller holds the lock any more.
 function owner.forget() end

@@ -9,7 +9,7 @@
 local core = require "holdfast.core"
 local credentials = require "holdfast.credentials"
 local locale = require "holdfast.locale"
-local text = require("holdfast.compat").text
+local error_text = require("holdfast.compat").error_text
 local shown = require("holdfast.text").shown
 
 local engine, raw = core.engine, core.lock
@@ -94,7 +94,7 @@ end
 local function new_signal(loop)
   local created, signal = pcall(loop.signal)
   if created then return signal end
-  return nil, text(signal)
+  return nil, error_text(signal)
 end
 
 -- Wakes the callers of the operations in `done`, which have ended. A caller may run at once and
@@ -236,7 +236,7 @@ end
 -- the loop. Under ngx_lua, the link's reader calls it instead.
 local function fetch_credentials(self)
   local client, loop = self.client, self.loop
-  if not loop.settings.looped or not credentials.has_fetcher(client) then return end
+  if not loop.settings.uses_event_loop or not credentials.has_fetcher(client) then return end
   local link = engine.next_login(client)
   while link do
     fetch_for(client, loop, link)
@@ -245,9 +245,9 @@ local function fetch_credentials(self)
 end
 
 -- Returns whether a new task should take over the work.
-local function is_worn(self)
+local function must_be_replaced(self)
   local io = self.loop.io
-  return io.is_worn and not self.closing and io.is_worn(self)
+  return io.must_be_replaced and not self.closing and io.must_be_replaced(self)
 end
 
 local function tend(self, task)
@@ -266,7 +266,7 @@ local function tend(self, task)
     notify_listeners(self, false)
     fetch_credentials(self)
     notify_due(self)
-    if self.task ~= task or may_end(self, task) or is_worn(self) then return end
+    if self.task ~= task or may_end(self, task) or must_be_replaced(self) then return end
     io.sleep(self, next(self.waiting) and CHECK_EVERY or math.huge)
     self.failures = 0
   until self.task ~= task
@@ -293,7 +293,7 @@ end
 -- closed, or the process is exiting and has no time left.
 local function start_next(self, client)
   if is_broken(self) or self.closing or not is_busy(client) then return end
-  if not has_ended(self, client) then pump.start_for_nobody(self, client) end
+  if not has_ended(self, client) then pump.start_detached(self, client) end
 end
 
 -- Wakes all callers. A caller may run at once and change the table of waiters, so this copies it.
@@ -312,7 +312,7 @@ local function fail(self, message)
     self.loop.close_at_once(self, client, math.max(0, self.close_by - now()))
   end
   stop(self)
-  self.why, self.failures = text(message), self.failures + 1
+  self.why, self.failures = error_text(message), self.failures + 1
   self.loop.report(nil, message)
   start_next(self, client)
   wake_all(self)
@@ -377,7 +377,7 @@ local function revive(self, client, waiter)
 end
 
 -- Starts a task without a waiter. → whether it has begun
-function pump.start_for_nobody(self, client)
+function pump.start_detached(self, client)
   local started, message = pump.start(self, client)
   if started then advance(self) else self.loop.report(nil, no_task(self, message)) end
   return started
@@ -396,7 +396,7 @@ local MAX_LATENESS = 0.02 -- seconds; if a wait ends this late, the loop was blo
 --   seen_at    when a check first found that the woken caller had not continued
 --   late       whether a task that it needs has not begun in time
 --   abandoned  why its operation was abandoned, or false
---   gives_way  the leader's term, if this is a wait to become leader, which ends when the leader
+--   leader_term  the leader's term, if this is a wait to become leader, which ends when the leader
 --              resigns or nginx's worker exits
 --   companion  the waiter of the operation that runs alongside
 --   main       in a companion: the waiter whose caller it wakes
@@ -407,7 +407,7 @@ local function new_waiter(self)
   local last = #spare
   local waiter = spare[last] or { op = false, ready = false, fired = false, woken = false,
     owner = false, done = false, seen_at = false, late = false, abandoned = false,
-    gives_way = false, companion = false, main = false }
+    leader_term = false, companion = false, main = false }
   spare[last] = nil
   return waiter
 end
@@ -417,7 +417,7 @@ local function spare_waiter(self, waiter)
   local spare = self.spare
   if waiter.abandoned or #spare >= MAX_SPARE then return end
   waiter.ready, waiter.owner, waiter.done, waiter.late = false, false, false, false
-  waiter.seen_at, waiter.gives_way, waiter.fired, waiter.main = false, false, false, false
+  waiter.seen_at, waiter.leader_term, waiter.fired, waiter.main = false, false, false, false
   spare[#spare + 1] = waiter
 end
 
@@ -572,7 +572,7 @@ end
 
 -- Called when a call has ended with these results.
 local function settle(self, lock, kind, waiter, ...)
-  self.loop.owner.settle(self, lock, kind, waiter.owner, (...))
+  self.loop.owner.record_result(self, lock, kind, waiter.owner, (...))
   spare_waiter(self, waiter)
   return ...
 end
@@ -583,7 +583,7 @@ local function prepare_call(data, kind)
   check(loop, kind)
   local self = pump.of(data.client, loop)
   local waiter = new_waiter(self)
-  waiter.owner = loop.owner.enter(self)
+  waiter.owner = loop.owner.begin_call(self)
   return self, waiter
 end
 
@@ -591,14 +591,14 @@ end
 -- the lock's data.
 function pump.call(data, lock, kind, seconds, record)
   local self, waiter = prepare_call(data, kind)
-  waiter.gives_way = kind == "acquire" and data.gives_way or false
+  waiter.leader_term = kind == "acquire" and data.leader_term or false
   local op, number, done = raw.begin(lock, kind, seconds, record, waiter.op or nil)
   waiter.op = op
   return settle(self, lock, kind, waiter, drive(self, data, lock, kind, waiter, number, done))
 end
 
 local function settle_all(self, locks, kind, owner, ...)
-  for _, lock in ipairs(locks) do self.loop.owner.settle(self, lock, kind, owner, (...)) end
+  for _, lock in ipairs(locks) do self.loop.owner.record_result(self, lock, kind, owner, (...)) end
   return ...
 end
 
@@ -619,7 +619,7 @@ function pump.detach(lock, kind, seconds, record)
   local self = pump.of(data.client, data.loop)
   local op, number = raw.begin(lock, kind, seconds, record)
   self.waiting[number] = { op = op, lock = lock }
-  pump.start_for_nobody(self, data.client)
+  pump.start_detached(self, data.client)
 end
 
 -- → seconds | nil, message, code
@@ -657,7 +657,7 @@ function pump.close(client, loop, patience)
   self.closing, self.close_by = true, limit
   if not loop.check() then return loop.close_at_once(self, client, patience) end
   if pump.begin_close(self, client) then return end
-  if not pump.start_for_nobody(self, client) then
+  if not pump.start_detached(self, client) then
     return loop.close_at_once(self, client, patience)
   end
   loop.io.wake(self)
@@ -676,7 +676,7 @@ end
 -- the queue.
 function pump.interrupt(self, term)
   for number, waiter in pairs(self.waiting) do
-    if waiter.gives_way == term then
+    if waiter.leader_term == term then
       pump.abandon(self, number, waiter, "the leader has resigned")
       advance(self)
       return wake(self, waiter)

@@ -111,7 +111,7 @@ function replacements.detach(lock, kind, seconds, record)
 end
 
 -- Does pending background work immediately, as far as possible.
-function replacements.start_for_nobody()
+function replacements.start_detached()
   world.advance(0)
   return true
 end
@@ -128,7 +128,7 @@ local GET_LOOP = {
   call = function(lock_data) return lock_data.loop end,
   call_all = function(list) return data(list[1]).loop end,
   detach = function(lock) return data(lock).loop end,
-  start_for_nobody = function(self) return self.loop end,
+  start_detached = function(self) return self.loop end,
   close = function(_, its_loop) return its_loop end,
 }
 
