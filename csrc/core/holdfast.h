@@ -1,18 +1,20 @@
 /* The core for drivers and bindings. This is the only header of csrc/core that they include.
  *
- * A client keeps locks on one or several servers. It does no I/O and has no clock: the driver owns
- * the sockets and passes the current time to each call. Times are nanoseconds of one monotonic
- * clock.
+ * A client manages locks on one or several servers. It does no I/O and has no clock: the driver
+ * owns the sockets and passes the current time to each call. All times are in nanoseconds, from a
+ * single monotonic clock.
  *
  * A client has links, each a connection to one server. For each link the driver does what
  * hf_session_wants returns, writes hf_session_output, passes what it reads to hf_session_feed, and
  * calls hf_session_closed when the socket is closed. It calls hf_client_tick at the time that
- * hf_client_deadline returns. After any call that may change something it checks the links and the
- * deadline again.
+ * hf_client_deadline returns. After any call that may have changed something, it checks the links
+ * and the deadline again.
  *
- * An operation lives from hf_client_begin to hf_op_end. What its spec points to must live as long.
+ * An operation exists from hf_client_begin to hf_op_end. Everything its spec points to must remain
+ * valid until then.
  *
- * Nothing here is thread-safe: a driver with several threads must hold a mutex. */
+ * Nothing here is thread-safe: a driver with several threads must protect each client with a
+ * mutex. */
 #ifndef HOLDFAST_H
 #define HOLDFAST_H
 
@@ -33,7 +35,7 @@ typedef struct hf_names hf_names;
 
 #define HF_OWNER_MAX 255 /* the maximum size of an owner, in bytes */
 
-/* What a program on the server does to a lock. */
+/* What a program does to a lock on the server. */
 typedef enum hf_verb {
     HF_VERB_ACQUIRE,
     HF_VERB_RELEASE,
@@ -56,49 +58,50 @@ typedef enum hf_verb {
 
 /* A kind of lock; kind.c defines all of them. */
 struct hf_kind {
-    const char *name; /* the argument of hf_kind_named */
+    const char *name; /* the name that hf_kind_named looks up */
     char letter;      /* identifies the kind in queue members and grants */
 
-    /* The owner may acquire again a lock that it holds; without this, its second acquire is
+    /* The owner may acquire the lock again while it holds it. Otherwise its second acquire is
      * busy. */
     bool reentrant;
 
-    /* Redisson publishes the releases of this kind, and receives ours. Without this, clients that
-     * are not in the queue must poll. */
+    /* Redisson publishes its releases of this kind and receives ours. Otherwise, clients that are
+     * not in the queue must poll. */
     bool announced;
 
-    /* An acquire sends a fingerprint of its request, which the server stores. A grant to a waiter
-     * stores an empty one, so the waiter then sends its acquire again. */
+    /* An acquire sends a fingerprint of its request, which the server stores. A grant stores an
+     * empty fingerprint, so the waiter must then send its acquire again. */
     bool fingerprinted;
 
-    bool counted; /* the lock consists of permits; an acquire takes one or several */
-    bool joint;   /* several owners may hold the lock at once; a release may grant it to several */
-    bool listed;  /* waiters are in Redisson's list, and each has its own channel */
+    bool counted; /* the lock consists of permits; an acquire takes one or more */
+    bool joint;   /* several owners may hold it at once; one release may grant it to several */
+    bool listed;  /* waiters are in Redisson's list, each with its own channel */
 
     /* Keys in braces are refused, because they would share Redisson's names with the same key
      * without braces. */
     bool refuses_braced_key;
 
     const char *suffix;  /* follows <uuid>:<number> in this kind's owners, or NULL */
-    const char *channel; /* the channel of releases, before the key; NULL for hf_prefix.releases */
+    const char *channel; /* the prefix of the channel of releases; NULL for hf_prefix.releases */
 
-    /* The channel has the key in braces even if the key has braces of its own. */
+    /* The channel's name has the key in braces even if the key itself contains braces. */
     bool wraps_key;
 
     bool may_be_kept;    /* a client may keep the lock for its callers after a release */
-    bool has_short_form; /* the programs fill in arguments that a call leaves out */
+    bool has_short_form; /* the programs fill in omitted arguments */
     bool one_owner;      /* the lock has one owner at a time, which `info` returns */
 
-    /* No program counts the subscribers to the channel of releases, so clients subscribe to the
-     * channel itself. For other kinds they subscribe with a pattern, which keeps them out of the
-     * count. */
+    /* No program counts the subscribers of the channel of releases, so clients subscribe to the
+     * channel itself. For other kinds they subscribe with a pattern, so that they are not
+     * counted. */
     bool subscribers_not_counted;
 
-    /* Waiters also subscribe to hf_names.ours, so that the programs can count ours. */
+    /* Waiters also subscribe to hf_names.ours, so that the programs can count holdfast's
+     * waiters. */
     bool counts_our_listeners;
 
-    /* Nobody holds this kind. Each call leaves a note on the server, so it counts once even if it
-     * is sent twice. */
+    /* These locks have no holder. Each call leaves a note on the server, so that it counts only
+     * once even if it is sent twice. */
     bool has_call_notes;
 
     const char *taken;                /* completes the error message of a busy acquire */
@@ -106,7 +109,7 @@ struct hf_kind {
     unsigned char programs[HF_VERBS]; /* only kind.c reads them */
 };
 
-/* All kinds, ending with NULL. */
+/* All kinds, followed by NULL. */
 extern const hf_kind *const hf_kinds[];
 
 /* Returns the kind of lock with this name, or NULL. */
@@ -116,7 +119,7 @@ const hf_kind *hf_kind_named(const char *name);
 #define HF_PREFIXES(X)                                                                             \
     X(counter, "redisson_lock_token:")                                                             \
     X(queue, "holdfast_queue:")                                                                    \
-    X(list, "redisson_lock_queue:") /* the queue of a `listed` kind */                             \
+    X(list, "redisson_lock_queue:") /* for the queues of `listed` kinds */                         \
     X(timeouts, "redisson_lock_timeout:")                                                          \
     X(releases, "redisson_lock__channel:") /* for kinds without `channel` */                       \
     X(listening, "holdfast_listening:")                                                            \
@@ -137,59 +140,57 @@ struct hf_names {
     hf_slice key;
     hf_slice counter; /* the fencing counter: redisson_lock_token:{key} */
 
-    /* The queue: holdfast_queue:{key}, or holdfast_queue::key if the key has a brace. For a fair
-     * lock it is redisson_lock_queue:{key}. */
+    /* The queue: holdfast_queue:{key}, or holdfast_queue::key if the key contains a brace. For a
+     * fair lock it is redisson_lock_queue:{key}. */
     hf_slice queue;
 
     /* For a semaphore, the leases of its permits: {key}:timeout. For a fair lock, the timeouts of
      * its waiters: redisson_lock_timeout:{key}. */
     hf_slice leases;
 
-    hf_slice releases;  /* the channel of releases, with the kind's own prefix or the default one */
-    hf_slice listening; /* holdfast_listening:{key}: counts our SSUBSCRIBEs to `releases` */
-    hf_slice ours;      /* <releases>:holdfast: counts our SUBSCRIBEs to `releases`; may be empty */
+    hf_slice releases;  /* the channel of releases */
+    hf_slice listening; /* holdfast_listening:{key}: used to count our SSUBSCRIBEs to `releases` */
+    hf_slice ours; /* <releases>:holdfast: used to count our SUBSCRIBEs to `releases`; or empty */
 };
 
-/* Creates the names of a lock of this kind, as they are on any server; NULL stands for a kind that
- * uses the default names. Returns NULL when out of memory; otherwise the caller calls
- * hf_names_delete. */
+/* Creates the names of a lock of this kind; a NULL kind means the default names. Returns NULL when
+ * out of memory. The caller frees them with hf_names_delete. */
 hf_names *hf_names_new(const hf_kind *kind, hf_slice key);
 
-/* Does the same for this client's servers, on which names may differ. */
+/* Creates the names that this client's servers use, some of which may differ, in the same way. */
 hf_names *hf_client_names(const hf_client *client, const hf_kind *kind, hf_slice key);
 void hf_names_delete(hf_names *names); /* NULL is allowed */
 
-/* Returns the key of the lock whose queue has this name, as a slice of the name. Returns an empty
- * slice if this is not the name of a queue. */
+/* Returns the key of the lock whose queue has this name, as a slice of the name, or an empty slice
+ * if this is not the name of a queue. */
 hf_slice hf_names_key_of_queue(hf_slice name);
 
 /* A waiter, read from a queue member or from a wait that its client has published. The slices point
- * into what was read. */
+ * into the text that was read. */
 typedef struct hf_waiter {
     const hf_kind *kind;
     hf_slice waiter; /* "<client uuid>:<number>" */
     hf_slice owner;  /* member: the owner that will hold the lock if it is granted */
     hf_slice key;    /* published wait: the key for which it waits */
-    uint64_t since;  /* published wait: when it began, in milliseconds of the server's clock */
+    uint64_t since;  /* published wait: when it began, in ms, by the server's clock */
 } hf_waiter;
 
-/* Reads a queue member into `waiter`. Returns false if the format is different. */
+/* Reads a queue member into `waiter`. Returns false if `text` is not one. */
 bool hf_wire_read_waiter(hf_slice text, hf_waiter *waiter);
 
-/* Reads a published wait into `waiter`. Returns false if the format is different. */
+/* Reads a published wait into `waiter`. Returns false if `text` is not one. */
 bool hf_wire_read_wait(hf_slice text, hf_waiter *waiter);
 
 /* ---- holds ---- */
 
-/* A hold is one caller's lock on one key, from the acquire until the caller has given it up. The
- * client's table finds it by kind, key and caller. Once it is over, it is no longer in the table
- * and remains in its last state. It is freed when the table and every other reference have dropped
- * it. */
+/* A hold is one caller's lock on one key, from the acquire until the caller has given it up. It is
+ * found in the client's table by kind, key and caller. Once it is over, it is no longer in the
+ * table and remains in its last state. It is freed when its last reference is dropped. */
 
 typedef enum hf_hold_state {
     HF_HOLD_ACQUIRING, /* the lock is requested, but not held yet */
     HF_HOLD_HELD,
-    HF_HOLD_LOST, /* lost for `reason`; remains so until the owner releases or acquires again */
+    HF_HOLD_LOST,      /* lost for `reason`, until the owner releases or acquires again */
     HF_HOLD_RELEASING, /* the owner's release is under way */
     HF_HOLD_STATES
 } hf_hold_state;
@@ -240,41 +241,40 @@ hf_hold_view hf_view_of(const hf_hold *hold);
 /* Returns whether the owner may rely on the hold at `now`. */
 bool hf_hold_is_valid(const hf_hold *hold, hf_time now);
 
-/* Notes that a handle that had not acquired the hold has released it once. In return,
- * hf_client_abandon will ignore one entry, an acquire by another handle. */
+/* Records that a handle without an entry has released the hold once. In return, hf_client_abandon
+ * will ignore one entry of another handle. */
 void hf_hold_note_stray(hf_hold *hold);
 
-/* Adds and drops a reference; the last one frees the hold. */
+/* Add and drop a reference. Dropping the last one frees the hold. */
 void hf_hold_ref(hf_hold *hold);
 void hf_hold_unref(hf_hold *hold);
 
-/* Returns the caller's hold on the names' key in the client's table, or NULL. Adds no reference. */
+/* Returns the caller's hold of this lock in the client's table, or NULL. Adds no reference. */
 hf_hold *hf_client_find(const hf_client *client, const hf_kind *kind, const hf_names *names,
                         hf_slice caller);
 
-/* Returns whether the table has a hold of the same kind, key and caller: this hold or another. */
+/* Returns whether the table has a hold with the same kind, key and caller: this one or another. */
 bool hf_client_has_hold_like(const hf_client *client, const hf_hold *hold);
 
 /* ---- losses ---- */
 
-/* A user's ledger: the losses of the holds in which the user has a stake. Each loss is entered
+/* A handle's ledger: the losses of the holds in which the handle has a stake. Each loss is entered
  * once, when it happens, whichever call or thread discovers it. An all-zero struct is a valid empty
  * ledger. */
 typedef struct hf_losses {
-    hf_lost_reason first; /* HF_LOST_NONE before the first loss */
-    uint32_t
-        unreported[HF_LOST_REASONS]; /* losses that hf_losses_take has not returned, by reason */
+    hf_lost_reason first;                 /* HF_LOST_NONE before the first loss */
+    uint32_t unreported[HF_LOST_REASONS]; /* how many are unreported, by reason: hf_losses_take */
 } hf_losses;
 
 typedef struct hf_stake hf_stake;
 struct hf_stake {
     hf_hold *hold;          /* referenced */
-    hf_losses *losses;      /* the ledger, owned by the user; must outlive the stake */
+    hf_losses *losses;      /* the ledger, owned by the handle; must outlive the stake */
     hf_stake *next, **link; /* links in the hold's list of stakes */
     bool muted;             /* losses are not entered in the ledger */
 };
 
-/* Begins a stake in the hold. If the hold is lost already, its loss is entered at once. */
+/* Begin and end a stake in the hold. If the hold is already lost, its loss is entered at once. */
 void hf_stake_begin(hf_stake *stake, hf_client *client, hf_hold *hold, hf_losses *losses);
 void hf_stake_end(hf_stake *stake);
 
@@ -284,7 +284,7 @@ void hf_stake_move(hf_stake *to, const hf_stake *from);
 /* Returns the reason for a loss that hf_losses_take has not returned yet, or HF_LOST_NONE. */
 hf_lost_reason hf_losses_next(const hf_losses *losses);
 
-/* Returns the same reason, and marks the loss as reported. */
+/* Returns the same reason and marks one such loss as reported. */
 hf_lost_reason hf_losses_take(hf_losses *losses);
 
 /* ---- configuration ---- */
@@ -298,48 +298,48 @@ typedef enum hf_link {
 
 typedef struct hf_session_config {
     hf_server server;
-    char name[128];          /* for CLIENT SETNAME; "" to set none */
+    char name[128];          /* for CLIENT SETNAME; "" for none */
     hf_time connect_timeout; /* for the socket and the TLS handshake */
 
-    /* At log-in the session requests the server's run id and version. It closes the connection if
+    /* At log-in, the session requests the server's run id and version, and closes the connection if
      * the version is too old. */
     bool reads_server_info;
 
-    /* At log-in it also reads whether another client has known this run of the server for as long
-     * as restart_guard. */
+    /* At log-in, it also reads whether another client has known this server process for as long as
+     * restart_guard. */
     bool asks_known;
 
-    bool fetches_login; /* the driver fetches user and password before it connects: HF_WANT_LOGIN */
+    bool fetches_login; /* the driver fetches user and password to connect: see HF_WANT_LOGIN */
 
-    /* At log-in it also tests whether one user's scripts can tamper with other users' scripts. */
+    /* At log-in, it also tests whether one user's scripts can tamper with other users' scripts. */
     bool tests_script_isolation;
 
-    /* How long a reply may take. If the server sends nothing for half of this time, the session
-     * drops the connection and sends the commands again over a new one. */
+    /* How long a reply may take. If the server sends nothing for half this time, the session drops
+     * the connection and resends the commands over a new one. */
     hf_time command_timeout;
 
-    hf_time confirm_timeout; /* how long replicas may take to confirm a write, or 0 */
+    hf_time confirm_timeout; /* how long replicas may take to confirm a write; 0 if none must */
 } hf_session_config;
 
 /* How many replicas must confirm a write before the lock counts as acquired. */
 typedef struct hf_sync {
     uint32_t replicas; /* 0 if the server's own reply is enough */
-    hf_time timeout;   /* for the confirmations; less than the session's command_timeout */
+    hf_time timeout;   /* how long they may take; less than the session's command_timeout */
 } hf_sync;
 
 /* How the servers of a client relate to each other. */
 typedef enum hf_mode {
     HF_MODE_ONE,      /* one server: session.server */
-    HF_MODE_SENTINEL, /* one server, whose address Sentinels know; session.server has the log-in */
+    HF_MODE_SENTINEL, /* one server, located by Sentinels; session.server has the log-in */
     HF_MODE_QUORUM,   /* independent servers, a majority of which decides */
     HF_MODE_SHARDS,   /* independent servers, each with its own keys */
-    HF_MODE_CLUSTER,  /* a Redis Cluster, of which some nodes are given */
+    HF_MODE_CLUSTER,  /* a Redis Cluster, some of whose nodes are configured */
     HF_MODES
 } hf_mode;
 
 #define HF_QUORUM_MAX 32  /* servers of a quorum, or Sentinels */
-#define HF_SERVERS_MAX 64 /* shards, or nodes that are given for a cluster */
-#define HF_NODES_MAX 1024 /* nodes of a client; those of a cluster beyond that are not used */
+#define HF_SERVERS_MAX 64 /* shards, or configured nodes of a cluster */
+#define HF_NODES_MAX 1024 /* nodes of a client; a cluster's other nodes are not used */
 
 /* A server in the ring of shards. */
 typedef struct hf_shard {
@@ -355,22 +355,21 @@ typedef struct hf_shard {
 
 /* What this host knows about a client's process: docs/explanation/crash.md. */
 typedef enum hf_life {
-    HF_LIFE_UNKNOWN,   /* nothing: the process may be on another host */
+    HF_LIFE_UNKNOWN,   /* nothing, perhaps because the process is on another host */
     HF_LIFE_GOES_ON,   /* the process or its job is running, as far as this host can tell */
-    HF_LIFE_UNSURE,    /* the process has ended; it is not known yet whether its job has */
-    HF_LIFE_ENDED,     /* it is proved that none of the process's threads are running */
-    HF_LIFE_JOB_ENDED, /* the same is true, and its job has ended; other processes that the job
-                          started may share its locks */
+    HF_LIFE_UNSURE,    /* the process has ended, but its job may still be running */
+    HF_LIFE_ENDED,     /* the process has certainly ended, with all its threads */
+    HF_LIFE_JOB_ENDED, /* so has its job, but processes that it started may share its locks */
 } hf_life;
 
 /* The client copies the struct; what it points to must outlive the client. */
 typedef struct hf_client_config {
     hf_session_config session;
     hf_mode mode;
-    const hf_server *servers; /* the servers, or the Sentinels; unused with HF_MODE_ONE */
+    const hf_server *servers; /* the servers or Sentinels; unused with HF_MODE_ONE */
     size_t server_count;
     const hf_shard *shards;   /* HF_MODE_SHARDS: the name and the weight of each server */
-    char master[HF_URL_HOST]; /* HF_MODE_SENTINEL: what the Sentinels call the server */
+    char master[HF_URL_HOST]; /* HF_MODE_SENTINEL: the master's name in the Sentinels */
     hf_sync sync;
 
     /* HF_MODE_QUORUM: a server that has been up for less than this time has no vote, because it may
@@ -378,15 +377,15 @@ typedef struct hf_client_config {
     hf_time restart_guard;
 
     hf_time grant_lease; /* the lease of a granted lock until the new holder confirms it */
-    hf_link renewer;     /* the link that renews: HF_LINK_RENEWER or HF_LINK_CALLS */
+    hf_link renewer;     /* the link for renewals: HF_LINK_RENEWER or HF_LINK_CALLS */
     bool needs_approval; /* the owner must approve each confirmation and renewal */
 
     /* The prefix of this user's keys on a server whose users do not trust each other; "" if they
      * do. */
     char tenant[HF_TENANT_SIZE];
 
-    /* Returns what this host knows about the process of the client with this uuid. It must not
-     * block. If NULL, waiters do not free the locks of dead processes. */
+    /* Returns what this host knows about the process of the client with this uuid. Must not block.
+     * If NULL, waiters do not free the locks of dead processes. */
     hf_life (*life)(const char *uuid);
 } hf_client_config;
 
@@ -399,8 +398,8 @@ hf_client *hf_client_new(const hf_client_config *config, const unsigned char ent
 /* Frees the client, all of whose operations must have ended. NULL is allowed. */
 void hf_client_delete(hf_client *client);
 
-/* For the child of a fork: recreates the client in place, with a new uuid and without holds and
- * operations. The configuration, the classes and the wanted events remain, and a closed client
+/* For the child of a fork: recreates the client in place, with a new uuid and without holds or
+ * operations. Keeps the configuration, the classes and the choice of events; a closed client
  * remains closed. The old memory is not freed, because the fork may have copied it in the middle of
  * a change. Returns false, and leaves the client closed, when out of memory or if `entropy` is
  * NULL. */
@@ -415,12 +414,12 @@ const char *hf_client_who(const hf_client *client);
 /* Returns config.tenant. */
 const char *hf_client_tenant(const hf_client *client);
 
-/* Returns the name of the client's server in messages, or of the first of several. The string
+/* Returns the label of the client's server, or of its first server, for messages. The string
  * changes when the Sentinels report another master: copy it before hf_driver_leave. */
 const char *hf_client_label(const hf_client *client);
 
-/* Makes the client publish this string, "host pid[ name]", while it holds or waits. Copies at most
- * HF_WHO_SIZE - 1 bytes of it. */
+/* Makes the client publish this string, "host pid[ name]", while it holds or waits for a lock.
+ * Copies at most HF_WHO_SIZE - 1 bytes of it. */
 #define HF_WHO_SIZE 320
 void hf_client_introduce(hf_client *client, const char *text);
 
@@ -428,9 +427,9 @@ void hf_client_introduce(hf_client *client, const char *text);
  * can use several keys only if they are in one group. */
 size_t hf_client_group(const hf_client *client, hf_slice key);
 
-/* With shards, returns the number, from 1, of the node that has all names of the lock on this key;
+/* With shards, returns the 1-based number of the node that has all names of the lock on this key;
  * commands about its other names, such as its queue, must be sent to that node. Otherwise returns
- * 0, because commands are then sent to the right node by the name itself. */
+ * 0, because the name itself then determines the right node. */
 size_t hf_client_node_of_lock(const hf_client *client, hf_slice key);
 
 /* Returns whether each key is on every server, and a majority of the servers decides. */
@@ -440,7 +439,7 @@ bool hf_client_uses_every_server(const hf_client *client);
  * then keep serving the links afterwards. */
 bool hf_client_decides_early(const hf_client *client);
 
-/* Returns the next time at which hf_client_tick has something to do. */
+/* Returns when hf_client_tick next has something to do. */
 hf_time hf_client_deadline(const hf_client *client);
 void hf_client_tick(hf_client *client, hf_time now);
 
@@ -451,16 +450,16 @@ hf_time hf_client_renewer_deadline(const hf_client *client);
 void hf_client_tick_calls(hf_client *client, hf_time now);
 void hf_client_tick_renewer(hf_client *client, hf_time now);
 
-/* Returns a number that grows whenever a loss is entered into a ledger. */
+/* Returns a number that grows whenever a loss happens or is entered into a ledger. */
 uint64_t hf_client_losses(const hf_client *client);
 
-/* Marks held locks whose validity has ended as lost, and does nothing else. */
+/* Marks held locks whose validity has ended as lost. */
 void hf_client_notice(hf_client *client, hf_time now);
 
 /* Updates the end of a held lock's validity, and marks the lock lost if that time has passed. */
 void hf_client_refresh(hf_client *client, hf_hold *hold, hf_time now);
 
-/* Gives the owner's approval to a hold that needs it, which permits one renewal or confirmation. */
+/* Gives the hold the owner's approval for one renewal or confirmation, if it needs that. */
 void hf_client_approve(hf_client *client, hf_hold *hold, hf_time now);
 
 /* Returns a number that grows whenever a hold begins to need its owner's approval. */
@@ -469,12 +468,13 @@ uint64_t hf_client_approvals_asked(const hf_client *client);
 /* Sets whether the watchdog renews the hold from now on. */
 void hf_client_set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_time now);
 
-/* Gives up `count` entries of the hold, because their handle is gone and has not released them. */
+/* Gives up `count` entries of the hold, because their handle was collected without releasing
+ * them. */
 void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
 
 /* Closes the client: fails the operations under way with HF_CLOSED, and cleans up every hold in the
- * background. The driver keeps serving the client until hf_client_is_quiet returns true, or stops
- * earlier. */
+ * background. The driver should serve the client until hf_client_is_quiet returns true, but may
+ * stop earlier. */
 void hf_client_close(hf_client *client, hf_time now);
 
 /* Returns whether a closed client has nothing left to undo on the server. */
@@ -509,7 +509,7 @@ typedef struct hf_traffic {
     uint64_t connections;
 
     /* Connections after a link's first one. Links for events are not included, because they are
-     * closed while nobody waits. */
+     * closed when nothing is waiting. */
     uint64_t reconnects;
 
     uint64_t replies;
@@ -523,7 +523,7 @@ typedef struct hf_load {
     size_t holds;
     size_t held;    /* holds that are neither lost nor being cleaned up */
     size_t renewed; /* holds that are HELD and renewed by the client */
-    bool to_do;     /* something must still be undone on the server or published */
+    bool to_do;     /* something must still be published, or undone on the server */
 } hf_load;
 
 hf_load hf_client_load(const hf_client *client);
@@ -534,13 +534,13 @@ bool hf_client_has_kept_locks(const hf_client *client);
 
 /* ---- links ---- */
 
-/* The client's links. Those of one node are adjacent, in the order of hf_link. Links may be added
- * while the client lives. */
+/* Return the number of links, and one of them. The links of a node are adjacent, in the order of
+ * hf_link. Links may be added at any time. */
 size_t hf_client_link_count(const hf_client *client);
 hf_session *hf_client_link(const hf_client *client, size_t index);
 
-/* The client's nodes, each with HF_LINKS links. A node serves if it may have keys: a Sentinel
- * never does, and in a cluster only the nodes of the current map do. */
+/* Return the number of nodes, each with HF_LINKS links, and whether a node may have keys. A
+ * Sentinel never has keys; in a cluster, only the nodes of the current map have some. */
 size_t hf_client_node_count(const hf_client *client);
 bool hf_client_node_serves(const hf_client *client, size_t index);
 
@@ -551,8 +551,8 @@ const hf_server *hf_session_server(const hf_session *session);
  * `index`; any other client has only index 0. Returns NULL beyond the last link. */
 const hf_session *hf_client_link_of_key(const hf_client *client, hf_slice key, size_t index);
 
-/* Returns the run id of the server process, or "" while the link is not logged in or if the server
- * sends no run id. */
+/* Returns the run id of the server process, or "" if the link is not logged in or the server sends
+ * no run id. */
 const char *hf_session_run_id(const hf_session *session);
 
 /* What the driver must do with a link's socket. */
@@ -568,16 +568,16 @@ hf_want hf_session_wants(const hf_session *session, hf_time now);
 /* ---- user and password that the driver fetches (fetches_login) ---- */
 
 /* The driver calls hf_session_fetching_login when it begins to fetch them, and hf_session_log_in,
- * hf_session_log_in_again or hf_session_login_failed when it ends. If it gives up, it calls
- * hf_session_cancel_fetching or hf_session_closed, and the session asks again. */
+ * hf_session_log_in_again or hf_session_login_failed when it is done. If it gives up, it calls
+ * hf_session_cancel_fetching or hf_session_closed, and the session wants a log-in again. */
 void hf_session_fetching_login(hf_session *session);
 void hf_session_cancel_fetching(hf_session *session);
 
 /* Returns whether the server refused the last user and password. */
 bool hf_session_is_refused(const hf_session *session);
 
-/* Returns whether the server has refused the last user and password and there are no new ones yet.
- * The driver may fetch them before the next connection is due. */
+/* Returns whether the server has refused the last user and password, and the driver has not fetched
+ * others since. It may do so before the next connection is due. */
 bool hf_session_needs_other_login(const hf_session *session);
 
 /* Sets the user and password of this link's next connection; an empty user means the default user.
@@ -588,8 +588,8 @@ void hf_session_log_in(hf_session *session, const char *user, const char *passwo
 /* Makes the next connection use the last user and password. */
 void hf_session_log_in_again(hf_session *session);
 
-/* The driver could not fetch user and password. Commands that cannot wait for a connection fail
- * with this code and reason, as after a failed attempt to connect. */
+/* Called when the driver could not fetch user and password. Commands that do not wait for a
+ * connection fail with this code and reason, as after a failed attempt to connect. */
 void hf_session_login_failed(hf_session *session, hf_code code, const char *reason, hf_time now);
 
 /* ---- what a link's socket does ---- */
@@ -603,33 +603,33 @@ bool hf_session_may_open(const hf_session *session);
 /* Returns whether hf_session_handshaking and hf_session_opened may be called. */
 bool hf_session_is_opening(const hf_session *session);
 
-/* The driver begins to connect. */
+/* Called just before the driver connects. */
 void hf_session_opening(hf_session *session, hf_time now);
 
-/* The socket is connected, and the TLS handshake begins. */
+/* Called when the socket is connected and the TLS handshake begins. */
 void hf_session_handshaking(hf_session *session);
 
-/* The connection is open. */
+/* Called when the connection is open. */
 void hf_session_opened(hf_session *session, hf_time now);
 
-/* The socket is closed. `reason` is a short string, which is copied, or NULL if the server closed
- * the connection. */
+/* Called when the socket is closed. `reason` is a short string, which is copied, or NULL if the
+ * server closed the connection. */
 void hf_session_closed(hf_session *session, const char *reason, hf_time now);
 
 /* Returns the bytes to write. The session owns them, and the next call may move them. */
 hf_slice hf_session_output(const hf_session *session);
 
-/* The first `size` bytes of the output were written. */
+/* Called when the first `size` bytes of the output have been written. */
 void hf_session_written(hf_session *session, size_t size);
 
-/* Passes bytes that were read to the session. Returns whether they complete a reply or end the
- * connection. If not, nothing has changed for the driver. */
+/* Passes received bytes to the session. Returns whether they complete a reply or end the
+ * connection. If not, the driver has nothing to check. */
 bool hf_session_feed(hf_session *session, const char *bytes, size_t size, hf_time now);
 
-/* Returns whether a request waits to be sent or awaits its reply. */
+/* Returns whether a request is waiting to be sent, or for its reply. */
 bool hf_session_has_work(const hf_session *session);
 
-/* Returns whether a command that was added to the output still awaits its reply. */
+/* Returns whether a command that was added to the output is still awaiting its reply. */
 bool hf_session_awaits_reply(const hf_session *session);
 
 /* Returns whether the session is logged in. */
@@ -640,13 +640,13 @@ hf_time hf_session_received_at(const hf_session *session);
 
 /* ---- operations ---- */
 
-#define HF_BATCH_MAX 1024 /* the maximum number of locks of one operation */
+#define HF_BATCH_MAX 1024 /* the maximum number of locks in one operation */
 
 /* What the numeric argument of a Lua method means. */
 typedef enum hf_call_number {
     HF_NUMBER_UNUSED, /* the method does not exist for a single lock */
     HF_NUMBER_NONE,   /* the method takes no number */
-    HF_NUMBER_WAIT,   /* spec.wait; spec.value is the number of permits of the handle */
+    HF_NUMBER_WAIT,   /* spec.wait; spec.value is the handle's number of permits */
     HF_NUMBER_LEASE,  /* spec.lease */
     HF_NUMBER_KEEP,   /* spec.keep */
     HF_NUMBER_AMOUNT, /* spec.value */
@@ -732,33 +732,33 @@ bool hf_op_kind_suits(hf_op_kind kind, const hf_kind *lock_kind);
 
 #define HF_NO_TOKEN_TTL 9007199254740991u /* 2^53 - 1: exact in the programs' doubles */
 
-/* What an operation does. The comment of a field names the operations that read it; the others
+/* Describes an operation. The comment of a field names the operations that read it; the others
  * ignore it. */
 typedef struct hf_op_spec {
     hf_op_kind kind;
-    uint64_t ticket;          /* that of an earlier operation, now ended; 0 for a new one */
+    uint64_t ticket; /* the ticket of an ended operation, to use it again; 0 for a new one */
     const hf_kind *lock_kind; /* the kind of `names` or `batch`, or NULL */
     const hf_names *names;    /* the lock; NULL for several locks, HF_OP_PING, HF_OP_COMMAND */
     hf_slice caller; /* a string that identifies the calling coroutine, or the owner if `shared` */
 
-    /* acquire: the owner of a new hold; if empty, the client creates one. Not with `shared`. */
+    /* acquire: the owner of a new hold; if empty, the client creates one. Unused with `shared`. */
     hf_slice owner;
 
     hf_time lease; /* acquire, extend */
 
-    /* acquire: how long a new hold may last after the command or grant that gave it, even if it is
-     * renewed; 0 for no limit. */
+    /* acquire: how long a new hold may last, counted from the command or grant that acquired it,
+     * even if it is renewed; 0 for no limit. */
     hf_time max_hold;
 
     /* acquire, take, pause, await, watch: how long to wait; HF_NEVER for no limit. With 0 an
      * acquire makes one attempt. */
     hf_time wait;
 
-    /* info, command: a time limit shorter than command_timeout; 0 for command_timeout. */
+    /* info, command: the time limit, if it is shorter than command_timeout; otherwise 0. */
     hf_time within;
 
-    hf_time deadlock_check; /* acquire: how long it waits before a deadlock check; 0 for none */
-    uint64_t observer;      /* the number of the listener that gets this operation's events, or 0 */
+    hf_time deadlock_check; /* acquire: how long to wait before a deadlock check; 0 for none */
+    uint64_t observer;      /* the number of the listener for this operation's events, or 0 */
     uint16_t class;         /* an index from hf_observe_class */
     uint64_t agent; /* acquire: the number of the calling coroutine, even for a shared owner */
 
@@ -775,11 +775,11 @@ typedef struct hf_op_spec {
     bool renewed;         /* acquire: the watchdog renews the hold */
     bool sheds;           /* acquire: fails at once if `max_waiters` or more are waiting already */
     uint32_t max_waiters; /* with `sheds`: at least 1; to allow no waiter, set `wait` to 0 */
-    bool blocking;        /* acquire: while it waits, no other caller of this client can run */
+    bool blocking;        /* acquire: no other caller of this client can run while it waits */
     bool shared;          /* acquire: `caller` is also the owner, which other processes may use */
 
-    /* release, complete, extend, check: a lost hold of the caller, whose place in the table has
-     * gone to a hold of another handle. The operation reports the loss and changes neither hold. */
+    /* release, complete, extend, check: the caller's lost hold, if a hold of another handle has
+     * replaced it in the table. The operation reports the loss and changes neither hold. */
     hf_hold *lost;
     bool loss_notified; /* with `lost`: an earlier release has reported the loss */
 
@@ -801,23 +801,24 @@ typedef struct hf_op_spec {
 
     /* command: the words of a command that changes no lock and is safe to resend. fenced, once: the
      * keys and arguments of the program. acquire: the keys of locks of the same kind that the
-     * caller acquires next; while this acquire waits, it frees them, too, if their owner has
+     * caller acquires next; while this acquire waits, it also frees those whose owner has
      * crashed. */
     const hf_slice *args;
     size_t arg_count;
 
-    /* command: the number, from 1, of the node to ask; 0 for that of the first argument, or any. */
+    /* command: the 1-based number of the node to ask; 0 for that of the first argument, or any
+     * node. */
     size_t node;
 } hf_op_spec;
 
-/* What HF_OP_INFO has read. */
+/* The state of a lock, as read by HF_OP_INFO and HF_OP_WATCH. */
 typedef struct hf_lock_info {
     char owner[HF_OWNER_MAX + 1]; /* the owner, truncated if it does not fit */
     size_t owner_size;            /* the size of `owner` in bytes; 0 if the lock is free */
     long long holds;              /* how many holds the owner has */
     long long ttl_ms;    /* the TTL in milliseconds; negative values as in replies to PTTL */
     long long waiters;   /* the number of waiters in the queue */
-    long long ahead;     /* how many are ahead of the waiter that asks; -1 if it is not queued */
+    long long ahead;     /* how many are ahead of the asking waiter; -1 if it is not queued */
     long long free;      /* the free permits of a semaphore */
     long long readers;   /* the readers of a read/write lock; -1 for other kinds */
     uint64_t token;      /* the last fencing token, or 0 */
@@ -839,12 +840,12 @@ typedef struct hf_result {
     size_t record_size; /* the size of `record` in bytes */
 } hf_result;
 
-/* Begins an operation, which may be done when this returns. The caller ends it with hf_op_end.
- * Copies the spec, but not what it points to. Returns NULL when out of memory. */
+/* Begins an operation, which may already be done when this returns. The caller ends it with
+ * hf_op_end. Copies the spec, but not what the spec points to. Returns NULL when out of memory. */
 hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now);
 
-/* Returns the number by which the caller knows the operation: spec.ticket, or one that no other
- * operation of the client has had. */
+/* Returns the number by which the caller knows the operation: spec.ticket if given, otherwise one
+ * that no earlier operation of the client has had. */
 uint64_t hf_op_ticket(const hf_op *op);
 
 /* Return when the operation began, when its wait ends, and whether it is done. */
@@ -855,7 +856,7 @@ bool hf_op_is_done(const hf_op *op);
 /* Returns whether the operation is waiting for another command for its hold to finish. */
 bool hf_op_is_blocked(const hf_op *op);
 
-/* Returns whether the operation may be waiting for a reply, and not for a message, another
+/* Returns whether the operation may be waiting for a reply, rather than a message, another
  * operation or a time. */
 bool hf_op_awaits_reply(const hf_op *op);
 
@@ -882,17 +883,17 @@ bool hf_client_has_next_done(const hf_client *client);
  * are not included; they belong to the links. */
 hf_time hf_op_deadline(const hf_op *op);
 
-/* Ends the wait of an acquire with HF_INTERRUPTED, after allowing a moment for a reply under way.
- * An acquire that just got the lock keeps it. */
+/* Ends the operation's wait with HF_INTERRUPTED, after allowing a moment for a reply under way. An
+ * acquire that has just obtained the lock keeps it. */
 void hf_op_interrupt(hf_op *op, hf_time now);
 
-/* Ends an operation that is not done with HF_INTERRUPTED, and undoes what it may have left on the
+/* Fails an operation that is not done with HF_INTERRUPTED, and undoes what it may have left on the
  * server. */
 void hf_op_abandon(hf_op *op, hf_time now);
 
 /* Detaches a release: no caller waits for it any more, and the client ends it. Returns false if it
- * is done, is not sent yet or releases several locks, or when out of memory; then the caller must
- * still end it. */
+ * is done, has not been sent or releases several locks, or when out of memory; the caller must then
+ * end it. */
 bool hf_op_detach(hf_op *op);
 bool hf_op_is_detached(const hf_op *op);
 
@@ -913,7 +914,7 @@ void hf_op_end(hf_op *op, hf_time now);
 #define HF_CLASSES_MAX 64 /* the maximum number of classes of a client */
 #define HF_CLASS_NAME 64  /* the maximum size of a class's name in bytes, with the NUL */
 
-/* The upper bounds of a histogram's buckets, in seconds, ascending. */
+/* The upper bounds of a histogram's buckets, in seconds, in ascending order. */
 #define HF_BUCKETS 16
 extern const double hf_bucket_bounds[HF_BUCKETS];
 
@@ -943,15 +944,15 @@ typedef struct hf_class {
     hf_histogram round_trips; /* from sending a command to its reply */
 } hf_class;
 
-/* Returns the index of the class with this name, and creates it if needed. Returns 0, the class
- * without a name, if there is no room. */
+/* Returns the index of the class with this name, which is created if needed. Returns 0, the class
+ * without a name, if it cannot be created. */
 uint16_t hf_observe_class(hf_client *client, const char *name);
 
 /* Returns the class with this index, which must be below HF_CLASSES_MAX, or NULL. Index 0 is the
  * client's own class. */
 const hf_class *hf_observe_class_at(const hf_client *client, size_t index);
 
-/* Requests all events, not only those of locks with an observer. */
+/* Requests events of all locks, not only of those with an observer. */
 void hf_observe_all(hf_client *client);
 
 /* Adds the event HF_EVENT_CRASH_RELEASE_OFF: no other process can prove that this one has ended.
@@ -984,7 +985,7 @@ typedef struct hf_event hf_event;
 struct hf_event {
     hf_event *next;
     hf_event_kind kind;
-    const char *code;    /* the code of the failure or reason of the loss, a constant; or NULL */
+    const char *code;    /* the failure's code or the loss's reason, a constant; or NULL */
     const char *class;   /* the name of the class, owned by the client; may be "" */
     hf_time duration;    /* with `timed`: time waited, time held, or time left on the lease */
     bool timed;          /* `duration` is set */
