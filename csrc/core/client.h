@@ -18,7 +18,7 @@ typedef struct hf_sentinels hf_sentinels;
 
 /* What the client publishes about itself: see op/presence.h. */
 typedef struct hf_presence {
-    char who[HF_WHO_SIZE]; /* the string of hf_client_introduce, or "" to publish nothing */
+    char who[HF_WHO_SIZE]; /* the string passed to hf_client_introduce; "" to publish nothing */
     hf_time check_at;      /* when to check what to publish; HF_NEVER until an operation begins */
     hf_time publish_at;    /* when to publish `who` again; 0 if it is not published yet */
     size_t goodbyes;       /* requests under way that were sent after the client was closed */
@@ -34,7 +34,7 @@ typedef struct hf_op_impl hf_op_impl;
 typedef struct hf_topology hf_topology;
 typedef struct hf_decider hf_decider;
 
-/* A server and the links to it. The struct does not move in memory. */
+/* A server and its links. The struct does not move in memory. */
 typedef struct hf_node {
     hf_client *client;
     hf_server server;
@@ -42,15 +42,15 @@ typedef struct hf_node {
     size_t waiting;       /* the number of operations and kept locks that need the events link */
     bool subscribed;      /* the server has confirmed the subscription to `client->grants` */
     bool pattern_denied;  /* the user may not subscribe to Redisson's releases */
-    hf_time linger_until; /* until then the events link remains open even if nothing needs it */
+    hf_time linger_until; /* the events link remains open until this time even if unused */
     hf_time ping_at;      /* when to send a PING over a silent events link, or HF_NEVER */
 
-    /* When the server fell silent on a link that was given up. HF_NEVER if there is no
-     * such link, or once the links for calls and events have been notified. */
+    /* When the server fell silent on a link that was given up. HF_NEVER if there is no such link,
+     * or if the links for calls and events have already been notified. */
     hf_time silent_since;
 
-    bool serves; /* it may have keys: it is not a Sentinel and, in a cluster, is in the map */
-    char id[HF_NODE_ID_SIZE + 1]; /* in a cluster: its id in the map, or "" */
+    bool serves; /* it may have keys: it is not a Sentinel and, in a cluster, it is in the map */
+    char id[HF_NODE_ID_SIZE + 1]; /* in a cluster: its id in the map; or "" */
 } hf_node;
 
 #define HF_PLACE_SIZE 32 /* the size of a queue place as the server writes it, with the NUL */
@@ -70,9 +70,9 @@ struct hf_client {
     hf_ring ring;            /* the ring of HF_MODE_SHARDS, otherwise empty */
     hf_sentinels *sentinels; /* the Sentinels that locate the first node, owned; or NULL */
     hf_holds holds;
-    hf_numbers kept;       /* kept locks, by a hash of kind and key */
+    hf_numbers kept;       /* kept locks, keyed by a hash of kind and key */
     hf_op *ops, **ops_end; /* the operations, oldest first */
-    hf_numbers waits;      /* operations that messages can name, by hf_op_wait.number */
+    hf_numbers waits;      /* operations that messages can name, keyed by hf_op_wait.number */
     hf_ended ended;        /* queued waits that ended recently */
     uint64_t last_op;      /* the number of the last operation */
 
@@ -83,7 +83,7 @@ struct hf_client {
     hf_time batch_again_at; /* no batch is sent before this time, after too many splits */
 
     uint64_t approvals_asked; /* how often a hold began to need its owner's approval */
-    uint64_t random;          /* the state of the random numbers */
+    uint64_t random;          /* the state of hf_jitter */
     size_t unanswered;        /* requests that await a reply although their operations have ended */
     size_t detached;          /* the number of detached operations, which the client itself ends */
     hf_stats stats;
@@ -91,8 +91,8 @@ struct hf_client {
     hf_observer observer;
     bool closed;
 
-    /* The members of HF_MODE_QUORUM, owned, or NULL. A client with members has no links of its
-     * own. */
+    /* The quorum of HF_MODE_QUORUM, owned; or NULL. A client with a quorum has no links of its own:
+     * the members have them. */
     hf_quorum *quorum;
 
     bool is_member;           /* it is the client of one server of a quorum */
@@ -136,23 +136,22 @@ typedef enum hf_acquire_state {
 typedef enum hf_listening {
     HF_LISTENING_NOT,
     HF_LISTENING_ASKED,    /* this or another operation has sent the subscription */
-    HF_LISTENING_CONFIRMED /* the server has confirmed the subscription, which it may refuse, as for
-                              a sharded channel */
+    HF_LISTENING_CONFIRMED /* the server has confirmed it; for a sharded channel it may refuse */
 } hf_listening;
 
-/* The fields of operations that wait until a time or for a message. */
+/* The fields of operations that wait for a time or a message. */
 typedef struct hf_op_wait {
     hf_time until;          /* when the wait ends; HF_NEVER for no limit */
-    hf_time recheck_at;     /* when it asks the server again even without a message */
+    hf_time recheck_at;     /* when to ask the server again even without a message */
     uint64_t number;        /* the number by which grants name this wait */
     hf_number by_number;    /* the wait's entry in client->waits */
     hf_names *channels;     /* its own channels, for a listed kind or a watch; otherwise NULL */
-    hf_listening listening; /* subscription to releases of clients that are not in the queue */
-    hf_time turn_ends;      /* until then it leaves free permits to other clients; or 0 */
+    hf_listening listening; /* the subscription to releases by clients that are not in the queue */
+    hf_time turn_ends;      /* it leaves free permits to other clients until this time; or 0 */
     bool needs_events;      /* it needs the events link and is counted in node->waiting */
-    bool accepted; /* the server has let it wait and subscribe: a missing right no longer ends it */
+    bool accepted; /* the server has let it wait and subscribe; a missing right no longer ends it */
     bool cut_off;  /* HF_EVENT_CUT_OFF was added: its server is unreachable or refuses it */
-    bool woken;    /* a message came that the command under way may have missed */
+    bool woken;    /* a message arrived whose cause the command under way may have missed */
     bool interrupted; /* hf_op_interrupt was called */
 } hf_op_wait;
 
@@ -169,30 +168,30 @@ typedef struct hf_op_acquire {
     char *waiter; /* the waiter's queue member, owned */
     size_t waiter_size;
     char place[HF_PLACE_SIZE]; /* its queue place, from the last reply, or "" */
-    hf_time placed_at;         /* when the command with that reply was sent */
-    hf_early_grant early;      /* ASKING: the last grant that came before the reply */
+    hf_time placed_at;         /* when the command that got that reply was sent */
+    hf_early_grant early;      /* ASKING: the last grant that arrived before the reply */
     hf_time busy_until; /* the end of the holder's lease, from the last reply; 0 if unknown */
 
-    /* With a holder that will not announce its release: when this acquire first saw it, and the end
-     * of its lease at that time. */
+    /* If the holder will not announce its release: when this acquire first saw that holder, and the
+     * end of the holder's lease at that time. */
     hf_time silent_since, silent_until;
 
-    /* The lock is being left to clients that poll. One of them may be its next holder, which does
-     * not announce its release. */
+    /* The lock is being left to polling clients. If one of them acquires it, it will not announce
+     * its release. */
     bool turn_of_pollers;
 
-    hf_time listen_at;   /* when it subscribes to Redisson's releases, or HF_NEVER */
-    hf_time doubted_at;  /* when it last asked the server because of a doubtful grant */
+    hf_time listen_at;   /* when to subscribe to Redisson's releases, or HF_NEVER */
+    hf_time doubted_at;  /* when it last asked the server about a doubtful grant */
     hf_kept *kept;       /* the kept lock for which it is QUEUED or about to ask, or NULL */
     hf_op *next_kept;    /* QUEUED: the next acquire in that lock's queue, or NULL */
-    uint64_t last_token; /* the last fencing token that came with the lock */
-    long long server_us; /* the server's clock when it gave the lock, in us; 0 if unknown */
+    uint64_t last_token; /* the last fencing token received with the lock */
+    long long server_us; /* the server's clock when the lock was acquired, in us; 0 if unknown */
     uint32_t from;       /* the server's count of the owner's holds before the command */
-    uint32_t joins;      /* how often another process changed that count, so that it asked again */
-    hf_code ended;       /* CANCELLING: the code with which it will fail */
+    uint32_t joins; /* how often it asked again because another process had changed that count */
+    hf_code ended;  /* CANCELLING: the code with which it will fail */
     long long shed_behind; /* the number of waiters when max_waiters ended it, or 0 */
     bool queued;           /* it may be in the server's queue; not the state QUEUED */
-    bool let_in;           /* it has been queued: max_waiters and missing rights no longer end it */
+    bool let_in;           /* it has been queued; max_waiters and missing rights no longer end it */
     bool handed_over;      /* it got the lock by a grant */
 } hf_op_acquire;
 
@@ -206,14 +205,14 @@ typedef struct hf_op_call {
 /* The fields of the _ALL kinds. */
 typedef struct hf_op_batch {
     hf_hold **holds; /* spec.batch_count holds, referenced; NULL until they are chosen */
-    bool waited;     /* it has been blocked */
+    bool waited;     /* it has waited for an earlier command for one of its holds */
 } hf_op_batch;
 
-/* The fields of an operation on a plain semaphore, whose calls leave notes. */
+/* The fields of an operation on a plain semaphore. */
 typedef struct hf_op_noted {
-    bool answered;  /* the reply to the command under way has come */
+    bool answered;  /* the reply to the command under way has arrived */
     bool in_doubt;  /* a command was sent more than once, so a copy may still run */
-    bool turn_used; /* Redisson's clients have released since a turn was last left to them */
+    bool turn_used; /* Redisson's clients have released permits since they last got a turn */
 } hf_op_noted;
 
 /* What is published about the operation's wait: see op/presence.h. */
@@ -226,13 +225,13 @@ typedef struct hf_op_presence {
 typedef struct hf_op_deadlock {
     hf_time walked_after; /* how long it had waited at its last check, or 0 */
     hf_walk *walk;        /* the check under way, or NULL */
-    char *cycle; /* the description of a cycle whose youngest waiter it is, owned; or NULL */
+    char *cycle; /* describes the cycle in which it is the youngest waiter, owned; or NULL */
 } hf_op_deadlock;
 
 /* How the operation watches for a holder whose process has crashed: see op/crash.h. */
 typedef struct hf_op_crash {
     hf_time next_at;     /* when it checks next; 0 before the first check */
-    hf_lookout *lookout; /* what it knows of the holder, or NULL */
+    hf_lookout *lookout; /* what it knows about the holder, or NULL */
 } hf_op_crash;
 
 /* Results for the caller, owned by the operation until hf_op_take_result. */
@@ -257,10 +256,10 @@ struct hf_op {
     hf_acquire_state state; /* changed only by hf_op_become */
     bool done;
     bool reported;    /* hf_client_next_done has returned it */
-    bool detached;    /* no caller waits for it; the client ends it */
-    bool blocked;     /* it waits until no command is in flight for `behind` or its hold */
+    bool detached;    /* no caller waits for it, so the client ends it */
+    bool blocked;     /* it is waiting until no command is in flight for `behind` or its hold */
     hf_hold *hold;    /* the hold that it acquires or uses, referenced; or NULL */
-    hf_claim *behind; /* the claim for whose command it waits, referenced; or NULL */
+    hf_claim *behind; /* the claim whose command it must wait for, referenced; or NULL */
     hf_request request;
     hf_names *own_names; /* detached: the names to which its spec points, owned */
     char *own_caller;    /* detached: the caller to which its spec points, owned */

@@ -5,8 +5,8 @@
 
 #include "client.h"
 
-/* For operations that wait for messages about their locks. op/events.c calls the functions on_…,
- * only for operations that are not done and need the events link; link/cluster.c calls `waits`. */
+/* For operations that wait for messages about their locks. link/cluster.c calls `waits`.
+ * op/events.c calls the others, only for operations that are not done and need the events link. */
 typedef struct hf_wait_functions {
     /* Returns whether a message may change what the operation does next. */
     bool (*waits)(const hf_op *op);
@@ -46,16 +46,16 @@ typedef struct hf_poll_functions {
     /* Called when the operation is done, whatever the result. May be NULL. */
     void (*on_end)(hf_op *op, hf_time now);
 
-    /* The operation accompanies another operation's wait: counters and events do not include it,
-     * and it polls no more often if it cannot subscribe to its channel. */
+    /* The operation accompanies another operation's wait: it is not counted and has no events, and
+     * it does not poll more often if it cannot subscribe to its channel. */
     bool accompanies_wait;
 } hf_poll_functions;
 
-/* The implementation of one kind of operation. Functions must be set unless their comments say when
- * they are NULL. */
+/* The implementation of one kind of operation. A function may be NULL only if its comment says
+ * so. */
 struct hf_op_impl {
     const char *verb; /* completes "cannot <verb> <key>" in messages */
-    bool acquires;    /* it acquires a lock; failures are counted by code */
+    bool acquires;    /* it acquires a lock; its failures are counted by code */
     bool releases;    /* it ends a hold of the caller */
     bool needs_hold;  /* it uses a hold of the caller, and fails without one */
     bool sets_lease;  /* with needs_hold and HF_NUMBER_LEASE: the hold gets the spec's lease */
@@ -63,35 +63,35 @@ struct hf_op_impl {
     /* With `releases`: it ends the hold with all its entries, and leaves a record of the run. */
     bool leaves_record;
 
-    /* Why a quorum refuses it, or NULL if a quorum can run it. Without this, a quorum still refuses
-     * an operation with HF_RETURNS_REPLY. */
+    /* Why a quorum refuses it, or NULL. A quorum also refuses every operation with
+     * HF_RETURNS_REPLY. */
     const char *quorum_refusal;
 
-    /* If the operation is stopped, what the server has carried out is not undone. The message then
-     * says that the call may have taken effect. */
+    /* Its effect on the server is not undone when it is stopped. The message then says that the
+     * call may have taken effect. */
     bool effect_remains;
 
     /* It uses no lock and sends nothing. In a quorum only the first member runs it. */
     bool local_only;
 
-    /* It may leave something on the server that the client settles in the background afterwards.
-     * Only kinds with call notes have such operations. */
+    /* It may leave something on the server that the client settles later, in the background. Only
+     * kinds with call notes have such operations. */
     bool settles_later;
 
     const hf_wait_functions *wait; /* NULL if it never waits for a message */
     const hf_poll_functions *poll; /* NULL if it does not poll */
 
-    /* Begins the operation, which may be done when this returns. */
+    /* Begins the operation, which may already be done when this returns. */
     void (*begin)(hf_op *op, hf_time now);
 
     /* Called when the command that blocked the operation is done. NULL if it is never blocked. */
     void (*unblock)(hf_op *op, hf_time now);
 
-    /* Called by hf_op_on_reply with the reply. NULL if the operation does not use that. */
+    /* Called by hf_op_on_reply. NULL if the operation does not use that function. */
     void (*on_reply)(hf_op *op, const hf_reply *reply, hf_time now);
 
-    /* `deadline` returns when `tick` has something to do. Both or neither are NULL. Without them
-     * the operation has only one limit: it waits at most command_timeout in total for other
+    /* `deadline` returns when `tick` has something to do. Both or neither are NULL. Without them,
+     * the only time limit is that the operation waits at most command_timeout in total for other
      * commands for its holds. */
     hf_time (*deadline)(const hf_op *op);
     void (*tick)(hf_op *op, hf_time now);
@@ -103,7 +103,8 @@ struct hf_op_impl {
      * command is dropped. */
     void (*abandon)(hf_op *op, hf_time now);
 
-    /* Frees or settles what the operation's own fields in hf_op own at its end. May be NULL. */
+    /* Called at the operation's end: frees or settles what its own fields in hf_op own. May be
+     * NULL. */
     void (*end)(hf_op *op, hf_time now);
 };
 
@@ -114,15 +115,16 @@ extern const hf_op_impl *const hf_op_impls[];
 HF_OP_LIST(HF_OP_DECLARE)
 #undef HF_OP_DECLARE
 
-/* Returns the implementation of the requested kind. op->impl may be the decider's, which is the
- * same for all kinds. */
+/* Returns the implementation of the operation's kind. op->impl may instead be the decider's, which
+ * is the same for all kinds. */
 static inline const hf_op_impl *hf_op_asked_for(const hf_op *op) {
     return hf_op_impls[op->spec.kind];
 }
 
-/* Where keys are, and how requests get there. Only node_of, group_of and submit are required. */
+/* Where keys are stored, and how requests get there. Only node_of, group_of and submit are
+ * required. */
 struct hf_topology {
-    /* The client's first node is config.servers[0]; without this it is session.server. */
+    /* The client's first node is config.servers[0] instead of session.server. */
     bool has_server_list;
 
     /* Keys move between nodes slot by slot. All keys of a program must be in one slot; while that
@@ -133,7 +135,7 @@ struct hf_topology {
      * A key's group is the index of its node. */
     bool places_by_key;
 
-    /* All nodes have the same users as session.server, even nodes that are found later. */
+    /* All nodes, even those found later, have the same users as session.server. */
     bool shares_login;
 
     /* Prepares a new client. Returns false when out of memory. */
@@ -152,26 +154,25 @@ struct hf_topology {
     /* Sends the request over this link of the key's node. An empty key means any node. */
     void (*submit)(hf_client *client, hf_slice key, hf_link link, hf_request *request, hf_time now);
 
-    /* Called when this link of the node was lost: what is known of the node may be outdated. */
+    /* Called when this link was lost: what is known about the node may be outdated. */
     void (*invalidate)(hf_node *node, hf_link link, hf_time now);
 
-    /* `deadline` returns when `tick` has something to do. `thread` says which thread
-     * calls: HF_LINK_CALLS for the callers', HF_LINK_RENEWER for the renewer's. */
+    /* `deadline` returns when `tick` has something to do. `thread` says which thread is calling:
+     * HF_LINK_CALLS for a caller's, HF_LINK_RENEWER for the renewer's. */
     hf_time (*deadline)(const hf_client *client, hf_link thread);
     void (*tick)(hf_client *client, hf_link thread, hf_time now);
 };
 
-/* The topologies: one server at a fixed address, shards on a ring, a master behind Sentinels, and a
- * cluster. */
+/* One server at a fixed address, shards on a ring, a master behind Sentinels, and a cluster. */
 extern const hf_topology hf_single, hf_shards, hf_sentinel_topology, hf_cluster_topology;
 
 /* The topologies, indexed by hf_mode. */
 extern const hf_topology *const hf_topologies[HF_MODES];
 
-/* What decides the result of an operation: the server of the key, or a majority of several servers.
- * Functions of this struct implement those of holdfast.h with the same names for one decider. */
+/* Decides the result of an operation: the key's server, or a majority of several servers. Functions
+ * of this struct implement those of holdfast.h with the same names. */
 struct hf_decider {
-    const hf_op_impl *op; /* implements all operations; NULL for hf_op_impls */
+    const hf_op_impl *op; /* the implementation of all operations; NULL for hf_op_impls */
     bool on_every_server; /* every server has each key, and a majority decides */
     bool decides_early;   /* an operation may be done before all its replies have arrived */
 
@@ -193,18 +194,18 @@ struct hf_decider {
     void (*set_renewed)(hf_client *client, hf_hold *hold, bool renewed, hf_time now);
     void (*abandon)(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
 
-    /* The next four are NULL if clients have no nodes of their own. `node` is an hf_node.
-     * on_link: one of the node's links was opened or closed.
-     * on_reply: the reply to the request has arrived over one of the node's links.
-     * on_delay: the request cannot be served now, for `reason`, and will be sent again.
-     * move: the operation's key has moved to this node. */
+    /* The next four are NULL if the client has no nodes of its own. `node` is an hf_node.
+     * on_link: called when one of the node's links was opened or closed.
+     * on_reply: called when a request over one of the node's links has got its reply.
+     * on_delay: called when a request cannot be served now, for `reason`, and will be sent again.
+     * move: called when the operation's key has moved to this node. */
     void (*on_link)(void *node, const hf_session *session, bool open);
     void (*on_reply)(void *node, const hf_request *request, hf_time now);
     void (*on_delay)(void *node, const hf_request *request, hf_code code, const char *reason,
                      hf_time now);
     void (*move)(hf_op *op, hf_node *node, hf_time now);
 
-    /* Adds the counters of other clients that work for this one. NULL if there are none. */
+    /* Adds the counters of the clients that work for this one. NULL if there are none. */
     void (*add_stats)(const hf_client *client, hf_stats *stats);
 
     uint64_t (*approvals_asked)(const hf_client *client);
@@ -214,7 +215,7 @@ struct hf_decider {
     hf_client *(*holder)(hf_client *client, size_t index);
 };
 
-/* The deciders: the server of the key, and a majority of several servers. */
+/* The key's server, and a majority of several servers. */
 extern const hf_decider hf_alone, hf_majority;
 
 /* The deciders, indexed by hf_mode. */
