@@ -7,7 +7,7 @@
 
 #include "base/lease.h"
 
-/* Returns the size of a claim with its strings, rounded up for what follows. */
+/* Returns the size of a claim with its strings, rounded up to the alignment of a claim. */
 static size_t size_with(size_t strings) {
     size_t size = offsetof(hf_claim, bytes) + strings, unit = _Alignof(hf_claim);
     return (size + unit - 1) / unit * unit;
@@ -83,9 +83,9 @@ void hf_claim_rebase(hf_claim *claim, uint32_t count) {
     claim->count = count;
 }
 
-void hf_claim_bound_lease(hf_claim *claim, hf_time lease, hf_time most) {
+void hf_claim_bound_lease(hf_claim *claim, hf_time lease, hf_time max_shortened) {
     assert(lease > 0);
-    if (lease < most) claim->shortened = hf_time_min(claim->shortened, lease);
+    if (lease < max_shortened) claim->shortened = hf_time_min(claim->shortened, lease);
 }
 
 hf_time hf_claim_time_left(const hf_claim *claim, hf_time now) {
@@ -107,8 +107,8 @@ hf_time hf_claim_end_of(const hf_claim *claim, hf_time lease, hf_time sent_at) {
     return hf_time_min(end, claim->max_until);
 }
 
-/* `valid_until` is earlier than the end of the lease by the drift. The drift used here is that of
- * the full lease. It is smaller for a lease that max_until cuts off, so this errs towards true. */
+/* `valid_until` is earlier than the end of the lease by the drift. This uses the drift of the full
+ * lease. A lease cut off by max_until has less drift, so this errs towards true. */
 bool hf_claim_has_last_lease(const hf_claim *claim) {
     hf_time drift = claim->lease - hf_lease_end(0, claim->lease);
     return hf_time_add(claim->valid_until, drift) >= claim->max_until;

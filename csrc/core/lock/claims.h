@@ -4,22 +4,22 @@
  *     ASKED --> STANDING --> LEAVING --> GONE
  *
  *   ASKED     an acquire that names the owner is under way
- *   STANDING  the server has the owner, as far as this client knows
- *   LEAVING   the renewer makes the server forget the owner
- *   GONE      nothing of the claim is left, and it is not in the table
+ *   STANDING  the server has stored the owner, as far as this client knows
+ *   LEAVING   the renewer is removing the owner from the server
+ *   GONE      nothing is left to remove, and the claim is not in the table
  *
  * A claim only moves forward, and may skip states: owners are never reused. It is freed when its
  * hold, the table, every task and every operation have dropped their references. It may outlive its
- * hold, get another one afterwards, or never have one. A claim in the table has no hold if and only
- * if it is LEAVING, has a `record`, or belongs to a kept lock that no caller has.
+ * hold, be given another one afterwards, or never have one. A claim in the table has no hold if and
+ * only if it is LEAVING, has a `record`, or belongs to a kept lock that no caller holds.
  *
  * Invariants of a claim:
  * - At most one command that sets its TTL or its owner is in flight.
- * - No lease that is requested for it ends after `max_until`.
+ * - No lease requested for it ends after `max_until`.
  * - While it is STANDING, `valid_until` is not after the end of its lease on the server, unless
- *   that lease has been ended early, for example by a forced release.
- * - In the table it has a place in the heap, and no other claim has its number.
- * - Only a shared owner has `pending_releases`. */
+ *   that lease was ended early, for example by a forced release.
+ * - While it is in the table, it is in the heap, and no other claim has its number.
+ * - Only a claim with a shared owner has `pending_releases`. */
 #ifndef HF_CLAIMS_H
 #define HF_CLAIMS_H
 
@@ -40,38 +40,38 @@ typedef enum hf_claim_state {
     HF_CLAIM_STATES
 } hf_claim_state;
 
-/* The owner's approval for the next renewal or confirmation, with config.needs_approval. */
+/* The owner's approval for the next renewal or confirmation, if config.needs_approval is set. */
 typedef enum hf_approval {
     HF_APPROVAL_NONE,
     HF_APPROVAL_PENDING, /* the owner has been asked */
     HF_APPROVAL_GIVEN
 } hf_approval;
 
-/* A shared owner's holds of other processes, and those of this one that no caller has. */
+/* A shared owner's holds that no caller of this client has. */
 typedef struct hf_share {
     uint32_t others;           /* how many of `count` are other processes' holds */
     uint32_t pending_releases; /* released here, but still counted by the server */
 } hf_share;
 
-/* What only a LEAVING claim needs. */
+/* The fields that only a LEAVING claim uses. */
 typedef struct hf_leave {
-    int32_t amount;           /* with call notes: how many permits its release adds */
-    bool undoes : 1;          /* with call notes: it undoes an acquire, and adds nothing */
-    bool same_connection : 1; /* it must use the connection of the command in doubt */
-    bool refused : 1;         /* the server refuses it for a transient reason */
+    int32_t amount;           /* with call notes: how many permits the clean-up releases */
+    bool undoes : 1;          /* with call notes: the clean-up undoes an acquire instead */
+    bool same_connection : 1; /* the clean-up must use the connection of the command in doubt */
+    bool refused : 1;         /* the server refuses the clean-up for a transient reason */
     bool unclaimed : 1;       /* its wait had ended before it was granted */
 } hf_leave;
 
 typedef struct hf_claim {
     hf_hold *hold;       /* the hold that relies on it, or NULL */
-    hf_number by_number; /* its entry in holds->numbers, by a number that is unique in the client */
-    hf_number by_alias;  /* the entry for another number by which messages may name it */
-    hf_number by_key;    /* its entry in holds->keys, by a hash of key and caller */
+    hf_number by_number; /* its entry in holds->numbers; the number is unique in the client */
+    hf_number by_alias;  /* a second entry there, for another number that messages may use */
+    hf_number by_key;    /* its entry in holds->keys, for a hash of key and caller */
     const hf_kind *kind;
     hf_time lease;         /* the lease that renewals request */
     hf_time valid_until;   /* the end of its validity */
     hf_time wake_at;       /* when the renewer handles the claim next */
-    hf_time confirm_at;    /* when to confirm the grant by which it came; or HF_NEVER */
+    hf_time confirm_at;    /* when to confirm the grant that acquired it, or HF_NEVER */
     hf_time shortened;     /* a shorter lease that a command in doubt may set, or HF_NEVER */
     hf_time max_until;     /* no lease may end after this time; HF_NEVER for no limit */
     uint64_t wait;         /* LEAVING or granted: the number of its wait, or 0 */
@@ -80,21 +80,21 @@ typedef struct hf_claim {
     hf_request *record;    /* the request that writes an ended run's record, or NULL */
     uint32_t heap_index;   /* its place in holds->heap */
     uint32_t count;        /* the server's count of its owner's holds */
-    hf_share share;        /* of a shared owner */
+    hf_share share;        /* for a shared owner */
     hf_leave leave;        /* all zero unless it is LEAVING */
     uint32_t failures;     /* consecutive failed renewals or attempts to clean up */
-    uint32_t key_size;     /* with owner_size: the sizes of the strings in `bytes` */
+    uint32_t key_size;     /* the size of the key in `bytes` */
     uint32_t refs;         /* the number of references to it */
-    uint32_t settled_ms;   /* when its last command ended: the low bits of the milliseconds */
-    uint16_t owner_size;
-    uint8_t class; /* its class for the counters, from hf_observe_class */
+    uint32_t settled_ms;   /* when its last command ended, in ms: the low 32 bits */
+    uint16_t owner_size;   /* the size of the owner, which follows the key */
+    uint8_t class;         /* the index of its class, from hf_observe_class */
     hf_approval approval : 2;
     hf_claim_state state : 3;  /* changed only by hf_claim_become */
     bool renewed : 1;          /* the watchdog renews it */
     bool in_flight : 1;        /* a command that sets its TTL or owner is in flight */
     bool awaited : 1;          /* an operation may be waiting until no command is in flight */
     bool shared : 1;           /* other processes may use its owner */
-    bool refused_in_batch : 1; /* a batch with it was refused, so it is renewed alone */
+    bool refused_in_batch : 1; /* a batch that contained it was refused, so it is renewed alone */
     bool uncertain : 1;        /* the server's count of its entries may differ */
     char bytes[];              /* key, owner */
 } hf_claim;
@@ -107,13 +107,13 @@ static inline hf_slice hf_claim_owner(const hf_claim *claim) {
     return (hf_slice){claim->bytes + claim->key_size, claim->owner_size};
 }
 
-/* Returns whether it came by a grant that is not confirmed yet. */
+/* Returns whether it was acquired by a grant that is not confirmed yet. */
 static inline bool hf_claim_is_granted(const hf_claim *claim) {
     return claim->confirm_at != HF_NEVER;
 }
 
-/* Returns whether a command for it has ended within the last `span`. Once in 50 days, it takes an
- * older command for that one. */
+/* Returns whether a command for it ended within the last `span`. An older command is mistaken for a
+ * recent one about every 50 days, when settled_ms wraps. */
 static inline bool hf_claim_has_settled_within(const hf_claim *claim, hf_time span, hf_time now) {
     return (uint32_t)(now / HF_MS) - claim->settled_ms < span / HF_MS;
 }
@@ -123,23 +123,23 @@ static inline bool hf_claim_is_at_risk(const hf_claim *claim) {
     return claim->failures > 0 && claim->state == HF_CLAIM_STANDING;
 }
 
-/* Returns whether the client keeps the claim's lock, and no caller has it. */
+/* Returns whether it belongs to a kept lock that no caller holds. */
 static inline bool hf_claim_is_idle(const hf_claim *claim) {
     return claim->kept && !claim->hold;
 }
 
 /* Returns a new claim with one reference, or NULL when out of memory. Copies the strings. `room` is
- * how many more bytes to allocate with it, for its first hold. */
+ * the number of extra bytes to allocate for its first hold. */
 hf_claim *hf_claim_new(const hf_kind *kind, hf_slice key, hf_slice owner, size_t room);
 
-/* Returns where that room begins, aligned as a claim. It is not initialised, and ends with the
- * claim. */
+/* Returns the start of that room, with the alignment of a claim. The room is not initialised, and
+ * is freed with the claim. */
 void *hf_claim_room(hf_claim *claim);
 
-/* Changes the claim's state; no other function does. Asserts that the step is forward. */
+/* Sets the claim's state; no other function does. Asserts that this is a step forward. */
 void hf_claim_become(hf_claim *claim, hf_claim_state state);
 
-/* Returns whether the claim is in the table: it is not GONE. */
+/* Returns whether the claim is in the table, which it is unless it is GONE. */
 static inline bool hf_claim_is_known(const hf_claim *claim) {
     return claim->state != HF_CLAIM_GONE;
 }
@@ -147,7 +147,7 @@ static inline bool hf_claim_is_known(const hf_claim *claim) {
 /* Frees a claim that is GONE and has no references. */
 void hf_claim_free(hf_claim *claim);
 
-/* Adds and drops a reference; the last one frees the claim. */
+/* Add and drop a reference. Dropping the last one frees the claim. */
 static inline void hf_claim_ref(hf_claim *claim) {
     assert(claim->refs > 0 && claim->refs < UINT32_MAX);
     claim->refs++;
@@ -163,18 +163,18 @@ void hf_claim_check(const hf_claim *claim);
 /* Returns how many of a shared owner's holds on the server belong to this client. */
 uint32_t hf_claim_own_holds(const hf_claim *claim);
 
-/* Notes that the server no longer counts any hold of this client. */
+/* Records that the server no longer counts any hold of this client. */
 void hf_claim_freed(hf_claim *claim);
 
-/* Notes that the server's count is now `count`. Holds that are not this client's are those of the
- * owner's other processes. */
+/* Records that the server's count is now `count`. Holds that are not this client's belong to other
+ * processes with this owner. */
 void hf_claim_rebase(hf_claim *claim, uint32_t count);
 
-/* Notes that the server may still run a command that sets a TTL of at most `most` to `lease`. */
-void hf_claim_bound_lease(hf_claim *claim, hf_time lease, hf_time most);
+/* Records that a command in doubt may still shorten a TTL of at most `max_shortened` to `lease`. */
+void hf_claim_bound_lease(hf_claim *claim, hf_time lease, hf_time max_shortened);
 
-/* Returns the lease for a renewal: the claim's own, or less while a command in doubt may still set
- * a shorter one. */
+/* Returns the lease for a renewal: the claim's lease, or the shorter one that a command in doubt
+ * may still set. */
 static inline hf_time hf_claim_lease(const hf_claim *claim) {
     return hf_time_min(claim->lease, claim->shortened);
 }
@@ -189,10 +189,10 @@ hf_time hf_claim_end_of(const hf_claim *claim, hf_time lease, hf_time sent_at);
 /* Returns how much of the lease is left. */
 hf_time hf_claim_time_left(const hf_claim *claim, hf_time now);
 
-/* Returns how much longer it may be held, at least HF_LEASE_MIN, or 0 if there is no limit. */
+/* Returns how long it may still be held (at least HF_LEASE_MIN), or 0 if there is no limit. */
 hf_time hf_claim_max_left(const hf_claim *claim, hf_time now);
 
-/* Returns whether the present lease ends at `max_until`, so that renewals cannot extend it. */
+/* Returns whether the current lease ends at `max_until`, so that renewals cannot extend it. */
 bool hf_claim_has_last_lease(const hf_claim *claim);
 
 #endif

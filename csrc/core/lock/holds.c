@@ -7,7 +7,7 @@
 
 #include "base/lease.h"
 
-#define MAX_CHECKED 64 /* so that a check costs little with thousands of holds */
+#define MAX_CHECKED 64 /* keeps checks cheap with thousands of holds */
 
 #define NAME(REASON, name) #name,
 const char *hf_lost_reason_name(hf_lost_reason reason) {
@@ -57,14 +57,14 @@ hf_hold *hf_holds_find(const hf_holds *holds, const hf_kind *kind, hf_slice key,
     uint64_t hash = hash_of(key, caller);
     while ((entry = hf_numbers_find(&holds->keys, hash, entry))) {
         const hf_claim *claim = entry->object;
-        bool own = claim->hold && hf_slice_equal(hf_hold_caller(claim->hold), caller);
-        if (own && is_for(claim, kind, key)) return claim->hold;
+        bool is_own = claim->hold && hf_slice_equal(hf_hold_caller(claim->hold), caller);
+        if (is_own && is_for(claim, kind, key)) return claim->hold;
     }
     return NULL;
 }
 
-/* The hash stands for the caller, whose text ended with the hold. If it ever is that of two
- * callers, one of them waits until the other's claim has left. */
+/* Compares only the caller's hash, because its string was freed with the hold. If two callers ever
+ * have the same hash, one of them waits until the other's claim is GONE. */
 hf_claim *hf_holds_find_leaving(const hf_holds *holds, const hf_kind *kind, hf_slice key,
                                 hf_slice caller) {
     if (holds->count == 0) return NULL;
@@ -109,18 +109,18 @@ hf_claim *hf_holds_find_clean_up(const hf_holds *holds, uint64_t number) {
     return NULL;
 }
 
-static void alias(hf_holds *holds, hf_claim *claim, uint64_t number) {
+static void set_alias(hf_holds *holds, hf_claim *claim, uint64_t number) {
     if (!hf_claim_is_known(claim)) return;
     hf_numbers_remove(&holds->numbers, &claim->by_alias);
     if (number == claim->by_number.value) return;
     bool put = hf_numbers_put(&holds->numbers, &claim->by_alias, number, claim);
-    assert(put); /* the table has buckets already, so this cannot fail */
+    assert(put); /* cannot fail, because the table already has buckets */
     (void)put;
 }
 
 void hf_holds_note_wait(hf_holds *holds, hf_claim *claim, uint64_t wait) {
     claim->wait = wait;
-    if (wait > 0) alias(holds, claim, wait);
+    if (wait > 0) set_alias(holds, claim, wait);
 }
 
 void hf_holds_note_unclaimed(hf_holds *holds, hf_claim *claim) {
@@ -190,13 +190,13 @@ static bool grow_heap(hf_holds *holds) {
     return true;
 }
 
-static void check(const hf_claim *claim) {
+static void check_claim(const hf_claim *claim) {
     if (claim->hold) hf_hold_check(claim->hold); /* this also checks the claim */
     else hf_claim_check(claim);
 }
 
 void hf_holds_wake_at(hf_holds *holds, hf_claim *claim, hf_time at) {
-    check(claim);
+    check_claim(claim);
     assert(!hf_claim_is_known(claim) ||
            (claim->heap_index < holds->count && holds->heap[claim->heap_index] == claim));
     claim->wake_at = at;
@@ -224,17 +224,17 @@ hf_claim *hf_holds_first(const hf_holds *holds) {
     return holds->count > 0 ? holds->heap[0] : NULL;
 }
 
-static hf_claim *ended_below(const hf_holds *holds, size_t at, hf_time now) {
+static hf_claim *find_ended(const hf_holds *holds, size_t at, hf_time now) {
     if (at >= holds->count || holds->heap[at]->wake_at > now) return NULL;
     hf_claim *claim = holds->heap[at];
-    bool counts = hf_claim_is_held(claim) && !hf_claim_is_idle(claim);
-    if (counts && now >= claim->valid_until) return claim;
-    claim = ended_below(holds, 2 * at + 1, now);
-    return claim ? claim : ended_below(holds, 2 * at + 2, now);
+    bool has_holder = hf_claim_is_held(claim) && !hf_claim_is_idle(claim);
+    if (has_holder && now >= claim->valid_until) return claim;
+    claim = find_ended(holds, 2 * at + 1, now);
+    return claim ? claim : find_ended(holds, 2 * at + 2, now);
 }
 
 hf_claim *hf_holds_first_ended(const hf_holds *holds, hf_time now) {
-    return ended_below(holds, 0, now);
+    return find_ended(holds, 0, now);
 }
 
 /* ---- adding and removing ---- */
@@ -245,7 +245,7 @@ static size_t size_of_hold(hf_slice caller) {
     return offsetof(hf_hold, caller) + caller.size;
 }
 
-/* Makes this memory, of size_of_hold, a hold of the claim, with one reference. */
+/* Initialises size_of_hold bytes of memory as a hold of the claim, with one reference. */
 static hf_hold *begin_hold(hf_hold *hold, hf_claim *claim, hf_slice caller) {
     assert(caller.size > 0 && caller.size <= UINT16_MAX);
     memset(hold, 0, offsetof(hf_hold, caller));
@@ -257,8 +257,8 @@ static hf_hold *begin_hold(hf_hold *hold, hf_claim *claim, hf_slice caller) {
     return claim->hold = hold;
 }
 
-/* Makes the caller find the claim. Returns false when out of memory, which can happen only for the
- * table's first claim. */
+/* Stores the claim under this caller. Returns false when out of memory, which can happen only for
+ * the table's first claim. */
 static bool put_key(hf_holds *holds, hf_claim *claim, hf_slice caller) {
     return hf_numbers_put(&holds->keys, &claim->by_key, hash_of(hf_claim_key(claim), caller),
                           claim);
@@ -332,7 +332,7 @@ static void drop_hold(hf_claim *claim) {
     if (hold) hf_hold_unref(hold);
 }
 
-/* Cannot fail: the table has buckets already. */
+/* Stores the claim under another caller. Cannot fail, because the table already has buckets. */
 static void change_key(hf_holds *holds, hf_claim *claim, hf_slice caller) {
     hf_numbers_remove(&holds->keys, &claim->by_key);
     bool put = put_key(holds, claim, caller);
@@ -393,24 +393,24 @@ enum { HELD = 1 << HF_HOLD_HELD, LOST = 1 << HF_HOLD_LOST, RELEASING = 1 << HF_H
 
 static const int legal[HF_HOLD_STATES] = {
     [HF_HOLD_ACQUIRING] = HELD,
-    [HF_HOLD_HELD] = HELD | LOST | RELEASING, /* HELD: a re-entry */
+    [HF_HOLD_HELD] = HELD | LOST | RELEASING, /* HELD for a re-entry */
     [HF_HOLD_RELEASING] = LOST,
 };
 
-/* Asserts what must be true in the hold's state. Only a hold in the table says anything about its
- * claim: operations and handles may refer to a hold that is over. */
+/* Asserts what must be true in the hold's state. The state implies something about the claim only
+ * while the hold is in the table: operations and handles may refer to a hold that is over. */
 static void check_state(const hf_hold *hold) {
     const hf_claim *claim = hold->claim;
     bool held = hf_hold_is_held(hold), known = hf_hold_is_known(hold);
-    hf_claim_state fitting = hold->state == HF_HOLD_ACQUIRING ? HF_CLAIM_ASKED : HF_CLAIM_STANDING;
+    hf_claim_state expected = hold->state == HF_HOLD_ACQUIRING ? HF_CLAIM_ASKED : HF_CLAIM_STANDING;
     assert(!held || claim->count > 0 || hold->member_count > 0);
     assert(!held || claim->count >= claim->share.others);
     assert((hold->reason != HF_LOST_NONE) == hf_hold_is_lost(hold));
     assert(!hold->detached || hf_hold_is_lost(hold) || hf_hold_is_releasing(hold));
     assert(hold->state < HF_HOLD_STATES && hold->refs > 0);
     assert((hold->member_count == 0) == !hold->member_holds);
-    assert(!known || claim->state == fitting);
-    (void)held, (void)known, (void)claim, (void)fitting;
+    assert(!known || claim->state == expected);
+    (void)held, (void)known, (void)claim, (void)expected;
 }
 
 void hf_hold_become(hf_hold *hold, hf_hold_state state) {
@@ -446,7 +446,7 @@ void hf_holds_check(const hf_holds *holds, hf_time now) {
 #ifndef NDEBUG
     for (size_t i = 0; i < holds->count && i < MAX_CHECKED; i++) {
         const hf_claim *claim = holds->heap[i];
-        check(claim);
+        check_claim(claim);
         check_order(holds, claim);
         check_at_rest(claim, now);
         assert(hf_claim_is_known(claim));

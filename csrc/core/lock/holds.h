@@ -1,13 +1,13 @@
-/* The client's holds, and when each one needs attention next.
+/* The table of the client's holds and claims, which also says when each claim needs attention next.
  *
- * Two strings identify a hold. The caller identifies its holder in this client: a coroutine, or the
- * string of a shared owner. The owner identifies the claim on the server. Unless processes share
- * it, it is never used for another acquire, so a command that arrives late affects no other hold.
+ * Two strings identify a hold. The caller identifies its holder in this client: a coroutine, or a
+ * shared owner. The owner identifies the claim on the server. Unless processes share it, an owner
+ * is never used again, so a command that arrives late affects no other hold.
  *
- * A hold in the table is found by kind, key and caller. It is freed when the table and every handle
- * have dropped their references. The heap contains the claims: heap[0] needs attention first, and
- * claims with the same time are served in the order of their numbers. The heap has room for every
- * claim in the table, so only adding a claim and giving it another hold allocate. */
+ * A hold in the table is found by kind, key and caller. It is freed when its last reference is
+ * dropped. The heap contains the claims: heap[0] needs attention first, and claims with the same
+ * time are served in the order of their numbers. The heap has room for every claim in the table, so
+ * only adding a claim or giving it another hold allocates memory. */
 #ifndef HF_HOLDS_H
 #define HF_HOLDS_H
 
@@ -15,34 +15,34 @@
 
 typedef struct hf_holds hf_holds;
 
-/* The part of a kept lock that the holds need: see op/kept.h. It is due when its claim has ended
- * or others want the lock. */
+/* The part of a kept lock that this file uses: see op/kept.h. The kept lock is due when its claim
+ * has ended or others want the lock. */
 struct hf_keep {
     hf_holds *holds;
     hf_claim *claim;    /* its claim in the table, ASKED or STANDING, or NULL */
-    hf_time keep_until; /* when the client must stop keeping its present claim */
+    hf_time keep_until; /* when the client must stop keeping its current claim */
     bool wished;        /* others have asked for the lock */
     bool due;           /* it is in the list holds->due */
     hf_keep *next_due;  /* the next kept lock in that list, or NULL */
 };
 
 struct hf_hold {
-    hf_claim *claim;    /* what the server may have for it, referenced */
+    hf_claim *claim;    /* what the server may have stored for it, referenced */
     uint64_t token;     /* the fencing token, or 0 */
-    uint64_t observer;  /* the number of the listener that gets its events, or 0 */
-    hf_time held_since; /* 0 if it is not held, or its end has been counted */
+    uint64_t observer;  /* the number of the listener for its events, or 0 */
+    hf_time held_since; /* 0 if it is not held, or the time held has been counted */
     uint64_t agent;     /* the number of the coroutine that acquired it */
     hf_stake *stakes;   /* the list of its stakes */
     uint32_t strays;    /* releases through handles without an entry: see hf_hold_note_stray */
-    uint32_t dropped;   /* entries of handles that were collected during a re-entry under way */
-    uint32_t copies;    /* quorum: how many owners were created for servers that joined later */
+    uint32_t dropped;   /* entries of handles that were collected while a re-entry was under way */
+    uint32_t copies;    /* quorum: how many copies of its owner were created for more servers */
     uint32_t refs;      /* the number of references to it */
     hf_hold_state state : 8;   /* changed only by hf_hold_become */
     hf_lost_reason reason : 8; /* why it was lost, or HF_LOST_NONE */
     bool detached;             /* RELEASING: the release is detached */
-    bool within_claim;         /* its memory is part of that of its claim */
+    bool within_claim;         /* its memory is part of its claim's memory */
     uint8_t member_count;      /* the size of `member_holds` */
-    uint8_t busy_replies;      /* quorum: how many servers in a row had another owner, at most 16 */
+    uint8_t busy_replies;      /* quorum: consecutive busy replies to repairs, at most 16 */
 
     uint16_t caller_size; /* the size of `caller` */
 
@@ -55,9 +55,9 @@ struct hf_holds {
     hf_claim **heap; /* the table's claims, ordered by wake_at */
     size_t count, heap_capacity;
     hf_numbers keys, numbers; /* the same claims by key and by number */
-    size_t unclaimed;         /* how many of the claims are unclaimed */
+    size_t unclaimed;         /* how many claims have leave.unclaimed */
     uint64_t last_number;
-    uint64_t losses; /* grows with each loss, even one that is entered into a ledger later */
+    uint64_t losses; /* grows with each loss, and when one is entered into a ledger later */
     hf_keep *due;    /* the list of kept locks that are due */
 };
 
@@ -69,8 +69,8 @@ static inline bool hf_claim_is_asked(const hf_claim *claim) {
     return claim->state == HF_CLAIM_ASKED;
 }
 
-/* Returns whether the claim is STANDING and its hold, if it has one, is HELD. The renewer renews
- * only such claims. */
+/* Returns whether the claim is STANDING and its hold, if any, is HELD. The renewer renews only such
+ * claims. */
 static inline bool hf_claim_is_held(const hf_claim *claim) {
     bool held = !claim->hold || claim->hold->state == HF_HOLD_HELD;
     return claim->state == HF_CLAIM_STANDING && held;
@@ -84,8 +84,7 @@ static inline bool hf_claim_is_leaving(const hf_claim *claim) {
 /* Returns the caller's hold of this lock in the table, or NULL. */
 hf_hold *hf_holds_find(const hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice caller);
 
-/* Returns the caller's claim to this lock that is LEAVING, or NULL if there is none, or if it was
- * set aside. */
+/* Returns the caller's LEAVING claim to this lock, or NULL if there is none or it was set aside. */
 hf_claim *hf_holds_find_leaving(const hf_holds *holds, const hf_kind *kind, hf_slice key,
                                 hf_slice caller);
 
@@ -98,79 +97,79 @@ hf_hold *hf_holds_find_lasting(const hf_holds *holds, const hf_kind *kind, hf_sl
  * shared owner's claim that was granted to the wait with this number, or NULL. */
 hf_claim *hf_holds_find_wait(const hf_holds *holds, uint64_t number);
 
-/* Returns a claim that is LEAVING and whose wait has this number, or NULL. */
+/* Returns a LEAVING claim whose wait has this number, or NULL. */
 hf_claim *hf_holds_find_clean_up(const hf_holds *holds, uint64_t number);
 
 /* Sets the number of the claim's wait, 0 for none, and makes it the claim's alias. */
 void hf_holds_note_wait(hf_holds *holds, hf_claim *claim, uint64_t wait);
 
-/* Counts a claim that is LEAVING as unclaimed while it is in the table. */
+/* Marks a LEAVING claim as unclaimed. The table counts such claims. */
 void hf_holds_note_unclaimed(hf_holds *holds, hf_claim *claim);
 
-/* Adds a new hold in the state ACQUIRING with its claim, and one reference to each for the table;
- * the claim's number is the table's last_number. Copies the strings. Returns NULL when out of
- * memory. */
+/* Adds a new ACQUIRING hold and its claim, whose number is then the table's last_number. The table
+ * owns a reference to each. Copies the strings. Returns NULL when out of memory. */
 hf_hold *hf_holds_add(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice caller,
                       hf_slice owner);
 
-/* Adds a new claim without a hold in the same way. No caller finds it by its key. */
+/* Adds a new claim without a hold in the same way. It cannot be found by its key. */
 hf_claim *hf_holds_add_claim(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice owner);
 
-/* Gives a STANDING claim in the table to this caller, instead of its hold, if it has one, which is
- * over. Returns the new hold, which is ACQUIRING, or NULL when out of memory; then nothing has
- * changed. */
+/* Gives a STANDING claim in the table to this caller. Its previous hold, if it had one, is then
+ * over. Returns the new hold, which is ACQUIRING; or NULL when out of memory, and changes
+ * nothing. */
 hf_hold *hf_holds_give(hf_holds *holds, hf_claim *claim, hf_slice caller);
 
-/* Drops the hold of a claim that belongs to a kept lock. The hold is over, and the claim is found
- * as that of an empty caller. */
+/* Drops the hold of a claim that belongs to a kept lock. The hold is then over, and the claim is
+ * stored under an empty caller. */
 void hf_holds_keep(hf_holds *holds, hf_claim *claim);
 
-/* Makes the claim LEAVING, and drops its hold, which is over. The caller finds the claim until it
- * is set aside. */
+/* Makes the claim LEAVING and drops its hold, which is then over. The claim can be found by the
+ * caller until it is set aside. */
 void hf_holds_leave(hf_holds *holds, hf_claim *claim);
 
-/* Drops the claim's hold, if it has one, which is over. The claim remains in the table, but its
- * caller no longer finds it. */
+/* Drops the claim's hold, if it has one; the hold is then over. The claim remains in the table, but
+ * can no longer be found by its caller. */
 void hf_holds_set_aside(hf_holds *holds, hf_claim *claim);
 
 /* Removes the claim and its hold from the table, and drops the table's references. */
 void hf_holds_remove(hf_holds *holds, hf_claim *claim);
 
-/* Changes the hold's state; no other function does. Asserts that the step is allowed. A hold that
+/* Sets the hold's state; no other function does. Asserts that this change is allowed. A hold that
  * becomes HELD makes its ASKED claim STANDING. */
 void hf_hold_become(hf_hold *hold, hf_hold_state state);
 
 /* Asserts the invariants of a hold. */
 void hf_hold_check(const hf_hold *hold);
 
-/* Asserts the invariants of the table, and what is true of its holds once the event at `now` has
- * been handled. Examines at most the first 64 holds of the heap. */
+/* Asserts the invariants of the table, and what must be true of its claims once the event at `now`
+ * has been handled. Examines at most the first 64 claims of the heap. */
 void hf_holds_check(const hf_holds *holds, hf_time now);
 
 /* Adds the kept lock to the list holds->due. */
 void hf_keep_note(hf_keep *keep);
 
-/* Notes that others want the lock whose owner has this number, if the client still holds it. */
+/* Called when others want the lock whose owner has this number. Does nothing if the client no
+ * longer keeps that lock. */
 void hf_holds_on_wish(hf_holds *holds, uint64_t number);
 
 /* Sets when the claim needs attention. */
 void hf_holds_wake_at(hf_holds *holds, hf_claim *claim, hf_time at);
 
-/* Restores the order of the heap after wake_at was set directly. */
+/* Restores the heap's order after wake_at was set directly. */
 void hf_holds_resort(hf_holds *holds);
 
-/* Makes all HELD holds of this lock need attention at `at`, unless they need it earlier. Searches
- * the whole table. */
+/* Makes all held claims to this lock need attention at `at` or earlier. Searches the whole
+ * table. */
 void hf_holds_wake_all(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_time at);
 
 /* Returns the claim that needs attention first, or NULL. */
 hf_claim *hf_holds_first(const hf_holds *holds);
 
 /* Returns a claim that is held although its validity has ended, or NULL. Examines only claims that
- * need attention. */
+ * are due. */
 hf_claim *hf_holds_first_ended(const hf_holds *holds, hf_time now);
 
-/* Returns whether the hold is in the table, where its caller finds it. */
+/* Returns whether the hold is in the table, where its caller can find it. */
 static inline bool hf_hold_is_known(const hf_hold *hold) {
     return hold->claim->hold == hold;
 }
@@ -191,20 +190,20 @@ static inline bool hf_hold_is_releasing(const hf_hold *hold) {
     return hold->state == HF_HOLD_RELEASING;
 }
 
-/* Returns whether what the server says about the hold's owner counts for its claim: the hold is in
- * the table, or its caller has given it up and the claim is leaving. It no longer does once the
- * hold was lost and its claim is being cleaned up for that. */
+/* Returns whether replies about the hold's owner still apply to its claim: the hold is in the
+ * table, or its caller has given it up and the claim is LEAVING. They no longer apply if the claim
+ * is LEAVING because the hold was lost. */
 static inline bool hf_hold_owns_claim(const hf_hold *hold) {
     bool left = !hf_hold_is_lost(hold) || hold->detached;
     return hf_hold_is_known(hold) || (left && hf_claim_is_leaving(hold->claim));
 }
 
-/* Returns whether an acquire may still make the hold HELD, or enter it again. */
+/* Returns whether an acquire may still make the hold HELD or re-enter it. */
 static inline bool hf_hold_is_live(const hf_hold *hold) {
     return hf_hold_is_acquiring(hold) || hf_hold_is_held(hold);
 }
 
-/* Returns whether a release of the hold is under way without a caller that waits for it. */
+/* Returns whether the hold's release is detached and under way. */
 bool hf_hold_is_released(const hf_hold *hold);
 
 /* Returns whether the caller relies on the hold, or on its release. A reply that a hold is gone is
@@ -212,11 +211,11 @@ bool hf_hold_is_released(const hf_hold *hold);
 bool hf_hold_can_be_lost(const hf_hold *hold);
 
 /* Returns an owner of the form "<uuid>:<number>.<copy>" as "<uuid>:<number>", and any other owner
- * unchanged. A quorum that acquires a held lock on a further server uses a copy of its owner
+ * unchanged. When a quorum acquires a held lock on one more server, it uses a copy of the owner
  * there. */
 hf_slice hf_owner_without_copy(hf_slice owner);
 
-/* Marks a hold as lost; it must be one that can be lost. Only hf_client_lose calls this. */
+/* Marks a hold that can be lost as lost. Only hf_client_lose calls this. */
 void hf_holds_mark_lost(hf_holds *holds, hf_hold *hold, hf_lost_reason reason);
 
 void hf_holds_free(hf_holds *holds);
