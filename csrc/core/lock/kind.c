@@ -34,8 +34,8 @@ const hf_program *hf_program_wait(void) {
 /* An entry of hf_kind.programs. It is 0 if the kind has no program for the verb. */
 #define HAS(id) (1 + HF_PROGRAM_##id)
 
-/* Entries for the programs whose ids begin with `prefix`: QUEUED for a kind with a queue of
- * waiters, LEASED for one with leases, FORCED for one that can be released by force. */
+/* The entries for programs whose ids begin with `prefix`: QUEUED for kinds with a queue, LEASED for
+ * kinds with leases, FORCED for kinds that can be released by force. */
 #define QUEUED(prefix)                                                                             \
     [HF_VERB_ACQUIRE] = 1 + prefix##ACQUIRE, [HF_VERB_RELEASE] = 1 + prefix##RELEASE,              \
     [HF_VERB_LEAVE] = 1 + prefix##LEAVE, [HF_VERB_INFO] = 1 + prefix##INFO
@@ -74,7 +74,7 @@ const hf_kind hf_kind_guard = {
     .fingerprinted = true,
     .one_owner = true,
     .programs = {[HF_VERB_ACQUIRE] = HAS(BEGIN),
-                 [HF_VERB_RELEASE] = HAS(COMPLETE), /* the count 0 is a `keep` of 0 */
+                 [HF_VERB_RELEASE] = HAS(COMPLETE), /* reads the count of 0 as a `keep` of 0 */
                  [HF_VERB_COMPLETE] = HAS(COMPLETE),
                  [HF_VERB_LEAVE] = HAS(LEAVE),
                  [HF_VERB_INFO] = HAS(INFO),

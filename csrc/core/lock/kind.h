@@ -1,4 +1,4 @@
-/* The kinds of locks. Each hf_kind describes everything in which a kind differs from the others. */
+/* The kinds of locks. An hf_kind contains all the differences between its kind and the others. */
 #ifndef HF_KIND_H
 #define HF_KIND_H
 
@@ -6,13 +6,13 @@
 #include "holdfast.h"
 
 extern const hf_kind hf_kind_lock;  /* the reentrant hash of Redisson's RLock */
-extern const hf_kind hf_kind_mutex; /* the string of SET NX PX */
+extern const hf_kind hf_kind_mutex; /* a string as set by SET NX PX */
 extern const hf_kind hf_kind_guard; /* a hash that becomes the record of a run */
 extern const hf_kind hf_kind_read;  /* the halves of Redisson's RReadWriteLock */
 extern const hf_kind hf_kind_write;
 extern const hf_kind hf_kind_permit; /* the permits of Redisson's RPermitExpirableSemaphore */
 extern const hf_kind hf_kind_fair;   /* RedissonFairLock */
-extern const hf_kind hf_kind_latch;  /* Redisson's RCountDownLatch, which nobody holds */
+extern const hf_kind hf_kind_latch;  /* Redisson's RCountDownLatch, which has no holder */
 extern const hf_kind hf_kind_plain_semaphore; /* Redisson's RSemaphore: permits without a lease */
 
 /* Returns the kind that queue members and grants identify by this letter, or NULL. */
@@ -22,7 +22,8 @@ const hf_kind *hf_kind_of_letter(char letter);
  */
 bool hf_kind_grants(const hf_kind *kind);
 
-/* Returns the kind's program for the verb, below HF_VERBS, or NULL if the kind has none. */
+/* Returns the kind's program for the verb, which must be below HF_VERBS, or NULL if there is
+ * none. */
 const hf_program *hf_kind_program(const hf_kind *kind, hf_verb verb);
 
 #endif

@@ -16,7 +16,7 @@ static char *put(char *at, hf_slice part) {
     return at + part.size;
 }
 
-/* Follows Redisson: a key with a brace is used unchanged, any other key is put in braces. */
+/* Follows Redisson: a key with a brace is used unchanged; any other key is put in braces. */
 static char *put_name(char *at, const char *prefix, hf_slice key, bool has_brace, hf_slice *name) {
     char *start = at;
     at = put(at, hf_slice_of(prefix));
@@ -53,14 +53,14 @@ static char *put_ours(char *at, hf_slice releases, hf_slice *name) {
     return at;
 }
 
-/* Returns how much room the names need at most, with those of hf_names_set_braced_releases. Most
- * kinds have six names, with no more than 112 bytes besides the key. */
+/* Returns the maximum size of the names in bytes, including what hf_names_set_braced_releases adds.
+ * Most kinds have six names, with at most 112 bytes besides the key. */
 static size_t size_for(const hf_kind *kind, hf_slice key) {
     bool has_more = kind && (kind->listed || kind->counts_our_listeners || kind->wraps_key);
     return has_more ? 8 * key.size + 240 : 6 * key.size + 112;
 }
 
-/* `at` has room for size_for(kind, key) bytes. */
+/* Writes the strings to `at`, which has room for size_for(kind, key) bytes. */
 static void fill(hf_names *names, char *at, hf_slice key, const hf_kind *kind) {
     bool has_brace = memchr(key.data, '{', key.size) != NULL;
     names->key = (hf_slice){at, key.size};
@@ -76,10 +76,10 @@ static void fill(hf_names *names, char *at, hf_slice key, const hf_kind *kind) {
            size_for(kind, key));
 }
 
-static char *put_owned(char *at, hf_slice name, hf_slice owner, hf_slice *owned) {
+static char *put_with_owner(char *at, hf_slice name, hf_slice owner, hf_slice *with_owner) {
     char *start = at;
     at = put(put(put(at, name), (hf_slice){":", 1}), owner);
-    *owned = (hf_slice){start, (size_t)(at - start)};
+    *with_owner = (hf_slice){start, (size_t)(at - start)};
     return at;
 }
 
@@ -88,8 +88,8 @@ hf_names *hf_names_of_waiter(const hf_names *lock, hf_slice owner) {
     hf_names *names = malloc(sizeof *names + size);
     if (!names) return NULL;
     *names = (hf_names){0};
-    char *at = put_owned((char *)(names + 1), lock->releases, owner, &names->releases);
-    put_owned(at, lock->listening, owner, &names->listening);
+    char *at = put_with_owner((char *)(names + 1), lock->releases, owner, &names->releases);
+    put_with_owner(at, lock->listening, owner, &names->listening);
     return names;
 }
 
@@ -117,14 +117,14 @@ void hf_names_delete(hf_names *names) {
 
 hf_slice hf_names_key_of_queue(hf_slice name) {
     hf_slice list = hf_slice_of(hf_prefix.list), queue = hf_slice_of(hf_prefix.queue);
-    bool listed = name.size > list.size && memcmp(name.data, list.data, list.size) == 0;
-    size_t size = listed ? list.size : queue.size;
-    if (!listed && (name.size <= size || memcmp(name.data, queue.data, size) != 0)) return NO_KEY;
+    bool is_list = name.size > list.size && memcmp(name.data, list.data, list.size) == 0;
+    size_t size = is_list ? list.size : queue.size;
+    if (!is_list && (name.size <= size || memcmp(name.data, queue.data, size) != 0)) return NO_KEY;
     hf_slice key = {name.data + size, name.size - size};
     if (key.data[0] == '{' && key.data[key.size - 1] == '}')
         return (hf_slice){key.data + 1, key.size - 2};
     if (!memchr(key.data, '{', key.size)) return NO_KEY;
-    if (listed) return key;
+    if (is_list) return key;
     return key.data[0] == ':' ? (hf_slice){key.data + 1, key.size - 1} : NO_KEY;
 }
 

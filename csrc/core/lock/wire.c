@@ -9,8 +9,8 @@
 
 /* ---- one lock ---- */
 
-#define COUNT_END (1LL << 62)  /* every count is closer to 0 */
-#define TOKEN_END (1ULL << 53) /* above every token; the programs count in doubles */
+#define COUNT_END (1LL << 62)  /* counts are between -COUNT_END and COUNT_END */
+#define TOKEN_END (1ULL << 53) /* tokens are smaller, because the programs use doubles */
 #define TOKEN_GRAIN 8          /* as in token.lua */
 
 typedef char number_text[24];
@@ -31,7 +31,7 @@ static size_t begin(hf_slice *args, const hf_wire_lock *lock, number_text grant)
     return n;
 }
 
-/* Returns false when out of memory, or if this kind has no such verb. */
+/* Returns false when out of memory, or if the kind has no program for the verb. */
 static bool call(hf_request *request, const hf_kind *kind, hf_verb verb, size_t keys, size_t count,
                  const hf_slice *args) {
     const hf_program *program = hf_kind_program(kind, verb);
@@ -100,15 +100,15 @@ static hf_slice own_holds_text(number_text text, uint32_t own_holds) {
     return own_holds == HF_WIRE_NOT_SHARED ? HF_NO_TEXT : hf_decimal(text, own_holds);
 }
 
-bool hf_wire_release(hf_request *request, const hf_wire_lock *lock, uint32_t to, hf_time lease,
-                     uint32_t own_holds, hf_slice granted) {
+bool hf_wire_release(hf_request *request, const hf_wire_lock *lock, uint32_t holds_left,
+                     hf_time lease, uint32_t own_holds, hf_slice granted) {
     hf_slice args[11];
     number_text grant, remaining, ms, releases;
     size_t n = begin(args, lock, grant);
-    if (to == 0 && own_holds == HF_WIRE_NOT_SHARED && has_default_grant_lease(lock))
+    if (holds_left == 0 && own_holds == HF_WIRE_NOT_SHARED && has_default_grant_lease(lock))
         n--; /* the owner is the only argument */
     else {
-        args[n++] = hf_decimal(remaining, to);
+        args[n++] = hf_decimal(remaining, holds_left);
         args[n++] = hf_decimal(ms, hf_lease_ms(lease));
         args[n++] = own_holds_text(releases, own_holds);
         if (granted.size > 0) args[n++] = granted;
@@ -117,12 +117,12 @@ bool hf_wire_release(hf_request *request, const hf_wire_lock *lock, uint32_t to,
     return call(request, lock->kind, HF_VERB_RELEASE, key_count(lock), n, args);
 }
 
-bool hf_wire_leave(hf_request *request, const hf_wire_lock *lock, uint32_t to, hf_slice waiter,
-                   uint32_t own_holds) {
+bool hf_wire_leave(hf_request *request, const hf_wire_lock *lock, uint32_t holds_left,
+                   hf_slice waiter, uint32_t own_holds) {
     hf_slice args[10];
     number_text grant, remaining, releases;
     size_t n = begin(args, lock, grant);
-    args[n++] = hf_decimal(remaining, to);
+    args[n++] = hf_decimal(remaining, holds_left);
     args[n++] = waiter;
     args[n++] = own_holds_text(releases, own_holds);
     assert(n <= sizeof args / sizeof *args);
@@ -158,10 +158,10 @@ bool hf_wire_force(hf_request *request, const hf_wire_lock *lock) {
     return call(request, lock->kind, HF_VERB_FORCE, key_count(lock), n, args);
 }
 
-/* Returns the second key in commands for a hold of a read/write lock: for a reader, the key of its
- * first lease; for a writer, whose lease is the lock's own, the lock's key. While a cluster moves a
- * slot, the lease may not have moved yet, and the server runs only commands that find both keys.
- * `text` has room for the key, the owner and HF_NAMES_LEASE more bytes. */
+/* Returns the second key in commands for a hold of a read/write lock. For a reader, this is the key
+ * of its first lease; for a writer, it is the lock's key again. While a cluster moves a slot, the
+ * lease and the lock may be on different nodes, and a server refuses commands for which it does not
+ * have all keys. `text` must have room for the key, the owner and HF_NAMES_LEASE more bytes. */
 static hf_slice lease_key(char *text, const hf_kind *kind, hf_slice key, hf_slice owner) {
     if (!kind->joint) return key;
     return (hf_slice){text, hf_names_lease(text, key, owner)};
@@ -235,7 +235,7 @@ bool hf_wire_is_run(const hf_reply *reply) {
     return reply->elements[3]->type == HF_REPLY_STRING;
 }
 
-/* ---- kinds without a holder ---- */
+/* ---- kinds that nobody holds ---- */
 
 static char *make_note(hf_slice key, hf_slice owner, hf_slice *note) {
     char *text = malloc(key.size + owner.size + HF_NAMES_NOTE);
@@ -301,7 +301,7 @@ bool hf_wire_read_count(const hf_reply *reply, long long *count) {
 
 /* ---- several locks ---- */
 
-/* Leases of permits are stored in keys of their own. */
+/* Renews the keys that store the permits' leases. */
 bool hf_wire_renew_permits(hf_request *request, const hf_kind *kind, size_t count,
                            const hf_slice *keys, const hf_slice *owners, const hf_time *leases) {
     hf_names *names[HF_RENEWALS_MAX];
@@ -354,11 +354,12 @@ bool hf_wire_renew(hf_request *request, const hf_kind *kind, size_t count, const
     return call(request, kind, HF_VERB_RENEW, count, 3 * count, args);
 }
 
-/* The programs acquire_all and release_all get the keys of all locks, then the `extra_count`
- * arguments `extra`, then for each lock its owner and its holds, and with `leases` its lease. */
+/* The arguments of the programs acquire_all and release_all are the keys of all locks, the
+ * arguments in `extra`, and for each lock its owner, its count of holds and, if `with_leases`, its
+ * lease. */
 static bool call_all(hf_request *request, const hf_kind *kind, hf_verb verb, size_t count,
                      const hf_wire_each *each, size_t extra_count, const hf_slice *extra,
-                     bool leases) {
+                     bool with_leases) {
     number_text *numbers = calloc(2 * count, sizeof *numbers);
     hf_slice *args = calloc(7 * count + extra_count, sizeof *args);
     bool encoded = false;
@@ -373,7 +374,7 @@ static bool call_all(hf_request *request, const hf_kind *kind, hf_verb verb, siz
         for (size_t i = 0; i < count; i++) {
             args[n++] = each[i].owner;
             args[n++] = hf_decimal(numbers[2 * i], each[i].holds);
-            if (leases) args[n++] = hf_decimal(numbers[2 * i + 1], hf_lease_ms(each[i].lease));
+            if (with_leases) args[n++] = hf_decimal(numbers[2 * i + 1], hf_lease_ms(each[i].lease));
         }
         encoded = call(request, kind, verb, 4 * count, n, args);
     }
@@ -417,11 +418,11 @@ static hf_verdict acquire_verdict(long long status) {
     }
 }
 
-/* Returns a number of the reply, limited to ±2^53, which none of the programs exceeds, so that
- * sums of a few numbers do not overflow. */
-static long long number_at(const hf_reply *reply, size_t i, long long otherwise) {
+/* Returns a number of the reply, limited to ±2^53, so that sums of a few numbers do not overflow.
+ * No program sends a number outside that range. */
+static long long number_at(const hf_reply *reply, size_t i, long long fallback) {
     const long long limit = 1LL << 53;
-    long long number = hf_reply_integer_at(reply, i, otherwise);
+    long long number = hf_reply_integer_at(reply, i, fallback);
     if (number > limit) return limit;
     return number < -limit ? -limit : number;
 }
@@ -431,7 +432,7 @@ static bool is_token(long long number) {
     return number >= 0 && (uint64_t)number < TOKEN_END;
 }
 
-/* Returns a token, or 0 if there is none or the element is not a token. */
+/* Returns the token in element `i`, or 0 if there is none. */
 static uint64_t token_at(const hf_reply *reply, size_t i) {
     long long token = hf_reply_integer_at(reply, i, 0);
     return is_token(token) ? (uint64_t)token : 0;
@@ -447,8 +448,8 @@ static const char *other_kind_at(const hf_reply *reply, size_t i) {
 }
 
 /* Reads the short form of { 1, token, 0 }, which is the token alone: a clock's time rounded up to
- * TOKEN_GRAIN, or 0 without fencing. Most stray replies to other commands are not such a number,
- * and are refused. */
+ * TOKEN_GRAIN, or 0 without fencing. Few replies to other commands are such a number; the rest are
+ * rejected as NONSENSE. */
 static hf_wire_answer read_token(long long token, bool fenced) {
     bool valid = is_token(token) && token % TOKEN_GRAIN == 0 && (token > 0) == fenced;
     if (!valid) return (hf_wire_answer){.verdict = HF_VERDICT_NONSENSE, .ahead = -1};
@@ -592,7 +593,7 @@ static hf_slice next_word(hf_slice *rest) {
     return word;
 }
 
-/* Reads a number, at most UINT64_MAX. Returns false if the next word is not a number. */
+/* Reads a number, limited to UINT64_MAX. Returns false if the next word is not a number. */
 static bool next_number(hf_slice *rest, uint64_t *value) {
     hf_slice word = next_word(rest);
     *value = 0;
@@ -604,7 +605,7 @@ static bool next_number(hf_slice *rest, uint64_t *value) {
     return word.size > 0;
 }
 
-/* Returns NULL if the next word is not the letter of a kind. */
+/* Reads the letter of a kind. Returns NULL if the next word is not one. */
 static const hf_kind *next_kind(hf_slice *rest) {
     hf_slice letter = next_word(rest);
     return letter.size == 1 ? hf_kind_of_letter(letter.data[0]) : NULL;
@@ -640,8 +641,8 @@ bool hf_wire_read_wait(hf_slice text, hf_waiter *waiter) {
     return waiter->kind && waiter->waiter.size > 0 && text.size > 0;
 }
 
-/* Reads "<token>[-<last token>]". A grant with an invalid token gets none, and the waiter then asks
- * the server. */
+/* Reads "<token>[-<last token>]". Drops invalid tokens, so that the waiter asks the server
+ * instead. */
 static bool next_tokens(hf_slice *rest, hf_message *grant) {
     hf_slice word = next_word(rest);
     const char *dash = memchr(word.data, '-', word.size);

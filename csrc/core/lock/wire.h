@@ -1,10 +1,9 @@
-/* The wire format of locks: the keys and arguments of each program, the readers of its replies,
- * queue members, and the messages between clients. Only this file and wire.c know them, except that
- * the files of some operations read simple replies themselves. docs/reference/protocol.md specifies
- * them.
+/* The wire format of locks: the keys, arguments and replies of each program, queue members, and the
+ * messages between clients. Only wire.c depends on it, except that some operations read simple
+ * replies themselves. docs/reference/protocol.md specifies the format.
  *
- * A function that encodes a command returns false when out of memory. Times are nanoseconds here,
- * and milliseconds on the wire. */
+ * A function that encodes a command returns false when out of memory. Times are in nanoseconds
+ * here, and in milliseconds on the wire. */
 #ifndef HF_WIRE_H
 #define HF_WIRE_H
 
@@ -21,7 +20,7 @@ typedef struct hf_wire_lock {
     const hf_kind *kind;
     const hf_names *names;
     hf_slice owner;
-    hf_time grant_lease; /* for the next owner, if a release grants it the lock */
+    hf_time grant_lease; /* the lease of the next owner, if the lock is granted to one */
 } hf_wire_lock;
 
 typedef struct hf_wire_acquire {
@@ -30,7 +29,7 @@ typedef struct hf_wire_acquire {
     hf_time lease;
     uint64_t token_ttl_ms; /* as in hf_op_spec */
     hf_slice waiter;       /* the queue member; empty if the acquire does not wait */
-    hf_slice fingerprint;  /* that of a guard's request; otherwise empty */
+    hf_slice fingerprint;  /* the fingerprint of a guard's request; otherwise empty */
     uint64_t token_floor;  /* the smallest acceptable token, or 0 */
     uint64_t permits;      /* the total of a semaphore that does not exist yet, or 0 */
     hf_slice writer;       /* read lock: the owner of the same caller's write lock, or empty */
@@ -43,33 +42,34 @@ bool hf_wire_acquire_call(hf_request *request, const hf_wire_lock *lock,
 #define HF_WIRE_HELD_ONCE                                                                          \
     (UINT32_MAX - 1) /* for `own_holds`: free the lock only if it is held once */
 
-/* Encode a release, and the clean-up of a wait. `to` is the count of holds that remains;
- * `own_holds` is how many holds of a shared owner to release instead. `granted` is the member of a
- * read/write lock or of permits whose grant is not confirmed yet, or empty. */
-bool hf_wire_release(hf_request *request, const hf_wire_lock *lock, uint32_t to, hf_time lease,
-                     uint32_t own_holds, hf_slice granted);
-bool hf_wire_leave(hf_request *request, const hf_wire_lock *lock, uint32_t to, hf_slice waiter,
-                   uint32_t own_holds);
+/* Encode a release, and the clean-up of a wait. `holds_left` is how many of the owner's holds
+ * remain; for a shared owner, `own_holds` is how many to release instead. `granted` is the queue
+ * member of an unconfirmed grant of a read/write lock or of permits, or empty. */
+bool hf_wire_release(hf_request *request, const hf_wire_lock *lock, uint32_t holds_left,
+                     hf_time lease, uint32_t own_holds, hf_slice granted);
+bool hf_wire_leave(hf_request *request, const hf_wire_lock *lock, uint32_t holds_left,
+                   hf_slice waiter, uint32_t own_holds);
 
 /* Encodes the command that sets a semaphore's number of permits. */
 bool hf_wire_set(hf_request *request, const hf_wire_lock *lock, uint64_t value);
 
-/* Encodes a guard's release, which leaves the result as a record for `keep`; 0 for no record. */
+/* Encodes a guard's release, which leaves the result as a record for the time `keep`. If that is 0,
+ * there is no record. */
 bool hf_wire_complete(hf_request *request, const hf_wire_lock *lock, hf_time keep,
                       hf_slice fingerprint, hf_slice result);
 
-/* Encodes a forced release for any owner. */
+/* Encodes a forced release, for whichever owner holds the lock. */
 bool hf_wire_force(hf_request *request, const hf_wire_lock *lock);
 
 /* Encodes the command that sets the lease, but does not shorten a TTL of more than
  * `max_shortened_ms`, which may be HF_WIRE_ANY_TTL. With a lease of 0 it only checks the owner.
- * `waiter` is the member that was granted the lock, or empty. */
+ * `waiter` is the queue member that was granted the lock, or empty. */
 #define HF_WIRE_ANY_TTL UINT64_MAX
 bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease,
                     uint64_t max_shortened_ms, hf_slice waiter);
 
 /* Encode the commands that read a lock, read its TTL, ping the server, and raise a fencing counter.
- * `asker` is the uuid of the client that asks, or its waiter, "<uuid>:<number>". */
+ * `asker` is the uuid of the asking client, or its waiter, "<uuid>:<number>". */
 bool hf_wire_info(hf_request *request, const hf_kind *kind, const hf_names *names,
                   const char *asker);
 bool hf_wire_ttl(hf_request *request, const hf_names *names);
@@ -80,7 +80,7 @@ bool hf_wire_raise(hf_request *request, const hf_names *names, uint64_t token_fl
 /* ---- a fence ---- */
 
 /* Returns whether this reply of a fence's program says that the commands have run. Its second
- * element is then the string of their replies. */
+ * element is then a string that contains their replies. */
 bool hf_wire_is_accepted(const hf_reply *reply);
 
 /* ---- the runs of a schedule ---- */
@@ -91,17 +91,18 @@ bool hf_wire_is_run(const hf_reply *reply);
 
 /* ---- kinds that nobody holds ---- */
 
-/* Encodes a call of the verb's program. The lock's owner identifies the call, so a command that is
- * run twice counts once while the call's note remains on the server, for `keep`. */
+/* Encodes a call of the verb's program. The lock's owner identifies the call, so that a command
+ * that runs twice counts once as long as the call's note remains on the server: for the time
+ * `keep`. */
 bool hf_wire_noted(hf_request *request, const hf_wire_lock *lock, hf_verb verb, long long amount,
                    hf_time keep);
 
-/* Does the same for an acquire of permits. `turn_used`: Redisson's clients have released since a
- * turn was left to them, which ends that turn. */
+/* Does the same for an acquire of permits. `turn_used`: Redisson's clients have released permits
+ * since they last got a turn, which ends that turn. */
 bool hf_wire_take(hf_request *request, const hf_wire_lock *lock, long long amount, hf_time keep,
                   bool turn_used);
 
-#define HF_WIRE_NOTE_TTL (3600 * HF_SECOND) /* the note of a call whose reply was lost */
+#define HF_WIRE_NOTE_TTL (3600 * HF_SECOND) /* for a call whose reply was lost */
 
 /* Encodes the command that deletes the note of a call that will not be sent again. */
 bool hf_wire_forget_note(hf_request *request, const hf_wire_lock *lock);
@@ -109,7 +110,7 @@ bool hf_wire_forget_note(hf_request *request, const hf_wire_lock *lock);
 /* Encodes the command that reads the number at the key. */
 bool hf_wire_count(hf_request *request, const hf_names *names);
 
-/* Sets `*count` to the number at the key, or to 0 without the key. Returns false if it is not a
+/* Sets `*count` to the number at the key, or to 0 if there is no key. Returns false if it is not a
  * number by the programs' rules: csrc/programs/base/whole_number.lua. */
 bool hf_wire_read_count(const hf_reply *reply, long long *count);
 
@@ -141,7 +142,7 @@ bool hf_wire_release_all(hf_request *request, const hf_kind *kind, size_t count,
 
 /* ---- replies ---- */
 
-/* What a program replied. */
+/* What a program's reply means. */
 typedef enum hf_verdict {
     HF_VERDICT_YES,        /* acquired, extended, renewed, freed or released */
     HF_VERDICT_BUSY,       /* another owner holds the lock; leave: nothing was released */
@@ -164,11 +165,11 @@ typedef struct hf_wire_answer {
     long long others;     /* YES: the server's earlier count minus hf_wire_acquire.from */
     long long server_us;  /* YES: the server's clock in microseconds; 0 if not given */
     long long last_token; /* YES: the last token for an owner that keeps the lock, otherwise 0 */
-    long long ttl_ms;     /* BUSY: the rest of the holder's lease; negative if it has no end */
+    long long ttl_ms;     /* BUSY: what is left of the holder's lease; negative if it has no end */
     long long ahead;      /* BUSY: how many waiters are ahead of this one */
     bool foreign;         /* BUSY: the holder will not hand the lock over */
     bool deaf;            /* BUSY: the client that keeps the lock cannot be asked for it */
-    long long overdue_ms; /* BUSY: in how many ms the first waiter is passed over; -1: unknown */
+    long long overdue_ms; /* BUSY: in how many ms the first waiter is passed over; -1 if unknown */
     hf_slice place;       /* BUSY: this waiter's place, a part of the reply; or empty */
     hf_slice record;      /* DONE_BEFORE: the record, a part of the reply */
     const char *has;      /* OTHER_KIND: what the key contains, for messages; a constant */
@@ -203,27 +204,27 @@ size_t hf_wire_owner(char text[HF_OWNER_SIZE], const hf_kind *kind, const char *
 /* Writes the owner that keeps a lock, "<client uuid>:0<number>", and returns the size in bytes. */
 size_t hf_wire_keeping_owner(char text[HF_OWNER_SIZE], const char *uuid, uint64_t number);
 
-/* Returns whether this owner, which is not a shared one, says how many permits it has: more than
- * one. */
+/* Returns whether this owner states how many permits it has, which it does if it has several. The
+ * owner must not be shared. */
 bool hf_wire_owner_has_count(const hf_kind *kind, hf_slice owner);
 
-/* Returns whether this owner, which is not a shared one, keeps a lock. */
+/* Returns whether this owner keeps a lock. The owner must not be shared. */
 bool hf_wire_owner_keeps(hf_slice owner);
 
 /* Writes the owner of permits, "<client uuid>:<number>", followed by "*<permits>" if there are
- * several, and returns the size in bytes. `text` has room for HF_PERMITS_OWNER_SIZE bytes. */
+ * several, and returns the size in bytes. `text` must have room for HF_PERMITS_OWNER_SIZE bytes. */
 #define HF_PERMITS_OWNER_SIZE (HF_UUID_SIZE + 48)
 size_t hf_wire_permits_owner(char *text, const char *uuid, uint64_t number, uint32_t permits);
 
 /* Writes "1<kind><client uuid>:<number>:<token ttl ms>[ <shared owner>]" and returns the size in
- * bytes. `text` has room for HF_WAITER_SIZE bytes. `keeps`: the number is that of an owner that
- * keeps the lock. `shared_owner` is empty if the owner is not shared. */
+ * bytes. `text` must have room for HF_WAITER_SIZE bytes. `keeps`: the number belongs to an owner
+ * that keeps the lock. `shared_owner` is empty if the owner is not shared. */
 #define HF_WAITER_SIZE (HF_UUID_SIZE + 64 + HF_OWNER_MAX)
 size_t hf_wire_waiter(char *text, const hf_kind *kind, const char *uuid, uint64_t number,
                       uint64_t token_ttl_ms, bool keeps, hf_slice shared_owner);
 
 typedef enum hf_message_kind {
-    HF_MESSAGE_NONE,    /* it has a different format, or is unknown to this version */
+    HF_MESSAGE_NONE,    /* the format is wrong, or unknown to this version */
     HF_MESSAGE_GRANT,   /* the lock is granted to the waiter */
     HF_MESSAGE_WINDOW,  /* a release leaves the lock to Redisson's waiters for `delay` */
     HF_MESSAGE_RECHECK, /* the waiter must ask again after `delay` */
@@ -236,7 +237,7 @@ typedef struct hf_message {
     bool keeps;      /* GRANT: the owner keeps the lock */
     hf_time delay;   /* WINDOW, RECHECK: how long to wait */
 
-    /* The other fields are for GRANT. */
+    /* The other fields are set only for a GRANT. */
     const hf_kind *kind;
     hf_slice place, key;    /* the waiter's queue place, and the lock's key */
     uint64_t token;         /* the fencing token, or 0 */
@@ -249,7 +250,7 @@ typedef struct hf_message {
 /* Reads a message. The result points into `text`. */
 hf_message hf_wire_read_message(hf_slice text);
 
-/* Changes the grant into that of the next waiter. Returns false if there is no other. */
+/* Changes the grant into the next waiter's. Returns false if there is no other waiter. */
 bool hf_wire_next_grant(hf_message *grant);
 
 #endif
