@@ -78,7 +78,7 @@ const char *hf_code_name(hf_code code) {
 
 /* Returns the size of the UTF-8 character at `text` in bytes, or 0 if it is invalid or must not be
  * shown. */
-static size_t plain_size(const char *text, size_t left) {
+static size_t printable_size(const char *text, size_t left) {
     static const uint32_t min_code[] = {0, 0, 0x80, 0x800, 0x10000};
     unsigned char first = (unsigned char)text[0];
     if (first < 0x80) return hf_is_unsafe(first) ? 0 : 1;
@@ -93,30 +93,30 @@ static size_t plain_size(const char *text, size_t left) {
     return hf_is_unsafe(code) ? 0 : size;
 }
 
-static bool starts_with(const char *text, const char *with) {
-    return strncmp(text, with, strlen(with)) == 0;
+static bool starts_with(const char *text, const char *prefix) {
+    return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
-/* Writes the key in printable form: other bytes as \xNN, and a long key truncated. */
+/* Writes the key in printable form: other bytes become \xNN, and a long key is truncated. */
 static void write_printable(char *out, size_t size, hf_slice key) {
-    size_t used = 0, plain;
-    for (size_t i = 0; i < key.size; i += plain ? plain : 1) {
+    size_t used = 0, char_size;
+    for (size_t i = 0; i < key.size; i += char_size ? char_size : 1) {
         bool is_quoted = key.data[i] == '"' || key.data[i] == '\\';
-        plain = is_quoted ? 0 : plain_size(key.data + i, key.size - i);
-        size_t need = plain ? plain : 4;
+        char_size = is_quoted ? 0 : printable_size(key.data + i, key.size - i);
+        size_t need = char_size ? char_size : 4;
         if (used + need + 4 > size || i >= 64) {
             used += (size_t)snprintf(out + used, size - used, "...");
             break;
         }
-        if (plain) memcpy(out + used, key.data + i, plain);
+        if (char_size) memcpy(out + used, key.data + i, char_size);
         else snprintf(out + used, size - used, "\\x%02x", (unsigned char)key.data[i]);
         used += need;
     }
     out[used] = '\0';
 }
 
-/* Removes a position in a program, which does not help the caller: " script: <digest>, on
- * @user_script:38." The text that follows it remains. */
+/* Removes the position in a program, which does not help the caller: " script: <digest>, on
+ * @user_script:38." Keeps the text after it. */
 static void remove_script_position(char *detail) {
     static const char before[] = " script: ", line[] = ", on @user_script:";
     char *place = strstr(detail, before);
@@ -130,17 +130,17 @@ static void remove_script_position(char *detail) {
 /* Replaces characters that must not be shown. A server's text may contain any bytes, and may be
  * truncated. */
 static void hide_controls(char *text) {
-    for (size_t plain, left = strlen(text); left > 0; left -= plain, text += plain) {
-        plain = plain_size(text, left);
-        if (plain == 0) {
+    for (size_t char_size, left = strlen(text); left > 0; left -= char_size, text += char_size) {
+        char_size = printable_size(text, left);
+        if (char_size == 0) {
             *text = '?';
-            plain = 1;
+            char_size = 1;
         }
     }
 }
 
-/* Hides log-ins: the text may name other keys, and a key may be a URL with a password. `size` is
- * the size of the buffer. */
+/* Hides log-ins, because the text may contain other keys, and a key may be a URL with a password.
+ * `size` is the size of the buffer. */
 static void hide_logins(char *text, size_t size) {
     char shown[HF_FAILURE_TEXT];
     hf_slice hidden = hf_url_hide_logins(shown, size - 1, (hf_slice){text, strlen(text)});
@@ -172,7 +172,7 @@ void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slic
     remove_script_position(failure->text + at);
     const char *advice = advice_on(code, failure->text + at);
     at += strlen(failure->text + at);
-    /* The server's text may end with a full stop. */
+    /* Server messages may end with a full stop. */
     if (advice && at > 0 && failure->text[at - 1] == '.') at--;
     if (advice) snprintf(failure->text + at, sizeof failure->text - at, "; %s", advice);
     hide_controls(failure->text);
@@ -200,8 +200,8 @@ void hf_fault_free(hf_fault *fault) {
     fault->text = NULL;
 }
 
-/* The error replies that the core distinguishes. A server older than 7 reports a refused write as a
- * script error that contains the refusal after a minus. */
+/* The error replies that the core distinguishes. A server older than version 7 reports a refused
+ * write as a script error that contains the refusal after a minus. */
 static const struct known_error {
     const char *prefix;
     hf_code code;
@@ -224,7 +224,7 @@ static const struct known_error {
     {"MASTERDOWN", HF_UNREACHABLE, HF_REFUSAL_UNAVAILABLE},
     {"BUSY ", HF_UNREACHABLE, HF_REFUSAL_BUSY},
 };
-static const struct known_error MISSING_RIGHT = {"", HF_DENIED, HF_REFUSAL_OF_USER};
+static const struct known_error MISSING_PERMISSION = {"", HF_DENIED, HF_REFUSAL_OF_USER};
 static const struct known_error REPLICA = {"", HF_DENIED, HF_REFUSAL_OF_WRITES};
 
 static bool is_in_script_error(const char *error, const char *prefix) {
@@ -233,8 +233,8 @@ static bool is_in_script_error(const char *error, const char *prefix) {
     return minus && starts_with(minus + 3, prefix);
 }
 
-/* Server versions differ in what they say when a script lacks a right. */
-static bool is_missing_right(const char *error) {
+/* Server versions report a script's missing permission in different ways. */
+static bool is_missing_permission(const char *error) {
     return strstr(error, "NOPERM") ||
            strstr(error, "The user executing the script can't") || /* 6, 7.0 */
            strstr(error, "ACL failure in script");                 /* 7.2, 8, Valkey */
@@ -253,7 +253,7 @@ static const struct known_error *find_known_error(const char *error) {
     }
     if (inside || is_wrong_type(error)) return inside;
     if (strstr(error, "-READONLY")) return &REPLICA;
-    return is_missing_right(error) ? &MISSING_RIGHT : NULL;
+    return is_missing_permission(error) ? &MISSING_PERMISSION : NULL;
 }
 
 hf_code hf_code_of_error(const char *error) {

@@ -12,17 +12,17 @@
     X(OK, ok)                                                                                      \
     X(BUSY, busy)               /* another owner holds the lock, and the wait has ended */         \
     X(UNREACHABLE, unreachable) /* no usable reply in time, or a transient refusal */              \
-    X(LOST, lost)               /* it was held, but no longer is */                                \
-    X(NOT_HELD, not_held)       /* this owner does not hold it */                                  \
+    X(LOST, lost)               /* the lock was held, but no longer is */                          \
+    X(NOT_HELD, not_held)       /* this owner does not hold the lock */                            \
     X(INTERRUPTED, interrupted) /* a signal ended an interruptible wait */                         \
-    X(CONFLICT, conflict)       /* the key, its counter or its queue is not that of a lock */      \
+    X(CONFLICT, conflict)       /* the key, its counter or its queue is not part of a lock */      \
     X(DENIED, denied)           /* wrong password, missing permission or read-only server */       \
     X(NO_QUORUM, no_quorum)                                                                        \
     X(DUPLICATE, duplicate) /* it has already been done */                                         \
     X(MISMATCH, mismatch)   /* the key was used with a different request */                        \
     X(CLOSED, closed)       /* the client was closed */                                            \
     X(SERVER, server)       /* any other error reply */                                            \
-    X(DEADLOCK, deadlock)   /* it waits for itself, directly or through others */                  \
+    X(DEADLOCK, deadlock)   /* the caller waits for itself, perhaps through others */              \
     X(TIMEOUT, timeout)     /* what it waited for did not happen in time */                        \
     X(STALE, stale) /* a later holder of the lock has written, so this write was refused */        \
     X(NO_MEMORY, no_memory)
@@ -41,17 +41,17 @@ typedef struct hf_failure {
     char text[HF_FAILURE_TEXT];
 } hf_failure;
 
-/* A failure as requests and operations store it, in no more bytes than its text needs. An all-zero
- * struct is no failure. */
+/* A failure as requests and operations store it, using only as much memory as its text needs. An
+ * all-zero struct means no failure. */
 typedef struct hf_fault {
     hf_code code;
-    char *text; /* owned, at most HF_FAILURE_TEXT - 1 bytes; NULL for none, or when out of memory */
+    char *text; /* owned, at most HF_FAILURE_TEXT - 1 bytes; NULL if empty, or when out of memory */
 } hf_fault;
 
-/* Stores the code, and a copy of the text instead of the previous one. */
+/* Sets the code, and replaces the text with a copy of this one. */
 void hf_fault_set(hf_fault *fault, hf_code code, const char *text);
 
-/* Returns the text; the name of the code if there was no memory for it; "" without a failure. */
+/* Returns the text, or the code's name if there was no memory for the text; "" for no failure. */
 const char *hf_fault_text(const hf_fault *fault);
 
 /* Frees the text. The code remains. */
@@ -73,17 +73,18 @@ typedef enum hf_refusal {
     HF_REFUSAL_FINAL,
     HF_REFUSAL_UNAVAILABLE, /* the server cannot run it now, but another cluster node may */
     HF_REFUSAL_BUSY,        /* the server is running a long script */
-    HF_REFUSAL_OF_WRITES,   /* the server serves only reads, perhaps for long */
+    HF_REFUSAL_OF_WRITES,   /* the server accepts only reads, perhaps for a long time */
     HF_REFUSAL_OF_USER      /* a missing permission or wrong password */
 } hf_refusal;
 
 /* Classifies an error reply. Unless it is FINAL, the server has run no part of the command, except
- * that a program may have lacked a permission midway. */
+ * that a missing permission may have stopped a program midway. */
 hf_refusal hf_refusal_of(const char *error);
 
 /* Returns whether the same command may succeed later. `accepted`: the command is about something
  * that the server accepted before (a hold, a queue place, a permit, a run). The user had the
- * permissions then, so a missing one is assumed to be temporary; at a first attempt it is final. */
+ * permissions then, so a missing permission is assumed to be temporary; at a first attempt, it is
+ * final. */
 bool hf_refusal_is_transient(hf_refusal refusal, bool accepted);
 
 /* Returns whether a call that failed with this code may succeed later. `accepted` has the same

@@ -1,8 +1,8 @@
 /* How long a lease is valid for its holder.
  *
- * On the server a lease begins at some moment after the command was sent. The holder counts it from
+ * On the server, a lease begins some time after the command was sent. The holder counts it from
  * just before sending, and subtracts a drift of 1 % + 2 ms (at most a quarter of the lease),
- * because clocks run at different speeds. It never considers the lock held past that. */
+ * because clocks run at different speeds. It never considers the lock held after that time. */
 #ifndef HF_LEASE_H
 #define HF_LEASE_H
 
@@ -10,22 +10,22 @@
 
 #define HF_LEASE_MIN HF_MS
 #define HF_LEASE_MAX                                                                               \
-    (1000000000ull * HF_SECOND) /* about 31 years: far below the maximum TTL of a server */
+    (1000000000ull * HF_SECOND) /* about 31 years, far below a server's maximum TTL */
 
-/* Returns the lease in whole milliseconds, rounded up, as it is sent to the server. */
+/* Returns the lease in milliseconds, rounded up, as sent to the server. */
 uint64_t hf_lease_ms(hf_time lease);
 
 /* Returns the end of a lease whose command was sent at `sent_at`. */
 hf_time hf_lease_end(hf_time sent_at, hf_time lease);
 
-/* Returns when to renew: a third of the lease after `sent_at`. */
+/* Returns when to renew the lease: a third of it after `sent_at`. */
 hf_time hf_lease_renew_at(hf_time sent_at, hf_time lease);
 
 /* Returns the same time for a lease that is valid until `end`. */
 hf_time hf_lease_renew_before(hf_time end, hf_time lease);
 
-/* Returns when to retry after a renewal failed at `now`: several times before `end`, never after
- * it; `now` if `end` has passed. */
+/* Returns when to retry after a renewal failed at `now`, so that there are several attempts before
+ * `end` and none after it. Returns `now` if `end` has passed. */
 hf_time hf_lease_retry_at(hf_time now, hf_time end);
 
 #endif

@@ -9,7 +9,7 @@ typedef struct hf_number hf_number;
 
 struct hf_number {
     uint64_t value;
-    void *object; /* the object; NULL if it is not in a table */
+    void *object; /* the object; NULL if the entry is not in a table */
     hf_number *next;
 };
 
@@ -18,8 +18,8 @@ typedef struct hf_numbers {
     size_t count, bucket_count; /* bucket_count is 0 or a power of two */
 } hf_numbers;
 
-/* Adds an entry that is not in a table. Returns false when out of memory, which can happen only for
- * a table's first entry. */
+/* Adds an entry that is not yet in a table. Returns false when out of memory, which can happen only
+ * for a table's first entry. */
 bool hf_numbers_put(hf_numbers *numbers, hf_number *entry, uint64_t value, void *object);
 
 /* Removes the entry from its table, if it is in one. */

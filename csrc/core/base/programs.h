@@ -1,5 +1,5 @@
-/* The Lua programs that run on the server. tools/embed.lua generates them from csrc/programs. All
- * are constants. */
+/* The Lua programs that run on the server. tools/embed.lua generates these constants from
+ * csrc/programs. */
 #ifndef HF_PROGRAMS_H
 #define HF_PROGRAMS_H
 
@@ -21,11 +21,11 @@ struct hf_program {
     const hf_program *unsharded; /* the program whose `sharded` is this one, or NULL */
 };
 
-/* Returns segment `i` of the program, counted from 0, or NULL after the last one. The segments in
- * order make up the source. */
+/* Returns segment `i` of the program, counted from 0, or NULL after the last one. Joined in order,
+ * the segments are the source. */
 const char *hf_program_segment(const hf_program *program, size_t i);
 
-/* Returns the program that raises a fencing counter; all kinds share it. */
+/* Returns the program that raises a fencing counter of any kind. */
 const hf_program *hf_program_raise(void);
 
 /* Returns the program that runs commands for a resource unless the resource has seen a higher
@@ -35,8 +35,7 @@ const hf_program *hf_program_fence(void);
 /* Returns the program that decides which run counts for a scheduled time. */
 const hf_program *hf_program_once(void);
 
-/* Returns the program that publishes what the caller of a hold is waiting for; all kinds share
- * it. */
+/* Returns the program that publishes what a hold's caller is waiting for, for any kind. */
 const hf_program *hf_program_wait(void);
 
 #endif

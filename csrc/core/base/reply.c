@@ -14,8 +14,8 @@ static void *attach(const redisReadTask *task, hf_reply *reply) {
     return reply;
 }
 
-/* Counts an object of a reply against the reader's limits before it is created. Returns false if
- * that exceeds a limit. */
+/* Counts part of a reply against the reader's limits before it is created. Returns false if that
+ * exceeds a limit. */
 static bool charge(const redisReadTask *task, size_t elements, size_t bytes) {
     hf_reader *reader = task->privdata;
     if (bytes > reader->bytes_left) reader->excess = HF_REPLY_TOO_LARGE "4 MiB";
@@ -80,8 +80,8 @@ static void *create_nil(const redisReadTask *task) {
 }
 
 #if HIREDIS_MAJOR >= 1
-/* For RESP3, which the session never requests. Without these functions hiredis would return numbers
- * in place of objects. */
+/* For RESP3, which the session never requests. Without these functions, hiredis would return
+ * numbers instead of objects. */
 static void *create_double(const redisReadTask *task, double value, char *text, size_t size) {
     (void)value;
     return create_string(task, text, size);

@@ -1,4 +1,4 @@
-/* A server's reply, read by hiredis's reader with our own limits.
+/* A server's reply, read by hiredis's reader with stricter limits.
  *
  * A reply owns its strings and elements. Strings end with a NUL that `size` does not include. */
 #ifndef HF_REPLY_H
@@ -10,7 +10,7 @@
 #define HF_REPLY_MAX_ELEMENTS 4096 /* unless the reader allows more */
 #define HF_REPLY_MAX_BYTES ((size_t)4 << 20)
 
-/* The reason for rejecting a reply beyond these limits begins with this. */
+/* How the reason for rejecting a reply beyond these limits begins. */
 #define HF_REPLY_TOO_LARGE "the reply is larger than "
 
 typedef enum hf_reply_type {
@@ -26,14 +26,14 @@ typedef struct hf_reply {
     hf_reply_type type;
     long long integer;          /* HF_REPLY_INTEGER */
     char *string;               /* HF_REPLY_STRING, _STATUS, _ERROR */
-    size_t size;                /* the string's size in bytes, or the number of elements */
+    size_t size;                /* the size of the string in bytes, or the number of elements */
     struct hf_reply **elements; /* HF_REPLY_ARRAY */
 } hf_reply;
 
 typedef struct hf_reader {
     struct redisReader *redis; /* hiredis's reader */
     size_t max_elements;
-    size_t elements_left, bytes_left; /* how many more the current reply may have */
+    size_t elements_left, bytes_left; /* how many more the current reply may contain */
     const char *excess;               /* why the reply is too large, a static string; or NULL */
 } hf_reader;
 
@@ -43,7 +43,7 @@ bool hf_reader_open(hf_reader *reader);
 
 void hf_reader_close(hf_reader *reader);
 
-/* Sets the maximum number of elements of the next replies. Call it only between replies. */
+/* Sets the maximum number of elements in the next replies. Call this only between replies. */
 void hf_reader_set_max_elements(hf_reader *reader, size_t elements);
 
 /* Passes bytes to the reader. Returns false when out of memory. */
@@ -59,12 +59,12 @@ void hf_reply_free(hf_reply *reply);
 /* Returns a deep copy, or NULL when out of memory. */
 hf_reply *hf_reply_copy(const hf_reply *reply);
 
-/* Returns element `i` of an array as an integer, which may be a decimal string, or `fallback` if
- * it is neither. */
+/* Returns element `i` of an array if it is an integer or a string of decimal digits, or
+ * `fallback`. */
 long long hf_reply_integer_at(const hf_reply *reply, size_t i, long long fallback);
 
-/* Returns the string of element `i` of an array, also that of a status or an error; an empty slice
- * if it has none. */
+/* Returns the string of element `i` of an array, which may be a status or an error, or an empty
+ * slice if there is none. */
 hf_slice hf_reply_string_at(const hf_reply *reply, size_t i);
 
 #endif

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COUNT_ROOM 24 /* the maximum size of put_count's output */
+#define COUNT_ROOM 24 /* the maximum size of put_count's output, in bytes */
 
 static char *put_end(char *at) {
     *at++ = '\r';
@@ -36,7 +36,7 @@ static size_t room_for(size_t count, const hf_slice *args) {
     return room;
 }
 
-/* Encodes the `lead_count` words in `lead`, which are encoded already, and those in `args`. */
+/* Encodes the `lead_count` words in `lead`, which are already encoded, and those in `args`. */
 static bool encode(hf_request *request, size_t lead_count, hf_slice lead, size_t count,
                    const hf_slice *args) {
     size_t room = COUNT_ROOM + lead.size + room_for(count, args);
@@ -61,7 +61,7 @@ bool hf_request_command(hf_request *request, size_t count, const hf_slice *args)
 
 #define SHA1_SIZE 40
 
-static const char EVALSHA[] = "$7\r\nEVALSHA\r\n$40\r\n"; /* the program's SHA1 follows */
+static const char EVALSHA[] = "$7\r\nEVALSHA\r\n$40\r\n"; /* followed by the program's SHA-1 */
 
 bool hf_request_call(hf_request *request, const hf_program *program, size_t keys, size_t count,
                      const hf_slice *args) {

@@ -1,9 +1,9 @@
 /* A command that gets one reply. If replicas must confirm it, a WAIT follows the command; the reply
  * to the WAIT sets `confirmed`.
  *
- * Commands must be safe to send twice unless marked `no_retry`: after a lost connection the session
- * sends them again until their deadlines. A command marked `asks_elsewhere` is not resent either,
- * although that would be harmless: its sender prefers to ask another server.
+ * Commands must be safe to resend unless marked `no_retry`: after losing its connection, the
+ * session resends them until their deadlines. Commands marked `asks_elsewhere` are not resent
+ * either, although that would be safe, because their senders prefer to ask another server.
  *
  * The request owns its bytes. The caller owns the request, which must not move in memory until it
  * is done or dropped. */
@@ -31,14 +31,14 @@ typedef void hf_request_done(hf_request *request, const hf_reply *reply, hf_time
 /* How a request gets to one of several nodes. Only link/cluster.c uses this, except for
  * `context_is_op`. */
 typedef struct hf_routing {
-    hf_session *failed_link; /* the last link that could not be opened for it, or NULL */
-    uint64_t map_round;      /* with `needs_map`: the cluster's round when it began to wait */
-    uint16_t slot;           /* the hash slot of its key */
-    uint8_t link;            /* the hf_link over which it is sent */
-    uint8_t redirects;       /* how many consecutive redirections it has followed */
-    bool routed;             /* it follows its slot from node to node */
-    bool context_is_op;      /* the request's `context` is an hf_op */
-    bool needs_map;          /* it waits for a new map */
+    hf_session *failed_link; /* the link that last failed to open for it, or NULL */
+    uint64_t map_round; /* with `needs_map`: the round of map requests in which it began to wait */
+    uint16_t slot;      /* the hash slot of its key */
+    uint8_t link;       /* the hf_link over which it is sent */
+    uint8_t redirects;  /* how many redirections in a row it has followed */
+    bool routed;        /* it follows its slot from node to node */
+    bool context_is_op; /* the request's `context` is an hf_op */
+    bool needs_map;     /* it is waiting for a new map */
 } hf_routing;
 
 /* The owner sets `done`, `context` and `deadline` before sending, and may set `persists_until`,
@@ -46,17 +46,17 @@ typedef struct hf_routing {
  * session set the rest. */
 struct hf_request {
     hf_request *next;    /* the next request in the session's queue */
-    hf_session *session; /* the session that it is in, or was in last, or NULL */
+    hf_session *session; /* its current or last session, or NULL */
     hf_request_done *done;
-    void *context;             /* the argument of `done` */
+    void *context;             /* for `done` */
     char *bytes;               /* the encoded command, owned by the request */
     size_t size;               /* the size of `bytes` */
     const hf_program *program; /* the program that it calls, or NULL for a plain command */
     hf_time deadline;          /* the request fails at this time */
-    hf_time sent_at;           /* just before it was last sent; a lease counts from here */
+    hf_time sent_at;           /* just before it was last sent; leases count from this time */
     hf_time retry_at;          /* when to send it again after a transient error; 0 for at once */
 
-    /* How long it is sent again while the server refuses it for a transient reason. 0 means until
+    /* Until when it is resent while the server refuses it for a transient reason. 0 means until
      * `deadline`, but not at all if the server refuses only writes. */
     hf_time persists_until;
 
@@ -66,22 +66,22 @@ struct hf_request {
     uint32_t sends;       /* how many times the server may have run it */
     hf_request_state state;
 
-    /* It waits for a connection until its deadline; without this it fails as soon as an attempt to
+    /* It waits for a connection until its deadline. Otherwise, it fails as soon as an attempt to
      * connect fails. */
     bool waits_for_connection;
 
     bool accepted;       /* it is about something accepted before: see hf_refusal_is_transient */
-    bool no_retry;       /* it fails if the connection over which it was sent ends */
-    bool asks_elsewhere; /* as no_retry, because its sender prefers to ask another server */
-    bool as_eval;        /* the program's source is sent, because the server does not know it */
-    uint32_t replicas;  /* how many replicas must confirm it; if not 0, its bytes end with a WAIT */
+    bool no_retry;       /* it fails if its connection ends after it was sent */
+    bool asks_elsewhere; /* the same, because its sender prefers to ask another server */
+    bool as_eval;        /* the program's source is sent, because the server does not have it */
+    uint32_t replicas;  /* how many replicas must confirm it; unless 0, its bytes end with a WAIT */
     uint32_t confirmed; /* once done: how many replicas have confirmed it */
     hf_reply *reply;    /* the command's reply, while the reply to its WAIT is awaited */
     bool needs_new_connection; /* it needs a new connection: a replica refused it, or the log-in was
                                   lost */
     bool asking;               /* an ASKING is sent before it */
     hf_routing routing;        /* unused with a single server, except `context_is_op` */
-    hf_fault failure;          /* the code and bare reason; the operation adds key and server */
+    hf_fault failure; /* the code and the reason, to which operations add the key and the server */
 };
 
 /* Encodes a plain command. Returns false when out of memory. */
@@ -99,14 +99,14 @@ void hf_request_use_program(hf_request *request, const hf_program *program);
  * confirm it within `timeout`. Returns false when out of memory. */
 bool hf_request_confirm(hf_request *request, uint32_t replicas, hf_time timeout);
 
-/* For a request that is done: returns whether enough replicas have confirmed it. */
+/* Returns whether enough replicas have confirmed the request, which must be done. */
 bool hf_request_is_confirmed(const hf_request *request);
 
-/* Moves the command to `to`, which owns nothing. `from` keeps its failure, and must not be in a
- * session afterwards. */
+/* Moves the command to `to`, which must own nothing. `from` keeps its failure; the caller must make
+ * its session use `to` instead. */
 void hf_request_move(hf_request *to, hf_request *from);
 
-/* Frees the request's bytes and the text of its failure. It must not be in a session. */
+/* Frees the request's bytes and the text of its failure. The request must not be in a session. */
 void hf_request_clear(hf_request *request);
 
 #endif

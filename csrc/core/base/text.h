@@ -9,11 +9,11 @@ typedef struct hf_range {
     uint32_t first, last;
 } hf_range;
 
-/* The ranges of hidden characters in ascending order, ending with { 0, 0 }. */
+/* The ranges of unsafe characters in ascending order, followed by { 0, 0 }. */
 extern const hf_range hf_unsafe_ranges[];
 
 /* Returns whether the character with this code point controls a terminal, ends a line, changes the
- * text direction, or is invisible or looks like an ordinary space. */
+ * text direction, is invisible, or looks like an ordinary space. */
 bool hf_is_unsafe(uint32_t code);
 
 #endif

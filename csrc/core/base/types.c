@@ -42,7 +42,7 @@ bool hf_slice_skip(hf_slice *slice, const char *prefix) {
 }
 
 const char *hf_seconds_text(char text[32], hf_time time, unsigned digits) {
-    hf_time parts = 1; /* how many units a second has */
+    hf_time parts = 1; /* the number of units in a second */
     for (unsigned i = 0; i < digits; i++) parts *= 10;
     hf_time unit = HF_SECOND / parts;
     hf_time count = time / unit + (time % unit > (unit - 1) / 2);

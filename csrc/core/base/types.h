@@ -1,8 +1,8 @@
 /* Times, strings and numbers for every file of the core.
  *
- * A time is a monotonic count of nanoseconds that the caller passes in; the core has no clock.
- * HF_NEVER is later than every other time. Sizes and counts from outside are limited where they are
- * read. */
+ * A time is a monotonic count of nanoseconds, passed in by the caller, because the core has no
+ * clock. HF_NEVER is later than every other time. Sizes and counts from outside are limited where
+ * they are read. */
 #ifndef HF_TYPES_H
 #define HF_TYPES_H
 
@@ -29,12 +29,12 @@ static inline hf_time hf_time_add(hf_time a, hf_time b) {
     return a > HF_NEVER - b ? HF_NEVER : a + b;
 }
 
-/* Converts milliseconds to a time. A value that is too large gives a time just below HF_NEVER. */
+/* Converts milliseconds to a time. A value that is too large becomes a time just below HF_NEVER. */
 static inline hf_time hf_time_of_ms(uint64_t ms) {
     return hf_time_min(ms, HF_NEVER / HF_MS) * HF_MS;
 }
 
-/* A view of bytes that it does not own. */
+/* A reference to bytes that something else owns. */
 typedef struct hf_slice {
     const char *data;
     size_t size;
@@ -42,7 +42,7 @@ typedef struct hf_slice {
 
 bool hf_slice_equal(hf_slice a, hf_slice b);
 
-/* Returns a slice of a NUL-terminated string. */
+/* Returns a slice of a whole NUL-terminated string. */
 hf_slice hf_slice_of(const char *text);
 
 /* Removes the prefix from the slice. Returns false if the slice does not start with it. */
@@ -53,15 +53,15 @@ bool hf_slice_skip(hf_slice *slice, const char *prefix);
 /* Hashes bytes for hash tables. `hash` is the seed, or the hash of the preceding bytes. */
 uint64_t hf_hash(uint64_t hash, hf_slice bytes);
 
-/* Writes the seconds with `digits` (1..9) decimal places, rounded, and returns the string. printf
- * would use the decimal point of the program's locale. */
+/* Writes the time in seconds, rounded to `digits` (1..9) decimal places, and returns `text`. Unlike
+ * printf, this ignores the program's locale. */
 const char *hf_seconds_text(char text[32], hf_time time, unsigned digits);
 
-/* Returns whether two strings are equal, ignoring the case of ASCII letters. strcasecmp would use
- * the program's locale. */
+/* Returns whether two strings are equal, ignoring the case of ASCII letters. Unlike strcasecmp,
+ * this ignores the program's locale. */
 bool hf_equal_ignoring_case(const char *a, const char *b);
 
-/* Writes `value` in decimal into `text`, and returns the digits. */
+/* Writes `value` to `text` in decimal, and returns the digits, which may not begin at `text`. */
 static inline hf_slice hf_decimal(char text[24], uint64_t value) {
     char *end = text + 23, *at = end;
     *end = '\0';
@@ -72,12 +72,13 @@ static inline hf_slice hf_decimal(char text[24], uint64_t value) {
 
 #define HF_UUID_SIZE 36
 
-/* Fills `uuid` (HF_UUID_SIZE characters and a NUL) from 16 random bytes. The UUID has version 8 of
- * RFC 9562. Java's have version 4, so the programs can tell holdfast's holders from Redisson's. */
+/* Fills `uuid` (HF_UUID_SIZE characters and a NUL) from 16 random bytes. The UUID is of version 8
+ * (RFC 9562). Java's are of version 4, so the programs can tell holdfast's holders from
+ * Redisson's. */
 void hf_uuid_format(char uuid[HF_UUID_SIZE + 1], const unsigned char random[16]);
 
-/* Returns a random number less than `below`, for jitter but never for identities. The state must
- * not be 0. */
+/* Returns a random number less than `below`, or 0 if that is 0. Use it only for jitter, not for
+ * identities. The state must not be 0. */
 uint64_t hf_jitter(uint64_t *state, uint64_t below);
 
 #endif

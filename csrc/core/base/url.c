@@ -10,8 +10,8 @@ static int hex(char c) {
     return -1;
 }
 
-/* Copies a part of the URL and decodes escapes. Returns false if it is too long, or has a bad
- * escape or a NUL. */
+/* Copies a part of the URL and decodes its escapes. Returns false if the part is too long, or
+ * contains a bad escape or a NUL. */
 static bool decode(char *out, size_t size, hf_slice part) {
     size_t used = 0;
     for (size_t i = 0; i < part.size; i++) {
@@ -41,8 +41,8 @@ static bool number(hf_slice part, uint16_t *out) {
     return value <= UINT16_MAX;
 }
 
-/* Splits *rest at the first (or last) `mark`: *before gets what precedes the mark, *rest keeps what
- * follows it. Without a mark, returns false and changes neither. */
+/* Splits *rest at the first (or last) `mark`: *before receives what precedes it, and *rest keeps
+ * what follows it. If there is no mark, returns false and changes neither. */
 static bool split(hf_slice *rest, char mark, bool last, hf_slice *before) {
     size_t at = rest->size;
     for (size_t i = 0; i < rest->size; i++) {
@@ -85,7 +85,7 @@ static bool has_parameters(hf_slice rest) {
     return rest.size > 0 && memchr(rest.data, '?', rest.size);
 }
 
-/* Refuses spaces, control characters and the separators of a URL. */
+/* Returns whether the text contains no space, control character or separator of a URL. */
 static bool is_host(const char *text) {
     for (; *text; text++) {
         if ((unsigned char)*text <= ' ' || *text == 0x7f) return false;
@@ -125,16 +125,16 @@ static const char *parse_tcp(hf_server *server, hf_slice rest) {
     if (memchr(address.data, ',', address.size))
         return "several hosts need redis+sentinel:// or redis+cluster://";
     server->port = 6379;
-    const char *wrong = parse_address(address, server->host, &server->port);
-    if (!wrong) set_label(server);
-    return wrong;
+    const char *problem = parse_address(address, server->host, &server->port);
+    if (!problem) set_label(server);
+    return problem;
 }
 
-/* The beginning of a URL, up to the log-in or the host. */
-typedef struct beginning {
+/* What the scheme of a URL says. */
+typedef struct url_scheme {
     hf_url_kind kind;
     bool tls, is_unix;
-} beginning;
+} url_scheme;
 
 static const char NO_SCHEME[] = "a URL must begin with a scheme, as in redis://127.0.0.1:6379 or "
                                 "unix:///run/redis/redis.sock";
@@ -148,14 +148,14 @@ static bool has_scheme(hf_slice rest) {
     return split(&rest, ':', false, &word) && hf_slice_skip(&rest, "//");
 }
 
-/* Moves *rest past the scheme. Returns NULL on success, otherwise what is wrong. */
-static const char *read_scheme(beginning *found, hf_slice *rest) {
+/* Reads the scheme and moves *rest past it. Returns NULL on success, otherwise what is wrong. */
+static const char *read_scheme(url_scheme *found, hf_slice *rest) {
     static const struct {
         const char *end;
         hf_url_kind kind;
     } kinds[] = {
         {"://", HF_URL_SERVER}, {"+sentinel://", HF_URL_SENTINEL}, {"+cluster://", HF_URL_CLUSTER}};
-    *found = (beginning){.kind = HF_URL_SERVER};
+    *found = (url_scheme){.kind = HF_URL_SERVER};
     if (!has_scheme(*rest)) return NO_SCHEME;
     found->is_unix = hf_slice_skip(rest, "unix://");
     if (found->is_unix) return NULL;
@@ -169,25 +169,25 @@ static const char *read_scheme(beginning *found, hf_slice *rest) {
     return UNKNOWN_SCHEME;
 }
 
-static const char *parse_server(hf_server *server, const beginning *first, hf_slice rest) {
+static const char *parse_server(hf_server *server, const url_scheme *scheme, hf_slice rest) {
     hf_slice login;
-    server->tls = first->tls;
+    server->tls = scheme->tls;
     if (split(&rest, '@', true, &login)) {
-        const char *wrong = parse_login(server, login);
-        if (wrong) return wrong;
+        const char *problem = parse_login(server, login);
+        if (problem) return problem;
     }
-    return first->is_unix ? parse_unix(server, rest) : parse_tcp(server, rest);
+    return scheme->is_unix ? parse_unix(server, rest) : parse_tcp(server, rest);
 }
 
 const char *hf_url_read_server(hf_server *server, const char *url, size_t size) {
     hf_slice rest = {url, size};
-    beginning first;
+    url_scheme scheme;
     *server = (hf_server){0};
-    const char *wrong = read_scheme(&first, &rest);
-    if (wrong) return wrong;
-    if (first.kind != HF_URL_SERVER)
+    const char *problem = read_scheme(&scheme, &rest);
+    if (problem) return problem;
+    if (scheme.kind != HF_URL_SERVER)
         return "each server in a list needs its own URL, without +sentinel or +cluster";
-    return parse_server(server, &first, rest);
+    return parse_server(server, &scheme, rest);
 }
 
 static const char *parse_hosts(hf_url *url, hf_slice list, uint16_t port) {
@@ -197,8 +197,8 @@ static const char *parse_hosts(hf_url *url, hf_slice list, uint16_t port) {
         if (url->count == HF_URL_MAX_HOSTS) return "more than 64 hosts";
         hf_address *host = &url->hosts[url->count++];
         host->port = port;
-        const char *wrong = parse_address(one, host->host, &host->port);
-        if (wrong) return wrong;
+        const char *problem = parse_address(one, host->host, &host->port);
+        if (problem) return problem;
     }
     hf_server_set_address(&url->server, &url->hosts[0]);
     return NULL;
@@ -223,23 +223,23 @@ static const char *parse_cluster(hf_url *url, hf_slice rest) {
     return parse_hosts(url, hosts, 6379);
 }
 
-static const char *read_single(hf_url *url, const beginning *first, hf_slice rest) {
-    const char *wrong = parse_server(&url->server, first, rest);
+static const char *read_single(hf_url *url, const url_scheme *scheme, hf_slice rest) {
+    const char *problem = parse_server(&url->server, scheme, rest);
     url->count = 1;
     memcpy(url->hosts[0].host, url->server.host, sizeof url->server.host);
     url->hosts[0].port = url->server.port;
-    return wrong;
+    return problem;
 }
 
 const char *hf_url_read(hf_url *url, const char *text, size_t size) {
     hf_slice rest = {text, size}, login;
-    beginning first;
-    const char *wrong = read_scheme(&first, &rest);
-    if (wrong) return wrong;
-    *url = (hf_url){.kind = first.kind, .server.tls = first.tls};
-    if (first.kind == HF_URL_SERVER) return read_single(url, &first, rest);
-    if (split(&rest, '@', true, &login)) wrong = parse_login(&url->server, login);
-    if (wrong) return wrong;
+    url_scheme scheme;
+    const char *problem = read_scheme(&scheme, &rest);
+    if (problem) return problem;
+    *url = (hf_url){.kind = scheme.kind, .server.tls = scheme.tls};
+    if (scheme.kind == HF_URL_SERVER) return read_single(url, &scheme, rest);
+    if (split(&rest, '@', true, &login)) problem = parse_login(&url->server, login);
+    if (problem) return problem;
     if (has_parameters(rest)) return NO_PARAMETERS;
     return url->kind == HF_URL_SENTINEL ? parse_sentinels(url, rest) : parse_cluster(url, rest);
 }
@@ -256,7 +256,7 @@ static bool begins_with_word(hf_slice text, const char *word) {
     return true;
 }
 
-/* Returns whether the word before a :// begins like a scheme of holdfast, even a misspelt one. */
+/* Returns whether the word before a :// begins like one of holdfast's schemes, even if misspelt. */
 static bool has_holdfast_scheme(hf_slice before) {
     hf_slice word = {before.data + before.size, 0};
     while (word.size < before.size && (is_letter(word.data[-1]) || word.data[-1] == '+')) {
@@ -267,8 +267,8 @@ static bool has_holdfast_scheme(hf_slice before) {
            begins_with_word(word, "unix");
 }
 
-/* Returns the size of a URL's authority (log-in, host and port), which begins at `rest`. The URL
- * may be in the middle of a sentence. */
+/* Returns the size in bytes of a URL's authority (log-in, host and port), which begins at `rest`.
+ * The URL may be in the middle of a sentence. */
 static size_t authority_size(hf_slice rest) {
     size_t size = 0;
     while (size < rest.size && (unsigned char)rest.data[size] > ' ' &&
@@ -277,7 +277,7 @@ static size_t authority_size(hf_slice rest) {
     return size;
 }
 
-/* Returns the first log-in in the text, or an empty slice at its end if there is none. */
+/* Returns the first log-in in the text, or an empty slice at the text's end if there is none. */
 static hf_slice find_login(hf_slice text) {
     for (size_t i = 0; i + 3 < text.size; i++) {
         if (memcmp(text.data + i, "://", 3) != 0) continue;
