@@ -201,8 +201,8 @@ hf_op *hf_send_op(lua_State *L, hf_driver *driver, const hf_op_spec *spec) {
 
 /* ---- credentials ---- */
 
-static const char CREDENTIALS_KEY =
-    0; /* of a weak table: driver -> client, whose user value has the function */
+/* The registry key of a weak table: driver -> client. A client's user value has its function. */
+static const char CREDENTIALS_KEY = 0;
 
 void hf_check_not_fetching(lua_State *L, const hf_driver *driver) {
     if (driver->fetching)

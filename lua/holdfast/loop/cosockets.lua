@@ -121,7 +121,7 @@ local function dial(client, link, socket)
   if port == 0 then host, port = "unix:" .. host, nil end
   if host == "localhost" then host = "127.0.0.1" end
   if port and host:find(":", 1, true) then host = "[" .. host .. "]" end
-  ffi.errno(0) -- if there is no name to look up, nothing sets errno before connect fails
+  ffi.errno(0) -- without a name to resolve, connect may fail without setting errno
   local connected, message
   if port then
     connected, message = socket:connect(host, port, options)
