@@ -133,7 +133,7 @@ size_t hf_client_node_count(const hf_client *client) {
     return hf_client_link_count(client) / HF_LINKS;
 }
 
-bool hf_client_node_serves(const hf_client *client, size_t index) {
+bool hf_client_node_may_have_keys(const hf_client *client, size_t index) {
     if (index >= client->node_count) return true; /* a member's node */
     return client->nodes[index]->serves;
 }
@@ -221,7 +221,7 @@ bool hf_op_is_blocked(const hf_op *op) {
 }
 
 bool hf_op_awaits_reply(const hf_op *op) {
-    return !op->done && (!hf_op_asked_for(op)->wait || op->state == HF_ACQUIRE_ASKING);
+    return !op->done && (!hf_op_impl_of(op)->wait || op->state == HF_ACQUIRE_ASKING);
 }
 
 hf_code hf_op_code(const hf_op *op) {

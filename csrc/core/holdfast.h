@@ -243,7 +243,7 @@ bool hf_hold_is_valid(const hf_hold *hold, hf_time now);
 
 /* Records that a handle without an entry has released the hold once. In return, hf_client_abandon
  * will ignore one entry of another handle. */
-void hf_hold_note_stray(hf_hold *hold);
+void hf_hold_add_stray(hf_hold *hold);
 
 /* Add and drop a reference. Dropping the last one frees the hold. */
 void hf_hold_ref(hf_hold *hold);
@@ -356,7 +356,7 @@ typedef struct hf_shard {
 /* What this host knows about a client's process: docs/explanation/crash.md. */
 typedef enum hf_life {
     HF_LIFE_UNKNOWN,   /* nothing, perhaps because the process is on another host */
-    HF_LIFE_GOES_ON,   /* the process or its job is running, as far as this host can tell */
+    HF_LIFE_RUNNING,   /* the process or its job is running, as far as this host can tell */
     HF_LIFE_UNSURE,    /* the process has ended, but its job may still be running */
     HF_LIFE_ENDED,     /* the process has certainly ended, with all its threads */
     HF_LIFE_JOB_ENDED, /* so has its job, but processes that it started may share its locks */
@@ -542,7 +542,7 @@ hf_session *hf_client_link(const hf_client *client, size_t index);
 /* Return the number of nodes, each with HF_LINKS links, and whether a node may have keys. A
  * Sentinel never has keys; in a cluster, only the nodes of the current map have some. */
 size_t hf_client_node_count(const hf_client *client);
-bool hf_client_node_serves(const hf_client *client, size_t index);
+bool hf_client_node_may_have_keys(const hf_client *client, size_t index);
 
 /* Returns the link's server, which the client owns. */
 const hf_server *hf_session_server(const hf_session *session);
@@ -658,7 +658,7 @@ typedef enum hf_call_number {
 typedef enum hf_call_returns {
     HF_RETURNS_TRUE,
     HF_RETURNS_LOCK,    /* the lock or the permits */
-    HF_RETURNS_WHETHER, /* whether the result's value is positive */
+    HF_RETURNS_BOOLEAN, /* whether the result's value is positive */
     HF_RETURNS_VALUE,   /* the result's value */
     HF_RETURNS_LEFT,    /* the result's value, or false if it is negative */
     HF_RETURNS_TTL,     /* the result's value, which is a reply to PTTL, converted to seconds */
@@ -674,7 +674,7 @@ typedef enum hf_call_returns {
     X(COMPLETE, complete, COMPLETE, KEEP, TRUE) /* releases a guard and leaves a record */         \
     X(EXTEND, extend, EXTEND, LEASE, TRUE)                                                         \
     X(CHECK, check, EXTEND, NONE, TRUE)                                                            \
-    X(FORCE, force_release, FORCE, NONE, WHETHER) /* returns whether the key was locked */         \
+    X(FORCE, force_release, FORCE, NONE, BOOLEAN) /* returns whether the key was locked */         \
     X(INFO, info, INFO, NONE, INFO)                                                                \
     X(TTL, ttl, NONE, NONE, TTL)                                                                   \
     X(PING, ping, NONE, NONE, TRUE)                                                                \
@@ -682,12 +682,12 @@ typedef enum hf_call_returns {
     X(WRITE_BACK, raise, NONE, UNUSED, TRUE) /* raises the fencing counter to token_floor */       \
     X(SET, set, SET, AMOUNT, TRUE)           /* sets a semaphore's number of permits */            \
     X(PAUSE, pause, NONE, WAIT, TRUE)                                                              \
-    X(SET_COUNT, set_count, SET_COUNT, AMOUNT, WHETHER) /* sets a latch's count if it is 0 */      \
+    X(SET_COUNT, set_count, SET_COUNT, AMOUNT, BOOLEAN) /* sets a latch's count if it is 0 */      \
     X(COUNT_DOWN, count_down, COUNT_DOWN, AMOUNT, LEFT)                                            \
     X(WATCH, watch, INFO, WAIT, INFO)        /* waits until the holder changes */                  \
     X(COUNT, count, NONE, NONE, VALUE)       /* reads a latch's count */                           \
     X(AWAIT, await, NONE, WAIT, TRUE)        /* waits until a latch's count is 0 */                \
-    X(DELETE, delete, DELETE, NONE, WHETHER) /* deletes a latch */                                 \
+    X(DELETE, delete, DELETE, NONE, BOOLEAN) /* deletes a latch */                                 \
     X(TAKE, take, ACQUIRE, WAIT, TRUE)       /* takes permits of a plain semaphore */              \
     X(GIVE, give, RELEASE, CHANGE, VALUE)    /* adds permits; returns how many are free */         \
     X(DRAIN, drain, DRAIN, NONE, VALUE)      /* takes all free permits; returns how many */        \

@@ -117,7 +117,7 @@ HF_OP_LIST(HF_OP_DECLARE)
 
 /* Returns the implementation of the operation's kind. op->impl may instead be the decider's, which
  * is the same for all kinds. */
-static inline const hf_op_impl *hf_op_asked_for(const hf_op *op) {
+static inline const hf_op_impl *hf_op_impl_of(const hf_op *op) {
     return hf_op_impls[op->spec.kind];
 }
 

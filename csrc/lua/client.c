@@ -556,7 +556,7 @@ static int l_nodes(lua_State *L) {
     lua_createtable(L, (int)capacity, 0); /* no error may be raised while the mutex is locked */
     hf_driver_enter(driver);
     for (size_t i = 0; i < hf_client_node_count(client) && i < capacity; i++) {
-        if (!hf_client_node_serves(client, i)) continue;
+        if (!hf_client_node_may_have_keys(client, i)) continue;
         lua_pushinteger(L, (lua_Integer)i + 1);
         lua_rawseti(L, -2, ++count);
     }

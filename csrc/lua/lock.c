@@ -133,7 +133,7 @@ void hf_lock_end_release(hf_lua_lock *lock, hf_hold *hold) {
         bool lost = view.state == HF_HOLD_LOST && is_replaced(lock, hold);
         if (entry->count == 0 && !lost && !view.ending) drop_entry(lock, i);
     }
-    if (!has_entry && !view.over) hf_hold_note_stray(hold);
+    if (!has_entry && !view.over) hf_hold_add_stray(hold);
 }
 
 const hf_lock_entry *hf_lock_find_lost(const hf_lua_lock *lock, hf_slice caller) {

@@ -242,7 +242,7 @@ static int push_outcome(lua_State *L, const outcome *ended) {
     if (result->failure.code != HF_OK) return hf_push_failure(L, &result->failure);
     switch (ended->returns) {
     case HF_RETURNS_LOCK: lua_pushvalue(L, 1); break;
-    case HF_RETURNS_WHETHER: lua_pushboolean(L, result->value > 0); break;
+    case HF_RETURNS_BOOLEAN: lua_pushboolean(L, result->value > 0); break;
     case HF_RETURNS_VALUE: lua_pushinteger(L, (lua_Integer)result->value); break;
     case HF_RETURNS_LEFT:
         if (result->value < 0) lua_pushboolean(L, false);

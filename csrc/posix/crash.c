@@ -143,7 +143,7 @@ static hf_life search_for_job(int directory, const char *uuid, int lock) {
     hf_job_finding finding = hf_job_find(lock, uuid);
     if (finding == HF_JOB_PRESENT) unlinkat(directory, uuid, 0);
     if (finding == HF_JOB_UNSURE) return HF_LIFE_UNSURE;
-    return finding == HF_JOB_ABSENT ? HF_LIFE_JOB_ENDED : HF_LIFE_GOES_ON;
+    return finding == HF_JOB_ABSENT ? HF_LIFE_JOB_ENDED : HF_LIFE_RUNNING;
 }
 
 /* Returns what is known about a job whose group is not empty. When the holder dies, the kernel
@@ -151,7 +151,7 @@ static hf_life search_for_job(int directory, const char *uuid, int lock) {
  * about to end or to be reaped. */
 static hf_life probe_group(pid_t first_pid) {
     bool exists = kill(first_pid, 0) == 0 || errno != ESRCH;
-    return exists ? HF_LIFE_UNSURE : HF_LIFE_GOES_ON;
+    return exists ? HF_LIFE_UNSURE : HF_LIFE_RUNNING;
 }
 
 /* Checks the group and the lock before it searches. What they show remains true: no process can
@@ -159,9 +159,9 @@ static hf_life probe_group(pid_t first_pid) {
 static hf_life probe_job(int directory, const char *uuid, pid_t group) {
     if (!is_group_empty(group)) return probe_group(group);
     int lock = open_job_file(directory, uuid, O_RDONLY);
-    if (lock < 0) return HF_LIFE_GOES_ON;
+    if (lock < 0) return HF_LIFE_RUNNING;
     bool over = is_unlocked(lock) && !hf_job_is_in_min_hold(lock);
-    hf_life life = over ? search_for_job(directory, uuid, lock) : HF_LIFE_GOES_ON;
+    hf_life life = over ? search_for_job(directory, uuid, lock) : HF_LIFE_RUNNING;
     close(lock);
     return life;
 }
@@ -169,7 +169,7 @@ static hf_life probe_job(int directory, const char *uuid, pid_t group) {
 static hf_life probe_process(int directory, const char *uuid, const char *scope) {
     record_processes processes;
     if (!read_record(directory, uuid, scope, &processes)) return HF_LIFE_UNKNOWN;
-    if (!has_ended(processes.pid)) return HF_LIFE_GOES_ON;
+    if (!has_ended(processes.pid)) return HF_LIFE_RUNNING;
     if (processes.group == 0) return HF_LIFE_ENDED;
     return probe_job(directory, uuid, processes.group);
 }

@@ -244,7 +244,7 @@ static int l_status(lua_State *L) {
  * "alive", "unsure" (its job may be alive), or "ended" */
 static int l_life(lua_State *L) {
     static const char *const names[] = {[HF_LIFE_UNKNOWN] = "unknown",
-                                        [HF_LIFE_GOES_ON] = "alive",
+                                        [HF_LIFE_RUNNING] = "alive",
                                         [HF_LIFE_UNSURE] = "unsure",
                                         [HF_LIFE_ENDED] = "ended",
                                         [HF_LIFE_JOB_ENDED] = "ended"};

@@ -113,7 +113,7 @@ return {
   { "LATE_ENTRY_KEPT", "core/op/renew.c", "hf_renewer_on_entry_released", "hf_hold_is_lost(hold) && over",
     "false" },
   { "RELEASES_UNCOUNTED", "core/quorum/quorum.c", "hf_member_hold_entries",
-    "released += op->hold == member_hold && !op->done && hf_op_asked_for(op)->releases;", "" },
+    "released += op->hold == member_hold && !op->done && hf_op_impl_of(op)->releases;", "" },
   { "LAST_ENTRY_KEPT", "core/quorum/round_calls.c", "hf_round_release_entry", "hold->claim->count == 0", "false" },
   { "RECORD_UNTOLD", "core/quorum/round_calls.c", "has_nothing_to_release", "!leaves_record(op)", "true" },
   { "UNCONFIRMED", "core/base/request.c", "hf_request_is_confirmed", "request->confirmed >= request->replicas",

@@ -259,7 +259,7 @@ static void listen_to_grants(void) {
 
 /* A wait for "k" that has ended. */
 static void had_waited(uint64_t number, const hf_kind *kind) {
-    hf_ended_note(ended_of(&rig.client), number, kind, hf_slice_of("k"));
+    hf_ended_add(ended_of(&rig.client), number, kind, hf_slice_of("k"));
 }
 
 TEST(a_grant_to_a_wait_that_has_ended_is_handed_to_the_next_waiter) {
@@ -413,7 +413,7 @@ TEST(several_grants_for_a_shared_owners_lost_hold_cause_a_single_clean_up) {
     hf_hold *hold = hold_lock(AT(2));
     set_shared(hold, true);
     set_granted(hold, true);
-    hf_holds_note_wait(holds_of(&rig.client), claim_of(hold), 90);
+    hf_holds_set_wait(holds_of(&rig.client), claim_of(hold), 90);
     hf_holds_mark_lost(holds_of(&rig.client), hold, HF_LOST_EXPIRED);
     size_t before = hold_count(&rig.client);
     for (int i = 0; i < 3; i++) feed_message(GRANT("90", "88"), AT(10 + i));
@@ -988,7 +988,7 @@ TEST(abandoning_handles_removes_no_hold_that_another_handle_has_released_already
     EACH_CASE (i, cases) {
         hf_hold *hold = watch(hold_lock(AT(0)));
         set_count(hold, cases[i].held);
-        for (uint32_t j = 0; j < cases[i].released; j++) hf_hold_note_stray(hold);
+        for (uint32_t j = 0; j < cases[i].released; j++) hf_hold_add_stray(hold);
         abandon_hold(hold, cases[i].first, AT(1));
         CHECK_EQ_INT(is_held(hold) ? count_of(hold) : 0, cases[i].left);
         if (!is_held(hold)) CHECK(is_cleaned_up(hold));

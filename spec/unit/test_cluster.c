@@ -251,7 +251,7 @@ TEST(a_grant_to_an_ended_wait_is_undone_only_if_it_came_from_the_node_of_its_key
         node_at(node)->links[EVENTS].wanted = true;
         rig_serve(AT(1000));
     }
-    hf_ended_note(ended_of(&rig.client), 7, &hf_kind_lock, hf_slice_of("k"));
+    hf_ended_add(ended_of(&rig.client), 7, &hf_kind_lock, hf_slice_of("k"));
     feeds_event(1, "message", GRANT("7", "99"), AT(1001)), CHECK_EQ_INT(holds_left(), 0);
     feeds_event(0, "message", GRANT("7", "99"), AT(1002)), CHECK_EQ_INT(holds_left(), 1);
     CHECK(is_leaving(claim_in_heap(holds_of(&rig.client), 0)));

@@ -76,7 +76,7 @@ TEST(a_waiter_releases_the_lock_of_a_dead_process_and_reports_that) {
     CHECK_STR(output_at(AT(49)), "");
     CHECK_EQ_U64(hf_op_deadline(op), AT(50));
     CHECK_STR(output_at(AT(50)), INFO);
-    known_life = HF_LIFE_GOES_ON;
+    known_life = HF_LIFE_RUNNING;
     feed_owner(OTHER ":7", 0, AT(51)), CHECK_STR(asked, OTHER);
     CHECK_EQ_U64(hf_op_deadline(op), AT(101));
     CHECK_STR(output_at(AT(101)), "");
@@ -167,7 +167,7 @@ TEST(a_waiter_never_looks_up_the_process_of_an_owner_with_a_zero_byte) {
 /* Its process may end while the lock belongs to a shared owner. */
 TEST(a_waiter_no_longer_checks_the_process_of_an_earlier_owner) {
     hf_op *op = wait_with(life);
-    known_life = HF_LIFE_GOES_ON;
+    known_life = HF_LIFE_RUNNING;
     output_at(AT(50));
     feed_owner(OTHER ":7", -1, AT(51));
     for (int ms = 101; ms < 1051; ms += 50) CHECK_STR(output_at(AT(ms)), "");
@@ -191,7 +191,7 @@ TEST(waiters_further_back_in_the_queue_check_the_holders_process_less_often) {
     CASES(int ahead, pause) = {{-1, 50}, {0, 50}, {3, 200}, {19, 1000}, {30, 1000}, {1000, 1000}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hf_op *op = wait_with(life);
-        known_life = HF_LIFE_GOES_ON;
+        known_life = HF_LIFE_RUNNING;
         output_at(AT(50));
         feed_owner(OTHER ":7", cases[i].ahead, AT(51));
         CHECK_EQ_U64(hf_crash_at(op), AT(51 + cases[i].pause));
@@ -239,7 +239,7 @@ TEST(a_waiter_queries_the_owner_every_second_while_the_owners_process_is_not_on_
 
 TEST(a_waiters_next_query_finds_a_new_owner_and_then_checks_that_ones_process) {
     wait_with(life);
-    known_life = HF_LIFE_GOES_ON;
+    known_life = HF_LIFE_RUNNING;
     output_at(AT(50));
     feed_owner(OTHER ":7", 0, AT(51));
     for (int at = 151; at < 1051; at += 100) CHECK_STR(output_at(AT(at)), "");
@@ -251,7 +251,7 @@ TEST(a_waiters_next_query_finds_a_new_owner_and_then_checks_that_ones_process) {
 /* With a hundred waiters ahead, the questions cost the server next to nothing. */
 TEST(waiters_further_back_in_the_queue_query_the_owner_less_often) {
     hf_op *op = wait_with(life);
-    known_life = HF_LIFE_GOES_ON;
+    known_life = HF_LIFE_RUNNING;
     output_at(AT(50));
     feed_owner(OTHER ":7", 3, AT(51)), CHECK_EQ_U64(hf_crash_at(op), AT(251));
     output_at(AT(251)), CHECK_EQ_U64(hf_crash_at(op), AT(451));
@@ -259,7 +259,7 @@ TEST(waiters_further_back_in_the_queue_query_the_owner_less_often) {
     op = wait_with(life);
     output_at(AT(50));
     feed_owner(OTHER ":7", 100000, AT(51)), CHECK_EQ_U64(hf_crash_at(op), AT(61051));
-    known_life = HF_LIFE_GOES_ON;
+    known_life = HF_LIFE_RUNNING;
     CHECK_STR(output_at(AT(61051)), INFO);
     feed_owner(OTHER ":7", 100000, AT(61052)), CHECK_EQ_U64(hf_crash_at(op), AT(62052));
 }
@@ -313,7 +313,7 @@ TEST(a_waiter_of_a_multi_lock_releases_its_next_locks_also_while_another_client_
     wait_before(2, next_keys, life), CHECK_STR(output_at(AT(50)), INFO);
     feed_owner("java", 1, AT(51)), CHECK_STR(output_at(AT(100)), "");
     CHECK_STR(output_at(AT(101)), INFO_OF_KEY("m"));
-    known_life = HF_LIFE_GOES_ON;
+    known_life = HF_LIFE_RUNNING;
     feed_owner(OTHER ":8", -1, AT(102)), CHECK_STR(asked, OTHER), CHECK_STR(output_at(AT(151)), "");
     CHECK_STR(output_at(AT(152)), INFO_OF_KEY("n"));
     known_life = HF_LIFE_ENDED;

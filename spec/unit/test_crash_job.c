@@ -82,7 +82,7 @@ static hf_life life_other_than(hf_life one, hf_life two) {
 }
 
 static hf_life life_in_the_end(void) {
-    return life_other_than(HF_LIFE_GOES_ON, HF_LIFE_UNSURE);
+    return life_other_than(HF_LIFE_RUNNING, HF_LIFE_UNSURE);
 }
 
 static void stay_as_job(int lock) {
@@ -113,7 +113,7 @@ TEST(a_job_whose_first_process_is_not_collected_yet_is_about_to_end) {
 TEST(a_job_counts_as_ended_once_the_last_process_of_its_group_has_ended) {
     pid_t job, pid = start_job(stay_without_descriptor, &job);
     CHECK_EQ_INT(feed(), job);
-    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_RUNNING);
     kill_and_collect(pid), CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_UNSURE);
     kill(job, SIGSTOP), CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_UNSURE);
     kill_and_collect(job), CHECK_EQ_INT(life_in_the_end(), HF_LIFE_JOB_ENDED);
@@ -127,7 +127,7 @@ TEST(a_job_counts_as_alive_if_the_search_for_its_processes_takes_too_long) {
     CHECK_EQ_INT(feed(), job);
     kill_both(pid, job);
     step = HF_SECOND / 4; /* two processes, and the half of a second is over */
-    hf_life life = life_other_than(HF_LIFE_GOES_ON, HF_LIFE_GOES_ON);
+    hf_life life = life_other_than(HF_LIFE_RUNNING, HF_LIFE_RUNNING);
     step = 0;
     CHECK_EQ_INT(life, HF_LIFE_UNSURE);
     CHECK_EQ_INT(life_in_the_end(), HF_LIFE_JOB_ENDED);
@@ -147,7 +147,7 @@ TEST(a_job_counts_as_alive_even_if_its_group_leader_has_ended) {
     kill_both(pid, job);
     bool left = has_ended(job), goes_on = true;
     for (int i = 0; i < 20; i++)
-        goes_on = goes_on && hf_crash_probe_process(uuid) == HF_LIFE_GOES_ON;
+        goes_on = goes_on && hf_crash_probe_process(uuid) == HF_LIFE_RUNNING;
     kill_and_collect(member);
     hf_life life = life_in_the_end();
     end_job();
@@ -166,7 +166,7 @@ TEST(a_jobs_lock_file_owned_by_another_user_proves_no_death) {
     snprintf(name, sizeof name, "%s.job", uuid);
     bool given = chown(path_of(name), 1900000000u, (gid_t)-1) == 0, goes_on = true;
     for (int i = 0; i < 20; i++)
-        goes_on = goes_on && hf_crash_probe_process(uuid) == HF_LIFE_GOES_ON;
+        goes_on = goes_on && hf_crash_probe_process(uuid) == HF_LIFE_RUNNING;
     bool back = chown(path_of(name), 0, (gid_t)-1) == 0;
     hf_life life = life_in_the_end();
     end_job();
@@ -188,7 +188,7 @@ TEST(an_older_holdfast_version_cannot_misread_a_jobs_crash_record) {
 TEST(a_holdfast_command_that_outlives_its_job_counts_as_alive) {
     pid_t job, pid = start_job(stay_as_job, &job);
     kill_and_collect(job); /* its parent has not collected it */
-    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_RUNNING);
     kill_and_collect(pid);
     waitpid(job, NULL, 0), CHECK_EQ_INT(life_in_the_end(), HF_LIFE_JOB_ENDED);
     end_job();
@@ -247,8 +247,8 @@ static pid_t left_behind(void (*run)(int lock)) {
 TEST(a_process_that_left_the_jobs_group_keeps_the_job_alive_by_its_lock_descriptor) {
     if (is_emulated()) return;
     pid_t apart = left_behind(leave_one_apart);
-    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_GOES_ON);
-    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_RUNNING);
+    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_RUNNING);
     kill_and_collect(apart), CHECK_EQ_INT(life_in_the_end(), HF_LIFE_JOB_ENDED);
     CHECK_EQ_INT(life_in_the_end(), HF_LIFE_JOB_ENDED);
     end_job();
@@ -258,7 +258,7 @@ TEST(a_process_with_the_jobs_environment_keeps_the_job_alive_without_its_lock_de
     if (is_emulated()) return;
     pid_t apart = left_behind(leave_a_worker);
     for (int tries = 0; !runs(apart, "sleep") && tries < 10000; tries++) usleep(1000);
-    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_RUNNING);
     CHECK_EQ_INT(life_in_the_end(), HF_LIFE_UNKNOWN);
     end_with(apart);
 }
@@ -305,12 +305,12 @@ TEST(a_job_whose_lock_file_is_missing_or_replaced_counts_as_alive) {
     pid_t job, pid = start_job(stay_as_job, &job);
     kill_both(pid, job);
     snprintf(name, sizeof name, "%s.job", uuid), CHECK_EQ_INT(unlink(path_of(name)), 0);
-    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_RUNNING);
     CHECK_EQ_INT(mkfifo(path_of(name), 0600), 0);
-    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_RUNNING);
     CHECK_EQ_INT(unlink(path_of(name)), 0);
     CHECK_EQ_INT(symlink("/etc/passwd", path_of(name)), 0);
-    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_RUNNING);
     end_job();
 }
 
@@ -703,7 +703,7 @@ TEST(a_jobs_death_releases_no_lock_before_the_minimum_hold_time_is_over) {
     kill_both(pid, job);
     bool held = is_never_proved(20);
     end_job();
-    CHECK_EQ_INT(early, HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(early, HF_LIFE_RUNNING);
     CHECK_EQ_INT(late, HF_LIFE_JOB_ENDED);
     CHECK(held);
 }

@@ -35,14 +35,14 @@ static hf_life life_after(pid_t pid, int signal, int options) {
 
 TEST(a_running_process_counts_as_alive_until_its_client_is_closed) {
     CHECK(hf_crash_record(new_uuid()));
-    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_RUNNING);
     hf_crash_forget(uuid), CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_UNKNOWN);
     hf_crash_forget(uuid);
 }
 
 TEST(a_zombie_counts_as_dead_and_so_does_a_process_that_is_gone) {
     pid_t pid = start(stay);
-    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_RUNNING);
     CHECK_EQ_INT(life_after(pid, SIGKILL, WEXITED), HF_LIFE_ENDED);
     waitpid(pid, NULL, 0), CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_ENDED);
     end(pid);
@@ -50,7 +50,7 @@ TEST(a_zombie_counts_as_dead_and_so_does_a_process_that_is_gone) {
 
 TEST(a_stopped_process_counts_as_alive) {
     pid_t pid = start(stay);
-    CHECK_EQ_INT(life_after(pid, SIGSTOP, WSTOPPED), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(life_after(pid, SIGSTOP, WSTOPPED), HF_LIFE_RUNNING);
     end(pid);
 }
 
@@ -58,7 +58,7 @@ TEST(a_process_counts_as_alive_until_its_last_thread_ends) {
     pid_t pid = start(leave_to_thread);
     for (int tries = 0; state_of(pid) != 'Z' && tries < 10000; tries++) usleep(1000);
     CHECK_EQ_INT(state_of(pid), 'Z');
-    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_RUNNING);
     CHECK_EQ_INT(life_after(pid, SIGKILL, WEXITED), HF_LIFE_ENDED);
     end(pid);
 }
@@ -67,7 +67,7 @@ TEST(a_process_that_replaced_its_program_by_exec_counts_as_alive) {
     pid_t pid = start(become_another_program);
     for (int tries = 0; !runs(pid, "sleep") && tries < 10000; tries++) usleep(1000);
     CHECK(runs(pid, "sleep"));
-    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_RUNNING);
     CHECK_EQ_INT(life_after(pid, SIGKILL, WEXITED), HF_LIFE_ENDED);
     end(pid);
 }
@@ -139,12 +139,12 @@ TEST(a_process_whose_id_another_process_or_thread_reuses_counts_as_alive) {
     pthread_t thread;
     read_place(place, sizeof place);
     snprintf(text, sizeof text, "%s %ld", place, (long)getpid());
-    CHECK_EQ_INT(life_by(text), HF_LIFE_GOES_ON);
-    snprintf(text, sizeof text, "%s 1", place), CHECK_EQ_INT(life_by(text), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(life_by(text), HF_LIFE_RUNNING);
+    snprintf(text, sizeof text, "%s 1", place), CHECK_EQ_INT(life_by(text), HF_LIFE_RUNNING);
     CHECK_EQ_INT(pthread_create(&thread, NULL, store_id, (void *)&id), 0);
     while (id == 0) usleep(1000);
     snprintf(text, sizeof text, "%s %ld", place, (long)id);
-    CHECK_EQ_INT(life_by(text), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(life_by(text), HF_LIFE_RUNNING);
     pthread_cancel(thread);
     pthread_join(thread, NULL);
 }
@@ -339,7 +339,7 @@ static bool takes_another_users_process_for_alive(const char *directory) {
     char place[128], text[256];
     read_place(place, sizeof place);
     snprintf(text, sizeof text, "%s %ld", place, (long)others);
-    bool good = place[0] && life_by(text) == HF_LIFE_GOES_ON;
+    bool good = place[0] && life_by(text) == HF_LIFE_RUNNING;
     remove_directory(directory);
     return good;
 }
@@ -370,7 +370,7 @@ TEST(a_crash_record_directory_that_other_users_may_use_is_refused) {
 /* What it opens then has the numbers of the standard streams. */
 static bool works_without_standard_streams(const char *directory) {
     for (int fd = 0; fd < 3; fd++) close(fd);
-    bool good = hf_crash_record(new_uuid()) && hf_crash_probe_process(uuid) == HF_LIFE_GOES_ON;
+    bool good = hf_crash_record(new_uuid()) && hf_crash_probe_process(uuid) == HF_LIFE_RUNNING;
     int lock = hf_crash_lock_job(uuid);
     good = good && lock >= 0 && hf_crash_record_job(uuid, getpgrp(), 0);
     good = good && hf_crash_forget(uuid) && hf_crash_probe_process(uuid) == HF_LIFE_UNKNOWN;

@@ -156,14 +156,14 @@ TEST(a_hold_whose_lease_has_ended_is_found_even_behind_one_with_an_earlier_timer
 TEST(a_hold_is_found_by_its_own_number_or_by_that_of_its_shared_owners_wait) {
     hf_hold *mine = add("a", "o"), *shared = add("b", "o");
     CHECK(mine && shared);
-    hf_holds_note_wait(&holds, claim_of(mine), 7);
-    hf_holds_note_wait(&holds, claim_of(shared), 8);
+    hf_holds_set_wait(&holds, claim_of(mine), 7);
+    hf_holds_set_wait(&holds, claim_of(shared), 8);
     set_shared(shared, true);
     CHECK(hold_of_claim(hf_holds_find_wait(&holds, number_of(mine))) == mine);
     CHECK(!hold_of_claim(hf_holds_find_wait(&holds, 7)));
     CHECK(hold_of_claim(hf_holds_find_wait(&holds, number_of(shared))) == shared);
     CHECK(hold_of_claim(hf_holds_find_wait(&holds, 8)) == shared);
-    hf_holds_note_wait(&holds, claim_of(shared), 9);
+    hf_holds_set_wait(&holds, claim_of(shared), 9);
     CHECK(!hold_of_claim(hf_holds_find_wait(&holds, 8)));
     CHECK(hold_of_claim(hf_holds_find_wait(&holds, 9)) == shared);
     hf_holds_remove(&holds, claim_of(shared)), CHECK(!hold_of_claim(hf_holds_find_wait(&holds, 2)));
@@ -174,10 +174,10 @@ TEST(a_shared_owners_hold_is_found_by_the_number_of_the_wait_that_it_resulted_fr
     holds.last_number = 9;
     hf_hold *hold = add("a", "o");
     set_shared(hold, true);
-    hf_holds_note_wait(&holds, claim_of(hold), 3);
+    hf_holds_set_wait(&holds, claim_of(hold), 3);
     CHECK(hold_of_claim(hf_holds_find_wait(&holds, 3)) == hold);
     CHECK(hold_of_claim(hf_holds_find_wait(&holds, 10)) == hold);
-    hf_holds_note_wait(&holds, claim_of(hold), 10); /* its own number needs no alias */
+    hf_holds_set_wait(&holds, claim_of(hold), 10); /* its own number needs no alias */
     CHECK(!hold_of_claim(hf_holds_find_wait(&holds, 3)));
     hf_holds_remove(&holds, claim_of(hold)), CHECK(!hold_of_claim(hf_holds_find_wait(&holds, 10)));
 }
@@ -211,7 +211,7 @@ TEST(the_number_of_holds_awaiting_clean_up_falls_when_one_is_removed) {
     hf_claim *first = claim_of(one), *second = claim_of(other);
     hf_holds_leave(&holds, first);
     hf_holds_leave(&holds, second);
-    hf_holds_note_unclaimed(&holds, first), CHECK_EQ_INT((int)holds.unclaimed, 1);
+    hf_holds_mark_unclaimed(&holds, first), CHECK_EQ_INT((int)holds.unclaimed, 1);
     hf_holds_remove(&holds, second), CHECK_EQ_INT((int)holds.unclaimed, 1);
     hf_holds_remove(&holds, first), CHECK_EQ_INT((int)holds.unclaimed, 0);
 }
@@ -220,7 +220,7 @@ TEST(another_clients_request_for_a_kept_lock_must_name_its_current_number) {
     hf_hold *hold = add("a", "o");
     hf_keep keep = {.holds = &holds};
     set_claim_kept(claim_of(hold), &keep);
-    hf_holds_note_wait(&holds, claim_of(hold), 77);
+    hf_holds_set_wait(&holds, claim_of(hold), 77);
     hf_holds_on_wish(&holds, 77);
     CHECK(!keep.wished && !keep.due);
     hf_holds_on_wish(&holds, number_of(hold));

@@ -15,7 +15,7 @@ static hf_ended_wait wait_of(uint64_t number, const hf_kind *kind, hf_slice key)
                            .key_size = key.size};
 }
 
-void hf_ended_note(hf_ended *ended, uint64_t number, const hf_kind *kind, hf_slice key) {
+void hf_ended_add(hf_ended *ended, uint64_t number, const hf_kind *kind, hf_slice key) {
     if (!ended->waits) ended->waits = calloc(HF_ENDED_MAX, sizeof *ended->waits);
     if (ended->waits) ended->waits[number % HF_ENDED_MAX] = wait_of(number, kind, key);
 }

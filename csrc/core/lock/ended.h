@@ -17,7 +17,7 @@ typedef struct hf_ended {
 
 /* Adds a wait of this client that may still be granted a lock of this kind. `number` is the number
  * by which messages name the wait, never 0. Does nothing when out of memory. */
-void hf_ended_note(hf_ended *ended, uint64_t number, const hf_kind *kind, hf_slice key);
+void hf_ended_add(hf_ended *ended, uint64_t number, const hf_kind *kind, hf_slice key);
 
 /* Returns whether a recent wait had this number, kind and key. */
 bool hf_ended_has(const hf_ended *ended, uint64_t number, const hf_kind *kind, hf_slice key);

@@ -118,12 +118,12 @@ static void set_alias(hf_holds *holds, hf_claim *claim, uint64_t number) {
     (void)put;
 }
 
-void hf_holds_note_wait(hf_holds *holds, hf_claim *claim, uint64_t wait) {
+void hf_holds_set_wait(hf_holds *holds, hf_claim *claim, uint64_t wait) {
     claim->wait = wait;
     if (wait > 0) set_alias(holds, claim, wait);
 }
 
-void hf_holds_note_unclaimed(hf_holds *holds, hf_claim *claim) {
+void hf_holds_mark_unclaimed(hf_holds *holds, hf_claim *claim) {
     assert(hf_claim_is_leaving(claim) && !claim->leave.unclaimed);
     claim->leave.unclaimed = true;
     holds->unclaimed++;
@@ -301,7 +301,7 @@ hf_claim *hf_holds_add_claim(hf_holds *holds, const hf_kind *kind, hf_slice key,
     return NULL;
 }
 
-void hf_keep_note(hf_keep *keep) {
+void hf_keep_make_due(hf_keep *keep) {
     assert(keep->holds && !(keep->due && !keep->holds->due));
     if (keep->due) return;
     keep->due = true;
@@ -315,14 +315,14 @@ static void end_keep(hf_claim *claim) {
     assert(keep->claim == claim);
     claim->kept = NULL;
     keep->claim = NULL;
-    hf_keep_note(keep);
+    hf_keep_make_due(keep);
 }
 
 void hf_holds_on_wish(hf_holds *holds, uint64_t number) {
     hf_claim *claim = hf_holds_find_wait(holds, number);
     if (!claim || !claim->kept || claim->by_number.value != number) return;
     claim->kept->wished = true;
-    hf_keep_note(claim->kept);
+    hf_keep_make_due(claim->kept);
 }
 
 /* Drops the table's reference to the claim's hold. */
@@ -458,7 +458,7 @@ void hf_holds_check(const hf_holds *holds, hf_time now) {
     (void)holds, (void)now;
 }
 
-void hf_hold_note_stray(hf_hold *hold) {
+void hf_hold_add_stray(hf_hold *hold) {
     hold->strays++;
 }
 
@@ -480,7 +480,7 @@ void hf_hold_unref(hf_hold *hold) {
     hf_claim_unref(claim);
 }
 
-bool hf_hold_is_released(const hf_hold *hold) {
+bool hf_hold_has_detached_release(const hf_hold *hold) {
     return hf_hold_is_releasing(hold) && hold->detached;
 }
 

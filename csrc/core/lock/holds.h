@@ -33,7 +33,7 @@ struct hf_hold {
     hf_time held_since; /* 0 if it is not held, or the time held has been counted */
     uint64_t agent;     /* the number of the coroutine that acquired it */
     hf_stake *stakes;   /* the list of its stakes */
-    uint32_t strays;    /* releases through handles without an entry: see hf_hold_note_stray */
+    uint32_t strays;    /* releases through handles without an entry: see hf_hold_add_stray */
     uint32_t dropped;   /* entries of handles that were collected while a re-entry was under way */
     uint32_t copies;    /* quorum: how many copies of its owner were created for more servers */
     uint32_t refs;      /* the number of references to it */
@@ -101,10 +101,10 @@ hf_claim *hf_holds_find_wait(const hf_holds *holds, uint64_t number);
 hf_claim *hf_holds_find_clean_up(const hf_holds *holds, uint64_t number);
 
 /* Sets the number of the claim's wait, 0 for none, and makes it the claim's alias. */
-void hf_holds_note_wait(hf_holds *holds, hf_claim *claim, uint64_t wait);
+void hf_holds_set_wait(hf_holds *holds, hf_claim *claim, uint64_t wait);
 
 /* Marks a LEAVING claim as unclaimed. The table counts such claims. */
-void hf_holds_note_unclaimed(hf_holds *holds, hf_claim *claim);
+void hf_holds_mark_unclaimed(hf_holds *holds, hf_claim *claim);
 
 /* Adds a new ACQUIRING hold and its claim, whose number is then the table's last_number. The table
  * owns a reference to each. Copies the strings. Returns NULL when out of memory. */
@@ -146,7 +146,7 @@ void hf_hold_check(const hf_hold *hold);
 void hf_holds_check(const hf_holds *holds, hf_time now);
 
 /* Adds the kept lock to the list holds->due. */
-void hf_keep_note(hf_keep *keep);
+void hf_keep_make_due(hf_keep *keep);
 
 /* Called when others want the lock whose owner has this number. Does nothing if the client no
  * longer keeps that lock. */
@@ -204,7 +204,7 @@ static inline bool hf_hold_is_live(const hf_hold *hold) {
 }
 
 /* Returns whether the hold's release is detached and under way. */
-bool hf_hold_is_released(const hf_hold *hold);
+bool hf_hold_has_detached_release(const hf_hold *hold);
 
 /* Returns whether the caller relies on the hold, or on its release. A reply that a hold is gone is
  * not a loss if the caller has given the hold up. */

@@ -243,8 +243,8 @@ static char *make_note(hf_slice key, hf_slice owner, hf_slice *note) {
     return text;
 }
 
-static bool encode_noted(hf_request *request, const hf_wire_lock *lock, hf_verb verb,
-                         long long amount, hf_time keep, bool turn_used) {
+static bool encode_with_note(hf_request *request, const hf_wire_lock *lock, hf_verb verb,
+                             long long amount, hf_time keep, bool turn_used) {
     const hf_names *names = lock->names;
     number_text ms, text;
     hf_slice note;
@@ -260,14 +260,14 @@ static bool encode_noted(hf_request *request, const hf_wire_lock *lock, hf_verb 
     return encoded;
 }
 
-bool hf_wire_noted(hf_request *request, const hf_wire_lock *lock, hf_verb verb, long long amount,
-                   hf_time keep) {
-    return encode_noted(request, lock, verb, amount, keep, false);
+bool hf_wire_call_with_note(hf_request *request, const hf_wire_lock *lock, hf_verb verb,
+                            long long amount, hf_time keep) {
+    return encode_with_note(request, lock, verb, amount, keep, false);
 }
 
 bool hf_wire_take(hf_request *request, const hf_wire_lock *lock, long long amount, hf_time keep,
                   bool turn_used) {
-    return encode_noted(request, lock, HF_VERB_ACQUIRE, amount, keep, turn_used);
+    return encode_with_note(request, lock, HF_VERB_ACQUIRE, amount, keep, turn_used);
 }
 
 bool hf_wire_forget_note(hf_request *request, const hf_wire_lock *lock) {

@@ -94,8 +94,8 @@ bool hf_wire_is_run(const hf_reply *reply);
 /* Encodes a call of the verb's program. The lock's owner identifies the call, so that a command
  * that runs twice counts once as long as the call's note remains on the server: for the time
  * `keep`. */
-bool hf_wire_noted(hf_request *request, const hf_wire_lock *lock, hf_verb verb, long long amount,
-                   hf_time keep);
+bool hf_wire_call_with_note(hf_request *request, const hf_wire_lock *lock, hf_verb verb,
+                            long long amount, hf_time keep);
 
 /* Does the same for an acquire of permits. `turn_used`: Redisson's clients have released permits
  * since they last got a turn, which ends that turn. */

@@ -74,7 +74,7 @@ static void undo(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     bool first = hold && hf_claim_is_asked(hold->claim);
     if (first && op->acquire.queued) {
-        hf_holds_note_wait(&op->client->holds, hold->claim, op->wait.number);
+        hf_holds_set_wait(&op->client->holds, hold->claim, op->wait.number);
         hold->claim->token_ttl_ms = op->spec.token_ttl_ms;
     }
     if (hold && let_renewer_await(op, now)) return;
@@ -175,7 +175,7 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
     hf_taken taken = {op->acquire.from + 1, granted ? now : op->request.sent_at, end, token};
     hf_op_take(op, hold, &taken);
     if (granted || !hf_claim_is_granted(hold->claim))
-        hf_holds_note_wait(&client->holds, hold->claim, granted ? op->wait.number : 0);
+        hf_holds_set_wait(&client->holds, hold->claim, granted ? op->wait.number : 0);
     if (granted)
         hold->claim->confirm_at =
             hf_acquire_confirm_at(op, hf_time_min(end, hold->claim->max_until), now);
@@ -423,7 +423,8 @@ static bool excludes(const hf_op *op, const hf_hold *hold) {
 /* Returns the claim of a release that excludes this operation and began before it, or NULL. */
 static hf_claim *released_before(const hf_op *op) {
     for (const hf_op *other = op->client->ops; other != op; other = other->next) {
-        bool under_way = other->detached && !other->done && hf_hold_is_released(other->hold);
+        bool under_way =
+            other->detached && !other->done && hf_hold_has_detached_release(other->hold);
         if (under_way && other->hold->claim->in_flight && excludes(op, other->hold))
             return other->hold->claim;
     }
@@ -652,7 +653,7 @@ static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
  * different one, and a shared owner's holds are counted together. In these cases, in a quorum and
  * in its members, the acquire waits. */
 static bool may_send_before_released(const hf_client *client, const hf_hold *hold) {
-    bool on_its_way = hf_hold_is_released(hold) && !hold->claim->shared;
+    bool on_its_way = hf_hold_has_detached_release(hold) && !hold->claim->shared;
     bool decides_alone = !client->decider->op && !client->is_member;
     return on_its_way && decides_alone && !client->topology->moves_slots;
 }

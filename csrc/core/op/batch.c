@@ -67,14 +67,14 @@ static bool leave_blocks(hf_op *op, hf_claim *claim, hf_time now) {
 static bool blocks(hf_op *op, hf_hold *hold, hf_time now) {
     bool usable = hf_hold_is_held(hold) || hf_hold_is_lost(hold);
     if (usable && !hold->claim->in_flight) return false;
-    if (usable || hf_hold_is_released(hold)) return !wait_for(op, hold->claim, now);
+    if (usable || hf_hold_has_detached_release(hold)) return !wait_for(op, hold->claim, now);
     hf_op_fail(op, HF_BUSY, "another call by this owner for one of the keys is in progress");
     return true;
 }
 
 /* Returns whether the hold has nothing that a release could end, nor a loss to report. */
 static bool is_over(const hf_hold *hold) {
-    return !hf_hold_is_known(hold) || hf_hold_is_released(hold);
+    return !hf_hold_is_known(hold) || hf_hold_has_detached_release(hold);
 }
 
 static hf_hold *find(hf_op *op, size_t i, hf_time now) {

@@ -251,7 +251,7 @@ static hf_claim *clean_up_unknown(hf_client *client, const hf_message *grant, hf
                                : hf_wire_owner(owner, grant->kind, client->uuid, wait);
     hf_claim *claim = hf_client_add_claim(client, grant->kind, key, (hf_slice){owner, size});
     if (!claim) return NULL;
-    hf_holds_note_wait(&client->holds, claim, wait);
+    hf_holds_set_wait(&client->holds, claim, wait);
     hf_renewer_clean_up(client, claim, now);
     return claim;
 }
@@ -291,7 +291,7 @@ static void on_stray_grant(hf_node *node, const hf_message *grant, hf_time now) 
     if (hf_client_node(client, grant->key) != node) return;
     hf_claim *claim = lost && known->shared ? hf_renewer_clean_up_grant(client, known, now)
                                             : clean_up_unknown(client, grant, now);
-    if (claim) hf_holds_note_unclaimed(holds, claim);
+    if (claim) hf_holds_mark_unclaimed(holds, claim);
 }
 
 static void on_grant(hf_node *node, hf_op *op, const hf_message *grant, hf_time now) {

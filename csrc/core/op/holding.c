@@ -92,6 +92,6 @@ hf_claim *hf_client_add_copy(hf_client *client, const hf_claim *claim) {
     copy->shared = claim->shared;
     copy->lease = claim->lease;
     copy->token_ttl_ms = claim->token_ttl_ms;
-    hf_holds_note_wait(&client->holds, copy, claim->wait);
+    hf_holds_set_wait(&client->holds, copy, claim->wait);
     return copy;
 }

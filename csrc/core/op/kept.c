@@ -108,7 +108,7 @@ void hf_kept_cancel(hf_op *op) {
     *at = op->acquire.next_kept;
     if (kept->end == &op->acquire.next_kept) kept->end = at;
     op->acquire.kept = NULL;
-    if (!kept->first && !kept->keep.claim) hf_keep_note(&kept->keep);
+    if (!kept->first && !kept->keep.claim) hf_keep_make_due(&kept->keep);
 }
 
 hf_time hf_kept_end(const hf_op *op) {
@@ -120,7 +120,7 @@ hf_time hf_kept_end(const hf_op *op) {
 void hf_kept_notice(hf_op *op, hf_time now) {
     const hf_claim *claim = op->acquire.kept->keep.claim;
     if (claim && claim->hold) hf_client_refresh(op->client, claim->hold, now);
-    else if (!claim) hf_keep_note(&op->acquire.kept->keep);
+    else if (!claim) hf_keep_make_due(&op->acquire.kept->keep);
 }
 
 /* ---- lending ---- */
@@ -334,7 +334,7 @@ hf_hold *hf_kept_add_hold(hf_op *op) {
     kept->keep.wished = kept->forced = false;
     kept->last_served = 0;
     if (!hold) {
-        hf_keep_note(&kept->keep);
+        hf_keep_make_due(&kept->keep);
         return NULL;
     }
     assert(!kept->keep.claim && hold->claim->by_number.value == number);

@@ -27,7 +27,8 @@ static void change(hf_op *op, hf_verb verb, hf_time now) {
     hf_wire_lock lock = hf_op_wire_lock(op, hf_op_owner(op, owner));
     hf_time keep =
         hf_time_max(MIN_NOTE_TTL, NOTE_TTL_TIMEOUTS * op->client->config.session.command_timeout);
-    hf_op_run(op, hf_wire_noted(&op->request, &lock, verb, (long long)op->spec.value, keep),
+    hf_op_run(op,
+              hf_wire_call_with_note(&op->request, &lock, verb, (long long)op->spec.value, keep),
               on_changed, now);
 }
 

@@ -146,9 +146,9 @@ static bool encode_leave(hf_task *task) {
     task->request.no_retry = claim->shared && own > 0;
     bool encoded =
         claim->kind->has_call_notes
-            ? hf_wire_noted(&task->request, &lock,
-                            claim->leave.undoes ? HF_VERB_LEAVE : HF_VERB_RELEASE,
-                            claim->leave.amount, HF_WIRE_NOTE_TTL)
+            ? hf_wire_call_with_note(&task->request, &lock,
+                                     claim->leave.undoes ? HF_VERB_LEAVE : HF_VERB_RELEASE,
+                                     claim->leave.amount, HF_WIRE_NOTE_TTL)
             : hf_wire_leave(&task->request, &lock, claim->share.others,
                             hf_client_write_claim_waiter(waiter, task->client, claim), own);
     hf_names_delete(names);
@@ -209,7 +209,7 @@ bool hf_renewer_set_aside(hf_client *client, hf_claim *claim, hf_time now) {
 
 void hf_renewer_set_overtaken_aside(hf_client *client, hf_hold *hold) {
     hf_claim *claim = hold->claim;
-    assert(hf_hold_is_released(hold) && claim->in_flight && !claim->shared);
+    assert(hf_hold_has_detached_release(hold) && claim->in_flight && !claim->shared);
     hf_holds_leave(&client->holds, claim);
     hf_holds_set_aside(&client->holds, claim);
     claim->leave.same_connection = true;

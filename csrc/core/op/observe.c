@@ -236,9 +236,9 @@ static bool is_observed_poll(const hf_op_impl *impl) {
 }
 
 void hf_observe_op(hf_op *op, hf_time now) {
-    bool polls = is_observed_poll(hf_op_asked_for(op));
-    bool acquires = hf_op_asked_for(op)->acquires || polls;
-    bool releases = hf_op_asked_for(op)->releases;
+    bool polls = is_observed_poll(hf_op_impl_of(op));
+    bool acquires = hf_op_impl_of(op)->acquires || polls;
+    bool releases = hf_op_impl_of(op)->releases;
     if (op->client->is_member || (!acquires && !releases)) return;
     if (acquires && op->failure.code != HF_OK) {
         hf_class *class = class_of(op->client, op->spec.class);
@@ -258,7 +258,7 @@ void hf_observe_op(hf_op *op, hf_time now) {
 /* ---- waits ---- */
 
 void hf_observe_cut_off(hf_op *op, hf_code code, const char *reason, hf_time now) {
-    const hf_op_impl *impl = hf_op_asked_for(op);
+    const hf_op_impl *impl = hf_op_impl_of(op);
     bool waits = (impl->acquires || is_observed_poll(impl)) && op->spec.wait > 0 && !op->done;
     if (!waits || op->wait.cut_off || op->client->is_member) return;
     op->wait.cut_off = true;
@@ -326,7 +326,7 @@ void hf_observe_crash_release_off(hf_client *client, const char *code) {
 static uint16_t class_of_request(const hf_request *request) {
     if (!request->routing.context_is_op) return 0;
     const hf_op *op = request->context;
-    bool known = op->hold && !hf_op_asked_for(op)->acquires;
+    bool known = op->hold && !hf_op_impl_of(op)->acquires;
     return known ? op->hold->claim->class : op->spec.class;
 }
 

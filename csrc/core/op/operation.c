@@ -323,7 +323,7 @@ static void end_wait(hf_op *op, hf_time now) {
 static void forget_number(hf_op *op) {
     const hf_op_spec *spec = &op->spec;
     if (hf_kind_grants(spec->lock_kind))
-        hf_ended_note(&op->client->ended, op->wait.number, spec->lock_kind, spec->names->key);
+        hf_ended_add(&op->client->ended, op->wait.number, spec->lock_kind, spec->names->key);
     hf_numbers_remove(&op->client->waits, &op->wait.by_number);
 }
 
@@ -333,7 +333,7 @@ void hf_op_end(hf_op *op, hf_time now) {
     if (op->spec.wait > 0) end_wait(op, now);
     hf_observe_op(op, now);
     assert(op->done && *op->link == op);
-    if (hf_op_asked_for(op)->acquires && op->failure.code != HF_OK)
+    if (hf_op_impl_of(op)->acquires && op->failure.code != HF_OK)
         client->stats.failures[op->failure.code]++;
     if (op->impl->end) op->impl->end(op, now);
     hf_session_drop(&op->request);

@@ -55,7 +55,8 @@ static bool encode(hf_op *op, hf_verb verb) {
     char owner[HF_OWNER_SIZE];
     hf_wire_lock lock = hf_op_wire_lock(op, hf_op_owner(op, owner));
     op->noted.answered = false;
-    return hf_wire_noted(&op->request, &lock, verb, (int64_t)op->spec.value, HF_WIRE_NOTE_TTL);
+    return hf_wire_call_with_note(&op->request, &lock, verb, (int64_t)op->spec.value,
+                                  HF_WIRE_NOTE_TTL);
 }
 
 /* Notes that the reply to the command has come. If the command was sent twice, the server may still

@@ -131,14 +131,14 @@ static void publish_client(hf_client *client, hf_time until, hf_time now) {
 /* ---- waits ---- */
 
 static bool waits(const hf_op *op) {
-    return hf_op_asked_for(op)->acquires && !op->done && op->spec.wait > 0 &&
+    return hf_op_impl_of(op)->acquires && !op->done && op->spec.wait > 0 &&
            op->presence.publish_at != 0;
 }
 
 /* Returns whether the operation is an acquire that has not been found waiting, so it may soon hold
  * a lock. */
 static bool may_hold_soon(const hf_op *op) {
-    return hf_op_asked_for(op)->acquires && !op->done && op->presence.publish_at == 0;
+    return hf_op_impl_of(op)->acquires && !op->done && op->presence.publish_at == 0;
 }
 
 /* Returns whether the operation's caller holds another lock by this hold, which may be NULL. */

@@ -14,7 +14,7 @@ hf_hold *hf_op_find_hold(const hf_op *op, hf_slice key, hf_time now) {
 
 /* In a quorum the new hold may have the same owner, and a clean-up would end it. */
 void hf_op_replace_lost(const hf_op *op, hf_hold *hold, hf_time now) {
-    assert(hf_op_asked_for(op)->acquires && hf_hold_is_lost(hold));
+    assert(hf_op_impl_of(op)->acquires && hf_hold_is_lost(hold));
     bool same = hf_slice_equal(op->spec.owner, hf_hold_owner(hold));
     if (same) hf_holds_remove(&op->client->holds, hold->claim);
     else hf_renewer_clean_up_lost(op->client, hold, now);

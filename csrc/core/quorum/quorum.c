@@ -149,7 +149,7 @@ bool hf_quorum_add_member_hold(hf_client *client, hf_hold *hold, size_t index,
 uint32_t hf_member_hold_entries(const hf_client *member, const hf_hold *member_hold) {
     uint32_t entries = member_hold->claim->count - member_hold->claim->share.others, released = 0;
     for (const hf_op *op = member->ops; op; op = op->next)
-        released += op->hold == member_hold && !op->done && hf_op_asked_for(op)->releases;
+        released += op->hold == member_hold && !op->done && hf_op_impl_of(op)->releases;
     return entries > released ? entries - released : 0;
 }
 
@@ -285,7 +285,7 @@ static void set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_time 
 /* Returns whether an undecided acquire is re-entering the hold. */
 static bool is_being_reentered(const hf_client *client, const hf_hold *hold) {
     for (hf_op *op = client->ops; op && hf_hold_is_held(hold); op = op->next) {
-        bool enters = hf_op_asked_for(op)->acquires && op->round && op->round->hold == hold;
+        bool enters = hf_op_impl_of(op)->acquires && op->round && op->round->hold == hold;
         if (enters && !op->blocked && op->round->state != HF_ROUND_DECIDED) return true;
     }
     return false;
@@ -409,7 +409,7 @@ bool hf_quorum_has_late_reply(const hf_quorum *quorum, const hf_hold *hold, size
 void hf_quorum_end_late_replies(hf_client *client, const hf_hold *hold, hf_time now) {
     hf_late_reply **at = &client->quorum->late_replies;
     while (*at) {
-        bool acquires = hf_op_asked_for((*at)->op)->acquires && !(*at)->op->done;
+        bool acquires = hf_op_impl_of((*at)->op)->acquires && !(*at)->op->done;
         if (!acquires || (*at)->round->hold != hold) {
             at = &(*at)->next;
             continue;
@@ -441,7 +441,7 @@ static void settle_late_yes(hf_client *client, hf_late_reply *late_reply, hf_tim
 static void settle_late_reply(hf_client *client, hf_late_reply *late_reply, hf_time now) {
     const hf_op *op = late_reply->op;
     hf_hold *hold = late_reply->round->hold;
-    if (!hf_op_asked_for(op)->acquires) return;
+    if (!hf_op_impl_of(op)->acquires) return;
     if (op->failure.code == HF_OK) settle_late_yes(client, late_reply, now);
     else if (op->failure.code == HF_BUSY && hold) hf_quorum_note_busy(client, hold, now);
 }

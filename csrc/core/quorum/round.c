@@ -17,16 +17,16 @@
 #include "quorum/votes.h"
 
 static bool acquires(const hf_op *op) {
-    return hf_op_asked_for(op)->acquires;
+    return hf_op_impl_of(op)->acquires;
 }
 
 static bool releases(const hf_op *op) {
-    return hf_op_asked_for(op)->releases;
+    return hf_op_impl_of(op)->releases;
 }
 
 /* Returns why a quorum refuses the operation, or NULL. Replies cannot be combined. */
 static const char *refusal_of(const hf_op *op) {
-    const char *refusal = hf_op_asked_for(op)->quorum_refusal;
+    const char *refusal = hf_op_impl_of(op)->quorum_refusal;
     bool returns_reply = hf_op_rows[op->spec.kind].returns == HF_RETURNS_REPLY;
     return !refusal && returns_reply ? "it needs a single server, not a quorum" : refusal;
 }
@@ -81,7 +81,7 @@ static void begin(hf_op *op, hf_time now) {
         hf_op_fail_out_of_memory(op);
         return;
     }
-    const hf_op_impl *impl = hf_op_asked_for(op);
+    const hf_op_impl *impl = hf_op_impl_of(op);
     const char *refusal = refusal_of(op);
     /* round_acquire.c and finish_release do not combine results. */
     assert(refusal || !(impl->acquires || impl->releases) ||
@@ -96,7 +96,7 @@ static void begin(hf_op *op, hf_time now) {
 /* An operation on a hold that was lost must not affect a hold that was acquired since. */
 static void unblock(hf_op *op, hf_time now) {
     bool gone = hf_hold_is_lost(op->hold) && !hf_hold_is_known(op->hold);
-    if (gone && hf_op_asked_for(op)->needs_hold) {
+    if (gone && hf_op_impl_of(op)->needs_hold) {
         hf_round_fail_lost(op, op->hold);
         return;
     }

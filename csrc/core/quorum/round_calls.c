@@ -9,15 +9,15 @@
 #include "quorum/votes.h"
 
 static bool releases(const hf_op *op) {
-    return hf_op_asked_for(op)->releases;
+    return hf_op_impl_of(op)->releases;
 }
 
 static bool leaves_record(const hf_op *op) {
-    return hf_op_asked_for(op)->leaves_record;
+    return hf_op_impl_of(op)->leaves_record;
 }
 
 static bool sets_lease(const hf_op *op) {
-    return hf_op_asked_for(op)->sets_lease;
+    return hf_op_impl_of(op)->sets_lease;
 }
 
 /* ---- results ---- */
@@ -113,7 +113,7 @@ static combiner *const combiners[HF_OP_KINDS] = {[HF_OP_FORCE] = combine_forced}
 static combiner *combiner_of(const hf_op *op) {
     if (combiners[op->spec.kind]) return combiners[op->spec.kind];
     switch (hf_op_rows[op->spec.kind].returns) {
-    case HF_RETURNS_WHETHER:
+    case HF_RETURNS_BOOLEAN:
     case HF_RETURNS_VALUE:
     case HF_RETURNS_LEFT:
     case HF_RETURNS_TTL: return combine_values;

@@ -71,7 +71,7 @@ hf_op_spec hf_round_spec(const hf_round *round, const hf_op_spec *spec) {
 /* ---- votes ---- */
 
 static bool acquires(const hf_op *op) {
-    return hf_op_asked_for(op)->acquires;
+    return hf_op_impl_of(op)->acquires;
 }
 
 hf_tally hf_votes_count(const hf_round *round) {

@@ -129,7 +129,7 @@ static int l_tell_life(lua_State *L) {
     luaL_argcheck(L, i < MAX_LIVES && strlen(uuid) == HF_UUID_SIZE, 1, "too many, or no uuid");
     strcpy(lives[i].uuid, uuid);
     hf_life ended = lua_toboolean(L, 3) ? HF_LIFE_JOB_ENDED : HF_LIFE_ENDED;
-    lives[i].life = lua_toboolean(L, 2) ? ended : HF_LIFE_GOES_ON;
+    lives[i].life = lua_toboolean(L, 2) ? ended : HF_LIFE_RUNNING;
     return 0;
 }
 
