@@ -156,7 +156,7 @@ static UNUSED inline uint32_t claim_count(const hf_claim *of) {
 /* Puts the hold and its claim into states that fit. */
 static UNUSED inline void set_hold_state(hf_hold *of, hf_hold_state value) {
     of->state = value;
-    of->claim->state = value == HF_HOLD_ACQUIRING ? HF_CLAIM_ASKED : HF_CLAIM_STANDING;
+    of->claim->state = value == HF_HOLD_ACQUIRING ? HF_CLAIM_REQUESTED : HF_CLAIM_ACTIVE;
 }
 
 /* Declares a hold with a claim, neither of which is in a table. */

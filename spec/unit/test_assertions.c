@@ -74,7 +74,7 @@ static void lose_what_was_given_up(void) {
 
 static void claim_again_what_leaves(void) {
     hf_holds holds = {0};
-    hf_claim_become(leave(&holds, new_hold(&holds, "k")), HF_CLAIM_STANDING);
+    hf_claim_become(leave(&holds, new_hold(&holds, "k")), HF_CLAIM_ACTIVE);
 }
 
 static void leave_with_a_claim_that_is_gone(void) {

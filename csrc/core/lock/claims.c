@@ -33,12 +33,12 @@ hf_claim *hf_claim_new(const hf_kind *kind, hf_slice key, hf_slice owner, size_t
     return claim;
 }
 
-enum { STANDING = 1 << HF_CLAIM_STANDING, LEAVING = 1 << HF_CLAIM_LEAVING };
+enum { ACTIVE = 1 << HF_CLAIM_ACTIVE, LEAVING = 1 << HF_CLAIM_LEAVING };
 enum { GONE = 1 << HF_CLAIM_GONE };
 
 static const int forward[HF_CLAIM_STATES] = {
-    [HF_CLAIM_ASKED] = STANDING | LEAVING | GONE,
-    [HF_CLAIM_STANDING] = LEAVING | GONE,
+    [HF_CLAIM_REQUESTED] = ACTIVE | LEAVING | GONE,
+    [HF_CLAIM_ACTIVE] = LEAVING | GONE,
     [HF_CLAIM_LEAVING] = GONE,
 };
 

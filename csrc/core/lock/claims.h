@@ -1,12 +1,12 @@
 /* A claim is what a server may have stored under one owner. The renewer works on claims; a hold is
  * what a caller believes about one.
  *
- *     ASKED --> STANDING --> LEAVING --> GONE
+ *     REQUESTED --> ACTIVE --> LEAVING --> GONE
  *
- *   ASKED     an acquire that names the owner is under way
- *   STANDING  the server has stored the owner, as far as this client knows
- *   LEAVING   the renewer is removing the owner from the server
- *   GONE      nothing is left to remove, and the claim is not in the table
+ *   REQUESTED  an acquire that names the owner is under way
+ *   ACTIVE     the server has stored the owner, as far as this client knows
+ *   LEAVING    the renewer is removing the owner from the server
+ *   GONE       nothing is left to remove, and the claim is not in the table
  *
  * A claim only moves forward, and may skip states: owners are never reused. It is freed when its
  * hold, the table, every task and every operation have dropped their references. It may outlive its
@@ -16,7 +16,7 @@
  * Invariants of a claim:
  * - At most one command that sets its TTL or its owner is in flight.
  * - No lease requested for it ends after `max_until`.
- * - While it is STANDING, `valid_until` is not after the end of its lease on the server, unless
+ * - While it is ACTIVE, `valid_until` is not after the end of its lease on the server, unless
  *   that lease was ended early, for example by a forced release.
  * - While it is in the table, it is in the heap, and no other claim has its number.
  * - Only a claim with a shared owner has `pending_releases`. */
@@ -33,8 +33,8 @@
 typedef struct hf_keep hf_keep;
 
 typedef enum hf_claim_state {
-    HF_CLAIM_ASKED,
-    HF_CLAIM_STANDING,
+    HF_CLAIM_REQUESTED,
+    HF_CLAIM_ACTIVE,
     HF_CLAIM_LEAVING,
     HF_CLAIM_GONE,
     HF_CLAIM_STATES
@@ -120,7 +120,7 @@ static inline bool hf_claim_has_settled_within(const hf_claim *claim, hf_time sp
 
 /* Returns whether its last renewal failed. */
 static inline bool hf_claim_is_at_risk(const hf_claim *claim) {
-    return claim->failures > 0 && claim->state == HF_CLAIM_STANDING;
+    return claim->failures > 0 && claim->state == HF_CLAIM_ACTIVE;
 }
 
 /* Returns whether it belongs to a kept lock that no caller holds. */

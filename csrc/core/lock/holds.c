@@ -341,7 +341,7 @@ static void change_key(hf_holds *holds, hf_claim *claim, hf_slice caller) {
 }
 
 hf_hold *hf_holds_give(hf_holds *holds, hf_claim *claim, hf_slice caller) {
-    assert(claim->state == HF_CLAIM_STANDING &&
+    assert(claim->state == HF_CLAIM_ACTIVE &&
            !hf_holds_find(holds, claim->kind, hf_claim_key(claim), caller));
     hf_hold *before = claim->hold, *hold = malloc(size_of_hold(caller));
     if (!hold) return NULL;
@@ -352,7 +352,7 @@ hf_hold *hf_holds_give(hf_holds *holds, hf_claim *claim, hf_slice caller) {
 }
 
 void hf_holds_keep(hf_holds *holds, hf_claim *claim) {
-    assert(claim->state == HF_CLAIM_STANDING && claim->kept);
+    assert(claim->state == HF_CLAIM_ACTIVE && claim->kept);
     change_key(holds, claim, (hf_slice){"", 0});
     drop_hold(claim);
 }
@@ -402,7 +402,8 @@ static const int legal[HF_HOLD_STATES] = {
 static void check_state(const hf_hold *hold) {
     const hf_claim *claim = hold->claim;
     bool held = hf_hold_is_held(hold), known = hf_hold_is_known(hold);
-    hf_claim_state expected = hold->state == HF_HOLD_ACQUIRING ? HF_CLAIM_ASKED : HF_CLAIM_STANDING;
+    hf_claim_state expected =
+        hold->state == HF_HOLD_ACQUIRING ? HF_CLAIM_REQUESTED : HF_CLAIM_ACTIVE;
     assert(!held || claim->count > 0 || hold->member_count > 0);
     assert(!held || claim->count >= claim->share.others);
     assert((hold->reason != HF_LOST_NONE) == hf_hold_is_lost(hold));
@@ -418,8 +419,8 @@ void hf_hold_become(hf_hold *hold, hf_hold_state state) {
     assert(legal[hold->state] & 1 << state);
     (void)legal;
     hold->state = state;
-    if (state == HF_HOLD_HELD && hf_claim_is_asked(hold->claim))
-        hf_claim_become(hold->claim, HF_CLAIM_STANDING);
+    if (state == HF_HOLD_HELD && hf_claim_is_requested(hold->claim))
+        hf_claim_become(hold->claim, HF_CLAIM_ACTIVE);
     if (state != HF_HOLD_HELD && hf_hold_is_known(hold)) end_keep(hold->claim);
     check_state(hold);
 }

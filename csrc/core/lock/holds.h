@@ -19,7 +19,7 @@ typedef struct hf_holds hf_holds;
  * has ended or others want the lock. */
 struct hf_keep {
     hf_holds *holds;
-    hf_claim *claim;    /* its claim in the table, ASKED or STANDING, or NULL */
+    hf_claim *claim;    /* its claim in the table, REQUESTED or ACTIVE, or NULL */
     hf_time keep_until; /* when the client must stop keeping its current claim */
     bool wished;        /* others have asked for the lock */
     bool due;           /* it is in the list holds->due */
@@ -64,16 +64,16 @@ struct hf_holds {
 /* Returns the hold's key. The slice is valid as long as the hold. */
 hf_slice hf_hold_key(const hf_hold *hold);
 
-/* Returns whether the claim is ASKED. */
-static inline bool hf_claim_is_asked(const hf_claim *claim) {
-    return claim->state == HF_CLAIM_ASKED;
+/* Returns whether the claim is REQUESTED. */
+static inline bool hf_claim_is_requested(const hf_claim *claim) {
+    return claim->state == HF_CLAIM_REQUESTED;
 }
 
-/* Returns whether the claim is STANDING and its hold, if any, is HELD. The renewer renews only such
+/* Returns whether the claim is ACTIVE and its hold, if any, is HELD. The renewer renews only such
  * claims. */
 static inline bool hf_claim_is_held(const hf_claim *claim) {
     bool held = !claim->hold || claim->hold->state == HF_HOLD_HELD;
-    return claim->state == HF_CLAIM_STANDING && held;
+    return claim->state == HF_CLAIM_ACTIVE && held;
 }
 
 /* Returns whether the claim is LEAVING. */
@@ -114,7 +114,7 @@ hf_hold *hf_holds_add(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_sli
 /* Adds a new claim without a hold in the same way. It cannot be found by its key. */
 hf_claim *hf_holds_add_claim(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice owner);
 
-/* Gives a STANDING claim in the table to this caller. Its previous hold, if it had one, is then
+/* Gives an ACTIVE claim in the table to this caller. Its previous hold, if it had one, is then
  * over. Returns the new hold, which is ACQUIRING; or NULL when out of memory, and changes
  * nothing. */
 hf_hold *hf_holds_give(hf_holds *holds, hf_claim *claim, hf_slice caller);
@@ -135,7 +135,7 @@ void hf_holds_set_aside(hf_holds *holds, hf_claim *claim);
 void hf_holds_remove(hf_holds *holds, hf_claim *claim);
 
 /* Sets the hold's state; no other function does. Asserts that this change is allowed. A hold that
- * becomes HELD makes its ASKED claim STANDING. */
+ * becomes HELD makes its REQUESTED claim ACTIVE. */
 void hf_hold_become(hf_hold *hold, hf_hold_state state);
 
 /* Asserts the invariants of a hold. */

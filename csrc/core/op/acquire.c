@@ -64,7 +64,7 @@ static bool let_renewer_await(hf_op *op, hf_time now) {
     hf_claim *claim = hold->claim;
     bool asks = op->state == HF_ACQUIRE_ASKING && op->spec.shared && hf_hold_is_known(hold);
     if (!asks || !hf_hold_is_live(hold)) return false;
-    if (hf_claim_is_asked(claim)) claim->token_ttl_ms = op->spec.token_ttl_ms;
+    if (hf_claim_is_requested(claim)) claim->token_ttl_ms = op->spec.token_ttl_ms;
     return hf_renewer_await_answer(op->client, hold, &op->request, now);
 }
 
@@ -72,7 +72,7 @@ static bool let_renewer_await(hf_op *op, hf_time now) {
  * next command for this hold sets the count, or learns what to release. */
 static void undo(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
-    bool first = hold && hf_claim_is_asked(hold->claim);
+    bool first = hold && hf_claim_is_requested(hold->claim);
     if (first && op->acquire.queued) {
         hf_holds_set_wait(&op->client->holds, hold->claim, op->wait.number);
         hold->claim->token_ttl_ms = op->spec.token_ttl_ms;
@@ -771,7 +771,7 @@ static void begin(hf_op *op, hf_time now) {
 bool hf_acquire_was_behind_another(const hf_op *op, hf_time now) {
     const hf_claim *claim = op->behind;
     if (op->spec.wait == 0 || hf_claim_is_leaving(claim)) return false;
-    return hf_claim_is_asked(claim) || hf_claim_has_settled_within(claim, MIN_PATIENCE, now);
+    return hf_claim_is_requested(claim) || hf_claim_has_settled_within(claim, MIN_PATIENCE, now);
 }
 
 /* Fails because another call takes longer than this wait, or because the renewer could not remove

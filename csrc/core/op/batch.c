@@ -23,7 +23,7 @@ static void free_hold(hf_op *op, hf_hold *hold, hf_time now) {
 
 static void undo_hold(hf_op *op, hf_hold *hold, hf_time now) {
     hold->claim->uncertain = true;
-    if (hf_claim_is_asked(hold->claim))
+    if (hf_claim_is_requested(hold->claim))
         hf_renewer_clean_up_same_connection(op->client, hold->claim, now);
     else free_hold(op, hold, now);
 }

@@ -221,7 +221,7 @@ static bool may_keep(const hf_op *op) {
 
 /* Counts this client's waiters. The first of them learns from the server how many wait there. */
 static long long count_waiters(const hf_kept *kept) {
-    long long waiters = kept->keep.claim && hf_claim_is_asked(kept->keep.claim);
+    long long waiters = kept->keep.claim && hf_claim_is_requested(kept->keep.claim);
     for (const hf_op *op = kept->first; op; op = op->acquire.next_kept) waiters++;
     return waiters;
 }

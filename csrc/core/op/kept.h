@@ -13,7 +13,7 @@
  *   lent, idle -> none the lock is lost, or released to the server: others want it, its keep time
  *                      has passed, its tokens are used up, or a command for it is in doubt
  *
- * The state is that of the kept lock's claim: none, ASKED, STANDING with a hold, or idle. */
+ * The state is that of the kept lock's claim: none, REQUESTED, ACTIVE with a hold, or idle. */
 #ifndef HF_KEPT_H
 #define HF_KEPT_H
 

@@ -95,7 +95,7 @@ void hf_renewer_on_claim_lost(hf_client *client, hf_claim *claim, hf_lost_reason
 
 void hf_renewer_forget(hf_client *client, hf_hold *hold, hf_time now) {
     hf_claim *claim = hold->claim;
-    bool acquiring = hf_claim_is_asked(claim);
+    bool acquiring = hf_claim_is_requested(claim);
     hf_renewer_resume(client, claim, now);
     if (acquiring) hf_holds_remove(&client->holds, claim);
     hf_client_unblock(client, claim, now);

@@ -1,4 +1,4 @@
-/* The renewer's first half: renews claims that are STANDING, and confirms those that came by a
+/* The renewer's first half: renews claims that are ACTIVE, and confirms those that came by a
  * grant, as long as they are held: by a hold that is HELD, by the client that keeps the lock while
  * it is idle, or for the record of a run.
  *

@@ -14,7 +14,7 @@
  * hold that it waits for. */
 void hf_round_forget_hold(hf_op *op) {
     hf_hold *hold = op->hold;
-    if (hold == op->round->hold && hf_claim_is_asked(hold->claim))
+    if (hold == op->round->hold && hf_claim_is_requested(hold->claim))
         hf_holds_remove(&op->client->holds, hold->claim);
 }
 
