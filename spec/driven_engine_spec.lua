@@ -377,12 +377,12 @@ describe("counters and events", function()
 end)
 
 describe("holdfast.core", function()
-  local ALL_TRAITS = { "counted", "fingerprinted", "joint", "listed", "may_be_kept", "stepwise" }
+  local ALL_TRAITS = { "has_fingerprint", "has_permits", "many_owners", "may_be_kept", "stepwise", "uses_list" }
   local TRAITS = {
-    lock = "may_be_kept", mutex = "may_be_kept stepwise", fair = "listed stepwise",
-    read = "joint stepwise",
-    write = "stepwise", guard = "fingerprinted stepwise", latch = "stepwise",
-    permit = "counted stepwise", plain_semaphore = "stepwise",
+    lock = "may_be_kept", mutex = "may_be_kept stepwise", fair = "stepwise uses_list",
+    read = "many_owners stepwise",
+    write = "stepwise", guard = "has_fingerprint stepwise", latch = "stepwise",
+    permit = "has_permits stepwise", plain_semaphore = "stepwise",
   }
 
   it("compares strings by their bytes, a prefix first", function()

@@ -141,11 +141,12 @@ typedef enum hf_listening {
 
 /* The fields of operations that wait for a time or a message. */
 typedef struct hf_op_wait {
-    hf_time until;          /* when the wait ends; HF_NEVER for no limit */
-    hf_time recheck_at;     /* when to ask the server again even without a message */
-    uint64_t number;        /* the number by which grants name this wait */
-    hf_number by_number;    /* the wait's entry in client->waits */
-    hf_names *channels;     /* its own channels, for a listed kind or a watch; otherwise NULL */
+    hf_time until;       /* when the wait ends; HF_NEVER for no limit */
+    hf_time recheck_at;  /* when to ask the server again even without a message */
+    uint64_t number;     /* the number by which grants name this wait */
+    hf_number by_number; /* the wait's entry in client->waits */
+    hf_names
+        *channels; /* its own channels, for a kind with `uses_list` or a watch; otherwise NULL */
     hf_listening listening; /* the subscription to releases by clients that are not in the queue */
     hf_time turn_ends;      /* it leaves free permits to other clients until this time; or 0 */
     bool needs_events;      /* it needs the events link and is counted in node->waiting */

@@ -67,22 +67,22 @@ struct hf_kind {
 
     /* Redisson publishes its releases of this kind and receives ours. Otherwise, clients that are
      * not in the queue must poll. */
-    bool announced;
+    bool publishes_releases;
 
     /* An acquire sends a fingerprint of its request, which the server stores. A grant stores an
      * empty fingerprint, so the waiter must then send its acquire again. */
-    bool fingerprinted;
+    bool has_fingerprint;
 
-    bool counted; /* the lock consists of permits; an acquire takes one or more */
-    bool joint;   /* several owners may hold it at once; one release may grant it to several */
-    bool listed;  /* waiters are in Redisson's list, each with its own channel */
+    bool has_permits; /* the lock consists of permits; an acquire takes one or more */
+    bool many_owners; /* several owners may hold it at once; one release may grant it to several */
+    bool uses_list;   /* waiters are in Redisson's list, each with its own channel */
 
     /* Keys in braces are refused, because they would share Redisson's names with the same key
      * without braces. */
     bool refuses_braced_key;
 
-    const char *suffix;  /* follows <uuid>:<number> in this kind's owners, or NULL */
-    const char *channel; /* the prefix of the channel of releases; NULL for hf_prefix.releases */
+    const char *owner_suffix;   /* follows <uuid>:<number> in owners; or NULL */
+    const char *channel_prefix; /* of the channel of releases; NULL for hf_prefix.releases */
 
     /* The channel's name has the key in braces even if the key itself contains braces. */
     bool wraps_key;
@@ -104,9 +104,9 @@ struct hf_kind {
      * once even if it is sent twice. */
     bool has_call_notes;
 
-    const char *taken;                /* completes the error message of a busy acquire */
-    const hf_kind *reads, *writes;    /* the other half of a read/write lock, or NULL */
-    unsigned char programs[HF_VERBS]; /* only kind.c reads them */
+    const char *busy_text;                 /* completes the error message of a busy acquire */
+    const hf_kind *read_half, *write_half; /* the other half of a read/write lock, or NULL */
+    unsigned char programs[HF_VERBS];      /* only kind.c reads them */
 };
 
 /* All kinds, followed by NULL. */
@@ -119,9 +119,9 @@ const hf_kind *hf_kind_named(const char *name);
 #define HF_PREFIXES(X)                                                                             \
     X(counter, "redisson_lock_token:")                                                             \
     X(queue, "holdfast_queue:")                                                                    \
-    X(list, "redisson_lock_queue:") /* for the queues of `listed` kinds */                         \
+    X(list, "redisson_lock_queue:") /* the queue of a kind that uses_list */                       \
     X(timeouts, "redisson_lock_timeout:")                                                          \
-    X(releases, "redisson_lock__channel:") /* for kinds without `channel` */                       \
+    X(releases, "redisson_lock__channel:") /* for kinds without `channel_prefix` */                \
     X(listening, "holdfast_listening:")                                                            \
     X(call, "holdfast_call:")                                                                      \
     X(fence, "holdfast_fence:")                                                                    \

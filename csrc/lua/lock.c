@@ -224,7 +224,7 @@ static int l_new(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     strings found = check_strings(L);
     const hf_kind *kind = check_kind(L);
-    bool counted = kind->counted;
+    bool counted = kind->has_permits;
     luaL_argcheck(L, !counted || hf_field_integer(L, 2, "permits", 1) > 0, 2, "no permits");
     hf_lua_lock *lock = hf_new_object(L, sizeof *lock, counted ? hf_permit_type : hf_lock_type);
     lua_pushvalue(L, 2);
@@ -250,7 +250,7 @@ static int l_copy(lua_State *L) {
     luaL_argcheck(L, key.size > 0, 2, "key must not be empty");
     if (!from->driver) return luaL_error(L, "the lock was garbage-collected");
     hf_lua_lock *lock =
-        hf_new_object(L, sizeof *lock, from->kind->counted ? hf_permit_type : hf_lock_type);
+        hf_new_object(L, sizeof *lock, from->kind->has_permits ? hf_permit_type : hf_lock_type);
     hf_getuservalue(L, 1);
     hf_setuservalue(L, -2);
     *lock = (hf_lua_lock){.driver = from->driver,
@@ -268,7 +268,7 @@ static int l_copy(lua_State *L) {
                           .kind = from->kind,
                           .renewed = from->renewed,
                           .interruptible = from->interruptible,
-                          .handle = from->kind->counted ? ++from->driver->last_handle : 0,
+                          .handle = from->kind->has_permits ? ++from->driver->last_handle : 0,
                           .permits = from->permits,
                           .permits_at_first = from->permits_at_first,
                           .async_release = from->async_release,
@@ -661,7 +661,7 @@ static int l_tostring(lua_State *L) {
         snprintf(description, sizeof description, "lost: %s", hf_lost_reason_name(state.loss));
     luaL_Buffer buffer;
     luaL_buffinit(L, &buffer);
-    luaL_addstring(&buffer, lock->kind->counted ? hf_permit_type : hf_lock_type);
+    luaL_addstring(&buffer, lock->kind->has_permits ? hf_permit_type : hf_lock_type);
     luaL_addstring(&buffer, ": ");
     luaL_addlstring(&buffer, key.data, key.size);
     luaL_addstring(&buffer, " (");

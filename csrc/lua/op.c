@@ -82,7 +82,7 @@ void hf_lua_op_fill_spec(hf_op_spec *spec, hf_lua_op *self, lua_Number number) {
     spec->token_ttl_ms = first->token_ttl_ms;
     spec->renewed = first->renewed;
     spec->shared = first->shared;
-    spec->permits = first->kind->counted ? first->permits : 0;
+    spec->permits = first->kind->has_permits ? first->permits : 0;
     spec->permits_at_first = first->permits_at_first;
 }
 
@@ -261,7 +261,7 @@ static void init_outcome(outcome *ended, const hf_lua_op *self) {
     ended->returns = hf_op_rows[self->kind].returns;
     if (ended->returns == HF_RETURNS_INFO)
         memset(&ended->result.info, 0, sizeof ended->result.info);
-    ended->counted = self->first->kind->counted;
+    ended->counted = self->first->kind->has_permits;
     ended->result.failure.code = HF_OK;
     ended->result.value = 0;
     ended->result.reply = NULL;

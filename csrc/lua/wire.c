@@ -25,12 +25,13 @@ static void push_kinds(lua_State *L) {
         const hf_kind *kind = hf_kinds[i];
         lua_newtable(L);
         set_text(L, "name", hf_slice_of(kind->name));
-        set_text(L, "channel", hf_slice_of(kind->channel ? kind->channel : hf_prefix.releases));
-        set_flag(L, "counted", kind->counted);
-        set_flag(L, "fingerprinted", kind->fingerprinted);
-        set_flag(L, "joint", kind->joint);
+        set_text(L, "channel",
+                 hf_slice_of(kind->channel_prefix ? kind->channel_prefix : hf_prefix.releases));
+        set_flag(L, "has_permits", kind->has_permits);
+        set_flag(L, "has_fingerprint", kind->has_fingerprint);
+        set_flag(L, "many_owners", kind->many_owners);
         set_flag(L, "may_be_kept", kind->may_be_kept);
-        set_flag(L, "listed", kind->listed);
+        set_flag(L, "uses_list", kind->uses_list);
         set_flag(L, "stepwise", kind->programs[HF_VERB_ACQUIRE_ALL] == 0);
         lua_setfield(L, -2, kind->name);
     }

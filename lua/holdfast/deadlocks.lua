@@ -175,7 +175,7 @@ local function holders_of(graph, wait)
   local id = kind .. ":" .. key
   if graph.holders[id] then return graph.holders[id] end
   local list
-  if kinds[kind].counted then
+  if kinds[kind].has_permits then
     list = permit_holders(graph, key, kind)
   else
     local info = read_info(graph, key, kind)
@@ -189,7 +189,7 @@ end
 -- Returns the set of waiters in the queue of this wait's key. The items of Redisson's list are the
 -- waiters' owners.
 local function waiters_of(graph, wait)
-  local key, is_list, set = wait.key, kinds[wait.kind].listed, {}
+  local key, is_list, set = wait.key, kinds[wait.kind].uses_list, {}
   local name = wire.names(wait.kind, key).queue
   if graph.queued[name] then return graph.queued[name] end
   for text in each_member(graph, key, is_list and "LRANGE" or "ZRANGE", name) do

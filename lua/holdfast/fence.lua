@@ -112,7 +112,7 @@ end
 local function check_lock(value)
   local is_lock = type(value) == "userdata" and getmetatable(value) == lock_type.__metatable
   if not is_lock and not lead.is_term(value) then return "a lock or a term" end
-  if is_lock and core.kinds[raw.data(value).kind].joint then
+  if is_lock and core.kinds[raw.data(value).kind].many_owners then
     return "an exclusive lock", "", "a read lock"
   end
 end

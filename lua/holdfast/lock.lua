@@ -33,7 +33,7 @@ function raw.acquire(self, wait, keys)
   local data = raw.data(self)
   wait = wait or data.wait
   local waits = wait > 0 and data.max_waiters ~= 0
-  local may_name_holder = waits and not core.kinds[data.kind].fingerprinted
+  local may_name_holder = waits and not core.kinds[data.kind].has_fingerprint
     and #core.client.nodes(data.client) == 1
   if may_name_holder and driver.can_wait(self) then
     message = holder.add_to_failure(self, message, wait)

@@ -434,7 +434,7 @@ static hf_op_spec on_other_kind(input *in, hf_op_kind kind) {
     hf_op_spec spec = on_key(in, kind);
     spec.lock_kind = hf_kinds[3 + pick(in, 3)];
     spec.shared = false;
-    if (spec.lock_kind->counted) spec.permits = kind == HF_OP_ACQUIRE ? 1 + pick(in, 3) : 0;
+    if (spec.lock_kind->has_permits) spec.permits = kind == HF_OP_ACQUIRE ? 1 + pick(in, 3) : 0;
     else spec.names = &w.rw_names[spec.names - w.names];
     return spec;
 }
@@ -454,7 +454,7 @@ static void begin_other(input *in) {
     static const hf_op_kind kinds[] = {HF_OP_RELEASE, HF_OP_EXTEND, HF_OP_CHECK,
                                        HF_OP_INFO,    HF_OP_TTL,    HF_OP_FORCE};
     hf_op_spec spec = on_other_kind(in, kinds[pick(in, COUNT(kinds))]);
-    if (spec.kind == HF_OP_FORCE && spec.lock_kind->counted) spec.kind = HF_OP_SET;
+    if (spec.kind == HF_OP_FORCE && spec.lock_kind->has_permits) spec.kind = HF_OP_SET;
     spec.lease = LEASES[pick(in, COUNT(LEASES))];
     spec.value = 2;
     begin(&spec);

@@ -14,7 +14,7 @@ end
 
 local TOOK = "reply && hf_wire_read_acquire(reply, fenced).verdict == HF_VERDICT_YES"
 local COUNTED = "hf_wire_owner_has_count(claim->kind, hf_claim_owner(claim))"
-local PLAIN = "!%s->reads && !%s->writes && !%s->listed && !%s->counted"
+local PLAIN = "!%s->read_half && !%s->write_half && !%s->uses_list && !%s->has_permits"
 
 -- { name, file, function, text, replacement }: see patches.lua
 return {
@@ -37,7 +37,7 @@ return {
   { "NO_LOOK_SUBSCRIBED", "core/op/acquire.c", "on_subscribed", "op->wait.woken = true;", "" },
   { "NO_LOOK_SUBSCRIBED", "core/op/acquire.c", "on_subscribed",
     "if (op->state == HF_ACQUIRE_SUBSCRIBING || op->state == HF_ACQUIRE_WAITING) ask(op, now);", "" },
-  { "DEAF_TO_JAVA", "core/op/acquire.c", "on_busy", "op->spec.lock_kind->listed", "false" },
+  { "DEAF_TO_JAVA", "core/op/acquire.c", "on_busy", "op->spec.lock_kind->uses_list", "false" },
   { "BUSY_LOOK", "core/op/acquire.c", "next_recheck", "hf_time_add(now, hf_time_min(at_expiry, interval))",
     "now + HF_MS" },
   { "DEAF", "core/op/acquire.c", "on_grant", "op->state == HF_ACQUIRE_ASKING", "false" },
@@ -149,7 +149,7 @@ return {
   { "LOGIN_LOSES_HOLD", "core/op/renew.c", "renewal_done",
     "«»settle_renewal(task->client, task->claims[i], verdict, request->sent_at, now);",
     "if (request->failure.code == HF_DENIED) verdict = HF_VERDICT_DELETED;" },
-  { "LEASE_UNNAMED", "core/lock/wire.c", "lease_key", "!kind->joint", "true" },
+  { "LEASE_UNNAMED", "core/lock/wire.c", "lease_key", "!kind->many_owners", "true" },
   { "LEAVE_ANYHOW", "core/op/leave.c", "send_leave", "claim->leave.same_connection", "false" },
   { "LATCH_BELIEVES", "core/op/poll.c", "hf_poll_again", "ask(op, now);", "succeed(op, now);" },
   { "LATCH_DEAF", "core/op/poll.c", "hf_poll_again", "«»op->wait.woken = true; if (!sleeps(op)) return;",

@@ -64,7 +64,7 @@ TEST(a_waiter_looks_up_the_process_only_of_an_owner_that_holds_the_lock_alone) {
     hf_op *op = wait_with(life);
     for (const hf_kind *const *kind = hf_kinds; *kind; kind++) {
         spec_in(op)->lock_kind = *kind;
-        bool shared = (*kind)->joint || (*kind)->counted;
+        bool shared = (*kind)->many_owners || (*kind)->has_permits;
         CHECK_OR(!shared || hf_crash_at(op) == HF_NEVER, "%s", (*kind)->name);
     }
     spec_in(op)->lock_kind = &hf_kind_lock;

@@ -22,7 +22,7 @@ static hf_op *begin_op(hf_op_kind what, const hf_kind *kind, hf_time now) {
     hf_op_spec spec = spec_of(what);
     spec.lock_kind = kind;
     spec.owner = (hf_slice){"", 0};
-    if (kind->counted) spec.permits = 1;
+    if (kind->has_permits) spec.permits = 1;
     return begin_spec(&spec, now);
 }
 

@@ -95,8 +95,8 @@ static hf_op *acquire(hf_slice caller, hf_time now) {
 
 TEST(each_kind_of_lock_can_be_looked_up_by_its_name) {
     CHECK(!hf_kind_named("no such kind"));
-    CHECK(!hf_kind_named("lock")->counted);
-    CHECK(hf_kind_named("permit")->counted);
+    CHECK(!hf_kind_named("lock")->has_permits);
+    CHECK(hf_kind_named("permit")->has_permits);
 }
 
 TEST(a_locks_names_contain_a_copy_of_the_callers_key) {

@@ -92,7 +92,7 @@ static void check_names_of(const hf_kind *kind, const char *const *keys, size_t 
             if (kind->refuses_braced_key && hf_names_are_shared(each[j].key)) continue;
             CHECK_OR(!hf_slice_equal(each[i].queue, each[j].queue),
                      "%s: queue of \"%s\" and \"%s\"", kind->name, keys[i], keys[j]);
-            if (!kind->counted && !kind->listed) continue;
+            if (!kind->has_permits && !kind->uses_list) continue;
             CHECK_OR(!hf_slice_equal(each[i].leases, each[j].leases),
                      "%s: leases of \"%s\" and \"%s\"", kind->name, keys[i], keys[j]);
         }

@@ -429,8 +429,8 @@ static bool forget(hf_request *request) {
 
 static bool renew(hf_request *request, const hf_kind *kind) {
     const hf_slice keys[PLACES] = {names[0].key, names[1].key, names[2].key};
-    return (kind->counted ? hf_wire_renew_permits : hf_wire_renew)(request, kind, PLACES, keys,
-                                                                   owners, leases);
+    return (kind->has_permits ? hf_wire_renew_permits : hf_wire_renew)(request, kind, PLACES, keys,
+                                                                       owners, leases);
 }
 
 static bool renew_locks(hf_request *request) {

@@ -44,10 +44,10 @@ const hf_program *hf_program_wait(void) {
 
 const hf_kind hf_kind_lock = {
     .name = "lock",
-    .taken = "held by another owner",
+    .busy_text = "held by another owner",
     .letter = 'l',
     .reentrant = true,
-    .announced = true,
+    .publishes_releases = true,
     .may_be_kept = true,
     .has_short_form = true,
     .one_owner = true,
@@ -58,7 +58,7 @@ const hf_kind hf_kind_lock = {
 
 const hf_kind hf_kind_mutex = {
     .name = "mutex",
-    .taken = "held by another owner",
+    .busy_text = "held by another owner",
     .letter = 'm',
     .may_be_kept = true,
     .has_short_form = true,
@@ -68,10 +68,10 @@ const hf_kind hf_kind_mutex = {
 
 const hf_kind hf_kind_guard = {
     .name = "guard",
-    .taken = "held by another owner",
+    .busy_text = "held by another owner",
     .letter = 'g',
-    .announced = true,
-    .fingerprinted = true,
+    .publishes_releases = true,
+    .has_fingerprint = true,
     .one_owner = true,
     .programs = {[HF_VERB_ACQUIRE] = HAS(BEGIN),
                  [HF_VERB_RELEASE] = HAS(COMPLETE), /* reads the count of 0 as a `keep` of 0 */
@@ -85,47 +85,47 @@ const hf_kind hf_kind_guard = {
 const hf_kind hf_kind_permit = {
     .name = "permit",
     .letter = 'p',
-    .announced = true,
-    .counted = true,
+    .publishes_releases = true,
+    .has_permits = true,
     .refuses_braced_key = true,
-    .channel = "redisson_sc:",
-    .taken = "its permits are taken",
+    .channel_prefix = "redisson_sc:",
+    .busy_text = "its permits are taken",
     .programs = {QUEUED(HF_PROGRAM_PERMIT_),
                  LEASED(HF_PROGRAM_PERMIT_), [HF_VERB_SET] = HAS(PERMIT_SET)},
 };
 
 const hf_kind hf_kind_read = {
     .name = "read",
-    .taken = "held by another owner",
+    .busy_text = "held by another owner",
     .letter = 'r',
     .reentrant = true,
-    .announced = true,
-    .joint = true,
-    .channel = "redisson_rwlock:",
-    .writes = &hf_kind_write,
+    .publishes_releases = true,
+    .many_owners = true,
+    .channel_prefix = "redisson_rwlock:",
+    .write_half = &hf_kind_write,
     .programs = {QUEUED(HF_PROGRAM_RW_), LEASED(HF_PROGRAM_RW_), FORCED(HF_PROGRAM_RW_)},
 };
 
 const hf_kind hf_kind_write = {
     .name = "write",
-    .taken = "held by another owner",
+    .busy_text = "held by another owner",
     .letter = 'w',
     .reentrant = true,
-    .announced = true,
-    .suffix = ":write",
-    .channel = "redisson_rwlock:",
-    .reads = &hf_kind_read,
+    .publishes_releases = true,
+    .owner_suffix = ":write",
+    .channel_prefix = "redisson_rwlock:",
+    .read_half = &hf_kind_read,
     .programs = {QUEUED(HF_PROGRAM_RW_), LEASED(HF_PROGRAM_RW_), FORCED(HF_PROGRAM_RW_)},
 };
 
 const hf_kind hf_kind_fair = {
     .name = "fair",
-    .taken = "held by another owner or reserved for other waiters",
+    .busy_text = "held by another owner or reserved for other waiters",
     .letter = 'f',
     .reentrant = true,
-    .announced = true,
+    .publishes_releases = true,
     .subscribers_not_counted = true,
-    .listed = true,
+    .uses_list = true,
     .refuses_braced_key = true,
     .one_owner = true,
     .programs = {QUEUED(HF_PROGRAM_FAIR_), FORCED(HF_PROGRAM_FAIR_),
@@ -135,8 +135,8 @@ const hf_kind hf_kind_fair = {
 const hf_kind hf_kind_latch = {
     .name = "latch",
     .letter = 'c',
-    .announced = true,
-    .channel = "redisson_countdownlatch__channel__",
+    .publishes_releases = true,
+    .channel_prefix = "redisson_countdownlatch__channel__",
     .wraps_key = true,
     .subscribers_not_counted = true,
     .has_call_notes = true,
@@ -148,8 +148,8 @@ const hf_kind hf_kind_latch = {
 const hf_kind hf_kind_plain_semaphore = {
     .name = "plain_semaphore",
     .letter = 's',
-    .announced = true,
-    .channel = "redisson_sc:",
+    .publishes_releases = true,
+    .channel_prefix = "redisson_sc:",
     .subscribers_not_counted = true,
     .counts_our_listeners = true,
     .has_call_notes = true,
@@ -187,7 +187,7 @@ const hf_kind *hf_kind_of_letter(char letter) {
 }
 
 bool hf_kind_grants(const hf_kind *kind) {
-    return !kind->has_call_notes && !kind->listed;
+    return !kind->has_call_notes && !kind->uses_list;
 }
 
 const hf_program *hf_kind_program(const hf_kind *kind, hf_verb verb) {

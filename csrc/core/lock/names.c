@@ -33,13 +33,13 @@ bool hf_names_are_shared(hf_slice key) {
 }
 
 static const char *queue_prefix(const hf_kind *kind, bool has_brace) {
-    if (kind && kind->listed) return hf_prefix.list;
+    if (kind && kind->uses_list) return hf_prefix.list;
     return has_brace ? "holdfast_queue::" : hf_prefix.queue;
 }
 
 static char *put_leases(char *at, const hf_kind *kind, hf_slice key, bool has_brace,
                         hf_slice *name) {
-    if (kind && kind->listed) return put_name(at, hf_prefix.timeouts, key, has_brace, name);
+    if (kind && kind->uses_list) return put_name(at, hf_prefix.timeouts, key, has_brace, name);
     char *start = at;
     at = put(put_name(at, "", key, has_brace, name), hf_slice_of(":timeout"));
     name->size = (size_t)(at - start);
@@ -56,7 +56,7 @@ static char *put_ours(char *at, hf_slice releases, hf_slice *name) {
 /* Returns the maximum size of the names in bytes, including what hf_names_set_braced_releases adds.
  * Most kinds have six names, with at most 112 bytes besides the key. */
 static size_t size_for(const hf_kind *kind, hf_slice key) {
-    bool has_more = kind && (kind->listed || kind->counts_our_listeners || kind->wraps_key);
+    bool has_more = kind && (kind->uses_list || kind->counts_our_listeners || kind->wraps_key);
     return has_more ? 8 * key.size + 240 : 6 * key.size + 112;
 }
 
@@ -68,7 +68,7 @@ static void fill(hf_names *names, char *at, hf_slice key, const hf_kind *kind) {
     at = put_name(at, hf_prefix.counter, key, has_brace, &names->counter);
     at = put_name(at, queue_prefix(kind, has_brace), key, has_brace, &names->queue);
     at = put_leases(at, kind, key, has_brace, &names->leases);
-    const char *channel = kind && kind->channel ? kind->channel : hf_prefix.releases;
+    const char *channel = kind && kind->channel_prefix ? kind->channel_prefix : hf_prefix.releases;
     at = put_name(at, channel, key, has_brace, &names->releases);
     if (kind && kind->counts_our_listeners) at = put_ours(at, names->releases, &names->ours);
     put_name(at, hf_prefix.listening, key, has_brace, &names->listening);
@@ -96,7 +96,7 @@ hf_names *hf_names_of_waiter(const hf_names *lock, hf_slice owner) {
 void hf_names_set_braced_releases(hf_names *names, const hf_kind *kind) {
     assert(kind->wraps_key);
     char *end = (char *)(uintptr_t)(names->listening.data + names->listening.size);
-    put_name(end, kind->channel, names->key, false, &names->releases);
+    put_name(end, kind->channel_prefix, names->key, false, &names->releases);
     assert((size_t)(names->releases.data + names->releases.size - names->key.data) <=
            size_for(kind, names->key));
 }

@@ -7,8 +7,9 @@
 
 #include "holdfast.h"
 
-/* Creates the names of the channels of one waiter of a `listed` kind or, if the owner is "leader",
- * of the channels that announce new leaders: the lock's `releases` and `listening`, followed by
+/* Creates the names of the channels of one waiter of a kind with `uses_list` or, if the owner is
+ * "leader", of the channels that announce new leaders: the lock's `releases` and `listening`,
+ * followed by
  * ":<owner>". The other names are empty. Returns NULL when out of memory. The caller frees them
  * with hf_names_delete. */
 hf_names *hf_names_of_waiter(const hf_names *lock, hf_slice owner);

@@ -16,7 +16,7 @@
 typedef char number_text[24];
 
 static bool has_fifth_key(const hf_kind *kind) {
-    return kind->counted || kind->listed;
+    return kind->has_permits || kind->uses_list;
 }
 
 /* Adds the keys and first arguments of a program about one lock. Returns their number. */
@@ -85,7 +85,7 @@ bool hf_wire_acquire_call(hf_request *request, const hf_wire_lock *lock,
     args[n++] = hf_decimal(lease, hf_lease_ms(acquire->lease));
     args[n++] = hf_decimal(ttl, acquire->token_ttl_ms);
     args[n++] = acquire->waiter;
-    size_t required = lock->kind->fingerprinted ? n + 1 : n;
+    size_t required = lock->kind->has_fingerprint ? n + 1 : n;
     args[n++] = acquire->fingerprint;
     args[n++] = optional(floor, acquire->token_floor);
     args[n++] = optional(permits, acquire->permits);
@@ -163,7 +163,7 @@ bool hf_wire_force(hf_request *request, const hf_wire_lock *lock) {
  * lease and the lock may be on different nodes, and a server refuses commands for which it does not
  * have all keys. `text` must have room for the key, the owner and HF_NAMES_LEASE more bytes. */
 static hf_slice lease_key(char *text, const hf_kind *kind, hf_slice key, hf_slice owner) {
-    if (!kind->joint) return key;
+    if (!kind->many_owners) return key;
     return (hf_slice){text, hf_names_lease(text, key, owner)};
 }
 
@@ -172,13 +172,15 @@ bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease
     const hf_kind *kind = lock->kind;
     const hf_names *names = lock->names;
     number_text ms, max_shortened;
-    char *text = kind->joint ? malloc(names->key.size + lock->owner.size + HF_NAMES_LEASE) : NULL;
-    if (kind->joint && !text) return false;
+    char *text =
+        kind->many_owners ? malloc(names->key.size + lock->owner.size + HF_NAMES_LEASE) : NULL;
+    if (kind->many_owners && !text) return false;
     size_t n = 0;
     hf_slice args[8];
-    args[n++] = kind->counted ? names->leases : names->key;
+    args[n++] = kind->has_permits ? names->leases : names->key;
     args[n++] = names->queue;
-    if (kind->reads || kind->writes) args[n++] = lease_key(text, kind, names->key, lock->owner);
+    if (kind->read_half || kind->write_half)
+        args[n++] = lease_key(text, kind, names->key, lock->owner);
     size_t keys = n;
     args[n++] = lock->owner;
     args[n++] = hf_decimal(ms, hf_lease_ms(lease));
@@ -195,7 +197,7 @@ bool hf_wire_info(hf_request *request, const hf_kind *kind, const hf_names *name
                   const char *asker) {
     hf_slice args[5] = {names->key, names->counter, names->queue};
     size_t keys = 3;
-    if (kind->counted) args[keys++] = names->leases;
+    if (kind->has_permits) args[keys++] = names->leases;
     args[keys] = hf_slice_of(asker);
     return call(request, kind, HF_VERB_INFO, keys, keys + 1, args);
 }
@@ -342,7 +344,8 @@ static bool renew_pairs(hf_request *request, const hf_kind *kind, size_t count,
 
 bool hf_wire_renew(hf_request *request, const hf_kind *kind, size_t count, const hf_slice *keys,
                    const hf_slice *owners, const hf_time *leases) {
-    if (kind->reads || kind->writes) return renew_pairs(request, kind, count, keys, owners, leases);
+    if (kind->read_half || kind->write_half)
+        return renew_pairs(request, kind, count, keys, owners, leases);
     hf_slice args[3 * HF_RENEWALS_MAX];
     number_text numbers[HF_RENEWALS_MAX];
     assert(count <= HF_RENEWALS_MAX);
@@ -542,7 +545,7 @@ size_t hf_wire_owner(char text[HF_OWNER_SIZE], const hf_kind *kind, const char *
                      uint64_t number) {
     char room[24];
     hf_slice digits = hf_decimal(room, number),
-             suffix = hf_slice_of(kind->suffix ? kind->suffix : "");
+             suffix = hf_slice_of(kind->owner_suffix ? kind->owner_suffix : "");
     size_t size = HF_UUID_SIZE + 1 + digits.size;
     assert(size + suffix.size < HF_OWNER_SIZE);
     memcpy(text, uuid, HF_UUID_SIZE);
@@ -558,7 +561,7 @@ size_t hf_wire_keeping_owner(char text[HF_OWNER_SIZE], const char *uuid, uint64_
 }
 
 bool hf_wire_owner_has_count(const hf_kind *kind, hf_slice owner) {
-    return kind->counted && memchr(owner.data, '*', owner.size);
+    return kind->has_permits && memchr(owner.data, '*', owner.size);
 }
 
 bool hf_wire_owner_keeps(hf_slice owner) {

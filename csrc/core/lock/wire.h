@@ -122,7 +122,7 @@ bool hf_wire_read_count(const hf_reply *reply, long long *count);
 bool hf_wire_renew(hf_request *request, const hf_kind *kind, size_t count, const hf_slice *keys,
                    const hf_slice *owners, const hf_time *leases);
 
-/* Does the same for a `counted` kind, whose leases are in separate keys. */
+/* Does the same for a kind with `has_permits`, whose leases are in separate keys. */
 bool hf_wire_renew_permits(hf_request *request, const hf_kind *kind, size_t count,
                            const hf_slice *keys, const hf_slice *owners, const hf_time *leases);
 

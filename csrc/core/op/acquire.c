@@ -103,7 +103,7 @@ static void fail_busy(hf_op *op, hf_time now) {
     bool deaf = op->wait.needs_events && !op->node->subscribed && events->reason[0];
     const char *suffix = deaf ? "; cannot listen for releases: " : "",
                *reason = deaf ? events->reason : "";
-    const char *taken = op->spec.lock_kind->taken;
+    const char *taken = op->spec.lock_kind->busy_text;
     if (op->acquire.shed_behind > 0) {
         hf_acquire_fail_as_shed(op, op->acquire.shed_behind);
         return;
@@ -113,7 +113,7 @@ static void fail_busy(hf_op *op, hf_time now) {
         hf_op_fail(op, HF_BUSY, "%s, for up to %s s more unless renewed%s%s", taken,
                    hf_seconds_text(left, op->acquire.busy_until - now, 3), suffix, reason);
     } else {
-        hf_op_fail(op, HF_BUSY, "%s%s%s", op->spec.lock_kind->counted ? TOO_FEW_PERMITS : taken,
+        hf_op_fail(op, HF_BUSY, "%s%s%s", op->spec.lock_kind->has_permits ? TOO_FEW_PERMITS : taken,
                    suffix, reason);
     }
 }
@@ -206,7 +206,7 @@ static bool is_subscribed(const hf_op *op) {
 
 /* For a read lock: returns the owner of its caller's write lock, or an empty slice. */
 static hf_slice writer_of(const hf_op *op) {
-    const hf_kind *writes = op->spec.lock_kind->writes;
+    const hf_kind *writes = op->spec.lock_kind->write_half;
     if (!writes) return HF_NO_TEXT;
     const hf_hold *hold =
         hf_holds_find(&op->client->holds, writes, op->spec.names->key, op->spec.caller);
@@ -350,7 +350,7 @@ static void recheck_often(hf_op *op, hf_time most, hf_time now) {
  * release; the owner of a mutex and Redisson's SpinLock do not. A sharded channel counts only once
  * it is confirmed, because the server may refuse it, or the slot may have moved. */
 static void watch_foreign(hf_op *op, hf_time now) {
-    bool announced = op->spec.lock_kind->announced;
+    bool announced = op->spec.lock_kind->publishes_releases;
     if (announced) hf_client_listen_to_foreign(op, now);
     if (!announced || op->acquire.turn_of_pollers ||
         (hf_node_has_sharded_channels(op->node) && op->wait.listening != HF_LISTENING_CONFIRMED))
@@ -377,16 +377,17 @@ static bool has_lasting_hold(const hf_op *op, const hf_kind *kind) {
 bool hf_acquire_waits_for_itself(const hf_op *op) {
     const hf_kind *kind = op->spec.lock_kind;
     if (!op->spec.blocking) return false;
-    bool alone = !kind->joint && !kind->counted; /* another client may free a permit first */
-    return (alone && has_lasting_hold(op, kind)) || has_lasting_hold(op, kind->reads) ||
-           has_lasting_hold(op, kind->writes);
+    bool alone =
+        !kind->many_owners && !kind->has_permits; /* another client may free a permit first */
+    return (alone && has_lasting_hold(op, kind)) || has_lasting_hold(op, kind->read_half) ||
+           has_lasting_hold(op, kind->write_half);
 }
 
 /* Returns whether the waiters ahead of a reader wait for another reader of this client. They do not
  * if they wait for a foreign holder. */
 static bool is_behind_itself(const hf_op *op, const hf_wire_answer *answer) {
     const hf_kind *kind = op->spec.lock_kind;
-    bool behind = kind->joint && answer->ahead > 0 && !answer->foreign;
+    bool behind = kind->many_owners && answer->ahead > 0 && !answer->foreign;
     return behind && op->spec.blocking && has_lasting_hold(op, kind);
 }
 
@@ -414,9 +415,9 @@ static hf_code end_of_wait(hf_op *op, const hf_wire_answer *answer, hf_time now)
 static bool excludes(const hf_op *op, const hf_hold *hold) {
     hf_claim *claim = hold->claim;
     const hf_kind *kind = op->spec.lock_kind;
-    bool half = (claim->kind == kind->reads || claim->kind == kind->writes) &&
+    bool half = (claim->kind == kind->read_half || claim->kind == kind->write_half) &&
                 hf_slice_equal(hf_hold_caller(hold), op->spec.caller);
-    bool permits = kind->counted && claim->kind == kind;
+    bool permits = kind->has_permits && claim->kind == kind;
     return (half || permits) && hf_slice_equal(hf_hold_key(hold), op->spec.names->key);
 }
 
@@ -434,7 +435,8 @@ static hf_claim *released_before(const hf_op *op) {
 /* Returns the caller's claim to the other half of a read/write lock if it is leaving and that has
  * not failed yet, or NULL. */
 static hf_claim *half_to_clean_up(const hf_op *op) {
-    const hf_kind *kind = op->spec.lock_kind, *other = kind->reads ? kind->reads : kind->writes;
+    const hf_kind *kind = op->spec.lock_kind,
+                  *other = kind->read_half ? kind->read_half : kind->write_half;
     if (!other) return NULL;
     hf_claim *claim =
         hf_holds_find_leaving(&op->client->holds, other, op->spec.names->key, op->spec.caller);
@@ -484,9 +486,9 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
         hf_op_become(op, HF_ACQUIRE_WAITING);
         op->wait.accepted = true;
         op->wait.recheck_at = next_recheck(op, answer, now);
-        bool listens = op->spec.lock_kind->reentrant || op->spec.lock_kind->counted;
+        bool listens = op->spec.lock_kind->reentrant || op->spec.lock_kind->has_permits;
         op->acquire.listen_at = ahead == 0 && listens ? op->begun_at + LISTEN_AFTER : HF_NEVER;
-        if (op->spec.lock_kind->listed) hf_client_listen_to_foreign(op, now);
+        if (op->spec.lock_kind->uses_list) hf_client_listen_to_foreign(op, now);
         bool foreign = ahead == 0 && answer->foreign;
         bool silent = foreign || answer->deaf;
         /* The holder is new, so recheck often at first. */
@@ -660,7 +662,7 @@ static bool may_send_before_released(const hf_client *client, const hf_hold *hol
 
 /* Returns whether the caller wants to write while it reads, and would therefore wait for itself. */
 static bool is_upgrade(hf_op *op, const hf_hold *hold, hf_time now) {
-    const hf_kind *reads = op->spec.lock_kind->reads;
+    const hf_kind *reads = op->spec.lock_kind->read_half;
     if (!reads || (hold && hf_hold_is_held(hold))) return false;
     hf_hold *read = hf_holds_find(&op->client->holds, reads, op->spec.names->key, op->spec.caller);
     if (read) hf_client_refresh(op->client, read, now);
@@ -834,7 +836,7 @@ static void use_grant(hf_op *op, const hf_message *grant, hf_time now) {
     hf_time end =
         hf_time_min(hf_lease_end(op->acquire.placed_at, lease), hf_lease_end(now, op->spec.lease));
     bool needs_token = op->spec.token_ttl_ms > 0 && grant->token == 0;
-    bool needs_fingerprint = op->spec.lock_kind->fingerprinted && op->spec.fingerprint.size > 0;
+    bool needs_fingerprint = op->spec.lock_kind->has_fingerprint && op->spec.fingerprint.size > 0;
     bool ours =
         op->acquire.place[0] && hf_slice_equal(grant->place, hf_slice_of(op->acquire.place));
     lease = hf_time_min(lease, op->spec.lease);
@@ -886,7 +888,7 @@ static void on_window(hf_op *op, hf_time window, hf_time now) {
     if (op->state != HF_ACQUIRE_WAITING) return;
     op->wait.recheck_at =
         hf_time_min(op->wait.recheck_at, hf_time_add(now, hf_time_add(window, HF_MS)));
-    if (op->spec.lock_kind->announced) hf_client_listen_to_foreign(op, now);
+    if (op->spec.lock_kind->publishes_releases) hf_client_listen_to_foreign(op, now);
 }
 
 static void on_recheck(hf_op *op, hf_time delay, hf_time now) {

@@ -240,7 +240,7 @@ static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now)
         take_all(op, reply, now);
     } else if (verdict == HF_VERDICT_BUSY) {
         name_key(op, i);
-        hf_op_fail(op, HF_BUSY, "%s", op->spec.lock_kind->taken);
+        hf_op_fail(op, HF_BUSY, "%s", op->spec.lock_kind->busy_text);
         for_each(op, free_hold, now);
     } else if (verdict == HF_VERDICT_OTHER_KIND) {
         name_key(op, i);

@@ -219,9 +219,9 @@ static void begin_release(hf_op *op, hf_time now) {
     char waiter[HF_WAITER_SIZE];
     uint32_t own =
         hold->claim->shared ? 1 + hold->claim->share.pending_releases : HF_WIRE_NOT_SHARED;
-    bool marked =
-        hf_claim_is_granted(hold->claim) &&
-        (hold->claim->kind->reads || hold->claim->kind->writes || hold->claim->kind->counted);
+    bool marked = hf_claim_is_granted(hold->claim) &&
+                  (hold->claim->kind->read_half || hold->claim->kind->write_half ||
+                   hold->claim->kind->has_permits);
     size_t size = marked ? hf_client_write_waiter(waiter, op->client, hold->claim,
                                                   hold->claim->wait, hold->claim->token_ttl_ms)
                          : 0;

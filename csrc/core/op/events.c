@@ -112,9 +112,9 @@ void hf_client_listen(hf_op *op, bool listen, hf_time now) {
 
 /* Returns false when out of memory; the waiter then only rechecks at regular times. */
 static bool create_channels(hf_op *op) {
-    if (op->spec.lock_kind->listed && !op->wait.channels)
+    if (op->spec.lock_kind->uses_list && !op->wait.channels)
         op->wait.channels = hf_names_of_waiter(op->spec.names, hf_hold_owner(op->hold));
-    return !op->spec.lock_kind->listed || op->wait.channels;
+    return !op->spec.lock_kind->uses_list || op->wait.channels;
 }
 
 void hf_client_listen_to_foreign(hf_op *op, hf_time now) {

@@ -79,7 +79,7 @@ hf_claim *hf_client_add_claim(hf_client *client, const hf_kind *kind, hf_slice k
 
 hf_hold *hf_client_add_permits(hf_client *client, const hf_kind *kind, hf_slice key,
                                hf_slice caller, uint32_t permits) {
-    assert(kind->counted && permits > 0);
+    assert(kind->has_permits && permits > 0);
     char text[HF_PERMITS_OWNER_SIZE];
     size_t size = hf_wire_permits_owner(text, client->uuid, client->holds.last_number + 1, permits);
     return hf_client_add_hold(client, kind, key, caller, (hf_slice){text, size});

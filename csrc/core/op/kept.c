@@ -375,7 +375,7 @@ bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now) {
     hf_kept *kept = kept_of(hold->claim->kept);
     hf_op *next = kept->first;
     note_precedence(client, kept);
-    if (!may_still_keep(kept, now) && !kept->kind->announced)
+    if (!may_still_keep(kept, now) && !kept->kind->publishes_releases)
         kept->closed_until = now + FOR_POLLERS;
     if (!is_sure(client, hold, now) || kept->forced || !may_still_keep(kept, now)) return false;
     if (next) {

@@ -197,7 +197,7 @@ static bool encode_batch(hf_task *task, hf_time now) {
         leases[i] = hf_claim_lease_within(claim, claim->lease, now);
     }
     const hf_kind *kind = task->claims[0]->kind;
-    bool encoded = (kind->counted ? hf_wire_renew_permits : hf_wire_renew)(
+    bool encoded = (kind->has_permits ? hf_wire_renew_permits : hf_wire_renew)(
         &task->request, kind, task->count, keys, owners, leases);
     return encoded && hf_client_sync(task->client, &task->request);
 }

@@ -41,7 +41,7 @@ end
 
 local function wait_text(wait)
   local holder = wait.holder and ", held by " .. owner_text(wait.holder, wait, "holder_")
-    or core.kinds[wait.kind].counted and ", whose permits are taken" or ", which is free"
+    or core.kinds[wait.kind].has_permits and ", whose permits are taken" or ", which is free"
   return ('%s waits for "%s"%s'):format(owner_text(wait.owner, wait, ""), output.name(wait.key),
     holder)
 end

@@ -502,7 +502,7 @@ function locks.waiters(client, entry, limit)
   local key, kind = entry.key, entry.kind
   if kinds[kind].counts then return {} end
   local name = queue_name(key, kind)
-  if core.kinds[kinds[kind].core_kind].listed then return read_list(client, key, limit, name) end
+  if core.kinds[kinds[kind].core_kind].uses_list then return read_list(client, key, limit, name) end
   local reply = pages.shrink(limit, function(count)
     return command_for_lock(client, key, "ZRANGEBYSCORE", name, "(0", "+inf", "WITHSCORES", "LIMIT", 0, count)
   end)

@@ -276,7 +276,7 @@ function testing.lose(lock, reason)
   if lead.is_term(lock) then lock = lock.lock end
   options.argument(lock, check_lock, "testing.lose", "lock", 2)
   options.argument(reason, check_reason, "testing.lose", "reason", 2)
-  if reason == "taken" and core.kinds[data(lock).kind].counted then
+  if reason == "taken" and core.kinds[data(lock).kind].has_permits then
     error("testing.lose: a permit cannot be taken; nobody else gets the same one", 2)
   end
   LOSE[reason](lock)
