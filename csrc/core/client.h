@@ -79,7 +79,8 @@ struct hf_client {
     /* How many consecutive batches of renewals were refused although the server then accepted their
      * keys one by one: see op/renew.c. */
     uint64_t splits;
-    bool split_open; /* a batch was refused; if one of its keys is then accepted, it was a split */
+    bool split_suspected;   /* a batch was refused; if one of its keys is then accepted, it was a
+                               split */
     hf_time batch_again_at; /* no batch is sent before this time, after too many splits */
 
     uint64_t approvals_asked; /* how often a hold began to need its owner's approval */
@@ -181,19 +182,19 @@ typedef struct hf_op_acquire {
      * its release. */
     bool turn_of_pollers;
 
-    hf_time listen_at;   /* when to subscribe to Redisson's releases, or HF_NEVER */
-    hf_time doubted_at;  /* when it last asked the server about a doubtful grant */
-    hf_kept *kept;       /* the kept lock for which it is QUEUED or about to ask, or NULL */
-    hf_op *next_kept;    /* QUEUED: the next acquire in that lock's queue, or NULL */
-    uint64_t last_token; /* the last fencing token received with the lock */
-    long long server_us; /* the server's clock when the lock was acquired, in us; 0 if unknown */
-    uint32_t from;       /* the server's count of the owner's holds before the command */
+    hf_time listen_at;     /* when to subscribe to Redisson's releases, or HF_NEVER */
+    hf_time doubted_at;    /* when it last asked the server about a doubtful grant */
+    hf_kept *kept;         /* the kept lock for which it is QUEUED or about to ask, or NULL */
+    hf_op *next_kept;      /* QUEUED: the next acquire in that lock's queue, or NULL */
+    uint64_t last_token;   /* the last fencing token received with the lock */
+    long long server_us;   /* the server's clock when the lock was acquired, in us; 0 if unknown */
+    uint32_t holds_before; /* the server's count of the owner's holds before the command */
     uint32_t joins; /* how often it asked again because another process had changed that count */
     hf_code ended;  /* CANCELLING: the code with which it will fail */
-    long long shed_behind; /* the number of waiters when max_waiters ended it, or 0 */
-    bool queued;           /* it may be in the server's queue; not the state QUEUED */
-    bool let_in;           /* it has been queued; max_waiters and missing rights no longer end it */
-    bool handed_over;      /* it got the lock by a grant */
+    long long waiters_when_shed; /* the number of waiters when max_waiters ended it, or 0 */
+    bool queued;                 /* it may be in the server's queue; not the state QUEUED */
+    bool was_queued;  /* it has been queued; max_waiters and missing rights no longer end it */
+    bool handed_over; /* it got the lock by a grant */
 } hf_op_acquire;
 
 /* The fields of a call on a hold. */
@@ -210,11 +211,11 @@ typedef struct hf_op_batch {
 } hf_op_batch;
 
 /* The fields of an operation on a plain semaphore. */
-typedef struct hf_op_noted {
+typedef struct hf_op_semaphore {
     bool answered;  /* the reply to the command under way has arrived */
     bool in_doubt;  /* a command was sent more than once, so a copy may still run */
     bool turn_used; /* Redisson's clients have released permits since they last got a turn */
-} hf_op_noted;
+} hf_op_semaphore;
 
 /* What is published about the operation's wait: see op/presence.h. */
 typedef struct hf_op_presence {
@@ -256,22 +257,22 @@ struct hf_op {
     hf_time begun_at;
     hf_acquire_state state; /* changed only by hf_op_become */
     bool done;
-    bool reported;    /* hf_client_next_done has returned it */
-    bool detached;    /* no caller waits for it, so the client ends it */
-    bool blocked;     /* it is waiting until no command is in flight for `behind` or its hold */
-    hf_hold *hold;    /* the hold that it acquires or uses, referenced; or NULL */
-    hf_claim *behind; /* the claim whose command it must wait for, referenced; or NULL */
+    bool reported; /* hf_client_next_done has returned it */
+    bool detached; /* no caller waits for it, so the client ends it */
+    bool blocked;  /* it is waiting until no command is in flight for `blocked_by` or its hold */
+    hf_hold *hold; /* the hold that it acquires or uses, referenced; or NULL */
+    hf_claim *blocked_by; /* the claim whose command it must wait for, referenced; or NULL */
     hf_request request;
     hf_names *own_names; /* detached: the names to which its spec points, owned */
     char *own_caller;    /* detached: the caller to which its spec points, owned */
     hf_fault failure;    /* code HF_OK unless it has failed */
     hf_op_result result;
     hf_op_wait wait;
-    union {                    /* by the kind of the operation */
-        hf_op_acquire acquire; /* acquire */
-        hf_op_call call;       /* release, complete, extend, check */
-        hf_op_batch batch;     /* acquire_all, release_all */
-        hf_op_noted noted;     /* take, drain, give */
+    union {                        /* by the kind of the operation */
+        hf_op_acquire acquire;     /* acquire */
+        hf_op_call call;           /* release, complete, extend, check */
+        hf_op_batch batch;         /* acquire_all, release_all */
+        hf_op_semaphore semaphore; /* take, drain, give */
     };
     hf_op_presence presence;
     hf_op_deadlock deadlock;

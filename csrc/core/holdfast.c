@@ -100,7 +100,7 @@ hf_traffic hf_client_traffic(const hf_client *client) {
 }
 
 hf_load hf_client_load(const hf_client *client) {
-    hf_load load = {.holds = client->holds.count, .to_do = !hf_client_is_quiet(client)};
+    hf_load load = {.holds = client->holds.count, .has_work = !hf_client_is_quiet(client)};
     for (const hf_op *op = client->ops; op; op = op->next) load.operations += !op->done;
     for (size_t i = 0; i < client->holds.count; i++) {
         const hf_claim *claim = client->holds.heap[i];

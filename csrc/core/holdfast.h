@@ -307,7 +307,7 @@ typedef struct hf_session_config {
 
     /* At log-in, it also reads whether another client has known this server process for as long as
      * restart_guard. */
-    bool asks_known;
+    bool reads_known_run;
 
     bool fetches_login; /* the driver fetches user and password to connect: see HF_WANT_LOGIN */
 
@@ -454,7 +454,7 @@ void hf_client_tick_renewer(hf_client *client, hf_time now);
 uint64_t hf_client_losses(const hf_client *client);
 
 /* Marks held locks whose validity has ended as lost. */
-void hf_client_notice(hf_client *client, hf_time now);
+void hf_client_detect_losses(hf_client *client, hf_time now);
 
 /* Updates the end of a held lock's validity, and marks the lock lost if that time has passed. */
 void hf_client_refresh(hf_client *client, hf_hold *hold, hf_time now);
@@ -523,7 +523,7 @@ typedef struct hf_load {
     size_t holds;
     size_t held;    /* holds that are neither lost nor being cleaned up */
     size_t renewed; /* holds that are HELD and renewed by the client */
-    bool to_do;     /* something must still be published, or undone on the server */
+    bool has_work;  /* something must still be published, or undone on the server */
 } hf_load;
 
 hf_load hf_client_load(const hf_client *client);
@@ -755,7 +755,7 @@ typedef struct hf_op_spec {
     hf_time wait;
 
     /* info, command: the time limit, if it is shorter than command_timeout; otherwise 0. */
-    hf_time within;
+    hf_time time_limit;
 
     hf_time deadlock_check; /* acquire: how long to wait before a deadlock check; 0 for none */
     uint64_t observer;      /* the number of the listener for this operation's events, or 0 */
@@ -770,18 +770,19 @@ typedef struct hf_op_spec {
     uint32_t permits;     /* acquire of a semaphore: how many permits, at least 1 */
 
     /* acquire of a semaphore: its total if it does not exist yet; 0 if not given. */
-    uint64_t permits_at_first;
+    uint64_t initial_permits;
 
-    bool renewed;         /* acquire: the watchdog renews the hold */
-    bool sheds;           /* acquire: fails at once if `max_waiters` or more are waiting already */
-    uint32_t max_waiters; /* with `sheds`: at least 1; to allow no waiter, set `wait` to 0 */
-    bool blocking;        /* acquire: no other caller of this client can run while it waits */
-    bool shared;          /* acquire: `caller` is also the owner, which other processes may use */
+    bool renewed;        /* acquire: the watchdog renews the hold */
+    bool limits_waiters; /* acquire: fails at once if `max_waiters` or more are waiting already */
+    uint32_t
+        max_waiters; /* with `limits_waiters`: at least 1; to allow no waiter, set `wait` to 0 */
+    bool blocks_callers; /* acquire: no other caller of this client can run while it waits */
+    bool shared;         /* acquire: `caller` is also the owner, which other processes may use */
 
     /* release, complete, extend, check: the caller's lost hold, if a hold of another handle has
      * replaced it in the table. The operation reports the loss and changes neither hold. */
-    hf_hold *lost;
-    bool loss_notified; /* with `lost`: an earlier release has reported the loss */
+    hf_hold *lost_hold;
+    bool loss_reported; /* with `lost_hold`: an earlier release has reported the loss */
 
     /* acquire_all, release_all: the locks, instead of `names`; no key may occur twice. The kind
      * must support the operation. */
@@ -985,12 +986,12 @@ typedef struct hf_event hf_event;
 struct hf_event {
     hf_event *next;
     hf_event_kind kind;
-    const char *code;    /* the failure's code or the loss's reason, a constant; or NULL */
-    const char *class;   /* the name of the class, owned by the client; may be "" */
-    hf_time duration;    /* with `timed`: time waited, time held, or time left on the lease */
-    bool timed;          /* `duration` is set */
-    uint64_t token;      /* the fencing token, or 0 */
-    uint64_t observer;   /* the lock's listener, or 0 */
+    const char *code;  /* the failure's code or the loss's reason, a constant; or NULL */
+    const char *class; /* the name of the class, owned by the client; may be "" */
+    hf_time duration;  /* with `has_duration`: time waited, time held, or time left on the lease */
+    bool has_duration; /* `duration` is set */
+    uint64_t token;    /* the fencing token, or 0 */
+    uint64_t observer; /* the lock's listener, or 0 */
     hf_slice key, owner; /* stored in `bytes`; for a connection, `key` is its server */
     hf_slice message;    /* CUT_OFF: the message of the failure, stored in `bytes`; else empty */
     char bytes[];

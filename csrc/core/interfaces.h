@@ -5,11 +5,11 @@
 
 #include "client.h"
 
-/* For operations that wait for messages about their locks. link/cluster.c calls `waits`.
+/* For operations that wait for messages about their locks. link/cluster.c calls `is_waiting`.
  * op/events.c calls the others, only for operations that are not done and need the events link. */
 typedef struct hf_wait_functions {
     /* Returns whether a message may change what the operation does next. */
-    bool (*waits)(const hf_op *op);
+    bool (*is_waiting)(const hf_op *op);
 
     /* Called when the server has confirmed the subscription to the client's own channel. */
     void (*on_subscribed)(hf_op *op, hf_time now);
@@ -189,7 +189,7 @@ struct hf_decider {
     void (*tick_renewer)(hf_client *client, hf_time now);
     bool (*is_quiet)(const hf_client *client);
     void (*refresh)(hf_client *client, hf_hold *hold, hf_time now);
-    void (*notice)(hf_client *client, hf_time now);
+    void (*detect_losses)(hf_client *client, hf_time now);
     void (*approve)(hf_client *client, hf_hold *hold, hf_time now);
     void (*set_renewed)(hf_client *client, hf_hold *hold, bool renewed, hf_time now);
     void (*abandon)(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
@@ -212,7 +212,7 @@ struct hf_decider {
 
     /* Returns the client that holds this client's locks on the server with this index, from 0, or
      * NULL if the index is too large. */
-    hf_client *(*holder)(hf_client *client, size_t index);
+    hf_client *(*client_at)(hf_client *client, size_t index);
 };
 
 /* The key's server, and a majority of several servers. */

@@ -34,10 +34,10 @@ static void fill_spec(hf_op_spec *spec, hf_lua_op *self, lua_Number coroutine, d
     spec->names = lock->names;
     spec->fingerprint = lock->fingerprint;
     spec->result = record;
-    if (lost) spec->lost = lost->stake.hold, spec->loss_notified = lost->count == 0;
+    if (lost) spec->lost_hold = lost->stake.hold, spec->loss_reported = lost->count == 0;
     set_argument(spec, lock, number);
     if (!hf_op_kind_acquires(self->kind)) return;
-    spec->sheds = lock->sheds && lock->max_waiters > 0;
+    spec->limits_waiters = lock->sheds && lock->max_waiters > 0;
     spec->max_waiters = lock->max_waiters;
     if (lock->sheds && lock->max_waiters == 0) spec->wait = 0;
     spec->deadlock_check = lock->deadlock_check;
@@ -191,7 +191,7 @@ static int l_begin(lua_State *L) {
     hf_op_spec spec;
     fill_spec(&spec, self, number, argument, record);
     set_args(&spec, args, arg_count);
-    spec.blocking = lock->driver->blocks;
+    spec.blocks_callers = lock->driver->blocks;
     if (kind == HF_OP_COMMAND || kind == HF_OP_PING) spec.names = NULL;
     return hf_lua_op_begin(L, self, &spec);
 }

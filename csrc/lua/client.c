@@ -381,7 +381,7 @@ static int l_command(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_op_spec spec = {.kind = HF_OP_COMMAND,
                        .node = check_node(L, 3),
-                       .within = hf_to_time(luaL_optnumber(L, 4, 0))};
+                       .time_limit = hf_to_time(luaL_optnumber(L, 4, 0))};
     hf_result result = {.failure = {.code = HF_NO_MEMORY}};
     luaL_checktype(L, 2, LUA_TTABLE);
     spec.args = check_args(L, 2, &spec.arg_count);
@@ -428,7 +428,7 @@ static int l_has_losses(lua_State *L) {
     hf_driver *driver = client->driver;
     if (!driver) return 0;
     hf_driver_enter(driver);
-    hf_client_notice(driver->client, hf_driver_now(driver));
+    hf_client_detect_losses(driver->client, hf_driver_now(driver));
     uint64_t losses = hf_client_losses(driver->client);
     bool more = losses != client->losses_seen;
     client->losses_seen = losses;

@@ -382,7 +382,7 @@ static int l_load(lua_State *L) {
     hf_driver_leave(driver);
     lua_pushinteger(L, (lua_Integer)load.operations);
     lua_pushinteger(L, (lua_Integer)load.held);
-    lua_pushinteger(L, (lua_Integer)load.to_do);
+    lua_pushinteger(L, (lua_Integer)load.has_work);
     return 3;
 }
 

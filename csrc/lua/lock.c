@@ -175,7 +175,7 @@ static void read_settings(lua_State *L, hf_lua_lock *lock) {
     lock->token_ttl_ms =
         hf_to_integer(ceil(hf_field_number(L, 2, "token_ttl") * 1000), HF_NO_TOKEN_TTL);
     lock->permits = (uint32_t)hf_field_integer(L, 2, "permits", UINT32_MAX);
-    lock->permits_at_first = hf_field_integer(L, 2, "permits_at_first", INT64_MAX);
+    lock->initial_permits = hf_field_integer(L, 2, "initial_permits", INT64_MAX);
     lock->renewed = hf_field_boolean(L, 2, "renewed");
     lock->interruptible = hf_field_boolean(L, 2, "interruptible");
     lock->async_release = hf_field_boolean(L, 2, "async_release");
@@ -218,7 +218,7 @@ static strings check_strings(lua_State *L) {
 }
 
 /* new(client, { key, kind, owner, fingerprint, lease, max_hold, wait, within, max_waiters, keep,
- * observer, class, deadlock_check, token_ttl, permits, permits_at_first, renewed, interruptible,
+ * observer, class, deadlock_check, token_ttl, permits, initial_permits, renewed, interruptible,
  * async_release }) -> lock, or permits. Keeps the table, which must refer to the client. */
 static int l_new(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
@@ -270,7 +270,7 @@ static int l_copy(lua_State *L) {
                           .interruptible = from->interruptible,
                           .handle = from->kind->has_permits ? ++from->driver->last_handle : 0,
                           .permits = from->permits,
-                          .permits_at_first = from->permits_at_first,
+                          .initial_permits = from->initial_permits,
                           .async_release = from->async_release,
                           .waited = -1};
     hf_driver_ref(lock->driver);

@@ -48,12 +48,12 @@ typedef struct hf_lua_lock {
     bool sheds;           /* an acquire fails at once if max_waiters or more are waiting already */
     uint32_t max_waiters; /* with `sheds`; 0: an acquire does not wait */
     bool async_release;   /* a release does not wait for its reply */
-    uint64_t permits_at_first; /* a semaphore's total if it does not exist yet, or 0 */
-    int64_t balance;           /* the acquires through this handle that have not been released */
-    double waited;             /* the seconds that the last successful acquire took, or -1 */
-    hf_lost_reason last_loss;  /* why the last released hold was lost; an acquire clears it */
-    hf_losses losses;          /* the losses of holds acquired through the handle */
-    hf_lock_entry *entries;    /* owned */
+    uint64_t initial_permits; /* a semaphore's total if it does not exist yet, or 0 */
+    int64_t balance;          /* the acquires through this handle that have not been released */
+    double waited;            /* the seconds that the last successful acquire took, or -1 */
+    hf_lost_reason last_loss; /* why the last released hold was lost; an acquire clears it */
+    hf_losses losses;         /* the losses of holds acquired through the handle */
+    hf_lock_entry *entries;   /* owned */
     size_t entry_count, entry_capacity;
     uint32_t operations; /* the number of userdata of unfinished operations on this lock */
     bool collected;      /* __gc has run: the last of these operations frees what the lock owns */

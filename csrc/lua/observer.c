@@ -117,7 +117,7 @@ static void push_event(lua_State *L, const hf_event *event) {
         lua_pushlstring(L, event->message.data, event->message.size);
         lua_setfield(L, -2, "message");
     }
-    if (event->timed) set_number(L, "seconds", hf_to_seconds(event->duration));
+    if (event->has_duration) set_number(L, "seconds", hf_to_seconds(event->duration));
     set_number(L, "observer", (double)event->observer);
 }
 
@@ -137,7 +137,7 @@ static int l_events(lua_State *L) {
     hf_driver *driver = client->driver;
     if (!driver) return 0;
     hf_driver_enter(driver);
-    hf_client_notice(driver->client, hf_driver_now(driver));
+    hf_client_detect_losses(driver->client, hf_driver_now(driver));
     hf_event *first = hf_observe_take(driver->client);
     hf_driver_leave(driver);
     if (!first) return 0;

@@ -72,7 +72,7 @@ void hf_lua_op_fill_spec(hf_op_spec *spec, hf_lua_op *self, lua_Number number) {
     *spec = (hf_op_spec){.kind = self->kind};
     if (self->generation == first->driver->generation) spec->ticket = self->ticket;
     spec->caller = hf_lock_caller(first, number, &self->caller);
-    spec->within = first->within;
+    spec->time_limit = first->within;
     spec->observer = first->observer;
     spec->class = first->class;
     if (!hf_op_kind_acquires(self->kind)) return;
@@ -83,7 +83,7 @@ void hf_lua_op_fill_spec(hf_op_spec *spec, hf_lua_op *self, lua_Number number) {
     spec->renewed = first->renewed;
     spec->shared = first->shared;
     spec->permits = first->kind->has_permits ? first->permits : 0;
-    spec->permits_at_first = first->permits_at_first;
+    spec->initial_permits = first->initial_permits;
 }
 
 /* Makes room for the entries, and starts the watchdog. On failure sets `failure` and returns
@@ -276,7 +276,7 @@ int hf_lua_op_run(lua_State *L, hf_lua_op *self, hf_op_spec *spec) {
     outcome ended;
     hf_result *result = &ended.result;
     init_outcome(&ended, self);
-    spec->blocking = true;
+    spec->blocks_callers = true;
     if (self->count > 0 && reserve_entries(self, spec, &result->failure)) {
         bool sends_only = self->kind == HF_OP_RELEASE && self->first->async_release;
         self->op = sends_only ? hf_send_op(L, driver, spec)

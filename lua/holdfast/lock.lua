@@ -376,7 +376,7 @@ local function make(client, key, given, defaults, kind, permits)
     quorum = defaults.quorum,
     fingerprint = given.fingerprint,
     permits = permits,
-    permits_at_first = given.permits,
+    initial_permits = given.permits,
     lease = given.lease or defaults.lease,
     max_hold = given.max_hold,
     max_waiters = given.max_waiters,

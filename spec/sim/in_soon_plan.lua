@@ -79,7 +79,7 @@ local function shortened(prng, seed, make)
   local plan = plan_of(prng, seed, kind)
   add_task(plan, make, prng, kind, {
     lease = LONG_LEASE, renewed = false, naps = { nap }, extend = SHORT_LEASE, stays = 4 * S,
-    permits_at_first = plan.pool and 1 or nil,
+    initial_permits = plan.pool and 1 or nil,
   })
   contend(prng, plan, kind, 1, {
     start = prng:range(50000, 150000), rounds = 1, wait = 300,
@@ -107,7 +107,7 @@ function in_soon.of(seed, make)
   add_task(plan, make, prng, kind,
     { start = start + 5000, in_by = start + 15000 + bound, behind_first = true })
   if kind == "permit" then
-    add_task(plan, make, prng, kind, { naps = { 0 }, permits_at_first = 1 })
+    add_task(plan, make, prng, kind, { naps = { 0 }, initial_permits = 1 })
   end
   contend(prng, plan, kind, CONTENDERS)
   end_first(prng, plan, 1)

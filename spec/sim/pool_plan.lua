@@ -51,7 +51,7 @@ function pool_plan.shape(prng, plan, task)
   task.force, task.owner, task.also, task.entries, task.key, task.kind = nil, nil, nil, 0,
     plan.keys[1].name, "permit"
   task.permits = prng:chance(60) and 1 or prng:range(1, all + (prng:chance(10) and 1 or 0))
-  task.permits_at_first = all
+  task.initial_permits = all
   task.rounds, task.start = prng:range(1, 4), prng:range(0, prng:pick { 3000, 50000, 300000 })
   task.naps = { prng:range(0, prng:pick { 2000, 50000, 400000, 3 * S }) }
   if plan.resizes and prng:chance(30) then task.resize = prng:range(1, all + 2) end

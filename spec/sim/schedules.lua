@@ -368,7 +368,7 @@ local released_permit = plan({ { name = "a", kind = "permit", permits = 1 } }, {
   process(1),
   task {
     process = 1, slot = 8, kind = "permit", start = 1000, wait = 0, swaps = true, async = true,
-    alone = true, rounds = 3, gap = 0, permits = 1, permits_at_first = 1,
+    alone = true, rounds = 3, gap = 0, permits = 1, initial_permits = 1,
   },
 }, { calm = true, scripts_known = false, pool = true })
 
@@ -610,7 +610,7 @@ local function permits(total, parts, calm)
 end
 
 local function permit(part)
-  part.kind, part.permits, part.permits_at_first = "permit", 1, part.total
+  part.kind, part.permits, part.initial_permits = "permit", 1, part.total
   return task(part)
 end
 

@@ -507,7 +507,7 @@ local function new_lock(self, key, kind, lease)
     renewed = plan.renewed,
     owner = plan.owner, token_ttl = kind == "guard" and 0 or plan.token_ttl,
     fingerprint = kind == "guard" and plan.print or nil, permits = plan.permits,
-      permits_at_first = plan.permits_at_first,
+      initial_permits = plan.initial_permits,
     deadlock_check = plan.deadlock_check,
   })
 end

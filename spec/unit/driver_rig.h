@@ -514,7 +514,7 @@ static UNUSED hf_op_spec acquire_of(const hf_names *names) {
                         .wait = now_runs.wait,
                         .token_ttl_ms = 1000,
                         .renewed = true,
-                        .blocking = true};
+                        .blocks_callers = true};
 }
 
 static UNUSED hf_op_spec release_of(const hf_names *names) {

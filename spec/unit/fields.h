@@ -203,7 +203,7 @@ HOLD_READS(FIELD_HOLD_READ)
 HOLD_WRITES(FIELD_HOLD_WRITE)
 
 #define OP_READS(X)                                                                                \
-    X(hf_claim *, behind_in, behind)                                                               \
+    X(hf_claim *, behind_in, blocked_by)                                                           \
     X(hf_hold *, hold_in, hold)                                                                    \
     X(hf_acquire_state, op_state, state)                                                           \
     X(hf_op *, next_op, next)                                                                      \
@@ -265,14 +265,14 @@ OP_PARTS(FIELD_OP_PART)
     X(hf_quorum *, quorum_of, quorum)                                                              \
     X(size_t, detached_count, detached)                                                            \
     X(uint64_t, random_of, random)                                                                 \
-    X(bool, is_split_open, split_open)                                                             \
+    X(bool, is_split_suspected, split_suspected)                                                   \
     X(size_t, unanswered_count, unanswered)
 
 #define CLIENT_WRITES(X)                                                                           \
     X(const hf_decider *, set_decider, decider)                                                    \
     X(const hf_topology *, set_topology, topology)                                                 \
     X(uint64_t, set_random, random)                                                                \
-    X(bool, set_split_open, split_open)                                                            \
+    X(bool, set_split_suspected, split_suspected)                                                  \
     X(bool, set_member, is_member)
 
 #define CLIENT_PARTS(X)                                                                            \

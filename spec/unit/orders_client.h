@@ -77,7 +77,7 @@ static hf_code call_on(caller *of, const char *key, hf_op_spec spec, manner how)
     spec.lock_kind = kind;
     spec.names = names;
     spec.caller = hf_slice_of("me");
-    spec.blocking = true;
+    spec.blocks_callers = true;
     hf_code code = call(of, &spec, how);
     hf_names_delete(names);
     return code;

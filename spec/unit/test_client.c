@@ -457,8 +457,8 @@ TEST(only_locks_whose_lease_has_ended_are_reported_as_lost) {
         set_end(hold, AT(10000 + 100 * i));
         hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), ends_at(hold));
     }
-    hf_client_notice(&rig.client, AT(9999)), CHECK_EQ_U64(hf_client_losses(&rig.client), 0);
-    hf_client_notice(&rig.client, AT(10950));
+    hf_client_detect_losses(&rig.client, AT(9999)), CHECK_EQ_U64(hf_client_losses(&rig.client), 0);
+    hf_client_detect_losses(&rig.client, AT(10950));
     for (int i = 0; i < 20; i++)
         CHECK_EQ_INT(hold_state(holds[i]), i < 10 ? HF_HOLD_LOST : HF_HOLD_HELD);
     CHECK(is_held(renewed));
@@ -727,7 +727,7 @@ static void random_step(void) {
     case 9:
         if (chance(4) == 0) clock_now += (hf_time)chance(4000) * HF_MS;
         break;
-    case 10: hf_client_notice(&rig.client, clock_now); break;
+    case 10: hf_client_detect_losses(&rig.client, clock_now); break;
     default: random_answer(&first_node(&rig.client)->links[chance(2) ? CALLS : RENEWER]); break;
     }
 }
@@ -855,7 +855,7 @@ TEST(a_clients_statistics_count_its_holds_by_state) {
     hf_load load = hf_client_load(&rig.client);
     CHECK_EQ_INT(load.held, 1);
     CHECK_EQ_INT(load.renewed, 1);
-    CHECK(!load.to_do);
+    CHECK(!load.has_work);
     begin(HF_OP_RELEASE, AT(1)), CHECK(is_releasing(hold));
     load = hf_client_load(&rig.client);
     CHECK_EQ_INT(load.held, 1);
@@ -873,7 +873,7 @@ TEST(a_clients_statistics_count_its_holds_by_state) {
     abandon_hold(hold_of(), 1, AT(1));
     load = hf_client_load(&rig.client);
     CHECK_EQ_INT(load.held, 0);
-    CHECK(load.to_do);
+    CHECK(load.has_work);
 }
 
 TEST(reopening_a_subscription_connection_does_not_count_as_a_reconnect) {

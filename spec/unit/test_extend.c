@@ -201,11 +201,11 @@ TEST(checks_do_not_delay_the_confirmation_of_a_grant) {
 
 TEST(an_info_call_with_a_time_limit_below_the_command_timeout_fails_at_that_limit) {
     hf_op_spec spec = spec_of(HF_OP_INFO);
-    spec.within = 200 * HF_MS;
+    spec.time_limit = 200 * HF_MS;
     hf_op *op = begin_spec(&spec, AT(0));
     CHECK_SLEEP(op, AT(0), AT(199), "under way");
     rig_sleep(AT(199), AT(200)), CHECK_ENDS(op, "unreachable", AT(200));
-    spec.within = 4 * HF_SECOND;
+    spec.time_limit = 4 * HF_SECOND;
     op = begin_spec(&spec, AT(300));
     CHECK_SLEEP(op, AT(300), AT(3300), "unreachable");
 }

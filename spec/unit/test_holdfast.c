@@ -125,7 +125,7 @@ TEST(a_holds_state_can_be_read_from_its_acquire_to_its_end) {
     CHECK(!hf_hold_is_valid(hold, seen.valid_until));
     hf_hold_ref(hold);
     hf_op_end(op, AT(0));
-    hf_client_notice(client, seen.valid_until);
+    hf_client_detect_losses(client, seen.valid_until);
     seen = hf_view_of(hold);
     CHECK_EQ_INT(seen.state, HF_HOLD_LOST);
     CHECK_EQ_INT(seen.reason, HF_LOST_EXPIRED);
@@ -148,7 +148,7 @@ TEST(each_handle_of_a_lost_hold_learns_of_the_loss_once) {
     stakes[1].muted = true;
     hf_stake_move(&stakes[3], &stakes[2]);
     hf_op_end(op, AT(0)), CHECK_EQ_INT(hf_losses_next(&one), HF_LOST_NONE);
-    hf_client_notice(client, hf_view_of(hold).valid_until);
+    hf_client_detect_losses(client, hf_view_of(hold).valid_until);
     CHECK_EQ_INT(hf_losses_next(&one), HF_LOST_EXPIRED);
     CHECK_EQ_INT(hf_losses_take(&one), HF_LOST_EXPIRED);
     CHECK_EQ_INT(hf_losses_take(&one), HF_LOST_NONE);
@@ -170,7 +170,7 @@ TEST(a_handle_that_has_released_its_lock_learns_of_no_loss) {
     hf_stake_begin(&stake, client, hold, &losses);
     hf_stake_end(&stake);
     hf_op_end(op, AT(0));
-    hf_client_notice(client, hf_view_of(hold).valid_until),
+    hf_client_detect_losses(client, hf_view_of(hold).valid_until),
         CHECK_EQ_INT(losses.first, HF_LOST_NONE);
     CHECK_EQ_INT(hf_losses_next(&losses), HF_LOST_NONE);
     hf_op_end(begin(HF_OP_RELEASE, ME, AT(40000)), AT(40000));
@@ -229,14 +229,14 @@ TEST(a_clients_statistics_count_operations_in_flight_and_holds) {
     CHECK_EQ_INT(load.holds, 2);
     CHECK_EQ_INT(load.held, 2);
     CHECK_EQ_INT(load.renewed, 1);
-    CHECK(!load.to_do);
+    CHECK(!load.has_work);
     hf_op_end(second, AT(0));
     hf_client_abandon(client, hf_op_hold(first, 0), 1, AT(0));
     hf_op_end(first, AT(0));
     load = hf_client_load(client);
     CHECK_EQ_INT(load.operations, 0);
     CHECK_EQ_INT(load.held + load.renewed, 0);
-    CHECK(load.to_do);
+    CHECK(load.has_work);
 }
 
 TEST(a_client_counts_reconnects_of_its_permanent_connections) {

@@ -181,7 +181,7 @@ TEST(callers_that_wait_for_a_kept_lock_get_it_in_order) {
 TEST(a_caller_is_busy_at_once_if_max_waiters_others_wait_for_the_kept_lock) {
     hold_and_end();
     hf_op_spec spec = spec_as("b");
-    spec.sheds = true;
+    spec.limits_waiters = true;
     spec.max_waiters = 1;
     hf_op *b = begin_spec(&spec, AT(1));
     CHECK_OUTCOME(b, "under way");
@@ -431,13 +431,14 @@ TEST(a_request_from_another_client_just_before_the_release_lets_earlier_callers_
 /* The first one, which asks, also counts as waiting. */
 TEST(max_waiters_includes_a_caller_whose_request_for_a_lock_to_keep_is_in_flight) {
     acquire("a", AT(0));
-    CHECK_OUTCOME(BEGIN_SPEC(spec_as("b"), AT(1), spec.sheds = true, spec.max_waiters = 1), "busy");
+    CHECK_OUTCOME(BEGIN_SPEC(spec_as("b"), AT(1), spec.limits_waiters = true, spec.max_waiters = 1),
+                  "busy");
 }
 
 /* It has waited in the client already, with as many as it allows. */
 TEST(a_caller_that_has_waited_in_its_client_is_not_refused_by_max_waiters_on_the_server) {
     hold_and_end();
-    hf_op *b = BEGIN_SPEC(spec_as("b"), AT(1), spec.sheds = true, spec.max_waiters = 1);
+    hf_op *b = BEGIN_SPEC(spec_as("b"), AT(1), spec.limits_waiters = true, spec.max_waiters = 1);
     begin_as("a", HF_OP_RELEASE, 0, AT(1100));
     rig_tick(AT(1100));
     feed_calls(":1\r\n", AT(1101));
@@ -694,7 +695,7 @@ TEST(a_client_does_not_keep_a_lock_whose_lease_or_number_of_holds_is_uncertain) 
 TEST(a_blocking_wait_for_a_lock_that_the_same_clients_caller_holds_fails_as_a_deadlock) {
     hold_and_end();
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(1), spec.owner = HF_NO_TEXT, spec.caller = hf_slice_of("b"),
-                      spec.keep = HF_SECOND, spec.wait = HF_SECOND, spec.blocking = true);
+                      spec.keep = HF_SECOND, spec.wait = HF_SECOND, spec.blocks_callers = true);
     CHECK_OUTCOME(op, "deadlock");
     CHECK_MESSAGE(op, "another owner in this client holds it");
 }

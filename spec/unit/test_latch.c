@@ -490,9 +490,9 @@ TEST(a_wait_for_a_latch_that_runs_out_of_memory_for_a_recheck_fails) {
 
 TEST(a_wait_for_a_latch_is_not_waiting_for_messages_while_its_request_is_in_flight) {
     hf_op *op = waiting(HF_NEVER, AT(0));
-    CHECK(impl_of(op)->wait->waits(op));
+    CHECK(impl_of(op)->wait->is_waiting(op));
     feed_event("message", CHANNEL, "0", AT(10)), CHECK(is_asking(op));
-    CHECK(!impl_of(op)->wait->waits(op));
+    CHECK(!impl_of(op)->wait->is_waiting(op));
 }
 
 TEST(an_abandoned_latch_changes_reply_is_ignored) {

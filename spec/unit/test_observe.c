@@ -50,7 +50,7 @@ static const char *events(void) {
                 hf_event_name(event->kind), (int)event->key.size, event->key.data,
                 (int)event->owner.size, event->owner.data, event->code ? event->code : "-",
                 event->class[0] ? event->class : "-", (int)(event->duration / HF_MS),
-                event->timed ? "" : " untimed", (int)event->token, (int)event->observer);
+                event->has_duration ? "" : " untimed", (int)event->token, (int)event->observer);
         free(event);
     }
     return text;
@@ -335,7 +335,7 @@ TEST(the_end_of_a_connection_causes_an_event_with_the_reason) {
     hf_event *closed = opened->next;
     CHECK(closed && closed->kind == HF_EVENT_CLOSED && !closed->next);
     CHECK_STR(closed->code, "unreachable");
-    CHECK(!closed->timed);
+    CHECK(!closed->has_duration);
     free(opened);
     free(closed);
 }

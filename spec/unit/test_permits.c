@@ -65,12 +65,12 @@ TEST(several_permits_that_are_acquired_together_form_one_hold) {
 
 TEST(an_acquire_of_permits_sends_the_number_of_permits) {
     hf_op_spec spec = permits_spec(HF_OP_ACQUIRE, 1);
-    spec.permits_at_first = 5;
+    spec.initial_permits = 5;
     begin_spec(&spec, AT(0));
     CHECK_SENT(CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL ONE " 2000 0 0 30000 1000    5");
     rig_end(AT(1));
     pool_begin();
-    spec.permits_at_first = 1;
+    spec.initial_permits = 1;
     begin_spec(&spec, AT(2));
     CHECK_SENT(CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL ONE " 2000 0 0 30000 1000    1");
 }
@@ -222,7 +222,7 @@ TEST(waiting_for_permits_that_the_same_client_holds_does_not_fail_as_a_deadlock)
     hf_op_spec spec = permits_spec(HF_OP_ACQUIRE, 1);
     spec.caller = hf_slice_of("other");
     spec.wait = HF_NEVER;
-    spec.blocking = true;
+    spec.blocks_callers = true;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(1));
     feed_calls(busy(20000, 0, 0), AT(2)), CHECK(!hf_op_is_done(op));
 }

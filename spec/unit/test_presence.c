@@ -364,7 +364,7 @@ static hf_client *two_holders(hf_client *client, size_t index) {
 TEST(a_client_publishes_its_name_on_every_server_of_a_quorum) {
     const hf_decider *before = decider_of(&rig.client);
     hf_decider decider = *before;
-    decider.holder = two_holders;
+    decider.client_at = two_holders;
     set_decider(&rig.client, &decider);
     hf_client_introduce(&rig.client, "x");
     hold_lock(AT(0));

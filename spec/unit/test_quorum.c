@@ -1061,7 +1061,7 @@ TEST(a_quorum_hold_renewed_on_each_server_is_not_lost_at_its_previous_end) {
     renew_all(AT(10100), none);
     hf_hold *hold = hold_of();
     CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(0), 30 * HF_SECOND));
-    hf_client_notice(&rig.client, ends_at(hold)), CHECK(is_held(hold));
+    hf_client_detect_losses(&rig.client, ends_at(hold)), CHECK(is_held(hold));
     CHECK(ends_at(hold) > AT(30000));
 }
 

@@ -159,11 +159,11 @@ TEST(a_call_on_another_handles_lost_hold_does_not_release_it) {
     hf_hold *lost = watch(hold_of());
     lose_hold(lost, HF_LOST_TAKEN);
     hf_op_spec spec = spec_of(HF_OP_RELEASE);
-    spec.lost = lost;
+    spec.lost_hold = lost;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(1));
     CHECK_ENDS(op, "lost", AT(1));
     CHECK_EQ_INT(state_of(), HF_HOLD_LOST); /* it is not released by that */
-    spec.loss_notified = true;
+    spec.loss_reported = true;
     op = hf_client_begin(&rig.client, &spec, AT(2));
     CHECK_ENDS(op, "not_held", AT(2));
 }

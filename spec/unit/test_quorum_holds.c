@@ -41,7 +41,7 @@ TEST(a_blocking_quorum_wait_for_a_lock_that_the_same_client_holds_fails_as_a_dea
     EACH_NUMBER (blocking, 2) {
         hold_by(5, AT(0));
         hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(1), spec.caller = spec.owner = hf_slice_of("you"),
-                                spec.wait = 5 * HF_SECOND, spec.blocking = blocking);
+                                spec.wait = 5 * HF_SECOND, spec.blocks_callers = blocking);
         CHECK_ANSWERS(op, 0, 5, busy(29000, 0, 0), AT(2), blocking ? "deadlock" : "under way");
         if (blocking) CHECK_CONTAINS(message_of(op), "another owner in this client holds it");
     }
@@ -322,10 +322,10 @@ TEST(a_quorum_hold_is_not_restored_on_a_server_that_has_not_replied_yet) {
 
 TEST(a_quorum_client_reads_server_details_only_if_an_option_or_restart_guard_needs_them) {
     CASES(bool asks; hf_time guard;
-          bool reads_server_info, asks_known) = {{false, 0, false, false},
-                                                 {true, 0, true, false},
-                                                 {false, HF_SECOND, true, true},
-                                                 {true, HF_SECOND, true, true}};
+          bool reads_server_info, reads_known_run) = {{false, 0, false, false},
+                                                      {true, 0, true, false},
+                                                      {false, HF_SECOND, true, true},
+                                                      {true, HF_SECOND, true, true}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         start(); /* for the servers */
         rig_end(AT(0));
@@ -336,7 +336,7 @@ TEST(a_quorum_client_reads_server_details_only_if_an_option_or_restart_guard_nee
         for (int j = 0; j < COUNT; j++) {
             const hf_session_config *session = &config_in(member(j))->session;
             CHECK_OR(session->reads_server_info == cases[i].reads_server_info, "case %zu", i);
-            CHECK_OR(session->asks_known == cases[i].asks_known, "case %zu", i);
+            CHECK_OR(session->reads_known_run == cases[i].reads_known_run, "case %zu", i);
         }
     }
 }

@@ -39,7 +39,7 @@ TEST(a_quorum_holds_loss_is_reported_even_while_another_hold_is_missing_on_a_ser
     }
     lose_on(first, 3);
     lose_on(held("k2"), 1);
-    hf_client_notice(&rig.client, AT(16001)), CHECK(is_lost(first));
+    hf_client_detect_losses(&rig.client, AT(16001)), CHECK(is_lost(first));
     rig_end(AT(16003));
     hf_names_free(&second);
 }
@@ -353,7 +353,7 @@ TEST(a_quorum_loss_before_max_hold_is_reported_with_the_servers_reason) {
     hold_for(5 * HF_SECOND, COUNT);
     hf_hold *hold = held("k");
     lose_on(hold, 3);
-    hf_client_notice(&rig.client, AT(1000)), CHECK(is_lost(hold));
+    hf_client_detect_losses(&rig.client, AT(1000)), CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
 }
 

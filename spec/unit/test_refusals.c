@@ -61,7 +61,7 @@ static hf_op *begin_on(hf_op_kind kind, const hf_kind *lock_kind, hf_time wait, 
     spec.wait = wait;
     spec.value = 1;
     spec.permits = lock_kind->has_permits;
-    spec.permits_at_first = lock_kind->has_permits;
+    spec.initial_permits = lock_kind->has_permits;
     return begin_spec(&spec, now);
 }
 

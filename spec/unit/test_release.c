@@ -173,8 +173,8 @@ TEST(a_release_of_a_lost_hold_reports_the_loss_once_and_then_forgets_it) {
 
 static hf_op *begin_about_lost(hf_op_kind kind, hf_hold *lost, bool notified) {
     hf_op_spec spec = spec_of(kind);
-    spec.lost = lost;
-    spec.loss_notified = notified;
+    spec.lost_hold = lost;
+    spec.loss_reported = notified;
     return hf_client_begin(&rig.client, &spec, AT(40000));
 }
 

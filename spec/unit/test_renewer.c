@@ -252,10 +252,10 @@ TEST(a_late_renewal_does_not_close_a_connection_that_it_shares_with_calls) {
 
 /* Only refusals in a row count. */
 TEST(an_accepted_renewal_batch_resets_the_count_of_refused_ones) {
-    set_split_open(&rig.client, true);
+    set_split_suspected(&rig.client, true);
     add_many(2, 30 * HF_SECOND, AT(0));
     rig_sleep(AT(0), AT(10000));
-    answer_batch(2, ":1", AT(10001)), CHECK(!is_split_open(&rig.client));
+    answer_batch(2, ":1", AT(10001)), CHECK(!is_split_suspected(&rig.client));
 }
 
 TEST(a_renewals_reply_never_shortens_the_lease_that_a_hold_already_has) {
@@ -549,7 +549,7 @@ TEST(a_renewal_does_not_replace_a_connection_whose_server_is_loading) {
 TEST(a_hold_whose_lease_ends_during_its_renewal_is_lost_as_unreachable) {
     hf_hold *hold = add_hold("k", "me", 300 * HF_MS, true, AT(0));
     CHECK_BATCH(AT(0), AT(150), 1);
-    hf_client_notice(&rig.client, AT(300)), CHECK(is_lost(hold));
+    hf_client_detect_losses(&rig.client, AT(300)), CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
 }
 

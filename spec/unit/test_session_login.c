@@ -319,7 +319,7 @@ TEST(a_script_is_sent_with_its_text_again_after_a_server_restart) {
 /* Logs in to a server whose INFO is this, and which has no mark. */
 static void log_in_to(const char *info) {
     start();
-    config.reads_server_info = config.asks_known = true;
+    config.reads_server_info = config.reads_known_run = true;
     session.wanted = true;
     connect_at(AT(0));
     output_of(&session);
@@ -389,7 +389,7 @@ TEST(a_connection_is_closed_if_there_is_no_memory_for_its_login) {
 }
 
 TEST(a_run_id_stored_on_a_server_is_ignored_if_the_server_reports_none) {
-    config.reads_server_info = config.asks_known = true;
+    config.reads_server_info = config.reads_known_run = true;
     session.wanted = true;
     connect_at(AT(0));
     receive("$10\r\n# Server\r\n\r\n$0\r\n\r\n", AT(1));

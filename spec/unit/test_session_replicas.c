@@ -115,7 +115,7 @@ TEST(requests_sent_after_one_that_a_replica_refused_persist_for_as_long_as_it_do
 
 TEST(a_request_that_persists_waits_until_the_server_no_longer_refuses_logins) {
     submit_persisting(&one, "A", 1000, 3000, AT(0));
-    config.asks_known = true;
+    config.reads_known_run = true;
     connect_at(AT(0));
     receive("-LOADING Redis is loading\r\n", AT(1));
     hang_up("closed by us", AT(1));

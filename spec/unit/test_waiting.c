@@ -50,7 +50,7 @@ TEST(a_client_that_is_subscribed_already_queues_with_its_first_command) {
  * command. */
 static hf_op *begin_behind(uint32_t max_waiters, hf_time wait, hf_time now) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, now, spec.caller = hf_slice_of("you"), spec.wait = wait,
-                      spec.sheds = true, spec.max_waiters = max_waiters);
+                      spec.limits_waiters = true, spec.max_waiters = max_waiters);
     sent_over(CALLS);
     return op;
 }
@@ -455,7 +455,7 @@ TEST(a_blocking_wait_for_the_same_clients_lock_is_a_deadlock_only_if_that_lock_i
         hf_op *op = begin_spec(&spec, AT(0));
         end_with(op, ACQUIRED, AT(0));
         spec.caller = spec.owner = hf_slice_of("you");
-        spec.blocking = true;
+        spec.blocks_callers = true;
         spec.wait = 5 * HF_SECOND;
         op = begin_spec(&spec, AT(1));
         CHECK_ANSWER(op, busy(1000, 0, 0), AT(2), renewed ? "deadlock" : "under way");
@@ -698,8 +698,8 @@ TEST(a_waiter_needs_messages_while_it_waits_or_subscribes_and_not_during_its_req
     for (int state = 0; state < HF_ACQUIRE_STATES; state++) {
         bool waits = state == HF_ACQUIRE_WAITING || state == HF_ACQUIRE_SUBSCRIBING;
         set_op_state(op, (hf_acquire_state)state);
-        CHECK_EQ_INT(impl_of(op)->wait->waits(op), waits);
-        set_needs_events(op, false), CHECK(!impl_of(op)->wait->waits(op));
+        CHECK_EQ_INT(impl_of(op)->wait->is_waiting(op), waits);
+        set_needs_events(op, false), CHECK(!impl_of(op)->wait->is_waiting(op));
         set_needs_events(op, true);
     }
     set_op_state(op, before);

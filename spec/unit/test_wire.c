@@ -60,7 +60,8 @@ TEST(replies_to_an_acquire_are_parsed_and_malformed_ones_refused) {
         {"*2\r\n:1\r\n:7\r\n", {HF_VERDICT_YES, .number = 7, .ahead = -1}},
         {"*1\r\n:1\r\n", {HF_VERDICT_YES, .ahead = -1}},
         {"*5\r\n:0\r\n:500\r\n:3\r\n:1\r\n$1\r\n5\r\n",
-         {HF_VERDICT_BUSY, .ttl_ms = 500, .ahead = 3, .foreign = true, .place = {"5", 1}}},
+         {HF_VERDICT_BUSY, .ttl_ms = 500, .ahead = 3, .holder_is_foreign = true,
+          .place = {"5", 1}}},
         {"*4\r\n:0\r\n:500\r\n:3\r\n:2\r\n", {HF_VERDICT_BUSY, .ttl_ms = 500, .ahead = 3}},
         {"*1\r\n:0\r\n", {HF_VERDICT_BUSY, .ahead = 0}},
         {"*2\r\n:2\r\n:3\r\n", {HF_VERDICT_STILL_HELD, .number = 3, .ahead = -1}},
@@ -74,12 +75,12 @@ TEST(replies_to_an_acquire_are_parsed_and_malformed_ones_refused) {
         {"*1\r\n:-4\r\n", {HF_VERDICT_NEWER, .ahead = -1}},
         {"*2\r\n:-5\r\n:6\r\n", {HF_VERDICT_TOO_MANY, .number = 6, .ahead = -1}},
         {"*1\r\n:5\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
-        {"*2\r\n:-6\r\n$4\r\nlock\r\n", {HF_VERDICT_OTHER_KIND, .ahead = -1, .has = "a lock"}},
+        {"*2\r\n:-6\r\n$4\r\nlock\r\n", {HF_VERDICT_OTHER_KIND, .ahead = -1, .found = "a lock"}},
         {"*2\r\n:-6\r\n$5\r\nguard\r\n",
-         {HF_VERDICT_OTHER_KIND, .ahead = -1, .has = "a guard (idempotent)"}},
+         {HF_VERDICT_OTHER_KIND, .ahead = -1, .found = "a guard (idempotent)"}},
         {"*2\r\n:-6\r\n$10\r\nread_write\r\n",
-         {HF_VERDICT_OTHER_KIND, .ahead = -1, .has = "a read/write lock"}},
-        {"*1\r\n:-6\r\n", {HF_VERDICT_OTHER_KIND, .ahead = -1, .has = "another kind of lock"}},
+         {HF_VERDICT_OTHER_KIND, .ahead = -1, .found = "a read/write lock"}},
+        {"*1\r\n:-6\r\n", {HF_VERDICT_OTHER_KIND, .ahead = -1, .found = "another kind of lock"}},
         {"*1\r\n:-7\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
         {"*0\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
         {":0\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
@@ -104,10 +105,10 @@ TEST(replies_to_an_acquire_are_parsed_and_malformed_ones_refused) {
         CHECK_EQ_INT(got.last_token, want.last_token);
         CHECK_EQ_INT(got.ttl_ms, want.ttl_ms);
         CHECK_EQ_INT(got.ahead, want.ahead);
-        CHECK_EQ_INT(got.foreign, want.foreign);
+        CHECK_EQ_INT(got.holder_is_foreign, want.holder_is_foreign);
         CHECK(hf_slice_equal(got.place, want.place));
         CHECK(hf_slice_equal(got.record, want.record));
-        CHECK_STR(got.has ? got.has : "", want.has ? want.has : "");
+        CHECK_STR(got.found ? got.found : "", want.found ? want.found : "");
         hf_reply_free(reply);
     }
 }
@@ -578,7 +579,7 @@ TEST(an_acquire_is_sent_with_short_arguments_only_in_the_usual_case) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hf_wire_lock lock = lock_of(cases[i].kind);
         lock.grant_lease = cases[i].grant_lease;
-        hf_wire_acquire acquire = {.from = cases[i].from,
+        hf_wire_acquire acquire = {.holds_before = cases[i].from,
                                    .shared = cases[i].shared,
                                    .lease = 30 * HF_SECOND,
                                    .token_ttl_ms = 1000,

@@ -403,7 +403,7 @@ static void route_unsent(hf_cluster *cluster, hf_session *link, hf_time now) {
  * place. */
 static void move_waiters(hf_cluster *cluster, hf_time now) {
     for (hf_op *op = cluster->client->ops; op; op = op->next) {
-        if (op->done || !op->impl->wait || !op->impl->wait->waits(op)) continue;
+        if (op->done || !op->impl->wait || !op->impl->wait->is_waiting(op)) continue;
         hf_node *node = node_of(cluster, &op->request);
         if (node) node->client->decider->move(op, node, now);
     }

@@ -758,7 +758,7 @@ static bool send_login(hf_session *session) {
         session->login_info = sent++;
         if (!hf_session_send(session, 2, info)) return false;
     }
-    if (config->asks_known) {
+    if (config->reads_known_run) {
         hf_slice get[] = {{"GET", 3}, hf_slice_of(HF_KNOWN_KEY)};
         session->login_known = sent++;
         if (!hf_session_send(session, 2, get)) return false;

@@ -321,7 +321,7 @@ static void end_keep(hf_claim *claim) {
 void hf_holds_on_wish(hf_holds *holds, uint64_t number) {
     hf_claim *claim = hf_holds_find_wait(holds, number);
     if (!claim || !claim->kept || claim->by_number.value != number) return;
-    claim->kept->wished = true;
+    claim->kept->wanted = true;
     hf_keep_make_due(claim->kept);
 }
 

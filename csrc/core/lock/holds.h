@@ -21,7 +21,7 @@ struct hf_keep {
     hf_holds *holds;
     hf_claim *claim;    /* its claim in the table, REQUESTED or ACTIVE, or NULL */
     hf_time keep_until; /* when the client must stop keeping its current claim */
-    bool wished;        /* others have asked for the lock */
+    bool wanted;        /* others have asked for the lock */
     bool due;           /* it is in the list holds->due */
     hf_keep *next_due;  /* the next kept lock in that list, or NULL */
 };

@@ -54,7 +54,7 @@ static hf_slice optional(number_text text, uint64_t number) {
 
 /* Returns whether owner, lease and token TTL are the only arguments needed. */
 static bool fits_short_form(const hf_wire_lock *lock, const hf_wire_acquire *acquire) {
-    return has_default_grant_lease(lock) && acquire->from == 0 && !acquire->shared &&
+    return has_default_grant_lease(lock) && acquire->holds_before == 0 && !acquire->shared &&
            acquire->waiter.size == 0 && acquire->token_floor == 0;
 }
 
@@ -80,7 +80,7 @@ bool hf_wire_acquire_call(hf_request *request, const hf_wire_lock *lock,
     hf_slice args[16];
     number_text grant, from, lease, ttl, floor, permits;
     size_t n = begin(args, lock, grant);
-    args[n++] = hf_decimal(from, acquire->from);
+    args[n++] = hf_decimal(from, acquire->holds_before);
     args[n++] = hf_slice_of(acquire->shared ? "1" : "0");
     args[n++] = hf_decimal(lease, hf_lease_ms(acquire->lease));
     args[n++] = hf_decimal(ttl, acquire->token_ttl_ms);
@@ -476,13 +476,13 @@ hf_wire_answer hf_wire_read_acquire(const hf_reply *reply, bool fenced) {
     case HF_VERDICT_BUSY:
         answer.ttl_ms = number_at(reply, 1, 0);
         answer.ahead = number_at(reply, 2, 0);
-        answer.foreign = number_at(reply, 3, 0) == 1;
-        answer.deaf = number_at(reply, 3, 0) == 2;
+        answer.holder_is_foreign = number_at(reply, 3, 0) == 1;
+        answer.keeper_is_unreachable = number_at(reply, 3, 0) == 2;
         answer.place = hf_reply_string_at(reply, 4);
         answer.overdue_ms = hf_reply_integer_at(reply, 5, -1);
         break;
     case HF_VERDICT_DONE_BEFORE: answer.record = hf_reply_string_at(reply, 1); break;
-    case HF_VERDICT_OTHER_KIND: answer.has = other_kind_at(reply, 1); break;
+    case HF_VERDICT_OTHER_KIND: answer.found = other_kind_at(reply, 1); break;
     default: break;
     }
     return answer;

@@ -24,8 +24,8 @@ typedef struct hf_wire_lock {
 } hf_wire_lock;
 
 typedef struct hf_wire_acquire {
-    uint32_t from; /* the owner's count of holds before this acquire */
-    bool shared;   /* other processes may use the owner */
+    uint32_t holds_before; /* the owner's count of holds before this acquire */
+    bool shared;           /* other processes may use the owner */
     hf_time lease;
     uint64_t token_ttl_ms; /* as in hf_op_spec */
     hf_slice waiter;       /* the queue member; empty if the acquire does not wait */
@@ -162,17 +162,17 @@ typedef enum hf_verdict {
 typedef struct hf_wire_answer {
     hf_verdict verdict;
     long long number;     /* YES: the token; STILL_HELD: the owner's count; TOO_MANY: the total */
-    long long others;     /* YES: the server's earlier count minus hf_wire_acquire.from */
+    long long others;     /* YES: the server's earlier count minus hf_wire_acquire.holds_before */
     long long server_us;  /* YES: the server's clock in microseconds; 0 if not given */
     long long last_token; /* YES: the last token for an owner that keeps the lock, otherwise 0 */
     long long ttl_ms;     /* BUSY: what is left of the holder's lease; negative if it has no end */
     long long ahead;      /* BUSY: how many waiters are ahead of this one */
-    bool foreign;         /* BUSY: the holder will not hand the lock over */
-    bool deaf;            /* BUSY: the client that keeps the lock cannot be asked for it */
+    bool holder_is_foreign;     /* BUSY: the holder will not hand the lock over */
+    bool keeper_is_unreachable; /* BUSY: the client that keeps the lock cannot be asked for it */
     long long overdue_ms; /* BUSY: in how many ms the first waiter is passed over; -1 if unknown */
     hf_slice place;       /* BUSY: this waiter's place, a part of the reply; or empty */
     hf_slice record;      /* DONE_BEFORE: the record, a part of the reply */
-    const char *has;      /* OTHER_KIND: what the key contains, for messages; a constant */
+    const char *found;    /* OTHER_KIND: what the key contains, for messages; a constant */
 } hf_wire_answer;
 
 /* Reads the reply to an acquire, which asked for a fencing token if `fenced`. A token that no

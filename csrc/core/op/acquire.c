@@ -104,8 +104,8 @@ static void fail_busy(hf_op *op, hf_time now) {
     const char *suffix = deaf ? "; cannot listen for releases: " : "",
                *reason = deaf ? events->reason : "";
     const char *taken = op->spec.lock_kind->busy_text;
-    if (op->acquire.shed_behind > 0) {
-        hf_acquire_fail_as_shed(op, op->acquire.shed_behind);
+    if (op->acquire.waiters_when_shed > 0) {
+        hf_acquire_fail_as_shed(op, op->acquire.waiters_when_shed);
         return;
     }
     if (op->acquire.busy_until > now) {
@@ -168,11 +168,12 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
         return;
     }
     bool first = hf_hold_is_acquiring(hold);
-    hold->claim->share.others = first ? op->acquire.from : hold->claim->share.others;
+    hold->claim->share.others = first ? op->acquire.holds_before : hold->claim->share.others;
     if (hold->claim->share.pending_releases > hold->claim->share.others)
         hold->claim->share.pending_releases = hold->claim->share.others;
     hold->claim->shared = op->spec.shared;
-    hf_taken taken = {op->acquire.from + 1, granted ? now : op->request.sent_at, end, token};
+    hf_taken taken = {op->acquire.holds_before + 1, granted ? now : op->request.sent_at, end,
+                      token};
     hf_op_take(op, hold, &taken);
     if (granted || !hf_claim_is_granted(hold->claim))
         hf_holds_set_wait(&client->holds, hold->claim, granted ? op->wait.number : 0);
@@ -216,7 +217,7 @@ static hf_slice writer_of(const hf_op *op) {
 static bool encode_ask(hf_op *op, bool as_waiter, hf_time now) {
     hf_wire_lock lock = hf_op_wire_lock(op, hf_claim_owner(op->hold->claim));
     hf_wire_acquire acquire = {
-        .from = op->acquire.from,
+        .holds_before = op->acquire.holds_before,
         .shared = op->spec.shared,
         .lease = hf_claim_lease_within(op->hold->claim, op->spec.lease, now),
         .token_ttl_ms = op->spec.token_ttl_ms,
@@ -224,7 +225,7 @@ static bool encode_ask(hf_op *op, bool as_waiter, hf_time now) {
         .fingerprint = op->spec.fingerprint,
         .writer = writer_of(op),
         .token_floor = op->spec.token_floor,
-        .permits = op->spec.permits_at_first};
+        .permits = op->spec.initial_permits};
     return hf_wire_acquire_call(&op->request, &lock, &acquire) &&
            hf_client_sync(op->client, &op->request);
 }
@@ -249,7 +250,7 @@ static void fail_out_of_memory(hf_op *op, hf_time now) {
 
 static void ask(hf_op *op, hf_time now) {
     assert(!op->blocked && (op->hold->claim->in_flight || hf_hold_is_lost(op->hold)));
-    bool may_wait = op->spec.wait > 0 && (op->acquire.from == 0 || op->spec.shared);
+    bool may_wait = op->spec.wait > 0 && (op->acquire.holds_before == 0 || op->spec.shared);
     bool persists = may_wait && !hf_hold_is_held(op->hold) && !op->wait.interrupted;
     bool as_waiter = op->acquire.queued || (may_wait && is_subscribed(op));
     if ((as_waiter && !make_waiter(op)) || !encode_ask(op, as_waiter, now)) {
@@ -260,8 +261,8 @@ static void ask(hf_op *op, hf_time now) {
     op->wait.woken = false;
     op->acquire.early.place[0] = '\0';
     bool waits_for_connection = op->acquire.queued;
-    op->request.accepted = op->acquire.let_in && !op->wait.interrupted;
-    op->request.no_retry = op->spec.shared && op->acquire.from > 0;
+    op->request.accepted = op->acquire.was_queued && !op->wait.interrupted;
+    op->request.no_retry = op->spec.shared && op->acquire.holds_before > 0;
     op->acquire.queued = op->acquire.queued || as_waiter;
     /* A held lock must not wait: it is not renewed during the acquire. */
     op->request.persists_until = persists ? op->wait.until : 0;
@@ -287,7 +288,7 @@ static void cancel(hf_op *op, hf_code code, hf_time now) {
         end_as(op, code, now);
         return;
     }
-    if (!hf_wire_leave(&op->request, &lock, op->acquire.from, waiter,
+    if (!hf_wire_leave(&op->request, &lock, op->acquire.holds_before, waiter,
                        op->spec.shared ? 0 : HF_WIRE_NOT_SHARED)) {
         fail_out_of_memory(op, now);
         return;
@@ -333,7 +334,7 @@ static hf_time next_recheck(hf_op *op, const hf_wire_answer *answer, hf_time now
     at_expiry = hf_time_add(at_expiry, in_turn);
     hf_time interval =
         hf_time_min(client->config.grant_lease * hf_time_max(1, rank / CROWD), MAX_RECHECK);
-    if (answer->foreign && answer->ahead == 0)
+    if (answer->holder_is_foreign && answer->ahead == 0)
         interval = interval * 3 / 8; /* see passing_over.lua */
     interval = interval - interval / 10 + hf_jitter(&client->random, interval / 10);
     return hf_time_add(now, hf_time_min(at_expiry, interval));
@@ -376,7 +377,7 @@ static bool has_lasting_hold(const hf_op *op, const hf_kind *kind) {
 
 bool hf_acquire_waits_for_itself(const hf_op *op) {
     const hf_kind *kind = op->spec.lock_kind;
-    if (!op->spec.blocking) return false;
+    if (!op->spec.blocks_callers) return false;
     bool alone =
         !kind->many_owners && !kind->has_permits; /* another client may free a permit first */
     return (alone && has_lasting_hold(op, kind)) || has_lasting_hold(op, kind->read_half) ||
@@ -387,18 +388,18 @@ bool hf_acquire_waits_for_itself(const hf_op *op) {
  * if they wait for a foreign holder. */
 static bool is_behind_itself(const hf_op *op, const hf_wire_answer *answer) {
     const hf_kind *kind = op->spec.lock_kind;
-    bool behind = kind->many_owners && answer->ahead > 0 && !answer->foreign;
-    return behind && op->spec.blocking && has_lasting_hold(op, kind);
+    bool behind = kind->many_owners && answer->ahead > 0 && !answer->holder_is_foreign;
+    return behind && op->spec.blocks_callers && has_lasting_hold(op, kind);
 }
 
 /* Returns whether too many waiters are ahead of this one, and notes their number. Otherwise lets
  * the waiter in if it is queued. From then on it keeps its place. */
 static bool shed_or_let_in(hf_op *op, const hf_wire_answer *answer) {
-    bool is_new = op->acquire.queued && !op->acquire.let_in;
-    if (is_new && op->spec.sheds && answer->ahead >= (long long)op->spec.max_waiters)
-        op->acquire.shed_behind = answer->ahead;
-    else op->acquire.let_in = op->acquire.queued || op->acquire.let_in;
-    return op->acquire.shed_behind > 0;
+    bool is_new = op->acquire.queued && !op->acquire.was_queued;
+    if (is_new && op->spec.limits_waiters && answer->ahead >= (long long)op->spec.max_waiters)
+        op->acquire.waiters_when_shed = answer->ahead;
+    else op->acquire.was_queued = op->acquire.queued || op->acquire.was_queued;
+    return op->acquire.waiters_when_shed > 0;
 }
 
 /* Returns why the acquire stops waiting, or HF_OK if it continues. */
@@ -448,7 +449,7 @@ static hf_claim *half_to_clean_up(const hf_op *op) {
  * leaving, the leave is sent at once. */
 static bool must_await_release(hf_op *op, hf_time now) {
     if (op->acquire.queued || op->wait.interrupted) return false;
-    if (op->behind && op->behind->in_flight) return true;
+    if (op->blocked_by && op->blocked_by->in_flight) return true;
     hf_claim *before = released_before(op);
     if (!before) before = half_to_clean_up(op);
     if (before) hf_op_follow(op, before);
@@ -461,7 +462,7 @@ static bool must_await_release(hf_op *op, hf_time now) {
 static bool block_behind_release(hf_op *op, hf_time now) {
     if (!must_await_release(op, now)) return false;
     hf_op_become(op, HF_ACQUIRE_FOLLOWING);
-    hf_op_block(op, op->behind);
+    hf_op_block(op, op->blocked_by);
     return true;
 }
 
@@ -489,8 +490,8 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
         bool listens = op->spec.lock_kind->reentrant || op->spec.lock_kind->has_permits;
         op->acquire.listen_at = ahead == 0 && listens ? op->begun_at + LISTEN_AFTER : HF_NEVER;
         if (op->spec.lock_kind->uses_list) hf_client_listen_to_foreign(op, now);
-        bool foreign = ahead == 0 && answer->foreign;
-        bool silent = foreign || answer->deaf;
+        bool foreign = ahead == 0 && answer->holder_is_foreign;
+        bool silent = foreign || answer->keeper_is_unreachable;
         /* The holder is new, so recheck often at first. */
         if (silent && op->acquire.busy_until > hf_time_add(op->acquire.silent_until, SAME_HOLD)) {
             op->acquire.silent_since = now;
@@ -514,14 +515,14 @@ static void on_shared(hf_op *op, long long count, hf_time now) {
     }
     hf_hold *hold = op->hold;
     if (hf_hold_is_held(hold)) hf_claim_rebase(hold->claim, (uint32_t)count);
-    op->acquire.from = (uint32_t)count;
+    op->acquire.holds_before = (uint32_t)count;
     ask(op, now);
 }
 
 static void on_gone(hf_op *op, hf_lost_reason reason, hf_time now) {
     hf_hold *hold = op->hold;
     if (hf_hold_is_acquiring(hold)) { /* the other process has released it */
-        op->acquire.from = 0;
+        op->acquire.holds_before = 0;
         ask(op, now);
         return;
     }
@@ -565,13 +566,13 @@ static void fail_unconfirmed(hf_op *op, hf_time now) {
 }
 
 static bool is_sound(const hf_op *op, const hf_wire_answer *answer) {
-    return answer->others >= -(long long)op->acquire.from &&
-           answer->others < MAX_HOLDS - (long long)op->acquire.from;
+    return answer->others >= -(long long)op->acquire.holds_before &&
+           answer->others < MAX_HOLDS - (long long)op->acquire.holds_before;
 }
 
 static void on_yes(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     op->acquire.server_us = answer->server_us;
-    op->acquire.from = (uint32_t)((long long)op->acquire.from + answer->others);
+    op->acquire.holds_before = (uint32_t)((long long)op->acquire.holds_before + answer->others);
     hf_time asked_at = op->request.sent_at;
     hf_time lease = hf_time_min(op->spec.lease, op->hold->claim->shortened);
     op->acquire.last_token = (uint64_t)answer->last_token;
@@ -600,7 +601,7 @@ static void fail_refused(hf_op *op, const hf_wire_answer *answer) {
                    "the semaphore's total is %lld, fewer than the %u permits requested",
                    answer->number, op->spec.permits);
         break;
-    case HF_VERDICT_OTHER_KIND: hf_op_fail_for_other_kind(op, answer->has); break;
+    case HF_VERDICT_OTHER_KIND: hf_op_fail_for_other_kind(op, answer->found); break;
     case HF_VERDICT_ENDLESS:
         hf_op_fail(op, HF_CONFLICT, "the key holds a hash without a TTL, so it is not a lock");
         break;
@@ -727,7 +728,7 @@ static void start(hf_op *op, hf_time now) {
         claim->shared = op->spec.shared;
         claim->lease = op->spec.lease;
     }
-    op->acquire.from = hf_hold_is_held(hold) ? claim->count : 0;
+    op->acquire.holds_before = hf_hold_is_held(hold) ? claim->count : 0;
     hf_op_mark_in_flight(op, hold);
     if (op->spec.wait > 0 && op->node->subscribed) hf_client_listen(op, true, now);
     ask(op, now);
@@ -743,7 +744,7 @@ void hf_acquire_block(hf_op *op, hf_claim *claim, hf_time now) {
 /* Waits until another call of this caller is done, or until the renewer has removed what an earlier
  * call left on the server. */
 static void start_or_block(hf_op *op, hf_time now) {
-    hf_claim *claim = op->hold ? op->hold->claim : op->behind;
+    hf_claim *claim = op->hold ? op->hold->claim : op->blocked_by;
     if (op->hold && !claim->in_flight) {
         start(op, now);
         return;
@@ -771,7 +772,7 @@ static void begin(hf_op *op, hf_time now) {
 /* The wait may have been for several calls, one after the other, each in flight only for a short
  * time. A call that ended just before therefore also counts. */
 bool hf_acquire_was_behind_another(const hf_op *op, hf_time now) {
-    const hf_claim *claim = op->behind;
+    const hf_claim *claim = op->blocked_by;
     if (op->spec.wait == 0 || hf_claim_is_leaving(claim)) return false;
     return hf_claim_is_requested(claim) || hf_claim_has_settled_within(claim, MIN_PATIENCE, now);
 }
@@ -790,7 +791,7 @@ static void fail_blocked(hf_op *op, hf_time now) {
 
 static void unblock(hf_op *op, hf_time now) {
     assert(op->state == HF_ACQUIRE_FOLLOWING || op->state == HF_ACQUIRE_BLOCKED);
-    hf_claim *claim = op->behind;
+    hf_claim *claim = op->blocked_by;
     if (op->state == HF_ACQUIRE_FOLLOWING) {
         if (!block_behind_release(op, now)) ask(op, now);
         return;
@@ -1006,7 +1007,7 @@ static bool waits(const hf_op *op) {
 }
 
 static const hf_wait_functions wait_functions = {
-    .waits = waits,
+    .is_waiting = waits,
     .on_subscribed = on_subscribed,
     .on_grant = on_grant,
     .on_window = on_window,

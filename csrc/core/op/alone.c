@@ -75,7 +75,7 @@ static void refresh(hf_client *client, hf_hold *hold, hf_time now) {
         hf_renewer_on_lost(client, hold, hf_lost_reason_at_end(hold->claim), now);
 }
 
-static void notice(hf_client *client, hf_time now) {
+static void detect_losses(hf_client *client, hf_time now) {
     for (hf_claim *claim; (claim = hf_holds_first_ended(&client->holds, now));)
         hf_renewer_on_claim_lost(client, claim, hf_lost_reason_at_end(claim), now);
 }
@@ -97,7 +97,7 @@ static uint64_t asked(const hf_client *client) {
     return client->approvals_asked;
 }
 
-static hf_client *holder(hf_client *client, size_t index) {
+static hf_client *client_at(hf_client *client, size_t index) {
     return index == 0 ? client : NULL;
 }
 
@@ -112,7 +112,7 @@ const hf_decider hf_alone = {
     .tick_renewer = tick_renewer,
     .is_quiet = is_quiet,
     .refresh = refresh,
-    .notice = notice,
+    .detect_losses = detect_losses,
     .approve = hf_renewer_approve,
     .set_renewed = hf_renewer_set_renewed,
     .abandon = hf_renewer_abandon,
@@ -121,5 +121,5 @@ const hf_decider hf_alone = {
     .on_delay = hf_observe_delay,
     .move = hf_op_move,
     .approvals_asked = asked,
-    .holder = holder,
+    .client_at = client_at,
 };

@@ -63,9 +63,9 @@ static void fail_not_held(hf_op *op) {
 
 /* The call is about the lost hold, even if another handle has acquired the lock again. */
 void hf_call_begin_on_lost(hf_op *op) {
-    assert(!hf_hold_is_held(op->spec.lost));
-    attach_hold(op, op->spec.lost);
-    if (op->spec.loss_notified) fail_not_held(op);
+    assert(!hf_hold_is_held(op->spec.lost_hold));
+    attach_hold(op, op->spec.lost_hold);
+    if (op->spec.loss_reported) fail_not_held(op);
     else fail_lost(op, op->hold->reason);
 }
 
@@ -77,7 +77,7 @@ static void release_lost(hf_op *op, hf_time now) {
 /* Finds the caller's hold and marks it in flight. Returns false if the operation is done, or waits
  * until no other command for the hold is in flight. */
 static bool begin_on_hold(hf_op *op, hf_time now) {
-    if (op->spec.lost) {
+    if (op->spec.lost_hold) {
         hf_call_begin_on_lost(op);
         return false;
     }

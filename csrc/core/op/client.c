@@ -108,8 +108,8 @@ void hf_client_tick(hf_client *client, hf_time now) {
 
 /* ---- holds ---- */
 
-void hf_client_notice(hf_client *client, hf_time now) {
-    client->decider->notice(client, now);
+void hf_client_detect_losses(hf_client *client, hf_time now) {
+    client->decider->detect_losses(client, now);
 }
 
 void hf_client_approve(hf_client *client, hf_hold *hold, hf_time now) {

@@ -105,7 +105,8 @@ static void ask(hf_walk *walk,
         request->context = from;
         request->deadline = now + TIMEOUT;
         if (encode(request, walk, key))
-            hf_client_submit(client->decider->holder(client, i), key, HF_LINK_CALLS, request, now);
+            hf_client_submit(client->decider->client_at(client, i), key, HF_LINK_CALLS, request,
+                             now);
         else done(request, NULL, now);
     }
     count_down(walk, now);
@@ -281,7 +282,7 @@ static void ask_holder(hf_walk *walk, hf_time now) {
 static hf_walk *new_walk(hf_op *op) {
     hf_client *client = op->client;
     size_t count = 0;
-    while (client->decider->holder(client, count)) count++;
+    while (client->decider->client_at(client, count)) count++;
     hf_walk *walk = calloc(1, sizeof *walk + count * sizeof *walk->answers);
     if (!walk) return NULL;
     walk->op = op;

@@ -94,7 +94,7 @@ static void join(hf_kept *kept, hf_op *op) {
     assert(!op->acquire.kept && !*kept->end);
     hf_op_become(op, HF_ACQUIRE_QUEUED);
     op->acquire.kept = kept;
-    op->acquire.let_in = true;
+    op->acquire.was_queued = true;
     op->acquire.next_kept = NULL;
     *kept->end = op;
     kept->end = &op->acquire.next_kept;
@@ -148,7 +148,7 @@ static bool may_still_keep(const hf_kept *kept, hf_time now) {
 
 static bool may_lend(const hf_kept *kept, const hf_op *op, hf_time now) {
     const hf_claim *claim = kept->keep.claim;
-    bool has_precedence = !kept->keep.wished || op->number <= kept->last_served;
+    bool has_precedence = !kept->keep.wanted || op->number <= kept->last_served;
     return has_precedence && !kept->forced && may_still_keep(kept, now) && lasts(claim, op, now) &&
            is_short(claim, op) && has_token(kept, op);
 }
@@ -227,11 +227,11 @@ static long long count_waiters(const hf_kept *kept) {
 }
 
 static void wait_here(hf_kept *kept, hf_op *op) {
-    long long waiters = op->spec.sheds ? count_waiters(kept) : 0;
+    long long waiters = op->spec.limits_waiters ? count_waiters(kept) : 0;
     if (op->spec.wait == 0)
         hf_op_fail(op, HF_BUSY, "another caller of this client holds it or is waiting for it");
     else if (hf_acquire_waits_for_itself(op)) hf_acquire_fail_as_deadlock(op);
-    else if (op->spec.sheds && waiters >= (long long)op->spec.max_waiters)
+    else if (op->spec.limits_waiters && waiters >= (long long)op->spec.max_waiters)
         hf_acquire_fail_as_shed(op, waiters);
     else join(kept, op);
 }
@@ -331,7 +331,7 @@ hf_hold *hf_kept_add_hold(hf_op *op) {
     hf_slice text = {owner, hf_wire_keeping_owner(owner, client->uuid, number)};
     hf_hold *hold =
         hf_client_add_hold(client, kept->kind, op->spec.names->key, op->spec.caller, text);
-    kept->keep.wished = kept->forced = false;
+    kept->keep.wanted = kept->forced = false;
     kept->last_served = 0;
     if (!hold) {
         hf_keep_make_due(&kept->keep);
@@ -346,7 +346,7 @@ hf_hold *hf_kept_add_hold(hf_op *op) {
 
 /* Once others want the lock, only callers that have come before that go before them. */
 static void note_precedence(hf_client *client, hf_kept *kept) {
-    if (kept->keep.wished && kept->last_served == 0) kept->last_served = client->last_op;
+    if (kept->keep.wanted && kept->last_served == 0) kept->last_served = client->last_op;
 }
 
 void hf_kept_took(hf_op *op, uint64_t last_token, hf_time now) {
@@ -382,7 +382,7 @@ bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now) {
         if (has_hold(next) || !may_lend(kept, next, now)) return false;
         hf_kept_cancel(next);
         lend(kept, next, now);
-    } else if (kept->keep.wished || !set_idle(client, hold->claim, now)) {
+    } else if (kept->keep.wanted || !set_idle(client, hold->claim, now)) {
         return false;
     }
     if (hf_hold_is_known(hold)) return false; /* out of memory */
@@ -400,7 +400,7 @@ void hf_kept_force(hf_client *client, const hf_kind *kind, hf_slice key, hf_time
 /* If others want an idle lock, returns it to the server. Makes waiting callers ask the server. */
 static void serve(hf_client *client, hf_kept *kept, hf_time now) {
     note_precedence(client, kept);
-    if (is_idle(kept) && kept->keep.wished) release_idle(client, kept->keep.claim, now);
+    if (is_idle(kept) && kept->keep.wanted) release_idle(client, kept->keep.claim, now);
     while (!kept->keep.claim && kept->first && now >= kept->closed_until) {
         hf_op *op = kept->first;
         hf_kept_cancel(op);

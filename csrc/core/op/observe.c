@@ -98,7 +98,7 @@ static void fill(hf_event *event, const hf_class *class, uint64_t observer, cons
     event->observer = observer;
     event->code = code;
     event->duration = duration;
-    event->timed = true;
+    event->has_duration = true;
     if (class) event->class = class->name;
 }
 

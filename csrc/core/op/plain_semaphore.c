@@ -44,7 +44,7 @@ static void settle(hf_op *op, bool undoes, hf_time now) {
 
 static void forget_note(hf_op *op) {
     char owner[HF_OWNER_SIZE];
-    if (op->noted.in_doubt) return;
+    if (op->semaphore.in_doubt) return;
     hf_wire_lock lock = hf_op_wire_lock(op, hf_op_owner(op, owner));
     hf_request forget = {0};
     if (hf_wire_forget_note(&forget, &lock)) hf_session_send_along(op->request.session, &forget);
@@ -54,7 +54,7 @@ static void forget_note(hf_op *op) {
 static bool encode(hf_op *op, hf_verb verb) {
     char owner[HF_OWNER_SIZE];
     hf_wire_lock lock = hf_op_wire_lock(op, hf_op_owner(op, owner));
-    op->noted.answered = false;
+    op->semaphore.answered = false;
     return hf_wire_call_with_note(&op->request, &lock, verb, (int64_t)op->spec.value,
                                   HF_WIRE_NOTE_TTL);
 }
@@ -62,12 +62,12 @@ static bool encode(hf_op *op, hf_verb verb) {
 /* Notes that the reply to the command has come. If the command was sent twice, the server may still
  * run the other copy. */
 static void note_answer(hf_op *op) {
-    op->noted.answered = true;
-    op->noted.in_doubt = op->noted.in_doubt || op->request.sends > 1;
+    op->semaphore.answered = true;
+    op->semaphore.in_doubt = op->semaphore.in_doubt || op->request.sends > 1;
 }
 
 static bool may_have_been_run(const hf_op *op) {
-    return op->noted.in_doubt || (!op->noted.answered && op->request.sends > 0);
+    return op->semaphore.in_doubt || (!op->semaphore.answered && op->request.sends > 0);
 }
 
 static bool has_succeeded(const hf_op *op) {
@@ -101,8 +101,8 @@ static void pass_on(const hf_op *op, long long count, hf_time now) {
 static bool encode_take(hf_op *op) {
     char owner[HF_OWNER_SIZE];
     hf_wire_lock lock = hf_op_wire_lock(op, hf_op_owner(op, owner));
-    bool turn_used = op->noted.turn_used;
-    op->noted.turn_used = op->noted.answered = false;
+    bool turn_used = op->semaphore.turn_used;
+    op->semaphore.turn_used = op->semaphore.answered = false;
     return hf_wire_take(&op->request, &lock, (int64_t)op->spec.value, HF_WIRE_NOTE_TTL, turn_used);
 }
 
@@ -127,7 +127,7 @@ static void fail_on_timeout(hf_op *op) {
  * during a turn of others, the next waiter polls. If it has succeeded, the next waiter that needs
  * no more than the remaining permits polls. */
 static void on_take_ended(hf_op *op, hf_time now) {
-    bool polled = op->noted.answered && !op->wait.woken && op->wait.turn_ends == 0;
+    bool polled = op->semaphore.answered && !op->wait.woken && op->wait.turn_ends == 0;
     undo(op, now);
     if (!polled) pass_on(op, ANY_COUNT, now);
     else if (has_succeeded(op)) pass_on(op, op->result.value, now);
@@ -153,7 +153,7 @@ static void on_announced(hf_op *op, hf_slice message, hf_time now) {
     bool turn = message.size > 1 && message.data[0] == '0';
     bool only_one = turn && hf_slice_equal(message, hf_slice_of("01"));
     if (is_behind(op)) return;
-    op->noted.turn_used = !turn && op->wait.turn_ends > now;
+    op->semaphore.turn_used = !turn && op->wait.turn_ends > now;
     if (turn) await_turn(op, SHORTEST_TURN, now);
     else op->wait.turn_ends = 0;
     if (!only_one) hf_poll_again(op, now);

@@ -32,7 +32,7 @@ void hf_poll_on_denied(hf_op *op, hf_code code, const char *reason, hf_time now)
     .interrupt = hf_poll_interrupt, .abandon = hf_poll_abandon
 
 #define HF_POLL_WAIT_FUNCTIONS(recheck)                                                            \
-    .waits = hf_poll_waits, .on_subscribed = hf_poll_on_subscribed, .on_recheck = (recheck),       \
+    .is_waiting = hf_poll_waits, .on_subscribed = hf_poll_on_subscribed, .on_recheck = (recheck),  \
     .on_denied = hf_poll_on_denied
 
 #endif

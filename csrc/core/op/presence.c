@@ -86,7 +86,7 @@ static void send_to(hf_client *client, hf_client *member, const hf_program *prog
 static void publish(hf_client *client, const hf_program *program, size_t count,
                     const hf_slice *args, hf_time timeout, hf_request_done *done, hf_time now) {
     hf_client *holder;
-    for (size_t i = 0; (holder = client->decider->holder(client, i)); i++)
+    for (size_t i = 0; (holder = client->decider->client_at(client, i)); i++)
         send_to(client, holder, program, count, args, timeout, done, now);
 }
 

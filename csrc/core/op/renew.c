@@ -51,14 +51,14 @@ static bool takes_batches(const hf_client *client, hf_time now) {
 
 /* Called when the server has accepted one key of a refused batch by itself. */
 static void note_split(hf_client *client, hf_time now) {
-    if (!client->split_open) return;
-    client->split_open = false;
+    if (!client->split_suspected) return;
+    client->split_suspected = false;
     client->splits++;
     client->batch_again_at = now + ONE_BY_ONE_FOR;
 }
 
 static void note_batch_taken(hf_client *client) {
-    client->split_open = false;
+    client->split_suspected = false;
     client->splits = 0;
 }
 
@@ -139,7 +139,7 @@ static bool is_refused(const hf_request *request) {
  * if the batch had only one key. */
 static bool split_batch(hf_task *task, hf_time now) {
     if (task->count == 1 || !is_refused(&task->request)) return false;
-    task->client->split_open = true;
+    task->client->split_suspected = true;
     for (size_t i = 0; i < task->count; i++) {
         hf_claim *claim = task->claims[i];
         claim->refused_in_batch = true;

@@ -36,7 +36,7 @@ static hf_client *new_member(hf_client *client, const hf_server *server) {
     config.mode = HF_MODE_ONE;
     config.session.server = *server;
     config.session.reads_server_info = config.session.reads_server_info || config.restart_guard > 0;
-    config.session.asks_known = config.restart_guard > 0;
+    config.session.reads_known_run = config.restart_guard > 0;
     make_entropy(&client->random, entropy);
     if (!hf_client_init(member, &config, entropy)) { /* cannot happen with a single server */
         hf_client_free(member);
@@ -255,7 +255,7 @@ static void detect_losses(hf_client *client, hf_time now) {
     hf_quorum *quorum = client->quorum;
     uint64_t losses = 0;
     for (size_t i = 0; i < quorum->count; i++) {
-        hf_client_notice(quorum->members[i], now);
+        hf_client_detect_losses(quorum->members[i], now);
         losses += quorum->members[i]->holds.losses;
     }
     if (losses != quorum->losses_seen) {
@@ -582,11 +582,11 @@ const hf_decider hf_majority = {
     .tick_renewer = tick_renewer,
     .is_quiet = is_quiet,
     .refresh = hf_quorum_refresh,
-    .notice = detect_losses,
+    .detect_losses = detect_losses,
     .approve = approve,
     .set_renewed = set_renewed,
     .abandon = hf_quorum_abandon,
     .add_stats = add_stats,
     .approvals_asked = approvals_asked,
-    .holder = client_at,
+    .client_at = client_at,
 };
