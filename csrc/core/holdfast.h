@@ -61,8 +61,7 @@ struct hf_kind {
     const char *name; /* the name that hf_kind_named looks up */
     char letter;      /* identifies the kind in queue members and grants */
 
-    /* The owner may acquire the lock again while it holds it. Otherwise its second acquire is
-     * busy. */
+    /* The owner may acquire the lock again while holding it. Otherwise its second acquire fails. */
     bool reentrant;
 
     /* Redisson publishes its releases of this kind and receives ours. Otherwise, clients that are
@@ -96,8 +95,7 @@ struct hf_kind {
      * counted. */
     bool subscribers_not_counted;
 
-    /* Waiters also subscribe to hf_names.ours, so that the programs can count holdfast's
-     * waiters. */
+    /* Waiters also subscribe to hf_names.ours, so that the programs can count our waiters. */
     bool counts_our_listeners;
 
     /* These locks have no holder. Each call leaves a note on the server, so that it counts only
@@ -119,7 +117,7 @@ const hf_kind *hf_kind_named(const char *name);
 #define HF_PREFIXES(X)                                                                             \
     X(counter, "redisson_lock_token:")                                                             \
     X(queue, "holdfast_queue:")                                                                    \
-    X(list, "redisson_lock_queue:") /* the queue of a kind that uses_list */                       \
+    X(list, "redisson_lock_queue:") /* the queue of kinds with `uses_list` */                      \
     X(timeouts, "redisson_lock_timeout:")                                                          \
     X(releases, "redisson_lock__channel:") /* for kinds without `channel_prefix` */                \
     X(listening, "holdfast_listening:")                                                            \
@@ -135,7 +133,7 @@ typedef struct hf_prefixes {
 } hf_prefixes;
 extern const hf_prefixes hf_prefix;
 
-/* The keys and channels of one lock. The strings are part of the same allocation. */
+/* The keys and channels of one lock. The strings follow the struct in the same allocation. */
 struct hf_names {
     hf_slice key;
     hf_slice counter; /* the fencing counter: redisson_lock_token:{key} */
@@ -157,7 +155,7 @@ struct hf_names {
  * out of memory. The caller frees them with hf_names_delete. */
 hf_names *hf_names_new(const hf_kind *kind, hf_slice key);
 
-/* Creates the names that this client's servers use, some of which may differ, in the same way. */
+/* Does the same for this client's servers, where the names of a few kinds differ. */
 hf_names *hf_client_names(const hf_client *client, const hf_kind *kind, hf_slice key);
 void hf_names_delete(hf_names *names); /* NULL is allowed */
 
@@ -175,10 +173,8 @@ typedef struct hf_waiter {
     uint64_t since;  /* published wait: when it began, in ms, by the server's clock */
 } hf_waiter;
 
-/* Reads a queue member into `waiter`. Returns false if `text` is not one. */
+/* Read a queue member, or a published wait, into `waiter`. Return false if `text` is not one. */
 bool hf_wire_read_waiter(hf_slice text, hf_waiter *waiter);
-
-/* Reads a published wait into `waiter`. Returns false if `text` is not one. */
 bool hf_wire_read_wait(hf_slice text, hf_waiter *waiter);
 
 /* ---- holds ---- */
@@ -235,7 +231,7 @@ typedef struct hf_hold_view {
     uint64_t token;        /* the fencing token, or 0 */
 } hf_hold_view;
 
-/* Returns the present state of the hold. */
+/* Returns the current state of the hold. */
 hf_hold_view hf_view_of(const hf_hold *hold);
 
 /* Returns whether the owner may rely on the hold at `now`. */
@@ -263,7 +259,7 @@ bool hf_client_has_hold_like(const hf_client *client, const hf_hold *hold);
  * ledger. */
 typedef struct hf_losses {
     hf_lost_reason first;                 /* HF_LOST_NONE before the first loss */
-    uint32_t unreported[HF_LOST_REASONS]; /* how many are unreported, by reason: hf_losses_take */
+    uint32_t unreported[HF_LOST_REASONS]; /* the number of unreported losses, by reason */
 } hf_losses;
 
 typedef struct hf_stake hf_stake;
@@ -281,10 +277,8 @@ void hf_stake_end(hf_stake *stake);
 /* Moves the stake to another address. `from` must not be used afterwards. */
 void hf_stake_move(hf_stake *to, const hf_stake *from);
 
-/* Returns the reason for a loss that hf_losses_take has not returned yet, or HF_LOST_NONE. */
+/* Return the reason for an unreported loss, or HF_LOST_NONE. `take` also marks it as reported. */
 hf_lost_reason hf_losses_next(const hf_losses *losses);
-
-/* Returns the same reason and marks one such loss as reported. */
 hf_lost_reason hf_losses_take(hf_losses *losses);
 
 /* ---- configuration ---- */
@@ -380,8 +374,8 @@ typedef struct hf_client_config {
     hf_link renewer;     /* the link for renewals: HF_LINK_RENEWER or HF_LINK_CALLS */
     bool needs_approval; /* the owner must approve each confirmation and renewal */
 
-    /* The prefix of this user's keys on a server whose users do not trust each other; "" if they
-     * do. */
+    /* The prefix of this user's keys if the server's users do not trust each other; otherwise "".
+     */
     char tenant[HF_TENANT_SIZE];
 
     /* Returns what this host knows about the process of the client with this uuid. Must not block.
@@ -405,13 +399,10 @@ void hf_client_delete(hf_client *client);
  * NULL. */
 bool hf_client_start_over(hf_client *client, const unsigned char entropy[24]);
 
-/* Returns the client's uuid: HF_UUID_SIZE characters and a NUL. */
+/* Return the client's uuid (HF_UUID_SIZE characters and a NUL), the string passed to
+ * hf_client_introduce or "", and config.tenant. */
 const char *hf_client_uuid(const hf_client *client);
-
-/* Returns the string passed to hf_client_introduce, or "". */
 const char *hf_client_who(const hf_client *client);
-
-/* Returns config.tenant. */
 const char *hf_client_tenant(const hf_client *client);
 
 /* Returns the label of the client's server, or of its first server, for messages. The string
@@ -468,8 +459,7 @@ uint64_t hf_client_approvals_asked(const hf_client *client);
 /* Sets whether the watchdog renews the hold from now on. */
 void hf_client_set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_time now);
 
-/* Gives up `count` entries of the hold, because their handle was collected without releasing
- * them. */
+/* Gives up `count` entries of the hold, whose handle was collected without releasing them. */
 void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
 
 /* Closes the client: fails the operations under way with HF_CLOSED, and cleans up every hold in the
@@ -597,10 +587,9 @@ void hf_session_login_failed(hf_session *session, hf_code code, const char *reas
 /* Returns whether the driver must close the socket even if the link is still needed. */
 bool hf_session_must_close(const hf_session *session);
 
-/* Returns whether hf_session_opening may be called. */
+/* Return whether hf_session_opening may be called, and whether hf_session_handshaking and
+ * hf_session_opened may be. */
 bool hf_session_may_open(const hf_session *session);
-
-/* Returns whether hf_session_handshaking and hf_session_opened may be called. */
 bool hf_session_is_opening(const hf_session *session);
 
 /* Called just before the driver connects. */
@@ -713,10 +702,8 @@ extern const hf_op_row hf_op_rows[HF_OP_KINDS];
 /* Returns the word that completes "cannot <verb> <key>" in messages. */
 const char *hf_op_kind_verb(hf_op_kind kind);
 
-/* Returns whether the operation acquires a lock. */
+/* Return whether the operation acquires a lock, and whether it ends a hold of the caller. */
 bool hf_op_kind_acquires(hf_op_kind kind);
-
-/* Returns whether the operation ends a hold of the caller. */
 bool hf_op_kind_releases(hf_op_kind kind);
 
 /* Returns whether the operation may leave something that the client settles in the background

@@ -64,9 +64,12 @@ struct hf_holds {
 /* Returns the hold's key. The slice is valid as long as the hold. */
 hf_slice hf_hold_key(const hf_hold *hold);
 
-/* Returns whether the claim is REQUESTED. */
+/* Return whether the claim is REQUESTED, or LEAVING. */
 static inline bool hf_claim_is_requested(const hf_claim *claim) {
     return claim->state == HF_CLAIM_REQUESTED;
+}
+static inline bool hf_claim_is_leaving(const hf_claim *claim) {
+    return claim->state == HF_CLAIM_LEAVING;
 }
 
 /* Returns whether the claim is ACTIVE and its hold, if any, is HELD. The renewer renews only such
@@ -74,11 +77,6 @@ static inline bool hf_claim_is_requested(const hf_claim *claim) {
 static inline bool hf_claim_is_held(const hf_claim *claim) {
     bool held = !claim->hold || claim->hold->state == HF_HOLD_HELD;
     return claim->state == HF_CLAIM_ACTIVE && held;
-}
-
-/* Returns whether the claim is LEAVING. */
-static inline bool hf_claim_is_leaving(const hf_claim *claim) {
-    return claim->state == HF_CLAIM_LEAVING;
 }
 
 /* Returns the caller's hold of this lock in the table, or NULL. */

@@ -22,8 +22,7 @@ const hf_kind *hf_kind_of_letter(char letter);
  */
 bool hf_kind_grants(const hf_kind *kind);
 
-/* Returns the kind's program for the verb, which must be below HF_VERBS, or NULL if there is
- * none. */
+/* Returns the kind's program for the verb (less than HF_VERBS), or NULL if there is none. */
 const hf_program *hf_kind_program(const hf_kind *kind, hf_verb verb);
 
 #endif

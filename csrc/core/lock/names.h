@@ -7,11 +7,9 @@
 
 #include "holdfast.h"
 
-/* Creates the names of the channels of one waiter of a kind with `uses_list` or, if the owner is
- * "leader", of the channels that announce new leaders: the lock's `releases` and `listening`,
- * followed by
- * ":<owner>". The other names are empty. Returns NULL when out of memory. The caller frees them
- * with hf_names_delete. */
+/* Creates the channel names of one waiter of a kind with `uses_list` or, if the owner is "leader",
+ * those that announce new leaders: the lock's `releases` and `listening`, followed by ":<owner>".
+ * The other names are empty. Returns NULL when out of memory. Free them with hf_names_delete. */
 hf_names *hf_names_of_waiter(const hf_names *lock, hf_slice owner);
 
 /* Puts the key in the name of the channel `releases` in braces, even if it contains braces. The
@@ -30,8 +28,7 @@ size_t hf_names_lease(char *text, hf_slice key, hf_slice owner);
 #define HF_NAMES_NOTE 20
 size_t hf_names_note(char *text, hf_slice key, hf_slice owner);
 
-/* Returns whether the key without its braces has the same names in Redisson, as "{a}" and "a"
- * do. */
+/* Returns whether Redisson uses the same names for the key without its braces, as for "{a}". */
 bool hf_names_are_shared(hf_slice key);
 
 /* Creates a PSUBSCRIBE pattern that matches only the channel `releases`. The caller frees

@@ -204,11 +204,9 @@ size_t hf_wire_owner(char text[HF_OWNER_SIZE], const hf_kind *kind, const char *
 /* Writes the owner that keeps a lock, "<client uuid>:0<number>", and returns the size in bytes. */
 size_t hf_wire_keeping_owner(char text[HF_OWNER_SIZE], const char *uuid, uint64_t number);
 
-/* Returns whether this owner states how many permits it has, which it does if it has several. The
- * owner must not be shared. */
+/* Return whether this owner, which must not be shared, has several permits, and whether it keeps a
+ * lock. */
 bool hf_wire_owner_has_count(const hf_kind *kind, hf_slice owner);
-
-/* Returns whether this owner keeps a lock. The owner must not be shared. */
 bool hf_wire_owner_keeps(hf_slice owner);
 
 /* Writes the owner of permits, "<client uuid>:<number>", followed by "*<permits>" if there are
