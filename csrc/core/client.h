@@ -39,7 +39,7 @@ typedef struct hf_node {
     hf_client *client;
     hf_server server;
     hf_session links[HF_LINKS];
-    size_t waiting;       /* the number of operations and kept locks that need the events link */
+    size_t events_users;  /* the number of operations and kept locks that need the events link */
     bool subscribed;      /* the server has confirmed the subscription to `client->grants` */
     bool pattern_denied;  /* the user may not subscribe to Redisson's releases */
     hf_time linger_until; /* the events link remains open until this time even if unused */
@@ -49,7 +49,7 @@ typedef struct hf_node {
      * or if the links for calls and events have already been notified. */
     hf_time silent_since;
 
-    bool serves; /* it may have keys: it is not a Sentinel and, in a cluster, it is in the map */
+    bool may_have_keys; /* false for a Sentinel, or if a cluster's map does not contain it */
     char id[HF_NODE_ID_SIZE + 1]; /* in a cluster: its id in the map; or "" */
 } hf_node;
 
@@ -79,14 +79,13 @@ struct hf_client {
     /* How many consecutive batches of renewals were refused although the server then accepted their
      * keys one by one: see op/renew.c. */
     uint64_t splits;
-    bool split_suspected;   /* a batch was refused; if one of its keys is then accepted, it was a
-                               split */
+    bool split_suspected;   /* a batch was refused: a split if one of its keys is then accepted */
     hf_time batch_again_at; /* no batch is sent before this time, after too many splits */
 
-    uint64_t approvals_asked; /* how often a hold began to need its owner's approval */
-    uint64_t random;          /* the state of hf_jitter */
-    size_t unanswered;        /* requests that await a reply although their operations have ended */
-    size_t detached;          /* the number of detached operations, which the client itself ends */
+    uint64_t approval_requests; /* how often a hold began to need its owner's approval */
+    uint64_t random;            /* the state of hf_jitter */
+    size_t unanswered; /* requests that await a reply although their operations have ended */
+    size_t detached;   /* the number of detached operations, which the client itself ends */
     hf_stats stats;
     hf_presence presence;
     hf_observer observer;
@@ -123,34 +122,33 @@ hf_lost_reason hf_lost_reason_at_end(const hf_claim *claim);
  * of these states; all others remain BEGUN. An operation that is done remains in its last state. */
 typedef enum hf_acquire_state {
     HF_ACQUIRE_BEGUN,
-    HF_ACQUIRE_BLOCKED,     /* waits until an earlier command or call for its hold is done */
-    HF_ACQUIRE_FOLLOWING,   /* waits until the caller's own earlier release is done */
+    HF_ACQUIRE_BLOCKED,     /* waiting until an earlier command or call for its hold is done */
+    HF_ACQUIRE_FOLLOWING,   /* waiting until the caller's own earlier release is done */
     HF_ACQUIRE_ASKING,      /* the program has been sent, with or without a queue member */
-    HF_ACQUIRE_SUBSCRIBING, /* waits for the subscription to the client's channel */
-    HF_ACQUIRE_WAITING,     /* is queued, or waits for a message on a channel */
-    HF_ACQUIRE_CANCELLING,  /* is leaving the queue */
-    HF_ACQUIRE_QUEUED,      /* is in this client's own queue for a kept lock: see op/kept.h */
+    HF_ACQUIRE_SUBSCRIBING, /* waiting for the subscription to the client's channel */
+    HF_ACQUIRE_WAITING,     /* queued, or waiting for a message on a channel */
+    HF_ACQUIRE_CANCELLING,  /* leaving the queue */
+    HF_ACQUIRE_QUEUED,      /* in this client's own queue for a kept lock: see op/kept.h */
     HF_ACQUIRE_STATES
 } hf_acquire_state;
 
 /* Whether an operation is subscribed to the channel of its lock's releases. */
 typedef enum hf_listening {
     HF_LISTENING_NOT,
-    HF_LISTENING_ASKED,    /* this or another operation has sent the subscription */
-    HF_LISTENING_CONFIRMED /* the server has confirmed it; for a sharded channel it may refuse */
+    HF_LISTENING_REQUESTED, /* this or another operation has sent the subscription */
+    HF_LISTENING_CONFIRMED  /* the server has confirmed it; not used for patterns */
 } hf_listening;
 
 /* The fields of operations that wait for a time or a message. */
 typedef struct hf_op_wait {
-    hf_time until;       /* when the wait ends; HF_NEVER for no limit */
-    hf_time recheck_at;  /* when to ask the server again even without a message */
-    uint64_t number;     /* the number by which grants name this wait */
-    hf_number by_number; /* the wait's entry in client->waits */
-    hf_names
-        *channels; /* its own channels, for a kind with `uses_list` or a watch; otherwise NULL */
+    hf_time until;          /* when the wait ends; HF_NEVER for no limit */
+    hf_time recheck_at;     /* when to ask the server again even without a message */
+    uint64_t number;        /* the number by which grants name this wait */
+    hf_number by_number;    /* the wait's entry in client->waits */
+    hf_names *channels;     /* its own channels (for `uses_list` or a watch), or NULL */
     hf_listening listening; /* the subscription to releases by clients that are not in the queue */
     hf_time turn_ends;      /* it leaves free permits to other clients until this time; or 0 */
-    bool needs_events;      /* it needs the events link and is counted in node->waiting */
+    bool needs_events;      /* it needs the events link and is counted in node->events_users */
     bool accepted; /* the server has let it wait and subscribe; a missing right no longer ends it */
     bool cut_off;  /* HF_EVENT_CUT_OFF was added: its server is unreachable or refuses it */
     bool woken;    /* a message arrived whose cause the command under way may have missed */
@@ -169,9 +167,9 @@ typedef struct hf_early_grant {
 typedef struct hf_op_acquire {
     char *waiter; /* the waiter's queue member, owned */
     size_t waiter_size;
-    char place[HF_PLACE_SIZE]; /* its queue place, from the last reply, or "" */
-    hf_time placed_at;         /* when the command that got that reply was sent */
-    hf_early_grant early;      /* ASKING: the last grant that arrived before the reply */
+    char place[HF_PLACE_SIZE];  /* its queue place, from the last reply, or "" */
+    hf_time placed_at;          /* when the command that got that reply was sent */
+    hf_early_grant early_grant; /* ASKING: the last grant that arrived before the reply */
     hf_time busy_until; /* the end of the holder's lease, from the last reply; 0 if unknown */
 
     /* If the holder will not announce its release: when this acquire first saw that holder, and the
@@ -189,8 +187,8 @@ typedef struct hf_op_acquire {
     uint64_t last_token;   /* the last fencing token received with the lock */
     long long server_us;   /* the server's clock when the lock was acquired, in us; 0 if unknown */
     uint32_t holds_before; /* the server's count of the owner's holds before the command */
-    uint32_t joins; /* how often it asked again because another process had changed that count */
-    hf_code ended;  /* CANCELLING: the code with which it will fail */
+    uint32_t recounts; /* how often it asked again because another process had changed that count */
+    hf_code failure_code;        /* CANCELLING: the code with which it will fail */
     long long waiters_when_shed; /* the number of waiters when max_waiters ended it, or 0 */
     bool queued;                 /* it may be in the server's queue; not the state QUEUED */
     bool was_queued;  /* it has been queued; max_waiters and missing rights no longer end it */
@@ -201,13 +199,13 @@ typedef struct hf_op_acquire {
 typedef struct hf_op_call {
     hf_time valid_until_before; /* extend: the hold's end before the operation */
     uint32_t pending_releases;  /* release: how many of the hold's pending releases it includes */
-    bool confirms;              /* check: it also renews the hold */
+    bool also_renews;           /* check: it also renews the hold */
 } hf_op_call;
 
 /* The fields of the _ALL kinds. */
 typedef struct hf_op_batch {
-    hf_hold **holds; /* spec.batch_count holds, referenced; NULL until they are chosen */
-    bool waited;     /* it has waited for an earlier command for one of its holds */
+    hf_hold **holds;  /* spec.batch_count holds, referenced; NULL until they are chosen */
+    bool was_blocked; /* it has waited for an earlier command for one of its holds */
 } hf_op_batch;
 
 /* The fields of an operation on a plain semaphore. */
@@ -225,8 +223,8 @@ typedef struct hf_op_presence {
 
 /* The operation's search for a deadlock: see op/deadlock.h. */
 typedef struct hf_op_deadlock {
-    hf_time walked_after; /* how long it had waited at its last check, or 0 */
-    hf_walk *walk;        /* the check under way, or NULL */
+    hf_time waited_at_check; /* how long it had waited at its last check, or 0 */
+    hf_walk *walk;           /* the check under way, or NULL */
     char *cycle; /* describes the cycle in which it is the youngest waiter, owned; or NULL */
 } hf_op_deadlock;
 
@@ -279,8 +277,7 @@ struct hf_op {
     hf_op_crash crash;
 };
 
-/* Returns the names of the operation's lock, or of the first of several, or NULL if it has no
- * lock. */
+/* Returns the names of the operation's lock, or of the first of several, or NULL without a lock. */
 static inline const hf_names *hf_op_names(const hf_op *op) {
     if (op->spec.names) return op->spec.names;
     return op->spec.batch_count > 0 ? op->spec.batch[0] : NULL;

@@ -135,7 +135,7 @@ size_t hf_client_node_count(const hf_client *client) {
 
 bool hf_client_node_may_have_keys(const hf_client *client, size_t index) {
     if (index >= client->node_count) return true; /* a member's node */
-    return client->nodes[index]->serves;
+    return client->nodes[index]->may_have_keys;
 }
 
 const hf_session *hf_client_link_of_key(const hf_client *client, hf_slice key, size_t index) {

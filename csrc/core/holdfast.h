@@ -454,7 +454,7 @@ void hf_client_refresh(hf_client *client, hf_hold *hold, hf_time now);
 void hf_client_approve(hf_client *client, hf_hold *hold, hf_time now);
 
 /* Returns a number that grows whenever a hold begins to need its owner's approval. */
-uint64_t hf_client_approvals_asked(const hf_client *client);
+uint64_t hf_client_approval_requests(const hf_client *client);
 
 /* Sets whether the watchdog renews the hold from now on. */
 void hf_client_set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_time now);

@@ -208,7 +208,7 @@ struct hf_decider {
     /* Adds the counters of the clients that work for this one. NULL if there are none. */
     void (*add_stats)(const hf_client *client, hf_stats *stats);
 
-    uint64_t (*approvals_asked)(const hf_client *client);
+    uint64_t (*approval_requests)(const hf_client *client);
 
     /* Returns the client that holds this client's locks on the server with this index, from 0, or
      * NULL if the index is too large. */

@@ -209,7 +209,7 @@ static int l_advance(lua_State *L) {
     }
     lua_pushinteger(L, (lua_Integer)links);
     lua_pushnumber(L, deadline == HF_NEVER ? HUGE_VAL : hf_to_seconds(deadline));
-    lua_pushnumber(L, (lua_Number)hf_client_approvals_asked(client));
+    lua_pushnumber(L, (lua_Number)hf_client_approval_requests(client));
     hf_driver_leave(driver);
     return 3;
 }

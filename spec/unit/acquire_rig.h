@@ -12,7 +12,7 @@ RIG_BEGINS
 
 /* The client has nothing left of the lock, and sends nothing about it. */
 #define CHECK_NOTHING_LEFT(now)                                                                    \
-    (CHECK_EQ_INT(state_of(), -1), CHECK_EQ_INT(first_node(&rig.client)->waiting, 0),              \
+    (CHECK_EQ_INT(state_of(), -1), CHECK_EQ_INT(first_node(&rig.client)->events_users, 0),         \
      rig_tick(now), CHECK_STR(sent_over(CALLS), ""), CHECK_STR(sent_over(RENEWER), ""))
 
 /* The renewer undoes the acquire over the callers' link, after what was sent there. */

@@ -292,7 +292,7 @@ static bool acquires(const char *const *replies, bool events) {
     const hf_hold *hold = hold_of();
     if (acquired && !(yes && hold && is_held(hold) && count_of(hold) == 1)) abort();
     if (!acquired && hold && !is_cleaned_up(hold)) abort();
-    if (first_node(&rig.client)->waiting != 0) abort();
+    if (first_node(&rig.client)->events_users != 0) abort();
     rig_end(AT(20000));
     return acquired;
 }
@@ -390,7 +390,7 @@ TEST(an_acquire_that_does_not_wait_opens_no_subscription_connection) {
     first_node(&rig.client)->subscribed = true;
     hf_op *op = begin_acquire(0, AT(0));
     CHECK(!needs_events(op));
-    CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
+    CHECK_EQ_INT(first_node(&rig.client)->events_users, 0);
 }
 
 /* It has waited for as long as a command may take, although others have been served meanwhile. */

@@ -12,13 +12,13 @@ TEST(with_needs_approval_a_hold_is_renewed_only_when_approved) {
     begin_needs_approval();
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     CHECK_SENT_UNTIL(RENEWER, AT(0), AT(12000), "");
-    CHECK_EQ_U64(hf_client_approvals_asked(&rig.client), 1);
+    CHECK_EQ_U64(hf_client_approval_requests(&rig.client), 1);
     hf_client_approve(&rig.client, hold, AT(12000));
     CHECK_SENT_AT(RENEWER, AT(12000), "EVALSHA renew 1 k me 30000");
     answer_batch(1, ":1", AT(12001)), CHECK_EQ_U64(renewer_deadline(), AT(22000));
     rig_sleep(AT(12001), AT(25000)); /* one approval, one renewal */
     CHECK_SENT(RENEWER, "");
-    CHECK_EQ_U64(hf_client_approvals_asked(&rig.client), 2);
+    CHECK_EQ_U64(hf_client_approval_requests(&rig.client), 2);
     rig_sleep(AT(25000), AT(12000 + 29698)), CHECK(is_lost(hold));
 }
 
@@ -36,7 +36,7 @@ TEST(with_needs_approval_a_renewal_batch_contains_only_approved_holds) {
     begin_needs_approval();
     hf_hold *first = add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
     add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
-    rig_sleep(AT(0), AT(10000)), CHECK_EQ_U64(hf_client_approvals_asked(&rig.client), 2);
+    rig_sleep(AT(0), AT(10000)), CHECK_EQ_U64(hf_client_approval_requests(&rig.client), 2);
     hf_client_approve(&rig.client, first, AT(10001));
     CHECK_SENT_AT(RENEWER, AT(10001), "EVALSHA renew 1 a me 30000");
 }
@@ -57,8 +57,8 @@ TEST(with_needs_approval_a_hold_is_renewed_even_if_approved_during_another_comma
 TEST(with_needs_approval_a_hold_without_approval_expires) {
     config_in(&rig.client)->needs_approval = true;
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
-    rig_sleep(AT(0), AT(1000) - 1), CHECK_EQ_U64(hf_client_approvals_asked(&rig.client), 0);
-    rig_sleep(AT(1000) - 1, AT(2900)), CHECK_EQ_U64(hf_client_approvals_asked(&rig.client), 1);
+    rig_sleep(AT(0), AT(1000) - 1), CHECK_EQ_U64(hf_client_approval_requests(&rig.client), 0);
+    rig_sleep(AT(1000) - 1, AT(2900)), CHECK_EQ_U64(hf_client_approval_requests(&rig.client), 1);
     CHECK_SENT(RENEWER, "");
     rig_sleep(AT(2900), AT(3000)), CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_EXPIRED);
@@ -72,7 +72,7 @@ TEST(with_needs_approval_each_approval_allows_one_renewal) {
     hf_client_approve(&rig.client, hold, AT(1000));
     CHECK_SENT_UNTIL(RENEWER, AT(1000), AT(1001), "EVALSHA renew 1 k me 3000");
     answer_batch(1, ":1", AT(1002));
-    rig_sleep(AT(1002), AT(2100)), CHECK_EQ_U64(hf_client_approvals_asked(&rig.client), 2);
+    rig_sleep(AT(1002), AT(2100)), CHECK_EQ_U64(hf_client_approval_requests(&rig.client), 2);
     CHECK_SENT(RENEWER, "");
 }
 
@@ -82,7 +82,7 @@ TEST(with_needs_approval_a_grant_without_approval_is_not_confirmed) {
     set_granted(hold, true);
     set_end(hold, AT(2000));
     hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(600));
-    rig_sleep(AT(0), AT(1999)), CHECK_EQ_U64(hf_client_approvals_asked(&rig.client), 1);
+    rig_sleep(AT(0), AT(1999)), CHECK_EQ_U64(hf_client_approval_requests(&rig.client), 1);
     CHECK_SENT(RENEWER, "");
     rig_sleep(AT(1999), AT(2000)), CHECK(is_lost(hold));
 }
@@ -91,7 +91,7 @@ TEST(with_needs_approval_a_renewal_leaves_out_a_hold_due_soon_that_is_not_approv
     config_in(&rig.client)->needs_approval = true;
     hf_hold *first = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     add_hold("l", "me", 3 * HF_SECOND, true, AT(50)); /* due soon enough to be taken along */
-    rig_sleep(AT(0), AT(1000)), CHECK_EQ_U64(hf_client_approvals_asked(&rig.client), 1);
+    rig_sleep(AT(0), AT(1000)), CHECK_EQ_U64(hf_client_approval_requests(&rig.client), 1);
     hf_client_approve(&rig.client, first, AT(1001));
     CHECK_SENT_UNTIL(RENEWER, AT(1001), AT(1002), "EVALSHA renew 1 k me 3000");
 }

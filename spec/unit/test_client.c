@@ -164,7 +164,7 @@ TEST(all_waiters_of_a_channel_recheck_their_locks_when_its_subscription_starts_o
         for (int j = 0; j < 2; j++) {
             CHECK(rechecks_at(waiters[j]) <= AT(22));
             CHECK_EQ_INT(listening_of(waiters[j]),
-                         i == 1 ? HF_LISTENING_CONFIRMED : HF_LISTENING_ASKED);
+                         i == 1 ? HF_LISTENING_CONFIRMED : HF_LISTENING_REQUESTED);
         }
         feed_event(kinds[i], "redisson_lock__channel:{j}", "1", AT(23));
     }
@@ -195,13 +195,13 @@ TEST(a_client_wakes_up_to_close_a_subscription_connection_that_no_waiter_needs) 
 TEST(a_confirmed_subscription_is_shared_until_its_connection_is_lost) {
     hf_op *first = wait_in_queue(HF_NEVER, AT(0));
     hf_op *second = wait_as("you", AT(10));
-    feed_message("1 turn 1 50", AT(20)), CHECK_EQ_INT(listening_of(first), HF_LISTENING_ASKED);
+    feed_message("1 turn 1 50", AT(20)), CHECK_EQ_INT(listening_of(first), HF_LISTENING_REQUESTED);
     set_listening(first, HF_LISTENING_CONFIRMED);
     feed_message("1 turn 2 50", AT(21)), CHECK_EQ_INT(listening_of(second), HF_LISTENING_CONFIRMED);
     cut_link(EVENTS, "reset", AT(30));
     rig_tick(AT(100));
-    feed_subscribed(AT(101)), CHECK_EQ_INT(listening_of(first), HF_LISTENING_ASKED);
-    CHECK_EQ_INT(listening_of(second), HF_LISTENING_ASKED);
+    feed_subscribed(AT(101)), CHECK_EQ_INT(listening_of(first), HF_LISTENING_REQUESTED);
+    CHECK_EQ_INT(listening_of(second), HF_LISTENING_REQUESTED);
 }
 
 TEST(a_grant_message_gives_the_lock_to_the_waiter_that_it_names) {
@@ -483,7 +483,7 @@ TEST(closing_a_client_ends_all_calls_and_cleans_up_all_locks) {
     CHECK_OUTCOME(blocked, "closed");
     CHECK_OUTCOME(ping, "closed");
     CHECK(!is_quiet());
-    CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
+    CHECK_EQ_INT(first_node(&rig.client)->events_users, 0);
     rig_tick(AT(4)), CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_CLOSED);
     CHECK_SENT_PART(CALLS, MEMBER("2"));
     CHECK_SENT(RENEWER, LEAVE_OF_K("0", ""));
@@ -740,7 +740,7 @@ static const char *broken_rule(void) {
         if (hf_op_is_blocked(op) && !hf_op_is_done(op) && !hold_in(op) && !behind_in(op))
             return "blocked by nothing";
     }
-    if (waiting != first_node(&rig.client)->waiting) return "the number of waiters is wrong";
+    if (waiting != first_node(&rig.client)->events_users) return "the number of waiters is wrong";
     const hf_holds *holds = holds_of(&rig.client);
     for (size_t i = 0; i < holds->count; i++) {
         const hf_claim *claim = claim_in_heap(holds, i),

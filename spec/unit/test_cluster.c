@@ -209,8 +209,8 @@ TEST(a_waiter_queues_at_the_new_node_when_its_slot_moves) {
     hf_op *op = in_queue(AT(1000));
     rig_sleep(AT(1000), AT(3050)), CHECK(strstr(output_of(at(0, CALLS)), "sharded_acquire"));
     feeds(0, CALLS, MOVED_TO_B, AT(3051)), CHECK(node_for(op) == node_at(1));
-    CHECK_EQ_INT(node_at(0)->waiting, 0);
-    CHECK_EQ_INT(node_at(1)->waiting, 1);
+    CHECK_EQ_INT(node_at(0)->events_users, 0);
+    CHECK_EQ_INT(node_at(1)->events_users, 1);
     CHECK(strstr(output_of(at(1, CALLS)), MEMBER("2")));
     feeds(1, CALLS, busy(20000, 0, 0), AT(3052)), CHECK(is_subscribing(op));
     CHECK_NODE_SENT(1, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
@@ -347,7 +347,7 @@ TEST(a_client_whose_cluster_keeps_replacing_nodes_does_not_grow_without_bound) {
 TEST(a_removed_node_is_not_forgotten_while_its_connection_is_open) {
     cluster_known(AT(0));
     call_at_gone_node(1, AT(1000)), CHECK_EQ_INT(node_count(&rig.client), 3);
-    CHECK(!node_at(2)->serves);
+    CHECK(!node_at(2)->may_have_keys);
     CHECK_EQ_INT(at(2, CALLS)->state, HF_SESSION_READY);
     call_at_gone_node(2, AT(3000)), CHECK_EQ_INT(node_count(&rig.client), 4);
     CHECK_STR(node_at(2)->server.host, "n1");

@@ -52,7 +52,7 @@ TEST(a_client_accepts_a_cluster_map_without_any_of_the_configured_nodes) {
           "*3\r\n" RANGE(0, 7628, "c", 3) RANGE(7629, 7629, "d", 4) RANGE(7630, 16383, "e", 5),
           AT(1));
     CHECK_EQ_INT(node_count(&rig.client), 5);
-    for (size_t i = 2; i < 5; i++) CHECK(node_at(i)->serves);
+    for (size_t i = 2; i < 5; i++) CHECK(node_at(i)->may_have_keys);
     CHECK_NODE_SENT(3, CALLS, ASKED);
     CHECK_STR(node_at(3)->server.label, "d:4");
 }
@@ -322,7 +322,7 @@ TEST(a_node_known_only_from_a_redirect_is_used_until_the_next_map) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     feeds(0, CALLS, "-MOVED 7629 c:3\r\n", AT(1001)), CHECK_EQ_INT(node_count(&rig.client), 3);
-    CHECK(node_for(op) == node_at(2) && node_at(2)->serves);
+    CHECK(node_for(op) == node_at(2) && node_at(2)->may_have_keys);
     CHECK(hf_client_node(&rig.client, hf_slice_of("k")) == node_at(2));
 }
 
@@ -368,7 +368,7 @@ TEST(a_removed_node_is_not_forgotten_while_an_operation_waits_for_it) {
     hf_op *op = acquire(0, AT(1000));
     begin(HF_OP_INFO, AT(1000));
     feeds(0, CALLS, "-MOVED 7629 n1:1\r\n", AT(1001)), CHECK_EQ_INT(node_count(&rig.client), 3);
-    node_at(2)->serves = false; /* as after the next map */
+    node_at(2)->may_have_keys = false; /* as after the next map */
     rig.down[2] = "refused";
     hf_session_closed(at(2, CALLS), "gone", AT(1002));
     rig_serve(AT(1020)), CHECK(node_for(op) == node_at(2) && !at(2, CALLS)->queue);
@@ -421,7 +421,7 @@ TEST(a_command_is_retried_if_the_node_named_by_an_ask_redirect_is_unreachable) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     rig.down[2] = "refused";
-    feeds(0, CALLS, "-ASK 7629 c:3\r\n", AT(1001)), CHECK(!node_at(2)->serves);
+    feeds(0, CALLS, "-ASK 7629 c:3\r\n", AT(1001)), CHECK(!node_at(2)->may_have_keys);
     CHECK_OUTCOME(op, "under way");
     rig_sleep(AT(1001), AT(1002)), CHECK(strstr(output_of(at(0, CALLS)), QUERY));
     feeds(0, CALLS, HALVES, AT(1003));
@@ -519,7 +519,7 @@ TEST(the_cluster_map_is_requested_at_most_ten_times_a_second) {
 
 TEST(losing_the_connection_to_a_node_without_slots_causes_no_request_for_a_new_map) {
     cluster_known(AT(0));
-    call_at_gone_node(1, AT(1000)), CHECK(!node_at(2)->serves);
+    call_at_gone_node(1, AT(1000)), CHECK(!node_at(2)->may_have_keys);
     hf_session_closed(at(2, CALLS), "gone", AT(2000)), CHECK_EQ_U64(map_due(), HF_NEVER);
 }
 
@@ -535,7 +535,7 @@ TEST(a_busy_reply_because_of_a_running_script_does_not_cause_a_request_for_a_new
 
 TEST(the_cluster_map_is_not_requested_from_a_node_that_left_the_cluster) {
     cluster_known(AT(0));
-    call_at_gone_node(1, AT(1000)), CHECK(!node_at(2)->serves);
+    call_at_gone_node(1, AT(1000)), CHECK(!node_at(2)->may_have_keys);
     hf_op *op = acquire(0, AT(2000));
     output_of(at(0, CALLS));
     rig.refusing = true;

@@ -347,7 +347,7 @@ TEST(a_replica_at_a_configured_address_is_recognized_by_its_id) {
     rig_sleep(AT(1000), AT(1300));
     answer_query(0, CALLS, B_WITH_REPLICA, AT(1301));
     answer_query(1, CALLS, B_WITH_REPLICA, AT(1301)), CHECK_STR(node_at(0)->id, "aa");
-    CHECK(!node_at(0)->serves);
+    CHECK(!node_at(0)->may_have_keys);
 }
 
 /* ---- versions ---- */

@@ -299,7 +299,7 @@ TEST(a_wait_for_a_latch_fails_if_its_clients_own_channel_is_refused) {
     feed_calls(COUNT("2"), AT(1));
     feed(link_of(EVENTS), "-NOPERM this user has no permissions\r\n", AT(2));
     CHECK_OUTCOME(op, "denied");
-    CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
+    CHECK_EQ_INT(first_node(&rig.client)->events_users, 0);
 }
 
 TEST(a_latchs_subscription_remains_until_its_last_waiter_has_ended) {
@@ -473,8 +473,8 @@ TEST(a_request_sent_after_a_message_during_a_wait_for_a_latch_times_out_after_ha
 
 TEST(an_abandoned_wait_for_a_latch_is_no_longer_counted_as_waiting) {
     hf_op *op = waiting(HF_NEVER, AT(0));
-    CHECK_EQ_INT(first_node(&rig.client)->waiting, 1);
-    hf_op_abandon(op, AT(10)), CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
+    CHECK_EQ_INT(first_node(&rig.client)->events_users, 1);
+    hf_op_abandon(op, AT(10)), CHECK_EQ_INT(first_node(&rig.client)->events_users, 0);
 }
 
 TEST(a_wait_for_a_latch_that_runs_out_of_memory_for_a_recheck_fails) {
@@ -484,7 +484,7 @@ TEST(a_wait_for_a_latch_that_runs_out_of_memory_for_a_recheck_fails) {
     impl_of(op)->wait->on_recheck(op, 0, AT(1000));
     CHECK(memerr_failed());
     memerr_fail(0), CHECK_OUTCOME(op, "no_memory");
-    CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
+    CHECK_EQ_INT(first_node(&rig.client)->events_users, 0);
     CHECK(!hf_op_awaits_reply(op));
 }
 

@@ -116,7 +116,7 @@ TEST(a_quorums_counters_are_the_sums_over_its_servers) {
 TEST(approving_a_quorum_hold_renews_it_on_every_server) {
     for (int i = 0; i < COUNT; i++) config_in(member(i))->needs_approval = true;
     hold_by(4, AT(0));
-    pass(AT(0), AT(11000)), CHECK_EQ_U64(hf_client_approvals_asked(&rig.client), 4);
+    pass(AT(0), AT(11000)), CHECK_EQ_U64(hf_client_approval_requests(&rig.client), 4);
     for (int i = 0; i < COUNT; i++) CHECK_STR(output_of(link_at(i, RENEWER)), "");
     hf_client_approve(&rig.client, hold_of(), AT(11000));
     tick(AT(11000));

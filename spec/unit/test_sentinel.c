@@ -994,7 +994,7 @@ TEST(sentinels_are_queried_every_second_while_an_acquire_waits) {
     feed_node(0, MASTER, AT(1));
     output_of(calls_of(0));
     feed_node(0, busy(20000, 0, 0), AT(2)), CHECK(is_subscribing(op));
-    CHECK_EQ_INT(nodes_of(&rig.client)[0]->waiting, 1);
+    CHECK_EQ_INT(nodes_of(&rig.client)[0]->events_users, 1);
     rig_tick(AT(3)); /* for the events link */
     feed_sentinels(ADDRESS(7001), AT(3)), CHECK_ASKED(1, "");
     rig_sleep(AT(3), AT(1200)), CHECK(strstr(output_of(calls_of(1)), ASK_MASTER));

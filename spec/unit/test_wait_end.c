@@ -189,7 +189,7 @@ TEST(an_acquire_abandoned_during_its_request_is_undone) {
 TEST(a_waiter_abandoned_before_its_subscription_leaves_nothing_on_the_server) {
     hf_op *op = begin_acquire(HF_SECOND, AT(0));
     feed_calls(busy(5000, 0, 0), AT(1));
-    hf_op_end(op, AT(2)), CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
+    hf_op_end(op, AT(2)), CHECK_EQ_INT(first_node(&rig.client)->events_users, 0);
     rig_sleep(AT(2), AT(1000)), CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_CLOSED);
 }
 
@@ -305,7 +305,7 @@ TEST(an_acquire_that_ends_with_any_kind_of_reply_is_no_longer_counted_as_a_waite
             CHECK(!needs_events(op));
             CHECK_EQ_U64(hf_op_deadline(op), HF_NEVER);
             CHECK_EQ_INT(request_in(op)->state, HF_REQUEST_IDLE);
-            CHECK_EQ_INT(nodes_of(&rig.client)[0]->waiting, 0);
+            CHECK_EQ_INT(nodes_of(&rig.client)[0]->events_users, 0);
         }
     }
     rig_begin();

@@ -15,7 +15,7 @@ TEST(a_waiter_is_queued_only_after_it_has_subscribed) {
     CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     CHECK_ANSWER_STATE(op, busy(20000, 3, 0), AT(3), WAITING);
     CHECK_EQ_U64(stats().waits, 1);
-    CHECK_EQ_INT(first_node(&rig.client)->waiting, 1);
+    CHECK_EQ_INT(first_node(&rig.client)->events_users, 1);
 }
 
 TEST(a_waiter_whose_subscription_opens_during_its_request_then_joins_the_queue) {
@@ -41,7 +41,7 @@ TEST(a_client_that_is_subscribed_already_queues_with_its_first_command) {
     spec.wait = 10 * HF_SECOND;
     hf_op *second = hf_client_begin(&rig.client, &spec, AT(20));
     CHECK_SENT_PART(CALLS, MEMBER("2"));
-    CHECK_EQ_INT(first_node(&rig.client)->waiting, 2);
+    CHECK_EQ_INT(first_node(&rig.client)->events_users, 2);
     CHECK_ANSWER_STATE(second, busy(20000, 1, 0), AT(21), WAITING);
     CHECK_STATE(first, WAITING);
 }
@@ -62,7 +62,7 @@ TEST(a_waiter_that_exceeds_max_waiters_leaves_the_queue_at_once_as_busy) {
     CHECK_SENT_PART(CALLS, MEMBER("2"));
     CHECK_ANSWER(op, ":0\r\n", AT(22), "busy");
     CHECK_MESSAGE(op, ": 2 already waiting in line, and max_waiters is 2; try again later");
-    CHECK_EQ_INT(first_node(&rig.client)->waiting, 1);
+    CHECK_EQ_INT(first_node(&rig.client)->events_users, 1);
 }
 
 TEST(a_busy_message_mentions_a_single_waiter_in_the_singular) {
@@ -355,7 +355,7 @@ TEST(a_waiter_whose_subscription_is_refused_fails_with_the_servers_reason) {
     feed(link_of(EVENTS), "-NOPERM this user has no permissions to access one of the channels\r\n",
          AT(2));
     CHECK_OUTCOME(op, "denied");
-    CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
+    CHECK_EQ_INT(first_node(&rig.client)->events_users, 0);
 }
 
 TEST(a_waiters_subscription_that_is_temporarily_refused_is_retried) {

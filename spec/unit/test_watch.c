@@ -55,7 +55,7 @@ TEST(on_change_gets_the_state_that_its_watch_read) {
     hf_op_take_result(op, &result), CHECK_STR(result.info.owner, "o:2");
     CHECK_EQ_U64(result.info.token, 43);
     CHECK_SENT(EVENTS, "UNSUBSCRIBE " CHANNEL);
-    CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
+    CHECK_EQ_INT(first_node(&rig.client)->events_users, 0);
 }
 
 TEST(a_watch_for_on_change_subscribes_to_its_channel_without_a_pattern) {

@@ -77,7 +77,7 @@ static bool is_at(const hf_node *node, const hf_address *address) {
 }
 
 static bool is_used(const hf_client *client, const hf_node *node) {
-    if (node->serves || node->waiting > 0) return true;
+    if (node->may_have_keys || node->events_users > 0) return true;
     for (int link = 0; link < HF_LINKS; link++) {
         if (node->links[link].state != HF_SESSION_CLOSED || node->links[link].queue) return true;
     }
@@ -244,7 +244,7 @@ static void redirect(hf_cluster *cluster, hf_request *request, const hf_redirect
     if (moved) want_map(cluster, request->routing.link, now);
     if (moved && index != HF_SLOT_NO_NODE) {
         cluster->owner[to->slot] = index;
-        cluster->client->nodes[index]->serves = true;
+        cluster->client->nodes[index]->may_have_keys = true;
     }
     if (index == HF_SLOT_NO_NODE || ++request->routing.redirects > MAX_REDIRECTS) {
         set_failure(request, HF_UNREACHABLE,
@@ -303,7 +303,7 @@ static bool on_refusal(void *context, hf_request *request, const char *error, hf
 
 static void invalidate(hf_node *node, hf_link link, hf_time now) {
     hf_cluster *cluster = node->client->cluster;
-    if (cluster->known && node->serves) want_map(cluster, link, now);
+    if (cluster->known && node->may_have_keys) want_map(cluster, link, now);
 }
 
 static void on_calls_closed(void *context, hf_time now) {
@@ -320,7 +320,7 @@ static bool is_member(const void *context, const char *id) {
 }
 
 static void watch(hf_node *node) {
-    node->serves = false; /* until a map contains it */
+    node->may_have_keys = false; /* until a map contains it */
     for (int link = 0; link < HF_LINKS; link++) {
         node->links[link].node_id = node->id;
         node->links[link].is_member = is_member;
@@ -340,7 +340,7 @@ static void find_indexes(hf_cluster *cluster, uint16_t *indexes) {
     for (size_t i = 0; i < cluster->read.count; i++) {
         indexes[i] = index_of(cluster, &cluster->read.nodes[i]);
         hf_node *node = node_at(cluster, indexes[i]);
-        if (node) node->serves = true;
+        if (node) node->may_have_keys = true;
     }
 }
 
@@ -348,13 +348,13 @@ static void read_indexes(hf_cluster *cluster) {
     uint16_t indexes[HF_SLOTS_MAX_NODES];
     hf_client *client = cluster->client;
     find_indexes(cluster, indexes);
-    for (size_t i = 0; i < client->node_count; i++) client->nodes[i]->serves = false;
+    for (size_t i = 0; i < client->node_count; i++) client->nodes[i]->may_have_keys = false;
     for (size_t slot = 0; slot < HF_SLOTS; slot++) {
         uint16_t owner = cluster->read.owner[slot];
         assert(owner == HF_SLOT_NO_NODE || owner < cluster->read.count);
         cluster->owner[slot] = owner == HF_SLOT_NO_NODE ? owner : indexes[owner];
         hf_node *node = node_at(cluster, cluster->owner[slot]);
-        if (node) node->serves = true;
+        if (node) node->may_have_keys = true;
     }
 }
 
@@ -496,7 +496,7 @@ static void on_all_down(hf_cluster *cluster, hf_time now) {
 /* Returns whether the map is requested from this node: from the configured ones and those that
  * serve. */
 static bool is_asked(const hf_client *client, size_t index) {
-    return index < client->config.server_count || client->nodes[index]->serves;
+    return index < client->config.server_count || client->nodes[index]->may_have_keys;
 }
 
 static size_t count_asked(const hf_cluster *cluster) {

@@ -28,7 +28,7 @@ static void init_node(hf_node *node, hf_client *client, const hf_server *server)
                       .server = *server,
                       .ping_at = HF_NEVER,
                       .silent_since = HF_NEVER,
-                      .serves = true};
+                      .may_have_keys = true};
     for (int link = 0; link < HF_LINKS; link++) {
         hf_session_init(&node->links[link], &client->config.session, &client->random);
         node->links[link].server = &node->server;

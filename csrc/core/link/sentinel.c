@@ -85,7 +85,7 @@ static bool add_sentinel(hf_sentinels *sentinels, const hf_server *server) {
     hf_sentinel *sentinel = &sentinels->each[sentinels->count];
     sentinel->node = hf_client_add_node(sentinels->client, server);
     if (!sentinel->node) return false;
-    sentinel->node->serves = false;
+    sentinel->node->may_have_keys = false;
     for (int link = 0; link < HF_LINKS; link++)
         sentinel->node->links[link].login = HF_LOGIN_FIXED; /* Sentinels have their own users */
     sentinel->request.done = on_reply;
@@ -394,7 +394,7 @@ static bool is_used(const hf_sentinels *sentinels) {
     const hf_claim *first = hf_holds_first(&client->holds);
     const hf_node *master = master_of(sentinels);
     bool holds = first && first->wake_at != HF_NEVER;
-    return holds || master->waiting > 0 || hf_session_has_work(&master->links[HF_LINK_CALLS]);
+    return holds || master->events_users > 0 || hf_session_has_work(&master->links[HF_LINK_CALLS]);
 }
 
 static hf_time deadline_of(const hf_sentinels *sentinels) {

@@ -259,7 +259,7 @@ static void ask(hf_op *op, hf_time now) {
     }
     hf_op_become(op, HF_ACQUIRE_ASKING);
     op->wait.woken = false;
-    op->acquire.early.place[0] = '\0';
+    op->acquire.early_grant.place[0] = '\0';
     bool waits_for_connection = op->acquire.queued;
     op->request.accepted = op->acquire.was_queued && !op->wait.interrupted;
     op->request.no_retry = op->spec.shared && op->acquire.holds_before > 0;
@@ -282,7 +282,7 @@ static void cancel(hf_op *op, hf_code code, hf_time now) {
     assert(code != HF_OK && op->hold);
     hf_wire_lock lock = hf_op_wire_lock(op, hf_claim_owner(op->hold->claim));
     hf_slice waiter = {op->acquire.waiter, op->acquire.waiter_size};
-    op->acquire.ended = code;
+    op->acquire.failure_code = code;
     if (!op->acquire.queued) {
         forget(op, now);
         end_as(op, code, now);
@@ -306,14 +306,14 @@ static void on_cancelled(hf_request *request, const hf_reply *reply, hf_time now
         forget(op, now);
         if (hf_wire_read(reply) == HF_VERDICT_MORE)
             hf_renewer_pass_on(op->client, op->spec.lock_kind, op->spec.names->key, now);
-        end_as(op, op->acquire.ended, now);
+        end_as(op, op->acquire.failure_code, now);
         return;
     }
     const hf_fault *failure = &request->failure;
     undo(op, now);
-    if (op->acquire.ended == HF_BUSY && failure->code == HF_UNREACHABLE)
+    if (op->acquire.failure_code == HF_BUSY && failure->code == HF_UNREACHABLE)
         fail_with(op, failure->code, hf_fault_text(failure), now);
-    else end_as(op, op->acquire.ended, now);
+    else end_as(op, op->acquire.failure_code, now);
 }
 
 /* ---- replies ---- */
@@ -506,7 +506,7 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
 
 /* Another process holds the lock as the same owner, so this acquire adds a hold to the count. */
 static void on_shared(hf_op *op, long long count, hf_time now) {
-    if (count < 1 || count >= MAX_HOLDS || ++op->acquire.joins > MAX_JOINS) {
+    if (count < 1 || count >= MAX_HOLDS || ++op->acquire.recounts > MAX_JOINS) {
         roll_back(op, now);
         hf_op_fail(op, HF_BUSY,
                    "another process that shares this owner is acquiring or releasing it");
@@ -851,7 +851,7 @@ static void use_grant(hf_op *op, const hf_message *grant, hf_time now) {
 
 /* Only the reply under way shows whether the grant is for our place. */
 static void store_early_grant(hf_op *op, const hf_message *grant, hf_time now) {
-    hf_early_grant *early = &op->acquire.early;
+    hf_early_grant *early = &op->acquire.early_grant;
     if (grant->place.size >= sizeof early->place) return;
     memcpy(early->place, grant->place.data, grant->place.size);
     early->place[grant->place.size] = '\0';
@@ -865,7 +865,7 @@ static void store_early_grant(hf_op *op, const hf_message *grant, hf_time now) {
  * was sent twice, a grant from before the second time does not count: it may come from a master
  * that has failed since. */
 static bool use_early_grant(hf_op *op, hf_time now) {
-    const hf_early_grant *early = &op->acquire.early;
+    const hf_early_grant *early = &op->acquire.early_grant;
     bool same = early->place[0] && strcmp(early->place, op->acquire.place) == 0;
     if (!same || early->received_at <= op->acquire.placed_at) return false;
     hf_message grant = {.place = hf_slice_of(early->place),

@@ -94,7 +94,7 @@ static bool is_quiet(const hf_client *client) {
 }
 
 static uint64_t asked(const hf_client *client) {
-    return client->approvals_asked;
+    return client->approval_requests;
 }
 
 static hf_client *client_at(hf_client *client, size_t index) {
@@ -120,6 +120,6 @@ const hf_decider hf_alone = {
     .on_reply = hf_observe_answer,
     .on_delay = hf_observe_delay,
     .move = hf_op_move,
-    .approvals_asked = asked,
+    .approval_requests = asked,
     .client_at = client_at,
 };

@@ -46,7 +46,7 @@ static void unref_holds(hf_op *op) {
 
 static bool wait_for(hf_op *op, hf_claim *claim, hf_time now) {
     hf_op_follow(op, claim);
-    op->batch.waited = true;
+    op->batch.was_blocked = true;
     hf_op_block(op, claim);
     hf_renewer_clean_up_first(op->client, claim, now);
     return false;
@@ -55,7 +55,7 @@ static bool wait_for(hf_op *op, hf_claim *claim, hf_time now) {
 /* Returns whether the operation has failed, or must wait until what an earlier call left on the
  * server is removed. If that has failed, the claim is set aside. */
 static bool leave_blocks(hf_op *op, hf_claim *claim, hf_time now) {
-    bool failed = op->batch.waited && !claim->in_flight && claim->failures > 0;
+    bool failed = op->batch.was_blocked && !claim->in_flight && claim->failures > 0;
     if (!failed) return !wait_for(op, claim, now);
     if (hf_renewer_set_aside(op->client, claim, now)) return false;
     hf_op_fail(op, HF_UNREACHABLE, "the effects of an earlier call could not be undone");

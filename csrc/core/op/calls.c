@@ -313,7 +313,7 @@ static void bound_lease(hf_op *op) {
     bool extends = op->impl->sets_lease;
     if (extends && op->request.sends == 0) claim->valid_until = op->call.valid_until_before;
     else if (extends) hf_claim_bound_lease(claim, op->spec.lease, HF_NEVER);
-    else if (op->call.confirms && hf_claim_is_granted(claim))
+    else if (op->call.also_renews && hf_claim_is_granted(claim))
         hf_claim_bound_lease(claim, claim->lease, op->client->config.grant_lease);
 }
 
@@ -327,7 +327,7 @@ static void on_yes(hf_op *op, const hf_request *request, hf_time now) {
         claim->lease = op->spec.lease;
         claim->valid_until = hf_claim_end_of(claim, hf_claim_lease(claim), request->sent_at);
         claim->confirm_at = HF_NEVER;
-    } else if (op->call.confirms && held && hf_request_is_confirmed(request)) {
+    } else if (op->call.also_renews && held && hf_request_is_confirmed(request)) {
         hf_renewer_on_renewed(op->client, hold->claim, request->sent_at, now);
     }
     if (hf_hold_is_held(hold) && now >= claim->valid_until)
@@ -347,7 +347,7 @@ static void on_extended(hf_request *request, const hf_reply *reply, hf_time now)
         if (reply) set_unexpected_reply(request);
         hf_op_fail_as(op, request);
         bound_lease(op);
-    } else if (!hf_request_is_confirmed(request) && !op->call.confirms) {
+    } else if (!hf_request_is_confirmed(request) && !op->call.also_renews) {
         hf_op_fail_unconfirmed(op);
     } else {
         on_yes(op, request, now);
@@ -383,10 +383,11 @@ static void begin_extend(hf_op *op, hf_time now) {
     assert(hf_hold_is_held(op->hold) && op->hold->claim->in_flight);
     hf_time lease =
         op->impl->sets_lease ? hf_claim_lease_within(op->hold->claim, op->spec.lease, now) : 0;
-    op->call.confirms = lease == 0 && is_due(op->hold, now);
-    bool encoded = op->call.confirms ? hf_renewer_encode_confirmation(op->client, op->hold->claim,
-                                                                      &op->request, now)
-                                     : encode_extend(op, lease);
+    op->call.also_renews = lease == 0 && is_due(op->hold, now);
+    bool encoded =
+        op->call.also_renews
+            ? hf_renewer_encode_confirmation(op->client, op->hold->claim, &op->request, now)
+            : encode_extend(op, lease);
     if (!encoded) {
         fail_out_of_memory(op, now);
         return;

@@ -294,12 +294,12 @@ static hf_walk *new_walk(hf_op *op) {
 hf_time hf_deadlock_at(const hf_op *op) {
     hf_time check = op->spec.deadlock_check;
     if (check == 0 || op->deadlock.walk) return HF_NEVER;
-    return hf_time_add(op->begun_at, hf_time_max(check, 2 * op->deadlock.walked_after));
+    return hf_time_add(op->begun_at, hf_time_max(check, 2 * op->deadlock.waited_at_check));
 }
 
 void hf_deadlock_tick(hf_op *op, void (*on_cycle)(hf_op *op, hf_time now), hf_time now) {
     if (op->done || now < hf_deadlock_at(op)) return;
-    op->deadlock.walked_after = now - op->begun_at;
+    op->deadlock.waited_at_check = now - op->begun_at;
     hf_walk *walk = new_walk(op);
     if (!walk) return;
     walk->on_cycle = on_cycle;

@@ -91,11 +91,11 @@ bool hf_node_has_sharded_channels(const hf_node *node) {
 
 void hf_node_listen(hf_node *node, bool listen, bool linger, hf_time now) {
     hf_session *events = &node->links[HF_LINK_EVENTS];
-    assert(listen || node->waiting > 0);
-    node->waiting += listen ? 1u : (size_t)-1;
+    assert(listen || node->events_users > 0);
+    node->events_users += listen ? 1u : (size_t)-1;
     if (listen) {
         events->wanted = true;
-    } else if (node->waiting == 0) {
+    } else if (node->events_users == 0) {
         linger = linger && !node->client->closed;
         node->linger_until = linger ? now + LINGER : now;
         events->wanted = linger;
@@ -121,7 +121,7 @@ void hf_client_listen_to_foreign(hf_op *op, hf_time now) {
     assert(op->wait.needs_events && !op->done);
     if (listens(op) || !create_channels(op)) return;
     const hf_op *other = other_foreign_listener(op);
-    op->wait.listening = other ? other->wait.listening : HF_LISTENING_ASKED;
+    op->wait.listening = other ? other->wait.listening : HF_LISTENING_REQUESTED;
     if (!other) {
         listen_to_releases(op->node, true, op);
     } else {
@@ -174,7 +174,8 @@ static void on_events_closed(void *context, hf_time now) {
     node->subscribed = false;
     node->ping_at = HF_NEVER;
     const hf_topology *topology = node->client->topology;
-    if (topology->invalidate && node->waiting > 0) topology->invalidate(node, HF_LINK_CALLS, now);
+    if (topology->invalidate && node->events_users > 0)
+        topology->invalidate(node, HF_LINK_CALLS, now);
     if (events->reason_code == HF_DENIED) deny(node, HF_DENIED, events->reason, now);
     for (hf_op *op = node->client->ops; op && events->failed_opens > 0; op = op->next) {
         if (waits_at(node, op))
@@ -189,7 +190,7 @@ static void on_subscribed(hf_node *node, hf_time now) {
     for (hf_op *op = node->client->ops; op; op = op->next) {
         if (!waits_at(node, op)) continue;
         if (listens(op)) {
-            op->wait.listening = HF_LISTENING_ASKED;
+            op->wait.listening = HF_LISTENING_REQUESTED;
             listen_to_releases(node, true, op);
         }
         op->impl->wait->on_subscribed(op, now);
@@ -211,7 +212,7 @@ static void on_pattern_subscribed(hf_node *node, hf_slice pattern, hf_time now) 
 static void on_channel_subscribed(hf_node *node, hf_slice channel, bool confirmed, hf_time now) {
     for (hf_op *op = node->client->ops; op; op = op->next) {
         if (!waits_at(node, op) || !listens_to(op, channel)) continue;
-        op->wait.listening = confirmed ? HF_LISTENING_CONFIRMED : HF_LISTENING_ASKED;
+        op->wait.listening = confirmed ? HF_LISTENING_CONFIRMED : HF_LISTENING_REQUESTED;
         op->impl->wait->on_recheck(op, 0, now);
     }
 }
@@ -374,7 +375,7 @@ static void on_event(void *context, const hf_reply *event, hf_time now) {
  * makes the session give up a link that remains silent. */
 void hf_events_tick(hf_node *node, hf_time now) {
     hf_session *events = &node->links[HF_LINK_EVENTS];
-    if (node->waiting == 0 && now >= node->linger_until) events->wanted = false;
+    if (node->events_users == 0 && now >= node->linger_until) events->wanted = false;
     if (now < node->ping_at) return;
     bool open = events->state == HF_SESSION_READY && !events->closing;
     node->ping_at = open && !hf_session_ping(events, now) ? now + PING_AFTER : HF_NEVER;
@@ -384,7 +385,7 @@ hf_time hf_events_deadline(const hf_node *node) {
     const hf_session *events = &node->links[HF_LINK_EVENTS];
     hf_time soonest = hf_session_deadline(events);
     if (events->state == HF_SESSION_CLOSED) return soonest;
-    if (node->waiting == 0) soonest = hf_time_min(soonest, node->linger_until);
+    if (node->events_users == 0) soonest = hf_time_min(soonest, node->linger_until);
     return hf_time_min(soonest, node->ping_at);
 }
 

@@ -546,10 +546,10 @@ static hf_session *link_at(const hf_client *client, size_t index) {
     return &client->quorum->members[index / HF_LINKS]->first.links[index % HF_LINKS];
 }
 
-static uint64_t approvals_asked(const hf_client *client) {
-    uint64_t sum = client->approvals_asked;
+static uint64_t approval_requests(const hf_client *client) {
+    uint64_t sum = client->approval_requests;
     for (size_t i = 0; i < client->quorum->count; i++)
-        sum += client->quorum->members[i]->approvals_asked;
+        sum += client->quorum->members[i]->approval_requests;
     return sum;
 }
 
@@ -587,6 +587,6 @@ const hf_decider hf_majority = {
     .set_renewed = set_renewed,
     .abandon = hf_quorum_abandon,
     .add_stats = add_stats,
-    .approvals_asked = approvals_asked,
+    .approval_requests = approval_requests,
     .client_at = client_at,
 };
