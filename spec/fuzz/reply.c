@@ -313,7 +313,7 @@ static void check_client(const hf_client *client) {
         waiting += op->wait.needs_events;
         check_op(op);
     }
-    for (size_t i = 0; i < client->node_count; i++) waiting -= client->nodes[i]->waiting;
+    for (size_t i = 0; i < client->node_count; i++) waiting -= client->nodes[i]->events_users;
     MUST(waiting == 0);
 }
 
@@ -394,8 +394,8 @@ static void begin_bounded_acquire(input *in) {
     unsigned flags = pick(in, 64);
     spec.renewed = flags & 1;
     spec.token_ttl_ms = flags & 2 ? 1 : 0;
-    spec.blocking = flags & 4;
-    spec.sheds = flags & 8;
+    spec.blocks_callers = flags & 4;
+    spec.limits_waiters = flags & 8;
     spec.max_waiters = 1;
     spec.args = flags & 16 ? NEXT_KEYS : NULL;
     spec.arg_count = flags & 16 ? COUNT(NEXT_KEYS) : 0;
@@ -445,7 +445,7 @@ static void begin_acquire_other(input *in) {
     spec.wait = WAITS[pick(in, COUNT(WAITS))];
     spec.lease = LEASES[pick(in, COUNT(LEASES))];
     spec.renewed = pick(in, 2);
-    spec.blocking = pick(in, 2);
+    spec.blocks_callers = pick(in, 2);
     spec.deadlock_check = checks[pick(in, COUNT(checks))];
     begin(&spec);
 }
@@ -550,7 +550,8 @@ static void collect(input *in) {
 static void begin_on_lost(input *in) {
     static const hf_op_kind kinds[] = {HF_OP_RELEASE, HF_OP_EXTEND, HF_OP_CHECK};
     hf_hold *hold = *handle_at(in);
-    hf_op_spec spec = {.kind = kinds[pick(in, COUNT(kinds))], .names = &w.names[0], .lost = hold};
+    hf_op_spec spec = {
+        .kind = kinds[pick(in, COUNT(kinds))], .names = &w.names[0], .lost_hold = hold};
     if (!hold || hf_hold_is_known(hold) || hold->state != HF_HOLD_LOST) return;
     spec.lock_kind = hold->claim->kind;
     spec.caller = hf_hold_caller(hold);
@@ -662,7 +663,7 @@ static void step(input *in) {
     case '_': w.mute = !w.mute; break;
     case '+': sleep_until(w.now + STEPS[pick(in, COUNT(STEPS))]); break;
     case '>': w.now += STEPS[pick(in, COUNT(STEPS))]; break;
-    case 'n': hf_client_notice(&w.client, w.now); break;
+    case 'n': hf_client_detect_losses(&w.client, w.now); break;
     case 'Z': hf_client_close(&w.client, w.now); break;
     case 'M':
         w.failing = true;
