@@ -450,20 +450,20 @@ static bool renew_permits(hf_request *request) {
     return renew(request, &hf_kind_permit);
 }
 
-static void make_each(hf_wire_each each[PLACES]) {
+static void make_each(hf_wire_batch_lock each[PLACES]) {
     for (size_t i = 0; i < PLACES; i++)
-        each[i] = (hf_wire_each){&names[i], owners[i], (uint32_t)i, leases[i]};
+        each[i] = (hf_wire_batch_lock){&names[i], owners[i], (uint32_t)i, leases[i]};
 }
 
 static bool acquire_all(hf_request *request) {
-    hf_wire_each each[PLACES];
+    hf_wire_batch_lock each[PLACES];
     make_each(each);
     return hf_wire_acquire_all(request, &hf_kind_lock, PLACES, each, 2 * HF_SECOND, 30 * HF_SECOND,
                                1000);
 }
 
 static bool release_all(hf_request *request) {
-    hf_wire_each each[PLACES];
+    hf_wire_batch_lock each[PLACES];
     make_each(each);
     return hf_wire_release_all(request, &hf_kind_lock, PLACES, each, 2 * HF_SECOND);
 }

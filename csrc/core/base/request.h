@@ -48,7 +48,7 @@ struct hf_request {
     hf_request *next;    /* the next request in the session's queue */
     hf_session *session; /* its current or last session, or NULL */
     hf_request_done *done;
-    void *context;             /* for `done` */
+    void *context;             /* for the use of `done` */
     char *bytes;               /* the encoded command, owned by the request */
     size_t size;               /* the size of `bytes` */
     const hf_program *program; /* the program that it calls, or NULL for a plain command */
@@ -77,8 +77,7 @@ struct hf_request {
     uint32_t replicas;  /* how many replicas must confirm it; unless 0, its bytes end with a WAIT */
     uint32_t confirmed; /* once done: how many replicas have confirmed it */
     hf_reply *reply;    /* the command's reply, while the reply to its WAIT is awaited */
-    bool needs_new_connection; /* it needs a new connection: a replica refused it, or the log-in was
-                                  lost */
+    bool needs_new_connection; /* a replica refused it, or the log-in was lost */
     bool asking;               /* an ASKING is sent before it */
     hf_routing routing;        /* unused with a single server, except `context_is_op` */
     hf_fault failure; /* the code and the reason, to which operations add the key and the server */

@@ -35,7 +35,7 @@ struct hf_hold {
     hf_stake *stakes;   /* the list of its stakes */
     uint32_t strays;    /* releases through handles without an entry: see hf_hold_add_stray */
     uint32_t dropped;   /* entries of handles that were collected while a re-entry was under way */
-    uint32_t copies;    /* quorum: how many copies of its owner were created for more servers */
+    uint32_t copies;    /* quorum: how many copies of its owner exist for servers added later */
     uint32_t refs;      /* the number of references to it */
     hf_hold_state state : 8;   /* changed only by hf_hold_become */
     hf_lost_reason reason : 8; /* why it was lost, or HF_LOST_NONE */
@@ -113,8 +113,8 @@ hf_hold *hf_holds_add(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_sli
 hf_claim *hf_holds_add_claim(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice owner);
 
 /* Gives an ACTIVE claim in the table to this caller. Its previous hold, if it had one, is then
- * over. Returns the new hold, which is ACQUIRING; or NULL when out of memory, and changes
- * nothing. */
+ * over. Returns the new hold, which is ACQUIRING. When out of memory, changes nothing and returns
+ * NULL. */
 hf_hold *hf_holds_give(hf_holds *holds, hf_claim *claim, hf_slice caller);
 
 /* Drops the hold of a claim that belongs to a kept lock. The hold is then over, and the claim is

@@ -361,7 +361,7 @@ bool hf_wire_renew(hf_request *request, const hf_kind *kind, size_t count, const
  * arguments in `extra`, and for each lock its owner, its count of holds and, if `with_leases`, its
  * lease. */
 static bool call_all(hf_request *request, const hf_kind *kind, hf_verb verb, size_t count,
-                     const hf_wire_each *each, size_t extra_count, const hf_slice *extra,
+                     const hf_wire_batch_lock *each, size_t extra_count, const hf_slice *extra,
                      bool with_leases) {
     number_text *numbers = calloc(2 * count, sizeof *numbers);
     hf_slice *args = calloc(7 * count + extra_count, sizeof *args);
@@ -387,7 +387,7 @@ static bool call_all(hf_request *request, const hf_kind *kind, hf_verb verb, siz
 }
 
 bool hf_wire_acquire_all(hf_request *request, const hf_kind *kind, size_t count,
-                         const hf_wire_each *each, hf_time grant_lease, hf_time lease,
+                         const hf_wire_batch_lock *each, hf_time grant_lease, hf_time lease,
                          uint64_t token_ttl_ms) {
     number_text grant, ms, ttl;
     hf_slice extra[] = {HF_NO_TEXT, hf_decimal(grant, hf_lease_ms(grant_lease)),
@@ -396,7 +396,7 @@ bool hf_wire_acquire_all(hf_request *request, const hf_kind *kind, size_t count,
 }
 
 bool hf_wire_release_all(hf_request *request, const hf_kind *kind, size_t count,
-                         const hf_wire_each *each, hf_time grant_lease) {
+                         const hf_wire_batch_lock *each, hf_time grant_lease) {
     number_text grant;
     hf_slice extra[] = {HF_NO_TEXT, hf_decimal(grant, hf_lease_ms(grant_lease))};
     return call_all(request, kind, HF_VERB_RELEASE_ALL, count, each, 2, extra, true);
@@ -488,10 +488,10 @@ hf_wire_answer hf_wire_read_acquire(const hf_reply *reply, bool fenced) {
     return answer;
 }
 
-hf_verdict hf_wire_read_acquire_all(const hf_reply *reply, long long *i, const char **has) {
+hf_verdict hf_wire_read_acquire_all(const hf_reply *reply, long long *i, const char **found) {
     hf_verdict verdict = acquire_verdict(number_at(reply, 0, 99));
     *i = number_at(reply, 1, 0);
-    *has = other_kind_at(reply, 2);
+    *found = other_kind_at(reply, 2);
     for (size_t at = 1; verdict == HF_VERDICT_YES && at < reply->size; at++)
         if (!is_token(number_at(reply, at, 0))) return HF_VERDICT_NONSENSE;
     return verdict;

@@ -91,9 +91,8 @@ bool hf_wire_is_run(const hf_reply *reply);
 
 /* ---- kinds that nobody holds ---- */
 
-/* Encodes a call of the verb's program. The lock's owner identifies the call, so that a command
- * that runs twice counts once as long as the call's note remains on the server: for the time
- * `keep`. */
+/* Encodes a call of the verb's program. The lock's owner identifies the call, so that it counts
+ * once even if it runs again while its note remains on the server, for the time `keep`. */
 bool hf_wire_call_with_note(hf_request *request, const hf_wire_lock *lock, hf_verb verb,
                             long long amount, hf_time keep);
 
@@ -126,19 +125,19 @@ bool hf_wire_renew(hf_request *request, const hf_kind *kind, size_t count, const
 bool hf_wire_renew_permits(hf_request *request, const hf_kind *kind, size_t count,
                            const hf_slice *keys, const hf_slice *owners, const hf_time *leases);
 
-typedef struct hf_wire_each {
+typedef struct hf_wire_batch_lock {
     const hf_names *names;
     hf_slice owner;
     uint32_t holds; /* acquire: the owner's count before; release: its count afterwards */
     hf_time lease;  /* release: the lease of the holds that remain */
-} hf_wire_each;
+} hf_wire_batch_lock;
 
 /* Encode an acquire and a release of `count` locks of one kind, which must have these programs. */
 bool hf_wire_acquire_all(hf_request *request, const hf_kind *kind, size_t count,
-                         const hf_wire_each *each, hf_time grant_lease, hf_time lease,
+                         const hf_wire_batch_lock *each, hf_time grant_lease, hf_time lease,
                          uint64_t token_ttl_ms);
 bool hf_wire_release_all(hf_request *request, const hf_kind *kind, size_t count,
-                         const hf_wire_each *each, hf_time grant_lease);
+                         const hf_wire_batch_lock *each, hf_time grant_lease);
 
 /* ---- replies ---- */
 
@@ -147,7 +146,7 @@ typedef enum hf_verdict {
     HF_VERDICT_YES,        /* acquired, extended, renewed, freed or released */
     HF_VERDICT_BUSY,       /* another owner holds the lock; leave: nothing was released */
     HF_VERDICT_STILL_HELD, /* release: more holds are left; acquire: another process holds it */
-    HF_VERDICT_MORE, /* freed; a leave must evict dead waiters, or report the record to others */
+    HF_VERDICT_MORE, /* freed, but a leave must evict dead waiters or report the record to others */
     HF_VERDICT_DONE_BEFORE, /* an earlier run left its record */
     HF_VERDICT_MISMATCH,    /* the key has a different fingerprint */
     HF_VERDICT_DELETED,     /* the hold is lost: the key does not exist */
@@ -180,8 +179,8 @@ typedef struct hf_wire_answer {
 hf_wire_answer hf_wire_read_acquire(const hf_reply *reply, bool fenced);
 
 /* Reads the reply to an acquire of several locks. If the verdict is not YES, sets `*i` to the
- * 1-based index of the lock that caused it, or to 0. Sets `*has` as in hf_wire_answer. */
-hf_verdict hf_wire_read_acquire_all(const hf_reply *reply, long long *i, const char **has);
+ * 1-based index of the lock that caused it, or to 0. Sets `*found` as in hf_wire_answer. */
+hf_verdict hf_wire_read_acquire_all(const hf_reply *reply, long long *i, const char **found);
 
 /* Returns the token of lock `i`, counted from 0. The reply must be a YES. */
 uint64_t hf_wire_token_at(const hf_reply *reply, size_t i);

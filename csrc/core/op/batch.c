@@ -145,12 +145,12 @@ static bool encode(hf_op *op, hf_time now) {
     size_t count = op->spec.batch_count;
     hf_time lease = op->spec.lease;
     hf_time grant_lease = op->client->config.grant_lease;
-    hf_wire_each *each = calloc(count, sizeof *each);
+    hf_wire_batch_lock *each = calloc(count, sizeof *each);
     if (!each) return false;
     for (size_t i = 0; i < count; i++) {
         const hf_hold *hold = op->batch.holds[i];
         uint32_t held = count_of(hold);
-        each[i] = (hf_wire_each){
+        each[i] = (hf_wire_batch_lock){
             .names = op->spec.batch[i],
             .owner = hold ? hf_hold_owner(hold) : HF_NO_TEXT,
             .holds = acquires(op) || held == 0 ? held : held - 1,
