@@ -582,7 +582,7 @@ void hf_session_log_in_again(hf_session *session);
  * connection fail with this code and reason, as after a failed attempt to connect. */
 void hf_session_login_failed(hf_session *session, hf_code code, const char *reason, hf_time now);
 
-/* ---- what a link's socket does ---- */
+/* ---- a link's socket ---- */
 
 /* Returns whether the driver must close the socket even if the link is still needed. */
 bool hf_session_must_close(const hf_session *session);
@@ -615,7 +615,7 @@ void hf_session_written(hf_session *session, size_t size);
  * connection. If not, the driver has nothing to check. */
 bool hf_session_feed(hf_session *session, const char *bytes, size_t size, hf_time now);
 
-/* Returns whether a request is waiting to be sent, or for its reply. */
+/* Returns whether a request is waiting to be sent or is awaiting its reply. */
 bool hf_session_has_work(const hf_session *session);
 
 /* Returns whether a command that was added to the output is still awaiting its reply. */
@@ -759,12 +759,11 @@ typedef struct hf_op_spec {
     /* acquire of a semaphore: its total if it does not exist yet; 0 if not given. */
     uint64_t initial_permits;
 
-    bool renewed;        /* acquire: the watchdog renews the hold */
-    bool limits_waiters; /* acquire: fails at once if `max_waiters` or more are waiting already */
-    uint32_t
-        max_waiters; /* with `limits_waiters`: at least 1; to allow no waiter, set `wait` to 0 */
-    bool blocks_callers; /* acquire: no other caller of this client can run while it waits */
-    bool shared;         /* acquire: `caller` is also the owner, which other processes may use */
+    bool renewed;         /* acquire: the watchdog renews the hold */
+    bool limits_waiters;  /* acquire: fails at once if `max_waiters` or more are waiting already */
+    uint32_t max_waiters; /* at least 1; to allow no waiters, set `wait` to 0 instead */
+    bool blocks_callers;  /* acquire: no other caller of this client can run while it waits */
+    bool shared;          /* acquire: `caller` is also the owner, which other processes may use */
 
     /* release, complete, extend, check: the caller's lost hold, if a hold of another handle has
      * replaced it in the table. The operation reports the loss and changes neither hold. */
@@ -794,8 +793,7 @@ typedef struct hf_op_spec {
     const hf_slice *args;
     size_t arg_count;
 
-    /* command: the 1-based number of the node to ask; 0 for that of the first argument, or any
-     * node. */
+    /* command: the 1-based number of the node to ask; 0 for the first argument's node, or any. */
     size_t node;
 } hf_op_spec;
 

@@ -43,8 +43,7 @@ struct hf_hold {
     bool within_claim;         /* its memory is part of its claim's memory */
     uint8_t member_count;      /* the size of `member_holds` */
     uint8_t busy_replies;      /* quorum: consecutive busy replies to repairs, at most 16 */
-
-    uint16_t caller_size; /* the size of `caller` */
+    uint16_t caller_size;      /* the size of `caller` */
 
     /* In a quorum: each member's hold, referenced, or NULL if it has none. Otherwise NULL. */
     hf_hold **member_holds;
