@@ -217,7 +217,7 @@ end
 -- → the prefixes of keys and channels, and the complete names of other keys
 local function names_on_server()
   local names = set_of(read("csrc/core/holdfast.h"), 'X%(%l+, "([%l_]+:)"%)')
-  for name in read("csrc/core/lock/kind.c"):gmatch('%.channel = "([%l_:]+)"') do names[name] = true end
+  for name in read("csrc/core/lock/kind.c"):gmatch('%.channel_prefix = "([%l_:]+)"') do names[name] = true end
   names["holdfast_known"], names["holdfast_once:"] = true, true
   assert(read("csrc/core/link/session.h"):find('"holdfast_known"', 1, true))
   assert(read("lua/holdfast/once.lua"):find('"holdfast_once:"', 1, true))

@@ -208,10 +208,11 @@ TEST(each_kind_of_lock_has_the_server_scripts_that_the_test_lists) {
 static const char *traits_of(const hf_kind *kind) {
     static char text[16];
     snprintf(text, sizeof text, "%s%s%s%s%s%s%s%s%s%s%s", kind->reentrant ? "r" : "",
-             kind->publishes_releases ? "a" : "", kind->has_fingerprint ? "f" : "", kind->has_permits ? "c" : "",
-             kind->many_owners ? "j" : "", kind->uses_list ? "l" : "", kind->wraps_key ? "w" : "",
-             kind->may_be_kept ? "k" : "", kind->subscribers_not_counted ? "u" : "",
-             kind->counts_our_listeners ? "t" : "", kind->has_call_notes ? "n" : "");
+             kind->publishes_releases ? "a" : "", kind->has_fingerprint ? "f" : "",
+             kind->has_permits ? "c" : "", kind->many_owners ? "j" : "", kind->uses_list ? "l" : "",
+             kind->wraps_key ? "w" : "", kind->may_be_kept ? "k" : "",
+             kind->subscribers_not_counted ? "u" : "", kind->counts_our_listeners ? "t" : "",
+             kind->has_call_notes ? "n" : "");
     return text;
 }
 
@@ -241,8 +242,10 @@ TEST(each_kind_of_lock_has_the_properties_that_the_test_lists) {
         CHECK(hf_kinds[i] == kind && hf_kind_of_letter(rows[i].letter[0]) == kind);
         CHECK(hf_kind_named(rows[i].name) == kind);
         CHECK_STR(traits_of(kind), rows[i].traits);
-        CHECK_STR(kind->owner_suffix ? kind->owner_suffix : "", rows[i].suffix ? rows[i].suffix : "");
-        CHECK_STR(kind->channel_prefix ? kind->channel_prefix : "", rows[i].channel ? rows[i].channel : "");
+        CHECK_STR(kind->owner_suffix ? kind->owner_suffix : "",
+                  rows[i].suffix ? rows[i].suffix : "");
+        CHECK_STR(kind->channel_prefix ? kind->channel_prefix : "",
+                  rows[i].channel ? rows[i].channel : "");
         CHECK(kind->read_half == rows[i].reads && kind->write_half == rows[i].writes);
     }
     CHECK(!hf_kind_of_letter('x') && !hf_kind_named("x"));
