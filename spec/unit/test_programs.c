@@ -202,9 +202,9 @@ TEST(each_kind_of_lock_has_the_server_scripts_that_the_test_lists) {
     }
 }
 
-/* Returns the traits as letters: r reentrant, a announced, f fingerprinted, c counted, j joint, l
- * listed, w wraps_key, k may_be_kept, u subscribers_not_counted, t counts_our_listeners, n
- * has_call_notes. */
+/* Returns the traits as letters: r reentrant, a publishes_releases, f has_fingerprint, c
+ * has_permits, j many_owners, l uses_list, w wraps_key, k may_be_kept, u subscribers_not_counted, t
+ * counts_our_listeners, n has_call_notes. */
 static const char *traits_of(const hf_kind *kind) {
     static char text[16];
     snprintf(text, sizeof text, "%s%s%s%s%s%s%s%s%s%s%s", kind->reentrant ? "r" : "",
