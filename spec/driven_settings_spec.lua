@@ -41,7 +41,7 @@ describe("the settings of a lock", function()
     local given = {
       lease = 17, max_hold = 9, wait = 4.5, max_waiters = 3, keep = 0.25, deadlock_check = 0.5,
       observer = 7, class = core.client.class(one.client, "jobs"), token_ttl = 90, renewed = true,
-      permits = 2, permits_at_first = 5,
+      permits = 2, initial_permits = 5,
     }
     for name, value in pairs(more or {}) do given[name] = value end
     return given

@@ -144,7 +144,7 @@ local function new_task(plan)
     what = "task", key = key.name, kind = key.kind, slot = 9 - plan.clients,
     start = 300 * plan.clients, lease = 3, renewed = true, token_ttl = 600, wait = math.huge,
     rounds = 1, entries = 0, naps = { 2000 }, gap = 0, finish = "release",
-    permits = key.kind == "permit" and 1 or nil, permits_at_first = key.permits,
+    permits = key.kind == "permit" and 1 or nil, initial_permits = key.permits,
     keep = key.kind == "guard" and 1 or nil,
   }
 end

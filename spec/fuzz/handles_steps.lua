@@ -45,7 +45,7 @@ local function settings_of(world, member, handle)
     token_ttl = prng:chance(30) and 0 or 86400,
     max_hold = prng:chance(15) and prng:range(1, 8) or 0,
     keep = may_be_kept(world, handle) and prng:chance(40) and prng:range(1, 3) or 0,
-    permits = handle.permits, permits_at_first = handle.permits > 0 and rules.PERMITS or 0,
+    permits = handle.permits, initial_permits = handle.permits > 0 and rules.PERMITS or 0,
     fingerprint = handle.kind == "guard" and "f" or nil,
     deadlock_check = prng:chance(25) and 1 or 0,
   }

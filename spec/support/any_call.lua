@@ -46,7 +46,7 @@ local FIELDS = {
   "command_timeout", "grant_lease", "sync_replicas", "sync_timeout", "external", "uses_event_loop", "needs_approval",
   "renewer_link", "entropy", "tls", "published_name", "sentinel_user", "sentinel_password", "key", "kind", "lease", "keep",
   "renewed", "owner", "fingerprint", "interruptible", "async_release", "token_ttl", "permits",
-  "permits_at_first", "observer", "class", "deadlock_check", "max_hold", "max_waiters", "ca_file", "ca_path", "cert", "server_name", "verify",
+  "initial_permits", "observer", "class", "deadlock_check", "max_hold", "max_waiters", "ca_file", "ca_path", "cert", "server_name", "verify",
 }
 
 local objects = { io.stdout }
