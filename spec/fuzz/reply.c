@@ -279,7 +279,7 @@ static hf_time most_lease(const hf_hold *hold) {
 
 static void check_hold(const hf_client *client, const hf_hold *hold, size_t at) {
     const hf_holds *holds = &client->holds;
-    MUST(hf_hold_is_known(hold) && hold->refs > 0 && hold->claim->heap_index == at);
+    MUST(hf_hold_in_table(hold) && hold->refs > 0 && hold->claim->heap_index == at);
     MUST(at == 0 || holds->heap[(at - 1) / 2]->wake_at <= hold->claim->wake_at);
     MUST(hf_holds_find(holds, hold->claim->kind, hf_hold_key(hold), hf_hold_caller(hold)) == hold);
     MUST((hold->state == HF_HOLD_LOST) == (hold->reason != HF_LOST_NONE));
@@ -322,7 +322,7 @@ static void check_handles(void) {
     for (size_t i = 0; i < MAX_HANDLES; i++) {
         const hf_hold *hold = w.handles[i];
         if (!hold || w.let_go[i] || w.client.closed || hold->state == HF_HOLD_LOST) continue;
-        MUST(hold->state == HF_HOLD_HELD && hf_hold_is_known(hold));
+        MUST(hold->state == HF_HOLD_HELD && hf_hold_in_table(hold));
     }
 }
 
@@ -523,7 +523,7 @@ static bool is_being_released(const hf_hold *hold) {
         bool releases = hf_op_impls[op->spec.kind]->releases && !op->done;
         if (releases && hf_slice_equal(hf_hold_caller(hold), op->spec.caller)) return true;
     }
-    return hold->state != HF_HOLD_HELD || !hf_hold_is_known(hold);
+    return hold->state != HF_HOLD_HELD || !hf_hold_in_table(hold);
 }
 
 /* A handle takes what this operation has acquired. */
@@ -552,7 +552,7 @@ static void begin_on_lost(input *in) {
     hf_hold *hold = *handle_at(in);
     hf_op_spec spec = {
         .kind = kinds[pick(in, COUNT(kinds))], .names = &w.names[0], .lost_hold = hold};
-    if (!hold || hf_hold_is_known(hold) || hold->state != HF_HOLD_LOST) return;
+    if (!hold || hf_hold_in_table(hold) || hold->state != HF_HOLD_LOST) return;
     spec.lock_kind = hold->claim->kind;
     spec.caller = hf_hold_caller(hold);
     spec.lease = HF_SECOND;

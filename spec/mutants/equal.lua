@@ -239,7 +239,7 @@ return {
   { "presence.c:hf_presence_end", "«    op->presence.published = false;|»", "when it ends again, what its caller held is cleaned up" },
   { "presence.c:hf_presence_tick", "if (until > «0|1» || waiting)", NO_NANOSECOND },
   { "renew.c:shorten", "free(task); ⇄ hf_renewer_clean_up(client, claim, now);", "the task refers to no hold yet" },
-  { "leave.c:on_left", "hf_claim_freed(claim); ⇄ hf_holds_wake_at(&client->holds, claim, now);", "a count and a time" },
+  { "leave.c:on_left", "hf_claim_drop_own_holds(claim); ⇄ hf_holds_wake_at(&client->holds, claim, now);", "a count and a time" },
   { "leave.c:on_left", "hf_holds_wake_at(&client->holds, claim, now); ⇄ hf_task_free(task);", "the table refers to the hold, too" },
   { "leave.c:on_left", "hf_claim_is_leaving(claim) «&&|||» !claim->", TIME_SET_AGAIN },
   { "leave.c:on_late_answer", "hf_renewer_resume(task->client, claim, now); ⇄ hf_client_unblock(task->client, claim, now);", TIME_SET_AGAIN },

@@ -42,7 +42,7 @@
     X(bool, is_in_flight, claim->in_flight)                                                        \
     X(bool, is_shared, claim->shared)                                                              \
     X(bool, uses_same_connection, claim->leave.same_connection)                                    \
-    X(bool, is_uncertain, claim->uncertain)
+    X(bool, is_uncertain, claim->count_uncertain)
 
 #define HOLD_WRITES(X)                                                                             \
     X(const hf_kind *, set_kind, claim->kind)                                                      \
@@ -50,7 +50,7 @@
     X(hf_time, set_end, claim->valid_until)                                                        \
     X(hf_time, set_wake, claim->wake_at)                                                           \
     X(hf_time, set_confirm_time, claim->confirm_at)                                                \
-    X(hf_time, set_shortened_lease, claim->shortened)                                              \
+    X(hf_time, set_shortened_lease, claim->shorter_lease)                                          \
     X(uint32_t, set_settled_ms, claim->settled_ms)                                                 \
     X(hf_time, set_bound, claim->max_until)                                                        \
     X(uint64_t, set_token_ttl, claim->token_ttl_ms)                                                \
@@ -70,7 +70,7 @@
     X(bool, set_shared, claim->shared)                                                             \
     X(bool, set_same_connection, claim->leave.same_connection)                                     \
     X(bool, set_refused, claim->leave.refused)                                                     \
-    X(bool, set_uncertain, claim->uncertain)
+    X(bool, set_uncertain, claim->count_uncertain)
 
 /* The claims themselves, and the holds of claims. */
 static UNUSED inline hf_claim *claim_of(const hf_hold *of) {

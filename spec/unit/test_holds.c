@@ -119,15 +119,15 @@ TEST(the_count_of_a_shared_owners_other_holds_is_updated_from_the_servers_replie
     NEW_HOLD(hold);
     set_count(&hold, 5);
     set_others(&hold, 2), CHECK_EQ_INT(hf_claim_own_holds(claim_of(&hold)), 3);
-    hf_claim_rebase(claim_of(&hold), 7); /* two more holds of other processes */
+    hf_claim_set_count(claim_of(&hold), 7); /* two more holds of other processes */
     CHECK_EQ_INT(others_of(&hold), 4);
     CHECK_EQ_INT(count_of(&hold), 7);
     CHECK_EQ_INT(hf_claim_own_holds(claim_of(&hold)), 3);
-    hf_claim_rebase(claim_of(&hold), 2); /* fewer than ours alone */
+    hf_claim_set_count(claim_of(&hold), 2); /* fewer than ours alone */
     CHECK_EQ_INT(others_of(&hold), 0);
     CHECK_EQ_INT(count_of(&hold), 2);
     set_pending(&hold, 1); /* the server counts it, we do not */
-    hf_claim_rebase(claim_of(&hold), 5), CHECK_EQ_INT(others_of(&hold), 3);
+    hf_claim_set_count(claim_of(&hold), 5), CHECK_EQ_INT(others_of(&hold), 3);
     CHECK_EQ_INT(hf_claim_own_holds(claim_of(&hold)), 3);
 }
 
@@ -474,7 +474,7 @@ TEST(after_a_shared_owners_release_only_its_other_processes_holds_are_counted) {
     set_count(&hold, 5);
     set_others(&hold, 2);
     set_pending(&hold, 3), CHECK_EQ_INT(hf_claim_own_holds(claim_of(&hold)), 6);
-    hf_claim_freed(claim_of(&hold)), CHECK_EQ_INT(hf_claim_own_holds(claim_of(&hold)), 0);
+    hf_claim_drop_own_holds(claim_of(&hold)), CHECK_EQ_INT(hf_claim_own_holds(claim_of(&hold)), 0);
     CHECK_EQ_INT(count_of(&hold), 2);
     CHECK_EQ_INT(pending_of(&hold), 0);
 }

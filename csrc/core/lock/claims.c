@@ -27,7 +27,7 @@ hf_claim *hf_claim_new(const hf_kind *kind, hf_slice key, hf_slice owner, size_t
     memcpy(claim->bytes + key.size, owner.data, owner.size);
     claim->key_size = (uint32_t)key.size;
     claim->owner_size = (uint16_t)owner.size;
-    claim->shortened = claim->max_until = claim->wake_at = claim->confirm_at = HF_NEVER;
+    claim->shorter_lease = claim->max_until = claim->wake_at = claim->confirm_at = HF_NEVER;
     claim->kind = kind;
     claim->refs = 1;
     return claim;
@@ -56,8 +56,9 @@ void hf_claim_free(hf_claim *claim) {
 
 void hf_claim_check(const hf_claim *claim) {
     assert(claim->refs > 0 && claim->kind);
-    assert(!claim->kept || hf_claim_is_known(claim));
-    assert((!claim->leave.undoes && claim->leave.amount == 0) || claim->kind->has_call_notes);
+    assert(!claim->kept || hf_claim_in_table(claim));
+    assert((!claim->leave.undoes_acquire && claim->leave.amount == 0) ||
+           claim->kind->has_call_notes);
     assert(claim->share.pending_releases == 0 || claim->shared);
     assert(claim->state < HF_CLAIM_STATES);
     assert(claim->state != HF_CLAIM_LEAVING || !claim->hold);
@@ -71,12 +72,12 @@ uint32_t hf_claim_own_holds(const hf_claim *claim) {
     return claim->count - claim->share.others + claim->share.pending_releases;
 }
 
-void hf_claim_freed(hf_claim *claim) {
+void hf_claim_drop_own_holds(hf_claim *claim) {
     claim->count = claim->share.others;
     claim->share.pending_releases = 0;
 }
 
-void hf_claim_rebase(hf_claim *claim, uint32_t count) {
+void hf_claim_set_count(hf_claim *claim, uint32_t count) {
     assert(claim->count >= claim->share.others);
     uint32_t own = claim->count - claim->share.others;
     claim->share.others = count > own ? count - own : 0;
@@ -85,7 +86,7 @@ void hf_claim_rebase(hf_claim *claim, uint32_t count) {
 
 void hf_claim_bound_lease(hf_claim *claim, hf_time lease, hf_time max_shortened) {
     assert(lease > 0);
-    if (lease < max_shortened) claim->shortened = hf_time_min(claim->shortened, lease);
+    if (lease < max_shortened) claim->shorter_lease = hf_time_min(claim->shorter_lease, lease);
 }
 
 hf_time hf_claim_time_left(const hf_claim *claim, hf_time now) {

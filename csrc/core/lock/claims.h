@@ -56,7 +56,7 @@ typedef struct hf_share {
 /* The fields that only a LEAVING claim uses. */
 typedef struct hf_leave {
     int32_t amount;           /* with call notes: how many permits the clean-up releases */
-    bool undoes : 1;          /* with call notes: the clean-up undoes an acquire instead */
+    bool undoes_acquire : 1;  /* with call notes: the clean-up undoes an acquire */
     bool same_connection : 1; /* the clean-up must use the connection of the command in doubt */
     bool refused : 1;         /* the server refuses the clean-up for a transient reason */
     bool unclaimed : 1;       /* its wait had ended before it was granted */
@@ -72,7 +72,7 @@ typedef struct hf_claim {
     hf_time valid_until;   /* the end of its validity */
     hf_time wake_at;       /* when the renewer handles the claim next */
     hf_time confirm_at;    /* when to confirm the grant that acquired it, or HF_NEVER */
-    hf_time shortened;     /* a shorter lease that a command in doubt may set, or HF_NEVER */
+    hf_time shorter_lease; /* the one that a command in doubt may set, or HF_NEVER */
     hf_time max_until;     /* no lease may end after this time; HF_NEVER for no limit */
     uint64_t wait;         /* LEAVING or granted: the number of its wait, or 0 */
     uint64_t token_ttl_ms; /* the fencing counter's TTL in milliseconds; 0 for no fencing */
@@ -95,7 +95,7 @@ typedef struct hf_claim {
     bool awaited : 1;          /* an operation may be waiting until no command is in flight */
     bool shared : 1;           /* other processes may use its owner */
     bool refused_in_batch : 1; /* a batch that contained it was refused, so it is renewed alone */
-    bool uncertain : 1;        /* the server's count of its entries may differ */
+    bool count_uncertain : 1;  /* the server's count may differ from `count` */
     char bytes[];              /* key, owner */
 } hf_claim;
 
@@ -140,7 +140,7 @@ void *hf_claim_room(hf_claim *claim);
 void hf_claim_become(hf_claim *claim, hf_claim_state state);
 
 /* Returns whether the claim is in the table, which it is unless it is GONE. */
-static inline bool hf_claim_is_known(const hf_claim *claim) {
+static inline bool hf_claim_in_table(const hf_claim *claim) {
     return claim->state != HF_CLAIM_GONE;
 }
 
@@ -164,11 +164,11 @@ void hf_claim_check(const hf_claim *claim);
 uint32_t hf_claim_own_holds(const hf_claim *claim);
 
 /* Records that the server no longer counts any hold of this client. */
-void hf_claim_freed(hf_claim *claim);
+void hf_claim_drop_own_holds(hf_claim *claim);
 
 /* Records that the server's count is now `count`. Holds that are not this client's belong to other
  * processes with this owner. */
-void hf_claim_rebase(hf_claim *claim, uint32_t count);
+void hf_claim_set_count(hf_claim *claim, uint32_t count);
 
 /* Records that a command in doubt may still shorten a TTL of at most `max_shortened` to `lease`. */
 void hf_claim_bound_lease(hf_claim *claim, hf_time lease, hf_time max_shortened);
@@ -176,7 +176,7 @@ void hf_claim_bound_lease(hf_claim *claim, hf_time lease, hf_time max_shortened)
 /* Returns the lease for a renewal: the claim's lease, or the shorter one that a command in doubt
  * may still set. */
 static inline hf_time hf_claim_lease(const hf_claim *claim) {
-    return hf_time_min(claim->lease, claim->shortened);
+    return hf_time_min(claim->lease, claim->shorter_lease);
 }
 
 /* Returns the lease to request instead of `lease` with a command sent at `sent_at`: less if `lease`

@@ -110,7 +110,7 @@ hf_claim *hf_holds_find_clean_up(const hf_holds *holds, uint64_t number) {
 }
 
 static void set_alias(hf_holds *holds, hf_claim *claim, uint64_t number) {
-    if (!hf_claim_is_known(claim)) return;
+    if (!hf_claim_in_table(claim)) return;
     hf_numbers_remove(&holds->numbers, &claim->by_alias);
     if (number == claim->by_number.value) return;
     bool put = hf_numbers_put(&holds->numbers, &claim->by_alias, number, claim);
@@ -197,11 +197,11 @@ static void check_claim(const hf_claim *claim) {
 
 void hf_holds_wake_at(hf_holds *holds, hf_claim *claim, hf_time at) {
     check_claim(claim);
-    assert(!hf_claim_is_known(claim) ||
+    assert(!hf_claim_in_table(claim) ||
            (claim->heap_index < holds->count && holds->heap[claim->heap_index] == claim));
     claim->wake_at = at;
-    if (hf_claim_is_known(claim)) resift(holds, claim);
-    if (hf_claim_is_known(claim)) check_order(holds, claim);
+    if (hf_claim_in_table(claim)) resift(holds, claim);
+    if (hf_claim_in_table(claim)) check_order(holds, claim);
 }
 
 void hf_holds_resort(hf_holds *holds) {
@@ -220,7 +220,7 @@ void hf_holds_wake_all(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_ti
 
 hf_claim *hf_holds_first(const hf_holds *holds) {
     assert(holds->count == 0 ||
-           (hf_claim_is_known(holds->heap[0]) && holds->heap[0]->heap_index == 0));
+           (hf_claim_in_table(holds->heap[0]) && holds->heap[0]->heap_index == 0));
     return holds->count > 0 ? holds->heap[0] : NULL;
 }
 
@@ -358,7 +358,7 @@ void hf_holds_keep(hf_holds *holds, hf_claim *claim) {
 }
 
 void hf_holds_leave(hf_holds *holds, hf_claim *claim) {
-    assert(hf_claim_is_known(claim) && holds->heap[claim->heap_index] == claim);
+    assert(hf_claim_in_table(claim) && holds->heap[claim->heap_index] == claim);
     (void)holds;
     end_keep(claim);
     hf_claim_become(claim, HF_CLAIM_LEAVING);
@@ -366,13 +366,13 @@ void hf_holds_leave(hf_holds *holds, hf_claim *claim) {
 }
 
 void hf_holds_set_aside(hf_holds *holds, hf_claim *claim) {
-    assert(hf_claim_is_known(claim) && !claim->kept);
+    assert(hf_claim_in_table(claim) && !claim->kept);
     hf_numbers_remove(&holds->keys, &claim->by_key);
     drop_hold(claim);
 }
 
 void hf_holds_remove(hf_holds *holds, hf_claim *claim) {
-    assert(hf_claim_is_known(claim) && holds->count > 0 && holds->heap[claim->heap_index] == claim);
+    assert(hf_claim_in_table(claim) && holds->count > 0 && holds->heap[claim->heap_index] == claim);
     end_keep(claim);
     hf_numbers_remove(&holds->keys, &claim->by_key);
     hf_numbers_remove(&holds->numbers, &claim->by_number);
@@ -401,7 +401,7 @@ static const int legal[HF_HOLD_STATES] = {
  * while the hold is in the table: operations and handles may refer to a hold that is over. */
 static void check_state(const hf_hold *hold) {
     const hf_claim *claim = hold->claim;
-    bool held = hf_hold_is_held(hold), known = hf_hold_is_known(hold);
+    bool held = hf_hold_is_held(hold), known = hf_hold_in_table(hold);
     hf_claim_state expected =
         hold->state == HF_HOLD_ACQUIRING ? HF_CLAIM_REQUESTED : HF_CLAIM_ACTIVE;
     assert(!held || claim->count > 0 || hold->member_count > 0);
@@ -421,7 +421,7 @@ void hf_hold_become(hf_hold *hold, hf_hold_state state) {
     hold->state = state;
     if (state == HF_HOLD_HELD && hf_claim_is_requested(hold->claim))
         hf_claim_become(hold->claim, HF_CLAIM_ACTIVE);
-    if (state != HF_HOLD_HELD && hf_hold_is_known(hold)) end_keep(hold->claim);
+    if (state != HF_HOLD_HELD && hf_hold_in_table(hold)) end_keep(hold->claim);
     check_state(hold);
 }
 
@@ -450,7 +450,7 @@ void hf_holds_check(const hf_holds *holds, hf_time now) {
         check_claim(claim);
         check_order(holds, claim);
         check_at_rest(claim, now);
-        assert(hf_claim_is_known(claim));
+        assert(hf_claim_in_table(claim));
         assert(hf_numbers_find(&holds->numbers, claim->by_number.value, NULL));
         assert(!claim->hold || hf_holds_find(holds, claim->kind, hf_claim_key(claim),
                                              hf_hold_caller(claim->hold)) == claim->hold);
@@ -471,7 +471,7 @@ void hf_hold_ref(hf_hold *hold) {
 void hf_hold_unref(hf_hold *hold) {
     assert(hold->refs > 0);
     if (--hold->refs > 0) return;
-    assert(!hf_hold_is_known(hold) && !hold->stakes);
+    assert(!hf_hold_in_table(hold) && !hold->stakes);
     for (uint32_t i = 0; i < hold->member_count; i++) {
         if (hold->member_holds[i]) hf_hold_unref(hold->member_holds[i]);
     }
@@ -486,7 +486,7 @@ bool hf_hold_has_detached_release(const hf_hold *hold) {
 }
 
 bool hf_hold_can_be_lost(const hf_hold *hold) {
-    return legal[hold->state] & LOST && (hf_hold_is_known(hold) || hold->detached);
+    return legal[hold->state] & LOST && (hf_hold_in_table(hold) || hold->detached);
 }
 
 void hf_holds_mark_lost(hf_holds *holds, hf_hold *hold, hf_lost_reason reason) {

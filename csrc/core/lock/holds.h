@@ -167,16 +167,16 @@ hf_claim *hf_holds_first(const hf_holds *holds);
 hf_claim *hf_holds_first_ended(const hf_holds *holds, hf_time now);
 
 /* Returns whether the hold is in the table, where its caller can find it. */
-static inline bool hf_hold_is_known(const hf_hold *hold) {
+static inline bool hf_hold_in_table(const hf_hold *hold) {
     return hold->claim->hold == hold;
 }
 
 /* Return whether the hold is in the table and ACQUIRING, or HELD. */
 static inline bool hf_hold_is_acquiring(const hf_hold *hold) {
-    return hold->state == HF_HOLD_ACQUIRING && hf_hold_is_known(hold);
+    return hold->state == HF_HOLD_ACQUIRING && hf_hold_in_table(hold);
 }
 static inline bool hf_hold_is_held(const hf_hold *hold) {
-    return hold->state == HF_HOLD_HELD && hf_hold_is_known(hold);
+    return hold->state == HF_HOLD_HELD && hf_hold_in_table(hold);
 }
 
 /* Return whether the hold is LOST, or RELEASING. Its caller may have a newer hold. */
@@ -192,7 +192,7 @@ static inline bool hf_hold_is_releasing(const hf_hold *hold) {
  * is LEAVING because the hold was lost. */
 static inline bool hf_hold_owns_claim(const hf_hold *hold) {
     bool left = !hf_hold_is_lost(hold) || hold->detached;
-    return hf_hold_is_known(hold) || (left && hf_claim_is_leaving(hold->claim));
+    return hf_hold_in_table(hold) || (left && hf_claim_is_leaving(hold->claim));
 }
 
 /* Returns whether an acquire may still make the hold HELD or re-enter it. */

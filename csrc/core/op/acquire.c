@@ -62,7 +62,7 @@ static void forget(hf_op *op, hf_time now) {
 static bool let_renewer_await(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     hf_claim *claim = hold->claim;
-    bool asks = op->state == HF_ACQUIRE_ASKING && op->spec.shared && hf_hold_is_known(hold);
+    bool asks = op->state == HF_ACQUIRE_ASKING && op->spec.shared && hf_hold_in_table(hold);
     if (!asks || !hf_hold_is_live(hold)) return false;
     if (hf_claim_is_requested(claim)) claim->token_ttl_ms = op->spec.token_ttl_ms;
     return hf_renewer_await_answer(op->client, hold, &op->request, now);
@@ -78,7 +78,7 @@ static void undo(hf_op *op, hf_time now) {
         hold->claim->token_ttl_ms = op->spec.token_ttl_ms;
     }
     if (hold && let_renewer_await(op, now)) return;
-    if (hold) hold->claim->uncertain = true;
+    if (hold) hold->claim->count_uncertain = true;
     if (first) hf_renewer_clean_up_same_connection(op->client, hold->claim, now);
     else forget(op, now);
 }
@@ -514,7 +514,7 @@ static void on_shared(hf_op *op, long long count, hf_time now) {
         return;
     }
     hf_hold *hold = op->hold;
-    if (hf_hold_is_held(hold)) hf_claim_rebase(hold->claim, (uint32_t)count);
+    if (hf_hold_is_held(hold)) hf_claim_set_count(hold->claim, (uint32_t)count);
     op->acquire.holds_before = (uint32_t)count;
     ask(op, now);
 }
@@ -574,7 +574,7 @@ static void on_yes(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     op->acquire.server_us = answer->server_us;
     op->acquire.holds_before = (uint32_t)((long long)op->acquire.holds_before + answer->others);
     hf_time asked_at = op->request.sent_at;
-    hf_time lease = hf_time_min(op->spec.lease, op->hold->claim->shortened);
+    hf_time lease = hf_time_min(op->spec.lease, op->hold->claim->shorter_lease);
     op->acquire.last_token = (uint64_t)answer->last_token;
     take(op, hf_claim_end_of(op->hold->claim, lease, asked_at), (uint64_t)answer->number, false,
          now);

@@ -22,7 +22,7 @@ static void free_hold(hf_op *op, hf_hold *hold, hf_time now) {
 }
 
 static void undo_hold(hf_op *op, hf_hold *hold, hf_time now) {
-    hold->claim->uncertain = true;
+    hold->claim->count_uncertain = true;
     if (hf_claim_is_requested(hold->claim))
         hf_renewer_clean_up_same_connection(op->client, hold->claim, now);
     else free_hold(op, hold, now);
@@ -74,7 +74,7 @@ static bool blocks(hf_op *op, hf_hold *hold, hf_time now) {
 
 /* Returns whether the hold has nothing that a release could end, nor a loss to report. */
 static bool is_over(const hf_hold *hold) {
-    return !hf_hold_is_known(hold) || hf_hold_has_detached_release(hold);
+    return !hf_hold_in_table(hold) || hf_hold_has_detached_release(hold);
 }
 
 static hf_hold *find(hf_op *op, size_t i, hf_time now) {
@@ -175,7 +175,7 @@ static void name_key(hf_op *op, long long i) {
 
 static void take(hf_op *op, hf_hold *hold, uint64_t token, hf_time end) {
     hf_time sent_at = op->request.sent_at;
-    end = hf_time_min(end, hf_lease_end(sent_at, hold->claim->shortened));
+    end = hf_time_min(end, hf_lease_end(sent_at, hold->claim->shorter_lease));
     hf_taken taken = {count_of(hold) + 1, sent_at, end, token};
     hf_op_take(op, hold, &taken);
 }
@@ -290,7 +290,7 @@ static void release_in_background(hf_op *op, hf_hold *hold, hf_time now) {
     }
     bool held = hf_hold_is_held(hold);
     if (held) claim->count--;
-    claim->uncertain = true;
+    claim->count_uncertain = true;
     if (held && claim->count <= claim->share.others)
         hf_renewer_clean_up_same_connection(op->client, hold->claim, now);
     else free_hold(op, hold, now);

@@ -18,7 +18,7 @@ static hf_time deadline_of(const hf_op *op) {
 
 static void fail_out_of_memory(hf_op *op, hf_time now) {
     hf_op_fail_out_of_memory(op);
-    if (hf_hold_is_known(op->hold)) hf_renewer_forget(op->client, op->hold, now);
+    if (hf_hold_in_table(op->hold)) hf_renewer_forget(op->client, op->hold, now);
 }
 
 static void fail_lost(hf_op *op, hf_lost_reason reason) {
@@ -100,7 +100,7 @@ static bool begin_on_hold(hf_op *op, hf_time now) {
 
 /* Returns whether the caller has acquired the lock again since this release began. */
 static bool is_overtaken(const hf_hold *hold) {
-    return hold->detached && !hf_hold_is_known(hold) && hf_claim_is_leaving(hold->claim);
+    return hold->detached && !hf_hold_in_table(hold) && hf_claim_is_leaving(hold->claim);
 }
 
 static void drop_from_table(hf_op *op, hf_time now) {
@@ -161,13 +161,13 @@ static void clean_up(hf_op *op, hf_time now) {
         hf_client_unblock(op->client, claim, now);
     } else if (gone || claim->count > claim->share.others + 1) {
         claim->count--;
-        claim->uncertain = true;
+        claim->count_uncertain = true;
         if (claim->shared)
             claim->share.pending_releases =
                 used_up ? claim->share.pending_releases - op->call.pending_releases
                         : claim->share.pending_releases + 1;
         bool over = hf_hold_is_lost(hold) && claim->count == claim->share.others;
-        if (over && hf_hold_is_known(hold)) hf_renewer_clean_up_lost(op->client, hold, now);
+        if (over && hf_hold_in_table(hold)) hf_renewer_clean_up_lost(op->client, hold, now);
         else hf_renewer_resume(op->client, claim, now);
         hf_client_unblock(op->client, claim, now);
     } else if (used_up) {
@@ -405,7 +405,7 @@ static void begin_extend(hf_op *op, hf_time now) {
 
 static void unblock(hf_op *op, hf_time now) {
     assert(op->hold && !op->blocked);
-    if (hf_hold_is_lost(op->hold) && !hf_hold_is_known(op->hold)) {
+    if (hf_hold_is_lost(op->hold) && !hf_hold_in_table(op->hold)) {
         fail_lost(op, op->hold->reason);
         return;
     }
@@ -434,7 +434,7 @@ static void abandon_release(hf_op *op, hf_time now) {
 static void abandon_complete(hf_op *op, hf_time now) {
     if (!op->blocked && !write_later(op, now)) continue_alone(op);
     if (!op->blocked) drop_from_table(op, now);
-    else if (hf_hold_is_known(op->hold)) hf_holds_remove(&op->client->holds, op->hold->claim);
+    else if (hf_hold_in_table(op->hold)) hf_holds_remove(&op->client->holds, op->hold->claim);
 }
 
 static void abandon_extend(hf_op *op, hf_time now) {

@@ -124,7 +124,7 @@ void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time
     uint32_t released = count < hold->strays ? count : hold->strays;
     hold->strays -= released;
     bool all = released > 0 && released == count;
-    if (hf_hold_is_known(hold) && !all)
+    if (hf_hold_in_table(hold) && !all)
         client->decider->abandon(client, hold, count - released, now);
 }
 

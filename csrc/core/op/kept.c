@@ -366,8 +366,8 @@ void hf_kept_took(hf_op *op, uint64_t last_token, hf_time now) {
  * the next caller has the lock. */
 static bool is_sure(const hf_client *client, const hf_hold *hold, hf_time now) {
     return hf_hold_is_held(hold) && now < hold->claim->valid_until &&
-           hold->claim->shortened == HF_NEVER && !hf_claim_is_at_risk(hold->claim) &&
-           !hold->claim->uncertain && !client->closed;
+           hold->claim->shorter_lease == HF_NEVER && !hf_claim_is_at_risk(hold->claim) &&
+           !hold->claim->count_uncertain && !client->closed;
 }
 
 bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now) {
@@ -385,7 +385,7 @@ bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now) {
     } else if (kept->keep.wanted || !set_idle(client, hold->claim, now)) {
         return false;
     }
-    if (hf_hold_is_known(hold)) return false; /* out of memory */
+    if (hf_hold_in_table(hold)) return false; /* out of memory */
     hf_hold_become(hold, HF_HOLD_RELEASING);
     return true;
 }

@@ -35,7 +35,7 @@ void hf_renewer_clean_up_at_close(hf_client *client, hf_claim *claim, hf_time no
     const hf_hold *hold = claim->hold;
     bool lost = hold && hf_hold_is_lost(hold);
     if (claim->record) return; /* the lock must not be free before the record is written */
-    if (lost && claim->shared) hf_claim_freed(claim);
+    if (lost && claim->shared) hf_claim_drop_own_holds(claim);
     if (!lost || hf_renewer_may_remain(hold)) claim->wake_at = begin_to_leave(client, claim, now);
 }
 
@@ -69,9 +69,9 @@ hf_claim *hf_renewer_clean_up_grant(hf_client *client, const hf_claim *claim, hf
  * must not affect. */
 void hf_renewer_clean_up_lost(hf_client *client, hf_hold *hold, hf_time now) {
     hf_claim *claim = hold->claim;
-    bool known = hf_hold_is_known(hold), remains = hf_renewer_may_remain(hold);
+    bool known = hf_hold_in_table(hold), remains = hf_renewer_may_remain(hold);
     if (known && remains) {
-        if (claim->shared) hf_claim_freed(claim);
+        if (claim->shared) hf_claim_drop_own_holds(claim);
         hf_renewer_clean_up(client, claim, now);
     } else if (hf_hold_owns_claim(hold)) {
         hf_holds_remove(&client->holds, claim);
@@ -120,7 +120,7 @@ static void on_left(hf_request *request, const hf_reply *reply, hf_time now) {
     bool more = reply && !claim->kind->has_call_notes && hf_wire_read(reply) == HF_VERDICT_MORE;
     if (more && hf_claim_is_leaving(claim)) {
         claim->in_flight = false;
-        hf_claim_freed(claim);
+        hf_claim_drop_own_holds(claim);
         hf_holds_wake_at(&client->holds, claim, now);
         hf_task_free(task);
         return;
@@ -147,7 +147,7 @@ static bool encode_leave(hf_task *task) {
     bool encoded =
         claim->kind->has_call_notes
             ? hf_wire_call_with_note(&task->request, &lock,
-                                     claim->leave.undoes ? HF_VERB_LEAVE : HF_VERB_RELEASE,
+                                     claim->leave.undoes_acquire ? HF_VERB_LEAVE : HF_VERB_RELEASE,
                                      claim->leave.amount, HF_WIRE_NOTE_TTL)
             : hf_wire_leave(&task->request, &lock, claim->share.others,
                             hf_client_write_claim_waiter(waiter, task->client, claim), own);
@@ -239,7 +239,7 @@ static bool is_being_entered(const hf_client *client, const hf_hold *hold) {
 }
 
 void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
-    if (!hf_hold_is_known(hold)) return;
+    if (!hf_hold_in_table(hold)) return;
     if (hf_hold_is_lost(hold)) {
         hf_renewer_clean_up_lost(client, hold, now);
         return;
@@ -252,7 +252,7 @@ void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_tim
     }
     if (hold->claim->count - hold->claim->share.others > count) {
         hold->claim->count -= count; /* the next release sends the new count */
-        hold->claim->uncertain = true;
+        hold->claim->count_uncertain = true;
         if (hold->claim->shared) hold->claim->share.pending_releases += count;
         return;
     }

@@ -36,7 +36,7 @@ static void settle(hf_op *op, bool undoes, hf_time now) {
     hf_claim *claim = hf_client_add_claim(op->client, op->spec.lock_kind, op->spec.names->key,
                                           hf_op_owner(op, owner));
     if (!claim) return;
-    claim->leave.undoes = undoes;
+    claim->leave.undoes_acquire = undoes;
     claim->leave.amount = undoes ? 0 : (int32_t)(int64_t)op->spec.value;
     claim->lease = SETTLE_TIME;
     hf_renewer_clean_up_same_connection(op->client, claim, now);

@@ -118,7 +118,7 @@ static void settle_renewal(hf_client *client, hf_claim *claim, hf_verdict verdic
                            hf_time now) {
     bool gone = verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN,
          held = hf_claim_is_held(claim);
-    if (hf_claim_is_known(claim) && verdict == HF_VERDICT_YES)
+    if (hf_claim_in_table(claim) && verdict == HF_VERDICT_YES)
         hf_renewer_on_renewed(client, claim, sent_at, now);
     else if (held && hf_claim_is_idle(claim)) end_idle(client, claim, gone, now);
     else if (held && gone) hf_renewer_on_claim_lost(client, claim, hf_lost_reason_of(verdict), now);
@@ -411,7 +411,7 @@ static void on_recorded(hf_request *request, const hf_reply *reply, hf_time now)
     claim->record = NULL;
     if (reply && hf_wire_read(reply) == HF_VERDICT_MORE)
         hf_renewer_pass_on(client, claim->kind, hf_claim_key(claim), now);
-    if (hf_claim_is_known(claim)) hf_holds_remove(&client->holds, claim);
+    if (hf_claim_in_table(claim)) hf_holds_remove(&client->holds, claim);
     hf_task_free(task);
 }
 

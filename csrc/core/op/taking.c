@@ -32,7 +32,7 @@ hf_hold *hf_op_add_hold(const hf_op *op, hf_slice key) {
 }
 
 void hf_op_mark_in_flight(hf_op *op, hf_hold *hold) {
-    assert(!hold->claim->in_flight && hf_hold_is_known(hold));
+    assert(!hold->claim->in_flight && hf_hold_in_table(hold));
     hold->claim->in_flight = true;
     hf_holds_wake_at(&op->client->holds, hold->claim,
                      hf_hold_is_held(hold) ? hold->claim->valid_until : HF_NEVER);

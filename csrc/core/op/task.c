@@ -31,7 +31,7 @@ void hf_task_free(hf_task *task) {
 
 /* Wakes the renewer at the claim's end, so that a missing reply does not hide the loss. */
 void hf_task_add(hf_task *task, hf_claim *claim) {
-    assert(task->count < HF_RENEWALS_MAX && hf_claim_is_known(claim));
+    assert(task->count < HF_RENEWALS_MAX && hf_claim_in_table(claim));
     hf_claim_ref(claim);
     claim->in_flight = true;
     if (claim->approval == HF_APPROVAL_GIVEN) claim->approval = HF_APPROVAL_NONE;

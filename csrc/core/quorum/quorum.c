@@ -156,7 +156,7 @@ uint32_t hf_member_hold_entries(const hf_client *member, const hf_hold *member_h
 void hf_quorum_clean_up_member_holds(hf_client *client, hf_hold *hold, uint32_t keep, hf_time now) {
     for (size_t i = 0; i < hold->member_count; i++) {
         hf_hold *member_hold = hold->member_holds[i];
-        if (!member_hold || !hf_hold_is_known(member_hold)) continue;
+        if (!member_hold || !hf_hold_in_table(member_hold)) continue;
         uint32_t entries = hf_member_hold_entries(client->quorum->members[i], member_hold);
         if (hf_hold_is_lost(member_hold) || entries > keep)
             hf_renewer_abandon(client->quorum->members[i], member_hold, entries - keep, now);
@@ -292,7 +292,7 @@ static bool is_being_reentered(const hf_client *client, const hf_hold *hold) {
 }
 
 void hf_quorum_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
-    if (!hf_hold_is_known(hold)) return;
+    if (!hf_hold_in_table(hold)) return;
     if (is_being_reentered(client, hold)) {
         hold->dropped += count;
         return;

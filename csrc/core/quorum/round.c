@@ -95,7 +95,7 @@ static void begin(hf_op *op, hf_time now) {
 
 /* An operation on a hold that was lost must not affect a hold that was acquired since. */
 static void unblock(hf_op *op, hf_time now) {
-    bool gone = hf_hold_is_lost(op->hold) && !hf_hold_is_known(op->hold);
+    bool gone = hf_hold_is_lost(op->hold) && !hf_hold_in_table(op->hold);
     if (gone && hf_op_impl_of(op)->needs_hold) {
         hf_round_fail_lost(op, op->hold);
         return;
@@ -127,7 +127,7 @@ static void abandon(hf_op *op, hf_time now) {
         hf_round_forget_hold(op);
     } else if (round->hold && hf_hold_is_releasing(round->hold)) {
         hf_quorum_clean_up_member_holds(op->client, round->hold, 0, now);
-        if (hf_hold_is_known(round->hold)) hf_holds_remove(&op->client->holds, round->hold->claim);
+        if (hf_hold_in_table(round->hold)) hf_holds_remove(&op->client->holds, round->hold->claim);
     } else if (round->hold && releases(op)) {
         hf_round_release_entry(op->client, round->hold, now);
     }

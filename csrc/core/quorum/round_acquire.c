@@ -112,7 +112,7 @@ static bool add_member_holds(hf_op *op) {
 
 static void roll_back(hf_op *op, bool first, hf_time now) {
     hf_votes_roll_back(op, now);
-    if (first && hf_hold_is_known(op->hold)) hf_holds_remove(&op->client->holds, op->hold->claim);
+    if (first && hf_hold_in_table(op->hold)) hf_holds_remove(&op->client->holds, op->hold->claim);
     hf_votes_conclude(op, now);
 }
 

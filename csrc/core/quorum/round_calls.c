@@ -146,7 +146,7 @@ static bool is_gone(const hf_op *op) {
 
 /* Removes one entry. The hold's other entries may have been abandoned during the release. */
 void hf_round_release_entry(hf_client *client, hf_hold *hold, hf_time now) {
-    if (!hf_hold_is_known(hold)) return;
+    if (!hf_hold_in_table(hold)) return;
     assert(hold->claim->count > 0);
     hold->claim->count--;
     if (hold->claim->count == 0) hf_quorum_abandon(client, hold, 0, now);
@@ -162,7 +162,7 @@ static void finish_release(hf_op *op, bool done, hf_time now) {
         client->stats.releases++;
         hf_op_succeed(op);
     } else if (is_gone(op)) {
-        bool lost = hf_hold_is_known(hold) && hf_hold_can_be_lost(hold);
+        bool lost = hf_hold_in_table(hold) && hf_hold_can_be_lost(hold);
         if (lost && last) hf_client_lose(client, hold, HF_LOST_DELETED);
         else if (lost) hf_quorum_on_lost(client, hold, HF_LOST_DELETED, now);
         hf_round_fail_lost(op, hold);
@@ -174,7 +174,7 @@ static void finish_release(hf_op *op, bool done, hf_time now) {
     }
     if (last) {
         if (!leaves_record(op)) hf_quorum_clean_up_member_holds(client, hold, 0, now);
-        if (hf_hold_is_known(hold)) hf_holds_remove(&client->holds, claim);
+        if (hf_hold_in_table(hold)) hf_holds_remove(&client->holds, claim);
     } else {
         hf_round_release_entry(client, hold, now);
     }
@@ -187,7 +187,7 @@ static void finish_extend(hf_op *op, bool done, hf_time now) {
     hf_holds_wake_at(&op->client->holds, hold->claim, HF_NEVER);
     hf_quorum_refresh(op->client, hold, now);
     if (hf_hold_is_lost(hold)) hf_round_fail_lost(op, hold);
-    else if (!hf_hold_is_known(hold))
+    else if (!hf_hold_in_table(hold))
         hf_op_fail(op, HF_NOT_HELD, "the lock was released in the meantime");
     else if (done) succeed(op, now);
     else hf_votes_fail(op, HF_NO_QUORUM, sets_lease(op) ? "extended" : "confirmed");
