@@ -181,17 +181,17 @@ typedef struct hf_op_acquire {
     bool turn_of_pollers;
 
     hf_time listen_at;     /* when to subscribe to Redisson's releases, or HF_NEVER */
-    hf_time doubted_at;    /* when it last asked the server about a doubtful grant */
+    hf_time checked_at;    /* when it last asked the server about a grant */
     hf_kept *kept;         /* the kept lock for which it is QUEUED or about to ask, or NULL */
     hf_op *next_kept;      /* QUEUED: the next acquire in that lock's queue, or NULL */
     uint64_t last_token;   /* the last fencing token received with the lock */
     long long server_us;   /* the server's clock when the lock was acquired, in us; 0 if unknown */
     uint32_t holds_before; /* the server's count of the owner's holds before the command */
     uint32_t recounts; /* how often it asked again because another process had changed that count */
-    hf_code failure_code;        /* CANCELLING: the code with which it will fail */
-    long long waiters_when_shed; /* the number of waiters when max_waiters ended it, or 0 */
+    hf_code end_code;  /* CANCELLING: the code with which it will fail */
+    long long waiters_when_shed; /* how many were ahead when max_waiters ended it, or 0 */
     bool queued;                 /* it may be in the server's queue; not the state QUEUED */
-    bool was_queued;  /* it has been queued; max_waiters and missing rights no longer end it */
+    bool admitted;    /* it has been queued; max_waiters and missing rights no longer end it */
     bool handed_over; /* it got the lock by a grant */
 } hf_op_acquire;
 
@@ -255,11 +255,11 @@ struct hf_op {
     hf_time begun_at;
     hf_acquire_state state; /* changed only by hf_op_become */
     bool done;
-    bool reported; /* hf_client_next_done has returned it */
-    bool detached; /* no caller waits for it, so the client ends it */
-    bool blocked;  /* it is waiting until no command is in flight for `blocked_by` or its hold */
-    hf_hold *hold; /* the hold that it acquires or uses, referenced; or NULL */
-    hf_claim *blocked_by; /* the claim whose command it must wait for, referenced; or NULL */
+    bool reported;    /* hf_client_next_done has returned it */
+    bool detached;    /* no caller waits for it, so the client ends it */
+    bool blocked;     /* it is waiting until no command is in flight for `behind` or its hold */
+    hf_hold *hold;    /* the hold that it acquires or uses, referenced; or NULL */
+    hf_claim *behind; /* the claim whose command it must wait for, referenced; or NULL */
     hf_request request;
     hf_names *own_names; /* detached: the names to which its spec points, owned */
     char *own_caller;    /* detached: the caller to which its spec points, owned */

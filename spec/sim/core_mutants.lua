@@ -204,7 +204,7 @@ return {
   { "RECORD_DENIED", "core/op/calls.c", "fail_to_complete", "code == HF_DENIED", "false" },
   { "REPLICA_FINAL", "core/base/failure.c", "hf_refusal_of", "known ? known->refusal : HF_REFUSAL_FINAL",
     "known && !hf_error_is_readonly(error) ? known->refusal : HF_REFUSAL_FINAL" },
-  { "PLACE_DENIED", "core/op/acquire.c", "ask", "op->acquire.was_queued && !op->wait.interrupted", "false" },
+  { "PLACE_DENIED", "core/op/acquire.c", "ask", "op->acquire.admitted && !op->wait.interrupted", "false" },
   { "UNDO_DENIED", "core/op/leave.c", "on_left", "request->failure.code == HF_CONFLICT",
     "request->failure.code == HF_CONFLICT || request->failure.code == HF_DENIED" },
   { "CRASH_UNPROVED", "core/op/crash.c", "check", "if («ended») release(", "true" },

@@ -143,7 +143,7 @@ void hf_hold_check(const hf_hold *hold);
 void hf_holds_check(const hf_holds *holds, hf_time now);
 
 /* Adds the kept lock to the list holds->due. */
-void hf_keep_make_due(hf_keep *keep);
+void hf_keep_set_due(hf_keep *keep);
 
 /* Called when others want the lock whose owner has this number. Does nothing if the client no
  * longer keeps that lock. */

@@ -261,7 +261,7 @@ static void ask(hf_op *op, hf_time now) {
     op->wait.woken = false;
     op->acquire.early_grant.place[0] = '\0';
     bool waits_for_connection = op->acquire.queued;
-    op->request.accepted = op->acquire.was_queued && !op->wait.interrupted;
+    op->request.accepted = op->acquire.admitted && !op->wait.interrupted;
     op->request.no_retry = op->spec.shared && op->acquire.holds_before > 0;
     op->acquire.queued = op->acquire.queued || as_waiter;
     /* A held lock must not wait: it is not renewed during the acquire. */
@@ -282,7 +282,7 @@ static void cancel(hf_op *op, hf_code code, hf_time now) {
     assert(code != HF_OK && op->hold);
     hf_wire_lock lock = hf_op_wire_lock(op, hf_claim_owner(op->hold->claim));
     hf_slice waiter = {op->acquire.waiter, op->acquire.waiter_size};
-    op->acquire.failure_code = code;
+    op->acquire.end_code = code;
     if (!op->acquire.queued) {
         forget(op, now);
         end_as(op, code, now);
@@ -306,14 +306,14 @@ static void on_cancelled(hf_request *request, const hf_reply *reply, hf_time now
         forget(op, now);
         if (hf_wire_read(reply) == HF_VERDICT_MORE)
             hf_renewer_pass_on(op->client, op->spec.lock_kind, op->spec.names->key, now);
-        end_as(op, op->acquire.failure_code, now);
+        end_as(op, op->acquire.end_code, now);
         return;
     }
     const hf_fault *failure = &request->failure;
     undo(op, now);
-    if (op->acquire.failure_code == HF_BUSY && failure->code == HF_UNREACHABLE)
+    if (op->acquire.end_code == HF_BUSY && failure->code == HF_UNREACHABLE)
         fail_with(op, failure->code, hf_fault_text(failure), now);
-    else end_as(op, op->acquire.failure_code, now);
+    else end_as(op, op->acquire.end_code, now);
 }
 
 /* ---- replies ---- */
@@ -395,10 +395,10 @@ static bool is_behind_itself(const hf_op *op, const hf_wire_answer *answer) {
 /* Returns whether too many waiters are ahead of this one, and notes their number. Otherwise lets
  * the waiter in if it is queued. From then on it keeps its place. */
 static bool shed_or_let_in(hf_op *op, const hf_wire_answer *answer) {
-    bool is_new = op->acquire.queued && !op->acquire.was_queued;
+    bool is_new = op->acquire.queued && !op->acquire.admitted;
     if (is_new && op->spec.limits_waiters && answer->ahead >= (long long)op->spec.max_waiters)
         op->acquire.waiters_when_shed = answer->ahead;
-    else op->acquire.was_queued = op->acquire.queued || op->acquire.was_queued;
+    else op->acquire.admitted = op->acquire.queued || op->acquire.admitted;
     return op->acquire.waiters_when_shed > 0;
 }
 
@@ -449,7 +449,7 @@ static hf_claim *half_to_clean_up(const hf_op *op) {
  * leaving, the leave is sent at once. */
 static bool must_await_release(hf_op *op, hf_time now) {
     if (op->acquire.queued || op->wait.interrupted) return false;
-    if (op->blocked_by && op->blocked_by->in_flight) return true;
+    if (op->behind && op->behind->in_flight) return true;
     hf_claim *before = released_before(op);
     if (!before) before = half_to_clean_up(op);
     if (before) hf_op_follow(op, before);
@@ -462,7 +462,7 @@ static bool must_await_release(hf_op *op, hf_time now) {
 static bool block_behind_release(hf_op *op, hf_time now) {
     if (!must_await_release(op, now)) return false;
     hf_op_become(op, HF_ACQUIRE_FOLLOWING);
-    hf_op_block(op, op->blocked_by);
+    hf_op_block(op, op->behind);
     return true;
 }
 
@@ -744,7 +744,7 @@ void hf_acquire_block(hf_op *op, hf_claim *claim, hf_time now) {
 /* Waits until another call of this caller is done, or until the renewer has removed what an earlier
  * call left on the server. */
 static void start_or_block(hf_op *op, hf_time now) {
-    hf_claim *claim = op->hold ? op->hold->claim : op->blocked_by;
+    hf_claim *claim = op->hold ? op->hold->claim : op->behind;
     if (op->hold && !claim->in_flight) {
         start(op, now);
         return;
@@ -772,7 +772,7 @@ static void begin(hf_op *op, hf_time now) {
 /* The wait may have been for several calls, one after the other, each in flight only for a short
  * time. A call that ended just before therefore also counts. */
 bool hf_acquire_was_behind_another(const hf_op *op, hf_time now) {
-    const hf_claim *claim = op->blocked_by;
+    const hf_claim *claim = op->behind;
     if (op->spec.wait == 0 || hf_claim_is_leaving(claim)) return false;
     return hf_claim_is_requested(claim) || hf_claim_has_settled_within(claim, MIN_PATIENCE, now);
 }
@@ -791,7 +791,7 @@ static void fail_blocked(hf_op *op, hf_time now) {
 
 static void unblock(hf_op *op, hf_time now) {
     assert(op->state == HF_ACQUIRE_FOLLOWING || op->state == HF_ACQUIRE_BLOCKED);
-    hf_claim *claim = op->blocked_by;
+    hf_claim *claim = op->behind;
     if (op->state == HF_ACQUIRE_FOLLOWING) {
         if (!block_behind_release(op, now)) ask(op, now);
         return;
@@ -821,11 +821,11 @@ static bool is_doubtful(const hf_op *op) {
 
 /* Asks the server at once or, soon after another doubtful grant, no earlier than a recheck. */
 static void check_grant(hf_op *op, hf_time now) {
-    if (now < op->acquire.doubted_at + MIN_RECHECK) {
+    if (now < op->acquire.checked_at + MIN_RECHECK) {
         on_recheck(op, 0, now);
         return;
     }
-    op->acquire.doubted_at = now;
+    op->acquire.checked_at = now;
     ask(op, now);
 }
 

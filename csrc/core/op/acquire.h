@@ -6,7 +6,7 @@
 
 #define HF_UNDER_WAY "another call by this owner for this key is in progress"
 
-/* Sets op->hold to the caller's own hold or a new one, or only op->blocked_by to a claim of the
+/* Sets op->hold to the caller's own hold or a new one, or only op->behind to a claim of the
  * caller that must leave first. Returns false on failure. */
 bool hf_acquire_choose_hold(hf_op *op, hf_time now);
 

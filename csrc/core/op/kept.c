@@ -94,7 +94,7 @@ static void join(hf_kept *kept, hf_op *op) {
     assert(!op->acquire.kept && !*kept->end);
     hf_op_become(op, HF_ACQUIRE_QUEUED);
     op->acquire.kept = kept;
-    op->acquire.was_queued = true;
+    op->acquire.admitted = true;
     op->acquire.next_kept = NULL;
     *kept->end = op;
     kept->end = &op->acquire.next_kept;
@@ -108,7 +108,7 @@ void hf_kept_cancel(hf_op *op) {
     *at = op->acquire.next_kept;
     if (kept->end == &op->acquire.next_kept) kept->end = at;
     op->acquire.kept = NULL;
-    if (!kept->first && !kept->keep.claim) hf_keep_make_due(&kept->keep);
+    if (!kept->first && !kept->keep.claim) hf_keep_set_due(&kept->keep);
 }
 
 hf_time hf_kept_end(const hf_op *op) {
@@ -120,7 +120,7 @@ hf_time hf_kept_end(const hf_op *op) {
 void hf_kept_notice(hf_op *op, hf_time now) {
     const hf_claim *claim = op->acquire.kept->keep.claim;
     if (claim && claim->hold) hf_client_refresh(op->client, claim->hold, now);
-    else if (!claim) hf_keep_make_due(&op->acquire.kept->keep);
+    else if (!claim) hf_keep_set_due(&op->acquire.kept->keep);
 }
 
 /* ---- lending ---- */
@@ -334,7 +334,7 @@ hf_hold *hf_kept_add_hold(hf_op *op) {
     kept->keep.wanted = kept->forced = false;
     kept->last_served = 0;
     if (!hold) {
-        hf_keep_make_due(&kept->keep);
+        hf_keep_set_due(&kept->keep);
         return NULL;
     }
     assert(!kept->keep.claim && hold->claim->by_number.value == number);

@@ -263,12 +263,12 @@ void hf_op_tick(hf_op *op, hf_time now) {
 
 void hf_op_follow(hf_op *op, hf_claim *claim) {
     if (claim) hf_claim_ref(claim);
-    if (op->blocked_by) hf_claim_unref(op->blocked_by);
-    op->blocked_by = claim;
+    if (op->behind) hf_claim_unref(op->behind);
+    op->behind = claim;
 }
 
 void hf_op_block(hf_op *op, hf_claim *claim) {
-    assert(!op->done && (op->blocked_by == claim || (op->hold && op->hold->claim == claim)));
+    assert(!op->done && (op->behind == claim || (op->hold && op->hold->claim == claim)));
     op->blocked = true;
     claim->awaited = true;
 }

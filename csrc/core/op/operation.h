@@ -59,11 +59,11 @@ void hf_op_tick(hf_op *op, hf_time now);
 /* Makes the operation's request end by `until`. */
 void hf_op_hurry(hf_op *op, hf_time until);
 
-/* Sets op->blocked_by to this claim, and drops the reference to the claim before. `claim` may be
+/* Sets op->behind to this claim, and drops the reference to the claim before. `claim` may be
  * NULL. */
 void hf_op_follow(hf_op *op, hf_claim *claim);
 
-/* Blocks the operation until hf_client_unblock of this claim, which must be op->blocked_by or that
+/* Blocks the operation until hf_client_unblock of this claim, which must be op->behind or that
  * of the operation's hold. */
 void hf_op_block(hf_op *op, hf_claim *claim);
 
