@@ -182,17 +182,17 @@ typedef struct hf_op_acquire {
     bool turn_of_pollers;
 
     hf_time listen_at;   /* when it subscribes to Redisson's releases, or HF_NEVER */
-    hf_time doubted_at;  /* when it last asked the server because of a doubtful grant */
+    hf_time checked_at;  /* when it last asked the server about a grant */
     hf_kept *kept;       /* the kept lock for which it is QUEUED or about to ask, or NULL */
     hf_op *next_kept;    /* QUEUED: the next acquire in that lock's queue, or NULL */
     uint64_t last_token; /* the last fencing token that came with the lock */
     long long server_us; /* the server's clock when it gave the lock, in us; 0 if unknown */
     uint32_t from;       /* the server's count of the owner's holds before the command */
     uint32_t joins;      /* how often another process changed that count, so that it asked again */
-    hf_code ended;       /* CANCELLING: the code with which it will fail */
-    long long shed_behind; /* the number of waiters when max_waiters ended it, or 0 */
+    hf_code end_code;    /* CANCELLING: the code with which it will fail */
+    long long shed_behind; /* how many were ahead when max_waiters ended it, or 0 */
     bool queued;           /* it may be in the server's queue; not the state QUEUED */
-    bool let_in;           /* it has been queued: max_waiters and missing rights no longer end it */
+    bool admitted;         /* it has been queued: max_waiters and missing rights no longer end it */
     bool handed_over;      /* it got the lock by a grant */
 } hf_op_acquire;
 

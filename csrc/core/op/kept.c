@@ -94,7 +94,7 @@ static void join(hf_kept *kept, hf_op *op) {
     assert(!op->acquire.kept && !*kept->end);
     hf_op_become(op, HF_ACQUIRE_QUEUED);
     op->acquire.kept = kept;
-    op->acquire.let_in = true;
+    op->acquire.admitted = true;
     op->acquire.next_kept = NULL;
     *kept->end = op;
     kept->end = &op->acquire.next_kept;
@@ -232,7 +232,7 @@ static void wait_here(hf_kept *kept, hf_op *op) {
         hf_op_fail(op, HF_BUSY, "another caller of this client holds it or is waiting for it");
     else if (hf_acquire_waits_for_itself(op)) hf_acquire_fail_as_deadlock(op);
     else if (op->spec.sheds && waiters >= (long long)op->spec.max_waiters)
-        hf_acquire_fail_as_shed(op, waiters);
+        hf_acquire_fail_at_max_waiters(op, waiters);
     else join(kept, op);
 }
 
