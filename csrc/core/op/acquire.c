@@ -180,7 +180,7 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
     if (granted)
         hold->claim->confirm_at =
             hf_acquire_confirm_at(op, hf_time_min(end, hold->claim->max_until), now);
-    if (first && hold->claim->kept) hf_kept_took(op, op->acquire.last_token, now);
+    if (first && hold->claim->kept) hf_kept_on_acquired(op, op->acquire.last_token, now);
     hf_renewer_resume(client, hold->claim, now);
     hf_op_succeed(op);
     finish(op, now);
@@ -381,8 +381,8 @@ static bool has_lasting_hold(const hf_op *op, const hf_kind *kind) {
 bool hf_acquire_waits_for_itself(const hf_op *op) {
     const hf_kind *kind = op->spec.lock_kind;
     if (!op->spec.blocking) return false;
-    bool single = !kind->joint && !kind->counted; /* otherwise another client may give way first */
-    return (single && has_lasting_hold(op, kind)) || has_lasting_hold(op, kind->reads) ||
+    bool exclusive = !kind->joint && !kind->counted; /* else another may free a permit first */
+    return (exclusive && has_lasting_hold(op, kind)) || has_lasting_hold(op, kind->reads) ||
            has_lasting_hold(op, kind->writes);
 }
 
@@ -942,7 +942,7 @@ static hf_time deadline(const hf_op *op) {
     switch (op->state) {
     case HF_ACQUIRE_BLOCKED:
     case HF_ACQUIRE_FOLLOWING: return patience_end(op);
-    case HF_ACQUIRE_QUEUED: return hf_time_min(op->wait.until, hf_kept_end(op));
+    case HF_ACQUIRE_QUEUED: return hf_time_min(op->wait.until, hf_kept_deadline(op));
     case HF_ACQUIRE_SUBSCRIBING: return hf_time_min(op->wait.until, op->wait.recheck_at);
     case HF_ACQUIRE_WAITING:
         return hf_time_min(
@@ -983,7 +983,7 @@ static void tick(hf_op *op, hf_time now) {
                (op->state == HF_ACQUIRE_QUEUED && now >= op->wait.until)) {
         end_blocked(op, HF_BUSY, now);
     } else if (op->state == HF_ACQUIRE_QUEUED) {
-        hf_kept_notice(op, now);
+        hf_kept_on_deadline(op, now);
     } else if (now >= op->wait.until) {
         end_wait(op, now);
     } else {

@@ -4,7 +4,8 @@
 
 #include "interfaces.h"
 
-/* Begins an operation on spec.lost, a lost hold of the caller. */
-void hf_call_begin_on_lost(hf_op *op);
+/* Fails an operation on spec.lost, a lost hold of the caller: with HF_LOST or, if the caller has
+ * been notified of the loss, with HF_NOT_HELD. */
+void hf_call_fail_on_lost(hf_op *op);
 
 #endif
