@@ -180,7 +180,7 @@ return {
     "claim->valid_until = short_end(client, claim, request->sent_at);", "" },
   { "SHORT_UNBACKED", "core/op/renew.c", "short_end", "client->config.sync.replicas == 0", "true" },
   { "LOAD_FORGETS", "core/holdfast.c", "hf_client_load", "load.held += !hf_claim_is_leaving(claim) && !lost;", "" },
-  { "CLOSE_KEEPS", "core/op/alone.c", "end", "hf_renewer_clean_up_at_close(client, client->holds.heap[i], now);", "" },
+  { "CLOSE_KEEPS", "core/op/alone.c", "clean_up_all", "hf_renewer_clean_up_at_close(client, client->holds.heap[i], now);", "" },
   { "CLOSE_WAITS", "core/op/client.c", "hf_client_close", 'hf_op_stop(op, HF_CLOSED, "the client was closed", now);',
     "" },
   { "REFUSAL_COUNTS", "core/op/renew.c", "renewal_done",

@@ -386,8 +386,7 @@ bool hf_acquire_waits_for_itself(const hf_op *op) {
            has_lasting_hold(op, kind->writes);
 }
 
-/* Returns whether the waiters ahead of a reader wait for another reader of this client, rather than
- * for a foreign holder. */
+/* Returns whether the waiters ahead of a reader wait for another reader of this client. */
 static bool is_behind_itself(const hf_op *op, const hf_wire_answer *answer) {
     const hf_kind *kind = op->spec.lock_kind;
     bool behind = kind->joint && answer->ahead > 0 && !answer->foreign;
@@ -424,8 +423,7 @@ static bool excludes(const hf_op *op, const hf_hold *hold) {
     return (is_other_half || has_permits) && hf_slice_equal(hf_hold_key(hold), op->spec.names->key);
 }
 
-/* Returns the claim of an earlier detached release that is under way and excludes this acquire, or
- * NULL. */
+/* Returns the claim of an earlier detached release that excludes this acquire, or NULL. */
 static hf_claim *find_earlier_release(const hf_op *op) {
     for (const hf_op *other = op->client->ops; other != op; other = other->next) {
         bool under_way = other->detached && !other->done && hf_hold_is_released(other->hold);
@@ -700,7 +698,7 @@ bool hf_acquire_choose_hold(hf_op *op, hf_time now) {
         return false;
     }
     if (hold && hf_hold_is_lost(hold)) {
-        hf_op_replace_lost(op, hold, now);
+        hf_op_drop_lost(op, hold, now);
         hold = NULL;
     }
     if (hold && may_pipeline(client, hold)) {
@@ -954,8 +952,7 @@ static hf_time deadline(const hf_op *op) {
 }
 
 /* Ends the wait. The server counts as unreachable if the calls link is closed, and it or the events
- * link could not be reopened. A closed link alone does not count, because servers close idle
- * ones. */
+ * link could not be reopened. A closed link alone does not count: servers close idle ones. */
 static void end_wait(hf_op *op, hf_time now) {
     assert(op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING);
     const hf_session *calls = &op->node->links[HF_LINK_CALLS],

@@ -84,7 +84,7 @@ static hf_hold *find(hf_op *op, size_t i, hf_time now) {
     if (!hold) return NULL;
     if (!acquires(op)) return is_over(hold) ? NULL : hold;
     if (!hf_hold_is_lost(hold)) return hold;
-    hf_op_replace_lost(op, hold, now);
+    hf_op_drop_lost(op, hold, now);
     return NULL;
 }
 

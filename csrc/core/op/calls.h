@@ -4,8 +4,7 @@
 
 #include "interfaces.h"
 
-/* Fails an operation on spec.lost, a lost hold of the caller: with HF_LOST or, if the caller has
- * been notified of the loss, with HF_NOT_HELD. */
+/* Fails an operation on spec.lost, a lost hold of the caller. */
 void hf_call_fail_on_lost(hf_op *op);
 
 #endif

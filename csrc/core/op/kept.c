@@ -398,8 +398,7 @@ void hf_kept_before_force(hf_client *client, const hf_kind *kind, hf_slice key, 
     give_back(client, kind, key, now);
 }
 
-/* Gives an idle lock back if others want it. Without a claim, makes waiting callers ask the
- * server. */
+/* Gives an idle lock back if others want it. Makes waiting callers ask if nobody has the lock. */
 static void serve(hf_client *client, hf_kept *kept, hf_time now) {
     set_precedence(client, kept);
     if (is_idle(kept) && kept->keep.wished) release_idle(client, kept->keep.claim, now);
