@@ -222,9 +222,9 @@ TEST(another_clients_request_for_a_kept_lock_must_name_its_current_number) {
     set_claim_kept(claim_of(hold), &keep);
     hf_holds_note_wait(&holds, claim_of(hold), 77);
     hf_holds_on_wish(&holds, 77);
-    CHECK(!keep.wished && !keep.due);
+    CHECK(!keep.wanted && !keep.due);
     hf_holds_on_wish(&holds, number_of(hold));
-    CHECK(keep.wished && keep.due && holds.due == &keep);
+    CHECK(keep.wanted && keep.due && holds.due == &keep);
     clear();
     CHECK(!keep.claim);
 }

@@ -301,7 +301,7 @@ hf_claim *hf_holds_add_claim(hf_holds *holds, const hf_kind *kind, hf_slice key,
     return NULL;
 }
 
-void hf_keep_note(hf_keep *keep) {
+void hf_keep_set_due(hf_keep *keep) {
     assert(keep->holds && !(keep->due && !keep->holds->due));
     if (keep->due) return;
     keep->due = true;
@@ -315,14 +315,14 @@ static void end_keep(hf_claim *claim) {
     assert(keep->claim == claim);
     claim->kept = NULL;
     keep->claim = NULL;
-    hf_keep_note(keep);
+    hf_keep_set_due(keep);
 }
 
 void hf_holds_on_wish(hf_holds *holds, uint64_t number) {
     hf_claim *claim = hf_holds_find_wait(holds, number);
     if (!claim || !claim->kept || claim->by_number.value != number) return;
-    claim->kept->wished = true;
-    hf_keep_note(claim->kept);
+    claim->kept->wanted = true;
+    hf_keep_set_due(claim->kept);
 }
 
 /* Drops the table's reference to the claim's hold. */

@@ -21,7 +21,7 @@ struct hf_keep {
     hf_holds *holds;
     hf_claim *claim;    /* its claim in the table, ASKED or STANDING, or NULL */
     hf_time keep_until; /* when the client must stop keeping its present claim */
-    bool wished;        /* others have asked for the lock */
+    bool wanted;        /* others have asked for the lock */
     bool due;           /* it is in the list holds->due */
     hf_keep *next_due;  /* the next kept lock in that list, or NULL */
 };
@@ -148,7 +148,7 @@ void hf_hold_check(const hf_hold *hold);
 void hf_holds_check(const hf_holds *holds, hf_time now);
 
 /* Adds the kept lock to the list holds->due. */
-void hf_keep_note(hf_keep *keep);
+void hf_keep_set_due(hf_keep *keep);
 
 /* Notes that others want the lock whose owner has this number, if the client still holds it. */
 void hf_holds_on_wish(hf_holds *holds, uint64_t number);

@@ -108,7 +108,7 @@ void hf_kept_cancel(hf_op *op) {
     *at = op->acquire.next_kept;
     if (kept->end == &op->acquire.next_kept) kept->end = at;
     op->acquire.kept = NULL;
-    if (!kept->first && !kept->keep.claim) hf_keep_note(&kept->keep);
+    if (!kept->first && !kept->keep.claim) hf_keep_set_due(&kept->keep);
 }
 
 hf_time hf_kept_deadline(const hf_op *op) {
@@ -120,7 +120,7 @@ hf_time hf_kept_deadline(const hf_op *op) {
 void hf_kept_on_deadline(hf_op *op, hf_time now) {
     const hf_claim *claim = op->acquire.kept->keep.claim;
     if (claim && claim->hold) hf_client_refresh(op->client, claim->hold, now);
-    else if (!claim) hf_keep_note(&op->acquire.kept->keep);
+    else if (!claim) hf_keep_set_due(&op->acquire.kept->keep);
 }
 
 /* ---- lending ---- */
@@ -148,7 +148,7 @@ static bool may_still_keep(const hf_kept *kept, hf_time now) {
 
 static bool may_lend(const hf_kept *kept, const hf_op *op, hf_time now) {
     const hf_claim *claim = kept->keep.claim;
-    bool has_precedence = !kept->keep.wished || op->number <= kept->last_ahead;
+    bool has_precedence = !kept->keep.wanted || op->number <= kept->last_ahead;
     return has_precedence && !kept->forced && may_still_keep(kept, now) &&
            lasts_long_enough(claim, op, now) && is_short_enough(claim, op) && has_token(kept, op);
 }
@@ -332,10 +332,10 @@ hf_hold *hf_kept_add_hold(hf_op *op) {
     hf_slice text = {owner, hf_wire_keeping_owner(owner, client->uuid, number)};
     hf_hold *hold =
         hf_client_add_hold(client, kept->kind, op->spec.names->key, op->spec.caller, text);
-    kept->keep.wished = kept->forced = false;
+    kept->keep.wanted = kept->forced = false;
     kept->last_ahead = 0;
     if (!hold) {
-        hf_keep_note(&kept->keep);
+        hf_keep_set_due(&kept->keep);
         return NULL;
     }
     assert(!kept->keep.claim && hold->claim->by_number.value == number);
@@ -347,7 +347,7 @@ hf_hold *hf_kept_add_hold(hf_op *op) {
 
 /* Once others want the lock, only callers that came earlier are served before them. */
 static void set_precedence(hf_client *client, hf_kept *kept) {
-    if (kept->keep.wished && kept->last_ahead == 0) kept->last_ahead = client->last_op;
+    if (kept->keep.wanted && kept->last_ahead == 0) kept->last_ahead = client->last_op;
 }
 
 void hf_kept_on_acquired(hf_op *op, uint64_t last_token, hf_time now) {
@@ -383,7 +383,7 @@ bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now) {
         if (has_hold(next) || !may_lend(kept, next, now)) return false;
         hf_kept_cancel(next);
         lend(kept, next, now);
-    } else if (kept->keep.wished || !set_idle(client, hold->claim, now)) {
+    } else if (kept->keep.wanted || !set_idle(client, hold->claim, now)) {
         return false;
     }
     if (hf_hold_is_known(hold)) return false; /* no memory to lend it */
@@ -401,7 +401,7 @@ void hf_kept_before_force(hf_client *client, const hf_kind *kind, hf_slice key, 
 /* Gives an idle lock back if others want it. Makes waiting callers ask if nobody has the lock. */
 static void serve(hf_client *client, hf_kept *kept, hf_time now) {
     set_precedence(client, kept);
-    if (is_idle(kept) && kept->keep.wished) release_idle(client, kept->keep.claim, now);
+    if (is_idle(kept) && kept->keep.wanted) release_idle(client, kept->keep.claim, now);
     while (!kept->keep.claim && kept->first && now >= kept->ask_after) {
         hf_op *op = kept->first;
         hf_kept_cancel(op);
