@@ -22,15 +22,15 @@
 #include "op/taking.h"
 
 #define MIN_PATIENCE (100 * HF_MS)   /* the minimum time to await a reply, even in a short wait */
-#define LEAVE_WITHIN (900 * HF_MS)   /* to leave the queue within 1 s of the wait's end */
+#define LEAVE_WITHIN (900 * HF_MS)   /* the queue must be left within 1 s of the wait's end */
 #define MIN_RECHECK (HF_MS)          /* the minimum time between rechecks */
 #define MAX_RECHECK (30 * HF_SECOND) /* the maximum; much shorter than the queue's TTL */
 #define CROWD 100 /* with 200 or more ahead, a waiter rechecks less than once per grant lease */
-#define MIN_SILENT_RECHECK (30 * HF_MS) /* between rechecks if the holder announces nothing */
-#define MAX_FOREIGN_RECHECK (200 * HF_MS)
+#define MIN_SILENT_RECHECK (30 * HF_MS)   /* the minimum if the holder announces nothing */
+#define MAX_FOREIGN_RECHECK (200 * HF_MS) /* the maximum in that case for a foreign holder */
 #define LISTENERS_TURN (50 * HF_MS) /* clients that listen get at least this; pollers get less */
-#define SAME_END (5 * HF_MS)        /* by how much replies about one hold may differ in its end */
-#define LISTEN_AFTER (150 * HF_MS)  /* then the first waiter listens to Redisson, too */
+#define SAME_END (5 * HF_MS)        /* two replies may differ this much in the end of one hold */
+#define LISTEN_AFTER (150 * HF_MS)  /* after this time the first waiter also listens to Redisson */
 #define MAX_HOLDS 1000000000LL      /* the maximum count of an owner's holds in all its processes */
 #define MAX_JOINS 3                 /* how often to retry if other processes change the count */
 
@@ -52,7 +52,7 @@ static void finish(hf_op *op, hf_time now) {
     if (op->hold) hf_renewer_abandon_dropped(op->client, op->hold, now);
 }
 
-/* Called if the operation has left nothing on the server. */
+/* Ends the use of its hold by an operation that has left nothing on the server. */
 static void forget(hf_op *op, hf_time now) {
     if (op->hold) hf_renewer_forget(op->client, op->hold, now);
 }
@@ -68,8 +68,8 @@ static bool pass_to_renewer(hf_op *op, hf_time now) {
     return hf_renewer_await_answer(op->client, hold, &op->request, now);
 }
 
-/* Called if the operation may have left something on the server. A re-entry need not be undone: the
- * next command for this hold sets the count, or finds out what to release. */
+/* Undoes what the operation may have left on the server. A re-entry need not be undone: the next
+ * command for this hold sets the count, or finds out what to release. */
 static void undo(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     bool first = hold && hf_claim_is_asked(hold->claim);
@@ -83,7 +83,7 @@ static void undo(hf_op *op, hf_time now) {
     else forget(op, now);
 }
 
-/* Called if the operation can have left no more than a place in the queue. */
+/* Does the same if the operation can have left no more than a place in the queue. */
 static void undo_queueing(hf_op *op, hf_time now) {
     if (op->acquire.queued) undo(op, now);
     else forget(op, now);
@@ -152,8 +152,8 @@ hf_time hf_acquire_confirm_at(const hf_op *op, hf_time end, hf_time now) {
     return left < lease / 2 ? now : now + left / 3;
 }
 
-/* Succeeds with a hold that is valid until `end`. `granted`: by a grant, not by the reply. Fails if
- * `end` has passed, or if the hold was lost during a re-entry. */
+/* Takes the lock until `end`; with `granted` by a grant, otherwise by the reply. Fails if `end` has
+ * passed, or if the hold was lost during a re-entry. */
 static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time now) {
     hf_client *client = op->client;
     hf_hold *hold = op->hold;
@@ -370,7 +370,7 @@ static void store_place(hf_op *op, hf_slice place) {
     op->acquire.placed_at = op->request.sent_at;
 }
 
-/* Returns whether another hold of this client, of this kind, lasts until the wait ends. */
+/* Returns whether this client has another hold of the key and kind that outlasts the wait. */
 static bool has_lasting_hold(const hf_op *op, const hf_kind *kind) {
     if (!kind) return false;
     const hf_hold *hold =
@@ -381,7 +381,7 @@ static bool has_lasting_hold(const hf_op *op, const hf_kind *kind) {
 bool hf_acquire_waits_for_itself(const hf_op *op) {
     const hf_kind *kind = op->spec.lock_kind;
     if (!op->spec.blocking) return false;
-    bool exclusive = !kind->joint && !kind->counted; /* else another may free a permit first */
+    bool exclusive = !kind->joint && !kind->counted; /* otherwise another client may make room */
     return (exclusive && has_lasting_hold(op, kind)) || has_lasting_hold(op, kind->reads) ||
            has_lasting_hold(op, kind->writes);
 }
@@ -456,8 +456,8 @@ static bool must_await_release(hf_op *op, hf_time now) {
     return before != NULL;
 }
 
-/* Blocks the acquire until that release is done. Returns false if there is none. Called again after
- * a renewal of that hold, which may come before the release. */
+/* Blocks the acquire until its client's earlier release is done. Returns false if there is none.
+ * Called again after a renewal of the released hold, which may come before the release. */
 static bool block_behind_release(hf_op *op, hf_time now) {
     if (!must_await_release(op, now)) return false;
     hf_op_become(op, HF_ACQUIRE_FOLLOWING);
@@ -740,8 +740,8 @@ void hf_acquire_block(hf_op *op, hf_claim *claim, hf_time now) {
     hf_renewer_clean_up_first(op->client, claim, now);
 }
 
-/* Starts unless another call of this caller is under way, or the renewer must first remove what an
- * earlier call left on the server. */
+/* Starts the acquire, or blocks it until another call of this caller is done or the renewer has
+ * removed what an earlier call left on the server. */
 static void start_or_block(hf_op *op, hf_time now) {
     hf_claim *claim = op->hold ? op->hold->claim : op->behind;
     if (op->hold && !claim->in_flight) {
@@ -827,9 +827,9 @@ static void check_grant(hf_op *op, hf_time now) {
     ask(op, now);
 }
 
-/* The server sends a grant that names our place only after we sent the command whose reply named
- * the place. The hold therefore lasts at least for the grant's lease from that time, or for the
- * lock's own lease from now, whichever ends first. */
+/* The server sent this grant, which names our place, after we had sent the command whose reply
+ * named the place. The hold therefore lasts at least for the grant's lease from that time, or for
+ * the lock's own lease from now, whichever ends first. */
 static void use_grant(hf_op *op, const hf_message *grant, hf_time now) {
     hf_time lease = hf_time_min(grant->lease, op->client->config.grant_lease);
     hf_time end =

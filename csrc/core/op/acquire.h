@@ -7,7 +7,7 @@
 #define HF_UNDER_WAY "another call by this owner for this key is in progress"
 
 /* Sets op->hold to the caller's hold or a new one. If a claim of the caller must leave first, sets
- * only op->behind, to that claim. Returns false if the operation has failed. */
+ * op->behind to that claim instead. Returns false if the operation has failed. */
 bool hf_acquire_choose_hold(hf_op *op, hf_time now);
 
 /* Blocks the acquire, which has no hold, until no command is in flight for the claim or the claim
@@ -31,8 +31,7 @@ bool hf_acquire_waits_for_itself(const hf_op *op);
 /* Fails the operation with HF_DEADLOCK, because it waits for itself or is part of a cycle. */
 void hf_acquire_fail_as_deadlock(hf_op *op);
 
-/* Fails the operation with HF_BUSY, because `waiters`, at least max_waiters, are already waiting.
- */
+/* Fails the operation with HF_BUSY, because max_waiters or more, `waiters`, already wait. */
 void hf_acquire_fail_at_max_waiters(hf_op *op, long long waiters);
 
 #endif

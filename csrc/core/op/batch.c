@@ -1,5 +1,4 @@
-/* Operations on several locks of one owner: acquire all or none of them atomically, or release
- * them.
+/* Operations on several locks of one owner: acquire all or none atomically, or release them.
  *
  * Each lock has its own hold, as if it had been acquired alone; the renewer renews the holds in one
  * batch. The command is sent when none of the holds has another one in flight. A release references
@@ -45,7 +44,7 @@ static void unref_holds(hf_op *op) {
 
 /* ---- choosing the holds ---- */
 
-/* Blocks the operation on the claim. Returns true. */
+/* Blocks the operation until no command is in flight for the claim. Returns true. */
 static bool wait_for(hf_op *op, hf_claim *claim, hf_time now) {
     hf_op_follow(op, claim);
     op->batch.waited = true;

@@ -243,7 +243,7 @@ static void begin_release(hf_op *op, hf_time now) {
 }
 
 /* Makes the renewer write the record after the operation has ended. Until then the lock remains
- * held and is renewed, because no other run may begin. Returns false if that is impossible. */
+ * held and is renewed, because no other run may begin. Returns false if the renewer cannot. */
 static bool write_later(hf_op *op, hf_time now) {
     bool held = hf_hold_is_held(op->hold);
     return held && hf_renewer_record(op->client, op->hold, &op->request, now);
@@ -303,9 +303,9 @@ static void begin_complete(hf_op *op, hf_time now) {
 
 /* ---- extend, check ---- */
 
-/* Handles an extend that got no reply. If it was not sent, the old lease remains valid.
- * Otherwise the server may run it at any time, even after renewals that were sent later, so no
- * renewal counts for more than the lease that the extend requested. */
+/* Handles an extend that got no reply. If it was not sent, the old lease remains valid. Otherwise
+ * the server may run it at any time, even after renewals that were sent later, so no renewal counts
+ * for more than the lease that the extend requested. */
 static void bound_lease(hf_op *op) {
     hf_hold *hold = op->hold;
     hf_claim *claim = hold->claim;
@@ -429,7 +429,7 @@ static void abandon_release(hf_op *op, hf_time now) {
     else clean_up(op, now);
 }
 
-/* If it is abandoned before the record is sent, the key remains taken until its lease ends. */
+/* If the record has not been sent when this is called, the key remains taken for its lease. */
 static void abandon_complete(hf_op *op, hf_time now) {
     if (!op->blocked && !write_later(op, now)) continue_alone(op);
     if (!op->blocked) drop_from_table(op, now);

@@ -1,5 +1,5 @@
-/* Functions for a client's holds and claims: they add them, name them in commands, and unblock the
- * operations that wait for a claim's command. */
+/* Functions that add a client's holds and claims, name them in commands, and unblock operations
+ * that wait for a claim's command. */
 #ifndef HF_HOLDING_H
 #define HF_HOLDING_H
 

@@ -153,8 +153,8 @@ static bool may_lend(const hf_kept *kept, const hf_op *op, hf_time now) {
            lasts_long_enough(claim, op, now) && is_short_enough(claim, op) && has_token(kept, op);
 }
 
-/* Resets what the claim had for its last caller. The number of its wait remains until the grant is
- * confirmed. */
+/* Resets what the claim stored for its last caller. The number of its wait remains until the grant
+ * is confirmed. */
 static void forget_caller(hf_claim *claim) {
     if (!hf_claim_is_granted(claim)) claim->wait = 0;
     claim->confirm_at = HF_NEVER;

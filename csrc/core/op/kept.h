@@ -13,7 +13,7 @@
  *   lent, idle -> none the lock is lost, or given back to the server: others want it, its keep time
  *                      is over, its tokens are used up, or a command for it is in doubt
  *
- * The state is that of the kept lock's claim: none, ASKED, STANDING with a hold, or idle. */
+ * The state is that of the kept lock's claim: no claim, ASKED, STANDING with a hold, or idle. */
 #ifndef HF_KEPT_H
 #define HF_KEPT_H
 
@@ -26,8 +26,7 @@ bool hf_kept_begin(hf_op *op, hf_time now);
 /* Adds a hold for an acquire that asks for a lock to keep. Returns NULL when out of memory. */
 hf_hold *hf_kept_add_hold(hf_op *op);
 
-/* Called when the acquire has got the lock. `last_token` is the last of the tokens that came with
- * it. */
+/* Called when the acquire has got the lock, with tokens up to `last_token`. */
 void hf_kept_on_acquired(hf_op *op, uint64_t last_token, hf_time now);
 
 /* Removes the acquire from this client's queue. */
@@ -47,8 +46,7 @@ bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now);
  * given back, or NULL. Call again once that claim is gone: there may be another. */
 hf_claim *hf_kept_give_back(hf_client *client, const hf_kind *except, hf_slice key, hf_time now);
 
-/* Called before a forced release: the lock is no longer lent, and is given back first if it is
- * idle. */
+/* Called before a forced release: the lock is no longer lent, and an idle one is given back. */
 void hf_kept_before_force(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now);
 
 /* Serves the kept locks that are due: those whose claims have ended, or that others want. */

@@ -27,7 +27,7 @@ static const int next_states[HF_ACQUIRE_STATES] = {
     /* It asks again at once if another process of its owner has changed the count. */
     [HF_ACQUIRE_ASKING] =
         TO(ASKING) | TO(FOLLOWING) | TO(SUBSCRIBING) | TO(WAITING) | TO(CANCELLING),
-    /* The reply was busy. It waits for releases of its own client. */
+    /* The reply was busy. It waits for an earlier release by its own client. */
     [HF_ACQUIRE_FOLLOWING] = TO(FOLLOWING) | TO(ASKING),
     /* The reply was busy. It cannot queue before the client is subscribed to its channel. */
     [HF_ACQUIRE_SUBSCRIBING] = TO(ASKING) | TO(CANCELLING),
@@ -319,7 +319,7 @@ static void end_wait(hf_op *op, hf_time now) {
     hf_client_listen(op, false, now);
 }
 
-/* Makes messages no longer find the operation. */
+/* Removes the number by which messages find the operation. */
 static void forget_number(hf_op *op) {
     const hf_op_spec *spec = &op->spec;
     if (hf_kind_grants(spec->lock_kind))

@@ -43,7 +43,7 @@ void hf_op_stop(hf_op *op, hf_code code, const char *reason, hf_time now);
 void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool waits_for_connection,
                 hf_time now);
 
-/* Sends an operation's only command, or fails the operation if `encoded` is false: out of memory.
+/* Sends an operation's only command. If `encoded` is false, fails the operation as out of memory.
  * `done` is usually hf_op_on_reply, which passes the reply to the implementation, or fails the
  * operation if there is no reply. */
 void hf_op_run(hf_op *op, bool encoded, hf_request_done *done, hf_time now);

@@ -51,7 +51,7 @@ void hf_op_take(hf_op *op, hf_hold *hold, const hf_taken *taken) {
     claim->token_ttl_ms = op->spec.token_ttl_ms;
     claim->failures = 0;
     if (first || taken->token > hold->token)
-        hold->token = taken->token; /* a shared owner's is higher only if its counter was lost */
+        hold->token = taken->token; /* re-entry: higher only if a shared owner's counter was lost */
     hf_hold_become(hold, HF_HOLD_HELD);
     if (first) op->client->stats.acquires++;
     else op->client->stats.reentries++;

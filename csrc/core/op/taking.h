@@ -25,7 +25,7 @@ void hf_op_drop_lost(const hf_op *op, hf_hold *hold, hf_time now);
  * memory. */
 hf_hold *hf_op_add_hold(const hf_op *op, hf_slice key);
 
-/* Marks the hold's claim as in flight, which it must not be, because a command is being sent. */
+/* Called when a command for the hold is sent: marks its claim, which must not be in flight yet. */
 void hf_op_mark_in_flight(hf_op *op, hf_hold *hold);
 
 /* Adds an entry to the hold, which must be ACQUIRING or HELD, and makes it HELD. The hold is valid
