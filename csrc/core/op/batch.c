@@ -63,8 +63,7 @@ static bool is_blocked_by_leave(hf_op *op, hf_claim *claim, hf_time now) {
     return true;
 }
 
-/* Returns whether the operation has failed, or must wait until another command for the hold is
- * done. */
+/* Returns whether the operation has failed, or must wait for the hold's command in flight. */
 static bool is_blocked_by_call(hf_op *op, hf_hold *hold, hf_time now) {
     bool usable = hf_hold_is_held(hold) || hf_hold_is_lost(hold);
     if (usable && !hold->claim->in_flight) return false;

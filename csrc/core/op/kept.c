@@ -46,8 +46,8 @@ static hf_kept *find(const hf_client *client, const hf_kind *kind, hf_slice key)
     uint64_t hash = client->kept.count > 0 ? hash_of(kind, key) : 0;
     while ((entry = hf_numbers_find(&client->kept, hash, entry))) {
         hf_kept *kept = entry->object;
-        hf_slice of = {kept->key, kept->key_size};
-        if (kept->kind == kind && hf_slice_equal(of, key)) return kept;
+        hf_slice kept_key = {kept->key, kept->key_size};
+        if (kept->kind == kind && hf_slice_equal(kept_key, key)) return kept;
     }
     return NULL;
 }
@@ -103,10 +103,10 @@ static void join(hf_kept *kept, hf_op *op) {
 void hf_kept_cancel(hf_op *op) {
     hf_kept *kept = op->acquire.kept;
     assert(kept && op->state == HF_ACQUIRE_QUEUED);
-    hf_op **at = &kept->first;
-    while (*at != op) at = &(*at)->acquire.next_kept;
-    *at = op->acquire.next_kept;
-    if (kept->end == &op->acquire.next_kept) kept->end = at;
+    hf_op **link = &kept->first;
+    while (*link != op) link = &(*link)->acquire.next_kept;
+    *link = op->acquire.next_kept;
+    if (kept->end == &op->acquire.next_kept) kept->end = link;
     op->acquire.kept = NULL;
     if (!kept->first && !kept->keep.claim) hf_keep_set_due(&kept->keep);
 }
@@ -196,11 +196,12 @@ static hf_claim *find_leaving(const hf_client *client, const hf_kind *kind, hf_s
 /* Makes the lock idle. Returns false if that is impossible, because an earlier claim is still being
  * given back to a server that may not reply. */
 static bool set_idle(hf_client *client, hf_claim *claim, hf_time now) {
-    hf_time grant = client->config.grant_lease;
+    hf_time grant_lease = client->config.grant_lease;
     if (find_leaving(client, claim->kind, hf_claim_key(claim))) return false;
     hf_holds_keep(&client->holds, claim);
     forget_caller(claim);
-    if (claim->valid_until <= now + grant) claim->lease = hf_time_min(claim->lease, grant);
+    if (claim->valid_until <= now + grant_lease)
+        claim->lease = hf_time_min(claim->lease, grant_lease);
     claim->renewed = true;
     hf_renewer_resume_idle(client, claim, now);
     return true;

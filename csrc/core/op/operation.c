@@ -296,8 +296,8 @@ static void free_copy(hf_op *op) {
 
 bool hf_op_detach(hf_op *op) {
     assert(!op->detached);
-    bool on_one = op->spec.names && !op->spec.batch;
-    if (op->done || op->blocked || !on_one || !copy_lock(op)) return false;
+    bool on_one_lock = op->spec.names && !op->spec.batch;
+    if (op->done || op->blocked || !on_one_lock || !copy_lock(op)) return false;
     op->detached = true;
     op->client->detached++;
     if (op->hold && hf_hold_is_releasing(op->hold)) op->hold->detached = true;
