@@ -186,7 +186,7 @@ return {
   { "acquire.c:take", "«    hold->claim->shared = op->spec.shared;|»", "start has set it, and a held one has it since its first acquire" },
   { "acquire.c:ask_deadline", "until - now : «0|1», minimum))", "the least time is longer" },
   { "acquire.c:ask", "op->spec.wait «>|>=» 0 && (op-", "one that does not wait has no channel" },
-  { "acquire.c:cancel", "forget(op, now); ⇄ end_as(op, code, now);", "the words of the end do not depend on the hold" },
+  { "acquire.c:cancel", "forget(op, now); ⇄ fail_with_code(op, code, now);", "the words of the end do not depend on the hold" },
   { "acquire.c:on_done_before", "malloc(record.size + «1|0»);", "the byte is there for a libc that has no room for nothing" },
   { "acquire.c:is_refused", "is_member || op->spec.wait > «0|1»);", "nobody waits for a nanosecond" },
   { "taking.c:hf_op_add_hold", "spec->permits > «0|1»", "one permit has the owner of a hold" },

@@ -32,7 +32,7 @@
 #define SAME_END (5 * HF_MS)        /* two replies may differ this much in the end of one hold */
 #define LISTEN_AFTER (150 * HF_MS)  /* after this time the first waiter also listens to Redisson */
 #define MAX_HOLDS 1000000000LL      /* the maximum count of an owner's holds in all its processes */
-#define MAX_JOINS 3                 /* how often to retry if other processes change the count */
+#define MAX_JOINS 3 /* how many times to retry if other processes change the count */
 
 static void ask(hf_op *op, hf_time now);
 static void on_reply(hf_request *request, const hf_reply *reply, hf_time now);
@@ -52,7 +52,7 @@ static void finish(hf_op *op, hf_time now) {
     if (op->hold) hf_renewer_abandon_dropped(op->client, op->hold, now);
 }
 
-/* Ends the use of its hold by an operation that has left nothing on the server. */
+/* Ends the operation's use of its hold. Called if nothing was left on the server. */
 static void forget(hf_op *op, hf_time now) {
     if (op->hold) hf_renewer_forget(op->client, op->hold, now);
 }
@@ -83,7 +83,7 @@ static void undo(hf_op *op, hf_time now) {
     else forget(op, now);
 }
 
-/* Does the same if the operation can have left no more than a place in the queue. */
+/* Does the same if the operation can have left at most a place in the queue. */
 static void undo_queueing(hf_op *op, hf_time now) {
     if (op->acquire.queued) undo(op, now);
     else forget(op, now);
@@ -131,15 +131,15 @@ void hf_acquire_fail_as_deadlock(hf_op *op) {
             "use an event-loop driver to avoid this");
 }
 
-/* Ends the operation with the code's usual message. */
-static void end_as(hf_op *op, hf_code code, hf_time now) {
+/* Fails the operation with the usual message for this code. */
+static void fail_with_code(hf_op *op, hf_code code, hf_time now) {
     if (code == HF_BUSY) fail_busy(op, now);
     else if (code == HF_DEADLOCK) hf_acquire_fail_as_deadlock(op);
     else hf_op_fail(op, code, "the wait was interrupted by a signal");
     finish(op, now);
 }
 
-static void fail_with(hf_op *op, hf_code code, const char *reason, hf_time now) {
+static void fail_with_reason(hf_op *op, hf_code code, const char *reason, hf_time now) {
     hf_op_fail(op, code, "%s", reason);
     finish(op, now);
 }
@@ -286,7 +286,7 @@ static void cancel(hf_op *op, hf_code code, hf_time now) {
     op->acquire.end_code = code;
     if (!op->acquire.queued) {
         forget(op, now);
-        end_as(op, code, now);
+        fail_with_code(op, code, now);
         return;
     }
     if (!hf_wire_leave(&op->request, &lock, op->acquire.from, waiter,
@@ -307,14 +307,14 @@ static void on_cancelled(hf_request *request, const hf_reply *reply, hf_time now
         forget(op, now);
         if (hf_wire_read(reply) == HF_VERDICT_MORE)
             hf_renewer_pass_on(op->client, op->spec.lock_kind, op->spec.names->key, now);
-        end_as(op, op->acquire.end_code, now);
+        fail_with_code(op, op->acquire.end_code, now);
         return;
     }
     const hf_fault *failure = &request->failure;
     undo(op, now);
     if (op->acquire.end_code == HF_BUSY && failure->code == HF_UNREACHABLE)
-        fail_with(op, failure->code, hf_fault_text(failure), now);
-    else end_as(op, op->acquire.end_code, now);
+        fail_with_reason(op, failure->code, hf_fault_text(failure), now);
+    else fail_with_code(op, op->acquire.end_code, now);
 }
 
 /* ---- replies ---- */
@@ -341,8 +341,8 @@ static hf_time next_recheck(hf_op *op, const hf_wire_answer *answer, hf_time now
     return hf_time_add(now, hf_time_min(at_expiry, interval));
 }
 
-/* Called if the holder announces nothing. Makes the waiter recheck often at first, then at longer
- * intervals, up to `longest`. */
+/* Called behind a holder that announces nothing. Makes the waiter recheck often at first, then at
+ * longer intervals, up to `longest`. */
 static void recheck_often(hf_op *op, hf_time longest, hf_time now) {
     hf_time interval = hf_time_max(MIN_SILENT_RECHECK, (now - op->acquire.silent_since) / 4);
     hf_time random = HF_MS + hf_jitter(&op->client->random, hf_time_min(interval, longest));
@@ -536,7 +536,7 @@ static void on_failed(hf_op *op, hf_time now) {
     if (op->request.sends == 0 && !op->acquire.queued) forget(op, now);
     else undo(op, now);
     if (op->wait.interrupted && op->request.failure.code == HF_UNREACHABLE) {
-        end_as(op, HF_INTERRUPTED, now);
+        fail_with_code(op, HF_INTERRUPTED, now);
         return;
     }
     hf_op_fail_as(op, &op->request);
@@ -913,7 +913,7 @@ static void on_cycle(hf_op *op, hf_time now) {
 static void end_blocked(hf_op *op, hf_code code, hf_time now) {
     if (op->state == HF_ACQUIRE_FOLLOWING) forget(op, now);
     if (op->state == HF_ACQUIRE_QUEUED) hf_kept_cancel(op);
-    end_as(op, code, now);
+    fail_with_code(op, code, now);
 }
 
 static void interrupt(hf_op *op, hf_time now) {
@@ -963,7 +963,7 @@ static void end_wait(hf_op *op, hf_time now) {
         return;
     }
     undo(op, now);
-    fail_with(op, hf_session_failure_code(refused), refused->reason, now);
+    fail_with_reason(op, hf_session_failure_code(refused), refused->reason, now);
 }
 
 static void tick(hf_op *op, hf_time now) {

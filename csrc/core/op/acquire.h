@@ -31,7 +31,7 @@ bool hf_acquire_waits_for_itself(const hf_op *op);
 /* Fails the operation with HF_DEADLOCK, because it waits for itself or is part of a cycle. */
 void hf_acquire_fail_as_deadlock(hf_op *op);
 
-/* Fails the operation with HF_BUSY, because max_waiters or more, `waiters`, already wait. */
+/* Fails the operation with HF_BUSY: `waiters` are waiting, and max_waiters allows no more. */
 void hf_acquire_fail_at_max_waiters(hf_op *op, long long waiters);
 
 #endif

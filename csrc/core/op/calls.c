@@ -38,7 +38,7 @@ static bool is_gone(hf_verdict verdict) {
     return verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN;
 }
 
-/* Makes a reply that no program sends count as no reply. */
+/* Treats a reply that no program sends as a missing reply. */
 static void set_unexpected_reply(hf_request *request) {
     hf_fault_set(&request->failure, HF_SERVER, "the script returned an unexpected reply");
 }
@@ -147,7 +147,7 @@ static bool must_not_resend(const hf_request *request) {
     return request->no_retry && request->sends > 0;
 }
 
-/* Called when a release got no reply. For the caller the entry is released; the renewer keeps
+/* Called when a release got no reply. To the caller, the entry is released; the renewer keeps
  * trying until the server has released it, too, or the lease has ended. */
 static void clean_up(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
@@ -429,7 +429,7 @@ static void abandon_release(hf_op *op, hf_time now) {
     else clean_up(op, now);
 }
 
-/* If the record has not been sent when this is called, the key remains taken for its lease. */
+/* If the record was not sent before, the key remains taken until its lease ends. */
 static void abandon_complete(hf_op *op, hf_time now) {
     if (!op->blocked && !write_later(op, now)) continue_alone(op);
     if (!op->blocked) drop_from_table(op, now);

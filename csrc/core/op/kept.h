@@ -23,7 +23,7 @@
  * this client's queue or for a command, or has failed. */
 bool hf_kept_begin(hf_op *op, hf_time now);
 
-/* Adds a hold for an acquire that asks for a lock to keep. Returns NULL when out of memory. */
+/* Adds the hold for an acquire of a lock that will be kept. Returns NULL when out of memory. */
 hf_hold *hf_kept_add_hold(hf_op *op);
 
 /* Called when the acquire has got the lock, with tokens up to `last_token`. */
