@@ -350,7 +350,7 @@ static void recheck_often(hf_op *op, hf_time longest, hf_time now) {
 }
 
 /* Called for the first waiter behind a holder that does not hand the lock over. Redisson announces
- * its release; another client's mutex and Redisson's SpinLock do not. A subscription to a sharded
+ * its release; its SpinLock and the foreign owner of a mutex do not. A subscription to a sharded
  * channel counts only once confirmed: the server may refuse it, or the slot may have moved. */
 static void watch_foreign(hf_op *op, hf_time now) {
     bool announced = op->spec.lock_kind->announced;
