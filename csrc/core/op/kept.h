@@ -10,8 +10,8 @@
  *   lent -> lent       the caller releases the lock, and the next one gets it
  *   lent -> idle       the caller releases the lock, and no other caller wants it
  *   idle -> lent       a caller acquires the lock
- *   lent, idle -> none the lock is lost, or given back to the server: others want it, its keep time
- *                      is over, its tokens are used up, or a command for it is in doubt
+ *   lent, idle -> none the lock is lost, or given back to the server: others want it, its keep
+ *                      time has passed, its tokens are used up, or a command for it is in doubt
  *
  * The state is that of the kept lock's claim: no claim, ASKED, STANDING with a hold, or idle. */
 #ifndef HF_KEPT_H
