@@ -190,7 +190,7 @@ return {
   { "acquire.c:on_done_before", "malloc(record.size + «1|0»);", "the byte is there for a libc that has no room for nothing" },
   { "acquire.c:is_refused", "is_member || op->spec.wait > «0|1»);", "nobody waits for a nanosecond" },
   { "taking.c:hf_op_add_hold", "spec->permits > «0|1»", "one permit has the owner of a hold" },
-  { "acquire.c:hf_acquire_choose_hold", "hf_op_follow(op, hold->claim); ⇄ hf_renewer_set_overtaken_aside(client, hold);", "the reference and the place in the table are two things" },
+  { "acquire.c:hf_acquire_choose_hold", "hf_op_set_behind(op, hold->claim); ⇄ hf_renewer_set_overtaken_aside(client, hold);", "the reference and the place in the table are two things" },
   { "acquire.c:use_grant", "ours || now «>=|>» end || end", "at the end there is less than a quarter of the lease left" },
   { "acquire.c:tick", "«HF_ACQUIRE_FOLLOWING|HF_ACQUIRE_ASKING»", "the release that it follows has ended by then" },
   { "alone.c:tick_renewer", ", «HF_LINK_RENEWER|HF_LINKS»,", "a topology asks alone whether it is the callers' half" },

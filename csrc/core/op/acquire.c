@@ -451,7 +451,7 @@ static bool must_await_release(hf_op *op, hf_time now) {
     if (op->behind && op->behind->in_flight) return true;
     hf_claim *before = find_earlier_release(op);
     if (!before) before = find_leaving_half(op);
-    if (before) hf_op_follow(op, before);
+    if (before) hf_op_set_behind(op, before);
     if (before) hf_renewer_clean_up_first(op->client, before, now);
     return before != NULL;
 }
@@ -504,7 +504,7 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
 }
 
 /* Another process holds the lock under the same owner: this acquire adds a hold to the count. */
-static void on_shared(hf_op *op, long long count, hf_time now) {
+static void on_count_changed(hf_op *op, long long count, hf_time now) {
     if (count < 1 || count >= MAX_HOLDS || ++op->acquire.joins > MAX_JOINS) {
         undo_queueing(op, now);
         hf_op_fail(op, HF_BUSY,
@@ -633,7 +633,7 @@ static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
         break;
     case HF_VERDICT_BUSY: on_busy(op, &answer, now); break;
     case HF_VERDICT_STILL_HELD:
-        if (op->spec.lock_kind->reentrant) on_shared(op, answer.number, now);
+        if (op->spec.lock_kind->reentrant) on_count_changed(op, answer.number, now);
         else on_refused(op, &answer, undo_queueing, now);
         break;
     case HF_VERDICT_DELETED: on_gone(op, HF_LOST_DELETED, now); break;
@@ -684,7 +684,7 @@ static bool is_refused(hf_op *op, const hf_hold *hold) {
 static bool must_await_leave(hf_op *op) {
     hf_claim *claim = hf_holds_find_leaving(&op->client->holds, op->spec.lock_kind,
                                             op->spec.names->key, op->spec.caller);
-    if (claim) hf_op_follow(op, claim);
+    if (claim) hf_op_set_behind(op, claim);
     return claim != NULL;
 }
 
@@ -702,7 +702,7 @@ bool hf_acquire_choose_hold(hf_op *op, hf_time now) {
         hold = NULL;
     }
     if (hold && may_pipeline(client, hold)) {
-        hf_op_follow(op, hold->claim);
+        hf_op_set_behind(op, hold->claim);
         hf_renewer_set_overtaken_aside(client, hold);
         hold = NULL;
     }
@@ -734,7 +734,7 @@ static void start(hf_op *op, hf_time now) {
 }
 
 void hf_acquire_block(hf_op *op, hf_claim *claim, hf_time now) {
-    hf_op_follow(op, claim);
+    hf_op_set_behind(op, claim);
     hf_op_block(op, claim);
     hf_op_become(op, HF_ACQUIRE_BLOCKED);
     hf_renewer_clean_up_first(op->client, claim, now);
@@ -748,7 +748,7 @@ static void start_or_block(hf_op *op, hf_time now) {
         start(op, now);
         return;
     }
-    hf_op_follow(op, claim);
+    hf_op_set_behind(op, claim);
     if (op->hold) hf_hold_unref(op->hold);
     op->hold = NULL;
     hf_acquire_block(op, claim, now);
@@ -801,7 +801,7 @@ static void unblock(hf_op *op, hf_time now) {
         else fail_blocked(op, now);
         return;
     }
-    hf_op_follow(op, NULL);
+    hf_op_set_behind(op, NULL);
     if (!hf_kept_begin(op, now)) hf_acquire_ask(op, now);
 }
 

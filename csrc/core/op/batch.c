@@ -46,7 +46,7 @@ static void unref_holds(hf_op *op) {
 
 /* Blocks the operation until no command is in flight for the claim. Returns true. */
 static bool wait_for(hf_op *op, hf_claim *claim, hf_time now) {
-    hf_op_follow(op, claim);
+    hf_op_set_behind(op, claim);
     op->batch.waited = true;
     hf_op_block(op, claim);
     hf_renewer_clean_up_first(op->client, claim, now);
@@ -188,7 +188,7 @@ static bool all_are_usable(const hf_op *op) {
 }
 
 /* Returns the end of the lease that all locks get: the earliest end among them. */
-static hf_time end_of_all(const hf_op *op, hf_time sent_at) {
+static hf_time common_end(const hf_op *op, hf_time sent_at) {
     hf_time end = HF_NEVER;
     for (size_t i = 0; i < op->spec.batch_count; i++)
         end = hf_time_min(end, hf_claim_end_of(op->batch.holds[i]->claim, op->spec.lease, sent_at));
@@ -196,7 +196,7 @@ static hf_time end_of_all(const hf_op *op, hf_time sent_at) {
 }
 
 static void take_all(hf_op *op, const hf_reply *reply, hf_time now) {
-    hf_time end = end_of_all(op, op->request.sent_at);
+    hf_time end = common_end(op, op->request.sent_at);
     bool usable = all_are_usable(op);
     if (now >= end || !usable) {
         hf_op_fail(op, HF_LOST,
@@ -374,7 +374,7 @@ static bool take_holds(hf_op *op, hf_time now) {
 
 static void begin(hf_op *op, hf_time now) {
     assert(op->spec.batch_count > 0 && hf_kind_program(op->spec.lock_kind, HF_VERB_ACQUIRE_ALL));
-    hf_op_follow(op, NULL);
+    hf_op_set_behind(op, NULL);
     if (!take_holds(op, now)) return;
     for_each(op, mark_in_flight, now);
     if (!has_a_hold(op)) {

@@ -261,7 +261,7 @@ void hf_op_tick(hf_op *op, hf_time now) {
         hf_op_stop(op, HF_UNREACHABLE, "an earlier command for this key got no reply", now);
 }
 
-void hf_op_follow(hf_op *op, hf_claim *claim) {
+void hf_op_set_behind(hf_op *op, hf_claim *claim) {
     if (claim) hf_claim_ref(claim);
     if (op->behind) hf_claim_unref(op->behind);
     op->behind = claim;
@@ -342,7 +342,7 @@ void hf_op_end(hf_op *op, hf_time now) {
     else client->ops_end = op->link;
     if (op->wait.by_number.object) forget_number(op);
     if (op->hold) hf_hold_unref(op->hold);
-    hf_op_follow(op, NULL);
+    hf_op_set_behind(op, NULL);
     assert(!op->wait.needs_events && client->detached >= op->detached);
     client->detached -= op->detached;
     if (op->detached) free_copy(op);

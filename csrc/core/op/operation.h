@@ -60,7 +60,7 @@ void hf_op_tick(hf_op *op, hf_time now);
 void hf_op_hurry(hf_op *op, hf_time until);
 
 /* Sets op->behind to this claim or to NULL, and drops the reference to the previous claim. */
-void hf_op_follow(hf_op *op, hf_claim *claim);
+void hf_op_set_behind(hf_op *op, hf_claim *claim);
 
 /* Blocks the operation until hf_client_unblock is called for this claim, which must be op->behind
  * or the claim of the operation's hold. */
