@@ -401,7 +401,7 @@ TEST(an_acquire_that_does_not_wait_fails_as_unreachable_behind_commands_without_
         hf_op *op = begin_acquire((hf_time)wait * HF_SECOND, AT(10001));
         CHECK_STATE(op, BLOCKED);
         set_settled_ms(hold, (uint32_t)(AT(10002) / HF_MS));
-        CHECK_EQ_INT(hf_acquire_was_behind_another(op, AT(10003)), wait);
+        CHECK_EQ_INT(hf_acquire_waited_for_other_call(op, AT(10003)), wait);
     }
 }
 

@@ -1,11 +1,11 @@
 #include "op/acquire.h"
 
-/* The acquire operation: asks for the lock, and waits in the queue while another owner has it.
+/* The acquire operation: asks for the lock, and waits in the queue while another owner holds it.
  * operation.c has the table of its states and transitions.
  *
  * The hold exists from the start, so nothing can fail once the server has given the lock. The hold
- * becomes HELD only if its lease is still valid. The renewer undoes anything else that the server
- * may have given. */
+ * becomes HELD only if its lease is still valid; if not, the renewer undoes what the server may
+ * have done. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,18 +21,18 @@
 #include "op/renew.h"
 #include "op/taking.h"
 
-#define MIN_PATIENCE (100 * HF_MS)   /* the minimum time for a reply, even in a short wait */
-#define LEAVE_WITHIN (900 * HF_MS)   /* an acquire leaves the queue within 1 s of its wait's end */
+#define MIN_PATIENCE (100 * HF_MS)   /* the minimum time to await a reply, even in a short wait */
+#define LEAVE_WITHIN (900 * HF_MS)   /* the queue must be left within 1 s of the wait's end */
 #define MIN_RECHECK (HF_MS)          /* the minimum time between rechecks */
-#define MAX_RECHECK (30 * HF_SECOND) /* the maximum; much less than the queue's TTL */
+#define MAX_RECHECK (30 * HF_SECOND) /* the maximum; much shorter than the queue's TTL */
 #define CROWD 100 /* with 200 or more ahead, a waiter rechecks less than once per grant lease */
-#define FIRST_SILENT_RECHECK (30 * HF_MS) /* behind a holder that announces nothing */
-#define MAX_FOREIGN_RECHECK (200 * HF_MS)
-#define LISTENERS_TURN (50 * HF_MS) /* a turn for clients that listen; those that poll get less */
-#define SAME_HOLD (5 * HF_MS)       /* how much two replies may differ about the end of one hold */
-#define LISTEN_AFTER (150 * HF_MS)  /* after this, the first waiter listens to Redisson, too */
-#define MAX_HOLDS 1000000000LL      /* the maximum count of one owner, in all its processes */
-#define MAX_JOINS 3                 /* how often to retry if other processes change the count */
+#define MIN_SILENT_RECHECK (30 * HF_MS)   /* the minimum if the holder announces nothing */
+#define MAX_FOREIGN_RECHECK (200 * HF_MS) /* the maximum in that case for a foreign holder */
+#define LISTENERS_TURN (50 * HF_MS) /* clients that listen get at least this; pollers get less */
+#define SAME_END (5 * HF_MS)        /* two replies may differ this much in the end of one hold */
+#define LISTEN_AFTER (150 * HF_MS)  /* after this time the first waiter also listens to Redisson */
+#define MAX_HOLDS 1000000000LL      /* the maximum count of an owner's holds in all its processes */
+#define MAX_JOINS 3 /* how many times to retry if other processes change the count */
 
 static void ask(hf_op *op, hf_time now);
 static void on_reply(hf_request *request, const hf_reply *reply, hf_time now);
@@ -40,7 +40,7 @@ static void on_cancelled(hf_request *request, const hf_reply *reply, hf_time now
 static void on_recheck(hf_op *op, hf_time delay, hf_time now);
 static bool use_early_grant(hf_op *op, hf_time now);
 
-/* ---- the end ---- */
+/* ---- ending ---- */
 
 static void finish(hf_op *op, hf_time now) {
     assert(op->done);
@@ -52,14 +52,14 @@ static void finish(hf_op *op, hf_time now) {
     if (op->hold) hf_renewer_abandon_dropped(op->client, op->hold, now);
 }
 
-/* Called if the operation has left nothing on the server. */
+/* Ends the operation's use of its hold. Called if nothing was left on the server. */
 static void forget(hf_op *op, hf_time now) {
     if (op->hold) hf_renewer_forget(op->client, op->hold, now);
 }
 
-/* Makes the renewer await the reply if a shared owner's acquire is under way. To read the reply, it
- * must know whether a token was requested. Returns whether it awaits the reply. */
-static bool let_renewer_await(hf_op *op, hf_time now) {
+/* Makes the renewer await the reply to a shared owner's acquire that is under way. To read it, the
+ * renewer must know whether a token was requested. Returns whether the renewer awaits a reply. */
+static bool pass_to_renewer(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     hf_claim *claim = hold->claim;
     bool asks = op->state == HF_ACQUIRE_ASKING && op->spec.shared && hf_hold_in_table(hold);
@@ -68,8 +68,8 @@ static bool let_renewer_await(hf_op *op, hf_time now) {
     return hf_renewer_await_answer(op->client, hold, &op->request, now);
 }
 
-/* Called if the operation may have left something on the server. A re-entry needs no undoing: the
- * next command for this hold sets the count, or learns what to release. */
+/* Undoes what the operation may have left on the server. A re-entry need not be undone: the next
+ * command for this hold sets the count, or finds out what to release. */
 static void undo(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     bool first = hold && hf_claim_is_requested(hold->claim);
@@ -77,35 +77,35 @@ static void undo(hf_op *op, hf_time now) {
         hf_holds_set_wait(&op->client->holds, hold->claim, op->wait.number);
         hold->claim->token_ttl_ms = op->spec.token_ttl_ms;
     }
-    if (hold && let_renewer_await(op, now)) return;
+    if (hold && pass_to_renewer(op, now)) return;
     if (hold) hold->claim->count_uncertain = true;
     if (first) hf_renewer_clean_up_same_connection(op->client, hold->claim, now);
     else forget(op, now);
 }
 
-/* Called if the operation may have left at most a place in the queue. */
-static void roll_back(hf_op *op, hf_time now) {
+/* Does the same if the operation can have left at most a place in the queue. */
+static void undo_queueing(hf_op *op, hf_time now) {
     if (op->acquire.queued) undo(op, now);
     else forget(op, now);
 }
 
-/* The message for a semaphore if it is not known when a permit becomes free. */
+/* The message for a semaphore if it is unknown when a permit will be free. */
 #define TOO_FEW_PERMITS                                                                            \
     "too few permits are free (set the total with the permits option or set_permits)"
 
-void hf_acquire_fail_as_shed(hf_op *op, long long waiters) {
+void hf_acquire_fail_at_max_waiters(hf_op *op, long long waiters) {
     hf_op_fail(op, HF_BUSY, "%lld already waiting in line, and max_waiters is %u", waiters,
                op->spec.max_waiters);
 }
 
 static void fail_busy(hf_op *op, hf_time now) {
     const hf_session *events = &op->node->links[HF_LINK_EVENTS];
-    bool deaf = op->wait.needs_events && !op->node->subscribed && events->reason[0];
-    const char *suffix = deaf ? "; cannot listen for releases: " : "",
-               *reason = deaf ? events->reason : "";
+    bool unsubscribed = op->wait.needs_events && !op->node->subscribed && events->reason[0];
+    const char *suffix = unsubscribed ? "; cannot listen for releases: " : "",
+               *reason = unsubscribed ? events->reason : "";
     const char *taken = op->spec.lock_kind->busy_text;
     if (op->acquire.waiters_when_shed > 0) {
-        hf_acquire_fail_as_shed(op, op->acquire.waiters_when_shed);
+        hf_acquire_fail_at_max_waiters(op, op->acquire.waiters_when_shed);
         return;
     }
     if (op->acquire.busy_until > now) {
@@ -131,28 +131,29 @@ void hf_acquire_fail_as_deadlock(hf_op *op) {
             "use an event-loop driver to avoid this");
 }
 
-static void end_as(hf_op *op, hf_code code, hf_time now) {
+/* Fails the operation with the usual message for this code. */
+static void fail_with_code(hf_op *op, hf_code code, hf_time now) {
     if (code == HF_BUSY) fail_busy(op, now);
     else if (code == HF_DEADLOCK) hf_acquire_fail_as_deadlock(op);
     else hf_op_fail(op, code, "the wait was interrupted by a signal");
     finish(op, now);
 }
 
-static void fail_with(hf_op *op, hf_code code, const char *reason, hf_time now) {
+static void fail_with_reason(hf_op *op, hf_code code, const char *reason, hf_time now) {
     hf_op_fail(op, code, "%s", reason);
     finish(op, now);
 }
 
-/* The grant is confirmed after a third of the remaining time, so that a connection can be opened
- * first, or at once if less than half of the lease is left. */
+/* A grant is confirmed after a third of the remaining time, which allows for opening a connection,
+ * or at once if less than half of the lease is left. */
 hf_time hf_acquire_confirm_at(const hf_op *op, hf_time end, hf_time now) {
     hf_time lease = hf_time_min(op->client->config.grant_lease, op->spec.lease),
             left = end > now ? end - now : 0;
     return left < lease / 2 ? now : now + left / 3;
 }
 
-/* Makes the hold valid until `end`. The acquire fails if `end` has passed, or if the hold that it
- * was re-entering was lost in the meantime. */
+/* Takes the lock until `end`; with `granted` by a grant, otherwise by the reply. Fails if `end` has
+ * passed, or if the hold was lost during a re-entry. */
 static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time now) {
     hf_client *client = op->client;
     hf_hold *hold = op->hold;
@@ -180,7 +181,7 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
     if (granted)
         hold->claim->confirm_at =
             hf_acquire_confirm_at(op, hf_time_min(end, hold->claim->max_until), now);
-    if (first && hold->claim->kept) hf_kept_took(op, op->acquire.last_token, now);
+    if (first && hold->claim->kept) hf_kept_on_acquired(op, op->acquire.last_token, now);
     hf_renewer_resume(client, hold->claim, now);
     hf_op_succeed(op);
     finish(op, now);
@@ -189,7 +190,7 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
 
 /* ---- asking ---- */
 
-static bool make_waiter(hf_op *op) {
+static bool prepare_waiter(hf_op *op) {
     if (op->acquire.waiter) return true;
     op->wait.number =
         op->spec.shared ? ++op->client->holds.last_number : op->hold->claim->by_number.value;
@@ -205,7 +206,7 @@ static bool is_subscribed(const hf_op *op) {
     return op->wait.needs_events && op->node->subscribed;
 }
 
-/* For a read lock: returns the owner of its caller's write lock, or an empty slice. */
+/* For a read lock: returns the owner of the same caller's write lock, or an empty slice. */
 static hf_slice writer_of(const hf_op *op) {
     const hf_kind *writes = op->spec.lock_kind->write_half;
     if (!writes) return HF_NO_TEXT;
@@ -214,7 +215,7 @@ static hf_slice writer_of(const hf_op *op) {
     return hold && hf_hold_is_held(hold) ? hf_hold_owner(hold) : HF_NO_TEXT;
 }
 
-static bool encode_ask(hf_op *op, bool as_waiter, hf_time now) {
+static bool encode_acquire(hf_op *op, bool as_waiter, hf_time now) {
     hf_wire_lock lock = hf_op_wire_lock(op, hf_claim_owner(op->hold->claim));
     hf_wire_acquire acquire = {
         .holds_before = op->acquire.holds_before,
@@ -253,7 +254,7 @@ static void ask(hf_op *op, hf_time now) {
     bool may_wait = op->spec.wait > 0 && (op->acquire.holds_before == 0 || op->spec.shared);
     bool persists = may_wait && !hf_hold_is_held(op->hold) && !op->wait.interrupted;
     bool as_waiter = op->acquire.queued || (may_wait && is_subscribed(op));
-    if ((as_waiter && !make_waiter(op)) || !encode_ask(op, as_waiter, now)) {
+    if ((as_waiter && !prepare_waiter(op)) || !encode_acquire(op, as_waiter, now)) {
         fail_out_of_memory(op, now);
         return;
     }
@@ -264,13 +265,13 @@ static void ask(hf_op *op, hf_time now) {
     op->request.accepted = op->acquire.admitted && !op->wait.interrupted;
     op->request.no_retry = op->spec.shared && op->acquire.holds_before > 0;
     op->acquire.queued = op->acquire.queued || as_waiter;
-    /* A held lock must not wait: it is not renewed during the acquire. */
+    /* A re-entry does not keep trying: the held lock is not renewed during the acquire. */
     op->request.persists_until = persists ? op->wait.until : 0;
     hf_op_send(op, on_reply, ask_deadline(op, now), waits_for_connection, now);
 }
 
 /* Returns the deadline for leaving the queue. A process that was stopped or suspended when its wait
- * ended gets as much time as any other. */
+ * ended still gets the full time. */
 static hf_time leave_deadline(const hf_op *op, hf_time now) {
     bool late = now > hf_time_add(op->wait.until, min_patience(op));
     hf_time since = late ? now : hf_time_min(now, op->wait.until);
@@ -278,6 +279,7 @@ static hf_time leave_deadline(const hf_op *op, hf_time now) {
     return hf_time_min(now + timeout, since + LEAVE_WITHIN);
 }
 
+/* Leaves the queue, then fails with this code. */
 static void cancel(hf_op *op, hf_code code, hf_time now) {
     assert(code != HF_OK && op->hold);
     hf_wire_lock lock = hf_op_wire_lock(op, hf_claim_owner(op->hold->claim));
@@ -285,7 +287,7 @@ static void cancel(hf_op *op, hf_code code, hf_time now) {
     op->acquire.end_code = code;
     if (!op->acquire.queued) {
         forget(op, now);
-        end_as(op, code, now);
+        fail_with_code(op, code, now);
         return;
     }
     if (!hf_wire_leave(&op->request, &lock, op->acquire.holds_before, waiter,
@@ -306,26 +308,26 @@ static void on_cancelled(hf_request *request, const hf_reply *reply, hf_time now
         forget(op, now);
         if (hf_wire_read(reply) == HF_VERDICT_MORE)
             hf_renewer_pass_on(op->client, op->spec.lock_kind, op->spec.names->key, now);
-        end_as(op, op->acquire.end_code, now);
+        fail_with_code(op, op->acquire.end_code, now);
         return;
     }
     const hf_fault *failure = &request->failure;
     undo(op, now);
     if (op->acquire.end_code == HF_BUSY && failure->code == HF_UNREACHABLE)
-        fail_with(op, failure->code, hf_fault_text(failure), now);
-    else end_as(op, op->acquire.end_code, now);
+        fail_with_reason(op, failure->code, hf_fault_text(failure), now);
+    else fail_with_code(op, op->acquire.end_code, now);
 }
 
 /* ---- replies ---- */
 
-/* Converts milliseconds; a negative number means no end. */
+/* Converts a number of milliseconds; a negative one means never. */
 static hf_time time_of(long long ms) {
     return ms < 0 ? HF_NEVER : hf_time_of_ms((uint64_t)ms);
 }
 
-/* Returns when to recheck. Once the time of the holder or of the first waiter has run out, the
- * waiters recheck one after the other. They also recheck often enough to notice a first waiter that
- * is dead but seems alive; up to MAX_RECHECK, the cost grows with the logarithm of their number. */
+/* Returns when to recheck. Once the holder's lease or the first waiter's time has run out, the
+ * waiters recheck one after the other. They also recheck regularly, because the first waiter may be
+ * dead but seem alive; up to MAX_RECHECK, the cost grows with the logarithm of their number. */
 static hf_time next_recheck(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     hf_client *client = op->client;
     hf_time rank = answer->ahead < 0 ? 0 : hf_time_min((hf_time)answer->ahead, 1000000);
@@ -340,16 +342,17 @@ static hf_time next_recheck(hf_op *op, const hf_wire_answer *answer, hf_time now
     return hf_time_add(now, hf_time_min(at_expiry, interval));
 }
 
-/* Called for the first waiter behind a holder that announces nothing. Rechecks often at first. */
-static void recheck_often(hf_op *op, hf_time most, hf_time now) {
-    hf_time interval = hf_time_max(FIRST_SILENT_RECHECK, (now - op->acquire.silent_since) / 4);
-    hf_time random = HF_MS + hf_jitter(&op->client->random, hf_time_min(interval, most));
+/* Called behind a holder that announces nothing. Makes the waiter recheck often at first, then at
+ * longer intervals, up to `longest`. */
+static void recheck_often(hf_op *op, hf_time longest, hf_time now) {
+    hf_time interval = hf_time_max(MIN_SILENT_RECHECK, (now - op->acquire.silent_since) / 4);
+    hf_time random = HF_MS + hf_jitter(&op->client->random, hf_time_min(interval, longest));
     op->wait.recheck_at = hf_time_min(op->wait.recheck_at, now + random);
 }
 
-/* Called for the first waiter behind a holder that does not hand over. Redisson announces its
- * release; the owner of a mutex and Redisson's SpinLock do not. A sharded channel counts only once
- * it is confirmed, because the server may refuse it, or the slot may have moved. */
+/* Called for the first waiter behind a holder that does not hand the lock over. Redisson announces
+ * its release; its SpinLock and the foreign owner of a mutex do not. A subscription to a sharded
+ * channel counts only once confirmed: the server may refuse it, or the slot may have moved. */
 static void watch_foreign(hf_op *op, hf_time now) {
     bool announced = op->spec.lock_kind->publishes_releases;
     if (announced) hf_client_listen_to_foreign(op, now);
@@ -358,9 +361,9 @@ static void watch_foreign(hf_op *op, hf_time now) {
         recheck_often(op, MAX_FOREIGN_RECHECK, now);
 }
 
-/* Notes the waiter's place. The server never assigns a place twice, except that of a waiter it has
+/* Stores the waiter's place. The server never assigns a place twice, except that of a waiter it has
  * passed over, so a grant that names this place was sent after the command whose reply named it. */
-static void note_place(hf_op *op, hf_slice place) {
+static void store_place(hf_op *op, hf_slice place) {
     size_t size = place.size < sizeof op->acquire.place ? place.size : 0;
     assert(size < sizeof op->acquire.place);
     memcpy(op->acquire.place, place.data, size);
@@ -368,6 +371,7 @@ static void note_place(hf_op *op, hf_slice place) {
     op->acquire.placed_at = op->request.sent_at;
 }
 
+/* Returns whether this client has another hold of the key and kind that outlasts the wait. */
 static bool has_lasting_hold(const hf_op *op, const hf_kind *kind) {
     if (!kind) return false;
     const hf_hold *hold =
@@ -378,23 +382,22 @@ static bool has_lasting_hold(const hf_op *op, const hf_kind *kind) {
 bool hf_acquire_waits_for_itself(const hf_op *op) {
     const hf_kind *kind = op->spec.lock_kind;
     if (!op->spec.blocks_callers) return false;
-    bool alone =
-        !kind->many_owners && !kind->has_permits; /* another client may free a permit first */
-    return (alone && has_lasting_hold(op, kind)) || has_lasting_hold(op, kind->read_half) ||
+    bool exclusive =
+        !kind->many_owners && !kind->has_permits; /* otherwise another client may make room */
+    return (exclusive && has_lasting_hold(op, kind)) || has_lasting_hold(op, kind->read_half) ||
            has_lasting_hold(op, kind->write_half);
 }
 
-/* Returns whether the waiters ahead of a reader wait for another reader of this client. They do not
- * if they wait for a foreign holder. */
+/* Returns whether the waiters ahead of a reader wait for another reader of this client. */
 static bool is_behind_itself(const hf_op *op, const hf_wire_answer *answer) {
     const hf_kind *kind = op->spec.lock_kind;
     bool behind = kind->many_owners && answer->ahead > 0 && !answer->holder_is_foreign;
     return behind && op->spec.blocks_callers && has_lasting_hold(op, kind);
 }
 
-/* Returns whether too many waiters are ahead of this one, and notes their number. Otherwise lets
- * the waiter in if it is queued. From then on it keeps its place. */
-static bool shed_or_let_in(hf_op *op, const hf_wire_answer *answer) {
+/* Returns whether too many waiters are ahead of this one, and stores their number. Otherwise admits
+ * the waiter if it is queued: from then on it keeps its place. */
+static bool shed_or_admit(hf_op *op, const hf_wire_answer *answer) {
     bool is_new = op->acquire.queued && !op->acquire.admitted;
     if (is_new && op->spec.limits_waiters && answer->ahead >= (long long)op->spec.max_waiters)
         op->acquire.waiters_when_shed = answer->ahead;
@@ -402,28 +405,28 @@ static bool shed_or_let_in(hf_op *op, const hf_wire_answer *answer) {
     return op->acquire.waiters_when_shed > 0;
 }
 
-/* Returns why the acquire stops waiting, or HF_OK if it continues. */
-static hf_code end_of_wait(hf_op *op, const hf_wire_answer *answer, hf_time now) {
+/* Returns the code with which the acquire must stop waiting, or HF_OK if it may continue. */
+static hf_code why_stop(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     bool over = now >= op->wait.until;
     if (op->wait.interrupted) return HF_INTERRUPTED;
-    bool for_itself = hf_acquire_waits_for_itself(op) || is_behind_itself(op, answer);
-    if (op->deadlock.cycle || (!over && for_itself)) return HF_DEADLOCK;
-    return over || shed_or_let_in(op, answer) ? HF_BUSY : HF_OK;
+    bool waits_for_itself = hf_acquire_waits_for_itself(op) || is_behind_itself(op, answer);
+    if (op->deadlock.cycle || (!over && waits_for_itself)) return HF_DEADLOCK;
+    return over || shed_or_admit(op, answer) ? HF_BUSY : HF_OK;
 }
 
-/* Returns whether this hold keeps the caller out while its release is under way: it is the other
- * half of a read/write lock, or has permits, for which each acquire has its own caller. */
+/* Returns whether this hold excludes the acquire until it is released: it is the caller's hold of
+ * the other half of a read/write lock, or any hold of the same semaphore's permits. */
 static bool excludes(const hf_op *op, const hf_hold *hold) {
     hf_claim *claim = hold->claim;
     const hf_kind *kind = op->spec.lock_kind;
-    bool half = (claim->kind == kind->read_half || claim->kind == kind->write_half) &&
-                hf_slice_equal(hf_hold_caller(hold), op->spec.caller);
-    bool permits = kind->has_permits && claim->kind == kind;
-    return (half || permits) && hf_slice_equal(hf_hold_key(hold), op->spec.names->key);
+    bool is_other_half = (claim->kind == kind->read_half || claim->kind == kind->write_half) &&
+                         hf_slice_equal(hf_hold_caller(hold), op->spec.caller);
+    bool has_permits = kind->has_permits && claim->kind == kind;
+    return (is_other_half || has_permits) && hf_slice_equal(hf_hold_key(hold), op->spec.names->key);
 }
 
-/* Returns the claim of a release that excludes this operation and began before it, or NULL. */
-static hf_claim *released_before(const hf_op *op) {
+/* Returns the claim of an earlier detached release that excludes this acquire, or NULL. */
+static hf_claim *find_earlier_release(const hf_op *op) {
     for (const hf_op *other = op->client->ops; other != op; other = other->next) {
         bool under_way =
             other->detached && !other->done && hf_hold_has_detached_release(other->hold);
@@ -433,9 +436,9 @@ static hf_claim *released_before(const hf_op *op) {
     return NULL;
 }
 
-/* Returns the caller's claim to the other half of a read/write lock if it is leaving and that has
- * not failed yet, or NULL. */
-static hf_claim *half_to_clean_up(const hf_op *op) {
+/* Returns the caller's claim to the other half of a read/write lock if that claim is leaving and
+ * its clean-up has not failed, or NULL. */
+static hf_claim *find_leaving_half(const hf_op *op) {
     const hf_kind *kind = op->spec.lock_kind,
                   *other = kind->read_half ? kind->read_half : kind->write_half;
     if (!other) return NULL;
@@ -444,21 +447,21 @@ static hf_claim *half_to_clean_up(const hf_op *op) {
     return claim && claim->failures == 0 ? claim : NULL;
 }
 
-/* Returns whether the acquire must wait for the caller's own release. That release was sent before
- * the acquire but is not done, because it had to be sent again or was given up. If its claim is
- * leaving, the leave is sent at once. */
+/* Returns whether the acquire must wait for a release that this client sent earlier and that is not
+ * done, because it had to be resent or was given up. If its claim is leaving, the leave is sent at
+ * once. */
 static bool must_await_release(hf_op *op, hf_time now) {
     if (op->acquire.queued || op->wait.interrupted) return false;
     if (op->behind && op->behind->in_flight) return true;
-    hf_claim *before = released_before(op);
-    if (!before) before = half_to_clean_up(op);
-    if (before) hf_op_follow(op, before);
+    hf_claim *before = find_earlier_release(op);
+    if (!before) before = find_leaving_half(op);
+    if (before) hf_op_set_behind(op, before);
     if (before) hf_renewer_clean_up_first(op->client, before, now);
     return before != NULL;
 }
 
-/* Waits for the caller's own release. Returns false if there is none. Also called when a renewal of
- * that hold has ended, before the release is sent. */
+/* Blocks the acquire until its client's earlier release is done. Returns false if there is none.
+ * Called again after a renewal of the released hold, which may come before the release. */
 static bool block_behind_release(hf_op *op, hf_time now) {
     if (!must_await_release(op, now)) return false;
     hf_op_become(op, HF_ACQUIRE_FOLLOWING);
@@ -471,9 +474,9 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     op->acquire.busy_until =
         ttl_ms > 0 ? hf_time_add(op->request.sent_at, hf_time_of_ms((uint64_t)ttl_ms)) : 0;
     if (block_behind_release(op, now)) return;
-    note_place(op, answer->place);
+    store_place(op, answer->place);
     hf_presence_note_wait(op, now);
-    hf_code end = end_of_wait(op, answer, now);
+    hf_code end = why_stop(op, answer, now);
     if (end != HF_OK) {
         cancel(op, end, now);
     } else if (!op->acquire.queued || !is_subscribed(op)) {
@@ -487,13 +490,13 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
         hf_op_become(op, HF_ACQUIRE_WAITING);
         op->wait.accepted = true;
         op->wait.recheck_at = next_recheck(op, answer, now);
-        bool listens = op->spec.lock_kind->reentrant || op->spec.lock_kind->has_permits;
-        op->acquire.listen_at = ahead == 0 && listens ? op->begun_at + LISTEN_AFTER : HF_NEVER;
+        bool may_listen = op->spec.lock_kind->reentrant || op->spec.lock_kind->has_permits;
+        op->acquire.listen_at = ahead == 0 && may_listen ? op->begun_at + LISTEN_AFTER : HF_NEVER;
         if (op->spec.lock_kind->uses_list) hf_client_listen_to_foreign(op, now);
         bool foreign = ahead == 0 && answer->holder_is_foreign;
         bool silent = foreign || answer->keeper_is_unreachable;
         /* The holder is new, so recheck often at first. */
-        if (silent && op->acquire.busy_until > hf_time_add(op->acquire.silent_until, SAME_HOLD)) {
+        if (silent && op->acquire.busy_until > hf_time_add(op->acquire.silent_until, SAME_END)) {
             op->acquire.silent_since = now;
             op->acquire.silent_until = op->acquire.busy_until;
         }
@@ -504,10 +507,10 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     }
 }
 
-/* Another process holds the lock as the same owner, so this acquire adds a hold to the count. */
-static void on_shared(hf_op *op, long long count, hf_time now) {
+/* Another process holds the lock under the same owner: this acquire adds a hold to the count. */
+static void on_count_changed(hf_op *op, long long count, hf_time now) {
     if (count < 1 || count >= MAX_HOLDS || ++op->acquire.recounts > MAX_JOINS) {
-        roll_back(op, now);
+        undo_queueing(op, now);
         hf_op_fail(op, HF_BUSY,
                    "another process that shares this owner is acquiring or releasing it");
         finish(op, now);
@@ -521,7 +524,7 @@ static void on_shared(hf_op *op, long long count, hf_time now) {
 
 static void on_gone(hf_op *op, hf_lost_reason reason, hf_time now) {
     hf_hold *hold = op->hold;
-    if (hf_hold_is_acquiring(hold)) { /* the other process has released it */
+    if (hf_hold_is_acquiring(hold)) { /* the owner's other process has released the lock */
         op->acquire.holds_before = 0;
         ask(op, now);
         return;
@@ -537,14 +540,14 @@ static void on_failed(hf_op *op, hf_time now) {
     if (op->request.sends == 0 && !op->acquire.queued) forget(op, now);
     else undo(op, now);
     if (op->wait.interrupted && op->request.failure.code == HF_UNREACHABLE) {
-        end_as(op, HF_INTERRUPTED, now);
+        fail_with_code(op, HF_INTERRUPTED, now);
         return;
     }
     hf_op_fail_as(op, &op->request);
     finish(op, now);
 }
 
-/* The guard's key has the record of a run that has ended. */
+/* The guard's key has the record of a run that is over. */
 static void on_done_before(hf_op *op, hf_slice record, hf_time now) {
     op->result.record = malloc(record.size + 1);
     if (!op->result.record) {
@@ -565,7 +568,7 @@ static void fail_unconfirmed(hf_op *op, hf_time now) {
     finish(op, now);
 }
 
-static bool is_sound(const hf_op *op, const hf_wire_answer *answer) {
+static bool has_valid_count(const hf_op *op, const hf_wire_answer *answer) {
     return answer->others >= -(long long)op->acquire.holds_before &&
            answer->others < MAX_HOLDS - (long long)op->acquire.holds_before;
 }
@@ -580,10 +583,10 @@ static void on_yes(hf_op *op, const hf_wire_answer *answer, hf_time now) {
          now);
 }
 
-/* Fails because the server refuses the lock, and waiting would not help. */
+/* Fails the acquire because the server refuses it, and waiting would not help. */
 static void fail_refused(hf_op *op, const hf_wire_answer *answer) {
     switch (answer->verdict) {
-    case HF_VERDICT_STILL_HELD: /* by a hold that this client does not know */
+    case HF_VERDICT_STILL_HELD: /* through a hold that this client does not know */
         hf_op_fail(op, HF_BUSY,
                    "another process holds the lock under this owner's name, and the lock is not "
                    "re-entrant");
@@ -609,7 +612,7 @@ static void fail_refused(hf_op *op, const hf_wire_answer *answer) {
     }
 }
 
-/* `clean`: undo if the server may have granted the lock, otherwise roll_back. */
+/* `clean`: undo if the server may have given the lock, otherwise undo_queueing. */
 static void on_refused(hf_op *op, const hf_wire_answer *answer,
                        void (*clean)(hf_op *op, hf_time now), hf_time now) {
     clean(op, now);
@@ -629,13 +632,13 @@ static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
     switch (answer.verdict) {
     case HF_VERDICT_YES:
         if (!hf_request_is_confirmed(request)) fail_unconfirmed(op, now);
-        else if (is_sound(op, &answer)) on_yes(op, &answer, now);
+        else if (has_valid_count(op, &answer)) on_yes(op, &answer, now);
         else on_refused(op, &nonsense, undo, now);
         break;
     case HF_VERDICT_BUSY: on_busy(op, &answer, now); break;
     case HF_VERDICT_STILL_HELD:
-        if (op->spec.lock_kind->reentrant) on_shared(op, answer.number, now);
-        else on_refused(op, &answer, roll_back, now);
+        if (op->spec.lock_kind->reentrant) on_count_changed(op, answer.number, now);
+        else on_refused(op, &answer, undo_queueing, now);
         break;
     case HF_VERDICT_DELETED: on_gone(op, HF_LOST_DELETED, now); break;
     case HF_VERDICT_TAKEN: on_gone(op, HF_LOST_TAKEN, now); break;
@@ -643,7 +646,7 @@ static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
     case HF_VERDICT_MISMATCH:
     case HF_VERDICT_NEWER:
     case HF_VERDICT_TOO_MANY:
-    case HF_VERDICT_OTHER_KIND: on_refused(op, &answer, roll_back, now); break;
+    case HF_VERDICT_OTHER_KIND: on_refused(op, &answer, undo_queueing, now); break;
     case HF_VERDICT_ENDLESS: on_refused(op, &answer, undo, now); break;
     default: on_refused(op, &nonsense, undo, now);
     }
@@ -651,17 +654,17 @@ static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
 
 /* ---- beginning ---- */
 
-/* Returns whether the acquire may be sent before the caller's own release is done. Over one
- * connection the server runs the acquire afterwards. But if keys move, the connection may be a
- * different one, and a shared owner's holds are counted together. In these cases, in a quorum and
- * in its members, the acquire waits. */
-static bool may_send_before_released(const hf_client *client, const hf_hold *hold) {
-    bool on_its_way = hf_hold_has_detached_release(hold) && !hold->claim->shared;
+/* Returns whether the acquire may be sent before the reply to the caller's own release: over the
+ * same connection, the server runs them in order. The acquire must wait in a quorum and its
+ * members, for a shared owner, whose holds are counted together, and if keys move: the connection
+ * may then be a different one. */
+static bool may_pipeline(const hf_client *client, const hf_hold *hold) {
+    bool released = hf_hold_has_detached_release(hold) && !hold->claim->shared;
     bool decides_alone = !client->decider->op && !client->is_member;
-    return on_its_way && decides_alone && !client->topology->moves_slots;
+    return released && decides_alone && !client->topology->moves_slots;
 }
 
-/* Returns whether the caller wants to write while it reads, and would therefore wait for itself. */
+/* Returns whether the caller asks for the write lock but holds the read lock: a deadlock. */
 static bool is_upgrade(hf_op *op, const hf_hold *hold, hf_time now) {
     const hf_kind *reads = op->spec.lock_kind->read_half;
     if (!reads || (hold && hf_hold_is_held(hold))) return false;
@@ -680,12 +683,12 @@ static bool is_refused(hf_op *op, const hf_hold *hold) {
     return op->done;
 }
 
-/* Returns whether the acquire must wait until its caller's claim has left. Otherwise it could wait
- * in the server's queue for that claim. */
+/* Returns whether the acquire must wait until a claim of its caller is gone. Otherwise the acquire
+ * could end up in the server's queue behind that claim. */
 static bool must_await_leave(hf_op *op) {
     hf_claim *claim = hf_holds_find_leaving(&op->client->holds, op->spec.lock_kind,
                                             op->spec.names->key, op->spec.caller);
-    if (claim) hf_op_follow(op, claim);
+    if (claim) hf_op_set_behind(op, claim);
     return claim != NULL;
 }
 
@@ -699,11 +702,11 @@ bool hf_acquire_choose_hold(hf_op *op, hf_time now) {
         return false;
     }
     if (hold && hf_hold_is_lost(hold)) {
-        hf_op_replace_lost(op, hold, now);
+        hf_op_drop_lost(op, hold, now);
         hold = NULL;
     }
-    if (hold && may_send_before_released(client, hold)) {
-        hf_op_follow(op, hold->claim);
+    if (hold && may_pipeline(client, hold)) {
+        hf_op_set_behind(op, hold->claim);
         hf_renewer_set_overtaken_aside(client, hold);
         hold = NULL;
     }
@@ -735,21 +738,21 @@ static void start(hf_op *op, hf_time now) {
 }
 
 void hf_acquire_block(hf_op *op, hf_claim *claim, hf_time now) {
-    hf_op_follow(op, claim);
+    hf_op_set_behind(op, claim);
     hf_op_block(op, claim);
     hf_op_become(op, HF_ACQUIRE_BLOCKED);
     hf_renewer_clean_up_first(op->client, claim, now);
 }
 
-/* Waits until another call of this caller is done, or until the renewer has removed what an earlier
- * call left on the server. */
+/* Starts the acquire, or blocks it until another call of this caller is done or the renewer has
+ * removed what an earlier call left on the server. */
 static void start_or_block(hf_op *op, hf_time now) {
     hf_claim *claim = op->hold ? op->hold->claim : op->behind;
     if (op->hold && !claim->in_flight) {
         start(op, now);
         return;
     }
-    hf_op_follow(op, claim);
+    hf_op_set_behind(op, claim);
     if (op->hold) hf_hold_unref(op->hold);
     op->hold = NULL;
     hf_acquire_block(op, claim, now);
@@ -769,9 +772,8 @@ static void begin(hf_op *op, hf_time now) {
     if (!hf_kept_begin(op, now)) hf_acquire_ask(op, now);
 }
 
-/* The wait may have been for several calls, one after the other, each in flight only for a short
- * time. A call that ended just before therefore also counts. */
-bool hf_acquire_was_behind_another(const hf_op *op, hf_time now) {
+/* The wait may have been for a series of short calls, so a call that has just ended also counts. */
+bool hf_acquire_waited_for_other_call(const hf_op *op, hf_time now) {
     const hf_claim *claim = op->behind;
     if (op->spec.wait == 0 || hf_claim_is_leaving(claim)) return false;
     return hf_claim_is_requested(claim) || hf_claim_has_settled_within(claim, MIN_PATIENCE, now);
@@ -782,7 +784,7 @@ bool hf_acquire_was_behind_another(const hf_op *op, hf_time now) {
 static void fail_blocked(hf_op *op, hf_time now) {
     const hf_session *calls = &op->node->links[HF_LINK_CALLS];
     const char *reason = calls->reason;
-    if (hf_acquire_was_behind_another(op, now)) hf_op_fail(op, HF_BUSY, HF_UNDER_WAY);
+    if (hf_acquire_waited_for_other_call(op, now)) hf_op_fail(op, HF_BUSY, HF_UNDER_WAY);
     else
         hf_op_fail(op, hf_session_failure_code(calls), "%s",
                    reason[0] ? reason : "an earlier command for this key got no reply");
@@ -803,23 +805,23 @@ static void unblock(hf_op *op, hf_time now) {
         else fail_blocked(op, now);
         return;
     }
-    hf_op_follow(op, NULL);
+    hf_op_set_behind(op, NULL);
     if (!hf_kept_begin(op, now)) hf_acquire_ask(op, now);
 }
 
 /* ---- events ---- */
 
 static void on_subscribed(hf_op *op, hf_time now) {
-    op->wait.woken = true; /* the reply under way may be older than the subscription */
+    op->wait.woken = true; /* the pending reply may be older than the subscription */
     if (op->state == HF_ACQUIRE_SUBSCRIBING || op->state == HF_ACQUIRE_WAITING) ask(op, now);
 }
 
-/* Another user of the server may have forged a grant, so only the program's reply counts. */
-static bool is_doubtful(const hf_op *op) {
+/* Returns whether only the reply counts, because other users of the server may forge grants. */
+static bool distrusts_grants(const hf_op *op) {
     return op->client->config.tenant[0] != '\0';
 }
 
-/* Asks the server at once or, soon after another doubtful grant, no earlier than a recheck. */
+/* Asks the server about a grant: at once, or like a recheck if it has just asked about another. */
 static void check_grant(hf_op *op, hf_time now) {
     if (now < op->acquire.checked_at + MIN_RECHECK) {
         on_recheck(op, 0, now);
@@ -829,9 +831,9 @@ static void check_grant(hf_op *op, hf_time now) {
     ask(op, now);
 }
 
-/* The server sent a grant that names our place after we sent the command whose reply named it. The
- * hold therefore lasts at least for the grant's lease from that time, or for the lock's own lease
- * from now, if that ends sooner. */
+/* The server sent this grant, which names our place, after we had sent the command whose reply
+ * named the place. The hold therefore lasts at least for the grant's lease from that time, or for
+ * the lock's own lease from now, whichever ends first. */
 static void use_grant(hf_op *op, const hf_message *grant, hf_time now) {
     hf_time lease = hf_time_min(grant->lease, op->client->config.grant_lease);
     hf_time end =
@@ -841,15 +843,15 @@ static void use_grant(hf_op *op, const hf_message *grant, hf_time now) {
     bool ours =
         op->acquire.place[0] && hf_slice_equal(grant->place, hf_slice_of(op->acquire.place));
     lease = hf_time_min(lease, op->spec.lease);
-    bool more = needs_token || needs_fingerprint || op->client->config.sync.replicas > 0;
+    bool needs_reply = needs_token || needs_fingerprint || op->client->config.sync.replicas > 0;
     op->acquire.handed_over = ours;
     op->acquire.last_token = grant->last_token;
-    if (more || is_doubtful(op) || !ours || now >= end || end - now < lease / 4)
+    if (needs_reply || distrusts_grants(op) || !ours || now >= end || end - now < lease / 4)
         check_grant(op, now);
     else take(op, end, grant->token, true, now);
 }
 
-/* Only the reply under way shows whether the grant is for our place. */
+/* Stores the grant until the pending reply shows whether it is for our place. */
 static void store_early_grant(hf_op *op, const hf_message *grant, hf_time now) {
     hf_early_grant *early = &op->acquire.early_grant;
     if (grant->place.size >= sizeof early->place) return;
@@ -861,9 +863,9 @@ static void store_early_grant(hf_op *op, const hf_message *grant, hf_time now) {
     early->last_token = grant->last_token;
 }
 
-/* Returns false if no grant for our place overtook the reply that named it. If that reply's command
- * was sent twice, a grant from before the second time does not count: it may come from a master
- * that has failed since. */
+/* Uses a grant for our place that overtook the reply naming the place; returns false if there is
+ * none. If the command was sent twice, a grant from before the second time does not count, because
+ * a master that has failed since may have sent it. */
 static bool use_early_grant(hf_op *op, hf_time now) {
     const hf_early_grant *early = &op->acquire.early_grant;
     bool same = early->place[0] && strcmp(early->place, op->acquire.place) == 0;
@@ -878,7 +880,7 @@ static bool use_early_grant(hf_op *op, hf_time now) {
 
 static void on_grant(hf_op *op, const hf_message *grant, hf_time now) {
     op->client->stats.grants++;
-    op->wait.woken = true; /* the reply under way may be older than the grant */
+    op->wait.woken = true; /* the pending reply may be older than the grant */
     if (op->state == HF_ACQUIRE_ASKING) store_early_grant(op, grant, now);
     else if (op->state == HF_ACQUIRE_WAITING) use_grant(op, grant, now);
 }
@@ -893,7 +895,7 @@ static void on_window(hf_op *op, hf_time window, hf_time now) {
 }
 
 static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
-    op->wait.woken = true; /* the reply under way may be older than the message */
+    op->wait.woken = true; /* the pending reply may be older than the message */
     if (op->state != HF_ACQUIRE_WAITING) return;
     hf_time soonest = delay > 0 ? hf_time_add(now, hf_time_add(delay, HF_MS))
                                 : op->acquire.placed_at + MIN_RECHECK;
@@ -907,15 +909,15 @@ static void on_denied(hf_op *op, hf_code code, const char *reason, hf_time now) 
 }
 
 static void on_cycle(hf_op *op, hf_time now) {
-    bool waits = op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING;
-    if (waits) cancel(op, HF_DEADLOCK, now);
+    bool waiting = op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING;
+    if (waiting) cancel(op, HF_DEADLOCK, now);
 }
 
-/* A blocked operation has left nothing on the server. */
+/* Ends an operation that is blocked or QUEUED, and so has left nothing on the server. */
 static void end_blocked(hf_op *op, hf_code code, hf_time now) {
     if (op->state == HF_ACQUIRE_FOLLOWING) forget(op, now);
     if (op->state == HF_ACQUIRE_QUEUED) hf_kept_cancel(op);
-    end_as(op, code, now);
+    fail_with_code(op, code, now);
 }
 
 static void interrupt(hf_op *op, hf_time now) {
@@ -942,7 +944,7 @@ static hf_time deadline(const hf_op *op) {
     switch (op->state) {
     case HF_ACQUIRE_BLOCKED:
     case HF_ACQUIRE_FOLLOWING: return patience_end(op);
-    case HF_ACQUIRE_QUEUED: return hf_time_min(op->wait.until, hf_kept_end(op));
+    case HF_ACQUIRE_QUEUED: return hf_time_min(op->wait.until, hf_kept_deadline(op));
     case HF_ACQUIRE_SUBSCRIBING: return hf_time_min(op->wait.until, op->wait.recheck_at);
     case HF_ACQUIRE_WAITING:
         return hf_time_min(
@@ -954,8 +956,7 @@ static hf_time deadline(const hf_op *op) {
 }
 
 /* Ends the wait. The server counts as unreachable if the calls link is closed, and it or the events
- * link could not be reopened. A link that is merely closed does not count, because servers close
- * idle ones. */
+ * link could not be reopened. A closed link alone does not count: servers close idle ones. */
 static void end_wait(hf_op *op, hf_time now) {
     assert(op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING);
     const hf_session *calls = &op->node->links[HF_LINK_CALLS],
@@ -966,15 +967,15 @@ static void end_wait(hf_op *op, hf_time now) {
         return;
     }
     undo(op, now);
-    fail_with(op, hf_session_failure_code(refused), refused->reason, now);
+    fail_with_reason(op, hf_session_failure_code(refused), refused->reason, now);
 }
 
 static void tick(hf_op *op, hf_time now) {
-    bool waits = op->state == HF_ACQUIRE_WAITING;
-    if (waits && now >= op->acquire.listen_at)
-        /* It asks again when the server confirms the subscription. */
+    bool waiting = op->state == HF_ACQUIRE_WAITING;
+    if (waiting && now >= op->acquire.listen_at)
+        /* The acquire asks again when the server confirms the subscription. */
         hf_client_listen_to_foreign(op, now);
-    if (waits) hf_deadlock_tick(op, on_cycle, now);
+    if (waiting) hf_deadlock_tick(op, on_cycle, now);
     if (op->state == HF_ACQUIRE_WAITING) hf_crash_tick(op, now);
     if (now < deadline(op)) return;
     if (op->state == HF_ACQUIRE_BLOCKED) {
@@ -983,7 +984,7 @@ static void tick(hf_op *op, hf_time now) {
                (op->state == HF_ACQUIRE_QUEUED && now >= op->wait.until)) {
         end_blocked(op, HF_BUSY, now);
     } else if (op->state == HF_ACQUIRE_QUEUED) {
-        hf_kept_notice(op, now);
+        hf_kept_on_deadline(op, now);
     } else if (now >= op->wait.until) {
         end_wait(op, now);
     } else {

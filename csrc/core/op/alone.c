@@ -1,4 +1,4 @@
-/* The decider of a client without a quorum: the server that has a key decides about its lock. */
+/* The decider of a client without a quorum: the server that has the lock's key decides. */
 #include <assert.h>
 
 #include "link/nodes.h"
@@ -47,8 +47,8 @@ static hf_time renewer_deadline(const hf_client *client) {
     return soonest;
 }
 
-static void tick_topology(hf_client *client, hf_link half, hf_time now) {
-    if (client->topology->tick) client->topology->tick(client, half, now);
+static void tick_topology(hf_client *client, hf_link thread, hf_time now) {
+    if (client->topology->tick) client->topology->tick(client, thread, now);
 }
 
 static void tick_calls(hf_client *client, hf_time now) {
@@ -75,12 +75,12 @@ static void refresh(hf_client *client, hf_hold *hold, hf_time now) {
         hf_renewer_on_lost(client, hold, hf_lost_reason_at_end(hold->claim), now);
 }
 
-static void detect_losses(hf_client *client, hf_time now) {
+static void lose_ended(hf_client *client, hf_time now) {
     for (hf_claim *claim; (claim = hf_holds_first_ended(&client->holds, now));)
         hf_renewer_on_claim_lost(client, claim, hf_lost_reason_at_end(claim), now);
 }
 
-static void end(hf_client *client, hf_time now) {
+static void clean_up_all(hf_client *client, hf_time now) {
     for (size_t i = 0; i < client->holds.count; i++)
         hf_renewer_clean_up_at_close(client, client->holds.heap[i], now);
     hf_holds_resort(&client->holds);
@@ -93,7 +93,7 @@ static bool is_quiet(const hf_client *client) {
     return client->unanswered == 0;
 }
 
-static uint64_t asked(const hf_client *client) {
+static uint64_t approval_requests(const hf_client *client) {
     return client->approval_requests;
 }
 
@@ -103,7 +103,7 @@ static hf_client *client_at(hf_client *client, size_t index) {
 
 const hf_decider hf_alone = {
     .open = open,
-    .close = end,
+    .close = clean_up_all,
     .link_count = link_count,
     .link = link_at,
     .calls_deadline = calls_deadline,
@@ -112,7 +112,7 @@ const hf_decider hf_alone = {
     .tick_renewer = tick_renewer,
     .is_quiet = is_quiet,
     .refresh = refresh,
-    .detect_losses = detect_losses,
+    .detect_losses = lose_ended,
     .approve = hf_renewer_approve,
     .set_renewed = hf_renewer_set_renewed,
     .abandon = hf_renewer_abandon,
@@ -120,6 +120,6 @@ const hf_decider hf_alone = {
     .on_reply = hf_observe_answer,
     .on_delay = hf_observe_delay,
     .move = hf_op_move,
-    .approval_requests = asked,
+    .approval_requests = approval_requests,
     .client_at = client_at,
 };

@@ -1,8 +1,8 @@
-/* Several locks of one owner at once: all or none are acquired atomically, or all are released.
+/* Operations on several locks of one owner: acquire all or none atomically, or release them.
  *
- * Each lock has its own hold, as if it had been acquired alone. The renewer renews them in one
- * batch. The operation begins when no hold has a command in flight. A release references its holds
- * even while it waits to begin, because the caller counts their entries as released. */
+ * Each lock has its own hold, as if it had been acquired alone; the renewer renews the holds in one
+ * batch. The command is sent when none of the holds has another one in flight. A release references
+ * its holds even before that, because the caller counts their entries as released. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -44,35 +44,35 @@ static void unref_holds(hf_op *op) {
 
 /* ---- choosing the holds ---- */
 
+/* Blocks the operation until no command is in flight for the claim. Returns true. */
 static bool wait_for(hf_op *op, hf_claim *claim, hf_time now) {
-    hf_op_follow(op, claim);
+    hf_op_set_behind(op, claim);
     op->batch.was_blocked = true;
     hf_op_block(op, claim);
     hf_renewer_clean_up_first(op->client, claim, now);
-    return false;
+    return true;
 }
 
 /* Returns whether the operation has failed, or must wait until what an earlier call left on the
- * server is removed. If that has failed, the claim is set aside. */
-static bool leave_blocks(hf_op *op, hf_claim *claim, hf_time now) {
+ * server is removed. Sets the claim aside if the removal has failed. */
+static bool is_blocked_by_leave(hf_op *op, hf_claim *claim, hf_time now) {
     bool failed = op->batch.was_blocked && !claim->in_flight && claim->failures > 0;
-    if (!failed) return !wait_for(op, claim, now);
+    if (!failed) return wait_for(op, claim, now);
     if (hf_renewer_set_aside(op->client, claim, now)) return false;
     hf_op_fail(op, HF_UNREACHABLE, "the effects of an earlier call could not be undone");
     return true;
 }
 
-/* Returns whether the operation has failed, or must wait until another command for the hold is
- * done. */
-static bool blocks(hf_op *op, hf_hold *hold, hf_time now) {
+/* Returns whether the operation has failed, or must wait for the hold's command in flight. */
+static bool is_blocked_by_call(hf_op *op, hf_hold *hold, hf_time now) {
     bool usable = hf_hold_is_held(hold) || hf_hold_is_lost(hold);
     if (usable && !hold->claim->in_flight) return false;
-    if (usable || hf_hold_has_detached_release(hold)) return !wait_for(op, hold->claim, now);
+    if (usable || hf_hold_has_detached_release(hold)) return wait_for(op, hold->claim, now);
     hf_op_fail(op, HF_BUSY, "another call by this owner for one of the keys is in progress");
     return true;
 }
 
-/* Returns whether the hold has nothing that a release could end, nor a loss to report. */
+/* Returns whether the hold has nothing left to release, and no loss to report. */
 static bool is_over(const hf_hold *hold) {
     return !hf_hold_in_table(hold) || hf_hold_has_detached_release(hold);
 }
@@ -82,12 +82,11 @@ static hf_hold *find(hf_op *op, size_t i, hf_time now) {
     if (!hold) return NULL;
     if (!acquires(op)) return is_over(hold) ? NULL : hold;
     if (!hf_hold_is_lost(hold)) return hold;
-    hf_op_replace_lost(op, hold, now);
+    hf_op_drop_lost(op, hold, now);
     return NULL;
 }
 
-/* Returns the caller's claim to lock `i` that an acquire must not overtake, because it is leaving,
- * or NULL. */
+/* Returns the caller's leaving claim to lock `i`, which an acquire must not overtake, or NULL. */
 static hf_claim *find_leaving(const hf_op *op, size_t i) {
     if (!acquires(op)) return NULL;
     return hf_holds_find_leaving(&op->client->holds, op->spec.lock_kind, op->spec.batch[i]->key,
@@ -99,8 +98,8 @@ static bool none_is_busy(hf_op *op, hf_time now) {
     for (size_t i = 0; i < op->spec.batch_count; i++) {
         hf_hold *hold = op->batch.holds ? op->batch.holds[i] : find(op, i, now);
         hf_claim *leaving = hold ? NULL : find_leaving(op, i);
-        if (leaving && leave_blocks(op, leaving, now)) return false;
-        if (hold && blocks(op, hold, now)) return false;
+        if (leaving && is_blocked_by_leave(op, leaving, now)) return false;
+        if (hold && is_blocked_by_call(op, hold, now)) return false;
     }
     return true;
 }
@@ -116,7 +115,7 @@ static void fail_out_of_memory(hf_op *op, hf_time now) {
     unref_holds(op);
 }
 
-/* An acquire adds the holds that the caller does not have. Returns false when out of memory. */
+/* Finds the hold of lock `i`; an acquire adds a missing one. Returns false when out of memory. */
 static bool choose(hf_op *op, size_t i, hf_time now) {
     hf_hold *hold = find(op, i, now);
     if (!hold && acquires(op)) hold = hf_op_add_hold(op, op->spec.batch[i]->key);
@@ -188,8 +187,8 @@ static bool all_are_usable(const hf_op *op) {
     return true;
 }
 
-/* All locks get the same lease, so it must not outlast the earliest max_until. */
-static hf_time end_of_all(const hf_op *op, hf_time sent_at) {
+/* Returns the end of the lease that all locks get: the earliest end among them. */
+static hf_time common_end(const hf_op *op, hf_time sent_at) {
     hf_time end = HF_NEVER;
     for (size_t i = 0; i < op->spec.batch_count; i++)
         end = hf_time_min(end, hf_claim_end_of(op->batch.holds[i]->claim, op->spec.lease, sent_at));
@@ -197,7 +196,7 @@ static hf_time end_of_all(const hf_op *op, hf_time sent_at) {
 }
 
 static void take_all(hf_op *op, const hf_reply *reply, hf_time now) {
-    hf_time end = end_of_all(op, op->request.sent_at);
+    hf_time end = common_end(op, op->request.sent_at);
     bool usable = all_are_usable(op);
     if (now >= end || !usable) {
         hf_op_fail(op, HF_LOST,
@@ -256,9 +255,9 @@ static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now)
 
 /* ---- releasing ---- */
 
-/* Returns false if the server no longer had the lock. The hold is then lost, unless it was
- * abandoned in the meantime. If the command was sent twice, its first copy may have released the
- * lock; this counts as a release. */
+/* Ends one hold. Returns false if the server no longer had the lock: the hold is then lost, unless
+ * it was abandoned in the meantime. If the command was sent twice and its first copy may have
+ * released the lock, this counts as a release. */
 static bool release_one(hf_op *op, hf_hold *hold, hf_verdict verdict, hf_time now) {
     hf_claim *claim = hold->claim;
     bool gone = verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN;
@@ -337,18 +336,18 @@ static bool has_a_hold(const hf_op *op) {
     return false;
 }
 
-/* If the client keeps one of the locks for its callers, makes the operation wait until that lock
- * has been returned. Returns whether the operation must wait. */
-static bool is_kept(hf_op *op, hf_time now) {
+/* If the client keeps one of the locks idle, makes the operation wait until that lock has been
+ * given back. Returns whether the operation must wait. */
+static bool must_await_kept(hf_op *op, hf_time now) {
     for (size_t i = 0; i < op->spec.batch_count; i++) {
-        hf_claim *idle = hf_kept_clear(op->client, NULL, op->spec.batch[i]->key, now);
-        if (idle) return !wait_for(op, idle, now);
+        hf_claim *idle = hf_kept_give_back(op->client, NULL, op->spec.batch[i]->key, now);
+        if (idle) return wait_for(op, idle, now);
     }
     return false;
 }
 
-/* Drops the holds that have ended while the release was waiting. Their caller may have acquired the
- * same locks again since, which the release must not end. */
+/* Drops the holds that ended while the release was waiting. Their caller may have acquired the same
+ * locks again since, and the release must not end those new holds. */
 static void forget_ended(hf_op *op, hf_time now) {
     for (size_t i = 0; i < op->spec.batch_count; i++) {
         hf_hold *hold = op->batch.holds[i];
@@ -364,7 +363,8 @@ static void forget_ended(hf_op *op, hf_time now) {
 /* Returns whether the holds are chosen and can be used now. If not, the operation waits or has
  * failed. */
 static bool take_holds(hf_op *op, hf_time now) {
-    if (acquires(op)) return !is_kept(op, now) && none_is_busy(op, now) && choose_all(op, now);
+    if (acquires(op))
+        return !must_await_kept(op, now) && none_is_busy(op, now) && choose_all(op, now);
     if (op->batch.holds) forget_ended(op, now);
     else if (!choose_all(op, now)) return false;
     if (none_is_busy(op, now)) return true;
@@ -374,7 +374,7 @@ static bool take_holds(hf_op *op, hf_time now) {
 
 static void begin(hf_op *op, hf_time now) {
     assert(op->spec.batch_count > 0 && hf_kind_program(op->spec.lock_kind, HF_VERB_ACQUIRE_ALL));
-    hf_op_follow(op, NULL);
+    hf_op_set_behind(op, NULL);
     if (!take_holds(op, now)) return;
     for_each(op, mark_in_flight, now);
     if (!has_a_hold(op)) {
@@ -405,8 +405,8 @@ static void end(hf_op *op, hf_time now) {
     unref_holds(op);
 }
 
-#define ALL_IMPL(name, words, acquiring)                                                           \
-    const hf_op_impl hf_##name##_all_impl = {.verb = (words),                                      \
+#define ALL_IMPL(name, text, acquiring)                                                            \
+    const hf_op_impl hf_##name##_all_impl = {.verb = (text),                                       \
                                              .quorum_refusal = NOT_BY_QUORUM,                      \
                                              .acquires = (acquiring),                              \
                                              .releases = !(acquiring),                             \

@@ -1,6 +1,6 @@
 #include "op/calls.h"
 
-/* Release, complete, extend and check use a hold of the caller. Without one they fail at once. */
+/* Release, complete, extend and check use a hold of the caller, and fail at once without one. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static void fail_out_of_memory(hf_op *op, hf_time now) {
 }
 
 static void fail_lost(hf_op *op, hf_lost_reason reason) {
-    static const char *const words[] = {
+    static const char *const texts[] = {
         [HF_LOST_NONE] = "lost",
         [HF_LOST_EXPIRED] = "its lease had already ended",
         [HF_LOST_TAKEN] = "another owner holds it",
@@ -30,15 +30,15 @@ static void fail_lost(hf_op *op, hf_lost_reason reason) {
         [HF_LOST_UNREACHABLE] = "it could not be renewed in time",
         [HF_LOST_MAX_HOLD] = "it was held for as long as max_hold allows",
     };
-    _Static_assert(sizeof words / sizeof *words == HF_LOST_REASONS, "each reason has its words");
-    hf_op_fail(op, HF_LOST, "%s", words[reason]);
+    _Static_assert(sizeof texts / sizeof *texts == HF_LOST_REASONS, "each reason needs a text");
+    hf_op_fail(op, HF_LOST, "%s", texts[reason]);
 }
 
 static bool is_gone(hf_verdict verdict) {
     return verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN;
 }
 
-/* Makes a reply that no program sends count as a missing reply. */
+/* Treats a reply that no program sends as a missing reply. */
 static void set_unexpected_reply(hf_request *request) {
     hf_fault_set(&request->failure, HF_SERVER, "the script returned an unexpected reply");
 }
@@ -62,7 +62,7 @@ static void fail_not_held(hf_op *op) {
 }
 
 /* The call is about the lost hold, even if another handle has acquired the lock again. */
-void hf_call_begin_on_lost(hf_op *op) {
+void hf_call_fail_on_lost(hf_op *op) {
     assert(!hf_hold_is_held(op->spec.lost_hold));
     attach_hold(op, op->spec.lost_hold);
     if (op->spec.loss_reported) fail_not_held(op);
@@ -74,11 +74,11 @@ static void release_lost(hf_op *op, hf_time now) {
     hf_renewer_clean_up_lost(op->client, op->hold, now);
 }
 
-/* Finds the caller's hold and marks it in flight. Returns false if the operation is done, or waits
- * until no other command for the hold is in flight. */
+/* Finds the caller's hold and marks it in flight. Returns false if the operation has failed, or
+ * must wait until no other command for the hold is in flight. */
 static bool begin_on_hold(hf_op *op, hf_time now) {
     if (op->spec.lost_hold) {
-        hf_call_begin_on_lost(op);
+        hf_call_fail_on_lost(op);
         return false;
     }
     hf_hold *hold = hf_op_find_hold(op, op->spec.names->key, now);
@@ -107,7 +107,7 @@ static void drop_from_table(hf_op *op, hf_time now) {
     hf_op_drop_hold(op, op->hold, now);
 }
 
-/* Drops the hold from the table. It is over, whatever the reply was. */
+/* Drops the hold, which is over whatever the reply was. */
 static void end_hold(hf_op *op, hf_verdict verdict, hf_time now) {
     hf_hold *hold = op->hold;
     if (verdict == HF_VERDICT_MORE)
@@ -143,16 +143,16 @@ static void on_not_found(hf_op *op, const hf_request *request, hf_verdict verdic
 }
 
 /* Returns whether the command was sent and must not be sent again. */
-static bool is_final_send(const hf_request *request) {
+static bool must_not_resend(const hf_request *request) {
     return request->no_retry && request->sends > 0;
 }
 
-/* Called when a release got no reply. For the caller the entry is released; the renewer continues
- * until the server has released it, too, or the lease has ended. */
+/* Called when a release got no reply. To the caller, the entry is released; the renewer keeps
+ * trying until the server has released it, too, or the lease has ended. */
 static void clean_up(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     hf_claim *claim = hold->claim;
-    bool used_up = is_final_send(&op->request),
+    bool final = must_not_resend(&op->request),
          gone = !hf_hold_owns_claim(hold) || hf_hold_is_lost(hold);
     if (is_overtaken(hold)) {
         hf_renewer_clean_up(op->client, claim, now);
@@ -164,13 +164,13 @@ static void clean_up(hf_op *op, hf_time now) {
         claim->count_uncertain = true;
         if (claim->shared)
             claim->share.pending_releases =
-                used_up ? claim->share.pending_releases - op->call.pending_releases
-                        : claim->share.pending_releases + 1;
+                final ? claim->share.pending_releases - op->call.pending_releases
+                      : claim->share.pending_releases + 1;
         bool over = hf_hold_is_lost(hold) && claim->count == claim->share.others;
         if (over && hf_hold_in_table(hold)) hf_renewer_clean_up_lost(op->client, hold, now);
         else hf_renewer_resume(op->client, claim, now);
         hf_client_unblock(op->client, claim, now);
-    } else if (used_up) {
+    } else if (final) {
         drop_from_table(op, now);
     } else { /* the clean-up must follow the release that may be under way */
         hf_renewer_clean_up_same_connection(op->client, hold->claim, now);
@@ -178,11 +178,11 @@ static void clean_up(hf_op *op, hf_time now) {
 }
 
 static void on_release_failed(hf_op *op, const hf_request *request, hf_time now) {
-    bool used_up = is_final_send(request);
+    bool final = must_not_resend(request);
     clean_up(op, now);
     hf_op_fail(op, request->failure.code, "%s; the release %s", hf_fault_text(&request->failure),
-               used_up ? "may have been lost; if so, the lock expires with its lease"
-                       : "continues in the background");
+               final ? "may have been lost; if so, the lock expires with its lease"
+                     : "continues in the background");
 }
 
 static void on_released(hf_request *request, const hf_reply *reply, hf_time now) {
@@ -217,18 +217,18 @@ static void begin_release(hf_op *op, hf_time now) {
     }
     hf_wire_lock lock = hf_op_wire_lock(op, hf_claim_owner(hold->claim));
     char waiter[HF_WAITER_SIZE];
-    uint32_t own =
+    uint32_t own_holds =
         hold->claim->shared ? 1 + hold->claim->share.pending_releases : HF_WIRE_NOT_SHARED;
-    bool marked = hf_claim_is_granted(hold->claim) &&
-                  (hold->claim->kind->read_half || hold->claim->kind->write_half ||
-                   hold->claim->kind->has_permits);
-    size_t size = marked ? hf_client_write_waiter(waiter, op->client, hold->claim,
-                                                  hold->claim->wait, hold->claim->token_ttl_ms)
-                         : 0;
+    bool has_mark = hf_claim_is_granted(hold->claim) &&
+                    (hold->claim->kind->read_half || hold->claim->kind->write_half ||
+                     hold->claim->kind->has_permits);
+    size_t size = has_mark ? hf_client_write_waiter(waiter, op->client, hold->claim,
+                                                    hold->claim->wait, hold->claim->token_ttl_ms)
+                           : 0;
     bool last = hold->claim->count == hold->claim->share.others + 1;
     op->call.pending_releases = hold->claim->share.pending_releases;
     hf_time lease = hf_claim_lease_within(hold->claim, hold->claim->lease, now);
-    if (!hf_wire_release(&op->request, &lock, hold->claim->count - 1, lease, own,
+    if (!hf_wire_release(&op->request, &lock, hold->claim->count - 1, lease, own_holds,
                          (hf_slice){waiter, size})) {
         fail_out_of_memory(op, now);
         return;
@@ -242,8 +242,8 @@ static void begin_release(hf_op *op, hf_time now) {
     hf_op_send(op, on_released, deadline, false, now);
 }
 
-/* Leaves the record to be written after the operation has ended. Until it is written, the lock
- * remains held and is renewed, because no other run may begin before that. */
+/* Makes the renewer write the record after the operation has ended. Until then the lock remains
+ * held and is renewed, because no other run may begin. Returns false if the renewer cannot. */
 static bool write_later(hf_op *op, hf_time now) {
     bool held = hf_hold_is_held(op->hold);
     return held && hf_renewer_record(op->client, op->hold, &op->request, now);
@@ -251,15 +251,15 @@ static bool write_later(hf_op *op, hf_time now) {
 
 static void fail_to_complete(hf_op *op, const hf_request *request, hf_time now) {
     hf_code code = request->failure.code;
-    bool refused = code == HF_UNREACHABLE || code == HF_DENIED;
-    bool continues = refused && write_later(op, now);
+    bool may_retry = code == HF_UNREACHABLE || code == HF_DENIED;
+    bool continues = may_retry && write_later(op, now);
     hf_op_fail(op, code, "%s%s", hf_fault_text(&request->failure),
                continues ? "; the record is being written in the background" : "");
 }
 
-/* A guard's hold ends with a record of the run. If the record could not be written, the key remains
- * taken until its lease ends, because the run has happened. If the command was sent twice, the
- * record tells the program whether the first copy wrote it; if there is no record to write, the
+/* A guard's hold ends with a record of the run. If the record cannot be written, the key remains
+ * taken until its lease ends, because the run has taken place. If the command was sent twice, the
+ * program sees from the record whether the first copy wrote it; if there is no record to write, the
  * first copy has freed the key. */
 static void on_completed(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
@@ -303,9 +303,9 @@ static void begin_complete(hf_op *op, hf_time now) {
 
 /* ---- extend, check ---- */
 
-/* Handles an extend without a reply. If the extend was not sent, the old lease remains valid.
- * Otherwise the server may run it at any time, even after renewals that were sent later, so no
- * renewal counts for more than the lease that the extend requested. */
+/* Handles an extend that got no reply. If it was not sent, the old lease remains valid. Otherwise
+ * the server may run it at any time, even after renewals that were sent later, so no renewal counts
+ * for more than the lease that the extend requested. */
 static void bound_lease(hf_op *op) {
     hf_hold *hold = op->hold;
     hf_claim *claim = hold->claim;
@@ -414,8 +414,8 @@ static void unblock(hf_op *op, hf_time now) {
     op->impl->begin(op, now);
 }
 
-/* Lets a sent command continue without the operation, because the server may still request the
- * program's source. Returns false if there is no such command. */
+/* Lets a command that was sent continue without the operation, because the server may still ask for
+ * the program's source. Returns false if there is no such command. */
 static bool continue_alone(hf_op *op) {
     bool continues = !op->blocked && hf_renewer_see_through(op->client, &op->request);
     if (!continues) hf_session_drop(&op->request);
@@ -430,7 +430,7 @@ static void abandon_release(hf_op *op, hf_time now) {
     else clean_up(op, now);
 }
 
-/* A record that is abandoned before it is sent leaves the key taken until its lease ends. */
+/* If the record was not sent before, the key remains taken until its lease ends. */
 static void abandon_complete(hf_op *op, hf_time now) {
     if (!op->blocked && !write_later(op, now)) continue_alone(op);
     if (!op->blocked) drop_from_table(op, now);
@@ -457,7 +457,7 @@ static void on_forced(hf_op *op, const hf_reply *reply, hf_time now) {
     hf_hold *hold =
         hf_holds_find(&client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
     if (hold && hf_hold_is_held(hold)) hf_renewer_on_lost(client, hold, HF_LOST_DELETED, now);
-    /* Other callers may have acquired it since: the server is asked about their holds. */
+    /* Other callers may have acquired the lock since: ask the server about their holds. */
     hf_holds_wake_all(&client->holds, op->spec.lock_kind, op->spec.names->key, now);
 }
 
@@ -499,7 +499,7 @@ static void begin_plain(hf_op *op, bool encoded, hf_time now) {
 }
 
 static void begin_force(hf_op *op, hf_time now) {
-    hf_kept_force(op->client, op->spec.lock_kind, op->spec.names->key, now);
+    hf_kept_before_force(op->client, op->spec.lock_kind, op->spec.names->key, now);
     begin_plain(op, encode_force(op), now);
 }
 
@@ -538,18 +538,18 @@ static void begin_command(hf_op *op, hf_time now) {
     begin_plain(op, hf_request_command(&op->request, op->spec.arg_count, op->spec.args), now);
 }
 
-/* ---- the implementation ---- */
+/* ---- the implementations ---- */
 
-#define ON_HOLD(name, words, starts, abandons, ...)                                                \
-    const hf_op_impl hf_##name##_impl = {.verb = (words),                                          \
+#define ON_HOLD(name, text, begin_fn, abandon_fn, ...)                                             \
+    const hf_op_impl hf_##name##_impl = {.verb = (text),                                           \
                                          .needs_hold = true,                                       \
-                                         .begin = (starts),                                        \
+                                         .begin = (begin_fn),                                      \
                                          .unblock = unblock,                                       \
-                                         .abandon = (abandons),                                    \
+                                         .abandon = (abandon_fn),                                  \
                                          __VA_ARGS__}
-#define PLAIN(name, words, starts, replies, ...)                                                   \
+#define PLAIN(name, text, begin_fn, reply_fn, ...)                                                 \
     const hf_op_impl hf_##name##_impl = {                                                          \
-        .verb = (words), .begin = (starts), .on_reply = (replies), __VA_ARGS__}
+        .verb = (text), .begin = (begin_fn), .on_reply = (reply_fn), __VA_ARGS__}
 
 ON_HOLD(release, "release", begin_release, abandon_release, .releases = true);
 ON_HOLD(complete, "complete", begin_complete, abandon_complete, .releases = true,

@@ -4,7 +4,7 @@
 
 #include "interfaces.h"
 
-/* Begins an operation on spec.lost_hold, a lost hold of the caller. */
-void hf_call_begin_on_lost(hf_op *op);
+/* Fails an operation on spec.lost_hold, a lost hold of the caller. */
+void hf_call_fail_on_lost(hf_op *op);
 
 #endif

@@ -1,4 +1,4 @@
-/* A client's creation, clock and end. Operations, deciders and topologies have their own files. */
+/* A client's creation, ticks and end. Operations, deciders and topologies have their own files. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>

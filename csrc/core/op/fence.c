@@ -1,4 +1,4 @@
-/* The operation that writes to a resource behind a fence: its commands run only if no later holder
+/* The operation that writes to a resource behind a fence: the commands run only if no later holder
  * of the lock has written. It needs no hold, because the server compares the tokens. */
 #include "lock/wire.h"
 #include "op/operation.h"

@@ -1,5 +1,5 @@
-/* Functions for a client's holds: they add a hold, name it for commands, and unblock the operations
- * that wait until it is no longer busy. */
+/* Functions that add a client's holds and claims, name them in commands, and unblock operations
+ * that wait for a claim's command. */
 #ifndef HF_HOLDING_H
 #define HF_HOLDING_H
 
@@ -7,23 +7,23 @@
 #include "interfaces.h"
 #include "lock/wire.h"
 
-/* Adds a hold. If `owner` is empty, the hold gets an owner of its own, <client uuid>:<number of the
- * hold>. Returns NULL when out of memory. */
+/* Adds a hold. If `owner` is empty, the hold gets its own owner, <client uuid>:<number>. Returns
+ * NULL when out of memory. */
 hf_hold *hf_client_add_hold(hf_client *client, const hf_kind *kind, hf_slice key, hf_slice caller,
                             hf_slice owner);
 
-/* Adds a hold of `permits` permits of a semaphore in the same way, with an owner of its own. */
+/* Adds a hold of `permits` permits of a semaphore in the same way; it always gets its own owner. */
 hf_hold *hf_client_add_permits(hf_client *client, const hf_kind *kind, hf_slice key,
                                hf_slice caller, uint32_t permits);
 
-/* Adds a claim without a hold. `owner` may be empty here, too. Returns NULL when out of memory. */
+/* Adds a claim without a hold. `owner` may be empty, as above. Returns NULL when out of memory. */
 hf_claim *hf_client_add_claim(hf_client *client, const hf_kind *kind, hf_slice key, hf_slice owner);
 
-/* Adds a claim without a hold for the same owner, with everything that commands for the owner need.
+/* Adds a claim without a hold for the same owner, with all that commands for the owner need.
  * Returns NULL when out of memory. */
 hf_claim *hf_client_add_copy(hf_client *client, const hf_claim *claim);
 
-/* Notes that the claim's command is no longer in flight. Operations that waited for it continue. */
+/* Marks the claim as no longer in flight, and lets operations that waited for that continue. */
 void hf_client_unblock(hf_client *client, hf_claim *claim, hf_time now);
 
 /* Writes the claim's queue member for this wait, and returns its size in bytes. `text` has room for
@@ -31,11 +31,11 @@ void hf_client_unblock(hf_client *client, hf_claim *claim, hf_time now);
 size_t hf_client_write_waiter(char *text, const hf_client *client, const hf_claim *claim,
                               uint64_t wait, uint64_t token_ttl_ms);
 
-/* Writes the claim's queue member for its own wait, and returns it. Returns an empty slice if the
+/* Writes the claim's queue member for its own wait to `text`, and returns it; an empty slice if the
  * claim has no wait. */
 hf_slice hf_client_write_claim_waiter(char *text, const hf_client *client, const hf_claim *claim);
 
-/* Returns the claim's lock as commands name it. */
+/* Returns the claim's lock and owner, for encoding commands. */
 hf_wire_lock hf_client_wire_lock(const hf_client *client, const hf_claim *claim,
                                  const hf_names *names);
 

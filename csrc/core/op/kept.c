@@ -13,7 +13,7 @@
 #include "op/renew.h"
 #include "op/taking.h"
 
-#define FOR_POLLERS (25 * HF_MS) /* how long a mutex is left free for clients that poll */
+#define POLLERS_TURN (25 * HF_MS) /* how long a mutex is left free for clients that poll */
 
 struct hf_kept {
     hf_keep keep;
@@ -23,10 +23,10 @@ struct hf_kept {
     hf_op *first, **end;   /* the callers that wait here, in order */
     uint64_t token;        /* the next caller's token; 0 for no fencing */
     uint64_t last_token;   /* the last of the tokens that came with the lock */
-    uint64_t token_ttl_ms; /* the TTL with which the tokens were drawn */
-    hf_time closed_until;  /* no caller that waits here asks the server before this time */
-    uint64_t last_served;  /* if others want the lock: the last operation that goes before them */
-    bool forced;           /* a caller of this client takes it by force, so it is not lent */
+    uint64_t token_ttl_ms; /* the fencing counter's TTL, as requested with the tokens */
+    hf_time ask_after;     /* callers that wait here do not ask the server before this time */
+    uint64_t last_ahead;   /* if others want the lock: the last operation served before them */
+    bool forced;           /* a caller of this client forces its release, so it is not lent */
     size_t key_size;
     char key[];
 };
@@ -46,8 +46,8 @@ static hf_kept *find(const hf_client *client, const hf_kind *kind, hf_slice key)
     uint64_t hash = client->kept.count > 0 ? hash_of(kind, key) : 0;
     while ((entry = hf_numbers_find(&client->kept, hash, entry))) {
         hf_kept *kept = entry->object;
-        hf_slice of = {kept->key, kept->key_size};
-        if (kept->kind == kind && hf_slice_equal(of, key)) return kept;
+        hf_slice kept_key = {kept->key, kept->key_size};
+        if (kept->kind == kind && hf_slice_equal(kept_key, key)) return kept;
     }
     return NULL;
 }
@@ -103,21 +103,21 @@ static void join(hf_kept *kept, hf_op *op) {
 void hf_kept_cancel(hf_op *op) {
     hf_kept *kept = op->acquire.kept;
     assert(kept && op->state == HF_ACQUIRE_QUEUED);
-    hf_op **at = &kept->first;
-    while (*at != op) at = &(*at)->acquire.next_kept;
-    *at = op->acquire.next_kept;
-    if (kept->end == &op->acquire.next_kept) kept->end = at;
+    hf_op **link = &kept->first;
+    while (*link != op) link = &(*link)->acquire.next_kept;
+    *link = op->acquire.next_kept;
+    if (kept->end == &op->acquire.next_kept) kept->end = link;
     op->acquire.kept = NULL;
     if (!kept->first && !kept->keep.claim) hf_keep_set_due(&kept->keep);
 }
 
-hf_time hf_kept_end(const hf_op *op) {
+hf_time hf_kept_deadline(const hf_op *op) {
     const hf_claim *claim = op->acquire.kept->keep.claim;
-    if (!claim && op->acquire.kept->first == op) return op->acquire.kept->closed_until;
+    if (!claim && op->acquire.kept->first == op) return op->acquire.kept->ask_after;
     return claim && hf_claim_is_held(claim) ? claim->valid_until : HF_NEVER;
 }
 
-void hf_kept_notice(hf_op *op, hf_time now) {
+void hf_kept_on_deadline(hf_op *op, hf_time now) {
     const hf_claim *claim = op->acquire.kept->keep.claim;
     if (claim && claim->hold) hf_client_refresh(op->client, claim->hold, now);
     else if (!claim) hf_keep_set_due(&op->acquire.kept->keep);
@@ -132,13 +132,13 @@ static bool has_token(const hf_kept *kept, const hf_op *op) {
 }
 
 /* Returns whether enough of the lease is left to confirm the hold in time. */
-static bool lasts(const hf_claim *claim, const hf_op *op, hf_time now) {
+static bool lasts_long_enough(const hf_claim *claim, const hf_op *op, hf_time now) {
     hf_time lease = hf_time_min(op->client->config.grant_lease, op->spec.lease);
     return now + lease / 4 < claim->valid_until;
 }
 
 /* Returns whether the server's lease is no longer than the next caller's or the grant lease. */
-static bool is_short(const hf_claim *claim, const hf_op *op) {
+static bool is_short_enough(const hf_claim *claim, const hf_op *op) {
     return claim->lease <= hf_time_max(op->client->config.grant_lease, op->spec.lease);
 }
 
@@ -148,13 +148,13 @@ static bool may_still_keep(const hf_kept *kept, hf_time now) {
 
 static bool may_lend(const hf_kept *kept, const hf_op *op, hf_time now) {
     const hf_claim *claim = kept->keep.claim;
-    bool has_precedence = !kept->keep.wanted || op->number <= kept->last_served;
-    return has_precedence && !kept->forced && may_still_keep(kept, now) && lasts(claim, op, now) &&
-           is_short(claim, op) && has_token(kept, op);
+    bool has_precedence = !kept->keep.wanted || op->number <= kept->last_ahead;
+    return has_precedence && !kept->forced && may_still_keep(kept, now) &&
+           lasts_long_enough(claim, op, now) && is_short_enough(claim, op) && has_token(kept, op);
 }
 
-/* Ends what the claim had for its last caller. The number of its wait remains until the grant is
- * confirmed. */
+/* Resets what the claim stored for its last caller. The number of its wait remains until the grant
+ * is confirmed. */
 static void forget_caller(hf_claim *claim) {
     if (!hf_claim_is_granted(claim)) claim->wait = 0;
     claim->confirm_at = HF_NEVER;
@@ -180,7 +180,7 @@ static void lend(hf_kept *kept, hf_op *op, hf_time now) {
     hold->agent = op->spec.agent;
     hf_op_take(op, hold, &taken);
     claim->token_ttl_ms = kept->token_ttl_ms;
-    /* it gets its full lease once the grant is confirmed */
+    /* the confirmation requests the full lease */
     claim->confirm_at = hf_acquire_confirm_at(op, claim->valid_until, now);
     hf_hold_ref(hold);
     op->hold = hold;
@@ -188,19 +188,20 @@ static void lend(hf_kept *kept, hf_op *op, hf_time now) {
     hf_op_succeed(op);
 }
 
-/* Returns the claim of the kept lock that is on its way back to the server, or NULL. */
+/* Returns the claim of a kept lock that is being given back to the server, or NULL. */
 static hf_claim *find_leaving(const hf_client *client, const hf_kind *kind, hf_slice key) {
     return hf_holds_find_leaving(&client->holds, kind, key, (hf_slice){"", 0});
 }
 
-/* Keeps the lock without a caller. Returns false if that is impossible, because an earlier claim
- * may still be on its way back to a server that does not reply. */
+/* Makes the lock idle. Returns false if that is impossible, because an earlier claim is still being
+ * given back to a server that may not reply. */
 static bool set_idle(hf_client *client, hf_claim *claim, hf_time now) {
-    hf_time grant = client->config.grant_lease;
+    hf_time grant_lease = client->config.grant_lease;
     if (find_leaving(client, claim->kind, hf_claim_key(claim))) return false;
     hf_holds_keep(&client->holds, claim);
     forget_caller(claim);
-    if (claim->valid_until <= now + grant) claim->lease = hf_time_min(claim->lease, grant);
+    if (claim->valid_until <= now + grant_lease)
+        claim->lease = hf_time_min(claim->lease, grant_lease);
     claim->renewed = true;
     hf_renewer_resume_idle(client, claim, now);
     return true;
@@ -212,7 +213,7 @@ static void release_idle(hf_client *client, hf_claim *idle, hf_time now) {
     hf_renewer_clean_up_first(client, idle, now);
 }
 
-/* ---- the beginning ---- */
+/* ---- beginning ---- */
 
 static bool may_keep(const hf_op *op) {
     const hf_op_spec *spec = &op->spec;
@@ -226,17 +227,18 @@ static long long count_waiters(const hf_kept *kept) {
     return waiters;
 }
 
+/* Queues the operation, or fails it if it must not wait. */
 static void wait_here(hf_kept *kept, hf_op *op) {
     long long waiters = op->spec.limits_waiters ? count_waiters(kept) : 0;
     if (op->spec.wait == 0)
         hf_op_fail(op, HF_BUSY, "another caller of this client holds it or is waiting for it");
     else if (hf_acquire_waits_for_itself(op)) hf_acquire_fail_as_deadlock(op);
     else if (op->spec.limits_waiters && waiters >= (long long)op->spec.max_waiters)
-        hf_acquire_fail_as_shed(op, waiters);
+        hf_acquire_fail_at_max_waiters(op, waiters);
     else join(kept, op);
 }
 
-/* Lends the idle lock, or releases it to the server and makes the operation wait for that. */
+/* Lends the idle lock, or gives it back to the server and makes the operation wait for that. */
 static void begin_idle(hf_kept *kept, hf_op *op, hf_time now) {
     hf_claim *idle = kept->keep.claim;
     if (idle->in_flight) {
@@ -249,8 +251,8 @@ static void begin_idle(hf_kept *kept, hf_op *op, hf_time now) {
     }
 }
 
-/* Returns the kept lock that is being released to the server, perhaps over another connection, or
- * NULL. An acquire that overtakes this release would find the lock taken. */
+/* Returns the claim of a kept lock that is being given back without a failure so far, or NULL. An
+ * acquire sent over another connection could overtake it, and would find the lock taken. */
 static hf_claim *find_returning(hf_client *client, const hf_kind *kind, hf_slice key) {
     hf_claim *claim = find_leaving(client, kind, key);
     bool returning = claim && claim->failures == 0;
@@ -266,7 +268,7 @@ static bool is_lent(const hf_kept *kept) {
 }
 
 /* Gives the idle lock of this kind back to the server. Returns its claim, or NULL. */
-static hf_claim *clear(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
+static hf_claim *give_back(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
     if (!client->kept.buckets) return NULL; /* the client has never kept a lock */
     hf_kept *kept = find(client, kind, key);
     if (!kept || !is_idle(kept)) return find_returning(client, kind, key);
@@ -275,16 +277,16 @@ static hf_claim *clear(hf_client *client, const hf_kind *kind, hf_slice key, hf_
     return idle;
 }
 
-hf_claim *hf_kept_clear(hf_client *client, const hf_kind *except, hf_slice key, hf_time now) {
+hf_claim *hf_kept_give_back(hf_client *client, const hf_kind *except, hf_slice key, hf_time now) {
     hf_claim *claim = NULL;
     for (const hf_kind *const *kind = hf_kinds; *kind && !claim; kind++) {
-        if ((*kind)->may_be_kept && *kind != except) claim = clear(client, *kind, key, now);
+        if ((*kind)->may_be_kept && *kind != except) claim = give_back(client, *kind, key, now);
     }
     return claim;
 }
 
-/* Makes the operation wait for the claim's command. Returns false if there is no claim. */
-static bool block_on_clean_up(hf_op *op, hf_claim *claim, hf_time now) {
+/* Makes the operation wait for the claim's command. Returns false if `claim` is NULL. */
+static bool block_on(hf_op *op, hf_claim *claim, hf_time now) {
     if (claim) hf_acquire_block(op, claim, now);
     return claim != NULL;
 }
@@ -304,14 +306,14 @@ bool hf_kept_begin(hf_op *op, hf_time now) {
     hf_slice key = spec->names->key;
     if (spec->keep == 0 && !client->kept.buckets) return false;
     if (has_hold(op)) return false;
-    if (block_on_clean_up(op, hf_kept_clear(client, spec->lock_kind, key, now), now)) return true;
+    if (block_on(op, hf_kept_give_back(client, spec->lock_kind, key, now), now)) return true;
     hf_kept *kept = find(client, spec->lock_kind, key);
     if (kept && is_lent(kept)) hf_client_refresh(client, kept->keep.claim->hold, now);
     if (kept && is_idle(kept)) {
         begin_idle(kept, op, now);
         return true;
     }
-    if (block_on_clean_up(op, find_returning(client, spec->lock_kind, key), now)) return true;
+    if (block_on(op, find_returning(client, spec->lock_kind, key), now)) return true;
     if (spec->keep == 0 || !may_keep(op)) return false;
     if (!kept) kept = add(op, now);
     if (!kept) return false;
@@ -332,7 +334,7 @@ hf_hold *hf_kept_add_hold(hf_op *op) {
     hf_hold *hold =
         hf_client_add_hold(client, kept->kind, op->spec.names->key, op->spec.caller, text);
     kept->keep.wanted = kept->forced = false;
-    kept->last_served = 0;
+    kept->last_ahead = 0;
     if (!hold) {
         hf_keep_set_due(&kept->keep);
         return NULL;
@@ -344,12 +346,12 @@ hf_hold *hf_kept_add_hold(hf_op *op) {
     return hold;
 }
 
-/* Once others want the lock, only callers that have come before that go before them. */
-static void note_precedence(hf_client *client, hf_kept *kept) {
-    if (kept->keep.wanted && kept->last_served == 0) kept->last_served = client->last_op;
+/* Once others want the lock, only callers that came earlier are served before them. */
+static void set_precedence(hf_client *client, hf_kept *kept) {
+    if (kept->keep.wanted && kept->last_ahead == 0) kept->last_ahead = client->last_op;
 }
 
-void hf_kept_took(hf_op *op, uint64_t last_token, hf_time now) {
+void hf_kept_on_acquired(hf_op *op, uint64_t last_token, hf_time now) {
     hf_hold *hold = op->hold;
     assert(hold->claim->kept && hf_hold_is_held(hold));
     hf_kept *kept = kept_of(hold->claim->kept);
@@ -357,14 +359,14 @@ void hf_kept_took(hf_op *op, uint64_t last_token, hf_time now) {
     kept->token = hold->token > 0 ? hold->token + 1 : 0;
     kept->last_token = last_token;
     kept->token_ttl_ms = op->spec.token_ttl_ms;
-    note_precedence(op->client, kept);
+    set_precedence(op->client, kept);
 }
 
 /* ---- when a hold is released ---- */
 
-/* Returns whether no command for the hold is in doubt. The server could run such a command while
- * the next caller has the lock. */
-static bool is_sure(const hf_client *client, const hf_hold *hold, hf_time now) {
+/* Returns whether the lock is valid and no command for it is in doubt. The server could run such a
+ * command while the next caller has the lock. */
+static bool is_safe_to_keep(const hf_client *client, const hf_hold *hold, hf_time now) {
     return hf_hold_is_held(hold) && now < hold->claim->valid_until &&
            hold->claim->shorter_lease == HF_NEVER && !hf_claim_is_at_risk(hold->claim) &&
            !hold->claim->count_uncertain && !client->closed;
@@ -374,10 +376,11 @@ bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now) {
     if (!hold->claim->kept) return false;
     hf_kept *kept = kept_of(hold->claim->kept);
     hf_op *next = kept->first;
-    note_precedence(client, kept);
+    set_precedence(client, kept);
     if (!may_still_keep(kept, now) && !kept->kind->publishes_releases)
-        kept->closed_until = now + FOR_POLLERS;
-    if (!is_sure(client, hold, now) || kept->forced || !may_still_keep(kept, now)) return false;
+        kept->ask_after = now + POLLERS_TURN;
+    if (!is_safe_to_keep(client, hold, now) || kept->forced || !may_still_keep(kept, now))
+        return false;
     if (next) {
         if (has_hold(next) || !may_lend(kept, next, now)) return false;
         hf_kept_cancel(next);
@@ -385,23 +388,23 @@ bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now) {
     } else if (kept->keep.wanted || !set_idle(client, hold->claim, now)) {
         return false;
     }
-    if (hf_hold_in_table(hold)) return false; /* out of memory */
+    if (hf_hold_in_table(hold)) return false; /* no memory to lend it */
     hf_hold_become(hold, HF_HOLD_RELEASING);
     return true;
 }
 
-void hf_kept_force(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
+void hf_kept_before_force(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
     hf_kept *kept = find(client, kind, key);
     if (kept) kept->forced = true;
     if (kept && is_idle(kept)) kept->keep.keep_until = now;
-    clear(client, kind, key, now);
+    give_back(client, kind, key, now);
 }
 
-/* If others want an idle lock, returns it to the server. Makes waiting callers ask the server. */
+/* Gives an idle lock back if others want it. Makes waiting callers ask if nobody has the lock. */
 static void serve(hf_client *client, hf_kept *kept, hf_time now) {
-    note_precedence(client, kept);
+    set_precedence(client, kept);
     if (is_idle(kept) && kept->keep.wanted) release_idle(client, kept->keep.claim, now);
-    while (!kept->keep.claim && kept->first && now >= kept->closed_until) {
+    while (!kept->keep.claim && kept->first && now >= kept->ask_after) {
         hf_op *op = kept->first;
         hf_kept_cancel(op);
         op->acquire.kept = kept;

@@ -1,5 +1,5 @@
 /* The operation that reads or records which run counts for a scheduled time. It needs no hold: the
- * program compares the run, its time and its token with those of the record. */
+ * program compares the run, its time and its token with the record's. */
 #include "lock/wire.h"
 #include "op/operation.h"
 

@@ -18,7 +18,7 @@
 
 /* The transitions between the states of an acquire, which may end in any of them. An operation that
  * polls is only ever BEGUN, ASKING or WAITING; one on several locks remains BEGUN. */
-static const int steps[HF_ACQUIRE_STATES] = {
+static const int next_states[HF_ACQUIRE_STATES] = {
     [HF_ACQUIRE_BEGUN] = TO(QUEUED) | TO(BLOCKED) | TO(ASKING),
     /* It waits for a lock that the client keeps, or for its turn to ask the server (kept.h). */
     [HF_ACQUIRE_QUEUED] = TO(BLOCKED) | TO(ASKING),
@@ -27,19 +27,19 @@ static const int steps[HF_ACQUIRE_STATES] = {
     /* It asks again at once if another process of its owner has changed the count. */
     [HF_ACQUIRE_ASKING] =
         TO(ASKING) | TO(FOLLOWING) | TO(SUBSCRIBING) | TO(WAITING) | TO(CANCELLING),
-    /* The reply was busy. It waits for the caller's own releases. */
+    /* The reply was busy. It waits for an earlier release by its own client. */
     [HF_ACQUIRE_FOLLOWING] = TO(FOLLOWING) | TO(ASKING),
     /* The reply was busy. It cannot queue before the client is subscribed to its channel. */
     [HF_ACQUIRE_SUBSCRIBING] = TO(ASKING) | TO(CANCELLING),
-    /* A grant ends the acquire, which asks to check a grant, after a message, or at a recheck. */
+    /* A grant ends it. It asks again to check a grant, after a message, or at a recheck. */
     [HF_ACQUIRE_WAITING] = TO(ASKING) | TO(CANCELLING),
-    /* The wait is over. It waits until the server has removed it from the queue. */
+    /* The wait is over, and the server is removing it from the queue. */
     [HF_ACQUIRE_CANCELLING] = 0,
 };
 
 void hf_op_become(hf_op *op, hf_acquire_state state) {
-    assert(!op->done && state < HF_ACQUIRE_STATES && steps[op->state] & 1 << state);
-    (void)steps;
+    assert(!op->done && state < HF_ACQUIRE_STATES && next_states[op->state] & 1 << state);
+    (void)next_states;
     op->state = state;
 }
 
@@ -72,7 +72,7 @@ static const hf_op_impl *impl_of(const hf_client *client, const hf_op_spec *spec
     return client->decider->op && spec->node == 0 ? client->decider->op : hf_op_impls[spec->kind];
 }
 
-/* Returns whether the lock's names are in several slots: one program cannot use such names. */
+/* Returns whether the lock's names are in several slots, so that no program can use them all. */
 static bool spans_slots(const hf_op *op) {
     return op->client->topology->moves_slots && op->spec.names && !hf_slot_is_one(op->spec.names);
 }
@@ -196,17 +196,17 @@ hf_slice hf_op_owner(const hf_op *op, char text[HF_OWNER_SIZE]) {
     return (hf_slice){text, hf_wire_owner(text, op->spec.lock_kind, op->client->uuid, op->number)};
 }
 
-/* There may be thousands of waiters, each with an operation. glibc allocates at most this size
+/* There may be thousands of waiters, each with an operation. Up to this size, glibc allocates
  * without a search. */
-_Static_assert(sizeof(hf_op) <= 1032, "an operation remains small");
+_Static_assert(sizeof(hf_op) <= 1032, "an operation must be small");
 
 hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
     hf_op *op = malloc(sizeof *op);
     if (!op) return NULL;
     assert(spec->batch_count <= HF_BATCH_MAX);
     assert(!spec->names || (spec->lock_kind && spec->batch_count == 0));
-    /* The row must say that the call's number is a lease. Otherwise no lease would be set, and the
-     * hold would end at once. */
+    /* The row must say that the call's number is a lease. Without a lease the hold would end at
+     * once. */
     assert(!hf_op_impls[spec->kind]->sets_lease ||
            hf_op_rows[spec->kind].number == HF_NUMBER_LEASE);
     *op = (hf_op){.client = client, .spec = *spec, .begun_at = now, .number = ++client->last_op};
@@ -261,7 +261,7 @@ void hf_op_tick(hf_op *op, hf_time now) {
         hf_op_stop(op, HF_UNREACHABLE, "an earlier command for this key got no reply", now);
 }
 
-void hf_op_follow(hf_op *op, hf_claim *claim) {
+void hf_op_set_behind(hf_op *op, hf_claim *claim) {
     if (claim) hf_claim_ref(claim);
     if (op->behind) hf_claim_unref(op->behind);
     op->behind = claim;
@@ -273,7 +273,7 @@ void hf_op_block(hf_op *op, hf_claim *claim) {
     claim->awaited = true;
 }
 
-/* Copies what the spec of an operation on one lock points to. Returns false when out of memory. */
+/* Copies the names and the caller to which the spec points. Returns false when out of memory. */
 static bool copy_lock(hf_op *op) {
     hf_slice caller = op->spec.caller;
     hf_names *names = hf_names_new(op->spec.lock_kind, op->spec.names->key);
@@ -296,8 +296,8 @@ static void free_copy(hf_op *op) {
 
 bool hf_op_detach(hf_op *op) {
     assert(!op->detached);
-    bool on_one = op->spec.names && !op->spec.batch;
-    if (op->done || op->blocked || !on_one || !copy_lock(op)) return false;
+    bool on_one_lock = op->spec.names && !op->spec.batch;
+    if (op->done || op->blocked || !on_one_lock || !copy_lock(op)) return false;
     op->detached = true;
     op->client->detached++;
     if (op->hold && hf_hold_is_releasing(op->hold)) op->hold->detached = true;
@@ -311,7 +311,7 @@ void hf_client_end_detached(hf_client *client, hf_time now) {
     }
 }
 
-/* Ends what accompanies an operation that may have waited. */
+/* Ends what the operation may have begun for its wait. */
 static void end_wait(hf_op *op, hf_time now) {
     hf_deadlock_end(op);
     hf_crash_end(op);
@@ -319,7 +319,7 @@ static void end_wait(hf_op *op, hf_time now) {
     hf_client_listen(op, false, now);
 }
 
-/* From now on no message finds the operation. */
+/* Removes the number by which messages find the operation. */
 static void forget_number(hf_op *op) {
     const hf_op_spec *spec = &op->spec;
     if (hf_kind_grants(spec->lock_kind))
@@ -342,7 +342,7 @@ void hf_op_end(hf_op *op, hf_time now) {
     else client->ops_end = op->link;
     if (op->wait.by_number.object) forget_number(op);
     if (op->hold) hf_hold_unref(op->hold);
-    hf_op_follow(op, NULL);
+    hf_op_set_behind(op, NULL);
     assert(!op->wait.needs_events && client->detached >= op->detached);
     client->detached -= op->detached;
     if (op->detached) free_copy(op);

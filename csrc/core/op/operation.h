@@ -1,4 +1,4 @@
-/* What all operations have in common: their nodes, requests, failures and ends. Each hf_op_impl
+/* The parts that all operations share: their nodes, requests, failures and ends. Each hf_op_impl
  * does the rest. */
 #ifndef HF_OPERATION_H
 #define HF_OPERATION_H
@@ -7,13 +7,13 @@
 #include "link/nodes.h"
 #include "op/holding.h"
 
-/* Ends the message of a failure if the server may have carried out something that is not undone. */
+/* Ends the message of a failure if the server may have done something that is not undone. */
 #define HF_MAY_BE_DONE "; the call may have taken effect anyway"
 
 /* Changes the operation's state; no other function does. Asserts that the transition is legal. */
 void hf_op_become(hf_op *op, hf_acquire_state state);
 
-/* End the operation: with HF_OK, or with a failure about its key and server. */
+/* End the operation: with HF_OK, or with a failure whose message names its key and server. */
 void hf_op_succeed(hf_op *op);
 void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...)
     __attribute__((format(printf, 3, 4)));
@@ -22,59 +22,58 @@ void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...)
 void hf_op_fail_as(hf_op *op, const hf_request *request);
 void hf_op_fail_out_of_memory(hf_op *op);
 
-/* Does the same for a request whose effect is not undone; if it was sent, the message says that it
- * may have taken effect. */
+/* As hf_op_fail_as, for a request whose effect is not undone: if it was sent, the message says that
+ * it may have taken effect. */
 void hf_op_fail_in_doubt(hf_op *op, const hf_request *request);
 
 /* Ends an operation whose result is this reply: with HF_OK, or with a failure if too few replicas
  * have confirmed the write or when out of memory. */
 void hf_op_succeed_with(hf_op *op, const hf_request *request, const hf_reply *reply);
 
-/* Fails an acquire because the key has a lock of another kind. `has` is that of hf_wire_answer. */
+/* Fails an acquire because the key has a lock of another kind. `has`: see hf_wire_answer. */
 void hf_op_fail_for_other_kind(hf_op *op, const char *has);
 
-/* Fails an operation whose request was run but confirmed by too few replicas. */
+/* Fails an operation whose request was carried out, but confirmed by too few replicas. */
 void hf_op_fail_unconfirmed(hf_op *op);
 
-/* Ends an operation that is not done, and undoes what it may have left on the server. */
+/* Fails an operation unless it is done, and undoes what it may have left on the server. */
 void hf_op_stop(hf_op *op, hf_code code, const char *reason, hf_time now);
 
 /* Sends the operation's request over the callers' link. */
 void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool waits_for_connection,
                 hf_time now);
 
-/* Sends an operation's only command; `encoded` is false if it could not be encoded for lack of
- * memory. `done` is usually hf_op_on_reply, which passes the reply to the implementation, or, if
- * there is none, fails the operation. */
+/* Sends an operation's only command. If `encoded` is false, fails the operation as out of memory.
+ * `done` is usually hf_op_on_reply, which passes the reply to the implementation, or fails the
+ * operation if there is no reply. */
 void hf_op_run(hf_op *op, bool encoded, hf_request_done *done, hf_time now);
 void hf_op_on_reply(hf_request *request, const hf_reply *reply, hf_time now);
 
-/* Sends the only command of an operation that runs the program with the spec's `args`, the first
- * spec.value of which are keys. The command may wait for replicas. */
+/* Sends a call of the program as an operation's only command. The arguments are the spec's `args`,
+ * of which the first spec.value are keys. Replicas must confirm the call if config.sync says so. */
 void hf_op_run_program(hf_op *op, const hf_program *program, hf_request_done *done, hf_time now);
 
-/* Does what is due for an operation that is not done. */
+/* Does what is due for an operation, which must not be done. */
 void hf_op_tick(hf_op *op, hf_time now);
 
 /* Makes the operation's request end by `until`. */
 void hf_op_hurry(hf_op *op, hf_time until);
 
-/* Sets op->behind to this claim, and drops the reference to the claim before. `claim` may be
- * NULL. */
-void hf_op_follow(hf_op *op, hf_claim *claim);
+/* Sets op->behind to this claim or to NULL, and drops the reference to the previous claim. */
+void hf_op_set_behind(hf_op *op, hf_claim *claim);
 
-/* Blocks the operation until hf_client_unblock of this claim, which must be op->behind or that
- * of the operation's hold. */
+/* Blocks the operation until hf_client_unblock is called for this claim, which must be op->behind
+ * or the claim of the operation's hold. */
 void hf_op_block(hf_op *op, hf_claim *claim);
 
 /* Returns the operation's lock with this owner, for encoding commands. */
 hf_wire_lock hf_op_wire_lock(const hf_op *op, hf_slice owner);
 
-/* Returns the time until which a hold that the operation acquires may last: its max_hold after
- * `since`, or HF_NEVER without a limit. */
+/* Returns when a hold that the operation acquires must end: max_hold after `since`, or HF_NEVER if
+ * there is no limit. */
 hf_time hf_op_max_until(const hf_op *op, hf_time since);
 
-/* Writes the owner that identifies this call on a kind that nobody holds, and returns it. */
+/* Writes the owner that identifies this call of a kind that nobody holds, and returns it. */
 hf_slice hf_op_owner(const hf_op *op, char text[HF_OWNER_SIZE]);
 
 #endif

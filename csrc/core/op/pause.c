@@ -1,4 +1,4 @@
-/* Pauses for spec.wait and sends nothing. Works with every driver; closing the client ends it. */
+/* The operation that pauses for spec.wait. It sends nothing, and ends if the client is closed. */
 #include "op/operation.h"
 
 static void begin(hf_op *op, hf_time now) {

@@ -12,8 +12,8 @@ hf_hold *hf_op_find_hold(const hf_op *op, hf_slice key, hf_time now) {
     return hold;
 }
 
-/* In a quorum the new hold may have the same owner, and a clean-up would end it. */
-void hf_op_replace_lost(const hf_op *op, hf_hold *hold, hf_time now) {
+/* In a quorum the new hold may have the same owner, so a clean-up would end the new hold. */
+void hf_op_drop_lost(const hf_op *op, hf_hold *hold, hf_time now) {
     assert(hf_op_impl_of(op)->acquires && hf_hold_is_lost(hold));
     bool same = hf_slice_equal(op->spec.owner, hf_hold_owner(hold));
     if (same) hf_holds_remove(&op->client->holds, hold->claim);
@@ -51,7 +51,7 @@ void hf_op_take(hf_op *op, hf_hold *hold, const hf_taken *taken) {
     claim->token_ttl_ms = op->spec.token_ttl_ms;
     claim->failures = 0;
     if (first || taken->token > hold->token)
-        hold->token = taken->token; /* higher only if the counter of a shared owner was lost */
+        hold->token = taken->token; /* re-entry: higher only if a shared owner's counter was lost */
     hf_hold_become(hold, HF_HOLD_HELD);
     if (first) op->client->stats.acquires++;
     else op->client->stats.reentries++;

@@ -50,7 +50,7 @@ static hf_time deadline(const hf_op *op) {
 }
 
 static void stop_blocked(hf_op *op, hf_time now) {
-    if (acquires(op) && hf_acquire_was_behind_another(op, now))
+    if (acquires(op) && hf_acquire_waited_for_other_call(op, now))
         hf_op_stop(op, HF_BUSY, HF_UNDER_WAY, now);
     else hf_op_stop(op, HF_UNREACHABLE, "an earlier command for this key got no reply", now);
 }

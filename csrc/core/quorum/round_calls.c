@@ -226,7 +226,7 @@ static void ask_members(hf_op *op, hf_time now) {
 void hf_round_begin_on_hold(hf_op *op, hf_time now) {
     hf_client *client = op->client;
     if (op->spec.lost_hold) {
-        hf_call_begin_on_lost(op);
+        hf_call_fail_on_lost(op);
         return;
     }
     hf_hold *hold =
