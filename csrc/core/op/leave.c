@@ -7,21 +7,21 @@
 #include "op/renew.h"
 #include "op/task.h"
 
-#define CLEAN_UP_FOR (30 * HF_SECOND)
-#define CLOSED_RETRY (50 * HF_MS) /* the first delay; it doubles twice */
+#define MIN_CLEAN_UP_TIME (30 * HF_SECOND)
+#define CLOSED_RETRY_DELAY (50 * HF_MS) /* the first one; it doubles twice */
 
-/* Makes the claim LEAVING, or starts again if it already is. Returns when to send its leave. */
-static hf_time begin_to_leave(hf_client *client, hf_claim *claim, hf_time now) {
-    bool counted = claim->shared && hf_claim_own_holds(claim) > 0;
+/* Makes the claim LEAVING, or restarts its clean-up. Returns when to send its leave. */
+static hf_time begin_leaving(hf_client *client, hf_claim *claim, hf_time now) {
+    bool has_entries = claim->shared && hf_claim_own_holds(claim) > 0;
     if (claim->hold) hf_observe_end(client, claim->hold, now);
     if (!hf_claim_is_leaving(claim)) hf_holds_leave(&client->holds, claim);
     claim->failures = 0;
-    if (!counted) claim->valid_until = now + hf_time_max(claim->lease, CLEAN_UP_FOR);
+    if (!has_entries) claim->valid_until = now + hf_time_max(claim->lease, MIN_CLEAN_UP_TIME);
     return claim->in_flight ? claim->valid_until : now;
 }
 
 void hf_renewer_clean_up(hf_client *client, hf_claim *claim, hf_time now) {
-    hf_time at = begin_to_leave(client, claim, now);
+    hf_time at = begin_leaving(client, claim, now);
     hf_holds_wake_at(&client->holds, claim, at);
 }
 
@@ -36,7 +36,7 @@ void hf_renewer_clean_up_at_close(hf_client *client, hf_claim *claim, hf_time no
     bool lost = hold && hf_hold_is_lost(hold);
     if (claim->record) return; /* the lock must not be free before the record is written */
     if (lost && claim->shared) hf_claim_drop_own_holds(claim);
-    if (!lost || hf_renewer_may_remain(hold)) claim->wake_at = begin_to_leave(client, claim, now);
+    if (!lost || hf_renewer_may_remain(hold)) claim->wake_at = begin_leaving(client, claim, now);
 }
 
 /* Returns whether the queue has the mark of an unconfirmed grant to this shared owner. Until the
@@ -45,24 +45,24 @@ static bool has_mark(const hf_claim *claim) {
     return claim->shared && hf_claim_is_granted(claim) && claim->wait > 0;
 }
 
-/* A hold that was lost only because its time ran out may still be on the server: a renewal or
- * re-entry that got no reply may have been carried out. */
+/* The server may still have a hold that was lost only because its time ran out: a renewal or
+ * re-entry that got no reply may have succeeded. */
 bool hf_renewer_may_remain(const hf_hold *hold) {
-    bool by_time = hold->reason == HF_LOST_EXPIRED || hold->reason == HF_LOST_UNREACHABLE ||
-                   hold->reason == HF_LOST_MAX_HOLD;
-    return by_time && (!hold->claim->shared || has_mark(hold->claim));
+    bool timed_out = hold->reason == HF_LOST_EXPIRED || hold->reason == HF_LOST_UNREACHABLE ||
+                     hold->reason == HF_LOST_MAX_HOLD;
+    return timed_out && (!hold->claim->shared || has_mark(hold->claim));
 }
 
-/* Adds a claim for the same owner, whose clean-up removes what the server may have of this one; for
- * a shared owner, that is the grant, if it is still marked. Returns NULL when out of memory. */
-static hf_claim *clean_up_by_stand_in(hf_client *client, const hf_claim *claim, hf_time now) {
+/* Adds a claim for the same owner and cleans it up, which removes what the server may have of
+ * `claim`; for a shared owner, that is only a marked grant. Returns NULL when out of memory. */
+static hf_claim *clean_up_with_stand_in(hf_client *client, const hf_claim *claim, hf_time now) {
     hf_claim *stand_in = hf_client_add_copy(client, claim);
     if (stand_in) hf_renewer_clean_up(client, stand_in, now);
     return stand_in;
 }
 
 hf_claim *hf_renewer_clean_up_grant(hf_client *client, const hf_claim *claim, hf_time now) {
-    return has_mark(claim) ? clean_up_by_stand_in(client, claim, now) : NULL;
+    return has_mark(claim) ? clean_up_with_stand_in(client, claim, now) : NULL;
 }
 
 /* A hold that is not in the table has been replaced by its caller's newer hold, which the clean-up
@@ -76,7 +76,7 @@ void hf_renewer_clean_up_lost(hf_client *client, hf_hold *hold, hf_time now) {
     } else if (hf_hold_owns_claim(hold)) {
         hf_holds_remove(&client->holds, claim);
     } else if (remains && !hf_claim_is_leaving(claim)) {
-        clean_up_by_stand_in(client, claim, now);
+        clean_up_with_stand_in(client, claim, now);
     }
 }
 
@@ -84,7 +84,7 @@ void hf_renewer_on_lost(hf_client *client, hf_hold *hold, hf_lost_reason reason,
     const hf_claim *claim = hold->claim;
     bool marked = hf_claim_is_granted(claim) && claim->wait > 0;
     hf_client_lose(client, hold, reason);
-    if (marked) clean_up_by_stand_in(client, claim, now);
+    if (marked) clean_up_with_stand_in(client, claim, now);
 }
 
 void hf_renewer_on_claim_lost(hf_client *client, hf_claim *claim, hf_lost_reason reason,
@@ -103,12 +103,12 @@ void hf_renewer_forget(hf_client *client, hf_hold *hold, hf_time now) {
 
 /* ---- leaving ---- */
 
-/* A closed client retries sooner, because the program does not wait long for it. */
+/* A closed client retries sooner, because the program waits only briefly for it. */
 static hf_time retry_at(const hf_client *client, const hf_claim *claim, hf_time now) {
     hf_time at = hf_lease_retry_at(now, claim->valid_until);
     if (!client->closed) return at;
     uint32_t tried = claim->failures < 3 ? claim->failures : 3;
-    return hf_time_min(at, now + (CLOSED_RETRY << tried) / 2);
+    return hf_time_min(at, now + (CLOSED_RETRY_DELAY << tried) / 2);
 }
 
 static void on_left(hf_request *request, const hf_reply *reply, hf_time now) {
@@ -116,7 +116,7 @@ static void on_left(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_client *client = task->client;
     hf_claim *claim = task->claims[0];
     if (!reply && !claim->leave.same_connection) hf_task_abort_link(task, now);
-    bool used_up = request->no_retry && request->sends > 0;
+    bool was_final = request->no_retry && request->sends > 0;
     bool more = reply && !claim->kind->has_call_notes && hf_wire_read(reply) == HF_VERDICT_MORE;
     if (more && hf_claim_is_leaving(claim)) {
         claim->in_flight = false;
@@ -125,7 +125,7 @@ static void on_left(hf_request *request, const hf_reply *reply, hf_time now) {
         hf_task_free(task);
         return;
     }
-    bool settled = reply || used_up || request->failure.code == HF_CONFLICT;
+    bool settled = reply || was_final || request->failure.code == HF_CONFLICT;
     if (settled) client->stats.undone++;
     else claim->failures++;
     claim->leave.refused = request->refusals > 0 || request->failure.code == HF_DENIED;
@@ -142,15 +142,15 @@ static bool encode_leave(hf_task *task) {
     hf_names *names = hf_names_new(claim->kind, hf_claim_key(claim));
     if (!names) return false;
     hf_wire_lock lock = hf_client_wire_lock(task->client, claim, names);
-    uint32_t own = claim->shared ? hf_claim_own_holds(claim) : HF_WIRE_NOT_SHARED;
-    task->request.no_retry = claim->shared && own > 0;
+    uint32_t own_holds = claim->shared ? hf_claim_own_holds(claim) : HF_WIRE_NOT_SHARED;
+    task->request.no_retry = claim->shared && own_holds > 0;
     bool encoded =
         claim->kind->has_call_notes
             ? hf_wire_call_with_note(&task->request, &lock,
                                      claim->leave.undoes_acquire ? HF_VERB_LEAVE : HF_VERB_RELEASE,
                                      claim->leave.amount, HF_WIRE_NOTE_TTL)
             : hf_wire_leave(&task->request, &lock, claim->share.others,
-                            hf_client_write_claim_waiter(waiter, task->client, claim), own);
+                            hf_client_write_claim_waiter(waiter, task->client, claim), own_holds);
     hf_names_delete(names);
     return encoded;
 }
@@ -183,7 +183,7 @@ void hf_renewer_clean_up_first(hf_client *client, hf_claim *claim, hf_time now) 
     else hf_holds_wake_at(&client->holds, claim, now); /* nothing is left to send */
 }
 
-/* The lease is over: nothing of the claim can be left on the server, except the mark of a grant. */
+/* The lease is over: the server has nothing of the claim, except perhaps the mark of its grant. */
 static void give_up(hf_client *client, hf_claim *claim, hf_time now) {
     hf_claim_ref(claim);
     hf_holds_remove(&client->holds, claim);
@@ -223,17 +223,17 @@ void hf_renewer_pass_on(hf_client *client, const hf_kind *kind, hf_slice key, hf
 
 /* ---- entries that no caller will release ---- */
 
-static bool is_about(const hf_op *op, const hf_hold *hold) {
+static bool uses_hold(const hf_op *op, const hf_hold *hold) {
     for (size_t i = 0; i < op->spec.batch_count && op->batch.holds; i++) {
         if (op->batch.holds[i] == hold) return true;
     }
     return op->hold == hold;
 }
 
-static bool is_being_entered(const hf_client *client, const hf_hold *hold) {
+static bool is_being_reentered(const hf_client *client, const hf_hold *hold) {
     for (const hf_op *op = client->ops; op && hold->claim->in_flight; op = op->next) {
-        bool enters = op->impl->acquires && !op->blocked && !op->done;
-        if (enters && is_about(op, hold)) return true;
+        bool acquiring = op->impl->acquires && !op->blocked && !op->done;
+        if (acquiring && uses_hold(op, hold)) return true;
     }
     return false;
 }
@@ -246,7 +246,7 @@ void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_tim
     }
     if (!hf_hold_is_held(hold)) return;
     assert(count > 0);
-    if (is_being_entered(client, hold)) {
+    if (is_being_reentered(client, hold)) {
         hold->dropped += count;
         return;
     }
@@ -267,15 +267,15 @@ void hf_renewer_abandon_dropped(hf_client *client, hf_hold *hold, hf_time now) {
 
 /* ---- abandoned acquires of shared owners ---- */
 
-void hf_renewer_add_pending_release(hf_claim *claim, hf_time asked_at) {
+void hf_renewer_add_pending_release(hf_claim *claim, hf_time sent_at) {
     bool first = !hf_claim_is_held(claim) && hf_claim_own_holds(claim) == 0;
     if (!claim->shared) return;
     claim->share.pending_releases++;
-    if (first) claim->valid_until = hf_lease_end(asked_at, claim->lease);
+    if (first) claim->valid_until = hf_lease_end(sent_at, claim->lease);
 }
 
 /* Only the reply shows whether one of the owner's holds is this client's. */
-static void on_late_answer(hf_request *request, const hf_reply *reply, hf_time now) {
+static void on_late_reply(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;
     hf_claim *claim = task->claims[0];
     bool fenced = claim->token_ttl_ms > 0;
@@ -286,14 +286,14 @@ static void on_late_answer(hf_request *request, const hf_reply *reply, hf_time n
     hf_task_free(task);
 }
 
-bool hf_renewer_await_answer(hf_client *client, hf_hold *hold, hf_request *ask, hf_time now) {
-    hf_task *task = hf_task_inherit(client, ask, on_late_answer);
+bool hf_renewer_await_answer(hf_client *client, hf_hold *hold, hf_request *request, hf_time now) {
+    hf_task *task = hf_task_inherit(client, request, on_late_reply);
     if (!task) return false;
     if (hf_hold_is_acquiring(hold)) hf_renewer_clean_up_same_connection(client, hold->claim, now);
     hf_task_add(task, hold->claim);
     task->request.no_retry = true;
     task->request.persists_until = 0;
-    /* The rest of the time is for the release that follows. */
+    /* The other half of the time is for the release that follows. */
     task->request.deadline = now + hf_claim_time_left(hold->claim, now) / 2;
     return true;
 }

@@ -1,93 +1,92 @@
-/* The renewer's second half: makes the server forget claims that are LEAVING, and decides what
- * happens to a claim when its hold ends.
+/* The renewer's second half. It makes the server forget LEAVING claims, and decides what happens to
+ * a claim when its hold ends.
  *
  *     DUE --> IN FLIGHT --> GONE
  *      ^          |
  *      +----------+
  *
- *   DUE        at `wake_at` the leave is sent: at once, or within a second after an attempt that
- *              the server refused or did not reply to
- *   IN FLIGHT  until the reply, or until no reply can come
- *   GONE       the server has replied, or must not get the command twice, or it is `valid_until`
+ *   DUE        until `wake_at`, when the leave is sent: at once, or within a second of an attempt
+ *              that the server refused or did not reply to
+ *   IN FLIGHT  until the reply arrives, or can no longer arrive
+ *   GONE       after the reply, after a command that must not be resent, or at `valid_until`
  *
- * Invariants of a claim that is LEAVING:
- * - No caller relies on it, and it never becomes a hold again. The caller's next acquire waits
- *   until it is GONE, or sets it aside.
- * - At `valid_until` the renewer gives up: after the length of a lease, but at least 30 s. Entries
- *   of a shared owner are released only within their lease, because after it another process of
- *   the owner may hold the lock.
+ * Invariants of a LEAVING claim:
+ * - No caller relies on it, and it never gets a hold again. The caller's next acquire waits until
+ *   it is GONE, or sets it aside.
+ * - At `valid_until` the renewer gives up: after one lease, but not before 30 s. Entries of a
+ *   shared owner are released only within their lease, because another process of the owner may
+ *   hold the lock afterwards.
  * - A leave may be sent twice, unless it releases entries of a shared owner. */
 #ifndef HF_LEAVE_H
 #define HF_LEAVE_H
 
 #include "interfaces.h"
 
-/* Passes the claim to the renewer, which makes the server forget it. Its hold is over. */
+/* Makes the renewer clean up the claim: the server must forget it. Its hold is over. */
 void hf_renewer_clean_up(hf_client *client, hf_claim *claim, hf_time now);
 
-/* Does the same over the same link as the command in doubt, after that command. */
+/* Does the same over the callers' link, after the command in doubt. */
 void hf_renewer_clean_up_same_connection(hf_client *client, hf_claim *claim, hf_time now);
 
-/* Passes the claim to the renewer of a closed client if the server may have something of it. Does
- * not restore the order of the heap. */
+/* Makes the renewer of a closed client clean up the claim if the server may still have it. The
+ * caller must then call hf_holds_resort. */
 void hf_renewer_clean_up_at_close(hf_client *client, hf_claim *claim, hf_time now);
 
-/* If the claim is LEAVING, sends its leave now, over the callers' link: a caller is waiting. */
+/* If the claim is LEAVING, sends its leave now over the callers' link, for a caller that waits. */
 void hf_renewer_clean_up_first(hf_client *client, hf_claim *claim, hf_time now);
 
-/* Handles a claim that is LEAVING and needs attention now. */
+/* Handles a LEAVING claim that is due. */
 void hf_renewer_serve_leaving(hf_client *client, hf_claim *claim, hf_time now);
 
-/* Frees the caller from a claim that is LEAVING and could not be cleaned up, while the renewer
- * keeps trying. Returns false for a shared owner, whose holds are counted together. */
+/* Lets the caller acquire again although its LEAVING claim could not be cleaned up; the renewer
+ * keeps trying. Returns false for a shared owner, because its holds are counted together. */
 bool hf_renewer_set_aside(hf_client *client, hf_claim *claim, hf_time now);
 
-/* Frees the caller from a hold whose release is under way. The claim leaves by that release; if the
- * release gets no reply, hf_renewer_clean_up makes the renewer continue it. */
+/* Lets the caller acquire again although the release of this hold is under way. That release is the
+ * claim's leave. If it gets no reply, call hf_renewer_clean_up to resend the leave. */
 void hf_renewer_set_overtaken_aside(hf_client *client, hf_hold *hold);
 
-/* Makes the renewer pass on a lock that was granted again to a lost hold of a shared owner. Returns
- * the claim for this clean-up; NULL if there is nothing to pass on, or when out of memory. */
+/* Makes the renewer pass on a lock that was granted again to a shared owner's lost hold. Returns
+ * the claim for this clean-up, or NULL if there is nothing to pass on or when out of memory. */
 hf_claim *hf_renewer_clean_up_grant(hf_client *client, const hf_claim *claim, hf_time now);
 
-/* Makes the renewer evict dead waiters of a lock that the server has freed, so that the next waiter
- * gets it. */
+/* Makes the renewer evict the dead waiters of a freed lock, so that the next live one gets it. */
 void hf_renewer_pass_on(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now);
 
-/* Called when a hold is lost: marks it. If its grant was not confirmed, the mark of the grant in
- * the queue is removed at once. Otherwise the server would believe that the wait, which is over,
- * had missed its grant, and serve it again. */
+/* Marks a hold as lost. If its grant was not confirmed, also removes the grant's mark from the
+ * queue. With the mark, the server would assume that the wait had missed its grant, and grant it
+ * the lock again. */
 void hf_renewer_on_lost(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now);
 
-/* Called when a claim is lost: marks its hold. Removes a claim without a hold, which is kept only
- * until the record of a run is written. */
+/* Does the same for the hold of a lost claim. Removes a claim without a hold, which was kept only
+ * until a run's record is written. */
 void hf_renewer_on_claim_lost(hf_client *client, hf_claim *claim, hf_lost_reason reason,
                               hf_time now);
 
 /* Returns whether the server may still have the lost hold. */
 bool hf_renewer_may_remain(const hf_hold *hold);
 
-/* Takes the lost hold out of the table. A hold that expired here may still be on the server; then
- * the renewer cleans up its claim. */
+/* Removes the lost hold from the table. If the server may still have it, the renewer cleans up its
+ * claim. */
 void hf_renewer_clean_up_lost(hf_client *client, hf_hold *hold, hf_time now);
 
-/* Ends the use of a hold by an operation that has left nothing on the server to undo. A hold that
- * the operation was still acquiring is removed. */
+/* Called when an operation stops using a hold and has left nothing to undo on the server. Removes a
+ * hold that the operation was still acquiring. */
 void hf_renewer_forget(hf_client *client, hf_hold *hold, hf_time now);
 
-/* See hf_client_abandon. */
+/* Implements hf_client_abandon. */
 void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
 
-/* Releases what was abandoned during a re-entry that is now over. */
+/* Gives up the entries that were abandoned during a re-entry, which is now over. */
 void hf_renewer_abandon_dropped(hf_client *client, hf_hold *hold, hf_time now);
 
-/* Notes that a shared owner's acquire, which was sent at `asked_at`, took a hold that no caller
- * is using. The next release releases it, too. */
-void hf_renewer_add_pending_release(hf_claim *claim, hf_time asked_at);
+/* Notes that a shared owner's acquire, sent at `sent_at`, took a hold that no caller is using. The
+ * next release includes it. */
+void hf_renewer_add_pending_release(hf_claim *claim, hf_time sent_at);
 
-/* Makes the renewer await the reply to `ask`, an abandoned acquire of a shared owner, and release
- * what it took. Returns false if no reply can come, or when out of memory. */
-bool hf_renewer_await_answer(hf_client *client, hf_hold *hold, hf_request *ask, hf_time now);
+/* Makes the renewer await the reply to a shared owner's abandoned acquire, and release what that
+ * acquire took. Returns false if no reply can come, or when out of memory. */
+bool hf_renewer_await_answer(hf_client *client, hf_hold *hold, hf_request *request, hf_time now);
 
 /* Takes over a request whose operation ends before its reply. The client is not quiet until the
  * reply arrives. Returns false if no reply can arrive, or when out of memory. */

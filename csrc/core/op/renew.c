@@ -8,12 +8,11 @@
 #include "op/leave.h"
 #include "op/task.h"
 
-#define MAX_SPLITS 3 /* after this many splits in a row, keys are renewed one by one */
-#define ONE_BY_ONE_FOR (60 * HF_SECOND) /* after this, another batch is tried */
-/* The most that the remaining times of a batch's claims may differ, as a factor. */
-#define MAX_TIME_RATIO 4
+#define MAX_SPLITS 3 /* consecutive splits until keys are renewed one by one */
+#define BATCH_RETRY_DELAY (60 * HF_SECOND) /* from the last split until a batch is tried again */
+#define MAX_TIME_RATIO 4                   /* of the longest to the shortest time left in a batch */
 
-/* Returns the link for renewals to the claim's node. */
+/* Returns the link of the claim's node that carries renewals. */
 static const hf_session *renewer_link(const hf_client *client, const hf_claim *claim) {
     return &hf_client_node(client, hf_claim_key(claim))->links[client->config.renewer];
 }
@@ -24,7 +23,7 @@ static bool may_renew(const hf_client *client, const hf_claim *claim) {
     return !client->config.needs_approval || claim->approval == HF_APPROVAL_GIVEN || !claim->hold;
 }
 
-static void ask_approval(hf_client *client, hf_claim *claim) {
+static void request_approval(hf_client *client, hf_claim *claim) {
     assert(client->config.needs_approval && claim->approval != HF_APPROVAL_GIVEN);
     client->approval_requests++;
     claim->approval = HF_APPROVAL_PENDING;
@@ -40,32 +39,32 @@ void hf_renewer_approve(hf_client *client, hf_hold *hold, hf_time now) {
 
 /* ---- whether the server accepts batches ----
  *
- * A server that refuses every batch (a proxy of a cluster) must not get one for each renewal. A
- * server that refused everything for a while (because a permission was revoked) will accept batches
- * again. The two look the same, so only consecutive splits count, and another batch is tried no
- * later than a minute after the last split. */
+ * A server that refuses every batch, such as a cluster proxy, must not be sent one for each
+ * renewal. A server that refused everything for a while, because a permission was revoked, will
+ * accept batches again. The two look the same, so only consecutive splits count, and another batch
+ * is tried within a minute of the last split. */
 
-static bool takes_batches(const hf_client *client, hf_time now) {
+static bool may_send_batch(const hf_client *client, hf_time now) {
     return client->splits < MAX_SPLITS || now >= client->batch_again_at;
 }
 
-/* Called when the server has accepted one key of a refused batch by itself. */
+/* Called when the server has accepted a key of a refused batch on its own. */
 static void note_split(hf_client *client, hf_time now) {
     if (!client->split_suspected) return;
     client->split_suspected = false;
     client->splits++;
-    client->batch_again_at = now + ONE_BY_ONE_FOR;
+    client->batch_again_at = now + BATCH_RETRY_DELAY;
 }
 
-static void note_batch_taken(hf_client *client) {
+static void note_batch_accepted(hf_client *client) {
     client->split_suspected = false;
     client->splits = 0;
 }
 
 /* ---- renewing ---- */
 
-/* Writing the record is retried for as long as the lock is held. */
-static void follow_lease(const hf_claim *claim) {
+/* Lets the request for the record be resent for as long as the lock is held. */
+static void extend_record_deadline(const hf_claim *claim) {
     if (!claim->record) return;
     claim->record->deadline = claim->record->persists_until = claim->valid_until;
 }
@@ -84,9 +83,9 @@ void hf_renewer_on_renewed(hf_client *client, hf_claim *claim, hf_time sent_at, 
     claim->failures = 0;
     hf_time lease = hf_claim_lease(claim);
     claim->valid_until = hf_time_max(claim->valid_until, hf_claim_end_of(claim, lease, sent_at));
-    follow_lease(claim);
-    bool again = claim->renewed && !hf_claim_has_last_lease(claim);
-    hf_time next = again ? hf_lease_renew_at(sent_at, lease) : claim->valid_until;
+    extend_record_deadline(claim);
+    bool renews = claim->renewed && !hf_claim_has_last_lease(claim);
+    hf_time next = renews ? hf_lease_renew_at(sent_at, lease) : claim->valid_until;
     if (hf_claim_is_idle(claim)) next = hf_time_min(next, claim->kept->keep_until);
     hf_holds_wake_at(&client->holds, claim, hf_time_max(next, now));
 }
@@ -98,16 +97,16 @@ static void on_not_renewed(hf_client *client, hf_claim *claim, hf_time now) {
     hf_holds_wake_at(&client->holds, claim, hf_lease_retry_at(now, claim->valid_until));
 }
 
-/* Ends a kept lock that no caller is using, so no loss is reported. Also called when it is unclear
- * whether the lock still exists on the server. */
+/* Ends an idle lock. No caller is using it, so no loss is reported. `gone`: the server has reported
+ * that it no longer has the lock. */
 static void end_idle(hf_client *client, hf_claim *claim, bool gone, hf_time now) {
     if (gone) hf_holds_remove(&client->holds, claim);
     else hf_renewer_clean_up(client, claim, now);
 }
 
-/* A confirmation sets a lease that may be shorter than the grant's. If it got no reply, or was sent
- * twice, the server may still run it after a command that set a longer lease. */
-static void bound_by_confirmation(const hf_task *task) {
+/* A confirmation may set a shorter lease than the grant did. If it got no reply, or was sent twice,
+ * a copy may still run after a command that sets a longer lease. */
+static void bound_lease_in_doubt(const hf_task *task) {
     hf_claim *claim = task->claims[0];
     bool answered = task->request.failure.code == HF_OK && task->request.sends == 1;
     if (!hf_claim_is_granted(claim) || answered || task->request.sends == 0) return;
@@ -126,8 +125,8 @@ static void settle_renewal(hf_client *client, hf_claim *claim, hf_verdict verdic
     hf_client_unblock(client, claim, now);
 }
 
-/* Returns whether the server refuses the batch for good. A transient refusal would apply to each
- * key by itself, too. */
+/* Returns whether the server has refused the batch permanently. A transient refusal would apply to
+ * each single key, too. */
 static bool is_refused(const hf_request *request) {
     hf_code code = request->failure.code;
     bool final = code == HF_DENIED || code == HF_SERVER || code == HF_CONFLICT;
@@ -135,8 +134,8 @@ static bool is_refused(const hf_request *request) {
 }
 
 /* If the server refuses one key (because of an ACL or its slot), the program fails for all keys.
- * Each key is then renewed by itself, and joins others again once that has succeeded. Returns false
- * if the batch had only one key. */
+ * Each key is then renewed on its own, and may join a batch again once that has succeeded. Frees
+ * the task, or returns false if it was not a refused batch. */
 static bool split_batch(hf_task *task, hf_time now) {
     if (task->count == 1 || !is_refused(&task->request)) return false;
     task->client->split_suspected = true;
@@ -154,9 +153,9 @@ static void renewal_done(hf_request *request, const hf_reply *reply, hf_time now
     hf_task *task = request->context;
     bool confirmed = hf_request_is_confirmed(request);
     assert(task->count > 0 && task->count <= HF_RENEWALS_MAX);
-    bound_by_confirmation(task);
+    bound_lease_in_doubt(task);
     if (!reply && split_batch(task, now)) return;
-    if (reply && task->count > 1) note_batch_taken(task->client);
+    if (reply && task->count > 1) note_batch_accepted(task->client);
     if (!reply) hf_task_abort_link(task, now);
     for (size_t i = 0; i < task->count; i++) {
         hf_verdict verdict = reply ? hf_wire_read_at(reply, i) : HF_VERDICT_NONSENSE;
@@ -166,11 +165,11 @@ static void renewal_done(hf_request *request, const hf_reply *reply, hf_time now
     hf_task_free(task);
 }
 
-/* Returns how long to wait for a reply. An open connection may be dead, so half of the time that is
- * left is reserved for another attempt over a new connection. A connection that is being opened, or
- * that the callers share, gets all the time, because a new one would not be faster. In a cluster
- * the other attempt may use a different node. */
-static hf_time patience(const hf_client *client, const hf_claim *claim, hf_time now) {
+/* Returns how long to wait for the reply to the claim's renewal. An open connection may be dead, so
+ * half of the time left is reserved for a second attempt over a new connection. A connection that
+ * is being opened, or that the callers also use, gets all the time left, because a new one would
+ * not be faster; in a cluster it does not, because the second attempt may use another node. */
+static hf_time reply_timeout(const hf_client *client, const hf_claim *claim, hf_time now) {
     hf_time left = hf_claim_time_left(claim, now);
     bool only_attempt = client->config.renewer != HF_LINK_RENEWER ||
                         renewer_link(client, claim)->state != HF_SESSION_READY;
@@ -181,8 +180,8 @@ static hf_time patience(const hf_client *client, const hf_claim *claim, hf_time 
 static hf_time renewal_deadline(const hf_task *task, hf_time now) {
     hf_time deadline = now + task->client->config.session.command_timeout;
     for (size_t i = 0; i < task->count; i++) {
-        hf_time wait = patience(task->client, task->claims[i], now);
-        deadline = hf_time_min(deadline, now + hf_time_max(wait, 5 * HF_MS));
+        hf_time timeout = reply_timeout(task->client, task->claims[i], now);
+        deadline = hf_time_min(deadline, now + hf_time_max(timeout, 5 * HF_MS));
     }
     return deadline;
 }
@@ -202,8 +201,8 @@ static bool encode_batch(hf_task *task, hf_time now) {
     return encoded && hf_client_sync(task->client, &task->request);
 }
 
-/* Encodes the command that sets this lease, but does not shorten a TTL of more than
- * `max_shortened_ms`, and removes the mark of the claim's grant. */
+/* Encodes the command that sets this lease and removes the mark of the claim's grant. A TTL of more
+ * than `max_shortened_ms` is not shortened. */
 static bool encode_extend(const hf_client *client, const hf_claim *claim, hf_request *request,
                           hf_time lease, uint64_t max_shortened_ms) {
     char waiter[HF_WAITER_SIZE];
@@ -225,7 +224,7 @@ bool hf_renewer_encode_confirmation(const hf_client *client, const hf_claim *cla
            hf_client_sync(client, request);
 }
 
-/* Returns a task with the claim, or NULL when out of memory; the claim is then renewed later. */
+/* Returns a task with the claim, or NULL when out of memory; the renewer then retries later. */
 static hf_task *new_renewal(hf_client *client, hf_claim *claim, hf_time now) {
     assert(hf_claim_is_held(claim) && !claim->in_flight);
     hf_task *task = hf_task_new(client);
@@ -239,7 +238,7 @@ static void submit(hf_task *task, hf_request_done *done, hf_time now) {
     hf_task_submit(task, task->client->config.renewer, done, deadline, true, now);
 }
 
-/* Sends the task's command. If it could not be encoded, the claims are renewed later. */
+/* Sends the task's command. If encoding failed, frees the task, and the renewer retries later. */
 static void send_renewal(hf_task *task, bool encoded, hf_time now) {
     if (encoded) {
         submit(task, renewal_done, now);
@@ -252,21 +251,21 @@ static void send_renewal(hf_task *task, bool encoded, hf_time now) {
     hf_task_free(task);
 }
 
-/* A batch can wait for its reply only until the first of its claims ends. A claim with little time
- * left must not shorten the wait of the others. */
-static bool is_alike(const hf_task *task, const hf_claim *claim, hf_time now) {
+/* A batch can wait for its reply only until its first claim ends, so a claim with little time left
+ * would shorten the wait of the others. */
+static bool ends_with_batch(const hf_task *task, const hf_claim *claim, hf_time now) {
     hf_time first_end = hf_time_min(task->first_end, claim->valid_until),
             last_end = hf_time_max(task->last_end, claim->valid_until);
     return first_end > now && (last_end - now) / MAX_TIME_RATIO <= first_end - now;
 }
 
-/* In a cluster each key is renewed alone: keys on one node are usually in different slots, and
+/* In a cluster each key is renewed on its own: keys on one node are usually in different slots, and
  * while a slot moves, only keys that have not moved yet could be renewed together. */
 static bool fits(const hf_client *client, const hf_task *task, const hf_claim *claim, hf_time now) {
     const hf_claim *first = task->claims[0];
-    if (client->topology->moves_slots || !takes_batches(client, now)) return false;
+    if (client->topology->moves_slots || !may_send_batch(client, now)) return false;
     if (claim->refused_in_batch || first->refused_in_batch) return false;
-    if (claim->kind != first->kind || !is_alike(task, claim, now)) return false;
+    if (claim->kind != first->kind || !ends_with_batch(task, claim, now)) return false;
     return hf_client_node(client, hf_claim_key(claim)) ==
            hf_client_node(client, hf_claim_key(first));
 }
@@ -278,8 +277,8 @@ static bool is_due_renewal(const hf_client *client, const hf_task *task, const h
            !hf_claim_is_idle(claim) && may_renew(client, claim);
 }
 
-/* Adds the renewals that are due next, within a thirtieth of the first one's lease, up to the first
- * that does not fit, so that there are fewer and fuller batches. */
+/* Renews the claim together with those that are due within a thirtieth of its lease, up to the
+ * first that does not fit. This makes batches fewer and fuller. */
 static void renew_batch(hf_client *client, hf_claim *claim, hf_time now) {
     hf_task *task = new_renewal(client, claim, now);
     if (!task) return;
@@ -300,11 +299,11 @@ static void confirm(hf_client *client, hf_claim *claim, hf_time now) {
         send_renewal(task, hf_renewer_encode_confirmation(client, claim, &task->request, now), now);
 }
 
-/* ---- a kept lock that no caller is using ---- */
+/* ---- idle locks ---- */
 
-/* Returns when the claim's validity ends with the shorter lease that was requested at `sent_at`. If
- * replicas must confirm leases, the claim gains no time, because none has confirmed this one. */
-static hf_time short_end(const hf_client *client, const hf_claim *claim, hf_time sent_at) {
+/* Returns when the claim's validity ends after a command sent at `sent_at` has shortened its lease.
+ * If replicas must confirm leases, the end is not extended, because none has confirmed this one. */
+static hf_time shortened_end(const hf_client *client, const hf_claim *claim, hf_time sent_at) {
     bool needs_no_replicas = client->config.sync.replicas == 0;
     hf_time end = hf_lease_end(sent_at, claim->lease);
     return needs_no_replicas ? end : hf_time_min(claim->valid_until, end);
@@ -315,13 +314,13 @@ static void on_shortened(hf_request *request, const hf_reply *reply, hf_time now
     hf_client *client = task->client;
     hf_claim *claim = task->claims[0];
     hf_verdict verdict = reply ? hf_wire_read(reply) : HF_VERDICT_NONSENSE;
-    bool sure = verdict == HF_VERDICT_YES && request->sends == 1,
+    bool shortened = verdict == HF_VERDICT_YES && request->sends == 1,
          gone = verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN,
          idle = hf_claim_is_held(claim) && hf_claim_is_idle(claim);
     if (!reply) hf_task_abort_link(task, now);
-    if (idle && sure) {
+    if (idle && shortened) {
         claim->lease = client->config.grant_lease;
-        claim->valid_until = short_end(client, claim, request->sent_at);
+        claim->valid_until = shortened_end(client, claim, request->sent_at);
         hf_renewer_resume_idle(client, claim, now);
     } else if (idle) {
         end_idle(client, claim, gone, now);
@@ -330,8 +329,8 @@ static void on_shortened(hf_request *request, const hf_reply *reply, hf_time now
     hf_task_free(task);
 }
 
-/* Shortens the lease to the grant lease, which limits how long others wait after a crash. */
-static void shorten(hf_client *client, hf_claim *claim, hf_time now) {
+/* Shortens the lease to the grant lease, to limit how long others wait after a crash. */
+static void shorten_lease(hf_client *client, hf_claim *claim, hf_time now) {
     hf_time lease = client->config.grant_lease;
     hf_task *task = hf_task_new(client);
     if (!task || !encode_extend(client, claim, &task->request, lease, HF_WIRE_ANY_TTL)) {
@@ -345,8 +344,8 @@ static void shorten(hf_client *client, hf_claim *claim, hf_time now) {
 
 void hf_renewer_resume_idle(hf_client *client, hf_claim *claim, hf_time now) {
     assert(hf_claim_is_idle(claim) && hf_claim_is_held(claim));
-    hf_time grant = client->config.grant_lease, next = now + grant / 3;
-    if (claim->lease <= grant) next = hf_lease_renew_before(claim->valid_until, claim->lease);
+    hf_time grant_lease = client->config.grant_lease, next = now + grant_lease / 3;
+    if (claim->lease <= grant_lease) next = hf_lease_renew_before(claim->valid_until, claim->lease);
     next = hf_time_min(hf_time_max(next, now),
                        hf_time_min(claim->kept->keep_until, claim->valid_until));
     hf_holds_wake_at(&client->holds, claim, next);
@@ -356,7 +355,7 @@ static void serve_idle(hf_client *client, hf_claim *claim, hf_time now) {
     if (now >= claim->kept->keep_until || now >= claim->valid_until)
         hf_renewer_clean_up(client, claim, now);
     else if (claim->in_flight) hf_holds_wake_at(&client->holds, claim, claim->valid_until);
-    else if (claim->lease > client->config.grant_lease) shorten(client, claim, now);
+    else if (claim->lease > client->config.grant_lease) shorten_lease(client, claim, now);
     else renew_batch(client, claim, now);
 }
 
@@ -375,8 +374,8 @@ void hf_renewer_set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_t
     if (!hold->claim->in_flight) hf_renewer_resume(client, hold->claim, now);
 }
 
-/* Notes that a command sent at `sent_at` has set the lease of a claim that remains held. It counts
- * as a renewal, unless replicas must confirm it. */
+/* Counts a command that was sent at `sent_at`, and set the lease of a claim that remains held, as a
+ * renewal, unless replicas must confirm leases. */
 static void count_as_renewal(hf_client *client, hf_claim *claim, hf_time sent_at) {
     hf_time end = hf_claim_end_of(claim, hf_claim_lease(claim), sent_at);
     bool needs_no_replicas = client->config.sync.replicas == 0;
@@ -399,8 +398,8 @@ void hf_renewer_on_entry_released(hf_client *client, hf_hold *hold, hf_time sent
 /* ---- a record that is written after its call has ended ----
  *
  * The run has happened, so the lock must not become free before the record is written. Until then
- * the claim is renewed without a hold. The server refuses a renewal after the record, and a record
- * after the end of the lock. */
+ * the claim is renewed without a hold. The server refuses a renewal that arrives after the record,
+ * and a record that arrives after the end of the lock. */
 
 static void on_recorded(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;
@@ -432,18 +431,18 @@ bool hf_renewer_record(hf_client *client, hf_hold *hold, hf_request *request, hf
     claim->record = &task->request;
     client->unanswered++;
     hf_holds_set_aside(&client->holds, claim);
-    follow_lease(claim);
+    extend_record_deadline(claim);
     hf_renewer_resume(client, claim, now);
     if (!under_way)
         hf_client_submit(client, hf_claim_key(claim), HF_LINK_CALLS, &task->request, now);
     return true;
 }
 
-/* ---- the clock ---- */
+/* ---- due claims ---- */
 
-/* While a slot moves, the server may refuse a command with several keys. A confirmation also uses
- * the queue, to remove the mark of the grant if there is one. */
-static bool is_renewed_with_one_key(const hf_client *client, const hf_claim *claim) {
+/* Returns whether to renew a granted claim instead of confirming it. While a slot moves, the server
+ * may refuse a confirmation, which has a second key: the queue, with the mark of the grant. */
+static bool needs_single_key(const hf_client *client, const hf_claim *claim) {
     return client->topology->moves_slots && (hf_claim_is_at_risk(claim) || claim->wait == 0);
 }
 
@@ -453,8 +452,8 @@ static void serve_held(hf_client *client, hf_claim *claim, hf_time now) {
         hf_renewer_on_claim_lost(client, claim, hf_lost_reason_at_end(claim), now);
     else if (claim->in_flight || (!hf_claim_is_granted(claim) && !claim->renewed))
         hf_holds_wake_at(&client->holds, claim, claim->valid_until);
-    else if (!may_renew(client, claim)) ask_approval(client, claim);
-    else if (hf_claim_is_granted(claim) && !is_renewed_with_one_key(client, claim))
+    else if (!may_renew(client, claim)) request_approval(client, claim);
+    else if (hf_claim_is_granted(claim) && !needs_single_key(client, claim))
         confirm(client, claim, now);
     else renew_batch(client, claim, now);
 }

@@ -29,7 +29,8 @@ void hf_task_free(hf_task *task) {
     free(task);
 }
 
-/* Wakes the renewer at the claim's end, so that a missing reply does not hide the loss. */
+/* Wakes the renewer when the claim's validity ends, so that a missing reply does not hide the
+ * loss. */
 void hf_task_add(hf_task *task, hf_claim *claim) {
     assert(task->count < HF_RENEWALS_MAX && hf_claim_in_table(claim));
     hf_claim_ref(claim);
@@ -52,8 +53,8 @@ void hf_task_submit(hf_task *task, hf_link link, hf_request_done *done, hf_time 
     hf_client_submit(task->client, hf_claim_key(task->claims[0]), link, &task->request, now);
 }
 
-/* Returns whether the server has had time to answer. If the link was already silent when the
- * request was sent, that silence counts, too. */
+/* Returns whether the server has had time to reply. If the link was already silent when the request
+ * was sent, that silence counts, too. */
 static bool had_time_to_reply(const hf_request *request, hf_time now) {
     const hf_session *session = request->session;
     hf_time silent_since = hf_time_max(session->awaiting_since, session->received_at);

@@ -1,5 +1,6 @@
-/* A task is a request of the renewer about one or more claims on one node. It has references to its
- * claims until it is freed. Each claim is `in_flight` from hf_task_add until it is unblocked. */
+/* A task is one of the renewer's requests, about one or more claims on one node. It holds
+ * references to its claims until it is freed. Each claim is `in_flight` from hf_task_add until it
+ * is unblocked. */
 #ifndef HF_TASK_H
 #define HF_TASK_H
 
@@ -19,8 +20,8 @@ typedef struct hf_task {
 /* Returns a task without claims, or NULL when out of memory. */
 hf_task *hf_task_new(hf_client *client);
 
-/* Returns a task that takes over a request that was sent, or NULL if no reply can come or when out
- * of memory. */
+/* Returns a task without claims that takes over a sent request, or NULL if no reply can arrive or
+ * when out of memory. */
 hf_task *hf_task_inherit(hf_client *client, hf_request *request, hf_request_done *done);
 
 void hf_task_free(hf_task *task);
@@ -32,8 +33,9 @@ void hf_task_add(hf_task *task, hf_claim *claim);
 void hf_task_submit(hf_task *task, hf_link link, hf_request_done *done, hf_time deadline,
                     bool waits_for_connection, hf_time now);
 
-/* Gives up the link if the server has not replied to the request. The link is kept if a claim ended
- * too soon even for a healthy server to reply, because other claims need the link. */
+/* Called when the request has failed: closes the renewer's link if the server has not replied in
+ * time. Keeps the link if even a healthy server had too little time, because other claims need
+ * it. */
 void hf_task_abort_link(const hf_task *task, hf_time now);
 
 #endif
