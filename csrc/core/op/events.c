@@ -13,10 +13,9 @@
 
 #define LINGER (500 * HF_MS)
 #define PING_AFTER (5 * HF_SECOND)
-/* The maximum number of clean-ups at a time for grants whose waits have ended. */
-#define MAX_UNCLAIMED 64
+#define MAX_UNCLAIMED 64 /* concurrent clean-ups of grants whose waits have ended */
 
-static bool waits_at(const hf_node *node, const hf_op *op) {
+static bool waits_on(const hf_node *node, const hf_op *op) {
     return op->node == node && op->impl->wait && op->wait.needs_events && !op->done;
 }
 
@@ -25,12 +24,12 @@ static const hf_names *channels_of(const hf_op *op) {
     return op->wait.channels ? op->wait.channels : op->spec.names;
 }
 
-static bool listens(const hf_op *op) {
+static bool is_listening(const hf_op *op) {
     return op->wait.listening != HF_LISTENING_NOT;
 }
 
-static bool listens_to(const hf_op *op, hf_slice channel) {
-    return listens(op) && hf_slice_equal(channels_of(op)->releases, channel);
+static bool is_listening_to(const hf_op *op, hf_slice channel) {
+    return is_listening(op) && hf_slice_equal(channels_of(op)->releases, channel);
 }
 
 static void send_pattern(hf_node *node, const char *command, const hf_names *names) {
@@ -41,20 +40,20 @@ static void send_pattern(hf_node *node, const char *command, const hf_names *nam
     free((char *)(uintptr_t)pattern.data);
 }
 
-/* With `with_ours`, one command names both channels, as in send_sharded. */
+/* With `with_ours`, the command also names the channel of our own subscribers: see send_sharded. */
 static void send_plain(hf_node *node, const char *command, const hf_names *names, bool with_ours) {
     hf_slice args[] = {hf_slice_of(command), names->releases, names->ours};
     hf_session_send(&node->links[HF_LINK_EVENTS], with_ours ? 3 : 2, args);
 }
 
-/* Subscribes to both channels in one command, because the subscribers of the second tell the
- * programs how many subscribers of the first are ours. */
+/* One command names both channels, because the programs count the subscribers of the second to
+ * learn how many subscribers of the first are ours. */
 static void send_sharded(hf_node *node, const char *command, const hf_names *names) {
     hf_slice args[] = {hf_slice_of(command), names->releases, names->listening};
     hf_session_send(&node->links[HF_LINK_EVENTS], 3, args);
 }
 
-/* Without a subscription the waiter rechecks at regular times. */
+/* Subscribes to the releases, or unsubscribes. Without a subscription the waiter only rechecks. */
 static void listen_to_releases(hf_node *node, bool listen, const hf_op *op) {
     const hf_names *names = channels_of(op);
     bool sharded = hf_node_has_sharded_channels(node);
@@ -70,17 +69,17 @@ static void listen_to_releases(hf_node *node, bool listen, const hf_op *op) {
     if (sharded) send_sharded(node, listen ? "SSUBSCRIBE" : "SUNSUBSCRIBE", names);
 }
 
-static hf_op *other_foreign_listener(const hf_op *op) {
+static hf_op *other_listener(const hf_op *op) {
     for (hf_op *other = op->client->ops; other; other = other->next) {
-        if (other != op && waits_at(op->node, other) &&
-            listens_to(other, channels_of(op)->releases))
+        if (other != op && waits_on(op->node, other) &&
+            is_listening_to(other, channels_of(op)->releases))
             return other;
     }
     return NULL;
 }
 
-static void stop_listening_to_foreign(hf_op *op) {
-    if (listens(op) && !other_foreign_listener(op)) listen_to_releases(op->node, false, op);
+static void stop_listening_to_releases(hf_op *op) {
+    if (is_listening(op) && !other_listener(op)) listen_to_releases(op->node, false, op);
     op->wait.listening = HF_LISTENING_NOT;
 }
 
@@ -105,12 +104,12 @@ void hf_node_listen(hf_node *node, bool listen, bool linger, hf_time now) {
 void hf_client_listen(hf_op *op, bool listen, hf_time now) {
     hf_node *node = op->node;
     if (op->wait.needs_events == listen) return;
-    if (!listen) stop_listening_to_foreign(op);
+    if (!listen) stop_listening_to_releases(op);
     op->wait.needs_events = listen;
     hf_node_listen(node, listen, op->done && op->failure.code == HF_OK, now);
 }
 
-/* Returns false when out of memory; the waiter then only rechecks at regular times. */
+/* Returns false when out of memory; the waiter then only rechecks at regular intervals. */
 static bool create_channels(hf_op *op) {
     if (op->spec.lock_kind->uses_list && !op->wait.channels)
         op->wait.channels = hf_names_of_waiter(op->spec.names, hf_hold_owner(op->hold));
@@ -119,8 +118,8 @@ static bool create_channels(hf_op *op) {
 
 void hf_client_listen_to_foreign(hf_op *op, hf_time now) {
     assert(op->wait.needs_events && !op->done);
-    if (listens(op) || !create_channels(op)) return;
-    const hf_op *other = other_foreign_listener(op);
+    if (is_listening(op) || !create_channels(op)) return;
+    const hf_op *other = other_listener(op);
     op->wait.listening = other ? other->wait.listening : HF_LISTENING_REQUESTED;
     if (!other) {
         listen_to_releases(op->node, true, op);
@@ -130,32 +129,32 @@ void hf_client_listen_to_foreign(hf_op *op, hf_time now) {
 }
 
 void hf_op_move(hf_op *op, hf_node *node, hf_time now) {
-    bool listens = op->wait.needs_events;
+    bool listening = op->wait.needs_events;
     if (op->node == node) return;
     hf_client_listen(op, false, now);
     op->node = node;
-    hf_client_listen(op, listens, now);
-    if (listens && node->subscribed) op->impl->wait->on_subscribed(op, now);
+    hf_client_listen(op, listening, now);
+    if (listening && node->subscribed) op->impl->wait->on_subscribed(op, now);
 }
 
-/* Closes the link. It is reopened if somebody is still waiting. */
+/* Closes the link, which is reopened if an operation is still waiting. */
 static void give_up(hf_session *events, hf_code code, const char *reason) {
     events->closing = true;
     events->reason_code = code;
     snprintf(events->reason, sizeof events->reason, "%s", reason);
 }
 
-/* Ends the waits on this node that the server had not accepted before. Returns whether others
+/* Ends the waits on this node that the server has not accepted yet. Returns whether other waits
  * continue. */
 static bool deny(hf_node *node, hf_code code, const char *reason, hf_time now) {
-    bool others = false;
+    bool others_continue = false;
     for (hf_op *op = node->client->ops, *next; op; op = next) {
         next = op->next;
-        if (!waits_at(node, op)) continue;
-        if (op->wait.accepted) others = true;
+        if (!waits_on(node, op)) continue;
+        if (op->wait.accepted) others_continue = true;
         else op->impl->wait->on_denied(op, code, reason, now);
     }
-    return others;
+    return others_continue;
 }
 
 /* What was refused over an earlier connection may be permitted now. */
@@ -178,18 +177,18 @@ static void on_events_closed(void *context, hf_time now) {
         topology->invalidate(node, HF_LINK_CALLS, now);
     if (events->reason_code == HF_DENIED) deny(node, HF_DENIED, events->reason, now);
     for (hf_op *op = node->client->ops; op && events->failed_opens > 0; op = op->next) {
-        if (waits_at(node, op))
+        if (waits_on(node, op))
             hf_observe_cut_off(op, hf_session_failure_code(events), events->reason, now);
     }
 }
 
-/* The subscription to our channel is confirmed. From now on no grant is missed. One may have been
- * missed before, so every waiter asks the server once. */
+/* Called when the subscription to our channel is confirmed. No grant is missed from now on, but one
+ * may have been missed before, so every waiter asks the server once. */
 static void on_subscribed(hf_node *node, hf_time now) {
     node->subscribed = true;
     for (hf_op *op = node->client->ops; op; op = op->next) {
-        if (!waits_at(node, op)) continue;
-        if (listens(op)) {
+        if (!waits_on(node, op)) continue;
+        if (is_listening(op)) {
             op->wait.listening = HF_LISTENING_REQUESTED;
             listen_to_releases(node, true, op);
         }
@@ -200,7 +199,8 @@ static void on_subscribed(hf_node *node, hf_time now) {
 static void on_pattern_subscribed(hf_node *node, hf_slice pattern, hf_time now) {
     for (hf_op *op = node->client->ops; op; op = op->next) {
         hf_slice own_pattern;
-        if (!waits_at(node, op) || !listens(op) || !hf_names_pattern(channels_of(op), &own_pattern))
+        if (!waits_on(node, op) || !is_listening(op) ||
+            !hf_names_pattern(channels_of(op), &own_pattern))
             continue;
         bool same = hf_slice_equal(own_pattern, pattern);
         free((char *)(uintptr_t)own_pattern.data);
@@ -208,17 +208,18 @@ static void on_pattern_subscribed(hf_node *node, hf_slice pattern, hf_time now) 
     }
 }
 
-/* Also called when the server ends a sharded subscription because the slot has moved. */
+/* `confirmed` is false if the server has ended a sharded subscription because the slot has
+ * moved. */
 static void on_channel_subscribed(hf_node *node, hf_slice channel, bool confirmed, hf_time now) {
     for (hf_op *op = node->client->ops; op; op = op->next) {
-        if (!waits_at(node, op) || !listens_to(op, channel)) continue;
+        if (!waits_on(node, op) || !is_listening_to(op, channel)) continue;
         op->wait.listening = confirmed ? HF_LISTENING_CONFIRMED : HF_LISTENING_REQUESTED;
         op->impl->wait->on_recheck(op, 0, now);
     }
 }
 
-/* A plain subscription is confirmed: to our grants, or to the channel of a latch or of a fair
- * lock's waiter. The latter does not matter if there is a sharded subscription as well. */
+/* Called when a plain subscription is confirmed: to our grants, or to the channel of a latch or of
+ * a fair lock's waiter. The latter does not matter if there is also a sharded subscription. */
 static void on_plain_subscribed(hf_node *node, hf_slice channel, hf_time now) {
     if (hf_slice_equal(channel, hf_slice_of(node->client->grants))) on_subscribed(node, now);
     else if (!hf_node_has_sharded_channels(node)) on_channel_subscribed(node, channel, true, now);
@@ -226,25 +227,25 @@ static void on_plain_subscribed(hf_node *node, hf_slice channel, hf_time now) {
 
 static void on_foreign_release(hf_node *node, hf_slice channel, hf_slice message, hf_time now) {
     for (hf_op *op = node->client->ops; op; op = op->next) {
-        if (!waits_at(node, op) || !listens_to(op, channel)) continue;
+        if (!waits_on(node, op) || !is_listening_to(op, channel)) continue;
         const hf_wait_functions *wait = op->impl->wait;
         if (wait->on_announced) wait->on_announced(op, message, now);
         else wait->on_recheck(op, 0, now);
     }
 }
 
-/* Cluster nodes forward messages to each other, so a message may arrive on a node other than the
- * waiter's. */
+/* Returns the waiting operation with this number, or NULL. It may wait on another node than the one
+ * that sent the message, because cluster nodes forward messages to each other. */
 static hf_op *waiter_of(const hf_client *client, uint64_t wait) {
     const hf_number *entry = NULL;
     while ((entry = hf_numbers_find(&client->waits, wait, entry))) {
         hf_op *op = entry->object;
-        if (waits_at(op->node, op)) return op;
+        if (waits_on(op->node, op)) return op;
     }
     return NULL;
 }
 
-static hf_claim *clean_up_unknown(hf_client *client, const hf_message *grant, hf_time now) {
+static hf_claim *clean_up_new_claim(hf_client *client, const hf_message *grant, hf_time now) {
     hf_slice key = grant->key;
     uint64_t wait = grant->number;
     char owner[HF_OWNER_SIZE];
@@ -257,29 +258,29 @@ static hf_claim *clean_up_unknown(hf_client *client, const hf_message *grant, hf
     return claim;
 }
 
-static bool is_of(const hf_message *grant, const hf_kind *kind, hf_slice key) {
+static bool is_for(const hf_message *grant, const hf_kind *kind, hf_slice key) {
     return grant->kind == kind && hf_slice_equal(grant->key, key);
 }
 
-/* Returns whether an ended wait of this client was for the granted lock. Any user who may publish
- * can forge a grant, so a key for which nobody here has waited is ignored. `lost` is the claim of a
- * lost hold with the grant's number, or NULL. */
+/* Returns whether this client has waited for the granted lock. Any user who may publish can forge a
+ * grant, so a grant for which nobody here has waited is ignored. `lost` is the claim of a lost hold
+ * with the grant's number, or NULL. */
 static bool was_waited_for(const hf_client *client, const hf_message *grant, const hf_claim *lost) {
     const hf_number *entry = NULL;
     if (!hf_kind_grants(grant->kind)) return false;
-    if (lost && is_of(grant, lost->kind, hf_claim_key(lost))) return true;
+    if (lost && is_for(grant, lost->kind, hf_claim_key(lost))) return true;
     while ((entry = hf_numbers_find(&client->waits, grant->number, entry))) {
         const hf_op *op = entry->object;
-        if (is_of(grant, op->spec.lock_kind, op->spec.names->key)) return true;
+        if (is_for(grant, op->spec.lock_kind, op->spec.names->key)) return true;
     }
     return hf_ended_has(&client->ended, grant->number, grant->kind, grant->key);
 }
 
-/* Handles a grant for a wait that has ended here: the renewer passes the lock on. If the wait's
- * claim exists and its hold is not lost, that claim already covers the grant. If a shared owner's
- * hold is gone, the clean-up finds nothing to remove: leaving the queue has passed on the grant, or
- * the grant expires with its lease. Beyond MAX_UNCLAIMED a grant also expires. In a cluster a grant
- * may arrive on several nodes, and only the key's node handles it. */
+/* Handles a grant for a wait that has ended here: makes the renewer pass the lock on. A claim of
+ * the wait whose hold is not lost covers the grant already. If a shared owner's claim is gone, the
+ * clean-up finds nothing: leaving the queue has passed on the grant, or the grant expires with its
+ * lease. Grants beyond MAX_UNCLAIMED expire, too. In a cluster a grant may arrive on several nodes,
+ * and only the key's node handles it. */
 static void on_stray_grant(hf_node *node, const hf_message *grant, hf_time now) {
     hf_client *client = node->client;
     hf_holds *holds = &client->holds;
@@ -291,7 +292,7 @@ static void on_stray_grant(hf_node *node, const hf_message *grant, hf_time now) 
     if (!was_waited_for(client, grant, known)) return;
     if (hf_client_node(client, grant->key) != node) return;
     hf_claim *claim = lost && known->shared ? hf_renewer_clean_up_grant(client, known, now)
-                                            : clean_up_unknown(client, grant, now);
+                                            : clean_up_new_claim(client, grant, now);
     if (claim) hf_holds_mark_unclaimed(holds, claim);
 }
 
@@ -300,7 +301,7 @@ static void on_grant(hf_node *node, hf_op *op, const hf_message *grant, hf_time 
         on_stray_grant(node, grant, now);
         return;
     }
-    if (is_of(grant, op->spec.lock_kind, op->spec.names->key))
+    if (is_for(grant, op->spec.lock_kind, op->spec.names->key))
         op->impl->wait->on_grant(op, grant, now);
 }
 
@@ -335,8 +336,8 @@ static void on_plain_message(hf_node *node, const hf_reply *event, hf_time now) 
 
 static void on_refused(hf_node *node, const char *error, hf_time now) {
     if (node->subscribed) {
-        /* The server has refused a channel other than our own, usually a pattern. Rechecks find
-         * the releases that it would have announced. */
+        /* The server has refused a channel other than our own, usually a pattern. Rechecks find the
+         * releases that it would have announced. */
         bool denied = hf_code_of_error(error) == HF_DENIED;
         node->pattern_denied =
             node->pattern_denied || (denied && !hf_node_has_sharded_channels(node));

@@ -1,6 +1,5 @@
-/* A task is one of the renewer's requests, about one or more claims on one node. It holds
- * references to its claims until it is freed. Each claim is `in_flight` from hf_task_add until it
- * is unblocked. */
+/* A task is a request of the renewer about one or more claims on one node. It references its claims
+ * until it is freed. Each claim is `in_flight` from hf_task_add until it is unblocked. */
 #ifndef HF_TASK_H
 #define HF_TASK_H
 
