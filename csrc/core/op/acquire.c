@@ -355,7 +355,7 @@ static void recheck_often(hf_op *op, hf_time longest, hf_time now) {
  * channel counts only once confirmed: the server may refuse it, or the slot may have moved. */
 static void watch_foreign(hf_op *op, hf_time now) {
     bool announced = op->spec.lock_kind->publishes_releases;
-    if (announced) hf_client_listen_to_foreign(op, now);
+    if (announced) hf_client_listen_to_releases(op, now);
     if (!announced || op->acquire.turn_of_pollers ||
         (hf_node_has_sharded_channels(op->node) && op->wait.listening != HF_LISTENING_CONFIRMED))
         recheck_often(op, MAX_FOREIGN_RECHECK, now);
@@ -490,9 +490,9 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
         hf_op_become(op, HF_ACQUIRE_WAITING);
         op->wait.accepted = true;
         op->wait.recheck_at = next_recheck(op, answer, now);
-        bool may_listen = op->spec.lock_kind->reentrant || op->spec.lock_kind->has_permits;
-        op->acquire.listen_at = ahead == 0 && may_listen ? op->begun_at + LISTEN_AFTER : HF_NEVER;
-        if (op->spec.lock_kind->uses_list) hf_client_listen_to_foreign(op, now);
+        bool listens = op->spec.lock_kind->reentrant || op->spec.lock_kind->has_permits;
+        op->acquire.listen_at = ahead == 0 && listens ? op->begun_at + LISTEN_AFTER : HF_NEVER;
+        if (op->spec.lock_kind->uses_list) hf_client_listen_to_releases(op, now);
         bool foreign = ahead == 0 && answer->holder_is_foreign;
         bool silent = foreign || answer->keeper_is_unreachable;
         /* The holder is new, so recheck often at first. */
@@ -891,7 +891,7 @@ static void on_window(hf_op *op, hf_time window, hf_time now) {
     if (op->state != HF_ACQUIRE_WAITING) return;
     op->wait.recheck_at =
         hf_time_min(op->wait.recheck_at, hf_time_add(now, hf_time_add(window, HF_MS)));
-    if (op->spec.lock_kind->publishes_releases) hf_client_listen_to_foreign(op, now);
+    if (op->spec.lock_kind->publishes_releases) hf_client_listen_to_releases(op, now);
 }
 
 static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
@@ -971,11 +971,11 @@ static void end_wait(hf_op *op, hf_time now) {
 }
 
 static void tick(hf_op *op, hf_time now) {
-    bool waiting = op->state == HF_ACQUIRE_WAITING;
-    if (waiting && now >= op->acquire.listen_at)
-        /* The acquire asks again when the server confirms the subscription. */
-        hf_client_listen_to_foreign(op, now);
-    if (waiting) hf_deadlock_tick(op, on_cycle, now);
+    bool waits = op->state == HF_ACQUIRE_WAITING;
+    if (waits && now >= op->acquire.listen_at)
+        /* It asks again when the server confirms the subscription. */
+        hf_client_listen_to_releases(op, now);
+    if (waits) hf_deadlock_tick(op, on_cycle, now);
     if (op->state == HF_ACQUIRE_WAITING) hf_crash_tick(op, now);
     if (now < deadline(op)) return;
     if (op->state == HF_ACQUIRE_BLOCKED) {

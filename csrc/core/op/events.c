@@ -116,7 +116,7 @@ static bool create_channels(hf_op *op) {
     return !op->spec.lock_kind->uses_list || op->wait.channels;
 }
 
-void hf_client_listen_to_foreign(hf_op *op, hf_time now) {
+void hf_client_listen_to_releases(hf_op *op, hf_time now) {
     assert(op->wait.needs_events && !op->done);
     if (is_listening(op) || !create_channels(op)) return;
     const hf_op *other = other_listener(op);

@@ -23,7 +23,7 @@ void hf_node_listen(hf_node *node, bool listen, bool linger, hf_time now);
 void hf_client_listen(hf_op *op, bool listen, hf_time now);
 
 /* Also subscribes an operation that uses the events link to Redisson's releases. */
-void hf_client_listen_to_foreign(hf_op *op, hf_time now);
+void hf_client_listen_to_releases(hf_op *op, hf_time now);
 
 /* Moves the operation, and its use of the events link, to this node, which now has its key. */
 void hf_op_move(hf_op *op, hf_node *node, hf_time now);

@@ -100,7 +100,7 @@ static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
         hf_op_become(op, HF_ACQUIRE_WAITING);
         hf_client_listen(op, true, now);
         op->wait.accepted = op->wait.accepted || op->node->subscribed;
-        if (op->node->subscribed) hf_client_listen_to_foreign(op, now);
+        if (op->node->subscribed) hf_client_listen_to_releases(op, now);
     }
 }
 
@@ -181,7 +181,7 @@ void hf_poll_after_turn(hf_op *op, hf_time turn, hf_time now) {
  * is confirmed. */
 void hf_poll_on_subscribed(hf_op *op, hf_time now) {
     op->wait.accepted = true;
-    if (op->wait.listening == HF_LISTENING_NOT) hf_client_listen_to_foreign(op, now);
+    if (op->wait.listening == HF_LISTENING_NOT) hf_client_listen_to_releases(op, now);
     op->impl->wait->on_recheck(op, 0, now);
 }
 
