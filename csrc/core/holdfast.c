@@ -288,5 +288,5 @@ const hf_class *hf_observe_class_at(const hf_client *client, size_t index) {
 }
 
 void hf_observe_all(hf_client *client) {
-    client->observer.wanted = true;
+    client->observer.wants_all = true;
 }

@@ -191,7 +191,7 @@ return {
   { "CYCLE_UNSEEN", "core/op/deadlock.c", "decide", "if («youngest») {", "false" },
   { "FORGED_CLEANED", "core/op/events.c", "on_stray_grant", "!was_waited_for(client, grant, known)", "false" },
   { "CYCLE_ALL", "core/op/deadlock.c", "decide", "if («youngest») {", "true" },
-  { "CYCLE_ANY", "core/op/deadlock.c", "on_waits", "strcmp(walk->waiter, walk->own_wait) == 0", "true" },
+  { "CYCLE_ANY", "core/op/deadlock.c", "follow_wait", "strcmp(walk->waiter, walk->own_wait) == 0", "true" },
   { "CYCLE_FOLLOWED", "core/op/deadlock.c", "is_cycle_of_others", "true", "false" },
   { "REFUSAL_ENDS_WAIT", "core/link/session.c", "persists", "request->persists_until > 0", "false" },
   { "REFUSED_PERMIT_LOST", "core/op/plain_semaphore.c", "on_given", "code == HF_DENIED && gives_back(op)", "false" },

@@ -9,7 +9,7 @@ static void start(bool wanted) {
     rig_begin();
     hf_observe_class(&rig.client, "");
     hf_observe_class(&rig.client, "orders");
-    observer_of(&rig.client)->wanted = wanted;
+    observer_of(&rig.client)->wants_all = wanted;
 }
 
 static void start_observed(void) {
@@ -103,12 +103,12 @@ TEST(a_forked_childs_client_keeps_the_metrics_classes_and_resets_their_counts) {
     hf_observe_class(&before, "");
     hf_observe_class(&before, "orders");
     observer_of(&before)->classes[1]->releases = 7;
-    observer_of(&before)->wanted = true;
+    observer_of(&before)->wants_all = true;
     hf_observe_carry_over(&rig.client, observer_of(&before)), CHECK_STR(class_at(0)->name, "");
     CHECK_STR(class_at(1)->name, "orders");
     CHECK_EQ_INT(class_at(1)->releases, 0);
     CHECK(!class_at(2));
-    CHECK(observer_of(&rig.client)->wanted);
+    CHECK(observer_of(&rig.client)->wants_all);
     hf_client_free(&before);
 }
 

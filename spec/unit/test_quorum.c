@@ -76,7 +76,7 @@ static int count_events(hf_event_kind kind, const char *code) {
 }
 
 TEST(a_quorum_acquire_keeps_waiting_while_all_servers_are_replicas_and_reports_that_in_one_event) {
-    observer_of(&rig.client)->wanted = true;
+    observer_of(&rig.client)->wants_all = true;
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
     keep_answering(0, COUNT, "-READONLY no\r\n", AT(1), AT(5000)), CHECK_OUTCOME(op, "under way");
     CHECK_EQ_INT(count_events(HF_EVENT_CUT_OFF, "denied"), 1);

@@ -158,7 +158,7 @@ TEST(a_quorum_hold_whose_renewal_is_switched_off_is_renewed_on_no_server) {
 
 TEST(a_quorums_acquire_is_counted_once_and_its_renewals_once_for_each_server) {
     hf_observe_class(&rig.client, "");
-    observer_of(&rig.client)->wanted = true;
+    observer_of(&rig.client)->wants_all = true;
     hold_by(5, AT(0));
     pass(AT(0), AT(10100));
     for (int i = 0; i < COUNT; i++) feed(link_at(i, RENEWER), "*1\r\n:1\r\n", AT(10100));

@@ -433,7 +433,7 @@ TEST(the_error_of_a_failed_quorum_acquire_fits_its_buffer_even_with_long_server_
 
 TEST(an_abandoned_quorum_hold_is_counted_as_released) {
     hf_observe_class(&rig.client, "");
-    observer_of(&rig.client)->wanted = true;
+    observer_of(&rig.client)->wants_all = true;
     hold_by(5, AT(0));
     abandon_hold(hold_of(), 1, AT(7));
     CHECK_EQ_INT(observer_of(&rig.client)->classes[0]->releases, 1);

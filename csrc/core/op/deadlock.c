@@ -13,20 +13,20 @@
 
 #define MAX_STEPS 64
 #define TIMEOUT HF_SECOND
-#define GRACE (250 * HF_MS) /* for the remaining servers once most have replied */
+#define GRACE (250 * HF_MS) /* for the other servers once most have replied */
 
-/* One server's reply in a step: the owner of the key, or that owner's wait. */
-typedef struct answer {
+/* One server, and its reply in this step: the owner of the key, or that owner's wait. */
+typedef struct asked_server {
     hf_request request;
     hf_walk *walk;
     char *text; /* the reply, owned; NULL if the server sent none or found nothing */
     size_t size;
-    hf_waiter wait; /* `text` read as a wait, or empty */
-    size_t head;    /* how many bytes of `text` precede the waiter */
-} answer;
+    hf_waiter wait;     /* the wait that was read from `text`, or empty */
+    size_t prefix_size; /* how many bytes of `text` precede the waiter */
+} asked_server;
 
 struct hf_walk {
-    hf_op *op; /* NULL if the operation has ended; then the walk ends with the replies under way */
+    hf_op *op; /* NULL if the operation has ended; the walk then ends with the last reply */
     void (*on_cycle)(hf_op *op, hf_time now);
     void (*next)(hf_walk *walk, hf_time now); /* called once all servers have replied */
     char own_wait[HF_WAIT_NAME];              /* the operation's own wait, from hf_wait_name */
@@ -34,29 +34,28 @@ struct hf_walk {
     const hf_kind *kind;
     hf_names *names;
     size_t steps;
-    char landmark[HF_WAIT_NAME]; /* the waiter that was reached at the last step whose number is a
-                                    power of two */
-    uint64_t youngest_since; /* when the youngest of the other waits began, by the server's clock */
-    char youngest_waiter[HF_WAIT_NAME]; /* that wait */
+    char landmark[HF_WAIT_NAME]; /* the waiter at the last step whose number is a power of two */
+    char youngest_waiter[HF_WAIT_NAME]; /* the youngest of the other waits */
+    uint64_t youngest_since;            /* when that wait began, by the server's clock */
     char text[HF_FAILURE_TEXT / 2];     /* the cycle so far */
     size_t replied, pending; /* how many servers have replied in this step, and how many have not */
-    size_t count;
-    answer answers[]; /* one for each server */
+    size_t server_count;
+    asked_server servers[];
 };
 
 /* ---- asking ---- */
 
-static void forget_text(answer *from) {
-    free(from->text);
-    from->text = NULL;
-    from->head = 0;
+static void forget_text(asked_server *server) {
+    free(server->text);
+    server->text = NULL;
+    server->prefix_size = 0;
 }
 
 static void end(hf_walk *walk) {
     if (walk->op) walk->op->deadlock.walk = NULL;
-    for (size_t i = 0; i < walk->count; i++) {
-        forget_text(&walk->answers[i]);
-        hf_request_clear(&walk->answers[i].request);
+    for (size_t i = 0; i < walk->server_count; i++) {
+        forget_text(&walk->servers[i]);
+        hf_request_clear(&walk->servers[i].request);
     }
     hf_names_delete(walk->names);
     free(walk);
@@ -69,26 +68,26 @@ static void count_down(hf_walk *walk, hf_time now) {
     else end(walk);
 }
 
-static void store_text(answer *from, hf_slice text) {
-    if (text.size == 0 || !(from->text = malloc(text.size))) return;
-    memcpy(from->text, text.data, text.size);
-    from->size = text.size;
+static void store_text(asked_server *server, hf_slice text) {
+    if (text.size == 0 || !(server->text = malloc(text.size))) return;
+    memcpy(server->text, text.data, text.size);
+    server->size = text.size;
 }
 
-/* Handles one server's reply. Once most have replied, the others get little more time, so that a
- * server that hangs does not delay the decision for long. */
-static void finish(answer *from, hf_time now) {
-    hf_walk *walk = from->walk;
-    if (2 * ++walk->replied > walk->count) {
-        for (size_t i = 0; i < walk->count; i++) {
-            hf_request *request = &walk->answers[i].request;
+/* Called when a server has replied. Once most have, the others get little more time, so that a hung
+ * server does not delay the decision for long. */
+static void finish(asked_server *server, hf_time now) {
+    hf_walk *walk = server->walk;
+    if (2 * ++walk->replied > walk->server_count) {
+        for (size_t i = 0; i < walk->server_count; i++) {
+            hf_request *request = &walk->servers[i].request;
             request->deadline = hf_time_min(request->deadline, now + GRACE);
         }
     }
     count_down(walk, now);
 }
 
-/* Asks every server. `done` calls finish with each reply. After the last one, calls `next`. */
+/* Asks every server. `done` must call finish for each reply. The last reply calls `next`. */
 static void ask(hf_walk *walk,
                 bool (*encode)(hf_request *request, const hf_walk *walk, hf_slice key),
                 hf_slice key, hf_request_done *done, void (*next)(hf_walk *walk, hf_time now),
@@ -96,13 +95,13 @@ static void ask(hf_walk *walk,
     hf_client *client = walk->op->client;
     walk->next = next;
     walk->replied = 0;
-    walk->pending = walk->count + 1;
-    for (size_t i = 0; i < walk->count; i++) {
-        answer *from = &walk->answers[i];
-        hf_request *request = &from->request;
-        forget_text(from);
+    walk->pending = walk->server_count + 1;
+    for (size_t i = 0; i < walk->server_count; i++) {
+        asked_server *server = &walk->servers[i];
+        hf_request *request = &server->request;
+        forget_text(server);
         request->done = done;
-        request->context = from;
+        request->context = server;
         request->deadline = now + TIMEOUT;
         if (encode(request, walk, key))
             hf_client_submit(client->decider->client_at(client, i), key, HF_LINK_CALLS, request,
@@ -112,43 +111,43 @@ static void ask(hf_walk *walk,
     count_down(walk, now);
 }
 
-/* ---- the reply of a majority ---- */
+/* ---- the majority's reply ---- */
 
-/* Returns whether two replies are equal. Each server has its own clock, so waits that differ only
- * in `since` are equal. */
-static bool alike(const answer *a, const answer *b) {
+/* Returns whether two servers sent the same reply. Each server has its own clock, so waits that
+ * differ only in `since` are the same. */
+static bool alike(const asked_server *a, const asked_server *b) {
     if (!a->text || !b->text) return false;
-    hf_slice left = {a->text + a->head, a->size - a->head},
-             right = {b->text + b->head, b->size - b->head};
+    hf_slice left = {a->text + a->prefix_size, a->size - a->prefix_size},
+             right = {b->text + b->prefix_size, b->size - b->prefix_size};
     return hf_slice_equal(left, right);
 }
 
-static size_t count_alike(const hf_walk *walk, const answer *one) {
+static size_t count_alike(const hf_walk *walk, const asked_server *server) {
     size_t count = 0;
-    for (size_t i = 0; i < walk->count; i++) count += alike(one, &walk->answers[i]);
+    for (size_t i = 0; i < walk->server_count; i++) count += alike(server, &walk->servers[i]);
     return count;
 }
 
-/* Returns the reply that a majority has sent, or NULL. */
-static const answer *majority_answer(const hf_walk *walk) {
-    for (size_t i = 0; i < walk->count; i++) {
-        if (2 * count_alike(walk, &walk->answers[i]) > walk->count) return &walk->answers[i];
+/* Returns a server whose reply a majority has sent, or NULL. */
+static const asked_server *find_majority(const hf_walk *walk) {
+    for (size_t i = 0; i < walk->server_count; i++) {
+        if (2 * count_alike(walk, &walk->servers[i]) > walk->server_count) return &walk->servers[i];
     }
     return NULL;
 }
 
-/* Returns the median of the times that the servers report for this wait, the lower one of two. All
- * waiters of a cycle get the same times, so all choose the same waiter as the youngest. */
-static uint64_t since_of(const hf_walk *walk, const answer *wait) {
-    size_t middle = (count_alike(walk, wait) + 1) / 2;
+/* Returns the lower median of the times at which the majority's servers say that this wait began.
+ * All waiters of a cycle read the same times, so all choose the same waiter as the youngest. */
+static uint64_t since_of(const hf_walk *walk, const asked_server *majority) {
+    size_t middle = (count_alike(walk, majority) + 1) / 2;
     uint64_t since = 0;
-    for (size_t i = 0; i < walk->count; i++) {
-        const answer *one = &walk->answers[i];
+    for (size_t i = 0; i < walk->server_count; i++) {
+        const asked_server *one = &walk->servers[i];
         size_t up_to = 0;
-        if (!alike(one, wait)) continue;
-        for (size_t j = 0; j < walk->count; j++)
-            up_to +=
-                alike(&walk->answers[j], wait) && walk->answers[j].wait.since <= one->wait.since;
+        if (!alike(one, majority)) continue;
+        for (size_t j = 0; j < walk->server_count; j++)
+            up_to += alike(&walk->servers[j], majority) &&
+                     walk->servers[j].wait.since <= one->wait.since;
         if (up_to >= middle && (since == 0 || one->wait.since < since)) since = one->wait.since;
     }
     return since;
@@ -158,8 +157,8 @@ static uint64_t since_of(const hf_walk *walk, const answer *wait) {
 
 static void ask_holder(hf_walk *walk, hf_time now);
 
-/* Called when the walk is back at this operation, which has been waiting since `since`. Ends this
- * wait if it is the youngest of the cycle. */
+/* Called when the walk has returned to this operation, which has waited since `since`. Calls
+ * on_cycle if this wait is the youngest of the cycle. */
 static void decide(hf_walk *walk, uint64_t since, hf_time now) {
     hf_op *op = walk->op;
     assert(op && op->deadlock.walk == walk);
@@ -174,7 +173,7 @@ static void decide(hf_walk *walk, uint64_t since, hf_time now) {
     end(walk);
 }
 
-/* Continues with the lock that this wait is for. Returns false when out of memory, or if the
+/* Moves the walk to the lock that this wait is for. Returns false when out of memory, or if the
  * waiter's name is too long. */
 static bool follow(hf_walk *walk, const hf_waiter *wait) {
     if (wait->waiter.size >= sizeof walk->waiter) return false;
@@ -186,8 +185,8 @@ static bool follow(hf_walk *walk, const hf_waiter *wait) {
     return walk->names != NULL;
 }
 
-/* Returns whether the walk is known to repeat without reaching this operation. The cycle is then
- * one of other waiters, which find it themselves. Notes each landmark. */
+/* Returns whether the walk has entered a cycle without this operation; the waiters of that cycle
+ * find it themselves. Updates the landmark (Brent's algorithm). */
 static bool is_cycle_of_others(hf_walk *walk) {
     if (strcmp(walk->waiter, walk->landmark) == 0) return true;
     bool power_of_two = (walk->steps & (walk->steps - 1)) == 0;
@@ -195,13 +194,13 @@ static bool is_cycle_of_others(hf_walk *walk) {
     return false;
 }
 
-static void on_waits(hf_walk *walk, hf_time now) {
-    const answer *wait = majority_answer(walk);
-    if (!wait || !follow(walk, &wait->wait) || ++walk->steps > MAX_STEPS) {
+static void follow_wait(hf_walk *walk, hf_time now) {
+    const asked_server *majority = find_majority(walk);
+    if (!majority || !follow(walk, &majority->wait) || ++walk->steps > MAX_STEPS) {
         end(walk);
         return;
     }
-    uint64_t since = since_of(walk, wait);
+    uint64_t since = since_of(walk, majority);
     if (strcmp(walk->waiter, walk->own_wait) == 0) {
         decide(walk, since, now);
         return;
@@ -221,12 +220,12 @@ static void on_waits(hf_walk *walk, hf_time now) {
 }
 
 static void on_wait(hf_request *request, const hf_reply *reply, hf_time now) {
-    answer *from = request->context;
-    if (reply && reply->string) store_text(from, (hf_slice){reply->string, reply->size});
-    if (from->text && hf_wire_read_wait((hf_slice){from->text, from->size}, &from->wait))
-        from->head = (size_t)(from->wait.waiter.data - from->text);
-    else forget_text(from);
-    finish(from, now);
+    asked_server *server = request->context;
+    if (reply && reply->string) store_text(server, (hf_slice){reply->string, reply->size});
+    if (server->text && hf_wire_read_wait((hf_slice){server->text, server->size}, &server->wait))
+        server->prefix_size = (size_t)(server->wait.waiter.data - server->text);
+    else forget_text(server);
+    finish(server, now);
 }
 
 static bool encode_wait(hf_request *request, const hf_walk *walk, hf_slice key) {
@@ -244,29 +243,29 @@ static void describe(hf_walk *walk, hf_slice owner) {
              owner.data);
 }
 
-static void on_holders(hf_walk *walk, hf_time now) {
-    const answer *holder = majority_answer(walk);
+static void follow_holder(hf_walk *walk, hf_time now) {
+    const asked_server *majority = find_majority(walk);
     char key[HF_PRESENCE_KEY];
-    if (!holder || holder->size > HF_OWNER_MAX) {
+    if (!majority || majority->size > HF_OWNER_MAX) {
         end(walk);
         return;
     }
-    hf_slice owner = {holder->text, holder->size};
+    hf_slice owner = {majority->text, majority->size};
     describe(walk, owner);
     size_t size = hf_presence_wait_key(key, walk->op->client, owner);
-    ask(walk, encode_wait, (hf_slice){key, size}, on_wait, on_waits, now);
+    ask(walk, encode_wait, (hf_slice){key, size}, on_wait, follow_wait, now);
 }
 
-/* Stores the owner, unless the waiter is no longer queued or no grant could reach it, and it
- * therefore does not wait. A quorum has no queue, so this check is only for a single server. */
+/* Stores the owner, unless the waiter no longer waits: it is not queued, or no grant could reach
+ * it. A quorum has no queue, so this is checked only with a single server. */
 static void on_holder(hf_request *request, const hf_reply *reply, hf_time now) {
-    answer *from = request->context;
-    const hf_walk *walk = from->walk;
+    asked_server *server = request->context;
+    const hf_walk *walk = server->walk;
     hf_lock_info info = {.owner_size = 0};
     if (reply) hf_wire_read_info(reply, &info);
-    bool waits = walk->steps == 0 || walk->count > 1 || info.ahead >= 0;
-    if (waits) store_text(from, hf_owner_without_copy((hf_slice){info.owner, info.owner_size}));
-    finish(from, now);
+    bool waits = walk->steps == 0 || walk->server_count > 1 || info.ahead >= 0;
+    if (waits) store_text(server, hf_owner_without_copy((hf_slice){info.owner, info.owner_size}));
+    finish(server, now);
 }
 
 static bool encode_holder(hf_request *request, const hf_walk *walk, hf_slice key) {
@@ -276,18 +275,18 @@ static bool encode_holder(hf_request *request, const hf_walk *walk, hf_slice key
 }
 
 static void ask_holder(hf_walk *walk, hf_time now) {
-    ask(walk, encode_holder, walk->names->key, on_holder, on_holders, now);
+    ask(walk, encode_holder, walk->names->key, on_holder, follow_holder, now);
 }
 
 static hf_walk *new_walk(hf_op *op) {
     hf_client *client = op->client;
     size_t count = 0;
     while (client->decider->client_at(client, count)) count++;
-    hf_walk *walk = calloc(1, sizeof *walk + count * sizeof *walk->answers);
+    hf_walk *walk = calloc(1, sizeof *walk + count * sizeof *walk->servers);
     if (!walk) return NULL;
     walk->op = op;
-    walk->count = count;
-    for (size_t i = 0; i < count; i++) walk->answers[i].walk = walk;
+    walk->server_count = count;
+    for (size_t i = 0; i < count; i++) walk->servers[i].walk = walk;
     return walk;
 }
 
@@ -315,6 +314,6 @@ void hf_deadlock_tick(hf_op *op, void (*on_cycle)(hf_op *op, hf_time now), hf_ti
 
 void hf_deadlock_end(hf_op *op) {
     if (op->deadlock.walk)
-        op->deadlock.walk->op = NULL; /* it ends with the replies that are under way */
+        op->deadlock.walk->op = NULL; /* the walk ends with the last reply under way */
     op->deadlock.walk = NULL;
 }

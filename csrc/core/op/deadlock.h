@@ -1,5 +1,5 @@
 /* Detects whether an acquire waits for itself: another owner holds its lock and is waiting for a
- * second lock, and so on, until the holder is the caller of this acquire. Each step sends two
+ * second lock, and so on, until the holder is this acquire's own caller. Each step sends two
  * commands: `info` reads the owner of the key, and GET reads what that owner is waiting for
  * (holdfast_wait:<owner>, which presence.c writes). All waiters of a cycle read the same waits, so
  * only one of them fails: the one that began to wait last.
@@ -11,8 +11,8 @@
 #include "client.h"
 
 /* Returns when the acquire checks next; HF_NEVER if checks are off or one is running. A check may
- * miss a cycle if a reply is lost or a waiter publishes late, so it is repeated each time the wait
- * has become twice as long. */
+ * miss a cycle if a reply is lost or a waiter publishes late, so it is repeated whenever the wait
+ * has doubled in length. */
 hf_time hf_deadlock_at(const hf_op *op);
 
 /* Begins a check if one is due. If the acquire is the youngest waiter in a cycle, the check sets

@@ -38,24 +38,23 @@ uint16_t hf_observe_class(hf_client *client, const char *name) {
 void hf_observe_carry_over(hf_client *client, const hf_observer *before) {
     for (size_t i = 0; i < HF_CLASSES_MAX && before->classes[i]; i++)
         hf_observe_class(client, before->classes[i]->name);
-    client->observer.wanted = before->wanted;
+    client->observer.wants_all = before->wants_all;
 }
 
-/* Returns the client that has the counters and events. A member of a quorum counts for the
- * quorum. */
-static hf_client *watcher_of(hf_client *client) {
+/* Returns the client that has the counters and events: for a member of a quorum, the quorum's. */
+static hf_client *counting_client(hf_client *client) {
     return client->quorum_client ? client->quorum_client : client;
 }
 
 static hf_class *class_of(hf_client *client, uint16_t index) {
     assert(index < HF_CLASSES_MAX);
-    return watcher_of(client)->observer.classes[index];
+    return counting_client(client)->observer.classes[index];
 }
 
 /* ---- events ---- */
 
 static bool is_wanted(const hf_client *client, uint64_t observer) {
-    return client->observer.wanted || observer != 0;
+    return client->observer.wants_all || observer != 0;
 }
 
 static hf_slice append(char **at, hf_slice text) {
@@ -68,8 +67,8 @@ static hf_slice append(char **at, hf_slice text) {
 static hf_event *add_with_message(hf_client *client, hf_event_kind kind, hf_slice key,
                                   hf_slice owner, hf_slice message) {
     hf_observer *list = &client->observer;
-    size_t texts = key.size + owner.size + message.size;
-    hf_event *event = list->count < HF_EVENTS_MAX ? calloc(1, sizeof *event + texts) : NULL;
+    size_t text_size = key.size + owner.size + message.size;
+    hf_event *event = list->count < HF_EVENTS_MAX ? calloc(1, sizeof *event + text_size) : NULL;
     if (!event) {
         list->dropped++;
         return NULL;
@@ -111,7 +110,7 @@ static void add_hold_event(hf_client *client, hf_event_kind kind, const hf_hold 
     event->token = hold->token;
 }
 
-/* Adds an event of a claim's hold or, if it has none, of the claim itself. */
+/* Adds an event of the claim's hold or, without a hold, of the claim itself. */
 static void add_claim_event(hf_client *client, hf_event_kind kind, const hf_claim *claim,
                             hf_time duration) {
     if (claim->hold) {
@@ -164,7 +163,7 @@ void hf_observe_free(hf_client *client) {
     for (size_t i = 0; i < HF_CLASSES_MAX; i++) free(client->observer.classes[i]);
 }
 
-/* ---- what happens ---- */
+/* ---- acquires and releases ---- */
 
 static void on_acquired(hf_op *op, hf_hold *hold, hf_time now) {
     hf_class *class = class_of(op->client, op->spec.class);
@@ -183,8 +182,8 @@ static void on_acquired(hf_op *op, hf_hold *hold, hf_time now) {
     add_hold_event(op->client, HF_EVENT_ACQUIRED, hold, NULL, now - op->begun_at);
 }
 
-static void end_as(hf_client *client, hf_hold *hold, hf_event_kind kind, const char *code,
-                   hf_time now) {
+static void count_end(hf_client *client, hf_hold *hold, hf_event_kind kind, const char *code,
+                      hf_time now) {
     hf_class *class = class_of(client, hold->claim->class);
     hf_time span = now > hold->held_since ? now - hold->held_since : 0;
     if (hold->held_since == 0 || client->is_member) return;
@@ -198,13 +197,13 @@ static void end_as(hf_client *client, hf_hold *hold, hf_event_kind kind, const c
 }
 
 void hf_observe_end(hf_client *client, hf_hold *hold, hf_time now) {
-    end_as(client, hold, HF_EVENT_RELEASED, NULL, now);
+    count_end(client, hold, HF_EVENT_RELEASED, NULL, now);
 }
 
 /* A lost hold counts as held until the end of its lease. */
 void hf_observe_loss(hf_client *client, hf_hold *hold) {
-    end_as(client, hold, HF_EVENT_LOST, hf_lost_reason_name(hold->reason),
-           hold->claim->valid_until);
+    count_end(client, hold, HF_EVENT_LOST, hf_lost_reason_name(hold->reason),
+              hold->claim->valid_until);
 }
 
 /* The caller of a detached release has continued without the lock, so the hold ended when the
@@ -215,13 +214,13 @@ static void on_released(hf_op *op, hf_hold *hold, hf_time now) {
     if (!held && !hf_hold_is_lost(hold)) hf_observe_end(op->client, hold, ended_at);
 }
 
-static void on_hold(hf_op *op, hf_hold *hold, bool acquires, hf_time now) {
+static void count_hold(hf_op *op, hf_hold *hold, bool acquires, hf_time now) {
     if (!hold) return;
     if (acquires) on_acquired(op, hold, now);
     else on_released(op, hold, now);
 }
 
-/* Counts a successful wait that has no hold: on a latch or a plain semaphore. */
+/* Counts a successful wait without a hold: for a latch or a plain semaphore. */
 static void on_polled_wait_done(hf_op *op, hf_time now) {
     hf_class *class = class_of(op->client, op->spec.class);
     if (class) {
@@ -249,9 +248,9 @@ void hf_observe_op(hf_op *op, hf_time now) {
         on_polled_wait_done(op, now);
     } else if (op->spec.batch_count > 0) {
         for (size_t i = 0; i < op->spec.batch_count && op->batch.holds; i++)
-            on_hold(op, op->batch.holds[i], acquires, now);
+            count_hold(op, op->batch.holds[i], acquires, now);
     } else {
-        on_hold(op, op->hold, acquires, now);
+        count_hold(op, op->hold, acquires, now);
     }
 }
 
@@ -299,8 +298,8 @@ void hf_observe_renewal(hf_client *client, const hf_claim *claim, bool late) {
 
 void hf_observe_link(void *context, const hf_session *session, bool open) {
     hf_node *node = context;
-    hf_client *client = watcher_of(node->client);
-    if (!client->observer.wanted) return;
+    hf_client *client = counting_client(node->client);
+    if (!client->observer.wants_all) return;
     hf_event *event = add(client, open ? HF_EVENT_OPENED : HF_EVENT_CLOSED,
                           hf_slice_of(session->server->label), HF_NO_TEXT);
     if (event && !open)
@@ -326,8 +325,8 @@ void hf_observe_crash_release_off(hf_client *client, const char *code) {
 static uint16_t class_of_request(const hf_request *request) {
     if (!request->routing.context_is_op) return 0;
     const hf_op *op = request->context;
-    bool known = op->hold && !hf_op_impl_of(op)->acquires;
-    return known ? op->hold->claim->class : op->spec.class;
+    bool uses_hold = op->hold && !hf_op_impl_of(op)->acquires;
+    return uses_hold ? op->hold->claim->class : op->spec.class;
 }
 
 void hf_observe_answer(void *context, const hf_request *request, hf_time now) {
