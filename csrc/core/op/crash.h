@@ -2,20 +2,20 @@
  * docs/explanation/crash.md.
  *
  * While an acquire waits, it asks the server from time to time who owns the lock. The driver knows
- * whether the process of a client on this host is still running (hf_client_config.life). Once its
- * end is proved, the waiter sends the release that the owner would have sent. The program compares
- * the owner, and no other hold ever has the same one, so the release is harmless if it arrives late
- * or twice. One exception: the processes of a job may enter the job's lock as the same owner, and
- * each adds a hold. A job's lock is therefore freed only if it is held once. */
+ * whether the process of a client on this host is still running (hf_client_config.life). Once it
+ * has proof that the owner's process has ended, the waiter sends the owner's release. The program
+ * compares the owner, and no other hold ever has the same one, so the release is harmless if it
+ * arrives late or twice. One exception: the processes of a job may enter the job's lock as the same
+ * owner, and each adds a hold. A job's lock is therefore freed only if it is held once. */
 #ifndef HF_CRASH_RELEASE_H
 #define HF_CRASH_RELEASE_H
 
 #include "client.h"
 
-/* Returns when a waiting acquire checks next; HF_NEVER if it never does, or awaits a reply. */
+/* Returns when a waiting acquire checks next; HF_NEVER if it never does, or is awaiting a reply. */
 hf_time hf_crash_at(const hf_op *op);
 
-/* Makes a check if one is due. */
+/* Begins a check if one is due. */
 void hf_crash_tick(hf_op *op, hf_time now);
 
 /* Ends the operation's checks. */

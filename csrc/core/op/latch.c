@@ -1,15 +1,15 @@
-/* The operations on a latch, which nobody holds. A message is only a hint to poll, because only the
- * count opens a latch. A lost or outdated message therefore costs at most a poll. */
+/* The operations on a latch, which nobody holds. Only the count opens a latch, so a message is only
+ * a hint to poll. An outdated message costs a poll, and a lost one delays the next poll. */
 #include "lock/wire.h"
 #include "op/operation.h"
 #include "op/poll.h"
 
-/* A call's note must outlast any delay that a proxy may add to a command, and the period during
- * which the client may resend the command. */
+/* A call's note must outlast any delay that a proxy may add to a command, and the time for which
+ * the client may resend it. */
 #define MIN_NOTE_TTL (60 * HF_SECOND)
-#define NOTE_TTL_TIMEOUTS 4
+#define NOTE_TTL_IN_TIMEOUTS 4
 
-/* ---- changing it ---- */
+/* ---- changing the count ---- */
 
 static void on_changed(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
@@ -25,8 +25,8 @@ static void on_changed(hf_request *request, const hf_reply *reply, hf_time now) 
 static void change(hf_op *op, hf_verb verb, hf_time now) {
     char owner[HF_OWNER_SIZE];
     hf_wire_lock lock = hf_op_wire_lock(op, hf_op_owner(op, owner));
-    hf_time keep =
-        hf_time_max(MIN_NOTE_TTL, NOTE_TTL_TIMEOUTS * op->client->config.session.command_timeout);
+    hf_time keep = hf_time_max(MIN_NOTE_TTL,
+                               NOTE_TTL_IN_TIMEOUTS * op->client->config.session.command_timeout);
     hf_op_run(op,
               hf_wire_call_with_note(&op->request, &lock, verb, (long long)op->spec.value, keep),
               on_changed, now);
@@ -44,7 +44,7 @@ static void begin_delete(hf_op *op, hf_time now) {
     change(op, HF_VERB_DELETE, now);
 }
 
-/* ---- reading it ---- */
+/* ---- reading the count ---- */
 
 /* Sets the operation's result to the count in the reply. If the reply is not a count, fails the
  * operation and returns false. */
@@ -88,8 +88,8 @@ static const hf_poll_functions poll_functions = {encode_count, is_open, on_timeo
 
 /* ---- the implementation ---- */
 
-#define CALL_IMPL(name, words, starts, ...)                                                        \
-    const hf_op_impl hf_##name##_impl = {.verb = (words), .begin = (starts), __VA_ARGS__}
+#define CALL_IMPL(name, verb_text, begin_fn, ...)                                                  \
+    const hf_op_impl hf_##name##_impl = {.verb = (verb_text), .begin = (begin_fn), __VA_ARGS__}
 
 CALL_IMPL(set_count, "set the count of", begin_set, .effect_remains = true);
 CALL_IMPL(count_down, "count down", begin_count_down, .effect_remains = true);

@@ -3,7 +3,7 @@
 #include "client.h"
 #include "op/observe.h"
 
-static void enter(const hf_stake *stake, hf_lost_reason reason) {
+static void add_loss(const hf_stake *stake, hf_lost_reason reason) {
     hf_losses *losses = stake->losses;
     if (stake->muted) return;
     losses->unreported[reason]++;
@@ -13,7 +13,7 @@ static void enter(const hf_stake *stake, hf_lost_reason reason) {
 void hf_client_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason) {
     client->stats.losses++;
     hf_holds_mark_lost(&client->holds, hold, reason);
-    for (const hf_stake *stake = hold->stakes; stake; stake = stake->next) enter(stake, reason);
+    for (const hf_stake *stake = hold->stakes; stake; stake = stake->next) add_loss(stake, reason);
     hf_observe_loss(client, hold);
 }
 
@@ -24,7 +24,7 @@ void hf_stake_begin(hf_stake *stake, hf_client *client, hf_hold *hold, hf_losses
     hold->stakes = stake;
     hf_hold_ref(hold);
     if (hold->reason == HF_LOST_NONE) return;
-    enter(stake, hold->reason);
+    add_loss(stake, hold->reason);
     client->holds.losses++;
 }
 

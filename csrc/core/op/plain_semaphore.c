@@ -1,28 +1,28 @@
 /* The server does not know a permit's owner, so a permit that nobody releases remains taken. The
  * renewer settles each call whose reply was lost: it undoes an acquire and carries out a release.
- * Each call has a note on the server, so both happen once, however often and late its commands are
- * run. Once a command that was sent only once has its reply, no copy of it can arrive later, so its
+ * Each call has a note on the server, so it takes effect once, however often and late its commands
+ * are run. After the reply to a command that was sent only once, no copy of it can arrive, so the
  * note is deleted.
  *
- * A message is for all waiters of a client, and there may be permits for only a few. The waiters
- * poll in the order in which they began: each one then makes the next waiter poll for which the
- * remaining permits are enough. */
+ * A message reaches all waiters of a client, but the permits may be enough for only a few. The
+ * waiters therefore poll in the order in which they began: each one wakes the next waiter for which
+ * the remaining permits are enough. */
 #include "lock/wire.h"
 #include "op/leave.h"
 #include "op/operation.h"
 #include "op/poll.h"
 
-#define SETTLE_TIME (HF_WIRE_NOTE_TTL / 2) /* to settle a call, whose note lasts longer */
+#define SETTLE_TIME (HF_WIRE_NOTE_TTL / 2) /* how long to try to settle a call */
 #define ANY_COUNT (-1)
-#define SHORTEST_TURN 50 /* ms: the programs' LISTEN_MS */
+#define MIN_TURN_MS 50 /* LISTEN_MS of the programs */
 
-/* Leaves a permit to Redisson's waiters for the last `ms` of their turn, and 1 ms more because the
+/* Leaves a permit to Redisson's waiters for the remaining `ms` of their turn, plus 1 ms because the
  * programs count in whole ms. */
 static void await_turn(hf_op *op, long long ms, hf_time now) {
     hf_poll_after_turn(op, hf_time_of_ms((uint64_t)ms + 1), now);
 }
 
-/* Returns whether `other` is also an acquire of the same semaphore that is not done. */
+/* Returns whether `other` is an unfinished acquire of the same semaphore. */
 static bool is_rival(const hf_op *op, const hf_op *other) {
     return other->impl == op->impl && !other->done && other->node == op->node &&
            hf_slice_equal(other->spec.names->key, op->spec.names->key);
@@ -30,7 +30,7 @@ static bool is_rival(const hf_op *op, const hf_op *other) {
 
 /* ---- settling ---- */
 
-/* Makes the renewer settle the call. Does nothing when out of memory. */
+/* Makes the renewer undo the call, or else carry it out. Does nothing when out of memory. */
 static void settle(hf_op *op, bool undoes, hf_time now) {
     char owner[HF_OWNER_SIZE];
     hf_claim *claim = hf_client_add_claim(op->client, op->spec.lock_kind, op->spec.names->key,
@@ -59,14 +59,14 @@ static bool encode(hf_op *op, hf_verb verb) {
                                   HF_WIRE_NOTE_TTL);
 }
 
-/* Notes that the reply to the command has come. If the command was sent twice, the server may still
- * run the other copy. */
-static void note_answer(hf_op *op) {
+/* Notes that the reply has arrived. If the command was sent twice, the server may still run the
+ * other copy. */
+static void note_reply(hf_op *op) {
     op->semaphore.answered = true;
     op->semaphore.in_doubt = op->semaphore.in_doubt || op->request.sends > 1;
 }
 
-static bool may_have_been_run(const hf_op *op) {
+static bool may_have_run(const hf_op *op) {
     return op->semaphore.in_doubt || (!op->semaphore.answered && op->request.sends > 0);
 }
 
@@ -75,10 +75,10 @@ static bool has_succeeded(const hf_op *op) {
 }
 
 static void undo(hf_op *op, hf_time now) {
-    if (!has_succeeded(op) && may_have_been_run(op)) settle(op, true, now);
+    if (!has_succeeded(op) && may_have_run(op)) settle(op, true, now);
 }
 
-/* On success, gives the permits back if no caller took the result, or else deletes the note. */
+/* On success, returns the permits if no caller took the result, and otherwise deletes the note. */
 static void end_taking(hf_op *op, hf_time now) {
     if (!has_succeeded(op)) return;
     if (!op->result.taken) settle(op, true, now);
@@ -87,8 +87,7 @@ static void end_taking(hf_op *op, hf_time now) {
 
 /* ---- taking ---- */
 
-/* Makes the client's next waiter poll that needs at most `count` permits; ANY_COUNT for any
- * waiter. */
+/* Wakes the client's next waiter that needs at most `count` permits; ANY_COUNT for any waiter. */
 static void pass_on(const hf_op *op, long long count, hf_time now) {
     for (hf_op *other = op->next; other; other = other->next) {
         bool enough = count == ANY_COUNT || (long long)other->spec.value <= count;
@@ -106,13 +105,12 @@ static bool encode_take(hf_op *op) {
     return hf_wire_take(&op->request, &lock, (int64_t)op->spec.value, HF_WIRE_NOTE_TTL, turn_used);
 }
 
-/* The reply is { 1 or 0, the number of free permits[, for how many ms one more is left to others]
- * }. */
+/* The reply is { 1 or 0, the number of free permits[, how many ms one more is left to others] }. */
 static bool is_taken(hf_op *op, const hf_reply *reply, hf_time now) {
     bool taken = hf_reply_integer_at(reply, 0, 0) == 1;
-    long long left_to_others = hf_reply_integer_at(reply, 2, 0);
-    if (left_to_others > 0) await_turn(op, left_to_others, now);
-    note_answer(op);
+    long long others_turn_ms = hf_reply_integer_at(reply, 2, 0);
+    if (others_turn_ms > 0) await_turn(op, others_turn_ms, now);
+    note_reply(op);
     op->result.value = hf_reply_integer_at(reply, 1, 0);
     if (!taken) pass_on(op, op->result.value, now);
     return taken;
@@ -123,9 +121,9 @@ static void fail_on_timeout(hf_op *op) {
                op->result.value > 0 ? op->result.value : 0, (unsigned long long)op->spec.value);
 }
 
-/* Undoes an acquire that has failed. If the operation has not polled since the last message, or
- * during a turn of others, the next waiter polls. If it has succeeded, the next waiter that needs
- * no more than the remaining permits polls. */
+/* Undoes a failed acquire. Wakes the next waiter if this one has not polled since the last message,
+ * or was leaving a permit to others. After a success, wakes the next waiter for which the remaining
+ * permits are enough. */
 static void on_take_ended(hf_op *op, hf_time now) {
     bool polled = op->semaphore.answered && !op->wait.woken && op->wait.turn_ends == 0;
     undo(op, now);
@@ -133,8 +131,8 @@ static void on_take_ended(hf_op *op, hf_time now) {
     else if (has_succeeded(op)) pass_on(op, op->result.value, now);
 }
 
-/* Returns whether an older waiter of this client must poll first. That waiter then passes on what
- * it does not need. */
+/* Returns whether an older waiter of this client must poll first, which then passes on the permits
+ * that it does not need. */
 static bool is_behind(const hf_op *op) {
     const hf_op *other = op->client->ops;
     while (other != op && !(other->wait.needs_events && is_rival(op, other))) other = other->next;
@@ -146,15 +144,15 @@ static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
     if (!is_behind(op)) hf_poll_again(op, now);
 }
 
-/* A message is the number of free permits. If it begins with 0, it also begins a turn of Redisson's
- * waiters: one permit is left to them. Any other message during a turn comes from a release by one
- * of them, so they have had their turn. */
+/* A message is the number of free permits. A leading 0 begins a turn of Redisson's waiters: one
+ * permit is left to them. Any other message during a turn comes from a release by one of them, so
+ * they have had their turn. */
 static void on_announced(hf_op *op, hf_slice message, hf_time now) {
     bool turn = message.size > 1 && message.data[0] == '0';
     bool only_one = turn && hf_slice_equal(message, hf_slice_of("01"));
     if (is_behind(op)) return;
     op->semaphore.turn_used = !turn && op->wait.turn_ends > now;
-    if (turn) await_turn(op, SHORTEST_TURN, now);
+    if (turn) await_turn(op, MIN_TURN_MS, now);
     else op->wait.turn_ends = 0;
     if (!only_one) hf_poll_again(op, now);
 }
@@ -169,7 +167,7 @@ static const hf_poll_functions poll_functions = {encode_take, is_taken, fail_on_
 /* ---- calls ---- */
 
 static void read_value(hf_op *op, const hf_reply *reply) {
-    note_answer(op);
+    note_reply(op);
     op->result.value = reply->integer;
     hf_op_succeed(op);
 }
@@ -193,7 +191,8 @@ static void abandon_drain(hf_op *op, hf_time now) {
     undo(op, now);
 }
 
-/* Returns whether the call adds permits. They may have been taken: a refusal must not lose them. */
+/* Returns whether the call adds permits. They may have been taken before, so a refusal must not
+ * lose them. */
 static bool gives_back(const hf_op *op) {
     return (int64_t)op->spec.value > 0;
 }

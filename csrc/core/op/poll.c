@@ -7,10 +7,10 @@
 
 #define MIN_PATIENCE (100 * HF_MS) /* the minimum time for a reply, even in a short wait */
 /* The maximum time for the reply to one poll. It must be shorter than HF_WIRE_NOTE_TTL, because the
- * server recognises a resent command of a plain semaphore by its note. */
+ * server recognises a plain semaphore's resent command by its note. */
 #define MAX_PATIENCE (1800 * HF_SECOND)
-/* The time between polls while the subscription to the channel is not confirmed. */
-#define FIRST_UNSUBSCRIBED_RECHECK (30 * HF_MS)
+/* How often to poll while the subscription to the channel is not confirmed. */
+#define MIN_UNSUBSCRIBED_RECHECK (30 * HF_MS)
 #define MAX_UNSUBSCRIBED_RECHECK (200 * HF_MS)
 
 static hf_time command_timeout(const hf_op *op) {
@@ -49,8 +49,8 @@ static hf_time next_recheck(const hf_op *op, hf_time now) {
     if (op->wait.needs_events && op->node->subscribed && !op->impl->poll->accompanies_wait &&
         op->wait.listening != HF_LISTENING_CONFIRMED)
         interval = hf_time_min(
-            interval, hf_time_min(MAX_UNSUBSCRIBED_RECHECK, hf_time_max(FIRST_UNSUBSCRIBED_RECHECK,
-                                                                        (now - op->begun_at) / 4)));
+            interval, hf_time_min(MAX_UNSUBSCRIBED_RECHECK,
+                                  hf_time_max(MIN_UNSUBSCRIBED_RECHECK, (now - op->begun_at) / 4)));
     hf_time at = now + interval - interval / 10 + hf_jitter(&client->random, interval / 10);
     return op->wait.turn_ends > now ? hf_time_min(at, op->wait.turn_ends) : at;
 }
@@ -67,7 +67,7 @@ static void on_failed(hf_op *op, hf_time now) {
     else finish(op, now);
 }
 
-/* Returns whether the server refused a command until its deadline, although the wait continues. */
+/* Returns whether the server refused a command until its deadline, but the wait is not over. */
 static bool outlasts_refusals(const hf_op *op, hf_time now) {
     const hf_request *request = &op->request;
     return request->refusals > 0 && request->sends == 0 && request->persists_until > 0 &&
@@ -104,7 +104,7 @@ static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
     }
 }
 
-/* Returns the deadline of a poll. A wait outlasts an outage that begins during the wait. */
+/* Returns the deadline of a poll. A wait continues through an outage that begins during it. */
 static hf_time poll_deadline(const hf_op *op, bool first, hf_time now) {
     hf_time patience_end = hf_time_max(op->wait.until, now + MIN_PATIENCE);
     return first ? hf_time_min(patience_end, now + command_timeout(op))
@@ -136,12 +136,12 @@ void hf_poll_begin(hf_op *op, hf_time now) {
     ask(op, now);
 }
 
-static bool sleeps(const hf_op *op) {
+static bool is_sleeping(const hf_op *op) {
     return op->state == HF_ACQUIRE_WAITING;
 }
 
 hf_time hf_poll_deadline(const hf_op *op) {
-    return sleeps(op) ? hf_time_min(op->wait.until, op->wait.recheck_at) : HF_NEVER;
+    return is_sleeping(op) ? hf_time_min(op->wait.until, op->wait.recheck_at) : HF_NEVER;
 }
 
 void hf_poll_tick(hf_op *op, hf_time now) {
@@ -152,7 +152,7 @@ void hf_poll_tick(hf_op *op, hf_time now) {
 
 void hf_poll_interrupt(hf_op *op, hf_time now) {
     op->wait.interrupted = true;
-    if (sleeps(op)) fail_interrupted(op, now);
+    if (is_sleeping(op)) fail_interrupted(op, now);
     else hf_op_hurry(op, now + MIN_PATIENCE);
 }
 
@@ -163,22 +163,22 @@ void hf_poll_abandon(hf_op *op, hf_time now) {
 /* ---- events ---- */
 
 bool hf_poll_waits(const hf_op *op) {
-    return op->wait.needs_events && sleeps(op);
+    return op->wait.needs_events && is_sleeping(op);
 }
 
 void hf_poll_again(hf_op *op, hf_time now) {
     op->wait.woken = true;
-    if (!sleeps(op)) return;
+    if (!is_sleeping(op)) return;
     ask(op, now);
 }
 
 void hf_poll_after_turn(hf_op *op, hf_time turn, hf_time now) {
     op->wait.turn_ends = hf_time_add(now, turn);
-    if (sleeps(op)) op->wait.recheck_at = hf_time_min(op->wait.recheck_at, op->wait.turn_ends);
+    if (is_sleeping(op)) op->wait.recheck_at = hf_time_min(op->wait.recheck_at, op->wait.turn_ends);
 }
 
-/* Subscribes to the key's channel, and polls now. The operation polls again when that subscription
- * is confirmed. */
+/* Subscribes to the key's channel, and polls at once. The operation polls again when that
+ * subscription is confirmed. */
 void hf_poll_on_subscribed(hf_op *op, hf_time now) {
     op->wait.accepted = true;
     if (op->wait.listening == HF_LISTENING_NOT) hf_client_listen_to_releases(op, now);

@@ -1,13 +1,13 @@
-/* Operations that wait by polling: a command is sent until it has succeeded or timed out. A poll
- * is due at each message on the key's channel, once the client is subscribed to it, and at
- * regular times, so a lost message only delays a poll. Such an operation's hf_op_impl has
+/* Operations that wait by polling: they resend a command until it has succeeded or the wait times
+ * out. They poll at each message on the key's channel, once the client is subscribed to it, and at
+ * regular intervals, so a lost message only delays a poll. Such an operation's hf_op_impl has
  * hf_poll_functions and the functions below. */
 #ifndef HF_POLL_H
 #define HF_POLL_H
 
 #include "interfaces.h"
 
-/* Begins a wait for up to spec.wait. */
+/* Implement hf_op_impl. The wait lasts up to spec.wait. */
 void hf_poll_begin(hf_op *op, hf_time now);
 hf_time hf_poll_deadline(const hf_op *op);
 void hf_poll_tick(hf_op *op, hf_time now);
@@ -18,15 +18,15 @@ void hf_poll_abandon(hf_op *op, hf_time now);
  * because that reply may be older than the change. */
 void hf_poll_again(hf_op *op, hf_time now);
 
-/* Leaves free permits to other clients for `turn`, then polls. Polls earlier after a change. */
+/* Leaves free permits to other clients for `turn`, then polls; earlier after hf_poll_again. */
 void hf_poll_after_turn(hf_op *op, hf_time turn, hf_time now);
 
-/* The hf_wait_functions of an operation that polls. `recheck` is called for each message. */
+/* Implement hf_wait_functions. */
 bool hf_poll_waits(const hf_op *op);
 void hf_poll_on_subscribed(hf_op *op, hf_time now);
 void hf_poll_on_denied(hf_op *op, hf_code code, const char *reason, hf_time now);
 
-/* The fields of the hf_op_impl of an operation that polls. */
+/* The fields of an hf_op_impl and of hf_wait_functions. `recheck` is called for each message. */
 #define HF_POLL_FUNCTIONS                                                                          \
     .begin = hf_poll_begin, .deadline = hf_poll_deadline, .tick = hf_poll_tick,                    \
     .interrupt = hf_poll_interrupt, .abandon = hf_poll_abandon

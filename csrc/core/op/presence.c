@@ -11,12 +11,12 @@
 #define PUBLISH_AFTER (250 * HF_MS)  /* a shorter wait is not published */
 #define CLIENT_TTL (300 * HF_SECOND) /* longer if a hold may last longer */
 #define CLIENT_INTERVAL (100 * HF_SECOND)
-#define CLIENT_RETRY (5 * HF_SECOND) /* if a server has not replied */
+#define CLIENT_RETRY (5 * HF_SECOND) /* after a server did not reply */
 #define WAIT_TTL (10 * HF_SECOND)
 #define WAIT_INTERVAL (3 * HF_SECOND)
 #define TIMEOUT (2 * HF_SECOND)
 #define GOODBYE_TIMEOUT HF_SECOND /* for the requests of a closing client */
-#define MAX_PUBLISHED 64          /* the maximum number of published holds of one waiting caller */
+#define MAX_PUBLISHED 64          /* holds under which the wait of one caller is published */
 
 /* ---- names ---- */
 
@@ -61,9 +61,9 @@ static void on_goodbye(hf_request *request, const hf_reply *reply, hf_time now) 
     free_request(request, reply, now);
 }
 
-/* Sends a command, or a call of `program` if that is not NULL, to the server of `member`, which is
+/* Sends a command, or a call of `program` if it is not NULL, to the server of `member`, which is
  * the client itself without a quorum. The key is the program's first argument, or follows the
- * command's name. With a timeout of more than TIMEOUT the request also waits for a connection. Once
+ * command's name. With a timeout of more than TIMEOUT the request may wait for a connection. Once
  * the client is closed, the timeout is GOODBYE_TIMEOUT, on_goodbye replaces `done`, and the request
  * does not wait. */
 static void send_to(hf_client *client, hf_client *member, const hf_program *program, size_t count,
@@ -82,7 +82,7 @@ static void send_to(hf_client *client, hf_client *member, const hf_program *prog
     else request->done(request, NULL, now);
 }
 
-/* Sends the same to every server. */
+/* Does the same for every server. */
 static void publish(hf_client *client, const hf_program *program, size_t count,
                     const hf_slice *args, hf_time timeout, hf_request_done *done, hf_time now) {
     hf_client *holder;
@@ -105,7 +105,7 @@ static bool may_publish(const hf_client *client) {
     return client->presence.who[0] != '\0' && !client->closed;
 }
 
-/* Returns when the last of the client's holds ends unless it is renewed, or 0 without holds. */
+/* Returns when the last of the client's holds ends if none is renewed, or 0 without holds. */
 static hf_time held_until(const hf_client *client) {
     hf_time last = 0;
     for (size_t i = 0; i < client->holds.count; i++) {
@@ -128,20 +128,20 @@ static void publish_client(hf_client *client, hf_time until, hf_time now) {
     publish(client, NULL, sizeof args / sizeof *args, args, TIMEOUT, on_published, now);
 }
 
-/* ---- waits ---- */
+/* ---- what its callers wait for ---- */
 
-static bool waits(const hf_op *op) {
+static bool is_waiting(const hf_op *op) {
     return hf_op_impl_of(op)->acquires && !op->done && op->spec.wait > 0 &&
            op->presence.publish_at != 0;
 }
 
-/* Returns whether the operation is an acquire that has not been found waiting, so it may soon hold
- * a lock. */
+/* Returns whether the operation is an acquire that has not begun to wait, so it may soon hold a
+ * lock. */
 static bool may_hold_soon(const hf_op *op) {
     return hf_op_impl_of(op)->acquires && !op->done && op->presence.publish_at == 0;
 }
 
-/* Returns whether the operation's caller holds another lock by this hold, which may be NULL. */
+/* Returns whether this hold, which may be NULL, is another lock of the operation's caller. */
 static bool is_held_by_caller(const hf_op *op, const hf_hold *hold) {
     return hold && hold != op->hold && hf_hold_is_held(hold) && hold->agent == op->spec.agent;
 }
@@ -170,8 +170,8 @@ size_t hf_wait_name(char name[HF_WAIT_NAME], const hf_op *op) {
                             (unsigned long long)number);
 }
 
-/* Publishes what the caller is waiting for, once for each lock that it holds, or deletes that if
- * `publishing` is false. Returns false if the caller holds nothing, or when out of memory. */
+/* Publishes what the caller is waiting for, once for each lock that it holds; if `publishing` is
+ * false, deletes these keys. Returns false if the caller holds nothing, or when out of memory. */
 static bool publish_waits(hf_op *op, bool publishing, hf_time now) {
     const hf_holds *holds = &op->client->holds;
     hf_slice key = op->spec.names->key;
@@ -218,7 +218,7 @@ void hf_presence_close(hf_client *client, hf_time now) {
     client->presence.publish_at = 0;
 }
 
-/* ---- time ---- */
+/* ---- when to publish ---- */
 
 void hf_presence_note(hf_client *client, hf_time now) {
     hf_presence *presence = &client->presence;
@@ -237,7 +237,7 @@ void hf_presence_tick(hf_client *client, hf_time now) {
     bool waiting = false;
     for (hf_op *op = client->ops; op; op = op->next) {
         if (may_hold_soon(op)) next = hf_time_min(next, now + PUBLISH_AFTER);
-        if (!waits(op)) continue;
+        if (!is_waiting(op)) continue;
         waiting = true;
         if (now >= op->presence.publish_at) {
             bool published = publish_waits(op, true, now);

@@ -1,5 +1,5 @@
 /* The operation that waits until a lock has a holder other than the one that its caller knows. It
- * only reads. A new leader sends a message on the channel <releases>:leader, which is a hint to
+ * only reads. A new leader publishes a message on the channel <releases>:leader, which is a hint to
  * read again. A lost or forged message only changes when the lock is read. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,18 +14,18 @@ static bool encode(hf_op *op) {
 }
 
 /* Returns whether the caller knows this holder: spec.result is "<token> <owner>". */
-static bool is_known(const hf_op *op, const hf_lock_info *info) {
+static bool is_known_holder(const hf_op *op, const hf_lock_info *info) {
     char text[HF_OWNER_MAX + 32];
     int size = snprintf(text, sizeof text, "%llu %s", (unsigned long long)info->token, info->owner);
     return hf_slice_equal(op->spec.result, (hf_slice){text, (size_t)size});
 }
 
-static bool is_other(hf_op *op, const hf_reply *reply, hf_time now) {
+static bool has_new_holder(hf_op *op, const hf_reply *reply, hf_time now) {
     hf_lock_info info;
     (void)now;
     hf_wire_read_info(reply, &info);
     info.owner[info.owner_size] = '\0';
-    if (info.owner_size == 0 || is_known(op, &info)) return false;
+    if (info.owner_size == 0 || is_known_holder(op, &info)) return false;
     op->result.info = malloc(sizeof info);
     if (op->result.info) *op->result.info = info;
     else hf_op_fail_out_of_memory(op);
@@ -48,7 +48,7 @@ static void begin(hf_op *op, hf_time now) {
 }
 
 static const hf_wait_functions wait_functions = {HF_POLL_WAIT_FUNCTIONS(on_recheck)};
-static const hf_poll_functions poll_functions = {encode, is_other, on_timeout, NULL, true};
+static const hf_poll_functions poll_functions = {encode, has_new_holder, on_timeout, NULL, true};
 
 const hf_op_impl hf_watch_impl = {
     .verb = "watch",
