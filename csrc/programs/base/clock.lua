@@ -3,8 +3,8 @@
 --#section places
 local FRONT_MAX = 1e14 -- above all places in front, below all others
 local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places
--- Clients seldom poll for a lock. So the programs only look for such clients when a waiter has
--- waited for this time, or a queue has had waiters for this time.
+-- Few clients poll for a lock, so the programs look for such clients only once a waiter has waited
+-- this long, or a queue has had waiters for this long.
 local LOCK_PROBE_US = 8000000
 --#end
 

@@ -1,7 +1,7 @@
 --#fragment
 -- text: the reply to GET. → the integer in it, or nil if there is no key. If the text is not an
--- integer as Redis writes it, or if Redis could hardly add to it, because its size is 2^62 or more,
--- HLEN raises WRONGTYPE, since the key holds a string.
+-- integer in Redis's notation, or its absolute value is 2^62 or more, so that Redis could hardly
+-- add to it, HLEN raises WRONGTYPE, because the key holds a string.
 local function whole_number(key, text)
   if not text then return nil end
   local number = (text == '0' or text:find('^%-?[1-9]%d*$')) and tonumber(text)

@@ -31,7 +31,7 @@ local FINGERPRINT = nil
 -- { -6, kind }               the key belongs to another kind: "guard", "read_write"
 local FROM, WAITER = tonumber(ARGV[3]), ARGV[7]
 -- A waiter with up to this many waiters ahead asks again every grant lease; with more, less often.
--- No more waiters are read from the list.
+-- At most this many waiters are read from the list.
 local READ_LIMIT = 100
 local MAX_RECHECK_MS = 30000
 local MISSED_RECHECKS = 3 -- a waiter of ours that has missed this many rechecks counts as dead
@@ -64,8 +64,8 @@ local function redisson_end(redisson_count, last, lock_ms, now)
   return till - math.max(0, lock_ms) > default_end + SLACK_MS and till or default_end
 end
 
--- The same if there are too many before the owner to read them all. owner: the last one in the list
--- or, if the caller is already queued, the caller. The timeout of `owner` includes what was to be
+-- Does the same if too many waiters are before the owner to read them all. owner: the last one in
+-- the list, or the caller if it is already queued. The timeout of `owner` includes what was to be
 -- subtracted when it was set; a waiter of ours has itself added less than JAVA_WAIT_MS.
 local function distant_end(owner, now)
   local till = math.max(now, timeout_of(owner) or 0)

@@ -1,5 +1,5 @@
 --#include "lock/hash.lua:layout"
--- Extends a fair lock, whose queue is a list, like extend.lua does for other locks.
+-- Extends a fair lock, whose queue is a list. Has the arguments and replies of extend.lua.
 --#include "lock/extend.lua:extending"
 if is_shortened then
 --#include "CHANNEL:announcing"

@@ -7,7 +7,7 @@ local function is_sound()
   return kind == 'zset' or kind == 'none'
 end
 
--- The lock is free: notifies the first waiter.
+-- Notifies the first waiter that the lock is free.
 -- → 1, or 3 if dead waiters must be removed before the next one is notified
 local function pass_on()
   if not is_sound() then return 1 end

@@ -12,7 +12,7 @@
 local TIMEOUTS = KEYS[5]
 local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'
 -- A waiter of Redisson's that was not listening at its turn counts as dead after this time. After a
--- release by Redisson, a waiter of ours learns of that turn within a grant lease: in total 5 s.
+-- release by Redisson, a waiter of ours notices that turn within a grant lease: 5 s in total.
 local DEAF_MS = 3000
 local MIN_TIMEOUT_MS = 5000 -- the minimum timeout of a waiter of ours
 local MIN_TURN_MS = 500 -- the minimum time that a waiter of ours gets to take the free lock
@@ -65,8 +65,8 @@ local function first_waiter(me, now)
   return nil, nil, true
 end
 
--- The timeout of a waiter of ours before `first_index` fell from `old_ms` to `new_ms`. Lowers those
--- of Redisson's waiters from there on, up to the next waiter of ours, but none below `new_ms`: one
+-- The timeout of our waiter before `first_index` has fallen from `old_ms` to `new_ms`: also lowers
+-- those of Redisson's waiters from there on, up to our next waiter, but none below `new_ms`. One
 -- that depended on a waiter that has left may already be less than `old_ms`.
 local function lower_timeouts(first_index, old_ms, new_ms)
   for index = first_index, first_index + MAX_LOWERED - 1 do

@@ -30,7 +30,7 @@ local function select_lock(i)
   return tonumber(ARGV[2 * i + 4])
 end
 
--- The lock's key does not exist. → whether the caller may take it: nobody waits or comes first
+-- For a lock without a key. → whether the caller may take it: nobody is waiting or comes first
 local function is_free()
   if redis.call('EXISTS', QUEUE) == 0 then return true end
   settle_missed_grant(OWNER:sub(1, 36))

@@ -71,8 +71,8 @@ local function record_foreign_holder()
 end
 
 -- Called for a new waiter at `place`, behind one at `last`. If a multiple of LOCK_PROBE_US on the
--- server's clock lies between them, writes a record with the age of a lock's queue, which no waiter
--- shows if each one waits for less than that. The record is due after LOCK_PROBE_US: due.lua.
+-- server's clock lies between them, writes a record that shows the age of a lock's queue even if
+-- each waiter waits for less than that. The record is due after LOCK_PROBE_US: see due.lua.
 local function record_lasting_queue(last, place)
   local before, now = math.floor(last / LOCK_PROBE_US), math.floor(place / LOCK_PROBE_US)
   if before == now or WAITER:sub(2, 2) ~= 'l' or record_in(first_members()) then return end
@@ -100,7 +100,7 @@ if lock_ms ~= -2 then
   local holder, count, kind = holder_of(LOCK, OWNER)
   if count and kind == EXPECTED_KIND then
     if not SHARED then return take(0) end
-    -- its grant has already been counted
+    -- The count already includes its grant.
     if granted() then return take(count - 1 - FROM) end
     if FROM > 0 and count == FROM then return take(0) end
     return { 2, count }

@@ -34,7 +34,7 @@ end
 -- Sets the count; never shortens a TTL. Always writes, so that a later WAIT covers the hold.
 local function set_holds(lock, owner, holds, ms, print)
   if write_hold(lock, owner, holds, print) > 0 then
-    -- see create_hold
+    -- See create_hold.
     if redis.pcall('PEXPIRE', lock, ms) ~= 1 then
       redis.call('DEL', lock)
       redis.call('PEXPIRE', lock, ms)

@@ -43,7 +43,7 @@ local function serve_next()
     notify(first_alive(is_over), 'turn', left)
     return 0
   end
-  -- In a run of ours, the lease of a holder has ended: as after its release
+  -- A holder's lease has ended during a run of ours: continue as after its release.
   local heads = redis.call('ZRANGE', QUEUE, '0', FEW, 'WITHSCORES')
   local was = record_in(heads)
   if was and was.turns > 0 then return pass_on(heads) == 3 and 3 or 0 end

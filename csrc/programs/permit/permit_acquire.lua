@@ -91,11 +91,11 @@ if FREE and FREE >= #IDS and redis.call('EXISTS', QUEUE) == 0 then return take()
 --#include "queue/placing.lua"
 --#include "CHANNEL:announcing"
 --#include "queue/queueing.lua"
--- No permit is free, and none has become free: no waiter can be served.
+-- No permit is free, and none has come back: no waiter can be served.
 local none_free = FREE and FREE < 1 and back == 0
 
--- A client of Redisson has taken the permit that was left to listening clients: their turn is over
--- when it comes back.
+-- Records that a client of Redisson has taken the permit that was left to listening clients. Their
+-- turn is over when that permit comes back.
 local function note_taken()
   local was = record_in(first_members())
   if not was or was.turns > 0 or not was.listeners then return end

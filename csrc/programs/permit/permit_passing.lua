@@ -24,7 +24,7 @@ local function kept_for_others()
   return 1, left_ms
 end
 
--- A free permit is left to foreign clients: our first waiter must ask again after `left_ms`.
+-- Makes our first waiter ask again after `left_ms`: a free permit is left to foreign clients.
 local function notify_turn(member, left_ms)
   notify(member, 'turn', left_ms)
   if redis.call('ZCARD', QUEUE) == 1 then redis.call('PEXPIRE', QUEUE, left_ms) end

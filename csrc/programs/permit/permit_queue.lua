@@ -31,8 +31,8 @@ local function settle_missed_grants(client)
   end
 end
 
--- Returns whether this waiter cannot be served: see is_over; or it needs more permits than the
--- total, and is then notified.
+-- Returns whether this waiter cannot be served: see is_over. It also cannot if it needs more
+-- permits than the total; it is then notified.
 local function is_refused(member, all, alive)
   if is_over(member, alive) then return true end
   local kind, _, number, _, owner = parse(member)

@@ -8,10 +8,10 @@ local PROBE_MS = 1000
 local PROBE_DOUBLINGS = 6
 local LOCK_UNUSED = 5 -- unused turns assumed if a lock's queue is already old
 
--- Returns whether clients that poll get a turn now. They get the lock again after some turns of
--- ours that took at least as long as their last run. Sometimes the lock is left free even if no
--- polling client was seen, because nothing else reveals a client that only polls. If `till` is
--- further in the future than a turn, the server's clock was set back.
+-- Returns whether clients that poll get a turn now. They get the lock again after POLLERS_EVERY
+-- turns of ours, if these took at least as long as their last run. Sometimes the lock is left free
+-- even if no polling client was seen, because nothing else reveals a client that only polls. If
+-- `till` is more than a turn ahead, the server's clock was set back.
 local function is_due(was, now)
   local since = now - was.till
   if since < -POLL_MS then return true end

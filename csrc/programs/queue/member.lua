@@ -1,7 +1,7 @@
 --#fragment
 -- A member of a queue: its client, and how to send a message to that client.
 
--- Returns whether this is a waiter of a newer format. Only its own client changes such a waiter.
+-- Returns whether this is a waiter in a newer format, which only its own client may change.
 local function is_newer(member)
   return member:find('^[2-9]%l%x') ~= nil
 end
@@ -14,19 +14,19 @@ local function channel_of(member)
   return 'holdfast_grant:' .. client_of(member)
 end
 
--- Sends a waiter's client a message. If this client may not publish, the program continues, because
--- what is already written must not remain half done, and waiters rely on their timers.
+-- Sends a waiter's client a message. If this client may not publish, the program continues: its
+-- writes must not remain half done, and waiters have timers.
 local function send(member, ...)
   redis.pcall('PUBLISH', channel_of(member), '1 ' .. table.concat({ ... }, ' '))
 end
 
 --#section parse
 --#section form
--- A waiter's member of a queue: kind, client, number, token TTL, owner
+-- A waiter's queue member: kind, client, number, token TTL, owner
 local MEMBER = '^1(%l)([%x-]+):(%d+):(%d+) ?(.*)$'
 --#end
 
--- → kind, client, number, token TTL, owner; nil: not a waiter of this format
+-- → kind, client, number, token TTL, owner; nil if it is not a waiter in this format
 local function parse(member)
   local kind, client, number, ttl_ms, owner = member:match(MEMBER)
   if owner == '' then owner = client .. ':' .. number end

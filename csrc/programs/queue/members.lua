@@ -1,12 +1,12 @@
 --#fragment
--- The members of the queues of locks, semaphores and read/write locks, and which of them can be
--- served. For their scores, see queue.lua. KINDS: the letters of the waiters for this type of key.
+-- The queue members of locks, semaphores and read/write locks, and which of them can be served. For
+-- their scores, see queue.lua. KINDS: the letters of the waiters that this type of key has.
 local BATCH = 100 -- waiters read at once
 local MAX_BATCHES = 10 -- maximum number of batches that one script removes or admits
 
 --#include "queue/member.lua"
 
--- Sends a waiter `word`, its number and the rest, unless the member is nil or of another format.
+-- Sends a waiter `word`, its number and the rest, unless the member is nil or in another format.
 local function notify(member, word, ...)
   local _, _, number = parse(member or '')
   if number then send(member, word, number, ...) end
@@ -27,7 +27,7 @@ local function listening(members, from)
 end
 
 -- Returns whether this member cannot be served: it is not a waiter, is dead, or waits for another
--- type of key; in the last case it is notified. alive: see listening. A waiter of a newer format
+-- type of key; in the last case it is notified. alive: see listening. A waiter in a newer format
 -- serves itself.
 local function is_over(member, alive)
   local kind, _, number = parse(member)

@@ -1,9 +1,9 @@
 --#fragment
 --#include "queue/record.lua"
 --#include "queue/due.lua"
--- Does the same as next_waiter in hash.lua, after a record. The index is past the members' end if
--- there is no record, a polling client was seen, or it is time to look for one. us: the server's
--- clock, if known.
+-- Does the same as next_waiter in hash.lua, for members that begin with a record. The index is past
+-- the members' end if there is no record, a polling client was seen, or it is time to look for one.
+-- us: the server's clock, if known.
 local function next_behind_record(members, us)
   local now, was = us or server_us(), record_in(members)
   local nobody = not was or was.unused == 0 or is_due(was, math.floor(now / 1000))

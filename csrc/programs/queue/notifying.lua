@@ -1,6 +1,6 @@
 --#fragment
--- Notifies the waiters for a run that it is done. Removes them, and members that are not waiters,
--- from the queue. → whether members remain for the next script
+-- Notifies a run's waiters that it is done. Removes them, and members that are not waiters, from
+-- the queue. → whether members remain for the next script
 local function notify_done()
   local gone = {}
   for _, member in ipairs(redis.call('ZRANGE', QUEUE, '0', digits(MAX_BATCHES * BATCH - 1))) do

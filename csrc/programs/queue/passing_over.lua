@@ -1,8 +1,8 @@
 --#fragment
--- The first waiter listens to a holder that does not hand over, and keeps asking, which sets the
--- queue's TTL. If the first waiter is dead, or has not asked in time, it is passed over: the scores
--- of its client's waiters become -place / PASSED_OVER, so nobody sees them as first. Each one gets
--- its place back when it asks.
+-- If a holder does not hand over, the first waiter listens for its release and keeps asking, which
+-- renews the queue's TTL. If the first waiter is dead, or has not asked in time, it is passed over:
+-- the scores of its client's waiters become -place / PASSED_OVER, so they are no longer first. Each
+-- one gets its place back when it asks.
 local PASSED_OVER = 2 ^ 60
 local RECHECK_WITHIN = 0.5 -- grant leases within which the first waiter asks again
 local MAX_PASSED = 10 -- maximum number of clients passed over by one script
@@ -43,7 +43,7 @@ local function pass_over(head, alone)
   end
 end
 
--- If WAITER, which is asking, was passed over, gives it its place back.
+-- Gives WAITER, which is asking, its place back if it was passed over.
 local function take_up_place()
   local score = WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) or 0
   if score < 0 then
@@ -80,8 +80,8 @@ local function check_ahead(place, ahead, is_silent, within)
 end
 
 -- Returns whether another waiter comes first. That waiter is then notified, so that it asks for
--- what a foreign client has just released, because a grant to a stopped client would block
--- everybody. Also returns true if a waiter was just passed over, which may still ask.
+-- what a foreign client has just released; a grant to a stopped client would block everybody. Also
+-- returns true if a waiter was just passed over, which may still ask.
 local function is_behind_first(enter_queue)
   if WAITER ~= '' then
     local place = enter_queue()

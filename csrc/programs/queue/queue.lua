@@ -30,7 +30,7 @@ end
 
 -- Settles a grant in the queue of a free lock: its holder died, or was paused for longer than the
 -- grant. If `client` received the grant, it is asking now and therefore alive, so its waiter goes
--- to the front; otherwise, its client's waiters are evicted.
+-- to the front. Otherwise, all waiters of the client that received it are evicted.
 local function settle_missed_grant(client)
   local member = redis.call('ZRANGEBYSCORE', QUEUE, '0', '0', 'LIMIT', '0', '1')[1]
   if not member then return end
@@ -39,7 +39,7 @@ local function settle_missed_grant(client)
 end
 
 -- Removes the members between the record and the first waiter that can be served, and a record
--- without waiters; the lock is free or about to be. The member `me` can be served, and a waiter of
+-- without waiters; the lock is free or about to be. The member `me` can be served, and a waiter in
 -- a newer format serves itself. `members`: the first ones with their scores, if known.
 -- → member, place, foreign waiters; or nil, whether more must be removed, foreign waiters (nil: no
 -- waiter was read)
@@ -76,7 +76,7 @@ end
 
 -- Gives the free lock to the first waiter. In a run of ours, that is one more turn, so call
 -- note_ours only afterwards. Stops before the member `me`, which can take the lock itself.
--- → true: given; false: to nobody; nil: there may be a waiter behind dead ones, which the next
+-- → true: given; false: not given; nil: there may be a waiter behind dead ones, which the next
 -- script removes
 local function hand_over(me)
   local member, place = first_waiter(me)
@@ -106,8 +106,8 @@ local function foreign_turn(was, member, more)
   leave_free(was, ms, ms, was and was.unused or 0, true, member, more)
 end
 
--- Returns whether a lock's first waiter has waited long enough to look for polling clients, of
--- which none is known. For a queue of short waits, acquiring.lua writes a record.
+-- Returns whether a lock's first waiter has waited so long that the lock must be left to polling
+-- clients, although none is known. For a queue of short waits, acquiring.lua writes a record.
 local function is_old(member, place)
   return parse(member) == 'l' and place > FRONT_MAX and server_us() - place > LOCK_PROBE_US
 end
@@ -126,7 +126,7 @@ local function left_to_pollers(was, member, place)
     leave_free(was, POLL_MS, POLL_RECHECK_MS, was.unused + 1, false, member)
     return true
   end
-  -- No record yet, or a shared owner of ours was taken for one of them.
+  -- There is no record yet, or a shared owner of ours was taken for a polling client.
   if not was or seen and was.turns == 0 and not OWNER:find(OURS) then
     write_record(was, 0, 1, false, 0, now)
   elseif seen then
@@ -135,8 +135,8 @@ local function left_to_pollers(was, member, place)
   return false
 end
 
--- Frees the lock, which our clients and others get in turns. heads: the lock is already free, and
--- these are the first members of its queue.
+-- Frees the lock, which our clients and others get in turns. heads: the first members of the queue,
+-- if the lock is already free.
 -- → 1, or 3 if dead waiters must be removed before the next one gets it
 local function pass_on(heads)
   if not heads then redis.call('DEL', LOCK) end

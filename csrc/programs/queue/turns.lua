@@ -4,7 +4,7 @@ local MAX_TURNS = 2 -- our maximum after a run in which a client of Redisson's w
 
 -- → the ms for which the lock or permit is left to Redisson's waiters: LISTEN_MS, or twice their
 -- last run, which counts from when the lock was left to them, whether or not one of them came.
--- After a run of MAX_LISTEN_MS or more, this starts over: they may be dead.
+-- After a run of MAX_LISTEN_MS or more, this starts over, because they may be dead.
 local function listen_ms(was)
   local run = was and was.run or 0
   return run < MAX_LISTEN_MS and math.max(LISTEN_MS, math.min(2 * run, MAX_LISTEN_MS)) or LISTEN_MS

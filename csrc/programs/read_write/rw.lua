@@ -66,7 +66,7 @@ local function set_hold(lock, owner, count, ms, old, exists)
   end
   if is_read and old > count then trim_holds(lock, owner, count, old) end
   if new_fields == 2 then
-    -- see create_hold in hash.lua
+    -- See create_hold in hash.lua.
     if redis.pcall('PEXPIRE', lock, ms) ~= 1 then
       redis.call('DEL', lock)
       redis.call('PEXPIRE', lock, ms)

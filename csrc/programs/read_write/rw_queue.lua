@@ -146,7 +146,7 @@ local function admit_readers(members)
   end
 end
 
--- Grants the lock to those of these members that may have it, and removes dead ones. See serve.
+-- Grants the lock to as many of these members as may have it, and removes dead ones. See serve.
 -- → whether more may follow; whether a newer format blocks the queue
 local function serve_batch(members, state)
   local alive, removed, readers, may_continue, newer = (listening(members, 1)), {}, {}, true, false
@@ -221,8 +221,8 @@ local function pass_on(text)
   return more and 3 or 1
 end
 
--- Called after a reader has left; `left` others may remain. The first waiter relies on the longest
--- lease, which may have been that reader's.
+-- Called after a reader has left; `left` others may remain. The first waiter waits for the longest
+-- lease to end, which may have been that reader's.
 local function on_reader_left(left, was_longest)
   local mode = left > 0 and redis.call('HGET', LOCK, 'mode')
   if left > MAX_INSPECTED and not was_longest or mode == 'write' then return 1 end

@@ -13,7 +13,7 @@ local function is_left(text)
     return false
   end
   if left_ms(was, now) > 0 then return true end
-  -- Their turn is over, or ours is not.
+  -- Their turn is over, or our run continues.
   if was and (was.turns == 0 or add_turn(was, now)) then return false end
   local ms = listen_ms(was)
   write_record(was, 0, 0, true, ms - LISTEN_MS, now + ms)
@@ -21,7 +21,7 @@ local function is_left(text)
 end
 
 -- Redisson wakes as many of its waiters as the message counts. A leading 0 announces Redisson's
--- turn to our waiters; if nothing was known of turns and it is not Redisson's, a second message
+-- turn to our waiters; if no turn was recorded and it is not Redisson's turn, a second message
 -- follows at once. Without the rights to keep the record, there are no turns.
 local function announce_free(left)
   local text, turn = string.format('%.0f', left), redis.call('GET', TURN)

@@ -1,7 +1,7 @@
 --#fragment
 -- Redisson's waiters and ours get the permits in turns, as those of a lock do: during Redisson's
 -- turn, our clients leave its waiters one free permit. TURN contains the record of record.lua:
--- "<score> <member>", whose `listeners` becomes 0 once a client of Redisson's is seen to come.
+-- "<score> <member>", whose `listeners` becomes 0 once a client of Redisson's was seen.
 local RECORD_MS = 5000 -- for which the record is kept if nothing changes it
 
 --#include "base/clock.lua"
@@ -31,8 +31,8 @@ local function redissons()
   return foreign_waiters(KEYS[3], all)
 end
 
--- For how many more ms one permit is left to Redisson's waiters. If more than their longest turn
--- remains, the server's clock was set back: 0.
+-- → for how many more ms one permit is left to Redisson's waiters; 0 if more than their longest
+-- turn remains, because the server's clock was set back
 local function left_ms(was, now)
   if not was or redissons() == 0 then return 0 end
   local ms = was.till - now

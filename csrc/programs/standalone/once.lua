@@ -40,7 +40,7 @@ local function write()
 end
 
 if ENDS[STATE] then
-  -- the run took longer than its record's TTL
+  -- The run took longer than its record's TTL.
   if record == '' and at + tonumber(ARGV[6]) <= now then return write() end
   if not is_ours then return reply(0) end
   at, token = old_at, old_token
@@ -48,7 +48,7 @@ if ENDS[STATE] then
 end
 if is_ours and old_state ~= 'claimed' then return reply(1) end
 if old_state and not is_ours then
-  -- after the clock was set back, a record from the future says nothing about the order
+  -- After the clock was set back, a record from the future says nothing about the order.
   local is_past = old_at <= now
   local has_run = old_state ~= 'claimed' and old_state ~= 'unstarted'
   if is_past and has_run and at <= old_at - HALF then return reply(0) end

@@ -4,10 +4,10 @@
 --
 -- Reads call, COUNTER, time (the reply of TIME) and ttl_ms (the token TTL, with fewer than 16
 -- digits). Sets drawn (whether a token was drawn), token, and text (the token, whose digits are
--- those of the clock, so that no large number is formatted). Draws none if the microseconds are
--- rounded up to a second, which has one more digit, or if the clock is far ahead (the section
--- seconds of clock.lua). If the server refuses to set a new counter's TTL, the counter remains
--- without one, which is safe.
+-- those of the clock, so that no large number is formatted). Draws none if the microseconds round
+-- up to a full second, which has one more digit, or if the clock is far ahead (the section seconds
+-- of clock.lua). If the server refuses to set a new counter's TTL, the counter remains without one,
+-- which is safe.
 local us = time[2] + 0
 us = us + -us % 8
 token = time[1] * 1000000 + us

@@ -14,20 +14,20 @@ end
 --#end
 
 -- A counter's TTL is set to 1 + 2 * TTL_SPARE times the requested TTL, and set again by the first
--- token that finds less than 1 + TTL_SPARE times of it left. Divide time into periods of TTL_SPARE
--- times the requested TTL: until the end of the period in which the last token was drawn, the TTL
--- is long enough.
+-- token that finds less than 1 + TTL_SPARE times the requested TTL left. Divide time into periods
+-- of TTL_SPARE times the requested TTL: until the end of the period in which the last token was
+-- drawn, the TTL is long enough.
 local TTL_SPARE = 1 / 64
 
--- Draws a token above every earlier one: the clock, or the token after the last one. So a lost
--- counter does no harm, unless it was ahead of the clock; such a counter is kept at least until the
--- clock reaches it. The token is written first; the rest is done only if the last token requires
--- it. Servers before 6.2 refuse that SET, and with a floor nothing is written first.
+-- Draws a token above every earlier one: the clock, or the token after the last one. A lost counter
+-- therefore does no harm, unless it was ahead of the clock; such a counter is kept at least until
+-- the clock reaches it. The token is written first; the rest is done only if the last token
+-- requires it. Servers before 6.2 refuse that SET, and with a floor nothing is written first.
 --
 -- A counter that has no TTL, or from which Java has drawn, is shared with Java. Java's INCR renews
--- no TTL, so such a counter gets none. In a quorum, which has a floor, Java draws nothing.
+-- no TTL, so such a counter gets none. In a quorum, which has a floor, Java never draws.
 --
--- After 8, 16, ... consecutive INCRs of Java's, the counter looks as if only we had used it, and
+-- After 8, 16, ... consecutive INCRs by Java, the counter looks as if only we had used it, and
 -- keeps its TTL until the next sign of Java. No token falls or repeats before the TTL ends, because
 -- each draw is above the counter. The counter is lost only if Java alone draws for the whole TTL;
 -- docs/reference/holds.md says what such keys need.
