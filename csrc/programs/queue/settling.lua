@@ -11,7 +11,7 @@ local function foreign_ms(most, now)
   return left <= most and math.max(0, left) or 0
 end
 
--- Removes the waiters, among the first members, of a client that let a grant expire: it is dead.
+-- Removes a client's waiters among the first members. It let a grant expire, and counts as dead.
 local function evict(client)
   local gone = {}
   for _, member in ipairs(redis.call('ZRANGE', QUEUE, 0, 10 * BATCH - 1)) do
