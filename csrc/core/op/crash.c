@@ -19,7 +19,7 @@
 
 struct hf_lookout {
     hf_client *client;
-    hf_op *op; /* NULL if the operation has ended before the reply in flight */
+    hf_op *op; /* NULL if the operation has ended and only a reply is awaited */
     hf_request request;
     bool in_flight;              /* the request is in flight */
     char owner[HF_OWNER_SIZE];   /* the lock's owner if `life` knows its process, or "" */
@@ -88,6 +88,7 @@ static bool belongs_to_one_process(const char *owner) {
     return number[0] != '\0' && number[strspn(number, "0123456789")] == '\0';
 }
 
+/* Stores the owner if the driver knows its process, and how many waiters are ahead. */
 static void note_owner(hf_lookout *lookout, const hf_lock_info *info) {
     lookout->owner[0] = '\0';
     if (lookout->index == 0)

@@ -92,8 +92,8 @@ static hf_event *add(hf_client *client, hf_event_kind kind, hf_slice key, hf_sli
 }
 
 /* Sets the fields that events of holds and of operations have in common. */
-static void fill(hf_event *event, const hf_class *class, uint64_t observer, const char *code,
-                 hf_time duration) {
+static void fill_event(hf_event *event, const hf_class *class, uint64_t observer, const char *code,
+                       hf_time duration) {
     event->observer = observer;
     event->code = code;
     event->duration = duration;
@@ -106,7 +106,7 @@ static void add_hold_event(hf_client *client, hf_event_kind kind, const hf_hold 
     if (!is_wanted(client, hold->observer)) return;
     hf_event *event = add(client, kind, hf_hold_key(hold), hf_hold_owner(hold));
     if (!event) return;
-    fill(event, class_of(client, hold->claim->class), hold->observer, code, duration);
+    fill_event(event, class_of(client, hold->claim->class), hold->observer, code, duration);
     event->token = hold->token;
 }
 
@@ -119,7 +119,7 @@ static void add_claim_event(hf_client *client, hf_event_kind kind, const hf_clai
     }
     hf_event *event =
         is_wanted(client, 0) ? add(client, kind, hf_claim_key(claim), hf_claim_owner(claim)) : NULL;
-    if (event) fill(event, class_of(client, claim->class), 0, NULL, duration);
+    if (event) fill_event(event, class_of(client, claim->class), 0, NULL, duration);
 }
 
 /* Adds an event of an operation that has not acquired a hold. */
@@ -131,7 +131,8 @@ static void add_op_event(hf_op *op, hf_event_kind kind, const char *code, hf_sli
     hf_slice key = names ? names->key : HF_NO_TEXT;
     hf_event *event = add_with_message(op->client, kind, key, spec->caller, message);
     if (event)
-        fill(event, class_of(op->client, spec->class), spec->observer, code, now - op->begun_at);
+        fill_event(event, class_of(op->client, spec->class), spec->observer, code,
+                   now - op->begun_at);
 }
 
 const char *hf_event_name(hf_event_kind kind) {

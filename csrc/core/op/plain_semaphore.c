@@ -193,7 +193,7 @@ static void abandon_drain(hf_op *op, hf_time now) {
 
 /* Returns whether the call adds permits. They may have been taken before, so a refusal must not
  * lose them. */
-static bool gives_back(const hf_op *op) {
+static bool adds_permits(const hf_op *op) {
     return (int64_t)op->spec.value > 0;
 }
 
@@ -205,14 +205,14 @@ static void on_given(hf_request *request, const hf_reply *reply, hf_time now) {
     }
     hf_code code = request->failure.code;
     bool continues =
-        request->sends > 0 || code == HF_UNREACHABLE || (code == HF_DENIED && gives_back(op));
+        request->sends > 0 || code == HF_UNREACHABLE || (code == HF_DENIED && adds_permits(op));
     if (continues) settle(op, false, now);
     hf_op_fail(op, request->failure.code, "%s%s", hf_fault_text(&request->failure),
                continues ? "; the call continues in the background, so do not repeat it" : "");
 }
 
 static void begin_give(hf_op *op, hf_time now) {
-    op->request.accepted = gives_back(op);
+    op->request.accepted = adds_permits(op);
     hf_op_run(op, encode(op, HF_VERB_RELEASE), on_given, now);
 }
 

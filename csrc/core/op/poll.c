@@ -5,10 +5,10 @@
 #include "op/events.h"
 #include "op/operation.h"
 
-#define MIN_PATIENCE (100 * HF_MS) /* the minimum time for a reply, even in a short wait */
-/* The maximum time for the reply to one poll. It must be shorter than HF_WIRE_NOTE_TTL, because the
- * server recognises a plain semaphore's resent command by its note. */
-#define MAX_PATIENCE (1800 * HF_SECOND)
+#define MIN_REPLY_TIMEOUT (100 * HF_MS) /* even in a shorter wait */
+/* Must be shorter than HF_WIRE_NOTE_TTL, because the server recognises a plain semaphore's resent
+ * command by its note. */
+#define MAX_REPLY_TIMEOUT (1800 * HF_SECOND)
 /* How often to poll while the subscription to the channel is not confirmed. */
 #define MIN_UNSUBSCRIBED_RECHECK (30 * HF_MS)
 #define MAX_UNSUBSCRIBED_RECHECK (200 * HF_MS)
@@ -106,9 +106,9 @@ static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
 
 /* Returns the deadline of a poll. A wait continues through an outage that begins during it. */
 static hf_time poll_deadline(const hf_op *op, bool first, hf_time now) {
-    hf_time patience_end = hf_time_max(op->wait.until, now + MIN_PATIENCE);
-    return first ? hf_time_min(patience_end, now + command_timeout(op))
-                 : hf_time_min(patience_end, now + MAX_PATIENCE);
+    hf_time wait_end = hf_time_max(op->wait.until, now + MIN_REPLY_TIMEOUT);
+    return first ? hf_time_min(wait_end, now + command_timeout(op))
+                 : hf_time_min(wait_end, now + MAX_REPLY_TIMEOUT);
 }
 
 static void ask(hf_op *op, hf_time now) {
@@ -126,7 +126,7 @@ static void ask(hf_op *op, hf_time now) {
     hf_time deadline =
         op->spec.wait == 0 ? op->begun_at + command_timeout(op) : poll_deadline(op, first, now);
     op->request.persists_until =
-        op->spec.wait == 0 ? 0 : hf_time_min(op->wait.until, now + MAX_PATIENCE);
+        op->spec.wait == 0 ? 0 : hf_time_min(op->wait.until, now + MAX_REPLY_TIMEOUT);
     hf_op_send(op, on_reply, deadline, !first, now);
 }
 
@@ -153,7 +153,7 @@ void hf_poll_tick(hf_op *op, hf_time now) {
 void hf_poll_interrupt(hf_op *op, hf_time now) {
     op->wait.interrupted = true;
     if (is_sleeping(op)) fail_interrupted(op, now);
-    else hf_op_hurry(op, now + MIN_PATIENCE);
+    else hf_op_hurry(op, now + MIN_REPLY_TIMEOUT);
 }
 
 void hf_poll_abandon(hf_op *op, hf_time now) {

@@ -16,7 +16,7 @@
 #define WAIT_INTERVAL (3 * HF_SECOND)
 #define TIMEOUT (2 * HF_SECOND)
 #define GOODBYE_TIMEOUT HF_SECOND /* for the requests of a closing client */
-#define MAX_PUBLISHED 64          /* holds under which the wait of one caller is published */
+#define MAX_PUBLISHED 64          /* how many of a waiting caller's holds publish its wait */
 
 /* ---- names ---- */
 

@@ -108,8 +108,8 @@ static void end_idle(hf_client *client, hf_claim *claim, bool gone, hf_time now)
  * a copy may still run after a command that sets a longer lease. */
 static void bound_lease_in_doubt(const hf_task *task) {
     hf_claim *claim = task->claims[0];
-    bool answered = task->request.failure.code == HF_OK && task->request.sends == 1;
-    if (!hf_claim_is_granted(claim) || answered || task->request.sends == 0) return;
+    bool replied = task->request.failure.code == HF_OK && task->request.sends == 1;
+    if (!hf_claim_is_granted(claim) || replied || task->request.sends == 0) return;
     hf_claim_bound_lease(claim, claim->lease, task->client->config.grant_lease);
 }
 
