@@ -22,7 +22,7 @@
 
 #include "interfaces.h"
 
-/* Makes the renewer clean up the claim: the server must forget it. Its hold is over. */
+/* Makes the renewer clean up the claim, so that the server forgets it. The claim's hold is over. */
 void hf_renewer_clean_up(hf_client *client, hf_claim *claim, hf_time now);
 
 /* Does the same over the callers' link, after the command in doubt. */
