@@ -18,7 +18,7 @@ static double seconds(void) {
 
 static void answer(hf_node *node, hf_op *op, hf_time now) {
     hf_request request = {.context = op, .routing.context_is_op = true, .sent_at = now};
-    hf_observe_answer(node, &request, now + 30000);
+    hf_observe_reply(node, &request, now + 30000);
 }
 
 static void cycle(hf_node *node, hf_op *acquire, hf_op *release, hf_time now) {

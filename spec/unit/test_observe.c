@@ -119,7 +119,7 @@ static int bucket_of(hf_time span) {
     int found = -1;
     hf_request request = {.sent_at = AT(0)};
     memset(&class_at(0)->round_trips, 0, sizeof class_at(0)->round_trips);
-    hf_observe_answer(first_node(&rig.client), &request, AT(0) + span);
+    hf_observe_reply(first_node(&rig.client), &request, AT(0) + span);
     for (int i = 0; i <= HF_BUCKETS; i++) {
         uint64_t count = class_at(0)->round_trips.counts[i];
         if (count == 1 && found < 0) found = i;

@@ -65,7 +65,7 @@ static bool pass_to_renewer(hf_op *op, hf_time now) {
     bool asks = op->state == HF_ACQUIRE_ASKING && op->spec.shared && hf_hold_in_table(hold);
     if (!asks || !hf_hold_is_live(hold)) return false;
     if (hf_claim_is_requested(claim)) claim->token_ttl_ms = op->spec.token_ttl_ms;
-    return hf_renewer_await_answer(op->client, hold, &op->request, now);
+    return hf_renewer_await_reply(op->client, hold, &op->request, now);
 }
 
 /* Undoes what the operation may have left on the server. A re-entry need not be undone: the next

@@ -286,7 +286,7 @@ static void on_late_reply(hf_request *request, const hf_reply *reply, hf_time no
     hf_task_free(task);
 }
 
-bool hf_renewer_await_answer(hf_client *client, hf_hold *hold, hf_request *request, hf_time now) {
+bool hf_renewer_await_reply(hf_client *client, hf_hold *hold, hf_request *request, hf_time now) {
     hf_task *task = hf_task_inherit(client, request, on_late_reply);
     if (!task) return false;
     if (hf_hold_is_acquiring(hold)) hf_renewer_clean_up_same_connection(client, hold->claim, now);

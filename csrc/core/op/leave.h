@@ -86,7 +86,7 @@ void hf_renewer_add_pending_release(hf_claim *claim, hf_time sent_at);
 
 /* Makes the renewer await the reply to a shared owner's abandoned acquire, and release what that
  * acquire took. Returns false if no reply can come, or when out of memory. */
-bool hf_renewer_await_answer(hf_client *client, hf_hold *hold, hf_request *request, hf_time now);
+bool hf_renewer_await_reply(hf_client *client, hf_hold *hold, hf_request *request, hf_time now);
 
 /* Takes over a request whose operation ends before its reply. The client is not quiet until the
  * reply arrives. Returns false if no reply can arrive, or when out of memory. */

@@ -330,7 +330,7 @@ static uint16_t class_of_request(const hf_request *request) {
     return uses_hold ? op->hold->claim->class : op->spec.class;
 }
 
-void hf_observe_answer(void *context, const hf_request *request, hf_time now) {
+void hf_observe_reply(void *context, const hf_request *request, hf_time now) {
     const hf_node *node = context;
     hf_class *class = class_of(node->client, class_of_request(request));
     if (class) count_time(&class->round_trips, now - request->sent_at);

@@ -44,7 +44,7 @@ void hf_observe_delay(void *node, const struct hf_request *request, hf_code code
 void hf_observe_link(void *node, const hf_session *session, bool open);
 /* Counts a request's round trip, and resumes its operation if that was cut off. Requests without an
  * operation count for the client's own class. */
-void hf_observe_answer(void *node, const struct hf_request *request, hf_time now);
+void hf_observe_reply(void *node, const struct hf_request *request, hf_time now);
 
 void hf_observe_free(hf_client *client);
 
