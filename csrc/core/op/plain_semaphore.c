@@ -30,7 +30,7 @@ static bool is_rival(const hf_op *op, const hf_op *other) {
 
 /* ---- settling ---- */
 
-/* Makes the renewer undo the call, or else carry it out. Does nothing when out of memory. */
+/* Makes the renewer undo the call or, without `undoes`, carry it out. No-op when out of memory. */
 static void settle(hf_op *op, bool undoes, hf_time now) {
     char owner[HF_OWNER_SIZE];
     hf_claim *claim = hf_client_add_claim(op->client, op->spec.lock_kind, op->spec.names->key,
