@@ -1516,7 +1516,7 @@ end)
 
 window_after("a holdfast client gets it if holdfast's holds then last as long as Redisson's", { 1, 0, 20, 10 }, "1f 2 0 0 20")
 window_after("it is reserved for Redisson if another hold by holdfast would exceed Redisson's time", { 1, 0, 20, 11 }, 50)
-window_after("it is reserved for Redisson after two holds by holdfast", { 2, 0, 2000, 10 }, 50)
+window_after("it is reserved for Redisson after three holds by holdfast", { 3, 0, 2000, 10 }, 50)
 window_after("holdfast gets a fifth hold after an unused reservation if its holds then last as long", { 4, 0, 20, 16, 1 }, "1f 5 0 1 20")
 window_after("it is reserved for Redisson if a fifth hold by holdfast would exceed an unused reservation", { 4, 0, 20, 17, 1 }, 50)
 window_after("it is reserved for twice as long as Redisson needed the last time", { 2, 0, 30, 31 }, 60)

@@ -45,7 +45,7 @@ return {
   { "EARLY_UNHEARD", "core/op/acquire.c", "store_early_grant", "grant->place.size >= sizeof early->place", "true" },
   { "NO_UNDO", "core/op/acquire.c", "undo", "hold && hf_claim_is_requested(hold->claim)", "false" },
   { "NO_UNDO", "core/op/plain_semaphore.c", "undo", "!has_succeeded(op) && may_have_run(op)", "false" },
-  { "NO_END_OF_WAIT", "core/op/acquire.c", "end_of_wait", "now >= op->wait.until", "false" },
+  { "NO_END_OF_WAIT", "core/op/acquire.c", "why_stop", "now >= op->wait.until", "false" },
   { "NO_END_OF_WAIT", "core/op/acquire.c", "tick", "} else if («now >= op->wait.until») { end_wait(op, now);",
     "false" },
   { "LOSS_IGNORED", "core/op/renew.c", "settle_renewal", "verdict == HF_VERDICT_YES",

@@ -797,8 +797,8 @@ case("after a turn that Redisson has not used, one that takes longer is holdfast
   c.same({ "1 turn" }, (run_of_ours(c, false, { 26 })))
 end)
 
-case("after a turn that Redisson has used, holdfast's clients get two", function(c)
-  c.same({ "1 grant", "1 turn" }, (run_of_ours(c, true, { 1, 1 })))
+case("after a turn that Redisson has used, holdfast's clients get three", function(c)
+  c.same({ "1 grant", "1 grant", "1 turn" }, (run_of_ours(c, true, { 1, 1, 1 })))
 end)
 
 case("holdfast keeps its turn although none of its clients waits, and Redisson may take the permit", function(c)

@@ -230,6 +230,7 @@ case("holdfast keeps its turn for as long as Redisson's lasted, and then leaves 
   c.same("-10: 2 0 0 20", record(c))
   c.same({ 1, 0 }, acquire(c, 3, 1))
   c.same({ "1" }, java.received())
+  c.pass(5)
   c.same(1, release(c, 4, 1))
   c.same({ "01" }, java.received())
   c.same("50: 0 0 1 0", record(c))

@@ -12,7 +12,7 @@ local floor, max = math.floor, math.max
 
 local RECEIVED_WITHIN = 5000     -- a message, in a calm schedule
 local CALM_GAP = 400000   -- µs with a released lock and a waiter for it
-local MAX_IN_A_ROW = 2    -- holdfast's turns after a turn of Redisson that was seen
+local MAX_IN_A_ROW = 3    -- holdfast's turns after a turn of Redisson that was seen
 local LEFT = 48000        -- a free lock is left to Redisson's waiters for at least this long
 local MAX_OVERTAKEN = 40  -- how often ours may take the lock during one wait of Redisson's
 local CLOCKS_MS = 500     -- how much the ends of a lease may differ

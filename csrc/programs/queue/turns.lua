@@ -1,6 +1,6 @@
 --#fragment
 -- Limits how long foreign clients that listen have a free lock or permit, and ours after them.
-local MAX_TURNS = 2 -- our maximum after a run in which a client of Redisson's was seen
+local MAX_TURNS = 3 -- our maximum after a run in which a client of Redisson's was seen
 
 -- → the ms for which the lock or permit is left to Redisson's waiters: LISTEN_MS, or twice their
 -- last run, which counts from when the lock was left to them, whether or not one of them came.
