@@ -28,7 +28,7 @@ int main(int argc, char **argv) {
     if (!file || argc - 2 > HF_RING_MAX_SHARDS) return 2;
     for (int i = 2; i < argc; i++) shards[count++] = shard_of(argv[i]);
     hf_ring ring;
-    if (!hf_ring_make(&ring, shards, count)) return 1;
+    if (!hf_ring_init(&ring, shards, count)) return 1;
     while (fgets(line, sizeof line, file))
         printf("%zu\n", hf_ring_find(&ring, (hf_slice){key, decode(key, line)}));
     hf_ring_free(&ring);

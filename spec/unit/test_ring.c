@@ -30,7 +30,7 @@ TEST(shard_hashes_equal_those_of_jedis) {
 static const char *shards_of(const hf_shard *shards, size_t count) {
     static char found[13];
     hf_ring ring;
-    if (!hf_ring_make(&ring, shards, count)) return NULL;
+    if (!hf_ring_init(&ring, shards, count)) return NULL;
     for (int i = 0; i < 12; i++)
         found[i] = (char)('0' + hf_ring_find(&ring, hf_slice_of(printed("order:%d", i))));
     hf_ring_free(&ring);
@@ -47,7 +47,7 @@ TEST(keys_are_on_the_same_shard_as_in_jedis) {
 
 TEST(the_points_of_a_shard_ring_are_sorted_as_signed_numbers) {
     hf_ring ring;
-    CHECK(hf_ring_make(&ring, (hf_shard[]){{NULL, 1}, {NULL, 3}}, 2));
+    CHECK(hf_ring_init(&ring, (hf_shard[]){{NULL, 1}, {NULL, 3}}, 2));
     CHECK_EQ_INT(ring.count, 640);
     CHECK(ring.points[0].hash < 0 && ring.points[639].hash > 0);
     for (size_t i = 1; i < ring.count; i++) CHECK(ring.points[i - 1].hash < ring.points[i].hash);
@@ -79,7 +79,7 @@ TEST(a_shard_ring_refuses_more_shards_or_longer_names_than_its_limits) {
     shards[0].name = name;
     shards[1].name = other;
     hf_ring ring;
-    CHECK(hf_ring_make(&ring, shards, HF_RING_MAX_SHARDS));
+    CHECK(hf_ring_init(&ring, shards, HF_RING_MAX_SHARDS));
     CHECK_EQ_INT(ring.count, 160 * HF_RING_MAX_WEIGHT * HF_RING_MAX_SHARDS);
     bool seen[HF_RING_MAX_SHARDS] = {false};
     for (int i = 0; i < 10000; i++) {
@@ -94,7 +94,7 @@ TEST(a_shard_ring_refuses_more_shards_or_longer_names_than_its_limits) {
 static bool make(void *context) {
     hf_ring ring;
     (void)context;
-    bool made = hf_ring_make(&ring, (hf_shard[]){{NULL, 1}, {"b", 1}}, 2);
+    bool made = hf_ring_init(&ring, (hf_shard[]){{NULL, 1}, {"b", 1}}, 2);
     if (!made && (ring.points || ring.count)) abort();
     hf_ring_free(&ring);
     return made;

@@ -9,8 +9,8 @@
 #define MULTIPLIER 0xc6a4a7935bd1e995u
 #define SHIFT 47
 
-/* Reads up to eight bytes, lowest first. */
-static uint64_t little_endian(const char *bytes, size_t size) {
+/* Reads up to eight bytes, the least significant first. */
+static uint64_t read_little_endian(const char *bytes, size_t size) {
     uint64_t value = 0;
     for (size_t i = 0; i < size; i++) value |= (uint64_t)(unsigned char)bytes[i] << (8 * i);
     return value;
@@ -19,39 +19,39 @@ static uint64_t little_endian(const char *bytes, size_t size) {
 int64_t hf_ring_hash(hf_slice bytes) {
     uint64_t hash = SEED ^ (bytes.size * MULTIPLIER);
     for (; bytes.size >= 8; bytes.data += 8, bytes.size -= 8) {
-        uint64_t word = little_endian(bytes.data, 8) * MULTIPLIER;
+        uint64_t word = read_little_endian(bytes.data, 8) * MULTIPLIER;
         word = (word ^ word >> SHIFT) * MULTIPLIER;
         hash = (hash ^ word) * MULTIPLIER;
     }
-    if (bytes.size > 0) hash = (hash ^ little_endian(bytes.data, bytes.size)) * MULTIPLIER;
+    if (bytes.size > 0) hash = (hash ^ read_little_endian(bytes.data, bytes.size)) * MULTIPLIER;
     hash = (hash ^ hash >> SHIFT) * MULTIPLIER;
     return (int64_t)(hash ^ hash >> SHIFT);
 }
 
-static int by_hash(const void *left, const void *right) {
+static int compare_points(const void *left, const void *right) {
     const hf_ring_point *a = left, *b = right;
     if (a->hash != b->hash) return a->hash < b->hash ? -1 : 1;
     return (a->shard < b->shard) - (a->shard > b->shard);
 }
 
-static void add_points(hf_ring *ring, const hf_shard *shard, size_t place) {
+static void add_points(hf_ring *ring, const hf_shard *shard, size_t index) {
     char name[HF_RING_MAX_NAME + 32];
     for (unsigned n = 0; n < POINTS_PER_WEIGHT * shard->weight; n++) {
         int size = shard->name ? snprintf(name, sizeof name, "%s*%u", shard->name, n)
-                               : snprintf(name, sizeof name, "SHARD-%zu-NODE-%u", place, n);
+                               : snprintf(name, sizeof name, "SHARD-%zu-NODE-%u", index, n);
         int64_t hash = hf_ring_hash((hf_slice){name, (size_t)size});
-        assert(place < HF_RING_MAX_SHARDS);
-        ring->points[ring->count++] = (hf_ring_point){hash, (uint32_t)place};
+        assert(index < HF_RING_MAX_SHARDS);
+        ring->points[ring->count++] = (hf_ring_point){hash, (uint32_t)index};
     }
 }
 
-bool hf_ring_make(hf_ring *ring, const hf_shard *shards, size_t count) {
+bool hf_ring_init(hf_ring *ring, const hf_shard *shards, size_t count) {
     size_t points = 0;
     for (size_t i = 0; i < count; i++) points += (size_t)POINTS_PER_WEIGHT * shards[i].weight;
     *ring = (hf_ring){.points = calloc(points ? points : 1, sizeof *ring->points)};
     if (!ring->points) return false;
     for (size_t i = 0; i < count; i++) add_points(ring, &shards[i], i);
-    qsort(ring->points, ring->count, sizeof *ring->points, by_hash);
+    qsort(ring->points, ring->count, sizeof *ring->points, compare_points);
     return true;
 }
 

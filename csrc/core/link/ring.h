@@ -1,11 +1,12 @@
-/* Finds a key's server among several independent ones, with the ring of Jedis' ShardedJedis, so
- * that Java and Lua agree.
+/* Finds a key's server among several independent ones. The ring is that of Jedis's ShardedJedis, so
+ * Java and Lua clients choose the same server.
  *
  * A shard has 160 points for each unit of its weight. A point is the hash of "SHARD-<i>-NODE-<n>",
- * where i is the shard's index in the list, or of "<name>*<n>" for a shard with a name (Jedis 2.10
- * and later); n counts from 0. The hash is MurmurHash64A (Austin Appleby, 2008) with the seed
- * 0x1234ABCD, compared as a signed number. A key belongs to the first point that is not less than
- * the key's hash, or to the first point of all if there is none. Tags in keys have no effect. */
+ * where i is the shard's index in the list, or, for a shard with a name, of "<name>*<n>" (Jedis
+ * 2.10 and later); n counts from 0. The hash is MurmurHash64A (Austin Appleby, 2008) with the seed
+ * 0x1234ABCD, compared as a signed number. A key belongs to the first point whose hash is not less
+ * than the key's, or to the first point of the ring if there is none. Hash tags in keys have no
+ * effect. */
 #ifndef HF_RING_H
 #define HF_RING_H
 
@@ -16,19 +17,19 @@ typedef struct hf_ring_point {
     uint32_t shard;
 } hf_ring_point;
 
-/* Sorted by hash. Among points with equal hashes the last shard's comes first, so only that one
- * counts. */
+/* The points are sorted by hash. Among points with equal hashes, the last shard's comes first, so
+ * only that one counts. */
 typedef struct hf_ring {
     hf_ring_point *points;
     size_t count;
 } hf_ring;
 
-/* Hashes a key or a point. */
+/* Returns the hash of a key or of a point's name. */
 int64_t hf_ring_hash(hf_slice bytes);
 
-/* Creates a ring of 1..HF_RING_MAX_SHARDS shards, which must be within the limits of holdfast.h.
- * Returns false when out of memory; the ring is then empty. */
-bool hf_ring_make(hf_ring *ring, const hf_shard *shards, size_t count);
+/* Initialises a ring of `count` shards (1..HF_RING_MAX_SHARDS), which must be within the limits of
+ * holdfast.h. Returns false when out of memory; the ring is then empty. */
+bool hf_ring_init(hf_ring *ring, const hf_shard *shards, size_t count);
 
 void hf_ring_free(hf_ring *ring);
 

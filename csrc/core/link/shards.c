@@ -1,9 +1,9 @@
-/* Independent servers, each with its own keys. ring.h finds a key's server. */
+/* Independent servers, each with keys of its own. ring.h chooses a key's server. */
 #include "link/nodes.h"
 
 static bool open(hf_client *client) {
     const hf_client_config *config = &client->config;
-    if (!hf_ring_make(&client->ring, config->shards, config->server_count)) return false;
+    if (!hf_ring_init(&client->ring, config->shards, config->server_count)) return false;
     for (size_t i = 1; i < config->server_count; i++) {
         if (!hf_client_add_node(client, &config->servers[i])) return false;
     }
