@@ -1,15 +1,14 @@
-/* A client of a Redis Cluster: which node each command goes to, and how it follows a key that
- * moves.
+/* Redis Cluster: finds each command's node, and follows keys that move.
  *
- * The client only needs the cluster's map: the node that serves each slot. It requests the map
- * before the first command is sent, and again after a MOVED, a lost node or CLUSTERDOWN, at most
- * ten times a second. If a node does not give a map, it asks the next one at once. A redirected
- * command has not been run; it is sent to the named node at once. Commands without a node wait
- * until their deadlines.
+ * All that the client needs is the cluster's map, which gives the node that serves each slot. It
+ * requests the map before it sends the first command, and again after a MOVED, a lost node or
+ * CLUSTERDOWN, at most ten times a second. If a node returns no map, the client asks the next one
+ * at once. A redirected command has not been run, so it is sent to the named node at once. A
+ * command whose slot has no node waits until its deadline.
  *
- * A request that is not done is either in a session of its node or parked. `parked` is a session
- * that is never connected; it keeps a request until it is time to retry or, with needs_map, until a
- * map has been read. */
+ * A request that is not done is either in one of its node's sessions or parked. `parked` is a
+ * session that never connects. It keeps a request until it is time to retry or, with needs_map,
+ * until a round for the map has ended. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,34 +18,34 @@
 #include "link/slots.h"
 
 #define MAP_INTERVAL (100 * HF_MS)
-#define ALL_DOWN_PAUSE (250 * HF_MS) /* the pause after all nodes failed to reply */
-#define RETRY_PAUSE (20 * HF_MS)     /* the pause after a transient refusal */
-#define NO_NODE_PAUSE (50 * HF_MS)   /* the pause when the map has no node for a slot */
+#define ROUND_PAUSE (250 * HF_MS)  /* after a round in which all nodes failed */
+#define RETRY_PAUSE (20 * HF_MS)   /* after a transient refusal */
+#define NO_NODE_PAUSE (50 * HF_MS) /* if the map has no node for a slot */
 #define MAX_REDIRECTS 5
 
 struct hf_cluster {
     hf_client *client;
     hf_session parked;
-    hf_slots read;            /* the last map, as the node sent it */
-    uint16_t owner[HF_SLOTS]; /* indexes in client->nodes, or HF_SLOT_NO_NODE */
-    bool known;               /* a map has been read */
-    bool has_ids;             /* the ids that nodes report are those of the map */
+    hf_slots map;                    /* the last map that could be read */
+    uint16_t node_of_slot[HF_SLOTS]; /* an index in client->nodes, or HF_SLOT_NO_NODE */
+    bool has_map;                    /* `node_of_slot` is from a map */
+    bool ids_match;                  /* nodes report the ids that the map has for them */
 
-    /* The number of the round of requests for the map. It grows with each map, and when all nodes
-     * have failed. */
+    /* Counts rounds of requests for the map. A round ends with a map, or when all nodes have
+     * failed. */
     uint64_t round;
 
     hf_request query;
-    size_t asked;         /* the last node that was asked */
-    size_t tried;         /* the number of nodes that failed in this round */
-    size_t strangers;     /* how many of them are configured nodes that belong to another cluster */
-    size_t doubted;       /* the first node in this round whose map is in doubt, or SIZE_MAX */
-    bool accepts_doubted; /* all nodes were asked, so the doubtful map is accepted */
-    hf_link link;         /* the link whose requests need the map */
-    hf_time ask_at;       /* when to ask for the map; HF_NEVER while it is up to date */
-    hf_time asked_at;     /* when a node was last asked, or 0 */
-    hf_code trouble_code;
-    char trouble[240]; /* the nodes that failed in this round, and why; may be truncated */
+    size_t asked_node;     /* the index of the node that was asked last */
+    size_t failed_count;   /* how many nodes have failed in this round */
+    size_t foreign_count;  /* how many of these are configured nodes of another cluster */
+    size_t doubtful_node;  /* the first node in this round whose map was doubtful, or SIZE_MAX */
+    bool accepts_doubtful; /* all nodes were asked: a doubtful map is accepted */
+    hf_link link;          /* the link over which nodes are asked */
+    hf_time ask_at;        /* when to ask for the map; HF_NEVER while it is up to date */
+    hf_time asked_at;      /* when a node was last asked, or 0 */
+    hf_code failure_code;
+    char failures[240]; /* each node that failed in this round, and why; may be truncated */
 };
 
 static void ask(hf_cluster *cluster, hf_time now);
@@ -63,7 +62,7 @@ static hf_node *node_at(const hf_cluster *cluster, uint16_t index) {
 }
 
 static hf_node *node_of(const hf_cluster *cluster, const hf_request *request) {
-    return node_at(cluster, cluster->owner[request->routing.slot]);
+    return node_at(cluster, cluster->node_of_slot[request->routing.slot]);
 }
 
 static hf_address address_of(const hf_node *node) {
@@ -76,7 +75,7 @@ static bool is_at(const hf_node *node, const hf_address *address) {
     return node->server.port == address->port && strcmp(node->server.host, address->host) == 0;
 }
 
-static bool is_used(const hf_client *client, const hf_node *node) {
+static bool is_in_use(const hf_client *client, const hf_node *node) {
     if (node->may_have_keys || node->events_users > 0) return true;
     for (int link = 0; link < HF_LINKS; link++) {
         if (node->links[link].state != HF_SESSION_CLOSED || node->links[link].queue) return true;
@@ -87,11 +86,11 @@ static bool is_used(const hf_client *client, const hf_node *node) {
     return false;
 }
 
-/* Turns a node that is no longer used into the node of this server, because a client may run for
- * years while its cluster is rebuilt. Returns its index, or HF_SLOT_NO_NODE if all are used. */
+/* Reuses a node that is no longer in use for this server, because a client may run for years while
+ * its cluster is rebuilt. Returns its index, or HF_SLOT_NO_NODE if all are in use. */
 static uint16_t reuse_node(hf_client *client, const hf_server *server) {
     for (size_t i = client->config.server_count; i < client->node_count; i++) {
-        if (is_used(client, client->nodes[i])) continue;
+        if (is_in_use(client, client->nodes[i])) continue;
         client->nodes[i]->server = *server;
         client->nodes[i]->id[0] = '\0';
         for (int link = 0; link < HF_LINKS; link++)
@@ -117,11 +116,11 @@ static uint16_t index_of(hf_cluster *cluster, const hf_address *address) {
 }
 
 static hf_node *node_of_key(const hf_client *client, hf_slice key) {
-    hf_node *node = node_at(client->cluster, client->cluster->owner[hf_slot_of(key)]);
+    hf_node *node = node_at(client->cluster, client->cluster->node_of_slot[hf_slot_of(key)]);
     return node ? node : client->nodes[0];
 }
 
-/* ---- where requests wait ---- */
+/* ---- parked requests ---- */
 
 static void park(hf_cluster *cluster, hf_request *request, hf_time until) {
     assert(cluster->parked.state == HF_SESSION_OPENING); /* nothing is ever sent there */
@@ -138,7 +137,7 @@ static void park_for_map(hf_cluster *cluster, hf_request *request, hf_time now) 
     request->routing.map_round = cluster->round;
 }
 
-/* Sets the request's failure in case its deadline comes before the next attempt. */
+/* Sets the failure that the request reports if its deadline comes before the next attempt. */
 static void set_failure(hf_request *request, hf_code code, const char *reason) {
     hf_fault_set(&request->failure, code, reason);
 }
@@ -150,7 +149,7 @@ static void want_map(hf_cluster *cluster, hf_link link, hf_time now) {
     cluster->ask_at = hf_time_min(cluster->ask_at, hf_time_max(now, soonest));
 }
 
-/* ---- the path of a request ---- */
+/* ---- routing ---- */
 
 static void send_to(hf_node *node, hf_request *request, hf_time now) {
     if (request->routing.context_is_op && !request->asking)
@@ -159,35 +158,35 @@ static void send_to(hf_node *node, hf_request *request, hf_time now) {
     hf_session_adopt(&node->links[request->routing.link], request, now);
 }
 
-/* Returns whether to fail a request that must not wait for a connection: the map still names the
- * node whose link could not be opened. A log-in that was refused for a transient reason is tried
- * again, and so is a request that a server may have run. */
-static bool is_hopeless(const hf_request *request, const hf_session *link) {
+/* Returns whether the request must fail: it must not wait for a connection, and the map still names
+ * the node whose link could not be opened. It is retried all the same after a transient refusal of
+ * the log-in, or if a server may have run it. */
+static bool must_fail(const hf_request *request, const hf_session *link) {
     return request->routing.failed_link == link && link->state == HF_SESSION_CLOSED &&
            !hf_refusal_is_transient(hf_refusal_of(link->reason), request->accepted) &&
            !request->waits_for_connection && request->sends == 0;
 }
 
-/* A cluster that prefers names reports "?" for a node without one. */
+/* A cluster whose nodes announce host names reports "?" for a node without one. */
 #define UNNAMED "the cluster gives \"?\" as the name of a node"
 
 static void route(hf_cluster *cluster, hf_request *request, hf_time now) {
     hf_node *node = node_of(cluster, request);
-    if (!cluster->known) {
+    if (!cluster->has_map) {
         park_for_map(cluster, request, now);
         want_map(cluster, request->routing.link, now);
         return;
     }
     if (!node) {
         set_failure(request, HF_UNREACHABLE,
-                    cluster->read.unnamed ? UNNAMED
-                                          : "no node of the cluster serves the key's slot");
+                    cluster->map.has_unnamed_node ? UNNAMED
+                                                  : "no node of the cluster serves the key's slot");
         park(cluster, request, now + NO_NODE_PAUSE);
         want_map(cluster, request->routing.link, now);
         return;
     }
     hf_session *link = &node->links[request->routing.link];
-    if (is_hopeless(request, link)) {
+    if (must_fail(request, link)) {
         if (request->routing.context_is_op)
             node->client->decider->move(request->context, node, now);
         hf_request_fail(request, HF_UNREACHABLE, link->reason, now);
@@ -196,7 +195,7 @@ static void route(hf_cluster *cluster, hf_request *request, hf_time now) {
     }
 }
 
-static bool has_waited_for_map(const hf_cluster *cluster, const hf_request *request) {
+static bool map_round_has_ended(const hf_cluster *cluster, const hf_request *request) {
     return request->routing.needs_map && request->routing.map_round < cluster->round;
 }
 
@@ -204,11 +203,12 @@ static bool is_due(const hf_request *request, hf_time now) {
     return request->retry_at <= now && !request->routing.needs_map;
 }
 
-/* Sends the parked requests whose map or time has come. Sending one may change the queue. */
+/* Sends the parked requests that are due, or whose map round has ended. Sending one may change the
+ * queue. */
 static void release_parked(hf_cluster *cluster, hf_time now) {
     hf_request *request = cluster->parked.queue;
     while (request) {
-        if (!has_waited_for_map(cluster, request) && !is_due(request, now)) {
+        if (!map_round_has_ended(cluster, request) && !is_due(request, now)) {
             request = request->next;
             continue;
         }
@@ -218,7 +218,7 @@ static void release_parked(hf_cluster *cluster, hf_time now) {
     }
 }
 
-static hf_slice slot_key_of(hf_cluster *cluster, hf_slice key, char text[24]) {
+static hf_slice key_or_random(hf_cluster *cluster, hf_slice key, char text[24]) {
     return key.size > 0 ? key : hf_decimal(text, hf_jitter(&cluster->client->random, HF_SLOTS));
 }
 
@@ -229,7 +229,7 @@ static void submit(hf_client *client, hf_slice key, hf_link link, hf_request *re
     bool context_is_op = request->routing.context_is_op;
     request->routing =
         (hf_routing){.routed = true, .context_is_op = context_is_op, .link = (uint8_t)link};
-    request->routing.slot = hf_slot_of(slot_key_of(cluster, key, text));
+    request->routing.slot = hf_slot_of(key_or_random(cluster, key, text));
     request->asking = false;
     request->sends = request->refusals = 0;
     request->failure.code = HF_OK;
@@ -240,10 +240,10 @@ static void submit(hf_client *client, hf_slice key, hf_link link, hf_request *re
 
 static void redirect(hf_cluster *cluster, hf_request *request, const hf_redirect *to, hf_time now) {
     bool moved = to->kind == HF_REDIRECT_MOVED;
-    uint16_t index = to->to.port > 0 ? index_of(cluster, &to->to) : HF_SLOT_NO_NODE;
+    uint16_t index = to->address.port > 0 ? index_of(cluster, &to->address) : HF_SLOT_NO_NODE;
     if (moved) want_map(cluster, request->routing.link, now);
     if (moved && index != HF_SLOT_NO_NODE) {
-        cluster->owner[to->slot] = index;
+        cluster->node_of_slot[to->slot] = index;
         cluster->client->nodes[index]->may_have_keys = true;
     }
     if (index == HF_SLOT_NO_NODE || ++request->routing.redirects > MAX_REDIRECTS) {
@@ -266,16 +266,16 @@ static void report_delay(const hf_cluster *cluster, const hf_request *request, h
 }
 
 /* Called after a transient refusal. The command was not run, and is sent again soon, to this node
- * or to the one that takes over. A refused log-in is retried only when the session reopens. Returns
- * false if the request's deadline comes first. */
+ * or to its replacement. A refused log-in is retried only when the session reopens. Returns false
+ * if the deadline comes first. */
 static bool try_again(hf_cluster *cluster, hf_request *request, const char *error, hf_time now) {
     const hf_session *link = request->session;
-    hf_time at = now + RETRY_PAUSE / 2 + hf_jitter(&cluster->client->random, RETRY_PAUSE);
-    if (link->state == HF_SESSION_CLOSED) at = hf_time_max(at, link->retry_at);
-    if (at >= request->deadline) return false;
+    hf_time retry_at = now + RETRY_PAUSE / 2 + hf_jitter(&cluster->client->random, RETRY_PAUSE);
+    if (link->state == HF_SESSION_CLOSED) retry_at = hf_time_max(retry_at, link->retry_at);
+    if (retry_at >= request->deadline) return false;
     set_failure(request, hf_code_of_error(error), error);
     if (strncmp(error, "TRYAGAIN", 8) != 0) want_map(cluster, request->routing.link, now);
-    park(cluster, request, at);
+    park(cluster, request, retry_at);
     report_delay(cluster, request, now);
     return true;
 }
@@ -290,20 +290,20 @@ static bool on_refusal(void *context, hf_request *request, const char *error, hf
         want_map(cluster, request->routing.link, now);
         return true;
     }
-    hf_address asked = address_of(node);
-    hf_redirect to = hf_redirect_read(hf_slice_of(error), &asked);
+    hf_address sender = address_of(node);
+    hf_redirect to = hf_redirect_read(hf_slice_of(error), &sender);
     if (to.kind != HF_REDIRECT_NONE) {
         redirect(cluster, request, &to, now);
         return true;
     }
-    bool away = hf_refusal_of(error) == HF_REFUSAL_UNAVAILABLE;
+    bool is_unavailable = hf_refusal_of(error) == HF_REFUSAL_UNAVAILABLE;
     bool at_login = request->session->state == HF_SESSION_CLOSED;
-    return (away || at_login) && try_again(cluster, request, error, now);
+    return (is_unavailable || at_login) && try_again(cluster, request, error, now);
 }
 
 static void invalidate(hf_node *node, hf_link link, hf_time now) {
     hf_cluster *cluster = node->client->cluster;
-    if (cluster->known && node->may_have_keys) want_map(cluster, link, now);
+    if (cluster->has_map && node->may_have_keys) want_map(cluster, link, now);
 }
 
 static void on_calls_closed(void *context, hf_time now) {
@@ -316,7 +316,7 @@ static void on_renewer_closed(void *context, hf_time now) {
 
 static bool is_member(const void *context, const char *id) {
     const hf_node *node = context;
-    return hf_slots_has_id(&node->client->cluster->read, id);
+    return hf_slots_has_id(&node->client->cluster->map, id);
 }
 
 static void watch(hf_node *node) {
@@ -334,63 +334,64 @@ static void watch(hf_node *node) {
 
 /* ---- the map ---- */
 
-/* Finds the index of each node of the map. Marks each one as serving immediately, so that the next
- * new node does not reuse its index. */
-static void find_indexes(hf_cluster *cluster, uint16_t *indexes) {
-    for (size_t i = 0; i < cluster->read.count; i++) {
-        indexes[i] = index_of(cluster, &cluster->read.nodes[i]);
+/* Finds or adds the client's node for each node of the map. Marks each one as serving immediately,
+ * so that its index is not reused for the next new node. */
+static void find_nodes(hf_cluster *cluster, uint16_t *indexes) {
+    for (size_t i = 0; i < cluster->map.count; i++) {
+        indexes[i] = index_of(cluster, &cluster->map.nodes[i]);
         hf_node *node = node_at(cluster, indexes[i]);
         if (node) node->may_have_keys = true;
     }
 }
 
-static void read_indexes(hf_cluster *cluster) {
+static void apply_map(hf_cluster *cluster) {
     uint16_t indexes[HF_SLOTS_MAX_NODES];
     hf_client *client = cluster->client;
-    find_indexes(cluster, indexes);
+    find_nodes(cluster, indexes);
     for (size_t i = 0; i < client->node_count; i++) client->nodes[i]->may_have_keys = false;
     for (size_t slot = 0; slot < HF_SLOTS; slot++) {
-        uint16_t owner = cluster->read.owner[slot];
-        assert(owner == HF_SLOT_NO_NODE || owner < cluster->read.count);
-        cluster->owner[slot] = owner == HF_SLOT_NO_NODE ? owner : indexes[owner];
-        hf_node *node = node_at(cluster, cluster->owner[slot]);
+        uint16_t owner = cluster->map.owner[slot];
+        assert(owner == HF_SLOT_NO_NODE || owner < cluster->map.count);
+        cluster->node_of_slot[slot] = owner == HF_SLOT_NO_NODE ? owner : indexes[owner];
+        hf_node *node = node_at(cluster, cluster->node_of_slot[slot]);
         if (node) node->may_have_keys = true;
     }
 }
 
-/* Decides whether nodes report the ids of the map. Some services reply to CLUSTER MYID with an id
- * that their maps do not contain. A node without slots does so, too, so it does not count once a
- * map is known. */
-static void judge_ids(hf_cluster *cluster) {
-    const char *giver = cluster->client->nodes[cluster->asked]->links[cluster->link].peer_id;
-    bool listed = giver[0] && hf_slots_has_id(&cluster->read, giver);
-    if (listed) cluster->has_ids = true;
-    else if (giver[0] && !cluster->known) cluster->has_ids = false;
+/* Finds out whether nodes report the ids that the map has. Some services reply to CLUSTER MYID with
+ * an id that their maps do not contain. A node without slots may do so, too, so once there is a
+ * map, a missing id proves nothing. */
+static void check_ids(hf_cluster *cluster) {
+    const char *id = cluster->client->nodes[cluster->asked_node]->links[cluster->link].peer_id;
+    bool in_map = id[0] && hf_slots_has_id(&cluster->map, id);
+    if (in_map) cluster->ids_match = true;
+    else if (id[0] && !cluster->has_map) cluster->ids_match = false;
 }
 
 /* Gives each node the id that the map has for its address. A node that the map does not contain
  * keeps its id, because its address may now belong to another cluster. */
-static void identify(hf_cluster *cluster) {
-    judge_ids(cluster);
-    if (!cluster->has_ids) return;
+static void assign_ids(hf_cluster *cluster) {
+    check_ids(cluster);
+    if (!cluster->ids_match) return;
     for (size_t i = 0; i < cluster->client->node_count; i++) {
         hf_node *node = cluster->client->nodes[i];
         hf_address address = address_of(node);
-        const char *id = hf_slots_id_at(&cluster->read, &address);
+        const char *id = hf_slots_id_at(&cluster->map, &address);
         if (!id || strcmp(id, node->id) == 0) continue;
         snprintf(node->id, sizeof node->id, "%s", id);
         for (int link = 0; link < HF_LINKS; link++) hf_session_identify(&node->links[link]);
     }
 }
 
-/* Sends requests that wait for a connection to a node to the node that now serves their slots. */
+/* Moves requests that are waiting for this link to connect to the nodes that now serve their
+ * slots. */
 static void route_unsent(hf_cluster *cluster, hf_session *link, hf_time now) {
     hf_request *request = link->queue;
     while (request && link->state != HF_SESSION_READY) {
         hf_node *node = request->routing.routed ? node_of(cluster, request) : NULL;
-        bool stays = !node || &node->links[request->routing.link] == link || request->asking;
+        bool is_in_place = !node || &node->links[request->routing.link] == link || request->asking;
         hf_request *next = request->next;
-        if (!stays) {
+        if (!is_in_place) {
             hf_session_drop(request);
             send_to(node, request, now);
             next = link->queue;
@@ -399,8 +400,8 @@ static void route_unsent(hf_cluster *cluster, hf_session *link, hf_time now) {
     }
 }
 
-/* Moves each waiter to the node that now has its key, where it subscribes and asks for its queue
- * place. */
+/* Moves each waiter to the node that now has its key, where it subscribes and looks up its place in
+ * the queue. */
 static void move_waiters(hf_cluster *cluster, hf_time now) {
     for (hf_op *op = cluster->client->ops; op; op = op->next) {
         if (op->done || !op->impl->wait || !op->impl->wait->is_waiting(op)) continue;
@@ -411,16 +412,16 @@ static void move_waiters(hf_cluster *cluster, hf_time now) {
 
 static void end_round(hf_cluster *cluster) {
     cluster->round++;
-    cluster->doubted = SIZE_MAX;
-    cluster->accepts_doubted = false;
-    cluster->tried = cluster->strangers = 0;
-    cluster->trouble[0] = '\0';
+    cluster->doubtful_node = SIZE_MAX;
+    cluster->accepts_doubtful = false;
+    cluster->failed_count = cluster->foreign_count = 0;
+    cluster->failures[0] = '\0';
 }
 
 static void accept_map(hf_cluster *cluster, hf_time now) {
-    read_indexes(cluster);
-    identify(cluster); /* uses `known`, which is still that of the previous map */
-    cluster->known = true;
+    apply_map(cluster);
+    assign_ids(cluster); /* has_map still describes the previous map */
+    cluster->has_map = true;
     cluster->ask_at = HF_NEVER;
     end_round(cluster);
     for (size_t i = 0; i < cluster->client->node_count; i++) {
@@ -431,27 +432,27 @@ static void accept_map(hf_cluster *cluster, hf_time now) {
     move_waiters(cluster, now);
 }
 
-/* Adds the node's failure to `trouble`. A refused log-in explains more than an unreachable node, so
- * its code takes precedence. */
-static void note_trouble(hf_cluster *cluster, hf_code code, const char *reason) {
-    size_t used = strlen(cluster->trouble);
-    const char *label = cluster->client->nodes[cluster->asked]->server.label;
-    int size = snprintf(cluster->trouble + used, sizeof cluster->trouble - used, "%s%s: %s",
+/* Adds the node's failure to `failures`. A refused log-in explains more than an unreachable node,
+ * so its code takes precedence. */
+static void add_failure(hf_cluster *cluster, hf_code code, const char *reason) {
+    size_t used = strlen(cluster->failures);
+    const char *label = cluster->client->nodes[cluster->asked_node]->server.label;
+    int size = snprintf(cluster->failures + used, sizeof cluster->failures - used, "%s%s: %s",
                         used ? ", " : "", label, reason);
-    if ((size_t)size >= sizeof cluster->trouble - used)
-        memcpy(cluster->trouble + sizeof cluster->trouble - 4, "...", 4);
-    if (used == 0 || code != HF_UNREACHABLE) cluster->trouble_code = code;
+    if ((size_t)size >= sizeof cluster->failures - used)
+        memcpy(cluster->failures + sizeof cluster->failures - 4, "...", 4);
+    if (used == 0 || code != HF_UNREACHABLE) cluster->failure_code = code;
 }
 
-static bool wants_answer_now(const hf_request *request, hf_code code) {
+static bool must_not_wait(const hf_request *request, hf_code code) {
     bool logs_in_again = request->accepted && code == HF_DENIED;
     return !request->waits_for_connection && request->sends == 0 && !logs_in_again;
 }
 
-static void fail_impatient(hf_cluster *cluster, const hf_failure *failure, hf_time now) {
+static void fail_parked(hf_cluster *cluster, const hf_failure *failure, hf_time now) {
     hf_request *request = cluster->parked.queue;
     while (request) {
-        if (!wants_answer_now(request, failure->code) || !has_waited_for_map(cluster, request)) {
+        if (!must_not_wait(request, failure->code) || !map_round_has_ended(cluster, request)) {
             request = request->next;
             continue;
         }
@@ -461,146 +462,151 @@ static void fail_impatient(hf_cluster *cluster, const hf_failure *failure, hf_ti
     }
 }
 
-static bool holds_something(const hf_client *client) {
+static bool holds_any_lock(const hf_client *client) {
     for (size_t i = 0; i < client->holds.count; i++) {
         if (hf_claim_is_held(client->holds.heap[i])) return true;
     }
     return false;
 }
 
-/* Called when no node has given a map. Forgets the cluster if it was recreated, or if the addresses
- * now belong to another one: others reply at more than half of the configured addresses. A client
- * that holds nothing then continues as a new client would. */
+/* Called when no node has returned a map. If more than half of the configured addresses now belong
+ * to another cluster, the old cluster was recreated or is gone. A client that holds no lock then
+ * forgets it, and continues as a new client would. */
 static void forget_cluster(hf_cluster *cluster) {
     hf_client *client = cluster->client;
-    if (cluster->strangers * 2 <= client->config.server_count || holds_something(client)) return;
-    hf_slots_forget_ids(&cluster->read);
-    cluster->known = false;
+    if (cluster->foreign_count * 2 <= client->config.server_count || holds_any_lock(client)) return;
+    hf_slots_forget_ids(&cluster->map);
+    cluster->has_map = false;
     for (size_t i = 0; i < client->node_count; i++) client->nodes[i]->id[0] = '\0';
 }
 
-static void on_all_down(hf_cluster *cluster, hf_time now) {
-    hf_failure failure = {.code = cluster->trouble_code};
+static void on_all_failed(hf_cluster *cluster, hf_time now) {
+    hf_failure failure = {.code = cluster->failure_code};
     snprintf(failure.text, sizeof failure.text,
-             "no cluster node could report which node serves the key (%s)", cluster->trouble);
+             "no cluster node could report which node serves the key (%s)", cluster->failures);
     for (hf_request *request = cluster->parked.queue; request; request = request->next) {
         set_failure(request, failure.code, failure.text);
         report_delay(cluster, request, now);
     }
     forget_cluster(cluster);
     end_round(cluster);
-    fail_impatient(cluster, &failure, now);
-    if (cluster->parked.queue) cluster->ask_at = hf_time_min(cluster->ask_at, now + ALL_DOWN_PAUSE);
+    fail_parked(cluster, &failure, now);
+    if (cluster->parked.queue) cluster->ask_at = hf_time_min(cluster->ask_at, now + ROUND_PAUSE);
 }
 
-/* Returns whether the map is requested from this node: from the configured ones and those that
- * serve. */
-static bool is_asked(const hf_client *client, size_t index) {
+/* Returns whether the node may be asked for the map, because it is configured or serves slots. */
+static bool may_be_asked(const hf_client *client, size_t index) {
     return index < client->config.server_count || client->nodes[index]->may_have_keys;
 }
 
-static size_t count_asked(const hf_cluster *cluster) {
+static size_t count_candidates(const hf_cluster *cluster) {
     size_t count = 0;
-    for (size_t i = 0; i < cluster->client->node_count; i++) count += is_asked(cluster->client, i);
+    for (size_t i = 0; i < cluster->client->node_count; i++)
+        count += may_be_asked(cluster->client, i);
     return count;
 }
 
 static void on_no_map(hf_cluster *cluster, hf_code code, const char *reason, hf_time now) {
-    const hf_node *node = cluster->client->nodes[cluster->asked];
-    bool stranger = reason == HF_SLOTS_FOREIGN || node->links[cluster->link].stranger;
-    if (stranger && cluster->asked < cluster->client->config.server_count) cluster->strangers++;
-    note_trouble(cluster, code, reason);
-    bool accepts_doubted = !cluster->accepts_doubted && cluster->doubted != SIZE_MAX;
-    if (++cluster->tried < count_asked(cluster)) {
+    const hf_node *node = cluster->client->nodes[cluster->asked_node];
+    bool is_foreign = reason == HF_SLOTS_FOREIGN || node->links[cluster->link].stranger;
+    if (is_foreign && cluster->asked_node < cluster->client->config.server_count)
+        cluster->foreign_count++;
+    add_failure(cluster, code, reason);
+    bool accepts_doubtful = !cluster->accepts_doubtful && cluster->doubtful_node != SIZE_MAX;
+    if (++cluster->failed_count < count_candidates(cluster)) {
         ask(cluster, now);
-    } else if (accepts_doubted) {
-        cluster->accepts_doubted = true;
+    } else if (accepts_doubtful) {
+        cluster->accepts_doubtful = true;
         ask(cluster, now);
     } else {
-        on_all_down(cluster, now);
+        on_all_failed(cluster, now);
     }
 }
 
 static bool is_in_map(const hf_cluster *cluster, size_t index) {
     hf_address address = address_of(cluster->client->nodes[index]);
-    return hf_slots_has_address(&cluster->read, &address);
+    return hf_slots_has_address(&cluster->map, &address);
 }
 
-/* A configured address may have come to belong to another cluster. A new client's first map that
- * names the asked address but no other configured one is therefore used only if there is no better
+/* Returns whether to look for a better map. A configured address may now belong to another cluster,
+ * so a new client's first map is doubtful if it contains the asked address but no other configured
  * one. */
-static bool is_doubted(const hf_cluster *cluster) {
+static bool is_doubtful(const hf_cluster *cluster) {
     size_t count = cluster->client->config.server_count, configured_count = 0;
-    bool last = cluster->doubted == SIZE_MAX && cluster->tried + 1 >= count_asked(cluster);
-    if (cluster->known || cluster->accepts_doubted || last) return false;
-    if (cluster->asked >= count || !is_in_map(cluster, cluster->asked)) return false;
+    bool is_last = cluster->doubtful_node == SIZE_MAX &&
+                   cluster->failed_count + 1 >= count_candidates(cluster);
+    if (cluster->has_map || cluster->accepts_doubtful || is_last) return false;
+    if (cluster->asked_node >= count || !is_in_map(cluster, cluster->asked_node)) return false;
     for (size_t i = 0; i < count; i++) configured_count += is_in_map(cluster, i);
     return configured_count == 1;
 }
 
-static void doubt(hf_cluster *cluster, hf_time now) {
-    if (cluster->doubted == SIZE_MAX) cluster->doubted = cluster->asked;
-    hf_slots_forget_ids(&cluster->read);
+static void reject_doubtful(hf_cluster *cluster, hf_time now) {
+    if (cluster->doubtful_node == SIZE_MAX) cluster->doubtful_node = cluster->asked_node;
+    hf_slots_forget_ids(&cluster->map);
     on_no_map(cluster, HF_UNREACHABLE, "its cluster has none of the other configured addresses",
               now);
 }
 
 static const char *read_map(hf_cluster *cluster, const hf_reply *reply) {
-    hf_address asked = address_of(cluster->client->nodes[cluster->asked]);
-    const char *wrong = hf_slots_read(&cluster->read, reply, &asked);
-    if (wrong) return wrong;
-    if (cluster->read.count > 0) return NULL;
-    return cluster->read.unnamed ? UNNAMED : HF_SLOTS_NONE;
+    hf_address sender = address_of(cluster->client->nodes[cluster->asked_node]);
+    const char *error = hf_slots_read(&cluster->map, reply, &sender);
+    if (error) return error;
+    if (cluster->map.count > 0) return NULL;
+    return cluster->map.has_unnamed_node ? UNNAMED : HF_SLOTS_NONE;
 }
 
 static void on_map(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_cluster *cluster = request->context;
-    const char *wrong = reply ? read_map(cluster, reply) : NULL;
+    const char *error = reply ? read_map(cluster, reply) : NULL;
     if (!reply) on_no_map(cluster, request->failure.code, hf_fault_text(&request->failure), now);
-    else if (wrong == HF_SLOTS_FOREIGN) on_no_map(cluster, HF_UNREACHABLE, wrong, now);
-    else if (wrong) on_no_map(cluster, HF_SERVER, wrong, now);
-    else if (is_doubted(cluster)) doubt(cluster, now);
+    else if (error == HF_SLOTS_FOREIGN) on_no_map(cluster, HF_UNREACHABLE, error, now);
+    else if (error) on_no_map(cluster, HF_SERVER, error, now);
+    else if (is_doubtful(cluster)) reject_doubtful(cluster, now);
     else accept_map(cluster, now);
 }
 
-/* Returns the node to ask. The first one in a round is preferably a connected one, else one that
- * has not failed since it last served. After a failure, it is the next one in turn. */
+/* Returns the index of the node to ask. A round begins with a connected node if possible, otherwise
+ * with one that has not failed since it last worked. After a failure the next node in turn is
+ * asked. */
 static size_t choose_node(const hf_cluster *cluster) {
     const hf_client *client = cluster->client;
-    size_t first = cluster->asked_at ? cluster->asked + 1 : 0, next = SIZE_MAX, sound = SIZE_MAX;
-    if (cluster->accepts_doubted) return cluster->doubted;
+    size_t first = cluster->asked_at ? cluster->asked_node + 1 : 0, next = SIZE_MAX,
+           healthy = SIZE_MAX;
+    if (cluster->accepts_doubtful) return cluster->doubtful_node;
     for (size_t i = 0; i < client->node_count; i++) {
-        size_t at = (first + i) % client->node_count;
-        const hf_session *calls = &client->nodes[at]->links[HF_LINK_CALLS];
+        size_t index = (first + i) % client->node_count;
+        const hf_session *calls = &client->nodes[index]->links[HF_LINK_CALLS];
         bool connected = calls->state == HF_SESSION_READY && !calls->closing;
-        if (!is_asked(client, at)) continue;
-        if (next == SIZE_MAX) next = at;
-        if (sound == SIZE_MAX && !calls->reason[0]) sound = at;
-        if (connected && cluster->tried == 0) return at;
+        if (!may_be_asked(client, index)) continue;
+        if (next == SIZE_MAX) next = index;
+        if (healthy == SIZE_MAX && !calls->reason[0]) healthy = index;
+        if (connected && cluster->failed_count == 0) return index;
     }
-    return cluster->tried == 0 && sound != SIZE_MAX ? sound : next;
+    return cluster->failed_count == 0 && healthy != SIZE_MAX ? healthy : next;
 }
 
-static bool encode(hf_cluster *cluster) {
+static bool encode_query(hf_cluster *cluster) {
     hf_slice slots[] = {{"CLUSTER", 7}, {"SLOTS", 5}};
     return cluster->query.bytes || hf_request_command(&cluster->query, 2, slots);
 }
 
 static void ask(hf_cluster *cluster, hf_time now) {
     const hf_client *client = cluster->client;
-    cluster->asked = choose_node(cluster);
-    assert(cluster->asked < cluster->client->node_count);
+    cluster->asked_node = choose_node(cluster);
+    assert(cluster->asked_node < cluster->client->node_count);
     cluster->asked_at = now;
     cluster->ask_at = HF_NEVER;
-    if (!encode(cluster)) {
-        cluster->ask_at = now + ALL_DOWN_PAUSE;
+    if (!encode_query(cluster)) {
+        cluster->ask_at = now + ROUND_PAUSE;
         return;
     }
     cluster->query.done = on_map;
     cluster->query.context = cluster;
-    cluster->query.asks_elsewhere = count_asked(cluster) > 1;
+    cluster->query.asks_elsewhere = count_candidates(cluster) > 1;
     cluster->query.deadline = now + client->config.session.connect_timeout;
-    hf_session_submit(&client->nodes[cluster->asked]->links[cluster->link], &cluster->query, now);
+    hf_session_submit(&client->nodes[cluster->asked_node]->links[cluster->link], &cluster->query,
+                      now);
 }
 
 /* ---- time ---- */
@@ -624,17 +630,17 @@ static void tick(hf_client *client, hf_link thread, hf_time now) {
     if (now >= cluster->ask_at && !is_waiting(&cluster->query)) ask(cluster, now);
 }
 
-/* ---- beginning and ending ---- */
+/* ---- opening and closing ---- */
 
 static bool open(hf_client *client) {
     hf_cluster *cluster = calloc(1, sizeof *cluster);
     if (!cluster) return false;
     cluster->client = client;
     cluster->ask_at = HF_NEVER;
-    cluster->has_ids = true;
-    cluster->doubted = SIZE_MAX;
-    hf_slots_init(&cluster->read);
-    for (size_t slot = 0; slot < HF_SLOTS; slot++) cluster->owner[slot] = HF_SLOT_NO_NODE;
+    cluster->ids_match = true;
+    cluster->doubtful_node = SIZE_MAX;
+    hf_slots_init(&cluster->map);
+    for (size_t slot = 0; slot < HF_SLOTS; slot++) cluster->node_of_slot[slot] = HF_SLOT_NO_NODE;
     hf_session_init(&cluster->parked, &client->config.session, &client->random);
     cluster->parked.state = HF_SESSION_OPENING; /* it never leaves this state */
     cluster->parked.opened_at = HF_NEVER;
@@ -652,10 +658,11 @@ static void end(hf_client *client) {
     hf_request_clear(&cluster->query);
     hf_session_fail_all(&cluster->parked, HF_CLOSED, "the client was closed", 0);
     hf_session_free(&cluster->parked);
-    hf_slots_free(&cluster->read);
+    hf_slots_free(&cluster->map);
 }
 
-/* Called after the nodes are freed: their sessions report failures to the cluster until then. */
+/* Called after the nodes are freed, because their sessions report failures to the cluster until
+ * then. */
 static void free_cluster(hf_client *client) {
     free(client->cluster);
 }

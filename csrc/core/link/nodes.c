@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Makes a node's other links doubtful when one link was given up as silent. The links for calls and
- * events become doubtful at the next tick of the calls: another thread may be sleeping until their
- * deadline, which must not become earlier in the meantime. A closed client does not use its links
- * for much longer. */
+/* Called when one of a node's links was given up as silent. Makes the others doubtful: the
+ * renewer's link now, those for calls and events at the next tick for calls. Until then another
+ * thread may be sleeping until their deadline, which must not become earlier. A closed client does
+ * not use its links for much longer. */
 static void on_silence(void *context, hf_time since, hf_time now) {
     hf_node *node = context;
     if (node->client->closed) return;
@@ -64,12 +64,12 @@ void hf_nodes_free(hf_client *client) {
 }
 
 hf_node *hf_client_add_node(hf_client *client, const hf_server *server) {
-    bool alone = client->nodes == client->only;
+    bool is_inline = client->nodes == client->only;
     if (client->node_count == HF_NODES_MAX) return NULL;
     hf_node **grown =
-        realloc(alone ? NULL : client->nodes, (client->node_count + 1) * sizeof *grown);
+        realloc(is_inline ? NULL : client->nodes, (client->node_count + 1) * sizeof *grown);
     if (!grown) return NULL;
-    if (alone) grown[0] = &client->first;
+    if (is_inline) grown[0] = &client->first;
     client->nodes = grown;
     hf_node *node = malloc(sizeof *node);
     if (!node) return NULL;
@@ -97,7 +97,7 @@ void hf_session_log_in(hf_session *session, const char *user, const char *passwo
     hf_session_log_in_again(session);
 }
 
-/* ---- by key ---- */
+/* ---- requests by key ---- */
 
 hf_node *hf_client_node(const hf_client *client, hf_slice key) {
     return client->topology->node_of(client, key);
@@ -118,7 +118,7 @@ bool hf_client_sync(const hf_client *client, hf_request *request) {
     return sync->replicas == 0 || hf_request_confirm(request, sync->replicas, sync->timeout);
 }
 
-/* ---- one server ---- */
+/* ---- a single server ---- */
 
 hf_node *hf_nodes_first(const hf_client *client, hf_slice key) {
     (void)key;

@@ -1,18 +1,18 @@
-/* A client's nodes, their links, and how requests get to the node of their key. The topologies have
+/* A client's nodes, their links, and how a request reaches its key's node. The topologies have
  * their own files: shards.c, sentinel.c, cluster.c. */
 #ifndef HF_NODES_H
 #define HF_NODES_H
 
 #include "interfaces.h"
 
-/* Creates the client's first node. */
+/* Initialises the client's first node. */
 void hf_nodes_begin(hf_client *client, const hf_server *server);
 
 /* Fails all requests and frees the nodes. */
 void hf_nodes_free(hf_client *client);
 
-/* Adds a node at the end of client->nodes. Returns NULL when out of memory, or when there are
- * HF_NODES_MAX. */
+/* Appends a node to client->nodes, which owns it. Returns NULL when out of memory, or if there are
+ * already HF_NODES_MAX nodes. */
 hf_node *hf_client_add_node(hf_client *client, const hf_server *server);
 
 /* If one of the node's links was given up as silent, makes its links for calls and events
@@ -23,15 +23,15 @@ void hf_node_report_silence(hf_node *node, hf_time now);
 void hf_client_submit(hf_client *client, hf_slice key, hf_link link, hf_request *request,
                       hf_time now);
 
-/* Functions for topologies. In this order, they return the first node for every key, put all keys
- * into one group, and send a request to the node of its key. */
+/* Functions that topologies share: the first node serves every key; all keys are in one group; a
+ * request is sent to its key's node. */
 hf_node *hf_nodes_first(const hf_client *client, hf_slice key);
 size_t hf_nodes_one_group(const hf_client *client, hf_slice key);
 void hf_nodes_submit(hf_client *client, hf_slice key, hf_link link, hf_request *request,
                      hf_time now);
 
-/* Makes the encoded request wait for config.sync.replicas replicas. Returns false when out of
- * memory. */
+/* Makes the encoded request wait until config.sync.replicas replicas confirm it. Returns false when
+ * out of memory. */
 bool hf_client_sync(const hf_client *client, hf_request *request);
 
 #endif

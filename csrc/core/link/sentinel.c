@@ -1,22 +1,23 @@
-/* Sentinels, which know the address of the master.
+/* Finds the address of a master by asking Sentinels.
  *
- * The client's first node is the master. The others are the Sentinels, of which only the calls link
- * is used. A link to the master is opened only after the Sentinels have replied. The client asks
- * all of them at once; if they disagree, the address with the most votes counts. While the master
- * serves the client over another link, the client moves away only for a majority of all Sentinels,
- * and needs none to stay.
+ * The client's first node is the master. The other nodes are the Sentinels, of which only the link
+ * for calls is used. A link to the master is opened only after the Sentinels have replied. The
+ * client asks all of them at once; if they disagree, the address with the most votes wins. While
+ * the master still serves the client over another link, the client stays unless a majority of all
+ * Sentinels names a different address.
  *
- * A round asks every Sentinel. It ends with a majority that agrees, with the last reply, or, while
- * a link to the master must be opened, GRACE after the first address. A round begins when a link
- * must be opened and, while something is held or waited for, every POLL_EVERY, or at once if GRACE
- * ended the last round without a majority. Polling is needed because an old master that was cut off
- * or hung may act as master for seconds after its replacement. It costs each Sentinel one small
- * command per second, and unlike a subscription to +switch-master it cannot miss anything.
+ * A round asks every Sentinel. It ends once a majority agrees, with the last reply, or, while a
+ * link to the master must be opened, GRACE_PERIOD after the first address. A round begins when a
+ * link must be opened. While the client holds or waits for a lock, a round also begins every
+ * POLL_INTERVAL, or at once if the last one ended without a majority because of GRACE_PERIOD. The
+ * client polls because an old master that was cut off or hung may act as master for seconds after
+ * its replacement. Polling costs each Sentinel one small command per second and, unlike a
+ * subscription to +switch-master, cannot miss anything.
  *
- * The state of each Sentinel in a round:
+ * In a round, each Sentinel has one of these states:
  *
  *   ASKED -> ANSWERED   it names an address
- *   ASKED -> IGNORANT   it knows no master with this name
+ *   ASKED -> IGNORANT   it knows no master of this name
  *   ASKED -> FAILED     it did not reply, or its reply was invalid
  *   any -> ASKED        the next round begins */
 #include <assert.h>
@@ -26,11 +27,11 @@
 
 #include "link/nodes.h"
 
-#define POLL_EVERY HF_SECOND
-#define GRACE (100 * HF_MS)        /* how long to wait for other replies after the first one */
-#define MAX_FAILED_OPENS 3         /* failed openings of a link before the server counts as gone */
-#define RENEW_WITHIN (250 * HF_MS) /* spreads renewals: many clients notice a move at once */
-#define OUTDATED_FOR (10 * HF_SECOND) /* how long a Sentinel may name a replaced master */
+#define POLL_INTERVAL HF_SECOND
+#define GRACE_PERIOD (100 * HF_MS) /* how long to wait for more replies after the first address */
+#define MAX_FAILED_OPENS 3 /* after this many failures to open a link the server counts as gone */
+#define RENEW_WITHIN (250 * HF_MS)    /* spreads renewals, as many clients notice a move at once */
+#define OUTDATED_FOR (10 * HF_SECOND) /* how long a Sentinel may still name a replaced master */
 
 typedef enum hf_sentinel_state {
     HF_SENTINEL_IDLE,
@@ -44,20 +45,20 @@ typedef struct hf_sentinel {
     hf_node *node;
     hf_request request;
     hf_sentinel_state state;
-    bool asked_twice; /* it was asked a second time in this round */
+    bool asked_twice; /* it was asked again in this round */
     hf_address answer;
 } hf_sentinel;
 
 struct hf_sentinels {
     hf_client *client;
-    bool asking;            /* a round is under way */
-    bool known;             /* the master's node has an address */
-    hf_time answered_at;    /* when the first address of this round came, or HF_NEVER */
-    hf_time poll_at;        /* when the next round begins if the links are in order */
-    hf_address replaced;    /* the last master that a majority has replaced */
-    hf_time replaced_until; /* until then a minority that names `replaced` is outdated, or 0 */
+    bool asking;              /* a round is under way */
+    bool has_address;         /* the address of a master is known */
+    hf_time first_address_at; /* when this round's first address arrived, or HF_NEVER */
+    hf_time poll_at;          /* when the next round begins unless a link needs one earlier */
+    hf_address old_master;    /* the last master that a majority has replaced */
+    hf_time replaced_until;   /* until then a minority's votes for it are outdated; or 0 */
     size_t count;
-    hf_sentinel each[];
+    hf_sentinel list[];
 };
 
 static void on_reply(hf_request *request, const hf_reply *reply, hf_time now);
@@ -82,15 +83,14 @@ static void set_label(hf_sentinels *sentinels, const char *address) {
 
 static bool add_sentinel(hf_sentinels *sentinels, const hf_server *server) {
     assert(sentinels->count < sentinels->client->config.server_count);
-    hf_sentinel *sentinel = &sentinels->each[sentinels->count];
+    hf_sentinel *sentinel = &sentinels->list[sentinels->count];
     sentinel->node = hf_client_add_node(sentinels->client, server);
     if (!sentinel->node) return false;
     sentinel->node->may_have_keys = false;
     for (int link = 0; link < HF_LINKS; link++)
         sentinel->node->links[link].login = HF_LOGIN_FIXED; /* Sentinels have their own users */
     sentinel->request.done = on_reply;
-    sentinel->request.asks_elsewhere =
-        true; /* if its old connection is gone, it is asked again over a new one */
+    sentinel->request.asks_elsewhere = true; /* on_reply asks again if the connection is lost */
     sentinel->request.context = sentinels;
     sentinels->count++;
     return true;
@@ -98,7 +98,7 @@ static bool add_sentinel(hf_sentinels *sentinels, const hf_server *server) {
 
 static bool open(hf_client *client) {
     size_t count = client->config.server_count;
-    hf_sentinels *sentinels = calloc(1, sizeof *sentinels + count * sizeof *sentinels->each);
+    hf_sentinels *sentinels = calloc(1, sizeof *sentinels + count * sizeof *sentinels->list);
     if (!sentinels) return false;
     sentinels->client = client;
     client->sentinels = sentinels;
@@ -121,16 +121,16 @@ static void cancel(hf_sentinel *sentinel) {
 static void end(hf_client *client) {
     hf_sentinels *sentinels = client->sentinels;
     for (size_t i = 0; sentinels && i < sentinels->count; i++) {
-        cancel(&sentinels->each[i]);
-        hf_request_clear(&sentinels->each[i].request);
+        cancel(&sentinels->list[i]);
+        hf_request_clear(&sentinels->list[i].request);
     }
     free(sentinels);
 }
 
 /* ---- the end of a round ---- */
 
-/* Returns whether one link works, and no link has repeatedly failed to open. Open links alone prove
- * nothing: a server may be gone without having closed its connections. */
+/* Returns whether the master serves the client: a link is connected, and no other has repeatedly
+ * failed to open. A connected link alone proves nothing: a server may die without closing it. */
 static bool is_served(const hf_sentinels *sentinels) {
     bool served = false;
     for (int link = 0; link < HF_LINKS; link++) {
@@ -145,11 +145,11 @@ static bool is_served(const hf_sentinels *sentinels) {
 
 static bool is_current(const hf_sentinels *sentinels, const hf_address *address) {
     const hf_server *master = &master_of(sentinels)->server;
-    return sentinels->known && master->port == address->port &&
+    return sentinels->has_address && master->port == address->port &&
            strcmp(master->host, address->host) == 0;
 }
 
-/* Renews all holds soon after a move: the new master may not have received them. */
+/* Renews all holds soon after a move, because the new master may not have received them. */
 static void renew_soon(hf_client *client, hf_time now) {
     for (size_t i = 0; i < client->holds.count; i++) {
         hf_claim *claim = client->holds.heap[i];
@@ -162,38 +162,38 @@ static void renew_soon(hf_client *client, hf_time now) {
     hf_holds_resort(&client->holds);
 }
 
-static void note_replaced(hf_sentinels *sentinels, hf_time now) {
+static void remember_replaced(hf_sentinels *sentinels, hf_time now) {
     const hf_server *master = &master_of(sentinels)->server;
-    sentinels->replaced.port = master->port;
-    snprintf(sentinels->replaced.host, sizeof sentinels->replaced.host, "%s", master->host);
+    sentinels->old_master.port = master->port;
+    snprintf(sentinels->old_master.host, sizeof sentinels->old_master.host, "%s", master->host);
     sentinels->replaced_until = now + OUTDATED_FOR;
 }
 
 static void move(hf_sentinels *sentinels, const hf_address *address, bool majority, hf_time now) {
     hf_node *master = master_of(sentinels);
     char label[sizeof master->server.label];
-    if (sentinels->known && majority) note_replaced(sentinels, now);
+    if (sentinels->has_address && majority) remember_replaced(sentinels, now);
     hf_server_set_address(&master->server, address);
     memcpy(label, master->server.label, sizeof label);
     set_label(sentinels, label);
     for (int link = 0; link < HF_LINKS; link++) hf_session_move(link_of(sentinels, link), now);
-    if (sentinels->known) renew_soon(sentinels->client, now);
-    sentinels->known = true;
+    if (sentinels->has_address) renew_soon(sentinels->client, now);
+    sentinels->has_address = true;
 }
 
-static void resolve_links(hf_sentinels *sentinels) {
+static void resolve_waiting_links(hf_sentinels *sentinels) {
     for (int link = 0; link < HF_LINKS; link++) {
         hf_session *session = link_of(sentinels, link);
         if (hf_session_resolve_at(session) != HF_NEVER) hf_session_resolve(session);
     }
 }
 
-/* Lists the addresses of the first Sentinels, as many as fit in the text. */
-static void list_sentinels(const hf_sentinels *sentinels, char *text, size_t size) {
+/* Writes the labels of the first Sentinels, as many as fit. */
+static void write_labels(const hf_sentinels *sentinels, char *text, size_t size) {
     size_t used = 0;
     text[0] = '\0';
     for (size_t i = 0; i < sentinels->count; i++) {
-        const char *label = sentinels->each[i].node->server.label;
+        const char *label = sentinels->list[i].node->server.label;
         if (used + strlen(label) + sizeof ", , ..." > size) {
             snprintf(text + used, size - used, "%s...", i > 0 ? ", " : "");
             return;
@@ -205,29 +205,29 @@ static void list_sentinels(const hf_sentinels *sentinels, char *text, size_t siz
 static const hf_sentinel *find_in_state(const hf_sentinels *sentinels, hf_sentinel_state state,
                                         hf_code code) {
     for (size_t i = 0; i < sentinels->count; i++) {
-        const hf_sentinel *sentinel = &sentinels->each[i];
+        const hf_sentinel *sentinel = &sentinels->list[i];
         if (sentinel->state != state) continue;
         if (code == HF_OK || sentinel->request.failure.code == code) return sentinel;
     }
     return NULL;
 }
 
-/* Writes why no Sentinel has given an address, and returns the code for that. */
+/* Writes why no Sentinel has named an address. Returns the code of that failure. */
 static hf_code explain(const hf_sentinels *sentinels, char *text, size_t size) {
-    char list[56];
+    char labels[56];
     const hf_sentinel *one = find_in_state(sentinels, HF_SENTINEL_FAILED, HF_DENIED);
-    list_sentinels(sentinels, list, sizeof list);
+    write_labels(sentinels, labels, sizeof labels);
     if (one) {
         snprintf(text, size, "sentinel %.60s: %.80s", one->node->server.label,
                  hf_fault_text(&one->request.failure));
         return HF_DENIED;
     }
     if (find_in_state(sentinels, HF_SENTINEL_IGNORANT, HF_OK)) {
-        snprintf(text, size, "no sentinel at %s knows this master", list);
+        snprintf(text, size, "no sentinel at %s knows this master", labels);
         return HF_UNREACHABLE;
     }
     one = find_in_state(sentinels, HF_SENTINEL_FAILED, HF_OK);
-    snprintf(text, size, "no sentinel at %s answered (%.78s)", list,
+    snprintf(text, size, "no sentinel at %s answered (%.78s)", labels,
              one ? hf_fault_text(&one->request.failure) : "");
     return HF_UNREACHABLE;
 }
@@ -245,7 +245,7 @@ static void fail_pending(hf_sentinels *sentinels, hf_time now) {
 static size_t votes_for(const hf_sentinels *sentinels, const hf_address *address) {
     size_t votes = 0;
     for (size_t i = 0; i < sentinels->count; i++) {
-        const hf_sentinel *sentinel = &sentinels->each[i];
+        const hf_sentinel *sentinel = &sentinels->list[i];
         votes +=
             sentinel->state == HF_SENTINEL_ANSWERED && hf_address_equal(&sentinel->answer, address);
     }
@@ -253,26 +253,26 @@ static size_t votes_for(const hf_sentinels *sentinels, const hf_address *address
 }
 
 static bool was_replaced(const hf_sentinels *sentinels, const hf_address *address, hf_time now) {
-    return now < sentinels->replaced_until && hf_address_equal(&sentinels->replaced, address);
+    return now < sentinels->replaced_until && hf_address_equal(&sentinels->old_master, address);
 }
 
-/* Returns whether to prefer the address when votes are equal: it differs from the present one, and
- * no majority has replaced it. */
-static bool is_new(const hf_sentinels *sentinels, const hf_address *address, hf_time now) {
+/* Returns whether the address wins a tie: it is not the current one, and no majority has replaced
+ * it recently. */
+static bool wins_tie(const hf_sentinels *sentinels, const hf_address *address, hf_time now) {
     return !was_replaced(sentinels, address, now) && !is_current(sentinels, address);
 }
 
-/* Returns the address with the most votes, preferring a new one if votes are equal, or NULL. */
+/* Returns the address with the most votes, or NULL if there is none, and sets *max_votes. */
 static const hf_address *choose(const hf_sentinels *sentinels, size_t *max_votes, hf_time now) {
     const hf_address *best = NULL;
     *max_votes = 0;
     for (size_t i = 0; i < sentinels->count; i++) {
-        const hf_sentinel *sentinel = &sentinels->each[i];
+        const hf_sentinel *sentinel = &sentinels->list[i];
         if (sentinel->state != HF_SENTINEL_ANSWERED) continue;
         size_t votes = votes_for(sentinels, &sentinel->answer);
         bool better = !best || votes > *max_votes ||
-                      (votes == *max_votes && is_new(sentinels, &sentinel->answer, now) &&
-                       !is_new(sentinels, best, now));
+                      (votes == *max_votes && wins_tie(sentinels, &sentinel->answer, now) &&
+                       !wins_tie(sentinels, best, now));
         if (!better) continue;
         best = &sentinel->answer;
         *max_votes = votes;
@@ -287,7 +287,7 @@ static bool is_complete(const hf_sentinels *sentinels) {
 static void end_round(hf_sentinels *sentinels, const hf_address *address, bool majority,
                       hf_time now) {
     sentinels->asking = false;
-    for (size_t i = 0; i < sentinels->count; i++) cancel(&sentinels->each[i]);
+    for (size_t i = 0; i < sentinels->count; i++) cancel(&sentinels->list[i]);
     bool served = is_served(sentinels);
     if (!address && !served) {
         fail_pending(sentinels, now);
@@ -297,28 +297,28 @@ static void end_round(hf_sentinels *sentinels, const hf_address *address, bool m
         bool may_move = majority || (!served && !was_replaced(sentinels, address, now));
         if (may_move) move(sentinels, address, majority, now);
     }
-    resolve_links(sentinels);
+    resolve_waiting_links(sentinels);
 }
 
-static hf_time needed_at(const hf_sentinels *sentinels) {
+static hf_time needs_address_at(const hf_sentinels *sentinels) {
     hf_time soonest = HF_NEVER;
     for (int link = 0; link < HF_LINKS; link++)
         soonest = hf_time_min(soonest, hf_session_resolve_at(link_of(sentinels, link)));
     return soonest;
 }
 
-/* Returns when the round ends with the replies so far. HF_NEVER waits for all of them, so that
- * distant Sentinels can vote, too. */
+/* Returns when to end the round with the replies that have arrived. Returns HF_NEVER to wait for
+ * all of them, so that distant Sentinels can vote, too, as long as no link must be opened. */
 static hf_time decide_at(const hf_sentinels *sentinels) {
-    hf_time grace = hf_time_add(sentinels->answered_at, GRACE);
-    return hf_time_max(needed_at(sentinels), grace);
+    hf_time grace = hf_time_add(sentinels->first_address_at, GRACE_PERIOD);
+    return hf_time_max(needs_address_at(sentinels), grace);
 }
 
 static void decide(hf_sentinels *sentinels, hf_time now) {
     size_t votes;
     const hf_address *address = choose(sentinels, &votes, now);
     bool majority = votes * 2 > sentinels->count, complete = is_complete(sentinels);
-    if (address) sentinels->answered_at = hf_time_min(sentinels->answered_at, now);
+    if (address) sentinels->first_address_at = hf_time_min(sentinels->first_address_at, now);
     if (!majority && !complete && now < decide_at(sentinels)) return;
     if (!majority && !complete) sentinels->poll_at = now;
     end_round(sentinels, address, majority, now);
@@ -326,7 +326,7 @@ static void decide(hf_sentinels *sentinels, hf_time now) {
 
 /* ---- asking ---- */
 
-/* Returns false if the reply is not the address of a server. */
+/* Reads a server's address from the reply. Returns false if the reply does not have a valid one. */
 static bool read_address(const hf_reply *reply, hf_address *address) {
     hf_slice host = hf_reply_string_at(reply, 0);
     long long port = hf_reply_integer_at(reply, 1, 0);
@@ -342,8 +342,8 @@ static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_sentinels *sentinels = request->context;
     hf_sentinel *sentinel =
         (hf_sentinel *)(void *)((char *)request - offsetof(hf_sentinel, request));
-    bool stale_link = !reply && request->sends > 0 && request->failure.code == HF_UNREACHABLE;
-    if (stale_link && !sentinel->asked_twice && now < request->deadline) {
+    bool connection_lost = !reply && request->sends > 0 && request->failure.code == HF_UNREACHABLE;
+    if (connection_lost && !sentinel->asked_twice && now < request->deadline) {
         sentinel->asked_twice = true;
         ask(sentinels, sentinel, now);
         if (sentinel->state == HF_SENTINEL_ASKED) return;
@@ -375,32 +375,33 @@ static void ask(hf_sentinels *sentinels, hf_sentinel *sentinel, hf_time now) {
 }
 
 static void begin_round(hf_sentinels *sentinels, hf_time now) {
-    sentinels->answered_at = HF_NEVER;
-    sentinels->poll_at =
-        now + POLL_EVERY - POLL_EVERY / 10 + hf_jitter(&sentinels->client->random, POLL_EVERY / 5);
+    sentinels->first_address_at = HF_NEVER;
+    sentinels->poll_at = now + POLL_INTERVAL - POLL_INTERVAL / 10 +
+                         hf_jitter(&sentinels->client->random, POLL_INTERVAL / 5);
     for (size_t i = 0; i < sentinels->count; i++) {
-        sentinels->each[i].state = HF_SENTINEL_ASKED;
-        sentinels->each[i].asked_twice = false;
+        sentinels->list[i].state = HF_SENTINEL_ASKED;
+        sentinels->list[i].asked_twice = false;
     }
-    for (size_t i = 0; i < sentinels->count; i++) ask(sentinels, &sentinels->each[i], now);
+    for (size_t i = 0; i < sentinels->count; i++) ask(sentinels, &sentinels->list[i], now);
     sentinels->asking = true;
     decide(sentinels, now);
 }
 
 /* ---- time ---- */
 
-static bool is_used(const hf_sentinels *sentinels) {
+static bool is_in_use(const hf_sentinels *sentinels) {
     const hf_client *client = sentinels->client;
     const hf_claim *first = hf_holds_first(&client->holds);
     const hf_node *master = master_of(sentinels);
-    bool holds = first && first->wake_at != HF_NEVER;
-    return holds || master->events_users > 0 || hf_session_has_work(&master->links[HF_LINK_CALLS]);
+    bool has_holds = first && first->wake_at != HF_NEVER;
+    return has_holds || master->events_users > 0 ||
+           hf_session_has_work(&master->links[HF_LINK_CALLS]);
 }
 
 static hf_time deadline_of(const hf_sentinels *sentinels) {
     if (sentinels->asking) return decide_at(sentinels);
-    hf_time needed = needed_at(sentinels);
-    return is_used(sentinels) ? hf_time_min(needed, sentinels->poll_at) : needed;
+    hf_time needed = needs_address_at(sentinels);
+    return is_in_use(sentinels) ? hf_time_min(needed, sentinels->poll_at) : needed;
 }
 
 static hf_time deadline(const hf_client *client, hf_link thread) {
