@@ -93,7 +93,7 @@ hf_traffic hf_client_traffic(const hf_client *client) {
         const hf_session *link = hf_client_link(client, i);
         bool stays_open = i % HF_LINKS != HF_LINK_EVENTS;
         traffic.connections += link->opens;
-        traffic.replies += link->replies_seen;
+        traffic.replies += link->reply_count;
         traffic.reconnects += stays_open && link->opens > 0 ? link->opens - 1 : 0;
     }
     return traffic;

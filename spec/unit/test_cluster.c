@@ -238,7 +238,7 @@ TEST(a_waiter_queues_at_the_new_node_when_the_map_changes_and_at_once_if_it_is_s
 TEST(a_waiter_accepts_a_grant_received_from_another_node_of_the_cluster) {
     cluster_known(AT(0));
     hf_op *op = in_queue(AT(1000));
-    node_at(1)->links[EVENTS].wanted = true;
+    node_at(1)->links[EVENTS].stays_open = true;
     rig_serve(AT(1001));
     feeds_event(1, "message", GRANT("2", "99"), AT(1002)), CHECK_ENDS(op, "ok", AT(1003));
     CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
@@ -248,7 +248,7 @@ TEST(a_waiter_accepts_a_grant_received_from_another_node_of_the_cluster) {
 TEST(a_grant_to_an_ended_wait_is_undone_only_if_it_came_from_the_node_of_its_key) {
     cluster_known(AT(0));
     for (size_t node = 0; node < 2; node++) {
-        node_at(node)->links[EVENTS].wanted = true;
+        node_at(node)->links[EVENTS].stays_open = true;
         rig_serve(AT(1000));
     }
     hf_ended_add(ended_of(&rig.client), 7, &hf_kind_lock, hf_slice_of("k"));

@@ -341,9 +341,9 @@ TEST(a_grant_to_a_client_that_keeps_the_lock_contains_a_range_of_tokens) {
 
 TEST(closing_a_client_returns_its_idle_kept_locks) {
     keep_idle(AT(1));
-    close_rig(AT(2)), CHECK(!is_quiet()), CHECK(link_of(EVENTS)->wanted);
+    close_rig(AT(2)), CHECK(!is_quiet()), CHECK(link_of(EVENTS)->stays_open);
     rig_tick(AT(2));
-    CHECK(!link_of(EVENTS)->wanted); /* no caller will wait again */
+    CHECK(!link_of(EVENTS)->stays_open); /* no caller will wait again */
     CHECK_SENT(RENEWER, LEAVE("01"));
     feed(link_of(RENEWER), ":1\r\n", AT(3)), CHECK(is_quiet());
 }

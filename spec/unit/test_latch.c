@@ -204,7 +204,7 @@ TEST(a_wait_for_an_open_latch_does_not_subscribe) {
     CHECK_ANSWER(op, NIL, AT(1), "ok");
     CHECK(!hf_op_awaits_reply(op));
     CHECK_STR(sent_over(EVENTS), "");
-    CHECK(!link_of(EVENTS)->wanted);
+    CHECK(!link_of(EVENTS)->stays_open);
 }
 
 TEST(a_wait_for_a_latch_rechecks_the_latch_once_it_is_subscribed) {

@@ -564,7 +564,7 @@ TEST(a_restarted_server_counts_after_restart_guard_and_is_then_marked_as_known) 
 TEST(a_quorum_re_entry_that_a_restarted_server_granted_is_released_there_once) {
     start_with(GUARD);
     acquire_marked(AT(0));
-    link_at(0, CALLS)->vouched = false;
+    link_at(0, CALLS)->run_id_stored = false;
     link_at(0, CALLS)->known_since = AT(2);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(2));
     CHECK_ANSWERS(op, 0, COUNT, yes(7), AT(3), "ok");
@@ -982,11 +982,11 @@ TEST(a_quorum_can_choose_the_token_that_its_first_server_drew) {
 
 /* The renewers' connections have met another run of three servers. */
 TEST(a_shared_owners_hold_does_not_count_on_a_recently_restarted_server) {
-    CASES(const char *run_id; bool vouched; int state) = {{"r1", false, HF_HOLD_HELD},
-                                                          {"r2", true, HF_HOLD_HELD},
-                                                          {"r2", false, HF_HOLD_LOST},
-                                                          {"r", false, HF_HOLD_LOST},
-                                                          {"", false, HF_HOLD_HELD}};
+    CASES(const char *run_id; bool run_id_stored; int state) = {{"r1", false, HF_HOLD_HELD},
+                                                                {"r2", true, HF_HOLD_HELD},
+                                                                {"r2", false, HF_HOLD_LOST},
+                                                                {"r", false, HF_HOLD_LOST},
+                                                                {"", false, HF_HOLD_HELD}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         start_with(GUARD);
         hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.shared = true);
@@ -996,7 +996,7 @@ TEST(a_shared_owners_hold_does_not_count_on_a_recently_restarted_server) {
         for (int j = 0; j < MAJORITY; j++) {
             hf_session *renewer = link_at(j, RENEWER);
             snprintf(renewer->run_id, sizeof renewer->run_id, "%s", cases[i].run_id);
-            renewer->vouched = cases[i].vouched;
+            renewer->run_id_stored = cases[i].run_id_stored;
             renewer->known_since = AT(1);
         }
         hf_quorum_refresh(&rig.client, hold, AT(2));
@@ -1011,7 +1011,7 @@ TEST(an_existing_hold_of_a_single_owner_still_counts_on_a_recently_restarted_ser
     for (int i = 0; i < MAJORITY; i++) {
         hf_session *renewer = link_at(i, RENEWER);
         snprintf(renewer->run_id, sizeof renewer->run_id, "r2");
-        renewer->vouched = false;
+        renewer->run_id_stored = false;
         renewer->known_since = AT(1);
     }
     hf_quorum_refresh(&rig.client, hold_of(), AT(2)), CHECK_EQ_INT(state_of(), HF_HOLD_HELD);

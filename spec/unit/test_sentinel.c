@@ -872,7 +872,7 @@ TEST(a_client_follows_a_single_sentinel_after_three_failed_connection_attempts) 
         start();
         hf_op_end(acquire_at_first(AT(0)), AT(0));
         hf_session *renewer = &nodes_of(&rig.client)[0]->links[RENEWER];
-        renewer->wanted = true;
+        renewer->stays_open = true;
         renewer->failed_opens = opens;
         renewer->unresolved = true;
         renewer->retry_at = AT(1000);
@@ -887,7 +887,7 @@ TEST(failed_attempts_of_a_connection_that_is_not_needed_do_not_move_the_client) 
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     hf_session *events = &nodes_of(&rig.client)[0]->links[EVENTS];
     events->failed_opens = 9; /* it was closed for good after that */
-    CHECK(!events->wanted);
+    CHECK(!events->stays_open);
     feed_sentinels(ADDRESS(7001), AT(10));
     rig_tick(AT(1110));
     feed_node(1, ADDRESS(7002), AT(1111));

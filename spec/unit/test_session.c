@@ -125,7 +125,7 @@ TEST(a_reply_over_the_size_limit_fails_only_its_own_request) {
 }
 
 TEST(a_published_message_over_the_size_limit_ends_the_connection) {
-    session.subscriber = session.wanted = true;
+    session.subscriber = session.stays_open = true;
     connect_at(AT(0));
     receive("*4097\r\n", AT(1)), CHECK_WANTS(CLOSE, AT(1));
     CHECK_STR(session.reason, "the reply is larger than the elements allowed");
@@ -141,7 +141,7 @@ TEST(a_reply_that_never_ends_closes_the_connection_at_the_size_limit) {
 }
 
 TEST(a_reply_that_belongs_to_no_command_ends_the_connection) {
-    session.wanted = true;
+    session.stays_open = true;
     connect_at(AT(0));
     receive("+OK\r\n", AT(1)), CHECK_WANTS(CLOSE, AT(1));
     CHECK_EQ_INT(session.reason_code, HF_UNREACHABLE);
@@ -464,10 +464,10 @@ static void on_received(void *context, const hf_reply *event, hf_time now) {
 TEST(closing_a_subscription_connection_that_is_no_longer_needed_is_not_a_failure) {
     session.subscriber = true;
     for (int i = 0; i < 5; i++) {
-        session.wanted = true;
+        session.stays_open = true;
         CHECK_WANTS(OPEN, AT(i));
         connect_at(AT(i));
-        session.wanted = false;
+        session.stays_open = false;
         hang_up("closed", AT(i));
     }
     CHECK_EQ_INT(session.failed_opens, 0);
@@ -476,7 +476,7 @@ TEST(closing_a_subscription_connection_that_is_no_longer_needed_is_not_a_failure
 
 TEST(a_subscription_receives_its_published_messages) {
     static const hf_slice subscribe[] = {{"SUBSCRIBE", 9}, {"c", 1}};
-    session.subscriber = session.wanted = true;
+    session.subscriber = session.stays_open = true;
     session.on_event = on_received;
     received[0] = '\0';
     strcpy(config.name, "n");
@@ -487,7 +487,7 @@ TEST(a_subscription_receives_its_published_messages) {
     receive("*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n*3\r\n$7\r\nmess", AT(1));
     receive("age\r\n$1\r\nc\r\n$1\r\nx\r\n", AT(2)), CHECK_STR(received, "subscribe message ");
     CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
-    session.wanted = false;
+    session.stays_open = false;
     CHECK_WANTS(CLOSE, AT(3));
     hang_up("not needed any more", AT(3)), CHECK_WANTS(NOTHING, AT(3));
     CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
@@ -658,9 +658,9 @@ TEST(a_reply_as_long_as_the_limit_is_accepted) {
 
 TEST(closing_a_subscription_connection_that_is_no_longer_needed_at_login_is_not_a_failure) {
     strcpy(config.name, "n");
-    session.subscriber = session.wanted = true;
+    session.subscriber = session.stays_open = true;
     connect_at(AT(0)), CHECK_EQ_INT(session.state, HF_SESSION_LOGIN);
-    session.wanted = false;
+    session.stays_open = false;
     hang_up("closed", AT(1)), CHECK_EQ_INT(session.failed_opens, 0), CHECK_STR(session.reason, "");
 }
 

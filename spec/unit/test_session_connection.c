@@ -6,7 +6,7 @@ TEST(no_connection_is_opened_without_a_call) {
     CHECK_WANTS(NOTHING, AT(0));
     CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
     CHECK(!hf_session_has_work(&session));
-    session.wanted = true;
+    session.stays_open = true;
     CHECK_WANTS(OPEN, AT(0));
 }
 
@@ -85,7 +85,7 @@ TEST(the_connect_timeout_includes_the_tls_handshake) {
 
 TEST(the_pause_between_connections_doubles_with_jitter_up_to_a_second) {
     hf_time now = AT(0), most = 10 * HF_MS;
-    session.wanted = true;
+    session.stays_open = true;
     hf_time least_of_all = HF_NEVER, most_of_all = 0;
     for (int i = 0; i < 200; i++) {
         CHECK_WANTS(OPEN, now);
@@ -113,7 +113,7 @@ TEST(a_call_that_does_not_wait_opens_a_connection_at_once_despite_the_pause) {
 }
 
 TEST(a_lost_connection_that_had_worked_is_replaced_at_once) {
-    session.wanted = true;
+    session.stays_open = true;
     for (int i = 0; i < 5; i++) refuse(AT(0));
     connect_at(AT(5000));
     submit(&one, "A", 9000, AT(5000));
@@ -125,7 +125,7 @@ TEST(a_lost_connection_that_had_worked_is_replaced_at_once) {
 /* As a proxy does whose server is down. */
 TEST(a_server_that_closes_every_connection_is_retried_with_pauses) {
     int opens = 0;
-    session.wanted = true;
+    session.stays_open = true;
     submit(&one, "A", 10000, AT(0));
     for (hf_time now = AT(0); now < AT(10000); opens++) {
         CHECK_WANTS(OPEN, now);
@@ -151,7 +151,7 @@ TEST(a_server_that_ends_each_connection_with_an_error_is_retried_with_pauses) {
     EACH_CASE (i, peers) {
         strcpy(config.server.password, peers[i].password);
         strcpy(config.name, peers[i].name);
-        session.wanted = true;
+        session.stays_open = true;
         hf_time now = AT(0);
         int opens = 0;
         for (; now < AT(10000); opens++) {
@@ -270,7 +270,7 @@ TEST(an_idle_connection_on_which_any_byte_arrives_is_not_given_up) {
 
 TEST(a_connection_with_a_long_round_trip_time_is_given_up_later) {
     strcpy(config.name, "n");
-    session.wanted = true;
+    session.stays_open = true;
     connect_at(AT(0));
     receive("+OK\r\n", AT(200));
     submit(&one, "A", 23000, AT(20000));
@@ -345,7 +345,7 @@ TEST(a_connection_attempt_that_the_server_does_not_accept_is_reported) {
 /* ---- the end of a connection ---- */
 
 TEST(a_connection_is_closed_if_there_is_no_memory_for_its_replies) {
-    session.wanted = true;
+    session.stays_open = true;
     hf_session_opening(&session, AT(0));
     memerr_fail(1);
     hf_session_opened(&session, AT(0));
@@ -395,7 +395,7 @@ TEST(the_reason_of_a_closed_connection_depends_only_on_bytes_received_over_that_
 }
 
 TEST(a_session_that_moves_to_a_new_address_connects_there_without_a_pause) {
-    session.wanted = true;
+    session.stays_open = true;
     for (int i = 0; i < 8; i++) refuse(AT(7142 * i));
     CHECK_WANTS(NOTHING, AT(50000));
     hf_session_move(&session, AT(50000)), CHECK_EQ_INT(session.failed_opens, 0);
@@ -405,7 +405,7 @@ TEST(a_session_that_moves_to_a_new_address_connects_there_without_a_pause) {
 
 TEST(only_a_request_that_does_not_wait_shortens_the_pause_between_connections) {
     static struct call patient, hasty;
-    session.wanted = true;
+    session.stays_open = true;
     refuse(AT(0));
     session.retry_at = AT(500);
     hf_session_retry_now(&session, AT(1));
@@ -419,7 +419,7 @@ TEST(only_a_request_that_does_not_wait_shortens_the_pause_between_connections) {
 TEST(two_connections_closed_at_their_first_command_are_reported_as_a_possible_proxy_problem) {
     EACH_NUMBER (subscriber, 2) {
         session.subscriber = subscriber;
-        session.wanted = true;
+        session.stays_open = true;
         for (int i = 0; i < 2; i++) {
             connect_at(AT(5000 * i));
             receive("+", AT(5000 * i));

@@ -26,7 +26,7 @@ TEST(a_login_sends_the_user_the_password_the_db_and_the_name_as_far_as_they_are_
         strcpy(config.server.password, cases[i].password);
         strcpy(config.name, cases[i].name);
         config.server.db = cases[i].db;
-        session.wanted = true;
+        session.stays_open = true;
         connect_at(AT(0));
         hf_slice output = hf_session_output(&session);
         CHECK_MEM(output.data, output.size, cases[i].want, strlen(cases[i].want));
@@ -154,7 +154,7 @@ TEST(a_fetched_login_that_the_server_refuses_twice_fails_the_calls) {
 TEST(a_connection_whose_login_was_refused_is_not_opened_again_before_a_new_login_is_fetched) {
     start_asking();
     strcpy(config.server.password, "old");
-    session.wanted = true;
+    session.stays_open = true;
     CHECK(!hf_session_needs_other_login(&session));
     for (int i = 0; i < 2; i++) {
         hf_session_log_in_again(&session);
@@ -167,7 +167,7 @@ TEST(a_connection_whose_login_was_refused_is_not_opened_again_before_a_new_login
     log_in("new"), CHECK(!hf_session_needs_other_login(&session));
     CHECK_WANTS(NOTHING, AT(1)); /* the pause after a refusal stays */
     CHECK_WANTS(OPEN, AT(100));
-    session.wanted = false;
+    session.stays_open = false;
 }
 
 TEST(calls_that_do_not_wait_fail_at_once_if_the_login_function_fails) {
@@ -253,15 +253,15 @@ TEST(a_login_to_a_server_that_is_too_old_fails) {
 }
 
 /* Logs in to a server that answers the question about its scripts so. */
-static void check_exposed(const char *answer, bool exposed) {
+static void check_exposed(const char *answer, bool lacks_script_isolation) {
     start();
     config.reads_server_info = config.tests_script_isolation = true;
-    session.wanted = true;
+    session.stays_open = true;
     connect_at(AT(0)), CHECK(strstr(output_of(&session), "getmetatable"));
     receive("$0\r\n\r\n", AT(1));
     receive(answer, AT(1));
     CHECK_EQ_INT(session.state, HF_SESSION_READY);
-    CHECK_EQ_INT(session.exposed, exposed);
+    CHECK_EQ_INT(session.lacks_script_isolation, exposed);
 }
 
 TEST(a_login_detects_a_server_whose_lua_scripts_can_change_each_others_globals) {
@@ -320,7 +320,7 @@ TEST(a_script_is_sent_with_its_text_again_after_a_server_restart) {
 static void log_in_to(const char *info) {
     start();
     config.reads_server_info = config.reads_known_run = true;
-    session.wanted = true;
+    session.stays_open = true;
     connect_at(AT(0));
     output_of(&session);
     receive(printed("$%zu\r\n%s\r\n$-1\r\n", strlen(info), info), AT(1));
@@ -345,27 +345,27 @@ TEST(a_server_restart_is_recognized_by_the_changed_run_id) {
 
 TEST(a_servers_run_id_is_stored_on_it_only_once_and_only_over_an_open_connection) {
     log_in_to("# Server\r\nrun_id:abc\r\n");
-    hf_session_vouch(&session, AT(2)), CHECK_SENDS("SET holdfast_known abc");
-    hf_session_vouch(&session, AT(2)); /* once */
+    hf_session_store_run_id(&session, AT(2)), CHECK_SENDS("SET holdfast_known abc");
+    hf_session_store_run_id(&session, AT(2)); /* once */
     CHECK_SENDS("");
     receive("+OK\r\n", AT(3));
     log_in_to("# Server\r\n");
-    hf_session_vouch(&session, AT(2)), CHECK_SENDS("");
+    hf_session_store_run_id(&session, AT(2)), CHECK_SENDS("");
     log_in_to("# Server\r\nrun_id:abc\r\n");
     hang_up("gone", AT(2));
-    hf_session_vouch(&session, AT(3)), CHECK(!session.vouched);
+    hf_session_store_run_id(&session, AT(3)), CHECK(!session.run_id_stored);
     log_in_to("# Server\r\nrun_id:abc\r\n");
     hf_session_abort(&session, AT(1));
-    hf_session_vouch(&session, AT(3)), CHECK(!session.vouched);
+    hf_session_store_run_id(&session, AT(3)), CHECK(!session.run_id_stored);
 }
 
 TEST(a_request_that_stores_a_servers_run_id_times_out_measured_from_its_sending) {
     log_in_to("# Server\r\nrun_id:abc\r\n"), CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
-    hf_session_vouch(&session, AT(50000)), CHECK_EQ_U64(session.awaiting_since, AT(50000));
+    hf_session_store_run_id(&session, AT(50000)), CHECK_EQ_U64(session.awaiting_since, AT(50000));
     receive("+OK\r\n", AT(50001));
     submit(&one, "A", 70000, AT(60000));
-    session.vouched = false;
-    hf_session_vouch(&session, AT(60500)); /* behind another command */
+    session.run_id_stored = false;
+    hf_session_store_run_id(&session, AT(60500)); /* behind another command */
     CHECK_EQ_U64(session.awaiting_since, AT(60000));
     receive(":1\r\n+OK\r\n", AT(60501));
 }
@@ -378,7 +378,7 @@ TEST(a_connection_is_closed_if_there_is_no_memory_for_its_login) {
         strcpy(config.server.password, "secret");
         strcpy(config.name, "worker");
         config.server.db = 3;
-        session.wanted = true;
+        session.stays_open = true;
         hf_session_opening(&session, AT(0));
         memerr_fail(nth);
         hf_session_opened(&session, AT(0));
@@ -390,11 +390,11 @@ TEST(a_connection_is_closed_if_there_is_no_memory_for_its_login) {
 
 TEST(a_run_id_stored_on_a_server_is_ignored_if_the_server_reports_none) {
     config.reads_server_info = config.reads_known_run = true;
-    session.wanted = true;
+    session.stays_open = true;
     connect_at(AT(0));
     receive("$10\r\n# Server\r\n\r\n$0\r\n\r\n", AT(1));
     CHECK_EQ_INT(session.state, HF_SESSION_READY);
-    CHECK(!session.vouched);
+    CHECK(!session.run_id_stored);
 }
 
 TEST(a_server_with_a_one_letter_run_id_is_recognized_after_a_reconnect) {
@@ -407,16 +407,17 @@ TEST(a_server_with_a_one_letter_run_id_is_recognized_after_a_reconnect) {
 
 TEST(the_run_id_stored_on_a_server_is_stored_again_if_it_has_vanished) {
     log_in_to("# Server\r\nrun_id:a\r\n");
-    hf_session_vouch(&session, AT(2)), CHECK_SENDS("SET holdfast_known a");
+    hf_session_store_run_id(&session, AT(2)), CHECK_SENDS("SET holdfast_known a");
     reopen("gone", AT(1000), AT(2000));
     output_of(&session);
     receive("$20\r\n# Server\r\nrun_id:a\r\n\r\n$-1\r\n", AT(2001));
-    hf_session_vouch(&session, AT(2002)), CHECK_SENDS("SET holdfast_known a");
+    hf_session_store_run_id(&session, AT(2002)), CHECK_SENDS("SET holdfast_known a");
 }
 
 TEST(a_restarted_server_does_not_count_as_known_before_its_stored_run_id_is_read) {
     log_in_to("# Server\r\nrun_id:abc\r\n");
-    hf_session_vouch(&session, AT(2)), CHECK(hf_session_is_known(&session, HF_SECOND, AT(2)));
+    hf_session_store_run_id(&session, AT(2)),
+        CHECK(hf_session_is_known(&session, HF_SECOND, AT(2)));
     reopen("restart", AT(3), AT(3));
     receive("$12\r\n\nrun_id:xyz\r\r\n", AT(4)), CHECK_STR(session.run_id, "xyz");
     CHECK(!hf_session_is_known(&session, HF_SECOND, AT(4)));
@@ -428,7 +429,7 @@ TEST(a_run_id_of_one_letter_is_stored_on_its_server) {
     reopen("gone", AT(1000), AT(2000));
     receive("$20\r\n# Server\r\nrun_id:a\r\n\r\n$1\r\na\r\n", AT(2001));
     CHECK_EQ_INT(session.state, HF_SESSION_READY);
-    CHECK(session.vouched);
+    CHECK(session.run_id_stored);
 }
 
 TEST(a_run_id_that_is_a_prefix_of_the_known_one_counts_as_a_different_server_run) {

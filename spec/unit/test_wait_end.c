@@ -355,14 +355,14 @@ TEST(a_queued_waiter_interrupted_while_its_server_is_unreachable_ends) {
 
 TEST(a_client_whose_waiters_have_given_up_needs_no_subscription_connection) {
     hf_op *op = wait_in_queue(60 * HF_SECOND, AT(0));
-    CHECK(link_of(EVENTS)->wanted);
+    CHECK(link_of(EVENTS)->stays_open);
     hf_op_interrupt(op, AT(10));
     CHECK_ANSWER(op, ":1\r\n", AT(11), "interrupted");
-    CHECK(!link_of(EVENTS)->wanted);
+    CHECK(!link_of(EVENTS)->stays_open);
     rig_begin();
     op = wait_in_queue(60 * HF_SECOND, AT(0));
     CHECK_GRANTS(op, GRANT("1", "9"), AT(10), "ok");
-    CHECK(link_of(EVENTS)->wanted); /* it may wait again soon */
+    CHECK(link_of(EVENTS)->stays_open); /* it may wait again soon */
 }
 
 /* The server knows why, and a signal does not change that. */

@@ -379,7 +379,7 @@ static void assign_ids(hf_cluster *cluster) {
         const char *id = hf_slots_id_at(&cluster->map, &address);
         if (!id || strcmp(id, node->id) == 0) continue;
         snprintf(node->id, sizeof node->id, "%s", id);
-        for (int link = 0; link < HF_LINKS; link++) hf_session_identify(&node->links[link]);
+        for (int link = 0; link < HF_LINKS; link++) hf_session_check_id(&node->links[link]);
     }
 }
 
@@ -508,7 +508,7 @@ static size_t count_candidates(const hf_cluster *cluster) {
 
 static void on_no_map(hf_cluster *cluster, hf_code code, const char *reason, hf_time now) {
     const hf_node *node = cluster->client->nodes[cluster->asked_node];
-    bool is_foreign = reason == HF_SLOTS_FOREIGN || node->links[cluster->link].stranger;
+    bool is_foreign = reason == HF_SLOTS_FOREIGN || node->links[cluster->link].found_other_server;
     if (is_foreign && cluster->asked_node < cluster->client->config.server_count)
         cluster->foreign_count++;
     add_failure(cluster, code, reason);

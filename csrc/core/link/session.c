@@ -7,19 +7,19 @@
 
 #define RETRY_FIRST (10 * HF_MS)
 #define RETRY_MAX HF_SECOND
-#define RETRY_MAX_SOON (250 * HF_MS) /* a failover or a refusal may end at any moment */
+#define RETRY_MAX_SOON (250 * HF_MS) /* used when a failover or a refusal may end at any moment */
 #define TRANSIENT_RETRY (20 * HF_MS) /* doubles with each refusal, up to 320 ms */
 #define TRANSIENT_DOUBLINGS 4
-/* How long READONLY and NOAUTH cause no further connection after they have caused one. Doubles with
- * each such connection, up to 800 ms. */
+/* After READONLY or NOAUTH has caused a new connection, neither causes another one for this long.
+ * Doubles with each such connection, up to 800 ms. */
 #define REPLICA_PAUSE (100 * HF_MS)
 #define REPLICA_DOUBLINGS 3
-#define IDLE_AFTER HF_SECOND /* a connection that was silent for this long may be dead */
-/* How long a doubtful connection may be silent: as long as a healthy server may pause, or, if that
- * is longer, PATIENCE_LOGINS times as long as the log-in took. */
+#define IDLE_AFTER HF_SECOND /* a connection that has been silent for this long may be dead */
+/* How long a doubtful connection may be silent: as long as a healthy server may pause, or
+ * PATIENCE_LOGINS times as long as the log-in took if that is longer. */
 #define MIN_PATIENCE (250 * HF_MS)
 #define PATIENCE_LOGINS 4
-#define MIN_MAJOR 5 /* in older versions a program cannot write after it has read the time */
+#define MIN_MAJOR 5 /* in older versions, a program that has read the time cannot write */
 
 void hf_session_init(hf_session *session, const hf_session_config *config, uint64_t *random) {
     *session = (hf_session){.config = config, .server = &config->server, .random = random};
@@ -46,7 +46,7 @@ static void enqueue(hf_session *session, hf_request *request) {
     session->queue_end = &request->next;
 }
 
-static void unlink_queued(hf_session *session, hf_request *request) {
+static void remove_queued(hf_session *session, hf_request *request) {
     for (hf_request **at = &session->queue; *at; at = &(*at)->next) {
         if (*at != request) continue;
         *at = request->next;
@@ -61,7 +61,7 @@ static hf_request **awaiting_at(const hf_session *session, uint64_t index) {
     return &session->replies[index & (session->replies_capacity - 1)];
 }
 
-/* A request that replicas must confirm gets two replies in a row. */
+/* A request that replicas must confirm gets two consecutive replies. */
 static uint64_t replies_of(const hf_request *request) {
     return request->replicas > 0 ? 2 : 1;
 }
@@ -97,7 +97,7 @@ void hf_request_fail(hf_request *request, hf_code code, const char *reason, hf_t
 }
 
 void hf_session_cancel_fetching(hf_session *session) {
-    if (session->login == HF_LOGIN_ASKED) session->login = HF_LOGIN_NEEDED;
+    if (session->login == HF_LOGIN_FETCHING) session->login = HF_LOGIN_NEEDED;
 }
 
 /* ---- closing ---- */
@@ -105,7 +105,7 @@ void hf_session_cancel_fetching(hf_session *session) {
 static void want_close(hf_session *session, hf_code code, const char *reason) {
     if (session->closing) return;
     session->closing = true;
-    session->reason_of_one = false;
+    session->reason_is_partial = false;
     session->reason_code = code;
     snprintf(session->reason, sizeof session->reason, "%s", reason);
 }
@@ -124,11 +124,11 @@ static bool must_not_resend(const hf_request *request) {
 }
 
 static bool awaits_reply(const hf_session *session) {
-    return session->first_reply != session->next_reply || session->pinged;
+    return session->first_reply != session->next_reply || session->ping_pending;
 }
 
-/* Returns when the server fell silent: when it last sent something or, if that is later, when the
- * wait for a reply began. Before READY: when the opening or the log-in began. */
+/* Returns since when the server has been silent: since it last sent something or, if that is later,
+ * since a reply has been awaited. Before READY: since the opening or the log-in began. */
 static hf_time silent_since(const hf_session *session) {
     if (session->state != HF_SESSION_READY) return session->opened_at;
     if (!awaits_reply(session)) return session->received_at;
@@ -140,11 +140,11 @@ static bool was_idle_before(const hf_session *session, hf_time time) {
 }
 
 static bool is_doubtful(const hf_session *session) {
-    return session->doubted || was_idle_before(session, silent_since(session));
+    return session->marked_doubtful || was_idle_before(session, silent_since(session));
 }
 
-/* Returns whether a command that must not be sent twice awaits its reply. It would fail with its
- * connection. */
+/* Returns whether a command that must not be sent twice is awaiting its reply. It would fail if the
+ * connection were given up. */
 static bool awaits_unrepeatable(const hf_session *session) {
     for (uint64_t index = session->first_reply; index < session->next_reply; index++) {
         const hf_request *request = *awaiting_at(session, index);
@@ -154,7 +154,7 @@ static bool awaits_unrepeatable(const hf_session *session) {
 }
 
 /* Returns how long the server may be silent while a reply is awaited. A distant server gets more
- * time, and so does one whose replicas must confirm a write. */
+ * time, and so does one whose replicas must confirm writes. */
 static hf_time patience(const hf_session *session) {
     const hf_session_config *config = session->config;
     if (awaits_unrepeatable(session)) return config->command_timeout;
@@ -165,7 +165,7 @@ static hf_time patience(const hf_session *session) {
     return hf_time_min(span, config->command_timeout);
 }
 
-/* Returns when to give up a silent connection; HF_NEVER while no reply is awaited. */
+/* Returns when to give up a silent connection, or HF_NEVER if no reply is awaited. */
 static hf_time silence_deadline(const hf_session *session) {
     const hf_session_config *config = session->config;
     switch (session->state) {
@@ -196,28 +196,28 @@ void hf_session_abort(hf_session *session, hf_time now) {
 }
 
 void hf_session_hurry(hf_session *session) {
-    session->doubted = session->state == HF_SESSION_READY;
+    session->marked_doubtful = session->state == HF_SESSION_READY;
     if (session->state == HF_SESSION_CLOSED) hf_session_forget_failures(session);
 }
 
 void hf_session_doubt(hf_session *session, hf_time since, hf_time now) {
     bool open = session->state == HF_SESSION_READY && !session->closing;
     if (!open || session->received_at > since) return;
-    session->doubted = true;
+    session->marked_doubtful = true;
     if (!awaits_reply(session)) hf_session_ping(session, now);
 }
 
-/* Returns whether the server may be used. Any node of the same cluster may, because it redirects
- * each command to the node of its key. */
-static bool is_of_cluster(const hf_session *session) {
+/* Returns whether the server may be used. Any node of the cluster may, because it redirects each
+ * command to the node of its key. */
+static bool is_expected_server(const hf_session *session) {
     const char *id = session->peer_id;
     return !session->node_id[0] || !id[0] || strcmp(id, session->node_id) == 0 ||
            session->is_member(session->context, id);
 }
 
-void hf_session_identify(hf_session *session) {
+void hf_session_check_id(hf_session *session) {
     if (session->state == HF_SESSION_CLOSED) hf_session_forget_failures(session);
-    else if (!is_of_cluster(session))
+    else if (!is_expected_server(session))
         want_close(session, HF_UNREACHABLE, "another node has taken over the server's address");
 }
 
@@ -231,7 +231,7 @@ static void requeue_sent(hf_session *session) {
     for (uint64_t index = session->first_reply; index < session->next_reply; index++) {
         hf_request *request = *awaiting_at(session, index);
         if (!request || request->state == HF_REQUEST_QUEUED)
-            continue; /* empty, or the second reply of a request */
+            continue; /* a dropped request, or the second reply to one */
         forget_reply(request);
         request->state = HF_REQUEST_QUEUED;
         *end = request;
@@ -245,42 +245,41 @@ static void requeue_sent(hf_session *session) {
 }
 
 /* Returns whether the last connection ended with a transient refusal. */
-static bool refuses_for_now(const hf_session *session) {
+static bool ended_by_transient_refusal(const hf_session *session) {
     return hf_refusal_is_transient(hf_refusal_of(session->reason), false);
 }
 
-/* A successful log-in does not reset failed_opens; a later reply does. A server that closes each
- * connection as soon as it opens is thus tried no more often than one that refuses connections. */
+/* A successful log-in does not reset failed_opens, but a later reply does. Otherwise a server that
+ * closes each connection at once would be tried more often than one that refuses connections. */
 static void schedule_reopen(hf_session *session, hf_time now) {
     if (session->failed_opens == 0 || session->retries_login) {
         session->retry_at = now;
         return;
     }
     uint32_t doublings = session->failed_opens < 11 ? session->failed_opens - 1 : 10;
-    bool soon = session->follows_master || refuses_for_now(session);
-    hf_time max_delay = soon ? RETRY_MAX_SOON : RETRY_MAX;
+    bool retries_soon = session->follows_master || ended_by_transient_refusal(session);
+    hf_time max_delay = retries_soon ? RETRY_MAX_SOON : RETRY_MAX;
     hf_time delay = hf_time_min(RETRY_FIRST << doublings, max_delay);
     session->retry_at = now + delay / 2 + hf_jitter(session->random, delay / 2 + 1);
 }
 
-/* Returns whether the request fails when an attempt to connect has failed. */
-static bool is_impatient(const hf_session *session, const hf_request *request) {
+/* Returns whether the request fails if an attempt to connect fails. */
+static bool must_not_wait(const hf_session *session, const hf_request *request) {
     bool outcome_unknown = request->sends > 0 && session->reason_code == HF_UNREACHABLE;
     bool logs_in_again = request->accepted && session->reason_code == HF_DENIED;
     return !request->waits_for_connection && !outcome_unknown && !logs_in_again;
 }
 
-/* Fails queued requests. After a lost connection (`all_wait`) those are the ones that must not be
- * sent again; after a failed attempt to connect, also those that must not wait. A `done` may change
- * the queue. */
-static void fail_waiting(hf_session *session, bool all_wait, hf_time now) {
+/* Fails queued requests: those that must not be sent again and, unless requests `may_wait` for the
+ * next connection, those that must not wait. A `done` may change the queue. */
+static void fail_queued(hf_session *session, bool may_wait, hf_time now) {
     hf_request *request = session->queue;
     while (request) {
-        if (!must_not_resend(request) && (all_wait || !is_impatient(session, request))) {
+        if (!must_not_resend(request) && (may_wait || !must_not_wait(session, request))) {
             request = request->next;
             continue;
         }
-        unlink_queued(session, request);
+        remove_queued(session, request);
         hf_request_fail(request, session->reason_code, session->reason, now);
         request = session->queue;
     }
@@ -291,7 +290,7 @@ static void report_delay(hf_session *session, const hf_request *request, hf_code
     if (session->on_delay) session->on_delay(session->context, request, code, reason, now);
 }
 
-/* If no connection could be opened, reports that the queued requests wait for the next attempt. */
+/* If no connection could be opened, reports the delay of each queued request. */
 static void report_delays(hf_session *session, hf_time now) {
     if (session->failed_opens == 0) return;
     for (hf_request *request = session->queue; request; request = request->next)
@@ -302,30 +301,30 @@ static bool persists(const hf_request *request) {
     return request->persists_until > 0;
 }
 
-/* Counts consecutive transient refusals. After one, a request that persists also survives failures
- * to connect. */
-static void note_refusal(hf_request *request, bool transient) {
+/* Counts consecutive transient refusals of the request. After the first one, a request that
+ * persists also waits for connections. */
+static void count_refusal(hf_request *request, bool transient) {
     request->refusals = transient ? request->refusals + 1 : 0;
     if (!transient || !persists(request)) return;
     request->deadline = request->persists_until;
     request->waits_for_connection = true;
 }
 
-/* Called when a connection has ended. If the server refuses commands for now, this counts as a
- * refusal of each request, because those that were sent after the refused one are refused as well,
- * and their replies are not read. */
-static void note_refusals(hf_session *session) {
-    if (!refuses_for_now(session)) return;
+/* Called when a connection has ended. If it ended with a transient refusal, counts that as a
+ * refusal of each request, because those that were sent after the refused one would be refused as
+ * well, and their replies are not read. */
+static void count_refusals(hf_session *session) {
+    if (!ended_by_transient_refusal(session)) return;
     for (hf_request *request = session->queue; request; request = request->next) {
-        if (request->refusals == 0) note_refusal(request, true);
+        if (request->refusals == 0) count_refusal(request, true);
     }
 }
 
-/* Offers the requests to the topology, because the server is unreachable and another node may serve
- * them. */
+/* Offers the queued requests to the topology, because the server is unreachable and another node
+ * may serve them. */
 static void hand_over_queue(hf_session *session, hf_time now) {
     if (!session->on_refusal || session->reason_code != HF_UNREACHABLE) return;
-    const char *error = refuses_for_now(session) ? session->reason : NULL;
+    const char *error = ended_by_transient_refusal(session) ? session->reason : NULL;
     hf_request *request = session->queue;
     session->queue = NULL;
     session->queue_end = &session->queue;
@@ -336,20 +335,20 @@ static void hand_over_queue(hf_session *session, hf_time now) {
     }
 }
 
-/* Describes why the server may have closed the connection before its first byte or during the
- * log-in: it expects TLS, or it is a proxy that does not know one of the commands. */
+/* Returns a text that says why the server may have closed the connection before its first byte or
+ * during the log-in: it expects TLS, or it is a proxy that rejects one of the commands. */
 static const char *early_hang_up_text(const hf_session *session) {
     const hf_server *server = session->server;
-    bool may_expect_tls = !session->received && !server->tls && server->port != 0;
+    bool may_expect_tls = !session->has_received && !server->tls && server->port != 0;
     return may_expect_tls ? "the server closed the connection during login; if it expects TLS, use "
                             "rediss://; if it is a proxy, it may reject CLIENT or SELECT"
                           : "the server closed the connection during login; if it is a proxy, it "
                             "may reject CLIENT or SELECT";
 }
 
-/* Describes why the server may have closed the connection. */
+/* Returns a text that says why the server may have closed the connection. */
 static const char *hang_up_text(const hf_session *session) {
-    if (session->state != HF_SESSION_READY || !session->received)
+    if (session->state != HF_SESSION_READY || !session->has_received)
         return early_hang_up_text(session);
     if (session->failed_opens <= 1) return "the server closed the connection";
     return session->subscriber
@@ -360,14 +359,14 @@ static const char *hang_up_text(const hf_session *session) {
 /* Returns whether the session gave up because the server did not reply to the log-in. The server
  * may reply over the next connection. */
 static bool has_unanswered_login(const hf_session *session) {
-    bool silent = session->state == HF_SESSION_LOGIN && !session->received;
+    bool silent = session->state == HF_SESSION_LOGIN && !session->has_received;
     return silent && session->closing && session->reason_code == HF_UNREACHABLE;
 }
 
 /* Returns whether the connection worked until it was no longer needed. */
 static bool was_closed_as_unused(const hf_session *session) {
     bool was_connected = session->state == HF_SESSION_LOGIN || session->state == HF_SESSION_READY;
-    return was_connected && !session->closing && session->subscriber && !session->wanted;
+    return was_connected && !session->closing && session->subscriber && !session->stays_open;
 }
 
 void hf_session_closed(hf_session *session, const char *reason, hf_time now) {
@@ -377,12 +376,12 @@ void hf_session_closed(hf_session *session, const char *reason, hf_time now) {
     want_close(session, was_unused ? HF_CLOSED : HF_UNREACHABLE,
                reason ? reason : hang_up_text(session));
     bool may_move = session->follows_master && session->reason_code == HF_UNREACHABLE;
-    bool all_wait =
+    bool may_wait =
         session->state == HF_SESSION_READY || may_move || unanswered || session->retries_login;
     if (session->state == HF_SESSION_READY && session->on_change)
         session->on_change(session->context, session, false);
     session->state = HF_SESSION_CLOSED;
-    session->closing = session->doubted = session->pinged = false;
+    session->closing = session->marked_doubtful = session->ping_pending = false;
     session->peer_id[0] = '\0';
     session->unresolved = session->follows_master;
     hf_buffer_clear(&session->output);
@@ -390,11 +389,11 @@ void hf_session_closed(hf_session *session, const char *reason, hf_time now) {
     session->piggyback_count = 0;
     hf_reader_close(&session->reader);
     requeue_sent(session);
-    note_refusals(session);
+    count_refusals(session);
     schedule_reopen(session, now);
     session->retries_login = false;
-    if (!all_wait) hand_over_queue(session, now);
-    fail_waiting(session, all_wait, now);
+    if (!may_wait) hand_over_queue(session, now);
+    fail_queued(session, may_wait, now);
     report_delays(session, now);
     if (was_unused) hf_session_forget_failures(session);
     if (session->on_closed) session->on_closed(session->context, now);
@@ -408,7 +407,7 @@ hf_code hf_session_failure_code(const hf_session *session) {
 /* ---- following a master ---- */
 
 static bool is_needed(const hf_session *session) {
-    return session->wanted || session->queue;
+    return session->stays_open || session->queue;
 }
 
 hf_time hf_session_resolve_at(const hf_session *session) {
@@ -429,12 +428,12 @@ void hf_session_move(hf_session *session, hf_time now) {
 }
 
 void hf_session_fail_pending(hf_session *session, hf_code code, const char *reason, hf_time now) {
-    session->reason_of_one = false;
+    session->reason_is_partial = false;
     session->reason_code = code;
     snprintf(session->reason, sizeof session->reason, "%s", reason);
     session->failed_opens++;
     schedule_reopen(session, now);
-    fail_waiting(session, false, now);
+    fail_queued(session, false, now);
     report_delays(session, now);
     if (session->on_closed) session->on_closed(session->context, now);
 }
@@ -442,7 +441,7 @@ void hf_session_fail_pending(hf_session *session, hf_code code, const char *reas
 void hf_session_fail_all(hf_session *session, hf_code code, const char *reason, hf_time now) {
     requeue_sent(session);
     for (hf_request *request; (request = session->queue);) {
-        unlink_queued(session, request);
+        remove_queued(session, request);
         hf_request_fail(request, code, reason, now);
     }
 }
@@ -457,8 +456,8 @@ static bool append_text(hf_buffer *output, const hf_program *program) {
     return true;
 }
 
-/* Appends EVAL with the program's source, because the server does not know the program. The rest of
- * the command is as in EVALSHA. */
+/* Appends EVAL with the program's source, because the server does not have the program. The other
+ * arguments are those of EVALSHA. */
 static bool append_eval(hf_session *session, const hf_request *request) {
     static const char EVALSHA[] = "$7\r\nEVALSHA\r\n$40\r\n";
     const char *head_end = memchr(request->bytes, '\n', request->size);
@@ -477,7 +476,7 @@ static bool append_eval(hf_session *session, const hf_request *request) {
     return false;
 }
 
-/* Called before an awaited reply is added. If none is awaited yet, the server's time to reply
+/* Called before an awaited reply is added. If no other reply is awaited, the server's time to reply
  * starts now. */
 static void begin_awaiting(hf_session *session, hf_time now) {
     if (!awaits_reply(session)) session->awaiting_since = now;
@@ -486,21 +485,21 @@ static void begin_awaiting(hf_session *session, hf_time now) {
 bool hf_session_ping(hf_session *session, hf_time now) {
     static const char PING[] = "*1\r\n$4\r\nPING\r\n";
     assert(session->state == HF_SESSION_READY);
-    bool room = session->subscriber || reserve_replies(session, 1);
-    if (!room || !hf_buffer_append(&session->output, PING, sizeof PING - 1)) return false;
+    bool has_room = session->subscriber || reserve_replies(session, 1);
+    if (!has_room || !hf_buffer_append(&session->output, PING, sizeof PING - 1)) return false;
     begin_awaiting(session, now);
-    session->pinged = true;
+    session->ping_pending = true;
     if (!session->subscriber) *awaiting_at(session, session->next_reply++) = NULL;
     return true;
 }
 
-/* Returns whether the command must wait until a PING has proved that the connection works, and
- * sends that PING if none is under way. Without memory for a PING the command does not wait. */
-static bool waits_for_proof(hf_session *session, const hf_request *request, hf_time now) {
+/* Returns whether the command must wait until the reply to a PING proves that the connection works.
+ * Sends that PING if none is pending. If there is no memory for it, the command does not wait. */
+static bool must_wait_for_ping(hf_session *session, const hf_request *request, hf_time now) {
     if (!request->no_retry) return false;
     hf_time since = awaits_reply(session) ? silent_since(session) : now;
-    if (!session->doubted && !was_idle_before(session, since)) return false;
-    return session->pinged || hf_session_ping(session, now);
+    if (!session->marked_doubtful && !was_idle_before(session, since)) return false;
+    return session->ping_pending || hf_session_ping(session, now);
 }
 
 static bool append_asking(hf_session *session) {
@@ -533,9 +532,9 @@ static bool append(hf_session *session, const hf_request *request) {
     return hf_buffer_append(&session->output, request->bytes, request->size);
 }
 
-/* Chooses the program for this server: a command may be sent again to a server of a different
+/* Chooses the program that fits this server. A command may be sent again to a server of a different
  * version. */
-static void fit_program(const hf_session *session, hf_request *request) {
+static void choose_program(const hf_session *session, hf_request *request) {
     const hf_program *program = request->program;
     if (!program) return;
     const hf_program *fitting = session->sharded ? program->sharded : program->unsharded;
@@ -544,11 +543,11 @@ static void fit_program(const hf_session *session, hf_request *request) {
 
 static void send(hf_session *session, hf_request *request, hf_time now) {
     assert(session->state == HF_SESSION_READY && request->bytes);
-    fit_program(session, request);
+    choose_program(session, request);
     begin_awaiting(session, now);
     hf_session_flush_along(session, now);
-    bool asked = !request->asking || (reserve_replies(session, 1) && append_asking(session));
-    if (!asked || !reserve_replies(session, replies_of(request)) || !append(session, request)) {
+    bool added = !request->asking || (reserve_replies(session, 1) && append_asking(session));
+    if (!added || !reserve_replies(session, replies_of(request)) || !append(session, request)) {
         hf_request_fail(request, HF_NO_MEMORY, "out of memory", now);
         return;
     }
@@ -565,18 +564,18 @@ static void send(hf_session *session, hf_request *request, hf_time now) {
     request->sends++;
 }
 
-/* Sends the requests that may be sent. Those that wait after a transient error remain queued. A
- * request that fails may change the queue in its `done`. */
+/* Sends the queued requests, except those that wait for a retry or for the reply to a PING. The
+ * `done` of a request that fails may change the queue. */
 static void flush(hf_session *session, hf_time now) {
     hf_request *request = session->queue;
     while (request) {
         bool waits = request->retry_at > now;
-        if (waits || waits_for_proof(session, request, now)) {
+        if (waits || must_wait_for_ping(session, request, now)) {
             if (!waits) request->retry_at = 0; /* it is due, but still waits for the PING's reply */
             request = request->next;
             continue;
         }
-        unlink_queued(session, request);
+        remove_queued(session, request);
         send(session, request, now);
         request = session->queue;
     }
@@ -594,7 +593,7 @@ void hf_session_adopt(hf_session *session, hf_request *request, hf_time now) {
     request->session = session;
     request->retry_at = 0;
     bool open = session->state == HF_SESSION_READY && !session->closing;
-    if (open && !waits_for_proof(session, request, now)) {
+    if (open && !must_wait_for_ping(session, request, now)) {
         send(session, request, now);
         return;
     }
@@ -617,7 +616,7 @@ static void check_awaited(const hf_session *session, const hf_request *request) 
 
 void hf_session_drop(hf_request *request) {
     hf_session *session = request->session;
-    if (request->state == HF_REQUEST_QUEUED) unlink_queued(session, request);
+    if (request->state == HF_REQUEST_QUEUED) remove_queued(session, request);
     if (request->state == HF_REQUEST_SENT) {
         check_awaited(session, request);
         if (!request->reply) *awaiting_at(session, request->reply_index) = NULL;
@@ -627,7 +626,7 @@ void hf_session_drop(hf_request *request) {
     request->state = HF_REQUEST_IDLE;
 }
 
-/* Returns whether the last reply to the request is still to come over this connection. */
+/* Returns whether the request's last reply is still to come over this connection. */
 static bool is_reply_due(const hf_session *session, const hf_request *request) {
     if (!session || session->state != HF_SESSION_READY || request->connection != session->opens)
         return false;
@@ -662,17 +661,17 @@ bool hf_session_send(hf_session *session, size_t count, const hf_slice *args) {
 
 hf_want hf_session_wants(const hf_session *session, hf_time now) {
     if (session->state != HF_SESSION_CLOSED) {
-        bool idle = session->subscriber && !session->wanted;
+        bool idle = session->subscriber && !session->stays_open;
         return session->closing || idle ? HF_WANT_CLOSE : HF_WANT_NOTHING;
     }
     bool may_open = is_needed(session) && !session->unresolved;
-    if (!may_open || now < session->retry_at || session->login == HF_LOGIN_ASKED)
+    if (!may_open || now < session->retry_at || session->login == HF_LOGIN_FETCHING)
         return HF_WANT_NOTHING;
     return session->login == HF_LOGIN_NEEDED ? HF_WANT_LOGIN : HF_WANT_OPEN;
 }
 
 bool hf_session_may_open(const hf_session *session) {
-    bool knows_login = session->login == HF_LOGIN_FIXED || session->login == HF_LOGIN_GIVEN;
+    bool knows_login = session->login == HF_LOGIN_FIXED || session->login == HF_LOGIN_SET;
     return session->state == HF_SESSION_CLOSED && !session->unresolved && knows_login;
 }
 
@@ -684,9 +683,9 @@ void hf_session_opening(hf_session *session, hf_time now) {
     assert(hf_session_may_open(session));
     session->state = HF_SESSION_OPENING;
     session->opened_at = now;
-    session->handshaking = session->stranger = false;
+    session->handshaking = session->found_other_server = false;
     session->failed_opens++;
-    if (session->login == HF_LOGIN_GIVEN) session->login = HF_LOGIN_NEEDED;
+    if (session->login == HF_LOGIN_SET) session->login = HF_LOGIN_NEEDED;
 }
 
 void hf_session_handshaking(hf_session *session) {
@@ -700,21 +699,21 @@ static void become_ready(hf_session *session, hf_time now) {
     session->login_duration = now - session->opened_at;
     session->refused_logins = 0;
     if (session->failed_opens <= 1)
-        session->reason[0] = '\0'; /* otherwise it remains until the server has served */
+        session->reason[0] = '\0'; /* otherwise it remains until a command gets a reply */
     flush(session, now);
     if (session->on_change) session->on_change(session->context, session, true);
     if (session->on_ready) session->on_ready(session->context, now);
 }
 
-/* On servers with CVE-2025-46818 a script can change what all scripts use, such as the methods of
+/* On servers with CVE-2025-46818 a script can change what all scripts share, such as the methods of
  * strings, and so run code with another user's rights. The server's version does not show whether
- * it is affected, because distributions also fix old versions. This script changes nothing. */
+ * it is affected, because distributions backport the fix. This script changes nothing. */
 static const char EXPOSED_TEST[] =
     "return pcall(function() getmetatable('').holdfast = nil end) and 1 or 0";
 
-/* Asks for the id of a cluster's node, and whether the node supports sharded channels. Like
- * Redisson, assumes that it does if it knows this command. A different version or a different node
- * means a new process and therefore a new connection, so asking at each log-in is enough. */
+/* Asks a cluster node for its id, and whether it supports sharded channels. Like Redisson, assumes
+ * that it does if it knows this command. A different version or node comes with a new connection,
+ * so asking once per log-in is enough. */
 static bool ask_node(hf_session *session, size_t *sent) {
     hf_slice id[] = {{"CLUSTER", 7}, {"MYID", 4}},
              sharded[] = {{"PUBSUB", 6}, {"SHARDNUMSUB", 11}, {"0", 1}};
@@ -778,7 +777,7 @@ void hf_session_opened(hf_session *session, hf_time now) {
     assert(session->first_reply == session->next_reply);
     session->state = HF_SESSION_LOGIN;
     session->opened_at = session->received_at = now;
-    session->received = false;
+    session->has_received = false;
     session->opens++;
     bool readable = hf_reader_open(&session->reader);
     if (readable) hf_reader_set_max_elements(&session->reader, session->max_elements);
@@ -790,24 +789,24 @@ void hf_session_opened(hf_session *session, hf_time now) {
 }
 
 /* Returns whether the error ends the connection. A refused AUTH or SELECT does. A refused EVAL does
- * not, because some servers serve everything except scripts. After another refusal, for example of
- * CLIENT SETNAME, the connection merely lacks something, unless the error means that the server
- * runs no commands now. A busy server may be used all the same; but a node that is too busy to
- * report its id may be a different one. */
+ * not, because some servers run everything except scripts. Any other refusal, for example of CLIENT
+ * SETNAME, only makes a feature unavailable, unless the server runs no commands at all now. A busy
+ * server may still be used, except for a node that is too busy to report its id, because it may be
+ * a different one. */
 static bool is_fatal_at_login(const hf_session *session, size_t index, const char *error) {
     if (index == session->login_auth || index == session->login_select) return true;
     if (index == session->login_scripts) return false;
-    bool needed = index == session->login_id || index == session->login_sharded;
-    bool serves_nobody = hf_code_of_error(error) == HF_UNREACHABLE &&
-                         (needed || hf_refusal_of(error) != HF_REFUSAL_BUSY);
-    return strncmp(error, "NOAUTH", 6) == 0 || serves_nobody;
+    bool asks_node = index == session->login_id || index == session->login_sharded;
+    bool is_unavailable = hf_code_of_error(error) == HF_UNREACHABLE &&
+                          (asks_node || hf_refusal_of(error) != HF_REFUSAL_BUSY);
+    return strncmp(error, "NOAUTH", 6) == 0 || is_unavailable;
 }
 
-/* ---- user and password that the driver fetches ---- */
+/* ---- fetched user and password ---- */
 
 void hf_session_fetching_login(hf_session *session) {
     assert(session->state == HF_SESSION_CLOSED && session->login == HF_LOGIN_NEEDED);
-    session->login = HF_LOGIN_ASKED;
+    session->login = HF_LOGIN_FETCHING;
 }
 
 bool hf_session_is_refused(const hf_session *session) {
@@ -820,26 +819,26 @@ bool hf_session_needs_other_login(const hf_session *session) {
 }
 
 void hf_session_log_in_again(hf_session *session) {
-    bool asks = session->login == HF_LOGIN_NEEDED || session->login == HF_LOGIN_ASKED;
-    if (asks) session->login = HF_LOGIN_GIVEN;
+    bool needs_login = session->login == HF_LOGIN_NEEDED || session->login == HF_LOGIN_FETCHING;
+    if (needs_login) session->login = HF_LOGIN_SET;
 }
 
 void hf_session_login_failed(hf_session *session, hf_code code, const char *reason, hf_time now) {
-    if (session->login != HF_LOGIN_ASKED) return;
+    if (session->login != HF_LOGIN_FETCHING) return;
     session->login = HF_LOGIN_NEEDED;
     hf_session_fail_pending(session, code, reason, now);
 }
 
 /* Passwords and tokens may be replaced. After the first refusal the session therefore asks for new
- * ones, and only fails requests if those are refused, too. */
-static void note_refused_login(hf_session *session) {
+ * ones, and fails requests only if those are refused, too. */
+static void count_refused_login(hf_session *session) {
     if (session->login == HF_LOGIN_FIXED) return;
     session->refused_logins++;
     session->retries_login = session->refused_logins == 1;
 }
 
-/* Returns whether the server said that it is not a master. If the user lacks the right to ask for
- * the role, a replica is only noticed by its READONLY errors. */
+/* Returns whether the server says that it is not a master. If the user lacks the right to ask for
+ * the role, only READONLY errors show that a server is a replica. */
 static bool is_not_master(const hf_reply *role) {
     return role->type != HF_REPLY_ERROR &&
            !hf_slice_equal(hf_reply_string_at(role, 0), hf_slice_of("master"));
@@ -857,17 +856,17 @@ static hf_slice info_field(const hf_reply *reply, const char *field) {
 }
 
 /* If the run id is new or missing, the server process counts as known only from now on. */
-static void note_run(hf_session *session, hf_slice run_id, hf_time now) {
+static void set_run_id(hf_session *session, hf_slice run_id, hf_time now) {
     bool same = run_id.size > 0 && hf_slice_equal(run_id, hf_slice_of(session->run_id));
     if (!same) session->known_since = now;
     size_t size = run_id.size <= HF_RUN_ID_SIZE ? run_id.size : 0;
     memcpy(session->run_id, run_id.data, size);
     session->run_id[size] = '\0';
-    session->vouched = false;
+    session->run_id_stored = false;
 }
 
-/* A server with no version, or with one that is not a number, is accepted. */
-static void note_version(hf_session *session, hf_slice version) {
+/* Refuses a server that is too old. A version that is missing or not a number is accepted. */
+static void check_version(hf_session *session, hf_slice version) {
     unsigned long major = version.size > 0 ? strtoul(version.data, NULL, 10) : 0;
     if (major == 0 || major >= MIN_MAJOR) return;
     char text[96];
@@ -876,51 +875,50 @@ static void note_version(hf_session *session, hf_slice version) {
     want_close(session, HF_SERVER, text);
 }
 
-static void note_server(hf_session *session, const hf_reply *info, hf_time now) {
-    note_run(session, info_field(info, "\nrun_id:"), now);
-    note_version(session, info_field(info, "\nredis_version:"));
+static void read_server_info(hf_session *session, const hf_reply *info, hf_time now) {
+    set_run_id(session, info_field(info, "\nrun_id:"), now);
+    check_version(session, info_field(info, "\nredis_version:"));
 }
 
-static void note_known(hf_session *session, const hf_reply *known) {
-    hf_slice run_id = hf_slice_of(session->run_id);
-    bool is_string = known->type == HF_REPLY_STRING;
-    session->vouched = is_string && run_id.size > 0 && strcmp(known->string, session->run_id) == 0;
+static void read_known_run_id(hf_session *session, const hf_reply *known) {
+    bool equal = known->type == HF_REPLY_STRING && strcmp(known->string, session->run_id) == 0;
+    session->run_id_stored = equal && session->run_id[0] != '\0';
 }
 
 bool hf_session_is_known(const hf_session *session, hf_time guard, hf_time now) {
-    return session->vouched || now >= hf_time_add(session->known_since, guard);
+    return session->run_id_stored || now >= hf_time_add(session->known_since, guard);
 }
 
-void hf_session_vouch(hf_session *session, hf_time now) {
+void hf_session_store_run_id(hf_session *session, hf_time now) {
     bool ready = session->state == HF_SESSION_READY && !session->closing;
-    if (!ready || session->vouched || session->run_id[0] == '\0') return;
+    if (!ready || session->run_id_stored || session->run_id[0] == '\0') return;
     hf_slice set[] = {{"SET", 3}, hf_slice_of(HF_KNOWN_KEY), hf_slice_of(session->run_id)};
     if (!reserve_replies(session, 1) || !hf_session_send(session, 3, set)) return;
     begin_awaiting(session, now);
     *awaiting_at(session, session->next_reply++) =
-        NULL; /* if the server refuses, other clients wait for restart_guard themselves */
-    session->vouched = true;
+        NULL; /* if the server refuses this, other clients wait for restart_guard themselves */
+    session->run_id_stored = true;
 }
 
 /* ---- the node of a cluster ---- */
 
-static void refuse_stranger(hf_session *session, const char *who) {
+static void refuse_server(hf_session *session, const char *who) {
     char text[sizeof session->reason];
     snprintf(text, sizeof text, "another server answers at this address (%s; the cluster has %s)",
              who, session->node_id);
-    session->stranger = true;
+    session->found_other_server = true;
     want_close(session, HF_UNREACHABLE, text);
 }
 
-/* Checks the node's id. If the user lacks the right to ask for it, any server is accepted, but a
- * server that is not in a cluster is refused. */
-static void note_id(hf_session *session, const hf_reply *reply) {
+/* Checks the node's id. If the user lacks the right to ask for it, any server is accepted, except
+ * one that is not in a cluster. */
+static void check_id(hf_session *session, const hf_reply *reply) {
     static const char SINGLE[] = "ERR This instance has cluster support disabled";
-    bool single = reply->type == HF_REPLY_ERROR && strcmp(reply->string, SINGLE) == 0;
-    bool named = reply->type == HF_REPLY_STRING && reply->size <= HF_NODE_ID_SIZE;
-    if (named) snprintf(session->peer_id, sizeof session->peer_id, "%s", reply->string);
-    if (single && session->node_id[0]) refuse_stranger(session, "not in a cluster");
-    else if (!is_of_cluster(session)) refuse_stranger(session, session->peer_id);
+    bool not_clustered = reply->type == HF_REPLY_ERROR && strcmp(reply->string, SINGLE) == 0;
+    bool has_id = reply->type == HF_REPLY_STRING && reply->size <= HF_NODE_ID_SIZE;
+    if (has_id) snprintf(session->peer_id, sizeof session->peer_id, "%s", reply->string);
+    if (not_clustered && session->node_id[0]) refuse_server(session, "not in a cluster");
+    else if (!is_expected_server(session)) refuse_server(session, session->peer_id);
 }
 
 /* ---- replies to the log-in ---- */
@@ -928,17 +926,17 @@ static void note_id(hf_session *session, const hf_reply *reply) {
 static void on_login_reply(hf_session *session, const hf_reply *reply, hf_time now) {
     assert(session->login_left > 0 && session->login_left <= session->login_sent);
     size_t index = session->login_sent - session->login_left--;
-    if (index == session->login_info) note_server(session, reply, now);
-    if (index == session->login_known) note_known(session, reply);
+    if (index == session->login_info) read_server_info(session, reply, now);
+    if (index == session->login_known) read_known_run_id(session, reply);
     if (index == session->login_scripts)
-        session->exposed = reply->type == HF_REPLY_INTEGER && reply->integer == 1;
-    if (index == session->login_id) note_id(session, reply);
+        session->lacks_script_isolation = reply->type == HF_REPLY_INTEGER && reply->integer == 1;
+    if (index == session->login_id) check_id(session, reply);
     if (index == session->login_sharded) session->sharded = reply->type != HF_REPLY_ERROR;
     if (session->closing) return;
     if (reply->type == HF_REPLY_ERROR && is_fatal_at_login(session, index, reply->string)) {
         hf_code code = hf_code_of_error(reply->string);
         bool refused = index == session->login_auth && code == HF_SERVER;
-        if (refused || code == HF_DENIED) note_refused_login(session);
+        if (refused || code == HF_DENIED) count_refused_login(session);
         want_close(session, refused ? HF_DENIED : code, reply->string);
     } else if (index == session->login_role && is_not_master(reply)) {
         want_close(session, HF_UNREACHABLE, "the server says that it is not a master");
@@ -956,8 +954,8 @@ static hf_time pause_after_refusal(const hf_session *session, const hf_request *
     return pause / 2 + hf_jitter(session->random, pause);
 }
 
-/* Sends the request again after a pause. Keeps the error, which explains more than "no reply in
- * time" if the deadline passes before the next reply. Returns false if the request must fail. */
+/* Retries the request after a pause. Keeps the error, which explains more than "no reply in time"
+ * if the deadline passes before the next reply. Returns false if the request must fail. */
 static bool retry_later(hf_session *session, hf_request *request, const char *error, hf_time now) {
     if (hf_refusal_of(error) == HF_REFUSAL_OF_WRITES && !persists(request)) return false;
     if (now >= request->deadline) return false;
@@ -969,8 +967,8 @@ static bool retry_later(hf_session *session, hf_request *request, const char *er
 }
 
 /* Called when the server is no longer a master, or has forgotten the log-in. A followed master has
- * moved; the host name of any other server may now resolve to a different address. The command is
- * put back among those that await replies, and is sent with them, in order, over the next
+ * moved; the host name of another server may now resolve to a different address. The command is put
+ * back among those that await replies, and is sent again with them, in order, over the next
  * connection. */
 static void put_back_and_reconnect(hf_session *session, hf_request *request, const char *error,
                                    hf_time now) {
@@ -983,7 +981,7 @@ static void put_back_and_reconnect(hf_session *session, hf_request *request, con
         *awaiting_at(session, session->first_reply + i) = request;
     bool reopens = !session->closing;
     want_close(session, session->follows_master ? HF_UNREACHABLE : hf_code_of_error(error), error);
-    session->reason_of_one = reopens && !session->follows_master;
+    session->reason_is_partial = reopens && !session->follows_master;
 }
 
 static bool has_credentials(const hf_session *session) {
@@ -992,7 +990,7 @@ static bool has_credentials(const hf_session *session) {
 }
 
 /* Returns whether a new connection might serve the command. A command that keeps trying gets a new
- * connection from time to time, any other command only once. */
+ * connection from time to time, any other command only one. */
 static bool needs_other_connection(const hf_session *session, const hf_request *request,
                                    const char *error, bool transient, hf_time now) {
     bool keeps_trying = transient && (persists(request) || request->accepted);
@@ -1006,15 +1004,15 @@ static void on_error_reply(hf_session *session, hf_request *request, const hf_re
                            hf_time now) {
     assert(request->sends > 0);
     request->sends--; /* nothing was carried out */
-    bool unknown =
+    bool program_unknown =
         request->program && !request->as_eval && strncmp(reply->string, "NOSCRIPT", 8) == 0;
     bool transient = hf_refusal_is_transient(hf_refusal_of(reply->string), request->accepted);
-    note_refusal(request, transient);
+    count_refusal(request, transient);
     if (needs_other_connection(session, request, reply->string, transient, now)) {
         put_back_and_reconnect(session, request, reply->string, now);
         return;
     }
-    if (unknown) {
+    if (program_unknown) {
         request->as_eval = true;
         send(session, request, now);
         return;
@@ -1025,7 +1023,7 @@ static void on_error_reply(hf_session *session, hf_request *request, const hf_re
     hf_request_fail(request, hf_code_of_error(reply->string), reply->string, now);
 }
 
-/* Handles the reply to the WAIT; the command itself has been carried out. If the WAIT was refused,
+/* Handles the reply to the WAIT. The command itself has been carried out. If the WAIT was refused,
  * the failure's text says why. */
 static void on_wait_reply(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_reply *first = request->reply;
@@ -1039,7 +1037,7 @@ static void on_wait_reply(hf_request *request, const hf_reply *reply, hf_time no
     hf_reply_free(first);
 }
 
-/* Handles a reply. If the request keeps it, sets *reply to NULL. */
+/* Handles a reply. If the request keeps the reply, sets *reply to NULL. */
 static void on_reply(hf_session *session, hf_reply **reply, hf_time now) {
     bool error = (*reply)->type == HF_REPLY_ERROR;
     if (!error) session->refused_connections = 0;
@@ -1049,14 +1047,14 @@ static void on_reply(hf_session *session, hf_reply **reply, hf_time now) {
         return;
     }
     hf_request *request = *awaiting_at(session, session->first_reply++);
-    session->replies_seen++;
+    session->reply_count++;
     if (!request) return;
     if (request->reply) {
         on_wait_reply(request, *reply, now);
     } else if (error) {
         if (request->replicas > 0)
             *awaiting_at(session, session->first_reply) =
-                NULL; /* the WAIT had nothing to wait for */
+                NULL; /* the WAIT has nothing to wait for */
         on_error_reply(session, request, *reply, now);
     } else if (request->replicas > 0) {
         request->reply = *reply;
@@ -1078,8 +1076,8 @@ static void dispatch(hf_session *session, hf_reply **reply_slot, hf_time now) {
     }
 }
 
-/* Ends the connection after a reply that cannot be read. If the reply was too large, its request
- * fails, because it would get the same reply again. All other requests are sent again. */
+/* Ends the connection after an unreadable reply. If the reply was too large, its request fails,
+ * because it would get the same reply again. All other requests are sent again. */
 static void on_unreadable(hf_session *session, hf_time now) {
     const char *excess = session->reader.excess;
     want_close(session, HF_UNREACHABLE, excess ? excess : "the reply is not in the Redis protocol");
@@ -1099,14 +1097,14 @@ static bool is_tls_alert(const char *bytes, size_t size) {
 bool hf_session_feed(hf_session *session, const char *bytes, size_t size, hf_time now) {
     bool open = session->state == HF_SESSION_LOGIN || session->state == HF_SESSION_READY;
     if (!open || session->closing) return false;
-    if (!session->received && is_tls_alert(bytes, size)) {
-        session->received = true;
+    if (!session->has_received && is_tls_alert(bytes, size)) {
+        session->has_received = true;
         want_close(session, HF_UNREACHABLE, "the server speaks TLS; use rediss://");
         return true;
     }
-    bool answered = false, was_pinged = session->pinged;
-    session->received = true;
-    session->doubted = session->pinged = false;
+    bool has_reply = false, was_pinged = session->ping_pending;
+    session->has_received = true;
+    session->marked_doubtful = session->ping_pending = false;
     session->received_at = now;
     if (!hf_reader_feed(&session->reader, bytes, size))
         want_close(session, HF_NO_MEMORY, "out of memory");
@@ -1114,17 +1112,17 @@ bool hf_session_feed(hf_session *session, const char *bytes, size_t size, hf_tim
         hf_reply *reply;
         if (!hf_reader_next(&session->reader, &reply)) on_unreadable(session, now);
         if (!reply) break;
-        answered = true;
-        bool served = session->state == HF_SESSION_READY; /* replies to the log-in do not count */
+        has_reply = true;
+        bool was_ready = session->state == HF_SESSION_READY; /* log-in replies do not count */
         dispatch(session, &reply, now);
         hf_reply_free(reply);
-        if (served && !session->closing) {
+        if (was_ready && !session->closing) {
             session->failed_opens = 0;
             session->reason[0] = '\0';
         }
     }
     if (was_pinged && session->queue && !session->closing) flush(session, now);
-    return answered || session->closing;
+    return has_reply || session->closing;
 }
 
 /* ---- output and time ---- */
@@ -1141,7 +1139,7 @@ bool hf_session_has_work(const hf_session *session) {
     for (uint64_t index = session->first_reply; index < session->next_reply; index++) {
         if (*awaiting_at(session, index)) return true;
     }
-    return session->queue != NULL || session->pinged;
+    return session->queue != NULL || session->ping_pending;
 }
 
 static hf_time request_deadline(const hf_session *session) {
@@ -1161,28 +1159,28 @@ static hf_time request_deadline(const hf_session *session) {
 hf_time hf_session_deadline(const hf_session *session) {
     hf_time soonest = hf_time_min(silence_deadline(session), request_deadline(session));
     bool reopens = session->state == HF_SESSION_CLOSED && is_needed(session) &&
-                   !session->unresolved && session->login != HF_LOGIN_ASKED;
+                   !session->unresolved && session->login != HF_LOGIN_FETCHING;
     return reopens ? hf_time_min(soonest, session->retry_at) : soonest;
 }
 
 /* Returns whether the session's reason explains why the request got no reply. */
 static bool is_explained(const hf_session *session, const hf_request *request) {
-    if (!session->reason[0] || (session->reason_of_one && !request->needs_new_connection))
+    if (!session->reason[0] || (session->reason_is_partial && !request->needs_new_connection))
         return false;
     return request->state == HF_REQUEST_QUEUED || session->failed_opens > 1;
 }
 
-/* Fails a request whose deadline has passed. The reason is why there is no connection, or the last
- * refusal, if either is known. */
+/* Fails a request whose deadline has passed. The failure says why there is no connection, or what
+ * the last refusal was, if either is known. */
 static void expire(hf_session *session, hf_request *request, hf_time now) {
-    bool known = is_explained(session, request);
+    bool is_known = is_explained(session, request);
     hf_session_drop(request);
-    if (!known && request->failure.code != HF_OK) {
+    if (!is_known && request->failure.code != HF_OK) {
         finish(request, NULL, now);
         return;
     }
-    const char *reason = known ? session->reason : "no reply in time";
-    hf_request_fail(request, known ? session->reason_code : HF_UNREACHABLE, reason, now);
+    const char *reason = is_known ? session->reason : "no reply in time";
+    hf_request_fail(request, is_known ? session->reason_code : HF_UNREACHABLE, reason, now);
 }
 
 static hf_request *first_expired(const hf_session *session, hf_time now) {
@@ -1201,8 +1199,9 @@ static bool expire_queued(hf_session *session, hf_time now) {
     return found;
 }
 
-/* An expired request leaves an empty entry, so each entry is visited once. A `done` may send more,
- * whose entries come last, or close the session, which empties the list. */
+/* Does the same for requests that await replies. An expired request leaves NULL in the list, so
+ * each entry is visited once. A `done` may send more requests, which are added at the end, or close
+ * the session, which empties the list. */
 static bool expire_awaited(hf_session *session, hf_time now) {
     bool found = false;
     for (uint64_t index = session->first_reply; index < session->next_reply; index++) {

@@ -1,21 +1,21 @@
-/* One connection to one server: logs in, sends commands, matches replies, reconnects. The driver
- * owns the socket.
+/* One connection to one server: logs in, sends commands, matches replies to them, and reconnects.
+ * The driver owns the socket.
  *
- * A session that follows a master must be resolved before each opening (hf_session_resolve). It
- * asks for the server's role at log-in. A command that a replica refuses is sent again over the
- * next connection.
+ * The address of a session that follows a master must be resolved before each opening
+ * (hf_session_resolve). At log-in the session checks that the server is a master. If the server
+ * later refuses a command as a replica, the command is sent again over the next connection.
  *
- * Replies come in the order of the commands: replies[first_reply ..] are the requests that await a
- * reply, in order; a dropped request leaves an empty entry there. A subscriber session uses
+ * Replies arrive in the order of the commands. The requests that await replies are in
+ * replies[first_reply ..], in order; a dropped request leaves NULL there. A subscriber session uses
  * pub/sub: after the log-in every reply is an event for `on_event`.
  *
- * A connection may die silently: a NAT or a load balancer forgets it, or a host is cut off. A
- * session that receives nothing while it awaits a reply therefore gives the connection up before
- * its commands run out of time, and sends them again over a new one: after half of command_timeout,
- * or much sooner if the connection is doubtful. A connection is doubtful, until the server sends
- * something, if it was idle before, if another connection to the server was given up, or if the
- * client is closing. A command that must not be sent twice goes over a doubtful connection only
- * after the reply to a PING. */
+ * A connection may die silently because a NAT or a load balancer forgets it, or because a host is
+ * cut off. If nothing arrives while a reply is awaited, the session therefore gives up the
+ * connection before its commands time out, and sends them again over a new one. It waits for half
+ * of command_timeout, or for much less if the connection is doubtful. A connection is doubtful if
+ * it was idle before, if another connection to the server was given up, or if the client is
+ * closing, until the server sends something. A command that must not be sent twice is sent over a
+ * doubtful connection only after the reply to a PING. */
 #ifndef HF_SESSION_H
 #define HF_SESSION_H
 
@@ -25,8 +25,8 @@
 
 #define HF_RUN_ID_SIZE 40
 
-/* The key in which clients store the run id of a server that they have known for restart_guard. A
- * restarted server has a different run id, so an old mark does not count. */
+/* The key under which clients store the run id of a server that they have known for restart_guard.
+ * A restarted server has a different run id, so the old one does not count. */
 #define HF_KNOWN_KEY "holdfast_known"
 
 typedef enum hf_session_state {
@@ -38,71 +38,71 @@ typedef enum hf_session_state {
 
 /* Where the user and password of the next log-in come from. */
 typedef enum hf_login {
-    HF_LOGIN_FIXED,  /* the server's configuration */
-    HF_LOGIN_NEEDED, /* the driver must fetch them before it connects */
-    HF_LOGIN_ASKED,  /* the driver is fetching them */
-    HF_LOGIN_GIVEN   /* the driver has set them, for one connection */
+    HF_LOGIN_FIXED,    /* the server's configuration */
+    HF_LOGIN_NEEDED,   /* the driver must fetch them before it connects */
+    HF_LOGIN_FETCHING, /* the driver is fetching them */
+    HF_LOGIN_SET       /* the driver has set them, for one connection */
 } hf_login;
 
 struct hf_session {
     const hf_session_config *config;
-    const hf_server *server; /* the configuration's server, unless it was changed */
-    size_t max_elements;     /* the maximum number of elements of a reply */
+    const hf_server *server; /* that of the configuration, unless the node has its own */
+    size_t max_elements;     /* how many elements a reply may have */
     hf_session_state state;
-    bool subscriber;  /* it uses pub/sub: see above */
-    bool wanted;      /* it remains connected even without requests */
-    bool closing;     /* the driver must close the socket, for `reason` */
-    bool handshaking; /* OPENING: the socket is connected; the TLS handshake is not done */
-    bool received;    /* the server has sent something over this connection */
-    bool doubted; /* hf_session_doubt or _hurry was called, and nothing has been received since */
-    bool pinged;  /* the server has sent nothing since a PING */
-    bool follows_master; /* the server is a master that may move */
-    bool unresolved;     /* the server's address must be resolved before the next opening */
-    bool retries_login;  /* the log-in was refused once; it is retried with new credentials */
+    bool subscriber;      /* the connection is for pub/sub: see above */
+    bool stays_open;      /* it is opened and kept open even without requests */
+    bool closing;         /* the driver must close the socket, for `reason` */
+    bool handshaking;     /* OPENING: the socket is connected, but the TLS handshake is not done */
+    bool has_received;    /* the server has sent something over this connection */
+    bool marked_doubtful; /* hf_session_doubt or _hurry was called, and nothing has arrived since */
+    bool ping_pending;    /* a PING was sent, and nothing has arrived since */
+    bool follows_master;  /* the server is a master that may move */
+    bool unresolved;      /* the server's address must be resolved before the next opening */
+    bool retries_login;   /* the log-in was refused once, and is retried with new credentials */
     hf_buffer output;
     hf_buffer piggyback; /* commands to send before the next request; their replies are ignored */
     size_t piggyback_count; /* the number of commands in `piggyback` */
     hf_reader reader;
-    hf_request *queue, **queue_end;   /* the requests to send, in order */
-    hf_request **replies;             /* the requests that await a reply, as a ring buffer */
-    size_t replies_capacity;          /* a power of two */
-    uint64_t first_reply, next_reply; /* the number of the first awaited reply, and of the next new
-                                         one */
+    hf_request *queue, **queue_end; /* the requests to send, in order */
+    hf_request **replies;           /* the requests that await a reply, as a ring buffer */
+    size_t replies_capacity;        /* a power of two */
+    uint64_t first_reply;           /* the number of the first awaited reply */
+    uint64_t next_reply;            /* the number of the next reply to be awaited */
 
     /* The log-in: how many commands were sent, how many replies are still to come, and the index of
-     * each command's reply, or SIZE_MAX if it was not sent. */
+     * each command's reply, or SIZE_MAX if the command was not sent. */
     size_t login_sent, login_left;
     size_t login_auth, login_select, login_role, login_info, login_known, login_scripts, login_id,
         login_sharded;
     hf_login login;
     uint32_t refused_logins;      /* how many consecutive log-ins were refused */
-    hf_time opened_at;            /* when the last opening began, or the log-in that followed it */
+    hf_time opened_at;            /* when the last opening began, or the log-in after it */
     hf_time retry_at;             /* CLOSED: when it may be opened again */
     hf_time received_at;          /* when the server last sent something */
     hf_time login_duration;       /* how long the last log-in took */
-    hf_time no_reconnect_until;   /* until then, NOAUTH causes no new connection; nor does READONLY
-                                     unless the session follows a master */
-    uint32_t refused_connections; /* how many consecutive connections ended after such a refusal;
-                                     counts only up to the limit of the pauses */
+    hf_time no_reconnect_until;   /* until then, NOAUTH causes no new connection, and READONLY does
+                                     only if the session follows a master */
+    uint32_t refused_connections; /* how many consecutive connections ended after such a refusal,
+                                     but at most REPLICA_DOUBLINGS */
     char run_id[HF_RUN_ID_SIZE + 1]; /* the run id of the server process, or "" */
-    hf_time known_since;             /* when this client first knew that process */
-    bool vouched;                    /* HF_KNOWN_KEY on the server has this run id */
-    bool exposed;                    /* one user's scripts can change those of other users */
+    hf_time known_since;             /* when this session first logged in to that process */
+    bool run_id_stored;              /* HF_KNOWN_KEY on the server has this run id */
+    bool lacks_script_isolation;     /* one user's scripts can change those of other users */
 
-    /* In a cluster: the id that the map gives for the server, or "" if it gives none, so that a
-     * server with any id is accepted. NULL if the server is not in a cluster. */
+    /* In a cluster: the id that the map gives for the server. If the map gives none, it is "", and
+     * a server with any id is accepted. NULL if the server is not in a cluster. */
     const char *node_id;
     bool (*is_member)(const void *context, const char *id); /* whether the cluster has that node */
-    char peer_id[HF_NODE_ID_SIZE + 1]; /* the id that the server gave at log-in, or "" */
-    bool stranger;          /* the last log-in found another server at the node's address */
-    bool sharded;           /* the server of this connection supports sharded channels */
-    hf_time awaiting_since; /* at least one reply has been awaited since then */
-    uint32_t failed_opens;  /* attempts to open a connection since the server last replied to
-                               a command; includes one under way */
-    uint64_t *random;       /* the state of the client's random numbers */
+    char peer_id[HF_NODE_ID_SIZE + 1]; /* the id that the server reported at log-in, or "" */
+    bool found_other_server; /* the last log-in found another server at the node's address */
+    bool sharded;            /* the server of this connection supports sharded channels */
+    hf_time awaiting_since;  /* since when at least one reply has been awaited */
+    uint32_t failed_opens; /* how often a connection has been tried, including now, since a command
+                              last got a reply */
+    uint64_t *random;      /* the state of the client's random numbers */
     hf_code reason_code;
-    char reason[160];   /* why there is no connection, or "" */
-    bool reason_of_one; /* the reason applies only to requests that are needs_new_connection */
+    char reason[160];       /* why there is no connection, or "" */
+    bool reason_is_partial; /* `reason` applies only to requests with needs_new_connection */
 
     void (*on_ready)(void *context, hf_time now); /* called after the log-in; may be NULL */
 
@@ -124,17 +124,17 @@ struct hf_session {
     /* Called when the connection has ended, or could not be opened. May be NULL. */
     void (*on_closed)(void *context, hf_time now);
 
-    /* Called when a connection was given up over which the server had been silent since `since`.
-     * May be NULL. */
+    /* Called when a connection was given up because the server had been silent since `since`. May
+     * be NULL. */
     void (*on_silence)(void *context, hf_time since, hf_time now);
 
     /* Called for an error reply, and for each queued request when an attempt to connect has failed;
      * `error` is then NULL, or the log-in's transient refusal. Returns true to take the request
      * over from the session; it must not fail the request. May be NULL. */
     bool (*on_refusal)(void *context, hf_request *request, const char *error, hf_time now);
-    void *context;         /* the argument of the callbacks */
-    uint64_t opens;        /* how many connections were opened */
-    uint64_t replies_seen; /* how many replies have arrived, without those to log-ins and events */
+    void *context;        /* the argument of the callbacks */
+    uint64_t opens;       /* how many connections were opened */
+    uint64_t reply_count; /* how many replies have arrived, not counting log-ins and events */
 };
 
 /* Initialises a closed session. `config` and `random` must outlive it. */
@@ -143,8 +143,8 @@ void hf_session_init(hf_session *session, const hf_session_config *config, uint6
 /* Frees the session's memory. It must have no requests. */
 void hf_session_free(hf_session *session);
 
-/* Sends the request now, or when there is a connection. Calls `done` from a later function that
- * feeds, closes, ticks or fails the session, or from here when out of memory. */
+/* Sends the request now, or as soon as there is a connection. Its `done` is called later, by a
+ * function that feeds, closes, ticks or fails the session, or immediately when out of memory. */
 void hf_session_submit(hf_session *session, hf_request *request, hf_time now);
 
 /* Does the same for a request that was in another session, whose server may have run it. */
@@ -153,46 +153,47 @@ void hf_session_adopt(hf_session *session, hf_request *request, hf_time now);
 /* Fails a request that is not in a session. */
 void hf_request_fail(hf_request *request, hf_code code, const char *reason, hf_time now);
 
-/* Lets the driver connect now if requests are waiting for that, however often it has failed. */
+/* Lets the driver connect at once if requests are queued, no matter how often it has failed. */
 void hf_session_retry_now(hf_session *session, hf_time now);
 
-/* Takes the request from its session, if it has one, without calling `done`; a late reply is
+/* Removes the request from its session, if it has one, without calling `done`. A late reply is
  * ignored. */
 void hf_session_drop(hf_request *request);
 
-/* Drops the request. If its reply is still due, `heir` gets the reply and the bytes, and the caller
- * sets the heir's `done`. Returns false if no reply is due. */
+/* Drops the request. If its reply is still due, `heir` receives the reply and takes over the
+ * request's bytes; the caller then sets the heir's `done`. Returns false if no reply is due. */
 bool hf_session_inherit(hf_request *heir, hf_request *request);
 
 /* Sends a subscriber's command; the session must be READY. Returns false when out of memory. */
 bool hf_session_send(hf_session *session, size_t count, const hf_slice *args);
 
 /* Sends the command along with the next request, and ignores its reply. Returns false if the
- * session is not READY, or when out of memory. A lost connection drops the command. */
+ * session is not READY, or when out of memory. If the connection is lost first, the command is
+ * dropped. */
 bool hf_session_send_along(hf_session *session, const hf_request *request);
 
-/* Sends the commands that are waiting for the next request without waiting for it. When out of
- * memory they keep waiting. */
+/* Sends the commands of hf_session_send_along now, without waiting for the next request. When out
+ * of memory, they continue to wait. */
 void hf_session_flush_along(hf_session *session, hf_time now);
 
 /* Forgets failures to connect, so that the next attempt may be made at once. The session must be
  * closed. */
 void hf_session_forget_failures(hf_session *session);
 
-/* Called when node_id has changed. Closes the connection if its server is not in the cluster; a
- * closed session may reconnect at once. */
-void hf_session_identify(hf_session *session);
+/* Checks the server against a changed node_id. Closes the connection if the server is not in the
+ * cluster; a closed session may reconnect at once. */
+void hf_session_check_id(hf_session *session);
 
-/* Gives up an open connection over which no reply came in time. */
+/* Gives up a READY connection over which no reply arrived in time. */
 void hf_session_abort(hf_session *session, hf_time now);
 
-/* Notes that another connection to the server was given up, over which the server had been silent
+/* Called when another connection to the server was given up because the server had been silent
  * since `since`. If something has arrived over this connection since then, it works; otherwise the
  * server must soon reply to a PING. */
 void hf_session_doubt(hf_session *session, hf_time since, hf_time now);
 
-/* Makes the connection doubtful without a PING, or opens a closed one again at once if it is
- * needed, because a closed client must not be delayed for long. */
+/* Called when the client is closed, which must not take long. Makes the connection doubtful without
+ * a PING, or lets a closed one reopen at once if it is needed. */
 void hf_session_hurry(hf_session *session);
 
 /* Sends a PING over a READY connection, which is given up if the server remains silent. Returns
@@ -205,16 +206,16 @@ hf_time hf_session_doubtful_until(const hf_session *session);
 
 /* The next four functions are for a session that follows a master. */
 
-/* Notes that the address is known, so the session may be opened. The session must be closed. */
+/* Called when the address is known, so that the session may be opened. It must be closed. */
 void hf_session_resolve(hf_session *session);
 
 /* Closes the connection, because the address has changed. */
 void hf_session_move(hf_session *session, hf_time now);
 
-/* Fails the requests that may not wait for a connection, because the address is unknown. */
+/* Fails the requests that must not wait for a connection, because the address is unknown. */
 void hf_session_fail_pending(hf_session *session, hf_code code, const char *reason, hf_time now);
 
-/* Returns when the session needs to be resolved; HF_NEVER while it does not. */
+/* Returns when the address must be resolved, or HF_NEVER if it need not be. */
 hf_time hf_session_resolve_at(const hf_session *session);
 
 /* Fails every request, so that the session may be freed. */
@@ -224,20 +225,20 @@ void hf_session_fail_all(hf_session *session, hf_code code, const char *reason, 
  * HF_UNREACHABLE. */
 hf_code hf_session_failure_code(const hf_session *session);
 
-/* Returns whether the server process is known to have run for at least `guard`: this client has
- * known its run id for that long, by the client's own clock, or another client has, and has left a
- * mark on the server. The server's clock does not count. */
+/* Returns whether the server process is known to have run for at least `guard`. Either this session
+ * has known its run id for that long, by the client's clock, or another client has, and has stored
+ * the run id on the server. The server's clock does not count. */
 bool hf_session_is_known(const hf_session *session, hf_time guard, hf_time now);
 
-/* Leaves the mark for other clients. Call this only while the server is known. */
-void hf_session_vouch(hf_session *session, hf_time now);
+/* Stores the run id on the server for other clients. Call this only while the server is known. */
+void hf_session_store_run_id(hf_session *session, hf_time now);
 
-/* Returns the next time at which hf_session_tick has something to do, or the result of
- * hf_session_wants may change. */
+/* Returns when hf_session_tick next has something to do, or the result of hf_session_wants may
+ * change. */
 hf_time hf_session_deadline(const hf_session *session);
 
-/* Gives up a silent server, fails requests whose deadlines have passed, and sends those that are
- * due. */
+/* Gives up a silent connection, fails requests whose deadlines have passed, and sends requests
+ * whose retries are due. */
 void hf_session_tick(hf_session *session, hf_time now);
 
 #endif

@@ -93,11 +93,11 @@ void hf_node_listen(hf_node *node, bool listen, bool linger, hf_time now) {
     assert(listen || node->events_users > 0);
     node->events_users += listen ? 1u : (size_t)-1;
     if (listen) {
-        events->wanted = true;
+        events->stays_open = true;
     } else if (node->events_users == 0) {
         linger = linger && !node->client->closed;
         node->linger_until = linger ? now + LINGER : now;
-        events->wanted = linger;
+        events->stays_open = linger;
     }
 }
 
@@ -376,7 +376,7 @@ static void on_event(void *context, const hf_reply *event, hf_time now) {
  * makes the session give up a link that remains silent. */
 void hf_events_tick(hf_node *node, hf_time now) {
     hf_session *events = &node->links[HF_LINK_EVENTS];
-    if (node->events_users == 0 && now >= node->linger_until) events->wanted = false;
+    if (node->events_users == 0 && now >= node->linger_until) events->stays_open = false;
     if (now < node->ping_at) return;
     bool open = events->state == HF_SESSION_READY && !events->closing;
     node->ping_at = open && !hf_session_ping(events, now) ? now + PING_AFTER : HF_NEVER;

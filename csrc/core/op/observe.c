@@ -305,7 +305,7 @@ void hf_observe_link(void *context, const hf_session *session, bool open) {
                           hf_slice_of(session->server->label), HF_NO_TEXT);
     if (event && !open)
         event->code = hf_code_name(client->closed ? HF_CLOSED : session->reason_code);
-    if (open && session->exposed && session == &node->links[HF_LINK_CALLS])
+    if (open && session->lacks_script_isolation && session == &node->links[HF_LINK_CALLS])
         add(client, HF_EVENT_TENANT_EXPOSED, hf_slice_of(session->server->label), HF_NO_TEXT);
 }
 

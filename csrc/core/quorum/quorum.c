@@ -315,7 +315,7 @@ bool hf_quorum_is_guarded(const hf_client *client, size_t index, hf_time now) {
     hf_session *calls = &client->quorum->members[index]->first.links[HF_LINK_CALLS];
     if (guard == 0) return false;
     if (!hf_session_is_known(calls, guard, now)) return true;
-    hf_session_vouch(calls, now);
+    hf_session_store_run_id(calls, now);
     return false;
 }
 
