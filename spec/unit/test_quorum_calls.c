@@ -48,11 +48,11 @@ TEST(a_quorum_check_or_extension_without_a_majority_fails) {
         {HF_OP_CHECK,
          {":1\r\n", ":1\r\n", ":-1\r\n", ":-1\r\n", ":-1\r\n"},
          "lost",
-         "it is no longer held on a majority of the servers (deleted)"},
+         "the lock is no longer held on a majority of the servers (deleted)"},
         {HF_OP_EXTEND,
          {":-2\r\n", ":-2\r\n", ":-2\r\n", ":1\r\n", ":1\r\n"},
          "lost",
-         "it is no longer held on a majority of the servers (taken)"},
+         "the lock is no longer held on a majority of the servers (taken)"},
         {HF_OP_CHECK, {":-1\r\n", ":-1\r\n", ":1\r\n", ":1\r\n", ":1\r\n"}, "ok", NULL},
     };
     EACH_CASE (i, cases) {
@@ -117,7 +117,7 @@ TEST(a_quorum_release_without_a_majority_reports_a_loss_or_continues_in_the_back
     CASES(const char *replies[COUNT + 1], *outcome, *message; uint64_t losses) = {
         {{":1\r\n", ":1\r\n", ":-1\r\n", ":-1\r\n", ":-1\r\n"},
          "lost",
-         "it is no longer held on a majority of the servers (deleted)",
+         "the lock is no longer held on a majority of the servers (deleted)",
          1},
         {{":1\r\n", ":1\r\n", "-ERR no\r\n", "-ERR no\r\n", "-ERR no\r\n"},
          "no_quorum",

@@ -268,7 +268,7 @@ TEST(a_quorum_compares_a_servers_clock_with_the_sending_time_of_its_request) {
     request_in(&op)->sent_at = AT(500); /* it waited for a connection */
     set_server_us(&op, (long long)(AT(700) / 1000));
     hf_quorum_learn_clock(quorum_of(&rig.client), 0, &op);
-    CHECK_EQ_INT((int)quorum_of(&rig.client)->ahead[0], 200000);
+    CHECK_EQ_INT((int)quorum_of(&rig.client)->clock_leads_us[0], 200000);
 }
 
 TEST(a_quorums_proposed_token_allows_for_an_attempt_as_long_as_the_last) {
@@ -298,12 +298,12 @@ TEST(a_slow_quorum_attempt_moves_the_proposed_token_by_at_most_a_second) {
 TEST(a_quorums_proposed_token_is_never_negative) {
     hf_quorum *quorum = quorum_of(&rig.client);
     quorum->clocks_known = true;
-    for (int i = 0; i < COUNT; i++) quorum->ahead[i] = -(int64_t)(AT(0) / 1000);
+    for (int i = 0; i < COUNT; i++) quorum->clock_leads_us[i] = -(int64_t)(AT(0) / 1000);
     CHECK_EQ_U64(hf_quorum_propose(quorum, AT(0)), 2000);
     CHECK_EQ_U64(hf_quorum_propose(quorum, AT(0) - 2 * HF_MS + 1000), 1);
     CHECK_EQ_U64(hf_quorum_propose(quorum, AT(0) - 2 * HF_MS), 0);
     CHECK_EQ_U64(hf_quorum_propose(quorum, AT(0) - HF_SECOND), 0);
-    quorum->ahead[3] += 5;
+    quorum->clock_leads_us[3] += 5;
     CHECK_EQ_U64(hf_quorum_propose(quorum, AT(0)), 2005);
 }
 

@@ -253,7 +253,7 @@ TEST(a_login_to_a_server_that_is_too_old_fails) {
 }
 
 /* Logs in to a server that answers the question about its scripts so. */
-static void check_exposed(const char *answer, bool lacks_script_isolation) {
+static void check_exposed(const char *answer, bool exposed) {
     start();
     config.reads_server_info = config.tests_script_isolation = true;
     session.stays_open = true;

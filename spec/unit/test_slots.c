@@ -345,8 +345,8 @@ TEST(moved_and_ask_redirects_are_parsed) {
         hf_redirect got = hf_redirect_read(hf_slice_of(cases[i].error), &ASKED);
         CHECK_OR(got.kind == cases[i].kind && got.slot == cases[i].slot, "%s: %d %d",
                  cases[i].error, got.kind, got.slot);
-        CHECK_STR(got.to.host, cases[i].host);
-        CHECK_EQ_INT(got.to.port, cases[i].port);
+        CHECK_STR(got.address.host, cases[i].host);
+        CHECK_EQ_INT(got.address.port, cases[i].port);
     }
 }
 

@@ -9,8 +9,8 @@
 #include "quorum/internal.h"
 
 #define FIRST_REPAIR_PAUSE (50 * HF_MS)
-#define MIN_GRACE (250 * HF_MS) /* how long at least a closed client waits for the last servers */
-#define MAX_REPAIRS 100 /* per server at a time; a hanging server delays each by a time-out */
+#define MIN_GRACE (250 * HF_MS)  /* minimum wait of a closed client for the last servers */
+#define MAX_REPAIRS 100          /* per server at a time; a hung server delays each by a time-out */
 #define TOKEN_MARGIN (2 * HF_MS) /* how far a proposed token is ahead of the clocks */
 
 struct hf_late_reply {
@@ -22,9 +22,9 @@ struct hf_late_reply {
 
 /* ---- creating and destroying ---- */
 
-/* A member's identity only names its channel, to which it never subscribes, so the entropy need not
- * come from the system. */
-static void make_entropy(uint64_t *random, unsigned char entropy[24]) {
+/* A member's identity only names its channel, to which the member never subscribes, so the entropy
+ * need not come from the system. */
+static void fill_entropy(uint64_t *random, unsigned char entropy[24]) {
     for (int i = 0; i < 24; i++) entropy[i] = (unsigned char)hf_jitter(random, 256);
 }
 
@@ -37,8 +37,8 @@ static hf_client *new_member(hf_client *client, const hf_server *server) {
     config.session.server = *server;
     config.session.reads_server_info = config.session.reads_server_info || config.restart_guard > 0;
     config.session.reads_known_run = config.restart_guard > 0;
-    make_entropy(&client->random, entropy);
-    if (!hf_client_init(member, &config, entropy)) { /* cannot happen with a single server */
+    fill_entropy(&client->random, entropy);
+    if (!hf_client_init(member, &config, entropy)) { /* never fails with a single server */
         hf_client_free(member);
         free(member);
         return NULL;
@@ -57,8 +57,8 @@ static bool open(hf_client *client) {
     quorum->majority = count / 2 + 1;
     assert(count > 0 && count <= HF_QUORUM_MAX);
     quorum->members = calloc(count, sizeof(hf_client *));
-    quorum->ahead = calloc(count, sizeof *quorum->ahead);
-    if (!quorum->members || !quorum->ahead) return false;
+    quorum->clock_leads_us = calloc(count, sizeof *quorum->clock_leads_us);
+    if (!quorum->members || !quorum->clock_leads_us) return false;
     for (size_t i = 0; i < count; i++) {
         hf_client *member = new_member(client, &client->config.servers[i]);
         if (!member) return false;
@@ -84,7 +84,7 @@ static void end(hf_client *client, hf_time now) {
     for (size_t i = 0; i < quorum->count; i++) hf_client_close(quorum->members[i], now);
 }
 
-static void free_all(hf_client *client) {
+static void free_members(hf_client *client) {
     hf_quorum *quorum = client->quorum;
     if (!quorum) return;
     while (quorum->late_replies) end_late_reply(&quorum->late_replies, 0);
@@ -93,7 +93,7 @@ static void free_all(hf_client *client) {
         free(quorum->members[i]);
     }
     free(quorum->members);
-    free(quorum->ahead);
+    free(quorum->clock_leads_us);
     free(quorum);
     client->quorum = NULL;
 }
@@ -112,11 +112,11 @@ static bool is_quiet(const hf_client *client) {
     return quorum->ignores_rest || quiet_members(quorum) == quorum->count;
 }
 
-/* Returns when a closed client stops waiting for servers that hang. */
+/* Returns when a closed client stops waiting for hung servers, or HF_NEVER. */
 static hf_time ignore_rest_at(const hf_quorum *quorum) {
     if (quorum->quiet_at == 0 || quorum->ignores_rest) return HF_NEVER;
-    hf_time took = quorum->quiet_at - quorum->closed_at;
-    return quorum->quiet_at + hf_time_max(MIN_GRACE, 10 * took);
+    hf_time duration = quorum->quiet_at - quorum->closed_at;
+    return quorum->quiet_at + hf_time_max(MIN_GRACE, 10 * duration);
 }
 
 static void ignore_rest(hf_quorum *quorum, hf_time now) {
@@ -163,20 +163,20 @@ void hf_quorum_clean_up_member_holds(hf_client *client, hf_hold *hold, uint32_t 
     }
 }
 
-/* Returns whether the server may have forgotten the hold. The link for renewals may know of a
- * restart that the link for calls has not seen yet. */
+/* Returns whether the server may have forgotten the hold. The link for renewals may have found a
+ * restart that the link for calls has not noticed yet. */
 static bool may_have_forgotten(const hf_client *client, size_t index, hf_time now) {
     const hf_session *links = client->quorum->members[index]->first.links;
     const hf_session *calls = &links[HF_LINK_CALLS], *renewer = &links[HF_LINK_RENEWER];
-    bool another_run = renewer->run_id[0] && strcmp(renewer->run_id, calls->run_id) != 0;
-    bool unknown = another_run && !hf_session_is_known(renewer, client->config.restart_guard, now);
+    bool other_run = renewer->run_id[0] && strcmp(renewer->run_id, calls->run_id) != 0;
+    bool unknown = other_run && !hf_session_is_known(renewer, client->config.restart_guard, now);
     return hf_quorum_is_guarded(client, index, now) ||
            (client->config.restart_guard > 0 && unknown);
 }
 
 /* Returns the end of the hold on this server, or 0 if there is none. A server that may have
- * forgotten a shared owner's hold confirms its renewal once another process of that owner acquires
- * there, and that process may release it. Such a confirmation therefore does not count. */
+ * forgotten a shared owner's hold does not count: once another process of that owner has acquired
+ * there, the server confirms renewals again, but that process may release the lock. */
 static hf_time member_hold_end(const hf_client *client, const hf_hold *hold, size_t index,
                                hf_time now) {
     const hf_hold *member_hold = hold->member_holds[index];
@@ -186,30 +186,30 @@ static hf_time member_hold_end(const hf_client *client, const hf_hold *hold, siz
     return member_hold->claim->valid_until;
 }
 
-/* Returns until when a majority of the member holds is valid, or 0 if no majority is held. */
+/* Returns until when a majority's member holds are valid, or 0 without a majority. */
 static hf_time majority_end(const hf_client *client, const hf_hold *hold, hf_time now) {
     hf_time end = 0;
     for (size_t i = 0; i < hold->member_count; i++) {
         hf_time candidate = member_hold_end(client, hold, i, now);
-        size_t reach = 0;
+        size_t count = 0;
         for (size_t j = 0; candidate > 0 && j < hold->member_count; j++)
-            reach += member_hold_end(client, hold, j, now) >= candidate;
-        if (reach >= client->quorum->majority) end = hf_time_max(end, candidate);
+            count += member_hold_end(client, hold, j, now) >= candidate;
+        if (count >= client->quorum->majority) end = hf_time_max(end, candidate);
     }
     return end;
 }
 
-/* A reason that a server has given takes precedence over a missing reply. */
+/* A reason that a server gave takes precedence over a missing reply. */
 static hf_lost_reason reason_of_loss(const hf_hold *hold, hf_time now) {
     hf_lost_reason reason = hf_lost_reason_at_end(hold->claim);
     if (reason == HF_LOST_MAX_HOLD && now >= hold->claim->valid_until) return reason;
     for (size_t i = 0; i < hold->member_count; i++) {
         const hf_hold *member_hold = hold->member_holds[i];
         if (!member_hold || !hf_hold_is_lost(member_hold)) continue;
-        bool answered =
+        bool replied =
             member_hold->reason == HF_LOST_TAKEN || member_hold->reason == HF_LOST_DELETED;
-        if (answered || member_hold->reason == HF_LOST_UNREACHABLE) reason = member_hold->reason;
-        if (answered) break;
+        if (replied || member_hold->reason == HF_LOST_UNREACHABLE) reason = member_hold->reason;
+        if (replied) break;
     }
     return reason;
 }
@@ -242,7 +242,7 @@ void hf_quorum_refresh(hf_client *client, hf_hold *hold, hf_time now) {
     }
 }
 
-/* Does not iterate over the heap, in which a refreshed hold may move. */
+/* Iterates over the table of keys, because in the heap a refreshed hold may move. */
 static void refresh_all(hf_client *client, hf_time now) {
     const hf_numbers *keys = &client->holds.keys;
     for (size_t i = 0; i < keys->bucket_count; i++) {
@@ -258,8 +258,8 @@ static void detect_losses(hf_client *client, hf_time now) {
         hf_client_detect_losses(quorum->members[i], now);
         losses += quorum->members[i]->holds.losses;
     }
-    if (losses != quorum->losses_seen) {
-        quorum->losses_seen = losses;
+    if (losses != quorum->losses_checked) {
+        quorum->losses_checked = losses;
         refresh_all(client, now);
     }
     for (const hf_claim *claim; (claim = hf_holds_first_ended(&client->holds, now));)
@@ -307,7 +307,7 @@ void hf_quorum_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time
     hf_holds_remove(&client->holds, hold->claim);
 }
 
-/* ---- servers that came back ---- */
+/* ---- repair of holds after a restart or an outage ---- */
 
 bool hf_quorum_is_guarded(const hf_client *client, size_t index, hf_time now) {
     assert(index < client->quorum->count);
@@ -356,15 +356,15 @@ static size_t count_repairs(const hf_quorum *quorum, size_t index) {
     return repairs;
 }
 
-/* Delays repairs by a random time, so that many do not run at once. */
+/* Delays repairs by random times, so that not too many run at once. */
 static void defer_repair(hf_client *client, hf_hold *hold, hf_time now) {
     hf_claim *claim = hold->claim;
     hf_time at = now + HF_MS + hf_jitter(&client->random, claim->lease / 3);
     hf_holds_wake_at(&client->holds, claim, hf_time_min(claim->wake_at, at));
 }
 
-/* While a majority holds the lock, also acquires it on the servers that forgot it or could not be
- * reached before. */
+/* While the owner holds the lock on a majority, also acquires it on servers that forgot it or were
+ * unreachable before. */
 static void repair_missing(hf_client *client, hf_hold *hold, hf_time now) {
     if (!hold->claim->renewed || !hf_hold_is_held(hold)) return;
     for (size_t i = 0; i < hold->member_count; i++) {
@@ -424,8 +424,8 @@ void hf_quorum_check_for_gap(hf_client *client, hf_hold *hold, hf_time now) {
     if (hold->claim->valid_until <= now) hf_quorum_refresh(client, hold, now);
 }
 
-/* Handles a late yes. It adds a member hold, unless the hold is over or the server's yes does not
- * count. */
+/* Handles a late yes. Adds its member hold, unless the quorum's hold is over or the server's yes
+ * does not count. */
 static void settle_late_yes(hf_client *client, hf_late_reply *late_reply, hf_time now) {
     hf_hold *hold = late_reply->round->hold, *member_hold = late_reply->op->hold;
     hf_client *member = client->quorum->members[late_reply->index];
@@ -459,7 +459,7 @@ static void settle_late_replies(hf_client *client, hf_time now) {
     }
 }
 
-static bool has_settled_late_reply(const hf_quorum *quorum) {
+static bool has_ended_late_reply(const hf_quorum *quorum) {
     for (const hf_late_reply *late_reply = quorum->late_replies; late_reply;
          late_reply = late_reply->next) {
         if (late_reply->op->done) return true;
@@ -467,33 +467,33 @@ static bool has_settled_late_reply(const hf_quorum *quorum) {
     return false;
 }
 
-/* ---- tokens: one that every server accepts need not be written back ---- */
+/* ---- proposed tokens ---- */
 
 uint64_t hf_quorum_propose(const hf_quorum *quorum, hf_time now) {
     if (!quorum->clocks_known) return 1;
-    int64_t max_ahead = quorum->ahead[0];
+    int64_t max_lead = quorum->clock_leads_us[0];
     for (size_t i = 1; i < quorum->count; i++)
-        max_ahead = quorum->ahead[i] > max_ahead ? quorum->ahead[i] : max_ahead;
-    int64_t proposal = (int64_t)((now + TOKEN_MARGIN + quorum->last_round_time) / 1000) + max_ahead;
+        max_lead = quorum->clock_leads_us[i] > max_lead ? quorum->clock_leads_us[i] : max_lead;
+    int64_t proposal = (int64_t)((now + TOKEN_MARGIN + quorum->last_round_time) / 1000) + max_lead;
     return proposal > 0 ? (uint64_t)proposal : 0;
 }
 
 void hf_quorum_learn_clock(hf_quorum *quorum, size_t index, const hf_op *op) {
     if (op->acquire.server_us <= 0) return;
     assert(index < quorum->count);
-    int64_t ahead = (int64_t)op->acquire.server_us - (int64_t)(op->request.sent_at / 1000);
+    int64_t lead = (int64_t)op->acquire.server_us - (int64_t)(op->request.sent_at / 1000);
     if (!quorum->clocks_known) {
-        for (size_t i = 0; i < quorum->count; i++) quorum->ahead[i] = ahead;
+        for (size_t i = 0; i < quorum->count; i++) quorum->clock_leads_us[i] = lead;
     }
     quorum->clocks_known = true;
-    quorum->ahead[index] = ahead;
+    quorum->clock_leads_us[index] = lead;
 }
 
 /* ---- time ---- */
 
 static hf_time calls_deadline(const hf_client *client) {
     const hf_quorum *quorum = client->quorum;
-    hf_time soonest = has_settled_late_reply(quorum) ? 0 : HF_NEVER;
+    hf_time soonest = has_ended_late_reply(quorum) ? 0 : HF_NEVER;
     for (size_t i = 0; i < quorum->count; i++) {
         const hf_client *member = quorum->members[i];
         soonest = hf_time_min(soonest, hf_client_calls_deadline(member));
@@ -573,7 +573,7 @@ const hf_decider hf_majority = {
     .decides_early = true,
     .open = open,
     .close = end,
-    .free = free_all,
+    .free = free_members,
     .link_count = link_count,
     .link = link_at,
     .calls_deadline = calls_deadline,

@@ -1,12 +1,12 @@
 /* The operations of a quorum.
  *
- *   ASKING -> DECIDED                  a majority said yes, or no longer can
- *   ASKING -> WRITING_BACK -> DECIDED  an acquire whose token a majority does not know yet
- *   ASKING -> PAUSING -> ASKING ...    an acquire that waits, after an attempt without a majority
+ *   ASKING -> DECIDED                  a majority has voted yes, or no longer can
+ *   ASKING -> WRITING_BACK -> DECIDED  an acquire whose token must become known to a majority
+ *   ASKING -> PAUSING -> ASKING ...    an acquire that waits, after each attempt without a majority
  *
- * A failure of a server counts immediately, as a no. A server that hangs does not delay the
- * decision: the round waits for it only if the outcome depends on it, and not much longer than the
- * others took. */
+ * A failed server counts as a no at once. A hung server does not delay the decision: the round
+ * waits for its vote only if the outcome depends on it, and not much longer than the others took.
+ */
 #include "quorum/round.h"
 
 #include <assert.h>
@@ -24,14 +24,14 @@ static bool releases(const hf_op *op) {
     return hf_op_impl_of(op)->releases;
 }
 
-/* Returns why a quorum refuses the operation, or NULL. Replies cannot be combined. */
+/* Returns why a quorum refuses the operation, or NULL. Raw replies cannot be combined. */
 static const char *refusal_of(const hf_op *op) {
     const char *refusal = hf_op_impl_of(op)->quorum_refusal;
     bool returns_reply = hf_op_rows[op->spec.kind].returns == HF_RETURNS_REPLY;
     return !refusal && returns_reply ? "it needs a single server, not a quorum" : refusal;
 }
 
-static bool has_uncounted(const hf_round *round) {
+static bool has_new_result(const hf_round *round) {
     for (size_t i = 0; i < round->count; i++) {
         const hf_vote *vote = &round->votes[i];
         if (vote->op && !vote->counted && vote->op->done) return true;
@@ -46,7 +46,7 @@ static hf_time deadline(const hf_op *op) {
     if (op->blocked) return hf_time_max(op->wait.until, hf_votes_last_at(op, op->begun_at));
     if (round->state == HF_ROUND_PAUSING)
         return hf_time_min(hf_time_min(op->wait.until, hf_deadlock_at(op)), round->retry_at);
-    return has_uncounted(round) ? 0 : round->decide_by;
+    return has_new_result(round) ? 0 : round->decide_by;
 }
 
 static void stop_blocked(hf_op *op, hf_time now) {
@@ -93,10 +93,10 @@ static void begin(hf_op *op, hf_time now) {
     if (!op->done && !op->blocked) tick(op, now);
 }
 
-/* An operation on a hold that was lost must not affect a hold that was acquired since. */
+/* An operation on a lost hold must not affect a hold that was acquired in the meantime. */
 static void unblock(hf_op *op, hf_time now) {
-    bool gone = hf_hold_is_lost(op->hold) && !hf_hold_in_table(op->hold);
-    if (gone && hf_op_impl_of(op)->needs_hold) {
+    bool is_lost = hf_hold_is_lost(op->hold) && !hf_hold_in_table(op->hold);
+    if (is_lost && hf_op_impl_of(op)->needs_hold) {
         hf_round_fail_lost(op, op->hold);
         return;
     }

@@ -9,7 +9,7 @@ void hf_round_begin_acquire(hf_op *op, hf_time now);
 void hf_round_check_acquire(hf_op *op, hf_time now);
 void hf_round_fail_acquire(hf_op *op, hf_code code, hf_time now);
 void hf_round_forget_hold(hf_op *op);
-void hf_round_on_cycle(hf_op *op, hf_time now); /* the acquire is the youngest waiter of a cycle */
+void hf_round_on_cycle(hf_op *op, hf_time now); /* the acquire is the youngest waiter in a cycle */
 
 /* round_calls.c */
 void hf_round_begin_on_hold(hf_op *op, hf_time now);

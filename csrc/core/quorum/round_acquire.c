@@ -1,4 +1,4 @@
-/* A quorum's acquire: it reaches a majority, settles the token, and retries during the wait. */
+/* A quorum's acquire: wins a majority, settles the token, and retries while it may wait. */
 #include "op/acquire.h"
 
 #include "op/operation.h"
@@ -10,7 +10,7 @@
 #define FIRST_PAUSE (10 * HF_MS)
 #define MAX_PAUSE (200 * HF_MS)
 
-/* Removes the hold that this operation has added to the table. A blocked operation did not add the
+/* Removes the hold from the table if this operation added it. A blocked operation did not add the
  * hold that it waits for. */
 void hf_round_forget_hold(hf_op *op) {
     hf_hold *hold = op->hold;
@@ -32,13 +32,13 @@ static void fail_as_deadlock(hf_op *op, hf_time now) {
     if (op->failure.code == HF_DEADLOCK) hf_acquire_fail_as_deadlock(op);
 }
 
-/* An attempt under way may still get the lock. */
+/* Does nothing during an attempt, which may still get the lock. */
 void hf_round_on_cycle(hf_op *op, hf_time now) {
     if (op->round->state == HF_ROUND_PAUSING) fail_as_deadlock(op, now);
 }
 
-/* Returns whether one vote alone decides the round. */
-static bool ends_at_once(hf_op *op, hf_time now) {
+/* Fails the operation if a single vote decides it, and returns whether one does. */
+static bool fail_if_final(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     for (size_t i = 0; i < round->count; i++) {
         hf_vote *vote = &round->votes[i];
@@ -65,31 +65,31 @@ static void pause(hf_op *op, hf_time now) {
     hf_presence_note_wait(op, now);
 }
 
-/* Returns whether the servers that have not been known for long enough would complete the
+/* Returns whether the servers that have not been known for long enough would complete a
  * majority. */
 static bool waits_for_guard(const hf_op *op) {
     hf_tally votes = hf_votes_count(op->round);
     return votes.guarded > 0 && votes.yes + votes.guarded >= hf_quorum_of(op)->majority;
 }
 
-/* Returns whether a majority replied, but some of its servers refuse for a transient reason. */
+/* Returns whether a majority replied, but some of its servers refuse temporarily. */
 static bool waits_for_refusals(const hf_op *op) {
     hf_tally votes = hf_votes_count(op->round);
-    return votes.refused > 0 &&
-           votes.yes + votes.busy + votes.refused >= hf_quorum_of(op)->majority;
+    return votes.transient > 0 &&
+           votes.yes + votes.busy + votes.transient >= hf_quorum_of(op)->majority;
 }
 
-/* Called for an attempt without a majority. An acquire that waits tries again, unless its servers
- * were unreachable from the beginning. */
+/* Called after an attempt without a majority. An acquire that may wait tries again, unless its
+ * servers have been unreachable from the beginning. */
 static void on_no_majority(hf_op *op, hf_time now) {
-    if (ends_at_once(op, now)) return;
+    if (fail_if_final(op, now)) return;
     hf_code code = hf_votes_code(op);
     op->wait.accepted = op->wait.accepted || code == HF_BUSY;
-    bool again = code == HF_NO_QUORUM && (op->round->attempts > 1 || waits_for_guard(op));
-    bool may_change = op->wait.accepted || again || waits_for_refusals(op);
+    bool may_recover = code == HF_NO_QUORUM && (op->round->attempts > 1 || waits_for_guard(op));
+    bool may_change = op->wait.accepted || may_recover || waits_for_refusals(op);
     if (!hf_code_is_transient(code, true)) may_change = false;
-    bool gone = hf_hold_is_lost(op->hold);
-    if (!may_change || gone || op->wait.interrupted || now >= op->wait.until) {
+    bool is_lost = hf_hold_is_lost(op->hold);
+    if (!may_change || is_lost || op->wait.interrupted || now >= op->wait.until) {
         hf_round_fail_acquire(op, code, now);
     } else if (code == HF_BUSY && (op->deadlock.cycle || hf_acquire_waits_for_itself(op))) {
         fail_as_deadlock(op, now);
@@ -110,17 +110,17 @@ static bool add_member_holds(hf_op *op) {
     return true;
 }
 
-static void roll_back(hf_op *op, bool first, hf_time now) {
+static void roll_back(hf_op *op, bool is_new, hf_time now) {
     hf_votes_roll_back(op, now);
-    if (first && hf_hold_in_table(op->hold)) hf_holds_remove(&op->client->holds, op->hold->claim);
+    if (is_new && hf_hold_in_table(op->hold)) hf_holds_remove(&op->client->holds, op->hold->claim);
     hf_votes_conclude(op, now);
 }
 
-/* Adds the member holds. Fails the operation if the hold that it was re-entering is lost, or when
- * out of memory. */
-static bool join_hold(hf_op *op, bool first, hf_time now) {
+/* Adds the member holds. If the hold to re-enter is lost, or when out of memory, fails the
+ * operation and returns false. */
+static bool join_hold(hf_op *op, bool is_new, hf_time now) {
     hf_quorum_check_for_gap(op->client, op->hold, now);
-    bool usable = first || hf_hold_is_held(op->hold);
+    bool usable = is_new || hf_hold_is_held(op->hold);
     if (usable && add_member_holds(op)) return true;
     if (usable) hf_op_fail_out_of_memory(op);
     else hf_op_fail(op, HF_LOST, "this owner lost the lock in the meantime");
@@ -131,51 +131,52 @@ static void complete_acquire(hf_op *op, hf_time now) {
     assert(op->hold == op->round->hold && op->hold->claim->in_flight);
     hf_hold *hold = op->hold;
     hf_client *client = op->client;
-    bool first = hf_hold_is_acquiring(hold);
-    if (!join_hold(op, first, now)) {
-        roll_back(op, first, now);
+    bool is_new = hf_hold_is_acquiring(hold);
+    if (!join_hold(op, is_new, now)) {
+        roll_back(op, is_new, now);
         return;
     }
-    if (first) hold->claim->count = 0;
+    if (is_new) hold->claim->count = 0;
     hf_hold_become(hold, HF_HOLD_HELD);
-    hold->claim->renewed = op->spec.renewed || (!first && hold->claim->renewed);
-    hold->claim->lease = first ? op->spec.lease : hf_time_max(hold->claim->lease, op->spec.lease);
-    if (first) hold->claim->max_until = hf_op_max_until(op, op->round->asked_at);
+    hold->claim->renewed = op->spec.renewed || (!is_new && hold->claim->renewed);
+    hold->claim->lease = is_new ? op->spec.lease : hf_time_max(hold->claim->lease, op->spec.lease);
+    if (is_new) hold->claim->max_until = hf_op_max_until(op, op->round->asked_at);
     hold->claim->token_ttl_ms = op->spec.token_ttl_ms;
     hold->claim->shared = op->spec.shared;
-    if (first) hold->token = op->round->token;
+    if (is_new) hold->token = op->round->token;
     hf_quorum_refresh(client, hold, now);
     if (!hf_hold_is_held(hold)) {
         hf_op_fail(op, HF_LOST, "the servers answered after the lease had ended");
-        roll_back(op, first, now);
+        roll_back(op, is_new, now);
         return;
     }
     if (hf_votes_count(op->round).busy > 0) hf_quorum_note_busy(client, hold, now);
     hold->claim->count++;
-    if (first) client->stats.acquires++;
+    if (is_new) client->stats.acquires++;
     else client->stats.reentries++;
     hf_op_succeed(op);
     hf_votes_conclude(op, now);
 }
 
-/* A yes whose lease ended before the decision does not count, because another owner may have held
- * the lock since. */
+/* Returns whether the vote is a yes with a valid lease. If the lease has ended before the decision,
+ * another owner may have held the lock since. */
 static bool still_counts(const hf_vote *vote, hf_time now) {
     return vote->yes && hf_member_hold_is_held(vote->op->hold) &&
            hf_hold_is_valid(vote->op->hold, now);
 }
 
-/* Returns the majority-th smallest token of the votes that still count, or 0 if they are too few. A
- * majority knew an earlier hold's token, so any majority of yeses includes a higher one. */
+/* Orders the votes that still count by token, and returns the token at which they reach a majority,
+ * or 0 if they are too few. A majority knew the token of each earlier hold, so any majority of yes
+ * votes includes a higher one. */
 static uint64_t common_token(const hf_op *op, hf_time now) {
     const hf_round *round = op->round;
     uint64_t common = UINT64_MAX;
     for (size_t i = 0; i < round->count; i++) {
-        size_t reach = 0;
+        size_t rank = 0;
         for (size_t j = 0; j < round->count; j++)
-            reach += still_counts(&round->votes[j], now) &&
-                     round->votes[j].token <= round->votes[i].token;
-        bool enough = still_counts(&round->votes[i], now) && reach >= hf_quorum_of(op)->majority;
+            rank += still_counts(&round->votes[j], now) &&
+                    round->votes[j].token <= round->votes[i].token;
+        bool enough = still_counts(&round->votes[i], now) && rank >= hf_quorum_of(op)->majority;
         if (enough && round->votes[i].token < common) common = round->votes[i].token;
     }
     return common == UINT64_MAX ? 0 : common;
@@ -188,7 +189,7 @@ static size_t count_informed(const hf_round *round, hf_time now) {
     return informed;
 }
 
-/* Writes the token back, once, to each server that granted the lock and does not know the token. */
+/* Writes the token back, once, to each server that granted the lock but does not know the token. */
 static void write_back_token(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     hf_op_spec spec = hf_round_spec(round, &op->spec);
@@ -212,22 +213,22 @@ static void begin_write_back(hf_op *op, uint64_t token, hf_time now) {
 
 static void on_majority(hf_op *op, hf_time now) {
     hf_round *round = op->round;
-    bool first = hf_hold_is_acquiring(op->hold);
+    bool is_new = hf_hold_is_acquiring(op->hold);
     hf_quorum_of(op)->last_round_time = hf_time_min(now - round->asked_at, HF_SECOND);
-    if (!first || op->spec.token_ttl_ms == 0) {
+    if (!is_new || op->spec.token_ttl_ms == 0) {
         complete_acquire(op, now);
         return;
     }
     round->token = common_token(op, now);
-    bool known = count_informed(round, now) >= hf_quorum_of(op)->majority;
-    if (known || round->token == 0) {
+    bool is_known = count_informed(round, now) >= hf_quorum_of(op)->majority;
+    if (is_known || round->token == 0) {
         complete_acquire(op, now);
         return;
     }
     begin_write_back(op, round->token, now);
 }
 
-static void note_written_back(hf_op *op, hf_time now) {
+static void count_written_back(hf_op *op, hf_time now) {
     for (size_t i = 0; i < op->round->count; i++) {
         hf_vote *vote = &op->round->votes[i];
         if (!vote->write_back || !vote->write_back->done) continue;
@@ -239,24 +240,24 @@ static void note_written_back(hf_op *op, hf_time now) {
 }
 
 static bool awaits_votes(const hf_round *round, hf_time now) {
-    bool under_way = hf_votes_count(round).pending > 0;
-    for (size_t i = 0; i < round->count; i++) under_way = under_way || round->votes[i].write_back;
-    return under_way && now < round->decide_by;
+    bool pending = hf_votes_count(round).pending > 0;
+    for (size_t i = 0; i < round->count; i++) pending = pending || round->votes[i].write_back;
+    return pending && now < round->decide_by;
 }
 
 static void check_written_back(hf_op *op, hf_time now) {
     hf_round *round = op->round;
-    note_written_back(op, now);
+    count_written_back(op, now);
     uint64_t common = common_token(op, now);
     if (common > round->token) { /* a late yes raised it, and other leases have ended */
         begin_write_back(op, common, now);
         return;
     }
     bool enough = count_informed(round, now) >= hf_quorum_of(op)->majority;
-    if (!enough) write_back_token(op, now); /* to servers whose yes was late */
-    bool over = !awaits_votes(round, now);
-    if (enough || (over && common == 0)) complete_acquire(op, now);
-    else if (over) on_no_majority(op, now);
+    if (!enough) write_back_token(op, now); /* for servers whose yes was late */
+    bool is_over = !awaits_votes(round, now);
+    if (enough || (is_over && common == 0)) complete_acquire(op, now);
+    else if (is_over) on_no_majority(op, now);
 }
 
 void hf_round_check_acquire(hf_op *op, hf_time now) {

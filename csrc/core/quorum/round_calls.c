@@ -1,4 +1,4 @@
-/* A quorum's operations other than acquire: those on a hold, and those on a key. */
+/* A quorum's operations except acquire: those on a hold, and those on a key. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static int compare_values(const void *a, const void *b) {
     return (left < right) - (left > right);
 }
 
-/* Finds the largest value that a majority reaches. */
+/* Sets the result to the largest value that a majority reaches. */
 static void combine_values(hf_op *op, hf_time now) {
     (void)now;
     hf_round *round = op->round;
@@ -41,12 +41,12 @@ static void combine_values(hf_op *op, hf_time now) {
     op->result.value = values[majority - 1];
 }
 
-static void strip_copy(hf_lock_info *info) {
+static void strip_copy_number(hf_lock_info *info) {
     info->owner_size = hf_owner_without_copy((hf_slice){info->owner, info->owner_size}).size;
     info->owner[info->owner_size] = '\0';
 }
 
-static bool same_owner(const hf_lock_info *a, const hf_lock_info *b) {
+static bool has_same_owner(const hf_lock_info *a, const hf_lock_info *b) {
     return a->owner_size == b->owner_size && memcmp(a->owner, b->owner, a->owner_size) == 0;
 }
 
@@ -54,17 +54,17 @@ static hf_lock_info *info_of(const hf_vote *vote) {
     return vote->yes ? vote->op->result.info : NULL;
 }
 
-static size_t count_owner(const hf_round *round, const hf_lock_info *info) {
+static size_t count_same_owner(const hf_round *round, const hf_lock_info *info) {
     size_t agree = 0;
     for (size_t i = 0; i < round->count; i++) {
         const hf_lock_info *other = info_of(&round->votes[i]);
-        agree += other && same_owner(info, other);
+        agree += other && has_same_owner(info, other);
     }
     return agree;
 }
 
-/* Finds the owner that a majority names; without one the lock counts as free. The highest token was
- * drawn from the fastest clock, so the time held is measured by that clock. */
+/* Combines what a majority says about the same owner; without such an owner the lock counts as
+ * free. The highest token came from the fastest clock, which therefore measures the time held. */
 static void combine_info(hf_op *op, hf_time now) {
     (void)now;
     hf_round *round = op->round;
@@ -75,15 +75,15 @@ static void combine_info(hf_op *op, hf_time now) {
     }
     *info = (hf_lock_info){.ttl_ms = -2, .ahead = -1, .waited_us = -1};
     for (size_t i = 0; i < round->count; i++) {
-        if (info_of(&round->votes[i])) strip_copy(info_of(&round->votes[i]));
+        if (info_of(&round->votes[i])) strip_copy_number(info_of(&round->votes[i]));
     }
     for (size_t i = 0; i < round->count; i++) {
-        const hf_lock_info *one = info_of(&round->votes[i]);
-        if (!one || one->owner_size == 0) continue;
-        if (count_owner(round, one) < hf_quorum_of(op)->majority) continue;
-        uint64_t token = info->token > one->token ? info->token : one->token;
-        long long clock = info->clock_us > one->clock_us ? info->clock_us : one->clock_us;
-        *info = *one;
+        const hf_lock_info *other = info_of(&round->votes[i]);
+        if (!other || other->owner_size == 0) continue;
+        if (count_same_owner(round, other) < hf_quorum_of(op)->majority) continue;
+        uint64_t token = info->token > other->token ? info->token : other->token;
+        long long clock = info->clock_us > other->clock_us ? info->clock_us : other->clock_us;
+        *info = *other;
         info->token = token;
         info->clock_us = clock;
         info->waiters = 0;
@@ -91,13 +91,13 @@ static void combine_info(hf_op *op, hf_time now) {
     }
 }
 
-/* The lock counts as held if any server had it, because a minority's holds are broken, too. */
+/* The lock counts as held if any server had it: breaking it also ends a minority's holds. */
 static void combine_forced(hf_op *op, hf_time now) {
     hf_round *round = op->round;
-    size_t locked = 0;
+    size_t held_count = 0;
     for (size_t i = 0; i < round->count; i++)
-        locked += round->votes[i].yes && round->votes[i].op->result.value > 0;
-    op->result.value = locked > 0;
+        held_count += round->votes[i].yes && round->votes[i].op->result.value > 0;
+    op->result.value = held_count > 0;
     hf_hold *hold =
         hf_holds_find(&op->client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
     if (hold && hf_hold_is_held(hold)) hf_quorum_on_lost(op->client, hold, HF_LOST_DELETED, now);
@@ -105,11 +105,11 @@ static void combine_forced(hf_op *op, hf_time now) {
 
 typedef void combiner(hf_op *op, hf_time now);
 
-/* Operations whose results are not combined as their row suggests. */
+/* Combiners for operations whose rows do not imply one. */
 static combiner *const combiners[HF_OP_KINDS] = {[HF_OP_FORCE] = combine_forced};
 
-/* Returns the function that combines the members' results into what the operation returns, or NULL
- * if it returns none of them. round.c refuses an operation that returns a reply. */
+/* Returns the function that combines the members' results, or NULL if the operation returns none of
+ * them. round.c refuses an operation that returns a raw reply. */
 static combiner *combiner_of(const hf_op *op) {
     if (combiners[op->spec.kind]) return combiners[op->spec.kind];
     switch (hf_op_rows[op->spec.kind].returns) {
@@ -134,17 +134,17 @@ static void succeed(hf_op *op, hf_time now) {
 /* ---- on a hold ---- */
 
 void hf_round_fail_lost(hf_op *op, const hf_hold *hold) {
-    hf_op_fail(op, HF_LOST, "it is no longer held on a majority of the servers (%s)",
+    hf_op_fail(op, HF_LOST, "the lock is no longer held on a majority of the servers (%s)",
                hf_lost_reason_name(hold->reason));
 }
 
-/* Returns whether the servers that hold the lock and those that did not reply are too few for a
+/* Returns whether the servers that hold the lock, or have not replied, are too few for a
  * majority. */
 static bool is_gone(const hf_op *op) {
     return hf_votes_count(op->round).lost > op->round->count - hf_quorum_of(op)->majority;
 }
 
-/* Removes one entry. The hold's other entries may have been abandoned during the release. */
+/* Removes one entry. The other entries may have been abandoned during the release. */
 void hf_round_release_entry(hf_client *client, hf_hold *hold, hf_time now) {
     if (!hf_hold_in_table(hold)) return;
     assert(hold->claim->count > 0);
@@ -153,12 +153,12 @@ void hf_round_release_entry(hf_client *client, hf_hold *hold, hf_time now) {
     else hf_quorum_refresh(client, hold, now);
 }
 
-static void finish_release(hf_op *op, bool done, hf_time now) {
+static void finish_release(hf_op *op, bool has_majority, hf_time now) {
     hf_hold *hold = op->round->hold;
     hf_claim *claim = hold->claim;
     hf_client *client = op->client;
     bool last = hf_hold_is_releasing(hold);
-    if (done) {
+    if (has_majority) {
         client->stats.releases++;
         hf_op_succeed(op);
     } else if (is_gone(op)) {
@@ -181,26 +181,26 @@ static void finish_release(hf_op *op, bool done, hf_time now) {
     hf_votes_conclude(op, now);
 }
 
-static void finish_extend(hf_op *op, bool done, hf_time now) {
+static void finish_extend(hf_op *op, bool has_majority, hf_time now) {
     hf_hold *hold = op->round->hold;
-    if (done && sets_lease(op)) hold->claim->lease = op->spec.lease;
+    if (has_majority && sets_lease(op)) hold->claim->lease = op->spec.lease;
     hf_holds_wake_at(&op->client->holds, hold->claim, HF_NEVER);
     hf_quorum_refresh(op->client, hold, now);
     if (hf_hold_is_lost(hold)) hf_round_fail_lost(op, hold);
     else if (!hf_hold_in_table(hold))
         hf_op_fail(op, HF_NOT_HELD, "the lock was released in the meantime");
-    else if (done) succeed(op, now);
+    else if (has_majority) succeed(op, now);
     else hf_votes_fail(op, HF_NO_QUORUM, sets_lease(op) ? "extended" : "confirmed");
     hf_votes_conclude(op, now);
 }
 
-static void finish_on_hold(hf_op *op, bool done, hf_time now) {
-    if (releases(op)) finish_release(op, done, now);
-    else finish_extend(op, done, now);
+static void finish_on_hold(hf_op *op, bool has_majority, hf_time now) {
+    if (releases(op)) finish_release(op, has_majority, now);
+    else finish_extend(op, has_majority, now);
 }
 
 /* Returns whether a server has nothing to release: it has no member hold, or one with no more
- * entries than the owner keeps. A record must always be left. */
+ * entries than the owner keeps. A record must be left on every server. */
 static bool has_nothing_to_release(const hf_op *op, size_t index) {
     const hf_hold *hold = op->round->hold, *member_hold = hold->member_holds[index];
     const hf_client *member = hf_quorum_of(op)->members[index];
@@ -213,7 +213,7 @@ static void ask_members(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     hf_op_spec spec = hf_round_spec(round, &op->spec);
     assert(round->hold && round->hold->member_count == round->count);
-    hf_votes_open(op, now);
+    hf_votes_begin(op, now);
     for (size_t i = 0; i < round->count; i++) {
         const hf_hold *member_hold = round->hold->member_holds[i];
         if (has_nothing_to_release(op, i)) hf_vote_yes(&round->votes[i]);
@@ -256,10 +256,10 @@ void hf_round_begin_on_hold(hf_op *op, hf_time now) {
     if (last) hf_hold_become(hold, HF_HOLD_RELEASING);
 }
 
-/* ---- without a hold ---- */
+/* ---- on a key ---- */
 
-static void finish_plain(hf_op *op, bool done, hf_time now) {
-    if (!done) {
+static void finish_plain(hf_op *op, bool has_majority, hf_time now) {
+    if (!has_majority) {
         hf_votes_fail(op, hf_votes_code(op), "answered");
     } else {
         succeed(op, now);
@@ -267,11 +267,11 @@ static void finish_plain(hf_op *op, bool done, hf_time now) {
     hf_votes_conclude(op, now);
 }
 
-/* Returns whether to wait for every reply that arrives soon. A read waits, because it might
- * otherwise miss a majority. A failed call on a hold also waits, because the member holds show
- * whether the hold is lost. */
-static bool wants_all(const hf_op *op, bool done) {
-    if (op->round->hold) return !done;
+/* Returns whether to wait for every reply that arrives soon. A read waits, because otherwise it
+ * might miss a majority. So does a failed call on a hold, because the member holds show whether the
+ * hold is lost. */
+static bool waits_for_all(const hf_op *op, bool has_majority) {
+    if (op->round->hold) return !has_majority;
     return combiner_of(op) != NULL;
 }
 
@@ -280,11 +280,11 @@ void hf_round_check_call(hf_op *op, hf_time now) {
     hf_votes_count_done(op, now);
     if (now >= op->round->decide_by) hf_votes_time_out(op);
     hf_tally votes = hf_votes_count(op->round);
-    bool done = votes.yes >= majority, failed = votes.yes + votes.pending < majority;
-    if (failed && hf_votes_ask_skipped(op, now)) return;
+    bool has_majority = votes.yes >= majority, is_hopeless = votes.yes + votes.pending < majority;
+    if (is_hopeless && hf_votes_ask_skipped(op, now)) return;
     hf_votes_hurry(op, &votes, now);
-    if (!done && !failed) return;
-    if (votes.pending > 0 && wants_all(op, done)) return;
-    if (op->round->hold) finish_on_hold(op, done, now);
-    else finish_plain(op, done, now);
+    if (!has_majority && !is_hopeless) return;
+    if (votes.pending > 0 && waits_for_all(op, has_majority)) return;
+    if (op->round->hold) finish_on_hold(op, has_majority, now);
+    else finish_plain(op, has_majority, now);
 }

@@ -8,8 +8,8 @@
 
 #include "op/operation.h"
 
-/* A server that refused the connection is skipped for this long, unless a majority needs it. */
-#define REFUSED_FOR (100 * HF_MS)
+/* A server that refused a connection is skipped for this long, unless a majority needs it. */
+#define SKIP_AFTER_REFUSAL (100 * HF_MS)
 
 /* ---- creating a round ---- */
 
@@ -51,10 +51,10 @@ void hf_round_unref(hf_round *round) {
 void hf_round_choose_owner(hf_round *round, hf_hold *hold) {
     hf_slice owner = hf_hold_owner(hold);
     if (hold->claim->shared) return;
-    int size = snprintf(round->own_owner, sizeof round->own_owner, "%.*s.%u", (int)owner.size,
+    int size = snprintf(round->owner_text, sizeof round->owner_text, "%.*s.%u", (int)owner.size,
                         owner.data, ++hold->copies);
-    assert(size > 0 && (size_t)size < sizeof round->own_owner);
-    round->owner = (hf_slice){round->own_owner, (size_t)size};
+    assert(size > 0 && (size_t)size < sizeof round->owner_text);
+    round->owner = (hf_slice){round->owner_text, (size_t)size};
 }
 
 hf_op_spec hf_round_spec(const hf_round *round, const hf_op_spec *spec) {
@@ -82,7 +82,7 @@ hf_tally hf_votes_count(const hf_round *round) {
         votes.yes += vote->counted && vote->yes;
         votes.skipped += vote->skipped;
         votes.guarded += vote->guarded;
-        votes.refused += vote->refused;
+        votes.transient += vote->is_transient;
         votes.busy += vote->counted && !vote->yes && vote->code == HF_BUSY;
         votes.denied += vote->counted && !vote->yes && vote->code == HF_DENIED;
         votes.conflict += vote->counted && !vote->yes && vote->code == HF_CONFLICT;
@@ -106,27 +106,27 @@ void hf_vote_yes(hf_vote *vote) {
 }
 
 /* Returns the server's reason, or the name of the code if the server gave none. */
-static const char *why_not(const hf_op *op) {
-    bool from_server = op->failure.code == HF_UNREACHABLE || op->failure.code == HF_DENIED;
-    bool is_servers_reason = from_server && op->request.failure.code == op->failure.code;
+static const char *failure_reason(const hf_op *op) {
+    bool may_be_servers = op->failure.code == HF_UNREACHABLE || op->failure.code == HF_DENIED;
+    bool is_servers_reason = may_be_servers && op->request.failure.code == op->failure.code;
     return is_servers_reason ? hf_fault_text(&op->request.failure) : hf_code_name(op->failure.code);
 }
 
 static void count_vote(hf_op *op, size_t index, hf_time now) {
     hf_vote *vote = &op->round->votes[index];
-    const hf_op *asked = vote->op;
-    assert(!vote->counted && asked->done);
-    if (asked->failure.code != HF_OK) {
-        hf_vote_no(vote, asked->failure.code, why_not(asked));
-        vote->refused = asked->request.refusals > 0;
+    const hf_op *member_op = vote->op;
+    assert(!vote->counted && member_op->done);
+    if (member_op->failure.code != HF_OK) {
+        hf_vote_no(vote, member_op->failure.code, failure_reason(member_op));
+        vote->is_transient = member_op->request.refusals > 0;
         return;
     }
     hf_vote_yes(vote);
     if (!acquires(op)) return;
-    vote->token = asked->hold->token;
-    hf_quorum_learn_clock(hf_quorum_of(op), index, asked);
+    vote->token = member_op->hold->token;
+    hf_quorum_learn_clock(hf_quorum_of(op), index, member_op);
     if (!hf_quorum_is_guarded(op->client, index, now)) return;
-    hf_renewer_abandon(hf_quorum_of(op)->members[index], asked->hold, 1, now);
+    hf_renewer_abandon(hf_quorum_of(op)->members[index], member_op->hold, 1, now);
     vote->rolled_back = vote->guarded = true;
     hf_vote_no(vote, HF_UNREACHABLE, "restarted recently");
 }
@@ -140,25 +140,26 @@ void hf_votes_count_done(hf_op *op, hf_time now) {
     }
 }
 
-/* Returns why a member did not reply. Its connection may be fine: an operation may have to wait
- * there until an earlier one is undone. */
-static const char *why_silent(const hf_client *member) {
+/* Returns why a member has not replied. Its connection may be fine, because an operation may have
+ * to wait there until an earlier one is undone. */
+static const char *silence_reason(const hf_client *member) {
     const hf_session *calls = &member->first.links[HF_LINK_CALLS];
-    bool away = calls->state == HF_SESSION_CLOSED && calls->reason[0] != '\0';
-    return away ? calls->reason : "no reply in time";
+    bool has_no_connection = calls->state == HF_SESSION_CLOSED && calls->reason[0] != '\0';
+    return has_no_connection ? calls->reason : "no reply in time";
 }
 
 void hf_votes_time_out(const hf_op *op) {
     hf_round *round = op->round;
     for (size_t i = 0; i < round->count; i++) {
         if (!round->votes[i].counted)
-            hf_vote_no(&round->votes[i], HF_UNREACHABLE, why_silent(hf_quorum_of(op)->members[i]));
+            hf_vote_no(&round->votes[i], HF_UNREACHABLE,
+                       silence_reason(hf_quorum_of(op)->members[i]));
     }
 }
 
 /* Called for an operation that is blocked by a command of the renewer, which may be waiting for a
- * connection. Connects at once, as a command of the operation itself would. */
-static void retry_now(hf_client *member, hf_time now) {
+ * connection. Lets the member connect at once, as a command of the operation itself would. */
+static void connect_now(hf_client *member, hf_time now) {
     for (int link = 0; link < HF_LINKS; link++)
         hf_session_retry_now(&member->first.links[link], now);
 }
@@ -168,16 +169,16 @@ void hf_votes_ask(hf_op *op, size_t index, const hf_op_spec *spec, hf_time now) 
     assert(!vote->op && index < op->round->count);
     vote->op = hf_client_begin(hf_quorum_of(op)->members[index], spec, now);
     if (!vote->op) hf_vote_no(vote, HF_NO_MEMORY, "out of memory");
-    else if (vote->op->blocked) retry_now(hf_quorum_of(op)->members[index], now);
+    else if (vote->op->blocked) connect_now(hf_quorum_of(op)->members[index], now);
 }
 
 hf_time hf_votes_last_at(const hf_op *op, hf_time now) {
-    hf_time in_time = now + op->client->config.session.command_timeout;
-    if (!acquires(op) || op->spec.wait == 0) return in_time;
-    return hf_time_min(in_time, hf_time_max(op->wait.until, now + HF_MIN_GRACE));
+    hf_time limit = now + op->client->config.session.command_timeout;
+    if (!acquires(op) || op->spec.wait == 0) return limit;
+    return hf_time_min(limit, hf_time_max(op->wait.until, now + HF_MIN_GRACE));
 }
 
-void hf_votes_open(hf_op *op, hf_time now) {
+void hf_votes_begin(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     assert(round->state == HF_ROUND_ASKING || round->state == HF_ROUND_PAUSING);
     round->state = HF_ROUND_ASKING;
@@ -187,15 +188,15 @@ void hf_votes_open(hf_op *op, hf_time now) {
     memset(round->votes, 0, round->count * sizeof *round->votes);
 }
 
-static bool refused_lately(const hf_client *member, hf_time now) {
+static bool has_refused_recently(const hf_client *member, hf_time now) {
     const hf_session *calls = &member->first.links[HF_LINK_CALLS];
     bool refused = calls->state == HF_SESSION_CLOSED && calls->failed_opens > 0 &&
                    calls->reason_code == HF_UNREACHABLE;
-    return refused && now < calls->opened_at + REFUSED_FOR;
+    return refused && now < calls->opened_at + SKIP_AFTER_REFUSAL;
 }
 
-/* Chooses one owner for all servers, and a new one for each attempt, so that what one attempt
- * leaves behind cannot be mistaken for part of the next. */
+/* Chooses one owner for all servers, and a new one for each attempt, so that the remains of one
+ * attempt cannot be mistaken for part of the next. */
 static void choose_owner(hf_op *op) {
     hf_round *round = op->round;
     if (!acquires(op) || op->spec.shared) return;
@@ -203,12 +204,12 @@ static void choose_owner(hf_op *op) {
         hf_round_choose_owner(round, round->hold);
         return;
     }
-    int size = snprintf(round->own_owner, sizeof round->own_owner, "%s:%llu", op->client->uuid,
+    int size = snprintf(round->owner_text, sizeof round->owner_text, "%s:%llu", op->client->uuid,
                         (unsigned long long)++op->client->holds.last_number);
-    round->owner = (hf_slice){round->own_owner, (size_t)size};
+    round->owner = (hf_slice){round->owner_text, (size_t)size};
 }
 
-static hf_op_spec spec_of_votes(const hf_op *op, hf_time now) {
+static hf_op_spec member_spec_now(const hf_op *op, hf_time now) {
     hf_op_spec spec = hf_round_spec(op->round, &op->spec);
     const hf_hold *hold = op->round->hold;
     if (acquires(op) && hf_hold_is_held(hold)) spec.max_hold = hf_claim_max_left(hold->claim, now);
@@ -218,13 +219,13 @@ static hf_op_spec spec_of_votes(const hf_op *op, hf_time now) {
 }
 
 void hf_votes_ask_all(hf_op *op, hf_time now) {
-    hf_votes_open(op, now);
+    hf_votes_begin(op, now);
     choose_owner(op);
-    hf_op_spec spec = spec_of_votes(op, now);
+    hf_op_spec spec = member_spec_now(op, now);
     for (size_t i = 0; i < op->round->count; i++) {
         hf_vote *vote = &op->round->votes[i];
         const hf_client *member = hf_quorum_of(op)->members[i];
-        vote->skipped = refused_lately(member, now);
+        vote->skipped = has_refused_recently(member, now);
         if (vote->skipped)
             hf_vote_no(vote, HF_UNREACHABLE, member->first.links[HF_LINK_CALLS].reason);
         else hf_votes_ask(op, i, &spec, now);
@@ -232,14 +233,14 @@ void hf_votes_ask_all(hf_op *op, hf_time now) {
 }
 
 /* Asks the servers that were skipped, because there is no majority without them. Returns false if
- * no server was skipped, or if there cannot be a majority even with them. */
+ * none was skipped, or if there cannot be a majority even with them. */
 bool hf_votes_ask_skipped(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     hf_tally votes = hf_votes_count(round);
     if (votes.skipped == 0 ||
         votes.yes + votes.pending + votes.skipped < hf_quorum_of(op)->majority)
         return false;
-    hf_op_spec spec = spec_of_votes(op, now);
+    hf_op_spec spec = member_spec_now(op, now);
     for (size_t i = 0; i < round->count; i++) {
         hf_vote *vote = &round->votes[i];
         if (!vote->skipped) continue;
@@ -250,7 +251,8 @@ bool hf_votes_ask_skipped(hf_op *op, hf_time now) {
     return true;
 }
 
-/* Returns whether the server granted the acquire, even if the grant did not count or was late. */
+/* Returns whether the server granted the lock and the grant is not undone yet. The grant may have
+ * been late, or may not have counted. */
 static bool was_granted(const hf_op *op, const hf_vote *vote) {
     return acquires(op) && vote->op && vote->op->done && vote->op->failure.code == HF_OK &&
            !vote->rolled_back;
@@ -269,8 +271,8 @@ void hf_votes_end(hf_op *op, hf_time now) {
     }
 }
 
-/* An acquire without a majority leaves nothing behind: neither the grants it has nor those it may
- * still get. */
+/* An acquire without a majority leaves nothing on the servers: neither grants that it has nor those
+ * that it may still get. */
 void hf_votes_roll_back(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     for (size_t i = 0; i < round->count; i++) {
@@ -283,8 +285,7 @@ void hf_votes_roll_back(hf_op *op, hf_time now) {
     }
 }
 
-/* Returns the latest time at which the connection to a member without a vote may turn out to be
- * dead. */
+/* Returns until when a connection to a member without a vote may still turn out to be dead. */
 static hf_time doubtful_until(const hf_op *op) {
     const hf_round *round = op->round;
     hf_time until = 0;
@@ -323,19 +324,20 @@ static void list_failures(const hf_op *op, char *text, size_t size) {
     }
 }
 
-/* Writes "2 of 5 <done>, 1 yet to answer: s2:6379 busy". */
-static void summarize(const hf_op *op, const char *done, char *text, size_t size) {
+/* Writes "2 of 5 <outcome>, 1 yet to answer: s2:6379 busy". */
+static void summarize(const hf_op *op, const char *outcome, char *text, size_t size) {
     char failures[HF_FAILURE_TEXT];
     list_failures(op, failures, sizeof failures);
     hf_tally votes = hf_votes_count(op->round);
     char pending[48] = "";
     if (votes.pending > 0) snprintf(pending, sizeof pending, ", %zu yet to answer", votes.pending);
-    snprintf(text, size, "%zu of %zu %s%s%s", votes.yes, op->round->count, done, pending, failures);
+    snprintf(text, size, "%zu of %zu %s%s%s", votes.yes, op->round->count, outcome, pending,
+             failures);
 }
 
-void hf_votes_fail(hf_op *op, hf_code code, const char *done) {
+void hf_votes_fail(hf_op *op, hf_code code, const char *outcome) {
     char text[HF_FAILURE_TEXT + 128];
-    summarize(op, done, text, sizeof text);
+    summarize(op, outcome, text, sizeof text);
     hf_op_fail(op, code, "%s", text);
 }
 

@@ -1,14 +1,14 @@
-/* The votes of the members in a round, and the handling of late ones. */
+/* The members' votes in a round, and what happens to late ones. */
 #ifndef HF_VOTES_H
 #define HF_VOTES_H
 
 #include "quorum/internal.h"
 
-#define HF_MIN_GRACE (250 * HF_MS) /* the wait for servers that can still change the outcome */
+#define HF_MIN_GRACE (250 * HF_MS) /* minimum wait for votes that can change the outcome */
 
-/* The number of members that voted yes, have not voted yet, or voted no for each reason. */
+/* How many members voted yes, have not voted yet, or voted no for each reason. */
 typedef struct hf_tally {
-    size_t yes, pending, skipped, busy, denied, conflict, lost, guarded, refused;
+    size_t yes, pending, skipped, busy, denied, conflict, lost, guarded, transient;
 } hf_tally;
 
 static inline hf_quorum *hf_quorum_of(const hf_op *op) {
@@ -17,14 +17,14 @@ static inline hf_quorum *hf_quorum_of(const hf_op *op) {
 
 hf_tally hf_votes_count(const hf_round *round);
 
-/* Returns when to stop waiting for votes that are requested now: after as long as a command may
- * take, but not much later than the operation's own wait. */
+/* Returns when to stop waiting for votes that are requested now: after command_timeout, but not
+ * much later than the operation's own wait ends. */
 hf_time hf_votes_last_at(const hf_op *op, hf_time now);
 
-/* hf_votes_open begins an attempt without votes. The others ask all members in a new attempt, ask
- * those that were skipped, or ask one. hf_votes_ask_skipped returns false if no member was
- * skipped. */
-void hf_votes_open(hf_op *op, hf_time now);
+/* hf_votes_begin begins an attempt, but asks no member. The others ask all members in a new
+ * attempt, the members that were skipped, or a single one. hf_votes_ask_skipped returns false if it
+ * asked none. */
+void hf_votes_begin(hf_op *op, hf_time now);
 void hf_votes_ask_all(hf_op *op, hf_time now);
 bool hf_votes_ask_skipped(hf_op *op, hf_time now);
 void hf_votes_ask(hf_op *op, size_t index, const hf_op_spec *spec, hf_time now);
@@ -32,28 +32,27 @@ void hf_votes_ask(hf_op *op, size_t index, const hf_op_spec *spec, hf_time now);
 void hf_vote_yes(hf_vote *vote);
 void hf_vote_no(hf_vote *vote, hf_code code, const char *why);
 
-/* Count the votes that have arrived, count the missing ones as no, and limit the time for missing
- * ones. */
+/* Count the votes that have arrived, count the missing ones as no, and limit the time to wait for
+ * them. */
 void hf_votes_count_done(hf_op *op, hf_time now);
 void hf_votes_time_out(const hf_op *op);
 void hf_votes_hurry(hf_op *op, const hf_tally *votes, hf_time now);
 
-/* Return the failure code that the votes suggest, and fail the operation with a code. `done` is the
- * participle after the number of yeses in the message, such as "granted". */
+/* Return the failure code that the votes suggest, and fail the operation with a code. `outcome`
+ * follows the number of yes votes in the message, as in "2 of 5 granted". */
 hf_code hf_votes_code(const hf_op *op);
-void hf_votes_fail(hf_op *op, hf_code code, const char *done);
+void hf_votes_fail(hf_op *op, hf_code code, const char *outcome);
 
-/* Adds HF_EVENT_CUT_OFF, once: the acquire has no majority of replies, but keeps waiting. */
+/* Adds HF_EVENT_CUT_OFF, once: too few servers reply to the acquire, which keeps waiting. */
 void hf_votes_cut_off(hf_op *op, hf_code code, hf_time now);
 
-/* Ends the votes of an operation that is decided. Member operations under way continue in the
- * background. */
+/* Ends the votes of a decided operation. Member operations under way continue in the background. */
 void hf_votes_end(hf_op *op, hf_time now);
 
 /* Ends an attempt without a majority, and rolls it back on all members. */
 void hf_votes_roll_back(hf_op *op, hf_time now);
 
-/* Ends the votes of an operation that is decided, and its use of the hold. */
+/* Ends the votes of a decided operation, and its use of the hold. */
 void hf_votes_conclude(hf_op *op, hf_time now);
 
 #endif
