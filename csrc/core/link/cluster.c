@@ -36,7 +36,7 @@ struct hf_cluster {
     uint64_t round;
 
     hf_request query;
-    size_t asked_node;     /* the index of the node that was asked last */
+    size_t node;           /* the index of the node that was asked last */
     size_t failed_count;   /* how many nodes have failed in this round */
     size_t foreign_count;  /* how many of these are configured nodes of another cluster */
     size_t doubtful_node;  /* the first node in this round whose map was doubtful, or SIZE_MAX */
@@ -179,8 +179,8 @@ static void route(hf_cluster *cluster, hf_request *request, hf_time now) {
     }
     if (!node) {
         set_failure(request, HF_UNREACHABLE,
-                    cluster->map.has_unnamed_node ? UNNAMED
-                                                  : "no node of the cluster serves the key's slot");
+                    cluster->map.has_unnamed ? UNNAMED
+                                             : "no node of the cluster serves the key's slot");
         park(cluster, request, now + NO_NODE_PAUSE);
         want_map(cluster, request->routing.link, now);
         return;
@@ -203,8 +203,7 @@ static bool is_due(const hf_request *request, hf_time now) {
     return request->retry_at <= now && !request->routing.needs_map;
 }
 
-/* Sends the parked requests that are due, or whose map round has ended. Sending one may change the
- * queue. */
+/* Sends the parked requests that are due or whose round has ended. This may change the queue. */
 static void release_parked(hf_cluster *cluster, hf_time now) {
     hf_request *request = cluster->parked.queue;
     while (request) {
@@ -362,7 +361,7 @@ static void apply_map(hf_cluster *cluster) {
  * an id that their maps do not contain. A node without slots may do so, too, so once there is a
  * map, a missing id proves nothing. */
 static void check_ids(hf_cluster *cluster) {
-    const char *id = cluster->client->nodes[cluster->asked_node]->links[cluster->link].peer_id;
+    const char *id = cluster->client->nodes[cluster->node]->links[cluster->link].peer_id;
     bool in_map = id[0] && hf_slots_has_id(&cluster->map, id);
     if (in_map) cluster->ids_match = true;
     else if (id[0] && !cluster->has_map) cluster->ids_match = false;
@@ -383,8 +382,7 @@ static void assign_ids(hf_cluster *cluster) {
     }
 }
 
-/* Moves requests that are waiting for this link to connect to the nodes that now serve their
- * slots. */
+/* Moves the requests of an unconnected link to the nodes that now serve their slots. */
 static void route_unsent(hf_cluster *cluster, hf_session *link, hf_time now) {
     hf_request *request = link->queue;
     while (request && link->state != HF_SESSION_READY) {
@@ -436,7 +434,7 @@ static void accept_map(hf_cluster *cluster, hf_time now) {
  * so its code takes precedence. */
 static void add_failure(hf_cluster *cluster, hf_code code, const char *reason) {
     size_t used = strlen(cluster->failures);
-    const char *label = cluster->client->nodes[cluster->asked_node]->server.label;
+    const char *label = cluster->client->nodes[cluster->node]->server.label;
     int size = snprintf(cluster->failures + used, sizeof cluster->failures - used, "%s%s: %s",
                         used ? ", " : "", label, reason);
     if ((size_t)size >= sizeof cluster->failures - used)
@@ -495,25 +493,23 @@ static void on_all_failed(hf_cluster *cluster, hf_time now) {
 }
 
 /* Returns whether the node may be asked for the map, because it is configured or serves slots. */
-static bool may_be_asked(const hf_client *client, size_t index) {
+static bool is_source(const hf_client *client, size_t index) {
     return index < client->config.server_count || client->nodes[index]->may_have_keys;
 }
 
-static size_t count_candidates(const hf_cluster *cluster) {
+static size_t count_sources(const hf_cluster *cluster) {
     size_t count = 0;
-    for (size_t i = 0; i < cluster->client->node_count; i++)
-        count += may_be_asked(cluster->client, i);
+    for (size_t i = 0; i < cluster->client->node_count; i++) count += is_source(cluster->client, i);
     return count;
 }
 
 static void on_no_map(hf_cluster *cluster, hf_code code, const char *reason, hf_time now) {
-    const hf_node *node = cluster->client->nodes[cluster->asked_node];
-    bool is_foreign = reason == HF_SLOTS_FOREIGN || node->links[cluster->link].found_other_server;
-    if (is_foreign && cluster->asked_node < cluster->client->config.server_count)
-        cluster->foreign_count++;
+    const hf_node *node = cluster->client->nodes[cluster->node];
+    bool foreign = reason == HF_SLOTS_FOREIGN || node->links[cluster->link].found_other_server;
+    if (foreign && cluster->node < cluster->client->config.server_count) cluster->foreign_count++;
     add_failure(cluster, code, reason);
     bool accepts_doubtful = !cluster->accepts_doubtful && cluster->doubtful_node != SIZE_MAX;
-    if (++cluster->failed_count < count_candidates(cluster)) {
+    if (++cluster->failed_count < count_sources(cluster)) {
         ask(cluster, now);
     } else if (accepts_doubtful) {
         cluster->accepts_doubtful = true;
@@ -533,27 +529,27 @@ static bool is_in_map(const hf_cluster *cluster, size_t index) {
  * one. */
 static bool is_doubtful(const hf_cluster *cluster) {
     size_t count = cluster->client->config.server_count, configured_count = 0;
-    bool is_last = cluster->doubtful_node == SIZE_MAX &&
-                   cluster->failed_count + 1 >= count_candidates(cluster);
+    bool is_last =
+        cluster->doubtful_node == SIZE_MAX && cluster->failed_count + 1 >= count_sources(cluster);
     if (cluster->has_map || cluster->accepts_doubtful || is_last) return false;
-    if (cluster->asked_node >= count || !is_in_map(cluster, cluster->asked_node)) return false;
+    if (cluster->node >= count || !is_in_map(cluster, cluster->node)) return false;
     for (size_t i = 0; i < count; i++) configured_count += is_in_map(cluster, i);
     return configured_count == 1;
 }
 
 static void reject_doubtful(hf_cluster *cluster, hf_time now) {
-    if (cluster->doubtful_node == SIZE_MAX) cluster->doubtful_node = cluster->asked_node;
+    if (cluster->doubtful_node == SIZE_MAX) cluster->doubtful_node = cluster->node;
     hf_slots_forget_ids(&cluster->map);
     on_no_map(cluster, HF_UNREACHABLE, "its cluster has none of the other configured addresses",
               now);
 }
 
 static const char *read_map(hf_cluster *cluster, const hf_reply *reply) {
-    hf_address sender = address_of(cluster->client->nodes[cluster->asked_node]);
+    hf_address sender = address_of(cluster->client->nodes[cluster->node]);
     const char *error = hf_slots_read(&cluster->map, reply, &sender);
     if (error) return error;
     if (cluster->map.count > 0) return NULL;
-    return cluster->map.has_unnamed_node ? UNNAMED : HF_SLOTS_NONE;
+    return cluster->map.has_unnamed ? UNNAMED : HF_SLOTS_NONE;
 }
 
 static void on_map(hf_request *request, const hf_reply *reply, hf_time now) {
@@ -566,19 +562,17 @@ static void on_map(hf_request *request, const hf_reply *reply, hf_time now) {
     else accept_map(cluster, now);
 }
 
-/* Returns the index of the node to ask. A round begins with a connected node if possible, otherwise
- * with one that has not failed since it last worked. After a failure the next node in turn is
- * asked. */
+/* Returns the index of the node to ask. A round begins with a connected node, or else with one that
+ * has not failed since it last worked. After a failure, the next node in turn is asked. */
 static size_t choose_node(const hf_cluster *cluster) {
     const hf_client *client = cluster->client;
-    size_t first = cluster->asked_at ? cluster->asked_node + 1 : 0, next = SIZE_MAX,
-           healthy = SIZE_MAX;
+    size_t first = cluster->asked_at ? cluster->node + 1 : 0, next = SIZE_MAX, healthy = SIZE_MAX;
     if (cluster->accepts_doubtful) return cluster->doubtful_node;
     for (size_t i = 0; i < client->node_count; i++) {
         size_t index = (first + i) % client->node_count;
         const hf_session *calls = &client->nodes[index]->links[HF_LINK_CALLS];
         bool connected = calls->state == HF_SESSION_READY && !calls->closing;
-        if (!may_be_asked(client, index)) continue;
+        if (!is_source(client, index)) continue;
         if (next == SIZE_MAX) next = index;
         if (healthy == SIZE_MAX && !calls->reason[0]) healthy = index;
         if (connected && cluster->failed_count == 0) return index;
@@ -593,8 +587,8 @@ static bool encode_query(hf_cluster *cluster) {
 
 static void ask(hf_cluster *cluster, hf_time now) {
     const hf_client *client = cluster->client;
-    cluster->asked_node = choose_node(cluster);
-    assert(cluster->asked_node < cluster->client->node_count);
+    cluster->node = choose_node(cluster);
+    assert(cluster->node < cluster->client->node_count);
     cluster->asked_at = now;
     cluster->ask_at = HF_NEVER;
     if (!encode_query(cluster)) {
@@ -603,10 +597,9 @@ static void ask(hf_cluster *cluster, hf_time now) {
     }
     cluster->query.done = on_map;
     cluster->query.context = cluster;
-    cluster->query.asks_elsewhere = count_candidates(cluster) > 1;
+    cluster->query.asks_elsewhere = count_sources(cluster) > 1;
     cluster->query.deadline = now + client->config.session.connect_timeout;
-    hf_session_submit(&client->nodes[cluster->asked_node]->links[cluster->link], &cluster->query,
-                      now);
+    hf_session_submit(&client->nodes[cluster->node]->links[cluster->link], &cluster->query, now);
 }
 
 /* ---- time ---- */
@@ -661,8 +654,7 @@ static void end(hf_client *client) {
     hf_slots_free(&cluster->map);
 }
 
-/* Called after the nodes are freed, because their sessions report failures to the cluster until
- * then. */
+/* Called after the nodes are freed: until then their sessions report failures to the cluster. */
 static void free_cluster(hf_client *client) {
     free(client->cluster);
 }

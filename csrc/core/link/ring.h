@@ -5,8 +5,7 @@
  * where i is the shard's index in the list, or, for a shard with a name, of "<name>*<n>" (Jedis
  * 2.10 and later); n counts from 0. The hash is MurmurHash64A (Austin Appleby, 2008) with the seed
  * 0x1234ABCD, compared as a signed number. A key belongs to the first point whose hash is not less
- * than the key's, or to the first point of the ring if there is none. Hash tags in keys have no
- * effect. */
+ * than the key's, or to the ring's first point if there is none. Hash tags have no effect. */
 #ifndef HF_RING_H
 #define HF_RING_H
 

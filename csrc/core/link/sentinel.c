@@ -9,10 +9,10 @@
  * A round asks every Sentinel. It ends once a majority agrees, with the last reply, or, while a
  * link to the master must be opened, GRACE_PERIOD after the first address. A round begins when a
  * link must be opened. While the client holds or waits for a lock, a round also begins every
- * POLL_INTERVAL, or at once if the last one ended without a majority because of GRACE_PERIOD. The
- * client polls because an old master that was cut off or hung may act as master for seconds after
- * its replacement. Polling costs each Sentinel one small command per second and, unlike a
- * subscription to +switch-master, cannot miss anything.
+ * POLL_INTERVAL, or at once if GRACE_PERIOD ended the last one without a majority. Polling is
+ * needed because an old master that was cut off or hung may act as master for seconds after its
+ * replacement. It costs each Sentinel one small command per second and, unlike a subscription,
+ * cannot miss anything.
  *
  * In a round, each Sentinel has one of these states:
  *

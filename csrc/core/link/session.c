@@ -207,8 +207,8 @@ void hf_session_doubt(hf_session *session, hf_time since, hf_time now) {
     if (!awaits_reply(session)) hf_session_ping(session, now);
 }
 
-/* Returns whether the server may be used. Any node of the cluster may, because it redirects each
- * command to the node of its key. */
+/* Returns whether the server may be used. Any node of the cluster will do, because it redirects
+ * each command to the node of its key. */
 static bool is_expected_server(const hf_session *session) {
     const char *id = session->peer_id;
     return !session->node_id[0] || !id[0] || strcmp(id, session->node_id) == 0 ||
@@ -270,8 +270,8 @@ static bool must_not_wait(const hf_session *session, const hf_request *request) 
     return !request->waits_for_connection && !outcome_unknown && !logs_in_again;
 }
 
-/* Fails queued requests: those that must not be sent again and, unless requests `may_wait` for the
- * next connection, those that must not wait. A `done` may change the queue. */
+/* Fails the queued requests that must not be sent again. Unless `may_wait` is set, also fails those
+ * that must not wait for the next connection. A `done` may change the queue. */
 static void fail_queued(hf_session *session, bool may_wait, hf_time now) {
     hf_request *request = session->queue;
     while (request) {
@@ -335,8 +335,8 @@ static void hand_over_queue(hf_session *session, hf_time now) {
     }
 }
 
-/* Returns a text that says why the server may have closed the connection before its first byte or
- * during the log-in: it expects TLS, or it is a proxy that rejects one of the commands. */
+/* Returns the likely reason why the server closed the connection before its first byte or during
+ * the log-in: it expects TLS, or it is a proxy that rejects one of the commands. */
 static const char *early_hang_up_text(const hf_session *session) {
     const hf_server *server = session->server;
     bool may_expect_tls = !session->has_received && !server->tls && server->port != 0;
@@ -346,7 +346,7 @@ static const char *early_hang_up_text(const hf_session *session) {
                             "may reject CLIENT or SELECT";
 }
 
-/* Returns a text that says why the server may have closed the connection. */
+/* Returns the likely reason why the server closed the connection. */
 static const char *hang_up_text(const hf_session *session) {
     if (session->state != HF_SESSION_READY || !session->has_received)
         return early_hang_up_text(session);
@@ -712,7 +712,7 @@ static const char EXPOSED_TEST[] =
     "return pcall(function() getmetatable('').holdfast = nil end) and 1 or 0";
 
 /* Asks a cluster node for its id, and whether it supports sharded channels. Like Redisson, assumes
- * that it does if it knows this command. A different version or node comes with a new connection,
+ * so if the node knows PUBSUB SHARDNUMSUB. A different version or node comes with a new connection,
  * so asking once per log-in is enough. */
 static bool ask_node(hf_session *session, size_t *sent) {
     hf_slice id[] = {{"CLUSTER", 7}, {"MYID", 4}},
@@ -790,9 +790,9 @@ void hf_session_opened(hf_session *session, hf_time now) {
 
 /* Returns whether the error ends the connection. A refused AUTH or SELECT does. A refused EVAL does
  * not, because some servers run everything except scripts. Any other refusal, for example of CLIENT
- * SETNAME, only makes a feature unavailable, unless the server runs no commands at all now. A busy
- * server may still be used, except for a node that is too busy to report its id, because it may be
- * a different one. */
+ * SETNAME, only makes a feature unavailable, unless the server currently runs no commands. A busy
+ * server may still be used, unless it is too busy to report its node id, because it may be a
+ * different node. */
 static bool is_fatal_at_login(const hf_session *session, size_t index, const char *error) {
     if (index == session->login_auth || index == session->login_select) return true;
     if (index == session->login_scripts) return false;
@@ -1003,7 +1003,7 @@ static bool needs_other_connection(const hf_session *session, const hf_request *
 static void on_error_reply(hf_session *session, hf_request *request, const hf_reply *reply,
                            hf_time now) {
     assert(request->sends > 0);
-    request->sends--; /* nothing was carried out */
+    request->sends--; /* the server did not run it */
     bool program_unknown =
         request->program && !request->as_eval && strncmp(reply->string, "NOSCRIPT", 8) == 0;
     bool transient = hf_refusal_is_transient(hf_refusal_of(reply->string), request->accepted);
@@ -1084,12 +1084,12 @@ static void on_unreadable(hf_session *session, hf_time now) {
     bool awaited = session->state == HF_SESSION_READY && session->first_reply < session->next_reply;
     hf_request *request = excess && awaited ? *awaiting_at(session, session->first_reply) : NULL;
     if (!request) return;
-    session->failed_opens = 0; /* the server does reply */
+    session->failed_opens = 0; /* the server does reply to commands */
     hf_session_drop(request);
     hf_request_fail(request, HF_UNREACHABLE, excess, now);
 }
 
-/* A TLS server replies to a client without TLS with a record of type 21, version 3.x. */
+/* A TLS server replies to a client without TLS with an alert: a record of type 21, version 3.x. */
 static bool is_tls_alert(const char *bytes, size_t size) {
     return size >= 2 && bytes[0] == 0x15 && bytes[1] == 0x03;
 }
@@ -1199,9 +1199,8 @@ static bool expire_queued(hf_session *session, hf_time now) {
     return found;
 }
 
-/* Does the same for requests that await replies. An expired request leaves NULL in the list, so
- * each entry is visited once. A `done` may send more requests, which are added at the end, or close
- * the session, which empties the list. */
+/* Does the same for sent requests. An expired one leaves NULL, so each entry is visited once. A
+ * `done` may add requests at the end, or close the session, which empties the list. */
 static bool expire_awaited(hf_session *session, hf_time now) {
     bool found = false;
     for (uint64_t index = session->first_reply; index < session->next_reply; index++) {

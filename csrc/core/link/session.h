@@ -12,9 +12,9 @@
  * A connection may die silently because a NAT or a load balancer forgets it, or because a host is
  * cut off. If nothing arrives while a reply is awaited, the session therefore gives up the
  * connection before its commands time out, and sends them again over a new one. It waits for half
- * of command_timeout, or for much less if the connection is doubtful. A connection is doubtful if
- * it was idle before, if another connection to the server was given up, or if the client is
- * closing, until the server sends something. A command that must not be sent twice is sent over a
+ * of command_timeout, or for much less if the connection is doubtful. Until the server sends
+ * something, a connection is doubtful if it was idle before, if another connection to the server
+ * was given up, or if the client is closing. A command that must not be sent twice is sent over a
  * doubtful connection only after the reply to a PING. */
 #ifndef HF_SESSION_H
 #define HF_SESSION_H
@@ -46,7 +46,7 @@ typedef enum hf_login {
 
 struct hf_session {
     const hf_session_config *config;
-    const hf_server *server; /* that of the configuration, unless the node has its own */
+    const hf_server *server; /* the server of the node or, by default, of the configuration */
     size_t max_elements;     /* how many elements a reply may have */
     hf_session_state state;
     bool subscriber;      /* the connection is for pub/sub: see above */
@@ -97,9 +97,8 @@ struct hf_session {
     bool found_other_server; /* the last log-in found another server at the node's address */
     bool sharded;            /* the server of this connection supports sharded channels */
     hf_time awaiting_since;  /* since when at least one reply has been awaited */
-    uint32_t failed_opens; /* how often a connection has been tried, including now, since a command
-                              last got a reply */
-    uint64_t *random;      /* the state of the client's random numbers */
+    uint32_t failed_opens;   /* how many connections were tried since a command last got a reply */
+    uint64_t *random;        /* the state of the client's random numbers */
     hf_code reason_code;
     char reason[160];       /* why there is no connection, or "" */
     bool reason_is_partial; /* `reason` applies only to requests with needs_new_connection */
@@ -168,12 +167,11 @@ bool hf_session_inherit(hf_request *heir, hf_request *request);
 bool hf_session_send(hf_session *session, size_t count, const hf_slice *args);
 
 /* Sends the command along with the next request, and ignores its reply. Returns false if the
- * session is not READY, or when out of memory. If the connection is lost first, the command is
- * dropped. */
+ * session is not READY, or when out of memory. A lost connection loses the command, too. */
 bool hf_session_send_along(hf_session *session, const hf_request *request);
 
-/* Sends the commands of hf_session_send_along now, without waiting for the next request. When out
- * of memory, they continue to wait. */
+/* Sends the commands from hf_session_send_along now, without waiting for the next request. When out
+ * of memory, keeps them for later. */
 void hf_session_flush_along(hf_session *session, hf_time now);
 
 /* Forgets failures to connect, so that the next attempt may be made at once. The session must be
@@ -206,7 +204,7 @@ hf_time hf_session_doubtful_until(const hf_session *session);
 
 /* The next four functions are for a session that follows a master. */
 
-/* Called when the address is known, so that the session may be opened. It must be closed. */
+/* Called when the address of a closed session is known, so that the session may be opened. */
 void hf_session_resolve(hf_session *session);
 
 /* Closes the connection, because the address has changed. */

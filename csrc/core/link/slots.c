@@ -26,7 +26,7 @@ uint16_t hf_slot_of(hf_slice key) {
     return crc16(tag_of(key)) % HF_SLOTS;
 }
 
-bool hf_slot_is_common(const hf_names *names) {
+bool hf_share_slot(const hf_names *names) {
     uint16_t slot = hf_slot_of(names->key);
     return hf_slot_of(names->counter) == slot && hf_slot_of(names->queue) == slot &&
            hf_slot_of(names->releases) == slot;
@@ -36,7 +36,7 @@ void hf_slots_init(hf_slots *slots) {
     slots->nodes = NULL;
     slots->members = NULL;
     slots->count = slots->member_count = slots->member_capacity = 0;
-    slots->has_unnamed_node = false;
+    slots->has_unnamed = false;
     for (size_t i = 0; i < HF_SLOTS; i++) slots->owner[i] = HF_SLOT_NO_NODE;
 }
 
@@ -128,8 +128,7 @@ static bool read_members(hf_slots *slots, const hf_reply *range, const hf_addres
     return true;
 }
 
-/* Returns whether the map is of another cluster: ids are random, so two clusters have none in
- * common. */
+/* Returns whether the clusters differ: ids are random, so two clusters have none in common. */
 static bool is_foreign(const hf_slots *known, const hf_slots *read) {
     for (size_t i = 0; i < read->member_count; i++) {
         if (find_member(known, read->members[i].id)) return false;
@@ -175,8 +174,7 @@ static bool read_range(hf_slots *slots, const hf_reply *range, const hf_address 
     const hf_reply *master = range->elements[2];
     hf_address node;
     uint16_t owner = HF_SLOT_NO_NODE;
-    if (hf_slice_equal(hf_reply_string_at(master, 0), hf_slice_of("?")))
-        slots->has_unnamed_node = true;
+    if (hf_slice_equal(hf_reply_string_at(master, 0), hf_slice_of("?"))) slots->has_unnamed = true;
     if (read_address(&node, hf_reply_string_at(master, 0), hf_reply_integer_at(master, 1, 0),
                      sender))
         owner = index_of(slots, &node);

@@ -13,8 +13,7 @@
 #define HF_SLOTS_MAX_NODES 1024
 #define HF_SLOT_NO_NODE UINT16_MAX
 
-/* The maximum size of a reply to CLUSTER SLOTS: enough for one range per slot, with two nodes
- * each. */
+/* The maximum size of a reply to CLUSTER SLOTS: one range per slot, with two nodes each. */
 #define HF_SLOTS_MAX_ELEMENTS ((size_t)16 * HF_SLOTS)
 
 /* A master or a replica of the cluster. */
@@ -28,18 +27,17 @@ typedef struct hf_slots {
     size_t count;
     hf_slots_member *members; /* each node that has an id; Redis before version 4 gives none */
     size_t member_count, member_capacity;
-    bool has_unnamed_node;    /* a master's host is given as "?" */
+    bool has_unnamed;         /* a master's host is given as "?" */
     uint16_t owner[HF_SLOTS]; /* an index in `nodes`, or HF_SLOT_NO_NODE */
 } hf_slots;
 
-/* Returns the slot of a key or channel, 0..HF_SLOTS - 1. It is the CRC16 (XMODEM), modulo HF_SLOTS,
- * of the hash tag, which is the part between the first { and the next }, or of the whole string if
- * that part is missing or empty. */
+/* Returns the slot of a key or channel, 0..HF_SLOTS - 1: the CRC16 (XMODEM), modulo HF_SLOTS, of
+ * the bytes between the first { and the next }, or of the whole string if there are none. */
 uint16_t hf_slot_of(hf_slice key);
 
 /* Returns whether a lock's keys and channel are all in one slot. They are not if the lock's key has
  * braces that do not form a tag, as in "a{b" and "a}b". */
-bool hf_slot_is_common(const hf_names *names);
+bool hf_share_slot(const hf_names *names);
 
 /* Initialises an empty map, in which no slot has a node. */
 void hf_slots_init(hf_slots *slots);

@@ -74,8 +74,7 @@ static const hf_op_impl *impl_of(const hf_client *client, const hf_op_spec *spec
 
 /* Returns whether the lock's names are in several slots, so that no program can use them all. */
 static bool spans_slots(const hf_op *op) {
-    return op->client->topology->moves_slots && op->spec.names &&
-           !hf_slot_is_common(op->spec.names);
+    return op->client->topology->moves_slots && op->spec.names && !hf_share_slot(op->spec.names);
 }
 
 /* Returns whether another key would have the same names on the server. Locks of a kind with

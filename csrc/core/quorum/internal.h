@@ -14,17 +14,17 @@ typedef enum hf_round_state {
 
 /* The vote of one member. */
 typedef struct hf_vote {
-    hf_op *op;           /* the member's operation; NULL if there was none or it has ended */
-    bool counted;        /* the member has voted, or counts as a no */
-    bool yes;            /* the vote is a yes, not a no */
-    bool skipped;        /* it is a no without asking: the server has just refused a connection */
-    bool rolled_back;    /* the member granted the lock, but that was undone */
-    bool is_transient;   /* it is a no because the server refuses temporarily */
-    bool guarded;        /* it is a no because the server has not been known for long enough */
+    hf_op *op;        /* the member's operation; NULL if there was none or it has ended */
+    bool counted;     /* the member has voted, or counts as a no */
+    bool yes;         /* true for a yes, false for a no */
+    bool skipped;     /* counted as a no without asking: the server has just refused a connection */
+    bool rolled_back; /* the member granted the lock, but the grant did not count and was undone */
+    bool is_transient;   /* counted as a no because the server refuses temporarily */
+    bool guarded;        /* counted as a no because the server has not been known for long enough */
     hf_code code;        /* the reason for a no */
     char why[64];        /* the same reason as text, for messages */
     uint64_t token;      /* the token that came with a yes */
-    uint64_t token_sent; /* the last token that the round tried to write back there */
+    uint64_t token_sent; /* the last token that the round tried to write back to this member */
     hf_op *write_back;   /* the operation that writes the token back, or NULL */
 } hf_vote;
 
@@ -85,7 +85,7 @@ void hf_quorum_end_late_replies(hf_client *client, const hf_hold *hold, hf_time 
 bool hf_quorum_has_late_reply(const hf_quorum *quorum, const hf_hold *hold, size_t index);
 
 /* Returns whether the member's server may have forgotten a lock, because no client has known its
- * run id for restart_guard. If some client has, stores the run id for other clients. */
+ * run id for as long as restart_guard. If some client has, stores the run id for other clients. */
 bool hf_quorum_is_guarded(const hf_client *client, size_t index, hf_time now);
 
 /* Adds the member hold to the quorum's hold. Returns false when out of memory. */

@@ -474,7 +474,8 @@ uint64_t hf_quorum_propose(const hf_quorum *quorum, hf_time now) {
     int64_t max_lead = quorum->clock_leads_us[0];
     for (size_t i = 1; i < quorum->count; i++)
         max_lead = quorum->clock_leads_us[i] > max_lead ? quorum->clock_leads_us[i] : max_lead;
-    int64_t proposal = (int64_t)((now + TOKEN_MARGIN + quorum->last_round_time) / 1000) + max_lead;
+    int64_t proposal =
+        (int64_t)((now + TOKEN_MARGIN + quorum->last_round_duration) / 1000) + max_lead;
     return proposal > 0 ? (uint64_t)proposal : 0;
 }
 

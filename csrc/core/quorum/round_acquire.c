@@ -165,9 +165,8 @@ static bool still_counts(const hf_vote *vote, hf_time now) {
            hf_hold_is_valid(vote->op->hold, now);
 }
 
-/* Orders the votes that still count by token, and returns the token at which they reach a majority,
- * or 0 if they are too few. A majority knew the token of each earlier hold, so any majority of yes
- * votes includes a higher one. */
+/* Returns the majority-th smallest token of the votes that still count, or 0 if they are too few. A
+ * majority knew each earlier hold's token, so any majority of yes votes includes a higher one. */
 static uint64_t common_token(const hf_op *op, hf_time now) {
     const hf_round *round = op->round;
     uint64_t common = UINT64_MAX;
@@ -214,7 +213,7 @@ static void begin_write_back(hf_op *op, uint64_t token, hf_time now) {
 static void on_majority(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     bool is_new = hf_hold_is_acquiring(op->hold);
-    hf_quorum_of(op)->last_round_time = hf_time_min(now - round->asked_at, HF_SECOND);
+    hf_quorum_of(op)->last_round_duration = hf_time_min(now - round->asked_at, HF_SECOND);
     if (!is_new || op->spec.token_ttl_ms == 0) {
         complete_acquire(op, now);
         return;

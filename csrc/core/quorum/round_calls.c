@@ -63,8 +63,8 @@ static size_t count_same_owner(const hf_round *round, const hf_lock_info *info) 
     return agree;
 }
 
-/* Combines what a majority says about the same owner; without such an owner the lock counts as
- * free. The highest token came from the fastest clock, which therefore measures the time held. */
+/* Combines the infos of the owner that a majority names; without one, the lock counts as free. The
+ * highest token came from the fastest clock, which therefore measures the time held. */
 static void combine_info(hf_op *op, hf_time now) {
     (void)now;
     hf_round *round = op->round;
@@ -280,10 +280,10 @@ void hf_round_check_call(hf_op *op, hf_time now) {
     hf_votes_count_done(op, now);
     if (now >= op->round->decide_by) hf_votes_time_out(op);
     hf_tally votes = hf_votes_count(op->round);
-    bool has_majority = votes.yes >= majority, is_hopeless = votes.yes + votes.pending < majority;
-    if (is_hopeless && hf_votes_ask_skipped(op, now)) return;
+    bool has_majority = votes.yes >= majority, failed = votes.yes + votes.pending < majority;
+    if (failed && hf_votes_ask_skipped(op, now)) return;
     hf_votes_hurry(op, &votes, now);
-    if (!has_majority && !is_hopeless) return;
+    if (!has_majority && !failed) return;
     if (votes.pending > 0 && waits_for_all(op, has_majority)) return;
     if (op->round->hold) finish_on_hold(op, has_majority, now);
     else finish_plain(op, has_majority, now);

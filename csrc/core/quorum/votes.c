@@ -107,8 +107,8 @@ void hf_vote_yes(hf_vote *vote) {
 
 /* Returns the server's reason, or the name of the code if the server gave none. */
 static const char *failure_reason(const hf_op *op) {
-    bool may_be_servers = op->failure.code == HF_UNREACHABLE || op->failure.code == HF_DENIED;
-    bool is_servers_reason = may_be_servers && op->request.failure.code == op->failure.code;
+    bool is_link_failure = op->failure.code == HF_UNREACHABLE || op->failure.code == HF_DENIED;
+    bool is_servers_reason = is_link_failure && op->request.failure.code == op->failure.code;
     return is_servers_reason ? hf_fault_text(&op->request.failure) : hf_code_name(op->failure.code);
 }
 
@@ -209,7 +209,7 @@ static void choose_owner(hf_op *op) {
     round->owner = (hf_slice){round->owner_text, (size_t)size};
 }
 
-static hf_op_spec member_spec_now(const hf_op *op, hf_time now) {
+static hf_op_spec attempt_spec(const hf_op *op, hf_time now) {
     hf_op_spec spec = hf_round_spec(op->round, &op->spec);
     const hf_hold *hold = op->round->hold;
     if (acquires(op) && hf_hold_is_held(hold)) spec.max_hold = hf_claim_max_left(hold->claim, now);
@@ -221,7 +221,7 @@ static hf_op_spec member_spec_now(const hf_op *op, hf_time now) {
 void hf_votes_ask_all(hf_op *op, hf_time now) {
     hf_votes_begin(op, now);
     choose_owner(op);
-    hf_op_spec spec = member_spec_now(op, now);
+    hf_op_spec spec = attempt_spec(op, now);
     for (size_t i = 0; i < op->round->count; i++) {
         hf_vote *vote = &op->round->votes[i];
         const hf_client *member = hf_quorum_of(op)->members[i];
@@ -240,7 +240,7 @@ bool hf_votes_ask_skipped(hf_op *op, hf_time now) {
     if (votes.skipped == 0 ||
         votes.yes + votes.pending + votes.skipped < hf_quorum_of(op)->majority)
         return false;
-    hf_op_spec spec = member_spec_now(op, now);
+    hf_op_spec spec = attempt_spec(op, now);
     for (size_t i = 0; i < round->count; i++) {
         hf_vote *vote = &round->votes[i];
         if (!vote->skipped) continue;
@@ -251,8 +251,7 @@ bool hf_votes_ask_skipped(hf_op *op, hf_time now) {
     return true;
 }
 
-/* Returns whether the server granted the lock and the grant is not undone yet. The grant may have
- * been late, or may not have counted. */
+/* Returns whether the member granted the lock and the grant has not been rolled back. */
 static bool was_granted(const hf_op *op, const hf_vote *vote) {
     return acquires(op) && vote->op && vote->op->done && vote->op->failure.code == HF_OK &&
            !vote->rolled_back;
@@ -324,20 +323,19 @@ static void list_failures(const hf_op *op, char *text, size_t size) {
     }
 }
 
-/* Writes "2 of 5 <outcome>, 1 yet to answer: s2:6379 busy". */
-static void summarize(const hf_op *op, const char *outcome, char *text, size_t size) {
+/* Writes "2 of 5 <verb>, 1 yet to answer: s2:6379 busy". */
+static void summarize(const hf_op *op, const char *verb, char *text, size_t size) {
     char failures[HF_FAILURE_TEXT];
     list_failures(op, failures, sizeof failures);
     hf_tally votes = hf_votes_count(op->round);
     char pending[48] = "";
     if (votes.pending > 0) snprintf(pending, sizeof pending, ", %zu yet to answer", votes.pending);
-    snprintf(text, size, "%zu of %zu %s%s%s", votes.yes, op->round->count, outcome, pending,
-             failures);
+    snprintf(text, size, "%zu of %zu %s%s%s", votes.yes, op->round->count, verb, pending, failures);
 }
 
-void hf_votes_fail(hf_op *op, hf_code code, const char *outcome) {
+void hf_votes_fail(hf_op *op, hf_code code, const char *verb) {
     char text[HF_FAILURE_TEXT + 128];
-    summarize(op, outcome, text, sizeof text);
+    summarize(op, verb, text, sizeof text);
     hf_op_fail(op, code, "%s", text);
 }
 

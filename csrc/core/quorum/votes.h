@@ -38,10 +38,10 @@ void hf_votes_count_done(hf_op *op, hf_time now);
 void hf_votes_time_out(const hf_op *op);
 void hf_votes_hurry(hf_op *op, const hf_tally *votes, hf_time now);
 
-/* Return the failure code that the votes suggest, and fail the operation with a code. `outcome`
+/* Return the failure code that the votes suggest, and fail the operation with a code. `verb`
  * follows the number of yes votes in the message, as in "2 of 5 granted". */
 hf_code hf_votes_code(const hf_op *op);
-void hf_votes_fail(hf_op *op, hf_code code, const char *outcome);
+void hf_votes_fail(hf_op *op, hf_code code, const char *verb);
 
 /* Adds HF_EVENT_CUT_OFF, once: too few servers reply to the acquire, which keeps waiting. */
 void hf_votes_cut_off(hf_op *op, hf_code code, hf_time now);
