@@ -86,7 +86,7 @@ return {
   { "ALL_FROM_REPLY", "core/op/batch.c", "take_all", "op->request.sent_at", "now" },
   { "ALL_BEHIND", "core/op/batch.c", "release_in_background", "hf_hold_is_held(hold)", "false" },
   { "QUORUM_LESS_ONE", "core/quorum/quorum.c", "open", "count / 2 + 1", "count / 2" },
-  { "NO_WRITE_BACK", "core/quorum/round_acquire.c", "on_majority", "known || round->token == 0", "true" },
+  { "NO_WRITE_BACK", "core/quorum/round_acquire.c", "on_majority", "is_known || round->token == 0", "true" },
   { "NO_GUARD", "core/quorum/votes.c", "count_vote", "!hf_quorum_is_guarded(op->client, index, now)", "true" },
   { "MINORITY_KEPT", "core/quorum/votes.c", "hf_votes_roll_back", "was_granted(op, vote)", "false" },
   { "YES_UNCOUNTED", "core/quorum/votes.c", "was_granted", "!vote->rolled_back", "!vote->rolled_back && vote->yes" },
