@@ -58,6 +58,8 @@ return {
   { "NO_RENEWAL", "core/op/renew.c", "hf_renewer_on_renewed", "claim->renewed", "false" },
   { "COLLECTED_ENDS", "core/op/renew.c", "hf_renewer_set_renewed", "hold->claim->renewed = «renewed»;", "false" },
   { "COUNT_TWICE", "core/op/acquire.c", "take", "op->acquire.holds_before + 1", "op->acquire.holds_before + 1 + !first" },
+  { "TTL_OF_RE_ENTRY", "core/op/taking.c", "hf_op_take",
+    "if (first) claim->token_ttl_ms = op->spec.token_ttl_ms;", "claim->token_ttl_ms = op->spec.token_ttl_ms;" },
   { "NO_LOGOUT", "core/op/events.c", "hf_node_listen", "linger ? now + LINGER : now", "HF_NEVER" },
   { "LEAVES_SLOWLY", "core/op/acquire.c", "leave_deadline", "hf_time_min(now + timeout, since + LEAVE_WITHIN)",
     "since + timeout" },

@@ -392,6 +392,7 @@ local IN_CORE = {
   { "RENEWAL_AFTER", "a released hold is renewed" },
   { "NO_RENEWAL", "nothing is renewed after the first time" },
   { "COUNT_TWICE", "a re-entry counts two" },
+  { "TTL_OF_RE_ENTRY", "a re-entry changes the token TTL by which the wait of its hold is known" },
   { "NO_LOGOUT", "the events link stays open" },
   { "NO_WORD", "a hold is renewed without its owner's approval" },
   { "WORD_STAYS", "one approval of the owner is valid for ever" },

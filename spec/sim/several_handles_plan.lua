@@ -9,6 +9,7 @@ local COMMON = 10 -- % of plans in which all callers of a process share one hand
 local COMMON_READERS = 40 -- the same for plans in which several callers may hold at a time
 local VANISHING = 25 -- % of tasks with a shared handle that vanish without releasing
 local DIFFERING = 60 -- % of tasks with several handles whose leases differ
+local OTHER_TTLS = 50 -- % of tasks with several handles whose token TTLs differ
 local PLACES = 3
 local MAX_HOLDS = 5
 local ENTERED = { lock = true, read = true, write = true, fair = true }
@@ -77,6 +78,16 @@ local function differ(prng, plan)
   end
 end
 
+-- Gives handles different token TTLs.
+local function differ_in_ttls(prng, plan)
+  for _, part in ipairs(plan.parts) do
+    if part.steps and prng:chance(OTHER_TTLS) then
+      part.token_ttls = {}
+      for place = 1, PLACES do part.token_ttls[place] = prng:pick { 600, 1200, 86400 } end
+    end
+  end
+end
+
 -- Makes the tasks of a process that want the same lock share a handle, with the settings of the
 -- first of them.
 local function share_one(prng, plan)
@@ -101,4 +112,5 @@ return function(plan)
   if prng:chance(plan.read_write and MANY_READERS or MANY) then give_several(prng, plan) end
   if prng:chance(plan.read_write and COMMON_READERS or COMMON) then share_one(prng, plan) end
   differ(Prng.new((plan.seed * 43 + 71) % 2147483647), plan)
+  differ_in_ttls(Prng.new((plan.seed * 47 + 73) % 2147483647), plan)
 end

@@ -499,13 +499,13 @@ local function hold(self, handle, claim)
   if plan.resize then perform(self, handle, "set", plan.resize) end
 end
 
-local function new_lock(self, key, kind, lease)
+local function new_lock(self, key, kind, lease, token_ttl)
   local plan = self.plan
   return raw.new(self.process.client, {
     self.process.client, key = key, kind = kind, lease = lease or plan.lease, wait = 1,
     keep = kind ~= "guard" and plan.keep or nil, max_hold = plan.max_hold,
     renewed = plan.renewed,
-    owner = plan.owner, token_ttl = kind == "guard" and 0 or plan.token_ttl,
+    owner = plan.owner, token_ttl = kind == "guard" and 0 or token_ttl or plan.token_ttl,
     fingerprint = kind == "guard" and plan.print or nil, permits = plan.permits,
       initial_permits = plan.initial_permits,
     deadlock_check = plan.deadlock_check,
@@ -519,9 +519,9 @@ local function common_lock(self, key, kind)
   return common[name]
 end
 
-local function new_handle(self, key, kind, lease)
+local function new_handle(self, key, kind, lease, token_ttl)
   local plan = self.plan
-  local lock = (plan.common and common_lock or new_lock)(self, key, kind, lease)
+  local lock = (plan.common and common_lock or new_lock)(self, key, kind, lease, token_ttl)
   local handle = { lock = lock, key = key, kind = kind, shared = plan.owner ~= nil, share = 0,
     number = raw.number(lock) }
   self.handles[#self.handles + 1] = handle
@@ -594,10 +594,10 @@ local function with_second(self, claim)
 end
 
 local function handles_round(self, witness)
-  local leases = self.plan.leases or {}
+  local leases, token_ttls = self.plan.leases or {}, self.plan.token_ttls or {}
   several_handles.round(self, witness, {
     new_handle = function(place)
-      return new_handle(self, witness.key, witness.kind, leases[place])
+      return new_handle(self, witness.key, witness.kind, leases[place], token_ttls[place])
     end,
     acquire = acquire, release = release, begin_release = begin_release, unclaim = unclaim,
     sleep = sleep,

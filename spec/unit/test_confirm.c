@@ -19,6 +19,13 @@ TEST(confirming_a_grant_sets_its_full_lease) {
     }
 }
 
+TEST(a_confirmation_removes_the_grants_mark_even_after_a_re_entry_with_another_token_ttl) {
+    granted_hold(true);
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(200), spec.token_ttl_ms = 0);
+    CHECK_ANSWER(op, "*3\r\n:1\r\n:0\r\n:0\r\n", AT(201), "ok");
+    CHECK_SENT_UNTIL(RENEWER, AT(201), AT(800), CONFIRM_K);
+}
+
 TEST(a_grant_that_cannot_be_confirmed_is_lost_before_its_grant_lease_ends) {
     hf_hold *hold = granted_hold(true);
     rig.refusing = true;

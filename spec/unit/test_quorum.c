@@ -646,6 +646,18 @@ TEST(a_quorum_hold_is_restored_under_a_new_owner_name_on_a_server_that_lost_it) 
     CHECK(hf_slice_equal(hf_hold_owner(hold_of()), hf_slice_of(owner)));
 }
 
+TEST(a_quorum_hold_is_restored_with_its_token_even_after_a_re_entry_without_fencing) {
+    const bool refuses[COUNT] = {true, false, false, false, false};
+    hold_by(5, AT(0));
+    hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(1), spec.token_ttl_ms = 0);
+    CHECK_ANSWERS(op, 0, 5, yes(0), AT(2), "ok");
+    pass(AT(2), AT(10100));
+    renew_all(AT(10100), refuses), CHECK_EQ_INT(parts_held(), 4);
+    rig_hush();
+    pass(AT(10100), AT(20300));
+    CHECK_CONTAINS(output_by(0), " 30000 1000 ");
+}
+
 TEST(a_quorum_hold_is_lost_when_losing_one_more_server_breaks_the_majority) {
     const bool refuses[COUNT] = {true, true, true, false, false};
     hold_by(5, AT(0));

@@ -48,7 +48,7 @@ void hf_op_take(hf_op *op, hf_hold *hold, const hf_taken *taken) {
     claim->valid_until = first ? end : hf_time_max(claim->valid_until, end);
     claim->lease = first ? op->spec.lease : hf_time_max(claim->lease, op->spec.lease);
     claim->renewed = op->spec.renewed || (!first && claim->renewed);
-    claim->token_ttl_ms = op->spec.token_ttl_ms;
+    if (first) claim->token_ttl_ms = op->spec.token_ttl_ms; /* the wait's member has it, too */
     claim->failures = 0;
     if (first || taken->token > hold->token)
         hold->token = taken->token; /* re-entry: higher only if a shared owner's counter was lost */

@@ -141,7 +141,7 @@ static void complete_acquire(hf_op *op, hf_time now) {
     hold->claim->renewed = op->spec.renewed || (!is_new && hold->claim->renewed);
     hold->claim->lease = is_new ? op->spec.lease : hf_time_max(hold->claim->lease, op->spec.lease);
     if (is_new) hold->claim->max_until = hf_op_max_until(op, op->round->asked_at);
-    hold->claim->token_ttl_ms = op->spec.token_ttl_ms;
+    if (is_new) hold->claim->token_ttl_ms = op->spec.token_ttl_ms;
     hold->claim->shared = op->spec.shared;
     if (is_new) hold->token = op->round->token;
     hf_quorum_refresh(client, hold, now);
