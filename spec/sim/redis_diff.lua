@@ -2,10 +2,11 @@
 -- they send.
 --
 -- Both sides get the same bytes. The small one's clock is set to the real one's before each step,
--- so times differ by at most the longest step of the run: integers of loose replies are compared
--- with that tolerance, and long numbers in strings not at all. A turn of some ms may end between
--- the two, so a difference counts only if the same steps show one each time they are run. Messages
--- of Lua's own errors differ between Lua versions: only their lines count.
+-- so times differ by at most the longest step of the run. Integers of loose replies, and the time
+-- in a record of foreign clients (queue/record.lua), are compared with that tolerance, and long
+-- numbers in strings not at all. A turn of some ms may end between the two, so a difference counts
+-- only if the same steps show one each time they are run. Messages of Lua's own errors differ
+-- between Lua versions: only their lines count.
 
 local Prng = require "spec.sim.prng"
 local Redis = require "holdfast.testing.redis"
@@ -164,11 +165,11 @@ function Pair:reset()
   end
 end
 
--- slack: by how many seconds two times may differ | nil: the numbers are not times
-local function same_number(a, b, slack)
+-- within: { slack = the seconds by which times may differ, loose = whether integers may be times }
+local function same_number(a, b, within)
   if a == b then return true end
-  if not slack then return false end
-  local least, distance = math.min(a, b), math.abs(a - b)
+  if not within.loose then return false end
+  local slack, least, distance = within.slack, math.min(a, b), math.abs(a - b)
   if least >= 1e15 then return distance <= slack * 1e6 end
   return least >= 15 and distance <= slack * 1e3 + 1
 end
@@ -180,7 +181,21 @@ local function comparable(text)
     :gsub("NOPERM [^\r\n]*", "NOPERM") -- worded differently since 7.2, also in scripts
     :gsub("The user executing the script [^\r\n]-( script: %x+,)", "ACL failure in script%1")
     :gsub("(ACL failure in script)[^\r\n]-( script: %x+,)", "%1%2")
-    :gsub("%d%d%d%d%d%d%d%d%d%d%d%d%d+", "<time>"))
+    :gsub("%d%d%d%d%d%d%d%d%d%d%d%d%d+%.?%d*", "<time>"))
+end
+
+-- Splits a record of foreign clients. → all but how long their run took, that time in ms
+local function split_record(text)
+  return text:match("^(1f %d+ %d+ %d )(%d+)$")
+end
+
+local function same_string(a, b, within)
+  local rest, run = split_record(a)
+  local other_rest, other_run = split_record(b)
+  if rest and rest == other_rest then
+    return math.abs(run - other_run) <= within.slack * 1e3 + 1
+  end
+  return comparable(a) == comparable(b)
 end
 
 local same
@@ -198,7 +213,8 @@ local function are_spans(a, b, i)
     and type(b[i]) == "number"
 end
 
-local function same_table(a, b, slack)
+local function same_table(a, b, within)
+  local slack = within.loose and within.slack
   if a.ok or b.ok or a.err or b.err then
     return comparable(a.ok or a.err or "") == comparable(b.ok or b.err or "")
       and (a.ok == nil) == (b.ok == nil)
@@ -207,18 +223,18 @@ local function same_table(a, b, slack)
   for i = 1, #a do
     local times = slack and i == 2 and type(a[2]) == "number" and type(b[2]) == "number"
     local spans = slack and are_spans(a, b, i) and math.abs(a[i] - b[i]) <= slack * 1e6
-    if not (spans or same(a[i], b[i], slack) or times and same_ttl(a, b, slack)) then
+    if not (spans or same(a[i], b[i], within) or times and same_ttl(a, b, slack)) then
       return false
     end
   end
   return true
 end
 
-function same(a, b, slack)
+function same(a, b, within)
   if type(a) ~= type(b) then return false end
-  if type(a) == "number" then return same_number(a, b, slack) end
-  if type(a) == "string" then return comparable(a) == comparable(b) end
-  if type(a) == "table" then return same_table(a, b, slack) end
+  if type(a) == "number" then return same_number(a, b, within) end
+  if type(a) == "string" then return same_string(a, b, within) end
+  if type(a) == "table" then return same_table(a, b, within) end
   return a == b
 end
 
@@ -278,7 +294,7 @@ function Pair:compare(step)
       local real, small = arranged(told(self.reals[i]), step.sorted),
         arranged(told(self.smalls[i]), step.sorted)
       self:note_step()
-      if not same(real, small, step.loose and self.longest_step) then
+      if not same(real, small, { slack = self.longest_step, loose = step.loose }) then
         return ("client %d hears\n  real:  %s\n  small: %s"):format(i, show(real), show(small))
       end
     end
