@@ -270,7 +270,7 @@ DRIVER_UNITS = $(DRIVER_PROGRAMS) test_orders test_margins test_net test_tls tes
 $(DRIVER_UNITS:%=$(BUILD)/unit/%): $(POSIX:%.c=$(BUILD)/obj/%.o)
 $(DRIVER_UNITS:%=$(BUILD)/unit/%): LIBRARIES = -lssl -lcrypto -lpthread
 $(BUILD)/unit/test_net: WRAPPED += getaddrinfo pthread_mutex_init pthread_mutex_destroy
-$(CRASH_PROGRAMS:%=$(BUILD)/unit/%): WRAPPED += renameat fdopendir opendir readdir hf_now
+$(CRASH_PROGRAMS:%=$(BUILD)/unit/%): WRAPPED += renameat fdopendir opendir readdir readlinkat __readlinkat_chk hf_now
 $(BUILD)/unit/test_tls: WRAPPED += ERR_clear_error SSL_CTX_set_options SSL_do_handshake SSL_read SSL_write
 $(BUILD)/unit/test_tls: WRAPPED += $(addprefix pthread_rwlock_,rdlock wrlock trywrlock unlock)
 $(BUILD)/unit/test_system: WRAPPED += madvise pthread_create

@@ -170,6 +170,8 @@ static hf_life probe_process(int directory, const char *uuid, const char *scope)
     record_processes processes;
     if (!read_record(directory, uuid, scope, &processes)) return HF_LIFE_UNKNOWN;
     if (!has_ended(processes.pid)) return HF_LIFE_RUNNING;
+    /* It may have started its job since. Now that it has ended, its record is final. */
+    if (!read_record(directory, uuid, scope, &processes)) return HF_LIFE_UNKNOWN;
     if (processes.group == 0) return HF_LIFE_ENDED;
     return probe_job(directory, uuid, processes.group);
 }

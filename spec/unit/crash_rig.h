@@ -244,6 +244,31 @@ struct dirent *__wrap_readdir(DIR *directory) {
     return entry;
 }
 
+/* ---- reading a record ---- */
+
+static UNUSED void (*on_record_read)(void); /* is called once, after the next record is read */
+
+ssize_t __real_readlinkat(int directory, const char *path, char *text, size_t size);
+ssize_t __wrap_readlinkat(int directory, const char *path, char *text, size_t size);
+
+ssize_t __wrap_readlinkat(int directory, const char *path, char *text, size_t size) {
+    ssize_t filled = __real_readlinkat(directory, path, text, size);
+    void (*then)(void) = on_record_read;
+    on_record_read = NULL;
+    if (then) then();
+    return filled;
+}
+
+/* The same, fortified. */
+ssize_t __wrap___readlinkat_chk(int directory, const char *path, char *text, size_t size,
+                                size_t room);
+
+ssize_t __wrap___readlinkat_chk(int directory, const char *path, char *text, size_t size,
+                                size_t room) {
+    (void)room;
+    return __wrap_readlinkat(directory, path, text, size);
+}
+
 /* ---- a least time for which the lock stays held ---- */
 
 static UNUSED int names_of_job_locks, unlocked;

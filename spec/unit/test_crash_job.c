@@ -120,6 +120,52 @@ TEST(a_job_counts_as_ended_once_the_last_process_of_its_group_has_ended) {
     end_job();
 }
 
+/* ---- a job that starts while a waiter reads the record ---- */
+
+static pid_t late_command;
+static int gate[2]; /* a pipe: one byte lets the command start its job */
+
+/* The command starts its job and ends, while the job goes on. */
+static void start_late(void) {
+    if (write(gate[1], "b", 1) != 1) abort();
+    waitpid(late_command, NULL, 0);
+}
+
+static int run_late(const char *name) {
+    char byte;
+    alarm(20);
+    if (!hf_crash_record(name) || write(pids[1], "r", 1) != 1) return 1;
+    int lock = hf_crash_lock_job(name);
+    if (read(gate[0], &byte, 1) != 1 || lock < 0) return 1;
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        setpgid(0, 0);
+        stay();
+    }
+    setpgid(child, child);
+    if (!hf_crash_record_job(name, child, 0)) return 1;
+    send_pid(child);
+    return 0;
+}
+
+TEST(a_job_that_starts_after_a_waiter_has_read_its_holders_record_counts_as_alive) {
+    char byte;
+    const char *name = new_uuid();
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    if (pipe(pids) != 0 || pipe(gate) != 0) abort();
+    late_command = fork();
+    if (late_command == 0) _exit(run_late(name));
+    if (read(pids[0], &byte, 1) != 1) abort();
+    on_record_read = start_late;
+    hf_life life = hf_crash_probe_process(uuid);
+    pid_t job = feed();
+    CHECK_EQ_INT(life, HF_LIFE_UNSURE);
+    kill_and_collect(job), CHECK_EQ_INT(life_in_the_end(), HF_LIFE_JOB_ENDED);
+    close(gate[0]), close(gate[1]);
+    end_job();
+}
+
 /* ---- a search that takes too long ---- */
 
 TEST(a_job_counts_as_alive_if_the_search_for_its_processes_takes_too_long) {
