@@ -8,6 +8,7 @@ local PATIENCE, comes_to_wait, eventually = jobs.PATIENCE, jobs.comes_to_wait, j
 local exits, gives, hold, keep = jobs.exits, jobs.gives, jobs.hold, jobs.keep
 local output_of, own, run, says, sees = jobs.output_of, jobs.own, jobs.run, jobs.says, jobs.sees
 local server, start, stop, write_lock = jobs.server, jobs.start, jobs.stop, jobs.write_lock
+local unpack = table.unpack or unpack
 
 describe("holdfast", function()
   before_each(jobs.open)
@@ -178,12 +179,35 @@ describe("holdfast", function()
       end
     end)
 
+    it("is not deleted by break if another run has replaced it since break asked", function()
+      local go, break_k = jobs.file "go", table.concat(command.words("break", "k"), "' '")
+      for option, replace in pairs {
+        ["--once-per"] = { "SET", "holdfast_once:k", "1 running 8 other:1 host 7" },
+        ["--idempotent"] = { "HSET", "holdfast_once:k", "by", "other:1" },
+      } do
+        assert.equal(0, (run { "run", option, "1h", "k", "--", "true" }))
+        local child = process.start {
+          "sh", "-c", ("(until test -e %s; do sleep 0.05; done; echo y) | script -qec \"'%s'\" /dev/null"):format(
+            go, break_k), env = command.environment(server),
+        }
+        sees(child, "Let it run again")
+        server:cli(unpack(replace))
+        local before = server:cli("DUMP", "holdfast_once:k")
+        assert(io.open(go, "w")):close()
+        exits(child, 1)
+        assert.matches("nothing was deleted", child:output(), 1, true)
+        assert.same(before, server:cli("DUMP", "holdfast_once:k"))
+        server:cli("DEL", "holdfast_once:k")
+        os.remove(go)
+      end
+    end)
+
     it("is not deleted by break while the job is running", function()
       local records = require "holdfast.command.records"
       local child = start { "run", "--idempotent", "60", "k", "-c", "echo ready; exec sleep 60" }
       sees(child, "ready")
       assert.is_nil(records.ttl(own(), "k"))
-      assert.is_false(records.forget(own(), "k"))
+      assert.is_false(records.forget(own(), "k", records.ids(own(), "k")))
       assert.equal(1, server:cli("EXISTS", "holdfast_once:k"))
       stop(child, 143)
     end)

@@ -72,6 +72,7 @@ local function has_same_holder(client, entry)
 end
 
 local CHANGED = 'the lock "%s" has changed hands since you were asked; nothing was broken'
+local RUN_AGAIN = 'the job "%s" has begun or ended again since you were asked; nothing was deleted'
 
 -- → whether to break the lock | nil, the exit code
 local function confirm_unchanged(client, entry, out)
@@ -106,13 +107,16 @@ local function record_reason(client, key)
 end
 
 local function forget(client, key, given, out)
-  local why = record_reason(client, key)
+  local ids, why = records.ids(client, key), record_reason(client, key)
   if why and not given.yes and not confirm('The job "%s" %s. Let it run again? [y/N] ', output.name(key), why) then
     return exits.BUSY
   end
   local forgotten, message, code = false, nil, nil
-  if why then forgotten, message, code = records.forget(client, key) end
+  if why then forgotten, message, code = records.forget(client, key, ids) end
   if code then return verb.failed(out, message, code) end
+  if why and not forgotten then
+    return out:fail(exits.BUSY, "changed", RUN_AGAIN:format(output.name(key)))
+  end
   output.print(output.name(key) .. (forgotten and ": may run again" or ": was free"))
   return forgotten and exits.OK or exits.BUSY
 end

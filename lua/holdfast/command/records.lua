@@ -11,9 +11,12 @@ local records = {}
 
 local PREFIX = once.name ""
 
--- Deletes only a record: a run that has begun in the meantime keeps its lock.
-local FORGET = "local text = redis.call('TYPE', KEYS[1]).ok == 'string' "
-  .. "return (text or redis.call('HGET', KEYS[1], 'done')) and redis.call('DEL', KEYS[1]) or 0"
+-- Deletes the record that ARGV[1] identifies: a run that has begun or ended in the meantime keeps
+-- its lock or its record.
+local FORGET = [[
+local id = redis.call('TYPE', KEYS[1]).ok == 'string' and redis.call('GET', KEYS[1])
+  or redis.call('HGET', KEYS[1], 'done') and redis.call('HGET', KEYS[1], 'by')
+return id == ARGV[1] and redis.call('DEL', KEYS[1]) or 0]]
 
 local function command(client, node, ...)
   return replies.command(client, { ... }, node)
@@ -60,13 +63,29 @@ function records.fire(client, key)
   return now and once.parse(text, now) or nil
 end
 
--- Deletes the record, so that the job can run again.
--- → whether there was a record | nil, message, code if too few nodes reply
-function records.forget(client, key)
+local function id_at(client, key, node)
+  local name = records.key(key)
+  for _, read in ipairs { { "GET", name }, { "HGET", name, "by" } } do
+    local id = replies.command(client, read, node)
+    if type(id) == "string" then return id end
+  end
+  return ""
+end
+
+-- → what identifies the record on each node, for forget: node → its text, or the owner of its run
+function records.ids(client, key)
+  local ids = {}
+  for _, node in ipairs(nodes_of_record(client)) do ids[node] = id_at(client, key, node) end
+  return ids
+end
+
+-- Deletes the record with these ids, so that the job can run again.
+-- → whether there was such a record | nil, message, code if too few nodes reply
+function records.forget(client, key, ids)
   local nodes = nodes_of_record(client)
   local replied, forgotten, first_message, first_code = 0, false, nil, nil
   for _, node in ipairs(nodes) do
-    local count, message, code = command(client, node, "EVAL", FORGET, 1, records.key(key))
+    local count, message, code = command(client, node, "EVAL", FORGET, 1, records.key(key), ids[node])
     if count then replied, forgotten = replied + 1, forgotten or count == 1 end
     if not count and not first_code then first_message, first_code = message, code end
   end
