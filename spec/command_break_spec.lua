@@ -22,6 +22,15 @@ describe("holdfast", function()
     return code, child:output()
   end
 
+  -- `script` types "y" on a terminal once the file exists. → the child
+  local function break_once(file, key)
+    local text = "(until test -e %s; do sleep 0.05; done; echo y) | script -qec \"'%s'\" /dev/null"
+    local words = table.concat(command.words("break", key), "' '")
+    return process.start {
+      "sh", "-c", text:format(file, words), env = command.environment(server),
+    }
+  end
+
   describe("break", function()
     it("without a terminal fails instead of asking for confirmation, and changes nothing", function()
       hold("k")
@@ -49,6 +58,19 @@ describe("holdfast", function()
           assert.same({ expected, expected }, { code, server:cli("EXISTS", "k") }, text)
         end
       end
+    end)
+
+    it("takes back the permits of a semaphore without undoing a change of their number", function()
+      local go = jobs.file "go"
+      local pool = own():semaphore("pool", { permits = 5 })
+      local permit = assert(pool:acquire(2))
+      local child = break_once(go, "pool")
+      sees(child, "Take the permits back")
+      assert(pool:set_permits(3))
+      assert(io.open(go, "w")):close()
+      exits(child, 0)
+      assert.equal(3, pool:available())
+      assert.is_nil(permit:release())
     end)
 
     it("asks a different question for permits, a latch, a finished job and a lock without a TTL", function()
@@ -180,16 +202,13 @@ describe("holdfast", function()
     end)
 
     it("is not deleted by break if another run has replaced it since break asked", function()
-      local go, break_k = jobs.file "go", table.concat(command.words("break", "k"), "' '")
+      local go = jobs.file "go"
       for option, replace in pairs {
         ["--once-per"] = { "SET", "holdfast_once:k", "1 running 8 other:1 host 7" },
         ["--idempotent"] = { "HSET", "holdfast_once:k", "by", "other:1" },
       } do
         assert.equal(0, (run { "run", option, "1h", "k", "--", "true" }))
-        local child = process.start {
-          "sh", "-c", ("(until test -e %s; do sleep 0.05; done; echo y) | script -qec \"'%s'\" /dev/null"):format(
-            go, break_k), env = command.environment(server),
-        }
+        local child = break_once(go, "k")
         sees(child, "Let it run again")
         server:cli(unpack(replace))
         local before = server:cli("DUMP", "holdfast_once:k")

@@ -112,15 +112,19 @@ local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '(1', '+inf')
 for _, id in ipairs(ids) do redis.call('ZADD', KEYS[1], 1, id) end
 return #ids]]
 
--- Takes back all permits, as if their leases had ended, and gives them to the waiters.
+-- Takes back all permits, as if their leases had ended, and gives them to the waiters. Reads their
+-- number again, because it may have been changed since the user was asked.
 -- → whether any permits were taken | nil, message, code
 function permits.take_back(client, entry, lock)
   local ended, message, code = command_for_lock(client, entry.key, "EVAL", END, 1,
     leases_of(entry.key))
   if not ended then return nil, message, code end
+  local now
+  now, message, code = driver.lock.info(lock)
+  if not now then return nil, message, code end
   for _ = 0, math.floor(ended / PER_PROGRAM) do
     local set
-    set, message, code = driver.lock.set(lock, entry.permits)
+    set, message, code = driver.lock.set(lock, now.holds + now.free)
     if not set then return nil, message, code end
   end
   return ended > 0
