@@ -66,10 +66,20 @@ function dead_links.are_alone(plan)
   return plan.only_dead_links
 end
 
--- Half of a short lease is too little time for two tries: then the record is written in the
--- background.
-local function is_hurried(plan, verb)
-  return verb == "complete" and plan.lease < 2 * MIN_TIMEOUT
+-- Half of a short lease is too little time for two tries: then a record is written in the
+-- background, and a majority may not be reached.
+local function is_hurried(plan, verb, code)
+  local depends = verb == "complete" or code == "no_quorum" and verb ~= "acquire"
+  return depends and plan.lease < 2 * MIN_TIMEOUT
+end
+
+-- A connection on which a command awaits its reply that must not be sent twice is given up only
+-- after command_timeout.
+local function may_send_once(process)
+  for _, task in ipairs(process.tasks) do
+    if task.plan.owner or task.plan.force then return true end
+  end
+  return false
 end
 
 -- Called when a call has ended. A call that must not be sent twice fails with its connection.
@@ -77,9 +87,9 @@ function dead_links.check(task, verb, key, wait, asked_at, code, message)
   local world, plan = task.world, task.plan
   local fails = code == "unreachable" or code == "no_quorum"
   if not world.forgets or not fails or task.process.closed then return end
-  local once = plan.owner or plan.force or verb == "force_release"
+  local once = may_send_once(task.process) or verb == "force_release"
   local took = world.now - asked_at
-  if once or is_hurried(plan, verb) or wait > 0 and took >= wait * 1e6 * CLOCKS then return end
+  if once or is_hurried(plan, verb, code) or wait > 0 and took >= wait * 1e6 * CLOCKS then return end
   world:fail("cut_off", "%s: %s of %s fails after %.3f s: %s", key, verb, task.name, took / 1e6,
     message)
 end

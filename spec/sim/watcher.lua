@@ -614,8 +614,8 @@ local function note_turn(turns, is_theirs, is_taken, now)
   end
 end
 
--- Once a waiter of holdfast has seen that Redisson holds the lock, holdfast may hold it twice in a
--- row. That is over when the lock has been left to Redisson's waiters and none of them came.
+-- Once a waiter of holdfast has seen that Redisson holds the lock, holdfast may hold it MAX_IN_A_ROW
+-- times. That is over when the lock has been left to Redisson's waiters and none of them came.
 local function note_seen(self, key, name, args, reply)
   local holder = key.holder
   if name ~= "acquire" or not holder or wire.is_ours(holder) then return end
@@ -637,7 +637,7 @@ local function note_ours_in_a_row(self, key)
   end
 end
 
-local function is_third_turn(key)
+local function has_too_many_turns(key)
   return key.theirs_seen and key.ours_in_a_row > MAX_IN_A_ROW
 end
 
@@ -667,10 +667,12 @@ local function check_grant(self, key, before)
       key.missed_by = not is_subscribed(self, client) and owner or nil
     end)
   end
-  local is_known = self.world.now > (key.turns_unknown_till or 0)
+  -- While the server refuses writes, the programs cannot record whose turn it is.
+  local unknown_till = max(key.turns_unknown_till or 0, self.server.refuses_until + MAX_IN_RETURN)
+  local is_known = self.world.now > unknown_till
   local in_return = is_in_return(self, key.turns) or is_in_return(self, key.turns_with_shared)
   if before and is_known and key.kind == "lock" and self.server.redis.channels[key.releases]
-      and (is_third_turn(key) or not in_return) then
+      and (has_too_many_turns(key) or not in_return) then
     self.world:fail("turn", "%s: handed over to %s although Redisson waits", key.name,
       key.granted_to)
   end
