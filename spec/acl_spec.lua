@@ -16,20 +16,22 @@ after_each(world.close)
 local unpack = table.unpack or unpack
 local JAVA = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33"
 
+-- For a client that lacks a right: a call that is denied may be repeated for this long.
+local BRIEFLY = 2 -- seconds
+
 -- A client of `user`, whose password is "secret".
-local function connect(user)
+local function connect(user, patience)
   return world.client {
     url = ("unix://%s:secret@%s?db=1"):format(user, world.server.path), prefix = "lock:",
-    tenant = "lock:", command_timeout = 10,
+    tenant = "lock:", command_timeout = patience or 10,
   }
 end
 
-local function client_of(words, more)
+local function client_of(words, patience)
   local rule = { "ACL", "SETUSER" }
   for _, word in ipairs(words) do rule[#rule + 1] = word end
-  for word in (more or ""):gmatch("%S+") do rule[#rule + 1] = word end
   assert.equal("OK", world.server:cli(rule))
-  return connect(words[1])
+  return connect(words[1], patience)
 end
 
 local function copy(words, keep)
@@ -64,13 +66,13 @@ local STEPS = {
     local result, message, code = client:idempotent("f", { expire = 5 }, error)
     return result or code == "duplicate" or nil, message, code
   end,
-  function(_, locks) -- a lock of Java's that ends with its TTL, and a stranger's place
+  function(_, locks, wait) -- a lock of Java's that ends with its TTL, and a stranger's place
     world.cli("SELECT", 1)
     world.cli("ZADD", "holdfast_queue:{lock:g}", "inf", "nobody")
     world.cli("HSET", "lock:g", JAVA, 1)
     world.cli("PEXPIRE", "lock:g", 1000)
     world.cli("SELECT", 0)
-    return locks.g:acquire(20)
+    return locks.g:acquire(wait)
   end,
   { "g", "release" },
   function(client) -- two renewals
@@ -81,7 +83,7 @@ local STEPS = {
 }
 
 -- → nothing, or the code and message of the first failure
-local function everything(client)
+local function everything(client, wait)
   -- kept here, because a collected lock is released
   local locks = { client = client, both = client:multi_lock { "d", "e" }, c = client:mutex "c" }
   for _, key in ipairs { "a", "g" } do locks[key] = client:lock(key) end
@@ -91,7 +93,7 @@ local function everything(client)
       local lock = locks[step[1]]
       return lock[step[2]](lock, step[3])
     end
-    local result, message, code = call(client, locks)
+    local result, message, code = call(client, locks, wait)
     if result == nil then return code, message end
   end
 end
@@ -112,7 +114,7 @@ describe("the ACL rights for locks", function()
 
   it("suffice for every call of a lock", function()
     local client = client_of(of_locks())
-    assert.is_nil((select(2, everything(client))))
+    assert.is_nil((select(2, everything(client, 20))))
     assert.same({}, rights.refused(world.server))
     clean(client)
   end)
@@ -134,7 +136,7 @@ describe("the ACL rights for locks", function()
   end)
 
   it("can be withdrawn for some keys without affecting the client's locks on other keys", function()
-    local client = client_of(of_locks())
+    local client = client_of(of_locks(), BRIEFLY)
     local lease = { lease = 3, watchdog = true }
     local locks = {}
     for i = 1, 5 do locks[i] = client:lock("a" .. i, lease) end
@@ -159,8 +161,8 @@ describe("the ACL rights for locks", function()
     for _, right in ipairs(of_locks()) do
       if right:find("^[+~&]") and not NEEDS_A_COUNTERPART[right] then
         world.cli("SCRIPT", "FLUSH")
-        local client = client_of(copy(of_locks(), function(word) return word ~= right end))
-        local code, message = everything(client)
+        local client = client_of(copy(of_locks(), function(word) return word ~= right end), BRIEFLY)
+        local code, message = everything(client, BRIEFLY)
         assert.equal("denied", code, right)
         assert.is_truthy(message:find("unix:" .. world.server.path, 1, true), message)
         world.cli("ACL", "SETUSER", "locks", right) -- so that close can remove its keys
@@ -413,7 +415,9 @@ describe("the ACL rights", function()
 
   it("for locks, plus +scan and +hscan, suffice for client:deadlocks()", function()
     world.cli("ACL", "LOG", "RESET")
-    local client = client_of(of_locks(), "+scan +hscan")
+    local words = of_locks()
+    words[#words + 1], words[#words + 2] = "+scan", "+hscan"
+    local client = client_of(words)
     local held = assert(client:lock("a"):acquire(0))
     local child = partner 'client:lock("a"):acquire(20):release()'
     assert(process.wait_until(function()
