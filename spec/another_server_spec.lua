@@ -1,5 +1,5 @@
 -- Another server answers at the address of an absent one: see docs/how-to/servers.md.
--- spec/cluster_spec.lua tests this for the nodes of a cluster, which have ids.
+-- spec/unit/test_cluster_nodes.c tests this for the nodes of a cluster, which have ids.
 
 local core = require "holdfast.core"
 local holdfast = require "holdfast"

@@ -61,7 +61,11 @@ after_each(function()
 end)
 
 describe("in a cluster", function()
-  setup(function() nodes = cluster.start { masters = 3, replicas = 0 } end)
+  setup(function()
+    local rule = table.concat(rights.of({ "lock" }, { cluster = true }), " ")
+    if redis.major() < 7 then rule = rule:gsub(" [+&]%S*s%l-publish", ""):gsub(" %+ss?u%S+", "") end
+    nodes = cluster.start { masters = 3, replicas = 0, users = { rule } }
+  end)
   teardown(function() nodes:stop() end)
 
   it("every key is locked on the node that serves its slot", function()
@@ -77,14 +81,6 @@ describe("in a cluster", function()
     assert.equal(0, client:stats().redirects)
   end)
 
-  it("a client finds every slot from the address of one node", function()
-    for _, node in ipairs(nodes.nodes) do
-      local client = connect(nodes:url { node })
-      for i = 1, 10 do assert(client:lock("from one:" .. i):acquire(20)):release() end
-      assert.equal(0, client:stats().redirects)
-    end
-  end)
-
   it("a client ignores the first address if it belongs to a different cluster", function()
     local stranger = cluster.stranger()
     local list = { stranger, nodes.nodes[1], nodes.nodes[2] }
@@ -92,29 +88,6 @@ describe("in a cluster", function()
     assert.same({ 0, 1 }, { stranger:cli("DBSIZE"), nodes:node_of("first"):cli("EXISTS", "first") })
     assert(lock:release())
     stranger:stop()
-  end)
-
-  -- The client may not ask the stranger for its id, so it can only use the map.
-  it("a client ignores the slot map of a different cluster while no node of its own responds", function()
-    local stranger = cluster.stranger()
-    stranger:cli("ACL", "SETUSER", "default", "-cluster|myid")
-    local url = nodes:url { nodes.nodes[1], nodes.nodes[2], stranger }
-    local lock = connect { url = url, command_timeout = 1 }:lock("k")
-    assert(lock:acquire(20)):release()
-    for _, node in ipairs(nodes.nodes) do nodes:hang(node) end
-    finally(function()
-      for _, node in ipairs(nodes.nodes) do nodes:resume(node) end
-      stranger:stop()
-    end)
-    assert.truthy(process.wait_until(function()
-      assert.is_nil((lock:try_acquire()))
-      return stranger:cli("INFO", "commandstats"):find("cmdstat_cluster|slots:", 1, true)
-    end, 3)) -- one failed attempt is no proof
-    assert.is_nil((lock:try_acquire()))
-    assert.equal(0, stranger:cli("DBSIZE"))
-    for _, node in ipairs(nodes.nodes) do nodes:resume(node) end
-    nodes:wait_settled()
-    assert(lock:acquire(PATIENCE)):release()
   end)
 
   it("a client follows one MOVED redirect after a slot has moved, and then uses the new node directly", function()
@@ -196,17 +169,6 @@ describe("in a cluster", function()
     line:stop()
   end)
 
-  it("a reader's renewal waits while its slot is being migrated, and succeeds afterwards", function()
-    local client = connect { lease = 3, command_timeout = 1 }
-    local read = assert(client:read_write_lock("leaf"):read():acquire())
-    local on_the_way = begin_move "leaf"
-    on_the_way:carry()
-    process.sleep(1.2)
-    on_the_way:finish()
-    wait_renewed(client)
-    assert.is_true(read:is_held() and read:release())
-  end)
-
   it("waiters keep their places when their slot moves", function()
     local line = crowd.new(as_server("moving line"), "moving line")
     local held = assert(connect():lock("moving line"):acquire())
@@ -222,26 +184,6 @@ describe("in a cluster", function()
     line:stop()
   end)
 
-  it("a client with a node's plain URL renews the locks of that node key by key", function()
-    local node = nodes:owner(nodes:slot("one 1"))
-    local client = holdfast.new { url = node:url(), lease = 3 }
-    local locks = {}
-    for i = 1, 100 do
-      local key = "one " .. i
-      if nodes:owner(nodes:slot(key)) == node then
-        locks[#locks + 1] = assert(client:lock(key):acquire(0))
-      end
-    end
-    assert.is_true(#locks > 5)
-    wait_renewed(client, 2 * #locks)
-    for _, lock in ipairs(locks) do assert.is_true(lock:is_held()) end
-    local batches = client:stats().renew_batches
-    wait_renewed(client, 2 * #locks)
-    -- after that, no more attempts to renew them together
-    assert.is_true(client:stats().renew_batches - batches >= 2 * #locks - 1)
-    client:close()
-  end)
-
   it("renewals follow ASK while a slot is being migrated, and other calls wait for the migration to end", function()
     local client = connect { lease = 3, command_timeout = 1 }
     local lock = assert(client:lock("asked"):acquire())
@@ -254,24 +196,6 @@ describe("in a cluster", function()
     assert.matches("TRYAGAIN", fails("unreachable", connect { command_timeout = 1 }:lock("asked"):try_acquire()))
     on_the_way:finish()
     assert.is_true(lock:check() and lock:release())
-  end)
-
-  it("an acquire waits while its slot is being migrated", function()
-    local on_the_way = begin_move "awaited"
-    local worker = process.lua { args = { nodes:url() }, code = [[
-      io.stdout:setvbuf("line")
-      local client = require("holdfast").new(arg[1])
-      print("begun")
-      assert(client:lock("awaited"):acquire(20))
-      print("acquired")
-      client:close()
-    ]] }
-    assert.truthy(worker:wait_output("begun", 20))
-    process.sleep(0.2)
-    assert.is_nil(worker:output():match("acquired"))
-    on_the_way:finish()
-    assert(worker:wait_output("acquired", 20), worker:output())
-    worker:wait(20)
   end)
 
   it("several locks are acquired atomically if they share a hash tag, otherwise one after the other", function()
@@ -307,12 +231,6 @@ describe("in a cluster", function()
     assert.equal(2 * #keys, runs() - before) -- no step is repeated
   end)
 
-  it("an acquire refuses a key with braces that are not a hash tag", function()
-    for _, key in ipairs { "a{b", "a{}b" } do
-      assert.matches("hash tag", fails("conflict", connect():lock(key):try_acquire()))
-    end
-  end)
-
   it("a call fails if a node has no cluster support, and its message says so", function()
     local alone = redis.start { tcp = true }
     assert.matches("cluster support disabled",
@@ -320,106 +238,9 @@ describe("in a cluster", function()
     alone:stop()
   end)
 
-  it("the error message names every node that was tried if none can be reached", function()
-    local dead = {}
-    for i = 1, 3 do dead[i] = redis.start { tcp = true } end
-    local url = nodes.url({ options = {} }, dead)
-    for _, node in ipairs(dead) do node:stop() end
-    local message = fails("unreachable", connect(url):lock("k"):acquire(1))
-    for _, node in ipairs(dead) do assert.matches("127.0.0.1:" .. node.port, message, 1, true) end
-  end)
-
   it("ping returns a node's round-trip time", function() assert.is_number(connect():ping()) end)
-end)
 
-describe("in a cluster with sharded channels a lock shared with Redisson", function()
-  local KEY, CHANNEL = "shared", "redisson_lock__channel:{shared}"
-  local JAVA = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33"
-  local node, others
-
-  local function is_old() return redis.major() < 7 end
-
-  before_each(function()
-    if is_old() then return end
-    nodes = cluster.start { masters = 3, replicas = 0 }
-    node, others = nodes:node_of(KEY), crowd.new(as_server(KEY), KEY)
-  end)
-
-  after_each(function()
-    if is_old() then return end
-    others:stop()
-    nodes:stop()
-  end)
-
-  local function counted(how, channel) return node:cli("PUBSUB", how, channel)[2] end
-
-  -- Returns whether the waiter has rechecked after its subscription was confirmed: it has sent no
-  -- script for a second, and before that it sends one at least every 200 ms.
-  local function asks_no_more()
-    local seen = false
-    for line in node:cli("CLIENT", "LIST"):gmatch("[^\n]+") do
-      if line:find("cmd=eval", 1, true) then
-        if line:find(" idle=0 ", 1, true) then return false end
-        seen = true
-      end
-    end
-    return seen
-  end
-
-  -- A foreign client's lock is released and announced with `publish`, while one of our clients
-  -- waits.
-  local function is_woken_by(publish)
-    node:cli("HSET", KEY, JAVA, 1)
-    node:cli("PEXPIRE", KEY, 30000)
-    others:add("ours", { grant_lease = 20 }) -- it rechecks after that
-    assert.truthy(process.wait_until(function()
-      return counted("SHARDNUMSUB", CHANNEL) == 1 and node:cli("PUBSUB", "NUMPAT") == 1
-    end, 20))
-    assert.equal(1, counted("SHARDNUMSUB", "holdfast_listening:{shared}"))
-    assert.truthy(process.wait_until(asks_no_more, 20))
-    node:cli("DEL", KEY)
-    node:cli(publish, CHANNEL, "0")
-    assert.truthy(process.wait_until(function() return others:turns_of("ours") > 0 end, 5))
-    assert.is_nil(others:finish(20))
-    assert.truthy(process.wait_until(function() return counted("SHARDNUMSUB", CHANNEL) == 0 end, 20))
-  end
-
-  for channel, publish in pairs { sharded = "SPUBLISH", plain = "PUBLISH" } do
-    it(("wakes its waiter on a release in the %s channel"):format(channel), function()
-      if not is_old() then is_woken_by(publish) end
-    end)
-  end
-
-  it("announces its release on the channel, plain or sharded, that has a subscriber", function()
-    if is_old() then return end
-    for verb, kind in pairs { SUBSCRIBE = "message", SSUBSCRIBE = "smessage" } do
-      local lock = assert(connect():lock(KEY):acquire(0))
-      local listener = assert(resp.connect { path = node.path })
-      listener:call(verb, CHANNEL)
-      others:line_up { "ours" }
-      assert(lock:release())
-      assert.same({ kind, CHANNEL, "0" }, listener:poll(20))
-      listener:close()
-      assert.is_nil(others:finish(20))
-      others.store:cli("DEL", "crowd:history")
-    end
-  end)
-end)
-
-describe("a client of a cluster", function()
-  it("fails as denied if its password is wrong", function()
-    nodes = cluster.start { masters = 3, replicas = 0, password = "right" }
-    assert(connect():lock("k"):acquire()):release()
-    local message = fails("denied", connect((nodes:url():gsub("right", "wrong"))):lock("k"):acquire(20))
-    assert.matches("WRONGPASS", message)
-    assert.is_nil(message:find("wrong@", 1, true))
-    nodes:stop()
-  end)
-
-  it("needs only the documented ACL rights", function()
-    local rule = table.concat(rights.of({ "lock" }, { cluster = true }), " ")
-    if redis.major() < 7 then rule = rule:gsub(" [+&]%S*s%l-publish", ""):gsub(" %+ss?u%S+", "") end
-    nodes = cluster.start { masters = 3, replicas = 0, users = { rule } }
+  it("a client needs only the documented ACL rights", function()
     local url = nodes:url():gsub("//", "//locks:secret@")
     local client, rival = connect { url = url, tenant = "lock:" }, connect { url = url, tenant = "lock:" }
     for i = 1, 6 do
@@ -433,69 +254,78 @@ describe("a client of a cluster", function()
       assert.is_true(lock:release())
     end
     for _, node in ipairs(nodes.nodes) do assert.same({}, rights.refused(node)) end
-    nodes:stop()
   end)
 
-  it("waits until its deadline for a cluster that is down", function()
-    nodes = cluster.start { masters = 3, replicas = 0, node_timeout = 500 }
-    local client = connect { command_timeout = 1 }
-    local key, dead = "k", nil
-    for _, node in ipairs(nodes:masters()) do
-      if node ~= nodes:node_of(key) then dead = node end
+  describe("with sharded channels, a lock shared with Redisson", function()
+    local KEY, CHANNEL = "shared", "redisson_lock__channel:{shared}"
+    local JAVA = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33"
+    local node, others
+
+    local function is_old() return redis.major() < 7 end
+
+    before_each(function()
+      if is_old() then return end
+      node, others = nodes:node_of(KEY), crowd.new(as_server(KEY), KEY)
+    end)
+
+    after_each(function()
+      if is_old() then return end
+      others:stop()
+    end)
+
+    local function counted(how, channel) return node:cli("PUBSUB", how, channel)[2] end
+
+    -- Returns whether the waiter has rechecked after its subscription was confirmed: it has sent no
+    -- script for a second, and before that it sends one at least every 200 ms.
+    local function asks_no_more()
+      local seen = false
+      for line in node:cli("CLIENT", "LIST"):gmatch("[^\n]+") do
+        if line:find("cmd=eval", 1, true) then
+          if line:find(" idle=0 ", 1, true) then return false end
+          seen = true
+        end
+      end
+      return seen
     end
-    assert(client:lock(key):acquire()):release()
-    dead:kill("KILL")
-    assert.truthy(process.wait_until(function()
-      local got, message, code = client:lock(key):try_acquire()
-      if got then client:lock(key):release() end
-      return code == "unreachable" and message:find("CLUSTERDOWN", 1, true)
-    end, 40))
-    dead:restart(true)
-    nodes:wait_ok()
-    assert(client:lock(key):acquire(20)):release()
-    nodes:stop()
-  end)
-end)
 
--- Starts a node of a different cluster at that port.
-local function stranger_at(port)
-  local node = redis.start { cluster = true, conf = { "port " .. port } }
-  for slot = 0, 16383, 1024 do
-    local words = { "CLUSTER", "ADDSLOTS" }
-    for i = slot, slot + 1023 do words[#words + 1] = tostring(i) end
-    assert.equal("OK", node:cli(words))
-  end
-  assert.truthy(process.wait_until(function()
-    return node:cli("CLUSTER", "INFO"):find("cluster_state:ok", 1, true)
-  end, PATIENCE))
-  return node
-end
-
-describe("a client of a cluster with a dead node", function()
-  it("sends no command to a different server at the node's address, and uses the node once it is back", function()
-    nodes = cluster.start { masters = 3, replicas = 0 }
-    local client, key = connect { command_timeout = 1 }, "k"
-    local dead = nodes:node_of(key)
-    assert(client:lock(key):acquire()):release()
-    dead:kill("KILL")
-    for who, start in pairs {
-      ["%x+"] = stranger_at,
-      ["not in a cluster"] = function(port) return redis.start { tcp = true, port = port } end,
-    } do
-      local stranger = start(dead.port)
+    -- A foreign client's lock is released and announced with `publish`, while one of our clients
+    -- waits.
+    local function is_woken_by(publish)
+      node:cli("HSET", KEY, JAVA, 1)
+      node:cli("PEXPIRE", KEY, 30000)
+      others:add("ours", { grant_lease = 20 }) -- it rechecks after that
       assert.truthy(process.wait_until(function()
-        local got, message, code = client:lock(key):try_acquire()
-        assert.is_nil(got)
-        return code == "unreachable"
-          and message:find("another server answers at this address %(" .. who .. "; the cluster has")
-      end, PATIENCE))
-      assert.equal(0, stranger:cli("DBSIZE"))
-      stranger:stop()
+        return counted("SHARDNUMSUB", CHANNEL) == 1 and node:cli("PUBSUB", "NUMPAT") == 1
+      end, 20))
+      assert.equal(1, counted("SHARDNUMSUB", "holdfast_listening:{shared}"))
+      assert.truthy(process.wait_until(asks_no_more, 20))
+      node:cli("DEL", KEY)
+      node:cli(publish, CHANNEL, "0")
+      assert.truthy(process.wait_until(function() return others:turns_of("ours") > 0 end, 5))
+      assert.is_nil(others:finish(20))
+      assert.truthy(process.wait_until(function() return counted("SHARDNUMSUB", CHANNEL) == 0 end, 20))
     end
-    dead:restart(true)
-    nodes:wait_ok()
-    assert(client:lock(key):acquire(PATIENCE)):release()
-    nodes:stop()
+
+    for channel, publish in pairs { sharded = "SPUBLISH", plain = "PUBLISH" } do
+      it(("wakes its waiter on a release in the %s channel"):format(channel), function()
+        if not is_old() then is_woken_by(publish) end
+      end)
+    end
+
+    it("announces its release on the channel, plain or sharded, that has a subscriber", function()
+      if is_old() then return end
+      for verb, kind in pairs { SUBSCRIBE = "message", SSUBSCRIBE = "smessage" } do
+        local lock = assert(connect():lock(KEY):acquire(0))
+        local listener = assert(resp.connect { path = node.path })
+        listener:call(verb, CHANNEL)
+        others:line_up { "ours" }
+        assert(lock:release())
+        assert.same({ kind, CHANNEL, "0" }, listener:poll(20))
+        listener:close()
+        assert.is_nil(others:finish(20))
+        others.store:cli("DEL", "crowd:history")
+      end
+    end)
   end)
 end)
 
@@ -510,20 +340,6 @@ local function move_slots(keys, seconds)
   end
   return moves
 end
-
-describe("sync in a cluster", function()
-  setup(function() nodes = cluster.start { masters = 3, replicas = 1 } end)
-  teardown(function() nodes:stop() end)
-
-  it("counts a lock only once a replica of the key's master has confirmed it", function()
-    local client = connect { url = nodes:url(), sync = { replicas = 1, timeout = 0.3 } }
-    local held = assert(client:lock("synced"):acquire())
-    assert.is_true(held:release())
-    for _, replica in ipairs(nodes:replicas_of(nodes:node_of("synced"))) do replica:kill("KILL") end
-    fails("no_quorum", client:lock("synced"):acquire())
-    client:close()
-  end)
-end)
 
 describe("in a cluster under load", function()
   local KEYS, WORKERS = { "load:1", "load:2" }, 3
