@@ -126,18 +126,6 @@ describe("holdfast", function()
       assert.equal(0, server:cli("EXISTS", "k"))
     end)
 
-    it("closes its connections when a term ends", function()
-      start("lead", "--pause", "10ms", "k", "-c", daemon "exit 0")
-      local most = 0
-      eventually(function()
-        local count = select(2, server:cli("CLIENT", "LIST"):gsub("\n", ""))
-        most = math.max(most, count)
-        return #terms() >= 12
-      end)
-      -- connections of the term, of the last term, which are closing, and of the spec
-      assert.is_true(most <= 8, most)
-    end)
-
     it("leaves no descriptor or process behind when a term ends", function()
       local child = start("lead", "-v", "--pause", "5ms", "k", "-c", daemon "exit 0")
       local function open()
@@ -212,14 +200,6 @@ describe("holdfast", function()
       assert.is_false(runs(terms()[1].pid))
     end)
 
-    it("is replaced by a waiting `holdfast lead` after its lease if it is killed", function()
-      local first = leads("--lease", "3", "k", "-c", daemon())
-      start("lead", "--lease", "3", "k", "-c", daemon())
-      awaits(1)
-      first:kill("KILL")
-      comes_to(2)
-    end)
-
     it("stops its command when the lock is lost, and starts it again with a new hold", function()
       local child = leads("--lease", "4", "k", "-c", daemon())
       server:cli("DEL", "k")
@@ -240,13 +220,6 @@ describe("holdfast", function()
       server:cli("DEL", "k")
       exits(child, 75)
       assert.equal(1, #terms())
-    end)
-
-    it("retries while a majority of servers is unreachable, until a signal ends it", function()
-      local child = start("lead", "--pause", "10ms", "--servers",
-        server:url() .. ",unix:///no/a.sock,unix:///no/b.sock", "k", "--", "true")
-      sees(child, "will retry")
-      stop(child, 143)
     end)
 
     it("forwards HUP to its command, and continues leading if that does not end", function()
@@ -284,15 +257,6 @@ describe("holdfast", function()
       exits(child, 137)
     end)
 
-    it("leaves the queue when a signal ends its wait", function()
-      local lock = assert(client:lock("k"):acquire())
-      local child = start("lead", "k", "-c", daemon())
-      awaits(1)
-      stop(child, 143)
-      assert.same({ 0, 0 }, { lock:info().waiters, #terms() })
-      lock:release()
-    end)
-
     it("starts its next term although ignored signals arrived before it", function()
       local child, hold = waits_again()
       child:kill("STOP")
@@ -302,7 +266,7 @@ describe("holdfast", function()
     end)
 
     it("starts its next term after a loss or a killed command, despite ignored signals", function()
-      local child = leads("--pause", "0.1s", "k", "-c", daemon())
+      local child = leads("--lease", "3", "--pause", "0.1s", "k", "-c", daemon())
       for _, name in ipairs { "WINCH", "CHLD", "CONT" } do child:kill(SIGNALS[name]) end
       process.sleep(0.3)
       process.signal(terms()[1].pid, "KILL")
@@ -415,16 +379,6 @@ describe("holdfast", function()
       assert.equal(0, server:cli("EXISTS", "k"))
     end)
 
-    it("exclude and share with the library's read/write locks", function()
-      local both = client:read_write_lock("k")
-      assert(both:read():acquire())
-      runs_with(0, "-n", "-s", "k")
-      runs_with(1, "-n", "-x", "k")
-      both:read():release()
-      job("-x", "k")
-      assert.equal("busy", select(3, both:read():acquire(0)))
-    end)
-
     it("are listed by ls, show and top, and can be broken", function()
       job("-s", "--name", "first", "k")
       job("-s", "k")
@@ -462,16 +416,6 @@ describe("holdfast", function()
           HOLDFAST_TOKEN = "1" },
       })
     end)
-
-    it("reject options that cannot be combined with them", function()
-      for _, words in ipairs {
-        { "-s", "-x", "k" }, { "-s", "--one-by-one", "a:b" },
-        { "-x", "--servers", "redis://a,redis://b", "k" },
-      } do
-        says(64, "^holdfast run: %-s and %-x ", { "run", words[1], words[2], words[3], words[4] or "--", "--", "true" })
-      end
-      assert.equal(64, (run("lead", "-s", "k", "--", "true")))
-    end)
   end)
 
   describe("run --permits", function()
@@ -507,20 +451,13 @@ describe("holdfast", function()
     end)
 
     it("renews its permit, and ends the job if the permit is lost", function()
-      local child = permit_job("--lease", "4", "pool")
-      process.sleep(4.5)
+      local child = permit_job("--lease", "2", "pool")
+      process.sleep(2.5)
       assert.equal("1", server:cli("GET", "pool"))
       assert.equal(1, #server:cli("ZRANGE", "{pool}:timeout", 0, -1))
       server:cli("DEL", "pool", "{pool}:timeout")
       exits(child, 75)
       assert.matches('lost the lock "pool"', child:output())
-    end)
-
-    it("frees the permit of a killed run when its lease ends", function()
-      local child = permit_job("--lease", "3", "pool")
-      child:kill("KILL")
-      permit_job("pool")
-      runs_with(0, "-w", "10", "--permits", "2", "pool")
     end)
 
     it("makes holdfast hold take one permit", function()
@@ -619,18 +556,6 @@ describe("holdfast", function()
       assert.equal(73, (run("break", "--yes", "counter")))
       assert.equal("5", server:cli("GET", "counter"))
     end)
-
-    it("rejects options that cannot be combined with it", function()
-      for _, words in ipairs {
-        { "a", "b" }, { "-s", "a" }, { "-x", "a" }, { "--one-by-one", "a:b" },
-        { "--servers", "redis://a,redis://b", "a" },
-      } do
-        says(64, "^holdfast run: %-%-permits ", { "run", "--permits", "2", words[1], words[2] or "--", words[3] or "--", "--", "true" })
-      end
-      assert.matches("%-%-permits must be a whole number from 1", (select(2,
-        run("run", "--permits", "0", "a", "--", "true"))))
-      assert.equal(64, (run("lead", "--permits", "2", "k", "--", "true")))
-    end)
   end)
 
   describe("wait", function()
@@ -719,20 +644,6 @@ describe("holdfast", function()
       assert.is_truthy(held)
       far:close()
       other:stop()
-    end)
-
-    it("keeps waiting after its connection was killed, and still ends after -w", function()
-      assert(lock:acquire())
-      local monitor = server:monitor()
-      local child = start("wait", "-w", "0.6", "k", "other")
-      eventually(function() return monitor:count("HLEN") > 0 end)
-      monitor:close()
-      server:cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-      server:cli("SET", "other", "x")
-      server:cli("DEL", "k")
-      exits(child, 1)
-      assert.matches('"other" is held\n', child:output())
-      server:cli("DEL", "other")
     end)
 
     it("returns once a majority of several servers reports the lock free", function()
@@ -851,12 +762,5 @@ describe("holdfast on a cluster", function()
     end
     listener:close()
     assert(client:latch("gate"):delete())
-  end)
-
-  it("run --permits acquires a permit", function()
-    local permit = assert(client:semaphore("pool", { permits = 1 }):acquire())
-    assert.equal(1, (run("run", "-n", "--permits", "1", "pool", "--", "true")))
-    permit:release()
-    prints(0, "in\n", { "run", "--permits", "1", "pool", "--", "echo", "in" })
   end)
 end)

@@ -45,32 +45,6 @@ describe("holdfast run --once-per", function()
     assert.same({ 0, "ran\n" }, { run("--once-per", "1h", "k", "--", "echo", "ran") })
   end)
 
-  it("leaves the scheduled run to other hosts if the lock is lost before the job starts", function()
-    local child = world.program {
-      code = [[
-        local job = require "holdfast.command.job"
-        function job.run(_, plan) -- as if the lock had no time left
-          plan.on_lost("expired", 0, "unstarted")
-          return { lost = "expired" }
-        end
-        os.exit(require("holdfast.command.run").main { "run", "--once-per", "1h", "k", "--", "echo", "ran" })
-      ]],
-      env = { HOLDFAST_URL = world.server:url() },
-    }
-    assert.same({ "exit", 75 }, { child:wait(PATIENCE) }, child:output())
-    assert.is_nil(child:output():find("ran", 1, true))
-    assert.same({ 0, "ran\n" }, { run("--once-per", "1h", "k", "--", "echo", "ran") })
-  end)
-
-  it("leaves the scheduled run to other hosts if the lock is busy", function()
-    local client = world.client()
-    local lock = client:lock "k"
-    assert(lock:acquire(0))
-    assert.equal(1, (run("-n", "--once-per", "1h", "k", "--", "echo", "ran")))
-    assert(lock:release())
-    assert.same({ 0, "ran\n" }, { run("--once-per", "1h", "k", "--", "echo", "ran") })
-  end)
-
   it("holds the lock while its job runs, and turns away duplicates at once", function()
     local child = command.start(world.server, { "run", "--once-per", "1h", "k", "-c", "echo runs; read line" })
     world.children[#world.children + 1] = child

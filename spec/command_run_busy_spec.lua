@@ -4,7 +4,7 @@ local command = require "spec.support.command"
 local jobs = require "spec.support.jobs"
 local process = require "spec.support.process"
 
-local PATIENCE, SIGNALS, eventually = jobs.PATIENCE, jobs.SIGNALS, jobs.eventually
+local SIGNALS, eventually = jobs.SIGNALS, jobs.eventually
 local exists, exits, file, hold = jobs.exists, jobs.exits, jobs.file, jobs.hold
 local lines_of, name_of, read, run = jobs.lines_of, jobs.name_of, jobs.read, jobs.run
 local says, server, start, stop = jobs.says, jobs.server, jobs.start, jobs.stop
@@ -63,13 +63,6 @@ describe("holdfast run", function()
       says(69, "^[^\n]+\n$", { "run", "-q", "--url", "unix:///no/such.sock", "k", "--", "true" })
     end)
 
-    it("waits until the lock is free", function()
-      local child = start_waiting { "run", "k", "--", "echo", "ran" }
-      assert(lock:release())
-      exits(child, 0)
-      assert.equal("ran\n", child:output())
-    end)
-
     it("extends a granted lock to its full lease before the job starts", function()
       local child = start_waiting { "run", "--lease", "40", "k", "--", "redis-cli", "-s", server.path,
         "pttl", "k" }
@@ -100,20 +93,10 @@ describe("holdfast run", function()
         assert.matches(expected, (said:gsub("holdfast run: waiting for[^\n]*\n", "")))
       end
     end)
-
-    it("is skipped in the queue if it is killed", function()
-      local dead = start_waiting { "run", "k", "--", "touch", file "ran" }
-      local child = start_waiting { "run", "k", "--", "echo", "ran" }
-      dead:kill("KILL")
-      dead:wait(PATIENCE)
-      assert(lock:release())
-      exits(child, 0)
-      assert.is_false(exists(file "ran"))
-    end)
   end)
 
   it("started by ten hosts with one crontab runs on only one of them, and prints nothing on the others", function()
-    for _ = 1, 5 do
+    for _ = 1, 2 do
       local hosts = {}
       for i = 1, 10 do
         hosts[i] = start { "run", "-n", "-E", "0", "--min-hold", "60", "--name", "nightly",
@@ -137,18 +120,18 @@ describe("holdfast run", function()
     end
   end)
 
-  it("started 50 times at once runs its jobs one at a time, in order of arrival", function()
+  it("started 20 times at once runs its jobs one at a time, in order of arrival", function()
     local lock = hold "k"
     local script = ("mkdir IN || echo overlap >>ORDER; echo $0 >>ORDER; rmdir IN")
       :gsub("IN", file "in"):gsub("ORDER", file "order")
     local children, expected = {}, {}
-    for i = 1, 50 do
+    for i = 1, 20 do
       children[i] = start { "run", "k", "--", "sh", "-c", script, ("%d"):format(i) }
       expected[i] = ("%d\n"):format(i)
       assert(process.wait_until(function() return lock:info().waiters == i end, CROWD_PATIENCE))
     end
     assert(lock:release())
-    for i = 1, 50 do assert.same({ "exit", 0 }, { children[i]:wait(CROWD_PATIENCE) }) end
+    for i = 1, 20 do assert.same({ "exit", 0 }, { children[i]:wait(CROWD_PATIENCE) }) end
     assert.equal(table.concat(expected), read(file "order"))
   end)
 end)

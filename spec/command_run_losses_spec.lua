@@ -2,7 +2,6 @@
 
 local jobs = require "spec.support.jobs"
 local process = require "spec.support.process"
-local redis = require "spec.support.redis"
 
 local eventually, exists, exits, file = jobs.eventually, jobs.exists, jobs.exits, jobs.file
 local in_time, is_gone, read, server = jobs.in_time, jobs.is_gone, jobs.read, jobs.server
@@ -29,16 +28,6 @@ describe("holdfast run", function()
       server:cli("DEL", "k")
       eventually(function() return is_gone(pid) end)
       exits(child, 75)
-    end)
-
-    it("kills the job's whole process group after the grace period", function()
-      local child, pid = start_job({ "run", "--lease", "5", "--grace", "0.3", "k" },
-        "trap '' TERM; sh -c 'sleep 60' & echo $! >" .. file "grandchild"
-          .. "; wait; while :; do sleep 0.05; done")
-      local grandchild = eventually(function() return tonumber(read(file "grandchild")) end)
-      server:cli("FLUSHALL")
-      exits(child, 75)
-      eventually(function() return is_gone(pid) and is_gone(grandchild) end)
     end)
 
     it("reports how the job ended, and kills the rest of its process group", function()
@@ -87,29 +76,12 @@ describe("holdfast run", function()
       return child:output()
     end
 
-    it("ends the job before the lease ends even with a grace period of 0", function()
-      in_time(0, function()
-        local left = under("nil", 0.35, { "sleep", "60" }):match("^unreachable\t(%S+)\nresult\tsignal\tunreachable\n$")
-        return -assert(tonumber(left))
-      end)
-    end)
-
     it("does not start the job if the lock is lost before the start", function()
       for _, case in ipairs { { '"deleted"', 5, "deleted" }, { "nil", 0.05, "unreachable" } } do
         local result = under(case[1], case[2], { "touch", file "ran" })
         assert.matches(("^%s\t%%S+\nresult\tnil\t%s\n$"):format(case[3], case[3]), result)
         assert.is_false(exists(file "ran"))
       end
-    end)
-
-    it("ends the job when the server is killed", function()
-      local doomed = redis.start()
-      finally(function() doomed:stop() end)
-      local child, pid = start_job({ "run", "--url", doomed:url(), "--lease", "6", "k" },
-        "exec sleep 60")
-      doomed:kill("KILL")
-      exits(child, 75)
-      assert.is_true(is_gone(pid))
     end)
 
     it("exits with 75 if only the release finds the loss", function()

@@ -4,10 +4,10 @@ local command = require "spec.support.command"
 local jobs = require "spec.support.jobs"
 local process = require "spec.support.process"
 
-local await, eventually, exists, file = jobs.await, jobs.eventually, jobs.exists, jobs.file
+local await, eventually, file = jobs.await, jobs.eventually, jobs.file
 local gives, hold, is_free, nested_in = jobs.gives, jobs.hold, jobs.is_free, jobs.nested_in
-local read, run, sees, server, start = jobs.read, jobs.run, jobs.sees, jobs.server, jobs.start
-local stop, with_variables, write = jobs.stop, jobs.with_variables, jobs.write
+local read, run, server = jobs.read, jobs.run, jobs.server
+local with_variables, write = jobs.with_variables, jobs.write
 
 describe("holdfast run", function()
   before_each(jobs.open)
@@ -36,19 +36,6 @@ describe("holdfast run", function()
       write(file "go", "")
       eventually(is_free)
       assert.equal("1\n", read(file "count"))
-    end)
-
-    it("does not re-enter a lock whose hold has ended", function()
-      local _, output = run { "run", "k", "-c", 'echo "$HOLDFAST_OWNER $HOLDFAST_TOKEN"' }
-      local owner, token = output:match("^(%S+) (%S+)\n$")
-      local env = { HOLDFAST_KEY = "k", HOLDFAST_OWNER = owner, HOLDFAST_TOKEN = token }
-      local first = start { "run", "k", "-c", "echo in; exec sleep 60", env = env }
-      sees(first, "in\n")
-      assert.equal(0, server:cli("HEXISTS", "k", owner))
-      local code = run { "run", "-n", "k", "--", "touch", file "ran", env = env }
-      assert.equal(1, code)
-      assert.is_false(exists(file "ran"))
-      stop(first, 143)
     end)
 
     it("does not re-enter a lock whose token differs from HOLDFAST_TOKEN", function()

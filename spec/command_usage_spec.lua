@@ -4,7 +4,6 @@ local command = require "spec.support.command"
 local holdfast = require "holdfast"
 local jobs = require "spec.support.jobs"
 local process = require "spec.support.process"
-local redis = require "spec.support.redis"
 
 local exits, gives, output_of, read = jobs.exits, jobs.gives, jobs.output_of, jobs.read
 local says = jobs.says
@@ -140,47 +139,5 @@ describe("the documents of the command", function()
     if not process.succeeds "command -v mandoc >/dev/null" then return pending("there is no mandoc") end
     local lint = command.other { "mandoc", "-Tlint", "-Wwarning", "docs/holdfast.1" }
     exits(lint, 0)
-  end)
-
-  it("include completions that bash and zsh can parse", function()
-    for shell, path in pairs { bash = "completions/holdfast.bash",
-        zsh = "completions/_holdfast" } do
-      if process.succeeds("command -v " .. shell .. " >/dev/null") then
-        local child = command.other { shell, "-n", path }
-        exits(child, 0)
-      end
-    end
-  end)
-
-  it("include completions of verbs, options and keys in bash", function()
-    local server = redis.start()
-    finally(function() server:stop() end)
-    local client = holdfast.new(server:url())
-    local lock = assert(client:lock("jobs:backup"):acquire())
-    local script = command.shell_prelude(server) .. [[
-
-      . completions/holdfast.bash
-      try() {
-        COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_LINE="$*" COMP_POINT=1000
-        _holdfast holdfast "${COMP_WORDS[COMP_CWORD]}"
-        echo "<${COMPREPLY[*]}>"
-      }
-      try holdfast b
-      try holdfast run --restart
-      try holdfast run --servers
-      try holdfast run --se
-      try holdfast help ho
-      try holdfast run --min
-      try holdfast show jo
-      try holdfast run -w ""
-      try holdfast latch d
-      try holdfast latch --q
-    ]]
-    local child = command.other { "bash", "-c", script }
-    exits(child, 0)
-    assert.equal("<break bench>\n<--restart-guard>\n<--servers>\n<--servers>\n<hold>\n" ..
-      "<--min-hold>\n<jobs:backup>\n<>\n<down delete>\n<--quiet>\n", child:output())
-    assert(lock:release())
-    client:close()
   end)
 end)

@@ -177,17 +177,6 @@ describe("a wait", function()
       assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
     end)
 
-    it("prints nothing without -v", function()
-      hold("k")
-      local children = { start("run", "k", "--", "true"), start("lead", "k", "--", "true"), start("wait", "k"),
-        start("hold", "k") }
-      local loud = start("wait", "-v", "k")
-      assert(loud:wait_output("waiting until", PATIENCE))
-      end_by_signal(children)
-      for _, child in ipairs(children) do assert.equal("", child:output()) end
-      end_by_signal { loud, holder }
-    end)
-
     it("draws nothing on a dumb terminal or with -q", function()
       hold("k")
       local function output(term, option)

@@ -307,11 +307,6 @@ describe("holdfast doctor", function()
         "replicas", "10%.0%.0%.7:6379 lags")
     end)
 
-    it("names a replica that is not online", function()
-      assert_hurts(telling "connected_slaves:1\r\nslave0:ip=10.0.0.7,port=6379,state=wait_bgsave,offset=1,lag=0\r\n",
-        "replicas", "10%.0%.0%.7:6379 lags")
-    end)
-
     it("names a server that uses nearly all of the host's memory", function()
       assert_hurts(telling "used_memory_rss:95\r\ntotal_system_memory:100\r\n", "memory", "95 %% of the host's memory")
     end)

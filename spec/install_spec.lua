@@ -149,18 +149,6 @@ describe("make", function()
       :format(directory, directory), output, 1, true)
   end)
 
-  it("demo announces that it builds first, and how long that takes", function()
-    local directory = process.directory()
-    local function says(build)
-      local ok, output = shell("make -n demo BUILD=" .. build, { MAKEFLAGS = false })
-      assert(ok, output)
-      return output
-    end
-    assert.matches("building holdfast first, which takes a minute or two; the demo then takes ten seconds",
-      says(directory .. "/new"), 1, true)
-    process.remove(directory)
-  end)
-
   it("fails with a message if there are no Lua headers", function()
     local ok, output = shell("make modules FLAVOURS=", { MAKEFLAGS = false })
     assert.is_false(ok)
