@@ -24,32 +24,6 @@ describe("an async release", function()
     assert.is_true(world.is_free("k"))
   end)
 
-  it("repeated a hundred times rarely wakes the watchdog", function()
-    local client = world.client()
-    local lock = client:lock("k", ASYNC)
-    local function count() return client:stats().watchdog_wakes end
-    local before, from = count(), process.now()
-    for _ = 1, 100 do
-      assert(lock:acquire())
-      local wakes = count()
-      assert.is_true(lock:release())
-      local till = process.now() + 1
-      while count() == wakes and process.now() < till do end
-    end
-    local wakes, seconds = count() - before, process.now() - from
-    assert.is_true(wakes <= 20 + 3 * seconds / 0.01, ("%d in %.3f s"):format(wakes, seconds))
-  end)
-
-  it("reaches the server over a new connection if the old one was lost", function()
-    local client = world.client()
-    local lock = assert(client:lock("k", ASYNC):acquire())
-    world.cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-    assert.is_true(lock:release())
-    assert.is_true(world.is_free("k"))
-    assert.is_true(process.wait_until(function() return client:stats().releases == 1 end, 20))
-    assert.equal(0, client:stats().losses)
-  end)
-
   it("is carried out before the owner's next acquire, even one that may not wait", function()
     local client = world.client()
     for _, make in ipairs { client.lock, client.mutex } do
@@ -60,49 +34,6 @@ describe("an async release", function()
       end
     end
     assert.equal(0, client:stats().failures.busy)
-  end)
-
-  -- Makes the server forget all programs but the one that acquires `taken`.
-  local function forget_releases(taken)
-    world.cli("SCRIPT", "FLUSH")
-    assert.equal("busy", select(3, taken:try_acquire()))
-  end
-
-  it("of a read lock is carried out before an acquire of its write lock, and vice versa", function()
-    local lock, others = world.client(ASYNC):read_write_lock("k"), world.client():read_write_lock("k")
-    local write, read = lock:write(), lock:read()
-    for _, halves in ipairs { { write, read }, { read, write } } do
-      assert(halves[1]:try_acquire())
-      forget_releases(others:write())
-      assert.is_true(halves[1]:release())
-      assert(halves[2]:try_acquire())
-      assert.is_true(halves[2]:release())
-    end
-    assert.is_true(world.is_free("k"))
-  end)
-
-  it("of a permit is carried out before the next acquire of a permit", function()
-    local pool = world.client(ASYNC):semaphore("k", { permits = 1 })
-    local permit = assert(pool:try_acquire())
-    forget_releases(world.client():semaphore("k"))
-    assert.is_true(permit:release())
-    permit = assert(pool:try_acquire())
-    assert.is_true(permit:release())
-    assert.is_true(process.wait_until(function() return world.cli("GET", "k") == "1" end, 20))
-    world.cli("DEL", "k")
-  end)
-
-  it("of a lock does not release the multi-lock that has since acquired it", function()
-    local client = world.client()
-    local first, both = client:lock("a", ASYNC), client:multi_lock { "a", "b" }
-    for _ = 1, 20 do
-      assert(first:try_acquire())
-      assert.is_true(first:release())
-      assert(both:try_acquire())
-      assert.is_true(first:release())
-      assert.equal("lost", select(3, both:release()))
-      assert.is_true(world.is_free("b"))
-    end
   end)
 
   it("hands the lock to the next waiter", function()
@@ -117,14 +48,6 @@ describe("an async release", function()
     assert.is_true(lock:release())
     assert.equal("exit", (child:wait(20)))
     assert.matches("in", child:output())
-  end)
-
-  it("is completed before client:close returns", function()
-    local client = world.client(ASYNC)
-    local lock = assert(client:lock("k"):acquire())
-    assert.is_true(lock:release())
-    client:close()
-    assert.equal(0, world.cli("EXISTS", "k"))
   end)
 
   it("waits for the server if the watchdog is stopped", function()
@@ -163,18 +86,6 @@ describe("a loss found by an async release", function()
     assert.same({ "deleted" }, losses)
     assert.equal("deleted", lost_event().code)
     assert.same({ "deleted", false }, { lock:lost(), lock:is_held() })
-  end)
-
-  it("is reported even if its owner has since acquired the lock again", function()
-    local lock = assert(client:lock("k", { on_lost = on_lost }):acquire())
-    assert.is_true(lock:release()) -- now the server has the program
-    assert(lock:acquire(20))
-    world.cli("DEL", "k")
-    assert.is_true(lock:release())
-    assert(lock:acquire(20))
-    assert.is_true(process.wait_until(function() lock:is_held() return #losses > 0 end, 20))
-    assert.same({ { "deleted" }, true, nil }, { losses, lock:is_held(), (lock:lost()) })
-    assert.is_true(lock:release())
   end)
 
   it("does not change what with_lock returns", function()

@@ -48,13 +48,6 @@ print("result", code or passed, message)
 client:close()
 ]]
 
-local SIGNALLED = [[
-local client = require("holdfast").new(arg[1])
-assert(require("spec.support.sys").catch(10))
-print("result", select(3, client:%s("job", { interruptible = true }):%s))
-client:close()
-]]
-
 local function ends(child, result)
   assert(child:wait(40), child:output())
   assert.matches("result%s+" .. result, child:output())
@@ -121,13 +114,6 @@ for _, kind in ipairs(KINDS) do
       end
     end)
 
-    it("is checked again by its waiter if the message that would wake the waiter is lost", function()
-      local child = waiter(world.server:url(), KEY, 0.5)
-      wait_subscribed(world.server, CHANNEL)
-      kind.theirs(world.cli, KEY)
-      passes_at_once(child)
-    end)
-
     it("is subscribed to again by its waiter after the waiter's connection was killed", function()
       local child = waiter(world.server:url())
       wait_subscribed(world.server, CHANNEL)
@@ -135,14 +121,6 @@ for _, kind in ipairs(KINDS) do
       wait_subscribed(world.server, CHANNEL)
       kind.open(handle)
       passes_at_once(child)
-    end)
-
-    it("lets a signal end an interruptible wait", function()
-      local child = world.program { args = { world.server:url() },
-        code = SIGNALLED:format(kind.name, kind.call:format(20)) }
-      wait_subscribed(world.server, CHANNEL)
-      child:kill("USR1")
-      ends(child, "interrupted")
     end)
 
     it("is polled by its waiter if the user may not subscribe to its channel", function()
@@ -156,22 +134,6 @@ for _, kind in ipairs(KINDS) do
   end)
 
   describe(title .. " on a server that restarts or fails over", function()
-    it("keeps its waiter waiting through a restart that preserves the data", function()
-      local server = redis.start { persist = true }
-      local client = holdfast.new(server:url())
-      local handle = new(client)
-      kind.shut(handle)
-      local child = waiter(server:url())
-      wait_subscribed(server, CHANNEL)
-      server:restart(true)
-      assert.is_true(kind.is_shut(handle))
-      wait_subscribed(server, CHANNEL)
-      kind.open(handle)
-      passes(child)
-      client:close()
-      server:stop()
-    end)
-
     it("keeps its waiter waiting through a failover by Sentinels", function()
       local set = require("spec.support.sentinel").start {}
       local client = holdfast.new(set:url())
@@ -195,14 +157,14 @@ for _, kind in ipairs(KINDS) do
     local far = kind.channel:format("far")
     local nodes, client
 
-    before_each(function()
+    setup(function()
       nodes = require("spec.support.cluster").start { masters = 3, replicas = 0 }
-      client = holdfast.new(nodes:url())
     end)
-
+    teardown(function() nodes:stop() end)
+    before_each(function() client = holdfast.new(nodes:url()) end)
     after_each(function()
+      nodes:node_of("far"):cli("DEL", "far")
       client:close()
-      nodes:stop()
     end)
 
     it("is stored on the node of its key, and its waiter follows a slot that moves", function()
@@ -244,16 +206,6 @@ for _, kind in ipairs(KINDS) do
       passes_at_once(child)
       java:close()
       old:close()
-    end)
-
-    it("accepts a key with a hash tag, and refuses one with empty braces", function()
-      local handle = new(client, "{far}:1")
-      kind.shut(handle)
-      local child = waiter(nodes:url(), "{far}:1")
-      wait_subscribed(nodes:node_of "{far}:1", kind.channel:gsub("{%%s}", "{far}:1"), sharded)
-      kind.open(handle)
-      passes(child)
-      fails("conflict", new(client, "a{}b"):set(1))
     end)
   end)
 end

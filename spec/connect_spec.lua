@@ -2,8 +2,6 @@ local core = require "holdfast.core"
 local fails = require "spec.support.fails"
 local fake = require "spec.support.fake"
 local files = require "spec.support.files"
-local holdfast = require "holdfast"
-local lfs = require "lfs"
 local process = require "spec.support.process"
 local sys = require "spec.support.sys"
 local world = require("spec.support.world").new {
@@ -105,18 +103,6 @@ describe("a client", function()
     assert.equal(2, client:stats().connections)
     assert.equal(2, #connections("counted"))
   end)
-
-  it("leaves no connection open in the programs it starts", function()
-    local client = world.client { lease = 1.5 }
-    local held = assert(client:lock("k"):acquire())
-    assert(process.wait_until(function() return client:stats().renewals > 0 end))
-    local pipe = io.popen("ls -l /proc/self/fd")
-    local text = pipe:read("*a")
-    pipe:close()
-    -- the specs' own connection to the server is close-on-exec, too
-    assert.is_nil(text:find("socket:", 1, true), text)
-    assert.is_true(held:is_held())
-  end)
 end)
 
 describe("a reconnecting client", function()
@@ -155,14 +141,6 @@ describe("a reconnecting client", function()
       end
       assert.is_false(lock:force_release())
     end
-  end)
-
-  it("opens a new connection when the server closes idle ones", function()
-    world.cli("CONFIG", "SET", "timeout", 1)
-    local lock = assert(world.client():lock("k"):acquire(0))
-    assert.is_truthy(process.wait_until(function() return #connections("holdfast") == 0 end, 20))
-    assert(lock:release())
-    world.cli("CONFIG", "SET", "timeout", 0)
   end)
 end)
 
@@ -358,32 +336,6 @@ describe("after a fork", function()
     end))
   end)
 
-  -- A daemon closes all descriptors that it has inherited.
-  it("the child's own files stay open, even with the numbers of the parent's connections", function()
-    local client = world.client()
-    local held = assert(client:lock("k"):acquire())
-    local result = in_child(function()
-      local open = {}
-      for name in lfs.dir("/proc/self/fd") do open[#open + 1] = tonumber(name) end
-      for _, fd in ipairs(open) do
-        if fd > 2 then sys.close(fd) end
-      end
-      local listener, port = assert(sys.listen_tcp())
-      local mine = {}
-      for i = 1, 40 do mine[i] = assert(sys.connect_tcp(port)) end -- the lowest free numbers
-      assert(client:lock("other"):try_acquire())
-      for _, fd in ipairs(mine) do
-        local theirs = assert(sys.accept(listener, 5))
-        assert(sys.write(theirs, "x", 5))
-        assert(sys.read(fd, 5) == "x")
-      end
-      client:close()
-      return "done"
-    end)
-    assert.equal("ok done", result)
-    assert.is_true(held:check())
-  end)
-
   -- → the core's locks on these keys
   local function locks_of(client, wait, ...)
     local locks = {}
@@ -441,26 +393,6 @@ describe("after a fork", function()
     end))
     assert.equal("lost", select(3, core.lock.release_all(locks)))
     core.client.close(client, 20)
-  end)
-
-  it("many children can use a client created, but not used, before the fork", function()
-    local client = holdfast.new(world.server:url())
-    local results = {}
-    for i = 1, 4 do
-      results[i] = in_child(function()
-        local lock = assert(client:lock("k"):acquire(20))
-        local owner = lock:owner()
-        assert(lock:release())
-        client:close()
-        return owner
-      end)
-    end
-    table.sort(results)
-    for i = 1, 4 do
-      assert.matches("^ok %x+%-", results[i])
-      assert.is_true(results[i] ~= results[i + 1])
-    end
-    client:close()
   end)
 end)
 

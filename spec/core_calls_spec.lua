@@ -310,76 +310,6 @@ it("long replies, records and names cause no memory leak", function()
   core.client.close(client, 20)
 end)
 
-it("clients with different URLs agree on the identity of a database", function()
-  local one, two = world.server, world.another()
-  local tcp = "redis://127.0.0.1:" .. one.port
-  local function place_on(server, db)
-    return server:cli("INFO", "server"):match "run_id:(%x+)" .. "/" .. db
-  end
-  local unknown = core.client.new { url = tcp .. "/3" }
-  assert.same({ { ("127.0.0.1:%d 127.0.0.1:%d/3"):format(one.port, one.port) }, false },
-    { core.client.processes(unknown, "k") })
-  core.client.close(unknown, 20)
-  for url, place in pairs {
-    [one:url()] = place_on(one, 0), [tcp] = place_on(one, 0), [tcp .. "/3"] = place_on(one, 3),
-  } do
-    local client = connected { url = url }
-    assert.same({ { place }, true }, { core.client.processes(client, "k") }, url)
-    assert.same({ 1 }, core.client.nodes(client))
-    assert.is_nil(core.client.node_of_lock(client, "k"))
-    core.client.close(client, 20)
-  end
-  local places, servers = { place_on(one, 0), place_on(two, 0) }, { one:url(), two:url() }
-  local quorum = connected { mode = "quorum", servers = servers }
-  assert.truthy(process.wait_until(function()
-    return select(2, core.client.processes(quorum, "k"))
-  end, 20))
-  assert.same(places, (core.client.processes(quorum, "k")))
-  local shards = connected {
-    mode = "shards", servers = servers, names = { "a", "b" }, weights = { 1, 1 },
-  }
-  for i, place in ipairs(places) do
-    local reply = core.client.command(shards, { "INFO", "server" }, i)
-    assert.equal(place, reply:match "run_id:(%x+)" .. "/0")
-  end
-  local seen = {}
-  for i = 1, 40 do
-    local key = "key" .. i
-    local shard = core.client.group(shards, key) + 1
-    seen[shard] = true
-    assert.same({ { places[shard] }, true }, { core.client.processes(shards, key) })
-    assert.equal(shard, core.client.node_of_lock(shards, key))
-  end
-  assert.same({ true, true }, seen)
-  for client, is in pairs { [quorum] = true, [shards] = false } do
-    assert.equal(is, core.client.is_quorum(client))
-    assert.same({ 1, 2 }, core.client.nodes(client))
-    core.client.close(client, 20)
-  end
-end)
-
-it("a closed client's string says closed, and it starts no watchdog", function()
-  local client = connected { url = world.server:url() }
-  local watchdog = core.watchdog.new(client)
-  local lock = core.lock.new(client, { client = client, key = "k", lease = 30, wait = 0 })
-  local name = "holdfast.client: " .. core.client.server(client)
-  assert.equal(name, tostring(client))
-  core.client.close(client, 20)
-  assert.equal(name .. " (closed)", tostring(client))
-  for _, call in ipairs {
-    function() return core.lock.acquire(lock) end, function() return core.lock.release(lock) end,
-    function() return core.client.ping(client) end,
-    function() return core.client.command(client, { "PING" }) end,
-  } do
-    assert.equal("closed", select(3, call()))
-  end
-  assert.is_false(core.watchdog.start(watchdog))
-  assert.is_false(core.watchdog.is_running(watchdog))
-  assert.equal("holdfast.watchdog: not running", tostring(watchdog))
-  core.client_type.__gc(client)
-  assert.equal("holdfast.client: (closed)", tostring(client))
-end)
-
 it("stopping the watchdog does not wait for the server, and close still releases all locks",
   function()
   local took, tries = math.huge, 0
@@ -414,30 +344,6 @@ it("a call on a collected lock fails and says so", function()
   end
   assert.is_true(world.is_free("k"))
   core.client.close(client, 20)
-end)
-
-it("close waits for a hung server only as long as its timeout", function()
-  local took, tries = math.huge, 0
-  while took > 0.8 and tries < 3 do
-    local client = connected { url = world.server:url() }
-    local lock = core.lock.new(client, { client = client, key = "k", lease = 30, wait = 0 })
-    assert(core.lock.acquire(lock))
-    world.server:kill("STOP")
-    local since = sys.now()
-    core.client.close(client, 0.1)
-    took, tries = sys.now() - since, tries + 1
-    world.server:kill("CONT")
-    world.cli("DEL", "k")
-    assert.is_true(took >= 0.1)
-  end
-  assert.is_true(took <= 0.8, took .. " s")
-end)
-
-it("a client in an event loop returns the timeouts it was given", function()
-  local client = core.client.new {
-    url = "redis://127.0.0.1", external = true, connect_timeout = 2, command_timeout = 3,
-  }
-  assert.same({ 2, 3 }, { core.engine.timeouts(client) })
 end)
 
 describe("every operation of the core", function()

@@ -51,18 +51,6 @@ describe("a credentials function", function()
     assert.same({ address(), address() .. " refused" }, { calls[3], calls[4] })
   end)
 
-  it("may return a different user at each login", function()
-    world.cli("ACL", "SETUSER", "ann", "on", ">x", "~*", "&*", "+@all")
-    world.cli("ACL", "SETUSER", "bob", "on", ">y", "~*", "&*", "+@all")
-    local user, password = "ann", "x"
-    local one = client(function() return user, password end)
-    local lock = assert(one:lock("k"):acquire(0))
-    user, password = "bob", "y"
-    world.cli("ACL", "DELUSER", "ann")
-    assert.is_true(lock:check())
-    assert(lock:release())
-  end)
-
   it("makes the call fail as denied if the server refuses its login twice in a row", function()
     local calls = 0
     local one = client(function()

@@ -149,91 +149,6 @@ describe("the engine", function()
   end)
 end)
 
-describe("a sleeping client of an event loop", function()
-  local TIMED_OUT = 110
-
-  it("is woken when a hold has to be cleaned up", function()
-    local client = core.client.new {
-      url = server:url(), uses_event_loop = true,
-      connect_timeout = 1, command_timeout = 3, grant_lease = 2,
-    }
-    local lock = raw.new(client, { client = client, key = "k", lease = 30, renewed = true })
-    local function serve(cond)
-      assert(process.wait_until(function()
-        engine.serve(client, {})
-        return cond()
-      end, 5))
-    end
-    local function acquire()
-      local op = raw.begin(lock, "acquire", 0)
-      serve(function() return operation.is_done(op) end)
-      return op
-    end
-    local function wakes(act)
-      serve(function() return engine.is_quiet(client) end)
-      local fd = assert(engine.prepare_wait(client, 5))
-      assert.equal(TIMED_OUT, (select(3, sys.read(fd, 0))))
-      act()
-      assert.are_not.equal(TIMED_OUT, (select(3, sys.read(fd, 0))))
-      serve(function() return server:cli("EXISTS", "k") == 0 end)
-    end
-    local acquired = acquire()
-    wakes(function() operation.abandon(acquired) end)
-    operation.finish(acquire())
-    wakes(function() raw.abandon(lock) end)
-    operation.finish(acquire())
-    wakes(function() raw.abandon(lock, raw.number(lock), 1) end)
-    wakes(function() engine.wake(client) end)
-    operation.finish(acquire())
-    wakes(function() core.lock_type.__gc(lock) end)
-    core.client.close(client, 1)
-    core.client_type.__gc(client) -- the collector may find it late
-  end)
-
-  it("is not woken early, and stays awake until all received bytes were read", function()
-    local client = core.client.new {
-      url = server:url(), uses_event_loop = true,
-      connect_timeout = 5, command_timeout = 5, grant_lease = 2,
-    }
-    local function is_woken(fd) return (select(3, sys.read(fd, 0))) ~= TIMED_OUT end
-    local done = { 1, 2, 3 }
-    engine.serve(client, done)
-    assert.is_nil(done[1])
-    done = { 1, 2, 3 }
-    engine.ended(client, done)
-    assert.is_nil(done[1])
-    for _, span in ipairs { 20, 1e9, math.huge } do
-      assert.is_false(is_woken(assert(engine.prepare_wait(client, span))))
-    end
-    local fd = engine.prepare_wait(client, math.huge)
-    engine.wake(client)
-    assert.is_true(is_woken(fd))
-    engine.serve(client)
-    assert.is_true(is_woken(fd))
-    engine.serve(client, done)
-    assert.is_false(is_woken(assert(engine.prepare_wait(client, math.huge))))
-    local function is_due() return is_woken(engine.prepare_wait(client, 0)) end
-    assert.is_true(process.wait_until(is_due, 5))
-    core.client.close(client, 1)
-  end)
-
-  it("renews over the same connection as its calls", function()
-    local client = core.client.new {
-      url = server:url(), uses_event_loop = true,
-      connect_timeout = 5, command_timeout = 5, grant_lease = 2,
-    }
-    local lock = raw.new(client, { client = client, key = "k", lease = 0.3, renewed = true })
-    local op = raw.begin(lock, "acquire", 0)
-    assert(process.wait_until(function()
-      engine.serve(client, {})
-      return core.client.stats(client).renewals > 0
-    end, 5))
-    assert.equal(lock, operation.finish(op))
-    assert.equal(1, core.client.stats(client).connections)
-    core.client.close(client, 1)
-  end)
-end)
-
 describe("counters and events", function()
   it("count each hold in the bucket of its duration, and very long holds in the last bucket", function()
     local one = new { renewer_link = true }
@@ -262,54 +177,6 @@ describe("counters and events", function()
     assert.equal(0, seen.waited.sum)
   end)
 
-  it("contain each outcome and each loss under its documented name", function()
-    local one, holder = new { renewer_link = true }, new()
-    local kept = holder:lock("k")
-    holder:call(kept, "acquire")
-    core.client.watch(one.client)
-    local class = core.client.class(one.client, "c")
-    local lock = one:lock("k", { class = class, observer = 9, token_ttl = 60 })
-    one:call(lock, "acquire")
-    holder:call(kept, "release")
-    one:call(lock, "acquire")
-    local token, owner = raw.token(lock), raw.owner(lock)
-    server:cli("DEL", "k")
-    assert.is_false(core.client.has_losses(one.client))
-    one:pass(11)
-    assert.is_true(core.client.has_losses(one.client))
-    assert.is_false(core.client.has_losses(one.client))
-    local of = {}
-    for _, each in ipairs(core.client.classes(one.client)) do of[each.class] = each end
-    assert.equal(1, of.c.outcomes.acquired)
-    assert.equal(1, of.c.outcomes.busy)
-    assert.equal(1, of.c.lost.deleted)
-    assert.equal(0, of.c.lost.expired)
-    local events = {}
-    for _, event in ipairs(core.client.events(one.client)) do events[event.event] = event end
-    assert.equal(server.path, events.opened.server:match("^unix:(.*)$"))
-    assert.is_nil(events.opened.key)
-    assert.same({ event = "busy", key = "k", class = "c", observer = 9, code = "busy" }, {
-      event = events.busy.event, key = events.busy.key, class = events.busy.class,
-      observer = events.busy.observer, code = "busy",
-    })
-    assert.same({ "k", owner, token, "c", 9 }, {
-      events.acquired.key, events.acquired.owner, events.acquired.token, events.acquired.class,
-      events.acquired.observer,
-    })
-    assert.equal("deleted", events.lost.code)
-    near(30 - MARGIN, events.lost.seconds) -- from the acquire to the end of the lease
-    assert.is_nil(core.client.events(one.client))
-    one:cut()
-    local closed = core.client.events(one.client)[1]
-    assert.same({ "closed", events.opened.server }, { closed.event, closed.server })
-    assert.is_nil(closed.key)
-    local stats = core.client.stats(one.client)
-    assert.equal(1, stats.failures.busy)
-    assert.equal(1, stats.holds) -- the lost hold, which no release has reported yet
-    assert.is_true(stats.connections >= 2)
-    assert.equal(0, stats.reconnects)
-  end)
-
   it("count every error code and every reason of a loss", function()
     local one = new()
     local function names(of)
@@ -332,47 +199,6 @@ describe("counters and events", function()
       assert.equal("acquired " .. codes, names(class.outcomes))
       assert.equal("deleted expired max_hold taken unreachable", names(class.lost))
     end
-  end)
-
-  it("count connections, reconnects and replies", function()
-    local one = new { renewer_link = true }
-    local lock = one:lock("k")
-    local function traffic()
-      local stats = core.client.stats(one.client)
-      return { stats.connections, stats.reconnects, stats.round_trips, stats.holds }
-    end
-    assert.same({ 0, 0, 0, 0 }, traffic())
-    one:call(lock, "acquire")
-    one:commands()
-    local replies = traffic()[3]
-    for _, seconds in ipairs { 20, 30 } do
-      one:call(lock, "extend", seconds)
-      replies = replies + #one:commands()
-      assert.same({ 1, 0, replies, 1 }, traffic())
-    end
-    one:cut()
-    one:call(lock, "release")
-    local after = traffic()
-    assert.same({ 2, 1, 0 }, { after[1], after[2], after[4] })
-    assert.is_true(after[3] > replies)
-  end)
-
-  it("report an expired lease without any call to the server", function()
-    local one = new()
-    core.client.watch(one.client)
-    local lock = one:lock("k", { renewed = false, lease = 5 })
-    one:call(lock, "acquire")
-    core.client.events(one.client)
-    one.now = one.now + 6
-    engine.set_now(one.client, one.now)
-    assert.is_true(core.client.has_losses(one.client))
-    assert.equal("lost", core.client.events(one.client)[1].event)
-    one:call(lock, "release")
-    one:call(lock, "acquire")
-    core.client.events(one.client)
-    one.now = one.now + 6
-    engine.set_now(one.client, one.now)
-    assert.equal("lost", core.client.events(one.client)[1].event)
   end)
 end)
 

@@ -6,7 +6,7 @@ local fails = require "spec.support.fails"
 local sys = require "spec.support.sys"
 
 local raw, engine, operation = core.lock, core.engine, core.operation
-local collect, comes_to_wait, new = driven.collect, driven.comes_to_wait, driven.new
+local collect, new = driven.collect, driven.new
 local server = driven.server
 
 setup(driven.begin)
@@ -215,40 +215,6 @@ describe("an operation", function()
     end
   end)
 
-  it("of a fence is refused if it has more keys than arguments", function()
-    local _, message = one:call(lock, "fenced", 99, { "7", "GET", "x" })
-    assert.is_string(message or "")
-    assert.is_true(one:call(lock, "ping"))
-  end)
-
-  it("returns the results that its kind defines", function()
-    server:cli("SET", "plain", 1)
-    local latch = one:lock("l", { kind = "latch" })
-    assert.is_true(one:call(latch, "set_count", 3))
-    assert.is_false(one:call(latch, "set_count", 4))
-    assert.equal(3, one:call(latch, "count"))
-    assert.equal(1, one:call(latch, "count_down", 2))
-    assert.equal(0, one:call(latch, "count_down", 2))
-    assert.is_false(one:call(latch, "count_down", 1))
-    assert.is_true(one:call(latch, "await", 1))
-    assert.is_false(one:call(latch, "delete"))
-    local permits = one:lock("p", { kind = "plain_semaphore", permits = 2 })
-    assert.equal(5, one:call(permits, "give", 5))
-    assert.equal(4, one:call(permits, "give", -1))
-    assert.is_true(one:call(permits, "take", 0))
-    assert.equal(2, one:call(permits, "drain"))
-    assert.equal(0, one:call(permits, "drain"))
-    assert.is_nil((one:call(lock, "ttl")))
-    assert.equal(math.huge, one:call(one:lock("plain"), "ttl"))
-    assert.is_false(one:call(lock, "force_release"))
-    one:call(lock, "acquire")
-    assert.is_true(one:call(lock, "force_release") and one:call(lock, "ping"))
-    assert.same({ "1" }, one:call(lock, "command", 0, { "MGET", "plain" }))
-    assert.is_nil((one:call(lock, "command", 0, { "GET", "none" })))
-    assert.equal("WRONGTYPE", (select(2, one:call(lock, "command", 0, { "HGET", "plain", "x" })))
-      :match("WRONGTYPE"))
-  end)
-
   it("of an idempotent run uses the fingerprint of its own handle", function()
     local guard = one:lock("g", { kind = "guard", fingerprint = "first" })
     one:call(guard, "acquire")
@@ -291,45 +257,6 @@ describe("an operation", function()
     core.client.close(blocking, 0)
   end)
 
-  it("returns a lock's state as stored on the server", function()
-    server:cli("SET", "redisson_lock_token:{k}", 41)
-    local info = one:call(lock, "info")
-    assert.same({ holds = 0, waiters = 0 }, { holds = info.holds, waiters = info.waiters })
-    assert.is_nil(info.owner)
-    assert.is_nil(info.ttl)
-    assert.is_nil(info.free)
-    assert.is_nil(info.position)
-    assert.is_nil(info.readers)
-    for _ = 1, 2 do one:call(lock, "acquire") end
-    local waiter, second = new(), new()
-    local op = waiter:begin(waiter:lock("k"), "acquire", 5)
-    waiter:wait_until(function() return server:cli("ZCARD", "holdfast_queue:{k}") == 1 end)
-    local later = second:begin(second:lock("k"), "acquire", 5)
-    comes_to_wait(second, 2, "k")
-    info = one:call(lock, "info")
-    assert.equal(raw.owner(lock), info.owner)
-    assert.equal(2, info.holds)
-    assert.equal(2, info.waiters)
-    assert.is_true(info.ttl > 29 and info.ttl <= 30)
-    assert.is_nil(info.position)
-    assert.equal(2, (second:call(second:lock("k"), "info")).position)
-    assert.equal(1, (waiter:call(waiter:lock("k"), "info")).position)
-    waiter.now, second.now = waiter.now + 6, second.now + 6
-    assert.equal("busy", select(3, waiter:finish(op)))
-    assert.equal("busy", select(3, second:finish(later)))
-    waiter:settle(0.1)
-    second:settle(0.1)
-    server:cli("PERSIST", "k")
-    assert.equal(math.huge, one:call(lock, "info").ttl)
-    local read = one:lock("rw", { kind = "read" })
-    assert.equal(0, one:call(read, "info").readers)
-    one:call(read, "acquire")
-    assert.equal(1, one:call(read, "info").readers)
-    local permits = one:lock("s", { kind = "permit", permits = 2, initial_permits = 5 })
-    one:call(permits, "acquire")
-    assert.equal(3, one:call(permits, "info").free)
-  end)
-
   it("on several locks does not release a hold that another handle acquired after a loss", function()
     local locks = { one:lock("a"), one:lock("b"), one:lock("c") }
     local other = one:lock("b")
@@ -353,20 +280,6 @@ describe("an operation", function()
     assert.is_true(one:call(other, "release"))
   end)
 
-  it("on several locks says in its error message how many of them had already been lost", function()
-    local locks, others = { one:lock("a"), one:lock("b"), one:lock("c"), one:lock("d") }, {}
-    assert.is_true(one:call_all(locks, "acquire_all"))
-    server:cli("DEL", "a", "b", "c")
-    one:pass(11)
-    for i = 1, 3 do
-      others[i] = one:lock(raw.key(locks[i]))
-      one:call(others[i], "acquire")
-    end
-    assert.matches("3 of the 4 locks had already been lost",
-      fails("lost", one:call_all(locks, "release_all")))
-    for i = 1, 3 do assert.is_true(one:call(others[i], "release")) end
-  end)
-
   it("on several locks is refused for mixed clients, other kinds and too many locks", function()
     local many = {}
     for i = 1, 1025 do many[i] = lock end
@@ -379,21 +292,6 @@ describe("an operation", function()
         raw.begin_all({ lock, one:lock("of another kind", { kind = kind }) }, "acquire_all")
       end, "locks of other kinds")
     end
-  end)
-
-  it("on several locks is unreachable rather than lost if the server cannot be reached", function()
-    local locks, other = { one:lock("a"), one:lock("b") }, one:lock("b")
-    one:call_all(locks, "acquire_all")
-    server:cli("DEL", "b")
-    one:pass(11)
-    one:call(other, "acquire")
-    engine.set_now(one.client, one.now)
-    local op = raw.begin_all(locks, "release_all")
-    one:act()
-    one:cut("the cable was cut")
-    one:jump(4)
-    assert.matches("the cable was cut", fails("unreachable", operation.finish(op)))
-    one:settle(1)
   end)
 
   it("on several locks that ends while a renewal is in flight gives up each acquire once", function()

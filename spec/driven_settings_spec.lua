@@ -5,7 +5,7 @@ local core = require "holdfast.core"
 local driven = require "spec.support.driven"
 
 local raw, engine, operation = core.lock, core.engine, core.operation
-local MARGIN, comes_to_wait, hold = driven.MARGIN, driven.comes_to_wait, driven.hold
+local hold = driven.hold
 local near, new, server = driven.near, driven.new, driven.server
 
 setup(driven.begin)
@@ -123,41 +123,6 @@ describe("the settings of a lock", function()
     assert.same(wait_of(false), wait_of(true))
   end)
 
-  it("for lease, renewal and max_waiters apply to a copied lock with a different key", function()
-    local one, holder = new { renewer_link = true }, new()
-    local renewed = raw.copy(one:lock("a", { lease = 9 }), "b")
-    local fixed = raw.copy(one:lock("a", { lease = 9, renewed = false }), "c")
-    for lock, left in pairs { [renewed] = 9 - 0.092, [fixed] = 5 - 0.092 } do
-      assert.is_nil(raw.waited(lock))
-      one:call(lock, "acquire")
-      one:pass(4)
-      near(left, raw.remaining(lock))
-    end
-    local kept = holder:lock("k")
-    holder:call(kept, "acquire")
-    for most, code in pairs { [0] = "busy", [1] = "interrupted", [2 ^ 40] = "interrupted" } do
-      local copy = raw.copy(one:lock("a", { max_waiters = most }), "k")
-      local op = one:begin(copy, "acquire", 5)
-      one:pass(0)
-      assert.equal(most == 0, operation.is_done(op))
-      assert.equal(code, select(3, operation.finish(op)))
-      one:settle()
-    end
-    local waiters, waits = { new(), new() }, {}
-    for i, waiter in ipairs(waiters) do
-      waits[i] = waiter:begin(waiter:lock("k"), "acquire", 5)
-      comes_to_wait(waiter, i, "k")
-    end
-    local second = one:begin(raw.copy(one:lock("a", { max_waiters = 1 }), "k"), "acquire", 5)
-    assert.equal("busy", select(3, one:finish(second)))
-    one:settle(0.1)
-    for i, waiter in ipairs(waiters) do
-      operation.finish(waits[i])
-      waiter:settle(0.1)
-    end
-    holder:call(kept, "release")
-  end)
-
   it("are sent to the server as the arguments that its programs expect", function()
     local one = new { entropy = ENTROPY, grant_lease = 3 }
     local waits = one:lock("k", settings(one, { max_hold = 0 }))
@@ -173,21 +138,6 @@ describe("the settings of a lock", function()
     assert.equal("5", permits[#permits])
     one:call(waits, "extend", 7.25)
     assert.equal("7250", last_arguments(one)[2])
-  end)
-
-  it("limit lease, hold and renewal of that lock only", function()
-    local one = new { renewer_link = true }
-    local short = one:lock("short", { lease = 3, max_hold = 9 })
-    local fixed = one:lock("fixed", { renewed = false })
-    one:call(short, "acquire")
-    one:call(fixed, "acquire")
-    one:pass(2)
-    one:pass(2)
-    near(3 - 0.032, raw.remaining(short)) -- renewed at this moment
-    near(26 - MARGIN, raw.remaining(fixed))
-    for _ = 1, 5 do one:pass(1) end
-    assert.equal("max_hold", raw.lost(short))
-    assert.is_nil(raw.lost(fixed))
   end)
 
   it("are converted to whole numbers and milliseconds, or refused", function()
@@ -356,29 +306,6 @@ describe("the settings of a client", function()
     for _, url in ipairs { "redis://a:1", "redis+cluster://a:1,b:2" } do
       assert.equal("the tls option requires rediss://",
         select(2, core.client.new { url = url, tls = {} }))
-    end
-  end)
-
-  it("give shard names and weights that place keys as Jedis does", function()
-    local urls = { "redis://a:1", "redis://b:2", "redis://c:3" }
-    local function groups(names, weights)
-      local client = core.client.new {
-        mode = "shards", servers = urls, names = names, weights = weights,
-      }
-      local counts = { [0] = 0, 0, 0 }
-      for i = 1, 600 do
-        local group = core.client.group(client, "key" .. i)
-        counts[group] = counts[group] + 1
-      end
-      return counts
-    end
-    local even = groups({ false, false, false }, { 1, 1, 1 })
-    local named = groups({ "x", "y", "z" }, { 1, 1, 1 })
-    local heavy = groups({ false, false, false }, { 1, 1, 20 })
-    assert.is_true(heavy[2] > 450 and heavy[2] > even[2])
-    assert.are_not.same(even, named)
-    for _, weight in ipairs { 0, 101 } do
-      assert.has_error(function() groups({ false, false, false }, { 1, weight, 1 }) end)
     end
   end)
 end)

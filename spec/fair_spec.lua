@@ -72,14 +72,6 @@ describe("a fair lock", function()
     assert(lock:release())
   end)
 
-  it("returns a higher token for each new owner", function()
-    assert(a:acquire(0))
-    local first = a:token()
-    assert(a:release()) assert(b:acquire(0))
-    assert.is_true(b:token() > first)
-    assert(b:release())
-  end)
-
   it("can be extended, checked and renewed", function()
     local lock = assert(world.client():fair_lock("k", { lease = 2, watchdog = true }):acquire(0))
     world.wait_renewed("k")
@@ -130,21 +122,6 @@ describe("a fair lock", function()
     world.cli("SET", LIST, "v")
     assert_fails("conflict", a:acquire(0))
     world.cli("DEL", LIST)
-  end)
-
-  it("is released even if its list's key has another type", function()
-    assert(a:acquire(0))
-    world.cli("SET", LIST, "v")
-    assert(a:release())
-    assert.equal(0, world.cli("EXISTS", "k"))
-    world.cli("DEL", LIST)
-  end)
-
-  it("removes its list and timeouts when the only wait ends", function()
-    assert(a:acquire(0))
-    assert_fails("busy", b:acquire(1))
-    assert.equal(0, world.cli("EXISTS", LIST, TIMEOUTS))
-    assert(a:release())
   end)
 
   it("detects a deadlock with deadlock_check", function()
@@ -235,11 +212,6 @@ describe("the list of a fair lock", function()
     return waiter
   end
 
-  local function timeout_of(owner)
-    local time = server:cli("TIME")
-    return server:cli("ZSCORE", TIMEOUTS, owner) - time[1] * 1000 - math.floor(time[2] / 1000)
-  end
-
   local function assert_order(names)
     local history = others:assert_turns()
     assert.same(names, history.names)
@@ -253,16 +225,6 @@ describe("the list of a fair lock", function()
     assert(lock:release())
     assert_order { "w1", "w2", "w3", "w4", "w5" }
     assert.is_true(process.now() - start < LONG / 2)
-  end)
-
-  it("is not overtaken by a newcomer that polls", function()
-    assert(lock:acquire(0))
-    line_up({ "w1", "w2" }, { inside = 0.02 })
-    assert(lock:release())
-    while not lock:try_acquire() do process.sleep(0.001) end
-    assert.same({ "w1", "w2" }, others:history().names)
-    assert(lock:release())
-    assert_order { "w1", "w2" }
   end)
 
   it("skips waiters whose process has died", function()
@@ -298,34 +260,6 @@ describe("the list of a fair lock", function()
     assert_order { "w1", "w2" }
   end)
 
-  it("keeps a holdfast waiter's place although Redisson subtracts its own timeout", function()
-    assert(lock:acquire(0))
-    local first = java_waits { wait = 300 }
-    line_up({ "w1" }, { grant_lease = 2 })
-    local owner = list()[2]
-    assert.is_true(timeout_of(owner) > 300000)
-    assert(lock:release())
-    assert.is_nil(first:try())
-    assert.is_true(timeout_of(owner) > 2000)
-    assert.is_true(timeout_of(owner) < 40000)
-    assert(first:release())
-    assert_order { "w1" }
-  end)
-
-  it("skips a dead holdfast waiter to serve Redisson's", function()
-    assert(lock:acquire(0))
-    line_up { "w1" }
-    local waiter = java_waits()
-    others.workers[1]:kill("KILL")
-    assert(process.wait_until(function()
-      return #server:cli("PUBSUB", "CHANNELS", "holdfast_grant:*") == 0
-    end, 20))
-    assert(lock:release())
-    assert.equal("0", waiter.events:receive(10)[3])
-    assert.is_nil(waiter:try())
-    assert.is_true(waiter:release())
-  end)
-
   it("skips a dead holdfast waiter even if only Redisson clients are left", function()
     local holder = java.lock(server.path, "k")
     javas[1] = holder
@@ -338,30 +272,6 @@ describe("the list of a fair lock", function()
     assert.is_true(waiter:release())
   end)
 
-  it("waits three seconds for a waiter of Redisson that is not subscribed", function()
-    assert(lock:acquire(0))
-    local dead = java_waits { deaf = true, wait = 300 }
-    line_up { "w1" }
-    assert.is_true(timeout_of(dead.owner) > 300000)
-    local start = process.now()
-    assert(lock:release())
-    assert.is_true(timeout_of(dead.owner) <= 3000)
-    assert(others.workers[1]:wait_output("done", 20))
-    local seconds = process.now() - start
-    assert.is_true(seconds > 2.5 and seconds < 20, seconds)
-    assert_order { "w1" }
-  end)
-
-  it("skips an owner without a timeout", function()
-    server:cli("RPUSH", LIST, JAVA)
-    assert(lock:acquire(1)):release()
-    assert.equal(0, server:cli("EXISTS", LIST, TIMEOUTS))
-    server:cli("ZADD", TIMEOUTS, "99999999999999", JAVA)
-    server:cli("RPUSH", LIST, "x")
-    assert(lock:acquire(1)):release()
-    assert.equal(0, server:cli("EXISTS", LIST, TIMEOUTS))
-  end)
-
   it("lets waiters poll only rarely while the first one remains the same", function()
     assert(lock:acquire(0))
     local dead = java_waits { wait = 300 }
@@ -371,18 +281,6 @@ describe("the list of a fair lock", function()
     assert.is_true(sent < 3 * seconds / GRANT * 2, sent)
     dead:leave()
     assert_order { "w1", "w2", "w3" }
-  end)
-
-  it("notifies the next waiter when the first one gives up while the lock is free", function()
-    assert(lock:acquire(0))
-    local first = java_waits { wait = 300 }
-    line_up({ "w1" }, { wait = 5 })
-    line_up { "w2" }
-    assert(lock:release()) assert(others.workers[1]:wait_output("failed busy", 20))
-    assert.is_nil(first:try())
-    assert.is_true(first:release())
-    assert.is_nil(others:finish(20))
-    assert.same({ "w2" }, others:history().names)
   end)
 
   it("is joined again by waiters whose connections were killed", function()

@@ -3,7 +3,6 @@
 local core = require "holdfast.core"
 local crowd = require "spec.support.crowd"
 local fails = require "spec.support.fails"
-local fake = require "spec.support.fake"
 local fence = require "holdfast.fence"
 local fence_headers = require "holdfast.fence_headers"
 local holdfast = require "holdfast"
@@ -119,19 +118,6 @@ describe("a fence", function()
     assert(lock:release())
   end)
 
-  it("runs several commands atomically, up to the first error", function()
-    local prices, lock = fenced()
-    assert.same({ 2, { "a", "b" }, false }, prices:run(lock, {
-      { "RPUSH", "list", "a", "b" }, { "LPOP", "list", 3 }, { "GETDEL", "list" } }))
-    local message = fails("conflict", prices:run(lock, { { "SET", "text", 1 }, { "RPUSH", "text", 1 }, { "SET", "b", 1 } }))
-    assert.matches("command 2 (rpush) failed: WRONGTYPE", message, 1, true)
-    assert.matches("the first command has already run", message, 1, true)
-    assert.same({ "1", 0 }, { world.cli("GETDEL", "text"), world.cli("EXISTS", "b") })
-    message = fails("conflict", prices:call(lock, "INCR", "price"))
-    assert.matches("command 1 %(incr%) failed: WRONGTYPE[^;]*$", message)
-    assert(lock:release())
-  end)
-
   it("says how many commands ran before the one that failed", function()
     local prices, lock = fenced()
     for count, said in ipairs { "", "; the first command has already run",
@@ -144,24 +130,6 @@ describe("a fence", function()
       assert.equal(said, found, message)
     end
     world.cli("DEL", "text")
-    assert(lock:release())
-  end)
-
-  it("stores its state in one key, as documented, for at least its ttl", function()
-    local client = world.client()
-    local lock = held(client)
-    assert(client:fence("price:7", { ttl = 100 }):call(lock, "DEL", "x"))
-    local uuid = core.client.uuid(client)
-    assert.same({ token = lock:token_text(), lock = "price", [uuid] = "1 D0;" }, world.hash(FENCE))
-    assert.is_true(world.cli("PTTL", FENCE) > 99000 and world.cli("PTTL", FENCE) <= 100000)
-    -- ttl, the least TTL of the key afterwards or -2 for none
-    for _, case in ipairs {
-      { 1, 99000 }, { nil, 6.9 * 24 * 3600 * 1000 }, { math.huge, -2 }, { nil, -2 },
-    } do
-      assert(client:fence("price:7", { ttl = case[1] }):call(lock, "DEL", "x"))
-      local left = world.cli("PTTL", FENCE)
-      assert.is_true(left > case[2] and (left == -1) == (case[2] == -2), left)
-    end
     assert(lock:release())
   end)
 
@@ -216,16 +184,6 @@ describe("a fence", function()
     lock:release()
   end)
 
-  it("accepts writes only under the lock whose holder wrote first", function()
-    local client = world.client()
-    local prices, lock, other = client:fence "price:7", held(client), held(client, "other")
-    assert(prices:call(lock, "SET", "price:7", 1))
-    assert.matches('belongs to the lock "price"; write under that lock, or use another resource',
-      fails("conflict", prices:call(other, "SET", "price:7", 2)), 1, true)
-    assert.equal("1", world.cli("GETDEL", "price:7"))
-    assert(lock:release()) assert(other:release())
-  end)
-
   it("protects with tokens of a mutex, a writer, a fair lock, a leader's term, and other clients' locks", function()
     local other = world.client()
     local client = world.client { prefix = "p:" }
@@ -251,32 +209,6 @@ describe("a fence", function()
     end))
     assert.equal(1, world.cli("DEL", "holdfast_fence:{p:led}"))
     world.cli("DEL", "v")
-  end)
-
-  it("carries out a write only once if its reply is lost", function()
-    local proxy = fake.proxy { path = world.server.path }
-    local client = world.client { url = proxy.url }
-    local lock = held(client)
-    assert(client:fence("price:7"):call(lock, "INCR", "sum")) -- the server knows the program
-    local cut = client:fence "cut0:1:w"
-    assert.equal(2, cut:call(lock, "INCR", "sum"))
-    assert.equal(3, client:fence("drop0:1:w"):call(lock, "INCR", "sum"))
-    assert.matches("command 2 %(rpush%) failed: WRONGTYPE", fails("conflict",
-      client:fence("cut0:1:e"):run(lock, { { "INCR", "sum" }, { "RPUSH", "sum", 1 } })))
-    assert.equal("4", world.cli("GETDEL", "sum"))
-    assert(lock:release())
-    client:close()
-    proxy:stop()
-  end)
-
-  it("says that a write without a reply may have taken effect", function()
-    local client = world.client { command_timeout = 0.3 }
-    local lock = held(client)
-    world.server:kill("STOP")
-    assert.matches("the call may have taken effect anyway", fails("unreachable", client:fence("price:7"):call(lock, "SET", "price:7", 1)))
-    world.server:kill("CONT")
-    world.cli("DEL", "price:7")
-    client:close()
   end)
 
   it("changes nothing while the server is out of memory", function()

@@ -53,25 +53,6 @@ describe("a lock shared with Redisson", function()
     assert.equal(0, server:cli("EXISTS", KEY))
   end)
 
-  it("counts re-entries on both sides", function()
-    for _, side in ipairs { lock, foreign } do
-      assert(side:acquire(0)) assert(side:acquire(0))
-      assert.equal("2", server:cli("HVALS", KEY)[1])
-      assert(side:release())
-      assert.equal("1", server:cli("HVALS", KEY)[1])
-      assert(side:release())
-      assert.equal(0, server:cli("EXISTS", KEY))
-    end
-  end)
-
-  it("names a Redisson owner in its info", function()
-    assert(foreign:acquire(0))
-    local info = lock:info()
-    assert.equal(foreign.owner, info.owner)
-    assert.equal(1, info.holds)
-    assert(foreign:release())
-  end)
-
   local function assert_listens()
     assert.truthy(process.wait_until(function() return server:cli("PUBSUB", "NUMPAT") == 1 end))
   end
@@ -165,16 +146,6 @@ describe("a lock shared with Redisson", function()
     assert.is_nil(others:finish())
   end)
 
-  it("lets holdfast's waiter acquire when a Redisson lease ends", function()
-    local brief = redisson.new(server.path):lock(KEY, { lease = 0.3 })
-    local before = process.now()
-    assert(brief:acquire(0)) assert(lock:acquire(GRANT * 2))
-    local took = process.now() - before
-    assert.is_true(took >= 0.3 and took < SOON, ("%.3f s"):format(took))
-    assert(lock:release())
-    brief:close()
-  end)
-
   it("goes to holdfast's waiters although a Redisson subscriber never acquires it", function()
     foreign:listen()
     assert(lock:acquire(0))
@@ -242,23 +213,6 @@ describe("a lock shared with Redisson", function()
     for i = 1, 3 do assert.is_true(others:turns_of("ours" .. i) >= 5) end
   end)
 
-  it("draws tokens that rise across both sides", function()
-    local fenced = redisson.new(server.path):lock(KEY, { fenced = true })
-    server:cli("SET", ("redisson_lock_token:{%s}"):format(KEY), 41)
-    local last = 41
-    for _ = 1, 5 do
-      for _, side in ipairs { fenced, lock } do
-        assert(side:acquire(0))
-        assert.is_true(side:token() > last)
-        last = side:token()
-        assert(side:release())
-      end
-    end
-    -- the counter of Java has no TTL
-    assert.equal(-1, server:cli("PTTL", ("redisson_lock_token:{%s}"):format(KEY)))
-    fenced:close()
-  end)
-
   it("draws tokens that rise across both sides while both wait", function()
     for i = 1, 2 do
       others:add("ours" .. i, { turns = 20 })
@@ -270,15 +224,6 @@ describe("a lock shared with Redisson", function()
   end)
 
   local COUNTER = ("redisson_lock_token:{%s}"):format(KEY)
-
-  it("has a token counter without a TTL once an acquire has found it held by Redisson", function()
-    assert(lock:acquire(0)) assert(lock:release())
-    assert.is_true(server:cli("PTTL", COUNTER) > 0)
-    assert(foreign:acquire(0))
-    assert.is_nil((lock:acquire(0)))
-    assert.equal(-1, server:cli("PTTL", COUNTER))
-    assert(foreign:release())
-  end)
 
   it("has a token counter without a TTL once a release has found a Redisson client subscribed", function()
     assert(lock:acquire(0))

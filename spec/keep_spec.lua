@@ -36,16 +36,6 @@ describe("a kept lock", function()
     end
   end)
 
-  it("is busy for other clients, and is returned to the server as soon as they wait", function()
-    local lock, other = world.client():lock("k", KEEP), world.client():lock("k")
-    assert(lock:acquire()):release()
-    assert.same("busy", (select(3, other:try_acquire())))
-    local from = process.now()
-    assert(other:acquire(20))
-    assert.is_true(process.now() - from < 10, "long before it ends by itself")
-    assert.is_true(other:release())
-  end)
-
   -- A watchdog that slept through the messages would only see them at its next renewal.
   it("is returned to the server at once when others wait, even if its client makes no call", function()
     local took = math.huge
@@ -61,58 +51,6 @@ describe("a kept lock", function()
       if took < 0.1 then break end
     end
     assert.is_true(took < 0.1, took .. " s")
-  end)
-
-  it("goes to a waiter of another client when its hold ends", function()
-    local lock = assert(world.client():lock("k", KEEP):acquire())
-    local child = world.program { args = { world.server:url() }, code = [[
-      local client = require("holdfast").new { url = arg[1] }
-      print("waits")
-      io.stdout:flush()
-      local lock = assert(client:lock("k"):acquire(30))
-      print("has it")
-      lock:release()
-      client:close()
-    ]] }
-    assert.is_true(process.wait_until(function()
-      return world.cli("ZCARD", "holdfast_queue:{k}") == 1
-    end, 10))
-    for _ = 1, 3 do assert(lock:acquire()) lock:release() end -- entered again
-    assert.is_true(lock:release())
-    assert.equal("exit", (child:wait(10)))
-    assert.matches("has it", child:output())
-  end)
-
-  it("is busy for its own holder if it is a mutex", function()
-    local mutex = assert(world.client():mutex("m", KEEP):acquire())
-    assert.equal("busy", (select(3, mutex:acquire(0))))
-    assert.is_true(mutex:release())
-  end)
-
-  it("is returned to the server after its keep time, whether or not it was used", function()
-    local lock = assert(world.client():lock("k", { keep = 0.2 }):acquire())
-    local owner = lock:owner()
-    lock:release()
-    assert.is_true(world.is_free("k"))
-    local till, owners = process.now() + 10, 0
-    repeat
-      assert(lock:acquire())
-      if lock:owner() ~= owner then owner, owners = lock:owner(), owners + 1 end
-      lock:release()
-    until owners == 3 or process.now() > till
-    assert.equal(3, owners)
-  end)
-
-  it("has a short lease while it is idle", function()
-    local lock = assert(world.client():lock("k", KEEP):acquire())
-    assert.is_true(world.cli("PTTL", "k") > 2000)
-    lock:release()
-    assert.is_true(process.wait_until(function() return world.cli("PTTL", "k") <= 2000 end, 10))
-    world.wait_renewed("k")
-    assert(lock:acquire()) -- a lock that is held for some time gets its full lease
-    assert.is_true(process.wait_until(function() return world.cli("PTTL", "k") > 2000 end, 10))
-    assert.is_true(process.wait_until(function() return lock:remaining() > 2 end, 10))
-    lock:release()
   end)
 
   it("expires soon after its process is killed", function()
@@ -163,20 +101,6 @@ describe("a kept lock", function()
     assert(world.client():lock("k"):acquire(10)):release()
   end)
 
-  it("goes to no other caller of its client after another client has taken it", function()
-    local client = world.client { grant_lease = 0.3 }
-    local lock = assert(client:lock("k", KEEP):acquire())
-    lock:release()
-    world.cli("DEL", "k")
-    assert.is_true(process.wait_until(function()
-      return client:stats().holds == 0 -- a renewal notices it
-    end, 10))
-    assert.equal(0, client:stats().losses)
-    assert(lock:acquire())
-    assert.is_true(is_held("k"))
-    lock:release()
-  end)
-
   it("is passed on and returned over new connections after the old ones were killed", function()
     local client, other = world.client(), world.client()
     local lock = assert(client:lock("k", KEEP):acquire())
@@ -222,17 +146,6 @@ describe("a kept lock", function()
     end
   end)
 
-  it("gives a holder without renewal only its own lease", function()
-    local client = world.client()
-    local lock, short = client:lock("k", KEEP), client:lock("k", { keep = 30, lease = 0.5 })
-    assert(lock:acquire()):release()
-    assert(short:acquire())
-    assert.is_true(short:remaining() <= 0.5)
-    assert.is_true(process.wait_until(function() return short:lost() == "expired" end, 10))
-    short:release()
-    assert(lock:acquire()):release()
-  end)
-
   describe("is returned before other calls of its own client for the key", function()
     local NOW = { wait = 0 }
     local others = {
@@ -262,21 +175,6 @@ describe("a kept lock", function()
         end)
       end
     end
-  end)
-
-  it("fails as deadlock at once if another coroutine of its blocking client waits for it", function()
-    local client = world.client()
-    local lock = assert(client:lock("k", KEEP):acquire())
-    lock:release()
-    assert(lock:acquire())
-    local code
-    coroutine.wrap(function()
-      assert.equal("busy", (select(3, client:lock("k", KEEP):try_acquire())))
-      code = select(3, client:lock("k", KEEP):acquire(5))
-    end)()
-    assert.equal("deadlock", code)
-    lock:release()
-    coroutine.wrap(function() assert(client:lock("k", KEEP):acquire(5)):release() end)()
   end)
 
   it("is not held by a forked child", function()

@@ -1,7 +1,6 @@
 -- Count-down latches. channel_waits_spec.lua tests what plain semaphores have in common with them.
 
 local fails = require "spec.support.fails"
-local fake = require "spec.support.fake"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -95,15 +94,6 @@ describe("a latch", function()
     for _, child in ipairs(children) do opens(child) end
   end)
 
-  it("opens for its waiters when it is deleted", function()
-    local latch = world.client():latch(KEY)
-    assert(latch:set(2))
-    local child = waiter()
-    listeners()
-    assert.is_true(latch:delete())
-    opens(child)
-  end)
-
   it("opens when Redisson counts down, but not on a forged message", function()
     assert(world.client():latch(KEY):set(2))
     local child = waiter()
@@ -114,58 +104,6 @@ describe("a latch", function()
     assert.is_nil(child:status())
     java_counts_down()
     opens(child)
-  end)
-
-  it("is checked again as soon as the subscription of its waiter is confirmed", function()
-    assert(world.client():latch(KEY):set(1))
-    local monitor = world.server:monitor()
-    local child = waiter()
-    listeners()
-    assert(process.wait_until(function() return monitor:count "GET" >= 2 end, 20),
-      "no look behind the subscription")
-    monitor:close()
-    world.cli("DEL", KEY)
-    world.cli("PUBLISH", CHANNEL, 0)
-    opens(child)
-  end)
-
-  it("carries out a command only once if it was sent twice", function()
-    local proxy = fake.proxy { path = world.server.path }
-    local client = world.client { url = proxy.url }
-    local function known(latch) -- teaches the server the programs
-      assert(latch:set(3))
-      assert.equal(2, latch:count_down())
-      assert.is_true(latch:delete())
-    end
-    known(client:latch "known")
-    local set, down, delete = client:latch "cut0:1:set", client:latch "cut0:2:down",
-      client:latch "cut0:2:delete"
-    assert.is_true(set:set(3))
-    assert(down:set(3))
-    assert.equal(2, down:count_down())
-    assert(delete:set(3))
-    assert.is_true(delete:delete())
-    assert.same({ 3, 2, 0 }, { set:count(), down:count(), delete:count() })
-    world.cli("DEL", set:key(), down:key())
-    client:close()
-    proxy:stop()
-  end)
-
-  it("says that a call without a reply may have taken effect", function()
-    local latch = world.client { command_timeout = 1 }:latch(KEY)
-    assert(latch:set(3))
-    world.server:kill("STOP")
-    assert.matches("the call may have taken effect anyway", fails("unreachable", latch:count_down()))
-    fails("unreachable", latch:count())
-    fails("unreachable", latch:wait(0.3))
-    world.server:kill("CONT")
-  end)
-
-  it("is not reported open while its server is unreachable", function()
-    local proxy = fake.proxy { path = world.server.path, closes = "mute" }
-    local latch = world.client { url = proxy.url }:latch "mute"
-    fails("unreachable", latch:wait(0.3))
-    proxy:stop()
   end)
 
   it("treats large and negative numbers and keys with braces as Redisson does", function()
@@ -235,18 +173,6 @@ for _, loop in ipairs(require "spec.support.loops") do
     loop.run()
     assert.same({ 0, 5 }, { early, woken })
     assert.is_true(process.now() - from < LATE / 2)
-    local code
-    loop.spawn(function()
-      assert(latch:set(1))
-      for _ = 1, 3 do -- on a busy machine the reply may come too late
-        code = select(3, latch:wait(1))
-        if code == "timeout" then break end
-      end
-      assert.equal(1, latch:count())
-      assert.is_true(latch:delete())
-    end)
-    loop.run()
-    assert.equal("timeout", code)
     client:close()
     here:cli("FLUSHALL")
     here:stop()

@@ -325,17 +325,6 @@ for _, loop in ipairs(loops) do
       assert.is_true(is_free("a"))
     end)
 
-    it_runs("releases every remaining hold of an abandoned handle", function()
-      local read, others = client:read_write_lock("a"):read(), nil
-      loop.spawn(function() others = read:acquire(20) end)
-      eventually(function() return others ~= nil end)
-      assert(others and read:acquire(20))
-      assert.is_true(read:release())
-      assert.is_false(is_free("a"))
-      core.lock.abandon(read)
-      eventually(function() return is_free("a") end)
-    end)
-
     it_runs("keeps each coroutine's loss in a handle although another coroutine acquires through it", function()
       local function reader() return client:read_write_lock("a"):read() end
       local read, step, at, codes = reader(), 0, { 0, 0 }, {}
@@ -365,20 +354,6 @@ for _, loop in ipairs(loops) do
       eventually(function() return codes[1] ~= nil and codes[2] ~= nil end)
       assert.same({ "lost", "lost" }, codes)
       assert.is_true(read:release())
-    end)
-
-    it_runs("leaves the hold unchanged when a re-entry is abandoned in flight", function()
-      local lock = assert(client:lock("a"):acquire(20))
-      server:kill("STOP")
-      local op = core.lock.begin(lock, "acquire", 20)
-      loop.sleep(0.05)
-      assert.is_false(op:is_done())
-      op:abandon()
-      server:kill("CONT")
-      assert.is_true(client:ping() ~= nil and lock:check())
-      assert.equal(1, lock:holds())
-      assert.is_true(lock:release())
-      assert.is_true(is_free("a"))
     end)
 
     it("releases only its own holds if a release raises an error", function()
@@ -411,24 +386,6 @@ for _, loop in ipairs(loops) do
           end
         end)
       end
-    end)
-
-    it_runs("releases nothing for a multi-lock whose lost locks were all acquired again", function()
-      local locks = { client:lock("a"), client:lock("b") }
-      local both, since = holdfast.multi_lock(locks), client:multi_lock { "a", "b" }
-      local function lose_both()
-        assert(both:acquire(20))
-        server:cli("DEL", "a", "b")
-        assert.equal("lost", select(3, both:check()))
-        assert(since:acquire(20))
-      end
-      lose_both()
-      assert.equal("lost", select(3, both:release()))
-      assert.is_true(since:check() and since:release())
-      lose_both()
-      local op, number, done = core.lock.begin_all(locks, "release_all")
-      assert.same({ 0, true, "lost" }, { number, done, (select(3, op:detach())) })
-      assert.is_true(since:check() and since:release())
     end)
 
     it("frees the lock that an abandoned acquire has acquired", function()

@@ -143,25 +143,6 @@ for _, loop in ipairs(loops) do
       assert.is_true(client:stats().connections <= 2)
     end)
 
-    it("serves coroutines in the order of a fair lock's list", function()
-      local order, most, left = {}, 0, 20
-      for i = 1, 20 do
-        loop.spawn(function()
-          assert(client:with_fair_lock("a", { wait = 60 }, function(lock)
-            most = math.max(most, assert(lock:info()).waiters)
-            loop.sleep(0.005)
-            order[#order + 1] = i
-          end))
-          left = left - 1
-        end)
-      end
-      loop.run()
-      assert.equal(0, left)
-      for i = 1, 20 do assert.equal(i, order[i]) end
-      assert.is_true(most >= 10, most .. " in the list")
-      assert.equal(0, server:cli("EXISTS", "redisson_lock_queue:{a}", "redisson_lock_timeout:{a}"))
-    end)
-
     it("lets several coroutines read at once, and only one write", function()
       local readers, writer, most, left = 0, false, 0, 60
       -- The nine before the first writer wait for each other.
@@ -302,22 +283,6 @@ for _, loop in ipairs(loops) do
         assert.matches("^spec/loops_%l+_spec.lua:%d+: holdfast: ", message)
         eventually(function() return is_free("a") end)
       end)
-    end)
-
-    it("hands the lock to the next waiter when with_lock's function raises an error", function()
-      local entered
-      run(function()
-        loop.spawn(function()
-          loop.sleep(0.01)
-          assert(client:with_lock("a", { wait = 20 }, function() entered = true end))
-        end)
-        local fine = pcall(client.with_lock, client, "a", function()
-          loop.sleep(0.1)
-          error("on purpose")
-        end)
-        assert.is_false(fine)
-      end)
-      assert.is_true(entered)
     end)
 
     it("names server and key in a failure, with control characters escaped", function()

@@ -10,7 +10,7 @@ local quietly = looped.quietly
 for _, loop in ipairs(loops) do
   describe("the event loop " .. loop.name, function()
     local world, server, client = looped.new(loop), nil, nil
-    local breaking, close_coroutine = world.breaking, world.close_coroutine
+    local breaking = world.breaking
     local collects, eventually, is_free = world.collects, world.eventually, world.is_free
     local new, waiters = world.client, world.waiters
     local run = loop.run
@@ -164,46 +164,6 @@ for _, loop in ipairs(loops) do
         client:close()
         assert.is_nil(lock:release())
       end)
-    end)
-
-    it("is not kept running by a leader that resigns after client:close", function()
-      local term, resigned, led
-      ends_soon(function()
-        loop.spawn(function()
-          client:lead("a", function(this)
-            term = this
-            eventually(function() return resigned end)
-          end)
-          led = true
-        end)
-        eventually(function() return term ~= nil end)
-        client:close()
-        resigned = term:resign()
-        assert.is_true(resigned)
-        eventually(function() return led end)
-      end)
-    end)
-
-    it("is not kept running by a to-be-closed variable after close #puc", function()
-      if not close_coroutine then return end
-      local hold = assert(load([[
-        local take, wait = ...
-        local held <close> = assert(take())
-        wait()
-      ]]))
-      local holding
-      ends_soon(function()
-        loop.spawn(function()
-          hold(function() return client:lock("a"):acquire() end, function()
-            holding = coroutine.running()
-            coroutine.yield(loop.driver)
-          end)
-        end)
-        eventually(function() return holding ~= nil end)
-        client:close()
-        assert.is_true(close_coroutine(holding))
-      end)
-      assert.is_true(is_free("a"))
     end)
 
     it("allows client:close outside the loop", function()

@@ -17,22 +17,6 @@ for _, loop in ipairs(loops) do
     before_each(function() server, client = world.open() end)
     after_each(world.close)
 
-    it("reports a loss to on_lost and on_event without a further call", function()
-      local reason, lost
-      local listening = new { on_event = function(event)
-        lost = event.event == "lost" and event or lost
-      end }
-      run(function()
-        local lock = listening:lock("a", { lease = 3, watchdog = true, on_lost = function(_, why)
-          reason = why
-        end })
-        assert(lock:acquire())
-        server:cli("DEL", "a")
-        eventually(function() return reason ~= nil and lost ~= nil end)
-      end)
-      assert.same({ "deleted", "a", "deleted" }, { reason, lost.key, lost.code })
-    end)
-
     it("starts a single coroutine to deliver events, however late that coroutine runs", function()
       local is_slow, begun, lost = false, 0, false
       local one = new { on_event = function(event)

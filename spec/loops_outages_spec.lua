@@ -78,10 +78,10 @@ for _, loop in ipairs(loops) do
     end
 
     it("keeps a quorum lock while one of three servers is down", function()
-      with_quorum({ lease = 3, command_timeout = 3 }, function(quorum, others)
+      with_quorum({ lease = 2, command_timeout = 2 }, function(quorum, others)
         assert(quorum:with_lock("a", { wait = 20 }, function(lock)
           others[1]:kill()
-          loop.sleep(4)
+          loop.sleep(2.5)
           assert.is_true(lock:is_held())
         end))
       end)

@@ -11,7 +11,6 @@ local redis = require "spec.support.redis"
 local sentinel = require "spec.support.sentinel"
 
 local PATIENCE = 30 -- seconds, enough for a busy machine
-local TICK = 0.01
 
 local made, clients
 
@@ -53,16 +52,6 @@ local function served(loop, order, key, server_of)
   assert.is_true(loop.wait_until(function()
     return server_of(key):cli("EXISTS", key) == 0
   end, PATIENCE))
-end
-
--- Ticks until is_over(). → how often
-local function tick(loop, is_over)
-  local count = 0
-  while not is_over() do
-    loop.sleep(TICK)
-    count = count + 1
-  end
-  return count
 end
 
 local function each_loop(name, test)
@@ -111,33 +100,6 @@ describe("Sentinels", function()
       assert.is_true(held:release())
       served(loop, order, "k", master)
       set:wait_ready()
-    end)
-  end)
-
-  each_loop("that hang do not block the loop", function(loop)
-    loop.run(function()
-      local client = connect(loop, { url = set:url(), command_timeout = 1, connect_timeout = 1 })
-      for _, each in ipairs(set.sentinels) do set:hang(each) end
-      local over, count, code
-      loop.spawn(function() count = tick(loop, function() return over end) end)
-      code = select(3, client:lock("k"):acquire(0))
-      over = true
-      for _, each in ipairs(set.sentinels) do set:resume(each) end
-      assert.equal("unreachable", code)
-      assert.is_truthy(loop.wait_until(function() return count end))
-      assert.is_true(count >= 20, count .. " ticks")
-    end)
-    set:wait_ready()
-  end)
-
-  each_loop("with a certificate from an unknown authority are not used", function(loop)
-    loop.run(function()
-      local client = holdfast.new { url = set:url(), driver = loop.driver,
-        tls = { ca_file = made.other_ca.cert } }
-      clients[#clients + 1] = client
-      local _, message, code = client:lock("k"):acquire(0)
-      assert.equal("unreachable", code)
-      assert.matches("certificate verify failed", message)
     end)
   end)
 end)

@@ -4,7 +4,6 @@ local fails = require "spec.support.fails"
 local looped = require "spec.support.looped"
 local loops = require "spec.support.loops"
 local process = require "spec.support.process"
-local sys = require "spec.support.sys"
 
 local median, quietly = looped.median, looped.quietly
 
@@ -12,7 +11,6 @@ for _, loop in ipairs(loops) do
   describe("the event loop " .. loop.name, function()
     local world, server, client = looped.new(loop), nil, nil
     local new, breaking, eventually = world.client, world.breaking, world.eventually
-    local is_free, waiters = world.is_free, world.waiters
     local function it_runs(name, fn) it(name, function() loop.run(fn) end) end
     local run = loop.run
     local wait_until = loop.wait_until
@@ -55,31 +53,6 @@ for _, loop in ipairs(loops) do
       assert.matches("true $", output)
     end)
 
-    it("does not wake again and again because a forked child has a copy of a closed connection", function()
-      local wakes = 0
-      run(function()
-        local resting = new { driver = world.watching(function(wait)
-          wait()
-          wakes = wakes + 1
-        end) }
-        local lock = assert(resting:lock("a", { lease = 60 }):acquire(5))
-        local child = sys.fork()
-        if child == 0 then
-          sys.sleep(60)
-          sys.exit(0)
-        end
-        server:cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-        eventually(function() return lock:check() end)
-        local before = wakes
-        for _ = 1, 50 do loop.sleep(0.005) end
-        sys.kill(child, 9)
-        sys.wait(child)
-        assert.is_true(wakes - before < 20)
-        lock:release()
-        resting:close()
-      end)
-    end)
-
     it("still renews locks after its background task has raised an error", function()
       local broken = false
       local one = new { lease = 2, driver = breaking(function()
@@ -116,59 +89,6 @@ for _, loop in ipairs(loops) do
       end)
       for i = 1, 3 do assert.equal(("holdfast: broken %d\n"):format(i), errors[i]) end
       assert.is_true(tasks == 3 and #errors < 10)
-    end)
-
-    it("fails a wait if every new background task raises an error from then on", function()
-      local broken = false
-      local one = new { lease = 2, driver = breaking(function() return broken end) }
-      local ended, message, code
-      quietly(function()
-        run(function()
-          local held = assert(client:lock("a"):acquire())
-          loop.spawn(function()
-            ended, message, code = one:lock("a"):acquire(20)
-            ended = ended or false
-          end)
-          eventually(function() return waiters("a") == 1 end)
-          broken = true
-          server:cli("CLIENT", "KILL", "TYPE", "pubsub") -- wakes the task
-          eventually(function() return ended ~= nil end, 10)
-          assert(held:release())
-        end)
-        one:close()
-      end)
-      assert.same({ false, "unreachable" }, { ended, code })
-      assert.matches("cannot start a task: broken", message, 1, true)
-      process.eventually(function() return is_free("a") and waiters("a") == 0 end)
-    end)
-
-    it("tolerates a background task that repeatedly raises an error after it has waited", function()
-      local waits = 0
-      local one = new { driver = breaking(function()
-        waits = waits + 1
-        return waits % 2 == 0
-      end) }
-      local errors = quietly(function()
-        run(function()
-          for _ = 1, 10 do assert(one:with_lock("a", function() end)) end
-          one:close()
-        end)
-      end)
-      assert.is_true(#errors > 3, #errors .. " errors")
-    end)
-
-    it("renews a held lock, and ends once nothing is held", function()
-      local short = new { lease = 1.5 }
-      local from
-      run(function()
-        assert(short:with_lock("a", function(lock)
-          loop.sleep(2)
-          assert.is_true(lock:is_held() and lock:check())
-        end))
-        from = process.now()
-      end)
-      assert.is_true(process.now() - from < 5, process.now() - from)
-      assert.is_true(short:stats().renewals >= 2)
     end)
 
     it("ends soon after the last release", function()
