@@ -413,24 +413,6 @@ describe("the commands that only read locks", function()
     until core.now() > till
   end)
 
-  it("list keys that look alike as different strings", function()
-    local names = { "backup", "back\226\128\139up", "ba\194\173ckup", "b\226\129\160ackup", "\239\187\191backup",
-      "a\nb", "a\\x0ab", "a b", "a\194\160b" }
-    for _, name in ipairs(names) do put(name) end
-    for _, verb in ipairs { "ls", "top" } do
-      local _, out = run(url, verb)
-      local rows, count = {}, 0
-      for line in (out .. "\n"):gmatch("([^\n]*)\n") do
-        local key = line:match("^(.-) +0b0e5a3c")
-        if key then rows[key], count = true, count + 1 end
-      end
-      assert.equal(#names, count, out)
-      for _, name in ipairs(names) do assert.is_true(rows[output.name(name)], name) end
-    end
-    local _, out = run(url, "show", "a\\x0ab")
-    assert.matches("^key      a\\x5cx0ab\n", out)
-  end)
-
   it("pad their columns only up to a limit when one key is long", function()
     put "short"
     put(("long"):rep(10000))

@@ -6,7 +6,7 @@ local process = require "spec.support.process"
 
 local ENDS_WITH_PARENT, PATIENCE, SIGNALS = jobs.ENDS_WITH_PARENT, jobs.PATIENCE, jobs.SIGNALS
 local eventually, exits, is_free = jobs.eventually, jobs.exits, jobs.is_free
-local is_gone, job, read, sees, server = jobs.is_gone, jobs.job, jobs.read, jobs.sees, jobs.server
+local is_gone, job, sees, server = jobs.is_gone, jobs.job, jobs.sees, jobs.server
 local start_job, start_unread, state = jobs.start_job, jobs.start_unread, jobs.state
 local stop = jobs.stop
 local unpack = table.unpack or unpack
@@ -40,12 +40,6 @@ describe("holdfast run", function()
       process.signal(parent, "TERM")
       eventually(function() return is_gone(pid) end)
       exits(child, 143)
-    end)
-
-    it("gives the job a process group of its own", function()
-      local child, pid = start_job({ "run", "k" }, "exec sleep 60")
-      assert.equal(tostring(pid), read(("/proc/%d/stat"):format(pid)):match("%) %a %d+ (%d+)"))
-      stop(child, 143)
     end)
 
     it("stops and continues the job, and renews the lock while it is stopped", function()
@@ -95,13 +89,6 @@ describe("holdfast run", function()
       if not ENDS_WITH_PARENT then process.signal(pid, "KILL") end
       eventually(function() return is_gone(pid) end)
       eventually(is_free)
-    end)
-
-    it("releases the lock when the job is killed", function()
-      local child, pid = start_job({ "run", "k" }, "exec sleep 60")
-      process.signal(pid, "KILL")
-      exits(child, 137)
-      assert.is_true(is_free())
     end)
   end)
 end)

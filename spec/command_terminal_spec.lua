@@ -5,7 +5,7 @@ local jobs = require "spec.support.jobs"
 local process = require "spec.support.process"
 local terminal = require "spec.support.terminal"
 
-local PATIENCE, eventually, file, hold = jobs.PATIENCE, jobs.eventually, jobs.file, jobs.hold
+local PATIENCE, eventually, file = jobs.PATIENCE, jobs.eventually, jobs.file
 local is_free, read, server = jobs.is_free, jobs.read, jobs.server
 local write, write_lock = jobs.write, jobs.write_lock
 
@@ -219,20 +219,8 @@ describe("on a terminal", function()
     gets_words()
   end)
 
-  it("ls and deadlocks say so if they have nothing to list, and break asks for confirmation", function()
+  it("ls and deadlocks say so if they have nothing to list", function()
     types("holdfast ls; holdfast deadlocks; holdfast ls | wc -c", "Enter")
     sees("\nno locks\nno deadlocks\n0\n")
-    types("clear", "Enter")
-    local lock = hold "k"
-    enter("holdfast break k")
-    sees("Break the lock%? %[y/N%]")
-    types("n", "Enter")
-    sees("code 1")
-    assert.is_false(is_free())
-    enter("clear; holdfast break k")
-    sees("^The lock.*Break the lock%? %[y/N%]")
-    types("y", "Enter")
-    sees("k: broken\ncode 0")
-    assert.is_false(lock:is_locked())
   end)
 end)

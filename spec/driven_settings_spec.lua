@@ -123,23 +123,6 @@ describe("the settings of a lock", function()
     assert.same(wait_of(false), wait_of(true))
   end)
 
-  it("are sent to the server as the arguments that its programs expect", function()
-    local one = new { entropy = ENTROPY, grant_lease = 3 }
-    local waits = one:lock("k", settings(one, { max_hold = 0 }))
-    one:call(waits, "acquire")
-    local first = last_arguments(one)
-    assert.equal("3000", first[2])
-    assert.equal("17000", first[5])
-    assert.equal("90000", first[6])
-    hold(one, one:lock("s", settings(one, { kind = "permit", max_hold = 0 })))
-    local permits = last_arguments(one)
-    assert.matches("%*2$", permits[1])
-    assert.equal("17000", permits[5])
-    assert.equal("5", permits[#permits])
-    one:call(waits, "extend", 7.25)
-    assert.equal("7250", last_arguments(one)[2])
-  end)
-
   it("are converted to whole numbers and milliseconds, or refused", function()
     local one = new()
     local function permits_sent(permits)
@@ -173,24 +156,6 @@ describe("the settings of a lock", function()
     near(12 - 0.122, raw.remaining(lock))
     assert.matches(":1$", raw.owner(lock))
     assert.equal(given, raw.data(lock))
-  end)
-
-  it("limit the length of owner and key", function()
-    local one = new()
-    for size, fits in pairs { [0] = false, [1] = true, [255] = true, [256] = false } do
-      local owner = ("o"):rep(size)
-      local made, lock = pcall(one.lock, one, "k" .. size, { owner = owner, fingerprint = "print" })
-      assert.equal(fits, made)
-      if fits then
-        one:call(lock, "acquire")
-        assert.equal(owner, raw.owner(lock))
-        assert.equal(1, server:cli("HEXISTS", "k" .. size, owner))
-        one:call(lock, "release")
-      end
-    end
-    local lock = one:lock("k")
-    assert.has_error(function() raw.copy(lock, "") end)
-    assert.has_error(function() one:lock("") end)
   end)
 end)
 

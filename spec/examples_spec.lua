@@ -7,17 +7,22 @@ local world = require("spec.support.world").new()
 before_each(world.open)
 after_each(world.close)
 
+-- Starts this file of examples with these arguments.
+local function start(name, ...)
+  return process.start {
+    env = {
+      LUA_PATH = process.lua_path, LUA_CPATH = process.lua_cpath, LUA_INIT = false,
+      HOLDFAST_URL = world.server:url(), HOLDFAST_SERVERS = false,
+    },
+    sys.interpreter(), "examples/" .. name .. ".lua", ...,
+  }
+end
+
 describe("an example", function()
   for _, name in ipairs { "hello", "transfer", "one_by_one", "idempotent", "once", "payments", "map_reduce",
       "fair", "bounded_queue" } do
     it("runs and prints tokens in full: " .. name, function()
-      local child = process.start {
-        sys.interpreter(), "examples/" .. name .. ".lua",
-        env = {
-          LUA_PATH = process.lua_path, LUA_CPATH = process.lua_cpath, LUA_INIT = false,
-          HOLDFAST_URL = world.server:url(), HOLDFAST_SERVERS = false,
-        },
-      }
+      local child = start(name)
       assert.same({ "exit", 0 }, { child:wait(20) }, child:output())
       assert.is_nil(child:output():find("%de%+%d"), child:output())
       world.cli("FLUSHALL") -- the record of a finished run stays
@@ -29,13 +34,7 @@ describe("the example lead.lua", function()
   it("runs its job once a night on one host, and hands over to the other", function()
     local children, nights = {}, {}
     for i = 1, 2 do
-      children[i] = process.start {
-        sys.interpreter(), "examples/lead.lua", "1", "1",
-        env = {
-          LUA_PATH = process.lua_path, LUA_CPATH = process.lua_cpath, LUA_INIT = false,
-          HOLDFAST_URL = world.server:url(), HOLDFAST_SERVERS = false,
-        },
-      }
+      children[i] = start("lead", "1", "1")
     end
     for i = 1, 2 do
       assert.same({ "exit", 0 }, { children[i]:wait(20) }, children[i]:output())
@@ -51,13 +50,7 @@ describe("the example who_leads.lua", function()
   it("prints the leader in each process", function()
     local children = {}
     for i = 1, 2 do
-      children[i] = process.start {
-        sys.interpreter(), "examples/who_leads.lua", "2",
-        env = {
-          LUA_PATH = process.lua_path, LUA_CPATH = process.lua_cpath, LUA_INIT = false,
-          HOLDFAST_URL = world.server:url(), HOLDFAST_SERVERS = false,
-        },
-      }
+      children[i] = start("who_leads", "2")
       assert(children[i]:wait_output("leads since %d%d:%d%d:%d%d\n", 20), children[i]:output())
     end
     for i = 1, 2 do
@@ -70,13 +63,7 @@ end)
 
 describe("the example cache_refill.lua", function()
   it("fills a cache once for 200 readers", function()
-    local child = process.start {
-      sys.interpreter(), "examples/cache_refill.lua",
-      env = {
-        LUA_PATH = process.lua_path, LUA_CPATH = process.lua_cpath, LUA_INIT = false,
-        HOLDFAST_URL = world.server:url(), HOLDFAST_SERVERS = false,
-      },
-    }
+    local child = start "cache_refill"
     assert.same({ "exit", 0 }, { child:wait(20) }, child:output())
     assert.equal("200 reads, filled 1 times\n", child:output())
   end)
@@ -85,25 +72,15 @@ end)
 describe("an example of an event loop", function()
   local socket = require "socket"
 
-  local function start(name, ...)
-    return process.start {
-      sys.interpreter(), "examples/loops/" .. name .. ".lua", ...,
-      env = {
-        LUA_PATH = process.lua_path, LUA_CPATH = process.lua_cpath, LUA_INIT = false,
-        HOLDFAST_URL = world.server:url(), HOLDFAST_SERVERS = false,
-      },
-    }
-  end
-
   it("for luv counts under the lock while a timer ticks", function()
-    local child = start("luv")
+    local child = start "loops/luv"
     assert.same({ "exit", 0 }, { child:wait(20) }, child:output())
     assert.equal("10, and the timer ticked meanwhile\n", child:output())
     world.cli("FLUSHALL")
   end)
 
   it("for a custom loop counts under the lock", function()
-    local child = start("own")
+    local child = start "loops/own"
     assert.same({ "exit", 0 }, { child:wait(20) }, child:output())
     assert.equal("10\n", child:output())
     world.cli("FLUSHALL")
@@ -114,7 +91,7 @@ describe("an example of an event loop", function()
   local function serve(name, use)
     -- Debian has no such package for Lua 5.4
     if not pcall(require, name == "copas" and "copas" or "http.server") then return end
-    local child = start(name, "0")
+    local child = start("loops/" .. name, "0")
     local port = assert(child:wait_output("listening on (%d+)", 10), child:output())
     use(function(text)
       local connection = assert(socket.connect("127.0.0.1", tonumber(port)))

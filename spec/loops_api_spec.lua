@@ -70,7 +70,7 @@ for _, loop in ipairs(loops) do
   describe("the event loop " .. loop.name, function()
     local world, server, client = looped.new(loop), nil, nil
     local new, assert_on_time, breaking = world.client, world.assert_on_time, world.breaking
-    local collects, eventually, is_free = world.collects, world.eventually, world.is_free
+    local eventually, is_free = world.eventually, world.is_free
     local tick, waiters = world.tick, world.waiters
     local function it_runs(name, fn) it(name, function() loop.run(fn) end) end
     local run = loop.run
@@ -251,26 +251,6 @@ for _, loop in ipairs(loops) do
       end)
       assert.equal("lost", code)
       eventually(function() return other == "whole" end)
-    end)
-
-    it_runs("acquires and releases a multi-lock with one command each", function()
-      local both = client:multi_lock { "e", "f", "g" }
-      assert(both:acquire() and both:release()) -- now the server has the programs
-      local monitor = server:monitor()
-      assert(both:acquire())
-      assert.is_true(both:is_held() and both:release())
-      assert.equal(2, monitor:count("EVALSHA"))
-      monitor:close()
-      local other = assert(client:lock("f", { owner = "other" }):acquire())
-      assert.equal("busy", (select(3, both:acquire(0))))
-      assert.is_true(is_free("e") and is_free("g"))
-      loop.spawn(function()
-        loop.sleep(0.1)
-        assert(other:release())
-      end)
-      assert(both:acquire(5))
-      both = nil -- luacheck: ignore 311
-      collects(function() return is_free("e") and is_free("f") and is_free("g") end)
     end)
 
     it("raises an error at the line of a call in a generator, and leaves no lock", function()

@@ -19,21 +19,6 @@ for _, loop in ipairs(loops) do
     before_each(function() server, client = world.open() end)
     after_each(world.close)
 
-    it_runs("deletes a caller's published wait when the client is closed", function()
-      local code
-      local far = assert(new():lock("far"):acquire())
-      loop.spawn(function()
-        local near = assert(client:lock("near"):acquire())
-        code = select(3, client:lock("far"):acquire(30))
-        near:release()
-      end)
-      eventually(function() return #server:cli("KEYS", "holdfast_wait:*") == 1 end)
-      client:close()
-      assert.same({}, server:cli("KEYS", "holdfast_wait:*"))
-      eventually(function() return code == "closed" end)
-      far:release()
-    end)
-
     it("ends waits and frees locks when the client is closed, and leaves nothing behind", function()
       local codes = {}
       run(function()
