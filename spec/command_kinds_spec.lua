@@ -94,16 +94,6 @@ describe("holdfast", function()
         (select(2, run("top", "--interval", "0.1"))))
     end)
 
-    it("wait returns once the latch is open", function()
-      assert.same({ 1, 'holdfast wait: the count of "gate" is still 3\n' }, { run("wait", "-n", "gate") })
-      local child = start("wait", "gate")
-      for _ = 1, 3 do
-        assert.is_nil(child:status())
-        assert(latch:count_down())
-      end
-      assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
-    end)
-
     it("break opens a latch for its waiters", function()
       local child = waits_for_latch "gate"
       assert.same({ 0, "gate: broken\n" }, { run("break", "--yes", "gate") })

@@ -257,14 +257,6 @@ describe("holdfast", function()
       exits(child, 137)
     end)
 
-    it("starts its next term although ignored signals arrived before it", function()
-      local child, hold = waits_again()
-      child:kill("STOP")
-      stop(hold, 0)
-      for _, number in ipairs { SIGNALS.WINCH, SIGNALS.CONT } do child:kill(number) end
-      comes_to(2)
-    end)
-
     it("starts its next term after a loss or a killed command, despite ignored signals", function()
       local child = leads("--lease", "3", "--pause", "0.1s", "k", "-c", daemon())
       for _, name in ipairs { "WINCH", "CHLD", "CONT" } do child:kill(SIGNALS[name]) end

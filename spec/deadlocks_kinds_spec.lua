@@ -154,18 +154,6 @@ describe("client:deadlocks()", function()
     assert.matches('"kind":"fair"', output)
   end)
 
-  it("lists waiters of a fair lock that hold nothing", function()
-    party("ann", "fair:a", "nothing")
-    party("bob", "fair:a")
-    all_wait()
-    local waits
-    assert(process.wait_until(function()
-      waits = assert(client:deadlocks()).waits
-      return #waits == 1
-    end, PATIENCE))
-    assert.same({ "a", "fair" }, { waits[1].key, waits[1].kind })
-  end)
-
   -- Each row: what the deadlock goes through, the parties in the order of their starts, the waits.
   for _, row in ipairs {
     {

@@ -7,7 +7,7 @@ local process = require "spec.support.process"
 local sys = require "spec.support.sys"
 
 local raw, engine, operation = core.lock, core.engine, core.operation
-local MARGIN, near, new, server = driven.MARGIN, driven.near, driven.new, driven.server
+local near, new, server = driven.near, driven.new, driven.server
 
 setup(driven.begin)
 teardown(driven.finish)
@@ -94,22 +94,6 @@ describe("the engine", function()
     assert.same({ "exit", 0 }, { how, code }, child:output())
   end)
 
-  it("says in its error message that the server closed the connection or sent malformed bytes", function()
-    local one = new()
-    local op = one:begin(one:lock("k"), "check")
-    op:finish()
-    op = one:begin(one:lock("k"), "ttl")
-    engine.opening(one.client, 1)
-    engine.opened(one.client, 1)
-    assert.is_true(engine.feed(one.client, 1, "what is this\r\n"))
-    local actions = {}
-    engine.advance(one.client, {}, actions)
-    assert.equal("close", actions[1])
-    assert.equal("close", engine.wants(one.client, 1))
-    engine.closed(one.client, 1)
-    op:finish()
-  end)
-
   it("knows how many operations and holds it has, and is done once nothing is left to clean up", function()
     local one = new { renewer_link = true }
     local renewed, fixed = one:lock("a"), one:lock("b", { renewed = false })
@@ -131,21 +115,6 @@ describe("the engine", function()
     assert.equal(0, server:cli("EXISTS", "a", "b"))
     assert.is_true(raw.is_closed(renewed))
     assert.equal("closed", select(3, one:call(renewed, "acquire")))
-  end)
-
-  it("renews over a separate connection only if it is configured to", function()
-    for _, own in ipairs { true, false } do
-      local one = new { renewer_link = own }
-      local lock = one:lock("k" .. tostring(own))
-      one:call(lock, "acquire")
-      one.now = one.now + 11
-      engine.set_now(one.client, one.now)
-      local _, deadline = engine.advance(one.client, {}, {})
-      assert.equal(own, deadline <= one.now) -- the one renewal is written, the other link is opened
-      one:pass(0)
-      near(30 - MARGIN, raw.remaining(lock))
-      assert.equal(own, one.fds[3] ~= nil)
-    end
   end)
 end)
 

@@ -206,15 +206,6 @@ describe("an operation", function()
     end
   end)
 
-  it("that needs no lock does not name one in its error message", function()
-    for kind, words in pairs { ping = false, command = { "GET", "x" } } do
-      local op = one:begin(lock, kind, 0, words or nil)
-      one:jump(4)
-      local message = fails("unreachable", operation.finish(op))
-      assert.is_nil(message:find('"k"', 1, true), message)
-    end
-  end)
-
   it("of an idempotent run uses the fingerprint of its own handle", function()
     local guard = one:lock("g", { kind = "guard", fingerprint = "first" })
     one:call(guard, "acquire")

@@ -101,14 +101,6 @@ describe("a fair lock", function()
     assert.is_true(waiter:release())
     waiter:close()
     assert.is_false((a:force_release()))
-    for _, make in ipairs {
-      function() world.cli("SET", "k", "v") end,
-      function() world.cli("HSET", "k", "field", "v") end,
-    } do
-      make()
-      assert_fails("conflict", a:force_release())
-      assert.equal(1, world.cli("DEL", "k"))
-    end
   end)
 
   it("fails with conflict on a key of another type", function()
@@ -122,29 +114,6 @@ describe("a fair lock", function()
     world.cli("SET", LIST, "v")
     assert_fails("conflict", a:acquire(0))
     world.cli("DEL", LIST)
-  end)
-
-  it("detects a deadlock with deadlock_check", function()
-    local client = world.client()
-    local one, two = client:fair_lock("k"), client:fair_lock("other", { deadlock_check = 0.5 })
-    assert(one:acquire(0))
-    local other = world.run [[
-      io.stdout:setvbuf "line"
-      local client = require("holdfast").new(arg[1])
-      local mine = assert(client:fair_lock("other"):acquire(0))
-      print "ready"
-      local got = client:fair_lock("k"):acquire(20)
-      mine:release()
-      if got then got:release() end
-      client:close()
-    ]]
-    assert(other:wait_output("ready", 20))
-    -- The wait is published, so it is older than the next one.
-    assert(process.wait_until(function() return #world.cli("KEYS", "holdfast_wait:*") == 1 end, 20))
-    assert.equal(1, #assert(client:deadlocks()).waits)
-    assert.matches('held by', assert_fails("deadlock", two:acquire(10)))
-    assert(one:release())
-    assert.same({ "exit", 0 }, { other:wait(20) })
   end)
 
   it("refuses a key in braces whose list another key would use", function()
@@ -272,17 +241,6 @@ describe("the list of a fair lock", function()
     assert.is_true(waiter:release())
   end)
 
-  it("lets waiters poll only rarely while the first one remains the same", function()
-    assert(lock:acquire(0))
-    local dead = java_waits { wait = 300 }
-    line_up { "w1", "w2", "w3" }
-    assert(lock:release())
-    local sent, seconds = crowd.commands_in(server, 2)
-    assert.is_true(sent < 3 * seconds / GRANT * 2, sent)
-    dead:leave()
-    assert_order { "w1", "w2", "w3" }
-  end)
-
   it("is joined again by waiters whose connections were killed", function()
     assert(lock:acquire(0))
     line_up { "w1", "w2" }
@@ -291,22 +249,6 @@ describe("the list of a fair lock", function()
     assert(lock:release())
     assert.is_nil(others:finish(20))
     assert.equal(2, #others:history().names)
-  end)
-
-  it("gives all waiters about the same number of turns", function()
-    for i = 1, 6 do add("w" .. i, { seconds = 3, inside = 0.001, together = 1 }) end
-    for _, worker in ipairs(others.workers) do assert(worker:wait_output("ready", 20)) end
-    others.store:cli("SET", "crowd:start", 1)
-    assert.is_nil(others:finish(20))
-    local history, least, most = others:history(), math.huge, 0
-    assert.is_nil(history.overlap)
-    local turns = crowd.turns_together(history.names)
-    for i = 1, 6 do
-      local its = turns["w" .. i] or 0
-      least, most = math.min(least, its), math.max(most, its)
-    end
-    -- the machine may make a process miss rounds; one that is overtaken gets almost none
-    assert.is_true(least >= 2 and least >= most / 2, ("%d of %d"):format(least, most))
   end)
 
   it("wakes a holdfast waiter by Redisson's message alone", function()

@@ -68,18 +68,6 @@ describe("a lock shared with Redisson", function()
     end
   end)
 
-  it("wakes holdfast's second waiter on a Redisson release after the first one has given up", function()
-    assert(foreign:acquire(0))
-    others:line_up({ "first" }, { wait = 4, grant_lease = GRANT })
-    others:line_up({ "second" }, { grant_lease = GRANT })
-    assert(others.workers[1]:wait_output("failed busy", SOON))
-    assert.same({ "exit", 0 }, { others.workers[1]:wait(SOON) })
-    assert_listens()
-    assert(foreign:release())
-    assert.truthy(others:came_in("second", SOON))
-    assert.is_nil(others:finish())
-  end)
-
   for _, signal in ipairs { "KILL", "STOP" } do
     it("wakes holdfast's second waiter on a Redisson release after the first one got SIG" .. signal, function()
       assert(foreign:acquire(0))
@@ -174,17 +162,6 @@ describe("a lock shared with Redisson", function()
       ("%d : %d"):format(turns.ours, turns.foreign))
     assert.is_true(#history.names > 20, #history.names .. " turns in all")
     for i = 1, 3 do assert.is_true(others:turns_of("ours" .. i) > 0) end
-  end)
-
-  it("lets a Redisson waiter acquire although a holdfast client acquires again at once", function()
-    others:add("ours", { seconds = 2, inside = 0.005 })
-    add_foreign("foreign", { seconds = 2, inside = 0.005 })
-    local history = others:assert_turns()
-    local ours = 0
-    for _, name in ipairs(history.names) do ours = ours + (name == "ours" and 1 or 0) end
-    local share = ours / #history.names
-    assert.is_true(share > 0 and share < 0.9,
-      ("%d of %d turns were ours"):format(ours, #history.names))
   end)
 
   it("lets a polling client acquire again and again once the queue has existed for seconds", function()

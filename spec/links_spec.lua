@@ -189,17 +189,6 @@ it("a re-entry of a shared owner is counted once although its quiet connection h
   assert.is_true(world.is_free "shared")
 end)
 
-it("a client whose connections died silently closes soon, and releases its locks", function()
-  local client = world.client { url = between.url }
-  assert(client:lock "left":acquire(0))
-  assert.truthy(process.wait_until(function()
-    return #world.cli("KEYS", "holdfast_client:*") == 1 -- over the link that will release the lock
-  end))
-  between:tell("forget", "both")
-  client:close()
-  assert.equal(0, world.cli("EXISTS", "left"))
-end)
-
 -- ---- replies that come late ----
 
 -- → how many seconds after its wait the slowest driver's acquire(1) returns, while each reply is

@@ -71,7 +71,7 @@ for _, loop in ipairs(loops) do
     local world, server, client = looped.new(loop), nil, nil
     local new, assert_on_time, breaking = world.client, world.assert_on_time, world.breaking
     local eventually, is_free = world.eventually, world.is_free
-    local tick, waiters = world.tick, world.waiters
+    local tick = world.tick
     local function it_runs(name, fn) it(name, function() loop.run(fn) end) end
     local run = loop.run
 
@@ -187,25 +187,6 @@ for _, loop in ipairs(loops) do
       end
       loop.run()
       assert.equal(20, got)
-    end)
-
-    it("reports no deadlock between separate coroutines of two clients", function()
-      local one, two, reader, codes = new(), new(), new(), {}
-      run(function()
-        local near, far = assert(one:lock("near"):acquire()), assert(two:lock("far"):acquire())
-        loop.spawn(function() codes[1] = select(3, one:lock("far"):acquire(30)) or "got it" end)
-        loop.spawn(function() codes[2] = select(3, two:lock("near"):acquire(30)) or "got it" end)
-        eventually(function() return waiters("near") == 1 and waiters("far") == 1 end)
-        loop.sleep(0.5) -- by then the callers that hold and wait are published
-        assert.same({}, server:cli("KEYS", "holdfast_wait:*"))
-        assert.same({}, reader:deadlocks().cycles)
-        near:release()
-        far:release()
-        eventually(function() return codes[1] ~= nil and codes[2] ~= nil end)
-        one:close()
-        two:close()
-      end)
-      assert.same({ "got it", "got it" }, codes)
     end)
 
     it("raises an error at the line of a call outside the loop", function()

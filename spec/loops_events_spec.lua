@@ -54,7 +54,7 @@ for _, loop in ipairs(loops) do
         assert(kept:acquire())
         local lost = lose(listening)
         eventually(function() return waiters("log") == 1 end)
-        loop.sleep(3)
+        loop.sleep(2.5)
         assert.is_nil(took)
         assert.is_true(kept:check())
         assert.is_true(log:release())

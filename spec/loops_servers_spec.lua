@@ -157,19 +157,6 @@ describe("a cluster", function()
       served(loop, order, "moved", node_of)
     end)
   end)
-
-  each_loop("acquires several keys, of one slot or of several", function(loop)
-    loop.run(function()
-      local client = connect(loop, { url = nodes:url() })
-      for _, keys in ipairs { { "{cart}:a", "{cart}:b" }, { "a", "b", "c" } } do
-        local both = client:multi_lock(keys)
-        assert.equal(both, both:acquire(5))
-        assert.is_true(both:is_held() and both:check())
-        assert.is_true(both:release())
-        for _, key in ipairs(keys) do assert.equal(0, node_of(key):cli("EXISTS", key)) end
-      end
-    end)
-  end)
 end)
 
 describe("shards", function()

@@ -129,7 +129,7 @@ describe("under cqueues", function()
     local holder, codes = holdfast.new { url = server:url(), lease = 60 }, {}
     local a, b = assert(holder:lock("a"):acquire(0)), assert(holder:lock("b"):acquire(0))
     for i = 1, 3 do
-      loop.spawn(function() codes[i] = select(3, client:lock(i == 3 and "b" or "a"):acquire(8)) end)
+      loop.spawn(function() codes[i] = select(3, client:lock(i == 3 and "b" or "a"):acquire(3)) end)
     end
     run()
     assert(a:release() and b:release())

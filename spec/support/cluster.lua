@@ -47,10 +47,6 @@ function Cluster:is_ok()
   end)
 end
 
-function Cluster:wait_ok()
-  return wait("the cluster is not ok", function() return self:is_ok() end)
-end
-
 local function meet(self)
   for i, node in ipairs(self.nodes) do
     expect_ok(node:cli("CLUSTER", "SET-CONFIG-EPOCH", i))
