@@ -10,8 +10,6 @@ local ASYNC = { async_release = true }
 before_each(world.open)
 after_each(world.close)
 
-local function queued(key) return world.cli("ZCARD", "holdfast_queue:{" .. key .. "}") end
-
 describe("an async release", function()
   it("returns while the server hangs, and is carried out once the server responds", function()
     local lock = assert(world.client():lock("k", ASYNC):acquire())
@@ -34,20 +32,6 @@ describe("an async release", function()
       end
     end
     assert.equal(0, client:stats().failures.busy)
-  end)
-
-  it("hands the lock to the next waiter", function()
-    local lock = assert(world.client():lock("k", ASYNC):acquire())
-    local child = world.run [[
-      local lock = require("holdfast").new(arg[1]):lock("k")
-      assert(lock:acquire(10))
-      print "in"
-      assert(lock:release())
-    ]]
-    assert.is_true(process.wait_until(function() return queued("k") == 1 end, 20))
-    assert.is_true(lock:release())
-    assert.equal("exit", (child:wait(20)))
-    assert.matches("in", child:output())
   end)
 
   it("waits for the server if the watchdog is stopped", function()

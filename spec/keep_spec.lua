@@ -112,40 +112,6 @@ describe("a kept lock", function()
     assert(other:lock("k"):acquire(20)):release() -- the keeper learns of this wait in the end
   end)
 
-  it("goes to no caller past its last confirmed lease while the server is silent", function()
-    local client = world.client { grant_lease = 0.3, command_timeout = 2 }
-    local lock = assert(client:lock("k", KEEP):acquire())
-    lock:release()
-    assert.is_true(process.wait_until(function() return world.cli("PTTL", "k") <= 300 end, 10))
-    world.server:kill("STOP")
-    local till = process.now() + 10
-    repeat -- a lent lock must be within the last lease
-      local got, _, code = lock:acquire(0)
-      if got then
-        assert.is_true(lock:remaining() < 0.3)
-        lock:release()
-      end
-    until code == "unreachable" or process.now() > till
-    world.server:kill("CONT")
-    assert.is_true(process.now() < till, "it was lent without end")
-  end)
-
-  it("is free once its keep time has passed, even for clients that cannot announce that they wait", function()
-    local keep = 0.2
-    for _, kind in ipairs { "lock", "mutex" } do
-      local client = world.client { keep = keep }
-      local lock, asked = client[kind](client, "k"), process.now()
-      assert(lock:acquire(10)):release()
-      assert(lock:acquire(10)) -- lent, unless the machine has paused for `keep`
-      local function is_over() return process.now() > asked + keep + 0.1 end
-      assert.is_true(process.wait_until(is_over, 10))
-      lock:release()
-      assert.equal("OK", world.cli("SET", lock:key(), "someone", "NX", "PX", "5000"), kind)
-      client:close()
-      world.cli("DEL", lock:key())
-    end
-  end)
-
   describe("is returned before other calls of its own client for the key", function()
     local NOW = { wait = 0 }
     local others = {
