@@ -103,6 +103,18 @@ describe("a client", function()
     assert.equal(2, client:stats().connections)
     assert.equal(2, #connections("counted"))
   end)
+
+  it("leaves no connection open in the programs it starts", function()
+    local client = world.client { lease = 1.5 }
+    local held = assert(client:lock("k"):acquire())
+    assert(process.wait_until(function() return client:stats().renewals > 0 end))
+    local pipe = io.popen("ls -l /proc/self/fd")
+    local text = pipe:read("*a")
+    pipe:close()
+    -- the specs' own connection to the server is close-on-exec, too
+    assert.is_nil(text:find("socket:", 1, true), text)
+    assert.is_true(held:is_held())
+  end)
 end)
 
 describe("a reconnecting client", function()

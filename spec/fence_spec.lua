@@ -9,6 +9,7 @@ local holdfast = require "holdfast"
 local loops = require "spec.support.loops"
 local process = require "spec.support.process"
 local record = require "holdfast.record"
+local redis = require "spec.support.redis"
 local rights = require "spec.support.rights"
 
 local unpack = table.unpack or unpack
@@ -50,6 +51,39 @@ before_each(world.open)
 after_each(function()
   if world.server.process:status() == nil then world.cli("DEL", FENCE) end
   world.close()
+end)
+
+-- In 2255 the server's clock passes 2^53 us; libc ends in 2262.
+describe("on a server whose clock is briefly centuries ahead, a lock", function()
+  it("gets rising tokens below 2^53, and its fence refuses earlier holders from then on", function()
+    local server = redis.start { clock = true }
+    local a, b = holdfast.new { url = server:url() }, holdfast.new { url = server:url() }
+    local function seconds() return tonumber(server:cli("TIME")[1]) end
+    local first, second, writes, late = a:lock("k"), b:lock("k"), b:fence("r"), a:fence("r")
+    assert(first:acquire(5))
+    local tokens = { first:token() }
+    assert(first:release())
+    server:set_clock(os.time { year = 2262, month = 4, day = 11 } - os.time())
+    assert(process.wait_until(function() return seconds() > 9e9 end))
+    assert(first:acquire(5))
+    tokens[2] = first:token()
+    server:cli("DEL", "k") -- its owner does not notice
+    assert(second:acquire(5))
+    tokens[3] = second:token()
+    assert.equal("OK", writes:call(second, "SET", "r", "of the second"))
+    fails("stale", late:call(first, "SET", "r", "of the first"))
+    assert(second:release())
+    server:set_clock(0)
+    assert(process.wait_until(function() return seconds() < 4e9 end))
+    assert(second:acquire(5))
+    tokens[4] = second:token()
+    assert.equal("OK", writes:call(second, "SET", "r", "of the third"))
+    for i = 2, 4 do assert.is_true(tokens[i - 1] < tokens[i], i) end
+    assert.is_true(tokens[4] < 2 ^ 53)
+    a:close()
+    b:close()
+    server:stop()
+  end)
 end)
 
 describe("a fence", function()
