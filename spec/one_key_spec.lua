@@ -1,6 +1,5 @@
 -- Each kind of lock on a key that another kind uses, as docs/reference/api/errors.md describes.
 
-local process = require "spec.support.process"
 local world = require("spec.support.world").new()
 
 before_each(world.open)
@@ -147,42 +146,4 @@ describe("an idempotent run and a lock of one caller on the same key", function(
     is_guards()
     world.cli("DEL", KEY)
   end)
-end)
-
-it("an idempotent run conflicts with a Redisson lock on its key, whether it waits or not", function()
-  world.cli("HSET", KEY, "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33", 1)
-  world.cli("PEXPIRE", KEY, 60000)
-  local client = world.client()
-  for _, wait in ipairs { 0, 20 } do
-    fails("conflict", "a lock already uses the key", client:idempotent(KEY, { wait = wait }, run_twice))
-  end
-  world.cli("DEL", KEY)
-end)
-
-it("an idempotent run that was granted to a waiter is reported as such to other callers", function()
-  local client = world.client()
-  local child = process.lua {
-    code = [[
-      local client = require("holdfast").new(arg[1])
-      print(client:idempotent("k", { wait = 20, delete_key = true }, function()
-        io.write("runs\n")
-        io.flush()
-        while client:lock("go"):is_locked() do end
-        return "ran"
-      end))
-      client:close()
-    ]],
-    args = { world.server:url() },
-  }
-  local go = assert(client:lock("go"):acquire(0))
-  client:idempotent(KEY, { delete_key = true }, function()
-    assert.truthy(process.wait_until(function()
-      return world.cli("ZCARD", "holdfast_queue:{k}") == 1
-    end, 20))
-  end)
-  assert.truthy(child:wait_output("runs", 20))
-  fails("conflict", "a guard (idempotent) already uses the key", client:lock(KEY):acquire(0))
-  fails("duplicate", "", client:idempotent(KEY, run_twice))
-  assert(go:release())
-  assert.same({ "exit", 0 }, { child:wait(20) })
 end)

@@ -105,19 +105,6 @@ describe("a plain semaphore", function()
     end
   end)
 
-  it("grants a large request its permits together", function()
-    local pool = world.client():plain_semaphore(KEY)
-    local child = waiter(3)
-    listeners()
-    assert(pool:release(2))
-    process.sleep(0.2)
-    assert.is_nil(child:status())
-    assert.equal(2, free())
-    assert(pool:release(2))
-    gets_it(child)
-    assert.equal(1, free())
-  end)
-
   it("serves a waiter when Redisson releases, but not on a forged message", function()
     local child = waiter()
     listeners()
@@ -126,45 +113,6 @@ describe("a plain semaphore", function()
     assert.is_nil(child:status())
     world.cli("PUBLISH", CHANNEL, world.cli("INCRBY", KEY, 1))
     gets_it(child)
-  end)
-
-  it("leaves a permit to Redisson subscribers first, then serves its own waiter", function()
-    local child = waiter()
-    listeners()
-    local java = listen()
-    assert(world.client():plain_semaphore(KEY):release())
-    assert.same({ "message", CHANNEL, "01" }, java:receive())
-    gets_it(child)
-    java:close()
-  end)
-
-  it("serves its own waiter at once if no Redisson client is subscribed", function()
-    local child = waiter()
-    listeners()
-    listeners(1, CHANNEL .. ":holdfast")
-    local watch = assert(resp.connect { path = world.server.path })
-    watch:call("PSUBSCRIBE", (CHANNEL:gsub("[{}]", "?")))
-    assert(world.client():plain_semaphore(KEY):release())
-    assert.equal("01", watch:receive()[4])
-    assert.equal("1", watch:receive()[4]) -- at once: no other waiter comes first
-    gets_it(child)
-    watch:close()
-  end)
-
-  it("acquires and releases once although the command was sent twice", function()
-    local proxy = fake.proxy { path = world.server.path }
-    local client = world.client { url = proxy.url }
-    local known = client:plain_semaphore "known" -- its calls teach the server the programs
-    assert(known:set(9) and known:acquire() and known:release())
-    assert(known:drain() and known:delete())
-    local take, give, drain = client:plain_semaphore "cut0:2:take",
-      client:plain_semaphore "cut0:2:give", client:plain_semaphore "cut0:2:drain"
-    assert(take:set(9) and give:set(9) and drain:set(9))
-    assert.same({ true, true, 9 }, { take:acquire(2), give:release(2), drain:drain() })
-    assert.same({ 7, 11, 0 }, { take:available(), give:available(), drain:available() })
-    world.cli("DEL", take:key(), give:key(), drain:key())
-    client:close()
-    proxy:stop()
   end)
 
   it("undoes an acquire that got no reply, but completes a release that got none", function()
@@ -278,22 +226,6 @@ describe("a plain semaphore", function()
     java:close()
   end)
 
-  it("fails with conflict on a key of another type, and leaves it unchanged", function()
-    local pool = world.client():plain_semaphore(KEY)
-    for _, words in ipairs { { "RPUSH", KEY, "x" }, { "SET", KEY, "owner:1" }, { "SET", KEY, "" },
-        { "SET", KEY, "1.5" }, { "SET", KEY, "0x10" }, { "SET", KEY, "007" }, { "SET", KEY, "-0" },
-        { "SET", KEY, "9223372036854775808" }, { "HSET", KEY, "a", "b" } } do
-      world.cli("DEL", KEY)
-      world.cli((table.unpack or unpack)(words))
-      local before = world.cli("DUMP", KEY)
-      for _, call in ipairs { { "set", 1 }, { "acquire", 1, 0.1 }, { "release" }, { "add", -1 }, { "drain" },
-        { "available" }, { "delete" } } do
-        fails("conflict", pool[call[1]](pool, call[2], call[3]))
-      end
-      assert.equal(before, world.cli("DUMP", KEY))
-    end
-  end)
-
   describe("with_permit", function()
     it("releases the permits after the function, however the function ends", function()
       local pool = world.client():plain_semaphore(KEY)
@@ -346,38 +278,6 @@ describe("a plain semaphore", function()
       assert(coroutine.close(thread))
       comes_to(3)
     end)
-  end)
-end)
-
-describe("a plain semaphore shared by several processes", function()
-  it("never has more holders than permits, and loses no permit", function()
-    local server = redis.start()
-    local client = holdfast.new(server:url())
-    local pool, children = client:plain_semaphore(KEY), {}
-    assert(pool:set(3))
-    for i = 1, 4 do
-      children[i] = process.lua { args = { server:url(), server.path }, code = [[
-        local client = require("holdfast").new(arg[1])
-        local cli = assert(require("spec.support.resp").connect { path = arg[2] })
-        local pool, most = client:plain_semaphore "pool", 0
-        for round = 1, 60 do
-          local count = round % 3 + 1
-          assert(pool:with_permit({ count = count, wait = 30 }, function()
-            most = math.max(most, cli:call("INCRBY", "inside", count))
-            cli:call("DECRBY", "inside", count)
-          end))
-        end
-        print("most " .. most)
-        client:close() ]] }
-    end
-    for _, child in ipairs(children) do
-      assert(child:wait(40), child:output())
-      assert.is_true(tonumber(child:output():match "most (%d+)") <= 3, child:output())
-    end
-    assert.equal(3, pool:available())
-    client:close()
-    server:cli("FLUSHALL")
-    server:stop()
   end)
 end)
 

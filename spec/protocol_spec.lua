@@ -28,10 +28,6 @@ local function call(program, key, owner, ...)
   return wire.spelled_out(program, assert(reply, message))
 end
 
-local function acquire(owner, member, from, shared)
-  return call("acquire", KEY, owner, from or 0, shared and 1 or 0, LEASE, TTL, member or "")
-end
-
 local function release(owner, to, own)
   return call("release", KEY, owner, to or 0, LEASE, own or "")
 end
@@ -53,31 +49,10 @@ local function listener(number)
   }
 end
 
--- Calls the program for several locks, with a single key.
-local function acquire_all(owner, from)
-  return call("acquire_all", KEY, "", LEASE, TTL, owner, from)
-end
-
--- Puts the listeners' first waits into the queue.
-local function line_up(...)
-  for _, each in ipairs { ... } do assert.equal(0, acquire(each.owner(1), each.member(1))[1]) end
-end
-
 -- Closes the listeners, and leaves nothing on the server.
 local function finish(...)
   for _, each in ipairs { ... } do each:close() end
   world.cli("DEL", KEY, crowd.queue_of(KEY))
-end
-
-local function place_of(member)
-  return tonumber(world.cli("ZSCORE", crowd.queue_of(KEY), member) or nil)
-end
-
--- Returns a client that waits for releases as Redisson does.
-local function redisson()
-  local connection = assert(resp.connect { path = world.server.path })
-  connection:call("SUBSCRIBE", "redisson_lock__channel:{" .. KEY .. "}")
-  return connection
 end
 
 describe("a command that arrives late", function()
@@ -96,45 +71,9 @@ describe("a command that arrives late", function()
     assert.is_true(lock:check())
     assert(lock:release())
   end)
-
-  it("does not change a mutex or an idempotent run that was acquired later", function()
-    local mutex = assert(world.client():mutex("m"):acquire(0))
-    local old = mutex:owner()
-    assert(mutex:release() and mutex:acquire(0))
-    assert.is_true(mutex:owner() ~= old)
-    assert.equal(-2, call("mutex_release", "m", old, 0, LEASE, ""))
-    assert(mutex:check() and mutex:release())
-  end)
-
-  it("for several locks does not release newer holds of them", function()
-    local both = assert(world.client():multi_lock({ "a", "b" }):acquire(0))
-    local old = { a = world.cli("HKEYS", "a")[1], b = world.cli("HKEYS", "b")[1] }
-    assert.is_true(old.a ~= old.b)
-    assert(both:release() and both:acquire(0))
-    for key, owner in pairs(old) do assert.equal(-2, call("release", key, owner, 0, LEASE, "")) end
-    assert(both:is_held() and both:check() and both:release())
-  end)
 end)
 
 describe("a grant", function()
-  it("names its key, and a queue score that its waiter never gets again", function()
-    local waiter = listener(1)
-    assert.equal(1, acquire("A:1")[1])
-    local first = acquire(waiter.owner(1), waiter.member(1))
-    assert.equal(0, first[1])
-    assert.equal(1, release("A:1"))
-    assert.matches("^1 grant l 1 " .. first[5] .. " %d+ " .. GRANT .. " " .. KEY .. "$",
-      waiter.receive())
-    world.cli("DEL", KEY) -- the grant runs out
-    world.hold_as("B:1", KEY)
-    local second = acquire(waiter.owner(1), waiter.member(1))
-    assert.equal(0, second[1])
-    assert.is_true(second[5] ~= first[5])
-    assert.equal(second[5], acquire(waiter.owner(1), waiter.member(1))[5])
-    finish()
-    waiter.close()
-  end)
-
   it("is accepted only by waiters of its own key, even if two keys have similar names", function()
     local client = world.client()
     local plain, braces = client:lock("order"), client:lock("{order}")
@@ -167,56 +106,6 @@ describe("a grant", function()
     assert(other:release())
     assert.same({ "exit", 0 }, { child:wait(20) })
     assert.matches("held\ttrue\t1", child:output())
-  end)
-end)
-
-describe("a shared owner's grant", function()
-  -- One process of a shared owner waits and is granted the lock, but does not learn of it; another
-  -- one joins.
-  local function granted_and_joined()
-    local waiter = listener(1)
-    local member = waiter.member(1, "svc")
-    assert.equal(1, acquire("A:1")[1])
-    assert.equal(0, acquire("svc", member, 0, true)[1])
-    assert.equal(1, release("A:1"))
-    assert.same({ svc = "1" }, world.hash(KEY))
-    assert.same({ 2, 1 }, acquire("svc", "", 0, true))
-    assert.equal(1, acquire("svc", "", 1, true)[1])
-    assert.same({ svc = "2" }, world.hash(KEY))
-    return waiter, member
-  end
-
-  it("counts as an additional hold if another process has joined and the waiter accepts it", function()
-    local waiter, member = granted_and_joined()
-    local taken = acquire("svc", member, 0, true)
-    assert.same({ 1, 1 }, { taken[1], taken[3] })
-    assert.same({ svc = "2" }, world.hash(KEY))
-    assert.equal(2, release("svc", 0, 1))
-    assert.equal(1, release("svc", 0, 1))
-    assert.equal(0, world.cli("EXISTS", KEY))
-    waiter.close()
-  end)
-
-  it("counts as one hold if the waiter itself has joined in the meantime", function()
-    local waiter = listener(1)
-    local member = waiter.member(1, "svc")
-    world.hold_as("svc", KEY)
-    assert.same({ 2, 1 }, acquire("svc", member, 0, true))
-    world.cli("ZADD", crowd.queue_of(KEY), 5, member)
-    assert.equal(1, release("svc", 0, 1)) -- another process held it, and this one is granted it
-    local taken = acquire("svc", member, 1, true)
-    assert.same({ 1, -1 }, { taken[1], taken[3] })
-    assert.same({ svc = "1" }, world.hash(KEY))
-    assert.equal(1, release("svc", 0, 1))
-    waiter.close()
-  end)
-
-  it("is given back if another process has joined and the waiter gives up", function()
-    local waiter, member = granted_and_joined()
-    assert.equal(1, call("leave", KEY, "svc", 0, member, 0))
-    assert.same({ svc = "1" }, world.hash(KEY))
-    assert.equal(1, release("svc", 0, 1))
-    waiter.close()
   end)
 end)
 
@@ -291,51 +180,6 @@ describe("a command confirmed by replicas", function()
 end)
 
 describe("a queue", function()
-  local function fill(count, first)
-    world.cli("EVAL", [[
-      for i = 1, tonumber(ARGV[1]) do
-        redis.call('ZADD', KEYS[1], ARGV[2] + i, ('1l%08x-0000-8000-8000-000000000000:1:0'):format(i))
-      end]], 1, crowd.queue_of(KEY), count, first or 0)
-  end
-
-  it("with many dead waiters costs each script a bounded number of steps", function()
-    assert.equal(1, acquire("A:1")[1])
-    fill(10000)
-    assert.equal(3, release("A:1"))
-    local left = world.cli("ZCARD", crowd.queue_of(KEY))
-    assert.is_true(left >= 8900 and left < 10000, left)
-    assert.equal(3, call("leave", KEY, "A:1", 0, "", ""))
-    assert.is_true(world.cli("ZCARD", crowd.queue_of(KEY)) < left - 900)
-    finish()
-  end)
-
-  it("of a finished idempotent run costs each script a bounded number of steps, and all waiters are notified", function()
-    local client, waiter, queue = world.client(), listener(1), crowd.queue_of(KEY)
-    local before
-    assert(client:idempotent(KEY, { expire = 60 }, function()
-      world.cli("EVAL", [[
-        for i = 1, 2500 do redis.call('ZADD', KEYS[1], i, ARGV[1] .. i .. ':0') end]], 1, queue,
-        ("1g%s:"):format(waiter.uuid))
-      before = crowd.calls(world.server)
-      return "result"
-    end))
-    for number = 1, 2500 do assert.equal(("1 recheck %d"):format(number), waiter.receive()) end
-    assert.equal(0, world.cli("EXISTS", queue))
-    assert.equal(3, crowd.calls_since(world.server, before).zrem) -- one per script
-    finish(waiter)
-  end)
-
-  it("with many dead waiters is passed on to a live one in the background", function()
-    local lock = assert(world.client():lock(KEY):acquire(0))
-    fill(10000)
-    local waiter = listener(0xfffff)
-    world.cli("ZADD", crowd.queue_of(KEY), 20000, waiter.member(7))
-    assert(lock:release())
-    assert.matches("^1 grant l 7 20000 ", waiter.receive())
-    assert.same({ [waiter.owner(7)] = "1" }, world.hash(KEY))
-    finish(waiter)
-  end)
-
   it("of a mutex is read once by a release, even if other entries precede the next waiter", function()
     local waiters = {}
     local function mutex(program, owner, ...) return call("mutex_" .. program, KEY, owner, ...) end
@@ -364,245 +208,5 @@ describe("a queue", function()
     assert.equal(1, world.cli("ZCARD", crowd.queue_of(KEY)))
     assert.is_true(world.cli("PTTL", crowd.queue_of(KEY)) == -1)
     finish()
-  end)
-
-  it("drops waiters for a different type of key, and notifies them", function()
-    local waiter = listener(1)
-    local mutex = waiter.member(1):gsub("^1l", "1m")
-    assert.equal(1, acquire("A:1")[1])
-    world.cli("ZADD", crowd.queue_of(KEY), 5, mutex)
-    assert.equal(1, release("A:1"))
-    assert.equal("1 recheck 1", waiter.receive())
-    assert.equal(0, world.cli("EXISTS", KEY, crowd.queue_of(KEY)))
-    waiter.close()
-  end)
-
-  it("notifies the next waiter when the first one leaves while the lock is reserved for Redisson", function()
-    local head, second = listener(1), listener(2)
-    local java = redisson()
-    assert.equal(1, acquire("A:1")[1])
-    line_up(head, second)
-    assert.equal(1, release("A:1"))
-    assert.equal("1 turn 1 50", head.receive())
-    assert.equal(0, call("leave", KEY, head.owner(1), 0, head.member(1), ""))
-    assert.matches("^1 [%a ]+ 1 ", second.receive()) -- a grant if Redisson's 50 ms are over
-    finish(head, second, java)
-  end)
-end)
-
-describe("an unconfirmed grant that ended", function()
-  -- Two waiters of one client and one of another. The first one was granted the lock, and its lease
-  -- has ended.
-  local function missed()
-    local client, other = listener(1), listener(2)
-    assert.equal(1, acquire("A:1")[1])
-    for _, wait in ipairs { { client, 1 }, { client, 2 }, { other, 1 } } do
-      assert.equal(0, acquire(wait[1].owner(wait[2]), wait[1].member(wait[2]))[1])
-    end
-    assert.equal(1, release("A:1"))
-    assert.matches("^1 grant l 1 ", client.receive())
-    world.cli("DEL", KEY)
-    return client, other
-  end
-
-  it("puts its waiter back at the front of the queue if its client sends another request", function()
-    local client, other = missed()
-    assert.equal(0, acquire(client.owner(2), client.member(2))[1])
-    assert.same({ [client.owner(1)] = "1" }, world.hash(KEY))
-    assert.equal(0, place_of(client.member(1)))
-    assert.is_true(place_of(client.member(2)) > 0)
-    finish(client, other)
-  end)
-
-  it("removes all waiters of its client from the queue if the next request is another client's", function()
-    local client, other = missed()
-    assert.equal(1, acquire(other.owner(1), other.member(1))[1])
-    assert.is_nil(place_of(client.member(1)))
-    assert.is_nil(place_of(client.member(2)))
-    assert.equal(0, world.cli("EXISTS", crowd.queue_of(KEY)))
-    finish(client, other)
-  end)
-end)
-
-describe("a waiter", function()
-  it("extends the queue's TTL beyond its recheck interval with each request", function()
-    local waiter = listener(1)
-    world.hold_as("B:1", KEY)
-    for _ = 1, 2 do
-      line_up(waiter)
-      assert.is_true(world.cli("PTTL", crowd.queue_of(KEY)) > 90000)
-      world.cli("PEXPIRE", crowd.queue_of(KEY), 1000)
-    end
-    finish(waiter)
-  end)
-
-  it("leaves the queue when it acquires the lock", function()
-    local waiter = listener(1)
-    world.hold_as("B:1", KEY)
-    line_up(waiter)
-    world.cli("DEL", KEY)
-    assert.equal(1, acquire(waiter.owner(1), waiter.member(1))[1])
-    assert.equal(0, world.cli("EXISTS", crowd.queue_of(KEY)))
-    finish(waiter)
-  end)
-
-  it("leaves the queue when it confirms its grant", function()
-    local waiter, extend = listener(1), crowd.program("extend")
-    assert.equal(1, acquire("A:1")[1])
-    line_up(waiter)
-    assert.equal(1, release("A:1"))
-    assert.equal(0, place_of(waiter.member(1)))
-    assert.equal(1, world.cli("EVAL", extend, 2, KEY, crowd.queue_of(KEY), waiter.owner(1), LEASE,
-      GRANT, waiter.member(1)))
-    assert.equal(0, world.cli("EXISTS", crowd.queue_of(KEY)))
-    finish(waiter)
-  end)
-
-  it("leaves the queue when it gets the result of a finished idempotent run", function()
-    local waiter = listener(1)
-    local member = waiter.member(1):gsub("^1l", "1g")
-    assert.equal(1, call("begin", KEY, "A:1", 0, 0, LEASE, TTL, "", "print")[1])
-    assert.equal(0, call("begin", KEY, waiter.owner(1), 0, 0, LEASE, TTL, member, "print")[1])
-    world.cli("DEL", KEY)
-    world.cli("HSET", KEY, "done", "result", "print", "print", "by", "A:1")
-    assert.same({ 3, "result" }, call("begin", KEY, waiter.owner(1), 0, 0, LEASE, TTL, member,
-      "print"))
-    assert.equal(0, world.cli("EXISTS", crowd.queue_of(KEY)))
-    finish(waiter)
-  end)
-
-  it("is notified to check again when it becomes first in line for a lock that another library holds", function()
-    local first, second = listener(1), listener(2)
-    world.hold_as("c8bfa1a5-7ee0-4f14-9d14-7a8e2a0f5f00:1", KEY)
-    for _, each in ipairs { first, second } do
-      local reply = acquire(each.owner(1), each.member(1))
-      assert.same({ 0, 1 }, { reply[1], reply[4] })
-    end
-    assert.equal(0, call("leave", KEY, first.owner(1), 0, first.member(1), ""))
-    assert.equal("1 recheck 1", second.receive())
-    finish(first, second)
-  end)
-end)
-
-describe("the time for which a free lock is reserved for Redisson", function()
-  local function now_ms()
-    local time = world.cli("TIME")
-    return math.floor(time[1] * 1000 + time[2] / 1000)
-  end
-
-  local function mark(from_now_ms)
-    world.cli("ZADD", crowd.queue_of(KEY), ("%d"):format(-(now_ms() + from_now_ms)), "1f 0 0 1 0")
-  end
-
-  -- Returns for how many more ms the free lock is left to Redisson's clients.
-  local function left()
-    local head = world.cli("ZRANGE", crowd.queue_of(KEY), 0, 0, "WITHSCORES")
-    assert.matches("^1f ", head[1])
-    return -tonumber(head[2]) - now_ms()
-  end
-
-  it("ends when the server's clock is set back", function()
-    local java = redisson()
-    mark(3600000)
-    assert.equal(1, acquire("A:1")[1])
-    finish(java)
-  end)
-
-  it("ends when a Redisson client has acquired the lock", function()
-    local java, waiter = redisson(), listener(1)
-    mark(60000)
-    assert.is_true(left() > 0)
-    world.hold_as("c8bfa1a5-7ee0-4f14-9d14-7a8e2a0f5f00:1", KEY)
-    line_up(waiter)
-    assert.is_true(left() <= 0)
-    finish(java, waiter)
-  end)
-end)
-
-describe("a re-entry of a hold that has ended", function()
-  it("fails with a reply that contains the reason, and creates nothing", function()
-    assert.same({ -1 }, acquire("A:1", "", 1))
-    assert.same({ -1, 1 }, acquire_all("A:1", 1))
-    assert.equal(0, world.cli("EXISTS", KEY))
-    world.hold_as("B:1", KEY)
-    assert.same({ -2 }, acquire("A:1", "", 1))
-    assert.same({ -2, 1 }, acquire_all("A:1", 1))
-    assert.same({ ["B:1"] = "1" }, world.hash(KEY))
-    finish()
-  end)
-end)
-
-describe("a fencing token", function()
-  it("stays the same in a re-entry", function()
-    local counter = "redisson_lock_token:{" .. KEY .. "}"
-    local taken, last = acquire_all("A:1", 0), world.cli("GET", counter)
-    assert.equal(last, ("%.0f"):format(taken[2]))
-    assert.same({ 1, 0 }, acquire_all("A:1", 1))
-    assert.equal(last, world.cli("GET", counter))
-    finish()
-  end)
-
-  it("is above the previous one, even if the counter is ahead of the server's clock", function()
-    local ahead = 8e15
-    world.cli("SET", "redisson_lock_token:{" .. KEY .. "}", ("%.0f"):format(ahead))
-    -- tokens are multiples of 8, so a token that Java draws in between is recognized
-    assert.equal(ahead + 8, acquire("A:1")[2])
-    assert.equal(1, release("A:1"))
-    assert.equal(ahead + 16, acquire_all("A:2", 0)[2])
-    finish()
-  end)
-
-  it("is never lowered on the server by a `raise` command that arrives late", function()
-    local counter = "redisson_lock_token:{" .. KEY .. "}"
-    local function raise(token)
-      assert.equal(1, world.cli("EVAL", crowd.program("raise"), 1, counter, token, TTL))
-      return world.cli("GET", counter)
-    end
-    assert.same({ "20", "20", "21" }, { raise(20), raise(10), raise(21) })
-  end)
-end)
-
-describe("a partial release", function()
-  it("renews the remaining hold, and never shortens its lease", function()
-    assert.equal(1, acquire("A:1")[1])
-    assert.equal(1, acquire("A:1", "", 1)[1])
-    world.cli("PEXPIRE", KEY, 1000)
-    assert.equal(2, release("A:1", 1))
-    assert.is_true(world.cli("PTTL", KEY) > LEASE - 10000)
-    world.cli("PEXPIRE", KEY, 60000)
-    assert.equal(2, release("A:1", 1))
-    assert.is_true(world.cli("PTTL", KEY) > 50000)
-    finish()
-  end)
-end)
-
-describe("force_release", function()
-  it("refuses keys that are not locks", function()
-    local lock = world.client():lock("user:1")
-    local others = {
-      { "HSET", "user:1", "name", "bob", "age", "5" },
-      { "HSET", "user:1", "name", "bob" },
-      { "HSET", "user:1", "hits", "5" },
-    }
-    for _, command in ipairs(others) do
-      for _, ttl in ipairs { false, 30000 } do
-        world.cli((table.unpack or unpack)(command)) -- luacheck: ignore
-        if ttl then world.cli("PEXPIRE", "user:1", ttl) end
-        fails("conflict", lock:force_release())
-        assert.equal(1, world.cli("DEL", "user:1"))
-      end
-    end
-  end)
-
-  it("frees locks of Redisson, of named owners and without fencing, and running idempotent calls", function()
-    local client = world.client()
-    local lock = client:lock(KEY)
-    world.hold_as("c8bfa1a5-7ee0-4f14-9d14-7a8e2a0f5f00:1", KEY)
-    assert.is_true(lock:force_release())
-    local named = client:lock(KEY, { owner = "job:7" })
-    assert(named:acquire(0))
-    assert.is_true(lock:force_release())
-    local unfenced = assert(client:lock("unfenced", { owner = "job:7", fencing = false }):acquire(0))
-    assert.is_true(unfenced:force_release())
   end)
 end)

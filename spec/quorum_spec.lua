@@ -159,66 +159,6 @@ describe("a quorum", function()
     assert.match("[012] of 5 answered", fails("no_quorum", lock:info()))
   end)
 
-  it("returns busy, not no_quorum, if one of three servers is down and the lock is held", function()
-    local three = { urls()[1], urls()[2], urls()[3] }
-    local lock = quorum { servers = three }:lock("k")
-    assert(lock:acquire())
-    servers[1]:kill("KILL")
-    local other = quorum { servers = three }:lock("k")
-    for _ = 1, 50 do assert.equal("busy", select(3, other:try_acquire())) end
-    fails("busy", other:acquire(1))
-    assert(lock:release()) assert(other:acquire(5)) assert(other:release())
-  end)
-
-  it("is not slowed by a minority of hung servers", function()
-    local client = quorum { command_timeout = 20, connect_timeout = 20 }
-    local lock = client:lock("k")
-    assert(lock:acquire()) assert(lock:release())
-    signal({ 1, 4 }, "STOP")
-    local from = process.now()
-    for _ = 1, 10 do assert(lock:acquire()) assert(lock:release()) end
-    assert.is_true(process.now() - from < 10)
-    signal({ 1, 4 }, "CONT")
-  end)
-
-  it("ends a wait at its deadline if a majority hangs", function()
-    local lock = quorum { command_timeout = 20, connect_timeout = 20 }:lock("k")
-    assert(lock:acquire()) assert(lock:release())
-    signal({ 1, 2, 3 }, "STOP")
-    for _ = 1, 3 do
-      local from = process.now()
-      fails("no_quorum", lock:acquire(0.3))
-      assert.is_true(process.now() - from < 10)
-    end
-    signal({ 1, 2, 3 }, "CONT")
-  end)
-
-  it("waits only briefly for a hung server whose vote would be decisive", function()
-    local mine = quorum { command_timeout = 20 }:lock("k")
-    tell(2, "SET", "k", "x", "PX", 60000)
-    assert(mine:acquire(0)) -- three are a majority
-    assert(mine:release())
-    servers[3]:kill("STOP")
-    local from = process.now()
-    local got, _, code = mine:acquire(0)
-    assert.is_nil(got)
-    assert.is_true(code == "no_quorum" or code == "conflict", code)
-    assert.is_true(process.now() - from < 10)
-    servers[3]:kill("CONT")
-    assert.truthy(process.wait_until(function() return standing("k") == 2 end, 20))
-    tell(2, "DEL", "k")
-  end)
-
-  it("releases what it acquired on a minority", function()
-    for i = 1, 3 do
-      servers[i]:cli("HSET", "k", "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:1", 1)
-      servers[i]:cli("PEXPIRE", "k", 60000)
-    end
-    assert.match("[012] of 5 granted", fails("busy", quorum():lock("k"):try_acquire()))
-    assert.truthy(wait_standing("k", 3))
-    tell(3, "DEL", "k")
-  end)
-
   it("renews a held lock even if only a majority is up", function()
     local lock = quorum { lease = LEASE }:lock("k")
     assert(lock:acquire())
@@ -241,38 +181,6 @@ describe("a quorum", function()
     assert.truthy(wait_standing("k", 0))
   end)
 
-  it("reports a loss at the next renewal when a majority no longer has the lock", function()
-    local lock = quorum { lease = 6 }:lock("k")
-    assert(lock:acquire())
-    assert.truthy(wait_standing("k", 5))
-    for i = 1, 2 do servers[i]:restart(false) end
-    assert.truthy(wait_standing("k", 5)) -- renewals write the key again
-    assert.is_true(lock:is_held())
-    -- a foreign key, so that renewals cannot write the lock again
-    tell(3, "EVAL", "redis.call('DEL', KEYS[1]) redis.call('HSET', KEYS[1], 'rival', 1) "
-      .. "return redis.call('PEXPIRE', KEYS[1], 30000)", 1, "k")
-    local from = process.now()
-    assert.truthy(process.wait_until(function() return not lock:is_held() end, 20))
-    assert.is_true(process.now() - from < 3.5, "lost only at the end of its lease")
-    assert.equal("taken", lock:lost())
-    fails("lost", lock:release())
-    tell(3, "DEL", "k")
-  end)
-
-  it("does not query the uptime of its servers without restart_guard", function()
-    local function gets()
-      return tonumber(servers[1]:cli("INFO", "commandstats"):match("cmdstat_get:calls=(%d+)") or 0)
-    end
-    for guard, asks in pairs { [0] = false, [60] = true } do
-      local before = gets()
-      local client = quorum { fencing = false, restart_guard = guard > 0 and guard or nil }
-      client:lock("k"):try_acquire()
-      local function has_asked() return gets() > before end -- perhaps the last of the three
-      assert.equal(asks, asks and process.wait_until(has_asked, 10) or has_asked())
-      client:close()
-    end
-  end)
-
   it("lets no second owner in through servers that lost the lock, with restart_guard", function()
     local lock = quorum { lease = 2, restart_guard = 3 }:lock("k")
     local other = quorum { lease = 2, restart_guard = 3 }:lock("k")
@@ -289,45 +197,6 @@ describe("a quorum", function()
     assert(other:release())
   end)
 
-  it("measures restart_guard by its own clock, not by the clock of a restarted server", function()
-    for _, server in ipairs(servers) do server:stop() end
-    servers = redis.several(3, { clock = true })
-    local lock = quorum { lease = 6, restart_guard = 6 }:lock("k")
-    local other = quorum { lease = 6, restart_guard = 6 }:lock("k")
-    assert(process.wait_until(function() return lock:try_acquire() end, 30))
-    assert.truthy(wait_standing("k", 3))
-    for i = 2, 3 do
-      servers[i]:restart(false)
-      servers[i]:set_clock(3600)
-      assert(process.wait_until(function()
-        return tonumber(servers[i]:cli("INFO", "server"):match("uptime_in_seconds:(%d+)")) > 3000
-      end))
-    end
-    assert.match("restarted recently", (select(2, other:acquire(0))))
-    assert(other:acquire(60)) -- waits for the guard
-    assert.is_false(lock:is_held())
-    assert(other:release())
-  end)
-
-  it("trusts a record by another client that a server has been up long enough", function()
-    local first = quorum { restart_guard = 2 }:lock("k")
-    local function is_marked(server)
-      return server:cli("GET", "holdfast_known") == server:cli("INFO", "server"):match("run_id:(%w+)")
-    end
-    assert.truthy(process.wait_until(function() -- each server is marked over its own connection
-      assert(first:acquire(10)) assert(first:release())
-      for _, server in ipairs(servers) do
-        if not is_marked(server) then return false end
-      end
-      return true
-    end, 20))
-    local later = quorum { restart_guard = 60 }:lock("k")
-    assert(later:acquire(0)) assert(later:release())
-    assert.truthy(wait_standing("k", 0))
-    for i = 1, 3 do servers[i]:restart(true) end -- with the mark of the earlier run
-    assert.equal("no_quorum", (select(3, quorum { restart_guard = 60 }:lock("k"):acquire(0))))
-  end)
-
   it("draws tokens that rise from hold to hold, even across different majorities", function()
     local a, b = quorum():lock("k"), quorum():lock("k")
     local last = 0
@@ -341,18 +210,6 @@ describe("a quorum", function()
       assert(lock:release())
       for _, server in ipairs(down) do server:kill("CONT") end
     end
-  end)
-
-  it("stores the highest token on a majority", function()
-    servers[2]:cli("SET", "redisson_lock_token:{k}", "7000000000000000")
-    signal({ 4, 5 }, "STOP")
-    local lock = assert(quorum():lock("k"):acquire(5))
-    assert.equal(7000000000000001, lock:token())
-    for i = 1, 3 do
-      assert.equal("7000000000000001", servers[i]:cli("GET", "redisson_lock_token:{k}"))
-    end
-    assert(lock:release())
-    signal({ 4, 5 }, "CONT")
   end)
 
   it("never has two owners while servers hang and die", function()
@@ -379,35 +236,6 @@ describe("a quorum", function()
     local held = assert(client:lock("k"):acquire()) -- luacheck: ignore 211 (lasts)
     client:close()
     assert.truthy(wait_standing("k", 0))
-  end)
-
-  it("force-releases a lock on all servers", function()
-    local lock, other = quorum():lock("k"), quorum():lock("k")
-    assert.is_false(other:force_release())
-    assert(lock:acquire())
-    assert.truthy(wait_standing("k", 5))
-    assert.is_true(other:force_release())
-    assert.truthy(wait_standing("k", 0))
-    fails("lost", lock:check())
-    fails("lost", lock:release())
-  end)
-
-  it("retries writing the record of an idempotent run until a majority accepts it", function()
-    local client, runs = quorum { command_timeout = 0.3 }, 0
-    local function run()
-      runs = runs + 1
-      tell(3, "REPLICAOF", "127.0.0.1", "1")
-    end
-    fails("no_quorum", client:idempotent("job", { expire = 20 }, run))
-    tell(3, "REPLICAOF", "NO", "ONE")
-    assert.truthy(process.wait_until(function()
-      local recorded = 0
-      for _, server in ipairs(servers) do recorded = recorded + server:cli("HEXISTS", "job", "done") end
-      return recorded >= 3
-    end))
-    fails("duplicate", client:idempotent("job", { expire = 20 }, run))
-    assert.equal(1, runs)
-    tell(5, "DEL", "job")
   end)
 
   it("supports with_lock, one_by_one and idempotent", function()
@@ -437,25 +265,6 @@ describe("a quorum", function()
     assert.is_true(client:ping() > 0)
   end)
 
-  it("lets a second process join a shared owner", function()
-    local a, b = quorum():lock("k", { owner = "job-7" }), quorum():lock("k", { owner = "job-7" })
-    assert(a:acquire())
-    assert.truthy(wait_standing("k", 5))
-    assert(b:acquire(5)) assert(a:release())
-    assert.is_true(b:check())
-    assert.truthy(wait_standing("k", 5))
-    assert(b:release())
-    assert.truthy(wait_standing("k", 0))
-  end)
-
-  it("ends a wait for a held lock at its deadline", function()
-    local holder = assert(quorum():lock("k"):acquire())
-    local from = process.now()
-    assert.match("granted", fails("busy", quorum():lock("k"):acquire(1)))
-    assert.is_true(process.now() - from >= 0.99)
-    assert(holder:release())
-  end)
-
   it("names the servers that deny access, and fails with denied if they prevent a majority", function()
     tell(2, "CONFIG", "SET", "requirepass", "secret")
     local lock = quorum():lock("k")
@@ -479,22 +288,6 @@ describe("a quorum", function()
     local message = fails("no_quorum", quorum({ servers = list, connect_timeout = 2 }):lock("k"):acquire(0))
     assert.match("127.0.0.1:1 ", message, 1, true)
     assert.match("unix:/nowhere/redis.sock ", message, 1, true)
-  end)
-
-  it("aborts the function on a loss, with abort_on_loss", function()
-    local client, reported = quorum { lease = LEASE }, nil
-    local opts = { abort_on_loss = true, on_lost = function(_, reason) reported = reason end }
-    local _, _, code = client:with_lock("k", opts, function()
-      assert.truthy(wait_standing("k", 5))
-      local stop, sum = process.now() + 20, 0
-      while process.now() < stop do
-        tell(3, "DEL", "k") -- a renewal in between would write the key again
-        for i = 1, 20000 do sum = sum + i % 7 end
-      end
-      error("ran to its end")
-    end)
-    assert.same({ "lost", "deleted" }, { code, reported })
-    assert.truthy(wait_standing("k", 0))
   end)
 
   it("gives a forked child a separate identity, which does not hold its parent's locks", function()
@@ -522,18 +315,6 @@ describe("a quorum", function()
     assert(lock:release())
   end)
 
-  it("treats coroutines as separate owners", function()
-    local client = quorum()
-    local lock = assert(client:lock("k"):acquire())
-    local code = coroutine.wrap(function() return select(3, client:lock("k"):try_acquire()) end)()
-    assert.equal("busy", code)
-    assert(lock:release())
-    assert.is_true(coroutine.wrap(function()
-      local own = client:lock("k")
-      return own:acquire(5) and own:release()
-    end)())
-  end)
-
   for what, case in pairs {
     ["a minority hangs"] = { { 2, 5 }, 20 }, ["a majority hangs"] = { { 1, 2, 3 }, 2 },
   } do
@@ -553,72 +334,4 @@ describe("a quorum", function()
       tell(5, "DEL", "k")
     end)
   end
-
-  it("ends an interruptible wait on a signal", function()
-    local holder = assert(quorum():lock("k"):acquire())
-    local child = world.program { args = { table.concat(urls(), ",") }, code = [[
-      local sys = require "spec.support.sys"
-      assert(sys.catch(10))
-      local servers = {}
-      for url in arg[1]:gmatch("[^,]+") do servers[#servers + 1] = url end
-      local client = require("holdfast").new { servers = servers, mode = "quorum" }
-      print("waits")
-      io.stdout:flush()
-      local got, _, code = client:lock("k", { interruptible = true }):acquire(math.huge)
-      print("result", got or code, client:stats().waits)
-      client:close()
-    ]] }
-    assert.truthy(child:wait_output("waits", 20))
-    process.sleep(0.3)
-    child:kill("USR1")
-    assert.same({ "exit", 0 }, { child:wait(20) })
-    assert.matches("result\tinterrupted\t1", child:output())
-    assert(holder:release())
-  end)
-
-  it("uses a restarted server again at once, even if a release there is pending", function()
-    local client = quorum { lease = LEASE, command_timeout = 5 }
-    local lock = assert(client:lock("k"):acquire())
-    signal { 1, 2, 3 }
-    assert.truthy(process.wait_until(function() return not lock:is_held() end, 20))
-    lock:release()
-    fails("no_quorum", lock:acquire(0))
-    servers[3]:restart(false)
-    assert(lock:acquire(0)) assert(lock:release())
-  end)
-
-  it("counts each call once in its statistics, not once per server", function()
-    local client = quorum()
-    local lock = client:lock("k")
-    assert(lock:acquire() and lock:acquire() and lock:release() and lock:release())
-    local stats = client:stats()
-    assert.same({ 1, 1, 2, 0, 0 },
-      { stats.acquires, stats.reentries, stats.releases, stats.losses, stats.holds })
-    assert.is_true(stats.connections >= 5)
-  end)
-
-  it("does not mistake locks and idempotent runs on one key for each other", function()
-    local first, second = quorum(), quorum()
-    local function run_twice() error "it ran" end
-    assert(first:with_lock("k", function()
-      fails("conflict", second:idempotent("k", run_twice))
-      fails("conflict", first:idempotent("k", { wait = 20 }, run_twice))
-      return true
-    end))
-    assert.truthy(wait_standing("k", 0))
-    assert(first:idempotent("k", { delete_key = true }, function()
-      fails("duplicate", second:idempotent("k", run_twice))
-      fails("conflict", second:lock("k"):acquire(0))
-      fails("conflict", first:lock("k"):acquire(20))
-      return true
-    end))
-  end)
-
-  it("fails with conflict on a key of another type", function()
-    tell(5, "SET", "k", "x", "PX", 60000)
-    local lock = quorum():lock("k")
-    fails("conflict", lock:acquire(0))
-    fails("conflict", lock:info())
-    tell(5, "DEL", "k")
-  end)
 end)

@@ -2,7 +2,6 @@
 
 local assert_fails = require "spec.support.fails"
 local crowd = require "spec.support.crowd"
-local fake = require "spec.support.fake"
 local features = require "spec.support.features"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
@@ -64,13 +63,6 @@ describe("a read/write lock", function()
     assert.is_true(pttl "k" > 29000)
     assert(write:release()) assert(write:release())
     assert.equal(0, world.cli("EXISTS", "k"))
-  end)
-
-  it("derives its internal keys from a key with braces as Redisson does", function()
-    local read = assert(world.client():read_write_lock("a{b}"):read():acquire(0))
-    assert.is_true(pttl(hold_key(read, 1, "a{b}")) > 0)
-    assert(read:release())
-    assert.equal(0, world.cli("EXISTS", "a{b}"))
   end)
 
   it("admits many readers or one writer", function()
@@ -169,61 +161,6 @@ describe("a read/write lock", function()
     assert(a:write():release())
   end)
 
-  it("announces its releases to Redisson", function()
-    assert(a:read():acquire(0)) assert(b:read():acquire(0))
-    assert.same({}, announced(function() assert(a:read():release()) end))
-    assert.same({ "0" }, announced(function() assert(b:read():release()) end))
-    assert(a:write():acquire(0))
-    assert.same({ "1" }, announced(function() assert(a:write():release()) end))
-    assert(a:write():acquire(0)) assert(a:read():acquire(0))
-    assert.same({ "1" }, announced(function() assert(a:write():release()) end))
-    assert.same({ "1" }, announced(function() assert(b:read():force_release()) end))
-    assert_fails("lost", a:read():release())
-  end)
-
-  it("has the TTL of the longest lease among its remaining readers, each of which can be extended", function()
-    local function is_up_to(seconds, key)
-      local left = pttl(key or "k")
-      assert.is_true(left <= seconds * 1000 and left > seconds * 500, left)
-    end
-    assert(a:read():acquire(0)) assert(b:read():acquire(0))
-    assert(a:read():extend(60))
-    is_up_to(60, hold_key(a:read(), 1))
-    is_up_to(30, hold_key(b:read(), 1))
-    is_up_to(60)
-    assert(b:read():extend(5))
-    is_up_to(5, hold_key(b:read(), 1))
-    is_up_to(60)
-    assert(a:read():release())
-    is_up_to(5)
-    assert(b:read():extend(4))
-    is_up_to(4)
-    assert(b:read():check() and b:read():release())
-  end)
-
-  it("is renewed by the watchdog in batches", function()
-    local client, locks = world.client(), {}
-    for i = 1, 150 do
-      locks[i] = client:read_write_lock("many" .. i, { lease = 3, watchdog = true })
-      assert(locks[i]:read():acquire(0))
-    end
-    local write = client:read_write_lock("w", { lease = 3, watchdog = true }):write()
-    assert(write:acquire(0))
-    local stats
-    assert(process.wait_until(function()
-      stats = client:stats()
-      return stats.renewals > 300
-    end, 20))
-    for i = 1, 150 do assert.is_true(locks[i]:read():is_held()) end
-    assert.equal(0, stats.losses)
-    assert.is_true(stats.renew_batches < stats.renewals / 10, stats.renew_batches .. " batches")
-    for i = 1, 150 do
-      assert.is_true(pttl(hold_key(locks[i]:read(), 1, "{many" .. i .. "}")) > 0)
-      assert(locks[i]:read():release())
-    end
-    assert(write:release())
-  end)
-
   it("is reported lost, with the reason found on the server", function()
     local losses = {}
     local lock = world.client():read_write_lock("k", {
@@ -313,44 +250,6 @@ describe("a read/write lock", function()
     end)
   end
 
-  it("fails with conflict on a key of another type", function()
-    for _, make in ipairs {
-      function() world.cli("SET", "k", "v") end,
-      function() world.cli("RPUSH", "k", "v") end,
-      function() world.cli("HSET", "k", JAVA, 1) world.cli("PEXPIRE", "k", 20000) end,
-    } do
-      make()
-      for _, half in ipairs { a:read(), a:write() } do
-        assert_fails("conflict", half:acquire(0))
-        assert_fails("conflict", half:acquire(2))
-        assert_fails("conflict", half:force_release())
-        assert.is_false(half:is_held())
-      end
-      world.cli("DEL", "k")
-    end
-    world.cli("RPUSH", "redisson_lock_token:{k}", "v")
-    assert_fails("conflict", a:write():acquire(0))
-    assert_fails("conflict", a:read():acquire(0))
-    assert.equal(0, world.cli("EXISTS", "k"))
-    world.cli("DEL", "redisson_lock_token:{k}")
-  end)
-
-  it("without a TTL makes an acquire fail with conflict", function()
-    world.cli("HSET", "k", "mode", "write", JAVA .. ":write", 1)
-    assert_fails("conflict", a:read():acquire(0))
-    world.cli("DEL", "k")
-  end)
-
-  it("is released even if its queue's key has another type", function()
-    for _, half in ipairs { "read", "write" } do
-      assert(a[half](a):acquire(0))
-      world.cli("SET", QUEUE, "v")
-      assert(a[half](a):release())
-      assert.equal(0, world.cli("EXISTS", "k"))
-      world.cli("DEL", QUEUE)
-    end
-  end)
-
   it("has with_read_lock and with_write_lock, which return what their functions return", function()
     local client = world.client()
     assert.same({ 1, 2, 3 }, { client:with_write_lock("k", { lease = 5 }, function(lock, ...)
@@ -371,51 +270,6 @@ describe("a read/write lock", function()
     assert.has_error(function() client:with_read_lock("k", function() error "it" end) end)
     assert.equal(0, world.cli("EXISTS", "k"))
   end)
-end)
-
-describe("a lost reply about a read/write lock", function()
-  local faking, proxied = {}, nil
-
-  before_each(function()
-    world.open()
-    local proxy = fake.proxy { path = world.server.path }
-    faking[1] = proxy
-    proxied = world.client { url = proxy.url }
-    for _, half in ipairs { "read", "write" } do
-      local lock = proxied:read_write_lock("first")
-      assert(lock[half](lock):acquire()) assert(lock[half](lock):acquire())
-      assert(lock[half](lock):release())
-      assert(lock[half](lock):extend(20))
-      assert(lock[half](lock):release())
-    end
-  end)
-
-  after_each(function()
-    proxied:close()
-    faking[1]:stop()
-    world.close()
-  end)
-
-  for _, half in ipairs { "read", "write" } do
-    -- name → the last byte at which the reply is cut, the steps, the command's number, the holds
-    for name, case in pairs {
-      ["to an acquire to %s, cut at any byte, leaves one hold"] = { 28, 4, 1, 1 },
-      ["to a re-entry to %s leaves one more hold"] = { 12, 4, 2, 2 },
-      ["to a release of a %s lock leaves it released"] = { 4, 1, 2, 1 },
-    } do
-      it(name:format(half), function()
-        for n = 0, case[1], case[2] do
-          local key = ("cut%d:%d:x"):format(n, case[3])
-          local rw = proxied:read_write_lock(key)
-          local lock = rw[half](rw)
-          for _ = 1, case[4] do assert(lock:acquire(2)) end
-          assert.same({ mode = half, [lock:owner()] = tostring(case[4]) }, fields(key))
-          for _ = 1, case[4] do assert.is_true(lock:release()) end
-          assert.equal(0, world.cli("EXISTS", key))
-        end
-      end)
-    end
-  end
 end)
 
 -- ---- many ----
@@ -464,15 +318,6 @@ local function history()
   return order, most
 end
 
-local function came_in(name, seconds)
-  return process.wait_until(function()
-    for _, each in ipairs((history())) do
-      if each == name then return true end
-    end
-    return false
-  end, seconds)
-end
-
 local function sorted(list, from, to)
   local part = {}
   for i = from, to do part[#part + 1] = list[i] end
@@ -502,86 +347,6 @@ describe("the queue of a read/write lock", function()
     assert.same({ "r1", "r2", "r3" }, sorted(order, 1, 3))
     assert.same({ "r4", "r5" }, sorted(order, 5, 6))
     assert.same({ "w1", "w2", 3 }, { order[4], order[7], most })
-  end)
-
-  it("lets no new reader pass a waiting writer, but readers may re-enter", function()
-    assert(lock:read():acquire(0))
-    line_up { "w1" }
-    local late = holdfast.new(server:url())
-    assert_fails("busy", late:read_write_lock("k"):read():acquire(0))
-    late:close()
-    assert(lock:read():acquire(0)) assert(lock:read():release())
-    assert.same({}, (history()))
-    assert(lock:read():release())
-    assert.is_nil(others:finish(30))
-    assert.same({ "w1" }, (history()))
-  end)
-
-  it("grants the lock to all waiting readers of a client with one message", function()
-    assert(lock:write():acquire(0))
-    local uuid = ("00000000-0000-8000-8000-%012x"):format(7)
-    local reader = assert(resp.connect { path = server.path })
-    reader:call("SUBSCRIBE", "holdfast_grant:" .. uuid)
-    for i = 1, 3 do server:cli("ZADD", QUEUE, 1000000 + i, ("1r%s:%d:1000"):format(uuid, i)) end
-    local token = ("%.0f"):format(lock:write():token())
-    assert(lock:write():release())
-    assert.equal(("1 grants r %s 10000 3 1 1000001 2 1000002 3 1000003 k"):format(token),
-      reader:receive()[3])
-    assert.same({ 4, 3 }, { server:cli("HLEN", "k"), server:cli("ZCOUNT", QUEUE, 0, 0) })
-    reader:close()
-    server:cli("FLUSHALL")
-  end)
-
-  it("admits the next waiters when the writer at its head gives up", function()
-    assert(lock:read():acquire(0))
-    line_up({ "w1" }, { wait = 5 })
-    line_up { "r1", "r2" }
-    assert.is_nil(others:finish(30))
-    assert.matches("failed busy", others.workers[1]:output())
-    assert.same({ "r1", "r2" }, sorted((history()), 1, 2))
-    assert(lock:read():release())
-  end)
-
-  it("grants waiting readers when a writer becomes a reader", function()
-    assert(lock:write():acquire(0)) assert(lock:read():acquire(0))
-    line_up { "r1", "r2", "w1" }
-    assert(lock:write():release())
-    assert.is_truthy(came_in("r1", 10) and came_in("r2", 10))
-    assert.equal(2, #history())
-    assert(lock:read():release())
-    assert.is_nil(others:finish(30))
-  end)
-
-  it("skips waiters whose process has died", function()
-    assert(lock:write():acquire(0))
-    line_up { "r1", "w1", "w2", "r2" }
-    others.workers[1]:kill("KILL")
-    others.workers[2]:kill("KILL")
-    assert(process.wait_until(function()
-      return #server:cli("PUBSUB", "CHANNELS", "holdfast_grant:*") == 2
-    end, 20))
-    local start = process.now()
-    assert(lock:write():release())
-    assert.is_truthy(came_in("r2", GRANT))
-    assert.is_true(process.now() - start < GRANT / 2)
-    assert.same({ "w2", "r2" }, (history()))
-    assert.same({ "exit", 0 }, { others.workers[4]:wait(20) })
-  end)
-
-  it("admits a writer when the leases of dead readers end", function()
-    local dead = add("r1", { lease = 2, inside = 60 })
-    assert(dead:wait_output("in", 20))
-    local other = holdfast.new(server:url())
-    local long = other:read_write_lock("k", { lease = 100 })
-    assert(long:read():acquire(0))
-    dead:kill("KILL")
-    line_up { "w1" }
-    assert(long:read():release())
-    local start = process.now()
-    assert.is_truthy(others.workers[2]:wait_output("in", 20)) -- not after 100 s
-    assert.is_true(process.now() - start < 10)
-    assert.same({ "exit", 0 }, { others.workers[2]:wait(20) })
-    other:close()
   end)
 
   it("starves neither readers nor writers", function()

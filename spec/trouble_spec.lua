@@ -1,7 +1,6 @@
 local assert_fails = require "spec.support.fails"
 local fake = require "spec.support.fake"
 local process = require "spec.support.process"
-local redis = require "spec.support.redis"
 local resp = require "spec.support.resp"
 local world = require("spec.support.world").new { tcp = true }
 
@@ -107,29 +106,6 @@ describe("a server that goes down while the lock is held", function()
     fails("unreachable", COMMAND, lock, "release")
     assert.is_false(lock:is_held())
   end)
-
-  it("and comes back with its data leaves the lock held", function()
-    local lock = assert(client():lock("k", { lease = 6, watchdog = true }):acquire())
-    world.server:restart(true)
-    assert.is_true(lock:check())
-    assert.is_truthy(process.wait_until(function() return world.cli("PTTL", "k") > 4500 end, 20))
-    assert.is_true(lock:release())
-  end)
-
-  it("makes a waiter fail as unreachable, not busy", function()
-    world.hold_as(JAVA, "k")
-    local child = world.run [[
-      local client = require("holdfast").new { url = arg[1], connect_timeout = 2, command_timeout = 2 }
-      print(client:lock("k"):try_acquire())
-      io.stdout:flush()
-      print("end", client:lock("k"):acquire(4))
-    ]]
-    assert.is_truthy(child:wait_output("busy", 20))
-    assert.is_truthy(process.wait_until(function() return #world.cli("PUBSUB", "CHANNELS") > 0 end))
-    world.server:kill()
-    assert.same({ "exit", 0 }, { child:wait(20) })
-    assert.matches("end\tnil\t.*\tunreachable", child:output())
-  end)
 end)
 
 describe("a server that hangs", function()
@@ -157,20 +133,6 @@ describe("a server that hangs", function()
     world.cli("DEL", "k")
   end)
 
-  it("longer than the lease keeps no lock whose handle was collected", function()
-    local one = client()
-    local held = { assert(one:lock("k", { lease = 2, watchdog = true }):acquire()) }
-    world.cli("PEXPIRE", "k", 60000)
-    world.server:kill("STOP")
-    assert.is_truthy(process.wait_until(function() return one:stats().losses == 1 end, 20))
-    assert.equal("unreachable", held[1]:lost())
-    held[1] = nil
-    collectgarbage() collectgarbage()
-    world.server:kill("CONT")
-    assert.is_truthy(world.is_free("k"))
-    assert.is_truthy(process.wait_until(function() return one:stats().holds == 0 end))
-  end)
-
   it("during a release and beyond the lease leaves the reason of the loss in the handle", function()
     local one, options = client { lease = 1 }, { watchdog = false }
     local first, second = one:lock("k", options), one:lock("k", options)
@@ -181,30 +143,6 @@ describe("a server that hangs", function()
     fails("lost", COMMAND, second, "release")
     assert.is_true(process.wait_until(function() return one:stats().holds == 0 end))
     assert.same({ "expired", "expired" }, { first:lost(), second:lost() })
-  end)
-
-  it("longer than the lease never grants a lock whose lease is already over", function()
-    local lock = world.client { command_timeout = 10 }:lock("k", { lease = 1 })
-    assert(lock:acquire(0)) assert(lock:release())
-    world.cli("CLIENT", "PAUSE", 2000, "ALL")
-    local got, _, code = lock:acquire(0)
-    if got then
-      -- the client may send it again after the pause, but may not trust the first reply
-      assert.is_true(lock:is_held() and lock:check())
-      assert(lock:release())
-    else
-      assert.is_truthy(code == "lost" or code == "unreachable", code)
-    end
-    assert.is_truthy(world.is_free("k"))
-  end)
-
-  it("makes a lease count from before its command was sent", function()
-    local lock = world.client():lock("k", { lease = 6 })
-    assert(lock:acquire(0)) assert(lock:release())
-    world.cli("CLIENT", "PAUSE", 1000, "ALL")
-    assert(lock:acquire(0))
-    assert.is_true(lock:remaining() <= 5.2, lock:remaining())
-    assert(lock:release())
   end)
 end)
 
@@ -240,51 +178,6 @@ describe("a server that refuses access", function()
       assert.same(case[3] and { "k" } or {}, server:cli("KEYS", "*"))
     end)
   end
-
-  it("because it is a replica makes calls fail as denied", function()
-    local replica = world.another { tcp = true, replica_of = world.server }
-    assert.is_truthy(process.wait_until(function()
-      return replica:cli("INFO", "replication"):find("master_link_status:up", 1, true)
-    end))
-    local one = client { url = replica:tcp_url() }
-    for _, wait in ipairs { 0, 1 } do -- its address may soon lead to the master
-      local message = fails("denied", wait, one:lock("k"), "acquire", wait)
-      assert.matches("READONLY", message)
-    end
-    replica:stop()
-    process.wait_until(function() return world.server:leaks().clients == 0 end)
-  end)
-
-  it("because it became a replica is abandoned for the server that its address now leads to", function()
-    local new, name = world.another(), world.server.path .. ".name"
-    local function lead_to(server) assert(process.succeeds(("ln -sfn %s %s"):format(server.path, name))) end
-    lead_to(world.server)
-    local lock = client { url = "unix://" .. name }:lock("k")
-    assert(lock:acquire(0)) assert(lock:release())
-    world.cli("REPLICAOF", "127.0.0.1", 1)
-    lead_to(new)
-    assert(lock:acquire(0))
-    assert.equal(1, new:cli("EXISTS", "k"))
-    assert(lock:release())
-    world.cli("REPLICAOF", "NO", "ONE")
-  end)
-
-  it("because it became a replica makes the holder's release fail as denied", function()
-    local lock = assert(client():lock("k", { lease = 6, watchdog = true }):acquire())
-    world.cli("REPLICAOF", "127.0.0.1", 1)
-    fails("denied", 0, lock, "release")
-    world.cli("REPLICAOF", "NO", "ONE")
-    assert.is_truthy(world.is_free("k"))
-  end)
-
-  it("because it is out of memory makes calls fail with the server's message", function()
-    local server = world.another { tcp = true, maxmemory = "1kb",
-      conf = { "maxmemory-policy noeviction" } }
-    local one = client { url = server:tcp_url() }
-    local message = fails("unreachable", 0, one:lock("k"), "acquire", 0)
-    assert.matches("OOM", message)
-    assert.same({}, server:cli("KEYS", "*"))
-  end)
 
   it("because it is out of memory still renews and extends locks", function()
     local one = client { lease = 3 }
@@ -339,51 +232,6 @@ describe("a server that is busy with a script", function()
     world.cli("SCRIPT", "KILL")
     assert(lock:acquire(20)) assert(lock:release())
   end)
-
-  it("is used as soon as the script has ended", function()
-    local child = world.program {
-      code = [[
-        local lock = require("holdfast").new(arg[1]):lock("k")
-        print("go") io.stdout:flush()
-        print(lock:acquire(0) == lock, lock:release())
-      ]],
-      args = { world.server:tcp_url() },
-    }
-    assert.is_truthy(child:wait_output("go", 20))
-    process.sleep(0.1)
-    world.cli("SCRIPT", "KILL")
-    assert.same({ "exit", 0 }, { child:wait(20) })
-    assert.matches("true\ttrue", child:output())
-  end)
-end)
-
-describe("a server that is loading its data", function()
-  it("makes calls fail as unreachable after a while, never as busy", function()
-    local server = world.another { tcp = true, persist = true }
-    server:cli("EVAL", "for i = 1, 30000 do redis.call('SET', 'x' .. i, i) end", 0)
-    server:cli("CONFIG", "SET", "appendonly", "no")
-    server:cli("SAVE")
-    server.options.persist = false
-    server.options.conf = { "key-load-delay 200", "loading-process-events-interval-bytes 1024" }
-    server:kill()
-    -- not started by a helper, which would wait until the data is loaded
-    local file = assert(io.open(server.directory .. "/redis.conf", "a"))
-    file:write("appendonly no\n", table.concat(server.options.conf, "\n"), "\n")
-    file:close()
-    server.process = process.start {
-      redis.program, server.directory .. "/redis.conf", output = server.directory .. "/redis.log",
-    }
-    assert.is_truthy(process.wait_until(function()
-      local connection = resp.connect { port = server.port }
-      if not connection then return false end
-      local reply = connection:call("PING")
-      connection:close()
-      return type(reply) == "table" and reply.err:find("^LOADING")
-    end, 20))
-    local lock = client { url = server:tcp_url() }:lock("k")
-    local message = fails("unreachable", COMMAND, lock, "acquire", 0)
-    assert.matches("LOADING", message)
-  end)
 end)
 
 describe("a key with data of another type", function()
@@ -406,66 +254,9 @@ describe("a key with data of another type", function()
       world.cli("DEL", "k")
     end
   end)
-
-  it("makes an earlier holder's lock lost as taken", function()
-    local lock = assert(client():lock("k", { lease = 6, watchdog = true }):acquire())
-    world.cli("SET", "k", "v")
-    assert.equal("taken", process.wait_until(function() return lock:lost() end, 20))
-    fails("lost", 0, lock, "release")
-    assert.equal("v", world.cli("GET", "k"))
-    world.cli("DEL", "k")
-  end)
-
-  it("as the token counter makes an acquire fail with conflict", function()
-    world.cli("RPUSH", "redisson_lock_token:{k}", "v")
-    local lock = client():lock("k")
-    fails("conflict", 0, lock, "acquire", 0)
-    assert.same({ false, 0, "list" },
-      { lock:is_held(), world.cli("EXISTS", "k"), world.cli("TYPE", "redisson_lock_token:{k}") })
-    assert(client():lock("k", { fencing = false }):acquire(0)):release()
-  end)
-
-  it("as the queue does not prevent a release", function()
-    local lock = assert(client():lock("k"):acquire())
-    world.cli("SET", "holdfast_queue:{k}", "v")
-    assert(lock:release())
-    assert.equal(0, world.cli("EXISTS", "k"))
-    world.cli("DEL", "holdfast_queue:{k}")
-  end)
-
-  it("as a counter without a number never causes a crash", function()
-    world.cli("SET", "redisson_lock_token:{k}", "abc")
-    local lock = client():lock("k")
-    local got = lock:acquire(0)
-    if got then assert.is_true(lock:token() > 0) assert(lock:release()) end
-    assert.equal(0, world.cli("EXISTS", "k"))
-  end)
 end)
 
 describe("a malformed reply", function()
-  local GARBAGE = {
-    ["a huge array"] = "*1000000000\r\n",
-    ["a huge string"] = "$999999999999\r\n",
-    ["a huge string with some bytes"] = "$999999999999\r\nabc",
-    ["nested arrays"] = ("*1\r\n"):rep(1000),
-    ["a web server's reply"] = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n",
-    ["binary data"] = "\0\255\254\r\n\r\n",
-    ["a negative length"] = "$-5\r\n",
-    ["a number out of range"] = ":99999999999999999999999\r\n",
-    ["an integer reply without a number"] = ":x\r\n",
-  }
-
-  -- when the server begins to reply so → whether that is after a good login
-  for from, login in pairs { ["from the first command on"] = false, ["after a good login"] = true } do
-    for name, bytes in pairs(GARBAGE) do
-      it(("%s makes calls fail as unreachable, if it is sent %s"):format(name, from), function()
-        local lock = client_of_fake { reply = bytes, login = login }:lock("k")
-        fails("unreachable", QUICK + QUICK, lock, "acquire", 0)
-        assert.is_false(lock:is_held())
-      end)
-    end
-  end
-
   -- valid in Redis's protocol, but not as a reply of these programs
   local NONSENSE = {
     ["OK"] = "+OK\r\n", ["nil"] = "$-1\r\n", ["a nil array"] = "*-1\r\n",
@@ -496,14 +287,6 @@ describe("a malformed reply", function()
       login = true }, 3):lock("k")
     local message = fails("server", QUICK, lock, "acquire", 0)
     assert.is_true(#message < 1000)
-  end)
-
-  it("that never comes makes calls fail as unreachable", function()
-    local lock = client_of_fake { reply = "" }:lock("k")
-    fails("unreachable", QUICK + QUICK, lock, "acquire", 0)
-    lock = client_of_fake { reply = "", login = true }:lock("k")
-    fails("unreachable", QUICK + QUICK, lock, "acquire", 0)
-    fails("unreachable", QUICK + 2 * QUICK, lock, "acquire", 0.5)
   end)
 
   it("that is cut off or stops halfway makes calls fail as unreachable", function()
@@ -562,15 +345,6 @@ describe("a lost reply", function()
       end
     end)
   end
-
-  it("to a release does not free a lock that another owner has taken before", function()
-    local lock = assert(proxied:lock("drop0:2:gone"):acquire(20))
-    world.cli("DEL", "drop0:2:gone")
-    world.hold_as(JAVA, "drop0:2:gone")
-    lock:release()
-    assert.same({ [JAVA] = "1" }, world.hash("drop0:2:gone"))
-    world.cli("DEL", "drop0:2:gone")
-  end)
 
   it("to a command that never arrived makes the client send it again", function()
     local lock = assert(proxied:lock("drop0:1:acquire"):acquire(20))

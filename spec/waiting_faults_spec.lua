@@ -87,13 +87,6 @@ describe("a crowd of waiters acquires the lock one at a time", function()
     assert.same(names(6), assert_all_notified().names)
   end)
 
-  it("after the loss of every connection at the moment of the release", function()
-    line_up(nil, GRANT, BRIEF)
-    kill_connections()
-    assert(lock:release())
-    assert_all_notified()
-  end)
-
   it("in the original order, after the server restarted with its data", function()
     line_up({ persist = true }, GRANT)
     server:kill()
@@ -101,46 +94,6 @@ describe("a crowd of waiters acquires the lock one at a time", function()
     wait_subscribed()
     assert(lock:release())
     assert.same(names(6), assert_all_notified().names)
-  end)
-
-  it("after the server restarted without its data", function()
-    line_up(nil, BRIEF)
-    server:restart()
-    assert_all_in()
-  end)
-
-  it("after the server was paused for 3 s", function()
-    line_up(nil, BRIEF)
-    others:add("late", { stubborn = 1 }) -- the server may have closed its first connection
-    server:cli("CLIENT", "PAUSE", 3000)
-    lock:release() -- the answer may come too late
-    assert_turns(7, 20)
-  end)
-
-  it("after their queue was deleted", function()
-    line_up(nil, BRIEF)
-    server:cli("DEL", QUEUE)
-    assert(lock:release())
-    assert_all_in()
-  end)
-
-  it("after the key was deleted under its holder", function()
-    line_up(nil, BRIEF)
-    server:cli("DEL", KEY)
-    assert.same(names(6), assert_all_in().names)
-  end)
-
-  it("after the token counter had another type for a while", function()
-    line_up(nil, GRANT)
-    server:cli("DEL", TOKEN)
-    server:cli("RPUSH", TOKEN, "x")
-    assert(lock:release())
-    assert.is_nil(others:finish())
-    for _, worker in ipairs(others.workers) do
-      assert.matches("failed conflict", worker:output())
-    end
-    server:cli("DEL", TOKEN)
-    assert(lock:acquire(0)) assert(lock:release())
   end)
 end)
 
@@ -168,19 +121,7 @@ describe("a crowd that acquires again and again loses no update", function()
     return history
   end
 
-  it("while scripts are flushed", function()
-    under(0.6, function() server:cli("SCRIPT", "FLUSH") end)
-  end)
-
   it("while connections are killed", function() under(1, kill_connections) end)
-
-  it("while subscriber connections are killed", function()
-    under(0.8, function() server:cli("CLIENT", "KILL", "TYPE", "pubsub") end)
-  end)
-
-  it("while the server is paused", function()
-    under(0.8, function() server:cli("CLIENT", "PAUSE", 30) end)
-  end)
 
   it("while the server restarts with its data", function()
     under(1.5, function()
@@ -207,22 +148,6 @@ describe("a wait", function()
     server:cli("DEL", KEY)
   end)
 
-  it("fails with conflict if the queue's key has another type", function()
-    for _, command in ipairs { { "SET", QUEUE, 1 }, { "RPUSH", QUEUE, 1 },
-        { "HSET", QUEUE, 1, 1 } } do
-      local holder = holdfast.new(server:url())
-      local held = assert(holder:lock(KEY):acquire(0))
-      server:cli(command)
-      assert_conflict(20)
-      assert(held:release())
-      assert.equal(0, server:cli("EXISTS", KEY))
-      assert_conflict(0)
-      assert.equal(0, server:cli("EXISTS", KEY))
-      server:cli("DEL", QUEUE)
-      holder:close()
-    end
-  end)
-
   it("acquires the free lock behind a queue of dead waiters", function()
     for i = 1, 20 do
       server:cli("ZADD", QUEUE, i, crowd.member(("%08x-0000-8000-8000-000000000000"):format(i), 1))
@@ -232,32 +157,6 @@ describe("a wait", function()
     assert.is_true(process.now() - before < GRANT / 2)
     assert.equal(0, server:cli("EXISTS", QUEUE))
     assert(lock:release())
-  end)
-
-  it("acquires the free lock behind queue entries that are not waiters", function()
-    local function waits()
-      for _, each in ipairs(server:cli("ZRANGE", QUEUE, 0, -1)) do
-        if each:find("^1l%x+%-") then return true end
-      end
-    end
-    local half = ("0"):rep(8) .. "-0000-8000-8000-000000000000:x:y z"
-    for _, member in ipairs { "", "x", "foreign", "1f 0 0 0 0", "1f 6 0 0 0", ("x"):rep(100),
-        half } do
-      for _, score in ipairs { "-inf", -1, 0, 0.5, 1, "+inf" } do
-        server:cli("ZADD", QUEUE, score, member)
-        assert(lock:acquire(20))
-        server:cli("ZADD", QUEUE, score, member)
-        assert(lock:release()) assert(lock:acquire(20))
-        server:cli("ZADD", QUEUE, score, member)
-        others:add("next", { grant_lease = GRANT })
-        if score ~= "+inf" then assert(process.wait_until(waits, 20)) end -- no place follows +inf
-        assert(lock:release())
-        assert.is_nil(others:finish())
-        assert.matches("done 1", others.workers[#others.workers]:output())
-        others.workers = {}
-        server:cli("DEL", QUEUE)
-      end
-    end
   end)
 
   it("never becomes a busy loop, whatever is done to its keys", function()
@@ -285,17 +184,6 @@ describe("a wait", function()
     end
     server:cli("DEL", KEY)
     assert_turns(3)
-  end)
-
-  it("fails with conflict, instead of hanging, if the key loses its TTL", function()
-    assert(lock:acquire(0))
-    others:line_up(names(2), { wait = 60, grant_lease = BRIEF })
-    server:cli("PERSIST", KEY)
-    assert.is_nil(others:finish(30))
-    for _, worker in ipairs(others.workers) do
-      assert.matches("failed conflict", worker:output())
-    end
-    assert(lock:release())
   end)
 end)
 

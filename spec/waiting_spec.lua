@@ -1,11 +1,9 @@
 -- Waiting for a lock: first come, first served.
 
 local crowd = require "spec.support.crowd"
-local fails = require "spec.support.fails"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
-local resp = require "spec.support.resp"
 
 local KEY = "crowd"
 local QUEUE = crowd.queue_of(KEY)
@@ -34,14 +32,6 @@ local function hold_before(list, options)
   others:line_up(list, options)
 end
 
--- Receives the messages of the last waiter.
-local function listen_to_last()
-  local member = server:cli("ZREVRANGE", QUEUE, 0, 0)[1]
-  local listener = assert(resp.connect { path = server.path })
-  listener:call("SUBSCRIBE", crowd.channel_of(member:match("^1%l([%x-]+):")))
-  return listener
-end
-
 local function elapsed(fn, ...)
   local start = process.now()
   fn(...)
@@ -68,46 +58,6 @@ describe("a waiter", function()
     for i = 2, 8 do assert.is_true(history.tokens[i] > history.tokens[i - 1]) end
   end)
 
-  it("gets the lock in its turn if all waiters acquire again and again", function()
-    hold_before(names(4), { turns = 10, waiters = 3 })
-    assert(lock:release())
-    local history = assert_turns(40)
-    for i = 1, 36 do assert.equal(history.names[i], history.names[i + 4]) end
-  end)
-
-  it("is not overtaken when the lock is released", function()
-    hold_before(names(6), { inside = 0.01 })
-    assert(lock:release())
-    while not lock:try_acquire() do process.sleep(0.0005) end
-    assert.equal(6, others:history().turns)
-    assert(lock:release())
-    assert_turns(6)
-  end)
-
-  it("is not overtaken when the lock ends without a release", function()
-    hold_before(names(3), { inside = 0.05 })
-    local latecomer = holdfast.new(server:url())
-    local late = latecomer:lock(KEY)
-    server:cli("DEL", KEY)
-    local acquired, _, code = late:try_acquire()
-    assert.same({ nil, "busy" }, { acquired, code })
-    assert(late:acquire(5))
-    assert.equal(3, others:history().turns)
-    latecomer:close()
-    assert_turns(3)
-  end)
-
-  it("with a wait of 0 leaves nothing behind on the server", function()
-    assert(lock:acquire(0))
-    local other = holdfast.new(server:url())
-    for _ = 1, 3 do fails("busy", other:lock(KEY):acquire(0)) end
-    assert.equal(0, server:cli("EXISTS", QUEUE))
-    assert.same({}, server:cli("PUBSUB", "CHANNELS", "*"))
-    other:close()
-    assert(lock:release())
-    assert.equal(0, server:cli("EXISTS", KEY))
-  end)
-
   it("leaves neither a place in the queue nor a subscription when its wait ends", function()
     assert(lock:acquire(0))
     local other = holdfast.new(server:url())
@@ -128,94 +78,6 @@ describe("a waiter", function()
       return #server:cli("PUBSUB", "CHANNELS", "*") == 0
     end))
     other:close()
-  end)
-
-  -- Waits until the first waiter has subscribed to Redisson's messages and rechecked after that.
-  local function wait_settled(monitor)
-    assert.truthy(process.wait_until(function()
-      local subscribed = false
-      for _, entry in ipairs(monitor:commands()) do
-        local name = entry.args[1]:upper()
-        if name == "PSUBSCRIBE" then subscribed = true end
-        if subscribed and name == "EVALSHA" then return true end
-      end
-    end))
-    monitor:close()
-  end
-
-  -- Returns how many calls of programs wait for the end of a pause.
-  local function paused()
-    return select(2, server:cli("CLIENT", "LIST"):gsub(" flags=b%S* [^\n]* cmd=eval", ""))
-  end
-
-  it("hands the lock to the next waiter if it was granted just as its wait ended", function()
-    local program, monitor = crowd.program("release"), server:monitor()
-    hold_before({ "brief" }, { wait = 3 })
-    wait_settled(monitor)
-    others:line_up({ "next" }, { grant_lease = GRANT })
-    -- The first client's release and leave reach the server in this order, and it receives no grant
-    -- in between.
-    server:cli("CLIENT", "PAUSE", 20000, "WRITE")
-    local releaser = process.lua {
-      code = [[
-        local resp = require "spec.support.resp"
-        local connection = resp.connect { path = arg[1] }
-        for i = 2, #arg do arg[i - 1] = arg[i] end
-        arg[#arg] = nil
-        connection:call(arg)
-      ]],
-      args = { server.path, "EVAL", program, 4, KEY, "redisson_lock_token:{" .. KEY .. "}", QUEUE,
-        "redisson_lock__channel:{" .. KEY .. "}", lock:owner(), GRANT * 1000, 0, 30000 },
-    }
-    assert.truthy(process.wait_until(function() return paused() == 1 end))
-    assert.matches("ready\n$", others.workers[1]:output())
-    assert.truthy(process.wait_until(function() return paused() == 2 end))
-    assert.matches("ready\n$", others.workers[1]:output())
-    server:cli("CLIENT", "UNPAUSE")
-    local start = process.now()
-    assert.truthy(others:came_in("next", GRANT))
-    assert.is_true(process.now() - start < GRANT / 2)
-    releaser:wait(20)
-    assert.is_nil(others:finish())
-    assert.matches("failed busy", others.workers[1]:output())
-    assert.same({ "next" }, others:history().names)
-  end)
-
-  it("is notified when the holder's lease is shortened, and acquires when it ends", function()
-    hold_before({ "short" }, { lease = 0.4, watchdog = 0, inside = 60 })
-    others:line_up({ "next" }, { grant_lease = GRANT })
-    local listener = listen_to_last()
-    assert(lock:release())
-    assert.truthy(others:came_in("short", 5))
-    local start = process.now()
-    assert.matches("^1 recheck %d+ 400$", listener:poll(20)[3]) -- one recheck, after the end, is enough
-    listener:close()
-    assert.truthy(others:came_in("next", GRANT))
-    assert.is_true(process.now() - start < GRANT / 2)
-    assert(others.workers[2]:wait_output("done", 20))
-    others.workers[1]:kill("KILL")
-  end)
-
-  it("never blocks the lock for others if it gives up at about the time of its grant", function()
-    local wait, rounds = 0.02, 60
-    others:add("brief", { wait = wait, turns = 10000, grant_lease = GRANT })
-    others.workers[1]:wait_output("ready", 20)
-    local slowest = 0
-    for i = 1, rounds do
-      assert(lock:acquire(5))
-      assert(process.wait_until(function() return others:queued() == 1 end, 20))
-      process.sleep(wait + (i % 20 - 12) * 0.0002)
-      assert(lock:release())
-      slowest = math.max(slowest, elapsed(function() assert(lock:acquire(5)) end))
-      assert(lock:release())
-    end
-    local output = others.workers[1]:output()
-    assert.matches("failed busy", output)
-    assert.matches("\nin\n", output)
-    assert.is_true(slowest < GRANT / 2, ("%.3f s"):format(slowest))
-    others.workers[1]:stop()
-    process.wait_until(function() return server:cli("EXISTS", KEY) == 0 end, 20)
-    server:cli("DEL", KEY, QUEUE)
   end)
 
   it("whose process was killed is skipped at the hand-off", function()
@@ -249,36 +111,6 @@ describe("a waiter", function()
     assert.same({ "w2", "w3", "w1" }, assert_turns(3).names)
   end)
 
-  it("that waits 100 times in one stopped process costs one grant lease in total", function()
-    use_grant_lease(SHORT)
-    assert(lock:acquire(0))
-    local silent = crowd.silent_client(server, 1)
-    for i = 1, 100 do server:cli("ZADD", QUEUE, i, crowd.member(silent.uuid, i)) end
-    others:line_up({ "after" }, { grant_lease = SHORT })
-    local start = process.now()
-    assert(lock:release())
-    assert.truthy(others:came_in("after", 30))
-    assert.is_true(process.now() - start > SHORT * 0.8)
-    assert.matches("^1 grant l ", silent.connection:receive(5)[3])
-    assert.is_nil(silent.connection:poll(0.05)) -- one grant makes one lease
-    silent.connection:close()
-    assert_turns(1)
-  end)
-
-  -- Another process frees the key as soon as this one waits for it.
-  local function released_by_another(key, grant_lease)
-    holders = { assert(client:lock(key, { owner = "holder" }):acquire(0)) }
-    return process.lua {
-      code = [[
-        local client = require("holdfast").new { url = arg[1], grant_lease = tonumber(arg[3]) }
-        local lock = client:lock(arg[2])
-        require("spec.support.process").wait_until(function() return lock:info().waiters == 1 end, 20)
-        lock:force_release()
-      ]],
-      args = { server:url(), key, grant_lease or GRANT },
-    }
-  end
-
   it("has its position in the queue in lock:info()", function()
     assert(lock:acquire(0))
     local uuid = lock:owner():sub(1, 36)
@@ -290,36 +122,6 @@ describe("a waiter", function()
     assert.same({ 2, 2 }, { info.waiters, info.position })
     server:cli("DEL", queue)
     assert(lock:release())
-  end)
-
-  it("trusts a grant for no longer than the grant lease of the client that granted it", function()
-    local other = holdfast.new { url = server:url(), grant_lease = 20 }
-    local mine = other:lock(KEY)
-    local releaser = released_by_another(KEY, 5)
-    other:watchdog():stop() -- the grant is not confirmed yet
-    assert(mine:acquire(20))
-    assert.is_true(mine:remaining() <= 5, ("%.3f s"):format(mine:remaining()))
-    other:watchdog():start()
-    assert.truthy(process.wait_until(function() return mine:remaining() > 20 end, 20)) -- confirmed
-    assert.is_true(server:cli("PTTL", KEY) > 20000)
-    other:close()
-    releaser:wait(20)
-  end)
-
-  it("trusts a grant for no longer than the lock's own lease", function()
-    local other = holdfast.new { url = server:url(), grant_lease = 10 }
-    local mine = other:lock(KEY, { lease = 1 })
-    local releaser = released_by_another(KEY, 5)
-    assert(mine:acquire(20))
-    assert.is_true(mine:remaining() <= 1)
-    releaser:wait(20)
-    assert.truthy(process.wait_until(function() -- only its confirmation begins a lease
-      local exists = server:cli("EXISTS", KEY)
-      if not mine:is_held() then return true end
-      assert.equal(1, exists)
-    end, 5))
-    assert.truthy(process.wait_until(function() return server:cli("EXISTS", KEY) == 0 end, 20))
-    other:close()
   end)
 
   it("acquires soon after the lease of a killed holder ends", function()
@@ -366,19 +168,6 @@ describe("a waiter", function()
     assert.is_true(count <= 12 * seconds, ("%d times in %.3f s"):format(count, seconds))
     server:cli("DEL", KEY)
     assert.is_nil(others:finish(30))
-  end)
-
-  it("fails as unreachable at the end of its wait if the server hangs", function()
-    assert(lock:acquire(0))
-    local other = holdfast.new(server:url())
-    assert(other:ping())
-    server:kill("STOP")
-    for _ = 1, 3 do -- each later call waits until the one before is undone
-      local took = elapsed(function() fails("unreachable", other:lock(KEY):acquire(0.3)) end)
-      assert.is_true(took >= 0.3 and took < 1.3, ("%.3f s"):format(took)) -- not after 3 s
-    end
-    server:kill("CONT")
-    other:close()
   end)
 
   it("uses one connection for grants, whatever the number of keys", function()
