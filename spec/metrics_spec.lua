@@ -160,15 +160,6 @@ describe("a client", function()
       -- the client also counts replies that are errors
       assert.is_true(client:stats().round_trips >= 3 + class_of("jobs").round_trips.count)
     end)
-
-    it("round-trip times of the server, without the caller's wait for a connection", function()
-      assert(client:ping())
-      server:cli("CLIENT", "PAUSE", 1000) -- the client asks again later than this
-      assert(client:lock("a"):acquire()):release()
-      local jobs = class_of("jobs").round_trips
-      assert.is_true(jobs.sum > 0.3, jobs.sum)
-      assert.is_true(jobs[11] < jobs.count) -- the bucket up to 0.25 s
-    end)
   end)
 
   describe("writes as OpenMetrics", function()
@@ -205,22 +196,6 @@ describe("a client", function()
       assert.matches("\nholdfast_holds 9007199254740991\n", text)
       assert.matches("\nholdfast_wait_seconds_sum 0.333333333\n", text)
       assert.matches("\n# EOF\n$", text)
-    end)
-
-    it("nothing that Prometheus's parser refuses", function()
-      assert(client:lock("a"):acquire()):release()
-      local text = client:metrics()
-      for _, wrong in ipairs {
-        (text:gsub("# EOF\n$", "")),
-        (text:gsub("(holdfast_releases_total{class=\"jobs\"} )%d+", "%1one")),
-        (text:gsub("le=\"%+Inf\"", "le=\"x\"", 1)),
-        (text:gsub("_total{class", "{class", 1)),
-      } do
-        assert.are_not.equal(text, wrong)
-        local parser, code = parse(wrong)
-        assert.equal(1, code, wrong)
-        assert.matches("ValueError", parser:output())
-      end
     end)
 
     it("the wait of with_lock, which the function can read with lock:waited()", function()

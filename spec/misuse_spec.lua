@@ -20,15 +20,6 @@ end)
 after_each(world.close)
 
 describe("a key", function()
-  it("must be a non-empty string of at most 1 MiB", function()
-    for _, key in ipairs { "", 42, true, {}, print, ("x"):rep(1048577) } do
-      refuses({ "client:lock", "key", "string" }, client.lock, client, key)
-    end
-    refuses({ "client:lock", "key", "not nil" }, client.lock, client)
-    refuses({ "client:with_lock", "key" }, client.with_lock, client, "", print)
-    refuses({ "client:with_lock", "key" }, client.with_lock, client, nil, print)
-  end)
-
   it("may contain any bytes", function()
     local keys = {
       "a\0b", "\0", " ", "with space", "{", "}", "a{b", "a{b}c", "{}", "Schlüssel-鍵", "\255\254",
@@ -60,14 +51,6 @@ describe("a key", function()
     assert.is_nil(message:find("[%z\n]"))
     assert.is_true(#message < 600)
     world.cli("DEL", key)
-  end)
-
-  it("with binary bytes can be waited for and acquired", function()
-    local key = "a\0 {\r\n"
-    world.hold_as("somebody:1", key, 100)
-    local waiting = client:lock(key)
-    assert(waiting:acquire(5))
-    assert(waiting:release())
   end)
 end)
 
@@ -159,55 +142,6 @@ describe("an option", function()
     assert.equal("my:redisson_lock_token:{v}",
       world.client({ prefix = "my:" }):lock("redisson_lock_token:{v}"):key())
     assert.equal("holdfast_once:job", client:lock("holdfast_once:job"):key())
-  end)
-
-  it("must have the right type", function()
-    for name, case in pairs {
-      watchdog = { 1, "boolean" }, interruptible = { "yes", "boolean" }, fencing = { 0, "boolean" },
-      on_lost = { "print", "function" },
-    } do refuses({ name, case[2] }, client.lock, client, "k", { [name] = case[1] }) end
-    refuses({ "abort_on_loss", "boolean" }, client.with_lock, client, "k", { abort_on_loss = 1 }, print)
-    for name, case in pairs {
-      prefix = { 1, "string" }, name = { "two words", "spaces" }, connect_timeout = { 0, "seconds" },
-      command_timeout = { huge, "seconds" }, driver = { "carrier pigeon", "posix" },
-    } do refuses({ name, case[2] }, holdfast.new, { [name] = case[1] }) end
-    if _VERSION == "Lua 5.1" and not rawget(_G, "jit") then
-      refuses({ "driver", "cannot yield inside pcall" }, holdfast.new, { driver = "cqueues" })
-    end
-  end)
-
-  it("owner must be a short string other than the reserved word `mode`", function()
-    for _, owner in ipairs { "", 7, "mode", ("x"):rep(256) } do
-      refuses({ "client:lock", "owner" }, client.lock, client, "k", { owner = owner })
-    end
-    local named = client:lock("k", { owner = "a\0 {:" .. ("x"):rep(250) })
-    assert(named:acquire())
-    assert.equal("1", world.cli("HGET", "k", named:owner()))
-    assert(named:release())
-  end)
-
-  it("must be passed in a table", function()
-    for _, given in ipairs { 5, "5" } do
-      refuses({ "client:lock", "options", "table" }, client.lock, client, "k", given)
-    end
-    refuses({ "client:with_lock", "options", "table" }, client.with_lock, client, "k", 5, print)
-    refuses({ "holdfast%.new", "options", "table" }, holdfast.new, 6379)
-  end)
-
-  it("that is wrong leaves nothing on the server", function()
-    pcall(client.lock, client, "k", { leese = 1 })
-    pcall(client.with_lock, client, "k", { lease = -1 }, print)
-    assert.same({}, world.cli("KEYS", "*"))
-    assert.equal(0, client:stats().connections)
-  end)
-end)
-
-describe("a function for with_lock", function()
-  it("must be callable", function()
-    refuses({ "client:with_lock", "fn", "function" }, client.with_lock, client, "k")
-    refuses({ "client:with_lock", "fn", "not nil" }, client.with_lock, client, "k", {})
-    refuses({ "client:with_lock", "fn", "function" }, client.with_lock, client, "k", {}, "print")
-    assert.equal(0, world.cli("EXISTS", "k"))
   end)
 end)
 

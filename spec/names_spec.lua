@@ -215,57 +215,6 @@ describe("a holder's published name", function()
     lock:release()
   end)
 
-  it("is published for as long as a lease that is longer than usual", function()
-    local lock = assert(client:lock("k", { lease = 5000 }):acquire())
-    published(reader:lock("k"))
-    assert.is_true(server:cli("TTL", server:cli("KEYS", "holdfast_client:*")[1]) > 4000)
-    lock:release()
-  end)
-
-  -- The server closes the connection over which the name was published, and the client knows.
-  local function disconnect()
-    server:cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-    assert.truthy(process.wait_until(function() return server:leaks().clients == 0 end, PATIENCE))
-    process.sleep(0.05)
-  end
-
-  for what, is_released in pairs { [""] = true, [" while the client held a lock"] = false } do
-    it("is deleted on close even if the connection was lost" .. what, function()
-      local lock = assert(client:lock("k"):acquire())
-      published(reader:lock("k"))
-      reader:close()
-      if is_released then lock:release() end
-      disconnect()
-      assert.equal(not is_released, lock:is_held())
-      client:close()
-      assert.equal(0, names())
-    end)
-  end
-
-  it("is not deleted on close if the server no longer responds", function()
-    local away = redis.start()
-    local far = holdfast.new(away:url())
-    local lock = assert(far:lock("k"):acquire())
-    assert.truthy(process.wait_until(function()
-      return #away:cli("KEYS", "holdfast_client:*") == 1
-    end, PATIENCE))
-    lock:release()
-    away:stop()
-    local from = sys.now()
-    far:close()
-    assert.is_true(sys.now() - from < 3) -- the timeout of a command
-  end)
-
-  it("adds no command to an uncontended acquire and release", function()
-    local lock = client:lock("k")
-    assert(lock:acquire()):release()
-    local monitor = server:monitor()
-    for _ = 1, 20 do assert(lock:acquire()):release() end
-    assert.equal(40, monitor:count("EVALSHA"))
-    assert.equal(0, monitor:count("SET"))
-    monitor:close()
-  end)
-
   it("is published by a forked child with its own pid", function()
     local child = process.lua { code = [[
       local sys, holdfast = require "spec.support.sys", require "holdfast"
@@ -285,25 +234,5 @@ describe("a holder's published name", function()
     ]], args = { server:url() } }
     assert.truthy(child:wait_output("true\tfamily", PATIENCE), child:output())
     child:wait(PATIENCE)
-  end)
-
-  it("is published on each server of a quorum", function()
-    local servers, urls = redis.several(3)
-    local one = holdfast.new { servers = urls, mode = "quorum", name = "five" }
-    local lock = assert(one:lock("k"):acquire())
-    local info = published(lock)
-    assert.same({ HOST, sys.getpid(), "five" }, { info.host, info.pid, info.name })
-    assert.truthy(process.wait_until(function()
-      for _, each in ipairs(servers) do
-        if #each:cli("KEYS", "holdfast_client:*") ~= 1 then return false end
-      end
-      return true
-    end, PATIENCE))
-    lock:release()
-    one:close()
-    for _, each in ipairs(servers) do
-      assert.equal(0, #each:cli("KEYS", "holdfast_client:*"))
-      each:stop()
-    end
   end)
 end)

@@ -130,15 +130,6 @@ describe("a client written from the protocol page", function()
     assert.same(names, assert_turns(6).names)
   end)
 
-  it("is served in order again and again when all clients keep queueing", function()
-    local names, order = { "p1", "h1", "p2", "h2" }, {}
-    assert(lock:acquire(0))
-    line_up(names, { turns = 5, inside = 0.06 }) -- long enough for the last holder to wait again
-    assert(lock:release())
-    for i = 1, 20 do order[i] = names[(i - 1) % 4 + 1] end
-    assert.same(order, assert_turns(20).names)
-  end)
-
   it("confirms a grant, so that the hold outlives the grant lease", function()
     assert(lock:acquire(0))
     add("p1", { inside = 2 * GRANT })
@@ -163,17 +154,6 @@ describe("a client written from the protocol page", function()
       assert.truthy(in_soon(next_one))
       table.remove(others.workers, 1)
       assert.same({ next_one }, assert_turns(1).names)
-    end)
-
-    it(("blocks the next waiter until its lease ends (%s killed while holding, then %s)"):format(dead, next_one),
-      function()
-      add(dead, { lease = 1, inside = 30 })
-      assert.truthy(in_soon(dead))
-      line_up { next_one }
-      others.workers[1]:stop()
-      assert.truthy(in_soon(next_one))
-      assert(others.workers[2]:wait(20))
-      assert.same({ dead, next_one }, others:history().names)
     end)
 
     it(("lets the next waiter pass (%s stopped while the lock was granted to it, then %s)"):format(dead, next_one),
@@ -202,16 +182,6 @@ describe("a client written from the protocol page", function()
       return #server:cli("PUBSUB", "CHANNELS", "holdfast_grant:*") == 0
     end, 20))
     assert(lock:release())
-  end)
-
-  it("sends one command if it does not wait", function()
-    assert(lock:acquire(0))
-    assert.is_nil(plain:acquire(KEY))
-    assert(lock:release())
-    local hold = assert(plain:acquire(KEY))
-    assert.same({ nil, "busy" }, { (lock:acquire(0)), (select(3, lock:acquire(0))) })
-    assert.is_true(hold:release())
-    assert(lock:acquire(0)) assert(lock:release())
   end)
 
   it("renews, and knows by its own clock how long its hold is valid", function()

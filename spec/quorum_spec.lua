@@ -163,7 +163,7 @@ describe("a quorum", function()
     local lock = quorum { lease = LEASE }:lock("k")
     assert(lock:acquire())
     signal { 5, 2 }
-    process.sleep(1.5 * LEASE)
+    process.sleep(1.2 * LEASE)
     assert.is_true(lock:is_held() and lock:check())
     assert(lock:release())
     assert.truthy(wait_standing("k", 0))

@@ -1,7 +1,6 @@
 -- Under ngx_lua: the functions of the API return in a request what they return elsewhere, and a
 -- lock belongs to the request that has acquired it.
 
-local process = require "spec.support.process"
 local resty = require "spec.support.resty"
 
 if not resty.is_there() then return end
@@ -9,7 +8,6 @@ if not resty.is_there() then return end
 local FINISH, comes_to_say, free_within = resty.FINISH, resty.comes_to_say, resty.free_within
 local front, handler, is_free = resty.front, resty.handler, resty.is_free
 local reply_of, say, server, start = resty.reply_of, resty.say, resty.server, resty.start
-local eventually = process.eventually
 
 describe("under ngx_lua", function()
   before_each(resty.open)
@@ -180,56 +178,6 @@ describe("under ngx_lua", function()
       other:close()
     end)
 
-    it("lets readers share and a writer wait, and releases what a finished request held", function()
-      start { server = FINISH .. handler("/read", [[
-        local lock = CLIENT:read_write_lock("pages")
-        assert(lock:read():acquire(5))
-        ngx.sleep(tonumber(ngx.var.arg_sleep or 0))
-        SAY(lock:read():is_held(), select(3, lock:write():acquire(5)), ngx.var.arg_leave or lock:read():release())
-      ]]) .. handler("/write", [[
-        SAY(CLIENT:with_write_lock("pages", { wait = 5 }, function(lock) return lock:is_held(), lock:token() > 0 end))
-      ]]) }
-      assert.equal("true|deadlock|true", say "/read")
-      local reader = front:begin "/read?sleep=0.6"
-      eventually(function() return server:cli("EXISTS", "pages") == 1 end)
-      assert.equal("true|deadlock|true", say "/read")
-      assert.equal("true|true", say "/write")
-      assert.equal("true|deadlock|true", reply_of(reader))
-      assert.equal("true|deadlock|yes", say "/read?leave=yes")
-      assert.truthy(free_within("pages", 1))
-    end)
-
-    it("queues requests for a fair lock, and releases what a finished request held", function()
-      start { server = FINISH .. handler("/", [[
-        local lock = CLIENT:fair_lock("fair")
-        assert(lock:acquire(5))
-        ngx.sleep(tonumber(ngx.var.arg_sleep or 0))
-        SAY(lock:is_held(), lock:token() > 0, ngx.var.arg_leave or lock:release())
-      ]]) }
-      local first = front:begin "/?sleep=0.6"
-      eventually(function() return server:cli("EXISTS", "fair") == 1 end)
-      local second = front:begin "/?sleep=0.1"
-      eventually(function() return server:cli("LLEN", "redisson_lock_queue:{fair}") == 1 end)
-      assert.equal("true|true|true", reply_of(first))
-      assert.equal("true|true|true", reply_of(second))
-      assert.equal("true|true|yes", say "/?leave=yes")
-      assert.truthy(free_within("fair", 1))
-    end)
-
-    it("acquires a multi-lock with one command, and releases it when its request ends", function()
-      start { server = FINISH .. handler("/", [[
-        local both = CLIENT:multi_lock { "e", "f", "g" }
-        SAY(both:acquire(1) == both, both:is_held(), ngx.var.arg_leave or both:release())
-      ]]) }
-      assert.equal("true|true|true", say "/")
-      local monitor = server:monitor()
-      assert.equal("true|true|true", say "/")
-      assert.equal(2, monitor:count("EVALSHA"))
-      monitor:close()
-      assert.equal("true|true|yes", say "/?leave=yes")
-      assert.truthy(free_within("e", 1) and free_within("f", 1) and free_within("g", 1))
-    end)
-
     it("gives each request a different owner, although requests share a coroutine", function()
       start { server = handler("/leak", [[ SAY(CLIENT:lock("a"):acquire(0) ~= nil) ]])
         .. handler("/take", [[ SAY(select(3, CLIENT:lock("a"):acquire(0))) ]]) }
@@ -347,18 +295,6 @@ describe("under ngx_lua", function()
       end
       assert.same({}, front:errors())
       assert.is_nil(front:log():find("exited on signal", 1, true))
-    end)
-
-    it("releases what a client holds when it is closed", function()
-      start { server = handler("/", [[
-        local client = HOLDFAST.new("]] .. server:url() .. [[")
-        assert(client:lock("a"):acquire())
-        client:close()
-        SAY(select(3, client:lock("a"):acquire()))
-      ]]) }
-      assert.equal("closed", say "/")
-      assert.is_true(is_free("a"))
-      assert.equal(0, server:leaks().clients)
     end)
   end)
 end)

@@ -223,7 +223,7 @@ describe("under ngx_lua", function()
         while require "holdfast.core".now() < till do ngx.sleep(0) end
         ngx.thread.kill(thread)
       ]]) }
-      for after = 0, 500, 5 do
+      for after = 0, 500, 20 do
         say("/?after=" .. after)
         assert.truthy(free_within("a", 5), after .. " µs after the release")
       end

@@ -6,7 +6,7 @@ local resty = require "spec.support.resty"
 if not resty.is_there() then return end
 
 local FINISH, comes_to_say, comes_to_wait = resty.FINISH, resty.comes_to_say, resty.comes_to_wait
-local free_within, front, handler = resty.free_within, resty.front, resty.handler
+local front, handler = resty.front, resty.handler
 local hold_elsewhere, is_free, reply_of = resty.hold_elsewhere, resty.is_free, resty.reply_of
 local say, server, start = resty.say, resty.server, resty.start
 local eventually = process.eventually
@@ -137,18 +137,6 @@ describe("under ngx_lua", function()
       assert.equal("true", reply_of(one))
       assert.equal("exit", front.process:wait(20))
       assert.same({}, front:errors())
-    end)
-
-    it("frees the locks of a killed worker when their leases end", function()
-      resty.expect_errors()
-      start { lease = 3, server = WORK }
-      local slow = front:begin("/slow")
-      eventually(function() return not is_free("slow") end)
-      process.signal(front:workers()[1], "KILL")
-      slow:finish()
-      assert.is_false(is_free("slow"))
-      assert.truthy(free_within("slow", 10))
-      assert.equal("true|nil", say "/work?k=1")
     end)
 
     it("with crash_release hands a killed worker's lock to a waiter of a sibling at once", function()

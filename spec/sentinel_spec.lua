@@ -1,4 +1,3 @@
-local command = require "spec.support.command"
 local crowd = require "spec.support.crowd"
 local holdfast = require "holdfast"
 local leaks = require "spec.support.leaks"
@@ -34,11 +33,6 @@ local function fails(code, text, got, message, kind)
   assert.is_nil(got)
   assert.are.equal(code, kind)
   assert.is_truthy(message:find(text, 1, true), message)
-end
-
-local function is_replica(server)
-  local role = server:try_cli("ROLE")
-  return role and role[1] == "slave"
 end
 
 -- Makes the replica receive nothing from its master from now on.
@@ -116,14 +110,6 @@ describe("a client of Sentinels", function()
     assert(held:release())
     fails("unreachable", "no sentinel at ", client({}):lock("k3"):acquire(0))
   end)
-
-  it("runs a job with `holdfast run`", function()
-    start {}
-    local code, output = command.run(nil, { "run", "--url", set:url(), "job", "--", "echo",
-      "done" })
-    assert.are.equal("done\n", output)
-    assert.are.equal(0, code)
-  end)
 end)
 
 describe("after a failover", function()
@@ -135,14 +121,6 @@ describe("after a failover", function()
     lock = {
       hold = function(one) return acquire(one:lock "k") end,
       try = function(one) return is_busy(one:lock "k") end,
-    },
-    ["fair lock"] = {
-      hold = function(one) return acquire(one:fair_lock "k") end,
-      try = function(one) return is_busy(one:fair_lock "k") end,
-    },
-    ["read lock"] = {
-      hold = function(one) return acquire(one:read_write_lock("k"):read()) end,
-      try = function(one) return is_busy(one:read_write_lock("k"):write()) end,
     },
     semaphore = {
       hold = function(one) return assert(one:semaphore("k", { permits = 2 }):acquire(2, 0)) end,
@@ -200,36 +178,6 @@ describe("after a failover", function()
     assert(lock:release())
     assert.is_truthy(waiter:wait_output("held", PATIENCE), waiter:output())
     assert.are.equal("exit", (waiter:wait(PATIENCE)))
-  end)
-
-  it("an old master that hung is not used when it resumes", function()
-    start {}
-    local old = set:master()
-    local lock = client({ command_timeout = 20 }):lock("k", { lease = 60, watchdog = true })
-    assert(lock:acquire(0))
-    set:wait_key("k")
-    set:hang(old)
-    local new = set:wait_failover(old)
-    local other = assert(client({ command_timeout = 20 }):lock("k2"):acquire(20))
-    set:resume(old)
-    assert.is_true(lock:check())
-    assert.are.equal(1, new:cli("EXISTS", "k2"))
-    eventually(function() return is_replica(old) end)
-    assert(lock:release()) assert(other:release())
-  end)
-
-  it("a command refused by a server that became a replica is sent to the new master", function()
-    -- Sentinels of 6.2 ask every 10 s, and promote a replica only if it was without a master for at
-    -- most ten times down_after when they noticed the fault.
-    start { down_after = redis.major() < 7 and 4000 or nil }
-    local old, new = set:master(), set:replicas()[1]
-    local one = client { command_timeout = 90 }
-    assert(one:ping())
-    old:cli("REPLICAOF", "127.0.0.1", new.port)
-    local lock = assert(one:lock("k"):acquire(90))
-    assert.are.equal("master", new:cli("ROLE")[1])
-    assert.are.equal(1, new:cli("EXISTS", "k"))
-    assert(lock:release())
   end)
 
   it("a client learns of a manual failover without Sentinels, and its tostring names the new master", function()
@@ -356,48 +304,6 @@ describe("with the option sync", function()
     eventually(function() return master:cli("EXISTS", "k") == 0 end)
     fails("no_quorum", "1 of 2", one:multi_lock({ "a", "b" }):acquire(0))
     eventually(function() return master:cli("EXISTS", "a", "b") == 0 end)
-  end)
-
-  it("a re-entry that no replica confirms leaves the hold unchanged", function()
-    local lock = assert(synced({ sync = { timeout = 1 } }):lock("k"):acquire(0))
-    replica:kill("STOP")
-    fails("no_quorum", "0 of 1", lock:acquire(0))
-    fails("no_quorum", "0 of 1", lock:extend(60))
-    replica:kill("CONT")
-    assert.are.equal(1, lock:holds())
-    assert.is_true(lock:remaining() < 31)
-    assert(lock:release())
-    assert.are.equal(0, master:cli("EXISTS", "k"))
-  end)
-
-  it("a granted lock counts as held only once the replica has it", function()
-    local first = assert(synced({}):lock("k"):acquire(0))
-    local waiter = process.lua {
-      code = [[
-        local client = require("holdfast").new { url = arg[1], sync = { timeout = 1 } }
-        print(client:lock("k"):acquire(60))
-        print(client:stats().grants)
-      ]],
-      args = { master:url() },
-    }
-    eventually(function() return master:cli("ZCARD", crowd.queue_of("k")) == 1 end)
-    local monitor = master:monitor()
-    assert(first:release())
-    assert.is_truthy(waiter:wait_output("held", PATIENCE), waiter:output())
-    assert.is_true(monitor:count("WAIT") >= 1)
-    monitor:close()
-    assert.are.equal("exit", (waiter:wait(PATIENCE)))
-  end)
-
-  it("renewals that no replica confirms end in a reported loss", function()
-    local lock = synced({ sync = { timeout = 0.5 } }):lock("k", { lease = 3, watchdog = true })
-    assert(lock:acquire(0))
-    process.wait_until(function() return clients[1]:stats().renewals > 1 end, PATIENCE)
-    assert.is_nil(lock:lost())
-    replica:kill("STOP")
-    eventually(function() return lock:lost() end)
-    replica:kill("CONT")
-    assert.are.equal("unreachable", lock:lost())
   end)
 
   it("a user who may not run WAIT is denied", function()

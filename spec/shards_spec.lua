@@ -2,7 +2,6 @@
 -- everything works across servers.
 
 local core = require "holdfast.core"
-local crowd = require "spec.support.crowd"
 local fails = require "spec.support.fails"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -101,50 +100,6 @@ describe("shards", function()
       assert.equal(2, servers[place]:cli("EXISTS", key, fence))
     end
     assert.is_true(lock:release())
-  end)
-
-  it("hand locks to waiters in order of arrival", function()
-    local client = connect()
-    for place, key in ipairs(keys_of_all(client)) do
-      local line = crowd.new(servers[place], key)
-      local held = assert(client:lock(key):acquire())
-      local rivals = {}
-      for i = 1, 3 do
-        rivals[i] = process.lua {
-          code = [[
-            io.stdout:setvbuf("line")
-            local servers = {}
-            for i = 2, #arg do servers[#servers + 1] = arg[i] end
-            local client = require("holdfast").new { servers = servers, mode = "shards" }
-            local lock = assert(client:lock(arg[1]):acquire(20))
-            print(("in %.0f"):format(lock:token()))
-            lock:release()
-            client:close()
-          ]],
-          args = { key, (table.unpack or unpack)(urls) },
-        }
-        assert.truthy(line:wait_queued(i))
-      end
-      assert.is_true(held:release())
-      local last = 0
-      for i = 1, 3 do
-        assert.truthy(rivals[i]:wait_output("in %d+", 20))
-        local token = tonumber(rivals[i]:output():match("in (%d+)"))
-        assert.is_true(token > last)
-        last = token
-      end
-      line:stop()
-    end
-  end)
-
-  it("are all renewed by one watchdog", function()
-    local client = connect { lease = 3 }
-    local locks = {}
-    for place, key in ipairs(keys_of_all(client)) do
-      locks[place] = assert(client:lock(key):acquire())
-    end
-    assert.truthy(process.wait_until(function() return client:stats().renewals >= 6 end, 30))
-    for _, lock in ipairs(locks) do assert.is_true(lock:is_held() and lock:release()) end
   end)
 
   it("acquire several keys atomically on one server, and in order across several", function()

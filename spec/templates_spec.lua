@@ -87,71 +87,6 @@ describe("templates", function()
       assert.equal("exit", (waiter:wait(20)))
       assert.is_true(tonumber(before) < 200)
     end)
-
-    it("lets a polling client acquire repeatedly while two holdfast clients contend", function()
-      local ours = {}
-      for i = 1, 2 do
-        ours[i] = program [[
-          local client, store = require("holdfast").new(arg[1]), require("holdfast").new(arg[1])
-          local mutex = client:mutex("m", { wait = 20 })
-          while not store:lock("stop"):is_locked() do
-            assert(mutex:acquire())
-            require("spec.support.sys").sleep(0.003)
-            assert(mutex:release())
-          end
-          print("turns " .. client:stats().acquires)
-          client:close()
-          store:close()
-        ]]
-      end
-      local theirs = 0
-      local function polled()
-        if server:cli("SET", "m", "somebody", "NX", "PX", "5000") == "OK" then
-          theirs = theirs + 1
-          process.sleep(0.003)
-          server:cli("DEL", "m")
-        end
-        process.sleep(0.05)
-        return theirs >= 5
-      end
-      assert.truthy(process.wait_until(function()
-        return server:cli("EXISTS", "holdfast_queue:{m}") == 1
-      end, 20))
-      local served = process.wait_until(polled, 60)
-      assert.truthy(served, ("it had %d turns"):format(theirs))
-      local stop = assert(client:lock("stop"):acquire())
-      for _, each in ipairs(ours) do
-        assert.equal("exit", (each:wait(30)))
-        assert.is_true(tonumber(each:output():match("turns (%d+)")) >= 5, each:output())
-      end
-      assert(stop:release())
-    end)
-
-    it("waits for a holder without a TTL", function()
-      server:cli("SET", "m", "somebody")
-      fails("busy", client:mutex("m"):acquire(1))
-      assert.equal("somebody", server:cli("GET", "m"))
-      server:cli("DEL", "m")
-      assert(client:mutex("m"):acquire(1))
-    end)
-
-    it("released after its lease does not free the next holder's lock", function()
-      local late = assert(client:mutex("m", { lease = 1 }):acquire())
-      assert.truthy(process.wait_until(function() return server:cli("EXISTS", "m") == 0 end, 20))
-      local next_one = assert(other:mutex("m"):acquire())
-      fails("lost", late:release())
-      assert.is_true(next_one:check() and next_one:release())
-    end)
-
-    it("is renewed by the watchdog, and gets increasing tokens", function()
-      local c = holdfast.new { url = server:url(), lease = 1.5 }
-      local mutex = assert(c:mutex("m"):acquire())
-      local token = mutex:token()
-      assert.truthy(process.wait_until(function() return c:stats().renewals >= 3 end, 20))
-      assert.is_true(mutex:is_held() and mutex:release())
-      assert.is_true(assert(other:mutex("m"):acquire()):token() > token)
-      c:close()
-    end)
   end)
 
   describe("one_by_one", function()
@@ -249,52 +184,6 @@ describe("templates", function()
       assert.equal(0, server:cli("EXISTS", "t_1"))
       assert.matches("templates_spec", holdfast.traceback())
     end)
-
-    it("serves 50 processes in order of arrival", function()
-      local gate = assert(client:mutex("job_1"):acquire())
-      local all = {}
-      for i = 1, 50 do
-        all[i] = program([[
-          local holdfast, redis = require "holdfast", require "spec.support.resp"
-          local client = holdfast.new { url = arg[1], grant_lease = 20 }
-          local store = redis.connect { path = arg[1]:match("unix://(.+)") }
-          assert(client:one_by_one({ wait = 120 }):execute("job", 1, function()
-            store:call("RPUSH", "order", arg[2])
-            store:call("SET", "inside", arg[2])
-            require("spec.support.sys").sleep(0.02)
-            assert(store:call("GET", "inside") == arg[2])
-            return true
-          end))
-          client:close()
-        ]], i)
-        comes_to_wait("job_1", i)
-      end
-      assert.is_true(gate:release())
-      for _, each in ipairs(all) do assert.equal("exit", (each:wait(60)), each:output()) end
-      local expected = {}
-      for i = 1, 50 do expected[i] = tostring(i) end
-      assert.same(expected, server:cli("LRANGE", "order", "0", "-1"))
-    end)
-
-    it("lets exactly one of 50 processes run with queue = false", function()
-      server:cli("SET", "go", "0")
-      local outputs = run_processes(50, [[
-        local client = require("holdfast").new(arg[1])
-        local resp = require("spec.support.resp")
-        local store = resp.connect { path = arg[1]:match("unix://(.+)") }
-        local _, _, code = client:one_by_one({ queue = false }):execute("job", 2, function()
-          store:call("INCR", "ran")
-          require("spec.support.process").wait_until(function() return store:call("GET", "refused") == "49" end, 20)
-          return true
-        end)
-        if code then store:call("INCR", "refused") end
-        print(code or "ran")
-        client:close()
-      ]], 40)
-      local busy = 0
-      for _, output in ipairs(outputs) do busy = busy + (output:match("busy") and 1 or 0) end
-      assert.same({ 49, "1" }, { busy, server:cli("GET", "ran") })
-    end)
   end)
 
   describe("multi_lock", function()
@@ -342,19 +231,6 @@ describe("templates", function()
       assert.equal(0, server:cli("EXISTS", "k1", "k777", "k1000"))
     end)
 
-    it("does not shorten the lease of a lock held before", function()
-      local outer = assert(client:lock("b", { lease = 60 }):acquire())
-      local blocker = assert(other:lock("a", { lease = 1 }):acquire())
-      -- one after another
-      local all = assert(client:multi_lock({ "a", "b" }, { lease = 10 }):acquire(20))
-      assert.is_true(server:cli("PTTL", "a") <= 10000)
-      assert.is_true(server:cli("PTTL", "b") > 20000 and outer:remaining() > 20)
-      assert.is_true(all:release())
-      assert.is_true(outer:remaining() > 20)
-      assert.is_true(outer:release())
-      fails("lost", blocker:release())
-    end)
-
     it("reports the loss of one of its locks", function()
       local all = assert(client:multi_lock({ "a", "b" }):acquire())
       server:cli("DEL", "b")
@@ -382,30 +258,6 @@ describe("templates", function()
       third:close()
       there:close()
       second:stop()
-    end)
-
-    it("solves the dining philosophers problem", function()
-      local outputs = run_processes(5, [[
-        local holdfast, resp, sys = require "holdfast", require "spec.support.resp", require "spec.support.sys"
-        local core = require "holdfast.core"
-        local client = holdfast.new { url = arg[1], command_timeout = 20, grant_lease = 20 }
-        local me = tonumber(arg[2])
-        local store = resp.connect { path = arg[1]:match("unix://(.+)") }
-        local left, right = "fork" .. me, "fork" .. me % 5 + 1
-        local forks = client:multi_lock(me % 2 == 0 and { left, right } or { right, left }, { wait = 20 })
-        local stop, meals = core.now() + tonumber(os.getenv("HOLDFAST_MEAL") or 2), 0
-        while core.now() < stop do
-          assert(forks:acquire())
-          for _, fork in ipairs { left, right } do assert(store:call("INCR", "in:" .. fork) == 1, "fork used twice") end
-          sys.sleep(0.001)
-          for _, fork in ipairs { left, right } do store:call("DECR", "in:" .. fork) end
-          assert(forks:release())
-          meals = meals + 1
-        end
-        print(meals)
-        client:close()
-      ]], 40)
-      for _, output in ipairs(outputs) do assert.is_true(tonumber(output) > 2, output) end
     end)
   end)
 
@@ -541,56 +393,8 @@ describe("templates", function()
       end
     end)
 
-    it("compares fingerprints for a call that had to wait", function()
-      local child = program [[
-        local client = require("holdfast").new(arg[1])
-        local go = client:lock("go")
-        print((client:idempotent("k", { fingerprint = "a", wait = 10 }, function()
-          io.write("runs\n")
-          io.flush()
-          while not go:is_locked() do end
-          return "second"
-        end)))
-      ]]
-      assert.has_error(function()
-        client:idempotent("k", { fingerprint = "a" }, function()
-          comes_to_wait("k", 1)
-          error("the first fails", 0)
-        end)
-      end, "the first fails")
-      assert.is_truthy(child:wait_output("runs", 20))
-      assert.equal("a", server:cli("HGET", "k", "print"))
-      fails("mismatch", other:idempotent("k", { fingerprint = "b" }, twice))
-      server:cli("SET", "go", "")
-      assert.same({ "exit", 0 }, { child:wait(20) })
-      assert.matches("second", child:output())
-    end)
-
-    it("keeps the key while the run takes longer than the lease", function()
-      local core = require "holdfast.core"
-      assert.equal("done", (client:idempotent("k", { lease = 1.5 }, function()
-        local stop = core.now() + 3
-        while core.now() < stop do fails("duplicate", other:idempotent("k", twice)) end
-        return "done"
-      end)))
-    end)
-
-    it("frees the key of a killed process when its lease ends", function()
-      local killed = program [[
-        require("holdfast").new(arg[1]):idempotent("k", { lease = 3 }, function()
-          print("runs")
-          io.stdout:flush()
-          while true do end
-        end)
-      ]]
-      assert.truthy(killed:wait_output("runs", 20))
-      fails("duplicate", client:idempotent("k", function() end))
-      killed:kill("KILL")
-      assert.equal("in", (client:idempotent("k", { wait = 20 }, function() return "in" end)))
-    end)
-
-    it("runs once for 100 processes, which all get the same results", function()
-      local outputs = run_processes(100, [[
+    it("runs once for 20 processes, which all get the same results", function()
+      local outputs = run_processes(20, [[
         local client = require("holdfast").new { url = arg[1], command_timeout = 30 }
         local store = require("spec.support.resp").connect { path = arg[1]:match("unix://(.+)") }
         print(client:idempotent("k", { replay = true, wait = 30, expire = 300 }, function()

@@ -106,8 +106,6 @@ describe("over TLS", function()
     round_trip(client { url = server:tls_url() })
   end)
 
-  it("a lock is handed to a waiter", function() hand_over(world.server:tls_url()) end)
-
   -- Two records come at once: data that is already decrypted must not wait for more on the socket.
   it("a waiter receives a grant that arrives together with another message", function()
     hand_over(world.server:tls_url(), function(child)
@@ -115,15 +113,6 @@ describe("over TLS", function()
       child:kill("STOP")
       for _ = 1, 3 do world.cli("PUBLISH", channel, "unknown") end
     end, 20) -- it rechecks after 20 s
-  end)
-
-  it("the watchdog renews a lock", function()
-    local one = client { lease = 1.2 }
-    local lock = assert(one:lock("k"):acquire(0))
-    assert.is_truthy(process.wait_until(function() return one:stats().renewals >= 3 end, 20))
-    assert.is_true(lock:check())
-    assert(lock:release())
-    assert.equal(0, one:stats().losses)
   end)
 
   it("a client sends and receives megabytes", function()
@@ -154,34 +143,14 @@ describe("over TLS", function()
     assert(lock:acquire(0)) assert(lock:release())
   end)
 
-  it("a client does not crash when the server is killed", function()
-    local child = world.program {
-      code = [[
-        local sys = require "spec.support.sys"
-        local client = require("holdfast").new { url = arg[1], tls = { ca_file = arg[2] }, lease = 2, command_timeout = 1 }
-        local lock = assert(client:lock("k"):acquire())
-        print "held"
-        io.stdout:flush()
-        local till = sys.now() + 20
-        repeat lock:check() until not lock:is_held() or sys.now() > till
-        print(lock:is_held(), lock:lost() ~= nil)
-      ]],
-      args = { world.server:tls_url(), made.ca.cert },
-    }
-    assert.is_truthy(child:wait_output("held", 20))
-    world.server:kill()
-    assert.same({ "exit", 0 }, { child:wait(30) })
-    assert.matches("false\ttrue", child:output())
-  end)
-
   it("a program can exit with os.exit while its watchdog connects", function()
-    for i = 1, 30 do
+    for i = 1, 12 do
       output_of([[
         local client = require("holdfast").new { url = arg[1], tls = { ca_file = arg[2] } }
         local lock = assert(client:lock("k" .. arg[3]):acquire(0))
         lock = nil
         collectgarbage() collectgarbage() -- a new connection sends the release
-        require("spec.support.sys").sleep(arg[3] / 10000)
+        require("spec.support.sys").sleep(arg[3] / 4000)
         os.exit(0)
       ]], tostring(i))
     end
@@ -223,11 +192,11 @@ describe("over TLS", function()
       local core = require "holdfast.core"
       local client = require("holdfast").new { url = arg[1], tls = { ca_file = arg[2] } }
       local lock = client:lock("k", { lease = 1.5, watchdog = true }) -- renewed every 0.5 s
-      for i = 1, 20 do
+      for i = 1, 10 do
         assert(lock:acquire(20))
         -- ends all connections but this one, so the watchdog has to make a new one
         assert(core.client.command(client, { "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes" }))
-        sys.sleep(0.485 + i / 600)
+        sys.sleep(0.485 + i / 300)
         local pid = assert(sys.fork())
         if pid == 0 then
           local own = client:lock("own" .. i)

@@ -186,25 +186,6 @@ describe("an error in with_lock", function()
     for _ = 1, 3 do collectgarbage() end
     assert.is_true(count_of(left) < 10, count_of(left)) -- a stale slot of the stack may keep one
   end)
-
-  it("has its traceback returned by holdfast.traceback", function()
-    local function deep_inside() error("deep") end
-    pcall(world.client().with_lock, world.client(), "k", function() deep_inside() return 1 end)
-    local text = holdfast.traceback()
-    assert.matches("deep", text)
-    assert.matches("deep_inside", text)
-    assert.matches("with_lock_spec%.lua", text)
-  end)
-
-  it("raised in an inner with_lock is raised unchanged by the outer one", function()
-    local client, reason = world.client(), {}
-    local ok, err = pcall(client.with_lock, client, "a", function()
-      return client:with_lock("b", function() error(reason) end)
-    end)
-    assert.is_false(ok)
-    assert.equal(reason, err)
-    assert.equal(0, world.cli("EXISTS", "a", "b"))
-  end)
 end)
 
 -- Lua 5.1 cannot yield in a protected call, which with_lock makes.
@@ -239,21 +220,6 @@ describe("with_lock in a coroutine", function()
     assert.same(pack(false, reason), pack(coroutine.resume(thread)))
     assert.equal(0, world.cli("EXISTS", "k"))
   end)
-
-  it_yields("is busy in a second coroutine while the first one holds the lock", function()
-    local client = world.client()
-    local function worker()
-      return client:with_lock("k", { wait = 0 }, function()
-        coroutine.yield()
-        return "done"
-      end)
-    end
-    local one, two = coroutine.create(worker), coroutine.create(worker)
-    assert(coroutine.resume(one))
-    local result = pack(coroutine.resume(two))
-    assert.equal("busy", result[4])
-    assert.same(pack(true, "done"), pack(coroutine.resume(one)))
-  end)
 end)
 
 if coroutine.close then
@@ -283,21 +249,6 @@ if coroutine.close then
       assert.is_true(process.wait_until(function() -- counted when the reply is read
         return client:stats().releases + client:stats().undone == 3
       end))
-    end)
-
-    it("hands the lock of with_lock to a waiter", function()
-      local client = world.client()
-      local thread = suspended(function() client:with_lock("k", coroutine.yield) end)
-      local waiter = world.program {
-        code = [[print((require("holdfast").new(arg[1]):with_lock("k", { wait = 20 }, function() return "in" end)))]],
-        args = { world.server:url() },
-      }
-      assert.truthy(process.wait_until(function()
-        return world.cli("ZCARD", "holdfast_queue:{k}") == 1
-      end, 20))
-      coroutine.close(thread)
-      assert.truthy(waiter:wait_output("in", 20))
-      assert.same({ "exit", 0 }, { waiter:wait(20) })
     end)
 
     it("releases every hold of nested calls, and no other", function()

@@ -168,26 +168,6 @@ describe("holdfast's waiter on a lock shared with Java", function()
     assert.truthy(others:came_in("ours", WAKE))
     assert.equal("lost", (select(3, lock:release())))
   end)
-
-  it("acquires soon after the short lease of a granted hold has ended", function()
-    assert(lock:acquire(0))
-    local holder = process.lua {
-      code = [[
-        io.stdout:setvbuf("line")
-        assert(require("holdfast").new(arg[1]):lock(arg[2], { lease = 0.5 }):acquire(30))
-        print("in")
-        require("spec.support.sys").sleep(60)
-      ]],
-      args = { server:url(), KEY },
-    }
-    assert.truthy(others:wait_queued(1, 10))
-    add("ours", "ours")
-    assert.truthy(others:wait_queued(2, 10))
-    assert(lock:release())
-    assert.truthy(holder:wait_output("in", 5))
-    assert.truthy(others:came_in("ours", 0.5 + WAKE))
-    holder:stop()
-  end)
 end)
 
 describe("a holdfast waiter beside Java's MultiLock", function()
@@ -405,11 +385,5 @@ describe("holdfast and RFencedLock", function()
     one:close()
     assert.is_nil(others:finish(30))
     assert.is_true(tokens_of_java_alone(5) > first)
-  end)
-
-  it("let a key's token counter expire if only holdfast has used it", function()
-    token_of_ours { token_ttl = 0.2 }
-    token_of_ours { token_ttl = 0.2 }
-    assert.truthy(process.wait_until(function() return #server:cli("KEYS", "*") == 0 end, 5))
   end)
 end)

@@ -1,6 +1,5 @@
 -- Calls a program as a user without the right to one of its commands, on a copy of the keys: once
 -- for each command after the first write. Nothing may be lost for good: see RULES.
--- refused_parts_spec does the same on a real server.
 
 local NO_PLACE = 2 ^ 53 - 1
 local WRITES = {}

@@ -58,7 +58,7 @@ spec/deadlocks_kinds_spec.lua spec/connect_spec.lua spec/credentials_spec.lua sp
 spec/another_server_spec.lua spec/refusals_spec.lua spec/one_key_spec.lua spec/command_kinds_spec.lua spec/command_latch_spec.lua spec/once_spec.lua spec/command_once_spec.lua \
 spec/leader_spec.lua spec/top_spec.lua spec/testing_spec.lua spec/metrics_spec.lua spec/settings_spec.lua spec/bench_spec.lua \
 spec/bounds_spec.lua spec/command_host_spec.lua spec/command_process_spec.lua spec/dashboards_spec.lua spec/explore_spec.lua spec/gate_spec.lua \
-spec/locale_spec.lua spec/observed_spec.lua spec/refused_parts_spec.lua spec/reload_spec.lua spec/resty_lock_spec.lua spec/types_spec.lua"
+spec/locale_spec.lua spec/observed_spec.lua spec/reload_spec.lua spec/resty_lock_spec.lua spec/types_spec.lua"
 
 # Only in make check. The specs of the Makefile and of the set-up run builds, and fail only if these files change.
 NOT_IN_TEST="spec/stress_spec.lua spec/command_help_spec.lua spec/partitions_spec.lua spec/doctor_servers_spec.lua spec/upgrade_spec.lua \
