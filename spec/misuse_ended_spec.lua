@@ -196,15 +196,6 @@ describe("after client:close()", function()
     assert.same({ "deleted" }, lost)
     assert.equal("deleted", held:lost())
   end)
-
-  it("with_lock returns closed if its function closed the client", function()
-    closed(client:with_lock("k", function(held)
-      client:close()
-      assert.is_false(held:is_held())
-      return 1
-    end))
-    assert.equal(0, world.cli("EXISTS", "k"))
-  end)
 end)
 
 describe("a program that exits without cleaning up", function()

@@ -378,27 +378,4 @@ describe("calls on a lock", function()
       end
     end
   end)
-
-  -- Calls the method of an unrelated object while a loss is pending.
-  local function reports(object, method)
-    local reported, client = 0, clients[1]
-    local lost = client:lock("lost", { on_lost = function() reported = reported + 1 end })
-    assert(lost:acquire(0))
-    store:call("DEL", "lost")
-    assert.equal("lost", select(3, client:lock("lost"):check()))
-    assert.equal(0, reported)
-    object[method](object)
-    assert.equal(1, reported, method)
-  end
-
-  it("call on_lost once for each pending loss", function()
-    local lock, both = clients[1]:lock("other"), clients[1]:multi_lock { "other", "another" }
-    for _, method in ipairs {
-      "check", "is_held", "is_locked", "holds", "remaining", "ttl", "token", "token_text", "lost",
-      "info", "force_release", "try_acquire", "release",
-    } do reports(lock, method) end
-    for _, method in ipairs {
-      "check", "is_held", "remaining", "lost", "tokens", "try_acquire", "release",
-    } do reports(both, method) end
-  end)
 end)

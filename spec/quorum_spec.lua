@@ -128,24 +128,6 @@ describe("a quorum", function()
     assert(half:release()) assert(four:acquire(5)) assert(four:release())
   end)
 
-  it("makes a waiter wait until the holder releases", function()
-    local holder = world.program { args = { table.concat(urls(), ",") }, code = [[
-      local servers = {}
-      for url in arg[1]:gmatch("[^,]+") do servers[#servers + 1] = url end
-      local lock = require("holdfast").new { servers = servers, mode = "quorum" }:lock("k")
-      assert(lock:acquire())
-      print("in")
-      require("spec.support.process").sleep(0.5)
-      assert(lock:release())
-      print("out")
-    ]] }
-    assert.truthy(holder:wait_output("in", 20))
-    local lock = quorum():lock("k")
-    assert.truthy(lock:acquire(10))
-    assert.truthy(holder:wait_output("out", 20))
-    assert(lock:release())
-  end)
-
   it("works with two of five servers down, and fails as no_quorum with three down", function()
     local client = quorum { command_timeout = 1 }
     local lock = client:lock("k")

@@ -56,41 +56,6 @@ describe("under ngx_lua", function()
       assert.truthy(say("/misuse"):find("^false|.*abort_on_loss"))
     end)
 
-    it("reads and writes in pieces of varying length, which LuaJIT can intern quickly", function()
-      start { server = handler("/", [[
-        local sizes, tcp = { sent = {}, received = {} }, ngx.socket.tcp
-        local function note(list, text) if text then list[#text] = true end end
-        local function count(list)
-          local all = 0
-          for _ in pairs(list) do all = all + 1 end
-          return all
-        end
-        ngx.socket.tcp = function()
-          local socket = tcp()
-          local send, receive = socket.send, socket.receiveany
-          function socket:send(pieces)
-            pieces = type(pieces) == "table" and pieces or { pieces }
-            for _, piece in ipairs(pieces) do note(sizes.sent, piece) end
-            return send(self, pieces)
-          end
-          function socket:receiveany(most)
-            local bytes, message = receive(self, most)
-            note(sizes.received, bytes)
-            return bytes, message
-          end
-          return socket
-        end
-        local lock = CLIENT:lock("a")
-        for _ = 1, 40 do
-          assert(lock:acquire())
-          assert(lock:release())
-        end
-        ngx.socket.tcp = tcp
-        SAY(count(sizes.sent) > 30, count(sizes.received) > 8)
-      ]]) }
-      assert.equal("true|true", say "/")
-    end)
-
     it("does not wait for an async release", function()
       start { server = FINISH .. handler("/", [[
         local lock, done = CLIENT:lock("a", { async_release = true }), 0

@@ -355,28 +355,6 @@ describe("under ngx_lua", function()
     eventually(function() return use(0.01) == 0 end, 5)
   end)
 
-  it("doubles its pause before each reconnect, starting at 10 ms", function()
-    resty.expect_errors()
-    start { server = FINISH .. handler("/", [[
-      local sleep, pauses = ngx.sleep, {}
-      function ngx.sleep(seconds)
-        if seconds ~= 0.01 then pauses[#pauses + 1] = seconds end -- 0.01: the pause of a late task
-        return sleep(seconds)
-      end
-      local now = require("holdfast.core").now
-      local till = now() + 0.5
-      while now() < till do CLIENT:ping() end
-      ngx.sleep = sleep
-      local most, fine = 0.01, true
-      for _, pause in ipairs(pauses) do
-        fine, most = fine and pause <= most, math.min(2 * most, 0.25)
-      end
-      SAY(#pauses > 3, fine, table.concat(pauses, " "))
-    ]]) }
-    server:kill()
-    assert.matches("^true|true|", say "/")
-  end)
-
   it("leaves no coroutine in memory after delivering events", function()
     start { server = handler("/", [[
       local done = 0
@@ -429,19 +407,5 @@ describe("under ngx_lua", function()
     assert.is_true(after - before < 4096, ("%d to %d KiB"):format(before, after))
     assert.is_true(lua_after - lua < 512, ("Lua: %.0f to %.0f KiB"):format(lua, lua_after))
     assert.is_true(tonumber(say "/timers") <= 10, say "/timers")
-  end)
-
-  it("does not leak memory over many requests #check", function()
-    start { server = FINISH .. COLLECT .. handler("/", [[
-      CLIENT:with_lock("k" .. ngx.var.arg_k, { wait = 10 }, function() end)
-    ]]) }
-    local pid = front:workers()[1]
-    many(20000)
-    local before = nginx.resident(pid)
-    local lua = many(20000)
-    local lua_after = many(160000)
-    local after = nginx.resident(pid)
-    assert.is_true(after - before < 1024, ("%d to %d KiB"):format(before, after))
-    assert.is_true(lua_after - lua < 512, ("Lua: %.0f to %.0f KiB"):format(lua, lua_after))
   end)
 end)

@@ -11,7 +11,7 @@ local sys = require "spec.support.sys"
 
 if not resty.is_there() then return end
 
-local FINISH, comes_to_say, free_within = resty.FINISH, resty.comes_to_say, resty.free_within
+local FINISH, comes_to_say = resty.FINISH, resty.comes_to_say
 local front, handler, is_free, reply_of = resty.front, resty.handler, resty.is_free, resty.reply_of
 local say, server, start, stop = resty.say, resty.server, resty.start, resty.stop
 local eventually = process.eventually
@@ -158,43 +158,6 @@ describe("under ngx_lua", function()
       end
       start { http = trust(), server = locations }
       for _, i in ipairs { 4, 5, 6, 1, 2, 3 } do assert.matches(cases[i][3], say("/" .. i)) end
-    end)
-  end)
-
-  describe("over a quorum", function()
-    local others
-
-    before_each(function() others = redis.several(2, { tcp = true }) end)
-    after_each(function()
-      stop()
-      for _, each in ipairs(others) do each:stop() end
-    end)
-
-    it("holds a lock while a majority has it", function()
-      resty.expect_errors()
-      local list = ('"%s", "%s", "%s"'):format(server:tcp_url(), others[1]:tcp_url(),
-        others[2]:tcp_url())
-      start {
-        http = ("init_worker_by_lua_block { QUORUM = HOLDFAST.new { servers = { %s }, mode = 'quorum', lease = 1.5 } }\n")
-          :format(list),
-        server = handler("/use", [[
-          local lock = QUORUM:lock("a")
-          local got, message, code = lock:acquire(5)
-          if not got then return SAY(code, message) end
-          ngx.sleep(tonumber(ngx.var.arg_sleep or 0))
-          SAY(lock:check(), lock:release(), math.floor(lock:remaining()))
-        ]]) .. handler("/try", [[ SAY(select(3, QUORUM:lock("a"):try_acquire())) ]]),
-      }
-      assert.equal("true|true|0", say "/use")
-      local holder = front:begin "/use?sleep=2.5"
-      eventually(function() return server:cli("EXISTS", "a") == 1 end)
-      assert.equal("busy", say "/try")
-      others[1]:kill()
-      assert.equal("true|true|0", reply_of(holder))
-      assert.equal("true|true|0", say "/use")
-      others[2]:kill()
-      assert.matches("^no_quorum|.*[01] of 3 granted.*127.0.0.1:" .. others[2].port, say "/use")
-      assert.is_truthy(free_within("a", 5))
     end)
   end)
 

@@ -54,7 +54,7 @@ describe("the watchdog", function()
 
   local function await_renewal(client)
     local before = client:stats().renewals
-    assert.truthy(process.wait_until(function() return client:stats().renewals > before end, PATIENCE))
+    process.eventually(function() return client:stats().renewals > before end)
   end
 
   it("keeps renewing after SCRIPT FLUSH and the loss of its connection", function()

@@ -67,39 +67,28 @@ describe("holdfast and Redisson in a cluster", function()
     assert.is_nil(others:finish(30))
   end)
 
-  it("wake each other over sharded channels", function()
-    local node = nodes:node_of(KEY)
-    assert(lock:acquire(0))
-    add_java("theirs", { inside = INSIDE })
-    assert.truthy(process.wait_until(function()
-      return node:cli("PUBSUB", "SHARDNUMSUB", CHANNEL)[2] == 1
-    end, START_UP))
-    process.sleep(0.1)
-    assert(lock:release())
-    assert.truthy(others:came_in("theirs", 2)) -- its own clock would let it wait for the rest of 30 s
-    local before = process.now()
-    assert(lock:acquire(10))
-    assert.is_true(process.now() - before < INSIDE + WAKE)
-    assert(lock:release())
-    assert.is_nil(others:finish(30))
-  end)
-
-  it("wake each other over plain channels, which Redisson before 3.22 uses", function()
-    local node = nodes:node_of(KEY)
-    assert(lock:acquire(0))
-    add_java("theirs", { inside = INSIDE, sharded = 0 })
-    assert.truthy(process.wait_until(function()
-      return node:cli("PUBSUB", "NUMSUB", CHANNEL)[2] == 1
-    end, START_UP))
-    process.sleep(0.1)
-    assert(lock:release())
-    assert.truthy(others:came_in("theirs", 2))
-    local before = process.now()
-    assert(lock:acquire(10))
-    assert.is_true(process.now() - before < INSIDE + WAKE)
-    assert(lock:release())
-    assert.is_nil(others:finish(30))
-  end)
+  for name, case in pairs {
+    ["sharded channels"] = { "SHARDNUMSUB", {} },
+    ["plain channels, which Redisson before 3.22 uses"] = { "NUMSUB", { sharded = 0 } },
+  } do
+    it("wake each other over " .. name, function()
+      local node, options = nodes:node_of(KEY), case[2]
+      options.inside = INSIDE
+      assert(lock:acquire(0))
+      add_java("theirs", options)
+      assert.truthy(process.wait_until(function()
+        return node:cli("PUBSUB", case[1], CHANNEL)[2] == 1
+      end, START_UP))
+      process.sleep(0.1)
+      assert(lock:release())
+      assert.truthy(others:came_in("theirs", 2)) -- its own clock would let it wait for the rest of 30 s
+      local before = process.now()
+      assert(lock:acquire(10))
+      assert.is_true(process.now() - before < INSIDE + WAKE)
+      assert(lock:release())
+      assert.is_nil(others:finish(30))
+    end)
+  end
 
   -- Counts while all take turns. → the turns of Redisson and of holdfast
   local function contest(javas, ours)

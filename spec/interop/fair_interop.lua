@@ -73,24 +73,29 @@ local function in_a_cluster(sharded)
   end
 end
 
+-- Gives each test of this block what `start` starts, a crowd and a client with a lock.
+local function with_servers(start)
+  before_each(function()
+    server = start()
+    others = crowd.new(server, KEY, { tcp = true })
+    client = holdfast.new(server:url())
+    lock = client:fair_lock(KEY)
+  end)
+
+  after_each(function()
+    client:close()
+    others:stop()
+    server:stop()
+  end)
+end
+
 for place, start in pairs {
   ["on one server"] = one_server,
   ["in a cluster"] = in_a_cluster(1),
   ["in a cluster, with plain channels"] = in_a_cluster(0),
 } do
   describe("holdfast and Java's fair lock " .. place, function()
-    before_each(function()
-      server = start()
-      others = crowd.new(server, KEY, { tcp = true })
-      client = holdfast.new(server:url())
-      lock = client:fair_lock(KEY)
-    end)
-
-    after_each(function()
-      client:close()
-      others:stop()
-      server:stop()
-    end)
+    with_servers(start)
 
     it("exclude each other and count re-entries", function()
       assert(lock:acquire(0)) assert(lock:acquire(0))
@@ -133,18 +138,7 @@ for place, start in pairs {
 end
 
 describe("Java's fair lock on one server", function()
-  before_each(function()
-    server = one_server()
-    others = crowd.new(server, KEY, { tcp = true })
-    client = holdfast.new(server:url())
-    lock = client:fair_lock(KEY)
-  end)
-
-  after_each(function()
-    client:close()
-    others:stop()
-    server:stop()
-  end)
+  with_servers(one_server)
 
   it("skips dead holdfast waiters to serve Java's", function()
     assert(lock:acquire(0))

@@ -3,10 +3,10 @@
 local cluster = require "spec.support.cluster"
 local holdfast = require "holdfast"
 local java_program = require "spec.support.java"
+local listening = require "spec.interop.listening"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 
-local START_UP = java_program.START_UP
 local LATE = 20 -- seconds between two polls of holdfast: only a message is faster
 local WOKEN = LATE / 2
 -- Four waiters of each side, so a message that wakes one of a process or one process is seen.
@@ -19,30 +19,16 @@ print("done " .. tostring(client:latch(arg[2]):wait(60)))
 client:close()
 ]]
 
-local port, url, client, latch, workers
+local done, heard_by, join = listening.done, listening.heard_by, listening.join
+
+local port, url, client, latch
 
 local function java(key, what, options)
-  local args = process.args({ tostring(port), key, what }, options)
-  workers[#workers + 1] = java_program.start("Latches", args)
-  return workers[#workers]
+  return join(java_program.start("Latches", process.args({ tostring(port), key, what }, options)))
 end
 
 local function ours(key)
-  workers[#workers + 1] = process.lua { code = OURS, args = { url, key, LATE } }
-  return workers[#workers]
-end
-
-local function done(child, want, seconds)
-  assert(child:wait_output("done [^\n]+", seconds or START_UP), child:output())
-  assert.equal(want, child:output():match "done ([^\n]+)")
-end
-
--- How many listen to the channel, on this server.
-local function heard_by(server, count, channel, sharded)
-  assert(process.wait_until(function()
-    return server:cli("PUBSUB", sharded and "SHARDNUMSUB" or "NUMSUB", channel)[2] == count
-  end, START_UP), "they do not listen")
-  process.sleep(0.2) -- what a client does behind its subscription
+  return join(process.lua { code = OURS, args = { url, key, LATE } })
 end
 
 -- They listen to the channel when this returns. options: of Latches, for each thread of Redisson's
@@ -69,24 +55,20 @@ local function all_pass(all)
   assert.equal(want, passed(all))
 end
 
-local function stop_workers()
-  for _, worker in ipairs(workers) do worker:stop() end
-end
-
 describe("a latch shared by holdfast and Redisson", function()
   local server
   local CHANNEL = "redisson_countdownlatch__channel__{job}"
 
   before_each(function()
     server = redis.start { tcp = true }
-    port, url, workers = server.port, server:tcp_url(), {}
+    port, url = server.port, server:tcp_url()
     client = holdfast.new(url)
     latch = client:latch "job"
   end)
 
   after_each(function()
     client:close()
-    stop_workers()
+    listening.stop()
     server:stop()
   end)
 
@@ -153,7 +135,7 @@ describe("a latch shared by holdfast and Redisson in a cluster", function()
     local nodes = cluster.start { masters = 3, replicas = 0 }
     local channel = "redisson_countdownlatch__channel__{job}"
     local node, sharded = nodes:node_of "job", redis.major() >= 7
-    port, url, workers = nodes.nodes[1].port, nodes:url(), {}
+    port, url = nodes.nodes[1].port, nodes:url()
     client = holdfast.new(url)
     latch = client:latch "job"
     for _, opens in ipairs { "ours", "theirs" } do
@@ -164,7 +146,7 @@ describe("a latch shared by holdfast and Redisson in a cluster", function()
       all_pass(all)
     end
     client:close()
-    stop_workers()
+    listening.stop()
     nodes:stop()
   end)
 end)

@@ -3,6 +3,7 @@
 local cluster = require "spec.support.cluster"
 local holdfast = require "holdfast"
 local java_program = require "spec.support.java"
+local listening = require "spec.interop.listening"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 
@@ -41,34 +42,16 @@ client:close()
 print("done " .. taken)
 ]]
 
-local port, url, client, pool, workers
+local done, heard_by, join = listening.done, listening.heard_by, listening.join
+
+local port, url, client, pool
 
 local function java(key, what, options)
-  local args = process.args({ tostring(port), key, what }, options)
-  workers[#workers + 1] = java_program.start("Semaphores", args)
-  return workers[#workers]
+  return join(java_program.start("Semaphores", process.args({ tostring(port), key, what }, options)))
 end
 
 local function ours(key, count)
-  workers[#workers + 1] = process.lua { code = WAITS, args = { url, key, LATE, count or 1 } }
-  return workers[#workers]
-end
-
-local function done(child, want, seconds)
-  assert(child:wait_output("done [^\n]+", seconds or START_UP), child:output())
-  assert.equal(want, child:output():match "done ([^\n]+)")
-end
-
--- How many listen to the channel, on this server.
-local function heard_by(server, count, channel, sharded)
-  assert(process.wait_until(function()
-    return server:cli("PUBSUB", sharded and "SHARDNUMSUB" or "NUMSUB", channel)[2] == count
-  end, START_UP), "they do not listen")
-  process.sleep(0.2) -- what a client does behind its subscription
-end
-
-local function stop_workers()
-  for _, worker in ipairs(workers) do worker:stop() end
+  return join(process.lua { code = WAITS, args = { url, key, LATE, count or 1 } })
 end
 
 describe("a plain semaphore shared by holdfast and Redisson", function()
@@ -76,14 +59,14 @@ describe("a plain semaphore shared by holdfast and Redisson", function()
 
   before_each(function()
     server = redis.start { tcp = true }
-    port, url, workers = server.port, server:tcp_url(), {}
+    port, url = server.port, server:tcp_url()
     client = holdfast.new(url)
     pool = client:plain_semaphore(KEY)
   end)
 
   after_each(function()
     client:close()
-    stop_workers()
+    listening.stop()
     server:stop()
   end)
 
@@ -152,13 +135,13 @@ describe("a plain semaphore shared by holdfast and Redisson", function()
     assert.is_true(pool:set(3))
     for i = 1, 2 do
       java(KEY, "work", { seconds = 4, count = i, inside = 0.002, outside = 0.002 })
-      workers[#workers + 1] = process.lua { code = WORKS, args = { port, i, 4 } }
+      join(process.lua { code = WORKS, args = { port, i, 4 } })
     end
-    for _, worker in ipairs(workers) do
+    for _, worker in ipairs(listening.workers) do
       assert(worker:wait_output("ready", START_UP), worker:output())
     end
     server:cli("SET", "test:start", 1)
-    for _, worker in ipairs(workers) do
+    for _, worker in ipairs(listening.workers) do
       assert(worker:wait_output("done %d", START_UP), worker:output())
     end
     local turns, most, all = { java = 0, ours = 0 }, 0, 0
@@ -177,7 +160,7 @@ describe("a plain semaphore shared by holdfast and Redisson in a cluster", funct
   it("wakes waiters on both sides when either side releases permits", function()
     local nodes = cluster.start { masters = 3, replicas = 0 }
     local node, sharded = nodes:node_of(KEY), redis.major() >= 7
-    port, url, workers = nodes.nodes[1].port, nodes:url(), {}
+    port, url = nodes.nodes[1].port, nodes:url()
     client = holdfast.new(url)
     pool = client:plain_semaphore(KEY)
     for _, gives in ipairs { "ours", "theirs" } do
@@ -190,7 +173,7 @@ describe("a plain semaphore shared by holdfast and Redisson in a cluster", funct
     end
     assert.equal(0, pool:available())
     client:close()
-    stop_workers()
+    listening.stop()
     nodes:stop()
   end)
 end)

@@ -23,7 +23,6 @@ local kinds = {
   end,
 }
 
-
 local function add(kind, name, options)
   if kind == "ours" then return others:add(name, options) end
   local args = { tostring(server.port), tostring(others.store.port), KEY, name }
@@ -57,20 +56,25 @@ local function turns_by_kind(history)
   return turns
 end
 
+-- Gives each test of this block a server, a crowd and a client with a lock.
+local function with_a_server()
+  before_each(function()
+    server = redis.start { tcp = true }
+    others = crowd.new(server, KEY, { tcp = true })
+    client = holdfast.new(server:url())
+    lock = client:lock(KEY)
+  end)
+
+  after_each(function()
+    client:close()
+    others:stop()
+    server:stop()
+  end)
+end
+
 for _, kind in ipairs { "java", "node" } do
   describe("holdfast and " .. kind, function()
-    before_each(function()
-      server = redis.start { tcp = true }
-      others = crowd.new(server, KEY, { tcp = true })
-      client = holdfast.new(server:url())
-      lock = client:lock(KEY)
-    end)
-
-    after_each(function()
-      client:close()
-      others:stop()
-      server:stop()
-    end)
+    with_a_server()
 
     it("exclude each other and count re-entries", function()
       assert(lock:acquire(0)) assert(lock:acquire(0))
@@ -143,18 +147,7 @@ for _, kind in ipairs { "java", "node" } do
 end
 
 describe("holdfast's waiter on a lock shared with Java", function()
-  before_each(function()
-    server = redis.start { tcp = true }
-    others = crowd.new(server, KEY, { tcp = true })
-    client = holdfast.new(server:url())
-    lock = client:lock(KEY)
-  end)
-
-  after_each(function()
-    client:close()
-    others:stop()
-    server:stop()
-  end)
+  with_a_server()
 
   it("acquires soon after Java's forceUnlock of holdfast's lock", function()
     assert(lock:acquire(0))
@@ -219,15 +212,7 @@ describe("holdfast and Redisson's SpinLock", function()
   local FIRST = 30 -- 8 s after the last moment without a holdfast waiter
   local FAIR, LEAST = 2 / 6, 0.25 -- of that
 
-  before_each(function()
-    server = redis.start { tcp = true }
-    others = crowd.new(server, KEY, { tcp = true })
-  end)
-
-  after_each(function()
-    others:stop()
-    server:stop()
-  end)
+  with_a_server()
 
   it("both get at least a quarter of their fair share", function()
     local options = { seconds = SECONDS, inside = 0.002, together = 1, wait = 60 }
@@ -253,18 +238,8 @@ describe("Java's waiter on a lock that a holdfast client keeps", function()
   local KEEP, HOLD = 1, 0.02
   local kept
 
-  before_each(function()
-    server = redis.start { tcp = true }
-    others = crowd.new(server, KEY, { tcp = true })
-    client = holdfast.new(server:url())
-    kept = client:lock(KEY, { keep = KEEP })
-  end)
-
-  after_each(function()
-    client:close()
-    others:stop()
-    server:stop()
-  end)
+  with_a_server()
+  before_each(function() kept = client:lock(KEY, { keep = KEEP }) end)
 
   -- Takes the lock again and again until done() is true. → seconds since Java waits
   local function use_until(done)
@@ -298,15 +273,7 @@ describe("Java's waiter on a lock that a holdfast client keeps", function()
 end)
 
 describe("holdfast and RFencedLock", function()
-  before_each(function()
-    server = redis.start { tcp = true }
-    others = crowd.new(server, KEY, { tcp = true })
-  end)
-
-  after_each(function()
-    others:stop()
-    server:stop()
-  end)
+  with_a_server()
 
   it("draw tokens that rise across both", function()
     for i = 1, 2 do
