@@ -266,19 +266,6 @@ describe("a client", function()
       seen:close()
     end)
 
-    it("receives no closed event when only a wait ends", function()
-      local seen, list = listen { closed = true }
-      local held = assert(other:lock("k"):acquire())
-      assert.is_nil(seen:lock("k"):acquire(0.3))
-      held:release()
-      assert.truthy(process.wait_until(function()
-        seen:ping()
-        return list[1]
-      end, PATIENCE))
-      assert.same({ "closed", 1 }, { list[1].code, #list })
-      seen:close()
-    end)
-
     it("receives opened and closed events", function()
       local seen, list = listen { opened = true, closed = true }
       assert(seen:ping())

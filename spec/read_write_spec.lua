@@ -10,7 +10,6 @@ local resp = require "spec.support.resp"
 local world = require("spec.support.world").new()
 
 local CHANNEL = "redisson_rwlock:{k}"
-local QUEUE = crowd.queue_of "k"
 local JAVA = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33"
 local GRANT = 10 -- seconds, the cost of a missed message
 
@@ -101,32 +100,6 @@ describe("a read/write lock", function()
     assert.is_true(a:read():is_held())
     assert(a:read():release())
     assert(a:write():acquire(0)):release()
-  end)
-
-  it("fails with deadlock if a blocking client waits for another of its coroutines, even behind a writer", function()
-    local thread = coroutine.create(function()
-      assert(a:read():acquire(0))
-      coroutine.yield()
-      assert(a:read():release())
-    end)
-    assert(coroutine.resume(thread))
-    assert_fails("deadlock", a:write():acquire(5))
-    assert(a:read():acquire(0)):release()
-    local writer = world.run [[
-      local client = require("holdfast").new { url = arg[1] }
-      print(client:with_write_lock("k", { wait = 30 }, function() return "wrote" end))
-      client:close()
-    ]]
-    assert.is_true(process.wait_until(function() return world.cli("ZCARD", QUEUE) == 1 end, 10))
-    local start = process.now()
-    assert_fails("deadlock", a:read():acquire(20))
-    assert.is_true(process.now() - start < 10)
-    assert.equal(1, world.cli("ZCARD", QUEUE))
-    assert_fails("busy", b:read():acquire(0.1)) -- of another client
-    assert(coroutine.resume(thread))
-    assert.equal("exit", (writer:wait(10)))
-    assert.matches("wrote", writer:output())
-    assert(a:read():acquire(10)):release()
   end)
 
   it("gives each writer a higher token, and readers the last writer's token", function()

@@ -196,14 +196,14 @@ describe("under ngx_lua", function()
       end
 
       it("renews the hold of one request after another one has released its own", function()
-        start_shared(4)
+        start_shared(2)
         local holder = hold(READ, "&renewals=3")
         assert.equal("true|true", say("/use?" .. READ))
         assert.equal("nil|1|true", reply_of(holder))
       end)
 
       it("renews the hold of one request after another one released without holding it", function()
-        start_shared(4)
+        start_shared(2)
         local holder = hold("of=LOCK", "&renewals=3")
         assert.equal("not_held", say "/stray?of=LOCK")
         assert.equal("nil|1|true", reply_of(holder))

@@ -36,7 +36,7 @@ describe("under ngx_lua", function()
 
     it("leaves few timers and connections, however many clients were created", function()
       start { server = FINISH .. own() }
-      for i = 1, 600 do assert.equal("true", say("/?k=" .. i % 3), "request " .. i) end
+      for i = 1, 200 do assert.equal("true", say("/?k=" .. i % 3), "request " .. i) end
       assert.is_true(tonumber(say "/timers") <= 4, say "/timers")
       assert.is_true(server:leaks().clients <= 2 * 17, server:leaks().clients .. " connections")
     end)

@@ -508,7 +508,7 @@ describe("under ngx_lua", function()
       server:kill "STOP"
       say "/over"
       assert.equal("ran", reply_of(request))
-      process.sleep(2.2)
+      process.sleep(1.3)
       server:kill "CONT"
       comes_to_be_recorded "k"
     end)

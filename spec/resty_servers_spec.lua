@@ -95,7 +95,7 @@ describe("under ngx_lua", function()
       start {
         url = guarded:tls_url("localhost"),
         http = trust(),
-        server = handler("/hold", [[ SAY(CLIENT:with_lock("a", function() ngx.sleep(2) return "held" end)) ]])
+        server = handler("/hold", [[ SAY(CLIENT:with_lock("a", function() ngx.sleep(0.7) return "held" end)) ]])
           .. handler("/wait", [[ SAY(CLIENT:with_lock("a", { wait = 10 }, function() return "next" end)) ]])
           .. handler("/stats", [[ SAY(CLIENT:stats().grants) ]]),
       }

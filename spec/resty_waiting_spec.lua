@@ -95,17 +95,17 @@ describe("under ngx_lua", function()
   end)
 
   it("renews the lock of a live request through all its phases", function()
-    start { lease = 3, server = FINISH .. [[
+    start { lease = 2, server = FINISH .. [[
       location /long {
         access_by_lua_block {
           ngx.ctx.lock = CLIENT:lock("a", { owner = "me" })
           assert(ngx.ctx.lock:acquire())
-          ngx.sleep(2.5)
+          ngx.sleep(1.6)
         }
-        content_by_lua_block { ngx.sleep(2.5) SAY(ngx.ctx.lock:is_held(), ngx.ctx.lock:release()) }
+        content_by_lua_block { ngx.sleep(1.6) SAY(ngx.ctx.lock:is_held(), ngx.ctx.lock:release()) }
       }]] .. handler("/short", [[ CLIENT:with_lock("b", function() end) SAY(CLIENT:stats().renewals) ]])
       .. handler("/replaced", [[
-        SAY(CLIENT:with_lock("c", function(lock) ngx.sleep(3.5) return lock:lost() end))
+        SAY(CLIENT:with_lock("c", function(lock) ngx.sleep(2.3) return lock:lost() end))
       ]]) }
     assert.equal("0", say "/short")
     assert.equal("true|true", say "/long")
@@ -122,10 +122,10 @@ describe("under ngx_lua", function()
     local waiting = {}
     for i = 1, 3 do waiting[i] = front:begin("/wait") end
     comes_to_wait(3, "k")
-    process.sleep(2.5)
+    process.sleep(1.3) -- the task looks once a second for callers that are gone
     server:kill("STOP")
     local asking = front:begin("/ping")
-    process.sleep(1.5)
+    process.sleep(1.2)
     server:kill("CONT")
     assert.equal("true|2", reply_of(asking))
     assert(lock:release())

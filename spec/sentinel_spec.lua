@@ -103,7 +103,7 @@ describe("a client of Sentinels", function()
     set.sentinels[3]:kill("KILL")
     local renewed = client({}):stats().renewals
     process.wait_until(function()
-      return held:lost() or clients[1]:stats().renewals > renewed + 4
+      return held:lost() or clients[1]:stats().renewals > renewed + 2
     end, PATIENCE)
     assert.is_nil(held:lost())
     assert.is_true(held:check())

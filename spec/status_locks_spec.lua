@@ -39,7 +39,8 @@ describe("under ngx_lua", function()
       local seen = shows("from:lua", function(of)
         return of.name and of.waiters == 1 and of.queue[1].name
       end)
-      assert.equal("lua-owner", seen.name)
+      assert.same({ "lua-owner", 1, lock:owner() }, { seen.name, seen.holds, seen.owner })
+      assert.is_string(seen.host)
       assert.equal(("%.0f"):format(lock:token()), seen.token)
       assert.equal("patient", seen.queue[1].name)
       assert.equal(waiter.pid, seen.queue[1].pid)
@@ -229,19 +230,6 @@ describe("under ngx_lua", function()
         return now.state == "well" and now
       end)
       assert.same({ 0 }, { empty.waiters, empty.longest_wait })
-    end)
-
-    it("shows host, process and name of holders and waiters", function()
-      start {}
-      local names = { [UUID] = "web-1 4711 shop", ["c" .. UUID:sub(2)] = "web-2 4712" }
-      for uuid, name in pairs(names) do server:cli("SET", "holdfast_client:" .. uuid, name) end
-      write_lock { key = "k", queue = { "1lc" .. UUID:sub(2) .. ":3:1" } }
-      local seen = shows("k", function(of) return of.host and of.queue[1].host end)
-      assert.same({ UUID .. ":1", "web-1", 4711, "shop", 1 },
-        { seen.owner, seen.host, seen.pid, seen.name, seen.holds })
-      local waiter = seen.queue[1]
-      assert.same({ "c" .. UUID:sub(2) .. ":3", "web-2", 4712 },
-        { waiter.owner, waiter.host, waiter.pid, waiter.name })
     end)
 
     it("counts leases down between two reads of the server", function()

@@ -12,7 +12,7 @@ if not resty.is_there() then return end
 
 local front, server = resty.front, resty.server
 local PATIENCE, UUID, comes_to_show = status.PATIENCE, status.UUID, status.comes_to_show
-local entry, most_waiting, scans = status.entry, status.most_waiting, status.scans
+local most_waiting, scans = status.most_waiting, status.scans
 local shows, start, state = status.shows, status.start, status.state
 local write_lock = status.write_lock
 local eventually = process.eventually
@@ -166,36 +166,6 @@ describe("under ngx_lua", function()
       end)
       assert.is_true(math.abs(later.locks[1].ttl - then_.ttl) < 0.5, later.locks[1].ttl)
       assert.is_true(math.abs(later.locks[1].wait - then_.wait) < 0.5, later.locks[1].wait)
-    end)
-
-    it("keeps the last data while servers are down, and never older data", function()
-      resty.expect_errors()
-      start {}
-      write_lock { key = "k", ttl = 900, queue = { "1l" .. UUID .. ":9:1" } }
-      write_lock { key = "long", ttl = 600000 }
-      shows("long")
-      local seen = entry("k")
-      server:kill()
-      local function away()
-        eventually(function()
-          seen = nil
-          local answer = dkjson.decode(front:get("/status?json").body)
-          for _, lock in ipairs(answer.locks) do
-            if lock.key == "k" then seen = lock end
-          end
-          return answer.state == "away"
-        end)
-        assert.truthy(seen, "the lock is not shown any more")
-        return { seen.ttl, seen.wait, seen.queue[1].seconds }
-      end
-      local first = away()
-      process.sleep(0.5)
-      local second = away()
-      for i = 1, 3 do
-        assert.is_true(math.abs(first[i] - second[i]) < 0.1,
-          ("%s, then %s"):format(first[i], second[i]))
-      end
-      assert.is_true(second[1] > 0)
     end)
 
     it("reads the server once for all viewers, and plots up to the present", function()

@@ -122,18 +122,6 @@ describe("holdfast top", function()
       assert.matches("\njava +" .. java:gsub("%-", "%%-") .. " +%- +0 +%- +%d%ds\n$", run())
     end)
 
-    it("reads each lock only once", function()
-      for i = 1, 100 do forge("many:" .. i, i, 1) end
-      local monitor = server:monitor()
-      assert.matches("^100 locks", run "many:*")
-      local asked = 0
-      for _, entry in ipairs(monitor:commands()) do
-        if not entry.script then asked = asked + 1 end
-      end
-      monitor:close()
-      assert.is_true(asked < 250, asked .. " commands") -- two per key, the second is HLEN
-    end)
-
     it("reads locks with waiters first", function()
       for i = 1, 100 do forge("idle:" .. i, i, 1) end
       forge("waits", 101, 3, 2)

@@ -3,7 +3,6 @@
 -- tests send Redisson's commands themselves. HOLDFAST_SERVERS_DIR is where the later versions are.
 
 local cluster = require "spec.support.cluster"
-local crowd = require "spec.support.crowd"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local proxy = require "spec.chaos.proxy"
@@ -173,21 +172,6 @@ for _, step in ipairs(upgrades()) do
         assert(ours:release())
         ends_with(waits, "theirs has it\ttrue")
       end)
-
-      it(name .. ": permits and an idempotency record survive an upgrade", function()
-        local pool = client:semaphore("pool", { permits = 2 })
-        local permit, begun = assert(pool:acquire(1, 0)), process.now()
-        assert(client:idempotent("job", { lease = 5, expire = 60 }, function() return true end))
-        upgrade(step.to)
-        wait_for(function() return process.now() > begun + LEASE end) -- it has been renewed
-        assert.is_true(permit:is_held())
-        local _, _, code = pool:acquire(2, 0)
-        assert.equal("busy", code)
-        local result, _, again = client:idempotent("job", { lease = 5, expire = 60 }, error)
-        assert.same({ nil, "duplicate" }, { result, again })
-        assert(permit:release())
-        assert(assert(pool:acquire(2, PATIENCE)):release())
-      end)
     end
   end)
 end
@@ -266,20 +250,6 @@ for _, step in ipairs(upgrades_to_sharded()) do
         assert.same({ message, channel, "0" }, listener:poll(PATIENCE))
         listener:close()
       end
-    end)
-
-    it("no two owners hold the lock at once during an upgrade, and every waiter gets it", function()
-      local line = crowd.new({ url = function() return nodes:url() end }, KEY)
-      finally(function() line:stop() end)
-      for i = 1, 3 do
-        line:add("w" .. i, { endless = 1, inside = 0.002, fence = 1, stubborn = 1, wait = PATIENCE })
-      end
-      upgrade(function()
-        local turns = line:history().turns
-        wait_for(function() return line:history().turns > turns + 3 end)
-      end)
-      line:call_off()
-      line:assert_turns(nil, PATIENCE)
     end)
   end)
 end

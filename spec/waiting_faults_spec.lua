@@ -61,9 +61,7 @@ describe("a crowd of waiters acquires the lock one at a time", function()
   end
 
   local function wait_subscribed()
-    assert.truthy(process.wait_until(function()
-      return #server:cli("PUBSUB", "CHANNELS", "*") == 6
-    end, 20))
+    process.eventually(function() return #server:cli("PUBSUB", "CHANNELS", "*") == 6 end, 20)
   end
 
   it("after FLUSHALL", function()

@@ -74,9 +74,7 @@ describe("a waiter", function()
       assert.is_true(took >= wait and took < wait + 1, ("%.3f s"):format(took))
       assert.equal(0, server:cli("EXISTS", QUEUE))
     end
-    assert.truthy(process.wait_until(function()
-      return #server:cli("PUBSUB", "CHANNELS", "*") == 0
-    end))
+    process.eventually(function() return #server:cli("PUBSUB", "CHANNELS", "*") == 0 end)
     other:close()
   end)
 
@@ -196,9 +194,7 @@ describe("a waiter", function()
     releaser:wait(20)
     assert.is_true(other:stats().connections <= 3) -- one for calls, one for the watchdog
     -- the subscription is kept for a next wait, but not for ever
-    assert.truthy(process.wait_until(function()
-      return #server:cli("PUBSUB", "CHANNELS", "*") == 0
-    end, 20))
+    process.eventually(function() return #server:cli("PUBSUB", "CHANNELS", "*") == 0 end, 20)
     other:close()
   end)
 

@@ -12,6 +12,7 @@
 --              for a while.)
 --   kept       if only slots moved, and every hold is renewed, no hold was lost
 
+local check_rising = require "spec.chaos.tokens"
 local model = require "spec.chaos.model"
 
 local max, min, huge = math.max, math.min, math.huge
@@ -270,22 +271,7 @@ local function check_tokens(ops)
       takes[#takes + 1] = op
     end
   end
-  table.sort(takes, function(a, b) return a.stop < b.stop end)
-  local starts, highest, at = {}, nil, 1
-  for i, op in ipairs(takes) do starts[i] = op end
-  table.sort(starts, function(a, b) return a.start < b.start end)
-  for _, op in ipairs(starts) do
-    while takes[at] and takes[at].stop < op.start do
-      if not highest or takes[at].token > highest.token then highest = takes[at] end
-      at = at + 1
-    end
-    if highest and op.token <= highest.token then
-      return {
-        rule = "token", at = op.stop, op = op, other = highest,
-        text = ("token %.0f after %.0f"):format(op.token, highest.token),
-      }
-    end
-  end
+  return check_rising(takes)
 end
 
 -- ---- the store ----

@@ -14,6 +14,8 @@
 --            lease for a free lock
 --   latch    a wait ends at 0, not before; each call counts once
 
+local check_rising = require "spec.chaos.tokens"
+
 local kinds = {}
 
 local huge = math.huge
@@ -149,24 +151,6 @@ local function check_count(ops, all, permits, timeout)
 end
 
 -- ---- tokens ----
-
--- `takes`: list of { start, stop, token }. One that began after another had ended is newer.
-local function check_tokens(takes)
-  local starts, stops, highest, at = {}, {}, nil, 1
-  for i, op in ipairs(takes) do starts[i], stops[i] = op, op end
-  table.sort(starts, function(a, b) return a.start < b.start end)
-  table.sort(stops, function(a, b) return a.stop < b.stop end)
-  for _, op in ipairs(starts) do
-    while stops[at] and stops[at].stop < op.start do
-      if not highest or stops[at].token > highest.token then highest = stops[at] end
-      at = at + 1
-    end
-    if highest and op.token <= highest.token then
-      return { rule = "token", at = op.stop, key = op.key, op = op, other = highest,
-        text = ("token %.0f after %.0f"):format(op.token, highest.token) }
-    end
-  end
-end
 
 local function takes_of(ops)
   local list, seen = {}, {}
@@ -356,10 +340,10 @@ function kinds.check(run)
   local function note(problem) found[#found + 1] = problem end
   local locks = { "rw", "fair", "own", (table.unpack or unpack)(pairs_of(run.ops)) }
   for _, key in ipairs(locks) do
-    note(check_tokens(takes_of(of_key(run.ops, key))))
+    note(check_rising(takes_of(of_key(run.ops, key))))
     note(check_alone("alone", claims_of(of_key(run.ops, key))))
   end
-  note(check_tokens(takes_of(of_key(run.ops, "boss"))))
+  note(check_rising(takes_of(of_key(run.ops, "boss"))))
   note(check_once(run.ops))
   if run.whole then note(check_whole(run.ops, run.whole)) end
   note(check_alone("terms", terms_of(of_key(run.ops, "boss"))))

@@ -106,9 +106,7 @@ for _, kind in ipairs { "java", "node" } do
       assert(lock:release())
       assert.truthy(others:came_in("theirs", 0.3))
       add("ours", "ours")
-      assert.truthy(process.wait_until(function()
-        return server:cli("PUBSUB", "NUMPAT") == 1
-      end, 0.9))
+      process.eventually(function() return server:cli("PUBSUB", "NUMPAT") == 1 end, 0.9)
       assert.truthy(is_out("theirs", 2))
       assert.truthy(others:came_in("ours", 0.3))
       assert_one_at_a_time()

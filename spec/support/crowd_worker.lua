@@ -15,7 +15,6 @@
 -- endless  1, instead of turns: continues until the store has crowd:stop
 -- inside   how many seconds each turn lasts
 -- outside  seconds between two turns
--- waiters  a turn, except the last one, ends when this many are waiting
 -- stubborn 1: retries when a server or a replica is unreachable
 -- sync     replicas that must have the lock
 -- lease, grant_lease, watchdog (1), fenced (1, redisson)
@@ -117,11 +116,6 @@ end
 
 local taken = 0
 
-local function wait_for_waiters(lock)
-  if not options.waiters or taken + 1 == options.turns then return end
-  process.wait_until(function() return lock:info().waiters >= options.waiters end, 20)
-end
-
 local STUBBORN_FOR = 60 -- seconds after the option `seconds`
 local give_up_at = process.now() + (options.seconds or 0) + STUBBORN_FOR
 
@@ -138,7 +132,6 @@ local function turn(lock)
   end
   print("in")
   use(lock)
-  wait_for_waiters(lock)
   local released, problem, kind = lock:release()
   if not released then print(("release %s %s"):format(kind, problem)) end
   return true
