@@ -56,15 +56,8 @@ end
 local function leaves_nothing()
   for _, client in ipairs(world.clients) do client:close() end
   for i, server in ipairs(servers) do
-    if server:is_running() then
-      assert(process.wait_until(function()
-        local found = server:leaks()
-        for _, key in ipairs(found.keys) do
-          if not leftovers.may_stay(server, key) then return false end
-        end
-        return found.clients == 0
-      end, 20), ("server %d: left %s"):format(i, table.concat(server:leaks().keys, " ")))
-    end
+    local left = server:is_running() and leftovers.on(server, false, 20)
+    assert(not left, ("server %d: %s"):format(i, tostring(left)))
     server:stop()
   end
 end

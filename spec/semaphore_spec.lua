@@ -1,12 +1,12 @@
 -- Semaphores with leased permits.
 
-local crowd = require "spec.support.crowd"
 local fails = require "spec.support.fails"
 local features = require "spec.support.features"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local resp = require "spec.support.resp"
+local world = require("spec.support.world").new()
 
 local KEY = "pool"
 local LEASES = "{pool}:timeout"
@@ -14,61 +14,36 @@ local QUEUE = "holdfast_queue:{pool}"
 local CHANNEL = "redisson_sc:{pool}"
 local GRANT = 10 -- seconds; does not end too early on a busy machine
 
--- A worker: arg = url, name, rounds, count, wait, inside, permits, lease, grant lease. Each round
--- writes a line "name permits token seconds" to the list "test:log": how many permits are acquired
--- at that moment, and the server's time.
+-- Acquires `count` permits once, uses them for `inside` seconds, and writes a line "name permits
+-- token" to the list "test:log": how many permits are acquired at that moment.
 local WORKER = [[
-local holdfast, sys = require "holdfast", require "spec.support.sys"
-local resp = require "spec.support.resp"
-local url, name, rounds, count = arg[1], arg[2], tonumber(arg[3]), tonumber(arg[4])
-local wait, inside, permits, lease = tonumber(arg[5]), tonumber(arg[6]), tonumber(arg[7]), tonumber(arg[8])
-local server = assert(resp.connect { path = url:match("^unix://(.*)$") })
-local client = holdfast.new { url = url, grant_lease = tonumber(arg[9]) }
-local pool = client:semaphore("pool", { permits = permits, wait = wait, lease = lease, watchdog = true })
-for _ = 1, rounds do
-  local permit = assert(pool:acquire(count))
-  local out = server:call("INCRBY", "test:out", count)
-  local time = server:call("TIME")
-  server:call("RPUSH", "test:log",
-    ("%s %d %s %s.%06d"):format(name, out, permit:token_text(), time[1], tonumber(time[2])))
-  sys.sleep(inside)
-  server:call("DECRBY", "test:out", count)
-  assert(permit:release())
-end
+local url, name, count, inside, grant_lease = arg[1], arg[2], tonumber(arg[3]), tonumber(arg[4]), tonumber(arg[5])
+local server = assert(require("spec.support.resp").connect { path = url:match("^unix://(.*)$") })
+local client = require("holdfast").new { url = url, grant_lease = grant_lease }
+local permit = assert(client:semaphore("pool", { permits = 3, wait = 30 }):acquire(count))
+local out = server:call("INCRBY", "test:out", count)
+server:call("RPUSH", "test:log", ("%s %d %s"):format(name, out, permit:token_text()))
+require("spec.support.sys").sleep(inside)
+server:call("DECRBY", "test:out", count)
+assert(permit:release())
 client:close()
 ]]
 
-local server, clients, workers
-
 local function new(options)
   options = options or {}
-  options.url, options.grant_lease = server:url(), options.grant_lease or GRANT
-  local client = holdfast.new(options)
-  clients[#clients + 1] = client
-  return client
+  options.grant_lease = options.grant_lease or GRANT
+  return world.client(options)
 end
 
--- Starts a program, whose arg[1] is the server's URL.
-local function program(code, ...)
-  workers[#workers + 1] = process.lua { code = code, args = { server:url(), ... } }
-  return workers[#workers]
+local function work(name, options)
+  options = options or {}
+  return world.run(WORKER, name, options.count or 1, options.inside or 0, GRANT)
 end
 
-local function work(options)
-  return program(WORKER, options.name or "w", options.rounds or 1, options.count or 1,
-    options.wait or 30, options.inside or 0, options.permits or 3, options.lease or 30,
-    options.grant_lease or GRANT)
-end
-
-local function waiters() return server:cli("ZCOUNT", QUEUE, "(0", "+inf") end
+local function waiters() return world.cli("ZCOUNT", QUEUE, "(0", "+inf") end
 
 local function wait_queued(count)
   assert(process.wait_until(function() return waiters() == count end, 20), "they do not queue")
-end
-
--- Waits until the workers have acquired so often.
-local function wait_logged(count, seconds)
-  assert(process.wait_until(function() return server:cli("LLEN", "test:log") == count end, seconds or 20))
 end
 
 local function finish(worker)
@@ -76,59 +51,30 @@ local function finish(worker)
   assert.same({ "exit", 0 }, { how, code }, worker:output())
 end
 
--- → names in order, the most permits that were acquired at once, tokens, seconds of the server
+-- → names in order, the most permits that were acquired at once, tokens
 local function history()
-  local names, most, tokens, times = {}, 0, {}, {}
-  for i, line in ipairs(server:cli("LRANGE", "test:log", 0, -1)) do
-    local name, out, token, time = line:match("^(%S+) (%S+) (%S+) (%S+)$")
-    names[i], tokens[i], times[i] = name, tonumber(token), tonumber(time)
-    most = math.max(most, tonumber(out))
+  local names, most, tokens = {}, 0, {}
+  for i, line in ipairs(world.cli("LRANGE", "test:log", 0, -1)) do
+    local name, out, token = line:match("^(%S+) (%S+) (%S+)$")
+    names[i], tokens[i], most = name, tonumber(token), math.max(most, tonumber(out))
   end
-  return names, most, tokens, times
-end
-
--- What Redisson does with permits, over a plain connection.
-local function java_takes(count, seconds)
-  local ids = {}
-  local time = server:cli("TIME")
-  local till = ("%.0f"):format((time[1] + (seconds or 30)) * 1000)
-  server:cli("DECRBY", KEY, count)
-  for i = 1, count do
-    ids[i] = ("java%08d%04d"):format(math.random(99999999), i)
-    server:cli("ZADD", LEASES, till, ids[i])
-  end
-  return ids
-end
-
-local function java_gives_back(id)
-  assert.equal(1, server:cli("ZREM", LEASES, id))
-  server:cli("PUBLISH", CHANNEL, server:cli("INCRBY", KEY, 1))
+  return names, most, tokens
 end
 
 describe("a semaphore", function()
-  before_each(function()
-    server = redis.start()
-    clients, workers = {}, {}
-  end)
-
+  before_each(world.open)
   after_each(function()
-    for _, worker in ipairs(workers) do worker:stop() end
-    for _, client in ipairs(clients) do client:close() end
-    for _, key in ipairs(server:cli("KEYS", "*")) do
-      if key:find("^test:") or key == KEY then server:cli("DEL", key) end
-    end
-    local litter = crowd.litter(server)
-    server:stop()
-    assert.is_nil(litter)
+    world.cli("DEL", KEY, "test:log", "test:out")
+    world.close()
   end)
 
   it("is stored in Redisson's format", function()
     local pool = new():semaphore(KEY, { permits = 4, lease = 20 })
     local one = assert(pool:acquire())
     local two = assert(pool:acquire(2))
-    assert.same({ "1", -1 }, { server:cli("GET", KEY), server:cli("PTTL", KEY) })
-    local leases, now = server:cli("ZRANGE", LEASES, 0, -1, "WITHSCORES"),
-      server:cli("TIME")[1] * 1000
+    assert.same({ "1", -1 }, { world.cli("GET", KEY), world.cli("PTTL", KEY) })
+    local leases, now = world.cli("ZRANGE", LEASES, 0, -1, "WITHSCORES"),
+      world.cli("TIME")[1] * 1000
     assert.equal(6, #leases)
     for i = 1, 5, 2 do
       assert.equal(16, #leases[i])
@@ -139,7 +85,7 @@ describe("a semaphore", function()
     assert.equal(("%.0f"):format(two:token()), two:token_text())
     assert.same({ 1, 2 }, { one:count(), two:count() })
     assert.is_true(one:release() and two:release())
-    assert.same({ "4", 0 }, { server:cli("GET", KEY), server:cli("EXISTS", LEASES) })
+    assert.same({ "4", 0 }, { world.cli("GET", KEY), world.cli("EXISTS", LEASES) })
   end)
 
   it("returns its key, permits, waiters and lease", function()
@@ -179,7 +125,7 @@ describe("a semaphore", function()
     assert.matches(none, fails("busy", pool:acquire(1, 0)))
     assert(pool:set_permits(0))
     assert.matches(none, fails("busy", pool:acquire(1, 0)))
-    local worker = program [[
+    local worker = world.run [[
       local client = require("holdfast").new(arg[1])
       assert(client:semaphore("pool"):acquire(1, 10)):release()
       client:close() ]]
@@ -195,9 +141,9 @@ describe("a semaphore", function()
     assert.matches('"{pool}".*would clash on the server with the same key without its braces', message)
     fails("conflict", pool:set_permits(3))
     fails("conflict", pool:available())
-    assert.equal(0, server:cli("EXISTS", "{pool}"))
+    assert.equal(0, world.cli("EXISTS", "{pool}"))
     assert(assert(client:semaphore("{pool}:1", { permits = 1 }):acquire(1, 0)):release())
-    for _, key in ipairs(server:cli("KEYS", "*:1")) do server:cli("DEL", key) end
+    for _, key in ipairs(world.cli("KEYS", "*:1")) do world.cli("DEL", key) end
   end)
 
   it("has the number of permits that was last set, whatever its options say", function()
@@ -222,11 +168,11 @@ describe("a semaphore", function()
   it("serves waiters in order of arrival, and lets none pass a large request", function()
     local pool = new():semaphore(KEY, { permits = 3 })
     local a, b, c = assert(pool:acquire()), assert(pool:acquire()), assert(pool:acquire())
-    local big = work { name = "big", count = 3, inside = 0.05 }
+    local big = work("big", { count = 3, inside = 0.05 })
     wait_queued(1)
     local small = {}
     for i = 1, 3 do
-      small[i] = work { name = "small" .. i, inside = 0.02 }
+      small[i] = work("small" .. i, { inside = 0.02 })
       wait_queued(1 + i)
     end
     fails("busy", pool:try_acquire())
@@ -258,20 +204,20 @@ describe("a semaphore", function()
     assert.same({ false, "expired", { 1, "expired" } }, { permit:is_held(), permit:lost(), reported })
     fails("lost", permit:release())
     assert.is_true(next_permit:is_held() and next_permit:release())
-    assert.equal("1", server:cli("GET", KEY))
+    assert.equal("1", world.cli("GET", KEY))
   end)
 
   it("reports a loss when its data was deleted", function()
     local client = new { lease = 3 }
     local pool = client:semaphore(KEY, { permits = 2 })
     local permit = assert(pool:acquire())
-    server:cli("FLUSHALL")
+    world.cli("FLUSHALL")
     assert(process.wait_until(function() return permit:lost() end, 20))
     assert.equal("deleted", permit:lost())
     local again = assert(pool:acquire(2, 20))
     fails("lost", permit:release())
     assert.is_true(again:is_held() and again:release())
-    assert.equal("2", server:cli("GET", KEY))
+    assert.equal("2", world.cli("GET", KEY))
   end)
 
   it("takes a permit back when its handle is collected", function()
@@ -316,7 +262,7 @@ describe("a semaphore", function()
     assert.equal(3, pool:available())
     assert.has_error(function() pool:with_permit(function() error("oops", 0) end) end, "oops")
     assert.equal(3, pool:available())
-    local results = { pool:with_permit(function() server:cli("FLUSHALL") return 7 end) }
+    local results = { pool:with_permit(function() world.cli("FLUSHALL") return 7 end) }
     assert.same({ "lost", 7 }, { results[3], results[4][1] })
   end)
 
@@ -327,24 +273,23 @@ describe("a semaphore", function()
     client:close()
     fails("closed", pool:acquire())
     fails("closed", pool:info())
-    assert.equal("1", server:cli("GET", KEY))
+    assert.equal("1", world.cli("GET", KEY))
   end)
 
-  describe("shared with Redisson", function()
-    it("serves a waiter at once when Redisson releases", function()
-      local pool = new():semaphore(KEY, { permits = 1 })
-      assert(pool:acquire()):release()
-      local ids = java_takes(1)
-      local worker = work { name = "waits" }
-      wait_queued(1)
-      assert(process.wait_until(function() return server:cli("PUBSUB", "NUMPAT") == 1 end, 20))
-      process.sleep(0.05)
-      local from = process.now()
-      java_gives_back(ids[1])
-      wait_logged(1)
-      assert.is_true(process.now() - from < GRANT / 2)
-      finish(worker)
-    end)
+  it("serves a waiter at once when Redisson releases", function()
+    local pool = new():semaphore(KEY, { permits = 1 })
+    assert(pool:acquire()):release()
+    world.cli("DECRBY", KEY, 1)
+    world.cli("ZADD", LEASES, ("%d"):format((world.cli("TIME")[1] + 30) * 1000), "java000000000001")
+    local worker = work "waits"
+    wait_queued(1)
+    process.eventually(function() return world.cli("PUBSUB", "NUMPAT") == 1 end)
+    process.sleep(0.05)
+    local from = process.now()
+    world.cli("ZREM", LEASES, "java000000000001")
+    world.cli("PUBLISH", CHANNEL, world.cli("INCRBY", KEY, 1))
+    finish(worker)
+    assert.is_true(process.now() - from < GRANT / 2)
   end)
 end)
 
@@ -438,7 +383,7 @@ local nginx = require "spec.support.nginx"
 if not nginx.is_there() then return end
 
 describe("a semaphore under ngx_lua", function()
-  local front
+  local server, front
 
   before_each(function() server = redis.start { tcp = true } end)
   after_each(function()

@@ -320,25 +320,4 @@ describe("an option", function()
       known[where] = true
     end
   end)
-
-  it("is not changed when its table is modified later", function()
-    local client = connect()
-    local opts = { permits = 3, lease = 7, class = "orders" }
-    local pool = client:semaphore("pool", opts)
-    local template_opts = { wait = 3, class = "orders" }
-    local template = client:one_by_one(template_opts)
-    local plain_opts = { class = "orders" }
-    local plain = client:plain_semaphore("plain", plain_opts)
-    opts.lease, opts.class, template_opts.class, template_opts.wait = 1, "others", "others", 9
-    plain_opts.class = "others"
-    local permit = assert(pool:acquire(2, 0))
-    assert.equal(7, found(client, permit).lease)
-    assert.equal("orders", found(client, permit).class)
-    local run = assert(template:execute("t", 1, function(lock) return lock end))
-    assert.equal("orders", found(client, run).class)
-    assert.equal(3, found(client, run).wait)
-    plain:set(3)
-    plain:acquire(2)
-    assert.equal(0, client:stats().classes.others.outcomes.acquired)
-  end)
 end)

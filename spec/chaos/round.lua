@@ -10,7 +10,7 @@ local cluster = require "spec.support.cluster"
 local redis = require "spec.support.redis"
 local sentinel = require "spec.support.sentinel"
 local sys = require "spec.support.sys"
-local crowd = require "spec.support.crowd"
+local leftovers = require "spec.support.leftovers"
 local versions = require "spec.support.servers"
 local checker = require "spec.chaos.checker"
 local Certificates = require "spec.chaos.certificates"
@@ -370,7 +370,7 @@ local function check_quiet(self, problems, ops)
   if self.plan.user then forget(self.servers[1], "once*") end
   if self.plan.user and was_end_late(self, ops) then forget(self.servers[1], "holdfast_client:*") end
   for i, server in ipairs(masters_of(self)) do
-    local litter = crowd.litter(server, self.set ~= nil, LITTER_TIMEOUT)
+    local litter = leftovers.on(server, self.set ~= nil, LITTER_TIMEOUT)
     if litter then problem(("server %d: %s"):format(i, litter)) end
   end
 end

@@ -14,7 +14,7 @@ package.cpath = build .. "/" .. (jit and "luajit" or "lua5.4") .. "/?.so;" .. pa
 
 require "spec.support.usage".help(arg)
 
-local crowd = require "spec.support.crowd"
+local leftovers = require "spec.support.leftovers"
 local nemesis = require "spec.chaos.nemesis"
 local process = require "spec.support.process"
 local proxy = require "spec.chaos.proxy"
@@ -86,7 +86,7 @@ if not all_free() then
     tostring(server:cli("GET", "places")), tostring(server:cli("GET", "pool")))
 end
 server:cli("DEL", "places", "pool", "gate")
-local litter = crowd.litter(server, false, END)
+local litter = leftovers.on(server, false, END)
 if litter then problem("the server keeps %s", litter) end
 
 -- ---- what was measured ----

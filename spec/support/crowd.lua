@@ -147,7 +147,7 @@ end
 -- Stops all processes and the server, and asserts that nothing was left on the server.
 function Crowd:clear()
   for _, worker in ipairs(self.workers) do worker:stop() end
-  local litter = crowd.litter(self.server)
+  local litter = leftovers.on(self.server)
   self:stop()
   self.server:stop()
   assert.is_nil(litter)
@@ -223,28 +223,6 @@ function crowd.commands_in(server, seconds)
   process.sleep(seconds)
   local more = sent() - before
   return more, process.now() - from
-end
-
--- ---- leftovers ----
-
--- Returns a description of what should be gone from the server after `seconds` (10) but is not, or
--- nil.
--- `failed_over`: see leftovers.may_stay.
-function crowd.litter(server, failed_over, seconds)
-  local function look()
-    local leaks, litter = server:leaks(), {}
-    for _, key in ipairs(leaks.keys) do
-      local may_stay = leftovers.may_stay(server, key, failed_over)
-      if not may_stay then litter[#litter + 1] = "key " .. key end
-    end
-    for _, channel in ipairs(leaks.channels) do litter[#litter + 1] = "channel " .. channel end
-    if leaks.clients > 0 then litter[#litter + 1] = leaks.clients .. " connections" end
-    local patterns = server:cli("PUBSUB", "NUMPAT")
-    if patterns > 0 then litter[#litter + 1] = patterns .. " patterns" end
-    return #litter > 0 and table.concat(litter, ", ") or nil
-  end
-  process.wait_until(function() return look() == nil end, seconds or 10)
-  return look()
 end
 
 return crowd

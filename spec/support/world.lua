@@ -11,21 +11,6 @@ local redis = require "spec.support.redis"
 
 local M = {}
 
-local function litter(server)
-  local found = server:leaks()
-  local keys = {}
-  for _, key in ipairs(found.keys) do
-    if not leftovers.may_stay(server, key) then keys[#keys + 1] = key end
-  end
-  return { keys = keys, channels = found.channels, clients = found.clients }
-end
-
-local NOTHING = { keys = {}, channels = {}, clients = 0 }
-
-local function is_clean(found)
-  return #found.keys == 0 and #found.channels == 0 and found.clients == 0
-end
-
 function M.new(options)
   local world = {}
 
@@ -98,21 +83,15 @@ function M.new(options)
     for _, child in ipairs(world.children) do child:stop() end
     if world.server and not world.server.process:status() then world.server:kill("CONT") end
     for _, client in ipairs(world.clients) do client:close() end
-    local found = NOTHING
+    local left
     if world.server then
-      if not world.server.process:status() then
-        process.wait_until(function()
-          found = litter(world.server)
-          return is_clean(found)
-        end, 10)
-      end
+      left = not world.server.process:status() and leftovers.on(world.server)
       world.server:stop()
     end
     for _, server in ipairs(world.servers) do server:stop() end
     collectgarbage() collectgarbage()
     local after = process.descriptors()
-    assert(is_clean(found), ("left on the server: keys %q, channels %q, %d connections"):format(
-      table.concat(found.keys, " "), table.concat(found.channels, " "), found.clients))
+    assert(not left, "left on the server: " .. tostring(left))
     assert(after == world.before, ("%d descriptors were open before, %d after"):format(world.before,
       after))
   end
