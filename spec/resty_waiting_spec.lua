@@ -122,10 +122,10 @@ describe("under ngx_lua", function()
     local waiting = {}
     for i = 1, 3 do waiting[i] = front:begin("/wait") end
     comes_to_wait(3, "k")
-    process.sleep(1.3) -- the task looks once a second for callers that are gone
+    process.sleep(2.5)
     server:kill("STOP")
     local asking = front:begin("/ping")
-    process.sleep(1.2)
+    process.sleep(1.5)
     server:kill("CONT")
     assert.equal("true|2", reply_of(asking))
     assert(lock:release())
