@@ -1,6 +1,6 @@
--- What the programs guarantee in any order of events: with late commands, old grants, keys with
--- similar names, queues of dead waiters. The tests call them as docs/reference/protocol.md
--- describes, on a real server.
+-- What the programs do on a real server that spec/sim/cases.lua cannot show: what the server writes
+-- and which commands it runs, and what clients make of it. The tests call them as
+-- docs/reference/protocol.md describes.
 
 local crowd = require "spec.support.crowd"
 local fails = require "spec.support.fails"
@@ -28,23 +28,13 @@ local function call(program, key, owner, ...)
   return wire.spelled_out(program, assert(reply, message))
 end
 
-local function release(owner, to, own)
-  return call("release", KEY, owner, to or 0, LEASE, own or "")
-end
-
-local function member_of(uuid, number, shared_owner)
-  return ("1l%s:%d:%d"):format(uuid, number, TTL) .. (shared_owner and " " .. shared_owner or "")
-end
-
--- Returns a client that receives its grants but uses none.
+-- Returns a waiter that receives its grants but uses none.
 local function listener(number)
   local silent = crowd.silent_client(world.server, number)
-  local uuid = silent.uuid
+  local owner = silent.uuid .. ":1"
   return {
-    uuid = uuid,
+    owner = owner, member = ("1m%s:%d"):format(owner, TTL), -- as a mutex's waiter
     receive = function() return assert(silent.connection:receive(20), "nothing received")[3] end,
-    member = function(wait, shared_owner) return member_of(uuid, wait, shared_owner) end,
-    owner = function(wait) return ("%s:%d"):format(uuid, wait) end,
     close = function() silent.connection:close() end,
   }
 end
@@ -62,7 +52,7 @@ describe("a command that arrives late", function()
     assert(lock:release() and lock:acquire(0))
     local owner = lock:owner()
     assert.is_true(owner ~= old)
-    assert.equal(-2, release(old))
+    assert.equal(-2, call("release", KEY, old, 0, LEASE, ""))
     assert.equal(0, call("leave", KEY, old, 0, "", ""))
     assert.equal(-2, world.cli("EVAL", crowd.program("extend"), 2, KEY, crowd.queue_of(KEY), old,
       10, "", ""))
@@ -186,12 +176,12 @@ describe("a queue", function()
     assert.equal(1, mutex("acquire", OURS:format(1) .. ":1", 0, 0, LEASE, TTL, "")[1])
     for i = 1, 4 do
       waiters[i] = listener(i)
-      local member = waiters[i].member(1):gsub("^1l", "1m")
-      assert.equal(0, mutex("acquire", waiters[i].owner(1), 0, 0, LEASE, TTL, member)[1])
+      local reply = mutex("acquire", waiters[i].owner, 0, 0, LEASE, TTL, waiters[i].member)
+      assert.equal(0, reply[1])
     end
     assert.equal(1, mutex("release", OURS:format(1) .. ":1", 0, 0, ""))
     local before = crowd.calls(world.server)
-    assert.equal(1, mutex("release", waiters[1].owner(1), 0, 0, ""))
+    assert.equal(1, mutex("release", waiters[1].owner, 0, 0, ""))
     local calls = crowd.calls_since(world.server, before)
     assert.matches("^1 grant m 1 ", waiters[2].receive())
     assert.same({ 1, 1, 1, 1 },

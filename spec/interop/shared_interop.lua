@@ -316,29 +316,6 @@ describe("holdfast and RFencedLock", function()
     assert.is_true(tokens_of_java_alone(5) > second)
   end)
 
-  it("draw tokens that never fall if Java used the key between two of holdfast's holds", function()
-    add("java", "before", { turns = 3, fenced = 1, together = 1 })
-    local first = token_of_ours { token_ttl = 60 }
-    others:begin(START_UP)
-    assert.is_nil(others:finish(START_UP))
-    assert.is_true(tonumber(server:cli("GET", ("redisson_lock_token:{%s}"):format(KEY))) > first)
-    local second = token_of_ours { token_ttl = 2 }
-    assert.is_true(tokens_of_java_alone(5) > second)
-  end)
-
-  it("draw tokens that never fall if holdfast only saw Java hold the lock", function()
-    local met = add("java", "met", { inside = 0.5, fenced = 1, together = 1 })
-    assert.truthy(met:wait_output("ready", START_UP))
-    local one = holdfast.new(server:url())
-    local first = token_of_ours { token_ttl = 2 }
-    others:begin(START_UP)
-    assert.truthy(others:came_in("met", START_UP))
-    assert.equal("busy", (select(3, one:lock(KEY):acquire(0))))
-    one:close()
-    assert.is_nil(others:finish(30))
-    assert.is_true(tokens_of_java_alone(5) > first)
-  end)
-
   it("draw tokens that never fall if holdfast only released while Java waited", function()
     local one = holdfast.new(server:url())
     local fenced = one:lock(KEY, { token_ttl = 2 })

@@ -61,7 +61,7 @@ spec/bounds_spec.lua spec/command_host_spec.lua spec/command_process_spec.lua sp
 spec/locale_spec.lua spec/observed_spec.lua spec/reload_spec.lua spec/resty_lock_spec.lua spec/types_spec.lua"
 
 # Only in make check. The specs of the Makefile and of the set-up run builds, and fail only if these files change.
-NOT_IN_TEST="spec/stress_spec.lua spec/command_help_spec.lua spec/partitions_spec.lua spec/doctor_servers_spec.lua spec/upgrade_spec.lua \
+NOT_IN_TEST="spec/command_help_spec.lua spec/partitions_spec.lua spec/doctor_servers_spec.lua spec/upgrade_spec.lua \
 spec/unreadable_jobs_spec.lua spec/install_spec.lua spec/setup_spec.lua spec/static_spec.lua"
 
 # The files that take longest. They run first, so that the run does not have to wait for them at its end.
@@ -234,7 +234,6 @@ crash_rounds() { suite crash tap with_long_timeout lua5.4 spec/crash/run.lua; }
 # Runs the specs that take minutes.
 # shellcheck disable=SC2046,SC2086
 long_specs() {
-    suite stress busted with HOLDFAST_STRESS=10000 "files=--run=check spec/stress_spec.lua" -- run_busted lua5.4
     suite help busted with files=spec/command_help_spec.lua -- run_busted luajit
     suite servers busted with HOLDFAST_CLUSTER_SECONDS=10 "files=$UNDER_LUA spec/doctor_servers_spec.lua" -- run_busted luajit
     specs_under lua5.4 other $(printf '%s\n' $UNDER_LUAJIT | grep -vxF "$(printf '%s\n' $NGX_SPECS)")
