@@ -9,7 +9,7 @@ local redis = require "spec.support.redis"
 
 local KEY = "crowd"
 local QUEUE = crowd.queue_of(KEY)
-local GRANT = 2
+local GRANT = 1.5
 local LONG = 20 -- seconds of a lease that nothing here may wait for
 
 local unpack = rawget(_G, "unpack") or table.unpack

@@ -28,7 +28,7 @@ describe("under ngx_lua", function()
       ]]):format(server:url()),
       server = [[
         location = /hold { content_by_lua_block {
-          LOCK = CLIENT:lock("k", { lease = 3, watchdog = true, owner = "o", on_lost = function(_, reason)
+          LOCK = CLIENT:lock("k", { lease = 2, watchdog = true, owner = "o", on_lost = function(_, reason)
             ngx.shared.noted:set("lost", reason)
           end })
           assert(LOCK:acquire())
@@ -69,8 +69,8 @@ describe("under ngx_lua", function()
       ]]):format(server:url()),
       server = [[
         location = /hold { content_by_lua_block {
-          LOCK = CLIENT:lock("k", { lease = 3, watchdog = true })
-          KEPT = CLIENT:lock("kept", { lease = 3, watchdog = true })
+          LOCK = CLIENT:lock("k", { lease = 2, watchdog = true })
+          KEPT = CLIENT:lock("kept", { lease = 2, watchdog = true })
           assert(LOCK:acquire())
           assert(KEPT:acquire())
           ngx.say("held")
@@ -98,7 +98,7 @@ describe("under ngx_lua", function()
     eventually(function() return server:cli("EXISTS", "k", "kept") == 2 end)
     server:cli("DEL", "k")
     eventually(is_waited_for)
-    process.sleep(4)
+    process.sleep(2.7)
     assert.equal(1, server:cli("EXISTS", "kept"))
     assert.is_true(log:release())
     eventually(function() return noted("took") == "yes" end)

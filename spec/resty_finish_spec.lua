@@ -239,7 +239,7 @@ describe("under ngx_lua", function()
   describe("without holdfast.finish()", function()
     it("stops renewing for a request that has ended, so the lock ends with its lease", function()
       resty.expect_errors()
-      start { lease = 2, server = locations_of_ends() }
+      start { lease = 1.5, server = locations_of_ends() }
       for _, i in ipairs { 1, 3, 6 } do -- the task finds all of them in the same way
         local each = ENDS[i]
         assert.truthy(front:begin("/end" .. i):finish(), each[1])
@@ -292,7 +292,7 @@ describe("under ngx_lua", function()
     end)
 
     it("does not grant the lock to waiters whose clients disconnected", function()
-      start { lease = 2, server = locations_of_ends() }
+      start { lease = 1.5, server = locations_of_ends() }
       disconnect_holder_and_waiters()
       assert.truthy(free_within("a", 10))
     end)

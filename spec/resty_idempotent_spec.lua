@@ -60,7 +60,7 @@ describe("under ngx_lua", function()
 
     it("runs one of several requests with equal address, URI, arguments and body", function()
       start { server = FINISH .. COUNT .. guarded("/pay",
-        'expire = 5, info = "twice", status = 429', RUN) }
+        'expire = 3, info = "twice", status = 429', RUN) }
       assert.equal(200, front:get("/pay?a=1&b=2").status)
       assert.same({ 429, "twice\n" }, parts(front:get("/pay?a=1&b=2")))
       assert.equal(200, front:get("/pay?a=1&b=3").status)
@@ -307,7 +307,7 @@ describe("under ngx_lua", function()
     end)
 
     it("begins only one run for a request that nginx redirects internally", function()
-      start { lease = 3, server = FINISH .. [[
+      start { lease = 1.5, server = FINISH .. [[
         access_by_lua_block {
           HOLDFAST.idempotent_request { client = CLIENT, header = true, principal = false, replay = true,
             expire = 60 }

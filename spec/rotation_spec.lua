@@ -57,7 +57,7 @@ end
 -- Writes the settings of a command. The default command_timeout, a tenth of the lease, is too short
 -- for a busy server.
 local function settings(lines)
-  write(directory .. "holdfast.conf", lines .. "lease = 6\ncommand_timeout = 3\ngrace = 0.5\n")
+  write(directory .. "holdfast.conf", lines .. "lease = 4.5\ncommand_timeout = 2.5\ngrace = 0.5\n")
 end
 
 -- Starts the command with these settings.

@@ -141,14 +141,14 @@ describe("a signal", function()
 end)
 
 -- A program that calls a server that hangs: "acquire" and "release" wait for the reply, "acquire
--- again" for a renewal that waits for its own. Without a signal the calls take 6 s, the last one 4
--- s.
+-- again" for a renewal that waits for its own. Without a signal the calls take 4.5 s, the last one
+-- 3 s.
 local function stuck_program(call, interruptible)
   return world.run([[
     local process = require "spec.support.process"
     assert(require("spec.support.sys").catch(10))
     local call, interruptible = arg[2], arg[3] == "true"
-    local client = require("holdfast").new { url = arg[1], lease = 6, command_timeout = 6 }
+    local client = require("holdfast").new { url = arg[1], lease = 4.5, command_timeout = 4.5 }
     local lock = assert(client:lock("k", { interruptible = interruptible }):acquire())
     if call == "acquire" then assert(lock:release()) end
     process.signal(tonumber(arg[4]), "STOP")

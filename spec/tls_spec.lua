@@ -192,11 +192,11 @@ describe("over TLS", function()
       local core = require "holdfast.core"
       local client = require("holdfast").new { url = arg[1], tls = { ca_file = arg[2] } }
       local lock = client:lock("k", { lease = 1.5, watchdog = true }) -- renewed every 0.5 s
-      for i = 1, 10 do
+      for i = 1, 5 do
         assert(lock:acquire(20))
         -- ends all connections but this one, so the watchdog has to make a new one
         assert(core.client.command(client, { "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes" }))
-        sys.sleep(0.485 + i / 300)
+        sys.sleep(0.485 + i / 150)
         local pid = assert(sys.fork())
         if pid == 0 then
           local own = client:lock("own" .. i)

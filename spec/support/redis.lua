@@ -62,7 +62,6 @@ local function store_lines(self, options, add)
   add("appendfsync always")
   add("repl-diskless-sync-delay 0")
   if options.password then add("masterauth %s", options.password) end
-  if options.maxmemory then add("maxmemory %s", options.maxmemory) end
   local master = options.replica_of
   if master then add("replicaof 127.0.0.1 %d", assert(master.port, "a master needs tcp = true")) end
   if options.cluster then
@@ -141,7 +140,7 @@ function Server:_launch()
 end
 
 -- start{ tcp, port = with tcp or cluster; default: any free one, password,
---   users = { "name on >pass ~* +@all" }, maxmemory, replica_of = server, persist,
+--   users = { "name on >pass ~* +@all" }, replica_of = server, persist,
 --   cluster = true (a cluster's node), sentinel = true (a Sentinel), conf = { lines },
 --   host = its address; default 127.0.0.1, under = { words of a command that runs it },
 --   program = path, clock = true (for server:set_clock),

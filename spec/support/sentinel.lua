@@ -17,7 +17,7 @@ local function config(self, options)
   local lines = {
     ("sentinel monitor %s 127.0.0.1 %d %d"):format(NAME, self.nodes[1].port, options.quorum or 2),
     ("sentinel down-after-milliseconds %s %d"):format(NAME, options.down_after or 1000),
-    ("sentinel failover-timeout %s %d"):format(NAME, options.failover_timeout or 2000),
+    ("sentinel failover-timeout %s 2000"):format(NAME),
   }
   if options.password then
     lines[#lines + 1] = ("sentinel auth-pass %s %s"):format(NAME, options.password)
@@ -134,8 +134,8 @@ function Set:wait_settled()
     "the set does not come to rest")
 end
 
--- start{ replicas = 1, sentinels = 3, quorum = 2, down_after = 1000, failover_timeout = 2000 (ms),
---   password, users, conf (of the data servers), sentinel_password, sentinel_users,
+-- start{ replicas = 1, sentinels = 3, quorum = 2, down_after = 1000 (ms),
+--   password, users, conf (of the data servers), sentinel_password,
 --   tls (as for redis.start, with alone = true) }
 function sentinel.start(options)
   options = options or {}
@@ -143,7 +143,7 @@ function sentinel.start(options)
   add_nodes(self, options)
   for i = 1, options.sentinels or 3 do
     self.sentinels[i] = redis.start {
-      sentinel = true, password = options.sentinel_password, users = options.sentinel_users,
+      sentinel = true, password = options.sentinel_password,
       conf = config(self, options), tls = options.tls,
     }
     hurry(self.sentinels[i])

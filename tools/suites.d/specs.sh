@@ -48,7 +48,7 @@ spec/protocol_client_spec.lua spec/versions_spec.lua spec/docs_spec.lua spec/pag
 spec/rolling_spec.lua spec/doctor_spec.lua spec/examples_spec.lua spec/links_spec.lua spec/loops_*_spec.lua spec/command_run_*_spec.lua spec/command_hold_spec.lua \
 $NGX_SPECS spec/kinds_spec.lua spec/quorum_spec.lua spec/tenants_spec.lua \
 spec/trouble_spec.lua spec/waiting_faults_spec.lua spec/sim_spec.lua spec/completion_spec.lua \
-spec/command_hostile_spec.lua spec/command_waiting_spec.lua spec/fence_spec.lua spec/model_spec.lua \
+spec/command_hostile_spec.lua spec/command_waiting_spec.lua spec/fence_spec.lua spec/model_spec.lua spec/multi_lock_spec.lua spec/names_spec.lua \
 spec/guard_model_spec.lua spec/failing_loops_spec.lua spec/turns_spec.lua spec/margins_spec.lua spec/protocol_spec.lua \
 spec/keep_spec.lua spec/tls_spec.lua spec/redis_diff_spec.lua \
 spec/foreign_spec.lua spec/deadlocks_spec.lua spec/semaphore_spec.lua spec/fair_spec.lua spec/channel_waits_spec.lua \
