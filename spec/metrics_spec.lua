@@ -329,18 +329,6 @@ describe("a client", function()
       seen:close()
     end)
 
-    it("receives tables that can be collected once it has returned", function()
-      local events_seen = setmetatable({}, { __mode = "k" })
-      local seen = holdfast.new { url = server:url(), on_event = function(event)
-        events_seen[event] = true
-      end }
-      for _ = 1, 3 do seen:with_lock("k", function() end) end
-      assert.is_truthy(next(events_seen))
-      for _ = 1, 2 do collectgarbage() end
-      assert.is_nil(next(events_seen))
-      seen:close()
-    end)
-
     it("receives events after a coroutine with a waiting listener was dropped", function()
       if not require("holdfast.compat").yields_in_pcall then return end
       local received = {}

@@ -7,6 +7,8 @@ local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local holdfast = require "holdfast"
 
+local unpack = table.unpack or unpack
+
 local servers, urls, clients
 
 local function connect(options)
@@ -33,11 +35,30 @@ local function keys_of_all(client, prefix)
   end
 end
 
-local function places(options)
-  local client, list = connect(options), {}
-  for i = 0, 11 do list[i + 1] = core.client.group(client, "order:" .. i) end
-  return table.concat(list)
+-- Names as programs make them, and any bytes in lengths 1 to 99; the same in each run.
+local function many_keys()
+  local keys, state, bytes = {}, 2026, {}
+  for i = 1, 10000, 2 do
+    for place = 1, i % 100 do
+      state = (state * 16807) % 2147483647
+      bytes[place] = state % 256
+    end
+    keys[i], keys[i + 1] = string.char(unpack(bytes, 1, i % 100)), "lock:{order}:" .. i + 1
+  end
+  return keys
 end
+
+-- "weight" or "name:weight" of each shard → the SHA-1 of the places that the class Sharded of Jedis
+-- 3.10.0 gives to these keys
+local JEDIS = {
+  ["1"] = "cce6c07dc676a4b4093acf62155a34f5dda4ac22",
+  ["1 1"] = "2aaa176b1a123af58226f10d6086fb173743417f",
+  ["1 1 1"] = "aaed9563dc032dda71990ddbaaa0b24c3722e064",
+  ["1 2 5"] = "43561b1e8370b4fb6b5cf7ccbb237f2dbeed1084",
+  ["a:1 b:1 c:1"] = "d965ffa5188ba3c5776279d94172450ec44219f5",
+  ["a:3 1 Zürich:2"] = "db68f40f0b9337248c17c1a1b7410ff7ae46f57f",
+  ["1 1 1 1 1 1 1 1 1 1 1 100"] = "6a38fb8cf5b0cd76eb200ea1d434e3af1c4787e9",
+}
 
 before_each(function()
   clients = {}
@@ -50,15 +71,22 @@ after_each(function()
 end)
 
 describe("shards", function()
-  it("place keys as Jedis does", function()
-    assert.equal("002000021202", places())
-    assert.equal("221002211202",
-      places {
-        servers = { urls[1], { url = urls[2], weight = 2 }, { url = urls[3], weight = 5 } } })
-    assert.equal("011220222220",
-      places { servers = { { url = urls[1], name = "a" }, { url = urls[2], name = "b" },
-        { url = urls[3], name = "c" } } })
-  end)
+  local many = many_keys()
+
+  for shards, wanted in pairs(JEDIS) do
+    it("place keys as Jedis does, with the weights " .. shards, function()
+      local entries, places = {}, {}
+      for name, weight in shards:gmatch("([^%s:]-):?(%d+)") do
+        entries[#entries + 1] = {
+          url = "redis://127.0.0.1:" .. #entries + 1, weight = tonumber(weight),
+          name = name ~= "" and name or nil,
+        }
+      end
+      local client = connect { servers = entries }
+      for i, key in ipairs(many) do places[i] = core.client.group(client, key) end
+      assert.equal(wanted, core.sha1(table.concat(places, " ")))
+    end)
+  end
 
   it("are not queried for a holder's name, which may be on a different server", function()
     local holder, waiter = connect { name = "billing" }, connect()

@@ -5,7 +5,7 @@
 #include "check.h"
 #include "memerr.h"
 
-/* The numbers here are Jedis 3.10's own; spec/interop/shards_interop.lua compares many more. */
+/* The numbers here are Jedis 3.10's own; spec/shards_spec.lua compares many more. */
 
 TEST(shard_hashes_equal_those_of_jedis) {
     CASES(const char *key; int64_t hash) = {
