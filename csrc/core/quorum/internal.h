@@ -19,7 +19,7 @@ typedef struct hf_vote {
     bool yes;         /* true for a yes, false for a no */
     bool skipped;     /* counted as a no without asking: the server has just refused a connection */
     bool rolled_back; /* the member granted the lock, but the grant did not count and was undone */
-    bool is_transient;   /* counted as a no because the server refuses temporarily */
+    bool is_transient;   /* counted as a no because the server temporarily refuses the command */
     bool guarded;        /* counted as a no because the server has not been known for long enough */
     hf_code code;        /* the reason for a no */
     char why[64];        /* the same reason as text, for messages */
@@ -97,8 +97,9 @@ bool hf_member_hold_is_held(const hf_hold *member_hold);
  * under way on that server. */
 uint32_t hf_member_hold_entries(const hf_client *member, const hf_hold *member_hold);
 
-/* Cleans up the member holds, except for `keep` of this client's entries in each. */
-void hf_quorum_clean_up_member_holds(hf_client *client, hf_hold *hold, uint32_t keep, hf_time now);
+/* Cleans up the member holds. In each, `remaining` entries of this client stay. */
+void hf_quorum_clean_up_member_holds(hf_client *client, hf_hold *hold, uint32_t remaining,
+                                     hf_time now);
 
 /* Returns a token slightly ahead of every server's clock, which need not be written back if every
  * server accepts it. Returns 1 if no clock is known yet. */

@@ -113,16 +113,16 @@ static bool is_quiet(const hf_client *client) {
 }
 
 /* Returns when a closed client stops waiting for hung servers, or HF_NEVER. */
-static hf_time ignore_rest_at(const hf_quorum *quorum) {
+static hf_time grace_end(const hf_quorum *quorum) {
     if (quorum->quiet_at == 0 || quorum->ignores_rest) return HF_NEVER;
     hf_time duration = quorum->quiet_at - quorum->closed_at;
     return quorum->quiet_at + hf_time_max(MIN_GRACE, 10 * duration);
 }
 
-static void ignore_rest(hf_quorum *quorum, hf_time now) {
+static void check_grace_period(hf_quorum *quorum, hf_time now) {
     bool majority_is_quiet = quorum->closed_at > 0 && quiet_members(quorum) >= quorum->majority;
     if (majority_is_quiet && quorum->quiet_at == 0) quorum->quiet_at = now;
-    if (now >= ignore_rest_at(quorum)) quorum->ignores_rest = true;
+    if (now >= grace_end(quorum)) quorum->ignores_rest = true;
 }
 
 /* ---- member holds ---- */
@@ -153,13 +153,14 @@ uint32_t hf_member_hold_entries(const hf_client *member, const hf_hold *member_h
     return entries > released ? entries - released : 0;
 }
 
-void hf_quorum_clean_up_member_holds(hf_client *client, hf_hold *hold, uint32_t keep, hf_time now) {
+void hf_quorum_clean_up_member_holds(hf_client *client, hf_hold *hold, uint32_t remaining,
+                                     hf_time now) {
     for (size_t i = 0; i < hold->member_count; i++) {
         hf_hold *member_hold = hold->member_holds[i];
         if (!member_hold || !hf_hold_in_table(member_hold)) continue;
         uint32_t entries = hf_member_hold_entries(client->quorum->members[i], member_hold);
-        if (hf_hold_is_lost(member_hold) || entries > keep)
-            hf_renewer_abandon(client->quorum->members[i], member_hold, entries - keep, now);
+        if (hf_hold_is_lost(member_hold) || entries > remaining)
+            hf_renewer_abandon(client->quorum->members[i], member_hold, entries - remaining, now);
     }
 }
 
@@ -186,7 +187,7 @@ static hf_time member_hold_end(const hf_client *client, const hf_hold *hold, siz
     return member_hold->claim->valid_until;
 }
 
-/* Returns until when a majority's member holds are valid, or 0 without a majority. */
+/* Returns until when a majority's member holds are valid, or 0 if there is no majority. */
 static hf_time majority_end(const hf_client *client, const hf_hold *hold, hf_time now) {
     hf_time end = 0;
     for (size_t i = 0; i < hold->member_count; i++) {
@@ -297,11 +298,11 @@ void hf_quorum_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time
         hold->dropped += count;
         return;
     }
-    uint32_t keep =
+    uint32_t remaining =
         hf_hold_is_held(hold) && hold->claim->count > count ? hold->claim->count - count : 0;
-    hf_quorum_clean_up_member_holds(client, hold, keep, now);
-    hold->claim->count = keep;
-    if (keep > 0) return;
+    hf_quorum_clean_up_member_holds(client, hold, remaining, now);
+    hold->claim->count = remaining;
+    if (remaining > 0) return;
     hf_observe_end(client, hold, now);
     hf_quorum_end_late_replies(client, hold, now);
     hf_holds_remove(&client->holds, hold->claim);
@@ -356,7 +357,7 @@ static size_t count_repairs(const hf_quorum *quorum, size_t index) {
     return repairs;
 }
 
-/* Delays repairs by random times, so that not too many run at once. */
+/* Delays a repair by a random time, so that not too many repairs run at once. */
 static void defer_repair(hf_client *client, hf_hold *hold, hf_time now) {
     hf_claim *claim = hold->claim;
     hf_time at = now + HF_MS + hf_jitter(&client->random, claim->lease / 3);
@@ -409,8 +410,8 @@ bool hf_quorum_has_late_reply(const hf_quorum *quorum, const hf_hold *hold, size
 void hf_quorum_end_late_replies(hf_client *client, const hf_hold *hold, hf_time now) {
     hf_late_reply **at = &client->quorum->late_replies;
     while (*at) {
-        bool acquires = hf_op_impl_of((*at)->op)->acquires && !(*at)->op->done;
-        if (!acquires || (*at)->round->hold != hold) {
+        bool is_pending_acquire = hf_op_impl_of((*at)->op)->acquires && !(*at)->op->done;
+        if (!is_pending_acquire || (*at)->round->hold != hold) {
             at = &(*at)->next;
             continue;
         }
@@ -424,7 +425,7 @@ void hf_quorum_check_for_gap(hf_client *client, hf_hold *hold, hf_time now) {
     if (hold->claim->valid_until <= now) hf_quorum_refresh(client, hold, now);
 }
 
-/* Handles a late yes. Adds its member hold, unless the quorum's hold is over or the server's yes
+/* Handles a late yes. Adds its member hold, unless the quorum's hold has ended or the server's yes
  * does not count. */
 static void settle_late_yes(hf_client *client, hf_late_reply *late_reply, hf_time now) {
     hf_hold *hold = late_reply->round->hold, *member_hold = late_reply->op->hold;
@@ -459,7 +460,7 @@ static void settle_late_replies(hf_client *client, hf_time now) {
     }
 }
 
-static bool has_ended_late_reply(const hf_quorum *quorum) {
+static bool has_unsettled_reply(const hf_quorum *quorum) {
     for (const hf_late_reply *late_reply = quorum->late_replies; late_reply;
          late_reply = late_reply->next) {
         if (late_reply->op->done) return true;
@@ -494,7 +495,7 @@ void hf_quorum_learn_clock(hf_quorum *quorum, size_t index, const hf_op *op) {
 
 static hf_time calls_deadline(const hf_client *client) {
     const hf_quorum *quorum = client->quorum;
-    hf_time soonest = has_ended_late_reply(quorum) ? 0 : HF_NEVER;
+    hf_time soonest = has_unsettled_reply(quorum) ? 0 : HF_NEVER;
     for (size_t i = 0; i < quorum->count; i++) {
         const hf_client *member = quorum->members[i];
         soonest = hf_time_min(soonest, hf_client_calls_deadline(member));
@@ -510,7 +511,7 @@ static hf_time renewer_deadline(const hf_client *client) {
     hf_time soonest = first ? first->wake_at : HF_NEVER;
     for (size_t i = 0; i < quorum->count; i++)
         soonest = hf_time_min(soonest, hf_client_renewer_deadline(quorum->members[i]));
-    return hf_time_min(soonest, ignore_rest_at(quorum));
+    return hf_time_min(soonest, grace_end(quorum));
 }
 
 static void tick_calls(hf_client *client, hf_time now) {
@@ -533,7 +534,7 @@ static void tick_renewer(hf_client *client, hf_time now) {
     settle_late_replies(client, now);
     detect_losses(client, now);
     refresh_due(client, now);
-    ignore_rest(client->quorum, now);
+    check_grace_period(client->quorum, now);
 }
 
 /* ---- the decider ---- */

@@ -95,8 +95,8 @@ static void begin(hf_op *op, hf_time now) {
 
 /* An operation on a lost hold must not affect a hold that was acquired in the meantime. */
 static void unblock(hf_op *op, hf_time now) {
-    bool is_lost = hf_hold_is_lost(op->hold) && !hf_hold_in_table(op->hold);
-    if (is_lost && hf_op_impl_of(op)->needs_hold) {
+    bool is_lost_and_removed = hf_hold_is_lost(op->hold) && !hf_hold_in_table(op->hold);
+    if (is_lost_and_removed && hf_op_impl_of(op)->needs_hold) {
         hf_round_fail_lost(op, op->hold);
         return;
     }

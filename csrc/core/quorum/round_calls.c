@@ -22,7 +22,7 @@ static bool sets_lease(const hf_op *op) {
 
 /* ---- results ---- */
 
-static int compare_values(const void *a, const void *b) {
+static int compare_descending(const void *a, const void *b) {
     long long left = *(const long long *)a, right = *(const long long *)b;
     return (left < right) - (left > right);
 }
@@ -37,7 +37,7 @@ static void combine_values(hf_op *op, hf_time now) {
         if (round->votes[i].yes) values[count++] = round->votes[i].op->result.value;
     }
     assert(count >= majority);
-    qsort(values, count, sizeof *values, compare_values);
+    qsort(values, count, sizeof *values, compare_descending);
     op->result.value = values[majority - 1];
 }
 
@@ -63,8 +63,9 @@ static size_t count_same_owner(const hf_round *round, const hf_lock_info *info) 
     return agree;
 }
 
-/* Combines the infos of the owner that a majority names; without one, the lock counts as free. The
- * highest token came from the fastest clock, which therefore measures the time held. */
+/* Combines the replies that name the owner on which a majority agrees. If no majority agrees, the
+ * lock counts as free. The highest token came from the fastest clock, so that clock measures the
+ * time held. */
 static void combine_info(hf_op *op, hf_time now) {
     (void)now;
     hf_round *round = op->round;
@@ -91,7 +92,7 @@ static void combine_info(hf_op *op, hf_time now) {
     }
 }
 
-/* The lock counts as held if any server had it: breaking it also ends a minority's holds. */
+/* The result is 1 if the lock was held on any server: breaking it also ends a minority's holds. */
 static void combine_forced(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     size_t held_count = 0;
@@ -138,13 +139,13 @@ void hf_round_fail_lost(hf_op *op, const hf_hold *hold) {
                hf_lost_reason_name(hold->reason));
 }
 
-/* Returns whether the servers that hold the lock, or have not replied, are too few for a
- * majority. */
-static bool is_gone(const hf_op *op) {
+/* Returns whether too few servers are left on which the lock is still held, or which have not
+ * replied, to form a majority. */
+static bool majority_is_lost(const hf_op *op) {
     return hf_votes_count(op->round).lost > op->round->count - hf_quorum_of(op)->majority;
 }
 
-/* Removes one entry. The other entries may have been abandoned during the release. */
+/* Removes one of the hold's entries. The others may have been abandoned during the release. */
 void hf_round_release_entry(hf_client *client, hf_hold *hold, hf_time now) {
     if (!hf_hold_in_table(hold)) return;
     assert(hold->claim->count > 0);
@@ -161,7 +162,7 @@ static void finish_release(hf_op *op, bool has_majority, hf_time now) {
     if (has_majority) {
         client->stats.releases++;
         hf_op_succeed(op);
-    } else if (is_gone(op)) {
+    } else if (majority_is_lost(op)) {
         bool lost = hf_hold_in_table(hold) && hf_hold_can_be_lost(hold);
         if (lost && last) hf_client_lose(client, hold, HF_LOST_DELETED);
         else if (lost) hf_quorum_on_lost(client, hold, HF_LOST_DELETED, now);
@@ -181,7 +182,7 @@ static void finish_release(hf_op *op, bool has_majority, hf_time now) {
     hf_votes_conclude(op, now);
 }
 
-static void finish_extend(hf_op *op, bool has_majority, hf_time now) {
+static void finish_extend_or_check(hf_op *op, bool has_majority, hf_time now) {
     hf_hold *hold = op->round->hold;
     if (has_majority && sets_lease(op)) hold->claim->lease = op->spec.lease;
     hf_holds_wake_at(&op->client->holds, hold->claim, HF_NEVER);
@@ -196,7 +197,7 @@ static void finish_extend(hf_op *op, bool has_majority, hf_time now) {
 
 static void finish_on_hold(hf_op *op, bool has_majority, hf_time now) {
     if (releases(op)) finish_release(op, has_majority, now);
-    else finish_extend(op, has_majority, now);
+    else finish_extend_or_check(op, has_majority, now);
 }
 
 /* Returns whether a server has nothing to release: it has no member hold, or one with no more
@@ -226,7 +227,7 @@ static void ask_members(hf_op *op, hf_time now) {
 void hf_round_begin_on_hold(hf_op *op, hf_time now) {
     hf_client *client = op->client;
     if (op->spec.lost_hold) {
-        hf_call_fail_on_lost(op);
+        hf_call_fail_lost_hold(op);
         return;
     }
     hf_hold *hold =
@@ -258,7 +259,7 @@ void hf_round_begin_on_hold(hf_op *op, hf_time now) {
 
 /* ---- on a key ---- */
 
-static void finish_plain(hf_op *op, bool has_majority, hf_time now) {
+static void finish_on_key(hf_op *op, bool has_majority, hf_time now) {
     if (!has_majority) {
         hf_votes_fail(op, hf_votes_code(op), "answered");
     } else {
@@ -267,9 +268,9 @@ static void finish_plain(hf_op *op, bool has_majority, hf_time now) {
     hf_votes_conclude(op, now);
 }
 
-/* Returns whether to wait for every reply that arrives soon. A read waits, because otherwise it
- * might miss a majority. So does a failed call on a hold, because the member holds show whether the
- * hold is lost. */
+/* Returns whether to wait for every reply that arrives soon. An operation that combines results
+ * waits, because the first replies of a majority may not agree on a result. A failed call on a hold
+ * waits, because the member holds show whether the hold is lost. */
 static bool waits_for_all(const hf_op *op, bool has_majority) {
     if (op->round->hold) return !has_majority;
     return combiner_of(op) != NULL;
@@ -286,5 +287,5 @@ void hf_round_check_call(hf_op *op, hf_time now) {
     if (!has_majority && !failed) return;
     if (votes.pending > 0 && waits_for_all(op, has_majority)) return;
     if (op->round->hold) finish_on_hold(op, has_majority, now);
-    else finish_plain(op, has_majority, now);
+    else finish_on_key(op, has_majority, now);
 }
