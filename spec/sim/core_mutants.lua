@@ -170,7 +170,7 @@ return {
   { "LENT_ANEW", "core/op/kept.c", "lend", "hf_time_min(claim->valid_until, hf_lease_end(now, op->spec.lease))",
     "hf_lease_end(now, op->spec.lease)" },
   { "MAX_HOLD_IGNORED", "core/lock/claims.c", "hf_claim_lease_within", "left > 0", "false" },
-  { "MAX_HOLD_IGNORED", "core/lock/claims.c", "hf_claim_end_of", "hf_time_min(end, claim->max_until)", "end" },
+  { "MAX_HOLD_IGNORED", "core/lock/claims.c", "hf_claim_lease_end", "hf_time_min(end, claim->max_until)", "end" },
   { "MAX_HOLD_IGNORED", "core/lock/claims.c", "hf_claim_has_last_lease",
     "hf_time_add(claim->valid_until, drift) >= claim->max_until", "false" },
   { "MAX_HOLD_ANEW", "core/op/taking.c", "hf_op_take", "if («first») claim->max_until =", "true" },

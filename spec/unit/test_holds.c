@@ -211,9 +211,9 @@ TEST(the_number_of_holds_awaiting_clean_up_falls_when_one_is_removed) {
     hf_claim *first = claim_of(one), *second = claim_of(other);
     hf_holds_leave(&holds, first);
     hf_holds_leave(&holds, second);
-    hf_holds_mark_unclaimed(&holds, first), CHECK_EQ_INT((int)holds.unclaimed, 1);
-    hf_holds_remove(&holds, second), CHECK_EQ_INT((int)holds.unclaimed, 1);
-    hf_holds_remove(&holds, first), CHECK_EQ_INT((int)holds.unclaimed, 0);
+    hf_holds_mark_late_grant(&holds, first), CHECK_EQ_INT((int)holds.late_grants, 1);
+    hf_holds_remove(&holds, second), CHECK_EQ_INT((int)holds.late_grants, 1);
+    hf_holds_remove(&holds, first), CHECK_EQ_INT((int)holds.late_grants, 0);
 }
 
 TEST(another_clients_request_for_a_kept_lock_must_name_its_current_number) {
@@ -393,7 +393,7 @@ TEST(max_hold_shortens_a_lease_but_never_below_the_shortest_possible_one) {
         NEW_HOLD(hold);
         set_bound(&hold, cases[i].max_until);
         set_lease(&hold, 30 * HF_SECOND);
-        hf_time now = cases[i].now, end = hf_claim_end_of(claim_of(&hold), lease_of(&hold), now);
+        hf_time now = cases[i].now, end = hf_claim_lease_end(claim_of(&hold), lease_of(&hold), now);
         CHECK_OR(hf_claim_max_left(claim_of(&hold), now) == cases[i].left, "case %zu", i);
         hf_time lease = hf_claim_lease_within(claim_of(&hold), lease_of(&hold), now);
         CHECK_OR(lease == cases[i].lease, "case %zu", i);

@@ -64,7 +64,7 @@ TEST(each_waiter_for_a_fair_lock_has_a_channel_of_its_own) {
 }
 
 TEST(a_latchs_names_always_contain_the_key_in_braces) {
-    char note[HF_NAMES_NOTE + 64];
+    char note[HF_NAMES_NOTE_EXTRA + 64];
     CHECK(hf_names_make_on(&names, hf_slice_of("job"), &hf_kind_latch));
     hf_names_set_braced_releases(&names, &hf_kind_latch);
     CHECK_SLICE(names.releases, hf_slice_of("redisson_countdownlatch__channel__{job}"));
@@ -88,8 +88,8 @@ static void check_names_of(const hf_kind *kind, const char *const *keys, size_t 
     for (size_t i = 0; i < count; i++) {
         CHECK(hf_names_make_on(&each[i], hf_slice_of(keys[i]), kind));
         for (size_t j = 0; j < i; j++) {
-            if (kind->refuses_braced_key && hf_names_are_shared(each[i].key)) continue;
-            if (kind->refuses_braced_key && hf_names_are_shared(each[j].key)) continue;
+            if (kind->refuses_braced_key && hf_names_collide_with_unbraced(each[i].key)) continue;
+            if (kind->refuses_braced_key && hf_names_collide_with_unbraced(each[j].key)) continue;
             CHECK_OR(!hf_slice_equal(each[i].queue, each[j].queue),
                      "%s: queue of \"%s\" and \"%s\"", kind->name, keys[i], keys[j]);
             if (!kind->has_permits && !kind->uses_list) continue;
@@ -110,9 +110,9 @@ TEST(only_the_documented_keys_in_braces_share_internal_names_with_another_key) {
     static const char *const shared[] = {"{x}", "{a}c}", "{}}"};
     static const char *const own[] = {"x", "", "{}", "{x", "x}", "{{x}", "{x}y", "y{x}", "{x}{y}"};
     for (size_t i = 0; i < KEYS(shared); i++)
-        CHECK_OR(hf_names_are_shared(hf_slice_of(shared[i])), "%s", shared[i]);
+        CHECK_OR(hf_names_collide_with_unbraced(hf_slice_of(shared[i])), "%s", shared[i]);
     for (size_t i = 0; i < KEYS(own); i++)
-        CHECK_OR(!hf_names_are_shared(hf_slice_of(own[i])), "%s", own[i]);
+        CHECK_OR(!hf_names_collide_with_unbraced(hf_slice_of(own[i])), "%s", own[i]);
 }
 
 TEST(keys_may_contain_any_bytes_in_their_internal_names) {

@@ -36,7 +36,7 @@ hf_claim *hf_claim_new(const hf_kind *kind, hf_slice key, hf_slice owner, size_t
 enum { ACTIVE = 1 << HF_CLAIM_ACTIVE, LEAVING = 1 << HF_CLAIM_LEAVING };
 enum { GONE = 1 << HF_CLAIM_GONE };
 
-static const int forward[HF_CLAIM_STATES] = {
+static const int allowed_next[HF_CLAIM_STATES] = {
     [HF_CLAIM_REQUESTED] = ACTIVE | LEAVING | GONE,
     [HF_CLAIM_ACTIVE] = LEAVING | GONE,
     [HF_CLAIM_LEAVING] = GONE,
@@ -44,8 +44,8 @@ static const int forward[HF_CLAIM_STATES] = {
 
 void hf_claim_become(hf_claim *claim, hf_claim_state state) {
     assert(state < HF_CLAIM_STATES);
-    assert(forward[claim->state] & 1 << state);
-    (void)forward;
+    assert(allowed_next[claim->state] & 1 << state);
+    (void)allowed_next;
     claim->state = state;
 }
 
@@ -62,8 +62,9 @@ void hf_claim_check(const hf_claim *claim) {
     assert(claim->share.pending_releases == 0 || claim->shared);
     assert(claim->state < HF_CLAIM_STATES);
     assert(claim->state != HF_CLAIM_LEAVING || !claim->hold);
-    assert(claim->state == HF_CLAIM_LEAVING || claim->state == HF_CLAIM_GONE ||
-           (!claim->leave.same_connection && !claim->leave.refused && !claim->leave.unclaimed));
+    assert(
+        claim->state == HF_CLAIM_LEAVING || claim->state == HF_CLAIM_GONE ||
+        (!claim->leave.same_connection && !claim->leave.refused && !claim->leave.granted_too_late));
     (void)claim;
 }
 
@@ -84,9 +85,10 @@ void hf_claim_set_count(hf_claim *claim, uint32_t count) {
     claim->count = count;
 }
 
-void hf_claim_bound_lease(hf_claim *claim, hf_time lease, hf_time max_shortened) {
+void hf_claim_bound_lease(hf_claim *claim, hf_time lease, hf_time longest_affected_ttl) {
     assert(lease > 0);
-    if (lease < max_shortened) claim->shorter_lease = hf_time_min(claim->shorter_lease, lease);
+    if (lease < longest_affected_ttl)
+        claim->shorter_lease = hf_time_min(claim->shorter_lease, lease);
 }
 
 hf_time hf_claim_time_left(const hf_claim *claim, hf_time now) {
@@ -103,7 +105,7 @@ hf_time hf_claim_lease_within(const hf_claim *claim, hf_time lease, hf_time sent
     return left > 0 ? hf_time_min(lease, left) : lease;
 }
 
-hf_time hf_claim_end_of(const hf_claim *claim, hf_time lease, hf_time sent_at) {
+hf_time hf_claim_lease_end(const hf_claim *claim, hf_time lease, hf_time sent_at) {
     hf_time end = hf_lease_end(sent_at, hf_claim_lease_within(claim, lease, sent_at));
     return hf_time_min(end, claim->max_until);
 }

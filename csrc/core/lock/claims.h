@@ -47,7 +47,7 @@ typedef enum hf_approval {
     HF_APPROVAL_GIVEN
 } hf_approval;
 
-/* A shared owner's holds that no caller of this client has. */
+/* A shared owner's holds on the server that do not belong to a caller of this client. */
 typedef struct hf_share {
     uint32_t others;           /* how many of `count` are other processes' holds */
     uint32_t pending_releases; /* released here, but still counted by the server */
@@ -55,11 +55,11 @@ typedef struct hf_share {
 
 /* The fields that only a LEAVING claim uses. */
 typedef struct hf_leave {
-    int32_t amount;           /* with call notes: how many permits the clean-up releases */
-    bool undoes_acquire : 1;  /* with call notes: the clean-up undoes an acquire */
-    bool same_connection : 1; /* the clean-up must use the connection of the command in doubt */
-    bool refused : 1;         /* the server refuses the clean-up for a transient reason */
-    bool unclaimed : 1;       /* its wait had ended before it was granted */
+    int32_t amount;            /* with call notes: how many permits the clean-up releases */
+    bool undoes_acquire : 1;   /* with call notes: the clean-up undoes an acquire */
+    bool same_connection : 1;  /* the clean-up must use the connection of the command in doubt */
+    bool refused : 1;          /* the server refuses the clean-up for a transient reason */
+    bool granted_too_late : 1; /* its wait had ended before it was granted */
 } hf_leave;
 
 typedef struct hf_claim {
@@ -170,8 +170,9 @@ void hf_claim_drop_own_holds(hf_claim *claim);
  * processes with this owner. */
 void hf_claim_set_count(hf_claim *claim, uint32_t count);
 
-/* Records that a command in doubt may still shorten a TTL of at most `max_shortened` to `lease`. */
-void hf_claim_bound_lease(hf_claim *claim, hf_time lease, hf_time max_shortened);
+/* Records that a command in doubt may still set a TTL of up to `longest_affected_ttl` to `lease`.
+ */
+void hf_claim_bound_lease(hf_claim *claim, hf_time lease, hf_time longest_affected_ttl);
 
 /* Returns the lease for a renewal: the claim's lease, or the shorter one that a command in doubt
  * may still set. */
@@ -179,12 +180,12 @@ static inline hf_time hf_claim_lease(const hf_claim *claim) {
     return hf_time_min(claim->lease, claim->shorter_lease);
 }
 
-/* Returns the lease to request instead of `lease` with a command sent at `sent_at`: less if `lease`
- * would end after `max_until`. */
+/* Returns the lease to request with a command sent at `sent_at`: `lease`, or a shorter one if
+ * `lease` would end after `max_until`. */
 hf_time hf_claim_lease_within(const hf_claim *claim, hf_time lease, hf_time sent_at);
 
 /* Returns the end of a lease that was requested at `sent_at`; never after `max_until`. */
-hf_time hf_claim_end_of(const hf_claim *claim, hf_time lease, hf_time sent_at);
+hf_time hf_claim_lease_end(const hf_claim *claim, hf_time lease, hf_time sent_at);
 
 /* Returns how much of the lease is left. */
 hf_time hf_claim_time_left(const hf_claim *claim, hf_time now);

@@ -123,10 +123,10 @@ void hf_holds_set_wait(hf_holds *holds, hf_claim *claim, uint64_t wait) {
     if (wait > 0) set_alias(holds, claim, wait);
 }
 
-void hf_holds_mark_unclaimed(hf_holds *holds, hf_claim *claim) {
-    assert(hf_claim_is_leaving(claim) && !claim->leave.unclaimed);
-    claim->leave.unclaimed = true;
-    holds->unclaimed++;
+void hf_holds_mark_late_grant(hf_holds *holds, hf_claim *claim) {
+    assert(hf_claim_is_leaving(claim) && !claim->leave.granted_too_late);
+    claim->leave.granted_too_late = true;
+    holds->late_grants++;
 }
 
 /* ---- by time ---- */
@@ -377,7 +377,7 @@ void hf_holds_remove(hf_holds *holds, hf_claim *claim) {
     hf_numbers_remove(&holds->keys, &claim->by_key);
     hf_numbers_remove(&holds->numbers, &claim->by_number);
     hf_numbers_remove(&holds->numbers, &claim->by_alias);
-    holds->unclaimed -= claim->leave.unclaimed;
+    holds->late_grants -= claim->leave.granted_too_late;
     hf_claim_become(claim, HF_CLAIM_GONE);
     size_t gap = claim->heap_index;
     hf_claim *last = holds->heap[--holds->count];

@@ -54,7 +54,7 @@ struct hf_holds {
     hf_claim **heap; /* the table's claims, ordered by wake_at */
     size_t count, heap_capacity;
     hf_numbers keys, numbers; /* the same claims by key and by number */
-    size_t unclaimed;         /* how many claims have leave.unclaimed */
+    size_t late_grants;       /* how many claims have leave.granted_too_late */
     uint64_t last_number;
     uint64_t losses; /* grows with each loss, and when one is entered into a ledger later */
     hf_keep *due;    /* the list of kept locks that are due */
@@ -100,8 +100,8 @@ hf_claim *hf_holds_find_clean_up(const hf_holds *holds, uint64_t number);
 /* Sets the number of the claim's wait, 0 for none, and makes it the claim's alias. */
 void hf_holds_set_wait(hf_holds *holds, hf_claim *claim, uint64_t wait);
 
-/* Marks a LEAVING claim as unclaimed. The table counts such claims. */
-void hf_holds_mark_unclaimed(hf_holds *holds, hf_claim *claim);
+/* Marks a LEAVING claim as granted too late. The table counts such claims. */
+void hf_holds_mark_late_grant(hf_holds *holds, hf_claim *claim);
 
 /* Adds a new ACQUIRING hold and its claim, whose number is then the table's last_number. The table
  * owns a reference to each. Copies the strings. Returns NULL when out of memory. */

@@ -1,4 +1,4 @@
-/* The kinds of locks. An hf_kind contains all the differences between its kind and the others. */
+/* The kinds of locks. An hf_kind describes everything that sets its kind apart from the others. */
 #ifndef HF_KIND_H
 #define HF_KIND_H
 
@@ -18,7 +18,7 @@ extern const hf_kind hf_kind_plain_semaphore; /* Redisson's RSemaphore: permits 
 /* Returns the kind that queue members and grants identify by this letter, or NULL. */
 const hf_kind *hf_kind_of_letter(char letter);
 
-/* Returns whether a release of this kind grants the lock to the first waiter of holdfast's queue.
+/* Returns whether releasing a lock of this kind grants it to the first waiter in holdfast's queue.
  */
 bool hf_kind_grants(const hf_kind *kind);
 

@@ -27,7 +27,7 @@ static char *put_name(char *at, const char *prefix, hf_slice key, bool has_brace
     return at;
 }
 
-bool hf_names_are_shared(hf_slice key) {
+bool hf_names_collide_with_unbraced(hf_slice key) {
     return key.size > 2 && key.data[0] == '{' && key.data[key.size - 1] == '}' &&
            !memchr(key.data + 1, '{', key.size - 1);
 }

@@ -7,29 +7,30 @@
 
 #include "holdfast.h"
 
-/* Creates the channel names of one waiter of a kind with `uses_list` or, if the owner is "leader",
- * those that announce new leaders: the lock's `releases` and `listening`, followed by ":<owner>".
- * The other names are empty. Returns NULL when out of memory. Free them with hf_names_delete. */
+/* Creates the names of one waiter's own channels: the lock's `releases` and `listening`, followed
+ * by ":<owner>". The kind has `uses_list`, or the owner is "leader": its channels announce new
+ * leaders. The other names are empty. Returns NULL when out of memory. Free the names with
+ * hf_names_delete. */
 hf_names *hf_names_of_waiter(const hf_names *lock, hf_slice owner);
 
-/* Puts the key in the name of the channel `releases` in braces, even if it contains braces. The
- * names must have been created for this kind, which must have `wraps_key`. */
+/* Braces the key in the name of the channel `releases`, even if the key itself contains braces. The
+ * names must have been created for this kind, and the kind must have `wraps_key`. */
 void hf_names_set_braced_releases(hf_names *names, const hf_kind *kind);
 
-/* Writes the name of the key with the lease of a reader's first hold,
+/* Writes the name of the key that stores the lease of a reader's first hold,
  * {key}:<owner>:rwlock_timeout:1, and returns its size in bytes. `text` must have room for the key,
- * the owner and HF_NAMES_LEASE more bytes. */
-#define HF_NAMES_LEASE 32
+ * the owner and HF_NAMES_LEASE_EXTRA more bytes. */
+#define HF_NAMES_LEASE_EXTRA 32
 size_t hf_names_lease(char *text, hf_slice key, hf_slice owner);
 
-/* Writes the name of the key with a call's note, holdfast_call:{key}:<owner>, and returns its size
- * in bytes. The owner is <uuid>:<number>. `text` must have room for the key, the owner and
- * HF_NAMES_NOTE more bytes. */
-#define HF_NAMES_NOTE 20
+/* Writes the name of the key that stores a call's note, holdfast_call:{key}:<owner>, and returns
+ * its size in bytes. The owner is <uuid>:<number>. `text` must have room for the key, the owner and
+ * HF_NAMES_NOTE_EXTRA more bytes. */
+#define HF_NAMES_NOTE_EXTRA 20
 size_t hf_names_note(char *text, hf_slice key, hf_slice owner);
 
 /* Returns whether Redisson uses the same names for the key without its braces, as for "{a}". */
-bool hf_names_are_shared(hf_slice key);
+bool hf_names_collide_with_unbraced(hf_slice key);
 
 /* Creates a PSUBSCRIBE pattern that matches only the channel `releases`. The caller frees
  * pattern->data. Returns false when out of memory. */

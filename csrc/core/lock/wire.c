@@ -161,7 +161,8 @@ bool hf_wire_force(hf_request *request, const hf_wire_lock *lock) {
 /* Returns the second key in commands for a hold of a read/write lock. For a reader, this is the key
  * of its first lease; for a writer, it is the lock's key again. While a cluster moves a slot, the
  * lease and the lock may be on different nodes, and a server refuses commands for which it does not
- * have all keys. `text` must have room for the key, the owner and HF_NAMES_LEASE more bytes. */
+ * have all keys. `text` must have room for the key, the owner and HF_NAMES_LEASE_EXTRA more bytes.
+ */
 static hf_slice lease_key(char *text, const hf_kind *kind, hf_slice key, hf_slice owner) {
     if (!kind->many_owners) return key;
     return (hf_slice){text, hf_names_lease(text, key, owner)};
@@ -172,8 +173,9 @@ bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease
     const hf_kind *kind = lock->kind;
     const hf_names *names = lock->names;
     number_text ms, max_shortened;
-    char *text =
-        kind->many_owners ? malloc(names->key.size + lock->owner.size + HF_NAMES_LEASE) : NULL;
+    char *text = kind->many_owners
+                     ? malloc(names->key.size + lock->owner.size + HF_NAMES_LEASE_EXTRA)
+                     : NULL;
     if (kind->many_owners && !text) return false;
     size_t n = 0;
     hf_slice args[8];
@@ -240,7 +242,7 @@ bool hf_wire_is_run(const hf_reply *reply) {
 /* ---- kinds that nobody holds ---- */
 
 static char *make_note(hf_slice key, hf_slice owner, hf_slice *note) {
-    char *text = malloc(key.size + owner.size + HF_NAMES_NOTE);
+    char *text = malloc(key.size + owner.size + HF_NAMES_NOTE_EXTRA);
     if (text) *note = (hf_slice){text, hf_names_note(text, key, owner)};
     return text;
 }
@@ -321,7 +323,7 @@ bool hf_wire_renew_permits(hf_request *request, const hf_kind *kind, size_t coun
 static bool renew_pairs(hf_request *request, const hf_kind *kind, size_t count,
                         const hf_slice *keys, const hf_slice *owners, const hf_time *leases) {
     size_t room = 0;
-    for (size_t i = 0; i < count; i++) room += keys[i].size + owners[i].size + HF_NAMES_LEASE;
+    for (size_t i = 0; i < count; i++) room += keys[i].size + owners[i].size + HF_NAMES_LEASE_EXTRA;
     hf_slice *args = calloc(4 * count, sizeof *args);
     number_text *numbers = calloc(count, sizeof *numbers);
     char *texts = malloc(room), *at = texts;
