@@ -61,7 +61,7 @@ struct hf_client {
     char grants[HF_UUID_SIZE + 16]; /* the channel on which this client receives its grants */
     const hf_topology *topology;
     const hf_decider *decider;
-    void (*on_node)(hf_node *node); /* prepares a new node's events link */
+    void (*prepare_node)(hf_node *node); /* prepares a new node's events link */
     hf_node first;
     hf_node **nodes; /* all nodes; points to `only` until a second node is added */
     size_t node_count;
@@ -122,13 +122,13 @@ hf_lost_reason hf_lost_reason_at_end(const hf_claim *claim);
  * of these states; all others remain BEGUN. An operation that is done remains in its last state. */
 typedef enum hf_acquire_state {
     HF_ACQUIRE_BEGUN,
-    HF_ACQUIRE_BLOCKED,     /* waiting until an earlier command or call for its hold is done */
-    HF_ACQUIRE_FOLLOWING,   /* waiting until the caller's own earlier release is done */
-    HF_ACQUIRE_ASKING,      /* the program has been sent, with or without a queue member */
-    HF_ACQUIRE_SUBSCRIBING, /* waiting for the subscription to the client's channel */
-    HF_ACQUIRE_WAITING,     /* queued, or waiting for a message on a channel */
-    HF_ACQUIRE_CANCELLING,  /* leaving the queue */
-    HF_ACQUIRE_QUEUED,      /* in this client's own queue for a kept lock: see op/kept.h */
+    HF_ACQUIRE_BLOCKED,          /* waiting until an earlier command or call for its hold is done */
+    HF_ACQUIRE_AWAITING_RELEASE, /* waiting until the caller's own earlier release is done */
+    HF_ACQUIRE_ASKING,           /* the program has been sent, with or without a queue member */
+    HF_ACQUIRE_SUBSCRIBING,      /* waiting for the subscription to the client's channel */
+    HF_ACQUIRE_WAITING,          /* queued, or waiting for a message on a channel */
+    HF_ACQUIRE_CANCELLING,       /* leaving the queue */
+    HF_ACQUIRE_QUEUED_LOCALLY,   /* in this client's own queue for a kept lock: see op/kept.h */
     HF_ACQUIRE_STATES
 } hf_acquire_state;
 
@@ -149,7 +149,7 @@ typedef struct hf_op_wait {
     hf_listening listening; /* the subscription to releases by clients that are not in the queue */
     hf_time turn_ends;      /* it leaves free permits to other clients until this time; or 0 */
     bool needs_events;      /* it needs the events link and is counted in node->events_users */
-    bool accepted; /* the server has let it wait and subscribe; a missing right no longer ends it */
+    bool accepted; /* the server has let it wait and subscribe; denied permissions do not end it */
     bool cut_off;  /* HF_EVENT_CUT_OFF was added: its server is unreachable or refuses it */
     bool woken;    /* a message arrived whose cause the command under way may have missed */
     bool interrupted; /* hf_op_interrupt was called */
@@ -180,26 +180,26 @@ typedef struct hf_op_acquire {
      * its release. */
     bool turn_of_pollers;
 
-    hf_time listen_at;     /* when to subscribe to Redisson's releases, or HF_NEVER */
-    hf_time checked_at;    /* when it last asked the server about a grant */
-    hf_kept *kept;         /* the kept lock for which it is QUEUED or about to ask, or NULL */
-    hf_op *next_kept;      /* QUEUED: the next acquire in that lock's queue, or NULL */
+    hf_time listen_at;  /* when to subscribe to Redisson's releases, or HF_NEVER */
+    hf_time checked_at; /* when it last asked the server about a grant */
+    hf_kept *kept;      /* the kept lock for which it is QUEUED_LOCALLY or about to ask, or NULL */
+    hf_op *next_for_kept;  /* QUEUED_LOCALLY: the next acquire in that lock's queue, or NULL */
     uint64_t last_token;   /* the last fencing token received with the lock */
     long long server_us;   /* the server's clock when the lock was acquired, in us; 0 if unknown */
     uint32_t holds_before; /* the server's count of the owner's holds before the command */
     uint32_t recounts; /* how often it asked again because another process had changed that count */
     hf_code end_code;  /* CANCELLING: the code with which it will fail */
     long long waiters_when_shed; /* how many were ahead when max_waiters ended it, or 0 */
-    bool queued;                 /* it may be in the server's queue; not the state QUEUED */
-    bool admitted;    /* it has been queued; max_waiters and missing rights no longer end it */
+    bool queued;                 /* it may be in the server's queue */
+    bool admitted;    /* it has been queued; max_waiters and denied permissions no longer end it */
     bool handed_over; /* it got the lock by a grant */
 } hf_op_acquire;
 
 /* The fields of a call on a hold. */
 typedef struct hf_op_call {
-    hf_time valid_until_before; /* extend: the hold's end before the operation */
-    uint32_t pending_releases;  /* release: how many of the hold's pending releases it includes */
-    bool also_renews;           /* check: it also renews the hold */
+    hf_time previous_valid_until; /* extend: the hold's end before the operation */
+    uint32_t pending_releases;    /* release: how many of the hold's pending releases it includes */
+    bool also_renews;             /* check: it also renews the hold */
 } hf_op_call;
 
 /* The fields of the _ALL kinds. */

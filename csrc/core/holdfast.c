@@ -254,7 +254,8 @@ hf_hold *hf_op_hold(const hf_op *op, size_t index) {
     return op->spec.batch ? op->batch.holds[index] : op->hold;
 }
 
-/* A detached operation has no caller any more, who may use its ticket for another one. */
+/* A detached operation no longer has a caller; its former caller may reuse the ticket for another
+ * operation. */
 static bool is_unreported(const hf_op *op) {
     return op->done && !op->reported && !op->detached;
 }

@@ -320,8 +320,8 @@ static UNUSED inline bool is_blocked_acquire(const hf_op *op) {
     return op_state(op) == HF_ACQUIRE_BLOCKED;
 }
 
-static UNUSED inline bool is_following(const hf_op *op) {
-    return op_state(op) == HF_ACQUIRE_FOLLOWING;
+static UNUSED inline bool is_awaiting_release(const hf_op *op) {
+    return op_state(op) == HF_ACQUIRE_AWAITING_RELEASE;
 }
 
 static UNUSED inline bool is_asking(const hf_op *op) {
@@ -341,7 +341,7 @@ static UNUSED inline bool is_cancelling(const hf_op *op) {
 }
 
 static UNUSED inline bool is_queued_here(const hf_op *op) {
-    return op_state(op) == HF_ACQUIRE_QUEUED;
+    return op_state(op) == HF_ACQUIRE_QUEUED_LOCALLY;
 }
 
 #endif

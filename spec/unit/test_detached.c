@@ -377,7 +377,7 @@ TEST(an_async_release_of_one_of_two_holds_does_not_report_the_lock_as_released) 
 
 TEST(an_acquire_continues_if_the_async_release_before_it_is_abandoned) {
     hf_op *op = follow();
-    CHECK(is_following(op));
+    CHECK(is_awaiting_release(op));
     hf_op_end(ops_of(&rig.client), AT(3)), CHECK(is_asking(op));
     CHECK(strstr(sent_over(CALLS), ASK("2")) != NULL);
 }

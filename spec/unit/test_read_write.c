@@ -194,9 +194,9 @@ TEST(a_read_acquire_waits_for_the_clean_up_of_its_owners_abandoned_write_lock) {
     CHECK_SENT_AT(RENEWER, AT(10000), "EVALSHA rw_renew 2 k k " READER "1:write 30000");
     hf_op_abandon(begin_rw(HF_OP_RELEASE, &hf_kind_write, "me", 0, AT(10001)), AT(10002));
     hf_op *op = acquire(&hf_kind_read, "me", 0, AT(10002));
-    feed_calls(busy(20000, 0, 0), AT(10003)), CHECK(is_following(op));
+    feed_calls(busy(20000, 0, 0), AT(10003)), CHECK(is_awaiting_release(op));
     sent_over(CALLS);
-    feed(link_of(RENEWER), "*1\r\n:1\r\n", AT(10004)), CHECK(is_following(op));
+    feed(link_of(RENEWER), "*1\r\n:1\r\n", AT(10004)), CHECK(is_awaiting_release(op));
     rig_serve(AT(10004));
     const char *next = sent_over(CALLS);
     CHECK_OR(strncmp(next, "EVALSHA rw_leave ", 17) == 0 && !strchr(next, '\n'), "%s", next);

@@ -24,7 +24,7 @@ static bool reserve(hf_buffer *buffer, size_t size) {
 }
 
 bool hf_buffer_append(hf_buffer *buffer, const char *bytes, size_t size) {
-    if (size == 0) return true; /* there may be no memory yet */
+    if (size == 0) return true; /* `buffer->bytes` may still be NULL */
     if (buffer->end + size > buffer->capacity && !reserve(buffer, size)) return false;
     assert(buffer->end + size <= buffer->capacity);
     memcpy(buffer->bytes + buffer->end, bytes, size);

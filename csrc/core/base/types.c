@@ -42,12 +42,12 @@ bool hf_slice_skip(hf_slice *slice, const char *prefix) {
 }
 
 const char *hf_seconds_text(char text[32], hf_time time, unsigned digits) {
-    hf_time parts = 1; /* the number of units in a second */
-    for (unsigned i = 0; i < digits; i++) parts *= 10;
-    hf_time unit = HF_SECOND / parts;
+    hf_time units_per_second = 1;
+    for (unsigned i = 0; i < digits; i++) units_per_second *= 10;
+    hf_time unit = HF_SECOND / units_per_second;
     hf_time count = time / unit + (time % unit > (unit - 1) / 2);
-    snprintf(text, 32, "%llu.%0*llu", (unsigned long long)(count / parts), (int)digits,
-             (unsigned long long)(count % parts));
+    snprintf(text, 32, "%llu.%0*llu", (unsigned long long)(count / units_per_second), (int)digits,
+             (unsigned long long)(count % units_per_second));
     return text;
 }
 

@@ -23,7 +23,7 @@ void hf_node_report_silence(hf_node *node, hf_time now) {
 }
 
 static void init_node(hf_node *node, hf_client *client, const hf_server *server) {
-    assert(client->on_node && client->topology->node_of && client->topology->submit);
+    assert(client->prepare_node && client->topology->node_of && client->topology->submit);
     *node = (hf_node){.client = client,
                       .server = *server,
                       .ping_at = HF_NEVER,
@@ -38,7 +38,7 @@ static void init_node(hf_node *node, hf_client *client, const hf_server *server)
         node->links[link].on_delay = client->decider->on_delay;
         node->links[link].on_silence = on_silence;
     }
-    client->on_node(node);
+    client->prepare_node(node);
     if (client->topology->watch) client->topology->watch(node);
 }
 

@@ -13,7 +13,7 @@
 #define HF_SLOTS_MAX_NODES 1024
 #define HF_SLOT_NO_NODE UINT16_MAX
 
-/* The maximum size of a reply to CLUSTER SLOTS: one range per slot, with two nodes each. */
+/* How many elements a reply to CLUSTER SLOTS may have: one range per slot, with two nodes each. */
 #define HF_SLOTS_MAX_ELEMENTS ((size_t)16 * HF_SLOTS)
 
 /* A master or a replica of the cluster. */
@@ -45,9 +45,9 @@ void hf_slots_init(hf_slots *slots);
 void hf_slots_free(hf_slots *slots);
 
 /* Reads a reply to CLUSTER SLOTS that came from `sender`. Returns NULL on success, otherwise an
- * error message (a static string). If `slots` has ids but the reply has none of them, the message
- * is HF_SLOTS_FOREIGN, or HF_SLOTS_NONE if the reply has no node either. A range whose master has
- * no known host gets no node; if ranges overlap, the last one counts. */
+ * error message (a static string). If `slots` has ids but the reply contains none of them, the
+ * message is HF_SLOTS_FOREIGN, or HF_SLOTS_NONE if the reply has no node either. A range whose
+ * master has no known host gets no node; if ranges overlap, the last one counts. */
 const char *hf_slots_read(hf_slots *slots, const hf_reply *reply, const hf_address *sender);
 
 extern const char HF_SLOTS_FOREIGN[], HF_SLOTS_NONE[];
@@ -56,7 +56,7 @@ extern const char HF_SLOTS_FOREIGN[], HF_SLOTS_NONE[];
 bool hf_slots_has_id(const hf_slots *slots, const char *id);
 
 /* Returns the id of the node at this address, NULL if the map has no node there, or "" if it has
- * several (all but one must be gone). */
+ * several (at most one of them can still exist). */
 const char *hf_slots_id_at(const hf_slots *slots, const hf_address *address);
 
 /* Returns whether a master or a replica has this address. */

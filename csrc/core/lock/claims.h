@@ -170,8 +170,8 @@ void hf_claim_drop_own_holds(hf_claim *claim);
  * processes with this owner. */
 void hf_claim_set_count(hf_claim *claim, uint32_t count);
 
-/* Records that a command in doubt may still set a TTL of up to `longest_affected_ttl` to `lease`.
- */
+/* Records that a command in doubt may still shorten a TTL to `lease`. The command does not affect a
+ * TTL that is longer than `longest_affected_ttl`. */
 void hf_claim_bound_lease(hf_claim *claim, hf_time lease, hf_time longest_affected_ttl);
 
 /* Returns the lease for a renewal: the claim's lease, or the shorter one that a command in doubt

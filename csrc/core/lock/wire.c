@@ -161,8 +161,7 @@ bool hf_wire_force(hf_request *request, const hf_wire_lock *lock) {
 /* Returns the second key in commands for a hold of a read/write lock. For a reader, this is the key
  * of its first lease; for a writer, it is the lock's key again. While a cluster moves a slot, the
  * lease and the lock may be on different nodes, and a server refuses commands for which it does not
- * have all keys. `text` must have room for the key, the owner and HF_NAMES_LEASE_EXTRA more bytes.
- */
+ * have all keys. `text` has room for the key, the owner and HF_NAMES_LEASE_EXTRA more bytes. */
 static hf_slice lease_key(char *text, const hf_kind *kind, hf_slice key, hf_slice owner) {
     if (!kind->many_owners) return key;
     return (hf_slice){text, hf_names_lease(text, key, owner)};

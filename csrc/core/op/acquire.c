@@ -464,7 +464,7 @@ static bool must_await_release(hf_op *op, hf_time now) {
  * Called again after a renewal of the released hold, which may come before the release. */
 static bool block_behind_release(hf_op *op, hf_time now) {
     if (!must_await_release(op, now)) return false;
-    hf_op_become(op, HF_ACQUIRE_FOLLOWING);
+    hf_op_become(op, HF_ACQUIRE_AWAITING_RELEASE);
     hf_op_block(op, op->behind);
     return true;
 }
@@ -579,7 +579,7 @@ static void on_yes(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     hf_time asked_at = op->request.sent_at;
     hf_time lease = hf_time_min(op->spec.lease, op->hold->claim->shorter_lease);
     op->acquire.last_token = (uint64_t)answer->last_token;
-    take(op, hf_claim_end_of(op->hold->claim, lease, asked_at), (uint64_t)answer->number, false,
+    take(op, hf_claim_lease_end(op->hold->claim, lease, asked_at), (uint64_t)answer->number, false,
          now);
 }
 
@@ -792,9 +792,9 @@ static void fail_blocked(hf_op *op, hf_time now) {
 }
 
 static void unblock(hf_op *op, hf_time now) {
-    assert(op->state == HF_ACQUIRE_FOLLOWING || op->state == HF_ACQUIRE_BLOCKED);
+    assert(op->state == HF_ACQUIRE_AWAITING_RELEASE || op->state == HF_ACQUIRE_BLOCKED);
     hf_claim *claim = op->behind;
-    if (op->state == HF_ACQUIRE_FOLLOWING) {
+    if (op->state == HF_ACQUIRE_AWAITING_RELEASE) {
         if (!block_behind_release(op, now)) ask(op, now);
         return;
     }
@@ -913,10 +913,10 @@ static void on_cycle(hf_op *op, hf_time now) {
     if (waiting) cancel(op, HF_DEADLOCK, now);
 }
 
-/* Ends an operation that is blocked or QUEUED, and so has left nothing on the server. */
+/* Ends an operation that is blocked or QUEUED_LOCALLY, and so has left nothing on the server. */
 static void end_blocked(hf_op *op, hf_code code, hf_time now) {
-    if (op->state == HF_ACQUIRE_FOLLOWING) forget(op, now);
-    if (op->state == HF_ACQUIRE_QUEUED) hf_kept_cancel(op);
+    if (op->state == HF_ACQUIRE_AWAITING_RELEASE) forget(op, now);
+    if (op->state == HF_ACQUIRE_QUEUED_LOCALLY) hf_kept_cancel(op);
     fail_with_code(op, code, now);
 }
 
@@ -926,8 +926,8 @@ static void interrupt(hf_op *op, hf_time now) {
         cancel(op, HF_INTERRUPTED, now);
     } else if (op->state == HF_ACQUIRE_ASKING) {
         hf_op_hurry(op, now + MIN_PATIENCE);
-    } else if (op->state == HF_ACQUIRE_BLOCKED || op->state == HF_ACQUIRE_FOLLOWING ||
-               op->state == HF_ACQUIRE_QUEUED) {
+    } else if (op->state == HF_ACQUIRE_BLOCKED || op->state == HF_ACQUIRE_AWAITING_RELEASE ||
+               op->state == HF_ACQUIRE_QUEUED_LOCALLY) {
         end_blocked(op, HF_INTERRUPTED, now);
     }
 }
@@ -943,8 +943,8 @@ static hf_time patience_end(const hf_op *op) {
 static hf_time deadline(const hf_op *op) {
     switch (op->state) {
     case HF_ACQUIRE_BLOCKED:
-    case HF_ACQUIRE_FOLLOWING: return patience_end(op);
-    case HF_ACQUIRE_QUEUED: return hf_time_min(op->wait.until, hf_kept_deadline(op));
+    case HF_ACQUIRE_AWAITING_RELEASE: return patience_end(op);
+    case HF_ACQUIRE_QUEUED_LOCALLY: return hf_time_min(op->wait.until, hf_kept_deadline(op));
     case HF_ACQUIRE_SUBSCRIBING: return hf_time_min(op->wait.until, op->wait.recheck_at);
     case HF_ACQUIRE_WAITING:
         return hf_time_min(
@@ -980,10 +980,10 @@ static void tick(hf_op *op, hf_time now) {
     if (now < deadline(op)) return;
     if (op->state == HF_ACQUIRE_BLOCKED) {
         fail_blocked(op, now);
-    } else if (op->state == HF_ACQUIRE_FOLLOWING ||
-               (op->state == HF_ACQUIRE_QUEUED && now >= op->wait.until)) {
+    } else if (op->state == HF_ACQUIRE_AWAITING_RELEASE ||
+               (op->state == HF_ACQUIRE_QUEUED_LOCALLY && now >= op->wait.until)) {
         end_blocked(op, HF_BUSY, now);
-    } else if (op->state == HF_ACQUIRE_QUEUED) {
+    } else if (op->state == HF_ACQUIRE_QUEUED_LOCALLY) {
         hf_kept_on_deadline(op, now);
     } else if (now >= op->wait.until) {
         end_wait(op, now);
@@ -994,8 +994,8 @@ static void tick(hf_op *op, hf_time now) {
 }
 
 static void abandon(hf_op *op, hf_time now) {
-    if (op->state == HF_ACQUIRE_FOLLOWING) forget(op, now);
-    else if (op->state == HF_ACQUIRE_QUEUED) hf_kept_cancel(op);
+    if (op->state == HF_ACQUIRE_AWAITING_RELEASE) forget(op, now);
+    else if (op->state == HF_ACQUIRE_QUEUED_LOCALLY) hf_kept_cancel(op);
     else if (op->state != HF_ACQUIRE_BLOCKED) undo(op, now);
     finish(op, now);
 }

@@ -191,7 +191,8 @@ static bool all_are_usable(const hf_op *op) {
 static hf_time common_end(const hf_op *op, hf_time sent_at) {
     hf_time end = HF_NEVER;
     for (size_t i = 0; i < op->spec.batch_count; i++)
-        end = hf_time_min(end, hf_claim_end_of(op->batch.holds[i]->claim, op->spec.lease, sent_at));
+        end = hf_time_min(end,
+                          hf_claim_lease_end(op->batch.holds[i]->claim, op->spec.lease, sent_at));
     return end;
 }
 
@@ -227,8 +228,8 @@ static void on_gone(hf_op *op, long long i, hf_verdict verdict, hf_time now) {
 static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     long long i = 0;
-    const char *has = NULL;
-    hf_verdict verdict = reply ? hf_wire_read_acquire_all(reply, &i, &has) : HF_VERDICT_NONSENSE;
+    const char *found = NULL;
+    hf_verdict verdict = reply ? hf_wire_read_acquire_all(reply, &i, &found) : HF_VERDICT_NONSENSE;
     if (!reply) {
         hf_op_fail_as(op, request);
         for_each(op, request->sends > 0 ? undo_hold : free_hold, now);
@@ -243,7 +244,7 @@ static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now)
         for_each(op, free_hold, now);
     } else if (verdict == HF_VERDICT_OTHER_KIND) {
         name_key(op, i);
-        hf_op_fail_for_other_kind(op, has);
+        hf_op_fail_for_other_kind(op, found);
         for_each(op, free_hold, now);
     } else if (verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN) {
         on_gone(op, i, verdict, now);

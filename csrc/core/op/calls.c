@@ -62,7 +62,7 @@ static void fail_not_held(hf_op *op) {
 }
 
 /* The call is about the lost hold, even if another handle has acquired the lock again. */
-void hf_call_fail_on_lost(hf_op *op) {
+void hf_call_fail_lost_hold(hf_op *op) {
     assert(!hf_hold_is_held(op->spec.lost_hold));
     attach_hold(op, op->spec.lost_hold);
     if (op->spec.loss_reported) fail_not_held(op);
@@ -78,7 +78,7 @@ static void release_lost(hf_op *op, hf_time now) {
  * must wait until no other command for the hold is in flight. */
 static bool begin_on_hold(hf_op *op, hf_time now) {
     if (op->spec.lost_hold) {
-        hf_call_fail_on_lost(op);
+        hf_call_fail_lost_hold(op);
         return false;
     }
     hf_hold *hold = hf_op_find_hold(op, op->spec.names->key, now);
@@ -311,7 +311,7 @@ static void bound_lease(hf_op *op) {
     hf_claim *claim = hold->claim;
     if (!hf_hold_is_held(hold)) return;
     bool extends = op->impl->sets_lease;
-    if (extends && op->request.sends == 0) claim->valid_until = op->call.valid_until_before;
+    if (extends && op->request.sends == 0) claim->valid_until = op->call.previous_valid_until;
     else if (extends) hf_claim_bound_lease(claim, op->spec.lease, HF_NEVER);
     else if (op->call.also_renews && hf_claim_is_granted(claim))
         hf_claim_bound_lease(claim, claim->lease, op->client->config.grant_lease);
@@ -325,7 +325,7 @@ static void on_yes(hf_op *op, const hf_request *request, hf_time now) {
     if (held && request->sends > 1) bound_lease(op);
     if (op->impl->sets_lease && held) {
         claim->lease = op->spec.lease;
-        claim->valid_until = hf_claim_end_of(claim, hf_claim_lease(claim), request->sent_at);
+        claim->valid_until = hf_claim_lease_end(claim, hf_claim_lease(claim), request->sent_at);
         claim->confirm_at = HF_NEVER;
     } else if (op->call.also_renews && held && hf_request_is_confirmed(request)) {
         hf_renewer_on_renewed(op->client, hold->claim, request->sent_at, now);
@@ -392,10 +392,10 @@ static void begin_extend(hf_op *op, hf_time now) {
         fail_out_of_memory(op, now);
         return;
     }
-    op->call.valid_until_before = op->hold->claim->valid_until;
+    op->call.previous_valid_until = op->hold->claim->valid_until;
     if (lease > 0) { /* a shorter lease counts from now, whenever its reply comes */
-        op->hold->claim->valid_until =
-            hf_time_min(op->hold->claim->valid_until, hf_claim_end_of(op->hold->claim, lease, now));
+        op->hold->claim->valid_until = hf_time_min(op->hold->claim->valid_until,
+                                                   hf_claim_lease_end(op->hold->claim, lease, now));
     }
     hf_holds_wake_at(&op->client->holds, op->hold->claim, op->hold->claim->valid_until);
     hf_op_send(op, on_extended, deadline_of(op), false, now);

@@ -16,7 +16,7 @@ bool hf_client_init(hf_client *client, const hf_client_config *config,
     *client = (hf_client){.config = *config,
                           .topology = hf_topologies[config->mode],
                           .decider = hf_deciders[config->mode],
-                          .on_node = hf_events_prepare};
+                          .prepare_node = hf_events_prepare};
     if (config->sync.replicas > 0) client->config.session.confirm_timeout = config->sync.timeout;
     memcpy(&client->random, entropy + 16, sizeof client->random);
     client->random |= 1;

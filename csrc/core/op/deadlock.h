@@ -16,7 +16,7 @@
 hf_time hf_deadlock_at(const hf_op *op);
 
 /* Begins a check if one is due. If the acquire is the youngest waiter in a cycle, the check sets
- * op->deadlock.cycle and calls on_cycle when the last reply has come. */
+ * op->deadlock.cycle and calls on_cycle once the last reply has arrived. */
 void hf_deadlock_tick(hf_op *op, void (*on_cycle)(hf_op *op, hf_time now), hf_time now);
 
 /* Ends the operation's checks. */

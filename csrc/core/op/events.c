@@ -13,7 +13,7 @@
 
 #define LINGER (500 * HF_MS)
 #define PING_AFTER (5 * HF_SECOND)
-#define MAX_UNCLAIMED 64 /* concurrent clean-ups of grants whose waits have ended */
+#define MAX_LATE_GRANTS 64 /* concurrent clean-ups of grants whose waits have ended */
 
 static bool waits_on(const hf_node *node, const hf_op *op) {
     return op->node == node && op->impl->wait && op->wait.needs_events && !op->done;
@@ -279,13 +279,13 @@ static bool was_waited_for(const hf_client *client, const hf_message *grant, con
 /* Handles a grant for a wait that has ended here: makes the renewer pass the lock on. A claim of
  * the wait whose hold is not lost covers the grant already. If a shared owner's claim is gone, the
  * clean-up finds nothing: leaving the queue has passed on the grant, or the grant expires with its
- * lease. Grants beyond MAX_UNCLAIMED expire, too. In a cluster a grant may arrive on several nodes,
- * and only the key's node handles it. */
+ * lease. Grants beyond MAX_LATE_GRANTS expire, too. In a cluster a grant may arrive on several
+ * nodes, and only the key's node handles it. */
 static void on_stray_grant(hf_node *node, const hf_message *grant, hf_time now) {
     hf_client *client = node->client;
     hf_holds *holds = &client->holds;
     uint64_t wait = grant->number;
-    if (holds->unclaimed >= MAX_UNCLAIMED) return;
+    if (holds->late_grants >= MAX_LATE_GRANTS) return;
     const hf_claim *known = hf_holds_find_wait(holds, wait);
     bool lost = known && known->hold && hf_hold_is_lost(known->hold);
     if ((known && !lost) || hf_holds_find_clean_up(holds, wait)) return;
@@ -293,7 +293,7 @@ static void on_stray_grant(hf_node *node, const hf_message *grant, hf_time now) 
     if (hf_client_node(client, grant->key) != node) return;
     hf_claim *claim = lost && known->shared ? hf_renewer_clean_up_grant(client, known, now)
                                             : clean_up_new_claim(client, grant, now);
-    if (claim) hf_holds_mark_unclaimed(holds, claim);
+    if (claim) hf_holds_mark_late_grant(holds, claim);
 }
 
 static void on_grant(hf_node *node, hf_op *op, const hf_message *grant, hf_time now) {

@@ -19,11 +19,11 @@ hf_hold *hf_client_add_permits(hf_client *client, const hf_kind *kind, hf_slice 
 /* Adds a claim without a hold. `owner` may be empty, as above. Returns NULL when out of memory. */
 hf_claim *hf_client_add_claim(hf_client *client, const hf_kind *kind, hf_slice key, hf_slice owner);
 
-/* Adds a claim without a hold for the same owner, with all that commands for the owner need.
- * Returns NULL when out of memory. */
+/* Adds a claim without a hold for the same owner, copying everything that commands for this owner
+ * need. Returns NULL when out of memory. */
 hf_claim *hf_client_add_copy(hf_client *client, const hf_claim *claim);
 
-/* Marks the claim as no longer in flight, and lets operations that waited for that continue. */
+/* Marks the claim as no longer in flight, and resumes the operations that were waiting for this. */
 void hf_client_unblock(hf_client *client, hf_claim *claim, hf_time now);
 
 /* Writes the claim's queue member for this wait, and returns its size in bytes. `text` has room for

@@ -92,21 +92,21 @@ void hf_kept_free(hf_client *client) {
 
 static void join(hf_kept *kept, hf_op *op) {
     assert(!op->acquire.kept && !*kept->end);
-    hf_op_become(op, HF_ACQUIRE_QUEUED);
+    hf_op_become(op, HF_ACQUIRE_QUEUED_LOCALLY);
     op->acquire.kept = kept;
     op->acquire.admitted = true;
-    op->acquire.next_kept = NULL;
+    op->acquire.next_for_kept = NULL;
     *kept->end = op;
-    kept->end = &op->acquire.next_kept;
+    kept->end = &op->acquire.next_for_kept;
 }
 
 void hf_kept_cancel(hf_op *op) {
     hf_kept *kept = op->acquire.kept;
-    assert(kept && op->state == HF_ACQUIRE_QUEUED);
+    assert(kept && op->state == HF_ACQUIRE_QUEUED_LOCALLY);
     hf_op **link = &kept->first;
-    while (*link != op) link = &(*link)->acquire.next_kept;
-    *link = op->acquire.next_kept;
-    if (kept->end == &op->acquire.next_kept) kept->end = link;
+    while (*link != op) link = &(*link)->acquire.next_for_kept;
+    *link = op->acquire.next_for_kept;
+    if (kept->end == &op->acquire.next_for_kept) kept->end = link;
     op->acquire.kept = NULL;
     if (!kept->first && !kept->keep.claim) hf_keep_set_due(&kept->keep);
 }
@@ -223,7 +223,7 @@ static bool may_keep(const hf_op *op) {
 /* Counts this client's waiters. The first of them learns from the server how many wait there. */
 static long long count_waiters(const hf_kept *kept) {
     long long waiters = kept->keep.claim && hf_claim_is_requested(kept->keep.claim);
-    for (const hf_op *op = kept->first; op; op = op->acquire.next_kept) waiters++;
+    for (const hf_op *op = kept->first; op; op = op->acquire.next_for_kept) waiters++;
     return waiters;
 }
 

@@ -32,8 +32,8 @@ void hf_kept_on_acquired(hf_op *op, uint64_t last_token, hf_time now);
 /* Removes the acquire from this client's queue. */
 void hf_kept_cancel(hf_op *op);
 
-/* Returns when the hold for which the QUEUED acquire waits expires, or when it may ask the server;
- * hf_kept_on_deadline must be called at that time. */
+/* Returns when the hold for which the QUEUED_LOCALLY acquire waits expires, or when it may ask the
+ * server; hf_kept_on_deadline must be called at that time. */
 hf_time hf_kept_deadline(const hf_op *op);
 void hf_kept_on_deadline(hf_op *op, hf_time now);
 

@@ -10,7 +10,7 @@
 #define MIN_CLEAN_UP_TIME (30 * HF_SECOND)
 #define CLOSED_RETRY_DELAY (50 * HF_MS) /* the first one; it doubles twice */
 
-/* Makes the claim LEAVING, or restarts its clean-up. Returns when to send its leave. */
+/* Makes the claim LEAVING, or restarts its clean-up. Returns when to send its leave command. */
 static hf_time begin_leaving(hf_client *client, hf_claim *claim, hf_time now) {
     bool has_entries = claim->shared && hf_claim_own_holds(claim) > 0;
     if (claim->hold) hf_observe_end(client, claim->hold, now);
@@ -53,8 +53,8 @@ bool hf_renewer_may_remain(const hf_hold *hold) {
     return timed_out && (!hold->claim->shared || has_mark(hold->claim));
 }
 
-/* Adds a claim for the same owner and cleans it up, which removes what the server may have of
- * `claim`; for a shared owner, that is only a marked grant. Returns NULL when out of memory. */
+/* Adds a claim for the same owner and cleans it up. This removes what may be left of `claim` on the
+ * server; for a shared owner, only a marked grant may be left. Returns NULL when out of memory. */
 static hf_claim *clean_up_with_stand_in(hf_client *client, const hf_claim *claim, hf_time now) {
     hf_claim *stand_in = hf_client_add_copy(client, claim);
     if (stand_in) hf_renewer_clean_up(client, stand_in, now);
@@ -107,8 +107,8 @@ void hf_renewer_forget(hf_client *client, hf_hold *hold, hf_time now) {
 static hf_time retry_at(const hf_client *client, const hf_claim *claim, hf_time now) {
     hf_time at = hf_lease_retry_at(now, claim->valid_until);
     if (!client->closed) return at;
-    uint32_t tried = claim->failures < 3 ? claim->failures : 3;
-    return hf_time_min(at, now + (CLOSED_RETRY_DELAY << tried) / 2);
+    uint32_t doublings = claim->failures < 3 ? claim->failures : 3;
+    return hf_time_min(at, now + (CLOSED_RETRY_DELAY << doublings) / 2);
 }
 
 static void on_left(hf_request *request, const hf_reply *reply, hf_time now) {
@@ -183,7 +183,8 @@ void hf_renewer_clean_up_first(hf_client *client, hf_claim *claim, hf_time now) 
     else hf_holds_wake_at(&client->holds, claim, now); /* nothing is left to send */
 }
 
-/* The lease is over: the server has nothing of the claim, except perhaps the mark of its grant. */
+/* The lease has ended, so nothing of the claim is left on the server, except perhaps the mark of
+ * its grant. */
 static void give_up(hf_client *client, hf_claim *claim, hf_time now) {
     hf_claim_ref(claim);
     hf_holds_remove(&client->holds, claim);
@@ -217,7 +218,7 @@ void hf_renewer_set_overtaken_aside(hf_client *client, hf_hold *hold) {
 
 void hf_renewer_pass_on(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
     hf_claim *claim = hf_client_add_claim(client, kind, key, HF_NO_TEXT);
-    /* When out of memory, the waiters continue at their own rechecks. */
+    /* If memory runs out here, the waiters go on at their next recheck. */
     if (claim) hf_renewer_clean_up(client, claim, now);
 }
 

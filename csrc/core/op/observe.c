@@ -87,7 +87,7 @@ static hf_event *add_with_message(hf_client *client, hf_event_kind kind, hf_slic
     return event;
 }
 
-static hf_event *add(hf_client *client, hf_event_kind kind, hf_slice key, hf_slice owner) {
+static hf_event *add_event(hf_client *client, hf_event_kind kind, hf_slice key, hf_slice owner) {
     return add_with_message(client, kind, key, owner, HF_NO_TEXT);
 }
 
@@ -104,7 +104,7 @@ static void fill_event(hf_event *event, const hf_class *class, uint64_t observer
 static void add_hold_event(hf_client *client, hf_event_kind kind, const hf_hold *hold,
                            const char *code, hf_time duration) {
     if (!is_wanted(client, hold->observer)) return;
-    hf_event *event = add(client, kind, hf_hold_key(hold), hf_hold_owner(hold));
+    hf_event *event = add_event(client, kind, hf_hold_key(hold), hf_hold_owner(hold));
     if (!event) return;
     fill_event(event, class_of(client, hold->claim->class), hold->observer, code, duration);
     event->token = hold->token;
@@ -117,8 +117,9 @@ static void add_claim_event(hf_client *client, hf_event_kind kind, const hf_clai
         add_hold_event(client, kind, claim->hold, NULL, duration);
         return;
     }
-    hf_event *event =
-        is_wanted(client, 0) ? add(client, kind, hf_claim_key(claim), hf_claim_owner(claim)) : NULL;
+    hf_event *event = is_wanted(client, 0)
+                          ? add_event(client, kind, hf_claim_key(claim), hf_claim_owner(claim))
+                          : NULL;
     if (event) fill_event(event, class_of(client, claim->class), 0, NULL, duration);
 }
 
@@ -215,7 +216,7 @@ static void on_released(hf_op *op, hf_hold *hold, hf_time now) {
     if (!held && !hf_hold_is_lost(hold)) hf_observe_end(op->client, hold, ended_at);
 }
 
-static void count_hold(hf_op *op, hf_hold *hold, bool acquires, hf_time now) {
+static void observe_hold(hf_op *op, hf_hold *hold, bool acquires, hf_time now) {
     if (!hold) return;
     if (acquires) on_acquired(op, hold, now);
     else on_released(op, hold, now);
@@ -249,9 +250,9 @@ void hf_observe_op(hf_op *op, hf_time now) {
         on_polled_wait_done(op, now);
     } else if (op->spec.batch_count > 0) {
         for (size_t i = 0; i < op->spec.batch_count && op->batch.holds; i++)
-            count_hold(op, op->batch.holds[i], acquires, now);
+            observe_hold(op, op->batch.holds[i], acquires, now);
     } else {
-        count_hold(op, op->hold, acquires, now);
+        observe_hold(op, op->hold, acquires, now);
     }
 }
 
@@ -301,25 +302,25 @@ void hf_observe_link(void *context, const hf_session *session, bool open) {
     hf_node *node = context;
     hf_client *client = counting_client(node->client);
     if (!client->observer.wants_all) return;
-    hf_event *event = add(client, open ? HF_EVENT_OPENED : HF_EVENT_CLOSED,
-                          hf_slice_of(session->server->label), HF_NO_TEXT);
+    hf_event *event = add_event(client, open ? HF_EVENT_OPENED : HF_EVENT_CLOSED,
+                                hf_slice_of(session->server->label), HF_NO_TEXT);
     if (event && !open)
         event->code = hf_code_name(client->closed ? HF_CLOSED : session->reason_code);
     if (open && session->lacks_script_isolation && session == &node->links[HF_LINK_CALLS])
-        add(client, HF_EVENT_TENANT_EXPOSED, hf_slice_of(session->server->label), HF_NO_TEXT);
+        add_event(client, HF_EVENT_TENANT_EXPOSED, hf_slice_of(session->server->label), HF_NO_TEXT);
 }
 
 void hf_observe_crash(hf_client *client, uint16_t class, uint64_t observer, hf_slice key,
                       hf_slice owner) {
     if (!is_wanted(client, observer)) return;
-    hf_event *event = add(client, HF_EVENT_CRASH_RELEASED, key, owner);
+    hf_event *event = add_event(client, HF_EVENT_CRASH_RELEASED, key, owner);
     if (!event) return;
     event->observer = observer;
     if (class_of(client, class)) event->class = class_of(client, class)->name;
 }
 
 void hf_observe_crash_release_off(hf_client *client, const char *code) {
-    hf_event *event = add(client, HF_EVENT_CRASH_RELEASE_OFF, HF_NO_TEXT, HF_NO_TEXT);
+    hf_event *event = add_event(client, HF_EVENT_CRASH_RELEASE_OFF, HF_NO_TEXT, HF_NO_TEXT);
     if (event) event->code = code;
 }
 

@@ -19,16 +19,16 @@
 /* The transitions between the states of an acquire, which may end in any of them. An operation that
  * polls is only ever BEGUN, ASKING or WAITING; one on several locks remains BEGUN. */
 static const int next_states[HF_ACQUIRE_STATES] = {
-    [HF_ACQUIRE_BEGUN] = TO(QUEUED) | TO(BLOCKED) | TO(ASKING),
+    [HF_ACQUIRE_BEGUN] = TO(QUEUED_LOCALLY) | TO(BLOCKED) | TO(ASKING),
     /* It waits for a lock that the client keeps, or for its turn to ask the server (kept.h). */
-    [HF_ACQUIRE_QUEUED] = TO(BLOCKED) | TO(ASKING),
+    [HF_ACQUIRE_QUEUED_LOCALLY] = TO(BLOCKED) | TO(ASKING),
     /* It waits for earlier commands or calls that concern its hold, one after the other. */
-    [HF_ACQUIRE_BLOCKED] = TO(QUEUED) | TO(BLOCKED) | TO(ASKING),
+    [HF_ACQUIRE_BLOCKED] = TO(QUEUED_LOCALLY) | TO(BLOCKED) | TO(ASKING),
     /* It asks again at once if another process of its owner has changed the count. */
     [HF_ACQUIRE_ASKING] =
-        TO(ASKING) | TO(FOLLOWING) | TO(SUBSCRIBING) | TO(WAITING) | TO(CANCELLING),
+        TO(ASKING) | TO(AWAITING_RELEASE) | TO(SUBSCRIBING) | TO(WAITING) | TO(CANCELLING),
     /* The reply was busy. It waits for an earlier release by its own client. */
-    [HF_ACQUIRE_FOLLOWING] = TO(FOLLOWING) | TO(ASKING),
+    [HF_ACQUIRE_AWAITING_RELEASE] = TO(AWAITING_RELEASE) | TO(ASKING),
     /* The reply was busy. It cannot queue before the client is subscribed to its channel. */
     [HF_ACQUIRE_SUBSCRIBING] = TO(ASKING) | TO(CANCELLING),
     /* A grant ends it. It asks again to check a grant, after a message, or at a recheck. */
@@ -82,7 +82,7 @@ static bool spans_slots(const hf_op *op) {
 static bool shares_names(const hf_op *op) {
     const hf_kind *kind = op->spec.lock_kind;
     return kind && kind->refuses_braced_key && op->spec.names &&
-           hf_names_are_shared(op->spec.names->key);
+           hf_names_collide_with_unbraced(op->spec.names->key);
 }
 
 void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...) {
@@ -119,9 +119,9 @@ void hf_op_fail_out_of_memory(hf_op *op) {
     hf_op_fail(op, HF_NO_MEMORY, "out of memory");
 }
 
-void hf_op_fail_for_other_kind(hf_op *op, const char *has) {
+void hf_op_fail_for_other_kind(hf_op *op, const char *found) {
     hf_op_fail(op, HF_CONFLICT,
-               "%s already uses the key, and different kinds of lock cannot share a key", has);
+               "%s already uses the key, and different kinds of lock cannot share a key", found);
 }
 
 void hf_op_fail_unconfirmed(hf_op *op) {

@@ -1,5 +1,5 @@
-/* The parts that all operations share: their nodes, requests, failures and ends. Each hf_op_impl
- * does the rest. */
+/* The parts that all operations share: their nodes, requests, failures and completion. Each
+ * hf_op_impl does the rest. */
 #ifndef HF_OPERATION_H
 #define HF_OPERATION_H
 
@@ -30,8 +30,8 @@ void hf_op_fail_in_doubt(hf_op *op, const hf_request *request);
  * have confirmed the write or when out of memory. */
 void hf_op_succeed_with(hf_op *op, const hf_request *request, const hf_reply *reply);
 
-/* Fails an acquire because the key has a lock of another kind. `has`: see hf_wire_answer. */
-void hf_op_fail_for_other_kind(hf_op *op, const char *has);
+/* Fails an acquire because the key has a lock of another kind. `found`: see hf_wire_answer. */
+void hf_op_fail_for_other_kind(hf_op *op, const char *found);
 
 /* Fails an operation whose request was carried out, but confirmed by too few replicas. */
 void hf_op_fail_unconfirmed(hf_op *op);
@@ -53,7 +53,7 @@ void hf_op_on_reply(hf_request *request, const hf_reply *reply, hf_time now);
  * of which the first spec.value are keys. Replicas must confirm the call if config.sync says so. */
 void hf_op_run_program(hf_op *op, const hf_program *program, hf_request_done *done, hf_time now);
 
-/* Does what is due for an operation, which must not be done. */
+/* Does what is due for an operation that has not ended yet. */
 void hf_op_tick(hf_op *op, hf_time now);
 
 /* Makes the operation's request end by `until`. */
@@ -73,7 +73,8 @@ hf_wire_lock hf_op_wire_lock(const hf_op *op, hf_slice owner);
  * there is no limit. */
 hf_time hf_op_max_until(const hf_op *op, hf_time since);
 
-/* Writes the owner that identifies this call of a kind that nobody holds, and returns it. */
+/* For a kind without holders: writes the owner that identifies this call to `text`, and returns the
+ * owner. */
 hf_slice hf_op_owner(const hf_op *op, char text[HF_OWNER_SIZE]);
 
 #endif

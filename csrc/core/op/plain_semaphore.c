@@ -1,8 +1,8 @@
 /* The server does not know a permit's owner, so a permit that nobody releases remains taken. The
  * renewer settles each call whose reply was lost: it undoes an acquire and carries out a release.
- * Each call has a note on the server, so it takes effect once, however often and late its commands
- * are run. After the reply to a command that was sent only once, no copy of it can arrive, so the
- * note is deleted.
+ * Each call has a note on the server, so it takes effect once, no matter how often or how late its
+ * commands run. After the reply to a command that was sent only once, no copy of it can arrive, so
+ * the note is deleted.
  *
  * A message reaches all waiters of a client, but the permits may be enough for only a few. The
  * waiters therefore poll in the order in which they began: each one wakes the next waiter for which
@@ -59,9 +59,9 @@ static bool encode(hf_op *op, hf_verb verb) {
                                   HF_WIRE_NOTE_TTL);
 }
 
-/* Notes that the reply has arrived. If the command was sent twice, the server may still run the
+/* Records that the reply has arrived. If the command was sent twice, the server may still run the
  * other copy. */
-static void note_reply(hf_op *op) {
+static void record_reply(hf_op *op) {
     op->semaphore.answered = true;
     op->semaphore.in_doubt = op->semaphore.in_doubt || op->request.sends > 1;
 }
@@ -105,12 +105,13 @@ static bool encode_take(hf_op *op) {
     return hf_wire_take(&op->request, &lock, (int64_t)op->spec.value, HF_WIRE_NOTE_TTL, turn_used);
 }
 
-/* The reply is { 1 or 0, the number of free permits[, how many ms one more is left to others] }. */
+/* The reply is { 1 or 0, the number of free permits[, for how many ms one more permit is reserved
+ * for others] }. */
 static bool is_taken(hf_op *op, const hf_reply *reply, hf_time now) {
     bool taken = hf_reply_integer_at(reply, 0, 0) == 1;
     long long others_turn_ms = hf_reply_integer_at(reply, 2, 0);
     if (others_turn_ms > 0) await_turn(op, others_turn_ms, now);
-    note_reply(op);
+    record_reply(op);
     op->result.value = hf_reply_integer_at(reply, 1, 0);
     if (!taken) pass_on(op, op->result.value, now);
     return taken;
@@ -131,8 +132,8 @@ static void on_take_ended(hf_op *op, hf_time now) {
     else if (has_succeeded(op)) pass_on(op, op->result.value, now);
 }
 
-/* Returns whether an older waiter of this client must poll first, which then passes on the permits
- * that it does not need. */
+/* Returns whether an older waiter of this client must poll first. That waiter then passes on the
+ * permits that it does not need. */
 static bool is_behind(const hf_op *op) {
     const hf_op *other = op->client->ops;
     while (other != op && !(other->wait.needs_events && is_rival(op, other))) other = other->next;
@@ -167,7 +168,7 @@ static const hf_poll_functions poll_functions = {encode_take, is_taken, fail_on_
 /* ---- calls ---- */
 
 static void read_value(hf_op *op, const hf_reply *reply) {
-    note_reply(op);
+    record_reply(op);
     op->result.value = reply->integer;
     hf_op_succeed(op);
 }

@@ -42,7 +42,7 @@ static void fail_interrupted(hf_op *op, hf_time now) {
     finish(op, now);
 }
 
-/* Returns when to poll again without a message. */
+/* Returns when to poll again if no message arrives. */
 static hf_time next_recheck(const hf_op *op, hf_time now) {
     hf_client *client = op->client;
     hf_time interval = client->config.grant_lease;
@@ -57,7 +57,7 @@ static hf_time next_recheck(const hf_op *op, hf_time now) {
 
 static void ask(hf_op *op, hf_time now);
 
-/* Returns whether the wait ends if this poll has not succeeded. */
+/* Returns whether the wait ends unless this poll succeeds. */
 static bool is_last_poll(const hf_op *op) {
     return op->spec.wait == 0 || op->request.sent_at >= op->wait.until;
 }

@@ -82,7 +82,7 @@ void hf_renewer_on_renewed(hf_client *client, hf_claim *claim, hf_time sent_at, 
     claim->refused_in_batch = false;
     claim->failures = 0;
     hf_time lease = hf_claim_lease(claim);
-    claim->valid_until = hf_time_max(claim->valid_until, hf_claim_end_of(claim, lease, sent_at));
+    claim->valid_until = hf_time_max(claim->valid_until, hf_claim_lease_end(claim, lease, sent_at));
     extend_record_deadline(claim);
     bool renews = claim->renewed && !hf_claim_has_last_lease(claim);
     hf_time next = renews ? hf_lease_renew_at(sent_at, lease) : claim->valid_until;
@@ -377,7 +377,7 @@ void hf_renewer_set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_t
 /* Counts a command that was sent at `sent_at`, and set the lease of a claim that remains held, as a
  * renewal, unless replicas must confirm leases. */
 static void count_as_renewal(hf_client *client, hf_claim *claim, hf_time sent_at) {
-    hf_time end = hf_claim_end_of(claim, hf_claim_lease(claim), sent_at);
+    hf_time end = hf_claim_lease_end(claim, hf_claim_lease(claim), sent_at);
     bool needs_no_replicas = client->config.sync.replicas == 0;
     if (needs_no_replicas) claim->valid_until = hf_time_max(claim->valid_until, end);
     hf_renewer_resume(client, claim, sent_at);
