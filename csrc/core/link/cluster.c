@@ -142,7 +142,7 @@ static void set_failure(hf_request *request, hf_code code, const char *reason) {
     hf_fault_set(&request->failure, code, reason);
 }
 
-static void want_map(hf_cluster *cluster, hf_link link, hf_time now) {
+static void schedule_query(hf_cluster *cluster, hf_link link, hf_time now) {
     hf_time soonest = cluster->asked_at ? cluster->asked_at + MAP_INTERVAL : now;
     if (cluster->asked_at) soonest += hf_jitter(&cluster->client->random, MAP_INTERVAL / 2);
     cluster->link = link;
@@ -174,7 +174,7 @@ static void route(hf_cluster *cluster, hf_request *request, hf_time now) {
     hf_node *node = node_of(cluster, request);
     if (!cluster->has_map) {
         park_for_map(cluster, request, now);
-        want_map(cluster, request->routing.link, now);
+        schedule_query(cluster, request->routing.link, now);
         return;
     }
     if (!node) {
@@ -182,7 +182,7 @@ static void route(hf_cluster *cluster, hf_request *request, hf_time now) {
                     cluster->map.has_unnamed ? UNNAMED
                                              : "no node of the cluster serves the key's slot");
         park(cluster, request, now + NO_NODE_PAUSE);
-        want_map(cluster, request->routing.link, now);
+        schedule_query(cluster, request->routing.link, now);
         return;
     }
     hf_session *link = &node->links[request->routing.link];
@@ -240,7 +240,7 @@ static void submit(hf_client *client, hf_slice key, hf_link link, hf_request *re
 static void redirect(hf_cluster *cluster, hf_request *request, const hf_redirect *to, hf_time now) {
     bool moved = to->kind == HF_REDIRECT_MOVED;
     uint16_t index = to->address.port > 0 ? index_of(cluster, &to->address) : HF_SLOT_NO_NODE;
-    if (moved) want_map(cluster, request->routing.link, now);
+    if (moved) schedule_query(cluster, request->routing.link, now);
     if (moved && index != HF_SLOT_NO_NODE) {
         cluster->node_of_slot[to->slot] = index;
         cluster->client->nodes[index]->may_have_keys = true;
@@ -273,7 +273,7 @@ static bool try_again(hf_cluster *cluster, hf_request *request, const char *erro
     if (link->state == HF_SESSION_CLOSED) retry_at = hf_time_max(retry_at, link->retry_at);
     if (retry_at >= request->deadline) return false;
     set_failure(request, hf_code_of_error(error), error);
-    if (strncmp(error, "TRYAGAIN", 8) != 0) want_map(cluster, request->routing.link, now);
+    if (strncmp(error, "TRYAGAIN", 8) != 0) schedule_query(cluster, request->routing.link, now);
     park(cluster, request, retry_at);
     report_delay(cluster, request, now);
     return true;
@@ -286,7 +286,7 @@ static bool on_refusal(void *context, hf_request *request, const char *error, hf
     if (!error) {
         request->routing.failed_link = request->session;
         park_for_map(cluster, request, now);
-        want_map(cluster, request->routing.link, now);
+        schedule_query(cluster, request->routing.link, now);
         return true;
     }
     hf_address sender = address_of(node);
@@ -302,7 +302,7 @@ static bool on_refusal(void *context, hf_request *request, const char *error, hf
 
 static void invalidate(hf_node *node, hf_link link, hf_time now) {
     hf_cluster *cluster = node->client->cluster;
-    if (cluster->has_map && node->may_have_keys) want_map(cluster, link, now);
+    if (cluster->has_map && node->may_have_keys) schedule_query(cluster, link, now);
 }
 
 static void on_calls_closed(void *context, hf_time now) {

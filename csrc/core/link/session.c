@@ -16,9 +16,9 @@
 #define REPLICA_DOUBLINGS 3
 #define IDLE_AFTER HF_SECOND /* a connection that has been silent for this long may be dead */
 /* How long a doubtful connection may be silent: as long as a healthy server may pause, or
- * PATIENCE_LOGINS times as long as the log-in took if that is longer. */
-#define MIN_PATIENCE (250 * HF_MS)
-#define PATIENCE_LOGINS 4
+ * SILENCE_LIMIT_LOGINS times as long as the log-in took if that is longer. */
+#define MIN_SILENCE_LIMIT (250 * HF_MS)
+#define SILENCE_LIMIT_LOGINS 4
 #define MIN_MAJOR 5 /* in older versions, a program that has read the time cannot write */
 
 void hf_session_init(hf_session *session, const hf_session_config *config, uint64_t *random) {
@@ -102,7 +102,7 @@ void hf_session_cancel_fetching(hf_session *session) {
 
 /* ---- closing ---- */
 
-static void want_close(hf_session *session, hf_code code, const char *reason) {
+static void begin_closing(hf_session *session, hf_code code, const char *reason) {
     if (session->closing) return;
     session->closing = true;
     session->reason_is_partial = false;
@@ -155,13 +155,14 @@ static bool awaits_unrepeatable(const hf_session *session) {
 
 /* Returns how long the server may be silent while a reply is awaited. A distant server gets more
  * time, and so does one whose replicas must confirm writes. */
-static hf_time patience(const hf_session *session) {
+static hf_time silence_limit(const hf_session *session) {
     const hf_session_config *config = session->config;
     if (awaits_unrepeatable(session)) return config->command_timeout;
-    hf_time base = is_doubtful(session) ? hf_time_min(MIN_PATIENCE, config->command_timeout / 2)
-                                        : config->command_timeout / 2;
+    hf_time base = is_doubtful(session)
+                       ? hf_time_min(MIN_SILENCE_LIMIT, config->command_timeout / 2)
+                       : config->command_timeout / 2;
     hf_time span =
-        hf_time_max(base, PATIENCE_LOGINS * session->login_duration) + config->confirm_timeout;
+        hf_time_max(base, SILENCE_LIMIT_LOGINS * session->login_duration) + config->confirm_timeout;
     return hf_time_min(span, config->command_timeout);
 }
 
@@ -175,7 +176,7 @@ static hf_time silence_deadline(const hf_session *session) {
                                                    ? config->command_timeout
                                                    : config->command_timeout / 2);
     case HF_SESSION_READY:
-        return awaits_reply(session) ? silent_since(session) + patience(session) : HF_NEVER;
+        return awaits_reply(session) ? silent_since(session) + silence_limit(session) : HF_NEVER;
     default: return HF_NEVER;
     }
 }
@@ -187,7 +188,7 @@ hf_time hf_session_doubtful_until(const hf_session *session) {
 
 static void give_up(hf_session *session, const char *reason, hf_time now) {
     if (session->closing) return;
-    want_close(session, HF_UNREACHABLE, reason);
+    begin_closing(session, HF_UNREACHABLE, reason);
     if (session->on_silence) session->on_silence(session->context, silent_since(session), now);
 }
 
@@ -218,7 +219,7 @@ static bool is_expected_server(const hf_session *session) {
 void hf_session_check_id(hf_session *session) {
     if (session->state == HF_SESSION_CLOSED) hf_session_forget_failures(session);
     else if (!is_expected_server(session))
-        want_close(session, HF_UNREACHABLE, "another node has taken over the server's address");
+        begin_closing(session, HF_UNREACHABLE, "another node has taken over the server's address");
 }
 
 static void forget_reply(hf_request *request) {
@@ -373,8 +374,8 @@ void hf_session_closed(hf_session *session, const char *reason, hf_time now) {
     hf_session_cancel_fetching(session);
     if (session->state == HF_SESSION_CLOSED) return;
     bool was_unused = was_closed_as_unused(session), unanswered = has_unanswered_login(session);
-    want_close(session, was_unused ? HF_CLOSED : HF_UNREACHABLE,
-               reason ? reason : hang_up_text(session));
+    begin_closing(session, was_unused ? HF_CLOSED : HF_UNREACHABLE,
+                  reason ? reason : hang_up_text(session));
     bool may_move = session->follows_master && session->reason_code == HF_UNREACHABLE;
     bool may_wait =
         session->state == HF_SESSION_READY || may_move || unanswered || session->retries_login;
@@ -424,7 +425,7 @@ void hf_session_move(hf_session *session, hf_time now) {
     session->failed_opens = 0;
     session->retry_at = now;
     if (session->state != HF_SESSION_CLOSED)
-        want_close(session, HF_UNREACHABLE, "the master has moved");
+        begin_closing(session, HF_UNREACHABLE, "the master has moved");
 }
 
 void hf_session_fail_pending(hf_session *session, hf_code code, const char *reason, hf_time now) {
@@ -782,7 +783,7 @@ void hf_session_opened(hf_session *session, hf_time now) {
     bool readable = hf_reader_open(&session->reader);
     if (readable) hf_reader_set_max_elements(&session->reader, session->max_elements);
     if (!readable || !send_login(session)) {
-        want_close(session, HF_NO_MEMORY, "out of memory");
+        begin_closing(session, HF_NO_MEMORY, "out of memory");
     } else if (session->login_left == 0) {
         become_ready(session, now);
     }
@@ -872,7 +873,7 @@ static void check_version(hf_session *session, hf_slice version) {
     char text[96];
     snprintf(text, sizeof text, "the server is Redis %.*s; holdfast needs Redis %d.0 or later",
              (int)hf_time_min(version.size, 24), version.data, MIN_MAJOR);
-    want_close(session, HF_SERVER, text);
+    begin_closing(session, HF_SERVER, text);
 }
 
 static void read_server_info(hf_session *session, const hf_reply *info, hf_time now) {
@@ -907,7 +908,7 @@ static void refuse_server(hf_session *session, const char *who) {
     snprintf(text, sizeof text, "another server answers at this address (%s; the cluster has %s)",
              who, session->node_id);
     session->found_other_server = true;
-    want_close(session, HF_UNREACHABLE, text);
+    begin_closing(session, HF_UNREACHABLE, text);
 }
 
 /* Checks the node's id. If the user lacks the right to ask for it, any server is accepted, except
@@ -937,9 +938,9 @@ static void on_login_reply(hf_session *session, const hf_reply *reply, hf_time n
         hf_code code = hf_code_of_error(reply->string);
         bool refused = index == session->login_auth && code == HF_SERVER;
         if (refused || code == HF_DENIED) count_refused_login(session);
-        want_close(session, refused ? HF_DENIED : code, reply->string);
+        begin_closing(session, refused ? HF_DENIED : code, reply->string);
     } else if (index == session->login_role && is_not_master(reply)) {
-        want_close(session, HF_UNREACHABLE, "the server says that it is not a master");
+        begin_closing(session, HF_UNREACHABLE, "the server says that it is not a master");
     } else if (session->login_left == 0) {
         become_ready(session, now);
     }
@@ -980,7 +981,8 @@ static void put_back_and_reconnect(hf_session *session, hf_request *request, con
     for (uint64_t i = 0; i < replies_of(request); i++)
         *awaiting_at(session, session->first_reply + i) = request;
     bool reopens = !session->closing;
-    want_close(session, session->follows_master ? HF_UNREACHABLE : hf_code_of_error(error), error);
+    begin_closing(session, session->follows_master ? HF_UNREACHABLE : hf_code_of_error(error),
+                  error);
     session->reason_is_partial = reopens && !session->follows_master;
 }
 
@@ -1042,8 +1044,8 @@ static void on_reply(hf_session *session, hf_reply **reply, hf_time now) {
     bool error = (*reply)->type == HF_REPLY_ERROR;
     if (!error) session->refused_connections = 0;
     if (session->first_reply == session->next_reply) {
-        want_close(session, HF_UNREACHABLE,
-                   error ? (*reply)->string : "the server sent an unexpected reply");
+        begin_closing(session, HF_UNREACHABLE,
+                      error ? (*reply)->string : "the server sent an unexpected reply");
         return;
     }
     hf_request *request = *awaiting_at(session, session->first_reply++);
@@ -1080,7 +1082,8 @@ static void dispatch(hf_session *session, hf_reply **reply_slot, hf_time now) {
  * because it would get the same reply again. All other requests are sent again. */
 static void on_unreadable(hf_session *session, hf_time now) {
     const char *excess = session->reader.excess;
-    want_close(session, HF_UNREACHABLE, excess ? excess : "the reply is not in the Redis protocol");
+    begin_closing(session, HF_UNREACHABLE,
+                  excess ? excess : "the reply is not in the Redis protocol");
     bool awaited = session->state == HF_SESSION_READY && session->first_reply < session->next_reply;
     hf_request *request = excess && awaited ? *awaiting_at(session, session->first_reply) : NULL;
     if (!request) return;
@@ -1099,7 +1102,7 @@ bool hf_session_feed(hf_session *session, const char *bytes, size_t size, hf_tim
     if (!open || session->closing) return false;
     if (!session->has_received && is_tls_alert(bytes, size)) {
         session->has_received = true;
-        want_close(session, HF_UNREACHABLE, "the server speaks TLS; use rediss://");
+        begin_closing(session, HF_UNREACHABLE, "the server speaks TLS; use rediss://");
         return true;
     }
     bool has_reply = false, was_pinged = session->ping_pending;
@@ -1107,7 +1110,7 @@ bool hf_session_feed(hf_session *session, const char *bytes, size_t size, hf_tim
     session->marked_doubtful = session->ping_pending = false;
     session->received_at = now;
     if (!hf_reader_feed(&session->reader, bytes, size))
-        want_close(session, HF_NO_MEMORY, "out of memory");
+        begin_closing(session, HF_NO_MEMORY, "out of memory");
     while (!session->closing) {
         hf_reply *reply;
         if (!hf_reader_next(&session->reader, &reply)) on_unreadable(session, now);
