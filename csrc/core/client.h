@@ -79,8 +79,8 @@ struct hf_client {
     /* How many consecutive batches of renewals were refused although the server then accepted their
      * keys one by one: see op/renew.c. */
     uint64_t splits;
-    bool split_suspected;   /* a batch was refused: a split if one of its keys is then accepted */
-    hf_time batch_again_at; /* no batch is sent before this time, after too many splits */
+    bool split_suspected;  /* a batch was refused: a split if one of its keys is then accepted */
+    hf_time next_batch_at; /* no batch is sent before this time, after too many splits */
 
     uint64_t approval_requests; /* how often a hold began to need its owner's approval */
     uint64_t random;            /* the state of hf_jitter */
@@ -189,8 +189,8 @@ typedef struct hf_op_acquire {
     uint32_t holds_before; /* the server's count of the owner's holds before the command */
     uint32_t recounts; /* how often it asked again because another process had changed that count */
     hf_code end_code;  /* CANCELLING: the code with which it will fail */
-    long long waiters_when_shed; /* how many were ahead when max_waiters ended it, or 0 */
-    bool queued;                 /* it may be in the server's queue */
+    long long waiters_when_refused; /* how many were ahead when max_waiters ended its wait, or 0 */
+    bool queued;                    /* it may be in the server's queue */
     bool admitted;    /* it has been queued; max_waiters and denied permissions no longer end it */
     bool handed_over; /* it got the lock by a grant */
 } hf_op_acquire;
@@ -255,11 +255,11 @@ struct hf_op {
     hf_time begun_at;
     hf_acquire_state state; /* changed only by hf_op_become */
     bool done;
-    bool reported;    /* hf_client_next_done has returned it */
-    bool detached;    /* no caller waits for it, so the client ends it */
-    bool blocked;     /* it is waiting until no command is in flight for `behind` or its hold */
-    hf_hold *hold;    /* the hold that it acquires or uses, referenced; or NULL */
-    hf_claim *behind; /* the claim whose command it must wait for, referenced; or NULL */
+    bool reported; /* hf_client_next_done has returned it */
+    bool detached; /* no caller waits for it, so the client ends it */
+    bool blocked;  /* it is waiting until no command is in flight for `awaited_claim` or its hold */
+    hf_hold *hold; /* the hold that it acquires or uses, referenced; or NULL */
+    hf_claim *awaited_claim; /* the claim whose command it must wait for, referenced; or NULL */
     hf_request request;
     hf_names *own_names; /* detached: the names to which its spec points, owned */
     char *own_caller;    /* detached: the caller to which its spec points, owned */

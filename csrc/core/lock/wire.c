@@ -168,7 +168,7 @@ static hf_slice lease_key(char *text, const hf_kind *kind, hf_slice key, hf_slic
 }
 
 bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease,
-                    uint64_t max_shortened_ms, hf_slice waiter) {
+                    uint64_t longest_affected_ttl_ms, hf_slice waiter) {
     const hf_kind *kind = lock->kind;
     const hf_names *names = lock->names;
     number_text ms, max_shortened;
@@ -185,8 +185,9 @@ bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease
     size_t keys = n;
     args[n++] = lock->owner;
     args[n++] = hf_decimal(ms, hf_lease_ms(lease));
-    args[n++] = max_shortened_ms == HF_WIRE_ANY_TTL ? HF_NO_TEXT
-                                                    : hf_decimal(max_shortened, max_shortened_ms);
+    args[n++] = longest_affected_ttl_ms == HF_WIRE_ANY_TTL
+                    ? HF_NO_TEXT
+                    : hf_decimal(max_shortened, longest_affected_ttl_ms);
     args[n++] = waiter;
     if (lease > 0) args[n++] = names->releases;
     bool encoded = call(request, kind, HF_VERB_EXTEND, keys, n, args);

@@ -62,11 +62,11 @@ bool hf_wire_complete(hf_request *request, const hf_wire_lock *lock, hf_time kee
 bool hf_wire_force(hf_request *request, const hf_wire_lock *lock);
 
 /* Encodes the command that sets the lease, but does not shorten a TTL of more than
- * `max_shortened_ms`, which may be HF_WIRE_ANY_TTL. With a lease of 0 it only checks the owner.
- * `waiter` is the queue member that was granted the lock, or empty. */
+ * `longest_affected_ttl_ms`, which may be HF_WIRE_ANY_TTL. With a lease of 0 it only checks the
+ * owner. `waiter` is the queue member that was granted the lock, or empty. */
 #define HF_WIRE_ANY_TTL UINT64_MAX
 bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease,
-                    uint64_t max_shortened_ms, hf_slice waiter);
+                    uint64_t longest_affected_ttl_ms, hf_slice waiter);
 
 /* Encode the commands that read a lock, read its TTL, ping the server, and raise a fencing counter.
  * `asker` is the uuid of the asking client, or its waiter, "<uuid>:<number>". */

@@ -21,18 +21,22 @@
 #include "op/renew.h"
 #include "op/taking.h"
 
-#define MIN_PATIENCE (100 * HF_MS)   /* the minimum time to await a reply, even in a short wait */
-#define LEAVE_WITHIN (900 * HF_MS)   /* the queue must be left within 1 s of the wait's end */
+#define MIN_REPLY_TIMEOUT                                                                          \
+    (100 * HF_MS)                    /* the minimum time to await a reply, even in a short wait */
+#define MAX_LEAVE_TIME (900 * HF_MS) /* the queue must be left within 1 s of the wait's end */
 #define MIN_RECHECK (HF_MS)          /* the minimum time between rechecks */
-#define MAX_RECHECK (30 * HF_SECOND) /* the maximum; much shorter than the queue's TTL */
-#define CROWD 100 /* with 200 or more ahead, a waiter rechecks less than once per grant lease */
+#define MAX_RECHECK (30 * HF_SECOND) /* the maximum time; much shorter than the queue's TTL */
+#define CROWD_SIZE                                                                                 \
+    100 /* with 200 or more ahead, a waiter rechecks less than once per grant lease */
 #define MIN_SILENT_RECHECK (30 * HF_MS)   /* the minimum if the holder announces nothing */
 #define MAX_FOREIGN_RECHECK (200 * HF_MS) /* the maximum in that case for a foreign holder */
-#define LISTENERS_TURN (50 * HF_MS) /* clients that listen get at least this; pollers get less */
-#define SAME_END (5 * HF_MS)        /* two replies may differ this much in the end of one hold */
-#define LISTEN_AFTER (150 * HF_MS)  /* after this time the first waiter also listens to Redisson */
-#define MAX_HOLDS 1000000000LL      /* the maximum count of an owner's holds in all its processes */
-#define MAX_JOINS 3 /* how many times to retry if other processes change the count */
+#define MIN_LISTENERS_TURN                                                                         \
+    (50 * HF_MS) /* a turn of listening clients lasts at least this long, pollers' turns less */
+#define HOLD_END_TOLERANCE                                                                         \
+    (5 * HF_MS) /* two replies may differ this much about when the same hold ends */
+#define LISTEN_DELAY (150 * HF_MS) /* after this time the first waiter also listens to Redisson */
+#define MAX_HOLDS 1000000000LL     /* the maximum count of an owner's holds in all its processes */
+#define MAX_RECOUNTS 3             /* how many times to retry if other processes change the count */
 
 static void ask(hf_op *op, hf_time now);
 static void on_reply(hf_request *request, const hf_reply *reply, hf_time now);
@@ -52,7 +56,7 @@ static void finish(hf_op *op, hf_time now) {
     if (op->hold) hf_renewer_abandon_dropped(op->client, op->hold, now);
 }
 
-/* Ends the operation's use of its hold. Called if nothing was left on the server. */
+/* Ends the operation's use of its hold. Called if the operation has left nothing on the server. */
 static void forget(hf_op *op, hf_time now) {
     if (op->hold) hf_renewer_forget(op->client, op->hold, now);
 }
@@ -83,7 +87,7 @@ static void undo(hf_op *op, hf_time now) {
     else forget(op, now);
 }
 
-/* Does the same if the operation can have left at most a place in the queue. */
+/* Undoes what is left of an operation that can have left at most a place in the queue. */
 static void undo_queueing(hf_op *op, hf_time now) {
     if (op->acquire.queued) undo(op, now);
     else forget(op, now);
@@ -104,8 +108,8 @@ static void fail_busy(hf_op *op, hf_time now) {
     const char *suffix = unsubscribed ? "; cannot listen for releases: " : "",
                *reason = unsubscribed ? events->reason : "";
     const char *taken = op->spec.lock_kind->busy_text;
-    if (op->acquire.waiters_when_shed > 0) {
-        hf_acquire_fail_at_max_waiters(op, op->acquire.waiters_when_shed);
+    if (op->acquire.waiters_when_refused > 0) {
+        hf_acquire_fail_at_max_waiters(op, op->acquire.waiters_when_refused);
         return;
     }
     if (op->acquire.busy_until > now) {
@@ -231,12 +235,12 @@ static bool encode_acquire(hf_op *op, bool as_waiter, hf_time now) {
            hf_client_sync(op->client, &op->request);
 }
 
-static hf_time min_patience(const hf_op *op) {
-    return hf_time_min(MIN_PATIENCE + op->client->config.sync.timeout, LEAVE_WITHIN);
+static hf_time min_reply_timeout(const hf_op *op) {
+    return hf_time_min(MIN_REPLY_TIMEOUT + op->client->config.sync.timeout, MAX_LEAVE_TIME);
 }
 
 static hf_time ask_deadline(const hf_op *op, hf_time now) {
-    hf_time timeout = op->client->config.session.command_timeout, minimum = min_patience(op);
+    hf_time timeout = op->client->config.session.command_timeout, minimum = min_reply_timeout(op);
     if (op->acquire.queued) return hf_time_max(op->wait.until, now + minimum);
     if (op->spec.wait == 0) return op->begun_at + timeout;
     return now + hf_time_min(timeout,
@@ -273,10 +277,10 @@ static void ask(hf_op *op, hf_time now) {
 /* Returns the deadline for leaving the queue. A process that was stopped or suspended when its wait
  * ended still gets the full time. */
 static hf_time leave_deadline(const hf_op *op, hf_time now) {
-    bool late = now > hf_time_add(op->wait.until, min_patience(op));
+    bool late = now > hf_time_add(op->wait.until, min_reply_timeout(op));
     hf_time since = late ? now : hf_time_min(now, op->wait.until);
     hf_time timeout = op->client->config.session.command_timeout;
-    return hf_time_min(now + timeout, since + LEAVE_WITHIN);
+    return hf_time_min(now + timeout, since + MAX_LEAVE_TIME);
 }
 
 /* Leaves the queue, then fails with this code. */
@@ -320,8 +324,8 @@ static void on_cancelled(hf_request *request, const hf_reply *reply, hf_time now
 
 /* ---- replies ---- */
 
-/* Converts a number of milliseconds; a negative one means never. */
-static hf_time time_of(long long ms) {
+/* Converts milliseconds to an hf_time; a negative number means never. */
+static hf_time time_or_never(long long ms) {
     return ms < 0 ? HF_NEVER : hf_time_of_ms((uint64_t)ms);
 }
 
@@ -332,10 +336,11 @@ static hf_time next_recheck(hf_op *op, const hf_wire_answer *answer, hf_time now
     hf_client *client = op->client;
     hf_time rank = answer->ahead < 0 ? 0 : hf_time_min((hf_time)answer->ahead, 1000000);
     hf_time in_turn = HF_MS + hf_time_min(rank, 80) * 5 * HF_MS;
-    hf_time at_expiry = hf_time_min(time_of(answer->ttl_ms), time_of(answer->overdue_ms));
+    hf_time at_expiry =
+        hf_time_min(time_or_never(answer->ttl_ms), time_or_never(answer->overdue_ms));
     at_expiry = hf_time_add(at_expiry, in_turn);
     hf_time interval =
-        hf_time_min(client->config.grant_lease * hf_time_max(1, rank / CROWD), MAX_RECHECK);
+        hf_time_min(client->config.grant_lease * hf_time_max(1, rank / CROWD_SIZE), MAX_RECHECK);
     if (answer->holder_is_foreign && answer->ahead == 0)
         interval = interval * 3 / 8; /* see passing_over.lua */
     interval = interval - interval / 10 + hf_jitter(&client->random, interval / 10);
@@ -354,9 +359,9 @@ static void recheck_often(hf_op *op, hf_time longest, hf_time now) {
  * its release; its SpinLock and the foreign owner of a mutex do not. A subscription to a sharded
  * channel counts only once confirmed: the server may refuse it, or the slot may have moved. */
 static void watch_foreign(hf_op *op, hf_time now) {
-    bool announced = op->spec.lock_kind->publishes_releases;
-    if (announced) hf_client_listen_to_releases(op, now);
-    if (!announced || op->acquire.turn_of_pollers ||
+    bool is_announced = op->spec.lock_kind->publishes_releases;
+    if (is_announced) hf_client_listen_to_releases(op, now);
+    if (!is_announced || op->acquire.turn_of_pollers ||
         (hf_node_has_sharded_channels(op->node) && op->wait.listening != HF_LISTENING_CONFIRMED))
         recheck_often(op, MAX_FOREIGN_RECHECK, now);
 }
@@ -391,27 +396,27 @@ bool hf_acquire_waits_for_itself(const hf_op *op) {
 /* Returns whether the waiters ahead of a reader wait for another reader of this client. */
 static bool is_behind_itself(const hf_op *op, const hf_wire_answer *answer) {
     const hf_kind *kind = op->spec.lock_kind;
-    bool behind = kind->many_owners && answer->ahead > 0 && !answer->holder_is_foreign;
-    return behind && op->spec.blocks_callers && has_lasting_hold(op, kind);
+    bool waits_for_waiters = kind->many_owners && answer->ahead > 0 && !answer->holder_is_foreign;
+    return waits_for_waiters && op->spec.blocks_callers && has_lasting_hold(op, kind);
 }
 
 /* Returns whether too many waiters are ahead of this one, and stores their number. Otherwise admits
  * the waiter if it is queued: from then on it keeps its place. */
-static bool shed_or_admit(hf_op *op, const hf_wire_answer *answer) {
+static bool refuse_or_admit(hf_op *op, const hf_wire_answer *answer) {
     bool is_new = op->acquire.queued && !op->acquire.admitted;
     if (is_new && op->spec.limits_waiters && answer->ahead >= (long long)op->spec.max_waiters)
-        op->acquire.waiters_when_shed = answer->ahead;
+        op->acquire.waiters_when_refused = answer->ahead;
     else op->acquire.admitted = op->acquire.queued || op->acquire.admitted;
-    return op->acquire.waiters_when_shed > 0;
+    return op->acquire.waiters_when_refused > 0;
 }
 
 /* Returns the code with which the acquire must stop waiting, or HF_OK if it may continue. */
-static hf_code why_stop(hf_op *op, const hf_wire_answer *answer, hf_time now) {
+static hf_code stop_code(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     bool over = now >= op->wait.until;
     if (op->wait.interrupted) return HF_INTERRUPTED;
     bool waits_for_itself = hf_acquire_waits_for_itself(op) || is_behind_itself(op, answer);
     if (op->deadlock.cycle || (!over && waits_for_itself)) return HF_DEADLOCK;
-    return over || shed_or_admit(op, answer) ? HF_BUSY : HF_OK;
+    return over || refuse_or_admit(op, answer) ? HF_BUSY : HF_OK;
 }
 
 /* Returns whether this hold excludes the acquire until it is released: it is the caller's hold of
@@ -448,24 +453,24 @@ static hf_claim *find_leaving_half(const hf_op *op) {
 }
 
 /* Returns whether the acquire must wait for a release that this client sent earlier and that is not
- * done, because it had to be resent or was given up. If its claim is leaving, the leave is sent at
- * once. */
-static bool must_await_release(hf_op *op, hf_time now) {
+ * done, because the release had to be resent or was given up. Sets op->awaited_claim to that
+ * release's claim. If the claim is leaving, its leave command is sent at once. */
+static bool find_release_to_await(hf_op *op, hf_time now) {
     if (op->acquire.queued || op->wait.interrupted) return false;
-    if (op->behind && op->behind->in_flight) return true;
-    hf_claim *before = find_earlier_release(op);
-    if (!before) before = find_leaving_half(op);
-    if (before) hf_op_set_behind(op, before);
-    if (before) hf_renewer_clean_up_first(op->client, before, now);
-    return before != NULL;
+    if (op->awaited_claim && op->awaited_claim->in_flight) return true;
+    hf_claim *claim = find_earlier_release(op);
+    if (!claim) claim = find_leaving_half(op);
+    if (claim) hf_op_set_awaited_claim(op, claim);
+    if (claim) hf_renewer_clean_up_first(op->client, claim, now);
+    return claim != NULL;
 }
 
 /* Blocks the acquire until its client's earlier release is done. Returns false if there is none.
  * Called again after a renewal of the released hold, which may come before the release. */
-static bool block_behind_release(hf_op *op, hf_time now) {
-    if (!must_await_release(op, now)) return false;
+static bool await_release(hf_op *op, hf_time now) {
+    if (!find_release_to_await(op, now)) return false;
     hf_op_become(op, HF_ACQUIRE_AWAITING_RELEASE);
-    hf_op_block(op, op->behind);
+    hf_op_block(op, op->awaited_claim);
     return true;
 }
 
@@ -473,10 +478,10 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     long long ttl_ms = answer->ttl_ms, ahead = answer->ahead;
     op->acquire.busy_until =
         ttl_ms > 0 ? hf_time_add(op->request.sent_at, hf_time_of_ms((uint64_t)ttl_ms)) : 0;
-    if (block_behind_release(op, now)) return;
+    if (await_release(op, now)) return;
     store_place(op, answer->place);
     hf_presence_note_wait(op, now);
-    hf_code end = why_stop(op, answer, now);
+    hf_code end = stop_code(op, answer, now);
     if (end != HF_OK) {
         cancel(op, end, now);
     } else if (!op->acquire.queued || !is_subscribed(op)) {
@@ -491,12 +496,13 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
         op->wait.accepted = true;
         op->wait.recheck_at = next_recheck(op, answer, now);
         bool listens = op->spec.lock_kind->reentrant || op->spec.lock_kind->has_permits;
-        op->acquire.listen_at = ahead == 0 && listens ? op->begun_at + LISTEN_AFTER : HF_NEVER;
+        op->acquire.listen_at = ahead == 0 && listens ? op->begun_at + LISTEN_DELAY : HF_NEVER;
         if (op->spec.lock_kind->uses_list) hf_client_listen_to_releases(op, now);
         bool foreign = ahead == 0 && answer->holder_is_foreign;
         bool silent = foreign || answer->keeper_is_unreachable;
         /* The holder is new, so recheck often at first. */
-        if (silent && op->acquire.busy_until > hf_time_add(op->acquire.silent_until, SAME_END)) {
+        if (silent &&
+            op->acquire.busy_until > hf_time_add(op->acquire.silent_until, HOLD_END_TOLERANCE)) {
             op->acquire.silent_since = now;
             op->acquire.silent_until = op->acquire.busy_until;
         }
@@ -509,7 +515,7 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
 
 /* Another process holds the lock under the same owner: this acquire adds a hold to the count. */
 static void on_count_changed(hf_op *op, long long count, hf_time now) {
-    if (count < 1 || count >= MAX_HOLDS || ++op->acquire.recounts > MAX_JOINS) {
+    if (count < 1 || count >= MAX_HOLDS || ++op->acquire.recounts > MAX_RECOUNTS) {
         undo_queueing(op, now);
         hf_op_fail(op, HF_BUSY,
                    "another process that shares this owner is acquiring or releasing it");
@@ -547,7 +553,7 @@ static void on_failed(hf_op *op, hf_time now) {
     finish(op, now);
 }
 
-/* The guard's key has the record of a run that is over. */
+/* Called if the guard's key stores the record of a run that has ended. */
 static void on_done_before(hf_op *op, hf_slice record, hf_time now) {
     op->result.record = malloc(record.size + 1);
     if (!op->result.record) {
@@ -612,7 +618,7 @@ static void fail_refused(hf_op *op, const hf_wire_answer *answer) {
     }
 }
 
-/* `clean`: undo if the server may have given the lock, otherwise undo_queueing. */
+/* `clean` is `undo` if the server may have given the lock, and otherwise `undo_queueing`. */
 static void on_refused(hf_op *op, const hf_wire_answer *answer,
                        void (*clean)(hf_op *op, hf_time now), hf_time now) {
     clean(op, now);
@@ -674,7 +680,7 @@ static bool is_upgrade(hf_op *op, const hf_hold *hold, hf_time now) {
 }
 
 /* Fails the acquire if the caller's hold does not permit it. Returns whether it has failed. */
-static bool is_refused(hf_op *op, const hf_hold *hold) {
+static bool fail_if_refused(hf_op *op, const hf_hold *hold) {
     bool under_way = hf_hold_is_acquiring(hold) || hf_hold_is_releasing(hold);
     bool waits = hold->claim->in_flight && (op->client->is_member || op->spec.wait > 0);
     if (hf_hold_is_held(hold) && !op->spec.lock_kind->reentrant)
@@ -683,12 +689,13 @@ static bool is_refused(hf_op *op, const hf_hold *hold) {
     return op->done;
 }
 
-/* Returns whether the acquire must wait until a claim of its caller is gone. Otherwise the acquire
- * could end up in the server's queue behind that claim. */
-static bool must_await_leave(hf_op *op) {
+/* Returns whether the acquire must wait until a claim of its caller is gone, and sets
+ * op->awaited_claim to that claim. Otherwise the acquire could end up in the server's queue behind
+ * the claim. */
+static bool find_leave_to_await(hf_op *op) {
     hf_claim *claim = hf_holds_find_leaving(&op->client->holds, op->spec.lock_kind,
                                             op->spec.names->key, op->spec.caller);
-    if (claim) hf_op_set_behind(op, claim);
+    if (claim) hf_op_set_awaited_claim(op, claim);
     return claim != NULL;
 }
 
@@ -706,12 +713,12 @@ bool hf_acquire_choose_hold(hf_op *op, hf_time now) {
         hold = NULL;
     }
     if (hold && may_pipeline(client, hold)) {
-        hf_op_set_behind(op, hold->claim);
+        hf_op_set_awaited_claim(op, hold->claim);
         hf_renewer_set_overtaken_aside(client, hold);
         hold = NULL;
     }
-    if (hold && is_refused(op, hold)) return false;
-    if (!hold && must_await_leave(op)) return true;
+    if (hold && fail_if_refused(op, hold)) return false;
+    if (!hold && find_leave_to_await(op)) return true;
     if (!hold)
         hold = op->acquire.kept ? hf_kept_add_hold(op) : hf_op_add_hold(op, op->spec.names->key);
     if (!hold) {
@@ -738,7 +745,7 @@ static void start(hf_op *op, hf_time now) {
 }
 
 void hf_acquire_block(hf_op *op, hf_claim *claim, hf_time now) {
-    hf_op_set_behind(op, claim);
+    hf_op_set_awaited_claim(op, claim);
     hf_op_block(op, claim);
     hf_op_become(op, HF_ACQUIRE_BLOCKED);
     hf_renewer_clean_up_first(op->client, claim, now);
@@ -747,12 +754,12 @@ void hf_acquire_block(hf_op *op, hf_claim *claim, hf_time now) {
 /* Starts the acquire, or blocks it until another call of this caller is done or the renewer has
  * removed what an earlier call left on the server. */
 static void start_or_block(hf_op *op, hf_time now) {
-    hf_claim *claim = op->hold ? op->hold->claim : op->behind;
+    hf_claim *claim = op->hold ? op->hold->claim : op->awaited_claim;
     if (op->hold && !claim->in_flight) {
         start(op, now);
         return;
     }
-    hf_op_set_behind(op, claim);
+    hf_op_set_awaited_claim(op, claim);
     if (op->hold) hf_hold_unref(op->hold);
     op->hold = NULL;
     hf_acquire_block(op, claim, now);
@@ -772,11 +779,13 @@ static void begin(hf_op *op, hf_time now) {
     if (!hf_kept_begin(op, now)) hf_acquire_ask(op, now);
 }
 
-/* The wait may have been for a series of short calls, so a call that has just ended also counts. */
+/* The acquire may have waited for a series of short calls, so a call that has just ended counts,
+ * too. */
 bool hf_acquire_waited_for_other_call(const hf_op *op, hf_time now) {
-    const hf_claim *claim = op->behind;
+    const hf_claim *claim = op->awaited_claim;
     if (op->spec.wait == 0 || hf_claim_is_leaving(claim)) return false;
-    return hf_claim_is_requested(claim) || hf_claim_has_settled_within(claim, MIN_PATIENCE, now);
+    return hf_claim_is_requested(claim) ||
+           hf_claim_has_settled_within(claim, MIN_REPLY_TIMEOUT, now);
 }
 
 /* Fails because another call takes longer than this wait, or because the renewer could not remove
@@ -793,9 +802,9 @@ static void fail_blocked(hf_op *op, hf_time now) {
 
 static void unblock(hf_op *op, hf_time now) {
     assert(op->state == HF_ACQUIRE_AWAITING_RELEASE || op->state == HF_ACQUIRE_BLOCKED);
-    hf_claim *claim = op->behind;
+    hf_claim *claim = op->awaited_claim;
     if (op->state == HF_ACQUIRE_AWAITING_RELEASE) {
-        if (!block_behind_release(op, now)) ask(op, now);
+        if (!await_release(op, now)) ask(op, now);
         return;
     }
     bool failed = hf_claim_is_leaving(claim) && claim->failures > 0;
@@ -805,7 +814,7 @@ static void unblock(hf_op *op, hf_time now) {
         else fail_blocked(op, now);
         return;
     }
-    hf_op_set_behind(op, NULL);
+    hf_op_set_awaited_claim(op, NULL);
     if (!hf_kept_begin(op, now)) hf_acquire_ask(op, now);
 }
 
@@ -887,7 +896,7 @@ static void on_grant(hf_op *op, const hf_message *grant, hf_time now) {
 
 static void on_window(hf_op *op, hf_time window, hf_time now) {
     op->wait.woken = true;
-    op->acquire.turn_of_pollers = window < LISTENERS_TURN;
+    op->acquire.turn_of_pollers = window < MIN_LISTENERS_TURN;
     if (op->state != HF_ACQUIRE_WAITING) return;
     op->wait.recheck_at =
         hf_time_min(op->wait.recheck_at, hf_time_add(now, hf_time_add(window, HF_MS)));
@@ -925,7 +934,7 @@ static void interrupt(hf_op *op, hf_time now) {
     if (op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING) {
         cancel(op, HF_INTERRUPTED, now);
     } else if (op->state == HF_ACQUIRE_ASKING) {
-        hf_op_hurry(op, now + MIN_PATIENCE);
+        hf_op_limit_request(op, now + MIN_REPLY_TIMEOUT);
     } else if (op->state == HF_ACQUIRE_BLOCKED || op->state == HF_ACQUIRE_AWAITING_RELEASE ||
                op->state == HF_ACQUIRE_QUEUED_LOCALLY) {
         end_blocked(op, HF_INTERRUPTED, now);
@@ -934,16 +943,16 @@ static void interrupt(hf_op *op, hf_time now) {
 
 /* ---- time ---- */
 
-static hf_time patience_end(const hf_op *op) {
+static hf_time blocked_deadline(const hf_op *op) {
     hf_time timeout = op->client->config.session.command_timeout;
     if (op->spec.wait == 0) return op->begun_at + timeout;
-    return hf_time_max(op->wait.until, op->begun_at + hf_time_min(timeout, min_patience(op)));
+    return hf_time_max(op->wait.until, op->begun_at + hf_time_min(timeout, min_reply_timeout(op)));
 }
 
 static hf_time deadline(const hf_op *op) {
     switch (op->state) {
     case HF_ACQUIRE_BLOCKED:
-    case HF_ACQUIRE_AWAITING_RELEASE: return patience_end(op);
+    case HF_ACQUIRE_AWAITING_RELEASE: return blocked_deadline(op);
     case HF_ACQUIRE_QUEUED_LOCALLY: return hf_time_min(op->wait.until, hf_kept_deadline(op));
     case HF_ACQUIRE_SUBSCRIBING: return hf_time_min(op->wait.until, op->wait.recheck_at);
     case HF_ACQUIRE_WAITING:
@@ -955,8 +964,9 @@ static hf_time deadline(const hf_op *op) {
     }
 }
 
-/* Ends the wait. The server counts as unreachable if the calls link is closed, and it or the events
- * link could not be reopened. A closed link alone does not count: servers close idle ones. */
+/* Ends the wait. The server counts as unreachable if the calls link is closed, and one of the calls
+ * and events links could not be reopened. A closed link alone does not count, because servers close
+ * idle links. */
 static void end_wait(hf_op *op, hf_time now) {
     assert(op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING);
     const hf_session *calls = &op->node->links[HF_LINK_CALLS],

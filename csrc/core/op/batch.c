@@ -1,8 +1,9 @@
-/* Operations on several locks of one owner: acquire all or none atomically, or release them.
+/* Operations on several locks of one owner, which atomically acquire all of the locks or none, or
+ * release them.
  *
  * Each lock has its own hold, as if it had been acquired alone; the renewer renews the holds in one
- * batch. The command is sent when none of the holds has another one in flight. A release references
- * its holds even before that, because the caller counts their entries as released. */
+ * batch. The command is sent when none of the holds has another command in flight. A release
+ * references its holds even before that, because the caller counts their entries as released. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -46,16 +47,17 @@ static void unref_holds(hf_op *op) {
 
 /* Blocks the operation until no command is in flight for the claim. Returns true. */
 static bool wait_for(hf_op *op, hf_claim *claim, hf_time now) {
-    hf_op_set_behind(op, claim);
+    hf_op_set_awaited_claim(op, claim);
     op->batch.was_blocked = true;
     hf_op_block(op, claim);
     hf_renewer_clean_up_first(op->client, claim, now);
     return true;
 }
 
-/* Returns whether the operation has failed, or must wait until what an earlier call left on the
- * server is removed. Sets the claim aside if the removal has failed. */
-static bool is_blocked_by_leave(hf_op *op, hf_claim *claim, hf_time now) {
+/* Blocks the operation until what an earlier call left on the server is removed, or fails it.
+ * Returns false if the operation can go on, because the removal has failed and the claim was set
+ * aside. */
+static bool await_leave(hf_op *op, hf_claim *claim, hf_time now) {
     bool failed = op->batch.was_blocked && !claim->in_flight && claim->failures > 0;
     if (!failed) return wait_for(op, claim, now);
     if (hf_renewer_set_aside(op->client, claim, now)) return false;
@@ -63,8 +65,9 @@ static bool is_blocked_by_leave(hf_op *op, hf_claim *claim, hf_time now) {
     return true;
 }
 
-/* Returns whether the operation has failed, or must wait for the hold's command in flight. */
-static bool is_blocked_by_call(hf_op *op, hf_hold *hold, hf_time now) {
+/* Blocks the operation until the hold has no command in flight, or fails it. Returns false if the
+ * hold can be used now. */
+static bool await_call(hf_op *op, hf_hold *hold, hf_time now) {
     bool usable = hf_hold_is_held(hold) || hf_hold_is_lost(hold);
     if (usable && !hold->claim->in_flight) return false;
     if (usable || hf_hold_has_detached_release(hold)) return wait_for(op, hold->claim, now);
@@ -73,14 +76,14 @@ static bool is_blocked_by_call(hf_op *op, hf_hold *hold, hf_time now) {
 }
 
 /* Returns whether the hold has nothing left to release, and no loss to report. */
-static bool is_over(const hf_hold *hold) {
+static bool has_nothing_to_release(const hf_hold *hold) {
     return !hf_hold_in_table(hold) || hf_hold_has_detached_release(hold);
 }
 
-static hf_hold *find(hf_op *op, size_t i, hf_time now) {
+static hf_hold *find_hold(hf_op *op, size_t i, hf_time now) {
     hf_hold *hold = hf_op_find_hold(op, op->spec.batch[i]->key, now);
     if (!hold) return NULL;
-    if (!acquires(op)) return is_over(hold) ? NULL : hold;
+    if (!acquires(op)) return has_nothing_to_release(hold) ? NULL : hold;
     if (!hf_hold_is_lost(hold)) return hold;
     hf_op_drop_lost(op, hold, now);
     return NULL;
@@ -93,13 +96,13 @@ static hf_claim *find_leaving(const hf_op *op, size_t i) {
                                  op->spec.caller);
 }
 
-/* Returns whether all existing holds can be used now. If not, the operation waits or has failed. */
-static bool none_is_busy(hf_op *op, hf_time now) {
+/* Returns whether all existing holds can be used now. If not, blocks the operation or fails it. */
+static bool prepare_holds(hf_op *op, hf_time now) {
     for (size_t i = 0; i < op->spec.batch_count; i++) {
-        hf_hold *hold = op->batch.holds ? op->batch.holds[i] : find(op, i, now);
+        hf_hold *hold = op->batch.holds ? op->batch.holds[i] : find_hold(op, i, now);
         hf_claim *leaving = hold ? NULL : find_leaving(op, i);
-        if (leaving && is_blocked_by_leave(op, leaving, now)) return false;
-        if (hold && is_blocked_by_call(op, hold, now)) return false;
+        if (leaving && await_leave(op, leaving, now)) return false;
+        if (hold && await_call(op, hold, now)) return false;
     }
     return true;
 }
@@ -115,9 +118,10 @@ static void fail_out_of_memory(hf_op *op, hf_time now) {
     unref_holds(op);
 }
 
-/* Finds the hold of lock `i`; an acquire adds a missing one. Returns false when out of memory. */
-static bool choose(hf_op *op, size_t i, hf_time now) {
-    hf_hold *hold = find(op, i, now);
+/* Finds the hold of lock `i`. An acquire adds the hold if there is none. Returns false when out of
+ * memory. */
+static bool choose_hold(hf_op *op, size_t i, hf_time now) {
+    hf_hold *hold = find_hold(op, i, now);
     if (!hold && acquires(op)) hold = hf_op_add_hold(op, op->spec.batch[i]->key);
     if (!hold) return !acquires(op);
     hf_hold_ref(hold);
@@ -125,18 +129,19 @@ static bool choose(hf_op *op, size_t i, hf_time now) {
     return true;
 }
 
-static bool choose_all(hf_op *op, hf_time now) {
+static bool choose_holds(hf_op *op, hf_time now) {
     assert(!op->batch.holds);
     op->batch.holds = calloc(op->spec.batch_count, sizeof *op->batch.holds);
-    bool chosen = op->batch.holds != NULL;
-    for (size_t i = 0; chosen && i < op->spec.batch_count; i++) chosen = choose(op, i, now);
-    if (!chosen) fail_out_of_memory(op, now);
-    return chosen;
+    bool all_chosen = op->batch.holds != NULL;
+    for (size_t i = 0; all_chosen && i < op->spec.batch_count; i++)
+        all_chosen = choose_hold(op, i, now);
+    if (!all_chosen) fail_out_of_memory(op, now);
+    return all_chosen;
 }
 
 /* ---- the commands ---- */
 
-static uint32_t count_of(const hf_hold *hold) {
+static uint32_t entries_of(const hf_hold *hold) {
     return hold && hf_hold_is_held(hold) ? hold->claim->count : 0;
 }
 
@@ -144,24 +149,25 @@ static bool encode(hf_op *op, hf_time now) {
     size_t count = op->spec.batch_count;
     hf_time lease = op->spec.lease;
     hf_time grant_lease = op->client->config.grant_lease;
-    hf_wire_batch_lock *each = calloc(count, sizeof *each);
-    if (!each) return false;
+    hf_wire_batch_lock *locks = calloc(count, sizeof *locks);
+    if (!locks) return false;
     for (size_t i = 0; i < count; i++) {
         const hf_hold *hold = op->batch.holds[i];
-        uint32_t held = count_of(hold);
-        each[i] = (hf_wire_batch_lock){
+        uint32_t entries = entries_of(hold);
+        locks[i] = (hf_wire_batch_lock){
             .names = op->spec.batch[i],
             .owner = hold ? hf_hold_owner(hold) : HF_NO_TEXT,
-            .holds = acquires(op) || held == 0 ? held : held - 1,
+            .holds = acquires(op) || entries == 0 ? entries : entries - 1,
             .lease = hold ? hf_claim_lease_within(hold->claim, hold->claim->lease, now) : 0};
         if (hold) lease = hf_claim_lease_within(hold->claim, lease, now);
     }
-    bool encoded = acquires(op) ? hf_wire_acquire_all(&op->request, op->spec.lock_kind, count, each,
-                                                      grant_lease, lease, op->spec.token_ttl_ms) &&
-                                      hf_client_sync(op->client, &op->request)
-                                : hf_wire_release_all(&op->request, op->spec.lock_kind, count, each,
-                                                      grant_lease);
-    free(each);
+    bool encoded =
+        acquires(op)
+            ? hf_wire_acquire_all(&op->request, op->spec.lock_kind, count, locks, grant_lease,
+                                  lease, op->spec.token_ttl_ms) &&
+                  hf_client_sync(op->client, &op->request)
+            : hf_wire_release_all(&op->request, op->spec.lock_kind, count, locks, grant_lease);
+    free(locks);
     return encoded;
 }
 
@@ -175,7 +181,7 @@ static void name_key(hf_op *op, long long i) {
 static void take(hf_op *op, hf_hold *hold, uint64_t token, hf_time end) {
     hf_time sent_at = op->request.sent_at;
     end = hf_time_min(end, hf_lease_end(sent_at, hold->claim->shorter_lease));
-    hf_taken taken = {count_of(hold) + 1, sent_at, end, token};
+    hf_taken taken = {entries_of(hold) + 1, sent_at, end, token};
     hf_op_take(op, hold, &taken);
 }
 
@@ -187,7 +193,7 @@ static bool all_are_usable(const hf_op *op) {
     return true;
 }
 
-/* Returns the end of the lease that all locks get: the earliest end among them. */
+/* Returns when the leases of all locks end: the earliest end among the locks. */
 static hf_time common_end(const hf_op *op, hf_time sent_at) {
     hf_time end = HF_NEVER;
     for (size_t i = 0; i < op->spec.batch_count; i++)
@@ -213,7 +219,7 @@ static void take_all(hf_op *op, const hf_reply *reply, hf_time now) {
     for_each(op, free_hold, now);
 }
 
-/* The server no longer has the hold of lock `i`, counted from 1. */
+/* Called if the server no longer has the hold of lock `i`, counted from 1. */
 static void on_gone(hf_op *op, long long i, hf_verdict verdict, hf_time now) {
     bool known = i >= 1 && i <= (long long)op->spec.batch_count;
     hf_hold *hold = known ? op->batch.holds[i - 1] : NULL;
@@ -256,9 +262,9 @@ static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now)
 
 /* ---- releasing ---- */
 
-/* Ends one hold. Returns false if the server no longer had the lock: the hold is then lost, unless
- * it was abandoned in the meantime. If the command was sent twice and its first copy may have
- * released the lock, this counts as a release. */
+/* Handles the verdict on one hold. Returns false if the server no longer had the lock: the hold is
+ * then lost, unless it was abandoned in the meantime. A lock that the first copy of a resent
+ * command may have released counts as released. */
 static bool release_one(hf_op *op, hf_hold *hold, hf_verdict verdict, hf_time now) {
     hf_claim *claim = hold->claim;
     bool gone = verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN;
@@ -339,7 +345,7 @@ static bool has_a_hold(const hf_op *op) {
 
 /* If the client keeps one of the locks idle, makes the operation wait until that lock has been
  * given back. Returns whether the operation must wait. */
-static bool must_await_kept(hf_op *op, hf_time now) {
+static bool await_kept(hf_op *op, hf_time now) {
     for (size_t i = 0; i < op->spec.batch_count; i++) {
         hf_claim *idle = hf_kept_give_back(op->client, NULL, op->spec.batch[i]->key, now);
         if (idle) return wait_for(op, idle, now);
@@ -352,7 +358,7 @@ static bool must_await_kept(hf_op *op, hf_time now) {
 static void forget_ended(hf_op *op, hf_time now) {
     for (size_t i = 0; i < op->spec.batch_count; i++) {
         hf_hold *hold = op->batch.holds[i];
-        if (hold && is_over(hold)) {
+        if (hold && has_nothing_to_release(hold)) {
             hf_hold_unref(hold);
             op->batch.holds[i] = NULL;
         } else if (hold) {
@@ -361,21 +367,21 @@ static void forget_ended(hf_op *op, hf_time now) {
     }
 }
 
-/* Returns whether the holds are chosen and can be used now. If not, the operation waits or has
- * failed. */
+/* Chooses the holds. Returns whether all of them can be used now. If not, the operation waits or
+ * has failed. */
 static bool take_holds(hf_op *op, hf_time now) {
     if (acquires(op))
-        return !must_await_kept(op, now) && none_is_busy(op, now) && choose_all(op, now);
+        return !await_kept(op, now) && prepare_holds(op, now) && choose_holds(op, now);
     if (op->batch.holds) forget_ended(op, now);
-    else if (!choose_all(op, now)) return false;
-    if (none_is_busy(op, now)) return true;
+    else if (!choose_holds(op, now)) return false;
+    if (prepare_holds(op, now)) return true;
     if (op->done) unref_holds(op); /* the caller still has its entries */
     return false;
 }
 
 static void begin(hf_op *op, hf_time now) {
     assert(op->spec.batch_count > 0 && hf_kind_program(op->spec.lock_kind, HF_VERB_ACQUIRE_ALL));
-    hf_op_set_behind(op, NULL);
+    hf_op_set_awaited_claim(op, NULL);
     if (!take_holds(op, now)) return;
     for_each(op, mark_in_flight, now);
     if (!has_a_hold(op)) {

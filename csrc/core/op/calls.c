@@ -61,7 +61,7 @@ static void fail_not_held(hf_op *op) {
     hf_op_fail(op, HF_NOT_HELD, "this owner does not hold it");
 }
 
-/* The call is about the lost hold, even if another handle has acquired the lock again. */
+/* The call concerns the lost hold, even if another handle has acquired the lock again. */
 void hf_call_fail_lost_hold(hf_op *op) {
     assert(!hf_hold_is_held(op->spec.lost_hold));
     attach_hold(op, op->spec.lost_hold);
@@ -82,8 +82,8 @@ static bool begin_on_hold(hf_op *op, hf_time now) {
         return false;
     }
     hf_hold *hold = hf_op_find_hold(op, op->spec.names->key, now);
-    bool ours = hold && (hf_hold_is_held(hold) || hf_hold_is_lost(hold));
-    if (!ours) {
+    bool is_usable = hold && (hf_hold_is_held(hold) || hf_hold_is_lost(hold));
+    if (!is_usable) {
         fail_not_held(op);
         return false;
     }
@@ -107,7 +107,7 @@ static void drop_from_table(hf_op *op, hf_time now) {
     hf_op_drop_hold(op, op->hold, now);
 }
 
-/* Drops the hold, which is over whatever the reply was. */
+/* Drops the hold. It has ended, no matter what the reply was. */
 static void end_hold(hf_op *op, hf_verdict verdict, hf_time now) {
     hf_hold *hold = op->hold;
     if (verdict == HF_VERDICT_MORE)
@@ -258,16 +258,16 @@ static void fail_to_complete(hf_op *op, const hf_request *request, hf_time now) 
 }
 
 /* A guard's hold ends with a record of the run. If the record cannot be written, the key remains
- * taken until its lease ends, because the run has taken place. If the command was sent twice, the
- * program sees from the record whether the first copy wrote it; if there is no record to write, the
- * first copy has freed the key. */
+ * taken until its lease ends, because the run has taken place. If the command was sent twice and
+ * there is a record to write, the program sees from the record whether the first copy wrote it. If
+ * there is none to write, the first copy has freed the key. */
 static void on_completed(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     hf_verdict verdict = reply ? hf_wire_read(reply) : HF_VERDICT_NONSENSE;
-    bool ended = verdict == HF_VERDICT_YES || verdict == HF_VERDICT_MORE;
+    bool completed = verdict == HF_VERDICT_YES || verdict == HF_VERDICT_MORE;
     if (!reply) {
         fail_to_complete(op, request, now);
-    } else if (ended || (request->sends > 1 && op->spec.keep == 0)) {
+    } else if (completed || (request->sends > 1 && op->spec.keep == 0)) {
         op->client->stats.releases++;
         hf_op_succeed(op);
     } else if (is_gone(verdict)) {
@@ -303,9 +303,9 @@ static void begin_complete(hf_op *op, hf_time now) {
 
 /* ---- extend, check ---- */
 
-/* Handles an extend that got no reply. If it was not sent, the old lease remains valid. Otherwise
- * the server may run it at any time, even after renewals that were sent later, so no renewal counts
- * for more than the lease that the extend requested. */
+/* Handles an extend that got no reply. If the extend was not sent, the old lease remains valid.
+ * Otherwise the server may run it at any time, even after renewals that were sent later, so each
+ * renewal counts for at most the lease that the extend requested. */
 static void bound_lease(hf_op *op) {
     hf_hold *hold = op->hold;
     hf_claim *claim = hold->claim;

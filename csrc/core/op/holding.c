@@ -26,7 +26,7 @@ void hf_client_unblock(hf_client *client, hf_claim *claim, hf_time now) {
     claim->in_flight = claim->awaited = false;
     claim->settled_ms = (uint32_t)(now / HF_MS);
     for (hf_op *next; op && !claim->in_flight; op = next) {
-        bool waits = op->behind == claim || (op->hold && op->hold->claim == claim);
+        bool waits = op->awaited_claim == claim || (op->hold && op->hold->claim == claim);
         next = op->next;
         if (op->done || !op->blocked || !waits) continue;
         op->blocked = false;

@@ -228,7 +228,7 @@ static long long count_waiters(const hf_kept *kept) {
 }
 
 /* Queues the operation, or fails it if it must not wait. */
-static void wait_here(hf_kept *kept, hf_op *op) {
+static void join_or_fail(hf_kept *kept, hf_op *op) {
     long long waiters = op->spec.limits_waiters ? count_waiters(kept) : 0;
     if (op->spec.wait == 0)
         hf_op_fail(op, HF_BUSY, "another caller of this client holds it or is waiting for it");
@@ -318,7 +318,7 @@ bool hf_kept_begin(hf_op *op, hf_time now) {
     if (!kept) kept = add(op, now);
     if (!kept) return false;
     if (kept->keep.claim || kept->first) {
-        wait_here(kept, op);
+        join_or_fail(kept, op);
         return true;
     }
     op->acquire.kept = kept;

@@ -19,14 +19,14 @@
 
 #include "interfaces.h"
 
-/* Begins an acquire. Returns false if it must ask the server. Otherwise it has the lock, waits in
- * this client's queue or for a command, or has failed. */
+/* Begins an acquire. Returns false if the acquire must ask the server. Otherwise the acquire holds
+ * the lock, waits in this client's queue or for a command, or has failed. */
 bool hf_kept_begin(hf_op *op, hf_time now);
 
 /* Adds the hold for an acquire of a lock that will be kept. Returns NULL when out of memory. */
 hf_hold *hf_kept_add_hold(hf_op *op);
 
-/* Called when the acquire has got the lock, with tokens up to `last_token`. */
+/* Called when the acquire has got the lock and may issue tokens up to `last_token`. */
 void hf_kept_on_acquired(hf_op *op, uint64_t last_token, hf_time now);
 
 /* Removes the acquire from this client's queue. */
@@ -37,8 +37,8 @@ void hf_kept_cancel(hf_op *op);
 hf_time hf_kept_deadline(const hf_op *op);
 void hf_kept_on_deadline(hf_op *op, hf_time now);
 
-/* Called for the last release of a hold. Returns true if the client keeps the lock; the hold is
- * then over. */
+/* Called for the last release of a hold. Returns true if the client keeps the lock; the hold has
+ * then ended. */
 bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now);
 
 /* Gives an idle lock on this key back to the server, before a command that the lock would block.
@@ -49,7 +49,8 @@ hf_claim *hf_kept_give_back(hf_client *client, const hf_kind *except, hf_slice k
 /* Called before a forced release: the lock is no longer lent, and an idle one is given back. */
 void hf_kept_before_force(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now);
 
-/* Serves the kept locks that are due: those whose claims have ended, or that others want. */
+/* Serves the kept locks that are due because their claims have ended, or because others want them.
+ */
 void hf_kept_tick(hf_client *client, hf_time now);
 
 void hf_kept_free(hf_client *client);

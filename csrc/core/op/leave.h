@@ -5,8 +5,8 @@
  *      ^          |
  *      +----------+
  *
- *   DUE        until `wake_at`, when the leave is sent: at once, or within a second of an attempt
- *              that the server refused or did not reply to
+ *   DUE        until `wake_at`, when the leave command is sent: at once, or within a second of an
+ *              attempt that the server refused or did not reply to
  *   IN FLIGHT  until the reply arrives, or can no longer arrive
  *   GONE       after the reply, after a command that must not be resent, or at `valid_until`
  *
@@ -22,7 +22,7 @@
 
 #include "interfaces.h"
 
-/* Makes the renewer clean up the claim, so that the server forgets it. The claim's hold is over. */
+/* Makes the renewer clean up the claim, so that the server forgets it. Ends the claim's hold. */
 void hf_renewer_clean_up(hf_client *client, hf_claim *claim, hf_time now);
 
 /* Does the same over the callers' link, after the command in doubt. */
@@ -32,7 +32,8 @@ void hf_renewer_clean_up_same_connection(hf_client *client, hf_claim *claim, hf_
  * caller must then call hf_holds_resort. */
 void hf_renewer_clean_up_at_close(hf_client *client, hf_claim *claim, hf_time now);
 
-/* If the claim is LEAVING, sends its leave now over the callers' link, for a caller that waits. */
+/* If the claim is LEAVING, sends its leave command now over the callers' link, for a caller that is
+ * waiting. */
 void hf_renewer_clean_up_first(hf_client *client, hf_claim *claim, hf_time now);
 
 /* Handles a LEAVING claim that is due. */
@@ -42,8 +43,9 @@ void hf_renewer_serve_leaving(hf_client *client, hf_claim *claim, hf_time now);
  * keeps trying. Returns false for a shared owner, because its holds are counted together. */
 bool hf_renewer_set_aside(hf_client *client, hf_claim *claim, hf_time now);
 
-/* Lets the caller acquire again although the release of this hold is under way. That release is the
- * claim's leave. If it gets no reply, call hf_renewer_clean_up to resend the leave. */
+/* Lets the caller acquire again although the release of this hold is under way. That release
+ * counts as the claim's leave command. If it gets no reply, call hf_renewer_clean_up to send a
+ * leave. */
 void hf_renewer_set_overtaken_aside(hf_client *client, hf_hold *hold);
 
 /* Makes the renewer pass on a lock that was granted again to a shared owner's lost hold. Returns
@@ -77,15 +79,15 @@ void hf_renewer_forget(hf_client *client, hf_hold *hold, hf_time now);
 /* Implements hf_client_abandon. */
 void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
 
-/* Gives up the entries that were abandoned during a re-entry, which is now over. */
+/* Gives up the entries that were abandoned during a re-entry. The re-entry has ended. */
 void hf_renewer_abandon_dropped(hf_client *client, hf_hold *hold, hf_time now);
 
-/* Notes that a shared owner's acquire, sent at `sent_at`, took a hold that no caller is using. The
- * next release includes it. */
+/* Records that a shared owner's acquire, sent at `sent_at`, took a hold that no caller is using.
+ * The next release includes that hold. */
 void hf_renewer_add_pending_release(hf_claim *claim, hf_time sent_at);
 
 /* Makes the renewer await the reply to a shared owner's abandoned acquire, and release what that
- * acquire took. Returns false if no reply can come, or when out of memory. */
+ * acquire took. Returns false if no reply can arrive, or when out of memory. */
 bool hf_renewer_await_reply(hf_client *client, hf_hold *hold, hf_request *request, hf_time now);
 
 /* Takes over a request whose operation ends before its reply. The client is not quiet until the

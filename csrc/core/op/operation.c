@@ -178,7 +178,7 @@ void hf_op_on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
     else hf_op_fail_as(op, request);
 }
 
-void hf_op_hurry(hf_op *op, hf_time until) {
+void hf_op_limit_request(hf_op *op, hf_time until) {
     op->request.deadline = hf_time_min(op->request.deadline, until);
     op->request.persists_until = hf_time_min(op->request.persists_until, until);
 }
@@ -261,14 +261,14 @@ void hf_op_tick(hf_op *op, hf_time now) {
         hf_op_stop(op, HF_UNREACHABLE, "an earlier command for this key got no reply", now);
 }
 
-void hf_op_set_behind(hf_op *op, hf_claim *claim) {
+void hf_op_set_awaited_claim(hf_op *op, hf_claim *claim) {
     if (claim) hf_claim_ref(claim);
-    if (op->behind) hf_claim_unref(op->behind);
-    op->behind = claim;
+    if (op->awaited_claim) hf_claim_unref(op->awaited_claim);
+    op->awaited_claim = claim;
 }
 
 void hf_op_block(hf_op *op, hf_claim *claim) {
-    assert(!op->done && (op->behind == claim || (op->hold && op->hold->claim == claim)));
+    assert(!op->done && (op->awaited_claim == claim || (op->hold && op->hold->claim == claim)));
     op->blocked = true;
     claim->awaited = true;
 }
@@ -342,7 +342,7 @@ void hf_op_end(hf_op *op, hf_time now) {
     else client->ops_end = op->link;
     if (op->wait.by_number.object) forget_number(op);
     if (op->hold) hf_hold_unref(op->hold);
-    hf_op_set_behind(op, NULL);
+    hf_op_set_awaited_claim(op, NULL);
     assert(!op->wait.needs_events && client->detached >= op->detached);
     client->detached -= op->detached;
     if (op->detached) free_copy(op);

@@ -56,14 +56,15 @@ void hf_op_run_program(hf_op *op, const hf_program *program, hf_request_done *do
 /* Does what is due for an operation that has not ended yet. */
 void hf_op_tick(hf_op *op, hf_time now);
 
-/* Makes the operation's request end by `until`. */
-void hf_op_hurry(hf_op *op, hf_time until);
+/* Limits the time of the operation's request: it ends by `until`, with or without a reply. */
+void hf_op_limit_request(hf_op *op, hf_time until);
 
-/* Sets op->behind to this claim or to NULL, and drops the reference to the previous claim. */
-void hf_op_set_behind(hf_op *op, hf_claim *claim);
+/* Sets op->awaited_claim to this claim or to NULL, and drops the reference to the previous claim.
+ */
+void hf_op_set_awaited_claim(hf_op *op, hf_claim *claim);
 
-/* Blocks the operation until hf_client_unblock is called for this claim, which must be op->behind
- * or the claim of the operation's hold. */
+/* Blocks the operation until hf_client_unblock is called for this claim, which must be
+ * op->awaited_claim or the claim of the operation's hold. */
 void hf_op_block(hf_op *op, hf_claim *claim);
 
 /* Returns the operation's lock with this owner, for encoding commands. */

@@ -153,7 +153,7 @@ void hf_poll_tick(hf_op *op, hf_time now) {
 void hf_poll_interrupt(hf_op *op, hf_time now) {
     op->wait.interrupted = true;
     if (is_sleeping(op)) fail_interrupted(op, now);
-    else hf_op_hurry(op, now + MIN_REPLY_TIMEOUT);
+    else hf_op_limit_request(op, now + MIN_REPLY_TIMEOUT);
 }
 
 void hf_poll_abandon(hf_op *op, hf_time now) {

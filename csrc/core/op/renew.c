@@ -10,7 +10,8 @@
 
 #define MAX_SPLITS 3 /* consecutive splits until keys are renewed one by one */
 #define BATCH_RETRY_DELAY (60 * HF_SECOND) /* from the last split until a batch is tried again */
-#define MAX_TIME_RATIO 4                   /* of the longest to the shortest time left in a batch */
+#define MAX_TIME_RATIO 4 /* the maximum ratio of the longest to the shortest time left in a batch  \
+                          */
 
 /* Returns the link of the claim's node that carries renewals. */
 static const hf_session *renewer_link(const hf_client *client, const hf_claim *claim) {
@@ -45,7 +46,7 @@ void hf_renewer_approve(hf_client *client, hf_hold *hold, hf_time now) {
  * is tried within a minute of the last split. */
 
 static bool may_send_batch(const hf_client *client, hf_time now) {
-    return client->splits < MAX_SPLITS || now >= client->batch_again_at;
+    return client->splits < MAX_SPLITS || now >= client->next_batch_at;
 }
 
 /* Called when the server has accepted a key of a refused batch on its own. */
@@ -53,7 +54,7 @@ static void note_split(hf_client *client, hf_time now) {
     if (!client->split_suspected) return;
     client->split_suspected = false;
     client->splits++;
-    client->batch_again_at = now + BATCH_RETRY_DELAY;
+    client->next_batch_at = now + BATCH_RETRY_DELAY;
 }
 
 static void note_batch_accepted(hf_client *client) {
@@ -97,8 +98,8 @@ static void on_not_renewed(hf_client *client, hf_claim *claim, hf_time now) {
     hf_holds_wake_at(&client->holds, claim, hf_lease_retry_at(now, claim->valid_until));
 }
 
-/* Ends an idle lock. No caller is using it, so no loss is reported. `gone`: the server has reported
- * that it no longer has the lock. */
+/* Ends an idle lock. No caller is using the lock, so no loss is reported. `gone` is true if the
+ * server has reported that it no longer has the lock. */
 static void end_idle(hf_client *client, hf_claim *claim, bool gone, hf_time now) {
     if (gone) hf_holds_remove(&client->holds, claim);
     else hf_renewer_clean_up(client, claim, now);
@@ -202,14 +203,14 @@ static bool encode_batch(hf_task *task, hf_time now) {
 }
 
 /* Encodes the command that sets this lease and removes the mark of the claim's grant. A TTL of more
- * than `max_shortened_ms` is not shortened. */
+ * than `longest_affected_ttl_ms` is not shortened. */
 static bool encode_extend(const hf_client *client, const hf_claim *claim, hf_request *request,
-                          hf_time lease, uint64_t max_shortened_ms) {
+                          hf_time lease, uint64_t longest_affected_ttl_ms) {
     char waiter[HF_WAITER_SIZE];
     hf_names *names = hf_names_new(claim->kind, hf_claim_key(claim));
     if (!names) return false;
     hf_wire_lock lock = hf_client_wire_lock(client, claim, names);
-    bool encoded = hf_wire_extend(request, &lock, lease, max_shortened_ms,
+    bool encoded = hf_wire_extend(request, &lock, lease, longest_affected_ttl_ms,
                                   hf_client_write_claim_waiter(waiter, client, claim));
     hf_names_delete(names);
     return encoded;
@@ -277,8 +278,8 @@ static bool is_due_renewal(const hf_client *client, const hf_task *task, const h
            !hf_claim_is_idle(claim) && may_renew(client, claim);
 }
 
-/* Renews the claim together with those that are due within a thirtieth of its lease, up to the
- * first that does not fit. This makes batches fewer and fuller. */
+/* Renews the claim together with the claims that are due within a thirtieth of its lease, up to the
+ * first claim that does not fit. This makes batches fewer and fuller. */
 static void renew_batch(hf_client *client, hf_claim *claim, hf_time now) {
     hf_task *task = new_renewal(client, claim, now);
     if (!task) return;

@@ -12,8 +12,8 @@
  *   IN FLIGHT   until the reply arrives, or can no longer arrive
  *
  * Invariants of a claim that is held:
- * - The renewer handles it at `valid_until` at the latest, even with a command in flight. Its hold
- *   is then lost. Without a hold, an idle lock is released, and a record is given up.
+ * - The renewer handles it at `valid_until` at the latest, even if a command is in flight. A hold
+ * is then lost; if there is no hold, an idle lock is released, and a record is given up.
  * - No second command is sent while one is in flight, so a renewal never arrives after the release.
  * - Only a reply increases `valid_until`, which counts from when the command was sent.
  * - Renewals stop once `max_until` prevents a later end. */
@@ -34,7 +34,7 @@ void hf_renewer_resume_idle(hf_client *client, hf_claim *claim, hf_time now);
 
 /* Makes the renewer take over `request`, which writes the record of the run under this hold. The
  * renewer resends it, and renews the lock, until the record is written or the lock is lost; until
- * then the client is not quiet. The hold is over. Returns false when out of memory. */
+ * then the client is not quiet. Ends the hold. Returns false when out of memory. */
 bool hf_renewer_record(hf_client *client, hf_hold *hold, hf_request *request, hf_time now);
 
 /* Encodes the command that renews one claim, and confirms it if it was granted. Returns false when

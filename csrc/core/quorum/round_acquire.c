@@ -283,7 +283,7 @@ void hf_round_begin_acquire(hf_op *op, hf_time now) {
         hf_quorum_abandon(op->client, known, known->claim->count, now);
     if (!hf_acquire_choose_hold(op, now)) return;
     if (op->hold->claim->in_flight) {
-        hf_op_set_behind(op, op->hold->claim);
+        hf_op_set_awaited_claim(op, op->hold->claim);
         hf_op_block(op, op->hold->claim);
         return;
     }
