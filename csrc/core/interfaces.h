@@ -37,8 +37,8 @@ typedef struct hf_poll_functions {
     /* Encodes the command into op->request. Returns false when out of memory. */
     bool (*encode)(hf_op *op);
 
-    /* Reads the reply. Returns whether the operation has succeeded; may also fail the operation. */
-    bool (*is_done)(hf_op *op, const hf_reply *reply, hf_time now);
+    /* Reads the reply. Returns whether the operation must succeed; may fail the operation, too. */
+    bool (*read_reply)(hf_op *op, const hf_reply *reply, hf_time now);
 
     /* Fails the operation when its wait times out. */
     void (*on_timeout)(hf_op *op);
@@ -46,7 +46,7 @@ typedef struct hf_poll_functions {
     /* Called when the operation is done, whatever the result. May be NULL. */
     void (*on_end)(hf_op *op, hf_time now);
 
-    /* The operation accompanies another operation's wait: it is not counted and has no events, and
+    /* The operation accompanies another operation's wait. It is not counted and has no events, and
      * it does not poll more often if it cannot subscribe to its channel. */
     bool accompanies_wait;
 } hf_poll_functions;

@@ -210,7 +210,7 @@ return {
   { "deadlock.c:since_of", ">wait.since «<|<=» since)) since", "an equal time is the same" },
   { "deadlock.c:decide", ">youngest_waiter) «>|>=» 0);", "the others have other names" },
   { "deadlock.c:follow_wait", ">youngest_waiter) «>|>=» 0);", "an equal name is copied" },
-  { "deadlock.c:describe", 'used > «0|1» ? ", which waits', "the text is never one byte" },
+  { "deadlock.c:add_description", 'used > «0|1» ? ", which waits', "the text is never one byte" },
   { "deadlock.c:hf_deadlock_end", "«    op->deadlock.walk = NULL;|»", "the operation ends with its search" },
   { "kept.c:add", "node, true, «false|true», now);", "only at the end it matters whether it will listen again" },
   { "kept.c:hf_kept_cancel", "!kept->first «&&|||» !kept->keep", "what is looked at without need stays as it is" },

@@ -232,7 +232,7 @@ end
 local MAX_PATIENCE = 4 -- times: a mutant that loops for ever is load, too
 
 -- → how long `seconds` of an idle machine may take now
-local function silence_limit(seconds)
+local function patience(seconds)
   local load = tonumber((read("/proc/loadavg") or ""):match("^[%d.]+")) or 1
   return math.ceil(seconds * math.min(MAX_PATIENCE, math.max(1, load)))
 end
@@ -240,7 +240,7 @@ end
 -- → ended well, whether it took too long
 function Tree:run(command, seconds)
   local ok, status = run(("cd %s && timeout -k 5 %d sh -c '%s' >last.log 2>&1 </dev/null"):format(
-    self.path, silence_limit(seconds), command))
+    self.path, patience(seconds), command))
   return ok, status == 124 or status == 137
 end
 
@@ -382,7 +382,7 @@ local function units_fail(tree, build, names)
     if tree.commands[path] then made[#made + 1] = path end
   end
   local each = ("for unit in %s; do timeout %d $unit || { code=$?;"
-    .. ' echo "stops at $unit"; exit $code; }; done'):format(table.concat(made, " "), silence_limit(30))
+    .. ' echo "stops at $unit"; exit $code; }; done'):format(table.concat(made, " "), patience(30))
   local how = fails(tree, each, 300)
   if not how then return nil end
   local name = (read(tree.path .. "/last.log") or ""):match("stops at %S*/(%S+)") or "units"

@@ -143,10 +143,10 @@ static void set_failure(hf_request *request, hf_code code, const char *reason) {
 }
 
 static void schedule_query(hf_cluster *cluster, hf_link link, hf_time now) {
-    hf_time soonest = cluster->asked_at ? cluster->asked_at + MAP_INTERVAL : now;
-    if (cluster->asked_at) soonest += hf_jitter(&cluster->client->random, MAP_INTERVAL / 2);
+    hf_time earliest = cluster->asked_at ? cluster->asked_at + MAP_INTERVAL : now;
+    if (cluster->asked_at) earliest += hf_jitter(&cluster->client->random, MAP_INTERVAL / 2);
     cluster->link = link;
-    cluster->ask_at = hf_time_min(cluster->ask_at, hf_time_max(now, soonest));
+    cluster->ask_at = hf_time_min(cluster->ask_at, hf_time_max(now, earliest));
 }
 
 /* ---- routing ---- */
@@ -607,12 +607,12 @@ static void ask(hf_cluster *cluster, hf_time now) {
 static hf_time deadline(const hf_client *client, hf_link thread) {
     const hf_cluster *cluster = client->cluster;
     (void)thread;
-    hf_time soonest = hf_session_deadline(&cluster->parked);
-    if (!is_waiting(&cluster->query)) soonest = hf_time_min(soonest, cluster->ask_at);
+    hf_time earliest = hf_session_deadline(&cluster->parked);
+    if (!is_waiting(&cluster->query)) earliest = hf_time_min(earliest, cluster->ask_at);
     for (const hf_request *request = cluster->parked.queue; request; request = request->next) {
-        if (!request->routing.needs_map) soonest = hf_time_min(soonest, request->retry_at);
+        if (!request->routing.needs_map) earliest = hf_time_min(earliest, request->retry_at);
     }
-    return soonest;
+    return earliest;
 }
 
 static void tick(hf_client *client, hf_link thread, hf_time now) {

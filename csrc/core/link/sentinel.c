@@ -301,10 +301,10 @@ static void end_round(hf_sentinels *sentinels, const hf_address *address, bool m
 }
 
 static hf_time needs_address_at(const hf_sentinels *sentinels) {
-    hf_time soonest = HF_NEVER;
+    hf_time earliest = HF_NEVER;
     for (int link = 0; link < HF_LINKS; link++)
-        soonest = hf_time_min(soonest, hf_session_resolve_at(link_of(sentinels, link)));
-    return soonest;
+        earliest = hf_time_min(earliest, hf_session_resolve_at(link_of(sentinels, link)));
+    return earliest;
 }
 
 /* Returns when to end the round with the replies that have arrived. Returns HF_NEVER to wait for

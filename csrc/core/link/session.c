@@ -1146,24 +1146,24 @@ bool hf_session_has_work(const hf_session *session) {
 }
 
 static hf_time request_deadline(const hf_session *session) {
-    hf_time soonest = HF_NEVER;
+    hf_time earliest = HF_NEVER;
     for (const hf_request *request = session->queue; request; request = request->next) {
-        soonest = hf_time_min(soonest, request->deadline);
+        earliest = hf_time_min(earliest, request->deadline);
         bool retries = request->retry_at > 0 && session->state == HF_SESSION_READY;
-        if (retries) soonest = hf_time_min(soonest, request->retry_at);
+        if (retries) earliest = hf_time_min(earliest, request->retry_at);
     }
     for (uint64_t index = session->first_reply; index < session->next_reply; index++) {
         const hf_request *request = *awaiting_at(session, index);
-        if (request) soonest = hf_time_min(soonest, request->deadline);
+        if (request) earliest = hf_time_min(earliest, request->deadline);
     }
-    return soonest;
+    return earliest;
 }
 
 hf_time hf_session_deadline(const hf_session *session) {
-    hf_time soonest = hf_time_min(silence_deadline(session), request_deadline(session));
+    hf_time earliest = hf_time_min(silence_deadline(session), request_deadline(session));
     bool reopens = session->state == HF_SESSION_CLOSED && is_needed(session) &&
                    !session->unresolved && session->login != HF_LOGIN_FETCHING;
-    return reopens ? hf_time_min(soonest, session->retry_at) : soonest;
+    return reopens ? hf_time_min(earliest, session->retry_at) : earliest;
 }
 
 /* Returns whether the session's reason explains why the request got no reply. */

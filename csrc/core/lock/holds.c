@@ -343,11 +343,11 @@ static void change_key(hf_holds *holds, hf_claim *claim, hf_slice caller) {
 hf_hold *hf_holds_give(hf_holds *holds, hf_claim *claim, hf_slice caller) {
     assert(claim->state == HF_CLAIM_ACTIVE &&
            !hf_holds_find(holds, claim->kind, hf_claim_key(claim), caller));
-    hf_hold *before = claim->hold, *hold = malloc(size_of_hold(caller));
+    hf_hold *previous = claim->hold, *hold = malloc(size_of_hold(caller));
     if (!hold) return NULL;
     begin_hold(hold, claim, caller);
     change_key(holds, claim, caller);
-    if (before) hf_hold_unref(before);
+    if (previous) hf_hold_unref(previous);
     return hold;
 }
 
@@ -391,14 +391,14 @@ void hf_holds_remove(hf_holds *holds, hf_claim *claim) {
 
 enum { HELD = 1 << HF_HOLD_HELD, LOST = 1 << HF_HOLD_LOST, RELEASING = 1 << HF_HOLD_RELEASING };
 
-static const int legal[HF_HOLD_STATES] = {
+static const int allowed_next[HF_HOLD_STATES] = {
     [HF_HOLD_ACQUIRING] = HELD,
     [HF_HOLD_HELD] = HELD | LOST | RELEASING, /* HELD for a re-entry */
     [HF_HOLD_RELEASING] = LOST,
 };
 
 /* Asserts what must be true in the hold's state. The state implies something about the claim only
- * while the hold is in the table: operations and handles may refer to a hold that is over. */
+ * while the hold is in the table: operations and handles may refer to a hold that has ended. */
 static void check_state(const hf_hold *hold) {
     const hf_claim *claim = hold->claim;
     bool held = hf_hold_is_held(hold), known = hf_hold_in_table(hold);
@@ -416,8 +416,8 @@ static void check_state(const hf_hold *hold) {
 
 void hf_hold_become(hf_hold *hold, hf_hold_state state) {
     assert(state < HF_HOLD_STATES);
-    assert(legal[hold->state] & 1 << state);
-    (void)legal;
+    assert(allowed_next[hold->state] & 1 << state);
+    (void)allowed_next;
     hold->state = state;
     if (state == HF_HOLD_HELD && hf_claim_is_requested(hold->claim))
         hf_claim_become(hold->claim, HF_CLAIM_ACTIVE);
@@ -486,7 +486,7 @@ bool hf_hold_has_detached_release(const hf_hold *hold) {
 }
 
 bool hf_hold_can_be_lost(const hf_hold *hold) {
-    return legal[hold->state] & LOST && (hf_hold_in_table(hold) || hold->detached);
+    return allowed_next[hold->state] & LOST && (hf_hold_in_table(hold) || hold->detached);
 }
 
 void hf_holds_mark_lost(hf_holds *holds, hf_hold *hold, hf_lost_reason reason) {

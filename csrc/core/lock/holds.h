@@ -111,21 +111,21 @@ hf_hold *hf_holds_add(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_sli
 /* Adds a new claim without a hold in the same way. It cannot be found by its key. */
 hf_claim *hf_holds_add_claim(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice owner);
 
-/* Gives an ACTIVE claim in the table to this caller. Its previous hold, if it had one, is then
- * over. Returns the new hold, which is ACQUIRING. When out of memory, changes nothing and returns
+/* Gives an ACTIVE claim in the table to this caller, and ends the claim's previous hold, if it had
+ * one. Returns the new hold, which is ACQUIRING. When out of memory, changes nothing and returns
  * NULL. */
 hf_hold *hf_holds_give(hf_holds *holds, hf_claim *claim, hf_slice caller);
 
-/* Drops the hold of a claim that belongs to a kept lock. The hold is then over, and the claim is
- * stored under an empty caller. */
+/* Ends and drops the hold of a claim that belongs to a kept lock. The claim is then stored under an
+ * empty caller. */
 void hf_holds_keep(hf_holds *holds, hf_claim *claim);
 
-/* Makes the claim LEAVING and drops its hold, which is then over. The claim can be found by the
- * caller until it is set aside. */
+/* Makes the claim LEAVING, and ends and drops its hold. The caller can find the claim until it is
+ * set aside. */
 void hf_holds_leave(hf_holds *holds, hf_claim *claim);
 
-/* Drops the claim's hold, if it has one; the hold is then over. The claim remains in the table, but
- * can no longer be found by its caller. */
+/* Ends and drops the claim's hold, if it has one. The claim remains in the table, but its caller
+ * can no longer find it. */
 void hf_holds_set_aside(hf_holds *holds, hf_claim *claim);
 
 /* Removes the claim and its hold from the table, and drops the table's references. */
@@ -187,12 +187,12 @@ static inline bool hf_hold_is_releasing(const hf_hold *hold) {
     return hold->state == HF_HOLD_RELEASING;
 }
 
-/* Returns whether replies about the hold's owner still apply to its claim: the hold is in the
- * table, or its caller has given it up and the claim is LEAVING. They no longer apply if the claim
- * is LEAVING because the hold was lost. */
+/* Returns whether replies about the hold's owner still apply to its claim. They do if the hold is
+ * in the table, or if its caller has given it up and the claim is LEAVING, but not if the claim is
+ * LEAVING because the hold was lost. */
 static inline bool hf_hold_owns_claim(const hf_hold *hold) {
-    bool left = !hf_hold_is_lost(hold) || hold->detached;
-    return hf_hold_in_table(hold) || (left && hf_claim_is_leaving(hold->claim));
+    bool given_up = !hf_hold_is_lost(hold) || hold->detached;
+    return hf_hold_in_table(hold) || (given_up && hf_claim_is_leaving(hold->claim));
 }
 
 /* Returns whether an acquire may still make the hold HELD or re-enter it. */
@@ -203,8 +203,8 @@ static inline bool hf_hold_is_live(const hf_hold *hold) {
 /* Returns whether the hold's release is detached and under way. */
 bool hf_hold_has_detached_release(const hf_hold *hold);
 
-/* Returns whether the caller relies on the hold, or on its release. A reply that a hold is gone is
- * not a loss if the caller has given the hold up. */
+/* Returns whether the caller relies on the hold, or on its release. If the caller has given the
+ * hold up, a reply that the hold is gone does not count as a loss. */
 bool hf_hold_can_be_lost(const hf_hold *hold);
 
 /* Returns an owner of the form "<uuid>:<number>.<copy>" as "<uuid>:<number>", and any other owner

@@ -171,7 +171,7 @@ bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease
                     uint64_t longest_affected_ttl_ms, hf_slice waiter) {
     const hf_kind *kind = lock->kind;
     const hf_names *names = lock->names;
-    number_text ms, max_shortened;
+    number_text ms, longest_affected;
     char *text = kind->many_owners
                      ? malloc(names->key.size + lock->owner.size + HF_NAMES_LEASE_EXTRA)
                      : NULL;
@@ -187,7 +187,7 @@ bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease
     args[n++] = hf_decimal(ms, hf_lease_ms(lease));
     args[n++] = longest_affected_ttl_ms == HF_WIRE_ANY_TTL
                     ? HF_NO_TEXT
-                    : hf_decimal(max_shortened, longest_affected_ttl_ms);
+                    : hf_decimal(longest_affected, longest_affected_ttl_ms);
     args[n++] = waiter;
     if (lease > 0) args[n++] = names->releases;
     bool encoded = call(request, kind, HF_VERB_EXTEND, keys, n, args);

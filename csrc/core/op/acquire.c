@@ -21,19 +21,16 @@
 #include "op/renew.h"
 #include "op/taking.h"
 
-#define MIN_REPLY_TIMEOUT                                                                          \
-    (100 * HF_MS)                    /* the minimum time to await a reply, even in a short wait */
-#define MAX_LEAVE_TIME (900 * HF_MS) /* the queue must be left within 1 s of the wait's end */
-#define MIN_RECHECK (HF_MS)          /* the minimum time between rechecks */
-#define MAX_RECHECK (30 * HF_SECOND) /* the maximum time; much shorter than the queue's TTL */
-#define CROWD_SIZE                                                                                 \
-    100 /* with 200 or more ahead, a waiter rechecks less than once per grant lease */
+#define MIN_REPLY_TIMEOUT (100 * HF_MS) /* even in a shorter wait */
+#define MAX_LEAVE_TIME (900 * HF_MS)    /* the queue must be left within 1 s of the wait's end */
+#define MIN_RECHECK (HF_MS)             /* the minimum time between rechecks */
+#define MAX_RECHECK (30 * HF_SECOND)    /* the maximum time; much shorter than the queue's TTL */
+/* With twice as many waiters ahead, a waiter rechecks less than once per grant lease. */
+#define CROWD_SIZE 100
 #define MIN_SILENT_RECHECK (30 * HF_MS)   /* the minimum if the holder announces nothing */
 #define MAX_FOREIGN_RECHECK (200 * HF_MS) /* the maximum in that case for a foreign holder */
-#define MIN_LISTENERS_TURN                                                                         \
-    (50 * HF_MS) /* a turn of listening clients lasts at least this long, pollers' turns less */
-#define HOLD_END_TOLERANCE                                                                         \
-    (5 * HF_MS) /* two replies may differ this much about when the same hold ends */
+#define MIN_LISTENERS_TURN (50 * HF_MS)   /* of clients that listen; a turn of pollers is shorter */
+#define HOLD_END_TOLERANCE (5 * HF_MS)    /* by which two replies about one hold may differ */
 #define LISTEN_DELAY (150 * HF_MS) /* after this time the first waiter also listens to Redisson */
 #define MAX_HOLDS 1000000000LL     /* the maximum count of an owner's holds in all its processes */
 #define MAX_RECOUNTS 3             /* how many times to retry if other processes change the count */
@@ -906,9 +903,9 @@ static void on_window(hf_op *op, hf_time window, hf_time now) {
 static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
     op->wait.woken = true; /* the pending reply may be older than the message */
     if (op->state != HF_ACQUIRE_WAITING) return;
-    hf_time soonest = delay > 0 ? hf_time_add(now, hf_time_add(delay, HF_MS))
-                                : op->acquire.placed_at + MIN_RECHECK;
-    op->wait.recheck_at = hf_time_min(op->wait.recheck_at, hf_time_max(now, soonest));
+    hf_time earliest = delay > 0 ? hf_time_add(now, hf_time_add(delay, HF_MS))
+                                 : op->acquire.placed_at + MIN_RECHECK;
+    op->wait.recheck_at = hf_time_min(op->wait.recheck_at, hf_time_max(now, earliest));
 }
 
 static void on_denied(hf_op *op, hf_code code, const char *reason, hf_time now) {

@@ -8,7 +8,7 @@
 #include "op/observe.h"
 #include "op/renew.h"
 
-static bool open(hf_client *client) {
+static bool open_topology(hf_client *client) {
     return !client->topology->open || client->topology->open(client);
 }
 
@@ -28,23 +28,23 @@ static hf_time topology_deadline(const hf_client *client, hf_link thread) {
 }
 
 static hf_time calls_deadline(const hf_client *client) {
-    hf_time soonest = topology_deadline(client, HF_LINK_CALLS);
+    hf_time earliest = topology_deadline(client, HF_LINK_CALLS);
     for (size_t i = 0; i < client->node_count; i++) {
         const hf_node *node = client->nodes[i];
-        soonest = hf_time_min(soonest, hf_session_deadline(&node->links[HF_LINK_CALLS]));
-        soonest = hf_time_min(soonest, hf_events_deadline(node));
+        earliest = hf_time_min(earliest, hf_session_deadline(&node->links[HF_LINK_CALLS]));
+        earliest = hf_time_min(earliest, hf_events_deadline(node));
     }
-    return soonest;
+    return earliest;
 }
 
 static hf_time renewer_deadline(const hf_client *client) {
     const hf_claim *first = hf_holds_first(&client->holds);
-    hf_time soonest =
+    hf_time earliest =
         hf_time_min(first ? first->wake_at : HF_NEVER, topology_deadline(client, HF_LINK_RENEWER));
     for (size_t i = 0; i < client->node_count; i++)
-        soonest =
-            hf_time_min(soonest, hf_session_deadline(&client->nodes[i]->links[HF_LINK_RENEWER]));
-    return soonest;
+        earliest =
+            hf_time_min(earliest, hf_session_deadline(&client->nodes[i]->links[HF_LINK_RENEWER]));
+    return earliest;
 }
 
 static void tick_topology(hf_client *client, hf_link thread, hf_time now) {
@@ -102,7 +102,7 @@ static hf_client *client_at(hf_client *client, size_t index) {
 }
 
 const hf_decider hf_alone = {
-    .open = open,
+    .open = open_topology,
     .close = clean_up_all,
     .link_count = link_count,
     .link = link_at,

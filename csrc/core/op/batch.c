@@ -407,7 +407,7 @@ static void abandon(hf_op *op, hf_time now) {
     else for_each(op, acquires(op) ? undo_hold : release_in_background, now);
 }
 
-static void end(hf_op *op, hf_time now) {
+static void end_batch(hf_op *op, hf_time now) {
     (void)now;
     unref_holds(op);
 }
@@ -420,7 +420,7 @@ static void end(hf_op *op, hf_time now) {
                                              .begin = begin,                                       \
                                              .unblock = begin,                                     \
                                              .abandon = abandon,                                   \
-                                             .end = end}
+                                             .end = end_batch}
 
 ALL_IMPL(acquire, "acquire", true);
 ALL_IMPL(release, "release", false);

@@ -78,11 +78,11 @@ hf_time hf_client_renewer_deadline(const hf_client *client) {
 }
 
 hf_time hf_client_deadline(const hf_client *client) {
-    hf_time soonest =
+    hf_time earliest =
         hf_time_min(hf_client_calls_deadline(client), hf_client_renewer_deadline(client));
     for (const hf_op *op = client->ops; op; op = op->next)
-        soonest = hf_time_min(soonest, hf_op_deadline(op));
-    return soonest;
+        earliest = hf_time_min(earliest, hf_op_deadline(op));
+    return earliest;
 }
 
 void hf_client_tick_calls(hf_client *client, hf_time now) {

@@ -10,12 +10,12 @@
 #include "op/observe.h"
 #include "op/presence.h"
 
-#define FIRST_CHECK (50 * HF_MS) /* a shorter wait sends nothing */
+#define FIRST_CHECK_DELAY (50 * HF_MS) /* a shorter wait sends nothing */
 /* How often the first waiter asks who owns the lock, because hand-offs are not announced to it. */
 #define ASK_INTERVAL HF_SECOND
 #define CHECK_INTERVAL (50 * HF_MS) /* how often to check a process, with a dozen system calls */
-#define TIMEOUT HF_SECOND           /* for a reply */
-#define MAX_AHEAD 60                /* any waiters ahead beyond these are not counted */
+#define REPLY_TIMEOUT HF_SECOND
+#define MAX_COUNTED_AHEAD 60 /* any more waiters ahead are not counted */
 
 struct hf_lookout {
     hf_client *client;
@@ -24,9 +24,9 @@ struct hf_lookout {
     bool in_flight;              /* the request is in flight */
     char owner[HF_OWNER_SIZE];   /* the lock's owner if `life` knows its process, or "" */
     char uuid[HF_UUID_SIZE + 1]; /* the uuid of the owner's client */
-    uint64_t ahead;              /* how many waiters are ahead of this one, at most MAX_AHEAD */
-    hf_time ask_at;              /* when to ask the server again who owns the lock */
-    size_t index; /* the lock of `names`: 0 is the operation's own, 1 that of spec.args[0], … */
+    uint64_t ahead; /* how many waiters are ahead of this one, at most MAX_COUNTED_AHEAD */
+    hf_time ask_at; /* when to ask the server again who owns the lock */
+    size_t index;   /* the lock of `names`: 0 is the operation's own, 1 that of spec.args[0], … */
     const hf_kind *kind;
     hf_names *names;
     uint16_t class;
@@ -54,7 +54,8 @@ static hf_time ask_interval(const hf_lookout *lookout) {
 
 /* ---- the locks ---- */
 
-/* Returns the key at this index: 0 is the operation's own; its caller acquires the others next. */
+/* Returns the key at this index: 0 is the operation's own key. The operation's caller acquires the
+ * locks of the other keys next. */
 static hf_slice key_at(const hf_op *op, size_t index) {
     return index > 0 ? op->spec.args[index - 1] : op->spec.names->key;
 }
@@ -92,7 +93,7 @@ static bool belongs_to_one_process(const char *owner) {
 static void note_owner(hf_lookout *lookout, const hf_lock_info *info) {
     lookout->owner[0] = '\0';
     if (lookout->index == 0)
-        lookout->ahead = info->ahead < 0 ? 0 : hf_time_min((hf_time)info->ahead, MAX_AHEAD);
+        lookout->ahead = info->ahead < 0 ? 0 : hf_time_min((hf_time)info->ahead, MAX_COUNTED_AHEAD);
     bool complete =
         info->owner_size < sizeof lookout->owner && strlen(info->owner) == info->owner_size;
     if (!complete || !belongs_to_one_process(info->owner)) return;
@@ -110,7 +111,7 @@ static void send(hf_lookout *lookout, bool encoded, hf_request_done *done, hf_ti
     lookout->op->crash.next_at = HF_NEVER;
     request->done = done;
     request->context = lookout;
-    request->deadline = now + TIMEOUT;
+    request->deadline = now + REPLY_TIMEOUT;
     if (encoded)
         hf_client_submit(lookout->client, lookout->names->key, HF_LINK_CALLS, request, now);
     else done(request, NULL, now);
@@ -189,7 +190,7 @@ static hf_lookout *new_lookout(hf_op *op) {
 
 hf_time hf_crash_at(const hf_op *op) {
     if (!op->client->config.life || !op->spec.lock_kind->one_owner) return HF_NEVER;
-    return op->crash.next_at > 0 ? op->crash.next_at : hf_time_add(op->begun_at, FIRST_CHECK);
+    return op->crash.next_at > 0 ? op->crash.next_at : hf_time_add(op->begun_at, FIRST_CHECK_DELAY);
 }
 
 void hf_crash_tick(hf_op *op, hf_time now) {

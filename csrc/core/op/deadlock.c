@@ -12,8 +12,8 @@
 #include "op/presence.h"
 
 #define MAX_STEPS 64
-#define TIMEOUT HF_SECOND
-#define GRACE (250 * HF_MS) /* for the other servers once most have replied */
+#define REPLY_TIMEOUT HF_SECOND
+#define GRACE_PERIOD (250 * HF_MS) /* for the other servers once most have replied */
 
 /* One server, and its reply in this step: the owner of the key, or that owner's wait. */
 typedef struct asked_server {
@@ -51,7 +51,7 @@ static void forget_text(asked_server *server) {
     server->prefix_size = 0;
 }
 
-static void end(hf_walk *walk) {
+static void end_walk(hf_walk *walk) {
     if (walk->op) walk->op->deadlock.walk = NULL;
     for (size_t i = 0; i < walk->server_count; i++) {
         forget_text(&walk->servers[i]);
@@ -61,11 +61,12 @@ static void end(hf_walk *walk) {
     free(walk);
 }
 
-/* Called for each server's reply, and once all are asked. The last call continues the walk. */
+/* Called for each server's reply, and once all servers are asked. The last call continues the walk.
+ */
 static void count_down(hf_walk *walk, hf_time now) {
     if (--walk->pending > 0) return;
     if (walk->op) walk->next(walk, now);
-    else end(walk);
+    else end_walk(walk);
 }
 
 static void store_text(asked_server *server, hf_slice text) {
@@ -74,24 +75,24 @@ static void store_text(asked_server *server, hf_slice text) {
     server->size = text.size;
 }
 
-/* Called when a server has replied. Once most have, the others get little more time, so that a hung
- * server does not delay the decision for long. */
-static void finish(asked_server *server, hf_time now) {
+/* Called when a server has replied. Once most servers have, the others get little more time, so
+ * that a hung server does not delay the decision for long. */
+static void count_reply(asked_server *server, hf_time now) {
     hf_walk *walk = server->walk;
     if (2 * ++walk->replied > walk->server_count) {
         for (size_t i = 0; i < walk->server_count; i++) {
             hf_request *request = &walk->servers[i].request;
-            request->deadline = hf_time_min(request->deadline, now + GRACE);
+            request->deadline = hf_time_min(request->deadline, now + GRACE_PERIOD);
         }
     }
     count_down(walk, now);
 }
 
-/* Asks every server. `done` must call finish for each reply. The last reply calls `next`. */
-static void ask(hf_walk *walk,
-                bool (*encode)(hf_request *request, const hf_walk *walk, hf_slice key),
-                hf_slice key, hf_request_done *done, void (*next)(hf_walk *walk, hf_time now),
-                hf_time now) {
+/* Asks every server. `done` must call count_reply for each reply. The last reply calls `next`. */
+static void ask_servers(hf_walk *walk,
+                        bool (*encode)(hf_request *request, const hf_walk *walk, hf_slice key),
+                        hf_slice key, hf_request_done *done,
+                        void (*next)(hf_walk *walk, hf_time now), hf_time now) {
     hf_client *client = walk->op->client;
     walk->next = next;
     walk->replied = 0;
@@ -102,7 +103,7 @@ static void ask(hf_walk *walk,
         forget_text(server);
         request->done = done;
         request->context = server;
-        request->deadline = now + TIMEOUT;
+        request->deadline = now + REPLY_TIMEOUT;
         if (encode(request, walk, key))
             hf_client_submit(client->decider->client_at(client, i), key, HF_LINK_CALLS, request,
                              now);
@@ -115,7 +116,7 @@ static void ask(hf_walk *walk,
 
 /* Returns whether two servers sent the same reply. Each server has its own clock, so waits that
  * differ only in `since` are the same. */
-static bool alike(const asked_server *a, const asked_server *b) {
+static bool replies_are_alike(const asked_server *a, const asked_server *b) {
     if (!a->text || !b->text) return false;
     hf_slice left = {a->text + a->prefix_size, a->size - a->prefix_size},
              right = {b->text + b->prefix_size, b->size - b->prefix_size};
@@ -124,7 +125,8 @@ static bool alike(const asked_server *a, const asked_server *b) {
 
 static size_t count_alike(const hf_walk *walk, const asked_server *server) {
     size_t count = 0;
-    for (size_t i = 0; i < walk->server_count; i++) count += alike(server, &walk->servers[i]);
+    for (size_t i = 0; i < walk->server_count; i++)
+        count += replies_are_alike(server, &walk->servers[i]);
     return count;
 }
 
@@ -142,13 +144,14 @@ static uint64_t since_of(const hf_walk *walk, const asked_server *majority) {
     size_t middle = (count_alike(walk, majority) + 1) / 2;
     uint64_t since = 0;
     for (size_t i = 0; i < walk->server_count; i++) {
-        const asked_server *one = &walk->servers[i];
-        size_t up_to = 0;
-        if (!alike(one, majority)) continue;
+        const asked_server *candidate = &walk->servers[i];
+        size_t not_later = 0;
+        if (!replies_are_alike(candidate, majority)) continue;
         for (size_t j = 0; j < walk->server_count; j++)
-            up_to += alike(&walk->servers[j], majority) &&
-                     walk->servers[j].wait.since <= one->wait.since;
-        if (up_to >= middle && (since == 0 || one->wait.since < since)) since = one->wait.since;
+            not_later += replies_are_alike(&walk->servers[j], majority) &&
+                         walk->servers[j].wait.since <= candidate->wait.since;
+        if (not_later >= middle && (since == 0 || candidate->wait.since < since))
+            since = candidate->wait.since;
     }
     return since;
 }
@@ -170,12 +173,12 @@ static void decide(hf_walk *walk, uint64_t since, hf_time now) {
         op->deadlock.cycle = strdup(walk->text);
         if (op->deadlock.cycle) walk->on_cycle(op, now);
     }
-    end(walk);
+    end_walk(walk);
 }
 
 /* Moves the walk to the lock that this wait is for. Returns false when out of memory, or if the
  * waiter's name is too long. */
-static bool follow(hf_walk *walk, const hf_waiter *wait) {
+static bool move_to_wait(hf_walk *walk, const hf_waiter *wait) {
     if (wait->waiter.size >= sizeof walk->waiter) return false;
     memcpy(walk->waiter, wait->waiter.data, wait->waiter.size);
     walk->waiter[wait->waiter.size] = '\0';
@@ -196,8 +199,8 @@ static bool is_cycle_of_others(hf_walk *walk) {
 
 static void follow_wait(hf_walk *walk, hf_time now) {
     const asked_server *majority = find_majority(walk);
-    if (!majority || !follow(walk, &majority->wait) || ++walk->steps > MAX_STEPS) {
-        end(walk);
+    if (!majority || !move_to_wait(walk, &majority->wait) || ++walk->steps > MAX_STEPS) {
+        end_walk(walk);
         return;
     }
     uint64_t since = since_of(walk, majority);
@@ -206,7 +209,7 @@ static void follow_wait(hf_walk *walk, hf_time now) {
         return;
     }
     if (is_cycle_of_others(walk)) {
-        end(walk);
+        end_walk(walk);
         return;
     }
     bool younger =
@@ -225,7 +228,7 @@ static void on_wait(hf_request *request, const hf_reply *reply, hf_time now) {
     if (server->text && hf_wire_read_wait((hf_slice){server->text, server->size}, &server->wait))
         server->prefix_size = (size_t)(server->wait.waiter.data - server->text);
     else forget_text(server);
-    finish(server, now);
+    count_reply(server, now);
 }
 
 static bool encode_wait(hf_request *request, const hf_walk *walk, hf_slice key) {
@@ -234,7 +237,7 @@ static bool encode_wait(hf_request *request, const hf_walk *walk, hf_slice key) 
     return hf_request_command(request, 2, args);
 }
 
-static void describe(hf_walk *walk, hf_slice owner) {
+static void add_description(hf_walk *walk, hf_slice owner) {
     size_t used = strlen(walk->text), room = sizeof walk->text - used;
     char shown[64];
     hf_slice key = hf_url_hide_logins(shown, sizeof shown, walk->names->key);
@@ -247,17 +250,17 @@ static void follow_holder(hf_walk *walk, hf_time now) {
     const asked_server *majority = find_majority(walk);
     char key[HF_PRESENCE_KEY];
     if (!majority || majority->size > HF_OWNER_MAX) {
-        end(walk);
+        end_walk(walk);
         return;
     }
     hf_slice owner = {majority->text, majority->size};
-    describe(walk, owner);
+    add_description(walk, owner);
     size_t size = hf_presence_wait_key(key, walk->op->client, owner);
-    ask(walk, encode_wait, (hf_slice){key, size}, on_wait, follow_wait, now);
+    ask_servers(walk, encode_wait, (hf_slice){key, size}, on_wait, follow_wait, now);
 }
 
-/* Stores the owner, unless the waiter no longer waits: it is not queued, or no grant could reach
- * it. A quorum has no queue, so this is checked only with a single server. */
+/* Stores the owner, unless the waiter no longer waits because it is not queued, or because no grant
+ * could reach it. A quorum has no queue, so this is checked only with a single server. */
 static void on_holder(hf_request *request, const hf_reply *reply, hf_time now) {
     asked_server *server = request->context;
     const hf_walk *walk = server->walk;
@@ -265,7 +268,7 @@ static void on_holder(hf_request *request, const hf_reply *reply, hf_time now) {
     if (reply) hf_wire_read_info(reply, &info);
     bool waits = walk->steps == 0 || walk->server_count > 1 || info.ahead >= 0;
     if (waits) store_text(server, hf_owner_without_copy((hf_slice){info.owner, info.owner_size}));
-    finish(server, now);
+    count_reply(server, now);
 }
 
 static bool encode_holder(hf_request *request, const hf_walk *walk, hf_slice key) {
@@ -275,7 +278,7 @@ static bool encode_holder(hf_request *request, const hf_walk *walk, hf_slice key
 }
 
 static void ask_holder(hf_walk *walk, hf_time now) {
-    ask(walk, encode_holder, walk->names->key, on_holder, follow_holder, now);
+    ask_servers(walk, encode_holder, walk->names->key, on_holder, follow_holder, now);
 }
 
 static hf_walk *new_walk(hf_op *op) {
@@ -309,7 +312,7 @@ void hf_deadlock_tick(hf_op *op, void (*on_cycle)(hf_op *op, hf_time now), hf_ti
     memcpy(walk->waiter, walk->own_wait, sizeof walk->own_wait);
     walk->names = hf_names_new(walk->kind, op->spec.names->key);
     if (walk->names) ask_holder(walk, now);
-    else end(walk);
+    else end_walk(walk);
 }
 
 void hf_deadlock_end(hf_op *op) {

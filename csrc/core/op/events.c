@@ -11,8 +11,8 @@
 #include "op/holding.h"
 #include "op/leave.h"
 
-#define LINGER (500 * HF_MS)
-#define PING_AFTER (5 * HF_SECOND)
+#define LINGER_TIME (500 * HF_MS)
+#define PING_DELAY (5 * HF_SECOND)
 #define MAX_LATE_GRANTS 64 /* concurrent clean-ups of grants whose waits have ended */
 
 static bool waits_on(const hf_node *node, const hf_op *op) {
@@ -69,7 +69,7 @@ static void listen_to_releases(hf_node *node, bool listen, const hf_op *op) {
     if (sharded) send_sharded(node, listen ? "SSUBSCRIBE" : "SUNSUBSCRIBE", names);
 }
 
-static hf_op *other_listener(const hf_op *op) {
+static hf_op *find_other_listener(const hf_op *op) {
     for (hf_op *other = op->client->ops; other; other = other->next) {
         if (other != op && waits_on(op->node, other) &&
             is_listening_to(other, channels_of(op)->releases))
@@ -79,7 +79,7 @@ static hf_op *other_listener(const hf_op *op) {
 }
 
 static void stop_listening_to_releases(hf_op *op) {
-    if (is_listening(op) && !other_listener(op)) listen_to_releases(op->node, false, op);
+    if (is_listening(op) && !find_other_listener(op)) listen_to_releases(op->node, false, op);
     op->wait.listening = HF_LISTENING_NOT;
 }
 
@@ -96,7 +96,7 @@ void hf_node_listen(hf_node *node, bool listen, bool linger, hf_time now) {
         events->stays_open = true;
     } else if (node->events_users == 0) {
         linger = linger && !node->client->closed;
-        node->linger_until = linger ? now + LINGER : now;
+        node->linger_until = linger ? now + LINGER_TIME : now;
         events->stays_open = linger;
     }
 }
@@ -119,7 +119,7 @@ static bool create_channels(hf_op *op) {
 void hf_client_listen_to_releases(hf_op *op, hf_time now) {
     assert(op->wait.needs_events && !op->done);
     if (is_listening(op) || !create_channels(op)) return;
-    const hf_op *other = other_listener(op);
+    const hf_op *other = find_other_listener(op);
     op->wait.listening = other ? other->wait.listening : HF_LISTENING_REQUESTED;
     if (!other) {
         listen_to_releases(op->node, true, op);
@@ -146,7 +146,7 @@ static void give_up(hf_session *events, hf_code code, const char *reason) {
 
 /* Ends the waits on this node that the server has not accepted yet. Returns whether other waits
  * continue. */
-static bool deny(hf_node *node, hf_code code, const char *reason, hf_time now) {
+static bool deny_waits(hf_node *node, hf_code code, const char *reason, hf_time now) {
     bool others_continue = false;
     for (hf_op *op = node->client->ops, *next; op; op = next) {
         next = op->next;
@@ -157,10 +157,12 @@ static bool deny(hf_node *node, hf_code code, const char *reason, hf_time now) {
     return others_continue;
 }
 
-/* What was refused over an earlier connection may be permitted now. */
+/* Subscribes again. A subscription that was refused over an earlier connection may be permitted
+ * now.
+ */
 static void on_events_ready(void *context, hf_time now) {
     hf_node *node = context;
-    node->ping_at = now + PING_AFTER;
+    node->ping_at = now + PING_DELAY;
     node->pattern_denied = false;
     hf_session *events = &node->links[HF_LINK_EVENTS];
     hf_slice args[] = {{"SUBSCRIBE", 9}, hf_slice_of(node->client->grants)};
@@ -175,7 +177,7 @@ static void on_events_closed(void *context, hf_time now) {
     const hf_topology *topology = node->client->topology;
     if (topology->invalidate && node->events_users > 0)
         topology->invalidate(node, HF_LINK_CALLS, now);
-    if (events->reason_code == HF_DENIED) deny(node, HF_DENIED, events->reason, now);
+    if (events->reason_code == HF_DENIED) deny_waits(node, HF_DENIED, events->reason, now);
     for (hf_op *op = node->client->ops; op && events->failed_opens > 0; op = op->next) {
         if (waits_on(node, op))
             hf_observe_cut_off(op, hf_session_failure_code(events), events->reason, now);
@@ -225,7 +227,7 @@ static void on_plain_subscribed(hf_node *node, hf_slice channel, hf_time now) {
     else if (!hf_node_has_sharded_channels(node)) on_channel_subscribed(node, channel, true, now);
 }
 
-static void on_foreign_release(hf_node *node, hf_slice channel, hf_slice message, hf_time now) {
+static void on_release_message(hf_node *node, hf_slice channel, hf_slice message, hf_time now) {
     for (hf_op *op = node->client->ops; op; op = op->next) {
         if (!waits_on(node, op) || !is_listening_to(op, channel)) continue;
         const hf_wait_functions *wait = op->impl->wait;
@@ -276,8 +278,9 @@ static bool was_waited_for(const hf_client *client, const hf_message *grant, con
     return hf_ended_has(&client->ended, grant->number, grant->kind, grant->key);
 }
 
-/* Handles a grant for a wait that has ended here: makes the renewer pass the lock on. A claim of
- * the wait whose hold is not lost covers the grant already. If a shared owner's claim is gone, the
+/* Handles a grant for a wait that has ended here: makes the renewer pass the lock on. If the wait
+ * has a claim whose hold is not lost, that claim covers the grant. If a shared owner's claim is
+ * gone, the
  * clean-up finds nothing: leaving the queue has passed on the grant, or the grant expires with its
  * lease. Grants beyond MAX_LATE_GRANTS expire, too. In a cluster a grant may arrive on several
  * nodes, and only the key's node handles it. */
@@ -331,7 +334,7 @@ static void on_plain_message(hf_node *node, const hf_reply *event, hf_time now) 
     hf_slice channel = hf_reply_string_at(event, 1);
     if (hf_slice_equal(channel, hf_slice_of(node->client->grants)))
         on_message(node, hf_reply_string_at(event, 2), now);
-    else on_foreign_release(node, channel, hf_reply_string_at(event, 2), now);
+    else on_release_message(node, channel, hf_reply_string_at(event, 2), now);
 }
 
 static void on_refused(hf_node *node, const char *error, hf_time now) {
@@ -345,13 +348,13 @@ static void on_refused(hf_node *node, const char *error, hf_time now) {
     }
     hf_code code = hf_code_of_error(error);
     bool transient = code == HF_UNREACHABLE || hf_refusal_is_transient(hf_refusal_of(error), false);
-    if (transient || deny(node, code, error, now))
+    if (transient || deny_waits(node, code, error, now))
         give_up(&node->links[HF_LINK_EVENTS], HF_UNREACHABLE, error);
 }
 
 static void on_event(void *context, const hf_reply *event, hf_time now) {
     hf_node *node = context;
-    node->ping_at = now + PING_AFTER;
+    node->ping_at = now + PING_DELAY;
     if (event->type == HF_REPLY_ERROR) {
         on_refused(node, event->string, now);
         return;
@@ -359,9 +362,9 @@ static void on_event(void *context, const hf_reply *event, hf_time now) {
     hf_slice kind = hf_reply_string_at(event, 0);
     if (hf_slice_equal(kind, hf_slice_of("message"))) on_plain_message(node, event, now);
     else if (hf_slice_equal(kind, hf_slice_of("pmessage")))
-        on_foreign_release(node, hf_reply_string_at(event, 2), hf_reply_string_at(event, 3), now);
+        on_release_message(node, hf_reply_string_at(event, 2), hf_reply_string_at(event, 3), now);
     else if (hf_slice_equal(kind, hf_slice_of("smessage")))
-        on_foreign_release(node, hf_reply_string_at(event, 1), hf_reply_string_at(event, 2), now);
+        on_release_message(node, hf_reply_string_at(event, 1), hf_reply_string_at(event, 2), now);
     else if (hf_slice_equal(kind, hf_slice_of("subscribe")))
         on_plain_subscribed(node, hf_reply_string_at(event, 1), now);
     else if (hf_slice_equal(kind, hf_slice_of("ssubscribe")))
@@ -379,15 +382,15 @@ void hf_events_tick(hf_node *node, hf_time now) {
     if (node->events_users == 0 && now >= node->linger_until) events->stays_open = false;
     if (now < node->ping_at) return;
     bool open = events->state == HF_SESSION_READY && !events->closing;
-    node->ping_at = open && !hf_session_ping(events, now) ? now + PING_AFTER : HF_NEVER;
+    node->ping_at = open && !hf_session_ping(events, now) ? now + PING_DELAY : HF_NEVER;
 }
 
 hf_time hf_events_deadline(const hf_node *node) {
     const hf_session *events = &node->links[HF_LINK_EVENTS];
-    hf_time soonest = hf_session_deadline(events);
-    if (events->state == HF_SESSION_CLOSED) return soonest;
-    if (node->events_users == 0) soonest = hf_time_min(soonest, node->linger_until);
-    return hf_time_min(soonest, node->ping_at);
+    hf_time earliest = hf_session_deadline(events);
+    if (events->state == HF_SESSION_CLOSED) return earliest;
+    if (node->events_users == 0) earliest = hf_time_min(earliest, node->linger_until);
+    return hf_time_min(earliest, node->ping_at);
 }
 
 void hf_events_prepare(hf_node *node) {

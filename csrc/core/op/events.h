@@ -15,14 +15,14 @@ hf_time hf_events_deadline(const hf_node *node);
 /* Returns whether this node has sharded channels for Redisson's releases, as far as is known. */
 bool hf_node_has_sharded_channels(const hf_node *node);
 
-/* Counts one more user of the node's events link if `listen`, otherwise one less. With `linger`, a
- * link without users remains open for a moment. */
+/* Adds a user of the node's events link if `listen` is true, otherwise removes one. With `linger`,
+ * a link whose last user is removed remains open for a moment. */
 void hf_node_listen(hf_node *node, bool listen, bool linger, hf_time now);
 
-/* Does the same for an operation. */
+/* Adds the operation as a user of its node's events link, or removes it. */
 void hf_client_listen(hf_op *op, bool listen, hf_time now);
 
-/* Also subscribes an operation that uses the events link to Redisson's releases. */
+/* Subscribes an operation that uses the events link to Redisson's releases, too. */
 void hf_client_listen_to_releases(hf_op *op, hf_time now);
 
 /* Moves the operation, and its use of the events link, to this node, which now has its key. */

@@ -3,9 +3,9 @@
 #include "lock/wire.h"
 #include "op/operation.h"
 
-/* The code "stale" promises that the write has not run and never will. If a call was sent twice,
- * that is not certain: the first copy may have run, and a later write may have made the server
- * refuse the second. */
+/* The code "stale" promises that the write has not run and never will. This is not certain if a
+ * call was sent twice: the first copy may have run, and a later write may have made the server
+ * refuse the second copy. */
 static void fail_stale(hf_op *op, const hf_request *request, const char *why) {
     bool doubtful = request->sends > 1;
     hf_op_fail(op, doubtful ? HF_UNREACHABLE : HF_STALE, "%s%s", why,

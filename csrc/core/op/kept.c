@@ -137,7 +137,8 @@ static bool lasts_long_enough(const hf_claim *claim, const hf_op *op, hf_time no
     return now + lease / 4 < claim->valid_until;
 }
 
-/* Returns whether the server's lease is no longer than the next caller's or the grant lease. */
+/* Returns whether the lease on the server is at most as long as the next caller's lease, or as the
+ * grant lease. */
 static bool is_short_enough(const hf_claim *claim, const hf_op *op) {
     return claim->lease <= hf_time_max(op->client->config.grant_lease, op->spec.lease);
 }
@@ -153,8 +154,8 @@ static bool may_lend(const hf_kept *kept, const hf_op *op, hf_time now) {
            lasts_long_enough(claim, op, now) && is_short_enough(claim, op) && has_token(kept, op);
 }
 
-/* Resets what the claim stored for its last caller. The number of its wait remains until the grant
- * is confirmed. */
+/* Resets what the claim stored for its last caller, except the number of the wait: that remains
+ * until the grant is confirmed. */
 static void forget_caller(hf_claim *claim) {
     if (!hf_claim_is_granted(claim)) claim->wait = 0;
     claim->confirm_at = HF_NEVER;
@@ -220,7 +221,8 @@ static bool may_keep(const hf_op *op) {
     return spec->lock_kind->may_be_kept && !spec->shared && spec->token_floor == 0;
 }
 
-/* Counts this client's waiters. The first of them learns from the server how many wait there. */
+/* Returns how many callers of this client wait. The first of them learns from the server how many
+ * other clients wait. */
 static long long count_waiters(const hf_kept *kept) {
     long long waiters = kept->keep.claim && hf_claim_is_requested(kept->keep.claim);
     for (const hf_op *op = kept->first; op; op = op->acquire.next_for_kept) waiters++;
@@ -346,7 +348,8 @@ hf_hold *hf_kept_add_hold(hf_op *op) {
     return hold;
 }
 
-/* Once others want the lock, only callers that came earlier are served before them. */
+/* Makes sure that once other clients want the lock, only callers that came earlier are served
+ * before them. */
 static void set_precedence(hf_client *client, hf_kept *kept) {
     if (kept->keep.wanted && kept->last_ahead == 0) kept->last_ahead = client->last_op;
 }

@@ -69,7 +69,7 @@ static void begin_count(hf_op *op, hf_time now) {
 
 /* ---- waiting ---- */
 
-static bool is_open(hf_op *op, const hf_reply *reply, hf_time now) {
+static bool read_await_reply(hf_op *op, const hf_reply *reply, hf_time now) {
     (void)now;
     return read_count(op, reply) && op->result.value <= 0;
 }
@@ -84,7 +84,8 @@ static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
 }
 
 static const hf_wait_functions wait_functions = {HF_POLL_WAIT_FUNCTIONS(on_recheck)};
-static const hf_poll_functions poll_functions = {encode_count, is_open, on_timeout, NULL, false};
+static const hf_poll_functions poll_functions = {encode_count, read_await_reply, on_timeout, NULL,
+                                                 false};
 
 /* ---- the implementation ---- */
 

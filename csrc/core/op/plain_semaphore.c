@@ -107,7 +107,7 @@ static bool encode_take(hf_op *op) {
 
 /* The reply is { 1 or 0, the number of free permits[, for how many ms one more permit is reserved
  * for others] }. */
-static bool is_taken(hf_op *op, const hf_reply *reply, hf_time now) {
+static bool read_take_reply(hf_op *op, const hf_reply *reply, hf_time now) {
     bool taken = hf_reply_integer_at(reply, 0, 0) == 1;
     long long others_turn_ms = hf_reply_integer_at(reply, 2, 0);
     if (others_turn_ms > 0) await_turn(op, others_turn_ms, now);
@@ -162,7 +162,7 @@ static const hf_wait_functions wait_functions = {
     HF_POLL_WAIT_FUNCTIONS(on_recheck),
     .on_announced = on_announced,
 };
-static const hf_poll_functions poll_functions = {encode_take, is_taken, fail_on_timeout,
+static const hf_poll_functions poll_functions = {encode_take, read_take_reply, fail_on_timeout,
                                                  on_take_ended, false};
 
 /* ---- calls ---- */

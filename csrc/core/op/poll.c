@@ -82,7 +82,7 @@ static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
         return;
     }
     if (!reply) hf_op_fail_as(op, request);
-    bool satisfied = reply && op->impl->poll->is_done(op, reply, now);
+    bool satisfied = reply && op->impl->poll->read_reply(op, reply, now);
     if (op->done) {
         on_failed(op, now);
     } else if (satisfied) {

@@ -14,11 +14,12 @@ void hf_poll_tick(hf_op *op, hf_time now);
 void hf_poll_interrupt(hf_op *op, hf_time now);
 void hf_poll_abandon(hf_op *op, hf_time now);
 
-/* Notes that something has changed. The operation polls at once, or after the reply under way,
+/* Called when something has changed. The operation polls at once, or after the reply under way,
  * because that reply may be older than the change. */
 void hf_poll_again(hf_op *op, hf_time now);
 
-/* Leaves free permits to other clients for `turn`, then polls; earlier after hf_poll_again. */
+/* Leaves free permits to other clients for `turn`, then polls. hf_poll_again makes the operation
+ * poll earlier. */
 void hf_poll_after_turn(hf_op *op, hf_time turn, hf_time now);
 
 /* Implement hf_wait_functions. */

@@ -8,20 +8,20 @@
 #include "link/nodes.h"
 #include "op/holding.h"
 
-#define PUBLISH_AFTER (250 * HF_MS)  /* a shorter wait is not published */
-#define CLIENT_TTL (300 * HF_SECOND) /* longer if a hold may last longer */
+#define PUBLISH_DELAY (250 * HF_MS)      /* a shorter wait is not published */
+#define MIN_CLIENT_TTL (300 * HF_SECOND) /* longer if a hold may last longer */
 #define CLIENT_INTERVAL (100 * HF_SECOND)
-#define CLIENT_RETRY (5 * HF_SECOND) /* after a server did not reply */
+#define CLIENT_RETRY_DELAY (5 * HF_SECOND) /* after a server did not reply */
 #define WAIT_TTL (10 * HF_SECOND)
 #define WAIT_INTERVAL (3 * HF_SECOND)
-#define TIMEOUT (2 * HF_SECOND)
+#define REPLY_TIMEOUT (2 * HF_SECOND)
 #define GOODBYE_TIMEOUT HF_SECOND /* for the requests of a closing client */
-#define MAX_PUBLISHED 64          /* how many of a waiting caller's holds publish its wait */
+#define MAX_WAIT_KEYS 64 /* for how many of a waiting caller's holds its wait is published */
 
 /* ---- names ---- */
 
-static size_t key_of(char key[HF_PRESENCE_KEY], const char *prefix, const hf_client *client,
-                     hf_slice name) {
+static size_t write_key(char key[HF_PRESENCE_KEY], const char *prefix, const hf_client *client,
+                        hf_slice name) {
     assert(name.size <= HF_OWNER_MAX);
     size_t size = (size_t)sprintf(key, "%s%s", prefix, client->config.tenant);
     memcpy(key + size, name.data, name.size);
@@ -29,11 +29,11 @@ static size_t key_of(char key[HF_PRESENCE_KEY], const char *prefix, const hf_cli
 }
 
 size_t hf_presence_client_key(char key[HF_PRESENCE_KEY], const hf_client *client) {
-    return key_of(key, hf_prefix.client, client, hf_slice_of(client->uuid));
+    return write_key(key, hf_prefix.client, client, hf_slice_of(client->uuid));
 }
 
 size_t hf_presence_wait_key(char key[HF_PRESENCE_KEY], const hf_client *client, hf_slice owner) {
-    return key_of(key, hf_prefix.wait, client, owner);
+    return write_key(key, hf_prefix.wait, client, owner);
 }
 
 /* ---- sending ---- */
@@ -47,7 +47,8 @@ static void free_request(hf_request *request, const hf_reply *reply, hf_time now
 static void on_published(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_client *client = request->context;
     if (!reply && !client->closed) {
-        client->presence.publish_at = hf_time_min(client->presence.publish_at, now + CLIENT_RETRY);
+        client->presence.publish_at =
+            hf_time_min(client->presence.publish_at, now + CLIENT_RETRY_DELAY);
         client->presence.check_at =
             hf_time_min(client->presence.check_at, client->presence.publish_at);
     }
@@ -63,9 +64,9 @@ static void on_goodbye(hf_request *request, const hf_reply *reply, hf_time now) 
 
 /* Sends a command, or a call of `program` if it is not NULL, to the server of `member`, which is
  * the client itself without a quorum. The key is the program's first argument, or follows the
- * command's name. With a timeout of more than TIMEOUT the request may wait for a connection. Once
- * the client is closed, the timeout is GOODBYE_TIMEOUT, on_goodbye replaces `done`, and the request
- * does not wait. */
+ * command's name. With a timeout of more than REPLY_TIMEOUT the request may wait for a connection.
+ * Once the client is closed, the timeout is GOODBYE_TIMEOUT, on_goodbye replaces `done`, and the
+ * request does not wait. */
 static void send_to(hf_client *client, hf_client *member, const hf_program *program, size_t count,
                     const hf_slice *args, hf_time timeout, hf_request_done *done, hf_time now) {
     hf_slice key = args[program ? 0 : 1];
@@ -74,7 +75,7 @@ static void send_to(hf_client *client, hf_client *member, const hf_program *prog
     request->context = client->closed ? member : client;
     request->done = client->closed ? on_goodbye : done;
     request->deadline = now + (client->closed ? GOODBYE_TIMEOUT : timeout);
-    request->waits_for_connection = !client->closed && timeout > TIMEOUT;
+    request->waits_for_connection = !client->closed && timeout > REPLY_TIMEOUT;
     member->presence.goodbyes += client->closed;
     bool encoded = program ? hf_request_call(request, program, 1, count, args)
                            : hf_request_command(request, count, args);
@@ -82,7 +83,7 @@ static void send_to(hf_client *client, hf_client *member, const hf_program *prog
     else request->done(request, NULL, now);
 }
 
-/* Does the same for every server. */
+/* Sends the command, or the call, to every server. */
 static void publish(hf_client *client, const hf_program *program, size_t count,
                     const hf_slice *args, hf_time timeout, hf_request_done *done, hf_time now) {
     hf_client *holder;
@@ -118,14 +119,14 @@ static hf_time held_until(const hf_client *client) {
 static void publish_client(hf_client *client, hf_time until, hf_time now) {
     char key[HF_PRESENCE_KEY], ttl[24];
     size_t size = hf_presence_client_key(key, client);
-    hf_time span = hf_time_max(CLIENT_TTL, until > now ? until - now : 0);
+    hf_time span = hf_time_max(MIN_CLIENT_TTL, until > now ? until - now : 0);
     hf_slice args[] = {{"SET", 3},
                        {key, size},
                        hf_slice_of(client->presence.who),
                        {"PX", 2},
                        hf_decimal(ttl, span / HF_MS)};
     client->presence.publish_at = now + CLIENT_INTERVAL;
-    publish(client, NULL, sizeof args / sizeof *args, args, TIMEOUT, on_published, now);
+    publish(client, NULL, sizeof args / sizeof *args, args, REPLY_TIMEOUT, on_published, now);
 }
 
 /* ---- what its callers wait for ---- */
@@ -156,15 +157,15 @@ static void publish_wait(hf_op *op, const hf_hold *hold, const char *text, size_
                        hf_decimal(waited, (now - op->begun_at) / HF_MS),
                        hf_decimal(ttl, WAIT_TTL / HF_MS)};
     if (text)
-        publish(op->client, hf_program_wait(), sizeof args / sizeof *args, args, TIMEOUT,
+        publish(op->client, hf_program_wait(), sizeof args / sizeof *args, args, REPLY_TIMEOUT,
                 free_request, now);
     else publish(op->client, NULL, 2, del, WAIT_TTL, free_request, now);
 }
 
 size_t hf_wait_name(char name[HF_WAIT_NAME], const hf_op *op) {
     const hf_hold *hold = op->hold;
-    uint64_t own = hold ? hold->claim->by_number.value : 0;
-    uint64_t number = op->wait.number > 0 ? op->wait.number : own;
+    uint64_t hold_number = hold ? hold->claim->by_number.value : 0;
+    uint64_t number = op->wait.number > 0 ? op->wait.number : hold_number;
     bool keeps = hold && hold->claim->kept;
     return (size_t)snprintf(name, HF_WAIT_NAME, "%s:%s%llu", op->client->uuid, keeps ? "0" : "",
                             (unsigned long long)number);
@@ -177,7 +178,7 @@ static bool publish_waits(hf_op *op, bool publishing, hf_time now) {
     hf_slice key = op->spec.names->key;
     size_t published = 0, size = 0;
     char *text = NULL;
-    for (size_t i = 0; i < holds->count && published < MAX_PUBLISHED; i++) {
+    for (size_t i = 0; i < holds->count && published < MAX_WAIT_KEYS; i++) {
         if (!is_held_by_caller(op, holds->heap[i]->hold)) continue;
         if (publishing && !text) {
             text = malloc(HF_WAIT_NAME + 4 + key.size);
@@ -197,7 +198,7 @@ static bool publish_waits(hf_op *op, bool publishing, hf_time now) {
 void hf_presence_note_wait(hf_op *op, hf_time now) {
     hf_client *client = op->client;
     if (!may_publish(client) || op->presence.publish_at != 0) return;
-    op->presence.publish_at = hf_time_max(op->begun_at + PUBLISH_AFTER, now);
+    op->presence.publish_at = hf_time_max(op->begun_at + PUBLISH_DELAY, now);
     client->presence.check_at = hf_time_min(client->presence.check_at, op->presence.publish_at);
 }
 
@@ -214,7 +215,7 @@ void hf_presence_close(hf_client *client, hf_time now) {
     for (hf_op *op = client->ops; op; op = op->next) hf_presence_end(op, now);
     if (client->presence.publish_at == 0) return;
     hf_slice args[] = {{"DEL", 3}, {key, hf_presence_client_key(key, client)}};
-    publish(client, NULL, 2, args, TIMEOUT, free_request, now);
+    publish(client, NULL, 2, args, REPLY_TIMEOUT, free_request, now);
     client->presence.publish_at = 0;
 }
 
@@ -223,7 +224,7 @@ void hf_presence_close(hf_client *client, hf_time now) {
 void hf_presence_note(hf_client *client, hf_time now) {
     hf_presence *presence = &client->presence;
     if (presence->check_at != HF_NEVER || !may_publish(client)) return;
-    presence->check_at = hf_time_max(now + PUBLISH_AFTER, presence->publish_at);
+    presence->check_at = hf_time_max(now + PUBLISH_DELAY, presence->publish_at);
 }
 
 hf_time hf_presence_deadline(const hf_client *client) {
@@ -236,7 +237,7 @@ void hf_presence_tick(hf_client *client, hf_time now) {
     hf_time until = held_until(client), next = HF_NEVER;
     bool waiting = false;
     for (hf_op *op = client->ops; op; op = op->next) {
-        if (may_hold_soon(op)) next = hf_time_min(next, now + PUBLISH_AFTER);
+        if (may_hold_soon(op)) next = hf_time_min(next, now + PUBLISH_DELAY);
         if (!is_waiting(op)) continue;
         waiting = true;
         if (now >= op->presence.publish_at) {

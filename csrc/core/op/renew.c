@@ -10,8 +10,9 @@
 
 #define MAX_SPLITS 3 /* consecutive splits until keys are renewed one by one */
 #define BATCH_RETRY_DELAY (60 * HF_SECOND) /* from the last split until a batch is tried again */
-#define MAX_TIME_RATIO 4 /* the maximum ratio of the longest to the shortest time left in a batch  \
-                          */
+#define MAX_TIME_RATIO                                                                             \
+    4 /* the maximum ratio of the longest to the shortest time left in a batch                     \
+       */
 
 /* Returns the link of the claim's node that carries renewals. */
 static const hf_session *renewer_link(const hf_client *client, const hf_claim *claim) {
@@ -330,7 +331,8 @@ static void on_shortened(hf_request *request, const hf_reply *reply, hf_time now
     hf_task_free(task);
 }
 
-/* Shortens the lease to the grant lease, to limit how long others wait after a crash. */
+/* Shortens the idle lock's lease to the grant lease, to limit how long others wait if this client
+ * crashes. */
 static void shorten_lease(hf_client *client, hf_claim *claim, hf_time now) {
     hf_time lease = client->config.grant_lease;
     hf_task *task = hf_task_new(client);
@@ -375,8 +377,8 @@ void hf_renewer_set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_t
     if (!hold->claim->in_flight) hf_renewer_resume(client, hold->claim, now);
 }
 
-/* Counts a command that was sent at `sent_at`, and set the lease of a claim that remains held, as a
- * renewal, unless replicas must confirm leases. */
+/* Counts a command as a renewal, unless replicas must confirm leases. The command was sent at
+ * `sent_at`, and set the lease of a claim that remains held. */
 static void count_as_renewal(hf_client *client, hf_claim *claim, hf_time sent_at) {
     hf_time end = hf_claim_lease_end(claim, hf_claim_lease(claim), sent_at);
     bool needs_no_replicas = client->config.sync.replicas == 0;

@@ -25,15 +25,15 @@ void hf_op_drop_lost(const hf_op *op, hf_hold *hold, hf_time now);
  * memory. */
 hf_hold *hf_op_add_hold(const hf_op *op, hf_slice key);
 
-/* Called when a command for the hold is sent: marks its claim, which must not be in flight yet. */
+/* Called when a command for the hold is sent: marks the hold's claim as in flight. */
 void hf_op_mark_in_flight(hf_op *op, hf_hold *hold);
 
 /* Adds an entry to the hold, which must be ACQUIRING or HELD, and makes it HELD. The hold is valid
  * until max_until at most. */
 void hf_op_take(hf_op *op, hf_hold *hold, const hf_taken *taken);
 
-/* Removes the hold, which is over, and its claim from the table. Operations that waited for the
- * claim's command continue. */
+/* Removes a hold that has ended, and its claim, from the table. Resumes the operations that were
+ * waiting for the claim's command. */
 void hf_op_drop_hold(hf_op *op, hf_hold *hold, hf_time now);
 
 #endif

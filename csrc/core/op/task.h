@@ -33,8 +33,8 @@ void hf_task_submit(hf_task *task, hf_link link, hf_request_done *done, hf_time 
                     bool waits_for_connection, hf_time now);
 
 /* Called when the request has failed: closes the renewer's link if the server has not replied in
- * time. Keeps the link if even a healthy server had too little time, because other claims need
- * it. */
+ * time. Keeps the link if even a healthy server had too little time to reply, because other claims
+ * need the link. */
 void hf_task_abort_link(const hf_task *task, hf_time now);
 
 #endif

@@ -1,6 +1,6 @@
-/* The operation that waits until a lock has a holder other than the one that its caller knows. It
- * only reads. A new leader publishes a message on the channel <releases>:leader, which is a hint to
- * read again. A lost or forged message only changes when the lock is read. */
+/* The operation that waits until a lock has a holder other than the one that its caller knows. The
+ * operation only reads. A new leader publishes a message on the channel <releases>:leader; the
+ * message is a hint to read again. A lost or forged message only changes when the lock is read. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -20,7 +20,7 @@ static bool is_known_holder(const hf_op *op, const hf_lock_info *info) {
     return hf_slice_equal(op->spec.result, (hf_slice){text, (size_t)size});
 }
 
-static bool has_new_holder(hf_op *op, const hf_reply *reply, hf_time now) {
+static bool read_watch_reply(hf_op *op, const hf_reply *reply, hf_time now) {
     hf_lock_info info;
     (void)now;
     hf_wire_read_info(reply, &info);
@@ -48,7 +48,7 @@ static void begin(hf_op *op, hf_time now) {
 }
 
 static const hf_wait_functions wait_functions = {HF_POLL_WAIT_FUNCTIONS(on_recheck)};
-static const hf_poll_functions poll_functions = {encode, has_new_holder, on_timeout, NULL, true};
+static const hf_poll_functions poll_functions = {encode, read_watch_reply, on_timeout, NULL, true};
 
 const hf_op_impl hf_watch_impl = {
     .verb = "watch",

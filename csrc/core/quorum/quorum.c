@@ -47,7 +47,7 @@ static hf_client *new_member(hf_client *client, const hf_server *server) {
     return member;
 }
 
-static bool open(hf_client *client) {
+static bool open_members(hf_client *client) {
     size_t count = client->config.server_count;
     snprintf(client->first.server.label, sizeof client->first.server.label,
              "a quorum of %zu servers", count);
@@ -76,7 +76,7 @@ static void end_late_reply(hf_late_reply **at, hf_time now) {
     free(late_reply);
 }
 
-static void end(hf_client *client, hf_time now) {
+static void close_members(hf_client *client, hf_time now) {
     hf_quorum *quorum = client->quorum;
     while (client->holds.count > 0) hf_holds_remove(&client->holds, client->holds.heap[0]);
     while (quorum->late_replies) end_late_reply(&quorum->late_replies, now);
@@ -495,23 +495,23 @@ void hf_quorum_learn_clock(hf_quorum *quorum, size_t index, const hf_op *op) {
 
 static hf_time calls_deadline(const hf_client *client) {
     const hf_quorum *quorum = client->quorum;
-    hf_time soonest = has_unsettled_reply(quorum) ? 0 : HF_NEVER;
+    hf_time earliest = has_unsettled_reply(quorum) ? 0 : HF_NEVER;
     for (size_t i = 0; i < quorum->count; i++) {
         const hf_client *member = quorum->members[i];
-        soonest = hf_time_min(soonest, hf_client_calls_deadline(member));
+        earliest = hf_time_min(earliest, hf_client_calls_deadline(member));
         for (const hf_op *op = member->ops; op; op = op->next)
-            soonest = hf_time_min(soonest, hf_op_deadline(op));
+            earliest = hf_time_min(earliest, hf_op_deadline(op));
     }
-    return soonest;
+    return earliest;
 }
 
 static hf_time renewer_deadline(const hf_client *client) {
     const hf_quorum *quorum = client->quorum;
     const hf_claim *first = hf_holds_first(&client->holds);
-    hf_time soonest = first ? first->wake_at : HF_NEVER;
+    hf_time earliest = first ? first->wake_at : HF_NEVER;
     for (size_t i = 0; i < quorum->count; i++)
-        soonest = hf_time_min(soonest, hf_client_renewer_deadline(quorum->members[i]));
-    return hf_time_min(soonest, grace_end(quorum));
+        earliest = hf_time_min(earliest, hf_client_renewer_deadline(quorum->members[i]));
+    return hf_time_min(earliest, grace_end(quorum));
 }
 
 static void tick_calls(hf_client *client, hf_time now) {
@@ -573,8 +573,8 @@ const hf_decider hf_majority = {
     .op = &hf_round_impl,
     .on_every_server = true,
     .decides_early = true,
-    .open = open,
-    .close = end,
+    .open = open_members,
+    .close = close_members,
     .free = free_members,
     .link_count = link_count,
     .link = link_at,

@@ -134,7 +134,7 @@ static void abandon(hf_op *op, hf_time now) {
     hf_votes_conclude(op, now);
 }
 
-static void end(hf_op *op, hf_time now) {
+static void end_round(hf_op *op, hf_time now) {
     if (!op->round) return;
     hf_votes_end(op, now);
     hf_round_unref(op->round);
@@ -148,5 +148,5 @@ const hf_op_impl hf_round_impl = {
     .tick = tick,
     .interrupt = interrupt,
     .abandon = abandon,
-    .end = end,
+    .end = end_round,
 };
