@@ -63,9 +63,9 @@ struct hf_client {
     const hf_decider *decider;
     void (*prepare_node)(hf_node *node); /* prepares a new node's events link */
     hf_node first;
-    hf_node **nodes; /* all nodes; points to `only` until a second node is added */
+    hf_node **nodes; /* all nodes; points to `inline_nodes` until a second node is added */
     size_t node_count;
-    hf_node *only[1];
+    hf_node *inline_nodes[1];
     hf_cluster *cluster;     /* the cluster's map, owned; or NULL */
     hf_ring ring;            /* the ring of HF_MODE_SHARDS, otherwise empty */
     hf_sentinels *sentinels; /* the Sentinels that locate the first node, owned; or NULL */

@@ -37,7 +37,7 @@ typedef struct hf_poll_functions {
     /* Encodes the command into op->request. Returns false when out of memory. */
     bool (*encode)(hf_op *op);
 
-    /* Reads the reply. Returns whether the operation must succeed; may fail the operation, too. */
+    /* Reads the reply. Returns true if the wait has succeeded. May fail the operation instead. */
     bool (*read_reply)(hf_op *op, const hf_reply *reply, hf_time now);
 
     /* Fails the operation when its wait times out. */

@@ -264,10 +264,10 @@ static void report_delay(const hf_cluster *cluster, const hf_request *request, h
                         hf_fault_text(&request->failure), now);
 }
 
-/* Called after a transient refusal. The command was not run, and is sent again soon, to this node
+/* Called after a transient refusal. The command was not run, and is soon sent again, to this node
  * or to its replacement. A refused log-in is retried only when the session reopens. Returns false
- * if the deadline comes first. */
-static bool try_again(hf_cluster *cluster, hf_request *request, const char *error, hf_time now) {
+ * if the request's deadline comes first. */
+static bool retry_soon(hf_cluster *cluster, hf_request *request, const char *error, hf_time now) {
     const hf_session *link = request->session;
     hf_time retry_at = now + RETRY_PAUSE / 2 + hf_jitter(&cluster->client->random, RETRY_PAUSE);
     if (link->state == HF_SESSION_CLOSED) retry_at = hf_time_max(retry_at, link->retry_at);
@@ -297,7 +297,7 @@ static bool on_refusal(void *context, hf_request *request, const char *error, hf
     }
     bool is_unavailable = hf_refusal_of(error) == HF_REFUSAL_UNAVAILABLE;
     bool at_login = request->session->state == HF_SESSION_CLOSED;
-    return (is_unavailable || at_login) && try_again(cluster, request, error, now);
+    return (is_unavailable || at_login) && retry_soon(cluster, request, error, now);
 }
 
 static void invalidate(hf_node *node, hf_link link, hf_time now) {
@@ -358,8 +358,8 @@ static void apply_map(hf_cluster *cluster) {
 }
 
 /* Finds out whether nodes report the ids that the map has. Some services reply to CLUSTER MYID with
- * an id that their maps do not contain. A node without slots may do so, too, so once there is a
- * map, a missing id proves nothing. */
+ * an id that their maps do not contain. A node without slots may reply with such an id, too, so
+ * once there is a map, a missing id proves nothing. */
 static void check_ids(hf_cluster *cluster) {
     const char *id = cluster->client->nodes[cluster->node]->links[cluster->link].peer_id;
     bool in_map = id[0] && hf_slots_has_id(&cluster->map, id);
@@ -525,8 +525,8 @@ static bool is_in_map(const hf_cluster *cluster, size_t index) {
 }
 
 /* Returns whether to look for a better map. A configured address may now belong to another cluster,
- * so a new client's first map is doubtful if it contains the asked address but no other configured
- * one. */
+ * so a new client's first map is doubtful if it contains the address of the asked node but no other
+ * configured address. */
 static bool is_doubtful(const hf_cluster *cluster) {
     size_t count = cluster->client->config.server_count, configured_count = 0;
     bool is_last =
@@ -562,8 +562,9 @@ static void on_map(hf_request *request, const hf_reply *reply, hf_time now) {
     else accept_map(cluster, now);
 }
 
-/* Returns the index of the node to ask. A round begins with a connected node, or else with one that
- * has not failed since it last worked. After a failure, the next node in turn is asked. */
+/* Returns the index of the node to ask. A round begins with a connected node or, if there is none,
+ * with a node that has not failed since it last worked. After a failure, the next node in turn is
+ * asked. */
 static size_t choose_node(const hf_cluster *cluster) {
     const hf_client *client = cluster->client;
     size_t first = cluster->asked_at ? cluster->node + 1 : 0, next = SIZE_MAX, healthy = SIZE_MAX;
@@ -625,7 +626,7 @@ static void tick(hf_client *client, hf_link thread, hf_time now) {
 
 /* ---- opening and closing ---- */
 
-static bool open(hf_client *client) {
+static bool open_cluster(hf_client *client) {
     hf_cluster *cluster = calloc(1, sizeof *cluster);
     if (!cluster) return false;
     cluster->client = client;
@@ -644,7 +645,7 @@ static bool open(hf_client *client) {
     return true;
 }
 
-static void end(hf_client *client) {
+static void close_cluster(hf_client *client) {
     hf_cluster *cluster = client->cluster;
     if (!cluster) return;
     hf_session_drop(&cluster->query);
@@ -668,8 +669,8 @@ const hf_topology hf_cluster_topology = {
     .has_server_list = true,
     .moves_slots = true,
     .shares_login = true,
-    .open = open,
-    .close = end,
+    .open = open_cluster,
+    .close = close_cluster,
     .free = free_cluster,
     .watch = watch,
     .node_of = node_of_key,

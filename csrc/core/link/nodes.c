@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Called when one of a node's links was given up as silent. Makes the others doubtful: the
- * renewer's link now, those for calls and events at the next tick for calls. Until then another
- * thread may be sleeping until their deadline, which must not become earlier. A closed client does
- * not use its links for much longer. */
+/* Called when one of a node's links was given up as silent. Makes the other links doubtful: the
+ * renewer's link now, the links for calls and events at the next tick for calls. Until that tick,
+ * another thread may be sleeping until the deadline of those two links, so the deadline must not
+ * become earlier. Ignored by a closed client, which does not use its links for much longer. */
 static void on_silence(void *context, hf_time since, hf_time now) {
     hf_node *node = context;
     if (node->client->closed) return;
@@ -43,13 +43,13 @@ static void init_node(hf_node *node, hf_client *client, const hf_server *server)
 }
 
 void hf_nodes_begin(hf_client *client, const hf_server *server) {
-    client->only[0] = &client->first;
-    client->nodes = client->only;
+    client->inline_nodes[0] = &client->first;
+    client->nodes = client->inline_nodes;
     client->node_count = 1;
     init_node(&client->first, client, server);
 }
 
-/* Failing the requests also frees background requests, which nothing else owns. */
+/* Frees the links. Their background requests, which nothing else owns, are freed by failing. */
 static void free_node(hf_node *node) {
     for (int link = 0; link < HF_LINKS; link++) {
         hf_session_fail_all(&node->links[link], HF_CLOSED, "the client was closed", 0);
@@ -60,11 +60,11 @@ static void free_node(hf_node *node) {
 void hf_nodes_free(hf_client *client) {
     for (size_t i = 0; i < client->node_count; i++) free_node(client->nodes[i]);
     for (size_t i = 1; i < client->node_count; i++) free(client->nodes[i]);
-    if (client->nodes != client->only) free(client->nodes);
+    if (client->nodes != client->inline_nodes) free(client->nodes);
 }
 
 hf_node *hf_client_add_node(hf_client *client, const hf_server *server) {
-    bool is_inline = client->nodes == client->only;
+    bool is_inline = client->nodes == client->inline_nodes;
     if (client->node_count == HF_NODES_MAX) return NULL;
     hf_node **grown =
         realloc(is_inline ? NULL : client->nodes, (client->node_count + 1) * sizeof *grown);

@@ -30,8 +30,8 @@
 #define POLL_INTERVAL HF_SECOND
 #define GRACE_PERIOD (100 * HF_MS) /* how long to wait for more replies after the first address */
 #define MAX_FAILED_OPENS 3 /* after this many failures to open a link the server counts as gone */
-#define RENEW_WITHIN (250 * HF_MS)    /* spreads renewals, as many clients notice a move at once */
-#define OUTDATED_FOR (10 * HF_SECOND) /* how long a Sentinel may still name a replaced master */
+#define RENEW_SPREAD (250 * HF_MS)     /* spreads renewals, as many clients notice a move at once */
+#define OUTDATED_TIME (10 * HF_SECOND) /* how long a Sentinel may still name a replaced master */
 
 typedef enum hf_sentinel_state {
     HF_SENTINEL_IDLE,
@@ -96,7 +96,7 @@ static bool add_sentinel(hf_sentinels *sentinels, const hf_server *server) {
     return true;
 }
 
-static bool open(hf_client *client) {
+static bool open_sentinels(hf_client *client) {
     size_t count = client->config.server_count;
     hf_sentinels *sentinels = calloc(1, sizeof *sentinels + count * sizeof *sentinels->list);
     if (!sentinels) return false;
@@ -118,7 +118,7 @@ static void cancel(hf_sentinel *sentinel) {
     if (state == HF_REQUEST_QUEUED || state == HF_REQUEST_SENT) hf_session_drop(&sentinel->request);
 }
 
-static void end(hf_client *client) {
+static void free_sentinels(hf_client *client) {
     hf_sentinels *sentinels = client->sentinels;
     for (size_t i = 0; sentinels && i < sentinels->count; i++) {
         cancel(&sentinels->list[i]);
@@ -129,8 +129,9 @@ static void end(hf_client *client) {
 
 /* ---- the end of a round ---- */
 
-/* Returns whether the master serves the client: a link is connected, and no other has repeatedly
- * failed to open. A connected link alone proves nothing: a server may die without closing it. */
+/* Returns whether the master serves the client: a link is connected, and no other link has
+ * repeatedly failed to open. A connected link alone proves nothing, because a server may die
+ * without closing it. */
 static bool is_served(const hf_sentinels *sentinels) {
     bool served = false;
     for (int link = 0; link < HF_LINKS; link++) {
@@ -157,7 +158,7 @@ static void renew_soon(hf_client *client, hf_time now) {
             claim->approval == HF_APPROVAL_PENDING)
             continue;
         claim->wake_at =
-            hf_time_min(claim->wake_at, now + hf_jitter(&client->random, RENEW_WITHIN));
+            hf_time_min(claim->wake_at, now + hf_jitter(&client->random, RENEW_SPREAD));
     }
     hf_holds_resort(&client->holds);
 }
@@ -166,10 +167,11 @@ static void remember_replaced(hf_sentinels *sentinels, hf_time now) {
     const hf_server *master = &master_of(sentinels)->server;
     sentinels->old_master.port = master->port;
     snprintf(sentinels->old_master.host, sizeof sentinels->old_master.host, "%s", master->host);
-    sentinels->replaced_until = now + OUTDATED_FOR;
+    sentinels->replaced_until = now + OUTDATED_TIME;
 }
 
-static void move(hf_sentinels *sentinels, const hf_address *address, bool majority, hf_time now) {
+static void move_master(hf_sentinels *sentinels, const hf_address *address, bool majority,
+                        hf_time now) {
     hf_node *master = master_of(sentinels);
     char label[sizeof master->server.label];
     if (sentinels->has_address && majority) remember_replaced(sentinels, now);
@@ -215,20 +217,20 @@ static const hf_sentinel *find_in_state(const hf_sentinels *sentinels, hf_sentin
 /* Writes why no Sentinel has named an address. Returns the code of that failure. */
 static hf_code explain(const hf_sentinels *sentinels, char *text, size_t size) {
     char labels[56];
-    const hf_sentinel *one = find_in_state(sentinels, HF_SENTINEL_FAILED, HF_DENIED);
+    const hf_sentinel *failed = find_in_state(sentinels, HF_SENTINEL_FAILED, HF_DENIED);
     write_labels(sentinels, labels, sizeof labels);
-    if (one) {
-        snprintf(text, size, "sentinel %.60s: %.80s", one->node->server.label,
-                 hf_fault_text(&one->request.failure));
+    if (failed) {
+        snprintf(text, size, "sentinel %.60s: %.80s", failed->node->server.label,
+                 hf_fault_text(&failed->request.failure));
         return HF_DENIED;
     }
     if (find_in_state(sentinels, HF_SENTINEL_IGNORANT, HF_OK)) {
         snprintf(text, size, "no sentinel at %s knows this master", labels);
         return HF_UNREACHABLE;
     }
-    one = find_in_state(sentinels, HF_SENTINEL_FAILED, HF_OK);
+    failed = find_in_state(sentinels, HF_SENTINEL_FAILED, HF_OK);
     snprintf(text, size, "no sentinel at %s answered (%.78s)", labels,
-             one ? hf_fault_text(&one->request.failure) : "");
+             failed ? hf_fault_text(&failed->request.failure) : "");
     return HF_UNREACHABLE;
 }
 
@@ -262,8 +264,9 @@ static bool wins_tie(const hf_sentinels *sentinels, const hf_address *address, h
     return !was_replaced(sentinels, address, now) && !is_current(sentinels, address);
 }
 
-/* Returns the address with the most votes, or NULL if there is none, and sets *max_votes. */
-static const hf_address *choose(const hf_sentinels *sentinels, size_t *max_votes, hf_time now) {
+/* Returns the address with the most votes, or NULL if no Sentinel named one. Sets *max_votes. */
+static const hf_address *choose_address(const hf_sentinels *sentinels, size_t *max_votes,
+                                        hf_time now) {
     const hf_address *best = NULL;
     *max_votes = 0;
     for (size_t i = 0; i < sentinels->count; i++) {
@@ -295,7 +298,7 @@ static void end_round(hf_sentinels *sentinels, const hf_address *address, bool m
     }
     if (address && !is_current(sentinels, address)) {
         bool may_move = majority || (!served && !was_replaced(sentinels, address, now));
-        if (may_move) move(sentinels, address, majority, now);
+        if (may_move) move_master(sentinels, address, majority, now);
     }
     resolve_waiting_links(sentinels);
 }
@@ -308,7 +311,7 @@ static hf_time needs_address_at(const hf_sentinels *sentinels) {
 }
 
 /* Returns when to end the round with the replies that have arrived. Returns HF_NEVER to wait for
- * all of them, so that distant Sentinels can vote, too, as long as no link must be opened. */
+ * all replies: as long as no link must be opened, distant Sentinels can vote, too. */
 static hf_time decide_at(const hf_sentinels *sentinels) {
     hf_time grace = hf_time_add(sentinels->first_address_at, GRACE_PERIOD);
     return hf_time_max(needs_address_at(sentinels), grace);
@@ -316,7 +319,7 @@ static hf_time decide_at(const hf_sentinels *sentinels) {
 
 static void decide(hf_sentinels *sentinels, hf_time now) {
     size_t votes;
-    const hf_address *address = choose(sentinels, &votes, now);
+    const hf_address *address = choose_address(sentinels, &votes, now);
     bool majority = votes * 2 > sentinels->count, complete = is_complete(sentinels);
     if (address) sentinels->first_address_at = hf_time_min(sentinels->first_address_at, now);
     if (!majority && !complete && now < decide_at(sentinels)) return;
@@ -416,8 +419,8 @@ static void tick(hf_client *client, hf_link thread, hf_time now) {
 }
 
 const hf_topology hf_sentinel_topology = {
-    .open = open,
-    .close = end,
+    .open = open_sentinels,
+    .close = free_sentinels,
     .node_of = hf_nodes_first,
     .group_of = hf_nodes_one_group,
     .submit = hf_nodes_submit,

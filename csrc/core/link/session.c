@@ -5,21 +5,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RETRY_FIRST (10 * HF_MS)
-#define RETRY_MAX HF_SECOND
-#define RETRY_MAX_SOON (250 * HF_MS) /* used when a failover or a refusal may end at any moment */
-#define TRANSIENT_RETRY (20 * HF_MS) /* doubles with each refusal, up to 320 ms */
+#define MIN_RETRY_DELAY (10 * HF_MS)
+#define MAX_RETRY_DELAY HF_SECOND
+#define MAX_SOON_RETRY_DELAY (250 * HF_MS) /* if a failover or a refusal may end at any moment */
+#define MIN_REFUSAL_PAUSE (20 * HF_MS)     /* doubles with each refusal, up to 320 ms */
 #define TRANSIENT_DOUBLINGS 4
 /* After READONLY or NOAUTH has caused a new connection, neither causes another one for this long.
  * Doubles with each such connection, up to 800 ms. */
 #define REPLICA_PAUSE (100 * HF_MS)
 #define REPLICA_DOUBLINGS 3
-#define IDLE_AFTER HF_SECOND /* a connection that has been silent for this long may be dead */
+#define IDLE_TIME HF_SECOND /* a connection that has been silent for this long may be dead */
 /* How long a doubtful connection may be silent: as long as a healthy server may pause, or
  * SILENCE_LIMIT_LOGINS times as long as the log-in took if that is longer. */
 #define MIN_SILENCE_LIMIT (250 * HF_MS)
 #define SILENCE_LIMIT_LOGINS 4
-#define MIN_MAJOR 5 /* in older versions, a program that has read the time cannot write */
+#define MIN_MAJOR_VERSION 5 /* in older versions, a program that has read the time cannot write */
 
 void hf_session_init(hf_session *session, const hf_session_config *config, uint64_t *random) {
     *session = (hf_session){.config = config, .server = &config->server, .random = random};
@@ -128,7 +128,8 @@ static bool awaits_reply(const hf_session *session) {
 }
 
 /* Returns since when the server has been silent: since it last sent something or, if that is later,
- * since a reply has been awaited. Before READY: since the opening or the log-in began. */
+ * since a reply has been awaited. Before the session is READY, since the opening or the log-in
+ * began. */
 static hf_time silent_since(const hf_session *session) {
     if (session->state != HF_SESSION_READY) return session->opened_at;
     if (!awaits_reply(session)) return session->received_at;
@@ -136,7 +137,7 @@ static hf_time silent_since(const hf_session *session) {
 }
 
 static bool was_idle_before(const hf_session *session, hf_time time) {
-    return time >= hf_time_add(session->received_at, IDLE_AFTER);
+    return time >= hf_time_add(session->received_at, IDLE_TIME);
 }
 
 static bool is_doubtful(const hf_session *session) {
@@ -153,8 +154,8 @@ static bool awaits_unrepeatable(const hf_session *session) {
     return false;
 }
 
-/* Returns how long the server may be silent while a reply is awaited. A distant server gets more
- * time, and so does one whose replicas must confirm writes. */
+/* Returns how long the server may be silent while a reply is awaited. A distant server, and a
+ * server whose replicas must confirm writes, get more time. */
 static hf_time silence_limit(const hf_session *session) {
     const hf_session_config *config = session->config;
     if (awaits_unrepeatable(session)) return config->command_timeout;
@@ -196,7 +197,7 @@ void hf_session_abort(hf_session *session, hf_time now) {
     if (session->state == HF_SESSION_READY) give_up(session, "no reply in time", now);
 }
 
-void hf_session_hurry(hf_session *session) {
+void hf_session_prepare_close(hf_session *session) {
     session->marked_doubtful = session->state == HF_SESSION_READY;
     if (session->state == HF_SESSION_CLOSED) hf_session_forget_failures(session);
 }
@@ -259,8 +260,8 @@ static void schedule_reopen(hf_session *session, hf_time now) {
     }
     uint32_t doublings = session->failed_opens < 11 ? session->failed_opens - 1 : 10;
     bool retries_soon = session->follows_master || ended_by_transient_refusal(session);
-    hf_time max_delay = retries_soon ? RETRY_MAX_SOON : RETRY_MAX;
-    hf_time delay = hf_time_min(RETRY_FIRST << doublings, max_delay);
+    hf_time max_delay = retries_soon ? MAX_SOON_RETRY_DELAY : MAX_RETRY_DELAY;
+    hf_time delay = hf_time_min(MIN_RETRY_DELAY << doublings, max_delay);
     session->retry_at = now + delay / 2 + hf_jitter(session->random, delay / 2 + 1);
 }
 
@@ -869,10 +870,10 @@ static void set_run_id(hf_session *session, hf_slice run_id, hf_time now) {
 /* Refuses a server that is too old. A version that is missing or not a number is accepted. */
 static void check_version(hf_session *session, hf_slice version) {
     unsigned long major = version.size > 0 ? strtoul(version.data, NULL, 10) : 0;
-    if (major == 0 || major >= MIN_MAJOR) return;
+    if (major == 0 || major >= MIN_MAJOR_VERSION) return;
     char text[96];
     snprintf(text, sizeof text, "the server is Redis %.*s; holdfast needs Redis %d.0 or later",
-             (int)hf_time_min(version.size, 24), version.data, MIN_MAJOR);
+             (int)hf_time_min(version.size, 24), version.data, MIN_MAJOR_VERSION);
     begin_closing(session, HF_SERVER, text);
 }
 
@@ -949,9 +950,9 @@ static void on_login_reply(hf_session *session, const hf_reply *reply, hf_time n
 /* ---- replies ---- */
 
 static hf_time pause_after_refusal(const hf_session *session, const hf_request *request) {
-    uint32_t before = request->refusals - 1;
-    hf_time pause = TRANSIENT_RETRY
-                    << (before < TRANSIENT_DOUBLINGS ? before : TRANSIENT_DOUBLINGS);
+    uint32_t doublings = request->refusals - 1;
+    hf_time pause = MIN_REFUSAL_PAUSE
+                    << (doublings < TRANSIENT_DOUBLINGS ? doublings : TRANSIENT_DOUBLINGS);
     return pause / 2 + hf_jitter(session->random, pause);
 }
 
@@ -1202,8 +1203,9 @@ static bool expire_queued(hf_session *session, hf_time now) {
     return found;
 }
 
-/* Does the same for sent requests. An expired one leaves NULL, so each entry is visited once. A
- * `done` may add requests at the end, or close the session, which empties the list. */
+/* Fails the sent requests whose deadlines have passed, and returns whether there were any. An
+ * expired request leaves NULL, so each entry is visited once. A `done` may add requests at the end,
+ * or close the session, which empties the list. */
 static bool expire_awaited(hf_session *session, hf_time now) {
     bool found = false;
     for (uint64_t index = session->first_reply; index < session->next_reply; index++) {

@@ -54,7 +54,8 @@ struct hf_session {
     bool closing;         /* the driver must close the socket, for `reason` */
     bool handshaking;     /* OPENING: the socket is connected, but the TLS handshake is not done */
     bool has_received;    /* the server has sent something over this connection */
-    bool marked_doubtful; /* hf_session_doubt or _hurry was called, and nothing has arrived since */
+    bool marked_doubtful; /* hf_session_doubt or _prepare_close was called, and nothing has arrived
+                             since */
     bool ping_pending;    /* a PING was sent, and nothing has arrived since */
     bool follows_master;  /* the server is a master that may move */
     bool unresolved;      /* the server's address must be resolved before the next opening */
@@ -146,7 +147,7 @@ void hf_session_free(hf_session *session);
  * function that feeds, closes, ticks or fails the session, or immediately when out of memory. */
 void hf_session_submit(hf_session *session, hf_request *request, hf_time now);
 
-/* Does the same for a request that was in another session, whose server may have run it. */
+/* Sends a request that was in another session, whose server may have run it, in the same way. */
 void hf_session_adopt(hf_session *session, hf_request *request, hf_time now);
 
 /* Fails a request that is not in a session. */
@@ -190,19 +191,19 @@ void hf_session_abort(hf_session *session, hf_time now);
  * server must soon reply to a PING. */
 void hf_session_doubt(hf_session *session, hf_time since, hf_time now);
 
-/* Called when the client is closed, which must not take long. Makes the connection doubtful without
- * a PING, or lets a closed one reopen at once if it is needed. */
-void hf_session_hurry(hf_session *session);
+/* Called when the client is closed, because closing must not take long. Makes the connection
+ * doubtful without a PING, or lets a closed connection reopen at once if it is needed. */
+void hf_session_prepare_close(hf_session *session);
 
 /* Sends a PING over a READY connection, which is given up if the server remains silent. Returns
  * false when out of memory. */
 bool hf_session_ping(hf_session *session, hf_time now);
 
-/* Returns the time by which a doubtful connection must reply, or 0 if it is not doubtful or awaits
- * no reply. */
+/* Returns the time by which the server must reply over a doubtful connection, or 0 if the
+ * connection is not doubtful or awaits no reply. */
 hf_time hf_session_doubtful_until(const hf_session *session);
 
-/* The next four functions are for a session that follows a master. */
+/* The next four functions are only for a session that follows a master. */
 
 /* Called when the address of a closed session is known, so that the session may be opened. */
 void hf_session_resolve(hf_session *session);

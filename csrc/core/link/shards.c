@@ -1,7 +1,7 @@
-/* Independent servers, each with keys of its own. ring.h chooses a key's server. */
+/* Independent servers, each with its own keys. ring.h chooses the server of a key. */
 #include "link/nodes.h"
 
-static bool open(hf_client *client) {
+static bool open_shards(hf_client *client) {
     const hf_client_config *config = &client->config;
     if (!hf_ring_init(&client->ring, config->shards, config->server_count)) return false;
     for (size_t i = 1; i < config->server_count; i++) {
@@ -10,7 +10,7 @@ static bool open(hf_client *client) {
     return true;
 }
 
-static void end(hf_client *client) {
+static void free_ring(hf_client *client) {
     hf_ring_free(&client->ring);
 }
 
@@ -24,8 +24,8 @@ static hf_node *node_of(const hf_client *client, hf_slice key) {
 
 const hf_topology hf_shards = {.has_server_list = true,
                                .places_by_key = true,
-                               .open = open,
-                               .free = end,
+                               .open = open_shards,
+                               .free = free_ring,
                                .node_of = node_of,
                                .group_of = group_of,
                                .submit = hf_nodes_submit};

@@ -118,7 +118,7 @@ static void end_hold(hf_op *op, hf_verdict verdict, hf_time now) {
 static void on_still_held(hf_op *op, const hf_request *request, hf_time now) {
     hf_hold *hold = op->hold;
     hf_claim *claim = hold->claim;
-    bool last = hf_hold_is_releasing(hold);
+    bool is_last = hf_hold_is_releasing(hold);
     if (hf_hold_owns_claim(hold)) {
         assert(claim->count > 0 && claim->share.pending_releases >= op->call.pending_releases);
         claim->count--;
@@ -126,7 +126,7 @@ static void on_still_held(hf_op *op, const hf_request *request, hf_time now) {
     }
     op->client->stats.releases++;
     hf_op_succeed(op);
-    if (last) drop_from_table(op, now);
+    if (is_last) drop_from_table(op, now);
     else hf_renewer_on_entry_released(op->client, hold, request->sent_at, now);
 }
 
@@ -225,7 +225,7 @@ static void begin_release(hf_op *op, hf_time now) {
     size_t size = has_mark ? hf_client_write_waiter(waiter, op->client, hold->claim,
                                                     hold->claim->wait, hold->claim->token_ttl_ms)
                            : 0;
-    bool last = hold->claim->count == hold->claim->share.others + 1;
+    bool is_last = hold->claim->count == hold->claim->share.others + 1;
     op->call.pending_releases = hold->claim->share.pending_releases;
     hf_time lease = hf_claim_lease_within(hold->claim, hold->claim->lease, now);
     if (!hf_wire_release(&op->request, &lock, hold->claim->count - 1, lease, own_holds,
@@ -238,7 +238,7 @@ static void begin_release(hf_op *op, hf_time now) {
     hf_time deadline = hold->claim->shared ? hf_time_min(deadline_of(op), hold->claim->valid_until)
                                            : deadline_of(op);
     op->request.accepted = true;
-    if (last) hf_hold_become(hold, HF_HOLD_RELEASING);
+    if (is_last) hf_hold_become(hold, HF_HOLD_RELEASING);
     hf_op_send(op, on_released, deadline, false, now);
 }
 

@@ -46,7 +46,7 @@ void hf_client_close(hf_client *client, hf_time now) {
     for (hf_op *op = client->ops; op; op = op->next)
         hf_op_stop(op, HF_CLOSED, "the client was closed", now);
     for (size_t i = 0; i < hf_client_link_count(client); i++)
-        hf_session_hurry(hf_client_link(client, i));
+        hf_session_prepare_close(hf_client_link(client, i));
     hf_presence_close(client, now);
     for (size_t i = 0; i < hf_client_link_count(client); i++)
         hf_session_flush_along(hf_client_link(client, i), now);

@@ -66,11 +66,11 @@ static hf_slice append(char **at, hf_slice text) {
 
 static hf_event *add_with_message(hf_client *client, hf_event_kind kind, hf_slice key,
                                   hf_slice owner, hf_slice message) {
-    hf_observer *list = &client->observer;
+    hf_observer *observer = &client->observer;
     size_t text_size = key.size + owner.size + message.size;
-    hf_event *event = list->count < HF_EVENTS_MAX ? calloc(1, sizeof *event + text_size) : NULL;
+    hf_event *event = observer->count < HF_EVENTS_MAX ? calloc(1, sizeof *event + text_size) : NULL;
     if (!event) {
-        list->dropped++;
+        observer->dropped++;
         return NULL;
     }
     char *at = event->bytes;
@@ -79,11 +79,11 @@ static hf_event *add_with_message(hf_client *client, hf_event_kind kind, hf_slic
     event->message = append(&at, message);
     event->kind = kind;
     event->class = "";
-    if (!list->first) list->end = &list->first;
-    assert(!*list->end && list->count < HF_EVENTS_MAX);
-    *list->end = event;
-    list->end = &event->next;
-    list->count++;
+    if (!observer->first) observer->end = &observer->first;
+    assert(!*observer->end && observer->count < HF_EVENTS_MAX);
+    *observer->end = event;
+    observer->end = &event->next;
+    observer->count++;
     return event;
 }
 

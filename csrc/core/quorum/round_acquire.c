@@ -42,8 +42,8 @@ static bool fail_if_final(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     for (size_t i = 0; i < round->count; i++) {
         hf_vote *vote = &round->votes[i];
-        bool final = vote->code == HF_DUPLICATE || vote->code == HF_MISMATCH;
-        if (!vote->counted || vote->yes || !final) continue;
+        bool is_final = vote->code == HF_DUPLICATE || vote->code == HF_MISMATCH;
+        if (!vote->counted || vote->yes || !is_final) continue;
         op->result.record = vote->op->result.record;
         op->result.record_size = vote->op->result.record_size;
         vote->op->result.record = NULL;
@@ -53,26 +53,25 @@ static bool fail_if_final(hf_op *op, hf_time now) {
     return false;
 }
 
-static void pause(hf_op *op, hf_time now) {
+static void begin_pause(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     uint32_t doublings = round->attempts < 5 ? round->attempts : 5;
-    hf_time limit =
+    hf_time max_pause =
         hf_time_min((FIRST_PAUSE << doublings) + 2 * (now - round->asked_at), MAX_PAUSE);
     assert(round->state != HF_ROUND_DECIDED);
     round->state = HF_ROUND_PAUSING;
-    round->retry_at = now + HF_MS + hf_jitter(&op->client->random, limit);
+    round->retry_at = now + HF_MS + hf_jitter(&op->client->random, max_pause);
     if (round->attempts == 1) op->client->stats.waits++;
     hf_presence_note_wait(op, now);
 }
 
-/* Returns whether the servers that have not been known for long enough would complete a
- * majority. */
+/* Returns whether there would be a majority if restart_guard did not exclude some servers. */
 static bool waits_for_guard(const hf_op *op) {
     hf_tally votes = hf_votes_count(op->round);
     return votes.guarded > 0 && votes.yes + votes.guarded >= hf_quorum_of(op)->majority;
 }
 
-/* Returns whether a majority replied, but some of its servers refuse temporarily. */
+/* Returns whether a majority replied, but some of its servers temporarily refuse the command. */
 static bool waits_for_refusals(const hf_op *op) {
     hf_tally votes = hf_votes_count(op->round);
     return votes.transient > 0 &&
@@ -97,7 +96,7 @@ static void on_no_majority(hf_op *op, hf_time now) {
         if (code == HF_BUSY) hf_observe_resumed(op, now);
         else hf_votes_cut_off(op, code, now);
         hf_votes_roll_back(op, now);
-        pause(op, now);
+        begin_pause(op, now);
     }
 }
 
@@ -116,8 +115,8 @@ static void roll_back(hf_op *op, bool is_new, hf_time now) {
     hf_votes_conclude(op, now);
 }
 
-/* Adds the member holds. If the hold to re-enter is lost, or when out of memory, fails the
- * operation and returns false. */
+/* Adds the member holds. Fails the operation and returns false if the hold to re-enter is lost, or
+ * when out of memory. */
 static bool join_hold(hf_op *op, bool is_new, hf_time now) {
     hf_quorum_check_for_gap(op->client, op->hold, now);
     bool usable = is_new || hf_hold_is_held(op->hold);
@@ -165,8 +164,9 @@ static bool still_counts(const hf_vote *vote, hf_time now) {
            hf_hold_is_valid(vote->op->hold, now);
 }
 
-/* Returns the majority-th smallest token of the votes that still count, or 0 if they are too few. A
- * majority knew each earlier hold's token, so any majority of yes votes includes a higher one. */
+/* Returns the smallest token that a majority of the votes does not exceed, or 0 if too few votes
+ * still count. A majority knew each earlier hold's token, so any majority of yes votes includes a
+ * higher token. */
 static uint64_t common_token(const hf_op *op, hf_time now) {
     const hf_round *round = op->round;
     uint64_t common = UINT64_MAX;
@@ -254,9 +254,9 @@ static void check_written_back(hf_op *op, hf_time now) {
     }
     bool enough = count_informed(round, now) >= hf_quorum_of(op)->majority;
     if (!enough) write_back_token(op, now); /* for servers whose yes was late */
-    bool is_over = !awaits_votes(round, now);
-    if (enough || (is_over && common == 0)) complete_acquire(op, now);
-    else if (is_over) on_no_majority(op, now);
+    bool is_complete = !awaits_votes(round, now);
+    if (enough || (is_complete && common == 0)) complete_acquire(op, now);
+    else if (is_complete) on_no_majority(op, now);
 }
 
 void hf_round_check_acquire(hf_op *op, hf_time now) {
@@ -270,17 +270,17 @@ void hf_round_check_acquire(hf_op *op, hf_time now) {
     if (now >= op->round->decide_by) hf_votes_time_out(op);
     hf_tally votes = hf_votes_count(op->round);
     if (votes.yes >= majority) on_majority(op, now);
-    else if (votes.yes + votes.pending >= majority) hf_votes_hurry(op, &votes, now);
+    else if (votes.yes + votes.pending >= majority) hf_votes_limit_wait(op, &votes, now);
     else if (op->wait.interrupted || !hf_votes_ask_skipped(op, now)) on_no_majority(op, now);
 }
 
 void hf_round_begin_acquire(hf_op *op, hf_time now) {
     op->wait.until = hf_time_add(op->begun_at, op->spec.wait);
-    hf_hold *known =
+    hf_hold *existing =
         hf_holds_find(&op->client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
-    if (known) hf_quorum_refresh(op->client, known, now);
-    if (known && hf_hold_is_lost(known))
-        hf_quorum_abandon(op->client, known, known->claim->count, now);
+    if (existing) hf_quorum_refresh(op->client, existing, now);
+    if (existing && hf_hold_is_lost(existing))
+        hf_quorum_abandon(op->client, existing, existing->claim->count, now);
     if (!hf_acquire_choose_hold(op, now)) return;
     if (op->hold->claim->in_flight) {
         hf_op_set_awaited_claim(op, op->hold->claim);

@@ -158,13 +158,13 @@ static void finish_release(hf_op *op, bool has_majority, hf_time now) {
     hf_hold *hold = op->round->hold;
     hf_claim *claim = hold->claim;
     hf_client *client = op->client;
-    bool last = hf_hold_is_releasing(hold);
+    bool is_last = hf_hold_is_releasing(hold);
     if (has_majority) {
         client->stats.releases++;
         hf_op_succeed(op);
     } else if (majority_is_lost(op)) {
         bool lost = hf_hold_in_table(hold) && hf_hold_can_be_lost(hold);
-        if (lost && last) hf_client_lose(client, hold, HF_LOST_DELETED);
+        if (lost && is_last) hf_client_lose(client, hold, HF_LOST_DELETED);
         else if (lost) hf_quorum_on_lost(client, hold, HF_LOST_DELETED, now);
         hf_round_fail_lost(op, hold);
     } else {
@@ -173,7 +173,7 @@ static void finish_release(hf_op *op, bool has_majority, hf_time now) {
                           ? "recorded it (the others keep the lock until its lease ends)"
                           : "released (the release continues in the background)");
     }
-    if (last) {
+    if (is_last) {
         if (!leaves_record(op)) hf_quorum_clean_up_member_holds(client, hold, 0, now);
         if (hf_hold_in_table(hold)) hf_holds_remove(&client->holds, claim);
     } else {
@@ -251,10 +251,10 @@ void hf_round_begin_on_hold(hf_op *op, hf_time now) {
         return;
     }
     hold->claim->in_flight = true;
-    bool last = releases(op) && (hold->claim->count == 1 || leaves_record(op));
-    if (last) hf_quorum_end_late_replies(client, hold, now);
+    bool is_last = releases(op) && (hold->claim->count == 1 || leaves_record(op));
+    if (is_last) hf_quorum_end_late_replies(client, hold, now);
     ask_members(op, now);
-    if (last) hf_hold_become(hold, HF_HOLD_RELEASING);
+    if (is_last) hf_hold_become(hold, HF_HOLD_RELEASING);
 }
 
 /* ---- on a key ---- */
@@ -283,7 +283,7 @@ void hf_round_check_call(hf_op *op, hf_time now) {
     hf_tally votes = hf_votes_count(op->round);
     bool has_majority = votes.yes >= majority, failed = votes.yes + votes.pending < majority;
     if (failed && hf_votes_ask_skipped(op, now)) return;
-    hf_votes_hurry(op, &votes, now);
+    hf_votes_limit_wait(op, &votes, now);
     if (!has_majority && !failed) return;
     if (votes.pending > 0 && waits_for_all(op, has_majority)) return;
     if (op->round->hold) finish_on_hold(op, has_majority, now);

@@ -9,11 +9,11 @@
 #include "op/operation.h"
 
 /* A server that refused a connection is skipped for this long, unless a majority needs it. */
-#define SKIP_AFTER_REFUSAL (100 * HF_MS)
+#define SKIP_TIME (100 * HF_MS)
 
 /* ---- creating a round ---- */
 
-static hf_slice copy(char **to, hf_slice from) {
+static hf_slice copy_slice(char **to, hf_slice from) {
     hf_slice copied = {*to, from.size};
     if (from.size > 0) memcpy(*to, from.data, from.size);
     *to += from.size;
@@ -28,10 +28,10 @@ hf_round *hf_round_new(const hf_op_spec *spec, size_t count) {
     if (!round) return NULL;
     char *text = (char *)round->votes + votes;
     *round = (hf_round){.refs = 1, .count = count, .retry_at = HF_NEVER, .decide_by = HF_NEVER};
-    round->caller = copy(&text, spec->caller);
-    round->owner = copy(&text, spec->owner);
-    round->fingerprint = copy(&text, spec->fingerprint);
-    round->result = copy(&text, spec->result);
+    round->caller = copy_slice(&text, spec->caller);
+    round->owner = copy_slice(&text, spec->owner);
+    round->fingerprint = copy_slice(&text, spec->fingerprint);
+    round->result = copy_slice(&text, spec->result);
     if (spec->names) round->names = hf_names_new(spec->lock_kind, spec->names->key);
     if (spec->names && !round->names) {
         free(round);
@@ -157,8 +157,8 @@ void hf_votes_time_out(const hf_op *op) {
     }
 }
 
-/* Called for an operation that is blocked by a command of the renewer, which may be waiting for a
- * connection. Lets the member connect at once, as a command of the operation itself would. */
+/* Called for an operation that is blocked by a command of the renewer. That command may be waiting
+ * for a connection. Lets the member connect at once, as the operation's own command would. */
 static void connect_now(hf_client *member, hf_time now) {
     for (int link = 0; link < HF_LINKS; link++)
         hf_session_retry_now(&member->first.links[link], now);
@@ -192,7 +192,7 @@ static bool has_refused_recently(const hf_client *member, hf_time now) {
     const hf_session *calls = &member->first.links[HF_LINK_CALLS];
     bool refused = calls->state == HF_SESSION_CLOSED && calls->failed_opens > 0 &&
                    calls->reason_code == HF_UNREACHABLE;
-    return refused && now < calls->opened_at + SKIP_AFTER_REFUSAL;
+    return refused && now < calls->opened_at + SKIP_TIME;
 }
 
 /* Chooses one owner for all servers, and a new one for each attempt, so that the remains of one
@@ -270,8 +270,8 @@ void hf_votes_end(hf_op *op, hf_time now) {
     }
 }
 
-/* An acquire without a majority leaves nothing on the servers: neither grants that it has nor those
- * that it may still get. */
+/* An acquire without a majority must leave nothing on the servers: neither grants that it has nor
+ * grants that it may still get. */
 void hf_votes_roll_back(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     for (size_t i = 0; i < round->count; i++) {
@@ -297,15 +297,15 @@ static hf_time doubtful_until(const hf_op *op) {
     return until;
 }
 
-/* If a majority has replied without a decision, gives the others ten times as long as that took,
- * but at least HF_MIN_GRACE. This grace period begins once no connection to them can still turn out
- * to be dead. */
-void hf_votes_hurry(hf_op *op, const hf_tally *votes, hf_time now) {
+/* If a majority has replied without a decision, gives the other members ten times as long as the
+ * majority took, but at least HF_MIN_GRACE. This grace period begins once no connection to those
+ * members can still turn out to be dead. */
+void hf_votes_limit_wait(hf_op *op, const hf_tally *votes, hf_time now) {
     hf_round *round = op->round;
     if (round->count - votes->pending < hf_quorum_of(op)->majority) return;
     hf_time grace = hf_time_max(HF_MIN_GRACE, 10 * (now - round->asked_at));
-    hf_time since = hf_time_max(now, doubtful_until(op));
-    round->decide_by = hf_time_min(round->decide_by, since + grace);
+    hf_time grace_start = hf_time_max(now, doubtful_until(op));
+    round->decide_by = hf_time_min(round->decide_by, grace_start + grace);
 }
 
 /* ---- messages ---- */

@@ -1,4 +1,4 @@
-/* The members' votes in a round, and what happens to late ones. */
+/* The members' votes in a round, and what happens to late votes. */
 #ifndef HF_VOTES_H
 #define HF_VOTES_H
 
@@ -21,9 +21,9 @@ hf_tally hf_votes_count(const hf_round *round);
  * much later than the operation's own wait ends. */
 hf_time hf_votes_last_at(const hf_op *op, hf_time now);
 
-/* hf_votes_begin begins an attempt, but asks no member. The others ask all members in a new
- * attempt, the members that were skipped, or a single one. hf_votes_ask_skipped returns false if it
- * asked none. */
+/* hf_votes_begin begins an attempt, but asks no member. The other functions ask all members in a
+ * new attempt, the members that were skipped, or a single member. hf_votes_ask_skipped returns
+ * false if it asked no member. */
 void hf_votes_begin(hf_op *op, hf_time now);
 void hf_votes_ask_all(hf_op *op, hf_time now);
 bool hf_votes_ask_skipped(hf_op *op, hf_time now);
@@ -32,14 +32,14 @@ void hf_votes_ask(hf_op *op, size_t index, const hf_op_spec *spec, hf_time now);
 void hf_vote_yes(hf_vote *vote);
 void hf_vote_no(hf_vote *vote, hf_code code, const char *why);
 
-/* Count the votes that have arrived, count the missing ones as no, and limit the time to wait for
- * them. */
+/* Count the votes that have arrived, count the missing votes as no, and limit the time to wait for
+ * the missing votes. */
 void hf_votes_count_done(hf_op *op, hf_time now);
 void hf_votes_time_out(const hf_op *op);
-void hf_votes_hurry(hf_op *op, const hf_tally *votes, hf_time now);
+void hf_votes_limit_wait(hf_op *op, const hf_tally *votes, hf_time now);
 
-/* Return the failure code that the votes suggest, and fail the operation with a code. `verb`
- * follows the number of yes votes in the message, as in "2 of 5 granted". */
+/* hf_votes_code returns the failure code that the votes suggest. hf_votes_fail fails the operation;
+ * `verb` follows the number of yes votes in the message, as in "2 of 5 granted". */
 hf_code hf_votes_code(const hf_op *op);
 void hf_votes_fail(hf_op *op, hf_code code, const char *verb);
 
