@@ -147,7 +147,7 @@ typedef struct hf_op_wait {
     hf_number by_number;    /* the wait's entry in client->waits */
     hf_names *channels;     /* its own channels (for `uses_list` or a watch), or NULL */
     hf_listening listening; /* the subscription to releases by clients that are not in the queue */
-    hf_time turn_ends;      /* it leaves free permits to other clients until this time; or 0 */
+    hf_time turn_ends;      /* until this time it leaves free permits to other clients; or 0 */
     bool needs_events;      /* it needs the events link and is counted in node->events_users */
     bool accepted; /* the server has let it wait and subscribe; denied permissions do not end it */
     bool cut_off;  /* HF_EVENT_CUT_OFF was added: its server is unreachable or refuses it */
@@ -228,7 +228,7 @@ typedef struct hf_op_deadlock {
     char *cycle; /* describes the cycle in which it is the youngest waiter, owned; or NULL */
 } hf_op_deadlock;
 
-/* How the operation watches for a holder whose process has crashed: see op/crash.h. */
+/* How the operation finds out whether the holder's process has crashed: see op/crash.h. */
 typedef struct hf_op_crash {
     hf_time next_at;     /* when it checks next; 0 before the first check */
     hf_lookout *lookout; /* what it knows about the holder, or NULL */
@@ -241,7 +241,7 @@ typedef struct hf_op_result {
     size_t record_size;
     hf_reply *reply;    /* command, fenced, once: the reply, or NULL */
     hf_lock_info *info; /* info, watch: the result, or NULL */
-    bool taken;         /* the caller has the result */
+    bool taken;         /* the caller has taken the result */
 } hf_op_result;
 
 struct hf_op {

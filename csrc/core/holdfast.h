@@ -155,7 +155,7 @@ struct hf_names {
  * out of memory. The caller frees them with hf_names_delete. */
 hf_names *hf_names_new(const hf_kind *kind, hf_slice key);
 
-/* Does the same for this client's servers, where the names of a few kinds differ. */
+/* Creates the names that this client uses on its servers, where a few kinds have other names. */
 hf_names *hf_client_names(const hf_client *client, const hf_kind *kind, hf_slice key);
 void hf_names_delete(hf_names *names); /* NULL is allowed */
 
@@ -179,9 +179,9 @@ bool hf_wire_read_wait(hf_slice text, hf_waiter *waiter);
 
 /* ---- holds ---- */
 
-/* A hold is one caller's lock on one key, from the acquire until the caller has given it up. It is
- * found in the client's table by kind, key and caller. Once it is over, it is no longer in the
- * table and remains in its last state. It is freed when its last reference is dropped. */
+/* A hold is one caller's lock on one key, from the acquire until the caller has given the lock up.
+ * It is found in the client's table by kind, key and caller. Once it has ended, it is no longer in
+ * the table and remains in its last state. It is freed when its last reference is dropped. */
 
 typedef enum hf_hold_state {
     HF_HOLD_ACQUIRING, /* the lock is requested, but not held yet */
@@ -353,7 +353,7 @@ typedef enum hf_life {
     HF_LIFE_RUNNING,   /* the process or its job is running, as far as this host can tell */
     HF_LIFE_UNSURE,    /* the process has ended, but its job may still be running */
     HF_LIFE_ENDED,     /* the process has certainly ended, with all its threads */
-    HF_LIFE_JOB_ENDED, /* so has its job, but processes that it started may share its locks */
+    HF_LIFE_JOB_ENDED, /* its job has ended, too, but processes started by it may share its locks */
 } hf_life;
 
 /* The client copies the struct; what it points to must outlive the client. */
@@ -434,8 +434,9 @@ bool hf_client_decides_early(const hf_client *client);
 hf_time hf_client_deadline(const hf_client *client);
 void hf_client_tick(hf_client *client, hf_time now);
 
-/* The same in two halves, for a driver that runs each in its own thread. The first half serves the
- * operations, so the driver must check hf_op_deadline there, too. */
+/* The two halves of hf_client_deadline and hf_client_tick, for a driver that runs each half in its
+ * own thread. The first half serves the operations, so there the driver must check hf_op_deadline,
+ * too. */
 hf_time hf_client_calls_deadline(const hf_client *client);
 hf_time hf_client_renewer_deadline(const hf_client *client);
 void hf_client_tick_calls(hf_client *client, hf_time now);
@@ -567,7 +568,7 @@ void hf_session_cancel_fetching(hf_session *session);
 bool hf_session_is_refused(const hf_session *session);
 
 /* Returns whether the server has refused the last user and password, and the driver has not fetched
- * others since. It may do so before the next connection is due. */
+ * others since. The driver may fetch them before the next connection is due. */
 bool hf_session_needs_other_login(const hf_session *session);
 
 /* Sets the user and password of this link's next connection; an empty user means the default user.
@@ -719,8 +720,8 @@ bool hf_op_kind_suits(hf_op_kind kind, const hf_kind *lock_kind);
 
 #define HF_NO_TOKEN_TTL 9007199254740991u /* 2^53 - 1: exact in the programs' doubles */
 
-/* Describes an operation. The comment of a field names the operations that read it; the others
- * ignore it. */
+/* Describes an operation. The comment of a field names the operations that read the field; other
+ * operations ignore it. */
 typedef struct hf_op_spec {
     hf_op_kind kind;
     uint64_t ticket; /* the ticket of an ended operation, to use it again; 0 for a new one */
@@ -877,9 +878,9 @@ void hf_op_interrupt(hf_op *op, hf_time now);
  * server. */
 void hf_op_abandon(hf_op *op, hf_time now);
 
-/* Detaches a release: no caller waits for it any more, and the client ends it. Returns false if it
- * is done, has not been sent or releases several locks, or when out of memory; the caller must then
- * end it. */
+/* Detaches a release: no caller waits for it any longer, and the client ends it. Returns false if
+ * the release is done, has not been sent or is of several locks, or when out of memory; the caller
+ * must then end the operation. */
 bool hf_op_detach(hf_op *op);
 bool hf_op_is_detached(const hf_op *op);
 

@@ -207,7 +207,7 @@ return {
   { "calls.c:on_info", "hf_wire_read_info(reply, op->result.info); ⇄ hf_op_succeed(op);", "nobody looks before both are done" },
   { "deadlock.c", "text[HF_FAILURE_TEXT «/|*» 2];", MORE_ROOM },
   { "deadlock.c:count_alike", "size_t count = «0|1»;", "there is a first server" },
-  { "deadlock.c:since_of", ">wait.since «<|<=» since)) since", "an equal time is the same" },
+  { "deadlock.c:since_of", "|| server->wait.since «<|<=» since))", "an equal time is the same" },
   { "deadlock.c:decide", ">youngest_waiter) «>|>=» 0);", "the others have other names" },
   { "deadlock.c:follow_wait", ">youngest_waiter) «>|>=» 0);", "an equal name is copied" },
   { "deadlock.c:add_description", 'used > «0|1» ? ", which waits', "the text is never one byte" },

@@ -385,7 +385,7 @@ TEST(a_waiter_that_rechecks_its_lock_often_publishes_its_wait_only_when_that_is_
     rig_tick(AT(250));
     sent_over(RENEWER);
     feed(link_of(RENEWER), ":1\r\n+OK\r\n", AT(251));
-    hf_presence_note_wait(op, AT(300));
+    hf_presence_on_wait(op, AT(300));
     CHECK_SENT_AT(RENEWER, AT(300), "");
     rig_sleep(AT(300), AT(3250) - 1), CHECK(!strstr(sent_over(RENEWER), "holdfast_wait:"));
     CHECK_SENT_PART_AT(RENEWER, AT(3250), "holdfast_wait:");

@@ -156,7 +156,7 @@ TEST(a_quorum_tries_to_restore_a_missing_hold_within_an_hour_whatever_its_lease)
     set_lease(hold, 1000000 * HF_SECOND);
     for (int i = 0; i < 20; i++) {
         hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), HF_NEVER);
-        hf_quorum_note_busy(&rig.client, hold, AT(1)), CHECK(wakes_at(hold) < AT(3600 * 1000));
+        hf_quorum_on_busy(&rig.client, hold, AT(1)), CHECK(wakes_at(hold) < AT(3600 * 1000));
     }
     CHECK(wakes_at(hold) > AT(3000 * 1000));
 }

@@ -40,12 +40,12 @@ bool hf_numbers_put(hf_numbers *numbers, hf_number *entry, uint64_t value, void 
 
 void hf_numbers_remove(hf_numbers *numbers, hf_number *entry) {
     if (!entry->object) return;
-    hf_number **at = bucket_of(numbers, entry->value);
-    while (*at != entry) {
-        assert(*at);
-        at = &(*at)->next;
+    hf_number **link = bucket_of(numbers, entry->value);
+    while (*link != entry) {
+        assert(*link);
+        link = &(*link)->next;
     }
-    *at = entry->next;
+    *link = entry->next;
     entry->object = NULL;
     numbers->count--;
 }

@@ -195,18 +195,18 @@ static const hf_reply *element(const hf_reply *reply, size_t i) {
 }
 
 long long hf_reply_integer_at(const hf_reply *reply, size_t i, long long fallback) {
-    const hf_reply *at = element(reply, i);
-    if (at && at->type == HF_REPLY_INTEGER) return at->integer;
-    if (at && at->type == HF_REPLY_STRING && at->size > 0) {
+    const hf_reply *item = element(reply, i);
+    if (item && item->type == HF_REPLY_INTEGER) return item->integer;
+    if (item && item->type == HF_REPLY_STRING && item->size > 0) {
         char *end;
-        long long value = strtoll(at->string, &end, 10);
+        long long value = strtoll(item->string, &end, 10);
         if (*end == '\0') return value;
     }
     return fallback;
 }
 
 hf_slice hf_reply_string_at(const hf_reply *reply, size_t i) {
-    const hf_reply *at = element(reply, i);
-    if (at && at->string) return (hf_slice){at->string, at->size};
+    const hf_reply *item = element(reply, i);
+    if (item && item->string) return (hf_slice){item->string, item->size};
     return (hf_slice){"", 0};
 }

@@ -6,28 +6,28 @@
 
 #define COUNT_ROOM 24 /* the maximum size of put_count's output, in bytes */
 
-static char *put_end(char *at) {
-    *at++ = '\r';
-    *at++ = '\n';
-    return at;
+static char *put_end(char *out) {
+    *out++ = '\r';
+    *out++ = '\n';
+    return out;
 }
 
 /* Writes "<prefix><value>\r\n". */
-static char *put_count(char *at, char prefix, size_t value) {
+static char *put_count(char *out, char prefix, size_t value) {
     char text[24];
     hf_slice digits = hf_decimal(text, value);
-    *at++ = prefix;
-    memcpy(at, digits.data, digits.size);
-    return put_end(at + digits.size);
+    *out++ = prefix;
+    memcpy(out, digits.data, digits.size);
+    return put_end(out + digits.size);
 }
 
-static char *put_args(char *at, size_t count, const hf_slice *args) {
+static char *put_args(char *out, size_t count, const hf_slice *args) {
     for (size_t i = 0; i < count; i++) {
-        at = put_count(at, '$', args[i].size);
-        if (args[i].size > 0) memcpy(at, args[i].data, args[i].size);
-        at = put_end(at + args[i].size);
+        out = put_count(out, '$', args[i].size);
+        if (args[i].size > 0) memcpy(out, args[i].data, args[i].size);
+        out = put_end(out + args[i].size);
     }
-    return at;
+    return out;
 }
 
 static size_t room_for(size_t count, const hf_slice *args) {

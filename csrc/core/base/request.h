@@ -72,7 +72,7 @@ struct hf_request {
 
     bool accepted;       /* it is about something accepted before: see hf_refusal_is_transient */
     bool no_retry;       /* it fails if its connection ends after it was sent */
-    bool asks_elsewhere; /* the same, because its sender prefers to ask another server */
+    bool asks_elsewhere; /* it fails then, too, because its sender prefers to ask another server */
     bool as_eval;        /* the program's source is sent, because the server does not have it */
     uint32_t replicas;  /* how many replicas must confirm it; unless 0, its bytes end with a WAIT */
     uint32_t confirmed; /* once done: how many replicas have confirmed it */

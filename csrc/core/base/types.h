@@ -63,11 +63,11 @@ bool hf_equal_ignoring_case(const char *a, const char *b);
 
 /* Writes `value` to `text` in decimal, and returns the digits, which may not begin at `text`. */
 static inline hf_slice hf_decimal(char text[24], uint64_t value) {
-    char *end = text + 23, *at = end;
+    char *end = text + 23, *first = end;
     *end = '\0';
-    do *--at = (char)('0' + value % 10);
+    do *--first = (char)('0' + value % 10);
     while (value /= 10);
-    return (hf_slice){at, (size_t)(end - at)};
+    return (hf_slice){first, (size_t)(end - first)};
 }
 
 #define HF_UUID_SIZE 36

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static int hex(char c) {
+static int hex_digit(char c) {
     if (c >= '0' && c <= '9') return c - '0';
     if (c >= 'a' && c <= 'f') return c - 'a' + 10;
     if (c >= 'A' && c <= 'F') return c - 'A' + 10;
@@ -18,7 +18,7 @@ static bool decode(char *out, size_t size, hf_slice part) {
         char c = part.data[i];
         if (c == '%') {
             if (i + 2 >= part.size) return false;
-            int high = hex(part.data[i + 1]), low = hex(part.data[i + 2]);
+            int high = hex_digit(part.data[i + 1]), low = hex_digit(part.data[i + 2]);
             if (high < 0 || low < 0) return false;
             c = (char)(high * 16 + low);
             i += 2;
@@ -30,7 +30,7 @@ static bool decode(char *out, size_t size, hf_slice part) {
     return true;
 }
 
-static bool number(hf_slice part, uint16_t *out) {
+static bool read_number(hf_slice part, uint16_t *out) {
     uint32_t value = 0;
     if (part.size == 0 || part.size > 5) return false;
     for (size_t i = 0; i < part.size; i++) {
@@ -69,7 +69,7 @@ static const char *parse_unix(hf_server *server, hf_slice rest) {
     hf_slice path = rest;
     if (split(&rest, '?', false, &path)) {
         if (!hf_slice_skip(&rest, "db=")) return "unknown parameter; only ?db=N is supported";
-        if (!number(rest, &server->db)) return "bad db";
+        if (!read_number(rest, &server->db)) return "bad db";
     }
     if (path.size == 0 || path.data[0] != '/') return "the socket path must be absolute";
     if (!decode(server->host, sizeof server->host, path)) return "bad socket path";
@@ -99,11 +99,11 @@ static const char *parse_address(hf_slice address, char *out, uint16_t *port) {
     hf_slice host;
     if (hf_slice_skip(&address, "[")) {
         if (!split(&address, ']', false, &host)) return "missing ] after the IPv6 address";
-        if (address.size > 0 && !(hf_slice_skip(&address, ":") && number(address, port)))
+        if (address.size > 0 && !(hf_slice_skip(&address, ":") && read_number(address, port)))
             return "bad port";
     } else if (split(&address, ':', true, &host)) {
         if (memchr(host.data, ':', host.size)) return "an IPv6 address must be in [ ]";
-        if (!number(address, port)) return "bad port";
+        if (!read_number(address, port)) return "bad port";
     } else {
         host = address;
     }
@@ -120,7 +120,7 @@ static void set_label(hf_server *server) {
 static const char *parse_tcp(hf_server *server, hf_slice rest) {
     hf_slice address = rest;
     if (has_parameters(rest)) return NO_PARAMETERS;
-    if (split(&rest, '/', false, &address) && rest.size > 0 && !number(rest, &server->db))
+    if (split(&rest, '/', false, &address) && rest.size > 0 && !read_number(rest, &server->db))
         return "bad db";
     if (memchr(address.data, ',', address.size))
         return "several hosts need redis+sentinel:// or redis+cluster://";
@@ -192,12 +192,12 @@ const char *hf_url_read_server(hf_server *server, const char *url, size_t size) 
 
 static const char *parse_hosts(hf_url *url, hf_slice list, uint16_t port) {
     for (bool more = true; more;) {
-        hf_slice one = list;
-        more = split(&list, ',', false, &one);
+        hf_slice part = list;
+        more = split(&list, ',', false, &part);
         if (url->count == HF_URL_MAX_HOSTS) return "more than 64 hosts";
         hf_address *host = &url->hosts[url->count++];
         host->port = port;
-        const char *problem = parse_address(one, host->host, &host->port);
+        const char *problem = parse_address(part, host->host, &host->port);
         if (problem) return problem;
     }
     hf_server_set_address(&url->server, &url->hosts[0]);
@@ -209,7 +209,7 @@ static const char *parse_sentinels(hf_url *url, hf_slice rest) {
     if (!split(&rest, '/', false, &hosts))
         return "missing master name; use redis+sentinel://host/master-name";
     master = rest;
-    if (split(&rest, '/', false, &master) && rest.size > 0 && !number(rest, &url->server.db))
+    if (split(&rest, '/', false, &master) && rest.size > 0 && !read_number(rest, &url->server.db))
         return "bad db";
     if (master.size == 0) return "missing master name; use redis+sentinel://host/master-name";
     if (!decode(url->master, sizeof url->master, master)) return "bad master name";

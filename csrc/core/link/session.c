@@ -47,10 +47,10 @@ static void enqueue(hf_session *session, hf_request *request) {
 }
 
 static void remove_queued(hf_session *session, hf_request *request) {
-    for (hf_request **at = &session->queue; *at; at = &(*at)->next) {
-        if (*at != request) continue;
-        *at = request->next;
-        if (session->queue_end == &request->next) session->queue_end = at;
+    for (hf_request **link = &session->queue; *link; link = &(*link)->next) {
+        if (*link != request) continue;
+        *link = request->next;
+        if (session->queue_end == &request->next) session->queue_end = link;
         return;
     }
 }

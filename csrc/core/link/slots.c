@@ -62,8 +62,8 @@ static bool read_address(hf_address *address, hf_slice host, long long port,
     return true;
 }
 
-static bool is_array(const hf_reply *reply, size_t at_least) {
-    return reply && reply->type == HF_REPLY_ARRAY && reply->size >= at_least;
+static bool is_array(const hf_reply *reply, size_t min_size) {
+    return reply && reply->type == HF_REPLY_ARRAY && reply->size >= min_size;
 }
 
 /* Returns the node's index in slots->nodes, and adds the node if needed. Returns HF_SLOT_NO_NODE if

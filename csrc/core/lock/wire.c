@@ -363,7 +363,7 @@ bool hf_wire_renew(hf_request *request, const hf_kind *kind, size_t count, const
  * arguments in `extra`, and for each lock its owner, its count of holds and, if `with_leases`, its
  * lease. */
 static bool call_all(hf_request *request, const hf_kind *kind, hf_verb verb, size_t count,
-                     const hf_wire_batch_lock *each, size_t extra_count, const hf_slice *extra,
+                     const hf_wire_batch_lock *locks, size_t extra_count, const hf_slice *extra,
                      bool with_leases) {
     number_text *numbers = calloc(2 * count, sizeof *numbers);
     hf_slice *args = calloc(7 * count + extra_count, sizeof *args);
@@ -371,15 +371,16 @@ static bool call_all(hf_request *request, const hf_kind *kind, hf_verb verb, siz
     if (args && numbers) {
         size_t n = 0;
         for (size_t i = 0; i < count; i++) {
-            const hf_names *names = each[i].names;
+            const hf_names *names = locks[i].names;
             args[n++] = names->key, args[n++] = names->counter, args[n++] = names->queue,
             args[n++] = names->releases;
         }
         for (size_t i = 0; i < extra_count; i++) args[n++] = extra[i];
         for (size_t i = 0; i < count; i++) {
-            args[n++] = each[i].owner;
-            args[n++] = hf_decimal(numbers[2 * i], each[i].holds);
-            if (with_leases) args[n++] = hf_decimal(numbers[2 * i + 1], hf_lease_ms(each[i].lease));
+            args[n++] = locks[i].owner;
+            args[n++] = hf_decimal(numbers[2 * i], locks[i].holds);
+            if (with_leases)
+                args[n++] = hf_decimal(numbers[2 * i + 1], hf_lease_ms(locks[i].lease));
         }
         encoded = call(request, kind, verb, 4 * count, n, args);
     }
@@ -389,19 +390,19 @@ static bool call_all(hf_request *request, const hf_kind *kind, hf_verb verb, siz
 }
 
 bool hf_wire_acquire_all(hf_request *request, const hf_kind *kind, size_t count,
-                         const hf_wire_batch_lock *each, hf_time grant_lease, hf_time lease,
+                         const hf_wire_batch_lock *locks, hf_time grant_lease, hf_time lease,
                          uint64_t token_ttl_ms) {
     number_text grant, ms, ttl;
     hf_slice extra[] = {HF_NO_TEXT, hf_decimal(grant, hf_lease_ms(grant_lease)),
                         hf_decimal(ms, hf_lease_ms(lease)), hf_decimal(ttl, token_ttl_ms)};
-    return call_all(request, kind, HF_VERB_ACQUIRE_ALL, count, each, 4, extra, false);
+    return call_all(request, kind, HF_VERB_ACQUIRE_ALL, count, locks, 4, extra, false);
 }
 
 bool hf_wire_release_all(hf_request *request, const hf_kind *kind, size_t count,
-                         const hf_wire_batch_lock *each, hf_time grant_lease) {
+                         const hf_wire_batch_lock *locks, hf_time grant_lease) {
     number_text grant;
     hf_slice extra[] = {HF_NO_TEXT, hf_decimal(grant, hf_lease_ms(grant_lease))};
-    return call_all(request, kind, HF_VERB_RELEASE_ALL, count, each, 2, extra, true);
+    return call_all(request, kind, HF_VERB_RELEASE_ALL, count, locks, 2, extra, true);
 }
 
 /* ---- replies ---- */

@@ -85,8 +85,7 @@ bool hf_wire_is_accepted(const hf_reply *reply);
 
 /* ---- the runs of a schedule ---- */
 
-/* Returns whether this is a reply of the program that records runs: three numbers and the
- * record. */
+/* Returns whether this is a reply of the program that records runs: three numbers and a record. */
 bool hf_wire_is_run(const hf_reply *reply);
 
 /* ---- kinds that nobody holds ---- */
@@ -96,8 +95,8 @@ bool hf_wire_is_run(const hf_reply *reply);
 bool hf_wire_call_with_note(hf_request *request, const hf_wire_lock *lock, hf_verb verb,
                             long long amount, hf_time keep);
 
-/* Does the same for an acquire of permits. `turn_used`: Redisson's clients have released permits
- * since they last got a turn, which ends that turn. */
+/* Encodes an acquire of permits in the same way. If `turn_used` is true, Redisson's clients have
+ * released permits since they last got a turn, so their turn ends. */
 bool hf_wire_take(hf_request *request, const hf_wire_lock *lock, long long amount, hf_time keep,
                   bool turn_used);
 
@@ -121,7 +120,7 @@ bool hf_wire_read_count(const hf_reply *reply, long long *count);
 bool hf_wire_renew(hf_request *request, const hf_kind *kind, size_t count, const hf_slice *keys,
                    const hf_slice *owners, const hf_time *leases);
 
-/* Does the same for a kind with `has_permits`, whose leases are in separate keys. */
+/* Encodes a renewal for a kind with `has_permits`, which stores its leases in separate keys. */
 bool hf_wire_renew_permits(hf_request *request, const hf_kind *kind, size_t count,
                            const hf_slice *keys, const hf_slice *owners, const hf_time *leases);
 
@@ -134,10 +133,10 @@ typedef struct hf_wire_batch_lock {
 
 /* Encode an acquire and a release of `count` locks of one kind, which must have these programs. */
 bool hf_wire_acquire_all(hf_request *request, const hf_kind *kind, size_t count,
-                         const hf_wire_batch_lock *each, hf_time grant_lease, hf_time lease,
+                         const hf_wire_batch_lock *locks, hf_time grant_lease, hf_time lease,
                          uint64_t token_ttl_ms);
 bool hf_wire_release_all(hf_request *request, const hf_kind *kind, size_t count,
-                         const hf_wire_batch_lock *each, hf_time grant_lease);
+                         const hf_wire_batch_lock *locks, hf_time grant_lease);
 
 /* ---- replies ---- */
 

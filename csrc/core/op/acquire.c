@@ -409,11 +409,11 @@ static bool refuse_or_admit(hf_op *op, const hf_wire_answer *answer) {
 
 /* Returns the code with which the acquire must stop waiting, or HF_OK if it may continue. */
 static hf_code stop_code(hf_op *op, const hf_wire_answer *answer, hf_time now) {
-    bool over = now >= op->wait.until;
+    bool is_over = now >= op->wait.until;
     if (op->wait.interrupted) return HF_INTERRUPTED;
     bool waits_for_itself = hf_acquire_waits_for_itself(op) || is_behind_itself(op, answer);
-    if (op->deadlock.cycle || (!over && waits_for_itself)) return HF_DEADLOCK;
-    return over || refuse_or_admit(op, answer) ? HF_BUSY : HF_OK;
+    if (op->deadlock.cycle || (!is_over && waits_for_itself)) return HF_DEADLOCK;
+    return is_over || refuse_or_admit(op, answer) ? HF_BUSY : HF_OK;
 }
 
 /* Returns whether this hold excludes the acquire until it is released: it is the caller's hold of
@@ -477,7 +477,7 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
         ttl_ms > 0 ? hf_time_add(op->request.sent_at, hf_time_of_ms((uint64_t)ttl_ms)) : 0;
     if (await_release(op, now)) return;
     store_place(op, answer->place);
-    hf_presence_note_wait(op, now);
+    hf_presence_on_wait(op, now);
     hf_code end = stop_code(op, answer, now);
     if (end != HF_OK) {
         cancel(op, end, now);

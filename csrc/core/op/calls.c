@@ -166,8 +166,8 @@ static void clean_up(hf_op *op, hf_time now) {
             claim->share.pending_releases =
                 final ? claim->share.pending_releases - op->call.pending_releases
                       : claim->share.pending_releases + 1;
-        bool over = hf_hold_is_lost(hold) && claim->count == claim->share.others;
-        if (over && hf_hold_in_table(hold)) hf_renewer_clean_up_lost(op->client, hold, now);
+        bool is_over = hf_hold_is_lost(hold) && claim->count == claim->share.others;
+        if (is_over && hf_hold_in_table(hold)) hf_renewer_clean_up_lost(op->client, hold, now);
         else hf_renewer_resume(op->client, claim, now);
         hf_client_unblock(op->client, claim, now);
     } else if (final) {

@@ -90,7 +90,7 @@ static bool belongs_to_one_process(const char *owner) {
 }
 
 /* Stores the owner if the driver knows its process, and how many waiters are ahead. */
-static void note_owner(hf_lookout *lookout, const hf_lock_info *info) {
+static void store_owner(hf_lookout *lookout, const hf_lock_info *info) {
     lookout->owner[0] = '\0';
     if (lookout->index == 0)
         lookout->ahead = info->ahead < 0 ? 0 : hf_time_min((hf_time)info->ahead, MAX_COUNTED_AHEAD);
@@ -159,7 +159,7 @@ static void on_info(hf_request *request, const hf_reply *reply, hf_time now) {
         return;
     }
     if (reply) hf_wire_read_info(reply, &info);
-    note_owner(lookout, &info);
+    store_owner(lookout, &info);
     lookout->ask_at = now + ask_interval(lookout);
     if (lookout->owner[0]) check(lookout, now);
     else check_next(lookout, CHECK_INTERVAL, ask_interval(lookout), now);

@@ -144,14 +144,14 @@ static uint64_t since_of(const hf_walk *walk, const asked_server *majority) {
     size_t middle = (count_alike(walk, majority) + 1) / 2;
     uint64_t since = 0;
     for (size_t i = 0; i < walk->server_count; i++) {
-        const asked_server *candidate = &walk->servers[i];
-        size_t not_later = 0;
-        if (!replies_are_alike(candidate, majority)) continue;
+        const asked_server *server = &walk->servers[i];
+        size_t rank = 0;
+        if (!replies_are_alike(server, majority)) continue;
         for (size_t j = 0; j < walk->server_count; j++)
-            not_later += replies_are_alike(&walk->servers[j], majority) &&
-                         walk->servers[j].wait.since <= candidate->wait.since;
-        if (not_later >= middle && (since == 0 || candidate->wait.since < since))
-            since = candidate->wait.since;
+            rank += replies_are_alike(&walk->servers[j], majority) &&
+                    walk->servers[j].wait.since <= server->wait.since;
+        if (rank >= middle && (since == 0 || server->wait.since < since))
+            since = server->wait.since;
     }
     return since;
 }

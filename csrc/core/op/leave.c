@@ -21,8 +21,8 @@ static hf_time begin_leaving(hf_client *client, hf_claim *claim, hf_time now) {
 }
 
 void hf_renewer_clean_up(hf_client *client, hf_claim *claim, hf_time now) {
-    hf_time at = begin_leaving(client, claim, now);
-    hf_holds_wake_at(&client->holds, claim, at);
+    hf_time send_at = begin_leaving(client, claim, now);
+    hf_holds_wake_at(&client->holds, claim, send_at);
 }
 
 void hf_renewer_clean_up_same_connection(hf_client *client, hf_claim *claim, hf_time now) {
@@ -105,10 +105,10 @@ void hf_renewer_forget(hf_client *client, hf_hold *hold, hf_time now) {
 
 /* A closed client retries sooner, because the program waits only briefly for it. */
 static hf_time retry_at(const hf_client *client, const hf_claim *claim, hf_time now) {
-    hf_time at = hf_lease_retry_at(now, claim->valid_until);
-    if (!client->closed) return at;
+    hf_time wake_at = hf_lease_retry_at(now, claim->valid_until);
+    if (!client->closed) return wake_at;
     uint32_t doublings = claim->failures < 3 ? claim->failures : 3;
-    return hf_time_min(at, now + (CLOSED_RETRY_DELAY << doublings) / 2);
+    return hf_time_min(wake_at, now + (CLOSED_RETRY_DELAY << doublings) / 2);
 }
 
 static void on_left(hf_request *request, const hf_reply *reply, hf_time now) {

@@ -25,7 +25,7 @@
 /* Makes the renewer clean up the claim, so that the server forgets it. Ends the claim's hold. */
 void hf_renewer_clean_up(hf_client *client, hf_claim *claim, hf_time now);
 
-/* Does the same over the callers' link, after the command in doubt. */
+/* Makes the renewer clean up the claim over the callers' link, after the command in doubt. */
 void hf_renewer_clean_up_same_connection(hf_client *client, hf_claim *claim, hf_time now);
 
 /* Makes the renewer of a closed client clean up the claim if the server may still have it. The
@@ -60,8 +60,8 @@ void hf_renewer_pass_on(hf_client *client, const hf_kind *kind, hf_slice key, hf
  * the lock again. */
 void hf_renewer_on_lost(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now);
 
-/* Does the same for the hold of a lost claim. Removes a claim without a hold, which was kept only
- * until a run's record is written. */
+/* Marks the hold of a lost claim as lost in the same way. Removes a claim that has no hold, because
+ * it was kept only until a run's record is written. */
 void hf_renewer_on_claim_lost(hf_client *client, hf_claim *claim, hf_lost_reason reason,
                               hf_time now);
 

@@ -27,7 +27,7 @@ void hf_observe_op(hf_op *op, hf_time now);
 void hf_observe_end(hf_client *client, hf_hold *hold, hf_time now);
 void hf_observe_loss(hf_client *client, hf_hold *hold);
 void hf_observe_risk(hf_client *client, const hf_claim *claim, hf_time now);
-/* Counts a renewal. `late`: earlier attempts had failed. */
+/* Counts a renewal. `late` says that earlier attempts had failed. */
 void hf_observe_renewal(hf_client *client, const hf_claim *claim, bool late);
 /* Adds HF_EVENT_CRASH_RELEASED. `class` and `observer` are those of the wait that freed the hold;
  * the wait itself may have ended. */

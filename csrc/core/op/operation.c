@@ -218,7 +218,7 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
     assert(!*op->link);
     *op->link = op;
     client->ops_end = &op->next;
-    hf_presence_note(client, now);
+    hf_presence_on_begin(client, now);
     if (client->closed) hf_op_fail(op, HF_CLOSED, "the client was closed");
     else if (spans_slots(op))
         hf_op_fail(op, HF_CONFLICT,

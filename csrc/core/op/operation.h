@@ -22,8 +22,8 @@ void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...)
 void hf_op_fail_as(hf_op *op, const hf_request *request);
 void hf_op_fail_out_of_memory(hf_op *op);
 
-/* As hf_op_fail_as, for a request whose effect is not undone: if it was sent, the message says that
- * it may have taken effect. */
+/* Fails an operation because its request, whose effect is not undone, has failed. If the request
+ * was sent, the message says that it may have taken effect. */
 void hf_op_fail_in_doubt(hf_op *op, const hf_request *request);
 
 /* Ends an operation whose result is this reply: with HF_OK, or with a failure if too few replicas

@@ -51,8 +51,8 @@ static hf_time next_recheck(const hf_op *op, hf_time now) {
         interval = hf_time_min(
             interval, hf_time_min(MAX_UNSUBSCRIBED_RECHECK,
                                   hf_time_max(MIN_UNSUBSCRIBED_RECHECK, (now - op->begun_at) / 4)));
-    hf_time at = now + interval - interval / 10 + hf_jitter(&client->random, interval / 10);
-    return op->wait.turn_ends > now ? hf_time_min(at, op->wait.turn_ends) : at;
+    hf_time recheck_at = now + interval - interval / 10 + hf_jitter(&client->random, interval / 10);
+    return op->wait.turn_ends > now ? hf_time_min(recheck_at, op->wait.turn_ends) : recheck_at;
 }
 
 static void ask(hf_op *op, hf_time now);

@@ -195,7 +195,7 @@ static bool publish_waits(hf_op *op, bool publishing, hf_time now) {
     return published > 0;
 }
 
-void hf_presence_note_wait(hf_op *op, hf_time now) {
+void hf_presence_on_wait(hf_op *op, hf_time now) {
     hf_client *client = op->client;
     if (!may_publish(client) || op->presence.publish_at != 0) return;
     op->presence.publish_at = hf_time_max(op->begun_at + PUBLISH_DELAY, now);
@@ -221,7 +221,7 @@ void hf_presence_close(hf_client *client, hf_time now) {
 
 /* ---- when to publish ---- */
 
-void hf_presence_note(hf_client *client, hf_time now) {
+void hf_presence_on_begin(hf_client *client, hf_time now) {
     hf_presence *presence = &client->presence;
     if (presence->check_at != HF_NEVER || !may_publish(client)) return;
     presence->check_at = hf_time_max(now + PUBLISH_DELAY, presence->publish_at);

@@ -11,9 +11,9 @@
 #include "client.h"
 
 /* Records that an operation has begun, so the client may soon hold a lock or wait for one. */
-void hf_presence_note(hf_client *client, hf_time now);
+void hf_presence_on_begin(hf_client *client, hf_time now);
 /* Records that the acquire has found the lock taken, and is waiting. */
-void hf_presence_note_wait(hf_op *op, hf_time now);
+void hf_presence_on_wait(hf_op *op, hf_time now);
 /* Deletes what is published about the operation's wait. */
 void hf_presence_end(hf_op *op, hf_time now);
 

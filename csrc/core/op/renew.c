@@ -51,14 +51,14 @@ static bool may_send_batch(const hf_client *client, hf_time now) {
 }
 
 /* Called when the server has accepted a key of a refused batch on its own. */
-static void note_split(hf_client *client, hf_time now) {
+static void count_split(hf_client *client, hf_time now) {
     if (!client->split_suspected) return;
     client->split_suspected = false;
     client->splits++;
     client->next_batch_at = now + BATCH_RETRY_DELAY;
 }
 
-static void note_batch_accepted(hf_client *client) {
+static void reset_splits(hf_client *client) {
     client->split_suspected = false;
     client->splits = 0;
 }
@@ -79,7 +79,7 @@ void hf_renewer_on_renewed(hf_client *client, hf_claim *claim, hf_time sent_at, 
         client->stats.late_renewals++;
         return;
     }
-    if (claim->refused_in_batch) note_split(client, now);
+    if (claim->refused_in_batch) count_split(client, now);
     claim->confirm_at = HF_NEVER;
     claim->refused_in_batch = false;
     claim->failures = 0;
@@ -157,7 +157,7 @@ static void renewal_done(hf_request *request, const hf_reply *reply, hf_time now
     assert(task->count > 0 && task->count <= HF_RENEWALS_MAX);
     bound_lease_in_doubt(task);
     if (!reply && split_batch(task, now)) return;
-    if (reply && task->count > 1) note_batch_accepted(task->client);
+    if (reply && task->count > 1) reset_splits(task->client);
     if (!reply) hf_task_abort_link(task, now);
     for (size_t i = 0; i < task->count; i++) {
         hf_verdict verdict = reply ? hf_wire_read_at(reply, i) : HF_VERDICT_NONSENSE;
@@ -388,13 +388,13 @@ static void count_as_renewal(hf_client *client, hf_claim *claim, hf_time sent_at
 
 void hf_renewer_on_entry_released(hf_client *client, hf_hold *hold, hf_time sent_at, hf_time now) {
     hf_claim *claim = hold->claim;
-    bool held = hf_hold_is_held(hold), over = claim->count == claim->share.others;
-    if (held && over) {
+    bool held = hf_hold_is_held(hold), is_over = claim->count == claim->share.others;
+    if (held && is_over) {
         hf_renewer_clean_up_same_connection(client, hold->claim, now);
         return;
     }
     if (held) count_as_renewal(client, claim, sent_at);
-    else if (hf_hold_is_lost(hold) && over) hf_renewer_clean_up_lost(client, hold, now);
+    else if (hf_hold_is_lost(hold) && is_over) hf_renewer_clean_up_lost(client, hold, now);
     hf_client_unblock(client, claim, now);
 }
 

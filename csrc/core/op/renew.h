@@ -28,8 +28,8 @@ void hf_renewer_tick(hf_client *client, hf_time now);
 /* Schedules the claim's next renewal, confirmation or expiry. No-op if the claim is not held. */
 void hf_renewer_resume(hf_client *client, hf_claim *claim, hf_time now);
 
-/* Does the same for an idle lock. Its lease on the server is shortened, and then renewed until the
- * client stops keeping the lock. */
+/* Schedules the next renewal or expiry of an idle lock. Its lease on the server is shortened, and
+ * then renewed until the client stops keeping the lock. */
 void hf_renewer_resume_idle(hf_client *client, hf_claim *claim, hf_time now);
 
 /* Makes the renewer take over `request`, which writes the record of the run under this hold. The

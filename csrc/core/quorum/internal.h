@@ -75,10 +75,10 @@ hf_op_spec hf_round_spec(const hf_round *round, const hf_op_spec *spec);
 void hf_quorum_await_late_reply(hf_client *client, hf_round *round, size_t index, hf_op *op,
                                 hf_time now);
 
-/* Called when another owner holds the lock on a server without a member hold. That owner may be an
- * acquire without a majority, which soon rolls back, so the server is asked again soon, after a
- * pause that grows with each refusal. */
-void hf_quorum_note_busy(hf_client *client, hf_hold *hold, hf_time now);
+/* Called when another owner holds the lock on a server without a member hold. That owner's acquire
+ * may have no majority and soon roll back, so the server is soon asked again, after a pause that
+ * grows with each refusal. */
+void hf_quorum_on_busy(hf_client *client, hf_hold *hold, hf_time now);
 
 /* Ends the background acquires for this hold. */
 void hf_quorum_end_late_replies(hf_client *client, const hf_hold *hold, hf_time now);
@@ -93,8 +93,8 @@ bool hf_quorum_add_member_hold(hf_client *client, hf_hold *hold, size_t index,
                                hf_hold *member_hold);
 bool hf_member_hold_is_held(const hf_hold *member_hold);
 
-/* Returns how many entries of this client the member hold will have after the releases that are
- * under way on that server. */
+/* Returns how many entries of this client the member hold will have once the releases under way on
+ * that server have ended. */
 uint32_t hf_member_hold_entries(const hf_client *member, const hf_hold *member_hold);
 
 /* Cleans up the member holds. In each, `remaining` entries of this client stay. */

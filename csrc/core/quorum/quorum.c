@@ -68,9 +68,9 @@ static bool open_members(hf_client *client) {
     return true;
 }
 
-static void end_late_reply(hf_late_reply **at, hf_time now) {
-    hf_late_reply *late_reply = *at;
-    *at = late_reply->next;
+static void end_late_reply(hf_late_reply **link, hf_time now) {
+    hf_late_reply *late_reply = *link;
+    *link = late_reply->next;
     hf_op_end(late_reply->op, now);
     hf_round_unref(late_reply->round);
     free(late_reply);
@@ -360,8 +360,8 @@ static size_t count_repairs(const hf_quorum *quorum, size_t index) {
 /* Delays a repair by a random time, so that not too many repairs run at once. */
 static void defer_repair(hf_client *client, hf_hold *hold, hf_time now) {
     hf_claim *claim = hold->claim;
-    hf_time at = now + HF_MS + hf_jitter(&client->random, claim->lease / 3);
-    hf_holds_wake_at(&client->holds, claim, hf_time_min(claim->wake_at, at));
+    hf_time repair_at = now + HF_MS + hf_jitter(&client->random, claim->lease / 3);
+    hf_holds_wake_at(&client->holds, claim, hf_time_min(claim->wake_at, repair_at));
 }
 
 /* While the owner holds the lock on a majority, also acquires it on servers that forgot it or were
@@ -377,7 +377,7 @@ static void repair_missing(hf_client *client, hf_hold *hold, hf_time now) {
     }
 }
 
-void hf_quorum_note_busy(hf_client *client, hf_hold *hold, hf_time now) {
+void hf_quorum_on_busy(hf_client *client, hf_hold *hold, hf_time now) {
     if (!hf_claim_is_held(hold->claim) || !hold->claim->renewed) return;
     uint32_t doublings = hold->busy_replies < 16 ? hold->busy_replies++ : 16;
     hf_time pause = hf_time_min(FIRST_REPAIR_PAUSE << doublings, hold->claim->lease / 30);
@@ -408,15 +408,15 @@ bool hf_quorum_has_late_reply(const hf_quorum *quorum, const hf_hold *hold, size
 }
 
 void hf_quorum_end_late_replies(hf_client *client, const hf_hold *hold, hf_time now) {
-    hf_late_reply **at = &client->quorum->late_replies;
-    while (*at) {
-        bool is_pending_acquire = hf_op_impl_of((*at)->op)->acquires && !(*at)->op->done;
-        if (!is_pending_acquire || (*at)->round->hold != hold) {
-            at = &(*at)->next;
+    hf_late_reply **link = &client->quorum->late_replies;
+    while (*link) {
+        bool is_pending_acquire = hf_op_impl_of((*link)->op)->acquires && !(*link)->op->done;
+        if (!is_pending_acquire || (*link)->round->hold != hold) {
+            link = &(*link)->next;
             continue;
         }
-        hf_client *member = client->quorum->members[(*at)->index];
-        end_late_reply(at, now);
+        hf_client *member = client->quorum->members[(*link)->index];
+        end_late_reply(link, now);
         hf_renewer_tick(member, now); /* begins to release the hold that was just abandoned */
     }
 }
@@ -444,19 +444,19 @@ static void settle_late_reply(hf_client *client, hf_late_reply *late_reply, hf_t
     hf_hold *hold = late_reply->round->hold;
     if (!hf_op_impl_of(op)->acquires) return;
     if (op->failure.code == HF_OK) settle_late_yes(client, late_reply, now);
-    else if (op->failure.code == HF_BUSY && hold) hf_quorum_note_busy(client, hold, now);
+    else if (op->failure.code == HF_BUSY && hold) hf_quorum_on_busy(client, hold, now);
 }
 
 static void settle_late_replies(hf_client *client, hf_time now) {
-    hf_late_reply **at = &client->quorum->late_replies;
-    while (*at) {
-        hf_late_reply *late_reply = *at;
+    hf_late_reply **link = &client->quorum->late_replies;
+    while (*link) {
+        hf_late_reply *late_reply = *link;
         if (!late_reply->op->done) {
-            at = &late_reply->next;
+            link = &late_reply->next;
             continue;
         }
         settle_late_reply(client, late_reply, now);
-        end_late_reply(at, now);
+        end_late_reply(link, now);
     }
 }
 

@@ -62,7 +62,7 @@ static void begin_pause(hf_op *op, hf_time now) {
     round->state = HF_ROUND_PAUSING;
     round->retry_at = now + HF_MS + hf_jitter(&op->client->random, max_pause);
     if (round->attempts == 1) op->client->stats.waits++;
-    hf_presence_note_wait(op, now);
+    hf_presence_on_wait(op, now);
 }
 
 /* Returns whether there would be a majority if restart_guard did not exclude some servers. */
@@ -149,7 +149,7 @@ static void complete_acquire(hf_op *op, hf_time now) {
         roll_back(op, is_new, now);
         return;
     }
-    if (hf_votes_count(op->round).busy > 0) hf_quorum_note_busy(client, hold, now);
+    if (hf_votes_count(op->round).busy > 0) hf_quorum_on_busy(client, hold, now);
     hold->claim->count++;
     if (is_new) client->stats.acquires++;
     else client->stats.reentries++;
