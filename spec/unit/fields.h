@@ -203,7 +203,7 @@ HOLD_READS(FIELD_HOLD_READ)
 HOLD_WRITES(FIELD_HOLD_WRITE)
 
 #define OP_READS(X)                                                                                \
-    X(hf_claim *, behind_in, behind)                                                               \
+    X(hf_claim *, awaited_claim_in, awaited_claim)                                                 \
     X(hf_hold *, hold_in, hold)                                                                    \
     X(hf_acquire_state, op_state, state)                                                           \
     X(hf_op *, next_op, next)                                                                      \

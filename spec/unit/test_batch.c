@@ -627,7 +627,7 @@ TEST(a_multi_lock_acquire_waits_for_a_clean_up_even_if_that_has_failed_before) {
     abandon_hold(hold, 1, AT(1));
     set_failures(hold, 1);
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(2));
-    CHECK(hf_op_is_blocked(op) && behind_in(op) == claim_of(hold));
+    CHECK(hf_op_is_blocked(op) && awaited_claim_in(op) == claim_of(hold));
     CHECK_SENT_PART(CALLS, "EVALSHA leave");
 }
 
@@ -637,13 +637,13 @@ TEST(a_multi_lock_acquire_waits_for_the_next_attempt_of_a_clean_up) {
     hf_hold *first = watch(hold_at(0)), *second = watch(hold_at(1));
     set_in_flight(first, true);
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
-    CHECK(hf_op_is_blocked(op) && behind_in(op) == claim_of(first));
+    CHECK(hf_op_is_blocked(op) && awaited_claim_in(op) == claim_of(first));
     hf_renewer_clean_up(&rig.client, claim_of(second), AT(2));
     rig_tick(AT(2));
     CHECK(is_in_flight(second));
     set_failures(second, 1);
     hf_client_unblock(&rig.client, claim_of(first), AT(3));
-    CHECK(hf_op_is_blocked(op) && behind_in(op) == claim_of(second));
+    CHECK(hf_op_is_blocked(op) && awaited_claim_in(op) == claim_of(second));
 }
 
 /* The clock has ended it, so the server may have it still. */

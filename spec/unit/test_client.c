@@ -737,7 +737,7 @@ static const char *broken_rule(void) {
     for (const hf_op *op = ops_of(&rig.client); op; op = next_op(op)) {
         waiting += needs_events(op);
         if (hf_op_is_done(op) && needs_events(op)) return "a done operation listens";
-        if (hf_op_is_blocked(op) && !hf_op_is_done(op) && !hold_in(op) && !behind_in(op))
+        if (hf_op_is_blocked(op) && !hf_op_is_done(op) && !hold_in(op) && !awaited_claim_in(op))
             return "blocked by nothing";
     }
     if (waiting != first_node(&rig.client)->events_users) return "the number of waiters is wrong";
