@@ -63,10 +63,10 @@ void hf_client_delete(hf_client *client) {
 bool hf_client_start_over(hf_client *client, const unsigned char entropy[24]) {
     static const unsigned char none[24] = {0};
     const hf_client_config config = client->config;
-    const hf_observer before = client->observer;
+    const hf_observer previous = client->observer;
     bool closed = client->closed;
     bool created = hf_client_init(client, &config, entropy ? entropy : none) && entropy;
-    hf_observe_carry_over(client, &before);
+    hf_observe_carry_over(client, &previous);
     client->closed = closed || !created;
     return created;
 }

@@ -958,9 +958,9 @@ typedef enum hf_event_kind {
     HF_EVENT_FAILED,            /* an acquire failed with `code`, for a reason other than busy */
     HF_EVENT_CRASH_RELEASED,    /* a waiter freed the hold of `owner`, whose process has crashed */
     HF_EVENT_CRASH_RELEASE_OFF, /* see hf_observe_crash_release_off */
-    HF_EVENT_TENANT_EXPOSED,    /* other users of this server can act with this client's rights */
-    HF_EVENT_CUT_OFF,           /* a wait continues without its server; `code` says why */
-    HF_EVENT_RESUMED,           /* the server answers again after CUT_OFF */
+    HF_EVENT_TENANT_EXPOSED, /* other users of this server can act with this client's permissions */
+    HF_EVENT_CUT_OFF,        /* a wait continues without its server; `code` says why */
+    HF_EVENT_RESUMED,        /* the server answers again after CUT_OFF */
     HF_EVENT_KINDS
 } hf_event_kind;
 

@@ -450,7 +450,7 @@ void hf_session_fail_all(hf_session *session, hf_code code, const char *reason, 
 
 /* ---- sending ---- */
 
-static bool append_text(hf_buffer *output, const hf_program *program) {
+static bool append_source(hf_buffer *output, const hf_program *program) {
     const char *segment;
     for (size_t i = 0; (segment = hf_program_segment(program, i)); i++) {
         if (!hf_buffer_append(output, segment, strlen(segment))) return false;
@@ -466,15 +466,15 @@ static bool append_eval(hf_session *session, const hf_request *request) {
     size_t count = (size_t)(head_end - request->bytes) + 1, skip = count + sizeof EVALSHA - 1 + 42;
     char head[64];
     int size = snprintf(head, sizeof head, "$4\r\nEVAL\r\n$%zu\r\n", request->program->length);
-    size_t before = session->output.end - session->output.start;
+    size_t old_size = session->output.end - session->output.start;
     if (hf_buffer_append(&session->output, request->bytes, count) &&
         hf_buffer_append(&session->output, head, (size_t)size) &&
-        append_text(&session->output, request->program) &&
+        append_source(&session->output, request->program) &&
         hf_buffer_append(&session->output, "\r\n", 2) &&
         hf_buffer_append(&session->output, request->bytes + skip, request->size - skip)) {
         return true;
     }
-    session->output.end = session->output.start + before;
+    session->output.end = session->output.start + old_size;
     return false;
 }
 
@@ -497,7 +497,7 @@ bool hf_session_ping(hf_session *session, hf_time now) {
 
 /* Returns whether the command must wait until the reply to a PING proves that the connection works.
  * Sends that PING if none is pending. If there is no memory for it, the command does not wait. */
-static bool must_wait_for_ping(hf_session *session, const hf_request *request, hf_time now) {
+static bool delay_for_ping(hf_session *session, const hf_request *request, hf_time now) {
     if (!request->no_retry) return false;
     hf_time since = awaits_reply(session) ? silent_since(session) : now;
     if (!session->marked_doubtful && !was_idle_before(session, since)) return false;
@@ -529,7 +529,7 @@ void hf_session_flush_along(hf_session *session, hf_time now) {
     session->piggyback_count = 0;
 }
 
-static bool append(hf_session *session, const hf_request *request) {
+static bool append_request(hf_session *session, const hf_request *request) {
     if (request->as_eval) return append_eval(session, request);
     return hf_buffer_append(&session->output, request->bytes, request->size);
 }
@@ -549,7 +549,8 @@ static void send(hf_session *session, hf_request *request, hf_time now) {
     begin_awaiting(session, now);
     hf_session_flush_along(session, now);
     bool added = !request->asking || (reserve_replies(session, 1) && append_asking(session));
-    if (!added || !reserve_replies(session, replies_of(request)) || !append(session, request)) {
+    if (!added || !reserve_replies(session, replies_of(request)) ||
+        !append_request(session, request)) {
         hf_request_fail(request, HF_NO_MEMORY, "out of memory", now);
         return;
     }
@@ -572,7 +573,7 @@ static void flush(hf_session *session, hf_time now) {
     hf_request *request = session->queue;
     while (request) {
         bool waits = request->retry_at > now;
-        if (waits || must_wait_for_ping(session, request, now)) {
+        if (waits || delay_for_ping(session, request, now)) {
             if (!waits) request->retry_at = 0; /* it is due, but still waits for the PING's reply */
             request = request->next;
             continue;
@@ -595,7 +596,7 @@ void hf_session_adopt(hf_session *session, hf_request *request, hf_time now) {
     request->session = session;
     request->retry_at = 0;
     bool open = session->state == HF_SESSION_READY && !session->closing;
-    if (open && !must_wait_for_ping(session, request, now)) {
+    if (open && !delay_for_ping(session, request, now)) {
         send(session, request, now);
         return;
     }
@@ -708,14 +709,14 @@ static void become_ready(hf_session *session, hf_time now) {
 }
 
 /* On servers with CVE-2025-46818 a script can change what all scripts share, such as the methods of
- * strings, and so run code with another user's rights. The server's version does not show whether
- * it is affected, because distributions backport the fix. This script changes nothing. */
+ * strings, and so run code with another user's permissions. The server's version does not show
+ * whether it is affected, because distributions backport the fix. This script changes nothing. */
 static const char EXPOSED_TEST[] =
     "return pcall(function() getmetatable('').holdfast = nil end) and 1 or 0";
 
 /* Asks a cluster node for its id, and whether it supports sharded channels. Like Redisson, assumes
- * so if the node knows PUBSUB SHARDNUMSUB. A different version or node comes with a new connection,
- * so asking once per log-in is enough. */
+ * that a node that knows PUBSUB SHARDNUMSUB supports them. A different version or node comes with a
+ * new connection, so asking once per log-in is enough. */
 static bool ask_node(hf_session *session, size_t *sent) {
     hf_slice id[] = {{"CLUSTER", 7}, {"MYID", 4}},
              sharded[] = {{"PUBSUB", 6}, {"SHARDNUMSUB", 11}, {"0", 1}};
@@ -832,15 +833,15 @@ void hf_session_login_failed(hf_session *session, hf_code code, const char *reas
 }
 
 /* Passwords and tokens may be replaced. After the first refusal the session therefore asks for new
- * ones, and fails requests only if those are refused, too. */
+ * credentials, and fails requests only if the new ones are refused, too. */
 static void count_refused_login(hf_session *session) {
     if (session->login == HF_LOGIN_FIXED) return;
     session->refused_logins++;
     session->retries_login = session->refused_logins == 1;
 }
 
-/* Returns whether the server says that it is not a master. If the user lacks the right to ask for
- * the role, only READONLY errors show that a server is a replica. */
+/* Returns whether the server says that it is not a master. If the user lacks the permission to ask
+ * for the role, only READONLY errors show that a server is a replica. */
 static bool is_not_master(const hf_reply *role) {
     return role->type != HF_REPLY_ERROR &&
            !hf_slice_equal(hf_reply_string_at(role, 0), hf_slice_of("master"));
@@ -912,8 +913,8 @@ static void refuse_server(hf_session *session, const char *who) {
     begin_closing(session, HF_UNREACHABLE, text);
 }
 
-/* Checks the node's id. If the user lacks the right to ask for it, any server is accepted, except
- * one that is not in a cluster. */
+/* Checks the node's id. If the user lacks the permission to ask for it, any server is accepted,
+ * except one that is not in a cluster. */
 static void check_id(hf_session *session, const hf_reply *reply) {
     static const char SINGLE[] = "ERR This instance has cluster support disabled";
     bool not_clustered = reply->type == HF_REPLY_ERROR && strcmp(reply->string, SINGLE) == 0;

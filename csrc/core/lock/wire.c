@@ -20,7 +20,7 @@ static bool has_fifth_key(const hf_kind *kind) {
 }
 
 /* Adds the keys and first arguments of a program about one lock. Returns their number. */
-static size_t begin(hf_slice *args, const hf_wire_lock *lock, number_text grant) {
+static size_t put_lock_args(hf_slice *args, const hf_wire_lock *lock, number_text grant) {
     const hf_names *names = lock->names;
     size_t n = 0;
     args[n++] = names->key, args[n++] = names->counter, args[n++] = names->queue,
@@ -32,13 +32,13 @@ static size_t begin(hf_slice *args, const hf_wire_lock *lock, number_text grant)
 }
 
 /* Returns false when out of memory, or if the kind has no program for the verb. */
-static bool call(hf_request *request, const hf_kind *kind, hf_verb verb, size_t keys, size_t count,
-                 const hf_slice *args) {
+static bool encode_call(hf_request *request, const hf_kind *kind, hf_verb verb, size_t keys,
+                        size_t count, const hf_slice *args) {
     const hf_program *program = hf_kind_program(kind, verb);
     return program && hf_request_call(request, program, keys, count, args);
 }
 
-/* Returns the number of keys that `begin` adds. */
+/* Returns the number of keys that `put_lock_args` adds. */
 static size_t key_count(const hf_wire_lock *lock) {
     return has_fifth_key(lock->kind) ? 5 : 4;
 }
@@ -48,7 +48,7 @@ static bool has_default_grant_lease(const hf_wire_lock *lock) {
     return lock->kind->has_short_form && lock->grant_lease == 2 * HF_SECOND;
 }
 
-static hf_slice optional(number_text text, uint64_t number) {
+static hf_slice decimal_or_empty(number_text text, uint64_t number) {
     return number == 0 ? HF_NO_TEXT : hf_decimal(text, number);
 }
 
@@ -69,7 +69,7 @@ static bool acquire_in_short_form(hf_request *request, const hf_wire_lock *lock,
                        lock->owner,
                        hf_decimal(lease, hf_lease_ms(acquire->lease)),
                        hf_decimal(ttl, acquire->token_ttl_ms)};
-    return call(request, lock->kind, HF_VERB_ACQUIRE, 4, sizeof args / sizeof *args, args);
+    return encode_call(request, lock->kind, HF_VERB_ACQUIRE, 4, sizeof args / sizeof *args, args);
 }
 
 /* An argument has the same position in the programs of all kinds. Empty arguments at the end are
@@ -79,7 +79,7 @@ bool hf_wire_acquire_call(hf_request *request, const hf_wire_lock *lock,
     if (fits_short_form(lock, acquire)) return acquire_in_short_form(request, lock, acquire);
     hf_slice args[16];
     number_text grant, from, lease, ttl, floor, permits;
-    size_t n = begin(args, lock, grant);
+    size_t n = put_lock_args(args, lock, grant);
     args[n++] = hf_decimal(from, acquire->holds_before);
     args[n++] = hf_slice_of(acquire->shared ? "1" : "0");
     args[n++] = hf_decimal(lease, hf_lease_ms(acquire->lease));
@@ -87,12 +87,12 @@ bool hf_wire_acquire_call(hf_request *request, const hf_wire_lock *lock,
     args[n++] = acquire->waiter;
     size_t required = lock->kind->has_fingerprint ? n + 1 : n;
     args[n++] = acquire->fingerprint;
-    args[n++] = optional(floor, acquire->token_floor);
-    args[n++] = optional(permits, acquire->permits);
+    args[n++] = decimal_or_empty(floor, acquire->token_floor);
+    args[n++] = decimal_or_empty(permits, acquire->permits);
     args[n++] = acquire->writer;
     assert(n <= sizeof args / sizeof *args);
     while (n > required && args[n - 1].size == 0) n--;
-    return call(request, lock->kind, HF_VERB_ACQUIRE, key_count(lock), n, args);
+    return encode_call(request, lock->kind, HF_VERB_ACQUIRE, key_count(lock), n, args);
 }
 
 static hf_slice own_holds_text(number_text text, uint32_t own_holds) {
@@ -104,7 +104,7 @@ bool hf_wire_release(hf_request *request, const hf_wire_lock *lock, uint32_t hol
                      hf_time lease, uint32_t own_holds, hf_slice granted) {
     hf_slice args[11];
     number_text grant, remaining, ms, releases;
-    size_t n = begin(args, lock, grant);
+    size_t n = put_lock_args(args, lock, grant);
     if (holds_left == 0 && own_holds == HF_WIRE_NOT_SHARED && has_default_grant_lease(lock))
         n--; /* the owner is the only argument */
     else {
@@ -114,48 +114,48 @@ bool hf_wire_release(hf_request *request, const hf_wire_lock *lock, uint32_t hol
         if (granted.size > 0) args[n++] = granted;
     }
     assert(n <= sizeof args / sizeof *args);
-    return call(request, lock->kind, HF_VERB_RELEASE, key_count(lock), n, args);
+    return encode_call(request, lock->kind, HF_VERB_RELEASE, key_count(lock), n, args);
 }
 
 bool hf_wire_leave(hf_request *request, const hf_wire_lock *lock, uint32_t holds_left,
                    hf_slice waiter, uint32_t own_holds) {
     hf_slice args[10];
     number_text grant, remaining, releases;
-    size_t n = begin(args, lock, grant);
+    size_t n = put_lock_args(args, lock, grant);
     args[n++] = hf_decimal(remaining, holds_left);
     args[n++] = waiter;
     args[n++] = own_holds_text(releases, own_holds);
     assert(n <= sizeof args / sizeof *args);
-    return call(request, lock->kind, HF_VERB_LEAVE, key_count(lock), n, args);
+    return encode_call(request, lock->kind, HF_VERB_LEAVE, key_count(lock), n, args);
 }
 
 bool hf_wire_set(hf_request *request, const hf_wire_lock *lock, uint64_t value) {
     hf_slice args[8];
     number_text grant, number;
-    size_t n = begin(args, lock, grant);
+    size_t n = put_lock_args(args, lock, grant);
     args[n++] = hf_decimal(number, value);
     assert(n <= sizeof args / sizeof *args);
-    return call(request, lock->kind, HF_VERB_SET, key_count(lock), n, args);
+    return encode_call(request, lock->kind, HF_VERB_SET, key_count(lock), n, args);
 }
 
 bool hf_wire_complete(hf_request *request, const hf_wire_lock *lock, hf_time keep,
                       hf_slice fingerprint, hf_slice result) {
     hf_slice args[9];
     number_text grant, ms;
-    size_t n = begin(args, lock, grant);
+    size_t n = put_lock_args(args, lock, grant);
     args[n++] = hf_decimal(ms, hf_lease_ms(keep));
     args[n++] = fingerprint;
     args[n++] = result;
     assert(n <= sizeof args / sizeof *args);
-    return call(request, lock->kind, HF_VERB_COMPLETE, 4, n, args);
+    return encode_call(request, lock->kind, HF_VERB_COMPLETE, 4, n, args);
 }
 
 bool hf_wire_force(hf_request *request, const hf_wire_lock *lock) {
     hf_slice args[7];
     number_text grant;
-    size_t n = begin(args, lock, grant);
+    size_t n = put_lock_args(args, lock, grant);
     assert(n <= sizeof args / sizeof *args);
-    return call(request, lock->kind, HF_VERB_FORCE, key_count(lock), n, args);
+    return encode_call(request, lock->kind, HF_VERB_FORCE, key_count(lock), n, args);
 }
 
 /* Returns the second key in commands for a hold of a read/write lock. For a reader, this is the key
@@ -190,7 +190,7 @@ bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease
                     : hf_decimal(longest_affected, longest_affected_ttl_ms);
     args[n++] = waiter;
     if (lease > 0) args[n++] = names->releases;
-    bool encoded = call(request, kind, HF_VERB_EXTEND, keys, n, args);
+    bool encoded = encode_call(request, kind, HF_VERB_EXTEND, keys, n, args);
     free(text);
     return encoded;
 }
@@ -201,7 +201,7 @@ bool hf_wire_info(hf_request *request, const hf_kind *kind, const hf_names *name
     size_t keys = 3;
     if (kind->has_permits) args[keys++] = names->leases;
     args[keys] = hf_slice_of(asker);
-    return call(request, kind, HF_VERB_INFO, keys, keys + 1, args);
+    return encode_call(request, kind, HF_VERB_INFO, keys, keys + 1, args);
 }
 
 bool hf_wire_ttl(hf_request *request, const hf_names *names) {
@@ -241,7 +241,7 @@ bool hf_wire_is_run(const hf_reply *reply) {
 
 /* ---- kinds that nobody holds ---- */
 
-static char *make_note(hf_slice key, hf_slice owner, hf_slice *note) {
+static char *make_note_name(hf_slice key, hf_slice owner, hf_slice *note) {
     char *text = malloc(key.size + owner.size + HF_NAMES_NOTE_EXTRA);
     if (text) *note = (hf_slice){text, hf_names_note(text, key, owner)};
     return text;
@@ -252,15 +252,15 @@ static bool encode_with_note(hf_request *request, const hf_wire_lock *lock, hf_v
     const hf_names *names = lock->names;
     number_text ms, text;
     hf_slice note;
-    char *block = make_note(names->key, lock->owner, &note);
-    if (!block) return false;
+    char *note_name = make_note_name(names->key, lock->owner, &note);
+    if (!note_name) return false;
     int size = snprintf(text, sizeof text, "%lld", amount);
     hf_slice args[] = {names->key,           note,
                        names->releases,      hf_decimal(ms, hf_lease_ms(keep)),
                        {text, (size_t)size}, {"1", 1}};
     size_t count = sizeof args / sizeof *args;
-    bool encoded = call(request, lock->kind, verb, 3, turn_used ? count : count - 1, args);
-    free(block);
+    bool encoded = encode_call(request, lock->kind, verb, 3, turn_used ? count : count - 1, args);
+    free(note_name);
     return encoded;
 }
 
@@ -276,11 +276,11 @@ bool hf_wire_take(hf_request *request, const hf_wire_lock *lock, long long amoun
 
 bool hf_wire_forget_note(hf_request *request, const hf_wire_lock *lock) {
     hf_slice note;
-    char *block = make_note(lock->names->key, lock->owner, &note);
-    if (!block) return false;
+    char *note_name = make_note_name(lock->names->key, lock->owner, &note);
+    if (!note_name) return false;
     hf_slice args[] = {{"DEL", 3}, note};
     bool encoded = hf_request_command(request, 2, args);
-    free(block);
+    free(note_name);
     return encoded;
 }
 
@@ -336,7 +336,7 @@ static bool renew_pairs(hf_request *request, const hf_kind *kind, size_t count,
         args[2 * count + 2 * i + 1] = hf_decimal(numbers[i], hf_lease_ms(leases[i]));
     }
     if (args && numbers && texts)
-        encoded = call(request, kind, HF_VERB_RENEW, 2 * count, 4 * count, args);
+        encoded = encode_call(request, kind, HF_VERB_RENEW, 2 * count, 4 * count, args);
     assert(!texts || (size_t)(at - texts) <= room);
     free(args);
     free(numbers);
@@ -356,7 +356,7 @@ bool hf_wire_renew(hf_request *request, const hf_kind *kind, size_t count, const
         args[count + 2 * i] = owners[i];
         args[count + 2 * i + 1] = hf_decimal(numbers[i], hf_lease_ms(leases[i]));
     }
-    return call(request, kind, HF_VERB_RENEW, count, 3 * count, args);
+    return encode_call(request, kind, HF_VERB_RENEW, count, 3 * count, args);
 }
 
 /* The arguments of the programs acquire_all and release_all are the keys of all locks, the
@@ -382,7 +382,7 @@ static bool call_all(hf_request *request, const hf_kind *kind, hf_verb verb, siz
             if (with_leases)
                 args[n++] = hf_decimal(numbers[2 * i + 1], hf_lease_ms(locks[i].lease));
         }
-        encoded = call(request, kind, verb, 4 * count, n, args);
+        encoded = encode_call(request, kind, verb, 4 * count, n, args);
     }
     free(args);
     free(numbers);
@@ -495,8 +495,8 @@ hf_verdict hf_wire_read_acquire_all(const hf_reply *reply, long long *i, const c
     hf_verdict verdict = acquire_verdict(number_at(reply, 0, 99));
     *i = number_at(reply, 1, 0);
     *found = other_kind_at(reply, 2);
-    for (size_t at = 1; verdict == HF_VERDICT_YES && at < reply->size; at++)
-        if (!is_token(number_at(reply, at, 0))) return HF_VERDICT_NONSENSE;
+    for (size_t j = 1; verdict == HF_VERDICT_YES && j < reply->size; j++)
+        if (!is_token(number_at(reply, j, 0))) return HF_VERDICT_NONSENSE;
     return verdict;
 }
 
@@ -546,8 +546,8 @@ void hf_wire_read_info(const hf_reply *reply, hf_lock_info *info) {
 
 size_t hf_wire_owner(char text[HF_OWNER_SIZE], const hf_kind *kind, const char *uuid,
                      uint64_t number) {
-    char room[24];
-    hf_slice digits = hf_decimal(room, number),
+    char decimal[24];
+    hf_slice digits = hf_decimal(decimal, number),
              suffix = hf_slice_of(kind->owner_suffix ? kind->owner_suffix : "");
     size_t size = HF_UUID_SIZE + 1 + digits.size;
     assert(size + suffix.size < HF_OWNER_SIZE);

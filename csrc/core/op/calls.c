@@ -364,8 +364,9 @@ static bool encode_extend(hf_op *op, hf_time lease) {
         hf_claim_is_granted(claim)
             ? hf_client_write_waiter(waiter, op->client, claim, claim->wait, claim->token_ttl_ms)
             : 0;
-    uint64_t max_ms = claim->shared ? 0 : HF_WIRE_ANY_TTL;
-    bool encoded = hf_wire_extend(&op->request, &lock, lease, max_ms, (hf_slice){waiter, size});
+    uint64_t longest_affected_ms = claim->shared ? 0 : HF_WIRE_ANY_TTL;
+    bool encoded =
+        hf_wire_extend(&op->request, &lock, lease, longest_affected_ms, (hf_slice){waiter, size});
     return encoded && (lease == 0 || hf_client_sync(op->client, &op->request));
 }
 
@@ -376,8 +377,8 @@ static bool is_due(const hf_hold *hold, hf_time now) {
            (!ends && now >= hf_lease_renew_before(claim->valid_until, hf_claim_lease(claim)));
 }
 
-/* A check also confirms a hold obtained through a grant, and renews one that is due, because a
- * caller that checks continually leaves the renewer no time for this. */
+/* A check also confirms a hold that was acquired by a grant, and renews a hold whose renewal is
+ * due, because a caller that checks continually leaves the renewer no time for this. */
 static void begin_extend(hf_op *op, hf_time now) {
     if (!begin_on_hold(op, now)) return;
     assert(hf_hold_is_held(op->hold) && op->hold->claim->in_flight);
@@ -393,7 +394,7 @@ static void begin_extend(hf_op *op, hf_time now) {
         return;
     }
     op->call.previous_valid_until = op->hold->claim->valid_until;
-    if (lease > 0) { /* a shorter lease counts from now, whenever its reply comes */
+    if (lease > 0) { /* a shorter lease counts from now, no matter when the reply arrives */
         op->hold->claim->valid_until = hf_time_min(op->hold->claim->valid_until,
                                                    hf_claim_lease_end(op->hold->claim, lease, now));
     }
@@ -422,7 +423,7 @@ static bool continue_alone(hf_op *op) {
     return continues;
 }
 
-/* An abandoned release continues in the background, but a shared owner's is not sent again. */
+/* An abandoned release continues in the background, but a shared owner's release is not resent. */
 static void abandon_release(hf_op *op, hf_time now) {
     if (op->hold->claim->shared) continue_alone(op);
     else hf_session_drop(&op->request);

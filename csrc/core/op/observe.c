@@ -13,11 +13,11 @@ static hf_time bucket_end(size_t i) {
     return (hf_time)(hf_bucket_bounds[i] * (double)HF_SECOND + 0.5);
 }
 
-static void count_time(hf_histogram *histogram, hf_time span) {
+static void count_duration(hf_histogram *histogram, hf_time duration) {
     size_t i = 0;
-    while (i < HF_BUCKETS && span > bucket_end(i)) i++;
+    while (i < HF_BUCKETS && duration > bucket_end(i)) i++;
     histogram->counts[i]++;
-    histogram->sum += span;
+    histogram->sum += duration;
 }
 
 /* ---- classes ---- */
@@ -35,13 +35,13 @@ uint16_t hf_observe_class(hf_client *client, const char *name) {
     return i;
 }
 
-void hf_observe_carry_over(hf_client *client, const hf_observer *before) {
-    for (size_t i = 0; i < HF_CLASSES_MAX && before->classes[i]; i++)
-        hf_observe_class(client, before->classes[i]->name);
-    client->observer.wants_all = before->wants_all;
+void hf_observe_carry_over(hf_client *client, const hf_observer *previous) {
+    for (size_t i = 0; i < HF_CLASSES_MAX && previous->classes[i]; i++)
+        hf_observe_class(client, previous->classes[i]->name);
+    client->observer.wants_all = previous->wants_all;
 }
 
-/* Returns the client that has the counters and events: for a member of a quorum, the quorum's. */
+/* Returns the client that has the counters and events: for a member, the quorum's client. */
 static hf_client *counting_client(hf_client *client) {
     return client->quorum_client ? client->quorum_client : client;
 }
@@ -57,10 +57,10 @@ static bool is_wanted(const hf_client *client, uint64_t observer) {
     return client->observer.wants_all || observer != 0;
 }
 
-static hf_slice append(char **at, hf_slice text) {
-    hf_slice copy = {*at, text.size};
-    if (text.size > 0) memcpy(*at, text.data, text.size);
-    *at += text.size;
+static hf_slice append_copy(char **end, hf_slice string) {
+    hf_slice copy = {*end, string.size};
+    if (string.size > 0) memcpy(*end, string.data, string.size);
+    *end += string.size;
     return copy;
 }
 
@@ -73,10 +73,10 @@ static hf_event *add_with_message(hf_client *client, hf_event_kind kind, hf_slic
         observer->dropped++;
         return NULL;
     }
-    char *at = event->bytes;
-    event->key = append(&at, key);
-    event->owner = append(&at, owner);
-    event->message = append(&at, message);
+    char *end = event->bytes;
+    event->key = append_copy(&end, key);
+    event->owner = append_copy(&end, owner);
+    event->message = append_copy(&end, message);
     event->kind = kind;
     event->class = "";
     if (!observer->first) observer->end = &observer->first;
@@ -179,33 +179,33 @@ static void on_acquired(hf_op *op, hf_hold *hold, hf_time now) {
     if (class) {
         class->outcomes[HF_OK]++;
         class->hand_offs += op->spec.batch_count == 0 && op->acquire.handed_over;
-        count_time(&class->waited, now - op->begun_at);
+        count_duration(&class->waited, now - op->begun_at);
     }
     add_hold_event(op->client, HF_EVENT_ACQUIRED, hold, NULL, now - op->begun_at);
 }
 
-static void count_end(hf_client *client, hf_hold *hold, hf_event_kind kind, const char *code,
-                      hf_time now) {
+static void observe_hold_end(hf_client *client, hf_hold *hold, hf_event_kind kind, const char *code,
+                             hf_time now) {
     hf_class *class = class_of(client, hold->claim->class);
-    hf_time span = now > hold->held_since ? now - hold->held_since : 0;
+    hf_time duration = now > hold->held_since ? now - hold->held_since : 0;
     if (hold->held_since == 0 || client->is_member) return;
     hold->held_since = 0;
     if (class) {
-        count_time(&class->held, span);
+        count_duration(&class->held, duration);
         if (kind == HF_EVENT_RELEASED) class->releases++;
         else class->losses[hold->reason]++;
     }
-    add_hold_event(client, kind, hold, code, span);
+    add_hold_event(client, kind, hold, code, duration);
 }
 
 void hf_observe_end(hf_client *client, hf_hold *hold, hf_time now) {
-    count_end(client, hold, HF_EVENT_RELEASED, NULL, now);
+    observe_hold_end(client, hold, HF_EVENT_RELEASED, NULL, now);
 }
 
 /* A lost hold counts as held until the end of its lease. */
 void hf_observe_loss(hf_client *client, hf_hold *hold) {
-    count_end(client, hold, HF_EVENT_LOST, hf_lost_reason_name(hold->reason),
-              hold->claim->valid_until);
+    observe_hold_end(client, hold, HF_EVENT_LOST, hf_lost_reason_name(hold->reason),
+                     hold->claim->valid_until);
 }
 
 /* The caller of a detached release has continued without the lock, so the hold ended when the
@@ -227,7 +227,7 @@ static void on_polled_wait_done(hf_op *op, hf_time now) {
     hf_class *class = class_of(op->client, op->spec.class);
     if (class) {
         class->outcomes[HF_OK]++;
-        count_time(&class->waited, now - op->begun_at);
+        count_duration(&class->waited, now - op->begun_at);
     }
     add_op_event(op, HF_EVENT_ACQUIRED, NULL, HF_NO_TEXT, now);
 }
@@ -334,6 +334,6 @@ static uint16_t class_of_request(const hf_request *request) {
 void hf_observe_reply(void *context, const hf_request *request, hf_time now) {
     const hf_node *node = context;
     hf_class *class = class_of(node->client, class_of_request(request));
-    if (class) count_time(&class->round_trips, now - request->sent_at);
+    if (class) count_duration(&class->round_trips, now - request->sent_at);
     if (request->routing.context_is_op) hf_observe_resumed(request->context, now);
 }

@@ -17,9 +17,9 @@ typedef struct hf_observer {
 
 struct hf_request;
 
-/* Copies the classes' names and `wants_all` from `before`, the observer of a client that is started
- * over. All counters begin at 0. */
-void hf_observe_carry_over(hf_client *client, const hf_observer *before);
+/* Copies the classes' names and `wants_all` from `previous`, the observer of a client that is
+ * started over. All counters begin at 0. */
+void hf_observe_carry_over(hf_client *client, const hf_observer *previous);
 
 /* Counts an ended operation that acquires, releases or polls, and adds its event. */
 void hf_observe_op(hf_op *op, hf_time now);

@@ -79,7 +79,7 @@ static bool spans_slots(const hf_op *op) {
 
 /* Returns whether another key would have the same names on the server. Locks of a kind with
  * refuses_braced_key would then take each other's permits or places in the queue. */
-static bool shares_names(const hf_op *op) {
+static bool has_colliding_names(const hf_op *op) {
     const hf_kind *kind = op->spec.lock_kind;
     return kind && kind->refuses_braced_key && op->spec.names &&
            hf_names_collide_with_unbraced(op->spec.names->key);
@@ -224,7 +224,7 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
         hf_op_fail(op, HF_CONFLICT,
                    "the key's braces do not form a hash tag, so the lock would span several slots "
                    "of the cluster");
-    else if (shares_names(op))
+    else if (has_colliding_names(op))
         hf_op_fail(op, HF_CONFLICT,
                    "this key cannot be used, because it would clash on the server with the same "
                    "key without its braces");
@@ -311,7 +311,8 @@ void hf_client_end_detached(hf_client *client, hf_time now) {
     }
 }
 
-/* Ends what the operation may have begun for its wait. */
+/* Ends the checks, the publication and the listening that the operation may have begun for its
+ * wait. */
 static void end_wait(hf_op *op, hf_time now) {
     hf_deadlock_end(op);
     hf_crash_end(op);
