@@ -261,9 +261,9 @@ struct hf_op {
     hf_hold *hold; /* the hold that it acquires or uses, referenced; or NULL */
     hf_claim *awaited_claim; /* the claim whose command it must wait for, referenced; or NULL */
     hf_request request;
-    hf_names *own_names; /* detached: the names to which its spec points, owned */
-    char *own_caller;    /* detached: the caller to which its spec points, owned */
-    hf_fault failure;    /* code HF_OK unless it has failed */
+    hf_names *owned_names; /* detached: the names to which its spec points, owned */
+    char *owned_caller;    /* detached: the caller to which its spec points, owned */
+    hf_fault failure;      /* code HF_OK unless it has failed */
     hf_op_result result;
     hf_op_wait wait;
     union {                        /* by the kind of the operation */

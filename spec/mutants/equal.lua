@@ -212,7 +212,7 @@ return {
   { "deadlock.c:follow_wait", ">youngest_waiter) «>|>=» 0);", "an equal name is copied" },
   { "deadlock.c:add_description", 'used > «0|1» ? ", which waits', "the text is never one byte" },
   { "deadlock.c:hf_deadlock_end", "«    op->deadlock.walk = NULL;|»", "the operation ends with its search" },
-  { "kept.c:add", "node, true, «false|true», now);", "only at the end it matters whether it will listen again" },
+  { "kept.c:add_kept", "node, true, «false|true», now);", "only at the end it matters whether it will listen again" },
   { "kept.c:hf_kept_cancel", "!kept->first «&&|||» !kept->keep", "what is looked at without need stays as it is" },
   { "kept.c:has_token", "kept->token > «0|1» && kept->", NO_TOKEN_1 },
   { "kept.c:lend", "taken.token > «0|1») kept->token", NO_TOKEN_1 },

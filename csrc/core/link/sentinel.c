@@ -170,11 +170,11 @@ static void remember_replaced(hf_sentinels *sentinels, hf_time now) {
     sentinels->replaced_until = now + OUTDATED_TIME;
 }
 
-static void move_master(hf_sentinels *sentinels, const hf_address *address, bool majority,
+static void move_master(hf_sentinels *sentinels, const hf_address *address, bool has_majority,
                         hf_time now) {
     hf_node *master = master_of(sentinels);
     char label[sizeof master->server.label];
-    if (sentinels->has_address && majority) remember_replaced(sentinels, now);
+    if (sentinels->has_address && has_majority) remember_replaced(sentinels, now);
     hf_server_set_address(&master->server, address);
     memcpy(label, master->server.label, sizeof label);
     set_label(sentinels, label);
@@ -287,7 +287,7 @@ static bool is_complete(const hf_sentinels *sentinels) {
     return !find_in_state(sentinels, HF_SENTINEL_ASKED, HF_OK);
 }
 
-static void end_round(hf_sentinels *sentinels, const hf_address *address, bool majority,
+static void end_round(hf_sentinels *sentinels, const hf_address *address, bool has_majority,
                       hf_time now) {
     sentinels->asking = false;
     for (size_t i = 0; i < sentinels->count; i++) cancel(&sentinels->list[i]);
@@ -297,8 +297,8 @@ static void end_round(hf_sentinels *sentinels, const hf_address *address, bool m
         return;
     }
     if (address && !is_current(sentinels, address)) {
-        bool may_move = majority || (!served && !was_replaced(sentinels, address, now));
-        if (may_move) move_master(sentinels, address, majority, now);
+        bool may_move = has_majority || (!served && !was_replaced(sentinels, address, now));
+        if (may_move) move_master(sentinels, address, has_majority, now);
     }
     resolve_waiting_links(sentinels);
 }
@@ -320,11 +320,11 @@ static hf_time decide_at(const hf_sentinels *sentinels) {
 static void decide(hf_sentinels *sentinels, hf_time now) {
     size_t votes;
     const hf_address *address = choose_address(sentinels, &votes, now);
-    bool majority = votes * 2 > sentinels->count, complete = is_complete(sentinels);
+    bool has_majority = votes * 2 > sentinels->count, complete = is_complete(sentinels);
     if (address) sentinels->first_address_at = hf_time_min(sentinels->first_address_at, now);
-    if (!majority && !complete && now < decide_at(sentinels)) return;
-    if (!majority && !complete) sentinels->poll_at = now;
-    end_round(sentinels, address, majority, now);
+    if (!has_majority && !complete && now < decide_at(sentinels)) return;
+    if (!has_majority && !complete) sentinels->poll_at = now;
+    end_round(sentinels, address, has_majority, now);
 }
 
 /* ---- asking ---- */

@@ -73,14 +73,14 @@ static bool pass_to_renewer(hf_op *op, hf_time now) {
  * command for this hold sets the count, or finds out what to release. */
 static void undo(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
-    bool first = hold && hf_claim_is_requested(hold->claim);
-    if (first && op->acquire.queued) {
+    bool is_first = hold && hf_claim_is_requested(hold->claim);
+    if (is_first && op->acquire.queued) {
         hf_holds_set_wait(&op->client->holds, hold->claim, op->wait.number);
         hold->claim->token_ttl_ms = op->spec.token_ttl_ms;
     }
     if (hold && pass_to_renewer(op, now)) return;
     if (hold) hold->claim->count_uncertain = true;
-    if (first) hf_renewer_clean_up_same_connection(op->client, hold->claim, now);
+    if (is_first) hf_renewer_clean_up_same_connection(op->client, hold->claim, now);
     else forget(op, now);
 }
 
@@ -169,8 +169,8 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
         finish(op, now);
         return;
     }
-    bool first = hf_hold_is_acquiring(hold);
-    hold->claim->share.others = first ? op->acquire.holds_before : hold->claim->share.others;
+    bool is_first = hf_hold_is_acquiring(hold);
+    hold->claim->share.others = is_first ? op->acquire.holds_before : hold->claim->share.others;
     if (hold->claim->share.pending_releases > hold->claim->share.others)
         hold->claim->share.pending_releases = hold->claim->share.others;
     hold->claim->shared = op->spec.shared;
@@ -182,7 +182,7 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
     if (granted)
         hold->claim->confirm_at =
             hf_acquire_confirm_at(op, hf_time_min(end, hold->claim->max_until), now);
-    if (first && hold->claim->kept) hf_kept_on_acquired(op, op->acquire.last_token, now);
+    if (is_first && hold->claim->kept) hf_kept_on_acquired(op, op->acquire.last_token, now);
     hf_renewer_resume(client, hold->claim, now);
     hf_op_succeed(op);
     finish(op, now);

@@ -152,7 +152,7 @@ static bool must_not_resend(const hf_request *request) {
 static void clean_up(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     hf_claim *claim = hold->claim;
-    bool final = must_not_resend(&op->request),
+    bool is_final = must_not_resend(&op->request),
          gone = !hf_hold_owns_claim(hold) || hf_hold_is_lost(hold);
     if (is_overtaken(hold)) {
         hf_renewer_clean_up(op->client, claim, now);
@@ -164,13 +164,13 @@ static void clean_up(hf_op *op, hf_time now) {
         claim->count_uncertain = true;
         if (claim->shared)
             claim->share.pending_releases =
-                final ? claim->share.pending_releases - op->call.pending_releases
-                      : claim->share.pending_releases + 1;
+                is_final ? claim->share.pending_releases - op->call.pending_releases
+                         : claim->share.pending_releases + 1;
         bool is_over = hf_hold_is_lost(hold) && claim->count == claim->share.others;
         if (is_over && hf_hold_in_table(hold)) hf_renewer_clean_up_lost(op->client, hold, now);
         else hf_renewer_resume(op->client, claim, now);
         hf_client_unblock(op->client, claim, now);
-    } else if (final) {
+    } else if (is_final) {
         drop_from_table(op, now);
     } else { /* the clean-up must follow the release that may be under way */
         hf_renewer_clean_up_same_connection(op->client, hold->claim, now);
@@ -178,11 +178,11 @@ static void clean_up(hf_op *op, hf_time now) {
 }
 
 static void on_release_failed(hf_op *op, const hf_request *request, hf_time now) {
-    bool final = must_not_resend(request);
+    bool is_final = must_not_resend(request);
     clean_up(op, now);
     hf_op_fail(op, request->failure.code, "%s; the release %s", hf_fault_text(&request->failure),
-               final ? "may have been lost; if so, the lock expires with its lease"
-                     : "continues in the background");
+               is_final ? "may have been lost; if so, the lock expires with its lease"
+                        : "continues in the background");
 }
 
 static void on_released(hf_request *request, const hf_reply *reply, hf_time now) {

@@ -131,7 +131,7 @@ static size_t count_alike(const hf_walk *walk, const asked_server *server) {
 }
 
 /* Returns a server whose reply a majority has sent, or NULL. */
-static const asked_server *find_majority(const hf_walk *walk) {
+static const asked_server *find_agreed_reply(const hf_walk *walk) {
     for (size_t i = 0; i < walk->server_count; i++) {
         if (2 * count_alike(walk, &walk->servers[i]) > walk->server_count) return &walk->servers[i];
     }
@@ -140,15 +140,15 @@ static const asked_server *find_majority(const hf_walk *walk) {
 
 /* Returns the lower median of the times at which the majority's servers say that this wait began.
  * All waiters of a cycle read the same times, so all choose the same waiter as the youngest. */
-static uint64_t since_of(const hf_walk *walk, const asked_server *majority) {
-    size_t middle = (count_alike(walk, majority) + 1) / 2;
+static uint64_t since_of(const hf_walk *walk, const asked_server *agreed) {
+    size_t middle = (count_alike(walk, agreed) + 1) / 2;
     uint64_t since = 0;
     for (size_t i = 0; i < walk->server_count; i++) {
         const asked_server *server = &walk->servers[i];
         size_t rank = 0;
-        if (!replies_are_alike(server, majority)) continue;
+        if (!replies_are_alike(server, agreed)) continue;
         for (size_t j = 0; j < walk->server_count; j++)
-            rank += replies_are_alike(&walk->servers[j], majority) &&
+            rank += replies_are_alike(&walk->servers[j], agreed) &&
                     walk->servers[j].wait.since <= server->wait.since;
         if (rank >= middle && (since == 0 || server->wait.since < since))
             since = server->wait.since;
@@ -198,12 +198,12 @@ static bool is_cycle_of_others(hf_walk *walk) {
 }
 
 static void follow_wait(hf_walk *walk, hf_time now) {
-    const asked_server *majority = find_majority(walk);
-    if (!majority || !move_to_wait(walk, &majority->wait) || ++walk->steps > MAX_STEPS) {
+    const asked_server *agreed = find_agreed_reply(walk);
+    if (!agreed || !move_to_wait(walk, &agreed->wait) || ++walk->steps > MAX_STEPS) {
         end_walk(walk);
         return;
     }
-    uint64_t since = since_of(walk, majority);
+    uint64_t since = since_of(walk, agreed);
     if (strcmp(walk->waiter, walk->own_wait) == 0) {
         decide(walk, since, now);
         return;
@@ -247,13 +247,13 @@ static void add_description(hf_walk *walk, hf_slice owner) {
 }
 
 static void follow_holder(hf_walk *walk, hf_time now) {
-    const asked_server *majority = find_majority(walk);
+    const asked_server *agreed = find_agreed_reply(walk);
     char key[HF_PRESENCE_KEY];
-    if (!majority || majority->size > HF_OWNER_MAX) {
+    if (!agreed || agreed->size > HF_OWNER_MAX) {
         end_walk(walk);
         return;
     }
-    hf_slice owner = {majority->text, majority->size};
+    hf_slice owner = {agreed->text, agreed->size};
     add_description(walk, owner);
     size_t size = hf_presence_wait_key(key, walk->op->client, owner);
     ask_servers(walk, encode_wait, (hf_slice){key, size}, on_wait, follow_wait, now);

@@ -41,7 +41,7 @@ static uint64_t hash_of(const hf_kind *kind, hf_slice key) {
     return hf_hash(HF_HASH_SEED ^ (unsigned char)kind->letter, key);
 }
 
-static hf_kept *find(const hf_client *client, const hf_kind *kind, hf_slice key) {
+static hf_kept *find_kept(const hf_client *client, const hf_kind *kind, hf_slice key) {
     const hf_number *entry = NULL;
     uint64_t hash = client->kept.count > 0 ? hash_of(kind, key) : 0;
     while ((entry = hf_numbers_find(&client->kept, hash, entry))) {
@@ -52,7 +52,7 @@ static hf_kept *find(const hf_client *client, const hf_kind *kind, hf_slice key)
     return NULL;
 }
 
-static hf_kept *add(hf_op *op, hf_time now) {
+static hf_kept *add_kept(hf_op *op, hf_time now) {
     hf_client *client = op->client;
     hf_slice key = op->spec.names->key;
     hf_kept *kept = calloc(1, sizeof *kept + key.size);
@@ -71,7 +71,7 @@ static hf_kept *add(hf_op *op, hf_time now) {
     return kept;
 }
 
-static void drop(hf_client *client, hf_kept *kept, hf_time now) {
+static void free_kept(hf_client *client, hf_kept *kept, hf_time now) {
     assert(!kept->first && !kept->keep.claim && !kept->keep.due);
     hf_numbers_remove(&client->kept, &kept->by_key);
     hf_node_listen(kept->node, false, true, now);
@@ -90,7 +90,7 @@ void hf_kept_free(hf_client *client) {
 
 /* ---- the queue ---- */
 
-static void join(hf_kept *kept, hf_op *op) {
+static void join_queue(hf_kept *kept, hf_op *op) {
     assert(!op->acquire.kept && !*kept->end);
     hf_op_become(op, HF_ACQUIRE_QUEUED_LOCALLY);
     op->acquire.kept = kept;
@@ -237,7 +237,7 @@ static void join_or_fail(hf_kept *kept, hf_op *op) {
     else if (hf_acquire_waits_for_itself(op)) hf_acquire_fail_as_deadlock(op);
     else if (op->spec.limits_waiters && waiters >= (long long)op->spec.max_waiters)
         hf_acquire_fail_at_max_waiters(op, waiters);
-    else join(kept, op);
+    else join_queue(kept, op);
 }
 
 /* Lends the idle lock, or gives it back to the server and makes the operation wait for that. */
@@ -272,7 +272,7 @@ static bool is_lent(const hf_kept *kept) {
 /* Gives the idle lock of this kind back to the server. Returns its claim, or NULL. */
 static hf_claim *give_back(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
     if (!client->kept.buckets) return NULL; /* the client has never kept a lock */
-    hf_kept *kept = find(client, kind, key);
+    hf_kept *kept = find_kept(client, kind, key);
     if (!kept || !is_idle(kept)) return find_returning(client, kind, key);
     hf_claim *idle = kept->keep.claim;
     if (!idle->in_flight) release_idle(client, idle, now);
@@ -309,7 +309,7 @@ bool hf_kept_begin(hf_op *op, hf_time now) {
     if (spec->keep == 0 && !client->kept.buckets) return false;
     if (has_hold(op)) return false;
     if (block_on(op, hf_kept_give_back(client, spec->lock_kind, key, now), now)) return true;
-    hf_kept *kept = find(client, spec->lock_kind, key);
+    hf_kept *kept = find_kept(client, spec->lock_kind, key);
     if (kept && is_lent(kept)) hf_client_refresh(client, kept->keep.claim->hold, now);
     if (kept && is_idle(kept)) {
         begin_idle(kept, op, now);
@@ -317,7 +317,7 @@ bool hf_kept_begin(hf_op *op, hf_time now) {
     }
     if (block_on(op, find_returning(client, spec->lock_kind, key), now)) return true;
     if (spec->keep == 0 || !may_keep(op)) return false;
-    if (!kept) kept = add(op, now);
+    if (!kept) kept = add_kept(op, now);
     if (!kept) return false;
     if (kept->keep.claim || kept->first) {
         join_or_fail(kept, op);
@@ -397,7 +397,7 @@ bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now) {
 }
 
 void hf_kept_before_force(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
-    hf_kept *kept = find(client, kind, key);
+    hf_kept *kept = find_kept(client, kind, key);
     if (kept) kept->forced = true;
     if (kept && is_idle(kept)) kept->keep.keep_until = now;
     give_back(client, kind, key, now);
@@ -422,6 +422,6 @@ void hf_kept_tick(hf_client *client, hf_time now) {
         client->holds.due = kept->keep.next_due;
         kept->keep.due = false;
         serve(client, kept, now);
-        if (!kept->keep.claim && !kept->first && !kept->keep.due) drop(client, kept, now);
+        if (!kept->keep.claim && !kept->first && !kept->keep.due) free_kept(client, kept, now);
     }
 }

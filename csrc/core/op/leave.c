@@ -269,10 +269,10 @@ void hf_renewer_abandon_dropped(hf_client *client, hf_hold *hold, hf_time now) {
 /* ---- abandoned acquires of shared owners ---- */
 
 void hf_renewer_add_pending_release(hf_claim *claim, hf_time sent_at) {
-    bool first = !hf_claim_is_held(claim) && hf_claim_own_holds(claim) == 0;
+    bool is_first = !hf_claim_is_held(claim) && hf_claim_own_holds(claim) == 0;
     if (!claim->shared) return;
     claim->share.pending_releases++;
-    if (first) claim->valid_until = hf_lease_end(sent_at, claim->lease);
+    if (is_first) claim->valid_until = hf_lease_end(sent_at, claim->lease);
 }
 
 /* Only the reply shows whether one of the owner's holds is this client's. */

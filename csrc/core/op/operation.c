@@ -284,14 +284,14 @@ static bool copy_lock(hf_op *op) {
         return false;
     }
     memcpy(text, caller.data, caller.size);
-    op->spec.names = op->own_names = names;
-    op->spec.caller.data = op->own_caller = text;
+    op->spec.names = op->owned_names = names;
+    op->spec.caller.data = op->owned_caller = text;
     return true;
 }
 
 static void free_copy(hf_op *op) {
-    hf_names_delete(op->own_names);
-    free(op->own_caller);
+    hf_names_delete(op->owned_names);
+    free(op->owned_caller);
 }
 
 bool hf_op_detach(hf_op *op) {

@@ -105,15 +105,15 @@ static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
 }
 
 /* Returns the deadline of a poll. A wait continues through an outage that begins during it. */
-static hf_time poll_deadline(const hf_op *op, bool first, hf_time now) {
+static hf_time poll_deadline(const hf_op *op, bool is_first, hf_time now) {
     hf_time wait_end = hf_time_max(op->wait.until, now + MIN_REPLY_TIMEOUT);
-    return first ? hf_time_min(wait_end, now + command_timeout(op))
-                 : hf_time_min(wait_end, now + MAX_REPLY_TIMEOUT);
+    return is_first ? hf_time_min(wait_end, now + command_timeout(op))
+                    : hf_time_min(wait_end, now + MAX_REPLY_TIMEOUT);
 }
 
 static void ask(hf_op *op, hf_time now) {
     assert(op->impl->poll && op->impl->wait && !op->done);
-    bool first = !op->wait.needs_events;
+    bool is_first = !op->wait.needs_events;
     if (!op->impl->poll->encode(op)) {
         hf_op_fail_out_of_memory(op);
         finish(op, now);
@@ -124,10 +124,10 @@ static void ask(hf_op *op, hf_time now) {
     if (now >= op->wait.turn_ends) op->wait.turn_ends = 0;
     op->request.accepted = op->wait.accepted && !op->wait.interrupted;
     hf_time deadline =
-        op->spec.wait == 0 ? op->begun_at + command_timeout(op) : poll_deadline(op, first, now);
+        op->spec.wait == 0 ? op->begun_at + command_timeout(op) : poll_deadline(op, is_first, now);
     op->request.persists_until =
         op->spec.wait == 0 ? 0 : hf_time_min(op->wait.until, now + MAX_REPLY_TIMEOUT);
-    hf_op_send(op, on_reply, deadline, !first, now);
+    hf_op_send(op, on_reply, deadline, !is_first, now);
 }
 
 void hf_poll_begin(hf_op *op, hf_time now) {

@@ -40,20 +40,20 @@ void hf_op_mark_in_flight(hf_op *op, hf_hold *hold) {
 
 void hf_op_take(hf_op *op, hf_hold *hold, const hf_taken *taken) {
     hf_claim *claim = hold->claim;
-    bool first = hf_hold_is_acquiring(hold);
+    bool is_first = hf_hold_is_acquiring(hold);
     assert(hf_hold_is_live(hold));
-    if (first) claim->max_until = hf_op_max_until(op, taken->since);
+    if (is_first) claim->max_until = hf_op_max_until(op, taken->since);
     hf_time end = hf_time_min(taken->end, claim->max_until);
     claim->count = taken->count;
-    claim->valid_until = first ? end : hf_time_max(claim->valid_until, end);
-    claim->lease = first ? op->spec.lease : hf_time_max(claim->lease, op->spec.lease);
-    claim->renewed = op->spec.renewed || (!first && claim->renewed);
-    if (first) claim->token_ttl_ms = op->spec.token_ttl_ms; /* the wait's member has it, too */
+    claim->valid_until = is_first ? end : hf_time_max(claim->valid_until, end);
+    claim->lease = is_first ? op->spec.lease : hf_time_max(claim->lease, op->spec.lease);
+    claim->renewed = op->spec.renewed || (!is_first && claim->renewed);
+    if (is_first) claim->token_ttl_ms = op->spec.token_ttl_ms; /* the wait's member has it, too */
     claim->failures = 0;
-    if (first || taken->token > hold->token)
+    if (is_first || taken->token > hold->token)
         hold->token = taken->token; /* re-entry: higher only if a shared owner's counter was lost */
     hf_hold_become(hold, HF_HOLD_HELD);
-    if (first) op->client->stats.acquires++;
+    if (is_first) op->client->stats.acquires++;
     else op->client->stats.reentries++;
 }
 
