@@ -123,7 +123,7 @@ return {
   { "FAR_UNHEARD", "core/link/sentinel.c", "decide_at", "needs_address_at(sentinels)", "0" },
   { "FAR_UNHEARD", "core/link/sentinel.c", "decide", "if (!has_majority && !complete) sentinels->poll_at = now;", "" },
   { "MINORITY_MOVES", "core/link/sentinel.c", "end_round",
-    "majority || (!served && !was_replaced(sentinels, address, now))", "true" },
+    "has_majority || (!served && !was_replaced(sentinels, address, now))", "true" },
   { "NEVER_MOVES", "core/link/sentinel.c", "deadline_of", "is_in_use(sentinels)", "false" },
   { "ASKING_UNSAID", "core/link/cluster.c", "redirect", "!moved", "false" },
   { "CLUSTER_RELEASE_DROPPED", "core/link/cluster.c", "redirect", "«»bool moved = to->kind",
