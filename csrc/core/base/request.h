@@ -25,7 +25,8 @@ typedef struct hf_request hf_request;
 typedef struct hf_session hf_session;
 
 /* Called when the request is done. `reply` belongs to the session; it is NULL if the request
- * failed, for the reason in `failure`. The session no longer uses the request. */
+ * failed, for the reason in `failure`. The session no longer uses the request. The function may
+ * free or resubmit the request, submit others, or close the session. */
 typedef void hf_request_done(hf_request *request, const hf_reply *reply, hf_time now);
 
 /* How a request gets to one of several nodes. Only link/cluster.c uses this, except for

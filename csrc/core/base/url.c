@@ -248,6 +248,7 @@ static bool is_letter(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
+/* Ignores the case of `text`. `word` has only lower-case letters. */
 static bool begins_with_word(hf_slice text, const char *word) {
     size_t size = strlen(word);
     if (text.size < size) return false;

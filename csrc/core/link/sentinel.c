@@ -62,7 +62,7 @@ struct hf_sentinels {
 };
 
 static void on_reply(hf_request *request, const hf_reply *reply, hf_time now);
-static void ask(hf_sentinels *sentinels, hf_sentinel *sentinel, hf_time now);
+static void ask_sentinel(hf_sentinels *sentinels, hf_sentinel *sentinel, hf_time now);
 
 /* ---- creating and destroying ---- */
 
@@ -348,7 +348,7 @@ static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
     bool connection_lost = !reply && request->sends > 0 && request->failure.code == HF_UNREACHABLE;
     if (connection_lost && !sentinel->asked_twice && now < request->deadline) {
         sentinel->asked_twice = true;
-        ask(sentinels, sentinel, now);
+        ask_sentinel(sentinels, sentinel, now);
         if (sentinel->state == HF_SENTINEL_ASKED) return;
     }
     if (!reply) {
@@ -364,7 +364,8 @@ static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
     if (sentinels->asking) decide(sentinels, now);
 }
 
-static void ask(hf_sentinels *sentinels, hf_sentinel *sentinel, hf_time now) {
+/* Asks a Sentinel whose state is ASKED. When out of memory, it is FAILED on return. */
+static void ask_sentinel(hf_sentinels *sentinels, hf_sentinel *sentinel, hf_time now) {
     hf_slice args[] = {{"SENTINEL", 8},
                        {"GET-MASTER-ADDR-BY-NAME", 23},
                        hf_slice_of(sentinels->client->config.master)};
@@ -385,8 +386,8 @@ static void begin_round(hf_sentinels *sentinels, hf_time now) {
         sentinels->list[i].state = HF_SENTINEL_ASKED;
         sentinels->list[i].asked_twice = false;
     }
-    for (size_t i = 0; i < sentinels->count; i++) ask(sentinels, &sentinels->list[i], now);
-    sentinels->asking = true;
+    for (size_t i = 0; i < sentinels->count; i++) ask_sentinel(sentinels, &sentinels->list[i], now);
+    sentinels->asking = true; /* a reply during the loop must not end the round */
     decide(sentinels, now);
 }
 

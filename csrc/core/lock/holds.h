@@ -16,7 +16,7 @@
 typedef struct hf_holds hf_holds;
 
 /* The part of a kept lock that this file uses: see op/kept.h. The kept lock is due when its claim
- * has ended or others want the lock. */
+ * has ended, when others want the lock, or when op/kept.c must decide who asks next. */
 struct hf_keep {
     hf_holds *holds;
     hf_claim *claim;    /* its claim in the table, REQUESTED or ACTIVE, or NULL */

@@ -23,7 +23,8 @@ hf_claim *hf_client_add_claim(hf_client *client, const hf_kind *kind, hf_slice k
  * need. Returns NULL when out of memory. */
 hf_claim *hf_client_add_copy(hf_client *client, const hf_claim *claim);
 
-/* Marks the claim as no longer in flight, and resumes the operations that were waiting for this. */
+/* Marks the claim as no longer in flight, and runs the operations that were waiting for this, until
+ * one of them sends a command: the claim may be in flight again on return. */
 void hf_client_unblock(hf_client *client, hf_claim *claim, hf_time now);
 
 /* Writes the claim's queue member for this wait, and returns its size in bytes. `text` has room for

@@ -261,9 +261,12 @@ static bool ends_with_batch(const hf_task *task, const hf_claim *claim, hf_time 
     return first_end > now && (last_end - now) / MAX_TIME_RATIO <= first_end - now;
 }
 
-/* In a cluster each key is renewed on its own: keys on one node are usually in different slots, and
- * while a slot moves, only keys that have not moved yet could be renewed together. */
-static bool fits(const hf_client *client, const hf_task *task, const hf_claim *claim, hf_time now) {
+/* Returns whether the claim could be renewed by the task's command, which has at least one claim.
+ * The claim need not be due or held. In a cluster each key is renewed on its own: keys on one node
+ * are usually in different slots, and while a slot moves, only keys that have not moved yet could
+ * be renewed together. */
+static bool may_share_command(const hf_client *client, const hf_task *task, const hf_claim *claim,
+                              hf_time now) {
     const hf_claim *first = task->claims[0];
     if (client->topology->moves_slots || !may_send_batch(client, now)) return false;
     if (claim->refused_in_batch || first->refused_in_batch) return false;
@@ -274,9 +277,9 @@ static bool fits(const hf_client *client, const hf_task *task, const hf_claim *c
 
 static bool is_due_renewal(const hf_client *client, const hf_task *task, const hf_claim *claim,
                            hf_time until, hf_time now) {
-    return fits(client, task, claim, now) && claim->wake_at <= until && hf_claim_is_held(claim) &&
-           !claim->in_flight && !hf_claim_is_granted(claim) && claim->renewed &&
-           !hf_claim_is_idle(claim) && may_renew(client, claim);
+    return may_share_command(client, task, claim, now) && claim->wake_at <= until &&
+           hf_claim_is_held(claim) && !claim->in_flight && !hf_claim_is_granted(claim) &&
+           claim->renewed && !hf_claim_is_idle(claim) && may_renew(client, claim);
 }
 
 /* Renews the claim together with the claims that are due within a thirtieth of its lease, up to the

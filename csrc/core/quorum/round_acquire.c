@@ -109,7 +109,9 @@ static bool add_member_holds(hf_op *op) {
     return true;
 }
 
-static void roll_back(hf_op *op, bool is_new, hf_time now) {
+/* Undoes the grants of a majority after the operation has failed, and removes the hold if the
+ * operation added it. */
+static void undo_majority(hf_op *op, bool is_new, hf_time now) {
     hf_votes_roll_back(op, now);
     if (is_new && hf_hold_in_table(op->hold)) hf_holds_remove(&op->client->holds, op->hold->claim);
     hf_votes_conclude(op, now);
@@ -132,7 +134,7 @@ static void complete_acquire(hf_op *op, hf_time now) {
     hf_client *client = op->client;
     bool is_new = hf_hold_is_acquiring(hold);
     if (!join_hold(op, is_new, now)) {
-        roll_back(op, is_new, now);
+        undo_majority(op, is_new, now);
         return;
     }
     if (is_new) hold->claim->count = 0;
@@ -146,7 +148,7 @@ static void complete_acquire(hf_op *op, hf_time now) {
     hf_quorum_refresh(client, hold, now);
     if (!hf_hold_is_held(hold)) {
         hf_op_fail(op, HF_LOST, "the servers answered after the lease had ended");
-        roll_back(op, is_new, now);
+        undo_majority(op, is_new, now);
         return;
     }
     if (hf_votes_count(op->round).busy > 0) hf_quorum_on_busy(client, hold, now);

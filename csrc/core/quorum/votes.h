@@ -46,13 +46,15 @@ void hf_votes_fail(hf_op *op, hf_code code, const char *verb);
 /* Adds HF_EVENT_CUT_OFF, once: too few servers reply to the acquire, which keeps waiting. */
 void hf_votes_cut_off(hf_op *op, hf_code code, hf_time now);
 
-/* Ends the votes of a decided operation. Member operations under way continue in the background. */
+/* Ends the votes of a decided operation. Member operations under way continue in the background,
+ * and grants that were not counted as a yes are given up. */
 void hf_votes_end(hf_op *op, hf_time now);
 
 /* Ends an attempt without a majority, and rolls it back on all members. */
 void hf_votes_roll_back(hf_op *op, hf_time now);
 
-/* Ends the votes of a decided operation, and its use of the hold. */
+/* Makes the round DECIDED and ends its votes. Its hold's claim is no longer in flight: releases
+ * that were abandoned in the meantime are done, and operations that waited for the claim run. */
 void hf_votes_conclude(hf_op *op, hf_time now);
 
 #endif
