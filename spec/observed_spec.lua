@@ -49,8 +49,8 @@ describe("the overall state on the status page", function()
   end
 
   it("is the worst of all observations", function()
-    assert.equal("well", state { is_known = true })
-    assert.equal("well", state { is_known = true, longest_wait = 29.9 })
+    assert.equal("well", state { knows_waiters = true })
+    assert.equal("well", state { knows_waiters = true, longest_wait = 29.9 })
     assert.equal("looking", state { longest_wait = 29.9 })
     assert.equal("long_wait", state { longest_wait = 30 })
     assert.equal("server_down", state { longest_wait = 30, some_down = true })

@@ -156,18 +156,18 @@ describe("under ngx_lua", function()
       it("a lease for the worker that reads the server, which renews it and releases it on exit", function()
         assert.same({ { true, false, true, true }, true, { false, true }, { true, false } }, ask [[
           local second = records.new("id")
-          local list = { record:leads(), second:leads(), record:leads(), other:leads() }
+          local list = { record:take_lease(), second:take_lease(), record:take_lease(), other:take_lease() }
           dict:expire(name .. "lease", 1)
-          record:leads()
+          record:take_lease()
           local left = dict:ttl(name .. "lease")
           local renewed = left > 4 and left <= 5
           second:give_up_lease()
-          local others = { second:leads(), record:leads() }
+          local others = { second:take_lease(), record:take_lease() }
           record:give_up_lease()
-          return list, renewed, others, { second:leads(), record:leads() }
+          return list, renewed, others, { second:take_lease(), record:take_lease() }
         ]])
         stop()
-        assert.same({ true, true }, ask("return record:leads(), records.new('id'):leads()", ""))
+        assert.same({ true, true }, ask("return record:take_lease(), records.new('id'):take_lease()", ""))
       end)
 
       it("requests to the worker that reads the server, and answers each of them once", function()
@@ -229,10 +229,10 @@ describe("under ngx_lua", function()
       it("one timer per worker, whatever Lua state it is in", function()
         assert.same({ true, true, false, true, true }, ask [[
           local second, list = records.new("id"), {}
-          list[1], list[2], list[3] = record:may_have_timer(), record:may_have_timer(), second:may_have_timer()
+          list[1], list[2], list[3] = record:claim_timer(), record:claim_timer(), second:claim_timer()
           list[4] = dict:ttl(name .. "timer " .. ngx.worker.pid()) > 4
           dict:delete(name .. "timer " .. ngx.worker.pid())
-          list[5] = second:may_have_timer()
+          list[5] = second:claim_timer()
           return unpack(list)
         ]])
       end)

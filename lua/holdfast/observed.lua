@@ -43,15 +43,15 @@ end
 
 -- Returns a word for the worst state that applies.
 -- `seen`: { away = whether the servers do not reply, deadlocks, losses = numbers, some_down =
--- whether a quorum's server is down, longest_wait = seconds or nil, is_known = whether all waiters
--- are known }
+-- whether a quorum's server is down, longest_wait = seconds or nil, knows_waiters = whether all
+-- waiters are known }
 function observed.state(seen)
   if seen.away then return "away" end
   if seen.deadlocks > 0 then return "deadlock" end
   if seen.losses > 0 then return "losses" end
   if seen.some_down then return "server_down" end
   if (seen.longest_wait or 0) >= observed.LONG_WAIT then return "long_wait" end
-  return seen.is_known and "well" or "looking"
+  return seen.knows_waiters and "well" or "looking"
 end
 
 return observed

@@ -42,14 +42,14 @@ local HEADERS = {
 local function reply_to(view, query)
   local request = status_json.parse_arguments(ngx.decode_args(query))
   status_view.record_request(view)
-  local text, outage, is_old
+  local json, outage, is_old
   for _ = 1, MAX_TRIES do
     status_view.refresh(view)
-    text, outage, is_old = status_json.reply(view, request)
+    json, outage, is_old = status_json.reply(view, request)
     if not is_old then break end
     ngx.sleep(PAUSE)
   end
-  return text, outage and 503 or 200
+  return json, outage and 503 or 200
 end
 
 local function reply_to_others(view)
@@ -59,31 +59,31 @@ local function reply_to_others(view)
 end
 
 -- From now on, this worker reads from the servers periodically, or is ready to take over. Each tick
--- first schedules the next one, because it may have to wait for the servers.
+-- first schedules the next tick, because reading may take longer than TICK.
 local function start_ticks(view)
   local function tick(exiting)
     view.has_tick = false
     if exiting then return view.record:give_up_lease() end
     if not status_view.is_needed(view) then return end
     start_ticks(view)
-    if not status_view.leads(view) then return end
+    if not status_view.update_role(view) then return end
     reply_to_others(view)
     status_view.refresh(view)
   end
-  if not view.has_tick and view.record:may_have_timer() then
+  if not view.has_tick and view.record:claim_timer() then
     view.has_tick = timer.at(TICK, tick)
   end
 end
 
 local function serve_json(view)
   start_ticks(view)
-  local query, text, code = ngx.var.args or "", nil, nil
-  local function leads() return status_view.leads(view) end
-  if not leads() then text, code = view.record:request(query, leads) end
-  if not text then text, code = reply_to(view, query) end
+  local query, json, http_status = ngx.var.args or "", nil, nil
+  local function leads() return status_view.update_role(view) end
+  if not leads() then json, http_status = view.record:request(query, leads) end
+  if not json then json, http_status = reply_to(view, query) end
   ngx.header["Content-Type"] = "application/json"
-  ngx.status = code
-  ngx.print(text)
+  ngx.status = http_status
+  ngx.print(json)
 end
 
 -- ---- the page ----

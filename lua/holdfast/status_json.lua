@@ -14,8 +14,8 @@ local views = require "holdfast.status_view"
 local status_json = {}
 
 local MAX_LOCKS = 100 -- locks in a reply
-local LOCKS_SIZE, DEADLOCKS_SIZE, LOSSES_SIZE = 28672, 2048, 2048 -- maximum bytes of each list
-local OPEN_WAITERS, CLOSED_WAITERS = 20, 5 -- waiters listed in an open row, and in any other
+local MAX_LOCKS_SIZE, MAX_DEADLOCKS_SIZE, MAX_LOSSES_SIZE = 28672, 2048, 2048 -- bytes of each list
+local MAX_OPEN_WAITERS, MAX_CLOSED_WAITERS = 20, 5 -- listed in an open row, and in any other
 local MAX_STRING, MAX_KEY = 255, 1024 -- bytes of a string, and of a key, that are shown
 local SPAN, STEP = records.SPAN, records.STEP
 
@@ -27,9 +27,9 @@ local function timestamp(time)
 end
 
 -- Shortens a string, which may be as long as a Redis key.
-local function shorten(text, limit)
+local function shorten(value, limit)
   limit = limit or MAX_STRING
-  return text and #text > limit and text:sub(1, limit) or text
+  return value and #value > limit and value:sub(1, limit) or value
 end
 
 -- `lag`: seconds since the last reply of the servers if they no longer reply; else 0.
@@ -71,8 +71,8 @@ local function entry_json(view, entry, lag, is_open)
     { "since", timestamp(entry.since) },
     { "token", entry.token and ("%.0f"):format(entry.token) }, { "waiters", entry.waiters },
     { "wait", entry.waits_since and math.max(ngx.now() - lag - entry.waits_since, 0) },
-    { "wait_at_least", entry.waits_at_least },
-    { "queue", queue_json(view, entry, lag, is_open and OPEN_WAITERS or CLOSED_WAITERS) },
+    { "wait_at_least", entry.wait_is_lower_bound },
+    { "queue", queue_json(view, entry, lag, is_open and MAX_OPEN_WAITERS or MAX_CLOSED_WAITERS) },
     { "break", is_open and is_full_key and shell.break_line(entry.key, kinds[entry.kind].removes)
       or nil },
   }
@@ -113,7 +113,7 @@ end
 
 -- ---- order ----
 
-local function holder_text(view, entry)
+local function holder_sort_key(view, entry)
   local known = entry.owner and view.names[entry.owner:sub(1, 36)]
   local who = known and known.who
   return who and ("%s %s %d"):format(who.host, who.name or "", who.pid) or entry.owner or ""
@@ -127,13 +127,13 @@ local SORT_KEYS = {
   ttl = function(_, entry) return entry.ttl and entry.ttl + entry.read_at or math.huge end,
   token = function(_, entry) return entry.token or math.huge end,
   waiters = function(_, entry) return -entry.waiters end,
-  holder = holder_text,
+  holder = holder_sort_key,
   key = function(_, entry) return entry.key end,
 }
 
 local function is_less(a, b)
   if type(a) == "string" then return locale.is_before(a, b) end
-  return a < b -- any locale: numbers
+  return a < b -- any locale: compares numbers
 end
 
 -- Among equal entries, the longest hold comes first.
@@ -154,7 +154,7 @@ local function find_matches(view, request, lag)
   local contains_word = status_json.finder(request.search)
   for key, entry in pairs(view.entries) do
     local since = entry.waits_since or math.huge
-    if since < oldest then oldest, longest_key = since, key end -- any locale: numbers
+    if since < oldest then oldest, longest_key = since, key end -- any locale: compares numbers
     if key:sub(1, #request.prefix) == request.prefix and contains_word(key) then
       list[#list + 1], waiting = entry, waiting + entry.waiters
     end
@@ -165,7 +165,7 @@ end
 -- Skips the first `request.from` entries. → the JSON of the next ones, as many as fit, whether any
 -- of them is too old
 local function entries_json(view, list, request, lag)
-  local texts, bytes_left, some_old = {}, LOCKS_SIZE, false
+  local texts, bytes_left, some_old = {}, MAX_LOCKS_SIZE, false
   local first = sorted.first(list, request.from + MAX_LOCKS, make_comparator(view, request))
   for i = request.from + 1, #first do
     local text = entry_json(view, first[i], lag, request.open[first[i].key])
@@ -180,8 +180,8 @@ end
 -- ---- history and problems ----
 
 local function points_json(view)
-  local list, at = {}, math.floor(ngx.time() / STEP) * STEP
-  for time = at - SPAN + STEP, at, STEP do
+  local list, last = {}, math.floor(ngx.time() / STEP) * STEP
+  for time = last - SPAN + STEP, last, STEP do
     list[#list + 1] = json.object { { "time", time }, { "waiting", view.record:point(time) } }
   end
   return json.list(list)
@@ -224,7 +224,7 @@ local function recent_losses_json(recent)
       { "class", shorten(loss.class) }, { "owner", shorten(loss.owner) }, { "pid", loss.pid },
     }
   end
-  return limited_list(texts, LOSSES_SIZE)
+  return limited_list(texts, MAX_LOSSES_SIZE)
 end
 
 local function cycle_json(cycle)
@@ -243,14 +243,14 @@ end
 local function cycles_json(view)
   local texts = {}
   for i, cycle in ipairs(view.cycles) do texts[i] = cycle_json(cycle) end
-  return limited_list(texts, DEADLOCKS_SIZE)
+  return limited_list(texts, MAX_DEADLOCKS_SIZE)
 end
 
 local function members_json(view)
   local list = {}
   for i, member in ipairs(view.members or {}) do
     list[i] = json.object {
-      { "server", i }, { "up", member.up }, { "seconds", member.took },
+      { "server", i }, { "up", member.up }, { "seconds", member.latency },
       { "message", shorten(member.message) },
     }
   end
@@ -268,24 +268,24 @@ end
 -- → the JSON, why the servers are unreachable or nil, whether a row is too old to be shown
 function status_json.reply(view, request)
   local outage, recent = views.outage(view), view.record:losses()
-  local age = view.good_at and ngx.now() - view.good_at
+  local age = view.reachable_at and ngx.now() - view.reachable_at
   local lag = outage and age or 0
   local list, waiting, longest, longest_key = find_matches(view, request, lag)
   if not outage then views.search_deadlocks(view, longest) end
   local shown, some_old = entries_json(view, list, request, lag)
-  local next_from, is_complete = request.from + #shown, views.is_complete(view)
+  local next_from, knows_count = request.from + #shown, views.knows_count(view)
   local scanned, keys
-  if not is_complete then scanned, keys = views.progress(view) end
+  if not knows_count then scanned, keys = views.progress(view) end
   return json.object {
     { "server", core.client.server(view.client) }, { "time", timestamp(ngx.now()) },
     { "age", age },
     { "state", observed.state {
       away = outage, deadlocks = #view.cycles, losses = #recent, longest_wait = longest,
-      some_down = some_down(view), is_known = views.is_known(view),
+      some_down = some_down(view), knows_waiters = views.knows_waiters(view),
     } },
     { "trouble", shorten(outage or view.trouble, MAX_KEY) }, { "left_out", views.describe_unread(view) },
-    { "complete", is_complete }, { "looked", scanned }, { "keys", keys },
-    { "count", #list }, { "count_age", is_complete and views.count_age(view) or nil },
+    { "complete", knows_count }, { "looked", scanned }, { "keys", keys },
+    { "count", #list }, { "count_age", knows_count and views.count_age(view) or nil },
     { "waiters", waiting }, { "longest_wait", longest },
     { "longest_key", shorten(longest_key) },
     { "from", request.from },

@@ -14,13 +14,14 @@ local locale = require "holdfast.locale"
 
 local status_record = { STEP = 5, SPAN = 600 }
 
-local NAME, SHARED_NAME = "holdfast_status", "holdfast"
+local DICT, FALLBACK_DICT = "holdfast_status", "holdfast"
 local STEP, SPAN = status_record.STEP, status_record.SPAN
 local LEASE = 5 -- seconds
 local MAX_LOSSES = 10
--- Seconds for which a reply serves other requests with the same query, after which a query without
--- a reply is repeated, between checks for the reply, and until the worker gives up.
-local REPLY_TTL, REPEAT_AFTER, PAUSE, TIMEOUT = 1, 1, 0.02, 8
+local REPLY_TTL = 1 -- seconds for which a reply serves other requests with the same query
+-- Seconds after which a query without a reply is repeated, between checks for the reply, and until
+-- the worker gives up.
+local REPEAT_AFTER, CHECK_PAUSE, TIMEOUT = 1, 0.02, 8
 
 -- ---- the record that all workers share ----
 
@@ -39,14 +40,14 @@ local function write(self, method, name, value, seconds, flags)
     has_logged = true
     ngx.log(ngx.ERR, "holdfast: lua_shared_dict ", self.dict_name, " is full, so the status page's plot and losses are ",
       "incomplete, and each worker reads the servers itself: give the page a dict of its own with \"lua_shared_dict ",
-      NAME, " 1m;\", or a larger one")
+      DICT, " 1m;\", or a larger one")
   end
   return ok, message
 end
 
--- Returns whether this worker reads from the servers. If the dict has no room for the lease, each
--- worker does.
-function shared:leads()
+-- Acquires the lease, or renews it. → whether this worker reads from the servers. If the dict has
+-- no room for the lease, each worker does.
+function shared:take_lease()
   local name = self.name .. "lease"
   if ngx.worker.exiting() then return false end
   local acquired, message = write(self, "safe_add", name, self.id, LEASE)
@@ -62,9 +63,9 @@ function shared:give_up_lease()
   if self.dict:get(name) == self.id then self.dict:delete(name) end
 end
 
--- Returns whether this record may have a timer. Only one in each process may: with lua_code_cache
--- off, each request has its own Lua state.
-function shared:may_have_timer()
+-- Claims this process's timer. → whether this record may start it. Only one may: with
+-- lua_code_cache off, each request has its own Lua state.
+function shared:claim_timer()
   local name = self.name .. "timer " .. ngx.worker.pid()
   if write(self, "safe_add", name, self.id, LEASE) then return true end
   if self.dict:get(name) ~= self.id then return false end
@@ -84,14 +85,14 @@ function shared:request(query, leads)
   local dict, name = self.dict, reply_name(self, query)
   local sent_at, deadline = -REPEAT_AFTER, core.now() + TIMEOUT
   repeat
-    local text, status = dict:get(name)
-    if text == "" then return nil end
-    if text then return text, status end
+    local reply, status = dict:get(name)
+    if reply == "" then return nil end
+    if reply then return reply, status end
     if core.now() > sent_at + REPEAT_AFTER then
       if not dict:rpush(self.name .. "queries", query) then return nil end
       sent_at = core.now()
     end
-    ngx.sleep(PAUSE)
+    ngx.sleep(CHECK_PAUSE)
   until leads() or core.now() > deadline
 end
 
@@ -106,49 +107,49 @@ end
 
 -- Publishes a reply and its HTTP status. If the dict has little room left, publishes an empty
 -- string instead, because replies must not take the room of counters.
-function shared:publish(query, text, status)
+function shared:publish(query, reply, status)
   local dict, name = self.dict, reply_name(self, query)
   local has_room = dict:free_space() > dict:capacity() / 4
-  if has_room and write(self, "safe_set", name, text, REPLY_TTL, status) then return end
+  if has_room and write(self, "safe_set", name, reply, REPLY_TTL, status) then return end
   write(self, "safe_set", name, "", REPLY_TTL)
 end
 
 -- ---- points and losses ----
 
 -- Records the number of waiters at this time, a multiple of STEP. Keeps the highest number.
-function shared:add_point(at, waiting)
-  write(self, "safe_set", self.name .. at, math.max(self:point(at) or 0, waiting), SPAN + STEP)
+function shared:add_point(time, waiting)
+  write(self, "safe_set", self.name .. time, math.max(self:point(time) or 0, waiting), SPAN + STEP)
 end
 
 -- → the highest number of waiters | nil if no worker read from the servers then
-function shared:point(at)
-  return self.dict:get(self.name .. at)
+function shared:point(time)
+  return self.dict:get(self.name .. time)
 end
 
 local FIELDS = { "time", "key", "reason", "class", "owner", "pid" }
 
 -- `loss`: { time, key, reason, class, owner, pid }
 function shared:add_loss(loss)
-  local texts = {}
-  for i, field in ipairs(FIELDS) do texts[i] = ngx.escape_uri(locale.text(loss[field])) end
+  local escaped = {}
+  for i, field in ipairs(FIELDS) do escaped[i] = ngx.escape_uri(locale.text(loss[field])) end
   write(self, "safe_add", self.name .. "losses", 0)
   local number = self.dict:incr(self.name .. "losses", 1)
   local name = number and self.name .. "loss " .. number % MAX_LOSSES
-  if name then write(self, "safe_set", name, table.concat(texts, " "), SPAN) end
+  if name then write(self, "safe_set", name, table.concat(escaped, " "), SPAN) end
 end
 
 -- → at most MAX_LOSSES losses of the last SPAN seconds, the latest first
 function shared:losses()
   local list, last = {}, self.dict:get(self.name .. "losses") or 0
   for number = last, math.max(last - MAX_LOSSES + 1, 1), -1 do
-    local text, loss, i = self.dict:get(self.name .. "loss " .. number % MAX_LOSSES), {}, 0
-    for field in (text or ""):gmatch("([^ ]*) ?") do
+    local stored, loss, i = self.dict:get(self.name .. "loss " .. number % MAX_LOSSES), {}, 0
+    for field in (stored or ""):gmatch("([^ ]*) ?") do
       if i == #FIELDS then break end
       i = i + 1
       loss[FIELDS[i]] = ngx.unescape_uri(field)
     end
     loss.time, loss.pid = locale.number(loss.time or ""), locale.number(loss.pid or "")
-    if text then list[#list + 1] = loss end
+    if stored then list[#list + 1] = loss end
   end
   return list
 end
@@ -158,23 +159,23 @@ end
 local unshared = { shared = false }
 unshared.__index = unshared
 
-function unshared.leads() return true end
+function unshared.take_lease() return true end
 
 function unshared.give_up_lease() end
 
-function unshared.may_have_timer() return true end
+function unshared.claim_timer() return true end
 
 function unshared.next_query() end
 
-function unshared:add_point(at, waiting)
-  self.points[at] = math.max(self.points[at] or 0, waiting)
-  for time in pairs(self.points) do
-    if time < at - SPAN then self.points[time] = nil end
+function unshared:add_point(time, waiting)
+  self.points[time] = math.max(self.points[time] or 0, waiting)
+  for earlier in pairs(self.points) do
+    if earlier < time - SPAN then self.points[earlier] = nil end
   end
 end
 
-function unshared:point(at)
-  return self.points[at]
+function unshared:point(time)
+  return self.points[time]
 end
 
 function unshared:add_loss(loss)
@@ -192,7 +193,7 @@ end
 
 -- `id`: a string, the same in all workers that read the same keys.
 function status_record.new(id)
-  local dict_name = ngx.shared[NAME] and NAME or SHARED_NAME
+  local dict_name = ngx.shared[DICT] and DICT or FALLBACK_DICT
   local dict = ngx.shared[dict_name]
   if not dict then return setmetatable({ points = {}, lost = {} }, unshared) end
   local name = ("status:%s "):format(ngx.encode_base64(ngx.md5_bin(id)))

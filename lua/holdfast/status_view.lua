@@ -29,22 +29,23 @@ local MAX_WAITERS = 20 -- waiters that are read for one lock
 local WATCHED_FOR = 60 -- seconds after the last request for which a page counts as open
 -- Seconds for which a shown row is read before others, after which it is read again, and after
 -- which it is too old to be shown.
-local SHOWN_FOR, SHOWN_AGAIN, TOO_OLD = 3, 1.5, 2
+local SHOWN_FOR, REREAD_SHOWN_AFTER, TOO_OLD = 3, 1.5, 2
 local NAMES_FOR = 30 -- seconds for which a client's identity is valid
 -- The pauses between rounds (see rounds.new), and the seconds for which a round of the queues is
 -- valid.
 local QUEUES = { factor = 100, min_pause = 2, max_pause = 3 }
 local LOCKS = { factor = 300, min_pause = 2, max_pause = 30 }
 local QUEUES_FOR = 10
-local OLD = 10 -- seconds after which a lock is read again, if it was not read for another reason
+local REREAD_AFTER = 10 -- seconds after which a lock is read again, even if it is not shown
 -- Seconds that a poll may spend on a round of the queues, on the first round of the locks, and on
 -- later ones; and the number of locks that a poll may read one by one after the first round.
 local QUEUES_BUDGET, FIRST_BUDGET, BUDGET, MAX_READS = 0.3, 0.4, 0.1, 25
--- The number of keys that are remembered as not being locks, and the seconds for which they are.
+-- Keys that are not locks are remembered for OTHERS_FOR seconds, but at most MAX_OTHERS of them.
 local MAX_OTHERS, OTHERS_FOR = 100000, 60
--- A search for deadlocks needs a wait of CYCLES_MIN_WAIT seconds. The pause between searches is at
--- least CYCLES_MIN_PAUSE seconds. It is also at least CYCLES_FOUND_FACTOR times as long as the last
--- search took if that found a deadlock, and otherwise CYCLES_FACTOR times as long.
+-- Deadlocks are searched for only if a waiter has waited for CYCLES_MIN_WAIT seconds. The pause
+-- between searches is at least CYCLES_MIN_PAUSE seconds. It is also at least CYCLES_FOUND_FACTOR
+-- times as long as the last search took if that found a deadlock, and otherwise CYCLES_FACTOR
+-- times as long.
 local CYCLES_MIN_PAUSE, CYCLES_MIN_WAIT = 5, 1
 local CYCLES_FOUND_FACTOR, CYCLES_FACTOR = 10, 400
 
@@ -56,7 +57,7 @@ local CYCLES_FOUND_FACTOR, CYCLES_FACTOR = 10, 400
 function status_view.identity_of(view, owner)
   local uuid, now = owner:sub(1, 36), core.now()
   local known = view.names[uuid]
-  local is_slow = view.reading_request and now > view.at + UNREACHABLE_AFTER
+  local is_slow = view.reading_request and now > view.polled_at + UNREACHABLE_AFTER
   if view.trouble or is_slow then return known and known.who end
   if not known or now > known.at + (known.who and NAMES_FOR or 1) then
     known = { at = now, who = known and known.who }
@@ -105,7 +106,7 @@ local function set_wait_times(entry, before, now)
     waiter.since = waiter.waits and now - waiter.waits or first_seen[waiter.owner] or now
     waiter.at_least = waiter.at_least or not waiter.waits or nil
     if waiter.since <= (entry.waits_since or math.huge) then
-      entry.waits_since, entry.waits_at_least = waiter.since, waiter.at_least
+      entry.waits_since, entry.wait_is_lower_bound = waiter.since, waiter.at_least
     end
   end
 end
@@ -223,11 +224,11 @@ end
 
 -- Reads the rows on viewers' screens.
 local function read_shown(view, now, deadline)
-  for key, at in pairs(view.shown) do
+  for key, shown_at in pairs(view.shown) do
     local entry = view.entries[key]
-    if now > at + SHOWN_FOR or not entry then
+    if now > shown_at + SHOWN_FOR or not entry then
       view.shown[key] = nil
-    elseif entry.read_at < now - SHOWN_AGAIN and core.now() < deadline then
+    elseif entry.read_at < now - REREAD_SHOWN_AFTER and core.now() < deadline then
       local ok, message = read_key(view, key, entry.kind)
       if not ok then return nil, message end
     end
@@ -235,8 +236,8 @@ local function read_shown(view, now, deadline)
   return true
 end
 
--- Returns the entry read longest ago. Drops entries that have been replaced.
-local function oldest(view)
+-- Returns the entry read longest ago, after dropping entries that have been replaced.
+local function find_oldest(view)
   while view.first <= view.last do
     local entry = view.by_age[view.first]
     if view.entries[entry.key] == entry then return entry end
@@ -244,14 +245,14 @@ local function oldest(view)
   end
 end
 
--- Rereads the entries that were read more than OLD seconds ago.
+-- Rereads the entries that were read more than REREAD_AFTER seconds ago.
 local function read_old(view, now, deadline)
-  local entry = oldest(view)
-  while entry and entry.read_at < now - OLD and view.reads > 0 and core.now() < deadline do
+  local entry = find_oldest(view)
+  while entry and entry.read_at < now - REREAD_AFTER and view.reads > 0 and core.now() < deadline do
     view.reads = view.reads - 1
     local ok, message = read_key(view, entry.key, entry.kind)
     if not ok then return nil, message end
-    entry = oldest(view)
+    entry = find_oldest(view)
   end
   return true
 end
@@ -278,10 +279,10 @@ end
 local function read_locks(view, now, started_at)
   if not is_watched(view, now) then
     if view.locks.known_at or view.locks.began then forget_locks(view) end
-    oldest(view)
+    find_oldest(view) -- drops replaced entries
     return true
   end
-  local is_first = not status_view.is_complete(view)
+  local is_first = not status_view.knows_count(view)
   if is_first and not view.locks.began then count_keys(view) end
   view.reads = is_first and math.huge or MAX_READS
   forget_others(view, now)
@@ -305,13 +306,13 @@ local function read_servers(view, now)
 end
 
 local function member_states(view)
-  local list = {}
+  local states = {}
   for i, node in ipairs(core.client.nodes(view.client)) do
-    local began = core.now()
+    local started_at = core.now()
     local reply, message = driver.command(view.client, { "PING" }, node)
-    list[i] = { up = reply ~= nil, took = core.now() - began, message = message }
+    states[i] = { up = reply ~= nil, latency = core.now() - started_at, message = message }
   end
-  return list
+  return states
 end
 
 -- Returns whether a request is reading for the view. An aborted request never ends its read.
@@ -321,7 +322,7 @@ end
 
 -- Returns why the servers are unreachable, or nil. In a quorum, a minority may be down.
 function status_view.outage(view)
-  if is_reading(view) and core.now() > view.at + UNREACHABLE_AFTER then
+  if is_reading(view) and core.now() > view.polled_at + UNREACHABLE_AFTER then
     return "no answer within " .. UNREACHABLE_AFTER .. " s"
   end
   if not view.quorum or not view.members then return view.trouble end
@@ -374,31 +375,31 @@ end
 function status_view.refresh(view)
   local now = core.now()
   local pause = is_watched(view, now) and OPEN_PAUSE or CLOSED_PAUSE
-  if now < view.at + pause or is_reading(view) then return end
-  view.reading_request, view.at = driver.owner.mark(), now
+  if now < view.polled_at + pause or is_reading(view) then return end
+  view.reading_request, view.polled_at = driver.owner.mark(), now
   read_all(view, now)
   forget_names(view, now)
-  if not status_view.outage(view) then view.good_at = ngx.now() end
+  if not status_view.outage(view) then view.reachable_at = ngx.now() end
 end
 
 -- Returns whether the waiters are known: the last complete round of the queues is recent.
-function status_view.is_known(view)
-  local at = view.queues.known_at
-  return at ~= nil and core.now() <= at + QUEUES_FOR
+function status_view.knows_waiters(view)
+  local known_at = view.queues.known_at
+  return known_at ~= nil and core.now() <= known_at + QUEUES_FOR
 end
 
 -- Returns whether the number of locks is known.
-function status_view.is_complete(view)
+function status_view.knows_count(view)
   return view.locks.known_at ~= nil
 end
 
--- Returns the seconds since the round began that counted the locks.
+-- Returns the seconds since the start of the round that counted the locks.
 function status_view.count_age(view)
   return core.now() - view.locks.known_at
 end
 
--- → the number of keys that the round of the locks has scanned, about the number of all keys, or
--- nil if unknown
+-- → the number of keys that the round of the locks has scanned, the approximate number of all keys
+-- or nil if unknown
 function status_view.progress(view)
   local scanned = math.floor(view.locks.looked / #view.locks.scans)
   return math.min(scanned, view.keys or scanned), view.keys
@@ -440,18 +441,19 @@ local function clear(view)
   view.by_age, view.first, view.last = {}, 1, 0 -- entries in read order, even replaced ones
   view.shown = {} -- key -> the time at which it was last shown
   view.others, view.others_left, view.others_at = {}, MAX_OTHERS, core.now()
-  view.trouble, view.good_at, view.at, view.members = nil, nil, -STEP, nil
+  view.trouble, view.reachable_at, view.polled_at, view.members = nil, nil, -STEP, nil
 end
 
--- Returns whether to update this view periodically. Without a dict, each worker would have to do
--- so, so it does only while a page is open.
+-- Returns whether to update this view periodically. Without a dict, each worker would have to
+-- update its own view, so workers do that only while a page is open.
 function status_view.is_needed(view)
   return view.record.shared or is_watched(view, core.now())
 end
 
--- Returns whether this worker reads from the servers. When that changes, removes what was read.
-function status_view.leads(view)
-  local leads = view.record:leads()
+-- Finds out whether this worker reads from the servers, and returns it. When that changes, removes
+-- what was read.
+function status_view.update_role(view)
+  local leads = view.record:take_lease()
   if leads ~= view.was_leading then clear(view) end
   view.was_leading = leads
   return leads
