@@ -280,7 +280,7 @@ return {
   { "holdfast/hints.lua:hints.nearest", "if #name «>|>=» 64 then return", "no known name is nearly that long" },
   { "holdfast/loop/cosockets.lua:advance_now", "for number = «1|0», links do", "there is no link 0" },
   { "holdfast/loop/cosockets.lua:dial", ", 1, «true|false») then host", "a colon is the same as a pattern" },
-  { "holdfast/loop/cosockets.lua:receive", ") or cuts «==|~=» 1 and vary", "how much one read takes changes its cost alone" },
+  { "holdfast/loop/cosockets.lua:receive", ") or full_reads «==|~=» 1 and vary", "how much one read takes changes its cost alone" },
   { "holdfast/loop/cosockets.lua:act_on_link", "spawn_link(self, link) ⇄ set_action(self, number, self.actions[number])", "a new link's first action is open, which its reader finds by itself" },
   { "holdfast/loop/cosockets.lua:cosockets.sleep", "self.sleeps_until = «0|1» end", "a task that is awake runs again" },
   { "holdfast/loop/cqueues.lua:Signal:wait", "then return «true|false» end", "nobody waits for a signal that has fired" },

@@ -12,11 +12,11 @@ local error_text = require("holdfast.compat").error_text
 local engine, now = core.engine, core.now
 local wake_done = pump.wake_done
 
-local SILENCE = 86400000 -- ms; the core detects earlier that a server does not reply
-local MAX_BYTES = 65536 -- bytes in one read
+local READ_TIMEOUT_MS = 86400000 -- the core detects earlier that a server does not reply
+local MAX_READ_SIZE = 65536 -- bytes
 local HUNG_UP = "the server closed the connection"
-local ROLES = 3 -- links for each server
-local FOREVER = SILENCE / 1000
+local LINKS_PER_SERVER = 3
+local FOREVER = 86400 -- seconds
 local CHECK_EVERY = 1 -- seconds between checks of whether the worker is exiting
 local MAX_DELAY = 0.02 -- seconds; a deadline missed by more means that the worker was busy
 local CATCH_UP_PAUSE = 0.01 -- seconds for the threads to read and write the backlog
@@ -35,16 +35,17 @@ local function vary(minimum, range)
 end
 
 local function new_link(number)
-  return { number = number, wake = assert(semaphore.new()), writer_wake = assert(semaphore.new()) }
+  local reader_wake, writer_wake = assert(semaphore.new()), assert(semaphore.new())
+  return { number = number, reader_wake = reader_wake, writer_wake = writer_wake }
 end
 
-local function wake(self)
+local function wake_task(self)
   if self.sleeps_until == 0 then return end
-  self.wake_up:post()
+  self.task_wake:post()
   self.sleeps_until = 0
 end
 
-cosockets.wake = wake
+cosockets.wake = wake_task
 
 local function kick_writer(link)
   if link.kicked then return end
@@ -57,7 +58,7 @@ local function set_action(self, number, action)
   if not link then
     if action then
       self.wants_link = true
-      wake(self)
+      wake_task(self)
     end
     return
   end
@@ -66,15 +67,15 @@ local function set_action(self, number, action)
     kick_writer(link)
   elseif action == "open" then
     if link.opening then return end
-    link.wake:post()
+    link.reader_wake:post()
     link.opening = true
   elseif action == "close" then
-    wake(self)
+    wake_task(self)
   end
 end
 
 local function is_late(self)
-  return self.wake_up ~= nil and now() > self.deadline + MAX_DELAY
+  return self.task_wake ~= nil and now() > self.deadline + MAX_DELAY
 end
 
 local function advance_now(self)
@@ -82,15 +83,15 @@ local function advance_now(self)
   local links, deadline, asked = engine.advance(self.client, self.done, actions)
   self.deadline, self.asked = deadline, asked
   wake_done(self)
-  if not self.wake_up then return end -- the task's timer has not fired yet
+  if not self.task_wake then return end -- the task's timer has not fired yet
   for number = 1, links do set_action(self, number, actions[number]) end
-  if asked ~= self.answered or deadline < self.sleeps_until then wake(self) end
+  if asked ~= self.answered or deadline < self.sleeps_until then wake_task(self) end
 end
 
 -- Must be called after anything that may have changed the core's state. If a deadline is overdue,
 -- the task runs first, so that no operation times out whose reply has already arrived.
 local function advance(self)
-  if is_late(self) then wake(self) else advance_now(self) end
+  if is_late(self) then wake_task(self) else advance_now(self) end
 end
 
 cosockets.advance = advance
@@ -98,11 +99,11 @@ cosockets.advance = advance
 -- Called when an operation has begun. With one server, its request uses the first link. That link's
 -- writer sends this request together with all others that have begun by then, and calls advance().
 function cosockets.send(self)
-  local calls = self.wake_up and #self.actions == ROLES and self.links[1]
-  if not calls or not calls.socket or calls.broken or calls.action == "close" then
+  local call_link = self.task_wake and #self.actions == LINKS_PER_SERVER and self.links[1]
+  if not call_link or not call_link.socket or call_link.broken or call_link.action == "close" then
     return advance(self)
   end
-  kick_writer(calls)
+  kick_writer(call_link)
 end
 
 cosockets.defer_output = cosockets.send
@@ -117,7 +118,7 @@ local MEANINGLESS_ERRORS = { error = true, ["operation now in progress"] = true 
 -- Uses a separate pool, so that connect does not return a connection that other code has used.
 local function dial(client, link, socket)
   local host, port = engine.server(client, link.number)
-  local options = { pool = "holdfast " .. tostring(socket) } -- any locale: a table
+  local options = { pool = "holdfast " .. tostring(socket) } -- any locale: a table's address
   if port == 0 then host, port = "unix:" .. host, nil end
   if host == "localhost" then host = "127.0.0.1" end
   if port and host:find(":", 1, true) then host = "[" .. host .. "]" end
@@ -159,9 +160,9 @@ local CLIENT_CERTIFICATE = "TLS: this version of lua-resty-core does not support
 local function read_file(path)
   local file, message = io.open(path, "rb")
   if not file then return nil, message end
-  local text = file:read("*a")
+  local contents = file:read("*a")
   file:close()
-  return text
+  return contents
 end
 
 -- Reads the certificate and the key. → both, parsed | nil, why they cannot be used
@@ -203,15 +204,15 @@ local function start_tls(client, link, socket)
   local tls = engine.tls(client, link.number)
   if not tls then return true end
   engine.handshaking(client, link.number)
-  local presented, agreed, message
+  local presented, handshake_ok, message
   if tls.cert then
     presented, message = set_certificate(socket, tls)
     if not presented then return nil, message end
   end
-  agreed, message = socket:sslhandshake(false, tls.server_name
+  handshake_ok, message = socket:sslhandshake(false, tls.server_name
     or engine.server(client, link.number), tls.verify)
-  if agreed and presented then accepted[name_of(tls)] = presented end
-  if agreed then return true end
+  if handshake_ok and presented then accepted[name_of(tls)] = presented end
+  if handshake_ok then return true end
   if message == "timeout" then
     return nil, "the TLS handshake timed out; does the server speak TLS?"
   end
@@ -222,13 +223,14 @@ end
 
 -- Receives until the connection ends. → the reason | nil if the server closed it
 local function receive(self, link, socket)
-  local cuts = 0 -- consecutive reads that returned as much as their limit
+  local full_reads = 0 -- consecutive reads that returned as much as their limit
   while true do
     if link.action == "close" then return "closed" end
-    local limit = cuts == 0 and vary(12, 16) or cuts == 1 and vary(48, 64) or MAX_BYTES
+    local limit = full_reads == 0 and vary(12, 16) or full_reads == 1 and vary(48, 64)
+      or MAX_READ_SIZE
     local bytes, message = socket:receiveany(limit)
     if link.abandoned then return nil end
-    cuts = bytes and #bytes == limit and cuts + 1 or 0
+    full_reads = bytes and #bytes == limit and full_reads + 1 or 0
     if bytes then
       if engine.feed(self.client, link.number, bytes) then advance(self) end
     elseif message == "closed" or message == "connection reset by peer" then
@@ -243,13 +245,14 @@ local function connect(self, link)
   local socket = ngx.socket.tcp()
   local connect_timeout, command_timeout = engine.timeouts(self.client)
   local deadline = now() + connect_timeout
-  socket:settimeouts(connect_timeout * 1000, command_timeout * 1000, SILENCE)
+  socket:settimeouts(connect_timeout * 1000, command_timeout * 1000, READ_TIMEOUT_MS)
   engine.opening(self.client, link.number)
   self.timer.dials = self.timer.dials + 1
   link.dialing = true
   local connected, message = dial(self.client, link, socket)
   if connected then
-    socket:settimeouts(math.max((deadline - now()) * 1000, 1), command_timeout * 1000, SILENCE)
+    local left_ms = math.max((deadline - now()) * 1000, 1)
+    socket:settimeouts(left_ms, command_timeout * 1000, READ_TIMEOUT_MS)
     connected, message = start_tls(self.client, link, socket)
   end
   link.dialing = false
@@ -267,16 +270,16 @@ local function connect(self, link)
   if link.abandoned then return socket:close() end
   if link.writing then -- the task ends both threads
     link.broken = reason or HUNG_UP
-    wake(self)
-    link.wake:wait(FOREVER)
+    wake_task(self)
+    link.reader_wake:wait(FOREVER)
   end
   socket:close()
   disconnected(self, link, reason)
 end
 
-local function needs_open(self, link)
-  local want = engine.wants(self.client, link.number)
-  return want == "open" or want == "login"
+local function needs_opening(self, link)
+  local action = engine.wants(self.client, link.number)
+  return action == "open" or action == "login"
 end
 
 local function log_in(self, link)
@@ -289,14 +292,14 @@ end
 local function read(self, link)
   while not link.abandoned do
     link.opening = false
-    if needs_open(self, link) then
+    if needs_opening(self, link) then
       pause_before_dial(self, link.number)
       if link.abandoned then return end
     end
     if engine.wants(self.client, link.number) == "login" then log_in(self, link) end
     if link.abandoned then return end
     if engine.wants(self.client, link.number) == "open" then connect(self, link) end
-    if not needs_open(self, link) then link.wake:wait(FOREVER) end
+    if not needs_opening(self, link) then link.reader_wake:wait(FOREVER) end
   end
 end
 
@@ -309,7 +312,7 @@ local function send(self, link, socket)
     if link.socket ~= socket then return end
     if not sent then
       link.broken = message
-      return wake(self)
+      return wake_task(self)
     end
     pieces = engine.output(self.client, link.number, vary(64, 64) / 256)
   end
@@ -328,12 +331,12 @@ end
 -- After an error the task ends both threads and spawns new ones, which pause as after a failed
 -- dial.
 local function run_thread(run, self, link)
-  local ran, message = pcall(run, self, link)
-  if ran or link.abandoned then return end
+  local succeeded, message = pcall(run, self, link)
+  if succeeded or link.abandoned then return end
   self.loop.report(nil, message)
   record_dial(self, link.number, false)
   link.broken = error_text(message)
-  wake(self)
+  wake_task(self)
 end
 
 local function spawn_link(self, link)
@@ -375,14 +378,14 @@ end
 
 -- → the task's links
 function cosockets.begin(self)
-  self.wake_up, self.runner = assert(semaphore.new()), coroutine.running()
+  self.task_wake, self.runner = assert(semaphore.new()), coroutine.running()
   self.dials = self.dials or {} -- a link's number -> its last dial, if it failed
   return self.links
 end
 
 -- Returns whether a new task can start without breaking an operation: no operation is in progress,
 -- or no link is connected or connecting.
-function cosockets.is_free(self)
+function cosockets.can_restart(self)
   for _, link in pairs(self.links) do
     if link.socket or link.dialing then return engine.load(self.client) == 0 end
   end
@@ -400,13 +403,13 @@ function cosockets.tend(self)
 end
 
 function cosockets.sleep(self)
-  local at = now()
-  local wake_at = math.min(self.deadline, at + CHECK_EVERY)
-  if wake_at <= at then wake_at = at + 0.001 end
-  local wake_up = self.wake_up
+  local started_at = now()
+  local wake_at = math.min(self.deadline, started_at + CHECK_EVERY)
+  if wake_at <= started_at then wake_at = started_at + 0.001 end
+  local task_wake = self.task_wake
   self.sleeps_until = wake_at
-  wake_up:wait(math.ceil((wake_at - at) * 1000) / 1000)
-  if self.wake_up == wake_up then self.sleeps_until = 0 end
+  task_wake:wait(math.ceil((wake_at - started_at) * 1000) / 1000)
+  if self.task_wake == task_wake then self.sleeps_until = 0 end
 end
 
 local ENDED = "not needed any more"
@@ -416,28 +419,28 @@ local function kill_links(self, links)
 end
 
 -- Another task continues with new links; the stopped task ends its own links when it next runs.
-local function leave_links(self, links)
+local function abandon_links(self, links)
   for _, link in pairs(links) do
-    link.abandoned = link.socket or true
+    link.abandoned, link.abandoned_socket = true, link.socket
     disconnected(self, link, ENDED)
   end
 end
 
 -- Called by the task, or by a caller if the task has not run in time.
 function cosockets.stop(self)
-  local links, wake_up = self.links, self.wake_up
+  local links, task_wake = self.links, self.task_wake
   local is_task = coroutine.running() == self.runner
-  self.links, self.wake_up, self.runner, self.sleeps_until = {}, nil, nil, 0 -- opens no more links
-  if not is_task and wake_up then wake_up:post() end
-  local stopped, message = pcall(is_task and kill_links or leave_links, self, links)
+  self.links, self.task_wake, self.runner, self.sleeps_until = {}, nil, nil, 0 -- opens no more links
+  if not is_task and task_wake then task_wake:post() end
+  local stopped, message = pcall(is_task and kill_links or abandon_links, self, links)
   if not stopped then error(message, 0) end
 end
 
 -- Ends the threads of abandoned links, in the task that spawned them, which no longer serves the
 -- client.
-function cosockets.leave(links)
+function cosockets.end_abandoned(links)
   for _, link in pairs(links) do
-    if link.abandoned then end_threads(link, link.abandoned ~= true and link.abandoned) end
+    if link.abandoned then end_threads(link, link.abandoned_socket) end
   end
 end
 

@@ -22,12 +22,12 @@ function descriptors.prepare(self)
   return true
 end
 
--- Log-ins that the previous task requested may never arrive, so they are requested again.
+-- The credentials that the previous task requested may never arrive, so they are requested again.
 function descriptors.begin(self)
   engine.forget_logins(self.client)
 end
 
-function descriptors.leave() end
+function descriptors.end_abandoned() end
 
 -- Must be called after each change of the core's state. Sends what can be sent; the task reads
 -- replies.
@@ -58,9 +58,9 @@ function descriptors.tend(self)
 end
 
 function descriptors.sleep(self, seconds)
-  local at = now()
-  if self.idle_until then seconds = math.min(seconds, self.idle_until - at) end
-  if self.ended then seconds = math.min(seconds, self.close_by - at) end
+  local started_at = now()
+  if self.idle_until then seconds = math.min(seconds, self.idle_until - started_at) end
+  if self.ended then seconds = math.min(seconds, self.close_by - started_at) end
   local fd = assert(engine.prepare_wait(self.client, seconds))
   self.watch = self.watch or self.loop.watch(fd)
   self.watch:wait()

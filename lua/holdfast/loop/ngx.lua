@@ -68,7 +68,7 @@ local acquired = setmetatable({}, { __mode = "k" })
 local owners = setmetatable({}, { __mode = "k" })
 
 local function address()
-  return tonumber(ffi.cast("uintptr_t", get_request())) -- any locale: not a string
+  return tonumber(ffi.cast("uintptr_t", get_request())) -- any locale: converts no string
 end
 
 local mark_count = 0 -- number of marks that were created
@@ -356,7 +356,7 @@ end
 -- task gets a new timer.
 local function leave_timer(self)
   local left = self.timer
-  if not self.wake_up and open_timer == left then open_timer = nil end
+  if not self.task_wake and open_timer == left then open_timer = nil end
   self.timer, self.stays = nil, nil
   running_tasks = running_tasks - 1
   left.tasks = left.tasks - 1
@@ -398,7 +398,7 @@ function owner.record_result(self, lock, kind, mark, first)
   elseif RELEASES[kind] then
     forget_released(lock, mark, first)
   end
-  if not self or not self.wake_up then return end
+  if not self or not self.task_wake then return end
   self.idle_until = nil -- the task may not have noticed this call
   if ends_when_idle(self) then cosockets.wake(self) else self.stays = true end
 end
@@ -489,7 +489,7 @@ end
 -- Returns whether a new task, in a new timer, should take over from this one.
 function loop.io.must_be_replaced(self)
   local dials = self.timer.dials
-  return dials >= HARD_MAX_DIALS or dials >= SOFT_MAX_DIALS and cosockets.is_free(self)
+  return dials >= HARD_MAX_DIALS or dials >= SOFT_MAX_DIALS and cosockets.can_restart(self)
 end
 
 function loop.io.stop(self)

@@ -322,7 +322,7 @@ local function run(self, task)
   if self.task ~= task then return end
   local client = self.client
   local tended, message = pcall(tend, self, task)
-  if self.task ~= task then return self.loop.io.leave(task.links) end
+  if self.task ~= task then return self.loop.io.end_abandoned(task.links) end
   if not tended then return fail(self, message) end
   stop(self)
   start_next(self, client)
