@@ -17,21 +17,21 @@ static pthread_mutex_t states_mutex = PTHREAD_MUTEX_INITIALIZER;
 static int state_count; /* in the process numbered states_process */
 static unsigned states_process;
 
-/* Adds `change` to state_count, and returns the new number. */
-static int count_state(int change) {
+/* Adds `change` to state_count, and returns the new count. */
+static int change_state_count(int change) {
     pthread_mutex_lock(&states_mutex);
     if (states_process != hf_process_number()) state_count = 0;
     states_process = hf_process_number();
     state_count += change;
     if (state_count < 0) state_count = 0; /* this state was opened by the parent of a fork */
-    int now = state_count;
+    int count = state_count;
     pthread_mutex_unlock(&states_mutex);
-    return now;
+    return count;
 }
 
 static int l_state_gc(lua_State *L) {
     (void)L;
-    count_state(-1);
+    change_state_count(-1);
     return 0;
 }
 
@@ -49,13 +49,13 @@ static void push_shared(lua_State *L) {
     lua_rawseti(L, -2, 1);
     lua_pushvalue(L, -1);
     hf_set_registry(L, &SHARED_KEY);
-    count_state(1);
+    change_state_count(1);
 }
 
 /* states() -> the number of open Lua states of this process that loaded the module since the last
  * fork */
 static int l_states(lua_State *L) {
-    lua_pushinteger(L, count_state(0));
+    lua_pushinteger(L, change_state_count(0));
     return 1;
 }
 
@@ -73,15 +73,15 @@ static int l_is_before(lua_State *L) {
     return 1;
 }
 
-/* sha1(text) -> the SHA1 by which servers identify a script with this text */
+/* sha1(script) -> the SHA1 by which servers identify this script */
 static int l_sha1(lua_State *L) {
     size_t size;
-    const char *text = luaL_checklstring(L, 1, &size);
+    const char *script = luaL_checklstring(L, 1, &size);
     unsigned char digest[SHA_DIGEST_LENGTH];
-    char name[2 * sizeof digest + 1];
-    SHA1((const unsigned char *)text, size, digest);
-    for (size_t i = 0; i < sizeof digest; i++) snprintf(name + 2 * i, 3, "%02x", digest[i]);
-    lua_pushstring(L, name);
+    char hex[2 * sizeof digest + 1];
+    SHA1((const unsigned char *)script, size, digest);
+    for (size_t i = 0; i < sizeof digest; i++) snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+    lua_pushstring(L, hex);
     return 1;
 }
 
@@ -91,9 +91,9 @@ static int l_code_of(lua_State *L) {
     return 1;
 }
 
-/* may_pass(code, accepted) -> whether a call that failed with this code may succeed later;
+/* is_transient(code, accepted) -> whether a call that failed with this code may succeed later;
  * `accepted`: the server has accepted such a call before */
-static int l_may_pass(lua_State *L) {
+static int l_is_transient(lua_State *L) {
     const char *name = luaL_checkstring(L, 1);
     bool accepted = lua_toboolean(L, 2), is_transient = false;
     for (int code = 0; code < HF_CODES; code++) {
@@ -118,7 +118,8 @@ static int l_parse_url(lua_State *L) {
     return 2;
 }
 
-/* login_of(url) -> user, password in a URL of any kind, or "" | nil, the problem with the URL */
+/* login_of(url) -> the user and the password in a URL of any kind, each "" if absent | nil, what is
+ * wrong with the URL */
 static int l_login_of(lua_State *L) {
     size_t size;
     const char *text = luaL_checklstring(L, 1, &size);
@@ -133,10 +134,15 @@ static int l_login_of(lua_State *L) {
 __attribute__((visibility("default"))) int luaopen_holdfast_core(lua_State *L);
 
 int luaopen_holdfast_core(lua_State *L) {
-    static const luaL_Reg functions[] = {
-        {"now", l_now},           {"parse_url", l_parse_url}, {"is_before", l_is_before},
-        {"sha1", l_sha1},         {"code_of", l_code_of},     {"states", l_states},
-        {"may_pass", l_may_pass}, {"login_of", l_login_of},   {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"now", l_now},
+                                         {"parse_url", l_parse_url},
+                                         {"is_before", l_is_before},
+                                         {"sha1", l_sha1},
+                                         {"code_of", l_code_of},
+                                         {"states", l_states},
+                                         {"is_transient", l_is_transient},
+                                         {"login_of", l_login_of},
+                                         {NULL, NULL}};
     hf_check_version(L);
     hf_stay_loaded(&MODULE_ADDRESS); /* a lookup's thread may outlive lua_close */
     hf_keepmainthread(L);

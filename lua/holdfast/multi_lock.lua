@@ -234,7 +234,7 @@ local function may_acquire_in_order(self, deadline, message, code)
     return true
   end
   -- unlike this attempt, an acquire of a single lock waits until a temporary refusal is over
-  return code ~= "lost" and core.may_pass(code, true) and driver.now(self.locks[1]) < deadline
+  return code ~= "lost" and core.is_transient(code, true) and driver.now(self.locks[1]) < deadline
 end
 
 local function acquire(self, wait, func_name, level)

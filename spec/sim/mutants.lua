@@ -632,7 +632,7 @@ local IN_SYSTEM = {
   { "leader", "lead_by_lost_lock", "a term has the handle of one that was lost before it began",
     "lead.lua:wait_for_term", "term = next_term()", "", lead = true },
   { "leader", "lead_impatient", "an outage ends a leader's wait", "lead.lua:wait_for_term",
-    "if not core.may_pass(code, election.has_led) then", "if true then", lead = true },
+    "if not core.is_transient(code, election.has_led) then", "if true then", lead = true },
 }
 
 -- Found only by the cases, because no schedule, or hardly any, has what they need. They are in the

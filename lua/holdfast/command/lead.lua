@@ -107,7 +107,7 @@ function Lead:acquire(held)
     return true
   end
   if code == "signal" then return nil, self:on_signal(message) end
-  if not core.may_pass(code, self.accepted) then return nil, held:failed(message, code) end
+  if not core.is_transient(code, self.accepted) then return nil, held:failed(message, code) end
   self:report_failure(message, code)
   return nil, self:pause()
 end

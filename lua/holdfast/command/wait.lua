@@ -61,7 +61,7 @@ local function poll_until_free(client, keys, deadline)
     local held, message, code = first_held(client, keys)
     local over = core.now() >= deadline
     if held == false or held and over then return held end
-    local keeps_polling = held or has_reply and not over and core.may_pass(code, true)
+    local keeps_polling = held or has_reply and not over and core.is_transient(code, true)
     if not keeps_polling then return nil, message, code end
     has_reply = true
     process.wait(math.max(math.min(step, deadline - core.now()), 0))
