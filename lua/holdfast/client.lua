@@ -22,7 +22,7 @@ local plain_semaphore = lazy "holdfast.plain_semaphore"
 local read_write_lock = lazy "holdfast.read_write_lock"
 local semaphore = lazy "holdfast.semaphore"
 local servers = require "holdfast.servers"
-local templates = lazy "holdfast.with_lock"
+local with_lock = lazy "holdfast.with_lock"
 
 local raw, meta, watchdog_meta = core.client, core.client_type, core.watchdog_type
 local argument, check_self, notify = options.argument, options.self, loss.notify
@@ -443,7 +443,7 @@ end
 ---@overload fun(self: holdfast.client, key: string, period: number, fn: holdfast.lock_callback, ...): ...
 function Client:once(key, period, opts, fn, ...)
   check_call(self, "client:once", key, "schedules")
-  argument(period, once.period, "client:once", "period", 2)
+  argument(period, once.check_period, "client:once", "period", 2)
   if options.callable(opts) == nil then
     options.not_after_function(once.options, "client:once", "key, period, ", 2, fn, ...)
     return once.run(self, key, period, defaults[self], {}, opts, fn, ...)
@@ -466,12 +466,12 @@ end
 function Client:with_lock(key, opts, fn, ...)
   check_call(self, "client:with_lock", key)
   if options.callable(opts) == nil then
-    options.not_after_function(templates.options, "client:with_lock", "key, ", 2, fn, ...)
-    return templates.run(locks.new(self, key, locks.no_options, defaults[self]), locks.no_options, opts, fn, ...)
+    options.not_after_function(with_lock.options, "client:with_lock", "key, ", 2, fn, ...)
+    return with_lock.run(locks.new(self, key, locks.no_options, defaults[self]), locks.no_options, opts, fn, ...)
   end
-  opts = lock_options(self, opts, templates.options, "client:with_lock", 2)
+  opts = lock_options(self, opts, with_lock.options, "client:with_lock", 2)
   argument(fn, options.callable, "client:with_lock", "fn", 2)
-  return templates.run(locks.new(self, key, opts, defaults[self]), opts, fn, ...)
+  return with_lock.run(locks.new(self, key, opts, defaults[self]), opts, fn, ...)
 end
 
 -- A semaphore whose permits each have a lease.
@@ -522,11 +522,11 @@ local function run_with_kind(self, name, kind, key, opts, fn, ...)
   if options.callable(opts) == nil then
     options.not_after_function(read_write_lock.with_options, name, "key, ", 2, fn, ...)
     local lock = locks.new(self, key, locks.no_options, defaults[self], kind)
-    return templates.run(lock, locks.no_options, opts, fn, ...)
+    return with_lock.run(lock, locks.no_options, opts, fn, ...)
   end
   opts = lock_options(self, opts, read_write_lock.with_options, name, 2)
   argument(fn, options.callable, name, "fn", 2)
-  return templates.run(locks.new(self, key, opts, defaults[self], kind), opts, fn, ...)
+  return with_lock.run(locks.new(self, key, opts, defaults[self], kind), opts, fn, ...)
 end
 
 -- Calls fn(lock, ...) while holding the read lock on `key`; otherwise like with_lock.

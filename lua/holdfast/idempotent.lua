@@ -11,7 +11,7 @@ local locks = require "holdfast.lock"
 local loss = require "holdfast.loss"
 local options = require "holdfast.options"
 local record = require "holdfast.record"
-local templates = require "holdfast.with_lock"
+local with_lock = require "holdfast.with_lock"
 
 local raw = driver.lock
 
@@ -55,7 +55,7 @@ local function refuse(opts, message, code, stored)
   if code ~= "duplicate" and code ~= "busy" then return nil, message, code end
   if opts.replay and stored and stored:sub(1, 1) == "R" then
     local values = record.decode(stored:sub(2))
-    if values then return templates.return_results(compat.unpack(values, 1, values.n)) end
+    if values then return with_lock.return_results(compat.unpack(values, 1, values.n)) end
   end
   return nil, opts.info or DEFAULT_INFO, "duplicate"
 end
@@ -66,8 +66,8 @@ local function complete(guard, opts, ...)
   return raw.complete(guard, expire, text and "R" .. text or "D")
 end
 
-local function finish(guard, opts, ran, ...)
-  if not ran then
+local function finish(guard, opts, succeeded, ...)
+  if not succeeded then
     if opts.keep_on_error then
       raw.complete(guard, opts.expire or DEFAULT_EXPIRE, "D")
     else
@@ -76,7 +76,7 @@ local function finish(guard, opts, ran, ...)
     error((...), 0)
   end
   local completed, message, code = complete(guard, opts, ...)
-  if completed then return templates.return_results(...) end
+  if completed then return with_lock.return_results(...) end
   return nil, message, code, { n = select("#", ...), ... }
 end
 
@@ -93,9 +93,9 @@ function idempotent.run(client, key, defaults, opts, fn, ...)
     on_event = opts.on_event,
   }, defaults, "guard")
   loss.notify()
-  local acquired, message, code, stored = templates.acquire(guard)
+  local acquired, message, code, stored = with_lock.acquire(guard)
   if not acquired then return refuse(opts, message, code, stored) end
-  return finish(guard, opts, templates.call(guard, fn, ...))
+  return finish(guard, opts, with_lock.call(guard, fn, ...))
 end
 
 return idempotent

@@ -12,7 +12,7 @@ local leader = require "holdfast.leader"
 local locks = require "holdfast.lock"
 local loss = require "holdfast.loss"
 local options = require "holdfast.options"
-local templates = require "holdfast.with_lock"
+local with_lock = require "holdfast.with_lock"
 
 local raw, check_self = driver.lock, options.self
 
@@ -185,7 +185,7 @@ local function wait_for_term(election, term, next_term)
   repeat
     loss.notify()
     if why_ended(election) then return nil, why_ended(election), "interrupted" end
-    acquired, message, code = templates.acquire(term.lock)
+    acquired, message, code = with_lock.acquire(term.lock)
     election.has_led = election.has_led or acquired ~= nil
     if acquired and not election.resigned and raw.is_held(term.lock) then return term end
     if acquired then
@@ -193,7 +193,7 @@ local function wait_for_term(election, term, next_term)
       term = next_term()
     end
     if why_ended(election) then return nil, why_ended(election), "interrupted" end
-    if not core.may_pass(code, election.has_led) then return nil, message, code end
+    if not core.is_transient(code, election.has_led) then return nil, message, code end
     paused, message, code = raw.pause(term.lock, pause)
     pause = math.min(2 * pause, MAX_PAUSE)
   until not paused
@@ -204,8 +204,8 @@ end
 local function run_term(term, given, fn, ...)
   local watch = term.election.watch
   term.fencing_token = raw.token(term.lock)
-  return templates.run_held(term.lock, given, function(_, ...)
-    if watch then leader.announce_self(watch, term.lock) end
+  return with_lock.run_held(term.lock, given, function(_, ...)
+    if watch then leader.announce_and_report(watch, term.lock) end
     return fn(term, ...)
   end, ...)
 end

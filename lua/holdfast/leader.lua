@@ -1,8 +1,8 @@
 -- Finds out who leads, for the on_change of client:lead.
 --
--- A new leader announces itself on a channel of its lock. The message is only a hint: while its
--- acquire waits, each process reads the lock after a message, and also from time to time. The
--- lock's token shows which leader is newer, so an older one is never reported after it.
+-- A new leader announces itself on a channel of its lock. The message is only a hint: each process
+-- that is waiting to acquire the lock reads it after every message, and periodically. The lock's
+-- token shows which leader is newer, so an older one is never reported after a newer one.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -15,7 +15,9 @@ local raw = driver.lock
 local leader = {}
 
 local RETRY_PAUSE = 1 -- seconds after a failure
-local NAME_TRIES, NAME_PAUSE = 4, 0.25 -- seconds; a client publishes its name after a delay
+-- A client publishes its name after a delay, so the name is read up to NAME_TRIES times, with
+-- pauses of NAME_PAUSE seconds.
+local NAME_TRIES, NAME_PAUSE = 4, 0.25
 local ANNOUNCE_TIMEOUT = 1 -- seconds
 
 -- Returns the state of a client:lead with this on_change. `election`: see new_term in lead.lua
@@ -30,8 +32,8 @@ local function term_start(token)
   return token and token >= observed.FIRST_US and token / 1e6 or os.time()
 end
 
--- Returns whether to report this holder: it differs from the one reported last or has a newer
--- token, and its token is not older.
+-- Returns whether to report this holder: it is not the one reported last, or it has a newer token;
+-- and its token is not older than the last one.
 local function is_new(self, owner, token)
   if self.token and token and token < self.token then return false end
   return owner ~= self.owner or self.token ~= nil and token ~= nil and token > self.token
@@ -75,8 +77,8 @@ function ask_name(self)
   return "command", 0, { "GET", key }
 end
 
-function on_name(self, text)
-  local who = names.parse(text)
+function on_name(self, published)
+  local who = names.parse(published)
   if not who and self.tries > 0 and self.tries < NAME_TRIES then
     self.step = ask_name
     return "pause", NAME_PAUSE
@@ -91,8 +93,8 @@ function leader.watch(self, lock)
   local data = raw.data(lock)
   self.client, self.loop, self.step = data.client, data.loop, watch_lock
   driver.run_alongside(lock, function(...)
-    local kind, seconds, text = self.step(self, ...)
-    if not self.election.resigned then return kind, seconds, text end
+    local kind, number, argument = self.step(self, ...)
+    if not self.election.resigned then return kind, number, argument end
   end)
 end
 
@@ -112,7 +114,7 @@ function leader.announce(lock)
 end
 
 -- Announces that the caller leads, and calls its own on_change.
-function leader.announce_self(self, lock)
+function leader.announce_and_report(self, lock)
   local who = names.parse(core.client.who(raw.data(lock).client))
   report(self, raw.owner(lock), raw.token(lock), who)
   leader.announce(lock)

@@ -18,7 +18,7 @@ local locks = require "holdfast.lock"
 local loss = require "holdfast.loss"
 local names = require "holdfast.names"
 local options = require "holdfast.options"
-local templates = require "holdfast.with_lock"
+local with_lock = require "holdfast.with_lock"
 local texts = require "holdfast.text"
 
 local raw = driver.lock
@@ -48,7 +48,7 @@ for _, name in ipairs { "wait", "lease", "max_hold", "on_lost", "on_event", "cla
   once.options[name] = locks.options[name]
 end
 
-function once.period(value)
+function once.check_period(value)
   if type(value) ~= "number" or not (value >= 0.1 and value <= 1e9) then
     return "a number of seconds from 0.1 to 1e9"
   end
@@ -63,11 +63,11 @@ end
 
 -- Parses a record. `now_ms`: the server's clock now.
 -- → holdfast.scheduled_run | nil if it is not a record
-function once.parse(text, now_ms)
-  local at, state, rest = text:match("^(%d+) ([a-z]+) %d+ [^ ]+ (.*)$")
-  if not at then return nil end
-  local run = names.parse(rest) or { host = "?", pid = 0 }
-  run.state, run.age = state, (now_ms - locale.number(at)) / 1000
+function once.parse(record, now_ms)
+  local reached_ms, state, identity = record:match("^(%d+) ([a-z]+) %d+ [^ ]+ (.*)$")
+  if not reached_ms then return nil end
+  local run = names.parse(identity) or { host = "?", pid = 0 }
+  run.state, run.age = state, (now_ms - locale.number(reached_ms)) / 1000
   return run
 end
 
@@ -79,8 +79,8 @@ function once.new_call(client, key, period, retry)
     key = key, retry = retry, handle = driver.reader(client, once.name(key), "lock"),
     call_id = ("%s:%d"):format(core.client.uuid(client), locks.next_call(client)),
     who = core.client.who(client),
-    half_ms = ("%.0f"):format(period * 500), ttl_ms = ("%.0f"):format(period * 2000),
-    reached_at = "", token = "0", half_period = period / 2,
+    half_period_ms = ("%.0f"):format(period * 500), ttl_ms = ("%.0f"):format(period * 2000),
+    reached_at = "", token = "0", half_period_s = period / 2,
   }
 end
 
@@ -100,7 +100,7 @@ end
 -- that counts
 local function send(self, state)
   local args = { once.name(self.key), self.call_id, self.reached_at, state, self.token,
-    self.half_ms, self.ttl_ms, self.retry and "1" or "0", self.who }
+    self.half_period_ms, self.ttl_ms, self.retry and "1" or "0", self.who }
   local reply, message, code = raw.once(self.handle, 1, args)
   if not reply then return nil, message, code end
   self.reached_at = ("%.0f"):format(reply[2])
@@ -134,7 +134,7 @@ end
 
 local MIN_PAUSE, MAX_PAUSE = 0.05, 1 -- seconds
 
-local function is_lost(lock)
+local function loss_reason(lock)
   return raw.lost(lock) or raw.first_loss(lock)
 end
 
@@ -145,13 +145,13 @@ end
 -- record. Calls `report` with the message and code of the first failure.
 -- → true | nil, message, code
 function once.finish(self, lock, state, report)
-  local pause, deadline = MIN_PAUSE, core.now() + self.half_period
-  while not is_lost(lock) do
+  local pause, deadline = MIN_PAUSE, core.now() + self.half_period_s
+  while not loss_reason(lock) do
     local recorded, message, code = send(self, state)
     if recorded or code == "duplicate" then return true end
     if report then report(message, code) end
     report = nil
-    local may_retry = core.may_pass(code, true) and raw.is_held(lock) and core.now() < deadline
+    local may_retry = core.is_transient(code, true) and raw.is_held(lock) and core.now() < deadline
     if not may_retry or not raw.pause(lock, pause) then return nil, message, code end
     pause = math.min(2 * pause, MAX_PAUSE)
   end
@@ -165,7 +165,7 @@ end
 local function add_record_failure(record_failure, ...)
   local code = record_failure.code
   if not code or code == "lost" or select("#", ...) > 3 and select(3, ...) == "lost" then return ... end
-  return templates.fail_unprotected(record_failure.message, code, ...)
+  return with_lock.fail_unprotected(record_failure.message, code, ...)
 end
 
 local LOST_MESSAGE = 'the lock "%s" was lost (%s) before the run began'
@@ -174,7 +174,7 @@ local LOST_MESSAGE = 'the lock "%s" was lost (%s) before the run began'
 local function run_under_lock(self, lock, given, fn, ...)
   local allowed, message, code, counted = once.mark_running(self, lock)
   if allowed and not raw.is_held(lock) then
-    local reason = is_lost(lock) or "released"
+    local reason = loss_reason(lock) or "released"
     allowed, message, code = nil, LOST_MESSAGE:format(texts.shown(self.key), reason), "lost"
   end
   if not allowed then
@@ -183,11 +183,11 @@ local function run_under_lock(self, lock, given, fn, ...)
     return loss.notify_after(nil, message, code, counted)
   end
   local record_failure = {}
-  function given.settle(ran)
-    local _
-    _, record_failure.message, record_failure.code = once.finish(self, lock, ran and "done" or "failed")
+  function given.settle(succeeded)
+    local state, _ = succeeded and "done" or "failed", nil
+    _, record_failure.message, record_failure.code = once.finish(self, lock, state)
   end
-  return add_record_failure(record_failure, templates.run_held(lock, given, fn, ...))
+  return add_record_failure(record_failure, with_lock.run_held(lock, given, fn, ...))
 end
 
 -- `period`, `opts` and `fn` must already have been checked.
@@ -200,7 +200,7 @@ function once.run(client, key, period, defaults, opts, fn, ...)
   local self = once.new_call(client, raw.key(lock), period, opts.retry)
   local allowed, message, code, counted = once.claim(self)
   if not allowed then return nil, message, code, counted end
-  allowed, message, code = templates.acquire(lock)
+  allowed, message, code = with_lock.acquire(lock)
   if not allowed then
     once.withdraw(self)
     return nil, message, code

@@ -11,7 +11,7 @@ local holder = require "holdfast.holder"
 local locks = require "holdfast.lock"
 local loss = require "holdfast.loss"
 local options = require "holdfast.options"
-local templates = require "holdfast.with_lock"
+local with_lock = require "holdfast.with_lock"
 local texts = require "holdfast.text"
 
 local meta = core.template_type
@@ -132,9 +132,9 @@ local function run(self, key, biz_type, biz_id, opts, fn, ...)
   }, data.defaults, "mutex")
   if opts.abort_on_loss then driver.check_hooks(lock) end
   loss.notify()
-  local acquired, message, code = templates.acquire(lock)
+  local acquired, message, code = with_lock.acquire(lock)
   if not acquired then return not_acquired(biz_type, biz_id, message, code) end
-  return templates.run_held(lock, opts, fn, ...)
+  return with_lock.run_held(lock, opts, fn, ...)
 end
 
 -- Calls fn(lock, ...) when no other function runs for this type and id. Releases the lock

@@ -7,7 +7,7 @@ local driver = require "holdfast.driver"
 local locks = require "holdfast.lock"
 local loss = require "holdfast.loss"
 local options = require "holdfast.options"
-local templates = require "holdfast.with_lock"
+local with_lock = require "holdfast.with_lock"
 
 local raw = driver.lock
 local argument, check_self, notify = options.argument, options.self, loss.notify
@@ -188,9 +188,9 @@ local function finish(self, count, ran, ...)
   local _, message, code = raw.give(self.single, count)
   if not ran then error((...), 0) end
   if code and not CONTINUES_LATER[code] then
-    return templates.fail_unprotected(message, code, ...)
+    return with_lock.fail_unprotected(message, code, ...)
   end
-  return templates.return_results(...)
+  return with_lock.return_results(...)
 end
 
 -- Calls fn(...) while holding permits, and gives them back even if fn raises. They remain taken if
@@ -213,7 +213,7 @@ function PlainSemaphore:with_permit(opts, fn, ...)
   local lock = make_handle(self, count)
   local taken, message, code = take(self, lock, opts.wait)
   if not taken then return nil, message, code end
-  return finish(self, count, templates.call_guarded(driver.give_later, lock, fn, ...))
+  return finish(self, count, with_lock.call_guarded(driver.give_later, lock, fn, ...))
 end
 
 return plain_semaphore

@@ -3,7 +3,7 @@
 
 local locks = require "holdfast.lock"
 local options = require "holdfast.options"
-local templates = require "holdfast.with_lock"
+local with_lock = require "holdfast.with_lock"
 
 local check_self = options.self
 
@@ -49,7 +49,7 @@ local function without_owner_and_keep(all)
 end
 
 read_write_lock.options = without_owner_and_keep(locks.options)
-read_write_lock.with_options = without_owner_and_keep(templates.options)
+read_write_lock.with_options = without_owner_and_keep(with_lock.options)
 
 -- `opts` must already have been checked; `defaults` are the client's.
 function read_write_lock.new(client, key, opts, defaults)

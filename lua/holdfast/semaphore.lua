@@ -8,7 +8,7 @@ local driver = require "holdfast.driver"
 local locks = require "holdfast.lock"
 local loss = require "holdfast.loss"
 local options = require "holdfast.options"
-local templates = require "holdfast.with_lock"
+local with_lock = require "holdfast.with_lock"
 
 local raw, meta = driver.lock, core.permit_type
 local argument, check_self = options.argument, options.self
@@ -221,7 +221,7 @@ function Semaphore:with_permit(opts, fn, ...)
   end
   opts = options.table(opts, with_options, "semaphore:with_permit", 2)
   argument(fn, options.callable, "semaphore:with_permit", "fn", 2)
-  return templates.run(make_handle(self, opts.count or 1, opts.wait), opts, fn, ...)
+  return with_lock.run(make_handle(self, opts.count or 1, opts.wait), opts, fn, ...)
 end
 
 -- Returns the semaphore's key on the server, with the client's prefix.

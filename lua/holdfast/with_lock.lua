@@ -42,12 +42,12 @@ end
 
 -- An error of fn takes precedence over one of on_lost. A loss counts even if fn has acquired the
 -- lock again.
-local function finish(lock, ran, ...)
+local function finish(lock, succeeded, ...)
   local reason = raw.lost(lock) or raw.first_loss(lock)
   local _, message, code = raw.release(lock)
   local notified, failure = loss.try_notify()
-  local aborted = not ran and abort.is_loss_of((...), lock)
-  if not ran and not aborted then error((...), 0) end
+  local aborted = not succeeded and abort.is_loss_of((...), lock)
+  if not succeeded and not aborted then error((...), 0) end
   if not notified then error(failure, 0) end
   if aborted then
     return nil, code == "lost" and message or tostring((...)), "lost" -- any locale: an error
@@ -67,7 +67,7 @@ function with_lock.call(lock, fn, ...)
   return compat.closing(raw.abandon, lock, compat.xpcall, fn, traceback.keep, ...)
 end
 
-local function check_closed(lock, acquired, ...)
+local function reacquire_if_closed(lock, acquired, ...)
   if acquired and raw.is_closed(lock) then return raw.acquire(lock) end
   return acquired, ...
 end
@@ -75,16 +75,16 @@ end
 -- Acquires the lock for a function that is called next. Fails with "closed" if the client was
 -- closed, which released the lock, before the acquire returned.
 function with_lock.acquire(lock)
-  return check_closed(lock, raw.acquire(lock))
+  return reacquire_if_closed(lock, raw.acquire(lock))
 end
 
-local function settle(opts, ran, ...)
-  if opts.settle then opts.settle(ran) end
-  return ran, ...
+local function settle(opts, succeeded, ...)
+  if opts.settle then opts.settle(succeeded) end
+  return succeeded, ...
 end
 
 -- Runs fn(lock, ...) under a lock that was just acquired for the first time. Calls
--- opts.settle(ran), if set, before the release.
+-- opts.settle(succeeded), if set, before the release.
 function with_lock.run_held(lock, opts, fn, ...)
   if opts.abort_on_loss then return finish(lock, settle(opts, abort.call(lock, fn, lock, ...))) end
   return finish(lock, settle(opts, with_lock.call(lock, fn, lock, ...)))
