@@ -91,7 +91,7 @@ static int run_blocking(lua_State *L, hf_lua_lock *lock, hf_op_kind kind, double
 
 static const hf_slice no_record = {"", 0};
 
-/* OPERATION(lock [, number]) */
+/* The function of an operation: OPERATION(lock [, number]) */
 static int l_call(lua_State *L) {
     hf_op_kind kind = (hf_op_kind)lua_tointeger(L, lua_upvalueindex(2));
     double number = has_number(kind) ? luaL_checknumber(L, 2) : 0;
@@ -137,17 +137,17 @@ static int l_acquire(lua_State *L) {
     return run_blocking(L, lock, HF_OP_ACQUIRE, wait, no_record, keys, count);
 }
 
-/* fenced(lock, keys, args), once(lock, keys, args) -> the reply of the operation's program | nil,
- * message, code. The first `keys` arguments are keys. The lock's key names the resource for
- * `fenced`, and the record for `once`. */
+/* fenced(lock, key_count, args), once(lock, key_count, args) -> the reply of the operation's
+ * program | nil, message, code. The first `key_count` arguments are keys. The lock's key names the
+ * resource for `fenced`, and the record for `once`. */
 static int l_call_with_args(lua_State *L) {
     hf_op_kind kind = (hf_op_kind)lua_tointeger(L, lua_upvalueindex(2));
     hf_lua_lock *lock = hf_lock_check(L);
-    double keys = luaL_checknumber(L, 2);
+    double key_count = luaL_checknumber(L, 2);
     size_t count;
     lua_settop(L, 3);
     const hf_slice *args = push_args(L, 3, &count);
-    return run_blocking(L, lock, kind, keys, no_record, args, count);
+    return run_blocking(L, lock, kind, key_count, no_record, args, count);
 }
 
 /* ---- with an external driver or an event loop ---- */

@@ -1,5 +1,5 @@
-/* An operation in Lua: begins it, applies its result to its locks, and pushes the result. call.c
- * and batch.c fill its spec. */
+/* Operations in Lua. This file begins an operation, applies its result to the locks, and pushes
+ * it. call.c and batch.c fill the operation's spec. */
 #include "op.h"
 
 #include <assert.h>
@@ -88,7 +88,7 @@ void hf_lua_op_fill_spec(hf_op_spec *spec, hf_lua_op *self, lua_Number number) {
 
 /* Makes room for the entries, and starts the watchdog. On failure sets `failure` and returns
  * false. */
-static bool reserve_entries(const hf_lua_op *self, const hf_op_spec *spec, hf_failure *failure) {
+static bool prepare_to_begin(const hf_lua_op *self, const hf_op_spec *spec, hf_failure *failure) {
     hf_driver *driver = self->first->driver;
     bool acquires = hf_op_kind_acquires(self->kind);
     if (!acquires && !hf_op_kind_settles_later(self->kind)) return true;
@@ -162,11 +162,11 @@ static void begin_releases(const hf_lua_op *self) {
 /* The operation's result, for use after the mutex is unlocked. */
 typedef struct outcome {
     hf_call_returns returns;
-    bool counted;     /* the lock is a semaphore */
+    bool has_permits; /* the lock is a semaphore */
     hf_result result; /* the caller frees its reply and record */
 } outcome;
 
-/* A detached operation ends itself. */
+/* Ends the operation, unless it is detached: then it ends itself. */
 static void end_op(hf_lua_op *self, hf_time now) {
     if (self->op && !hf_op_is_detached(self->op)) hf_op_end(self->op, now);
     self->op = NULL;
@@ -207,7 +207,7 @@ static void set_seconds(lua_State *L, const char *name, double us) {
     lua_setfield(L, -2, name);
 }
 
-static void push_info(lua_State *L, const hf_lock_info *info, bool counted) {
+static void push_info(lua_State *L, const hf_lock_info *info, bool has_permits) {
     lua_newtable(L);
     if (info->owner_size > 0) {
         lua_pushlstring(L, info->owner, info->owner_size);
@@ -215,7 +215,7 @@ static void push_info(lua_State *L, const hf_lock_info *info, bool counted) {
     }
     set_integer(L, "holds", info->holds);
     set_integer(L, "waiters", info->waiters);
-    if (counted) set_integer(L, "free", info->free);
+    if (has_permits) set_integer(L, "free", info->free);
     if (info->ahead >= 0) set_integer(L, "position", info->ahead + 1);
     if (info->readers >= 0) set_integer(L, "readers", info->readers);
     push_ttl(L, info->ttl_ms);
@@ -236,11 +236,11 @@ static int push_record(lua_State *L, const hf_result *result) {
 }
 
 /* Pushes the results of the call; the lock is at stack index 1. */
-static int push_outcome(lua_State *L, const outcome *ended) {
-    const hf_result *result = &ended->result;
+static int push_outcome(lua_State *L, const outcome *out) {
+    const hf_result *result = &out->result;
     if (result->record) return push_record(L, result);
     if (result->failure.code != HF_OK) return hf_push_failure(L, &result->failure);
-    switch (ended->returns) {
+    switch (out->returns) {
     case HF_RETURNS_LOCK: lua_pushvalue(L, 1); break;
     case HF_RETURNS_BOOLEAN: lua_pushboolean(L, result->value > 0); break;
     case HF_RETURNS_VALUE: lua_pushinteger(L, (lua_Integer)result->value); break;
@@ -249,7 +249,7 @@ static int push_outcome(lua_State *L, const outcome *ended) {
         else lua_pushinteger(L, (lua_Integer)result->value);
         break;
     case HF_RETURNS_TTL: push_ttl(L, result->value); break;
-    case HF_RETURNS_INFO: push_info(L, &result->info, ended->counted); break;
+    case HF_RETURNS_INFO: push_info(L, &result->info, out->has_permits); break;
     case HF_RETURNS_REPLY: return hf_push_reply(L, result->reply);
     default: lua_pushboolean(L, true);
     }
@@ -257,15 +257,14 @@ static int push_outcome(lua_State *L, const outcome *ended) {
 }
 
 /* Sets only some fields, because clearing the large strings of the struct would cost time. */
-static void init_outcome(outcome *ended, const hf_lua_op *self) {
-    ended->returns = hf_op_rows[self->kind].returns;
-    if (ended->returns == HF_RETURNS_INFO)
-        memset(&ended->result.info, 0, sizeof ended->result.info);
-    ended->counted = self->first->kind->has_permits;
-    ended->result.failure.code = HF_OK;
-    ended->result.value = 0;
-    ended->result.reply = NULL;
-    ended->result.record = NULL;
+static void init_outcome(outcome *out, const hf_lua_op *self) {
+    out->returns = hf_op_rows[self->kind].returns;
+    if (out->returns == HF_RETURNS_INFO) memset(&out->result.info, 0, sizeof out->result.info);
+    out->has_permits = self->first->kind->has_permits;
+    out->result.failure.code = HF_OK;
+    out->result.value = 0;
+    out->result.reply = NULL;
+    out->result.record = NULL;
 }
 
 /* ---- with the blocking driver ---- */
@@ -273,11 +272,11 @@ static void init_outcome(outcome *ended, const hf_lua_op *self) {
 int hf_lua_op_run(lua_State *L, hf_lua_op *self, hf_op_spec *spec) {
     hf_driver *driver = self->first->driver;
     assert(hf_driver_is_entered(driver) && !self->op);
-    outcome ended;
-    hf_result *result = &ended.result;
-    init_outcome(&ended, self);
+    outcome out;
+    hf_result *result = &out.result;
+    init_outcome(&out, self);
     spec->blocks_callers = true;
-    if (self->count > 0 && reserve_entries(self, spec, &result->failure)) {
+    if (self->count > 0 && prepare_to_begin(self, spec, &result->failure)) {
         bool sends_only = self->kind == HF_OP_RELEASE && self->first->async_release;
         self->op = sends_only ? hf_send_op(L, driver, spec)
                               : hf_run_op(L, driver, spec, self->first->interruptible);
@@ -286,7 +285,7 @@ int hf_lua_op_run(lua_State *L, hf_lua_op *self, hf_op_spec *spec) {
     }
     report_lost(self, &result->failure);
     hf_driver_leave(driver);
-    return push_outcome(L, &ended);
+    return push_outcome(L, &out);
 }
 
 /* ---- with an external driver or an event loop ---- */
@@ -306,7 +305,7 @@ int hf_lua_op_begin(lua_State *L, hf_lua_op *self, const hf_op_spec *spec) {
     assert(hf_driver_is_entered(driver) && !self->op && hf_testudata(L, -1, hf_op_type) == self);
     hf_failure failure = {.code = HF_OK};
     self->generation = driver->generation;
-    if (self->count > 0 && reserve_entries(self, spec, &failure))
+    if (self->count > 0 && prepare_to_begin(self, spec, &failure))
         self->op = hf_driver_begin(driver, spec);
     if (self->op) begin_releases(self);
     hf_driver_leave(driver);
@@ -344,22 +343,22 @@ static int push_fork_failure(lua_State *L) {
  * abandoned, with the code "interrupted". */
 static int l_finish(lua_State *L) {
     hf_lua_op *self = check_op(L);
-    outcome ended;
+    outcome out;
     if (self->finished) return luaL_error(L, "the operation has already finished");
-    init_outcome(&ended, self);
+    init_outcome(&out, self);
     self->finished = true;
     release_anchors(L);
     bool is_ours = hf_lua_op_enter(self), has_begun = self->op != NULL;
     if (is_ours && has_begun) {
         if (!hf_op_is_done(self->op) && !hf_op_is_detached(self->op))
             hf_op_abandon(self->op, hf_driver_now(self->first->driver));
-        take_result(self, &ended.result);
+        take_result(self, &out.result);
     }
-    report_lost(self, &ended.result.failure);
+    report_lost(self, &out.result.failure);
     self->op = NULL;
     hf_driver_leave(self->first->driver);
     if (has_begun) unpin(self);
-    return is_ours ? push_outcome(L, &ended) : push_fork_failure(L);
+    return is_ours ? push_outcome(L, &out) : push_fork_failure(L);
 }
 
 /* wait(operation, other) -> whether `operation` is done: runs both with the blocking driver until
@@ -379,8 +378,8 @@ static int l_wait(lua_State *L) {
     return 1;
 }
 
-/* detach(operation) -> the results of finish, while a release continues in the background | false:
- * the operation is not done, and the caller must wait for it */
+/* detach(operation) -> the results of finish; an unfinished release continues in the background |
+ * false if the operation is not done and the caller must wait for it */
 static int l_detach(lua_State *L) {
     const hf_lua_op *self = check_op(L);
     bool must_wait = false;

@@ -47,9 +47,9 @@ bool hf_field_boolean(lua_State *L, int index, const char *name) {
 
 const char *hf_field_string(lua_State *L, int index, const char *name, size_t *size) {
     hf_push_field(L, index, name);
-    const char *text = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, size) : NULL;
+    const char *value = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, size) : NULL;
     lua_pop(L, 1);
-    return text;
+    return value;
 }
 
 lua_Number hf_check_within(lua_State *L, int index, lua_Number max) {
@@ -82,8 +82,9 @@ const char hf_op_type[] = "holdfast.operation";
 const char hf_template_type[] = "holdfast.one_by_one";
 const char hf_watchdog_type[] = "holdfast.watchdog";
 
-static const char METATABLES_KEY = 0; /* of the newest copy's metatables, by type name */
-#define TYPE_INDEX 1                  /* of the type's address in each metatable */
+/* The registry key of a table: type name -> metatable, of the library's last loaded copy. */
+static const char METATABLES_KEY = 0;
+#define TYPE_INDEX 1 /* where each metatable has its type's address */
 
 void hf_push_registry(lua_State *L, const void *key) {
     lua_pushlightuserdata(L, (void *)(uintptr_t)key);
@@ -116,7 +117,7 @@ void *hf_checkudata(lua_State *L, int index, const char *type) {
 }
 
 void *hf_new_object(lua_State *L, size_t size, const char *type) {
-    assert(lua_istable(L, lua_upvalueindex(1))); /* the caller was set by hf_set_functions */
+    assert(lua_istable(L, lua_upvalueindex(1))); /* see hf_set_functions */
     void *object = hf_newuserdata(L, size);
     memset(object, 0, size);
     lua_getfield(L, lua_upvalueindex(1), type);
@@ -201,8 +202,8 @@ hf_op *hf_send_op(lua_State *L, hf_driver *driver, const hf_op_spec *spec) {
 
 /* ---- credentials ---- */
 
-/* The registry key of a weak table: driver -> client. A client's user value has its function. */
-static const char CREDENTIALS_KEY = 0;
+/* The registry key of a weak table: driver -> client, whose user value has the function. */
+static const char CLIENTS_KEY = 0;
 
 void hf_check_not_fetching(lua_State *L, const hf_driver *driver) {
     if (driver->fetching)
@@ -210,7 +211,7 @@ void hf_check_not_fetching(lua_State *L, const hf_driver *driver) {
 }
 
 static void push_client_table(lua_State *L) {
-    hf_push_registry(L, &CREDENTIALS_KEY);
+    hf_push_registry(L, &CLIENTS_KEY);
     if (!lua_isnil(L, -1)) return;
     lua_pop(L, 1);
     lua_newtable(L);
@@ -219,7 +220,7 @@ static void push_client_table(lua_State *L) {
     lua_setfield(L, -2, "__mode");
     lua_setmetatable(L, -2);
     lua_pushvalue(L, -1);
-    hf_set_registry(L, &CREDENTIALS_KEY);
+    hf_set_registry(L, &CLIENTS_KEY);
 }
 
 void hf_set_credentials_function(lua_State *L, const hf_driver *driver) {
@@ -242,11 +243,11 @@ typedef struct fetch_request {
     hf_credentials *fetched;
 } fetch_request;
 
-static bool copy_text(lua_State *L, int index, char *to) {
+static bool copy_secret(lua_State *L, int index, char *target) {
     size_t size;
-    const char *text = lua_tolstring(L, index, &size);
-    if (!text || size >= HF_URL_SECRET) return false;
-    memcpy(to, text, size + 1);
+    const char *secret = lua_tolstring(L, index, &size);
+    if (!secret || size >= HF_URL_SECRET) return false;
+    memcpy(target, secret, size + 1);
     return true;
 }
 
@@ -261,7 +262,7 @@ static int l_fetch(lua_State *L) {
     lua_pushstring(L, request->server);
     lua_pushboolean(L, request->refused);
     lua_call(L, 2, 3);
-    bool is_valid = copy_text(L, -3, fetched->user) && copy_text(L, -2, fetched->password);
+    bool is_valid = copy_secret(L, -3, fetched->user) && copy_secret(L, -2, fetched->password);
     fetched->code = is_valid ? HF_OK : lua_toboolean(L, -1) ? HF_DENIED : HF_UNREACHABLE;
     const char *reason = lua_tostring(L, -2);
     if (!is_valid) snprintf(fetched->reason, sizeof fetched->reason, "no credentials: %s", reason);

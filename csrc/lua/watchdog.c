@@ -41,7 +41,8 @@ static int l_holds(lua_State *L) {
     return 1;
 }
 
-/* Enters the driver first, because after a fork the child has none of the parent's threads. */
+/* Enters the driver, which detects a fork and then clears `running`: the child has none of the
+ * parent's threads. */
 static bool is_running(hf_driver *driver) {
     hf_driver_enter(driver);
     bool running = driver->running;

@@ -63,13 +63,13 @@ static bool create_client(hf_driver *driver, const unsigned char *source) {
     return driver->client != NULL;
 }
 
-static bool has_record(const hf_driver *driver) {
+static bool has_crash_record(const hf_driver *driver) {
     return driver->config.life == hf_crash_probe_process;
 }
 
 static void init_for_process(hf_driver *driver) {
     driver->record_error =
-        has_record(driver) && !hf_crash_record(hf_client_uuid(driver->client)) ? errno : 0;
+        has_crash_record(driver) && !hf_crash_record(hf_client_uuid(driver->client)) ? errno : 0;
     driver->wake[0] = driver->wake[1] = -1;
     driver->process = hf_process_number();
     driver->serve_by = HF_NEVER;
@@ -288,6 +288,6 @@ void hf_driver_close(hf_driver *driver, hf_time timeout) {
         if (driver->wake[end] >= 0) close(driver->wake[end]);
         driver->wake[end] = -1;
     }
-    if (has_record(driver)) hf_crash_forget(hf_client_uuid(driver->client));
+    if (has_crash_record(driver)) hf_crash_forget(hf_client_uuid(driver->client));
     hf_driver_leave(driver);
 }

@@ -201,7 +201,7 @@ static hf_dial_state start_tcp(hf_dial *dial, hf_time now, char *reason, size_t 
         return HF_DIAL_FAILED;
     }
     set_polled(dial, dial->lookup->notify[0]);
-    dial->notified_by = dial->lookup->notify[1];
+    dial->lookup_write_fd = dial->lookup->notify[1];
     dial->events = POLLIN;
     return HF_DIAL_PENDING;
 }
@@ -236,7 +236,7 @@ static hf_dial_state finish_lookup(hf_dial *dial, hf_time now, char *reason, siz
     if (!done) return HF_DIAL_PENDING;
     free_lookup(lookup);
     dial->lookup = NULL;
-    dial->fd = dial->notified_by = -1;
+    dial->fd = dial->lookup_write_fd = -1;
     if (result == 0) return try_addresses(dial, now, reason, size);
     describe_lookup_failure(result, error, reason, size);
     return HF_DIAL_FAILED;
@@ -271,7 +271,7 @@ static void abandon_lookup(hf_dial *dial) {
     bool done = lookup->done;
     lookup->abandoned = true;
     close_pipe(lookup);
-    dial->fd = dial->notified_by = -1;
+    dial->fd = dial->lookup_write_fd = -1;
     pthread_mutex_unlock(&lookup->mutex);
     if (done) free_lookup(lookup);
 }
@@ -286,6 +286,6 @@ void hf_dial_cancel(hf_dial *dial) {
 
 void hf_dial_forget(hf_dial *dial) {
     hf_file_close(dial->fd, dial->file);
-    hf_file_close(dial->notified_by, dial->file);
+    hf_file_close(dial->lookup_write_fd, dial->file);
     *dial = HF_DIAL_IDLE;
 }

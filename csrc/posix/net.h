@@ -30,7 +30,7 @@ typedef struct hf_lookup hf_lookup;
 typedef struct hf_dial {
     int fd; /* the descriptor to poll: the socket, or the lookup's pipe; or -1 */
     hf_file file;
-    int notified_by; /* the other end of the lookup's pipe, or -1 */
+    int lookup_write_fd; /* the write end of the lookup's pipe, or -1 */
     short events;
     hf_time next_at; /* when to try the next address; HF_NEVER if this one may use all the remaining
                         time */
@@ -45,7 +45,7 @@ typedef struct hf_dial {
 
 typedef enum hf_dial_state { HF_DIAL_PENDING, HF_DIAL_CONNECTED, HF_DIAL_FAILED } hf_dial_state;
 
-#define HF_DIAL_IDLE ((hf_dial){.fd = -1, .notified_by = -1, .next_at = HF_NEVER})
+#define HF_DIAL_IDLE ((hf_dial){.fd = -1, .lookup_write_fd = -1, .next_at = HF_NEVER})
 
 /* Begins to connect to `server`; the caller cancels the dial at `until`. `settings` are used only
  * for a server with TLS; they and the server must outlive the dial. On FAILED, `reason` says
@@ -58,8 +58,8 @@ hf_dial_state hf_dial_step(hf_dial *dial, hf_time now, char *reason, size_t size
  * CONNECTED dial. */
 void hf_dial_cancel(hf_dial *dial);
 
-/* In the child of a fork: closes its copies of the descriptors, and does not touch the parent's
- * memory. */
+/* In the child of a fork: closes its copies of the descriptors, and frees nothing, because a lookup
+ * thread may have been using it at the fork. */
 void hf_dial_forget(hf_dial *dial);
 
 #endif

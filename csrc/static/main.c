@@ -65,7 +65,7 @@ static int add_traceback(lua_State *L) {
     return 1;
 }
 
-/* main(count, args) → the exit code */
+/* Called in protected mode with count, args. → the exit code */
 static int protected_main(lua_State *L) {
     int count = (int)lua_tointeger(L, 1);
     char **args = lua_touserdata(L, 2);

@@ -101,7 +101,7 @@ static listener listen_in_silence(void) {
 static listener at[3]; /* that of each of the name's addresses */
 static hf_server server = {.host = NAME, .port = 6379, .label = NAME ":6379"};
 static hf_tls_settings *settings; /* NULL: without TLS */
-static hf_dial dial = {.fd = -1, .notified_by = -1};
+static hf_dial dial = {.fd = -1, .lookup_write_fd = -1};
 static char reason[128];
 
 static void stop(listener *one) {
@@ -200,7 +200,7 @@ TEST(a_name_without_an_address_is_reported_with_the_reason) {
     CHECK_EQ_INT(look_up(AT(0), AT(1000)), HF_DIAL_FAILED);
     CHECK(strstr(reason, "cannot look up the name: "));
     CHECK(strstr(reason, gai_strerror(EAI_NONAME)));
-    CHECK(dial.fd == -1 && dial.notified_by == -1 && !dial.lookup);
+    CHECK(dial.fd == -1 && dial.lookup_write_fd == -1 && !dial.lookup);
 }
 
 TEST(a_failed_name_lookup_is_reported_with_the_systems_reason) {
@@ -598,7 +598,7 @@ TEST(an_abandoned_name_lookup_keeps_no_descriptors) {
     pthread_mutex_lock(&answers);
     hf_dial_state state =
         hf_dial_start(&dial, &server, NULL, AT(0), AT(1000), reason, sizeof reason);
-    int ends[2] = {dial.fd, dial.notified_by};
+    int ends[2] = {dial.fd, dial.lookup_write_fd};
     bool was_open = is_open(ends[0]) && is_open(ends[1]);
     hf_dial_cancel(&dial);
     bool stays_open = is_open(ends[0]) || is_open(ends[1]);
