@@ -14,7 +14,7 @@ local getinfo, gethook, sethook = debug.getinfo, debug.gethook, debug.sethook
 local jit, raw, pcall, xpcall = compat.jit, core.lock, pcall, xpcall
 
 local INTERVAL = 1000 -- VM instructions between checks
-local SHORT_INTERVAL = 1 -- the interval while the error must wait until a call of holdfast returns
+local SHORT_INTERVAL = 1 -- the interval while the error waits for a call into holdfast to return
 
 local abort = {}
 
@@ -78,9 +78,9 @@ end
 
 local library_path = getinfo(1, "S").source:match("^(.*)abort%.lua$")
 
--- Returns whether the function at this level is the user's, and not part of a call of holdfast: an
--- error could keep that call from releasing what it holds. holdfast calls the user's functions in
--- pcall.
+-- Returns whether the function at this level is the user's, and not part of a call into holdfast:
+-- an error could keep that call from releasing what it holds. holdfast calls the user's functions
+-- in pcall.
 local function is_user_code(level)
   for frame = level + 1, math.huge do
     local info = getinfo(frame, "Sf")
@@ -97,7 +97,7 @@ local hooks = setmetatable({}, { __mode = "k" }) -- the hooks that this module h
 
 -- In Lua 5.2 only sethook makes the table of hooked coroutines weak, and only when it creates the
 -- table. If gethook created it, no coroutine that ever had a hook is collected.
-local function make_hooked_weak()
+local function make_hooked_coroutines_weak()
   local hooked = _VERSION == "Lua 5.2" and debug.getregistry()._HKEY
   if not hooked or getmetatable(hooked) then return end
   hooked.__mode = "k"
@@ -146,13 +146,13 @@ local function set_hook()
     end
     local _, _, interval = gethook()
     if previous and mask == "" and interval == INTERVAL then previous(event, line) end
-    if jit and not next(runs) then return remove() end -- their coroutines were collected
+    if jit and not next(runs) then return remove() end -- the runs' coroutines were collected
     raise_if_lost(hook, mask or "", interval)
   end
   hooks[hook] = true
   stop_compiling()
   sethook(hook, mask or "", INTERVAL)
-  make_hooked_weak()
+  make_hooked_coroutines_weak()
   return remove
 end
 
@@ -169,8 +169,8 @@ local function end_run(thread, run, remove)
   end
 end
 
--- Returns xpcall(fn, …, ...). Raises an error in fn after a loss of the lock. If the coroutine is
--- closed before fn returns, releases the lock in the background.
+-- Calls fn(...), and returns what xpcall returns. Raises an error in fn if the lock is lost. If the
+-- coroutine is closed before fn returns, releases the lock in the background.
 function abort.call(lock, fn, ...)
   local thread = current_coroutine()
   local run = { lock = lock, outer = runs[thread], in_user_code = false, depth = notifier.depth() }

@@ -7,21 +7,21 @@ local fence_headers = {}
 local TOKEN, RESOURCE, LOCK = "Fence-Token", "Fence-Resource", "Fence-Lock"
 local MAX_TOKEN = 9007199254740991 -- 2^53 - 1, the highest token
 
-local ESCAPED = "[^0-9A-Za-z._~:/-]"
+local MUST_BE_ESCAPED = "[^0-9A-Za-z._~:/-]"
 
-local function escape(text)
-  return (text:gsub(ESCAPED, function(char) return ("%%%02X"):format(char:byte()) end))
+local function escape(value)
+  return (value:gsub(MUST_BE_ESCAPED, function(char) return ("%%%02X"):format(char:byte()) end))
 end
 
 local function decode_byte(digits)
-  return string.char(tonumber(digits, 16)) -- any locale: the string is two hex digits
+  return string.char(tonumber(digits, 16)) -- any locale: a whole number
 end
 
--- → the unescaped string | nil if it is not properly escaped
-local function unescape(text)
-  local escape_of_byte = "%%([0-9A-Fa-f][0-9A-Fa-f])"
-  if text:gsub(escape_of_byte, ""):find(ESCAPED) then return nil end
-  return (text:gsub(escape_of_byte, decode_byte))
+-- → the unescaped value | nil if it is not properly escaped
+local function unescape(value)
+  local escaped_byte = "%%([0-9A-Fa-f][0-9A-Fa-f])"
+  if value:gsub(escaped_byte, ""):find(MUST_BE_ESCAPED) then return nil end
+  return (value:gsub(escaped_byte, decode_byte))
 end
 
 function fence_headers.make(resource, lock_key, token)

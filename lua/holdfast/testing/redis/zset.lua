@@ -1,6 +1,6 @@
 -- A Redis sorted set: members ordered by score, then byte by byte. The score of members[i] is
--- scores[i], and also score_of[members[i]]. insertion_ids[member] is unique to each insertion, so
--- it differs after a member was removed and added again.
+-- scores[i], and also score_of[members[i]]. insertion_ids[member] is unique to each insertion: it
+-- changes when a member is removed and added again.
 
 local last_insertion_id = 0
 
@@ -32,10 +32,10 @@ end
 
 -- → whether the member existed
 function Zset:remove(member)
-  local at = self:rank(member)
-  if not at then return false end
-  table.remove(self.members, at)
-  table.remove(self.scores, at)
+  local rank = self:rank(member)
+  if not rank then return false end
+  table.remove(self.members, rank)
+  table.remove(self.scores, rank)
   self.score_of[member], self.insertion_ids[member] = nil, nil
   self.count = self.count - 1
   return true
@@ -45,9 +45,9 @@ end
 function Zset:set(member, score)
   local id = self.insertion_ids[member]
   self:remove(member)
-  local at = lower_bound(self, score, member)
-  table.insert(self.members, at, member)
-  table.insert(self.scores, at, score)
+  local rank = lower_bound(self, score, member)
+  table.insert(self.members, rank, member)
+  table.insert(self.scores, rank, score)
   self.score_of[member] = score
   self.count = self.count + 1
   if not id then last_insertion_id = last_insertion_id + 1 end
@@ -57,7 +57,7 @@ end
 
 -- Returns the range of indexes whose scores lie between two bounds. A bound is { value = number,
 -- open = boolean }; an open bound is exclusive.
--- → first, last (last < first if there are none)
+-- → first, last (last < first if no score is between them)
 function Zset:between(min, max)
   local first, last = 1, self.count
   while first <= last and (self.scores[first] < min.value or min.open
