@@ -18,11 +18,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TMPFS 0x01021994
+#define TMPFS_MAGIC 0x01021994
 #define RECORD_TTL ((time_t)86400)    /* the seconds for which a dead process's record is kept */
 #define SWEEP_INTERVAL ((time_t)3600) /* seconds between sweeps */
 #define SWEEP_FILE "swept"            /* its modification time is the time of the last sweep */
-#define BOOT_SIZE 36
+#define BOOT_ID_SIZE 36
 #define RECORD_SIZE 128
 #define MAX_DIGITS 9 /* a process id is at most 2^22 on Linux */
 #define NAME_SIZE (HF_UUID_SIZE + 8)
@@ -59,13 +59,13 @@ static bool has_ended(pid_t pid) {
 /* Writes the scope in which process ids are valid: this boot and this PID namespace. On failure
  * returns false and sets errno. */
 static bool read_scope(char scope[RECORD_SIZE]) {
-    char boot[BOOT_SIZE + 1] = "";
+    char boot[BOOT_ID_SIZE + 1] = "";
     struct stat namespace;
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     if (fd < 0) return false;
-    ssize_t size = read(fd, boot, BOOT_SIZE);
+    ssize_t size = read(fd, boot, BOOT_ID_SIZE);
     close(fd);
-    if (size != BOOT_SIZE || strspn(boot, "0123456789abcdef-") != BOOT_SIZE) {
+    if (size != BOOT_ID_SIZE || strspn(boot, "0123456789abcdef-") != BOOT_ID_SIZE) {
         errno = ENOSYS;
         return false;
     }
@@ -183,7 +183,7 @@ static bool is_safe(int directory) {
     struct stat info;
     struct statfs system;
     if (fstat(directory, &info) != 0 || fstatfs(directory, &system) != 0) return false;
-    if ((unsigned long)system.f_type != TMPFS) errno = ENOSYS;
+    if ((unsigned long)system.f_type != TMPFS_MAGIC) errno = ENOSYS;
     else if (info.st_uid != geteuid() || (info.st_mode & 077) != 0) errno = EPERM;
     else return true;
     return false;
@@ -311,9 +311,9 @@ static bool describe_job(int directory, const char *uuid, pid_t first_pid, hf_ti
 bool hf_crash_record(const char *uuid) {
     assert(strlen(uuid) == HF_UUID_SIZE);
     char scope[RECORD_SIZE];
-    int self = open_process(getpid());
-    if (self < 0) return false;
-    close(self);
+    int pidfd = open_process(getpid());
+    if (pidfd < 0) return false;
+    close(pidfd);
     if (!read_scope(scope)) return false;
     int directory = open_directory(true);
     if (directory < 0) return false;

@@ -22,7 +22,7 @@
 #define DESCRIPTION_SIZE 1024
 #define MAX_LISTS 50  /* on a busy host, processes may start all the time */
 #define QUIET_LISTS 2 /* lists in a row without a new process prove that all were seen */
-#define MAX_SEARCH (HF_SECOND / 2) /* the maximum delay of a wait that ends during a search */
+#define MAX_SEARCH_TIME (HF_SECOND / 2) /* the maximum delay of a wait that ends meanwhile */
 #define MAX_START_AGE 10    /* the maximum seconds from a process's start to its description */
 #define NO_LOGIN 4294967295 /* the audit session of a process that was started without a login */
 #define KERNEL_THREAD 0x00200000
@@ -66,7 +66,7 @@ static bool read_proc_file(const char *pid, const char *name, char *text, size_t
 }
 
 /* On failure returns false and sets errno; ENOENT or ESRCH means that the process is gone. */
-static bool read_process(const char *pid, process *found) {
+static bool read_process(const char *pid, process *info) {
     enum {
         PARENT = 4,
         SESSION = 6,
@@ -84,23 +84,23 @@ static bool read_process(const char *pid, process *found) {
         errno = EIO;
         return false;
     }
-    found->state = at[2];
+    info->state = at[2];
     at += 3;
     for (int field = PARENT; field < ALL; field++) fields[field] = strtoull(at, &at, 10);
-    found->parent = (pid_t)fields[PARENT];
-    found->session = (pid_t)fields[SESSION];
-    found->flags = fields[FLAGS];
-    found->threads = fields[THREADS];
-    found->started = fields[STARTED];
-    found->environment = fields[ENVIRONMENT];
-    found->environment_end = fields[ENVIRONMENT + 1];
+    info->parent = (pid_t)fields[PARENT];
+    info->session = (pid_t)fields[SESSION];
+    info->flags = fields[FLAGS];
+    info->threads = fields[THREADS];
+    info->started = fields[STARTED];
+    info->environment = fields[ENVIRONMENT];
+    info->environment_end = fields[ENVIRONMENT + 1];
     return true;
 }
 
-static bool read_process_by_id(pid_t pid, process *found) {
+static bool read_process_by_id(pid_t pid, process *info) {
     char name[NUMBER_SIZE];
     snprintf(name, sizeof name, "%ld", (long)pid);
-    return read_process(name, found);
+    return read_process(name, info);
 }
 
 /* Returns NO_LOGIN also if the kernel has no audit sessions. */
@@ -132,22 +132,22 @@ static uint64_t ticks_now(void) {
 /* Returns the start time of the process, or 0 if it is unknown: some sandboxes invent the contents
  * of /proc, so a time that does not fit the clock is ignored. */
 static uint64_t start_of(pid_t first, uint64_t now) {
-    process found;
-    if (!read_process_by_id(first, &found)) return 0;
+    process info;
+    if (!read_process_by_id(first, &info)) return 0;
     uint64_t max_age = MAX_START_AGE * (uint64_t)sysconf(_SC_CLK_TCK);
-    return found.started <= now && now - found.started <= max_age ? found.started : 0;
+    return info.started <= now && now - info.started <= max_age ? info.started : 0;
 }
 
 /* Writes the ancestors of this process, or none if not all can be read. An orphan of the job can be
  * adopted only by one of them, by process 1, or by a process of the job. */
 static void read_ancestors(pid_t *list) {
-    process found;
+    process info;
     size_t count = 0;
-    for (pid_t pid = getpid(); pid != 0; pid = found.parent) {
-        bool is_valid = count <= MAX_ANCESTORS && read_process_by_id(pid, &found);
+    for (pid_t pid = getpid(); pid != 0; pid = info.parent) {
+        bool is_valid = count <= MAX_ANCESTORS && read_process_by_id(pid, &info);
         if (!is_valid) count = 0;
         if (!is_valid) break;
-        if (count < MAX_ANCESTORS) list[count] = found.parent;
+        if (count < MAX_ANCESTORS) list[count] = info.parent;
         count++;
     }
     list[count < MAX_ANCESTORS ? count : 0] = 0;
@@ -198,8 +198,8 @@ bool hf_job_is_in_min_hold(int file) {
 
 /* ---- one process ---- */
 
-static bool started_before(const description *job, const process *found) {
-    return job->started != 0 && found->started < job->started;
+static bool started_before(const description *job, const process *info) {
+    return job->started != 0 && info->started < job->started;
 }
 
 static bool may_adopt(const description *job, pid_t pid) {
@@ -213,13 +213,13 @@ static bool may_adopt(const description *job, pid_t pid) {
 /* Returns whether the process descends from one that is older than the job and cannot have adopted
  * an orphan of the job. The same holds for 0, a parent outside this namespace. */
 static bool has_other_parents(const description *job, pid_t parent) {
-    process found;
+    process info;
     if (job->started == 0 || job->ancestors[0] == 0) return false;
     for (int depth = 0; parent != 0; depth++) {
-        if (depth > 1000 || may_adopt(job, parent) || !read_process_by_id(parent, &found))
+        if (depth > 1000 || may_adopt(job, parent) || !read_process_by_id(parent, &info))
             return false;
-        if (started_before(job, &found)) return true;
-        parent = found.parent;
+        if (started_before(job, &info)) return true;
+        parent = info.parent;
     }
     return true;
 }
@@ -260,8 +260,8 @@ static bool is_gone(void) {
 }
 
 /* A process whose first thread has ended is a zombie in /proc while its other threads still run. */
-static bool has_ended(const process *found) {
-    return (found->state == 'Z' || found->state == 'X') && found->threads <= 1;
+static bool has_ended(const process *info) {
+    return (info->state == 'Z' || info->state == 'X') && info->threads <= 1;
 }
 
 /* If the process has no environment yet, or called exec during the reading, the text was not its
@@ -283,14 +283,14 @@ static hf_job_finding read_environment(const char *pid, const char *uuid, const 
 
 /* Also returns ABSENT for a process that has ended: its children are in the next list. */
 static hf_job_finding inspect(const description *job, const char *uuid, const char *pid) {
-    process found;
-    if (!read_process(pid, &found)) return is_gone() ? HF_JOB_ABSENT : HF_JOB_UNSURE;
-    bool is_kernel_thread = (found.flags & KERNEL_THREAD) != 0;
-    if (is_kernel_thread || has_ended(&found) || started_before(job, &found)) return HF_JOB_ABSENT;
-    hf_job_finding finding = read_environment(pid, uuid, &found);
+    process info;
+    if (!read_process(pid, &info)) return is_gone() ? HF_JOB_ABSENT : HF_JOB_UNSURE;
+    bool is_kernel_thread = (info.flags & KERNEL_THREAD) != 0;
+    if (is_kernel_thread || has_ended(&info) || started_before(job, &info)) return HF_JOB_ABSENT;
+    hf_job_finding finding = read_environment(pid, uuid, &info);
     if (finding != HF_JOB_UNSURE) return finding;
-    bool is_other = has_other_login(job, pid) || has_other_session(job, found.session) ||
-                    has_other_parents(job, found.parent);
+    bool is_other = has_other_login(job, pid) || has_other_session(job, info.session) ||
+                    has_other_parents(job, info.parent);
     return is_other ? HF_JOB_ABSENT : HF_JOB_UNSURE;
 }
 
@@ -358,7 +358,7 @@ static hf_job_finding inspect_new(const description *job, const char *uuid, cons
 static hf_job_finding search(DIR *processes, const description *job, const char *uuid) {
     list lists[2] = {{0}, {0}};
     hf_job_finding finding = HF_JOB_ABSENT;
-    hf_time end = hf_now() + MAX_SEARCH;
+    hf_time end = hf_now() + MAX_SEARCH_TIME;
     int quiet_count = 0;
     for (int i = 0; quiet_count < QUIET_LISTS && finding == HF_JOB_ABSENT; i++) {
         bool has_new = true;

@@ -140,9 +140,10 @@ static ssize_t transmit(const hf_connection *connection, hf_slice bytes) {
 static void read_link(hf_driver *driver, size_t link) {
     const hf_connection *connection = &driver->connections[link];
     char bytes[READ_SIZE];
-    bool more = true;
-    while (more && connection->fd >= 0) {
-        more = on_received(driver, link, bytes, receive(connection, bytes, sizeof bytes));
+    bool may_have_more = true;
+    while (may_have_more && connection->fd >= 0) {
+        ssize_t size = receive(connection, bytes, sizeof bytes);
+        may_have_more = on_received(driver, link, bytes, size);
     }
 }
 
@@ -224,13 +225,13 @@ static void log_in(hf_driver *driver, size_t link, void *context) {
 
 bool hf_links_fetch_credentials(hf_driver *driver, unsigned roles, void *context) {
     assert(hf_driver_is_entered(driver));
-    bool found = false;
+    bool needed_any = false;
     for (size_t link = 0; driver->fetch && link < driver->connection_count; link++) {
         if (!needs_login(driver, link, roles, hf_now())) continue;
         log_in(driver, link, context);
-        found = true;
+        needed_any = true;
     }
-    return found;
+    return needed_any;
 }
 
 void hf_links_serve(hf_driver *driver, unsigned roles, hf_time now) {

@@ -89,8 +89,8 @@ hf_file hf_file_of(int fd) {
 
 void hf_file_close(int fd, hf_file file) {
     if (fd < 0) return;
-    hf_file now = hf_file_of(fd);
-    if (now.device == file.device && now.inode == file.inode) close(fd);
+    hf_file current = hf_file_of(fd);
+    if (current.device == file.device && current.inode == file.inode) close(fd);
 }
 
 /* Sets the descriptor to poll. */

@@ -334,10 +334,11 @@ ssize_t hf_send(int fd, const void *bytes, size_t size) {
     sigemptyset(&broken);
     sigaddset(&broken, SIGPIPE);
     pthread_sigmask(SIG_BLOCK, &broken, &before);
-    bool others = is_pending(SIGPIPE);
+    bool was_pending = is_pending(SIGPIPE);
     ssize_t sent = send(fd, bytes, size, 0);
     int error = errno;
-    if (sent < 0 && error == EPIPE && !others && is_pending(SIGPIPE)) sigwait(&broken, &number);
+    if (sent < 0 && error == EPIPE && !was_pending && is_pending(SIGPIPE))
+        sigwait(&broken, &number);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = error;
     return sent;

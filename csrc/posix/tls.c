@@ -24,7 +24,7 @@ struct hf_tls_settings {
     hf_tls_options options;        /* its strings are copies */
     char *store_file, *store_path; /* the system's store if it is trusted, else NULL */
     SSL_CTX *context;              /* created from the last usable files; NULL if there were none */
-    stamps read;                   /* the files' stamps, taken before they were read */
+    stamps read_stamps;            /* the files' stamps, taken before they were read */
     char stale_reason[160];        /* why the current files are unusable, or "" */
     BIO_METHOD *method;
 };
@@ -137,9 +137,10 @@ static BIO_METHOD *new_method(void) {
 
 /* ---- settings ---- */
 
-static bool copy_text(const char **to, const char *text) {
-    *to = text ? strdup(text) : NULL;
-    return *to || !text;
+/* Copies a string or NULL. Returns false when out of memory. */
+static bool copy_option(const char **copy, const char *option) {
+    *copy = option ? strdup(option) : NULL;
+    return *copy || !option;
 }
 
 static char *variable_or_default(const char *name, const char *fallback) {
@@ -164,10 +165,10 @@ hf_tls_settings *hf_tls_settings_new(const hf_tls_options *options) {
     if (!settings) return NULL;
     hf_tls_options *copy = &settings->options;
     copy->accepts_any_certificate = options->accepts_any_certificate;
-    if (copy_text(&copy->ca_file, options->ca_file) &&
-        copy_text(&copy->ca_path, options->ca_path) && copy_text(&copy->cert, options->cert) &&
-        copy_text(&copy->key, options->key) &&
-        copy_text(&copy->server_name, options->server_name) && find_store(settings)) {
+    if (copy_option(&copy->ca_file, options->ca_file) &&
+        copy_option(&copy->ca_path, options->ca_path) && copy_option(&copy->cert, options->cert) &&
+        copy_option(&copy->key, options->key) &&
+        copy_option(&copy->server_name, options->server_name) && find_store(settings)) {
         return settings;
     }
     hf_tls_settings_free(settings);
@@ -279,11 +280,11 @@ static void configure(SSL_CTX *context, const hf_tls_options *options) {
 
 static stamps stamp_files(const hf_tls_settings *settings) {
     const hf_tls_options *options = &settings->options;
-    stamps now = {.cert = hf_stamp_file(options->cert), .key = hf_stamp_file(options->key)};
-    if (options->accepts_any_certificate) return now;
-    now.ca_file = hf_stamp_file(settings->store_file ? settings->store_file : options->ca_file);
-    now.ca_path = hf_stamp_file(settings->store_path ? settings->store_path : options->ca_path);
-    return now;
+    stamps current = {.cert = hf_stamp_file(options->cert), .key = hf_stamp_file(options->key)};
+    if (options->accepts_any_certificate) return current;
+    current.ca_file = hf_stamp_file(settings->store_file ? settings->store_file : options->ca_file);
+    current.ca_path = hf_stamp_file(settings->store_path ? settings->store_path : options->ca_path);
+    return current;
 }
 
 static bool are_same_stamps(const stamps *a, const stamps *b) {
@@ -294,10 +295,10 @@ static bool are_same_stamps(const stamps *a, const stamps *b) {
 /* Returns whether the context is as good as a new one. With a ca_path it is not: OpenSSL reads that
  * directory on demand and caches the files, and a file may change without a change of the
  * directory. So each connection then gets its own context, which costs little. */
-static bool is_current(const hf_tls_settings *settings, const stamps *now) {
+static bool is_current(const hf_tls_settings *settings, const stamps *current) {
     bool reads_on_demand = settings->options.ca_path && !settings->options.accepts_any_certificate;
     return settings->context && !settings->stale_reason[0] && !reads_on_demand &&
-           are_same_stamps(&settings->read, now);
+           are_same_stamps(&settings->read_stamps, current);
 }
 
 /* Returns a context created from the current files, or NULL and a reason if they cannot be used. */
@@ -329,9 +330,9 @@ static bool create_method(hf_tls_settings *settings, char *reason, size_t size) 
  * incomplete, or a certificate may not match its key: then the last good context remains in use,
  * and the next connection reads the files again. Open connections keep their contexts. */
 static bool refresh_context(hf_tls_settings *settings, char *reason, size_t size) {
-    stamps now = stamp_files(settings);
+    stamps current = stamp_files(settings);
     if (!create_method(settings, reason, size)) return false;
-    if (is_current(settings, &now)) return true;
+    if (is_current(settings, &current)) return true;
     SSL_CTX *context = read_files(settings, reason, size);
     if (!context) {
         snprintf(settings->stale_reason, sizeof settings->stale_reason, "%s", reason);
@@ -340,7 +341,7 @@ static bool refresh_context(hf_tls_settings *settings, char *reason, size_t size
     }
     SSL_CTX_free(settings->context);
     settings->context = context;
-    settings->read = now;
+    settings->read_stamps = current;
     settings->stale_reason[0] = '\0';
     return true;
 }
@@ -399,14 +400,14 @@ hf_tls *hf_tls_new(hf_tls_settings *settings, const char *host, int fd, char *re
     return tls;
 }
 
-/* Sets the reason. If a file could not be read again, the reason begins with that, the likely
- * cause. */
-static void set_reason(hf_tls *tls, const char *text, const char *more) {
-    size_t size = sizeof tls->reason, at = 0;
+/* Sets the reason. If a changed file could not be used, the reason begins with that failure, which
+ * is the likely cause. */
+static void set_reason(hf_tls *tls, const char *reason, const char *details) {
+    size_t size = sizeof tls->reason, filled = 0;
     if (tls->stale_reason[0])
-        at = (size_t)snprintf(tls->reason, size,
-                              "%.100s; with the last good files: ", tls->stale_reason);
-    snprintf(tls->reason + at, size - at, "%s%s", text, more);
+        filled = (size_t)snprintf(tls->reason, size,
+                                  "%.100s; with the last good files: ", tls->stale_reason);
+    snprintf(tls->reason + filled, size - filled, "%s%s", reason, details);
 }
 
 /* Returns whether the server's certificate was refused. OpenSSL's first error may not say so: if

@@ -63,17 +63,17 @@ static bool is_replaced(const char *entry, char **new_entries, size_t count) {
 }
 
 /* Returns this program's environment, in which the entries "NAME=value" of the table at `index`
- * replace those of the same name. */
+ * replace entries with the same name. */
 static char **new_environment(lua_State *L, int index) {
     size_t inherited = 0, count;
     while (environ[inherited]) inherited++;
     char **list = new_list(L, index, &count, inherited);
-    size_t at = count;
+    size_t total = count;
     for (size_t i = 0; i < inherited; i++) {
-        if (!is_replaced(environ[i], list, count)) list[at++] = environ[i];
+        if (!is_replaced(environ[i], list, count)) list[total++] = environ[i];
     }
-    assert(at <= count + inherited);
-    list[at] = NULL;
+    assert(total <= count + inherited);
+    list[total] = NULL;
     return list;
 }
 
@@ -144,8 +144,8 @@ static int open_gate(const plan *job) {
     return write(job->gate[1], "", 1) == 1 ? 0 : errno;
 }
 
-/* Returns 0 once the job runs, else the errno of its start. */
-static int start_error(int fd) {
+/* Waits until the job runs, and returns 0, or the errno of its failed exec. */
+static int await_exec(int fd) {
     int error = 0;
     ssize_t size;
     do size = read(fd, &error, sizeof error);
@@ -164,7 +164,7 @@ static int launch(plan *job, const char *uuid, pid_t *pid) {
     close(job->gate[0]);
     close(job->gate[1]);
     close(job->error[1]);
-    return error != 0 ? error : start_error(job->error[0]);
+    return error != 0 ? error : await_exec(job->error[0]);
 }
 
 static hf_time read_min_hold(lua_State *L, int index) {

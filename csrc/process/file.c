@@ -24,9 +24,9 @@ static int refuse(lua_State *L, const char *why) {
     return 3;
 }
 
-/* read_file(path, max_size) -> the text, the file's mode, whether it belongs to a user other than
- * this one and root | nil, message, errno. Reads only a regular file of up to `max_size` bytes, and
- * never blocks, as opening a FIFO would. */
+/* read_file(path, max_size) -> the contents, the file's mode, whether it belongs to a user other
+ * than this one and root | nil, message, errno. Reads only a regular file of up to `max_size`
+ * bytes, and never blocks, as opening a FIFO would. */
 static int l_read_file(lua_State *L) {
     const char *path = luaL_checkstring(L, 1);
     size_t max_size = (size_t)luaL_checkinteger(L, 2);

@@ -24,11 +24,11 @@ static bool read_process(pid_t pid, char *state, pid_t *group) {
     ssize_t size = read(fd, text, sizeof text - 1);
     close(fd);
     text[size > 0 ? size : 0] = '\0';
-    const char *at = strrchr(text, ')'); /* ") STATE PARENT GROUP ..." */
-    if (!at || at[1] != ' ' || !at[2]) return false;
-    *state = at[2];
+    const char *name_end = strrchr(text, ')'); /* ") STATE PARENT GROUP ..." */
+    if (!name_end || name_end[1] != ' ' || !name_end[2]) return false;
+    *state = name_end[2];
     char *parent_end;
-    strtol(at + 3, &parent_end, 10);
+    strtol(name_end + 3, &parent_end, 10);
     *group = (pid_t)strtol(parent_end, NULL, 10);
     return true;
 }

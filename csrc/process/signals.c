@@ -75,20 +75,20 @@ static int set_handler(size_t i, void (*handler)(int)) {
 }
 
 static int catch_signal(size_t i) {
-    sigset_t one;
+    sigset_t signals;
     assert(signal_pipe[0] >= 0 && signal_pipe[1] >= 0); /* on_signal writes there */
     if (set_handler(i, on_signal) != 0) return -1;
-    sigemptyset(&one);
-    sigaddset(&one, SIGNALS[i].number);
-    return sigprocmask(SIG_UNBLOCK, &one, NULL);
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGNALS[i].number);
+    return sigprocmask(SIG_UNBLOCK, &signals, NULL);
 }
 
 bool hf_signals_are_blocked(void) {
-    sigset_t now;
-    sigprocmask(SIG_SETMASK, NULL, &now);
+    sigset_t mask;
+    sigprocmask(SIG_SETMASK, NULL, &mask);
     for (size_t i = 0; i < SIGNAL_COUNT; i++) {
-        bool never = SIGNALS[i].number == SIGKILL || SIGNALS[i].number == SIGSTOP;
-        if (!never && sigismember(&now, SIGNALS[i].number) != 1) return false;
+        bool can_be_blocked = SIGNALS[i].number != SIGKILL && SIGNALS[i].number != SIGSTOP;
+        if (can_be_blocked && sigismember(&mask, SIGNALS[i].number) != 1) return false;
     }
     return true;
 }
@@ -184,11 +184,11 @@ static int next_signal(void) {
     return byte;
 }
 
-/* wait(seconds [, input]) -> the name of the next caught signal; "input" if `input` is true and
- * standard input is readable or at its end; nil after that many seconds */
+/* wait(seconds [, awaits_input]) -> the name of the next caught signal; "input" if `awaits_input`
+ * is true and standard input is readable or at its end; nil after that many seconds */
 static int l_wait(lua_State *L) {
     double until = monotonic_seconds() + luaL_checknumber(L, 1);
-    bool input = lua_toboolean(L, 2);
+    bool awaits_input = lua_toboolean(L, 2);
     for (;;) {
         int number = next_signal();
         if (number > 0) {
@@ -196,7 +196,7 @@ static int l_wait(lua_State *L) {
             return 1;
         }
         struct pollfd fds[] = {{.fd = signal_pipe[0], .events = POLLIN},
-                               {.fd = input ? STDIN_FILENO : -1, .events = POLLIN}};
+                               {.fd = awaits_input ? STDIN_FILENO : -1, .events = POLLIN}};
         int ready = poll(fds, 2, poll_timeout(until));
         if (ready > 0 && fds[1].revents && !fds[0].revents) {
             lua_pushliteral(L, "input");
