@@ -29,13 +29,14 @@ static size_t check_locks(lua_State *L, hf_op_kind kind, hf_lua_lock *locks[HF_B
 
 /* Excludes the locks whose hold was lost: the same caller may have acquired a new hold through
  * another handle, which this operation must not release. */
-static void exclude_lost(hf_lua_op *self, lua_Number number) {
+static void exclude_lost(hf_lua_op *self, lua_Number coroutine) {
     size_t given_count = self->count;
     self->count = 0;
     for (size_t i = 0; i < given_count; i++) {
         hf_lua_lock *lock = self->locks[i];
         caller_buffer buffer;
-        const hf_lock_entry *lost = hf_lock_find_lost(lock, hf_lock_caller(lock, number, &buffer));
+        const hf_lock_entry *lost =
+            hf_lock_find_lost(lock, hf_lock_caller(lock, coroutine, &buffer));
         if (!lost) {
             self->locks[self->count++] = lock;
             continue;
@@ -46,10 +47,10 @@ static void exclude_lost(hf_lua_op *self, lua_Number number) {
     self->lost = given_count - self->count;
 }
 
-static void fill_spec(hf_op_spec *spec, hf_lua_op *self, lua_Number number) {
-    if (hf_op_kind_releases(self->kind)) exclude_lost(self, number);
+static void fill_spec(hf_op_spec *spec, hf_lua_op *self, lua_Number coroutine) {
+    if (hf_op_kind_releases(self->kind)) exclude_lost(self, coroutine);
     for (size_t i = 0; i < self->count; i++) self->names[i] = self->locks[i]->names;
-    hf_lua_op_fill_spec(spec, self, number);
+    hf_lua_op_fill_spec(spec, self, coroutine);
     spec->lock_kind = self->first->kind;
     spec->batch = self->names;
     spec->batch_count = self->count;
@@ -63,10 +64,10 @@ static int run(lua_State *L, hf_op_kind kind) {
     hf_lua_op self = {
         .kind = kind, .first = locks[0], .locks = locks, .names = names, .count = count};
     hf_lua_op_check_driver(L, locks[0]->driver, true);
-    lua_Number number = hf_coroutine_number(L); /* may raise, so before the mutex is locked */
+    lua_Number coroutine = hf_coroutine_number(L); /* may raise, so before the mutex is locked */
     hf_lua_op_enter(&self);
     hf_op_spec spec;
-    fill_spec(&spec, &self, number);
+    fill_spec(&spec, &self, coroutine);
     return hf_lua_op_run(L, &self, &spec);
 }
 
@@ -96,10 +97,10 @@ static int l_begin_all(lua_State *L) {
     self->first = locks[0];
     self->names = (const hf_names **)(self->locks + count);
     memcpy(self->locks, locks, count * sizeof *locks);
-    lua_Number number = hf_coroutine_number(L); /* may raise, so before the mutex is locked */
+    lua_Number coroutine = hf_coroutine_number(L); /* may raise, so before the mutex is locked */
     hf_lua_op_enter(self);
     hf_op_spec spec;
-    fill_spec(&spec, self, number);
+    fill_spec(&spec, self, coroutine);
     return hf_lua_op_begin(L, self, &spec);
 }
 

@@ -7,24 +7,26 @@
 #include "op.h"
 
 /* Stores the call's numeric argument in the field of the spec that the operation's row names. */
-static void set_argument(hf_op_spec *spec, const hf_lua_lock *lock, double number) {
+static void set_argument(hf_op_spec *spec, const hf_lua_lock *lock, double argument) {
     switch (hf_op_rows[spec->kind].number) {
     case HF_NUMBER_WAIT:
         spec->value = lock->permits;
-        spec->wait = hf_to_time(number);
+        spec->wait = hf_to_time(argument);
         break;
-    case HF_NUMBER_LEASE: spec->lease = hf_to_time(number); break;
-    case HF_NUMBER_KEEP: spec->keep = hf_to_time(number); break;
-    case HF_NUMBER_AMOUNT: spec->value = number > 0 && number < 1e15 ? (uint64_t)number : 0; break;
+    case HF_NUMBER_LEASE: spec->lease = hf_to_time(argument); break;
+    case HF_NUMBER_KEEP: spec->keep = hf_to_time(argument); break;
+    case HF_NUMBER_AMOUNT:
+        spec->value = argument > 0 && argument < 1e15 ? (uint64_t)argument : 0;
+        break;
     case HF_NUMBER_CHANGE:
-        spec->value = number >= -1e9 && number <= 1e9 ? (uint64_t)(int64_t)number : 0;
+        spec->value = argument >= -1e9 && argument <= 1e9 ? (uint64_t)(int64_t)argument : 0;
         break;
-    case HF_NUMBER_NODE: spec->node = (size_t)hf_to_integer(number, INT_MAX); break;
+    case HF_NUMBER_NODE: spec->node = (size_t)hf_to_integer(argument, INT_MAX); break;
     default: break;
     }
 }
 
-static void fill_spec(hf_op_spec *spec, hf_lua_op *self, lua_Number coroutine, double number,
+static void fill_spec(hf_op_spec *spec, hf_lua_op *self, lua_Number coroutine, double argument,
                       hf_slice record) {
     const hf_lua_lock *lock = self->first;
     hf_lua_op_fill_spec(spec, self, coroutine);
@@ -35,11 +37,11 @@ static void fill_spec(hf_op_spec *spec, hf_lua_op *self, lua_Number coroutine, d
     spec->fingerprint = lock->fingerprint;
     spec->result = record;
     if (lost) spec->lost_hold = lost->stake.hold, spec->loss_reported = lost->count == 0;
-    set_argument(spec, lock, number);
+    set_argument(spec, lock, argument);
     if (!hf_op_kind_acquires(self->kind)) return;
-    spec->limits_waiters = lock->sheds && lock->max_waiters > 0;
+    spec->limits_waiters = lock->limits_waiters && lock->max_waiters > 0;
     spec->max_waiters = lock->max_waiters;
-    if (lock->sheds && lock->max_waiters == 0) spec->wait = 0;
+    if (lock->limits_waiters && lock->max_waiters == 0) spec->wait = 0;
     spec->deadlock_check = lock->deadlock_check;
     spec->keep = lock->keep;
 }
@@ -81,10 +83,10 @@ static int run_blocking(lua_State *L, hf_lua_lock *lock, hf_op_kind kind, double
     if (!lock->driver) return push_collected(L);
     check_supported(L, lock, kind);
     hf_lua_op_check_driver(L, lock->driver, true);
-    lua_Number number = hf_coroutine_number(L); /* may raise, so before the mutex is locked */
+    lua_Number coroutine = hf_coroutine_number(L); /* may raise, so before the mutex is locked */
     hf_lua_op_enter(&self);
     hf_op_spec spec;
-    fill_spec(&spec, &self, number, argument, record);
+    fill_spec(&spec, &self, coroutine, argument, record);
     set_args(&spec, args, arg_count);
     return hf_lua_op_run(L, &self, &spec);
 }
@@ -94,8 +96,8 @@ static const hf_slice no_record = {"", 0};
 /* The function of an operation: OPERATION(lock [, number]) */
 static int l_call(lua_State *L) {
     hf_op_kind kind = (hf_op_kind)lua_tointeger(L, lua_upvalueindex(2));
-    double number = has_number(kind) ? luaL_checknumber(L, 2) : 0;
-    return run_blocking(L, hf_lock_check(L), kind, number, no_record, NULL, 0);
+    double argument = has_number(kind) ? luaL_checknumber(L, 2) : 0;
+    return run_blocking(L, hf_lock_check(L), kind, argument, no_record, NULL, 0);
 }
 
 /* complete(lock, keep [, record]) -> true | nil, message, code: ends a guard's run and keeps the
@@ -186,10 +188,10 @@ static int l_begin(lua_State *L) {
     if (args) hf_lua_op_anchor(L, 3, 6);
     self->kind = kind;
     self->first = self->locks[0] = lock;
-    lua_Number number = hf_coroutine_number(L); /* may raise, so before the mutex is locked */
+    lua_Number coroutine = hf_coroutine_number(L); /* may raise, so before the mutex is locked */
     hf_lua_op_enter(self);
     hf_op_spec spec;
-    fill_spec(&spec, self, number, argument, record);
+    fill_spec(&spec, self, coroutine, argument, record);
     set_args(&spec, args, arg_count);
     spec.blocks_callers = lock->driver->blocks;
     if (kind == HF_OP_COMMAND || kind == HF_OP_PING) spec.names = NULL;

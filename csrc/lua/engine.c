@@ -56,9 +56,10 @@ static void begin_handshake(hf_session *session, hf_time now) {
     hf_session_handshaking(session);
 }
 
-/* These report that the link's socket is: opening(client, link); handshaking(client, link),
- * connected and about to do a TLS handshake; opened(client, link); closed(client, link [, reason]),
- * by the server if there is no reason. */
+/* Each of these reports the new state of the link's socket. opening(client, link): it is about to
+ * connect. handshaking(client, link): it is connected and about to do a TLS handshake.
+ * opened(client, link): it is ready. closed(client, link [, reason]): it is closed; without a
+ * reason, by the server. */
 static int l_opening(lua_State *L) {
     return report_change(L, hf_session_may_open, hf_session_opening);
 }
@@ -323,7 +324,7 @@ static int l_login_failed(lua_State *L) {
     return 0;
 }
 
-/* forget_logins(client): reports that credentials asked for are no longer being fetched */
+/* forget_logins(client): reports that no credentials are being fetched any more */
 static int l_forget_logins(lua_State *L) {
     hf_driver *driver = check_event_loop(L);
     hf_driver_enter(driver);

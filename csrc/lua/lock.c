@@ -166,7 +166,7 @@ static void read_settings(lua_State *L, hf_lua_lock *lock) {
     lock->max_hold = hf_to_time(hf_field_number(L, 2, "max_hold"));
     lock->wait = hf_field_number(L, 2, "wait");
     lock->within = hf_to_time(hf_field_number(L, 2, "within"));
-    lock->sheds = hf_field_boolean(L, 2, "max_waiters");
+    lock->limits_waiters = hf_field_boolean(L, 2, "max_waiters");
     lock->max_waiters = (uint32_t)hf_field_integer(L, 2, "max_waiters", UINT32_MAX);
     lock->keep = hf_to_time(hf_field_number(L, 2, "keep"));
     lock->observer = hf_field_integer(L, 2, "observer", UINT64_MAX);
@@ -224,9 +224,9 @@ static int l_new(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     strings found = check_strings(L);
     const hf_kind *kind = check_kind(L);
-    bool counted = kind->has_permits;
-    luaL_argcheck(L, !counted || hf_field_integer(L, 2, "permits", 1) > 0, 2, "no permits");
-    hf_lua_lock *lock = hf_new_object(L, sizeof *lock, counted ? hf_permit_type : hf_lock_type);
+    bool has_permits = kind->has_permits;
+    luaL_argcheck(L, !has_permits || hf_field_integer(L, 2, "permits", 1) > 0, 2, "no permits");
+    hf_lua_lock *lock = hf_new_object(L, sizeof *lock, has_permits ? hf_permit_type : hf_lock_type);
     lua_pushvalue(L, 2);
     hf_setuservalue(L, -2);
     lock->driver = driver;
@@ -234,7 +234,7 @@ static int l_new(lua_State *L) {
     lock->waited = -1;
     hf_driver_ref(driver);
     lock->generation = driver->generation;
-    lock->handle = counted ? ++driver->last_handle : 0;
+    lock->handle = has_permits ? ++driver->last_handle : 0;
     read_settings(L, lock);
     lock->names = hf_client_names(driver->client, kind, found.key);
     if (!lock->names || !copy_strings(lock, found.owner, found.fingerprint))
@@ -257,7 +257,7 @@ static int l_copy(lua_State *L) {
                           .generation = from->driver->generation,
                           .lease = from->lease,
                           .max_hold = from->max_hold,
-                          .sheds = from->sheds,
+                          .limits_waiters = from->limits_waiters,
                           .max_waiters = from->max_waiters,
                           .wait = from->wait,
                           .keep = from->keep,
@@ -356,8 +356,8 @@ static uint32_t abandon_caller(hf_lua_lock *lock, hf_slice caller, uint32_t coun
     return count - left;
 }
 
-/* abandon(lock [, number, count]): without I/O, begins to release in the background everything that
- * was acquired through this handle, or up to `count` holds of the caller with this number */
+/* abandon(lock [, number, count]): begins to release in the background, without I/O, everything
+ * that was acquired through this handle, or up to `count` holds of the caller with this number */
 static int l_abandon(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     if (!lock->driver) return 0; /* a weak table may still refer to it */
@@ -478,13 +478,13 @@ static lock_state read_state(lua_State *L, hf_lua_lock *lock) {
     hf_time now = hf_driver_now(lock->driver);
     caller_buffer buffer;
     const hf_lock_entry *lost = hf_lock_find_lost(lock, hf_lock_caller(lock, number, &buffer));
-    hf_hold_view of = hold ? hf_view_of(hold) : (hf_hold_view){0};
+    hf_hold_view view = hold ? hf_view_of(hold) : (hf_hold_view){0};
     if (lost) {
         state.loss = hf_view_of(lost->stake.hold).reason;
     } else if (hold && hf_hold_is_valid(hold, now)) {
-        state = (lock_state){true, of.count, of.valid_until - now, of.token, HF_LOST_NONE};
-    } else if (hold && of.state == HF_HOLD_LOST) {
-        state.loss = of.reason;
+        state = (lock_state){true, view.count, view.valid_until - now, view.token, HF_LOST_NONE};
+    } else if (hold && view.state == HF_HOLD_LOST) {
+        state.loss = view.reason;
     } else {
         state.loss = find_late_loss(lock, hf_lock_caller(lock, number, &buffer));
     }

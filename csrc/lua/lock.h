@@ -45,8 +45,8 @@ typedef struct hf_lua_lock {
     uint64_t handle;      /* of permits: the caller's number for every coroutine; of a lock: 0 */
     uint32_t permits;     /* the number that an acquire of this handle takes */
     bool shared;          /* other processes may also use `owner` */
-    bool sheds;           /* an acquire fails at once if max_waiters or more are waiting already */
-    uint32_t max_waiters; /* with `sheds`; 0: an acquire does not wait */
+    bool limits_waiters;  /* an acquire fails at once if max_waiters or more are waiting already */
+    uint32_t max_waiters; /* with `limits_waiters`; 0: an acquire does not wait */
     bool async_release;   /* a release does not wait for its reply */
     uint64_t initial_permits; /* a semaphore's total if it does not exist yet, or 0 */
     int64_t balance;          /* the acquires through this handle that have not been released */

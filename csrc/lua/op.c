@@ -66,17 +66,17 @@ bool hf_lua_op_enter(const hf_lua_op *self) {
     return !self->op || self->generation == driver->generation;
 }
 
-void hf_lua_op_fill_spec(hf_op_spec *spec, hf_lua_op *self, lua_Number number) {
+void hf_lua_op_fill_spec(hf_op_spec *spec, hf_lua_op *self, lua_Number coroutine) {
     const hf_lua_lock *first = self->first;
     assert(hf_driver_is_entered(first->driver));
     *spec = (hf_op_spec){.kind = self->kind};
     if (self->generation == first->driver->generation) spec->ticket = self->ticket;
-    spec->caller = hf_lock_caller(first, number, &self->caller);
+    spec->caller = hf_lock_caller(first, coroutine, &self->caller);
     spec->time_limit = first->within;
     spec->observer = first->observer;
     spec->class = first->class;
     if (!hf_op_kind_acquires(self->kind)) return;
-    spec->agent = (uint64_t)number;
+    spec->agent = (uint64_t)coroutine;
     spec->lease = first->lease;
     spec->max_hold = first->max_hold;
     spec->token_ttl_ms = first->token_ttl_ms;

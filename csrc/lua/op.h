@@ -45,7 +45,7 @@ bool hf_lua_op_enter(const hf_lua_op *self);
 
 /* Sets the fields of the spec that depend on the locks and on the calling coroutine's number. Call
  * it between enter and leave. */
-void hf_lua_op_fill_spec(hf_op_spec *spec, hf_lua_op *self, lua_Number number);
+void hf_lua_op_fill_spec(hf_op_spec *spec, hf_lua_op *self, lua_Number coroutine);
 
 /* Runs the operation, leaves the driver, and pushes the results of the call. The lock is at stack
  * index 1. */

@@ -1,8 +1,8 @@
 /* Exposes the core's tables of lock kinds, operations, key names and wire formats to Lua. */
 #include "binding.h"
 
-static void set_text(lua_State *L, const char *name, hf_slice text) {
-    lua_pushlstring(L, text.data, text.size);
+static void set_string(lua_State *L, const char *name, hf_slice value) {
+    lua_pushlstring(L, value.data, value.size);
     lua_setfield(L, -2, name);
 }
 
@@ -11,10 +11,10 @@ static void set_flag(lua_State *L, const char *name, bool flag) {
     lua_setfield(L, -2, name);
 }
 
-static hf_slice check_text(lua_State *L, int index) {
-    hf_slice text;
-    text.data = luaL_checklstring(L, index, &text.size);
-    return text;
+static hf_slice check_string(lua_State *L, int index) {
+    hf_slice value;
+    value.data = luaL_checklstring(L, index, &value.size);
+    return value;
 }
 
 /* kinds: name -> the traits that Lua needs from the kind's row in csrc/core/lock/kind.c.
@@ -24,9 +24,9 @@ static void push_kinds(lua_State *L) {
     for (size_t i = 0; hf_kinds[i]; i++) {
         const hf_kind *kind = hf_kinds[i];
         lua_newtable(L);
-        set_text(L, "name", hf_slice_of(kind->name));
-        set_text(L, "channel",
-                 hf_slice_of(kind->channel_prefix ? kind->channel_prefix : hf_prefix.releases));
+        set_string(L, "name", hf_slice_of(kind->name));
+        set_string(L, "channel",
+                   hf_slice_of(kind->channel_prefix ? kind->channel_prefix : hf_prefix.releases));
         set_flag(L, "has_permits", kind->has_permits);
         set_flag(L, "has_fingerprint", kind->has_fingerprint);
         set_flag(L, "many_owners", kind->many_owners);
@@ -40,7 +40,7 @@ static void push_kinds(lua_State *L) {
 /* prefixes: the prefixes of keys and channels */
 static void push_prefixes(lua_State *L) {
     lua_newtable(L);
-#define SET(name, text) set_text(L, #name, hf_slice_of(hf_prefix.name));
+#define SET(name, text) set_string(L, #name, hf_slice_of(hf_prefix.name));
     HF_PREFIXES(SET)
 #undef SET
 }
@@ -49,18 +49,18 @@ static void push_prefixes(lua_State *L) {
 static int l_names(lua_State *L) {
     const hf_kind *kind = hf_kind_named(luaL_checkstring(L, 1));
     luaL_argcheck(L, kind, 1, "no such kind of lock");
-    hf_names *names = hf_names_new(kind, check_text(L, 2));
+    hf_names *names = hf_names_new(kind, check_string(L, 2));
     if (!names) return luaL_error(L, "not enough memory");
     lua_newtable(L);
-    set_text(L, "queue", names->queue);
-    set_text(L, "leases", names->leases);
+    set_string(L, "queue", names->queue);
+    set_string(L, "leases", names->leases);
     hf_names_delete(names);
     return 1;
 }
 
 /* key_of_queue(name) -> the key that this queue belongs to, or nil if the name is not a queue's */
 static int l_key_of_queue(lua_State *L) {
-    hf_slice key = hf_names_key_of_queue(check_text(L, 1));
+    hf_slice key = hf_names_key_of_queue(check_string(L, 1));
     if (key.size == 0) return 0;
     lua_pushlstring(L, key.data, key.size);
     return 1;
@@ -68,37 +68,37 @@ static int l_key_of_queue(lua_State *L) {
 
 static int push_waiter(lua_State *L, const hf_waiter *waiter) {
     lua_newtable(L);
-    set_text(L, "waiter", waiter->waiter);
-    set_text(L, "kind", hf_slice_of(waiter->kind->name));
+    set_string(L, "waiter", waiter->waiter);
+    set_string(L, "kind", hf_slice_of(waiter->kind->name));
     return 1;
 }
 
-/* read_waiter(text) -> { waiter = "<uuid>:<number>", kind, owner } of a queued waiter; nil for
- * other texts */
+/* read_waiter(member) -> { waiter = "<uuid>:<number>", kind, owner } of a queued waiter; nil for
+ * any other string */
 static int l_read_waiter(lua_State *L) {
     hf_waiter waiter;
-    if (!hf_wire_read_waiter(check_text(L, 1), &waiter)) return 0;
+    if (!hf_wire_read_waiter(check_string(L, 1), &waiter)) return 0;
     push_waiter(L, &waiter);
-    set_text(L, "owner", waiter.owner);
+    set_string(L, "owner", waiter.owner);
     return 1;
 }
 
-/* read_wait(text) -> { waiter, kind, key, since } of a published wait; nil for other texts */
+/* read_wait(value) -> { waiter, kind, key, since } of a published wait; nil for any other string */
 static int l_read_wait(lua_State *L) {
     hf_waiter waiter;
-    if (!hf_wire_read_wait(check_text(L, 1), &waiter)) return 0;
+    if (!hf_wire_read_wait(check_string(L, 1), &waiter)) return 0;
     push_waiter(L, &waiter);
-    set_text(L, "key", waiter.key);
+    set_string(L, "key", waiter.key);
     lua_pushnumber(L, (lua_Number)waiter.since);
     lua_setfield(L, -2, "since");
     return 1;
 }
 
-/* hide_logins(text) -> the text with *** in place of all URLs' credentials */
+/* hide_logins(message) -> the message with *** in place of all URLs' credentials */
 static int l_hide_logins(lua_State *L) {
-    hf_slice text = check_text(L, 1);
-    char *buffer = hf_newuserdata(L, 3 * text.size + 1);
-    hf_slice hidden = hf_url_hide_logins(buffer, 3 * text.size + 1, text);
+    hf_slice message = check_string(L, 1);
+    char *buffer = hf_newuserdata(L, 3 * message.size + 1);
+    hf_slice hidden = hf_url_hide_logins(buffer, 3 * message.size + 1, message);
     lua_pushlstring(L, hidden.data, hidden.size);
     return 1;
 }
