@@ -80,12 +80,13 @@ end
 
 local function advance_now(self)
   local actions = self.actions
-  local links, deadline, asked = engine.advance(self.client, self.done, actions)
-  self.deadline, self.asked = deadline, asked
+  local links, deadline, approvals = engine.advance(self.client, self.done, actions)
+  self.deadline, self.approvals_requested = deadline, approvals
   wake_done(self)
   if not self.task_wake then return end -- the task's timer has not fired yet
   for number = 1, links do set_action(self, number, actions[number]) end
-  if asked ~= self.answered or deadline < self.sleeps_until then wake_task(self) end
+  local must_wake = approvals ~= self.approvals_given or deadline < self.sleeps_until
+  if must_wake then wake_task(self) end
 end
 
 -- Must be called after anything that may have changed the core's state. If a deadline is overdue,

@@ -60,7 +60,7 @@ end
 function descriptors.sleep(self, seconds)
   local started_at = now()
   if self.idle_until then seconds = math.min(seconds, self.idle_until - started_at) end
-  if self.ended then seconds = math.min(seconds, self.close_by - started_at) end
+  if self.closed_signal then seconds = math.min(seconds, self.close_by - started_at) end
   local fd = assert(engine.prepare_wait(self.client, seconds))
   self.watch = self.watch or self.loop.watch(fd)
   self.watch:wait()
@@ -82,7 +82,7 @@ function descriptors.close(client)
 end
 
 function descriptors.is_over(self, _, operations, held, leaving)
-  if self.ended and now() >= self.close_by then return true end
+  if self.closed_signal and now() >= self.close_by then return true end
   if operations + held + leaving > 0 then
     self.idle_until = nil
     return false

@@ -2,8 +2,8 @@
 -- writers are light threads.
 --
 -- A light thread ends with its request, so tasks run in timers, each of which is a separate
--- request. A worker can run only a few timers, so each one takes up to TIMER_TASKS tasks, and ends
--- with the last task.
+-- request. A worker can run only a few timers, so each one takes up to MAX_TIMER_TASKS tasks, and
+-- ends with the last task.
 --
 -- Each request has a mark: a table in its ngx.ctx, which ngx_lua always drops when the request
 -- ends. A hold is renewed only while the mark of the request that acquired it exists.
@@ -31,9 +31,9 @@ if not contexts then
   error("holdfast: cannot find ngx.ctx in this version of lua-resty-core", 0)
 end
 
-local IDLE = 60 -- seconds for which an idle task continues
+local MAX_IDLE_TIME = 60 -- seconds for which an idle task continues
 local MAX_IDLE_TASKS = 16 -- with more tasks, one for a one-request client does not idle
-local TIMER_TASKS = 100 -- maximum tasks in one timer
+local MAX_TIMER_TASKS = 100 -- in one timer
 -- After SOFT_MAX_DIALS connections, a timer's tasks move to a new timer, because ngx_lua frees a
 -- connection's memory only with the timer. After HARD_MAX_DIALS, they move even if that breaks
 -- connections.
@@ -42,7 +42,7 @@ local EXIT_TIME = 1 -- seconds that an exiting worker spends on cleaning up
 -- No task idles if the process has more Lua states than this: with lua_code_cache off, each request
 -- creates a state.
 local MAX_LUA_STATES = 2
-local SLOT = "holdfast" -- the mark's field in ngx.ctx
+local MARK_FIELD = "holdfast" -- the field of ngx.ctx that contains the mark
 local FOREVER = 86400 -- seconds
 
 local RUNS_WITHIN = 0.25 -- seconds within which a timer should begin
@@ -101,8 +101,8 @@ end
 -- that still have holds or waits. The oldest of these may belong to an earlier request at the same
 -- address.
 local function new_mark(context)
-  local at = address()
-  local before = marks[at]
+  local request_address = address()
+  local before = marks[request_address]
   while before and before.holds + before.waits == 0 do before = before.previous end
   mark_count = mark_count + 1
   local mark = { number = mark_count, holds = 0, waits = 0, previous = before }
@@ -111,21 +111,21 @@ local function new_mark(context)
   elseif before then
     before.previous = nil
   end
-  marks[at] = mark
-  context[SLOT] = mark
+  marks[request_address] = mark
+  context[MARK_FIELD] = mark
   if is_subrequest() then record_subrequest(mark) end
   return mark
 end
 
 local function current_mark()
   local context = ngx.ctx
-  return rawget(context, SLOT) or new_mark(context)
+  return rawget(context, MARK_FIELD) or new_mark(context)
 end
 
 local function live_marks()
   local alive = {}
   for _, context in pairs(contexts) do
-    local mark = type(context) == "table" and rawget(context, SLOT)
+    local mark = type(context) == "table" and rawget(context, MARK_FIELD)
     if mark then alive[mark] = true end
   end
   return alive
@@ -255,10 +255,11 @@ end
 -- ---- where a call can wait ----
 
 local probe -- a semaphore that is never posted
-local waits_in = {} -- name of a phase -> whether ngx_lua lets code wait there
+local can_wait_in = {} -- name of a phase -> whether ngx_lua lets code wait there
 
--- Waits 0 s for the probe. Where no code can wait, that fails with a different error.
-local function phase_waits()
+-- Finds out whether code can wait here: waits 0 s for the probe, which otherwise fails with a
+-- different error.
+local function probe_phase()
   if not get_request() then return false end
   probe = probe or assert(semaphore.new())
   local _, message = probe:wait(0)
@@ -275,8 +276,8 @@ local ADVICE = {
 
 function loop.check()
   local phase = get_phase()
-  if waits_in[phase] == nil then waits_in[phase] = phase_waits() end
-  if waits_in[phase] then return true end
+  if can_wait_in[phase] == nil then can_wait_in[phase] = probe_phase() end
+  if can_wait_in[phase] then return true end
   local name = phase == "ssl_session_store" and phase or phase .. "_by_lua"
   return nil, ("in %s; %s"):format(name, ADVICE[phase] or TIMER)
 end
@@ -301,15 +302,15 @@ end
 
 function loop.signal()
   local last = #spare_signals
-  local one = spare_signals[last]
+  local spare = spare_signals[last]
   spare_signals[last] = nil
-  return one or setmetatable({ semaphore = assert(semaphore.new()) }, Signal)
+  return spare or setmetatable({ semaphore = assert(semaphore.new()) }, Signal)
 end
 
 -- ---- the timers ----
 
--- The timer that runs the next task: { coming, taken, tasks, dials, pid, wake }. `tasks` counts the
--- tasks that have not ended; `wake` is nil until the timer begins.
+-- The timer that runs the next task: { coming, taken, tasks, dials, pid, wake }. `taken` counts all
+-- of its tasks, `tasks` those that have not ended; `wake` is nil until the timer begins.
 local open_timer
 local running_tasks = 0
 
@@ -329,38 +330,38 @@ end
 
 -- → a timer that has room for a task | nil, why there is none
 local function timer_with_room()
-  local has_room = open_timer and open_timer.taken < TIMER_TASKS
+  local has_room = open_timer and open_timer.taken < MAX_TIMER_TASKS
     and open_timer.dials < SOFT_MAX_DIALS
   if has_room and open_timer.pid == ngx.worker.pid() then return open_timer end
-  local fresh = { coming = {}, taken = 0, tasks = 0, dials = 0, pid = ngx.worker.pid() }
-  local begun, message = timer.at(0, serve, fresh)
+  local new_timer = { coming = {}, taken = 0, tasks = 0, dials = 0, pid = ngx.worker.pid() }
+  local begun, message = timer.at(0, serve, new_timer)
   if not begun then return nil, message end
-  open_timer = fresh
-  return fresh
+  open_timer = new_timer
+  return new_timer
 end
 
 -- → true | nil, why there is no timer
 function loop.begin(self, task)
-  local chosen, message = timer_with_room()
-  if not chosen then return nil, message end
-  self.timer = chosen
+  local its_timer, message = timer_with_room()
+  if not its_timer then return nil, message end
+  self.timer = its_timer
   self.never_idles = core.states() > MAX_LUA_STATES
   running_tasks = running_tasks + 1
-  chosen.taken, chosen.tasks = chosen.taken + 1, chosen.tasks + 1
-  chosen.coming[#chosen.coming + 1] = task
-  if chosen.wake then chosen.wake:post() end
+  its_timer.taken, its_timer.tasks = its_timer.taken + 1, its_timer.tasks + 1
+  its_timer.coming[#its_timer.coming + 1] = task
+  if its_timer.wake then its_timer.wake:post() end
   return true
 end
 
 -- Called when the task has ended, or if its timer has not begun in time. In that case, the next
 -- task gets a new timer.
 local function leave_timer(self)
-  local left = self.timer
-  if not self.task_wake and open_timer == left then open_timer = nil end
+  local old_timer = self.timer
+  if not self.task_wake and open_timer == old_timer then open_timer = nil end
   self.timer, self.stays = nil, nil
   running_tasks = running_tasks - 1
-  left.tasks = left.tasks - 1
-  if left.tasks == 0 and left.wake then left.wake:post() end
+  old_timer.tasks = old_timer.tasks - 1
+  if old_timer.tasks == 0 and old_timer.wake then old_timer.wake:post() end
 end
 
 local TOO_MANY = "this worker is already running %d timers, and nginx will not start another; "
@@ -410,9 +411,10 @@ local function settle_all(locks, kind, mark, first, ...)
 end
 
 function owner.around_call(kind, run, takes_list)
-  return function(what, seconds, record)
+  return function(lock_or_list, seconds, record)
     local mark = identify()
-    return settle_all(takes_list and what or { what }, kind, mark, run(what, seconds, record))
+    local locks = takes_list and lock_or_list or { lock_or_list }
+    return settle_all(locks, kind, mark, run(lock_or_list, seconds, record))
   end
 end
 
@@ -435,8 +437,8 @@ end
 local function for_each_live_hold(client, each)
   local alive = live_marks()
   for lock, owners_of in pairs(acquired) do
-    local mine = raw.data(lock).client == client
-    for number, counts in pairs(mine and owners_of or {}) do
+    local is_ours = raw.data(lock).client == client
+    for number, counts in pairs(is_ours and owners_of or {}) do
       if has_live_mark(counts, alive) then
         each(lock, number)
       elseif raw.holds(lock, number) == 0 then
@@ -468,13 +470,13 @@ function loop.is_over(self, client, operations, held, leaving)
     return false
   end
   if self.closing or ends_when_idle(self) then return true end
-  self.idle_until = self.idle_until or now() + IDLE
+  self.idle_until = self.idle_until or now() + MAX_IDLE_TIME
   return now() >= self.idle_until
 end
 
 -- Approves the renewal of holds whose requests still exist.
 local function approve_renewals(self)
-  self.answered = self.asked
+  self.approvals_given = self.approvals_requested
   for_each_live_hold(self.client, raw.approve)
   cosockets.advance(self)
 end
@@ -483,7 +485,7 @@ loop.io = setmetatable({}, { __index = cosockets })
 
 function loop.io.tend(self)
   cosockets.tend(self)
-  if self.asked ~= self.answered then approve_renewals(self) end
+  if self.approvals_requested ~= self.approvals_given then approve_renewals(self) end
 end
 
 -- Returns whether a new task, in a new timer, should take over from this one.

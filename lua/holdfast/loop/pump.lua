@@ -28,8 +28,8 @@ function pump.of(client, loop)
   local self, process = pumps[client], loop.process and loop.process()
   if self and self.process == process then return self end
   self = {
-    loop = loop, process = process, waiting = {}, done = {}, actions = {}, asked = 0, answered = 0,
-    links = {}, spare = {}, failures = 0, woken = 0, is_last = false, collects = false,
+    loop = loop, process = process, waiting = {}, done = {}, actions = {}, approvals_requested = 0,
+    approvals_given = 0, links = {}, spare = {}, failures = 0, woken_count = 0, is_last = false,
     deadline = math.huge, sleeps_until = 0,
   }
   pumps[client] = self
@@ -62,8 +62,8 @@ end
 -- Called when this waiter's caller continues, or when it never will.
 local function mark_continued(self, waiter)
   if not waiter.woken then return end
-  waiter.woken, self.woken = false, self.woken - 1
-  self.is_last = self.woken == 0
+  waiter.woken, self.woken_count = false, self.woken_count - 1
+  self.is_last = self.woken_count == 0
 end
 
 -- Called when a caller has begun an operation. Sends its command, now or at the iteration's end.
@@ -71,17 +71,17 @@ end
 local function send(self, at_once)
   local io = self.loop.io
   if not self.client then return end
-  local sends = at_once or self.woken == 0 and (self.is_last or not next(self.waiting))
+  local sends = at_once or self.woken_count == 0 and (self.is_last or not next(self.waiting))
   self.is_last = false
   if sends then io.send(self) else io.defer_output(self) end
 end
 
--- Returns the waiter whose caller must be woken because this waiter's operation has ended, or false
--- if it has already been woken. Marks it as woken.
+-- Marks as woken the waiter whose caller must be woken because this waiter's operation has ended.
+-- → that waiter | false if its caller has already been woken
 local function mark_woken(self, waiter)
   local main = waiter.main or waiter
   if main.fired then return false end
-  main.fired, main.woken, self.woken = true, true, self.woken + 1
+  main.fired, main.woken, self.woken_count = true, true, self.woken_count + 1
   return main
 end
 
@@ -272,15 +272,15 @@ local function tend(self, task)
   until self.task ~= task
 end
 
--- Ends the task. Does not wait, so no operation can begin in between.
+-- Ends the task. Does not wait, so no operation can begin before this returns.
 local function stop(self)
-  local client, ended = self.client, self.ended
+  local client, closed_signal = self.client, self.closed_signal
   notify_listeners(self, true)
   self.loop.report(pcall(self.loop.io.stop, self))
-  self.task, self.client, self.ended = nil, nil, nil
+  self.task, self.client, self.closed_signal = nil, nil, nil
   if self.closing then self.loop.io.close(client) end
   for _, notifier in ipairs(notifiers) do notifier:collect() end -- the client may be collected next
-  if ended then fire(self, ended) end
+  if closed_signal then fire(self, closed_signal) end
   if self.loop.check() then notify_due(self) end
 end
 
@@ -478,7 +478,7 @@ end
 -- Waits until the operation is over. → true | nil, why, code
 local function wait(self, data, lock, kind, waiter, number)
   local client, loop = data.client, self.loop
-  local over, alive, message
+  local over, can_wait, message
   waiter.ready, message = new_signal(loop)
   if not waiter.ready then
     waiter.ready = false
@@ -490,15 +490,16 @@ local function wait(self, data, lock, kind, waiter, number)
   if kind == "acquire" and data.next_companion then begin_companion(self, lock, waiter) end
   repeat
     local fired = await(self, waiter, number)
-    alive, over = true, is_over(waiter)
+    can_wait, over = true, is_over(waiter)
     -- woken because the task has ended too early, or the operation alongside is over
     if fired and not over then
-      alive, message = new_signal(loop)
-      waiter.ready, waiter.fired = alive or waiter.ready, false
+      local signal
+      signal, message = new_signal(loop)
+      can_wait, waiter.ready, waiter.fired = signal ~= nil, signal or waiter.ready, false
     end
-    if alive and waiter.companion and not over then tend_companion(self, lock, waiter) end
-    if alive and not over then alive, message = revive(self, client, waiter) end
-  until over or not alive or is_over(waiter)
+    if can_wait and waiter.companion and not over then tend_companion(self, lock, waiter) end
+    if can_wait and not over then can_wait, message = revive(self, client, waiter) end
+  until over or not can_wait or is_over(waiter)
   mark_continued(self, waiter) -- it may have been woken while it was not waiting
   end_companion(self, waiter)
   if waiter.ready.free then waiter.ready:free() end
@@ -661,11 +662,11 @@ function pump.close(client, loop, patience)
     return loop.close_at_once(self, client, patience)
   end
   loop.io.wake(self)
-  if self.ended then return end
-  local ended, message = new_signal(loop)
-  if not ended then return loop.report(nil, message) end
-  self.ended = ended
-  while self.task and not is_late(self) and now() < limit do ended:wait(self.loop.runs_within) end
+  if self.closed_signal then return end
+  local signal, message = new_signal(loop)
+  if not signal then return loop.report(nil, message) end
+  self.closed_signal = signal
+  while self.task and not is_late(self) and now() < limit do signal:wait(self.loop.runs_within) end
   if is_late(self) then
     loop.close_at_once(self, client, patience)
     stop(self)
