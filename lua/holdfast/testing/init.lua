@@ -44,7 +44,7 @@ local function is_endless(kind, seconds, lock)
   return WAITS[kind] and (seconds or data(lock).wait) == math.huge
 end
 
--- → a function that returns whether the operation has ended. It also runs the operations that
+-- → a function that returns whether the operation has ended, and also runs the operations that
 -- driver.run_alongside requests
 local function new_end_check(op, lock)
   local next_companion = lock and data(lock).next_companion
@@ -66,11 +66,11 @@ end
 
 -- Lets time pass until the operation has ended; raises at `deadline`. `lock`: only for an acquire
 local function finish(op, deadline, lock)
-  local ran, over = pcall(world.run_until, new_end_check(op, lock), deadline)
-  if ran and over then return op:finish() end
+  local succeeded, result = pcall(world.run_until, new_end_check(op, lock), deadline)
+  if succeeded and result then return op:finish() end
   op:abandon()
   world.advance(0) -- lets it leave the queue
-  if not ran then error(over, 0) end
+  if not succeeded then error(result, 0) end
   pump.raise(FOREVER)
 end
 
@@ -135,8 +135,8 @@ local GET_LOOP = {
 local function replace(name, get_loop)
   local original = pump[name]
   pump[name] = function(...)
-    local own = get_loop(...).replacements
-    if own then return own[name](...) end
+    local replacement = get_loop(...).replacements
+    if replacement then return replacement[name](...) end
     return original(...)
   end
 end

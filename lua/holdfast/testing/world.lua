@@ -101,7 +101,7 @@ local function send(entry, link, connection, bytes)
   local fed, reply = feed(connection.peer, bytes)
   if fed then return table.insert(connection.inbox, reply) end
   close(entry, link, RESET)
-  error("holdfast.testing: " .. tostring(reply), 0) -- any locale: a text
+  error("holdfast.testing: " .. tostring(reply), 0) -- any locale: an error's message
 end
 
 -- → whether anything was sent or received
@@ -120,13 +120,13 @@ local function always() return true end
 -- → whether it did anything
 local function serve_link(entry, link)
   local client, connection = entry.client, entry.links[link]
-  local want = engine.wants(client, link)
-  if want == "login" then
+  local action = engine.wants(client, link)
+  if action == "login" then
     credentials.log_in(client, link, always, engine.ask_login(client, link))
-  elseif want == "open" then
+  elseif action == "open" then
     open(entry, link)
-  elseif connection and (want == "close" or connection.ended) then
-    close(entry, link, want == "close" and "closed" or nil)
+  elseif connection and (action == "close" or connection.ended) then
+    close(entry, link, action == "close" and "closed" or nil)
   else
     return connection ~= nil and exchange(entry, link, connection)
   end
@@ -158,8 +158,8 @@ end
 
 local function run_timers()
   while timers[1] and timers[1].at <= world.now do
-    local ran, message = coroutine.resume(coroutine.create(table.remove(timers, 1).fn))
-    if not ran then error(message, 0) end
+    local succeeded, message = coroutine.resume(coroutine.create(table.remove(timers, 1).fn))
+    if not succeeded then error(message, 0) end
   end
 end
 
@@ -172,24 +172,24 @@ end
 
 -- → when the next event is due, or math.huge
 local function next_due()
-  local at = timers[1] and timers[1].at or math.huge
+  local due = timers[1] and timers[1].at or math.huge
   for _, entry in ipairs(clients) do
-    if not entry.frozen then at = math.min(at, engine.deadline(entry.client)) end
+    if not entry.frozen then due = math.min(due, engine.deadline(entry.client)) end
   end
-  return math.max(at, world.now)
+  return math.max(due, world.now)
 end
 
 -- Lets time pass until is_over() returns true, or `deadline`. → whether it is over
 function world.run_until(is_over, deadline)
   set_time(world.now + STEP)
   while not is_over() do
-    local at = next_due()
-    if at == math.huge and deadline == at then return false end
-    if at + STEP >= deadline then
+    local due = next_due()
+    if due == math.huge and deadline == due then return false end
+    if due + STEP >= deadline then
       set_time(math.max(deadline, world.now))
       return is_over()
     end
-    set_time(at + STEP)
+    set_time(due + STEP)
   end
   return true
 end
@@ -252,10 +252,10 @@ end
 
 -- `how`: "unreachable", "silent" or "denied"; nil ends the failure.
 function world.fail(how)
-  local breaks = how == "unreachable" or failure == "silent"
+  local must_close = how == "unreachable" or failure == "silent"
   failure = how
   set_faults()
-  if not breaks then return end
+  if not must_close then return end
   for _, entry in ipairs(clients) do close_all(entry) end
 end
 

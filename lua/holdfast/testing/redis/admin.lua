@@ -115,21 +115,21 @@ function filters.SKIPME(text, client)
 end
 
 local function kill_filters(client, args)
-  local chosen = {}
+  local filters_given = {}
   for i = 3, #args, 2 do
     local name = args[i]:upper()
     if name == "ADDR" or name == "LADDR" or name == "USER" then
       arguments.unsupported("CLIENT KILL", name)
     end
     if not filters[name] or not args[i + 1] then fail("ERR syntax error") end
-    chosen[name] = filters[name](args[i + 1], client)
+    filters_given[name] = filters[name](args[i + 1], client)
   end
-  chosen.SKIPME = chosen.SKIPME or filters.SKIPME("yes", client)
-  return chosen
+  filters_given.SKIPME = filters_given.SKIPME or filters.SKIPME("yes", client)
+  return filters_given
 end
 
-local function passes(chosen, other)
-  for _, filter in pairs(chosen) do
+local function passes(filters_given, other)
+  for _, filter in pairs(filters_given) do
     if not filter(other) then return false end
   end
   return true
@@ -137,9 +137,9 @@ end
 
 subcommands.KILL = { -3, "sl", function(client, args)
   if #args == 3 then fail("ERR No such client") end
-  local chosen, killed = kill_filters(client, args), 0
+  local filters_given, killed = kill_filters(client, args), 0
   for _, other in ipairs(client.server:clients()) do
-    if passes(chosen, other) then
+    if passes(filters_given, other) then
       killed = killed + 1
       other.ending, client.server.ending = true, true
     end

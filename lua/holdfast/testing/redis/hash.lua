@@ -9,13 +9,13 @@ end
 
 -- → whether the field is new
 function Hash:set(field, value)
-  local new = self.values[field] == nil
-  if new then
+  local is_new = self.values[field] == nil
+  if is_new then
     self.count = self.count + 1
     self.fields[self.count] = field
   end
   self.values[field] = value
-  return new
+  return is_new
 end
 
 -- → whether the field existed

@@ -61,14 +61,14 @@ commands.HKEYS = { 2, "r", function(client, args)
   return list
 end }
 
-local SMALL = 512 -- maximum fields that a server returns in a single page
+local MAX_SMALL_SIZE = 512 -- fields that a server returns in a single page
 
 -- Returns a page, starting with the last fields, so that the others do not move when the caller
 -- removes fields that it has received.
 local function page_of(hash, cursor, count)
   local fields, list = hash.fields, {}
   local last = cursor == 0 and #fields or math.min(cursor, #fields)
-  local first = cursor == 0 and last <= SMALL and 1 or math.max(1, last - count + 1)
+  local first = cursor == 0 and last <= MAX_SMALL_SIZE and 1 or math.max(1, last - count + 1)
   for i = first, last do
     list[#list + 1] = fields[i]
     list[#list + 1] = hash.values[fields[i]]

@@ -5,16 +5,16 @@ local fail = require "holdfast.testing.redis.fail"
 
 local commands = {}
 
-local NONE = { count = 0, items = {} }
+local EMPTY_LIST = { count = 0, items = {} }
 
 local function read(client, key)
-  return client.db:get(key, "list") or NONE
+  return client.db:get(key, "list") or EMPTY_LIST
 end
 
-local function remove_item(client, key, at)
+local function remove_item(client, key, index)
   local list = client.db:get(key, "list")
   list.count = list.count - 1
-  return table.remove(list.items, at)
+  return table.remove(list.items, index)
 end
 
 commands.RPUSH = { -3, "wm", function(client, args)

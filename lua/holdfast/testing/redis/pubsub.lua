@@ -14,7 +14,7 @@ local function index_of(list, item)
   end
 end
 
-local function total(client)
+local function count_all(client)
   return #client.channels + #client.patterns
 end
 
@@ -28,16 +28,16 @@ local function add(client, kind, name)
 end
 
 local function remove(client, kind, name)
-  local at = index_of(client[kind], name)
-  if not at then return end
-  table.remove(client[kind], at)
+  local index = index_of(client[kind], name)
+  if not index then return end
+  table.remove(client[kind], index)
   local list = client.server[kind][name]
   table.remove(list, index_of(list, client))
   if #list == 0 then client.server[kind][name] = nil end
 end
 
 local function count(client, kind)
-  return kind == "shards" and #client.shards or total(client)
+  return kind == "shards" and #client.shards or count_all(client)
 end
 
 local function subscribe(client, args, kind)

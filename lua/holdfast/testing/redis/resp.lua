@@ -7,10 +7,10 @@
 
 local resp = {}
 
-local INLINE_MAX = 64 * 1024
-local MULTIBULK_MAX = 2147483647
-local BULK_MAX = 512 * 1024 * 1024
-local UNAUTHENTICATED = { arguments = 10, bytes = 16384 }
+local MAX_INLINE_SIZE = 64 * 1024 -- bytes
+local MAX_MULTIBULK_COUNT = 2147483647
+local MAX_BULK_SIZE = 512 * 1024 * 1024 -- bytes
+local MAX_UNAUTHENTICATED = { arguments = 10, bytes = 16384 }
 
 local floor = math.floor
 local find, sub, format = string.find, string.sub, string.format
@@ -84,7 +84,7 @@ end
 local function bulk_at(self, at)
   local line, start = line_at(self.buffer, at)
   if not line then
-    if #self.buffer - at > INLINE_MAX then
+    if #self.buffer - at > MAX_INLINE_SIZE then
       return nil, "Protocol error: too big bulk count string"
     end
     return nil
@@ -94,10 +94,10 @@ local function bulk_at(self, at)
       or sub(line, 1, 1))
   end
   local length = resp.integer(sub(line, 2))
-  if not length or length < 0 or length > BULK_MAX then
+  if not length or length < 0 or length > MAX_BULK_SIZE then
     return nil, "Protocol error: invalid bulk length"
   end
-  if self.is_unauthenticated and length > UNAUTHENTICATED.bytes then
+  if self.is_unauthenticated and length > MAX_UNAUTHENTICATED.bytes then
     return nil, "Protocol error: unauthenticated bulk length"
   end
   if #self.buffer < start + length + 1 then return nil end
@@ -107,16 +107,16 @@ end
 local function count_at(self, at)
   local line, start = line_at(self.buffer, at)
   if not line then
-    if #self.buffer - at > INLINE_MAX then
+    if #self.buffer - at > MAX_INLINE_SIZE then
       return nil, "Protocol error: too big mbulk count string"
     end
     return nil
   end
   local count = resp.integer(sub(line, 2))
-  if not count or count > MULTIBULK_MAX then
+  if not count or count > MAX_MULTIBULK_COUNT then
     return nil, "Protocol error: invalid multibulk length"
   end
-  if self.is_unauthenticated and count > UNAUTHENTICATED.arguments then
+  if self.is_unauthenticated and count > MAX_UNAUTHENTICATED.arguments then
     return nil, "Protocol error: unauthenticated multibulk length"
   end
   return count, start
@@ -132,8 +132,8 @@ end
 local function inline_at(self, at)
   local stop = find(self.buffer, "\n", at, true)
   if stop then return words(sub(self.buffer, at, stop - 1)), stop + 1 end
-  if #self.buffer - at > INLINE_MAX then return nil, "Protocol error: too big inline request" end
-  return nil
+  if #self.buffer - at <= MAX_INLINE_SIZE then return nil end
+  return nil, "Protocol error: too big inline request"
 end
 
 local function command_at(self, at)

@@ -1,5 +1,5 @@
 -- EVAL and related commands: scripts, their library, and the conversion of replies. Only one script
--- runs at a time; the variable `running` contains its state. All servers in the process share
+-- runs at a time; the variable `running_state` contains its state. All servers in the process share
 -- compiled scripts, which have no state.
 
 local arguments = require "holdfast.testing.redis.arguments"
@@ -11,7 +11,7 @@ local OK = { ok = "OK" }
 local LIBRARY_MISUSE = "ERR wrong number or type of arguments"
 
 local commands = {}
-local running
+local running_state
 
 -- Converts a reply for the script, as a copy.
 local function to_lua(reply)
@@ -55,9 +55,9 @@ local function perform(...)
       return { err = "ERR Lua redis lib command arguments must be strings or integers" }
     end
   end
-  local ok, reply = pcall(running.server.execute_in_script, running, args)
+  local ok, reply = pcall(running_state.server.execute_in_script, running_state, args)
   if ok then return reply end
-  running.fault = running.fault or reply
+  running_state.fault = running_state.fault or reply
   return { err = "ERR the small Redis has failed" }
 end
 
@@ -95,24 +95,25 @@ end
 local globals = lua51.globals { redis = lua51.readonly(redis), KEYS = {}, ARGV = {} }
 
 local compiled, names = {}, {}
-local prepare_text = function(text) return text end
+local prepare_source = function(source) return source end
 
--- Makes scripts compile from prepare(text) from now on. It may use these additional functions.
+-- From now on, compiles prepare(source) instead of each script's source; the result may call these
+-- additional functions.
 function commands.instrument(prepare, functions)
-  prepare_text = prepare
+  prepare_source = prepare
   for name, run in pairs(functions) do rawset(globals, name, run) end
 end
 
-local function name_of(text)
-  names[text] = names[text] or sha1(text)
-  return names[text]
+local function name_of(source)
+  names[source] = names[source] or sha1(source)
+  return names[source]
 end
 
 -- → { name =, chunk = }
-local function script_of(text)
-  local name = name_of(text)
+local function script_of(source)
+  local name = name_of(source)
   if not compiled[name] then
-    local chunk, message = lua51.compile(prepare_text(text), globals)
+    local chunk, message = lua51.compile(prepare_source(source), globals)
     if not chunk then fail("ERR Error compiling script (new function): " .. message) end
     compiled[name] = { name = name, chunk = chunk }
   end
@@ -143,9 +144,9 @@ end
 local function run(client, script, keys, values)
   globals.KEYS, globals.ARGV = keys, values
   local state = state_of(client)
-  running = state
+  running_state = state
   local ok, value = lua51.run(script.chunk)
-  running = nil
+  running_state = nil
   if state.fault then error(state.fault, 0) end
   if ok then return to_reply(value) end
   return { err = ("%s script: %s, on @user_script:%d."):format(value.text, script.name,

@@ -29,10 +29,10 @@ commands.GET = { 2, "r", function(client, args)
 end }
 
 commands.APPEND = { 3, "wm", function(client, args)
-  local text = (client.db:get(args[2], "string") or "") .. args[3]
+  local value = (client.db:get(args[2], "string") or "") .. args[3]
   local entry = client.db:find(args[2])
-  client.db:put(args[2], "string", text, entry and entry.expires)
-  return #text
+  client.db:put(args[2], "string", value, entry and entry.expires)
+  return #value
 end }
 
 local EXPIRY = { EX = { 1000, false }, PX = { 1, false }, EXAT = { 1000, true },

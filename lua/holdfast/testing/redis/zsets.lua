@@ -5,10 +5,10 @@ local fail = require "holdfast.testing.redis.fail"
 
 local commands = {}
 
-local NONE = { count = 0, members = {}, scores = {}, score_of = {} }
+local EMPTY_ZSET = { count = 0, members = {}, scores = {}, score_of = {} }
 
 local function read(client, key)
-  return client.db:get(key, "zset") or NONE
+  return client.db:get(key, "zset") or EMPTY_ZSET
 end
 
 -- Returns the members from index `first` to index `last`.
@@ -93,7 +93,7 @@ commands.ZCARD = { 2, "r", function(client, args) return read(client, args[2]).c
 
 commands.ZRANK = { 3, "r", function(client, args)
   local zset = read(client, args[2])
-  local rank = zset ~= NONE and zset:rank(args[3])
+  local rank = zset ~= EMPTY_ZSET and zset:rank(args[3])
   return rank and rank - 1 or false
 end }
 
@@ -131,7 +131,7 @@ end }
 -- Returns the first and last index of the members in a score range. In a missing set the range is
 -- empty.
 local function between(zset, min, max)
-  if zset == NONE then return 1, 0 end
+  if zset == EMPTY_ZSET then return 1, 0 end
   return zset:between(min, max)
 end
 
@@ -156,7 +156,7 @@ end }
 
 local function remove_range(client, key, zset, first, last)
   for _, member in ipairs(slice(zset, first, last)) do zset:remove(member) end
-  if zset ~= NONE then client.db:remove_if_empty(key) end
+  if zset ~= EMPTY_ZSET then client.db:remove_if_empty(key) end
 end
 
 commands.ZREMRANGEBYSCORE = { 4, "w", function(client, args)
