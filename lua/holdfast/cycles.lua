@@ -106,7 +106,7 @@ local function walk(graph, wait, visited)
     wait = graph.waits[wait.holder]
   end
   -- if an earlier walk visited it
-  if visited[wait] <= previous_count then return nil end -- any locale: numbers
+  if visited[wait] <= previous_count then return nil end -- any locale: compares numbers
   local cycle = {}
   for i = visited[wait] - previous_count, #path do cycle[#cycle + 1] = path[i] end
   return cycle

@@ -95,14 +95,15 @@ local function read_page(graph, key, make_command, from, count)
 end
 
 -- Iterates over the first `limit` items of a list or a sorted set on the key's node, page by page.
--- May skip items if others are removed from the front meanwhile. make_command(from, count) returns
--- the command that reads a page.
+-- May skip items if others are removed from the front in the meantime. make_command(from, count)
+-- returns the command that reads a page.
 local function each_item(graph, key, make_command, limit)
-  local from, page, index, count, more = 0, {}, 0, PAGE_SIZE, true
+  local from, page, index, count, has_more = 0, {}, 0, PAGE_SIZE, true
   return function()
     index = index + 1
-    while index > #page and more and from < limit do
-      page, count, more = read_page(graph, key, make_command, from, math.min(count, limit - from))
+    while index > #page and has_more and from < limit do
+      local wanted = math.min(count, limit - from)
+      page, count, has_more = read_page(graph, key, make_command, from, wanted)
       from, index, count = from + count, 1, math.min(PAGE_SIZE, count * 2)
     end
     return page[index]
@@ -135,7 +136,7 @@ local function id_prefix_of(owner)
   local number = locale.number(owner:match("^:(%d+)", 37) or "0")
   local hex = owner:sub(1, 8) .. owner:sub(29, 36) .. ("%08x"):format(number % 4294967296)
   return "hf" .. hex:gsub("%x%x", function(byte)
-    return string.char(tonumber(byte, 16)) -- any locale: hexadecimal
+    return string.char(tonumber(byte, 16)) -- any locale: a whole number
   end)
 end
 
@@ -192,8 +193,8 @@ local function waiters_of(graph, wait)
   local key, is_list, set = wait.key, kinds[wait.kind].uses_list, {}
   local name = wire.names(wait.kind, key).queue
   if graph.queued[name] then return graph.queued[name] end
-  for text in each_member(graph, key, is_list and "LRANGE" or "ZRANGE", name) do
-    local queued = is_list and { waiter = text } or wire.read_waiter(text)
+  for item in each_member(graph, key, is_list and "LRANGE" or "ZRANGE", name) do
+    local queued = is_list and { waiter = item } or wire.read_waiter(item)
     if queued then set[queued.waiter] = true end
   end
   graph.queued[name] = set
@@ -228,8 +229,8 @@ local function read_identity(graph, owner)
 end
 
 local function add_wait(graph, name, node)
-  local text = query(graph, { "GET", name }, graph.nodes and node or nil)
-  local wait = type(text) == "string" and wire.read_wait(text)
+  local value = query(graph, { "GET", name }, graph.nodes and node or nil)
+  local wait = type(value) == "string" and wire.read_wait(value)
   if not wait or wait.key == "" then return end
   local known = graph.by_waiter[wait.waiter]
   if known then wait = known else graph.by_waiter[wait.waiter], wait.holds = wait, {} end
@@ -263,8 +264,8 @@ local function add_queue(graph, name)
   local function make_command(from, count)
     return { "ZRANGEBYSCORE", name, "(0", "+inf", "LIMIT", from, count }
   end
-  for text in each_item(graph, key, make_command, MAX_WAITERS) do
-    local queued = wire.read_waiter(text)
+  for item in each_item(graph, key, make_command, MAX_WAITERS) do
+    local queued = wire.read_waiter(item)
     if queued then
       add_waiter(graph, key, queued.waiter, queued.kind).count = count_of(queued.owner)
     end

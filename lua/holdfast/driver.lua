@@ -90,8 +90,8 @@ end
 
 local function acquire_with_companions(lock, seconds, keys)
   local op, _, done = raw.begin(lock, "acquire", seconds, keys)
-  local ran, err = pcall(done and type or run_companions, lock, op)
-  if ran then return op:finish() end
+  local succeeded, err = pcall(done and type or run_companions, lock, op)
+  if succeeded then return op:finish() end
   op:abandon()
   error(err, 0)
 end

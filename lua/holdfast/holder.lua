@@ -15,7 +15,8 @@ local holder = {}
 local TAKEN = '^(cannot acquire "[^"]*" on .-: held by )another owner(.*)$'
 local REST = "^, for up to (%d+)%p(%d+) s more unless renewed(.*)$"
 local ADVICE = "; wait longer or try again later"
-local MIN_RENEWAL = 0.1 -- seconds by which the end of a lease must have moved to count as renewed
+-- Seconds by which the end of a lease must have moved for the lease to count as renewed.
+local MIN_RENEWAL = 0.1
 local READ_LIMIT = 0.9 -- seconds after the end of its wait for which an acquire may still read
 
 -- Returns the seconds left for reading, or nil if there are none.
@@ -47,14 +48,14 @@ function holder.format_times(held_for, left, renewed)
   local so_far = held_for and " for " .. texts.duration(held_for) or ""
   if renewed then return so_far .. ", renewed" end
   if not left or left == math.huge then return so_far end
-  local ends = ("up to %d s more unless renewed"):format(math.ceil(left))
-  return held_for and so_far .. ", " .. ends or " for " .. ends
+  local remaining = ("up to %d s more unless renewed"):format(math.ceil(left))
+  return held_for and so_far .. ", " .. remaining or " for " .. remaining
 end
 
-local found = setmetatable({}, { __mode = "k" }) -- lock -> the holder that its last failure named
+local last_holders = setmetatable({}, { __mode = "k" }) -- lock -> the holder in its last failure
 
 function holder.last_found(lock)
-  return found[lock]
+  return last_holders[lock]
 end
 
 -- The rest of a message has the time that was left on the lease at the acquire's last try. If more
@@ -63,8 +64,9 @@ end
 local function format_rest(rest, info, held_for, waited)
   local seconds, fraction, more = rest:match(REST)
   local left = seconds and locale.number(seconds .. "." .. fraction)
-  local is_same = left and held_for and held_for > waited -- any locale: numbers
-  local renewed = is_same and info.ttl and info.ttl > left + MIN_RENEWAL -- any locale: numbers
+  local is_same = left and held_for and held_for > waited -- any locale: compares numbers
+  local min_ttl = is_same and left + MIN_RENEWAL
+  local renewed = is_same and info.ttl and info.ttl > min_ttl -- any locale: compares numbers
   return holder.format_times(held_for, left, renewed), more or rest
 end
 
@@ -76,7 +78,7 @@ function holder.describe(lock, message, waited, deadline)
   if not head then return message end
   local who, info = read_holder(lock, deadline or math.huge)
   if not who then return message end
-  who.held_for, found[lock] = observed.held_for(info), who
+  who.held_for, last_holders[lock] = observed.held_for(info), who
   rest = rest:gsub("^ or reserved for other waiters", "")
   local times
   times, rest = format_rest(rest, info, who.held_for, waited)

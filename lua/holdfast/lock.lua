@@ -16,14 +16,14 @@ local texts = require "holdfast.text"
 local raw, meta = driver.lock, core.lock_type
 local argument, check_self = options.argument, options.self
 local notify, notify_after = loss.notify, loss.notify_after
-local is_wrong_wait = options.wait
+local check_wait = options.wait
 
 local lock = {}
 
 local acquire = raw.acquire
 
--- If a wait ends because the lock is still taken, the message names the holder, provided that the
--- client has a single node. With a wait of 0 it does not, to save a second round trip.
+-- If a wait times out because the lock is still taken, the message names the holder, provided that
+-- the client has a single node. With a wait of 0 the message does not, to save a round trip.
 -- `keys`: the keys that a multi-lock acquires next, or nil
 function raw.acquire(self, wait, keys)
   local acquired, message, code, record = acquire(self, wait, keys)
@@ -67,7 +67,7 @@ meta.__metatable = meta.__name
 ---@return_overload nil, string, holdfast.code
 function Lock:acquire(wait)
   check_self(self, meta, "lock:acquire", 2)
-  if wait ~= nil and is_wrong_wait(wait) then
+  if wait ~= nil and check_wait(wait) then
     argument(wait, options.wait, "lock:acquire", "wait", 2)
   end
   if events.has_callbacks then notify() end

@@ -25,11 +25,11 @@ function loss.watch(lock, client)
 end
 
 local function gather_losses(add)
-  local any = false
+  local has_any = false
   for client in pairs(clients) do
-    any = core.client.has_losses(client) or any
+    has_any = core.client.has_losses(client) or has_any
   end
-  if not any then return end
+  if not has_any then return end
   for lock in pairs(watched) do
     for reason in core.lock.pending_loss, lock do add { lock, reason } end
   end

@@ -40,16 +40,15 @@ local FAMILIES = {
 local CLASS_COUNTERS = { "reentries", "releases", "hand_offs", "renewals", "renewed_late", "risks" }
 local CLIENT_STATS = { "round_trips", "connections", "reconnects", "holds" }
 
-local function escaped(text)
-  text = text:gsub("\\", "\\\\"):gsub('"', '\\"'):gsub("\n", "\\n")
-  return text
+local function escape(value)
+  return (value:gsub("\\", "\\\\"):gsub('"', '\\"'):gsub("\n", "\\n"))
 end
 
 local function labels_of(...)
   local parts = {}
   for i = 1, select("#", ...), 2 do
     local name, value = select(i, ...)
-    parts[#parts + 1] = ('%s="%s"'):format(name, escaped(value))
+    parts[#parts + 1] = ('%s="%s"'):format(name, escape(value))
   end
   return table.concat(parts, ",")
 end
@@ -99,10 +98,10 @@ end
 
 -- Returns the samples of one client.
 function metrics.samples(client)
-  local list, all = {}, core.client.stats(client)
+  local list, stats = {}, core.client.stats(client)
   for _, class in ipairs(core.client.classes(client)) do add_class(list, class) end
   for _, name in ipairs(CLIENT_STATS) do
-    list[#list + 1] = { name, name == "holds" and "" or "_total", "", all[name] }
+    list[#list + 1] = { name, name == "holds" and "" or "_total", "", stats[name] }
   end
   return list
 end

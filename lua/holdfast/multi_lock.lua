@@ -204,8 +204,8 @@ local function release_on_exit(taken)
   drain(taken, driver.release_on_exit)
 end
 
-local function return_or_release(taken, ran, ...)
-  if ran then return ... end
+local function return_or_release(taken, succeeded, ...)
+  if succeeded then return ... end
   release_on_exit(taken)
   error((...), 0)
 end

@@ -10,19 +10,19 @@ local names = {}
 local UUID = "^%x+%-%x+%-%x+%-%x+%-%x+"
 
 -- Parses what a client has published. → { host, pid, name } | nil for anything else
-function names.parse(text)
-  if type(text) ~= "string" then return nil end
-  local host, pid, name = text:match("^([^ ]+) (%d+) ?(.*)$")
+function names.parse(identity)
+  if type(identity) ~= "string" then return nil end
+  local host, pid, name = identity:match("^([^ ]+) (%d+) ?(.*)$")
   if not host then return nil end
   return { host = host, pid = locale.number(pid), name = name ~= "" and name or nil }
 end
 
 -- Returns whether the string begins with a client's uuid and a number.
-function names.is_owner(text)
-  return text:find(UUID .. ":%d") ~= nil
+function names.is_owner(value)
+  return value:find(UUID .. ":%d") ~= nil
 end
 
--- Returns the prefix of such keys.
+-- Returns the prefix of the keys with the identities of this client's tenant.
 function names.prefix(client)
   return core.wire.prefixes.client .. core.client.tenant(client)
 end

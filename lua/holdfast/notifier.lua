@@ -1,6 +1,6 @@
 -- Calls the user's functions for events, one at a time and in order, in the coroutine that detects
--- the event. A function may wait. Events that occur meanwhile are reported after it returns, by the
--- same coroutine, or by another if that coroutine ends first.
+-- the event. A function may wait. Events that occur in the meantime are reported after the function
+-- returns, by the same coroutine, or by another if that coroutine ends first.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -116,9 +116,9 @@ local function notify_all(self, turn)
   return ok, failure
 end
 
-local function end_turn(self, turn, ran, ...)
+local function end_turn(self, turn, succeeded, ...)
   if self.turn == turn then self.turn = false end
-  if not ran then error(..., 0) end
+  if not succeeded then error(..., 0) end
   return ...
 end
 

@@ -11,9 +11,9 @@ local locale = require "holdfast.locale"
 
 local options = {}
 
-local DURATION = "a number of seconds from 0.001 to 1e9"
-local KEY_MAX = 1048576
-local PART_MAX = 500000
+local DURATION_TEXT = "a number of seconds from 0.001 to 1e9"
+local MAX_KEY_SIZE = 1048576 -- bytes
+local MAX_PART_SIZE = 500000 -- bytes
 local MAX_WHOLE = 9007199254740992 -- 2^53
 
 local function is_number(value)
@@ -23,14 +23,14 @@ end
 -- Returns a check for numbers. `expected`: describes them in the message.
 local function number_from(minimum, maximum, expected)
   return function(value)
-    if not is_number(value) or value < minimum or value > maximum then -- any locale: numbers
-      return expected
-    end
+    local is_valid = is_number(value)
+      and value >= minimum and value <= maximum -- any locale: compares numbers
+    if not is_valid then return expected end
   end
 end
 
 -- Checks a lease, or any other duration that must be positive and finite.
-options.duration = number_from(0.001, 1e9, DURATION)
+options.duration = number_from(0.001, 1e9, DURATION_TEXT)
 
 -- After 0.5 s, clients that started to wait earlier have announced their waits.
 options.deadlock_check = number_from(0.5, 1e9, "a number of seconds from 0.5 to 1e9")
@@ -44,7 +44,7 @@ options.timeout = number_from(0.001, 3600, "a number of seconds from 0.001 to 36
 -- A fencing counter may be kept forever.
 function options.token_ttl(value)
   if value ~= math.huge and options.duration(value) then
-    return "math.huge or " .. DURATION
+    return "math.huge or " .. DURATION_TEXT
   end
 end
 
@@ -60,12 +60,12 @@ end
 
 function options.duration_or_default(value)
   if not is_number(value) or value > 0 and options.duration(value) then
-    return DURATION .. " (0 or less means the default)"
+    return DURATION_TEXT .. " (0 or less means the default)"
   end
 end
 
 function options.key(value)
-  if type(value) ~= "string" or value == "" or #value > KEY_MAX then
+  if type(value) ~= "string" or value == "" or #value > MAX_KEY_SIZE then
     return "a string of 1 to 1048576 bytes"
   end
 end
@@ -118,7 +118,7 @@ end
 function options.whole(minimum, maximum, range)
   return function(value)
     local is_whole = is_number(value) and value % 1 == 0
-    if not is_whole or value < minimum or value > maximum then -- any locale: numbers
+    if not is_whole or value < minimum or value > maximum then -- any locale: compares numbers
       return "a whole number from " .. range
     end
   end
@@ -155,7 +155,7 @@ end
 
 -- Checks a part of a key: a string, or a number in the range in which whole numbers are exact.
 function options.name_part(value)
-  if type(value) == "string" and value ~= "" and #value <= PART_MAX then return nil end
+  if type(value) == "string" and value ~= "" and #value <= MAX_PART_SIZE then return nil end
   local exact = is_number(value)
     and (is_integer(value) or value % 1 ~= 0 or math.abs(value) <= MAX_WHOLE)
   if not exact or value == math.huge or value == -math.huge then

@@ -184,9 +184,9 @@ end
 -- A release that the server refuses or does not reply to continues in the background.
 local CONTINUES_LATER = { unreachable = true, denied = true }
 
-local function finish(self, count, ran, ...)
+local function finish(self, count, succeeded, ...)
   local _, message, code = raw.give(self.single, count)
-  if not ran then error((...), 0) end
+  if not succeeded then error((...), 0) end
   if code and not CONTINUES_LATER[code] then
     return with_lock.fail_unprotected(message, code, ...)
   end

@@ -49,8 +49,8 @@ function write(value, out, depth)
   return writer ~= nil and writer(value, out, depth)
 end
 
--- Encodes the results in at most `max_size` bytes; nil if they are too long, nested too deeply or
--- of other types. Stops after `max_size` bytes, even if the results are much larger.
+-- Encodes the results in at most `max_size` bytes. Stops after that many bytes, even if the results
+-- are much larger. → string | nil if they are too large, nested too deeply or of other types
 function record.encode(max_size, ...)
   local out = { left = max_size }
   for i = 1, select("#", ...) do

@@ -18,7 +18,7 @@ local DEFAULT_EXPTIME, DEFAULT_TIMEOUT = 30, 5 -- seconds
 local OPTIONS = { exptime = options.duration, timeout = options.wait }
 -- These options tell lua-resty-lock how to poll. They have no effect here, because nothing polls.
 for _, name in ipairs { "step", "ratio", "max_step" } do OPTIONS[name] = options.number_or_default end
-local calls = 0 -- number of lock() calls in this process so far
+local call_count = 0 -- number of lock() calls in this process so far
 
 -- Creates an object without a lock; does no I/O. Its locks have keys "DICT_NAME:KEY"; it needs no
 -- lua_shared_dict.
@@ -38,31 +38,31 @@ end
 ---@return string? message "timeout"; "nil key"; "locked" if this object holds a lock; or what failed
 function resty_lock:lock(key)
   if key == nil then return nil, "nil key" end
-  if self.held then return nil, "locked" end
+  if self.held_lock then return nil, "locked" end
   key = type(key) == "number" and locale.text(key) or key
   options.argument(key, options.key, "lock:lock", "key", 2)
   resty_lock.client = resty_lock.client or holdfast.new()
-  calls = calls + 1
-  local owner = ("%s/%.0f"):format(core.client.uuid(resty_lock.client), calls)
+  call_count = call_count + 1
+  local owner = ("%s/%.0f"):format(core.client.uuid(resty_lock.client), call_count)
   local lock = resty_lock.client:lock(self.name .. ":" .. key,
     { lease = self.exptime, fencing = false, owner = owner })
-  local held, message, code = lock:acquire(0)
-  local elapsed = held and 0
+  local acquired, message, code = lock:acquire(0)
+  local elapsed = acquired and 0
   if code == "busy" and self.timeout > 0 then
-    held, message, code = lock:acquire(self.timeout)
-    elapsed = held and lock:waited()
+    acquired, message, code = lock:acquire(self.timeout)
+    elapsed = acquired and lock:waited()
   end
-  if not held then return nil, code == "busy" and "timeout" or message end
-  self.held = lock
+  if not acquired then return nil, code == "busy" and "timeout" or message end
+  self.held_lock = lock
   return elapsed
 end
 
 ---@return integer? 1
 ---@return string? message "unlocked" if this object holds no lock; or what failed
 function resty_lock:unlock()
-  local lock = self.held
+  local lock = self.held_lock
   if not lock then return nil, "unlocked" end
-  self.held = nil
+  self.held_lock = nil
   local released, message = lock:release()
   return released and 1 or nil, message
 end
@@ -71,9 +71,9 @@ end
 ---@return boolean? true
 ---@return string? message "unlocked" if this object holds no lock; or what failed
 function resty_lock:expire(seconds)
-  if not self.held then return nil, "unlocked" end
+  if not self.held_lock then return nil, "unlocked" end
   options.argument(seconds or self.exptime, options.duration, "lock:expire", "seconds", 2)
-  local extended, message = self.held:extend(seconds or self.exptime)
+  local extended, message = self.held_lock:extend(seconds or self.exptime)
   return extended, message
 end
 

@@ -73,9 +73,11 @@ servers.url = texts.unquote
 
 -- Returns what is wrong with a URL's bytes, without showing the URL, or nil.
 function servers.check_bytes(url)
-  local at = url:find(locale.CONTROL)
-  local byte = at and texts.printable(url:sub(at, at))
-  if at then return ("byte %d of the URL is %s; a URL has no control characters"):format(at, byte) end
+  local position = url:find(locale.CONTROL)
+  local byte = position and texts.printable(url:sub(position, position))
+  if position then
+    return ("byte %d of the URL is %s; a URL has no control characters"):format(position, byte)
+  end
   local first_byte = url:match("^[\"'\128-\255]")
   if first_byte then return ("the URL begins with %s"):format(texts.printable(first_byte)) end
 end

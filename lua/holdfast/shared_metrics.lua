@@ -58,9 +58,9 @@ local function add(dict, sample, state, has_room)
   return has_room
 end
 
--- Returns what was added for the client so far: nothing in a worker that was forked from a process
--- that used the client.
-local function added_state(client)
+-- Returns the state with what was added for the client so far. It is empty at first, even in a
+-- worker that was forked from a process that used the client.
+local function state_of(client)
   local state, pid = added[client], ngx.worker.pid()
   if state and state.pid == pid then return state end
   added[client] = { at = -INTERVAL, values = {}, dropped = {}, pid = pid }
@@ -71,7 +71,7 @@ end
 function shared_metrics.add(client, force)
   local dict = ngx.shared[NAME]
   if not dict then return end
-  local state, now = added_state(client), core.now()
+  local state, now = state_of(client), core.now()
   if not force and now < state.at + INTERVAL then return end
   state.at = now
   dict:safe_add(DROPPED, 0)

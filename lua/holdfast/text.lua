@@ -38,8 +38,8 @@ local function unsafe_code(char)
   local code = text.code_point(char)
   for i = 1, #UNSAFE_RANGES, 2 do
     local first, last = UNSAFE_RANGES[i], UNSAFE_RANGES[i + 1]
-    if code < first then return nil end -- any locale: numbers
-    if code <= last then return code end -- any locale: numbers
+    if code < first then return nil end -- any locale: compares numbers
+    if code <= last then return code end -- any locale: compares numbers
   end
 end
 
@@ -103,7 +103,7 @@ function text.duration(seconds)
   local ms = math.floor(seconds * 1000 + 0.5)
   if ms < 1000 then return ("%d ms"):format(ms) end
   local left, i = math.floor(ms / 1000), 1
-  while left < UNITS[i][1] do i = i + 1 end -- any locale: numbers
+  while left < UNITS[i][1] do i = i + 1 end -- any locale: compares numbers
   local unit, smaller = UNITS[i], UNITS[i + 1]
   local shown = ("%d %s"):format(math.floor(left / unit[1]), unit[2])
   local rest = smaller and math.floor(left % unit[1] / smaller[1]) or 0

@@ -50,7 +50,7 @@ local function finish(lock, succeeded, ...)
   if not succeeded and not aborted then error((...), 0) end
   if not notified then error(failure, 0) end
   if aborted then
-    return nil, code == "lost" and message or tostring((...)), "lost" -- any locale: an error
+    return nil, code == "lost" and message or tostring((...)), "lost" -- any locale: an error text
   end
   message, code = find_problem(lock, reason, message, code)
   if code then return with_lock.fail_unprotected(message, code, ...) end
