@@ -170,7 +170,8 @@ function unshared.next_query() end
 function unshared:add_point(time, waiting)
   self.points[time] = math.max(self.points[time] or 0, waiting)
   for earlier in pairs(self.points) do
-    if earlier < time - SPAN then self.points[earlier] = nil end
+    local is_old = earlier < time - SPAN -- any locale: compares numbers
+    if is_old then self.points[earlier] = nil end
   end
 end
 

@@ -406,7 +406,9 @@ end
 function cosockets.sleep(self)
   local started_at = now()
   local wake_at = math.min(self.deadline, started_at + CHECK_EVERY)
-  if wake_at <= started_at then wake_at = started_at + 0.001 end
+  if wake_at <= started_at then -- any locale: compares numbers
+    wake_at = started_at + 0.001
+  end
   local task_wake = self.task_wake
   self.sleeps_until = wake_at
   task_wake:wait(math.ceil((wake_at - started_at) * 1000) / 1000)
@@ -431,7 +433,7 @@ end
 function cosockets.stop(self)
   local links, task_wake = self.links, self.task_wake
   local is_task = coroutine.running() == self.runner
-  self.links, self.task_wake, self.runner, self.sleeps_until = {}, nil, nil, 0 -- opens no more links
+  self.links, self.task_wake, self.runner, self.sleeps_until = {}, nil, nil, 0 -- opens no links
   if not is_task and task_wake then task_wake:post() end
   local stopped, message = pcall(is_task and kill_links or abandon_links, self, links)
   if not stopped then error(message, 0) end
