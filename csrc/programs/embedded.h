@@ -54,16 +54,16 @@ enum hf_segment_id {
     PERMIT_RELEASE_8, PERMIT_RELEASE_9, PERMIT_RENEW_1, PERMIT_SET_1, PERMITS_1, PERMITS_2,
     PERMITS_3, PLACING_1, PLAIN_2, PLAIN_4, PLAIN_6, POOL_1, POOL_2, POOL_CHANGES_1,
     POOL_CHANGES_2, POOL_CHANGES_3, QUEUE_1, QUEUE_2, QUEUEING_1, QUEUEING_2, RAISE_2, RANGES_1,
-    RECORD_2, RECORD_3, RECORD_4, RECORD_5, RELEASE_1, RELEASE_10, RELEASE_2, RELEASE_3, RELEASE_4,
-    RELEASE_5, RELEASE_7, RELEASE_8, RELEASE_9, RELEASE_ALL_1, RENEW_1, RUNS_2, RUNS_3, RW_1,
-    RW_ACQUIRE_1, RW_ACQUIRE_2, RW_ACQUIRE_3, RW_ACQUIRE_4, RW_ACQUIRE_5, RW_ACQUIRE_6,
-    RW_ACQUIRE_7, RW_EXTEND_1, RW_EXTEND_2, RW_FORCE_1, RW_INFO_2, RW_LEAVE_1, RW_QUEUE_1,
-    RW_QUEUE_2, RW_RELEASE_1, RW_RELEASE_2, RW_RENEW_1, RW_SETTLING_1, RW_TOKEN_1, SEMAPHORE_1,
-    SEMAPHORE_2, SEMAPHORE_ACQUIRE_1, SEMAPHORE_ACQUIRE_2, SEMAPHORE_DELETE_1, SEMAPHORE_DRAIN_1,
-    SEMAPHORE_GIVING_1, SEMAPHORE_LEAVE_1, SEMAPHORE_RELEASE_1, SEMAPHORE_SET_1, SEMAPHORE_TURN_1,
-    SEMAPHORE_TURNS_1, SEMAPHORE_TURNS_2, SETTLING_1, SHARDED_2, SHARDED_4, SHARDED_6, SHORTENED_1,
-    SILENT_2, SILENT_4, STRING_10, STRING_14, STRING_2, STRING_4, STRING_6, STRING_8, TIMES_1,
-    TIMES_2, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, TURNS_1, WAIT_1, WHOLE_NUMBER_1
+    READ_INTEGER_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, RELEASE_1, RELEASE_10, RELEASE_2,
+    RELEASE_3, RELEASE_4, RELEASE_5, RELEASE_7, RELEASE_8, RELEASE_9, RELEASE_ALL_1, RENEW_1,
+    RUNS_2, RUNS_3, RW_1, RW_ACQUIRE_1, RW_ACQUIRE_2, RW_ACQUIRE_3, RW_ACQUIRE_4, RW_ACQUIRE_5,
+    RW_ACQUIRE_6, RW_ACQUIRE_7, RW_EXTEND_1, RW_EXTEND_2, RW_FORCE_1, RW_INFO_2, RW_LEAVE_1,
+    RW_QUEUE_1, RW_QUEUE_2, RW_RELEASE_1, RW_RELEASE_2, RW_RENEW_1, RW_SETTLING_1, RW_TOKEN_1,
+    SEMAPHORE_1, SEMAPHORE_2, SEMAPHORE_ACQUIRE_1, SEMAPHORE_ACQUIRE_2, SEMAPHORE_DELETE_1,
+    SEMAPHORE_DRAIN_1, SEMAPHORE_GIVING_1, SEMAPHORE_LEAVE_1, SEMAPHORE_RELEASE_1, SEMAPHORE_SET_1,
+    SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, SEMAPHORE_TURNS_2, SETTLING_1, SHARDED_2, SHARDED_4,
+    SHARDED_6, SHORTENED_1, SILENT_2, SILENT_4, STRING_10, STRING_14, STRING_2, STRING_4, STRING_6,
+    STRING_8, TIMES_1, TIMES_2, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, TURNS_1, WAIT_1
 };
 
 static const char *const hf_segment_table[] = {
@@ -89,13 +89,13 @@ static const char *const hf_segment_table[] = {
     "OWNER = ARGV[2 * i + 3]\n"
     "return tonumber(ARGV[2 * i + 4])\n"
     "end\n"
-    "local function is_free()\n"
+    "local function serve_others()\n"
     "if redis.call('EXISTS', QUEUE) == 0 then return true end\n"
     "settle_missed_grant(OWNER:sub(1, 36))\n"
     "if foreign_ms(POLL_MS) > 0 then return false end\n"
-    "local given = hand_over()\n"
-    "note_ours(now_ms())\n"
-    "return given == false and redis.call('ZCARD', QUEUE) == 0\n"
+    "local handed_over = hand_over()\n"
+    "begin_our_run(now_ms())\n"
+    "return handed_over == false and redis.call('ZCARD', QUEUE) == 0\n"
     "end\n"
     "local function refusal(i, from)\n"
     "if from > 0 then\n"
@@ -104,12 +104,12 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local _, count, kind = holder_of(LOCK, OWNER)\n"
     "if kind and kind ~= 'lock' then return { -6, i, kind } end\n"
-    "if count or not kind and is_free() then return nil end\n"
+    "if count or not kind and serve_others() then return nil end\n"
     "return { 0, i, redis.call('PTTL', LOCK) }\n"
     "end\n"
     "for i = 1, #KEYS / 4 do\n"
-    "local refused = refusal(i, select_lock(i))\n"
-    "if refused then return refused end\n"
+    "local reply = refusal(i, select_lock(i))\n"
+    "if reply then return reply end\n"
     "end\n"
     "local reply = { 1 }\n"
     "for i = 1, #KEYS / 4 do\n"
@@ -138,18 +138,19 @@ static const char *const hf_segment_table[] = {
     "if FROM == 0 and keeps(OWNER) and redis.call('ZCARD', QUEUE) > 0 then request_lock(OWNER) end\n"
     "return { 1, token, others, FLOOR and server_us() or last and 0, last }\n"
     "end\n"
-    "local function granted()\n"
+    "local function is_granted()\n"
     "return WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0\n"
     "end\n"
     "local function record_foreign_holder()\n"
-    "local was, now = record_in(first_members()), now_ms()\n"
-    "local is_recorded = was and was.turns == 0 and was.unused == 0 and not was.listeners\n"
-    "if is_recorded and was.till <= now then return end\n"
-    "write_record(was, 0, 0, false, 0, was and was.listeners and math.min(now, was.began) or now)\n"
+    "local record, now = record_in(first_members()), now_ms()\n"
+    "local is_recorded = record and record.turns == 0 and record.unused == 0 and not record.listeners\n"
+    "if is_recorded and record.till <= now then return end\n"
+    "local began = record and record.listeners and math.min(now, record.began) or now\n"
+    "write_record(record, 0, 0, false, 0, began)\n"
     "end\n"
     "local function record_lasting_queue(last, place)\n"
-    "local before, now = math.floor(last / LOCK_PROBE_US), math.floor(place / LOCK_PROBE_US)\n"
-    "if before == now or WAITER:sub(2, 2) ~= 'l' or record_in(first_members()) then return end\n"
+    "local last_period, period = math.floor(last / LOCK_PROBE_US), math.floor(place / LOCK_PROBE_US)\n"
+    "if last_period == period or WAITER:sub(2, 2) ~= 'l' or record_in(first_members()) then return end\n"
     "write_record(nil, 0, 4, false, 0, now_ms())\n"
     "end\n",
     [ACQUIRING_2] = "local function busy(ttl_ms, foreign, holder)\n"
@@ -171,41 +172,43 @@ static const char *const hf_segment_table[] = {
     "local holder, count, kind = holder_of(LOCK, OWNER)\n"
     "if count and kind == EXPECTED_KIND then\n"
     "if not SHARED then return take(0) end\n"
-    "if granted() then return take(count - 1 - FROM) end\n"
+    "if is_granted() then return take(count - 1 - FROM) end\n"
     "if FROM > 0 and count == FROM then return take(0) end\n"
     "return { 2, count }\n"
     "end\n"
     "if FROM > 0 then return { -2 } end\n"
-    "if lock_ms == -1 and KIND == 'hash' then return { -3 } end\n"
+    "if lock_ms == -1 and KEY_TYPE == 'hash' then return { -3 } end\n"
     "if kind ~= EXPECTED_KIND then return { -6, kind } end\n"
-    "local foreign = holder and not holder:find(OURS)\n"
-    "local is_redisson = foreign and KIND == 'hash' and holder:find(REDISSON_OWNER)\n"
+    "local foreign = holder and not holder:find(OUR_OWNER)\n"
+    "local is_redisson = foreign and KEY_TYPE == 'hash' and holder:find(REDISSON_OWNER)\n"
     "if is_redisson and not FLOOR then keep_counter() end\n"
-    "if foreign and WAITER ~= '' and (is_redisson or KIND == 'string') then record_foreign_holder() end\n"
+    "if foreign and WAITER ~= '' and (is_redisson or KEY_TYPE == 'string') then\n"
+    "record_foreign_holder()\n"
+    "end\n"
     "return busy(lock_ms, foreign, holder)\n"
     "end\n"
     "if FROM > 0 then return { -1 } end\n"
-    "if granted() then return take(0) end\n",
+    "if is_granted() then return take(0) end\n",
     [ACQUIRING_3] = "take_up_place()\n"
     "settle_missed_grant(WAITER ~= '' and client_of(WAITER) or OWNER:sub(1, 36))\n"
-    "local left = FINGERPRINT and 0 or foreign_ms(POLL_MS)\n"
-    "if left > 0 then return busy(left, true) end\n"
+    "local left_ms = FINGERPRINT and 0 or foreign_ms(POLL_MS)\n"
+    "if left_ms > 0 then return busy(left_ms, true) end\n"
     "local function is_after_foreign_turn()\n"
-    "local was = record_in(first_members())\n"
-    "return was and was.turns == 0 and was.unused == 0\n"
+    "local record = record_in(first_members())\n"
+    "return record and record.turns == 0 and record.unused == 0\n"
     "end\n"
-    "if is_after_foreign_turn() and is_behind_first(enqueue) then\n"
+    "if is_after_foreign_turn() and let_first_ask(enqueue) then\n"
     "return busy(tonumber(GRANT_MS), true)\n"
     "end\n"
-    "local has_handed_over = hand_over(WAITER)\n"
-    "note_ours(now_ms())\n"
-    "if has_handed_over then\n"
+    "local handed_over = hand_over(WAITER)\n"
+    "begin_our_run(now_ms())\n"
+    "if handed_over then\n"
     "local holder, _, kind = holder_of(LOCK)\n"
     "if kind ~= EXPECTED_KIND then return { -6, kind } end\n"
     "return busy(tonumber(GRANT_MS), false, holder)\n"
     "end\n"
-    "if has_handed_over == nil then return busy(1, false) end\n"
-    "if is_newer(first() or '') then return { -4 } end\n"
+    "if handed_over == nil then return busy(1, false) end\n"
+    "if is_newer(first_after_record() or '') then return { -4 } end\n"
     "return take(0)\n",
     [AHEAD_1] = "local function is_deaf(asked)\n"
     "local channel = 'holdfast_grant:' .. asked:sub(1, 36)\n"
@@ -214,17 +217,17 @@ static const char *const hf_segment_table[] = {
     [AHEAD_2] = "local function ahead_of(asked)\n"
     "local start = asked .. ':'\n"
     "local members = is_deaf(asked) and {} or redis.call('ZRANGEBYSCORE', KEYS[3], '(0', '+inf')\n"
-    "for place, member in ipairs(members) do\n"
-    "if member:sub(3, #start + 2) == start then return place - 1 end\n"
+    "for index, member in ipairs(members) do\n"
+    "if member:sub(3, #start + 2) == start then return index - 1 end\n"
     "end\n"
     "return -1\n"
     "end\n",
     [BEGIN_1] = "local FINGERPRINT = ARGV[8]\n",
-    [BEGIN_2] = "local known = redis.call('HMGET', LOCK, 'print', 'done')\n"
-    "if (known[1] or '') ~= '' and FINGERPRINT ~= '' and known[1] ~= FINGERPRINT then return { 4 } end\n"
-    "if known[1] and known[2] then\n"
+    [BEGIN_2] = "local stored = redis.call('HMGET', LOCK, 'print', 'done')\n"
+    "if (stored[1] or '') ~= '' and FINGERPRINT ~= '' and stored[1] ~= FINGERPRINT then return { 4 } end\n"
+    "if stored[1] and stored[2] then\n"
     "if ARGV[7] ~= '' then redis.call('ZREM', QUEUE, ARGV[7]) end\n"
-    "return { 3, known[2] }\n"
+    "return { 3, stored[2] }\n"
     "end\n",
     [BEHIND_1] = "local last = tonumber(redis.call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2])\n"
     "if last and last > FRONT_MAX and last < PLACE_END then\n"
@@ -269,14 +272,14 @@ static const char *const hf_segment_table[] = {
     "us = us + -us % 8\n"
     "token = time[1] * 1000000 + us\n"
     "if us < 1000000 and token < 4.5e15 then\n"
-    "text = time[1] .. string.format('%06d', us)\n"
-    "local found = redis.pcall('SET', COUNTER, text, 'KEEPTTL', 'GET')\n"
-    "local last = tonumber(found)\n",
-    [DRAWING_2] = "drawn = lasts or not found\n"
-    "if not found then\n"
+    "token_string = time[1] .. string.format('%06d', us)\n"
+    "local stored = redis.pcall('SET', COUNTER, token_string, 'KEEPTTL', 'GET')\n"
+    "local last = tonumber(stored)\n",
+    [DRAWING_2] = "drawn = lasts or not stored\n"
+    "if not stored then\n"
     "redis.pcall('PEXPIRE', COUNTER, string.format('%.0f', ttl_ms * 33 / 32))\n"
-    "elseif not lasts and not found.err then\n"
-    "call('SET', COUNTER, found, 'KEEPTTL')\n"
+    "elseif not lasts and not stored.err then\n"
+    "call('SET', COUNTER, stored, 'KEEPTTL')\n"
     "end\n"
     "end\n",
     [DUE_1] = "local POLL_MS = 250\n"
@@ -284,13 +287,13 @@ static const char *const hf_segment_table[] = {
     "local PROBE_MS = 1000\n"
     "local PROBE_DOUBLINGS = 6\n"
     "local LOCK_UNUSED = 5\n"
-    "local function is_due(was, now)\n"
-    "local since = now - was.till\n"
-    "if since < -POLL_MS then return true end\n"
-    "if was.unused > 0 then\n"
-    "return since >= PROBE_MS * 2 ^ math.min(was.unused - 1, PROBE_DOUBLINGS)\n"
+    "local function is_due(record, now)\n"
+    "local since_ms = now - record.till\n"
+    "if since_ms < -POLL_MS then return true end\n"
+    "if record.unused > 0 then\n"
+    "return since_ms >= PROBE_MS * 2 ^ math.min(record.unused - 1, PROBE_DOUBLINGS)\n"
     "end\n"
-    "return was.turns >= POLLERS_EVERY and since >= was.run\n"
+    "return record.turns >= POLLERS_EVERY and since_ms >= record.run\n"
     "end\n",
     [EXTEND_2] = "if not holds_of(KEYS[1], ARGV[1]) then\n"
     "return redis.call('EXISTS', KEYS[1]) == 0 and -1 or -2\n"
@@ -329,30 +332,33 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "return nil, redisson_count, last\n"
     "end\n"
-    "local function redisson_end(redisson_count, last, lock_ms, now)\n"
-    "local default_end, till = now + redisson_count * JAVA_WAIT_MS, last and timeout_of(last) or 0\n"
-    "return till - math.max(0, lock_ms) > default_end + SLACK_MS and till or default_end\n"
+    "local function redisson_timeout(redisson_count, last, lock_ms, now)\n"
+    "local default_timeout, till = now + redisson_count * JAVA_WAIT_MS, last and timeout_of(last) or 0\n"
+    "return till - math.max(0, lock_ms) > default_timeout + SLACK_MS and till or default_timeout\n"
     "end\n"
-    "local function distant_end(owner, now)\n"
+    "local function distant_timeout(owner, now)\n"
     "local till = math.max(now, timeout_of(owner) or 0)\n"
     "if not is_ours(owner) then return till + JAVA_WAIT_MS end\n"
     "return till - (till - now) % JAVA_WAIT_MS\n"
     "end\n"
     "local function queue_up(lock_ms, now)\n"
-    "local old_ms, count = timeout_of(OWNER), redis.call('LLEN', QUEUE)\n"
-    "local reads = old_ms or count < READ_LIMIT\n"
-    "local first_owners = reads and redis.call('LRANGE', QUEUE, 0, READ_LIMIT - 1) or {}\n"
+    "local old_timeout, count = timeout_of(OWNER), redis.call('LLEN', QUEUE)\n"
+    "local reads_list = old_timeout or count < READ_LIMIT\n"
+    "local first_owners = reads_list and redis.call('LRANGE', QUEUE, 0, READ_LIMIT - 1) or {}\n"
     "local index, redisson_count, last = find_owner(first_owners)\n"
-    "local is_new = not index and (not old_ms or #first_owners == count)\n"
+    "local is_new = not index and (not old_timeout or #first_owners == count)\n"
     "local ahead = index or is_new and count or count - 1\n"
-    "local base_ms = (index or #first_owners == count)\n"
-    "and redisson_end(redisson_count, last, lock_ms, now)\n"
-    "or distant_end(is_new and redis.call('LINDEX', QUEUE, -1) or OWNER, now)\n"
+    "local base_timeout = (index or #first_owners == count)\n"
+    "and redisson_timeout(redisson_count, last, lock_ms, now)\n"
+    "or distant_timeout(is_new and redis.call('LINDEX', QUEUE, -1) or OWNER, now)\n"
     "if is_new then redis.call('RPUSH', QUEUE, OWNER) end\n"
     "local recheck_ms = math.min(GRANT_MS * math.max(1, ahead / READ_LIMIT), MAX_RECHECK_MS)\n"
-    "local new_ms = base_ms + math.max(MIN_TIMEOUT_MS, math.ceil(MISSED_RECHECKS * recheck_ms))\n"
-    "set_timeout(OWNER, new_ms)\n"
-    "if index and old_ms and new_ms < old_ms then lower_timeouts(index + 1, old_ms, new_ms) end\n"
+    "local own_ms = math.max(MIN_TIMEOUT_MS, math.ceil(MISSED_RECHECKS * recheck_ms))\n"
+    "local new_timeout = base_timeout + own_ms\n"
+    "set_timeout(OWNER, new_timeout)\n"
+    "if index and old_timeout and new_timeout < old_timeout then\n"
+    "lower_timeouts(index + 1, old_timeout, new_timeout)\n"
+    "end\n"
     "return ahead\n"
     "end\n"
     "local function busy(lock_ms, ttl_ms, now)\n"
@@ -369,7 +375,7 @@ static const char *const hf_segment_table[] = {
     "return busy(lock_ms, lock_ms, now)\n"
     "end\n"
     "if FROM > 0 then return { -1 } end\n"
-    "local owner, till, more = first_waiter(OWNER, now)\n"
+    "local owner, till, more = prune_to_first_waiter(OWNER, now)\n"
     "if owner == OWNER or not owner and not more then return take(now) end\n"
     "if not owner then return busy(0, 1, now) end\n"
     "notify_waiter(owner, till, now)\n"
@@ -428,12 +434,12 @@ static const char *const hf_segment_table[] = {
     "local function pass_on()\n"
     "if not is_sound() then return 1 end\n"
     "local now = now_ms()\n"
-    "local owner, till, more = first_waiter(nil, now)\n"
+    "local owner, till, more = prune_to_first_waiter(nil, now)\n"
     "if owner then notify_waiter(owner, till, now) end\n"
     "return more and 3 or 1\n"
     "end\n",
     [FAIR_QUEUE_1] = "local TIMEOUTS = KEYS[5]\n"
-    "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+    "local OUR_OWNER = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
     "local DEAF_MS = 3000\n"
     "local MIN_TIMEOUT_MS = 5000\n"
     "local MIN_TURN_MS = 500\n"
@@ -441,15 +447,15 @@ static const char *const hf_segment_table[] = {
     "local MAX_REMOVED = 1000\n"
     "local SEARCH_LIMIT = 100\n"
     "local MAX_LOWERED = 1000\n",
-    [FAIR_QUEUE_2] = "local function set_timeout(owner, ms)\n"
-    "redis.call('ZADD', TIMEOUTS, string.format('%.0f', ms), owner)\n"
+    [FAIR_QUEUE_2] = "local function set_timeout(owner, timeout)\n"
+    "redis.call('ZADD', TIMEOUTS, string.format('%.0f', timeout), owner)\n"
     "end\n"
     "local function timeout_of(owner)\n"
-    "local ms = tonumber(redis.call('ZSCORE', TIMEOUTS, owner))\n"
-    "return ms and math.min(ms, MAX_TIMEOUT_MS)\n"
+    "local timeout = tonumber(redis.call('ZSCORE', TIMEOUTS, owner))\n"
+    "return timeout and math.min(timeout, MAX_TIMEOUT_MS)\n"
     "end\n"
     "local function is_ours(owner)\n"
-    "return owner:find(OURS) ~= nil\n"
+    "return owner:find(OUR_OWNER) ~= nil\n"
     "end\n"
     "local function grant_channel(owner)\n"
     "return 'holdfast_grant:' .. owner:sub(1, 36)\n"
@@ -458,7 +464,7 @@ static const char *const hf_segment_table[] = {
     "if not till or till <= now then return true end\n"
     "return is_ours(owner) and redis.pcall('PUBSUB', 'NUMSUB', grant_channel(owner))[2] == 0\n"
     "end\n"
-    "local function first_waiter(me, now)\n"
+    "local function prune_to_first_waiter(me, now)\n"
     "for _ = 1, MAX_REMOVED do\n"
     "local owner = redis.call('LINDEX', QUEUE, 0)\n"
     "if not owner then\n"
@@ -472,12 +478,12 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "return nil, nil, true\n"
     "end\n"
-    "local function lower_timeouts(first_index, old_ms, new_ms)\n"
+    "local function lower_timeouts(first_index, old_timeout, new_timeout)\n"
     "for index = first_index, first_index + MAX_LOWERED - 1 do\n"
     "local owner = redis.call('LINDEX', QUEUE, index)\n"
     "if not owner or is_ours(owner) then return end\n"
     "local till = timeout_of(owner)\n"
-    "if till then set_timeout(owner, math.max(till + new_ms - old_ms, new_ms)) end\n"
+    "if till then set_timeout(owner, math.max(till + new_timeout - old_timeout, new_timeout)) end\n"
     "end\n"
     "end\n"
     "local function notify_waiter(owner, till, now)\n"
@@ -503,18 +509,20 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "end\n"
     "local function remove_waiter(owner, now)\n"
-    "local old_ms = timeout_of(owner)\n"
+    "local old_timeout = timeout_of(owner)\n"
     "local index, before = 0, nil\n"
     "if redis.call('LINDEX', QUEUE, 0) == owner then\n"
     "redis.call('LPOP', QUEUE)\n"
     "else\n"
     "index, before = index_of(owner)\n"
-    "if index or old_ms then redis.call('LREM', QUEUE, index and 1 or -1, owner) end\n"
+    "if index or old_timeout then redis.call('LREM', QUEUE, index and 1 or -1, owner) end\n"
     "end\n"
     "redis.call('ZREM', TIMEOUTS, owner)\n"
-    "local base_ms = before and timeout_of(before) or now\n"
-    "local new_ms = math.max(base_ms, now) + MIN_TIMEOUT_MS\n"
-    "if index and old_ms and new_ms < old_ms then lower_timeouts(index, old_ms, new_ms) end\n"
+    "local base_timeout = before and timeout_of(before) or now\n"
+    "local new_timeout = math.max(base_timeout, now) + MIN_TIMEOUT_MS\n"
+    "if index and old_timeout and new_timeout < old_timeout then\n"
+    "lower_timeouts(index, old_timeout, new_timeout)\n"
+    "end\n"
     "end\n",
     [FAIR_RELEASE_1] = "local call = redis.call\n"
     "if not tonumber(call('HGET', LOCK, OWNER)) then\n"
@@ -573,23 +581,24 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "return { 1, encoded_replies }\n",
     [FORCE_1] = "local function is_lock()\n"
-    "if KIND == 'string' then return true end\n"
+    "if KEY_TYPE == 'string' then return true end\n"
     "local holder = holder_of(LOCK)\n"
-    "local print, by = redis.call('HEXISTS', LOCK, 'print'), redis.call('HEXISTS', LOCK, 'by')\n"
+    "local print_count = redis.call('HEXISTS', LOCK, 'print')\n"
+    "local by_count = redis.call('HEXISTS', LOCK, 'by')\n"
     "if redis.call('PTTL', LOCK) < 0 then return false end\n"
-    "if not holder then return by == 1 end\n"
-    "local fields = 1 + (holder == 'print' and 0 or print)\n"
+    "if not holder then return by_count == 1 end\n"
+    "local fields = 1 + (holder == 'print' and 0 or print_count)\n"
     "if redis.call('HLEN', LOCK) ~= fields or not holds_of(LOCK, holder) then return false end\n"
     "return holder == OWNER or holder:find(REDISSON_OWNER) or redis.call('EXISTS', COUNTER, QUEUE) > 0\n"
     "end\n",
     [FORCE_2] = "local kind = redis.call('TYPE', LOCK).ok\n"
     "if kind == 'none' then return 0 end\n"
-    "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
+    "if kind ~= KEY_TYPE then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
     "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n",
     [FORGET_RECORD_1] = "local function forget_record()\n"
-    "local was = record_in(first_members())\n"
-    "if was then redis.call('ZREM', QUEUE, was.member) end\n"
-    "return was ~= nil\n"
+    "local record = record_in(first_members())\n"
+    "if record then redis.call('ZREM', QUEUE, record.member) end\n"
+    "return record ~= nil\n"
     "end\n",
     [FORGETTING_1] = "local function forget_wait(member)\n"
     "local score = redis.call('ZSCORE', QUEUE, member)\n"
@@ -607,7 +616,7 @@ static const char *const hf_segment_table[] = {
     "end\n",
     [FREE_1] = "local TOKEN = nil\n"
     "if FREE and not ARGV[8] and OWNER:byte(38) ~= 48 then\n"
-    "local ttl_ms, drawn, token, text = TOKEN_TTL, TOKEN_TTL == '0', 0\n"
+    "local ttl_ms, drawn, token, token_string = TOKEN_TTL, TOKEN_TTL == '0', 0\n"
     "if not drawn and #ttl_ms < 16 then\n"
     "local time = call('TIME')\n",
     [FREE_2] = "end\n"
@@ -644,7 +653,7 @@ static const char *const hf_segment_table[] = {
     "local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, 'holdfast_grant:' .. client)\n",
     [HASH_16] = "local time = (counts[4] or 0) > 0 and unqueued == 0 and call('TIME')\n"
     "if time and time[1] * 1000000 + time[2] - place <= LOCK_PROBE_US then\n"
-    "local drawn, text, token = ttl_ms == '0', '0'\n"
+    "local drawn, token_string, token = ttl_ms == '0', '0'\n"
     "if not drawn then\n",
     [HASH_17] = "end\n"
     "if drawn then\n"
@@ -653,22 +662,22 @@ static const char *const hf_segment_table[] = {
     "local lock, ms = LOCK, GRANT_MS\n",
     [HASH_18] = "call('ZADD', QUEUE, '0', member)\n"
     "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 grant l ' .. number .. ' ' .. place\n"
-    ".. ' ' .. text .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
+    ".. ' ' .. token_string .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
     "return 1\n"
     "end\n"
     "end\n"
     "end\n"
     "end\n",
-    [HASH_2] = "local KIND, KINDS = 'hash', 'lg'\n"
+    [HASH_2] = "local KEY_TYPE, WAITER_KINDS = 'hash', 'lg'\n"
     "local function holds_of(lock, owner)\n"
     "return tonumber(redis.call('HGET', lock, owner))\n"
     "end\n"
-    "local function write_hold(lock, owner, holds, print)\n"
-    "if print then return redis.call('HSET', lock, owner, holds, 'print', print) end\n"
+    "local function write_hold(lock, owner, holds, fingerprint)\n"
+    "if fingerprint then return redis.call('HSET', lock, owner, holds, 'print', fingerprint) end\n"
     "return redis.call('HSET', lock, owner, holds)\n"
     "end\n"
-    "local function create_hold(lock, owner, ms, print)\n"
-    "write_hold(lock, owner, '1', print)\n",
+    "local function create_hold(lock, owner, ms, fingerprint)\n"
+    "write_hold(lock, owner, '1', fingerprint)\n",
     [HASH_20] = "local function next_waiter(head_members)\n"
     "local i, now_us = head_members[2] == '0' and 3 or 1, server_us()\n"
     "if (head_members[2] or ''):byte() == 45 then\n",
@@ -682,8 +691,8 @@ static const char *const hf_segment_table[] = {
     "redis.call('PEXPIRE', lock, ms)\n"
     "end\n",
     [HASH_4] = "end\n",
-    [HASH_6] = "local function set_holds(lock, owner, holds, ms, print)\n"
-    "if write_hold(lock, owner, holds, print) > 0 then\n"
+    [HASH_6] = "local function set_holds(lock, owner, holds, ms, fingerprint)\n"
+    "if write_hold(lock, owner, holds, fingerprint) > 0 then\n"
     "if redis.pcall('PEXPIRE', lock, ms) ~= 1 then\n"
     "redis.call('DEL', lock)\n"
     "redis.call('PEXPIRE', lock, ms)\n"
@@ -723,7 +732,7 @@ static const char *const hf_segment_table[] = {
     "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n",
     [LATCH_1] = "local LATCH, CHANNEL = KEYS[1], KEYS[3]\n",
     [LATCH_2] = "local function count()\n"
-    "return math.max(whole_number(LATCH, redis.call('GET', LATCH)) or 0, 0)\n"
+    "return math.max(read_integer(LATCH, redis.call('GET', LATCH)) or 0, 0)\n"
     "end\n",
     [LATCH_3] = "local function open(left, reply)\n"
     "redis.call('DEL', LATCH)\n"
@@ -731,7 +740,7 @@ static const char *const hf_segment_table[] = {
     "announce(CHANNEL, '0')\n"
     "return reply\n"
     "end\n",
-    [LATCH_4] = "if noted then return tonumber(noted) end\n",
+    [LATCH_4] = "if earlier_reply then return tonumber(earlier_reply) end\n",
     [LATCH_DELETE_1] = "local left = count()\n"
     "if left == 0 then return note(0) end\n"
     "return open(left, 1)\n",
@@ -749,34 +758,36 @@ static const char *const hf_segment_table[] = {
     "local function serve_next()\n"
     "local holder = holder_of(LOCK)\n"
     "if holder then\n"
-    "if not holder:find(OURS) or keeps(holder) then notify(first_alive(is_over), 'recheck') end\n"
+    "if not holder:find(OUR_OWNER) or keeps(holder) then\n"
+    "notify(prune_to_first_alive(reject_unservable), 'recheck')\n"
+    "end\n"
     "return 0\n"
     "end\n"
     "if redis.call('EXISTS', LOCK) == 1 then\n"
     "return redis.call('HEXISTS', LOCK, 'by') == 1 and notify_done() and 3 or 0\n"
     "end\n"
     "settle_missed_grant(OWNER:sub(1, 36))\n"
-    "local left = foreign_ms(POLL_MS)\n"
-    "if left > 0 then\n"
-    "notify(first_alive(is_over), 'turn', left)\n"
+    "local left_ms = foreign_ms(POLL_MS)\n"
+    "if left_ms > 0 then\n"
+    "notify(prune_to_first_alive(reject_unservable), 'turn', left_ms)\n"
     "return 0\n"
     "end\n"
-    "local heads = redis.call('ZRANGE', QUEUE, '0', FEW, 'WITHSCORES')\n"
-    "local was = record_in(heads)\n"
-    "if was and was.turns > 0 then return pass_on(heads) == 3 and 3 or 0 end\n"
-    "local given = hand_over()\n"
-    "note_ours(now_ms())\n"
-    "return given == nil and 3 or 0\n"
+    "local heads = redis.call('ZRANGE', QUEUE, '0', LAST_OF_THREE, 'WITHSCORES')\n"
+    "local record = record_in(heads)\n"
+    "if record and record.turns > 0 then return pass_on(heads) == 3 and 3 or 0 end\n"
+    "local handed_over = hand_over()\n"
+    "begin_our_run(now_ms())\n"
+    "return handed_over == nil and 3 or 0\n"
     "end\n"
-    "local granted, queued = nil, is_queue()\n"
+    "local granted_member, queued = nil, is_queue()\n"
     "if WAITER ~= '' and queued then\n"
-    "granted = forget_wait(WAITER)\n"
-    "if not first() then redis.call('DEL', QUEUE) end\n"
+    "granted_member = forget_wait(WAITER)\n"
+    "if not first_after_record() then redis.call('DEL', QUEUE) end\n"
     "end\n"
-    "local _, _, _, _, owner = parse(granted or '')\n"
+    "local _, _, _, _, owner = parse(granted_member or '')\n"
     "if owner and owner ~= OWNER then OWNER, RELEASE_COUNT = owner, 0 end\n"
     "local count = holds_of(LOCK, OWNER)\n"
-    "if RELEASE_COUNT == 0 and granted then RELEASE_COUNT = 1 end\n"
+    "if RELEASE_COUNT == 0 and granted_member then RELEASE_COUNT = 1 end\n"
     "local remaining = RELEASE_COUNT and count and count - RELEASE_COUNT or REMAINING\n"
     "if not count or count <= remaining then\n"
     "return queued and not count and serve_next() or 0\n"
@@ -811,49 +822,49 @@ static const char *const hf_segment_table[] = {
     "if number then send(member, word, number, ...) end\n"
     "end\n"
     "local function listening(members, from)\n"
-    "local channels, seen, set = {}, {}, {}\n"
+    "local channels, seen, alive = {}, {}, {}\n"
     "for i = from, #members, 2 do\n"
     "local channel = channel_of(members[i])\n"
     "if not seen[channel] then channels[#channels + 1] = channel end\n"
     "seen[channel] = true\n"
     "end\n"
     "local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, unpack(channels))\n"
-    "for i = 3, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
-    "return set, counts[2] or 0\n"
+    "for i = 3, #counts, 2 do alive[counts[i]] = counts[i + 1] > 0 end\n"
+    "return alive, counts[2] or 0\n"
     "end\n"
-    "local function is_over(member, alive)\n"
+    "local function reject_unservable(member, alive)\n"
     "local kind, _, number = parse(member)\n"
     "if not kind then return not is_newer(member) end\n"
-    "if not KINDS:find(kind, 1, true) then send(member, 'recheck', number) return true end\n"
+    "if not WAITER_KINDS:find(kind, 1, true) then send(member, 'recheck', number) return true end\n"
     "return not alive[channel_of(member)]\n"
     "end\n"
-    "local function first_alive(over, size)\n"
+    "local function prune_to_first_alive(reject, size)\n"
     "for batch = 0, MAX_BATCHES do\n"
     "local members = redis.pcall('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
     "batch == 0 and size or BATCH)\n"
     "if #members == 0 then return nil end\n"
     "local alive = listening(members, 1)\n"
     "for i = 1, #members, 2 do\n"
-    "if not over(members[i], alive) then return members[i] end\n"
+    "if not reject(members[i], alive) then return members[i] end\n"
     "redis.call('ZREM', QUEUE, members[i])\n"
     "end\n"
     "end\n"
     "end\n",
     [NEXT_BEHIND_RECORD_1] = "local function next_behind_record(members, us)\n"
-    "local now, was = us or server_us(), record_in(members)\n"
-    "local nobody = not was or was.unused == 0 or is_due(was, math.floor(now / 1000))\n"
-    "return nobody and #members + 1 or members[4] == '0' and 5 or 3, now, members\n"
+    "local now, record = us or server_us(), record_in(members)\n"
+    "local no_waiter = not record or record.unused == 0 or is_due(record, math.floor(now / 1000))\n"
+    "return no_waiter and #members + 1 or members[4] == '0' and 5 or 3, now, members\n"
     "end\n",
     [NOTE_1] = "local NOTE = KEYS[2]\n"
     "local function note(reply, ...)\n"
-    "local text = string.format('%.0f', reply)\n"
-    "if redis.pcall('SET', NOTE, text, 'PX', ARGV[1]).err then\n"
+    "local reply_string = string.format('%.0f', reply)\n"
+    "if redis.pcall('SET', NOTE, reply_string, 'PX', ARGV[1]).err then\n"
     "if ... then redis.call(...) end\n"
-    "redis.call('SET', NOTE, text, 'PX', ARGV[1])\n"
+    "redis.call('SET', NOTE, reply_string, 'PX', ARGV[1])\n"
     "end\n"
     "return reply\n"
     "end\n",
-    [NOTE_3] = "local noted = redis.call('GET', NOTE)\n",
+    [NOTE_3] = "local earlier_reply = redis.call('GET', NOTE)\n",
     [NOTIFYING_1] = "local function notify_done()\n"
     "local gone = {}\n"
     "for _, member in ipairs(redis.call('ZRANGE', QUEUE, '0', digits(MAX_BATCHES * BATCH - 1))) do\n"
@@ -877,8 +888,8 @@ static const char *const hf_segment_table[] = {
     "return { may, at, now, record }\n"
     "end\n"
     "local function write()\n"
-    "local text = string.format('%.0f %s %s %s %s', at, STATE, token, BY, ARGV[8])\n"
-    "redis.call('SET', RECORD, text, 'PX', ARGV[6])\n"
+    "local new_record = string.format('%.0f %s %s %s %s', at, STATE, token, BY, ARGV[8])\n"
+    "redis.call('SET', RECORD, new_record, 'PX', ARGV[6])\n"
     "return reply(1)\n"
     "end\n"
     "if ENDS[STATE] then\n"
@@ -899,13 +910,14 @@ static const char *const hf_segment_table[] = {
     "if STATE == '' then return reply(1) end\n"
     "if STATE == 'claimed' then token = old_token or '0' end\n"
     "return write()\n",
-    [OWNERS_1] = "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.\?%d*$'\n",
+    [OWNERS_1] = "local OUR_OWNER =\n"
+    "'^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.\?%d*$'\n",
     [OWNERS_3] = "local REDISSON_OWNER =\n"
     "'^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
     "local function keep_counter()\n"
     "if redis.call('PTTL', COUNTER) < 0 then return end\n"
-    "local text = redis.pcall('GET', COUNTER)\n"
-    "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
+    "local token = redis.pcall('GET', COUNTER)\n"
+    "if type(token) == 'string' then redis.call('SET', COUNTER, token) end\n"
     "end\n",
     [PASSING_OVER_1] = "local PASSED_OVER = 2 ^ 60\n"
     "local RECHECK_WITHIN = 0.5\n"
@@ -923,7 +935,7 @@ static const char *const hf_segment_table[] = {
     [PASSING_OVER_3] = "local function is_dead(member)\n"
     "return redis.pcall('PUBSUB', 'NUMSUB', 'holdfast_grant:' .. member:sub(3, 38))[2] == 0\n"
     "end\n"
-    "local function pass_over(head, alone)\n"
+    "local function pass_over(head, head_only)\n"
     "if redis.call('ZCOUNT', QUEUE, '(-1', '(0') > MAX_KEPT then\n"
     "redis.call('ZREMRANGEBYSCORE', QUEUE, '(-1', '(0')\n"
     "end\n"
@@ -931,7 +943,7 @@ static const char *const hf_segment_table[] = {
     "MAX_OF_ONE)\n"
     "for i = 1, #members, 2 do\n"
     "local member = members[i]\n"
-    "if member == head or not alone and member:sub(3, 38) == head:sub(3, 38) then\n"
+    "if member == head or not head_only and member:sub(3, 38) == head:sub(3, 38) then\n"
     "redis.call('ZADD', QUEUE, string.format('%.17g', -members[i + 1] / PASSED_OVER), member)\n"
     "recheck(member)\n"
     "end\n"
@@ -943,29 +955,29 @@ static const char *const hf_segment_table[] = {
     "redis.call('ZADD', QUEUE, string.format('%.17g', -score * PASSED_OVER), WAITER)\n"
     "end\n"
     "end\n"
-    "local function check_ahead(place, ahead, is_silent, within)\n"
-    "local mine, passed = WAITER:sub(3, 38), false\n"
+    "local function check_ahead(place, ahead, has_silent_holder, within)\n"
+    "local client_uuid, passed = WAITER:sub(3, 38), false\n"
     "for _ = 1, ahead > 0 and MAX_PASSED or 0 do\n"
     "local first = first_in_line()\n"
     "if first == WAITER then break end\n"
     "local left_ms = redis.call('PTTL', QUEUE) - QUEUE_MS + GRANT_MS * (within or RECHECK_WITHIN)\n"
-    "local own = first:sub(3, 38) == mine\n"
+    "local is_own = first:sub(3, 38) == client_uuid\n"
     "local stays = first:find('^[2-9]%l%x')\n"
-    "or left_ms > 0 and (own or not is_dead(first))\n"
-    "if stays or is_silent and not is_silent() then\n"
+    "or left_ms > 0 and (is_own or not is_dead(first))\n"
+    "if stays or has_silent_holder and not has_silent_holder() then\n"
     "if left_ms <= 0 then redis.call('PEXPIRE', QUEUE, QUEUE_MS) end\n"
     "if passed then recheck(first) end\n"
     "ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)\n"
     "return ahead, stays and ahead < CROWD and math.ceil(math.max(left_ms, 0)) or nil, passed\n"
     "end\n"
-    "pass_over(first, own)\n"
+    "pass_over(first, is_own)\n"
     "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
     "passed = true\n"
     "end\n"
     "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
     "return redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), nil, passed\n"
     "end\n"
-    "local function is_behind_first(enter_queue)\n"
+    "local function let_first_ask(enter_queue)\n"
     "if WAITER ~= '' then\n"
     "local place = enter_queue()\n"
     "local _, _, passed = check_ahead(place, redis.call('ZCOUNT', QUEUE, '(0', '(' .. place))\n"
@@ -979,19 +991,19 @@ static const char *const hf_segment_table[] = {
     [PERMIT_ACQUIRE_1] = "local LEASE, TOKEN_TTL, WAITER, PERMITS = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[10])\n"
     "local ENDLESS = 922337203685477\n"
     "if not FREE and PERMITS then\n",
-    [PERMIT_ACQUIRE_10] = "local all = #IDS > 1 and all_permits() or 0\n"
-    "if all > 0 and #IDS > all then return { -5, all } end\n"
+    [PERMIT_ACQUIRE_10] = "local total = #IDS > 1 and total_permits() or 0\n"
+    "if total > 0 and #IDS > total then return { -5, total } end\n"
     "settle_missed_grants(OWNER:sub(1, 36))\n"
     "take_up_place()\n"
     "local kept, left_ms = reserved()\n"
-    "local function notify_next()\n"
+    "local function notify_next_if_needed()\n"
     "local ends_first = redis.call('ZRANGE', LEASES, '0', '0')[1]:sub(1, 14) == IDS[1]:sub(1, 14)\n"
-    "if ends_first or is_foreign() then notify_first() end\n"
+    "if ends_first or redisson_has_permit() then notify_first() end\n"
     "end\n"
-    "local several = (first_in_line() or ''):find('*', 1, true)\n"
-    "if (FREE or 0) > kept and not several and foreign_waiters(RELEASES) > 0\n"
-    "and is_behind_first(enqueue) then\n"
-    "if back > 0 then announce(RELEASES, FREE) end\n"
+    "local needs_several = (first_in_line() or ''):find('*', 1, true)\n"
+    "if (FREE or 0) > kept and not needs_several and foreign_waiters(RELEASES) > 0\n"
+    "and let_first_ask(enqueue) then\n"
+    "if reclaimed > 0 then announce(RELEASES, FREE) end\n"
     "return busy(tonumber(GRANT_MS), false)\n"
     "end\n"
     "local first_left, more = serve(WAITER, kept)\n"
@@ -1000,16 +1012,16 @@ static const char *const hf_segment_table[] = {
     "local free = FREE or 0\n"
     "if (not first_left or first_left == WAITER) and free - kept >= #lacking(IDS) then\n"
     "if kept == 0 and first_left then\n"
-    "note_ours(NOW)\n"
+    "begin_our_run(NOW)\n"
     "elseif kept == 0 then\n"
     "forget_record()\n"
     "end\n"
     "local reply = take()\n"
     "serve(nil, kept)\n"
-    "if first_left then notify_next() end\n"
+    "if first_left then notify_next_if_needed() end\n"
     "return reply\n"
     "end\n"
-    "if back > 0 and free > kept then announce(RELEASES, free) end\n"
+    "if reclaimed > 0 and free > kept then announce(RELEASES, free) end\n"
     "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
     [PERMIT_ACQUIRE_2] = "FREE = PERMITS - redis.call('ZCARD', LEASES)\n"
     "redis.call('SET', LOCK, string.format('%.0f', FREE))\n"
@@ -1021,11 +1033,11 @@ static const char *const hf_segment_table[] = {
     "local owner, number, call = OWNER, ONE, redis.call\n",
     [PERMIT_ACQUIRE_3] = "local none_free = WAITER ~= '' and first_end and (FREE or 1) < 1\n"
     "local one_free = FREE and FREE > 0 and #TOKEN_TTL < 16\n"
-    "local apart = (none_free or one_free) and not call('ZSCORE', LEASES, id)\n"
-    "if none_free and apart then\n"
+    "local lacks_permit = (none_free or one_free) and not call('ZSCORE', LEASES, id)\n"
+    "if none_free and lacks_permit then\n"
     "local ttl_ms = first_end < ENDLESS and first_end - NOW or -1\n",
-    [PERMIT_ACQUIRE_4] = "elseif apart and call('EXISTS', QUEUE) == 0 then\n"
-    "local ttl_ms, drawn, token, text = TOKEN_TTL, TOKEN_TTL == '0', 0\n"
+    [PERMIT_ACQUIRE_4] = "elseif lacks_permit and call('EXISTS', QUEUE) == 0 then\n"
+    "local ttl_ms, drawn, token, token_string = TOKEN_TTL, TOKEN_TTL == '0', 0\n"
     "if not drawn then\n",
     [PERMIT_ACQUIRE_5] = "end\n"
     "if drawn then\n"
@@ -1043,81 +1055,85 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "end\n",
     [PERMIT_ACQUIRE_8] = "local IDS = ids_of(OWNER)\n"
-    "local back = first_end and first_end <= NOW and reclaim(#IDS - (FREE or 0)) or 0\n"
-    "local ends = first_end and end_of(LEASES, IDS)\n"
+    "local reclaimed = first_end and first_end <= NOW and reclaim(#IDS - (FREE or 0)) or 0\n"
+    "local own_end = first_end and first_end_of(LEASES, IDS)\n"
     "local function take()\n"
     "local token = next_token(TOKEN_TTL, nil, US)\n"
-    "local last = #IDS > 1 and last_end(LEASES, IDS) or ends or 0\n"
-    "draw(IDS, math.max(NOW + LEASE, last + 1))\n"
+    "local last = #IDS > 1 and last_end_of(LEASES, IDS) or own_end or 0\n"
+    "take_permits(IDS, math.max(NOW + LEASE, last + 1))\n"
     "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
     "return { 1, token }\n"
     "end\n"
-    "if ends then return take() end\n"
+    "if own_end then return take() end\n"
     "if FREE and FREE >= #IDS and redis.call('EXISTS', QUEUE) == 0 then return take() end\n",
-    [PERMIT_ACQUIRE_9] = "local none_free = FREE and FREE < 1 and back == 0\n"
-    "local function note_taken()\n"
-    "local was = record_in(first_members())\n"
-    "if not was or was.turns > 0 or not was.listeners then return end\n"
-    "write_record(was, 0, 0, false, 0, math.min(NOW, was.began))\n"
+    [PERMIT_ACQUIRE_9] = "local none_free = FREE and FREE < 1 and reclaimed == 0\n"
+    "local function record_taken()\n"
+    "local record = record_in(first_members())\n"
+    "if not record or record.turns > 0 or not record.listeners then return end\n"
+    "write_record(record, 0, 0, false, 0, math.min(NOW, record.began))\n"
     "end\n"
     "local function busy(left_ms, foreign)\n"
-    "if back > 0 then first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', 'WITHSCORES')[2]) end\n"
+    "if reclaimed > 0 then\n"
+    "first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', 'WITHSCORES')[2])\n"
+    "end\n"
     "local ttl_ms = left_ms > 0 and left_ms\n"
     "or first_end and first_end < ENDLESS and first_end - NOW or -1\n"
     "if WAITER == '' then return { 0, ttl_ms, 0, 0, '' } end\n"
-    "local place, stood = enqueue()\n"
-    "if none_free then note_taken() end\n"
+    "local place, was_queued = enqueue()\n"
+    "if none_free then record_taken() end\n"
     "local ahead, overdue_ms = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), nil\n"
-    "if stood then ahead, overdue_ms = check_ahead(place, ahead, not foreign and is_foreign or nil) end\n"
-    "local listens = ahead == 0 and (foreign or is_foreign())\n"
+    "if was_queued then\n"
+    "ahead, overdue_ms = check_ahead(place, ahead, not foreign and redisson_has_permit or nil)\n"
+    "end\n"
+    "local listens = ahead == 0 and (foreign or redisson_has_permit())\n"
     "return { 0, ttl_ms, ahead, listens and 1 or 0, place, overdue_ms }\n"
     "end\n"
     "if none_free and #IDS == 1 then return busy(0, false) end\n",
     [PERMIT_EXTEND_1] = "local IDS = ids_of(ARGV[1])\n"
-    "local ends = end_of(KEYS[1], IDS)\n"
-    "if not ends then return -1 end\n"
+    "local first_end = first_end_of(KEYS[1], IDS)\n"
+    "if not first_end then return -1 end\n"
     "if ARGV[2] ~= '0' then\n"
-    "local ttl_ms, most = ends - NOW, tonumber(ARGV[3])\n"
-    "local stays = most and ttl_ms > most and ttl_ms >= tonumber(ARGV[2])\n"
-    "local new = stays and ends or NOW + ARGV[2]\n"
-    "renew_end(KEYS[1], IDS, new == ends and new + 1 or new)\n"
+    "local ttl_ms, max_ms = first_end - NOW, tonumber(ARGV[3])\n"
+    "local remains = max_ms and ttl_ms > max_ms and ttl_ms >= tonumber(ARGV[2])\n"
+    "local new_end = remains and first_end or NOW + ARGV[2]\n"
+    "renew_end(KEYS[1], IDS, new_end == first_end and new_end + 1 or new_end)\n"
     "if ARGV[4] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) end\n"
-    "if not stays and ttl_ms > tonumber(ARGV[2]) then\n",
+    "if not remains and ttl_ms > tonumber(ARGV[2]) then\n",
     [PERMIT_EXTEND_2] = "announce(ARGV[5], #IDS)\n"
     "end\n"
     "end\n"
     "return 1\n",
     [PERMIT_GRANTING_1] = "local function announce_grant(member, place, client, number, ttl_ms)\n"
-    "local counted, token = pcall(next_token, ttl_ms, nil, US)\n"
-    "token = counted and digits(token) or '0'\n"
+    "local drawn, token = pcall(next_token, ttl_ms, nil, US)\n"
+    "token = drawn and digits(token) or '0'\n"
     "redis.call('ZADD', QUEUE, '0', member)\n"
     "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
     "'1 grant p ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
     "end\n",
     [PERMIT_INFO_2] = "local CLOCK, WAITED = times()\n"
     "local NOW = math.floor(CLOCK / 1000)\n",
-    [PERMIT_INFO_3] = "local now = string.format('%.0f', NOW)\n"
-    "local free = whole_number(KEYS[1], redis.call('GET', KEYS[1]))\n"
-    "local over = redis.call('ZCOUNT', KEYS[4], '-inf', now)\n"
-    "local next_end = redis.call('ZRANGEBYSCORE', KEYS[4], '(' .. now, '+inf', 'WITHSCORES',\n"
+    [PERMIT_INFO_3] = "local now_string = string.format('%.0f', NOW)\n"
+    "local free = read_integer(KEYS[1], redis.call('GET', KEYS[1]))\n"
+    "local expired = redis.call('ZCOUNT', KEYS[4], '-inf', now_string)\n"
+    "local next_end = redis.call('ZRANGEBYSCORE', KEYS[4], '(' .. now_string, '+inf', 'WITHSCORES',\n"
     "'LIMIT', 0, 1)[2]\n"
     "if not next_end then next_end = -2\n"
     "elseif tonumber(next_end) >= 922337203685477 then next_end = -1\n"
     "else next_end = next_end - NOW end\n"
     "return {\n"
     "'',\n"
-    "redis.call('ZCARD', KEYS[4]) - over,\n"
+    "redis.call('ZCARD', KEYS[4]) - expired,\n"
     "next_end,\n"
     "redis.call('GET', KEYS[2]) or '0',\n"
     "redis.call('ZCOUNT', KEYS[3], '(0', '+inf'),\n"
     "ahead_of(ARGV[1]),\n"
     "-1,\n"
-    "(free or 0) + over,\n"
+    "(free or 0) + expired,\n"
     "CLOCK,\n"
     "WAITED,\n"
     "}\n",
     [PERMIT_LEAVE_1] = "local WAITER = ARGV[4]\n"
-    "local function all_of(owner)\n"
+    "local function all_ids_of(owner)\n"
     "local ids = ids_of(owner)\n"
     "while #ids > 0 and not owner:find('*', 1, true) and redis.call('ZSCORE', LEASES, ids[#ids]) do\n"
     "ids[#ids + 1] = ids[#ids]:sub(1, 14) .. struct.pack('>I2', #ids + 1)\n"
@@ -1127,17 +1143,16 @@ static const char *const hf_segment_table[] = {
     "local queued = is_queue()\n"
     "local was_first = queued and WAITER ~= '' and first_in_line() == WAITER\n"
     "if WAITER ~= '' and queued then forget_wait(WAITER) end\n"
-    "local given = put_back(all_of(OWNER))\n"
-    "local back = reclaim()\n"
-    "local freed = given + back\n"
+    "local released = put_back(all_ids_of(OWNER))\n"
+    "local freed = released + reclaim()\n"
     "settle_missed_grants(OWNER:sub(1, 36))\n"
     "if freed == 0 and not (queued and first_in_line()) then\n"
     "if queued then forget_record() end\n"
     "return 0\n"
     "end\n"
-    "local passed = pass_on(freed)\n"
-    "if was_first and is_foreign() then notify_first() end\n"
-    "return passed == 3 and 3 or given > 0 and 1 or 0\n",
+    "local result = pass_on(freed)\n"
+    "if was_first and redisson_has_permit() then notify_first() end\n"
+    "return result == 3 and 3 or released > 0 and 1 or 0\n",
     [PERMIT_NOW_1] = "local time = redis.call('TIME')\n"
     "local US\n"
     "do\n"
@@ -1145,21 +1160,21 @@ static const char *const hf_segment_table[] = {
     [PERMIT_NOW_2] = "US = seconds * 1000000 + now[2]\n"
     "end\n"
     "local NOW = (US - US % 1000) / 1000\n",
-    [PERMIT_PASSING_1] = "local function kept_for_others()\n"
+    [PERMIT_PASSING_1] = "local function keep_for_others()\n"
     "local kept, left_ms = reserved()\n"
     "if kept > 0 then return kept, left_ms end\n"
-    "local was, queued = record_in(first_members()), first_in_line()\n"
-    "if (queued or foreign_waiters(RELEASES) > 0) and add_turn(was, NOW) then\n"
-    "if not queued then redis.call('PEXPIRE', QUEUE, RUN_MS) end\n"
+    "local record, queued = record_in(first_members()), first_in_line()\n"
+    "if (queued or foreign_waiters(RELEASES) > 0) and add_turn(record, NOW) then\n"
+    "if not queued then redis.call('PEXPIRE', QUEUE, MAX_RUN_MS) end\n"
     "return 0, 0\n"
     "end\n"
     "if foreign_waiters(RELEASES) == 0 then\n"
     "forget_record()\n"
     "return 0, 0\n"
     "end\n"
-    "if queued and was and was.turns == 0 then return 0, 0 end\n"
-    "left_ms = listen_ms(was)\n"
-    "write_record(was, 0, 0, true, left_ms - LISTEN_MS, NOW + left_ms)\n"
+    "if queued and record and record.turns == 0 then return 0, 0 end\n"
+    "left_ms = listen_ms(record)\n"
+    "write_record(record, 0, 0, true, left_ms - LISTEN_MS, NOW + left_ms)\n"
     "return 1, left_ms\n"
     "end\n"
     "local function notify_turn(member, left_ms)\n"
@@ -1169,8 +1184,8 @@ static const char *const hf_segment_table[] = {
     "local function pass_to_waiters(count)\n"
     "local kind = redis.call('TYPE', QUEUE).ok\n"
     "if kind ~= 'zset' and kind ~= 'none' then return false end\n"
-    "local kept_or_reserved = count > 0 and kept_for_others or reserved\n"
-    "local kept, left_ms = kept_or_reserved()\n"
+    "local decide = count > 0 and keep_for_others or reserved\n"
+    "local kept, left_ms = decide()\n"
     "local first_left, more = serve(nil, kept)\n"
     "if kept > 0 then notify_turn(first_left, left_ms) end\n"
     "return more\n"
@@ -1180,7 +1195,7 @@ static const char *const hf_segment_table[] = {
     "if FREE and FREE > 0 then announce(RELEASES, FREE) end\n"
     "return more and 3 or 1\n"
     "end\n",
-    [PERMIT_QUEUE_1] = "local KINDS = 'p'\n",
+    [PERMIT_QUEUE_1] = "local WAITER_KINDS = 'p'\n",
     [PERMIT_QUEUE_2] = "local function reserved()\n"
     "local left_ms = foreign_ms(MAX_LISTEN_MS, NOW)\n"
     "return left_ms > 0 and 1 or 0, left_ms\n"
@@ -1189,50 +1204,50 @@ static const char *const hf_segment_table[] = {
     "local evicted = {}\n"
     "for _, member in ipairs(redis.pcall('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
     "local kind, _, _, _, owner = parse(member)\n"
-    "local of = client_of(member)\n"
-    "if not evicted[of] and not (kind and end_of(LEASES, ids_of(owner))) then\n"
-    "if of == client then\n"
+    "local receiver = client_of(member)\n"
+    "if not evicted[receiver] and not (kind and first_end_of(LEASES, ids_of(owner))) then\n"
+    "if receiver == client then\n"
     "redis.call('ZADD', QUEUE, front_place(), member)\n"
     "else\n"
-    "evict(of)\n"
-    "evicted[of] = true\n"
+    "evict(receiver)\n"
+    "evicted[receiver] = true\n"
     "end\n"
     "end\n"
     "end\n"
     "end\n"
-    "local function is_refused(member, all, alive)\n"
-    "if is_over(member, alive) then return true end\n"
+    "local function reject_waiter(member, total, alive)\n"
+    "if reject_unservable(member, alive) then return true end\n"
     "local kind, _, number, _, owner = parse(member)\n"
-    "local refused = kind and all > 0 and #ids_of(owner) > all\n"
-    "if refused then send(member, 'recheck', number) end\n"
-    "return refused\n"
+    "local needs_too_many = kind and total > 0 and #ids_of(owner) > total\n"
+    "if needs_too_many then send(member, 'recheck', number) end\n"
+    "return needs_too_many\n"
     "end\n"
     "local function set_aside(ids, free)\n"
-    "local some = {}\n"
-    "for i = 1, free do some[i] = ids[i] end\n"
-    "draw(some, NOW + GRANT_MS)\n"
+    "local first_ids = {}\n"
+    "for i = 1, free do first_ids[i] = ids[i] end\n"
+    "take_permits(first_ids, NOW + GRANT_MS)\n"
     "end\n"
     "local function serve_batch(me, free, batch)\n"
     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, batch)\n"
     "if #members == 0 then return true, free end\n"
     "local alive, foreign = listening(members, 1)\n"
-    "local all, gone, stopped = all_permits(), {}, false\n"
+    "local total, gone, stopped = total_permits(), {}, false\n"
     "for i = 1, #members, 2 do\n"
     "local member = members[i]\n"
     "stopped = member == me or is_newer(member)\n"
-    "if not stopped and is_refused(member, all, alive) then\n"
+    "if not stopped and reject_waiter(member, total, alive) then\n"
     "gone[#gone + 1] = member\n"
     "elseif not stopped then\n"
     "local _, client, number, ttl_ms, owner = parse(member)\n"
     "local ids = ids_of(owner)\n"
-    "local lacks = #ids > 1 and lacking(ids) or ids\n"
-    "stopped = #lacks > free\n"
+    "local lacking_ids = #ids > 1 and lacking(ids) or ids\n"
+    "stopped = #lacking_ids > free\n"
     "if not stopped then\n"
-    "draw(ids, NOW + GRANT_MS)\n"
+    "take_permits(ids, NOW + GRANT_MS)\n"
     "announce_grant(member, place_of(tonumber(members[i + 1])), client, number, ttl_ms)\n"
-    "free = free - #lacks\n"
-    "elseif free > 0 and (foreign > 0 or is_foreign()) then\n"
-    "set_aside(lacks, free)\n"
+    "free = free - #lacking_ids\n"
+    "elseif free > 0 and (foreign > 0 or redisson_has_permit()) then\n"
+    "set_aside(lacking_ids, free)\n"
     "free = 0\n"
     "end\n"
     "end\n"
@@ -1242,26 +1257,26 @@ static const char *const hf_segment_table[] = {
     "return stopped, free\n"
     "end\n"
     "local function notify_first()\n"
-    "local all = all_permits()\n"
-    "local function over(member, alive) return is_refused(member, all, alive) end\n"
-    "notify(first_alive(over), 'recheck')\n"
+    "local total = total_permits()\n"
+    "local function reject(member, alive) return reject_waiter(member, total, alive) end\n"
+    "notify(prune_to_first_alive(reject), 'recheck')\n"
     "end\n"
     "local function serve(me, kept)\n"
     "local before, free_before = first_in_line(), FREE\n"
     "if not before then return nil, false end\n"
     "local free, stopped = (FREE or 0) - kept, false\n"
-    "local function goes_on() return not stopped and (free > 0 or kept > 0) end\n"
-    "if not goes_on() then return before, false end\n"
+    "local function must_continue() return not stopped and (free > 0 or kept > 0) end\n"
+    "if not must_continue() then return before, false end\n"
     "local size = math.max(1, math.min(free, BATCH))\n"
     "for _ = 0, MAX_BATCHES do\n"
-    "if not goes_on() then break end\n"
+    "if not must_continue() then break end\n"
     "stopped, free = serve_batch(me, free, size)\n"
     "size = BATCH\n"
     "end\n"
-    "if kept == 0 and FREE ~= free_before then note_ours(NOW) end\n"
+    "if kept == 0 and FREE ~= free_before then begin_our_run(NOW) end\n"
     "local first_left = first_in_line()\n"
-    "if first_left ~= before and first_left ~= me and is_foreign() then notify_first() end\n"
-    "return first_left, first_left ~= nil and goes_on()\n"
+    "if first_left ~= before and first_left ~= me and redisson_has_permit() then notify_first() end\n"
+    "return first_left, first_left ~= nil and must_continue()\n"
     "end\n",
     [PERMIT_RELEASE_1] = "local WAITER, ONE, call = ARGV[6] or '', OWNER:match('^:(%d+)$', 37), redis.call\n"
     "local freed = 0\n"
@@ -1282,7 +1297,7 @@ static const char *const hf_segment_table[] = {
     "if usual and first_two[3] then\n",
     [PERMIT_RELEASE_4] = "usual = not foreign\n"
     "end\n"
-    "local drawn, text, token = usual and ttl_ms == '0', '0'\n"
+    "local drawn, token_string, token = usual and ttl_ms == '0', '0'\n"
     "if usual and not drawn then\n",
     [PERMIT_RELEASE_5] = "end\n"
     "if drawn then\n",
@@ -1292,7 +1307,8 @@ static const char *const hf_segment_table[] = {
     [PERMIT_RELEASE_7] = "if added == 1 then\n"
     "call('ZADD', QUEUE, '0', member)\n"
     "redis.pcall('PUBLISH', 'holdfast_grant:' .. owner,\n"
-    "'1 grant p ' .. number .. ' ' .. place .. ' ' .. text .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
+    "'1 grant p ' .. number .. ' ' .. place .. ' ' .. token_string .. ' ' .. GRANT_MS .. ' '\n"
+    ".. LOCK)\n"
     "return 1\n"
     "end\n"
     "end\n"
@@ -1300,28 +1316,28 @@ static const char *const hf_segment_table[] = {
     "end\n",
     [PERMIT_RELEASE_8] = "local IDS = ids_of(OWNER)\n"
     "freed = ONE and add_free(freed == 1 and IDS or {}) or put_back(IDS)\n"
-    "local done = freed == #IDS and 1 or -1\n"
-    "local waits = redis.call('EXISTS', QUEUE) == 1\n"
-    "if not waits and ((FREE or 0) < 1 or announce(RELEASES, FREE) == 0) then return done end\n",
-    [PERMIT_RELEASE_9] = "local passed = pass_on(freed)\n"
-    "return done == 1 and passed or done\n",
+    "local reply = freed == #IDS and 1 or -1\n"
+    "local has_queue = redis.call('EXISTS', QUEUE) == 1\n"
+    "if not has_queue and ((FREE or 0) < 1 or announce(RELEASES, FREE) == 0) then return reply end\n",
+    [PERMIT_RELEASE_9] = "local result = pass_on(freed)\n"
+    "return reply == 1 and result or reply\n",
     [PERMIT_RENEW_1] = "local results = {}\n"
     "for i, leases in ipairs(KEYS) do\n"
     "local ids = ids_of(ARGV[2 * i - 1])\n"
-    "local readable, ends = pcall(end_of, leases, ids)\n"
-    "if readable and ends then\n"
-    "renew_end(leases, ids, math.max(ends + 1, NOW + ARGV[2 * i]))\n"
+    "local readable, first_end = pcall(first_end_of, leases, ids)\n"
+    "if readable and first_end then\n"
+    "renew_end(leases, ids, math.max(first_end + 1, NOW + ARGV[2 * i]))\n"
     "results[i] = 1\n"
     "else\n"
     "results[i] = -1\n"
     "end\n"
     "end\n"
     "return results\n",
-    [PERMIT_SET_1] = "local back = reclaim()\n"
-    "local more = ARGV[3] - all_permits()\n"
-    "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))\n"
+    [PERMIT_SET_1] = "local reclaimed = reclaim()\n"
+    "local added = ARGV[3] - total_permits()\n"
+    "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', added))\n"
     "settle_missed_grants('')\n"
-    "return pass_on(math.max(0, back + more))\n",
+    "return pass_on(math.max(0, reclaimed + added))\n",
     [PERMITS_1] = "local function ids_of(owner)\n"
     "local number, count = owner:match('^:(%d+)%*\?(%d*)$', 37)\n",
     [PERMITS_2] = "local head, tail = tonumber(owner:sub(1, 8), 16), tonumber(owner:sub(29, 36), 16)\n"
@@ -1330,32 +1346,32 @@ static const char *const hf_segment_table[] = {
     "for i = 2, tonumber(count) or 1 do ids[i] = ids[1]:sub(1, 14) .. struct.pack('>I2', i) end\n"
     "return ids\n"
     "end\n"
-    "local function end_of(leases, ids)\n"
-    "local first\n"
+    "local function first_end_of(leases, ids)\n"
+    "local first_end\n"
     "for _, id in ipairs(ids) do\n"
     "local score = tonumber(redis.call('ZSCORE', leases, id))\n"
     "if not score or score <= NOW then return nil end\n"
-    "first = math.min(first or score, score)\n"
+    "first_end = math.min(first_end or score, score)\n"
     "end\n"
-    "return first\n"
+    "return first_end\n"
     "end\n"
-    "local function last_end(leases, ids)\n"
+    "local function last_end_of(leases, ids)\n"
     "local last = 0\n"
     "for _, id in ipairs(ids) do\n"
     "last = math.max(last, tonumber(redis.call('ZSCORE', leases, id)) or 0)\n"
     "end\n"
     "return last\n"
     "end\n"
-    "local function set_end(leases, ids, ms)\n"
-    "local text, args = digits(ms), {}\n"
+    "local function set_end(leases, ids, end_ms)\n"
+    "local score, args = digits(end_ms), {}\n"
     "for i, id in ipairs(ids) do\n"
-    "args[2 * i - 1], args[2 * i] = text, id\n"
+    "args[2 * i - 1], args[2 * i] = score, id\n"
     "end\n"
     "return redis.call('ZADD', leases, unpack(args))\n"
     "end\n"
-    "local function renew_end(leases, ids, ms)\n"
+    "local function renew_end(leases, ids, end_ms)\n"
     "redis.call('ZREM', leases, '')\n"
-    "set_end(leases, ids, ms)\n"
+    "set_end(leases, ids, end_ms)\n"
     "end\n",
     [PLACING_1] = "local QUEUE_MS = 120000\n"
     "local function place_of(score)\n"
@@ -1376,27 +1392,27 @@ static const char *const hf_segment_table[] = {
     "if FREE == '0' then\n"
     "FREE = 0\n"
     "else\n",
-    [POOL_2] = "FREE = whole_number(LOCK, FREE)\n"
+    [POOL_2] = "FREE = read_integer(LOCK, FREE)\n"
     "end\n",
-    [POOL_CHANGES_1] = "local MIN_BACK, MAX_BACK = 100, 2000\n"
-    "local function which(ids, taken)\n"
-    "local some = {}\n"
+    [POOL_CHANGES_1] = "local MIN_RECLAIM, MAX_RECLAIM = 100, 2000\n"
+    "local function filter_taken(ids, taken)\n"
+    "local filtered = {}\n"
     "for _, id in ipairs(ids) do\n"
     "local score = redis.call('ZSCORE', LEASES, id)\n"
-    "if taken == (score ~= false) then some[#some + 1] = id end\n"
+    "if taken == (score ~= false) then filtered[#filtered + 1] = id end\n"
     "end\n"
-    "return some\n"
+    "return filtered\n"
     "end\n"
     "local function lacking(ids)\n"
-    "return which(ids, false)\n"
+    "return filter_taken(ids, false)\n"
     "end\n"
-    "local function draw(ids, ms)\n"
-    "local drawn = #lacking(ids)\n"
-    "if drawn > 0 then FREE = redis.call('INCRBY', LOCK, -drawn) end\n"
-    "local set, why = pcall(set_end, LEASES, ids, ms)\n"
-    "if set then return end\n"
-    "if drawn > 0 then redis.call('INCRBY', LOCK, drawn) end\n"
-    "error(why, 0)\n"
+    "local function take_permits(ids, end_ms)\n"
+    "local count = #lacking(ids)\n"
+    "if count > 0 then FREE = redis.call('INCRBY', LOCK, -count) end\n"
+    "local ok, problem = pcall(set_end, LEASES, ids, end_ms)\n"
+    "if ok then return end\n"
+    "if count > 0 then redis.call('INCRBY', LOCK, count) end\n"
+    "error(problem, 0)\n"
     "end\n"
     "local function add_free(ids)\n"
     "if #ids == 0 or not FREE then return #ids end\n"
@@ -1412,13 +1428,13 @@ static const char *const hf_segment_table[] = {
     "return add_free(ids)\n"
     "end\n"
     "local function put_back(ids)\n"
-    "return free_all(which(ids, true))\n"
+    "return free_all(filter_taken(ids, true))\n"
     "end\n"
     "local function reclaim(wanted)\n"
-    "local most = math.min(math.max(wanted or 0, MIN_BACK), MAX_BACK)\n"
-    "return free_all(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', most))\n"
+    "local max_count = math.min(math.max(wanted or 0, MIN_RECLAIM), MAX_RECLAIM)\n"
+    "return free_all(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', max_count))\n"
     "end\n"
-    "local function is_foreign()\n",
+    "local function redisson_has_permit()\n",
     [POOL_CHANGES_2] = "local ids = redis.pcall('ZRANGE', LEASES, '0', '9')\n"
     "local foreign = ids.err ~= nil\n"
     "for _, id in ipairs(ids) do foreign = foreign or id:sub(1, 2) ~= 'hf' end\n"
@@ -1428,12 +1444,12 @@ static const char *const hf_segment_table[] = {
     "end\n",
     [POOL_CHANGES_3] = "return foreign\n"
     "end\n"
-    "local function all_permits()\n"
+    "local function total_permits()\n"
     "return (FREE or 0) + redis.call('ZCARD', LEASES)\n"
     "end\n",
     [QUEUE_1] = "local POLL_RECHECK_MS = 20\n"
-    "local FEW = '2'\n",
-    [QUEUE_2] = "local function first()\n"
+    "local LAST_OF_THREE = '2'\n",
+    [QUEUE_2] = "local function first_after_record()\n"
     "local members = first_members()\n"
     "local i = record_in(members) and 3 or 1\n"
     "return members[i], tonumber(members[i + 1])\n"
@@ -1444,22 +1460,22 @@ static const char *const hf_segment_table[] = {
     "if client_of(member) ~= client then return evict(client_of(member)) end\n"
     "redis.call('ZADD', QUEUE, front_place(), member)\n"
     "end\n"
-    "local function first_waiter(me, members)\n"
+    "local function prune_to_first_waiter(me, members)\n"
     "local foreign\n"
     "for batch = -1, MAX_BATCHES do\n"
-    "local last = batch < 1 and FEW or BATCH - 1\n"
+    "local last = batch < 1 and LAST_OF_THREE or BATCH - 1\n"
     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', last, 'WITHSCORES')\n"
     "local from = record_in(members) and 3 or 1\n"
     "if #members < from then\n"
     "if from == 3 then redis.call('DEL', QUEUE) end\n"
-    "return nil, false, foreign\n"
+    "return nil, nil, foreign\n"
     "end\n"
     "local alive, counted = listening(members, from)\n"
     "local gone, found = {}, nil\n"
     "foreign = foreign or foreign_waiters(RELEASES, counted)\n"
     "for i = from, #members, 2 do\n"
     "local waits = tonumber(members[i + 1]) > 0\n"
-    "if members[i] == me or waits and not is_over(members[i], alive) then\n"
+    "if members[i] == me or waits and not reject_unservable(members[i], alive) then\n"
     "found = i\n"
     "break\n"
     "end\n"
@@ -1468,82 +1484,82 @@ static const char *const hf_segment_table[] = {
     "if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end\n"
     "if found then return members[found], tonumber(members[found + 1]), foreign end\n"
     "end\n"
-    "return nil, true, foreign\n"
+    "return nil, nil, foreign, true\n"
     "end\n"
     "local function grant(member, place)\n"
     "give(member, place_of(place), parse(member))\n"
     "end\n"
     "local function hand_over(me)\n"
-    "local member, place = first_waiter(me)\n"
-    "if not member and place then return nil end\n"
+    "local member, place, _, more = prune_to_first_waiter(me)\n"
+    "if more then return nil end\n"
     "if not member or member == me or is_newer(member) then return false end\n"
-    "local was = record_in(first_members())\n"
-    "if was and was.turns > 0 then\n"
-    "write_record(was, was.turns + 1, 0, was.listeners, was.run, was.till)\n"
+    "local record = record_in(first_members())\n"
+    "if record and record.turns > 0 then\n"
+    "write_record(record, record.turns + 1, 0, record.listeners, record.run, record.till)\n"
     "end\n"
     "grant(member, place)\n"
     "return true\n"
     "end\n"
-    "local function leave_free(was, ms, recheck_ms, unused, listeners, member, more)\n"
-    "write_record(was, 0, unused, listeners, listeners and ms - LISTEN_MS or 0, now_ms() + ms)\n"
+    "local function leave_free(record, ms, recheck_ms, unused, listeners, member, more)\n"
+    "write_record(record, 0, unused, listeners, listeners and ms - LISTEN_MS or 0, now_ms() + ms)\n"
     "notify(member, 'turn', recheck_ms)\n"
     "if not member and not more then redis.call('PEXPIRE', QUEUE, ms) end\n"
     "end\n"
-    "local function foreign_turn(was, member, more)\n"
+    "local function give_foreign_turn(record, member, more)\n"
     "keep_counter()\n"
-    "local ms = listen_ms(was)\n"
-    "leave_free(was, ms, ms, was and was.unused or 0, true, member, more)\n"
+    "local ms = listen_ms(record)\n"
+    "leave_free(record, ms, ms, record and record.unused or 0, true, member, more)\n"
     "end\n"
     "local function is_old(member, place)\n"
     "return parse(member) == 'l' and place > FRONT_MAX and server_us() - place > LOCK_PROBE_US\n"
     "end\n"
-    "local function left_to_pollers(was, member, place)\n"
-    "if not was and KIND == 'hash' then\n"
+    "local function leave_to_pollers(record, member, place)\n"
+    "if not record and KEY_TYPE == 'hash' then\n"
     "if not is_old(member, place) then return false end\n"
     "leave_free(nil, POLL_MS, POLL_RECHECK_MS, LOCK_UNUSED, false, member)\n"
     "return true\n"
     "end\n"
     "local now = now_ms()\n"
-    "local seen = was and was.unused == 0\n"
-    "if was and is_due(was, now) then\n"
-    "leave_free(was, POLL_MS, POLL_RECHECK_MS, was.unused + 1, false, member)\n"
+    "local pollers_seen = record and record.unused == 0\n"
+    "if record and is_due(record, now) then\n"
+    "leave_free(record, POLL_MS, POLL_RECHECK_MS, record.unused + 1, false, member)\n"
     "return true\n"
     "end\n"
-    "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then\n"
-    "write_record(was, 0, 1, false, 0, now)\n"
-    "elseif seen then\n"
-    "write_record(was, was.turns + 1, 0, false, was.run, was.till)\n"
+    "if not record or pollers_seen and record.turns == 0 and not OWNER:find(OUR_OWNER) then\n"
+    "write_record(record, 0, 1, false, 0, now)\n"
+    "elseif pollers_seen then\n"
+    "write_record(record, record.turns + 1, 0, false, record.run, record.till)\n"
     "end\n"
     "return false\n"
     "end\n"
     "local function pass_on(heads)\n"
     "if not heads then redis.call('DEL', LOCK) end\n"
-    "heads = heads or redis.pcall('ZRANGE', QUEUE, '0', FEW, 'WITHSCORES')\n"
-    "local was = record_in(heads)\n"
-    "local member, place, foreign = first_waiter(nil, heads)\n"
-    "local ours = member and not is_newer(member)\n"
-    "if ours and foreign == 0 then\n"
-    "if not left_to_pollers(was, member, place) then grant(member, place) end\n"
+    "heads = heads or redis.pcall('ZRANGE', QUEUE, '0', LAST_OF_THREE, 'WITHSCORES')\n"
+    "local record = record_in(heads)\n"
+    "local member, place, foreign, more = prune_to_first_waiter(nil, heads)\n"
+    "local can_grant = member and not is_newer(member)\n"
+    "if can_grant and foreign == 0 then\n"
+    "if not leave_to_pollers(record, member, place) then grant(member, place) end\n"
     "return 1\n"
     "end\n"
-    "if ours and add_turn(was, now_ms()) then\n"
+    "if can_grant and add_turn(record, now_ms()) then\n"
     "grant(member, place)\n"
     "return 1\n"
     "end\n"
     "local received = announce(RELEASES)\n"
     "if (foreign or received > 0 and foreign_waiters(RELEASES) or 0) > 0 then\n"
-    "foreign_turn(was, member, place)\n"
+    "give_foreign_turn(record, member, more)\n"
     "end\n"
-    "return foreign == 0 and not member and place and 3 or 1\n"
+    "return foreign == 0 and more and 3 or 1\n"
     "end\n",
-    [QUEUEING_1] = "local function last_place()\n"
+    [QUEUEING_1] = "local function prune_to_last_place()\n"
     "local last = tonumber(redis.call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2])\n"
     "if not last or last < PLACE_END then return last end\n"
     "redis.call('ZREMRANGEBYSCORE', QUEUE, PLACE_END, '+inf')\n"
-    "return last_place()\n"
+    "return prune_to_last_place()\n"
     "end\n",
     [QUEUEING_2] = "local function enqueue()\n"
-    "local last = last_place()\n"
+    "local last = prune_to_last_place()\n"
     "if last and last < 0 then last = nil end\n"
     "local place = digits(math.max((last or 0) + 1, server_us()))\n"
     "if redis.call('ZADD', QUEUE, 'NX', place, WAITER) == 1 then\n"
@@ -1576,6 +1592,12 @@ static const char *const hf_segment_table[] = {
     "local last = math.max(token + RANGE_MIN, now + AHEAD_US)\n"
     "return math.min(last + -last % TOKEN_GRAIN, TOKEN_MAX - TOKEN_GRAIN)\n"
     "end\n",
+    [READ_INTEGER_1] = "local function read_integer(key, value)\n"
+    "if not value then return nil end\n"
+    "local number = (value == '0' or value:find('^%-\?[1-9]%d*$')) and tonumber(value)\n"
+    "if not number or math.abs(number) >= 2 ^ 62 then redis.call('HLEN', key) end\n"
+    "return number\n"
+    "end\n",
     [RECORD_2] = "local LISTEN_MS, MAX_LISTEN_MS = 50, 200\n",
     [RECORD_3] = "local function now_ms()\n"
     "return math.floor(server_us() / 1000)\n"
@@ -1593,8 +1615,8 @@ static const char *const hf_segment_table[] = {
     [RECORD_5] = "local function first_members()\n"
     "return redis.call('ZRANGE', QUEUE, '0', '1', 'WITHSCORES')\n"
     "end\n"
-    "local function write_record(was, turns, unused, listeners, run, till)\n"
-    "if was then redis.call('ZREM', QUEUE, was.member) end\n"
+    "local function write_record(record, turns, unused, listeners, run, till)\n"
+    "if record then redis.call('ZREM', QUEUE, record.member) end\n"
     "local member = ('1f %d %d %d %.0f'):format(turns, unused, listeners and 1 or 0, run)\n"
     "redis.call('ZADD', QUEUE, string.format('%.0f', -till), member)\n"
     "end\n",
@@ -1603,7 +1625,7 @@ static const char *const hf_segment_table[] = {
     "local OWNER, GRANT_MS = ARGV[1], ARGV[2] or '2000'\n"
     "if ARGV[2] and (ARGV[3] ~= '0' or ARGV[5] ~= '') then\n",
     [RELEASE_10] = "if #first_few > 0 then return pass_on(first_few) end\n"
-    "if foreign_waiters(RELEASES) > 0 then foreign_turn(nil) end\n"
+    "if foreign_waiters(RELEASES) > 0 then give_foreign_turn(nil) end\n"
     "return 1\n",
     [RELEASE_2] = "local REMAINING, LEASE, RELEASE_COUNT = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
     "local count = holds_of(LOCK, OWNER)\n"
@@ -1628,7 +1650,7 @@ static const char *const hf_segment_table[] = {
     "i, now_us, first_few = next_waiter(first_few)\n"
     "local member, place = first_few[i] or '', (first_few[i + 1] or ''):match('^[1-9]%d*$')\n"
     "local kind, client, number, ttl_ms, owner = parse(member)\n"
-    "if kind and place and KINDS:find(kind, 1, true) then\n"
+    "if kind and place and WAITER_KINDS:find(kind, 1, true) then\n"
     "local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, 'holdfast_grant:' .. client)\n"
     "if (counts[4] or 0) > 0 and foreign_waiters(RELEASES, counts[2]) == 0 then\n"
     "if first_few[i - 1] == '0' then redis.call('ZREM', QUEUE, first_few[i - 2]) end\n",
@@ -1665,12 +1687,12 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "end\n"
     "return results\n",
-    [RUNS_2] = "local RUN_MS = 2000\n",
-    [RUNS_3] = "local function note_ours(now)\n"
-    "local was = record_in(first_members())\n"
-    "if not was or was.turns > 0 or was.unused > 0 then return end\n"
-    "local run = math.max(0, math.min(now - was.began, RUN_MS))\n"
-    "write_record(was, 1, 0, was.listeners, run, now)\n"
+    [RUNS_2] = "local MAX_RUN_MS = 2000\n",
+    [RUNS_3] = "local function begin_our_run(now)\n"
+    "local record = record_in(first_members())\n"
+    "if not record or record.turns > 0 or record.unused > 0 then return end\n"
+    "local run = math.max(0, math.min(now - record.began, MAX_RUN_MS))\n"
+    "write_record(record, 1, 0, record.listeners, run, now)\n"
     "end\n",
     [RW_1] = "local MAX_KEYS = 100\n"
     "local MAX_SEARCHED = 100\n"
@@ -1691,9 +1713,8 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "return longest\n"
     "end\n"
-    "local function final_lease(lock, owner, count)\n"
-    "local ms = longest_lease(lock, owner, 1, count)\n"
-    "return ms >= redis.call('PTTL', lock) and ms\n"
+    "local function determines_ttl(lock, owner, count)\n"
+    "return longest_lease(lock, owner, 1, count) >= redis.call('PTTL', lock)\n"
     "end\n"
     "local function delete_leases(lock, owner, remaining, count)\n"
     "if is_write(owner) then return end\n"
@@ -1706,7 +1727,7 @@ static const char *const hf_segment_table[] = {
     "if longest > redis.call('PTTL', key) then set_lease(key, longest) end\n"
     "delete_leases(lock, owner, remaining, count)\n"
     "end\n"
-    "local function set_hold(lock, owner, count, ms, old, exists)\n"
+    "local function set_hold(lock, owner, count, ms, old_count, exists)\n"
     "local is_read, new_fields = not is_write(owner), 0\n"
     "if not is_read then\n"
     "new_fields = redis.call('HSET', lock, 'mode', 'write', owner, count)\n"
@@ -1715,7 +1736,7 @@ static const char *const hf_segment_table[] = {
     "else\n"
     "new_fields = redis.call('HSET', lock, 'mode', 'read', owner, count)\n"
     "end\n"
-    "if is_read and old > count then trim_holds(lock, owner, count, old) end\n"
+    "if is_read and old_count > count then trim_holds(lock, owner, count, old_count) end\n"
     "if new_fields == 2 then\n"
     "if redis.pcall('PEXPIRE', lock, ms) ~= 1 then\n"
     "redis.call('DEL', lock)\n"
@@ -1726,7 +1747,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "if not is_read then return end\n"
     "local key = hold_key(lock, owner, math.min(count, MAX_KEYS))\n"
-    "local min_ms = old > 0 and redis.call('PTTL', key) or 0\n"
+    "local min_ms = old_count > 0 and redis.call('PTTL', key) or 0\n"
     "redis.call('SET', key, '1', 'PX', math.max(min_ms, tonumber(ms)))\n"
     "end\n"
     "local function renew_holds(lock, owner, count, ms)\n"
@@ -1749,14 +1770,14 @@ static const char *const hf_segment_table[] = {
     "local lock, ms = LOCK, LEASE\n",
     [RW_ACQUIRE_3] = "return TOKEN\n"
     "end\n"
-    "local found = call('HGET', LOCK, 'mode')\n"
-    "local held = found and tonumber(call('HGET', LOCK, OWNER)) or 0\n"
-    "if FROM == 0 and held == 0 and (not found or found == 'read') and OWNER:sub(-6) ~= ':write' then\n"
-    "local free = found and call('EXISTS', QUEUE) == 0 and foreign_waiters(RELEASES) == 0\n"
-    "or not found and call('EXISTS', LOCK, QUEUE) == 0\n"
+    "local mode = call('HGET', LOCK, 'mode')\n"
+    "local holds = mode and tonumber(call('HGET', LOCK, OWNER)) or 0\n"
+    "if FROM == 0 and holds == 0 and (not mode or mode == 'read') and OWNER:sub(-6) ~= ':write' then\n"
+    "local free = mode and call('EXISTS', QUEUE) == 0 and foreign_waiters(RELEASES) == 0\n"
+    "or not mode and call('EXISTS', LOCK, QUEUE) == 0\n"
     "local token = free and (TOKEN_TTL == '0' and 0 or tonumber(call('GET', COUNTER)))\n"
     "if token and (token > 0 or TOKEN_TTL == '0') and token < 9007199254740983 then\n"
-    "if not found then\n"
+    "if not mode then\n"
     "call('HSET', LOCK, 'mode', 'read', OWNER, '1')\n"
     "local lock, ms = LOCK, LEASE\n",
     [RW_ACQUIRE_4] = "else\n"
@@ -1770,28 +1791,28 @@ static const char *const hf_segment_table[] = {
     "end\n",
     [RW_ACQUIRE_5] = "local WRITES = is_write(OWNER)\n"
     "if FROM > 0 then\n"
-    "if held == 0 then return { found and -2 or -1 } end\n"
-    "set_hold(LOCK, OWNER, FROM + 1, LEASE, held, true)\n"
+    "if holds == 0 then return { mode and -2 or -1 } end\n"
+    "set_hold(LOCK, OWNER, FROM + 1, LEASE, holds, true)\n"
     "return { 1, 0, 0 }\n"
     "end\n"
-    "if not found and redis.call('EXISTS', LOCK) == 1 then\n"
+    "if not mode and redis.call('EXISTS', LOCK) == 1 then\n"
     "return redis.error_reply('WRONGTYPE the key holds a lock of another kind')\n"
     "end\n",
     [RW_ACQUIRE_6] = "local function take()\n"
     "local token = WRITES and next_token(TOKEN_TTL) or last_token(TOKEN_TTL)\n"
-    "set_hold(LOCK, OWNER, 1, LEASE, held, found and true or false)\n"
+    "set_hold(LOCK, OWNER, 1, LEASE, holds, mode and true or false)\n"
     "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
     "return { 1, token, 0 }\n"
     "end\n"
-    "if held > 0 or WRITER and found == 'write' and redis.call('HEXISTS', LOCK, WRITER) == 1 then\n"
+    "if holds > 0 or WRITER and mode == 'write' and redis.call('HEXISTS', LOCK, WRITER) == 1 then\n"
     "return take()\n"
     "end\n"
-    "local joins_readers = found == 'read' and not WRITES\n"
-    "if (not found or joins_readers) and redis.call('EXISTS', QUEUE) == 0 then\n"
-    "if not found or foreign_waiters(RELEASES) == 0 then return take() end\n"
+    "local joins_readers = mode == 'read' and not WRITES\n"
+    "if (not mode or joins_readers) and redis.call('EXISTS', QUEUE) == 0 then\n"
+    "if not mode or foreign_waiters(RELEASES) == 0 then return take() end\n"
     "end\n",
     [RW_ACQUIRE_7] = "local function drain_readers(place)\n"
-    "local now, till = now_ms(), tonumber(found:match('^drain:(%d+)$'))\n"
+    "local now, till = now_ms(), tonumber(mode:match('^drain:(%d+)$'))\n"
     "if till and till > now and till - now <= MAX_DRAIN_MS then return till - now end\n"
     "if till then\n"
     "write_turn(DRAIN_PAUSE_MS)\n"
@@ -1799,8 +1820,8 @@ static const char *const hf_segment_table[] = {
     "return DRAIN_PAUSE_MS\n"
     "end\n"
     "local record = record_in(first_members())\n"
-    "local left = record and record.till - now or 0\n"
-    "if left > 0 and left <= DRAIN_PAUSE_MS then return left end\n"
+    "local left_ms = record and record.till - now or 0\n"
+    "if left_ms > 0 and left_ms <= DRAIN_PAUSE_MS then return left_ms end\n"
     "forget_record()\n"
     "local ms = math.max(DRAIN_MS, math.min((now - since_us(place + 0) / 1000) / 8, MAX_DRAIN_MS))\n"
     "redis.call('HSET', LOCK, 'mode', string.format('drain:%.0f', now + ms))\n"
@@ -1815,49 +1836,49 @@ static const char *const hf_segment_table[] = {
     "if WAITER == '' then return end\n"
     "local place, _ = ensure_queued(), nil\n"
     "_, overdue_ms = check_ahead(place, redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), has_foreign)\n"
-    "found = settle_drain(found, WAITER)\n"
+    "mode = settle_drain(mode, WAITER)\n"
     "end\n"
     "local function busy(ttl_ms, foreign)\n"
     "if WAITER == '' then return { 0, ttl_ms, 0, foreign and 1 or 0, '' } end\n"
     "local place = ensure_queued()\n"
     "local ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)\n"
     "if ahead == 0 then redis.call('PEXPIRE', QUEUE, QUEUE_MS) end\n"
-    "if ahead == 0 and not foreign and found then\n"
+    "if ahead == 0 and not foreign and mode then\n"
     "foreign = has_foreign()\n"
-    "if foreign and WRITES and found ~= 'write' then\n"
+    "if foreign and WRITES and mode ~= 'write' then\n"
     "ttl_ms = math.min(ttl_ms, math.ceil(drain_readers(place)))\n"
     "end\n"
     "end\n"
     "return { 0, ttl_ms, ahead, foreign and 1 or 0, place, overdue_ms }\n"
     "end\n"
-    "if found and found ~= 'write' and not has_readers() then\n"
+    "if mode and mode ~= 'write' and not prune_to_live_reader() then\n"
     "redis.call('DEL', LOCK)\n"
-    "found = nil\n"
+    "mode = nil\n"
     "end\n"
-    "local lock_ms = found and redis.call('PTTL', LOCK) or 0\n"
+    "local lock_ms = mode and redis.call('PTTL', LOCK) or 0\n"
     "if lock_ms == -1 then return { -3 } end\n"
-    "if found == 'write' then\n"
+    "if mode == 'write' then\n"
     "if has_foreign() then forget_record() end\n"
     "check_first()\n"
     "return busy(lock_ms, false)\n"
     "end\n"
     "settle_missed_grants(OWNER:sub(1, 36))\n"
     "take_up_place()\n"
-    "found = settle_drain(found, WAITER)\n"
-    "local left = found and (WRITES and 0 or yield_ms()) or not found and foreign_ms(YIELD_MS) or 0\n"
-    "if left > 0 then return busy(found and left or math.min(left, RECHECK_MS), true) end\n"
-    "if not found and foreign_waiters(RELEASES) > 0 and is_behind_first(ensure_queued) then\n"
+    "mode = settle_drain(mode, WAITER)\n"
+    "local left_ms = mode and (WRITES and 0 or yield_ms()) or not mode and foreign_ms(YIELD_MS) or 0\n"
+    "if left_ms > 0 then return busy(mode and left_ms or math.min(left_ms, RECHECK_MS), true) end\n"
+    "if not mode and foreign_waiters(RELEASES) > 0 and let_first_ask(ensure_queued) then\n"
     "return busy(tonumber(GRANT_MS), true)\n"
     "end\n"
-    "if found then check_first() end\n"
-    "local is_served, newer, more = serve(found, WAITER, WRITES)\n"
+    "if mode then check_first() end\n"
+    "local is_served, newer, more = serve(mode, WAITER, WRITES)\n"
     "if is_served then\n"
     "local reply = take()\n"
-    "notify(first_live(), 'recheck')\n"
+    "notify(prune_to_first_live(), 'recheck')\n"
     "return reply\n"
     "end\n"
     "if newer then return { -4 } end\n"
-    "found = redis.call('HGET', LOCK, 'mode')\n"
+    "mode = redis.call('HGET', LOCK, 'mode')\n"
     "return busy(more and 1 or redis.call('PTTL', LOCK), false)\n",
     [RW_EXTEND_1] = "local LOCK, OWNER, LEASE, MAX_MS = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])\n"
     "local function extend_key(key)\n"
@@ -1920,7 +1941,7 @@ static const char *const hf_segment_table[] = {
     [RW_LEAVE_1] = "local REMAINING, WAITER = tonumber(ARGV[3]), ARGV[4]\n"
     "local function serve_next()\n"
     "local mode = redis.call('HGET', LOCK, 'mode')\n"
-    "if mode and mode ~= 'write' and not has_readers() then\n"
+    "if mode and mode ~= 'write' and not prune_to_live_reader() then\n"
     "redis.call('DEL', LOCK)\n"
     "return pass_on('0') == 3 and 3 or 0\n"
     "end\n"
@@ -1930,9 +1951,9 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "settle_missed_grants(OWNER:sub(1, 36))\n"
     "mode = settle_drain(mode)\n"
-    "local left = mode and yield_ms() or not mode and foreign_ms(YIELD_MS) or 0\n"
-    "if left > 0 then\n"
-    "notify(first_live(), 'turn', left)\n"
+    "local left_ms = mode and yield_ms() or not mode and foreign_ms(YIELD_MS) or 0\n"
+    "if left_ms > 0 then\n"
+    "notify(prune_to_first_live(), 'turn', left_ms)\n"
     "return 0\n"
     "end\n"
     "local _, _, more = serve(mode)\n"
@@ -1947,17 +1968,18 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local result = release_holds(count, REMAINING)\n"
     "return result == 2 and 1 or result\n",
-    [RW_QUEUE_1] = "local KINDS = 'rw'\n"
+    [RW_QUEUE_1] = "local WAITER_KINDS = 'rw'\n"
     "local TURN_MS = 50\n"
     "local RECHECK_MS = 5\n"
     "local YIELD_MS = 250\n"
     "local DRAIN_MS, MAX_DRAIN_MS = 50, 30000\n"
     "local DRAIN_PAUSE_MS = 50\n"
     "local MAX_INSPECTED = 8\n",
-    [RW_QUEUE_2] = "local function first_live(me)\n"
-    "return first_alive(function(member, alive) return member ~= me and is_over(member, alive) end, 1)\n"
+    [RW_QUEUE_2] = "local function prune_to_first_live(me)\n"
+    "local function reject(member, alive) return member ~= me and reject_unservable(member, alive) end\n"
+    "return prune_to_first_alive(reject, 1)\n"
     "end\n"
-    "local function live_readers()\n"
+    "local function prune_readers()\n"
     "local fields, live, longest = redis.call('HGETALL', LOCK), 0, 0\n"
     "for i = 1, #fields, 2 do\n"
     "local owner, count = fields[i], tonumber(fields[i + 1])\n"
@@ -1969,7 +1991,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "return live, math.max(longest, 1)\n"
     "end\n"
-    "local function has_readers(size)\n"
+    "local function prune_to_live_reader(size)\n"
     "local cursor = '0'\n"
     "for _ = 1, MAX_BATCHES do\n"
     "local page = redis.call('HSCAN', LOCK, cursor, 'COUNT', size or BATCH)\n"
@@ -1988,12 +2010,12 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local function has_foreign()\n"
     "for _, owner in ipairs(redis.call('HKEYS', LOCK)) do\n"
-    "if owner ~= 'mode' and not owner:gsub(':write$', ''):find(OURS) then return true end\n"
+    "if owner ~= 'mode' and not owner:gsub(':write$', ''):find(OUR_OWNER) then return true end\n"
     "end\n"
     "return false\n"
     "end\n"
     "local function notify_first_of_foreign_holder(me)\n"
-    "if has_foreign() then notify(first_live(me), 'recheck') end\n"
+    "if has_foreign() then notify(prune_to_first_live(me), 'recheck') end\n"
     "end\n"
     "local function end_drain()\n"
     "redis.call('HSET', LOCK, 'mode', 'read')\n"
@@ -2001,7 +2023,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local function settle_drain(mode, me)\n"
     "if not mode or mode:sub(1, 6) ~= 'drain:' then return mode end\n"
-    "if (first_live(me) or ''):sub(2, 2) == 'w' then return mode end\n"
+    "if (prune_to_first_live(me) or ''):sub(2, 2) == 'w' then return mode end\n"
     "end_drain()\n"
     "return 'read'\n"
     "end\n"
@@ -2012,39 +2034,39 @@ static const char *const hf_segment_table[] = {
     "local function yield_ms()\n"
     "if foreign_waiters(RELEASES) == 0 or has_foreign() then return 0 end\n"
     "local record = record_in(first_members())\n"
-    "local left = record and record.till - now_ms() or -YIELD_MS\n"
-    "if left > YIELD_MS or left <= -YIELD_MS then\n"
+    "local left_ms = record and record.till - now_ms() or -YIELD_MS\n"
+    "if left_ms > YIELD_MS or left_ms <= -YIELD_MS then\n"
     "write_turn(YIELD_MS)\n"
     "return YIELD_MS\n"
     "end\n"
-    "return math.max(0, left)\n"
+    "return math.max(0, left_ms)\n"
     "end\n"
-    "local function token_text(draw, ttl_ms)\n"
+    "local function draw_token_string(draw, ttl_ms)\n"
     "local drawn, token = pcall(draw, ttl_ms)\n"
     "return drawn and string.format('%.0f', token) or '0'\n"
     "end\n"
     "local function admit_writer(member, place)\n"
     "local kind, _, number, ttl_ms, owner = parse(member)\n"
-    "local token = token_text(next_token, ttl_ms)\n"
+    "local token = draw_token_string(next_token, ttl_ms)\n"
     "set_hold(LOCK, owner .. ':write', 1, GRANT_MS, 0)\n"
     "redis.call('ZADD', QUEUE, 0, member)\n"
     "send(member, 'grant', kind, number, place_of(place), token, GRANT_MS, LOCK)\n"
     "end\n"
     "local function admit_readers(members)\n"
-    "local marks, groups = {}, {}\n"
+    "local grants, groups = {}, {}\n"
     "for i = 1, #members, 2 do\n"
     "local _, client, number, ttl_ms, owner = parse(members[i])\n"
-    "local name = client .. (ttl_ms == '0' and '' or '+')\n"
-    "if not groups[name] then\n"
-    "groups[name] = { member = members[i], token = token_text(last_token, ttl_ms) }\n"
-    "groups[#groups + 1] = groups[name]\n"
+    "local group_key = client .. (ttl_ms == '0' and '' or '+')\n"
+    "if not groups[group_key] then\n"
+    "groups[group_key] = { member = members[i], token = draw_token_string(last_token, ttl_ms) }\n"
+    "groups[#groups + 1] = groups[group_key]\n"
     "end\n"
-    "local group = groups[name]\n"
+    "local group = groups[group_key]\n"
     "group[#group + 1], group[#group + 2] = number, place_of(tonumber(members[i + 1]))\n"
-    "marks[i], marks[i + 1] = 0, members[i]\n"
+    "grants[i], grants[i + 1] = 0, members[i]\n"
     "set_hold(LOCK, owner, 1, GRANT_MS, 0)\n"
     "end\n"
-    "redis.call('ZADD', QUEUE, unpack(marks))\n"
+    "redis.call('ZADD', QUEUE, unpack(grants))\n"
     "for _, group in ipairs(groups) do\n"
     "send(group.member, 'grants', 'r', group.token, GRANT_MS, #group / 2, table.concat(group, ' '),\n"
     "LOCK)\n"
@@ -2055,7 +2077,7 @@ static const char *const hf_segment_table[] = {
     "for i = 1, #members, 2 do\n"
     "local member = members[i]\n"
     "local writes = member:sub(2, 2) == 'w'\n"
-    "if member ~= state.me and is_over(member, alive) then\n"
+    "if member ~= state.me and reject_unservable(member, alive) then\n"
     "removed[#removed + 1] = member\n"
     "elseif is_newer(member) then\n"
     "may_continue, newer = false, true\n"
@@ -2085,51 +2107,51 @@ static const char *const hf_segment_table[] = {
     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT',\n"
     "state.skipped, writer_only and 1 or BATCH)\n"
     "if #members == 0 then\n"
-    "local free = state.skipped == 0 and (not writes or not state.mode)\n"
+    "local may_acquire = state.skipped == 0 and (not writes or not state.mode)\n"
     "if not mode or foreign_waiters(RELEASES) == 0 then forget_record() end\n"
-    "return state.is_served or free, false, false\n"
+    "return state.is_served or may_acquire, false, false\n"
     "end\n"
     "local may_continue, newer = serve_batch(members, state)\n"
     "if not may_continue then return state.is_served, newer, false end\n"
     "end\n"
     "return state.is_served, false, true\n"
     "end\n"
-    "local function pass_on(text)\n"
-    "local forgotten = redis.pcall('ZREMRANGEBYSCORE', QUEUE, 0, 0)\n"
-    "if type(forgotten) ~= 'number' then\n"
-    "announce(RELEASES, text)\n"
+    "local function pass_on(payload)\n"
+    "local removed = redis.pcall('ZREMRANGEBYSCORE', QUEUE, 0, 0)\n"
+    "if type(removed) ~= 'number' then\n"
+    "announce(RELEASES, payload)\n"
     "return 1\n"
     "end\n"
     "if foreign_waiters(RELEASES) > 0 then\n"
     "write_turn(TURN_MS)\n"
-    "notify(first_live(), 'turn', RECHECK_MS)\n"
-    "announce(RELEASES, text)\n"
+    "notify(prune_to_first_live(), 'turn', RECHECK_MS)\n"
+    "announce(RELEASES, payload)\n"
     "return 1\n"
     "end\n"
     "local _, _, more = serve(nil)\n"
-    "if redis.call('EXISTS', LOCK) == 0 then announce(RELEASES, text) end\n"
+    "if redis.call('EXISTS', LOCK) == 0 then announce(RELEASES, payload) end\n"
     "return more and 3 or 1\n"
     "end\n"
-    "local function on_reader_left(left, was_longest)\n"
-    "local mode = left > 0 and redis.call('HGET', LOCK, 'mode')\n"
-    "if left > MAX_INSPECTED and not was_longest or mode == 'write' then return 1 end\n"
-    "if left > MAX_SEARCHED and has_readers(MAX_INSPECTED) then return 1 end\n"
-    "local live, longest = live_readers()\n"
+    "local function on_reader_left(max_left, was_longest)\n"
+    "local mode = max_left > 0 and redis.call('HGET', LOCK, 'mode')\n"
+    "if max_left > MAX_INSPECTED and not was_longest or mode == 'write' then return 1 end\n"
+    "if max_left > MAX_SEARCHED and prune_to_live_reader(MAX_INSPECTED) then return 1 end\n"
+    "local live, longest = prune_readers()\n"
     "if live == 0 then\n"
     "redis.call('DEL', LOCK)\n"
     "return pass_on('0')\n"
     "end\n"
-    "local shorter = longest < redis.call('PTTL', LOCK)\n"
-    "if shorter then redis.call('PEXPIRE', LOCK, longest) end\n"
+    "local is_shorter = longest < redis.call('PTTL', LOCK)\n"
+    "if is_shorter then redis.call('PEXPIRE', LOCK, longest) end\n"
     "if is_queue() then\n"
-    "if shorter then notify(first_live(), 'recheck', longest) end\n"
+    "if is_shorter then notify(prune_to_first_live(), 'recheck', longest) end\n"
     "notify_first_of_foreign_holder()\n"
     "end\n"
     "settle_drain(mode)\n"
     "return 1\n"
     "end\n"
     "local function on_writer_left()\n"
-    "local live, longest = live_readers()\n"
+    "local live, longest = prune_readers()\n"
     "if live == 0 then\n"
     "redis.call('DEL', LOCK)\n"
     "return pass_on('1')\n"
@@ -2138,9 +2160,9 @@ static const char *const hf_segment_table[] = {
     "redis.call('PEXPIRE', LOCK, longest)\n"
     "announce(RELEASES, '1')\n"
     "if not is_queue() then return 1 end\n"
-    "local left = yield_ms()\n"
-    "if left > 0 then\n"
-    "notify(first_live(), 'turn', left)\n"
+    "local left_ms = yield_ms()\n"
+    "if left_ms > 0 then\n"
+    "notify(prune_to_first_live(), 'turn', left_ms)\n"
     "return 1\n"
     "end\n"
     "local _, _, more = serve('read')\n"
@@ -2153,7 +2175,7 @@ static const char *const hf_segment_table[] = {
     "return 2\n"
     "end\n"
     "local left, writes = redis.call('HLEN', LOCK) - 2, is_write(OWNER)\n"
-    "local was_longest = not writes and left > MAX_INSPECTED and final_lease(LOCK, OWNER, count)\n"
+    "local was_longest = not writes and left > MAX_INSPECTED and determines_ttl(LOCK, OWNER, count)\n"
     "delete_leases(LOCK, OWNER, 0, count)\n"
     "if left == 0 then redis.call('DEL', LOCK) else redis.call('HDEL', LOCK, OWNER) end\n"
     "return writes and on_writer_left() or on_reader_left(left, was_longest)\n"
@@ -2167,28 +2189,28 @@ static const char *const hf_segment_table[] = {
     "local call, left = redis.call, redis.call('HLEN', LOCK) - 2\n"
     "local tag = (LOCK:find('{', 1, true) and LOCK or '{' .. LOCK .. '}') .. ':'\n"
     "local reads = OWNER:sub(-6) ~= ':write'\n"
-    "local own = tag .. OWNER .. ':rwlock_timeout:1'\n"
+    "local own_lease_key = tag .. OWNER .. ':rwlock_timeout:1'\n"
     "if left == 0 then\n"
     "call('DEL', LOCK)\n"
-    "if reads then call('DEL', own) end\n"
+    "if reads then call('DEL', own_lease_key) end\n"
     "if announce(RELEASES, reads and '0' or '1') == 0 then return 1 end\n"
     "holds = 0\n"
     "elseif left <= 100 and call('HGET', LOCK, 'mode') == 'read' then\n"
-    "local own_ms, lock_ms = call('PTTL', own), call('PTTL', LOCK)\n"
-    "local longest_ms, fields = own_ms < lock_ms and own_ms or 0, nil\n"
+    "local own_lease_ms, lock_ms = call('PTTL', own_lease_key), call('PTTL', LOCK)\n"
+    "local longest_ms, fields = own_lease_ms < lock_ms and own_lease_ms or 0, nil\n"
     "if longest_ms == 0 then fields = call('HGETALL', LOCK) end\n"
     "for i = 1, fields and #fields or 0, 2 do\n"
     "local owner, count = fields[i], fields[i + 1]\n"
     "if owner ~= OWNER and owner ~= 'mode' then\n"
     "local ms = count == '1' and call('PTTL', tag .. owner .. ':rwlock_timeout:1') or 0\n"
     "longest_ms = ms > 0 and math.max(longest_ms, ms) or nil\n"
-    "if not longest_ms or longest_ms >= own_ms then break end\n"
+    "if not longest_ms or longest_ms >= own_lease_ms then break end\n"
     "end\n"
     "end\n"
     "if longest_ms then\n"
-    "call('DEL', own)\n"
+    "call('DEL', own_lease_key)\n"
     "call('HDEL', LOCK, OWNER)\n"
-    "if longest_ms < own_ms then call('PEXPIRE', LOCK, longest_ms) end\n"
+    "if longest_ms < own_lease_ms then call('PEXPIRE', LOCK, longest_ms) end\n"
     "return 1\n"
     "end\n"
     "end\n"
@@ -2217,8 +2239,8 @@ static const char *const hf_segment_table[] = {
     [RW_SETTLING_1] = "local function settle_missed_grants(client)\n"
     "for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
     "local kind, owning_client, _, _, owner = parse(member)\n"
-    "local held_by = kind == 'w' and owner .. ':write' or owner\n"
-    "if not kind or redis.call('HEXISTS', LOCK, held_by) == 0 then\n"
+    "local holder = kind == 'w' and owner .. ':write' or owner\n"
+    "if not kind or redis.call('HEXISTS', LOCK, holder) == 0 then\n"
     "if owning_client == client then\n"
     "redis.call('ZADD', QUEUE, front_place(), member)\n"
     "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
@@ -2236,30 +2258,30 @@ static const char *const hf_segment_table[] = {
     "end\n",
     [SEMAPHORE_1] = "local PERMITS = KEYS[1]\n",
     [SEMAPHORE_2] = "local function free()\n"
-    "return whole_number(PERMITS, redis.call('GET', PERMITS)) or 0\n"
+    "return read_integer(PERMITS, redis.call('GET', PERMITS)) or 0\n"
     "end\n",
-    [SEMAPHORE_ACQUIRE_1] = "local noted, turn\n"
+    [SEMAPHORE_ACQUIRE_1] = "local earlier_reply, stored_record\n"
     "if redis.call('EXISTS', NOTE, TURN) > 0 then\n"
-    "noted, turn = redis.call('GET', NOTE), redis.call('GET', TURN)\n"
+    "earlier_reply, stored_record = redis.call('GET', NOTE), redis.call('GET', TURN)\n"
     "end\n"
-    "if noted then return { noted == '0' and 0 or 1, free() } end\n"
+    "if earlier_reply then return { earlier_reply == '0' and 0 or 1, free() } end\n"
     "local count, left = tonumber(ARGV[2]), free()\n"
-    "if turn then\n",
-    [SEMAPHORE_ACQUIRE_2] = "local was, now = read_record(turn), now_ms()\n"
-    "local theirs = was and was.turns == 0\n"
-    "if theirs and was.listeners and (left < 1 or ARGV[3] == '1') then\n"
-    "write_record(was, 0, 0, false, 0, math.min(now, was.began))\n"
-    "was = read_record(redis.call('GET', TURN))\n"
+    "if stored_record then\n",
+    [SEMAPHORE_ACQUIRE_2] = "local record, now = read_record(stored_record), now_ms()\n"
+    "local is_their_turn = record and record.turns == 0\n"
+    "if is_their_turn and record.listeners and (left < 1 or ARGV[3] == '1') then\n"
+    "write_record(record, 0, 0, false, 0, math.min(now, record.began))\n"
+    "record = read_record(redis.call('GET', TURN))\n"
     "end\n"
-    "if theirs and left >= count then\n"
-    "local ms = left_ms(was, now)\n"
+    "if is_their_turn and left >= count then\n"
+    "local ms = left_ms(record, now)\n"
     "if ms > 0 and left == count then return { 0, left - 1, ms } end\n"
     "if ms == 0 and listeners(KEYS[3] .. ':holdfast') == 0 then\n"
     "redis.call('DEL', TURN)\n"
     "elseif ms == 0 then\n"
-    "local ended = was.listeners and math.min(now, was.till) or now\n"
-    "local run = math.min(ended - was.began, RUN_MS)\n"
-    "write_record(was, 1, 0, was.listeners, math.max(0, run), now)\n"
+    "local end_ms = record.listeners and math.min(now, record.till) or now\n"
+    "local run = math.min(end_ms - record.began, MAX_RUN_MS)\n"
+    "write_record(record, 1, 0, record.listeners, math.max(0, run), now)\n"
     "end\n"
     "end\n"
     "end\n"
@@ -2267,41 +2289,41 @@ static const char *const hf_segment_table[] = {
     "left = redis.call('DECRBY', PERMITS, ARGV[2])\n"
     "note(count, 'DECRBY', PERMITS, '-' .. ARGV[2])\n"
     "return { 1, left }\n",
-    [SEMAPHORE_DELETE_1] = "if noted then return tonumber(noted) end\n"
+    [SEMAPHORE_DELETE_1] = "if earlier_reply then return tonumber(earlier_reply) end\n"
     "local left = string.format('%.0f', free())\n"
     "if redis.call('DEL', PERMITS) == 0 then return note(0) end\n"
     "return note(1, 'INCRBY', PERMITS, left)\n",
-    [SEMAPHORE_DRAIN_1] = "if noted then return tonumber(noted) end\n"
+    [SEMAPHORE_DRAIN_1] = "if earlier_reply then return tonumber(earlier_reply) end\n"
     "local count = math.max(free(), 0)\n"
     "if count == 0 then return note(0) end\n"
     "local taken = string.format('%.0f', count)\n"
     "redis.call('DECRBY', PERMITS, taken)\n"
     "return note(count, 'DECRBY', PERMITS, '-' .. taken)\n",
-    [SEMAPHORE_GIVING_1] = "local function is_left(text)\n"
-    "local was, now = read_record(text), now_ms()\n"
-    "if redissons() == 0 then\n"
-    "if was then redis.call('DEL', TURN) end\n"
+    [SEMAPHORE_GIVING_1] = "local function leave_permit_to_redisson(stored)\n"
+    "local record, now = read_record(stored), now_ms()\n"
+    "if redisson_listeners() == 0 then\n"
+    "if record then redis.call('DEL', TURN) end\n"
     "return false\n"
     "end\n"
-    "if left_ms(was, now) > 0 then return true end\n"
-    "if was and (was.turns == 0 or add_turn(was, now)) then return false end\n"
-    "local ms = listen_ms(was)\n"
-    "write_record(was, 0, 0, true, ms - LISTEN_MS, now + ms)\n"
+    "if left_ms(record, now) > 0 then return true end\n"
+    "if record and (record.turns == 0 or add_turn(record, now)) then return false end\n"
+    "local ms = listen_ms(record)\n"
+    "write_record(record, 0, 0, true, ms - LISTEN_MS, now + ms)\n"
     "return true\n"
     "end\n"
     "local function announce_free(left)\n"
-    "local text, turn = string.format('%.0f', left), redis.call('GET', TURN)\n"
-    "if not turn and announce(KEYS[3], '0' .. text) == 0 then return end\n"
-    "local known, theirs = pcall(is_left, turn)\n"
-    "theirs = known and theirs\n"
-    "if turn then announce(KEYS[3], (theirs and '0' or '') .. text)\n"
-    "elseif not theirs then announce(KEYS[3], text) end\n"
+    "local payload, stored = string.format('%.0f', left), redis.call('GET', TURN)\n"
+    "if not stored and announce(KEYS[3], '0' .. payload) == 0 then return end\n"
+    "local ok, is_left = pcall(leave_permit_to_redisson, stored)\n"
+    "is_left = ok and is_left\n"
+    "if stored then announce(KEYS[3], (is_left and '0' or '') .. payload)\n"
+    "elseif not is_left then announce(KEYS[3], payload) end\n"
     "end\n"
     "local function give(count, reply)\n"
-    "local was = whole_number(PERMITS, redis.call('GET', PERMITS))\n"
+    "local old_count = read_integer(PERMITS, redis.call('GET', PERMITS))\n"
     "local left = redis.call('INCRBY', PERMITS, count)\n"
     "reply = reply or left\n"
-    "if was then\n"
+    "if old_count then\n"
     "note(reply, 'INCRBY', PERMITS, string.format('%.0f', -count))\n"
     "else\n"
     "note(reply, 'DEL', PERMITS)\n"
@@ -2309,45 +2331,45 @@ static const char *const hf_segment_table[] = {
     "if left > 0 then announce_free(left) end\n"
     "return reply\n"
     "end\n",
-    [SEMAPHORE_LEAVE_1] = "local taken = tonumber(noted or '0')\n"
+    [SEMAPHORE_LEAVE_1] = "local taken = tonumber(earlier_reply or '0')\n"
     "if taken == 0 then return note(0) end\n"
     "if redis.call('EXISTS', PERMITS) == 1 then give(taken, 0) else note(0) end\n"
     "return 1\n",
-    [SEMAPHORE_RELEASE_1] = "if noted then return tonumber(noted) end\n"
+    [SEMAPHORE_RELEASE_1] = "if earlier_reply then return tonumber(earlier_reply) end\n"
     "return give(ARGV[2])\n",
-    [SEMAPHORE_SET_1] = "if noted then return tonumber(noted) end\n"
+    [SEMAPHORE_SET_1] = "if earlier_reply then return tonumber(earlier_reply) end\n"
     "free()\n"
     "if redis.call('EXISTS', PERMITS) == 1 then return note(0) end\n"
     "return give(ARGV[2], 1)\n",
     [SEMAPHORE_TURN_1] = "local TURN = KEYS[3] .. ':turns'\n",
     [SEMAPHORE_TURNS_1] = "local RECORD_MS = 5000\n",
-    [SEMAPHORE_TURNS_2] = "local function read_record(text)\n"
-    "local score, member = (text or ''):match('^(%S+) (.*)$')\n"
+    [SEMAPHORE_TURNS_2] = "local function read_record(stored)\n"
+    "local score, member = (stored or ''):match('^(%S+) (.*)$')\n"
     "return record_in({ member, score })\n"
     "end\n"
     "local function write_record(_, turns, unused, listeners, run, till)\n"
-    "local text = '%.0f 1f %d %d %d %.0f'\n"
-    "text = text:format(-till, turns, unused, listeners and 1 or 0, run)\n"
-    "redis.call('SET', TURN, text, 'PX', RECORD_MS)\n"
+    "local format = '%.0f 1f %d %d %d %.0f'\n"
+    "local stored = format:format(-till, turns, unused, listeners and 1 or 0, run)\n"
+    "redis.call('SET', TURN, stored, 'PX', RECORD_MS)\n"
     "end\n"
     "local function listeners(channel)\n"
     "return redis.pcall('PUBSUB', 'NUMSUB', channel)[2] or 0\n"
     "end\n"
-    "local function redissons()\n"
-    "local all = listeners(KEYS[3])\n"
-    "if all > 0 then all = all - listeners(KEYS[3] .. ':holdfast') end\n"
-    "return foreign_waiters(KEYS[3], all)\n"
+    "local function redisson_listeners()\n"
+    "local count = listeners(KEYS[3])\n"
+    "if count > 0 then count = count - listeners(KEYS[3] .. ':holdfast') end\n"
+    "return foreign_waiters(KEYS[3], count)\n"
     "end\n"
-    "local function left_ms(was, now)\n"
-    "if not was or redissons() == 0 then return 0 end\n"
-    "local ms = was.till - now\n"
+    "local function left_ms(record, now)\n"
+    "if not record or redisson_listeners() == 0 then return 0 end\n"
+    "local ms = record.till - now\n"
     "return ms <= MAX_LISTEN_MS and math.max(ms, 0) or 0\n"
     "end\n",
-    [SETTLING_1] = "local function foreign_ms(most, now)\n"
-    "local was = record_in(first_members())\n"
-    "if not was or was.listeners and foreign_waiters(RELEASES) == 0 then return 0 end\n"
-    "local left = was.till - (now or now_ms())\n"
-    "return left <= most and math.max(0, left) or 0\n"
+    [SETTLING_1] = "local function foreign_ms(max_ms, now)\n"
+    "local record = record_in(first_members())\n"
+    "if not record or record.listeners and foreign_waiters(RELEASES) == 0 then return 0 end\n"
+    "local left_ms = record.till - (now or now_ms())\n"
+    "return left_ms <= max_ms and math.max(0, left_ms) or 0\n"
     "end\n"
     "local function evict(client)\n"
     "local gone = {}\n"
@@ -2391,7 +2413,7 @@ static const char *const hf_segment_table[] = {
     [STRING_10] = "local LAST_READ = '2'\n"
     "local removed = call('GET', LOCK) == OWNER and call('DEL', LOCK) == 1\n",
     [STRING_14] = "local next_waiter = next_behind_record\n",
-    [STRING_2] = "local KIND, KINDS = 'string', 'm'\n"
+    [STRING_2] = "local KEY_TYPE, WAITER_KINDS = 'string', 'm'\n"
     "local function holds_of(lock, owner)\n"
     "return redis.call('GET', lock) == owner and 1 or nil\n"
     "end\n"
@@ -2412,16 +2434,17 @@ static const char *const hf_segment_table[] = {
     "end\n",
     [TIMES_2] = "local function times()\n"
     "local now = server_us()\n"
-    "for _, least in ipairs({ FRONT_MAX, '(0' }) do\n"
-    "local first = redis.call('ZRANGEBYSCORE', KEYS[3], least, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)\n"
+    "for _, min_place in ipairs({ FRONT_MAX, '(0' }) do\n"
+    "local first = redis.call('ZRANGEBYSCORE', KEYS[3], min_place, '+inf', 'WITHSCORES',\n"
+    "'LIMIT', 0, 1)\n"
     "if first[2] then return now, math.max(now - since_us(tonumber(first[2])), 0) end\n"
     "end\n"
     "return now, -1\n"
     "end\n",
     [TOKEN_2] = "local TOKEN_MAX = 9007199254740991\n"
     "local TOKEN_GRAIN = 8\n"
-    "local function token_in(text)\n"
-    "local last = tonumber(text)\n"
+    "local function token_in(value)\n"
+    "local last = tonumber(value)\n"
     "local is_usable = last and last >= 0 and last % 1 == 0 and last < TOKEN_MAX - TOKEN_GRAIN\n"
     "return is_usable and last or nil\n"
     "end\n",
@@ -2459,16 +2482,16 @@ static const char *const hf_segment_table[] = {
     "return token, final or nil\n"
     "end\n",
     [TURNS_1] = "local MAX_TURNS = 3\n"
-    "local function listen_ms(was)\n"
-    "local run = was and was.run or 0\n"
+    "local function listen_ms(record)\n"
+    "local run = record and record.run or 0\n"
     "return run < MAX_LISTEN_MS and math.max(LISTEN_MS, math.min(2 * run, MAX_LISTEN_MS)) or LISTEN_MS\n"
     "end\n"
-    "local function add_turn(was, now)\n"
-    "if not was or was.turns == 0 or was.unused > 0 then return false end\n"
-    "if was.turns >= MAX_TURNS and not was.listeners then return false end\n"
-    "local since = now - was.till\n"
-    "if since < 0 or since * (was.turns + 1) > was.run * was.turns then return false end\n"
-    "write_record(was, was.turns + 1, 0, was.listeners, was.run, was.till)\n"
+    "local function add_turn(record, now)\n"
+    "if not record or record.turns == 0 or record.unused > 0 then return false end\n"
+    "if record.turns >= MAX_TURNS and not record.listeners then return false end\n"
+    "local since_ms = now - record.till\n"
+    "if since_ms < 0 or since_ms * (record.turns + 1) > record.run * record.turns then return false end\n"
+    "write_record(record, record.turns + 1, 0, record.listeners, record.run, record.till)\n"
     "return true\n"
     "end\n",
     [WAIT_1] = "local since, wait = (redis.call('GET', KEYS[1]) or ''):match('^(%d+) (.*)$')\n"
@@ -2478,16 +2501,10 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "redis.call('SET', KEYS[1], since .. ' ' .. ARGV[1], 'PX', ARGV[3])\n"
     "return 1\n",
-    [WHOLE_NUMBER_1] = "local function whole_number(key, text)\n"
-    "if not text then return nil end\n"
-    "local number = (text == '0' or text:find('^%-\?[1-9]%d*$')) and tonumber(text)\n"
-    "if not number or math.abs(number) >= 2 ^ 62 then redis.call('HLEN', key) end\n"
-    "return number\n"
-    "end\n",
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "ef6688bc9e2dcb08d7518d6fe11dfcf2f3fd7b49", (const unsigned char[]){ACQUIRE_1,
+    {"acquire", "9df3d075379a5f305fee823f2bd275978d7ac7e3", (const unsigned char[]){ACQUIRE_1,
     FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, FAIR_ACQUIRE_2, HASH_8, HASH_3, ACQUIRE_3,
     CLOCK_2, HASH_10, ACQUIRE_4, BEHIND_1, ACQUIRE_5, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2,
     HASH_3, HASH_4, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1,
@@ -2495,81 +2512,81 @@ static const hf_program hf_program_table[] = {
     ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2,
     ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1,
     GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_3,
-    HF_NO_SEGMENT}, 23510, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE], NULL},
-    {"acquire_all", "c9c77e74399522c1196de56b2b5719d832a96e1c", (const unsigned char[]){KEYS_1,
+    HF_NO_SEGMENT}, 24222, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE], NULL},
+    {"acquire_all", "77ac542ccfd308ed19ce3eea0e55f1d2032993dc", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     PLAIN_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRE_ALL_1, HF_NO_SEGMENT},
-    14834, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL], NULL},
-    {"begin", "68f139e1641e0047c999cfbde1e7b10ec3c3236a", (const unsigned char[]){KEYS_1, CLOCK_2,
+    15340, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL], NULL},
+    {"begin", "e747712208035a99a47e529ef3b1693a81440f47", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, BEGIN_1, FRESH_1, FRESH_3, HASH_6, PLAIN_2, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, BEGIN_2, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3,
-    ACQUIRING_3, HF_NO_SEGMENT}, 21519, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN], NULL},
-    {"complete", "208b49dffeefb30b2db877a78bee2174fd0de8ed", (const unsigned char[]){KEYS_1,
+    ACQUIRING_3, HF_NO_SEGMENT}, 22207, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN], NULL},
+    {"complete", "98810b33c309b14682e538a82b42c866a811bde1", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PLAIN_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, NOTIFYING_1, COMPLETE_1, IS_QUEUE_1, COMPLETE_2,
-    HF_NO_SEGMENT}, 13627, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE], NULL},
-    {"extend", "2ee5909bfa5c606b117fb2b1fecdbd650dc7b918", (const unsigned char[]){HASH_2, HASH_3,
-    HASH_4, EXTEND_2, FAIR_EXTEND_2, PLAIN_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1528,
+    HF_NO_SEGMENT}, 14068, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE], NULL},
+    {"extend", "06741eed14a9845df4dac7708af6190751fdf9cd", (const unsigned char[]){HASH_2, HASH_3,
+    HASH_4, EXTEND_2, FAIR_EXTEND_2, PLAIN_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1569,
     &hf_program_table[HF_PROGRAM_SHARDED_EXTEND], NULL},
-    {"fair_acquire", "9fedd897a8f66cd390ca81996f1d23db14bf86a1", (const unsigned char[]){KEYS_1,
+    {"fair_acquire", "6e8c8aa5302bcd51243dc035863b7fe1113241ed", (const unsigned char[]){KEYS_1,
     FRESH_1, FAIR_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, FAIR_ACQUIRE_2, HASH_8,
     HASH_3, FAIR_ACQUIRE_3, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
     RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, FAIR_ACQUIRE_4, FRESH_3, PLAIN_2, FAIR_QUEUE_1,
-    RECORD_3, FAIR_QUEUE_2, FAIR_ACQUIRE_5, HF_NO_SEGMENT}, 11399,
+    RECORD_3, FAIR_QUEUE_2, FAIR_ACQUIRE_5, HF_NO_SEGMENT}, 11732,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE], NULL},
-    {"fair_extend", "c6a0abc9b92ee7dcfda97d0376d68cd7b0f44cea", (const unsigned char[]){HASH_2,
-    HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, PLAIN_2, FAIR_EXTEND_3, HF_NO_SEGMENT}, 1364,
+    {"fair_extend", "d11a2790646c0548d46441428cbea4d48eedd2b2", (const unsigned char[]){HASH_2,
+    HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, PLAIN_2, FAIR_EXTEND_3, HF_NO_SEGMENT}, 1405,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_EXTEND], NULL},
-    {"fair_force", "1f7ffb30bae28245c3a90694edfeac7e43108390", (const unsigned char[]){KEYS_1,
+    {"fair_force", "29ab54bae37ef12c1694469cf60350ccbfcec6d2", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4, HASH_6, PLAIN_2, FAIR_QUEUE_1,
     RECORD_3, FAIR_QUEUE_2, FAIR_PASSING_1, OWNERS_3, FAIR_FORCE_2, FORCE_2, FAIR_FORCE_3,
-    HF_NO_SEGMENT}, 6168, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE], NULL},
-    {"fair_info", "b30d46a4b5f6d420ca59180064bdb6e30370025a", (const unsigned char[]){HASH_2,
+    HF_NO_SEGMENT}, 6356, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE], NULL},
+    {"fair_info", "46ee79307f5dd0b0ef358acdc03e412b4801afef", (const unsigned char[]){HASH_2,
     HASH_3, HASH_4, HASH_6, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, AHEAD_1, FAIR_INFO_2,
-    HF_NO_SEGMENT}, 2379, NULL, NULL},
-    {"fair_leave", "dfadbb1a2821fcbe94ad444aa20941b37949d399", (const unsigned char[]){KEYS_1,
+    HF_NO_SEGMENT}, 2432, NULL, NULL},
+    {"fair_leave", "ef04e97e7bde823c1e1d33a338ca7fe3a9e9e37e", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4, HASH_6, PLAIN_2, FAIR_QUEUE_1,
-    RECORD_3, FAIR_QUEUE_2, FAIR_PASSING_1, FAIR_LEAVE_1, HF_NO_SEGMENT}, 5666,
+    RECORD_3, FAIR_QUEUE_2, FAIR_PASSING_1, FAIR_LEAVE_1, HF_NO_SEGMENT}, 5847,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_LEAVE], NULL},
-    {"fair_release", "0a262bb92b3bd3f3b772458831669ce70100e5c7", (const unsigned char[]){KEYS_1,
+    {"fair_release", "a9e3b4db121d85900844585b7b8641a475274abb", (const unsigned char[]){KEYS_1,
     FAIR_RELEASE_1, HASH_2, HASH_3, HASH_4, HASH_6, FAIR_RELEASE_2, CLOCK_2, CLOCK_3, CLOCK_4,
     CLOCK_5, PLAIN_2, FAIR_QUEUE_1, RECORD_3, FAIR_QUEUE_2, FAIR_PASSING_1, FAIR_RELEASE_3,
-    HF_NO_SEGMENT}, 5587, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE], NULL},
+    HF_NO_SEGMENT}, 5768, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE], NULL},
     {"fence", "3a01f5a7c9af65d07fde71be9f7c49f558d5b8c9", (const unsigned char[]){FENCE_1,
     HF_NO_SEGMENT}, 1927, NULL, NULL},
-    {"force", "829592a35a52e3a3239a10665545dc075fa17a24", (const unsigned char[]){KEYS_1, CLOCK_2,
+    {"force", "7ac0a765bb46f2896e068cd684af706e90378396", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PLAIN_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3, HF_NO_SEGMENT},
-    14166, &hf_program_table[HF_PROGRAM_SHARDED_FORCE], NULL},
-    {"info", "0d616a7f1ddb7c3b690f26ae5985985894255c86", (const unsigned char[]){HASH_2, HASH_3,
+    14657, &hf_program_table[HF_PROGRAM_SHARDED_FORCE], NULL},
+    {"info", "da1c8fc8f60555f921bfd6c4593a064a00323afb", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, HASH_6, AHEAD_1, AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, INFO_2,
-    HF_NO_SEGMENT}, 2796, NULL, NULL},
-    {"latch_delete", "3e7545936e46266219fe9f90770d7c04681ca58d", (const unsigned char[]){PLAIN_2,
-    LATCH_1, WHOLE_NUMBER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3, LATCH_4, LATCH_DELETE_1,
-    HF_NO_SEGMENT}, 1188, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DELETE], NULL},
-    {"latch_down", "cf30ff16e04fd885f39bcdf80227664fab1a1272", (const unsigned char[]){PLAIN_2,
-    LATCH_1, WHOLE_NUMBER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3, LATCH_4, LATCH_DOWN_1,
-    HF_NO_SEGMENT}, 1309, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DOWN], NULL},
-    {"latch_set", "68848b91a83ead52c9f6b23bb23664cc047cae76", (const unsigned char[]){PLAIN_2,
-    LATCH_1, WHOLE_NUMBER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3, LATCH_4, LATCH_SET_1,
-    HF_NO_SEGMENT}, 1220, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET], NULL},
-    {"leave", "9f2665ed2f8100755611ed360892e613612d2cac", (const unsigned char[]){KEYS_1, CLOCK_2,
+    HF_NO_SEGMENT}, 2857, NULL, NULL},
+    {"latch_delete", "9ea242cbfecac41c7cf85acebea17168f0500e81", (const unsigned char[]){PLAIN_2,
+    LATCH_1, READ_INTEGER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3, LATCH_4, LATCH_DELETE_1,
+    HF_NO_SEGMENT}, 1241, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DELETE], NULL},
+    {"latch_down", "2e74ef5fbfdb7cb50fef46f3fc70918b9be8b5aa", (const unsigned char[]){PLAIN_2,
+    LATCH_1, READ_INTEGER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3, LATCH_4, LATCH_DOWN_1,
+    HF_NO_SEGMENT}, 1362, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DOWN], NULL},
+    {"latch_set", "e71237b7ce59d13ec6e412be8c76effb964d49ae", (const unsigned char[]){PLAIN_2,
+    LATCH_1, READ_INTEGER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3, LATCH_4, LATCH_SET_1,
+    HF_NO_SEGMENT}, 1273, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET], NULL},
+    {"leave", "517c73090efa0a7d7c1aeba35a8e4df12db487ed", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PLAIN_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, IS_QUEUE_1, FORGETTING_1,
-    NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 15992, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE],
+    NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 16606, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE],
     NULL},
-    {"mutex_acquire", "180ed246eb7d9dcc760c13dc9b2e1bec952af687",
+    {"mutex_acquire", "715cb8557c3a9b31b17e6c588dd6ea1d3c012349",
     (const unsigned char[]){ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2,
     FAIR_ACQUIRE_2, STRING_6, ACQUIRE_3, CLOCK_2, STRING_8, ACQUIRE_4, BEHIND_1, ACQUIRE_5,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, STRING_2, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2, TOKEN_3,
@@ -2577,38 +2594,38 @@ static const hf_program hf_program_table[] = {
     RECORD_3, RECORD_4, RECORD_5, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3,
-    ACQUIRING_3, HF_NO_SEGMENT}, 22411, NULL, NULL},
-    {"mutex_extend", "9dbc0f0e3a726c65bc8bc0a023e244a3cc0482ff", (const unsigned char[]){STRING_2,
-    EXTEND_2, FAIR_EXTEND_2, SILENT_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1092, NULL, NULL},
-    {"mutex_force", "c0fce3e1a5f399aa8e741db5b728a4fff0eac352", (const unsigned char[]){KEYS_1,
+    ACQUIRING_3, HF_NO_SEGMENT}, 23081, NULL, NULL},
+    {"mutex_extend", "0cfdc1741361b9805641544de666ac64e9af4ccb", (const unsigned char[]){STRING_2,
+    EXTEND_2, FAIR_EXTEND_2, SILENT_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1103, NULL, NULL},
+    {"mutex_force", "ac849b4f509132c082b6478b38b3c2c251bcb30b", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, STRING_2,
     STRING_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, SILENT_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3, HF_NO_SEGMENT},
-    13240, NULL, NULL},
-    {"mutex_info", "4c223c7a290c9982a8ca5f25ac6f9162c7c45b7c", (const unsigned char[]){STRING_2,
+    13689, NULL, NULL},
+    {"mutex_info", "5faecfb36f85a56c130496421a1d0eed0a54b7f0", (const unsigned char[]){STRING_2,
     STRING_4, AHEAD_1, AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, INFO_2,
-    HF_NO_SEGMENT}, 2020, NULL, NULL},
-    {"mutex_leave", "b8c2c8eefbc5733fd42fbaeb6c606e2032c3e14e", (const unsigned char[]){KEYS_1,
+    HF_NO_SEGMENT}, 2039, NULL, NULL},
+    {"mutex_leave", "6156f249f1d2eea6138b55c2b03501f651b743ec", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, STRING_2,
     STRING_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, SILENT_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, IS_QUEUE_1, FORGETTING_1,
-    NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 15066, NULL, NULL},
-    {"mutex_release", "0c9a23809c4066f7328a1cf14057d26f02bcc231",
+    NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 15638, NULL, NULL},
+    {"mutex_release", "a897201dae35682c84be857cf3557cc57a503fa9",
     (const unsigned char[]){RELEASE_1, STRING_2, RELEASE_2, STRING_4, RELEASE_3, STRING_10,
     RELEASE_4, SILENT_4, RELEASE_5, STRING_2, SILENT_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, RELEASE_7, MEMBER_2, MEMBER_3, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, DUE_1, NEXT_BEHIND_RECORD_1, STRING_14, RELEASE_8, GRANTING_2,
     RELEASE_9, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_1, TURNS_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 16644, NULL, NULL},
-    {"mutex_renew", "232de3fb5554ac79becb31761bb1b9fb70684311", (const unsigned char[]){STRING_2,
-    RENEW_1, HF_NO_SEGMENT}, 545, NULL, NULL},
-    {"once", "e02cbd8fd4a4d45834e95eaf73371456e0709024", (const unsigned char[]){ONCE_1,
-    HF_NO_SEGMENT}, 1546, NULL, NULL},
-    {"permit_acquire", "0f2f0bd0c01c8c0c9f67295df26fe6b5992b50df", (const unsigned char[]){KEYS_1,
-    PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1, POOL_2, PERMIT_ACQUIRE_1, PLAIN_2,
+    DUE_1, TURNS_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 17135, NULL, NULL},
+    {"mutex_renew", "5c326886ba3d2f050bed8ca80bc812656f8ea675", (const unsigned char[]){STRING_2,
+    RENEW_1, HF_NO_SEGMENT}, 556, NULL, NULL},
+    {"once", "3fd81f4fee2805c6fa4e673212ceb13345c2c361", (const unsigned char[]){ONCE_1,
+    HF_NO_SEGMENT}, 1558, NULL, NULL},
+    {"permit_acquire", "da14fb9e443dbc683c4b2ac40f65af0506f0c615", (const unsigned char[]){KEYS_1,
+    PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, READ_INTEGER_1, POOL_2, PERMIT_ACQUIRE_1, PLAIN_2,
     PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2, BEHIND_1, PERMIT_ACQUIRE_4, DRAWING_1,
     TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_7, CLOCK_2, CLOCK_3,
     CLOCK_4, CLOCK_5, PERMITS_1, PERMITS_2, PERMITS_3, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
@@ -2616,25 +2633,25 @@ static const hf_program hf_program_table[] = {
     RECORD_2, RECORD_3, RECORD_4, RECORD_5, PLAIN_2, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1,
     MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2,
-    FORGET_RECORD_1, PERMIT_ACQUIRE_10, HF_NO_SEGMENT}, 22019,
+    FORGET_RECORD_1, PERMIT_ACQUIRE_10, HF_NO_SEGMENT}, 22777,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE], NULL},
-    {"permit_extend", "c1345d909f33a4429ed4ae312e0ed4f067f4594d", (const unsigned char[]){CLOCK_2,
+    {"permit_extend", "2c9411b4559cfe7d8678f038143a4dbcfa9cad60", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2,
-    PERMITS_3, PERMIT_EXTEND_1, PLAIN_2, SHORTENED_1, PERMIT_EXTEND_2, HF_NO_SEGMENT}, 2785,
+    PERMITS_3, PERMIT_EXTEND_1, PLAIN_2, SHORTENED_1, PERMIT_EXTEND_2, HF_NO_SEGMENT}, 2887,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_EXTEND], NULL},
-    {"permit_info", "73af46adaf7b295f0643f6cced3fd11e66f1492c", (const unsigned char[]){CLOCK_2,
-    CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, PERMIT_INFO_2, AHEAD_1, AHEAD_2, WHOLE_NUMBER_1,
-    PERMIT_INFO_3, HF_NO_SEGMENT}, 2186, NULL, NULL},
-    {"permit_leave", "832cd1d2101995746f2e690babf0b1b6e3e29d9f", (const unsigned char[]){KEYS_1,
+    {"permit_info", "38aadf8ff703d2a5fdcf605a4e9122521dca1371", (const unsigned char[]){CLOCK_2,
+    CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, PERMIT_INFO_2, AHEAD_1, AHEAD_2, READ_INTEGER_1,
+    PERMIT_INFO_3, HF_NO_SEGMENT}, 2229, NULL, NULL},
+    {"permit_leave", "e04858870dffc5ecda80cd5681373eeee221d3f5", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, PERMIT_NOW_1, CLOCK_4,
-    PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1, WHOLE_NUMBER_1, POOL_2, POOL_CHANGES_1,
+    PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1, READ_INTEGER_1, POOL_2, POOL_CHANGES_1,
     POOL_CHANGES_2, POOL_CHANGES_3, PLAIN_2, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
     RECORD_5, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
     MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1,
-    PERMIT_PASSING_1, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_1, HF_NO_SEGMENT}, 16325,
+    PERMIT_PASSING_1, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_1, HF_NO_SEGMENT}, 16871,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE], NULL},
-    {"permit_release", "aec5855325af80530b7cc68d11d246c88eb70758", (const unsigned char[]){KEYS_1,
-    PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1, POOL_2, PERMIT_RELEASE_1,
+    {"permit_release", "81bb9bbdbe2733f5b2874a479509e906656387d3", (const unsigned char[]){KEYS_1,
+    PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, READ_INTEGER_1, POOL_2, PERMIT_RELEASE_1,
     PERMITS_2, PERMIT_RELEASE_2, PLAIN_6, PERMIT_RELEASE_3, POOL_CHANGES_2, PERMIT_RELEASE_4,
     DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_RELEASE_5, PERMITS_2, PERMIT_RELEASE_6, PERMIT_ACQUIRE_6,
     PERMIT_RELEASE_7, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, PERMITS_1, PERMITS_2, PERMITS_3, TOKEN_2,
@@ -2642,22 +2659,22 @@ static const hf_program hf_program_table[] = {
     PERMIT_RELEASE_8, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1,
-    PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 18010,
+    PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 18598,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE], NULL},
-    {"permit_renew", "bd00cd07849211e0a2607341d0804921ce4d1326", (const unsigned char[]){CLOCK_2,
+    {"permit_renew", "0e5a8a98e20e337a929cb49a7f56d48c536dc2c7", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2,
-    PERMITS_3, PERMIT_RENEW_1, HF_NO_SEGMENT}, 2076, NULL, NULL},
-    {"permit_set", "74112b713b66c23c6e995eef0b28e3645d7c229f", (const unsigned char[]){KEYS_1,
+    PERMITS_3, PERMIT_RENEW_1, HF_NO_SEGMENT}, 2140, NULL, NULL},
+    {"permit_set", "99fb7cbe101e4311b440733d759722fe683f66d4", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, PERMIT_NOW_1, CLOCK_4,
-    PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1, WHOLE_NUMBER_1, POOL_2, POOL_CHANGES_1,
+    PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1, READ_INTEGER_1, POOL_2, POOL_CHANGES_1,
     POOL_CHANGES_2, POOL_CHANGES_3, PLAIN_2, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
     RECORD_5, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
     MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1,
-    PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT}, 15227,
+    PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT}, 15780,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET], NULL},
-    {"raise", "08063c7208f9dcc957226cc2e522526fe3da0109", (const unsigned char[]){CLOCK_2, CLOCK_3,
-    CLOCK_4, CLOCK_5, TOKEN_2, RAISE_2, HF_NO_SEGMENT}, 1134, NULL, NULL},
-    {"release", "1aff5d51cc1e424c181d17cf7ebfcde330c24e39", (const unsigned char[]){RELEASE_1,
+    {"raise", "8695dae66ad43a30335429d422d8b3630c57854c", (const unsigned char[]){CLOCK_2, CLOCK_3,
+    CLOCK_4, CLOCK_5, TOKEN_2, RAISE_2, HF_NO_SEGMENT}, 1136, NULL, NULL},
+    {"release", "e9a61ec92f2fadf83869c766d509f69cc8ce4b2a", (const unsigned char[]){RELEASE_1,
     HASH_2, HASH_3, HASH_4, RELEASE_2, HASH_6, RELEASE_3, HASH_12, RELEASE_4, PLAIN_4, RELEASE_5,
     HASH_14, MEMBER_2, HASH_15, PLAIN_6, CLOCK_2, HASH_16, DRAWING_1, TOKEN_4, DRAWING_2, HASH_17,
     HASH_3, HASH_18, HASH_2, HASH_3, HASH_4, PLAIN_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2,
@@ -2665,77 +2682,77 @@ static const hf_program hf_program_table[] = {
     RECORD_3, RECORD_4, RECORD_5, DUE_1, NEXT_BEHIND_RECORD_1, HASH_21, RELEASE_8, GRANTING_2,
     RELEASE_9, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_1, TURNS_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 19997,
+    DUE_1, TURNS_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 20598,
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE], NULL},
-    {"release_all", "8a44b471fbb3e7e0684c4e459af357e8711fc4a5", (const unsigned char[]){KEYS_1,
+    {"release_all", "95527f29b61a856c20fd7a249399347c19fba33d", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     PLAIN_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RELEASE_ALL_1, HF_NO_SEGMENT}, 13896,
+    GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RELEASE_ALL_1, HF_NO_SEGMENT}, 14349,
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL], NULL},
-    {"renew", "9f63575e2112de24e31ce65535e37be24fa06370", (const unsigned char[]){HASH_2, HASH_3,
-    HASH_4, RENEW_1, HF_NO_SEGMENT}, 831, NULL, NULL},
-    {"rw_acquire", "0d9062c9a9023d12d82527f0f649ce86a19cfa36", (const unsigned char[]){KEYS_1,
+    {"renew", "45a55f6ec908cf43b9e8c089f9f5a41e85c05d70", (const unsigned char[]){HASH_2, HASH_3,
+    HASH_4, RENEW_1, HF_NO_SEGMENT}, 872, NULL, NULL},
+    {"rw_acquire", "822f50b9201f44baa608d0f425f62080e2a3009e", (const unsigned char[]){KEYS_1,
     PLAIN_2, RW_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, RW_ACQUIRE_2, HASH_3,
     RW_ACQUIRE_3, HASH_3, RW_ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3,
     TOKEN_4, TOKEN_5, RW_1, RW_ACQUIRE_5, RW_TOKEN_1, RW_ACQUIRE_6, OWNERS_1, PLACING_1, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3,
     QUEUEING_2, TIMES_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, RW_ACQUIRE_7,
-    HF_NO_SEGMENT}, 25791, &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE], NULL},
-    {"rw_extend", "bee4784ee1c18d6b08ca03513925265097b903b8", (const unsigned char[]){RW_1,
-    RW_EXTEND_1, PLAIN_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 3926,
+    HF_NO_SEGMENT}, 26264, &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE], NULL},
+    {"rw_extend", "5dfbc6597ea45e06289b94580540798502c5ef1b", (const unsigned char[]){RW_1,
+    RW_EXTEND_1, PLAIN_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 3932,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_EXTEND], NULL},
-    {"rw_force", "6d0fe4d5e19e2ee619024d271e5cd9e40fa1744c", (const unsigned char[]){KEYS_1,
+    {"rw_force", "fa5b79480093f341c4b3da35b143f28943cea8ac", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, PLAIN_2,
     RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PASSING_OVER_2,
     RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1,
-    RW_QUEUE_2, OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 17017,
+    RW_QUEUE_2, OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 17347,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE], NULL},
-    {"rw_info", "9f70352e92f93f893af7f7ddba7df6a2566f3c7c", (const unsigned char[]){RW_1, AHEAD_1,
-    AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, RW_INFO_2, HF_NO_SEGMENT}, 4271,
+    {"rw_info", "d7ddd2d8fa805033a87cb8205fd21363fb617b08", (const unsigned char[]){RW_1, AHEAD_1,
+    AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, RW_INFO_2, HF_NO_SEGMENT}, 4285,
     NULL, NULL},
-    {"rw_leave", "faf4d76a2d28932387cba4ff92a17f7bec3e1d84", (const unsigned char[]){KEYS_1,
+    {"rw_leave", "5922e6c6bc284971d656c8fcf74dfe789aabcef7", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, PLAIN_2,
     RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PASSING_OVER_2,
     RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1,
-    RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, FORGETTING_1, RW_LEAVE_1, HF_NO_SEGMENT}, 18386,
+    RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, FORGETTING_1, RW_LEAVE_1, HF_NO_SEGMENT}, 18763,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE], NULL},
-    {"rw_release", "99bf3e60c01ed060c59f934dd39c30d8753d2b56", (const unsigned char[]){KEYS_1,
+    {"rw_release", "c3a8a8034038602de3f017dee3157ebb1eca5d46", (const unsigned char[]){KEYS_1,
     PLAIN_2, RW_RELEASE_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
     RW_1, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PASSING_OVER_2,
     RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1,
-    RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 17507,
+    RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 17904,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE], NULL},
-    {"rw_renew", "fff2c3b1a0b960bc860b7eb1259b59bd0c17dcae", (const unsigned char[]){RW_1,
-    RW_RENEW_1, HF_NO_SEGMENT}, 2869, NULL, NULL},
-    {"semaphore_acquire", "58821801805a4b631a1f9f3527aa5b0826ed450f",
-    (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, SEMAPHORE_TURN_1,
+    {"rw_renew", "37285c861868ad3aec8a9c93ca1d5dccc64b6483", (const unsigned char[]){RW_1,
+    RW_RENEW_1, HF_NO_SEGMENT}, 2875, NULL, NULL},
+    {"semaphore_acquire", "37e7f2bb0414eed86acb3a1407283155f0f491c5",
+    (const unsigned char[]){SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, SEMAPHORE_TURN_1,
     SEMAPHORE_ACQUIRE_1, PLAIN_2, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2,
-    RECORD_3, RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, SEMAPHORE_ACQUIRE_2, HF_NO_SEGMENT}, 3810,
+    RECORD_3, RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, SEMAPHORE_ACQUIRE_2, HF_NO_SEGMENT}, 4032,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_ACQUIRE], NULL},
-    {"semaphore_delete", "c9ead42a2ce303d0b5348a99c084766c24467672",
-    (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
-    SEMAPHORE_DELETE_1, HF_NO_SEGMENT}, 828, NULL, NULL},
-    {"semaphore_drain", "8c3574394dd19d88980bc25a7b396b89c4a362e0",
-    (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
-    SEMAPHORE_DRAIN_1, HF_NO_SEGMENT}, 890, NULL, NULL},
-    {"semaphore_leave", "44b9d806db21af27ee4006a92c707b6b688ff33a",
-    (const unsigned char[]){PLAIN_2, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
+    {"semaphore_delete", "48ec03d315550d988b2fe0bafbda9bfd217394a3",
+    (const unsigned char[]){SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
+    SEMAPHORE_DELETE_1, HF_NO_SEGMENT}, 881, NULL, NULL},
+    {"semaphore_drain", "ee81b716a2663fd527ce8746cef375a107ecc91b",
+    (const unsigned char[]){SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
+    SEMAPHORE_DRAIN_1, HF_NO_SEGMENT}, 943, NULL, NULL},
+    {"semaphore_leave", "8ed4faf384b79a7aae1e0972ff883859664ed78b",
+    (const unsigned char[]){PLAIN_2, SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_LEAVE_1,
-    HF_NO_SEGMENT}, 4559, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_LEAVE], NULL},
-    {"semaphore_release", "373da5bad1ef9cbbe6be8004e00e365dd8b26ea8",
-    (const unsigned char[]){PLAIN_2, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
+    HF_NO_SEGMENT}, 4828, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_LEAVE], NULL},
+    {"semaphore_release", "c6f3e410c39a59b71f8b2f5e86389f00f00e6426",
+    (const unsigned char[]){PLAIN_2, SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_RELEASE_1,
-    HF_NO_SEGMENT}, 4462, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_RELEASE], NULL},
-    {"semaphore_set", "10ca0991109e0e7d91e6e1a32179b90ee7e1eaa9", (const unsigned char[]){PLAIN_2,
-    SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3, SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1,
+    HF_NO_SEGMENT}, 4739, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_RELEASE], NULL},
+    {"semaphore_set", "30c04bd28ebd22e5d1dcbed3ef580b7793614085", (const unsigned char[]){PLAIN_2,
+    SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3, SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3, RECORD_4, RUNS_2, SEMAPHORE_TURNS_2,
-    TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_SET_1, HF_NO_SEGMENT}, 4534,
+    TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_SET_1, HF_NO_SEGMENT}, 4811,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET], NULL},
-    {"sharded_acquire", "3e2b52243d34d5e54421cea245b990df747d4083",
+    {"sharded_acquire", "d4745fdb397b55b1c9e1040646d8fd39dc34b2ff",
     (const unsigned char[]){ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2,
     FAIR_ACQUIRE_2, HASH_8, HASH_3, ACQUIRE_3, CLOCK_2, HASH_10, ACQUIRE_4, BEHIND_1, ACQUIRE_5,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2,
@@ -2743,77 +2760,77 @@ static const hf_program hf_program_table[] = {
     RECORD_3, RECORD_4, RECORD_5, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3,
-    ACQUIRING_3, HF_NO_SEGMENT}, 23936, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE]},
-    {"sharded_acquire_all", "d47970f928817469c8805f671a89e5f4ee5b4f21",
+    ACQUIRING_3, HF_NO_SEGMENT}, 24648, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE]},
+    {"sharded_acquire_all", "aee985bf928dad29b9e2247efd18119a481e2d33",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3,
-    ACQUIRE_ALL_1, HF_NO_SEGMENT}, 15260, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE_ALL]},
-    {"sharded_begin", "a4e10236b951b450fe4783bfa19079ba0eab8da9", (const unsigned char[]){KEYS_1,
+    ACQUIRE_ALL_1, HF_NO_SEGMENT}, 15766, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE_ALL]},
+    {"sharded_begin", "94420f6e00aad15a5ad1a498de3bce98a217d2d8", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, BEGIN_1, FRESH_1, FRESH_3, HASH_6, SHARDED_2, OWNERS_1, OWNERS_3, PLACING_1,
     RECORD_2, RECORD_3, RECORD_4, RECORD_5, BEGIN_2, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1,
     PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1,
-    QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_3, HF_NO_SEGMENT}, 21945, NULL,
+    QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_3, HF_NO_SEGMENT}, 22633, NULL,
     &hf_program_table[HF_PROGRAM_BEGIN]},
-    {"sharded_complete", "c410c7a9d192666e734c4d7a887ea52890277c16",
+    {"sharded_complete", "325dc976e9840be2bc057f86cfcb1ee333451dbd",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3,
     RECORD_4, RECORD_5, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, NOTIFYING_1, COMPLETE_1,
-    IS_QUEUE_1, COMPLETE_2, HF_NO_SEGMENT}, 14053, NULL, &hf_program_table[HF_PROGRAM_COMPLETE]},
-    {"sharded_extend", "fc435f95d4d84fe9637e6c16222a442b85eef044", (const unsigned char[]){HASH_2,
+    IS_QUEUE_1, COMPLETE_2, HF_NO_SEGMENT}, 14494, NULL, &hf_program_table[HF_PROGRAM_COMPLETE]},
+    {"sharded_extend", "28542dfb3ec22df09e1886bea46cb3ad0190b9e2", (const unsigned char[]){HASH_2,
     HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, SHARDED_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT},
-    1954, NULL, &hf_program_table[HF_PROGRAM_EXTEND]},
-    {"sharded_fair_acquire", "e50f434a73069a02633f2d2fcf83604bfa06e96a",
+    1995, NULL, &hf_program_table[HF_PROGRAM_EXTEND]},
+    {"sharded_fair_acquire", "a7af95f8c918441a388186a977e3207a907a7646",
     (const unsigned char[]){KEYS_1, FRESH_1, FAIR_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2,
     FREE_2, FAIR_ACQUIRE_2, HASH_8, HASH_3, FAIR_ACQUIRE_3, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, FAIR_ACQUIRE_4,
     FRESH_3, SHARDED_2, FAIR_QUEUE_1, RECORD_3, FAIR_QUEUE_2, FAIR_ACQUIRE_5, HF_NO_SEGMENT},
-    11825, NULL, &hf_program_table[HF_PROGRAM_FAIR_ACQUIRE]},
-    {"sharded_fair_extend", "5e9ce7b838ff6108e64c9e4e3215908c57e98e0d",
+    12158, NULL, &hf_program_table[HF_PROGRAM_FAIR_ACQUIRE]},
+    {"sharded_fair_extend", "077feca393defe40d588271c277b9be58836585c",
     (const unsigned char[]){HASH_2, HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, SHARDED_2,
-    FAIR_EXTEND_3, HF_NO_SEGMENT}, 1790, NULL, &hf_program_table[HF_PROGRAM_FAIR_EXTEND]},
-    {"sharded_fair_force", "7cbb79171d83f95a6410922bbb33e21a31a87e1f",
+    FAIR_EXTEND_3, HF_NO_SEGMENT}, 1831, NULL, &hf_program_table[HF_PROGRAM_FAIR_EXTEND]},
+    {"sharded_fair_force", "3cd67121ff0cb56223506f3e827d9761016c84dc",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4,
     HASH_6, SHARDED_2, FAIR_QUEUE_1, RECORD_3, FAIR_QUEUE_2, FAIR_PASSING_1, OWNERS_3,
-    FAIR_FORCE_2, FORCE_2, FAIR_FORCE_3, HF_NO_SEGMENT}, 6594, NULL,
+    FAIR_FORCE_2, FORCE_2, FAIR_FORCE_3, HF_NO_SEGMENT}, 6782, NULL,
     &hf_program_table[HF_PROGRAM_FAIR_FORCE]},
-    {"sharded_fair_leave", "25bbd9239ddbed2458e320a26c3d6c0fb4e14d09",
+    {"sharded_fair_leave", "e3841b2ef0998f5d561e8a3f16983299fb2cf922",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4,
     HASH_6, SHARDED_2, FAIR_QUEUE_1, RECORD_3, FAIR_QUEUE_2, FAIR_PASSING_1, FAIR_LEAVE_1,
-    HF_NO_SEGMENT}, 6092, NULL, &hf_program_table[HF_PROGRAM_FAIR_LEAVE]},
-    {"sharded_fair_release", "4ba3b2a3f56adc17b68eec348b4d4d7f7e75e457",
+    HF_NO_SEGMENT}, 6273, NULL, &hf_program_table[HF_PROGRAM_FAIR_LEAVE]},
+    {"sharded_fair_release", "cfac63895f3f2d8bd01a219616faa0b57b3a5237",
     (const unsigned char[]){KEYS_1, FAIR_RELEASE_1, HASH_2, HASH_3, HASH_4, HASH_6, FAIR_RELEASE_2,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, SHARDED_2, FAIR_QUEUE_1, RECORD_3, FAIR_QUEUE_2,
-    FAIR_PASSING_1, FAIR_RELEASE_3, HF_NO_SEGMENT}, 6013, NULL,
+    FAIR_PASSING_1, FAIR_RELEASE_3, HF_NO_SEGMENT}, 6194, NULL,
     &hf_program_table[HF_PROGRAM_FAIR_RELEASE]},
-    {"sharded_force", "dad71233a9d4011c305b9a275fc24b418f41e702", (const unsigned char[]){KEYS_1,
+    {"sharded_force", "334375b5f9199584ac16eb7ace00c9e5ed1b14aa", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3, HF_NO_SEGMENT},
-    14592, NULL, &hf_program_table[HF_PROGRAM_FORCE]},
-    {"sharded_latch_delete", "44a773ff7ff3f4f338dc1eb7691e3da4641cd63c",
-    (const unsigned char[]){SHARDED_2, LATCH_1, WHOLE_NUMBER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,
-    LATCH_4, LATCH_DELETE_1, HF_NO_SEGMENT}, 1614, NULL,
+    15083, NULL, &hf_program_table[HF_PROGRAM_FORCE]},
+    {"sharded_latch_delete", "b0851a9d42a9eb4e54740417f6056d2da9684536",
+    (const unsigned char[]){SHARDED_2, LATCH_1, READ_INTEGER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,
+    LATCH_4, LATCH_DELETE_1, HF_NO_SEGMENT}, 1667, NULL,
     &hf_program_table[HF_PROGRAM_LATCH_DELETE]},
-    {"sharded_latch_down", "14e4abba4fcafa565cde752e3ed570e03d73c0be",
-    (const unsigned char[]){SHARDED_2, LATCH_1, WHOLE_NUMBER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,
-    LATCH_4, LATCH_DOWN_1, HF_NO_SEGMENT}, 1735, NULL, &hf_program_table[HF_PROGRAM_LATCH_DOWN]},
-    {"sharded_latch_set", "6fe0654e73d8031d31372ef3ed7a01192c27617e",
-    (const unsigned char[]){SHARDED_2, LATCH_1, WHOLE_NUMBER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,
-    LATCH_4, LATCH_SET_1, HF_NO_SEGMENT}, 1646, NULL, &hf_program_table[HF_PROGRAM_LATCH_SET]},
-    {"sharded_leave", "c8b5cbb712c2abd3e3590670e0070eb7d63d2215", (const unsigned char[]){KEYS_1,
+    {"sharded_latch_down", "c88d1c7fd2eeeb448869282e05b63fc08b0f9c7e",
+    (const unsigned char[]){SHARDED_2, LATCH_1, READ_INTEGER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,
+    LATCH_4, LATCH_DOWN_1, HF_NO_SEGMENT}, 1788, NULL, &hf_program_table[HF_PROGRAM_LATCH_DOWN]},
+    {"sharded_latch_set", "20d8f341e68a493527441045fd477fc8758c957f",
+    (const unsigned char[]){SHARDED_2, LATCH_1, READ_INTEGER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,
+    LATCH_4, LATCH_SET_1, HF_NO_SEGMENT}, 1699, NULL, &hf_program_table[HF_PROGRAM_LATCH_SET]},
+    {"sharded_leave", "bfb4e2bea12af727ae63bdd5669454a1968f4041", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, IS_QUEUE_1, FORGETTING_1,
-    NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 16418, NULL, &hf_program_table[HF_PROGRAM_LEAVE]},
-    {"sharded_permit_acquire", "fcdbbb08a6666fa56af3a962d5834803634e401e",
-    (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1,
+    NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 17032, NULL, &hf_program_table[HF_PROGRAM_LEAVE]},
+    {"sharded_permit_acquire", "0f3a2cf10e21d52958b4d3930207051811d8b719",
+    (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, READ_INTEGER_1,
     POOL_2, PERMIT_ACQUIRE_1, SHARDED_2, PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2,
     BEHIND_1, PERMIT_ACQUIRE_4, DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6,
     PERMIT_ACQUIRE_7, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, PERMITS_1, PERMITS_2, PERMITS_3, TOKEN_2,
@@ -2822,21 +2839,21 @@ static const hf_program hf_program_table[] = {
     PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9,
     PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_ACQUIRE_10, HF_NO_SEGMENT},
-    22871, NULL, &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
-    {"sharded_permit_extend", "59ecb4623bb1b48c8c9ffb831ab1ae1dc5f043a4",
+    23629, NULL, &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
+    {"sharded_permit_extend", "cfcb9de5035983a756f7ccee8ad67498b2e2797e",
     (const unsigned char[]){CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, PERMIT_EXTEND_1, SHARDED_2, SHORTENED_1,
-    PERMIT_EXTEND_2, HF_NO_SEGMENT}, 3211, NULL, &hf_program_table[HF_PROGRAM_PERMIT_EXTEND]},
-    {"sharded_permit_leave", "38f1239a7e66adaa05d2668b04f21f8424c641b2",
+    PERMIT_EXTEND_2, HF_NO_SEGMENT}, 3313, NULL, &hf_program_table[HF_PROGRAM_PERMIT_EXTEND]},
+    {"sharded_permit_leave", "ab1d55b830e5cf9df4e67f10209be8f27d4ff1a5",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1,
-    WHOLE_NUMBER_1, POOL_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, SHARDED_2, OWNERS_1,
+    READ_INTEGER_1, POOL_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, SHARDED_2, OWNERS_1,
     PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PERMIT_GRANTING_1, PASSING_OVER_2,
     PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3,
     PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1, PERMIT_PASSING_1, IS_QUEUE_1, FORGETTING_1,
-    PERMIT_LEAVE_1, HF_NO_SEGMENT}, 16751, NULL, &hf_program_table[HF_PROGRAM_PERMIT_LEAVE]},
-    {"sharded_permit_release", "448bbb7cb34cd1ce438580b011b8ff23e65ddea4",
-    (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1,
+    PERMIT_LEAVE_1, HF_NO_SEGMENT}, 17297, NULL, &hf_program_table[HF_PROGRAM_PERMIT_LEAVE]},
+    {"sharded_permit_release", "9f89e979b5019236992c4d26b4df0a8d670f2f34",
+    (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, READ_INTEGER_1,
     POOL_2, PERMIT_RELEASE_1, PERMITS_2, PERMIT_RELEASE_2, SHARDED_6, PERMIT_RELEASE_3,
     POOL_CHANGES_2, PERMIT_RELEASE_4, DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_RELEASE_5, PERMITS_2,
     PERMIT_RELEASE_6, PERMIT_ACQUIRE_6, PERMIT_RELEASE_7, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
@@ -2844,17 +2861,17 @@ static const hf_program hf_program_table[] = {
     POOL_CHANGES_2, POOL_CHANGES_3, PERMIT_RELEASE_8, OWNERS_1, PLACING_1, RECORD_2, RECORD_3,
     RECORD_4, RECORD_5, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, TURNS_1,
-    FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 18599, NULL,
+    FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 19187, NULL,
     &hf_program_table[HF_PROGRAM_PERMIT_RELEASE]},
-    {"sharded_permit_set", "cdf8e861a517128de2d4af4645a8718645e44f21",
+    {"sharded_permit_set", "00a5ec51f19b04188fb2ab1cb3dea7a9a95e514b",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1,
-    WHOLE_NUMBER_1, POOL_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, SHARDED_2, OWNERS_1,
+    READ_INTEGER_1, POOL_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, SHARDED_2, OWNERS_1,
     PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PERMIT_GRANTING_1, PASSING_OVER_2,
     PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3,
     PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT},
-    15653, NULL, &hf_program_table[HF_PROGRAM_PERMIT_SET]},
-    {"sharded_release", "296d1be091dcb0d4836dc6cf6bd486168c214176",
+    16206, NULL, &hf_program_table[HF_PROGRAM_PERMIT_SET]},
+    {"sharded_release", "38cf572188a137b0a54074d3a4b8ceb3b900b4fd",
     (const unsigned char[]){RELEASE_1, HASH_2, HASH_3, HASH_4, RELEASE_2, HASH_6, RELEASE_3,
     HASH_12, RELEASE_4, SHARDED_4, RELEASE_5, HASH_14, MEMBER_2, HASH_15, SHARDED_6, CLOCK_2,
     HASH_16, DRAWING_1, TOKEN_4, DRAWING_2, HASH_17, HASH_3, HASH_18, HASH_2, HASH_3, HASH_4,
@@ -2863,62 +2880,62 @@ static const hf_program hf_program_table[] = {
     NEXT_BEHIND_RECORD_1, HASH_21, RELEASE_8, GRANTING_2, RELEASE_9, OWNERS_1, OWNERS_3, PLACING_1,
     RECORD_2, RECORD_3, RECORD_4, RECORD_5, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RELEASE_10,
-    HF_NO_SEGMENT}, 20750, NULL, &hf_program_table[HF_PROGRAM_RELEASE]},
-    {"sharded_release_all", "43b4448d93dd6078395760622573532c51b65fe1",
+    HF_NO_SEGMENT}, 21351, NULL, &hf_program_table[HF_PROGRAM_RELEASE]},
+    {"sharded_release_all", "3f7bd02a63032d65517ac2ee35889adba294cfe5",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RELEASE_ALL_1,
-    HF_NO_SEGMENT}, 14322, NULL, &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
-    {"sharded_rw_acquire", "d21f31a61e2022264282e1736ead315f021642a0",
+    HF_NO_SEGMENT}, 14775, NULL, &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
+    {"sharded_rw_acquire", "2ec99353d886286e2be50a6560973c062e3143f4",
     (const unsigned char[]){KEYS_1, SHARDED_2, RW_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2,
     FREE_2, RW_ACQUIRE_2, HASH_3, RW_ACQUIRE_3, HASH_3, RW_ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4,
     CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, RW_ACQUIRE_5, RW_TOKEN_1, RW_ACQUIRE_6,
     OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, QUEUEING_1, PASSING_OVER_1,
     PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, TIMES_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
     MEMBER_3, MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1,
-    RW_ACQUIRE_7, HF_NO_SEGMENT}, 26217, NULL, &hf_program_table[HF_PROGRAM_RW_ACQUIRE]},
-    {"sharded_rw_extend", "0ae5685f5bbc8b107cf3b25a5da3efa7badbb784", (const unsigned char[]){RW_1,
-    RW_EXTEND_1, SHARDED_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 4352, NULL,
+    RW_ACQUIRE_7, HF_NO_SEGMENT}, 26690, NULL, &hf_program_table[HF_PROGRAM_RW_ACQUIRE]},
+    {"sharded_rw_extend", "89b6ffbe89b3679fb114177e148830dbd399333e", (const unsigned char[]){RW_1,
+    RW_EXTEND_1, SHARDED_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 4358, NULL,
     &hf_program_table[HF_PROGRAM_RW_EXTEND]},
-    {"sharded_rw_force", "2410bb54b703073cadb8c97bc46f404ef86b36ee",
+    {"sharded_rw_force", "8307cebb6ed0b3d64e8d40f87646dbeb305a9392",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RW_1, SHARDED_2, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
     RECORD_5, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
-    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 17443, NULL,
+    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 17773, NULL,
     &hf_program_table[HF_PROGRAM_RW_FORCE]},
-    {"sharded_rw_leave", "e8dfa43fa2926dad73c867e5c8a8012a837bd5ef",
+    {"sharded_rw_leave", "6e8d3897ee177ce01ca4cc053fc95f9af806f0cd",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RW_1, SHARDED_2, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
     RECORD_5, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, FORGETTING_1, RW_LEAVE_1,
-    HF_NO_SEGMENT}, 18812, NULL, &hf_program_table[HF_PROGRAM_RW_LEAVE]},
-    {"sharded_rw_release", "d1ae6d9cf526252760c4d9dfa37331a5458f3267",
+    HF_NO_SEGMENT}, 19189, NULL, &hf_program_table[HF_PROGRAM_RW_LEAVE]},
+    {"sharded_rw_release", "7d6aea04464968f420ea24e5abf2ec950362f206",
     (const unsigned char[]){KEYS_1, SHARDED_2, RW_RELEASE_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3,
     RECORD_4, RECORD_5, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
-    MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 17933, NULL,
+    MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 18330, NULL,
     &hf_program_table[HF_PROGRAM_RW_RELEASE]},
-    {"sharded_semaphore_acquire", "1e95c3a602ae214b3fc43db62db94a76e882d1c7",
-    (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, SEMAPHORE_TURN_1,
+    {"sharded_semaphore_acquire", "29860a8a8b53369ef1144aa52e51591c342d4733",
+    (const unsigned char[]){SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, SEMAPHORE_TURN_1,
     SEMAPHORE_ACQUIRE_1, SHARDED_2, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     RECORD_2, RECORD_3, RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, SEMAPHORE_ACQUIRE_2, HF_NO_SEGMENT},
-    4236, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_ACQUIRE]},
-    {"sharded_semaphore_leave", "f1d6abff8beea7107bfbea61bd8c4b48dcbd8b2e",
-    (const unsigned char[]){SHARDED_2, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
+    4458, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_ACQUIRE]},
+    {"sharded_semaphore_leave", "3c3b16d61dfbe95a62db131b87ad385b56411d67",
+    (const unsigned char[]){SHARDED_2, SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_LEAVE_1,
-    HF_NO_SEGMENT}, 4985, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_LEAVE]},
-    {"sharded_semaphore_release", "942c9578d3b452fe2ed79ad0c0b01524bd45749a",
-    (const unsigned char[]){SHARDED_2, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
+    HF_NO_SEGMENT}, 5254, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_LEAVE]},
+    {"sharded_semaphore_release", "e93dd08714ed8b7588c1d9c6bd57fed0bf77a22c",
+    (const unsigned char[]){SHARDED_2, SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_RELEASE_1,
-    HF_NO_SEGMENT}, 4888, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_RELEASE]},
-    {"sharded_semaphore_set", "e8a5df37581b8eee082c2423ca5e81b0aba399be",
-    (const unsigned char[]){SHARDED_2, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
+    HF_NO_SEGMENT}, 5165, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_RELEASE]},
+    {"sharded_semaphore_set", "6ff1d0f030d2bf570b191fddc1a80b40ec223de2",
+    (const unsigned char[]){SHARDED_2, SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_SET_1,
-    HF_NO_SEGMENT}, 4960, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_SET]},
+    HF_NO_SEGMENT}, 5237, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_SET]},
     {"wait", "40caa8853a32f40d2fd9ce37db5e711798f51610", (const unsigned char[]){WAIT_1,
     HF_NO_SEGMENT}, 289, NULL, NULL},
 };

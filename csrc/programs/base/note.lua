@@ -9,16 +9,16 @@ local NOTE = KEYS[2]
 -- resent call would count again. The arguments after `reply` are the command that undoes the call,
 -- if there is something to undo. → reply
 local function note(reply, ...)
-  local text = string.format('%.0f', reply)
-  if redis.pcall('SET', NOTE, text, 'PX', ARGV[1]).err then
+  local reply_string = string.format('%.0f', reply)
+  if redis.pcall('SET', NOTE, reply_string, 'PX', ARGV[1]).err then
     if ... then redis.call(...) end
-    redis.call('SET', NOTE, text, 'PX', ARGV[1])
+    redis.call('SET', NOTE, reply_string, 'PX', ARGV[1])
   end
   return reply
 end
 --#end
 
---#section noted
--- Defines noted: the reply of an earlier copy of this call, or false.
-local noted = redis.call('GET', NOTE)
+--#section earlier_reply
+-- Defines earlier_reply: the reply of an earlier copy of this call, or false.
+local earlier_reply = redis.call('GET', NOTE)
 --#end

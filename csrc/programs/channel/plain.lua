@@ -17,14 +17,14 @@ end
 --#end
 
 --#section receivers
--- Announces a release on RELEASES. Straight-line: see acquire.lua. Defines receivers: the number of
--- clients that received it, or an error if this client may not publish.
+-- Announces a release on RELEASES. Straight-line code: see acquire.lua. Defines receivers: the
+-- number of clients that received it, or an error if this client may not publish.
 local receivers = redis.pcall('PUBLISH', RELEASES, '0')
 --#end
 
 --#section unqueued
 -- Defines unqueued: the number of waiters that are not queued; nil if the server does not say.
--- Straight-line: see acquire.lua. Reads counts: the reply of PUBSUB NUMSUB for RELEASES and one
--- more channel.
+-- Straight-line code: see acquire.lua. Reads counts: the reply of PUBSUB NUMSUB for RELEASES and
+-- one more channel.
 local unqueued = counts[2]
 --#end

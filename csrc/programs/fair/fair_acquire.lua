@@ -31,7 +31,7 @@ local FINGERPRINT = nil
 -- { -6, kind }               the key belongs to another kind: "guard", "read_write"
 local FROM, WAITER = tonumber(ARGV[3]), ARGV[7]
 -- A waiter with up to this many waiters ahead asks again every grant lease; with more, less often.
--- At most this many waiters are read from the list.
+-- The program reads at most this many waiters from the list.
 local READ_LIMIT = 100
 local MAX_RECHECK_MS = 30000
 local MISSED_RECHECKS = 3 -- a waiter of ours that has missed this many rechecks counts as dead
@@ -56,39 +56,45 @@ local function find_owner(members)
   return nil, redisson_count, last
 end
 
--- Each of Redisson's waiters before the owner subtracts its own timeout from the owner's when it
--- leaves the list. So the owner's timeout must include theirs: the default for each of them, or
--- more if the last one's timeout shows that. → the server's ms at which their timeouts end
-local function redisson_end(redisson_count, last, lock_ms, now)
-  local default_end, till = now + redisson_count * JAVA_WAIT_MS, last and timeout_of(last) or 0
-  return till - math.max(0, lock_ms) > default_end + SLACK_MS and till or default_end
+-- When one of Redisson's waiters leaves the list, it subtracts its own timeout from those of all
+-- later waiters. So the owner's timeout must include that of each Redisson waiter before it: the
+-- default, or more if the timeout of the last one shows that. → the ms of the server's clock at
+-- which their timeouts end
+local function redisson_timeout(redisson_count, last, lock_ms, now)
+  local default_timeout, till = now + redisson_count * JAVA_WAIT_MS, last and timeout_of(last) or 0
+  return till - math.max(0, lock_ms) > default_timeout + SLACK_MS and till or default_timeout
 end
 
--- Does the same if too many waiters are before the owner to read them all. owner: the last one in
--- the list, or the caller if it is already queued. The timeout of `owner` includes what was to be
--- subtracted when it was set; a waiter of ours has itself added less than JAVA_WAIT_MS.
-local function distant_end(owner, now)
+-- Does the same as redisson_timeout if there are too many waiters before the caller to read them
+-- all. owner: the last one in the list, or the caller if it is already queued. When the timeout of
+-- `owner` was set, it included all timeouts that are subtracted later; if `owner` is ours, its own
+-- part is less than JAVA_WAIT_MS.
+local function distant_timeout(owner, now)
   local till = math.max(now, timeout_of(owner) or 0)
   if not is_ours(owner) then return till + JAVA_WAIT_MS end
   return till - (till - now) % JAVA_WAIT_MS
 end
 
--- Appends the owner to the list, or keeps its place, and sets its timeout. → the waiters before it
+-- Appends the owner to the list, or keeps its place, and sets its timeout.
+-- → the number of waiters before it
 local function queue_up(lock_ms, now)
-  local old_ms, count = timeout_of(OWNER), redis.call('LLEN', QUEUE)
-  local reads = old_ms or count < READ_LIMIT
-  local first_owners = reads and redis.call('LRANGE', QUEUE, 0, READ_LIMIT - 1) or {}
+  local old_timeout, count = timeout_of(OWNER), redis.call('LLEN', QUEUE)
+  local reads_list = old_timeout or count < READ_LIMIT
+  local first_owners = reads_list and redis.call('LRANGE', QUEUE, 0, READ_LIMIT - 1) or {}
   local index, redisson_count, last = find_owner(first_owners)
-  local is_new = not index and (not old_ms or #first_owners == count)
+  local is_new = not index and (not old_timeout or #first_owners == count)
   local ahead = index or is_new and count or count - 1
-  local base_ms = (index or #first_owners == count)
-    and redisson_end(redisson_count, last, lock_ms, now)
-    or distant_end(is_new and redis.call('LINDEX', QUEUE, -1) or OWNER, now)
+  local base_timeout = (index or #first_owners == count)
+    and redisson_timeout(redisson_count, last, lock_ms, now)
+    or distant_timeout(is_new and redis.call('LINDEX', QUEUE, -1) or OWNER, now)
   if is_new then redis.call('RPUSH', QUEUE, OWNER) end
   local recheck_ms = math.min(GRANT_MS * math.max(1, ahead / READ_LIMIT), MAX_RECHECK_MS)
-  local new_ms = base_ms + math.max(MIN_TIMEOUT_MS, math.ceil(MISSED_RECHECKS * recheck_ms))
-  set_timeout(OWNER, new_ms)
-  if index and old_ms and new_ms < old_ms then lower_timeouts(index + 1, old_ms, new_ms) end
+  local own_ms = math.max(MIN_TIMEOUT_MS, math.ceil(MISSED_RECHECKS * recheck_ms))
+  local new_timeout = base_timeout + own_ms
+  set_timeout(OWNER, new_timeout)
+  if index and old_timeout and new_timeout < old_timeout then
+    lower_timeouts(index + 1, old_timeout, new_timeout)
+  end
   return ahead
 end
 
@@ -108,7 +114,7 @@ if lock_ms ~= -2 then
 end
 if FROM > 0 then return { -1 } end
 
-local owner, till, more = first_waiter(OWNER, now)
+local owner, till, more = prune_to_first_waiter(OWNER, now)
 if owner == OWNER or not owner and not more then return take(now) end
 if not owner then return busy(0, 1, now) end
 notify_waiter(owner, till, now)

@@ -5,8 +5,9 @@
 -- KEYS[1] the lock, KEYS[2] its fencing counter, KEYS[3] its list
 -- ARGV[1] the uuid of the client that asks, or a waiter: "<uuid>:<number>"
 --
--- { owner, holds, ttl ms, last token, waiters, ahead, -1, 0, clock, -1 }; owner "" when free;
--- `ahead`: see ahead.lua; `clock` in µs; the waiters' waiting times are unknown
+-- { owner, holds, ttl ms, last token, waiters, ahead, readers, free permits, clock, waited }; owner
+-- "" when free; `ahead`: see ahead.lua; readers -1 and free permits 0: not for this kind; `clock`
+-- in µs; waited -1: a list does not show how long its owners have waited
 --#include "base/clock.lua"
 --#include "queue/ahead.lua:deaf"
 

@@ -12,7 +12,7 @@ end
 local function pass_on()
   if not is_sound() then return 1 end
   local now = now_ms()
-  local owner, till, more = first_waiter(nil, now)
+  local owner, till, more = prune_to_first_waiter(nil, now)
   if owner then notify_waiter(owner, till, now) end
   return more and 3 or 1
 end

@@ -8,9 +8,10 @@
 --
 -- When a client of Redisson arrives, it adds its own timeout to that of the last waiter; when it
 -- gets the lock or leaves, it subtracts its timeout from those of all later waiters. So the
--- timeouts of Redisson's waiters depend on that of our waiter before them, and are lowered with it.
+-- timeouts of Redisson's waiters depend on the timeout of our waiter before them, and must be
+-- lowered when that timeout is.
 local TIMEOUTS = KEYS[5]
-local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'
+local OUR_OWNER = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'
 -- A waiter of Redisson's that was not listening at its turn counts as dead after this time. After a
 -- release by Redisson, a waiter of ours notices that turn within a grant lease: 5 s in total.
 local DEAF_MS = 3000
@@ -18,23 +19,23 @@ local MIN_TIMEOUT_MS = 5000 -- the minimum timeout of a waiter of ours
 local MIN_TURN_MS = 500 -- the minimum time that a waiter of ours gets to take the free lock
 local MAX_TIMEOUT_MS = 1e15
 local MAX_REMOVED = 1000 -- maximum number of waiters removed by one script
-local SEARCH_LIMIT = 100 -- first waiters among which an owner is searched
+local SEARCH_LIMIT = 100 -- number of first waiters among which an owner is looked for
 local MAX_LOWERED = 1000 -- maximum number of timeouts lowered by one script
 
 --#include "queue/record.lua:now"
 
-local function set_timeout(owner, ms)
-  redis.call('ZADD', TIMEOUTS, string.format('%.0f', ms), owner)
+local function set_timeout(owner, timeout)
+  redis.call('ZADD', TIMEOUTS, string.format('%.0f', timeout), owner)
 end
 
--- → the owner's timeout, or nil. An infinite one counts as very late.
+-- → the owner's timeout, or nil. An infinite timeout counts as MAX_TIMEOUT_MS.
 local function timeout_of(owner)
-  local ms = tonumber(redis.call('ZSCORE', TIMEOUTS, owner))
-  return ms and math.min(ms, MAX_TIMEOUT_MS)
+  local timeout = tonumber(redis.call('ZSCORE', TIMEOUTS, owner))
+  return timeout and math.min(timeout, MAX_TIMEOUT_MS)
 end
 
 local function is_ours(owner)
-  return owner:find(OURS) ~= nil
+  return owner:find(OUR_OWNER) ~= nil
 end
 
 local function grant_channel(owner)
@@ -50,7 +51,7 @@ end
 
 -- Removes the waiters before the first one that is alive or is `me`. → that waiter, its timeout; or
 -- nil, nil, whether more must be removed
-local function first_waiter(me, now)
+local function prune_to_first_waiter(me, now)
   for _ = 1, MAX_REMOVED do
     local owner = redis.call('LINDEX', QUEUE, 0)
     if not owner then
@@ -65,15 +66,16 @@ local function first_waiter(me, now)
   return nil, nil, true
 end
 
--- The timeout of our waiter before `first_index` has fallen from `old_ms` to `new_ms`: also lowers
--- those of Redisson's waiters from there on, up to our next waiter, but none below `new_ms`. One
--- that depended on a waiter that has left may already be less than `old_ms`.
-local function lower_timeouts(first_index, old_ms, new_ms)
+-- The timeout of our waiter before `first_index` has fallen from `old_timeout` to `new_timeout`:
+-- also lowers the timeouts of Redisson's waiters from there on, up to our next waiter, but none of
+-- them below `new_timeout`. A timeout that depended on a waiter that has left may already be less
+-- than `old_timeout`.
+local function lower_timeouts(first_index, old_timeout, new_timeout)
   for index = first_index, first_index + MAX_LOWERED - 1 do
     local owner = redis.call('LINDEX', QUEUE, index)
     if not owner or is_ours(owner) then return end
     local till = timeout_of(owner)
-    if till then set_timeout(owner, math.max(till + new_ms - old_ms, new_ms)) end
+    if till then set_timeout(owner, math.max(till + new_timeout - old_timeout, new_timeout)) end
   end
 end
 
@@ -106,18 +108,20 @@ local function index_of(owner)
 end
 
 -- Removes the owner from the list. Redisson's waiters behind it then depend on the one before it,
--- which is searched among the first ones.
+-- which is looked for among the first SEARCH_LIMIT members.
 local function remove_waiter(owner, now)
-  local old_ms = timeout_of(owner)
+  local old_timeout = timeout_of(owner)
   local index, before = 0, nil
   if redis.call('LINDEX', QUEUE, 0) == owner then
     redis.call('LPOP', QUEUE)
   else
     index, before = index_of(owner)
-    if index or old_ms then redis.call('LREM', QUEUE, index and 1 or -1, owner) end
+    if index or old_timeout then redis.call('LREM', QUEUE, index and 1 or -1, owner) end
   end
   redis.call('ZREM', TIMEOUTS, owner)
-  local base_ms = before and timeout_of(before) or now
-  local new_ms = math.max(base_ms, now) + MIN_TIMEOUT_MS
-  if index and old_ms and new_ms < old_ms then lower_timeouts(index, old_ms, new_ms) end
+  local base_timeout = before and timeout_of(before) or now
+  local new_timeout = math.max(base_timeout, now) + MIN_TIMEOUT_MS
+  if index and old_timeout and new_timeout < old_timeout then
+    lower_timeouts(index, old_timeout, new_timeout)
+  end
 end

@@ -7,13 +7,14 @@
 -- ARGV[1] the note's TTL in ms
 local LATCH, CHANNEL = KEYS[1], KEYS[3]
 
---#include "base/whole_number.lua"
+--#include "base/read_integer.lua"
 local function count()
-  return math.max(whole_number(LATCH, redis.call('GET', LATCH)) or 0, 0)
+  return math.max(read_integer(LATCH, redis.call('GET', LATCH)) or 0, 0)
 end
 
 --#include "base/note.lua:note"
--- Opens the latch. left: its count, which is restored if the server refuses the note. → reply
+-- Opens the latch. left: the latch's count, which is restored if the server refuses the note.
+-- → reply
 local function open(left, reply)
   redis.call('DEL', LATCH)
   note(reply, 'DECRBY', LATCH, string.format('%.0f', -left))
@@ -21,5 +22,5 @@ local function open(left, reply)
   return reply
 end
 
---#include "base/note.lua:noted"
-if noted then return tonumber(noted) end
+--#include "base/note.lua:earlier_reply"
+if earlier_reply then return tonumber(earlier_reply) end

@@ -3,7 +3,7 @@
 --
 -- ARGV[2] the decrement
 --
--- the remaining count; -1 the latch was already open
+-- Returns the remaining count, or -1 if the latch was already open.
 local left = count()
 if left == 0 then return note(-1) end
 if left > tonumber(ARGV[2]) then

@@ -1,11 +1,12 @@
 -- Acquires a lock. Arguments and replies: acquiring.lua.
 --
 -- The common cases come first, as straight-line code without functions, because creating functions
--- takes longer than running them. Other programs do the same. Code that one program needs as
--- straight-line code, and another in a function, is a section of a file that both include.
+-- takes longer than running them. Other programs do the same. If one program needs code in
+-- straight-line form and another needs it in a function, it is a section of a file that both
+-- include.
 --
 -- First case: the lock is free, the caller neither holds it nor waits for it, and there is no
--- queue. The code that follows handles everything else.
+-- queue. The code after the first two cases handles everything else.
 local KEYS, ARGV, call = KEYS, ARGV, redis.call
 local LOCK, COUNTER, QUEUE, RELEASES, OWNER = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
 local SHORT, LEASE, TOKEN_TTL = not ARGV[4], ARGV[2], ARGV[3]

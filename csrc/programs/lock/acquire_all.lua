@@ -30,14 +30,15 @@ local function select_lock(i)
   return tonumber(ARGV[2 * i + 4])
 end
 
--- For a lock without a key. → whether the caller may take it: nobody is waiting or comes first
-local function is_free()
+-- Called for a lock without a key. Serves its queue first. → whether the caller may take the lock,
+-- because nobody else is waiting or comes first
+local function serve_others()
   if redis.call('EXISTS', QUEUE) == 0 then return true end
   settle_missed_grant(OWNER:sub(1, 36))
   if foreign_ms(POLL_MS) > 0 then return false end
-  local given = hand_over()
-  note_ours(now_ms())
-  return given == false and redis.call('ZCARD', QUEUE) == 0
+  local handed_over = hand_over()
+  begin_our_run(now_ms())
+  return handed_over == false and redis.call('ZCARD', QUEUE) == 0
 end
 
 -- → the program's reply if lock i cannot be acquired, or nil
@@ -48,13 +49,13 @@ local function refusal(i, from)
   end
   local _, count, kind = holder_of(LOCK, OWNER)
   if kind and kind ~= 'lock' then return { -6, i, kind } end
-  if count or not kind and is_free() then return nil end
+  if count or not kind and serve_others() then return nil end
   return { 0, i, redis.call('PTTL', LOCK) }
 end
 
 for i = 1, #KEYS / 4 do
-  local refused = refusal(i, select_lock(i))
-  if refused then return refused end
+  local reply = refusal(i, select_lock(i))
+  if reply then return reply end
 end
 local reply = { 1 }
 for i = 1, #KEYS / 4 do -- drawing a token can fail, so it comes before the first hold

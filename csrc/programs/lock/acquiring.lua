@@ -5,10 +5,10 @@
 -- ARGV[4] shared    1: other processes may also use this owner, and may have increased the count
 -- ARGV[5] lease     ms; a re-entry never shortens the TTL
 -- ARGV[6] token ttl ms, 0: no fencing, 2^53 - 1 or more: the counter has no TTL
--- ARGV[7] waiter    its member of the queue, "": do not wait
--- ARGV[8] print     guards: the request's fingerprint, "": any. FINGERPRINT is nil for a lock
+-- ARGV[7] waiter    the waiter's member of the queue, "": do not wait
+-- ARGV[8] print     guards: the request's fingerprint, "": any; for a lock, FINGERPRINT is nil
 -- ARGV[9] floor     quorums: the minimum token; the reply then has the server's clock
--- ARGV[10], ARGV[11] of other kinds: permit_acquire.lua, rw_acquire.lua
+-- ARGV[10], ARGV[11] are for other kinds: permit_acquire.lua, rw_acquire.lua
 --
 -- The program of a lock or mutex also accepts three arguments: owner, lease and token TTL. The
 -- others are then 0 or "", and the grant lease is 2 s.
@@ -43,8 +43,8 @@ local function hold_token()
   return token_in(redis.call('GET', COUNTER)) or next_token(TOKEN_TTL, FLOOR)
 end
 
--- Notifies the client of this owner, which keeps the lock, that others want it. → whether that
--- client is listening
+-- Notifies the client of `owner`, an owner that keeps the lock, that others want the lock.
+-- → whether that client is listening
 local function request_lock(owner)
   return redis.pcall('PUBLISH', 'holdfast_grant:' .. owner:sub(1, 36), '1 wish ' .. owner:sub(38))
     ~= 0
@@ -58,24 +58,25 @@ local function take(others)
   return { 1, token, others, FLOOR and server_us() or last and 0, last }
 end
 
-local function granted()
+local function is_granted()
   return WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0
 end
 
 -- Records that a foreign client holds the lock: from now on, clients that poll get turns.
 local function record_foreign_holder()
-  local was, now = record_in(first_members()), now_ms()
-  local is_recorded = was and was.turns == 0 and was.unused == 0 and not was.listeners
-  if is_recorded and was.till <= now then return end
-  write_record(was, 0, 0, false, 0, was and was.listeners and math.min(now, was.began) or now)
+  local record, now = record_in(first_members()), now_ms()
+  local is_recorded = record and record.turns == 0 and record.unused == 0 and not record.listeners
+  if is_recorded and record.till <= now then return end
+  local began = record and record.listeners and math.min(now, record.began) or now
+  write_record(record, 0, 0, false, 0, began)
 end
 
--- Called for a new waiter at `place`, behind one at `last`. If a multiple of LOCK_PROBE_US on the
--- server's clock lies between them, writes a record that shows the age of a lock's queue even if
--- each waiter waits for less than that. The record is due after LOCK_PROBE_US: see due.lua.
+-- Called for a new waiter at `place`, behind a waiter at `last`. If a multiple of LOCK_PROBE_US
+-- lies between these two places, writes a record that shows the age of a lock's queue even if each
+-- waiter waits for less than LOCK_PROBE_US. The record is due after LOCK_PROBE_US: see due.lua.
 local function record_lasting_queue(last, place)
-  local before, now = math.floor(last / LOCK_PROBE_US), math.floor(place / LOCK_PROBE_US)
-  if before == now or WAITER:sub(2, 2) ~= 'l' or record_in(first_members()) then return end
+  local last_period, period = math.floor(last / LOCK_PROBE_US), math.floor(place / LOCK_PROBE_US)
+  if last_period == period or WAITER:sub(2, 2) ~= 'l' or record_in(first_members()) then return end
   write_record(nil, 0, 4, false, 0, now_ms())
 end
 
@@ -100,45 +101,47 @@ if lock_ms ~= -2 then
   local holder, count, kind = holder_of(LOCK, OWNER)
   if count and kind == EXPECTED_KIND then
     if not SHARED then return take(0) end
-    -- The count already includes its grant.
-    if granted() then return take(count - 1 - FROM) end
+    -- The count already includes the hold that was granted.
+    if is_granted() then return take(count - 1 - FROM) end
     if FROM > 0 and count == FROM then return take(0) end
     return { 2, count }
   end
   if FROM > 0 then return { -2 } end
-  if lock_ms == -1 and KIND == 'hash' then return { -3 } end
+  if lock_ms == -1 and KEY_TYPE == 'hash' then return { -3 } end
   if kind ~= EXPECTED_KIND then return { -6, kind } end
-  local foreign = holder and not holder:find(OURS)
-  local is_redisson = foreign and KIND == 'hash' and holder:find(REDISSON_OWNER)
+  local foreign = holder and not holder:find(OUR_OWNER)
+  local is_redisson = foreign and KEY_TYPE == 'hash' and holder:find(REDISSON_OWNER)
   if is_redisson and not FLOOR then keep_counter() end
-  if foreign and WAITER ~= '' and (is_redisson or KIND == 'string') then record_foreign_holder() end
+  if foreign and WAITER ~= '' and (is_redisson or KEY_TYPE == 'string') then
+    record_foreign_holder()
+  end
   return busy(lock_ms, foreign, holder)
 end
 if FROM > 0 then return { -1 } end
-if granted() then return take(0) end
+if is_granted() then return take(0) end
 
 --#include "queue/queue.lua"
 --#include "queue/runs.lua"
 -- The lock is free. The caller gets it unless others come first.
 take_up_place()
 settle_missed_grant(WAITER ~= '' and client_of(WAITER) or OWNER:sub(1, 36))
-local left = FINGERPRINT and 0 or foreign_ms(POLL_MS) -- foreign clients have no guards
-if left > 0 then return busy(left, true) end
+local left_ms = FINGERPRINT and 0 or foreign_ms(POLL_MS) -- foreign clients have no guards
+if left_ms > 0 then return busy(left_ms, true) end
 local function is_after_foreign_turn()
-  local was = record_in(first_members())
-  return was and was.turns == 0 and was.unused == 0
+  local record = record_in(first_members())
+  return record and record.turns == 0 and record.unused == 0
 end
 
-if is_after_foreign_turn() and is_behind_first(enqueue) then
+if is_after_foreign_turn() and let_first_ask(enqueue) then
   return busy(tonumber(GRANT_MS), true)
 end
-local has_handed_over = hand_over(WAITER)
-note_ours(now_ms())
-if has_handed_over then
+local handed_over = hand_over(WAITER)
+begin_our_run(now_ms())
+if handed_over then
   local holder, _, kind = holder_of(LOCK)
   if kind ~= EXPECTED_KIND then return { -6, kind } end
   return busy(tonumber(GRANT_MS), false, holder)
 end
-if has_handed_over == nil then return busy(1, false) end
-if is_newer(first() or '') then return { -4 } end
+if handed_over == nil then return busy(1, false) end
+if is_newer(first_after_record() or '') then return { -4 } end
 return take(0)

@@ -11,16 +11,16 @@ local FINGERPRINT = ARGV[8]
 --#include "queue/placing.lua"
 -- Begins a run that must happen once. During the run the key is a lock with one more field,
 -- "print"; then complete.lua replaces it with a record that has "done", "print" and "by" (the
--- owner). A grant writes an empty print, which matches every fingerprint.
+-- owner). A grant writes an empty "print", which matches every fingerprint.
 --
 -- Has the arguments and replies of acquiring.lua, and also replies
 --
 -- { 3, result }      the run is already done
 -- { 4 }              the key has a different fingerprint
-local known = redis.call('HMGET', LOCK, 'print', 'done')
-if (known[1] or '') ~= '' and FINGERPRINT ~= '' and known[1] ~= FINGERPRINT then return { 4 } end
-if known[1] and known[2] then
+local stored = redis.call('HMGET', LOCK, 'print', 'done')
+if (stored[1] or '') ~= '' and FINGERPRINT ~= '' and stored[1] ~= FINGERPRINT then return { 4 } end
+if stored[1] and stored[2] then
   if ARGV[7] ~= '' then redis.call('ZREM', QUEUE, ARGV[7]) end
-  return { 3, known[2] }
+  return { 3, stored[2] }
 end
 --#include "lock/acquiring.lua"

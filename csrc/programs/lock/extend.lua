@@ -7,7 +7,7 @@
 -- ARGV[3] a TTL above this many ms is not shortened, "": any TTL may be shortened
 -- ARGV[4] the member of the queue that was granted the lock, "": none
 -- ARGV[5] the channel of releases. It is not in KEYS, because no such key exists, and while a
--- cluster moves the slot, it refuses a command with a key that does not exist
+-- cluster moves the slot, the server refuses a command with a key that does not exist
 --
 -- 1 held by this owner; -1 the key is gone, -2 another owner holds it
 --#section extending

@@ -17,12 +17,13 @@
 --
 -- 1 it was locked; 3 the same, but dead waiters remain: call leave.lua; 0 it was free
 local function is_lock()
-  if KIND == 'string' then return true end
+  if KEY_TYPE == 'string' then return true end
   local holder = holder_of(LOCK)
-  local print, by = redis.call('HEXISTS', LOCK, 'print'), redis.call('HEXISTS', LOCK, 'by')
+  local print_count = redis.call('HEXISTS', LOCK, 'print')
+  local by_count = redis.call('HEXISTS', LOCK, 'by')
   if redis.call('PTTL', LOCK) < 0 then return false end
-  if not holder then return by == 1 end
-  local fields = 1 + (holder == 'print' and 0 or print)
+  if not holder then return by_count == 1 end
+  local fields = 1 + (holder == 'print' and 0 or print_count)
   if redis.call('HLEN', LOCK) ~= fields or not holds_of(LOCK, holder) then return false end
   return holder == OWNER or holder:find(REDISSON_OWNER) or redis.call('EXISTS', COUNTER, QUEUE) > 0
 end
@@ -31,7 +32,7 @@ end
 -- Ends the program unless the key is a lock of this kind.
 local kind = redis.call('TYPE', LOCK).ok
 if kind == 'none' then return 0 end
-if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end
+if kind ~= KEY_TYPE then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end
 if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end
 --#end
 return pass_on()

@@ -1,6 +1,6 @@
 --#fragment
--- The usual acquire, straight-line: see acquire.lua. call is redis.call. Defines TOKEN. If it is
--- not nil, the program takes the lock, which is FREE, and returns TOKEN: 0 without fencing,
+-- The usual acquire, in straight-line code: see acquire.lua. call is redis.call. Defines TOKEN. If
+-- it is not nil, the program takes the lock, which is FREE, and returns TOKEN: 0 without fencing,
 -- otherwise the clock rounded up to a multiple of TOKEN_GRAIN, which lets clients tell this reply
 -- from a stray one. The counter's TTL is then long enough (token.lua) or starts now.
 --
@@ -11,7 +11,7 @@
 -- before 6.2 always refuse the SET in drawing.lua.
 local TOKEN = nil
 if FREE and not ARGV[8] and OWNER:byte(38) ~= 48 then
-  local ttl_ms, drawn, token, text = TOKEN_TTL, TOKEN_TTL == '0', 0
+  local ttl_ms, drawn, token, token_string = TOKEN_TTL, TOKEN_TTL == '0', 0
   if not drawn and #ttl_ms < 16 then
     local time = call('TIME')
 --#include "token/drawing.lua"

@@ -4,21 +4,22 @@
 -- "done", "print" and "by". string.lua has the same sections for a mutex.
 
 --#section layout
-local KIND, KINDS = 'hash', 'lg'
+-- The Redis type of the key, and the letters of the kinds whose waiters get this type of lock.
+local KEY_TYPE, WAITER_KINDS = 'hash', 'lg'
 
 local function holds_of(lock, owner)
   return tonumber(redis.call('HGET', lock, owner))
 end
 
--- print: a guard's fingerprint, "" for any, or nil for a lock. → the number of new fields
-local function write_hold(lock, owner, holds, print)
-  if print then return redis.call('HSET', lock, owner, holds, 'print', print) end
+-- fingerprint: a guard's, "" for any, or nil for a lock. → the number of new fields
+local function write_hold(lock, owner, holds, fingerprint)
+  if fingerprint then return redis.call('HSET', lock, owner, holds, 'print', fingerprint) end
   return redis.call('HSET', lock, owner, holds)
 end
 
 -- Creates the hash with the owner's first hold. The key must not exist.
-local function create_hold(lock, owner, ms, print)
-  write_hold(lock, owner, '1', print)
+local function create_hold(lock, owner, ms, fingerprint)
+  write_hold(lock, owner, '1', fingerprint)
   --#section set_ttl
   -- Sets the TTL of the lock that was just created. If the server refuses, removes the lock, which
   -- would otherwise never expire, and fails. Reads lock and ms.
@@ -32,8 +33,8 @@ end
 
 --#section holding
 -- Sets the count; never shortens a TTL. Always writes, so that a later WAIT covers the hold.
-local function set_holds(lock, owner, holds, ms, print)
-  if write_hold(lock, owner, holds, print) > 0 then
+local function set_holds(lock, owner, holds, ms, fingerprint)
+  if write_hold(lock, owner, holds, fingerprint) > 0 then
     -- See create_hold.
     if redis.pcall('PEXPIRE', lock, ms) ~= 1 then
       redis.call('DEL', lock)
@@ -61,7 +62,7 @@ end
 --#end
 
 --#section take
--- OWNER takes the free LOCK for LEASE. Straight-line: see acquire.lua. call is redis.call.
+-- OWNER takes the free LOCK for LEASE. Straight-line code: see acquire.lua. call is redis.call.
 call('HSET', LOCK, OWNER, '1')
 local lock, ms = LOCK, LEASE
 --#include "lock/hash.lua:set_ttl"
@@ -69,25 +70,25 @@ local lock, ms = LOCK, LEASE
 
 --#section find_holder
 -- Defines holder, the owner that holds LOCK; nil if LOCK does not exist, false if it has several
--- fields, which a lock never has. Straight-line: see acquire.lua.
+-- fields, which a lock never has. Straight-line code: see acquire.lua.
 local fields = redis.call('HKEYS', LOCK)
 local holder = not fields[2] and fields[1]
 --#end
 
 --#section remove
--- Removes LOCK if OWNER holds it. Straight-line: see acquire.lua. Defines removed (whether OWNER
--- held it) and LAST_READ, the index of the last queue member that a release reads. Before the first
--- waiter there may be a grant.
+-- Removes LOCK if OWNER holds it. Straight-line code: see acquire.lua. Defines removed (whether
+-- OWNER held it) and LAST_READ, the index of the last queue member that a release reads. Before the
+-- first waiter there may be a grant.
 local LAST_READ = '1'
 local removed = call('HDEL', LOCK, OWNER) == 1
 --#end
 
 --#section hand_over
--- The common case of a hand-over by a release. Straight-line: see acquire.lua. It applies if the
--- first waiter wants a lock, is listening, and has waited for no longer than LOCK_PROBE_US; if
--- nobody waits without a queue; and if the token comes from the clock, or there is no token. The
--- code that follows handles everything else, such as a record, a guard, or an owner that keeps the
--- lock, and finds nothing changed.
+-- The common case of a hand-over by a release. Straight-line code: see acquire.lua. It applies if
+-- the first waiter wants a lock, is listening, and has waited for no longer than LOCK_PROBE_US; if
+-- nobody is waiting outside the queue; and if the token comes from the clock, or there is no token.
+-- The code that follows handles everything else, such as a record, a guard, or an owner that keeps
+-- the lock, and finds nothing changed.
 do
   local i = first_few[2] == '0' and 3 or 1 -- after the member of the grant that ends
   local member, place = first_few[i], (first_few[i + 1] or ''):match('^[1-9]%d*$')
@@ -100,7 +101,7 @@ do
 --#include "base/clock.lua:places"
     local time = (counts[4] or 0) > 0 and unqueued == 0 and call('TIME')
     if time and time[1] * 1000000 + time[2] - place <= LOCK_PROBE_US then
-      local drawn, text, token = ttl_ms == '0', '0'
+      local drawn, token_string, token = ttl_ms == '0', '0'
       if not drawn then
 --#include "token/drawing.lua"
       end
@@ -111,7 +112,7 @@ do
 --#include "lock/hash.lua:set_ttl"
         call('ZADD', QUEUE, '0', member)
         redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 grant l ' .. number .. ' ' .. place
-          .. ' ' .. text .. ' ' .. GRANT_MS .. ' ' .. LOCK)
+          .. ' ' .. token_string .. ' ' .. GRANT_MS .. ' ' .. LOCK)
         return 1
       end
     end

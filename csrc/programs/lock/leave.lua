@@ -31,37 +31,39 @@ local REMAINING, WAITER, RELEASE_COUNT = tonumber(ARGV[3]), ARGV[4], tonumber(AR
 local function serve_next()
   local holder = holder_of(LOCK)
   if holder then
-    if not holder:find(OURS) or keeps(holder) then notify(first_alive(is_over), 'recheck') end
+    if not holder:find(OUR_OWNER) or keeps(holder) then
+      notify(prune_to_first_alive(reject_unservable), 'recheck')
+    end
     return 0
   end
   if redis.call('EXISTS', LOCK) == 1 then
     return redis.call('HEXISTS', LOCK, 'by') == 1 and notify_done() and 3 or 0
   end
   settle_missed_grant(OWNER:sub(1, 36))
-  local left = foreign_ms(POLL_MS)
-  if left > 0 then
-    notify(first_alive(is_over), 'turn', left)
+  local left_ms = foreign_ms(POLL_MS)
+  if left_ms > 0 then
+    notify(prune_to_first_alive(reject_unservable), 'turn', left_ms)
     return 0
   end
   -- A holder's lease has ended during a run of ours: continue as after its release.
-  local heads = redis.call('ZRANGE', QUEUE, '0', FEW, 'WITHSCORES')
-  local was = record_in(heads)
-  if was and was.turns > 0 then return pass_on(heads) == 3 and 3 or 0 end
-  local given = hand_over()
-  note_ours(now_ms())
-  return given == nil and 3 or 0
+  local heads = redis.call('ZRANGE', QUEUE, '0', LAST_OF_THREE, 'WITHSCORES')
+  local record = record_in(heads)
+  if record and record.turns > 0 then return pass_on(heads) == 3 and 3 or 0 end
+  local handed_over = hand_over()
+  begin_our_run(now_ms())
+  return handed_over == nil and 3 or 0
 end
 
-local granted, queued = nil, is_queue()
+local granted_member, queued = nil, is_queue()
 if WAITER ~= '' and queued then
-  granted = forget_wait(WAITER)
-  if not first() then redis.call('DEL', QUEUE) end
+  granted_member = forget_wait(WAITER)
+  if not first_after_record() then redis.call('DEL', QUEUE) end
 end
-local _, _, _, _, owner = parse(granted or '')
+local _, _, _, _, owner = parse(granted_member or '')
 -- For a shared owner, the client knew only the number of the wait.
 if owner and owner ~= OWNER then OWNER, RELEASE_COUNT = owner, 0 end
 local count = holds_of(LOCK, OWNER)
-if RELEASE_COUNT == 0 and granted then RELEASE_COUNT = 1 end
+if RELEASE_COUNT == 0 and granted_member then RELEASE_COUNT = 1 end
 local remaining = RELEASE_COUNT and count and count - RELEASE_COUNT or REMAINING
 if not count or count <= remaining then
   return queued and not count and serve_next() or 0

@@ -26,7 +26,8 @@ if ARGV[2] and (ARGV[3] ~= '0' or ARGV[5] ~= '') then
   end
 end
 
--- The common case, straight-line as in acquire.lua: nobody waits, and nobody receives the message.
+-- The common case, in straight-line code as in acquire.lua: nobody waits, and nobody receives the
+-- message.
 --#include "LAYOUT:remove"
 if not removed then
   return redis.call('EXISTS', LOCK) == 0 and -1 or -2
@@ -45,8 +46,8 @@ end
 --#include "CHANNEL:announcing"
 --#include "base/clock.lua"
 --#include "token/ranges.lua"
--- The hand-over of a mutex, after a record, or to an owner that keeps the lock, before the other
--- functions are created: the next waiter is listening, and nobody waits without a queue.
+-- Hands over a mutex, a lock with a record, or a lock to an owner that keeps it, before the other
+-- functions are created: if the next waiter is listening, and nobody is waiting outside the queue.
 do
 --#include "queue/member.lua:parse"
 --#include "LAYOUT:next"
@@ -54,7 +55,7 @@ do
   i, now_us, first_few = next_waiter(first_few)
   local member, place = first_few[i] or '', (first_few[i + 1] or ''):match('^[1-9]%d*$')
   local kind, client, number, ttl_ms, owner = parse(member)
-  if kind and place and KINDS:find(kind, 1, true) then
+  if kind and place and WAITER_KINDS:find(kind, 1, true) then
     local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, 'holdfast_grant:' .. client)
     if (counts[4] or 0) > 0 and foreign_waiters(RELEASES, counts[2]) == 0 then
       if first_few[i - 1] == '0' then redis.call('ZREM', QUEUE, first_few[i - 2]) end
@@ -71,5 +72,5 @@ end
 if #first_few > 0 then return pass_on(first_few) end
 -- The message may also have been received by observers, or by waiters of ours, which subscribe by
 -- pattern; even a receiver on an unreachable host counts.
-if foreign_waiters(RELEASES) > 0 then foreign_turn(nil) end
+if foreign_waiters(RELEASES) > 0 then give_foreign_turn(nil) end
 return 1

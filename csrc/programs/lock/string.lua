@@ -3,7 +3,7 @@
 -- set it without a TTL. They poll, so releases are not announced. Sections: see hash.lua.
 
 --#section layout
-local KIND, KINDS = 'string', 'm'
+local KEY_TYPE, WAITER_KINDS = 'string', 'm'
 
 local function holds_of(lock, owner)
   return redis.call('GET', lock) == owner and 1 or nil

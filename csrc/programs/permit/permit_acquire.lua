@@ -1,9 +1,9 @@
 --#include "base/keys.lua"
 --#include "permit/permit_now.lua"
 --#include "permit/pool.lua"
--- Acquires permits, or returns the time until the first lease of a permit ends. Safe to resend.
+-- Acquires permits, or returns the time until the lease of a permit ends. Safe to resend.
 --
--- The arguments are those of acquiring.lua, with 0 for [3] and [4], and
+-- The arguments are those of acquiring.lua, with 0 for ARGV[3] and ARGV[4], and
 -- ARGV[10] permits  the total to set if the semaphore does not exist yet; may be left out: the
 --                   caller then waits until a total is set
 --
@@ -27,21 +27,22 @@ if not FREE and PERMITS then
 end
 local first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', 'WITHSCORES')[2])
 
--- The common cases, straight-line as in acquire.lua, for an owner of one permit that it does not
--- have yet: none is free, and it queues behind other waiters; or one is free, and nobody waits.
+-- The common cases, in straight-line code as in acquire.lua, for an owner that needs one permit and
+-- does not have it yet: no permit is free, and the owner queues behind other waiters; or a permit
+-- is free, and nobody waits.
 local ONE = (first_end or ENDLESS) > NOW and OWNER:match('^:(%d+)$', 37)
 if ONE then
   local owner, number, call = OWNER, ONE, redis.call
 --#include "permit/permits.lua:id"
   local none_free = WAITER ~= '' and first_end and (FREE or 1) < 1
   local one_free = FREE and FREE > 0 and #TOKEN_TTL < 16
-  local apart = (none_free or one_free) and not call('ZSCORE', LEASES, id)
-  if none_free and apart then
+  local lacks_permit = (none_free or one_free) and not call('ZSCORE', LEASES, id)
+  if none_free and lacks_permit then
     local ttl_ms = first_end < ENDLESS and first_end - NOW or -1
 --#include "base/clock.lua:places"
 --#include "queue/behind.lua"
-  elseif apart and call('EXISTS', QUEUE) == 0 then
-    local ttl_ms, drawn, token, text = TOKEN_TTL, TOKEN_TTL == '0', 0
+  elseif lacks_permit and call('EXISTS', QUEUE) == 0 then
+    local ttl_ms, drawn, token, token_string = TOKEN_TTL, TOKEN_TTL == '0', 0
     if not drawn then
 --#include "token/drawing.lua"
     end
@@ -70,48 +71,53 @@ end
 --#include "token/token.lua"
 --#include "permit/pool_changes.lua"
 local IDS = ids_of(OWNER)
-local back = first_end and first_end <= NOW and reclaim(#IDS - (FREE or 0)) or 0
+local reclaimed = first_end and first_end <= NOW and reclaim(#IDS - (FREE or 0)) or 0
 
-local ends = first_end and end_of(LEASES, IDS)
+local own_end = first_end and first_end_of(LEASES, IDS)
 
--- Some of these permits may already be taken, by a grant or because they were set aside. Their
--- leases do not become shorter, because others know their ends.
+-- Takes the requested permits. The owner may already have some of them, from a grant or because
+-- they were set aside. The leases of those do not become shorter, because others know when they
+-- end.
 local function take()
   local token = next_token(TOKEN_TTL, nil, US)
-  local last = #IDS > 1 and last_end(LEASES, IDS) or ends or 0
-  draw(IDS, math.max(NOW + LEASE, last + 1))
+  local last = #IDS > 1 and last_end_of(LEASES, IDS) or own_end or 0
+  take_permits(IDS, math.max(NOW + LEASE, last + 1))
   if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
   return { 1, token }
 end
 
-if ends then return take() end
+if own_end then return take() end
 if FREE and FREE >= #IDS and redis.call('EXISTS', QUEUE) == 0 then return take() end
 
 --#include "base/owners.lua:ours"
 --#include "queue/placing.lua"
 --#include "CHANNEL:announcing"
 --#include "queue/queueing.lua"
--- No permit is free, and none has come back: no waiter can be served.
-local none_free = FREE and FREE < 1 and back == 0
+-- No permit is free, and none was reclaimed: no waiter can be served.
+local none_free = FREE and FREE < 1 and reclaimed == 0
 
--- Records that a client of Redisson has taken the permit that was left to listening clients. Their
--- turn is over when that permit comes back.
-local function note_taken()
-  local was = record_in(first_members())
-  if not was or was.turns > 0 or not was.listeners then return end
-  write_record(was, 0, 0, false, 0, math.min(NOW, was.began))
+-- Records that a client of Redisson has taken the permit that was left to listening clients.
+-- Redisson's turn is over when that permit is free again.
+local function record_taken()
+  local record = record_in(first_members())
+  if not record or record.turns > 0 or not record.listeners then return end
+  write_record(record, 0, 0, false, 0, math.min(NOW, record.began))
 end
 
 local function busy(left_ms, foreign)
-  if back > 0 then first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', 'WITHSCORES')[2]) end
+  if reclaimed > 0 then
+    first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', 'WITHSCORES')[2])
+  end
   local ttl_ms = left_ms > 0 and left_ms
     or first_end and first_end < ENDLESS and first_end - NOW or -1
   if WAITER == '' then return { 0, ttl_ms, 0, 0, '' } end
-  local place, stood = enqueue()
-  if none_free then note_taken() end
+  local place, was_queued = enqueue()
+  if none_free then record_taken() end
   local ahead, overdue_ms = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), nil
-  if stood then ahead, overdue_ms = check_ahead(place, ahead, not foreign and is_foreign or nil) end
-  local listens = ahead == 0 and (foreign or is_foreign())
+  if was_queued then
+    ahead, overdue_ms = check_ahead(place, ahead, not foreign and redisson_has_permit or nil)
+  end
+  local listens = ahead == 0 and (foreign or redisson_has_permit())
   return { 0, ttl_ms, ahead, listens and 1 or 0, place, overdue_ms }
 end
 
@@ -120,23 +126,23 @@ if none_free and #IDS == 1 then return busy(0, false) end
 --#include "permit/permit_granting.lua"
 --#include "permit/permit_queue.lua"
 --#include "queue/forget_record.lua"
-local all = #IDS > 1 and all_permits() or 0
-if all > 0 and #IDS > all then return { -5, all } end
+local total = #IDS > 1 and total_permits() or 0
+if total > 0 and #IDS > total then return { -5, total } end
 settle_missed_grants(OWNER:sub(1, 36))
 take_up_place()
 local kept, left_ms = reserved()
 -- The next waiter must listen for Redisson's releases, and ask again when the first lease ends.
--- Notifies it if Redisson has a permit, or if the lease that ends first is this owner's.
-local function notify_next()
+-- Notifies that waiter if Redisson has a permit, or if the lease that ends first is this owner's.
+local function notify_next_if_needed()
   local ends_first = redis.call('ZRANGE', LEASES, '0', '0')[1]:sub(1, 14) == IDS[1]:sub(1, 14)
-  if ends_first or is_foreign() then notify_first() end
+  if ends_first or redisson_has_permit() then notify_first() end
 end
 
 -- If the first waiter needs several permits, free ones are set aside for it.
-local several = (first_in_line() or ''):find('*', 1, true)
-if (FREE or 0) > kept and not several and foreign_waiters(RELEASES) > 0
-    and is_behind_first(enqueue) then
-  if back > 0 then announce(RELEASES, FREE) end
+local needs_several = (first_in_line() or ''):find('*', 1, true)
+if (FREE or 0) > kept and not needs_several and foreign_waiters(RELEASES) > 0
+    and let_first_ask(enqueue) then
+  if reclaimed > 0 then announce(RELEASES, FREE) end
   return busy(tonumber(GRANT_MS), false)
 end
 local first_left, more = serve(WAITER, kept)
@@ -145,15 +151,15 @@ if first_left and is_newer(first_left) then return { -4 } end
 local free = FREE or 0
 if (not first_left or first_left == WAITER) and free - kept >= #lacking(IDS) then
   if kept == 0 and first_left then
-    note_ours(NOW)
+    begin_our_run(NOW)
   elseif kept == 0 then
     forget_record()
   end
   local reply = take()
-  serve(nil, kept) -- others get the remaining permits that came back
-  if first_left then notify_next() end
+  serve(nil, kept) -- others get the remaining reclaimed permits
+  if first_left then notify_next_if_needed() end
   return reply
 end
--- Permits that came back, such as those set aside for this waiter, may serve others.
-if back > 0 and free > kept then announce(RELEASES, free) end
+-- Reclaimed permits, such as those that were set aside for this waiter, may serve others.
+if reclaimed > 0 and free > kept then announce(RELEASES, free) end
 return busy(free >= #IDS and left_ms or 0, kept > 0)

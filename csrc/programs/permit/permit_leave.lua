@@ -11,16 +11,15 @@
 --#include "permit/permit_passing.lua"
 --#include "queue/is_queue.lua"
 --#include "queue/forgetting.lua"
--- Ends a wait, or undoes an acquire whose outcome is unknown. Permits that the owner thus acquired
--- go to waiters. For an owner without a count, releases all permits with its number. Safe to
--- resend.
+-- Ends a wait, or undoes an acquire whose outcome is unknown: the owner's permits go to waiters. If
+-- the owner has no count, releases all permits with its number. Safe to resend.
 --
--- ARGV[3] 0; ARGV[4] its member of the queue, "": none; ARGV[5] ""
+-- ARGV[3] 0; ARGV[4] the waiter's member of the queue, "": none; ARGV[5] ""
 --
--- 1 it had permits; 0 it had none; 3 either, but dead waiters remain: call it again
+-- 1 the owner had permits; 0 it had none; 3 either of these, but dead waiters remain: call it again
 local WAITER = ARGV[4]
 
-local function all_of(owner)
+local function all_ids_of(owner)
   local ids = ids_of(owner)
   while #ids > 0 and not owner:find('*', 1, true) and redis.call('ZSCORE', LEASES, ids[#ids]) do
     ids[#ids + 1] = ids[#ids]:sub(1, 14) .. struct.pack('>I2', #ids + 1)
@@ -31,14 +30,13 @@ end
 local queued = is_queue()
 local was_first = queued and WAITER ~= '' and first_in_line() == WAITER
 if WAITER ~= '' and queued then forget_wait(WAITER) end
-local given = put_back(all_of(OWNER))
-local back = reclaim()
-local freed = given + back
+local released = put_back(all_ids_of(OWNER))
+local freed = released + reclaim()
 settle_missed_grants(OWNER:sub(1, 36))
 if freed == 0 and not (queued and first_in_line()) then
   if queued then forget_record() end
   return 0
 end
-local passed = pass_on(freed)
-if was_first and is_foreign() then notify_first() end
-return passed == 3 and 3 or given > 0 and 1 or 0
+local result = pass_on(freed)
+if was_first and redisson_has_permit() then notify_first() end
+return result == 3 and 3 or released > 0 and 1 or 0

@@ -4,23 +4,23 @@
 --#include "permit/permit_queue.lua"
 --#include "queue/turns.lua"
 --#include "queue/forget_record.lua"
--- Decides, after permits were freed, how many are left to foreign clients: one, in turns with ours.
--- → their number, and the ms for which they are left
-local function kept_for_others()
+-- Called after permits were freed: leaves one of them to foreign clients if it is their turn, and
+-- records that. → the number of permits that are left to foreign clients, and the ms for which
+local function keep_for_others()
   local kept, left_ms = reserved()
   if kept > 0 then return kept, left_ms end
-  local was, queued = record_in(first_members()), first_in_line()
-  if (queued or foreign_waiters(RELEASES) > 0) and add_turn(was, NOW) then
-    if not queued then redis.call('PEXPIRE', QUEUE, RUN_MS) end
+  local record, queued = record_in(first_members()), first_in_line()
+  if (queued or foreign_waiters(RELEASES) > 0) and add_turn(record, NOW) then
+    if not queued then redis.call('PEXPIRE', QUEUE, MAX_RUN_MS) end
     return 0, 0
   end
   if foreign_waiters(RELEASES) == 0 then
     forget_record()
     return 0, 0
   end
-  if queued and was and was.turns == 0 then return 0, 0 end -- their turn is over
-  left_ms = listen_ms(was)
-  write_record(was, 0, 0, true, left_ms - LISTEN_MS, NOW + left_ms)
+  if queued and record and record.turns == 0 then return 0, 0 end -- their turn is over
+  left_ms = listen_ms(record)
+  write_record(record, 0, 0, true, left_ms - LISTEN_MS, NOW + left_ms)
   return 1, left_ms
 end
 
@@ -35,14 +35,14 @@ end
 local function pass_to_waiters(count)
   local kind = redis.call('TYPE', QUEUE).ok
   if kind ~= 'zset' and kind ~= 'none' then return false end
-  local kept_or_reserved = count > 0 and kept_for_others or reserved
-  local kept, left_ms = kept_or_reserved()
+  local decide = count > 0 and keep_for_others or reserved
+  local kept, left_ms = decide()
   local first_left, more = serve(nil, kept)
   if kept > 0 then notify_turn(first_left, left_ms) end
   return more
 end
 
--- Passes on `count` freed permits, which our waiters and others get in turns.
+-- Passes on `count` freed permits: our waiters and others take turns to get them.
 -- → 1, or 3 if dead waiters must be removed before the next one is served
 local function pass_on(count)
   local more = pass_to_waiters(count)

@@ -5,8 +5,8 @@
 --
 -- ARGV[3] to [5] unused; ARGV[6] the member of an unconfirmed grant, if any
 --
--- 1 released; 3 released, but dead waiters remain: call permit_leave.lua; -1 not all of them were
--- this owner's
+-- 1 released; 3 released, but dead waiters remain: call permit_leave.lua; -1 this owner did not
+-- have all of the permits
 local WAITER, ONE, call = ARGV[6] or '', OWNER:match('^:(%d+)$', 37), redis.call
 
 local freed = 0
@@ -17,9 +17,10 @@ if ONE then
 end
 if WAITER ~= '' then redis.pcall('ZREM', QUEUE, WAITER) end
 
--- The common hand-over, straight-line as in acquire.lua: the one permit goes to the first waiter,
--- which needs one and is listening, no foreign client waits, and nothing is known of their turns.
--- If Redisson has a permit, the second waiter must be notified, so this case is excluded.
+-- The common hand-over, in straight-line code as in acquire.lua: the one permit goes to the first
+-- waiter, which needs one and is listening, no foreign client waits, and there is no record of
+-- turns. If Redisson has a permit, the second waiter must be notified, so that case is not handled
+-- here.
 local first_two = freed == 1 and FREE == 0
   and redis.pcall('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', '0', '2')
 if first_two and first_two[1] then
@@ -34,7 +35,7 @@ if first_two and first_two[1] then
 --#include "permit/pool_changes.lua:foreign"
       usual = not foreign
     end
-    local drawn, text, token = usual and ttl_ms == '0', '0'
+    local drawn, token_string, token = usual and ttl_ms == '0', '0'
     if usual and not drawn then
 --#include "token/drawing.lua"
     end
@@ -49,7 +50,8 @@ if first_two and first_two[1] then
       if added == 1 then
         call('ZADD', QUEUE, '0', member)
         redis.pcall('PUBLISH', 'holdfast_grant:' .. owner,
-          '1 grant p ' .. number .. ' ' .. place .. ' ' .. text .. ' ' .. GRANT_MS .. ' ' .. LOCK)
+          '1 grant p ' .. number .. ' ' .. place .. ' ' .. token_string .. ' ' .. GRANT_MS .. ' '
+            .. LOCK)
         return 1
       end
     end
@@ -63,11 +65,11 @@ end
 --#include "permit/pool_changes.lua"
 local IDS = ids_of(OWNER)
 freed = ONE and add_free(freed == 1 and IDS or {}) or put_back(IDS)
-local done = freed == #IDS and 1 or -1
-local waits = redis.call('EXISTS', QUEUE) == 1
-if not waits and ((FREE or 0) < 1 or announce(RELEASES, FREE) == 0) then return done end
+local reply = freed == #IDS and 1 or -1
+local has_queue = redis.call('EXISTS', QUEUE) == 1
+if not has_queue and ((FREE or 0) < 1 or announce(RELEASES, FREE) == 0) then return reply end
 --#include "base/owners.lua:ours"
 --#include "queue/placing.lua"
 --#include "permit/permit_passing.lua"
-local passed = pass_on(freed)
-return done == 1 and passed or done
+local result = pass_on(freed)
+return reply == 1 and result or reply

@@ -4,6 +4,6 @@ local LEASES, FREE = KEYS[5], redis.call('GET', LOCK)
 if FREE == '0' then
   FREE = 0
 else
---#include "base/whole_number.lua"
-  FREE = whole_number(LOCK, FREE)
+--#include "base/read_integer.lua"
+  FREE = read_integer(LOCK, FREE)
 end

@@ -1,35 +1,35 @@
 --#fragment
 -- Takes permits and gives them back, and reclaims those whose lease has ended.
-local MIN_BACK, MAX_BACK = 100, 2000 -- limits of the leases that one script reclaims
+local MIN_RECLAIM, MAX_RECLAIM = 100, 2000 -- bounds on the permits that one script may reclaim
 
--- → the taken ones of these permits, or the others
-local function which(ids, taken)
-  local some = {}
+-- → those of these permits that are taken or, if `taken` is false, those that are not
+local function filter_taken(ids, taken)
+  local filtered = {}
   for _, id in ipairs(ids) do
     local score = redis.call('ZSCORE', LEASES, id)
-    if taken == (score ~= false) then some[#some + 1] = id end
+    if taken == (score ~= false) then filtered[#filtered + 1] = id end
   end
-  return some
+  return filtered
 end
 
--- → those of the owner's permits that it does not have yet
+-- → those of the requested permits that the owner does not have yet
 local function lacking(ids)
-  return which(ids, false)
+  return filter_taken(ids, false)
 end
 
--- Takes the owner's permits that it does not have yet. If the server refuses, the number of free
--- permits is unchanged.
-local function draw(ids, ms)
-  local drawn = #lacking(ids)
-  if drawn > 0 then FREE = redis.call('INCRBY', LOCK, -drawn) end
-  local set, why = pcall(set_end, LEASES, ids, ms)
-  if set then return end
-  if drawn > 0 then redis.call('INCRBY', LOCK, drawn) end
-  error(why, 0)
+-- Takes those of the requested permits that the owner does not have yet, and sets the lease of all.
+-- If the server refuses, the number of free permits is unchanged.
+local function take_permits(ids, end_ms)
+  local count = #lacking(ids)
+  if count > 0 then FREE = redis.call('INCRBY', LOCK, -count) end
+  local ok, problem = pcall(set_end, LEASES, ids, end_ms)
+  if ok then return end
+  if count > 0 then redis.call('INCRBY', LOCK, count) end
+  error(problem, 0)
 end
 
 -- Counts these permits, which were taken, as free. If the server refuses, stores them with a lease
--- that has ended, so that they come back later, and fails. → their number
+-- that has ended, so that they are reclaimed later, and fails. → their number
 local function add_free(ids)
   if #ids == 0 or not FREE then return #ids end
   FREE = redis.pcall('INCRBY', LOCK, #ids)
@@ -46,22 +46,22 @@ local function free_all(ids)
   return add_free(ids)
 end
 
--- Frees the taken ones of these permits. → their number
+-- Frees those of these permits that are taken. → their number
 local function put_back(ids)
-  return free_all(which(ids, true))
+  return free_all(filter_taken(ids, true))
 end
 
--- Reclaims permits whose lease has ended: up to `wanted`, raised or lowered to the limits above. →
--- their number
+-- Reclaims up to `wanted` permits whose lease has ended, but MIN_RECLAIM to MAX_RECLAIM of them if
+-- `wanted` is outside those bounds. → their number
 local function reclaim(wanted)
-  local most = math.min(math.max(wanted or 0, MIN_BACK), MAX_BACK)
-  return free_all(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', most))
+  local max_count = math.min(math.max(wanted or 0, MIN_RECLAIM), MAX_RECLAIM)
+  return free_all(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', max_count))
 end
 
-local function is_foreign()
+local function redisson_has_permit()
   --#section foreign
-  -- Defines foreign: whether Redisson has one of the permits, judged by the ten that end first and
-  -- the ten that end last, such as one without an end. True if the server refuses to say.
+  -- Defines foreign: whether Redisson has one of the permits, judged by the ten whose leases end
+  -- first and the ten whose leases end last or never. True if the server refuses to say.
   local ids = redis.pcall('ZRANGE', LEASES, '0', '9')
   local foreign = ids.err ~= nil
   for _, id in ipairs(ids) do foreign = foreign or id:sub(1, 2) ~= 'hf' end
@@ -73,6 +73,6 @@ local function is_foreign()
   return foreign
 end
 
-local function all_permits()
+local function total_permits()
   return (FREE or 0) + redis.call('ZCARD', LEASES)
 end

@@ -7,13 +7,13 @@ local function is_deaf(asked)
 end
 --#end
 
--- → the number of waiters before this one or, for a uuid alone, before that client's first waiter.
--- -1: it is not waiting, or its client is not listening.
+-- asked: a waiter, or a client's uuid. → the number of waiters before that waiter, or before that
+-- client's first waiter; -1 if there is no such waiter, or its client is not listening
 local function ahead_of(asked)
   local start = asked .. ':'
   local members = is_deaf(asked) and {} or redis.call('ZRANGEBYSCORE', KEYS[3], '(0', '+inf')
-  for place, member in ipairs(members) do
-    if member:sub(3, #start + 2) == start then return place - 1 end
+  for index, member in ipairs(members) do
+    if member:sub(3, #start + 2) == start then return index - 1 end
   end
   return -1
 end

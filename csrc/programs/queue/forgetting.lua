@@ -1,6 +1,7 @@
 --#fragment
--- Removes a waiter from the queue. If the member is not queued, removes a granted one with the same
--- client and number, because a client that receives a grant for an ended wait knows only those.
+-- Removes a waiter from the queue. If the member is not queued, removes a granted member with the
+-- same client and number, because a client that receives a grant for an ended wait knows only
+-- these.
 -- → the removed member, if it had a grant
 local function forget_wait(member)
   local score = redis.call('ZSCORE', QUEUE, member)

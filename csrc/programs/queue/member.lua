@@ -1,7 +1,7 @@
 --#fragment
--- A member of a queue: its client, and how to send a message to that client.
+-- A member of a queue, its client, and how to send a message to that client.
 
--- Returns whether this is a waiter in a newer format, which only its own client may change.
+-- Returns whether this is a waiter in a newer format. Only its own client may change it.
 local function is_newer(member)
   return member:find('^[2-9]%l%x') ~= nil
 end

@@ -5,7 +5,7 @@
 -- the members' end if there is no record, a polling client was seen, or it is time to look for one.
 -- us: the server's clock, if known.
 local function next_behind_record(members, us)
-  local now, was = us or server_us(), record_in(members)
-  local nobody = not was or was.unused == 0 or is_due(was, math.floor(now / 1000))
-  return nobody and #members + 1 or members[4] == '0' and 5 or 3, now, members
+  local now, record = us or server_us(), record_in(members)
+  local no_waiter = not record or record.unused == 0 or is_due(record, math.floor(now / 1000))
+  return no_waiter and #members + 1 or members[4] == '0' and 5 or 3, now, members
 end

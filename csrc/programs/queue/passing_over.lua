@@ -4,9 +4,9 @@
 -- the scores of its client's waiters become -place / PASSED_OVER, so they are no longer first. Each
 -- one gets its place back when it asks.
 local PASSED_OVER = 2 ^ 60
-local RECHECK_WITHIN = 0.5 -- grant leases within which the first waiter asks again
+local RECHECK_WITHIN = 0.5 -- the first waiter asks again within this many grant leases
 local MAX_PASSED = 10 -- maximum number of clients passed over by one script
-local MAX_OF_ONE = 1000 -- first waiters among which a client's waiters are passed over
+local MAX_OF_ONE = 1000 -- of a client's waiters, those among this many first ones are passed over
 local MAX_KEPT = 100 -- waiters that remain passed over; if there are more, all of them are removed
 local CROWD = 100 -- a waiter with this many ahead asks less often, and does not check the first
 
@@ -26,9 +26,9 @@ local function is_dead(member)
   return redis.pcall('PUBSUB', 'NUMSUB', 'holdfast_grant:' .. member:sub(3, 38))[2] == 0
 end
 
--- Passes over the waiters of head's client; alone: passes over only `head`, which its client may
--- have forgotten.
-local function pass_over(head, alone)
+-- Passes over all waiters of the client of `head`. head_only: passes over only `head`, which its
+-- client may have forgotten.
+local function pass_over(head, head_only)
   if redis.call('ZCOUNT', QUEUE, '(-1', '(0') > MAX_KEPT then
     redis.call('ZREMRANGEBYSCORE', QUEUE, '(-1', '(0')
   end
@@ -36,7 +36,7 @@ local function pass_over(head, alone)
     MAX_OF_ONE)
   for i = 1, #members, 2 do
     local member = members[i]
-    if member == head or not alone and member:sub(3, 38) == head:sub(3, 38) then
+    if member == head or not head_only and member:sub(3, 38) == head:sub(3, 38) then
       redis.call('ZADD', QUEUE, string.format('%.17g', -members[i + 1] / PASSED_OVER), member)
       recheck(member)
     end
@@ -52,26 +52,26 @@ local function take_up_place()
 end
 
 -- Called when WAITER, at this place, asks again: passes over the first waiter if it is dead or has
--- not asked in time. is_silent(): whether a holder does not hand over; nil: one does not. within:
+-- not asked in time. has_silent_holder(): whether a holder does not hand over; nil: yes. within:
 -- the number of grant leases within which the first waiter must ask; nil: RECHECK_WITHIN.
--- → the number of waiters before it; the ms until the first of them is passed over, or nil if
+-- → the number of waiters before WAITER; the ms until the first of them is passed over, or nil if
 -- WAITER does not have to check that; whether a waiter has been passed over
-local function check_ahead(place, ahead, is_silent, within)
-  local mine, passed = WAITER:sub(3, 38), false
+local function check_ahead(place, ahead, has_silent_holder, within)
+  local client_uuid, passed = WAITER:sub(3, 38), false
   for _ = 1, ahead > 0 and MAX_PASSED or 0 do
     local first = first_in_line()
     if first == WAITER then break end
     local left_ms = redis.call('PTTL', QUEUE) - QUEUE_MS + GRANT_MS * (within or RECHECK_WITHIN)
-    local own = first:sub(3, 38) == mine
-    local stays = first:find('^[2-9]%l%x') -- of a newer format
-      or left_ms > 0 and (own or not is_dead(first))
-    if stays or is_silent and not is_silent() then
+    local is_own = first:sub(3, 38) == client_uuid
+    local stays = first:find('^[2-9]%l%x') -- a newer format
+      or left_ms > 0 and (is_own or not is_dead(first))
+    if stays or has_silent_holder and not has_silent_holder() then
       if left_ms <= 0 then redis.call('PEXPIRE', QUEUE, QUEUE_MS) end
       if passed then recheck(first) end
       ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)
       return ahead, stays and ahead < CROWD and math.ceil(math.max(left_ms, 0)) or nil, passed
     end
-    pass_over(first, own)
+    pass_over(first, is_own)
     redis.call('PEXPIRE', QUEUE, QUEUE_MS)
     passed = true
   end
@@ -79,10 +79,10 @@ local function check_ahead(place, ahead, is_silent, within)
   return redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), nil, passed
 end
 
--- Returns whether another waiter comes first. That waiter is then notified, so that it asks for
--- what a foreign client has just released; a grant to a stopped client would block everybody. Also
--- returns true if a waiter was just passed over, which may still ask.
-local function is_behind_first(enter_queue)
+-- If another waiter comes first, notifies it, so that it asks for what a foreign client has just
+-- released. It gets no grant, because a grant to a stopped client would block everybody.
+-- → whether another waiter comes first, or was just passed over and may still ask
+local function let_first_ask(enter_queue)
   if WAITER ~= '' then
     local place = enter_queue()
     local _, _, passed = check_ahead(place, redis.call('ZCOUNT', QUEUE, '(0', '(' .. place))

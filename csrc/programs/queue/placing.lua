@@ -1,8 +1,8 @@
 --#fragment
 -- A waiter's place is the server's time in µs, or the last place plus 1 if that is higher. No place
--- is used twice, a grant that names a place cannot be an old one, and a place shows how long its
--- waiter has been waiting. One exception: the last place ignores waiters that were passed over, so
--- a new waiter may get the place of one of them.
+-- is used twice, so a grant that names a place cannot be an old grant, and a place shows how long
+-- its waiter has been waiting. One exception: waiters that were passed over do not count for the
+-- last place, so a new waiter may get the place of one of them.
 local QUEUE_MS = 120000
 
 local function place_of(score)

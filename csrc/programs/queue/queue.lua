@@ -12,8 +12,8 @@
 --           score < -1   the record of foreign clients: record.lua
 -- KEYS[4] the channel on which Redisson announces a release
 -- ARGV[1] owner, ARGV[2] grant lease in ms
-local POLL_RECHECK_MS = 20 -- until the first waiter asks whether a polling client has come
-local FEW = '2' -- the last index of three members: a record, a grant and a waiter
+local POLL_RECHECK_MS = 20 -- the first waiter then asks whether a polling client has come
+local LAST_OF_THREE = '2' -- the index of the last of three members: record, grant and waiter
 
 --#include "queue/members.lua"
 --#include "queue/settling.lua"
@@ -22,15 +22,16 @@ local FEW = '2' -- the last index of three members: a record, a grant and a wait
 --#include "queue/turns.lua"
 
 -- → the first member after the record, and its score
-local function first()
+local function first_after_record()
   local members = first_members()
   local i = record_in(members) and 3 or 1
   return members[i], tonumber(members[i + 1])
 end
 
--- Settles a grant in the queue of a free lock: its holder died, or was paused for longer than the
--- grant. If `client` received the grant, it is asking now and therefore alive, so its waiter goes
--- to the front. Otherwise, all waiters of the client that received it are evicted.
+-- Settles a grant in the queue of a free lock: the client that received it died, or was paused for
+-- longer than the grant lease. If `client` received the grant, it is asking now and therefore
+-- alive, so its waiter goes to the front. Otherwise, all waiters of the client that received it are
+-- evicted.
 local function settle_missed_grant(client)
   local member = redis.call('ZRANGEBYSCORE', QUEUE, '0', '0', 'LIMIT', '0', '1')[1]
   if not member then return end
@@ -41,24 +42,24 @@ end
 -- Removes the members between the record and the first waiter that can be served, and a record
 -- without waiters; the lock is free or about to be. The member `me` can be served, and a waiter in
 -- a newer format serves itself. `members`: the first ones with their scores, if known.
--- → member, place, foreign waiters; or nil, whether more must be removed, foreign waiters (nil: no
--- waiter was read)
-local function first_waiter(me, members)
+-- → that waiter's member and its place, or nil and nil; the number of foreign waiters, or nil if no
+-- waiter was read; whether more members must be removed
+local function prune_to_first_waiter(me, members)
   local foreign
   for batch = -1, MAX_BATCHES do
-    local last = batch < 1 and FEW or BATCH - 1
+    local last = batch < 1 and LAST_OF_THREE or BATCH - 1
     members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', last, 'WITHSCORES')
     local from = record_in(members) and 3 or 1
     if #members < from then
       if from == 3 then redis.call('DEL', QUEUE) end
-      return nil, false, foreign
+      return nil, nil, foreign
     end
     local alive, counted = listening(members, from)
     local gone, found = {}, nil
     foreign = foreign or foreign_waiters(RELEASES, counted)
     for i = from, #members, 2 do
       local waits = tonumber(members[i + 1]) > 0
-      if members[i] == me or waits and not is_over(members[i], alive) then
+      if members[i] == me or waits and not reject_unservable(members[i], alive) then
         found = i
         break
       end
@@ -67,94 +68,95 @@ local function first_waiter(me, members)
     if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end
     if found then return members[found], tonumber(members[found + 1]), foreign end
   end
-  return nil, true, foreign
+  return nil, nil, foreign, true
 end
 
 local function grant(member, place)
   give(member, place_of(place), parse(member))
 end
 
--- Gives the free lock to the first waiter. In a run of ours, that is one more turn, so call
--- note_ours only afterwards. Stops before the member `me`, which can take the lock itself.
+-- Gives the free lock to the first waiter. During a run of ours this counts as another turn, so
+-- call begin_our_run only afterwards. Stops before the member `me`, which can take the lock itself.
 -- → true: given; false: not given; nil: there may be a waiter behind dead ones, which the next
 -- script removes
 local function hand_over(me)
-  local member, place = first_waiter(me)
-  if not member and place then return nil end
+  local member, place, _, more = prune_to_first_waiter(me)
+  if more then return nil end
   if not member or member == me or is_newer(member) then return false end
-  local was = record_in(first_members())
-  if was and was.turns > 0 then
-    write_record(was, was.turns + 1, 0, was.listeners, was.run, was.till)
+  local record = record_in(first_members())
+  if record and record.turns > 0 then
+    write_record(record, record.turns + 1, 0, record.listeners, record.run, record.till)
   end
   grant(member, place)
   return true
 end
 
 -- Leaves the free lock to others for `ms`, even if callers of ours arrive in the meantime; our
--- first waiter must ask again after `recheck_ms`. member: that waiter, if known. more: whether
--- there may be one even if `member` is nil.
-local function leave_free(was, ms, recheck_ms, unused, listeners, member, more)
-  write_record(was, 0, unused, listeners, listeners and ms - LISTEN_MS or 0, now_ms() + ms)
+-- first waiter must ask again after `recheck_ms`. member: that waiter, or nil. more: whether there
+-- may be a waiter although `member` is nil.
+local function leave_free(record, ms, recheck_ms, unused, listeners, member, more)
+  write_record(record, 0, unused, listeners, listeners and ms - LISTEN_MS or 0, now_ms() + ms)
   notify(member, 'turn', recheck_ms)
   if not member and not more then redis.call('PEXPIRE', QUEUE, ms) end
 end
 
 -- Leaves the lock to Redisson's waiters.
-local function foreign_turn(was, member, more)
+local function give_foreign_turn(record, member, more)
   keep_counter()
-  local ms = listen_ms(was)
-  leave_free(was, ms, ms, was and was.unused or 0, true, member, more)
+  local ms = listen_ms(record)
+  leave_free(record, ms, ms, record and record.unused or 0, true, member, more)
 end
 
 -- Returns whether a lock's first waiter has waited so long that the lock must be left to polling
--- clients, although none is known. For a queue of short waits, acquiring.lua writes a record.
+-- clients, although no such client is known. If each wait in a queue is short, acquiring.lua writes
+-- a record instead.
 local function is_old(member, place)
   return parse(member) == 'l' and place > FRONT_MAX and server_us() - place > LOCK_PROBE_US
 end
 
 -- Leaves the free lock to polling clients if their turn has come, and otherwise updates the record
 -- for our own turn. → whether the lock is left to them
-local function left_to_pollers(was, member, place)
-  if not was and KIND == 'hash' then
+local function leave_to_pollers(record, member, place)
+  if not record and KEY_TYPE == 'hash' then
     if not is_old(member, place) then return false end
     leave_free(nil, POLL_MS, POLL_RECHECK_MS, LOCK_UNUSED, false, member)
     return true
   end
   local now = now_ms()
-  local seen = was and was.unused == 0
-  if was and is_due(was, now) then
-    leave_free(was, POLL_MS, POLL_RECHECK_MS, was.unused + 1, false, member)
+  local pollers_seen = record and record.unused == 0
+  if record and is_due(record, now) then
+    leave_free(record, POLL_MS, POLL_RECHECK_MS, record.unused + 1, false, member)
     return true
   end
   -- There is no record yet, or a shared owner of ours was taken for a polling client.
-  if not was or seen and was.turns == 0 and not OWNER:find(OURS) then
-    write_record(was, 0, 1, false, 0, now)
-  elseif seen then
-    write_record(was, was.turns + 1, 0, false, was.run, was.till)
+  if not record or pollers_seen and record.turns == 0 and not OWNER:find(OUR_OWNER) then
+    write_record(record, 0, 1, false, 0, now)
+  elseif pollers_seen then
+    write_record(record, record.turns + 1, 0, false, record.run, record.till)
   end
   return false
 end
 
--- Frees the lock, which our clients and others get in turns. heads: the first members of the queue,
--- if the lock is already free.
--- → 1, or 3 if dead waiters must be removed before the next one gets it
+-- Frees the lock, and hands it over or leaves it to others: our clients and others take turns to
+-- get it. heads: the first members of the queue, if the lock is already free.
+-- → 1, or 3 if dead waiters must be removed before the next waiter gets the lock
 local function pass_on(heads)
   if not heads then redis.call('DEL', LOCK) end
-  heads = heads or redis.pcall('ZRANGE', QUEUE, '0', FEW, 'WITHSCORES')
-  local was = record_in(heads)
-  local member, place, foreign = first_waiter(nil, heads)
-  local ours = member and not is_newer(member)
-  if ours and foreign == 0 then
-    if not left_to_pollers(was, member, place) then grant(member, place) end
+  heads = heads or redis.pcall('ZRANGE', QUEUE, '0', LAST_OF_THREE, 'WITHSCORES')
+  local record = record_in(heads)
+  local member, place, foreign, more = prune_to_first_waiter(nil, heads)
+  local can_grant = member and not is_newer(member)
+  if can_grant and foreign == 0 then
+    if not leave_to_pollers(record, member, place) then grant(member, place) end
     return 1
   end
-  if ours and add_turn(was, now_ms()) then
+  if can_grant and add_turn(record, now_ms()) then
     grant(member, place)
     return 1
   end
   local received = announce(RELEASES)
   if (foreign or received > 0 and foreign_waiters(RELEASES) or 0) > 0 then
-    foreign_turn(was, member, place)
+    give_foreign_turn(record, member, more)
   end
-  return foreign == 0 and not member and place and 3 or 1
+  return foreign == 0 and more and 3 or 1
 end

@@ -1,20 +1,20 @@
 --#fragment
--- → the highest score in the queue, or nil. Removes a member whose score is above all places, and
--- thus invalid.
-local function last_place()
+-- Removes members whose score is above all places and therefore invalid. → the highest score in the
+-- queue, or nil
+local function prune_to_last_place()
   local last = tonumber(redis.call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2])
   if not last or last < PLACE_END then return last end
   redis.call('ZREMRANGEBYSCORE', QUEUE, PLACE_END, '+inf')
-  return last_place()
+  return prune_to_last_place()
 end
 
 --#include "queue/passing_over.lua"
--- Queues WAITER. A queued waiter keeps its place; one whose grant expired before somebody else took
--- the lock goes to the front.
--- → its place; whether it was queued before; for a new one, the score of the member before it, or
--- nil
+-- Queues WAITER. A queued waiter keeps its place; a waiter whose grant expired before somebody else
+-- took the lock goes to the front.
+-- → its place; whether it was queued before; for a new waiter, the score of the member before it,
+-- or nil
 local function enqueue()
-  local last = last_place()
+  local last = prune_to_last_place()
   if last and last < 0 then last = nil end
   local place = digits(math.max((last or 0) + 1, server_us()))
   if redis.call('ZADD', QUEUE, 'NX', place, WAITER) == 1 then

@@ -3,14 +3,16 @@
 -- waiters: "1f <turns> <unused> <listeners> <run>" with a score below -1. Until the server's clock
 -- shows -score ms, the free lock, or one free permit of a semaphore, is left to those clients.
 --
--- turns      of ours since such a client had the lock; 0: it has the lock, or had it last
--- unused     how often in a row the free lock was left to them and none came; 0 for a semaphore
--- listeners  1: it is left to those that listen to the lock's channel, while any does; with turns:
---            it was, and none was seen to come
--- run        for how many ms they last had the lock; the score is then when that ended. While it is
---            left to those that listen: for how many ms more than LISTEN_MS
+-- turns      our turns since a foreign client had the lock; 0: such a client has it, or had it last
+-- unused     how often in a row the free lock was left to foreign clients and none of them took it;
+--            0 for a semaphore
+-- listeners  1: the lock is left to the clients that listen to its channel, while there are any; if
+--            turns > 0: it was left to them, and none was seen to take it
+-- run        for how many ms foreign clients last had the lock; -score is then the ms at which that
+--            ended. While the lock is left to listening clients: the ms beyond LISTEN_MS for which
+--            it is left to them
 --#section reading
-local LISTEN_MS, MAX_LISTEN_MS = 50, 200 -- for which the lock is left to those that listen
+local LISTEN_MS, MAX_LISTEN_MS = 50, 200 -- how long the lock is left to listening clients
 --#section now
 -- → the server's clock in ms
 local function now_ms()
@@ -26,7 +28,7 @@ local function record_in(members)
   return turns and {
     member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),
     listeners = listeners == '1', run = tonumber(run),
-    -- when the lock was left to them, or their run began; not during a run of ours
+    -- the ms at which the lock was left to them, or their run began; not during a run of ours
     began = turns ~= '0' and math.huge or listeners == '1' and -score - LISTEN_MS - run or -score,
   }
 end
@@ -36,8 +38,8 @@ local function first_members()
   return redis.call('ZRANGE', QUEUE, '0', '1', 'WITHSCORES')
 end
 
-local function write_record(was, turns, unused, listeners, run, till)
-  if was then redis.call('ZREM', QUEUE, was.member) end
+local function write_record(record, turns, unused, listeners, run, till)
+  if record then redis.call('ZREM', QUEUE, record.member) end
   local member = ('1f %d %d %d %.0f'):format(turns, unused, listeners and 1 or 0, run)
   redis.call('ZADD', QUEUE, string.format('%.0f', -till), member)
 end

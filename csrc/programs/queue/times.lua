@@ -8,12 +8,14 @@ local function since_us(place)
 end
 --#end
 
--- → the end of an info program's reply: the server's clock in µs, and the µs that the first waiter
--- that kept its place has waited, or else the first one in front; -1: nobody is waiting
+-- → the last two numbers of an info program's reply: the server's clock in µs; the µs for which the
+-- first waiter has waited that kept its place, or else the first one in front, or -1 if nobody is
+-- waiting
 local function times()
   local now = server_us()
-  for _, least in ipairs({ FRONT_MAX, '(0' }) do
-    local first = redis.call('ZRANGEBYSCORE', KEYS[3], least, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  for _, min_place in ipairs({ FRONT_MAX, '(0' }) do
+    local first = redis.call('ZRANGEBYSCORE', KEYS[3], min_place, '+inf', 'WITHSCORES',
+      'LIMIT', 0, 1)
     if first[2] then return now, math.max(now - since_us(tonumber(first[2])), 0) end
   end
   return now, -1

@@ -5,7 +5,7 @@
 -- dead. The mode is "read" or "write"; or "drain:<ms>", while Redisson's readers are kept out until
 -- that server time.
 local MAX_KEYS = 100 -- maximum for one reader's holds; later holds share the last key
-local MAX_SEARCHED = 100 -- with more live readers left, a release searches for no longest lease
+local MAX_SEARCHED = 100 -- with more readers left, a release does not look for the longest lease
 
 local function is_write(owner)
   return owner:sub(-6) == ':write'
@@ -30,10 +30,9 @@ local function longest_lease(lock, owner, first, last)
   return longest
 end
 
--- → the longest lease of this reader if the lock ends with it, or false
-local function final_lease(lock, owner, count)
-  local ms = longest_lease(lock, owner, 1, count)
-  return ms >= redis.call('PTTL', lock) and ms
+-- Returns whether the lock's TTL comes from this reader's longest lease.
+local function determines_ttl(lock, owner, count)
+  return longest_lease(lock, owner, 1, count) >= redis.call('PTTL', lock)
 end
 
 -- Deletes the lease keys of the holds numbered `remaining` + 1 to `count`.
@@ -52,10 +51,10 @@ local function trim_holds(lock, owner, remaining, count)
   delete_leases(lock, owner, remaining, count)
 end
 
--- Sets the hold count, which was `old`; hold number `count` is the new one. Never shortens a TTL:
--- the command may arrive late, or the owner may know of fewer holds than there are. exists: whether
--- the lock exists, if known.
-local function set_hold(lock, owner, count, ms, old, exists)
+-- Sets the hold count, which was `old_count`; hold number `count` is the new hold. Never shortens a
+-- TTL: the command may arrive late, or the owner may know of fewer holds than there are. exists:
+-- whether the lock exists, if known.
+local function set_hold(lock, owner, count, ms, old_count, exists)
   local is_read, new_fields = not is_write(owner), 0
   if not is_read then
     new_fields = redis.call('HSET', lock, 'mode', 'write', owner, count)
@@ -64,7 +63,7 @@ local function set_hold(lock, owner, count, ms, old, exists)
   else
     new_fields = redis.call('HSET', lock, 'mode', 'read', owner, count)
   end
-  if is_read and old > count then trim_holds(lock, owner, count, old) end
+  if is_read and old_count > count then trim_holds(lock, owner, count, old_count) end
   if new_fields == 2 then
     -- See create_hold in hash.lua.
     if redis.pcall('PEXPIRE', lock, ms) ~= 1 then
@@ -78,11 +77,12 @@ local function set_hold(lock, owner, count, ms, old, exists)
   -- Written after the lock's TTL: servers before Redis 7 read the clock for each command, and the
   -- hold must not seem to end before the lock does.
   local key = hold_key(lock, owner, math.min(count, MAX_KEYS))
-  local min_ms = old > 0 and redis.call('PTTL', key) or 0
+  local min_ms = old_count > 0 and redis.call('PTTL', key) or 0
   redis.call('SET', key, '1', 'PX', math.max(min_ms, tonumber(ms)))
 end
 
--- Extends remaining holds to at least this lease. Always writes, so that a later WAIT covers it.
+-- Extends the remaining holds to at least this lease. Always writes, so that a later WAIT covers
+-- it.
 local function renew_holds(lock, owner, count, ms)
   ms = tonumber(ms)
   if not is_write(owner) then

@@ -25,9 +25,9 @@
 --                                know
 local FROM, LEASE, TOKEN_TTL = tonumber(ARGV[3]), ARGV[5], ARGV[6]
 local WAITER, WRITER = ARGV[7], ARGV[11]
--- The common cases, straight-line as in acquire.lua: a writer finds the lock free and nobody
--- waiting, and draws a token from the clock; or a reader arrives when nobody writes or waits.
--- Everything else is left to the code that follows, such as a counter without a token.
+-- The common cases, in straight-line code as in acquire.lua: a writer finds the lock free and
+-- nobody waiting, and draws a token from the clock; or a reader arrives when nobody writes or
+-- waits. The code that follows handles everything else, such as a counter without a token.
 local call = redis.call
 local FREE = FROM == 0 and WAITER == '' and OWNER:sub(-6) == ':write'
   and call('EXISTS', LOCK, QUEUE) == 0
@@ -38,14 +38,14 @@ if TOKEN then
 --#include "lock/hash.lua:set_ttl"
   return TOKEN
 end
-local found = call('HGET', LOCK, 'mode')
-local held = found and tonumber(call('HGET', LOCK, OWNER)) or 0
-if FROM == 0 and held == 0 and (not found or found == 'read') and OWNER:sub(-6) ~= ':write' then
-  local free = found and call('EXISTS', QUEUE) == 0 and foreign_waiters(RELEASES) == 0
-    or not found and call('EXISTS', LOCK, QUEUE) == 0
+local mode = call('HGET', LOCK, 'mode')
+local holds = mode and tonumber(call('HGET', LOCK, OWNER)) or 0
+if FROM == 0 and holds == 0 and (not mode or mode == 'read') and OWNER:sub(-6) ~= ':write' then
+  local free = mode and call('EXISTS', QUEUE) == 0 and foreign_waiters(RELEASES) == 0
+    or not mode and call('EXISTS', LOCK, QUEUE) == 0
   local token = free and (TOKEN_TTL == '0' and 0 or tonumber(call('GET', COUNTER)))
   if token and (token > 0 or TOKEN_TTL == '0') and token < 9007199254740983 then
-    if not found then
+    if not mode then
       call('HSET', LOCK, 'mode', 'read', OWNER, '1')
       local lock, ms = LOCK, LEASE
 --#include "lock/hash.lua:set_ttl"
@@ -65,28 +65,28 @@ end
 local WRITES = is_write(OWNER)
 
 if FROM > 0 then
-  if held == 0 then return { found and -2 or -1 } end
-  set_hold(LOCK, OWNER, FROM + 1, LEASE, held, true)
+  if holds == 0 then return { mode and -2 or -1 } end
+  set_hold(LOCK, OWNER, FROM + 1, LEASE, holds, true)
   return { 1, 0, 0 }
 end
-if not found and redis.call('EXISTS', LOCK) == 1 then
+if not mode and redis.call('EXISTS', LOCK) == 1 then
   return redis.error_reply('WRONGTYPE the key holds a lock of another kind')
 end
 
 --#include "read_write/rw_token.lua"
 local function take()
   local token = WRITES and next_token(TOKEN_TTL) or last_token(TOKEN_TTL)
-  set_hold(LOCK, OWNER, 1, LEASE, held, found and true or false)
+  set_hold(LOCK, OWNER, 1, LEASE, holds, mode and true or false)
   if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
   return { 1, token, 0 }
 end
 
-if held > 0 or WRITER and found == 'write' and redis.call('HEXISTS', LOCK, WRITER) == 1 then
+if holds > 0 or WRITER and mode == 'write' and redis.call('HEXISTS', LOCK, WRITER) == 1 then
   return take()
 end
-local joins_readers = found == 'read' and not WRITES
-if (not found or joins_readers) and redis.call('EXISTS', QUEUE) == 0 then
-  if not found or foreign_waiters(RELEASES) == 0 then return take() end
+local joins_readers = mode == 'read' and not WRITES
+if (not mode or joins_readers) and redis.call('EXISTS', QUEUE) == 0 then
+  if not mode or foreign_waiters(RELEASES) == 0 then return take() end
 end
 
 --#include "base/owners.lua:ours"
@@ -95,10 +95,11 @@ end
 --#include "queue/times.lua:since"
 --#include "read_write/rw_queue.lua"
 --#include "read_write/rw_settling.lua"
--- Keeps Redisson's readers out while our first waiter is a writer; the longer it has waited, the
--- longer. Pauses in between, so that present readers can re-enter. → ms until it must ask again
+-- Keeps Redisson's readers out while our first waiter is a writer: the longer that writer has
+-- waited, the longer at a time. Pauses in between, so that present readers can re-enter. → the ms
+-- until the writer must ask again
 local function drain_readers(place)
-  local now, till = now_ms(), tonumber(found:match('^drain:(%d+)$'))
+  local now, till = now_ms(), tonumber(mode:match('^drain:(%d+)$'))
   if till and till > now and till - now <= MAX_DRAIN_MS then return till - now end
   if till then
     write_turn(DRAIN_PAUSE_MS)
@@ -106,8 +107,8 @@ local function drain_readers(place)
     return DRAIN_PAUSE_MS
   end
   local record = record_in(first_members())
-  local left = record and record.till - now or 0
-  if left > 0 and left <= DRAIN_PAUSE_MS then return left end
+  local left_ms = record and record.till - now or 0
+  if left_ms > 0 and left_ms <= DRAIN_PAUSE_MS then return left_ms end
   forget_record()
   local ms = math.max(DRAIN_MS, math.min((now - since_us(place + 0) / 1000) / 8, MAX_DRAIN_MS))
   redis.call('HSET', LOCK, 'mode', string.format('drain:%.0f', now + ms))
@@ -120,12 +121,13 @@ local function ensure_queued()
   return own_place
 end
 
--- Queues the waiter, and passes over a first waiter that is dead or has not asked in time.
+-- Queues the caller if it waits, and passes over first waiters that are dead or have not asked in
+-- time.
 local function check_first()
   if WAITER == '' then return end
   local place, _ = ensure_queued(), nil
   _, overdue_ms = check_ahead(place, redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), has_foreign)
-  found = settle_drain(found, WAITER) -- a writer may have been passed over
+  mode = settle_drain(mode, WAITER) -- a writer may have been passed over
 end
 
 local function busy(ttl_ms, foreign)
@@ -133,42 +135,42 @@ local function busy(ttl_ms, foreign)
   local place = ensure_queued()
   local ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)
   if ahead == 0 then redis.call('PEXPIRE', QUEUE, QUEUE_MS) end
-  if ahead == 0 and not foreign and found then
+  if ahead == 0 and not foreign and mode then
     foreign = has_foreign()
-    if foreign and WRITES and found ~= 'write' then
+    if foreign and WRITES and mode ~= 'write' then
       ttl_ms = math.min(ttl_ms, math.ceil(drain_readers(place)))
     end
   end
   return { 0, ttl_ms, ahead, foreign and 1 or 0, place, overdue_ms }
 end
 
-if found and found ~= 'write' and not has_readers() then
+if mode and mode ~= 'write' and not prune_to_live_reader() then
   redis.call('DEL', LOCK)
-  found = nil
+  mode = nil
 end
-local lock_ms = found and redis.call('PTTL', LOCK) or 0
+local lock_ms = mode and redis.call('PTTL', LOCK) or 0
 if lock_ms == -1 then return { -3 } end
-if found == 'write' then
+if mode == 'write' then
   if has_foreign() then forget_record() end -- Redisson's clients have used their turn
   check_first()
   return busy(lock_ms, false)
 end
 settle_missed_grants(OWNER:sub(1, 36))
 take_up_place()
-found = settle_drain(found, WAITER)
-local left = found and (WRITES and 0 or yield_ms()) or not found and foreign_ms(YIELD_MS) or 0
-if left > 0 then return busy(found and left or math.min(left, RECHECK_MS), true) end
-if not found and foreign_waiters(RELEASES) > 0 and is_behind_first(ensure_queued) then
+mode = settle_drain(mode, WAITER)
+local left_ms = mode and (WRITES and 0 or yield_ms()) or not mode and foreign_ms(YIELD_MS) or 0
+if left_ms > 0 then return busy(mode and left_ms or math.min(left_ms, RECHECK_MS), true) end
+if not mode and foreign_waiters(RELEASES) > 0 and let_first_ask(ensure_queued) then
   return busy(tonumber(GRANT_MS), true)
 end
-if found then check_first() end
-local is_served, newer, more = serve(found, WAITER, WRITES)
+if mode then check_first() end
+local is_served, newer, more = serve(mode, WAITER, WRITES)
 if is_served then
   local reply = take()
   -- The next waiter does not know this lease, or that Redisson's readers hold the lock.
-  notify(first_live(), 'recheck')
+  notify(prune_to_first_live(), 'recheck')
   return reply
 end
 if newer then return { -4 } end
-found = redis.call('HGET', LOCK, 'mode')
+mode = redis.call('HGET', LOCK, 'mode')
 return busy(more and 1 or redis.call('PTTL', LOCK), false)

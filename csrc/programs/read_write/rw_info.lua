@@ -4,9 +4,9 @@
 -- KEYS[1] the lock, KEYS[2] its fencing counter, KEYS[3] its queue
 -- ARGV[1] the uuid of the client that asks, or a waiter: "<uuid>:<number>"
 --
--- { owner, holds, ttl ms, last token, waiters, ahead, readers, 0, clock, waited }; owner: the
--- writer, or else one of the readers, "" when free; `ahead`: see ahead.lua; `clock` and `waited`:
--- see times.lua
+-- { owner, holds, ttl ms, last token, waiters, ahead, readers, free permits, clock, waited };
+-- owner: the writer, or else one of the readers, "" when free; `ahead`: see ahead.lua; free permits
+-- 0: not for this kind; `clock` and `waited`: see times.lua
 --#include "queue/ahead.lua"
 --#include "queue/times.lua"
 

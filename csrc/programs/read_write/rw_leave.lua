@@ -17,13 +17,15 @@
 -- ARGV[4] waiter     the waiter's member in the queue; "": none
 -- ARGV[5] unused
 --
--- 1 a hold was released; 0 none was; 3 either, but waiters remain to be served: call it again
+-- 1 a hold was released; 0 none was; 3 either of these, but waiters remain to be served: call it
+-- again
 local REMAINING, WAITER = tonumber(ARGV[3]), ARGV[4]
 
--- Grants the lock to the new first waiter, or makes it listen to holders that do not hand over.
+-- Grants the lock to the new first waiter. If a holder does not hand over, notifies that waiter, so
+-- that it listens for the release. → the program's reply, unless a hold was released
 local function serve_next()
   local mode = redis.call('HGET', LOCK, 'mode')
-  if mode and mode ~= 'write' and not has_readers() then
+  if mode and mode ~= 'write' and not prune_to_live_reader() then
     redis.call('DEL', LOCK)
     return pass_on('0') == 3 and 3 or 0
   end
@@ -33,9 +35,9 @@ local function serve_next()
   end
   settle_missed_grants(OWNER:sub(1, 36))
   mode = settle_drain(mode)
-  local left = mode and yield_ms() or not mode and foreign_ms(YIELD_MS) or 0
-  if left > 0 then
-    notify(first_live(), 'turn', left)
+  local left_ms = mode and yield_ms() or not mode and foreign_ms(YIELD_MS) or 0
+  if left_ms > 0 then
+    notify(prune_to_first_live(), 'turn', left_ms)
     return 0
   end
   local _, _, more = serve(mode)

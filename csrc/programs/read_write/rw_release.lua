@@ -16,36 +16,36 @@ local holds = tonumber(redis.call('HGET', LOCK, OWNER))
 if not holds then
   return redis.call('EXISTS', LOCK) == 0 and -1 or -2
 end
--- The common release, straight-line as in acquire.lua: no client of ours waits, and the owner has
--- no other hold. Others may still read: a lock that would end with this reader is made to end with
--- the last of them. The code that follows handles everything else, such as dead readers to remove,
--- or a writer that reads.
+-- The common case, in straight-line code as in acquire.lua: no client of ours waits, and the owner
+-- has no other hold. Other readers may remain: if the lock's TTL came from this reader's lease, the
+-- TTL is cut to the longest lease of the other readers. The code that follows handles everything
+-- else, such as dead readers to remove, or a writer that reads.
 if REMAINING == 0 and holds == 1 and redis.call('EXISTS', QUEUE) == 0 then
   local call, left = redis.call, redis.call('HLEN', LOCK) - 2
   local tag = (LOCK:find('{', 1, true) and LOCK or '{' .. LOCK .. '}') .. ':'
   local reads = OWNER:sub(-6) ~= ':write'
-  local own = tag .. OWNER .. ':rwlock_timeout:1'
+  local own_lease_key = tag .. OWNER .. ':rwlock_timeout:1'
   if left == 0 then
     call('DEL', LOCK)
-    if reads then call('DEL', own) end
+    if reads then call('DEL', own_lease_key) end
     if announce(RELEASES, reads and '0' or '1') == 0 then return 1 end
     holds = 0
   elseif left <= 100 and call('HGET', LOCK, 'mode') == 'read' then -- MAX_SEARCHED of rw.lua
-    local own_ms, lock_ms = call('PTTL', own), call('PTTL', LOCK)
-    local longest_ms, fields = own_ms < lock_ms and own_ms or 0, nil
+    local own_lease_ms, lock_ms = call('PTTL', own_lease_key), call('PTTL', LOCK)
+    local longest_ms, fields = own_lease_ms < lock_ms and own_lease_ms or 0, nil
     if longest_ms == 0 then fields = call('HGETALL', LOCK) end
     for i = 1, fields and #fields or 0, 2 do
       local owner, count = fields[i], fields[i + 1]
       if owner ~= OWNER and owner ~= 'mode' then
         local ms = count == '1' and call('PTTL', tag .. owner .. ':rwlock_timeout:1') or 0
         longest_ms = ms > 0 and math.max(longest_ms, ms) or nil
-        if not longest_ms or longest_ms >= own_ms then break end
+        if not longest_ms or longest_ms >= own_lease_ms then break end
       end
     end
     if longest_ms then
-      call('DEL', own)
+      call('DEL', own_lease_key)
       call('HDEL', LOCK, OWNER)
-      if longest_ms < own_ms then call('PEXPIRE', LOCK, longest_ms) end
+      if longest_ms < own_lease_ms then call('PEXPIRE', LOCK, longest_ms) end
       return 1
     end
   end

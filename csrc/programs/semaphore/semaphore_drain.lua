@@ -1,9 +1,9 @@
 --#include "semaphore/semaphore.lua"
---#include "base/note.lua:noted"
+--#include "base/note.lua:earlier_reply"
 -- Acquires all free permits.
 --
--- how many
-if noted then return tonumber(noted) end
+-- Returns the number of permits acquired.
+if earlier_reply then return tonumber(earlier_reply) end
 local count = math.max(free(), 0)
 if count == 0 then return note(0) end
 local taken = string.format('%.0f', count)

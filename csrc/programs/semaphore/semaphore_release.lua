@@ -3,6 +3,6 @@
 --
 -- ARGV[2] number of permits; below 0: removes permits
 --
--- the number of free permits
-if noted then return tonumber(noted) end
+-- Returns the number of free permits.
+if earlier_reply then return tonumber(earlier_reply) end
 return give(ARGV[2])

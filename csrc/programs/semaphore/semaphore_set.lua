@@ -4,7 +4,7 @@
 -- ARGV[2] number of permits
 --
 -- 1 set; 0 the semaphore already exists
-if noted then return tonumber(noted) end
+if earlier_reply then return tonumber(earlier_reply) end
 free()
 if redis.call('EXISTS', PERMITS) == 1 then return note(0) end
 return give(ARGV[2], 1)

@@ -6,7 +6,7 @@
 -- ARGV[5] minimum TTL of the fence in ms, "0": none, the fence never expires
 -- ARGV[6], … for each command the number of its arguments, then these arguments
 --
--- { 1, replies } the commands have run, now or when this call first arrived
+-- { 1, replies } the commands have run, now or when the first copy of this call arrived
 -- { 0, token } a higher token was accepted; { -1, key } the resource belongs to another lock
 -- { -2 } a later call of this client has already run
 local FENCE, TOKEN, LOCK, WRITER, NUMBER, TTL_MS =
@@ -14,7 +14,7 @@ local FENCE, TOKEN, LOCK, WRITER, NUMBER, TTL_MS =
 
 local stored = redis.call('HMGET', FENCE, 'token', 'lock', WRITER)
 local highest = tonumber(stored[1]) or 0
-if highest >= 9007199254740992 then highest = 0 end -- 2^53 is above every token
+if highest >= 9007199254740992 then highest = 0 end -- not a token: tokens are below 2^53
 if stored[2] and stored[2] ~= LOCK then return { -1, stored[2] } end
 if tonumber(TOKEN) < highest then return { 0, stored[1] } end
 local last, last_replies = (stored[3] or '0 '):match('^(%d+) (.*)$')
@@ -33,7 +33,7 @@ end
 local function encode(value)
   if type(value) == 'number' then return string.format('D%.0f;', value) end
   if type(value) == 'string' then return 'S' .. #value .. ':' .. value end
-  if type(value) ~= 'table' then return 'F' end -- a nil reply
+  if type(value) ~= 'table' then return 'F' end -- false: a nil reply
   if value.ok then return encode(value.ok) end
   if value.err then return '{' .. encode('err') .. encode(value.err) .. '}' end
   local out = {}

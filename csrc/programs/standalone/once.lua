@@ -1,23 +1,23 @@
--- Decides which run counts for one firing of a schedule. A record says which run that is, and when
--- it arrived by this server's clock: the run counts instead of others that arrive less than half a
--- period before or after it.
+-- Decides which run counts for one firing of a schedule. A record says which run counts, and when
+-- that run arrived by this server's clock: it counts instead of other runs that arrive less than
+-- half a period before or after it.
 --
 -- KEYS[1] the record: "<at> <state> <token> <by> <who>"
 -- ARGV[1] by        the run, without spaces
 -- ARGV[2] at        ms of the server's clock at which it arrived, "": now
--- ARGV[3] state     "": only ask; "claimed": it has no lock yet; "running": it has the lock;
+-- ARGV[3] state     "": only ask; "claimed": the run has no lock yet; "running": it has the lock;
 --                   "done", "failed" or "unstarted": how it ended
--- ARGV[4] token     of the lock, "0": it has no lock yet
+-- ARGV[4] token     the lock's token, "0": the run has no lock yet
 -- ARGV[5] half      ms, half of the period
 -- ARGV[6] ttl       ms, the TTL of the record
 -- ARGV[7] retry     1: another run may start if one failed, or ended without recording it
 -- ARGV[8] who       "host pid[ name]"
 --
--- { may, at, now, record } may 1: this run counts, or its end was recorded; 0: it does not, or the
--- record is now another run's. `record`: the record before this call; "": none
+-- { may, at, now, record } may 1: this run counts, or its end was recorded; 0: this run does not
+-- count, or the record is now another run's. `record`: the record before this call; "": none
 --
--- The program writes only once, so no failure leaves half a record. If a command is sent twice, the
--- second copy finds what the first one did.
+-- The program writes only once, so a failure never leaves an incomplete record. If a command is
+-- sent twice, the second copy finds what the first one did.
 local RECORD, BY, STATE, HALF, RETRY = KEYS[1], ARGV[1], ARGV[3], tonumber(ARGV[5]), ARGV[7] == '1'
 local ENDS = { done = true, failed = true, unstarted = true }
 
@@ -34,13 +34,13 @@ local function reply(may)
 end
 
 local function write()
-  local text = string.format('%.0f %s %s %s %s', at, STATE, token, BY, ARGV[8])
-  redis.call('SET', RECORD, text, 'PX', ARGV[6])
+  local new_record = string.format('%.0f %s %s %s %s', at, STATE, token, BY, ARGV[8])
+  redis.call('SET', RECORD, new_record, 'PX', ARGV[6])
   return reply(1)
 end
 
 if ENDS[STATE] then
-  -- The run took longer than its record's TTL.
+  -- There is no record, because the run took longer than the record's TTL.
   if record == '' and at + tonumber(ARGV[6]) <= now then return write() end
   if not is_ours then return reply(0) end
   at, token = old_at, old_token

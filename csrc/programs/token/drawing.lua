@@ -1,25 +1,26 @@
 --#fragment
--- Straight-line: see acquire.lua. Draws a token from the clock in the same way as token.lua, if the
--- counter needs nothing else, except a TTL if it is new. Otherwise leaves the counter unchanged.
+-- Straight-line code: see acquire.lua. Draws a token from the clock in the same way as token.lua,
+-- if the counter needs nothing else, except a TTL if it is new. Otherwise leaves the counter
+-- unchanged.
 --
 -- Reads call, COUNTER, time (the reply of TIME) and ttl_ms (the token TTL, with fewer than 16
--- digits). Sets drawn (whether a token was drawn), token, and text (the token, whose digits are
--- those of the clock, so that no large number is formatted). Draws none if the microseconds round
+-- digits). Sets drawn (whether a token was drawn), token, and token_string (made of the clock's
+-- digits, because formatting a large number is slow). Draws no token if the microseconds round
 -- up to a full second, which has one more digit, or if the clock is far ahead (the section seconds
--- of clock.lua). If the server refuses to set a new counter's TTL, the counter remains without one,
--- which is safe.
+-- of clock.lua). If the server refuses to set a new counter's TTL, the counter remains without a
+-- TTL, which is safe.
 local us = time[2] + 0
 us = us + -us % 8
 token = time[1] * 1000000 + us
 if us < 1000000 and token < 4.5e15 then
-  text = time[1] .. string.format('%06d', us)
-  local found = redis.pcall('SET', COUNTER, text, 'KEEPTTL', 'GET')
-  local last = tonumber(found)
+  token_string = time[1] .. string.format('%06d', us)
+  local stored = redis.pcall('SET', COUNTER, token_string, 'KEEPTTL', 'GET')
+  local last = tonumber(stored)
 --#include "token/token.lua:lasts"
-  drawn = lasts or not found
-  if not found then
+  drawn = lasts or not stored
+  if not stored then
     redis.pcall('PEXPIRE', COUNTER, string.format('%.0f', ttl_ms * 33 / 32))
-  elseif not lasts and not found.err then
-    call('SET', COUNTER, found, 'KEEPTTL')
+  elseif not lasts and not stored.err then
+    call('SET', COUNTER, stored, 'KEEPTTL')
   end
 end

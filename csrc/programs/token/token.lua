@@ -1,13 +1,14 @@
 --#fragment
 -- Fencing tokens.
 --#section token_in
-local TOKEN_MAX = 9007199254740991 -- 2^53 - 1: every client's numbers are exact up to there
+local TOKEN_MAX = 9007199254740991 -- 2^53 - 1: integers up to here are exact in every client
 -- Our tokens are multiples of this, except in a quorum; Java draws any other number.
 local TOKEN_GRAIN = 8
 
--- text: a counter's value. → its last token; nil if it is not a token, or is the highest one
-local function token_in(text)
-  local last = tonumber(text)
+-- value: a counter's value. → its last token; nil if the value is not a token, or too high to draw
+-- another token after it
+local function token_in(value)
+  local last = tonumber(value)
   local is_usable = last and last >= 0 and last % 1 == 0 and last < TOKEN_MAX - TOKEN_GRAIN
   return is_usable and last or nil
 end
@@ -22,10 +23,10 @@ local TTL_SPARE = 1 / 64
 -- Draws a token above every earlier one: the clock, or the token after the last one. A lost counter
 -- therefore does no harm, unless it was ahead of the clock; such a counter is kept at least until
 -- the clock reaches it. The token is written first; the rest is done only if the last token
--- requires it. Servers before 6.2 refuse that SET, and with a floor nothing is written first.
+-- requires it. Servers before 6.2 refuse that first SET, and with a floor nothing is written first.
 --
 -- A counter that has no TTL, or from which Java has drawn, is shared with Java. Java's INCR renews
--- no TTL, so such a counter gets none. In a quorum, which has a floor, Java never draws.
+-- no TTL, so such a counter gets no TTL. In a quorum, which has a floor, Java never draws.
 --
 -- After 8, 16, ... consecutive INCRs by Java, the counter looks as if only we had used it, and
 -- keeps its TTL until the next sign of Java. No token falls or repeats before the TTL ends, because
