@@ -109,7 +109,7 @@ bool hf_wire_forget_note(hf_request *request, const hf_wire_lock *lock);
 bool hf_wire_count(hf_request *request, const hf_names *names);
 
 /* Sets `*count` to the number at the key, or to 0 if there is no key. Returns false if it is not a
- * number by the programs' rules: csrc/programs/base/whole_number.lua. */
+ * number by the programs' rules: csrc/programs/base/read_integer.lua. */
 bool hf_wire_read_count(const hf_reply *reply, long long *count);
 
 /* ---- several locks ---- */

@@ -53,68 +53,71 @@ acl.kinds = {
 local CLUSTER = "cluster|slots cluster|myid asking pubsub|shardnumsub spublish ssubscribe sunsubscribe"
 
 -- Escapes the characters that Redis treats as wildcards.
-local function escape_wildcards(text)
-  return (text:gsub("[%*%?%[%]\\]", "\\%0"))
+local function escape_wildcards(prefix)
+  return (prefix:gsub("[%*%?%[%]\\]", "\\%0"))
 end
 
--- → an empty list, a function that adds a word to it unless the list already contains the word
-local function new_set()
-  local list, known = {}, {}
-  return list, function(word)
-    if not known[word] then list[#list + 1] = word end
+-- → an empty list; a function that adds a word to the list unless the list already contains it
+local function new_word_list()
+  local words, known = {}, {}
+  return words, function(word)
+    if not known[word] then words[#words + 1] = word end
     known[word] = true
   end
 end
 
--- Prefixes that are different if the key contains a brace.
+-- Prefixes that end in a colon if the key contains a brace.
 local UNBRACED = { [QUEUE] = QUEUE .. ":", [FENCE] = FENCE .. ":" }
 
--- Adds the names for keys with this prefix, in braces, and for keys that contain a brace.
+-- Adds the patterns of names for keys with this prefix: with the key in braces, and for keys that
+-- contain a brace.
 local function add_forms(name, prefix, add)
   if not prefix:find("{", 1, true) then add(name .. "{" .. prefix .. "*") end
   add((UNBRACED[name] or name) .. prefix .. "*")
 end
 
-local function add_kind(kind, prefix, given, key, channel)
-  key(prefix .. "*")
-  for _, name in ipairs(kind.keys) do add_forms(name, prefix, key) end
+local function add_kind(kind, prefix, given, add_key, add_channel)
+  add_key(prefix .. "*")
+  for _, name in ipairs(kind.keys) do add_forms(name, prefix, add_key) end
   if kind.channel then
     add_forms(kind.channel, prefix, function(name)
-      key(name)
-      channel(name)
+      add_key(name)
+      add_channel(name)
     end)
   end
-  if kind.suffix and not prefix:find("{", 1, true) then key("{" .. prefix .. "*}" .. kind.suffix) end
-  if given.cluster then add_forms(prefixes.listening, prefix, channel) end
+  if kind.suffix and not prefix:find("{", 1, true) then
+    add_key("{" .. prefix .. "*}" .. kind.suffix)
+  end
+  if given.cluster then add_forms(prefixes.listening, prefix, add_channel) end
 end
 
 -- Returns the rule's words after the user's name. `given`: { kinds = rows of acl.kinds, cluster,
 -- sentinel, sync, idempotent = booleans }
 function acl.rule_words(prefix, given)
-  local rule, add = new_set()
+  local rule, add = new_word_list()
   local function adder(sign)
     return function(word) add(sign .. word) end
   end
-  local key, channel, command = adder "~", adder "&", adder "+"
-  -- on some servers a reset allows the user all channels
+  local add_key, add_channel, add_command = adder "~", adder "&", adder "+"
+  -- On some servers a reset allows the user all channels.
   for _, word in ipairs { "reset", "on", "resetchannels" } do add(word) end
   prefix = escape_wildcards(prefix)
   for _, kind in ipairs(given.kinds) do
-    add_kind(kind, prefix, given, key, channel)
+    add_kind(kind, prefix, given, add_key, add_channel)
   end
-  if given.idempotent then add_kind(acl.kinds[1], records.key(prefix), given, key, channel) end
-  key(prefixes.client .. prefix .. "*")
-  key(prefixes.wait .. prefix .. "*")
-  channel(prefixes.grant .. "*")
-  local all = { COMMON, given.cluster and CLUSTER or "", given.sentinel and "role" or "",
+  if given.idempotent then add_kind(acl.kinds[1], records.name(prefix), given, add_key, add_channel) end
+  add_key(prefixes.client .. prefix .. "*")
+  add_key(prefixes.wait .. prefix .. "*")
+  add_channel(prefixes.grant .. "*")
+  local commands = { COMMON, given.cluster and CLUSTER or "", given.sentinel and "role" or "",
     given.sync and "wait" or "" }
-  for _, kind in ipairs(given.kinds) do all[#all + 1] = kind.commands end
-  if given.idempotent then all[#all + 1] = acl.kinds[1].commands end
-  for name in table.concat(all, " "):gmatch("[^ ]+") do command(name) end
+  for _, kind in ipairs(given.kinds) do commands[#commands + 1] = kind.commands end
+  if given.idempotent then commands[#commands + 1] = acl.kinds[1].commands end
+  for name in table.concat(commands, " "):gmatch("[^ ]+") do add_command(name) end
   return rule
 end
 
--- Prefixes that the names of all users' locks share. A lock's other names begin with {key}.
+-- Prefixes of names that all users' locks have. The other names of a lock begin with {key}.
 local SHARED_PREFIXES = { "holdfast_", "redisson_" }
 
 -- Returns whether a rule for this prefix excludes all names that other users' locks have.
@@ -126,7 +129,8 @@ local function is_separate(prefix)
   return prefix ~= "{"
 end
 
--- Checks a rule's prefix, like the checks in holdfast.options.
+-- Checks a rule's prefix, like the checks in holdfast.options. → what the prefix must be | nil if
+-- it is valid
 function acl.check(prefix)
   local expected = library_options.tenant(prefix)
   if expected then return expected end
@@ -152,9 +156,9 @@ acl.examples = {
 }
 
 local function names_of_kinds()
-  local list = {}
-  for i, kind in ipairs(acl.kinds) do list[i] = kind[1] end
-  return list
+  local names = {}
+  for i, kind in ipairs(acl.kinds) do names[i] = kind[1] end
+  return names
 end
 
 local MUST_BE = "all, or any of " .. table.concat(names_of_kinds(), ",")
@@ -165,20 +169,20 @@ local function find_kind(name)
   end
 end
 
--- → rows of acl.kinds | nil, what the text must be
-function acl.read_kinds(text)
-  if text == "all" then return acl.kinds end
-  local list = {}
-  for name in (text .. ","):gmatch("([^,]*),") do
+-- → rows of acl.kinds | nil, what the argument must be
+function acl.read_kinds(argument)
+  if argument == "all" then return acl.kinds end
+  local rows = {}
+  for name in (argument .. ","):gmatch("([^,]*),") do
     local kind = find_kind(name)
     if not kind then return nil, MUST_BE end
-    list[#list + 1] = kind
+    rows[#rows + 1] = kind
   end
-  return list
+  return rows
 end
 
-local function read_user(text)
-  if not library_options.tenant(text) then return text end
+local function read_user(name)
+  if not library_options.tenant(name) then return name end
   return nil, "a name without spaces"
 end
 

@@ -16,7 +16,7 @@ bench.summary = "Measure the speed of acquire/release and of hand-offs between p
 bench.options = verb.options(bench, {
   { "cycles", value = "N", check = options.count, help = "acquires per process (default: 1000)" },
   { "workers", value = "N", check = options.count, help = "number of competing processes (default: 4)" },
-  { "worker", value = "KEY", help = "be one of them", hidden = true },
+  { "worker", value = "KEY", help = "be one of the workers", hidden = true },
 })
 bench.examples = {
   "holdfast bench",
@@ -24,19 +24,20 @@ bench.examples = {
   "holdfast bench --cycles 100 # on a slow link",
 }
 
-local TOKEN_TTL = 60 -- seconds after which the server has deleted the benchmark's keys
+local TOKEN_TTL = 60 -- seconds until the server deletes the benchmark's keys
 
 local function run_cycles(lock, count, wait)
   for _ = 1, count do
     local held, message, code = lock:acquire(wait)
-    local done = held
-    if held then done, message, code = lock:release() end
-    if not done then return nil, message, code end
+    local released = held
+    if held then released, message, code = lock:release() end
+    if not released then return nil, message, code end
   end
   return true
 end
 
-local function measure(lock, count)
+-- → seconds per cycle, after a warm-up | nil, message, code
+local function measure_uncontended(lock, count)
   local ok, message, code = run_cycles(lock, math.min(count, 100), 0)
   if not ok then return nil, message, code end
   local start = core.now()
@@ -46,7 +47,7 @@ local function measure(lock, count)
 end
 
 -- Returns the command line that starts this program with these arguments. It does not take varargs,
--- because in Lua 5.1 these would hide the global `arg`.
+-- because in Lua 5.1 varargs would hide the global `arg`.
 local function command_line(args)
   local first, words = 0, {}
   while arg[first - 1] do first = first - 1 end
@@ -55,11 +56,11 @@ local function command_line(args)
   return words
 end
 
-local function start_workers(key, given, chosen)
+local function start_workers(key, given, config)
   local pids, cycles = {}, ("%d"):format(given.cycles)
   local words = command_line { "bench", "--worker", key, "--cycles", cycles }
-  -- the URL may contain a password, and other users can read a process's arguments
-  local environment = { "HOLDFAST_URL=" .. chosen.url, "HOLDFAST_SERVERS=" }
+  -- The URL may contain a password, and other users can read a process's arguments.
+  local environment = { "HOLDFAST_URL=" .. config.url, "HOLDFAST_SERVERS=" }
   for _, name in ipairs { "ca", "cert", "key" } do
     if given[name] then words[#words + 1] = ("--%s=%s"):format(name, given[name]) end
   end
@@ -85,7 +86,7 @@ local function wait_for_workers(pids)
   return succeeded
 end
 
-local QUEUE_TIMEOUT = 10 -- seconds
+local QUEUE_TIMEOUT = 10 -- seconds within which all workers must be queued
 
 -- Waits until all workers are queued, before the first hand-off.
 local function wait_for_queue(lock, count)
@@ -100,11 +101,11 @@ local function wait_for_queue(lock, count)
 end
 
 -- → seconds per hand-off | nil, message, code
-local function contend(lock, key, given, chosen)
+local function measure_contended(lock, key, given, config)
   local held, pids, ready, message, code
   held, message, code = lock:acquire(0)
   if not held then return nil, message, code end
-  pids, message, code = start_workers(key, given, chosen)
+  pids, message, code = start_workers(key, given, config)
   if pids then ready, message, code = wait_for_queue(lock, given.workers) end
   local start = core.now()
   lock:release()
@@ -123,7 +124,7 @@ local function run_worker(client, given)
 end
 
 function bench.main(args)
-  return verb.run(bench, "bench", args, 0, 0, function(client, given, _, out, chosen)
+  return verb.run(bench, "bench", args, 0, 0, function(client, given, _, out, config)
     given.cycles, given.workers = given.cycles or 1000, given.workers or 4
     process.catch("CHLD")
     local ok, uncontended, contended, message, code
@@ -133,8 +134,8 @@ function bench.main(args)
     end
     local key = "holdfast_bench:" .. core.client.uuid(client)
     local lock = client:lock(key, { token_ttl = TOKEN_TTL })
-    uncontended, message, code = measure(lock, given.cycles)
-    if uncontended then contended, message, code = contend(lock, key, given, chosen) end
+    uncontended, message, code = measure_uncontended(lock, given.cycles)
+    if uncontended then contended, message, code = measure_contended(lock, key, given, config) end
     if not contended then return verb.failed(out, message, code) end
     local rows = { { "", "µs", "per second" } }
     rows[2] = row("acquire and release, uncontended", uncontended)

@@ -38,8 +38,8 @@ local function confirm(question, ...)
   return reply ~= nil and locale.lower(reply):find("^[ \t]*ye?s?[ \t\r]*$") ~= nil
 end
 
--- Describes how long the holder may continue: it learns of the loss at its next renewal, before its
--- lease ends.
+-- Describes how long the holder may continue: it learns of the loss at its next renewal, or at the
+-- latest when its lease ends.
 local function overlap_text(entry)
   local limit = entry.ttl and entry.ttl < math.huge and ("for at most %.0f s"):format(math.ceil(entry.ttl))
     or "possibly forever"
@@ -64,11 +64,13 @@ end
 -- Always true for semaphores and latches, which have no single holder.
 local function has_same_holder(client, entry)
   if entry.permits or kinds[entry.kind].removes then return true end
-  local now = locks.inspect(client, entry.key)
-  -- with --mutex, a number counts as a mutex
-  if now and now.count and entry.owner then now = locks.read(client, entry.key, "mutex") end
-  if not now or not now.held then return true end
-  return now.owner == entry.owner and now.token == entry.token
+  local current = locks.inspect(client, entry.key)
+  -- With --mutex, a number counts as a mutex.
+  if current and current.count and entry.owner then
+    current = locks.read(client, entry.key, "mutex")
+  end
+  if not current or not current.held then return true end
+  return current.owner == entry.owner and current.token == entry.token
 end
 
 local CHANGED = 'the lock "%s" has changed hands since you were asked; nothing was broken'
@@ -98,11 +100,11 @@ local function force(client, entry, lock, out, yes)
   return was_locked and exits.OK or exits.BUSY
 end
 
--- → why the job does not run, according to its record | nil if there is no record
+-- → why the job would not run now, according to its record | nil if there is no record
 local function record_reason(client, key)
   local ttl = records.ttl(client, key)
   if ttl then return "counts as done for another " .. locks.seconds(ttl) end
-  local run = records.fire(client, key)
+  local run = records.last_run(client, key)
   return run and ("was last run by %s, %s ago"):format(identity.text(run), locks.seconds(math.max(run.age, 0)))
 end
 

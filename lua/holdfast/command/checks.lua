@@ -1,8 +1,8 @@
 -- The checks of `holdfast doctor`: what will hurt locks on a server.
 --
--- A check is { name, function(facts, add) }. For each fault, the function calls add(text, advice);
--- the text describes the problem and the harm. The function returns true if it could check, false
--- and the reason if not, or nil if the check does not apply to this server. `facts` is from
+-- A check is { name, function(facts, add) }. For each fault, the function calls add(text, advice),
+-- where `text` describes the problem and the harm. The function returns true if it could check the
+-- server, false and the reason if it could not, or nil if the check does not apply. `facts` is from
 -- facts.read.
 
 local locale = require "holdfast.locale"
@@ -31,7 +31,7 @@ local function eviction(facts, add)
   return true
 end
 
-local MAX_USED = 0.9
+local MAX_USED = 0.9 -- fraction of the memory
 
 local function memory(facts, add)
   local limit, used = facts:number "maxmemory", facts:number "used_memory"
@@ -48,7 +48,7 @@ local function memory(facts, add)
   return true
 end
 
-local MAX_CONNECTED = 0.8 -- the fraction of maxclients that is in use
+local MAX_CONNECTED = 0.8 -- fraction of maxclients
 local SHORT_TIMEOUT, LONG_KEEPALIVE = 30, 300 -- seconds
 
 local function connections(facts, add)
@@ -105,10 +105,10 @@ local MAX_LAG = 10 -- seconds since a replica's last reply
 local function late_replicas(facts)
   local late = {}
   for i = 0, (facts:number "connected_slaves" or 0) - 1 do
-    local text = facts.info["slave" .. i] or ""
-    local since = locale.number(text:match("lag=([0-9]+)")) or 0
-    local host, port = text:match("ip=([^,]*)"), text:match("port=([^,]*)")
-    if not text:find("state=online", 1, true) or since >= MAX_LAG then
+    local replica = facts.info["slave" .. i] or ""
+    local lag = locale.number(replica:match("lag=([0-9]+)")) or 0
+    local host, port = replica:match("ip=([^,]*)"), replica:match("port=([^,]*)")
+    if not replica:find("state=online", 1, true) or lag >= MAX_LAG then
       late[#late + 1] = ("%s:%s"):format(host or "?", port or "?")
     end
   end
@@ -134,7 +134,7 @@ local function replicas(facts, add)
   return true
 end
 
-local function cluster_fails(facts)
+local function has_cluster_failed(facts)
   local state = facts:ask("CLUSTER", "INFO")
   return type(state) == "string" and state:find("cluster_state:fail", 1, true)
 end
@@ -151,7 +151,7 @@ local function topology(facts, add)
     add("this is a node of a cluster behind a URL of one server: most keys are refused (MOVED)",
       "use redis+cluster://")
   end
-  if info.cluster_enabled == "1" and cluster_fails(facts) then
+  if info.cluster_enabled == "1" and has_cluster_failed(facts) then
     add("cluster_state is fail: some or all locks are refused (CLUSTERDOWN)", "bring the missing nodes back")
   end
   if set.server_count then
@@ -164,7 +164,7 @@ local function topology(facts, add)
   return true
 end
 
-local MAX_OFFSET, MAX_JUMP = 5, 0.2 -- seconds
+local MAX_OFFSET, MAX_JUMP = 5, 0.2 -- seconds between two clocks; seconds that a clock may jump
 
 local function clock(facts, add)
   local ahead = facts.clock_ahead
@@ -181,13 +181,13 @@ local function clock(facts, add)
   return true
 end
 
-local MIN_VALIDITY = 14 * DAY
+local MIN_VALIDITY = 14 * DAY -- seconds for which each certificate must remain valid
 
 local function certificates(facts, add)
-  local left = facts.certificates_left
-  if not left then return nil end
-  if left < MIN_VALIDITY then
-    add(("a certificate expires in %s days: then no client can connect"):format(locale.decimal("%.1f", left / DAY)),
+  local seconds_left = facts.certificates_left
+  if not seconds_left then return nil end
+  if seconds_left < MIN_VALIDITY then
+    add(("a certificate expires in %s days: then no client can connect"):format(locale.decimal("%.1f", seconds_left / DAY)),
       "renew it; clients read files that have changed")
   end
   return true

@@ -20,26 +20,26 @@ local function has_marker(words)
   return false
 end
 
--- Returns the completions for `word`, the end of `line`, which readline replaces.
+-- Returns the completions for `word`. Readline replaces this word, which is the end of `line`.
 function complete.bash(keys, line, word)
   local head = line:sub(1, #line - #word)
   local words, typed = shell.read(line)
   local _, before, quote = shell.read(head)
-  local list = {}
-  if not typed or not before or head .. word ~= line then return list end
+  local completions = {}
+  if not typed or not before or head .. word ~= line then return completions end
   for _, key in ipairs(keys) do
     local is_option = key:sub(1, 1) == "-" and not has_marker(words)
     if not is_option and key:sub(1, #typed) == typed then
-      list[#list + 1] = shell.quote(key:sub(#before + 1), quote)
+      completions[#completions + 1] = shell.quote(key:sub(#before + 1), quote)
     end
   end
-  return list
+  return completions
 end
 
 -- Returns the distinct keys that can be passed as a program's argument.
-local function keys_of(list)
+local function keys_of(entries)
   local keys, seen = {}, {}
-  for _, entry in ipairs(list) do
+  for _, entry in ipairs(entries) do
     local key = entry.key
     if not seen[key] and not key:find("\0", 1, true) then keys[#keys + 1] = key end
     seen[key] = true
@@ -58,12 +58,12 @@ end
 
 function complete.main(args)
   return verb.run(complete, "complete", args, 1, 3, function(client, _, words, out)
-    local list, message, code = locks.all(client)
-    if not list then return verb.failed(out, message, code) end
+    local entries, message, code = locks.all(client)
+    if not entries then return verb.failed(out, message, code) end
     if words[1] == "zsh" then
-      print_for_zsh(keys_of(list))
+      print_for_zsh(keys_of(entries))
     else
-      print_for_bash(keys_of(list), words[2] or "", words[3] or "")
+      print_for_bash(keys_of(entries), words[2] or "", words[3] or "")
     end
     return exits.OK
   end)

@@ -1,5 +1,5 @@
--- Latches and plain semaphores. On the server, both are numbers without a TTL, and other programs
--- store such numbers as well. Only the waiters' channel tells a latch from a semaphore.
+-- Reads latches and plain semaphores. On the server, both are numbers without a TTL, and other
+-- programs store such numbers as well. Only the waiters' channel tells a latch from a semaphore.
 
 local kinds = require "holdfast.command.kinds"
 local core = require "holdfast.core"
@@ -11,8 +11,8 @@ local texts = require "holdfast.text"
 local counts = {}
 
 -- Returns the possible names of the channel for a key, or for a pattern of keys.
-local function names_of(channel, key)
-  return { ("%s{%s}"):format(channel, key), channel .. key }
+local function names_of(prefix, key)
+  return { ("%s{%s}"):format(prefix, key), prefix .. key }
 end
 
 -- Sends this PUBSUB subcommand to each node (in a cluster, also its variant for sharded channels),
@@ -30,8 +30,8 @@ local function ask(client, subcommand, names, visit)
   return too_large
 end
 
--- Returns about how many clients are subscribed to these channels. For each node only the larger of
--- the counts of plain and sharded channels is added, because a client may be subscribed to both.
+-- Returns about how many clients are subscribed to these channels. For each node, adds only the
+-- larger of the two counts, for plain and sharded channels, because a client may subscribe to both.
 local function subscriber_count(client, names)
   local by_node, sum = {}, 0
   ask(client, "NUMSUB", names, function(reply, node)
@@ -46,10 +46,10 @@ end
 -- → { key, kind, count, waiters = subscribers, held } | nil if the key cannot be a latch or a plain
 -- semaphore: it is not a number, or it has a TTL
 function counts.read(client, key)
-  local text = replies.command(client, { "GET", key })
-  if type(text) ~= "string" or not text:find("^%-?%d+$") then return nil end
+  local value = replies.command(client, { "GET", key })
+  if type(value) ~= "string" or not value:find("^%-?%d+$") then return nil end
   if replies.command(client, { "PTTL", key }) ~= -1 then return nil end
-  local entry = { key = key, kind = "number", count = locale.number(text), waiters = 0, mutex = false }
+  local entry = { key = key, kind = "number", count = locale.number(value), waiters = 0, mutex = false }
   for kind, channel in pairs(kinds.channels) do
     local waiters = subscriber_count(client, names_of(channel, key))
     if waiters > 0 then entry.kind, entry.waiters = kind, waiters end
@@ -58,7 +58,8 @@ function counts.read(client, key)
   return entry
 end
 
--- Adds to the set `keys` every key to which a matching channel with this prefix may belong.
+-- Adds to the set `keys` every key that a matching channel may belong to. channel: the prefix of
+-- those channels.
 -- → whether a reply was too large
 local function add_subscribed(client, channel, pattern, keys)
   local function add(reply)
@@ -75,19 +76,19 @@ local function add_subscribed(client, channel, pattern, keys)
   return too_large
 end
 
--- → the list of entries (see counts.read) that match, are held and have waiters; then whether some
--- may be missing because a reply was too large
+-- → the list of entries (see counts.read) that match, are held and have waiters; whether some may
+-- be missing because a reply was too large
 function counts.with_waiters(client, pattern)
-  local keys, list, incomplete = {}, {}, false
+  local keys, entries, is_incomplete = {}, {}, false
   for _, channel in pairs(kinds.channels) do
-    incomplete = add_subscribed(client, channel, pattern, keys) or incomplete
+    is_incomplete = add_subscribed(client, channel, pattern, keys) or is_incomplete
   end
   keys[""] = nil -- no lock has an empty key
   for key in pairs(keys) do
     local entry = counts.read(client, key)
-    if entry and entry.held and entry.waiters > 0 then list[#list + 1] = entry end
+    if entry and entry.held and entry.waiters > 0 then entries[#entries + 1] = entry end
   end
-  return list, incomplete
+  return entries, is_incomplete
 end
 
 -- Describes the current count of a latch or a plain semaphore.

@@ -27,7 +27,7 @@ deadlocks.examples = {
   "holdfast deadlocks --json || ./alert # exits with 1 if there are any",
 }
 
--- Describes the process of an owner that has published its identity. Returns nil for any other.
+-- Describes the process of an owner. Returns nil if the owner has not published its identity.
 local function process_text(wait, prefix)
   return wait[prefix .. "host"] and identity.text {
     host = wait[prefix .. "host"], pid = wait[prefix .. "pid"], name = wait[prefix .. "name"],
@@ -58,21 +58,21 @@ end
 
 local function print_json(result, all)
   for _, cycle in ipairs(result.cycles) do
-    local list = {}
-    for i, wait in ipairs(cycle) do list[i] = wait_json(wait) end
-    output.print(json.object { { "deadlock", json.list(list) } })
+    local waits = {}
+    for i, wait in ipairs(cycle) do waits[i] = wait_json(wait) end
+    output.print(json.object { { "deadlock", json.list(waits) } })
   end
   for _, wait in ipairs(all and result.waits or {}) do output.print(wait_json(wait)) end
 end
 
-local function cycle_text(cycle)
-  local list, seen = {}, {}
+local function parties_text(cycle)
+  local parties, seen = {}, {}
   for _, wait in ipairs(cycle) do
     local party = output.name(process_text(wait, "") or wait.owner)
-    if not seen[party] then list[#list + 1] = party end
+    if not seen[party] then parties[#parties + 1] = party end
     seen[party] = true
   end
-  return table.concat(list, ", ")
+  return table.concat(parties, ", ")
 end
 
 local ONE_HOLDER = '  The next in line then gets "%s". %s is not stopped: it runs on as if it held the lock\n' ..
@@ -83,7 +83,7 @@ local HOLDERS = '  The next in line then gets "%s". Its holders are not stopped:
 local function print_advice(cycle)
   local wait = cycle[1]
   local holder = wait.holder and output.name(process_text(wait, "holder_") or wait.holder)
-  output.print("  To resolve it, end one of these processes: " .. cycle_text(cycle))
+  output.print("  To resolve it, end one of these processes: " .. parties_text(cycle))
   output.print("  or break one of the locks: " .. shell.break_line(wait.key))
   output.print((holder and ONE_HOLDER or HOLDERS):format(output.name(wait.key), holder))
 end

@@ -21,16 +21,16 @@ doctor.more = "Several URLs are the servers of a quorum. Without --try, nothing 
   .. "user may not see on the server is listed as not known."
 doctor.takes_several_servers = true
 
-local function prefix(text)
-  local expected = acl.check(text)
+local function check_prefix(prefix)
+  local expected = acl.check(prefix)
   if expected then return nil, expected end
-  return text
+  return prefix
 end
 
 doctor.options = verb.options(doctor, {
   { "kinds", value = "KIND,KIND", check = acl.read_kinds,
     help = "kinds of lock in use, as for `holdfast acl` (default: lock)" },
-  { "prefix", value = "PREFIX", check = prefix,
+  { "prefix", value = "PREFIX", check = check_prefix,
     help = "prefix of your locks' keys (default: that of --tenant)" },
   { "lease", value = "TIME", check = options.duration, help = "the shortest lease in use (default: 30s)" },
   { "try", help = "also acquire and release a lock of each kind, on keys of its own" },
@@ -47,37 +47,39 @@ doctor.examples = {
 local LEASE = 30 -- seconds, the library's default
 
 -- Returns the data that the checks of all servers share.
-local function new_set(given, chosen)
-  local url = chosen.url or ""
+local function new_set(given, config)
+  local url = config.url or ""
   return {
-    servers = chosen.servers, restart_guard = chosen.restart_guard, tenant = chosen.tenant,
+    servers = config.servers, restart_guard = config.restart_guard, tenant = config.tenant,
     is_cluster = url:find("+cluster://", 1, true) ~= nil,
     is_sentinel = url:find("+sentinel://", 1, true) ~= nil,
-    kinds = given.kinds or { acl.kinds[1] }, lease = chosen.lease or LEASE,
-    prefix = given.prefix or chosen.tenant or "",
-    has_prefix = (given.prefix or chosen.tenant) ~= nil,
+    kinds = given.kinds or { acl.kinds[1] }, lease = config.lease or LEASE,
+    prefix = given.prefix or config.tenant or "",
+    has_prefix = (given.prefix or config.tenant) ~= nil,
   }
 end
 
--- Creates a client for the server `url`, or for all servers that were chosen.
-local function new_client(chosen, url, set)
-  local one = {}
-  for name, value in pairs(chosen) do one[name] = value end
-  if url then one.url, one.servers = url, nil end
-  return settings.client(one, { on_event = function(event)
+-- Creates a client for the server `url`, or for all servers in the settings if `url` is nil or
+-- false.
+local function new_client(config, url, set)
+  local copy = {}
+  for name, value in pairs(config) do copy[name] = value end
+  if url then copy.url, copy.servers = url, nil end
+  return settings.client(copy, { on_event = function(event)
     if event.event == "tenant_exposed" then set.exposed = true end
   end })
 end
 
-local CONNECTIONS = 3 -- a proxy may connect each one to a different server
+local CONNECTIONS = 3 -- number of connections; a proxy may connect each to a different server
 
--- Returns how many servers a proxy at this address connects to, or nil if there is only one.
-local function count_proxied_servers(chosen, set)
+-- Returns the number of servers that a proxy at this address connects to, or nil if there is only
+-- one server.
+local function count_proxied_servers(config, set)
   local ids, count, clients = {}, 0, {}
   for i = 1, CONNECTIONS do
-    clients[i] = new_client(chosen, nil, set)
-    local one = clients[i] and facts.run_id(clients[i])
-    if one and not ids[one] then ids[one], count = true, count + 1 end
+    clients[i] = new_client(config, nil, set)
+    local id = clients[i] and facts.run_id(clients[i])
+    if id and not ids[id] then ids[id], count = true, count + 1 end
   end
   for _, client in ipairs(clients) do client:close() end
   return count > 1 and count or nil
@@ -118,7 +120,7 @@ end
 local Visit = {}
 Visit.__index = Visit
 
--- Runs look(add), the check with this name, and shows its result. `server`: the server's facts
+-- Runs look(add), the check with this name, and shows its result. `server`: from facts.read
 function Visit:check(server, name, look)
   local show = self.given.json and print_json or print_text
   local faults = 0
@@ -152,21 +154,21 @@ end
 -- Checks each of the client's nodes.
 function Visit:check_client(client)
   local _, message, code = client:ping() -- makes a cluster's nodes known
-  local all, unreachable = {}, {}
+  local servers, unreachable = {}, {}
   for _, node in ipairs(core.client.nodes(client)) do
     local server, why = facts.read(client, node, self.set)
-    if server then all[#all + 1] = server else unreachable[#unreachable + 1] = why end
+    if server then servers[#servers + 1] = server else unreachable[#unreachable + 1] = why end
   end
-  if #all == 0 then return self:set_unreachable(message, code) end
+  if #servers == 0 then return self:set_unreachable(message, code) end
   self.set.unreachable = unreachable
-  for i, server in ipairs(all) do
-    self.seen = true
+  for i, server in ipairs(servers) do
+    self.has_replied = true
     self:look(server, i == 1 and client)
   end
 end
 
-function Visit:check_server(chosen, url)
-  local client, message = new_client(chosen, url, self.set)
+function Visit:check_server(config, url)
+  local client, message = new_client(config, url, self.set)
   if not client then return exits.USAGE, message end
   self:check_client(client)
   client:close()
@@ -174,17 +176,17 @@ function Visit:check_server(chosen, url)
   self.message = nil
 end
 
--- → the exit code, a message if the settings are expected
-function Visit:check_all(chosen)
-  if not chosen.servers then
+-- → the exit code; a message if the settings are wrong
+function Visit:check_all(config)
+  if not config.servers then
     local is_one = not self.set.is_cluster and not self.set.is_sentinel
-    self.set.server_count = is_one and count_proxied_servers(chosen, self.set) or nil
+    self.set.server_count = is_one and count_proxied_servers(config, self.set) or nil
   end
-  for _, url in ipairs(chosen.servers or { false }) do
-    local exit, message = self:check_server(chosen, url)
+  for _, url in ipairs(config.servers or { false }) do
+    local exit, message = self:check_server(config, url)
     if exit then return exit, message end
   end
-  return self.seen and self.exit or exits.of(self.code)
+  return self.has_replied and self.exit or exits.of(self.code)
 end
 
 function doctor.main(args)
@@ -193,13 +195,13 @@ function doctor.main(args)
   if not given then return out:fail(exits.USAGE, "usage", words) end
   if #words == 1 then given.url = words[1] end
   if #words > 1 then given.servers = table.concat(words, ",") end
-  local chosen, message = settings.load(given)
-  if not chosen then return out:fail(exits.USAGE, "usage", message) end
+  local config, message = settings.load(given)
+  if not config then return out:fail(exits.USAGE, "usage", message) end
   local self = setmetatable({
-    given = given, out = out, exit = exits.OK, set = new_set(given, chosen),
+    given = given, out = out, exit = exits.OK, set = new_set(given, config),
   }, Visit)
   local exit
-  exit, message = self:check_all(chosen)
+  exit, message = self:check_all(config)
   if message then return out:fail(exit, "usage", message) end
   return exit
 end

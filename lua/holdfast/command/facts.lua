@@ -11,7 +11,7 @@ local facts = {}
 local Facts = {}
 Facts.__index = Facts
 
-local MAX_UNANSWERED = 2 -- commands without a reply, each of which takes command_timeout
+local MAX_UNANSWERED = 2 -- maximum commands without a reply, each of which takes command_timeout
 
 -- Sends a plain command to the node, unless the node no longer replies.
 -- → the reply, which may be nil | nil, message, code
@@ -48,25 +48,25 @@ function Facts:number(name)
   return locale.number(self.info[name])
 end
 
-local function read_info(text)
+local function parse_info(text)
   local info = {}
   for name, value in text:gmatch("([A-Za-z0-9_-]+):([^\r\n]*)") do info[name] = value end
   return info
 end
 
-local PINGS = 20
+local PINGS = 20 -- number of round trips to measure
 
 -- Measures round trips. Stops at the first PING without a reply. → a sorted list of seconds
-local function round_trips(self)
-  local list = {}
+local function measure_round_trips(self)
+  local seconds = {}
   for i = 1, PINGS do
     local began = core.now()
     local _, _, code = self:ask("PING")
-    list[i] = core.now() - began
+    seconds[i] = core.now() - began
     if code == "unreachable" then break end
   end
-  table.sort(list, function(seconds, other) return seconds < other end)
-  return list
+  table.sort(seconds, function(one, other) return one < other end)
+  return seconds
 end
 
 -- → the server's time and this host's time at the same moment, in seconds | nil if not known
@@ -92,26 +92,27 @@ function Facts:clock_moved()
   return server_time and server_time - self.clock_at - (core.now() - self.read_at)
 end
 
-local HOUR, ENTRIES = 3600, 32
+local HOUR = 3600 -- seconds
+local MAX_ENTRIES = 32 -- maximum entries of the slow log to read
 
 -- → the start time of a command in the slow log, its duration in seconds, its name | nil if
 -- malformed
 local function read_entry(entry)
   if type(entry) ~= "table" or type(entry[4]) ~= "table" then return nil end
-  local at, microseconds, name = locale.number(entry[2]), locale.number(entry[3]), entry[4][1]
-  if not at or not microseconds or type(name) ~= "string" then return nil end
-  return at, microseconds / 1e6, name
+  local started_at, microseconds, name = locale.number(entry[2]), locale.number(entry[3]), entry[4][1]
+  if not started_at or not microseconds or type(name) ~= "string" then return nil end
+  return started_at, microseconds / 1e6, name
 end
 
--- → the slowest command among the latest in the slow log, { name, seconds } | nil. Ignores commands
+-- → the slowest of the latest commands in the slow log, { name, seconds } | nil. Ignores commands
 -- from more than an hour ago, if the server's clock is known.
 function Facts:slowest()
-  local list = self:ask("SLOWLOG", "GET", ENTRIES)
-  if type(list) ~= "table" then self.refused = "SLOWLOG" end
+  local entries = self:ask("SLOWLOG", "GET", MAX_ENTRIES)
+  if type(entries) ~= "table" then self.refused = "SLOWLOG" end
   local slowest
-  for _, entry in ipairs(type(list) == "table" and list or {}) do
-    local at, seconds, name = read_entry(entry)
-    local is_recent = at and (not self.clock_at or at > self.clock_at - HOUR)
+  for _, entry in ipairs(type(entries) == "table" and entries or {}) do
+    local started_at, seconds, name = read_entry(entry)
+    local is_recent = started_at and (not self.clock_at or started_at > self.clock_at - HOUR)
     if is_recent and (not slowest or seconds > slowest.seconds) then
       slowest = { name = name, seconds = seconds }
     end
@@ -128,15 +129,15 @@ end
 
 -- Reads the facts about one of the client's nodes. `set`: the data that all nodes share, from
 -- new_set in doctor.lua
--- → facts { server = its name for messages, info = the fields of INFO, round_trips, clock_ahead,
--- certificates_left, set } | nil, message, code if it does not reply
+-- → facts { server = the server's name for messages, info = the fields of INFO, round_trips,
+-- clock_ahead, certificates_left, set } | nil, message, code if the node does not reply
 function facts.read(client, node, set)
   local self = setmetatable({ client = client, node = node, set = set, unanswered = 0 }, Facts)
   local text, message, code = self:ask("INFO")
   if code == "unreachable" then return nil, message, code end
-  self.info = read_info(type(text) == "string" and text or "")
+  self.info = parse_info(type(text) == "string" and text or "")
   self.server = set.is_cluster and address_in_cluster(self) or core.client.server(client)
-  self.round_trips = round_trips(self)
+  self.round_trips = measure_round_trips(self)
   read_clock(self)
   self.certificates_left = core.client.certificates_left(client)
   return self
@@ -145,7 +146,7 @@ end
 -- → the run id of the server that the client is connected to | nil if not known
 function facts.run_id(client)
   local text = driver.command(client, { "INFO", "server" }, core.client.nodes(client)[1])
-  return type(text) == "string" and read_info(text).run_id or nil
+  return type(text) == "string" and parse_info(text).run_id or nil
 end
 
 -- Returns the server's program and version, such as "Redis 7.0.15".

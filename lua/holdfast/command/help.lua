@@ -12,8 +12,8 @@ The server is --url URL, $HOLDFAST_URL, the settings file's url, or else redis:/
   redis+cluster://host,host                 the cluster of these nodes
 With rediss in place of redis it uses TLS; valkey means the same as redis.]]
 
--- `verbs`: the subcommands' names, in the order of the list; load(name) returns a subcommand's
--- module.
+-- Returns the list of subcommands. `verbs`: their names, in order; load(name) returns the module of
+-- a subcommand.
 function help.overview(verbs, load)
   local lines = { "Usage: holdfast SUBCOMMAND [options]", "",
     "Distributed locks on Redis or Valkey, for shells, cron and CI.", "" }
@@ -32,7 +32,7 @@ local function left_side(option)
   return short .. "--" .. option[1] .. (option.value and " " .. option.value or "")
 end
 
-local COLUMNS, INDENT = 80, 29
+local COLUMNS, INDENT = 80, 29 -- columns of a line; column at which an option's help begins
 
 -- Breaks the text into lines that fit into the column to the right of the options' names.
 local function wrap(text)
@@ -71,7 +71,7 @@ end
 
 -- ---- unknown subcommands ----
 
--- Subcommands that users may know from other programs, and the one to suggest instead.
+-- Names that users may know from other programs → the subcommand to suggest instead.
 local FOREIGN = { list = "ls", status = "show", info = "show", lock = "run", exec = "run", acquire = "hold",
   unlock = "break", release = "break" }
 

@@ -22,16 +22,16 @@ hold.examples = {
 }
 
 -- Holds the locks until a loss or a signal. A lock counts as lost a tenth of its lease before it
--- can expire, which leaves its users time to stop. → the reason of the loss, seconds left | nil,
--- the signal's name
+-- can expire, which gives its users time to stop. → the reason for the loss, the seconds left |
+-- nil, the signal's name
 local function wait_for_end(held, plan)
   local period = math.max(0.02, math.min(plan.lease / 20, 0.5))
   while true do
     held:tick()
-    local reason, left = held:lost(), held.group:remaining()
-    local pause = left - plan.lease / 10
+    local reason, seconds_left = held:lost(), held.group:remaining()
+    local pause = seconds_left - plan.lease / 10
     if not reason and pause <= 0 then reason = "unreachable" end
-    if reason then return reason, left end
+    if reason then return reason, seconds_left end
     local name = process.wait(math.min(pause, period))
     if name and signals.terminating[name] then return nil, name end
   end
@@ -46,8 +46,8 @@ local function print_held(locks)
 end
 
 -- Prints the locks, holds them until a signal or a loss, and releases them. If they cannot be
--- printed, releases them at once, because the output's reader would not know that they are held. →
--- the exit code
+-- printed, releases them at once, because the reader of the output would not know that they are
+-- held. → the exit code
 local function hold_until_end(held, plan, out)
   local printed, message = print_held(held.locks)
   if not printed then

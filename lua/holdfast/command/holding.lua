@@ -2,8 +2,8 @@
 --
 -- A run inside another run on the same key re-enters the outer run's lock, as the same owner. The
 -- environment alone does not prove that the outer run still exists: a daemon started by a job keeps
--- the environment forever. So the owner must hold the lock now, and the re-entered hold must have
--- the token from the environment.
+-- the environment forever. Therefore the owner must hold the lock now, and the re-entered hold must
+-- have the token from the environment.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -24,10 +24,10 @@ local unpack = table.unpack or unpack
 
 local holding = {}
 
-local MAX_INFO_READS = 50 -- maximum reads of a hold count, which a slow server may update late
-local HOLDER_TIMEOUT = 1 -- seconds to find out the holder's name after the end of a wait
+local MAX_INFO_READS = 50 -- maximum reads of a hold count that a slow server may update late
+local HOLDER_TIMEOUT = 1 -- seconds to look up the holder's name after the end of a wait
 local SHORT_WAIT = 1 -- seconds; a shorter wait is too short to detect that the holder has crashed
-local CRASH_PATIENCE = 2 -- seconds; a wait that is long enough to detect it
+local CRASH_PATIENCE = 2 -- seconds; a wait that is long enough to detect that
 local GONE = { lost = true, not_held = true }
 local NO_REPLY = { unreachable = true, no_quorum = true, denied = true }
 
@@ -41,7 +41,7 @@ holding.reasons = {
 local Holding = {}
 Holding.__index = Holding
 
--- `plan`: from target.read. `since`: when the wait began; default: now
+-- `plan`: from target.read. `since`: the time of core.now() when the wait began; default: now
 function holding.new(client, plan, out, since)
   since = since or core.now()
   return setmetatable({ client = client, plan = plan, out = out, since = since }, Holding)
@@ -62,17 +62,17 @@ function Holding:new_lock(key, owner)
     return permits.lock(self.client, key, opts)
   end
   if plan.mode then
-    local both = self.client:read_write_lock(key, opts)
-    return plan.mode == "read" and both:read() or both:write()
+    local read_write_lock = self.client:read_write_lock(key, opts)
+    return plan.mode == "read" and read_write_lock:read() or read_write_lock:write()
   end
   opts.owner = owner or core.client.uuid(self.client) .. ":1"
   return self.client:lock(key, opts)
 end
 
 -- Returns the first key that an owner from the environment holds but this run cannot re-enter,
--- because one of the two uses a read/write lock. Returns nil if there is no such key.
+-- because one of the two runs uses a read/write lock. Returns nil if there is no such key.
 function Holding:self_blocking_key()
-  local inherited = target.inherited(self.plan.chosen)
+  local inherited = target.inherited(self.plan.config)
   for _, key in ipairs(self.plan.keys) do
     local function has(field) return replies.command(self.client, { "HEXISTS", key, field }) == 1 end
     local is_held = inherited[key] and has(inherited[key].owner)
@@ -83,14 +83,14 @@ end
 -- Returns the holds from the environment whose owners hold the locks now: key → { owner, token }.
 -- Does not compare tokens in a quorum, because info does not return a hold's token there.
 function Holding:enclosing_holds()
-  local inherited, inside = target.inherited(self.plan.chosen), {}
+  local inherited, inside = target.inherited(self.plan.config), {}
   for _, key in ipairs(self.plan.keys) do
     local info = inherited[key] and self:new_lock(key):info()
-    local is_same = info and info.owner == inherited[key].owner
-    if is_same and not self.plan.chosen.servers then
-      is_same = info.token and ("%.0f"):format(info.token) == inherited[key].token
+    local is_current = info and info.owner == inherited[key].owner
+    if is_current and not self.plan.config.servers then
+      is_current = info.token and ("%.0f"):format(info.token) == inherited[key].token
     end
-    if is_same then inside[key] = inherited[key] end
+    if is_current then inside[key] = inherited[key] end
   end
   return inside
 end
@@ -126,15 +126,15 @@ end
 function Holding:has_reentered(inside)
   for _, lock in ipairs(self.locks) do
     local inherited = inside[lock:key()]
-    local same = not inherited or self.plan.chosen.servers and is_second_hold(lock, inherited.owner)
+    local is_expected = not inherited or self.plan.config.servers and is_second_hold(lock, inherited.owner)
       or target.token_text(lock) == inherited.token
-    if not same then return false end
+    if not is_expected then return false end
   end
   return true
 end
 
--- Extends the locks to a full lease if little of it is left: a grant that has not been confirmed
--- has a very short lease. Releases the locks if that fails.
+-- Extends the locks to a full lease if little time is left: a grant that has not been confirmed has
+-- a very short lease. Releases the locks if they cannot be extended. → true | nil, message, code
 function Holding:ensure_full_lease()
   if self.group:remaining() > self.plan.lease * 0.6 then return true end
   local confirmed, message, code = self.group:extend(self.plan.lease)
@@ -145,19 +145,19 @@ end
 
 -- Returns whether all holders of the locks are crashed runs on this host.
 function Holding:was_left_by_crash()
-  local plan, left = self.plan, false
+  local plan, has_crashed = self.plan, false
   if not plan.crash_release or plan.mode or plan.given.permits then return false end
   for _, lock in ipairs(self.locks) do
     local info = lock:info()
     local life = info and info.owner and process.life(info.owner)
     if life == "unknown" or life == "alive" then return false end
-    left = left or life ~= nil
+    has_crashed = has_crashed or life ~= nil
   end
-  return left
+  return has_crashed
 end
 
--- Acquires all locks. A run with a very short wait must not fail because the last run has crashed,
--- so this waits until the crash is detected.
+-- Acquires all locks. If the wait is very short and the last run has crashed, waits until the crash
+-- is detected, so that the run does not fail because of it.
 function Holding:acquire_group(wait)
   local held, message, code = self.group:acquire(wait)
   local may_retry = code == "busy" and wait < SHORT_WAIT and self:was_left_by_crash()
@@ -166,22 +166,22 @@ function Holding:acquire_group(wait)
   return self.group:acquire(CRASH_PATIENCE)
 end
 
--- Acquires the locks. Stopping and continuing this program may interrupt the wait like a signal;
--- the wait is then resumed.
+-- Acquires the locks. If this program is stopped and continued, that may interrupt the wait like a
+-- signal; the wait is then resumed.
 -- → true | nil, message, code | nil, name, "signal"
 function Holding:acquire_locks(inside)
   local deadline = core.now() + self.plan.wait
   while true do
     self:make_locks(inside)
-    local enters = self:is_inside(inside)
-    local wait = enters and 0 or math.max(deadline - core.now(), 0)
+    local is_inside = self:is_inside(inside)
+    local wait = is_inside and 0 or math.max(deadline - core.now(), 0)
     local held, message, code = self:acquire_group(wait)
     if held and self:has_reentered(inside) then
       self.is_nested = next(inside) ~= nil
       return self:ensure_full_lease()
     end
     if held then self.group:release() end
-    if held or enters and code == "busy" then
+    if held or is_inside and code == "busy" then
       inside = {}
     elseif code ~= "interrupted" then
       return nil, message, code
@@ -199,27 +199,27 @@ end
 
 -- Returns the keys in the order in which a multi-lock acquires them.
 local function sorted(keys)
-  local list = { unpack(keys) }
-  table.sort(list, locale.is_before)
-  return list
+  local copy = { unpack(keys) }
+  table.sort(copy, locale.is_before)
+  return copy
 end
 
 function Holding:begin_report()
   local plan, keys = self.plan, sorted(self.plan.keys)
   if not plan.keeps and not self.out:wait_display(plan.given.quiet) then return end
   local name = plan.biz_type and ("%s:%s"):format(plan.biz_type, plan.biz_id)
-  local waits, held = "waiting for", "held"
-  if plan.keeps then waits, held = "waiting to lead", "led" end
+  local goal, state = "waiting for", "held"
+  if plan.keeps then goal, state = "waiting to lead", "led" end
   waiting.begin(self.out, {
-    client = self.client, seconds = plan.wait, since = self.since, chosen = plan.chosen,
+    client = self.client, seconds = plan.wait, since = self.since, config = plan.config,
     quiet = plan.given.quiet, key = keys[1], leads = plan.keeps,
     reported_outage = self.reported_outage,
-    subject = function(key) return ('%s "%s"'):format(waits, name or key) end,
-    poll = waiting.for_locks(keys, kind_of(plan), core.client.uuid(self.client), held),
+    subject = function(key) return ('%s "%s"'):format(goal, name or key) end,
+    poll = waiting.for_locks(keys, kind_of(plan), core.client.uuid(self.client), state),
   })
 end
 
--- Calls acquire_locks, and reports what it is waiting for.
+-- Calls acquire_locks, and reports what the run is waiting for.
 function Holding:acquire_reported(inside)
   self:begin_report()
   local held, message, code = self:acquire_locks(inside)
@@ -238,13 +238,14 @@ end
 
 local function busy_message(plan, message)
   if not plan.biz_type then return message end
-  local part = holder.extract(message)
-  return ("type=%s id=%s: already running%s"):format(plan.biz_type, plan.biz_id, part and ", " .. part or "")
+  local holder_text = holder.extract(message)
+  return ("type=%s id=%s: already running%s"):format(plan.biz_type, plan.biz_id,
+    holder_text and ", " .. holder_text or "")
 end
 
 -- Finds the holder of a lock that could not be acquired, even if the library has not looked it up.
 -- → the message, with the holder if known
-function Holding:name_holder(message)
+function Holding:add_holder(message)
   for _, lock in ipairs(self.locks) do
     self.holder = holder.last_found(lock)
     if not self.holder and message:find('"' .. lock:key() .. '"', 1, true) then
@@ -263,8 +264,9 @@ local function deadlock_message(plan, key)
   return NESTED_DEADLOCK:format(("type=%s id=%s"):format(plan.biz_type, plan.biz_id), "TYPE:ID")
 end
 
--- Acquires the locks. From now on, signals that would end the program interrupt its wait instead.
--- The terminal no longer stops the program for printing, because it must keep the locks renewed.
+-- Acquires the locks. From now on, signals that would end the program interrupt its wait instead,
+-- and the terminal no longer stops the program for printing, because the locks must be kept
+-- renewed.
 -- → true | nil, message, code | nil, name, "signal"
 function Holding:acquire()
   local plan = self.plan
@@ -272,13 +274,13 @@ function Holding:acquire()
   assert(process.ignore "TTOU")
   local name = signals.next_terminating()
   if name then return nil, name, "signal" end
-  core.client.introduce(self.client, plan.chosen.name or "")
+  core.client.introduce(self.client, plan.config.name or "")
   local blocking_key = self:self_blocking_key()
   local inside = (blocking_key or plan.mode or plan.given.permits) and {} or self:enclosing_holds()
   blocking_key = blocking_key or plan.biz_type and next(inside)
   if blocking_key then return nil, deadlock_message(plan, blocking_key), "deadlock" end
   local held, message, code = self:acquire_reported(inside)
-  if not held then return nil, code == "busy" and self:name_holder(message) or message, code end
+  if not held then return nil, code == "busy" and self:add_holder(message) or message, code end
   self:report_acquired(core.now() - self.since)
   return true
 end
@@ -314,7 +316,7 @@ end
 
 -- Fetches the login that the watchdog needs to renew the locks. Never waits.
 function Holding:tick()
-  local failure = settings.tick(self.plan.chosen, self.client)
+  local failure = settings.tick(self.plan.config, self.client)
   if failure == nil then return end
   local lock = self:first_to_expire()
   local key, left = lock:key(), math.max(lock:remaining(), 0)
@@ -330,18 +332,18 @@ end
 -- ---- releasing ----
 
 -- Returns the time at which each lock's lease ends, or nil if one of the locks is not held.
-function Holding:lease_ends()
+function Holding:expiry_times()
   if self:lost() then return nil end
-  local now, ends = core.now(), {}
+  local now, times = core.now(), {}
   for i, lock in ipairs(self.locks) do
-    ends[i] = now + lock:remaining()
-    if ends[i] <= now then return nil end
+    times[i] = now + lock:remaining()
+    if times[i] <= now then return nil end
   end
-  return ends
+  return times
 end
 
-function Holding:report_unreleased(lock, message, code, left)
-  local text = ("%s; the lock will expire in at most %.0f s"):format(message, math.ceil(left))
+function Holding:report_unreleased(lock, message, code, seconds_left)
+  local text = ("%s; the lock will expire in at most %.0f s"):format(message, math.ceil(seconds_left))
   self.out:problem("warning", { { "code", code }, { "key", lock:key() } }, text)
 end
 
@@ -351,30 +353,32 @@ function Holding:report_expired(lock)
   self.out:problem("warning", { { "code", "unreachable" }, { "key", lock:key() } }, text)
 end
 
--- Releases a lock. `silent`: the error code if the server did not reply to an earlier release, or
--- nil. In that case the client releases the other locks in the background, until it is closed.
+-- Releases a lock. `no_reply_code`: the error code if the server did not reply to an earlier
+-- release, or nil. In that case the client releases this lock in the background, until the client
+-- is closed.
 -- → true | nil, message, code
-local function release_one(lock, silent)
-  if not silent then return lock:release() end
+local function release_one(lock, no_reply_code)
+  if not no_reply_code then return lock:release() end
   driver.abandon(lock)
-  return nil, ('cannot release "%s": the release before it failed with %s'):format(lock:key(), silent), silent
+  return nil, ('cannot release "%s": the release before it failed with %s'):format(lock:key(), no_reply_code),
+    no_reply_code
 end
 
 -- Releases all locks, and prints a warning for each one that it could not release.
 -- → true | nil, message if a lock was lost
 function Holding:release()
-  local ends, reason, silent = self:lease_ends(), self:lost(), nil
+  local expiry_times, reason, no_reply_code = self:expiry_times(), self:lost(), nil
   local loss = reason and ("the lock was lost: " .. (holding.reasons[reason] or reason))
   for i = #self.locks, 1, -1 do
     local lock = self.locks[i]
-    local left = lock:remaining()
-    local released, message, code = release_one(lock, silent)
-    silent = silent or NO_REPLY[code] and code
+    local seconds_left = lock:remaining()
+    local released, message, code = release_one(lock, no_reply_code)
+    no_reply_code = no_reply_code or NO_REPLY[code] and code
     if released then
       self.out:event("released", { { "key", lock:key() } }, ('released "%s"'):format(lock:key()))
     elseif not GONE[code] then
-      self:report_unreleased(lock, message, code, left)
-    elseif ends and core.now() >= ends[i] then
+      self:report_unreleased(lock, message, code, seconds_left)
+    elseif expiry_times and core.now() >= expiry_times[i] then
       self:report_expired(lock)
     else
       loss = code == "lost" and message or loss or message
@@ -390,7 +394,7 @@ end
 
 -- ---- the exit code ----
 
-local function refusal(given, code)
+local function refusal_exit(given, code)
   local exit = given["busy-exit"]
   if code == "duplicate" then return given["duplicate-exit"] or exit or exits.DUPLICATE end
   return exit or exits.BUSY
@@ -400,9 +404,9 @@ end
 -- this does not count as a failure. → the exit code
 function Holding:refused(message, code)
   local given = self.plan.given
-  local exit = refusal(given, code)
-  local silent = (given.quiet or exit == 0) and not given.json and not given.verbose
-  return silent and exit or self.out:fail(exit, code, message, self.holder)
+  local exit = refusal_exit(given, code)
+  local is_silent = (given.quiet or exit == 0) and not given.json and not given.verbose
+  return is_silent and exit or self.out:fail(exit, code, message, self.holder)
 end
 
 -- Reports that acquire has failed. → the exit code
@@ -416,7 +420,7 @@ function Holding:failed(message, code)
   return self.out:fail(exits.of(code), code, message)
 end
 
--- Reports a loss, unless it was reported before. → the exit code
+-- Reports a loss, unless a loss was reported before. → the exit code
 function Holding:failed_by_loss(message)
   return self.reported_loss and exits.LOST or self.out:fail(exits.LOST, "lost", message)
 end

@@ -1,5 +1,5 @@
 -- The command `holdfast`: runs the subcommand. A subcommand, or verb, is a module with usage,
--- summary, options and main(args) → exit code, where args[1] is its name.
+-- summary, options and main(args) → exit code, where args[1] is the subcommand's name.
 
 local exits = require "holdfast.command.exits"
 local help = require "holdfast.lazy" "holdfast.command.help"
@@ -23,17 +23,17 @@ local function load(name)
   return require("holdfast.command." .. name)
 end
 
-local function show(text)
+local function print_result(text)
   output.print(text)
   return exits.OK
 end
 
 local function dispatch(args)
   local name = args[1]
-  if name == "help" and args[2] and is_verb(args[2]) then return show(help.of(load(args[2]))) end
-  if name == "--help" or name == "-h" or name == "help" then return show(help.overview(VERBS, load)) end
+  if name == "help" and args[2] and is_verb(args[2]) then return print_result(help.of(load(args[2]))) end
+  if name == "--help" or name == "-h" or name == "help" then return print_result(help.overview(VERBS, load)) end
   if name == "--version" or name == "-V" then
-    return show("holdfast " .. require "holdfast.version")
+    return print_result("holdfast " .. require "holdfast.version")
   end
   if name == "complete" then return load(name).main(args) end
   if name == nil then
@@ -44,7 +44,7 @@ local function dispatch(args)
     return output.new("holdfast", {}):fail(exits.USAGE, "usage", help.unknown_subcommand(name, VERBS))
   end
   local verb = load(name)
-  if options.asks_for(args, "--help", "-h") then return show(help.of(verb)) end
+  if options.asks_for(args, "--help", "-h") then return print_result(help.of(verb)) end
   return verb.main(args)
 end
 

@@ -12,8 +12,8 @@ local job = {}
 
 local BY_TERMINAL = { TSTP = true, TTIN = true, TTOU = true }
 local MEANT_TO_END = { TERM = true, HUP = true }
-local LAST_CHECK = 1 -- seconds to wait after KILL for the job's process group to disappear
-local FIRST_CHECK = 0.1 -- seconds after the start; by then most programs have changed their user
+local KILL_TIMEOUT = 1 -- seconds to wait after KILL until the job's process group is gone
+local FIRST_CHECK = 0.1 -- seconds after the start; by then, a program that changes its user often has
 
 local Job = {}
 Job.__index = Job
@@ -29,9 +29,10 @@ end
 
 -- ---- the terminal ----
 
--- A job that runs alone in a shell's foreground gets the terminal at its start. In a script or a
--- pipeline it gets the terminal when it asks for it, so that the other programs keep it until then.
-local function wants_terminal()
+-- Returns whether the job runs alone in a shell's foreground, so that it gets the terminal at its
+-- start. In a script or a pipeline, the job gets the terminal when it asks for it, and the other
+-- programs keep the terminal until then.
+local function is_alone_in_foreground()
   return process.leads_group() and process.is_terminal(0) and process.is_terminal(1)
 end
 
@@ -40,8 +41,9 @@ function Job:continue()
   process.kill(-self.pid, "CONT")
 end
 
--- Called if the job is waiting for the terminal, but there is no shell left to grant it. Sends HUP
--- and CONT, as the system does to an orphaned stopped group. Ends a job that asks again.
+-- Called if the job is waiting for the terminal, but there is no shell left to give it the
+-- terminal. Sends HUP and CONT, as the system does to an orphaned stopped group. Ends a job that
+-- asks again.
 function Job:refuse_terminal()
   if self.was_refused_terminal then
     return self:terminate(self.plan.grace, self.plan.on_no_terminal)
@@ -120,8 +122,8 @@ function Job:terminate(grace, report)
   if not reached_all then self.plan.on_refused(refused, "TERM") end
 end
 
--- Ends the job because the lock is lost or about to be. Sends KILL before the lock expires, even if
--- that shortens the grace period.
+-- Ends the job because the lock is lost or about to be lost. Sends KILL before the lock expires,
+-- even if that shortens the grace period.
 function Job:give_up(reason)
   local left = self.lock:remaining()
   local grace = left > 0 and math.min(self.plan.grace, left - self.slack) or self.plan.grace
@@ -144,14 +146,14 @@ function Job:kill()
   end
 end
 
--- → the reason, if the lock is lost or about to be | nil
+-- → the reason, if the lock is lost or about to be lost | nil
 function Job:loss_reason()
   local reason = self.lock:lost()
   if reason or self.lock:remaining() > self.reserve then return reason end
   return "unreachable"
 end
 
--- Ends the job if the lock is lost or about to be. → true if it is neither
+-- Ends the job if the lock is lost or about to be lost. → whether the lock is safe
 function Job:check_lock()
   if self.lost then return false end
   local reason = self:loss_reason()
@@ -183,10 +185,10 @@ function Job:lock_must_outlast()
 end
 
 -- Returns whether the job has ended. If this program ended it, all other processes in its group
--- must also have ended, or KILL must have been sent LAST_CHECK seconds ago.
+-- must also have ended, or KILL must have been sent KILL_TIMEOUT seconds ago.
 function Job:is_over()
   if not self.how or self:lock_must_outlast() then return false end
-  return not self.ending or core.now() > self.kill_at + LAST_CHECK or not process.exists(-self.pid)
+  return not self.ending or core.now() > self.kill_at + KILL_TIMEOUT or not process.exists(-self.pid)
 end
 
 function Job:on_signal(name)
@@ -199,18 +201,18 @@ function Job:on_signal(name)
   end
 end
 
--- Returns the seconds until the next check, which is no later than when the job must be ended or
--- killed. The checks continue if KILL does not end the job.
-function Job:pause()
+-- Returns the seconds until the next check, which comes no later than the time at which the job
+-- must be ended or killed. The checks continue if KILL does not end the job.
+function Job:seconds_to_check()
   local now = core.now()
   if self.ending then
     local seconds = self.kill_at - now
     if seconds > 0 then return math.min(seconds, self.period) end
-    return seconds > -LAST_CHECK and 0.02 or self.period
+    return seconds > -KILL_TIMEOUT and 0.02 or self.period
   end
-  local seconds_to_check = self.refuses and math.huge or self.check_at - now
+  local to_reach_check = self.refuses and math.huge or self.check_at - now
   local seconds =
-    math.min(self.lock:remaining() - self.reserve, seconds_to_check, self.runs_until - now)
+    math.min(self.lock:remaining() - self.reserve, to_reach_check, self.runs_until - now)
   return clamp(seconds, 0.002, self.period)
 end
 
@@ -218,7 +220,7 @@ function Job:watch()
   self:check()
   while not self:is_over() do
     if self.ending and core.now() >= self.kill_at then self:kill() end
-    self:on_signal(process.wait(self:pause()))
+    self:on_signal(process.wait(self:seconds_to_check()))
     self:check()
   end
   process.take_terminal(self.pid)
@@ -234,9 +236,9 @@ function Job:start()
     return nil, { lost = reason }
   end
   local plan = self.plan
-  local hold = self.acquired_at + plan.min_hold - core.now()
+  local hold_seconds = self.acquired_at + plan.min_hold - core.now()
   local pid, failure, errno =
-    process.spawn(plan.argv, plan.environment, self.wants_terminal, plan.uuid, hold)
+    process.spawn(plan.argv, plan.environment, self.wants_terminal, plan.uuid, hold_seconds)
   if not pid then return nil, { error = failure, errno = errno } end
   self.pid, self.started_at = pid, core.now()
   self.check_at = self.started_at + FIRST_CHECK
@@ -259,14 +261,14 @@ end
 --   { signal = name } for a signal before the start, or { error = message, errno }
 function job.run(lock, plan)
   local acquired_at = core.now()
-  local early = signals.next_terminating()
-  if early then return { signal = early } end
+  local name = signals.next_terminating()
+  if name then return { signal = name } end
   signals.catch_all()
   local terminal = process.open_terminal()
   local slack = clamp(plan.lease / 50, 0.01, 0.1)
   local self = setmetatable({
     lock = lock, plan = plan, acquired_at = acquired_at, terminal = terminal,
-    wants_terminal = terminal and wants_terminal(),
+    wants_terminal = terminal and is_alone_in_foreground(),
     slack = slack, period = period_of(plan),
     reserve = math.min(plan.grace, plan.lease / 3) + slack,
   }, Job)
@@ -279,9 +281,9 @@ function job.run(lock, plan)
   }
 end
 
--- Holds the lock for the rest of min_hold after the job has ended, unless it is lost or a signal
--- arrives that would end the job. The caller must record the job's end first: otherwise, after a
--- crash during this time, a later run would find an unfinished job.
+-- Holds the lock for the rest of min_hold after the job has ended, unless the lock is lost or a
+-- signal arrives that would end the job. The caller must record the job's end first: otherwise,
+-- after a crash during this time, a later run would find an unfinished job.
 function job.stay(lock, plan, result)
   if not result.how or result.lost then return end
   while core.now() < result.held_until and not lock:lost() do

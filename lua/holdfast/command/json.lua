@@ -1,19 +1,19 @@
 -- Encodes values as JSON. Objects are given as lists of { name, value }.
 
 local locale = require "holdfast.locale"
-local text = require "holdfast.text"
+local texts = require "holdfast.text"
 
 local json = {}
 
-local ESCAPED = {}
+local ESCAPED = {} -- byte → its escape sequence
 
 for byte = 0, 255 do ESCAPED[string.char(byte)] = ("\\u%04x"):format(byte) end
 for char, short in pairs { ['"'] = '"', ["\\"] = "\\", ["\n"] = "n", ["\r"] = "r", ["\t"] = "t" } do
   ESCAPED[char] = "\\" .. short
 end
 
--- Escapes a code point. Uses a surrogate pair for one above 16 bits.
-local function escaped(code)
+-- Escapes a code point. Uses a surrogate pair for a code point above 16 bits.
+local function escaped_code_point(code)
   if code < 0x10000 then return ("\\u%04x"):format(code) end
   local rest = code - 0x10000
   return ("\\u%04x\\u%04x"):format(0xd800 + math.floor(rest / 1024), 0xdc00 + rest % 1024)
@@ -22,8 +22,8 @@ end
 -- Encodes a string. If it is not valid UTF-8, all its bytes are treated as Latin-1.
 local function encode_string(value)
   local quoted, is_utf8 = value:gsub('["\\]', ESCAPED), true
-  local shown = text.escape(quoted, function(char, code)
-    if code then return escaped(code) end
+  local shown = texts.escape(quoted, function(char, code)
+    if code then return escaped_code_point(code) end
     is_utf8 = is_utf8 and char:byte() < 128
     return ESCAPED[char]
   end)
@@ -59,9 +59,9 @@ function json.value(value)
   return value.text
 end
 
--- Returns a list as a value. `texts`: its elements, already encoded as JSON.
-function json.list(texts)
-  return { text = "[" .. table.concat(texts, ",") .. "]" }
+-- Returns a list as a value. `elements`: the list's elements, already encoded as JSON.
+function json.list(elements)
+  return { text = "[" .. table.concat(elements, ",") .. "]" }
 end
 
 return json

@@ -1,13 +1,13 @@
 -- What a key may contain. The index of each row is the name that the command shows.
 --
 --   core_kind  the core's kind that reads the key; for a number, the kind whose channel waiters use
---   counts     whether it is a number without a TTL; other programs store these as well
+--   counts     whether the key holds a number without a TTL; other programs store such numbers, too
 --   is_held    for a number: function (count) → whether an acquire or a wait would have to wait
---   state      how `show` describes it; for a number, `%s` is "closed" or "open"
+--   state      how `show` describes the key; for a number, `%s` is "closed" or "open"
 --   left       how a list describes a number; unit: the noun for `%s`, which the number counts
---   removes    the subcommand that, like `break`, deletes it
---   has_mode   whether it is held either to read or to write
---   is_string  whether it is a string; is_mutex: a string from SET NX PX
+--   removes    the subcommand that, like `break`, deletes the key
+--   has_mode   whether the lock is held either to read or to write
+--   is_string  whether the key holds a string; is_mutex: a string from SET NX PX
 --   found_as   the row as which a scan for hashes finds it
 
 local core = require "holdfast.core"

@@ -40,15 +40,15 @@ latch.examples = {
 
 -- Reports that the latch is not in the expected state, unless the options suppress it. → the exit
 -- code
-local function report_refusal(given, out, text)
+local function report_refusal(given, out, message)
   local exit = given["busy-exit"] or exits.BUSY
   if given.quiet or exit == 0 then return exit end
-  return out:fail(exit, "busy", text)
+  return out:fail(exit, "busy", message)
 end
 
-local function begin_report(client, key, seconds, given, out, chosen)
+local function begin_report(client, key, seconds, given, out, config)
   waiting.begin(out, {
-    client = client, seconds = seconds, since = core.now(), chosen = chosen, quiet = given.quiet,
+    client = client, seconds = seconds, since = core.now(), config = config, quiet = given.quiet,
     key = key,
     subject = function() return ('waiting for the latch "%s"'):format(key) end,
     poll = waiting.for_latch(key),
@@ -60,7 +60,8 @@ local function print_count(given, count)
   return exits.OK
 end
 
--- name -> function(latch, count or seconds, given, out, name) → the exit code | nil, message, code
+-- an action's name -> function(latch, count or seconds, given, out, the latch's name)
+-- → the exit code | nil, message, code
 local ACTIONS = {}
 
 function ACTIONS.set(self, count, given, out, name)
@@ -95,14 +96,14 @@ end
 
 local TAKES_COUNT = { set = true, down = true }
 
--- → the action's name, then its COUNT, or nil, or the seconds to wait | nil, message
+-- → the action's name; its argument: the COUNT, the seconds to wait, or nil | nil, message
 local function read(given, words)
   local name = words[1]
   local action = ACTIONS[name]
   if not action then return nil, ('"%s" is not one of set, down, wait, count, delete'):format(name) end
   if words[2] == "" then return nil, "KEY is empty" end
-  local reserved = target.reserved(words[2])
-  if reserved then return nil, reserved end
+  local problem = target.key_problem(words[2])
+  if problem then return nil, problem end
   if given["no-wait"] and given.wait then return nil, "-n and -w cannot be combined" end
   if given.quiet and given.verbose then return nil, "-q and -v cannot be combined" end
   if name ~= "wait" and (given["no-wait"] or given.wait) then
@@ -120,12 +121,12 @@ local function read(given, words)
 end
 
 function latch.main(args)
-  return verb.run(latch, "latch", args, 2, 3, function(client, given, words, out, chosen)
-    local action, count = read(given, words)
-    if not action then return out:fail(exits.USAGE, "usage", count) end
+  return verb.run(latch, "latch", args, 2, 3, function(client, given, words, out, config)
+    local action, argument = read(given, words)
+    if not action then return out:fail(exits.USAGE, "usage", argument) end
     local name = ('"%s"'):format(output.printable(words[2]))
-    if action == "wait" then begin_report(client, words[2], count, given, out, chosen) end
-    local exit, message, code = ACTIONS[action](client:latch(words[2]), count, given, out, name)
+    if action == "wait" then begin_report(client, words[2], argument, given, out, config) end
+    local exit, message, code = ACTIONS[action](client:latch(words[2]), argument, given, out, name)
     return exit or verb.failed(out, message, code)
   end)
 end

@@ -21,16 +21,16 @@ lead.usage = "holdfast lead [options] KEY -- command [argument…]\n" ..
   "       holdfast lead [options] KEY -c 'shell command'"
 lead.summary = "Keep a command running on exactly one of many hosts."
 
-local PAUSE = 1 -- seconds
+local PAUSE = 1 -- seconds before a restart or a retry, by default
 
 local NOT_FOR_LEAD = { ["one-by-one"] = true, shared = true, exclusive = true, permits = true }
 
-local function options_for_lead(list)
-  local rest = { title = list.title }
-  for _, option in ipairs(list) do
-    if not NOT_FOR_LEAD[option[1]] then rest[#rest + 1] = option end
+local function options_for_lead(all)
+  local kept = { title = all.title }
+  for _, option in ipairs(all) do
+    if not NOT_FOR_LEAD[option[1]] then kept[#kept + 1] = option end
   end
-  return rest
+  return kept
 end
 
 lead.options = options.join({
@@ -73,7 +73,7 @@ Lead.__index = Lead
 
 -- Handles a signal while the lock is not held. TSTP stops only this program, because no command is
 -- running.
--- → the exit code if the signal ends it | nil
+-- → the exit code if the signal ends this program | nil
 function Lead:on_signal(name)
   if name == "TSTP" then process.stop(name, false) end
   if not signals.terminating[name] then return nil end
@@ -93,17 +93,17 @@ end
 
 -- Reports a failure, unless it has the same code as the last one reported.
 function Lead:report_failure(message, code)
-  if code == self.reported then return end
-  self.reported = code
+  if code == self.reported_code then return end
+  self.reported_code = code
   self.out:problem("warning", { { "code", code } }, message .. "; will retry")
 end
 
--- Waits for the lock. → true | nil, then the exit code, or nil to try again
+-- Waits for the lock. → true | nil, the exit code (nil: try again)
 function Lead:acquire(held)
   local acquired, message, code = held:acquire()
   if acquired then
-    if not self.plan.chosen.servers then leader.announce(held.locks[1]) end
-    self.reported, self.since, self.accepted = nil, nil, true
+    if not self.plan.config.servers then leader.announce(held.locks[1]) end
+    self.reported_code, self.since, self.accepted = nil, nil, true
     return true
   end
   if code == "signal" then return nil, self:on_signal(message) end
@@ -114,11 +114,11 @@ end
 
 -- Returns whether this program must end along with the command: INT, QUIT or TERM was passed on, or
 -- another signal that was passed on has terminated the command.
-local function must_end(result, passed)
+local function must_end(result, passed_on)
   local number = result.how == "signal" and result.number
-  for name in pairs(passed) do
-    local ends = not signals.harmless[name]
-    if ends and (ALWAYS_TERMINATING[name] or number and exits.of_signal(name) == 128 + number) then
+  for name in pairs(passed_on) do
+    local is_harmful = not signals.harmless[name]
+    if is_harmful and (ALWAYS_TERMINATING[name] or number and exits.of_signal(name) == 128 + number) then
       return true
     end
   end
@@ -127,17 +127,17 @@ end
 
 -- Runs the command for one term. → the exit code | nil to continue
 function Lead:run_term(held)
-  local plan, passed = work.plan(self.plan, held, self.out), {}
+  local plan, passed_on = work.plan(self.plan, held, self.out), {}
   local pass_on = plan.on_signal
   function plan.on_signal(name, sent)
-    passed[name] = true
+    passed_on[name] = true
     pass_on(name, sent)
   end
   local result = job.run(held.group, plan)
   local _, loss = held:release()
-  local ends = must_end(result, passed)
-  if result.lost then return ends and held:failed_by_loss(loss) or nil end
-  if ends or result.error or result.signal or self.plan.given.once then
+  local is_last = must_end(result, passed_on)
+  if result.lost then return is_last and held:failed_by_loss(loss) or nil end
+  if is_last or result.error or result.signal or self.plan.given.once then
     return work.exit_of(result, self.plan, held, self.out)
   end
   return self:pause()
@@ -148,7 +148,7 @@ function Lead:try_term()
   if not client then return self.out:fail(exits.USAGE, "usage", message) end
   self.since = self.since or core.now()
   local held = holding.new(client, self.plan, self.out, self.since)
-  held.reported_outage = self.reported ~= nil
+  held.reported_outage = self.reported_code ~= nil
   local acquired, exit = self:acquire(held)
   if acquired then exit = self:run_term(held) end
   held:close()

@@ -1,20 +1,20 @@
 -- Finds the locks on a server with SCAN, and reads them. Never changes a lock.
 --
 -- A lock is a hash with a TTL and one field, owner -> count. Another program's hash may look the
--- same, so an owner that is not of the form <uuid>:<n> counts only if the key has a fencing counter
--- or a queue. A mutex (SET NX PX) is a string <uuid>:<n>. A read/write lock is a hash with the
--- field `mode`. A semaphore is a number without a TTL; SCAN finds the key that contains its
--- permits' leases. A latch is also a number; it is found by its waiters. A finished job's record is
--- listed under the job's key, with `done` and done_ttl.
+-- same. A hash whose owner is not of the form <uuid>:<n> therefore counts as a lock only if the key
+-- has a fencing counter or a queue. A mutex (SET NX PX) is a string <uuid>:<n>. A read/write lock
+-- is a hash with the field `mode`. A semaphore is a number without a TTL; SCAN finds the key with
+-- the leases of its permits. A latch is also a number; it is found by its waiters. A finished job's
+-- record is listed under the job's key, with `done` and done_ttl.
 --
--- An entry is the state of one of these on the server: { key, kind, held, owner, holds, ttl, token,
--- waiters, mutex, clock, waits, held_for }. A read/write lock also has mode and readers. A
+-- An entry is the state of one of these keys on the server: { key, kind, held, owner, holds, ttl,
+-- token, waiters, mutex, clock, waits, held_for }. A read/write lock also has mode and readers. A
 -- semaphore has permits and available, and no owner; its holds are the permits in use. An entry of
 -- counts.read has a count, but no owner, holds or times.
 --
 -- Times are seconds by the server's clock; `clock` is its time when the entry was read. `waits` is
 -- how long the first waiter had waited by then, `held_for` how long the owner had held the lock.
--- They are nil if that is not known, or if there is no waiter or no owner.
+-- Each is nil if the time is not known, or if there is no waiter or no owner.
 
 local core = require "holdfast.core"
 local counts = require "holdfast.command.counts"
@@ -31,7 +31,7 @@ local texts = require "holdfast.text"
 
 local locks = {}
 
-local PAGE = 500
+local PAGE = 500 -- keys for which each SCAN asks
 local MAX_OWNER_SIZE = 255
 local prefixes = core.wire.prefixes
 local LIST, QUEUE, COUNTER = prefixes.list, prefixes.queue, prefixes.counter
@@ -55,12 +55,12 @@ Scan.__index = Scan
 -- cannot be read
 local entry_at
 
--- Creates a scan for keys of this type that match `pattern`. It runs in steps, node by node. In a
--- quorum, a lock is found on any server, and read from a majority.
-local function scan(client, pattern, key_type)
+-- Creates a scan for keys of this type that match `pattern`. The scan runs in steps, node by node.
+-- In a quorum, a lock is found on any server, and read from a majority.
+local function new_scan(client, pattern, key_type)
   return setmetatable({
     client = client, quorum = core.client.is_quorum(client), pattern = pattern or "*",
-    type = key_type, entry_at = entry_at[key_type], cursor = "0", left = {},
+    type = key_type, entry_at = entry_at[key_type], cursor = "0", nodes_left = {},
   }, Scan)
 end
 
@@ -72,16 +72,16 @@ function Scan:begin()
     if not replied then return nil, message, code end
     nodes = core.client.nodes(self.client)
   end
-  self.left, self.ended, self.no_room = nodes, false, 0
+  self.nodes_left, self.ended, self.unread_in_round = nodes, false, 0
   self.may_skip = self.quorum and math.floor((#nodes - 1) / 2) or 0
   return true
 end
 
--- Reads a page; before Redis 6, without TYPE. A page that had to be reduced is followed by a larger
--- one.
+-- Reads a page; before Redis 6, without TYPE. If a page had to be reduced to fit, the next page may
+-- be twice as large.
 function Scan:read_page()
   local limit = self.count or PAGE
-  local reply, message, code, fits = pages.scan(self.client, self.left[1], self.cursor,
+  local reply, message, code, fits = pages.scan(self.client, self.nodes_left[1], self.cursor,
     self.pattern, self.type, math.min(limit, self.fits or limit))
   self.fits = fits * 2
   if reply or code ~= "server" or not self.type then return reply, message, code end
@@ -99,7 +99,7 @@ local function why_not_lock(entry, fields)
   if entry.holds < 1 then return "it does not contain a hold count" end
 end
 
--- Returns whether this hash is certainly a lock, not another program's data that looks like one.
+-- Returns whether this hash is certainly a lock, not another program's data that looks like a lock.
 local function is_surely_lock(entry)
   return entry.mode or entry.owner:find(UUID_OWNER) or entry.token or entry.waiters > 0
 end
@@ -152,7 +152,7 @@ local function hash_at(client, name, node)
   return lock_at(client, name, node)
 end
 
--- Skips fencing counters without a command, because most strings on a server with locks are
+-- Skips fencing counters without sending a command, because most strings on a server with locks are
 -- counters.
 local function mutex_at(client, key, node)
   if key:sub(1, #COUNTER) == COUNTER then return false end
@@ -182,9 +182,9 @@ end
 -- Returns the keys that may belong to `tag`, a part of the name of a queue or leases: the key in
 -- the tag's braces, or the tag itself if the key contains braces.
 local function keys_of(tag)
-  local list = { tag:match("^{([^{]+)}$") }
-  if tag:find("{", 1, true) then list[#list + 1] = tag end
-  return list
+  local keys = { tag:match("^{([^{]+)}$") }
+  if tag:find("{", 1, true) then keys[#keys + 1] = tag end
+  return keys
 end
 
 local function semaphore_at(client, name)
@@ -214,32 +214,33 @@ entry_at = { hash = hash_at, string = mutex_at, zset = semaphore_at, list = fair
 
 -- Skips a quorum's server that does not reply, if a majority replies. → whether it was skipped
 function Scan:skip()
-  if #self.left == 0 or self.may_skip == 0 then return false end
+  if #self.nodes_left == 0 or self.may_skip == 0 then return false end
   self.may_skip, self.cursor = self.may_skip - 1, "0"
-  table.remove(self.left, 1)
-  self.ended = #self.left == 0
+  table.remove(self.nodes_left, 1)
+  self.ended = #self.nodes_left == 0
   return true
 end
 
 -- Counts names that were left out. One round's count remains valid until the next round ends or
 -- exceeds it.
 function Scan:count_unread(names)
-  self.no_room = self.no_room + names
-  self.unread = self.ended and self.no_room or math.max(self.no_room, self.unread or 0)
+  self.unread_in_round = self.unread_in_round + names
+  self.unread = self.ended and self.unread_in_round
+    or math.max(self.unread_in_round, self.unread or 0)
 end
 
 -- Runs one step, and sets self.ended after the last one. → names of keys that may be locks | nil,
 -- message, code
 function Scan:names()
-  local reply, message, code = #self.left > 0, nil, nil
+  local reply, message, code = #self.nodes_left > 0, nil, nil
   if not reply then reply, message, code = self:begin() end
   if reply then reply, message, code = self:read_page() end
   if not reply and self:skip() then return {} end
   if not reply then return nil, message, code end
-  self.node = self.quorum and self.left[1] or nil
+  self.node = self.quorum and self.nodes_left[1] or nil
   self.cursor = reply[1]
-  if self.cursor == "0" then table.remove(self.left, 1) end
-  self.ended = #self.left == 0
+  if self.cursor == "0" then table.remove(self.nodes_left, 1) end
+  self.ended = #self.nodes_left == 0
   self:count_unread(reply[3] or 0)
   return reply[2]
 end
@@ -278,7 +279,7 @@ end
 
 -- Restarts the scan at its first step.
 function Scan:restart()
-  self.cursor, self.left = "0", {}
+  self.cursor, self.nodes_left = "0", {}
 end
 
 -- A search for latches and plain semaphores with waiters. Has the methods of a scan with one step.
@@ -287,9 +288,9 @@ CountSearch.__index = CountSearch
 
 function CountSearch:next(known)
   local found = {}
-  local list, unread = counts.with_waiters(self.client, self.pattern)
-  self.unread = unread
-  for _, entry in ipairs(list) do
+  local entries, is_incomplete = counts.with_waiters(self.client, self.pattern)
+  self.unread = is_incomplete
+  for _, entry in ipairs(entries) do
     entry.found_as = "count " .. entry.key
     if not (known and known[entry.found_as]) and not read_semaphore(self.client, entry.key) then
       found[#found + 1] = entry
@@ -299,41 +300,41 @@ function CountSearch:next(known)
 end
 
 -- Adds scans for the names that contain a matching key, with or without braces around it.
-local function add_scans(list, client, pattern, prefix, suffix, key_type)
+local function add_scans(scans, client, pattern, prefix, suffix, key_type)
   if pattern ~= "*" then
-    list[#list + 1] = scan(client, prefix .. "{" .. pattern .. "}" .. suffix, key_type)
+    scans[#scans + 1] = new_scan(client, prefix .. "{" .. pattern .. "}" .. suffix, key_type)
   end
-  list[#list + 1] = scan(client, prefix .. pattern .. suffix, key_type)
+  scans[#scans + 1] = new_scan(client, prefix .. pattern .. suffix, key_type)
 end
 
--- Returns scans for all mutexes with a matching key, or for all other such locks. A quorum has no
--- semaphores, fair locks or latches.
+-- Returns scans for all mutexes with a matching key, or for all other locks with a matching key. A
+-- quorum has no semaphores, fair locks or latches.
 function locks.scans(client, pattern, mutexes)
   pattern = pattern or "*"
-  if mutexes then return { scan(client, pattern, "string") } end
-  if core.client.is_quorum(client) then return { scan(client, pattern, "hash") } end
-  local list = {}
-  add_scans(list, client, pattern, LIST, "", "list")
-  list[#list + 1] = scan(client, pattern, "hash")
-  add_scans(list, client, pattern, "", ":timeout", "zset")
-  list[#list + 1] = setmetatable({ client = client, pattern = pattern }, CountSearch)
-  return list
+  if mutexes then return { new_scan(client, pattern, "string") } end
+  if core.client.is_quorum(client) then return { new_scan(client, pattern, "hash") } end
+  local scans = {}
+  add_scans(scans, client, pattern, LIST, "", "list")
+  scans[#scans + 1] = new_scan(client, pattern, "hash")
+  add_scans(scans, client, pattern, "", ":timeout", "zset")
+  scans[#scans + 1] = setmetatable({ client = client, pattern = pattern }, CountSearch)
+  return scans
 end
 
 -- Creates the scans for the status page's and `holdfast top`'s rounds. A quorum has no queues or
 -- latches. → scans for queues; scans for held locks, with mutexes if `mutexes` is set; the search
 -- for latches and plain semaphores, or nil
 function locks.rounds(client, pattern, mutexes)
-  local queues, held = {}, { scan(client, pattern, "hash") }
-  if mutexes then held[2] = scan(client, pattern, "string") end
+  local queues, held = {}, { new_scan(client, pattern, "hash") }
+  if mutexes then held[2] = new_scan(client, pattern, "string") end
   if core.client.is_quorum(client) then return queues, held end
-  -- matches both QUEUE and LIST, by their 1st and 15th letters, because the server skips other keys
-  -- faster than with "*_queue:*"
+  -- The pattern matches both QUEUE and LIST, by their 1st and 15th letters, because the server
+  -- skips other keys faster than with "*_queue:*".
   if pattern == "*" then
-    queues[1] = scan(client, "[hr]" .. ("?"):rep(13) .. "[:q]*")
+    queues[1] = new_scan(client, "[hr]" .. ("?"):rep(13) .. "[:q]*")
   else
-    queues[1] = scan(client, "[hr]*_queue:{" .. pattern .. "}")
-    queues[2], queues[3] = scan(client, QUEUE .. ":" .. pattern), scan(client, LIST .. pattern)
+    queues[1] = new_scan(client, "[hr]*_queue:{" .. pattern .. "}")
+    queues[2], queues[3] = new_scan(client, QUEUE .. ":" .. pattern), new_scan(client, LIST .. pattern)
   end
   add_scans(held, client, pattern, "", ":timeout", "zset")
   return queues, held, setmetatable({ client = client, pattern = pattern }, CountSearch)
@@ -346,24 +347,24 @@ function locks.keys_for_queue(name)
   return { core.wire.key_of_queue(name) }, false
 end
 
-local function add_all(one, list, seen)
+local function add_all(scan, list, seen)
   repeat
-    local found, message, code = one:next()
+    local found, message, code = scan:next()
     if not found then return nil, message, code end
     for _, entry in ipairs(found) do
       local id = (entry.done and "done " or "held ") .. entry.key
       if not seen[id] then list[#list + 1] = entry end
       seen[id] = true
     end
-  until one.ended
+  until scan.ended
   return true
 end
 
 -- Returns a message about what the scans could not read, or nil.
 function locks.describe_unread(scans)
   local names, channels = 0, false
-  for _, one in ipairs(scans) do
-    if one.unread == true then channels = true else names = names + (one.unread or 0) end
+  for _, scan in ipairs(scans) do
+    if scan.unread == true then channels = true else names = names + (scan.unread or 0) end
   end
   local list = {}
   if names > 0 then list[1] = texts.plural(names, "name") .. ", because the names together are larger than 4 MiB" end
@@ -371,16 +372,16 @@ function locks.describe_unread(scans)
   return #list > 0 and "left out: " .. table.concat(list, "; ") or nil
 end
 
--- → all entries with a matching key, sorted by key, a message about what was left out, or nil |
--- nil, message, code
+-- → all entries with a matching key, sorted by key; a message about what was left out, or nil
+-- | nil, message, code
 function locks.all(client, pattern, mutexes)
   local list, seen = {}, {}
   local scans = locks.scans(client, pattern, mutexes)
   if pattern and not mutexes then
-    scans[#scans + 1] = scan(client, records.key(pattern), "hash")
+    scans[#scans + 1] = new_scan(client, records.name(pattern), "hash")
   end
-  for _, one in ipairs(scans) do
-    local ok, message, code = add_all(one, list, seen)
+  for _, scan in ipairs(scans) do
+    local ok, message, code = add_all(scan, list, seen)
     if not ok then return nil, message, code end
   end
   table.sort(list, function(a, b)
@@ -467,7 +468,7 @@ function locks.inspect(client, key)
 end
 
 -- Calls inspect for a caller that is going to break the lock. A string may be another program's
--- mutex, but counts as a mutex only with `take_string`.
+-- mutex, but counts as a mutex only if `take_string` is set.
 function locks.inspect_to_break(client, key, take_string)
   local entry, lock, code = locks.inspect(client, key)
   if entry and kinds[entry.kind].counts and not kinds[entry.kind].removes then
@@ -487,17 +488,17 @@ function locks.inspect_to_break(client, key, take_string)
 end
 
 local function read_list(client, key, limit, name)
-  local list = {}
+  local waiters = {}
   local owners = pages.shrink(limit, function(count)
     return command_for_lock(client, key, "LRANGE", name, 0, count - 1)
   end)
-  for i, owner in ipairs(owners or {}) do list[i] = { owner = owner, place = i } end
-  return list
+  for i, owner in ipairs(owners or {}) do waiters[i] = { owner = owner, place = i } end
+  return waiters
 end
 
 -- Returns the first waiters for an entry from locks.read: { { owner, place, score, waits, at_least
 -- }, ... }. `waits`: the seconds that the waiter had waited when the entry was read; nil in
--- Redisson's list. `at_least`: whether it may have waited longer.
+-- Redisson's list. `at_least`: whether the waiter may have waited longer.
 function locks.waiters(client, entry, limit)
   local key, kind = entry.key, entry.kind
   if kinds[kind].counts then return {} end
@@ -506,17 +507,17 @@ function locks.waiters(client, entry, limit)
   local reply = pages.shrink(limit, function(count)
     return command_for_lock(client, key, "ZRANGEBYSCORE", name, "(0", "+inf", "WITHSCORES", "LIMIT", 0, count)
   end)
-  local list = {}
+  local waiters = {}
   for i = 1, type(reply) == "table" and #reply or 0, 2 do
     local queued = core.wire.read_waiter(reply[i])
     local owner = queued and queued.owner or reply[i]
     local score = locale.number(reply[i + 1])
-    local waits, at_least = observed.waits(score, entry.clock)
-    list[#list + 1] = {
-      owner = owner, place = #list + 1, score = score, waits = waits, at_least = at_least,
+    local waits, is_lower_bound = observed.waits(score, entry.clock)
+    waiters[#waiters + 1] = {
+      owner = owner, place = #waiters + 1, score = score, waits = waits, at_least = is_lower_bound,
     }
   end
-  return list
+  return waiters
 end
 
 -- ---- formatting ----
@@ -536,9 +537,9 @@ function locks.seconds(ttl)
   return ttl == math.huge and "none" or locale.decimal("%.1f", ttl) .. " s"
 end
 
--- Formats a duration; nil for nil. `at_least`: whether it may be longer.
-function locks.span(seconds, at_least)
-  return seconds and ("for %s%s"):format(at_least and "at least " or "", texts.duration(seconds))
+-- Formats a duration; nil for nil. `is_lower_bound`: whether it may be longer.
+function locks.span(seconds, is_lower_bound)
+  return seconds and ("for %s%s"):format(is_lower_bound and "at least " or "", texts.duration(seconds))
 end
 
 -- Formats a duration for a table.
@@ -554,9 +555,9 @@ end
 function locks.mode_text(entry, prefix, suffix)
   if not entry.mode then return "" end
   local readers = entry.readers or 0
-  local text = entry.mode == "write" and "one writer" or readers == 1 and "one reader"
+  local holders = entry.mode == "write" and "one writer" or readers == 1 and "one reader"
     or ("%d readers"):format(readers)
-  return prefix .. text .. suffix
+  return prefix .. holders .. suffix
 end
 
 -- Describes the holder, whose name is in `who`; for a semaphore, describes the permits in use.

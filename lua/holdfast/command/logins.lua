@@ -1,10 +1,10 @@
 -- Users and passwords that may change while the command is running. They come from the settings
 -- file, which is reread, or from the output of --credentials-command.
 --
--- A login is { fetch = the function for the library's option `credentials`, tick(client) }. Nothing
--- may wait while a job is running, so tick is called regularly: after the server has rejected the
--- last login, tick fetches a new one for the watchdog. It returns a message on its first failure,
--- false when it succeeds again, and nil otherwise.
+-- A login is { fetch = the function for the library's option `credentials`, tick(client) }. While a
+-- job is running, nothing may wait, so the command calls tick regularly: after the server has
+-- rejected the last login, tick fetches a new one for the watchdog. It returns a message on the
+-- first failure of an outage, false when it succeeds again, and nil otherwise.
 
 local core = require "holdfast.core"
 local library_servers = require "holdfast.servers"
@@ -13,19 +13,19 @@ local texts = require "holdfast.text"
 
 local logins = {}
 
-local MAX_SIZE = 65536 -- maximum bytes that the credentials command may print
+local MAX_OUTPUT = 65536 -- bytes that the credentials command may print
 local TIMEOUT = 10 -- seconds that the credentials command may take
-local PAUSE = 1 -- seconds between a failed credentials command and the next one
+local RETRY_PAUSE = 1 -- seconds between a failed credentials command and the next one
 local OUTAGE_GAP = 60 -- seconds without a failure after which the next failure begins a new outage
 
 -- Returns a function (a failure's message, or nil for a success) → the result for tick.
 local function new_outage_filter()
   local failed_at
   return function(failure)
-    local before, now = failed_at, core.now()
+    local last_failed_at, now = failed_at, core.now()
     failed_at = failure and now
-    if not failure then return before and false end
-    if before and now < before + OUTAGE_GAP then return nil end
+    if not failure then return last_failed_at and false end
+    if last_failed_at and now < last_failed_at + OUTAGE_GAP then return nil end
     return failure
   end
 end
@@ -34,20 +34,20 @@ end
 
 -- Returns the server's name for messages, or "" for a single URL, because all its servers share one
 -- login.
-local function name_of(chosen, url)
-  return chosen.servers and core.parse_url(url) or ""
+local function name_of(config, url)
+  return config.servers and core.parse_url(url) or ""
 end
 
 -- → a table: server's name → { user, password, url } | nil if a URL is malformed
-local function read(chosen)
-  local list = {}
-  for _, url in ipairs(chosen.servers or { chosen.url }) do
+local function read(config)
+  local logins_by_name = {}
+  for _, url in ipairs(config.servers or { config.url }) do
     local user, password = core.login_of(url)
-    local name = name_of(chosen, url)
+    local name = name_of(config, url)
     if not user or not name then return nil end
-    list[name] = { user = user, password = password, url = library_servers.strip_login(url) }
+    logins_by_name[name] = { user = user, password = password, url = library_servers.strip_login(url) }
   end
-  return list
+  return logins_by_name
 end
 
 local OTHER_SERVERS = "%s names other servers now; start the command again"
@@ -55,29 +55,30 @@ local OTHER_SERVERS = "%s names other servers now; start the command again"
 -- `reload()` → { url or servers }, the file's current content | nil, message. If the file now names
 -- a different server, the new password is not sent to the old server. A half-written file is reread
 -- for the next login. → a login | nil if a URL is malformed
-function logins.of_file(path, chosen, reload)
-  local last = read(chosen)
-  if not last then return nil end
+function logins.of_file(path, config, reload)
+  local last_logins = read(config)
+  if not last_logins then return nil end
+  -- → nil | what is wrong
   local function refresh(name)
-    local now, message = reload()
-    if not now then return "cannot read " .. message end
-    local login = (read(now) or {})[name]
-    if not login or login.url ~= last[name].url then return OTHER_SERVERS:format(path) end
-    last[name] = login
+    local current, message = reload()
+    if not current then return "cannot read " .. message end
+    local login = (read(current) or {})[name]
+    if not login or login.url ~= last_logins[name].url then return OTHER_SERVERS:format(path) end
+    last_logins[name] = login
   end
-  local self, report, failure = {}, new_outage_filter(), nil
+  local self, filter_failure, failure = {}, new_outage_filter(), nil
   function self.fetch(server, refused)
-    local name = chosen.servers and server or ""
+    local name = config.servers and server or ""
     local problem = refresh(name)
     failure = failure or problem
     if problem and refused then return nil, problem end
-    return last[name].user, last[name].password
+    return last_logins[name].user, last_logins[name].password
   end
   function self.tick(client)
     if not core.client.needs_login(client) then return nil end
     failure = nil
     core.client.log_in(client)
-    return report(failure)
+    return filter_failure(failure)
   end
   return self
 end
@@ -105,76 +106,77 @@ local function start(command)
   return { pid = pid, deadline = core.now() + TIMEOUT, parts = {}, size = 0 }
 end
 
--- Reads output. → whether to read more: there was some, and not too much
+-- Reads output. → whether to read more: there was output, and not too much
 local function read_output(run, seconds)
   local bytes = process.captured_read(seconds)
   if not bytes or bytes == "" then return false end
   run.parts[#run.parts + 1], run.size = bytes, run.size + #bytes
-  return run.size <= MAX_SIZE
+  return run.size <= MAX_OUTPUT
 end
 
 -- → the reason to reject the command's output | nil
 local function output_problem(run, is_late, how, number)
   if is_late then return ("it did not end within %d s"):format(TIMEOUT) end
-  if run.size > MAX_SIZE then return "it printed too much" end
+  if run.size > MAX_OUTPUT then return "it printed too much" end
   if how == "signal" then return ("it was terminated by signal %d"):format(number) end
   if number ~= 0 then return ("it exited with code %d"):format(number) end
 end
 
 -- Waits up to `seconds` for the command. Its children may keep its output open after it has ended.
--- → nil if it is still running | user, password | false, why there are none
+-- → nil if the command is still running | user, password | false, what is wrong
 local function finish(run, seconds)
   read_output(run, seconds)
   local is_late = core.now() >= run.deadline
-  local how, number = process.captured_end(run.pid, is_late or run.size > MAX_SIZE)
+  local how, number = process.captured_end(run.pid, is_late or run.size > MAX_OUTPUT)
   if not how then return nil end
   while read_output(run, 0) do end
   process.captured_close()
   local problem = output_problem(run, is_late, how, number)
   if problem then return false, problem end
-  local user, password = parse(table.concat(run.parts))
-  return user or false, password
+  local user, password_or_problem = parse(table.concat(run.parts))
+  return user or false, password_or_problem
 end
 
 local FAILED = "the credentials command failed: %s"
 
 -- Returns a login that uses this shell command. Never shows the command's output.
 function logins.of_command(command)
-  local run, again_at, fresh = nil, 0, nil
-  local self, report = {}, new_outage_filter()
+  local run, retry_at, fresh_login = nil, 0, nil
+  local self, filter_failure = {}, new_outage_filter()
 
   -- → the results of finish
   local function continue_run(seconds)
     local message
     if not run then run, message = start(command) end
     if not run then return false, message end
-    local user, password = finish(run, seconds)
+    local user, password_or_problem = finish(run, seconds)
     if user ~= nil then run = nil end
-    return user, password
+    return user, password_or_problem
   end
 
   function self.fetch()
-    if fresh then return fresh.user, fresh.password end
-    local user, password
-    repeat user, password = continue_run(0.05) until user ~= nil
-    if user then return user, password end
-    return nil, FAILED:format(password)
+    if fresh_login then return fresh_login.user, fresh_login.password end
+    local user, password_or_problem
+    repeat user, password_or_problem = continue_run(0.05) until user ~= nil
+    if user then return user, password_or_problem end
+    return nil, FAILED:format(password_or_problem)
   end
 
   function self.tick(client)
-    if not run and (core.now() < again_at or not core.client.needs_login(client)) then return end
-    local user, password = continue_run(0)
+    if not run and (core.now() < retry_at or not core.client.needs_login(client)) then return end
+    local user, password_or_problem = continue_run(0)
     if user == nil then return end
     if not user then
-      again_at = core.now() + PAUSE
-      return report(FAILED:format(password))
+      retry_at = core.now() + RETRY_PAUSE
+      return filter_failure(FAILED:format(password_or_problem))
     end
     if core.client.needs_login(client) then
-      fresh = { user = user, password = password } -- for all servers that refused the last one
+      -- For all servers that rejected the last login.
+      fresh_login = { user = user, password = password_or_problem }
       core.client.log_in(client)
-      fresh = nil
+      fresh_login = nil
     end
-    return report(nil)
+    return filter_failure(nil)
   end
 
   return self

@@ -44,27 +44,27 @@ local function row(entry, who)
   }
 end
 
-local function print_json(list, names)
-  for _, entry in ipairs(list) do
-    output.print(json.object(locks.fields(entry, entry.owner and names(entry.owner))))
+local function print_json(entries, name_of)
+  for _, entry in ipairs(entries) do
+    output.print(json.object(locks.fields(entry, entry.owner and name_of(entry.owner))))
   end
 end
 
-local function print_table(list, names)
+local function print_table(entries, name_of)
   local rows = { HEAD }
-  for _, entry in ipairs(list) do
-    rows[#rows + 1] = row(entry, entry.owner and names(entry.owner))
+  for _, entry in ipairs(entries) do
+    rows[#rows + 1] = row(entry, entry.owner and name_of(entry.owner))
   end
-  if #list > 0 then return output.print(table.concat(output.columns(rows, RIGHT_ALIGNED), "\n")) end
+  if #entries > 0 then return output.print(table.concat(output.columns(rows, RIGHT_ALIGNED), "\n")) end
   output.hint "no locks"
 end
 
 function ls.main(args)
   return verb.run(ls, "ls", args, 0, 1, function(client, given, words, out)
-    local list, message, code = locks.all(client, words[1], given.mutex)
-    if not list then return verb.failed(out, message, code) end
+    local entries, message, code = locks.all(client, words[1], given.mutex)
+    if not entries then return verb.failed(out, message, code) end
     local show = given.json and print_json or print_table
-    show(list, locks.namer(client))
+    show(entries, locks.namer(client))
     if message then out:problem("warning", {}, message) end
     return exits.OK
   end)

@@ -1,9 +1,9 @@
 -- Parses a subcommand's arguments by its list of options, which is also the source of its help.
 --
 -- An option is { "name", short = "n", aliases = { "other-name" }, value = "TIME", check =
--- function(text) → value | nil, what it must be, help = "…", group = title of its group in the
--- help, implies = a switch that it also sets, hidden = true if the help omits it }. Without
--- `value`, the option is a switch.
+-- function(text) → value | nil, what the text must be, help = "…", group = the title of the
+-- option's group in the help, implies = a switch that the option also sets, hidden = true if the
+-- help omits the option }. Without `value`, the option is a switch.
 
 local locale = require "holdfast.locale"
 local lazy = require "holdfast.lazy"
@@ -17,7 +17,7 @@ local options = {}
 
 local UNITS = { ms = 0.001, s = 1, m = 60, h = 3600, d = 86400, w = 604800 }
 
-local MAX_LENGTH = 64 -- bytes of a duration, because matching is slow on a long string
+local MAX_LENGTH = 64 -- maximum bytes of a duration, because matching a long string is slow
 
 -- Parses a duration such as 90, 1.5, 5m or 1h30m. → seconds | nil
 local function duration(text)
@@ -73,7 +73,7 @@ function options.text(text)
   return nil, "non-empty"
 end
 
--- Checks a name. It is stored at the end of a line, after host and pid.
+-- Checks a holder's name, which is stored at the end of a line, after host and pid.
 function options.name(text)
   if text ~= "" and #text <= 127 and texts.printable(text) == text then return text end
   return nil, "1 to 127 printable characters"
@@ -87,12 +87,12 @@ end
 
 -- → the options, indexed by long name and alias
 local function by_long(known)
-  local all = {}
+  local options_by_name = {}
   for _, option in ipairs(known) do
-    all[option[1]] = option
-    for _, alias in ipairs(option.aliases or {}) do all[alias] = option end
+    options_by_name[option[1]] = option
+    for _, alias in ipairs(option.aliases or {}) do options_by_name[alias] = option end
   end
-  return all
+  return options_by_name
 end
 
 local function unknown_message(shown, suggestion)
@@ -100,9 +100,10 @@ local function unknown_message(shown, suggestion)
     and (" did you mean --%s?"):format(suggestion) or "")
 end
 
--- In flock, --timeout means --wait; in other programs it limits the job. → what to use instead
-local function timeout_message(all)
-  if not all["max-runtime"] then return "there is no --timeout; to limit the wait, use --wait (-w)" end
+-- In flock, --timeout means --wait; in other programs it limits the job. → the message that says
+-- what to use instead
+local function timeout_message(options_by_name)
+  if not options_by_name["max-runtime"] then return "there is no --timeout; to limit the wait, use --wait (-w)" end
   return "there is no --timeout; use --wait (-w) to limit the wait for the lock, " ..
     "or --max-runtime to limit the job"
 end
@@ -125,17 +126,19 @@ local Reader = {}
 Reader.__index = Reader
 
 function Reader:next()
-  self.at = self.at + 1
-  return self.args[self.at]
+  self.index = self.index + 1
+  return self.args[self.index]
 end
 
 function Reader:long(argument)
   local name, text = argument:match("^%-%-([^=]+)=(.*)$")
   name = name or argument:sub(3)
-  local all = by_long(self.known)
-  local option = all[name]
-  if name == "timeout" and all.wait then return nil, timeout_message(all) end
-  if not option then return nil, unknown_message("--" .. name, hints.nearest(name, all)) end
+  local options_by_name = by_long(self.known)
+  local option = options_by_name[name]
+  if name == "timeout" and options_by_name.wait then return nil, timeout_message(options_by_name) end
+  if not option then
+    return nil, unknown_message("--" .. name, hints.nearest(name, options_by_name))
+  end
   if option.value and text == nil then text = self:next() end
   return set(self.values, option, text, "--" .. name)
 end
@@ -162,13 +165,14 @@ function Reader:read_argument(argument)
   return true
 end
 
--- → values by name, other arguments, arguments after "--" or nil | nil, message
-function options.read(known, args, from)
-  local self = setmetatable({ known = known, args = args, at = from - 1, values = {}, words = {} },
+-- Parses args[first] and all later arguments.
+-- → values by name; the other arguments; the arguments after "--", or nil | nil, message
+function options.read(known, args, first)
+  local self = setmetatable({ known = known, args = args, index = first - 1, values = {}, words = {} },
     Reader)
   for argument in self.next, self do
     if argument == "--" then
-      return self.values, self.words, { unpack(args, self.at + 1) }
+      return self.values, self.words, { unpack(args, self.index + 1) }
     end
     local ok, message = self:read_argument(argument)
     if not ok then return nil, message end
@@ -185,17 +189,17 @@ function options.asks_for(args, switch, other)
   return false
 end
 
--- Joins lists of options. The title of each list heads its options in the help.
+-- Joins lists of options. In the help, the title of each list comes before the list's options.
 function options.join(...)
-  local all = {}
+  local joined = {}
   for _, list in ipairs { ... } do
     for _, option in ipairs(list) do
-      local own = { group = list.title }
-      for name, value in pairs(option) do own[name] = value end
-      all[#all + 1] = own
+      local copy = { group = list.title }
+      for name, value in pairs(option) do copy[name] = value end
+      joined[#joined + 1] = copy
     end
   end
-  return all
+  return joined
 end
 
 return options

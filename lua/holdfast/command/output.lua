@@ -28,8 +28,8 @@ local printable = texts.printable
 output.printable = printable
 output.name = texts.name
 
--- Writes a line to `fd` or standard error. Drops it if the reader is not ready, because nothing may
--- block while a job is running.
+-- Writes a line to `fd` or standard error. Drops the line if the reader is not ready, because
+-- nothing may block while a job is running.
 local function write(line, fd)
   process.say(line .. "\n", fd)
 end
@@ -71,15 +71,15 @@ end
 
 -- The library's advice for programs, and the command's advice that replaces it.
 local ADVICE = "use client:mutex for a string set with SET NX; otherwise use another key or a prefix"
-local IN_SHELL = "use another KEY, or the same --shared, --exclusive or --permits in every run with this KEY"
+local SHELL_ADVICE = "use another KEY, or the same --shared, --exclusive or --permits in every run with this KEY"
 
 local NO_PASSWORD = "; a job of holdfast run or lead gets no password unless you pass --pass-url to run or lead"
 
 local function adapt_to_shell(message)
-  local from, to = message:find(ADVICE, 1, true)
-  if from then return message:sub(1, from - 1) .. IN_SHELL .. message:sub(to + 1) end
-  local is_without_password = os.getenv "HOLDFAST_OWNER" and message:find("NOAUTH", 1, true)
-  return is_without_password and message .. NO_PASSWORD or message
+  local first, last = message:find(ADVICE, 1, true)
+  if first then return message:sub(1, first - 1) .. SHELL_ADVICE .. message:sub(last + 1) end
+  local needs_password = os.getenv "HOLDFAST_OWNER" and message:find("NOAUTH", 1, true)
+  return needs_password and message .. NO_PASSWORD or message
 end
 
 -- Reports a failure. `who`: the holder's { host, pid, name, held_for }, or nil. → the exit code
@@ -100,17 +100,17 @@ end
 -- ---- results ----
 
 local EPIPE = 32
-local unwritten -- why a result could not be written
+local write_problem -- why a result could not be written, or nil
 
 -- Stores why a write failed. EPIPE is not a failure: a reader such as head exits early.
 local function store_failure(written, message, number)
-  if not written and number ~= EPIPE then unwritten = unwritten or message end
+  if not written and number ~= EPIPE then write_problem = write_problem or message end
   return written, message
 end
 
 -- Prints a line of a result.
 function output.print(text)
-  if not process.has_output then unwritten = "it is closed" end
+  if not process.has_output then write_problem = "it is closed" end
   store_failure(io.stdout:write(text, "\n"))
 end
 
@@ -122,42 +122,44 @@ end
 -- → true | nil, message
 function output.flush()
   local flushed, message = store_failure(io.stdout:flush())
-  if unwritten then return nil, unwritten end
+  if write_problem then return nil, write_problem end
   return flushed, message
 end
 
--- Called at a subcommand's end. → its exit code; exits.OUTPUT instead of OK or BUSY if its results
--- were not written
+-- Called at a subcommand's end, with its exit code. → the program's exit code: exits.OUTPUT instead
+-- of OK or BUSY if the results were not written
 function output.finish(exit)
   output.flush()
-  if not unwritten or exit > exits.BUSY then return exit end
-  return output.new("holdfast", {}):unwritten(unwritten)
+  if not write_problem or exit > exits.BUSY then return exit end
+  return output.new("holdfast", {}):unwritten(write_problem)
 end
 
+-- Reports that results could not be written. → the exit code
 function Output:unwritten(message)
   return self:fail(exits.OUTPUT, "output", "cannot write to standard output: " .. message)
 end
 
 output.MAX_WIDTH = 100 -- columns of an aligned cell; a longer cell shifts only its own row
 
-local function widths(rows)
-  local list = {}
+local function column_widths(rows)
+  local widths = {}
   for _, row in ipairs(rows) do
     for i, cell in ipairs(row) do
-      list[i] = math.max(list[i] or 0, math.min(width.of(cell), output.MAX_WIDTH))
+      widths[i] = math.max(widths[i] or 0, math.min(width.of(cell), output.MAX_WIDTH))
     end
   end
-  return list
+  return widths
 end
 
--- Converts rows of strings to lines with aligned columns. `right`: column -> whether it is
--- right-aligned. `paint(cell, row, column)` → the text to show; if nil, cells are shown unchanged.
+-- Converts rows of strings to lines with aligned columns. `right`: column -> whether the
+-- column is right-aligned. `paint(cell, row, column)` → the text to show; if nil, cells are shown
+-- unchanged.
 function output.columns(rows, right, paint)
-  local columns, lines = widths(rows), {}
+  local widths, lines = column_widths(rows), {}
   for number, row in ipairs(rows) do
     local cells = {}
     for i, cell in ipairs(row) do
-      local padding = (" "):rep(columns[i] - width.of(cell))
+      local padding = (" "):rep(widths[i] - width.of(cell))
       cells[i] = right[i] and padding .. cell or cell .. padding
       if paint then cells[i] = paint(cells[i], number, i) end
     end

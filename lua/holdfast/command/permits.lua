@@ -9,9 +9,9 @@ local replies = require "holdfast.replies"
 
 local permits = {}
 
-local PAGE = 500
+local PAGE = 500 -- keys for which each SCAN asks
 local MAX_PERMITS = 1000 -- maximum permits to read
-local PER_PROGRAM = 100 -- permits that one call of a server program takes back
+local PER_CALL = 100 -- permits that one call of a server program takes back
 
 -- Sends a command to the node that stores the leases.
 local function command_for_lock(client, key, ...)
@@ -54,16 +54,16 @@ local function hex(bytes)
   return (bytes:gsub(".", function(byte) return ("%02x"):format(byte:byte()) end))
 end
 
--- A permit's id contains the first 8 and the last 8 digits of its client's uuid. → these 16 digits
--- | nil if holdfast has not created the id
+-- A permit's id contains the first 8 and the last 8 digits of the client's uuid. → these 16 digits
+-- | nil if the id was not created by holdfast
 local function client_digits(id)
   return #id == 16 and id:sub(1, 2) == "hf" and hex(id:sub(3, 10)) or nil
 end
 
 -- Returns the clients that have published their identity: digits (see client_digits) → { host, pid,
 -- name }
-local function identities(client)
-  local list, prefix = {}, names.prefix(client)
+local function read_identities(client)
+  local identities_by_digits, prefix = {}, names.prefix(client)
   for _, node in ipairs(core.client.nodes(client)) do
     local cursor = "0"
     repeat
@@ -72,11 +72,11 @@ local function identities(client)
       cursor = reply and reply[1] or "0"
       for _, name in ipairs(reply and reply[2] or {}) do
         local uuid = name:sub(1, #prefix) == prefix and name:sub(#prefix + 1) or ""
-        list[uuid:sub(1, 8) .. uuid:sub(-8)] = names.read(client, uuid)
+        identities_by_digits[uuid:sub(1, 8) .. uuid:sub(-8)] = names.read(client, uuid)
       end
     until cursor == "0"
   end
-  return list
+  return identities_by_digits
 end
 
 local function seconds_until(ms, now)
@@ -90,24 +90,25 @@ function permits.holders(client, key)
   local now = seconds and micros and seconds * 1000 + math.floor(micros / 1000) or 0
   local reply = command_for_lock(client, key, "ZRANGEBYSCORE", leases_of(key), ("(%.0f"):format(now), "+inf",
     "WITHSCORES", "LIMIT", 0, MAX_PERMITS)
-  local list, by_owner, who = {}, {}, nil
+  local holders, by_owner, identities_by_digits = {}, {}, nil
   for i = 1, type(reply) == "table" and #reply or 0, 2 do
-    local owner, ends_at = client_digits(reply[i]), locale.number(reply[i + 1]) or math.huge
+    local digits, ends_at = client_digits(reply[i]), locale.number(reply[i + 1]) or math.huge
     local ttl = seconds_until(ends_at, now)
-    who = who or identities(client)
-    local id = owner or hex(reply[i])
-    local holder = by_owner[id]
+    identities_by_digits = identities_by_digits or read_identities(client)
+    local owner = digits or hex(reply[i])
+    local holder = by_owner[owner]
     if not holder then
-      holder = { owner = id, permits = 0, ttl = ttl, who = who[owner or ""] }
-      by_owner[id], list[#list + 1] = holder, holder
+      holder = { owner = owner, permits = 0, ttl = ttl, who = identities_by_digits[digits or ""] }
+      by_owner[owner], holders[#holders + 1] = holder, holder
     end
     holder.permits = holder.permits + 1
   end
-  return list
+  return holders
 end
 
--- Ends each lease that this script has not ended yet. → the number of leases that it has ended
-local END = [[
+-- Ends each lease that this script has not ended yet. Returns the number of leases that it has
+-- ended.
+local END_LEASES = [[
 local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '(1', '+inf')
 for _, id in ipairs(ids) do redis.call('ZADD', KEYS[1], 1, id) end
 return #ids]]
@@ -116,13 +117,13 @@ return #ids]]
 -- number again, because it may have been changed since the user was asked.
 -- → whether any permits were taken | nil, message, code
 function permits.take_back(client, entry, lock)
-  local ended, message, code = command_for_lock(client, entry.key, "EVAL", END, 1,
+  local ended, message, code = command_for_lock(client, entry.key, "EVAL", END_LEASES, 1,
     leases_of(entry.key))
   if not ended then return nil, message, code end
   local now
   now, message, code = driver.lock.info(lock)
   if not now then return nil, message, code end
-  for _ = 0, math.floor(ended / PER_PROGRAM) do
+  for _ = 0, math.floor(ended / PER_CALL) do
     local set
     set, message, code = driver.lock.set(lock, now.holds + now.free)
     if not set then return nil, message, code end

@@ -19,11 +19,11 @@ ping.examples = {
 
 function ping.main(args)
   return verb.run(ping, "ping", args, 0, 0, function(client, _, _, out)
-    local first, message, code = client:ping()
-    local again = first and client:ping()
-    if not again then return verb.failed(out, message, code) end
+    local first_seconds, message, code = client:ping()
+    local seconds = first_seconds and client:ping()
+    if not seconds then return verb.failed(out, message, code) end
     output.print(("answered in %s ms (first answer: %s ms)"):format(
-      locale.decimal("%.2f", again * 1e3), locale.decimal("%.2f", first * 1e3)))
+      locale.decimal("%.2f", seconds * 1e3), locale.decimal("%.2f", first_seconds * 1e3)))
     return exits.OK
   end)
 end

@@ -1,6 +1,7 @@
 -- The records of `run --idempotent` and `run --once-per`: holdfast_once:KEY. With --idempotent, the
--- key is a lock while the job is running; after a success it contains "done" until the job may run
--- again. With --once-per, it is a string that identifies the run that counts: see holdfast.once.
+-- record's key is a lock while the job is running; after a success the key contains "done" until
+-- the job may run again. With --once-per, it is a string that identifies the run that counts: see
+-- holdfast.once.
 
 local core = require "holdfast.core"
 local locale = require "holdfast.locale"
@@ -22,7 +23,7 @@ local function command(client, node, ...)
   return replies.command(client, { ... }, node)
 end
 
-records.key = once.name
+records.name = once.name
 
 -- → the KEY of the run whose record has this name | nil
 function records.key_of(name)
@@ -30,7 +31,7 @@ function records.key_of(name)
 end
 
 local function ttl_at(client, key, node)
-  local name = records.key(key)
+  local name = records.name(key)
   if type(command(client, node, "HGET", name, "done")) ~= "string" then return nil end
   local ms = command(client, node, "PTTL", name)
   return type(ms) == "number" and ms >= 0 and ms / 1000 or nil
@@ -45,26 +46,26 @@ end
 function records.ttl(client, key)
   local ttls, nodes = {}, nodes_of_record(client)
   for _, node in ipairs(nodes) do ttls[#ttls + 1] = ttl_at(client, key, node) end
-  table.sort(ttls, function(a, b) return a > b end) -- any locale: numbers
+  table.sort(ttls, function(a, b) return a > b end) -- any locale: compares numbers
   return ttls[math.floor(#nodes / 2) + 1]
 end
 
--- Returns the server's time.
+-- Returns the server's time in ms, or nil if it does not reply.
 local function now_ms(client)
   local time = command(client, 0, "TIME")
   return time and locale.number(time[1]) * 1000 + math.floor(locale.number(time[2]) / 1000)
 end
 
--- Returns the run that counts for the last scheduled time. → holdfast.scheduled_run | nil
-function records.fire(client, key)
+-- → the run that counts for the last scheduled time, a holdfast.scheduled_run | nil
+function records.last_run(client, key)
   if core.client.is_quorum(client) then return nil end
-  local text = command(client, 0, "GET", records.key(key))
-  local now = type(text) == "string" and now_ms(client)
-  return now and once.parse(text, now) or nil
+  local record = command(client, 0, "GET", records.name(key))
+  local now = type(record) == "string" and now_ms(client)
+  return now and once.parse(record, now) or nil
 end
 
 local function id_at(client, key, node)
-  local name = records.key(key)
+  local name = records.name(key)
   for _, read in ipairs { { "GET", name }, { "HGET", name, "by" } } do
     local id = replies.command(client, read, node)
     if type(id) == "string" then return id end
@@ -85,7 +86,7 @@ function records.forget(client, key, ids)
   local nodes = nodes_of_record(client)
   local replied, forgotten, first_message, first_code = 0, false, nil, nil
   for _, node in ipairs(nodes) do
-    local count, message, code = command(client, node, "EVAL", FORGET, 1, records.key(key), ids[node])
+    local count, message, code = command(client, node, "EVAL", FORGET, 1, records.name(key), ids[node])
     if count then replied, forgotten = replied + 1, forgotten or count == 1 end
     if not count and not first_code then first_message, first_code = message, code end
   end

@@ -9,8 +9,8 @@ local rights = {}
 
 local KEY, CHANNEL = {}, {} -- placeholders in a command's arguments
 
--- Arguments for commands whose first argument is not a key. Other commands get a key and as many
--- more arguments as they need.
+-- Arguments for commands whose first argument is not a key. Any other command gets a key, and then
+-- as many arguments as it needs.
 local ARGUMENTS = {
   auth = { "x" }, select = { "0" }, ping = {}, info = {}, time = {}, role = {}, asking = {},
   wait = { "1", "1" }, publish = { CHANNEL, "x" }, spublish = { CHANNEL, "x" },
@@ -20,14 +20,14 @@ local ARGUMENTS = {
   ["cluster|slots"] = {}, ["cluster|myid"] = {},
 }
 
-local MAX_ARGUMENTS = 4 -- of a command, including its key
+local MAX_ARGUMENTS = 4 -- maximum arguments of a command, including the key
 
 local function replace_placeholders(words, key, channel)
-  local list = {}
+  local replaced = {}
   for i, word in ipairs(words) do
-    list[i] = word == KEY and key or word == CHANNEL and channel or word
+    replaced[i] = word == KEY and key or word == CHANNEL and channel or word
   end
-  return list
+  return replaced
 end
 
 -- Tries the command as this user. → the server's reply
@@ -56,7 +56,7 @@ local function run_with_key(facts, user, name, key, channel)
   return reply
 end
 
-local NAME = "holdfast_doctor"
+local NAME = "holdfast_doctor" -- stands for the wildcard in a pattern
 
 -- Returns a name that matches a rule's pattern.
 local function matching_name(pattern)
@@ -65,14 +65,14 @@ local function matching_name(pattern)
   end))
 end
 
--- Returns whether locks fail without access to this key. They work without the keys for a client's
+-- Returns whether locks fail without access to this key. Locks work without the keys for a client's
 -- identity and waits, which only show the client to others.
 local function is_needed(key)
   local prefixes = core.wire.prefixes
   return key:find(prefixes.client, 1, true) ~= 1 and key:find(prefixes.wait, 1, true) ~= 1
 end
 
--- → the commands in the rule for the checked kinds, then a key for each of its patterns
+-- → the commands in the rule for the checked kinds; a key for each of the rule's key patterns
 local function commands_and_keys(facts)
   local set, commands, keys = facts.set, {}, {}
   local rule = acl.rule_words(set.prefix,
@@ -97,26 +97,26 @@ function rights.check(facts, add)
   if type(user) ~= "string" then return false, why or "the server does not answer ACL WHOAMI" end
   local key = facts.set.prefix .. NAME
   local channel = core.wire.prefixes.releases .. "{" .. key .. "}"
-  local refused, on_keys = {}, nil
+  local refused, key_problem = {}, nil
   local commands, keys = commands_and_keys(facts)
   for _, name in ipairs(commands) do
     local reply = run_with_key(facts, user, name, key, channel)
     if reply:find("permissions to run", 1, true) and not NOT_NEEDED[name] then
       refused[#refused + 1] = name
     elseif reply:find("permissions to access", 1, true) then
-      on_keys = on_keys or reply
+      key_problem = key_problem or reply
     elseif reply ~= "OK" and not NOT_NEEDED[name] then
       return false, reply
     end
   end
   for _, other in ipairs(facts.set.has_prefix and keys or {}) do
     local reply = run_with_key(facts, user, "set", other, channel)
-    if reply:find("permissions to access", 1, true) then on_keys = on_keys or reply end
+    if reply:find("permissions to access", 1, true) then key_problem = key_problem or reply end
   end
   if #refused > 0 then
     add(("user %s may not send %s"):format(user, table.concat(refused, ", ")), ADVICE)
   end
-  if on_keys and facts.set.has_prefix then add(on_keys, ADVICE) end
+  if key_problem and facts.set.has_prefix then add(key_problem, ADVICE) end
   return true
 end
 

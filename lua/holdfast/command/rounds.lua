@@ -1,7 +1,7 @@
 -- Scans all keys on the servers in rounds: page by page, spread over as many calls as needed.
 --
--- SCAN finds each key that exists from the beginning to the end of a round. So if a round does not
--- find a key that existed before, the key has been deleted.
+-- SCAN finds each key that exists from the beginning to the end of a round. If a round does not
+-- find a key that existed before, the key has therefore been deleted.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -31,20 +31,20 @@ function rounds.new(view, scans, pace, visit, finish)
   }, Round)
 end
 
--- Returns how many times the client has connected.
+-- Returns how many connections the client has opened.
 local function connections(round)
   return core.client.stats(round.view.client).connections
 end
 
--- → a string of the servers' run ids | nil if one of them is unknown
+-- → a string of the servers' run ids | nil if one id is unknown
 local function read_servers(client)
-  local list = {}
+  local ids = {}
   for i, node in ipairs(core.client.nodes(client)) do
-    local text = driver.command(client, { "INFO", "server" }, node)
-    list[i] = type(text) == "string" and text:match "run_id:(%x+)"
-    if not list[i] then return nil end
+    local info = driver.command(client, { "INFO", "server" }, node)
+    ids[i] = type(info) == "string" and info:match "run_id:(%x+)"
+    if not ids[i] then return nil end
   end
-  return table.concat(list, " ")
+  return table.concat(ids, " ")
 end
 
 -- Stores the servers' run ids, if the client has opened a connection since they were last read.
@@ -57,10 +57,10 @@ end
 -- Returns whether the servers are still the ones on which the round began, without a restart. A
 -- scan that continues on another server, or after a restart, may miss keys.
 local function is_valid(round)
-  local before = round.servers
+  local old_servers = round.servers
   if connections(round) == round.connections then return true end
   update_servers(round)
-  return before ~= nil and round.servers == before
+  return old_servers ~= nil and round.servers == old_servers
 end
 
 local function begin_round(round, now)
@@ -95,10 +95,10 @@ end
 
 -- Reads the names of the next page. → true | nil, message, code
 local function read_page(round, scan)
-  local from = core.now()
+  local start = core.now()
   local page, message, code = scan:names()
   round.page, round.next, round.looked = page, 1, round.looked + PAGE
-  round.took = round.took + core.now() - from
+  round.took = round.took + core.now() - start
   return page and true, message, code
 end
 

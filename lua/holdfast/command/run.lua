@@ -52,7 +52,7 @@ run.examples = {
 
 local NOT_WITH_ONCE_PER = { "idempotent", "one-by-one", "shared", "exclusive", "permits" }
 
--- → nil | message
+-- → nil | what is wrong with the options for scheduled runs
 local function schedule_problem(plan)
   local given = plan.given
   if not given["once-per"] then return given.retry and "--retry needs --once-per" or nil end
@@ -60,7 +60,7 @@ local function schedule_problem(plan)
   for _, name in ipairs(NOT_WITH_ONCE_PER) do
     if given[name] then return ("--once-per does not work with --%s"):format(name) end
   end
-  if plan.chosen.servers then return "--once-per needs a single server, not --servers" end
+  if plan.config.servers then return "--once-per needs a single server, not --servers" end
 end
 
 -- → the plan of a run | nil, message
@@ -79,16 +79,16 @@ end
 local Run = {}
 Run.__index = Run
 
-local function succeeded(result)
+local function has_succeeded(result)
   return result.how == "exit" and result.number == 0 and not result.lost and not result.overdue
 end
 
-local CRASH_PATIENCE = 2 -- seconds
+local CRASH_PATIENCE = 2 -- seconds to wait for the record of a run that has crashed
 local RECORD_STEP = 0.05 -- seconds between checks of whether a record is written
 
 -- Returns how long to wait for an earlier run that has not recorded its end. If this run holds a
 -- lock that waiters free after a crash (no -s, -x or --permits), the earlier run must have crashed,
--- and waiting frees its record just like the lock.
+-- and its record is freed after a wait, just like the lock.
 function Run:record_wait()
   local plan = self.plan
   local has_no_crash_release = plan.mode or plan.given.permits or self.holding.is_nested
@@ -101,35 +101,36 @@ end
 -- → the job's result | nil, message, code | the result, message, code if its success could not be
 -- recorded
 function Run:run_idempotent()
-  local failed = nil
-  local function guarded()
+  local failed_result = nil
+  local function run_job()
     local result = job.run(self.holding.group, self.job_plan)
-    failed = not succeeded(result) and result or nil
-    if failed then error(failed, 0) end
+    failed_result = not has_succeeded(result) and result or nil
+    if failed_result then error(failed_result, 0) end
     return result
   end
   local key = self.plan.keys[1]
   local info = ('"%s" is already done or running, on %s; `holdfast show` prints how long it counts as done')
     :format(key, core.client.server(self.client))
   local opts = { expire = self.plan.given.idempotent, info = info, wait = self:record_wait() }
-  local results = { pcall(self.client.idempotent, self.client, records.key(key), opts, guarded) }
-  if failed then return failed end
+  local results = { pcall(self.client.idempotent, self.client, records.name(key), opts, run_job) }
+  if failed_result then return failed_result end
   if not results[1] then error(results[2], 0) end
   local result, message, code, unrecorded = unpack(results, 2, 5)
   return result or unrecorded and unrecorded[1], message, code
 end
 
--- Waits until the record is written, its key is lost or a signal arrives. Until it is closed, the
--- client keeps trying to write the record and renews the key, so that no other run starts the job.
+-- Waits until the record is written, the record's key is lost or a signal arrives. Until the client
+-- is closed, it keeps trying to write the record and renews the key, so that no other run starts
+-- the job.
 function Run:await_record()
   local client, watchdog = self.client, self.client:watchdog()
   local function is_pending()
-    local renews = core.client.is_quorum(client) or watchdog:holds() > 0
-    return renews and not core.engine.is_quiet(client)
+    local is_renewed = core.client.is_quorum(client) or watchdog:holds() > 0
+    return is_renewed and not core.engine.is_quiet(client)
   end
   local name
   while is_pending() and (not name or signals.harmless[name]) do
-    settings.tick(self.plan.chosen, client)
+    settings.tick(self.plan.config, client)
     name = process.wait(RECORD_STEP)
   end
 end
@@ -141,20 +142,20 @@ end
 function Run:claim_fire()
   local plan, period = self.plan, self.plan.given["once-per"]
   if not period then return true end
-  core.client.introduce(self.client, plan.chosen.name or "")
+  core.client.introduce(self.client, plan.config.name or "")
   self.fire = once.new_call(self.client, plan.keys[1], period, plan.given.retry)
   return self:store_other_run(once.claim(self.fire))
 end
 
 -- Stores which other run counts, if any, for the report. → may, message, code
-function Run:store_other_run(may, message, code, fire)
-  self.holding.holder = fire
+function Run:store_other_run(may, message, code, other_run)
+  self.holding.holder = other_run
   return may, message, code
 end
 
--- Runs the job for a fire. After a loss, it leaves the record unchanged, because another run may
--- count by then. If the job was not started, it withdraws the claim, so that another run can count
--- for the fire. → the job's result | nil, message, code
+-- Runs the job for a fire. After a loss, leaves the record unchanged, because another run may count
+-- by then. If the job was not started, withdraws the claim, so that another run can count for the
+-- fire. → the job's result | nil, message, code
 function Run:run_scheduled()
   local lock, fire = self.holding.locks[1], self.fire
   local may, message, code = self:store_other_run(once.mark_running(fire, lock))
@@ -167,7 +168,7 @@ function Run:run_scheduled()
     once.withdraw(fire)
     return result
   end
-  once.finish(fire, lock, succeeded(result) and "done" or "failed", function(text, failure)
+  once.finish(fire, lock, has_succeeded(result) and "done" or "failed", function(text, failure)
     self.out:problem("warning", { { "code", failure } }, text)
   end)
   return result
@@ -182,8 +183,8 @@ end
 
 -- ---- the end ----
 
--- Ends the hold. → the job's exit code, even if something failed after the job, unless the lock was
--- lost
+-- Ends the hold. → the job's exit code, even if something failed after the job; if the lock was
+-- lost, the exit code for that
 function Run:finish(result, message, code)
   if result and code then self.out:problem("warning", { { "code", code } }, message) end
   if result then job.stay(self.holding.group, self.job_plan, result) end

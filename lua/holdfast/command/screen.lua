@@ -4,7 +4,8 @@ local process = require "holdfast.process"
 
 local screen = { BOLD = "1", RED = "31", YELLOW = "33" }
 
--- Escape sequences for the alternate screen, without a cursor and without wrapping long rows.
+-- Escape sequences that enter and leave the alternate screen, where the cursor is hidden and long
+-- rows are not wrapped.
 local ENTER, LEAVE = "\27[?1049h\27[?25l\27[?7l", "\27[?7h\27[?25h\27[?1049l"
 
 local function write(...)
@@ -36,7 +37,7 @@ function screen.paint(text, colour)
   return ("\27[%sm%s\27[m"):format(colour, text)
 end
 
--- the bytes that a special key sends → the key's name
+-- The bytes that a special key sends → the key's name.
 local SPECIAL_KEYS = {
   ["\27[A"] = "up", ["\27OA"] = "up", ["\27[B"] = "down", ["\27OB"] = "down",
   ["\27[5~"] = "page_up", ["\27[6~"] = "page_down",
@@ -51,14 +52,14 @@ for _, name in pairs(SPECIAL_KEYS) do screen.KEY_NAMES[name] = true end
 
 -- → the list of keys that were pressed: characters, and names of special keys
 function screen.keys(bytes)
-  local list = {}
+  local keys = {}
   while bytes ~= "" do
     local sequence = bytes:match("^\27%[[%d;]*[@-~]") or bytes:match("^\27O[@-~]")
       or bytes:match("^[^\128-\191][\128-\191]*") or bytes:sub(1, 1)
     bytes = bytes:sub(#sequence + 1)
-    list[#list + 1] = SPECIAL_KEYS[sequence] or sequence:find("^[%z\1-\31]") and "other" or sequence
+    keys[#keys + 1] = SPECIAL_KEYS[sequence] or sequence:find("^[%z\1-\31]") and "other" or sequence
   end
-  return list
+  return keys
 end
 
 return screen

@@ -16,9 +16,9 @@ local texts = require "holdfast.text"
 
 local settings = {}
 
-local function tenant(text)
-  local expected = library_options.tenant(text)
-  if not expected then return text end
+local function check_tenant(prefix)
+  local expected = library_options.tenant(prefix)
+  if not expected then return prefix end
   return nil, expected
 end
 
@@ -36,7 +36,7 @@ settings.options = {
   { "key", value = "FILE", help = "private key for --cert, PEM" },
   { "credentials-command", value = "COMMAND",
     help = "get user and password, or the password alone, from what this shell command prints" },
-  { "tenant", value = "PREFIX", check = tenant,
+  { "tenant", value = "PREFIX", check = check_tenant,
     help = "prefix for your keys on a server shared with users you do not trust" },
 }
 
@@ -60,42 +60,43 @@ settings.known = { -- name of a setting in a file → its check
   cert = options.text,
   key = options.text,
   credentials_command = options.text,
-  tenant = tenant,
+  tenant = check_tenant,
 }
 
 -- Returns an environment variable, or nil if it is empty.
 local function variable(name)
-  local text = os.getenv(name)
-  return text ~= "" and text or nil
+  local value = os.getenv(name)
+  return value ~= "" and value or nil
 end
 
 local function default_paths()
   local home = variable "HOME"
   local config_home = variable "XDG_CONFIG_HOME" or home and home .. "/.config"
-  local all = "/etc/holdfast.conf"
-  return config_home and { config_home .. "/holdfast.conf", all } or { all }
+  local system_path = "/etc/holdfast.conf"
+  return config_home and { config_home .. "/holdfast.conf", system_path } or { system_path }
 end
 
 local NO_FILE, NO_ACCESS, NO_DIRECTORY = 2, 13, 20 -- values of errno
-local MAX_SIZE = 65536 -- bytes in a settings file
+local MAX_SIZE = 65536 -- maximum bytes of a settings file
 
 local function has_bit(mode, bit)
   return mode % (bit * 2) >= bit
 end
 
--- A user who can write to the file chooses the server, and thus what is locked.
+-- A user who can write to the file chooses the server, and thus what is locked. → why not to trust
+-- the file | nil
 local function trust_problem(mode, is_foreign)
   if is_foreign then return "it belongs to another user; chown it to root or to the user who runs the command" end
   if has_bit(mode, 2) then return "it is world-writable; run chmod o-w on it" end
 end
 
-local warned = false
+local has_warned_of_password = false
 
 -- Warns once, on a terminal only, so that cron jobs remain silent.
 local function warn_of_password(text, path, mode)
-  local is_secret = text:find("://[^/@%s:]*:[^/@%s]+@")
-  if is_secret and not warned and has_bit(mode, 4) and process.is_terminal(2) then
-    warned = true
+  local has_password = text:find("://[^/@%s:]*:[^/@%s]+@")
+  if has_password and not has_warned_of_password and has_bit(mode, 4) and process.is_terminal(2) then
+    has_warned_of_password = true
     process.say("holdfast: " .. texts.printable(path) .. " contains a password and is world-readable; run chmod o-r on it\n")
   end
 end
@@ -104,10 +105,10 @@ end
 local OTHER_USERS_FILE = "; set HOME to the home of the user who runs the command, "
   .. "or HOLDFAST_CONFIG to a settings file (/dev/null: none)"
 
--- `known`: the path when the file is reread, otherwise nil.
+-- `known_path`: the path when the file is reread, otherwise nil.
 -- → the contents of the settings file, its path | "" if there is none | nil, why it cannot be read
-local function read_text(known)
-  local given = known or variable "HOLDFAST_CONFIG"
+local function read_text(known_path)
+  local given = known_path or variable "HOLDFAST_CONFIG"
   if given == "/dev/null" then return "" end
   for _, path in ipairs(given and { given } or default_paths()) do
     local text, mode, is_foreign = process.read_file(path, MAX_SIZE)
@@ -118,9 +119,9 @@ local function read_text(known)
       return text, path
     end
     local message, number = mode, is_foreign
-    local missing = number == NO_FILE or number == NO_DIRECTORY
+    local is_missing = number == NO_FILE or number == NO_DIRECTORY
     local advice = not given and number == NO_ACCESS and OTHER_USERS_FILE or ""
-    if given or not missing then return nil, path .. ": " .. message .. advice end
+    if given or not is_missing then return nil, path .. ": " .. message .. advice end
   end
   return ""
 end
@@ -141,8 +142,8 @@ local function read_line(line)
 end
 
 -- → the settings of the file, its path | nil, message
-local function read_file(known)
-  local text, path = read_text(known)
+local function read_file(known_path)
+  local text, path = read_text(known_path)
   if not text then return nil, "cannot read " .. path end
   local values, number = {}, 0
   for line in text:gmatch("([^\n]*)\n?") do
@@ -159,9 +160,9 @@ local function read_file(known)
 end
 
 -- Removes users and passwords, for a job's environment. { url or servers } → the same form
-local function without_logins(chosen)
-  local stripped = { url = chosen.url and library_servers.strip_login(chosen.url) }
-  for i, url in ipairs(chosen.servers or {}) do
+local function without_logins(config)
+  local stripped = { url = config.url and library_servers.strip_login(config.url) }
+  for i, url in ipairs(config.servers or {}) do
     stripped.servers = stripped.servers or {}
     stripped.servers[i] = library_servers.strip_login(url)
   end
@@ -169,28 +170,28 @@ local function without_logins(chosen)
 end
 
 -- Returns the servers as values of HOLDFAST_URL and HOLDFAST_SERVERS.
-local function variables(chosen)
-  return chosen.url or "", chosen.servers and table.concat(chosen.servers, ",") or ""
+local function variables(config)
+  return config.url or "", config.servers and table.concat(config.servers, ",") or ""
 end
 
--- Returns the servers that a source names, by its `servers` or its `url`.
+-- Returns the servers that a source names in its field `servers` or `url`.
 -- → { url or servers, source = its name for messages }, or nil if it names none | nil, message
-local function servers_of(named, servers_name, url_name)
-  if named.servers then
-    local list, expected = library_servers.split(named.servers)
-    if not list then return nil, ("%s must be %s"):format(servers_name, expected) end
-    return { servers = list, source = servers_name }
+local function servers_of(source, servers_name, url_name)
+  if source.servers then
+    local urls, expected = library_servers.split(source.servers)
+    if not urls then return nil, ("%s must be %s"):format(servers_name, expected) end
+    return { servers = urls, source = servers_name }
   end
-  return named.url and { url = library_servers.url(named.url), source = url_name } or nil
+  return source.url and { url = library_servers.url(source.url), source = url_name } or nil
 end
 
 -- Returns whether this `holdfast` is running inside a job whose environment contains the file's
--- servers without their passwords. It then uses the file, if it can read it.
-local function lacks_logins(chosen, other)
+-- servers without their passwords. The program then uses the file, if it can read the file.
+local function lacks_logins(config, other)
   if not other or not variable "HOLDFAST_OWNER" then return false end
-  local url, list = variables(chosen)
-  local other_url, other_list = variables(without_logins(other))
-  return url == other_url and list == other_list
+  local url, servers = variables(config)
+  local other_url, other_servers = variables(without_logins(other))
+  return url == other_url and servers == other_servers
 end
 
 local function servers_of_file(file, path)
@@ -201,8 +202,8 @@ end
 -- → { url or servers, source, inherited = from the environment, of_file = from the settings file }
 -- | nil, message
 local function choose_servers(given, file, path)
-  local chosen, message = servers_of(given, "--servers", "--url")
-  if chosen or message then return chosen, message end
+  local config, message = servers_of(given, "--servers", "--url")
+  if config or message then return config, message end
   local from_env, from_file
   from_env, message = servers_of(library_servers.environment(), "servers in $HOLDFAST_SERVERS",
     "url in $HOLDFAST_URL")
@@ -217,17 +218,18 @@ local function choose_servers(given, file, path)
   return from_file or { url = "redis://127.0.0.1:6379", source = "url" }
 end
 
-local function is_over_tls(chosen)
-  for _, url in ipairs(chosen.servers or { chosen.url }) do
+local function is_over_tls(config)
+  for _, url in ipairs(config.servers or { config.url }) do
     if url:find("^rediss") or url:find("^valkeys") then return true end
   end
   return false
 end
 
--- TLS settings in a file apply only to servers that use TLS; on the command line, they require TLS.
+-- TLS settings in a file apply only to servers that use TLS; TLS options on the command line
+-- require a server that uses TLS.
 -- → the library's option tls, or nil | nil, message
-local function choose_tls(chosen, given, file)
-  local over_tls = is_over_tls(chosen)
+local function choose_tls(config, given, file)
+  local over_tls = is_over_tls(config)
   if not over_tls and (given.ca or given.cert or given.key) then
     return nil, "--ca, --cert and --key need rediss://"
   end
@@ -243,35 +245,35 @@ end
 
 local TWO_LOGINS = "%s has a user or a password; leave them out of the URL, or leave out %s"
 
-local function has_login(chosen)
-  local url, servers = variables(chosen)
-  local stripped_url, stripped_servers = variables(without_logins(chosen))
+local function has_login(config)
+  local url, servers = variables(config)
+  local stripped_url, stripped_servers = variables(without_logins(config))
   return url ~= stripped_url or servers ~= stripped_servers
 end
 
 -- Returns the command that prints the login. A login in a URL from the command line or the
 -- environment overrides the file's command. → the command, or nil | nil, message
-local function choose_command(chosen, given, file, path)
+local function choose_command(config, given, file, path)
   local command, name = given["credentials-command"], "--credentials-command"
   if not command then
     command, name = file.credentials_command, "credentials_command in " .. path
-    if command and not chosen.of_file and has_login(chosen) then return nil end
+    if command and not config.of_file and has_login(config) then return nil end
   end
-  if command and has_login(chosen) then return nil, TWO_LOGINS:format(chosen.source, name) end
+  if command and has_login(config) then return nil, TWO_LOGINS:format(config.source, name) end
   return command
 end
 
 -- Returns the source of the user and the password, if they may change.
 -- → a login, or nil if they are in the URLs | nil, message
-local function choose_login(chosen, given, file, path)
-  local command, message = choose_command(chosen, given, file, path)
+local function choose_login(config, given, file, path)
+  local command, message = choose_command(config, given, file, path)
   if message then return nil, message end
   if command then return logins.of_command(command) end
-  if not chosen.of_file then return nil end
-  return logins.of_file(path, chosen, function()
-    local now, why = read_file(path)
-    if not now then return nil, (why:gsub("^cannot read ", "")) end
-    local servers, problem = servers_of_file(now, path)
+  if not config.of_file then return nil end
+  return logins.of_file(path, config, function()
+    local current, why = read_file(path)
+    if not current then return nil, (why:gsub("^cannot read ", "")) end
+    local servers, problem = servers_of_file(current, path)
     if problem then return nil, problem end
     return servers or {}
   end)
@@ -298,11 +300,12 @@ function settings.load(given)
   return result
 end
 
--- Returns the variables that name the servers to a job. It may run as another user, so it gets no
--- logins, unless its environment already contains them or `with_logins` is set (--pass-url).
+-- Returns the variables that name the servers to a job. The job may run as another user, so it gets
+-- no logins, unless this program's environment already contains them or `with_logins` is set
+-- (--pass-url).
 -- → the values of HOLDFAST_URL and HOLDFAST_SERVERS, or ""
-function settings.for_job(chosen, with_logins)
-  return variables((chosen.inherited or with_logins) and chosen or without_logins(chosen))
+function settings.for_job(config, with_logins)
+  return variables((config.inherited or with_logins) and config or without_logins(config))
 end
 
 settings.EXPOSED = " lets scripts of one user change those of others (CVE-2025-46818), so other users can "
@@ -318,33 +321,33 @@ local function warn_of_exposure()
   end
 end
 
--- Fetches the login that the client's watchdog needs. Never waits. → the login's tick's result
-function settings.tick(chosen, client)
-  if chosen.login then return chosen.login.tick(client) end
+-- Fetches the login that the client's watchdog needs. Never waits. → what the login's tick returns
+function settings.tick(config, client)
+  if config.login then return config.login.tick(client) end
 end
 
 -- Creates a client. `more`: further options, whose timeouts the user's settings override.
 -- → the client | nil, message
-function settings.client(chosen, more)
-  local given = { url = chosen.url }
-  if chosen.servers then
-    given = { servers = chosen.servers, mode = "quorum", restart_guard = chosen.restart_guard }
+function settings.client(config, more)
+  local given = { url = config.url }
+  if config.servers then
+    given = { servers = config.servers, mode = "quorum", restart_guard = config.restart_guard }
   end
-  given.tls, given.tenant = chosen.tls, chosen.tenant
-  if chosen.tenant then given.on_event = warn_of_exposure() end
-  if chosen.login then
-    local stripped = without_logins(chosen)
-    given.credentials, given.url, given.servers = chosen.login.fetch, stripped.url, stripped.servers
+  given.tls, given.tenant = config.tls, config.tenant
+  if config.tenant then given.on_event = warn_of_exposure() end
+  if config.login then
+    local stripped = without_logins(config)
+    given.credentials, given.url, given.servers = config.login.fetch, stripped.url, stripped.servers
   end
   for name, value in pairs(more or {}) do given[name] = value end
   for _, name in ipairs { "connect_timeout", "command_timeout" } do
-    given[name] = chosen[name] or given[name]
+    given[name] = config[name] or given[name]
   end
   local created, client = pcall(clients.new, given, 1)
   if created then return client end
-  local message = tostring(client):gsub("^.-holdfast%.new: ", "") -- any locale: an error
-  local place = message:match("^url: ") or message:match("^servers: ")
-  return nil, place and chosen.source .. ": " .. message:sub(#place + 1) or message
+  local message = tostring(client):gsub("^.-holdfast%.new: ", "") -- any locale: tostring of an error
+  local prefix = message:match("^url: ") or message:match("^servers: ")
+  return nil, prefix and config.source .. ": " .. message:sub(#prefix + 1) or message
 end
 
 return settings

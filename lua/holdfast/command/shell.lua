@@ -19,7 +19,7 @@ function Reader:finish(is_operator)
   elseif self.word then
     self.words[#self.words + 1] = self.word
   end
-  self.word, self.unknown = nil, false
+  self.word, self.has_expansion = nil, false
 end
 
 function Reader:quoted(char, following)
@@ -29,7 +29,7 @@ function Reader:quoted(char, following)
     self:add(following)
     return 2
   else
-    if self.quote == '"' and char:find("[$`]") then self.unknown = true end
+    if self.quote == '"' and char:find("[$`]") then self.has_expansion = true end
     self:add(char)
   end
   return 1
@@ -47,21 +47,21 @@ function Reader:unquoted(char, following)
   elseif char:find("[;&|()<>]") then
     self:finish(true)
   else
-    if char:find("[$`]") then self.unknown = true end
+    if char:find("[$`]") then self.has_expansion = true end
     self:add(char)
   end
   return 1
 end
 
--- Parses the line up to the cursor. → the words before the last one, the last one, its open quote
--- or nil | nothing if the line contains something that the shell would expand
+-- Parses the line up to the cursor. → the words before the last word; the last word; its open
+-- quote, or nil | nothing if the line contains something that the shell would expand
 function shell.read(line)
-  local self, at = setmetatable({ words = {}, unknown = false }, Reader), 1
-  while at <= #line do
+  local self, index = setmetatable({ words = {}, has_expansion = false }, Reader), 1
+  while index <= #line do
     local read = self.quote and self.quoted or self.unquoted
-    at = at + read(self, line:sub(at, at), line:sub(at + 1, at + 1))
+    index = index + read(self, line:sub(index, index), line:sub(index + 1, index + 1))
   end
-  if not self.unknown then return self.words, self.word or "", self.quote end
+  if not self.has_expansion then return self.words, self.word or "", self.quote end
 end
 
 local function octal(bytes)
@@ -75,7 +75,7 @@ local function continue(text, quote)
     return quote .. (char == "'" and "\\'" or "'" .. char .. "'") .. quote
   end)
   body = texts.escape(body, function(bytes) return quote .. "$'" .. octal(bytes) .. "'" .. quote end)
-  -- readline takes a leading quote for the open one, and does not add another after a trailing one
+  -- Readline takes a leading quote for the open quote, and adds no quote after a trailing quote.
   return (body:sub(1, 1) == quote and quote or "") .. body .. quote
 end
 

@@ -27,8 +27,8 @@ show.examples = {
 
 local MAX_WAITERS = 50 -- maximum waiters to show
 
-local function line(name, text)
-  if text then output.print(("%-8s %s"):format(name, output.name(text))) end
+local function print_line(name, value)
+  if value then output.print(("%-8s %s"):format(name, output.name(value))) end
 end
 
 local function state_of(entry)
@@ -38,21 +38,21 @@ local function state_of(entry)
   return state .. locks.mode_text(entry, ", ", "")
 end
 
-local function print_holder(entry, names)
+local function print_holder(entry, name_of)
   if entry.owner then
-    line("owner", entry.owner)
-    line("who", identity.text(names(entry.owner)))
-    line("holds", ("%d"):format(entry.holds))
-    line("held", locks.span(entry.held_for))
+    print_line("owner", entry.owner)
+    print_line("who", identity.text(name_of(entry.owner)))
+    print_line("holds", ("%d"):format(entry.holds))
+    print_line("held", locks.span(entry.held_for))
   end
-  if entry.held and not entry.count then line("ttl", locks.seconds(entry.ttl)) end
+  if entry.held and not entry.count then print_line("ttl", locks.seconds(entry.ttl)) end
 end
 
 local function print_permits(entry)
   if not entry.permits then return end
-  line("permits", ("%d of %d taken"):format(entry.holds, entry.permits))
+  print_line("permits", ("%d of %d taken"):format(entry.holds, entry.permits))
   for _, holder in ipairs(entry.holders) do
-    line("", ("%d by %s, %s"):format(holder.permits, identity.text(holder.who) or holder.owner,
+    print_line("", ("%d by %s, %s"):format(holder.permits, identity.text(holder.who) or holder.owner,
       locks.seconds(holder.ttl)))
   end
 end
@@ -68,21 +68,21 @@ local function run_json(run)
   } }
 end
 
-local function print_text(entry, waiters, names)
-  line("key", entry.key)
-  line("state", state_of(entry))
-  line("count", entry.count and ("%.0f"):format(entry.count))
+local function print_text(entry, waiters, name_of)
+  print_line("key", entry.key)
+  print_line("state", state_of(entry))
+  print_line("count", entry.count and ("%.0f"):format(entry.count))
   print_permits(entry)
-  print_holder(entry, names)
-  line("done", entry.done_ttl and ("for %s more"):format(locks.seconds(entry.done_ttl)))
-  line("run", run_text(entry.run))
-  line("token", entry.token and locks.token(entry.token))
-  line("waiters", ("%d"):format(entry.waiters))
+  print_holder(entry, name_of)
+  print_line("done", entry.done_ttl and ("for %s more"):format(locks.seconds(entry.done_ttl)))
+  print_line("run", run_text(entry.run))
+  print_line("token", entry.token and locks.token(entry.token))
+  print_line("waiters", ("%d"):format(entry.waiters))
   for _, waiter in ipairs(waiters) do
-    local who, waits = identity.text(names(waiter.owner)), locks.span(waiter.waits, waiter.at_least)
-    line(("%6d"):format(waiter.place), (who or waiter.owner) .. (waits and ", " .. waits or ""))
+    local who, waits = identity.text(name_of(waiter.owner)), locks.span(waiter.waits, waiter.at_least)
+    print_line(("%6d"):format(waiter.place), (who or waiter.owner) .. (waits and ", " .. waits or ""))
   end
-  if entry.waiters > #waiters and not entry.count then line("", "…") end
+  if entry.waiters > #waiters and not entry.count then print_line("", "…") end
 end
 
 local function waiter_json(waiter, who)
@@ -94,14 +94,14 @@ local function waiter_json(waiter, who)
 end
 
 local function holders_json(entry)
-  local list = {}
-  for i, holder in ipairs(entry.holders or {}) do list[i] = waiter_json(holder, holder.who) end
-  return entry.holders and json.list(list)
+  local elements = {}
+  for i, holder in ipairs(entry.holders or {}) do elements[i] = waiter_json(holder, holder.who) end
+  return entry.holders and json.list(elements)
 end
 
-local function print_json(entry, waiters, names)
-  local fields, queue = locks.fields(entry, entry.owner and names(entry.owner)), {}
-  for i, waiter in ipairs(waiters) do queue[i] = waiter_json(waiter, names(waiter.owner)) end
+local function print_json(entry, waiters, name_of)
+  local fields, queue = locks.fields(entry, entry.owner and name_of(entry.owner)), {}
+  for i, waiter in ipairs(waiters) do queue[i] = waiter_json(waiter, name_of(waiter.owner)) end
   fields[#fields + 1] = { "run", run_json(entry.run) }
   fields[#fields + 1] = { "holders", holders_json(entry) }
   fields[#fields + 1] = { "queue", json.list(queue) }
@@ -115,7 +115,7 @@ function show.main(args)
     local entry, message, code = locks.inspect(client, key)
     if not entry then return verb.failed(out, message, code) end
     entry.done_ttl = records.ttl(client, key)
-    entry.run = records.fire(client, key)
+    entry.run = records.last_run(client, key)
     entry.holders = entry.permits and permits.holders(client, key)
     local print_entry = given.json and print_json or print_text
     print_entry(entry, locks.waiters(client, entry, MAX_WAITERS), locks.namer(client))

@@ -22,7 +22,8 @@ signals.terminating = to_set(TERMINATING)
 -- caught, because any caught signal makes the library leave the queue.
 function signals.catch_terminating()
   process.uncatch(unpack(HARMLESS))
-  -- if this is process 1 of a container, the system reaps orphans
+  -- As process 1 of a container, this program inherits orphans; while CHLD is ignored, the kernel
+  -- reaps them.
   if process.pid() == 1 then assert(process.ignore "CHLD") end
   assert(process.catch(unpack(TERMINATING)))
 end

@@ -1,6 +1,6 @@
 -- holdfast top: a live view of the locks, those with the longest waits first.
 --
--- Like the status page, it searches for queues first, since waiters matter most, and then for
+-- Like the status page, the view searches for queues first, since waiters matter most, and then for
 -- locks. Both searches run in rounds (holdfast.command.rounds), so that a large server is not
 -- scanned in one go. Each poll rereads the locks that are on the screen or have waiters, then
 -- others for the rest of half a second, so the load on the server does not grow with the number of
@@ -45,10 +45,10 @@ local QUEUES = { factor = 100, min_pause = 1, max_pause = 3 }
 local LOCKS = { factor = 300, min_pause = 2, max_pause = 30 }
 local QUEUES_BUDGET, FIRST_BUDGET, LOCKS_BUDGET = 0.3, 0.5, 0.1
 local SLICE = 50 -- locks or names to read before the view checks for input again
--- seconds after which a poll stops rereading locks that are not on the screen and have no waiters
+-- Seconds after which a poll stops rereading locks that are not on the screen and have no waiters.
 local REREAD_BUDGET = 0.5
-local AGE_MARGIN = 2 -- seconds beyond the interval; the age of older rows is shown
-local FRAME_ROWS = 5 -- screen rows that do not show locks
+local AGE_MARGIN = 2 -- the age of rows is shown if it exceeds the interval by this many seconds
+local FRAME_ROWS = 5 -- number of screen rows that do not show locks
 local FOOTER = "sort by: w wait  n waiters  h held  t TTL  k key   / filter  ↑↓ scroll  q quit"
 local FILTER_HELP = "part of a key, then Enter; Esc shows all locks again"
 
@@ -63,7 +63,7 @@ local function highest_first(value_of)
     if value == other then value, other = a.waiters, b.waiters end
     if value == other then value, other = a.held_for or 0, b.held_for or 0 end
     if value == other then return by_key(a, b) end
-    return value > other -- any locale: these are numbers
+    return value > other -- any locale: compares numbers
   end
 end
 
@@ -81,19 +81,19 @@ local View = {}
 View.__index = View
 
 -- Stores in the entry when it was read and, as its lease, the longest TTL seen during this hold.
--- `before`: the entry from the previous read, or nil.
-local function add_times(entry, before)
-  local is_same = before and before.owner == entry.owner and before.token == entry.token
-  entry.lease = math.max(entry.ttl or 0, is_same and before.lease or 0)
+-- `old_entry`: the entry from the previous read, or nil.
+local function add_times(entry, old_entry)
+  local is_same = old_entry and old_entry.owner == entry.owner and old_entry.token == entry.token
+  entry.lease = math.max(entry.ttl or 0, is_same and old_entry.lease or 0)
   entry.read_at = core.now()
   return entry
 end
 
--- Replaces the entry `before` with `entry`. Either may be nil.
-function View:replace(before, entry)
-  if before then self.met[before.found_as], self.entries[before.key] = nil, nil end
+-- Replaces `old_entry` with `entry`. Either may be nil.
+function View:replace(old_entry, entry)
+  if old_entry then self.met[old_entry.found_as], self.entries[old_entry.key] = nil, nil end
   if entry then
-    self.met[entry.found_as], self.entries[entry.key] = entry, add_times(entry, before)
+    self.met[entry.found_as], self.entries[entry.key] = entry, add_times(entry, old_entry)
   end
 end
 
@@ -103,13 +103,13 @@ function View:read(key, kind)
   if kind then entry, message, code = locks.read(self.client, key, kind) end
   if not kind or code == "conflict" then entry, message, code = locks.inspect(self.client, key) end
   if not entry and not locks.concerns_single_key(message, code) then return nil, message, code end
-  local before, is_shown = self.entries[key], entry and locks.is_shown(entry)
-  if is_shown then entry.found_as = before and before.found_as or key end
-  self:replace(before, is_shown and entry or nil)
+  local old_entry, is_shown = self.entries[key], entry and locks.is_shown(entry)
+  if is_shown then entry.found_as = old_entry and old_entry.found_as or key end
+  self:replace(old_entry, is_shown and entry or nil)
   return true
 end
 
--- Reads the lock of a queue, unless it is known to have waiters: each poll reads those locks
+-- Reads the lock of a queue, unless the lock is known to have waiters: each poll reads such locks
 -- anyway.
 local function read_queue(view, _, name)
   local keys, is_fair = locks.keys_for_queue(name)
@@ -270,7 +270,7 @@ function View:filter_line()
     #self.list, texts.plural(self.count, "lock"))
 end
 
--- Describes which locks are on the screen, unless all of them are.
+-- Describes which locks are on the screen. Returns "" if all of them are.
 function View:position_text(room)
   if #self.list <= room then return "" end
   return ("%d-%d of %d"):format(self.first, math.min(self.first + room - 1, #self.list), #self.list)

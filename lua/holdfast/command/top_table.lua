@@ -25,24 +25,26 @@ local function row(entry, who)
 end
 
 local function column_width(rows, column)
-  local maximum = 0
-  for _, cells in ipairs(rows) do maximum = math.max(maximum, width.of(cells[column])) end
-  return maximum
+  local max_width = 0
+  for _, cells in ipairs(rows) do max_width = math.max(max_width, width.of(cells[column])) end
+  return max_width
 end
 
--- Shortens keys and holders so that the rows fit into the terminal. Neither column gets more than
--- half of the remaining space if the other needs its half.
+-- Shortens keys and holders so that the rows fit into the terminal. If both columns need more than
+-- half of the remaining space, each gets half.
 local function shorten_cells(rows, columns)
-  local left = columns - GAP
-  for column = HELD, TTL do left = left - GAP - column_width(rows, column) end
-  left = math.max(left, 2)
-  local key, holder = math.min(column_width(rows, 1), output.MAX_WIDTH), column_width(rows, 2)
-  if key + holder > left then
-    holder = math.min(holder, math.max(math.floor(left / 2), left - key))
-    key = left - holder
+  local space = columns - GAP
+  for column = HELD, TTL do space = space - GAP - column_width(rows, column) end
+  space = math.max(space, 2)
+  local key_width = math.min(column_width(rows, 1), output.MAX_WIDTH)
+  local holder_width = column_width(rows, 2)
+  if key_width + holder_width > space then
+    holder_width = math.min(holder_width, math.max(math.floor(space / 2), space - key_width))
+    key_width = space - holder_width
   end
   for _, cells in ipairs(rows) do
-    cells[1], cells[2] = width.elide_middle(cells[1], key), width.elide_middle(cells[2], holder)
+    cells[1] = width.elide_middle(cells[1], key_width)
+    cells[2] = width.elide_middle(cells[2], holder_width)
   end
 end
 

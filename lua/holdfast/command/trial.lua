@@ -5,7 +5,7 @@ local driver = require "holdfast.driver"
 
 local trial = {}
 
-local OPTIONS = { token_ttl = 60 } -- seconds for which a fencing counter is kept
+local OPTIONS = { token_ttl = 60 } -- seconds until the server deletes the fencing counter
 
 -- → true | nil, message
 local function lock_once(lock)
@@ -15,10 +15,10 @@ local function lock_once(lock)
 end
 
 -- → true | nil, message
-local function lock_read_and_write(both)
-  local ok, message = lock_once(both:read())
+local function lock_read_and_write(read_write_lock)
+  local ok, message = lock_once(read_write_lock:read())
   if not ok then return nil, message end
-  return lock_once(both:write())
+  return lock_once(read_write_lock:write())
 end
 
 -- → true | nil, message

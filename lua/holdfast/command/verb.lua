@@ -7,20 +7,20 @@ local settings = require "holdfast.command.settings"
 
 local verb = {}
 
--- Returns a verb's options: `own`, the options for the server (for several servers, if
--- self.takes_several_servers is set) and the connection, and `more`.
-function verb.options(self, own, more)
+-- Returns a verb's options: `own_options`, then the options for the server and the connection, then
+-- `more`. The options for several servers are left out unless self.takes_several_servers is set.
+function verb.options(self, own_options, more)
   local server = { title = settings.options.title }
   for _, option in ipairs(settings.options) do
     local is_for_quorum = option[1] == "restart-guard" or option[1] == "servers" and not self.takes_several_servers
     if not is_for_quorum then server[#server + 1] = option end
   end
-  own.title = own.title or "Options"
-  return options.join(own, server, more or {})
+  own_options.title = own_options.title or "Options"
+  return options.join(own_options, server, more or {})
 end
 
-local function check_servers(self, chosen)
-  if chosen.servers and not self.takes_several_servers then
+local function check_servers(self, config)
+  if config.servers and not self.takes_several_servers then
     return nil, "this verb works only with a single server; specify it with --url"
   end
   return true
@@ -34,7 +34,7 @@ local function wants_json(self, args)
 end
 
 -- Parses args by self.options, checks the number of words, creates a client, and calls
--- body(client, given, words, out, chosen). The client may have several servers only if
+-- body(client, given, words, out, config). The client may have several servers only if
 -- self.takes_several_servers is set. → the exit code
 function verb.run(self, name, args, min_words, max_words, body)
   local given, words, rest = options.read(self.options, args, 2)
@@ -45,12 +45,12 @@ function verb.run(self, name, args, min_words, max_words, body)
   if #words > max_words then
     return out:misused(('unexpected argument "%s"'):format(words[max_words + 1]), self.usage)
   end
-  local chosen, is_allowed, client, message
-  chosen, message = settings.load(given)
-  if chosen then is_allowed, message = check_servers(self, chosen) end
-  if is_allowed then client, message = settings.client(chosen) end
+  local config, is_allowed, client, message
+  config, message = settings.load(given)
+  if config then is_allowed, message = check_servers(self, config) end
+  if is_allowed then client, message = settings.client(config) end
   if not client then return out:fail(exits.USAGE, "usage", message) end
-  local exit = body(client, given, words, out, chosen)
+  local exit = body(client, given, words, out, config)
   client:close()
   return exit
 end

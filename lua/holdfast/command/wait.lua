@@ -27,7 +27,7 @@ wait.examples = {
   "holdfast wait -n -q backup           # a test: is it free now?",
 }
 
-local FIRST_STEP, LAST_STEP = 0.02, 0.5 -- seconds between polls
+local FIRST_PAUSE, MAX_PAUSE = 0.02, 0.5 -- seconds between polls
 
 -- → the entry of the first held lock, or false if all are free | nil, message, code
 local function first_held(client, keys)
@@ -56,29 +56,29 @@ end
 -- Polls until `deadline`. After the first reply, outages and temporary refusals do not end the
 -- polling. → false if all are free | the entry of a lock still held | nil, message, code
 local function poll_until_free(client, keys, deadline)
-  local step, has_reply = FIRST_STEP, false
+  local pause, has_reply = FIRST_PAUSE, false
   while true do
     local held, message, code = first_held(client, keys)
-    local over = core.now() >= deadline
-    if held == false or held and over then return held end
-    local keeps_polling = held or has_reply and not over and core.is_transient(code, true)
+    local is_over = core.now() >= deadline
+    if held == false or held and is_over then return held end
+    local keeps_polling = held or has_reply and not is_over and core.is_transient(code, true)
     if not keeps_polling then return nil, message, code end
     has_reply = true
-    process.wait(math.max(math.min(step, deadline - core.now()), 0))
-    step = math.min(step * 1.5, LAST_STEP)
+    process.wait(math.max(math.min(pause, deadline - core.now()), 0))
+    pause = math.min(pause * 1.5, MAX_PAUSE)
   end
 end
 
 function wait.main(args)
-  return verb.run(wait, "wait", args, 1, math.huge, function(client, given, words, out, chosen)
+  return verb.run(wait, "wait", args, 1, math.huge, function(client, given, words, out, config)
     local plan, message = target.read(given, words)
     if not plan then return out:fail(exits.USAGE, "usage", message) end
     local now = core.now()
     waiting.begin(out, {
-      client = client, seconds = plan.wait, since = now, chosen = chosen, quiet = given.quiet,
+      client = client, seconds = plan.wait, since = now, config = config, quiet = given.quiet,
       key = plan.keys[1],
       subject = function(key) return ('waiting until "%s" is free'):format(key) end,
-      poll = waiting.for_free(plan.keys, function(own) return first_held(own, plan.keys) end),
+      poll = waiting.for_free(plan.keys, function(poller) return first_held(poller, plan.keys) end),
     })
     local held, failure, code = poll_until_free(client, plan.keys, now + plan.wait)
     waiting.finish()

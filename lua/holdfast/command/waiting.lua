@@ -19,9 +19,9 @@ local waiting = {}
 local MIN_WAIT = 0.5 -- seconds; a shorter wait is not reported
 local TERMINAL_PERIOD, LOG_PERIOD = 1, 60 -- seconds between lines
 local POLL_PAUSE, LEADER_PAUSE = 5, 2 -- maximum seconds between polls
-local RETRY_PAUSE = 1 -- seconds between polls after a failure; a single failure causes no warning
+local RETRY_PAUSE = 1 -- seconds before the next poll after a failure; one failure causes no warning
 local REPLY_TIMEOUT = 0.9 -- seconds to wait for a reply, so that the line is redrawn in time
-local MAX_SLEEP = 5 -- seconds after which to check whether the command is still waiting
+local MAX_SLEEP = 5 -- seconds between checks of whether the command is still waiting
 local ECHO_COLUMNS = 3 -- columns left free, because the terminal echoes ^C after the line
 local MAX_KEYS, MAX_WAITERS = 10, 100 -- maximum keys and waiters that one poll reads
 
@@ -100,8 +100,8 @@ local function cached_lookup()
   end
 end
 
-local function new_finding(client, entry, verb, name, place)
-  local who = entry.owner and name(client, entry.owner)
+local function new_finding(client, entry, verb, name_of, place)
+  local who = entry.owner and name_of(client, entry.owner)
   return {
     key = entry.key, state = state_of(entry, who, verb), place = place, owner = entry.owner,
     who = who, count = entry.count, token = entry.token,
@@ -119,32 +119,32 @@ end
 -- The command acquires locks one after the other, so it is waiting for the first one that it does
 -- not hold yet. `uuid`: the waiting client's uuid; `verb`: "held" or "led".
 function waiting.for_locks(keys, kind, uuid, verb)
-  local name, at = cached_lookup(), 1
+  local name_of, current = cached_lookup(), 1
   return function(client)
     local first
-    for i = at, math.min(#keys, at + MAX_KEYS - 1) do
+    for i = current, math.min(#keys, current + MAX_KEYS - 1) do
       local entry, message, code = locks.read(client, keys[i], kind)
       if not entry then return nil, message, code end
       local place = place_in(client, entry, uuid)
       local is_own = entry.owner and entry.owner:sub(1, #uuid) == uuid
       if place then
-        at = i
-        return new_finding(client, entry, verb, name, place)
+        current = i
+        return new_finding(client, entry, verb, name_of, place)
       end
       first = first or entry.held and not is_own and entry or nil
     end
-    at = first and at or 1
-    return new_finding(client, first or { key = keys[at] }, verb, name)
+    current = first and current or 1
+    return new_finding(client, first or { key = keys[current] }, verb, name_of)
   end
 end
 
 -- `first_held(client)` → the first held lock's entry, or false if all are free | nil, message, code
 function waiting.for_free(keys, first_held)
-  local name = cached_lookup()
+  local name_of = cached_lookup()
   return function(client)
     local entry, message, code = first_held(client)
     if entry == nil then return nil, message, code end
-    return new_finding(client, entry or { key = keys[1] }, "held", name)
+    return new_finding(client, entry or { key = keys[1] }, "held", name_of)
   end
 end
 
@@ -168,7 +168,7 @@ end
 
 function Report:check()
   local found, message, code = self.poll(self.client)
-  self.failed = not found and (self.failed or 0) + 1 or 0
+  self.failures = not found and (self.failures or 0) + 1 or 0
   self.found = found
     or { key = self.found.key, state = outage_text(self.client, message, code), code = code }
   if found then self.reported_outage = false end
@@ -176,13 +176,13 @@ end
 
 -- Reports a new leader at once, unless a live line shows it. A leader that has not published its
 -- name yet is reported after the next poll.
-function Report:note_leader()
+function Report:report_leader()
   local found = self.found
   if not self.leads or self.is_live or not found.owner or found.owner == self.leader then return end
-  local before, is_named = self.leader, found.who or self.unnamed == found.owner
+  local old_leader, may_report = self.leader, found.who or self.unnamed == found.owner
   self.unnamed = found.owner
-  if not before or is_named then self.leader = found.owner end
-  if not before or not is_named then return end
+  if not old_leader or may_report then self.leader = found.owner end
+  if not old_leader or not may_report then return end
   local who = found.who or {}
   self.out:event("leader", {
     { "key", found.key }, { "owner", found.owner }, { "host", who.host }, { "pid", who.pid },
@@ -190,10 +190,10 @@ function Report:note_leader()
   }, ('"%s" is now %s'):format(output.printable(found.key), output.printable(found.state)))
 end
 
--- Reports, once per outage, that the wait continues without the server, unless a live line shows
--- that.
+-- Reports once in each outage that the wait continues without the server. Does nothing if a live
+-- line shows that.
 function Report:report_outage()
-  if self.is_live or self.reported_outage or self.failed < 2 then return end
+  if self.is_live or self.reported_outage or self.failures < 2 then return end
   self.reported_outage = true
   self.out:problem("warning", { { "key", self.found.key }, { "code", self.found.code } },
     ("%s: %s; still waiting"):format(self.subject(self.found.key), self.found.state))
@@ -247,34 +247,35 @@ function Report:run()
   local period = self.is_live and TERMINAL_PERIOD or LOG_PERIOD
   local next_line = core.now() + MIN_WAIT
   self.waiter:close() -- this child process has inherited the client's connections
-  self.client = assert(settings.client(self.chosen, {}))
+  self.client = assert(settings.client(self.config, {}))
   if self.is_live then process.catch("WINCH", "CONT") end
-  local at = next_line
+  local next_poll = next_line
   while process.is_awaited() do
-    sleep_until(self, at)
+    sleep_until(self, next_poll)
     self:check()
-    self:note_leader()
+    self:report_leader()
     if self.is_reported and core.now() >= next_line then
       self:print()
       next_line = self.since + period * (math.floor((core.now() - self.since) / period) + 1)
     end
     self:report_outage()
-    at = core.now() + (self.failed > 0 and RETRY_PAUSE or self.leads and LEADER_PAUSE or POLL_PAUSE)
-    if self.is_reported then at = math.min(at, next_line) end
+    local pause = self.failures > 0 and RETRY_PAUSE or self.leads and LEADER_PAUSE or POLL_PAUSE
+    next_poll = core.now() + pause
+    if self.is_reported then next_poll = math.min(next_poll, next_line) end
   end
 end
 
 -- ---- start and end of a wait ----
 
-local function at_most(seconds, limit)
-  return math.min(seconds or limit, limit)
+local function limited(seconds, max_seconds)
+  return math.min(seconds or max_seconds, max_seconds)
 end
 
-local function with_short_timeouts(chosen)
+local function with_short_timeouts(config)
   local copy = {}
-  for name, value in pairs(chosen) do copy[name] = value end
-  copy.connect_timeout = at_most(chosen.connect_timeout, REPLY_TIMEOUT)
-  copy.command_timeout = at_most(chosen.command_timeout, REPLY_TIMEOUT)
+  for name, value in pairs(config) do copy[name] = value end
+  copy.connect_timeout = limited(config.connect_timeout, REPLY_TIMEOUT)
+  copy.command_timeout = limited(config.command_timeout, REPLY_TIMEOUT)
   return copy
 end
 
@@ -282,7 +283,7 @@ end
 -- and the wait is not short. The fields of `wait`:
 --   client           the client that waits
 --   seconds, since   the wait's limit, and core.now() when it began
---   chosen           from settings.load
+--   config           from settings.load
 --   quiet            whether --quiet is set
 --   key              the first key
 --   subject(key)     → "waiting for …"
@@ -295,14 +296,14 @@ function waiting.begin(out, wait)
   local report = setmetatable({
     out = out, is_live = shown == "line", is_reported = shown ~= nil,
     reported_outage = wait.reported_outage, leads = wait.leads,
-    waiter = wait.client, chosen = with_short_timeouts(wait.chosen), since = wait.since,
+    waiter = wait.client, config = with_short_timeouts(wait.config), since = wait.since,
     subject = wait.subject, poll = wait.poll, found = { key = wait.key },
   }, Report)
   process.wipe_before("HUP", "INT", "QUIT", "TERM", "USR1", "USR2")
   process.begin_report(function() report:run() end)
 end
 
--- Stops it. Must be called before any other output, and before the job starts.
+-- Stops showing the wait. Must be called before any other output, and before the job starts.
 function waiting.finish()
   process.end_report()
 end

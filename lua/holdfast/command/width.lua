@@ -5,7 +5,8 @@ local texts = require "holdfast.text"
 
 local width = {}
 
--- first and last code point of each Unicode range; a few are unassigned, which is harmless
+-- The first and last code point of each Unicode range. The ranges contain a few unassigned code
+-- points, which is harmless.
 local WIDE = {
   0x1100, 0x115e, 0x231a, 0x231b, 0x2329, 0x232a, 0x23e9, 0x23ec, 0x23f0, 0x23f0, 0x23f3, 0x23f3,
   0x25fd, 0x25fe, 0x2614, 0x2615, 0x2648, 0x2653, 0x267f, 0x267f, 0x2693, 0x2693, 0x26a1, 0x26a1,
@@ -34,8 +35,8 @@ local MARKS = {
 local function is_in(ranges, code)
   for i = 1, #ranges, 2 do
     local first, last = ranges[i], ranges[i + 1]
-    if code < first then return false end -- any locale: numbers
-    if code <= last then return true end -- any locale: numbers
+    if code < first then return false end -- any locale: compares numbers
+    if code <= last then return true end -- any locale: compares numbers
   end
   return false
 end
@@ -49,7 +50,8 @@ local function width_of(char)
   return is_in(WIDE, code) and 2 or 1
 end
 
--- Returns the number of columns that a string occupies. It must have been escaped by holdfast.text.
+-- Returns the number of columns that a string occupies. The string must have been escaped by
+-- holdfast.text.
 function width.of(text)
   if not text:find("[\128-\255]") then return #text end
   local sum = 0
@@ -59,21 +61,21 @@ end
 
 -- Returns the longest beginning of the text that fits into this many columns.
 function width.cut(text, columns)
-  local used, at = 0, 1
+  local used, next_byte = 0, 1
   for char in text:gmatch(CHARACTER) do
     used = used + width_of(char)
     if used > columns then break end
-    at = at + #char
+    next_byte = next_byte + #char
   end
-  return text:sub(1, at - 1)
+  return text:sub(1, next_byte - 1)
 end
 
 -- Returns the longest end of the text that fits into this many columns.
 local function cut_start(text, columns)
-  local left = width.of(text)
-  for at, char in text:gmatch("()(" .. CHARACTER .. ")") do
-    if left <= columns and width_of(char) > 0 then return text:sub(at) end
-    left = left - width_of(char)
+  local columns_left = width.of(text)
+  for start, char in text:gmatch("()(" .. CHARACTER .. ")") do
+    if columns_left <= columns and width_of(char) > 0 then return text:sub(start) end
+    columns_left = columns_left - width_of(char)
   end
   return ""
 end

@@ -54,7 +54,7 @@ end
 local CRASH_RELEASE_OFF = { unsupported = "this system does not support it", denied = "its directory in /dev/shm cannot be used" }
 
 -- Returns a listener that reports events about crashes (docs/explanation/crash.md) and the server.
-local function listener(out)
+local function new_listener(out)
   return function(event)
     if event.event == "crash_released" then
       out:event("crash_released", { { "key", event.key }, { "owner", event.owner } },
@@ -70,14 +70,14 @@ end
 
 -- → a client that holds the locks for a job | nil, message
 function work.client(plan, out)
-  plan.crash_release = not (plan.given["no-crash-release"] or plan.chosen.servers)
+  plan.crash_release = not (plan.given["no-crash-release"] or plan.config.servers)
   if not plan.crash_release then return target.client(plan) end
-  local made, message = target.client(plan, { crash_release = true, on_event = listener(out) })
-  if not made then return nil, message end
-  -- Allows locks with this client's owner, which the job's children may use as well: after the job
+  local job_client, message = target.client(plan, { crash_release = true, on_event = new_listener(out) })
+  if not job_client then return nil, message end
+  -- Allows locks whose owner is this client's, which the job's children may also use: after the job
   -- has crashed, waiters free a lock only if its hold count is 1.
-  client.defaults(made).crash_release = nil
-  return made
+  client.defaults(job_client).crash_release = nil
+  return job_client
 end
 
 local OUTCOMES = {
@@ -88,8 +88,8 @@ local OUTCOMES = {
 }
 
 -- Reports processes of the job that cannot be signalled. `name`: the signal that should have ended
--- them, or nil. Without such a signal nothing has failed, so the report goes only to a terminal or
--- a log: cron mails any other output.
+-- these processes, or nil. If there was no such signal, nothing has failed, so the report goes only
+-- to a terminal or a log: cron mails any other output.
 local function report_refused(plan, out, pids, name)
   local who = (#pids == 1 and "the job's process %d belongs" or "the job's processes %s belong")
     :format(#pids == 1 and pids[1] or table.concat(pids, ", "))
