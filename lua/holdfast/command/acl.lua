@@ -105,7 +105,9 @@ function acl.rule_words(prefix, given)
   for _, kind in ipairs(given.kinds) do
     add_kind(kind, prefix, given, add_key, add_channel)
   end
-  if given.idempotent then add_kind(acl.kinds[1], records.name(prefix), given, add_key, add_channel) end
+  if given.idempotent then
+    add_kind(acl.kinds[1], records.name(prefix), given, add_key, add_channel)
+  end
   add_key(prefixes.client .. prefix .. "*")
   add_key(prefixes.wait .. prefix .. "*")
   add_channel(prefixes.grant .. "*")

@@ -65,7 +65,7 @@ local function measure_round_trips(self)
     seconds[i] = core.now() - began
     if code == "unreachable" then break end
   end
-  table.sort(seconds, function(one, other) return one < other end)
+  table.sort(seconds, function(a, b) return a < b end) -- any locale: compares numbers
   return seconds
 end
 
@@ -99,7 +99,8 @@ local MAX_ENTRIES = 32 -- maximum entries of the slow log to read
 -- malformed
 local function read_entry(entry)
   if type(entry) ~= "table" or type(entry[4]) ~= "table" then return nil end
-  local started_at, microseconds, name = locale.number(entry[2]), locale.number(entry[3]), entry[4][1]
+  local started_at, microseconds = locale.number(entry[2]), locale.number(entry[3])
+  local name = entry[4][1]
   if not started_at or not microseconds or type(name) ~= "string" then return nil end
   return started_at, microseconds / 1e6, name
 end
@@ -112,7 +113,8 @@ function Facts:slowest()
   local slowest
   for _, entry in ipairs(type(entries) == "table" and entries or {}) do
     local started_at, seconds, name = read_entry(entry)
-    local is_recent = started_at and (not self.clock_at or started_at > self.clock_at - HOUR)
+    local age = started_at and self.clock_at and self.clock_at - started_at or 0
+    local is_recent = started_at and age < HOUR
     if is_recent and (not slowest or seconds > slowest.seconds) then
       slowest = { name = name, seconds = seconds }
     end

@@ -126,7 +126,8 @@ end
 function Holding:has_reentered(inside)
   for _, lock in ipairs(self.locks) do
     local inherited = inside[lock:key()]
-    local is_expected = not inherited or self.plan.config.servers and is_second_hold(lock, inherited.owner)
+    local is_expected = not inherited
+      or self.plan.config.servers and is_second_hold(lock, inherited.owner)
       or target.token_text(lock) == inherited.token
     if not is_expected then return false end
   end

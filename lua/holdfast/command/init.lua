@@ -30,7 +30,9 @@ end
 
 local function dispatch(args)
   local name = args[1]
-  if name == "help" and args[2] and is_verb(args[2]) then return print_result(help.of(load(args[2]))) end
+  if name == "help" and args[2] and is_verb(args[2]) then
+    return print_result(help.of(load(args[2])))
+  end
   if name == "--help" or name == "-h" or name == "help" then return print_result(help.overview(VERBS, load)) end
   if name == "--version" or name == "-V" then
     return print_result("holdfast " .. require "holdfast.version")

@@ -13,7 +13,7 @@ local job = {}
 local BY_TERMINAL = { TSTP = true, TTIN = true, TTOU = true }
 local MEANT_TO_END = { TERM = true, HUP = true }
 local KILL_TIMEOUT = 1 -- seconds to wait after KILL until the job's process group is gone
-local FIRST_CHECK = 0.1 -- seconds after the start; by then, a program that changes its user often has
+local FIRST_CHECK = 0.1 -- seconds after the start; by then most programs have changed their user
 
 local Job = {}
 Job.__index = Job
@@ -188,7 +188,8 @@ end
 -- must also have ended, or KILL must have been sent KILL_TIMEOUT seconds ago.
 function Job:is_over()
   if not self.how or self:lock_must_outlast() then return false end
-  return not self.ending or core.now() > self.kill_at + KILL_TIMEOUT or not process.exists(-self.pid)
+  return not self.ending or core.now() > self.kill_at + KILL_TIMEOUT
+    or not process.exists(-self.pid)
 end
 
 function Job:on_signal(name)

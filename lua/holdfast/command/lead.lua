@@ -118,7 +118,8 @@ local function must_end(result, passed_on)
   local number = result.how == "signal" and result.number
   for name in pairs(passed_on) do
     local is_harmful = not signals.harmless[name]
-    if is_harmful and (ALWAYS_TERMINATING[name] or number and exits.of_signal(name) == 128 + number) then
+    local is_cause = number and exits.of_signal(name) == 128 + number
+    if is_harmful and (ALWAYS_TERMINATING[name] or is_cause) then
       return true
     end
   end

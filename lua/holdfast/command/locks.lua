@@ -334,7 +334,8 @@ function locks.rounds(client, pattern, mutexes)
     queues[1] = new_scan(client, "[hr]" .. ("?"):rep(13) .. "[:q]*")
   else
     queues[1] = new_scan(client, "[hr]*_queue:{" .. pattern .. "}")
-    queues[2], queues[3] = new_scan(client, QUEUE .. ":" .. pattern), new_scan(client, LIST .. pattern)
+    queues[2] = new_scan(client, QUEUE .. ":" .. pattern)
+    queues[3] = new_scan(client, LIST .. pattern)
   end
   add_scans(held, client, pattern, "", ":timeout", "zset")
   return queues, held, setmetatable({ client = client, pattern = pattern }, CountSearch)

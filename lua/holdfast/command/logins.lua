@@ -45,7 +45,8 @@ local function read(config)
     local user, password = core.login_of(url)
     local name = name_of(config, url)
     if not user or not name then return nil end
-    logins_by_name[name] = { user = user, password = password, url = library_servers.strip_login(url) }
+    local stripped = library_servers.strip_login(url)
+    logins_by_name[name] = { user = user, password = password, url = stripped }
   end
   return logins_by_name
 end

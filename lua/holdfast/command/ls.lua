@@ -55,7 +55,9 @@ local function print_table(entries, name_of)
   for _, entry in ipairs(entries) do
     rows[#rows + 1] = row(entry, entry.owner and name_of(entry.owner))
   end
-  if #entries > 0 then return output.print(table.concat(output.columns(rows, RIGHT_ALIGNED), "\n")) end
+  if #entries > 0 then
+    return output.print(table.concat(output.columns(rows, RIGHT_ALIGNED), "\n"))
+  end
   output.hint "no locks"
 end
 

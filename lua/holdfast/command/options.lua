@@ -168,8 +168,9 @@ end
 -- Parses args[first] and all later arguments.
 -- → values by name; the other arguments; the arguments after "--", or nil | nil, message
 function options.read(known, args, first)
-  local self = setmetatable({ known = known, args = args, index = first - 1, values = {}, words = {} },
-    Reader)
+  local self = setmetatable({
+    known = known, args = args, index = first - 1, values = {}, words = {},
+  }, Reader)
   for argument in self.next, self do
     if argument == "--" then
       return self.values, self.words, { unpack(args, self.index + 1) }

@@ -95,7 +95,8 @@ local has_warned_of_password = false
 -- Warns once, on a terminal only, so that cron jobs remain silent.
 local function warn_of_password(text, path, mode)
   local has_password = text:find("://[^/@%s:]*:[^/@%s]+@")
-  if has_password and not has_warned_of_password and has_bit(mode, 4) and process.is_terminal(2) then
+  local may_warn = not has_warned_of_password and process.is_terminal(2)
+  if has_password and may_warn and has_bit(mode, 4) then
     has_warned_of_password = true
     process.say("holdfast: " .. texts.printable(path) .. " contains a password and is world-readable; run chmod o-r on it\n")
   end

@@ -79,7 +79,8 @@ local function print_text(entry, waiters, name_of)
   print_line("token", entry.token and locks.token(entry.token))
   print_line("waiters", ("%d"):format(entry.waiters))
   for _, waiter in ipairs(waiters) do
-    local who, waits = identity.text(name_of(waiter.owner)), locks.span(waiter.waits, waiter.at_least)
+    local who = identity.text(name_of(waiter.owner))
+    local waits = locks.span(waiter.waits, waiter.at_least)
     print_line(("%6d"):format(waiter.place), (who or waiter.owner) .. (waits and ", " .. waits or ""))
   end
   if entry.waiters > #waiters and not entry.count then print_line("", "…") end

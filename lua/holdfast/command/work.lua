@@ -72,7 +72,8 @@ end
 function work.client(plan, out)
   plan.crash_release = not (plan.given["no-crash-release"] or plan.config.servers)
   if not plan.crash_release then return target.client(plan) end
-  local job_client, message = target.client(plan, { crash_release = true, on_event = new_listener(out) })
+  local more = { crash_release = true, on_event = new_listener(out) }
+  local job_client, message = target.client(plan, more)
   if not job_client then return nil, message end
   -- Allows locks whose owner is this client's, which the job's children may also use: after the job
   -- has crashed, waiters free a lock only if its hold count is 1.
