@@ -33,13 +33,6 @@ TEST(the_error_of_a_quorum_wait_that_sent_no_request_blames_no_server) {
     CHECK_STR(end, "0 of 5 granted, 5 yet to answer");
 }
 
-TEST(a_quorum_release_also_undoes_the_acquire_on_servers_that_have_not_replied) {
-    hold_by(3, AT(0));
-    hf_op_spec spec = spec_of(HF_OP_RELEASE);
-    begin_spec(&spec, AT(10));
-    for (int i = 3; i < COUNT; i++) CHECK_CONTAINS(output_by(i), "EVALSHA leave");
-}
-
 TEST(a_quorum_hold_missing_on_a_server_is_checked_again_soon_while_it_is_renewed) {
     CASES(int servers; bool renewed, again) = {
         {5, true, false}, {3, true, true}, {3, false, false}, {5, false, false}};
@@ -77,7 +70,8 @@ TEST(an_idempotent_runs_long_record_is_sent_to_every_server_that_holds_the_run) 
                spec.fingerprint = hf_slice_of("print"), spec.result = hf_slice_of(record),
                spec.keep = 5 * HF_SECOND);
     for (int i = 0; i < MAJORITY; i++) CHECK_CONTAINS(output_by(i), record);
-    answers(0, MAJORITY, ":1\r\n", AT(3)), CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 0, MAJORITY - 1, ":1\r\n", AT(3), "under way");
+    CHECK_ANSWERS(op, MAJORITY - 1, MAJORITY, ":1\r\n", AT(3), "ok");
 }
 
 TEST(a_client_that_waits_for_a_quorum_publishes_its_name) {
@@ -156,14 +150,6 @@ TEST(a_quorum_never_uses_the_same_owner_suffix_twice_on_a_server) {
     hf_round_unref(round);
 }
 
-TEST(a_quorums_info_recognizes_an_owner_with_a_suffix_on_the_first_server) {
-    hf_op *op = begin_quorum(HF_OP_INFO, 0, AT(0));
-    answer(0, INFO("40\r\n" OWNER_OF_US ".1", "1", "9"), AT(1));
-    answers(1, 3, INFO("38\r\n" OWNER_OF_US, "1", "9"), AT(1));
-    CHECK_ANSWERS(op, 3, COUNT, NOBODY, AT(1), "ok");
-    CHECK_MEM(info_of(op)->owner, info_of(op)->owner_size, OWNER_OF_US, strlen(OWNER_OF_US));
-}
-
 TEST(an_idempotent_runs_record_that_no_majority_stored_is_not_resent) {
     hf_op *op = begin_guard(AT(0));
     answers(0, COUNT, yes(7), AT(1));
@@ -195,7 +181,7 @@ TEST(an_idempotent_runs_record_on_a_majority_keeps_the_run_locked_on_the_other_s
 }
 
 TEST(a_quorum_attempt_waits_for_slow_servers_ten_times_as_long_as_for_its_majority) {
-    CASES(int answered, most) = {{100, 1100}, {10, 260}, {25, 275}, {26, 286}};
+    CASES(int answered, most) = {{100, 1100}, {10, 260}, {25, 275}, {26, 286}, {1000, 3000}};
     EACH_CASE (i, cases) {
         hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
         answers(0, 2, yes(7), AT(cases[i].answered));
@@ -217,13 +203,6 @@ TEST(a_quorum_call_skips_only_servers_that_have_just_refused_a_connection) {
         hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(50));
         CHECK_OR(round_of(op)->votes[0].skipped == cases[i].skipped, "case %zu", i);
     }
-}
-
-TEST(a_slow_majority_does_not_extend_a_quorum_calls_timeout) {
-    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    answers(0, 2, yes(77), AT(1000));
-    CHECK_ANSWERS(op, 2, 3, busy(20000, 0, 0), AT(1000), "under way");
-    CHECK_EQ_U64(round_of(op)->decide_by, AT(3000));
 }
 
 TEST(the_error_of_a_failed_quorum_acquire_quotes_a_servers_message_about_a_missing_right) {
@@ -378,18 +357,12 @@ TEST(a_re_entered_quorum_hold_is_renewed_if_either_acquire_requested_renewal) {
     }
 }
 
-TEST(an_abandoned_quorum_hold_is_cleaned_up_without_awaiting_late_replies) {
-    hold_by(3, AT(0)), CHECK(quorum_of(&rig.client)->late_replies);
-    abandon_hold(hold_of(), 1, AT(1));
-    CHECK(!quorum_of(&rig.client)->late_replies);
-    CHECK_EQ_INT(part_state(4), CLEANING_UP);
-}
-
 TEST(an_abandoned_quorum_hold_undoes_a_late_grant_that_has_just_arrived) {
-    hold_by(3, AT(0));
+    hold_by(3, AT(0)), CHECK(quorum_of(&rig.client)->late_replies);
     feed(link_at(4, CALLS), yes(5), AT(1)); /* not counted yet */
     abandon_hold(hold_of(), 1, AT(1));
-    tick(AT(2)), CHECK_EQ_INT(part_state(4), CLEANING_UP), CHECK_EQ_INT(part_state(3), CLEANING_UP);
+    tick(AT(2)), CHECK(!quorum_of(&rig.client)->late_replies),
+        CHECK_EQ_INT(part_state(4), CLEANING_UP), CHECK_EQ_INT(part_state(3), CLEANING_UP);
 }
 
 TEST(an_abandoned_quorum_acquire_leaves_no_hold_in_the_client) {
@@ -403,6 +376,7 @@ TEST(a_quorum_re_entry_reports_that_its_hold_was_lost_in_the_meantime) {
     CHECK(hf_op_is_blocked(behind));
     lose_hold(hold_of(), HF_LOST_TAKEN);
     CHECK_ANSWERS(op, 0, 3, yes(77), AT(2), "lost");
+    CHECK_CONTAINS(message_of(op), "this owner lost the lock in the meantime");
     CHECK_OUTCOME(behind, "lost");
     hf_op_end(op, AT(2)), CHECK_EQ_INT(state_of(), HF_HOLD_LOST), CHECK(!is_in_flight(hold_of()));
 }
