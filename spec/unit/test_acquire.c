@@ -177,11 +177,6 @@ TEST(an_acquire_of_a_mutex_that_its_owner_holds_fails_as_busy_without_a_request)
     CHECK_OUTCOME(op, "under way");
 }
 
-TEST(an_acquire_of_a_mutex_fails_as_busy_if_a_process_of_the_same_shared_owner_holds_it) {
-    hf_op *op = begin_mutex(0, true, AT(0));
-    CHECK_ANSWER(op, "*2\r\n:2\r\n:1\r\n", AT(1), "busy");
-}
-
 /* NOSCRIPT is no lost reply: what stands there is not from us. */
 TEST(a_shared_owners_acquire_of_a_held_mutex_fails_as_busy_even_after_a_noscript_reply) {
     hf_op *op = begin_mutex(0, true, AT(0));
@@ -263,21 +258,13 @@ TEST(an_idempotent_run_on_the_key_of_a_lock_fails_with_conflict) {
     CHECK_EQ_INT(holds_left(), 0);
 }
 
-TEST(an_idempotent_run_with_a_different_fingerprint_fails_with_mismatch) {
-    hf_op *op = begin_guard(0, AT(0));
-    CHECK_ANSWER(op, "*1\r\n:4\r\n", AT(1), "mismatch");
-    CHECK_EQ_INT(holds_left(), 0);
-}
-
 /* ---- memory ---- */
 
 /* A client whose server answers `replies` to one acquire after the other. True: acquired. An
  * acquire that failed has left nothing, or the renewer has it. */
 static bool acquires(const char *const *replies, bool events) {
     rig_begin();
-    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-    spec.wait = events ? 10 * HF_SECOND : 0;
-    hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.wait = events ? 10 * HF_SECOND : 0);
     bool yes = false;
     for (int i = 0; op && !hf_op_is_done(op) && replies[i]; i++) {
         rig_tick(AT(i));
@@ -326,9 +313,7 @@ static bool acquires_by_a_look(void *context) {
 static bool learns_of_a_record(void *context) {
     (void)context;
     rig_begin();
-    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-    spec.lock_kind = &hf_kind_guard;
-    hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.lock_kind = &hf_kind_guard);
     rig_serve(AT(0));
     hf_session *link = link_of(CALLS);
     if (op && !hf_op_is_done(op) && link->state == HF_SESSION_READY) {
@@ -357,9 +342,7 @@ TEST(an_acquire_that_does_not_wait_does_not_report_a_lost_subscription_in_its_er
     cut_link(EVENTS, "reset", AT(5));
     rig_sleep(AT(5), AT(300)), CHECK(link_of(EVENTS)->reason[0]);
     rig.refusing = false;
-    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-    spec.caller = spec.owner = hf_slice_of("you");
-    hf_op *one = hf_client_begin(&rig.client, &spec, AT(300));
+    hf_op *one = BEGIN(HF_OP_ACQUIRE, AT(300), spec.caller = spec.owner = hf_slice_of("you"));
     CHECK_ANSWER(one, busy(20000, 0, 0), AT(301), "busy");
     CHECK(!strstr(message_of(one), "cannot listen"));
     CHECK_OUTCOME(op, "under way");

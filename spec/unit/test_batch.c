@@ -216,12 +216,8 @@ TEST(a_multi_lock_relies_on_no_longer_lease_than_that_of_an_extend_that_may_stil
  * server has. */
 TEST(a_multi_lock_re_entered_with_a_shorter_lease_keeps_the_longer_leases) {
     hold_all(AT(0));
-    hf_op_spec spec = spec_of(HF_OP_ACQUIRE_ALL);
-    spec.names = NULL;
-    spec.batch = all;
-    spec.batch_count = COUNT;
-    spec.lease = HF_SECOND;
-    hf_op *op = hf_client_begin(&rig.client, &spec, AT(5000));
+    hf_op *op = BEGIN(HF_OP_ACQUIRE_ALL, AT(5000), spec.names = NULL, spec.batch = all,
+                      spec.batch_count = COUNT, spec.lease = HF_SECOND);
     CHECK_ANSWER(op, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(5001), "ok");
     for (size_t i = 0; i < COUNT; i++) {
         CHECK_EQ_U64(ends_at(hold_at(i)), AT(29698));
@@ -243,14 +239,6 @@ TEST(a_multi_lock_is_still_renewed_after_a_failed_re_entry) {
     }
 }
 
-TEST(a_multi_lock_re_entry_that_finds_one_lock_held_by_another_owner_reports_a_loss) {
-    hold_all(AT(0));
-    CHECK_CALL(HF_OP_ACQUIRE_ALL, AT(1000), "*2\r\n:-2\r\n:2\r\n", AT(1001), "lost");
-    CHECK_EQ_INT(state_at(0), HF_HOLD_HELD);
-    CHECK_EQ_INT(reason_of(hold_at(1)), HF_LOST_TAKEN);
-    CHECK_EQ_INT(state_at(2), HF_HOLD_HELD);
-}
-
 TEST(a_multi_lock_releases_all_its_locks_with_one_command) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -260,12 +248,19 @@ TEST(a_multi_lock_releases_all_its_locks_with_one_command) {
 }
 
 TEST(a_multi_locks_release_says_how_many_of_its_locks_were_lost) {
-    hold_all(AT(0));
-    hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
-    CHECK_ANSWER(op, "*3\r\n:1\r\n:-1\r\n:1\r\n", AT(11), "lost");
-    CHECK_MESSAGE(op, "1 of the 3 locks");
-    CHECK_EQ_INT(holds_left(), 0);
-    CHECK_EQ_U64(stats().losses, 1);
+    CASES(const char *reply; hf_lost_reason reason) =
+        LIST({"*3\r\n:1\r\n:-1\r\n:1\r\n", HF_LOST_DELETED},
+             {"*3\r\n:1\r\n:-2\r\n:1\r\n", HF_LOST_TAKEN});
+    EACH_CASE (i, cases) {
+        hold_all(AT(0));
+        const hf_hold *lost = watch(hold_at(1));
+        hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
+        CHECK_ANSWER(op, cases[i].reply, AT(11), "lost");
+        CHECK_MESSAGE(op, "1 of the 3 locks");
+        CHECK_EQ_INT(reason_of(lost), cases[i].reason);
+        CHECK_EQ_INT(holds_left(), 0);
+        CHECK_EQ_U64(stats().losses, 1);
+    }
 }
 
 TEST(a_multi_locks_release_that_was_sent_twice_succeeds_if_it_finds_the_locks_free) {
@@ -365,11 +360,6 @@ TEST(an_abandoned_multi_lock_acquire_is_undone) {
     CHECK_SENT(RENEWER, "");
 }
 
-TEST(an_abandoned_multi_lock_release_is_finished_in_the_background) {
-    hold_all(AT(0));
-    hf_op_end(begin_all(HF_OP_RELEASE_ALL, AT(1)), AT(2)), CHECK_STATES("ccc");
-}
-
 TEST(a_multi_locks_call_waits_while_one_of_its_locks_is_being_renewed) {
     hold_all(AT(0));
     rig_sleep(AT(0), AT(10000));
@@ -403,22 +393,6 @@ TEST(a_lock_lost_during_a_multi_locks_re_entry_remains_lost) {
     CHECK_EQ_INT(state_at(0), HF_HOLD_HELD);
     CHECK_EQ_INT(count_of(hold_at(0)), 1);
     CHECK_EQ_INT(state_at(1), HF_HOLD_LOST);
-}
-
-/* None of them is taken over: what an earlier call has left goes first. */
-TEST(a_multi_lock_acquire_waits_for_the_clean_up_of_one_of_its_locks) {
-    hold_all(AT(0));
-    uint64_t number = number_of(hold_at(2));
-    abandon_hold(hold_at(2), 1, AT(1));
-    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
-    CHECK(hf_op_is_blocked(op));
-    CHECK_SENT_PART(CALLS, "EVALSHA leave 4 c ");
-    feed_calls(":1\r\n", AT(3));
-    CHECK_SENT(CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 1 me 1 me 0");
-    CHECK_ANSWER(op, "*4\r\n:1\r\n:0\r\n:0\r\n:14\r\n", AT(4), "ok");
-    CHECK(number_of(hold_at(2)) != number);
-    CHECK_EQ_INT(count_of(hold_at(2)), 1);
-    CHECK_EQ_INT(count_of(hold_at(0)), 2);
 }
 
 /* A wait whose leaving did not get through: the hold that follows it has nothing to do with its
@@ -523,8 +497,9 @@ TEST(calls_on_a_multi_lock_survive_each_failed_allocation) {
     check_survives(HF_OP_RELEASE_ALL, "*3\r\n:1\r\n:1\r\n:1\r\n", true);
 }
 
-TEST(a_multi_lock_acquire_waits_for_several_clean_ups_one_after_the_other) {
+TEST(a_multi_lock_acquire_waits_for_several_clean_ups_and_then_adds_new_holds) {
     hold_all(AT(0));
+    uint64_t number = number_of(hold_at(2));
     abandon_hold(hold_at(0), 1, AT(1));
     abandon_hold(hold_at(2), 1, AT(1));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
@@ -535,6 +510,9 @@ TEST(a_multi_lock_acquire_waits_for_several_clean_ups_one_after_the_other) {
     CHECK_EQ_INT(state_at(2), CLEANING_UP);
     feed_calls(":1\r\n", AT(3)), CHECK(!hf_op_is_blocked(op));
     CHECK_SENT(CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 1 me 0");
+    CHECK_ANSWER(op, "*4\r\n:1\r\n:13\r\n:0\r\n:14\r\n", AT(4), "ok");
+    CHECK(number_of(hold_at(2)) != number);
+    for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(count_of(hold_at(i)), i == 1 ? 2 : 1);
 }
 
 TEST(a_multi_lock_re_entry_resets_its_locks_counts_of_failed_renewals) {
@@ -545,17 +523,6 @@ TEST(a_multi_lock_re_entry_resets_its_locks_counts_of_failed_renewals) {
     feed_calls("*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(2)), CHECK_EQ_INT(count_of(hold_at(1)), 2);
     CHECK(!is_at_risk(hold_at(1)));
     CHECK_EQ_INT(failures_of(hold_at(1)), 0);
-}
-
-TEST(a_multi_lock_re_entry_that_finds_one_lock_lost_names_that_and_keeps_the_others) {
-    hold_all(AT(0));
-    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
-    CHECK(is_in_flight(hold_at(0)) && is_in_flight(hold_at(2)));
-    CHECK_ANSWER(op, "*2\r\n:-1\r\n:2\r\n", AT(2), "lost");
-    CHECK_MESSAGE(op, "\"b\"");
-    CHECK_EQ_INT(state_at(1), HF_HOLD_LOST);
-    CHECK(!is_in_flight(hold_at(0)) && !is_in_flight(hold_at(2)));
-    CHECK_EQ_INT(count_of(hold_at(0)), 1);
 }
 
 TEST(a_multi_locks_release_does_not_wait_for_a_lock_that_is_already_lost) {
@@ -582,23 +549,6 @@ TEST(a_multi_locks_release_waits_for_the_command_under_way_for_a_lost_lock) {
     CHECK_ANSWER(op, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(10005), "lost");
     CHECK_STATES("-c-");
     CHECK_SENT_PART_AT(RENEWER, AT(10005), "EVALSHA leave 4 b ");
-}
-
-TEST(a_multi_lock_release_that_finds_a_lock_held_by_another_owner_reports_it_as_taken) {
-    hf_lost_reason reason = HF_LOST_EXPIRED;
-    hold_all(AT(0));
-    hf_hold *taken = watch(hold_at(1));
-    CHECK_CALL(HF_OP_RELEASE_ALL, AT(10), "*3\r\n:1\r\n:-2\r\n:1\r\n", AT(11), "lost");
-    reason = reason_of(taken);
-    CHECK_EQ_INT(reason, HF_LOST_TAKEN);
-    CHECK_EQ_U64(stats().losses, 1);
-}
-
-TEST(a_multi_lock_acquire_whose_reply_is_lost_is_sent_again) {
-    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-    cut_link(CALLS, "reset", AT(1));
-    CHECK_SENT_AT(CALLS, AT(50), "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
-    CHECK_ANSWER(op, ALL_ACQUIRED, AT(51), "ok");
 }
 
 TEST(a_multi_lock_acquire_fails_at_once_if_the_server_is_unreachable) {
@@ -684,30 +634,20 @@ TEST(a_multi_locks_partial_release_extends_no_lock_beyond_its_max_hold) {
 
 /* ---- replicas ---- */
 
-static void start_sync(void) {
-    start();
-    config_in(&rig.client)->sync = (hf_sync){1, 100 * HF_MS};
-}
-
-TEST(a_multi_lock_acquire_that_no_replica_confirms_is_undone) {
-    start_sync();
-    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-    CHECK_SENT_PART(CALLS, "me 0 me 0 me 0\nWAIT 1 100");
-    CHECK_ANSWER(op, ALL_ACQUIRED, AT(1), "under way");
-    CHECK_ANSWER(op, ":0\r\n", AT(100), "no_quorum");
-    CHECK_STATES("ccc");
-}
-
-TEST(a_multi_lock_acquire_succeeds_once_a_replica_confirms_it) {
-    start_sync();
-    CHECK_CALL(HF_OP_ACQUIRE_ALL, AT(0), ALL_ACQUIRED ":1\r\n", AT(1), "ok");
-    CHECK_STATES("hhh");
-}
-
-TEST(a_multi_lock_acquire_that_is_busy_does_not_wait_for_replicas) {
-    start_sync();
-    CHECK_CALL(HF_OP_ACQUIRE_ALL, AT(0), "*3\r\n:0\r\n:2\r\n:500\r\n:0\r\n", AT(100), "busy");
-    CHECK_EQ_INT(holds_left(), 0);
+TEST(a_multi_lock_acquire_succeeds_only_once_a_replica_confirms_it) {
+    CASES(const char *reply, *confirmed, *outcome, *states) = {
+        {ALL_ACQUIRED, ":0\r\n", "no_quorum", "ccc"},
+        {ALL_ACQUIRED, ":1\r\n", "ok", "hhh"},
+        {"*3\r\n:0\r\n:2\r\n:500\r\n", ":0\r\n", "busy", "---"},
+    };
+    EACH_CASE (i, cases) {
+        config_in(&rig.client)->sync = (hf_sync){1, 100 * HF_MS};
+        hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
+        CHECK_SENT_PART(CALLS, "me 0 me 0 me 0\nWAIT 1 100");
+        CHECK_ANSWER(op, cases[i].reply, AT(1), "under way");
+        CHECK_ANSWER(op, cases[i].confirmed, AT(100), cases[i].outcome);
+        CHECK_STATES(cases[i].states);
+    }
 }
 
 /* An earlier call's claim whose clean-up has failed is set aside, which needs no memory. */
@@ -785,14 +725,21 @@ TEST(after_a_failed_multi_lock_re_entry_its_holds_are_reported_as_uncertain) {
 
 /* ---- rows of one lock ---- */
 
-TEST(a_multi_lock_re_entry_reports_a_loss_whichever_of_its_locks_is_lost) {
-    for (size_t gone = 0; gone < COUNT; gone++) {
-        start();
+TEST(a_multi_lock_re_entry_reports_which_of_its_locks_is_lost_and_keeps_the_others) {
+    EACH_NUMBER (i, 2 * COUNT) {
+        size_t gone = (size_t)i / 2;
+        bool taken = i % 2;
         hold_all(AT(0));
         hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1000));
-        CHECK_ANSWER(op, printed("*2\r\n:-2\r\n:%zu\r\n", gone + 1), AT(1001), "lost");
-        for (size_t i = 0; i < COUNT; i++)
-            CHECK_EQ_INT(state_at(i), i == gone ? HF_HOLD_LOST : HF_HOLD_HELD);
+        for (size_t j = 0; j < COUNT; j++) CHECK(is_in_flight(hold_at(j)));
+        CHECK_ANSWER(op, printed("*2\r\n:%d\r\n:%zu\r\n", taken ? -2 : -1, gone + 1), AT(1001),
+                     "lost");
+        CHECK_MESSAGE(op, printed("\"%.*s\"", 1, names[gone].key.data));
+        CHECK_EQ_INT(reason_of(hold_at(gone)), taken ? HF_LOST_TAKEN : HF_LOST_DELETED);
+        for (size_t j = 0; j < COUNT; j++) {
+            CHECK_EQ_INT(state_at(j), j == gone ? HF_HOLD_LOST : HF_HOLD_HELD);
+            CHECK(count_of(hold_at(j)) == 1 && !is_in_flight(hold_at(j)));
+        }
     }
 }
 
@@ -836,7 +783,7 @@ TEST(a_multi_lock_acquire_that_does_not_wait_is_busy_while_its_owner_has_a_call_
 
 TEST(an_abandoned_multi_lock_release_is_finished_over_the_same_connection) {
     hold_all(AT(0));
-    hf_op_end(begin_all(HF_OP_RELEASE_ALL, AT(1)), AT(2));
+    hf_op_end(begin_all(HF_OP_RELEASE_ALL, AT(1)), AT(2)), CHECK_STATES("ccc");
     sent_over(CALLS);
     rig_tick(AT(3)), CHECK_EQ_INT(commands_in(sent_over(CALLS), "EVALSHA leave "), COUNT);
     CHECK_SENT(RENEWER, "");
@@ -876,18 +823,6 @@ TEST(a_multi_lock_release_that_is_busy_because_of_another_call_refers_to_no_hold
     CHECK_OUTCOME(op, "busy");
     CHECK_EQ_INT((int)hf_op_hold_count(op), 0);
     CHECK_EQ_INT(count_of(hold_at(0)), 1);
-}
-
-/* A lost one is cleaned up once, before a call that waits for it goes on. */
-TEST(a_lock_lost_during_a_multi_locks_failed_release_is_cleaned_up_once) {
-    hold_all(AT(0));
-    begin_all(HF_OP_RELEASE_ALL, AT(10));
-    hf_op *waits = begin_one(HF_OP_RELEASE, 1, AT(11));
-    CHECK(hf_op_is_blocked(waits));
-    lose_hold(hold_at(1), HF_LOST_EXPIRED);
-    CHECK_ANSWER(waits, "-OOM no\r\n", AT(12), "lost");
-    CHECK_EQ_INT(state_at(1), CLEANING_UP);
-    CHECK_EQ_INT(holds_left(), COUNT);
 }
 
 TEST(a_multi_lock_call_that_runs_out_of_memory_fails_as_no_memory) {
@@ -1001,13 +936,18 @@ TEST(a_lock_lost_in_a_failed_multi_lock_release_is_cleaned_up_unless_another_own
 }
 
 TEST(a_lock_lost_during_a_multi_locks_release_is_cleaned_up_once) {
-    hold_all(AT(0));
-    begin_all(HF_OP_RELEASE_ALL, AT(10));
-    hf_op *waits = begin_one(HF_OP_RELEASE, 1, AT(11));
-    lose_hold(hold_at(1), HF_LOST_EXPIRED);
-    CHECK_ANSWER(waits, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(12), "lost");
-    CHECK_EQ_INT(state_at(1), CLEANING_UP);
-    CHECK_EQ_INT(holds_left(), 1);
+    CASES(const char *reply; int left) =
+        LIST({"*3\r\n:1\r\n:1\r\n:1\r\n", 1}, {"-OOM no\r\n", COUNT});
+    EACH_CASE (i, cases) {
+        hold_all(AT(0));
+        begin_all(HF_OP_RELEASE_ALL, AT(10));
+        hf_op *waits = begin_one(HF_OP_RELEASE, 1, AT(11));
+        CHECK(hf_op_is_blocked(waits));
+        lose_hold(hold_at(1), HF_LOST_EXPIRED);
+        CHECK_ANSWER(waits, cases[i].reply, AT(12), "lost");
+        CHECK_EQ_INT(state_at(1), CLEANING_UP);
+        CHECK_EQ_INT(holds_left(), cases[i].left);
+    }
 }
 
 TEST(a_multi_lock_release_hands_over_a_lock_behind_many_dead_waiters_in_the_background) {

@@ -120,18 +120,10 @@ TEST(a_subscription_that_is_not_confirmed_is_retried_over_a_new_connection) {
 TEST(a_subscription_connection_remains_open_for_a_moment_after_a_grant) {
     hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     CHECK_GRANTS(op, GRANT("1", "88"), AT(100), "ok");
-    hf_op_end(op, AT(100));
+    hf_op_end(op, AT(100)), CHECK_EQ_U64(calls_deadline(), AT(600));
     rig_sleep(AT(100), AT(599)), CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_READY);
     rig_sleep(AT(599), AT(600)), CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_CLOSED);
     CHECK(!first_node(&rig.client)->subscribed);
-}
-
-TEST(a_subscription_connection_is_closed_after_a_wait_without_success) {
-    hf_op *op = wait_in_queue(HF_SECOND, AT(0));
-    rig_tick(AT(1000));
-    CHECK_ANSWER(op, ":0\r\n", AT(1001), "busy");
-    rig_tick(AT(1001)), CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_CLOSED);
-    CHECK_EQ_U64(client_deadline(), HF_NEVER);
 }
 
 static hf_op *wait_as(const char *owner, hf_time now) {
@@ -184,13 +176,6 @@ TEST(a_pattern_subscription_that_was_denied_is_not_retried) {
     feed(link_of(EVENTS), "-ERR no\r\n", AT(11)), CHECK(first_node(&rig.client)->pattern_denied);
 }
 
-/* A driver that sleeps until then closes the link that nobody needs any more. */
-TEST(a_client_wakes_up_to_close_a_subscription_connection_that_no_waiter_needs) {
-    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
-    CHECK_GRANTS(op, GRANT("1", "90"), AT(10), "ok");
-    hf_op_end(op, AT(10)), CHECK_EQ_U64(calls_deadline(), AT(510));
-}
-
 /* What the server has confirmed for one counts for all of them, until the link is lost. */
 TEST(a_confirmed_subscription_is_shared_until_its_connection_is_lost) {
     hf_op *first = wait_in_queue(HF_NEVER, AT(0));
@@ -216,6 +201,8 @@ TEST(a_grant_message_gives_the_lock_to_the_waiter_that_it_names) {
 /* At a time, if the lease of the holder has been made shorter. */
 TEST(a_waiter_rechecks_its_lock_when_a_message_asks_for_that_or_at_the_time_it_gives) {
     hf_op *op = wait_in_queue(HF_NEVER, AT(0));
+    hf_time at = rechecks_at(op);
+    feed_message("1 recheck 1 9000", AT(5)), CHECK_EQ_U64(rechecks_at(op), at); /* not later */
     feed_message("1 recheck 1 50", AT(20)), CHECK_EQ_U64(hf_op_deadline(op), AT(71));
     feed_message("1 recheck 1", AT(21)), CHECK_EQ_U64(hf_op_deadline(op), AT(21));
 }
@@ -330,10 +317,8 @@ TEST(a_grant_to_an_earlier_wait_leaves_its_callers_newer_hold_alone) {
     static const hf_kind *const kinds[] = {&hf_kind_lock, &hf_kind_mutex, &hf_kind_guard};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         listen_to_grants();
-        hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-        spec.lock_kind = kinds[i];
-        spec.owner = (hf_slice){"", 0};
-        hf_op *op = hf_client_begin(&rig.client, &spec, AT(5));
+        hf_op *op =
+            BEGIN(HF_OP_ACQUIRE, AT(5), spec.lock_kind = kinds[i], spec.owner = (hf_slice){"", 0});
         CHECK_ANSWER(op, ACQUIRED, AT(6), "ok");
         had_waited(77, &hf_kind_lock);
         feed_message(GRANT("77", "88"), AT(10));

@@ -97,9 +97,7 @@ TEST(a_command_waits_while_no_node_serves_its_slot) {
 TEST(a_key_with_braces_that_are_not_a_tag_is_refused) {
     hf_names names;
     CHECK(hf_names_make(&names, hf_slice_of("a{b")));
-    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-    spec.names = &names;
-    hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.names = &names);
     CHECK_OUTCOME(op, "conflict");
     CHECK_EQ_INT(rig.opens, 0);
     hf_op_end(op, AT(0));

@@ -349,16 +349,6 @@ TEST(closing_a_client_returns_its_idle_kept_locks) {
     feed(link_of(RENEWER), ":1\r\n", AT(3)), CHECK(is_quiet());
 }
 
-TEST(a_command_that_needs_the_servers_state_first_returns_an_idle_kept_lock) {
-    keep_idle(AT(1));
-    hf_op_spec spec = spec_of(HF_OP_FORCE);
-    hf_op *op = hf_client_begin(&rig.client, &spec, AT(2));
-    CHECK(op != NULL);
-    const char *sent = sent_over(CALLS);
-    CHECK(strncmp(sent, LEAVE("01"), strlen(LEAVE("01"))) == 0);
-    CHECK(strstr(sent, "EVALSHA force "));
-}
-
 /* The force may have been carried out from when it is sent. */
 TEST(a_kept_lock_that_was_released_by_force_goes_to_no_other_caller) {
     hold_and_end();
@@ -404,15 +394,6 @@ TEST(a_client_that_returns_a_kept_mutex_leaves_it_briefly_to_polling_clients) {
     rig_tick(AT(1025)), CHECK(is_asking(waits));
 }
 
-/* An acquire that a kept lock does not fit goes to the server. */
-/* A lock is announced to those that wait, so it needs no pause for clients that poll. */
-TEST(a_caller_queries_the_server_at_once_after_a_kept_lock_was_returned_when_keep_ended) {
-    hold_and_end();
-    hf_op *waits = acquire("b", AT(1));
-    begin_as("a", HF_OP_RELEASE, 0, AT(1100));
-    rig_tick(AT(1100)), CHECK(is_asking(waits));
-}
-
 /* …and not from its beginning: the wait may have taken longer. */
 TEST(the_time_for_which_a_client_keeps_a_lock_begins_when_it_is_acquired) {
     hf_op *op = acquire("a", AT(0));
@@ -441,7 +422,7 @@ TEST(a_caller_that_has_waited_in_its_client_is_not_refused_by_max_waiters_on_the
     hold_and_end();
     hf_op *b = BEGIN_SPEC(spec_as("b"), AT(1), spec.limits_waiters = true, spec.max_waiters = 1);
     begin_as("a", HF_OP_RELEASE, 0, AT(1100));
-    rig_tick(AT(1100));
+    rig_tick(AT(1100)), CHECK(is_asking(b)); /* at once */
     feed_calls(":1\r\n", AT(1101));
     CHECK_ANSWER(b, busy(20000, 5, 0), AT(1101), "under way");
     CHECK(is_waiting(b));
@@ -471,22 +452,6 @@ TEST(a_kept_locks_shortened_lease_counts_from_its_sending_and_is_not_sent_again)
         CHECK_EQ_INT(is_leaving(claim), twice);
         CHECK(twice || claim_ends_at(claim) <= hf_lease_end(AT(668), 2 * HF_SECOND));
     }
-}
-
-/* Its next caller would hold what somebody takes away. */
-TEST(a_lock_released_by_force_during_its_shortening_is_not_kept_after_the_next_release) {
-    hold_and_end();
-    begin_as("x", HF_OP_FORCE, 0, AT(1));
-    sent_over(CALLS);
-    CHECK_RELEASE_SENT("a", AT(2), RELEASE("01"));
-}
-
-/* A command for it is under way, behind which it goes. */
-TEST(releasing_an_idle_kept_lock_by_force_ends_its_keep_time) {
-    keep_shortened();
-    begin_as("x", HF_OP_FORCE, 0, AT(669));
-    feed_renewer(":1\r\n", AT(670));
-    CHECK_SENT_AT(RENEWER, AT(670), LEAVE("01"));
 }
 
 TEST(the_lease_of_an_idle_kept_lock_is_shortened_once_and_then_renewed) {
@@ -800,16 +765,6 @@ TEST(a_kept_lock_with_a_short_lease_is_extended_to_the_lease_that_the_next_calle
     CHECK_EQ_U64(lease_of(hold_in(op)), HF_SECOND);
 }
 
-/* Until its grant is confirmed the server has it for no longer than that. */
-TEST(a_kept_lock_with_an_unconfirmed_grant_goes_even_to_a_caller_that_wants_a_short_lease) {
-    hf_op *op = granted();
-    CHECK_OUTCOME(op, "ok");
-    hf_op_end(op, AT(10));
-    release("a", AT(11));
-    op = BEGIN_SPEC(spec_as("b"), AT(12), spec.lease = HF_SECOND);
-    CHECK_OUTCOME(op, "ok");
-}
-
 TEST(an_acquire_of_another_kind_waits_until_the_clients_kept_lock_is_returned) {
     for (int in_flight = 0; in_flight <= 1; in_flight++) {
         keep_idle(AT(1));
@@ -907,7 +862,7 @@ TEST(a_kept_lock_with_an_unconfirmed_grant_goes_with_that_to_the_next_caller) {
     hf_op *op = granted();
     hf_op_end(op, AT(10));
     release("a", AT(11)), CHECK_EQ_U64(claim_wait(claim_in_heap(holds_of(&rig.client), 0)), 1);
-    op = acquire("b", AT(12));
+    op = BEGIN_SPEC(spec_as("b"), AT(12), spec.lease = HF_SECOND); /* also for a shorter lease */
     CHECK_EQ_U64(wait_of_hold(hold_in(op)), 1);
     hf_hold *hold = hold_in(op);
     hf_op_end(op, AT(12));
@@ -921,13 +876,8 @@ TEST(two_forced_releases_return_an_idle_kept_lock_only_once) {
     hf_client_begin(&rig.client, &spec, AT(2));
     hf_client_begin(&rig.client, &spec, AT(2));
     const char *sent = sent_over(CALLS), *leave = strstr(sent, "EVALSHA leave ");
-    CHECK(leave == sent);
+    CHECK(leave == sent && strstr(sent, "EVALSHA force "));
     CHECK(!strstr(leave + 1, "EVALSHA leave "));
-}
-
-TEST(a_closed_client_gives_its_kept_locks_to_no_caller) {
-    hold_and_end();
-    close_rig(AT(1)), CHECK_OUTCOME(acquire("b", AT(2)), "closed");
 }
 
 TEST(an_idle_kept_lock_belongs_to_no_caller) {

@@ -22,11 +22,7 @@ static void latch_begin(void) {
 RIG_BEGINS_WITH(latch_begin)
 
 static hf_op *begin_on(hf_op_kind kind, uint64_t value, hf_time wait, hf_time now) {
-    hf_op_spec spec = spec_of(kind);
-    spec.lock_kind = &hf_kind_latch;
-    spec.value = value;
-    spec.wait = wait;
-    hf_op *op = hf_client_begin(&rig.client, &spec, now);
+    hf_op *op = BEGIN(kind, now, spec.lock_kind = &hf_kind_latch, spec.value = value, spec.wait = wait);
     rig_serve(now);
     return op;
 }

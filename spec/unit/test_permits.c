@@ -166,13 +166,6 @@ TEST(a_release_of_permits_that_finds_them_gone_reports_a_loss) {
     CHECK_ANSWER(op, ":-1\r\n", AT(11), "lost");
 }
 
-TEST(a_permit_release_that_must_skip_many_dead_waiters_finishes_in_the_background) {
-    hold_permits(1, AT(0));
-    hf_op *op = begin_call(HF_OP_RELEASE, AT(10));
-    CHECK_ANSWER(op, ":3\r\n", AT(11), "ok");
-    CHECK_SENT_AT(RENEWER, AT(11), "EVALSHA permit_leave " KEYS_OF_POOL DRIVE_UUID ":2 2000 0  ");
-}
-
 TEST(permits_are_renewed_on_the_key_that_holds_their_leases) {
     hold_permits(3, AT(0));
     rig_sleep(AT(1), AT(10000));

@@ -6,6 +6,8 @@
 
 TEST(a_re_entry_adds_a_hold_and_renews_the_lease) {
     hf_hold *hold = hold_lock(AT(0));
+    set_at_risk(hold, true);
+    set_failures(hold, 3);
     hf_op *op = begin_acquire(HF_SECOND, AT(1000));
     CHECK_SENT(CALLS, ASK_OF_K("1", "0", ""));
     CHECK(hf_hold_is_valid(hold, AT(1000)));
@@ -16,37 +18,16 @@ TEST(a_re_entry_adds_a_hold_and_renews_the_lease) {
     CHECK_EQ_U64(ends_at(hold), AT(30698));
     CHECK_EQ_U64(renewer_deadline(), AT(11000));
     CHECK_EQ_U64(stats().reentries, 1);
+    CHECK(!is_at_risk(hold) && failures_of(hold) == 0);
 }
 
 TEST(a_shorter_re_entry_keeps_the_longer_lease) {
     hf_hold *hold = hold_lock(AT(0));
-    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-    spec.lease = HF_SECOND;
-    spec.renewed = false;
-    hf_client_begin(&rig.client, &spec, AT(1000));
+    BEGIN(HF_OP_ACQUIRE, AT(1000), spec.lease = HF_SECOND, spec.renewed = false);
     feed_calls("*2\r\n:1\r\n:0\r\n", AT(1001)), CHECK_EQ_U64(lease_of(hold), 30 * HF_SECOND);
     CHECK_EQ_U64(ends_at(hold), AT(29698));
     CHECK(is_renewed(hold));
     CHECK(renewer_deadline() <= AT(11000));
-}
-
-/* A short lease does not refresh a longer TTL; so it must not put off the renewal either. */
-TEST(repeated_short_re_entries_do_not_delay_the_renewal) {
-    hf_hold *hold = hold_lock(AT(0));
-    for (int ms = 500; ms < 60000; ms += 500) {
-        rig_sleep(AT(ms - 500), AT(ms));
-        if (sent_over(RENEWER)[0] != '\0') feed(link_of(RENEWER), "*1\r\n:1\r\n", AT(ms));
-        CHECK(hf_hold_is_valid(hold, AT(ms)));
-        hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-        spec.lease = HF_SECOND;
-        spec.renewed = false;
-        hf_op *op = hf_client_begin(&rig.client, &spec, AT(ms));
-        CHECK_ENDS_WITH(op, "*2\r\n:1\r\n:0\r\n", AT(ms), "ok");
-        op = begin(HF_OP_RELEASE, AT(ms));
-        feed_calls("-OOM no\r\n", AT(ms)); /* so that the release does not refresh it */
-        hf_op_end(op, AT(ms));
-    }
-    CHECK(stats().renewals >= 5);
 }
 
 TEST(a_re_entry_that_finds_the_lock_gone_reports_a_loss) {
@@ -87,9 +68,7 @@ TEST(a_lost_hold_released_during_a_re_entry_is_cleaned_up) {
 
 TEST(a_re_entry_whose_reply_arrives_after_its_lease_does_not_end_the_hold) {
     hf_hold *hold = hold_lock(AT(0));
-    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-    spec.lease = 100 * HF_MS;
-    hf_op *op = hf_client_begin(&rig.client, &spec, AT(1000));
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(1000), spec.lease = 100 * HF_MS);
     CHECK_ANSWER(op, "*2\r\n:1\r\n:0\r\n", AT(1200), "lost");
     CHECK(hf_hold_is_valid(hold, AT(1200)));
     CHECK_EQ_INT(count_of(hold), 1);
@@ -289,17 +268,6 @@ TEST(an_acquire_that_waits_for_a_clean_up_ends_when_its_wait_is_over) {
     }
 }
 
-TEST(an_acquire_waits_for_the_clean_up_of_the_previous_hold) {
-    hold_lock(AT(0));
-    abandon_hold(hold_of(), 1, AT(10));
-    CHECK_SENT_AT(RENEWER, AT(10), LEAVE_OF_K("0", ""));
-    hf_op *op = begin_acquire(HF_SECOND, AT(11));
-    CHECK_STATE(op, BLOCKED);
-    CHECK_SENT(CALLS, "");
-    feed(link_of(RENEWER), ":1\r\n", AT(12)), CHECK_SENT(CALLS, BRIEF_ASK_OF_K);
-    CHECK_ANSWER(op, ACQUIRED, AT(13), "ok");
-}
-
 TEST(an_abandoned_hold_is_cleaned_up_and_not_reused_by_the_next_acquire) {
     uint64_t number = number_of(hold_lock(AT(0)));
     abandon_hold(hold_of(), 1, AT(10));
@@ -377,17 +345,6 @@ TEST(a_re_entry_of_a_hold_from_an_old_grant_takes_the_larger_of_both_tokens) {
         CHECK_EQ_U64(token_of(hold), cases[i].has);
         CHECK_EQ_U64(wait_of_hold(hold), 0);
     }
-}
-
-TEST(a_hold_abandoned_during_a_re_entry_is_removed_at_its_end) {
-    hf_hold *hold = hold_lock(AT(0));
-    hf_op *op = begin_acquire(0, AT(1000));
-    abandon_hold(hold, 1, AT(1001)), CHECK_EQ_INT(count_of(hold), 1);
-    CHECK_ANSWER(op, ACQUIRED, AT(1002), "ok");
-    CHECK_EQ_INT(count_of(hold), 1);
-    CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
-    begin_acquire(0, AT(1003));
-    feed_calls(ACQUIRED, AT(1004)), CHECK_EQ_INT(count_of(hold), 2);
 }
 
 TEST(a_re_entry_whose_reply_is_lost_is_sent_again) {
@@ -471,15 +428,6 @@ TEST(an_acquire_outlasts_a_refused_clean_up_only_if_it_waits) {
         hf_client_unblock(&rig.client, claim_of(hold), AT(2));
         CHECK_OUTCOME(op, wait ? "under way" : "unreachable");
     }
-}
-
-TEST(a_re_entry_resets_its_holds_count_of_failed_renewals) {
-    hf_hold *hold = hold_lock(AT(0));
-    set_at_risk(hold, true);
-    set_failures(hold, 3);
-    begin_acquire(0, AT(1));
-    feed_calls(ACQUIRED, AT(2)), CHECK_EQ_INT(count_of(hold), 2), CHECK(!is_at_risk(hold));
-    CHECK_EQ_INT(failures_of(hold), 0);
 }
 
 CHECK_MAIN

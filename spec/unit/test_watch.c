@@ -12,10 +12,7 @@ RIG_BEGINS
 #define FREE "*6\r\n$0\r\n\r\n:0\r\n:-2\r\n$2\r\n42\r\n:0\r\n:-1\r\n"
 
 static hf_op *begin_watch(const char *known, hf_time wait, hf_time now) {
-    hf_op_spec spec = spec_of(HF_OP_WATCH);
-    spec.result = hf_slice_of(known);
-    spec.wait = wait;
-    hf_op *op = hf_client_begin(&rig.client, &spec, now);
+    hf_op *op = BEGIN(HF_OP_WATCH, now, spec.result = hf_slice_of(known), spec.wait = wait);
     rig_serve(now);
     return op;
 }
