@@ -126,24 +126,23 @@ TEST(a_cluster_map_is_requested_no_sooner_than_100_ms_after_the_last_one) {
 
 /* ---- nodes that are down ---- */
 
-TEST(a_command_is_sent_to_the_node_that_took_over_the_slot) {
-    cluster_known(AT(0));
-    lose(0, AT(1000));
-    hf_op *op = acquire(0, AT(2000));
-    CHECK(!hf_op_is_done(op));
-    rig_tick(AT(2000)), CHECK_NODE_SENT(1, CALLS, QUERY);
-    CHECK_THEN_SENT(1, ALL_OF_B, AT(2001), 1, ASKED);
-    CHECK_ANSWER_BY(1, op, YES, AT(2002), "ok");
-}
-
-TEST(a_command_fails_as_unreachable_while_the_cluster_map_still_contains_the_dead_node) {
-    cluster_known(AT(0));
-    lose(0, AT(1000));
-    hf_op *op = acquire(0, AT(2000));
-    rig_tick(AT(2000));
-    CHECK_ANSWER_BY(1, op, HALVES, AT(2001), "unreachable");
-    CHECK_MESSAGE(op, "on a:1: refused");
-    CHECK_EQ_INT(state_of(), -1);
+TEST(a_command_is_sent_to_the_node_that_took_over_the_slot_and_fails_if_none_has) {
+    EACH_NUMBER (taken_over, 2) {
+        cluster_known(AT(0));
+        lose(0, AT(1000));
+        hf_op *op = acquire(0, AT(2000));
+        CHECK_OUTCOME(op, "under way");
+        rig_tick(AT(2000)), CHECK_NODE_SENT(1, CALLS, QUERY);
+        feeds(1, CALLS, taken_over ? ALL_OF_B : HALVES, AT(2001));
+        if (taken_over) {
+            CHECK_NODE_SENT(1, CALLS, ASKED);
+            CHECK_ANSWER_BY(1, op, YES, AT(2002), "ok");
+        } else {
+            CHECK_OUTCOME(op, "unreachable");
+            CHECK_MESSAGE(op, "on a:1: refused");
+            CHECK_EQ_INT(state_of(), -1);
+        }
+    }
 }
 
 TEST(a_command_without_a_reply_is_resent_to_the_node_that_takes_over) {
@@ -543,26 +542,6 @@ TEST(a_command_that_must_not_be_resent_does_not_move_to_another_node) {
         if (strstr(text, QUERY)) feeds(1, CALLS, ALL_OF_B, AT(ms + 50));
     }
     CHECK_OUTCOME(op, "unreachable");
-}
-
-TEST(an_error_message_names_the_first_of_many_cluster_nodes_that_refuse_connections) {
-    static hf_server many[20];
-    hf_client_config config = rig_config();
-    for (int i = 0; i < 20; i++) {
-        many[i] = (hf_server){.port = (uint16_t)(i + 1)};
-        snprintf(many[i].host, HF_URL_HOST, "node%d", i + 1);
-        snprintf(many[i].label, HF_URL_HOST, "node%d.example.org:%d", i + 1, i + 1);
-    }
-    config.mode = HF_MODE_CLUSTER;
-    config.servers = many;
-    config.server_count = 20;
-    rig_begin_with(&config);
-    rig.refusing = true;
-    hf_op *op = acquire(0, AT(0));
-    for (int i = 0; i < 30 && !hf_op_is_done(op); i++) rig_tick(AT(i));
-    CHECK_OUTCOME(op, "unreachable");
-    CHECK_MESSAGE(op, "(node1.example.org:1: refused, node2.example.org:2: ");
-    CHECK_MESSAGE(op, "...)");
 }
 
 CHECK_MAIN

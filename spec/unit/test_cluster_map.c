@@ -170,8 +170,9 @@ static void check_pauses(const char *refusal, hf_time least, hf_time most) {
     rig_end(now);
 }
 
-TEST(a_command_answered_with_tryagain_is_retried_within_10_to_30_ms) {
+TEST(a_command_answered_with_tryagain_or_redirected_to_no_address_is_retried_after_a_pause) {
     check_pauses("-TRYAGAIN wait\r\n", 10 * HF_MS, 30 * HF_MS);
+    check_pauses("-ASK 7629 ?:2\r\n", 20 * HF_MS, 40 * HF_MS);
 }
 
 /* A command without a key. */
@@ -333,14 +334,6 @@ TEST(a_command_that_the_ask_target_refuses_is_sent_to_the_slots_node_again) {
     rig_sleep(AT(1002), AT(1050)), CHECK_NODE_SENT(0, CALLS, ASKED);
 }
 
-TEST(a_command_that_times_out_after_a_refusal_reports_the_refusal) {
-    cluster_known(AT(0));
-    hf_op *op = acquire(0, AT(1000));
-    feeds(0, CALLS, "-TRYAGAIN wait\r\n", AT(1001));
-    CHECK_SLEEP(op, AT(1001), AT(5000), "unreachable");
-    CHECK_MESSAGE(op, "TRYAGAIN wait");
-}
-
 TEST(a_request_for_the_cluster_map_that_ran_out_of_memory_is_repeated_later) {
     bool failed = true;
     unsigned long nth = 1;
@@ -427,18 +420,6 @@ TEST(a_command_is_retried_if_the_node_named_by_an_ask_redirect_is_unreachable) {
     CHECK_NODE_SENT(0, CALLS, ASKED);
 }
 
-TEST(a_command_redirected_to_no_address_is_retried_after_a_pause) {
-    check_pauses("-ASK 7629 ?:2\r\n", 20 * HF_MS, 40 * HF_MS);
-}
-
-TEST(a_waiter_whose_slot_moves_sends_each_command_only_once) {
-    cluster_known(AT(0));
-    hf_op *op = acquire(60 * HF_SECOND, AT(1000));
-    feeds(0, CALLS, busy(20000, 0, 0), AT(1000));
-    feeds_event(0, "subscribe", "1", AT(1001)), CHECK(is_asking(op));
-    CHECK_EQ_INT(request_in(op)->sends, 1);
-}
-
 /* Only waiters move with a map: what was sent gets its redirect. */
 TEST(a_command_in_flight_is_not_resent_when_the_map_changes) {
     cluster_known(AT(0));
@@ -448,16 +429,6 @@ TEST(a_command_in_flight_is_not_resent_when_the_map_changes) {
     feeds_event(0, "subscribe", "1", AT(1003)), CHECK(is_asking(acquires));
     feeds(0, CALLS, "*0\r\n" ALL_OF_B, AT(1004)), CHECK(hf_op_is_done(reads));
     CHECK(node_for(acquires) == node_at(0));
-}
-
-TEST(a_release_in_flight_is_not_resent_when_the_map_changes) {
-    cluster_known(AT(0));
-    hold_k(AT(0));
-    invalidate(0, AT(1000));
-    hf_op *op = release_k(AT(1001));
-    size_t node = strstr(output_of(at(0, CALLS)), QUERY) ? 0 : 1;
-    feeds(node, CALLS, ALL_OF_B, AT(1002)), CHECK(node_for(op) == node_at(0));
-    CHECK_ANSWER_BY(0, op, ":1\r\n", AT(1003), "ok");
 }
 
 TEST(a_cluster_command_past_its_deadline_fails_and_is_not_sent) {

@@ -179,14 +179,6 @@ static bool finds(size_t node, const char *const maps[2], hf_time from, hf_time 
 
 static const char *const NEW_MAPS[2] = {MADE_ANEW, MADE_ANEW};
 
-TEST(a_client_finds_a_cluster_that_was_recreated_at_the_same_addresses) {
-    two_nodes_known();
-    rig.login[0] = I_AM("a2");
-    rig.login[1] = I_AM("b2");
-    loses(0, AT(1000));
-    loses(1, AT(1000)), CHECK(finds(0, NEW_MAPS, AT(2000), AT(3000)));
-}
-
 TEST(a_client_finds_a_cluster_whose_nodes_were_reset_while_connections_were_open) {
     two_nodes_known();
     rig.login[0] = I_AM("a2");
@@ -206,16 +198,6 @@ TEST(a_client_that_holds_a_lock_does_not_switch_to_a_different_cluster) {
     loses(0, AT(1000));
     loses(1, AT(1000)), CHECK(!finds(0, NEW_MAPS, AT(2000), AT(29000)));
     CHECK(finds(0, NEW_MAPS, AT(29000), AT(33000))); /* its lease has ended */
-}
-
-TEST(a_client_switches_to_a_new_cluster_only_if_most_configured_addresses_belong_to_it) {
-    static const char *const maps[2] = {OTHER_CLUSTER, OTHER_CLUSTER};
-    two_nodes_known();
-    rig.login[0] = I_AM("xx");
-    rig.down[1] = "refused";
-    loses(0, AT(1000));
-    loses(1, AT(1000)), CHECK(!finds(0, maps, AT(2000), AT(9000)));
-    CHECK_EQ_INT(node_count(&rig.client), 2);
 }
 
 /* Each of them answered as a stranger once, while the other one was down. */

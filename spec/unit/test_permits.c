@@ -75,15 +75,6 @@ TEST(an_acquire_of_permits_sends_the_number_of_permits) {
     CHECK_SENT(CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL ONE " 2000 0 0 30000 1000    1");
 }
 
-TEST(an_acquire_of_permits_whose_reply_is_lost_is_sent_again_unchanged) {
-    hf_op *op = begin_permits(3, 0, AT(0));
-    cut_link(CALLS, "reset", AT(100));
-    rig_tick(AT(200));
-    CHECK_SENT(CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL THREE " 2000 0 0 30000 1000 ");
-    CHECK_ANSWER(op, ACQUIRED, AT(201), "ok");
-    CHECK_EQ_U64(ends_at(permits_held()), AT(29898));
-}
-
 /* Redisson may give permits back that our waiters wait for. */
 TEST(a_waiter_for_permits_subscribes_to_redissons_release_messages_only_after_a_while) {
     permits_waiting(1, AT(0));
@@ -120,16 +111,6 @@ TEST(a_request_for_more_permits_than_exist_fails_with_conflict) {
     CHECK(!permits_held());
 }
 
-TEST(a_queue_entry_for_several_permits_contains_their_number) {
-    hf_op *op = begin_permits(3, HF_NEVER, AT(0));
-    feed_calls(busy(20000, 0, 0), AT(1));
-    sent_over(CALLS);
-    feed_subscribed(AT(2));
-    CHECK_SENT(CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL THREE
-                      " 2000 0 0 30000 1000 " MEMBER_OF_THREE);
-    hf_op_interrupt(op, AT(3));
-}
-
 TEST(a_waiter_takes_granted_permits_and_confirms_them) {
     hf_op *op = permits_waiting(3, AT(0));
     CHECK_GRANTS(op, "1 grant p 1 5 88 2000 k", AT(500), "ok");
@@ -160,12 +141,6 @@ TEST(a_release_of_permits_that_was_sent_twice_and_finds_them_gone_succeeds) {
     CHECK_ANSWER(op, ":-1\r\n", AT(121), "ok");
 }
 
-TEST(a_release_of_permits_that_finds_them_gone_reports_a_loss) {
-    hold_permits(1, AT(0));
-    hf_op *op = begin_call(HF_OP_RELEASE, AT(10));
-    CHECK_ANSWER(op, ":-1\r\n", AT(11), "lost");
-}
-
 TEST(permits_are_renewed_on_the_key_that_holds_their_leases) {
     hold_permits(3, AT(0));
     rig_sleep(AT(1), AT(10000));
@@ -193,7 +168,8 @@ TEST(set_permits_sets_the_number_of_a_semaphores_permits) {
     hf_op *op = begin_spec(&spec, AT(0));
     CHECK_SENT(CALLS, "EVALSHA permit_set " KEYS_OF_POOL " 2000 9");
     CHECK_ENDS_WITH(op, ":1\r\n", AT(1), "ok");
-    op = hf_client_begin(&rig.client, &spec, AT(2));
+    CHECK_SENT_AT(RENEWER, AT(1), ""), CHECK_EQ_INT(holds_left(), 0);
+    op = hf_client_begin(&rig.client, &spec, AT(2)); /* dead waiters are left */
     CHECK_ANSWER(op, ":3\r\n", AT(3), "ok");
     CHECK_SENT_AT(RENEWER, AT(3), "EVALSHA permit_leave " KEYS_OF_POOL DRIVE_UUID ":1 2000 0  ");
 }
@@ -218,13 +194,6 @@ TEST(waiting_for_permits_that_the_same_client_holds_does_not_fail_as_a_deadlock)
     spec.blocks_callers = true;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(1));
     feed_calls(busy(20000, 0, 0), AT(2)), CHECK(!hf_op_is_done(op));
-}
-
-TEST(setting_the_number_of_permits_sends_no_clean_up_unless_dead_waiters_remain) {
-    hf_op *op = BEGIN_SPEC(permits_spec(HF_OP_SET, 0), AT(0), spec.value = 9);
-    CHECK_ANSWER(op, ":1\r\n", AT(1), "ok");
-    CHECK_SENT_AT(RENEWER, AT(1), "");
-    CHECK_EQ_INT(holds_left(), 0);
 }
 
 CHECK_MAIN

@@ -92,15 +92,6 @@ TEST(each_call_makes_the_server_remember_it_until_the_same_clients_next_call) {
     end(op, AT(7)), CHECK(is_quiet());
 }
 
-TEST(a_resent_call_has_the_same_call_number_and_does_not_make_the_server_forget_itself) {
-    hf_op *op = take(2, 0, AT(0));
-    cut_link(CALLS, "cut", AT(1));
-    CHECK_SENT_UNTIL(CALLS, AT(1), AT(500), CALL("semaphore_acquire", "1") "2");
-    CHECK_ANSWER(op, HAS_TAKEN("1"), AT(501), "ok");
-    end(op, AT(501));
-    give(1, AT(502)), CHECK_SENT(CALLS, CALL("semaphore_release", "2") "1");
-}
-
 /* What the renewer sends, and that it is done with it then. */
 static void check_settled(const char *want, const char *reply, hf_time now) {
     CHECK_SENT_UNTIL(CALLS, now, now + 900 * HF_MS, want);
@@ -543,13 +534,6 @@ TEST(a_release_of_permits_is_retried_if_a_resent_copy_of_it_is_refused) {
     CHECK_MESSAGE(op, "continues in the background");
     end(op, AT(502));
     check_settled(CALL("semaphore_release", "1") "2", ":3\r\n", AT(502));
-}
-
-TEST(an_abandoned_drain_returns_the_permits) {
-    hf_op *op = begin_on(HF_OP_DRAIN, 0, 0, AT(0));
-    rig_hush();
-    hf_op_end(op, AT(1));
-    check_settled(CALL("semaphore_leave", "1") "0", ":3\r\n:1\r\n", AT(1));
 }
 
 /* Calls one after the other, whose callers take the results later, all at once: the notes that the

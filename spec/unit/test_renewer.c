@@ -250,14 +250,6 @@ TEST(a_late_renewal_does_not_close_a_connection_that_it_shares_with_calls) {
     rig_sleep(AT(0), AT(1000)), CHECK(is_lost(hold)), CHECK_EQ_U64(link_of(CALLS)->opens, 1);
 }
 
-/* Only refusals in a row count. */
-TEST(an_accepted_renewal_batch_resets_the_count_of_refused_ones) {
-    set_split_suspected(&rig.client, true);
-    add_many(2, 30 * HF_SECOND, AT(0));
-    rig_sleep(AT(0), AT(10000));
-    answer_batch(2, ":1", AT(10001)), CHECK(!is_split_suspected(&rig.client));
-}
-
 TEST(a_renewals_reply_never_shortens_the_lease_that_a_hold_already_has) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     set_end(hold, AT(60000));
@@ -353,24 +345,6 @@ TEST(a_renewal_batch_without_a_reply_is_not_split) {
         if (closed) cut_link(RENEWER, "reset", AT(10001));
         else feed_renewer("-LOADING wait\r\n", AT(10001));
         CHECK_BATCH(AT(10001), AT(10200), 5);
-    }
-}
-
-TEST(a_server_that_has_refused_three_batches_gets_one_renewal_per_command) {
-    hf_hold *holds[5];
-    renew_five(holds);
-    for (int round = 1; round <= 5; round++) {
-        int now = 10000 * round;
-        rig_sleep(AT(now), AT(now + 3));
-        if (round <= 3) {
-            CHECK_EQ_INT(batch_size(), 5);
-            feed_renewer("-CROSSSLOT no\r\n", AT(now));
-            rig_tick(AT(now));
-        }
-        CHECK_SENT(RENEWER, "EVALSHA renew 1 a me 30000\nEVALSHA renew 1 b me 30000\n"
-                            "EVALSHA renew 1 c me 30000\nEVALSHA renew 1 d me 30000\n"
-                            "EVALSHA renew 1 e me 30000");
-        for (int i = 0; i < 5; i++) feed_renewer("*1\r\n:1\r\n", AT(now + 3));
     }
 }
 
@@ -551,12 +525,6 @@ TEST(a_hold_whose_lease_ends_during_its_renewal_is_lost_as_unreachable) {
     CHECK_BATCH(AT(0), AT(150), 1);
     hf_client_detect_losses(&rig.client, AT(300)), CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
-}
-
-TEST(a_lock_with_an_explicit_lease_is_lost_when_that_lease_ends) {
-    hf_hold *hold = add_hold("k", "me", 5 * HF_SECOND, false, AT(0));
-    rig_sleep(AT(0), AT(5000)), CHECK_EQ_INT(reason_of(hold), HF_LOST_EXPIRED), CHECK_SILENT();
-    CHECK_EQ_U64(rig.opens, 0);
 }
 
 /* Only a renewal can have failed; a check of a fixed lease has not. */

@@ -580,17 +580,6 @@ TEST(a_script_that_the_server_does_not_know_is_resent_together_with_its_wait_com
     CHECK_ANSWER(op, ":2\r\n", AT(4), "ok");
 }
 
-TEST(a_command_is_resent_with_wait_if_its_connection_is_lost_before_replicas_confirm) {
-    for (int replies = 0; replies < 2; replies++) {
-        start_sync();
-        hf_op *op = begin_acquire(0, AT(0));
-        if (replies > 0) feed_calls(ACQUIRED, AT(1));
-        cut_link(CALLS, "gone", AT(2)), CHECK_OUTCOME(op, "under way");
-        CHECK_SENT_UNTIL(CALLS, AT(2), AT(30), BRIEF_ASK_OF_K WAIT_ONE);
-        CHECK_ANSWER(op, ACQUIRED ":1\r\n", AT(31), "ok");
-    }
-}
-
 TEST(a_call_abandoned_before_the_replicas_confirmation_leaves_the_next_calls_reply_intact) {
     for (int replies = 0; replies < 2; replies++) {
         start_sync();

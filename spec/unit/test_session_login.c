@@ -273,15 +273,6 @@ TEST(a_login_detects_a_server_whose_lua_scripts_can_change_each_others_globals) 
     check_exposed("-BUSY Redis is busy running a script.\r\n", false);
 }
 
-TEST(a_server_that_refuses_client_setname_with_noauth_is_reported_as_missing_a_password) {
-    strcpy(config.name, "n");
-    submit(&one, "A", 3000, AT(0));
-    CHECK_OPENED_SENDS(AT(0), "CLIENT SETNAME n");
-    receive("-NOAUTH Authentication required.\r\n", AT(1)), CHECK_WANTS(CLOSE, AT(1));
-    hang_up("closed by us", AT(1));
-    CHECK_STR(one.outcome, "denied: NOAUTH Authentication required.");
-}
-
 TEST(a_login_without_a_reply_is_retried_over_a_new_connection) {
     strcpy(config.name, "n");
     submit(&one, "A", 60000, AT(0));
@@ -397,14 +388,6 @@ TEST(a_run_id_stored_on_a_server_is_ignored_if_the_server_reports_none) {
     CHECK(!session.run_id_stored);
 }
 
-TEST(a_server_with_a_one_letter_run_id_is_recognized_after_a_reconnect) {
-    log_in_to("# Server\r\nrun_id:a\r\n"), CHECK_EQ_U64(session.known_since, AT(1));
-    reopen("gone", AT(1000), AT(2000));
-    receive("$20\r\n# Server\r\nrun_id:a\r\n\r\n$-1\r\n", AT(2001));
-    CHECK_EQ_INT(session.state, HF_SESSION_READY);
-    CHECK_EQ_U64(session.known_since, AT(1));
-}
-
 TEST(the_run_id_stored_on_a_server_is_stored_again_if_it_has_vanished) {
     log_in_to("# Server\r\nrun_id:a\r\n");
     hf_session_store_run_id(&session, AT(2)), CHECK_SENDS("SET holdfast_known a");
@@ -424,20 +407,23 @@ TEST(a_restarted_server_does_not_count_as_known_before_its_stored_run_id_is_read
     receive("$3\r\nxyz\r\n", AT(5)), CHECK(hf_session_is_known(&session, HF_SECOND, AT(5)));
 }
 
-TEST(a_run_id_of_one_letter_is_stored_on_its_server) {
-    log_in_to("# Server\r\nrun_id:a\r\n");
-    reopen("gone", AT(1000), AT(2000));
-    receive("$20\r\n# Server\r\nrun_id:a\r\n\r\n$1\r\na\r\n", AT(2001));
-    CHECK_EQ_INT(session.state, HF_SESSION_READY);
-    CHECK(session.run_id_stored);
-}
-
-TEST(a_run_id_that_is_a_prefix_of_the_known_one_counts_as_a_different_server_run) {
-    log_in_to("# Server\r\nrun_id:abcdef\r\n");
-    reopen("gone", AT(1000), AT(2000));
-    receive("$21\r\n# Server\r\nrun_id:ab\r\n\r\n$-1\r\n", AT(2001));
-    CHECK_STR(session.run_id, "ab");
-    CHECK_EQ_U64(session.known_since, AT(2001));
+TEST(a_server_is_recognized_after_a_reconnect_by_its_whole_run_id) {
+    CASES(const char *before, *run_id, *stored; bool is_same, run_id_stored) =
+        LIST({"a", "a", "", true, false}, {"a", "a", "a", true, true},
+             {"abcdef", "ab", "", false, false});
+    EACH_CASE (i, cases) {
+        log_in_to(printed("# Server\r\nrun_id:%s\r\n", cases[i].before));
+        CHECK_EQ_U64(session.known_since, AT(1));
+        reopen("gone", AT(1000), AT(2000));
+        const char *info = printed("# Server\r\nrun_id:%s\r\n", cases[i].run_id);
+        receive(printed("$%zu\r\n%s\r\n", strlen(info), info), AT(2001));
+        receive(cases[i].stored[0] ? printed("$1\r\n%s\r\n", cases[i].stored) : "$-1\r\n",
+                AT(2001));
+        CHECK_EQ_INT(session.state, HF_SESSION_READY);
+        CHECK_STR(session.run_id, cases[i].run_id);
+        CHECK_EQ_U64(session.known_since, cases[i].is_same ? AT(1) : AT(2001));
+        CHECK_EQ_INT(session.run_id_stored, cases[i].run_id_stored);
+    }
 }
 
 CHECK_MAIN
