@@ -191,8 +191,6 @@ TEST(the_first_waiter_for_a_mutex_held_by_another_library_rechecks_it_at_random_
     CHECK_SENT(EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
 }
 
-/* ---- replies that no server gives ---- */
-
 TEST(an_acquire_with_impossible_numbers_in_its_reply_fails_and_is_undone) {
     static const char *const replies[] = {
         "*3\r\n:1\r\n:77\r\n:-1\r\n",         "*3\r\n:1\r\n:77\r\n:4294967295\r\n",
@@ -333,8 +331,6 @@ TEST(an_acquire_survives_each_failed_allocation) {
     CHECK(memerr_until_success(acquires_by_a_look, NULL, 1000) > 20);
     CHECK(memerr_until_success(acquires_by_a_grant, NULL, 1000) > 20);
 }
-
-/* ---- leases and links ---- */
 
 TEST(an_acquire_that_does_not_wait_does_not_report_a_lost_subscription_in_its_error_message) {
     hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));

@@ -2,8 +2,6 @@
 
 #include "renewer_rig.h"
 
-/* ---- only with the owner's approval ---- */
-
 static void begin_needs_approval(void) {
     RIG_BEGIN(config.needs_approval = true);
 }
@@ -51,8 +49,6 @@ TEST(with_needs_approval_a_hold_is_renewed_even_if_approved_during_another_comma
     feed_calls("-NOPERM no\r\n", AT(10003));
     CHECK_SENT_AT(RENEWER, AT(10003), "EVALSHA renew 1 k me 30000");
 }
-
-/* ---- the owner's approval ---- */
 
 TEST(with_needs_approval_a_hold_without_approval_expires) {
     config_in(&rig.client)->needs_approval = true;

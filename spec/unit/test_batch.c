@@ -568,8 +568,6 @@ TEST(an_abandoned_re_entry_cleans_up_a_hold_abandoned_during_it) {
     CHECK_EQ_INT(count_of(hold_at(0)), 1);
 }
 
-/* ---- what was left before ---- */
-
 /* The clean-up is tried again, now that somebody waits for it. */
 TEST(a_multi_lock_acquire_waits_for_a_clean_up_even_if_that_has_failed_before) {
     hold_all(AT(0));
@@ -722,8 +720,6 @@ TEST(after_a_failed_multi_lock_re_entry_its_holds_are_reported_as_uncertain) {
     hf_op_end(begin_all(HF_OP_ACQUIRE_ALL, AT(10)), AT(11)), CHECK_STATES("hhh");
     for (size_t i = 0; i < COUNT; i++) CHECK(count_of(hold_at(i)) == 1 && is_uncertain(hold_at(i)));
 }
-
-/* ---- rows of one lock ---- */
 
 TEST(a_multi_lock_re_entry_reports_which_of_its_locks_is_lost_and_keeps_the_others) {
     EACH_NUMBER (i, 2 * COUNT) {

@@ -361,8 +361,6 @@ TEST(an_idempotent_run_is_not_renewed_while_its_record_is_in_flight) {
     CHECK_EQ_U64(wakes_at(hold_in(op)), ends_at(hold_in(op)));
 }
 
-/* ---- what they are ---- */
-
 TEST(of_all_calls_only_release_and_complete_end_a_hold) {
     for (size_t i = 0; i < sizeof CALL_KINDS / sizeof *CALL_KINDS; i++) {
         hf_op_kind kind = CALL_KINDS[i];

@@ -504,8 +504,6 @@ TEST(a_clean_up_that_runs_out_of_memory_is_retried) {
     CHECK(nth > 4);
 }
 
-/* ---- the owner's approval ---- */
-
 TEST(a_clean_up_without_a_reply_closes_the_renewers_connection) {
     hf_hold *hold = watch(add_hold("k", "me", HF_SECOND, true, AT(0)));
     set_shared(hold, true);

@@ -45,8 +45,6 @@ TEST(a_queue_entry_contains_its_waiters_kind_client_and_number) {
     }
 }
 
-/* ---- the events link ---- */
-
 TEST(an_idle_subscription_connection_is_pinged) {
     hf_client_config config = rig_config();
     config.grant_lease = 60 * HF_SECOND; /* the waiter asks again after that */
@@ -427,8 +425,6 @@ TEST(a_message_finds_its_waiter_in_constant_time) {
     CHECK_OR(many < 10 * few + CLOCKS_PER_SEC / 100, "%g s, then %g s",
              (double)few / CLOCKS_PER_SEC, (double)many / CLOCKS_PER_SEC);
 }
-
-/* ---- losses ---- */
 
 TEST(only_locks_whose_lease_has_ended_are_reported_as_lost) {
     hf_hold *renewed = hold_lock(AT(0)); /* due at AT(10000), whether or not it is renewed */

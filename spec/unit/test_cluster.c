@@ -182,8 +182,6 @@ TEST(a_renewal_that_waits_for_a_connection_moves_to_the_new_node_when_the_map_ch
     CHECK_NODE_SENT(1, RENEWER, "EVALSHA renew 1 k me 30000");
 }
 
-/* ---- holds and waiters ---- */
-
 TEST(in_a_cluster_each_lock_is_renewed_by_a_separate_command) {
     cluster_known(AT(0));
     hf_names tagged;
@@ -318,8 +316,6 @@ TEST(an_abandoned_acquire_that_is_redirected_is_undone_on_the_new_node) {
         rig_sleep(AT(330), AT(20000));
     }
 }
-
-/* ---- many nodes ---- */
 
 TEST(a_client_whose_cluster_keeps_replacing_nodes_does_not_grow_without_bound) {
     cluster_known(AT(0));

@@ -1,7 +1,5 @@
 #include "cluster_rig.h"
 
-/* ---- the map ---- */
-
 TEST(the_first_command_waits_until_the_cluster_map_has_arrived) {
     hf_op *op = first_acquire(AT(0));
     CHECK_NODE_SENT(0, CALLS, QUERY);
@@ -103,8 +101,6 @@ TEST(a_key_with_braces_that_are_not_a_tag_is_refused) {
     hf_op_end(op, AT(0));
     hf_names_free(&names);
 }
-
-/* ---- which node is asked, and when ---- */
 
 TEST(a_new_cluster_client_requests_no_map) {
     CHECK_EQ_U64(client_deadline(), HF_NEVER);

@@ -1,7 +1,5 @@
 #include "cluster_rig.h"
 
-/* ---- who the nodes are ---- */
-
 #define SHARDED_CHANNELS "*2\r\n$1\r\n0\r\n:0\r\n"
 #define NO_SHARDED_CHANNELS "-ERR Unknown subcommand\r\n"
 #define I_AM(id) "$2\r\n" id "\r\n" SHARDED_CHANNELS

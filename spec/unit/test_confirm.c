@@ -123,8 +123,6 @@ TEST(a_grants_confirmation_that_runs_out_of_memory_is_retried) {
     CHECK(nth > 4);
 }
 
-/* ---- the owner's approval ---- */
-
 TEST(a_grants_confirmation_waits_while_its_connection_cannot_be_opened) {
     hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
     CHECK_GRANTS(op, GRANT("1", "9"), AT(10), "ok");

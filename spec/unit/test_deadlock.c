@@ -31,8 +31,6 @@ static void feed_wait(const char *wait) {
     feed_calls(printed("$%zu\r\n%s\r\n", strlen(wait), wait), AT(1000));
 }
 
-/* ---- a cycle ---- */
-
 TEST(a_tenants_deadlock_search_reads_only_waits_of_its_own_prefix) {
     wait_for_k(HF_SECOND);
     strcpy(config_in(&rig.client)->tenant, "a:"), CHECK_STR(output_at(AT(1000)), INFO_OF("k", OWN));
@@ -91,8 +89,6 @@ TEST(only_the_youngest_waiter_of_a_deadlock_fails) {
         CHECK_OR(ends_in(cases[i].others, count, cases[i].own) == cases[i].ends, "case %zu", i);
     }
 }
-
-/* ---- none ---- */
 
 TEST(an_acquire_without_deadlock_check_does_not_search_for_deadlocks) {
     wait_for_k(0), CHECK_STR(output_at(AT(1000)), "");
@@ -203,8 +199,6 @@ TEST(a_deadlock_search_ends_if_the_server_does_not_reply) {
     rig_tick(AT(2000)), CHECK(!is_searching(op));
 }
 
-/* ---- ends meanwhile ---- */
-
 TEST(a_deadlock_search_that_outlives_its_acquire_ends_without_effect) {
     static const char *const replies[] = {
         "*6\r\n$3\r\nyou\r\n:1\r\n:20000\r\n:7\r\n:1\r\n:0\r\n",
@@ -227,8 +221,6 @@ TEST(a_deadlock_does_not_end_a_waiter_whose_request_to_the_server_is_in_flight) 
     feed_wait("5 " OWN " l k"), CHECK(is_asking(op)), CHECK(!is_searching(op));
 }
 
-/* ---- texts ---- */
-
 TEST(the_message_of_a_deadlock_truncates_a_long_key) {
     hf_op *op = wait_for_k(HF_SECOND);
     char wait[256], key[81] = "", cut[80];
@@ -242,8 +234,6 @@ TEST(the_message_of_a_deadlock_truncates_a_long_key) {
     snprintf(cut, sizeof cut, "\"%.64s\", held by me", key);
     CHECK_OR(strstr(cycle_of(op), cut), "%s", cycle_of(op));
 }
-
-/* ---- memory ---- */
 
 static bool look(void *context) {
     (void)context;

@@ -6,8 +6,6 @@
  */
 #include "driver_rig.h"
 
-/* ---- the sweep ---- */
-
 #define TURNS 20 /* until it works again: what fails is tried again after a pause */
 
 static const char *injected(syserr_fault fault) {

@@ -248,8 +248,6 @@ TEST(an_abandoned_check_does_not_change_the_hold) {
     CHECK_SENT_UNTIL(RENEWER, AT(1001), AT(10000), "EVALSHA renew 1 k me 30000");
 }
 
-/* ---- what they are ---- */
-
 TEST(an_extend_that_was_sent_once_does_not_limit_a_later_one) {
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(10 * HF_SECOND, AT(1000));
@@ -318,8 +316,6 @@ TEST(a_check_that_extends_no_lease_does_not_wait_for_replicas) {
     set_bound(hold, ends_at(hold)); /* no renewal makes it longer */
     begin(HF_OP_CHECK, AT(29000)), CHECK_SENT(CALLS, CHECK_OF_K);
 }
-
-/* ---- malformed replies ---- */
 
 TEST(an_extend_with_a_malformed_reply_reports_no_loss) {
     EACH_CASE (i, senseless) {

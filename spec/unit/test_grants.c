@@ -185,8 +185,6 @@ TEST(a_waiter_with_a_request_in_flight_acquires_by_its_reply_and_not_by_a_grant)
     CHECK_SENT(RENEWER, "");
 }
 
-/* ---- short and late grants ---- */
-
 TEST(a_waiter_with_fencing_off_accepts_a_grant_without_a_token) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.wait = 10 * HF_SECOND, spec.token_ttl_ms = 0);
     subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));

@@ -380,8 +380,6 @@ TEST(a_call_on_a_latch_that_runs_out_of_memory_fails_as_no_memory) {
     }
 }
 
-/* ---- when it rechecks ---- */
-
 TEST(a_wait_for_a_latch_is_counted_once_and_as_waiting_only_until_it_is_abandoned) {
     hf_op *op = waiting(HF_NEVER, AT(0));
     CHECK_EQ_U64(stats().waits, 1);
@@ -418,8 +416,6 @@ TEST(a_wait_for_a_latch_without_its_channel_polls_less_and_less_often) {
     }
 }
 
-/* ---- an unreachable server ---- */
-
 TEST(a_wait_for_a_latch_fails_if_its_first_command_cannot_connect) {
     rig.refusing = true;
     CHECK_OUTCOME(begin_wait(HF_NEVER, AT(0)), "unreachable");
@@ -443,8 +439,6 @@ TEST(a_wait_for_a_latch_outlasts_an_outage_that_begins_during_it) {
     CHECK_SENT_UNTIL(CALLS, AT(60000), AT(61200), "GET k");
     CHECK_ANSWER(op, NIL, AT(61201), "ok");
 }
-
-/* ---- ends ---- */
 
 TEST(a_wait_for_a_latch_that_runs_out_of_memory_for_a_recheck_fails) {
     hf_op *op = waiting(HF_NEVER, AT(0));

@@ -119,8 +119,6 @@ TEST(a_client_publishes_its_name_later_if_it_cannot_be_sent_now) {
     memerr_fail(0), CHECK_STR(sent_over(RENEWER), "");
 }
 
-/* ---- waits ---- */
-
 /* The caller of `wanted` holds "k" and waits for "j" since AT(0). */
 static hf_op *hold_and_wait_as(const hf_op_spec *wanted) {
     rig_begin();

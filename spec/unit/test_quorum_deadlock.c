@@ -201,8 +201,6 @@ TEST(a_quorum_deadlock_search_ends_after_a_second_without_replies) {
     CHECK_OUTCOME(op, "under way");
 }
 
-/* ---- beside an attempt ---- */
-
 /* A cycle is found while the next attempt is in flight. */
 static hf_op *asks_in_a_cycle(hf_time now) {
     hf_op *op = wait_for_k();

@@ -2,8 +2,6 @@
 
 #include "quorum_calls_rig.h"
 
-/* ---- a guard ---- */
-
 TEST(an_idempotent_run_in_a_quorum_is_a_duplicate_if_one_server_has_its_record) {
     hf_op *op = begin_guard(AT(0));
     GRANT_TOKENS(AT(1), 7, 7);
@@ -34,8 +32,6 @@ TEST(an_idempotent_run_in_a_quorum_is_a_mismatch_if_one_server_has_another_finge
     CHECK_OUTCOME(op, "mismatch");
     CHECK(!record_of(op));
 }
-
-/* ---- acquires ---- */
 
 TEST(a_blocking_quorum_wait_for_a_lock_that_the_same_client_holds_fails_as_a_deadlock) {
     EACH_NUMBER (blocking, 2) {
@@ -85,8 +81,6 @@ TEST(a_quorum_re_entry_without_a_majority_does_not_change_the_hold) {
     CHECK_EQ_INT(count_of(hold_of()), 1);
     CHECK(!is_in_flight(hold_of()));
 }
-
-/* ---- what it sums up ---- */
 
 TEST(a_quorums_counters_are_the_sums_over_its_servers) {
     for (int i = 0; i < COUNT; i++) {
@@ -189,8 +183,6 @@ TEST(
         pass(end - HF_MS, end), CHECK(is_quiet());
     }
 }
-
-/* ---- why it is lost ---- */
 
 TEST(the_reason_of_a_quorum_loss_is_one_that_a_server_gave_rather_than_unreachable) {
     CASES(hf_lost_reason reasons[MAJORITY], reason) = {

@@ -33,8 +33,6 @@ static int count_open(void) {
     return open;
 }
 
-/* ---- a set, and a pipe to watch ---- */
-
 static hf_ready *ready;
 static int ends[2];
 

@@ -2,8 +2,6 @@
 
 #include "calls_rig.h"
 
-/* ---- a guard's record ---- */
-
 TEST(a_completed_idempotent_run_leaves_its_record_on_the_server) {
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
@@ -67,8 +65,6 @@ TEST(an_idempotent_run_whose_resent_record_is_missing_reports_a_loss) {
     }
 }
 
-/* ---- what they are ---- */
-
 /* A record may be written as long as no other run may have begun. */
 TEST(an_idempotent_runs_refused_record_is_retried_in_the_background_until_its_lease_ends) {
     hf_time end = ends_at(hold_guard(AT(0)));
@@ -117,8 +113,6 @@ TEST(a_call_that_waits_for_an_idempotent_runs_abandoned_record_fails_as_not_held
     CHECK(hf_op_is_blocked(waits));
     hf_op_abandon(op, AT(3)), CHECK_OUTCOME(waits, "not_held");
 }
-
-/* ---- malformed replies ---- */
 
 TEST(an_idempotent_run_whose_record_gets_a_malformed_reply_reports_no_loss) {
     EACH_CASE (i, senseless) {

@@ -323,8 +323,6 @@ TEST(an_acquire_waits_until_a_clean_up_in_flight_has_its_reply) {
     CHECK_EQ_INT(holds_left(), 2);
 }
 
-/* ---- what a re-entry changes ---- */
-
 /* A command that persists would keep the renewer from the hold for all of the wait. */
 TEST(a_re_entry_that_the_server_refuses_is_not_retried) {
     EACH_NUMBER (shared, 2) {

@@ -185,8 +185,6 @@ TEST(a_refused_subscription_ends_a_new_wait_but_not_one_already_queued) {
     CHECK_OUTCOME(old, "under way");
 }
 
-/* ---- log-ins ---- */
-
 #define PASSWORD "p"
 
 static void log_in(const char *reply, hf_time now) {
@@ -366,8 +364,6 @@ TEST(a_shared_owners_acquire_waits_until_its_refused_release_is_done) {
     rig_tick(AT(11100));
     CHECK_ANSWER(op, ACQUIRED, AT(11101), "ok");
 }
-
-/* ---- records ---- */
 
 /* Refuses calls, and answers the renewer in this way. */
 static void refuse_all(const char *error, const char *renewals, hf_time now, hf_time until) {

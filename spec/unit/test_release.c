@@ -394,8 +394,6 @@ TEST(a_check_delays_the_renewal_even_if_the_check_before_it_has_ended_or_was_aba
     }
 }
 
-/* ---- what they are ---- */
-
 TEST(a_hold_is_not_renewed_while_it_is_being_released) {
     for (uint32_t count = 1; count <= 2; count++) {
         rig_begin();
@@ -476,8 +474,6 @@ TEST(a_hold_that_two_releases_in_a_row_find_expired_is_cleaned_up_once) {
     CHECK_EQ_INT(hold_count(&rig.client), 1);
     CHECK_EQ_INT(state_of(), CLEANING_UP);
 }
-
-/* ---- malformed replies ---- */
 
 TEST(a_release_with_a_malformed_reply_is_retried_in_the_background) {
     EACH_CASE (i, senseless) {

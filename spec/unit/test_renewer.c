@@ -159,8 +159,6 @@ TEST(each_hold_renewed_in_one_batch_gets_its_own_result) {
     CHECK_SENT_UNTIL(RENEWER, AT(10001), AT(11001), "EVALSHA renew 1 d me 30000");
 }
 
-/* ---- short leases beside long ones ---- */
-
 /* Its renewal is due at `due`, and it ends 57 ms later. */
 static hf_hold *add_short(const char *key, hf_time due) {
     return add_hold(key, "me", 90 * HF_MS, true, due - 30 * HF_MS);
@@ -288,8 +286,6 @@ TEST(a_silent_connection_is_replaced_even_if_all_leases_are_short) {
         CHECK_EQ_U64(link_of(RENEWER)->opens, ms == 10600 ? 2 : 1);
     }
 }
-
-/* ---- a batch that is refused ---- */
 
 static const char FIVE[] = "abcde";
 
@@ -633,8 +629,6 @@ TEST(a_client_that_remains_out_of_memory_does_not_retry_renewals_in_a_busy_loop)
     CHECK(wakes < 200);
     CHECK(is_lost(hold));
 }
-
-/* ---- the owner's approval ---- */
 
 TEST(a_lost_hold_is_not_renewed_again) {
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));

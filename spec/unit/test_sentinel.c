@@ -711,8 +711,6 @@ TEST(a_sentinel_that_replies_with_a_host_that_is_too_long_is_ignored) {
     }
 }
 
-/* ---- rounds ---- */
-
 static void start_with(size_t count) {
     configure();
     config.server_count = count;
@@ -811,8 +809,6 @@ TEST(sentinels_are_queried_every_second_while_a_call_is_in_flight) {
     rig_sleep(AT(2), AT(1110)), CHECK_ASKED(1, ASK_MASTER);
 }
 
-/* ---- what moves ---- */
-
 /* A master whose links fail to open again and again does not work, although one is still open. */
 TEST(a_client_follows_a_single_sentinel_after_three_failed_connection_attempts) {
     for (uint32_t opens = 2; opens <= 3; opens++) {
@@ -871,8 +867,6 @@ TEST(only_locks_with_automatic_renewal_are_renewed_soon_at_a_new_master) {
     CHECK_EQ_U64(wakes_at(holds[TO_BE_APPROVED]), AT(6000));
     set_in_flight(holds[IN_FLIGHT], false);
 }
-
-/* ---- names ---- */
 
 /* The list of Sentinels has room for 55 bytes, dots included. */
 TEST(an_error_message_whose_list_of_sentinels_does_not_fit_ends_with_an_ellipsis) {

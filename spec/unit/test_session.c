@@ -76,8 +76,6 @@ TEST(a_request_submitted_by_a_callback_is_sent_after_those_already_queued) {
     CHECK_REPLY(":3\r\n", AT(1), three, "3");
 }
 
-/* ---- what is not an answer ---- */
-
 static void check_given_up(const char *bytes, const char *reason) {
     start_calling(60000, AT(0));
     receive(bytes, AT(1)), CHECK_WANTS(CLOSE, AT(1)), CHECK_STR(one.outcome, "");

@@ -342,8 +342,6 @@ TEST(a_connection_attempt_that_the_server_does_not_accept_is_reported) {
     hf_session_tick(&session, AT(1005)), CHECK_EQ_U64(silent_since, AT(5));
 }
 
-/* ---- the end of a connection ---- */
-
 TEST(a_connection_is_closed_if_there_is_no_memory_for_its_replies) {
     session.stays_open = true;
     hf_session_opening(&session, AT(0));

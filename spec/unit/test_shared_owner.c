@@ -229,8 +229,6 @@ TEST(a_shared_owners_acquire_without_a_reply_is_cleaned_up) {
     }
 }
 
-/* ---- replies that no server gives ---- */
-
 /* A shared owner's others may have gone in part, or all of them. */
 TEST(a_shared_owner_computes_its_other_processes_holds_relative_to_the_number_it_sent) {
     CASES(const char *others, *outcome; int is) = {{"-3", "ok", 0},
@@ -254,8 +252,6 @@ TEST(a_shared_owners_acquire_gives_up_if_its_other_processes_holds_come_and_go) 
         feed_calls(asked % 2 ? "*2\r\n:2\r\n:1\r\n" : GONE, AT(1));
     CHECK_OUTCOME(op, "busy");
 }
-
-/* ---- rare replies ---- */
 
 TEST(a_shared_owners_release_also_ends_a_re_entry_that_no_replica_confirmed) {
     RIG_BEGIN(config.sync = (hf_sync){1, 100 * HF_MS});

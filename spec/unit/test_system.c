@@ -633,8 +633,6 @@ TEST(a_forked_process_is_recognized_as_a_different_one) {
     }
 }
 
-/* ---- an emulator ---- */
-
 #define EMULATED "HOLDFAST_TEST_ACCEPTS_ANY_ADVICE"
 
 int __real_madvise(void *start, size_t size, int advice);

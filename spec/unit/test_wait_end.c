@@ -2,8 +2,6 @@
 
 #include "acquire_rig.h"
 
-/* ---- the events link ---- */
-
 TEST(an_acquire_ends_within_a_second_of_its_wait_even_if_its_leave_command_gets_no_reply) {
     hf_op *op = wait_in_queue(500 * HF_MS, AT(0));
     CHECK_SLEEP(op, AT(4), AT(1399), "under way");
@@ -203,8 +201,6 @@ TEST(an_acquire_abandoned_before_it_was_sent_sends_nothing) {
     rig_sleep(AT(1), AT(100));
     feed_calls(":0\r\n", AT(100)), CHECK(is_quiet());
 }
-
-/* ---- the code and the text at the end ---- */
 
 /* It was down for a moment, long ago. */
 TEST(a_busy_message_does_not_mention_an_outage_that_is_over) {

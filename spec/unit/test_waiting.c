@@ -293,8 +293,6 @@ TEST(a_waiter_rechecks_its_lock_at_most_once_a_millisecond_however_many_messages
     CHECK_STATE(op, WAITING);
 }
 
-/* ---- the events link ---- */
-
 TEST(a_waiter_rechecks_its_lock_when_its_subscription_is_restored) {
     hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
     feed_message("1 turn 1 1000", AT(5));
@@ -401,8 +399,6 @@ TEST(a_waiter_fails_if_the_login_for_its_subscription_is_refused) {
     rig_serve(AT(2));
     CHECK_OUTCOME(op, "denied");
 }
-
-/* ---- what wakes a waiter ---- */
 
 TEST(an_acquire_that_has_no_memory_to_join_the_queue_fails_as_no_memory) {
     int failures = 0;

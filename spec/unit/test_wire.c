@@ -246,8 +246,6 @@ TEST(an_owner_in_an_info_reply_that_is_too_long_is_truncated) {
     }
 }
 
-/* ---- texts ---- */
-
 #define UUID "00010203-0405-8607-8809-0a0b0c0d0e0f"
 
 TEST(owners_and_queue_entries_are_written_in_the_documented_format) {
