@@ -568,7 +568,6 @@ TEST(an_abandoned_re_entry_cleans_up_a_hold_abandoned_during_it) {
     CHECK_EQ_INT(count_of(hold_at(0)), 1);
 }
 
-/* The clean-up is tried again, now that somebody waits for it. */
 TEST(a_multi_lock_acquire_waits_for_a_clean_up_even_if_that_has_failed_before) {
     hold_all(AT(0));
     hf_hold *hold = watch(hold_at(1));
@@ -909,7 +908,6 @@ TEST(a_multi_lock_re_entry_with_a_fixed_lease_does_not_stop_an_earlier_renewal) 
     for (size_t i = 0; i < COUNT; i++) CHECK(is_renewed(hold_at(i)));
 }
 
-/* It has no hold any more. */
 TEST(a_check_that_waited_for_a_multi_locks_call_fails_as_not_held_if_the_hold_was_abandoned) {
     hold_all(AT(0));
     begin_all(HF_OP_ACQUIRE_ALL, AT(10));

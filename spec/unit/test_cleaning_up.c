@@ -182,7 +182,6 @@ TEST(a_hold_abandoned_while_an_acquire_waits_for_its_renewal_is_cleaned_up) {
     abandon_hold(hold, 1, AT(10002)), CHECK(is_cleaned_up(hold));
 }
 
-/* Each loss is reported once, in the order of the reasons, and the first one is remembered. */
 TEST(a_handle_with_several_holds_reports_each_loss_once) {
     static const char *const keys[] = {"a", "b", "c"};
     static const hf_lost_reason reasons[] = {HF_LOST_TAKEN, HF_LOST_EXPIRED, HF_LOST_TAKEN};
@@ -217,7 +216,6 @@ TEST(each_handle_of_a_lost_hold_learns_of_the_loss_in_whatever_order_they_end) {
     }
 }
 
-/* Entries that handles leave behind one after the other during a re-entry. */
 TEST(holds_abandoned_one_after_the_other_during_a_re_entry_are_all_subtracted_at_its_end) {
     hf_hold *hold = watch(hold_lock(AT(0)));
     set_count(hold, 4);

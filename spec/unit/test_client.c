@@ -196,7 +196,6 @@ TEST(a_grant_message_gives_the_lock_to_the_waiter_that_it_names) {
     CHECK_GRANTS(first, GRANT("1", "91"), AT(30), "ok");
 }
 
-/* At a time, if the lease of the holder has been made shorter. */
 TEST(a_waiter_rechecks_its_lock_when_a_message_asks_for_that_or_at_the_time_it_gives) {
     hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     hf_time at = rechecks_at(op);
@@ -264,7 +263,6 @@ TEST(a_grant_to_a_wait_that_has_ended_is_handed_to_the_next_waiter) {
     }
 }
 
-/* The leave of one may pass the lock on to the other, whose wait has ended, too. */
 /* The owner of a lock that the client keeps has a number of its own kind. */
 TEST(a_late_grant_to_a_client_that_keeps_locks_is_handed_to_the_next_waiter) {
     listen_to_grants();
@@ -802,7 +800,6 @@ TEST(a_clients_invariants_hold_under_random_orders_of_events) {
     }
 }
 
-/* The same with allocations that fail now and then. */
 TEST(a_clients_invariants_hold_under_random_orders_of_events_with_failing_allocations) {
     for (uint64_t seed = 1; seed <= 300; seed++) {
         hf_client_config config = rig_config();

@@ -171,7 +171,6 @@ TEST(a_command_answered_with_tryagain_or_redirected_to_no_address_is_retried_aft
     check_pauses("-ASK 7629 ?:2\r\n", 20 * HF_MS, 40 * HF_MS);
 }
 
-/* A command without a key. */
 TEST(pings_are_sent_to_random_nodes_of_the_cluster) {
     cluster_known(AT(0));
     int pinged[2] = {0, 0};
@@ -268,7 +267,6 @@ TEST(the_cluster_map_is_first_requested_from_nodes_that_have_not_failed) {
     rig_sleep(AT(20251), AT(20400)), CHECK_NODE_SENT(2, CALLS, QUERY);
 }
 
-/* The nodes that refuse are named in 239 bytes; what does not fit ends with dots. */
 TEST(the_cluster_map_is_requested_from_a_discovered_node_if_the_configured_ones_are_gone) {
     hf_op *op = first_acquire(AT(0));
     feeds(0, CALLS, ALL_OF_C, AT(1));

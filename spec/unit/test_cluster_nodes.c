@@ -268,7 +268,6 @@ TEST(node_ids_are_compared_only_once_a_node_has_confirmed_its_id_in_the_map) {
     rig_sleep(AT(600), AT(610)), CHECK_NODE_SENT(1, CALLS, "");
 }
 
-/* It says where the key is. */
 TEST(a_node_of_the_same_cluster_at_another_nodes_address_is_used) {
     two_nodes_known();
     rig.login[0] = I_AM("bb");

@@ -230,7 +230,6 @@ TEST(an_acquire_waits_for_an_async_release_that_it_could_otherwise_overtake) {
     }
 }
 
-/* Nor is the release of the same lock by another caller. */
 TEST(an_acquire_does_not_wait_for_another_callers_async_release) {
     hold_and_send_release();
     hf_op *op =

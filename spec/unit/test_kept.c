@@ -134,7 +134,6 @@ TEST(re_entering_a_lock_does_not_prolong_the_time_for_which_its_client_keeps_it)
     CHECK_RELEASE_SENT("a", AT(1100), RELEASE("01"));
 }
 
-/* Its caller still has the lock. */
 TEST(a_kept_lock_that_was_entered_twice_goes_to_no_other_caller_after_one_release) {
     hold_and_end();
     hf_op *op = acquire("a", AT(1));
@@ -428,7 +427,6 @@ TEST(a_caller_that_has_waited_in_its_client_is_not_refused_by_max_waiters_on_the
     CHECK(is_waiting(b));
 }
 
-/* Its place was before another one's the first time. */
 TEST(a_caller_that_waits_for_a_kept_lock_again_is_the_last_in_line) {
     hold_and_end();
     hf_op *b = acquire("b", AT(1)), *c = acquire("c", AT(1));
@@ -462,7 +460,6 @@ TEST(the_lease_of_an_idle_kept_lock_is_shortened_once_and_then_renewed) {
     CHECK_SENT_UNTIL(RENEWER, AT(669), AT(1400), "EVALSHA renew 1 k " OWNER("01") " 2000");
 }
 
-/* The server may have it still. */
 TEST(a_client_returns_an_idle_kept_lock_whose_renewal_fails) {
     end_with(BEGIN_SPEC(spec_as("a"), AT(0), spec.lease = 1200 * HF_MS), RANGE, AT(0));
     release("a", AT(1));
@@ -609,7 +606,6 @@ TEST(a_client_returns_an_idle_kept_lock_if_there_is_no_memory_to_shorten_its_lea
     CHECK(nth > 3);
 }
 
-/* What is asked of a lock decides whether the kept one will do. */
 TEST(a_kept_lock_goes_to_the_next_caller_only_if_its_lease_and_tokens_suffice) {
     CASES(hf_time lease, at; uint64_t token_ttl_ms; bool lent) = {
         {30 * HF_SECOND, AT(2), 1000, true},      {30 * HF_SECOND, AT(2), 0, true},
