@@ -1,7 +1,6 @@
 #include "cluster_rig.h"
 
 #define SHARDED_CHANNELS "*2\r\n$1\r\n0\r\n:0\r\n"
-#define NO_SHARDED_CHANNELS "-ERR Unknown subcommand\r\n"
 #define I_AM(id) "$2\r\n" id "\r\n" SHARDED_CHANNELS
 #define NODE_OF(host, port, id) "*3\r\n$1\r\n" host "\r\n:" #port "\r\n$2\r\n" id "\r\n"
 #define RANGE_OF(first, last, host, port, id)                                                      \

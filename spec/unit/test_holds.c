@@ -131,28 +131,6 @@ TEST(the_count_of_a_shared_owners_other_holds_is_updated_from_the_servers_replie
     CHECK_EQ_INT(hf_claim_own_holds(claim_of(&hold)), 3);
 }
 
-TEST(a_hold_whose_lease_has_ended_is_found_even_behind_one_with_an_earlier_timer) {
-    CHECK(!hf_holds_first_ended(&holds, 100));
-    hf_hold *due = add("due", "o"), *ended = add("ended", "o"), *later = add("later", "o");
-    CHECK(due && ended && later);
-    set_hold_state(due, HF_HOLD_HELD);
-    set_hold_state(ended, HF_HOLD_HELD);
-    set_hold_state(later, HF_HOLD_HELD);
-    set_count(due, 1);
-    set_count(ended, 1);
-    set_count(later, 1);
-    set_end(due, 200);
-    hf_holds_wake_at(&holds, claim_of(due), 10);
-    set_end(ended, 50);
-    hf_holds_wake_at(&holds, claim_of(ended), 50);
-    set_end(later, 101);
-    hf_holds_wake_at(&holds, claim_of(later), 101), CHECK(!hf_holds_first_ended(&holds, 49));
-    CHECK(hold_of_claim(hf_holds_first_ended(&holds, 50)) == ended);
-    hf_holds_mark_lost(&holds, ended, HF_LOST_EXPIRED);
-    CHECK(!hf_holds_first_ended(&holds, 100));
-    CHECK(hold_of_claim(hf_holds_first_ended(&holds, 101)) == later);
-}
-
 TEST(a_hold_is_found_by_its_own_number_or_by_that_of_its_shared_owners_wait) {
     hf_hold *mine = add("a", "o"), *shared = add("b", "o");
     CHECK(mine && shared);
@@ -166,20 +144,10 @@ TEST(a_hold_is_found_by_its_own_number_or_by_that_of_its_shared_owners_wait) {
     hf_holds_set_wait(&holds, claim_of(shared), 9);
     CHECK(!hold_of_claim(hf_holds_find_wait(&holds, 8)));
     CHECK(hold_of_claim(hf_holds_find_wait(&holds, 9)) == shared);
-    hf_holds_remove(&holds, claim_of(shared)), CHECK(!hold_of_claim(hf_holds_find_wait(&holds, 2)));
+    hf_holds_set_wait(&holds, claim_of(shared), number_of(shared)); /* it needs no other number */
     CHECK(!hold_of_claim(hf_holds_find_wait(&holds, 9)));
-}
-
-TEST(a_shared_owners_hold_is_found_by_the_number_of_the_wait_that_it_resulted_from) {
-    holds.last_number = 9;
-    hf_hold *hold = add("a", "o");
-    set_shared(hold, true);
-    hf_holds_set_wait(&holds, claim_of(hold), 3);
-    CHECK(hold_of_claim(hf_holds_find_wait(&holds, 3)) == hold);
-    CHECK(hold_of_claim(hf_holds_find_wait(&holds, 10)) == hold);
-    hf_holds_set_wait(&holds, claim_of(hold), 10); /* its own number needs no alias */
-    CHECK(!hold_of_claim(hf_holds_find_wait(&holds, 3)));
-    hf_holds_remove(&holds, claim_of(hold)), CHECK(!hold_of_claim(hf_holds_find_wait(&holds, 10)));
+    CHECK(hold_of_claim(hf_holds_find_wait(&holds, number_of(shared))) == shared);
+    hf_holds_remove(&holds, claim_of(shared)), CHECK(!hold_of_claim(hf_holds_find_wait(&holds, 2)));
 }
 
 TEST(after_a_change_of_a_key_the_next_check_of_its_holds_is_moved_earlier_but_never_later) {
@@ -376,7 +344,10 @@ TEST(a_hold_that_has_ended_is_found_anywhere_in_the_timer_heap) {
         }
         CHECK(hold_of_claim(hf_holds_first_ended(&holds, 100)) == each[ended]);
         CHECK(!hf_holds_first_ended(&holds, 99));
+        hf_holds_mark_lost(&holds, each[ended], HF_LOST_EXPIRED);
+        CHECK(!hf_holds_first_ended(&holds, 199) && hf_holds_first_ended(&holds, 200));
         clear();
+        CHECK(!hf_holds_first_ended(&holds, 200));
     }
 }
 
