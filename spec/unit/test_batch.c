@@ -26,8 +26,12 @@ static void start(void) {
 
 CHECK_AROUND(start, finish)
 
+/* A call on all locks that differs from the usual one by these assignments to `spec`. */
+#define BEGIN_ALL(kind, now, ...)                                                                  \
+    BEGIN(kind, now, spec.names = NULL, spec.batch = all, spec.batch_count = COUNT, __VA_ARGS__)
+
 static hf_op *begin_all(hf_op_kind kind, hf_time now) {
-    return BEGIN(kind, now, spec.names = NULL, spec.batch = all, spec.batch_count = COUNT);
+    return BEGIN_ALL(kind, now, spec.wait = 0);
 }
 
 static hf_op *begin_one(hf_op_kind kind, size_t i, hf_time now) {
@@ -98,20 +102,12 @@ TEST(a_multi_lock_acquires_all_its_locks_with_one_command) {
 }
 
 TEST(a_multi_locks_lease_ends_with_the_earliest_max_hold_of_its_locks) {
-    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-    spec.names = &names[1];
-    spec.max_hold = 40 * HF_SECOND;
-    hf_op *op = begin_spec(&spec, AT(0));
-    end_with(op, ACQUIRED, AT(1));
+    end_with(BEGIN(HF_OP_ACQUIRE, AT(0), spec.names = &names[1], spec.max_hold = 40 * HF_SECOND),
+             ACQUIRED, AT(1));
     set_end(hold_at(1), AT(40000)); /* as after renewals */
     hf_holds_wake_at(holds_of(&rig.client), claim_of(hold_at(1)), AT(40000));
     sent_over(CALLS);
-    spec = spec_of(HF_OP_ACQUIRE_ALL);
-    spec.names = NULL;
-    spec.batch = all;
-    spec.batch_count = COUNT;
-    spec.max_hold = 60 * HF_SECOND;
-    op = begin_spec(&spec, AT(20000));
+    hf_op *op = BEGIN_ALL(HF_OP_ACQUIRE_ALL, AT(20000), spec.max_hold = 60 * HF_SECOND);
     CHECK_SENT(CALLS, "EVALSHA acquire_all " THEIR_KEYS "20000 1000 me 0 me 1 me 0");
     CHECK_ANSWER(op, ALL_ACQUIRED, AT(20001), "ok");
     for (size_t i = 0; i < COUNT; i++)
@@ -120,14 +116,10 @@ TEST(a_multi_locks_lease_ends_with_the_earliest_max_hold_of_its_locks) {
 }
 
 TEST(the_message_of_a_busy_multi_lock_names_the_lock_that_another_owner_holds) {
-    for (size_t i = 0; i < COUNT; i++) {
-        char reply[64], key[8];
-        start();
+    EACH_NUMBER (i, COUNT) {
         hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-        snprintf(reply, sizeof reply, "*3\r\n:0\r\n:%zu\r\n:500\r\n", i + 1);
-        CHECK_ANSWER(op, reply, AT(1), "busy");
-        snprintf(key, sizeof key, "\"%.*s\"", (int)names[i].key.size, names[i].key.data);
-        CHECK_MESSAGE(op, key);
+        CHECK_ANSWER(op, printed("*3\r\n:0\r\n:%d\r\n:500\r\n", i + 1), AT(1), "busy");
+        CHECK_MESSAGE(op, printed("\"%.*s\"", (int)names[i].key.size, names[i].key.data));
         CHECK_EQ_INT(holds_left(), 0);
     }
 }
@@ -216,8 +208,7 @@ TEST(a_multi_lock_relies_on_no_longer_lease_than_that_of_an_extend_that_may_stil
  * server has. */
 TEST(a_multi_lock_re_entered_with_a_shorter_lease_keeps_the_longer_leases) {
     hold_all(AT(0));
-    hf_op *op = BEGIN(HF_OP_ACQUIRE_ALL, AT(5000), spec.names = NULL, spec.batch = all,
-                      spec.batch_count = COUNT, spec.lease = HF_SECOND);
+    hf_op *op = BEGIN_ALL(HF_OP_ACQUIRE_ALL, AT(5000), spec.lease = HF_SECOND);
     CHECK_ANSWER(op, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(5001), "ok");
     for (size_t i = 0; i < COUNT; i++) {
         CHECK_EQ_U64(ends_at(hold_at(i)), AT(29698));
@@ -426,8 +417,7 @@ TEST(a_new_hold_of_a_multi_lock_does_not_inherit_the_queue_position_of_an_abando
 TEST(each_lock_of_a_multi_lock_has_an_owner_of_its_own) {
     for (int n = 0; n < 2; n++) {
         char want[1024];
-        BEGIN(HF_OP_ACQUIRE_ALL, AT(10 * n), spec.names = NULL, spec.batch = all,
-              spec.batch_count = COUNT, spec.owner = (hf_slice){"", 0});
+        BEGIN_ALL(HF_OP_ACQUIRE_ALL, AT(10 * n), spec.owner = (hf_slice){"", 0});
         snprintf(want, sizeof want,
                  "EVALSHA acquire_all " THEIR_KEYS "30000 1000 " DRIVE_UUID ":%d 0 " DRIVE_UUID
                  ":%d 0 " DRIVE_UUID ":%d 0",
@@ -598,12 +588,7 @@ TEST(a_multi_lock_acquire_first_cleans_up_a_lock_whose_lease_has_ended_by_the_cl
     hold_all(AT(0));
     sent_over(CALLS);
     lose_hold(hold_at(1), HF_LOST_EXPIRED);
-    hf_op_spec spec = spec_of(HF_OP_ACQUIRE_ALL);
-    spec.names = NULL;
-    spec.batch = all;
-    spec.batch_count = COUNT;
-    spec.owner = HF_NO_TEXT; /* the new holds have owners of their own */
-    hf_op *op = begin_spec(&spec, AT(1));
+    hf_op *op = BEGIN_ALL(HF_OP_ACQUIRE_ALL, AT(1), spec.owner = HF_NO_TEXT);
     CHECK(hf_op_is_blocked(op));
     const char *sent = sent_over(CALLS);
     CHECK(strstr(sent, "EVALSHA leave") && !strstr(sent, "acquire_all"));
@@ -611,9 +596,8 @@ TEST(a_multi_lock_acquire_first_cleans_up_a_lock_whose_lease_has_ended_by_the_cl
 
 TEST(a_multi_locks_holds_belong_to_the_owner_and_coroutine_of_its_caller) {
     EACH_NUMBER (shared, 2) {
-        BEGIN(HF_OP_ACQUIRE_ALL, AT(0), spec.names = NULL, spec.batch = all,
-              spec.batch_count = COUNT, spec.owner = hf_slice_of("owner"), spec.shared = shared,
-              spec.agent = 17);
+        BEGIN_ALL(HF_OP_ACQUIRE_ALL, AT(0), spec.owner = hf_slice_of("owner"), spec.shared = shared,
+                  spec.agent = 17);
         CHECK_SENT_PART(CALLS, shared ? " me 0 me 0 me 0" : " owner 0 owner 0 owner 0");
         for (size_t i = 0; i < COUNT; i++) CHECK_EQ_U64(agent_of(hold_at(i)), 17);
     }
@@ -684,12 +668,8 @@ TEST(a_multi_lock_acquire_that_ran_out_of_memory_blocks_no_later_call) {
     for (unsigned long nth = 1; failed && nth < 20; nth++) {
         start();
         hold_all(AT(0));
-        hf_op_spec spec = spec_of(HF_OP_ACQUIRE_ALL);
-        spec.names = NULL;
-        spec.batch = all;
-        spec.batch_count = COUNT;
         memerr_fail(nth);
-        hf_op *op = hf_client_begin(&rig.client, &spec, AT(1));
+        hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
         failed = memerr_end();
         if (op && hf_op_is_done(op)) {
             begin_one(HF_OP_CHECK, 0, AT(2));
@@ -750,14 +730,8 @@ TEST(a_multi_lock_release_sends_an_empty_owner_for_a_lock_that_was_already_relea
 }
 
 TEST(a_multi_lock_re_entry_with_a_fixed_lease_does_not_start_a_renewal) {
-    hf_op_spec spec;
     for (int i = 0; i < 2; i++) {
-        spec = spec_of(HF_OP_ACQUIRE_ALL);
-        spec.names = NULL;
-        spec.batch = all;
-        spec.batch_count = COUNT;
-        spec.renewed = false;
-        hf_op *op = begin_spec(&spec, AT(i));
+        hf_op *op = BEGIN_ALL(HF_OP_ACQUIRE_ALL, AT(i), spec.renewed = false);
         CHECK_ANSWER(op, ALL_ACQUIRED, AT(i), "ok");
         CHECK(!is_renewed(hold_at(0)));
         CHECK_EQ_U64(wakes_at(hold_at(0)), ends_at(hold_at(0)));
@@ -902,8 +876,7 @@ TEST(a_multi_lock_acquire_first_returns_to_the_server_a_lock_that_its_client_kee
 
 TEST(a_multi_lock_re_entry_with_a_fixed_lease_does_not_stop_an_earlier_renewal) {
     hold_all(AT(0));
-    hf_op *op = BEGIN(HF_OP_ACQUIRE_ALL, AT(1), spec.names = NULL, spec.batch = all,
-                      spec.batch_count = COUNT, spec.renewed = false);
+    hf_op *op = BEGIN_ALL(HF_OP_ACQUIRE_ALL, AT(1), spec.renewed = false);
     CHECK_ANSWER(op, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(2), "ok");
     for (size_t i = 0; i < COUNT; i++) CHECK(is_renewed(hold_at(i)));
 }

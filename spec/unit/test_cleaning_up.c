@@ -409,20 +409,6 @@ TEST(closing_a_client_cleans_up_holds_whose_lease_ended_by_the_clock) {
     }
 }
 
-/* The lost entries are another process's by now; only the mark in the queue is this client's. */
-TEST(a_shared_owners_lost_grant_is_removed_from_the_queue_also_at_close_and_no_hold_is_released) {
-    EACH_NUMBER (closes, 2) {
-        hf_hold *hold = watch(hold_lock(AT(0)));
-        set_shared(hold, true);
-        set_granted(hold, true);
-        set_wait(hold, 5);
-        lose_hold(hold, closes ? HF_LOST_EXPIRED : HF_LOST_TAKEN);
-        if (closes) close_rig(AT(1));
-        else hf_renewer_clean_up_grant(&rig.client, claim_of(hold), AT(1));
-        CHECK_SENT_AT(RENEWER, AT(1), "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
-    }
-}
-
 static hf_time fake_deadlines[2];
 static int fake_ticks[2];
 
@@ -515,17 +501,21 @@ TEST(a_clean_up_without_a_reply_closes_the_renewers_connection) {
 
 /* Its mark in the queue shows that it has the lock by a grant; only that is released. */
 TEST(the_clean_up_of_a_shared_owners_lost_grant_removes_its_queue_entry_and_no_hold) {
-    hf_hold *hold = watch(hold_lock(AT(0)));
-    set_shared(hold, true);
-    set_granted(hold, true);
-    set_wait(hold, 5);
-    lose_hold(hold, HF_LOST_EXPIRED);
-    hf_op *op = begin(HF_OP_RELEASE, AT(1));
-    CHECK_ENDS(op, "lost", AT(1));
-    CHECK_SENT_AT(RENEWER, AT(1), "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
-    cut_link(RENEWER, "reset", AT(2));
-    rig_sleep(AT(2), AT(300)); /* it takes nothing from anybody if it is sent twice */
-    CHECK(strncmp(sent_over(RENEWER), "EVALSHA leave ", 14) == 0);
+    enum { RELEASES, CLOSES, CLEANS_UP, WAYS };
+    EACH_NUMBER (way, WAYS) {
+        hf_hold *hold = watch(hold_lock(AT(0)));
+        set_shared(hold, true);
+        set_granted(hold, true);
+        set_wait(hold, 5);
+        lose_hold(hold, way == CLEANS_UP ? HF_LOST_TAKEN : HF_LOST_EXPIRED);
+        if (way == RELEASES) CHECK_ENDS(begin(HF_OP_RELEASE, AT(1)), "lost", AT(1));
+        if (way == CLOSES) close_rig(AT(1));
+        if (way == CLEANS_UP) hf_renewer_clean_up_grant(&rig.client, claim_of(hold), AT(1));
+        CHECK_SENT_AT(RENEWER, AT(1), "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
+        cut_link(RENEWER, "reset", AT(2));
+        rig_sleep(AT(2), AT(300)); /* it takes nothing from anybody if it is sent twice */
+        CHECK(strncmp(sent_over(RENEWER), "EVALSHA leave ", 14) == 0);
+    }
 }
 
 TEST(a_hold_that_a_new_one_replaced_during_its_clean_up_is_cleaned_up_at_the_next_retry) {

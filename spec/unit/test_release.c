@@ -315,17 +315,6 @@ TEST(a_shared_owners_refused_release_is_retried_in_the_background) {
     CHECK_SENT_AT(CALLS, AT(3), LEAVE_OF_K("0", "") "1");
 }
 
-TEST(a_shared_owners_failed_release_is_sent_together_with_the_next_one) {
-    hf_hold *hold = hold_times(3, AT(0));
-    set_shared(hold, true);
-    begin(HF_OP_RELEASE, AT(1));
-    feed_calls("-OOM no\r\n", AT(2)), CHECK_EQ_INT(count_of(hold), 2);
-    CHECK_EQ_INT(pending_of(hold), 1);
-    sent_over(CALLS);
-    begin(HF_OP_RELEASE, AT(3)), CHECK_SENT(CALLS, RELEASE_OF_K("1") "2");
-    feed_calls(":2\r\n", AT(4)), CHECK_EQ_INT(count_of(hold), 1), CHECK_EQ_INT(pending_of(hold), 0);
-}
-
 /* What was abandoned since the release was sent is not among what it releases. */
 TEST(a_shared_owners_remaining_hold_abandoned_during_a_release_is_cleaned_up_after_it) {
     hf_hold *hold = hold_times(3, AT(0));
@@ -344,19 +333,24 @@ TEST(a_shared_owners_remaining_hold_abandoned_during_a_release_is_cleaned_up_aft
 }
 
 /* The first one took along what was owed: sent again by the next, it would be another process's. */
-TEST(a_shared_owners_failed_release_that_may_have_run_is_not_resent) {
-    hf_hold *hold = hold_times(3, AT(0));
-    set_shared(hold, true);
-    begin(HF_OP_RELEASE, AT(1));
-    feed_calls("-OOM no\r\n", AT(2)), CHECK_EQ_INT(pending_of(hold), 1);
-    sent_over(CALLS);
-    hf_op *op = begin(HF_OP_RELEASE, AT(3));
-    CHECK_SENT(CALLS, RELEASE_OF_K("1") "2");
-    cut_link(CALLS, "reset", AT(4)), CHECK_OUTCOME(op, "unreachable");
-    CHECK_EQ_INT(count_of(hold), 1);
-    CHECK_EQ_INT(pending_of(hold), 0);
-    begin(HF_OP_RELEASE, AT(50));
-    CHECK_SENT_AT(CALLS, AT(60), RELEASE_OF_K("0") "1");
+TEST(a_shared_owners_failed_release_is_sent_once_more_with_the_next_one) {
+    EACH_NUMBER (lost, 2) {
+        hf_hold *hold = hold_times(3, AT(0));
+        set_shared(hold, true);
+        begin(HF_OP_RELEASE, AT(1));
+        feed_calls("-OOM no\r\n", AT(2)), CHECK_EQ_INT(count_of(hold), 2);
+        CHECK_EQ_INT(pending_of(hold), 1);
+        sent_over(CALLS);
+        hf_op *op = begin(HF_OP_RELEASE, AT(3));
+        CHECK_SENT(CALLS, RELEASE_OF_K("1") "2");
+        if (lost) cut_link(CALLS, "reset", AT(4));
+        else feed_calls(":2\r\n", AT(4));
+        CHECK_OUTCOME(op, lost ? "unreachable" : "ok");
+        CHECK_EQ_INT(count_of(hold), 1);
+        CHECK_EQ_INT(pending_of(hold), 0);
+        begin(HF_OP_RELEASE, AT(50));
+        CHECK_SENT_AT(CALLS, AT(60), RELEASE_OF_K("0") "1");
+    }
 }
 
 /* ---- abandoned ---- */

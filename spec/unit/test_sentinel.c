@@ -185,28 +185,20 @@ TEST(a_call_fails_if_no_sentinel_replies) {
     CHECK_MESSAGE(op, "answered (no reply in time)");
 }
 
-TEST(a_query_to_a_sentinel_is_repeated_if_an_old_connection_to_it_closes) {
-    hf_op_end(acquire_at_first(AT(0)), AT(0));
-    hf_session_closed(calls_of(0), "gone", AT(10));
-    hf_op *op = begin_op(HF_OP_CHECK, 0, AT(10));
-    CHECK_ALL_ASKED();
-    rig.down[2] = rig.down[3] = "refused";
-    close_sentinels(AT(10));
-    rig_tick(AT(10)), CHECK_ASKED(1, ASK_MASTER);
-    CHECK_MASTER_IS(7002, 1, ADDRESS(7002), AT(11));
-    CHECK_OUTCOME(op, "under way");
-}
-
 TEST(a_sentinel_that_closes_its_connections_is_queried_over_a_new_one_only_once) {
-    hf_op_end(acquire_at_first(AT(0)), AT(0));
-    hf_session_closed(calls_of(0), "gone", AT(10));
-    hf_op *op = begin_op(HF_OP_CHECK, 0, AT(10));
-    CHECK_ALL_ASKED();
-    rig.down[2] = rig.down[3] = "refused";
-    close_sentinels(AT(10));
-    rig_tick(AT(10)), CHECK_ASKED(1, ASK_MASTER);
-    hf_session_closed(calls_of(1), "gone", AT(11));
-    rig_tick(AT(12)), CHECK_ASKED(1, ""), CHECK_OUTCOME(op, "unreachable");
+    EACH_NUMBER (closes_again, 2) {
+        hf_op_end(acquire_at_first(AT(0)), AT(0));
+        hf_session_closed(calls_of(0), "gone", AT(10));
+        hf_op *op = begin_op(HF_OP_CHECK, 0, AT(10));
+        CHECK_ALL_ASKED();
+        rig.down[2] = rig.down[3] = "refused";
+        close_sentinels(AT(10));
+        rig_tick(AT(10)), CHECK_ASKED(1, ASK_MASTER);
+        if (closes_again) hf_session_closed(calls_of(1), "gone", AT(11));
+        else CHECK_MASTER_IS(7002, 1, ADDRESS(7002), AT(11));
+        rig_tick(AT(12)), CHECK_ASKED(1, "");
+        CHECK_OUTCOME(op, closes_again ? "unreachable" : "under way");
+    }
 }
 
 TEST(a_sentinel_that_replies_with_a_malformed_address_is_ignored) {

@@ -278,28 +278,23 @@ TEST(a_connection_with_a_long_round_trip_time_is_given_up_later) {
 }
 
 TEST(a_command_that_must_not_be_resent_is_sent_over_an_idle_connection_only_after_a_ping) {
-    start_quiet();
-    prepare(&one, NULL, "A");
-    one.request.no_retry = true;
-    one.request.deadline = AT(23000);
-    hf_session_submit(&session, &one.request, AT(20000)), CHECK_SENDS("PING");
-    CHECK(hf_session_has_work(&session));
-    CHECK_TICK_SENDS(AT(20001), "");
-    CHECK_REPLY_SENDS("+PONG\r\n", AT(20002), "A");
-    hf_session_tick(&session, AT(22999)); /* the command would fail with its connection */
-    CHECK_WANTS(NOTHING, AT(22999));
-    CHECK_REPLY(":7\r\n", AT(22999), one, "7");
-}
-
-TEST(a_command_that_must_not_be_resent_uses_a_new_connection_if_the_idle_one_is_dead) {
-    start_quiet();
-    prepare(&one, NULL, "A");
-    one.request.no_retry = true;
-    one.request.deadline = AT(23000);
-    hf_session_submit(&session, &one.request, AT(20000));
-    CHECK_TICK_WANTS(CLOSE, AT(20250));
-    reopen("closed by us", AT(20250), AT(20251)), CHECK_SENDS("A");
-    CHECK_REPLY(":7\r\n", AT(20252), one, "7");
+    EACH_NUMBER (dead, 2) {
+        start_quiet();
+        prepare(&one, NULL, "A");
+        one.request.no_retry = true;
+        one.request.deadline = AT(23000);
+        hf_session_submit(&session, &one.request, AT(20000)), CHECK_SENDS("PING");
+        CHECK(hf_session_has_work(&session));
+        CHECK_TICK_SENDS(AT(20001), "");
+        if (dead) {
+            CHECK_TICK_WANTS(CLOSE, AT(20250));
+            reopen("closed by us", AT(20250), AT(20251)), CHECK_SENDS("A");
+        } else {
+            CHECK_REPLY_SENDS("+PONG\r\n", AT(20002), "A");
+            CHECK_TICK_WANTS(NOTHING, AT(22999)); /* the command would fail with its connection */
+        }
+        CHECK_REPLY(":7\r\n", AT(22999), one, "7");
+    }
 }
 
 TEST(an_idle_connection_is_pinged_when_another_one_to_its_server_gets_no_replies) {
