@@ -40,10 +40,29 @@ bool memerr_failed(void) {
     return chosen != 0 && seen >= chosen;
 }
 
+static unsigned long failures; /* of memerr_end since memerr_first */
+static bool goes_on;
+
 bool memerr_end(void) {
     bool failed = memerr_failed();
     memerr_fail(0);
-    return failed;
+    failures += failed;
+    return goes_on = failed;
+}
+
+unsigned long memerr_first(void) {
+    failures = 0;
+    goes_on = true;
+    return 1;
+}
+
+bool memerr_goes_on(void) {
+    if (failures == 1000) abort();
+    return goes_on;
+}
+
+unsigned long memerr_failures(void) {
+    return failures;
 }
 
 long memerr_until_success(bool (*operation)(void *context), void *context, long limit) {

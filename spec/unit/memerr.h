@@ -24,6 +24,16 @@ bool memerr_failed(void);
 /* The same; and no allocation fails from now on. */
 bool memerr_end(void);
 
+/* Runs a block with nth = 1, 2, 3 ... until its last memerr_end has returned false; that of at
+ * least `least` rounds must have returned true. Each round begins as a test does. */
+#define EACH_FAILURE(nth, least)                                                                   \
+    for (unsigned long nth = memerr_first();                                                       \
+         memerr_goes_on() ? check_begin_case() : (CHECK(memerr_failures() >= (least)), 0); nth++)
+
+unsigned long memerr_first(void);
+bool memerr_goes_on(void);
+unsigned long memerr_failures(void);
+
 /* Calls operation(context) with its 1st, 2nd, 3rd ... allocation failing until it succeeds without
  * any failure. The operation returns true for success, and must free all that it allocated in any
  * case; it may succeed although an allocation failed. Returns how many allocations failed, or -1 if

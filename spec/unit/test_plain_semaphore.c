@@ -418,19 +418,8 @@ static bool carry_out(void *context) {
     rig_begin();
     bool waits = *kind == HF_OP_TAKE;
     hf_op *op = names_of() ? begin_on(*kind, 1, 3 * HF_SECOND, AT(10)) : NULL;
-    for (int i = 0; op && !hf_op_is_done(op) && i < 3; i++) {
-        rig_tick(AT(10 + i));
-        hf_session *link = link_of(CALLS);
-        const char *reply = !waits ? ":1\r\n" : i < 2 ? TOO_FEW("0") : HAS_TAKEN("0");
-        if (link->state == HF_SESSION_READY)
-            hf_session_feed(link, reply, strlen(reply), AT(10 + i));
-        if (hf_op_is_done(op) || !waits) continue;
-        rig_serve(AT(10 + i));
-        if (link_of(EVENTS)->state == HF_SESSION_READY) feed_subscribed(AT(10 + i));
-    }
-    if (op && !hf_op_is_done(op)) rig_sleep(AT(20), AT(9000));
-    if (op && !hf_op_is_done(op)) abort();
-    bool good = op && hf_op_code(op) == HF_OK;
+    bool good = waits ? carry_through(op, TOO_FEW("0"), HAS_TAKEN("0"), true)
+                      : carry_through(op, ":1\r\n", ":1\r\n", false);
     if (op) end(op, AT(9000));
     rig_end(AT(9000));
     return good;
