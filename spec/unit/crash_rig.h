@@ -96,23 +96,28 @@ static UNUSED void end(pid_t pid) {
     hf_crash_forget(uuid);
 }
 
-static UNUSED char state_of(pid_t pid) {
-    char path[64], text[256] = "";
-    snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
-    int fd = open(path, O_RDONLY);
+/* What /proc says about the process; "": it is gone. */
+static UNUSED const char *entry_of(pid_t pid, const char *name) {
+    static char text[512];
+    int fd = open(printed("/proc/%ld/%s", (long)pid, name), O_RDONLY);
     ssize_t size = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
     if (fd >= 0) close(fd);
-    const char *behind = size > 0 ? strrchr(text, ')') : NULL;
-    return behind ? behind[2] : '?';
+    text[size > 0 ? size : 0] = '\0';
+    return text;
 }
 
-static UNUSED bool runs(pid_t pid, const char *name) {
-    char path[64], text[64] = "";
-    snprintf(path, sizeof path, "/proc/%ld/comm", (long)pid);
-    int fd = open(path, O_RDONLY);
-    ssize_t size = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
-    if (fd >= 0) close(fd);
-    return size > 0 && strncmp(text, name, strlen(name)) == 0;
+/* '?': it is gone. */
+static UNUSED char state_of(pid_t pid) {
+    const char *name_end = strrchr(entry_of(pid, "stat"), ')');
+    return name_end && name_end[1] ? name_end[2] : '?';
+}
+
+static UNUSED void await_program(pid_t pid, const char *name) {
+    for (int tries = 0; tries < 10000; tries++) {
+        if (strncmp(entry_of(pid, "comm"), name, strlen(name)) == 0) return;
+        usleep(1000);
+    }
+    CHECK_OR(false, "%s does not run", name);
 }
 
 /* ---- records of other processes, boots and namespaces ---- */
@@ -137,13 +142,7 @@ static UNUSED void send_pid(pid_t pid) {
 
 /* Also if nobody has collected it. */
 static UNUSED bool has_ended(pid_t pid) {
-    char path[64], text[512] = "";
-    snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
-    int fd = open(path, O_RDONLY);
-    ssize_t size = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
-    if (fd >= 0) close(fd);
-    const char *name_end = size > 0 ? strrchr(text, ')') : NULL;
-    return !name_end || name_end[1] == '\0' || strchr("ZX", name_end[2]);
+    return strchr("ZX?", state_of(pid)) != NULL;
 }
 
 /* Under an emulator it may stay a child of others. */

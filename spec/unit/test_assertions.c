@@ -22,8 +22,10 @@ int main(void) {
 
 #include "drive.h"
 
-static hf_hold *new_hold(hf_holds *holds, const char *key) {
-    hf_hold *hold = hf_holds_add(holds, &hf_kind_lock, hf_slice_of(key), hf_slice_of("me"),
+static hf_holds holds; /* those of the process that breaks a rule */
+
+static hf_hold *new_hold(const char *key) {
+    hf_hold *hold = hf_holds_add(&holds, &hf_kind_lock, hf_slice_of(key), hf_slice_of("me"),
                                  hf_slice_of("owner"));
     if (!hold) _exit(2);
     return hold;
@@ -41,45 +43,41 @@ static void ask_for_chance_without_a_state(void) {
 }
 
 /* Returns a held hold that ends at 100, and needs attention at `wake`. */
-static hf_hold *new_held(hf_holds *holds, hf_time wake) {
-    hf_hold *hold = new_hold(holds, "k");
+static hf_hold *new_held(hf_time wake) {
+    hf_hold *hold = new_hold("k");
     set_count(hold, 1);
     set_end(hold, 100);
     hf_hold_become(hold, HF_HOLD_HELD);
-    hf_holds_wake_at(holds, claim_of(hold), wake);
+    hf_holds_wake_at(&holds, claim_of(hold), wake);
     return hold;
 }
 
 /* Returns the claim of the hold, which is over. */
-static hf_claim *leave(hf_holds *holds, hf_hold *hold) {
+static hf_claim *leave(hf_hold *hold) {
     hf_claim *claim = claim_of(hold);
-    hf_holds_leave(holds, claim);
+    hf_holds_leave(&holds, claim);
     return claim;
 }
 
 static void hold_what_was_lost(void) {
-    hf_holds holds = {0};
-    hf_hold *hold = new_held(&holds, 100);
+    hf_hold *hold = new_held(100);
     hf_holds_mark_lost(&holds, hold, HF_LOST_TAKEN);
     hf_hold_become(hold, HF_HOLD_HELD);
 }
 
 static void lose_what_was_given_up(void) {
-    hf_holds holds = {0};
-    hf_hold *hold = new_held(&holds, 100);
+    hf_hold *hold = new_held(100);
     hf_hold_ref(hold);
-    leave(&holds, hold);
+    leave(hold);
     hf_holds_mark_lost(&holds, hold, HF_LOST_TAKEN);
 }
 
 static void claim_again_what_leaves(void) {
-    hf_holds holds = {0};
-    hf_claim_become(leave(&holds, new_hold(&holds, "k")), HF_CLAIM_ACTIVE);
+    hf_claim_become(leave(new_hold("k")), HF_CLAIM_ACTIVE);
 }
 
 static void leave_with_a_claim_that_is_gone(void) {
-    hf_holds holds = {0};
-    hf_hold *hold = new_hold(&holds, "k");
+    hf_hold *hold = new_hold("k");
     hf_claim_ref(claim_of(hold));
     hf_hold_ref(hold);
     hf_holds_remove(&holds, claim_of(hold));
@@ -87,8 +85,7 @@ static void leave_with_a_claim_that_is_gone(void) {
 }
 
 static void hold_what_leaves(void) {
-    hf_holds holds = {0};
-    hf_hold *hold = new_hold(&holds, "k");
+    hf_hold *hold = new_hold("k");
     set_count(hold, 1);
     hf_hold_become(hold, HF_HOLD_HELD);
     hf_claim_become(claim_of(hold), HF_CLAIM_LEAVING);
@@ -96,75 +93,64 @@ static void hold_what_leaves(void) {
 }
 
 static void hold_without_a_count(void) {
-    hf_holds holds = {0};
-    hf_hold_become(new_hold(&holds, "k"), HF_HOLD_HELD);
+    hf_hold_become(new_hold("k"), HF_HOLD_HELD);
 }
 
 static void drop_the_tables_reference(void) {
-    hf_holds holds = {0};
-    hf_hold_unref(new_hold(&holds, "k"));
+    hf_hold_unref(new_hold("k"));
 }
 
 static void remove_a_hold_twice(void) {
-    hf_holds holds = {0};
-    hf_hold *hold = new_hold(&holds, "k");
-    new_hold(&holds, "l");
+    hf_hold *hold = new_hold("k");
+    new_hold("l");
     hf_hold_ref(hold);
     hf_holds_remove(&holds, claim_of(hold));
     hf_holds_remove(&holds, claim_of(hold));
 }
 
 static void add_a_hold_twice(void) {
-    hf_holds holds = {0};
-    new_hold(&holds, "k");
-    new_hold(&holds, "k");
+    new_hold("k");
+    new_hold("k");
 }
 
 static void add_a_hold_without_a_key(void) {
-    hf_holds holds = {0};
-    new_hold(&holds, "");
+    new_hold("");
 }
 
 static void wake_a_hold_that_is_elsewhere_in_the_heap(void) {
-    hf_holds holds = {0};
-    hf_hold *hold = new_hold(&holds, "k");
-    new_hold(&holds, "l");
+    hf_hold *hold = new_hold("k");
+    new_hold("l");
     set_heap_place(hold, 1);
     hf_holds_wake_at(&holds, claim_of(hold), 10);
 }
 
 static void pass_a_sound_table(void) {
-    hf_holds holds = {0};
-    new_held(&holds, 100);
+    new_held(100);
     hf_holds_check(&holds, 0);
     hf_holds_wake_at(&holds, claim_of(hold_in_heap(&holds, 0)), 101);
     hf_holds_check(&holds, 101);
-    leave(&holds, hold_in_heap(&holds, 0));
+    leave(hold_in_heap(&holds, 0));
     hf_holds_check(&holds, 101);
 }
 
 static void sleep_past_the_end_of_a_hold(void) {
-    hf_holds holds = {0};
-    new_held(&holds, 101);
+    new_held(101);
     hf_holds_check(&holds, 0);
 }
 
 static void acquire_without_a_command(void) {
-    hf_holds holds = {0};
-    new_hold(&holds, "k");
+    new_hold("k");
     hf_holds_check(&holds, 0);
 }
 
 static void release_without_a_command(void) {
-    hf_holds holds = {0};
-    hf_hold_become(new_held(&holds, 100), HF_HOLD_RELEASING);
+    hf_hold_become(new_held(100), HF_HOLD_RELEASING);
     hf_holds_check(&holds, 0);
 }
 
 static void forget_a_clean_up(void) {
-    hf_holds holds = {0};
-    hf_hold *hold = new_held(&holds, 100);
-    hf_holds_wake_at(&holds, leave(&holds, hold), HF_NEVER);
+    hf_hold *hold = new_held(100);
+    hf_holds_wake_at(&holds, leave(hold), HF_NEVER);
     hf_holds_check(&holds, 0);
 }
 
@@ -220,30 +206,14 @@ static bool is_refused(void (*act)(void)) {
 }
 
 TEST(a_violated_assertion_aborts_the_process) {
-    static void (*const acts[])(void) = {
-        take_more_than_there_is,
-        ask_for_chance_without_a_state,
-        hold_what_was_lost,
-        lose_what_was_given_up,
-        claim_again_what_leaves,
-        leave_with_a_claim_that_is_gone,
-        hold_what_leaves,
-        hold_without_a_count,
-        drop_the_tables_reference,
-        remove_a_hold_twice,
-        add_a_hold_twice,
-        add_a_hold_without_a_key,
-        wake_a_hold_that_is_elsewhere_in_the_heap,
-        sleep_past_the_end_of_a_hold,
-        acquire_without_a_command,
-        release_without_a_command,
-        forget_a_clean_up,
-        open_a_link_twice,
-        clear_a_request_that_is_sent,
-        succeed_twice,
-        wait_without_having_asked,
-        ask_after_the_end,
-    };
+    static void (*const acts[])(void) =
+        LIST(take_more_than_there_is, ask_for_chance_without_a_state, hold_what_was_lost,
+             lose_what_was_given_up, claim_again_what_leaves, leave_with_a_claim_that_is_gone,
+             hold_what_leaves, hold_without_a_count, drop_the_tables_reference, remove_a_hold_twice,
+             add_a_hold_twice, add_a_hold_without_a_key, wake_a_hold_that_is_elsewhere_in_the_heap,
+             sleep_past_the_end_of_a_hold, acquire_without_a_command, release_without_a_command,
+             forget_a_clean_up, open_a_link_twice, clear_a_request_that_is_sent, succeed_twice,
+             wait_without_having_asked, ask_after_the_end);
     for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
         CHECK_OR(is_refused(acts[i]), "act %zu went through", i);
     CHECK(!is_refused(do_nothing) && !is_refused(pass_a_sound_table));

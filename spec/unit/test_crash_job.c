@@ -206,10 +206,9 @@ TEST(a_job_counts_as_alive_even_if_its_group_leader_has_ended) {
 TEST(a_jobs_lock_file_owned_by_another_user_proves_no_death) {
     if (is_emulated()) return;
     if (geteuid() != 0) return;
-    char name[64];
     pid_t job, pid = start_job(stay_as_job, &job);
     kill_both(pid, job);
-    snprintf(name, sizeof name, "%s.job", uuid);
+    const char *name = printed("%s.job", uuid);
     bool given = chown(path_of(name), 1900000000u, (gid_t)-1) == 0, goes_on = true;
     for (int i = 0; i < 20; i++)
         goes_on = goes_on && hf_crash_probe_process(uuid) == HF_LIFE_RUNNING;
@@ -290,6 +289,12 @@ static pid_t left_behind(void (*run)(int lock)) {
     return apart;
 }
 
+static pid_t left_asleep(void (*run)(int lock)) {
+    pid_t apart = left_behind(run);
+    await_program(apart, "sleep");
+    return apart;
+}
+
 TEST(a_process_that_left_the_jobs_group_keeps_the_job_alive_by_its_lock_descriptor) {
     if (is_emulated()) return;
     pid_t apart = left_behind(leave_one_apart);
@@ -302,33 +307,26 @@ TEST(a_process_that_left_the_jobs_group_keeps_the_job_alive_by_its_lock_descript
 
 TEST(a_process_with_the_jobs_environment_keeps_the_job_alive_without_its_lock_descriptor) {
     if (is_emulated()) return;
-    pid_t apart = left_behind(leave_a_worker);
-    for (int tries = 0; !runs(apart, "sleep") && tries < 10000; tries++) usleep(1000);
+    pid_t apart = left_asleep(leave_a_worker);
     CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_RUNNING);
     CHECK_EQ_INT(life_in_the_end(), HF_LIFE_UNKNOWN);
     end_with(apart);
 }
 
 /* It is read in pieces. */
-TEST(the_owner_is_found_in_an_environment_across_a_read_boundary) {
-    static const size_t borders[] = {4096, 4096 + HF_UUID_SIZE, 2 * 4096};
-    for (size_t i = 0; i < sizeof borders / sizeof *borders; i++) {
-        other_variables = borders[i] - HF_UUID_SIZE / 2;
-        pid_t apart = left_behind(leave_a_worker);
-        for (int tries = 0; !runs(apart, "sleep") && tries < 10000; tries++) usleep(1000);
-        CHECK_OR(life_in_the_end() == HF_LIFE_UNKNOWN, "border %zu", borders[i]);
+TEST(the_owner_is_found_wherever_it_is_in_an_environment) {
+    CASES(size_t before, behind) = {{4096 - HF_UUID_SIZE / 2, 0},
+                                    {4096 + HF_UUID_SIZE / 2, 0},
+                                    {2 * 4096 - HF_UUID_SIZE / 2, 0},
+                                    {0, 16000}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        other_variables = cases[i].before;
+        variables_behind = cases[i].behind;
+        pid_t apart = left_asleep(leave_a_worker);
+        other_variables = variables_behind = 0;
+        CHECK_OR(life_in_the_end() == HF_LIFE_UNKNOWN, "case %zu", i);
         end_with(apart);
     }
-    other_variables = 0;
-}
-
-TEST(the_owner_is_found_in_an_environment_with_many_variables_after_it) {
-    variables_behind = 16000;
-    pid_t apart = left_behind(leave_a_worker);
-    variables_behind = 0;
-    for (int tries = 0; !runs(apart, "sleep") && tries < 10000; tries++) usleep(1000);
-    CHECK_EQ_INT(life_in_the_end(), HF_LIFE_UNKNOWN);
-    end_with(apart);
 }
 
 TEST(a_process_without_the_jobs_descriptor_and_environment_is_not_part_of_the_job) {
@@ -339,18 +337,17 @@ TEST(a_process_without_the_jobs_descriptor_and_environment_is_not_part_of_the_jo
 
 /* One that has arguments is not just being started. */
 TEST(a_process_without_any_environment_is_not_part_of_the_job) {
-    pid_t apart = left_behind(leave_one_without_environment);
-    for (int tries = 0; !runs(apart, "sleep") && tries < 10000; tries++) usleep(1000);
+    pid_t apart = left_asleep(leave_one_without_environment);
     CHECK_EQ_INT(life_in_the_end(), HF_LIFE_JOB_ENDED);
     end_with(apart);
 }
 
 TEST(a_job_whose_lock_file_is_missing_or_replaced_counts_as_alive) {
     if (is_emulated()) return;
-    char name[64];
     pid_t job, pid = start_job(stay_as_job, &job);
     kill_both(pid, job);
-    snprintf(name, sizeof name, "%s.job", uuid), CHECK_EQ_INT(unlink(path_of(name)), 0);
+    const char *name = printed("%s.job", uuid);
+    CHECK_EQ_INT(unlink(path_of(name)), 0);
     CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_RUNNING);
     CHECK_EQ_INT(mkfifo(path_of(name), 0600), 0);
     CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_RUNNING);
@@ -516,10 +513,11 @@ TEST(an_unreadable_process_that_is_older_than_the_job_is_not_part_of_it) {
 }
 
 /* How a daemon, which is older than the job, starts an unreadable process after it. */
-static struct {
+static struct beside {
     bool leaves;     /* does not remain the parent: its child's new parent may also be the job's */
     bool in_its_own; /* session; else in a session that the process begins */
     bool logs_in;    /* as sshd and cron do */
+    bool proved;     /* that the job has ended, all the same */
 } beside;
 
 /* leaver: the parent that ends soon; 0: the parent stays. */
@@ -548,8 +546,8 @@ static void start_daemon(int order, int answer) {
     stay();
 }
 
-/* Whether the end of the job is proved while the process of the daemon runs. */
-static bool is_proved_beside_daemon(bool *good) {
+/* While the process of the daemon runs. */
+static bool proves_an_end_beside_daemon_or_not(void) {
     int order[2], answer[2];
     pid_t job, started;
     char directory[64];
@@ -559,48 +557,27 @@ static bool is_proved_beside_daemon(bool *good) {
     int fd = open("/proc/self/loginuid", O_WRONLY); /* the job has a login of its own */
     bool has_login = fd >= 0 && write(fd, "5678", 4) == 4;
     usleep(50000);
-    *good = become_nobody(directory);
+    bool good = become_nobody(directory);
     pid_t pid = start_job(stay_as_job, &job);
-    *good = *good && write(order[1], "x", 1) == 1;
-    *good = *good && read(answer[0], &started, sizeof started) == sizeof started;
+    good = good && write(order[1], "x", 1) == 1;
+    good = good && read(answer[0], &started, sizeof started) == sizeof started;
     kill_both(pid, job);
     bool never = is_never_proved(50);
     end_job();
     remove_directory(directory);
-    return beside.logs_in && !has_login ? true : !never;
+    return good && ((beside.logs_in && !has_login) || never != beside.proved);
 }
 
-static bool proves_beside_daemon(void) {
-    bool good, proved = is_proved_beside_daemon(&good);
-    return good && proved;
-}
-
-static bool never_proves_beside_daemon(void) {
-    bool good, proved = is_proved_beside_daemon(&good);
-    return good && !proved;
-}
-
-TEST(an_unreadable_process_of_an_older_parent_is_not_part_of_the_job) {
-    beside.leaves = beside.in_its_own = beside.logs_in = false;
-    CHECK_EQ_INT(alone(proves_beside_daemon, NULL), 0);
-}
-
-TEST(an_unreadable_process_that_may_have_been_reparented_prevents_the_proof_of_a_jobs_end) {
-    beside.leaves = true;
-    beside.in_its_own = beside.logs_in = false;
-    CHECK_EQ_INT(alone(never_proves_beside_daemon, NULL), 0);
-}
-
-TEST(an_unreadable_process_of_an_older_session_is_not_part_of_the_job) {
-    beside.leaves = beside.in_its_own = true;
-    beside.logs_in = false;
-    CHECK_EQ_INT(alone(proves_beside_daemon, NULL), 0);
-}
-
-TEST(an_unreadable_process_of_another_login_is_not_part_of_the_job) {
-    beside.leaves = beside.logs_in = true;
-    beside.in_its_own = false;
-    CHECK_EQ_INT(alone(proves_beside_daemon, NULL), 0);
+/* It may have been given a new parent, unless its session or its login shows where it is from. */
+TEST(only_an_unreadable_process_that_the_job_may_have_started_prevents_the_proof_of_its_end) {
+    static const struct beside cases[] = {{false, false, false, true},
+                                          {true, false, false, false},
+                                          {true, true, false, true},
+                                          {true, false, true, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        beside = cases[i];
+        CHECK_OR(alone(proves_an_end_beside_daemon_or_not, NULL) == 0, "case %zu", i);
+    }
 }
 
 /* Nor can it be proved that it has ended. */
@@ -628,8 +605,10 @@ TEST(hidden_processes_prevent_the_proof_that_a_job_has_ended_unless_this_user_se
 
 static unsigned rounds;
 
-/* Starts this program anew in a mode of `main`, with the owner in its environment. */
-static void leave_one_in_mode(int lock, const char *mode) {
+static const char *mode; /* of `main` */
+
+/* Starts this program anew in the mode, with the owner in its environment. */
+static void leave_one_in_mode(int lock) {
     char owner[64], flag[160], pipe_end[32];
     char *environment[] = {owner, flag, pipe_end, NULL};
     snprintf(pipe_end, sizeof pipe_end, "PIPE=%d", pids[1]);
@@ -640,27 +619,15 @@ static void leave_one_in_mode(int lock, const char *mode) {
     execle("/proc/self/exe", "test", mode, (char *)NULL, environment);
 }
 
-static void leave_one_that_hops(int lock) {
-    leave_one_in_mode(lock, "hop");
-}
-
-static void leave_one_that_replaces_itself(int lock) {
-    leave_one_in_mode(lock, "replace");
-}
-
-static void leave_one_whose_first_thread_ended(int lock) {
-    leave_one_in_mode(lock, "thread");
-}
-
 /* Whether such a process keeps the job alive for as long as it works. It is found sooner or later,
  * and then the record is gone. */
-static bool keeps_alive(void (*run)(int lock)) {
+static bool keeps_alive(void) {
     char flag[128], byte;
     unsigned round = ++rounds;
     snprintf(flag, sizeof flag, "/dev/shm/holdfast-test-%ld-%u", (long)getpid(), round);
     setenv("FLAG", flag, 1);
     close(open(flag, O_CREAT | O_WRONLY, 0600));
-    left_behind(run);
+    left_behind(leave_one_in_mode);
     feed();
     hf_life life = HF_LIFE_UNSURE;
     time_t end = time(NULL) + 2;
@@ -677,16 +644,14 @@ static bool keeps_alive(void (*run)(int lock)) {
 
 TEST(a_process_that_keeps_changing_its_pid_keeps_its_job_alive) {
     if (getenv("HOLDFAST_RUNNER")) return; /* which would start anew instead */
-    bool alive = true;
-    for (int i = 0; alive && i < 10; i++) alive = keeps_alive(leave_one_that_hops);
-    CHECK(alive);
+    mode = "hop";
+    for (int i = 0; i < 10; i++) CHECK(keeps_alive());
 }
 
 /* As one does that hops during the first list, and from the highest number to the lowest during the
  * second one. */
 static bool finds_a_process_that_passes_two_lists(void) {
-    passing = left_behind(leave_a_worker);
-    for (int tries = 0; !runs(passing, "sleep") && tries < 10000; tries++) usleep(1000);
+    passing = left_asleep(leave_a_worker);
     bool found = life_in_the_end() == HF_LIFE_UNKNOWN;
     kill_and_collect(passing);
     end_job();
@@ -699,14 +664,14 @@ TEST(a_process_whose_pid_starts_over_during_the_search_keeps_its_job_alive) {
 
 TEST(a_process_that_keeps_replacing_its_program_keeps_its_job_alive) {
     if (getenv("HOLDFAST_RUNNER")) return; /* which would start anew instead */
-    bool alive = true;
-    for (int i = 0; alive && i < 10; i++) alive = keeps_alive(leave_one_that_replaces_itself);
-    CHECK(alive);
+    mode = "replace";
+    for (int i = 0; i < 10; i++) CHECK(keeps_alive());
 }
 
 TEST(a_process_whose_main_thread_has_ended_keeps_its_job_alive) {
     if (getenv("HOLDFAST_RUNNER")) return; /* which would start anew instead */
-    pid_t apart = left_behind(leave_one_whose_first_thread_ended);
+    mode = "thread";
+    pid_t apart = left_behind(leave_one_in_mode);
     CHECK_EQ_INT(feed(), apart);
     for (int tries = 0; state_of(apart) != 'Z' && tries < 10000; tries++) usleep(1000);
     bool alive = is_never_proved(20);
@@ -717,8 +682,7 @@ TEST(a_process_whose_main_thread_has_ended_keeps_its_job_alive) {
 /* A waiter with few descriptors left cannot look. */
 TEST(a_job_counts_as_alive_if_no_descriptor_is_free_to_search_for_its_processes) {
     struct rlimit limit, few;
-    pid_t apart = left_behind(leave_a_worker);
-    for (int tries = 0; !runs(apart, "sleep") && tries < 10000; tries++) usleep(1000);
+    pid_t apart = left_asleep(leave_a_worker);
     CHECK_EQ_INT(getrlimit(RLIMIT_NOFILE, &limit), 0);
     int lowest = dup(0);
     close(lowest);

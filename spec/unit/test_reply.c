@@ -29,30 +29,23 @@ static bool is_broken(const char *text) {
 }
 
 TEST(replies_of_every_type_are_parsed) {
-    hf_reply *reply = read_text("+OK\r\n");
-    CHECK(reply && reply->type == HF_REPLY_STATUS);
-    CHECK_STR(reply->string, "OK");
-    hf_reply_free(reply);
-    reply = read_text("-ERR no\r\n");
-    CHECK(reply && reply->type == HF_REPLY_ERROR);
-    CHECK_STR(reply->string, "ERR no");
-    hf_reply_free(reply);
-    reply = read_text(":-42\r\n");
-    CHECK(reply && reply->type == HF_REPLY_INTEGER);
-    CHECK_EQ_INT(reply->integer, -42);
-    hf_reply_free(reply);
-    reply = read_text("$-1\r\n");
-    CHECK(reply && reply->type == HF_REPLY_NIL);
-    hf_reply_free(reply);
-    reply = read_text("*-1\r\n");
-    CHECK(reply && reply->type == HF_REPLY_NIL);
-    hf_reply_free(reply);
-    reply = read_text("*0\r\n");
-    CHECK(reply && reply->type == HF_REPLY_ARRAY);
-    CHECK_EQ_INT(reply->size, 0);
-    hf_reply_free(reply);
+    CASES(const char *text; hf_reply_type type; const char *string; long long integer;
+          size_t size) = {{"+OK\r\n", HF_REPLY_STATUS, "OK", 0, 2},
+                          {"-ERR no\r\n", HF_REPLY_ERROR, "ERR no", 0, 6},
+                          {":-42\r\n", HF_REPLY_INTEGER, NULL, -42, 0},
+                          {"$-1\r\n", HF_REPLY_NIL, NULL, 0, 0},
+                          {"*-1\r\n", HF_REPLY_NIL, NULL, 0, 0},
+                          {"*0\r\n", HF_REPLY_ARRAY, NULL, 0, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hf_reply *reply = read_text(cases[i].text);
+        CHECK_OR(reply && reply->type == cases[i].type, "case %zu", i);
+        CHECK_EQ_INT(reply->integer, cases[i].integer);
+        CHECK_EQ_INT(reply->size, cases[i].size);
+        if (cases[i].string) CHECK_STR(reply->string, cases[i].string);
+        hf_reply_free(reply);
+    }
     bool broken;
-    reply = read_bytes("$4\r\na\0\r\n\r\n", 10, &broken);
+    hf_reply *reply = read_bytes("$4\r\na\0\r\n\r\n", 10, &broken);
     CHECK(reply && reply->type == HF_REPLY_STRING);
     CHECK_MEM(reply->string, reply->size, "a\0\r\n", 4);
     hf_reply_free(reply);
@@ -108,15 +101,11 @@ TEST(a_reply_received_byte_by_byte_is_parsed_completely) {
 }
 
 TEST(malformed_replies_are_refused) {
-    CHECK(is_broken("HTTP/1.1 400 Bad Request\r\n"));
-    CHECK(is_broken("\r\n"));
-    CHECK(is_broken(":12a\r\n"));
-    CHECK(is_broken(":\r\n"));
-    CHECK(is_broken("$-2\r\n"));
-    CHECK(is_broken("$a\r\n"));
-    CHECK(is_broken("*a\r\n"));
-    CHECK(is_broken("*2\r\n:1\r\nx\r\n"));
-    CHECK(is_broken("*2\r\n*1\r\n:1\r\nx\r\n"));
+    static const char *const texts[] =
+        LIST("HTTP/1.1 400 Bad Request\r\n", "\r\n", ":12a\r\n", ":\r\n", "$-2\r\n", "$a\r\n",
+             "*a\r\n", "*2\r\n:1\r\nx\r\n", "*2\r\n*1\r\n:1\r\nx\r\n");
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        CHECK_OR(is_broken(texts[i]), "%s", texts[i]);
     bool broken;
     hf_reply_free(read_bytes("\0\0\0\0", 4, &broken)), CHECK(broken);
 }
