@@ -340,6 +340,7 @@ TEST(a_permanent_error_fails_the_request_without_a_retry) {
     CHECK_STR(two.outcome, "denied: NOPERM no");
     CHECK_STR(three.outcome, "server: NOSCRIPT"); /* it calls no script */
     CHECK_WANTS(NOTHING, AT(0));
+    hf_session_submit(&session, &one.request, AT(2)), CHECK_EQ_INT(one.request.failure.code, HF_OK);
 }
 
 /* ---- programs ---- */
@@ -441,16 +442,20 @@ static void on_received(void *context, const hf_reply *event, hf_time now) {
 }
 
 TEST(closing_a_subscription_connection_that_is_no_longer_needed_is_not_a_failure) {
-    session.subscriber = true;
-    for (int i = 0; i < 5; i++) {
-        session.stays_open = true;
-        CHECK_WANTS(OPEN, AT(i));
-        connect_at(AT(i));
-        session.stays_open = false;
-        hang_up("closed", AT(i));
+    EACH_NUMBER (logs_in, 2) {
+        session.subscriber = true;
+        if (logs_in) strcpy(config.name, "n");
+        for (int i = 0; i < 5; i++) {
+            session.wanted = true;
+            CHECK_WANTS(OPEN, AT(i));
+            connect_at(AT(i));
+            CHECK_EQ_INT(session.state, logs_in ? HF_SESSION_LOGIN : HF_SESSION_READY);
+            session.wanted = false;
+            hang_up("closed", AT(i));
+        }
+        CHECK_EQ_INT(session.failed_opens, 0);
+        CHECK_STR(session.reason, "");
     }
-    CHECK_EQ_INT(session.failed_opens, 0);
-    CHECK_STR(session.reason, "");
 }
 
 TEST(a_subscription_receives_its_published_messages) {
@@ -533,13 +538,6 @@ TEST(a_failed_allocation_fails_only_the_calls_that_needed_it) {
     CHECK(memerr_until_success(whole_conversation, NULL, 1000) > 60);
 }
 
-TEST(a_resubmitted_request_does_not_report_its_earlier_failure) {
-    connect_at(AT(0));
-    submit(&one, "A", 3000, AT(0));
-    receive("-ERR no\r\n", AT(1)), CHECK_EQ_INT(one.request.failure.code, HF_SERVER);
-    hf_session_submit(&session, &one.request, AT(2)), CHECK_EQ_INT(one.request.failure.code, HF_OK);
-}
-
 TEST(no_partial_command_is_sent_if_there_is_no_memory_for_a_scripts_text) {
     const hf_program *program = hf_kind_program(&hf_kind_lock, HF_VERB_ACQUIRE);
     EACH_FAILURE(nth, 1) {
@@ -613,23 +611,6 @@ TEST(a_reply_as_long_as_the_limit_is_accepted) {
     submit(&one, "A", 3000, AT(0));
     connect_at(AT(0));
     receive(printed("*%d\r\n", HF_REPLY_MAX_ELEMENTS + 10), AT(1)), CHECK_WANTS(NOTHING, AT(1));
-}
-
-TEST(closing_a_subscription_connection_that_is_no_longer_needed_at_login_is_not_a_failure) {
-    strcpy(config.name, "n");
-    session.subscriber = session.stays_open = true;
-    connect_at(AT(0)), CHECK_EQ_INT(session.state, HF_SESSION_LOGIN);
-    session.stays_open = false;
-    hang_up("closed", AT(1)), CHECK_EQ_INT(session.failed_opens, 0), CHECK_STR(session.reason, "");
-}
-
-TEST(a_request_that_ends_before_its_retry_reports_the_temporary_error) {
-    start_calling(5, AT(0));
-    output_of(&session);
-    receive("-LOADING\r\n", AT(0));
-    CHECK_TICK(AT(5) - 1, one, "");
-    CHECK_TICK(AT(5), one, "unreachable: LOADING");
-    CHECK_SENDS("");
 }
 
 TEST(a_deferred_request_is_refused_unless_the_connection_is_open) {
