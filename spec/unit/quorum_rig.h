@@ -105,6 +105,11 @@ static UNUSED const char *yes(unsigned long long token) {
     return text;
 }
 
+/* The same, by a server whose clock shows this. */
+static UNUSED const char *yes_at(hf_time clock) {
+    return printed("*4\r\n:1\r\n:77\r\n:0\r\n:%llu\r\n", (unsigned long long)(clock / 1000));
+}
+
 /* The first servers grant the lock with these tokens, in turn. */
 #define GRANT_TOKENS(now, ...) grant_tokens(now, (const unsigned long long[]){__VA_ARGS__, 0})
 

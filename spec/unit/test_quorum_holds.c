@@ -219,12 +219,8 @@ TEST(a_shared_owners_quorum_hold_is_restored_under_the_same_owner) {
 
 TEST(a_quorum_token_assumes_that_unknown_server_clocks_agree_with_the_others) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    for (int i = 1; i <= MAJORITY; i++) { /* 100 s behind ours; the first one's is not known */
-        answer(i,
-               printed("*4\r\n:1\r\n:77\r\n:0\r\n:%llu\r\n",
-                       (unsigned long long)(AT(0) / 1000 - 100000000)),
-               AT(0));
-    }
+    for (int i = 1; i <= MAJORITY; i++) /* 100 s behind ours; the first one's is not known */
+        answer(i, yes_at(AT(0) - 100 * HF_SECOND), AT(0));
     CHECK_ENDS(op, "ok", AT(0));
     uint64_t proposal = hf_quorum_propose(quorum_of(&rig.client), AT(0));
     CHECK_EQ_U64(proposal, AT(0) / 1000 - 100000000 + 2000);
@@ -240,26 +236,18 @@ TEST(a_quorum_compares_a_servers_clock_with_the_sending_time_of_its_request) {
 }
 
 TEST(a_quorums_proposed_token_allows_for_an_attempt_as_long_as_the_last) {
-    char text[96];
-    snprintf(text, sizeof text, "*4\r\n:1\r\n:77\r\n:0\r\n:%llu\r\n",
-             (unsigned long long)(AT(0) / 1000));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(0));
     answers(0, COUNT, busy(20000, 0, 0), AT(5)); /* an attempt that failed is no measure */
     hf_time again = round_of(op)->retry_at;
     tick(again);
-    snprintf(text, sizeof text, "*4\r\n:1\r\n:77\r\n:0\r\n:%llu\r\n",
-             (unsigned long long)(again / 1000));
-    CHECK_ANSWERS_END(op, 0, COUNT, text, again + 100 * HF_MS, "ok");
+    CHECK_ANSWERS_END(op, 0, COUNT, yes_at(again), again + 100 * HF_MS, "ok");
     uint64_t proposal = hf_quorum_propose(quorum_of(&rig.client), AT(1000));
     CHECK_EQ_U64(proposal, (AT(1000) + 102 * HF_MS) / 1000);
 }
 
 TEST(a_slow_quorum_attempt_moves_the_proposed_token_by_at_most_a_second) {
-    char text[96];
-    snprintf(text, sizeof text, "*4\r\n:1\r\n:77\r\n:0\r\n:%llu\r\n",
-             (unsigned long long)(AT(0) / 1000));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    CHECK_ANSWERS_END(op, 0, COUNT, text, AT(1400), "ok");
+    CHECK_ANSWERS_END(op, 0, COUNT, yes_at(AT(0)), AT(1400), "ok");
     CHECK_EQ_U64(hf_quorum_propose(quorum_of(&rig.client), AT(3000)), AT(4002) / 1000);
 }
 

@@ -205,10 +205,21 @@ TEST(a_quorum_call_skips_only_servers_that_have_just_refused_a_connection) {
     }
 }
 
-TEST(the_error_of_a_failed_quorum_acquire_quotes_a_servers_message_about_a_missing_right) {
-    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    CHECK_ANSWERS(op, 0, COUNT, "-NOPERM this user has no right\r\n", AT(1), "denied");
-    CHECK_CONTAINS(message_of(op), "no right");
+TEST(the_error_of_a_failed_quorum_acquire_counts_the_grants_and_names_the_other_replies) {
+    CASES(int granting, busy, refusing; const char *error, *outcome, *message) = {
+        {0, 0, 5, "-NOPERM this user has no right\r\n", "denied", "no right"},
+        {2, 3, 0, "", "busy", "2 of 5 granted: s3 busy, s4 busy, s5 busy"},
+        {2, 1, 2, "-ERR no\r\n", "busy", "2 of 5 granted"}, /* that one could have granted it */
+        {1, 0, 3, "-ERR no\r\n", "no_quorum", "1 of 5 granted, 1 yet to answer: s2 server"}};
+    EACH_CASE (i, cases) {
+        int busy_from = cases[i].granting, refusing_from = busy_from + cases[i].busy;
+        hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+        answers(0, busy_from, yes(7), AT(1));
+        answers(busy_from, refusing_from, busy(20000, 0, 0), AT(1));
+        answers(refusing_from, refusing_from + cases[i].refusing, cases[i].error, AT(1));
+        CHECK_OUTCOME(op, cases[i].outcome);
+        CHECK_CONTAINS(message_of(op), cases[i].message);
+    }
 }
 
 TEST(a_quorum_call_tries_all_servers_if_all_have_just_refused_a_connection) {
@@ -247,13 +258,6 @@ TEST(a_quorum_restores_only_holds_that_are_held_and_renewed) {
         bool repaired = strstr(output_by(4), "EVALSHA acquire") != NULL;
         CHECK_OR(repaired == (i == 0), "case %zu", i);
     }
-}
-
-TEST(the_error_of_a_failed_quorum_acquire_says_that_a_reply_is_missing_even_if_only_one_is) {
-    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    answer(0, yes(7), AT(1));
-    answers(1, 4, "-ERR no\r\n", AT(1));
-    CHECK_CONTAINS(message_of(op), "1 of 5 granted, 1 yet to answer: s2 server, s3 server");
 }
 
 TEST(calls_that_are_blocked_by_a_quorum_re_entry_fail_at_their_own_timeouts) {
@@ -370,15 +374,19 @@ TEST(an_abandoned_quorum_acquire_leaves_no_hold_in_the_client) {
 }
 
 TEST(a_quorum_re_entry_reports_that_its_hold_was_lost_in_the_meantime) {
-    hold_by(5, AT(0));
-    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
-    hf_op *behind = begin_quorum(HF_OP_CHECK, 0, AT(1));
-    CHECK(hf_op_is_blocked(behind));
-    lose_hold(hold_of(), HF_LOST_TAKEN);
-    CHECK_ANSWERS(op, 0, 3, yes(77), AT(2), "lost");
-    CHECK_CONTAINS(message_of(op), "this owner lost the lock in the meantime");
-    CHECK_OUTCOME(behind, "lost");
-    hf_op_end(op, AT(2)), CHECK_EQ_INT(state_of(), HF_HOLD_LOST), CHECK(!is_in_flight(hold_of()));
+    EACH_NUMBER (granted, 2) {
+        hold_by(5, AT(0));
+        hf_op *op = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(1));
+        hf_op *behind = begin_quorum(HF_OP_CHECK, 0, AT(1));
+        CHECK(hf_op_is_blocked(behind));
+        lose_hold(hold_of(), HF_LOST_TAKEN);
+        CHECK_ANSWERS(op, 0, 3, granted ? yes(77) : busy(20000, 0, 0), AT(2), "lost");
+        CHECK_CONTAINS(message_of(op),
+                       granted ? "this owner lost the lock in the meantime" : "busy");
+        CHECK_OUTCOME(behind, "lost");
+        hf_op_end(op, AT(2)), CHECK_EQ_INT(state_of(), HF_HOLD_LOST);
+        CHECK(!is_in_flight(hold_of()));
+    }
 }
 
 /* The members know it, and the quorum has not checked them since. */
@@ -484,13 +492,6 @@ TEST(a_quorums_ping_ends_as_soon_as_a_majority_has_answered_or_is_no_longer_poss
         CHECK_ANSWERS(op, 0, 2, cases[i][0], AT(1), "under way");
         CHECK_ANSWERS(op, 2, 3, cases[i][0], AT(1), cases[i][1]);
     }
-}
-
-TEST(a_quorum_acquire_is_busy_if_one_busy_server_could_have_completed_the_majority) {
-    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    answers(0, 2, yes(7), AT(1));
-    answer(2, busy(20000, 0, 0), AT(1));
-    CHECK_ANSWERS(op, 3, 5, "-ERR no\r\n", AT(1), "busy");
 }
 
 /* The leave goes over the callers' link, which is down: the member's operation waits for that. */
