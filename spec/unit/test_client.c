@@ -768,18 +768,25 @@ static bool all_end(void) {
     return false;
 }
 
-static const char *play(uint64_t seed, bool own_renewer) {
-    const char *broken = NULL;
-    hf_client_config config = rig_config();
-    config.renewer = own_renewer ? RENEWER : CALLS;
+static void begin_play(uint64_t seed, hf_link renewer) {
     luck = seed * 0x9e3779b97f4a7c15ull | 1;
     clock_now = AT(0);
-    rig_begin_with(&config);
+    RIG_BEGIN(config.renewer = renewer);
     for (int i = 0; i < KEYS; i++) {
         if (!hf_names_make(&key_names[i], hf_slice_of(i ? "y" : "x"))) abort();
         both_keys[i] = &key_names[i];
     }
     for (int i = 0; i < OWNERS; i++) snprintf(owner_names[i], sizeof owner_names[i], "o%d", i);
+}
+
+static void end_play(void) {
+    rig_end(clock_now);
+    for (int i = 0; i < KEYS; i++) hf_names_free(&key_names[i]);
+}
+
+static const char *play(uint64_t seed, hf_link renewer) {
+    const char *broken = NULL;
+    begin_play(seed, renewer);
     for (int i = 0; i < 400 && !broken; i++) {
         random_step();
         if (is_spinning()) broken = "the deadline does not move on";
@@ -788,28 +795,20 @@ static const char *play(uint64_t seed, bool own_renewer) {
     if (!broken && !all_end()) broken = "an operation never ends";
     if (!broken && chance(2)) close_rig(clock_now);
     if (!broken) broken = is_closed(&rig.client) ? NULL : broken_rule();
-    rig_end(clock_now);
-    for (int i = 0; i < KEYS; i++) hf_names_free(&key_names[i]);
+    end_play();
     return broken;
 }
 
 TEST(a_clients_invariants_hold_under_random_orders_of_events) {
     for (uint64_t seed = 1; seed <= 3000; seed++) {
-        const char *broken = play(seed, seed % 2);
+        const char *broken = play(seed, seed % 2 ? RENEWER : CALLS);
         CHECK_OR(!broken, "seed %d: %s", (int)seed, broken);
     }
 }
 
 TEST(a_clients_invariants_hold_under_random_orders_of_events_with_failing_allocations) {
     for (uint64_t seed = 1; seed <= 300; seed++) {
-        hf_client_config config = rig_config();
-        luck = seed * 0x9e3779b97f4a7c15ull | 1;
-        clock_now = AT(0);
-        rig_begin_with(&config);
-        for (int i = 0; i < KEYS; i++) {
-            if (!hf_names_make(&key_names[i], hf_slice_of(i ? "y" : "x"))) abort();
-            both_keys[i] = &key_names[i];
-        }
+        begin_play(seed, rig_config().renewer);
         for (int i = 0; i < 200; i++) {
             int kind = chance(3);
             memerr_fail(kind == 0 ? (unsigned long)chance(6) + 1 : 0);
@@ -823,8 +822,7 @@ TEST(a_clients_invariants_hold_under_random_orders_of_events_with_failing_alloca
                      (int)seed, broken);
         }
         CHECK_OR(all_end(), "seed %d: an operation never ends", (int)seed);
-        rig_end(clock_now);
-        for (int i = 0; i < KEYS; i++) hf_names_free(&key_names[i]);
+        end_play();
     }
 }
 
