@@ -80,6 +80,19 @@ static hf_op *granted(void) {
     return op;
 }
 
+/* "b" waits in the client for a mutex that "me" has just returned, and that is left to polling
+ * clients for a moment. */
+static hf_op *wait_for_returned_mutex(void) {
+    rig_begin();
+    hf_op *op = BEGIN_SPEC(spec_as("me"), AT(0), spec.lock_kind = &hf_kind_mutex);
+    CHECK_ANSWER(op, RANGE, AT(0), "ok");
+    hf_op *waits = BEGIN_SPEC(spec_as("b"), AT(1), spec.lock_kind = &hf_kind_mutex);
+    BEGIN_SPEC(spec_as("me"), AT(1000), spec.lock_kind = &hf_kind_mutex, spec.kind = HF_OP_RELEASE);
+    feed_calls(":1\r\n", AT(1000));
+    rig_tick(AT(1001)), CHECK(is_queued_here(waits));
+    return waits;
+}
+
 /* The caller gets the kept lock at once, with this token. */
 static void check_lent(const char *caller, hf_time now, uint64_t token) {
     hf_op *lent = acquire(caller, now);
@@ -109,10 +122,8 @@ TEST(a_kept_lock_goes_to_the_clients_next_caller_without_a_request_to_the_server
 }
 
 TEST(each_caller_that_gets_a_kept_lock_has_a_max_hold_of_its_own) {
-    hf_op_spec spec = spec_as("a");
-    spec.max_hold = 8 * HF_SECOND;
     for (int i = 0; i < 3; i++) {
-        hf_op *op = begin_spec(&spec, AT(100 * i));
+        hf_op *op = BEGIN_SPEC(spec_as("a"), AT(100 * i), spec.max_hold = 8 * HF_SECOND);
         if (i == 0) feed_calls(RANGE, AT(0));
         CHECK_OUTCOME(op, "ok");
         CHECK_EQ_U64(bound_of(hold_in(op)), AT(100 * i + 8000));
@@ -179,13 +190,9 @@ TEST(callers_that_wait_for_a_kept_lock_get_it_in_order) {
 
 TEST(a_caller_is_busy_at_once_if_max_waiters_others_wait_for_the_kept_lock) {
     hold_and_end();
-    hf_op_spec spec = spec_as("b");
-    spec.limits_waiters = true;
-    spec.max_waiters = 1;
-    hf_op *b = begin_spec(&spec, AT(1));
+    hf_op *b = BEGIN_SPEC(spec_as("b"), AT(1), spec.limits_waiters = true, spec.max_waiters = 1);
     CHECK_OUTCOME(b, "under way");
-    spec.caller = hf_slice_of("c");
-    hf_op *c = begin_spec(&spec, AT(1));
+    hf_op *c = BEGIN_SPEC(spec_as("c"), AT(1), spec.limits_waiters = true, spec.max_waiters = 1);
     CHECK_OUTCOME(c, "busy");
     CHECK_MESSAGE(c, "1 already waiting in line, and max_waiters is 1");
     release("a", AT(2)), CHECK_OUTCOME(b, "ok");
@@ -249,13 +256,10 @@ TEST(an_acquire_waits_while_its_client_is_returning_the_kept_lock) {
     keep_idle(AT(900));
     CHECK_SENT_UNTIL(RENEWER, AT(900), AT(1000), LEAVE("01"));
     hf_op *keeps = begin_as("b", HF_OP_ACQUIRE, 0, AT(1000));
-    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-    spec.caller = hf_slice_of("c");
-    hf_op *plain = begin_spec(&spec, AT(1000));
+    hf_op *plain = BEGIN(HF_OP_ACQUIRE, AT(1000), spec.caller = hf_slice_of("c"));
     CHECK_OUTCOME(keeps, "under way");
     CHECK_OUTCOME(plain, "under way");
-    CHECK(hf_kept_give_back(&rig.client, NULL, spec.names->key, AT(1000)) ==
-          awaited_claim_in(keeps));
+    CHECK(hf_kept_give_back(&rig.client, NULL, rig.names.key, AT(1000)) == behind_in(keeps));
     CHECK_SENT(CALLS, "");
     feed(link_of(RENEWER), ":1\r\n", AT(1001)), CHECK_SENT_PART(CALLS, "EVALSHA acquire " ALL_KEYS);
 }
@@ -377,19 +381,8 @@ TEST(a_kept_lock_that_is_released_by_force_while_its_lease_is_shortened_is_retur
 }
 
 TEST(a_client_that_returns_a_kept_mutex_leaves_it_briefly_to_polling_clients) {
-    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-    spec.lock_kind = &hf_kind_mutex;
-    spec.owner = HF_NO_TEXT;
-    spec.wait = HF_NEVER;
-    spec.keep = HF_SECOND;
-    hf_op *op = begin_spec(&spec, AT(0));
-    CHECK_ANSWER(op, RANGE, AT(0), "ok");
-    spec.caller = hf_slice_of("b");
-    hf_op *waits = hf_client_begin(&rig.client, &spec, AT(1));
-    spec.kind = HF_OP_RELEASE;
-    spec.caller = hf_slice_of("me");
-    hf_client_begin(&rig.client, &spec, AT(1000));
-    rig_tick(AT(1001)), CHECK(is_queued_here(waits)), CHECK_EQ_U64(hf_op_deadline(waits), AT(1025));
+    hf_op *waits = wait_for_returned_mutex();
+    CHECK_EQ_U64(hf_op_deadline(waits), AT(1025));
     rig_tick(AT(1025)), CHECK(is_asking(waits));
 }
 
@@ -610,15 +603,11 @@ TEST(a_kept_lock_goes_to_the_next_caller_only_if_its_lease_and_tokens_suffice) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         keep_idle(AT(1));
-        hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-        spec.owner = HF_NO_TEXT;
-        spec.caller = hf_slice_of("b");
-        spec.keep = HF_SECOND;
-        spec.lease = cases[i].lease;
-        spec.token_ttl_ms = cases[i].token_ttl_ms;
-        hf_op *op = begin_spec(&spec, cases[i].at);
+        hf_op *op = BEGIN_SPEC(spec_as("b"), cases[i].at, spec.lease = cases[i].lease,
+                               spec.token_ttl_ms = cases[i].token_ttl_ms);
         CHECK_OR(hf_op_is_done(op) == cases[i].lent, "case %zu", i);
-        if (hf_op_is_done(op)) CHECK_EQ_U64(token_of(hold_in(op)), spec.token_ttl_ms > 0 ? 101 : 0);
+        uint64_t token = cases[i].token_ttl_ms > 0 ? 101 : 0;
+        if (hf_op_is_done(op)) CHECK_EQ_U64(token_of(hold_in(op)), token);
     }
 }
 
@@ -674,21 +663,7 @@ TEST(a_client_frees_its_record_of_a_kept_lock_when_the_last_local_waiter_ends) {
     CHECK_ANSWER(first, "-ERR x\r\n", AT(1), "server");
     CHECK_INTERRUPTS(waits, AT(1));
     rig_tick(AT(1)), CHECK_EQ_INT(kept_count(&rig.client), 0);
-    rig_begin(); /* it is free for a moment: the last waiter leaves then */
-    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-    spec.lock_kind = &hf_kind_mutex;
-    spec.owner = HF_NO_TEXT;
-    spec.wait = HF_NEVER;
-    spec.keep = HF_SECOND;
-    begin_spec(&spec, AT(0));
-    feed_calls(RANGE, AT(0));
-    spec.caller = hf_slice_of("b");
-    waits = hf_client_begin(&rig.client, &spec, AT(1));
-    spec.kind = HF_OP_RELEASE;
-    spec.caller = hf_slice_of("me");
-    hf_client_begin(&rig.client, &spec, AT(1000));
-    feed_calls(":1\r\n", AT(1000));
-    rig_tick(AT(1001)), CHECK(is_queued_here(waits));
+    waits = wait_for_returned_mutex(); /* the last waiter leaves then */
     hf_op_interrupt(waits, AT(1002));
     rig_tick(AT(1002)), CHECK_EQ_INT(kept_count(&rig.client), 0);
 }
@@ -704,12 +679,8 @@ TEST(the_clean_up_of_a_lost_kept_lock_removes_its_unconfirmed_grant_from_the_que
 }
 
 TEST(a_kept_lock_goes_to_the_next_caller_without_a_token_if_fencing_is_off) {
-    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-    spec.owner = HF_NO_TEXT;
-    spec.token_ttl_ms = 0;
-    spec.keep = HF_SECOND;
     for (int i = 0; i < 2; i++) {
-        hf_op *op = begin_spec(&spec, AT(0));
+        hf_op *op = BEGIN_SPEC(spec_as("me"), AT(0), spec.token_ttl_ms = 0);
         if (i == 0) feed_calls("*2\r\n:1\r\n:0\r\n", AT(0));
         CHECK_OUTCOME(op, "ok");
         CHECK_EQ_U64(token_of(hold_in(op)), 0);
@@ -742,14 +713,9 @@ TEST(a_kept_lock_that_goes_to_the_next_caller_adopts_that_callers_options) {
 
 /* A lease that is no longer than the grant's may be lent for a shorter one. */
 TEST(a_kept_lock_with_a_short_lease_is_extended_to_the_lease_that_the_next_caller_wants) {
-    hf_op_spec spec = spec_as("a");
-    spec.lease = 2 * HF_SECOND;
-    hf_op *op = begin_spec(&spec, AT(0));
-    end_with(op, RANGE, AT(0));
+    end_with(BEGIN_SPEC(spec_as("a"), AT(0), spec.lease = 2 * HF_SECOND), RANGE, AT(0));
     release("a", AT(1));
-    spec = spec_as("b");
-    spec.lease = HF_SECOND;
-    op = begin_spec(&spec, AT(2));
+    hf_op *op = BEGIN_SPEC(spec_as("b"), AT(2), spec.lease = HF_SECOND);
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(ends_at(hold_in(op)), hf_lease_end(AT(2), HF_SECOND));
     CHECK_EQ_U64(lease_of(hold_in(op)), HF_SECOND);
@@ -862,9 +828,7 @@ TEST(a_kept_lock_with_an_unconfirmed_grant_goes_with_that_to_the_next_caller) {
 
 TEST(two_forced_releases_return_an_idle_kept_lock_only_once) {
     keep_idle(AT(1));
-    hf_op_spec spec = spec_of(HF_OP_FORCE);
-    hf_client_begin(&rig.client, &spec, AT(2));
-    hf_client_begin(&rig.client, &spec, AT(2));
+    begin(HF_OP_FORCE, AT(2)), begin(HF_OP_FORCE, AT(2));
     const char *sent = sent_over(CALLS), *leave = strstr(sent, "EVALSHA leave ");
     CHECK(leave == sent && strstr(sent, "EVALSHA force "));
     CHECK(!strstr(leave + 1, "EVALSHA leave "));
@@ -920,9 +884,7 @@ TEST(a_client_returns_a_kept_lock_if_there_is_no_memory_for_the_next_callers_hol
 static void wait_and_ask(hf_op **waits, hf_op **asks) {
     hold_and_end();
     *waits = acquire("b", AT(1));
-    hf_op_spec spec = spec_as("b");
-    spec.keep = spec.wait = 0;
-    *asks = begin_spec(&spec, AT(2));
+    *asks = BEGIN_SPEC(spec_as("b"), AT(2), spec.keep = spec.wait = 0);
     CHECK(is_queued_here(*waits));
     CHECK(is_asking(*asks));
 }

@@ -225,6 +225,13 @@ TEST(a_later_waiter_rechecks_its_lock_when_the_first_one_is_overdue) {
     CHECK(hf_op_deadline(op) == AT(20 + 400 + 1 + 2 * 5));
 }
 
+static void feed_foreign_release(hf_time now) {
+    feed(link_of(EVENTS),
+         "*4\r\n$8\r\npmessage\r\n$26\r\nredisson_lock__channel:{k}\r\n$26\r\nredisson_lock__"
+         "channel:{k}\r\n$1\r\n0\r\n",
+         now);
+}
+
 TEST(the_first_waiter_behind_another_librarys_holder_subscribes_to_redissons_releases) {
     hf_op *op = begin_acquire(10 * HF_SECOND, AT(0));
     feed_calls(busy(20000, 0, 1), AT(1));
@@ -237,10 +244,7 @@ TEST(the_first_waiter_behind_another_librarys_holder_subscribes_to_redissons_rel
     CHECK_EQ_U64(hf_op_deadline(op), AT(4));
     CHECK_SENT_AT(CALLS, AT(4), ASK_OF_K("0", "0", MEMBER("1")));
     feed_calls(busy(20000, 0, 1), AT(5));
-    feed(link_of(EVENTS),
-         "*4\r\n$8\r\npmessage\r\n$26\r\nredisson_lock__channel:{k}\r\n$26\r\nredisson_lock__"
-         "channel:{k}\r\n$1\r\n0\r\n",
-         AT(10));
+    feed_foreign_release(AT(10));
     CHECK_EQ_U64(hf_op_deadline(op), AT(10));
     CHECK_SENT_AT(CALLS, AT(10), ASK_OF_K("0", "0", MEMBER("1")));
     CHECK_ANSWER(op, ACQUIRED, AT(11), "ok");
@@ -280,10 +284,7 @@ TEST(a_waiter_rechecks_its_lock_at_most_once_a_millisecond_however_many_messages
     int looks = 0;
     for (int us = 4000; us < 14000; us += 10) {
         hf_time now = AT(0) + (hf_time)us * 1000;
-        feed(link_of(EVENTS),
-             "*4\r\n$8\r\npmessage\r\n$26\r\nredisson_lock__channel:{k}\r\n$26\r\nredisson_lock__"
-             "channel:{k}\r\n$1\r\n0\r\n",
-             now);
+        feed_foreign_release(now);
         rig_tick(now);
         bool asks = sent_over(CALLS)[0] != '\0';
         looks += asks;
@@ -304,16 +305,21 @@ TEST(a_waiter_rechecks_its_lock_when_its_subscription_is_restored) {
     CHECK_ANSWER(op, ACQUIRED, AT(22), "ok");
 }
 
+/* The next connection for a subscription is refused, and the client does what is due. */
+static void tick_without_subscription(hf_time now) {
+    if (hf_session_wants(link_of(EVENTS), now) == HF_WANT_OPEN) {
+        hf_session_opening(link_of(EVENTS), now);
+        cut_link(EVENTS, "refused", now);
+    }
+    hf_client_tick(&rig.client, now);
+}
+
 TEST(a_waiter_that_lost_its_subscription_keeps_rechecking_its_lock) {
     hf_op *op = wait_in_queue(60 * HF_SECOND, AT(0));
     cut_link(EVENTS, "reset", AT(10));
     int looks = 0;
     for (int ms = 10; ms < 10000; ms += 5) {
-        if (hf_session_wants(link_of(EVENTS), AT(ms)) == HF_WANT_OPEN) {
-            hf_session_opening(link_of(EVENTS), AT(ms));
-            cut_link(EVENTS, "refused", AT(ms));
-        }
-        hf_client_tick(&rig.client, AT(ms));
+        tick_without_subscription(AT(ms));
         if (sent_over(CALLS)[0] == '\0') continue;
         looks++;
         feed(link_of(CALLS), busy(20000, 0, 0), AT(ms));
@@ -330,11 +336,7 @@ TEST(a_waiter_without_a_subscription_still_acquires_a_freed_lock) {
     sent_over(CALLS);
     bool asked = false;
     for (int ms = 1; ms < 8000 && !asked; ms += 5) {
-        if (hf_session_wants(link_of(EVENTS), AT(ms)) == HF_WANT_OPEN) {
-            hf_session_opening(link_of(EVENTS), AT(ms));
-            cut_link(EVENTS, "refused", AT(ms));
-        }
-        hf_client_tick(&rig.client, AT(ms));
+        tick_without_subscription(AT(ms));
         asked = strcmp(sent_over(CALLS), BRIEF_ASK_OF_K) == 0;
     }
     CHECK(asked);
@@ -388,16 +390,6 @@ TEST(a_waiter_keeps_waiting_and_acquires_if_its_pattern_subscription_is_refused)
     op = begin_acquire(10 * HF_SECOND, AT(58)); /* the pattern is not asked for again */
     CHECK_ANSWER_STATE(op, busy(20000, 0, 1), AT(58), WAITING);
     CHECK_SENT(EVENTS, "");
-}
-
-TEST(a_waiter_fails_if_the_login_for_its_subscription_is_refused) {
-    RIG_BEGIN(strcpy(config.session.server.password, "secret"));
-    hf_op *op = begin_acquire(10 * HF_SECOND, AT(0));
-    feed_calls("+OK\r\n", AT(0));
-    feed_calls(busy(5000, 0, 0), AT(1));
-    feed(link_of(EVENTS), "-WRONGPASS no\r\n", AT(2));
-    rig_serve(AT(2));
-    CHECK_OUTCOME(op, "denied");
 }
 
 TEST(an_acquire_that_has_no_memory_to_join_the_queue_fails_as_no_memory) {
@@ -614,8 +606,7 @@ TEST(a_subscription_that_ran_out_of_memory_is_retried_over_a_new_connection) {
     }
 }
 
-/* An earlier link was refused the log-in; this one has only no memory to subscribe. */
-TEST(a_waiter_that_has_no_memory_to_subscribe_does_not_fail_as_denied) {
+TEST(a_waiter_fails_as_denied_if_its_subscriptions_login_is_refused_but_not_for_lack_of_memory) {
     EACH_FAILURE(nth, 1) {
         RIG_BEGIN(strcpy(config.session.server.password, "secret"));
         hf_session *events = link_of(EVENTS);
