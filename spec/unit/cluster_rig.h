@@ -43,8 +43,6 @@ static UNUSED void cluster_before(void) {
     if (!cluster_begin()) abort();
 }
 
-RIG_BEGINS_WITH(cluster_before)
-
 static UNUSED hf_op *acquire(hf_time wait, hf_time now) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, now, spec.wait = wait);
     return op;

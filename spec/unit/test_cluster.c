@@ -1,9 +1,14 @@
 #include "cluster_rig.h"
 
+static void known_before(void) {
+    cluster_known(AT(0));
+}
+
+RIG_BEGINS_WITH(known_before)
+
 /* ---- redirects ---- */
 
 TEST(a_moved_redirect_is_followed_at_once_and_applies_to_later_commands) {
-    cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     CHECK_NODE_SENT(0, CALLS, ASKED);
     CHECK_THEN_SENT(0, MOVED_TO_B, AT(1001), 1, ASKED);
@@ -17,7 +22,6 @@ TEST(a_moved_redirect_is_followed_at_once_and_applies_to_later_commands) {
 }
 
 TEST(a_moved_redirect_makes_the_client_reread_the_cluster_map_but_not_too_often) {
-    cluster_known(AT(0));
     for (int i = 0; i < 10; i++) {
         hf_op *op = acquire(0, AT(1000));
         output_of(at(0, CALLS));
@@ -35,7 +39,6 @@ TEST(a_moved_redirect_makes_the_client_reread_the_cluster_map_but_not_too_often)
 }
 
 TEST(an_ask_redirect_is_followed_for_one_command_only) {
-    cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     output_of(at(0, CALLS));
     CHECK_THEN_SENT(0, ASK_B, AT(1001), 1, "ASKING\n" ASKED);
@@ -51,7 +54,6 @@ TEST(an_ask_redirect_is_followed_for_one_command_only) {
 }
 
 TEST(nodes_that_redirect_to_each_other_do_not_cause_a_busy_loop) {
-    cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     int asked = 0;
     for (int ms = 1000; ms < 4100 && !hf_op_is_done(op); ms++) {
@@ -73,7 +75,6 @@ TEST(nodes_that_redirect_to_each_other_do_not_cause_a_busy_loop) {
 TEST(a_command_waits_for_a_new_map_after_clusterdown_and_after_a_redirect_without_an_address) {
     static const char *const refusals[] = {"-MOVED 7629 ?:2\r\n", "-CLUSTERDOWN down\r\n"};
     EACH_CASE (i, refusals) {
-        cluster_known(AT(0));
         hf_op *op = acquire(0, AT(1000));
         output_of(at(0, CALLS));
         feeds(0, CALLS, refusals[i], AT(1001));
@@ -86,7 +87,6 @@ TEST(a_command_waits_for_a_new_map_after_clusterdown_and_after_a_redirect_withou
 }
 
 TEST(a_command_answered_with_tryagain_is_retried_until_its_deadline) {
-    cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     int asked = 0;
     for (int ms = 1000; ms < 4100 && !hf_op_is_done(op); ms++) {
@@ -104,7 +104,6 @@ TEST(a_command_answered_with_tryagain_is_retried_until_its_deadline) {
 
 /* Each reply takes its time, so one is awaited when a command times out. */
 TEST(a_waiting_acquire_keeps_retrying_while_its_slot_is_migrating) {
-    cluster_known(AT(0));
     hf_op *op = acquire(60 * HF_SECOND, AT(1000));
     for (int ms = 1000; ms < 20000; ms += 400) {
         rig_sleep(AT(ms), AT(ms + 399));
@@ -115,10 +114,9 @@ TEST(a_waiting_acquire_keeps_retrying_while_its_slot_is_migrating) {
 }
 
 TEST(a_cluster_map_is_requested_no_sooner_than_100_ms_after_the_last_one) {
-    for (int ms = 10; ms < 60; ms += 5) {
-        cluster_known(AT(0));
-        acquire(0, AT(ms));
-        feeds(0, CALLS, "-MOVED 7629 a:1\r\n", AT(ms));
+    EACH_NUMBER (i, 10) {
+        acquire(0, AT(10 + 5 * i));
+        feeds(0, CALLS, "-MOVED 7629 a:1\r\n", AT(10 + 5 * i));
         hf_time next = map_due();
         CHECK(next > AT(100) && next < AT(150));
     }
@@ -128,7 +126,6 @@ TEST(a_cluster_map_is_requested_no_sooner_than_100_ms_after_the_last_one) {
 
 TEST(a_command_is_sent_to_the_node_that_took_over_the_slot_and_fails_if_none_has) {
     EACH_NUMBER (taken_over, 2) {
-        cluster_known(AT(0));
         lose(0, AT(1000));
         hf_op *op = acquire(0, AT(2000));
         CHECK_OUTCOME(op, "under way");
@@ -146,7 +143,6 @@ TEST(a_command_is_sent_to_the_node_that_took_over_the_slot_and_fails_if_none_has
 }
 
 TEST(a_command_without_a_reply_is_resent_to_the_node_that_takes_over) {
-    cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     output_of(at(0, CALLS));
     lose(0, AT(1001)), CHECK(!hf_op_is_done(op));
@@ -160,7 +156,6 @@ TEST(a_command_without_a_reply_is_resent_to_the_node_that_takes_over) {
 }
 
 TEST(a_renewal_is_sent_to_the_node_that_takes_over_the_slot) {
-    cluster_known(AT(0));
     hold_k(AT(0));
     lose(0, AT(5000));
     rig_tick(AT(10000));
@@ -172,7 +167,6 @@ TEST(a_renewal_is_sent_to_the_node_that_takes_over_the_slot) {
 }
 
 TEST(a_renewal_that_waits_for_a_connection_moves_to_the_new_node_when_the_map_changes) {
-    cluster_known(AT(0));
     hold_k(AT(0));
     hf_client_tick(&rig.client, AT(10000)); /* the renewer's link is not made yet */
     CHECK(hf_session_has_work(at(0, RENEWER)));
@@ -183,7 +177,6 @@ TEST(a_renewal_that_waits_for_a_connection_moves_to_the_new_node_when_the_map_ch
 }
 
 TEST(in_a_cluster_each_lock_is_renewed_by_a_separate_command) {
-    cluster_known(AT(0));
     hf_names tagged;
     CHECK(hf_names_make(&tagged, hf_slice_of("{k}2")));
     hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
@@ -202,7 +195,6 @@ TEST(in_a_cluster_each_lock_is_renewed_by_a_separate_command) {
 }
 
 TEST(a_waiter_queues_at_the_new_node_when_its_slot_moves) {
-    cluster_known(AT(0));
     hf_op *op = in_queue(AT(1000));
     rig_sleep(AT(1000), AT(3050)), CHECK(strstr(output_of(at(0, CALLS)), "sharded_acquire"));
     feeds(0, CALLS, MOVED_TO_B, AT(3051)), CHECK(node_for(op) == node_at(1));
@@ -218,7 +210,6 @@ TEST(a_waiter_queues_at_the_new_node_when_its_slot_moves) {
 
 TEST(a_waiter_queues_at_the_new_node_when_the_map_changes_and_at_once_if_it_is_subscribed_there) {
     EACH_NUMBER (subscribed, 2) {
-        cluster_known(AT(0));
         hf_op *op = in_queue(AT(1000));
         topology_of(&rig.client)->invalidate(node_at(0), CALLS, AT(1500));
         rig_tick(AT(1600));
@@ -233,7 +224,6 @@ TEST(a_waiter_queues_at_the_new_node_when_the_map_changes_and_at_once_if_it_is_s
 }
 
 TEST(a_waiter_accepts_a_grant_received_from_another_node_of_the_cluster) {
-    cluster_known(AT(0));
     hf_op *op = in_queue(AT(1000));
     node_at(1)->links[EVENTS].stays_open = true;
     rig_serve(AT(1001));
@@ -243,7 +233,6 @@ TEST(a_waiter_accepts_a_grant_received_from_another_node_of_the_cluster) {
 }
 
 TEST(a_grant_to_an_ended_wait_is_undone_only_if_it_came_from_the_node_of_its_key) {
-    cluster_known(AT(0));
     for (size_t node = 0; node < 2; node++) {
         node_at(node)->links[EVENTS].stays_open = true;
         rig_serve(AT(1000));
@@ -255,7 +244,6 @@ TEST(a_grant_to_an_ended_wait_is_undone_only_if_it_came_from_the_node_of_its_key
 }
 
 TEST(a_grant_is_renewed_by_a_command_with_a_single_key_while_its_slot_is_migrating) {
-    cluster_known(AT(0));
     hf_op *op = in_queue(AT(1000));
     feeds_event(0, "message", GRANT("2", "99"), AT(1100)), CHECK_ENDS(op, "ok", AT(1100));
     bool renewed = false;
@@ -271,7 +259,6 @@ TEST(a_grant_is_renewed_by_a_command_with_a_single_key_while_its_slot_is_migrati
 }
 
 TEST(a_waiter_subscribes_to_plain_and_sharded_channels_and_polls_until_both_are_confirmed) {
-    cluster_known(AT(0));
     hf_op *op = acquire(60 * HF_SECOND, AT(1000));
     feeds(0, CALLS, busy(20000, 0, 1), AT(1000));
     feeds_event(0, "subscribe", "1", AT(1000));
@@ -299,8 +286,7 @@ TEST(a_waiter_subscribes_to_plain_and_sharded_channels_and_polls_until_both_are_
 TEST(an_abandoned_acquire_that_is_redirected_is_undone_on_the_new_node) {
     static const char *const redirects[] = {MOVED_TO_B, ASK_B, "-CLUSTERDOWN no\r\n",
                                             "-TRYAGAIN wait\r\n"};
-    for (size_t i = 0; i < sizeof redirects / sizeof *redirects; i++) {
-        cluster_known(AT(0));
+    EACH_CASE (i, redirects) {
         hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(10), spec.wait = 100 * HF_MS,
                           spec.caller = hf_slice_of("svc"), spec.shared = true);
         CHECK(strstr(output_of(at(0, CALLS)), "sharded_acquire"));
@@ -318,7 +304,6 @@ TEST(an_abandoned_acquire_that_is_redirected_is_undone_on_the_new_node) {
 }
 
 TEST(a_client_whose_cluster_keeps_replacing_nodes_does_not_grow_without_bound) {
-    cluster_known(AT(0));
     for (int i = 0; i < 50; i++) {
         hf_time now = AT(1000 * (i + 1));
         hf_op *op = acquire(0, now);
@@ -340,7 +325,6 @@ TEST(a_client_whose_cluster_keeps_replacing_nodes_does_not_grow_without_bound) {
 }
 
 TEST(a_removed_node_is_not_forgotten_while_its_connection_is_open) {
-    cluster_known(AT(0));
     call_at_gone_node(1, AT(1000)), CHECK_EQ_INT(node_count(&rig.client), 3);
     CHECK(!node_at(2)->may_have_keys);
     CHECK_EQ_INT(at(2, CALLS)->state, HF_SESSION_READY);
@@ -350,7 +334,6 @@ TEST(a_removed_node_is_not_forgotten_while_its_connection_is_open) {
 }
 
 TEST(a_node_stored_in_a_removed_ones_memory_inherits_none_of_its_state) {
-    cluster_known(AT(0));
     call_at_gone_node(1, AT(1000)), CHECK_EQ_INT(node_count(&rig.client), 3);
     hf_session_closed(at(2, CALLS), "gone", AT(2000));
     for (int i = 0; i < 5; i++) {
@@ -421,6 +404,7 @@ TEST(a_command_fails_with_a_message_if_the_map_gives_its_node_no_address) {
 /* "3560" is in slot 0, "39296" in slot 16383. */
 TEST(keys_in_the_first_and_in_the_last_slot_are_sent_to_their_nodes) {
     CASES(const char *key; unsigned slot; size_t node) = {{"3560", 0, 1}, {"39296", 16383, 0}};
+    CHECK(cluster_begin());
     acquire_by("*2\r\n" RANGE(0, 8191, "b", 2) RANGE(8192, 16383, "a", 1));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hf_slice key = hf_slice_of(cases[i].key);
@@ -435,7 +419,6 @@ TEST(a_cluster_client_survives_each_failed_allocation_without_a_leak) {
 }
 
 TEST(the_next_command_after_an_ask_redirect_is_sent_to_the_slots_node_again) {
-    cluster_known(AT(0));
     hf_op *op = acquire(60 * HF_SECOND, AT(1000));
     output_of(at(0, CALLS));
     CHECK_THEN_SENT(0, ASK_B, AT(1001), 1, "ASKING\n" ASKED);
@@ -448,7 +431,6 @@ TEST(the_next_command_after_an_ask_redirect_is_sent_to_the_slots_node_again) {
 }
 
 TEST(the_message_of_a_timeout_mentions_no_refusal_that_a_retry_has_overcome) {
-    cluster_known(AT(0));
     hf_op *op = acquire(2 * HF_SECOND, AT(1000));
     output_of(at(0, CALLS));
     feeds(0, CALLS, "-TRYAGAIN wait\r\n", AT(1001));
@@ -461,6 +443,7 @@ TEST(the_message_of_a_timeout_mentions_no_refusal_that_a_retry_has_overcome) {
 }
 
 TEST(the_cluster_map_is_requested_only_once_while_a_connection_opens) {
+    CHECK(cluster_begin());
     hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     hf_client_begin(&rig.client, &spec, AT(0));
     for (int ms = 0; ms < 900; ms += 50) {
@@ -474,7 +457,6 @@ TEST(the_cluster_map_is_requested_only_once_while_a_connection_opens) {
 }
 
 TEST(a_call_that_waits_for_a_connection_moves_to_the_slots_new_node_when_the_map_changes) {
-    cluster_known(AT(0));
     for (int link = 0; link < HF_LINKS; link++)
         hf_session_closed(at(0, (hf_link)link), "idle", AT(1000));
     hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
@@ -491,7 +473,6 @@ TEST(a_call_that_waits_for_a_connection_moves_to_the_slots_new_node_when_the_map
 }
 
 TEST(a_command_fails_when_no_node_can_be_reached) {
-    cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     lose(0, AT(1001));
     lose(1, AT(1001));
@@ -503,7 +484,6 @@ TEST(a_command_fails_when_no_node_can_be_reached) {
 
 TEST(a_release_moves_with_its_slot_even_to_a_node_where_another_call_is_waiting) {
     static hf_names other;
-    cluster_known(AT(0));
     hold_k(AT(1000));
     if (!hf_names_make(&other, hf_slice_of("39296"))) abort();
     BEGIN(HF_OP_ACQUIRE, AT(1001), spec.names = &other, spec.wait = 60 * HF_SECOND);
@@ -519,7 +499,6 @@ TEST(a_release_moves_with_its_slot_even_to_a_node_where_another_call_is_waiting)
 }
 
 TEST(a_command_that_must_not_be_resent_does_not_move_to_another_node) {
-    cluster_known(AT(0));
     hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
     spec.caller = hf_slice_of("svc");
     spec.shared = true;

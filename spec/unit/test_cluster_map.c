@@ -1,5 +1,7 @@
 #include "cluster_rig.h"
 
+RIG_BEGINS_WITH(cluster_before)
+
 TEST(the_first_command_waits_until_the_cluster_map_has_arrived) {
     hf_op *op = first_acquire(AT(0));
     CHECK_NODE_SENT(0, CALLS, QUERY);

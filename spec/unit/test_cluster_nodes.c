@@ -1,5 +1,7 @@
 #include "cluster_rig.h"
 
+RIG_BEGINS_WITH(cluster_before)
+
 #define SHARDED_CHANNELS "*2\r\n$1\r\n0\r\n:0\r\n"
 #define I_AM(id) "$2\r\n" id "\r\n" SHARDED_CHANNELS
 #define NODE_OF(host, port, id) "*3\r\n$1\r\n" host "\r\n:" #port "\r\n$2\r\n" id "\r\n"

@@ -467,12 +467,6 @@ TEST(an_abandoned_semaphore_calls_reply_is_ignored) {
     }
 }
 
-TEST(calls_that_take_or_return_permits_are_finished_in_the_background) {
-    CHECK(hf_op_kind_settles_later(HF_OP_TAKE) && hf_op_kind_settles_later(HF_OP_GIVE) &&
-          hf_op_kind_settles_later(HF_OP_DRAIN));
-    CHECK(!hf_op_kind_settles_later(HF_OP_AWAIT) && !hf_op_kind_settles_later(HF_OP_COUNT_DOWN));
-}
-
 /* The waiters of one semaphore ask one after the other, whatever else waits. */
 TEST(a_waiter_for_one_semaphore_does_not_delay_those_for_another) {
     hf_names other = {0};
@@ -530,15 +524,11 @@ TEST(a_release_of_permits_is_retried_if_a_resent_copy_of_it_is_refused) {
 TEST(the_next_call_makes_the_server_forget_many_calls_that_have_ended) {
     enum { MANY = 60 };
     hf_op *ops[MANY];
-    hf_result result;
     for (int i = 0; i < MANY; i++) {
         ops[i] = give(1, AT(i));
         CHECK_ANSWER(ops[i], ":1\r\n", AT(i), "ok");
     }
-    for (int i = 0; i < MANY; i++) {
-        hf_op_take_result(ops[i], &result);
-        end(ops[i], AT(100));
-    }
+    for (int i = 0; i < MANY; i++) end(ops[i], AT(100));
     hf_op *op = give(1, AT(101));
     for (int i = 0; i < MANY; i++) feed_calls(":1\r\n", AT(102));
     CHECK(!hf_op_is_done(op));
