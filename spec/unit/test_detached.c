@@ -188,20 +188,16 @@ TEST(an_async_release_of_one_of_two_holds_keeps_the_other) {
     CHECK_ANSWER(op, ":1\r\n", AT(3), "ok");
 }
 
+#define BEGIN_HALF(kind, half, who, now)                                                           \
+    BEGIN(kind, now, spec.owner = HF_NO_TEXT, spec.lock_kind = half, spec.caller = who)
+
 /* The other half of a read/write lock is under the same key. */
 TEST(an_acquire_of_the_read_half_waits_for_its_own_callers_async_release_of_the_write_half) {
     EACH_NUMBER (another, 2) {
-        hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-        spec.owner = HF_NO_TEXT;
-        spec.lock_kind = &hf_kind_write;
-        if (another) spec.caller = hf_slice_of("you");
-        end_with(begin_spec(&spec, AT(0)), ACQUIRED, AT(0));
-        spec.kind = HF_OP_RELEASE;
-        CHECK(hf_op_detach(hf_client_begin(&rig.client, &spec, AT(1))));
-        spec.kind = HF_OP_ACQUIRE;
-        spec.lock_kind = &hf_kind_read;
-        spec.caller = hf_slice_of("me");
-        hf_op *op = hf_client_begin(&rig.client, &spec, AT(1));
+        hf_slice caller = hf_slice_of(another ? "you" : "me");
+        end_with(BEGIN_HALF(HF_OP_ACQUIRE, &hf_kind_write, caller, AT(0)), ACQUIRED, AT(0));
+        CHECK(hf_op_detach(BEGIN_HALF(HF_OP_RELEASE, &hf_kind_write, caller, AT(1))));
+        hf_op *op = BEGIN_HALF(HF_OP_ACQUIRE, &hf_kind_read, hf_slice_of("me"), AT(1));
         feed_calls("-NOSCRIPT\r\n", AT(2));
         CHECK_ANSWER(op, busy(29000, 0, 0), AT(2), another ? "busy" : "under way");
         if (!another) CHECK_ANSWER(op, ":1\r\n" ACQUIRED, AT(3), "ok");
@@ -316,18 +312,10 @@ TEST(an_acquire_of_the_read_or_write_half_does_not_wait_for_the_others_failed_cl
 
 /* The server counts the holds of a shared owner together: the release might take the new one. */
 TEST(a_shared_owners_acquire_waits_for_its_async_release) {
-    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-    spec.shared = true;
-    spec.wait = HF_SECOND;
-    hf_op *op = begin_spec(&spec, AT(0));
-    end_with(op, ACQUIRED, AT(0));
-    spec.kind = HF_OP_RELEASE;
-    spec.wait = 0;
-    CHECK(hf_op_detach(hf_client_begin(&rig.client, &spec, AT(1))));
+    end_with(BEGIN(HF_OP_ACQUIRE, AT(0), spec.shared = true), ACQUIRED, AT(0));
+    CHECK(hf_op_detach(BEGIN(HF_OP_RELEASE, AT(1), spec.shared = true)));
     sent_over(CALLS);
-    spec.kind = HF_OP_ACQUIRE;
-    spec.wait = HF_SECOND;
-    op = hf_client_begin(&rig.client, &spec, AT(1));
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(1), spec.shared = true, spec.wait = HF_SECOND);
     rig_tick(AT(1)), CHECK_STR(sent_over(CALLS), "");
     feed_calls(":1\r\n", AT(2)), CHECK_SENT_PART(CALLS, "EVALSHA acquire");
     CHECK_ANSWER(op, ACQUIRED, AT(3), "ok");

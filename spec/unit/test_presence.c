@@ -119,14 +119,14 @@ TEST(a_client_publishes_its_name_later_if_it_cannot_be_sent_now) {
     memerr_fail(0), CHECK_STR(sent_over(RENEWER), "");
 }
 
-/* The caller of `wanted` holds "k" and waits for "j" since AT(0). */
-static hf_op *hold_and_wait_as(const hf_op_spec *wanted) {
+/* The caller of `wanted` holds "k" and waits for the key since AT(0). */
+static hf_op *hold_and_wait_as(const hf_op_spec *wanted, const char *key) {
     rig_begin();
     hf_client_introduce(&rig.client, "host 7 name");
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.agent = 7);
     end_with(op, ACQUIRED, AT(0));
     hf_names_free(&other_names);
-    if (!hf_names_make(&other_names, hf_slice_of("j"))) abort();
+    if (!hf_names_make(&other_names, hf_slice_of(key))) abort();
     op = begin_spec(wanted, AT(0));
     subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
     sent_over(CALLS);
@@ -144,7 +144,7 @@ static hf_op_spec wait_of(uint64_t agent) {
 /* The same caller holds "k" and waits for "j" since AT(0). */
 static hf_op *hold_and_wait(uint64_t agent) {
     hf_op_spec spec = wait_of(agent);
-    return hold_and_wait_as(&spec);
+    return hold_and_wait_as(&spec, "j");
 }
 
 #define WAIT_OF_ME(waited) "EVALSHA wait 1 holdfast_wait:me " DRIVE_UUID ":2 l j " waited " 10000"
@@ -182,7 +182,7 @@ TEST(a_published_wait_contains_the_name_of_its_queue_entry) {
         hf_op_spec spec = wait_of(7);
         spec.shared = i == 0;
         spec.keep = i == 1 ? HF_SECOND : 0;
-        hf_op *op = hold_and_wait_as(&spec);
+        hf_op *op = hold_and_wait_as(&spec, "j");
         rig_tick(AT(250));
         char name[HF_WAIT_NAME], want[HF_WAIT_NAME + 8];
         hf_wait_name(name, op);
@@ -286,10 +286,8 @@ TEST(a_wait_is_published_for_at_most_64_of_the_locks_that_its_caller_holds) {
     hold_and_wait(7);
     for (int i = 0; i < 70; i++) {
         if (!hf_names_make(&many[i], hf_slice_of(printed("k%d", i)))) abort();
-        hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-        spec.names = &many[i];
-        spec.agent = 7;
-        end_with(hf_client_begin(&rig.client, &spec, AT(4)), ACQUIRED, AT(4));
+        end_with(BEGIN(HF_OP_ACQUIRE, AT(4), spec.names = &many[i], spec.agent = 7), ACQUIRED,
+                 AT(4));
     }
     rig_tick(AT(250));
     int count = 0;
@@ -384,18 +382,9 @@ TEST(an_acquire_is_not_published_as_a_wait_before_it_is_queued) {
 
 TEST(a_published_wait_contains_even_a_long_key_in_full) {
     static char key[3000];
-    hf_client_introduce(&rig.client, "host");
-    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-    spec.agent = 7;
-    hf_op *op = begin_spec(&spec, AT(0));
-    end_with(op, ACQUIRED, AT(0));
+    hf_op_spec spec = wait_of(7);
     memset(key, 'j', sizeof key - 1);
-    if (!hf_names_make(&other_names, hf_slice_of(key))) abort();
-    spec.names = &other_names;
-    spec.wait = 60 * HF_SECOND;
-    op = begin_spec(&spec, AT(0));
-    subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
-    CHECK_SENT_PART_AT(RENEWER, AT(250), key);
+    hold_and_wait_as(&spec, key), CHECK_SENT_PART_AT(RENEWER, AT(250), key);
 }
 
 /* Waits for "j" as a second call. */

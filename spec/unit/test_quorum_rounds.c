@@ -347,14 +347,10 @@ TEST(an_interrupted_quorum_acquire_waits_up_to_250_ms_for_a_majority) {
 
 TEST(a_re_entered_quorum_hold_is_renewed_if_either_acquire_requested_renewal) {
     EACH_NUMBER (i, 4) {
-        hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-        spec.renewed = i & 1;
-        hf_op *op = begin_round(&spec, AT(0));
+        hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(0), spec.renewed = i & 1);
         answers(0, 3, yes(7), AT(1)), CHECK_EQ_INT(is_renewed(hold_in(op)), i & 1);
         hf_op_end(op, AT(1));
-        spec.renewed = i & 2;
-        spec.lease = 40 * HF_SECOND;
-        op = begin_round(&spec, AT(2));
+        op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(2), spec.renewed = i & 2, spec.lease = 40 * HF_SECOND);
         CHECK_ANSWERS(op, 0, 3, yes(7), AT(3), "ok");
         CHECK_EQ_INT(is_renewed(hold_in(op)), i > 0);
         CHECK_EQ_U64(lease_of(hold_in(op)), 40 * HF_SECOND);
@@ -487,8 +483,7 @@ TEST(a_forced_release_in_a_quorum_ends_its_callers_own_hold_before_it_checks_the
 TEST(a_quorums_ping_ends_as_soon_as_a_majority_has_answered_or_is_no_longer_possible) {
     static const char *const cases[][2] = {{"+PONG\r\n", "ok"}, {"-ERR no\r\n", "no_quorum"}};
     EACH_CASE (i, cases) {
-        hf_op_spec spec = spec_of(HF_OP_PING);
-        hf_op *op = begin_round(&spec, AT(0));
+        hf_op *op = begin_quorum(HF_OP_PING, 0, AT(0));
         CHECK_ANSWERS(op, 0, 2, cases[i][0], AT(1), "under way");
         CHECK_ANSWERS(op, 2, 3, cases[i][0], AT(1), cases[i][1]);
     }

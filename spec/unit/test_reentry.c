@@ -166,22 +166,15 @@ TEST(a_hold_whose_lease_ended_by_the_clock_is_cleaned_up_before_the_next_acquire
 }
 
 TEST(acquiring_a_lost_lock_again_creates_a_new_hold) {
-    hf_hold *old = watch(hold_lock(AT(0)));
-    lose_hold(old, HF_LOST_TAKEN);
-    hf_op *op = begin_acquire(0, AT(1000));
-    CHECK_SENT(CALLS, BRIEF_ASK_OF_K);
-    CHECK_ANSWER(op, ACQUIRED, AT(1001), "ok");
-    CHECK(hold_of() != old);
-    CHECK(is_lost(old));
-}
-
-TEST(an_acquire_by_the_owner_of_an_expired_hold_creates_a_new_hold) {
-    hf_hold *old = watch(hold_lock(AT(0)));
-    hf_op *op = begin_acquire(0, AT(29698)); /* the client has not noticed yet */
-    CHECK_SENT(CALLS, BRIEF_ASK_OF_K);
-    CHECK(is_lost(old));
-    CHECK_ANSWER(op, ACQUIRED, AT(29699), "ok");
-    CHECK_EQ_INT(count_of(hold_of()), 1);
+    EACH_NUMBER (noticed, 2) {
+        hf_hold *old = watch(hold_lock(AT(0)));
+        if (noticed) lose_hold(old, HF_LOST_TAKEN);
+        hf_op *op = begin_acquire(0, AT(29698)); /* when its lease ends */
+        CHECK_SENT(CALLS, BRIEF_ASK_OF_K);
+        CHECK_ANSWER(op, ACQUIRED, AT(29699), "ok");
+        CHECK(hold_of() != old && is_lost(old));
+        CHECK_EQ_INT(count_of(hold_of()), 1);
+    }
 }
 
 TEST(an_owner_has_only_one_call_in_flight_for_a_lock) {
@@ -397,15 +390,11 @@ TEST(a_re_entry_does_not_join_the_queue_even_if_its_client_is_subscribed) {
 
 TEST(a_longer_re_entry_extends_the_lease) {
     EACH_NUMBER (i, 4) {
-        hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-        spec.renewed = i & 1;
-        hf_op *op = begin_spec(&spec, AT(0));
+        hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.renewed = i & 1);
         feed_calls(ACQUIRED, AT(1));
         hf_hold *hold = hold_in(op);
         CHECK_EQ_INT(is_renewed(hold), i & 1);
-        spec.renewed = i & 2;
-        spec.lease = 40 * HF_SECOND;
-        begin_spec(&spec, AT(2));
+        BEGIN(HF_OP_ACQUIRE, AT(2), spec.renewed = i & 2, spec.lease = 40 * HF_SECOND);
         feed_calls("*2\r\n:1\r\n:0\r\n", AT(3)), CHECK_EQ_U64(lease_of(hold), 40 * HF_SECOND);
         CHECK_EQ_U64(ends_at(hold), AT(2 + 39598));
         CHECK_EQ_INT(is_renewed(hold), i > 0);
