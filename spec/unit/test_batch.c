@@ -173,6 +173,8 @@ TEST(a_multi_lock_acquire_with_a_malformed_reply_fails_with_a_server_error_and_i
 
 TEST(a_multi_lock_that_is_re_entered_adds_a_hold_to_each_lock_and_renews_it) {
     hold_all(AT(0));
+    set_at_risk(hold_at(1), true);
+    set_failures(hold_at(1), 2);
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1000));
     CHECK_SENT(CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 1 me 1 me 1");
     CHECK_ANSWER(op, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(1001), "ok");
@@ -180,6 +182,7 @@ TEST(a_multi_lock_that_is_re_entered_adds_a_hold_to_each_lock_and_renews_it) {
         CHECK_EQ_INT(count_of(hold_at(i)), 2);
         CHECK_EQ_U64(token_of(hold_at(i)), 11 + i);
         CHECK_EQ_U64(wakes_at(hold_at(i)), AT(11000));
+        CHECK(!is_at_risk(hold_at(i)) && failures_of(hold_at(i)) == 0);
     }
 }
 
@@ -191,10 +194,9 @@ TEST(a_multi_lock_relies_on_no_longer_lease_than_that_of_an_extend_that_may_stil
     EACH_CASE (i, cases) {
         hold_all(AT(0));
         hold_all(AT(0));
-        hf_op_spec spec = spec_of(HF_OP_EXTEND);
-        spec.names = &names[1];
-        spec.lease = 10 * HF_SECOND;
-        hf_op_end(hf_client_begin(&rig.client, &spec, AT(1000)), AT(1001));
+        hf_op_end(
+            BEGIN(HF_OP_EXTEND, AT(1000), spec.names = &names[1], spec.lease = 10 * HF_SECOND),
+            AT(1001));
         cut_link(CALLS, "reset", AT(1002));
         hf_op *op = begin_all(cases[i].kind, AT(3000));
         CHECK_ANSWER(op, cases[i].reply, AT(3001), "ok");
@@ -239,18 +241,21 @@ TEST(a_multi_lock_releases_all_its_locks_with_one_command) {
 }
 
 TEST(a_multi_locks_release_says_how_many_of_its_locks_were_lost) {
-    CASES(const char *reply; hf_lost_reason reason) =
-        LIST({"*3\r\n:1\r\n:-1\r\n:1\r\n", HF_LOST_DELETED},
-             {"*3\r\n:1\r\n:-2\r\n:1\r\n", HF_LOST_TAKEN});
+    CASES(const char *reply; hf_lost_reason reason; bool meanwhile) =
+        LIST({"*3\r\n:1\r\n:-1\r\n:1\r\n", HF_LOST_DELETED, false},
+             {"*3\r\n:1\r\n:-2\r\n:1\r\n", HF_LOST_TAKEN, false},
+             {"*3\r\n:1\r\n:1\r\n:1\r\n", HF_LOST_TAKEN, true});
     EACH_CASE (i, cases) {
         hold_all(AT(0));
-        const hf_hold *lost = watch(hold_at(1));
+        hf_hold *lost = watch(hold_at(1));
         hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
+        if (cases[i].meanwhile) lose_hold(lost, HF_LOST_TAKEN);
         CHECK_ANSWER(op, cases[i].reply, AT(11), "lost");
         CHECK_MESSAGE(op, "1 of the 3 locks");
         CHECK_EQ_INT(reason_of(lost), cases[i].reason);
         CHECK_EQ_INT(holds_left(), 0);
         CHECK_EQ_U64(stats().losses, 1);
+        CHECK_EQ_U64(stats().releases, 2);
     }
 }
 
@@ -343,12 +348,16 @@ TEST(a_release_of_a_multi_lock_without_any_hold_fails_as_not_held) {
     CHECK_SENT_PART_AT(RENEWER, AT(2), "EVALSHA leave 4 a ");
 }
 
-TEST(an_abandoned_multi_lock_acquire_is_undone) {
-    hf_op_end(begin_all(HF_OP_ACQUIRE_ALL, AT(0)), AT(1)), CHECK_STATES("ccc");
-    sent_over(CALLS);
-    rig_tick(AT(2)); /* behind the acquire, so that none overtakes it */
-    CHECK_EQ_INT(commands_in(sent_over(CALLS), "EVALSHA leave "), COUNT);
-    CHECK_SENT(RENEWER, "");
+TEST(an_abandoned_multi_lock_call_is_undone_or_finished_over_the_same_connection) {
+    EACH_NUMBER (releases, 2) {
+        if (releases) hold_all(AT(0));
+        hf_op_end(begin_all(releases ? HF_OP_RELEASE_ALL : HF_OP_ACQUIRE_ALL, AT(1)), AT(2));
+        CHECK_STATES("ccc");
+        sent_over(CALLS);
+        rig_tick(AT(3)); /* behind the call, so that nothing overtakes it */
+        CHECK_EQ_INT(commands_in(sent_over(CALLS), "EVALSHA leave "), COUNT);
+        CHECK_SENT(RENEWER, "");
+    }
 }
 
 TEST(a_multi_locks_call_waits_while_one_of_its_locks_is_being_renewed) {
@@ -498,16 +507,6 @@ TEST(a_multi_lock_acquire_waits_for_several_clean_ups_and_then_adds_new_holds) {
     CHECK_ANSWER(op, "*4\r\n:1\r\n:13\r\n:0\r\n:14\r\n", AT(4), "ok");
     CHECK(number_of(hold_at(2)) != number);
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(count_of(hold_at(i)), i == 1 ? 2 : 1);
-}
-
-TEST(a_multi_lock_re_entry_resets_its_locks_counts_of_failed_renewals) {
-    hold_all(AT(0));
-    set_at_risk(hold_at(1), true);
-    set_failures(hold_at(1), 2);
-    begin_all(HF_OP_ACQUIRE_ALL, AT(1));
-    feed_calls("*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(2)), CHECK_EQ_INT(count_of(hold_at(1)), 2);
-    CHECK(!is_at_risk(hold_at(1)));
-    CHECK_EQ_INT(failures_of(hold_at(1)), 0);
 }
 
 TEST(a_multi_locks_release_does_not_wait_for_a_lock_that_is_already_lost) {
@@ -676,17 +675,18 @@ TEST(a_multi_lock_acquire_on_a_closed_client_leaves_no_hold) {
     CHECK_EQ_INT(hf_op_hold_count(op), 0);
 }
 
-TEST(after_a_failed_multi_lock_release_its_holds_are_reported_as_uncertain) {
-    hold_all_twice(AT(0));
-    begin_all(HF_OP_RELEASE_ALL, AT(10)), CHECK(!is_uncertain(hold_at(0)));
-    feed_calls("-OOM no\r\n", AT(11)), CHECK_STATES("hhh");
-    for (size_t i = 0; i < COUNT; i++) CHECK(count_of(hold_at(i)) == 1 && is_uncertain(hold_at(i)));
-}
-
-TEST(after_a_failed_multi_lock_re_entry_its_holds_are_reported_as_uncertain) {
-    hold_all(AT(0));
-    hf_op_end(begin_all(HF_OP_ACQUIRE_ALL, AT(10)), AT(11)), CHECK_STATES("hhh");
-    for (size_t i = 0; i < COUNT; i++) CHECK(count_of(hold_at(i)) == 1 && is_uncertain(hold_at(i)));
+TEST(after_a_failed_multi_lock_call_its_holds_are_reported_as_uncertain) {
+    EACH_NUMBER (releases, 2) {
+        if (releases) hold_all_twice(AT(0));
+        else hold_all(AT(0));
+        hf_op *op = begin_all(releases ? HF_OP_RELEASE_ALL : HF_OP_ACQUIRE_ALL, AT(10));
+        CHECK(!is_uncertain(hold_at(0)));
+        if (releases) feed_calls("-OOM no\r\n", AT(11));
+        else hf_op_end(op, AT(11));
+        CHECK_STATES("hhh");
+        for (size_t i = 0; i < COUNT; i++)
+            CHECK(count_of(hold_at(i)) == 1 && is_uncertain(hold_at(i)));
+    }
 }
 
 TEST(a_multi_lock_re_entry_reports_which_of_its_locks_is_lost_and_keeps_the_others) {
@@ -737,14 +737,6 @@ TEST(a_multi_lock_acquire_that_does_not_wait_is_busy_while_its_owner_has_a_call_
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
     CHECK_OUTCOME(op, "busy");
     CHECK_MESSAGE(op, "another call by this owner");
-}
-
-TEST(an_abandoned_multi_lock_release_is_finished_over_the_same_connection) {
-    hold_all(AT(0));
-    hf_op_end(begin_all(HF_OP_RELEASE_ALL, AT(1)), AT(2)), CHECK_STATES("ccc");
-    sent_over(CALLS);
-    rig_tick(AT(3)), CHECK_EQ_INT(commands_in(sent_over(CALLS), "EVALSHA leave "), COUNT);
-    CHECK_SENT(RENEWER, "");
 }
 
 TEST(a_multi_lock_acquire_abandoned_while_it_was_blocked_changes_nothing) {
@@ -807,17 +799,6 @@ TEST(holds_abandoned_during_a_multi_lock_release_are_cleaned_up_after_it_has_fai
     rig_tick(AT(13)), CHECK_EQ_INT(commands_in(sent_over(RENEWER), "EVALSHA leave "), COUNT);
 }
 
-TEST(a_multi_locks_release_reports_a_lock_lost_while_it_runs) {
-    hold_all(AT(0));
-    hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
-    lose_hold(hold_at(1), HF_LOST_TAKEN);
-    CHECK_ANSWER(op, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(11), "lost");
-    CHECK_MESSAGE(op, "1 of the 3 locks");
-    CHECK_EQ_U64(stats().releases, 2);
-    CHECK_EQ_U64(stats().losses, 1);
-    CHECK_EQ_INT(holds_left(), 0);
-}
-
 TEST(a_multi_lock_acquires_a_lock_that_it_lost_as_a_new_hold) {
     hold_all(AT(0));
     lose_hold(hold_at(1), HF_LOST_TAKEN);
@@ -829,33 +810,26 @@ TEST(a_multi_lock_acquires_a_lock_that_it_lost_as_a_new_hold) {
     CHECK_EQ_INT(count_of(hold_at(1)), 1);
 }
 
-static void check_kept_is_left(size_t i) {
-    start();
-    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-    spec.names = &names[i];
-    spec.owner = HF_NO_TEXT;
-    spec.wait = HF_NEVER;
-    spec.keep = HF_SECOND;
-    hf_op *op = begin_spec(&spec, AT(0));
-    feed_calls("*5\r\n:1\r\n:100\r\n:0\r\n:0\r\n:103\r\n", AT(0));
-    feed_subscribed(AT(0));
-    CHECK_ENDS(op, "ok", AT(0));
-    spec.kind = HF_OP_RELEASE;
-    op = begin_spec(&spec, AT(1));
-    CHECK_OUTCOME(op, "ok"); /* kept for the next caller */
-    hf_op_end(op, AT(1));
-    sent_over(CALLS);
-    hf_op *both = begin_all(HF_OP_ACQUIRE_ALL, AT(2));
-    CHECK(hf_op_is_blocked(both));
-    CHECK_SENT_PART(CALLS,
-                    printed("EVALSHA leave 4 %.*s ", (int)names[i].key.size, names[i].key.data));
-    feed_calls(":1\r\n", AT(3));
-    CHECK_SENT(CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
-    finish();
+static hf_op *begin_kept(hf_op_kind kind, size_t i, hf_time now) {
+    return BEGIN(kind, now, spec.names = &names[i], spec.owner = HF_NO_TEXT, spec.wait = HF_NEVER,
+                 spec.keep = HF_SECOND);
 }
 
 TEST(a_multi_lock_acquire_first_returns_to_the_server_a_lock_that_its_client_keeps) {
-    for (size_t i = 0; i < COUNT; i++) check_kept_is_left(i);
+    EACH_NUMBER (i, COUNT) {
+        hf_op *op = begin_kept(HF_OP_ACQUIRE, (size_t)i, AT(0));
+        feed_calls("*5\r\n:1\r\n:100\r\n:0\r\n:0\r\n:103\r\n", AT(0));
+        feed_subscribed(AT(0));
+        CHECK_ENDS(op, "ok", AT(0));
+        op = begin_kept(HF_OP_RELEASE, (size_t)i, AT(1));
+        CHECK_ENDS(op, "ok", AT(1)); /* kept for the next caller */
+        sent_over(CALLS);
+        CHECK(hf_op_is_blocked(begin_all(HF_OP_ACQUIRE_ALL, AT(2))));
+        CHECK_SENT_PART(
+            CALLS, printed("EVALSHA leave 4 %.*s ", (int)names[i].key.size, names[i].key.data));
+        feed_calls(":1\r\n", AT(3));
+        CHECK_SENT(CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
+    }
 }
 
 TEST(a_multi_lock_re_entry_with_a_fixed_lease_does_not_stop_an_earlier_renewal) {

@@ -139,8 +139,9 @@ TEST(a_crash_releases_event_names_the_metrics_class_and_observer_of_the_awaited_
 /* The owner is looked for again a second later; the release is not repeated. */
 TEST(a_crash_release_is_reported_only_if_its_reply_says_that_the_lock_was_freed) {
     CASES(const char *reply; int events; bool passes_on) = {
-        {":1\r\n", 1, false},  {":3\r\n", 1, true},   {":2\r\n", 0, false},
-        {":-1\r\n", 0, false}, {":-2\r\n", 0, false}, {"-OOM no\r\n", 0, false}};
+        {":1\r\n", 1, false},     {":3\r\n", 1, true},   {":2\r\n", 0, false},
+        {":-1\r\n", 0, false},    {":-2\r\n", 0, false}, {"-OOM no\r\n", 0, false},
+        {"-ERR no\r\n", 0, false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         wait_with(life);
         known_life = HF_LIFE_ENDED;
@@ -195,20 +196,6 @@ TEST(waiters_further_back_in_the_queue_check_the_holders_process_less_often) {
         output_at(AT(50));
         feed_owner(OTHER ":7", cases[i].ahead, AT(51));
         CHECK_EQ_U64(hf_crash_at(op), AT(51 + cases[i].pause));
-    }
-}
-
-TEST(a_crash_release_that_finds_the_lock_gone_is_not_reported) {
-    static const char *const replies[] = {":-1\r\n", ":-2\r\n", ":2\r\n", "-ERR no\r\n"};
-    for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
-        wait_with(life);
-        known_life = HF_LIFE_ENDED;
-        output_at(AT(50));
-        feed_owner(OTHER ":7", 0, AT(51));
-        sent_over(CALLS);
-        feed_calls(replies[i], AT(52)), CHECK_EQ_INT(events_about(OTHER ":7"), 0);
-        CHECK_STR(output_at(AT(1051)), "");
-        CHECK_STR(output_at(AT(1052)), INFO);
     }
 }
 

@@ -10,17 +10,14 @@ RIG_BEGINS
 #define RENEW "EVALSHA renew 1 k me "
 #define RENEWED "*1\r\n:1\r\n"
 
-static hf_op_spec bounded(hf_time max_hold) {
-    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-    spec.max_hold = max_hold;
-    return spec;
+static hf_op *begin_bounded(hf_time max_hold, hf_time wait, hf_time now) {
+    return BEGIN(HF_OP_ACQUIRE, now, spec.max_hold = max_hold, spec.wait = wait);
 }
 
 /* Held since AT(0). */
 static hf_hold *hold_for(hf_time max_hold) {
     rig_begin();
-    hf_op_spec spec = bounded(max_hold);
-    end_with(begin_spec(&spec, AT(0)), ACQUIRED, AT(1));
+    end_with(begin_bounded(max_hold, 0, AT(0)), ACQUIRED, AT(1));
     sent_over(CALLS);
     return hold_of();
 }
@@ -62,8 +59,7 @@ TEST(the_last_renewal_sends_a_lease_that_ends_at_max_hold) {
 }
 
 TEST(a_lease_longer_than_max_hold_is_shortened_to_max_hold) {
-    hf_op_spec spec = bounded(5 * HF_SECOND);
-    hf_op *op = begin_spec(&spec, AT(0));
+    hf_op *op = begin_bounded(5 * HF_SECOND, 0, AT(0));
     CHECK_SENT(CALLS, "EVALSHA acquire " K_AND_OWNER " 5000 1000");
     end_with(op, ACQUIRED, AT(1));
     hf_hold *hold = hold_of();
@@ -75,8 +71,7 @@ TEST(a_lease_longer_than_max_hold_is_shortened_to_max_hold) {
 TEST(a_reentry_does_not_extend_max_hold) {
     hf_hold *hold = hold_for(40 * HF_SECOND);
     pass(1, 25001);
-    hf_op_spec spec = bounded(40 * HF_SECOND);
-    hf_op *op = begin_spec(&spec, AT(25001));
+    hf_op *op = begin_bounded(40 * HF_SECOND, 0, AT(25001));
     CHECK_SENT(CALLS, "EVALSHA acquire " KEYS_OF_K "1 0 14999 1000 ");
     CHECK_ENDS_WITH(op, "*2\r\n:1\r\n:0\r\n", AT(25002), "ok");
     CHECK_EQ_U64(bound_of(hold), AT(40000));
@@ -87,8 +82,7 @@ TEST(a_reentry_does_not_extend_max_hold) {
 
 TEST(the_max_hold_of_a_reentry_is_ignored) {
     hf_hold *hold = (rig_begin(), hold_lock(AT(0)));
-    hf_op_spec spec = bounded(10 * HF_SECOND);
-    hf_op *op = begin_spec(&spec, AT(1000));
+    hf_op *op = begin_bounded(10 * HF_SECOND, 0, AT(1000));
     end_with(op, "*2\r\n:1\r\n:0\r\n", AT(1001)), CHECK_EQ_U64(bound_of(hold), HF_NEVER);
     CHECK(pass(1001, 60001) >= 4);
     CHECK(is_held(hold));
@@ -116,7 +110,7 @@ TEST(an_extend_beyond_max_hold_is_shortened_to_end_at_max_hold) {
 }
 
 TEST(max_hold_of_a_waiters_hold_starts_when_the_lock_is_granted) {
-    hf_op *op = BEGIN_SPEC(bounded(40 * HF_SECOND), AT(0), spec.wait = HF_NEVER);
+    hf_op *op = begin_bounded(40 * HF_SECOND, HF_NEVER, AT(0));
     subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
     sent_over(CALLS);
     CHECK_GRANTS(op, GRANT("1", "88"), AT(500), "ok");
@@ -126,7 +120,7 @@ TEST(max_hold_of_a_waiters_hold_starts_when_the_lock_is_granted) {
 }
 
 TEST(a_granted_hold_ends_at_a_max_hold_shorter_than_the_grant_lease) {
-    hf_op *op = BEGIN_SPEC(bounded(HF_SECOND), AT(0), spec.wait = HF_NEVER);
+    hf_op *op = begin_bounded(HF_SECOND, HF_NEVER, AT(0));
     subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
     CHECK_GRANTS(op, GRANT("1", "88"), AT(4), "ok");
     hf_op_end(op, AT(4));

@@ -88,8 +88,7 @@ TEST(a_late_grant_after_its_majority_has_expired_does_not_revive_a_quorum_hold) 
 
 TEST(a_re_entry_after_the_majority_has_expired_does_not_revive_a_quorum_hold) {
     near_the_end();
-    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-    hf_op *op = begin_round(&spec, AT(40600));
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(40600));
     feed(link_at(0, CALLS), yes(90), AT(41500));
     feed(link_at(0, CALLS), yes(90), AT(41500));
     feed(link_at(3, CALLS), yes(90), AT(41500));
@@ -247,22 +246,16 @@ TEST(a_quorum_hold_that_could_not_be_restored_yet_is_checked_at_least_a_millisec
 }
 
 TEST(a_quorum_release_that_waited_until_its_hold_was_lost_does_not_free_a_newer_hold) {
-    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-    spec.shared = true;
-    spec.renewed = false;
-    spec.lease = HF_SECOND;
-    hf_op *op = begin_round(&spec, AT(0));
+    hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(0), spec.shared = true, spec.renewed = false,
+                            spec.lease = HF_SECOND);
     answers(0, COUNT, yes(77), AT(0));
     hf_op_end(op, AT(0));
-    hf_op_spec call = spec_of(HF_OP_CHECK);
-    begin_round(&call, AT(1));
-    call.kind = HF_OP_RELEASE;
-    hf_op *release = begin_round(&call, AT(1));
+    begin_quorum(HF_OP_CHECK, 0, AT(1));
+    hf_op *release = begin_quorum(HF_OP_RELEASE, 0, AT(1));
     CHECK(hf_op_is_blocked(release));
     pass(AT(2), AT(1100)); /* its lease ends */
     answers(0, 3, ":-1\r\n", AT(1100));
-    spec.lease = 30 * HF_SECOND;
-    hf_op *acquire = begin_round(&spec, AT(1101));
+    hf_op *acquire = BEGIN_ROUND(HF_OP_ACQUIRE, AT(1101), spec.shared = true, spec.renewed = false);
     CHECK_ANSWERS_END(acquire, 0, 3, yes(99), AT(1102), "ok");
     rig_hush();
     for (hf_time t = 1103; t < 5200 && !hf_op_is_done(release); t += 5) tick(AT(t));
@@ -286,11 +279,9 @@ TEST(a_lost_quorum_hold_is_no_longer_renewed_on_any_server) {
 
 TEST(a_partial_quorum_release_that_finds_a_loss_leaves_no_hold_on_any_server) {
     hold_by(COUNT, AT(0));
-    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-    hf_op *again = begin_round(&spec, AT(1));
+    hf_op *again = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
     CHECK_ANSWERS_END(again, 0, COUNT, yes(0), AT(1), "ok");
-    spec.kind = HF_OP_RELEASE;
-    hf_op *release = begin_round(&spec, AT(2));
+    hf_op *release = begin_quorum(HF_OP_RELEASE, 0, AT(2));
     answers(0, 3, ":-1\r\n", AT(2));
     answers(3, COUNT, ":2\r\n", AT(2));
     for (hf_time t = 3; t < 5200 && !hf_op_is_done(release); t += 5) tick(AT(t));
@@ -300,8 +291,7 @@ TEST(a_partial_quorum_release_that_finds_a_loss_leaves_no_hold_on_any_server) {
 
 TEST(a_quorum_acquire_that_is_blocked_by_a_release_waits_no_longer_than_its_timeout) {
     hold_by(COUNT, AT(0));
-    hf_op_spec call = spec_of(HF_OP_RELEASE);
-    CHECK(hf_op_detach(begin_round(&call, AT(0))));
+    CHECK(hf_op_detach(begin_quorum(HF_OP_RELEASE, 0, AT(0))));
     hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(1), spec.wait = HF_SECOND);
     CHECK(hf_op_is_blocked(op));
     answers(0, COUNT, ":1\r\n", AT(900)), CHECK(!hf_op_is_blocked(op));

@@ -174,16 +174,12 @@ TEST(a_blocking_wait_for_a_read_write_lock_that_the_same_client_holds_is_a_deadl
         {&hf_kind_read, &hf_kind_read, 1, 1, false}}; /* a turn of Redisson's waiters */
     EACH_CASE (i, cases) {
         take(cases[i].held, "other", AT(0));
-        hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-        spec.lock_kind = cases[i].asked;
-        spec.wait = HF_SECOND;
-        spec.blocks_callers = true;
-        hf_op *op = begin_spec(&spec, AT(1));
+        hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(1), spec.lock_kind = cases[i].asked,
+                          spec.wait = HF_SECOND, spec.blocks_callers = true);
         feed_calls(busy(20000, cases[i].ahead, cases[i].foreign), AT(2));
         CHECK_STR(outcome(op), cases[i].waits ? "deadlock" : "under way");
-        spec.blocks_callers = false; /* of a loop: the other one can go on */
-        spec.caller = hf_slice_of("third");
-        op = begin_spec(&spec, AT(2));
+        op = BEGIN(HF_OP_ACQUIRE, AT(2), spec.lock_kind = cases[i].asked, spec.wait = HF_SECOND,
+                   spec.caller = hf_slice_of("third")); /* of a loop: the other one can go on */
         CHECK_ANSWER(op, busy(20000, cases[i].ahead, cases[i].foreign), AT(2), "under way");
     }
 }
