@@ -259,7 +259,7 @@ TEST(an_acquire_waits_while_its_client_is_returning_the_kept_lock) {
     hf_op *plain = BEGIN(HF_OP_ACQUIRE, AT(1000), spec.caller = hf_slice_of("c"));
     CHECK_OUTCOME(keeps, "under way");
     CHECK_OUTCOME(plain, "under way");
-    CHECK(hf_kept_give_back(&rig.client, NULL, rig.names.key, AT(1000)) == behind_in(keeps));
+    CHECK(hf_kept_give_back(&rig.client, NULL, rig.names.key, AT(1000)) == awaited_claim_in(keeps));
     CHECK_SENT(CALLS, "");
     feed(link_of(RENEWER), ":1\r\n", AT(1001)), CHECK_SENT_PART(CALLS, "EVALSHA acquire " ALL_KEYS);
 }

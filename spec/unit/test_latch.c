@@ -206,9 +206,9 @@ TEST(a_wait_for_a_latch_rechecks_the_latch_once_it_is_subscribed) {
 
 TEST(a_message_about_a_latch_does_not_end_a_wait_but_makes_it_recheck_the_latch) {
     hf_op *op = waiting(HF_NEVER, AT(0));
-    CHECK(impl_of(op)->wait->waits(op));
+    CHECK(impl_of(op)->wait->is_waiting(op));
     feed_event("message", CHANNEL, "0", AT(10)), CHECK(!hf_op_is_done(op));
-    CHECK_SENT(CALLS, "GET k"), CHECK(!impl_of(op)->wait->waits(op));
+    CHECK_SENT(CALLS, "GET k"), CHECK(!impl_of(op)->wait->is_waiting(op));
     CHECK_EQ_U64(request_in(op)->deadline, AT(10) + 1800 * HF_SECOND);
     feed_event("message", CHANNEL, "0", AT(11)); /* the reply may be older */
     CHECK_ANSWER_SENDS(COUNT("1"), AT(12), CALLS, "GET k");
@@ -360,9 +360,9 @@ TEST(a_call_on_a_latch_that_runs_out_of_memory_fails_as_no_memory) {
 TEST(a_wait_for_a_latch_is_counted_once_and_as_waiting_only_until_it_is_abandoned) {
     hf_op *op = waiting(HF_NEVER, AT(0));
     CHECK_EQ_U64(stats().waits, 1);
-    CHECK_EQ_INT(first_node(&rig.client)->waiting, 1);
+    CHECK_EQ_INT(first_node(&rig.client)->events_users, 1);
     hf_op_abandon(op, AT(10)), CHECK(!hf_op_awaits_reply(op));
-    CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
+    CHECK_EQ_INT(first_node(&rig.client)->events_users, 0);
 }
 
 /* So that clients which began together do not recheck together. */

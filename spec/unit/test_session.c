@@ -446,11 +446,11 @@ TEST(closing_a_subscription_connection_that_is_no_longer_needed_is_not_a_failure
         session.subscriber = true;
         if (logs_in) strcpy(config.name, "n");
         for (int i = 0; i < 5; i++) {
-            session.wanted = true;
+            session.stays_open = true;
             CHECK_WANTS(OPEN, AT(i));
             connect_at(AT(i));
             CHECK_EQ_INT(session.state, logs_in ? HF_SESSION_LOGIN : HF_SESSION_READY);
-            session.wanted = false;
+            session.stays_open = false;
             hang_up("closed", AT(i));
         }
         CHECK_EQ_INT(session.failed_opens, 0);

@@ -62,7 +62,7 @@ TEST(a_waiter_that_exceeds_max_waiters_leaves_the_queue_at_once_as_busy) {
         CHECK_MESSAGE(
             op, printed(": %d already waiting in line, and max_waiters is %d; try again later",
                         most, most));
-        CHECK_EQ_INT(first_node(&rig.client)->waiting, 1);
+        CHECK_EQ_INT(first_node(&rig.client)->events_users, 1);
     }
 }
 
