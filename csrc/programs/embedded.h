@@ -273,13 +273,13 @@ static const char *const hf_segment_table[] = {
     "token = time[1] * 1000000 + us\n"
     "if us < 1000000 and token < 4.5e15 then\n"
     "token_string = time[1] .. string.format('%06d', us)\n"
-    "local stored = redis.pcall('SET', COUNTER, token_string, 'KEEPTTL', 'GET')\n"
-    "local last = tonumber(stored)\n",
-    [DRAWING_2] = "drawn = lasts or not stored\n"
-    "if not stored then\n"
+    "local previous = redis.pcall('SET', COUNTER, token_string, 'KEEPTTL', 'GET')\n"
+    "local last = tonumber(previous)\n",
+    [DRAWING_2] = "drawn = lasts or not previous\n"
+    "if not previous then\n"
     "redis.pcall('PEXPIRE', COUNTER, string.format('%.0f', ttl_ms * 33 / 32))\n"
-    "elseif not lasts and not stored.err then\n"
-    "call('SET', COUNTER, stored, 'KEEPTTL')\n"
+    "elseif not lasts and not previous.err then\n"
+    "call('SET', COUNTER, previous, 'KEEPTTL')\n"
     "end\n"
     "end\n",
     [DUE_1] = "local POLL_MS = 250\n"
@@ -1347,13 +1347,13 @@ static const char *const hf_segment_table[] = {
     "return ids\n"
     "end\n"
     "local function first_end_of(leases, ids)\n"
-    "local first_end\n"
+    "local earliest\n"
     "for _, id in ipairs(ids) do\n"
     "local score = tonumber(redis.call('ZSCORE', leases, id))\n"
     "if not score or score <= NOW then return nil end\n"
-    "first_end = math.min(first_end or score, score)\n"
+    "earliest = math.min(earliest or score, score)\n"
     "end\n"
-    "return first_end\n"
+    "return earliest\n"
     "end\n"
     "local function last_end_of(leases, ids)\n"
     "local last = 0\n"
@@ -1770,14 +1770,14 @@ static const char *const hf_segment_table[] = {
     "local lock, ms = LOCK, LEASE\n",
     [RW_ACQUIRE_3] = "return TOKEN\n"
     "end\n"
-    "local mode = call('HGET', LOCK, 'mode')\n"
-    "local holds = mode and tonumber(call('HGET', LOCK, OWNER)) or 0\n"
-    "if FROM == 0 and holds == 0 and (not mode or mode == 'read') and OWNER:sub(-6) ~= ':write' then\n"
-    "local free = mode and call('EXISTS', QUEUE) == 0 and foreign_waiters(RELEASES) == 0\n"
-    "or not mode and call('EXISTS', LOCK, QUEUE) == 0\n"
+    "local lock_mode = call('HGET', LOCK, 'mode')\n"
+    "local holds = lock_mode and tonumber(call('HGET', LOCK, OWNER)) or 0\n"
+    "if FROM == 0 and holds == 0 and (not lock_mode or lock_mode == 'read') and OWNER:sub(-6) ~= ':write' then\n"
+    "local free = lock_mode and call('EXISTS', QUEUE) == 0 and foreign_waiters(RELEASES) == 0\n"
+    "or not lock_mode and call('EXISTS', LOCK, QUEUE) == 0\n"
     "local token = free and (TOKEN_TTL == '0' and 0 or tonumber(call('GET', COUNTER)))\n"
     "if token and (token > 0 or TOKEN_TTL == '0') and token < 9007199254740983 then\n"
-    "if not mode then\n"
+    "if not lock_mode then\n"
     "call('HSET', LOCK, 'mode', 'read', OWNER, '1')\n"
     "local lock, ms = LOCK, LEASE\n",
     [RW_ACQUIRE_4] = "else\n"
@@ -1791,28 +1791,28 @@ static const char *const hf_segment_table[] = {
     "end\n",
     [RW_ACQUIRE_5] = "local WRITES = is_write(OWNER)\n"
     "if FROM > 0 then\n"
-    "if holds == 0 then return { mode and -2 or -1 } end\n"
+    "if holds == 0 then return { lock_mode and -2 or -1 } end\n"
     "set_hold(LOCK, OWNER, FROM + 1, LEASE, holds, true)\n"
     "return { 1, 0, 0 }\n"
     "end\n"
-    "if not mode and redis.call('EXISTS', LOCK) == 1 then\n"
+    "if not lock_mode and redis.call('EXISTS', LOCK) == 1 then\n"
     "return redis.error_reply('WRONGTYPE the key holds a lock of another kind')\n"
     "end\n",
     [RW_ACQUIRE_6] = "local function take()\n"
     "local token = WRITES and next_token(TOKEN_TTL) or last_token(TOKEN_TTL)\n"
-    "set_hold(LOCK, OWNER, 1, LEASE, holds, mode and true or false)\n"
+    "set_hold(LOCK, OWNER, 1, LEASE, holds, lock_mode and true or false)\n"
     "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
     "return { 1, token, 0 }\n"
     "end\n"
-    "if holds > 0 or WRITER and mode == 'write' and redis.call('HEXISTS', LOCK, WRITER) == 1 then\n"
+    "if holds > 0 or WRITER and lock_mode == 'write' and redis.call('HEXISTS', LOCK, WRITER) == 1 then\n"
     "return take()\n"
     "end\n"
-    "local joins_readers = mode == 'read' and not WRITES\n"
-    "if (not mode or joins_readers) and redis.call('EXISTS', QUEUE) == 0 then\n"
-    "if not mode or foreign_waiters(RELEASES) == 0 then return take() end\n"
+    "local joins_readers = lock_mode == 'read' and not WRITES\n"
+    "if (not lock_mode or joins_readers) and redis.call('EXISTS', QUEUE) == 0 then\n"
+    "if not lock_mode or foreign_waiters(RELEASES) == 0 then return take() end\n"
     "end\n",
     [RW_ACQUIRE_7] = "local function drain_readers(place)\n"
-    "local now, till = now_ms(), tonumber(mode:match('^drain:(%d+)$'))\n"
+    "local now, till = now_ms(), tonumber(lock_mode:match('^drain:(%d+)$'))\n"
     "if till and till > now and till - now <= MAX_DRAIN_MS then return till - now end\n"
     "if till then\n"
     "write_turn(DRAIN_PAUSE_MS)\n"
@@ -1836,49 +1836,50 @@ static const char *const hf_segment_table[] = {
     "if WAITER == '' then return end\n"
     "local place, _ = ensure_queued(), nil\n"
     "_, overdue_ms = check_ahead(place, redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), has_foreign)\n"
-    "mode = settle_drain(mode, WAITER)\n"
+    "lock_mode = settle_drain(lock_mode, WAITER)\n"
     "end\n"
     "local function busy(ttl_ms, foreign)\n"
     "if WAITER == '' then return { 0, ttl_ms, 0, foreign and 1 or 0, '' } end\n"
     "local place = ensure_queued()\n"
     "local ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)\n"
     "if ahead == 0 then redis.call('PEXPIRE', QUEUE, QUEUE_MS) end\n"
-    "if ahead == 0 and not foreign and mode then\n"
+    "if ahead == 0 and not foreign and lock_mode then\n"
     "foreign = has_foreign()\n"
-    "if foreign and WRITES and mode ~= 'write' then\n"
+    "if foreign and WRITES and lock_mode ~= 'write' then\n"
     "ttl_ms = math.min(ttl_ms, math.ceil(drain_readers(place)))\n"
     "end\n"
     "end\n"
     "return { 0, ttl_ms, ahead, foreign and 1 or 0, place, overdue_ms }\n"
     "end\n"
-    "if mode and mode ~= 'write' and not prune_to_live_reader() then\n"
+    "if lock_mode and lock_mode ~= 'write' and not prune_to_live_reader() then\n"
     "redis.call('DEL', LOCK)\n"
-    "mode = nil\n"
+    "lock_mode = nil\n"
     "end\n"
-    "local lock_ms = mode and redis.call('PTTL', LOCK) or 0\n"
+    "local lock_ms = lock_mode and redis.call('PTTL', LOCK) or 0\n"
     "if lock_ms == -1 then return { -3 } end\n"
-    "if mode == 'write' then\n"
+    "if lock_mode == 'write' then\n"
     "if has_foreign() then forget_record() end\n"
     "check_first()\n"
     "return busy(lock_ms, false)\n"
     "end\n"
     "settle_missed_grants(OWNER:sub(1, 36))\n"
     "take_up_place()\n"
-    "mode = settle_drain(mode, WAITER)\n"
-    "local left_ms = mode and (WRITES and 0 or yield_ms()) or not mode and foreign_ms(YIELD_MS) or 0\n"
-    "if left_ms > 0 then return busy(mode and left_ms or math.min(left_ms, RECHECK_MS), true) end\n"
-    "if not mode and foreign_waiters(RELEASES) > 0 and let_first_ask(ensure_queued) then\n"
+    "lock_mode = settle_drain(lock_mode, WAITER)\n"
+    "local left_ms = lock_mode and (WRITES and 0 or yield_ms())\n"
+    "or not lock_mode and foreign_ms(YIELD_MS) or 0\n"
+    "if left_ms > 0 then return busy(lock_mode and left_ms or math.min(left_ms, RECHECK_MS), true) end\n"
+    "if not lock_mode and foreign_waiters(RELEASES) > 0 and let_first_ask(ensure_queued) then\n"
     "return busy(tonumber(GRANT_MS), true)\n"
     "end\n"
-    "if mode then check_first() end\n"
-    "local is_served, newer, more = serve(mode, WAITER, WRITES)\n"
+    "if lock_mode then check_first() end\n"
+    "local is_served, newer, more = serve(lock_mode, WAITER, WRITES)\n"
     "if is_served then\n"
     "local reply = take()\n"
     "notify(prune_to_first_live(), 'recheck')\n"
     "return reply\n"
     "end\n"
     "if newer then return { -4 } end\n"
-    "mode = redis.call('HGET', LOCK, 'mode')\n"
+    "lock_mode = redis.call('HGET', LOCK, 'mode')\n"
     "return busy(more and 1 or redis.call('PTTL', LOCK), false)\n",
     [RW_EXTEND_1] = "local LOCK, OWNER, LEASE, MAX_MS = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])\n"
     "local function extend_key(key)\n"
@@ -2356,9 +2357,9 @@ static const char *const hf_segment_table[] = {
     "return redis.pcall('PUBSUB', 'NUMSUB', channel)[2] or 0\n"
     "end\n"
     "local function redisson_listeners()\n"
-    "local count = listeners(KEYS[3])\n"
-    "if count > 0 then count = count - listeners(KEYS[3] .. ':holdfast') end\n"
-    "return foreign_waiters(KEYS[3], count)\n"
+    "local all = listeners(KEYS[3])\n"
+    "if all > 0 then all = all - listeners(KEYS[3] .. ':holdfast') end\n"
+    "return foreign_waiters(KEYS[3], all)\n"
     "end\n"
     "local function left_ms(record, now)\n"
     "if not record or redisson_listeners() == 0 then return 0 end\n"
@@ -2504,7 +2505,7 @@ static const char *const hf_segment_table[] = {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "9df3d075379a5f305fee823f2bd275978d7ac7e3", (const unsigned char[]){ACQUIRE_1,
+    {"acquire", "5bf8179c9bd15ae65f74e1de63577e7183cc12dd", (const unsigned char[]){ACQUIRE_1,
     FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, FAIR_ACQUIRE_2, HASH_8, HASH_3, ACQUIRE_3,
     CLOCK_2, HASH_10, ACQUIRE_4, BEHIND_1, ACQUIRE_5, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2,
     HASH_3, HASH_4, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1,
@@ -2512,7 +2513,7 @@ static const hf_program hf_program_table[] = {
     ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2,
     ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1,
     GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_3,
-    HF_NO_SEGMENT}, 24222, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE], NULL},
+    HF_NO_SEGMENT}, 24234, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE], NULL},
     {"acquire_all", "77ac542ccfd308ed19ce3eea0e55f1d2032993dc", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
@@ -2535,11 +2536,11 @@ static const hf_program hf_program_table[] = {
     {"extend", "06741eed14a9845df4dac7708af6190751fdf9cd", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, EXTEND_2, FAIR_EXTEND_2, PLAIN_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1569,
     &hf_program_table[HF_PROGRAM_SHARDED_EXTEND], NULL},
-    {"fair_acquire", "6e8c8aa5302bcd51243dc035863b7fe1113241ed", (const unsigned char[]){KEYS_1,
+    {"fair_acquire", "ad60081978f2c585b8cbf0b63ffde90cd39d95f2", (const unsigned char[]){KEYS_1,
     FRESH_1, FAIR_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, FAIR_ACQUIRE_2, HASH_8,
     HASH_3, FAIR_ACQUIRE_3, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
     RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, FAIR_ACQUIRE_4, FRESH_3, PLAIN_2, FAIR_QUEUE_1,
-    RECORD_3, FAIR_QUEUE_2, FAIR_ACQUIRE_5, HF_NO_SEGMENT}, 11732,
+    RECORD_3, FAIR_QUEUE_2, FAIR_ACQUIRE_5, HF_NO_SEGMENT}, 11744,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE], NULL},
     {"fair_extend", "d11a2790646c0548d46441428cbea4d48eedd2b2", (const unsigned char[]){HASH_2,
     HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, PLAIN_2, FAIR_EXTEND_3, HF_NO_SEGMENT}, 1405,
@@ -2586,7 +2587,7 @@ static const hf_program hf_program_table[] = {
     GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, IS_QUEUE_1, FORGETTING_1,
     NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 16606, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE],
     NULL},
-    {"mutex_acquire", "715cb8557c3a9b31b17e6c588dd6ea1d3c012349",
+    {"mutex_acquire", "edec30f7eece85c7961f32995d221b36e93d5ea9",
     (const unsigned char[]){ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2,
     FAIR_ACQUIRE_2, STRING_6, ACQUIRE_3, CLOCK_2, STRING_8, ACQUIRE_4, BEHIND_1, ACQUIRE_5,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, STRING_2, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2, TOKEN_3,
@@ -2594,7 +2595,7 @@ static const hf_program hf_program_table[] = {
     RECORD_3, RECORD_4, RECORD_5, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3,
-    ACQUIRING_3, HF_NO_SEGMENT}, 23081, NULL, NULL},
+    ACQUIRING_3, HF_NO_SEGMENT}, 23093, NULL, NULL},
     {"mutex_extend", "0cfdc1741361b9805641544de666ac64e9af4ccb", (const unsigned char[]){STRING_2,
     EXTEND_2, FAIR_EXTEND_2, SILENT_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1103, NULL, NULL},
     {"mutex_force", "ac849b4f509132c082b6478b38b3c2c251bcb30b", (const unsigned char[]){KEYS_1,
@@ -2624,7 +2625,7 @@ static const hf_program hf_program_table[] = {
     RENEW_1, HF_NO_SEGMENT}, 556, NULL, NULL},
     {"once", "3fd81f4fee2805c6fa4e673212ceb13345c2c361", (const unsigned char[]){ONCE_1,
     HF_NO_SEGMENT}, 1558, NULL, NULL},
-    {"permit_acquire", "da14fb9e443dbc683c4b2ac40f65af0506f0c615", (const unsigned char[]){KEYS_1,
+    {"permit_acquire", "9b91a002dacd1a5565d0f2cb216ce58390600df4", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, READ_INTEGER_1, POOL_2, PERMIT_ACQUIRE_1, PLAIN_2,
     PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2, BEHIND_1, PERMIT_ACQUIRE_4, DRAWING_1,
     TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_7, CLOCK_2, CLOCK_3,
@@ -2633,24 +2634,24 @@ static const hf_program hf_program_table[] = {
     RECORD_2, RECORD_3, RECORD_4, RECORD_5, PLAIN_2, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1,
     MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2,
-    FORGET_RECORD_1, PERMIT_ACQUIRE_10, HF_NO_SEGMENT}, 22777,
+    FORGET_RECORD_1, PERMIT_ACQUIRE_10, HF_NO_SEGMENT}, 22785,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE], NULL},
-    {"permit_extend", "2c9411b4559cfe7d8678f038143a4dbcfa9cad60", (const unsigned char[]){CLOCK_2,
+    {"permit_extend", "0ccbc3f56b867d150a6f89bd6101f2a64eac3fb5", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2,
-    PERMITS_3, PERMIT_EXTEND_1, PLAIN_2, SHORTENED_1, PERMIT_EXTEND_2, HF_NO_SEGMENT}, 2887,
+    PERMITS_3, PERMIT_EXTEND_1, PLAIN_2, SHORTENED_1, PERMIT_EXTEND_2, HF_NO_SEGMENT}, 2883,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_EXTEND], NULL},
     {"permit_info", "38aadf8ff703d2a5fdcf605a4e9122521dca1371", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, PERMIT_INFO_2, AHEAD_1, AHEAD_2, READ_INTEGER_1,
     PERMIT_INFO_3, HF_NO_SEGMENT}, 2229, NULL, NULL},
-    {"permit_leave", "e04858870dffc5ecda80cd5681373eeee221d3f5", (const unsigned char[]){KEYS_1,
+    {"permit_leave", "ef0275231a46af452b12614a77a6375655073d48", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1, READ_INTEGER_1, POOL_2, POOL_CHANGES_1,
     POOL_CHANGES_2, POOL_CHANGES_3, PLAIN_2, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
     RECORD_5, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
     MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1,
-    PERMIT_PASSING_1, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_1, HF_NO_SEGMENT}, 16871,
+    PERMIT_PASSING_1, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_1, HF_NO_SEGMENT}, 16867,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE], NULL},
-    {"permit_release", "81bb9bbdbe2733f5b2874a479509e906656387d3", (const unsigned char[]){KEYS_1,
+    {"permit_release", "d2f6f5d6c2dbc50925cd4ef69ce5af19452a2d4e", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, READ_INTEGER_1, POOL_2, PERMIT_RELEASE_1,
     PERMITS_2, PERMIT_RELEASE_2, PLAIN_6, PERMIT_RELEASE_3, POOL_CHANGES_2, PERMIT_RELEASE_4,
     DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_RELEASE_5, PERMITS_2, PERMIT_RELEASE_6, PERMIT_ACQUIRE_6,
@@ -2659,22 +2660,22 @@ static const hf_program hf_program_table[] = {
     PERMIT_RELEASE_8, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1,
-    PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 18598,
+    PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 18606,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE], NULL},
-    {"permit_renew", "0e5a8a98e20e337a929cb49a7f56d48c536dc2c7", (const unsigned char[]){CLOCK_2,
+    {"permit_renew", "32fb92b3f177dda0b894f32102c275e297acb698", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2,
-    PERMITS_3, PERMIT_RENEW_1, HF_NO_SEGMENT}, 2140, NULL, NULL},
-    {"permit_set", "99fb7cbe101e4311b440733d759722fe683f66d4", (const unsigned char[]){KEYS_1,
+    PERMITS_3, PERMIT_RENEW_1, HF_NO_SEGMENT}, 2136, NULL, NULL},
+    {"permit_set", "871b7ba082b8c33197587824d687b96472404c3c", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1, READ_INTEGER_1, POOL_2, POOL_CHANGES_1,
     POOL_CHANGES_2, POOL_CHANGES_3, PLAIN_2, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
     RECORD_5, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
     MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1,
-    PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT}, 15780,
+    PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT}, 15776,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET], NULL},
     {"raise", "8695dae66ad43a30335429d422d8b3630c57854c", (const unsigned char[]){CLOCK_2, CLOCK_3,
     CLOCK_4, CLOCK_5, TOKEN_2, RAISE_2, HF_NO_SEGMENT}, 1136, NULL, NULL},
-    {"release", "e9a61ec92f2fadf83869c766d509f69cc8ce4b2a", (const unsigned char[]){RELEASE_1,
+    {"release", "10b1136206e20ee0dd089372b8ac0378b21cd6cf", (const unsigned char[]){RELEASE_1,
     HASH_2, HASH_3, HASH_4, RELEASE_2, HASH_6, RELEASE_3, HASH_12, RELEASE_4, PLAIN_4, RELEASE_5,
     HASH_14, MEMBER_2, HASH_15, PLAIN_6, CLOCK_2, HASH_16, DRAWING_1, TOKEN_4, DRAWING_2, HASH_17,
     HASH_3, HASH_18, HASH_2, HASH_3, HASH_4, PLAIN_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2,
@@ -2682,7 +2683,7 @@ static const hf_program hf_program_table[] = {
     RECORD_3, RECORD_4, RECORD_5, DUE_1, NEXT_BEHIND_RECORD_1, HASH_21, RELEASE_8, GRANTING_2,
     RELEASE_9, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_1, TURNS_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 20598,
+    DUE_1, TURNS_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 20610,
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE], NULL},
     {"release_all", "95527f29b61a856c20fd7a249399347c19fba33d", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
@@ -2692,14 +2693,14 @@ static const hf_program hf_program_table[] = {
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL], NULL},
     {"renew", "45a55f6ec908cf43b9e8c089f9f5a41e85c05d70", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, RENEW_1, HF_NO_SEGMENT}, 872, NULL, NULL},
-    {"rw_acquire", "822f50b9201f44baa608d0f425f62080e2a3009e", (const unsigned char[]){KEYS_1,
+    {"rw_acquire", "f9f284e7717c004dfe879c261c00574a6369425e", (const unsigned char[]){KEYS_1,
     PLAIN_2, RW_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, RW_ACQUIRE_2, HASH_3,
     RW_ACQUIRE_3, HASH_3, RW_ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3,
     TOKEN_4, TOKEN_5, RW_1, RW_ACQUIRE_5, RW_TOKEN_1, RW_ACQUIRE_6, OWNERS_1, PLACING_1, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3,
     QUEUEING_2, TIMES_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, RW_ACQUIRE_7,
-    HF_NO_SEGMENT}, 26264, &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE], NULL},
+    HF_NO_SEGMENT}, 26441, &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE], NULL},
     {"rw_extend", "5dfbc6597ea45e06289b94580540798502c5ef1b", (const unsigned char[]){RW_1,
     RW_EXTEND_1, PLAIN_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 3932,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_EXTEND], NULL},
@@ -2726,10 +2727,10 @@ static const hf_program hf_program_table[] = {
     &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE], NULL},
     {"rw_renew", "37285c861868ad3aec8a9c93ca1d5dccc64b6483", (const unsigned char[]){RW_1,
     RW_RENEW_1, HF_NO_SEGMENT}, 2875, NULL, NULL},
-    {"semaphore_acquire", "37e7f2bb0414eed86acb3a1407283155f0f491c5",
+    {"semaphore_acquire", "eed685e81915b9209890986edc2836b9aac761fc",
     (const unsigned char[]){SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, SEMAPHORE_TURN_1,
     SEMAPHORE_ACQUIRE_1, PLAIN_2, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2,
-    RECORD_3, RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, SEMAPHORE_ACQUIRE_2, HF_NO_SEGMENT}, 4032,
+    RECORD_3, RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, SEMAPHORE_ACQUIRE_2, HF_NO_SEGMENT}, 4022,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_ACQUIRE], NULL},
     {"semaphore_delete", "48ec03d315550d988b2fe0bafbda9bfd217394a3",
     (const unsigned char[]){SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
@@ -2737,22 +2738,22 @@ static const hf_program hf_program_table[] = {
     {"semaphore_drain", "ee81b716a2663fd527ce8746cef375a107ecc91b",
     (const unsigned char[]){SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_DRAIN_1, HF_NO_SEGMENT}, 943, NULL, NULL},
-    {"semaphore_leave", "8ed4faf384b79a7aae1e0972ff883859664ed78b",
+    {"semaphore_leave", "5147428fd640e77750838f311a1b589f2b6f51c4",
     (const unsigned char[]){PLAIN_2, SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_LEAVE_1,
-    HF_NO_SEGMENT}, 4828, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_LEAVE], NULL},
-    {"semaphore_release", "c6f3e410c39a59b71f8b2f5e86389f00f00e6426",
+    HF_NO_SEGMENT}, 4818, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_LEAVE], NULL},
+    {"semaphore_release", "367dcb7af442e3158fa6e3922bc2b6922257b6c8",
     (const unsigned char[]){PLAIN_2, SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_RELEASE_1,
-    HF_NO_SEGMENT}, 4739, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_RELEASE], NULL},
-    {"semaphore_set", "30c04bd28ebd22e5d1dcbed3ef580b7793614085", (const unsigned char[]){PLAIN_2,
+    HF_NO_SEGMENT}, 4729, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_RELEASE], NULL},
+    {"semaphore_set", "dff5d845a87d6363db26a0ee0ff41cb084f7660b", (const unsigned char[]){PLAIN_2,
     SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3, SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3, RECORD_4, RUNS_2, SEMAPHORE_TURNS_2,
-    TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_SET_1, HF_NO_SEGMENT}, 4811,
+    TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_SET_1, HF_NO_SEGMENT}, 4801,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET], NULL},
-    {"sharded_acquire", "d4745fdb397b55b1c9e1040646d8fd39dc34b2ff",
+    {"sharded_acquire", "990725ef900783758db5b66c65d78a46c5957ef9",
     (const unsigned char[]){ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2,
     FAIR_ACQUIRE_2, HASH_8, HASH_3, ACQUIRE_3, CLOCK_2, HASH_10, ACQUIRE_4, BEHIND_1, ACQUIRE_5,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2,
@@ -2760,7 +2761,7 @@ static const hf_program hf_program_table[] = {
     RECORD_3, RECORD_4, RECORD_5, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3,
-    ACQUIRING_3, HF_NO_SEGMENT}, 24648, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE]},
+    ACQUIRING_3, HF_NO_SEGMENT}, 24660, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE]},
     {"sharded_acquire_all", "aee985bf928dad29b9e2247efd18119a481e2d33",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2,
@@ -2784,12 +2785,12 @@ static const hf_program hf_program_table[] = {
     {"sharded_extend", "28542dfb3ec22df09e1886bea46cb3ad0190b9e2", (const unsigned char[]){HASH_2,
     HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, SHARDED_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT},
     1995, NULL, &hf_program_table[HF_PROGRAM_EXTEND]},
-    {"sharded_fair_acquire", "a7af95f8c918441a388186a977e3207a907a7646",
+    {"sharded_fair_acquire", "c697a22832f1eb75853f25588000c9f9993c05bb",
     (const unsigned char[]){KEYS_1, FRESH_1, FAIR_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2,
     FREE_2, FAIR_ACQUIRE_2, HASH_8, HASH_3, FAIR_ACQUIRE_3, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, FAIR_ACQUIRE_4,
     FRESH_3, SHARDED_2, FAIR_QUEUE_1, RECORD_3, FAIR_QUEUE_2, FAIR_ACQUIRE_5, HF_NO_SEGMENT},
-    12158, NULL, &hf_program_table[HF_PROGRAM_FAIR_ACQUIRE]},
+    12170, NULL, &hf_program_table[HF_PROGRAM_FAIR_ACQUIRE]},
     {"sharded_fair_extend", "077feca393defe40d588271c277b9be58836585c",
     (const unsigned char[]){HASH_2, HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, SHARDED_2,
     FAIR_EXTEND_3, HF_NO_SEGMENT}, 1831, NULL, &hf_program_table[HF_PROGRAM_FAIR_EXTEND]},
@@ -2829,7 +2830,7 @@ static const hf_program hf_program_table[] = {
     SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, IS_QUEUE_1, FORGETTING_1,
     NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 17032, NULL, &hf_program_table[HF_PROGRAM_LEAVE]},
-    {"sharded_permit_acquire", "0f3a2cf10e21d52958b4d3930207051811d8b719",
+    {"sharded_permit_acquire", "fc4b1632daf6111aea79540ee5bf90ba6297c7e2",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, READ_INTEGER_1,
     POOL_2, PERMIT_ACQUIRE_1, SHARDED_2, PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2,
     BEHIND_1, PERMIT_ACQUIRE_4, DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6,
@@ -2839,20 +2840,20 @@ static const hf_program hf_program_table[] = {
     PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9,
     PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_ACQUIRE_10, HF_NO_SEGMENT},
-    23629, NULL, &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
-    {"sharded_permit_extend", "cfcb9de5035983a756f7ccee8ad67498b2e2797e",
+    23637, NULL, &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
+    {"sharded_permit_extend", "0d699f5e4d89d589da13c2ad120ba4c9c23987bc",
     (const unsigned char[]){CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, PERMIT_EXTEND_1, SHARDED_2, SHORTENED_1,
-    PERMIT_EXTEND_2, HF_NO_SEGMENT}, 3313, NULL, &hf_program_table[HF_PROGRAM_PERMIT_EXTEND]},
-    {"sharded_permit_leave", "ab1d55b830e5cf9df4e67f10209be8f27d4ff1a5",
+    PERMIT_EXTEND_2, HF_NO_SEGMENT}, 3309, NULL, &hf_program_table[HF_PROGRAM_PERMIT_EXTEND]},
+    {"sharded_permit_leave", "5cbca2e884f21833d5f9856ddf4244a33b1562e0",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1,
     READ_INTEGER_1, POOL_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, SHARDED_2, OWNERS_1,
     PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PERMIT_GRANTING_1, PASSING_OVER_2,
     PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3,
     PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1, PERMIT_PASSING_1, IS_QUEUE_1, FORGETTING_1,
-    PERMIT_LEAVE_1, HF_NO_SEGMENT}, 17297, NULL, &hf_program_table[HF_PROGRAM_PERMIT_LEAVE]},
-    {"sharded_permit_release", "9f89e979b5019236992c4d26b4df0a8d670f2f34",
+    PERMIT_LEAVE_1, HF_NO_SEGMENT}, 17293, NULL, &hf_program_table[HF_PROGRAM_PERMIT_LEAVE]},
+    {"sharded_permit_release", "82af187f7fc8e08241baec635f2a39404c565375",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, READ_INTEGER_1,
     POOL_2, PERMIT_RELEASE_1, PERMITS_2, PERMIT_RELEASE_2, SHARDED_6, PERMIT_RELEASE_3,
     POOL_CHANGES_2, PERMIT_RELEASE_4, DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_RELEASE_5, PERMITS_2,
@@ -2861,17 +2862,17 @@ static const hf_program hf_program_table[] = {
     POOL_CHANGES_2, POOL_CHANGES_3, PERMIT_RELEASE_8, OWNERS_1, PLACING_1, RECORD_2, RECORD_3,
     RECORD_4, RECORD_5, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, TURNS_1,
-    FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 19187, NULL,
+    FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 19195, NULL,
     &hf_program_table[HF_PROGRAM_PERMIT_RELEASE]},
-    {"sharded_permit_set", "00a5ec51f19b04188fb2ab1cb3dea7a9a95e514b",
+    {"sharded_permit_set", "86de55bcf1895351e7a6868b38ebdceef9934e51",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1,
     READ_INTEGER_1, POOL_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, SHARDED_2, OWNERS_1,
     PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PERMIT_GRANTING_1, PASSING_OVER_2,
     PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3,
     PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT},
-    16206, NULL, &hf_program_table[HF_PROGRAM_PERMIT_SET]},
-    {"sharded_release", "38cf572188a137b0a54074d3a4b8ceb3b900b4fd",
+    16202, NULL, &hf_program_table[HF_PROGRAM_PERMIT_SET]},
+    {"sharded_release", "275c87592ce1ad2c11429291dd2eb1ab0327368d",
     (const unsigned char[]){RELEASE_1, HASH_2, HASH_3, HASH_4, RELEASE_2, HASH_6, RELEASE_3,
     HASH_12, RELEASE_4, SHARDED_4, RELEASE_5, HASH_14, MEMBER_2, HASH_15, SHARDED_6, CLOCK_2,
     HASH_16, DRAWING_1, TOKEN_4, DRAWING_2, HASH_17, HASH_3, HASH_18, HASH_2, HASH_3, HASH_4,
@@ -2880,21 +2881,21 @@ static const hf_program hf_program_table[] = {
     NEXT_BEHIND_RECORD_1, HASH_21, RELEASE_8, GRANTING_2, RELEASE_9, OWNERS_1, OWNERS_3, PLACING_1,
     RECORD_2, RECORD_3, RECORD_4, RECORD_5, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RELEASE_10,
-    HF_NO_SEGMENT}, 21351, NULL, &hf_program_table[HF_PROGRAM_RELEASE]},
+    HF_NO_SEGMENT}, 21363, NULL, &hf_program_table[HF_PROGRAM_RELEASE]},
     {"sharded_release_all", "3f7bd02a63032d65517ac2ee35889adba294cfe5",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RELEASE_ALL_1,
     HF_NO_SEGMENT}, 14775, NULL, &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
-    {"sharded_rw_acquire", "2ec99353d886286e2be50a6560973c062e3143f4",
+    {"sharded_rw_acquire", "04d3ebe0086a66a8512c7dd957975d1530adc5de",
     (const unsigned char[]){KEYS_1, SHARDED_2, RW_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2,
     FREE_2, RW_ACQUIRE_2, HASH_3, RW_ACQUIRE_3, HASH_3, RW_ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4,
     CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, RW_ACQUIRE_5, RW_TOKEN_1, RW_ACQUIRE_6,
     OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, QUEUEING_1, PASSING_OVER_1,
     PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, TIMES_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
     MEMBER_3, MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1,
-    RW_ACQUIRE_7, HF_NO_SEGMENT}, 26690, NULL, &hf_program_table[HF_PROGRAM_RW_ACQUIRE]},
+    RW_ACQUIRE_7, HF_NO_SEGMENT}, 26867, NULL, &hf_program_table[HF_PROGRAM_RW_ACQUIRE]},
     {"sharded_rw_extend", "89b6ffbe89b3679fb114177e148830dbd399333e", (const unsigned char[]){RW_1,
     RW_EXTEND_1, SHARDED_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 4358, NULL,
     &hf_program_table[HF_PROGRAM_RW_EXTEND]},
@@ -2916,26 +2917,26 @@ static const hf_program hf_program_table[] = {
     RECORD_4, RECORD_5, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 18330, NULL,
     &hf_program_table[HF_PROGRAM_RW_RELEASE]},
-    {"sharded_semaphore_acquire", "29860a8a8b53369ef1144aa52e51591c342d4733",
+    {"sharded_semaphore_acquire", "f874f4c23d97704e5494e7e57f074502fac80a77",
     (const unsigned char[]){SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, SEMAPHORE_TURN_1,
     SEMAPHORE_ACQUIRE_1, SHARDED_2, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     RECORD_2, RECORD_3, RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, SEMAPHORE_ACQUIRE_2, HF_NO_SEGMENT},
-    4458, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_ACQUIRE]},
-    {"sharded_semaphore_leave", "3c3b16d61dfbe95a62db131b87ad385b56411d67",
+    4448, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_ACQUIRE]},
+    {"sharded_semaphore_leave", "00f8199ac9b6fae490d8bd583235995b53175b60",
     (const unsigned char[]){SHARDED_2, SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_LEAVE_1,
-    HF_NO_SEGMENT}, 5254, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_LEAVE]},
-    {"sharded_semaphore_release", "e93dd08714ed8b7588c1d9c6bd57fed0bf77a22c",
+    HF_NO_SEGMENT}, 5244, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_LEAVE]},
+    {"sharded_semaphore_release", "7cd8e684e3d028660e3f7318c8a46b05632a6e96",
     (const unsigned char[]){SHARDED_2, SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_RELEASE_1,
-    HF_NO_SEGMENT}, 5165, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_RELEASE]},
-    {"sharded_semaphore_set", "6ff1d0f030d2bf570b191fddc1a80b40ec223de2",
+    HF_NO_SEGMENT}, 5155, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_RELEASE]},
+    {"sharded_semaphore_set", "4acdf41f8ead455c36197f84fdd5a9e436480d14",
     (const unsigned char[]){SHARDED_2, SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_SET_1,
-    HF_NO_SEGMENT}, 5237, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_SET]},
+    HF_NO_SEGMENT}, 5227, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_SET]},
     {"wait", "40caa8853a32f40d2fd9ce37db5e711798f51610", (const unsigned char[]){WAIT_1,
     HF_NO_SEGMENT}, 289, NULL, NULL},
 };

@@ -14,7 +14,8 @@ return {
     "permit Redisson waits for several: of 3 permits p1 holds 30 grants 2000; "
       .. "p3 holds 40 grants 2000; java holds 60; "
       .. "p2 permits 3 holds 3000 lease 300 fixed grants 2000; java permits 3 holds 2 from 12",
-    {}, { "local last = #IDS > 1 and last_end(LEASES, IDS) or ends or 0", "local last = ends or 0" } },
+    {}, { "local last = #IDS > 1 and last_end_of(LEASES, IDS) or own_end or 0",
+      "local last = own_end or 0" } },
   { "a wait in a quorum ends while the next call of its owner has just begun",
     "quorum lock shared owner, several calls: p2 from 1000 holds 980; "
       .. "p1 holds 20 from 1003 as x; p1 holds 2 from 1004 as x; p1 waits 1028 from 1005 as x",

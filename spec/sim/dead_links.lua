@@ -89,7 +89,8 @@ function dead_links.check(task, verb, key, wait, asked_at, code, message)
   if not world.forgets or not fails or task.process.closed then return end
   local once = may_send_once(task.process) or verb == "force_release"
   local took = world.now - asked_at
-  if once or is_hurried(plan, verb, code) or wait > 0 and took >= wait * 1e6 * CLOCKS then return end
+  local is_over = wait > 0 and took >= wait * 1e6 * CLOCKS
+  if once or is_over or is_hurried(plan, verb, code) then return end
   world:fail("cut_off", "%s: %s of %s fails after %.3f s: %s", key, verb, task.name, took / 1e6,
     message)
 end

@@ -23,7 +23,8 @@ for name, text in pairs(programs) do
 end
 
 local function load(server, text)
-  return server.admin:call { "SCRIPT", "LOAD", text }
+  local sha = server.admin:call { "SCRIPT", "LOAD", text }
+  return type(sha) == "string" and sha or error(sha.err)
 end
 
 -- Compiles all programs, as the server must have compiled each script once; all servers of this
@@ -46,7 +47,8 @@ function Server.new(world, index, options)
     world = world, index = index, rate = options.rate, distance = options.distance or 0,
     epoch = EPOCH_US + options.offset,
     patched = {},
-    down_until = 0, paused_until = 0, refuses_until = 0, gather = options.gather, gathered = {},
+    down_until = 0, paused_until = 0, refuses_until = 0, refused_for = 0,
+    gather = options.gather, gathered = {},
     prng = Prng.new(options.seed),
   }, Server)
   self.redis = Redis.new { now = function() return self.epoch + world.now * self.rate end }
@@ -161,6 +163,7 @@ function Server:refuse(kind, duration)
   local faults = { deny = {} }
   for name, value in pairs(REFUSALS[kind]) do faults[name] = value end
   self.redis.faults, self.refuses_until = faults, self.world.now + duration
+  self.refused_for = duration
   self.world:at(self.refuses_until, stop_refusing, self)
 end
 

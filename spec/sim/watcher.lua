@@ -614,8 +614,9 @@ local function note_turn(turns, is_theirs, is_taken, now)
   end
 end
 
--- Once a waiter of holdfast has seen that Redisson holds the lock, holdfast may hold it MAX_IN_A_ROW
--- times. That is over when the lock has been left to Redisson's waiters and none of them came.
+-- Once a waiter of holdfast has seen that Redisson holds the lock, holdfast may hold it
+-- MAX_IN_A_ROW times. That is over when the lock has been left to Redisson's waiters and none of
+-- them came.
 local function note_seen(self, key, name, args, reply)
   local holder = key.holder
   if name ~= "acquire" or not holder or wire.is_ours(holder) then return end
@@ -651,8 +652,10 @@ local function note_sides(self, key, before)
   note_turn(key.turns_with_shared, is_theirs, holder, now)
 end
 
+-- While the server refuses writes, the programs cannot record whose turn it is.
 local function is_in_return(self, turns)
-  return turns.their_run and self.world.now - turns.ours_since <= turns.their_run + ROUNDED
+  local tolerance = ROUNDED + self.server.refused_for
+  return turns.their_run and self.world.now - turns.ours_since <= turns.their_run + tolerance
 end
 
 -- A grant needs a client that can receive it, and must not keep a lock from Redisson's waiters.
@@ -667,9 +670,7 @@ local function check_grant(self, key, before)
       key.missed_by = not is_subscribed(self, client) and owner or nil
     end)
   end
-  -- While the server refuses writes, the programs cannot record whose turn it is.
-  local unknown_till = max(key.turns_unknown_till or 0, self.server.refuses_until + MAX_IN_RETURN)
-  local is_known = self.world.now > unknown_till
+  local is_known = self.world.now > (key.turns_unknown_till or 0)
   local in_return = is_in_return(self, key.turns) or is_in_return(self, key.turns_with_shared)
   if before and is_known and key.kind == "lock" and self.server.redis.channels[key.releases]
       and (has_too_many_turns(key) or not in_return) then

@@ -20,13 +20,13 @@ end
 
 -- → the ms at which the first of these leases ends, or nil if not all of them are running
 local function first_end_of(leases, ids)
-  local first_end
+  local earliest
   for _, id in ipairs(ids) do
     local score = tonumber(redis.call('ZSCORE', leases, id))
     if not score or score <= NOW then return nil end
-    first_end = math.min(first_end or score, score)
+    earliest = math.min(earliest or score, score)
   end
-  return first_end
+  return earliest
 end
 
 -- → the ms at which the last existing one of these leases ends, or 0 if none exists

@@ -38,14 +38,14 @@ if TOKEN then
 --#include "lock/hash.lua:set_ttl"
   return TOKEN
 end
-local mode = call('HGET', LOCK, 'mode')
-local holds = mode and tonumber(call('HGET', LOCK, OWNER)) or 0
-if FROM == 0 and holds == 0 and (not mode or mode == 'read') and OWNER:sub(-6) ~= ':write' then
-  local free = mode and call('EXISTS', QUEUE) == 0 and foreign_waiters(RELEASES) == 0
-    or not mode and call('EXISTS', LOCK, QUEUE) == 0
+local lock_mode = call('HGET', LOCK, 'mode')
+local holds = lock_mode and tonumber(call('HGET', LOCK, OWNER)) or 0
+if FROM == 0 and holds == 0 and (not lock_mode or lock_mode == 'read') and OWNER:sub(-6) ~= ':write' then
+  local free = lock_mode and call('EXISTS', QUEUE) == 0 and foreign_waiters(RELEASES) == 0
+    or not lock_mode and call('EXISTS', LOCK, QUEUE) == 0
   local token = free and (TOKEN_TTL == '0' and 0 or tonumber(call('GET', COUNTER)))
   if token and (token > 0 or TOKEN_TTL == '0') and token < 9007199254740983 then
-    if not mode then
+    if not lock_mode then
       call('HSET', LOCK, 'mode', 'read', OWNER, '1')
       local lock, ms = LOCK, LEASE
 --#include "lock/hash.lua:set_ttl"
@@ -65,28 +65,28 @@ end
 local WRITES = is_write(OWNER)
 
 if FROM > 0 then
-  if holds == 0 then return { mode and -2 or -1 } end
+  if holds == 0 then return { lock_mode and -2 or -1 } end
   set_hold(LOCK, OWNER, FROM + 1, LEASE, holds, true)
   return { 1, 0, 0 }
 end
-if not mode and redis.call('EXISTS', LOCK) == 1 then
+if not lock_mode and redis.call('EXISTS', LOCK) == 1 then
   return redis.error_reply('WRONGTYPE the key holds a lock of another kind')
 end
 
 --#include "read_write/rw_token.lua"
 local function take()
   local token = WRITES and next_token(TOKEN_TTL) or last_token(TOKEN_TTL)
-  set_hold(LOCK, OWNER, 1, LEASE, holds, mode and true or false)
+  set_hold(LOCK, OWNER, 1, LEASE, holds, lock_mode and true or false)
   if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
   return { 1, token, 0 }
 end
 
-if holds > 0 or WRITER and mode == 'write' and redis.call('HEXISTS', LOCK, WRITER) == 1 then
+if holds > 0 or WRITER and lock_mode == 'write' and redis.call('HEXISTS', LOCK, WRITER) == 1 then
   return take()
 end
-local joins_readers = mode == 'read' and not WRITES
-if (not mode or joins_readers) and redis.call('EXISTS', QUEUE) == 0 then
-  if not mode or foreign_waiters(RELEASES) == 0 then return take() end
+local joins_readers = lock_mode == 'read' and not WRITES
+if (not lock_mode or joins_readers) and redis.call('EXISTS', QUEUE) == 0 then
+  if not lock_mode or foreign_waiters(RELEASES) == 0 then return take() end
 end
 
 --#include "base/owners.lua:ours"
@@ -99,7 +99,7 @@ end
 -- waited, the longer at a time. Pauses in between, so that present readers can re-enter. → the ms
 -- until the writer must ask again
 local function drain_readers(place)
-  local now, till = now_ms(), tonumber(mode:match('^drain:(%d+)$'))
+  local now, till = now_ms(), tonumber(lock_mode:match('^drain:(%d+)$'))
   if till and till > now and till - now <= MAX_DRAIN_MS then return till - now end
   if till then
     write_turn(DRAIN_PAUSE_MS)
@@ -127,7 +127,7 @@ local function check_first()
   if WAITER == '' then return end
   local place, _ = ensure_queued(), nil
   _, overdue_ms = check_ahead(place, redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), has_foreign)
-  mode = settle_drain(mode, WAITER) -- a writer may have been passed over
+  lock_mode = settle_drain(lock_mode, WAITER) -- a writer may have been passed over
 end
 
 local function busy(ttl_ms, foreign)
@@ -135,36 +135,37 @@ local function busy(ttl_ms, foreign)
   local place = ensure_queued()
   local ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)
   if ahead == 0 then redis.call('PEXPIRE', QUEUE, QUEUE_MS) end
-  if ahead == 0 and not foreign and mode then
+  if ahead == 0 and not foreign and lock_mode then
     foreign = has_foreign()
-    if foreign and WRITES and mode ~= 'write' then
+    if foreign and WRITES and lock_mode ~= 'write' then
       ttl_ms = math.min(ttl_ms, math.ceil(drain_readers(place)))
     end
   end
   return { 0, ttl_ms, ahead, foreign and 1 or 0, place, overdue_ms }
 end
 
-if mode and mode ~= 'write' and not prune_to_live_reader() then
+if lock_mode and lock_mode ~= 'write' and not prune_to_live_reader() then
   redis.call('DEL', LOCK)
-  mode = nil
+  lock_mode = nil
 end
-local lock_ms = mode and redis.call('PTTL', LOCK) or 0
+local lock_ms = lock_mode and redis.call('PTTL', LOCK) or 0
 if lock_ms == -1 then return { -3 } end
-if mode == 'write' then
+if lock_mode == 'write' then
   if has_foreign() then forget_record() end -- Redisson's clients have used their turn
   check_first()
   return busy(lock_ms, false)
 end
 settle_missed_grants(OWNER:sub(1, 36))
 take_up_place()
-mode = settle_drain(mode, WAITER)
-local left_ms = mode and (WRITES and 0 or yield_ms()) or not mode and foreign_ms(YIELD_MS) or 0
-if left_ms > 0 then return busy(mode and left_ms or math.min(left_ms, RECHECK_MS), true) end
-if not mode and foreign_waiters(RELEASES) > 0 and let_first_ask(ensure_queued) then
+lock_mode = settle_drain(lock_mode, WAITER)
+local left_ms = lock_mode and (WRITES and 0 or yield_ms())
+  or not lock_mode and foreign_ms(YIELD_MS) or 0
+if left_ms > 0 then return busy(lock_mode and left_ms or math.min(left_ms, RECHECK_MS), true) end
+if not lock_mode and foreign_waiters(RELEASES) > 0 and let_first_ask(ensure_queued) then
   return busy(tonumber(GRANT_MS), true)
 end
-if mode then check_first() end
-local is_served, newer, more = serve(mode, WAITER, WRITES)
+if lock_mode then check_first() end
+local is_served, newer, more = serve(lock_mode, WAITER, WRITES)
 if is_served then
   local reply = take()
   -- The next waiter does not know this lease, or that Redisson's readers hold the lock.
@@ -172,5 +173,5 @@ if is_served then
   return reply
 end
 if newer then return { -4 } end
-mode = redis.call('HGET', LOCK, 'mode')
+lock_mode = redis.call('HGET', LOCK, 'mode')
 return busy(more and 1 or redis.call('PTTL', LOCK), false)

@@ -26,9 +26,9 @@ end
 -- → the number of listening Redisson clients. Our clients also listen to a second channel;
 -- subtracting the second channel's listeners leaves only Redisson's.
 local function redisson_listeners()
-  local count = listeners(KEYS[3])
-  if count > 0 then count = count - listeners(KEYS[3] .. ':holdfast') end
-  return foreign_waiters(KEYS[3], count)
+  local all = listeners(KEYS[3])
+  if all > 0 then all = all - listeners(KEYS[3] .. ':holdfast') end
+  return foreign_waiters(KEYS[3], all)
 end
 
 -- → the ms for which one permit is still left to Redisson's waiters; 0 if more than their longest

@@ -14,13 +14,13 @@ us = us + -us % 8
 token = time[1] * 1000000 + us
 if us < 1000000 and token < 4.5e15 then
   token_string = time[1] .. string.format('%06d', us)
-  local stored = redis.pcall('SET', COUNTER, token_string, 'KEEPTTL', 'GET')
-  local last = tonumber(stored)
+  local previous = redis.pcall('SET', COUNTER, token_string, 'KEEPTTL', 'GET')
+  local last = tonumber(previous)
 --#include "token/token.lua:lasts"
-  drawn = lasts or not stored
-  if not stored then
+  drawn = lasts or not previous
+  if not previous then
     redis.pcall('PEXPIRE', COUNTER, string.format('%.0f', ttl_ms * 33 / 32))
-  elseif not lasts and not stored.err then
-    call('SET', COUNTER, stored, 'KEEPTTL')
+  elseif not lasts and not previous.err then
+    call('SET', COUNTER, previous, 'KEEPTTL')
   end
 end
