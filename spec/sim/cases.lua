@@ -612,6 +612,12 @@ case("a client that keeps the lock after its release draws a range of tokens", f
   c.same(text(T0 + 250000), c.cmd("GET", COUNTER))
 end)
 
+case("a client that keeps the lock draws a range of tokens again if its acquire is sent again", function(c)
+  acquire(c, { owner = A .. ":01" })
+  c.same({ 1, T0 + 250008, 0, 0, T0 + 250072 }, acquire(c, { owner = A .. ":01" }))
+  c.same({ A .. ":01", "1" }, c.cmd("HGETALL", LOCK))
+end)
+
 case("the first token is 1 if the server's clock reads 0", function(c)
   c.clock(0)
   c.same({ 1, 1, 0, 0 }, acquire(c, { floor = 1 }))
@@ -1019,8 +1025,12 @@ case("the second waiter requests a kept lock if the first one's recheck is overd
   held(c, C .. ":01")
   queued(c, T0 - 1, member(A, 1))
   queued(c, T0, member(B, 2))
-  c.cmd("PEXPIRE", QUEUE, QUEUE_MS - 2 * GRANT)
-  c.same({ 0, LEASE, 0, 0, text(T0) }, acquire(c, { owner = B .. ":2", member = member(B, 2) }))
+  c.cmd("PEXPIRE", QUEUE, QUEUE_MS - 2 * GRANT + 1)
+  local function look() return acquire(c, { owner = B .. ":2", member = member(B, 2) }) end
+  c.same({ 0, LEASE, 1, 0, text(T0), 1 }, look())
+  c.same({}, own.received(), "the first one may still recheck")
+  c.pass(1)
+  c.same({ 0, LEASE - 1, 0, 0, text(T0) }, look())
   c.same({ "1 wish 01" }, own.received())
 end)
 
@@ -2450,6 +2460,17 @@ case("an acquire of several locks that is sent again takes no second hold", func
   c.same({ 1, T0 + 8, T0 + 8 }, acquire_all(c))
   c.same({ OWNER, "1" }, c.cmd("HGETALL", LOCK))
   c.same({ OWNER, "1" }, c.cmd("HGETALL", "j"))
+end)
+
+case("a re-entry or partial release of several locks that is sent again changes each count once", function(c)
+  acquire_all(c)
+  for _ = 1, 2 do c.same({ 1, 0, 0 }, acquire_all(c, 1, 1)) end
+  local function counts() return { c.cmd("HGET", LOCK, OWNER), c.cmd("HGET", "j", OWNER) } end
+  c.same({ "2", "2" }, counts())
+  for _ = 1, 2 do
+    c.same({ 2, 2 }, c.run("release_all", EIGHT, "", GRANT, OWNER, 1, LEASE, OWNER, 1, LEASE))
+    c.same({ "1", "1" }, counts())
+  end
 end)
 
 case("an acquire of several locks never overtakes a waiter for one of them", function(c)
