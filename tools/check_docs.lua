@@ -411,6 +411,30 @@ local function check_promises()
   end
 end
 
+-- Checks spec/pairs.md: each two of the listed features have one row, which names a test or says
+-- why they cannot meet.
+local function check_pairs()
+  local text, features, rows = read("spec/pairs.md"), {}, {}
+  for name in text:gmatch("\n%- %*%*([^*]+)%*%*") do features[#features + 1] = name end
+  local body = text:match("\n|%-.*")
+  for one, other, tests in body:gmatch("\n| ([^|]+) | ([^|]+) | ([^|\n]+) |") do
+    local pair = one .. " and " .. other
+    if rows[pair] then report("spec/pairs.md has two rows of %s", pair) end
+    rows[pair] = true
+    if not tests:find('[%w_]+ "[^"]+"') and not tests:find("^cannot meet: ") then
+      report("spec/pairs.md: the row of %s names no test and no reason", pair)
+    end
+  end
+  for i, one in ipairs(features) do
+    for j = i + 1, #features do
+      local pair = one .. " and " .. features[j]
+      if not rows[pair] then report("spec/pairs.md has no row of %s", pair) end
+      rows[pair] = nil
+    end
+  end
+  for pair in pairs(rows) do report("spec/pairs.md has a row of %s, which are not listed like that", pair) end
+end
+
 local SOURCES = "find Makefile bench bin completions csrc examples lua packaging spec tools -type f"
   .. " -not -name '*.md'"
 
@@ -434,6 +458,8 @@ end
 check_tests_of("SECURITY.md", 60)
 check_promises()
 check_tests_of("spec/defects.md", 80)
+check_tests_of("spec/pairs.md", 60)
+check_pairs()
 check_identifiers { "docs/explanation/architecture.md", "docs/reference/glossary.md", "docs/explanation/proof.md", "CONTRIBUTING.md" }
 check_hello()
 check_mutants()
