@@ -250,8 +250,7 @@ TEST(a_shared_owners_and_a_fair_locks_acquires_are_counted_in_their_metrics_clas
 /* The other processes keep their own. */
 TEST(a_shared_owners_hold_ends_at_max_hold_and_releases_nothing) {
     rig_begin();
-    hf_op *op =
-        BEGIN(HF_OP_ACQUIRE, AT(0), spec.shared = true, spec.max_hold = 12 * HF_SECOND);
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.shared = true, spec.max_hold = 12 * HF_SECOND);
     feed_calls("*2\r\n:2\r\n:1\r\n", AT(1)), rig_hush(); /* another process holds it once */
     CHECK_ANSWER(op, ACQUIRED, AT(2), "ok");
     hf_hold *hold = watch(hold_in(op));
@@ -270,13 +269,14 @@ TEST(a_fair_locks_partial_release_extends_it_to_max_hold_at_most) {
     hf_names names;
     if (!hf_names_make_on(&names, hf_slice_of("k"), &hf_kind_fair)) abort();
     for (int i = 0; i < 2; i++) {
-        hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(i), spec.names = &names,
-                          spec.lock_kind = &hf_kind_fair, spec.max_hold = 8 * HF_SECOND);
+        hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(i), spec.names = &names, spec.lock_kind = &hf_kind_fair,
+                          spec.max_hold = 8 * HF_SECOND);
         CHECK_ENDS_WITH(op, ACQUIRED, AT(i), "ok");
     }
     sent_over(CALLS);
     BEGIN(HF_OP_RELEASE, AT(1000), spec.names = &names, spec.lock_kind = &hf_kind_fair);
     CHECK_SENT_PART(CALLS, " me 2000 1 7000 "); /* and not 30000 */
+    rig_end(AT(1000));
     hf_names_free(&names);
 }
 
