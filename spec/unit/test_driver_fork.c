@@ -205,6 +205,29 @@ TEST(a_client_wakes_up_at_the_earliest_timer_of_several_connection_attempts) {
     for (size_t link = 0; link < 2 * HF_LINKS; link++) CHECK_EQ_U64(found[link], expected[link]);
 }
 
+static bool count_wake_up(void *context, bool signalled) {
+    (void)signalled;
+    ++*(int *)context;
+    return false;
+}
+
+/* Otherwise what the watchdog queues for the caller's links would wait until the caller wakes up.
+ */
+TEST(an_interruptible_call_of_several_servers_wakes_up_regularly_for_the_watchdog) {
+    int wakes[2] = {0, 0}, paused = 0;
+    for (size_t i = 0; i < 2; i++) {
+        hf_driver *driver = new_driver_of(i + 1);
+        hf_op_spec pause = {.kind = HF_OP_PAUSE, .wait = 6 * HF_POLL_SLICE};
+        hf_driver_enter(driver);
+        hf_op *op = hf_driver_run(driver, &pause, true, count_wake_up, &wakes[i]);
+        paused += op && hf_op_code(op) == HF_OK;
+        if (op) hf_op_end(op, hf_now());
+        hf_driver_leave(driver);
+        hf_driver_unref(driver);
+    }
+    CHECK_EQ_INT(paused, 2), CHECK(wakes[0] <= 1), CHECK(wakes[1] > 1);
+}
+
 TEST(the_watchdog_sends_waiting_output_on_every_connection_that_becomes_writable) {
     int ends[2];
     hf_driver *driver = new_driver_of(2);
