@@ -4,6 +4,8 @@
 #include "op/crash.h"
 #include "op/kept.h"
 
+RIG_BEGINS_WITH(cluster_before)
+
 /* ---- what the tests have in common ---- */
 
 #define OTHER "11111111-2222-8333-8444-555555555555"
