@@ -513,14 +513,14 @@ it("processes of the job that could not be signalled are named, with -v or as a 
     end
   end
   local held = { locks = {}, client = {} }
-  local plan = work.plan({ given = {}, chosen = {}, argv = {} }, held, out)
+  local plan = work.plan({ given = {}, config = {}, argv = {} }, held, out)
   plan.on_refused({ 7 })
   assert.same({ "advice", "refused", "the job's process 7 belongs to another user, so holdfast cannot stop it if the lock is "
     .. "lost; start holdfast as root (sudo holdfast run …)", 7, 1 }, said)
   plan.on_refused({ 7, 8 }, "TERM")
   assert.same({ "problem", "refused", "the job's processes 7, 8 belong to another user, so holdfast cannot send TERM to them; "
     .. "start holdfast as root (sudo holdfast run …)", 7, 2, "TERM" }, said)
-  work.plan({ given = {}, chosen = {}, argv = {}, keeps = true }, held, out).on_refused({ 7 })
+  work.plan({ given = {}, config = {}, argv = {}, keeps = true }, held, out).on_refused({ 7 })
   assert.equal("problem", said[1])
 end)
 

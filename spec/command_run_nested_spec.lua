@@ -64,7 +64,7 @@ describe("holdfast run", function()
     -- → the result, the holding, the waits, how often the lock was released and extended
     local function take(inside, answers)
       local held = require("holdfast.command.holding").new(nil,
-        { keys = { "k" }, wait = 10, lease = 30, chosen = {} })
+        { keys = { "k" }, wait = 10, lease = 30, config = {} })
       local seen, answer = { waits = {}, inside = {}, released = 0, extended = 0 }, nil
       function held:make_locks(given)
         local lock = { remaining = function() return answer.left or 30 end }

@@ -132,13 +132,13 @@ describe("holdfast run", function()
       finally(function() settings.client = client end)
       for lease, times in pairs { [0.1] = { 0.1, 0.1 }, [5] = { 0.5, 0.5 }, [20] = { 1, 2 },
         [60] = { 1, 3 } } do
-        target.client({ keys = { "k" }, lease = lease, chosen = {} }, { crash_release = true })
+        target.client({ keys = { "k" }, lease = lease, config = {} }, { crash_release = true })
         assert.same({ lease = lease, connect_timeout = times[1], command_timeout = times[2],
           crash_release = true }, seen)
       end
       local keys = {}
       for i = 1, 1025 do keys[i] = "k" .. i end
-      local plan = { keys = keys, lease = 5, chosen = {} }
+      local plan = { keys = keys, lease = 5, config = {} }
       assert.same({ nil, "at most 1024 KEYs" }, { target.client(plan) })
       keys[1025] = nil
       assert.is_truthy(target.client(plan))

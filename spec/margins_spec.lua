@@ -127,7 +127,7 @@ local function run_hold()
   function held.failed_by_loss() return 75 end
   function held.close() return true end
   local target = setmetatable({
-    read = function() return { lease = lock.lease, renewed = true, chosen = {} } end,
+    read = function() return { lease = lock.lease, renewed = true, config = {} } end,
     client = function() return {} end,
   }, { __index = require "holdfast.command.target" })
   local hold = load_with({

@@ -545,7 +545,7 @@ local IN_SYSTEM = {
     "redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), tonumber(ARGV[2 * i])))",
     "if redis.call('PTTL', lock) < tonumber(ARGV[2 * i]) then redis.call('PEXPIRE', lock, ARGV[2 * i]) end" },
   { "sync", "permit_renew_silent", "…or a renewal of permits that end later already",
-    "permit_renew.lua", "math.max(first_end + 1, NOW + ARGV[2 * i])", "math.max(ends, NOW + ARGV[2 * i])" },
+    "permit_renew.lua", "math.max(first_end + 1, NOW + ARGV[2 * i])", "math.max(first_end, NOW + ARGV[2 * i])" },
   { "sync", "rw_renew_silent", "…or a renewal of a writer that has the lock for longer already",
     "rw.lua:renew_holds", "redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), ms))",
     "if redis.call('PTTL', lock) < ms then redis.call('PEXPIRE', lock, ms) end" },

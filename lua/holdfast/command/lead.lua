@@ -117,11 +117,9 @@ end
 local function must_end(result, passed_on)
   local number = result.how == "signal" and result.number
   for name in pairs(passed_on) do
-    local is_harmful = not signals.harmless[name]
-    local is_cause = number and exits.of_signal(name) == 128 + number
-    if is_harmful and (ALWAYS_TERMINATING[name] or is_cause) then
-      return true
-    end
+    local may_end = not signals.harmless[name]
+    if may_end and ALWAYS_TERMINATING[name] then return true end
+    if may_end and number and exits.of_signal(name) == 128 + number then return true end
   end
   return false
 end
