@@ -170,7 +170,9 @@ describe("the process that prints reports", function()
       eventually(function() return read(("/proc/%d/stat"):format(children()[1])):find "%) Z" end)
       process.end_report()
       assert(#children() == 0)
-      assert(process.begin_report(function() while process.is_awaited() do process.wait(60) end end))
+      assert(process.begin_report(function()
+        while process.parent_is_running() do process.wait(60) end
+      end))
       local last = children()[1]
       eventually(function() return read(("/proc/%d/stat"):format(last)):find "%) S" end)
       print("reporter", last)

@@ -14,7 +14,7 @@
 #include "process.h"
 
 static pid_t program_pid;    /* or 0 */
-static int output_pipe = -1; /* the pipe's reading end, or -1 */
+static int output_pipe = -1; /* the read end of the pipe, or -1 */
 
 pid_t hf_process_captured(void) {
     return program_pid;
@@ -34,7 +34,8 @@ static void run_program(char *const argv[], int output) {
     _exit(127);
 }
 
-static pid_t fork_blocked(char *const argv[], int output) {
+/* Forks with all signals blocked. */
+static pid_t start_program(char *const argv[], int output) {
     sigset_t all_signals, old_mask;
     sigfillset(&all_signals);
     pthread_sigmask(SIG_SETMASK, &all_signals, &old_mask);
@@ -51,15 +52,15 @@ static void close_output(void) {
     output_pipe = -1;
 }
 
-/* capture(command) -> pid | nil, message, errno: starts /bin/sh -c command, one at a time. Call
- * captured_end until the program has ended, then captured_close. */
+/* capture(command) -> pid | nil, message, errno: starts /bin/sh -c command; only one program can
+ * run at a time. Call captured_end until the program has ended, then captured_close. */
 static int l_capture(lua_State *L) {
     const char *command = luaL_checkstring(L, 1);
     char *argv[] = {"/bin/sh", "-c", (char *)(uintptr_t)command, NULL};
     int ends[2];
     if (program_pid) return luaL_error(L, "a program is captured already");
     if (!hf_pipe(ends, true)) return hf_process_failed(L, errno);
-    pid_t pid = fork_blocked(argv, ends[1]);
+    pid_t pid = start_program(argv, ends[1]);
     int error = errno;
     close(ends[1]);
     if (pid < 0) {
@@ -74,7 +75,8 @@ static int l_capture(lua_State *L) {
 }
 
 /* captured_read(seconds) -> the next bytes of the program's output, "" at its end; nil if there are
- * none within that time (0 to 60), or after a signal. At the end of the output it only waits. */
+ * none within that time (0 to 60), or after a signal. After the end of the output, it only
+ * waits. */
 static int l_read(lua_State *L) {
     char bytes[1024];
     struct pollfd one = {.fd = output_pipe, .events = POLLIN};
@@ -89,15 +91,15 @@ static int l_read(lua_State *L) {
     return 1;
 }
 
-/* captured_end(pid, kills) -> "exit", code | "signal", number if the program with this pid has
- * ended; nil while it runs. If `kills` is true, kills its whole group and waits for its end. */
+/* captured_end(pid, force) -> "exit", code | "signal", number if the program with this pid has
+ * ended; nil while it runs. If `force` is true, kills its whole group and waits for its end. */
 static int l_end(lua_State *L) {
     int status = 0;
     pid_t pid = hf_check_int(L, 1), ended;
-    bool kills = lua_toboolean(L, 2);
+    bool force = lua_toboolean(L, 2);
     luaL_argcheck(L, pid > 1 && pid == program_pid, 1, "not the program that is captured");
-    if (kills) kill(-pid, SIGKILL);
-    do ended = waitpid(pid, &status, kills ? 0 : WNOHANG);
+    if (force) kill(-pid, SIGKILL);
+    do ended = waitpid(pid, &status, force ? 0 : WNOHANG);
     while (ended < 0 && errno == EINTR);
     if (ended == 0) return 0;
     program_pid = 0;

@@ -1,5 +1,5 @@
-/* A separate process that reports what this program is waiting for, so that no I/O of the report
- * delays the wait or the handling of a signal. It ends with this program or earlier. */
+/* A separate process that reports what this program is waiting for, so that I/O for the report
+ * cannot delay the wait or signal handling. It ends with this program or earlier. */
 #include "process.h"
 
 #include <assert.h>
@@ -104,27 +104,31 @@ static int l_may_draw(lua_State *L) {
     return 1;
 }
 
-/* is_awaited() -> in the reporter, whether the program that started it still runs */
-static int l_is_awaited(lua_State *L) {
+/* parent_is_running() -> in the reporter, whether the program that started it is still running */
+static int l_parent_is_running(lua_State *L) {
     lua_pushboolean(L, getppid() == parent_pid);
     return 1;
 }
 
-static void on_last_signal(int number) {
+static void on_fatal_signal(int number) {
     end_reporter();
     signal(number, SIG_DFL);
     raise(number);
 }
 
-/* wipe_before(name, ...): lets these signals end the reporter before they end this program */
-static int l_wipe_before(lua_State *L) {
-    for (int arg = 1; arg <= lua_gettop(L); arg++) hf_signal_handle(L, arg, on_last_signal);
+/* end_report_on_signals(name, ...): lets these signals end the reporter before they end this
+ * program */
+static int l_end_report_on_signals(lua_State *L) {
+    for (int arg = 1; arg <= lua_gettop(L); arg++) hf_signal_handle(L, arg, on_fatal_signal);
     return 0;
 }
 
 void hf_open_reporter(lua_State *L) {
-    static const luaL_Reg functions[] = {
-        {"begin_report", l_begin_report}, {"end_report", l_end_report},   {"may_draw", l_may_draw},
-        {"is_awaited", l_is_awaited},     {"wipe_before", l_wipe_before}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"begin_report", l_begin_report},
+                                         {"end_report", l_end_report},
+                                         {"may_draw", l_may_draw},
+                                         {"parent_is_running", l_parent_is_running},
+                                         {"end_report_on_signals", l_end_report_on_signals},
+                                         {NULL, NULL}};
     hf_setfuncs(L, functions);
 }

@@ -1,7 +1,7 @@
-/* The controlling terminal: its foreground group, its size, and single keys.
+/* The controlling terminal: its foreground group, its size, and unbuffered keyboard input.
  *
- * A caller that switches the terminal to raw mode must switch it back before this program stops or
- * ends. */
+ * A caller that switches the terminal to cbreak mode must switch it back before this program stops
+ * or ends. */
 #include "process.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 static int terminal = -1;
 static struct termios saved_settings;
-static bool is_raw;
+static bool is_cbreak;
 
 /* Blocks SIGTTOU, because otherwise only the foreground group may change the foreground group. */
 bool hf_terminal_give(pid_t from, pid_t to) {
@@ -74,11 +74,11 @@ static int l_size(lua_State *L) {
     return 2;
 }
 
-/* raw(on) -> true | nil, message, errno; nothing if the mode is unchanged. In raw mode, standard
- * input returns keys as they are pressed, without echo. */
-static int l_raw(lua_State *L) {
+/* cbreak(on) -> true | nil, message, errno; nothing if the mode is unchanged. In cbreak mode,
+ * standard input returns keys as they are pressed, without echo. */
+static int l_cbreak(lua_State *L) {
     bool on = lua_toboolean(L, 1);
-    if (on == is_raw) return 0;
+    if (on == is_cbreak) return 0;
     if (on && tcgetattr(STDIN_FILENO, &saved_settings) != 0) return hf_process_failed(L, errno);
     struct termios changed = saved_settings;
     if (on) {
@@ -87,12 +87,13 @@ static int l_raw(lua_State *L) {
         changed.c_cc[VTIME] = 0;
     }
     if (tcsetattr(STDIN_FILENO, TCSANOW, &changed) != 0) return hf_process_failed(L, errno);
-    is_raw = on;
+    is_cbreak = on;
     lua_pushboolean(L, true);
     return 1;
 }
 
-/* keys() -> the bytes that standard input has now; "" at its end; nil if reading failed */
+/* keys() -> the bytes available on standard input, up to 64; "" at its end; nil if reading failed.
+ * Blocks if there are none. */
 static int l_keys(lua_State *L) {
     char bytes[64];
     ssize_t size = read(STDIN_FILENO, bytes, sizeof bytes);
@@ -108,7 +109,7 @@ void hf_open_terminal(lua_State *L) {
                                          {"is_terminal", l_is_terminal},
                                          {"leads_group", l_leads_group},
                                          {"size", l_size},
-                                         {"raw", l_raw},
+                                         {"cbreak", l_cbreak},
                                          {"keys", l_keys},
                                          {NULL, NULL}};
     hf_setfuncs(L, functions);

@@ -14,12 +14,12 @@ local function write(...)
 end
 
 function screen.enter()
-  process.raw(true)
+  process.cbreak(true)
   write(ENTER)
 end
 
 function screen.leave()
-  process.raw(false)
+  process.cbreak(false)
   write(LEAVE)
 end
 

@@ -237,7 +237,7 @@ end
 -- Sleeps until `deadline`. Redraws the line after the terminal has been resized, and after this
 -- process returns to the foreground.
 local function sleep_until(self, deadline)
-  while process.is_awaited() and core.now() < deadline do
+  while process.parent_is_running() and core.now() < deadline do
     local name = process.wait(math.max(math.min(deadline - core.now(), MAX_SLEEP), 0))
     if name and self.drawn then self:draw() end
   end
@@ -250,7 +250,7 @@ function Report:run()
   self.client = assert(settings.client(self.config, {}))
   if self.is_live then process.catch("WINCH", "CONT") end
   local next_poll = next_line
-  while process.is_awaited() do
+  while process.parent_is_running() do
     sleep_until(self, next_poll)
     self:check()
     self:report_leader()
@@ -299,7 +299,7 @@ function waiting.begin(out, wait)
     waiter = wait.client, config = with_short_timeouts(wait.config), since = wait.since,
     subject = wait.subject, poll = wait.poll, found = { key = wait.key },
   }, Report)
-  process.wipe_before("HUP", "INT", "QUIT", "TERM", "USR1", "USR2")
+  process.end_report_on_signals("HUP", "INT", "QUIT", "TERM", "USR1", "USR2")
   process.begin_report(function() report:run() end)
 end
 
