@@ -182,7 +182,7 @@ local COLLECTING_CALLS = [[
   call(core.lock, { "number", "is_held", "holds", "remaining", "token", "lost", "first_loss", "standing", "pending_loss",
     "has_news", "balance", "waited", "key", "owner", "info", "ttl", "check" }, lock)
   call(core.client, { "stats", "has_losses", "uuid", "server", "tenant", "nodes", "classes", "events", "ping" }, client)
-  call(core.client, { "processes", "group", "node_of_lock" }, client, "k")
+  call(core.client, { "database_names", "group", "node_of_lock" }, client, "k")
   io.stdout:write "all calls returned\n"
 ]]
 

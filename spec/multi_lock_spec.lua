@@ -301,7 +301,7 @@ describe("a multi lock", function()
         local client = holdfast.new { servers = urls, mode = "quorum" }
         clients[#clients + 1] = client
         assert(client:with_lock("stock", { wait = 5 }, function() return true end))
-        local names, known = core.client.processes(client, "stock")
+        local names, known = core.client.database_names(client, "stock")
         assert.is_false(known)
         assert.equal(3, #names)
       end

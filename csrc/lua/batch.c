@@ -1,12 +1,13 @@
-/* Operations that acquire several locks of one client atomically (all or none), and release them.
+/* Operations that atomically acquire several locks of one client (all or none), or release them.
  * With the blocking driver, such an operation begins and ends within one call; with an external
  * driver or an event loop, Lua begins it and finishes it later: see call.c. */
 #include "op.h"
 
 #include <string.h>
 
-/* Reads the list of locks at stack index 1, and returns its length. Raises unless all locks belong
- * to one client, have one kind that supports the operation, and none was collected. */
+/* Reads the list of locks at stack index 1, and returns its length. Raises if a lock has been
+ * garbage-collected, or unless all locks belong to one client and are of one kind, which supports
+ * the operation. */
 static size_t check_locks(lua_State *L, hf_op_kind kind, hf_lua_lock *locks[HF_BATCH_MAX]) {
     luaL_checktype(L, 1, LUA_TTABLE);
     size_t count = 0;
@@ -82,7 +83,7 @@ static int l_release_all(lua_State *L) {
 }
 
 /* begin_all({ lock, … }, kind) -> operation, its number, whether it is done. The caller finishes
- * the operation when it is done; an operation that is collected before that is abandoned. */
+ * the operation when it is done; an operation that is garbage-collected first is abandoned. */
 static int l_begin_all(lua_State *L) {
     static const char *const names[] = {"acquire_all", "release_all", NULL};
     static const hf_op_kind kinds[] = {HF_OP_ACQUIRE_ALL, HF_OP_RELEASE_ALL};

@@ -496,13 +496,13 @@ static int l_server(lua_State *L) {
 
 /* certificates_left(client) -> seconds until the first certificate of the open connections (a
  * server's or the client's) expires; nil without TLS */
-static int l_certificates_left(lua_State *L) {
+static int l_certificate_seconds_left(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_driver_enter(driver);
-    double left = hf_driver_certificate_seconds_left(driver);
+    double seconds_left = hf_driver_certificate_seconds_left(driver);
     hf_driver_leave(driver);
-    if (isinf(left)) return 0;
-    lua_pushnumber(L, left);
+    if (isinf(seconds_left)) return 0;
+    lua_pushnumber(L, seconds_left);
     return 1;
 }
 
@@ -512,8 +512,8 @@ static int l_tenant(lua_State *L) {
     return 1;
 }
 
-/* Writes "<run id>/<db>"; or, if the run id is unknown, this program's address, and returns
- * false. */
+/* Writes "<run id>/<db>"; or, if the run id is unknown, writes the server's address as this program
+ * knows it, and returns false. */
 static bool write_database_name(char *text, size_t size, const hf_session *link) {
     const hf_server *server = hf_session_server(link);
     const char *run_id = hf_session_run_id(link);
@@ -522,9 +522,10 @@ static bool write_database_name(char *text, size_t size, const hf_session *link)
     return run_id[0] != '\0';
 }
 
-/* processes(client, key) -> a list of strings that identify the databases that hold the key; true
- * if every program would use the same strings: all servers are connected and have sent run ids */
-static int l_processes(lua_State *L) {
+/* database_names(client, key) -> a list of strings that identify the databases that hold the key;
+ * true if every program would use the same strings, because all servers are connected and have sent
+ * run ids */
+static int l_database_names(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_slice key;
     key.data = luaL_checklstring(L, 2, &key.size);
@@ -619,9 +620,9 @@ void hf_open_client(lua_State *L) {
                                          {"has_losses", l_has_losses},
                                          {"uuid", l_uuid},
                                          {"server", l_server},
-                                         {"certificates_left", l_certificates_left},
+                                         {"certificates_left", l_certificate_seconds_left},
                                          {"tenant", l_tenant},
-                                         {"processes", l_processes},
+                                         {"database_names", l_database_names},
                                          {"command", l_command},
                                          {"group", l_group},
                                          {"nodes", l_nodes},

@@ -9,7 +9,7 @@
 #include "lock.h"
 
 static const char MODULE_ADDRESS = 0; /* an address in the module's shared object */
-static const char SHARED_KEY = 0;     /* its address is the registry key of a table */
+static const char SHARED_KEY = 0;     /* its address is the registry key of the shared table */
 
 /* ---- the number of Lua states that use the module ---- */
 
@@ -23,7 +23,7 @@ static int change_state_count(int change) {
     if (states_process != hf_process_number()) state_count = 0;
     states_process = hf_process_number();
     state_count += change;
-    if (state_count < 0) state_count = 0; /* this state was opened by the parent of a fork */
+    if (state_count < 0) state_count = 0; /* this state was opened before the fork, in the parent */
     int count = state_count;
     pthread_mutex_unlock(&states_mutex);
     return count;
@@ -35,8 +35,8 @@ static int l_state_gc(lua_State *L) {
     return 0;
 }
 
-/* Pushes the table shared by all copies of the library. The registry keeps it until the state
- * ends. */
+/* Pushes the table shared by all copies of the library. The registry keeps it alive until the
+ * state is closed. */
 static void push_shared(lua_State *L) {
     static const luaL_Reg metamethods[] = {{"__gc", l_state_gc}, {NULL, NULL}};
     hf_push_registry(L, &SHARED_KEY);
@@ -104,6 +104,7 @@ static int l_is_transient(lua_State *L) {
     return 1;
 }
 
+/* parse_url(url) -> the server's label | nil, what is wrong with the URL */
 static int l_parse_url(lua_State *L) {
     size_t size;
     const char *url = luaL_checklstring(L, 1, &size);

@@ -62,10 +62,10 @@ end
 -- whether to send a command first if the client has not connected yet.
 local function databases_of(lock, may_connect)
   local client, key = client_of(lock), raw.key(lock)
-  local names, known = core.client.processes(client, key)
+  local names, known = core.client.database_names(client, key)
   if may_connect and not known then
     raw.ttl(lock)
-    names = core.client.processes(client, key)
+    names = core.client.database_names(client, key)
   end
   table.sort(names, locale.is_before)
   return table.concat(names, " ")
