@@ -24,9 +24,9 @@ typedef struct hf_wait_functions {
     /* Called when the operation must ask the server again after `delay`. */
     void (*on_recheck)(hf_op *op, hf_time delay, hf_time now);
 
-    /* Called for a message on the channel of releases. If NULL, on_recheck is called instead,
+    /* Called for a message on the lock's release channel. If NULL, on_recheck is called instead,
      * without a delay. */
-    void (*on_announced)(hf_op *op, hf_slice message, hf_time now);
+    void (*on_release_message)(hf_op *op, hf_slice message, hf_time now);
 
     /* Called when the server refuses a subscription that the operation needs. */
     void (*on_denied)(hf_op *op, hf_code code, const char *reason, hf_time now);
@@ -46,8 +46,9 @@ typedef struct hf_poll_functions {
     /* Called when the operation is done, whatever the result. May be NULL. */
     void (*on_end)(hf_op *op, hf_time now);
 
-    /* The operation accompanies another operation's wait. It is not counted and has no events, and
-     * it does not poll more often if it cannot subscribe to its channel. */
+    /* The operation accompanies another operation's wait. It is not counted in the statistics and
+     * reports no events to observers, and it does not poll more often if it cannot subscribe to its
+     * channel. */
     bool accompanies_wait;
 } hf_poll_functions;
 
@@ -91,8 +92,8 @@ struct hf_op_impl {
     void (*on_reply)(hf_op *op, const hf_reply *reply, hf_time now);
 
     /* `deadline` returns when `tick` has something to do. Both or neither are NULL. Without them,
-     * the only time limit is that the operation waits at most command_timeout in total for other
-     * commands for its holds. */
+     * the only time limit is command_timeout, for the total time that the operation may be blocked
+     * by other commands on its holds. */
     hf_time (*deadline)(const hf_op *op);
     void (*tick)(hf_op *op, hf_time now);
 
@@ -103,8 +104,8 @@ struct hf_op_impl {
      * command is dropped. */
     void (*abandon)(hf_op *op, hf_time now);
 
-    /* Called at the operation's end: frees or settles what its own fields in hf_op own. May be
-     * NULL. */
+    /* Called at the operation's end: frees or cleans up whatever the operation's own fields in
+     * hf_op refer to. May be NULL. */
     void (*end)(hf_op *op, hf_time now);
 };
 
@@ -131,8 +132,8 @@ struct hf_topology {
      * slot moves, the server refuses a program unless it has all of the program's keys. */
     bool moves_slots;
 
-    /* All names of a lock are on the node of its key, even if as keys they would be on other nodes.
-     * A key's group is the index of its node. */
+    /* All keys and channels of a lock are on the node of the lock's key, even if hashing their own
+     * names would place them elsewhere. A key's group is the index of its node. */
     bool places_by_key;
 
     /* All nodes, even those found later, have the same users as session.server. */
@@ -141,9 +142,9 @@ struct hf_topology {
     /* Prepares a new client. Returns false when out of memory. */
     bool (*open)(hf_client *client);
 
-    void (*close)(hf_client *client); /* called before the client's nodes are freed */
-    void (*free)(hf_client *client);  /* called after the client's nodes are freed */
-    void (*watch)(hf_node *node);     /* sets the callbacks of a new node's links */
+    void (*close)(hf_client *client);     /* called before the client's nodes are freed */
+    void (*free)(hf_client *client);      /* called after the client's nodes are freed */
+    void (*set_callbacks)(hf_node *node); /* for a new node's links */
 
     /* Returns the node believed to have the key. */
     hf_node *(*node_of)(const hf_client *client, hf_slice key);
@@ -154,7 +155,7 @@ struct hf_topology {
     /* Sends the request over this link of the key's node. An empty key means any node. */
     void (*submit)(hf_client *client, hf_slice key, hf_link link, hf_request *request, hf_time now);
 
-    /* Called when this link was lost: what is known about the node may be outdated. */
+    /* Called when this link has been lost: what is known about the node may be outdated. */
     void (*invalidate)(hf_node *node, hf_link link, hf_time now);
 
     /* `deadline` returns when `tick` has something to do. `thread` says which thread is calling:
@@ -164,7 +165,7 @@ struct hf_topology {
 };
 
 /* One server at a fixed address, shards on a ring, a master behind Sentinels, and a cluster. */
-extern const hf_topology hf_single, hf_shards, hf_sentinel_topology, hf_cluster_topology;
+extern const hf_topology hf_single_topology, hf_shards, hf_sentinel_topology, hf_cluster_topology;
 
 /* The topologies, indexed by hf_mode. */
 extern const hf_topology *const hf_topologies[HF_MODES];
@@ -172,9 +173,9 @@ extern const hf_topology *const hf_topologies[HF_MODES];
 /* Decides the result of an operation: the key's server, or a majority of several servers. Functions
  * of this struct implement those of holdfast.h with the same names. */
 struct hf_decider {
-    const hf_op_impl *op; /* the implementation of all operations; NULL for hf_op_impls */
-    bool on_every_server; /* every server has each key, and a majority decides */
-    bool decides_early;   /* an operation may be done before all its replies have arrived */
+    const hf_op_impl *op_impl; /* the implementation of all operations; NULL for hf_op_impls */
+    bool on_every_server;      /* every server has each key, and a majority decides */
+    bool decides_early;        /* an operation may be done before all its replies have arrived */
 
     /* Prepares a new client. Returns false when out of memory. */
     bool (*open)(hf_client *client);
@@ -195,7 +196,7 @@ struct hf_decider {
     void (*abandon)(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
 
     /* The next four are NULL if the client has no nodes of its own. `node` is an hf_node.
-     * on_link: called when one of the node's links was opened or closed.
+     * on_link: called when one of the node's links has been opened or closed.
      * on_reply: called when a request over one of the node's links has got its reply.
      * on_delay: called when a request cannot be served now, for `reason`, and will be sent again.
      * move: called when the operation's key has moved to this node. */
@@ -216,7 +217,7 @@ struct hf_decider {
 };
 
 /* The key's server, and a majority of several servers. */
-extern const hf_decider hf_alone, hf_majority;
+extern const hf_decider hf_single_decider, hf_majority;
 
 /* The deciders, indexed by hf_mode. */
 extern const hf_decider *const hf_deciders[HF_MODES];

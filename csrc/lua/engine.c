@@ -21,7 +21,7 @@ static hf_session *check_link(lua_State *L, hf_driver *driver) {
 
 /* set_now(client, seconds): sets the time that the client uses instead of the system's */
 static int l_set_now(lua_State *L) {
-    hf_check_external(L)->set_now = hf_to_time(luaL_checknumber(L, 2));
+    hf_check_external(L)->external_now = hf_to_time(luaL_checknumber(L, 2));
     return 0;
 }
 
@@ -364,7 +364,7 @@ static int l_wake(lua_State *L) {
 
 /* forget(client): closes the descriptor returned by `prepare_wait`; nothing may be waiting on it */
 static int l_forget(lua_State *L) {
-    hf_driver_forget_ready(check_event_loop(L));
+    hf_driver_close_ready_fd(check_event_loop(L));
     return 0;
 }
 

@@ -98,7 +98,7 @@ static bool parse_record(const char *text, const char *scope, record_processes *
     if (*at == '\0') return true;
     if (*at++ != ' ') return false;
     processes->group = read_id(&at);
-    return processes->group > 1 && *at == '\0'; /* kill takes -1 for all processes */
+    return processes->group > 1 && *at == '\0'; /* to kill, -1 means all processes */
 }
 
 static bool read_record(int directory, const char *uuid, const char *scope,
@@ -112,7 +112,8 @@ static bool read_record(int directory, const char *uuid, const char *scope,
 
 /* ---- jobs ---- */
 
-/* Returns whether the group is empty. kill fails with EPERM if it has a process of another user. */
+/* Returns whether the group is empty. kill fails with EPERM if the group contains only other users'
+ * processes. */
 static bool is_group_empty(pid_t group) {
     return kill(-group, 0) != 0 && errno == ESRCH;
 }
@@ -137,8 +138,8 @@ static bool is_unlocked(int lock) {
     return flock(lock, LOCK_SH | LOCK_NB) == 0;
 }
 
-/* Searching all environments takes long, so once a search has found a process, it deletes the
- * record: no client will search again. */
+/* Searching the environments of all processes takes a long time, so once a search has found a
+ * process, it deletes the record: no client will search again. */
 static hf_life search_for_job(int directory, const char *uuid, int lock) {
     hf_job_finding finding = hf_job_find(lock, uuid);
     if (finding == HF_JOB_PRESENT) unlinkat(directory, uuid, 0);
@@ -178,7 +179,7 @@ static hf_life probe_process(int directory, const char *uuid, const char *scope)
 
 /* ---- the directory ---- */
 
-/* Returns whether the directory is in memory and writable only for this user. */
+/* Returns whether the directory is in memory and accessible only to this user. */
 static bool is_safe(int directory) {
     struct stat info;
     struct statfs system;
@@ -189,12 +190,12 @@ static bool is_safe(int directory) {
     return false;
 }
 
-#define DIRECTORY "/dev/shm/holdfast-%lu"
+#define DIRECTORY_FORMAT "/dev/shm/holdfast-%lu"
 
 /* Returns a descriptor of the directory, or -1 and sets errno. */
 static int open_directory(bool creates) {
     char path[64];
-    snprintf(path, sizeof path, DIRECTORY, (unsigned long)geteuid());
+    snprintf(path, sizeof path, DIRECTORY_FORMAT, (unsigned long)geteuid());
     if (creates && mkdir(path, 0700) != 0 && errno != EEXIST) return -1;
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 || is_safe(fd)) return fd;
@@ -204,7 +205,7 @@ static int open_directory(bool creates) {
     return -1;
 }
 
-/* Deletes a file whose record no longer exists. */
+/* Deletes the file if its record no longer exists. */
 static void sweep_orphan(int directory, const char *name) {
     char uuid[HF_UUID_SIZE + 1] = "";
     struct stat record;
@@ -215,8 +216,8 @@ static void sweep_orphan(int directory, const char *name) {
 
 /* A record cannot be removed as soon as its process is found dead: the process may have held
  * several locks, and each of them is freed by a waiter that needs the proof, or ends with its
- * lease. So the record is kept for a day, after which hardly any lease is left. Its modification
- * time is 0 until a sweep has found the process dead. */
+ * lease. So the record is kept for a day, which few leases outlast. Its modification time is 0
+ * until a sweep has found the process dead. */
 static void sweep_record(int directory, const char *name, const char *scope) {
     static const struct timespec marked[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_NOW}};
     record_processes processes;
@@ -230,8 +231,8 @@ static void sweep_record(int directory, const char *name, const char *scope) {
     else utimensat(directory, name, marked, AT_SYMLINK_NOFOLLOW);
 }
 
-/* Returns whether a sweep is due. If so, stores the time of this sweep, so that not every start
- * reads all other records. If the time cannot be stored, each start sweeps. */
+/* Returns whether a sweep is due. If so, stores the time of this sweep, so that clients do not
+ * all read every record when they start. If the time cannot be stored, each start sweeps. */
 static bool claim_sweep(int directory) {
     struct stat last;
     struct timespec now = {0}; /* time() lags behind the times of files by up to a tick */
@@ -337,7 +338,7 @@ int hf_crash_lock_job(const char *uuid) {
 }
 
 bool hf_crash_record_job(const char *uuid, pid_t group, hf_time min_hold) {
-    assert(strlen(uuid) == HF_UUID_SIZE && group > 1); /* kill takes -1 for all processes */
+    assert(strlen(uuid) == HF_UUID_SIZE && group > 1); /* to kill, -1 means all processes */
     int directory = open_directory(false);
     if (directory < 0) return false;
     bool replaced =
@@ -352,7 +353,7 @@ bool hf_crash_record_job(const char *uuid, pid_t group, hf_time min_hold) {
 bool hf_crash_forget(const char *uuid) {
     assert(strlen(uuid) == HF_UUID_SIZE);
     char path[128];
-    int size = snprintf(path, sizeof path, DIRECTORY "/%s", (unsigned long)geteuid(), uuid);
+    int size = snprintf(path, sizeof path, DIRECTORY_FORMAT "/%s", (unsigned long)geteuid(), uuid);
     bool is_gone = unlink(path) == 0 || errno == ENOENT || errno == ENOTDIR;
     int error = errno;
     snprintf(path + size, sizeof path - (size_t)size, JOB_SUFFIX);

@@ -15,7 +15,7 @@
 
 hf_time hf_driver_now(hf_driver *driver) {
     assert(hf_driver_is_entered(driver));
-    return driver->set_now ? driver->set_now : hf_now();
+    return driver->external_now ? driver->external_now : hf_now();
 }
 
 /* ---- creating and destroying ---- */
@@ -174,7 +174,7 @@ void hf_driver_unref(hf_driver *driver) {
     assert(driver->refs > 0);
     if (--driver->refs > 0) return;
     hf_driver_close(driver, HF_SECOND);
-    hf_driver_forget_ready(driver);
+    hf_driver_close_ready_fd(driver);
     hf_client_delete(driver->client);
     free(driver->connections);
     free_config(&driver->config);
@@ -259,7 +259,7 @@ int hf_driver_prepare_wait(hf_driver *driver, hf_time until) {
     return hf_ready_fd(driver->ready);
 }
 
-void hf_driver_forget_ready(hf_driver *driver) {
+void hf_driver_close_ready_fd(hf_driver *driver) {
     hf_ready_free(driver->ready);
     driver->ready = NULL;
 }

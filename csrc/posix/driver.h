@@ -74,20 +74,21 @@ typedef struct hf_driver {
     atomic_bool watchdog_waits; /* the watchdog is waiting for the mutex, and holds the gate */
     hf_tls_settings *tls;       /* owned; needed for a server with TLS, else NULL */
     int wake[2];                /* a pipe that ends the watchdog's sleep, or -1 */
-    hf_file wake_file;          /* the pipe's file, so that only that is closed after a fork */
-    hf_time sleeps_until;       /* when the watchdog wakes up; 0: it is awake */
-    unsigned sleeps_on;         /* HF_ROLE bits of the links that wake the watchdog */
-    hf_time serve_by;           /* the time by which an event loop must call hf_driver_serve */
-    hf_time leftover_at;        /* when the watchdog reads late replies to calls, or 0 */
-    hf_time stop_by;            /* when a stopping watchdog ends even if the client is not quiet */
-    uint64_t wakes;             /* the number of times the watchdog woke up, for statistics */
-    uint64_t last_handle;       /* the last number given to a handle of permits */
-    uint32_t generation;        /* counts the forks, each of which creates a new client */
-    unsigned process;           /* the result of hf_process_number() when the client was created */
-    uint32_t refs;     /* the number of references: those of handles, and the client's own */
-    int record_error;  /* errno of hf_crash_record if it failed, else 0 */
-    bool closed;       /* closing has begun */
-    bool close_called; /* hf_driver_close was called */
+    hf_file wake_file;    /* identifies the pipe, so that after a fork no other file that reuses
+                             its descriptors is closed */
+    hf_time sleeps_until; /* when the watchdog wakes up; 0: it is awake */
+    unsigned sleeps_on;   /* HF_ROLE bits of the links that wake the watchdog */
+    hf_time serve_by;     /* the time by which an event loop must call hf_driver_serve */
+    hf_time leftover_at;  /* when the watchdog reads late replies to calls, or 0 */
+    hf_time stop_by;      /* when a stopping watchdog ends even if the client is not quiet */
+    uint64_t wakes;       /* the number of times the watchdog woke up, for statistics */
+    uint64_t last_handle; /* the last number given to a handle of permits */
+    uint32_t generation;  /* counts the forks, each of which creates a new client */
+    unsigned process;     /* the result of hf_process_number() when the client was created */
+    uint32_t refs;        /* the number of references: those of handles, and the client's own */
+    int record_error;     /* errno of hf_crash_record if it failed, else 0 */
+    bool closed;          /* closing has begun */
+    bool close_called;    /* hf_driver_close was called */
     bool external, uses_event_loop; /* see above; at most one of them */
     bool blocks;                    /* each call from Lua waits until its operation is done */
     bool introduces;                /* publishes the client's host and pid */
@@ -95,7 +96,7 @@ typedef struct hf_driver {
     bool fetching;                  /* `fetch` is running, and must not use the client */
     char published_name[128];       /* a display name, published after host and pid, or "" */
     hf_ready *ready;                /* wakes the event loop; NULL before it is needed */
-    hf_time set_now;                /* an external driver's time; 0: the system's */
+    hf_time external_now;           /* an external driver's time; 0: the system's */
     hf_fetch_credentials *fetch;    /* or NULL if nothing must be fetched */
 } hf_driver;
 
@@ -135,7 +136,7 @@ static inline bool hf_driver_is_entered(hf_driver *driver) {
     return false;
 }
 
-/* Call all the following functions between enter and leave, except hf_driver_forget_ready,
+/* Call all the following functions between enter and leave, except hf_driver_close_ready_fd,
  * hf_driver_begin_close and hf_driver_close. */
 
 /* For assertions: returns whether the calling thread is the watchdog. */
@@ -176,7 +177,7 @@ void hf_driver_defer_output(hf_driver *driver);
 int hf_driver_prepare_wait(hf_driver *driver, hf_time until);
 
 /* Closes the descriptor returned by hf_driver_prepare_wait; nothing may be waiting for it. */
-void hf_driver_forget_ready(hf_driver *driver);
+void hf_driver_close_ready_fd(hf_driver *driver);
 
 /* Returns whether the watchdog needs new credentials. hf_driver_fetch_credentials fetches them in
  * the caller's thread and passes `context` to driver->fetch. */

@@ -9,7 +9,7 @@
 
 #include "system.h"
 
-static bool is_same_file(const hf_watch *a, const hf_watch *b) {
+static bool is_same_descriptor(const hf_watch *a, const hf_watch *b) {
     return a->fd == b->fd && a->file.device == b->file.device && a->file.inode == b->file.inode;
 }
 
@@ -122,14 +122,14 @@ bool hf_ready_watch(hf_ready *ready, const hf_watch *list, size_t count) {
     if (!reserve_watches(watched, count)) return false;
     for (size_t i = 0; i < watched->count; i++) {
         hf_watch wanted = watch_at(list, count, i);
-        if (!is_same_file(&watched->list[i], &wanted)) hf_ready_unwatch(ready, i);
+        if (!is_same_descriptor(&watched->list[i], &wanted)) hf_ready_unwatch(ready, i);
     }
     while (watched->count < count) watched->list[watched->count++] = (hf_watch){.fd = -1};
     watched->count = count;
-    bool watches_all = true;
+    bool all_watched = true;
     for (size_t i = 0; i < count; i++)
-        watches_all = watch_one(ready, &watched->list[i], &list[i]) && watches_all;
-    return watches_all;
+        all_watched = watch_one(ready, &watched->list[i], &list[i]) && all_watched;
+    return all_watched;
 }
 
 void hf_ready_set_time(hf_ready *ready, hf_time at, hf_time now) {
@@ -152,7 +152,7 @@ struct hf_ready {
     bool running, stopping;
     int control[2], notice[2]; /* pipes: "poll again" to the thread, and "ready" to its owner */
     hf_file files[4];
-    uint64_t version; /* grows when one of the following fields changes */
+    uint64_t version; /* incremented whenever fires_at or watched is set */
     bool notified;    /* the owner has been notified of this version */
     hf_time fires_at;
     watches watched;
@@ -196,10 +196,10 @@ static void *run_thread(void *context) {
         uint64_t version = ready->version;
         pthread_mutex_unlock(&ready->mutex);
         int ready_count = poll(polled, fds ? count : 1, timeout);
-        bool is_called = ready_count > 0 && polled[0].revents != 0; /* woken by poll_again */
+        bool was_woken = ready_count > 0 && polled[0].revents != 0; /* by poll_again */
         hf_pipe_drain(ready->control[0]);
         pthread_mutex_lock(&ready->mutex);
-        bool is_due = ready_count >= 0 && !(is_called && ready_count == 1) &&
+        bool is_due = ready_count >= 0 && !(was_woken && ready_count == 1) &&
                       version == ready->version && !ready->notified && !ready->stopping;
         if (is_due) hf_pipe_wake(ready->notice[1]);
         ready->notified = ready->notified || is_due;
@@ -277,7 +277,8 @@ void hf_ready_unwatch(hf_ready *ready, size_t i) {
 
 static bool is_same_list(const watches *watched, const hf_watch *list, size_t count) {
     for (size_t i = 0; i < count && count == watched->count; i++) {
-        if (!is_same_file(&watched->list[i], &list[i]) || watched->list[i].events != list[i].events)
+        if (!is_same_descriptor(&watched->list[i], &list[i]) ||
+            watched->list[i].events != list[i].events)
             return false;
     }
     return count == watched->count;

@@ -19,7 +19,7 @@ static const char main_source[] = "local process = require 'holdfast.process'\n"
 /* The loader for package.preload → the module */
 static int load_module(lua_State *L) {
     const hf_lua_module *module = lua_touserdata(L, lua_upvalueindex(1));
-    if (luaL_loadbufferx(L, (const char *)module->source, module->size, module->chunk, "t"))
+    if (luaL_loadbufferx(L, (const char *)module->source, module->size, module->chunk_name, "t"))
         return lua_error(L);
     lua_pushstring(L, module->name);
     lua_call(L, 1, 1);

@@ -5,8 +5,8 @@
 #include <stddef.h>
 
 typedef struct hf_lua_module {
-    const char *name;  /* or NULL at the end of the list */
-    const char *chunk; /* the chunk name for error messages, such as "@holdfast/lock.lua" */
+    const char *name;       /* or NULL at the end of the list */
+    const char *chunk_name; /* for error messages, such as "@holdfast/lock.lua" */
     const unsigned char *source;
     size_t size;
 } hf_lua_module;

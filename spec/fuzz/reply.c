@@ -299,7 +299,7 @@ static void check_claim(const hf_client *client, const hf_claim *claim, size_t a
 
 static void check_op(const hf_op *op) {
     MUST(!op->done || op->failure.code == HF_OK ||
-         strlen(hf_fault_text(&op->failure)) < HF_FAILURE_TEXT);
+         strlen(hf_fault_text(&op->failure)) < HF_FAILURE_TEXT_SIZE);
     MUST(!op->done || op->failure.code == HF_OK || is_printable(hf_fault_text(&op->failure)));
     MUST(!op->done || op->failure.code == HF_OK || w.tells ||
          !strstr(hf_fault_text(&op->failure), "hushhush"));

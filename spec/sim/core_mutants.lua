@@ -111,7 +111,7 @@ return {
   { "ALL_ABANDONED", "lua/lock.c", "abandon_caller", "if (is_other) continue;", "" },
   { "LOST_ENTRY_KEPT", "core/op/calls.c", "clean_up", "is_over && hf_hold_in_table(hold)", "false" },
   { "FORCED_LENT", "core/op/kept.c", "hf_kept_before_force", "find_kept(client, kind, key)", "NULL" },
-  { "RETURN_PASSED", "core/op/kept.c", "find_returning", "return «returning» ? claim : NULL;", "false" },
+  { "RETURN_PASSED", "core/op/kept.c", "find_leaving_unfailed", "return «unfailed» ? claim : NULL;", "false" },
   { "LATE_ENTRY_KEPT", "core/op/renew.c", "hf_renewer_on_entry_released", "hf_hold_is_lost(hold) && is_over",
     "false" },
   { "RELEASES_UNCOUNTED", "core/quorum/quorum.c", "hf_member_hold_entries",

@@ -87,7 +87,7 @@ static UNUSED inline bool is_leaving(const hf_claim *of) {
 }
 
 static UNUSED inline bool is_granted(const hf_hold *of) {
-    return hf_claim_is_granted(of->claim);
+    return hf_claim_is_unconfirmed(of->claim);
 }
 
 /* An unconfirmed grant is due at once, unless set_confirm_time follows. */

@@ -105,14 +105,14 @@ TEST(an_error_message_that_is_too_long_is_truncated_and_terminated) {
     detail[sizeof detail - 1] = '\0';
     memset(&failure, 'x', sizeof failure);
     hf_failure_set(&failure, HF_DENIED, "acquire", ORDER, "h:1", "%s", detail);
-    CHECK_EQ_INT(strnlen(failure.text, sizeof failure.text), HF_FAILURE_TEXT - 1);
+    CHECK_EQ_INT(strnlen(failure.text, sizeof failure.text), HF_FAILURE_TEXT_SIZE - 1);
     memset(&failure, 'x', sizeof failure);
     hf_failure_set(&failure, HF_DENIED, "acquire", ORDER, detail, "%s", detail);
-    CHECK_EQ_INT(strnlen(failure.text, sizeof failure.text), HF_FAILURE_TEXT - 1);
+    CHECK_EQ_INT(strnlen(failure.text, sizeof failure.text), HF_FAILURE_TEXT_SIZE - 1);
     for (int length = 200; length < 330; length++) { /* around the place where the advice begins */
         memset(&failure, 'x', sizeof failure);
         hf_failure_set(&failure, HF_DENIED, "acquire", ORDER, "h:1", "%.*s", length, detail);
-        CHECK(strnlen(failure.text, sizeof failure.text) < HF_FAILURE_TEXT);
+        CHECK(strnlen(failure.text, sizeof failure.text) < HF_FAILURE_TEXT_SIZE);
     }
 }
 

@@ -72,7 +72,7 @@ TEST(keys_get_the_same_cluster_slots_as_in_redis) {
 static bool is_one(const char *key) {
     hf_names names;
     if (!hf_names_make(&names, hf_slice_of(key))) abort();
-    bool one = hf_share_slot(&names);
+    bool one = hf_names_share_slot(&names);
     hf_names_free(&names);
     return one;
 }
@@ -395,7 +395,7 @@ TEST(a_lock_is_refused_in_a_cluster_unless_all_of_its_names_are_in_one_slot) {
         CHECK_EQ_INT(hf_slot_of(names.counter) == slot, cases[i].counter);
         CHECK_EQ_INT(hf_slot_of(names.queue) == slot, cases[i].queue);
         CHECK_EQ_INT(hf_slot_of(names.releases) == slot, cases[i].releases);
-        CHECK(!hf_share_slot(&names));
+        CHECK(!hf_names_share_slot(&names));
         hf_names_free(&names);
         free(key);
     }

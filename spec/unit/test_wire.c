@@ -270,7 +270,7 @@ static const char *in_words(const char *text) {
     hf_message message = hf_wire_read_message(hf_slice_of(text));
     switch (message.what) {
     case HF_MESSAGE_NONE: return "none";
-    case HF_MESSAGE_WISH:
+    case HF_MESSAGE_WANTED:
         snprintf(words, sizeof words, "wish of %llu", (unsigned long long)message.number);
         return words;
     case HF_MESSAGE_WINDOW:

@@ -142,7 +142,7 @@ static void hide_controls(char *text) {
 /* Hides log-ins, because the text may contain other keys, and a key may be a URL with a password.
  * `size` is the size of the buffer. */
 static void hide_logins(char *text, size_t size) {
-    char shown[HF_FAILURE_TEXT];
+    char shown[HF_FAILURE_TEXT_SIZE];
     hf_slice hidden = hf_url_hide_logins(shown, size - 1, (hf_slice){text, strlen(text)});
     memcpy(text, hidden.data, hidden.size);
     text[hidden.size] = '\0';
@@ -180,7 +180,7 @@ void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slic
 }
 
 void hf_fault_set(hf_fault *fault, hf_code code, const char *text) {
-    size_t size = strnlen(text, HF_FAILURE_TEXT - 1);
+    size_t size = strnlen(text, HF_FAILURE_TEXT_SIZE - 1);
     char *copy = size > 0 ? malloc(size + 1) : NULL;
     if (copy) {
         memcpy(copy, text, size);

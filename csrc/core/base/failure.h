@@ -1,7 +1,7 @@
 /* How an operation failed: a code for programs, a message for people.
  *
- * The message is always terminated, printable, and at most HF_FAILURE_TEXT - 1 bytes long, whatever
- * bytes the key or the server's reply contains. */
+ * The message is always terminated, printable, and at most HF_FAILURE_TEXT_SIZE - 1 bytes long,
+ * whatever bytes the key or the server's reply contains. */
 #ifndef HF_FAILURE_H
 #define HF_FAILURE_H
 
@@ -18,12 +18,12 @@
     X(CONFLICT, conflict)       /* the key, its counter or its queue is not part of a lock */      \
     X(DENIED, denied)           /* wrong password, missing permission or read-only server */       \
     X(NO_QUORUM, no_quorum)                                                                        \
-    X(DUPLICATE, duplicate) /* it has already been done */                                         \
+    X(DUPLICATE, duplicate) /* the work was already done */                                        \
     X(MISMATCH, mismatch)   /* the key was used with a different request */                        \
     X(CLOSED, closed)       /* the client was closed */                                            \
     X(SERVER, server)       /* any other error reply */                                            \
     X(DEADLOCK, deadlock)   /* the caller waits for itself, perhaps through others */              \
-    X(TIMEOUT, timeout)     /* what it waited for did not happen in time */                        \
+    X(TIMEOUT, timeout)     /* what the caller waited for did not happen in time */                \
     X(STALE, stale) /* a later holder of the lock has written, so this write was refused */        \
     X(NO_MEMORY, no_memory)
 
@@ -34,18 +34,19 @@ typedef enum hf_code { HF_CODE_LIST(HF_CODE_ENTRY) HF_CODES } hf_code;
 /* Returns the code's name in Lua, for example "busy". */
 const char *hf_code_name(hf_code code);
 
-#define HF_FAILURE_TEXT 640
+#define HF_FAILURE_TEXT_SIZE 640
 
 typedef struct hf_failure {
     hf_code code;
-    char text[HF_FAILURE_TEXT];
+    char text[HF_FAILURE_TEXT_SIZE];
 } hf_failure;
 
 /* A failure as requests and operations store it, using only as much memory as its text needs. An
  * all-zero struct means no failure. */
 typedef struct hf_fault {
     hf_code code;
-    char *text; /* owned, at most HF_FAILURE_TEXT - 1 bytes; NULL if empty, or when out of memory */
+    char *text; /* owned, at most HF_FAILURE_TEXT_SIZE - 1 bytes; NULL if empty, or when out of
+                   memory */
 } hf_fault;
 
 /* Sets the code, and replaces the text with a copy of this one. */

@@ -318,7 +318,7 @@ static bool is_member(const void *context, const char *id) {
     return hf_slots_has_id(&node->client->cluster->map, id);
 }
 
-static void watch(hf_node *node) {
+static void set_callbacks(hf_node *node) {
     node->may_have_keys = false; /* until a map contains it */
     for (int link = 0; link < HF_LINKS; link++) {
         node->links[link].node_id = node->id;
@@ -672,7 +672,7 @@ const hf_topology hf_cluster_topology = {
     .open = open_cluster,
     .close = close_cluster,
     .free = free_cluster,
-    .watch = watch,
+    .set_callbacks = set_callbacks,
     .node_of = node_of_key,
     .group_of = group_of,
     .submit = submit,

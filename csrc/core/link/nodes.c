@@ -39,7 +39,7 @@ static void init_node(hf_node *node, hf_client *client, const hf_server *server)
         node->links[link].on_silence = on_silence;
     }
     client->prepare_node(node);
-    if (client->topology->watch) client->topology->watch(node);
+    if (client->topology->set_callbacks) client->topology->set_callbacks(node);
 }
 
 void hf_nodes_begin(hf_client *client, const hf_server *server) {
@@ -135,5 +135,5 @@ void hf_nodes_submit(hf_client *client, hf_slice key, hf_link link, hf_request *
     hf_session_submit(&client->topology->node_of(client, key)->links[link], request, now);
 }
 
-const hf_topology hf_single = {
+const hf_topology hf_single_topology = {
     .node_of = hf_nodes_first, .group_of = hf_nodes_one_group, .submit = hf_nodes_submit};

@@ -26,7 +26,7 @@ uint16_t hf_slot_of(hf_slice key) {
     return crc16(tag_of(key)) % HF_SLOTS;
 }
 
-bool hf_share_slot(const hf_names *names) {
+bool hf_names_share_slot(const hf_names *names) {
     uint16_t slot = hf_slot_of(names->key);
     return hf_slot_of(names->counter) == slot && hf_slot_of(names->queue) == slot &&
            hf_slot_of(names->releases) == slot;

@@ -37,7 +37,7 @@ uint16_t hf_slot_of(hf_slice key);
 
 /* Returns whether a lock's keys and channel are all in one slot. They are not if the lock's key has
  * braces that do not form a tag, as in "a{b" and "a}b". */
-bool hf_share_slot(const hf_names *names);
+bool hf_names_share_slot(const hf_names *names);
 
 /* Initialises an empty map, in which no slot has a node. */
 void hf_slots_init(hf_slots *slots);

@@ -99,7 +99,7 @@ typedef struct hf_claim {
     char bytes[];              /* key, owner */
 } hf_claim;
 
-/* Return the claim's strings. The slices are valid as long as the claim. */
+/* Return the claim's strings. The slices remain valid for as long as the claim exists. */
 static inline hf_slice hf_claim_key(const hf_claim *claim) {
     return (hf_slice){claim->bytes, claim->key_size};
 }
@@ -108,7 +108,7 @@ static inline hf_slice hf_claim_owner(const hf_claim *claim) {
 }
 
 /* Returns whether it was acquired by a grant that is not confirmed yet. */
-static inline bool hf_claim_is_granted(const hf_claim *claim) {
+static inline bool hf_claim_is_unconfirmed(const hf_claim *claim) {
     return claim->confirm_at != HF_NEVER;
 }
 

@@ -138,12 +138,12 @@ bool hf_wire_set(hf_request *request, const hf_wire_lock *lock, uint64_t value) 
     return encode_call(request, lock->kind, HF_VERB_SET, key_count(lock), n, args);
 }
 
-bool hf_wire_complete(hf_request *request, const hf_wire_lock *lock, hf_time keep,
+bool hf_wire_complete(hf_request *request, const hf_wire_lock *lock, hf_time record_ttl,
                       hf_slice fingerprint, hf_slice result) {
     hf_slice args[9];
     number_text grant, ms;
     size_t n = put_lock_args(args, lock, grant);
-    args[n++] = hf_decimal(ms, hf_lease_ms(keep));
+    args[n++] = hf_decimal(ms, hf_lease_ms(record_ttl));
     args[n++] = fingerprint;
     args[n++] = result;
     assert(n <= sizeof args / sizeof *args);
@@ -248,7 +248,7 @@ static char *make_note_name(hf_slice key, hf_slice owner, hf_slice *note) {
 }
 
 static bool encode_with_note(hf_request *request, const hf_wire_lock *lock, hf_verb verb,
-                             long long amount, hf_time keep, bool turn_used) {
+                             long long amount, hf_time note_ttl, bool turn_used) {
     const hf_names *names = lock->names;
     number_text ms, text;
     hf_slice note;
@@ -256,7 +256,7 @@ static bool encode_with_note(hf_request *request, const hf_wire_lock *lock, hf_v
     if (!note_name) return false;
     int size = snprintf(text, sizeof text, "%lld", amount);
     hf_slice args[] = {names->key,           note,
-                       names->releases,      hf_decimal(ms, hf_lease_ms(keep)),
+                       names->releases,      hf_decimal(ms, hf_lease_ms(note_ttl)),
                        {text, (size_t)size}, {"1", 1}};
     size_t count = sizeof args / sizeof *args;
     bool encoded = encode_call(request, lock->kind, verb, 3, turn_used ? count : count - 1, args);
@@ -265,13 +265,13 @@ static bool encode_with_note(hf_request *request, const hf_wire_lock *lock, hf_v
 }
 
 bool hf_wire_call_with_note(hf_request *request, const hf_wire_lock *lock, hf_verb verb,
-                            long long amount, hf_time keep) {
-    return encode_with_note(request, lock, verb, amount, keep, false);
+                            long long amount, hf_time note_ttl) {
+    return encode_with_note(request, lock, verb, amount, note_ttl, false);
 }
 
-bool hf_wire_take(hf_request *request, const hf_wire_lock *lock, long long amount, hf_time keep,
+bool hf_wire_take(hf_request *request, const hf_wire_lock *lock, long long amount, hf_time note_ttl,
                   bool turn_used) {
-    return encode_with_note(request, lock, HF_VERB_ACQUIRE, amount, keep, turn_used);
+    return encode_with_note(request, lock, HF_VERB_ACQUIRE, amount, note_ttl, turn_used);
 }
 
 bool hf_wire_forget_note(hf_request *request, const hf_wire_lock *lock) {
@@ -482,7 +482,7 @@ hf_wire_answer hf_wire_read_acquire(const hf_reply *reply, bool fenced) {
         answer.holder_is_foreign = number_at(reply, 3, 0) == 1;
         answer.keeper_is_unreachable = number_at(reply, 3, 0) == 2;
         answer.place = hf_reply_string_at(reply, 4);
-        answer.overdue_ms = hf_reply_integer_at(reply, 5, -1);
+        answer.passed_over_in_ms = hf_reply_integer_at(reply, 5, -1);
         break;
     case HF_VERDICT_DONE_BEFORE: answer.record = hf_reply_string_at(reply, 1); break;
     case HF_VERDICT_OTHER_KIND: answer.found = other_kind_at(reply, 1); break;
@@ -712,6 +712,6 @@ hf_message hf_wire_read_message(hf_slice text) {
     message.delay = next_number(&text, &ms) ? hf_time_of_ms(ms) : 0;
     if (hf_slice_equal(word, hf_slice_of("turn"))) message.what = HF_MESSAGE_WINDOW;
     else if (hf_slice_equal(word, hf_slice_of("recheck"))) message.what = HF_MESSAGE_RECHECK;
-    else if (hf_slice_equal(word, hf_slice_of("wish"))) message.what = HF_MESSAGE_WISH;
+    else if (hf_slice_equal(word, hf_slice_of("wish"))) message.what = HF_MESSAGE_WANTED;
     return message;
 }

@@ -15,7 +15,7 @@
 
 /* ---- one lock ---- */
 
-/* The keys and arguments that all programs about one lock share. */
+/* The keys and arguments shared by all programs that act on one lock. */
 typedef struct hf_wire_lock {
     const hf_kind *kind;
     const hf_names *names;
@@ -43,8 +43,8 @@ bool hf_wire_acquire_call(hf_request *request, const hf_wire_lock *lock,
     (UINT32_MAX - 1) /* for `own_holds`: free the lock only if it is held once */
 
 /* Encode a release, and the clean-up of a wait. `holds_left` is how many of the owner's holds
- * remain; for a shared owner, `own_holds` is how many to release instead. `granted` is the queue
- * member of an unconfirmed grant of a read/write lock or of permits, or empty. */
+ * remain; for a shared owner, `own_holds` is used instead: how many to release. `granted` is the
+ * queue member of an unconfirmed grant of a read/write lock or of permits, or empty. */
 bool hf_wire_release(hf_request *request, const hf_wire_lock *lock, uint32_t holds_left,
                      hf_time lease, uint32_t own_holds, hf_slice granted);
 bool hf_wire_leave(hf_request *request, const hf_wire_lock *lock, uint32_t holds_left,
@@ -53,9 +53,9 @@ bool hf_wire_leave(hf_request *request, const hf_wire_lock *lock, uint32_t holds
 /* Encodes the command that sets a semaphore's number of permits. */
 bool hf_wire_set(hf_request *request, const hf_wire_lock *lock, uint64_t value);
 
-/* Encodes a guard's release, which leaves the result as a record for the time `keep`. If that is 0,
+/* Encodes a guard's release, which leaves the result as a record for `record_ttl`. If that is 0,
  * there is no record. */
-bool hf_wire_complete(hf_request *request, const hf_wire_lock *lock, hf_time keep,
+bool hf_wire_complete(hf_request *request, const hf_wire_lock *lock, hf_time record_ttl,
                       hf_slice fingerprint, hf_slice result);
 
 /* Encodes a forced release, for whichever owner holds the lock. */
@@ -90,14 +90,14 @@ bool hf_wire_is_run(const hf_reply *reply);
 
 /* ---- kinds that nobody holds ---- */
 
-/* Encodes a call of the verb's program. The lock's owner identifies the call, so that it counts
- * once even if it runs again while its note remains on the server, for the time `keep`. */
+/* Encodes a call of the verb's program. The lock's owner identifies the call, so that a call
+ * that runs again counts only once while its note exists; the note lives for `note_ttl`. */
 bool hf_wire_call_with_note(hf_request *request, const hf_wire_lock *lock, hf_verb verb,
-                            long long amount, hf_time keep);
+                            long long amount, hf_time note_ttl);
 
 /* Encodes an acquire of permits in the same way. If `turn_used` is true, Redisson's clients have
  * released permits since they last got a turn, so their turn ends. */
-bool hf_wire_take(hf_request *request, const hf_wire_lock *lock, long long amount, hf_time keep,
+bool hf_wire_take(hf_request *request, const hf_wire_lock *lock, long long amount, hf_time note_ttl,
                   bool turn_used);
 
 #define HF_WIRE_NOTE_TTL (3600 * HF_SECOND) /* for a call whose reply was lost */
@@ -162,15 +162,16 @@ typedef struct hf_wire_answer {
     long long number;     /* YES: the token; STILL_HELD: the owner's count; TOO_MANY: the total */
     long long others;     /* YES: the server's earlier count minus hf_wire_acquire.holds_before */
     long long server_us;  /* YES: the server's clock in microseconds; 0 if not given */
-    long long last_token; /* YES: the last token for an owner that keeps the lock, otherwise 0 */
+    long long last_token; /* YES: the end of the token range reserved for an owner that keeps the
+                             lock, otherwise 0 */
     long long ttl_ms;     /* BUSY: what is left of the holder's lease; negative if it has no end */
     long long ahead;      /* BUSY: how many waiters are ahead of this one */
-    bool holder_is_foreign;     /* BUSY: the holder will not hand the lock over */
-    bool keeper_is_unreachable; /* BUSY: the client that keeps the lock cannot be asked for it */
-    long long overdue_ms; /* BUSY: in how many ms the first waiter is passed over; -1 if unknown */
-    hf_slice place;       /* BUSY: this waiter's place, a part of the reply; or empty */
-    hf_slice record;      /* DONE_BEFORE: the record, a part of the reply */
-    const char *found;    /* OTHER_KIND: what the key contains, for messages; a constant */
+    bool holder_is_foreign;      /* BUSY: the holder will not hand the lock over */
+    bool keeper_is_unreachable;  /* BUSY: the client that keeps the lock cannot be asked for it */
+    long long passed_over_in_ms; /* BUSY: when the first waiter is passed over; -1 if unknown */
+    hf_slice place;              /* BUSY: this waiter's place, a part of the reply; or empty */
+    hf_slice record;             /* DONE_BEFORE: the record, a part of the reply */
+    const char *found;           /* OTHER_KIND: what the key contains, for messages; a constant */
 } hf_wire_answer;
 
 /* Reads the reply to an acquire, which asked for a fencing token if `fenced`. A token that no
@@ -224,22 +225,22 @@ typedef enum hf_message_kind {
     HF_MESSAGE_GRANT,   /* the lock is granted to the waiter */
     HF_MESSAGE_WINDOW,  /* a release leaves the lock to Redisson's waiters for `delay` */
     HF_MESSAGE_RECHECK, /* the waiter must ask again after `delay` */
-    HF_MESSAGE_WISH     /* others want a lock that this client keeps */
+    HF_MESSAGE_WANTED   /* others want a lock that this client keeps */
 } hf_message_kind;
 
 typedef struct hf_message {
     hf_message_kind what;
-    uint64_t number; /* the waiter's number; WISH: the owner's number */
+    uint64_t number; /* the waiter's number; WANTED: the owner's number */
     bool keeps;      /* GRANT: the owner keeps the lock */
     hf_time delay;   /* WINDOW, RECHECK: how long to wait */
 
     /* The other fields are set only for a GRANT. */
     const hf_kind *kind;
-    hf_slice place, key;    /* the waiter's queue place, and the lock's key */
-    uint64_t token;         /* the fencing token, or 0 */
-    uint64_t last_token;    /* the last token if the owner keeps the lock, otherwise 0 */
-    hf_time lease;          /* the granted lease */
-    uint64_t more;          /* how many other waiters are granted the lock by this message */
+    hf_slice place, key; /* the waiter's queue place, and the lock's key */
+    uint64_t token;      /* the fencing token, or 0 */
+    uint64_t last_token; /* the end of the range reserved for an owner that keeps the lock, or 0 */
+    hf_time lease;       /* the granted lease */
+    uint64_t more;       /* how many other waiters are granted the lock by this message */
     hf_slice other_waiters; /* the numbers and places of those waiters */
 } hf_message;
 

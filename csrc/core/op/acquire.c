@@ -177,7 +177,7 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
     hf_taken taken = {op->acquire.holds_before + 1, granted ? now : op->request.sent_at, end,
                       token};
     hf_op_take(op, hold, &taken);
-    if (granted || !hf_claim_is_granted(hold->claim))
+    if (granted || !hf_claim_is_unconfirmed(hold->claim))
         hf_holds_set_wait(&client->holds, hold->claim, granted ? op->wait.number : 0);
     if (granted)
         hold->claim->confirm_at =
@@ -334,7 +334,7 @@ static hf_time next_recheck(hf_op *op, const hf_wire_answer *answer, hf_time now
     hf_time rank = answer->ahead < 0 ? 0 : hf_time_min((hf_time)answer->ahead, 1000000);
     hf_time in_turn = HF_MS + hf_time_min(rank, 80) * 5 * HF_MS;
     hf_time at_expiry =
-        hf_time_min(time_or_never(answer->ttl_ms), time_or_never(answer->overdue_ms));
+        hf_time_min(time_or_never(answer->ttl_ms), time_or_never(answer->passed_over_in_ms));
     at_expiry = hf_time_add(at_expiry, in_turn);
     hf_time interval =
         hf_time_min(client->config.grant_lease * hf_time_max(1, rank / CROWD_SIZE), MAX_RECHECK);
@@ -663,7 +663,7 @@ static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
  * may then be a different one. */
 static bool may_pipeline(const hf_client *client, const hf_hold *hold) {
     bool released = hf_hold_has_detached_release(hold) && !hold->claim->shared;
-    bool decides_alone = !client->decider->op && !client->is_member;
+    bool decides_alone = !client->decider->op_impl && !client->is_member;
     return released && decides_alone && !client->topology->moves_slots;
 }
 

@@ -101,7 +101,7 @@ static hf_client *client_at(hf_client *client, size_t index) {
     return index == 0 ? client : NULL;
 }
 
-const hf_decider hf_alone = {
+const hf_decider hf_single_decider = {
     .open = open_topology,
     .close = clean_up_all,
     .link_count = link_count,

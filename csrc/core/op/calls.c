@@ -219,7 +219,7 @@ static void begin_release(hf_op *op, hf_time now) {
     char waiter[HF_WAITER_SIZE];
     uint32_t own_holds =
         hold->claim->shared ? 1 + hold->claim->share.pending_releases : HF_WIRE_NOT_SHARED;
-    bool has_mark = hf_claim_is_granted(hold->claim) &&
+    bool has_mark = hf_claim_is_unconfirmed(hold->claim) &&
                     (hold->claim->kind->read_half || hold->claim->kind->write_half ||
                      hold->claim->kind->has_permits);
     size_t size = has_mark ? hf_client_write_waiter(waiter, op->client, hold->claim,
@@ -313,7 +313,7 @@ static void bound_lease(hf_op *op) {
     bool extends = op->impl->sets_lease;
     if (extends && op->request.sends == 0) claim->valid_until = op->call.previous_valid_until;
     else if (extends) hf_claim_bound_lease(claim, op->spec.lease, HF_NEVER);
-    else if (op->call.also_renews && hf_claim_is_granted(claim))
+    else if (op->call.also_renews && hf_claim_is_unconfirmed(claim))
         hf_claim_bound_lease(claim, claim->lease, op->client->config.grant_lease);
 }
 
@@ -361,7 +361,7 @@ static bool encode_extend(hf_op *op, hf_time lease) {
     hf_wire_lock lock = hf_op_wire_lock(op, hf_claim_owner(claim));
     char waiter[HF_WAITER_SIZE];
     size_t size =
-        hf_claim_is_granted(claim)
+        hf_claim_is_unconfirmed(claim)
             ? hf_client_write_waiter(waiter, op->client, claim, claim->wait, claim->token_ttl_ms)
             : 0;
     uint64_t longest_affected_ms = claim->shared ? 0 : HF_WIRE_ANY_TTL;
@@ -373,7 +373,7 @@ static bool encode_extend(hf_op *op, hf_time lease) {
 static bool is_due(const hf_hold *hold, hf_time now) {
     hf_claim *claim = hold->claim;
     bool ends = !claim->renewed || hf_claim_has_last_lease(claim);
-    return hf_claim_is_granted(claim) ||
+    return hf_claim_is_unconfirmed(claim) ||
            (!ends && now >= hf_lease_renew_before(claim->valid_until, hf_claim_lease(claim)));
 }
 

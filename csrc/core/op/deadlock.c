@@ -35,9 +35,9 @@ struct hf_walk {
     hf_names *names;
     size_t steps;
     char landmark[HF_WAIT_NAME]; /* the waiter at the last step whose number is a power of two */
-    char youngest_waiter[HF_WAIT_NAME]; /* the youngest of the other waits */
-    uint64_t youngest_since;            /* when that wait began, by the server's clock */
-    char text[HF_FAILURE_TEXT / 2];     /* the cycle so far */
+    char youngest_waiter[HF_WAIT_NAME];  /* the youngest of the other waits */
+    uint64_t youngest_since;             /* when that wait began, by the server's clock */
+    char text[HF_FAILURE_TEXT_SIZE / 2]; /* the cycle so far */
     size_t replied, pending; /* how many servers have replied in this step, and how many have not */
     size_t server_count;
     asked_server servers[];

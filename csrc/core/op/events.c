@@ -231,7 +231,7 @@ static void on_release_message(hf_node *node, hf_slice channel, hf_slice message
     for (hf_op *op = node->client->ops; op; op = op->next) {
         if (!waits_on(node, op) || !is_listening_to(op, channel)) continue;
         const hf_wait_functions *wait = op->impl->wait;
-        if (wait->on_announced) wait->on_announced(op, message, now);
+        if (wait->on_release_message) wait->on_release_message(op, message, now);
         else wait->on_recheck(op, 0, now);
     }
 }
@@ -318,7 +318,7 @@ static void on_message(hf_node *node, hf_slice text, hf_time now) {
     hf_message message = hf_wire_read_message(text);
     hf_op *op = message.what == HF_MESSAGE_NONE ? NULL : waiter_of(node->client, message.number);
     switch (message.what) {
-    case HF_MESSAGE_WISH: hf_holds_on_wish(&node->client->holds, message.number); break;
+    case HF_MESSAGE_WANTED: hf_holds_on_wish(&node->client->holds, message.number); break;
     case HF_MESSAGE_GRANT: on_grants(node, &message, now); break;
     case HF_MESSAGE_WINDOW:
         if (op) op->impl->wait->on_window(op, hf_time_min(message.delay, HF_SECOND), now);

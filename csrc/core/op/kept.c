@@ -157,7 +157,7 @@ static bool may_lend(const hf_kept *kept, const hf_op *op, hf_time now) {
 /* Resets what the claim stored for its last caller, except the number of the wait: that remains
  * until the grant is confirmed. */
 static void forget_caller(hf_claim *claim) {
-    if (!hf_claim_is_granted(claim)) claim->wait = 0;
+    if (!hf_claim_is_unconfirmed(claim)) claim->wait = 0;
     claim->confirm_at = HF_NEVER;
     claim->refused_in_batch = false;
     claim->approval = HF_APPROVAL_NONE;
@@ -221,8 +221,8 @@ static bool may_keep(const hf_op *op) {
     return spec->lock_kind->may_be_kept && !spec->shared && spec->token_floor == 0;
 }
 
-/* Returns how many callers of this client wait. The first of them learns from the server how many
- * other clients wait. */
+/* Returns how many callers of this client are waiting. The first of them learns from the server how
+ * many other clients are waiting. */
 static long long count_waiters(const hf_kept *kept) {
     long long waiters = kept->keep.claim && hf_claim_is_requested(kept->keep.claim);
     for (const hf_op *op = kept->first; op; op = op->acquire.next_for_kept) waiters++;
@@ -241,7 +241,7 @@ static void join_or_fail(hf_kept *kept, hf_op *op) {
 }
 
 /* Lends the idle lock, or gives it back to the server and makes the operation wait for that. */
-static void begin_idle(hf_kept *kept, hf_op *op, hf_time now) {
+static void begin_on_idle_lock(hf_kept *kept, hf_op *op, hf_time now) {
     hf_claim *idle = kept->keep.claim;
     if (idle->in_flight) {
         hf_acquire_block(op, idle, now);
@@ -253,12 +253,13 @@ static void begin_idle(hf_kept *kept, hf_op *op, hf_time now) {
     }
 }
 
-/* Returns the claim of a kept lock that is being given back without a failure so far, or NULL. An
- * acquire sent over another connection could overtake it, and would find the lock taken. */
-static hf_claim *find_returning(hf_client *client, const hf_kind *kind, hf_slice key) {
+/* Returns the claim of a kept lock that is being given back, with no failure yet, or NULL. An
+ * acquire sent over another connection could overtake the command that gives the lock back, and
+ * would find the lock taken. */
+static hf_claim *find_leaving_unfailed(hf_client *client, const hf_kind *kind, hf_slice key) {
     hf_claim *claim = find_leaving(client, kind, key);
-    bool returning = claim && claim->failures == 0;
-    return returning ? claim : NULL;
+    bool unfailed = claim && claim->failures == 0;
+    return unfailed ? claim : NULL;
 }
 
 static bool is_idle(const hf_kept *kept) {
@@ -273,7 +274,7 @@ static bool is_lent(const hf_kept *kept) {
 static hf_claim *give_back(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
     if (!client->kept.buckets) return NULL; /* the client has never kept a lock */
     hf_kept *kept = find_kept(client, kind, key);
-    if (!kept || !is_idle(kept)) return find_returning(client, kind, key);
+    if (!kept || !is_idle(kept)) return find_leaving_unfailed(client, kind, key);
     hf_claim *idle = kept->keep.claim;
     if (!idle->in_flight) release_idle(client, idle, now);
     return idle;
@@ -312,10 +313,10 @@ bool hf_kept_begin(hf_op *op, hf_time now) {
     hf_kept *kept = find_kept(client, spec->lock_kind, key);
     if (kept && is_lent(kept)) hf_client_refresh(client, kept->keep.claim->hold, now);
     if (kept && is_idle(kept)) {
-        begin_idle(kept, op, now);
+        begin_on_idle_lock(kept, op, now);
         return true;
     }
-    if (block_on(op, find_returning(client, spec->lock_kind, key), now)) return true;
+    if (block_on(op, find_leaving_unfailed(client, spec->lock_kind, key), now)) return true;
     if (spec->keep == 0 || !may_keep(op)) return false;
     if (!kept) kept = add_kept(op, now);
     if (!kept) return false;

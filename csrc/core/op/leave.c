@@ -42,7 +42,7 @@ void hf_renewer_clean_up_at_close(hf_client *client, hf_claim *claim, hf_time no
 /* Returns whether the queue has the mark of an unconfirmed grant to this shared owner. Until the
  * mark is removed, the server keeps granting the lock to the owner. */
 static bool has_mark(const hf_claim *claim) {
-    return claim->shared && hf_claim_is_granted(claim) && claim->wait > 0;
+    return claim->shared && hf_claim_is_unconfirmed(claim) && claim->wait > 0;
 }
 
 /* The server may still have a hold that was lost only because its time ran out: a renewal or
@@ -82,7 +82,7 @@ void hf_renewer_clean_up_lost(hf_client *client, hf_hold *hold, hf_time now) {
 
 void hf_renewer_on_lost(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now) {
     const hf_claim *claim = hold->claim;
-    bool marked = hf_claim_is_granted(claim) && claim->wait > 0;
+    bool marked = hf_claim_is_unconfirmed(claim) && claim->wait > 0;
     hf_client_lose(client, hold, reason);
     if (marked) clean_up_with_stand_in(client, claim, now);
 }

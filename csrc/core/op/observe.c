@@ -110,7 +110,7 @@ static void add_hold_event(hf_client *client, hf_event_kind kind, const hf_hold 
     event->token = hold->token;
 }
 
-/* Adds an event of the claim's hold or, without a hold, of the claim itself. */
+/* Adds an event for the claim's hold or, if it has none, for the claim itself. */
 static void add_claim_event(hf_client *client, hf_event_kind kind, const hf_claim *claim,
                             hf_time duration) {
     if (claim->hold) {
@@ -123,7 +123,7 @@ static void add_claim_event(hf_client *client, hf_event_kind kind, const hf_clai
     if (event) fill_event(event, class_of(client, claim->class), 0, NULL, duration);
 }
 
-/* Adds an event of an operation that has not acquired a hold. */
+/* Adds an event for an operation that has not acquired a hold. */
 static void add_op_event(hf_op *op, hf_event_kind kind, const char *code, hf_slice message,
                          hf_time now) {
     const hf_op_spec *spec = &op->spec;

@@ -26,7 +26,8 @@ void hf_observe_op(hf_op *op, hf_time now);
 /* Counts the end of an abandoned hold, whose release no operation awaits. */
 void hf_observe_end(hf_client *client, hf_hold *hold, hf_time now);
 void hf_observe_loss(hf_client *client, hf_hold *hold);
-/* Counts the first failed renewal, and adds HF_EVENT_AT_RISK. Members of a quorum only count. */
+/* Counts the first failed renewal, and adds HF_EVENT_AT_RISK. For a quorum's member,
+ * only counts it. */
 void hf_observe_risk(hf_client *client, const hf_claim *claim, hf_time now);
 /* Counts a renewal. `late` says that earlier attempts had failed. */
 void hf_observe_renewal(hf_client *client, const hf_claim *claim, bool late);

@@ -69,12 +69,14 @@ static hf_node *first_node_of(const hf_op *op) {
 /* A command to one particular node bypasses the decider, even one that implements all operations,
  * such as the majority of a quorum. */
 static const hf_op_impl *impl_of(const hf_client *client, const hf_op_spec *spec) {
-    return client->decider->op && spec->node == 0 ? client->decider->op : hf_op_impls[spec->kind];
+    return client->decider->op_impl && spec->node == 0 ? client->decider->op_impl
+                                                       : hf_op_impls[spec->kind];
 }
 
 /* Returns whether the lock's names are in several slots, so that no program can use them all. */
 static bool spans_slots(const hf_op *op) {
-    return op->client->topology->moves_slots && op->spec.names && !hf_share_slot(op->spec.names);
+    return op->client->topology->moves_slots && op->spec.names &&
+           !hf_names_share_slot(op->spec.names);
 }
 
 /* Returns whether another key would have the same names on the server. Locks of a kind with
@@ -87,7 +89,7 @@ static bool has_colliding_names(const hf_op *op) {
 
 void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...) {
     assert(code != HF_OK);
-    char text[HF_FAILURE_TEXT];
+    char text[HF_FAILURE_TEXT_SIZE];
     va_list args;
     va_start(args, detail);
     vsnprintf(text, sizeof text, detail, args);

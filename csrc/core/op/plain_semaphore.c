@@ -148,7 +148,7 @@ static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
 /* A message is the number of free permits. A leading 0 begins a turn of Redisson's waiters: one
  * permit is left to them. Any other message during a turn comes from a release by one of them, so
  * they have had their turn. */
-static void on_announced(hf_op *op, hf_slice message, hf_time now) {
+static void on_release_message(hf_op *op, hf_slice message, hf_time now) {
     bool turn = message.size > 1 && message.data[0] == '0';
     bool only_one = turn && hf_slice_equal(message, hf_slice_of("01"));
     if (is_behind(op)) return;
@@ -160,7 +160,7 @@ static void on_announced(hf_op *op, hf_slice message, hf_time now) {
 
 static const hf_wait_functions wait_functions = {
     HF_POLL_WAIT_FUNCTIONS(on_recheck),
-    .on_announced = on_announced,
+    .on_release_message = on_release_message,
 };
 static const hf_poll_functions poll_functions = {encode_take, read_take_reply, fail_on_timeout,
                                                  on_take_ended, false};

@@ -5,7 +5,8 @@
 #include "op/events.h"
 #include "op/operation.h"
 
-#define MIN_REPLY_TIMEOUT (100 * HF_MS) /* even in a shorter wait */
+/* The minimum time to wait for a reply, even if the caller's wait is shorter. */
+#define MIN_REPLY_TIMEOUT (100 * HF_MS)
 /* Must be shorter than HF_WIRE_NOTE_TTL, because the server recognises a plain semaphore's resent
  * command by its note. */
 #define MAX_REPLY_TIMEOUT (1800 * HF_SECOND)
@@ -32,7 +33,7 @@ static void succeed(hf_op *op, hf_time now) {
     finish(op, now);
 }
 
-static void end_wait(hf_op *op, hf_time now) {
+static void time_out(hf_op *op, hf_time now) {
     op->impl->poll->on_timeout(op);
     finish(op, now);
 }
@@ -67,7 +68,8 @@ static void on_failed(hf_op *op, hf_time now) {
     else finish(op, now);
 }
 
-/* Returns whether the server refused a command until its deadline, but the wait is not over. */
+/* Returns whether the server kept refusing the command until its deadline while the caller is still
+ * willing to wait. */
 static bool outlasts_refusals(const hf_op *op, hf_time now) {
     const hf_request *request = &op->request;
     return request->refusals > 0 && request->sends == 0 && request->persists_until > 0 &&
@@ -90,7 +92,7 @@ static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
     } else if (op->wait.interrupted) {
         fail_interrupted(op, now);
     } else if (is_last_poll(op)) {
-        end_wait(op, now);
+        time_out(op, now);
     } else if (op->wait.woken || now >= op->wait.until) {
         /* the reply may be older than the message or the end of the wait */
         ask(op, now);

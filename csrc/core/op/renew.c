@@ -109,7 +109,7 @@ static void end_idle(hf_client *client, hf_claim *claim, bool gone, hf_time now)
 static void bound_lease_in_doubt(const hf_task *task) {
     hf_claim *claim = task->claims[0];
     bool replied = task->request.failure.code == HF_OK && task->request.sends == 1;
-    if (!hf_claim_is_granted(claim) || replied || task->request.sends == 0) return;
+    if (!hf_claim_is_unconfirmed(claim) || replied || task->request.sends == 0) return;
     hf_claim_bound_lease(claim, claim->lease, task->client->config.grant_lease);
 }
 
@@ -218,8 +218,9 @@ static bool encode_extend(const hf_client *client, const hf_claim *claim, hf_req
 bool hf_renewer_encode_confirmation(const hf_client *client, const hf_claim *claim,
                                     hf_request *request, hf_time now) {
     hf_time lease = hf_claim_lease_within(claim, claim->lease, now);
-    uint64_t granted_ms =
-        hf_claim_is_granted(claim) && !claim->shared ? hf_lease_ms(client->config.grant_lease) : 0;
+    uint64_t granted_ms = hf_claim_is_unconfirmed(claim) && !claim->shared
+                              ? hf_lease_ms(client->config.grant_lease)
+                              : 0;
     return encode_extend(client, claim, request, lease, granted_ms) &&
            hf_client_sync(client, request);
 }
@@ -276,7 +277,7 @@ static bool may_share_command(const hf_client *client, const hf_task *task, cons
 static bool is_due_renewal(const hf_client *client, const hf_task *task, const hf_claim *claim,
                            hf_time until, hf_time now) {
     return may_share_command(client, task, claim, now) && claim->wake_at <= until &&
-           hf_claim_is_held(claim) && !claim->in_flight && !hf_claim_is_granted(claim) &&
+           hf_claim_is_held(claim) && !claim->in_flight && !hf_claim_is_unconfirmed(claim) &&
            claim->renewed && !hf_claim_is_idle(claim) && may_renew(client, claim);
 }
 
@@ -366,7 +367,7 @@ static void serve_idle(hf_client *client, hf_claim *claim, hf_time now) {
 void hf_renewer_resume(hf_client *client, hf_claim *claim, hf_time now) {
     if (!hf_claim_is_held(claim)) return;
     hf_time next = claim->valid_until;
-    if (hf_claim_is_granted(claim)) next = claim->confirm_at;
+    if (hf_claim_is_unconfirmed(claim)) next = claim->confirm_at;
     else if (claim->renewed && !hf_claim_has_last_lease(claim))
         next = hf_lease_renew_before(next, hf_claim_lease(claim));
     hf_holds_wake_at(&client->holds, claim,
@@ -454,10 +455,10 @@ static void serve_held(hf_client *client, hf_claim *claim, hf_time now) {
     if (hf_claim_is_idle(claim)) serve_idle(client, claim, now);
     else if (now >= claim->valid_until)
         hf_renewer_on_claim_lost(client, claim, hf_lost_reason_at_end(claim), now);
-    else if (claim->in_flight || (!hf_claim_is_granted(claim) && !claim->renewed))
+    else if (claim->in_flight || (!hf_claim_is_unconfirmed(claim) && !claim->renewed))
         hf_holds_wake_at(&client->holds, claim, claim->valid_until);
     else if (!may_renew(client, claim)) request_approval(client, claim);
-    else if (hf_claim_is_granted(claim) && !needs_single_key(client, claim))
+    else if (hf_claim_is_unconfirmed(claim) && !needs_single_key(client, claim))
         confirm(client, claim, now);
     else renew_batch(client, claim, now);
 }

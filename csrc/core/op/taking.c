@@ -48,7 +48,8 @@ void hf_op_take(hf_op *op, hf_hold *hold, const hf_taken *taken) {
     claim->valid_until = is_first ? end : hf_time_max(claim->valid_until, end);
     claim->lease = is_first ? op->spec.lease : hf_time_max(claim->lease, op->spec.lease);
     claim->renewed = op->spec.renewed || (!is_first && claim->renewed);
-    if (is_first) claim->token_ttl_ms = op->spec.token_ttl_ms; /* the wait's member has it, too */
+    /* the waiter's queue member also contains this TTL, so a grant uses the same one */
+    if (is_first) claim->token_ttl_ms = op->spec.token_ttl_ms;
     claim->failures = 0;
     if (is_first || taken->token > hold->token)
         hold->token = taken->token; /* re-entry: higher only if a shared owner's counter was lost */

@@ -29,8 +29,8 @@ void hf_task_free(hf_task *task) {
     free(task);
 }
 
-/* Wakes the renewer when the claim's validity ends, so that a missing reply does not hide the
- * loss. */
+/* Also schedules the renewer to wake when the claim's validity ends, so that a missing reply does
+ * not hide the loss. */
 void hf_task_add(hf_task *task, hf_claim *claim) {
     assert(task->count < HF_RENEWALS_MAX && hf_claim_in_table(claim));
     hf_claim_ref(claim);

@@ -1,6 +1,7 @@
 /* The operation that waits until a lock has a holder other than the one that its caller knows. The
  * operation only reads. A new leader publishes a message on the channel <releases>:leader; the
- * message is a hint to read again. A lost or forged message only changes when the lock is read. */
+ * message is a hint to read again. A lost or forged message affects only when the lock is read, not
+ * the result. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -570,7 +570,7 @@ static hf_client *client_at(hf_client *client, size_t index) {
 }
 
 const hf_decider hf_majority = {
-    .op = &hf_round_impl,
+    .op_impl = &hf_round_impl,
     .on_every_server = true,
     .decides_early = true,
     .open = open_members,

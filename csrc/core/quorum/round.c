@@ -43,7 +43,7 @@ static bool has_new_result(const hf_round *round) {
 static hf_time deadline(const hf_op *op) {
     const hf_round *round = op->round;
     if (op->done || !round) return HF_NEVER;
-    if (op->blocked) return hf_time_max(op->wait.until, hf_votes_last_at(op, op->begun_at));
+    if (op->blocked) return hf_time_max(op->wait.until, hf_votes_deadline(op, op->begun_at));
     if (round->state == HF_ROUND_PAUSING)
         return hf_time_min(hf_time_min(op->wait.until, hf_deadlock_at(op)), round->retry_at);
     return has_new_result(round) ? 0 : round->decide_by;

@@ -72,7 +72,7 @@ static bool waits_for_guard(const hf_op *op) {
 }
 
 /* Returns whether a majority replied, but some of its servers temporarily refuse the command. */
-static bool waits_for_refusals(const hf_op *op) {
+static bool refusals_may_end(const hf_op *op) {
     hf_tally votes = hf_votes_count(op->round);
     return votes.transient > 0 &&
            votes.yes + votes.busy + votes.transient >= hf_quorum_of(op)->majority;
@@ -85,10 +85,10 @@ static void on_no_majority(hf_op *op, hf_time now) {
     hf_code code = hf_votes_code(op);
     op->wait.accepted = op->wait.accepted || code == HF_BUSY;
     bool may_recover = code == HF_NO_QUORUM && (op->round->attempts > 1 || waits_for_guard(op));
-    bool may_change = op->wait.accepted || may_recover || waits_for_refusals(op);
-    if (!hf_code_is_transient(code, true)) may_change = false;
+    bool is_worth_retrying = op->wait.accepted || may_recover || refusals_may_end(op);
+    if (!hf_code_is_transient(code, true)) is_worth_retrying = false;
     bool is_lost = hf_hold_is_lost(op->hold);
-    if (!may_change || is_lost || op->wait.interrupted || now >= op->wait.until) {
+    if (!is_worth_retrying || is_lost || op->wait.interrupted || now >= op->wait.until) {
         hf_round_fail_acquire(op, code, now);
     } else if (code == HF_BUSY && (op->deadlock.cycle || hf_acquire_waits_for_itself(op))) {
         fail_as_deadlock(op, now);
@@ -208,7 +208,7 @@ static void write_back_token(hf_op *op, hf_time now) {
 static void begin_write_back(hf_op *op, uint64_t token, hf_time now) {
     op->round->token = token;
     op->round->state = HF_ROUND_WRITING_BACK;
-    op->round->decide_by = hf_votes_last_at(op, now);
+    op->round->decide_by = hf_votes_deadline(op, now);
     write_back_token(op, now);
 }
 
@@ -229,7 +229,7 @@ static void on_majority(hf_op *op, hf_time now) {
     begin_write_back(op, round->token, now);
 }
 
-static void count_written_back(hf_op *op, hf_time now) {
+static void collect_write_backs(hf_op *op, hf_time now) {
     for (size_t i = 0; i < op->round->count; i++) {
         hf_vote *vote = &op->round->votes[i];
         if (!vote->write_back || !vote->write_back->done) continue;
@@ -248,7 +248,7 @@ static bool awaits_votes(const hf_round *round, hf_time now) {
 
 static void check_written_back(hf_op *op, hf_time now) {
     hf_round *round = op->round;
-    count_written_back(op, now);
+    collect_write_backs(op, now);
     uint64_t common = common_token(op, now);
     if (common > round->token) { /* a late yes raised it, and other leases have ended */
         begin_write_back(op, common, now);
@@ -264,7 +264,7 @@ static void check_written_back(hf_op *op, hf_time now) {
 void hf_round_check_acquire(hf_op *op, hf_time now) {
     assert(op->round->state == HF_ROUND_ASKING || op->round->state == HF_ROUND_WRITING_BACK);
     size_t majority = hf_quorum_of(op)->majority;
-    hf_votes_count_done(op, now);
+    hf_votes_record_arrived(op, now);
     if (op->round->state == HF_ROUND_WRITING_BACK) {
         check_written_back(op, now);
         return;

@@ -278,7 +278,7 @@ static bool waits_for_all(const hf_op *op, bool has_majority) {
 
 void hf_round_check_call(hf_op *op, hf_time now) {
     size_t majority = hf_quorum_of(op)->majority;
-    hf_votes_count_done(op, now);
+    hf_votes_record_arrived(op, now);
     if (now >= op->round->decide_by) hf_votes_time_out(op);
     hf_tally votes = hf_votes_count(op->round);
     bool has_majority = votes.yes >= majority, failed = votes.yes + votes.pending < majority;

@@ -131,7 +131,7 @@ static void count_vote(hf_op *op, size_t index, hf_time now) {
     hf_vote_no(vote, HF_UNREACHABLE, "restarted recently");
 }
 
-void hf_votes_count_done(hf_op *op, hf_time now) {
+void hf_votes_record_arrived(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     for (size_t i = 0; i < round->count; i++) {
         hf_vote *vote = &round->votes[i];
@@ -172,7 +172,7 @@ void hf_votes_ask(hf_op *op, size_t index, const hf_op_spec *spec, hf_time now) 
     else if (vote->op->blocked) connect_now(hf_quorum_of(op)->members[index], now);
 }
 
-hf_time hf_votes_last_at(const hf_op *op, hf_time now) {
+hf_time hf_votes_deadline(const hf_op *op, hf_time now) {
     hf_time limit = now + op->client->config.session.command_timeout;
     if (!acquires(op) || op->spec.wait == 0) return limit;
     return hf_time_min(limit, hf_time_max(op->wait.until, now + HF_MIN_GRACE));
@@ -184,7 +184,7 @@ void hf_votes_begin(hf_op *op, hf_time now) {
     round->state = HF_ROUND_ASKING;
     round->attempts++;
     round->asked_at = now;
-    round->decide_by = hf_votes_last_at(op, now);
+    round->decide_by = hf_votes_deadline(op, now);
     memset(round->votes, 0, round->count * sizeof *round->votes);
 }
 
@@ -247,7 +247,7 @@ bool hf_votes_ask_skipped(hf_op *op, hf_time now) {
         vote->skipped = vote->counted = false;
         hf_votes_ask(op, i, &spec, now);
     }
-    round->decide_by = hf_votes_last_at(op, now);
+    round->decide_by = hf_votes_deadline(op, now);
     return true;
 }
 
@@ -325,7 +325,7 @@ static void list_failures(const hf_op *op, char *text, size_t size) {
 
 /* Writes "2 of 5 <verb>, 1 yet to answer: s2:6379 busy". */
 static void summarize(const hf_op *op, const char *verb, char *text, size_t size) {
-    char failures[HF_FAILURE_TEXT];
+    char failures[HF_FAILURE_TEXT_SIZE];
     list_failures(op, failures, sizeof failures);
     hf_tally votes = hf_votes_count(op->round);
     char pending[48] = "";
@@ -334,13 +334,13 @@ static void summarize(const hf_op *op, const char *verb, char *text, size_t size
 }
 
 void hf_votes_fail(hf_op *op, hf_code code, const char *verb) {
-    char text[HF_FAILURE_TEXT + 128];
+    char text[HF_FAILURE_TEXT_SIZE + 128];
     summarize(op, verb, text, sizeof text);
     hf_op_fail(op, code, "%s", text);
 }
 
 void hf_votes_cut_off(hf_op *op, hf_code code, hf_time now) {
-    char text[HF_FAILURE_TEXT + 128];
+    char text[HF_FAILURE_TEXT_SIZE + 128];
     summarize(op, "granted", text, sizeof text);
     hf_observe_cut_off(op, code, text, now);
 }

@@ -19,7 +19,7 @@ hf_tally hf_votes_count(const hf_round *round);
 
 /* Returns when to stop waiting for votes that are requested now: after command_timeout, but not
  * much later than the operation's own wait ends. */
-hf_time hf_votes_last_at(const hf_op *op, hf_time now);
+hf_time hf_votes_deadline(const hf_op *op, hf_time now);
 
 /* hf_votes_begin begins an attempt, but asks no member. The other functions ask all members in a
  * new attempt, the members that were skipped, or a single member. hf_votes_ask_skipped returns
@@ -32,9 +32,9 @@ void hf_votes_ask(hf_op *op, size_t index, const hf_op_spec *spec, hf_time now);
 void hf_vote_yes(hf_vote *vote);
 void hf_vote_no(hf_vote *vote, hf_code code, const char *why);
 
-/* Count the votes that have arrived, count the missing votes as no, and limit the time to wait for
+/* Record the votes that have arrived, count the missing votes as no, and limit the time to wait for
  * the missing votes. */
-void hf_votes_count_done(hf_op *op, hf_time now);
+void hf_votes_record_arrived(hf_op *op, hf_time now);
 void hf_votes_time_out(const hf_op *op);
 void hf_votes_limit_wait(hf_op *op, const hf_tally *votes, hf_time now);
 
@@ -54,7 +54,8 @@ void hf_votes_end(hf_op *op, hf_time now);
 void hf_votes_roll_back(hf_op *op, hf_time now);
 
 /* Makes the round DECIDED and ends its votes. Its hold's claim is no longer in flight: releases
- * that were abandoned in the meantime are done, and operations that waited for the claim run. */
+ * that were abandoned in the meantime are now carried out, and operations that waited for the claim
+ * run. */
 void hf_votes_conclude(hf_op *op, hf_time now);
 
 #endif
