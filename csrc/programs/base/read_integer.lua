@@ -1,7 +1,7 @@
 --#fragment
 -- value: the reply to GET. → the integer in it, or nil if there is no key. Raises WRONGTYPE if the
--- value is not an integer in Redis's notation, or if its absolute value is 2^62 or more, so that
--- Redis could hardly add to it: HLEN fails because the key holds a string.
+-- value is not an integer in Redis's notation, or if its absolute value is 2^62 or more and adding
+-- to it might overflow. HLEN raises the error, because the key holds a string.
 local function read_integer(key, value)
   if not value then return nil end
   local number = (value == '0' or value:find('^%-?[1-9]%d*$')) and tonumber(value)

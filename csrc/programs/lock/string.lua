@@ -35,7 +35,8 @@ local holder = redis.call('GET', LOCK)
 --#end
 
 --#section remove
--- The index of the last member that a release reads: a waiter after the record and a grant.
+-- The index of the last queue member that a release reads. The first waiter may follow both the
+-- record and a grant.
 local LAST_READ = '2'
 local removed = call('GET', LOCK) == OWNER and call('DEL', LOCK) == 1
 --#end

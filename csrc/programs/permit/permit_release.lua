@@ -42,7 +42,7 @@ if first_two and first_two[1] then
     if drawn then
 --#include "permit/permits.lua:id"
       local ms = NOW + GRANT_MS
-      local low = ms % 1e7 -- as digits of clock.lua
+      local low = ms % 1e7 -- like digits() in clock.lua
       local till = string.format('%d%07d', (ms - low) / 1e7, low)
 --#include "permit/permit_acquire.lua:taking"
       -- If the waiter still has a permit whose lease has ended, that permit counts as taken, so

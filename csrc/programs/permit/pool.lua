@@ -1,5 +1,6 @@
 --#fragment
--- Defines LEASES, and FREE: the number of a semaphore's free permits, or nil if no total was set.
+-- Defines LEASES, the key of the set of permit leases, and FREE, the number of free permits, or nil
+-- if no total was set.
 local LEASES, FREE = KEYS[5], redis.call('GET', LOCK)
 if FREE == '0' then
   FREE = 0

@@ -21,7 +21,8 @@ local function set_lease(key, ms)
   if redis.call('PEXPIRE', key, ms) == 0 then redis.call('SET', key, '1', 'PX', ms) end
 end
 
--- → the longest lease of a reader's holds from `first` to `last`, or -2 if none is alive
+-- → the longest remaining lease, in ms, of a reader's holds from `first` to `last`, or -2 if none
+-- is alive
 local function longest_lease(lock, owner, first, last)
   local longest = -2
   for n = first, math.min(last, MAX_KEYS) do

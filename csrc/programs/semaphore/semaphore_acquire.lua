@@ -8,7 +8,7 @@
 -- began, so the turn ends
 --
 -- { 1, free } acquired, `free` permits remain; { 0, free } too few are free; { 0, free, ms } too
--- few are free, because one more is left to Redisson's clients, for up to `ms`
+-- few, because one of the free permits is reserved for Redisson's clients, for up to `ms`
 local earlier_reply, stored_record
 if redis.call('EXISTS', NOTE, TURN) > 0 then
   earlier_reply, stored_record = redis.call('GET', NOTE), redis.call('GET', TURN)

@@ -3,14 +3,14 @@
 -- half a period before or after it.
 --
 -- KEYS[1] the record: "<at> <state> <token> <by> <who>"
--- ARGV[1] by        the run, without spaces
+-- ARGV[1] by        the run's identifier, without spaces
 -- ARGV[2] at        ms of the server's clock at which it arrived, "": now
 -- ARGV[3] state     "": only ask; "claimed": the run has no lock yet; "running": it has the lock;
 --                   "done", "failed" or "unstarted": how it ended
 -- ARGV[4] token     the lock's token, "0": the run has no lock yet
 -- ARGV[5] half      ms, half of the period
 -- ARGV[6] ttl       ms, the TTL of the record
--- ARGV[7] retry     1: another run may start if one failed, or ended without recording it
+-- ARGV[7] retry     1: another run may start if one failed, or ended without recording how
 -- ARGV[8] who       "host pid[ name]"
 --
 -- { may, at, now, record } may 1: this run counts, or its end was recorded; 0: this run does not
