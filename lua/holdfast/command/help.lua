@@ -12,8 +12,8 @@ The server is --url URL, $HOLDFAST_URL, the settings file's url, or else redis:/
   redis+cluster://host,host                 the cluster of these nodes
 With rediss in place of redis it uses TLS; valkey means the same as redis.]]
 
--- Returns the list of subcommands. `verbs`: their names, in order; load(name) returns the module of
--- a subcommand.
+-- Returns the text of `holdfast --help`, which lists the subcommands. `verbs`: their names, in
+-- order; load(name) returns the module of a subcommand.
 function help.overview(verbs, load)
   local lines = { "Usage: holdfast SUBCOMMAND [options]", "",
     "Distributed locks on Redis or Valkey, for shells, cron and CI.", "" }
@@ -32,7 +32,7 @@ local function left_side(option)
   return short .. "--" .. option[1] .. (option.value and " " .. option.value or "")
 end
 
-local COLUMNS, INDENT = 80, 29 -- columns of a line; column at which an option's help begins
+local COLUMNS, INDENT = 80, 29 -- line width; column at which an option's help text begins
 
 -- Breaks the text into lines that fit into the column to the right of the options' names.
 local function wrap(text)
@@ -47,10 +47,10 @@ local function wrap(text)
   return table.concat(lines, "\n" .. (" "):rep(INDENT))
 end
 
--- Returns the help for all options, grouped under their titles.
-local function options_help(known)
+-- Returns the help for all options, grouped under headings.
+local function options_help(options)
   local lines, group = {}, nil
-  for _, option in ipairs(known) do
+  for _, option in ipairs(options) do
     if not option.hidden then
       if option.group ~= group then
         group = option.group
@@ -62,10 +62,13 @@ local function options_help(known)
   return table.concat(lines, "\n")
 end
 
-function help.of(verb)
-  local parts = { "Usage: " .. verb.usage, verb.summary, options_help(verb.options) }
-  parts[#parts + 1] = verb.more
-  if verb.examples then parts[#parts + 1] = "Examples:\n  " .. table.concat(verb.examples, "\n  ") end
+-- Returns the help for a subcommand. `command`: its module.
+function help.of(command)
+  local parts = { "Usage: " .. command.usage, command.summary, options_help(command.options) }
+  parts[#parts + 1] = command.more
+  if command.examples then
+    parts[#parts + 1] = "Examples:\n  " .. table.concat(command.examples, "\n  ")
+  end
   return table.concat(parts, "\n\n")
 end
 

@@ -31,7 +31,7 @@ local texts = require "holdfast.text"
 
 local locks = {}
 
-local PAGE = 500 -- keys for which each SCAN asks
+local PAGE_SIZE = 500 -- keys requested per SCAN
 local MAX_OWNER_SIZE = 255
 local prefixes = core.wire.prefixes
 local LIST, QUEUE, COUNTER = prefixes.list, prefixes.queue, prefixes.counter
@@ -73,17 +73,17 @@ function Scan:begin()
     nodes = core.client.nodes(self.client)
   end
   self.nodes_left, self.ended, self.unread_in_round = nodes, false, 0
-  self.may_skip = self.quorum and math.floor((#nodes - 1) / 2) or 0
+  self.skips_left = self.quorum and math.floor((#nodes - 1) / 2) or 0
   return true
 end
 
 -- Reads a page; before Redis 6, without TYPE. If a page had to be reduced to fit, the next page may
 -- be twice as large.
 function Scan:read_page()
-  local limit = self.count or PAGE
-  local reply, message, code, fits = pages.scan(self.client, self.nodes_left[1], self.cursor,
-    self.pattern, self.type, math.min(limit, self.fits or limit))
-  self.fits = fits * 2
+  local limit = self.count or PAGE_SIZE
+  local reply, message, code, last_count = pages.scan(self.client, self.nodes_left[1], self.cursor,
+    self.pattern, self.type, math.min(limit, self.max_page_size or limit))
+  self.max_page_size = last_count * 2
   if reply or code ~= "server" or not self.type then return reply, message, code end
   self.type = nil
   return self:read_page()
@@ -132,10 +132,10 @@ end
 local function lock_at(client, key, node)
   local fields, message, code = count_fields(client, key, node)
   if not fields or fields == 0 then return nil, message, code end
-  local is_lock = fields == 1
-  if not is_lock and not is_read_write(client, key) then return false end
+  local is_plain_lock = fields == 1
+  if not is_plain_lock and not is_read_write(client, key) then return false end
   local entry
-  entry, message, code = locks.read(client, key, is_lock and "lock" or "read_write")
+  entry, message, code = locks.read(client, key, is_plain_lock and "lock" or "read_write")
   if not entry or not entry.held then return nil, message, code end
   return not why_not_lock(entry, fields) and is_surely_lock(entry) and entry
 end
@@ -179,8 +179,8 @@ local function read_semaphore(client, key)
   return (entry.held or entry.token or entry.waiters > 0) and entry or nil
 end
 
--- Returns the keys that may belong to `tag`, a part of the name of a queue or leases: the key in
--- the tag's braces, or the tag itself if the key contains braces.
+-- Returns the lock keys for which a queue or a set of leases may have been named with `tag`: the
+-- key in the tag's braces, or the tag itself if the key contains braces.
 local function keys_of(tag)
   local keys = { tag:match("^{([^{]+)}$") }
   if tag:find("{", 1, true) then keys[#keys + 1] = tag end
@@ -214,8 +214,8 @@ entry_at = { hash = hash_at, string = mutex_at, zset = semaphore_at, list = fair
 
 -- Skips a quorum's server that does not reply, if a majority replies. → whether it was skipped
 function Scan:skip()
-  if #self.nodes_left == 0 or self.may_skip == 0 then return false end
-  self.may_skip, self.cursor = self.may_skip - 1, "0"
+  if #self.nodes_left == 0 or self.skips_left == 0 then return false end
+  self.skips_left, self.cursor = self.skips_left - 1, "0"
   table.remove(self.nodes_left, 1)
   self.ended = #self.nodes_left == 0
   return true
@@ -223,8 +223,8 @@ end
 
 -- Counts names that were left out. One round's count remains valid until the next round ends or
 -- exceeds it.
-function Scan:count_unread(names)
-  self.unread_in_round = self.unread_in_round + names
+function Scan:count_unread(name_count)
+  self.unread_in_round = self.unread_in_round + name_count
   self.unread = self.ended and self.unread_in_round
     or math.max(self.unread_in_round, self.unread or 0)
 end
@@ -261,8 +261,9 @@ function locks.concerns_single_key(message, code)
   return SINGLE_KEY_CODES[code] or pages.is_too_large(message, code)
 end
 
--- Runs one step. `known`: found_as -> anything, for entries to skip. In a quorum, skips a server
--- that stops replying. → a list of entries, held or done | nil, message, code
+-- Runs one step. `known`: entries to skip, by the name under which a scan found them (found_as). In
+-- a quorum, skips a server that stops replying. → a list of entries, held or done | nil, message,
+-- code
 function Scan:next(known)
   local names, message, code = self:names()
   if not names then return nil, message, code end
@@ -328,7 +329,7 @@ function locks.rounds(client, pattern, mutexes)
   local queues, held = {}, { new_scan(client, pattern, "hash") }
   if mutexes then held[2] = new_scan(client, pattern, "string") end
   if core.client.is_quorum(client) then return queues, held end
-  -- The pattern matches both QUEUE and LIST, by their 1st and 15th letters, because the server
+  -- The pattern matches both QUEUE and LIST, by their 1st and 15th characters, because the server
   -- skips other keys faster than with "*_queue:*".
   if pattern == "*" then
     queues[1] = new_scan(client, "[hr]" .. ("?"):rep(13) .. "[:q]*")
@@ -452,7 +453,7 @@ local function not_a_lock(key, kind, why)
 end
 
 -- Reads a key of any kind. Fails with "conflict" if the key is not a lock.
--- → the entry, a handle of the lock | nil, message, code
+-- → the entry, a handle for the lock | nil, message, code
 function locks.inspect(client, key)
   local kind, entry = kind_of(client, key)
   local message, code
@@ -469,16 +470,18 @@ function locks.inspect(client, key)
 end
 
 -- Calls inspect for a caller that is going to break the lock. A string may be another program's
--- mutex, but counts as a mutex only if `take_string` is set.
-function locks.inspect_to_break(client, key, take_string)
+-- mutex, but counts as a mutex only if `string_is_mutex` is set.
+function locks.inspect_to_break(client, key, string_is_mutex)
   local entry, lock, code = locks.inspect(client, key)
   if entry and kinds[entry.kind].counts and not kinds[entry.kind].removes then
-    if take_string then return locks.read(client, key, "mutex"), handle(client, key, "mutex") end
+    if string_is_mutex then
+      return locks.read(client, key, "mutex"), handle(client, key, "mutex")
+    end
     return not_a_lock(key, "string",
       "its value is a number; use --mutex for a mutex, or `holdfast latch delete` for a latch")
   end
   if not entry or not entry.owner then return entry, lock, code end
-  if kinds[entry.kind].is_string and not entry.mutex and not take_string then
+  if kinds[entry.kind].is_string and not entry.mutex and not string_is_mutex then
     return not_a_lock(key, "string", "its value is not an owner id; use --mutex to treat the key as a mutex")
   end
   if not kinds[entry.kind].is_string and not is_surely_lock(entry) then
@@ -538,8 +541,8 @@ function locks.seconds(ttl)
   return ttl == math.huge and "none" or locale.decimal("%.1f", ttl) .. " s"
 end
 
--- Formats a duration; nil for nil. `is_lower_bound`: whether it may be longer.
-function locks.span(seconds, is_lower_bound)
+-- Formats a duration as "for 3 s"; nil for nil. `is_lower_bound`: whether it may be longer.
+function locks.for_duration(seconds, is_lower_bound)
   return seconds and ("for %s%s"):format(is_lower_bound and "at least " or "", texts.duration(seconds))
 end
 

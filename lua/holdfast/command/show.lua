@@ -43,7 +43,7 @@ local function print_holder(entry, name_of)
     print_line("owner", entry.owner)
     print_line("who", identity.text(name_of(entry.owner)))
     print_line("holds", ("%d"):format(entry.holds))
-    print_line("held", locks.span(entry.held_for))
+    print_line("held", locks.for_duration(entry.held_for))
   end
   if entry.held and not entry.count then print_line("ttl", locks.seconds(entry.ttl)) end
 end
@@ -80,7 +80,7 @@ local function print_text(entry, waiters, name_of)
   print_line("waiters", ("%d"):format(entry.waiters))
   for _, waiter in ipairs(waiters) do
     local who = identity.text(name_of(waiter.owner))
-    local waits = locks.span(waiter.waits, waiter.at_least)
+    local waits = locks.for_duration(waiter.waits, waiter.at_least)
     print_line(("%6d"):format(waiter.place), (who or waiter.owner) .. (waits and ", " .. waits or ""))
   end
   if entry.waiters > #waiters and not entry.count then print_line("", "…") end
