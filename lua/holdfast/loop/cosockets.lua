@@ -182,7 +182,7 @@ end
 -- paths of a certificate and its key -> the contents that a server last accepted
 local accepted = {}
 
-local function name_of(tls)
+local function certificate_cache_key(tls)
   return tls.cert .. "\0" .. tls.key
 end
 
@@ -194,7 +194,7 @@ local function set_certificate(socket, tls)
   local set
   if pair then set, message = socket:setclientcert(pair.cert, pair.key) end
   if set then return pair end
-  pair = accepted[name_of(tls)]
+  pair = accepted[certificate_cache_key(tls)]
   if not pair then return nil, message end
   set, message = socket:setclientcert(pair.cert, pair.key)
   return set and pair, message
@@ -212,7 +212,7 @@ local function start_tls(client, link, socket)
   end
   handshake_ok, message = socket:sslhandshake(false, tls.server_name
     or engine.server(client, link.number), tls.verify)
-  if handshake_ok and presented then accepted[name_of(tls)] = presented end
+  if handshake_ok and presented then accepted[certificate_cache_key(tls)] = presented end
   if handshake_ok then return true end
   if message == "timeout" then
     return nil, "the TLS handshake timed out; does the server speak TLS?"
@@ -290,7 +290,7 @@ local function log_in(self, link)
   if not link.abandoned then advance(self) end
 end
 
-local function read(self, link)
+local function run_reader(self, link)
   while not link.abandoned do
     link.opening = false
     if needs_opening(self, link) then
@@ -320,7 +320,7 @@ local function send(self, link, socket)
   advance(self)
 end
 
-local function write(self, link)
+local function run_writer(self, link)
   while not link.abandoned do
     link.writer_wake:wait(FOREVER)
     link.kicked = false
@@ -343,8 +343,8 @@ end
 local function spawn_link(self, link)
   link.opening, link.dialing, link.kicked, link.writing = false, false, false, false
   link.reader, link.writer = nil, nil -- a spawn may fail
-  link.reader = ngx.thread.spawn(run_thread, read, self, link)
-  link.writer = ngx.thread.spawn(run_thread, write, self, link)
+  link.reader = ngx.thread.spawn(run_thread, run_reader, self, link)
+  link.writer = ngx.thread.spawn(run_thread, run_writer, self, link)
 end
 
 -- A socket in use can be closed only by the light thread that is using it, so the threads are ended
@@ -433,7 +433,8 @@ end
 function cosockets.stop(self)
   local links, task_wake = self.links, self.task_wake
   local is_task = coroutine.running() == self.runner
-  self.links, self.task_wake, self.runner, self.sleeps_until = {}, nil, nil, 0 -- opens no links
+  -- From now on, advance() opens no links.
+  self.links, self.task_wake, self.runner, self.sleeps_until = {}, nil, nil, 0
   if not is_task and task_wake then task_wake:post() end
   local stopped, message = pcall(is_task and kill_links or abandon_links, self, links)
   if not stopped then error(message, 0) end
