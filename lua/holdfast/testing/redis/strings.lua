@@ -17,9 +17,10 @@ local function count_if(list, count_one)
   return total
 end
 
--- Returns the time `amount` units from now, or since the epoch if `absolute`, in ms.
-local function expiry_time(client, amount, unit, absolute)
-  local ms = amount * unit
+-- Returns the time `amount` units from now, or since the epoch if `absolute`, in ms. `unit_ms`: the
+-- length of a unit.
+local function expiry_time(client, amount, unit_ms, absolute)
+  local ms = amount * unit_ms
   if not absolute then ms = ms + client.server:now_ms() end
   return ms < EXPIRE_MAX and ms > -EXPIRE_MAX and ms or nil
 end
@@ -38,7 +39,7 @@ end }
 local EXPIRY = { EX = { 1000, false }, PX = { 1, false }, EXAT = { 1000, true },
   PXAT = { 1, true } }
 
-local function set_options(args)
+local function parse_set_options(args)
   local options = {}
   local at = 4
   local function once(name)
@@ -64,17 +65,17 @@ local function set_options(args)
   return options
 end
 
-local function set_expiry(client, options, command)
+local function expiry_from_options(client, options, command)
   if not options.amount then return nil end
   local amount = arguments.integer(options.amount)
-  local unit, absolute = EXPIRY[options.expiry][1], EXPIRY[options.expiry][2]
-  local expires = amount > 0 and expiry_time(client, amount, unit, absolute)
+  local unit_ms, absolute = EXPIRY[options.expiry][1], EXPIRY[options.expiry][2]
+  local expires = amount > 0 and expiry_time(client, amount, unit_ms, absolute)
   return expires or fail(("ERR invalid expire time in '%s' command"):format(command:lower()))
 end
 
 commands.SET = { -3, "wm", function(client, args)
-  local options = set_options(args)
-  local expires = set_expiry(client, options, args[1])
+  local options = parse_set_options(args)
+  local expires = expiry_from_options(client, options, args[1])
   local old = client.db:find(args[2])
   local reply = options.get and (client.db:get(args[2], "string") or false)
   if options.only == "NX" and old or options.only == "XX" and not old then return reply or false end
@@ -91,7 +92,7 @@ end }
 
 for name, expiry in pairs { SETEX = "EX", PSETEX = "PX" } do
   commands[name] = { 4, "wm", function(client, args)
-    local expires = set_expiry(client, { expiry = expiry, amount = args[3] }, name)
+    local expires = expiry_from_options(client, { expiry = expiry, amount = args[3] }, name)
     client.db:put(args[2], "string", args[4], expires)
     return OK
   end }
@@ -175,9 +176,9 @@ local function expiry_allowed(given, old, new)
   return not (given.LT and old and new >= old)
 end
 
-local function expire(client, args, unit)
+local function expire(client, args, unit_ms)
   local given = expire_options(args)
-  local expires = expiry_time(client, arguments.integer(args[3]), unit)
+  local expires = expiry_time(client, arguments.integer(args[3]), unit_ms)
   if not expires then fail(("ERR invalid expire time in '%s' command"):format(args[1]:lower())) end
   local entry = client.db:find(args[2])
   if not entry or not expiry_allowed(given, entry.expires, expires) then return 0 end
@@ -189,11 +190,11 @@ end
 commands.EXPIRE = { -3, "w", function(client, args) return expire(client, args, 1000) end }
 commands.PEXPIRE = { -3, "w", function(client, args) return expire(client, args, 1) end }
 
-local function ttl(client, key, unit)
+local function ttl(client, key, unit_ms)
   local entry = client.db:find(key)
   if not entry then return -2 end
   if not entry.expires then return -1 end
-  return math.floor((entry.expires - client.server:now_ms() + math.floor(unit / 2)) / unit)
+  return math.floor((entry.expires - client.server:now_ms() + math.floor(unit_ms / 2)) / unit_ms)
 end
 
 commands.TTL = { 2, "r", function(client, args) return ttl(client, args[2], 1000) end }
