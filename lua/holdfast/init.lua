@@ -1,7 +1,7 @@
 -- holdfast: distributed locks on Redis. See docs/reference/api.md.
 
 require "holdfast.native"
-require "holdfast.holder" -- loads now what locks and with_lock use: see holdfast.lazy
+require "holdfast.holder" -- loaded eagerly because locks and with_lock use it: see holdfast.lazy
 require "holdfast.with_lock"
 
 local lazy = require "holdfast.lazy"
@@ -37,14 +37,14 @@ local function check_client(value)
   return options.kind(value, "holdfast.client")
 end
 
-local function host_option(value)
+local function check_host(value)
   if type(value) == "string" and value ~= "" then return end
   return options.list(value, 64, "a host name or a list of host names", function(name)
     if type(name) ~= "string" or name == "" then return "a host name" end
   end)
 end
 
-local STATUS_OPTIONS = { client = check_client, pattern = options.text, host = host_option }
+local STATUS_OPTIONS = { client = check_client, pattern = options.text, host = check_host }
 
 -- Like client:with_lock, on a default client created from the environment.
 ---@param key string
@@ -136,7 +136,7 @@ function holdfast.status(opts)
   require("holdfast.status").serve(client, opts, clients.defaults(client).servers_id)
 end
 
--- A worker of nginx may not be able to read the files, and must not wait for a disk.
+-- A worker of nginx may not be able to read the modules' files, and must not wait for a disk.
 if rawget(_G, "ngx") then lazy.load_all() end
 
 return holdfast

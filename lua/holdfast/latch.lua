@@ -93,7 +93,7 @@ function Latch:wait(wait)
 end
 
 -- Opens the latch, even if its count is not 0.
----@return boolean? closed false if it was open
+---@return boolean? was_closed false if it was open
 ---@return string? message
 ---@return holdfast.code? code
 ---@return_overload boolean

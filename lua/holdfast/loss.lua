@@ -1,5 +1,5 @@
--- Notifies owners of lost locks: calls on_lost in the owner's Lua state, during the next call of
--- holdfast or, in an event loop, in a coroutine of its own.
+-- Notifies owners of lost locks: calls on_lost in the owner's Lua state, during the next call
+-- into holdfast or, in an event loop, in a coroutine of its own.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"

@@ -101,8 +101,8 @@ end
 local function not_acquired(biz_type, biz_id, message, code)
   local prefix = ("one_by_one: type=%s id=%s: "):format(show_part(biz_type), show_part(biz_id))
   if code ~= "busy" then return nil, prefix .. message, code end
-  local part = holder.extract(message)
-  return nil, prefix .. "already running" .. (part and ", " .. part or ""), code
+  local holder_text = holder.extract(message)
+  return nil, prefix .. "already running" .. (holder_text and ", " .. holder_text or ""), code
 end
 
 -- Returns the lock's key, without the client's prefix.
@@ -137,7 +137,7 @@ local function run(self, key, biz_type, biz_id, opts, fn, ...)
   return with_lock.run_held(lock, opts, fn, ...)
 end
 
--- Calls fn(lock, ...) when no other function runs for this type and id. Releases the lock
+-- Calls fn(lock, ...) once no other function is running for this type and id. Releases the lock
 -- even if fn raises.
 ---@param biz_type string | number
 ---@param biz_id string | number

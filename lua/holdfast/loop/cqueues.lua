@@ -1,4 +1,4 @@
--- The loop of cqueues, which lua-http also uses.
+-- Adapter for the cqueues event loop, which lua-http also uses.
 
 local condition = require "cqueues.condition"
 local cqueues = require "cqueues"
@@ -36,8 +36,9 @@ end
 local Signal = {}
 Signal.__index = Signal
 
--- A coroutine inside one of the controller's coroutines may wait only if its resumer passes on its
--- yields, like auxlib. Otherwise poll returns an object that it was not called with.
+-- A coroutine inside one of the controller's coroutines may wait only if whatever resumes it passes
+-- its yields on, as cqueues.auxlib does. Otherwise poll returns an object that it was not
+-- called with.
 function Signal:wait(seconds)
   if self.fired then return true end
   local due = cqueues.poll(self.condition, seconds)
