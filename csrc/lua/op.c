@@ -195,7 +195,7 @@ static void set_integer(lua_State *L, const char *name, long long value) {
     lua_setfield(L, -2, name);
 }
 
-/* Pushes a reply to PTTL, converted to seconds: math.huge for no TTL, nil if there is no key. */
+/* Converts a reply to PTTL to seconds and pushes it: math.huge without a TTL, nil without a key. */
 static void push_ttl(lua_State *L, long long ttl_ms) {
     if (ttl_ms == -2) lua_pushnil(L);
     else lua_pushnumber(L, ttl_ms == -1 ? HUGE_VAL : (double)ttl_ms / 1e3);

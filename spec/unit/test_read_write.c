@@ -179,7 +179,7 @@ TEST(a_blocking_wait_for_a_read_write_lock_that_the_same_client_holds_is_a_deadl
         feed_calls(busy(20000, cases[i].ahead, cases[i].foreign), AT(2));
         CHECK_STR(outcome(op), cases[i].waits ? "deadlock" : "under way");
         op = BEGIN(HF_OP_ACQUIRE, AT(2), spec.lock_kind = cases[i].asked, spec.wait = HF_SECOND,
-                   spec.caller = hf_slice_of("third")); /* of a loop: the other one can go on */
+                   spec.caller = hf_slice_of("third")); /* in a loop, other callers run */
         CHECK_ANSWER(op, busy(20000, cases[i].ahead, cases[i].foreign), AT(2), "under way");
     }
 }

@@ -108,8 +108,8 @@ bool hf_wire_forget_note(hf_request *request, const hf_wire_lock *lock);
 /* Encodes the command that reads the number at the key. */
 bool hf_wire_count(hf_request *request, const hf_names *names);
 
-/* Sets `*count` to the number at the key, or to 0 if there is no key. Returns false if it is not a
- * number by the programs' rules: csrc/programs/base/read_integer.lua. */
+/* Reads the reply to hf_wire_count into `*count`, 0 without a key. Returns false if the value is
+ * not an integer by the programs' rules: csrc/programs/base/read_integer.lua. */
 bool hf_wire_read_count(const hf_reply *reply, long long *count);
 
 /* ---- several locks ---- */

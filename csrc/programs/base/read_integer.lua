@@ -1,5 +1,5 @@
 --#fragment
--- value: the reply to GET. → the integer in it, or nil if there is no key. Raises WRONGTYPE if the
+-- value: the reply to GET. → the value as an integer, or nil without a key. Raises WRONGTYPE if the
 -- value is not an integer in Redis's notation, or if its absolute value is 2^62 or more and adding
 -- to it might overflow. HLEN raises the error, because the key holds a string.
 local function read_integer(key, value)
