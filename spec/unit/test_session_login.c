@@ -273,17 +273,22 @@ TEST(a_login_detects_a_server_whose_lua_scripts_can_change_each_others_globals) 
     check_exposed("-BUSY Redis is busy running a script.\r\n", false);
 }
 
-TEST(a_login_without_a_reply_is_retried_over_a_new_connection) {
-    strcpy(config.name, "n");
-    submit(&one, "A", 60000, AT(0));
-    connect_at(AT(0));
-    CHECK_EQ_U64(hf_session_deadline(&session), AT(1500));
-    CHECK_TICK_WANTS(NOTHING, AT(1499));
-    CHECK_TICK_WANTS(CLOSE, AT(1500));
-    hang_up("closed by us", AT(1500)), CHECK_STR(one.outcome, "");
-    connect_at(AT(1600)), CHECK_EQ_U64(hf_session_deadline(&session), AT(4600));
-    CHECK_REPLY_SENDS("+OK\r\n", AT(4000), "CLIENT SETNAME n\nA");
-    CHECK_REPLY(":1\r\n", AT(4001), one, "1");
+TEST(a_login_that_lacks_any_reply_is_retried_over_a_new_connection) {
+    static const char *const received[] = {"", "+O", "+OK\r\n", "+OK\r\n+O"};
+    EACH_CASE (i, received) {
+        strcpy(config.name, "n");
+        config.server.db = 5;
+        submit(&one, "A", 60000, AT(0));
+        connect_at(AT(0));
+        receive(received[i], AT(1));
+        CHECK_EQ_U64(hf_session_deadline(&session), AT(1500));
+        CHECK_TICK_WANTS(NOTHING, AT(1499));
+        CHECK_TICK_WANTS(CLOSE, AT(1500));
+        hang_up("closed by us", AT(1500)), CHECK_STR(one.outcome, "");
+        connect_at(AT(1600)), CHECK_EQ_U64(hf_session_deadline(&session), AT(4600));
+        CHECK_REPLY_SENDS("+OK\r\n+OK\r\n", AT(4000), "SELECT 5\nCLIENT SETNAME n\nA");
+        CHECK_REPLY(":1\r\n", AT(4001), one, "1");
+    }
 }
 
 TEST(a_call_times_out_at_its_deadline_if_no_login_gets_a_reply) {

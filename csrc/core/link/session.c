@@ -190,6 +190,7 @@ hf_time hf_session_doubtful_until(const hf_session *session) {
 static void give_up(hf_session *session, const char *reason, hf_time now) {
     if (session->closing) return;
     begin_closing(session, HF_UNREACHABLE, reason);
+    session->login_timed_out = session->state == HF_SESSION_LOGIN;
     if (session->on_silence) session->on_silence(session->context, silent_since(session), now);
 }
 
@@ -358,13 +359,6 @@ static const char *hang_up_text(const hf_session *session) {
                : "the connection was closed on the first command; is a proxy rejecting EVALSHA?";
 }
 
-/* Returns whether the session gave up because the server did not reply to the log-in. The server
- * may reply over the next connection. */
-static bool has_unanswered_login(const hf_session *session) {
-    bool silent = session->state == HF_SESSION_LOGIN && !session->has_received;
-    return silent && session->closing && session->reason_code == HF_UNREACHABLE;
-}
-
 /* Returns whether the connection worked until it was no longer needed. */
 static bool was_closed_as_unused(const hf_session *session) {
     bool was_connected = session->state == HF_SESSION_LOGIN || session->state == HF_SESSION_READY;
@@ -374,16 +368,17 @@ static bool was_closed_as_unused(const hf_session *session) {
 void hf_session_closed(hf_session *session, const char *reason, hf_time now) {
     hf_session_cancel_fetching(session);
     if (session->state == HF_SESSION_CLOSED) return;
-    bool was_unused = was_closed_as_unused(session), unanswered = has_unanswered_login(session);
+    bool was_unused = was_closed_as_unused(session);
     begin_closing(session, was_unused ? HF_CLOSED : HF_UNREACHABLE,
                   reason ? reason : hang_up_text(session));
     bool may_move = session->follows_master && session->reason_code == HF_UNREACHABLE;
-    bool may_wait =
-        session->state == HF_SESSION_READY || may_move || unanswered || session->retries_login;
+    bool may_wait = session->state == HF_SESSION_READY || may_move || session->login_timed_out ||
+                    session->retries_login;
     if (session->state == HF_SESSION_READY && session->on_change)
         session->on_change(session->context, session, false);
     session->state = HF_SESSION_CLOSED;
-    session->closing = session->marked_doubtful = session->ping_pending = false;
+    session->closing = session->login_timed_out = false;
+    session->marked_doubtful = session->ping_pending = false;
     session->peer_id[0] = '\0';
     session->unresolved = session->follows_master;
     hf_buffer_clear(&session->output);

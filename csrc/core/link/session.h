@@ -52,6 +52,7 @@ struct hf_session {
     bool subscriber;      /* the connection is for pub/sub: see above */
     bool stays_open;      /* it is opened and kept open even without requests */
     bool closing;         /* the driver must close the socket, for `reason` */
+    bool login_timed_out; /* closing: a reply to the log-in is late; a new connection may get it */
     bool handshaking;     /* OPENING: the socket is connected, but the TLS handshake is not done */
     bool has_received;    /* the server has sent something over this connection */
     bool marked_doubtful; /* hf_session_doubt or _prepare_close was called, and nothing has arrived
