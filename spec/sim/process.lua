@@ -90,6 +90,7 @@ function Process.new(world, network, plan, index, seed)
     placed = {}, -- key -> when the server last gave it a place in the queue
     actions = {}, states = {},
     answered = 0, ticks = 0, ticks_since = 0, commands = 0, commands_since = 0, calls = 0,
+    late_commands = 0,
     links = links_to(network:server_count(), plan.renewer_link),
   }, Process)
   self.client = assert(core.client.new {

@@ -9,6 +9,7 @@ local leader = require "spec.sim.leader"
 local max_hold = require "spec.sim.max_hold"
 local refused = require "spec.sim.refused"
 local rotation = require "spec.sim.rotation"
+local rules = require "spec.sim.rules"
 local several_handles = require "spec.sim.several_handles"
 local wire = require "spec.sim.wire"
 
@@ -424,6 +425,7 @@ local function acquire(self, handle, wait, patience)
     self.watcher:begun(handle.key, self, self.plan.print or "", asked_at, code, record)
   end
   if not ok then
+    rules.note_failed_call(self.process)
     self.world:signal("failed", self.process, handle.key)
     if code == "busy" and self.plan.alone then
       self.world:fail("order", "%s: %s is kept out by its own hold", handle.key, self.name)

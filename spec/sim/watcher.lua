@@ -642,9 +642,12 @@ local function has_too_many_turns(key)
   return key.theirs_seen and key.ours_in_a_row > MAX_IN_A_ROW
 end
 
-local function note_sides(self, key, before)
+-- A program that frees the lock may leave it to Redisson's waiters. So does the end of a call whose
+-- lease is over.
+local function note_sides(self, key, before, name)
   local holder, now = key.holder, self.world.now
-  local left = before and not holder and self.server.redis.channels[key.releases]
+  local freed = before or key.expired and not key.left_at and name:find("leave$")
+  local left = freed and not holder and self.server.redis.channels[key.releases]
   key.left_at = left and now or key.left_at
   local is_theirs = left or holder and not wire.is_ours(holder)
   local is_shared = holder and self.shared[holder] ~= nil
@@ -692,11 +695,14 @@ local function check_told(self, key)
   end
 end
 
--- Ours have taken the lock.
+-- Called when the lock is taken. Redisson keeps no order among its clients, so ours have overtaken
+-- a waiting one only if none of them takes the lock for longer than Redisson's last run.
 local function note_overtaken(self, key)
+  local is_ours = wire.is_ours(key.holder)
+  local in_return = is_in_return(self, key.turns) or is_in_return(self, key.turns_with_shared)
   for slot, times in pairs(key.overtaken) do
-    key.overtaken[slot] = times + 1
-    if self.calm and times >= MAX_OVERTAKEN then
+    key.overtaken[slot] = is_ours and times + 1 or 0
+    if self.calm and is_ours and times >= MAX_OVERTAKEN and not in_return then
       self.world:fail("overtaken", "%s: ours have taken it %d times while foreign %d waits", key.name,
         times + 1, slot)
     end
@@ -705,7 +711,7 @@ end
 
 local function pass(self, key, before)
   key.takes = key.takes + 1
-  if wire.is_ours(key.holder) then note_overtaken(self, key) end
+  note_overtaken(self, key)
   self.world:note("  %s passes to %s", key.name, key.holder)
   if key.done_until then
     self.world:fail("once", "%s: %s runs what was done", key.name, key.holder)
@@ -798,7 +804,7 @@ function Watcher:after(name, client, args, reply)
     local before = key.holder
     key.holder, key.expires, key.passed = holder, entry and entry.expires, holder
       and holder ~= before
-    note_sides(self, key, before)
+    note_sides(self, key, before, name)
     if holder and holder ~= before then
       pass(self, key, before)
       key.granted_to = not wire.names(args, holder) and wire.is_ours(holder) and holder or nil
