@@ -36,23 +36,23 @@ enum hf_program_id {
 enum hf_segment_id {
     HF_NO_SEGMENT, ACQUIRE_1, ACQUIRE_3, ACQUIRE_4, ACQUIRE_5, ACQUIRE_ALL_1, ACQUIRING_1,
     ACQUIRING_2, ACQUIRING_3, AHEAD_1, AHEAD_2, BEGIN_1, BEGIN_2, BEHIND_1, CLOCK_2, CLOCK_3,
-    CLOCK_4, CLOCK_5, COMPLETE_1, COMPLETE_2, DRAWING_1, DRAWING_2, DUE_1, EXTEND_2, EXTEND_4,
-    FAIR_ACQUIRE_1, FAIR_ACQUIRE_2, FAIR_ACQUIRE_3, FAIR_ACQUIRE_4, FAIR_ACQUIRE_5, FAIR_EXTEND_2,
-    FAIR_EXTEND_3, FAIR_FORCE_2, FAIR_FORCE_3, FAIR_INFO_2, FAIR_LEAVE_1, FAIR_PASSING_1,
-    FAIR_QUEUE_1, FAIR_QUEUE_2, FAIR_RELEASE_1, FAIR_RELEASE_2, FAIR_RELEASE_3, FENCE_1, FORCE_1,
-    FORCE_2, FORGET_RECORD_1, FORGETTING_1, FREE_1, FREE_2, FRESH_1, FRESH_3, GRANTING_1,
-    GRANTING_2, HASH_10, HASH_12, HASH_14, HASH_15, HASH_16, HASH_17, HASH_18, HASH_2, HASH_20,
-    HASH_21, HASH_3, HASH_4, HASH_6, HASH_8, INFO_2, IS_QUEUE_1, KEYS_1, LATCH_1, LATCH_2, LATCH_3,
-    LATCH_4, LATCH_DELETE_1, LATCH_DOWN_1, LATCH_SET_1, LEAVE_1, MEMBER_1, MEMBER_2, MEMBER_3,
-    MEMBERS_1, MEMBERS_2, NEXT_BEHIND_RECORD_1, NOTE_1, NOTE_3, NOTIFYING_1, ONCE_1, OWNERS_1,
-    OWNERS_3, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, PERMIT_ACQUIRE_1, PERMIT_ACQUIRE_10,
-    PERMIT_ACQUIRE_2, PERMIT_ACQUIRE_3, PERMIT_ACQUIRE_4, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6,
-    PERMIT_ACQUIRE_7, PERMIT_ACQUIRE_8, PERMIT_ACQUIRE_9, PERMIT_EXTEND_1, PERMIT_EXTEND_2,
-    PERMIT_GRANTING_1, PERMIT_INFO_2, PERMIT_INFO_3, PERMIT_LEAVE_1, PERMIT_NOW_1, PERMIT_NOW_2,
-    PERMIT_PASSING_1, PERMIT_QUEUE_1, PERMIT_QUEUE_2, PERMIT_RELEASE_1, PERMIT_RELEASE_2,
-    PERMIT_RELEASE_3, PERMIT_RELEASE_4, PERMIT_RELEASE_5, PERMIT_RELEASE_6, PERMIT_RELEASE_7,
-    PERMIT_RELEASE_8, PERMIT_RELEASE_9, PERMIT_RENEW_1, PERMIT_SET_1, PERMITS_1, PERMITS_2,
-    PERMITS_3, PLACING_1, PLAIN_2, PLAIN_4, PLAIN_6, POOL_1, POOL_2, POOL_CHANGES_1,
+    CLOCK_4, CLOCK_5, COMPLETE_1, COMPLETE_2, DRAWING_1, DRAWING_2, DUE_2, DUE_3, EXTEND_2,
+    EXTEND_4, FAIR_ACQUIRE_1, FAIR_ACQUIRE_2, FAIR_ACQUIRE_3, FAIR_ACQUIRE_4, FAIR_ACQUIRE_5,
+    FAIR_EXTEND_2, FAIR_EXTEND_3, FAIR_FORCE_2, FAIR_FORCE_3, FAIR_INFO_2, FAIR_LEAVE_1,
+    FAIR_PASSING_1, FAIR_QUEUE_1, FAIR_QUEUE_2, FAIR_RELEASE_1, FAIR_RELEASE_2, FAIR_RELEASE_3,
+    FENCE_1, FORCE_1, FORCE_2, FORGET_RECORD_1, FORGETTING_1, FREE_1, FREE_2, FRESH_1, FRESH_3,
+    GRANTING_1, GRANTING_2, HASH_10, HASH_12, HASH_14, HASH_15, HASH_16, HASH_17, HASH_18, HASH_19,
+    HASH_2, HASH_21, HASH_22, HASH_3, HASH_4, HASH_6, HASH_8, INFO_2, IS_QUEUE_1, KEYS_1, LATCH_1,
+    LATCH_2, LATCH_3, LATCH_4, LATCH_DELETE_1, LATCH_DOWN_1, LATCH_SET_1, LEAVE_1, MEMBER_1,
+    MEMBER_2, MEMBER_3, MEMBERS_1, MEMBERS_2, NEXT_BEHIND_RECORD_1, NOTE_1, NOTE_3, NOTIFYING_1,
+    ONCE_1, OWNERS_1, OWNERS_3, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, PERMIT_ACQUIRE_1,
+    PERMIT_ACQUIRE_10, PERMIT_ACQUIRE_2, PERMIT_ACQUIRE_3, PERMIT_ACQUIRE_4, PERMIT_ACQUIRE_5,
+    PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_7, PERMIT_ACQUIRE_8, PERMIT_ACQUIRE_9, PERMIT_EXTEND_1,
+    PERMIT_EXTEND_2, PERMIT_GRANTING_1, PERMIT_INFO_2, PERMIT_INFO_3, PERMIT_LEAVE_1, PERMIT_NOW_1,
+    PERMIT_NOW_2, PERMIT_PASSING_1, PERMIT_QUEUE_1, PERMIT_QUEUE_2, PERMIT_RELEASE_1,
+    PERMIT_RELEASE_2, PERMIT_RELEASE_3, PERMIT_RELEASE_4, PERMIT_RELEASE_5, PERMIT_RELEASE_6,
+    PERMIT_RELEASE_7, PERMIT_RELEASE_8, PERMIT_RELEASE_9, PERMIT_RENEW_1, PERMIT_SET_1, PERMITS_1,
+    PERMITS_2, PERMITS_3, PLACING_1, PLAIN_2, PLAIN_4, PLAIN_6, POOL_1, POOL_2, POOL_CHANGES_1,
     POOL_CHANGES_2, POOL_CHANGES_3, QUEUE_1, QUEUE_2, QUEUEING_1, QUEUEING_2, RAISE_2, RANGES_1,
     READ_INTEGER_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, RELEASE_1, RELEASE_10, RELEASE_2,
     RELEASE_3, RELEASE_4, RELEASE_5, RELEASE_7, RELEASE_8, RELEASE_9, RELEASE_ALL_1, RENEW_1,
@@ -77,10 +77,10 @@ static const char *const hf_segment_table[] = {
     "ARGV = SHORT and { OWNER, '2000', '0', '0', LEASE, TOKEN_TTL, '' } or ARGV\n"
     "local GRANT_MS = ARGV[2]\n"
     "if ARGV[3] == '0' then\n",
-    [ACQUIRE_4] = "local WAITER, ttl_ms = ARGV[7], holder and redis.call('PTTL', LOCK) or 0\n"
+    [ACQUIRE_4] = "local WAITER, ttl_ms = ARGV[7], holder and call('PTTL', LOCK) or 0\n"
     "if ttl_ms > 0 and holder ~= OWNER and holder:byte(15) == 56 and holder:byte(37) == 58 then\n"
     "if WAITER == '' then return { 0, ttl_ms, 0, 0, '' } end\n"
-    "local time = redis.call('TIME')\n",
+    "local time = call('TIME')\n",
     [ACQUIRE_5] = "end\n"
     "end\n",
     [ACQUIRE_ALL_1] = "local LEASE, TOKEN_TTL = ARGV[3], ARGV[4]\n"
@@ -229,7 +229,7 @@ static const char *const hf_segment_table[] = {
     "if ARGV[7] ~= '' then redis.call('ZREM', QUEUE, ARGV[7]) end\n"
     "return { 3, stored[2] }\n"
     "end\n",
-    [BEHIND_1] = "local last = tonumber(redis.call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2])\n"
+    [BEHIND_1] = "local last = tonumber(call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2])\n"
     "if last and last > FRONT_MAX and last < PLACE_END then\n"
     "local place = string.format('%s%06d', time[1], time[2])\n"
     "local us = place + 0\n"
@@ -238,9 +238,9 @@ static const char *const hf_segment_table[] = {
     "place = string.format('%d%07d', (last + 1 - low) / 1e7, low)\n"
     "end\n"
     "local usual = us - us % LOCK_PROBE_US <= last or us < 6.75e15 and (WAITER:byte(2) ~= 108\n"
-    "or redis.call('ZRANGE', QUEUE, '0', '0')[1]:byte(2) == 102)\n"
-    "if usual and redis.call('ZADD', QUEUE, 'NX', place, WAITER) == 1 then\n"
-    "return { 0, ttl_ms, redis.call('ZCARD', QUEUE) - 1, 0, place }\n"
+    "or call('ZRANGE', QUEUE, '0', '0')[1]:byte(2) == 102)\n"
+    "if usual and call('ZADD', QUEUE, 'NX', place, WAITER) == 1 then\n"
+    "return { 0, ttl_ms, call('ZCARD', QUEUE) - 1, 0, place }\n"
     "end\n"
     "end\n",
     [CLOCK_2] = "local FRONT_MAX = 1e14\n"
@@ -282,10 +282,10 @@ static const char *const hf_segment_table[] = {
     "call('SET', COUNTER, previous, 'KEEPTTL')\n"
     "end\n"
     "end\n",
-    [DUE_1] = "local POLL_MS = 250\n"
-    "local POLLERS_EVERY = 6\n"
+    [DUE_2] = "local POLL_MS = 250\n"
     "local PROBE_MS = 1000\n"
-    "local PROBE_DOUBLINGS = 6\n"
+    "local PROBE_DOUBLINGS = 6\n",
+    [DUE_3] = "local POLLERS_EVERY = 6\n"
     "local LOCK_UNUSED = 5\n"
     "local function is_due(record, now)\n"
     "local since_ms = now - record.till\n"
@@ -640,27 +640,35 @@ static const char *const hf_segment_table[] = {
     "if keeps(owner) and redis.call('ZCARD', QUEUE) > 1 then\n"
     "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 wish ' .. number)\n"
     "end\n",
-    [HASH_10] = "local fields = redis.call('HKEYS', LOCK)\n"
+    [HASH_10] = "local fields = call('HKEYS', LOCK)\n"
     "local holder = not fields[2] and fields[1]\n",
     [HASH_12] = "local LAST_READ = '1'\n"
     "local removed = call('HDEL', LOCK, OWNER) == 1\n",
     [HASH_14] = "do\n"
-    "local i = first_few[2] == '0' and 3 or 1\n"
-    "local member, place = first_few[i], (first_few[i + 1] or ''):match('^[1-9]%d*$')\n",
-    [HASH_15] = "local kind, client, number, ttl_ms, owner = (place and member or ''):match(MEMBER)\n"
+    "local heads, time = first_few, call('TIME')\n"
+    "if (heads[2] or ''):byte() == 45 then\n",
+    [HASH_15] = "local unused = tonumber(heads[1]:match('^1f %d+ ([1-9]%d*) '))\n"
+    "local since_ms = time[1] * 1000 + time[2] / 1000 + heads[2]\n"
+    "local waits = unused and since_ms >= -POLL_MS\n"
+    "and since_ms < PROBE_MS * 2 ^ math.min(unused - 1, PROBE_DOUBLINGS)\n"
+    "heads = waits and call('ZRANGE', QUEUE, '1', '2', 'WITHSCORES') or {}\n"
+    "end\n"
+    "local i = heads[2] == '0' and 3 or 1\n"
+    "local member, place = heads[i], (heads[i + 1] or ''):match('^[1-9]%d*$')\n",
+    [HASH_16] = "local kind, client, number, ttl_ms, owner = (place and member or ''):match(MEMBER)\n"
     "if owner == '' then owner = client .. ':' .. number end\n"
     "if kind == 'l' and #ttl_ms < 16 and owner:byte(38) ~= 48 then\n"
     "local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, 'holdfast_grant:' .. client)\n",
-    [HASH_16] = "local time = (counts[4] or 0) > 0 and unqueued == 0 and call('TIME')\n"
-    "if time and time[1] * 1000000 + time[2] - place <= LOCK_PROBE_US then\n"
+    [HASH_17] = "local is_listening = (counts[4] or 0) > 0 and unqueued == 0\n"
+    "if is_listening and time[1] * 1000000 + time[2] - place <= LOCK_PROBE_US then\n"
     "local drawn, token_string, token = ttl_ms == '0', '0'\n"
     "if not drawn then\n",
-    [HASH_17] = "end\n"
+    [HASH_18] = "end\n"
     "if drawn then\n"
-    "if i == 3 then call('ZREM', QUEUE, first_few[1]) end\n"
+    "if i == 3 then call('ZREM', QUEUE, heads[1]) end\n"
     "call('HSET', LOCK, owner, '1')\n"
     "local lock, ms = LOCK, GRANT_MS\n",
-    [HASH_18] = "call('ZADD', QUEUE, '0', member)\n"
+    [HASH_19] = "call('ZADD', QUEUE, '0', member)\n"
     "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 grant l ' .. number .. ' ' .. place\n"
     ".. ' ' .. token_string .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
     "return 1\n"
@@ -678,10 +686,10 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local function create_hold(lock, owner, ms, fingerprint)\n"
     "write_hold(lock, owner, '1', fingerprint)\n",
-    [HASH_20] = "local function next_waiter(head_members)\n"
+    [HASH_21] = "local function next_waiter(head_members)\n"
     "local i, now_us = head_members[2] == '0' and 3 or 1, server_us()\n"
     "if (head_members[2] or ''):byte() == 45 then\n",
-    [HASH_21] = "return next_behind_record(redis.call('ZRANGE', QUEUE, '0', '2', 'WITHSCORES'), now_us)\n"
+    [HASH_22] = "return next_behind_record(redis.call('ZRANGE', QUEUE, '0', '2', 'WITHSCORES'), now_us)\n"
     "end\n"
     "local is_old = now_us - (tonumber(head_members[i + 1]) or now_us) > LOCK_PROBE_US\n"
     "return is_old and #head_members + 1 or i, now_us, head_members\n"
@@ -2429,7 +2437,7 @@ static const char *const hf_segment_table[] = {
     "return holder, holder and holder == owner and 1 or nil, 'lock'\n"
     "end\n",
     [STRING_6] = "call('SET', LOCK, OWNER, 'PX', LEASE)\n",
-    [STRING_8] = "local holder = redis.call('GET', LOCK)\n",
+    [STRING_8] = "local holder = call('GET', LOCK)\n",
     [TIMES_1] = "local function since_us(place)\n"
     "return place < FRONT_MAX and place * 1024 or place\n"
     "end\n",
@@ -2505,34 +2513,34 @@ static const char *const hf_segment_table[] = {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "5bf8179c9bd15ae65f74e1de63577e7183cc12dd", (const unsigned char[]){ACQUIRE_1,
+    {"acquire", "ea62f636b0e90115c20f39620cb3280708293552", (const unsigned char[]){ACQUIRE_1,
     FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, FAIR_ACQUIRE_2, HASH_8, HASH_3, ACQUIRE_3,
     CLOCK_2, HASH_10, ACQUIRE_4, BEHIND_1, ACQUIRE_5, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2,
     HASH_3, HASH_4, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1,
     FRESH_3, HASH_6, PLAIN_2, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2,
     ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1,
-    GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_3,
-    HF_NO_SEGMENT}, 24234, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE], NULL},
-    {"acquire_all", "77ac542ccfd308ed19ce3eea0e55f1d2032993dc", (const unsigned char[]){KEYS_1,
+    GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_3,
+    HF_NO_SEGMENT}, 24192, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE], NULL},
+    {"acquire_all", "48a0ba76ad9a5ea7bc19e801f51f3dc09afd9c00", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     PLAIN_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRE_ALL_1, HF_NO_SEGMENT},
-    15340, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL], NULL},
-    {"begin", "e747712208035a99a47e529ef3b1693a81440f47", (const unsigned char[]){KEYS_1, CLOCK_2,
+    GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRE_ALL_1,
+    HF_NO_SEGMENT}, 15340, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL], NULL},
+    {"begin", "11ab61d15b34a77376b89d69900702152072fb1d", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, BEGIN_1, FRESH_1, FRESH_3, HASH_6, PLAIN_2, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, BEGIN_2, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
-    MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3,
-    ACQUIRING_3, HF_NO_SEGMENT}, 22207, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN], NULL},
-    {"complete", "98810b33c309b14682e538a82b42c866a811bde1", (const unsigned char[]){KEYS_1,
+    MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2,
+    RUNS_3, ACQUIRING_3, HF_NO_SEGMENT}, 22207, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN], NULL},
+    {"complete", "0d092e3a7e7456071284c6d1c927bece7a41c78a", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PLAIN_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, NOTIFYING_1, COMPLETE_1, IS_QUEUE_1, COMPLETE_2,
-    HF_NO_SEGMENT}, 14068, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE], NULL},
+    GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, NOTIFYING_1, COMPLETE_1, IS_QUEUE_1,
+    COMPLETE_2, HF_NO_SEGMENT}, 14068, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE], NULL},
     {"extend", "06741eed14a9845df4dac7708af6190751fdf9cd", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, EXTEND_2, FAIR_EXTEND_2, PLAIN_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1569,
     &hf_program_table[HF_PROGRAM_SHARDED_EXTEND], NULL},
@@ -2562,12 +2570,12 @@ static const hf_program hf_program_table[] = {
     HF_NO_SEGMENT}, 5768, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE], NULL},
     {"fence", "3a01f5a7c9af65d07fde71be9f7c49f558d5b8c9", (const unsigned char[]){FENCE_1,
     HF_NO_SEGMENT}, 1927, NULL, NULL},
-    {"force", "7ac0a765bb46f2896e068cd684af706e90378396", (const unsigned char[]){KEYS_1, CLOCK_2,
+    {"force", "f2c544c5534aa19b6eb3cb79c76f618836eb073e", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PLAIN_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3, HF_NO_SEGMENT},
-    14657, &hf_program_table[HF_PROGRAM_SHARDED_FORCE], NULL},
+    GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3,
+    HF_NO_SEGMENT}, 14657, &hf_program_table[HF_PROGRAM_SHARDED_FORCE], NULL},
     {"info", "da1c8fc8f60555f921bfd6c4593a064a00323afb", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, HASH_6, AHEAD_1, AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, INFO_2,
     HF_NO_SEGMENT}, 2857, NULL, NULL},
@@ -2580,52 +2588,53 @@ static const hf_program hf_program_table[] = {
     {"latch_set", "e71237b7ce59d13ec6e412be8c76effb964d49ae", (const unsigned char[]){PLAIN_2,
     LATCH_1, READ_INTEGER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3, LATCH_4, LATCH_SET_1,
     HF_NO_SEGMENT}, 1273, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET], NULL},
-    {"leave", "517c73090efa0a7d7c1aeba35a8e4df12db487ed", (const unsigned char[]){KEYS_1, CLOCK_2,
+    {"leave", "0c9ac6f15c9fc81c13c649faa35cf6cea3c551f0", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PLAIN_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, IS_QUEUE_1, FORGETTING_1,
+    GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, IS_QUEUE_1, FORGETTING_1,
     NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 16606, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE],
     NULL},
-    {"mutex_acquire", "edec30f7eece85c7961f32995d221b36e93d5ea9",
+    {"mutex_acquire", "d87c4fc2508a57c618317cc9c49fe1eb5cba4e70",
     (const unsigned char[]){ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2,
     FAIR_ACQUIRE_2, STRING_6, ACQUIRE_3, CLOCK_2, STRING_8, ACQUIRE_4, BEHIND_1, ACQUIRE_5,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, STRING_2, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2, TOKEN_3,
     TOKEN_4, TOKEN_5, RANGES_1, FRESH_3, STRING_4, SILENT_2, OWNERS_3, PLACING_1, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
-    MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3,
-    ACQUIRING_3, HF_NO_SEGMENT}, 23093, NULL, NULL},
+    MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2,
+    RUNS_3, ACQUIRING_3, HF_NO_SEGMENT}, 23051, NULL, NULL},
     {"mutex_extend", "0cfdc1741361b9805641544de666ac64e9af4ccb", (const unsigned char[]){STRING_2,
     EXTEND_2, FAIR_EXTEND_2, SILENT_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1103, NULL, NULL},
-    {"mutex_force", "ac849b4f509132c082b6478b38b3c2c251bcb30b", (const unsigned char[]){KEYS_1,
+    {"mutex_force", "36dbe759ceb8913ec0ba08c9cf12c61130d55369", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, STRING_2,
     STRING_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, SILENT_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3, HF_NO_SEGMENT},
-    13689, NULL, NULL},
+    GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3,
+    HF_NO_SEGMENT}, 13689, NULL, NULL},
     {"mutex_info", "5faecfb36f85a56c130496421a1d0eed0a54b7f0", (const unsigned char[]){STRING_2,
     STRING_4, AHEAD_1, AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, INFO_2,
     HF_NO_SEGMENT}, 2039, NULL, NULL},
-    {"mutex_leave", "6156f249f1d2eea6138b55c2b03501f651b743ec", (const unsigned char[]){KEYS_1,
+    {"mutex_leave", "7eb76b8a33395c9567606245612164a9b2bee2ac", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, STRING_2,
     STRING_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, SILENT_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, IS_QUEUE_1, FORGETTING_1,
+    GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, IS_QUEUE_1, FORGETTING_1,
     NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 15638, NULL, NULL},
-    {"mutex_release", "a897201dae35682c84be857cf3557cc57a503fa9",
+    {"mutex_release", "815af5c607d69f7f90f5170b82279ae0213f9966",
     (const unsigned char[]){RELEASE_1, STRING_2, RELEASE_2, STRING_4, RELEASE_3, STRING_10,
     RELEASE_4, SILENT_4, RELEASE_5, STRING_2, SILENT_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, RELEASE_7, MEMBER_2, MEMBER_3, RECORD_2,
-    RECORD_3, RECORD_4, RECORD_5, DUE_1, NEXT_BEHIND_RECORD_1, STRING_14, RELEASE_8, GRANTING_2,
-    RELEASE_9, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, QUEUE_1,
-    MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_1, TURNS_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 17135, NULL, NULL},
+    RECORD_3, RECORD_4, RECORD_5, DUE_2, DUE_3, NEXT_BEHIND_RECORD_1, STRING_14, RELEASE_8,
+    GRANTING_2, RELEASE_9, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
+    QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
+    GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 17135, NULL,
+    NULL},
     {"mutex_renew", "5c326886ba3d2f050bed8ca80bc812656f8ea675", (const unsigned char[]){STRING_2,
     RENEW_1, HF_NO_SEGMENT}, 556, NULL, NULL},
     {"once", "3fd81f4fee2805c6fa4e673212ceb13345c2c361", (const unsigned char[]){ONCE_1,
     HF_NO_SEGMENT}, 1558, NULL, NULL},
-    {"permit_acquire", "9b91a002dacd1a5565d0f2cb216ce58390600df4", (const unsigned char[]){KEYS_1,
+    {"permit_acquire", "4e28b1b0741d5788fa8a9c3e45fa89622fc10214", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, READ_INTEGER_1, POOL_2, PERMIT_ACQUIRE_1, PLAIN_2,
     PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2, BEHIND_1, PERMIT_ACQUIRE_4, DRAWING_1,
     TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_7, CLOCK_2, CLOCK_3,
@@ -2634,7 +2643,7 @@ static const hf_program hf_program_table[] = {
     RECORD_2, RECORD_3, RECORD_4, RECORD_5, PLAIN_2, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1,
     MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2,
-    FORGET_RECORD_1, PERMIT_ACQUIRE_10, HF_NO_SEGMENT}, 22785,
+    FORGET_RECORD_1, PERMIT_ACQUIRE_10, HF_NO_SEGMENT}, 22761,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE], NULL},
     {"permit_extend", "0ccbc3f56b867d150a6f89bd6101f2a64eac3fb5", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2,
@@ -2675,21 +2684,21 @@ static const hf_program hf_program_table[] = {
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET], NULL},
     {"raise", "8695dae66ad43a30335429d422d8b3630c57854c", (const unsigned char[]){CLOCK_2, CLOCK_3,
     CLOCK_4, CLOCK_5, TOKEN_2, RAISE_2, HF_NO_SEGMENT}, 1136, NULL, NULL},
-    {"release", "10b1136206e20ee0dd089372b8ac0378b21cd6cf", (const unsigned char[]){RELEASE_1,
+    {"release", "0c7a0f470a11b5d26ac013d9f53db8fdd74dbef3", (const unsigned char[]){RELEASE_1,
     HASH_2, HASH_3, HASH_4, RELEASE_2, HASH_6, RELEASE_3, HASH_12, RELEASE_4, PLAIN_4, RELEASE_5,
-    HASH_14, MEMBER_2, HASH_15, PLAIN_6, CLOCK_2, HASH_16, DRAWING_1, TOKEN_4, DRAWING_2, HASH_17,
-    HASH_3, HASH_18, HASH_2, HASH_3, HASH_4, PLAIN_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2,
-    TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, RELEASE_7, MEMBER_2, MEMBER_3, HASH_20, RECORD_2,
-    RECORD_3, RECORD_4, RECORD_5, DUE_1, NEXT_BEHIND_RECORD_1, HASH_21, RELEASE_8, GRANTING_2,
-    RELEASE_9, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, QUEUE_1,
-    MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_1, TURNS_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 20610,
+    HASH_14, DUE_2, HASH_15, MEMBER_2, HASH_16, PLAIN_6, CLOCK_2, HASH_17, DRAWING_1, TOKEN_4,
+    DRAWING_2, HASH_18, HASH_3, HASH_19, HASH_2, HASH_3, HASH_4, PLAIN_2, CLOCK_2, CLOCK_3,
+    CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, RELEASE_7, MEMBER_2, MEMBER_3,
+    HASH_21, RECORD_2, RECORD_3, RECORD_4, RECORD_5, DUE_2, DUE_3, NEXT_BEHIND_RECORD_1, HASH_22,
+    RELEASE_8, GRANTING_2, RELEASE_9, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
+    RECORD_5, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
+    GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 21054,
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE], NULL},
-    {"release_all", "95527f29b61a856c20fd7a249399347c19fba33d", (const unsigned char[]){KEYS_1,
+    {"release_all", "0ec9276e38692df6b3757616ea8bd9392be6f281", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     PLAIN_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RELEASE_ALL_1, HF_NO_SEGMENT}, 14349,
+    GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RELEASE_ALL_1, HF_NO_SEGMENT}, 14349,
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL], NULL},
     {"renew", "45a55f6ec908cf43b9e8c089f9f5a41e85c05d70", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, RENEW_1, HF_NO_SEGMENT}, 872, NULL, NULL},
@@ -2753,35 +2762,36 @@ static const hf_program hf_program_table[] = {
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3, RECORD_4, RUNS_2, SEMAPHORE_TURNS_2,
     TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_SET_1, HF_NO_SEGMENT}, 4801,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET], NULL},
-    {"sharded_acquire", "990725ef900783758db5b66c65d78a46c5957ef9",
+    {"sharded_acquire", "55cb1c7d9373265cd7c4e25e28a72a1a48cbd686",
     (const unsigned char[]){ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2,
     FAIR_ACQUIRE_2, HASH_8, HASH_3, ACQUIRE_3, CLOCK_2, HASH_10, ACQUIRE_4, BEHIND_1, ACQUIRE_5,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2,
     TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, FRESH_3, HASH_6, SHARDED_2, OWNERS_3, PLACING_1, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
-    MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3,
-    ACQUIRING_3, HF_NO_SEGMENT}, 24660, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE]},
-    {"sharded_acquire_all", "aee985bf928dad29b9e2247efd18119a481e2d33",
+    MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2,
+    RUNS_3, ACQUIRING_3, HF_NO_SEGMENT}, 24618, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE]},
+    {"sharded_acquire_all", "a8446593a067f8439133d36da0142fa1af146f1a",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
-    MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3,
-    ACQUIRE_ALL_1, HF_NO_SEGMENT}, 15766, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE_ALL]},
-    {"sharded_begin", "94420f6e00aad15a5ad1a498de3bce98a217d2d8", (const unsigned char[]){KEYS_1,
+    MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2,
+    RUNS_3, ACQUIRE_ALL_1, HF_NO_SEGMENT}, 15766, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE_ALL]},
+    {"sharded_begin", "412e4a7619f2f5673acd0035b9e01fdc0cdf867a", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, BEGIN_1, FRESH_1, FRESH_3, HASH_6, SHARDED_2, OWNERS_1, OWNERS_3, PLACING_1,
     RECORD_2, RECORD_3, RECORD_4, RECORD_5, BEGIN_2, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1,
     PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1,
-    MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1,
-    QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_3, HF_NO_SEGMENT}, 22633, NULL,
+    MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3,
+    TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_3, HF_NO_SEGMENT}, 22633, NULL,
     &hf_program_table[HF_PROGRAM_BEGIN]},
-    {"sharded_complete", "325dc976e9840be2bc057f86cfcb1ee333451dbd",
+    {"sharded_complete", "7fef2027975461b97150f4ca702790e5ddae9823",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3,
     RECORD_4, RECORD_5, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
-    SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, NOTIFYING_1, COMPLETE_1,
-    IS_QUEUE_1, COMPLETE_2, HF_NO_SEGMENT}, 14494, NULL, &hf_program_table[HF_PROGRAM_COMPLETE]},
+    SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, NOTIFYING_1,
+    COMPLETE_1, IS_QUEUE_1, COMPLETE_2, HF_NO_SEGMENT}, 14494, NULL,
+    &hf_program_table[HF_PROGRAM_COMPLETE]},
     {"sharded_extend", "28542dfb3ec22df09e1886bea46cb3ad0190b9e2", (const unsigned char[]){HASH_2,
     HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, SHARDED_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT},
     1995, NULL, &hf_program_table[HF_PROGRAM_EXTEND]},
@@ -2808,12 +2818,12 @@ static const hf_program hf_program_table[] = {
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, SHARDED_2, FAIR_QUEUE_1, RECORD_3, FAIR_QUEUE_2,
     FAIR_PASSING_1, FAIR_RELEASE_3, HF_NO_SEGMENT}, 6194, NULL,
     &hf_program_table[HF_PROGRAM_FAIR_RELEASE]},
-    {"sharded_force", "334375b5f9199584ac16eb7ace00c9e5ed1b14aa", (const unsigned char[]){KEYS_1,
+    {"sharded_force", "8189449d7c72452174be70d70b8e9df66ffeaea9", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3, HF_NO_SEGMENT},
-    15083, NULL, &hf_program_table[HF_PROGRAM_FORCE]},
+    GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3,
+    HF_NO_SEGMENT}, 15083, NULL, &hf_program_table[HF_PROGRAM_FORCE]},
     {"sharded_latch_delete", "b0851a9d42a9eb4e54740417f6056d2da9684536",
     (const unsigned char[]){SHARDED_2, LATCH_1, READ_INTEGER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,
     LATCH_4, LATCH_DELETE_1, HF_NO_SEGMENT}, 1667, NULL,
@@ -2824,13 +2834,13 @@ static const hf_program hf_program_table[] = {
     {"sharded_latch_set", "20d8f341e68a493527441045fd477fc8758c957f",
     (const unsigned char[]){SHARDED_2, LATCH_1, READ_INTEGER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,
     LATCH_4, LATCH_SET_1, HF_NO_SEGMENT}, 1699, NULL, &hf_program_table[HF_PROGRAM_LATCH_SET]},
-    {"sharded_leave", "bfb4e2bea12af727ae63bdd5669454a1968f4041", (const unsigned char[]){KEYS_1,
+    {"sharded_leave", "865039024a2275c4f9fc22b7791777e16467cfd0", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, IS_QUEUE_1, FORGETTING_1,
+    GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, IS_QUEUE_1, FORGETTING_1,
     NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 17032, NULL, &hf_program_table[HF_PROGRAM_LEAVE]},
-    {"sharded_permit_acquire", "fc4b1632daf6111aea79540ee5bf90ba6297c7e2",
+    {"sharded_permit_acquire", "11f376db06c216db0cd9ed5a7a5703112ed25e91",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, READ_INTEGER_1,
     POOL_2, PERMIT_ACQUIRE_1, SHARDED_2, PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2,
     BEHIND_1, PERMIT_ACQUIRE_4, DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6,
@@ -2840,7 +2850,7 @@ static const hf_program hf_program_table[] = {
     PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9,
     PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_ACQUIRE_10, HF_NO_SEGMENT},
-    23637, NULL, &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
+    23613, NULL, &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
     {"sharded_permit_extend", "0d699f5e4d89d589da13c2ad120ba4c9c23987bc",
     (const unsigned char[]){CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, PERMIT_EXTEND_1, SHARDED_2, SHORTENED_1,
@@ -2872,22 +2882,23 @@ static const hf_program hf_program_table[] = {
     PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3,
     PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT},
     16202, NULL, &hf_program_table[HF_PROGRAM_PERMIT_SET]},
-    {"sharded_release", "275c87592ce1ad2c11429291dd2eb1ab0327368d",
+    {"sharded_release", "948ad08a90e8a5a0f83b3ed56cdee779d8de8863",
     (const unsigned char[]){RELEASE_1, HASH_2, HASH_3, HASH_4, RELEASE_2, HASH_6, RELEASE_3,
-    HASH_12, RELEASE_4, SHARDED_4, RELEASE_5, HASH_14, MEMBER_2, HASH_15, SHARDED_6, CLOCK_2,
-    HASH_16, DRAWING_1, TOKEN_4, DRAWING_2, HASH_17, HASH_3, HASH_18, HASH_2, HASH_3, HASH_4,
-    SHARDED_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1,
-    RELEASE_7, MEMBER_2, MEMBER_3, HASH_20, RECORD_2, RECORD_3, RECORD_4, RECORD_5, DUE_1,
-    NEXT_BEHIND_RECORD_1, HASH_21, RELEASE_8, GRANTING_2, RELEASE_9, OWNERS_1, OWNERS_3, PLACING_1,
-    RECORD_2, RECORD_3, RECORD_4, RECORD_5, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
-    MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RELEASE_10,
-    HF_NO_SEGMENT}, 21363, NULL, &hf_program_table[HF_PROGRAM_RELEASE]},
-    {"sharded_release_all", "3f7bd02a63032d65517ac2ee35889adba294cfe5",
+    HASH_12, RELEASE_4, SHARDED_4, RELEASE_5, HASH_14, DUE_2, HASH_15, MEMBER_2, HASH_16,
+    SHARDED_6, CLOCK_2, HASH_17, DRAWING_1, TOKEN_4, DRAWING_2, HASH_18, HASH_3, HASH_19, HASH_2,
+    HASH_3, HASH_4, SHARDED_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
+    TOKEN_5, RANGES_1, RELEASE_7, MEMBER_2, MEMBER_3, HASH_21, RECORD_2, RECORD_3, RECORD_4,
+    RECORD_5, DUE_2, DUE_3, NEXT_BEHIND_RECORD_1, HASH_22, RELEASE_8, GRANTING_2, RELEASE_9,
+    OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, QUEUE_1, MEMBERS_1,
+    MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2,
+    DUE_3, TURNS_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 21807, NULL,
+    &hf_program_table[HF_PROGRAM_RELEASE]},
+    {"sharded_release_all", "200106a1deb624684393571bc75d42ccd983d495",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
-    MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, TURNS_1, QUEUE_2, RELEASE_ALL_1,
-    HF_NO_SEGMENT}, 14775, NULL, &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
+    MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2,
+    RELEASE_ALL_1, HF_NO_SEGMENT}, 14775, NULL, &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
     {"sharded_rw_acquire", "04d3ebe0086a66a8512c7dd957975d1530adc5de",
     (const unsigned char[]){KEYS_1, SHARDED_2, RW_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2,
     FREE_2, RW_ACQUIRE_2, HASH_3, RW_ACQUIRE_3, HASH_3, RW_ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4,

@@ -1443,20 +1443,26 @@ case("a grant to a waiter whose tokens never expire removes the token counter's 
   end
 end)
 
--- seconds: since the free lock was left to clients that poll, ten more by the place of its waiter
-local function unseen(name, seconds, granted)
-  case("a lock that polling clients did not take is reserved for them again " .. name, function(c)
-    local listener = grants_of(c, B)
-    held(c)
-    record(c, 0, 5, 0, 0, T0_MS - seconds * 1000)
-    queued(c, T0 - (seconds + 10) * 1e6, member(B, 7))
-    c.same(1, release(c))
-    c.same({ granted and grant_text("l", 7, text(T0 - (seconds + 10) * 1e6), text(T0))
-      or "1 turn 7 20" }, listener.received())
-  end)
+-- before: turns, unused, run, ms since its time; the next waiter has waited for 0 or 30 s
+local function behind_record(name, before, granted)
+  for _, seconds in ipairs { 0, 30 } do
+    local place = T0 - seconds * 1e6
+    case(("a released lock %s, if its next waiter has waited for %d s"):format(name, seconds), function(c)
+      local listener = grants_of(c, B)
+      held(c)
+      record(c, before[1], before[2], 0, before[3], T0_MS - before[4])
+      queued(c, place, member(B, 7))
+      c.same(1, release(c))
+      c.same({ granted and grant_text("l", 7, text(place), text(T0)) or "1 turn 7 20" }, listener.received())
+      c.same(granted and { B .. ":7", "1" } or {}, c.cmd("HGETALL", LOCK))
+    end)
+  end
 end
-unseen("after sixteen seconds", 16, false)
-unseen("only after sixteen seconds", 15.999, true)
+behind_record("is reserved for polling clients sixteen seconds after the last unused reservation", { 0, 5, 0, 16000 }, false)
+behind_record("is handed over within sixteen seconds of the last unused reservation", { 0, 5, 0, 15999 }, true)
+behind_record("is handed over while it is reserved for polling clients", { 0, 1, 0, -250 }, true)
+behind_record("is reserved for polling clients if the clock was set back", { 0, 1, 0, -251 }, false)
+behind_record("is reserved for polling clients that were seen, after six holds by holdfast", { 6, 0, 10, 10 }, false)
 
 case("a release removes its own unconfirmed grant from a queue with a record of other libraries", function(c)
   local listener = grants_of(c, B)

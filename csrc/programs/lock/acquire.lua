@@ -26,10 +26,10 @@ local GRANT_MS = ARGV[2]
 if ARGV[3] == '0' then
 --#include "base/clock.lua:places"
 --#include "LAYOUT:find_holder"
-  local WAITER, ttl_ms = ARGV[7], holder and redis.call('PTTL', LOCK) or 0
+  local WAITER, ttl_ms = ARGV[7], holder and call('PTTL', LOCK) or 0
   if ttl_ms > 0 and holder ~= OWNER and holder:byte(15) == 56 and holder:byte(37) == 58 then
     if WAITER == '' then return { 0, ttl_ms, 0, 0, '' } end
-    local time = redis.call('TIME')
+    local time = call('TIME')
 --#include "queue/behind.lua"
   end
 end

@@ -71,7 +71,7 @@ local lock, ms = LOCK, LEASE
 --#section find_holder
 -- Defines holder, the owner that holds LOCK; nil if LOCK does not exist, false if it has several
 -- fields, which a lock never has. Straight-line code: see acquire.lua.
-local fields = redis.call('HKEYS', LOCK)
+local fields = call('HKEYS', LOCK)
 local holder = not fields[2] and fields[1]
 --#end
 
@@ -86,12 +86,23 @@ local removed = call('HDEL', LOCK, OWNER) == 1
 --#section hand_over
 -- The common case of a hand-over by a release. Straight-line code: see acquire.lua. It applies if
 -- the first waiter wants a lock, is listening, and has waited for no longer than LOCK_PROBE_US; if
--- nobody is waiting outside the queue; and if the token comes from the clock, or there is no token.
--- The code that follows handles everything else, such as a record, a guard, or an owner that keeps
--- the lock, and finds nothing changed.
+-- nobody is waiting outside the queue; if the record, if there is one, says that no polling client
+-- was seen, and that it is not time to look for one; and if the token comes from the clock, or
+-- there is no token. The code that follows handles everything else, such as a guard, or an owner
+-- that keeps the lock, and finds nothing changed.
 do
-  local i = first_few[2] == '0' and 3 or 1 -- after the member of the grant that ends
-  local member, place = first_few[i], (first_few[i + 1] or ''):match('^[1-9]%d*$')
+  local heads, time = first_few, call('TIME')
+  if (heads[2] or ''):byte() == 45 then -- below 0: a record, in the format of record.lua
+--#include "queue/due.lua:probing"
+    local unused = tonumber(heads[1]:match('^1f %d+ ([1-9]%d*) '))
+    local since_ms = time[1] * 1000 + time[2] / 1000 + heads[2]
+    -- See is_due.
+    local waits = unused and since_ms >= -POLL_MS
+      and since_ms < PROBE_MS * 2 ^ math.min(unused - 1, PROBE_DOUBLINGS)
+    heads = waits and call('ZRANGE', QUEUE, '1', '2', 'WITHSCORES') or {}
+  end
+  local i = heads[2] == '0' and 3 or 1 -- after the member of the grant that ends
+  local member, place = heads[i], (heads[i + 1] or ''):match('^[1-9]%d*$')
 --#include "queue/member.lua:form"
   local kind, client, number, ttl_ms, owner = (place and member or ''):match(MEMBER)
   if owner == '' then owner = client .. ':' .. number end
@@ -99,14 +110,14 @@ do
     local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, 'holdfast_grant:' .. client)
 --#include "CHANNEL:unqueued"
 --#include "base/clock.lua:places"
-    local time = (counts[4] or 0) > 0 and unqueued == 0 and call('TIME')
-    if time and time[1] * 1000000 + time[2] - place <= LOCK_PROBE_US then
+    local is_listening = (counts[4] or 0) > 0 and unqueued == 0
+    if is_listening and time[1] * 1000000 + time[2] - place <= LOCK_PROBE_US then
       local drawn, token_string, token = ttl_ms == '0', '0'
       if not drawn then
 --#include "token/drawing.lua"
       end
       if drawn then
-        if i == 3 then call('ZREM', QUEUE, first_few[1]) end
+        if i == 3 then call('ZREM', QUEUE, heads[1]) end
         call('HSET', LOCK, owner, '1')
         local lock, ms = LOCK, GRANT_MS
 --#include "lock/hash.lua:set_ttl"

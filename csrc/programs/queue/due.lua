@@ -1,11 +1,13 @@
 --#fragment
 -- Decides when the free lock is left to clients that poll: see queue.lua.
+--#section probing
 local POLL_MS = 250 -- duration of one turn of the polling clients
-local POLLERS_EVERY = 6 -- our waiters get at least this many turns between two of theirs
 -- Even if no polling client was seen, polling clients get a turn after PROBE_MS. After each unused
 -- turn this time doubles, up to PROBE_DOUBLINGS times.
 local PROBE_MS = 1000
 local PROBE_DOUBLINGS = 6
+--#end
+local POLLERS_EVERY = 6 -- our waiters get at least this many turns between two of theirs
 local LOCK_UNUSED = 5 -- unused turns assumed if a lock's queue is already old
 
 -- Returns whether clients that poll get a turn now. Such clients get another turn after
