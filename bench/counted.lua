@@ -5,13 +5,14 @@
 --   cycle      instructions of a free acquire and release
 --   with_lock  the same through client:with_lock
 --   hand_off   instructions of a turn, by turns with another process
+--   refused    instructions of an attempt to acquire a lock that another client holds
 --   hold       bytes by which the process grows for each lock that it holds
 --   aof        bytes of a cycle in the server's append-only file
 
 local process = require "spec.support.process"
 local sys = require "spec.support.sys"
 
-local counted = { names = { "start", "cycle", "with_lock", "hand_off", "hold", "aof" } }
+local counted = { names = { "start", "cycle", "with_lock", "hand_off", "refused", "hold", "aof" } }
 
 local FEW, MANY = 200, 1200 -- cycles; what a program costs once is subtracted
 local HOLDS, AOF_CYCLES, PATIENCE = 20000, 1000, 120
@@ -26,6 +27,7 @@ local CYCLES = [[
   client:close()
 ]]
 local CYCLE = "lock:acquire(60) and lock:release()"
+local REFUSED, OTHER_OWNER = "not lock:try_acquire()", "00000000-0000-8000-8000-000000000000:1"
 local WITH_LOCK = 'client:with_lock("bench:counted", nothing)'
 
 local HOLD = [[
@@ -90,6 +92,14 @@ function measures.hand_off(server, tree)
   local each = instructions_of_each(server, tree, CYCLE)
   other:kill("KILL")
   server:cli("DEL", "bench:counted", "holdfast_queue:{bench:counted}")
+  return each
+end
+
+function measures.refused(server, tree)
+  server:cli("HSET", "bench:counted", OTHER_OWNER, 1)
+  server:cli("PEXPIRE", "bench:counted", PATIENCE * 1000)
+  local each = instructions_of_each(server, tree, REFUSED)
+  server:cli("DEL", "bench:counted")
   return each
 end
 
