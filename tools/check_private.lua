@@ -1,5 +1,5 @@
--- Finds unit programs that use a field of a claim, hold, operation or client: lua5.4
--- tools/check_private.lua
+-- Finds unit programs that use a field of a claim, hold, operation or client, and fuzzing harnesses
+-- that use one of a claim or hold: lua5.4 tools/check_private.lua
 --
 -- Only spec/unit/fields.h may use these fields, so that they can be renamed or moved without
 -- changing tests. The compiler finds them. In a copy of the headers the fields are deprecated,
@@ -9,9 +9,11 @@ local tools = dofile "tools/files.lua"
 local read, output_of = tools.read, tools.output_of
 
 -- Patterns for the text before a struct's fields, and for the fields.
-local STRUCTS = {
+local HOLDS = {
   ["lock/claims.h"] = { "(\ntypedef struct hf_claim )(%b{})" },
   ["lock/holds.h"] = { "(\nstruct hf_hold )(%b{})" },
+}
+local OPERATIONS = {
   ["client.h"] = { "(\nstruct hf_op )(%b{})", "(\nstruct hf_client )(%b{})" },
 }
 local KNOWS = "spec/unit/fields.h"
@@ -32,9 +34,12 @@ local function deprecate(text, struct)
   return text
 end
 
-local function write_headers(folder)
+local function copy_headers(folder)
   assert(os.execute(("rm -rf %s && mkdir -p %s && cp -r csrc %s"):format(folder, folder, folder)))
-  for header, structs in pairs(STRUCTS) do
+end
+
+local function mark_headers(folder, structs_of)
+  for header, structs in pairs(structs_of) do
     local path = folder .. "/csrc/core/" .. header
     local text = read(path)
     for _, struct in ipairs(structs) do text = deprecate(text, struct) end
@@ -43,7 +48,7 @@ local function write_headers(folder)
 end
 
 local function includes(folder)
-  return ("-I%s/csrc -I%s/csrc/core -I%s/csrc/posix"):format(folder, folder, folder)
+  return ("-I%s/csrc -I%s/csrc/core -I%s/csrc/posix -Ispec/unit"):format(folder, folder, folder)
 end
 
 local reported = {}
@@ -59,7 +64,7 @@ local function check_uses(sources, folder)
   for path, line, kind, text in said:gmatch("([^\n:]+):(%d+):%d+: (%w+): ([^\n]*)") do
     local field = text:match("^.(.-). is deprecated")
     local use = ("%s:%s: %s"):format(path, line, field or text)
-    local counts = kind == "error" or field and path:find("^spec/unit/") and path ~= KNOWS
+    local counts = kind == "error" or field and path:find("^spec/") and path ~= KNOWS
     if counts then report(use) end
   end
 end
@@ -87,7 +92,10 @@ end
 
 local FOLDER = (os.getenv("BUILD") or "build") .. "/private"
 local sources = output_of("ls spec/unit/*.c"):gsub("\n", " ")
-write_headers(FOLDER)
+copy_headers(FOLDER)
+mark_headers(FOLDER, HOLDS)
+check_uses(output_of("ls spec/fuzz/*.c"):gsub("\n", " "), FOLDER)
+mark_headers(FOLDER, OPERATIONS)
 check_uses(sources, FOLDER)
 check_designators(sources)
 check_lists()

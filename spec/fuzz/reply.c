@@ -10,6 +10,7 @@
  * memory is rolled back. */
 #include "base/lease.h"
 #include "client.h"
+#include "fields.h"
 #include "input.h"
 #include "memerr.h"
 #include "names_of.h"
@@ -270,31 +271,20 @@ static void be_closed(hf_session *session) {
 /* The longest that may have been asked for. What a quorum's hold has by its members comes before
  * the decision. */
 static hf_time most_lease(const hf_hold *hold) {
-    hf_time lease = hf_time_max(hold->claim->lease, w.client.config.grant_lease);
-    for (uint32_t i = 0; i < hold->member_count; i++) {
-        if (hold->member_holds[i]) lease = hf_time_max(lease, hold->member_holds[i]->claim->lease);
+    hf_time lease = hf_time_max(lease_of(hold), w.client.config.grant_lease);
+    for (uint32_t i = 0; i < member_count_of(hold); i++) {
+        const hf_hold *member = member_holds_of(hold)[i];
+        if (member) lease = hf_time_max(lease, lease_of(member));
     }
     return lease;
 }
 
-static void check_hold(const hf_client *client, const hf_hold *hold, size_t at) {
-    const hf_holds *holds = &client->holds;
-    MUST(hf_hold_in_table(hold) && hold->refs > 0 && hold->claim->heap_index == at);
-    MUST(at == 0 || holds->heap[(at - 1) / 2]->wake_at <= hold->claim->wake_at);
-    MUST(hf_holds_find(holds, hold->claim->kind, hf_hold_key(hold), hf_hold_caller(hold)) == hold);
-    MUST((hold->state == HF_HOLD_LOST) == (hold->reason != HF_LOST_NONE));
-    if (hold->state != HF_HOLD_HELD) return;
+static void check_hold(const hf_hold *hold) {
+    hf_hold_view view = hf_view_of(hold);
+    if (!view.held) return;
     size_t key = index_of(hf_hold_key(hold), KEYS, COUNT(KEYS));
     MUST(key < COUNT(KEYS));
-    MUST(hold->claim->count > hold->claim->share.others && hf_claim_own_holds(hold->claim) > 0);
-    MUST(hold->claim->valid_until <=
-         hf_lease_end(*asked_at(key, hf_hold_owner(hold)), most_lease(hold)));
-    MUST(client->quorum || hold->claim->wake_at <= hf_time_max(hold->claim->valid_until, w.now));
-}
-
-static void check_claim(const hf_client *client, const hf_claim *claim, size_t at) {
-    if (claim->hold) check_hold(client, claim->hold, at);
-    else MUST(hf_claim_is_leaving(claim) || claim->record);
+    MUST(view.valid_until <= hf_lease_end(*asked_at(key, hf_hold_owner(hold)), most_lease(hold)));
 }
 
 static void check_op(const hf_op *op) {
@@ -308,7 +298,11 @@ static void check_op(const hf_op *op) {
 
 static void check_client(const hf_client *client) {
     size_t waiting = client->kept.count; /* each of these needs an events link, too */
-    for (size_t i = 0; i < client->holds.count; i++) check_claim(client, client->holds.heap[i], i);
+    hf_holds_check(&client->holds, w.now);
+    for (size_t i = 0; i < client->holds.count; i++) {
+        const hf_hold *hold = hold_of_claim(client->holds.heap[i]);
+        if (hold) check_hold(hold);
+    }
     for (const hf_op *op = client->ops; op; op = op->next) {
         waiting += op->wait.needs_events;
         check_op(op);
@@ -321,8 +315,9 @@ static void check_client(const hf_client *client) {
 static void check_handles(void) {
     for (size_t i = 0; i < MAX_HANDLES; i++) {
         const hf_hold *hold = w.handles[i];
-        if (!hold || w.let_go[i] || w.client.closed || hold->state == HF_HOLD_LOST) continue;
-        MUST(hold->state == HF_HOLD_HELD && hf_hold_in_table(hold));
+        if (!hold || w.let_go[i] || w.client.closed) continue;
+        hf_hold_view view = hf_view_of(hold);
+        MUST(view.held || view.state == HF_HOLD_LOST);
     }
 }
 
@@ -523,7 +518,7 @@ static bool is_being_released(const hf_hold *hold) {
         bool releases = hf_op_impls[op->spec.kind]->releases && !op->done;
         if (releases && hf_slice_equal(hf_hold_caller(hold), op->spec.caller)) return true;
     }
-    return hold->state != HF_HOLD_HELD || !hf_hold_in_table(hold);
+    return !hf_view_of(hold).held;
 }
 
 /* A handle takes what this operation has acquired. */
@@ -552,8 +547,8 @@ static void begin_on_lost(input *in) {
     hf_hold *hold = *handle_at(in);
     hf_op_spec spec = {
         .kind = kinds[pick(in, COUNT(kinds))], .names = &w.names[0], .lost_hold = hold};
-    if (!hold || hf_hold_in_table(hold) || hold->state != HF_HOLD_LOST) return;
-    spec.lock_kind = hold->claim->kind;
+    if (!hold || hf_hold_in_table(hold) || hf_view_of(hold).state != HF_HOLD_LOST) return;
+    spec.lock_kind = kind_of_hold(hold);
     spec.caller = hf_hold_caller(hold);
     spec.lease = HF_SECOND;
     begin(&spec);
@@ -578,7 +573,7 @@ static hf_session *pick_link(input *in) {
 static hf_hold *pick_hold(input *in) {
     size_t count = w.client.holds.count;
     unsigned i = pick(in, 64);
-    return count > 0 ? w.client.holds.heap[i % count]->hold : NULL;
+    return count > 0 ? hold_of_claim(w.client.holds.heap[i % count]) : NULL;
 }
 
 static void approve(hf_hold *hold) {
@@ -586,7 +581,8 @@ static void approve(hf_hold *hold) {
 }
 
 static void allow_all(void) {
-    for (size_t i = 0; i < w.client.holds.count; i++) approve(w.client.holds.heap[i]->hold);
+    for (size_t i = 0; i < w.client.holds.count; i++)
+        approve(hold_of_claim(w.client.holds.heap[i]));
 }
 
 /* ---- the input ---- */

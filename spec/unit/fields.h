@@ -81,6 +81,10 @@ static UNUSED inline hf_hold *hold_of_claim(const hf_claim *of) {
     return of ? of->hold : NULL;
 }
 
+static UNUSED inline const hf_kind *kind_of_hold(const hf_hold *of) {
+    return of->claim->kind;
+}
+
 /* What tests read of a claim, which may have no hold. */
 static UNUSED inline bool is_leaving(const hf_claim *of) {
     return of && of->state == HF_CLAIM_LEAVING;
