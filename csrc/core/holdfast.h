@@ -777,7 +777,8 @@ typedef struct hf_op_spec {
     size_t batch_count; /* 1 to HF_BATCH_MAX */
 
     hf_slice fingerprint; /* acquire of a guard: the fingerprint of the request */
-    hf_slice result;      /* complete: the result of the run; watch: the known holder */
+    hf_slice result;      /* complete: the result of the run; watch: the known holder; force: the
+                             only owner whose lock may be freed, or empty for any */
 
     /* complete: how long the record remains; 0 leaves no record, and frees the key. acquire: how
      * long the client keeps the lock for its callers after a release; 0 if it does not. */

@@ -109,6 +109,14 @@ static int l_complete(lua_State *L) {
     return run_blocking(L, hf_lock_check(L), HF_OP_COMPLETE, keep, record, NULL, 0);
 }
 
+/* force_release(lock [, owner]) -> whether it was locked | nil, message, code. With an owner, the
+ * lock is freed only if that owner holds it. */
+static int l_force_release(lua_State *L) {
+    hf_slice owner;
+    owner.data = luaL_optlstring(L, 2, "", &owner.size);
+    return run_blocking(L, hf_lock_check(L), HF_OP_FORCE, 0, owner, NULL, 0);
+}
+
 /* Pushes a userdata with the arguments in the list at `index`, and returns it. Replaces the list
  * with a copy, which keeps the strings alive even if the caller changes the list. */
 static const hf_slice *push_args(lua_State *L, int index, size_t *count) {
@@ -199,8 +207,11 @@ static int l_begin(lua_State *L) {
 }
 
 void hf_open_calls(lua_State *L) {
-    static const luaL_Reg special[] = {
-        {"begin", l_begin}, {"acquire", l_acquire}, {"complete", l_complete}, {NULL, NULL}};
+    static const luaL_Reg special[] = {{"begin", l_begin},
+                                       {"acquire", l_acquire},
+                                       {"complete", l_complete},
+                                       {"force_release", l_force_release},
+                                       {NULL, NULL}};
     for (int kind = 0; kind < HF_OP_KINDS; kind++) {
         hf_call_number number = hf_op_rows[kind].number;
         bool has_call = number != HF_NUMBER_UNUSED && number != HF_NUMBER_NODE;

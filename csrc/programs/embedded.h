@@ -594,7 +594,8 @@ static const char *const hf_segment_table[] = {
     [FORCE_2] = "local kind = redis.call('TYPE', LOCK).ok\n"
     "if kind == 'none' then return 0 end\n"
     "if kind ~= KEY_TYPE then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
-    "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n",
+    "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
+    "if ARGV[3] and ARGV[3] ~= holder_of(LOCK) then return 0 end\n",
     [FORGET_RECORD_1] = "local function forget_record()\n"
     "local record = record_in(first_members())\n"
     "if record then redis.call('ZREM', QUEUE, record.member) end\n"
@@ -1930,6 +1931,7 @@ static const char *const hf_segment_table[] = {
     "if not is_read_write(fields) or redis.call('PTTL', LOCK) < 0 then\n"
     "return redis.error_reply('WRONGTYPE the key is not a read/write lock')\n"
     "end\n"
+    "if ARGV[3] and redis.call('HEXISTS', LOCK, ARGV[3]) == 0 then return 0 end\n"
     "for i = 1, #fields, 2 do\n"
     "delete_leases(LOCK, fields[i], 0, tonumber(fields[i + 1]) or 0)\n"
     "end\n"
@@ -2553,10 +2555,10 @@ static const hf_program hf_program_table[] = {
     {"fair_extend", "d11a2790646c0548d46441428cbea4d48eedd2b2", (const unsigned char[]){HASH_2,
     HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, PLAIN_2, FAIR_EXTEND_3, HF_NO_SEGMENT}, 1405,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_EXTEND], NULL},
-    {"fair_force", "29ab54bae37ef12c1694469cf60350ccbfcec6d2", (const unsigned char[]){KEYS_1,
+    {"fair_force", "e2728aeeb8afe1cc96f6da759a6f41f79ba46f4a", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4, HASH_6, PLAIN_2, FAIR_QUEUE_1,
     RECORD_3, FAIR_QUEUE_2, FAIR_PASSING_1, OWNERS_3, FAIR_FORCE_2, FORCE_2, FAIR_FORCE_3,
-    HF_NO_SEGMENT}, 6356, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE], NULL},
+    HF_NO_SEGMENT}, 6416, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE], NULL},
     {"fair_info", "46ee79307f5dd0b0ef358acdc03e412b4801afef", (const unsigned char[]){HASH_2,
     HASH_3, HASH_4, HASH_6, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, AHEAD_1, FAIR_INFO_2,
     HF_NO_SEGMENT}, 2432, NULL, NULL},
@@ -2570,12 +2572,12 @@ static const hf_program hf_program_table[] = {
     HF_NO_SEGMENT}, 5768, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE], NULL},
     {"fence", "3a01f5a7c9af65d07fde71be9f7c49f558d5b8c9", (const unsigned char[]){FENCE_1,
     HF_NO_SEGMENT}, 1927, NULL, NULL},
-    {"force", "f2c544c5534aa19b6eb3cb79c76f618836eb073e", (const unsigned char[]){KEYS_1, CLOCK_2,
+    {"force", "f2339fadae5c07f22371e6c667956db1d776e5af", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PLAIN_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3,
-    HF_NO_SEGMENT}, 14657, &hf_program_table[HF_PROGRAM_SHARDED_FORCE], NULL},
+    HF_NO_SEGMENT}, 14717, &hf_program_table[HF_PROGRAM_SHARDED_FORCE], NULL},
     {"info", "da1c8fc8f60555f921bfd6c4593a064a00323afb", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, HASH_6, AHEAD_1, AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, INFO_2,
     HF_NO_SEGMENT}, 2857, NULL, NULL},
@@ -2606,12 +2608,12 @@ static const hf_program hf_program_table[] = {
     RUNS_3, ACQUIRING_3, HF_NO_SEGMENT}, 23051, NULL, NULL},
     {"mutex_extend", "0cfdc1741361b9805641544de666ac64e9af4ccb", (const unsigned char[]){STRING_2,
     EXTEND_2, FAIR_EXTEND_2, SILENT_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1103, NULL, NULL},
-    {"mutex_force", "36dbe759ceb8913ec0ba08c9cf12c61130d55369", (const unsigned char[]){KEYS_1,
+    {"mutex_force", "9b9102e94d2ef3962cb61315f9eda469efb5aac2", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, STRING_2,
     STRING_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, SILENT_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3,
-    HF_NO_SEGMENT}, 13689, NULL, NULL},
+    HF_NO_SEGMENT}, 13749, NULL, NULL},
     {"mutex_info", "5faecfb36f85a56c130496421a1d0eed0a54b7f0", (const unsigned char[]){STRING_2,
     STRING_4, AHEAD_1, AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, INFO_2,
     HF_NO_SEGMENT}, 2039, NULL, NULL},
@@ -2713,11 +2715,11 @@ static const hf_program hf_program_table[] = {
     {"rw_extend", "5dfbc6597ea45e06289b94580540798502c5ef1b", (const unsigned char[]){RW_1,
     RW_EXTEND_1, PLAIN_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 3932,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_EXTEND], NULL},
-    {"rw_force", "fa5b79480093f341c4b3da35b143f28943cea8ac", (const unsigned char[]){KEYS_1,
+    {"rw_force", "1f6e63f6ad9fc6d4d7b52863951dcc8df0a7247f", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, PLAIN_2,
     RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PASSING_OVER_2,
     RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1,
-    RW_QUEUE_2, OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 17347,
+    RW_QUEUE_2, OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 17422,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE], NULL},
     {"rw_info", "d7ddd2d8fa805033a87cb8205fd21363fb617b08", (const unsigned char[]){RW_1, AHEAD_1,
     AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, RW_INFO_2, HF_NO_SEGMENT}, 4285,
@@ -2804,10 +2806,10 @@ static const hf_program hf_program_table[] = {
     {"sharded_fair_extend", "077feca393defe40d588271c277b9be58836585c",
     (const unsigned char[]){HASH_2, HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, SHARDED_2,
     FAIR_EXTEND_3, HF_NO_SEGMENT}, 1831, NULL, &hf_program_table[HF_PROGRAM_FAIR_EXTEND]},
-    {"sharded_fair_force", "3cd67121ff0cb56223506f3e827d9761016c84dc",
+    {"sharded_fair_force", "767ed56cd7597806666cbd524404bf0713406974",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4,
     HASH_6, SHARDED_2, FAIR_QUEUE_1, RECORD_3, FAIR_QUEUE_2, FAIR_PASSING_1, OWNERS_3,
-    FAIR_FORCE_2, FORCE_2, FAIR_FORCE_3, HF_NO_SEGMENT}, 6782, NULL,
+    FAIR_FORCE_2, FORCE_2, FAIR_FORCE_3, HF_NO_SEGMENT}, 6842, NULL,
     &hf_program_table[HF_PROGRAM_FAIR_FORCE]},
     {"sharded_fair_leave", "e3841b2ef0998f5d561e8a3f16983299fb2cf922",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4,
@@ -2818,12 +2820,12 @@ static const hf_program hf_program_table[] = {
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, SHARDED_2, FAIR_QUEUE_1, RECORD_3, FAIR_QUEUE_2,
     FAIR_PASSING_1, FAIR_RELEASE_3, HF_NO_SEGMENT}, 6194, NULL,
     &hf_program_table[HF_PROGRAM_FAIR_RELEASE]},
-    {"sharded_force", "8189449d7c72452174be70d70b8e9df66ffeaea9", (const unsigned char[]){KEYS_1,
+    {"sharded_force", "ab518db551639942b2b6ba9fd278a05b47fcde10", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3,
-    HF_NO_SEGMENT}, 15083, NULL, &hf_program_table[HF_PROGRAM_FORCE]},
+    HF_NO_SEGMENT}, 15143, NULL, &hf_program_table[HF_PROGRAM_FORCE]},
     {"sharded_latch_delete", "b0851a9d42a9eb4e54740417f6056d2da9684536",
     (const unsigned char[]){SHARDED_2, LATCH_1, READ_INTEGER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,
     LATCH_4, LATCH_DELETE_1, HF_NO_SEGMENT}, 1667, NULL,
@@ -2910,11 +2912,11 @@ static const hf_program hf_program_table[] = {
     {"sharded_rw_extend", "89b6ffbe89b3679fb114177e148830dbd399333e", (const unsigned char[]){RW_1,
     RW_EXTEND_1, SHARDED_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 4358, NULL,
     &hf_program_table[HF_PROGRAM_RW_EXTEND]},
-    {"sharded_rw_force", "8307cebb6ed0b3d64e8d40f87646dbeb305a9392",
+    {"sharded_rw_force", "09c76434584c0b0fceb5af51d69e1c9095d8b40b",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RW_1, SHARDED_2, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
     RECORD_5, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
-    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 17773, NULL,
+    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 17848, NULL,
     &hf_program_table[HF_PROGRAM_RW_FORCE]},
     {"sharded_rw_leave", "6e8d3897ee177ce01ca4cc053fc95f9af806f0cd",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,

@@ -168,7 +168,7 @@ return {
   { "wire.c:hf_wire_leave", "hf_slice args[«10|11»];", MORE_ROOM },
   { "wire.c:hf_wire_set", "hf_slice args[«8|9»];", MORE_ROOM },
   { "wire.c:hf_wire_complete", "hf_slice args[«9|10»];", MORE_ROOM },
-  { "wire.c:hf_wire_force", "hf_slice args[«7|8»];", MORE_ROOM },
+  { "wire.c:hf_wire_force", "hf_slice args[«8|9»];", MORE_ROOM },
   { "wire.c:hf_wire_info", "hf_slice args[«5|6»] = {names", MORE_ROOM },
   { "wire.c:renew_pairs", "size_t room = «0|1»;", MORE_ROOM },
   { "wire.c:renew_pairs", "args = calloc(«4|5» * count, sizeof", MORE_ROOM },

@@ -2237,7 +2237,7 @@ end)
 
 -- ---- force ----
 
-local function force(c, program) return c.run(program or "force", FOUR, OWNER, GRANT) end
+local function force(c, program, holder) return c.run(program or "force", FOUR, OWNER, GRANT, holder) end
 
 local function forced(name, before, reply)
   case("force_release " .. name, function(c)
@@ -2303,6 +2303,17 @@ case("force_release of a lock grants it to the next waiter, and force_release of
   mutex_held(c, "them", false)
   c.same(1, force(c, "mutex_force"))
   c.same(0, force(c, "mutex_force"))
+end)
+
+case("force_release with an expected holder frees only that owner's lock or mutex", function(c)
+  for program, hold in pairs { force = held, mutex_force = mutex_held } do
+    hold(c, OTHER)
+    c.same({ 0, 0 }, { force(c, program, OWNER), force(c, program, OTHER .. "0") })
+    c.same({ 1, 1 }, { c.cmd("EXISTS", LOCK), force(c, program, OTHER) })
+    c.same({ 0, 0 }, { c.cmd("EXISTS", LOCK), force(c, program, OTHER) })
+  end
+  fields("done", "x", "print", "P", "by", OTHER)(c)
+  c.same({ 0, 1 }, { force(c, "force", OTHER), c.cmd("EXISTS", LOCK) })
 end)
 
 -- ---- wait ----

@@ -416,6 +416,15 @@ case("force_release frees a lock held by readers, by a writer, or draining", fun
   end
 end)
 
+case("force_release with an expected holder frees the lock only if it has this reader or writer", function(c)
+  for _, owner in ipairs { JAVA, JAVA .. ":write" } do
+    c.cmd("HSET", LOCK, "mode", owner == JAVA and "read" or "write", owner, 2)
+    c.cmd("PEXPIRE", LOCK, LEASE)
+    c.same({ 0, 1 }, { c.run("rw_force", FOUR, A, GRANT, READER), c.cmd("EXISTS", LOCK) })
+    c.same({ 1, 0 }, { c.run("rw_force", FOUR, A, GRANT, owner), c.cmd("EXISTS", LOCK) })
+  end
+end)
+
 case("an acquire refuses a hash without a TTL instead of treating it as a lock", function(c)
   c.cmd("HSET", LOCK, "mode", "write", JAVA .. ":write", 1)
   c.same({ -3 }, acquire(c, READER))

@@ -475,6 +475,13 @@ TEST(a_forced_release_in_a_quorum_frees_the_lock_on_every_server) {
     }
 }
 
+TEST(a_forced_release_from_another_owner_does_not_end_the_callers_own_quorum_hold) {
+    hold_by(5, AT(0));
+    hf_op *op = BEGIN_ROUND(HF_OP_FORCE, AT(1), spec.result = hf_slice_of("you"));
+    CHECK_ANSWERS(op, 0, 5, ":0\r\n", AT(2), "ok");
+    CHECK_EQ_INT(value_of(op), 0), CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
+}
+
 TEST(a_forced_release_in_a_quorum_needs_no_hold_of_its_caller) {
     hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
     CHECK_ANSWERS(op, 0, 5, ":1\r\n", AT(2), "ok");

@@ -150,10 +150,11 @@ bool hf_wire_complete(hf_request *request, const hf_wire_lock *lock, hf_time rec
     return encode_call(request, lock->kind, HF_VERB_COMPLETE, 4, n, args);
 }
 
-bool hf_wire_force(hf_request *request, const hf_wire_lock *lock) {
-    hf_slice args[7];
+bool hf_wire_force(hf_request *request, const hf_wire_lock *lock, hf_slice holder) {
+    hf_slice args[8];
     number_text grant;
     size_t n = put_lock_args(args, lock, grant);
+    if (holder.size > 0) args[n++] = holder;
     assert(n <= sizeof args / sizeof *args);
     return encode_call(request, lock->kind, HF_VERB_FORCE, key_count(lock), n, args);
 }

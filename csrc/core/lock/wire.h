@@ -58,8 +58,8 @@ bool hf_wire_set(hf_request *request, const hf_wire_lock *lock, uint64_t value);
 bool hf_wire_complete(hf_request *request, const hf_wire_lock *lock, hf_time record_ttl,
                       hf_slice fingerprint, hf_slice result);
 
-/* Encodes a forced release, for whichever owner holds the lock. */
-bool hf_wire_force(hf_request *request, const hf_wire_lock *lock);
+/* Encodes a forced release of the lock if `holder` holds it, or if `holder` is empty. */
+bool hf_wire_force(hf_request *request, const hf_wire_lock *lock, hf_slice holder);
 
 /* Encodes the command that sets the lease, but does not shorten a TTL of more than
  * `longest_affected_ttl_ms`, which may be HF_WIRE_ANY_TTL. With a lease of 0 it only checks the

@@ -457,7 +457,9 @@ static void on_forced(hf_op *op, const hf_reply *reply, hf_time now) {
         hf_renewer_pass_on(client, op->spec.lock_kind, op->spec.names->key, now);
     hf_hold *hold =
         hf_holds_find(&client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
-    if (hold && hf_hold_is_held(hold)) hf_renewer_on_lost(client, hold, HF_LOST_DELETED, now);
+    bool may_hold = op->spec.result.size > 0 && op->result.value == 0;
+    if (hold && hf_hold_is_held(hold) && !may_hold)
+        hf_renewer_on_lost(client, hold, HF_LOST_DELETED, now);
     /* Other callers may have acquired the lock since: ask the server about their holds. */
     hf_holds_wake_all(&client->holds, op->spec.lock_kind, op->spec.names->key, now);
 }
@@ -468,7 +470,7 @@ static bool encode_force(hf_op *op) {
         hf_holds_find(&op->client->holds, op->spec.lock_kind, names->key, op->spec.caller);
     hf_wire_lock lock = hf_op_wire_lock(op, hold ? hf_claim_owner(hold->claim) : op->spec.caller);
     op->request.no_retry = true; /* a second copy would take the lock from the next owner */
-    return hf_wire_force(&op->request, &lock);
+    return hf_wire_force(&op->request, &lock, op->spec.result);
 }
 
 static void on_info(hf_op *op, const hf_reply *reply, hf_time now) {

@@ -9,7 +9,7 @@
 -- A hash is a lock if it has a TTL, one owner with a count, and one of these: the owner is ARGV[1];
 -- it has the form <uuid>:<n>; the lock's counter or list exists.
 --
--- 1 it was locked; 3 the same, but dead waiters remain: call fair_leave.lua; 0 it was free
+-- ARGV[3] and the replies: force.lua, but after a 3 call fair_leave.lua
 --#include "base/owners.lua:redisson_owner"
 
 local function is_lock()

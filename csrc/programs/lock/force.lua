@@ -15,7 +15,10 @@
 -- run, or has one owner with a count and one of these: the owner is ARGV[1]; it has the form
 -- <uuid>:<n>; the lock's counter or queue exists.
 --
--- 1 it was locked; 3 the same, but dead waiters remain: call leave.lua; 0 it was free
+-- ARGV[3] holder  only if this owner holds the lock; may be left out
+--
+-- 1 it was locked; 3 the same, but dead waiters remain: call leave.lua; 0 it was free, or another
+-- owner holds it
 local function is_lock()
   if KEY_TYPE == 'string' then return true end
   local holder = holder_of(LOCK)
@@ -29,10 +32,11 @@ local function is_lock()
 end
 
 --#section only_lock
--- Ends the program unless the key is a lock of this kind.
+-- Ends the program unless the key is a lock of this kind, and the expected owner holds it.
 local kind = redis.call('TYPE', LOCK).ok
 if kind == 'none' then return 0 end
 if kind ~= KEY_TYPE then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end
 if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end
+if ARGV[3] and ARGV[3] ~= holder_of(LOCK) then return 0 end
 --#end
 return pass_on()

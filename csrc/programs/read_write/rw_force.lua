@@ -13,7 +13,10 @@
 -- read/write lock is left unchanged: a lock is a hash with a TTL, a mode, and owners of the form
 -- <uuid>:<n> with their counts. Not safe to resend: it would hit the next holder.
 --
--- 1 it was locked; 3 the same, but waiters remain to be served: call rw_leave.lua; 0 it was free
+-- ARGV[3] holder  only if the lock has this field, a reader or the writer; may be left out
+--
+-- 1 it was locked; 3 the same, but waiters remain to be served: call rw_leave.lua; 0 it was free,
+-- or only others hold it
 local kind = redis.call('TYPE', LOCK).ok
 if kind == 'none' then return 0 end
 if kind ~= 'hash' then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end
@@ -34,6 +37,7 @@ local fields = redis.call('HGETALL', LOCK)
 if not is_read_write(fields) or redis.call('PTTL', LOCK) < 0 then
   return redis.error_reply('WRONGTYPE the key is not a read/write lock')
 end
+if ARGV[3] and redis.call('HEXISTS', LOCK, ARGV[3]) == 0 then return 0 end
 for i = 1, #fields, 2 do
   delete_leases(LOCK, fields[i], 0, tonumber(fields[i + 1]) or 0)
 end

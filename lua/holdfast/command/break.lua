@@ -1,5 +1,6 @@
 -- holdfast break: takes a lock away from its holder.
 
+local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
 local identity = require "holdfast.command.identity"
 local kinds = require "holdfast.command.kinds"
@@ -12,6 +13,8 @@ local records = require "holdfast.command.records"
 local verb = require "holdfast.command.verb"
 
 local break_lock = {}
+
+local MAX_OWNER_SIZE = 255
 
 break_lock.usage = "holdfast break [options] KEY"
 break_lock.summary = "Take the lock KEY from its holder, after confirmation. Exits with 1 if it was not held."
@@ -76,13 +79,18 @@ end
 local CHANGED = 'the lock "%s" has changed hands since you were asked; nothing was broken'
 local RUN_AGAIN = 'the job "%s" has begun or ended again since you were asked; nothing was deleted'
 
+local function changed(entry, out)
+  return out:fail(exits.BUSY, "changed", CHANGED:format(output.name(entry.key)))
+end
+
 -- → whether to break the lock | nil, the exit code
 local function confirm_unchanged(client, entry, out)
   if not confirm_break(client, entry) then return nil, exits.BUSY end
   if has_same_holder(client, entry) then return true end
-  return nil, out:fail(exits.BUSY, "changed", CHANGED:format(output.name(entry.key)))
+  return nil, changed(entry, out)
 end
 
+-- yes: the user was not asked, so the lock may be taken from any holder.
 local function force(client, entry, lock, out, yes)
   local key, was_locked, message, code = entry.key
   if entry.permits then
@@ -90,9 +98,11 @@ local function force(client, entry, lock, out, yes)
   elseif kinds[entry.kind].removes then
     was_locked, message, code = client:latch(key):delete()
   else
-    was_locked, message, code = lock:force_release()
+    local is_whole = entry.owner and #entry.owner < MAX_OWNER_SIZE -- otherwise it may be truncated
+    was_locked, message, code = core.lock.force_release(lock, not yes and is_whole and entry.owner or nil)
   end
   if code then return verb.failed(out, message, code) end
+  if not was_locked and not yes and not has_same_holder(client, entry) then return changed(entry, out) end
   if was_locked and entry.owner and yes then
     out:advice("warning", {}, ('the holder of "%s" is not stopped: it keeps %s'):format(key, overlap_text(entry)))
   end
