@@ -169,8 +169,7 @@ TEST(an_acquire_of_a_mutex_that_its_owner_holds_fails_as_busy_without_a_request)
     hf_op *op = begin_mutex(0, false, AT(0));
     CHECK_SENT(CALLS, "EVALSHA mutex_acquire " K_AND_OWNER " 30000 1000");
     CHECK_ANSWER(op, ACQUIRED, AT(1), "ok");
-    op = begin_mutex(0, false, AT(2));
-    CHECK_OUTCOME(op, "busy");
+    op = begin_mutex(0, false, AT(2)), CHECK_OUTCOME(op, "busy");
     CHECK(hf_op_is_done(op));
     CHECK_SENT(CALLS, "");
     op = begin_acquire(0, AT(3)); /* a lock of that name is something else */

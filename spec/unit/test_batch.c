@@ -407,8 +407,7 @@ TEST(a_new_hold_of_a_multi_lock_does_not_inherit_the_queue_position_of_an_abando
     CHECK_EQ_INT(state_at(0), CLEANING_UP);
     CHECK_EQ_U64(claim_wait(leaving_at(0)), 1);
     rig.refusing = false;
-    op = begin_all(HF_OP_ACQUIRE_ALL, AT(5000));
-    CHECK_OUTCOME(op, "under way");
+    op = begin_all(HF_OP_ACQUIRE_ALL, AT(5000)), CHECK_OUTCOME(op, "under way");
     hf_time now = AT(5000);
     bool leaves = false;
     for (; now < AT(8000) && !leaves; now += 10 * HF_MS) {
@@ -528,8 +527,7 @@ TEST(a_multi_locks_release_waits_for_the_command_under_way_for_a_lost_lock) {
     feed_renewer("*3\r\n:1\r\n:1\r\n:1\r\n", AT(10002));
     CHECK_SENT(CALLS, "EVALSHA release_all " THEIR_KEYS "me 0 30000 me 0 30000 me 0 30000");
     CHECK_OUTCOME(begin_one(HF_OP_RELEASE, 1, AT(10003)), "lost");
-    rig_tick(AT(10004));
-    CHECK_SILENT();
+    rig_tick(AT(10004)), CHECK_SILENT();
     CHECK_ANSWER(op, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(10005), "lost");
     CHECK_STATES("-c-");
     CHECK_SENT_PART_AT(RENEWER, AT(10005), "EVALSHA leave 4 b ");
@@ -570,8 +568,7 @@ TEST(a_multi_lock_acquire_waits_for_the_next_attempt_of_a_clean_up) {
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
     CHECK(hf_op_is_blocked(op) && awaited_claim_in(op) == claim_of(first));
     hf_renewer_clean_up(&rig.client, claim_of(second), AT(2));
-    rig_tick(AT(2));
-    CHECK(is_in_flight(second));
+    rig_tick(AT(2)), CHECK(is_in_flight(second));
     set_failures(second, 1);
     hf_client_unblock(&rig.client, claim_of(first), AT(3));
     CHECK(hf_op_is_blocked(op) && awaited_claim_in(op) == claim_of(second));
@@ -819,8 +816,7 @@ TEST(a_multi_lock_acquire_first_returns_to_the_server_a_lock_that_its_client_kee
     EACH_NUMBER (i, COUNT) {
         hf_op *op = begin_kept(HF_OP_ACQUIRE, (size_t)i, AT(0));
         feed_calls("*5\r\n:1\r\n:100\r\n:0\r\n:0\r\n:103\r\n", AT(0));
-        feed_subscribed(AT(0));
-        CHECK_ENDS(op, "ok", AT(0));
+        feed_subscribed(AT(0)), CHECK_ENDS(op, "ok", AT(0));
         op = begin_kept(HF_OP_RELEASE, (size_t)i, AT(1));
         CHECK_ENDS(op, "ok", AT(1)); /* kept for the next caller */
         sent_over(CALLS);

@@ -40,8 +40,7 @@ TEST(a_buffer_can_be_reused_after_clear_and_free) {
     hf_buffer_clear(&buffer), CHECK(content_is(""));
     CHECK(hf_buffer_append(&buffer, "d", 1));
     CHECK(content_is("d"));
-    hf_buffer_free(&buffer), CHECK(content_is(""));
-    CHECK(hf_buffer_append(&buffer, "e", 1));
+    hf_buffer_free(&buffer), CHECK(content_is("")), CHECK(hf_buffer_append(&buffer, "e", 1));
     CHECK(content_is("e"));
 }
 

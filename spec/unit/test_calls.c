@@ -153,8 +153,7 @@ TEST(ttl_and_ping_return_the_servers_reply) {
     CHECK_SENT(CALLS, "PTTL k");
     CHECK_ANSWER(op, ":1234\r\n", AT(2), "ok");
     CHECK_EQ_INT(value_of(op), 1234);
-    op = begin(HF_OP_PING, AT(3));
-    CHECK_SENT(CALLS, "PING");
+    op = begin(HF_OP_PING, AT(3)), CHECK_SENT(CALLS, "PING");
     CHECK_ANSWER(op, "+PONG\r\n", AT(4), "ok");
     op = begin(HF_OP_PING, AT(5));
     CHECK_SLEEP(op, AT(5), AT(3005), "unreachable");
@@ -298,8 +297,7 @@ TEST(a_check_does_not_shorten_a_lease_that_was_extended) {
     CHECK_ANSWER(op, ":1\r\n", AT(1001), "ok");
     hf_time end = ends_at(hold);
     CHECK_EQ_U64(end, hf_lease_end(AT(1000), 60 * HF_SECOND));
-    op = begin(HF_OP_CHECK, AT(2000));
-    CHECK_EQ_U64(ends_at(hold), end);
+    op = begin(HF_OP_CHECK, AT(2000)), CHECK_EQ_U64(ends_at(hold), end);
     CHECK_ANSWER(op, ":1\r\n", AT(2001), "ok");
     CHECK_EQ_U64(ends_at(hold), end);
 }

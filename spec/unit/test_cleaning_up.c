@@ -13,8 +13,7 @@ TEST(an_abandoned_hold_is_cleaned_up_with_a_single_command) {
     CHECK_SENT_AT(RENEWER, AT(10), LEAVE_OF_K("0", ""));
     rig_sleep(AT(10), AT(1000));
     CHECK_SENT(RENEWER, ""); /* once */
-    feed_renewer(":1\r\n", AT(1001)), CHECK_EQ_INT(state_of(), -1);
-    CHECK(is_quiet());
+    feed_renewer(":1\r\n", AT(1001)), CHECK_EQ_INT(state_of(), -1), CHECK(is_quiet());
     CHECK_EQ_U64(stats().undone, 1);
 }
 
@@ -167,8 +166,7 @@ TEST(a_clean_up_that_a_caller_waits_for_is_sent_at_once) {
     hf_hold *hold = clean_up("k", "me", 30 * HF_SECOND, AT(1));
     rig.refusing = true;
     hf_renewer_clean_up_first(&rig.client, claim_of(hold), AT(2));
-    rig_serve(AT(2));
-    CHECK(!is_in_flight(hold));
+    rig_serve(AT(2)), CHECK(!is_in_flight(hold));
     rig.refusing = false;
     CHECK_SENT_UNTIL(CALLS, AT(2), AT(20000), LEAVE_OF_K("0", ""));
 }
@@ -488,8 +486,7 @@ TEST(a_clean_up_without_a_reply_closes_the_renewers_connection) {
     hf_hold *hold = watch(add_hold("k", "me", HF_SECOND, true, AT(0)));
     set_shared(hold, true);
     abandon_hold(hold, 1, AT(10));
-    rig_tick(AT(10));
-    CHECK(strncmp(sent_over(RENEWER), "EVALSHA leave ", 14) == 0);
+    rig_tick(AT(10)), CHECK(strncmp(sent_over(RENEWER), "EVALSHA leave ", 14) == 0);
     CHECK_EQ_INT(link_of(RENEWER)->state, HF_SESSION_READY);
     rig_sleep(AT(10), AT(1000)); /* the owner's other process may have it from then on */
     CHECK_EQ_INT(link_of(RENEWER)->state, HF_SESSION_CLOSED);

@@ -301,8 +301,7 @@ TEST(a_grant_that_belongs_to_a_current_hold_is_not_handed_to_the_next_waiter) {
         if (is_lost(hold)) set_reason(hold, HF_LOST_TAKEN);
         set_in_flight(hold, cases[i].state != HF_HOLD_LOST), CHECK_EQ_U64(number_of(hold), 2);
         feed_message(GRANT("2", "88"), AT(10));
-        rig_tick(AT(10));
-        CHECK_EQ_INT(hold_state(hold), cases[i].state);
+        rig_tick(AT(10)), CHECK_EQ_INT(hold_state(hold), cases[i].state);
         CHECK_EQ_INT(holds_left(), cases[i].passed_on ? 3 : 2);
         CHECK_SENT(RENEWER, cases[i].passed_on ? "EVALSHA leave " STRAY_LEAVE("l", "2") : "");
     }
@@ -457,8 +456,7 @@ TEST(closing_a_client_ends_all_calls_and_cleans_up_all_locks) {
     hf_op *blocked = begin(HF_OP_CHECK, AT(3));
     hf_op *ping = begin(HF_OP_PING, AT(3));
     rig_hush(), CHECK(hf_op_is_blocked(blocked));
-    close_rig(AT(4)), CHECK_OUTCOME(waiting, "closed");
-    CHECK_OUTCOME(asking, "closed");
+    close_rig(AT(4)), CHECK_OUTCOME(waiting, "closed"), CHECK_OUTCOME(asking, "closed");
     CHECK_OUTCOME(blocked, "closed");
     CHECK_OUTCOME(ping, "closed");
     CHECK(!is_quiet());
@@ -468,8 +466,7 @@ TEST(closing_a_client_ends_all_calls_and_cleans_up_all_locks) {
     CHECK_SENT(RENEWER, LEAVE_OF_K("0", ""));
     feed(link_of(RENEWER), ":1\r\n", AT(5));
     feed(link_of(CALLS), "*2\r\n:1\r\n:0\r\n:1\r\n+PONG\r\n:0\r\n:0\r\n", AT(5));
-    rig_tick(AT(5));
-    CHECK(is_quiet());
+    rig_tick(AT(5)), CHECK(is_quiet());
     CHECK_EQ_INT(holds_left(), 0);
 }
 
@@ -833,22 +830,19 @@ TEST(a_clients_statistics_count_its_holds_by_state) {
     CHECK_EQ_INT(load.renewed, 1);
     CHECK(!load.has_work);
     begin(HF_OP_RELEASE, AT(1)), CHECK(is_releasing(hold));
-    load = hf_client_load(&rig.client);
-    CHECK_EQ_INT(load.held, 1);
+    load = hf_client_load(&rig.client), CHECK_EQ_INT(load.held, 1);
     CHECK_EQ_INT(load.renewed, 0);
     CHECK_EQ_INT(load.operations, 1);
     rig_begin();
     hold_lock(AT(0));
     lose_hold(hold_of(), HF_LOST_TAKEN);
-    load = hf_client_load(&rig.client);
-    CHECK_EQ_INT(load.holds, 1);
+    load = hf_client_load(&rig.client), CHECK_EQ_INT(load.holds, 1);
     CHECK_EQ_INT(load.held, 0);
     CHECK_EQ_INT(load.renewed, 0);
     rig_begin();
     hold_lock(AT(0));
     abandon_hold(hold_of(), 1, AT(1));
-    load = hf_client_load(&rig.client);
-    CHECK_EQ_INT(load.held, 0);
+    load = hf_client_load(&rig.client), CHECK_EQ_INT(load.held, 0);
     CHECK(load.has_work);
 }
 
@@ -859,12 +853,10 @@ TEST(reopening_a_subscription_connection_does_not_count_as_a_reconnect) {
     wait_in_queue(60 * HF_SECOND, AT(0));
     cut_link(EVENTS, "gone", AT(10));
     rig_sleep(AT(10), AT(1000)), CHECK(link_of(EVENTS)->opens > 1);
-    traffic = hf_client_traffic(&rig.client);
-    CHECK_EQ_U64(traffic.reconnects, 0);
+    traffic = hf_client_traffic(&rig.client), CHECK_EQ_U64(traffic.reconnects, 0);
     cut_link(CALLS, "gone", AT(1000));
     begin(HF_OP_PING, AT(1500)), CHECK_EQ_U64(link_of(CALLS)->opens, 2);
-    traffic = hf_client_traffic(&rig.client);
-    CHECK_EQ_U64(traffic.reconnects, 1);
+    traffic = hf_client_traffic(&rig.client), CHECK_EQ_U64(traffic.reconnects, 1);
 }
 
 TEST(a_client_without_random_bytes_still_draws_random_numbers) {

@@ -17,8 +17,7 @@ TEST(a_moved_redirect_is_followed_at_once_and_applies_to_later_commands) {
     CHECK_EQ_U64(stats().redirects, 1);
     CHECK_ANSWER_BY(1, op, YES, AT(1002), "ok");
     hf_op_end(op, AT(1002));
-    release_k(AT(1002));
-    CHECK_NODE_SENT(1, CALLS, "EVALSHA sharded_release " K_AND_OWNER);
+    release_k(AT(1002)), CHECK_NODE_SENT(1, CALLS, "EVALSHA sharded_release " K_AND_OWNER);
 }
 
 TEST(a_moved_redirect_makes_the_client_reread_the_cluster_map_but_not_too_often) {
@@ -78,8 +77,7 @@ TEST(a_command_waits_for_a_new_map_after_clusterdown_and_after_a_redirect_withou
         hf_op *op = acquire(0, AT(1000));
         output_of(at(0, CALLS));
         feeds(0, CALLS, refusals[i], AT(1001));
-        rig_tick(AT(1001));
-        CHECK_NODE_SENT(0, CALLS, QUERY);
+        rig_tick(AT(1001)), CHECK_NODE_SENT(0, CALLS, QUERY);
         feeds(0, CALLS, ALL_OF_B, AT(1002));
         rig_sleep(AT(1002), AT(i == 0 ? 1100 : 1050)), CHECK_NODE_SENT(1, CALLS, ASKED);
         CHECK(!hf_op_is_done(op));
@@ -268,8 +266,7 @@ TEST(a_waiter_subscribes_to_plain_and_sharded_channels_and_polls_until_both_are_
     feeds(0, EVENTS, SHARDED("$10\r\nssubscribe", ":1"), AT(1000));
     CHECK(hf_op_deadline(op) <= AT(1001)); /* it may have been announced before */
     rig_tick(AT(1001));
-    feeds(0, CALLS, busy(20000, 0, 1), AT(1001));
-    CHECK(hf_op_deadline(op) > AT(1201));
+    feeds(0, CALLS, busy(20000, 0, 1), AT(1001)), CHECK(hf_op_deadline(op) > AT(1201));
     feeds(0, EVENTS, SHARDED("$8\r\nsmessage", "$1\r\n0"), AT(1100));
     CHECK(hf_op_deadline(op) <= AT(1100));
     rig_tick(AT(1100));
@@ -423,8 +420,7 @@ TEST(the_next_command_after_an_ask_redirect_is_sent_to_the_slots_node_again) {
     output_of(at(0, CALLS));
     CHECK_THEN_SENT(0, ASK_B, AT(1001), 1, "ASKING\n" ASKED);
     feeds(1, CALLS, "+OK\r\n", AT(1002));
-    feeds(1, CALLS, busy(20000, 0, 0), AT(1002));
-    CHECK(is_subscribing(op));
+    feeds(1, CALLS, busy(20000, 0, 0), AT(1002)), CHECK(is_subscribing(op));
     feeds_event(0, "subscribe", "1", AT(1003));
     const char *text = output_of(at(0, CALLS));
     CHECK_OR(strncmp(text, "EVALSHA sharded_acquire", 23) == 0, "%s", text);
@@ -506,8 +502,7 @@ TEST(a_command_that_must_not_be_resent_does_not_move_to_another_node) {
     CHECK_ANSWER_BY(0, op, YES, AT(1000), "ok");
     hf_op_end(op, AT(1000));
     spec.kind = HF_OP_RELEASE;
-    op = hf_client_begin(&rig.client, &spec, AT(1001));
-    CHECK(request_in(op)->no_retry);
+    op = hf_client_begin(&rig.client, &spec, AT(1001)), CHECK(request_in(op)->no_retry);
     lose(0, AT(1002));
     rig_tick(AT(1002));
     for (int ms = 1002; ms < 4100; ms += 50) {

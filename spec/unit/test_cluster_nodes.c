@@ -219,8 +219,7 @@ TEST(a_node_that_gets_a_new_id_in_the_map_is_reconnected) {
     rig.login[0] = I_AM("a2");
     invalidate(1, AT(1000)), CHECK_NODE_SENT(0, CALLS, QUERY);
     feeds(0, CALLS, A_WAS_RESET, AT(1001));
-    rig_serve(AT(1001));
-    CHECK(at(0, CALLS)->state != HF_SESSION_READY);
+    rig_serve(AT(1001)), CHECK(at(0, CALLS)->state != HF_SESSION_READY);
     acquire(0, AT(1100)), CHECK_NODE_SENT(0, CALLS, ASKED);
     CHECK_EQ_INT(node_count(&rig.client), 2);
 }
@@ -347,8 +346,7 @@ TEST(an_upgraded_node_receives_the_scripts_for_its_new_version) {
         hf_time now = AT(1000 * (i + 1));
         rig.login[0] = logins[i];
         loses(0, now);
-        op = acquire(0, now + HF_MS);
-        CHECK_NODE_SENT(0, CALLS, i == 1 ? PLAIN_ASKED : ASKED);
+        op = acquire(0, now + HF_MS), CHECK_NODE_SENT(0, CALLS, i == 1 ? PLAIN_ASKED : ASKED);
         feeds(0, CALLS, busy(20000, 0, 0), now + 2 * HF_MS);
         hf_op_end(op, now + 2 * HF_MS);
     }
@@ -361,8 +359,7 @@ TEST(a_command_resent_to_a_node_of_a_different_version_uses_the_scripts_for_that
         cluster_known(AT(0));
         rig.login[0] = logins[1 - i];
         loses(0, AT(1000));
-        acquire(0, AT(1000));
-        CHECK_NODE_SENT(0, CALLS, i == 0 ? PLAIN_ASKED : ASKED);
+        acquire(0, AT(1000)), CHECK_NODE_SENT(0, CALLS, i == 0 ? PLAIN_ASKED : ASKED);
         feeds(0, CALLS, "-NOSCRIPT no\r\n", AT(1001));
         CHECK(strncmp(output_of(at(0, CALLS)), i == 0 ? "EVAL acquire" : "EVAL sharded_acquire",
                       12) == 0);
@@ -420,8 +417,7 @@ TEST(a_login_fetched_for_one_node_is_used_for_all_nodes) {
     CHECK(rig_begin_with(&config));
     for (int node = 0; node < 3; node++) rig.login[node] = "";
     acquire(0, AT(0));
-    rig_tick(AT(0));
-    CHECK_EQ_INT(hf_session_wants(at(0, CALLS), AT(0)), HF_WANT_LOGIN);
+    rig_tick(AT(0)), CHECK_EQ_INT(hf_session_wants(at(0, CALLS), AT(0)), HF_WANT_LOGIN);
     log_in_at(0, "one", AT(0)), CHECK_STR(output_of(at(0, CALLS)), "AUTH me one\n" DRIVE_ASKS_NODE);
     feeds(0, CALLS, "+OK\r\n" DRIVE_LOGIN, AT(0));
     feeds(0, CALLS, ALL_OF_C, AT(0));

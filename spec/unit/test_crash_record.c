@@ -65,8 +65,7 @@ TEST(a_process_counts_as_alive_until_its_last_thread_ends) {
 
 TEST(a_process_that_replaced_its_program_by_exec_counts_as_alive) {
     pid_t pid = start(become_another_program);
-    await_program(pid, "sleep");
-    CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_RUNNING);
+    await_program(pid, "sleep"), CHECK_EQ_INT(hf_crash_probe_process(uuid), HF_LIFE_RUNNING);
     CHECK_EQ_INT(life_after(pid, SIGKILL, WEXITED), HF_LIFE_ENDED);
     end(pid);
 }
@@ -395,8 +394,7 @@ TEST(without_the_proc_file_system_no_process_counts_as_dead) {
     pid_t child = fork();
     if (child == 0) _exit(know_nothing_in(directory));
     CHECK_EQ_INT(waitpid(child, &status, 0), child);
-    rmdir(directory);
-    CHECK_EQ_INT(status, 0);
+    rmdir(directory), CHECK_EQ_INT(status, 0);
 }
 
 TEST(crash_records_of_dead_processes_are_removed_after_a_day_and_those_of_live_ones_never) {

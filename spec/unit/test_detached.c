@@ -47,8 +47,7 @@ TEST(an_async_release_is_counted_in_the_metrics_at_its_call) {
     const hf_class *class = hf_observe_class_at(&rig.client, hf_observe_class(&rig.client, ""));
     send_release(AT(5));
     feed_calls(":1\r\n", AT(20));
-    rig_tick(AT(20)), CHECK_EQ_U64(class->releases, 1);
-    CHECK_EQ_U64(class->held.sum, 5 * HF_MS);
+    rig_tick(AT(20)), CHECK_EQ_U64(class->releases, 1), CHECK_EQ_U64(class->held.sum, 5 * HF_MS);
 }
 
 TEST(only_async_releases_that_are_done_are_ended_without_their_caller) {
@@ -182,8 +181,7 @@ TEST(an_async_release_of_one_of_two_holds_keeps_the_other) {
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(0));
     end_with(op, "*2\r\n:1\r\n:0\r\n", AT(0));
     send_release(AT(1)), CHECK(hf_hold_is_valid(hold_of(), AT(1)));
-    op = begin_own(HF_OP_RELEASE, AT(1));
-    CHECK(hf_op_is_blocked(op));
+    op = begin_own(HF_OP_RELEASE, AT(1)), CHECK(hf_op_is_blocked(op));
     feed_calls(":2\r\n", AT(2));
     CHECK_ANSWER(op, ":1\r\n", AT(3), "ok");
 }
@@ -289,8 +287,7 @@ TEST(a_waiter_in_the_queue_does_not_wait_for_an_async_release) {
     op = begin_permit(HF_OP_ACQUIRE, &pool, "me", HF_NEVER, AT(1));
     set_may_be_queued(op, true);
     feed_calls("-NOSCRIPT\r\n", AT(2));
-    feed_calls(busy(29000, 0, 0), AT(2));
-    CHECK(is_subscribing(op));
+    feed_calls(busy(29000, 0, 0), AT(2)), CHECK(is_subscribing(op));
     rig_end(AT(3));
     hf_names_free(&pool);
 }

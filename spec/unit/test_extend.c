@@ -123,8 +123,7 @@ TEST(a_check_succeeds_if_the_lock_is_held_and_otherwise_reports_a_loss) {
     op = begin(HF_OP_CHECK, AT(2000));
     CHECK_ANSWER(op, ":-1\r\n", AT(2001), "lost");
     CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
-    op = begin(HF_OP_CHECK, AT(3000));
-    CHECK_OUTCOME(op, "lost");
+    op = begin(HF_OP_CHECK, AT(3000)), CHECK_OUTCOME(op, "lost");
     CHECK_MESSAGE(op, "its key was deleted on the server");
 }
 

@@ -158,8 +158,7 @@ TEST(a_waiter_accepts_a_grant_that_overtook_the_reply_with_its_queue_position) {
 TEST(a_waiter_rechecks_its_lock_once_if_an_early_grant_names_a_different_queue_position) {
     hf_op *op = feed_early_grant("1 grant l 1 4 88 2000 k", AT(3));
     feed_calls(busy(20000, 0, 0), AT(4));
-    rig_tick(AT(4)), CHECK_STATE(op, ASKING);
-    CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    rig_tick(AT(4)), CHECK_STATE(op, ASKING), CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     feed_calls(busy(20000, 0, 0), AT(5));
     rig_tick(AT(6)), CHECK_STATE(op, WAITING);
 }

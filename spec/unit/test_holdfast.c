@@ -126,8 +126,7 @@ TEST(a_holds_state_can_be_read_from_its_acquire_to_its_end) {
     hf_hold_ref(hold);
     hf_op_end(op, AT(0));
     hf_client_detect_losses(client, seen.valid_until);
-    seen = hf_view_of(hold);
-    CHECK_EQ_INT(seen.state, HF_HOLD_LOST);
+    seen = hf_view_of(hold), CHECK_EQ_INT(seen.state, HF_HOLD_LOST);
     CHECK_EQ_INT(seen.reason, HF_LOST_EXPIRED);
     CHECK(seen.over && seen.in_table);
     CHECK_EQ_U64(hf_client_losses(client), 1);
@@ -207,8 +206,7 @@ TEST(a_holds_state_shows_an_async_release_until_its_reply) {
     hf_op_end(acquire(ME, AT(0)), AT(0));
     hf_op *op = begin(HF_OP_RELEASE, ME, AT(1));
     hf_hold *hold = hf_op_hold(op, 0);
-    hf_hold_ref(hold);
-    CHECK(!hf_client_has_detached(client));
+    hf_hold_ref(hold), CHECK(!hf_client_has_detached(client));
     CHECK(hf_op_detach(op));
     CHECK(hf_op_is_detached(op));
     CHECK(hf_client_has_detached(client));
@@ -233,8 +231,7 @@ TEST(a_clients_statistics_count_operations_in_flight_and_holds) {
     hf_op_end(second, AT(0));
     hf_client_abandon(client, hf_op_hold(first, 0), 1, AT(0));
     hf_op_end(first, AT(0));
-    load = hf_client_load(client);
-    CHECK_EQ_INT(load.operations, 0);
+    load = hf_client_load(client), CHECK_EQ_INT(load.operations, 0);
     CHECK_EQ_INT(load.held + load.renewed, 0);
     CHECK(load.has_work);
 }
@@ -478,8 +475,7 @@ TEST(a_multi_lock_has_one_hold_for_each_lock) {
     CHECK(hf_op_hold(op, 0) != hf_op_hold(op, 1));
     CHECK(hf_op_hold(op, 1) == hf_client_find(client, hf_kind_named("lock"), more, ME));
     hf_op_end(op, AT(0));
-    op = begin(HF_OP_PING, ME, AT(0));
-    CHECK_EQ_INT(hf_op_hold_count(op), 0);
+    op = begin(HF_OP_PING, ME, AT(0)), CHECK_EQ_INT(hf_op_hold_count(op), 0);
     hf_op_end(op, AT(0));
     finish();
     hf_names_delete(more);

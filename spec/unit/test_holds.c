@@ -76,8 +76,7 @@ TEST(a_removed_hold_is_freed_only_with_its_last_handle) {
 TEST(holds_whose_timers_expire_at_the_same_time_are_processed_in_order) {
     hf_hold *made[20];
     for (int i = 0; i < 20; i++) {
-        made[i] = add(printed("%d", i), "o");
-        CHECK(made[i]);
+        made[i] = add(printed("%d", i), "o"), CHECK(made[i]);
     }
     for (int i = 0; i < 20; i++) hf_holds_wake_at(&holds, claim_of(made[(i * 7) % 20]), 5);
     for (int i = 0; i < 20; i++) {
@@ -94,8 +93,7 @@ TEST(a_lost_hold_is_counted_and_has_no_timer_any_more) {
     set_end(hold, 100);
     hf_holds_wake_at(&holds, claim_of(hold), 50), CHECK(hf_hold_is_valid(hold, 99));
     CHECK(!hf_hold_is_valid(hold, 100));
-    hf_holds_mark_lost(&holds, hold, HF_LOST_TAKEN);
-    CHECK(is_lost(hold));
+    hf_holds_mark_lost(&holds, hold, HF_LOST_TAKEN), CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_TAKEN);
     CHECK_EQ_U64(holds.losses, 1);
     CHECK_EQ_U64(wakes_at(hold), HF_NEVER);
@@ -185,12 +183,9 @@ TEST(another_clients_request_for_a_kept_lock_must_name_its_current_number) {
     hf_keep keep = {.holds = &holds};
     set_claim_kept(claim_of(hold), &keep);
     hf_holds_set_wait(&holds, claim_of(hold), 77);
-    hf_holds_on_wish(&holds, 77);
-    CHECK(!keep.wanted && !keep.due);
-    hf_holds_on_wish(&holds, number_of(hold));
-    CHECK(keep.wanted && keep.due && holds.due == &keep);
-    clear();
-    CHECK(!keep.claim);
+    hf_holds_on_wish(&holds, 77), CHECK(!keep.wanted && !keep.due);
+    hf_holds_on_wish(&holds, number_of(hold)), CHECK(keep.wanted && keep.due && holds.due == &keep);
+    clear(), CHECK(!keep.claim);
 }
 
 TEST(each_hold_in_the_table_has_a_number_of_its_own) {
@@ -331,8 +326,7 @@ TEST(a_hold_that_has_ended_is_found_anywhere_in_the_timer_heap) {
     for (int ended = 0; ended < HOLDS; ended++) {
         hf_hold *each[HOLDS];
         for (int i = 0; i < HOLDS; i++) {
-            each[i] = add(printed("k%d", i), "o");
-            CHECK(each[i]);
+            each[i] = add(printed("k%d", i), "o"), CHECK(each[i]);
             set_hold_state(each[i], HF_HOLD_HELD);
             set_count(each[i], 1);
             set_end(each[i], i == ended ? 100 : 200);
@@ -342,8 +336,7 @@ TEST(a_hold_that_has_ended_is_found_anywhere_in_the_timer_heap) {
         CHECK(!hf_holds_first_ended(&holds, 99));
         hf_holds_mark_lost(&holds, each[ended], HF_LOST_EXPIRED);
         CHECK(!hf_holds_first_ended(&holds, 199) && hf_holds_first_ended(&holds, 200));
-        clear();
-        CHECK(!hf_holds_first_ended(&holds, 200));
+        clear(), CHECK(!hf_holds_first_ended(&holds, 200));
     }
 }
 

@@ -150,8 +150,7 @@ TEST(a_kept_lock_that_was_entered_twice_goes_to_no_other_caller_after_one_releas
     hf_op *op = acquire("a", AT(1));
     end_with(op, "*2\r\n:1\r\n:0\r\n", AT(1));
     hf_op *waits = acquire("b", AT(2));
-    op = begin_as("a", HF_OP_RELEASE, 0, AT(3));
-    CHECK_OUTCOME(op, "under way");
+    op = begin_as("a", HF_OP_RELEASE, 0, AT(3)), CHECK_OUTCOME(op, "under way");
     CHECK_OUTCOME(waits, "under way");
     CHECK_ANSWER(op, ":2\r\n", AT(4), "ok");
     CHECK_OUTCOME(waits, "under way");
@@ -515,11 +514,9 @@ TEST(a_callers_second_wait_for_a_kept_lock_continues_after_the_clean_up_of_its_f
     hf_op *first = acquire("b", AT(1)), *second = acquire("b", AT(1));
     begin_as("a", HF_OP_CHECK, 0, AT(2));
     feed_calls(":-2\r\n", AT(3));
-    rig_tick(AT(3)), CHECK(is_asking(first));
-    CHECK(is_queued_here(second));
+    rig_tick(AT(3)), CHECK(is_asking(first)), CHECK(is_queued_here(second));
     hf_op_end(first, AT(4));
-    rig_tick(AT(4)), CHECK(is_blocked_acquire(second));
-    CHECK(hf_op_is_blocked(second));
+    rig_tick(AT(4)), CHECK(is_blocked_acquire(second)), CHECK(hf_op_is_blocked(second));
     CHECK_INTERRUPTS(second, AT(5));
 }
 
@@ -550,8 +547,7 @@ static void keep_key(const char *key, hf_time now) {
     if (!hf_op_is_done(op)) feed_calls(RANGE, now);
     hf_op_end(op, now);
     spec.kind = HF_OP_RELEASE;
-    op = begin_spec(&spec, now);
-    CHECK_ENDS(op, "ok", now);
+    op = begin_spec(&spec, now), CHECK_ENDS(op, "ok", now);
     hf_names_free(&names);
 }
 

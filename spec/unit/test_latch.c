@@ -54,11 +54,9 @@ TEST(each_change_of_a_latch_sends_a_call_number_of_its_own) {
     CHECK_SENT(CALLS, CHANGE("latch_set", "1") "3");
     CHECK_ANSWER(op, ":1\r\n", AT(1), "ok");
     CHECK_EQ_INT(value_of(op), 1);
-    op = begin_latch(HF_OP_COUNT_DOWN, 2, AT(2));
-    CHECK_SENT(CALLS, CHANGE("latch_down", "2") "2");
+    op = begin_latch(HF_OP_COUNT_DOWN, 2, AT(2)), CHECK_SENT(CALLS, CHANGE("latch_down", "2") "2");
     feed_calls(":-1\r\n", AT(3)), CHECK_EQ_INT(value_of(op), -1);
-    op = begin_latch(HF_OP_DELETE, 0, AT(4));
-    CHECK_SENT(CALLS, CHANGE("latch_delete", "3") "0");
+    op = begin_latch(HF_OP_DELETE, 0, AT(4)), CHECK_SENT(CALLS, CHANGE("latch_delete", "3") "0");
     CHECK_ANSWER(op, ":0\r\n", AT(5), "ok");
 }
 
@@ -421,8 +419,7 @@ TEST(a_wait_for_a_latch_that_runs_out_of_memory_for_a_recheck_fails) {
     hf_op *op = waiting(HF_NEVER, AT(0));
     rig_tick(AT(1000));
     memerr_fail(1);
-    impl_of(op)->wait->on_recheck(op, 0, AT(1000));
-    CHECK(memerr_failed());
+    impl_of(op)->wait->on_recheck(op, 0, AT(1000)), CHECK(memerr_failed());
     memerr_fail(0), CHECK_OUTCOME(op, "no_memory");
     CHECK_EQ_INT(first_node(&rig.client)->events_users, 0);
     CHECK(!hf_op_awaits_reply(op));

@@ -253,8 +253,7 @@ static int option_of(int fd, int level, int name) {
 }
 
 TEST(a_connection_sends_small_commands_without_delay_and_uses_keepalive) {
-    name_is("g");
-    CHECK_EQ_INT(connect_by_name(), HF_DIAL_CONNECTED);
+    name_is("g"), CHECK_EQ_INT(connect_by_name(), HF_DIAL_CONNECTED);
     CHECK(option_of(dial.fd, IPPROTO_TCP, TCP_NODELAY) > 0);
     CHECK(option_of(dial.fd, SOL_SOCKET, SO_KEEPALIVE) > 0);
 #ifdef TCP_USER_TIMEOUT
@@ -377,8 +376,7 @@ TEST(a_sleeping_call_wakes_by_itself_to_try_the_next_address) {
     hf_time took = HF_NEVER;
     for (int tries = 0; tries < 3 && took > 900 * HF_MS; tries++) {
         hf_code code;
-        took = dial_two(&code);
-        CHECK_EQ_INT(code, HF_OK);
+        took = dial_two(&code), CHECK_EQ_INT(code, HF_OK);
         CHECK(took >= 250 * HF_MS);
     }
     CHECK_OR(took < 900 * HF_MS, "it took %llu ms", (unsigned long long)(took / HF_MS));
@@ -508,8 +506,7 @@ TEST(a_sleeping_event_loop_is_woken_for_a_connection_that_a_call_opens) {
     hf_driver_serve(driver, false);
     bool woken = poll(&ready, 1, 5000) == 1;
     hf_op_abandon(op, hf_now());
-    end_driver(driver, op);
-    CHECK(!early);
+    end_driver(driver, op), CHECK(!early);
     CHECK(woken);
 }
 
@@ -522,8 +519,7 @@ TEST(a_name_lookup_without_free_descriptors_is_reported) {
     CHECK_EQ_INT(setrlimit(RLIMIT_NOFILE, &none), 0);
     hf_dial_state state =
         hf_dial_start(&dial, &server, NULL, AT(0), AT(1000), reason, sizeof reason);
-    setrlimit(RLIMIT_NOFILE, &most);
-    CHECK_EQ_INT(state, HF_DIAL_FAILED);
+    setrlimit(RLIMIT_NOFILE, &most), CHECK_EQ_INT(state, HF_DIAL_FAILED);
     CHECK_STR(reason, "cannot look up the name: no threads or file descriptors left");
 }
 

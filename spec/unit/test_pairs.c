@@ -256,12 +256,10 @@ TEST(a_shared_owners_hold_ends_at_max_hold_and_releases_nothing) {
     feed_calls("*2\r\n:2\r\n:1\r\n", AT(1)), rig_hush(); /* another process holds it once */
     CHECK_ANSWER(op, ACQUIRED, AT(2), "ok");
     hf_hold *hold = watch(hold_in(op));
-    hf_op_end(op, AT(2));
-    CHECK_EQ_INT(others_of(hold), 1), CHECK_EQ_U64(bound_of(hold), AT(12001));
+    hf_op_end(op, AT(2)), CHECK_EQ_INT(others_of(hold), 1), CHECK_EQ_U64(bound_of(hold), AT(12001));
     rig_sleep(AT(2), AT(12001)), CHECK(is_lost(hold));
     CHECK_STR(hf_lost_reason_name(reason_of(hold)), "max_hold");
-    op = BEGIN(HF_OP_RELEASE, AT(12002), spec.shared = true);
-    CHECK_ENDS(op, "lost", AT(12002));
+    op = BEGIN(HF_OP_RELEASE, AT(12002), spec.shared = true), CHECK_ENDS(op, "lost", AT(12002));
     rig_sleep(AT(12002), AT(20000));
     CHECK(!strstr(sent_over(CALLS), "release") && !strstr(sent_over(RENEWER), "leave"));
 }
@@ -291,8 +289,7 @@ TEST(an_acquire_that_follows_a_redirect_is_counted_once_in_its_metrics_class) {
     output_of(at(0, CALLS));
     feeds(0, CALLS, MOVED_TO_B, AT(11)), output_of(at(1, CALLS));
     CHECK_ANSWER_BY(1, op, YES, AT(14), "ok");
-    hf_op_end(op, AT(14));
-    CHECK_EQ_INT(class_at(1)->outcomes[HF_OK], 1);
+    hf_op_end(op, AT(14)), CHECK_EQ_INT(class_at(1)->outcomes[HF_OK], 1);
     CHECK_EQ_U64(class_at(1)->waited.sum, 4 * HF_MS);
 }
 
@@ -362,8 +359,7 @@ TEST(a_hold_that_ends_at_max_hold_is_counted_as_lost_in_its_metrics_class) {
     add_classes();
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.class = 1, spec.max_hold = 8 * HF_SECOND);
     CHECK_ENDS_WITH(op, ACQUIRED, AT(1), "ok");
-    rig_sleep(AT(1), AT(8000));
-    CHECK_EQ_INT(class_at(1)->losses[HF_LOST_MAX_HOLD], 1);
+    rig_sleep(AT(1), AT(8000)), CHECK_EQ_INT(class_at(1)->losses[HF_LOST_MAX_HOLD], 1);
     CHECK_EQ_INT(class_at(1)->releases, 0), CHECK(class_at(1)->held.sum <= 8 * HF_SECOND);
 }
 

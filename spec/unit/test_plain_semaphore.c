@@ -77,13 +77,11 @@ TEST(each_call_makes_the_server_remember_it_until_the_same_clients_next_call) {
     CHECK_SENT(CALLS, CALL("semaphore_acquire", "1") "2");
     CHECK_ANSWER(op, HAS_TAKEN("1"), AT(1), "ok");
     end(op, AT(1)), CHECK_SILENT();
-    op = give(3, AT(2));
-    CHECK_SENT(CALLS, FORGET("1") CALL("semaphore_release", "2") "3");
+    op = give(3, AT(2)), CHECK_SENT(CALLS, FORGET("1") CALL("semaphore_release", "2") "3");
     CHECK_ANSWER(op, ":1\r\n:4\r\n", AT(3), "ok");
     CHECK_EQ_INT(value_of(op), 4);
     end(op, AT(3));
-    op = give(-2, AT(4));
-    CHECK_SENT(CALLS, FORGET("2") CALL("semaphore_release", "3") "-2");
+    op = give(-2, AT(4)), CHECK_SENT(CALLS, FORGET("2") CALL("semaphore_release", "3") "-2");
     feed_calls(":1\r\n:-1\r\n", AT(5)), CHECK_EQ_INT(value_of(op), -1);
     end(op, AT(5));
     op = begin_on(HF_OP_DRAIN, 0, 0, AT(6));

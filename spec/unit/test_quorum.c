@@ -374,8 +374,7 @@ TEST(a_quorum_ignores_the_token_of_an_expired_grant_when_it_chooses_its_own) {
     for (int i = 3; i < COUNT; i++) feed(link_at(i, CALLS), yes(8 + (unsigned)i), AT(980));
     hf_holds_mark_lost(holds_of(member(0)), hold_in_heap(holds_of(member(0)), 0), HF_LOST_EXPIRED);
     hf_holds_mark_lost(holds_of(member(1)), hold_in_heap(holds_of(member(1)), 0), HF_LOST_EXPIRED);
-    tick(AT(980));
-    CHECK_OUTCOME(op, "under way");
+    tick(AT(980)), CHECK_OUTCOME(op, "under way");
     CHECK_CONTAINS(output_by(2), "redisson_lock_token:{k} 12 1000");
     CHECK_ANSWERS(op, 2, 3, ":1\r\n", AT(981), "under way");
     CHECK_ANSWERS(op, 3, 4, ":1\r\n", AT(981), "ok");
@@ -388,8 +387,7 @@ TEST(a_quorum_acquire_fails_as_lost_if_its_first_grants_expired_before_a_majorit
     for (int i = 0; i < 2; i++)
         hf_holds_mark_lost(holds_of(member(i)), hold_in_heap(holds_of(member(i)), 0),
                            HF_LOST_EXPIRED);
-    answer(2, yes(11), AT(900));
-    CHECK_OUTCOME(op, "lost");
+    answer(2, yes(11), AT(900)), CHECK_OUTCOME(op, "lost");
     CHECK_EQ_INT(state_of(), -1);
 }
 
@@ -598,8 +596,7 @@ TEST(a_quorum_hold_is_restored_with_its_token_even_after_a_re_entry_without_fenc
     pass(AT(2), AT(10100));
     renew_all(AT(10100), refuses), CHECK_EQ_INT(parts_held(), 4);
     rig_hush();
-    pass(AT(10100), AT(20300));
-    CHECK_CONTAINS(output_by(0), " 30000 1000 ");
+    pass(AT(10100), AT(20300)), CHECK_CONTAINS(output_by(0), " 30000 1000 ");
 }
 
 TEST(a_quorum_hold_is_lost_when_losing_one_more_server_breaks_the_majority) {
@@ -651,8 +648,7 @@ TEST(a_lost_quorum_hold_is_cleaned_up_on_a_server_as_soon_as_that_is_back) {
     now = renewer->opened_at + 150 * HF_MS;
     CHECK_EQ_INT(renewer->state, HF_SESSION_CLOSED);
     CHECK(renewer->retry_at > now);
-    op = begin_quorum(HF_OP_ACQUIRE, 0, now);
-    CHECK_EQ_INT(renewer->state, HF_SESSION_READY);
+    op = begin_quorum(HF_OP_ACQUIRE, 0, now), CHECK_EQ_INT(renewer->state, HF_SESSION_READY);
     CHECK_CONTAINS(output_of(renewer), "EVALSHA leave");
 }
 

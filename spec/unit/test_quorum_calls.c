@@ -103,8 +103,7 @@ TEST(a_server_that_did_not_grant_a_re_entry_receives_no_release_for_it) {
     answer(4, busy(20000, 0, 0), AT(1));
     hf_op_end(op, AT(1));
     rig_hush();
-    op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
-    CHECK_STR(output_by(3), "");
+    op = begin_quorum(HF_OP_RELEASE, 0, AT(2)), CHECK_STR(output_by(3), "");
     CHECK_STR(output_by(4), "");
     CHECK_OUTCOME(op, "under way");
     CHECK_ANSWERS(op, 0, 1, ":2\r\n", AT(3), "ok");
@@ -145,8 +144,7 @@ TEST(a_partial_quorum_release_without_a_majority_reports_a_loss) {
     CHECK_EQ_INT(count_of(hold_of()), 1); /* one handle is left */
     CHECK_EQ_U64(stats().losses, 1);
     hf_op_end(op, AT(4));
-    op = begin_quorum(HF_OP_RELEASE, 0, AT(5));
-    CHECK_ENDS(op, "lost", AT(5));
+    op = begin_quorum(HF_OP_RELEASE, 0, AT(5)), CHECK_ENDS(op, "lost", AT(5));
     CHECK_EQ_INT(state_of(), -1);
     for (int i = 3; i < COUNT; i++) CHECK_EQ_INT(part_state(i), CLEANING_UP);
 }
@@ -161,8 +159,7 @@ TEST(a_call_on_another_handles_lost_hold_does_not_release_it) {
     CHECK_ENDS(op, "lost", AT(1));
     CHECK_EQ_INT(state_of(), HF_HOLD_LOST); /* it is not released by that */
     spec.loss_reported = true;
-    op = hf_client_begin(&rig.client, &spec, AT(2));
-    CHECK_ENDS(op, "not_held", AT(2));
+    op = hf_client_begin(&rig.client, &spec, AT(2)), CHECK_ENDS(op, "not_held", AT(2));
 }
 
 TEST(a_check_of_a_lost_quorum_hold_releases_nothing) {
@@ -172,8 +169,7 @@ TEST(a_check_of_a_lost_quorum_hold_releases_nothing) {
     CHECK_ENDS(op, "lost", AT(1));
     CHECK_EQ_INT(state_of(), HF_HOLD_LOST);
     CHECK_EQ_INT(part_state(0), HF_HOLD_HELD);
-    op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
-    CHECK_ENDS(op, "lost", AT(2));
+    op = begin_quorum(HF_OP_RELEASE, 0, AT(2)), CHECK_ENDS(op, "lost", AT(2));
     CHECK_EQ_INT(state_of(), -1);
     CHECK_EQ_INT(part_state(0), CLEANING_UP);
 }
@@ -505,8 +501,7 @@ TEST(a_client_of_a_quorum_refuses_plain_commands_and_multi_locks) {
     spec.names = NULL;
     spec.batch = batch;
     spec.batch_count = 1;
-    op = hf_client_begin(&rig.client, &spec, AT(1));
-    CHECK_OUTCOME(op, "server");
+    op = hf_client_begin(&rig.client, &spec, AT(1)), CHECK_OUTCOME(op, "server");
     CHECK_CONTAINS(message_of(op), "one-step operations on several locks need a single server");
     hf_op_end(op, AT(1));
     for (int i = 0; i < COUNT; i++) CHECK_STR(output_by(i), "");

@@ -89,8 +89,7 @@ TEST(replies_from_half_of_the_servers_do_not_establish_a_quorum_deadlock) {
     server_count = 4;
     hf_op *op = wait_for_k();
     answers(0, 2, owner_is("you"), AT(2));
-    answers(2, 4, owner_is(""), AT(2));
-    CHECK(!is_searching(op));
+    answers(2, 4, owner_is(""), AT(2)), CHECK(!is_searching(op));
     hf_op_end(op, AT(2));
     rig_end(AT(3));
     server_count = COUNT;

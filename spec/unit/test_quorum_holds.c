@@ -118,8 +118,7 @@ TEST(a_quorum_hold_whose_renewal_is_switched_on_is_soon_restored_on_a_server_tha
     hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(0), spec.renewed = false);
     answers(0, 4, yes(77), AT(0));
     answer(4, busy(20000, 0, 0), AT(0));
-    hf_op_end(op, AT(0));
-    CHECK(wakes_at(hold_of()) > AT(20000));
+    hf_op_end(op, AT(0)), CHECK(wakes_at(hold_of()) > AT(20000));
     hf_client_set_renewed(&rig.client, hold_of(), true, AT(1000));
     CHECK(wakes_at(hold_of()) <= AT(11000));
 }
@@ -213,8 +212,7 @@ TEST(a_shared_owners_quorum_hold_is_restored_under_the_same_owner) {
     hf_op_end(op, AT(0));
     rig_hush();
     hf_holds_wake_at(holds_of(&rig.client), claim_of(hold_of()), AT(100));
-    tick(AT(100));
-    CHECK_CONTAINS(output_by(4), "EVALSHA acquire " KEYS_OF_K "0 1 30000 1000");
+    tick(AT(100)), CHECK_CONTAINS(output_by(4), "EVALSHA acquire " KEYS_OF_K "0 1 30000 1000");
 }
 
 TEST(a_quorum_token_assumes_that_unknown_server_clocks_agree_with_the_others) {

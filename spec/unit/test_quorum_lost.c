@@ -290,8 +290,7 @@ TEST(a_partial_quorum_release_that_finds_a_loss_leaves_no_hold_on_any_server) {
 }
 
 TEST(a_quorum_acquire_that_is_blocked_by_a_release_waits_no_longer_than_its_timeout) {
-    hold_by(COUNT, AT(0));
-    CHECK(hf_op_detach(begin_quorum(HF_OP_RELEASE, 0, AT(0))));
+    hold_by(COUNT, AT(0)), CHECK(hf_op_detach(begin_quorum(HF_OP_RELEASE, 0, AT(0))));
     hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(1), spec.wait = HF_SECOND);
     CHECK(hf_op_is_blocked(op));
     answers(0, COUNT, ":1\r\n", AT(900)), CHECK(!hf_op_is_blocked(op));

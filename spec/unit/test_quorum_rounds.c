@@ -503,8 +503,7 @@ TEST(a_quorum_acquire_of_unknown_outcome_is_undone_as_soon_as_its_connection_is_
     CHECK_EQ_INT(part_state(0), CLEANING_UP);
     CHECK(calls->state == HF_SESSION_CLOSED && calls->retry_at > now);
     rig.down[0] = NULL;
-    now = hf_time_max(now, calls->opened_at + 101 * HF_MS);
-    CHECK(calls->retry_at > now);
+    now = hf_time_max(now, calls->opened_at + 101 * HF_MS), CHECK(calls->retry_at > now);
     hf_client_begin(&rig.client, &spec, now);
     CHECK_EQ_INT(hf_session_wants(calls, now), HF_WANT_OPEN);
 }

@@ -55,8 +55,7 @@ TEST(a_client_that_lost_its_write_lock_does_not_send_its_name_with_a_read_acquir
     hf_hold *hold =
         hf_holds_find(holds_of(&rig.client), &hf_kind_write, hf_slice_of("k"), hf_slice_of("me"));
     hf_renewer_on_lost(&rig.client, hold, HF_LOST_TAKEN, AT(1));
-    acquire(&hf_kind_read, "me", 0, AT(1));
-    CHECK_SENT(CALLS, ASK(READER "2", "0", ""));
+    acquire(&hf_kind_read, "me", 0, AT(1)), CHECK_SENT(CALLS, ASK(READER "2", "0", ""));
 }
 
 TEST(a_read_holders_acquire_of_the_write_lock_fails_as_a_deadlock) {

@@ -154,8 +154,7 @@ TEST(a_hold_whose_lease_ended_by_the_clock_is_cleaned_up_before_the_next_acquire
     hf_hold *old = hold_of();
     hf_op_end(op, AT(1));
     hf_hold_ref(old);
-    op = acquire_as_coroutine(AT(29698));
-    CHECK(is_lost(old));
+    op = acquire_as_coroutine(AT(29698)), CHECK(is_lost(old));
     CHECK_STATE(op, BLOCKED);
     CHECK_SENT(CALLS, "EVALSHA leave " KEYS_OF_OWNER("1") "0  ");
     feed_calls(":0\r\n", AT(29699));
@@ -254,8 +253,7 @@ TEST(an_acquire_that_waits_for_a_clean_up_ends_when_its_wait_is_over) {
     EACH_CASE (i, cases) {
         hf_op *op = begin_acquire(300 * HF_MS, AT(0));
         rig_sleep(AT(0), AT(300)), CHECK_ENDS(op, "unreachable", AT(300));
-        op = begin_acquire(cases[i].wait, AT(300));
-        CHECK_STATE(op, BLOCKED);
+        op = begin_acquire(cases[i].wait, AT(300)), CHECK_STATE(op, BLOCKED);
         CHECK_EQ_U64(hf_op_deadline(op), AT(300) + cases[i].took);
         hf_op_tick(op, AT(300) + cases[i].took), CHECK_OUTCOME(op, "unreachable");
     }
@@ -408,8 +406,7 @@ TEST(an_acquire_outlasts_a_refused_clean_up_only_if_it_waits) {
         end_with(op, ACQUIRED, AT(0));
         hf_hold *hold = watch(hold_of());
         abandon_hold(hold, 1, AT(1));
-        op = begin_shared((hf_time)wait * HF_SECOND, AT(1));
-        CHECK_STATE(op, BLOCKED);
+        op = begin_shared((hf_time)wait * HF_SECOND, AT(1)), CHECK_STATE(op, BLOCKED);
         set_failures(hold, 1);
         set_refused(hold, true);
         hf_client_unblock(&rig.client, claim_of(hold), AT(2));

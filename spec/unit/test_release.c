@@ -26,8 +26,7 @@ TEST(releasing_one_of_several_holds_keeps_the_others_and_renews_the_lease) {
     CHECK_EQ_INT(count_of(hold), 1);
     CHECK_EQ_U64(ends_at(hold), AT(5000 + 29698)); /* it refreshed the TTL */
     CHECK_EQ_U64(renewer_deadline(), AT(15000));
-    op = begin(HF_OP_RELEASE, AT(6000));
-    CHECK_SENT(CALLS, BRIEF_RELEASE_OF_K);
+    op = begin(HF_OP_RELEASE, AT(6000)), CHECK_SENT(CALLS, BRIEF_RELEASE_OF_K);
     CHECK_ANSWER(op, ":1\r\n", AT(6001), "ok");
     CHECK_EQ_INT(state_of(), -1);
 }
@@ -199,12 +198,10 @@ TEST(a_lost_hold_is_still_reported_as_lost_while_it_is_cleaned_up_in_the_backgro
 
 TEST(a_release_of_a_lost_hold_does_not_overtake_the_command_under_way_for_it) {
     hf_hold *hold = hold_while_renewed(1);
-    set_end(hold, AT(10001));
-    CHECK_OUTCOME(begin(HF_OP_RELEASE, AT(10001)), "lost");
+    set_end(hold, AT(10001)), CHECK_OUTCOME(begin(HF_OP_RELEASE, AT(10001)), "lost");
     hf_claim *leaving = leaving_of();
     CHECK(claim_is_in_flight(leaving));
-    rig_tick(AT(10002));
-    CHECK_SILENT();
+    rig_tick(AT(10002)), CHECK_SILENT();
     feed_renewer("*1\r\n:1\r\n", AT(10003));
     CHECK_SENT_AT(RENEWER, AT(10003), LEAVE_OF_K("0", ""));
 }
@@ -217,8 +214,7 @@ TEST(a_release_of_a_lost_guard_does_not_overtake_the_record_of_its_run) {
     set_end(hold, AT(20));
     hf_op *op = BEGIN(HF_OP_RELEASE, AT(20), spec.lock_kind = &hf_kind_guard);
     CHECK_OUTCOME(op, "lost");
-    rig_tick(AT(21));
-    CHECK_SILENT();
+    rig_tick(AT(21)), CHECK_SILENT();
     CHECK_ANSWER(complete, ":1\r\n", AT(22), "ok");
 }
 
@@ -456,8 +452,7 @@ TEST(a_hold_that_two_releases_in_a_row_find_expired_is_cleaned_up_once) {
     CHECK(hf_op_is_blocked(waits));
     hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
     CHECK_OUTCOME(begin(HF_OP_RELEASE, AT(10002)), "lost");
-    feed_renewer("*1\r\n:1\r\n", AT(10003));
-    CHECK_OUTCOME(waits, "lost");
+    feed_renewer("*1\r\n:1\r\n", AT(10003)), CHECK_OUTCOME(waits, "lost");
     CHECK_EQ_INT(hold_count(&rig.client), 1);
     CHECK_EQ_INT(state_of(), CLEANING_UP);
 }

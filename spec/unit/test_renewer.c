@@ -62,8 +62,7 @@ TEST(a_renewal_batch_has_at_most_a_hundred_keys) {
     CHECK(strstr(third, " me 30000 me 30000"));
     answer_batch(100, ":1", AT(10001)), CHECK_EQ_U64(stats().renewals, 100);
     answer_batch(100, ":1", AT(10001));
-    answer_batch(50, ":1", AT(10001));
-    CHECK_EQ_U64(stats().renewals, 250);
+    answer_batch(50, ":1", AT(10001)), CHECK_EQ_U64(stats().renewals, 250);
     CHECK_EQ_U64(stats().renew_batches, 3);
     CHECK_EQ_U64(client_deadline(), AT(20000));
 }
@@ -409,8 +408,7 @@ TEST(a_failed_renewal_is_retried_within_the_lease) {
     CHECK_OR(tries >= 15 && tries <= 60, "%d tries", tries);
     CHECK_EQ_INT(failures_of(hold), tries);
     rig_sleep(AT(29000), AT(29200));
-    feed_renewer("*1\r\n:1\r\n", AT(29200));
-    CHECK(!is_at_risk(hold));
+    feed_renewer("*1\r\n:1\r\n", AT(29200)), CHECK(!is_at_risk(hold));
     CHECK_EQ_INT(failures_of(hold), 0);
 }
 
@@ -479,8 +477,7 @@ TEST(a_grants_confirmation_accepts_a_slow_reply_until_the_grant_ends) {
     hf_hold *hold = add_grant();
     rig_sleep(AT(50), AT(100)), CHECK(strstr(output_of(link), "EVALSHA extend"));
     rig_sleep(AT(100), AT(190));
-    feed_renewer(":1\r\n", AT(190)), CHECK(is_held(hold));
-    CHECK_EQ_INT(failures_of(hold), 0);
+    feed_renewer(":1\r\n", AT(190)), CHECK(is_held(hold)), CHECK_EQ_INT(failures_of(hold), 0);
     CHECK_EQ_U64(link->opens, 1);
 }
 
@@ -556,8 +553,7 @@ TEST(a_renewals_reply_after_the_loss_does_not_revive_the_hold) {
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     CHECK_BATCH(AT(0), AT(1000), 1);
     lose_hold(hold, HF_LOST_EXPIRED);
-    answer_batch(1, ":1", AT(1001)), CHECK(is_lost(hold));
-    CHECK_EQ_U64(stats().late_renewals, 1);
+    answer_batch(1, ":1", AT(1001)), CHECK(is_lost(hold)), CHECK_EQ_U64(stats().late_renewals, 1);
     CHECK(!is_in_flight(hold));
 }
 
@@ -636,8 +632,7 @@ TEST(a_lost_hold_is_not_renewed_again) {
 TEST(a_hold_with_a_fixed_lease_does_not_wake_up_its_client_before_its_end) {
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, false, AT(0));
     hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(100));
-    rig_tick(AT(100));
-    CHECK_EQ_U64(renewer_deadline(), ends_at(hold));
+    rig_tick(AT(100)), CHECK_EQ_U64(renewer_deadline(), ends_at(hold));
     CHECK_SILENT();
 }
 

@@ -246,8 +246,7 @@ TEST(integers_and_strings_can_be_read_from_a_replys_array_elements) {
     hf_reply_free(reply);
     CHECK_EQ_INT(hf_reply_integer_at(NULL, 0, 99), 99);
     CHECK_EQ_INT(hf_reply_string_at(NULL, 0).size, 0);
-    reply = read_text(":5\r\n");
-    CHECK_EQ_INT(hf_reply_integer_at(reply, 0, 99), 99);
+    reply = read_text(":5\r\n"), CHECK_EQ_INT(hf_reply_integer_at(reply, 0, 99), 99);
     hf_reply_free(reply);
 }
 

@@ -243,8 +243,7 @@ TEST(after_a_lost_connection_the_client_follows_the_new_master_that_the_sentinel
     acquire_at_first(AT(0));
     hf_op *op = begin_op(HF_OP_CHECK, 0, AT(10));
     hf_session_closed(calls_of(0), "the server closed the connection", AT(11));
-    rig_tick(AT(11));
-    CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
+    rig_tick(AT(11)), CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
     feed_sentinels(ADDRESS(7002), AT(12)), CHECK_AT(7002), CHECK_ASKED(0, "ROLE");
     CHECK_THEN_ASKED(0, MASTER, AT(13), 0, "EVALSHA extend 2 k holdfast_queue:{k} me 0  ");
     CHECK_ANSWER_BY(0, op, ":-1\r\n", AT(14), "lost");
@@ -698,8 +697,7 @@ static void start_with(size_t count) {
 }
 
 TEST(a_client_with_a_single_sentinel_follows_that_one) {
-    start_with(1);
-    CHECK_OUTCOME(begin_op(HF_OP_PING, 0, AT(0)), "under way");
+    start_with(1), CHECK_OUTCOME(begin_op(HF_OP_PING, 0, AT(0)), "under way");
     CHECK_ASKED(1, ASK_MASTER);
     CHECK_MASTER_IS(7001, 1, ADDRESS(7001), AT(1));
 }
@@ -867,11 +865,9 @@ TEST(each_round_of_queries_opens_a_new_connection_to_a_sentinel_whose_last_one_w
         hf_op *op = begin_op(HF_OP_PING, 0, AT(10 * i));
         CHECK_ASKED(1, ASK_MASTER);
         hf_session_closed(calls_of(1), "gone", AT(10 * i));
-        rig_tick(AT(10 * i));
-        CHECK_ASKED(1, ASK_MASTER);
+        rig_tick(AT(10 * i)), CHECK_ASKED(1, ASK_MASTER);
         feed_node(1, ADDRESS(7001), AT(10 * i));
-        feed_node(0, MASTER, AT(10 * i));
-        CHECK(strstr(output_of(calls_of(0)), "PING"));
+        feed_node(0, MASTER, AT(10 * i)), CHECK(strstr(output_of(calls_of(0)), "PING"));
         feed_node(0, "+PONG\r\n", AT(10 * i)), CHECK_ENDS(op, "ok", AT(10 * i));
     }
 }

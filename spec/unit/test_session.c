@@ -186,8 +186,7 @@ TEST(a_request_that_may_have_run_is_not_failed_by_a_refused_connection) {
     start_calling(3000, AT(0));
     hang_up("reset", AT(1));
     submit(&two, "B", 3000, AT(1));
-    refuse(AT(1));
-    CHECK_STR(one.outcome, "");
+    refuse(AT(1)), CHECK_STR(one.outcome, "");
     CHECK_STR(two.outcome, "unreachable: refused");
     CHECK_TICK(AT(3000), one, "unreachable: refused");
 }
@@ -212,8 +211,7 @@ TEST(a_partly_received_reply_is_discarded_with_its_connection) {
 TEST(a_request_times_out_at_its_deadline_whether_queued_or_sent) {
     static struct call queued, sent;
     submit(&queued, "A", 500, AT(0));
-    hf_session_opening(&session, AT(0));
-    CHECK_EQ_U64(hf_session_deadline(&session), AT(500));
+    hf_session_opening(&session, AT(0)), CHECK_EQ_U64(hf_session_deadline(&session), AT(500));
     CHECK_TICK(AT(499), queued, "");
     CHECK_TICK(AT(500), queued, "unreachable: no reply in time");
     hf_session_opened(&session, AT(600)), CHECK_SENDS("");
@@ -569,16 +567,14 @@ TEST(a_deferred_request_reports_a_failed_allocation_and_can_be_submitted_again) 
 TEST(a_request_that_outlasts_refusals_is_retried_until_its_own_later_deadline) {
     start_calling(100, AT(0));
     one.request.persists_until = AT(9000);
-    receive("-LOADING Redis is loading\r\n", AT(1));
-    CHECK_EQ_U64(one.request.deadline, AT(9000));
+    receive("-LOADING Redis is loading\r\n", AT(1)), CHECK_EQ_U64(one.request.deadline, AT(9000));
     CHECK(one.request.waits_for_connection);
     CHECK_EQ_INT((int)one.request.refusals, 1);
     hf_session_tick(&session, one.request.retry_at);
     receive("-ERR no\r\n", one.request.retry_at);
     CHECK_EQ_INT((int)one.request.refusals, 0); /* it has failed for another reason */
     submit(&two, "B", 300, AT(298));
-    receive("-LOADING Redis is loading\r\n", AT(299));
-    CHECK(!two.request.waits_for_connection);
+    receive("-LOADING Redis is loading\r\n", AT(299)), CHECK(!two.request.waits_for_connection);
     CHECK(two.request.retry_at <= AT(300));
 }
 

@@ -162,8 +162,7 @@ TEST(the_connection_to_a_server_that_does_not_reply_is_closed) {
     CHECK_TICK_WANTS(NOTHING, AT(1599));
     CHECK_TICK_WANTS(CLOSE, AT(1600));
     CHECK_STR(one.outcome, "");
-    hang_up("closed by us", AT(1600));
-    CHECK_STR(session.reason, "no reply in time");
+    hang_up("closed by us", AT(1600)), CHECK_STR(session.reason, "no reply in time");
     CHECK_WANTS(OPEN, AT(1700));
 }
 
@@ -321,8 +320,7 @@ TEST(a_connection_attempt_that_the_server_does_not_accept_times_out_and_is_repor
     silent_since = HF_NEVER;
     session.on_silence = on_silence;
     submit(&one, "A", 60000, AT(0));
-    hf_session_opening(&session, AT(5));
-    CHECK_EQ_U64(hf_session_deadline(&session), AT(1005));
+    hf_session_opening(&session, AT(5)), CHECK_EQ_U64(hf_session_deadline(&session), AT(1005));
     CHECK_TICK_WANTS(CLOSE, AT(1005)), CHECK_EQ_U64(silent_since, AT(5));
     hang_up("closed by us", AT(1005));
     CHECK_STR(one.outcome, "unreachable: the connection attempt timed out");
@@ -363,8 +361,7 @@ TEST(the_reason_of_a_closed_connection_depends_only_on_bytes_received_over_that_
     submit(&one, "A", 30000, AT(0));
     connect_at(AT(0));
     receive("+", AT(1));
-    hang_up(NULL, AT(1));
-    CHECK_STR(session.reason, CLOSED_AT_LOGIN + strlen("unreachable: "));
+    hang_up(NULL, AT(1)), CHECK_STR(session.reason, CLOSED_AT_LOGIN + strlen("unreachable: "));
     connect_at(AT(2000));
     hang_up(NULL, AT(2001)), CHECK_STR(session.reason, CLOSED_EARLY + strlen("unreachable: "));
 }

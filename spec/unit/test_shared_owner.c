@@ -153,8 +153,7 @@ TEST(a_shared_owners_late_acquire_is_undone_before_its_next_one) {
     hf_op *op = begin_shared(10 * HF_MS, AT(0));
     CHECK_SENT(CALLS, ASK_OF_K("0", "1", ""));
     rig_sleep(AT(0), AT(100)), CHECK_ENDS(op, "unreachable", AT(100)), CHECK_SENT(CALLS, "");
-    op = begin_shared(HF_SECOND, AT(101));
-    CHECK_STATE(op, BLOCKED);
+    op = begin_shared(HF_SECOND, AT(101)), CHECK_STATE(op, BLOCKED);
     feed_calls(ACQUIRED, AT(200));
     CHECK_SENT_AT(CALLS, AT(200), OWN_LEAVE_OF_K("", "1"));
     CHECK_STATE(op, BLOCKED);

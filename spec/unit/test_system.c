@@ -192,8 +192,7 @@ TEST(drawing_random_bytes_fails_if_their_source_cannot_be_opened) {
     CHECK_EQ_INT(setrlimit(RLIMIT_NOFILE, &none), 0);
     bool random = posix_random(bytes, sizeof bytes);
     int error = errno;
-    setrlimit(RLIMIT_NOFILE, &limit);
-    CHECK(!random);
+    setrlimit(RLIMIT_NOFILE, &limit), CHECK(!random);
     CHECK_EQ_INT(error, EMFILE);
 }
 

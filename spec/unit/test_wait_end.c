@@ -223,8 +223,7 @@ TEST(a_waiter_whose_leave_command_is_refused_still_reports_why_its_wait_ended) {
 TEST(a_request_sent_just_before_the_wait_ends_has_100_ms_for_its_reply) {
     hf_op *op = wait_in_queue(HF_SECOND, AT(0));
     feed_message("1 recheck 1", AT(990));
-    rig_tick(AT(990)), CHECK_STATE(op, ASKING);
-    CHECK_EQ_U64(request_in(op)->deadline, AT(1090));
+    rig_tick(AT(990)), CHECK_STATE(op, ASKING), CHECK_EQ_U64(request_in(op)->deadline, AT(1090));
 }
 
 /* Ctrl-C must not wait for a server that is loading. */
@@ -336,8 +335,7 @@ TEST(a_queued_waiter_interrupted_while_its_server_is_unreachable_ends) {
     rig.refusing = true;
     cut_link(CALLS, "gone", AT(10));
     hf_op_interrupt(op, AT(11));
-    rig_serve(AT(11)), CHECK_OUTCOME(op, "interrupted");
-    CHECK_EQ_INT(state_of(), CLEANING_UP);
+    rig_serve(AT(11)), CHECK_OUTCOME(op, "interrupted"), CHECK_EQ_INT(state_of(), CLEANING_UP);
 }
 
 TEST(a_client_whose_waiters_have_given_up_needs_no_subscription_connection) {

@@ -244,8 +244,7 @@ TEST(the_first_waiter_behind_another_librarys_holder_subscribes_to_redissons_rel
     CHECK_EQ_U64(hf_op_deadline(op), AT(4));
     CHECK_SENT_AT(CALLS, AT(4), ASK_OF_K("0", "0", MEMBER("1")));
     feed_calls(busy(20000, 0, 1), AT(5));
-    feed_foreign_release(AT(10));
-    CHECK_EQ_U64(hf_op_deadline(op), AT(10));
+    feed_foreign_release(AT(10)), CHECK_EQ_U64(hf_op_deadline(op), AT(10));
     CHECK_SENT_AT(CALLS, AT(10), ASK_OF_K("0", "0", MEMBER("1")));
     CHECK_ANSWER(op, ACQUIRED, AT(11), "ok");
     CHECK_SENT(EVENTS, "PUNSUBSCRIBE redisson_lock__channel:{k}");
@@ -614,8 +613,7 @@ TEST(a_waiter_fails_as_denied_if_its_subscriptions_login_is_refused_but_not_for_
         feed_calls("+OK\r\n", AT(0));
         feed_calls(busy(5000, 0, 0), AT(1));
         feed(events, "-WRONGPASS no\r\n", AT(2));
-        rig_serve(AT(2));
-        CHECK_ENDS(op, "denied", AT(2));
+        rig_serve(AT(2)), CHECK_ENDS(op, "denied", AT(2));
         rig_tick(AT(3));
         feed_calls(":0\r\n", AT(3));
         op = begin_acquire(10 * HF_SECOND, AT(1000));

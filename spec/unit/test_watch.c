@@ -87,8 +87,7 @@ TEST(a_watch_for_on_change_appears_neither_as_a_wait_nor_in_events) {
     CHECK_ANSWER(op, HELD("o:1", "42"), AT(102), "timeout");
     CHECK_STR(message_of(op), "cannot watch \"k\" on h:1: it has no other holder yet; "
                               "wait longer or try again later");
-    hf_op_end(op, AT(102)), CHECK_EQ_U64(stats().waits, 0);
-    CHECK_EQ_U64(stats().rechecks, 0);
+    hf_op_end(op, AT(102)), CHECK_EQ_U64(stats().waits, 0), CHECK_EQ_U64(stats().rechecks, 0);
     check_no_event();
 }
 

@@ -252,10 +252,8 @@ TEST(owners_and_queue_entries_are_written_in_the_documented_format) {
     CHECK_MEM(text, size, UUID ":12", 39);
     size = hf_wire_owner(text, &hf_kind_write, UUID, 12);
     CHECK_MEM(text, size, UUID ":12:write", 45);
-    size = hf_wire_permits_owner(text, UUID, 3, 1);
-    CHECK_MEM(text, size, UUID ":3", 38);
-    size = hf_wire_permits_owner(text, UUID, 3, 2);
-    CHECK_MEM(text, size, UUID ":3*2", 40);
+    size = hf_wire_permits_owner(text, UUID, 3, 1), CHECK_MEM(text, size, UUID ":3", 38);
+    size = hf_wire_permits_owner(text, UUID, 3, 2), CHECK_MEM(text, size, UUID ":3*2", 40);
     size = hf_wire_waiter(text, &hf_kind_mutex, UUID, 4, 1000, false, HF_NO_TEXT);
     CHECK_MEM(text, size, "1m" UUID ":4:1000", 45);
     size = hf_wire_waiter(text, &hf_kind_lock, UUID, 4, 1000, false, hf_slice_of("job"));
