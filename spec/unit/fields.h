@@ -269,14 +269,12 @@ OP_PARTS(FIELD_OP_PART)
     X(hf_quorum *, quorum_of, quorum)                                                              \
     X(size_t, detached_count, detached)                                                            \
     X(uint64_t, random_of, random)                                                                 \
-    X(bool, is_split_suspected, split_suspected)                                                   \
     X(size_t, unanswered_count, unanswered)
 
 #define CLIENT_WRITES(X)                                                                           \
     X(const hf_decider *, set_decider, decider)                                                    \
     X(const hf_topology *, set_topology, topology)                                                 \
     X(uint64_t, set_random, random)                                                                \
-    X(bool, set_split_suspected, split_suspected)                                                  \
     X(bool, set_member, is_member)
 
 #define CLIENT_PARTS(X)                                                                            \

@@ -163,8 +163,6 @@ TEST(an_acquire_with_a_malformed_reply_fails_with_a_server_error_and_is_undone) 
     }
 }
 
-/* ---- mutexes ---- */
-
 TEST(an_acquire_of_a_mutex_that_its_owner_holds_fails_as_busy_without_a_request) {
     hf_op *op = begin_mutex(0, false, AT(0));
     CHECK_SENT(CALLS, "EVALSHA mutex_acquire " K_AND_OWNER " 30000 1000");

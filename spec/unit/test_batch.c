@@ -395,8 +395,6 @@ TEST(a_lock_lost_during_a_multi_locks_re_entry_remains_lost) {
     CHECK_EQ_INT(state_at(1), HF_HOLD_LOST);
 }
 
-/* A wait whose leaving did not get through: the hold that follows it has nothing to do with its
- * place. */
 TEST(a_new_hold_of_a_multi_lock_does_not_inherit_the_queue_position_of_an_abandoned_wait) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.names = &names[0], spec.wait = HF_NEVER);
     subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
@@ -464,8 +462,6 @@ static void check_survives(hf_op_kind kind, const char *reply, bool held) {
     }
 }
 
-/* Two holds that are being undone are in use by turns: an acquire of both waits no longer than any
- * call. */
 TEST(a_multi_lock_acquire_delayed_by_two_clean_ups_one_after_the_other_ends_at_its_timeout) {
     begin_one(HF_OP_ACQUIRE, 0, AT(0));
     rig_sleep(AT(0), AT(1500));
@@ -603,8 +599,6 @@ TEST(a_multi_locks_partial_release_extends_no_lock_beyond_its_max_hold) {
     const char *sent = sent_over(CALLS);
     CHECK_OR(strstr(sent, "me 1 30000 me 1 10000 me 1 30000"), "%s", sent);
 }
-
-/* ---- replicas ---- */
 
 TEST(a_multi_lock_acquire_succeeds_only_once_a_replica_confirms_it) {
     CASES(const char *reply, *confirmed, *outcome, *states) = {

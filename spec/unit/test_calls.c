@@ -87,8 +87,6 @@ TEST(a_shared_owners_clean_up_is_not_sent_after_the_lease_has_ended) {
     CHECK_ANSWER(op, ACQUIRED, end + HF_MS, "ok");
 }
 
-/* ---- without a hold ---- */
-
 TEST(a_forced_release_frees_the_lock_and_the_callers_own_hold_is_reported_as_lost) {
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin(HF_OP_FORCE, AT(1));

@@ -6,8 +6,6 @@
 
 #include "renewer_rig.h"
 
-/* ---- leaving ---- */
-
 TEST(an_abandoned_hold_is_cleaned_up_with_a_single_command) {
     clean_up("k", "me", 30 * HF_SECOND, AT(10)), CHECK(!is_quiet());
     CHECK_SENT_AT(RENEWER, AT(10), LEAVE_OF_K("0", ""));
@@ -43,7 +41,6 @@ TEST(a_callers_next_hold_is_found_beside_one_that_is_cleaned_up_without_memory) 
     }
 }
 
-/* As much as the server may have of it: the command names the owner, its place and its permits. */
 TEST(the_clean_up_of_a_replaced_hold_sends_its_owner_and_queue_entry) {
     EACH_NUMBER (shared, 2) {
         hf_hold *hold = watch(add_hold("k", "me", 70 * HF_SECOND, true, AT(0)));
@@ -133,7 +130,6 @@ TEST(a_clean_up_is_retried_until_its_lease_ends_and_for_at_least_30_s) {
     }
 }
 
-/* How many of its entries are this client's, and what the other processes keep. */
 TEST(a_shared_owners_clean_up_releases_only_the_holds_of_its_own_process) {
     CASES(uint32_t count, others, pending; const char *sent; bool once) =
         LIST({3, 1, 0, "1  2", true}, {3, 1, 2, "1  4", true}, {2, 2, 0, "2  0", false});
@@ -197,7 +193,6 @@ TEST(a_handle_with_several_holds_reports_each_loss_once) {
     for (int i = 0; i < 3; i++) hf_stake_end(&stakes[i]);
 }
 
-/* The holds of handles that end in any order, of which those that are left are notified. */
 TEST(each_handle_of_a_lost_hold_learns_of_the_loss_in_whatever_order_they_end) {
     EACH_NUMBER (ends, 3) {
         hf_losses losses[3] = {{0}};
@@ -367,8 +362,6 @@ TEST(a_hold_abandoned_during_an_extend_is_cleaned_up_after_the_reply) {
     CHECK_SENT_AT(RENEWER, AT(13), LEAVE_OF_K("0", ""));
 }
 
-/* ---- abandoned handles ---- */
-
 TEST(abandoning_all_re_entries_of_a_hold_cleans_it_up) {
     hf_hold *hold = watch(add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
     set_count(hold, 3);
@@ -465,8 +458,6 @@ TEST(an_unconfirmed_grant_in_a_migrating_slot_is_renewed_by_a_command_with_a_sin
         set_topology(&rig.client, before);
     }
 }
-
-/* ---- memory ---- */
 
 TEST(a_clean_up_that_runs_out_of_memory_is_retried) {
     EACH_FAILURE(nth, 3) {

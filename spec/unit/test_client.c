@@ -8,8 +8,6 @@
 
 RIG_BEGINS
 
-/* ---- a new client ---- */
-
 TEST(a_new_client_opens_no_connection) {
     CHECK_STR(hf_client_uuid(&rig.client), DRIVE_UUID);
     CHECK_EQ_U64(client_deadline(), HF_NEVER);
@@ -174,7 +172,6 @@ TEST(a_pattern_subscription_that_was_denied_is_not_retried) {
     feed(link_of(EVENTS), "-ERR no\r\n", AT(11)), CHECK(first_node(&rig.client)->pattern_denied);
 }
 
-/* What the server has confirmed for one counts for all of them, until the link is lost. */
 TEST(a_confirmed_subscription_is_shared_until_its_connection_is_lost) {
     hf_op *first = wait_in_queue(HF_NEVER, AT(0));
     hf_op *second = wait_as("you", AT(10));
@@ -287,7 +284,6 @@ TEST(two_grants_to_waits_that_have_ended_are_each_handed_to_the_next_waiter) {
     feed(link_of(RENEWER), ":1\r\n:1\r\n", AT(13)), CHECK_EQ_INT(holds_left(), 1);
 }
 
-/* The hold with the number of the grant handles it, unless it was lost. */
 TEST(a_grant_that_belongs_to_a_current_hold_is_not_handed_to_the_next_waiter) {
     CASES(int state; bool passed_on) = {{HF_HOLD_HELD, false},
                                         {HF_HOLD_RELEASING, false},
@@ -406,7 +402,6 @@ static clock_t time_of_messages(const char *text) {
     return clock() - begun;
 }
 
-/* The time of a message does not grow with the number of holds and of waits. */
 TEST(a_message_finds_its_waiter_in_constant_time) {
     static const char *const texts[] = {"1 grant l 2 5 88 2000 k", "1 wish 099999999",
                                         "1 recheck 99999999"};
@@ -444,8 +439,6 @@ TEST(only_locks_whose_lease_has_ended_are_reported_as_lost) {
     CHECK_EQ_U64(stats().losses, 10);
     CHECK_SILENT();
 }
-
-/* ---- closing ---- */
 
 TEST(closing_a_client_ends_all_calls_and_cleans_up_all_locks) {
     hold_lock(AT(0));

@@ -6,8 +6,6 @@ static void known_before(void) {
 
 RIG_BEGINS_WITH(known_before)
 
-/* ---- redirects ---- */
-
 TEST(a_moved_redirect_is_followed_at_once_and_applies_to_later_commands) {
     hf_op *op = acquire(0, AT(1000));
     CHECK_NODE_SENT(0, CALLS, ASKED);
@@ -119,8 +117,6 @@ TEST(a_cluster_map_is_requested_no_sooner_than_100_ms_after_the_last_one) {
         CHECK(next > AT(100) && next < AT(150));
     }
 }
-
-/* ---- nodes that are down ---- */
 
 TEST(a_command_is_sent_to_the_node_that_took_over_the_slot_and_fails_if_none_has) {
     EACH_NUMBER (taken_over, 2) {
@@ -276,8 +272,6 @@ TEST(a_waiter_subscribes_to_plain_and_sharded_channels_and_polls_until_both_are_
     feeds(0, CALLS, busy(20000, 0, 1), AT(1200));
     CHECK(hf_op_deadline(op) > AT(1200) && hf_op_deadline(op) <= AT(1401));
 }
-
-/* ---- an acquire of a shared owner that was abandoned ---- */
 
 /* The renewer waits for its answer, which is a redirect: the acquire itself has ended by then. */
 TEST(an_abandoned_acquire_that_is_redirected_is_undone_on_the_new_node) {

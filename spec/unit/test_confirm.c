@@ -4,8 +4,6 @@
 
 #include "renewer_rig.h"
 
-/* ---- confirming a grant ---- */
-
 TEST(confirming_a_grant_sets_its_full_lease) {
     EACH_NUMBER (renewed, 2) {
         hf_hold *hold = granted_hold(renewed);
@@ -103,8 +101,6 @@ TEST(a_shared_owners_grant_is_confirmed_whatever_ttl_the_lock_has) {
     const char *sent = sent_over(RENEWER);
     CHECK(strstr(sent, "EVALSHA extend") && !strstr(sent, " 30000 2000 "));
 }
-
-/* ---- memory ---- */
 
 TEST(a_grants_confirmation_that_runs_out_of_memory_is_retried) {
     EACH_FAILURE(nth, 3) {

@@ -166,8 +166,6 @@ TEST(a_job_that_starts_after_a_waiter_has_read_its_holders_record_counts_as_aliv
     end_job();
 }
 
-/* ---- a search that takes too long ---- */
-
 TEST(a_job_counts_as_alive_if_the_search_for_its_processes_takes_too_long) {
     pid_t job, pid = start_job(stay_without_descriptor, &job);
     CHECK_EQ_INT(feed(), job);
@@ -696,8 +694,6 @@ TEST(a_job_counts_as_alive_if_no_descriptor_is_free_to_search_for_its_processes)
     end_with(apart);
     CHECK(never);
 }
-
-/* ---- a least time for which the lock stays held ---- */
 
 TEST(a_jobs_death_releases_no_lock_before_the_minimum_hold_time_is_over) {
     if (is_emulated()) return;

@@ -110,8 +110,6 @@ TEST(a_call_in_an_event_loop_does_not_use_a_connection_that_has_ended) {
     stop_peer(), CHECK(done), CHECK(!used);
 }
 
-/* ---- a client that has a lock ---- */
-
 /* The loop has ended, or the client was collected: a thread does what is left. */
 TEST(closing_a_client_outside_its_event_loop_releases_its_locks) {
     static const bool looped[] = {false, true, false, true};
@@ -418,8 +416,6 @@ TEST(a_call_waits_in_recv_only_if_the_connection_has_no_tls) {
 #endif
     }
 }
-
-/* ---- replies in pieces ---- */
 
 TEST(replies_are_received_correctly_one_byte_at_a_time) {
     CHECK(run_once((scenario){.name = "a slow server", .manner = {.trickles = true}}));

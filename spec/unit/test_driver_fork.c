@@ -308,8 +308,6 @@ TEST(a_connection_reset_by_the_server_is_reported_as_closed_by_it) {
     hf_driver_unref(driver);
 }
 
-/* ---- who the client is ---- */
-
 /* A reader splits it at the spaces, and writes it to a terminal. */
 TEST(a_client_publishes_its_host_as_one_printable_word) {
     static char longest[301];

@@ -4,8 +4,6 @@
 
 #include "calls_rig.h"
 
-/* ---- extend, check ---- */
-
 TEST(the_new_lease_of_an_extend_is_measured_from_the_sending_of_its_command) {
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(60 * HF_SECOND, AT(1000));

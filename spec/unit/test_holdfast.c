@@ -91,8 +91,6 @@ static hf_op *acquire(hf_slice caller, hf_time now) {
     return op;
 }
 
-/* ---- locks and holds ---- */
-
 TEST(each_kind_of_lock_can_be_looked_up_by_its_name) {
     CHECK(!hf_kind_named("no such kind"));
     CHECK(!hf_kind_named("lock")->has_permits);
@@ -217,8 +215,6 @@ TEST(a_holds_state_shows_an_async_release_until_its_reply) {
     hf_hold_unref(hold);
 }
 
-/* ---- clients ---- */
-
 TEST(a_clients_statistics_count_operations_in_flight_and_holds) {
     hf_op *first = acquire(ME, AT(0));
     hf_op *second = begin(HF_OP_ACQUIRE, YOU, AT(0));
@@ -338,8 +334,6 @@ TEST(creating_a_client_fails_cleanly_at_each_failed_allocation) {
         CHECK(memerr_until_success(make_and_delete, &modes[i], 100) > 0);
 }
 
-/* ---- links ---- */
-
 TEST(a_connections_state_can_be_read_from_its_login_to_a_reply) {
     CHECK(!hf_session_is_ready(calls()));
     hf_op *op = begin(HF_OP_PING, ME, AT(0));
@@ -353,8 +347,6 @@ TEST(a_connections_state_can_be_read_from_its_login_to_a_reply) {
     CHECK(hf_session_must_close(calls()));
     hf_op_end(op, AT(9));
 }
-
-/* ---- operations ---- */
 
 TEST(each_kind_of_operation_has_the_properties_that_the_test_lists) {
     static const char *const kinds[] = {

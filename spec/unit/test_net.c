@@ -510,8 +510,6 @@ TEST(a_sleeping_event_loop_is_woken_for_a_connection_that_a_call_opens) {
     CHECK(woken);
 }
 
-/* ---- look-ups ---- */
-
 TEST(a_name_lookup_without_free_descriptors_is_reported) {
     struct rlimit most, none;
     CHECK_EQ_INT(getrlimit(RLIMIT_NOFILE, &most), 0);

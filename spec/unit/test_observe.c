@@ -56,8 +56,6 @@ static const char *events(void) {
     return text;
 }
 
-/* ---- classes ---- */
-
 TEST(a_metrics_class_name_always_has_the_same_index) {
     rig_begin(), CHECK_EQ_INT(hf_observe_class(&rig.client, ""), 0);
     CHECK_EQ_INT(hf_observe_class(&rig.client, "a"), 1);
@@ -165,8 +163,6 @@ TEST(a_renewals_round_trip_is_counted_in_the_clients_own_metrics_class) {
     CHECK_EQ_U64(class_at(1)->round_trips.sum, before);
 }
 
-/* ---- counters ---- */
-
 TEST(outcomes_and_times_are_counted_by_metrics_class) {
     start(false);
     hf_op *op = begin_order(0, 0, AT(0));
@@ -270,8 +266,6 @@ TEST(a_client_without_metrics_classes_records_no_metrics) {
     op = begin_acquire(0, AT(12505));
     end_with(op, busy(20000, 0, 0), AT(12506)), CHECK(!class_at(0));
 }
-
-/* ---- events ---- */
 
 TEST(a_lock_causes_an_event_for_its_acquire_and_one_for_its_release) {
     hf_op *op = begin_order(0, 5, AT(0));

@@ -81,8 +81,6 @@ static int trips_of(size_t number) {
     return count;
 }
 
-/* ---- resend ---- */
-
 TEST(a_kept_locks_acquire_that_is_resent_returns_a_range_of_tokens) {
     rig_begin();
     hf_op *op = begin_kept("a", HF_OP_ACQUIRE, AT(0));
@@ -151,8 +149,6 @@ TEST(a_crash_release_that_is_resent_is_reported_only_if_its_last_copy_freed_the_
     }
 }
 
-/* ---- re-entry ---- */
-
 TEST(a_re_entry_follows_its_slot_to_the_new_node) {
     cluster_known(AT(0));
     hold_k(AT(10));
@@ -175,8 +171,6 @@ TEST(a_re_entry_is_counted_in_its_own_metrics_class_and_the_release_in_that_of_t
     CHECK_EQ_INT(class_at(1)->reentries, 0), CHECK_EQ_INT(class_at(2)->reentries, 1);
     CHECK_EQ_INT(class_at(1)->releases, 1), CHECK_EQ_INT(class_at(2)->releases, 0);
 }
-
-/* ---- kept locks ---- */
 
 TEST(a_shared_owners_acquire_waits_until_its_client_has_returned_the_kept_lock) {
     keep_idle();
@@ -223,8 +217,6 @@ TEST(a_kept_locks_callers_are_counted_in_their_own_metrics_classes) {
     }
     CHECK_EQ_INT(trips_of(1), 1), CHECK_EQ_INT(trips_of(2), 0);
 }
-
-/* ---- shared owners and fair locks ---- */
 
 TEST(a_shared_owners_and_a_fair_locks_acquires_are_counted_in_their_metrics_classes) {
     CASES(const hf_kind *kind; bool shared) = {{&hf_kind_lock, true}, {&hf_kind_fair, false}};
@@ -279,8 +271,6 @@ TEST(a_fair_locks_partial_release_extends_it_to_max_hold_at_most) {
     rig_end(AT(1000));
     hf_names_free(&names);
 }
-
-/* ---- clusters ---- */
 
 TEST(an_acquire_that_follows_a_redirect_is_counted_once_in_its_metrics_class) {
     cluster_known(AT(0));
@@ -341,8 +331,6 @@ TEST(a_crash_release_follows_its_slot_to_the_new_node) {
     CHECK_THEN_SENT(1, text, AT(62), 1, CRASH_RELEASE("sharded_release"));
     feeds(1, CALLS, ":1\r\n", AT(63)), CHECK_EQ_INT(crashes_reported(), 1);
 }
-
-/* ---- interrupts and max_hold ---- */
 
 TEST(an_interrupted_wait_is_counted_in_its_metrics_class) {
     rig_begin();

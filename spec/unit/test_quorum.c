@@ -1,7 +1,5 @@
 #include "quorum_rig.h"
 
-/* ---- decisions ---- */
-
 TEST(a_quorum_acquire_is_sent_to_all_servers_at_once_and_succeeds_with_a_majority) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     for (int i = 0; i < COUNT; i++) CHECK_CONTAINS(output_by(i), "EVALSHA acquire");
@@ -277,8 +275,6 @@ TEST(an_interrupted_quorum_waiter_ends_at_once) {
     CHECK_INTERRUPTS(op, AT(2));
 }
 
-/* ---- late replies ---- */
-
 TEST(a_server_that_grants_after_the_majority_still_counts_toward_the_quorum_hold) {
     hold_by(3, AT(0)), CHECK_EQ_INT(parts_held(), 3);
     answer(4, yes(5), AT(100)), CHECK_EQ_INT(parts_held(), 4);
@@ -313,8 +309,6 @@ TEST(a_new_quorum_acquire_cleans_up_what_a_lost_hold_left_on_each_server) {
     CHECK_ANSWERS_END(op, 0, MAJORITY, busy(20000, 0, 0), AT(11), "busy");
     for (int i = 3; i < COUNT; i++) CHECK_EQ_INT(part_state(i), CLEANING_UP);
 }
-
-/* ---- tokens ---- */
 
 TEST(a_quorum_of_five_writes_its_third_lowest_token_back_to_the_servers_with_lower_ones) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));

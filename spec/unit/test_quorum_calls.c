@@ -13,8 +13,6 @@ static void answer_all(const char *const *replies, hf_time now) {
     for (int i = 0; i < COUNT && replies[i]; i++) answer(i, replies[i], now);
 }
 
-/* ---- extend, check ---- */
-
 TEST(a_quorum_extension_needs_a_majority) {
     hold_by(5, AT(0));
     hf_hold *hold = hold_of();
@@ -73,8 +71,6 @@ TEST(a_quorum_call_on_a_lock_that_is_not_held_fails) {
     CHECK_OUTCOME(begin_quorum(HF_OP_CHECK, 0, AT(0)), "not_held");
     CHECK_OUTCOME(op, "under way");
 }
-
-/* ---- release ---- */
 
 TEST(each_quorum_release_is_sent_to_every_server) {
     hold_by(5, AT(0));
@@ -174,8 +170,6 @@ TEST(a_check_of_a_lost_quorum_hold_releases_nothing) {
     CHECK_EQ_INT(part_state(0), CLEANING_UP);
 }
 
-/* ---- abandoned ---- */
-
 TEST(abandoning_one_re_entry_of_a_quorum_hold_keeps_the_others) {
     hold_by(5, AT(0));
     hold_by(5, AT(1));
@@ -260,8 +254,6 @@ TEST(an_abandoned_partial_quorum_release_removes_one_hold_and_an_abandoned_check
     }
 }
 
-/* ---- one command of a hold at a time ---- */
-
 TEST(a_quorum_release_waits_until_a_check_has_ended) {
     hold_by(5, AT(0));
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
@@ -308,8 +300,6 @@ TEST(a_quorum_acquire_waits_for_its_owners_check_until_the_acquires_timeout) {
     CHECK_INTERRUPTS(op, AT(3));
     CHECK_EQ_INT(count_of(hold_of()), 1);
 }
-
-/* ---- about a key ---- */
 
 TEST(a_quorums_ttl_is_the_largest_for_which_a_majority_still_has_the_lock) {
     CASES(const char *replies[COUNT + 1]; long long value) = {

@@ -43,8 +43,6 @@ static void all_reply(const char *text) {
     for (int i = 0; i < COUNT; i++) CHECK_STR(output_by(i), text);
 }
 
-/* ---- a majority ---- */
-
 TEST(a_quorum_deadlock_search_starts_in_the_pause_between_two_attempts) {
     hf_op *op = pause_for_k();
     CHECK_EQ_U64(hf_op_deadline(op), AT(2));
@@ -149,8 +147,6 @@ TEST(of_a_quorum_deadlock_the_waiter_that_is_youngest_by_the_servers_median_time
         CHECK_OR(ends_in(cases[i].other, cases[i].own) == cases[i].ends, "case %zu", i);
 }
 
-/* ---- servers that do not answer ---- */
-
 TEST(a_server_that_hangs_delays_a_step_of_a_quorum_deadlock_search_by_at_most_250_ms) {
     for (int hangs = 0; hangs < COUNT; hangs += 3) { /* it and the next one */
         hf_op *op = wait_for_k();
@@ -223,8 +219,6 @@ TEST(a_quorum_deadlock_search_that_outlives_its_acquire_ends_without_effect) {
     answers(0, COUNT, owner_is("you"), AT(2));
     all_reply("");
 }
-
-/* ---- memory ---- */
 
 TEST(a_quorum_acquire_without_memory_to_search_for_deadlocks_keeps_waiting) {
     EACH_FAILURE(nth, 1) {

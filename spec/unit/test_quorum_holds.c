@@ -203,8 +203,6 @@ TEST(the_reason_of_a_quorum_loss_is_one_that_a_server_gave_rather_than_unreachab
     }
 }
 
-/* ---- a shared owner ---- */
-
 TEST(a_shared_owners_quorum_hold_is_restored_under_the_same_owner) {
     hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(0), spec.shared = true);
     answers(0, 4, yes(77), AT(0));

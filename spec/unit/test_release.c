@@ -2,8 +2,6 @@
 
 #include "calls_rig.h"
 
-/* ---- release ---- */
-
 TEST(a_release_of_one_hold_frees_the_lock) {
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin(HF_OP_RELEASE, AT(10));
@@ -168,7 +166,6 @@ TEST(a_call_on_a_lost_hold_leaves_its_owners_newer_hold_alone) {
     rig_end(AT(40002));
 }
 
-/* A release that waited for the renewer was not about what its owner has acquired meanwhile. */
 TEST(a_release_that_waited_for_a_renewal_does_not_release_a_newer_hold) {
     hf_hold *hold = hold_while_renewed(1);
     hf_op *waiting = begin(HF_OP_RELEASE, AT(10001));
@@ -342,8 +339,6 @@ TEST(a_shared_owners_failed_release_is_sent_once_more_with_the_next_one) {
     }
 }
 
-/* ---- abandoned ---- */
-
 TEST(an_abandoned_calls_reply_is_ignored) {
     EACH_CASE (i, CALL_KINDS) {
         hf_op *op = begin_call(CALL_KINDS[i]);
@@ -400,7 +395,6 @@ TEST(a_hold_lost_during_a_partial_release_remains_known_until_its_last_release) 
     }
 }
 
-/* Each one counts, by whichever reply it ends. */
 TEST(each_release_is_counted_once_in_the_metrics) {
     hold_times(2, AT(0));
     begin(HF_OP_RELEASE, AT(1));
@@ -445,7 +439,6 @@ TEST(a_partial_release_does_not_extend_the_lease_if_replicas_must_confirm_it) {
     }
 }
 
-/* A lost hold is cleaned up once, before a call that waits for it goes on. */
 TEST(a_hold_that_two_releases_in_a_row_find_expired_is_cleaned_up_once) {
     hf_hold *hold = hold_while_renewed(1);
     hf_op *waits = begin(HF_OP_RELEASE, AT(10001));

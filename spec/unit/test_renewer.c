@@ -10,8 +10,6 @@ static void add_many(int count, hf_time lease, hf_time now) {
     for (int i = 0; i < count; i++) add_hold(printed("k%03d", i), "me", lease, true, now);
 }
 
-/* ---- renewing ---- */
-
 TEST(a_hold_is_renewed_after_a_third_of_its_lease) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     CHECK_SENT_UNTIL(RENEWER, AT(0), AT(10000) - 1, "");
@@ -67,7 +65,6 @@ TEST(a_renewal_batch_has_at_most_a_hundred_keys) {
     CHECK_EQ_U64(client_deadline(), AT(20000));
 }
 
-/* Keys of shards that are different servers. */
 TEST(keys_on_different_shards_are_renewed_separately) {
     static hf_server servers[2] = {{.host = "h1", .port = 1}, {.host = "h2", .port = 2}};
     static const hf_shard shards[2] = {{NULL, 1}, {NULL, 1}};
@@ -393,8 +390,6 @@ TEST(a_split_renewal_batch_leaves_out_holds_that_have_ended) {
     CHECK(strstr(text, "EVALSHA renew 1 c ") && strstr(text, "EVALSHA renew 1 e "));
 }
 
-/* ---- renewals that fail ---- */
-
 TEST(a_failed_renewal_is_retried_within_the_lease) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     int tries = 0;
@@ -587,8 +582,6 @@ TEST(a_client_can_renew_over_the_connection_of_its_calls) {
     CHECK_EQ_INT(link_of(RENEWER)->state, HF_SESSION_CLOSED);
     feed_calls("*1\r\n:1\r\n", AT(10001)), CHECK_EQ_U64(renewer_deadline(), AT(20000));
 }
-
-/* ---- memory ---- */
 
 TEST(a_renewal_that_runs_out_of_memory_is_retried) {
     EACH_FAILURE(nth, 3) {

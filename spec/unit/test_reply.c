@@ -287,7 +287,6 @@ TEST(parsing_replies_survives_each_failed_allocation) {
     CHECK(memerr_until_success(read_nested, NULL, 100) > 8);
 }
 
-/* Mutations of good replies: whatever comes, it ends. */
 TEST(parsing_survives_random_mutations_of_replies) {
     static const char good[] = "*3\r\n:1\r\n$3\r\nabc\r\n*2\r\n+OK\r\n-ERR x\r\n$-1\r\n:12\r\n";
     static const char letters[] = "*$+-:\r\n0123456789ax,#_(=%~>";

@@ -93,8 +93,6 @@ static void hold_until_asked(void) {
     rig_sleep(AT(1), AT(1110));
 }
 
-/* ---- finding the master ---- */
-
 TEST(a_client_queries_the_sentinels_for_the_master_before_it_connects) {
     CHECK_EQ_U64(client_deadline(), HF_NEVER);
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
@@ -147,8 +145,6 @@ TEST(a_client_logs_in_to_sentinels_with_their_own_user_and_password) {
         hf_session_closed(calls_of(node), "refused", AT(1));
     CHECK_THEN_ASKED(1, ADDRESS(7001), AT(2), 0, "AUTH data\nSELECT 2\nROLE");
 }
-
-/* ---- failing ---- */
 
 TEST(an_error_message_names_the_sentinels_that_are_down) {
     rig.down[1] = rig.down[2] = rig.down[3] = "Connection refused";
@@ -236,8 +232,6 @@ TEST(a_call_to_a_dead_master_queries_the_sentinels_again_until_its_deadline) {
     CHECK_SLEEP(op, AT(2990), AT(3000), "unreachable");
     CHECK_MESSAGE(op, "on master \"m\" at a:7001: Connection refused");
 }
-
-/* ---- a failover ---- */
 
 TEST(after_a_lost_connection_the_client_follows_the_new_master_that_the_sentinels_name) {
     acquire_at_first(AT(0));

@@ -1,7 +1,5 @@
 #include "session_rig.h"
 
-/* ---- commands and replies ---- */
-
 TEST(pipelined_commands_get_their_replies_in_order) {
     static struct call calls[50];
     for (int i = 0; i < 50; i++) {
@@ -156,8 +154,6 @@ TEST(nothing_is_read_after_a_protocol_error) {
     CHECK_REPLY(":2\r\n", AT(1), two, "");
 }
 
-/* ---- lost connections ---- */
-
 TEST(requests_sent_over_a_lost_connection_are_resent_in_order) {
     start_calling(60000, AT(0));
     submit(&two, "B", 60000, AT(0));
@@ -205,8 +201,6 @@ TEST(a_partly_received_reply_is_discarded_with_its_connection) {
     reopen("reset", AT(1), AT(20));
     CHECK_REPLY(":7\r\n", AT(20), one, "7");
 }
-
-/* ---- deadlines ---- */
 
 TEST(a_request_times_out_at_its_deadline_whether_queued_or_sent) {
     static struct call queued, sent;
@@ -266,8 +260,6 @@ TEST(a_request_submitted_after_its_deadline_ends_at_once) {
     hf_session_abort(&session, AT(1));
     hf_session_tick(&session, AT(100)), CHECK_EQ_INT(sent.calls, 1), CHECK_EQ_INT(late.calls, 1);
 }
-
-/* ---- passing errors ---- */
 
 TEST(a_request_refused_with_a_temporary_error_is_retried_until_its_deadline) {
     hf_time now = AT(0);
@@ -341,8 +333,6 @@ TEST(a_permanent_error_fails_the_request_without_a_retry) {
     hf_session_submit(&session, &one.request, AT(2)), CHECK_EQ_INT(one.request.failure.code, HF_OK);
 }
 
-/* ---- programs ---- */
-
 TEST(a_script_that_the_server_does_not_know_is_sent_with_its_text) {
     static char want[SENT_SIZE];
     const hf_program *program = hf_kind_program(&hf_kind_lock, HF_VERB_INFO);
@@ -381,8 +371,6 @@ TEST(a_request_counts_how_many_of_its_copies_the_server_may_have_run) {
     reopen("reset", AT(41), AT(60)), CHECK_EQ_INT(one.request.sends, 2);
     receive(":1\r\n", AT(60)), CHECK_EQ_INT(one.request.sends, 2);
 }
-
-/* ---- a reply that another request inherits ---- */
 
 TEST(a_request_that_takes_over_a_dropped_ones_reply_receives_it_in_order) {
     start_calling(3000, AT(0));
@@ -474,8 +462,6 @@ TEST(a_subscription_receives_its_published_messages) {
     hang_up("not needed any more", AT(3)), CHECK_WANTS(NOTHING, AT(3));
     CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
 }
-
-/* ---- the end ---- */
 
 TEST(closing_a_client_fails_all_of_its_requests) {
     static struct call queued, sent;

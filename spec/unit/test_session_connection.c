@@ -1,7 +1,5 @@
 #include "session_rig.h"
 
-/* ---- opening ---- */
-
 TEST(no_connection_is_opened_without_a_call) {
     CHECK_WANTS(NOTHING, AT(0));
     CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
@@ -9,8 +7,6 @@ TEST(no_connection_is_opened_without_a_call) {
     session.stays_open = true;
     CHECK_WANTS(OPEN, AT(0));
 }
-
-/* ---- refusals and back-off ---- */
 
 TEST(a_refused_connection_fails_all_requests_that_do_not_wait) {
     submit(&one, "A", 3000, AT(0));
@@ -154,8 +150,6 @@ TEST(a_server_that_ends_each_connection_with_an_error_is_retried_with_pauses) {
         CHECK_OR(opens < 40, "%d connections in ten seconds", opens);
     }
 }
-
-/* ---- silence ---- */
 
 TEST(the_connection_to_a_server_that_does_not_reply_is_closed) {
     start_calling(60000, AT(100)), CHECK_EQ_U64(hf_session_deadline(&session), AT(1600));

@@ -429,7 +429,6 @@ TEST(sending_on_a_broken_connection_raises_no_signal) {
     }
 }
 
-/* A SIGPIPE of other code that is pending is not swallowed. */
 TEST(a_sigpipe_pending_before_a_send_is_still_pending_afterwards) {
     sigset_t broken, before;
     sigemptyset(&broken);
@@ -445,7 +444,6 @@ TEST(a_sigpipe_pending_before_a_send_is_still_pending_afterwards) {
     }
 }
 
-/* It is blocked until the sleep, and ends it. */
 TEST(a_pending_signal_ends_a_sleep_however_long_that_is) {
     static const hf_time spans[] = {0, 60 * HF_SECOND};
     sigset_t blocked, before, now;

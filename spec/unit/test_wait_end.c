@@ -25,8 +25,6 @@ TEST(a_wait_that_ended_while_the_process_was_stopped_fails_as_busy) {
     CHECK_ANSWER(op, ":1\r\n", AT(80001), "busy");
 }
 
-/* ---- the end of the wait ---- */
-
 TEST(a_waiter_whose_wait_ends_leaves_the_queue) {
     hf_op *op = wait_in_queue(HF_SECOND, AT(0));
     rig_sleep(AT(3), AT(999)), CHECK_STATE(op, WAITING);
@@ -115,8 +113,6 @@ TEST(an_endless_wait_survives_a_minute_without_the_server) {
     CHECK_ANSWER(op, ACQUIRED, AT(62000), "ok");
 }
 
-/* ---- interrupted ---- */
-
 TEST(a_waiter_interrupted_in_the_queue_leaves_it) {
     hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(100)), CHECK_SENT(CALLS, LEAVE_OF_K("0", MEMBER("1")));
@@ -161,8 +157,6 @@ TEST(interrupting_an_acquire_after_its_end_changes_nothing) {
     feed_calls(ACQUIRED, AT(1));
     hf_op_interrupt(op, AT(2)), CHECK_OUTCOME(op, "ok"), CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
 }
-
-/* ---- abandoned ---- */
 
 TEST(an_acquire_abandoned_during_its_request_is_undone) {
     hf_op *op = begin_acquire(HF_SECOND, AT(0));
@@ -212,8 +206,6 @@ TEST(a_busy_message_does_not_mention_an_outage_that_is_over) {
     CHECK(!strstr(message_of(op), "reset") && !strstr(message_of(op), "cannot listen"));
 }
 
-/* A leave that the server refuses has no reply, but the wait has ended because the lock is taken.
- */
 TEST(a_waiter_whose_leave_command_is_refused_still_reports_why_its_wait_ended) {
     hf_op *op = wait_in_queue(HF_SECOND, AT(0));
     rig_sleep(AT(3), AT(1000));
@@ -236,7 +228,6 @@ TEST(a_waiters_leave_command_that_the_server_refuses_is_not_retried) {
     CHECK_EQ_U64(request_in(op)->persists_until, 0);
 }
 
-/* The cycle is found while the waiter asks, so it learns of it with the reply. */
 TEST(a_deadlock_found_during_a_waiters_request_ends_its_wait) {
     hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     feed_message("1 recheck 1", AT(5));
@@ -247,7 +238,6 @@ TEST(a_deadlock_found_during_a_waiters_request_ends_its_wait) {
     CHECK_MESSAGE(op, "a, b");
 }
 
-/* The reply that is under way has its time, however long the wait has lasted. */
 TEST(an_acquire_interrupted_during_its_request_still_gives_the_server_time_to_reply) {
     hf_op *op = begin_acquire(HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(1000)), CHECK_EQ_U64(request_in(op)->deadline, AT(1100));
@@ -263,7 +253,6 @@ TEST(a_wait_ends_as_busy_if_only_its_subscription_connection_is_refused) {
     CHECK_ANSWER(op, ":0\r\n", AT(1001), "busy");
 }
 
-/* Each reply that ends an acquire ends all of it. */
 TEST(an_acquire_that_ends_with_any_kind_of_reply_is_no_longer_counted_as_a_waiter) {
     CASES(const char *reply, *outcome) = {
         {"*1\r\n:4\r\n", "mismatch"},
