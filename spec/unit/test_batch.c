@@ -206,32 +206,6 @@ TEST(a_multi_lock_relies_on_no_longer_lease_than_that_of_an_extend_that_may_stil
     }
 }
 
-/* A shorter lease refreshes nothing: what the client counts on must not be longer than what the
- * server has. */
-TEST(a_multi_lock_re_entered_with_a_shorter_lease_keeps_the_longer_leases) {
-    hold_all(AT(0));
-    hf_op *op = BEGIN_ALL(HF_OP_ACQUIRE_ALL, AT(5000), spec.lease = HF_SECOND);
-    CHECK_ANSWER(op, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(5001), "ok");
-    for (size_t i = 0; i < COUNT; i++) {
-        CHECK_EQ_U64(ends_at(hold_at(i)), AT(29698));
-        CHECK(wakes_at(hold_at(i)) <= AT(10000));
-    }
-}
-
-TEST(a_multi_lock_is_still_renewed_after_a_failed_re_entry) {
-    static const char *const replies[] = {"-OOM no\r\n", "*3\r\n:0\r\n:1\r\n:500\r\n",
-                                          "*1\r\n:7\r\n"};
-    EACH_CASE (i, replies) {
-        hold_all(AT(0));
-        begin_all(HF_OP_ACQUIRE_ALL, AT(9900));
-        rig_sleep(AT(9900), AT(10100)); /* the renewal fell due meanwhile */
-        CHECK_SENT(RENEWER, "");
-        feed_calls(replies[i], AT(10100));
-        rig_sleep(AT(10100), AT(10101));
-        CHECK_SENT(RENEWER, "EVALSHA renew 3 a b c me 30000 me 30000 me 30000");
-    }
-}
-
 TEST(a_multi_lock_releases_all_its_locks_with_one_command) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -274,13 +248,6 @@ TEST(a_multi_locks_release_that_was_sent_twice_succeeds_if_it_finds_the_locks_fr
     CHECK_OUTCOME(op, "lost"); /* an unknown program is no lost reply */
 }
 
-TEST(a_multi_locks_release_without_a_reply_is_retried_in_the_background) {
-    hold_all(AT(0));
-    hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
-    CHECK_SLEEP(op, AT(10), AT(3010), "unreachable");
-    CHECK_STATES("ccc");
-}
-
 TEST(a_multi_lock_abandoned_during_its_release_is_not_counted_as_lost) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -296,17 +263,6 @@ static void hold_all_twice(hf_time now) {
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, now);
     CHECK_ENDS_WITH(op, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", now, "ok");
     sent_over(CALLS);
-}
-
-TEST(a_hold_abandoned_during_a_multi_locks_partial_release_is_cleaned_up) {
-    hold_all_twice(AT(0));
-    hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
-    abandon_hold(hold_at(0), 1, AT(11));
-    sent_over(CALLS);
-    CHECK_ANSWER(op, "*3\r\n:2\r\n:2\r\n:2\r\n", AT(12), "ok");
-    CHECK_EQ_INT(state_at(0), CLEANING_UP);
-    CHECK_EQ_INT(state_at(1), HF_HOLD_HELD);
-    CHECK_SENT_PART_AT(CALLS, AT(12), "EVALSHA leave 4 a ");
 }
 
 TEST(abandoning_a_hold_during_a_multi_locks_re_entry_keeps_the_new_one) {
@@ -330,14 +286,6 @@ TEST(a_multi_lock_acquire_waits_until_an_async_release_of_one_of_its_locks_is_do
     CHECK_OUTCOME(op, "under way");
     feed_calls(":1\r\n", AT(3));
     CHECK_ANSWER(op, ALL_ACQUIRED, AT(4), "ok");
-}
-
-TEST(a_multi_locks_release_skips_a_lock_that_an_async_release_is_already_freeing) {
-    hold_all(AT(0));
-    detach_release_of(1, AT(1));
-    CHECK_CALL(HF_OP_RELEASE_ALL, AT(2), ":1\r\n*3\r\n:1\r\n:-1\r\n:1\r\n", AT(3), "lost");
-    CHECK_EQ_U64(stats().releases, 3);
-    CHECK_EQ_U64(holds_left(), 0);
 }
 
 TEST(a_release_of_a_multi_lock_without_any_hold_fails_as_not_held) {
@@ -372,17 +320,6 @@ TEST(a_multi_locks_call_waits_while_one_of_its_locks_is_being_renewed) {
     rig_sleep(AT(0), AT(10000));
     hf_op_end(begin_all(HF_OP_RELEASE_ALL, AT(10001)), AT(10002)); /* abandoned before it began */
     CHECK_STATES("ccc");
-}
-
-TEST(calls_that_wait_for_a_lock_of_a_multi_lock_continue_when_its_call_ends) {
-    hold_all(AT(0));
-    hf_op *all_op = begin_all(HF_OP_RELEASE_ALL, AT(1));
-    hf_op *one = begin_one(HF_OP_CHECK, 1, AT(1));
-    hf_op *two = begin_one(HF_OP_ACQUIRE, 2, AT(1));
-    CHECK_OUTCOME(one, "under way");
-    CHECK_ANSWER(all_op, "*3\r\n:1\r\n:-1\r\n:1\r\n", AT(2), "lost");
-    CHECK_OUTCOME(one, "lost");
-    CHECK(is_asking(two));
 }
 
 TEST(a_lock_lost_during_a_multi_locks_re_entry_remains_lost) {
@@ -462,16 +399,6 @@ static void check_survives(hf_op_kind kind, const char *reply, bool held) {
     }
 }
 
-TEST(a_multi_lock_acquire_delayed_by_two_clean_ups_one_after_the_other_ends_at_its_timeout) {
-    begin_one(HF_OP_ACQUIRE, 0, AT(0));
-    rig_sleep(AT(0), AT(1500));
-    begin_one(HF_OP_ACQUIRE, 1, AT(1500));
-    rig_sleep(AT(1500), AT(5000));
-    hf_op *both = begin_all(HF_OP_ACQUIRE_ALL, AT(5000));
-    CHECK(hf_op_is_blocked(both));
-    CHECK_SLEEP(both, AT(5000), AT(8000), "unreachable");
-}
-
 TEST(a_multi_lock_call_whose_reply_names_a_lock_that_is_not_in_its_list_reports_a_loss) {
     static const char *const numbers[] = {"0", "4", "-1", "9223372036854775807",
                                           "-9223372036854775808"};
@@ -502,13 +429,6 @@ TEST(a_multi_lock_acquire_waits_for_several_clean_ups_and_then_adds_new_holds) {
     CHECK_ANSWER(op, "*4\r\n:1\r\n:13\r\n:0\r\n:14\r\n", AT(4), "ok");
     CHECK(number_of(hold_at(2)) != number);
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(count_of(hold_at(i)), i == 1 ? 2 : 1);
-}
-
-TEST(a_multi_locks_release_does_not_wait_for_a_lock_that_is_already_lost) {
-    hold_all(AT(0));
-    hf_client_lose(&rig.client, hold_at(1), HF_LOST_TAKEN);
-    begin_all(HF_OP_RELEASE_ALL, AT(1));
-    CHECK_SENT(CALLS, "EVALSHA release_all " THEIR_KEYS "me 0 30000 me 0 30000 me 0 30000");
 }
 
 /* The server must not get the clean-up of a lost lock before an earlier command for it. */
@@ -556,20 +476,6 @@ TEST(a_multi_lock_acquire_waits_for_a_clean_up_even_if_that_has_failed_before) {
     CHECK_SENT_PART(CALLS, "EVALSHA leave");
 }
 
-/* That try is still under way when the batch has waited for another lock. */
-TEST(a_multi_lock_acquire_waits_for_the_next_attempt_of_a_clean_up) {
-    hold_all(AT(0));
-    hf_hold *first = watch(hold_at(0)), *second = watch(hold_at(1));
-    set_in_flight(first, true);
-    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
-    CHECK(hf_op_is_blocked(op) && awaited_claim_in(op) == claim_of(first));
-    hf_renewer_clean_up(&rig.client, claim_of(second), AT(2));
-    rig_tick(AT(2)), CHECK(is_in_flight(second));
-    set_failures(second, 1);
-    hf_client_unblock(&rig.client, claim_of(first), AT(3));
-    CHECK(hf_op_is_blocked(op) && awaited_claim_in(op) == claim_of(second));
-}
-
 /* The clock has ended it, so the server may have it still. */
 TEST(a_multi_lock_acquire_first_cleans_up_a_lock_whose_lease_has_ended_by_the_clock) {
     hold_all(AT(0));
@@ -579,15 +485,6 @@ TEST(a_multi_lock_acquire_first_cleans_up_a_lock_whose_lease_has_ended_by_the_cl
     CHECK(hf_op_is_blocked(op));
     const char *sent = sent_over(CALLS);
     CHECK(strstr(sent, "EVALSHA leave") && !strstr(sent, "acquire_all"));
-}
-
-TEST(a_multi_locks_holds_belong_to_the_owner_and_coroutine_of_its_caller) {
-    EACH_NUMBER (shared, 2) {
-        BEGIN_ALL(HF_OP_ACQUIRE_ALL, AT(0), spec.owner = hf_slice_of("owner"), spec.shared = shared,
-                  spec.agent = 17);
-        CHECK_SENT_PART(CALLS, shared ? " me 0 me 0 me 0" : " owner 0 owner 0 owner 0");
-        for (size_t i = 0; i < COUNT; i++) CHECK_EQ_U64(agent_of(hold_at(i)), 17);
-    }
 }
 
 /* A release sets the lease of what stays held. */
@@ -645,27 +542,6 @@ TEST(a_multi_locks_release_with_a_malformed_reply_is_retried_in_the_background) 
     }
 }
 
-TEST(a_multi_lock_acquire_that_ran_out_of_memory_blocks_no_later_call) {
-    EACH_FAILURE(nth, 1) {
-        hold_all(AT(0));
-        memerr_fail(nth);
-        hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
-        memerr_end();
-        if (op && hf_op_is_done(op)) {
-            begin_one(HF_OP_CHECK, 0, AT(2));
-            abandon_hold(hold_at(0), 1, AT(3));
-            feed_calls(":1\r\n", AT(4)), CHECK_EQ_INT(state_at(0), CLEANING_UP);
-        }
-    }
-}
-
-TEST(a_multi_lock_acquire_on_a_closed_client_leaves_no_hold) {
-    close_rig(AT(0));
-    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
-    CHECK_OUTCOME(op, "closed");
-    CHECK_EQ_INT(hf_op_hold_count(op), 0);
-}
-
 TEST(after_a_failed_multi_lock_call_its_holds_are_reported_as_uncertain) {
     EACH_NUMBER (releases, 2) {
         if (releases) hold_all_twice(AT(0));
@@ -709,39 +585,6 @@ TEST(a_multi_lock_release_sends_an_empty_owner_for_a_lock_that_was_already_relea
     CHECK_EQ_U64(stats().losses, 0);
 }
 
-TEST(a_multi_lock_re_entry_with_a_fixed_lease_does_not_start_a_renewal) {
-    for (int i = 0; i < 2; i++) {
-        hf_op *op = BEGIN_ALL(HF_OP_ACQUIRE_ALL, AT(i), spec.renewed = false);
-        CHECK_ANSWER(op, ALL_ACQUIRED, AT(i), "ok");
-        CHECK(!is_renewed(hold_at(0)));
-        CHECK_EQ_U64(wakes_at(hold_at(0)), ends_at(hold_at(0)));
-    }
-}
-
-TEST(a_multi_locks_release_reports_locks_whose_leases_had_ended_as_lost) {
-    hold_all(AT(0));
-    begin_all(HF_OP_RELEASE_ALL, AT(29698)), CHECK_EQ_U64(stats().losses, 3), CHECK_STATES("lll");
-}
-
-TEST(a_multi_lock_acquire_that_does_not_wait_is_busy_while_its_owner_has_a_call_on_one_lock) {
-    begin_one(HF_OP_ACQUIRE, 1, AT(0));
-    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
-    CHECK_OUTCOME(op, "busy");
-    CHECK_MESSAGE(op, "another call by this owner");
-}
-
-TEST(a_multi_lock_acquire_abandoned_while_it_was_blocked_changes_nothing) {
-    hold_all(AT(0));
-    rig_sleep(AT(0), AT(10000));
-    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10001));
-    CHECK(hf_op_is_blocked(op));
-    hf_op_end(op, AT(10002));
-    for (size_t i = 0; i < COUNT; i++) {
-        CHECK_EQ_INT(state_at(i), HF_HOLD_HELD);
-        CHECK_EQ_INT(count_of(hold_at(i)), 1);
-    }
-}
-
 TEST(a_multi_lock_release_that_is_abandoned_behind_a_renewal_removes_one_hold_of_each_lock) {
     hold_all(AT(0));
     hold_all(AT(1));
@@ -766,18 +609,6 @@ TEST(a_multi_lock_release_that_is_busy_because_of_another_call_refers_to_no_hold
     CHECK_EQ_INT(count_of(hold_at(0)), 1);
 }
 
-TEST(a_multi_lock_call_that_runs_out_of_memory_fails_as_no_memory) {
-    static const hf_op_kind kinds[] = {HF_OP_ACQUIRE_ALL, HF_OP_RELEASE_ALL};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        EACH_FAILURE(nth, 2) {
-            hold_all(AT(0));
-            memerr_fail(1 + nth); /* the first one is the operation itself */
-            hf_op *op = begin_all(kinds[i], AT(1));
-            CHECK_OUTCOME(op, memerr_end() ? "no_memory" : "under way");
-        }
-    }
-}
-
 TEST(holds_abandoned_during_a_multi_lock_release_are_cleaned_up_after_it_has_failed) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -788,17 +619,6 @@ TEST(holds_abandoned_during_a_multi_lock_release_are_cleaned_up_after_it_has_fai
         CHECK_EQ_INT(claim_count(leaving_at(i)), 1);
     }
     rig_tick(AT(13)), CHECK_EQ_INT(commands_in(sent_over(RENEWER), "EVALSHA leave "), COUNT);
-}
-
-TEST(a_multi_lock_acquires_a_lock_that_it_lost_as_a_new_hold) {
-    hold_all(AT(0));
-    lose_hold(hold_at(1), HF_LOST_TAKEN);
-    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
-    CHECK_SENT(CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 1 me 0 me 1");
-    CHECK_ANSWER(op, "*4\r\n:1\r\n:0\r\n:22\r\n:0\r\n", AT(2), "ok");
-    CHECK_EQ_U64(token_of(hold_at(0)), 11);
-    CHECK_EQ_U64(token_of(hold_at(1)), 22);
-    CHECK_EQ_INT(count_of(hold_at(1)), 1);
 }
 
 static hf_op *begin_kept(hf_op_kind kind, size_t i, hf_time now) {
@@ -820,13 +640,6 @@ TEST(a_multi_lock_acquire_first_returns_to_the_server_a_lock_that_its_client_kee
         feed_calls(":1\r\n", AT(3));
         CHECK_SENT(CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
     }
-}
-
-TEST(a_multi_lock_re_entry_with_a_fixed_lease_does_not_stop_an_earlier_renewal) {
-    hold_all(AT(0));
-    hf_op *op = BEGIN_ALL(HF_OP_ACQUIRE_ALL, AT(1), spec.renewed = false);
-    CHECK_ANSWER(op, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(2), "ok");
-    for (size_t i = 0; i < COUNT; i++) CHECK(is_renewed(hold_at(i)));
 }
 
 TEST(a_check_that_waited_for_a_multi_locks_call_fails_as_not_held_if_the_hold_was_abandoned) {
