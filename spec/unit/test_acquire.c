@@ -140,16 +140,6 @@ TEST(an_acquire_that_fails_after_a_lost_reply_is_undone) {
     CHECK_LEFT_IN_ORDER("", AT(201));
 }
 
-TEST(an_acquire_whose_login_is_refused_after_a_lost_reply_is_undone) {
-    RIG_BEGIN(strcpy(config.session.server.password, "secret"));
-    hf_op *op = begin_acquire(0, AT(0));
-    feed_calls("+OK\r\n", AT(0));
-    cut_link(CALLS, "reset", AT(100));
-    rig_tick(AT(200));
-    CHECK_ANSWER(op, "-WRONGPASS no\r\n", AT(201), "denied");
-    CHECK_EQ_INT(state_of(), CLEANING_UP);
-}
-
 TEST(an_acquire_with_a_malformed_reply_fails_with_a_server_error_and_is_undone) {
     static const char *const replies[] = {
         "+OK\r\n",           ":0\r\n", ":1\r\n",       ":-1\r\n",
@@ -246,13 +236,6 @@ TEST(an_idempotent_run_that_starts_by_a_grant_writes_its_fingerprint) {
     CHECK(!is_granted(hold_in(op)));
 }
 
-TEST(an_idempotent_run_on_the_key_of_a_lock_fails_with_conflict) {
-    hf_op *op = begin_guard(0, AT(0));
-    CHECK_ANSWER(op, "*2\r\n:-6\r\n$4\r\nlock\r\n", AT(1), "conflict");
-    CHECK_MESSAGE(op, "a lock already uses the key");
-    CHECK_EQ_INT(holds_left(), 0);
-}
-
 /* ---- memory ---- */
 
 /* A client whose server answers `replies` to one acquire after the other. True: acquired. An
@@ -339,13 +322,6 @@ TEST(an_acquire_that_does_not_wait_does_not_report_a_lost_subscription_in_its_er
     CHECK_ANSWER(one, busy(20000, 0, 0), AT(301), "busy");
     CHECK(!strstr(message_of(one), "cannot listen"));
     CHECK_OUTCOME(op, "under way");
-}
-
-/* A place alone is no reason to wait for a connection: nobody has ever reached this server. */
-TEST(the_first_command_fails_at_once_if_its_connection_fails_even_if_a_subscription_is_open) {
-    first_node(&rig.client)->subscribed = true;
-    rig.refusing = true;
-    CHECK_OUTCOME(begin_acquire(10 * HF_SECOND, AT(0)), "unreachable");
 }
 
 TEST(a_busy_message_does_not_report_a_lease_that_is_just_ending) {

@@ -60,18 +60,6 @@ TEST(with_needs_approval_a_hold_without_approval_expires) {
     CHECK_EQ_INT(reason_of(hold), HF_LOST_EXPIRED);
 }
 
-TEST(with_needs_approval_each_approval_allows_one_renewal) {
-    config_in(&rig.client)->needs_approval = true;
-    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
-    hf_client_approve(&rig.client, hold, AT(500)); /* nobody asked */
-    CHECK_SENT_UNTIL(RENEWER, AT(500), AT(1000), "");
-    hf_client_approve(&rig.client, hold, AT(1000));
-    CHECK_SENT_UNTIL(RENEWER, AT(1000), AT(1001), "EVALSHA renew 1 k me 3000");
-    answer_batch(1, ":1", AT(1002));
-    rig_sleep(AT(1002), AT(2100)), CHECK_EQ_U64(hf_client_approval_requests(&rig.client), 2);
-    CHECK_SENT(RENEWER, "");
-}
-
 TEST(with_needs_approval_a_grant_without_approval_is_not_confirmed) {
     config_in(&rig.client)->needs_approval = true;
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, false, AT(0));
@@ -81,15 +69,6 @@ TEST(with_needs_approval_a_grant_without_approval_is_not_confirmed) {
     rig_sleep(AT(0), AT(1999)), CHECK_EQ_U64(hf_client_approval_requests(&rig.client), 1);
     CHECK_SENT(RENEWER, "");
     rig_sleep(AT(1999), AT(2000)), CHECK(is_lost(hold));
-}
-
-TEST(with_needs_approval_a_renewal_leaves_out_a_hold_due_soon_that_is_not_approved) {
-    config_in(&rig.client)->needs_approval = true;
-    hf_hold *first = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
-    add_hold("l", "me", 3 * HF_SECOND, true, AT(50)); /* due soon enough to be taken along */
-    rig_sleep(AT(0), AT(1000)), CHECK_EQ_U64(hf_client_approval_requests(&rig.client), 1);
-    hf_client_approve(&rig.client, first, AT(1001));
-    CHECK_SENT_UNTIL(RENEWER, AT(1001), AT(1002), "EVALSHA renew 1 k me 3000");
 }
 
 CHECK_MAIN

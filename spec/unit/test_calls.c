@@ -62,18 +62,6 @@ TEST(a_shared_owners_lock_is_handed_over_in_the_background_without_releasing_ano
     }
 }
 
-/* The second time it would release another process's hold. */
-TEST(a_shared_owners_clean_up_without_a_reply_is_not_sent_again) {
-    hf_hold *hold = hold_times(1, AT(0));
-    set_shared(hold, true);
-    abandon_hold(hold, 1, AT(1));
-    CHECK_SENT_AT(RENEWER, AT(1), LEAVE_OF_K("0", "") "1");
-    cut_link(RENEWER, "reset", AT(2));
-    CHECK_SENT_UNTIL(RENEWER, AT(2), AT(5000), "");
-    CHECK(is_quiet());
-    CHECK_EQ_INT(holds_left(), 0);
-}
-
 /* The owner may have it through another process by then. */
 TEST(a_shared_owners_clean_up_is_not_sent_after_the_lease_has_ended) {
     hf_hold *hold = hold_times(1, AT(0));
@@ -137,15 +125,6 @@ TEST(info_returns_owner_holds_ttl_token_and_waiters) {
     CHECK_EQ_INT(info_of(op)->ahead, -1);
 }
 
-TEST(info_returns_no_owner_if_the_servers_reply_is_malformed) {
-    static const char *const replies[] = {"*0\r\n", ":1\r\n", "$-1\r\n",
-                                          "*6\r\n*0\r\n+x\r\n$-1\r\n$1\r\nx\r\n*0\r\n:1\r\n"};
-    EACH_NUMBER (i, 4) {
-        hf_op *op = begin(HF_OP_INFO, AT(1));
-        feed_calls(replies[i], AT(2)), CHECK(hf_op_is_done(op)), CHECK_STR(info_of(op)->owner, "");
-    }
-}
-
 TEST(ttl_and_ping_return_the_servers_reply) {
     hf_op *op = begin(HF_OP_TTL, AT(1));
     CHECK_SENT(CALLS, "PTTL k");
@@ -191,16 +170,6 @@ TEST(a_forced_release_interrupted_by_close_reports_that_it_may_have_taken_effect
         close_rig(AT(2)), CHECK_OUTCOME(op, "closed");
         CHECK_EQ_INT(strstr(message_of(op), "may have taken effect") != NULL, sent);
     }
-}
-
-TEST(an_abandoned_call_that_needs_no_hold_leaves_no_state_in_the_client) {
-    static const hf_op_kind kinds[] = {HF_OP_FORCE, HF_OP_INFO, HF_OP_TTL, HF_OP_PING};
-    for (size_t i = 0; i < 4; i++) {
-        hf_op_end(begin(kinds[i], AT(1)), AT(2));
-        feed_calls(":1\r\n", AT(3));
-    }
-    CHECK(!ops_of(&rig.client));
-    CHECK(is_quiet());
 }
 
 TEST(a_call_on_a_closed_client_fails) {
@@ -271,14 +240,6 @@ TEST(calls_on_a_hold_survive_each_failed_allocation) {
     check_survives(HF_OP_COMPLETE, ":1\r\n", 1);
 }
 
-TEST(a_plain_command_may_consist_of_one_word) {
-    static const hf_slice word[] = {{"TIME", 4}};
-    hf_op_spec spec = {.kind = HF_OP_COMMAND, .args = word, .arg_count = 1};
-    hf_op *op = begin_spec(&spec, AT(0));
-    CHECK_SENT(CALLS, "TIME");
-    CHECK_ANSWER(op, "-ERR no\r\n", AT(1), "server");
-}
-
 TEST(a_shared_owners_abandoned_release_is_not_finished_if_there_is_no_memory_for_that) {
     set_shared(hold_times(1, AT(0)), true);
     hf_op *op = begin(HF_OP_RELEASE, AT(1));
@@ -333,17 +294,6 @@ TEST(an_idempotent_run_is_not_renewed_while_its_record_is_in_flight) {
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
     CHECK_EQ_U64(wakes_at(hold_in(op)), ends_at(hold_in(op)));
-}
-
-TEST(of_all_calls_only_release_and_complete_end_a_hold) {
-    for (size_t i = 0; i < sizeof CALL_KINDS / sizeof *CALL_KINDS; i++) {
-        hf_op_kind kind = CALL_KINDS[i];
-        bool ends = kind == HF_OP_RELEASE || kind == HF_OP_COMPLETE;
-        CHECK_EQ_INT(hf_op_kind_needs_a_hold(kind),
-                     ends || kind == HF_OP_EXTEND || kind == HF_OP_CHECK);
-        CHECK_EQ_INT(hf_op_kind_releases(kind), ends);
-        CHECK(!hf_op_kind_acquires(kind) && !hf_op_kind_settles_later(kind));
-    }
 }
 
 TEST(calls_on_a_held_lock_fail_as_unreachable_if_they_cannot_connect) {

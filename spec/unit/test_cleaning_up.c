@@ -28,19 +28,6 @@ TEST(a_lost_hold_is_cleaned_up_even_without_memory) {
     rig_sleep(AT(1), AT(2000)), CHECK_EQ_INT(commands_in(sent_over(RENEWER), "EVALSHA leave"), 1);
 }
 
-/* The order in which the table finds two holds with one name depends on when it has grown. */
-TEST(a_callers_next_hold_is_found_beside_one_that_is_cleaned_up_without_memory) {
-    hf_hold *lost = watch(add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
-    lose_hold(lost, HF_LOST_EXPIRED);
-    memerr_fail(1);
-    hf_renewer_clean_up_lost(&rig.client, lost, AT(1)), CHECK(!memerr_end());
-    const hf_hold *next = add_hold("k", "me", 30 * HF_SECOND, true, AT(2));
-    for (char key[] = "a"; key[0] <= 'z'; key[0]++) {
-        if (key[0] != 'k') add_hold(key, "me", 30 * HF_SECOND, true, AT(2));
-        CHECK(hold_of() == next);
-    }
-}
-
 TEST(the_clean_up_of_a_replaced_hold_sends_its_owner_and_queue_entry) {
     EACH_NUMBER (shared, 2) {
         hf_hold *hold = watch(add_hold("k", "me", 70 * HF_SECOND, true, AT(0)));
@@ -115,21 +102,6 @@ TEST(the_clean_up_of_a_lost_hold_delays_its_callers_next_acquire_unless_a_new_ho
     }
 }
 
-TEST(a_clean_up_is_retried_until_its_lease_ends_and_for_at_least_30_s) {
-    CASES(int lease_s, until_s; bool shared; uint32_t others) = {
-        {3, 31, false, 0}, {70, 71, false, 0}, {70, 71, true, 1}, {3, 3, true, 0}};
-    EACH_CASE (i, cases) {
-        hf_hold *hold =
-            watch(add_hold("k", "me", (hf_time)cases[i].lease_s * HF_SECOND, true, AT(0)));
-        set_end(hold, AT(3000));
-        set_shared(hold, cases[i].shared);
-        set_others(hold, cases[i].others);
-        hf_renewer_clean_up(&rig.client, claim_of(hold), AT(1000));
-        CHECK_EQ_U64(ends_at(hold), AT(cases[i].until_s * 1000));
-        CHECK_EQ_U64(renewer_deadline(), AT(1000));
-    }
-}
-
 TEST(a_shared_owners_clean_up_releases_only_the_holds_of_its_own_process) {
     CASES(uint32_t count, others, pending; const char *sent; bool once) =
         LIST({3, 1, 0, "1  2", true}, {3, 1, 2, "1  4", true}, {2, 2, 0, "2  0", false});
@@ -147,16 +119,6 @@ TEST(a_shared_owners_clean_up_releases_only_the_holds_of_its_own_process) {
     }
 }
 
-/* Behind the command in doubt there is no other link to try. */
-TEST(a_clean_up_over_the_connection_for_calls_sends_nothing_over_the_one_for_renewals) {
-    hf_hold *hold = watch(add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
-    begin(HF_OP_PING, AT(0));
-    feed(link_of(CALLS), "+PONG\r\n", AT(0));
-    hf_renewer_clean_up_same_connection(&rig.client, claim_of(hold), AT(1));
-    CHECK_SENT_AT(RENEWER, AT(1), "");
-    CHECK_SENT_PART(CALLS, "EVALSHA leave ");
-}
-
 /* A caller waits for it: it goes over that caller's link, and fails at once if there is none. */
 TEST(a_clean_up_that_a_caller_waits_for_is_sent_at_once) {
     hf_hold *hold = clean_up("k", "me", 30 * HF_SECOND, AT(1));
@@ -165,15 +127,6 @@ TEST(a_clean_up_that_a_caller_waits_for_is_sent_at_once) {
     rig_serve(AT(2)), CHECK(!is_in_flight(hold));
     rig.refusing = false;
     CHECK_SENT_UNTIL(CALLS, AT(2), AT(20000), LEAVE_OF_K("0", ""));
-}
-
-/* One that is blocked has entered nothing: the next command for the hold is the leave. */
-TEST(a_hold_abandoned_while_an_acquire_waits_for_its_renewal_is_cleaned_up) {
-    hf_hold *hold = watch(add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
-    rig_sleep(AT(0), AT(10000)), CHECK(is_in_flight(hold));
-    hf_op *op = begin_acquire(HF_SECOND, AT(10001));
-    CHECK(hf_op_is_blocked(op));
-    abandon_hold(hold, 1, AT(10002)), CHECK(is_cleaned_up(hold));
 }
 
 TEST(a_handle_with_several_holds_reports_each_loss_once) {
@@ -191,22 +144,6 @@ TEST(a_handle_with_several_holds_reports_each_loss_once) {
     CHECK_EQ_INT(hf_losses_take(&losses), HF_LOST_TAKEN);
     CHECK_EQ_INT(hf_losses_take(&losses), HF_LOST_NONE);
     for (int i = 0; i < 3; i++) hf_stake_end(&stakes[i]);
-}
-
-TEST(each_handle_of_a_lost_hold_learns_of_the_loss_in_whatever_order_they_end) {
-    EACH_NUMBER (ends, 3) {
-        hf_losses losses[3] = {{0}};
-        hf_stake stakes[3], moved;
-        hf_hold *hold = watch(add_hold("k", "me", HF_SECOND, true, AT(0)));
-        for (int i = 0; i < 3; i++) hf_stake_begin(&stakes[i], &rig.client, hold, &losses[i]);
-        hf_stake_move(&moved, &stakes[(ends + 1) % 3]);
-        hf_stake_end(&stakes[ends]);
-        lose_hold(hold, HF_LOST_TAKEN);
-        for (int i = 0; i < 3; i++)
-            CHECK_EQ_INT(losses[i].unreported[HF_LOST_TAKEN], i == ends ? 0 : 1);
-        hf_stake_end(&moved);
-        hf_stake_end(&stakes[(ends + 2) % 3]);
-    }
 }
 
 TEST(holds_abandoned_one_after_the_other_during_a_re_entry_are_all_subtracted_at_its_end) {
@@ -332,17 +269,6 @@ TEST(a_key_of_another_type_needs_no_clean_up) {
     CHECK_EQ_INT(state_of(), -1);
 }
 
-TEST(a_clean_up_is_repeated_while_dead_waiters_remain_in_the_queue) {
-    clean_up("k", "me", 30 * HF_SECOND, AT(0));
-    for (int turn = 0; turn < 3; turn++) {
-        CHECK_SENT_AT(RENEWER, AT(turn), LEAVE_OF_K("0", ""));
-        CHECK_EQ_INT(state_of(), CLEANING_UP);
-        feed_renewer(turn < 2 ? ":3\r\n" : ":1\r\n", AT(turn));
-    }
-    CHECK_EQ_INT(state_of(), -1);
-    CHECK_EQ_U64(stats().undone, 1);
-}
-
 TEST(a_hold_abandoned_during_its_renewal_is_cleaned_up_after_the_reply) {
     hf_hold *hold = watch(add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
     CHECK_BATCH(AT(0), AT(10000), 1);
@@ -351,31 +277,6 @@ TEST(a_hold_abandoned_during_its_renewal_is_cleaned_up_after_the_reply) {
     answer_batch(1, ":1", AT(10100)), CHECK_EQ_U64(stats().renewals, 1);
     CHECK_SENT_AT(RENEWER, AT(10100), LEAVE_OF_K("0", ""));
     feed_renewer(":1\r\n", AT(10101)), CHECK_EQ_INT(state_of(), -1);
-}
-
-TEST(a_hold_abandoned_during_an_extend_is_cleaned_up_after_the_reply) {
-    hf_hold *hold = watch(add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
-    hf_op *op = begin(HF_OP_EXTEND, AT(10));
-    abandon_hold(hold, 1, AT(11));
-    CHECK_SENT_AT(RENEWER, AT(12), "");
-    CHECK_ANSWER(op, ":1\r\n", AT(13), "lost");
-    CHECK_SENT_AT(RENEWER, AT(13), LEAVE_OF_K("0", ""));
-}
-
-TEST(abandoning_all_re_entries_of_a_hold_cleans_it_up) {
-    hf_hold *hold = watch(add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
-    set_count(hold, 3);
-    abandon_hold(hold, 2, AT(1)), CHECK(is_held(hold)), CHECK_EQ_INT(count_of(hold), 1);
-    abandon_hold(hold, 1, AT(2)), CHECK(is_cleaned_up(hold));
-    abandon_hold(hold, 1, AT(2)); /* by a second handle: nothing more to do */
-    CHECK(is_cleaned_up(hold));
-}
-
-TEST(abandoning_a_hold_of_a_lock_that_another_owner_now_holds_sends_nothing) {
-    hf_hold *hold = watch(add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
-    lose_hold(hold, HF_LOST_TAKEN);
-    abandon_hold(hold, 1, AT(1)), CHECK(!is_in_table(hold));
-    abandon_hold(hold, 1, AT(1)), CHECK_SILENT();
 }
 
 /* Its last renewal may have been carried out, although the reply was lost. */
@@ -389,14 +290,6 @@ TEST(abandoning_a_hold_whose_lease_ended_by_the_clock_cleans_it_up) {
         CHECK(!is_quiet());
         CHECK_SENT_AT(RENEWER, AT(3001), LEAVE_OF_K("0", ""));
         feed_renewer(":1\r\n", AT(3002)), CHECK_EQ_INT(holds_left(), 0), CHECK(is_quiet());
-    }
-}
-
-TEST(closing_a_client_cleans_up_holds_whose_lease_ended_by_the_clock) {
-    static const hf_lost_reason reasons[] = {HF_LOST_UNREACHABLE, HF_LOST_DELETED};
-    EACH_NUMBER (i, 2) {
-        lose_hold(watch(add_hold("k", "me", 3 * HF_SECOND, true, AT(0))), reasons[i]);
-        close_rig(AT(3000)), CHECK_EQ_INT(is_quiet(), i);
     }
 }
 
@@ -429,16 +322,6 @@ TEST(callers_and_the_renewer_look_up_servers_independently_of_each_other) {
     hf_client_tick_renewer(&rig.client, AT(1)), CHECK(fake_ticks[0] == 0 && fake_ticks[1] == 1);
     hf_client_tick_calls(&rig.client, AT(1)), CHECK(fake_ticks[0] == 1 && fake_ticks[1] == 1);
     set_topology(&rig.client, before);
-}
-
-/* Its reply is still to come, and what follows waits for that. */
-TEST(a_clean_up_in_flight_is_awaited_even_after_the_lease_has_ended) {
-    hf_hold *hold = clean_up("k", "me", 3 * HF_SECOND, AT(0));
-    rig_tick(AT(0)), CHECK(is_in_flight(hold));
-    set_end(hold, AT(100));
-    hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(100));
-    rig_tick(AT(100)), CHECK(leaving_of() == claim_of(hold) && is_in_flight(hold));
-    CHECK(!is_quiet());
 }
 
 /* While its slot moves it can be renewed by its key alone, also if nobody wants it renewed. */
@@ -509,21 +392,6 @@ TEST(a_hold_that_a_new_one_replaced_during_its_clean_up_is_cleaned_up_at_the_nex
     CHECK_EQ_U64(renewer_deadline(), hf_lease_retry_at(AT(0), claim_ends_at(aside)));
     CHECK_SENT_UNTIL(RENEWER, AT(0), AT(999), "");
     CHECK_SENT_UNTIL(RENEWER, AT(999), AT(1000), LEAVE_OF_K("0", ""));
-}
-
-/* The owner may have it through another process. */
-TEST(a_shared_owners_lost_hold_that_was_not_granted_is_not_cleaned_up) {
-    CASES(bool granted; uint64_t wait) = {{false, 0}, {false, 5}, {true, 0}};
-    EACH_CASE (i, cases) {
-        hf_hold *hold = watch(hold_lock(AT(0)));
-        set_shared(hold, true);
-        set_granted(hold, cases[i].granted);
-        set_wait(hold, cases[i].wait);
-        lose_hold(hold, HF_LOST_EXPIRED), CHECK(!hf_renewer_may_remain(hold));
-        hf_renewer_clean_up_grant(&rig.client, claim_of(hold), AT(1));
-        abandon_hold(hold, 1, AT(1)), CHECK_EQ_INT(holds_left(), 0);
-        rig_tick(AT(1)), CHECK_SILENT();
-    }
 }
 
 TEST(an_abandoned_request_is_finished_in_the_background_only_if_it_had_been_sent) {

@@ -84,24 +84,6 @@ TEST(a_grant_is_confirmed_for_no_longer_than_its_max_hold) {
     CHECK(strstr(sent, "EVALSHA extend") && !strstr(sent, " 30000 "));
 }
 
-/* A late renewal sets the lease that the hold has anyway. */
-TEST(a_renewal_that_the_server_may_still_receive_does_not_limit_later_leases) {
-    hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
-    hf_session_opening(link_of(RENEWER), AT(0));
-    hf_session_opened(link_of(RENEWER), AT(0));
-    rig_sleep(AT(0), AT(800)), CHECK(is_at_risk(hold));
-    feed_renewer("*1\r\n:1\r\n", AT(801));
-    check_extends_by(60 * HF_SECOND, AT(802));
-}
-
-/* Another process may have set a longer lease than that of the grant. */
-TEST(a_shared_owners_grant_is_confirmed_whatever_ttl_the_lock_has) {
-    set_shared(granted_hold(true), true);
-    rig_sleep(AT(100), AT(800));
-    const char *sent = sent_over(RENEWER);
-    CHECK(strstr(sent, "EVALSHA extend") && !strstr(sent, " 30000 2000 "));
-}
-
 TEST(a_grants_confirmation_that_runs_out_of_memory_is_retried) {
     EACH_FAILURE(nth, 3) {
         hf_hold *hold = granted_hold(true);

@@ -42,26 +42,6 @@ TEST(an_async_release_is_completed_without_its_caller) {
     CHECK_EQ_U64(holds_left(), 0);
 }
 
-TEST(an_async_release_is_counted_in_the_metrics_at_its_call) {
-    hold_own();
-    const hf_class *class = hf_observe_class_at(&rig.client, hf_observe_class(&rig.client, ""));
-    send_release(AT(5));
-    feed_calls(":1\r\n", AT(20));
-    rig_tick(AT(20)), CHECK_EQ_U64(class->releases, 1), CHECK_EQ_U64(class->held.sum, 5 * HF_MS);
-}
-
-TEST(only_async_releases_that_are_done_are_ended_without_their_caller) {
-    hold_and_send_release();
-    hf_client_end_detached(&rig.client, AT(1));
-    CHECK(ops_of(&rig.client) && !next_op(ops_of(&rig.client)));
-    hf_op *failed = begin_own(HF_OP_EXTEND, AT(1)); /* behind the release it has nothing */
-    CHECK(hf_op_is_done(failed));
-    hf_client_end_detached(&rig.client, AT(1)), CHECK_EQ_U64(detached_count(&rig.client), 1);
-    size_t ops = 0;
-    for (const hf_op *op = ops_of(&rig.client); op; op = next_op(op)) ops++;
-    CHECK_EQ_INT(ops, 2);
-}
-
 TEST(an_async_release_copies_the_strings_of_its_caller) {
     hold_own();
     hf_names *names = malloc(sizeof *names);
@@ -275,36 +255,6 @@ TEST(all_async_releases_that_are_done_end_together) {
     CHECK_EQ_U64(detached_count(&rig.client), 0);
     rig_end(AT(3));
     hf_names_free(&pool);
-}
-
-/* It keeps its place, which would lapse meanwhile. */
-TEST(a_waiter_in_the_queue_does_not_wait_for_an_async_release) {
-    hf_names pool;
-    if (!hf_names_make_on(&pool, hf_slice_of("k"), &hf_kind_permit)) abort();
-    hf_op *op = begin_permit(HF_OP_ACQUIRE, &pool, "you", 0, AT(0));
-    end_with(op, ACQUIRED, AT(0));
-    CHECK(hf_op_detach(begin_permit(HF_OP_RELEASE, &pool, "you", 0, AT(1))));
-    op = begin_permit(HF_OP_ACQUIRE, &pool, "me", HF_NEVER, AT(1));
-    set_may_be_queued(op, true);
-    feed_calls("-NOSCRIPT\r\n", AT(2));
-    feed_calls(busy(29000, 0, 0), AT(2)), CHECK(is_subscribing(op));
-    rig_end(AT(3));
-    hf_names_free(&pool);
-}
-
-/* The background has failed to clean it up: another wait for it would never end. */
-TEST(an_acquire_of_the_read_or_write_half_does_not_wait_for_the_others_failed_clean_up) {
-    for (uint32_t failures = 0; failures <= 1; failures++) {
-        rig_begin();
-        hf_op *op =
-            BEGIN(HF_OP_ACQUIRE, AT(0), spec.owner = HF_NO_TEXT, spec.lock_kind = &hf_kind_read);
-        hf_hold *half = hf_client_add_hold(&rig.client, &hf_kind_write, hf_slice_of("k"),
-                                           hf_slice_of("me"), HF_NO_TEXT);
-        watch(half);
-        hf_renewer_clean_up(&rig.client, claim_of(half), AT(0));
-        set_failures(half, failures);
-        CHECK_ANSWER(op, busy(29000, 0, 0), AT(1), failures ? "busy" : "under way");
-    }
 }
 
 /* The server counts the holds of a shared owner together: the release might take the new one. */

@@ -21,17 +21,6 @@ TEST(the_new_lease_of_an_extend_is_measured_from_the_sending_of_its_command) {
     CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(2100), 60 * HF_SECOND));
 }
 
-TEST(an_extend_changes_the_end_of_a_lock_with_a_fixed_lease) {
-    hf_hold *hold = hold_times(1, AT(0));
-    set_renewed(hold, false);
-    hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), ends_at(hold));
-    begin_extend(60 * HF_SECOND, AT(1000));
-    sent_over(CALLS);
-    feed_calls(":1\r\n", AT(1500)), CHECK_EQ_U64(renewer_deadline(), AT(1000 + 59398));
-    rig_sleep(AT(1500), AT(60397)), CHECK_SILENT(), CHECK(hf_hold_is_valid(hold, AT(60397)));
-    rig_sleep(AT(60397), AT(60398)), CHECK(is_lost(hold));
-}
-
 TEST(an_extend_that_finds_the_lock_gone_or_is_answered_after_its_lease_reports_a_loss) {
     CASES(const char *reply; int at; hf_lost_reason reason) = {{":1\r\n", 1988, HF_LOST_EXPIRED},
                                                                {":-2\r\n", 1001, HF_LOST_TAKEN}};
@@ -86,20 +75,6 @@ TEST(after_a_second_extend_the_shortest_lease_applies_if_a_copy_of_the_first_may
         CHECK_ANSWER(op, ":1\r\n", AT(2001), "ok");
         CHECK_EQ_U64(lease_of(hold), (hf_time)cases[i].second_ms * HF_MS);
         CHECK_EQ_U64(ends_at(hold), AT(2000 + cases[i].believed_ms));
-    }
-}
-
-TEST(after_an_abandoned_extend_the_shorter_of_both_leases_applies) {
-    EACH_NUMBER (renewed, 2) {
-        hf_hold *hold = hold_times(1, AT(0));
-        set_renewed(hold, renewed);
-        if (!renewed) hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), ends_at(hold));
-        hf_op_end(begin_extend(10 * HF_SECOND, AT(1000)), AT(1100));
-        CHECK_EQ_U64(ends_at(hold), AT(1000 + 9898));
-        CHECK_EQ_U64(renewer_deadline(), renewed
-                                             ? hf_lease_renew_before(ends_at(hold), 10 * HF_SECOND)
-                                             : ends_at(hold));
-        CHECK(!is_in_flight(hold));
     }
 }
 
@@ -189,29 +164,6 @@ TEST(a_renewing_check_without_a_reply_does_not_limit_later_leases) {
     CHECK_EQ_U64(ends_at(hold), AT(600 + 59398));
 }
 
-/* Checks that confirm nothing leave the confirmation where it was. */
-TEST(checks_do_not_delay_the_confirmation_of_a_grant) {
-    hf_hold *hold = hold_granted(AT(0));
-    hf_time confirm_at = renewer_deadline();
-    CHECK(confirm_at > AT(700) && confirm_at < AT(800));
-    for (hf_time now = AT(110); now < confirm_at; now += 10 * HF_MS) {
-        CHECK_SENT_AT(RENEWER, now, "");
-        hf_op *op = begin(HF_OP_CHECK, now);
-        CHECK_ANSWER(op, "-NOPERM no\r\n", now + HF_MS, "denied");
-        hf_op_end(op, now), CHECK(is_granted(hold));
-        CHECK_EQ_U64(renewer_deadline(), hf_time_max(confirm_at, now + HF_MS));
-    }
-    CHECK_SENT_UNTIL(RENEWER, confirm_at - HF_MS, confirm_at + HF_MS, CONFIRM_K);
-}
-
-TEST(an_info_call_with_a_time_limit_below_the_command_timeout_fails_at_that_limit) {
-    hf_op *op = BEGIN(HF_OP_INFO, AT(0), spec.time_limit = 200 * HF_MS);
-    CHECK_SLEEP(op, AT(0), AT(199), "under way");
-    rig_sleep(AT(199), AT(200)), CHECK_ENDS(op, "unreachable", AT(200));
-    op = BEGIN(HF_OP_INFO, AT(300), spec.time_limit = 4 * HF_SECOND);
-    CHECK_SLEEP(op, AT(300), AT(3300), "unreachable");
-}
-
 /* A caller that checks often must not lose the lock for that. */
 TEST(repeated_checks_do_not_prevent_the_renewal_of_a_lock) {
     hf_hold *hold = hold_times(1, AT(0));
@@ -226,23 +178,6 @@ TEST(repeated_checks_do_not_prevent_the_renewal_of_a_lock) {
     CHECK(is_held(hold));
     CHECK_OR(stats().renew_batches >= 8 && stats().renew_batches <= 10, "%d renewals",
              (int)stats().renew_batches);
-}
-
-TEST(a_renewal_that_falls_due_during_a_check_is_sent_after_it) {
-    hf_hold *hold = hold_times(1, AT(0));
-    hf_op *op = begin(HF_OP_CHECK, AT(9900));
-    CHECK_SENT_UNTIL(RENEWER, AT(9900), AT(10500), "");
-    CHECK_ANSWER(op, ":1\r\n", AT(10500), "ok");
-    CHECK_SENT_UNTIL(RENEWER, AT(10500), AT(10501), "EVALSHA renew 1 k me 30000");
-    CHECK(is_in_flight(hold));
-}
-
-TEST(an_abandoned_check_does_not_change_the_hold) {
-    hf_hold *hold = hold_times(1, AT(0));
-    hf_op_end(begin(HF_OP_CHECK, AT(1000)), AT(1001)), CHECK(is_held(hold));
-    CHECK(!is_in_flight(hold));
-    CHECK_EQ_U64(ends_at(hold), AT(29698));
-    CHECK_SENT_UNTIL(RENEWER, AT(1001), AT(10000), "EVALSHA renew 1 k me 30000");
 }
 
 TEST(an_extend_confirms_a_grant) {

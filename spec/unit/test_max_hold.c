@@ -80,14 +80,6 @@ TEST(a_reentry_does_not_extend_max_hold) {
     CHECK_MAX_HOLD(hold);
 }
 
-TEST(the_max_hold_of_a_reentry_is_ignored) {
-    hf_hold *hold = (rig_begin(), hold_lock(AT(0)));
-    hf_op *op = begin_bounded(10 * HF_SECOND, 0, AT(1000));
-    end_with(op, "*2\r\n:1\r\n:0\r\n", AT(1001)), CHECK_EQ_U64(bound_of(hold), HF_NEVER);
-    CHECK(pass(1001, 60001) >= 4);
-    CHECK(is_held(hold));
-}
-
 /* A partial release sets the lease anew, too. */
 TEST(releasing_one_of_several_holds_does_not_extend_max_hold) {
     hf_hold *hold = hold_for(20 * HF_SECOND);
@@ -119,19 +111,6 @@ TEST(max_hold_of_a_waiters_hold_starts_when_the_lock_is_granted) {
                           "EVALSHA extend 2 k holdfast_queue:{k} me 30000 ");
 }
 
-TEST(a_granted_hold_ends_at_a_max_hold_shorter_than_the_grant_lease) {
-    hf_op *op = begin_bounded(HF_SECOND, HF_NEVER, AT(0));
-    subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
-    CHECK_GRANTS(op, GRANT("1", "88"), AT(4), "ok");
-    hf_op_end(op, AT(4));
-    hf_hold *hold = hold_of();
-    CHECK(ends_at(hold) <= AT(1004));
-    rig_sleep(AT(4), AT(900)), CHECK(is_in_flight(hold));
-    CHECK_SENT_PART(RENEWER, "EVALSHA extend 2 k holdfast_queue:{k} me ");
-    feed(link_of(RENEWER), ":1\r\n", AT(901)), CHECK(ends_at(hold) <= AT(1004));
-    rig_sleep(AT(901), AT(1004)), CHECK_MAX_HOLD(hold);
-}
-
 /* The connection is made later than the renewal was encoded. */
 TEST(a_renewal_that_is_sent_late_does_not_prolong_a_hold_beyond_max_hold) {
     hf_hold *hold = hold_for(35 * HF_SECOND);
@@ -142,21 +121,6 @@ TEST(a_renewal_that_is_sent_late_does_not_prolong_a_hold_beyond_max_hold) {
     feed(link_of(RENEWER), RENEWED, AT(16001));
     CHECK(ends_at(hold) > AT(34000) && ends_at(hold) <= AT(35000));
     pass(16001, 35001), CHECK_MAX_HOLD(hold);
-}
-
-TEST(a_hold_whose_renewals_failed_before_max_hold_is_lost_as_unreachable) {
-    hf_hold *hold = hold_for(60 * HF_SECOND);
-    rig.refusing = true;
-    rig_sleep(AT(1), AT(31000)), CHECK(is_lost(hold));
-    CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
-}
-
-TEST(a_hold_whose_key_was_deleted_before_max_hold_is_lost_as_deleted) {
-    hf_hold *hold = hold_for(12 * HF_SECOND);
-    hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(6000)); /* as after a failover */
-    CHECK_SENT_UNTIL(RENEWER, AT(1), AT(6000), RENEW "6000");
-    feed(link_of(RENEWER), "*1\r\n:-1\r\n", AT(6001));
-    CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
 }
 
 /* The release of a lost lock leaves nothing of it: a renewal may have been sent late. */

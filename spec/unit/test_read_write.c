@@ -50,14 +50,6 @@ TEST(only_a_client_that_holds_the_write_lock_sends_its_name_when_it_acquires_the
     acquire(&hf_kind_read, "you", 0, AT(3)), CHECK_SENT(CALLS, ASK(READER "3", "0", ""));
 }
 
-TEST(a_client_that_lost_its_write_lock_does_not_send_its_name_with_a_read_acquire) {
-    take(&hf_kind_write, "me", AT(0));
-    hf_hold *hold =
-        hf_holds_find(holds_of(&rig.client), &hf_kind_write, hf_slice_of("k"), hf_slice_of("me"));
-    hf_renewer_on_lost(&rig.client, hold, HF_LOST_TAKEN, AT(1));
-    acquire(&hf_kind_read, "me", 0, AT(1)), CHECK_SENT(CALLS, ASK(READER "2", "0", ""));
-}
-
 TEST(a_read_holders_acquire_of_the_write_lock_fails_as_a_deadlock) {
     take(&hf_kind_read, "me", AT(0));
     CHECK_OUTCOME(acquire(&hf_kind_write, "me", HF_SECOND, AT(1)), "deadlock");
@@ -136,12 +128,6 @@ TEST(a_writers_release_removes_its_unconfirmed_grant) {
     begin_rw(HF_OP_RELEASE, &hf_kind_write, "me", 0, AT(1));
     CHECK_SENT(CALLS, "EVALSHA rw_release " KEYS_OF_RW READER "1:write 2000 0 30000  1w" DRIVE_UUID
                       ":1:1000");
-}
-
-TEST(a_read_write_release_of_a_confirmed_hold_mentions_no_grant_to_the_server) {
-    take(&hf_kind_write, "me", AT(0));
-    begin_rw(HF_OP_RELEASE, &hf_kind_write, "me", 0, AT(1));
-    CHECK_SENT(CALLS, "EVALSHA rw_release " KEYS_OF_RW READER "1:write 2000 0 30000 ");
 }
 
 /* A waiter that has ended here is passed on under the owner that the server gave it. */

@@ -65,39 +65,6 @@ TEST(an_idempotent_run_whose_resent_record_is_missing_reports_a_loss) {
     }
 }
 
-/* A record may be written as long as no other run may have begun. */
-TEST(an_idempotent_runs_refused_record_is_retried_in_the_background_until_its_lease_ends) {
-    hf_time end = ends_at(hold_guard(AT(0)));
-    hf_op *op = begin_complete(AT(1));
-    feed_calls("-LOADING wait\r\n", AT(2));
-    for (int ms = 50; ms < 3500; ms += 50) {
-        rig_tick(AT(ms));
-        if (sent_over(CALLS)[0]) feed_calls("-LOADING wait\r\n", AT(ms));
-    }
-    CHECK(hf_op_is_done(op) && strstr(message_of(op), "in the background"));
-    CHECK(!is_quiet());
-    rig.refusing = true;
-    cut_link(CALLS, "reset", AT(3500));
-    rig_sleep(AT(3500), end - 1), CHECK(!is_quiet());
-    rig_sleep(end - 1, end + HF_MS), CHECK(is_quiet());
-}
-
-/* Its operation is long gone when the reply comes. */
-TEST(an_idempotent_run_whose_record_is_written_after_refusals_reports_no_error) {
-    hf_observe_class(&rig.client, "");
-    hold_guard(AT(0));
-    hf_op *op = begin_complete(AT(1));
-    int ms = 2;
-    for (feed_calls("-LOADING wait\r\n", AT(ms)); ms < 3500; ms += 50) {
-        rig_tick(AT(ms));
-        if (sent_over(CALLS)[0]) feed_calls("-LOADING wait\r\n", AT(ms));
-    }
-    CHECK(hf_op_is_done(op) && !is_quiet());
-    hf_op_end(op, AT(ms));
-    for (; !sent_over(CALLS)[0] && ms < 10000; ms += 50) rig_tick(AT(ms));
-    feed_calls(":1\r\n", AT(ms)), CHECK(is_quiet());
-}
-
 /* A caller that waits until nothing is held waits for the record, too. */
 TEST(an_idempotent_run_counts_as_held_until_its_record_has_been_written) {
     hold_guard(AT(0));

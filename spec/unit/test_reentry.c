@@ -114,13 +114,6 @@ TEST(the_last_release_frees_the_lock_after_a_re_entry_of_unknown_outcome) {
     }
 }
 
-TEST(a_lock_is_still_renewed_after_an_abandoned_re_entry) {
-    hf_hold *hold = hold_lock(AT(0));
-    hf_op *op = begin_acquire(0, AT(1000));
-    hf_op_end(op, AT(1001)), CHECK(is_held(hold)), CHECK(!is_in_flight(hold));
-    CHECK_SENT_UNTIL(RENEWER, AT(1001), AT(10000), "EVALSHA renew 1 k me 30000");
-}
-
 /* As by a coroutine, which gives no text: each hold gets one. */
 static hf_op *acquire_as_coroutine(hf_time now) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, now, spec.owner = (hf_slice){"", 0});
@@ -232,17 +225,6 @@ TEST(an_acquire_waits_until_the_renewal_of_its_hold_has_ended) {
     feed_calls("*2\r\n:1\r\n:0\r\n", AT(10003)), CHECK_EQ_INT(count_of(hold), 2);
 }
 
-TEST(an_acquire_that_waits_for_a_renewal_without_a_reply_times_out) {
-    hf_hold *hold = hold_lock(AT(0));
-    cut_link(CALLS, "idle", AT(1));
-    rig_sleep(AT(0), AT(10000));
-    set_in_flight(hold, true);
-    hf_op *op = begin_acquire(0, AT(10001));
-    CHECK_STATE(op, BLOCKED);
-    hf_op_tick(op, AT(13000)), CHECK_OUTCOME(op, "under way");
-    hf_op_tick(op, AT(13001)), CHECK_OUTCOME(op, "unreachable");
-}
-
 TEST(an_acquire_that_waits_for_a_clean_up_ends_when_its_wait_is_over) {
     CASES(hf_time wait, took) = {
         {300 * HF_MS, 300 * HF_MS},
@@ -270,22 +252,6 @@ TEST(an_abandoned_hold_is_cleaned_up_and_not_reused_by_the_next_acquire) {
     CHECK_ANSWER(op, ACQUIRED, AT(12), "ok");
     CHECK_EQ_INT(count_of(hold_of()), 1);
     CHECK(number_of(hold_of()) != number);
-}
-
-/* A hold that must be left may wait for another command than its leave. */
-TEST(a_lock_abandoned_during_its_renewal_is_cleaned_up_before_it_is_acquired_again) {
-    static const char *const answers[] = {"*1\r\n:1\r\n", "-OOM no\r\n"};
-    EACH_CASE (i, answers) {
-        hold_lock(AT(0));
-        CHECK_SENT_UNTIL(RENEWER, AT(0), AT(10000), "EVALSHA renew 1 k me 30000");
-        abandon_hold(hold_of(), 1, AT(10001));
-        hf_op *op = begin_acquire(HF_SECOND, AT(10001));
-        CHECK_STATE(op, BLOCKED);
-        feed(link_of(RENEWER), answers[i], AT(10002)), CHECK_STATE(op, BLOCKED);
-        CHECK_SENT(CALLS, LEAVE_OF_K("0", ""));
-        CHECK_ANSWER_SENDS(":1\r\n", AT(10003), CALLS, BRIEF_ASK_OF_K);
-        CHECK_ANSWER(op, ACQUIRED, AT(10004), "ok");
-    }
 }
 
 /* A server that cannot be reached is reported, and not tried without end. */

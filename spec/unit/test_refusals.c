@@ -231,12 +231,6 @@ TEST(a_waiter_in_the_queue_outlasts_refused_logins) {
     CHECK_OUTCOME(op, "ok");
 }
 
-TEST(a_waiters_first_attempt_fails_at_once_if_the_login_is_refused) {
-    begin_with_password();
-    hf_op *op = begin_acquire(60 * HF_SECOND, AT(0));
-    log_in("-WRONGPASS no\r\n", AT(1)), CHECK_OUTCOME(op, "denied");
-}
-
 TEST(a_release_waits_for_a_login_and_is_then_retried_in_the_background) {
     for (int passes = 0; passes <= 1; passes++) {
         begin_with_password();
@@ -277,27 +271,6 @@ TEST(a_waiter_opens_new_connections_to_a_server_that_remains_a_replica) {
     uint64_t before = rig.opens;
     refuse(OF_WRITES[4], AT(0), AT(20000));
     CHECK_OR(rig.opens - before > 15 && rig.opens - before < 40, "%d", (int)(rig.opens - before));
-}
-
-TEST(a_waiter_outlasts_a_refusal_followed_by_an_outage) {
-    hf_op *op = begin_acquire(60 * HF_SECOND, AT(0));
-    refuse(NOREPLICAS, AT(0), AT(1000));
-    cut_link(CALLS, "cut", AT(1000));
-    rig.refusing = true;
-    CHECK_SLEEP(op, AT(1000), AT(20000), "under way");
-    rig.refusing = false;
-    rig_sleep(AT(20000), AT(21200));
-    CHECK_ANSWER(op, ACQUIRED, AT(21200), "ok");
-}
-
-TEST(a_signal_ends_a_wait_while_the_server_refuses_the_waiters_commands) {
-    for (int i = 0; i < KINDS; i++) {
-        hf_op *op = begin_waiter(&WAITERS[i], HF_NEVER, AT(0));
-        refuse(NOREPLICAS, AT(0), AT(5000));
-        hf_op_interrupt(op, AT(5000));
-        refuse(NOREPLICAS, AT(5000), AT(5110));
-        CHECK_OR(strcmp(outcome(op), "interrupted") == 0, "%d: %s", i, outcome(op));
-    }
 }
 
 TEST(a_signal_ends_a_wait_even_if_its_command_is_refused_afterwards) {
@@ -388,26 +361,6 @@ TEST(an_idempotent_runs_refused_record_is_retried_until_it_is_written) {
         rig_sleep(AT(1000), AT(1500));
         CHECK_ANSWER(op, ":1\r\n", AT(1500), "ok");
     }
-}
-
-TEST(an_idempotent_runs_refused_record_is_written_even_after_its_call_has_ended) {
-    for (int abandoned = 0; abandoned <= 1; abandoned++) {
-        hf_op *op = complete(AT(0));
-        refuse(NOREPLICAS, AT(0), AT(abandoned ? 1000 : 3000));
-        CHECK_OUTCOME(op, abandoned ? "under way" : "unreachable");
-        CHECK(abandoned || strstr(message_of(op), "written in the background"));
-        hf_op_end(op, AT(3000));
-        refuse(NOREPLICAS, AT(3000), AT(10000)), CHECK(!is_quiet());
-        CHECK_SENT_PART_UNTIL(CALLS, AT(10000), AT(10500), "EVALSHA complete ");
-        feed_calls(":1\r\n", AT(10500)), CHECK(is_quiet());
-    }
-}
-
-TEST(an_idempotent_run_whose_last_record_gets_no_reply_reports_the_refusal_before_it) {
-    hf_op *op = complete(AT(0));
-    refuse(NOREPLICAS, AT(0), AT(1000));
-    CHECK_SLEEP(op, AT(1000), AT(4000), "unreachable");
-    CHECK_MESSAGE(op, "NOREPLICAS");
 }
 
 /* Renewals are refused as well. */

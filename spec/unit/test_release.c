@@ -120,17 +120,6 @@ TEST(all_calls_that_wait_for_a_hold_continue_when_it_is_released) {
     CHECK_ANSWER(third, ACQUIRED, AT(10004), "ok");
 }
 
-/* The same, when the hold was lost and abandoned before the renewal's reply came. */
-TEST(a_call_that_waited_for_a_lost_and_forgotten_hold_reports_its_loss) {
-    hf_hold *hold = hold_while_renewed(1);
-    hf_op *waiting = begin_extend(HF_SECOND, AT(10001));
-    CHECK_OUTCOME(waiting, "under way");
-    lose_hold(hold, HF_LOST_TAKEN);
-    abandon_hold(hold, 1, AT(10002)), CHECK_EQ_INT(state_of(), -1);
-    CHECK_OUTCOME(waiting, "under way");
-    feed_renewer("*1\r\n:1\r\n", AT(10003)), CHECK_OUTCOME(waiting, "lost");
-}
-
 TEST(a_release_of_a_lost_hold_reports_the_loss_once_and_then_forgets_it) {
     lose_hold(hold_times(1, AT(0)), HF_LOST_TAKEN);
     hf_op *op = begin(HF_OP_RELEASE, AT(1));
@@ -298,26 +287,6 @@ TEST(a_shared_owners_release_is_not_sent_twice) {
     CHECK_EQ_INT(holds_left(), 0);
 }
 
-TEST(a_shared_owners_refused_release_is_retried_in_the_background) {
-    set_shared(hold_times(1, AT(0)), true);
-    hf_op *op = begin(HF_OP_RELEASE, AT(1));
-    CHECK_ANSWER(op, "-ERR no\r\n", AT(2), "server");
-    sent_over(CALLS);
-    CHECK_SENT_AT(CALLS, AT(3), LEAVE_OF_K("0", "") "1");
-}
-
-/* What was abandoned since the release was sent is not among what it releases. */
-TEST(a_shared_owners_remaining_hold_abandoned_during_a_release_is_cleaned_up_after_it) {
-    hf_hold *hold = hold_times(3, AT(0));
-    set_shared(hold, true);
-    hf_op *op = begin(HF_OP_RELEASE, AT(1));
-    CHECK_SENT(CALLS, RELEASE_OF_K("2") "1");
-    abandon_hold(hold, 1, AT(2));
-    abandon_hold(hold, 1, AT(2));
-    CHECK_ANSWER(op, ":2\r\n", AT(3), "ok");
-    CHECK_SENT_AT(CALLS, AT(3), LEAVE_OF_K("0", "") "2"), CHECK(is_cleaned_up(hold));
-}
-
 /* The first one took along what was owed: sent again by the next, it would be another process's. */
 TEST(a_shared_owners_failed_release_is_sent_once_more_with_the_next_one) {
     EACH_NUMBER (lost, 2) {
@@ -348,16 +317,6 @@ TEST(an_abandoned_calls_reply_is_ignored) {
         CHECK_EQ_U64(stats().releases, 0);
         CHECK(!reply_in(op));
     }
-}
-
-TEST(a_shared_owners_abandoned_release_ignores_its_reply_if_memory_runs_out) {
-    set_shared(hold_times(1, AT(0)), true);
-    hf_op *op = begin(HF_OP_RELEASE, AT(1));
-    memerr_fail(1);
-    hf_op_abandon(op, AT(2)), CHECK(memerr_failed());
-    memerr_fail(0);
-    CHECK_ANSWER(op, ":1\r\n", AT(3), "interrupted");
-    CHECK_EQ_U64(stats().releases, 0);
 }
 
 TEST(a_check_delays_the_renewal_even_if_the_check_before_it_has_ended_or_was_abandoned) {
@@ -395,18 +354,6 @@ TEST(a_hold_lost_during_a_partial_release_remains_known_until_its_last_release) 
     }
 }
 
-TEST(each_release_is_counted_once_in_the_metrics) {
-    hold_times(2, AT(0));
-    begin(HF_OP_RELEASE, AT(1));
-    feed_calls(":2\r\n", AT(2)), CHECK_EQ_U64(stats().releases, 1);
-    hf_op *op = begin(HF_OP_RELEASE, AT(3));
-    cut_link(CALLS, "reset", AT(4));
-    rig_tick(AT(50)); /* sent twice, it may find that the first copy has freed the lock */
-    CHECK_ANSWER(op, ":-1\r\n", AT(51), "ok");
-    CHECK_EQ_U64(stats().releases, 2);
-    CHECK_EQ_U64(stats().losses, 0);
-}
-
 /* The owner has acquired the lock again: cleaning up would take that from it. */
 TEST(a_failed_release_of_a_lost_hold_does_not_clean_up_its_owners_newer_one) {
     hf_hold *hold = hold_times(2, AT(0));
@@ -437,17 +384,6 @@ TEST(a_partial_release_does_not_extend_the_lease_if_replicas_must_confirm_it) {
         CHECK_EQ_U64(ends_at(hold), AT(replicas ? 29698 : 5000 + 29698));
         CHECK_EQ_U64(renewer_deadline(), AT(replicas ? 10000 : 15000));
     }
-}
-
-TEST(a_hold_that_two_releases_in_a_row_find_expired_is_cleaned_up_once) {
-    hf_hold *hold = hold_while_renewed(1);
-    hf_op *waits = begin(HF_OP_RELEASE, AT(10001));
-    CHECK(hf_op_is_blocked(waits));
-    hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
-    CHECK_OUTCOME(begin(HF_OP_RELEASE, AT(10002)), "lost");
-    feed_renewer("*1\r\n:1\r\n", AT(10003)), CHECK_OUTCOME(waits, "lost");
-    CHECK_EQ_INT(hold_count(&rig.client), 1);
-    CHECK_EQ_INT(state_of(), CLEANING_UP);
 }
 
 TEST(a_release_with_a_malformed_reply_is_retried_in_the_background) {

@@ -101,16 +101,6 @@ TEST(a_renewal_batch_includes_holds_that_are_due_soon) {
     CHECK_BATCH(AT(10001), AT(11100), 9);
 }
 
-TEST(a_renewal_batch_includes_no_holds_with_a_fixed_lease) {
-    add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
-    set_in_flight(add_hold("b", "me", 30 * HF_SECOND, true, AT(0)), true);
-    lose_hold(add_hold("c", "me", 30 * HF_SECOND, true, AT(0)), HF_LOST_TAKEN);
-    add_hold("d", "me", 10 * HF_SECOND, false, AT(0)); /* ends at AT(9898) */
-    add_hold("e", "me", 30 * HF_SECOND, true, AT(0));
-    rig_sleep(AT(0), AT(10000));
-    CHECK_SENT(RENEWER, "EVALSHA renew 1 a me 30000\nEVALSHA renew 1 e me 30000");
-}
-
 /* Another hold may be due at the same time for another command, or for none. */
 TEST(a_renewal_batch_includes_no_unconfirmed_grants_fixed_leases_or_kept_locks) {
     EACH_NUMBER (i, 4) {
@@ -184,13 +174,6 @@ TEST(holds_with_about_the_same_time_left_are_renewed_in_one_batch) {
     }
 }
 
-TEST(each_hold_in_a_batch_is_renewed_for_its_own_lease) {
-    add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
-    hf_hold *other = add_hold("b", "me", 40 * HF_SECOND, true, AT(0));
-    hf_holds_wake_at(holds_of(&rig.client), claim_of(other), AT(10000));
-    CHECK_SENT_UNTIL(RENEWER, AT(0), AT(10000), "EVALSHA renew 2 a b me 30000 me 40000");
-}
-
 /* The first one and the last one of a batch differ by the factor at most, in whatever order. */
 TEST(holds_whose_remaining_leases_differ_too_much_are_renewed_in_separate_batches) {
     CASES(int left[3]; int size) =
@@ -238,12 +221,6 @@ TEST(a_renewal_does_not_restart_a_connection_that_is_being_opened) {
     CHECK(hf_session_wants(link, AT(900)) != HF_WANT_CLOSE);
 }
 
-TEST(a_late_renewal_does_not_close_a_connection_that_it_shares_with_calls) {
-    RIG_BEGIN(config.renewer = CALLS);
-    hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
-    rig_sleep(AT(0), AT(1000)), CHECK(is_lost(hold)), CHECK_EQ_U64(link_of(CALLS)->opens, 1);
-}
-
 TEST(a_renewals_reply_never_shortens_the_lease_that_a_hold_already_has) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     set_end(hold, AT(60000));
@@ -272,14 +249,6 @@ TEST(a_late_renewal_is_counted_in_the_metrics_only_if_its_hold_was_not_lost) {
         if (lost) lose_hold(hold, HF_LOST_EXPIRED);
         hf_renewer_on_renewed(&rig.client, claim_of(hold), AT(1), AT(2));
         CHECK_EQ_U64(class->renewed_late, !lost);
-    }
-}
-
-TEST(a_silent_connection_is_replaced_even_if_all_leases_are_short) {
-    for (int ms = 10000; ms <= 10600; ms += 300) {
-        hf_hold *hold = add_short(ms == 10000 ? "a" : ms == 10300 ? "b" : "c", AT(ms));
-        rig_sleep(AT(ms), AT(ms + 100)), CHECK(is_lost(hold));
-        CHECK_EQ_U64(link_of(RENEWER)->opens, ms == 10600 ? 2 : 1);
     }
 }
 
@@ -508,13 +477,6 @@ TEST(a_renewal_does_not_replace_a_connection_whose_server_is_loading) {
     CHECK_EQ_U64(link_of(RENEWER)->opens, 1);
 }
 
-TEST(a_hold_whose_lease_ends_during_its_renewal_is_lost_as_unreachable) {
-    hf_hold *hold = add_hold("k", "me", 300 * HF_MS, true, AT(0));
-    CHECK_BATCH(AT(0), AT(150), 1);
-    hf_client_detect_losses(&rig.client, AT(300)), CHECK(is_lost(hold));
-    CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
-}
-
 /* Only a renewal can have failed; a check of a fixed lease has not. */
 TEST(an_expired_hold_is_reported_as_unreachable_only_if_a_renewal_failed) {
     CASES(bool renewed, at_risk, in_flight, last; hf_lost_reason reason) = {
@@ -550,17 +512,6 @@ TEST(a_renewals_reply_after_the_loss_does_not_revive_the_hold) {
     lose_hold(hold, HF_LOST_EXPIRED);
     answer_batch(1, ":1", AT(1001)), CHECK(is_lost(hold)), CHECK_EQ_U64(stats().late_renewals, 1);
     CHECK(!is_in_flight(hold));
-}
-
-TEST(a_renewals_reply_after_the_hold_was_abandoned_changes_nothing) {
-    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
-    rig_sleep(AT(0), AT(1000));
-    lose_hold(hold, HF_LOST_TAKEN);
-    abandon_hold(hold, 1, AT(1001)), CHECK_EQ_INT(holds_left(), 0);
-    hf_hold *again = add_hold("k", "me", 3 * HF_SECOND, true, AT(1002));
-    answer_batch(1, ":-1", AT(1003)); /* about the old one */
-    CHECK(is_held(again));
-    CHECK_EQ_U64(stats().losses, 1);
 }
 
 TEST(a_renewal_with_a_malformed_reply_counts_as_failed) {
@@ -613,13 +564,6 @@ TEST(a_client_that_remains_out_of_memory_does_not_retry_renewals_in_a_busy_loop)
     }
     CHECK(wakes < 200);
     CHECK(is_lost(hold));
-}
-
-TEST(a_lost_hold_is_not_renewed_again) {
-    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
-    lose_hold(hold, HF_LOST_TAKEN);
-    hf_time before = wakes_at(hold);
-    hf_renewer_resume(&rig.client, claim_of(hold), AT(1)), CHECK_EQ_U64(renewer_deadline(), before);
 }
 
 TEST(a_hold_with_a_fixed_lease_does_not_wake_up_its_client_before_its_end) {

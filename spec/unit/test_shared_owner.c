@@ -79,17 +79,6 @@ TEST(a_shared_owner_owes_at_most_as_many_failed_releases_as_the_server_has_other
     }
 }
 
-TEST(a_waiting_shared_owner_that_joins_other_processes_holds_is_retried_when_refused) {
-    hf_op *op = begin_shared(10 * HF_SECOND, AT(0));
-    feed_calls("*2\r\n:2\r\n:3\r\n", AT(1));
-    CHECK_EQ_U64(request_in(op)->persists_until, AT(10000));
-    rig_begin();
-    op = begin_shared(10 * HF_SECOND, AT(0));
-    hf_op_interrupt(op, AT(0));
-    CHECK_ANSWER(op, "*2\r\n:2\r\n:3\r\n", AT(1), "under way");
-    CHECK_EQ_U64(request_in(op)->persists_until, 0);
-}
-
 /* The count tells the server what the owner had before; the leave is safe to resend. */
 TEST(a_shared_owners_waiter_that_leaves_sends_the_number_of_holds_that_it_found) {
     hf_op *op = wait_as_shared(AT(0));
@@ -133,11 +122,6 @@ TEST(a_shared_owners_abandoned_wait_leaves_the_queue_or_releases_the_hold_that_i
     }
 }
 
-TEST(a_shared_owners_abandoned_wait_leaves_the_queue_at_once) {
-    hf_op_end(wait_as_shared(AT(0)), AT(5));
-    CHECK_SENT_AT(CALLS, AT(5), OWN_LEAVE_OF_K(SHARED_MEMBER("2"), "0"));
-}
-
 /* A late command of the first wait must not be about the second. */
 TEST(each_wait_of_a_shared_owner_has_a_new_number) {
     hf_op_end(wait_as_shared(AT(0)), AT(5));
@@ -171,14 +155,6 @@ TEST(a_shared_owners_abandoned_acquire_is_not_undone_after_its_lease) {
     rig_tick(AT(100));
     CHECK_NOTHING_LEFT(AT(100));
     CHECK(is_quiet());
-}
-
-TEST(a_shared_owners_abandoned_hold_is_not_released_after_its_lease) {
-    end_with(begin_shared(0, AT(0)), ACQUIRED, AT(1));
-    rig.refusing = true;
-    abandon_hold(hold_of(), 1, AT(2));
-    rig_sleep(AT(2), AT(29000)), CHECK_EQ_INT(state_of(), CLEANING_UP);
-    rig_sleep(AT(29000), AT(31000)), CHECK_EQ_INT(state_of(), -1);
 }
 
 TEST(a_shared_owners_release_after_an_abandoned_re_entry_includes_the_hold_if_it_took_one) {
@@ -218,18 +194,6 @@ TEST(a_shared_owners_re_entry_without_a_reply_is_renewed_in_time) {
     CHECK_SENT_UNTIL(RENEWER, AT(9901), AT(12000), "");
     rig_sleep(AT(12000), AT(13100)); /* the link is abandoned */
     CHECK_SENT(RENEWER, "EVALSHA renew 1 k me 30000");
-}
-
-TEST(a_shared_owners_acquire_without_a_reply_is_cleaned_up) {
-    EACH_NUMBER (hangs, 2) {
-        hf_op_end(begin_shared(0, AT(0)), AT(1));
-        if (hangs) rig_sleep(AT(1), AT(3000));
-        else cut_link(CALLS, "reset", AT(2));
-        rig_sleep(AT(3000), AT(3020)); /* the back-off */
-        CHECK_SENT(CALLS, OWN_LEAVE_OF_K("", "0"));
-        feed_calls(":0\r\n", AT(3021));
-        CHECK_NOTHING_LEFT(AT(3021));
-    }
 }
 
 /* A shared owner's others may have gone in part, or all of them. */
