@@ -88,14 +88,6 @@ TEST(a_waiter_releases_the_lock_of_a_dead_process_and_reports_that) {
     CHECK_STR(output_at(AT(1152)), INFO);
 }
 
-TEST(a_waiters_first_check_detects_a_holders_process_that_died_before_the_wait_began) {
-    wait_with(life);
-    known_life = HF_LIFE_ENDED;
-    CHECK_STR(output_at(AT(50)), INFO);
-    feed_owner(OTHER ":07", 0, AT(51)); /* a kept lock */
-    CHECK_SENT(CALLS, RELEASE(OTHER ":07"));
-}
-
 /* What the job started may have entered the lock, and keeps it. */
 TEST(a_waiter_releases_an_ended_jobs_lock_only_if_its_owner_has_no_other_hold) {
     wait_with(life);
@@ -187,18 +179,6 @@ TEST(a_waiters_query_for_the_owner_is_given_up_after_a_second) {
     CHECK_EQ_U64(hf_crash_at(op), AT(1050 + 1000));
 }
 
-/* Each waiter ahead adds to the pause between two looks, up to a second. */
-TEST(waiters_further_back_in_the_queue_check_the_holders_process_less_often) {
-    CASES(int ahead, pause) = {{-1, 50}, {0, 50}, {3, 200}, {19, 1000}, {30, 1000}, {1000, 1000}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        hf_op *op = wait_with(life);
-        known_life = HF_LIFE_RUNNING;
-        output_at(AT(50));
-        feed_owner(OTHER ":7", cases[i].ahead, AT(51));
-        CHECK_EQ_U64(hf_crash_at(op), AT(51 + cases[i].pause));
-    }
-}
-
 /* Shared owners, permits, owners of a quorum, and texts that only resemble an owner. */
 TEST(a_waiter_never_looks_up_an_owner_that_is_not_a_single_process) {
     static const char *const owners[] =
@@ -222,17 +202,6 @@ TEST(a_waiter_queries_the_owner_every_second_while_the_owners_process_is_not_on_
         feed_owner(OTHER ":7", 0, AT(50 + 1000 * second));
         CHECK_STR(output_at(AT(1049 + 1000 * second)), "");
     }
-}
-
-TEST(a_waiters_next_query_finds_a_new_owner_and_then_checks_that_ones_process) {
-    wait_with(life);
-    known_life = HF_LIFE_RUNNING;
-    output_at(AT(50));
-    feed_owner(OTHER ":7", 0, AT(51));
-    for (int at = 151; at < 1051; at += 100) CHECK_STR(output_at(AT(at)), "");
-    CHECK_STR(output_at(AT(1051)), INFO);
-    feed_owner("99999999-2222-8333-8444-555555555555:1", 0, AT(1052));
-    CHECK_STR(asked, "99999999-2222-8333-8444-555555555555");
 }
 
 /* With a hundred waiters ahead, the questions cost the server next to nothing. */
@@ -261,15 +230,6 @@ TEST(a_waiters_check_of_the_holders_process_that_ran_out_of_memory_is_retried_in
         output_at(AT(51)), CHECK_STR(output_at(AT(1100)), INFO);
         rig_end(AT(1101));
     }
-}
-
-TEST(a_crash_releases_reply_after_the_client_was_closed_changes_nothing) {
-    wait_with(life);
-    known_life = HF_LIFE_ENDED;
-    output_at(AT(50));
-    feed_owner(OTHER ":7", 0, AT(51));
-    close_rig(AT(52));
-    rig_serve(AT(52)), CHECK_EQ_INT(events_about(OTHER ":7"), 0);
 }
 
 /* ---- with locks that its caller acquires next ---- */
@@ -308,26 +268,6 @@ TEST(a_waiter_of_a_multi_lock_releases_its_next_locks_also_while_another_client_
     feed_calls(":1\r\n", AT(154)), CHECK_STR(output_at(AT(1153)), "");
     CHECK_STR(output_at(AT(1154)), INFO);
     rig_end(AT(1155));
-}
-
-TEST(a_waiter_of_a_multi_lock_that_ran_out_of_memory_still_releases_the_next_lock) {
-    for (unsigned long nth = 1; nth <= 4; nth++) {
-        wait_before(1, next_keys, life);
-        known_life = HF_LIFE_ENDED;
-        output_at(AT(50));
-        memerr_fail(nth);
-        feed_owner("java", -1, AT(51));
-        memerr_fail(0);
-        bool asked_next = false;
-        for (int ms = 52; ms < 3000 && !asked_next; ms += 50) {
-            const char *output = output_at(AT(ms));
-            asked_next = strstr(output, INFO_OF_KEY("m")) != NULL;
-            if (strstr(output, INFO)) feed_owner("java", -1, AT(ms));
-        }
-        CHECK(asked_next);
-        feed_owner(OTHER ":8", -1, AT(3000)), CHECK_SENT(CALLS, RELEASE_OF("m", OTHER ":8"));
-        rig_end(AT(3001));
-    }
 }
 
 CHECK_MAIN

@@ -136,14 +136,6 @@ TEST(a_deadlock_search_ends_at_a_malformed_wait) {
     }
 }
 
-TEST(a_deadlock_search_ends_at_a_reply_that_is_not_a_string) {
-    static const char *const replies[] = {"$-1\r\n", ":5\r\n", "*0\r\n", "-ERR no\r\n"};
-    for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
-        hf_op *op = search_from("you", 0);
-        feed_calls(replies[i], AT(1000)), CHECK(!is_searching(op)), CHECK(is_waiting(op));
-    }
-}
-
 TEST(a_deadlock_search_follows_a_wait_for_a_different_kind_of_lock) {
     CASES(const char *wait, *query) = {
         {"500 " ABOVE " m a key", "EVALSHA mutex_info 3 a key redisson_lock_token:{a key} "
@@ -219,20 +211,6 @@ TEST(a_deadlock_does_not_end_a_waiter_whose_request_to_the_server_is_in_flight) 
     feed_message("1 grant l 1 6 77 2000 k", AT(1000)); /* of another place */
     CHECK(is_asking(op));
     feed_wait("5 " OWN " l k"), CHECK(is_asking(op)), CHECK(!is_searching(op));
-}
-
-TEST(the_message_of_a_deadlock_truncates_a_long_key) {
-    hf_op *op = wait_for_k(HF_SECOND);
-    char wait[256], key[81] = "", cut[80];
-    memset(key, 'x', sizeof key - 1);
-    output_at(AT(1000));
-    feed_holder("you", 0);
-    snprintf(wait, sizeof wait, "500 " BELOW " l %s", key);
-    feed_wait(wait);
-    feed_holder("me", 0);
-    feed_wait("501 " OWN " l k"), CHECK(cycle_of(op));
-    snprintf(cut, sizeof cut, "\"%.64s\", held by me", key);
-    CHECK_OR(strstr(cycle_of(op), cut), "%s", cycle_of(op));
 }
 
 static bool look(void *context) {

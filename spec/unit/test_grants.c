@@ -217,11 +217,6 @@ TEST(a_grant_of_a_lock_with_a_short_lease_is_confirmed_within_that_lease) {
     CHECK_EQ_U64(hf_acquire_confirm_at(op, AT(590), AT(100)), AT(100));
 }
 
-TEST(an_acquire_can_request_a_token_of_1_or_more) {
-    BEGIN(HF_OP_ACQUIRE, AT(0), spec.token_floor = 1);
-    CHECK_SENT(CALLS, ASK_OF_K("0", "0", "") "  1");
-}
-
 TEST(an_idempotent_run_without_a_fingerprint_starts_at_once_when_it_is_granted) {
     hf_op *op =
         BEGIN(HF_OP_ACQUIRE, AT(0), spec.lock_kind = &hf_kind_guard, spec.wait = 10 * HF_SECOND);
@@ -230,21 +225,6 @@ TEST(an_idempotent_run_without_a_fingerprint_starts_at_once_when_it_is_granted) 
     CHECK_GRANTS(op, "1 grant g 1 5 88 2000 k", AT(10), "ok");
     CHECK(is_granted(hold_in(op)));
     CHECK_SENT(CALLS, "");
-}
-
-TEST(a_grant_of_a_lock_with_a_short_lease_ends_with_that_lease) {
-    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.lease = 500 * HF_MS, spec.wait = HF_NEVER);
-    subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
-    CHECK_GRANTS(op, GRANT("1", "88"), AT(4), "ok");
-    CHECK_EQ_U64(ends_at(hold_of()), hf_lease_end(AT(4), 500 * HF_MS));
-    CHECK(is_handed_over(op));
-}
-
-TEST(a_grant_that_names_a_different_queue_position_is_not_counted_as_a_hand_off) {
-    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
-    feed_message("1 grant l 1 6 88 2000 k", AT(4)), CHECK_STATE(op, ASKING);
-    CHECK_ANSWER(op, ACQUIRED, AT(5), "ok");
-    CHECK(!is_handed_over(op));
 }
 
 TEST(a_waiter_accepts_a_grant_with_a_quarter_of_its_lease_left) {

@@ -75,13 +75,6 @@ TEST(the_server_remembers_a_latchs_change_for_longer_than_its_command_is_retried
     }
 }
 
-/* Its channel is confirmed in a moment, and then it asks anyway. */
-TEST(a_wait_for_a_latch_does_not_poll_often_if_its_client_is_already_subscribed) {
-    first_node(&rig.client)->subscribed = true;
-    hf_op *op = begin_wait(HF_NEVER, AT(0));
-    feed_calls(COUNT("2"), AT(1)), CHECK(is_waiting(op)), CHECK(hf_op_deadline(op) >= AT(1801));
-}
-
 /* A latch is not taken, so a wait for it that ends in time has failed. */
 TEST(a_wait_for_a_latch_is_observed_as_acquired_or_failed) {
     CASES(const char *count, *code; hf_event_kind kind; hf_code outcome) =
@@ -130,22 +123,6 @@ TEST(a_refused_latch_change_reports_that_it_may_have_taken_effect_only_if_sent_t
         rig_sleep(AT(1), AT(500));
         CHECK_ANSWER(op, "-NOPERM no\r\n", AT(501), "denied");
         CHECK_EQ_INT(strstr(message_of(op), "may have taken effect") != NULL, copies == 2);
-    }
-}
-
-TEST(a_latchs_change_interrupted_by_close_reports_that_it_may_have_taken_effect) {
-    static const hf_op_kind kinds[] = {HF_OP_SET_COUNT, HF_OP_COUNT_DOWN, HF_OP_DELETE,
-                                       HF_OP_COUNT};
-    EACH_CASE (i, kinds) {
-        hf_op_spec spec = spec_of(kinds[i]);
-        spec.lock_kind = &hf_kind_latch;
-        hf_op *unsent = hf_client_begin(&rig.client, &spec, AT(0));
-        hf_op_abandon(unsent, AT(0));
-        hf_op *sent = begin_latch(kinds[i], 0, AT(0));
-        close_rig(AT(1)), CHECK_STR(hf_code_name(hf_op_code(sent)), "closed");
-        CHECK(!strstr(message_of(unsent), "may have taken effect"));
-        CHECK_EQ_INT(strstr(message_of(sent), "may have taken effect") != NULL,
-                     kinds[i] != HF_OP_COUNT);
     }
 }
 
@@ -219,17 +196,6 @@ TEST(a_wait_for_a_latch_rechecks_the_latch_after_two_seconds_without_a_message) 
     CHECK_SENT_UNTIL(CALLS, AT(1700), AT(2003), "GET k");
     CHECK_EQ_U64(stats().rechecks, 1);
     CHECK_ANSWER(op, NIL, AT(2010), "ok");
-}
-
-TEST(a_wait_for_a_latch_polls_if_its_channel_is_refused) {
-    begin_wait(HF_NEVER, AT(0));
-    subscribe_with(COUNT("2"), AT(1), AT(2), AT(2));
-    feed(link_of(EVENTS), "-NOPERM this user has no permissions\r\n", AT(3));
-    for (hf_time at = AT(3); at < AT(3000); at += 250 * HF_MS) {
-        sent_over(CALLS);
-        CHECK_SENT_UNTIL(CALLS, at, at + 250 * HF_MS, "GET k");
-        feed_calls(COUNT("2"), at + 250 * HF_MS);
-    }
 }
 
 TEST(a_wait_for_a_latch_rechecks_the_latch_when_the_wait_ends) {
@@ -391,20 +357,6 @@ TEST(a_wait_for_a_latch_without_its_channel_polls_less_and_less_often) {
     }
 }
 
-TEST(a_wait_for_a_latch_fails_if_its_first_command_cannot_connect) {
-    rig.refusing = true;
-    CHECK_OUTCOME(begin_wait(HF_NEVER, AT(0)), "unreachable");
-}
-
-TEST(the_first_command_of_a_wait_for_a_latch_has_the_usual_timeout) {
-    static const hf_time waits[] = {0, HF_NEVER};
-    EACH_NUMBER (i, 2) {
-        hf_op *op = begin_wait(waits[i], AT(0));
-        CHECK_SLEEP(op, AT(0), AT(2999), "under way");
-        CHECK_SLEEP(op, AT(2999), AT(3000), "unreachable");
-    }
-}
-
 TEST(a_wait_for_a_latch_outlasts_an_outage_that_begins_during_it) {
     hf_op *op = waiting(HF_NEVER, AT(0));
     cut_link(CALLS, "gone", AT(10));
@@ -423,16 +375,6 @@ TEST(a_wait_for_a_latch_that_runs_out_of_memory_for_a_recheck_fails) {
     memerr_fail(0), CHECK_OUTCOME(op, "no_memory");
     CHECK_EQ_INT(first_node(&rig.client)->events_users, 0);
     CHECK(!hf_op_awaits_reply(op));
-}
-
-TEST(an_abandoned_latch_changes_reply_is_ignored) {
-    static const hf_op_kind kinds[] = {HF_OP_SET_COUNT, HF_OP_COUNT_DOWN, HF_OP_DELETE,
-                                       HF_OP_COUNT};
-    EACH_CASE (i, kinds) {
-        hf_op *op = begin_latch(kinds[i], 1, AT(0));
-        hf_op_abandon(op, AT(1));
-        CHECK_ANSWER(op, ":1\r\n", AT(2), "interrupted");
-    }
 }
 
 CHECK_MAIN

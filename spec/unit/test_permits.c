@@ -53,16 +53,6 @@ static hf_op *permits_waiting(uint32_t permits, hf_time now) {
     return op;
 }
 
-TEST(several_permits_that_are_acquired_together_form_one_hold) {
-    hf_op *op = begin_permits(3, 0, AT(0));
-    CHECK_SENT(CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL THREE " 2000 0 0 30000 1000 ");
-    CHECK_ANSWER(op, ACQUIRED, AT(1), "ok");
-    const hf_hold *hold = permits_held();
-    CHECK_EQ_INT(count_of(hold), 1);
-    CHECK_EQ_U64(token_of(hold), 77);
-    CHECK_EQ_U64(ends_at(hold), AT(29698));
-}
-
 TEST(an_acquire_of_permits_sends_the_number_of_permits) {
     hf_op_spec spec = permits_spec(HF_OP_ACQUIRE, 1);
     spec.initial_permits = 5;
@@ -73,13 +63,6 @@ TEST(an_acquire_of_permits_sends_the_number_of_permits) {
     spec.initial_permits = 1;
     begin_spec(&spec, AT(2));
     CHECK_SENT(CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL ONE " 2000 0 0 30000 1000    1");
-}
-
-/* Redisson may give permits back that our waiters wait for. */
-TEST(a_waiter_for_permits_subscribes_to_redissons_release_messages_only_after_a_while) {
-    permits_waiting(1, AT(0));
-    CHECK_SENT_UNTIL(EVENTS, AT(4), AT(150) - 1, "");
-    CHECK_SENT_AT(EVENTS, AT(150), "PSUBSCRIBE redisson_sc:{k}");
 }
 
 TEST(an_acquire_of_permits_whose_outcome_is_unknown_is_undone) {
@@ -184,16 +167,6 @@ TEST(info_returns_the_state_of_a_semaphore) {
     CHECK_EQ_INT(info_of(op)->free, -2);
     CHECK_EQ_INT(info_of(op)->ttl_ms, 1200);
     CHECK_EQ_INT(info_of(op)->waiters, 4);
-}
-
-TEST(waiting_for_permits_that_the_same_client_holds_does_not_fail_as_a_deadlock) {
-    hold_permits(1, AT(0));
-    hf_op_spec spec = permits_spec(HF_OP_ACQUIRE, 1);
-    spec.caller = hf_slice_of("other");
-    spec.wait = HF_NEVER;
-    spec.blocks_callers = true;
-    hf_op *op = hf_client_begin(&rig.client, &spec, AT(1));
-    feed_calls(busy(20000, 0, 0), AT(2)), CHECK(!hf_op_is_done(op));
 }
 
 CHECK_MAIN

@@ -351,17 +351,6 @@ TEST(if_a_waiter_for_permits_is_abandoned_before_its_reply_the_next_one_sends_it
     CHECK_ANSWER(second, HAS_TAKEN("0"), AT(24), "ok");
 }
 
-/* It may be about permits that the reply does not know of yet. */
-TEST(a_message_received_during_a_waiters_successful_attempt_makes_the_next_waiter_retry) {
-    hf_op *first = waiting(1, AT(0)), *second = also_waiting(1, AT(10));
-    feed_release(AT(20));
-    feed_release(AT(21));
-    rig_hush();
-    CHECK_ANSWER(first, HAS_TAKEN("0"), AT(22), "ok");
-    CHECK_SENT(CALLS, CALL("semaphore_acquire", "2") "1");
-    CHECK_ANSWER(second, HAS_TAKEN("0"), AT(23), "ok");
-}
-
 TEST(a_message_received_during_a_waiters_first_attempt_makes_it_retry) {
     hf_op *first = waiting(1, AT(0)), *second = take(1, HF_NEVER, AT(10));
     rig_hush();
@@ -480,20 +469,6 @@ TEST(a_waiter_for_one_semaphore_does_not_delay_those_for_another) {
     CHECK_SENT(CALLS, ""); /* the permits that are left are not for the other */
     rig_end(AT(14));
     hf_names_free(&other);
-}
-
-TEST(a_call_that_does_not_wait_does_not_delay_waiters) {
-    give(1, AT(0));
-    feed_calls(":1\r\n", AT(1));
-    waiting(1, AT(2));
-    feed_release(AT(10)), CHECK_SENT(CALLS, CALL("semaphore_acquire", "2") "1");
-}
-
-TEST(no_waiter_for_permits_sends_a_request_after_its_client_was_closed) {
-    waiting(1, AT(0));
-    also_waiting(1, AT(10));
-    feed_release(AT(20)), CHECK_SENT(CALLS, CALL("semaphore_acquire", "1") "1");
-    close_rig(AT(21)), CHECK_SENT(CALLS, "");
 }
 
 TEST(a_release_of_permits_to_an_unreachable_server_is_retried_in_the_background) {

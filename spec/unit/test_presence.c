@@ -76,14 +76,6 @@ TEST(a_client_publishes_its_name_once_it_has_held_a_lock_for_250_ms) {
     CHECK_SENT_AT(RENEWER, AT(9000), "");
 }
 
-TEST(an_acquire_that_has_ended_does_not_wake_up_its_client_to_publish_the_wait) {
-    hf_client_introduce(&rig.client, "host 7 name");
-    hf_op *op = begin_acquire(0, AT(0));
-    CHECK_ANSWER(op, ACQUIRED, AT(1), "ok");
-    CHECK_SENT_AT(RENEWER, AT(250), "SET " NAME " host 7 name PX 300000");
-    CHECK_EQ_U64(hf_presence_deadline(&rig.client), AT(100250));
-}
-
 TEST(a_client_publishes_its_name_again_soon_if_it_gets_no_reply) {
     hf_client_introduce(&rig.client, "host");
     end_with(BEGIN(HF_OP_ACQUIRE, AT(0), spec.lease = 1000 * HF_SECOND), ACQUIRED, AT(0));
@@ -109,14 +101,6 @@ TEST(a_client_without_a_name_publishes_nothing) {
     CHECK_SENT_AT(RENEWER, AT(250), "");
     close_rig(AT(300));
     rig_tick(AT(300)), CHECK(!strstr(sent_over(RENEWER), "holdfast_client"));
-}
-
-TEST(a_client_publishes_its_name_later_if_it_cannot_be_sent_now) {
-    hf_client_introduce(&rig.client, "host 7 name");
-    hold_lock(AT(0));
-    memerr_fail(1);
-    rig_tick(AT(250)), CHECK(memerr_failed());
-    memerr_fail(0), CHECK_STR(sent_over(RENEWER), "");
 }
 
 /* The caller of `wanted` holds "k" and waits for the key since AT(0). */
@@ -220,13 +204,6 @@ TEST(deleting_a_published_wait_is_retried_until_the_server_replies) {
     rig_sleep(AT(7001), AT(8000)), CHECK(!strstr(sent_over(RENEWER), "DEL"));
 }
 
-TEST(a_wait_shorter_than_the_publishing_delay_is_not_published) {
-    hf_op *op = hold_and_wait(7);
-    hf_op_interrupt(op, AT(100));
-    end_with(op, ":1\r\n", AT(101)), CHECK_STR(sent_over(RENEWER), "");
-    CHECK_SENT_AT(RENEWER, AT(250), "SET " NAME " host 7 name PX 300000");
-}
-
 TEST(a_wait_is_not_published_for_locks_that_another_coroutine_holds) {
     hf_op *op = hold_and_wait(8);
     CHECK_SENT_AT(RENEWER, AT(250), "SET " NAME " host 7 name PX 300000");
@@ -317,18 +294,6 @@ TEST(a_published_name_expires_with_the_longest_held_lock) {
     }
 }
 
-/* Another server has failed just now: the name is due before this one is tried again. */
-TEST(publishing_a_name_on_one_server_does_not_delay_one_that_is_due_earlier_on_another) {
-    hf_client_introduce(&rig.client, "x");
-    hold_lock(AT(0));
-    rig_tick(AT(250));
-    presence_of(&rig.client)->publish_at = AT(1000);
-    presence_of(&rig.client)->check_at = AT(1000);
-    feed(link_of(RENEWER), "-OOM no\r\n", AT(251));
-    CHECK_EQ_U64(presence_of(&rig.client)->publish_at, AT(1000));
-    CHECK_EQ_U64(presence_of(&rig.client)->check_at, AT(1000));
-}
-
 static hf_client *two_holders(hf_client *client, size_t index) {
     return index < 2 ? client : NULL;
 }
@@ -362,11 +327,6 @@ TEST(a_waiter_that_rechecks_its_lock_often_publishes_its_wait_only_when_that_is_
     CHECK_SENT_AT(RENEWER, AT(300), "");
     rig_sleep(AT(300), AT(3250) - 1), CHECK(!strstr(sent_over(RENEWER), "holdfast_wait:"));
     CHECK_SENT_PART_AT(RENEWER, AT(3250), "holdfast_wait:");
-}
-
-TEST(a_client_without_a_name_publishes_no_wait) {
-    wait_in_queue(60 * HF_SECOND, AT(0));
-    CHECK_SENT_UNTIL(RENEWER, AT(4), AT(10000), "");
 }
 
 TEST(an_acquire_is_not_published_as_a_wait_before_it_is_queued) {

@@ -8,16 +8,6 @@ TEST(an_acquire_ends_within_a_second_of_its_wait_even_if_its_leave_command_gets_
     CHECK_SLEEP(op, AT(1399), AT(1400), "unreachable");
 }
 
-/* The last reply, which comes behind the wait, uses up a part of the second. */
-TEST(the_second_in_which_a_waiter_must_have_left_the_queue_starts_when_its_wait_ends) {
-    hf_op *op = wait_in_queue(500 * HF_MS, AT(0));
-    feed_message("1 recheck l 1 0 k", AT(499));
-    rig_tick(AT(499));
-    feed_calls(busy(20000, 0, 0), AT(590));
-    rig_sleep(AT(590), AT(1399));
-    rig_sleep(AT(1399), AT(1400)), CHECK(hf_op_is_done(op));
-}
-
 TEST(a_wait_that_ended_while_the_process_was_stopped_fails_as_busy) {
     hf_op *op = wait_in_queue(500 * HF_MS, AT(0));
     rig_tick(AT(80000)); /* the process was stopped */
@@ -167,13 +157,6 @@ TEST(an_acquire_abandoned_during_its_request_is_undone) {
     CHECK_SENT(RENEWER, "");
     feed_calls(ACQUIRED ":1\r\n", AT(2)); /* nobody waits for this reply */
     CHECK_EQ_INT(state_of(), -1);
-}
-
-TEST(a_waiter_abandoned_before_its_subscription_leaves_nothing_on_the_server) {
-    hf_op *op = begin_acquire(HF_SECOND, AT(0));
-    feed_calls(busy(5000, 0, 0), AT(1));
-    hf_op_end(op, AT(2)), CHECK_EQ_INT(first_node(&rig.client)->events_users, 0);
-    rig_sleep(AT(2), AT(1000)), CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_CLOSED);
 }
 
 TEST(a_waiter_abandoned_in_the_queue_leaves_it) {

@@ -455,20 +455,6 @@ TEST(a_waiter_rechecks_often_at_first_if_the_holder_could_not_be_notified) {
     CHECK(longer > 0);
 }
 
-/* Two replies about it differ by their time on the way. */
-TEST(a_waiter_treats_holders_whose_ends_differ_by_a_few_milliseconds_as_the_same_one) {
-    static const int later[] = {4, 6};
-    EACH_NUMBER (i, 2) {
-        hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
-        subscribe_with(busy(20000, 0, 1), AT(1), AT(2), AT(2));
-        hf_time since = holder_silent_since(op);
-        feed_message("1 recheck 1", AT(10));
-        rig_tick(AT(10));
-        CHECK_ANSWER_STATE(op, busy(19992 + later[i], 0, 1), AT(11), WAITING);
-        CHECK_EQ_INT(holder_silent_since(op) == since, i == 0);
-    }
-}
-
 /* Only the first one rechecks often to pass over a dead foreign holder. */
 TEST(a_later_waiter_behind_another_librarys_holder_rechecks_every_two_seconds) {
     EACH_NUMBER (ahead, 2) {
@@ -490,11 +476,6 @@ TEST(a_waiter_rechecks_at_once_when_another_librarys_lease_has_ended) {
         CHECK(hf_op_deadline(op) <= AT(ms + 3));
         rig_tick(AT(ms + 10)), CHECK_STATE(op, ASKING);
     }
-}
-
-/* Else a server that vanished would be noticed by nobody while all wait for messages. */
-TEST(a_waiting_client_wakes_up_to_check_a_subscription_connection_without_messages) {
-    wait_in_queue(HF_NEVER, AT(0)), CHECK_EQ_U64(calls_deadline(), AT(2 + 5000));
 }
 
 /* Else it would not subscribe again at the node to which its key moves. */
@@ -637,15 +618,6 @@ TEST(a_waiter_needs_messages_while_it_waits_or_subscribes_and_not_during_its_req
         set_needs_events(op, true);
     }
     set_op_state(op, before);
-}
-
-TEST(a_mutexs_waiter_awaits_the_end_of_a_reservation_without_a_subscription) {
-    hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
-    subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3)), CHECK_STATE(op, WAITING);
-    sent_over(EVENTS);
-    feed_message("1 turn 1 50", AT(100)), CHECK_EQ_U64(hf_op_deadline(op), AT(151));
-    CHECK(listening_of(op) == HF_LISTENING_NOT);
-    CHECK_SENT(EVENTS, "");
 }
 
 CHECK_MAIN
