@@ -241,16 +241,6 @@ TEST(a_client_returns_a_kept_lock_that_is_idle_or_released_when_its_keep_time_en
     CHECK_SENT_UNTIL(RENEWER, AT(900), AT(1000), LEAVE("01"));
 }
 
-TEST(a_client_returns_a_kept_lock_when_keep_ends_even_if_no_renewal_is_due_yet) {
-    end_with(BEGIN_SPEC(spec_as("a"), AT(0), spec.lease = 1200 * HF_MS), RANGE, AT(0));
-    release("a", AT(1));
-    for (int ms = 400; ms <= 800; ms += 400) {
-        CHECK_SENT_UNTIL(RENEWER, AT(ms - 399), AT(ms), "EVALSHA renew 1 k " OWNER("01") " 1200");
-        feed(link_of(RENEWER), "*1\r\n:1\r\n", AT(ms));
-    }
-    CHECK_SENT_UNTIL(RENEWER, AT(801), AT(1000), LEAVE("01"));
-}
-
 TEST(an_acquire_waits_while_its_client_is_returning_the_kept_lock) {
     keep_idle(AT(900));
     CHECK_SENT_UNTIL(RENEWER, AT(900), AT(1000), LEAVE("01"));
@@ -261,17 +251,6 @@ TEST(an_acquire_waits_while_its_client_is_returning_the_kept_lock) {
     CHECK(hf_kept_give_back(&rig.client, NULL, rig.names.key, AT(1000)) == awaited_claim_in(keeps));
     CHECK_SENT(CALLS, "");
     feed(link_of(RENEWER), ":1\r\n", AT(1001)), CHECK_SENT_PART(CALLS, "EVALSHA acquire " ALL_KEYS);
-}
-
-TEST(a_client_shortens_the_lease_of_an_idle_kept_lock) {
-    keep_shortened();
-    hf_op *op = acquire("b", AT(669)); /* waits for the reply */
-    CHECK_OUTCOME(op, "under way");
-    feed(link_of(RENEWER), ":1\r\n", AT(670)), CHECK_OUTCOME(op, "ok");
-    CHECK(ends_at(hold_in(op)) < AT(2670));
-    rig_sleep(AT(670), AT(1400)); /* it lasts: it gets its full lease */
-    CHECK_SENT(RENEWER, CONFIRM("01"));
-    feed(link_of(RENEWER), ":1\r\n", AT(1400)), CHECK(ends_at(hold_in(op)) > AT(30000));
 }
 
 TEST(a_kept_lock_with_a_shortened_lease_is_returned_when_its_keep_time_ends) {
@@ -326,22 +305,6 @@ TEST(a_lost_kept_lock_goes_to_no_other_caller) {
     CHECK_SENT(CALLS, ASK_IN_LINE("02"));
 }
 
-TEST(after_a_failed_acquire_with_keep_the_next_caller_sends_its_request_to_the_server) {
-    hf_op *a = acquire("a", AT(0)), *b = acquire("b", AT(0));
-    CHECK_SENT(CALLS, ASK("01"));
-    feed_calls("-ERR x\r\n", AT(1)), CHECK_EQ_INT(hf_op_code(a), HF_SERVER);
-    CHECK_OUTCOME(b, "under way");
-    CHECK_SENT_PART_AT(CALLS, AT(1), ASK("02"));
-}
-
-TEST(a_grant_to_a_client_that_keeps_the_lock_contains_a_range_of_tokens) {
-    hf_op *op = granted();
-    CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(token_of(hold_in(op)), 200);
-    release("a", AT(11));
-    check_lent("b", AT(12), 201);
-}
-
 TEST(closing_a_client_returns_its_idle_kept_locks) {
     keep_idle(AT(1));
     close_rig(AT(2)), CHECK(!is_quiet()), CHECK(link_of(EVENTS)->stays_open);
@@ -385,27 +348,12 @@ TEST(a_client_that_returns_a_kept_mutex_leaves_it_briefly_to_polling_clients) {
     rig_tick(AT(1025)), CHECK(is_asking(waits));
 }
 
-/* …and not from its beginning: the wait may have taken longer. */
-TEST(the_time_for_which_a_client_keeps_a_lock_begins_when_it_is_acquired) {
-    hf_op *op = acquire("a", AT(0));
-    sent_over(CALLS);
-    end_with(op, RANGE, AT(900));
-    release("a", AT(1800)), CHECK_SENT(CALLS, "");
-}
-
 /* The client has not looked at the wish yet. */
 TEST(a_request_from_another_client_just_before_the_release_lets_earlier_callers_go_first) {
     hold_and_end();
     hf_op *b = acquire("b", AT(1));
     feed_message("1 wish 01", AT(2));
     release("a", AT(2)), CHECK_OUTCOME(b, "ok"), CHECK_SILENT();
-}
-
-/* The first one, which asks, also counts as waiting. */
-TEST(max_waiters_includes_a_caller_whose_request_for_a_lock_to_keep_is_in_flight) {
-    acquire("a", AT(0));
-    CHECK_OUTCOME(BEGIN_SPEC(spec_as("b"), AT(1), spec.limits_waiters = true, spec.max_waiters = 1),
-                  "busy");
 }
 
 /* It has waited in the client already, with as many as it allows. */
@@ -450,14 +398,6 @@ TEST(the_lease_of_an_idle_kept_lock_is_shortened_once_and_then_renewed) {
     CHECK_SENT_UNTIL(RENEWER, AT(1), AT(668), SHORTEN("01"));
     feed(link_of(RENEWER), ":1\r\n", AT(669));
     CHECK_SENT_UNTIL(RENEWER, AT(669), AT(1400), "EVALSHA renew 1 k " OWNER("01") " 2000");
-}
-
-TEST(a_client_returns_an_idle_kept_lock_whose_renewal_fails) {
-    end_with(BEGIN_SPEC(spec_as("a"), AT(0), spec.lease = 1200 * HF_MS), RANGE, AT(0));
-    release("a", AT(1));
-    CHECK_SENT_PART_UNTIL(RENEWER, AT(1), AT(400), "EVALSHA renew 1 k");
-    feed(link_of(RENEWER), "-OOM no\r\n", AT(401));
-    CHECK_SENT_UNTIL(RENEWER, AT(401), AT(402), LEAVE("01"));
 }
 
 TEST(an_acquire_without_the_option_keep_sends_its_request_to_the_server) {
@@ -633,14 +573,6 @@ TEST(a_client_does_not_keep_a_lock_whose_lease_or_number_of_holds_is_uncertain) 
     }
 }
 
-TEST(a_blocking_wait_for_a_lock_that_the_same_clients_caller_holds_fails_as_a_deadlock) {
-    hold_and_end();
-    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(1), spec.owner = HF_NO_TEXT, spec.caller = hf_slice_of("b"),
-                      spec.keep = HF_SECOND, spec.wait = HF_SECOND, spec.blocks_callers = true);
-    CHECK_OUTCOME(op, "deadlock");
-    CHECK_MESSAGE(op, "another owner in this client holds it");
-}
-
 TEST(a_client_opens_a_new_connection_if_shortening_a_kept_lock_gets_no_reply) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.owner = HF_NO_TEXT, spec.lease = 4 * HF_SECOND,
                       spec.keep = 10 * HF_SECOND);
@@ -664,16 +596,6 @@ TEST(a_client_frees_its_record_of_a_kept_lock_when_the_last_local_waiter_ends) {
     rig_tick(AT(1002)), CHECK_EQ_INT(kept_count(&rig.client), 0);
 }
 
-TEST(the_clean_up_of_a_lost_kept_lock_removes_its_unconfirmed_grant_from_the_queue) {
-    hf_op *op = granted();
-    CHECK_OUTCOME(op, "ok");
-    hf_hold *hold = hold_in(op);
-    lose_hold(hold, HF_LOST_EXPIRED);
-    abandon_hold(hold, 1, AT(11));
-    CHECK_SENT_AT(RENEWER, AT(11),
-                  "EVALSHA leave " ALL_KEYS OWNER("01") " 2000 0 " MEMBER("01") " ");
-}
-
 TEST(a_kept_lock_goes_to_the_next_caller_without_a_token_if_fencing_is_off) {
     for (int i = 0; i < 2; i++) {
         hf_op *op = BEGIN_SPEC(spec_as("me"), AT(0), spec.token_ttl_ms = 0);
@@ -683,15 +605,6 @@ TEST(a_kept_lock_goes_to_the_next_caller_without_a_token_if_fencing_is_off) {
         hf_op_end(op, AT(0));
         release("me", AT(1));
     }
-}
-
-TEST(handing_a_kept_lock_to_the_clients_next_caller_is_counted_as_an_acquire) {
-    keep_idle(AT(1));
-    hf_op *op = acquire("b", AT(2));
-    CHECK_OUTCOME(op, "ok");
-    CHECK(hf_op_is_done(op));
-    begin_as("b", HF_OP_CHECK, 0, AT(3)), CHECK(is_in_flight(hold_in(op)));
-    abandon_hold(hold_in(op), 1, AT(4)), CHECK(is_cleaned_up(hold_in(op)));
 }
 
 TEST(a_kept_lock_that_goes_to_the_next_caller_adopts_that_callers_options) {
