@@ -29,17 +29,6 @@ TEST(a_quorum_acquires_first_attempt_fails_at_once_if_a_majority_is_unreachable)
     CHECK_CONTAINS(message_of(op), "s1 refused, s2 refused, s3 refused");
 }
 
-TEST(a_waiting_quorum_acquire_outlasts_temporary_refusals_of_writes) {
-    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 5 * HF_SECOND, AT(0));
-    answers(0, 3, "-NOREPLICAS no\r\n", AT(1));
-    CHECK_ANSWERS(op, 3, COUNT, busy(20000, 0, 0), AT(1), "under way");
-    pass(AT(1), AT(400));
-    CHECK_ANSWERS_END(op, 0, 3, yes(7), AT(400), "ok");
-    op = begin_quorum(HF_OP_ACQUIRE, 0, AT(401));
-    CHECK_ANSWERS(op, 0, COUNT, "-OOM no\r\n", AT(402), "no_quorum");
-    CHECK_CONTAINS(message_of(op), "s1 OOM no");
-}
-
 /* Answers each command of these servers in this way until `until`. */
 static void keep_answering(int first, int end, const char *text, hf_time now, hf_time until) {
     for (; now < until; now += 5 * HF_MS) {
@@ -182,16 +171,6 @@ TEST(a_quorum_waiter_pauses_for_a_millisecond_at_least_and_longer_after_each_att
     CHECK_EQ_U64(stats().waits, 1);
 }
 
-TEST(a_quorum_waiter_times_out_when_its_wait_is_over) {
-    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 50 * HF_MS, AT(0));
-    answers(0, COUNT, busy(20000, 0, 0), AT(49));
-    pass(AT(49), AT(51));
-    if (!hf_op_is_done(op)) {
-        answers(0, COUNT, busy(20000, 0, 0), AT(51));
-    }
-    CHECK_OUTCOME(op, "busy");
-}
-
 TEST(a_quorum_waiter_times_out_when_its_wait_is_over_even_if_no_server_replies) {
     CASES(hf_time wait, took) = {
         {500 * HF_MS, 500 * HF_MS},
@@ -214,17 +193,6 @@ TEST(a_quorum_waiter_times_out_on_time_if_servers_stop_replying_during_its_wait)
     answers(0, COUNT, busy(20000, 0, 0), AT(800));
     CHECK_PASS(op, AT(800), AT(999), "under way");
     pass(AT(999), AT(1250)), CHECK(hf_op_is_done(op));
-}
-
-TEST(a_quorum_waiter_that_times_out_while_servers_are_unreachable_fails_as_unreachable) {
-    hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(0));
-    answers(0, COUNT, busy(20000, 0, 0), AT(1));
-    for (int i = 0; i < COUNT; i++) {
-        rig.down[i] = "refused";
-        hf_session_closed(link_at(i, CALLS), "closed", AT(2));
-    }
-    CHECK_PASS(op, AT(2), AT(1000), "no_quorum");
-    CHECK_CONTAINS(message_of(op), "s1 refused");
 }
 
 TEST(a_quorum_acquire_that_waits_behind_another_call_of_its_owner_times_out_on_time) {
@@ -295,12 +263,6 @@ TEST(a_quorum_grant_received_after_the_release_is_undone) {
     CHECK_EQ_INT(state_of(), -1);
 }
 
-TEST(a_quorum_grant_received_just_before_its_acquire_is_abandoned_is_undone) {
-    hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(0));
-    feed(link_at(2, CALLS), yes(7), AT(1)), CHECK_EQ_INT(part_state(2), HF_HOLD_HELD);
-    hf_op_end(op, AT(1)), CHECK_EQ_INT(part_state(2), CLEANING_UP);
-}
-
 TEST(a_new_quorum_acquire_cleans_up_what_a_lost_hold_left_on_each_server) {
     hold_by(5, AT(0));
     for (int i = 0; i < 3; i++)
@@ -322,15 +284,6 @@ TEST(a_quorum_of_five_writes_its_third_lowest_token_back_to_the_servers_with_low
     CHECK_ANSWERS(op, 0, 1, ":1\r\n", AT(2), "under way");
     CHECK_ANSWERS(op, 1, 2, ":1\r\n", AT(2), "ok");
     CHECK_EQ_U64(token_of(hold_of()), 60);
-}
-
-TEST(a_late_grant_with_a_higher_token_leaves_the_quorum_holds_token_unchanged) {
-    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    GRANT_TOKENS(AT(1), 50, 60);
-    CHECK_ANSWERS(op, 2, 3, yes(60), AT(1), "under way");
-    CHECK_ANSWERS(op, 3, 4, yes(61), AT(2), "ok");
-    CHECK_EQ_U64(token_of(hold_of()), 60);
-    CHECK_EQ_INT(parts_held(), 4);
 }
 
 TEST(the_quorums_token_is_also_written_to_servers_that_grant_late) {

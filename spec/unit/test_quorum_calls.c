@@ -158,18 +158,6 @@ TEST(a_call_on_another_handles_lost_hold_does_not_release_it) {
     op = hf_client_begin(&rig.client, &spec, AT(2)), CHECK_ENDS(op, "not_held", AT(2));
 }
 
-TEST(a_check_of_a_lost_quorum_hold_releases_nothing) {
-    hold_by(5, AT(0));
-    lose_hold(hold_of(), HF_LOST_TAKEN);
-    hf_op *op = begin_quorum(HF_OP_CHECK, 0, AT(1));
-    CHECK_ENDS(op, "lost", AT(1));
-    CHECK_EQ_INT(state_of(), HF_HOLD_LOST);
-    CHECK_EQ_INT(part_state(0), HF_HOLD_HELD);
-    op = begin_quorum(HF_OP_RELEASE, 0, AT(2)), CHECK_ENDS(op, "lost", AT(2));
-    CHECK_EQ_INT(state_of(), -1);
-    CHECK_EQ_INT(part_state(0), CLEANING_UP);
-}
-
 TEST(abandoning_one_re_entry_of_a_quorum_hold_keeps_the_others) {
     hold_by(5, AT(0));
     hold_by(5, AT(1));
@@ -252,20 +240,6 @@ TEST(an_abandoned_partial_quorum_release_removes_one_hold_and_an_abandoned_check
         CHECK_EQ_INT(parts_held(), 5);
         CHECK(!is_in_flight(hold_of()));
     }
-}
-
-TEST(a_quorum_release_waits_until_a_check_has_ended) {
-    hold_by(5, AT(0));
-    hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
-    rig_hush();
-    hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
-    CHECK_STR(output_by(0), "");
-    CHECK(hf_op_is_blocked(op));
-    CHECK_ANSWERS(check, 0, 3, ":1\r\n", AT(2), "ok");
-    CHECK(!hf_op_is_blocked(op));
-    hf_op_end(check, AT(2)), CHECK_CONTAINS(output_by(0), "EVALSHA release");
-    CHECK_ANSWERS_END(op, 0, 3, ":1\r\n", AT(3), "ok");
-    CHECK_EQ_INT(state_of(), -1);
 }
 
 TEST(a_quorum_release_that_waits_for_a_check_reports_the_loss_that_the_check_finds) {

@@ -100,16 +100,6 @@ TEST(a_quorum_deadlock_search_tells_owners_apart_that_differ_in_the_first_letter
     CHECK(!is_searching(op));
 }
 
-/* It has sent the program's text to that server, which sends a command next. */
-TEST(a_quorum_deadlock_searchs_next_step_also_queries_a_server_that_refused_the_script) {
-    wait_for_k();
-    rig_hush();
-    answer(0, "-NOSCRIPT no\r\n", AT(2)), CHECK(strncmp(output_by(0), "EVAL ", 5) == 0);
-    answer(0, "-NOPERM no\r\n", AT(2));
-    answers(1, COUNT, owner_is("you"), AT(2));
-    all_reply("GET holdfast_wait:you");
-}
-
 /* ---- clocks ---- */
 
 /* Whether it ends if the servers give these times for the other wait and for its own; 0: none. */
@@ -211,13 +201,6 @@ TEST(a_deadlock_that_is_found_during_a_quorum_attempt_ends_the_wait_only_if_that
         if (granted) continue;
         CHECK_CONTAINS(message_of(op), "the waits form a cycle: \"k\", held by me; ");
     }
-}
-
-TEST(a_quorum_deadlock_search_that_outlives_its_acquire_ends_without_effect) {
-    hf_op_end(wait_for_k(), AT(2));
-    rig_hush();
-    answers(0, COUNT, owner_is("you"), AT(2));
-    all_reply("");
 }
 
 TEST(a_quorum_acquire_without_memory_to_search_for_deadlocks_keeps_waiting) {

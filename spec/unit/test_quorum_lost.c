@@ -289,28 +289,11 @@ TEST(a_partial_quorum_release_that_finds_a_loss_leaves_no_hold_on_any_server) {
     CHECK_EQ_INT(parts_held(), 0);
 }
 
-TEST(a_quorum_acquire_that_is_blocked_by_a_release_waits_no_longer_than_its_timeout) {
-    hold_by(COUNT, AT(0)), CHECK(hf_op_detach(begin_quorum(HF_OP_RELEASE, 0, AT(0))));
-    hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(1), spec.wait = HF_SECOND);
-    CHECK(hf_op_is_blocked(op));
-    answers(0, COUNT, ":1\r\n", AT(900)), CHECK(!hf_op_is_blocked(op));
-    CHECK_EQ_U64(hf_op_wait_end(op), AT(1) + HF_SECOND);
-}
-
 static void hold_for(hf_time max_hold, int yeses) {
     hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(0), spec.max_hold = max_hold);
     answers(0, yeses, yes(77), AT(1));
     hf_op_end(op, AT(1));
     rig_hush();
-}
-
-/* One server that is down does not change the reason. */
-TEST(a_quorum_hold_ends_at_its_max_hold) {
-    hold_for(40 * HF_SECOND, COUNT - 1);
-    hf_hold *hold = held("k");
-    tick_from(100, 39000, 0), CHECK(is_held(hold)), CHECK(ends_at(hold) <= AT(40000));
-    tick_from(39100, 40000, 0), CHECK(is_lost(hold));
-    CHECK_STR(hf_lost_reason_name(reason_of(hold)), "max_hold");
 }
 
 TEST(a_quorum_hold_restored_on_a_server_later_also_ends_at_max_hold) {

@@ -13,16 +13,6 @@ TEST(a_quorum_acquire_fails_if_its_grants_expire_while_the_token_is_written_back
     CHECK_ANSWERS(op, 0, 2, "-ERR no\r\n", AT(3), "lost");
 }
 
-TEST(a_quorum_does_not_write_back_a_token_that_a_majority_already_drew) {
-    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    rig_hush();
-    feed(link_at(0, CALLS), yes(5), AT(1));
-    for (int i = 1; i < 4; i++) feed(link_at(i, CALLS), yes(9), AT(1));
-    hf_client_tick(&rig.client, AT(1)), CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(token_of(hold_of()), 9);
-    for (int i = 0; i < 4; i++) CHECK_STR(output_by(i), "");
-}
-
 TEST(the_error_of_a_quorum_wait_that_sent_no_request_blames_no_server) {
     hold_by(5, AT(0));
     begin_quorum(HF_OP_CHECK, 0, AT(1));
@@ -90,14 +80,6 @@ TEST(a_client_that_waits_for_a_quorum_publishes_its_name) {
     CHECK(published);
 }
 
-TEST(a_quorum_hold_missing_on_a_server_is_checked_no_later_than_its_end) {
-    hold_by(3, AT(0));
-    hf_hold *hold = hold_of();
-    hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), HF_NEVER);
-    hf_quorum_refresh(&rig.client, hold, AT(25000)), CHECK(ends_at(hold) < AT(30000));
-    CHECK_EQ_U64(wakes_at(hold), ends_at(hold));
-}
-
 TEST(a_quorum_hold_is_lost_at_the_end_of_its_lease_even_if_it_was_checked_before) {
     hold_by(3, AT(0));
     answers(3, 5, busy(20000, 0, 0), AT(1));
@@ -120,16 +102,6 @@ TEST(a_quorum_hold_is_restored_on_a_server_under_a_new_suffix_of_its_owner) {
     snprintf(copy, sizeof copy, " %.*s.1 2000 ", (int)owner.size, owner.data);
     begin_quorum(HF_OP_ACQUIRE, 0, AT(10));
     for (int i = 3; i < COUNT; i++) CHECK_CONTAINS(output_by(i), copy);
-}
-
-TEST(a_quorum_re_entry_blocks_other_calls_of_its_owner_until_it_ends) {
-    hold_by(5, AT(0));
-    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
-    CHECK(is_in_flight(hold_of()));
-    hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
-    CHECK(hf_op_is_blocked(check));
-    CHECK_ANSWERS(op, 0, 3, yes(77), AT(2), "ok");
-    CHECK(!hf_op_is_blocked(check));
 }
 
 TEST(a_quorums_token_write_back_has_the_usual_command_timeout) {
@@ -425,24 +397,6 @@ TEST(a_quorum_client_wakes_up_at_the_earliest_deadline_of_its_servers_connection
         link->awaiting_since = link->received_at = AT(0) - HF_SECOND;
         CHECK_EQ_U64(calls_deadline(), AT(500));
     }
-}
-
-TEST(a_call_behind_a_quorum_re_entry_fails_as_not_held_if_the_hold_was_abandoned) {
-    hold_by(5, AT(0));
-    hf_hold *hold = watch(hold_of());
-    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1)), *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
-    CHECK(hf_op_is_blocked(check));
-    abandon_hold(hold, 2, AT(2));
-    CHECK_ANSWERS(op, 0, 3, yes(77), AT(3), "ok");
-    CHECK_ENDS(check, "not_held", AT(3));
-    hf_op_end(op, AT(3)), CHECK(!is_in_table(hold));
-}
-
-TEST(an_abandoned_quorum_release_that_one_server_refused_is_cleaned_up_there) {
-    hold_by(5, AT(0));
-    hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
-    answer(4, "-ERR no\r\n", AT(2)), CHECK_ENDS(op, "under way", AT(3));
-    CHECK_EQ_INT(part_state(4), CLEANING_UP);
 }
 
 /* A late reply may outlive what its caller has passed. */
