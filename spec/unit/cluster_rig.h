@@ -93,13 +93,6 @@ static UNUSED void answer_query(size_t node, hf_link link, const char *map, hf_t
     if (strstr(output_of(at(node, link)), QUERY)) feeds(node, link, map, now);
 }
 
-/* Time passes in steps of 10 ms; the second node answers each question for the map. */
-static UNUSED void sleep_mapped(const char *map, int from, int to) {
-    for (int ms = from; ms < to; ms += 10) {
-        rig_sleep(AT(ms), AT(ms + 10)), answer_query(1, CALLS, map, AT(ms + 10));
-    }
-}
-
 /* When the client asks for the map for a call; HF_NEVER: not at all. */
 static UNUSED hf_time map_due(void) {
     return topology_of(&rig.client)->deadline(&rig.client, CALLS);

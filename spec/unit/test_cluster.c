@@ -109,15 +109,6 @@ TEST(a_waiting_acquire_keeps_retrying_while_its_slot_is_migrating) {
     CHECK_OUTCOME(op, "under way");
 }
 
-TEST(a_cluster_map_is_requested_no_sooner_than_100_ms_after_the_last_one) {
-    EACH_NUMBER (i, 10) {
-        acquire(0, AT(10 + 5 * i));
-        feeds(0, CALLS, "-MOVED 7629 a:1\r\n", AT(10 + 5 * i));
-        hf_time next = map_due();
-        CHECK(next > AT(100) && next < AT(150));
-    }
-}
-
 TEST(a_command_is_sent_to_the_node_that_took_over_the_slot_and_fails_if_none_has) {
     EACH_NUMBER (taken_over, 2) {
         lose(0, AT(1000));
@@ -407,69 +398,6 @@ TEST(keys_in_the_first_and_in_the_last_slot_are_sent_to_their_nodes) {
 
 TEST(a_cluster_client_survives_each_failed_allocation_without_a_leak) {
     CHECK(memerr_until_success(live, NULL, 1000) > 10);
-}
-
-TEST(the_next_command_after_an_ask_redirect_is_sent_to_the_slots_node_again) {
-    hf_op *op = acquire(60 * HF_SECOND, AT(1000));
-    output_of(at(0, CALLS));
-    CHECK_THEN_SENT(0, ASK_B, AT(1001), 1, "ASKING\n" ASKED);
-    feeds(1, CALLS, "+OK\r\n", AT(1002));
-    feeds(1, CALLS, busy(20000, 0, 0), AT(1002)), CHECK(is_subscribing(op));
-    feeds_event(0, "subscribe", "1", AT(1003));
-    const char *text = output_of(at(0, CALLS));
-    CHECK_OR(strncmp(text, "EVALSHA sharded_acquire", 23) == 0, "%s", text);
-}
-
-TEST(the_message_of_a_timeout_mentions_no_refusal_that_a_retry_has_overcome) {
-    hf_op *op = acquire(2 * HF_SECOND, AT(1000));
-    output_of(at(0, CALLS));
-    feeds(0, CALLS, "-TRYAGAIN wait\r\n", AT(1001));
-    rig_sleep(AT(1001), AT(1100)), CHECK_NODE_SENT(0, CALLS, ASKED);
-    feeds(0, CALLS, busy(20000, 0, 0), AT(1101));
-    feeds_event(0, "subscribe", "1", AT(1102));
-    CHECK(strstr(output_of(at(0, CALLS)), "sharded_acquire"));
-    rig_sleep(AT(1102), AT(6000)), CHECK(hf_op_is_done(op));
-    CHECK_OR(!strstr(message_of(op), "TRYAGAIN"), "%s", message_of(op));
-}
-
-TEST(the_cluster_map_is_requested_only_once_while_a_connection_opens) {
-    CHECK(cluster_begin());
-    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-    hf_client_begin(&rig.client, &spec, AT(0));
-    for (int ms = 0; ms < 900; ms += 50) {
-        hf_client_tick(&rig.client, AT(ms));
-        for (size_t node = 0; node < 2; node++) {
-            if (hf_session_wants(at(node, CALLS), AT(ms)) == HF_WANT_OPEN)
-                hf_session_opening(at(node, CALLS), AT(ms));
-        }
-    }
-    rig_open(0, at(0, CALLS), AT(900)), CHECK_NODE_SENT(0, CALLS, QUERY);
-}
-
-TEST(a_call_that_waits_for_a_connection_moves_to_the_slots_new_node_when_the_map_changes) {
-    for (int link = 0; link < HF_LINKS; link++)
-        hf_session_closed(at(0, (hf_link)link), "idle", AT(1000));
-    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-    hf_client_begin(&rig.client, &spec, AT(2000)); /* its connection is not made yet */
-    CHECK(hf_session_has_work(at(0, CALLS)));
-    hf_session_opening(at(0, CALLS), AT(2000));
-    hf_client_tick(&rig.client, AT(2000));
-    rig_open(1, at(1, CALLS), AT(2000));
-    topology_of(&rig.client)->invalidate(node_at(0), RENEWER, AT(2001));
-    hf_client_tick(&rig.client, AT(2200));
-    size_t node = strstr(output_of(at(1, CALLS)), QUERY) ? 1 : 0;
-    CHECK_EQ_INT(node, 1);
-    CHECK_THEN_SENT(1, ALL_OF_B, AT(2201), 1, ASKED);
-}
-
-TEST(a_command_fails_when_no_node_can_be_reached) {
-    hf_op *op = acquire(0, AT(1000));
-    lose(0, AT(1001));
-    lose(1, AT(1001));
-    rig_sleep(AT(1001), AT(3999));
-    CHECK_OUTCOME(op, "under way"); /* its outcome is unknown */
-    CHECK_SLEEP(op, AT(3999), AT(4001), "unreachable");
-    CHECK_MESSAGE(op, "no cluster node could report which node serves the key");
 }
 
 TEST(a_release_moves_with_its_slot_even_to_a_node_where_another_call_is_waiting) {

@@ -21,14 +21,6 @@ TEST(a_cluster_node_without_sharded_channels_receives_the_scripts_for_plain_chan
     CHECK(node_for(op) == node_at(1));
 }
 
-TEST(a_client_that_needs_the_cluster_map_tries_the_next_node_if_one_is_silent) {
-    hf_op *op = acquire(0, AT(0));
-    rig_sleep(AT(0), AT(1999)), CHECK(!hf_op_is_done(op));
-    CHECK_SLEEP(op, AT(1999), AT(2000), "unreachable");
-    CHECK_MESSAGE(op, "a:1: no reply in time, b:2: no reply in time");
-    CHECK_EQ_INT(state_of(), -1);
-}
-
 TEST(a_silent_node_delays_the_cluster_map_by_at_most_the_connect_timeout) {
     hf_op *op = first_acquire(AT(0));
     rig_sleep(AT(0), AT(1000)), CHECK_NODE_SENT(1, CALLS, QUERY);
@@ -92,16 +84,6 @@ TEST(a_command_waits_while_no_node_serves_its_slot) {
     CHECK_NODE_SENT(0, CALLS, QUERY);
     feeds(0, CALLS, HALVES, AT(201));
     rig_sleep(AT(201), AT(300)), CHECK_NODE_SENT(0, CALLS, ASKED);
-}
-
-TEST(a_key_with_braces_that_are_not_a_tag_is_refused) {
-    hf_names names;
-    CHECK(hf_names_make(&names, hf_slice_of("a{b")));
-    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.names = &names);
-    CHECK_OUTCOME(op, "conflict");
-    CHECK_EQ_INT(rig.opens, 0);
-    hf_op_end(op, AT(0));
-    hf_names_free(&names);
 }
 
 TEST(a_new_cluster_client_requests_no_map) {
@@ -321,15 +303,6 @@ TEST(a_node_known_only_from_a_redirect_is_used_until_the_next_map) {
     CHECK(hf_client_node(&rig.client, hf_slice_of("k")) == node_at(2));
 }
 
-TEST(a_command_that_the_ask_target_refuses_is_sent_to_the_slots_node_again) {
-    cluster_known(AT(0));
-    acquire(0, AT(1000));
-    output_of(at(0, CALLS));
-    CHECK_THEN_SENT(0, ASK_B, AT(1001), 1, "ASKING\n" ASKED);
-    feeds(1, CALLS, "+OK\r\n-TRYAGAIN wait\r\n", AT(1002));
-    rig_sleep(AT(1002), AT(1050)), CHECK_NODE_SENT(0, CALLS, ASKED);
-}
-
 TEST(a_request_for_the_cluster_map_that_ran_out_of_memory_is_repeated_later) {
     EACH_FAILURE(nth, 1) {
         CHECK(cluster_begin());
@@ -424,17 +397,6 @@ TEST(a_command_in_flight_is_not_resent_when_the_map_changes) {
     CHECK(node_for(acquires) == node_at(0));
 }
 
-TEST(a_cluster_command_past_its_deadline_fails_and_is_not_sent) {
-    cluster_known(AT(0));
-    hf_op *op = acquire(0, AT(1000));
-    output_of(at(0, CALLS));
-    feeds(0, CALLS, "-ASK 7629 ?:2\r\n", AT(3990));
-    hf_client_tick(&rig.client, AT(4100)); /* of a machine that slept */
-    CHECK_NODE_SENT(0, CALLS, "");
-    CHECK_OUTCOME(op, "unreachable");
-    CHECK_MESSAGE(op, "do not agree on which node serves");
-}
-
 TEST(a_command_that_paused_after_too_many_redirects_may_follow_as_many_again) {
     static const char *const others[] = {ASK_B, "-ASK 7629 a:1\r\n"};
     cluster_known(AT(0));
@@ -483,16 +445,6 @@ TEST(losing_the_connection_to_a_node_without_slots_causes_no_request_for_a_new_m
     cluster_known(AT(0));
     call_at_gone_node(1, AT(1000)), CHECK(!node_at(2)->may_have_keys);
     hf_session_closed(at(2, CALLS), "gone", AT(2000)), CHECK_EQ_U64(map_due(), HF_NEVER);
-}
-
-/* Another node would not help: the command stays with this one. */
-TEST(a_busy_reply_because_of_a_running_script_does_not_cause_a_request_for_a_new_map) {
-    cluster_known(AT(0));
-    hf_op *op = acquire(0, AT(1000));
-    output_of(at(0, CALLS));
-    feeds(0, CALLS, "-BUSY Redis is busy running a script.\r\n", AT(1001));
-    CHECK_EQ_U64(map_due(), HF_NEVER);
-    rig_sleep(AT(1001), AT(1040)), CHECK_NODE_SENT(0, CALLS, ASKED), CHECK_OUTCOME(op, "under way");
 }
 
 TEST(the_cluster_map_is_not_requested_from_a_node_that_left_the_cluster) {

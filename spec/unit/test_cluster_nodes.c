@@ -110,15 +110,6 @@ TEST(a_node_that_is_too_busy_to_return_its_id_receives_no_command) {
     }
 }
 
-TEST(a_node_that_remains_too_busy_to_return_its_id_is_named_in_the_error_message) {
-    two_nodes_known();
-    loses(0, AT(1000));
-    rig.login[0] = "-BUSY Redis is busy running a script.\r\n" SHARDED_CHANNELS;
-    hf_op *op = acquire(0, AT(2000));
-    sleep_mapped(TWO_NODES, 2000, 5100), CHECK_OUTCOME(op, "unreachable");
-    CHECK_MESSAGE(op, "BUSY Redis is busy");
-}
-
 TEST(a_renewal_is_not_sent_to_a_node_of_a_different_cluster) {
     two_nodes_known();
     hold_k(AT(100));
@@ -305,18 +296,6 @@ TEST(a_new_client_follows_a_map_without_known_ids_if_no_other_node_replies) {
     }
 }
 
-TEST(a_waiting_acquire_outlasts_a_temporarily_refused_login) {
-    two_nodes_known();
-    loses(0, AT(1000));
-    rig.login[0] = "-BUSY Redis is busy running a script.\r\n" SHARDED_CHANNELS;
-    hf_op *op = acquire(20 * HF_SECOND, AT(2000));
-    sleep_mapped(TWO_NODES, 2000, 9000), CHECK_OUTCOME(op, "under way");
-    rig.login[0] = I_AM("aa");
-    rig_sleep(AT(9000), AT(9300));
-    const char *sent = output_of(at(0, CALLS));
-    CHECK_OR(strstr(sent, "acquire"), "%s", sent);
-}
-
 TEST(a_replica_at_a_configured_address_is_recognized_by_its_id) {
     static const char B_WITH_REPLICA[] =
         "*1\r\n*4\r\n:0\r\n:16383\r\n" NODE_OF("b", 2, "bb") NODE_OF("a", 1, "aa");
@@ -370,17 +349,6 @@ TEST(a_command_resent_to_a_node_of_a_different_version_uses_the_scripts_for_that
                    *want = i == 0 ? " sharded_acquire " : " acquire ";
         CHECK_OR(strstr(sent, want), "%s", sent);
     }
-}
-
-TEST(each_node_receives_the_scripts_for_its_own_version) {
-    rig.login[0] = PLAIN_LOGIN;
-    hf_op *op = acquire(0, AT(0));
-    rig_tick(AT(0));
-    output_of(at(0, CALLS));
-    CHECK_THEN_SENT(0, HALVES, AT(1), 0, PLAIN_ASKED);
-    CHECK_THEN_SENT(0, MOVED_TO_B, AT(2), 1, ASKED);
-    CHECK_THEN_SENT(1, "-ASK 7629 a:1\r\n", AT(3), 0, "ASKING\n" PLAIN_ASKED);
-    CHECK_ANSWER_BY(0, op, "+OK\r\n" YES, AT(4), "ok");
 }
 
 TEST(a_waiter_subscribes_to_sharded_channels_once_its_node_is_upgraded_to_support_them) {

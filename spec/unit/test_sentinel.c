@@ -335,30 +335,6 @@ TEST(a_client_leaves_a_working_master_only_if_more_than_half_of_the_sentinels_na
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_READY);
 }
 
-TEST(a_client_follows_a_single_sentinel_if_no_new_connections_to_its_master_can_be_opened) {
-    hf_op_end(acquire_at_first(AT(0)),
-              AT(0)); /* the calls link stays open: its server died silently */
-    rig.down[0] = rig.down[2] = rig.down[3] = "the connection attempt timed out";
-    hf_session_closed(calls_of(2), "gone", AT(1));
-    hf_session_closed(calls_of(3), "gone", AT(1));
-    for (int ms = 10000; ms < 12000 && nodes_of(&rig.client)[0]->server.port == 7001; ms += 10) {
-        rig_tick(AT(ms));
-        feed_sentinels(ADDRESS(7002), AT(ms));
-    }
-    CHECK_AT(7002);
-    CHECK(rig.opens > 4);
-}
-
-TEST(an_acquire_with_a_short_wait_still_awaits_replicas_for_as_long_as_configured) {
-    config = rig_config();
-    config.sync = (hf_sync){1, 500 * HF_MS};
-    rig_begin_with(&config);
-    hf_op *op = begin_acquire(10 * HF_MS, AT(0));
-    feed_calls(ACQUIRED, AT(1));
-    CHECK_SLEEP(op, AT(1), AT(499), "under way");
-    CHECK_ANSWER(op, ":0\r\n", AT(500), "no_quorum");
-}
-
 TEST(a_client_with_a_lost_connection_tries_the_other_master_if_sentinels_are_split_evenly) {
     for (int first = 1; first <= 2; first++) {
         start();
@@ -372,16 +348,6 @@ TEST(a_client_with_a_lost_connection_tries_the_other_master_if_sentinels_are_spl
         feed_node((size_t)(3 - first), ADDRESS(7002), AT(12)), CHECK_AT(7002);
         CHECK_OUTCOME(op, "under way");
     }
-}
-
-TEST(a_client_keeps_its_master_if_a_majority_of_sentinels_names_it) {
-    hf_op_end(acquire_at_first(AT(0)), AT(0));
-    begin_op(HF_OP_CHECK, 0, AT(10));
-    hf_session_closed(calls_of(0), "gone", AT(10));
-    rig_tick(AT(10));
-    feed_node(1, ADDRESS(7001), AT(11));
-    feed_node(3, ADDRESS(7002), AT(12));
-    CHECK_MASTER_IS(7001, 2, ADDRESS(7001), AT(13));
 }
 
 /* The client moves to 7002 by a majority, and loses its links. Then one Sentinel names 7001, and
@@ -489,14 +455,6 @@ TEST(a_client_keeps_working_over_its_open_connections_if_all_sentinels_are_down)
     CHECK_ANSWER_BY(0, op, ":1\r\n", AT(5001), "ok");
 }
 
-TEST(a_client_opens_more_connections_to_a_working_master_even_if_all_sentinels_are_down) {
-    hf_op_end(acquire_at_first(AT(0)), AT(0));
-    rig.down[1] = rig.down[2] = rig.down[3] = "refused";
-    close_sentinels(AT(1));
-    rig_sleep(AT(1), AT(10100));
-    CHECK_STR(output_of(&nodes_of(&rig.client)[0]->links[RENEWER]), "ROLE");
-}
-
 /* ---- sync ---- */
 
 #define WAIT_ONE "\nWAIT 1 100"
@@ -512,16 +470,6 @@ static hf_op *acquire_in_sync(hf_time now) {
     sent_over(CALLS);
     feed_calls(ACQUIRED ":1\r\n", now);
     return op;
-}
-
-TEST(an_acquire_succeeds_once_a_replica_has_confirmed_it) {
-    start_sync();
-    hf_op *op = begin_acquire(0, AT(0));
-    CHECK_SENT(CALLS, BRIEF_ASK_OF_K WAIT_ONE);
-    CHECK_ANSWER(op, ACQUIRED, AT(1), "under way");
-    CHECK_ANSWER(op, ":1\r\n", AT(2), "ok");
-    CHECK_EQ_U64(token_of(hold_of()), 77);
-    CHECK_EQ_U64(ends_at(hold_of()), hf_lease_end(AT(0), 30 * HF_SECOND));
 }
 
 TEST(an_acquire_that_no_replica_confirms_is_undone) {
@@ -688,12 +636,6 @@ static void start_with(size_t count) {
     configure();
     config.server_count = count;
     rig_begin_with(&config);
-}
-
-TEST(a_client_with_a_single_sentinel_follows_that_one) {
-    start_with(1), CHECK_OUTCOME(begin_op(HF_OP_PING, 0, AT(0)), "under way");
-    CHECK_ASKED(1, ASK_MASTER);
-    CHECK_MASTER_IS(7001, 1, ADDRESS(7001), AT(1));
 }
 
 TEST(a_majority_of_sentinels_outvotes_the_first_reply) {

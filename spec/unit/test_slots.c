@@ -374,12 +374,6 @@ TEST(parsing_a_redirect_reads_nothing_past_its_end) {
     }
 }
 
-TEST(a_cluster_map_is_empty_after_it_was_freed) {
-    CHECK(!read_text("*1\r\n" RANGE("0", "16383", NODE("1", "a", "1"))));
-    hf_slots_free(&slots), CHECK(!slots.nodes), CHECK_EQ_INT(slots.count, 0);
-    CHECK_EQ_INT(slots.owner[0], HF_SLOT_NO_NODE);
-}
-
 /* An open brace makes the whole name count. Of a key of this length one name is in the key's slot
  * by chance, and the others are not. */
 TEST(a_lock_is_refused_in_a_cluster_unless_all_of_its_names_are_in_one_slot) {
