@@ -68,7 +68,6 @@
     X(bool, set_renewed, claim->renewed)                                                           \
     X(bool, set_in_flight, claim->in_flight)                                                       \
     X(bool, set_shared, claim->shared)                                                             \
-    X(bool, set_same_connection, claim->leave.same_connection)                                     \
     X(bool, set_refused, claim->leave.refused)                                                     \
     X(bool, set_uncertain, claim->count_uncertain)
 
@@ -214,8 +213,6 @@ HOLD_WRITES(FIELD_HOLD_WRITE)
     X(hf_node *, node_for, node)                                                                   \
     X(hf_round *, round_of, round)                                                                 \
     X(const hf_op_impl *, impl_of, impl)                                                           \
-    X(hf_time, holder_silent_since, acquire.silent_since)                                          \
-    X(bool, is_handed_over, acquire.handed_over)                                                   \
     X(bool, is_turn_of_pollers, acquire.turn_of_pollers)                                           \
     X(const char *, waiter_of, acquire.waiter)                                                     \
     X(char *, cycle_of, deadlock.cycle)                                                            \
@@ -236,7 +233,6 @@ HOLD_WRITES(FIELD_HOLD_WRITE)
     X(hf_time, set_listen_time, acquire.listen_at)                                                 \
     X(hf_time, set_holder_silent_since, acquire.silent_since)                                      \
     X(hf_time, set_holder_silent_until, acquire.silent_until)                                      \
-    X(bool, set_may_be_queued, acquire.queued)                                                     \
     X(long long, set_server_us, acquire.server_us)                                                 \
     X(char *, set_cycle, deadlock.cycle)                                                           \
     X(bool, set_result_taken, result.taken)                                                        \

@@ -17,33 +17,6 @@ static bool content_is(const char *want) {
     return hf_slice_equal(hf_buffer_content(&buffer), hf_slice_of(want));
 }
 
-TEST(a_new_buffer_is_empty) {
-    CHECK_EQ_INT(hf_buffer_content(&buffer).size, 0);
-    CHECK(hf_buffer_content(&buffer).data);
-    hf_buffer_consume(&buffer, 0), CHECK(hf_buffer_append(&buffer, "", 0));
-    CHECK_EQ_INT(hf_buffer_content(&buffer).size, 0);
-}
-
-TEST(bytes_are_consumed_from_the_front_of_a_buffer) {
-    CHECK(hf_buffer_append(&buffer, "abc", 3));
-    CHECK(hf_buffer_append(&buffer, "def", 3));
-    CHECK(content_is("abcdef"));
-    hf_buffer_consume(&buffer, 2), CHECK(content_is("cdef"));
-    CHECK(hf_buffer_append(&buffer, "g", 1));
-    CHECK(content_is("cdefg"));
-    hf_buffer_consume(&buffer, 5), CHECK_EQ_INT(hf_buffer_content(&buffer).size, 0);
-    CHECK_EQ_INT(buffer.end, 0);
-}
-
-TEST(a_buffer_can_be_reused_after_clear_and_free) {
-    CHECK(hf_buffer_append(&buffer, "abc", 3));
-    hf_buffer_clear(&buffer), CHECK(content_is(""));
-    CHECK(hf_buffer_append(&buffer, "d", 1));
-    CHECK(content_is("d"));
-    hf_buffer_free(&buffer), CHECK(content_is("")), CHECK(hf_buffer_append(&buffer, "e", 1));
-    CHECK(content_is("e"));
-}
-
 TEST(a_buffer_reuses_the_space_of_consumed_bytes_before_it_grows) {
     char bytes[1024];
     memset(bytes, 'x', sizeof bytes), CHECK(hf_buffer_append(&buffer, bytes, sizeof bytes));

@@ -15,34 +15,6 @@ TEST(a_new_client_opens_no_connection) {
     rig_tick(AT(0)), CHECK_EQ_U64(rig.opens, 0);
 }
 
-TEST(a_client_frees_the_events_it_has_observed) {
-    CHECK_EQ_INT(hf_observe_class(&rig.client, ""), 0);
-    hf_observe_all(&rig.client);
-    hold_lock(AT(0)), CHECK(observer_of(&rig.client)->first);
-}
-
-TEST(a_queue_entry_contains_its_waiters_kind_client_and_number) {
-    static const hf_kind *const kinds[] = {&hf_kind_lock, &hf_kind_mutex, &hf_kind_guard};
-    char text[HF_WAITER_SIZE + 1], want[HF_WAITER_SIZE + 1], owner[HF_OWNER_MAX + 1];
-    memset(owner, 'o', HF_OWNER_MAX);
-    owner[HF_OWNER_MAX] = '\0';
-    for (size_t i = 0; i < 3; i++) {
-        EACH_NUMBER (shared, 2) {
-            hf_hold *hold = hf_holds_add(holds_of(&rig.client), kinds[i], hf_slice_of("k"),
-                                         hf_slice_of("me"), hf_slice_of(owner));
-            set_shared(hold, shared);
-            size_t size =
-                hf_client_write_waiter(text, &rig.client, claim_of(hold), UINT64_MAX, UINT64_MAX);
-            CHECK(size < sizeof text);
-            text[size] = '\0';
-            snprintf(want, sizeof want, "1%c" DRIVE_UUID ":%llu:%llu%s%s", "lmg"[i],
-                     (unsigned long long)UINT64_MAX, (unsigned long long)UINT64_MAX,
-                     shared ? " " : "", shared ? owner : "");
-            CHECK_STR(text, want);
-        }
-    }
-}
-
 TEST(an_idle_subscription_connection_is_pinged) {
     hf_client_config config = rig_config();
     config.grant_lease = 60 * HF_SECOND; /* the waiter asks again after that */
@@ -92,15 +64,6 @@ TEST(a_client_that_is_closing_gives_up_a_silent_connection_after_250_ms) {
     rig_tick(AT(100));
     rig_sleep(AT(100), AT(349)), CHECK_EQ_U64(link_of(RENEWER)->opens, 1);
     rig_sleep(AT(349), AT(400)), CHECK_EQ_U64(link_of(RENEWER)->opens, 2);
-}
-
-TEST(a_subscription_connection_that_is_not_open_is_not_pinged) {
-    wait_in_queue(HF_NEVER, AT(0));
-    hf_session *events = link_of(EVENTS);
-    hf_session_closed(events, "reset", AT(4900));
-    hf_session_opening(events, AT(4950));
-    hf_client_tick(&rig.client, AT(5003));
-    hf_session_opened(events, AT(5004)), CHECK_SENT(EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
 }
 
 TEST(a_subscription_that_is_not_confirmed_is_retried_over_a_new_connection) {
@@ -243,23 +206,6 @@ static void had_waited(uint64_t number, const hf_kind *kind) {
     hf_ended_add(ended_of(&rig.client), number, kind, hf_slice_of("k"));
 }
 
-TEST(a_grant_to_a_wait_that_has_ended_is_handed_to_the_next_waiter) {
-    CASES(uint64_t number; const hf_kind *kind; const char *text, *leave) = {
-        {77, &hf_kind_lock, "1 grant l 77 5 88 2000 k", "EVALSHA leave " STRAY_LEAVE("l", "77")},
-        {77, &hf_kind_mutex, "1 grant m 77 5 88 2000 k",
-         "EVALSHA mutex_leave " STRAY_LEAVE("m", "77")},
-        {77, &hf_kind_guard, "1 grant g 77 5 88 2000 k", "EVALSHA leave " STRAY_LEAVE("g", "77")},
-        {UINT64_MAX, &hf_kind_lock, "1 grant l 99999999999999999999 5 88 2000 k",
-         "EVALSHA leave " STRAY_LEAVE("l", "18446744073709551615")}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        listen_to_grants();
-        had_waited(cases[i].number, cases[i].kind);
-        feed_message(cases[i].text, AT(10));
-        CHECK_SENT_AT(RENEWER, AT(10), cases[i].leave);
-        feed(link_of(RENEWER), ":1\r\n", AT(12)), CHECK_EQ_INT(holds_left(), 1);
-    }
-}
-
 /* The owner of a lock that the client keeps has a number of its own kind. */
 TEST(a_late_grant_to_a_client_that_keeps_locks_is_handed_to_the_next_waiter) {
     listen_to_grants();
@@ -336,19 +282,6 @@ TEST(a_client_ignores_a_grant_for_a_lock_that_it_never_waited_for) {
         rig_tick(AT(10));
         CHECK_OR(holds_left() == 2, "\"%s\"", texts[i]);
         CHECK_SENT(RENEWER, "");
-    }
-}
-
-TEST(a_client_remembers_an_ended_wait_to_recognize_a_late_grant) {
-    wait_as("you", AT(0));
-    feed_subscribed(AT(1));
-    feed_calls(busy(20000, 0, 0), AT(1));
-    hf_op *op = wait_as("him", AT(2));
-    hf_op_abandon(op, AT(3)), CHECK(hf_op_is_done(op));
-    for (int ended = 0; ended < 2; ended++) { /* before and after its caller has the result */
-        feed_message(GRANT("2", "88"), AT(4));
-        CHECK(hf_holds_find_clean_up(holds_of(&rig.client), 2));
-        if (!ended) hf_op_end(op, AT(5));
     }
 }
 
@@ -463,44 +396,6 @@ TEST(closing_a_client_ends_all_calls_and_cleans_up_all_locks) {
     CHECK_EQ_INT(holds_left(), 0);
 }
 
-TEST(closing_a_client_with_hundreds_of_holds_keeps_their_timers_in_order) {
-    for (int i = 0; i < 500; i++) {
-        hf_hold *hold =
-            hf_holds_add(holds_of(&rig.client), &hf_kind_lock, hf_slice_of(printed("%d", i)),
-                         hf_slice_of("me"), hf_slice_of("me"));
-        set_hold_state(hold, i % 7 ? HF_HOLD_HELD : HF_HOLD_LOST);
-        if (is_lost(hold)) set_reason(hold, HF_LOST_TAKEN);
-        set_count(hold, 1);
-        set_in_flight(hold, i % 5 == 0);
-        set_end(hold, AT(i * 37 % 500));
-        hf_holds_wake_at(holds_of(&rig.client), claim_of(hold),
-                         i % 7 ? AT(i * 31 % 400) : HF_NEVER);
-    }
-    close_rig(AT(0));
-    hf_time last = 0;
-    for (size_t i = 0; i < holds_left(); i++) {
-        const hf_claim *claim = claim_in_heap(holds_of(&rig.client), i),
-                       *parent = claim_in_heap(holds_of(&rig.client), i ? (i - 1) / 2 : 0);
-        CHECK(claim_wakes_at(parent) <= claim_wakes_at(claim));
-        CHECK(is_leaving(claim) || is_lost(hold_of_claim(claim)));
-        last = hf_time_max(last, claim_wakes_at(claim));
-    }
-    CHECK_EQ_U64(last, HF_NEVER);
-}
-
-TEST(freeing_a_client_with_calls_in_flight_leaks_nothing) {
-    hold_lock(AT(0));
-    rig_sleep(AT(0), AT(10000)); /* a renewal under way */
-    hf_hold *left = hf_holds_add(holds_of(&rig.client), &hf_kind_lock, hf_slice_of("other"),
-                                 hf_slice_of("me"), hf_slice_of("me"));
-    set_same_connection(left, true);
-    hf_renewer_clean_up(&rig.client, claim_of(left), AT(10000));
-    rig_tick(AT(10000));                 /* a leaving too */
-    cut_link(CALLS, "reset", AT(10001)); /* which waits for a connection now */
-    wait_as("you", AT(10002));
-    close_rig(AT(10003));
-}
-
 TEST(failed_acquires_are_counted_by_error_code) {
     CASES(hf_op_kind kind; const char *reply; hf_code code; uint64_t counted) = {
         {HF_OP_ACQUIRE, "*5\r\n:0\r\n:20\r\n:0\r\n:0\r\n$0\r\n\r\n", HF_BUSY, 1},
@@ -523,19 +418,6 @@ TEST(an_interrupt_ends_an_acquire_but_no_other_call) {
     hf_op *op = begin(HF_OP_PING, AT(0));
     hf_op_interrupt(op, AT(1)), CHECK_OUTCOME(op, "under way");
     CHECK_ANSWER(op, "+PONG\r\n", AT(2), "ok");
-}
-
-TEST(calls_may_end_in_any_order_without_mixing_up_their_replies) {
-    EACH_NUMBER (first, 3) {
-        hf_op *ops[3];
-        for (int i = 0; i < 3; i++) ops[i] = begin(HF_OP_PING, AT(0));
-        hf_op_end(ops[first], AT(1));
-        hf_op *more = begin(HF_OP_TTL, AT(2));
-        hf_op_end(ops[(first + 1) % 3], AT(3));
-        CHECK_ANSWER(ops[(first + 2) % 3], "+PONG\r\n+PONG\r\n+PONG\r\n:5\r\n", AT(4), "ok");
-        CHECK_OUTCOME(more, "ok");
-        CHECK_EQ_INT(value_of(more), 5);
-    }
 }
 
 /* ---- any order of events ----
@@ -860,17 +742,6 @@ TEST(a_client_without_random_bytes_still_draws_random_numbers) {
     hf_client_free(&rig.client);
 }
 
-TEST(the_callers_task_gives_up_a_subscription_connection_that_does_not_open) {
-    begin_acquire(60 * HF_SECOND, AT(0));
-    feed(link_of(CALLS), busy(20000, 0, 0), AT(1));
-    hf_session *events = link_of(EVENTS);
-    hf_session_opening(events, AT(1));
-    hf_client_tick_calls(&rig.client, AT(1000));
-    CHECK_EQ_INT(hf_session_wants(events, AT(1000)), HF_WANT_NOTHING);
-    hf_client_tick_calls(&rig.client, AT(1001));
-    CHECK_EQ_INT(hf_session_wants(events, AT(1001)), HF_WANT_CLOSE);
-}
-
 TEST(creating_a_client_fails_if_there_is_no_memory_for_its_servers) {
     static const hf_server servers[] = {{.host = "a", .port = 1, .label = "a:1"},
                                         {.host = "b", .port = 2, .label = "b:2"},
@@ -891,20 +762,6 @@ TEST(creating_a_client_fails_if_there_is_no_memory_for_its_servers) {
             bool failed = memerr_end();
             CHECK(made == !failed);
             hf_client_free(&rig.client);
-        }
-    }
-}
-
-TEST(a_call_that_runs_out_of_memory_fails_as_no_memory) {
-    static const hf_op_kind kinds[] = {HF_OP_ACQUIRE, HF_OP_TTL, HF_OP_INFO, HF_OP_FORCE};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        EACH_FAILURE(nth, 1) {
-            open_session(link_of(CALLS), AT(0));
-            hf_op_spec spec = spec_of(kinds[i]);
-            memerr_fail(1 + nth); /* the first one is the operation itself */
-            hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
-            CHECK_OUTCOME(op, memerr_end() ? "no_memory" : "under way");
-            rig_end(AT(1));
         }
     }
 }

@@ -133,12 +133,6 @@ TEST(an_error_message_spells_out_invisible_characters) {
                             "\\xf3\\xa0\\x80\\x81\xe2\x81\xb0\" on h:1: oops");
 }
 
-TEST(an_error_message_replaces_control_characters) {
-    hf_failure_set(&failure, HF_SERVER, "acquire", ORDER, "h\n:1", "%s",
-                   "ERR \33[31m\7\177\303\274");
-    CHECK(strstr(failure.text, " on h?:1: ERR ?[31m??\303\274"));
-}
-
 /* Redis 7 says where in the script it was, by the script's digest. */
 TEST(error_messages_omit_the_position_in_a_server_script) {
     hf_failure_set(&failure, HF_CONFLICT, "acquire", ORDER, "h:1", "%s",

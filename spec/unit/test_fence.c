@@ -40,19 +40,6 @@ TEST(a_fenced_write_refused_after_a_resend_reports_that_it_may_have_taken_effect
     }
 }
 
-TEST(an_abandoned_fenced_write_reports_that_it_may_have_taken_effect) {
-    hf_op *op = begin_write(AT(0));
-    hf_op_abandon(op, AT(1)), CHECK_MESSAGE(op, "may have taken effect");
-}
-
-TEST(a_fenced_write_whose_first_copy_was_refused_does_not_report_an_unknown_outcome) {
-    hf_op *op = begin_write(AT(0));
-    sent_over(CALLS);
-    feed_calls("-LOADING no\r\n", AT(1));
-    CHECK_SENT_UNTIL(CALLS, AT(1), AT(500), SAID);
-    CHECK_ANSWER(op, STALE, AT(501), "stale");
-}
-
 TEST(a_fenced_write_without_a_reply_reports_that_it_may_have_taken_effect) {
     EACH_NUMBER (sent, 2) {
         rig.refusing = !sent;

@@ -97,16 +97,6 @@ TEST(each_kind_of_lock_can_be_looked_up_by_its_name) {
     CHECK(hf_kind_named("permit")->has_permits);
 }
 
-TEST(a_locks_names_contain_a_copy_of_the_callers_key) {
-    char key[] = "some key";
-    hf_names *made = hf_client_names(client, hf_kind_named("permit"), (hf_slice){key, 8});
-    memset(key, 'x', 8), CHECK_MEM(made->key.data, made->key.size, "some key", 8);
-    hf_names_delete(made);
-    hf_names_delete(NULL);
-    memerr_fail(1), CHECK(!hf_client_names(client, hf_kind_named("lock"), (hf_slice){key, 8}));
-    memerr_fail(0);
-}
-
 TEST(a_holds_state_can_be_read_from_its_acquire_to_its_end) {
     hf_op *op = acquire(ME, AT(0));
     hf_hold *hold = hf_op_hold(op, 0);
@@ -159,20 +149,6 @@ TEST(each_handle_of_a_lost_hold_learns_of_the_loss_once) {
     hf_op_end(begin(HF_OP_RELEASE, ME, AT(40000)), AT(40000));
 }
 
-TEST(a_handle_that_has_released_its_lock_learns_of_no_loss) {
-    hf_losses losses = {0};
-    hf_stake stake;
-    hf_op *op = acquire(ME, AT(0));
-    hf_hold *hold = hf_op_hold(op, 0);
-    hf_stake_begin(&stake, client, hold, &losses);
-    hf_stake_end(&stake);
-    hf_op_end(op, AT(0));
-    hf_client_detect_losses(client, hf_view_of(hold).valid_until),
-        CHECK_EQ_INT(losses.first, HF_LOST_NONE);
-    CHECK_EQ_INT(hf_losses_next(&losses), HF_LOST_NONE);
-    hf_op_end(begin(HF_OP_RELEASE, ME, AT(40000)), AT(40000));
-}
-
 TEST(a_locks_key_can_be_derived_from_the_name_of_its_queue) {
     static const char *const cases[][2] = {{"holdfast_queue:{k}", "k"},
                                            {"holdfast_queue::a{b}c", "a{b}c"},
@@ -187,17 +163,6 @@ TEST(a_locks_key_can_be_derived_from_the_name_of_its_queue) {
         hf_slice key = hf_names_key_of_queue(hf_slice_of(cases[i][0]));
         CHECK_MEM(key.data, key.size, cases[i][1], strlen(cases[i][1]));
     }
-}
-
-TEST(a_hold_that_is_being_cleaned_up_is_reported_as_ended) {
-    hf_op_end(acquire(ME, AT(0)), AT(0));
-    hf_hold *hold = hf_client_find(client, hf_kind_named("lock"), names, ME);
-    CHECK(!hf_view_of(hold).over && hf_view_of(hold).held);
-    hf_hold_ref(hold);
-    hf_client_abandon(client, hold, 1, AT(1));
-    CHECK(hf_view_of(hold).over && !hf_view_of(hold).held && !hf_view_of(hold).in_table);
-    CHECK(!hf_client_find(client, hf_kind_named("lock"), names, ME));
-    hf_hold_unref(hold);
 }
 
 TEST(a_holds_state_shows_an_async_release_until_its_reply) {
@@ -307,14 +272,6 @@ TEST(a_forked_childs_client_that_cannot_generate_a_uuid_is_closed) {
     hf_op *op = begin(HF_OP_PING, ME, AT(0));
     CHECK_EQ_INT(hf_op_code(op), HF_CLOSED);
     hf_op_end(op, AT(0));
-}
-
-TEST(a_closed_client_remains_closed_after_a_fork) {
-    hf_client_close(client, AT(0)), CHECK(hf_client_is_quiet(client));
-    CHECK(hf_client_start_over(client, OTHER));
-    hf_op *op = begin(HF_OP_PING, ME, AT(1));
-    CHECK_EQ_INT(hf_op_code(op), HF_CLOSED);
-    hf_op_end(op, AT(1));
 }
 
 static bool make_and_delete(void *context) {

@@ -25,19 +25,6 @@ static hf_hold *find(const char *key, const char *owner) {
     return hf_holds_find(&holds, &hf_kind_lock, hf_slice_of(key), hf_slice_of(owner));
 }
 
-TEST(a_new_hold_is_found_in_the_table_and_has_no_timer) {
-    CHECK(!find("key", "owner") && !hold_of_claim(hf_holds_first(&holds)));
-    hf_hold *hold = hf_holds_add(&holds, &hf_kind_mutex, KEY, OWNER, OWNER);
-    CHECK(hold);
-    CHECK(is_acquiring(hold));
-    CHECK_EQ_U64(wakes_at(hold), HF_NEVER);
-    CHECK(is_in_table(hold));
-    CHECK(hf_slice_equal(hf_hold_key(hold), KEY));
-    CHECK(hf_slice_equal(hf_hold_owner(hold), OWNER));
-    CHECK(!hf_hold_is_valid(hold, 0));
-    CHECK(hold_of_claim(hf_holds_first(&holds)) == hold);
-}
-
 TEST(a_hold_is_found_by_kind_key_and_owner) {
     hf_hold *hold = add("ab", "c");
     CHECK(hold && find("ab", "c") == hold);
@@ -48,16 +35,6 @@ TEST(a_hold_is_found_by_kind_key_and_owner) {
     hf_hold *other = add("a", "bc");
     CHECK(other && find("a", "bc") == other && find("ab", "c") == hold);
     hf_holds_remove(&holds, claim_of(hold)), CHECK(!find("ab", "c") && find("a", "bc") == other);
-}
-
-TEST(keys_and_owners_of_holds_may_contain_any_bytes) {
-    static char long_key[65536];
-    hf_slice a = {"a\0b", 3}, b = {"a\0c", 3}, c = {long_key, sizeof long_key};
-    CHECK(hf_holds_add(&holds, &hf_kind_lock, a, OWNER, OWNER));
-    CHECK(hf_holds_add(&holds, &hf_kind_lock, c, OWNER, OWNER));
-    CHECK(hf_holds_find(&holds, &hf_kind_lock, a, OWNER));
-    CHECK(!hf_holds_find(&holds, &hf_kind_lock, b, OWNER));
-    CHECK_EQ_INT(hf_hold_key(hf_holds_find(&holds, &hf_kind_lock, c, OWNER)).size, 65536);
 }
 
 TEST(a_removed_hold_is_freed_only_with_its_last_handle) {
@@ -99,14 +76,6 @@ TEST(a_lost_hold_is_counted_and_has_no_timer_any_more) {
     CHECK_EQ_U64(wakes_at(hold), HF_NEVER);
     CHECK(!hf_hold_is_valid(hold, 99));
     CHECK(find("key", "owner") == hold);
-}
-
-TEST(each_reason_of_a_loss_has_a_name) {
-    CHECK(!hf_lost_reason_name(HF_LOST_NONE));
-    CHECK_STR(hf_lost_reason_name(HF_LOST_EXPIRED), "expired");
-    CHECK_STR(hf_lost_reason_name(HF_LOST_TAKEN), "taken");
-    CHECK_STR(hf_lost_reason_name(HF_LOST_DELETED), "deleted");
-    CHECK_STR(hf_lost_reason_name(HF_LOST_UNREACHABLE), "unreachable");
 }
 
 TEST(the_count_of_a_shared_owners_other_holds_is_updated_from_the_servers_replies) {
@@ -186,12 +155,6 @@ TEST(another_clients_request_for_a_kept_lock_must_name_its_current_number) {
     hf_holds_on_wish(&holds, 77), CHECK(!keep.wanted && !keep.due);
     hf_holds_on_wish(&holds, number_of(hold)), CHECK(keep.wanted && keep.due && holds.due == &keep);
     clear(), CHECK(!keep.claim);
-}
-
-TEST(each_hold_in_the_table_has_a_number_of_its_own) {
-    hf_hold *one = add("a", "o"), *other = add("b", "o");
-    CHECK(number_of(other) == number_of(one) + 1);
-    hf_holds_remove(&holds, claim_of(one)), CHECK(number_of(add("c", "o")) == number_of(other) + 1);
 }
 
 TEST(an_idle_kept_lock_is_not_reported_as_ended) {

@@ -63,14 +63,4 @@ TEST(a_failed_renewal_is_retried_soon_and_several_times_before_the_lease_ends) {
     }
 }
 
-TEST(a_renewal_is_never_retried_after_the_lease_has_ended) {
-    CHECK_EQ_U64(hf_lease_retry_at(NOW, NOW), NOW);
-    CHECK_EQ_U64(hf_lease_retry_at(NOW, NOW - 1), NOW);
-    for (hf_time left = 1; left < 100 * HF_SECOND; left = left * 2 + 1) {
-        hf_time at = hf_lease_retry_at(NOW, NOW + left);
-        CHECK(at > NOW);
-        CHECK(at <= NOW + left);
-    }
-}
-
 CHECK_MAIN

@@ -56,16 +56,6 @@ static const char *events(void) {
     return text;
 }
 
-TEST(a_metrics_class_name_always_has_the_same_index) {
-    rig_begin(), CHECK_EQ_INT(hf_observe_class(&rig.client, ""), 0);
-    CHECK_EQ_INT(hf_observe_class(&rig.client, "a"), 1);
-    CHECK_EQ_INT(hf_observe_class(&rig.client, "b"), 2);
-    CHECK_EQ_INT(hf_observe_class(&rig.client, "a"), 1);
-    CHECK_EQ_INT(hf_observe_class(&rig.client, ""), 0);
-    CHECK_STR(class_at(1)->name, "a");
-    CHECK_STR(class_at(2)->name, "b");
-}
-
 TEST(metrics_of_a_class_beyond_the_limit_are_added_to_the_clients_own_class) {
     for (int i = 2; i < HF_CLASSES_MAX; i++)
         CHECK_EQ_INT(hf_observe_class(&rig.client, printed("c%d", i)), i);
@@ -131,15 +121,6 @@ TEST(the_histogram_buckets_end_at_the_documented_times) {
         CHECK_EQ_INT(bucket_of((hf_time)ends[i] * 1000), i);
         CHECK_EQ_INT(bucket_of((hf_time)ends[i] * 1000 + 1), i + 1);
     }
-}
-
-TEST(a_round_trip_is_counted_in_the_metrics_class_of_its_lock) {
-    start(false);
-    hf_op *op = begin_order(0, 0, AT(0));
-    end_with(op, ACQUIRED, AT(3)), CHECK_EQ_U64(class_at(1)->round_trips.sum, 3 * HF_MS);
-    op = begin(HF_OP_RELEASE, AT(10)); /* its class is that of the hold */
-    end_with(op, ":1\r\n", AT(14)), CHECK_EQ_U64(class_at(1)->round_trips.sum, 7 * HF_MS);
-    CHECK_EQ_U64(class_at(0)->round_trips.sum, 0);
 }
 
 TEST(an_acquires_round_trip_is_counted_in_the_metrics_class_of_the_acquired_lock) {
@@ -490,17 +471,6 @@ TEST(a_failed_multi_lock_causes_one_event_even_if_it_has_a_single_lock) {
         CHECK_EQ_INT(class_at(1)->outcomes[HF_SERVER], 1);
         finish_pair(AT(3));
     }
-}
-
-TEST(a_failed_acquire_causes_no_event_for_a_release) {
-    hf_op *op = begin_order(0, 3, AT(0));
-    cut_link(CALLS, "gone", AT(1)); /* it may exist on the server */
-    rig.refusing = true;
-    rig_sleep(AT(1), AT(3000)), CHECK(hf_op_is_done(op)), CHECK_EQ_INT(state_of(), CLEANING_UP);
-    hf_op_end(op, AT(3000));
-    const char *text = events();
-    CHECK_OR(!strstr(text, "released"), "%s", text);
-    CHECK_EQ_U64(class_at(1)->releases, 0);
 }
 
 TEST(a_lock_that_is_released_at_once_is_recorded_with_a_hold_time_of_zero) {

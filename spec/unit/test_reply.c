@@ -85,21 +85,6 @@ TEST(a_reply_split_at_any_byte_is_parsed_completely) {
     }
 }
 
-TEST(a_reply_received_byte_by_byte_is_parsed_completely) {
-    static const char bytes[] = "*2\r\n$2\r\nab\r\n*1\r\n:7\r\n";
-    hf_reply *reply = NULL;
-    CHECK(hf_reader_open(&reader));
-    for (size_t i = 0; i < sizeof bytes - 1; i++) {
-        CHECK(!reply);
-        CHECK(hf_reader_feed(&reader, bytes + i, 1));
-        CHECK(hf_reader_next(&reader, &reply));
-    }
-    CHECK(reply);
-    CHECK_EQ_INT(reply->elements[1]->elements[0]->integer, 7);
-    hf_reply_free(reply);
-    hf_reader_close(&reader);
-}
-
 TEST(malformed_replies_are_refused) {
     static const char *const texts[] =
         LIST("HTTP/1.1 400 Bad Request\r\n", "\r\n", ":12a\r\n", ":\r\n", "$-2\r\n", "$a\r\n",

@@ -29,15 +29,6 @@ TEST(a_call_of_a_server_script_is_encoded_with_the_scripts_sha1) {
     hf_request_clear(&request);
 }
 
-TEST(encoding_a_request_again_replaces_its_earlier_bytes) {
-    hf_request request = {0};
-    hf_slice first[] = {{"PING", 4}}, second[] = {{"ECHO", 4}, {"x", 1}};
-    CHECK(hf_request_command(&request, 1, first));
-    CHECK(hf_request_command(&request, 2, second));
-    CHECK_BYTES(request, "*2\r\n$4\r\nECHO\r\n$1\r\nx\r\n");
-    hf_request_clear(&request);
-}
-
 TEST(a_command_with_hundreds_of_arguments_is_encoded) {
     for (size_t count = 16; count <= 301; count++) {
         hf_request request = {0};

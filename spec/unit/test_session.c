@@ -16,20 +16,6 @@ TEST(pipelined_commands_get_their_replies_in_order) {
         CHECK_REPLY(printed(":%d\r\n", i), AT(1), calls[i], printed("%d", i));
 }
 
-TEST(a_reply_is_parsed_correctly_however_it_is_split) {
-    static const char bytes[] = "*2\r\n:1\r\n$2\r\nab\r\n-ERR no\r\n:3\r\n";
-    for (size_t cut = 1; cut < sizeof bytes - 1; cut++) {
-        start_calling(3000, AT(0));
-        submit(&two, "B", 3000, AT(0));
-        submit(&three, "C", 3000, AT(0));
-        feed_bytes(&session, bytes, cut, AT(1));
-        feed_bytes(&session, bytes + cut, sizeof bytes - 1 - cut, AT(1));
-        CHECK_STR(one.outcome, "done");
-        CHECK_STR(two.outcome, "server: ERR no");
-        CHECK_STR(three.outcome, "3");
-    }
-}
-
 TEST(output_is_sent_correctly_however_the_socket_splits_it) {
     char got[64];
     size_t size = 0;
@@ -122,15 +108,6 @@ TEST(a_published_message_over_the_size_limit_ends_the_connection) {
     CHECK_STR(session.reason, "the reply is larger than the elements allowed");
 }
 
-TEST(a_reply_that_never_ends_closes_the_connection_at_the_size_limit) {
-    static char bytes[1 << 20];
-    start_calling(60000, AT(0));
-    receive("$999999999999\r\n", AT(1));
-    for (int i = 0; i < 5 && !session.closing; i++)
-        feed_bytes(&session, bytes, sizeof bytes, AT(2));
-    CHECK_WANTS(CLOSE, AT(2));
-}
-
 TEST(a_reply_that_belongs_to_no_command_ends_the_connection) {
     session.stays_open = true;
     connect_at(AT(0));
@@ -195,13 +172,6 @@ TEST(a_partly_sent_command_is_sent_again_in_full_over_the_next_connection) {
     CHECK_OPENED_SENDS(AT(20), "ABCDEF");
 }
 
-TEST(a_partly_received_reply_is_discarded_with_its_connection) {
-    start_calling(3000, AT(0));
-    receive("*2\r\n$3\r\nab", AT(1));
-    reopen("reset", AT(1), AT(20));
-    CHECK_REPLY(":7\r\n", AT(20), one, "7");
-}
-
 TEST(a_request_times_out_at_its_deadline_whether_queued_or_sent) {
     static struct call queued, sent;
     submit(&queued, "A", 500, AT(0));
@@ -212,19 +182,6 @@ TEST(a_request_times_out_at_its_deadline_whether_queued_or_sent) {
     submit(&sent, "B", 1000, AT(600)), CHECK_SENDS("B");
     CHECK_TICK(AT(1000), sent, "unreachable: no reply in time");
     receive(":1\r\n", AT(1001)), CHECK_EQ_INT(sent.calls, 1), CHECK_WANTS(NOTHING, AT(1001));
-}
-
-TEST(all_requests_of_a_connection_can_time_out_at_once) {
-    static struct call calls[20];
-    for (int i = 0; i < 20; i++) {
-        if (i == 10) connect_at(AT(0));
-        submit(&calls[i], "A", 100, AT(0));
-    }
-    hf_session_tick(&session, AT(100));
-    for (int i = 0; i < 20; i++) {
-        CHECK_EQ_INT(calls[i].calls, 1);
-        discard(&calls[i]);
-    }
 }
 
 /* The first half awaits replies, the second is queued: `done` queues another behind it. */
@@ -388,14 +345,6 @@ TEST(a_request_can_take_over_the_late_reply_to_one_that_has_timed_out) {
     hf_session_tick(&session, AT(100)), CHECK_EQ_INT(one.calls, 1), CHECK(inherit(&heir, &one));
     heir.request.deadline = AT(3000);
     CHECK_REPLY(":1\r\n", AT(200), heir, "1");
-}
-
-TEST(a_request_that_takes_over_a_noscript_reply_sends_the_scripts_text) {
-    start_open();
-    submit_program(&one, "k", 3000, AT(0)), CHECK_SENDS("EVALSHA info 1 k");
-    CHECK(inherit(&heir, &one));
-    CHECK_REPLY_SENDS("-NOSCRIPT No matching script\r\n", AT(1), "EVAL info 1 k");
-    CHECK_REPLY(":1\r\n", AT(2), heir, "1");
 }
 
 TEST(the_reply_to_a_request_that_awaits_none_cannot_be_taken_over) {

@@ -151,24 +151,6 @@ TEST(a_server_that_ends_each_connection_with_an_error_is_retried_with_pauses) {
     }
 }
 
-TEST(the_connection_to_a_server_that_does_not_reply_is_closed) {
-    start_calling(60000, AT(100)), CHECK_EQ_U64(hf_session_deadline(&session), AT(1600));
-    CHECK_TICK_WANTS(NOTHING, AT(1599));
-    CHECK_TICK_WANTS(CLOSE, AT(1600));
-    CHECK_STR(one.outcome, "");
-    hang_up("closed by us", AT(1600)), CHECK_STR(session.reason, "no reply in time");
-    CHECK_WANTS(OPEN, AT(1700));
-}
-
-TEST(a_connection_that_receives_any_reply_does_not_count_as_silent) {
-    start_calling(60000, AT(0));
-    submit(&two, "B", 60000, AT(0));
-    receive(":1\r\n", AT(900));
-    CHECK_TICK_WANTS(NOTHING, AT(2000));
-    CHECK_EQ_U64(hf_session_deadline(&session), AT(2400));
-    receive(":2\r\n", AT(2300)), CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
-}
-
 /* A path that swallows everything must be noticed even when each call's deadline is shorter than
  * the session's timeout. */
 TEST(a_server_without_replies_is_detected_even_if_each_request_ends_at_an_earlier_deadline) {
@@ -186,13 +168,6 @@ TEST(a_server_without_replies_is_detected_even_if_each_request_ends_at_an_earlie
         hf_session_tick(&session, AT(200 * (i + 1)));
     }
     CHECK_OR(i == 8, "given up after %d calls without a reply", i);
-}
-
-TEST(a_server_that_does_not_reply_even_to_a_dropped_request_counts_as_silent) {
-    start_calling(60000, AT(0));
-    discard(&one), CHECK(!hf_session_has_work(&session));
-    CHECK_EQ_U64(hf_session_deadline(&session), AT(1500));
-    receive(":1\r\n", AT(10)), CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
 }
 
 /* ---- connections that die without a word ---- */
@@ -244,12 +219,6 @@ TEST(a_connection_without_a_reply_is_given_up_by_how_long_it_was_idle_and_the_wa
         submit(&one, "A", cases[i].sent_at + 3000, AT(cases[i].sent_at));
         CHECK_EQ_U64(hf_session_deadline(&session), AT(cases[i].given_up_at));
     }
-}
-
-TEST(an_idle_connection_on_which_any_byte_arrives_is_not_given_up) {
-    start_quiet();
-    submit(&one, "A", 23000, AT(20000));
-    receive(":", AT(20100)), CHECK_EQ_U64(hf_session_deadline(&session), AT(20100 + 1500));
 }
 
 TEST(a_connection_with_a_long_round_trip_time_is_given_up_later) {
