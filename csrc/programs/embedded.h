@@ -35,35 +35,36 @@ enum hf_program_id {
 
 enum hf_segment_id {
     HF_NO_SEGMENT, ACQUIRE_1, ACQUIRE_3, ACQUIRE_4, ACQUIRE_5, ACQUIRE_ALL_1, ACQUIRING_1,
-    ACQUIRING_2, ACQUIRING_3, AHEAD_1, AHEAD_2, BEGIN_1, BEGIN_2, BEHIND_1, CLOCK_2, CLOCK_3,
-    CLOCK_4, CLOCK_5, COMPLETE_1, COMPLETE_2, DRAWING_1, DRAWING_2, DUE_2, DUE_3, EXTEND_2,
-    EXTEND_4, FAIR_ACQUIRE_1, FAIR_ACQUIRE_2, FAIR_ACQUIRE_3, FAIR_ACQUIRE_4, FAIR_ACQUIRE_5,
-    FAIR_EXTEND_2, FAIR_EXTEND_3, FAIR_FORCE_2, FAIR_FORCE_3, FAIR_INFO_2, FAIR_LEAVE_1,
-    FAIR_PASSING_1, FAIR_QUEUE_1, FAIR_QUEUE_2, FAIR_RELEASE_1, FAIR_RELEASE_2, FAIR_RELEASE_3,
-    FENCE_1, FORCE_1, FORCE_2, FORGET_RECORD_1, FORGETTING_1, FREE_1, FREE_2, FRESH_1, FRESH_3,
-    GRANTING_1, GRANTING_2, HASH_10, HASH_12, HASH_14, HASH_15, HASH_16, HASH_17, HASH_18, HASH_19,
-    HASH_2, HASH_21, HASH_22, HASH_3, HASH_4, HASH_6, HASH_8, INFO_2, IS_QUEUE_1, KEYS_1, LATCH_1,
-    LATCH_2, LATCH_3, LATCH_4, LATCH_DELETE_1, LATCH_DOWN_1, LATCH_SET_1, LEAVE_1, MEMBER_1,
-    MEMBER_2, MEMBER_3, MEMBERS_1, MEMBERS_2, NEXT_BEHIND_RECORD_1, NOTE_1, NOTE_3, NOTIFYING_1,
-    ONCE_1, OWNERS_1, OWNERS_3, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, PERMIT_ACQUIRE_1,
-    PERMIT_ACQUIRE_10, PERMIT_ACQUIRE_2, PERMIT_ACQUIRE_3, PERMIT_ACQUIRE_4, PERMIT_ACQUIRE_5,
-    PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_7, PERMIT_ACQUIRE_8, PERMIT_ACQUIRE_9, PERMIT_EXTEND_1,
-    PERMIT_EXTEND_2, PERMIT_GRANTING_1, PERMIT_INFO_2, PERMIT_INFO_3, PERMIT_LEAVE_1, PERMIT_NOW_1,
-    PERMIT_NOW_2, PERMIT_PASSING_1, PERMIT_QUEUE_1, PERMIT_QUEUE_2, PERMIT_RELEASE_1,
-    PERMIT_RELEASE_2, PERMIT_RELEASE_3, PERMIT_RELEASE_4, PERMIT_RELEASE_5, PERMIT_RELEASE_6,
-    PERMIT_RELEASE_7, PERMIT_RELEASE_8, PERMIT_RELEASE_9, PERMIT_RENEW_1, PERMIT_SET_1, PERMITS_1,
-    PERMITS_2, PERMITS_3, PLACING_1, PLAIN_2, PLAIN_4, PLAIN_6, POOL_1, POOL_2, POOL_CHANGES_1,
-    POOL_CHANGES_2, POOL_CHANGES_3, QUEUE_1, QUEUE_2, QUEUEING_1, QUEUEING_2, RAISE_2, RANGES_1,
-    READ_INTEGER_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, RELEASE_1, RELEASE_10, RELEASE_2,
-    RELEASE_3, RELEASE_4, RELEASE_5, RELEASE_7, RELEASE_8, RELEASE_9, RELEASE_ALL_1, RENEW_1,
-    RUNS_2, RUNS_3, RW_1, RW_ACQUIRE_1, RW_ACQUIRE_2, RW_ACQUIRE_3, RW_ACQUIRE_4, RW_ACQUIRE_5,
-    RW_ACQUIRE_6, RW_ACQUIRE_7, RW_EXTEND_1, RW_EXTEND_2, RW_FORCE_1, RW_INFO_2, RW_LEAVE_1,
-    RW_QUEUE_1, RW_QUEUE_2, RW_RELEASE_1, RW_RELEASE_2, RW_RENEW_1, RW_SETTLING_1, RW_TOKEN_1,
-    SEMAPHORE_1, SEMAPHORE_2, SEMAPHORE_ACQUIRE_1, SEMAPHORE_ACQUIRE_2, SEMAPHORE_DELETE_1,
-    SEMAPHORE_DRAIN_1, SEMAPHORE_GIVING_1, SEMAPHORE_LEAVE_1, SEMAPHORE_RELEASE_1, SEMAPHORE_SET_1,
-    SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, SEMAPHORE_TURNS_2, SETTLING_1, SHARDED_2, SHARDED_4,
-    SHARDED_6, SHORTENED_1, SILENT_2, SILENT_4, STRING_10, STRING_14, STRING_2, STRING_4, STRING_6,
-    STRING_8, TIMES_1, TIMES_2, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, TURNS_1, WAIT_1
+    ACQUIRING_2, ACQUIRING_3, ACQUIRING_4, AHEAD_1, AHEAD_2, BEGIN_1, BEGIN_2, BEHIND_1, CLOCK_2,
+    CLOCK_3, CLOCK_4, CLOCK_5, COMPLETE_1, COMPLETE_2, DRAWING_1, DRAWING_2, DUE_2, DUE_3,
+    EXTEND_2, EXTEND_4, FAIR_ACQUIRE_1, FAIR_ACQUIRE_2, FAIR_ACQUIRE_3, FAIR_ACQUIRE_4,
+    FAIR_ACQUIRE_5, FAIR_EXTEND_2, FAIR_EXTEND_3, FAIR_FORCE_2, FAIR_FORCE_3, FAIR_INFO_2,
+    FAIR_LEAVE_1, FAIR_PASSING_1, FAIR_QUEUE_1, FAIR_QUEUE_2, FAIR_RELEASE_1, FAIR_RELEASE_2,
+    FAIR_RELEASE_3, FENCE_1, FORCE_1, FORCE_2, FOREIGN_HOLDER_1, FORGET_RECORD_1, FORGETTING_1,
+    FREE_1, FREE_2, FRESH_1, FRESH_3, GRANTING_1, GRANTING_2, HASH_10, HASH_12, HASH_14, HASH_15,
+    HASH_16, HASH_17, HASH_18, HASH_19, HASH_2, HASH_21, HASH_22, HASH_3, HASH_4, HASH_6, HASH_8,
+    INFO_2, IS_QUEUE_1, KEYS_1, LATCH_1, LATCH_2, LATCH_3, LATCH_4, LATCH_DELETE_1, LATCH_DOWN_1,
+    LATCH_SET_1, LEAVE_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_1, MEMBERS_2, NEXT_BEHIND_RECORD_1,
+    NOTE_1, NOTE_3, NOTIFYING_1, ONCE_1, OWNERS_1, OWNERS_3, PASSING_OVER_1, PASSING_OVER_2,
+    PASSING_OVER_3, PERMIT_ACQUIRE_1, PERMIT_ACQUIRE_10, PERMIT_ACQUIRE_2, PERMIT_ACQUIRE_3,
+    PERMIT_ACQUIRE_4, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_7, PERMIT_ACQUIRE_8,
+    PERMIT_ACQUIRE_9, PERMIT_EXTEND_1, PERMIT_EXTEND_2, PERMIT_GRANTING_1, PERMIT_INFO_2,
+    PERMIT_INFO_3, PERMIT_LEAVE_1, PERMIT_NOW_1, PERMIT_NOW_2, PERMIT_PASSING_1, PERMIT_QUEUE_1,
+    PERMIT_QUEUE_2, PERMIT_RELEASE_1, PERMIT_RELEASE_2, PERMIT_RELEASE_3, PERMIT_RELEASE_4,
+    PERMIT_RELEASE_5, PERMIT_RELEASE_6, PERMIT_RELEASE_7, PERMIT_RELEASE_8, PERMIT_RELEASE_9,
+    PERMIT_RENEW_1, PERMIT_SET_1, PERMITS_1, PERMITS_2, PERMITS_3, PLACING_1, PLAIN_2, PLAIN_4,
+    PLAIN_6, POOL_1, POOL_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, QUEUE_1, QUEUE_2,
+    QUEUEING_1, QUEUEING_2, RAISE_2, RANGES_1, READ_INTEGER_1, RECORD_2, RECORD_3, RECORD_4,
+    RECORD_5, RELEASE_1, RELEASE_10, RELEASE_2, RELEASE_3, RELEASE_4, RELEASE_5, RELEASE_7,
+    RELEASE_8, RELEASE_9, RELEASE_ALL_1, RENEW_1, RUNS_2, RUNS_3, RW_1, RW_ACQUIRE_1, RW_ACQUIRE_2,
+    RW_ACQUIRE_3, RW_ACQUIRE_4, RW_ACQUIRE_5, RW_ACQUIRE_6, RW_ACQUIRE_7, RW_EXTEND_1, RW_EXTEND_2,
+    RW_FORCE_1, RW_INFO_2, RW_LEAVE_1, RW_QUEUE_1, RW_QUEUE_2, RW_RELEASE_1, RW_RELEASE_2,
+    RW_RENEW_1, RW_SETTLING_1, RW_TOKEN_1, SEMAPHORE_1, SEMAPHORE_2, SEMAPHORE_ACQUIRE_1,
+    SEMAPHORE_ACQUIRE_2, SEMAPHORE_DELETE_1, SEMAPHORE_DRAIN_1, SEMAPHORE_GIVING_1,
+    SEMAPHORE_LEAVE_1, SEMAPHORE_RELEASE_1, SEMAPHORE_SET_1, SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1,
+    SEMAPHORE_TURNS_2, SETTLING_1, SHARDED_2, SHARDED_4, SHARDED_6, SHORTENED_1, SILENT_2,
+    SILENT_4, STRING_10, STRING_14, STRING_2, STRING_4, STRING_6, STRING_8, TIMES_1, TIMES_2,
+    TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, TURNS_1, WAIT_1
 };
 
 static const char *const hf_segment_table[] = {
@@ -140,20 +141,13 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local function is_granted()\n"
     "return WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0\n"
-    "end\n"
-    "local function record_foreign_holder()\n"
-    "local record, now = record_in(first_members()), now_ms()\n"
-    "local is_recorded = record and record.turns == 0 and record.unused == 0 and not record.listeners\n"
-    "if is_recorded and record.till <= now then return end\n"
-    "local began = record and record.listeners and math.min(now, record.began) or now\n"
-    "write_record(record, 0, 0, false, 0, began)\n"
-    "end\n"
-    "local function record_lasting_queue(last, place)\n"
+    "end\n",
+    [ACQUIRING_2] = "local function record_lasting_queue(last, place)\n"
     "local last_period, period = math.floor(last / LOCK_PROBE_US), math.floor(place / LOCK_PROBE_US)\n"
     "if last_period == period or WAITER:sub(2, 2) ~= 'l' or record_in(first_members()) then return end\n"
     "write_record(nil, 0, 4, false, 0, now_ms())\n"
     "end\n",
-    [ACQUIRING_2] = "local function busy(ttl_ms, foreign, holder)\n"
+    [ACQUIRING_3] = "local function busy(ttl_ms, foreign, holder)\n"
     "if WAITER == '' then return { 0, ttl_ms, 0, foreign and 1 or 0, '' } end\n"
     "local place, was_queued, last = enqueue()\n"
     "if last and last > FRONT_MAX then record_lasting_queue(last, place) end\n"
@@ -189,7 +183,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "if FROM > 0 then return { -1 } end\n"
     "if is_granted() then return take(0) end\n",
-    [ACQUIRING_3] = "take_up_place()\n"
+    [ACQUIRING_4] = "take_up_place()\n"
     "settle_missed_grant(WAITER ~= '' and client_of(WAITER) or OWNER:sub(1, 36))\n"
     "local left_ms = FINGERPRINT and 0 or foreign_ms(POLL_MS)\n"
     "if left_ms > 0 then return busy(left_ms, true) end\n"
@@ -596,6 +590,13 @@ static const char *const hf_segment_table[] = {
     "if kind ~= KEY_TYPE then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
     "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
     "if ARGV[3] and ARGV[3] ~= holder_of(LOCK) then return 0 end\n",
+    [FOREIGN_HOLDER_1] = "local function record_foreign_holder()\n"
+    "local record, now = record_in(first_members()), now_ms()\n"
+    "local is_recorded = record and record.turns == 0 and record.unused == 0 and not record.listeners\n"
+    "if is_recorded and record.till <= now then return end\n"
+    "local began = record and record.listeners and math.min(now, record.began) or now\n"
+    "write_record(record, 0, 0, false, 0, began)\n"
+    "end\n",
     [FORGET_RECORD_1] = "local function forget_record()\n"
     "local record = record_in(first_members())\n"
     "if record then redis.call('ZREM', QUEUE, record.member) end\n"
@@ -1823,15 +1824,15 @@ static const char *const hf_segment_table[] = {
     [RW_ACQUIRE_7] = "local function drain_readers(place)\n"
     "local now, till = now_ms(), tonumber(lock_mode:match('^drain:(%d+)$'))\n"
     "if till and till > now and till - now <= MAX_DRAIN_MS then return till - now end\n"
+    "local record = record_in(first_members())\n"
     "if till then\n"
-    "write_turn(DRAIN_PAUSE_MS)\n"
+    "write_turn(record, DRAIN_PAUSE_MS, record and record.began)\n"
     "end_drain()\n"
     "return DRAIN_PAUSE_MS\n"
     "end\n"
-    "local record = record_in(first_members())\n"
     "local left_ms = record and record.till - now or 0\n"
     "if left_ms > 0 and left_ms <= DRAIN_PAUSE_MS then return left_ms end\n"
-    "forget_record()\n"
+    "record_foreign_holder()\n"
     "local ms = math.max(DRAIN_MS, math.min((now - since_us(place + 0) / 1000) / 8, MAX_DRAIN_MS))\n"
     "redis.call('HSET', LOCK, 'mode', string.format('drain:%.0f', now + ms))\n"
     "return ms\n"
@@ -1867,8 +1868,10 @@ static const char *const hf_segment_table[] = {
     "local lock_ms = lock_mode and redis.call('PTTL', LOCK) or 0\n"
     "if lock_ms == -1 then return { -3 } end\n"
     "if lock_mode == 'write' then\n"
-    "if has_foreign() then forget_record() end\n"
+    "local is_foreign = has_foreign()\n"
     "check_first()\n"
+    "if is_foreign and first_in_line() then record_foreign_holder()\n"
+    "elseif is_foreign then forget_record() end\n"
     "return busy(lock_ms, false)\n"
     "end\n"
     "settle_missed_grants(OWNER:sub(1, 36))\n"
@@ -1882,6 +1885,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "if lock_mode then check_first() end\n"
     "local is_served, newer, more = serve(lock_mode, WAITER, WRITES)\n"
+    "if not lock_mode then begin_our_run(now_ms()) end\n"
     "if is_served then\n"
     "local reply = take()\n"
     "notify(prune_to_first_live(), 'recheck')\n"
@@ -1968,6 +1972,7 @@ static const char *const hf_segment_table[] = {
     "return 0\n"
     "end\n"
     "local _, _, more = serve(mode)\n"
+    "if not mode then begin_our_run(now_ms()) end\n"
     "if mode and first_in_line() then notify_first_of_foreign_holder() end\n"
     "return more and 3 or 0\n"
     "end\n"
@@ -1980,7 +1985,6 @@ static const char *const hf_segment_table[] = {
     "local result = release_holds(count, REMAINING)\n"
     "return result == 2 and 1 or result\n",
     [RW_QUEUE_1] = "local WAITER_KINDS = 'rw'\n"
-    "local TURN_MS = 50\n"
     "local RECHECK_MS = 5\n"
     "local YIELD_MS = 250\n"
     "local DRAIN_MS, MAX_DRAIN_MS = 50, 30000\n"
@@ -2038,16 +2042,20 @@ static const char *const hf_segment_table[] = {
     "end_drain()\n"
     "return 'read'\n"
     "end\n"
-    "local function write_turn(ms)\n"
-    "write_record(record_in(first_members()), 0, 0, true, 0, now_ms() + ms)\n"
+    "local function write_turn(record, ms, began)\n"
+    "local now = now_ms()\n"
+    "local held_ms = now - math.min(began or now, now)\n"
+    "write_record(record, 0, 0, true, ms - LISTEN_MS + held_ms, now + ms)\n"
     "if not first_in_line() then redis.call('PEXPIRE', QUEUE, 2 * ms) end\n"
     "end\n"
     "local function yield_ms()\n"
     "if foreign_waiters(RELEASES) == 0 or has_foreign() then return 0 end\n"
-    "local record = record_in(first_members())\n"
-    "local left_ms = record and record.till - now_ms() or -YIELD_MS\n"
+    "local record, now = record_in(first_members()), now_ms()\n"
+    "if add_turn(record, now) then return 0 end\n"
+    "local is_left = record and record.turns == 0 and record.listeners\n"
+    "local left_ms = is_left and record.till - now or -YIELD_MS\n"
     "if left_ms > YIELD_MS or left_ms <= -YIELD_MS then\n"
-    "write_turn(YIELD_MS)\n"
+    "write_turn(record, YIELD_MS)\n"
     "return YIELD_MS\n"
     "end\n"
     "return math.max(0, left_ms)\n"
@@ -2119,7 +2127,7 @@ static const char *const hf_segment_table[] = {
     "state.skipped, writer_only and 1 or BATCH)\n"
     "if #members == 0 then\n"
     "local may_acquire = state.skipped == 0 and (not writes or not state.mode)\n"
-    "if not mode or foreign_waiters(RELEASES) == 0 then forget_record() end\n"
+    "if not state.mode or foreign_waiters(RELEASES) == 0 then forget_record() end\n"
     "return state.is_served or may_acquire, false, false\n"
     "end\n"
     "local may_continue, newer = serve_batch(members, state)\n"
@@ -2133,14 +2141,18 @@ static const char *const hf_segment_table[] = {
     "announce(RELEASES, payload)\n"
     "return 1\n"
     "end\n"
-    "if foreign_waiters(RELEASES) > 0 then\n"
-    "write_turn(TURN_MS)\n"
-    "notify(prune_to_first_live(), 'turn', RECHECK_MS)\n"
+    "local foreign = foreign_waiters(RELEASES) > 0\n"
+    "local member = foreign and prune_to_first_live() or nil\n"
+    "local record = foreign and record_in(first_members()) or nil\n"
+    "if foreign and not (member and not is_newer(member) and add_turn(record, now_ms())) then\n"
+    "write_turn(record, listen_ms(record))\n"
+    "notify(member, 'turn', RECHECK_MS)\n"
     "announce(RELEASES, payload)\n"
     "return 1\n"
     "end\n"
     "local _, _, more = serve(nil)\n"
-    "if redis.call('EXISTS', LOCK) == 0 then announce(RELEASES, payload) end\n"
+    "local mode = redis.call('HGET', LOCK, 'mode')\n"
+    "if not mode or foreign and mode == 'read' then announce(RELEASES, payload) end\n"
     "return more and 3 or 1\n"
     "end\n"
     "local function on_reader_left(max_left, was_longest)\n"
@@ -2227,7 +2239,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "end\n",
     [RW_RELEASE_2] = "if holds == 0 then\n"
-    "write_turn(TURN_MS)\n"
+    "write_turn(nil, LISTEN_MS)\n"
     "return 1\n"
     "end\n"
     "if WAITER then redis.pcall('ZREM', QUEUE, WAITER) end\n"
@@ -2520,10 +2532,11 @@ static const hf_program hf_program_table[] = {
     CLOCK_2, HASH_10, ACQUIRE_4, BEHIND_1, ACQUIRE_5, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2,
     HASH_3, HASH_4, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1,
     FRESH_3, HASH_6, PLAIN_2, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
-    ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2,
-    ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1,
-    GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_3,
-    HF_NO_SEGMENT}, 24192, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE], NULL},
+    ACQUIRING_1, FOREIGN_HOLDER_1, ACQUIRING_2, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
+    PASSING_OVER_3, QUEUEING_2, ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
+    MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2,
+    RUNS_3, ACQUIRING_4, HF_NO_SEGMENT}, 24192, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE],
+    NULL},
     {"acquire_all", "48a0ba76ad9a5ea7bc19e801f51f3dc09afd9c00", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
@@ -2533,10 +2546,11 @@ static const hf_program hf_program_table[] = {
     {"begin", "11ab61d15b34a77376b89d69900702152072fb1d", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, BEGIN_1, FRESH_1, FRESH_3, HASH_6, PLAIN_2, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2,
-    RECORD_3, RECORD_4, RECORD_5, BEGIN_2, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
-    PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
-    MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2,
-    RUNS_3, ACQUIRING_3, HF_NO_SEGMENT}, 22207, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN], NULL},
+    RECORD_3, RECORD_4, RECORD_5, BEGIN_2, ACQUIRING_1, FOREIGN_HOLDER_1, ACQUIRING_2, QUEUEING_1,
+    PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_3, QUEUE_1, MEMBERS_1,
+    MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2,
+    DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_4, HF_NO_SEGMENT}, 22207,
+    &hf_program_table[HF_PROGRAM_SHARDED_BEGIN], NULL},
     {"complete", "0d092e3a7e7456071284c6d1c927bece7a41c78a", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PLAIN_2,
@@ -2602,10 +2616,10 @@ static const hf_program hf_program_table[] = {
     FAIR_ACQUIRE_2, STRING_6, ACQUIRE_3, CLOCK_2, STRING_8, ACQUIRE_4, BEHIND_1, ACQUIRE_5,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, STRING_2, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2, TOKEN_3,
     TOKEN_4, TOKEN_5, RANGES_1, FRESH_3, STRING_4, SILENT_2, OWNERS_3, PLACING_1, RECORD_2,
-    RECORD_3, RECORD_4, RECORD_5, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
-    PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
-    MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2,
-    RUNS_3, ACQUIRING_3, HF_NO_SEGMENT}, 23051, NULL, NULL},
+    RECORD_3, RECORD_4, RECORD_5, ACQUIRING_1, FOREIGN_HOLDER_1, ACQUIRING_2, QUEUEING_1,
+    PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_3, QUEUE_1, MEMBERS_1,
+    MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2,
+    DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_4, HF_NO_SEGMENT}, 23051, NULL, NULL},
     {"mutex_extend", "0cfdc1741361b9805641544de666ac64e9af4ccb", (const unsigned char[]){STRING_2,
     EXTEND_2, FAIR_EXTEND_2, SILENT_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1103, NULL, NULL},
     {"mutex_force", "9b9102e94d2ef3962cb61315f9eda469efb5aac2", (const unsigned char[]){KEYS_1,
@@ -2704,37 +2718,38 @@ static const hf_program hf_program_table[] = {
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL], NULL},
     {"renew", "45a55f6ec908cf43b9e8c089f9f5a41e85c05d70", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, RENEW_1, HF_NO_SEGMENT}, 872, NULL, NULL},
-    {"rw_acquire", "f9f284e7717c004dfe879c261c00574a6369425e", (const unsigned char[]){KEYS_1,
+    {"rw_acquire", "bc9afd32d1eb3922e64c271c9a815c944e8a9fba", (const unsigned char[]){KEYS_1,
     PLAIN_2, RW_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, RW_ACQUIRE_2, HASH_3,
     RW_ACQUIRE_3, HASH_3, RW_ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3,
     TOKEN_4, TOKEN_5, RW_1, RW_ACQUIRE_5, RW_TOKEN_1, RW_ACQUIRE_6, OWNERS_1, PLACING_1, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3,
-    QUEUEING_2, TIMES_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
-    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, RW_ACQUIRE_7,
-    HF_NO_SEGMENT}, 26441, &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE], NULL},
+    QUEUEING_2, TIMES_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, TURNS_1,
+    RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1,
+    FOREIGN_HOLDER_1, RW_ACQUIRE_7, HF_NO_SEGMENT}, 28390,
+    &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE], NULL},
     {"rw_extend", "5dfbc6597ea45e06289b94580540798502c5ef1b", (const unsigned char[]){RW_1,
     RW_EXTEND_1, PLAIN_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 3932,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_EXTEND], NULL},
-    {"rw_force", "1f6e63f6ad9fc6d4d7b52863951dcc8df0a7247f", (const unsigned char[]){KEYS_1,
+    {"rw_force", "2cc35cacadf0ef56864289e67e166dbc81d8253a", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, PLAIN_2,
     RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PASSING_OVER_2,
-    RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1,
-    RW_QUEUE_2, OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 17422,
+    RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, TURNS_1, RUNS_2, RUNS_3,
+    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 18807,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE], NULL},
     {"rw_info", "d7ddd2d8fa805033a87cb8205fd21363fb617b08", (const unsigned char[]){RW_1, AHEAD_1,
     AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, RW_INFO_2, HF_NO_SEGMENT}, 4285,
     NULL, NULL},
-    {"rw_leave", "5922e6c6bc284971d656c8fcf74dfe789aabcef7", (const unsigned char[]){KEYS_1,
+    {"rw_leave", "70166b2fa684e0f368d119548bb62dfaefcb41c1", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, PLAIN_2,
     RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PASSING_OVER_2,
-    RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1,
-    RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, FORGETTING_1, RW_LEAVE_1, HF_NO_SEGMENT}, 18763,
-    &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE], NULL},
-    {"rw_release", "c3a8a8034038602de3f017dee3157ebb1eca5d46", (const unsigned char[]){KEYS_1,
+    RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, TURNS_1, RUNS_2, RUNS_3,
+    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, FORGETTING_1, RW_LEAVE_1,
+    HF_NO_SEGMENT}, 20193, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE], NULL},
+    {"rw_release", "c6e96b95e26a049f8e3d65a4f41c0eec7f78542e", (const unsigned char[]){KEYS_1,
     PLAIN_2, RW_RELEASE_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
     RW_1, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PASSING_OVER_2,
-    RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1,
-    RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 17904,
+    RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, TURNS_1, RUNS_2, RUNS_3,
+    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 19296,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE], NULL},
     {"rw_renew", "37285c861868ad3aec8a9c93ca1d5dccc64b6483", (const unsigned char[]){RW_1,
     RW_RENEW_1, HF_NO_SEGMENT}, 2875, NULL, NULL},
@@ -2769,10 +2784,11 @@ static const hf_program hf_program_table[] = {
     FAIR_ACQUIRE_2, HASH_8, HASH_3, ACQUIRE_3, CLOCK_2, HASH_10, ACQUIRE_4, BEHIND_1, ACQUIRE_5,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2,
     TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, FRESH_3, HASH_6, SHARDED_2, OWNERS_3, PLACING_1, RECORD_2,
-    RECORD_3, RECORD_4, RECORD_5, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
-    PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
-    MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2,
-    RUNS_3, ACQUIRING_3, HF_NO_SEGMENT}, 24618, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE]},
+    RECORD_3, RECORD_4, RECORD_5, ACQUIRING_1, FOREIGN_HOLDER_1, ACQUIRING_2, QUEUEING_1,
+    PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_3, QUEUE_1, MEMBERS_1,
+    MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2,
+    DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_4, HF_NO_SEGMENT}, 24618, NULL,
+    &hf_program_table[HF_PROGRAM_ACQUIRE]},
     {"sharded_acquire_all", "a8446593a067f8439133d36da0142fa1af146f1a",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2,
@@ -2782,10 +2798,10 @@ static const hf_program hf_program_table[] = {
     {"sharded_begin", "412e4a7619f2f5673acd0035b9e01fdc0cdf867a", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, BEGIN_1, FRESH_1, FRESH_3, HASH_6, SHARDED_2, OWNERS_1, OWNERS_3, PLACING_1,
-    RECORD_2, RECORD_3, RECORD_4, RECORD_5, BEGIN_2, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1,
-    PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1,
-    MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3,
-    TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_3, HF_NO_SEGMENT}, 22633, NULL,
+    RECORD_2, RECORD_3, RECORD_4, RECORD_5, BEGIN_2, ACQUIRING_1, FOREIGN_HOLDER_1, ACQUIRING_2,
+    QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_3, QUEUE_1,
+    MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
+    DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_4, HF_NO_SEGMENT}, 22633, NULL,
     &hf_program_table[HF_PROGRAM_BEGIN]},
     {"sharded_complete", "7fef2027975461b97150f4ca702790e5ddae9823",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
@@ -2901,35 +2917,36 @@ static const hf_program hf_program_table[] = {
     RECORD_3, RECORD_4, RECORD_5, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2,
     RELEASE_ALL_1, HF_NO_SEGMENT}, 14775, NULL, &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
-    {"sharded_rw_acquire", "04d3ebe0086a66a8512c7dd957975d1530adc5de",
+    {"sharded_rw_acquire", "09e03f242dc09a423b5a4f56eb391b974e34ba11",
     (const unsigned char[]){KEYS_1, SHARDED_2, RW_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2,
     FREE_2, RW_ACQUIRE_2, HASH_3, RW_ACQUIRE_3, HASH_3, RW_ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4,
     CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, RW_ACQUIRE_5, RW_TOKEN_1, RW_ACQUIRE_6,
     OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, QUEUEING_1, PASSING_OVER_1,
     PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, TIMES_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
-    MEMBER_3, MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1,
-    RW_ACQUIRE_7, HF_NO_SEGMENT}, 26867, NULL, &hf_program_table[HF_PROGRAM_RW_ACQUIRE]},
+    MEMBER_3, MEMBERS_2, TURNS_1, RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2,
+    SETTLING_1, RW_SETTLING_1, FOREIGN_HOLDER_1, RW_ACQUIRE_7, HF_NO_SEGMENT}, 28816, NULL,
+    &hf_program_table[HF_PROGRAM_RW_ACQUIRE]},
     {"sharded_rw_extend", "89b6ffbe89b3679fb114177e148830dbd399333e", (const unsigned char[]){RW_1,
     RW_EXTEND_1, SHARDED_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 4358, NULL,
     &hf_program_table[HF_PROGRAM_RW_EXTEND]},
-    {"sharded_rw_force", "09c76434584c0b0fceb5af51d69e1c9095d8b40b",
+    {"sharded_rw_force", "3e4f00c14dcd2834eb324f87338c9359f9a8c394",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RW_1, SHARDED_2, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
     RECORD_5, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
-    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 17848, NULL,
-    &hf_program_table[HF_PROGRAM_RW_FORCE]},
-    {"sharded_rw_leave", "6e8d3897ee177ce01ca4cc053fc95f9af806f0cd",
+    TURNS_1, RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, OWNERS_3, RW_FORCE_1,
+    HF_NO_SEGMENT}, 19233, NULL, &hf_program_table[HF_PROGRAM_RW_FORCE]},
+    {"sharded_rw_leave", "3050a7ec103c16854da4cf760b5697c357d5db74",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RW_1, SHARDED_2, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
     RECORD_5, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
-    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, FORGETTING_1, RW_LEAVE_1,
-    HF_NO_SEGMENT}, 19189, NULL, &hf_program_table[HF_PROGRAM_RW_LEAVE]},
-    {"sharded_rw_release", "7d6aea04464968f420ea24e5abf2ec950362f206",
+    TURNS_1, RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1,
+    FORGETTING_1, RW_LEAVE_1, HF_NO_SEGMENT}, 20619, NULL, &hf_program_table[HF_PROGRAM_RW_LEAVE]},
+    {"sharded_rw_release", "5aa184aab952791271b5ab0772fde80fff0218db",
     (const unsigned char[]){KEYS_1, SHARDED_2, RW_RELEASE_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3,
     RECORD_4, RECORD_5, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
-    MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 18330, NULL,
-    &hf_program_table[HF_PROGRAM_RW_RELEASE]},
+    MEMBERS_2, TURNS_1, RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2,
+    HF_NO_SEGMENT}, 19722, NULL, &hf_program_table[HF_PROGRAM_RW_RELEASE]},
     {"sharded_semaphore_acquire", "f874f4c23d97704e5494e7e57f074502fac80a77",
     (const unsigned char[]){SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, SEMAPHORE_TURN_1,
     SEMAPHORE_ACQUIRE_1, SHARDED_2, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,

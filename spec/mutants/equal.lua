@@ -110,7 +110,7 @@ return {
   { "rw_queue.lua:admit_writer", "redis.call('ZADD', QUEUE, 0, member) ⇄ send(member, 'grant', kind, number, place_of(place), token, GRANT_MS, LOCK)", ONE_SCRIPT },
   { "rw_queue.lua:admit_readers", "client .. (ttl_ms «==|~=» '0' and '", "the two groups of a client have two names in either case" },
   { "rw_queue.lua:serve_batch", "if #readers > «0|1» then", IN_PAIRS },
-  { "rw_queue.lua:pass_on", "notify(prune_to_first_live(), 'turn', RECHECK_MS) ⇄ announce(RELEASES, payload)", ONE_SCRIPT },
+  { "rw_queue.lua:pass_on", "notify(member, 'turn', RECHECK_MS) ⇄ announce(RELEASES, payload)", ONE_SCRIPT },
   { "rw_queue.lua:on_reader_left", "mode = max_left «>|>=» 0 and redis", "where the mode is 'write' the writer is left" },
   { "settling.lua:evict", "if #gone «>|>=» 0 then redis", GRANT_AMONG_THEM },
   { "token.lua:next_token", "0) + 1, now, floor or «0|1»)", "the first of the three is 1 or more" },

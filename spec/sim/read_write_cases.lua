@@ -12,6 +12,8 @@ local READER, WRITER = A .. ":1", A .. ":2:write"
 local unpack = table.unpack or unpack
 local JAVA = "6f1c2b7a-1111-4222-8333-000000000001:7"
 local RECORD = "1f 0 0 1 0"
+local YIELD = "1f 0 0 1 200" -- our readers have yielded to a writer of Redisson's
+local THEIRS = "1f 0 0 0 0" -- a client of Redisson's was seen to hold the lock
 
 local cases = {}
 
@@ -322,7 +324,7 @@ case("readers and writers are queued in the order in which they came", function(
     c.same({ 0, number - 1, number == 1 and 1 or 0 }, { reply[1], reply[3], reply[4] })
     places[number] = member("w", client, number)
   end
-  c.same(places, c.cmd("ZRANGE", QUEUE, 0, -1))
+  c.same({ THEIRS, unpack(places) }, c.cmd("ZRANGE", QUEUE, 0, -1))
 end)
 
 case("an acquire removes a queue entry with an invalid score", function(c)
@@ -763,6 +765,165 @@ case("a reservation for Redisson ends when a Redisson client holds the lock, or 
   c.same({ 1, T0, 0 }, acquire(c, READER))
 end)
 
+-- ---- runs of Redisson's clients and of ours ----
+
+-- The first of several writers, each of a client of its own, takes the free lock, and the others
+-- get it from each other. → the queue's record and the first waiter's messages after each step
+local function run_of_ours(c, record, pause_ms)
+  c.listen(CHANNEL)
+  local clients, seen, members = {}, {}, {}
+  for i = 1, 5 do
+    clients[i], members[i] = UUID:format(i), member("w", UUID:format(i), 2)
+    queued(c, text(T0 + i), members[i])
+    if i > 1 then listen_as(c, clients[i]) end
+  end
+  c.cmd("ZADD", QUEUE, text(-(T0_MS - 50)), record)
+  acquire(c, clients[1] .. ":2:write", { member = members[1] })
+  for i = 1, 5 do
+    seen[i] = c.cmd("ZRANGE", QUEUE, 0, 0)[1]
+    if c.cmd("HEXISTS", LOCK, clients[i] .. ":2:write") == 0 then return seen, i end
+    c.pass(pause_ms)
+    c.same(1, release(c, clients[i] .. ":2:write", 0, members[i]))
+  end
+  return seen, 6
+end
+
+case("after a run of Redisson's, three writers of ours follow each other if a client of Redisson's was seen", function(c)
+  c.same({ { "1f 1 0 0 50", "1f 2 0 0 50", "1f 3 0 0 50", "1f 0 0 1 50" }, 4 },
+    { run_of_ours(c, THEIRS, 0) })
+end)
+
+case("after a run of Redisson's in which no client was seen, any number of our writers follow each other", function(c)
+  c.same({ "1f 1 0 1 100", "1f 2 0 1 100", "1f 3 0 1 100", "1f 4 0 1 100", "1f 5 0 1 100" },
+    (run_of_ours(c, RECORD, 0)))
+end)
+
+case("a run of ours ends before it is longer than Redisson's last run", function(c)
+  c.same({ { "1f 1 0 0 50", "1f 2 0 0 50", "1f 0 0 1 50" }, 3 }, { run_of_ours(c, THEIRS, 25) })
+  c.cmd("FLUSHALL")
+  c.clock(T0)
+  c.same({ { "1f 1 0 0 50", "1f 0 0 1 50" }, 2 }, { run_of_ours(c, THEIRS, 26) })
+end)
+
+case("a release after our run leaves the lock to Redisson for twice as long as its last run", function(c)
+  local java, first = c.listen(CHANNEL), listen_as(c, B)
+  writes(c, WRITER)
+  queued(c, -T0_MS, "1f 3 0 0 80", T0, member("r", B, 3))
+  c.same(1, release(c, WRITER))
+  c.same({ "1f 0 0 1 110", "-" .. text(T0_MS + 160), member("r", B, 3), text(T0) }, queue(c))
+  c.same({ { "1 turn 3 5" }, { "1" } }, { first.received(), java.received() })
+  c.cmd("FLUSHALL")
+  writes(c, WRITER)
+  queued(c, -T0_MS, "1f 1 0 0 80")
+  c.same(1, release(c, WRITER))
+  c.same({ "1f 0 0 1 110", "-" .. text(T0_MS + 160) }, queue(c), "nobody of ours waits")
+  c.same(320, c.cmd("PTTL", QUEUE))
+end)
+
+case("a run of ours does not continue with a dead waiter, or one in a newer format", function(c)
+  c.listen(CHANNEL)
+  for _, other in ipairs { member("w", B, 3), "2w" .. B .. ":3:0" } do
+    writes(c, WRITER)
+    c.cmd("DEL", QUEUE)
+    queued(c, -T0_MS, "1f 1 0 0 50", T0, other)
+    c.same(1, release(c, WRITER))
+    c.same("1f 0 0 1 50", queue(c)[1], other)
+  end
+end)
+
+case("a run of ours that continues with readers lets Redisson's readers in, too", function(c)
+  local java = c.listen(CHANNEL)
+  listen_as(c, B)
+  for kind, received in pairs { r = { "1" }, w = {} } do
+    c.cmd("DEL", LOCK, QUEUE)
+    writes(c, WRITER)
+    queued(c, -T0_MS, "1f 1 0 0 50", T0, member(kind, B, 3))
+    c.same(1, release(c, WRITER))
+    c.same(kind == "r" and "read" or "write", mode(c))
+    c.same({ "1f 2 0 0 50", "-" .. text(T0_MS) }, { unpack(queue(c), 1, 2) }, kind)
+    c.same(received, java.received(), kind)
+  end
+end)
+
+case("a wait that ends begins our run if the next waiter gets the lock", function(c)
+  local me = member("w", A, 2)
+  c.listen(CHANNEL)
+  listen_as(c, B)
+  queued(c, text(-(T0_MS - 80)), THEIRS, T0, me, T0 + 1, member("w", B, 3))
+  c.same(0, leave(c, WRITER, 0, me))
+  c.same("1", c.cmd("HGET", LOCK, B .. ":3:write"))
+  c.same({ "1f 1 0 0 80", "-" .. text(T0_MS) }, { unpack(queue(c), 1, 2) })
+end)
+
+case("our run begins if the free lock is granted to readers before the writer that asks", function(c)
+  local me = member("w", A, 2)
+  c.listen(CHANNEL)
+  queued(c, text(-(T0_MS - 80)), THEIRS, T0, member("r", B, 3), T0 + 1, me)
+  local listener = listen_as(c, B)
+  c.same(0, acquire(c, WRITER, { member = me })[1])
+  c.same({ "1 recheck 3" }, listener.received())
+  c.same(0, leave(c, C .. ":9"))
+  c.same({ "read", "1f 1 0 0 80", "-" .. text(T0_MS) }, { mode(c), unpack(queue(c), 1, 2) })
+end)
+
+case("a reader that joins others during our run takes a turn of it", function(c)
+  c.listen(CHANNEL)
+  reads(c, READER)
+  queued(c, text(-T0_MS), "1f 2 0 0 50")
+  c.same(1, acquire(c, B .. ":1")[1])
+  c.same("1f 3 0 0 50", queue(c)[1])
+  c.same({ 0, 250, 0, 1, "" }, acquire(c, B .. ":2"))
+  c.same({ YIELD, "-" .. text(T0_MS + 250) }, queue(c))
+end)
+
+case("readers yield to Redisson's writer at once after its run or ours, not after 250 ms", function(c)
+  c.listen(CHANNEL)
+  for _, record in ipairs { "1f 1 0 1 10", THEIRS } do
+    reads(c, READER)
+    c.cmd("DEL", QUEUE)
+    queued(c, text(-(T0_MS - 100)), record)
+    c.same({ 0, 250, 0, 1, "" }, acquire(c, B .. ":1"), record)
+  end
+end)
+
+case("a reader that joins Redisson's readers does not end their run", function(c)
+  local seen = { THEIRS, "-" .. text(T0_MS - 10) }
+  c.listen(CHANNEL)
+  reads(c, JAVA)
+  queued(c, text(-(T0_MS - 10)), THEIRS)
+  c.same(1, acquire(c, READER)[1])
+  c.same(seen, queue(c))
+end)
+
+case("a Redisson writer's run began when the lock was left to it, or is first seen", function(c)
+  local me = member("w", A, 2)
+  writes(c, JAVA .. ":write")
+  for record, began in pairs { [RECORD] = T0_MS - 10, ["1f 0 0 1 30"] = T0_MS - 40, ["1f 2 0 0 9"] = T0_MS } do
+    queued(c, text(-(T0_MS + 40)), record)
+    c.same({ 0, LEASE, 0, 1 }, { unpack(acquire(c, WRITER, { member = me }), 1, 4) })
+    c.same({ THEIRS, "-" .. text(began), me, text(T0) }, queue(c), record)
+    c.cmd("DEL", QUEUE)
+  end
+  acquire(c, B .. ":9")
+  c.same(0, c.cmd("EXISTS", QUEUE), "nobody waits")
+end)
+
+case("the run of Redisson's readers goes on while they may enter again", function(c)
+  local me = member("w", A, 2)
+  listen_as(c, A)
+  reads(c, JAVA)
+  for ms, run in pairs { [-500] = 500, [1000] = 0 } do
+    c.cmd("DEL", QUEUE)
+    c.cmd("HSET", LOCK, "mode", "drain:" .. text(T0_MS))
+    queued(c, text(-(T0_MS + ms)), THEIRS, T0, me)
+    c.same(50, acquire(c, WRITER, { member = me })[2])
+    c.same({ "1f 0 0 1 " .. run, "-" .. text(T0_MS + 50) }, { unpack(queue(c), 1, 2) })
+  end
+  c.pass(50)
+  acquire(c, WRITER, { member = me })
+  c.same({ THEIRS, "drain" }, { queue(c)[1], mode(c):sub(1, 5) })
+end)
+
 case("no reader joins while the lock is reserved for Redisson's writers, but readers may for as long afterwards", function(c)
   c.listen(CHANNEL)
   reads(c, READER)
@@ -789,7 +950,7 @@ case("the record of reservations for Redisson's writers is deleted once no Redis
   acquire(c, B .. ":1", { member = member("r", B, 1) })
   c.pass(250)
   c.same(1, acquire(c, B .. ":1", { member = member("r", B, 1) })[1])
-  c.same({ RECORD, "-" .. text(T0_MS + 250) }, queue(c))
+  c.same({ YIELD, "-" .. text(T0_MS + 250) }, queue(c))
   java.close()
   c.same(1, acquire(c, B .. ":2")[1])
   c.same(0, c.cmd("EXISTS", QUEUE))
@@ -859,7 +1020,7 @@ case("a pause for Redisson's readers is ignored if it is over or ends too far in
     reads(c, JAVA)
     queued(c, text(-(T0_MS + ms)), RECORD, T0, me)
     acquire(c, WRITER, { member = me })
-    c.same({ me, text(T0) }, queue(c), tostring(ms))
+    c.same({ THEIRS, "-" .. text(T0_MS + math.min(ms - 50, 0)), me, text(T0) }, queue(c), tostring(ms))
     c.same("drain:" .. text(T0_MS + 50), mode(c), tostring(ms))
   end
 end)
@@ -871,7 +1032,7 @@ case("a writer that asks but cannot listen keeps its place behind readers that a
   queued(c, T0 - 9, member("r", C, 1))
   local reply = acquire(c, WRITER, { member = me })
   c.same({ 0, 0, text(T0) }, { reply[1], reply[3], reply[5] })
-  c.same({ member("r", C, 1), "0", me, text(T0) }, queue(c))
+  c.same({ THEIRS, "-" .. text(T0_MS), member("r", C, 1), "0", me, text(T0) }, queue(c))
 end)
 
 case("a draining lock whose readers have all expired is free", function(c)

@@ -14,6 +14,9 @@ local CALM_GAP = 400000
 local CLOCKS_MS = 500
 local PAUSE_MS = 250 -- for how long holdfast readers may join again next to a writer of Redisson
 local CLOCKS_US = 1500 -- the server's times are in whole milliseconds
+local MAX_IN_A_ROW = 3 -- holdfast's turns after a run in which a client of Redisson was seen
+local MAX_RUN, ROUNDED = 2000000, 2000 -- µs of holdfast's run after Redisson's
+local MAX_OVERTAKEN = 40 -- how often holdfast may take the lock during one wait of Redisson's
 
 local ReadWrite = setmetatable({}, { __index = Watcher })
 ReadWrite.__index = ReadWrite
@@ -35,11 +38,14 @@ function ReadWrite:add_key(name, kind)
   key.queue = wire.queue_of(name)
   key.releases, key.asleep = wire.read_write_releases_of(name), {}
   key.freed_at, key.readable_since = math.huge, math.huge
+  key.theirs_since, key.their_run, key.ours_since = nil, 0, 0
 end
 
 -- A thread of Java sleeps from now on until it has the lock to read or write; nil: it is awake.
 function ReadWrite:sleeps(name, slot, kind)
-  self.keys[name].asleep[slot] = kind and { since = self.world.now, kind = kind }
+  local asleep = self.keys[name].asleep
+  local overtaken = asleep[slot] and asleep[slot].overtaken or 0
+  asleep[slot] = kind and { since = self.world.now, kind = kind, overtaken = overtaken }
 end
 
 -- ---- the server ----
@@ -351,6 +357,13 @@ local function check_drain(self, key, args)
   self.world:fail("drain", "%s: Redisson's readers are kept out for nobody", key.name)
 end
 
+-- → the ms until which the record leaves the lock to Redisson's waiters, or nil
+local function left_till(self, key)
+  local queue = queue_of(self, key)
+  local first = queue and queue.members[1]
+  return first and first:find("^1f 0 0 1 ") and -queue.scores[1] or nil
+end
+
 local function only_ours_read(holders)
   for owner in pairs(holders) do
     if wire.writes(owner) or not wire.is_ours(owner) then return false end
@@ -361,9 +374,8 @@ end
 -- Holdfast readers that let a Redisson writer go first do not do so again at once. A note from
 -- before they acquired the lock is about the turn of another writer.
 local function check_pause(self, key, holders)
-  local queue, now = queue_of(self, key), self.server.redis:now_ms()
-  local first = queue and queue.members[1]
-  local till = first and wire.is_record(first) and -queue.scores[1] or key.noted_till or 0
+  local now = self.server.redis:now_ms()
+  local till = left_till(self, key) or key.noted_till or 0
   local is_new, goes_on = till > (key.noted_till or 0), false
   for owner in pairs(holders) do goes_on = goes_on or key.read_by[owner] end
   key.noted_till, key.read_by = till, holders
@@ -411,13 +423,73 @@ local function note_mode(self, key, name)
   end
 end
 
--- A release leaves the lock to Redisson's waiters first.
-local function check_turn(self, key, name, before, holders, new)
-  if name ~= "rw_release" and name ~= "rw_leave" or not next(before) then return end
-  for owner in pairs(before) do
-    if holders[owner] then return end
+local function has_foreign(holders)
+  for owner in pairs(holders) do
+    if not wire.is_ours(owner) then return true end
   end
-  self.world:fail("turn", "%s: handed over to %s although Redisson waits", key.name, new)
+end
+
+-- Redisson's run begins when the lock is left to its waiters or one of its clients holds it. It
+-- ends when only clients of holdfast hold the lock.
+local function note_runs(self, key, before, holders)
+  local now = self.world.now
+  local left = not next(holders) and next(before) and self.server.redis.channels[key.releases]
+  if left or has_foreign(holders) or left_till(self, key) then
+    key.theirs_since = key.theirs_since or now
+    if left or has_foreign(holders) then key.ours_in_a_row, key.theirs_seen = 0, false end
+  elseif next(holders) and key.theirs_since then
+    key.their_run = math.min(now - key.theirs_since, MAX_RUN)
+    key.ours_since, key.theirs_since = now, nil
+  end
+end
+
+-- A waiter of holdfast sees that a client of Redisson holds the lock to write.
+local function note_seen(key, name, args, holders, reply)
+  local waits = name == "rw_acquire" and type(reply) == "table" and reply[1] == 0
+    and reply[5] ~= "" and args[4] == key.name
+  local writer = has_writer(holders)
+  if waits and writer and not wire.is_ours(writer) then key.theirs_seen = true end
+end
+
+-- While the server refuses writes, the programs cannot record whose turn it is.
+local function is_in_our_run(self, key)
+  local tolerance = ROUNDED + self.server.refused_for
+  return not key.theirs_since and self.world.now - key.ours_since <= key.their_run + tolerance
+end
+
+-- Counts how often holdfast takes the lock while threads of Java sleep, except during a run that is
+-- no longer than Redisson's last one.
+local function check_overtaken(self, key)
+  local in_our_run = is_in_our_run(self, key)
+  for slot, java in pairs(self.calm and key.asleep or {}) do
+    if has_foreign(key.holders) then java.overtaken = 0
+    elseif not in_our_run then java.overtaken = java.overtaken + 1 end
+    if java.overtaken > MAX_OVERTAKEN then
+      self.world:fail("overtaken", "%s: ours have taken it %d times while java %d sleeps", key.name,
+        java.overtaken, slot)
+    end
+  end
+end
+
+-- A release leaves the lock to Redisson's waiters unless holdfast's run may go on.
+local function check_turn(self, key, name, before, holders, new)
+  local freed = (name == "rw_release" or name == "rw_leave") and next(before)
+  for owner in pairs(before) do freed = freed and not holders[owner] end
+  if not freed then
+    if key.ours_in_a_row == 0 then key.ours_in_a_row = 1 end
+    return
+  end
+  key.ours_in_a_row = key.ours_in_a_row + 1
+  local too_many = key.theirs_seen and key.ours_in_a_row > MAX_IN_A_ROW
+  if next(key.asleep) and (too_many or not is_in_our_run(self, key)) then
+    self.world:fail("turn", "%s: handed over to %s although Redisson waits", key.name, new)
+  end
+end
+
+local function was_joined(before, holders)
+  for owner in pairs(before) do
+    if holders[owner] then return true end
+  end
 end
 
 local SERVES = { rw_acquire = true, rw_release = true, rw_leave = true }
@@ -441,8 +513,11 @@ local function look_at(self, key, name, client, args, reply)
   end
   note_mode(self, key, name)
   note_first(self, key, args)
-  if new and next(key.asleep) then check_turn(self, key, name, before, holders, new) end
+  note_runs(self, key, before, holders)
+  if new and wire.is_ours(new) then check_turn(self, key, name, before, holders, new) end
+  note_seen(key, name, args, holders, reply)
   key.holders = holders
+  if new and (not next(before) or not was_joined(before, holders)) then check_overtaken(self, key) end
   for owner in pairs(holders) do
     if not before[owner] then check_order(self, key, owner, args) end
   end

@@ -62,14 +62,7 @@ local function is_granted()
   return WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0
 end
 
--- Records that a foreign client holds the lock: from now on, clients that poll get turns.
-local function record_foreign_holder()
-  local record, now = record_in(first_members()), now_ms()
-  local is_recorded = record and record.turns == 0 and record.unused == 0 and not record.listeners
-  if is_recorded and record.till <= now then return end
-  local began = record and record.listeners and math.min(now, record.began) or now
-  write_record(record, 0, 0, false, 0, began)
-end
+--#include "queue/foreign_holder.lua"
 
 -- Called for a new waiter at `place`, behind a waiter at `last`. If a multiple of LOCK_PROBE_US
 -- lies between these two places, writes a record that shows the age of a lock's queue even if each

@@ -95,21 +95,22 @@ end
 --#include "queue/times.lua:since"
 --#include "read_write/rw_queue.lua"
 --#include "read_write/rw_settling.lua"
+--#include "queue/foreign_holder.lua"
 -- Keeps Redisson's readers out while our first waiter is a writer: the longer that writer has
 -- waited, the longer at a time. Pauses in between, so that present readers can re-enter. → the ms
 -- until the writer must ask again
 local function drain_readers(place)
   local now, till = now_ms(), tonumber(lock_mode:match('^drain:(%d+)$'))
   if till and till > now and till - now <= MAX_DRAIN_MS then return till - now end
+  local record = record_in(first_members())
   if till then
-    write_turn(DRAIN_PAUSE_MS)
+    write_turn(record, DRAIN_PAUSE_MS, record and record.began)
     end_drain()
     return DRAIN_PAUSE_MS
   end
-  local record = record_in(first_members())
   local left_ms = record and record.till - now or 0
   if left_ms > 0 and left_ms <= DRAIN_PAUSE_MS then return left_ms end
-  forget_record()
+  record_foreign_holder()
   local ms = math.max(DRAIN_MS, math.min((now - since_us(place + 0) / 1000) / 8, MAX_DRAIN_MS))
   redis.call('HSET', LOCK, 'mode', string.format('drain:%.0f', now + ms))
   return ms
@@ -151,8 +152,10 @@ end
 local lock_ms = lock_mode and redis.call('PTTL', LOCK) or 0
 if lock_ms == -1 then return { -3 } end
 if lock_mode == 'write' then
-  if has_foreign() then forget_record() end -- Redisson's clients have used their turn
+  local is_foreign = has_foreign()
   check_first()
+  if is_foreign and first_in_line() then record_foreign_holder()
+  elseif is_foreign then forget_record() end -- without waiters, the record would have no TTL
   return busy(lock_ms, false)
 end
 settle_missed_grants(OWNER:sub(1, 36))
@@ -166,6 +169,7 @@ if not lock_mode and foreign_waiters(RELEASES) > 0 and let_first_ask(ensure_queu
 end
 if lock_mode then check_first() end
 local is_served, newer, more = serve(lock_mode, WAITER, WRITES)
+if not lock_mode then begin_our_run(now_ms()) end
 if is_served then
   local reply = take()
   -- The next waiter does not know this lease, or that Redisson's readers hold the lock.

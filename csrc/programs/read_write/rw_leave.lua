@@ -41,6 +41,7 @@ local function serve_next()
     return 0
   end
   local _, _, more = serve(mode)
+  if not mode then begin_our_run(now_ms()) end
   if mode and first_in_line() then notify_first_of_foreign_holder() end
   return more and 3 or 0
 end

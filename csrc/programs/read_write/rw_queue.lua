@@ -1,11 +1,10 @@
 --#fragment
 -- The waiters of a read/write lock, and which of them get it: see docs/how-to/read_write.md. The
--- queue is like that of a lock (queue.lua), but its waiters read or write, all unconfirmed grants
--- have the score 0, and the record is "1f 0 0 1 0": until the time in its score, Redisson's clients
--- come first while any of them is waiting.
+-- queue is like that of a lock (queue.lua), but its waiters read or write, and all unconfirmed
+-- grants have the score 0. Redisson's clients and ours hold the lock in alternating runs, as they
+-- hold a lock; no turns are left to clients that poll. See record.lua for the record.
 local WAITER_KINDS = 'rw'
-local TURN_MS = 50 -- how long a free lock is left to Redisson's waiters
-local RECHECK_MS = 5 -- the first waiter then asks whether one of them has taken the lock
+local RECHECK_MS = 5 -- the first waiter asks this often whether Redisson has taken the free lock
 -- While a client of Redisson's waits to write, new readers of ours are refused for YIELD_MS, then
 -- admitted for YIELD_MS, and so on.
 local YIELD_MS = 250
@@ -16,6 +15,8 @@ local DRAIN_PAUSE_MS = 50
 local MAX_INSPECTED = 8 -- a release checks each remaining reader if there are no more than this
 
 --#include "queue/members.lua"
+--#include "queue/turns.lua"
+--#include "queue/runs.lua"
 --#include "queue/is_queue.lua"
 --#include "queue/forget_record.lua"
 -- Removes the waiters before the first one that is alive or is `me`. → that waiter, or nil
@@ -91,20 +92,25 @@ end
 
 -- ---- Redisson's turn ----
 
--- Leaves the lock to Redisson's waiters for `ms`.
-local function write_turn(ms)
-  write_record(record_in(first_members()), 0, 0, true, 0, now_ms() + ms)
+-- Leaves the lock to Redisson's waiters for `ms`. began: when their run began; nil: it begins now.
+local function write_turn(record, ms, began)
+  local now = now_ms()
+  local held_ms = now - math.min(began or now, now)
+  write_record(record, 0, 0, true, ms - LISTEN_MS + held_ms, now + ms)
   if not first_in_line() then redis.call('PEXPIRE', QUEUE, 2 * ms) end
 end
 
 -- Lets a writer of Redisson's take its turn: if all readers are ours and a client of Redisson is
--- waiting, that client must be a writer. → the ms for which no reader may join the present readers
+-- waiting, that client must be a writer. During a run of ours, a reader that joins takes one of our
+-- turns. → the ms for which no reader may join the present readers
 local function yield_ms()
   if foreign_waiters(RELEASES) == 0 or has_foreign() then return 0 end
-  local record = record_in(first_members())
-  local left_ms = record and record.till - now_ms() or -YIELD_MS
+  local record, now = record_in(first_members()), now_ms()
+  if add_turn(record, now) then return 0 end
+  local is_left = record and record.turns == 0 and record.listeners
+  local left_ms = is_left and record.till - now or -YIELD_MS
   if left_ms > YIELD_MS or left_ms <= -YIELD_MS then
-    write_turn(YIELD_MS)
+    write_turn(record, YIELD_MS)
     return YIELD_MS
   end
   return math.max(0, left_ms)
@@ -195,8 +201,9 @@ local function serve(mode, me, writes)
       state.skipped, writer_only and 1 or BATCH)
     if #members == 0 then
       local may_acquire = state.skipped == 0 and (not writes or not state.mode)
-      -- If readers have yielded to Redisson, the record says when they must do so again.
-      if not mode or foreign_waiters(RELEASES) == 0 then forget_record() end
+      -- If readers have yielded to Redisson, the record says when they must do so again. If the lock
+      -- remains free, the record would have no TTL.
+      if not state.mode or foreign_waiters(RELEASES) == 0 then forget_record() end
       return state.is_served or may_acquire, false, false
     end
     local may_continue, newer = serve_batch(members, state)
@@ -215,14 +222,18 @@ local function pass_on(payload)
     announce(RELEASES, payload)
     return 1
   end
-  if foreign_waiters(RELEASES) > 0 then
-    write_turn(TURN_MS)
-    notify(prune_to_first_live(), 'turn', RECHECK_MS)
+  local foreign = foreign_waiters(RELEASES) > 0
+  local member = foreign and prune_to_first_live() or nil
+  local record = foreign and record_in(first_members()) or nil
+  if foreign and not (member and not is_newer(member) and add_turn(record, now_ms())) then
+    write_turn(record, listen_ms(record))
+    notify(member, 'turn', RECHECK_MS)
     announce(RELEASES, payload)
     return 1
   end
   local _, _, more = serve(nil)
-  if redis.call('EXISTS', LOCK) == 0 then announce(RELEASES, payload) end
+  local mode = redis.call('HGET', LOCK, 'mode')
+  if not mode or foreign and mode == 'read' then announce(RELEASES, payload) end
   return more and 3 or 1
 end
 

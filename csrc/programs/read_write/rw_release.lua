@@ -60,7 +60,7 @@ end
 --#include "queue/passing_over.lua:first_in_line"
 --#include "read_write/rw_queue.lua"
 if holds == 0 then
-  write_turn(TURN_MS)
+  write_turn(nil, LISTEN_MS)
   return 1
 end
 if WAITER then redis.pcall('ZREM', QUEUE, WAITER) end
