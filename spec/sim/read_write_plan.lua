@@ -12,6 +12,7 @@ local NETWORKS = { { 100, 400 }, { 200, 2000 }, { 1000, 8000 }, { 500, 60000 } }
 local FAST_NETWORKS = 3
 local GRANT_LEASES = { 2, 2, 0.5, 0.2 }
 local LEASES = { 0.3, 1, 3, 10 }
+local TURNS = 10 -- % of schedules in which both sides take the lock again and again
 local WAITS = { 0, 0.05, 0.3, 1, 3, 8, math.huge, math.huge, math.huge }
 
 local function keys_of(prng)
@@ -55,6 +56,29 @@ local function java_of(prng, plan, slot)
   }
 end
 
+-- Clients of Redisson and of holdfast take the lock again and again, with sections of about the same
+-- length.
+local function turns(prng, plan)
+  local section = prng:pick { 0, 3000, 20000 }
+  local function shape(part)
+    part.start, part.lease = prng:range(0, 50000), 10
+    part.gap, part.rounds = prng:range(0, prng:pick { 0, 20000 }), prng:range(5, 20)
+  end
+  for _, part in ipairs(plan.parts) do
+    if part.what == "task" then
+      shape(part)
+      part.wait, part.patience, part.force, part.reads, part.upgrades = math.huge, nil, nil, nil, nil
+      part.naps, part.entries, part.renewed, part.finish = { prng:range(0, section) }, 0, true, "release"
+    end
+  end
+  for i = 1, prng:range(1, 3) do
+    local java = java_of(prng, plan, 8 + i)
+    shape(java)
+    java.nap, java.downgrades, java.dies = prng:range(0, section), nil, nil
+    plan.parts[#plan.parts + 1] = java
+  end
+end
+
 -- make: the functions of plan.lua that make the parts of a plan
 function read_write_plan.of(seed, make)
   local prng = Prng.new((seed * 7 + 3) % 2147483647)
@@ -80,7 +104,9 @@ function read_write_plan.of(seed, make)
       plan.parts[#plan.parts + 1] = make.fault(prng, plan, prng:pick { S, 5 * S })
     end
   end
-  share(Prng.new((plan.seed * 37 + 11) % 2147483647), plan, java_of)
+  local turns_prng = Prng.new((plan.seed * 71 + 59) % 2147483647)
+  if turns_prng:chance(TURNS) then turns(turns_prng, plan)
+  else share(Prng.new((plan.seed * 37 + 11) % 2147483647), plan, java_of) end
   attend.some(plan)
   refusals.add_some(plan)
   differ(plan, GRANT_LEASES)

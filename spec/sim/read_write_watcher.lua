@@ -471,9 +471,11 @@ local function check_overtaken(self, key)
   end
 end
 
--- A release leaves the lock to Redisson's waiters unless holdfast's run may go on.
+-- A release leaves the lock to Redisson's waiters unless holdfast's run may go on. While none of them
+-- listens, releases do not count.
 local function check_turn(self, key, name, before, holders, new)
   local freed = (name == "rw_release" or name == "rw_leave") and next(before)
+    and self.server.redis.channels[key.releases]
   for owner in pairs(before) do freed = freed and not holders[owner] end
   if not freed then
     if key.ours_in_a_row == 0 then key.ours_in_a_row = 1 end
