@@ -1821,7 +1821,7 @@ static const char *const hf_segment_table[] = {
     "if (not lock_mode or joins_readers) and redis.call('EXISTS', QUEUE) == 0 then\n"
     "if not lock_mode or foreign_waiters(RELEASES) == 0 then return take() end\n"
     "end\n",
-    [RW_ACQUIRE_7] = "local function drain_readers(place)\n"
+    [RW_ACQUIRE_7] = "local function drain_readers(place, has_ours)\n"
     "local now, till = now_ms(), tonumber(lock_mode:match('^drain:(%d+)$'))\n"
     "if till and till > now and till - now <= MAX_DRAIN_MS then return till - now end\n"
     "local record = record_in(first_members())\n"
@@ -1832,7 +1832,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local left_ms = record and record.till - now or 0\n"
     "if left_ms > 0 and left_ms <= DRAIN_PAUSE_MS then return left_ms end\n"
-    "record_foreign_holder()\n"
+    "if has_ours then forget_record() else record_foreign_holder() end\n"
     "local ms = math.max(DRAIN_MS, math.min((now - since_us(place + 0) / 1000) / 8, MAX_DRAIN_MS))\n"
     "redis.call('HSET', LOCK, 'mode', string.format('drain:%.0f', now + ms))\n"
     "return ms\n"
@@ -1854,9 +1854,10 @@ static const char *const hf_segment_table[] = {
     "local ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)\n"
     "if ahead == 0 then redis.call('PEXPIRE', QUEUE, QUEUE_MS) end\n"
     "if ahead == 0 and not foreign and lock_mode then\n"
-    "foreign = has_foreign()\n"
+    "local has_ours\n"
+    "foreign, has_ours = has_foreign()\n"
     "if foreign and WRITES and lock_mode ~= 'write' then\n"
-    "ttl_ms = math.min(ttl_ms, math.ceil(drain_readers(place)))\n"
+    "ttl_ms = math.min(ttl_ms, math.ceil(drain_readers(place, has_ours)))\n"
     "end\n"
     "end\n"
     "return { 0, ttl_ms, ahead, foreign and 1 or 0, place, overdue_ms }\n"
@@ -2024,10 +2025,13 @@ static const char *const hf_segment_table[] = {
     "return true\n"
     "end\n"
     "local function has_foreign()\n"
+    "local foreign, ours = false, false\n"
     "for _, owner in ipairs(redis.call('HKEYS', LOCK)) do\n"
-    "if owner ~= 'mode' and not owner:gsub(':write$', ''):find(OUR_OWNER) then return true end\n"
+    "local is_ours = owner:gsub(':write$', ''):find(OUR_OWNER) ~= nil\n"
+    "ours = ours or is_ours\n"
+    "foreign = foreign or owner ~= 'mode' and not is_ours\n"
     "end\n"
-    "return false\n"
+    "return foreign, ours\n"
     "end\n"
     "local function notify_first_of_foreign_holder(me)\n"
     "if has_foreign() then notify(prune_to_first_live(me), 'recheck') end\n"
@@ -2042,10 +2046,10 @@ static const char *const hf_segment_table[] = {
     "end_drain()\n"
     "return 'read'\n"
     "end\n"
-    "local function write_turn(record, ms, began)\n"
+    "local function write_turn(record, ms, began, unused)\n"
     "local now = now_ms()\n"
     "local held_ms = now - math.min(began or now, now)\n"
-    "write_record(record, 0, 0, true, ms - LISTEN_MS + held_ms, now + ms)\n"
+    "write_record(record, 0, unused or 0, true, ms - LISTEN_MS + held_ms, now + ms)\n"
     "if not first_in_line() then redis.call('PEXPIRE', QUEUE, 2 * ms) end\n"
     "end\n"
     "local function yield_ms()\n"
@@ -2055,7 +2059,7 @@ static const char *const hf_segment_table[] = {
     "local is_left = record and record.turns == 0 and record.listeners\n"
     "local left_ms = is_left and record.till - now or -YIELD_MS\n"
     "if left_ms > YIELD_MS or left_ms <= -YIELD_MS then\n"
-    "write_turn(record, YIELD_MS)\n"
+    "write_turn(record, YIELD_MS, nil, 1)\n"
     "return YIELD_MS\n"
     "end\n"
     "return math.max(0, left_ms)\n"
@@ -2718,38 +2722,38 @@ static const hf_program hf_program_table[] = {
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL], NULL},
     {"renew", "45a55f6ec908cf43b9e8c089f9f5a41e85c05d70", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, RENEW_1, HF_NO_SEGMENT}, 872, NULL, NULL},
-    {"rw_acquire", "bc9afd32d1eb3922e64c271c9a815c944e8a9fba", (const unsigned char[]){KEYS_1,
+    {"rw_acquire", "ae5716c62297557befa1b6389cb4020a6cb0e2d1", (const unsigned char[]){KEYS_1,
     PLAIN_2, RW_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, RW_ACQUIRE_2, HASH_3,
     RW_ACQUIRE_3, HASH_3, RW_ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3,
     TOKEN_4, TOKEN_5, RW_1, RW_ACQUIRE_5, RW_TOKEN_1, RW_ACQUIRE_6, OWNERS_1, PLACING_1, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3,
     QUEUEING_2, TIMES_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, TURNS_1,
     RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1,
-    FOREIGN_HOLDER_1, RW_ACQUIRE_7, HF_NO_SEGMENT}, 28390,
+    FOREIGN_HOLDER_1, RW_ACQUIRE_7, HF_NO_SEGMENT}, 28597,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE], NULL},
     {"rw_extend", "5dfbc6597ea45e06289b94580540798502c5ef1b", (const unsigned char[]){RW_1,
     RW_EXTEND_1, PLAIN_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 3932,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_EXTEND], NULL},
-    {"rw_force", "2cc35cacadf0ef56864289e67e166dbc81d8253a", (const unsigned char[]){KEYS_1,
+    {"rw_force", "e85400a8525fd60d4ea2a2cf1953bbb891b89212", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, PLAIN_2,
     RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PASSING_OVER_2,
     RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, TURNS_1, RUNS_2, RUNS_3,
-    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 18807,
+    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 18927,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE], NULL},
     {"rw_info", "d7ddd2d8fa805033a87cb8205fd21363fb617b08", (const unsigned char[]){RW_1, AHEAD_1,
     AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, RW_INFO_2, HF_NO_SEGMENT}, 4285,
     NULL, NULL},
-    {"rw_leave", "70166b2fa684e0f368d119548bb62dfaefcb41c1", (const unsigned char[]){KEYS_1,
+    {"rw_leave", "3bda0fcc7952bd9d75c9bb7bfa302175b6726acd", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, PLAIN_2,
     RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PASSING_OVER_2,
     RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, TURNS_1, RUNS_2, RUNS_3,
     IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, FORGETTING_1, RW_LEAVE_1,
-    HF_NO_SEGMENT}, 20193, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE], NULL},
-    {"rw_release", "c6e96b95e26a049f8e3d65a4f41c0eec7f78542e", (const unsigned char[]){KEYS_1,
+    HF_NO_SEGMENT}, 20313, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE], NULL},
+    {"rw_release", "4d8a427760c497f83baa97746ce8f70268bba7be", (const unsigned char[]){KEYS_1,
     PLAIN_2, RW_RELEASE_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
     RW_1, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PASSING_OVER_2,
     RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, TURNS_1, RUNS_2, RUNS_3,
-    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 19296,
+    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 19416,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE], NULL},
     {"rw_renew", "37285c861868ad3aec8a9c93ca1d5dccc64b6483", (const unsigned char[]){RW_1,
     RW_RENEW_1, HF_NO_SEGMENT}, 2875, NULL, NULL},
@@ -2917,36 +2921,36 @@ static const hf_program hf_program_table[] = {
     RECORD_3, RECORD_4, RECORD_5, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2,
     RELEASE_ALL_1, HF_NO_SEGMENT}, 14775, NULL, &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
-    {"sharded_rw_acquire", "09e03f242dc09a423b5a4f56eb391b974e34ba11",
+    {"sharded_rw_acquire", "2fff593aa65cab50a79e0c2c4ab7ce3be953e0b2",
     (const unsigned char[]){KEYS_1, SHARDED_2, RW_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2,
     FREE_2, RW_ACQUIRE_2, HASH_3, RW_ACQUIRE_3, HASH_3, RW_ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4,
     CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, RW_ACQUIRE_5, RW_TOKEN_1, RW_ACQUIRE_6,
     OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, QUEUEING_1, PASSING_OVER_1,
     PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, TIMES_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
     MEMBER_3, MEMBERS_2, TURNS_1, RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2,
-    SETTLING_1, RW_SETTLING_1, FOREIGN_HOLDER_1, RW_ACQUIRE_7, HF_NO_SEGMENT}, 28816, NULL,
+    SETTLING_1, RW_SETTLING_1, FOREIGN_HOLDER_1, RW_ACQUIRE_7, HF_NO_SEGMENT}, 29023, NULL,
     &hf_program_table[HF_PROGRAM_RW_ACQUIRE]},
     {"sharded_rw_extend", "89b6ffbe89b3679fb114177e148830dbd399333e", (const unsigned char[]){RW_1,
     RW_EXTEND_1, SHARDED_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 4358, NULL,
     &hf_program_table[HF_PROGRAM_RW_EXTEND]},
-    {"sharded_rw_force", "3e4f00c14dcd2834eb324f87338c9359f9a8c394",
+    {"sharded_rw_force", "60f39efd8c1a2b277fb7403fbb2cff034d72b98b",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RW_1, SHARDED_2, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
     RECORD_5, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     TURNS_1, RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, OWNERS_3, RW_FORCE_1,
-    HF_NO_SEGMENT}, 19233, NULL, &hf_program_table[HF_PROGRAM_RW_FORCE]},
-    {"sharded_rw_leave", "3050a7ec103c16854da4cf760b5697c357d5db74",
+    HF_NO_SEGMENT}, 19353, NULL, &hf_program_table[HF_PROGRAM_RW_FORCE]},
+    {"sharded_rw_leave", "b7dc8c866f7293f8d80911f74973190eb5cfa1ad",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RW_1, SHARDED_2, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
     RECORD_5, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     TURNS_1, RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1,
-    FORGETTING_1, RW_LEAVE_1, HF_NO_SEGMENT}, 20619, NULL, &hf_program_table[HF_PROGRAM_RW_LEAVE]},
-    {"sharded_rw_release", "5aa184aab952791271b5ab0772fde80fff0218db",
+    FORGETTING_1, RW_LEAVE_1, HF_NO_SEGMENT}, 20739, NULL, &hf_program_table[HF_PROGRAM_RW_LEAVE]},
+    {"sharded_rw_release", "0cb14a2ac3d1c734d69658937b248d5e6b4e9f10",
     (const unsigned char[]){KEYS_1, SHARDED_2, RW_RELEASE_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3,
     RECORD_4, RECORD_5, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, TURNS_1, RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2,
-    HF_NO_SEGMENT}, 19722, NULL, &hf_program_table[HF_PROGRAM_RW_RELEASE]},
+    HF_NO_SEGMENT}, 19842, NULL, &hf_program_table[HF_PROGRAM_RW_RELEASE]},
     {"sharded_semaphore_acquire", "f874f4c23d97704e5494e7e57f074502fac80a77",
     (const unsigned char[]){SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, SEMAPHORE_TURN_1,
     SEMAPHORE_ACQUIRE_1, SHARDED_2, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,

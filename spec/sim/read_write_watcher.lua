@@ -361,7 +361,7 @@ end
 local function left_till(self, key)
   local queue = queue_of(self, key)
   local first = queue and queue.members[1]
-  return first and first:find("^1f 0 0 1 ") and -queue.scores[1] or nil
+  return first and first:find("^1f 0 [01] 1 ") and -queue.scores[1] or nil
 end
 
 local function only_ours_read(holders)
@@ -423,21 +423,25 @@ local function note_mode(self, key, name)
   end
 end
 
-local function has_foreign(holders)
+-- → whether a client of Redisson holds the lock; whether one of holdfast's does
+local function sides_of(holders)
+  local theirs, ours = false, false
   for owner in pairs(holders) do
-    if not wire.is_ours(owner) then return true end
+    if wire.is_ours(owner) then ours = true else theirs = true end
   end
+  return theirs, ours
 end
 
--- Redisson's run begins when the lock is left to its waiters or one of its clients holds it. It
--- ends when only clients of holdfast hold the lock.
+-- Redisson's run begins when the lock is left to its waiters or only its clients hold it. It ends
+-- when only clients of holdfast hold the lock.
 local function note_runs(self, key, before, holders)
-  local now = self.world.now
+  local now, theirs, ours = self.world.now, sides_of(holders)
   local left = not next(holders) and next(before) and self.server.redis.channels[key.releases]
-  if left or has_foreign(holders) or left_till(self, key) then
+  local begins = left or theirs and not ours
+  if begins or left_till(self, key) then
     key.theirs_since = key.theirs_since or now
-    if left or has_foreign(holders) then key.ours_in_a_row, key.theirs_seen = 0, false end
-  elseif next(holders) and key.theirs_since then
+    if begins then key.ours_in_a_row, key.theirs_seen = 0, false end
+  elseif ours and not theirs and key.theirs_since then
     key.their_run = math.min(now - key.theirs_since, MAX_RUN)
     key.ours_since, key.theirs_since = now, nil
   end
@@ -462,7 +466,7 @@ end
 local function check_overtaken(self, key)
   local in_our_run = is_in_our_run(self, key)
   for slot, java in pairs(self.calm and key.asleep or {}) do
-    if has_foreign(key.holders) then java.overtaken = 0
+    if sides_of(key.holders) then java.overtaken = 0
     elseif not in_our_run then java.overtaken = java.overtaken + 1 end
     if java.overtaken > MAX_OVERTAKEN then
       self.world:fail("overtaken", "%s: ours have taken it %d times while java %d sleeps", key.name,

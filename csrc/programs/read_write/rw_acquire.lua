@@ -97,9 +97,10 @@ end
 --#include "read_write/rw_settling.lua"
 --#include "queue/foreign_holder.lua"
 -- Keeps Redisson's readers out while our first waiter is a writer: the longer that writer has
--- waited, the longer at a time. Pauses in between, so that present readers can re-enter. → the ms
--- until the writer must ask again
-local function drain_readers(place)
+-- waited, the longer at a time. Pauses in between, so that present readers can re-enter. has_ours:
+-- whether readers of ours hold the lock, too; then this is not a run of Redisson's. → the ms until
+-- the writer must ask again
+local function drain_readers(place, has_ours)
   local now, till = now_ms(), tonumber(lock_mode:match('^drain:(%d+)$'))
   if till and till > now and till - now <= MAX_DRAIN_MS then return till - now end
   local record = record_in(first_members())
@@ -110,7 +111,7 @@ local function drain_readers(place)
   end
   local left_ms = record and record.till - now or 0
   if left_ms > 0 and left_ms <= DRAIN_PAUSE_MS then return left_ms end
-  record_foreign_holder()
+  if has_ours then forget_record() else record_foreign_holder() end
   local ms = math.max(DRAIN_MS, math.min((now - since_us(place + 0) / 1000) / 8, MAX_DRAIN_MS))
   redis.call('HSET', LOCK, 'mode', string.format('drain:%.0f', now + ms))
   return ms
@@ -137,9 +138,10 @@ local function busy(ttl_ms, foreign)
   local ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)
   if ahead == 0 then redis.call('PEXPIRE', QUEUE, QUEUE_MS) end
   if ahead == 0 and not foreign and lock_mode then
-    foreign = has_foreign()
+    local has_ours
+    foreign, has_ours = has_foreign()
     if foreign and WRITES and lock_mode ~= 'write' then
-      ttl_ms = math.min(ttl_ms, math.ceil(drain_readers(place)))
+      ttl_ms = math.min(ttl_ms, math.ceil(drain_readers(place, has_ours)))
     end
   end
   return { 0, ttl_ms, ahead, foreign and 1 or 0, place, overdue_ms }

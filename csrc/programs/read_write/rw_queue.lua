@@ -2,7 +2,8 @@
 -- The waiters of a read/write lock, and which of them get it: see docs/how-to/read_write.md. The
 -- queue is like that of a lock (queue.lua), but its waiters read or write, and all unconfirmed
 -- grants have the score 0. Redisson's clients and ours hold the lock in alternating runs, as they
--- hold a lock; no turns are left to clients that poll. See record.lua for the record.
+-- hold a lock; no turns are left to clients that poll. See record.lua for the record; `unused` is 1
+-- if readers of ours have yielded to Redisson, which is not a run of Redisson's.
 local WAITER_KINDS = 'rw'
 local RECHECK_MS = 5 -- the first waiter asks this often whether Redisson has taken the free lock
 -- While a client of Redisson's waits to write, new readers of ours are refused for YIELD_MS, then
@@ -62,12 +63,15 @@ local function prune_to_live_reader(size)
   return true
 end
 
--- Returns whether one of the holders is a foreign client.
+-- → whether one of the holders is a foreign client; whether one is a client of ours
 local function has_foreign()
+  local foreign, ours = false, false
   for _, owner in ipairs(redis.call('HKEYS', LOCK)) do
-    if owner ~= 'mode' and not owner:gsub(':write$', ''):find(OUR_OWNER) then return true end
+    local is_ours = owner:gsub(':write$', ''):find(OUR_OWNER) ~= nil
+    ours = ours or is_ours
+    foreign = foreign or owner ~= 'mode' and not is_ours
   end
-  return false
+  return foreign, ours
 end
 
 -- If a holder does not hand over, notifies the first waiter, which must listen for the release. me:
@@ -93,10 +97,11 @@ end
 -- ---- Redisson's turn ----
 
 -- Leaves the lock to Redisson's waiters for `ms`. began: when their run began; nil: it begins now.
-local function write_turn(record, ms, began)
+-- unused: see above; nil: 0.
+local function write_turn(record, ms, began, unused)
   local now = now_ms()
   local held_ms = now - math.min(began or now, now)
-  write_record(record, 0, 0, true, ms - LISTEN_MS + held_ms, now + ms)
+  write_record(record, 0, unused or 0, true, ms - LISTEN_MS + held_ms, now + ms)
   if not first_in_line() then redis.call('PEXPIRE', QUEUE, 2 * ms) end
 end
 
@@ -110,7 +115,7 @@ local function yield_ms()
   local is_left = record and record.turns == 0 and record.listeners
   local left_ms = is_left and record.till - now or -YIELD_MS
   if left_ms > YIELD_MS or left_ms <= -YIELD_MS then
-    write_turn(record, YIELD_MS)
+    write_turn(record, YIELD_MS, nil, 1)
     return YIELD_MS
   end
   return math.max(0, left_ms)
