@@ -687,7 +687,7 @@ local IN_CASES = {
     "and add_turn(record, now_ms()))", "and false)" },
   { "rw_run_newer", "…or goes on although a waiter in a newer format comes first",
     "rw_queue.lua:pass_on", "not is_newer(member) and add_turn", "add_turn" },
-  { "rw_run_untold", "…or Redisson's readers are not notified that readers of ours have the lock",
+  { "rw_run_untold", "…or Redisson's readers are not notified that our readers have the lock",
     "rw_queue.lua:pass_on", "or foreign and mode == 'read' then announce", "then announce" },
   { "rw_join_yields", "…or ends when another reader comes", "rw_queue.lua:yield_ms",
     "if add_turn(record, now) then return 0 end", "" },

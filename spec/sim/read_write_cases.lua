@@ -765,7 +765,7 @@ case("a reservation for Redisson ends when a Redisson client holds the lock, or 
   c.same({ 1, T0, 0 }, acquire(c, READER))
 end)
 
--- ---- runs of Redisson's clients and of ours ----
+-- ---- runs of Redisson's clients and of holdfast's ----
 
 -- The first of several writers, each of a client of its own, takes the free lock, and the others
 -- get it from each other. → the queue's record and the first waiter's messages after each step
@@ -788,7 +788,7 @@ local function run_of_ours(c, record, pause_ms)
   return seen, 6
 end
 
-case("after a run of Redisson's, three writers of ours follow each other if a client of Redisson's was seen", function(c)
+case("after a run of Redisson's, three of our writers follow each other if a client of Redisson's was seen", function(c)
   c.same({ { "1f 1 0 0 50", "1f 2 0 0 50", "1f 3 0 0 50", "1f 0 0 1 50" }, 4 },
     { run_of_ours(c, THEIRS, 0) })
 end)
@@ -798,7 +798,7 @@ case("after a run of Redisson's in which no client was seen, any number of our w
     (run_of_ours(c, RECORD, 0)))
 end)
 
-case("a run of ours ends before it is longer than Redisson's last run", function(c)
+case("our run ends before it is longer than Redisson's last run", function(c)
   c.same({ { "1f 1 0 0 50", "1f 2 0 0 50", "1f 0 0 1 50" }, 3 }, { run_of_ours(c, THEIRS, 25) })
   c.cmd("FLUSHALL")
   c.clock(T0)
@@ -816,11 +816,11 @@ case("a release after our run leaves the lock to Redisson for twice as long as i
   writes(c, WRITER)
   queued(c, -T0_MS, "1f 1 0 0 80")
   c.same(1, release(c, WRITER))
-  c.same({ "1f 0 0 1 110", "-" .. text(T0_MS + 160) }, queue(c), "nobody of ours waits")
+  c.same({ "1f 0 0 1 110", "-" .. text(T0_MS + 160) }, queue(c), "no waiter")
   c.same(320, c.cmd("PTTL", QUEUE))
 end)
 
-case("a run of ours does not continue with a dead waiter, or one in a newer format", function(c)
+case("our run does not continue with a dead waiter, or one in a newer format", function(c)
   c.listen(CHANNEL)
   for _, other in ipairs { member("w", B, 3), "2w" .. B .. ":3:0" } do
     writes(c, WRITER)
@@ -831,7 +831,7 @@ case("a run of ours does not continue with a dead waiter, or one in a newer form
   end
 end)
 
-case("a run of ours that continues with readers lets Redisson's readers in, too", function(c)
+case("our run that continues with readers lets Redisson's readers in, too", function(c)
   local java = c.listen(CHANNEL)
   listen_as(c, B)
   for kind, received in pairs { r = { "1" }, w = {} } do
@@ -1039,7 +1039,8 @@ case("a pause for Redisson's readers is ignored if it is over or ends too far in
     reads(c, JAVA)
     queued(c, text(-(T0_MS + ms)), RECORD, T0, me)
     acquire(c, WRITER, { member = me })
-    c.same({ THEIRS, "-" .. text(T0_MS + math.min(ms - 50, 0)), me, text(T0) }, queue(c), tostring(ms))
+    local began = T0_MS + math.min(ms - 50, 0)
+    c.same({ THEIRS, "-" .. text(began), me, text(T0) }, queue(c), tostring(ms))
     c.same("drain:" .. text(T0_MS + 50), mode(c), tostring(ms))
   end
 end)

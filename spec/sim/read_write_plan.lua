@@ -56,8 +56,8 @@ local function java_of(prng, plan, slot)
   }
 end
 
--- Clients of Redisson and of holdfast take the lock again and again, with sections of about the same
--- length.
+-- Clients of Redisson and of holdfast take the lock again and again, with sections of about the
+-- same length.
 local function turns(prng, plan)
   local section = prng:pick { 0, 3000, 20000 }
   local function shape(part)
@@ -67,7 +67,8 @@ local function turns(prng, plan)
   for _, part in ipairs(plan.parts) do
     if part.what == "task" then
       shape(part)
-      part.wait, part.patience, part.force, part.reads, part.upgrades = math.huge, nil, nil, nil, nil
+      part.wait, part.patience, part.force = math.huge, nil, nil
+      part.reads, part.upgrades = nil, nil
       part.naps, part.entries, part.renewed, part.finish = { prng:range(0, section) }, 0, true, "release"
     end
   end

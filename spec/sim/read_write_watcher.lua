@@ -523,7 +523,7 @@ local function look_at(self, key, name, client, args, reply)
   if new and wire.is_ours(new) then check_turn(self, key, name, before, holders, new) end
   note_seen(key, name, args, holders, reply)
   key.holders = holders
-  if new and (not next(before) or not was_joined(before, holders)) then check_overtaken(self, key) end
+  if new and not was_joined(before, holders) then check_overtaken(self, key) end
   for owner in pairs(holders) do
     if not before[owner] then check_order(self, key, owner, args) end
   end

@@ -206,8 +206,8 @@ local function serve(mode, me, writes)
       state.skipped, writer_only and 1 or BATCH)
     if #members == 0 then
       local may_acquire = state.skipped == 0 and (not writes or not state.mode)
-      -- If readers have yielded to Redisson, the record says when they must do so again. If the lock
-      -- remains free, the record would have no TTL.
+      -- If readers have yielded to Redisson, the record says when they must do so again. But if the
+      -- lock remains free, the record would have no TTL.
       if not state.mode or foreign_waiters(RELEASES) == 0 then forget_record() end
       return state.is_served or may_acquire, false, false
     end
