@@ -6,7 +6,7 @@ local process = require "spec.support.process"
 local sys = require "spec.support.sys"
 
 local PATIENCE = 40
-local LOOK = 0.02 -- seconds between two captures of the screen, each of which starts a program
+local LOOK = 0.05 -- seconds between two captures of the screen, each of which starts a program
 
 local Terminal = {}
 Terminal.__index = Terminal
