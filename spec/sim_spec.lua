@@ -112,7 +112,7 @@ describe("the simulator", function()
       assert.not_matches("reached by nothing", text)
     end)
 
-    it("measures the same coverage under both Luas", function()
+    it("measures the same coverage under both Luas #check", function()
       local build = without_mutants()
       local here = covered(flavour, COMPARED_GUIDED, build)
       local there = covered(other, COMPARED_GUIDED, build)

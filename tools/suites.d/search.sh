@@ -13,19 +13,23 @@ model() { suite model one docs/model/run; }
 # A search can take very long on a slow machine, so it gets an hour.
 with_long_timeout() { timeout -k 10 3600 "$@"; }
 
-# A short version for make test: 500 seeds of each generator, the kept schedules, the mutants that are caught within
-# seconds, and 400 runs with many handles.
+# A short version for make test: 500 seeds of each generator, the kept schedules, and the mutants that are caught within
+# seconds.
 short_simulations() {
-    suite sim-build one make -s sim-mutants
+    suite sim-build one make -s SIM_FLAVOURS=luajit sim-mutants
     suite sim-kept one bounded luajit spec/sim/run.lua --kept
     suite sim one bounded luajit spec/sim/run.lua --from 1000001 --seeds 500
     suite sim-guided one bounded luajit spec/sim/run.lua --guided --from 2000001 --seeds 500
     suite sim-system one bounded luajit spec/sim/run.lua --system --from 3000001 --seeds 500
     suite sim-mutants one bounded luajit spec/sim/run.lua --mutants --quick $known
     suite sim-system-mutants one bounded luajit spec/sim/run.lua --system --mutants --quick $known
-    suite explore one bounded luajit spec/explore/run.lua
     suite explore-kept one bounded luajit spec/explore/run.lua --kept
     suite explore-rare one bounded luajit spec/explore/run.lua --rare
+}
+
+# Needs no core with mutants. Also runs 400 seeds of random calls through many handles.
+small_worlds() {
+    suite explore one bounded luajit spec/explore/run.lua
     suite handles one $handles --seeds 400
 }
 
