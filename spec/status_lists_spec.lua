@@ -3,7 +3,6 @@
 local command = require "spec.support.command"
 local dkjson = require "dkjson"
 local holdfast = require "holdfast"
-local process = require "spec.support.process"
 local resty = require "spec.support.resty"
 local status = require "spec.support.status"
 
@@ -14,7 +13,7 @@ local UUID, comes_to_show, entry = status.UUID, status.comes_to_show, status.ent
 local forge, most_waiting, order = status.forge, status.most_waiting, status.order
 local queue, scans, shows, start = status.queue, status.scans, status.shows, status.start
 local start_quorum, state, write_lock = status.start_quorum, status.state, status.write_lock
-local eventually = process.eventually
+local eventually = status.eventually
 
 describe("under ngx_lua", function()
   before_each(resty.open)

@@ -16,7 +16,7 @@ local PATIENCE, UUID, comes_to_show = status.PATIENCE, status.UUID, status.comes
 local entry, most_waiting, queue = status.entry, status.most_waiting, status.queue
 local shows, start, start_quorum = status.shows, status.start, status.start_quorum
 local state, write_lock = status.state, status.write_lock
-local eventually = process.eventually
+local eventually = status.eventually
 
 describe("under ngx_lua", function()
   before_each(resty.open)

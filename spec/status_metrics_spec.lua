@@ -10,7 +10,7 @@ if not resty.is_there() then return end
 
 local front, server, stop = resty.front, resty.server, resty.stop
 local PATIENCE, start = status.PATIENCE, status.start
-local eventually = process.eventually
+local eventually = status.eventually
 
 describe("under ngx_lua", function()
   before_each(resty.open)

@@ -1,7 +1,6 @@
 -- What the status page stores in the shared dict.
 
 local dkjson = require "dkjson"
-local process = require "spec.support.process"
 local resty = require "spec.support.resty"
 local status = require "spec.support.status"
 
@@ -9,7 +8,7 @@ if not resty.is_there() then return end
 
 local front, stop = resty.front, resty.stop
 local start = status.start
-local eventually = process.eventually
+local eventually = status.eventually
 
 describe("under ngx_lua", function()
   before_each(resty.open)

@@ -15,7 +15,7 @@ local PATIENCE, UUID, comes_to_show = status.PATIENCE, status.UUID, status.comes
 local most_waiting, scans = status.most_waiting, status.scans
 local shows, start, state = status.shows, status.start, status.state
 local write_lock = status.write_lock
-local eventually = process.eventually
+local eventually = status.eventually
 
 describe("under ngx_lua", function()
   before_each(resty.open)

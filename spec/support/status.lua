@@ -16,6 +16,7 @@ local status = {
 }
 
 local UUID = status.UUID
+local LOOK = 0.05 -- seconds
 
 local INIT = [[
   %s
@@ -91,6 +92,12 @@ end
 
 local state = status.state
 
+-- Waits like process.eventually, but looks less often: nginx and this process encode and decode the
+-- whole page for each look.
+function status.eventually(cond, seconds, why)
+  return process.eventually(function() return cond() or process.sleep(LOOK) end, seconds, why)
+end
+
 -- → a lock on the page, or nil
 function status.entry(key, query)
   for _, lock in ipairs(state(query).locks) do
@@ -100,7 +107,7 @@ end
 
 -- Waits until the page shows the lock as it is wanted. → the lock on the page
 function status.shows(key, wanted)
-  return process.eventually(function()
+  return status.eventually(function()
     local lock = status.entry(key)
     return lock and (not wanted or wanted(lock)) and lock
   end, nil, function() return key .. " is not shown: " .. front:get("/status?json").body end)
@@ -108,7 +115,7 @@ end
 
 -- Waits until the page shows so many locks.
 function status.comes_to_show(count, seconds)
-  process.eventually(function() return state().count == count end, seconds,
+  status.eventually(function() return state().count == count end, seconds,
     function() return state().count .. " locks" end)
 end
 
