@@ -191,6 +191,24 @@ describe("make dist", function()
     assert.equal(expected, sums_of(directory .. "/unpacked"))
   end)
 
+  it("keeps the checksums of Debian packages built from the same tarball, and drops all others", function()
+    local ok, output = shell(([[
+      set -e
+      git clone -q . %s/packaged
+      cd %s/packaged
+      make -s dist BUILD=build
+      echo "00  holdfast_1_all.deb" >>build/dist/SHA256SUMS
+      cp build/dist/SHA256SUMS build/expected
+      make -s dist BUILD=build
+      cmp build/dist/SHA256SUMS build/expected
+      git rm -q LICENSE
+      git -c user.name=x -c user.email=x commit -q -m "change the sources"
+      make -s dist BUILD=build
+      ! grep "\\.deb$" build/dist/SHA256SUMS
+    ]]):format(directory, directory), { MAKEFLAGS = false })
+    assert(ok, output)
+  end)
+
   it("lists the package and what it needs, with the fields that SPDX 2.3 requires", function()
     local ok, output = shell(("make -s dist BUILD=%s/sbom"):format(directory), { MAKEFLAGS = false })
     assert(ok, output)
