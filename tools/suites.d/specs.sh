@@ -39,26 +39,11 @@ spec/failing_ngx_spec.lua"
 COMMAND_SPECS="spec/command_show_spec.lua spec/command_break_spec.lua spec/command_output_spec.lua spec/command_usage_spec.lua \
 spec/command_installed_spec.lua spec/command_tls_spec.lua spec/command_terminal_spec.lua"
 
-# The code that these specs test does not depend on the Lua version: make test runs them under one interpreter, make check
-# also under the other.
+# make test runs these specs under both Luas. What the others test does not depend on the Lua version: make test runs them
+# under one interpreter (UNDER_LUA: Lua 5.4, the rest: LuaJIT), make check also under the other.
+UNDER_BOTH="spec/async_release_spec.lua spec/core_calls_spec.lua spec/driven_*_spec.lua spec/lead_spec.lua spec/loads_spec.lua \
+spec/lock_spec.lua spec/misuse*_spec.lua spec/signal_spec.lua spec/sim/redis_spec.lua spec/threads_spec.lua spec/with_lock_spec.lua"
 UNDER_LUA="spec/cluster_spec.lua spec/sentinel_spec.lua spec/shards_spec.lua $COMMAND_SPECS spec/command_lead_spec.lua"
-UNDER_LUAJIT="spec/chaos_spec.lua spec/crash_release_spec.lua spec/command_crash_spec.lua spec/support_spec.lua \
-spec/setup_spec.lua spec/install_spec.lua \
-spec/protocol_client_spec.lua spec/versions_spec.lua spec/docs_spec.lua spec/pages_spec.lua spec/guides_spec.lua \
-spec/rolling_spec.lua spec/doctor_spec.lua spec/examples_spec.lua spec/links_spec.lua spec/loops_*_spec.lua spec/command_run_*_spec.lua spec/command_hold_spec.lua \
-$NGX_SPECS spec/kinds_spec.lua spec/quorum_spec.lua spec/tenants_spec.lua \
-spec/trouble_spec.lua spec/waiting_faults_spec.lua spec/sim_spec.lua spec/completion_spec.lua \
-spec/command_hostile_spec.lua spec/command_waiting_spec.lua spec/fence_spec.lua spec/model_spec.lua spec/multi_lock_spec.lua spec/names_spec.lua \
-spec/guard_model_spec.lua spec/failing_loops_spec.lua spec/turns_spec.lua spec/margins_spec.lua spec/protocol_spec.lua \
-spec/keep_spec.lua spec/tls_spec.lua spec/redis_diff_spec.lua \
-spec/foreign_spec.lua spec/deadlocks_spec.lua spec/semaphore_spec.lua spec/fair_spec.lua spec/channel_waits_spec.lua \
-spec/read_write_spec.lua spec/coroutines_spec.lua spec/templates_spec.lua \
-spec/waiting_spec.lua spec/watchdog_spec.lua spec/latch_spec.lua spec/plain_semaphore_spec.lua \
-spec/deadlocks_kinds_spec.lua spec/connect_spec.lua spec/credentials_spec.lua spec/rotation_spec.lua spec/acl_spec.lua \
-spec/another_server_spec.lua spec/refusals_spec.lua spec/one_key_spec.lua spec/command_kinds_spec.lua spec/command_latch_spec.lua spec/once_spec.lua spec/command_once_spec.lua \
-spec/leader_spec.lua spec/top_spec.lua spec/testing_spec.lua spec/metrics_spec.lua spec/settings_spec.lua spec/bench_spec.lua \
-spec/bounds_spec.lua spec/command_host_spec.lua spec/command_process_spec.lua spec/dashboards_spec.lua spec/explore_spec.lua spec/gate_spec.lua \
-spec/locale_spec.lua spec/observed_spec.lua spec/reload_spec.lua spec/resty_lock_spec.lua spec/types_spec.lua"
 
 # Only in make check. The specs of the Makefile and of the set-up run builds, and fail only if these files change.
 NOT_IN_TEST="spec/command_help_spec.lua spec/partitions_spec.lua spec/doctor_servers_spec.lua spec/upgrade_spec.lua \
@@ -129,7 +114,7 @@ all_specs() {
     leave_out
     {
         specs_but $under_lua $without | sed 's/^/luajit /'
-        [ -z "$under_lua" ] || specs_but $UNDER_LUAJIT $without | sed 's/^/lua5.4 /'
+        [ -z "$under_lua" ] || printf '%s\n' $UNDER_LUA $UNDER_BOTH | grep -vxF "$(printf '%s\n' $without)" | sed 's/^/lua5.4 /'
     } | spec_queue spec
 }
 
@@ -236,7 +221,7 @@ crash_rounds() { suite crash tap with_long_timeout lua5.4 spec/crash/run.lua; }
 long_specs() {
     suite help busted with files=spec/command_help_spec.lua -- run_busted luajit
     suite servers busted with HOLDFAST_CLUSTER_SECONDS=10 "files=$UNDER_LUA spec/doctor_servers_spec.lua" -- run_busted luajit
-    specs_under lua5.4 other $(printf '%s\n' $UNDER_LUAJIT | grep -vxF "$(printf '%s\n' $NGX_SPECS)")
+    specs_under lua5.4 other $(specs_but $UNDER_LUA $UNDER_BOTH $NOT_IN_TEST $NGX_SPECS) spec/setup_spec.lua spec/install_spec.lua
     suite long-spec-luajit busted with_long_timeout luajit "$(command -v busted)" --output=plainTerminal --run=check
 }
 
