@@ -1,5 +1,5 @@
 # Sourced by tools/suites: runs suites, and counts their tests
-# shellcheck shell=sh disable=SC2034,SC2154
+# shellcheck shell=sh
 
 # count NAME KIND STATUS: prints the numbers of tests in the log, as "PASSED FAILED"
 count() {

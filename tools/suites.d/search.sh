@@ -1,5 +1,5 @@
 # Sourced by tools/suites: the suites that search for schedules and inputs that break something
-# shellcheck shell=sh disable=SC2034,SC2086,SC2154
+# shellcheck shell=sh
 
 # Try each mutant first with the seed that is known to expose it.
 known="--known spec/sim/mutant_seeds.txt"

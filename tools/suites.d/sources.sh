@@ -1,5 +1,5 @@
 # Sourced by tools/suites: checks of the sources and of the build that run no specs
-# shellcheck shell=sh disable=SC2034,SC2154
+# shellcheck shell=sh
 
 # Debian's luacheck is for Lua 5.1; LuaJIT runs it in a third of the time.
 fast_luacheck() {
@@ -8,8 +8,6 @@ fast_luacheck() {
     *) luacheck "$@" ;;
     esac
 }
-
-# shellcheck disable=SC2046
 # luacheck would follow symbolic links forever in the root file systems that tools/roots leaves in build.
 lint() {
     make -s programs &&
@@ -47,7 +45,6 @@ static_analysis() {
     flags="-std=c11 -D_GNU_SOURCE -Icsrc -Icsrc/core -Icsrc/posix $(pkg-config --cflags lua5.4 2>/dev/null || echo -I/usr/include/lua5.4)"
     # one file per run: clang-tidy 14 models va_start only in the first file
     suite clang-tidy one sh -c "printf '%s\n' csrc/*/*.c csrc/core/*/*.c | xargs -P $jobs -I FILE clang-tidy --quiet FILE -- $flags"
-    # shellcheck disable=SC2086
     suite cppcheck one cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 --enable=warning,performance,portability \
         --suppress=missingIncludeSystem -D_GNU_SOURCE -Icsrc -Icsrc/core -Icsrc/posix csrc
 }

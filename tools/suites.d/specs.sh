@@ -1,8 +1,7 @@
 # Sourced by tools/suites: runs the specs under each Lua
-# shellcheck shell=sh disable=SC2034,SC2154
+# shellcheck shell=sh
 
 run_busted() { # run_busted [WRAPPER...] INTERPRETER: runs $files, or all specs if it is not set
-    # shellcheck disable=SC2086
     bounded "$@" "$(command -v busted)" --output=plainTerminal ${files:-}
 }
 
@@ -54,8 +53,6 @@ SLOW_FILES="spec/command_run_job_spec.lua spec/loops_events_spec.lua spec/loops_
 spec/status_locks_spec.lua spec/status_workers_spec.lua spec/status_truth_spec.lua spec/resty_connections_spec.lua \
 spec/resty_finish_spec.lua spec/resty_idempotent_spec.lua spec/cluster_spec.lua \
 spec/watchdog_spec.lua spec/quorum_spec.lua spec/waiting_spec.lua spec/trouble_spec.lua spec/sentinel_spec.lua spec/waiting_faults_spec.lua"
-
-# shellcheck disable=SC2086
 specs_but() { # specs_but FILE...: prints all other files, the slow ones first
     { printf '%s\n' $SLOW_FILES; find spec -name '*_spec.lua' | sort; } | awk '!seen[$0]++' |
         grep -vxF "$(printf '%s\n' "$@")"
@@ -108,8 +105,6 @@ puc_specs() {
     may_run_again spec-puc busted spec/loops_abandoned_spec.lua run_puc
     suite spec-puc busted run_puc
 }
-
-# shellcheck disable=SC2086
 all_specs() {
     leave_out
     {
@@ -119,7 +114,6 @@ all_specs() {
 }
 
 # Runs one round of tools/shaky: all specs, or $FILES. Odd rounds use LuaJIT, even rounds Lua 5.4.
-# shellcheck disable=SC2046,SC2086
 shaky_round() {
     interpreter=luajit
     [ $((${stage#shaky-} % 2)) = 1 ] || interpreter=lua5.4
@@ -148,7 +142,6 @@ loads_all() { # INTERPRETER
 }
 
 # Lua 5.5 with busted: the one that make found on this machine, or the one in a later Debian release.
-# shellcheck disable=SC2086
 lua5_5() {
     made=$PWD/build/machines/lua5.5
     if has lua5.5 && [ -d build/lua5.5 ] && lua5.5 -e 'require "busted.runner"' 2>/dev/null; then
@@ -161,8 +154,6 @@ lua5_5() {
         skipped lua5.5 "there is no lua5.5 with busted"
     fi
 }
-
-# shellcheck disable=SC2086
 lua_of_debian() { # LUA
     specs_under "$1" spec $BINDING_SPECS
     [ "$1" = lua5.1 ] || specs_under "$1" spec $LOOP_SPECS spec/loops_single_spec.lua # needs luv or cqueues
@@ -217,7 +208,6 @@ fencing() {
 crash_rounds() { suite crash tap with_long_timeout lua5.4 spec/crash/run.lua; }
 
 # Runs the specs that take minutes.
-# shellcheck disable=SC2046,SC2086
 long_specs() {
     suite help busted with files=spec/command_help_spec.lua -- run_busted luajit
     suite servers busted with HOLDFAST_CLUSTER_SECONDS=10 "files=$UNDER_LUA spec/doctor_servers_spec.lua" -- run_busted luajit
@@ -231,6 +221,4 @@ static_command() {
     with "HOLDFAST_STATIC=$PWD/build/static/holdfast" -- specs_under luajit static spec/static_spec.lua \
         spec/command_run_*_spec.lua spec/command_hold_spec.lua spec/command_once_spec.lua
 }
-
-# shellcheck disable=SC2086
 gc_stress() { with HOLDFAST_GC=stress -- specs_under "lua5.4 luajit" gc-stress $SLOWEST_SPECS; }
