@@ -119,30 +119,17 @@ local function may_use(folder)
   return allowed
 end
 
-local function each_include(folder, each)
-  for _, path in ipairs(lines_of("ls " .. folder .. "/*.[ch]")) do
-    for name in read(path):gmatch '#include "([^"]+)"' do each(path, name) end
+local function check_include(path, name, allowed, is_in_core)
+  if name:find("..", 1, true) then fail("%s includes %s by way of its parent", path, name) end
+  for _, other in ipairs(FOLDERS) do
+    local in_core = name:find "/" and other[1]:find "^csrc/core/"
+    local target = in_core and "csrc/core/" .. name or other[1] .. "/" .. name
+    local found = folder_of(target) == other[1] and tools.exists(target) and not allowed[other[1]]
+    if found and other[1] ~= "csrc/core" then fail("%s includes %s", path, name) end
   end
-end
-
-local function check_includes(folder, allowed)
-  each_include(folder, function(path, name)
-    if name:find("..", 1, true) then fail("%s includes %s by way of its parent", path, name) end
-    for _, other in ipairs(FOLDERS) do
-      local in_core = name:find "/" and other[1]:find "^csrc/core/"
-      local target = in_core and "csrc/core/" .. name or other[1] .. "/" .. name
-      local found = folder_of(target) == other[1] and tools.exists(target) and not allowed[other[1]]
-      if found and other[1] ~= "csrc/core" then fail("%s includes %s", path, name) end
-    end
-  end)
-end
-
-local function check_door(folder)
-  each_include(folder, function(path, name)
-    if name ~= DOOR and tools.exists("csrc/core/" .. name) then
-      fail("%s includes %s, which is the core's own: use %s", path, name, DOOR)
-    end
-  end)
+  if not is_in_core and name ~= DOOR and tools.exists("csrc/core/" .. name) then
+    fail("%s includes %s, which is the core's own: use %s", path, name, DOOR)
+  end
 end
 
 local arrows = calls(definitions())
@@ -159,7 +146,10 @@ for _, folder in ipairs(FOLDERS) do
       end
     end
   end
-  check_includes(folder[1], allowed)
-  if not folder[1]:find "^csrc/core" then check_door(folder[1]) end
+  for _, path in ipairs(lines_of("ls " .. folder[1] .. "/*.[ch]")) do
+    for name in read(path):gmatch '#include "([^"]+)"' do
+      check_include(path, name, allowed, folder[1]:find "^csrc/core")
+    end
+  end
 end
 tools.finish()

@@ -11,17 +11,11 @@
 local pages = require "spec.support.pages"
 
 local tools = dofile "tools/files.lua"
-local read, list, report = tools.read, tools.lines_of, tools.fail
+local read, list, report, run = tools.read, tools.lines_of, tools.fail, tools.run
 
 -- ---- nginx.conf ----
 
 local directory -- for the files of nginx
-
-local function run(command)
-  local pipe = assert(io.popen(command .. " 2>&1"))
-  local output = pipe:read("a")
-  return pipe:close(), output
-end
 
 local function prepare_nginx()
   local _, output = run("mktemp -d")
@@ -212,16 +206,8 @@ local function check_files(path)
   end
 end
 
--- Checks for markers of an unfinished merge.
-local function check_merged(path)
-  for line in ("\n" .. read(path)):gmatch("\n([<>]+ [^\n]*)") do
-    if line:find("^<<<<<<< ") or line:find("^>>>>>>> ") then report("%s: %s", path, line) end
-  end
-end
-
 local function check_document(path)
   check_files(path)
-  check_merged(path)
   local pieces = 0
   for _, block in ipairs(pages.blocks(path)) do
     if block.language == "nginx" then pieces = pieces + 1 end
@@ -438,11 +424,11 @@ end
 local SOURCES = "find Makefile bench bin completions csrc examples lua packaging spec tools -type f"
   .. " -not -name '*.md'"
 
--- Checks that each name with an underscore in backticks exists in the sources.
+-- Checks that each name with an underscore in backticks exists in the sources or is a file's.
 local function check_identifiers(documents)
   local known = {}
   for _, path in ipairs(list(SOURCES)) do
-    for name in read(path):gmatch("[%a_][%w_]*") do known[name] = true end
+    for name in (path .. " " .. read(path)):gmatch("[%a_][%w_]*") do known[name] = true end
   end
   for _, document in ipairs(documents) do
     for code in read(document):gsub("```.-```", ""):gmatch("`([^`\n]+)`") do

@@ -30,6 +30,13 @@ function files.join(base, relative)
   return table.concat(parts, "/")
 end
 
+-- Returns whether a command succeeds, and what it prints.
+function files.run(command)
+  local pipe = assert(io.popen(command .. " 2>&1"))
+  local output = pipe:read "*a"
+  return pipe:close(), output
+end
+
 -- Returns the output of a command, which must succeed.
 function files.output_of(command)
   local pipe = assert(io.popen(command))

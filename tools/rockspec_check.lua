@@ -16,11 +16,6 @@ local function rockspec(path)
   return fields
 end
 
-local function output_of(command)
-  local pipe = assert(io.popen(command))
-  return pipe:read("*a"), pipe:close()
-end
-
 local version = dofile("lua/holdfast/version.lua")
 local number, candidate = version:match("^(%d+%.%d+%.%d+)(.*)$")
 expect(number and (candidate == "" or candidate:find("^%-rc%d+$")), "%s is not a semantic version",
@@ -50,7 +45,7 @@ end
 
 local directory = os.tmpname()
 os.remove(directory)
-local said, ok = output_of(("make -s dist BUILD=%s DIST_URL=https://host/path 2>&1"):format(directory))
+local ok, said = tools.run(("make -s dist BUILD=%s DIST_URL=https://host/path"):format(directory))
 expect(ok, "make dist: %s", said)
 local release = rockspec(said:match("%S+%.rockspec"))
 expect(release.version == version:gsub("%-", "") .. "-1", "the rockspec of make dist is of %s",
@@ -75,9 +70,8 @@ local function ini(path)
   return fields
 end
 
-local made
-made, ok = output_of(("tools/opm %s %s 2>&1"):format(version, directory))
-expect(ok, "tools/opm: %s", made)
+ok, said = tools.run(("tools/opm %s %s"):format(version, directory))
+expect(ok, "tools/opm: %s", said)
 local package = ini(directory .. "/dist.ini")
 local RULES = {
   name = "^[%w-]+$", abstract = "%S", author = "%a", is_original = "^yes$", license = "^mit$",
@@ -101,8 +95,7 @@ for line in io.lines(package.main_module) do
     found)
 end
 for _, path in ipairs(tools.lines_of "find lua -name '*.lua'") do
-  local _, loads = output_of(("luajit -b %s /dev/null 2>&1"):format(path))
-  expect(loads or path == package.exclude_files,
+  expect(tools.run(("luajit -b %s /dev/null"):format(path)) or path == package.exclude_files,
     "opm takes no package with %s, which LuaJIT does not compile", path)
 end
 os.execute("rm -rf " .. directory)

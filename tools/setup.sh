@@ -43,29 +43,27 @@ clang_version() {
 npm_needs() { command -v npm >/dev/null 2>&1 || echo npm; }
 pip_needs() { python3 -m pip --version >/dev/null 2>&1 || echo python3-pip; }
 
-# Each kind of work also uses the lists before its own.
-build_needs() { echo gcc make libc6-dev lua5.4 liblua5.4-dev $(luajit_needs) libhiredis-dev libssl-dev pkg-config\|pkgconf luarocks; }
-demo_needs() { echo redis-server; }
 NGX_LUA=libnginx-mod-http-lua
-openresty_needs() { echo "nginx-light|nginx-core|nginx" $NGX_LUA lua-resty-core wrk; }
-test_needs() { echo redis-sentinel openssl jq locales procps clang-format lua-busted lua-check lua-socket lua-cqueues lua-http lua-copas lua-luv lua-yaml python3-prometheus-client; }
-check_needs() {
-    echo clang clang-tidy gcc-11 cppcheck valgrind libc6-dbg "libclang-rt-$(clang_version)-dev|libclang-common-$(clang_version)-dev" \
-        spin tmux mandoc zsh fish lua5.1 liblua5.1-0-dev lua5.2 liblua5.2-dev lua5.3 liblua5.3-dev \
-        dpkg-dev debhelper fakeroot lintian debootstrap musl-tools \
-        gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-i686-linux-gnu libc6-dev-i386-cross qemu-user chromium chromium-driver \
-        postgresql prometheus mariadb-server-core mariadb-client-core lua-dbi-postgresql lua-dbi-mysql lua-dbi-sqlite3
-    pip_needs
-}
-site_needs() { echo python3-venv chromium chromium-driver; npm_needs; }
 
 needs() {
     case $1 in
-    build) build_needs ;;
-    demo) build_needs; demo_needs ;;
-    demo-openresty) build_needs; demo_needs; openresty_needs ;;
-    test) build_needs; demo_needs; openresty_needs; test_needs ;;
-    check) build_needs; demo_needs; openresty_needs; test_needs; check_needs; site_needs ;;
+    build) echo gcc make libc6-dev lua5.4 liblua5.4-dev $(luajit_needs) libhiredis-dev libssl-dev pkg-config\|pkgconf luarocks ;;
+    demo) needs build; echo redis-server ;;
+    demo-openresty) needs demo; echo "nginx-light|nginx-core|nginx" $NGX_LUA lua-resty-core wrk ;;
+    test)
+        needs demo-openresty
+        echo redis-sentinel openssl jq locales procps clang-format lua-busted lua-check lua-socket lua-cqueues lua-http lua-copas lua-luv lua-yaml python3-prometheus-client
+        ;;
+    check)
+        needs test
+        echo clang clang-tidy gcc-11 cppcheck valgrind libc6-dbg "libclang-rt-$(clang_version)-dev|libclang-common-$(clang_version)-dev" \
+            spin tmux mandoc zsh fish lua5.1 liblua5.1-0-dev lua5.2 liblua5.2-dev lua5.3 liblua5.3-dev \
+            dpkg-dev debhelper fakeroot lintian debootstrap musl-tools \
+            gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-i686-linux-gnu libc6-dev-i386-cross qemu-user chromium chromium-driver \
+            postgresql prometheus mariadb-server-core mariadb-client-core lua-dbi-postgresql lua-dbi-mysql lua-dbi-sqlite3 python3-venv
+        pip_needs
+        npm_needs
+        ;;
     esac
 }
 

@@ -1,5 +1,5 @@
 -- Writes docs/pictures/status-light.png from a real run of about five minutes:
--- tools/pictures 20-status
+-- tools/pictures status
 
 local chromium = require "spec.browser.chromium"
 local process = require "spec.support.process"

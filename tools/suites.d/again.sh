@@ -1,5 +1,4 @@
 # Sourced by tools/suites: reruns what failed in make test
-# shellcheck shell=sh
 
 # On a busy machine, a correct test fails now and then. After everything has run, each spec file and each unit program that
 # failed is rerun alone. If it passes, it counts as passed but "shaky"; tools/tally names it, and fails the run if more

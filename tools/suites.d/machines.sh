@@ -1,5 +1,4 @@
 # Sourced by tools/suites: builds that use only POSIX interfaces, and builds for other processor architectures
-# shellcheck shell=sh
 
 PORTABLE_SPECS="spec/lock_spec.lua spec/waiting_spec.lua spec/signal_spec.lua spec/threads_spec.lua \
 spec/trouble_spec.lua spec/tls_spec.lua spec/command_run_*_spec.lua spec/command_hold_spec.lua"

@@ -1,5 +1,4 @@
 # Sourced by tools/suites: runs suites, and counts their tests
-# shellcheck shell=sh
 
 # count NAME KIND STATUS: prints the numbers of tests in the log, as "PASSED FAILED"
 count() {

@@ -1,5 +1,4 @@
 # Sourced by tools/suites: the specs and unit programs under sanitizers and valgrind
-# shellcheck shell=sh
 
 # The specs that run under the slow tools: everything about the binding and the driver, except the specs that test
 # timing or other programs. To run a tool on all specs: SPEC_FILES=spec tools/suites asan.

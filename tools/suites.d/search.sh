@@ -1,5 +1,4 @@
 # Sourced by tools/suites: the suites that search for schedules and inputs that break something
-# shellcheck shell=sh
 
 # Try each mutant first with the seed that is known to expose it.
 known="--known spec/sim/mutant_seeds.txt"

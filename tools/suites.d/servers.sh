@@ -1,5 +1,4 @@
 # Sourced by tools/suites: runs the specs that depend on the server, with each server installed on this machine
-# shellcheck shell=sh
 
 # The specs that depend most on the server run on the newest Redis and the newest Valkey. Some of them also run on the
 # other servers. spec/versions_spec.lua covers the basics on every server. tools/servers finds the servers, or installs

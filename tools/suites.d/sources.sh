@@ -1,5 +1,4 @@
 # Sourced by tools/suites: checks of the sources and of the build that run no specs
-# shellcheck shell=sh
 
 # Debian's luacheck is for Lua 5.1; LuaJIT runs it in a third of the time.
 fast_luacheck() {

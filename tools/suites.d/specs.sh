@@ -1,5 +1,4 @@
 # Sourced by tools/suites: runs the specs under each Lua
-# shellcheck shell=sh
 
 run_busted() { # run_busted [WRAPPER...] INTERPRETER: runs $files, or all specs if it is not set
     bounded "$@" "$(command -v busted)" --output=plainTerminal ${files:-}

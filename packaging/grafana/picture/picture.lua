@@ -1,6 +1,6 @@
 -- Writes docs/pictures/dashboard.png: the upper part of packaging/grafana/holdfast.json with what
 -- Prometheus has scraped from a real run of ten minutes. Argument: the directory of the page that
--- draws it, which tools/pictures.d/30-dashboard has made of page.jsx.
+-- draws it, which tools/pictures has made of page.jsx.
 
 local chromium = require "spec.browser.chromium"
 local dkjson = require "dkjson"
