@@ -23,9 +23,7 @@ local FOLDERS = {
 local DOOR = "holdfast.h"
 
 -- → the code of a file without comments, strings and preprocessor lines
-local function code_of(path)
-  return (tools.c_code_of(path):gsub("\n%s*#[^\n]*", "\n"))
-end
+local function code_of(path) return (tools.c_code_of(path):gsub("\n%s*#[^\n]*", "\n")) end
 
 local function each_file(folder, each)
   for _, path in ipairs(lines_of("ls " .. folder .. "/*.c")) do each(path) end
@@ -91,9 +89,7 @@ local function circles_of(arrows)
   return found
 end
 
-local function folder_of(path)
-  return path:match "^(.*)/[^/]*$"
-end
+local function folder_of(path) return path:match "^(.*)/[^/]*$" end
 
 local function names_in(set) return table.concat(tools.sorted(set), ", ") end
 

@@ -5,7 +5,7 @@
 
 local files = dofile "tools/files.lua"
 
-local MAX_COLUMNS = 100
+local MAX_COLUMNS = tonumber(files.read(".editorconfig"):match "max_line_length = (%d+)")
 local MAX_OF_A_LOOP = 150
 
 -- Files that all loops share, and the files for nginx, which uses its own sockets.

@@ -16,10 +16,9 @@ local COLUMNS = { "acquire", "release", "extend", "wait", "watchdog", "crash" }
 -- The halves of a read/write lock share rows.
 local ROWS_OF = { read = "read_write", write = "read_write" }
 -- Words that do not apply to a kind: a latch has no holders, a plain semaphore has no leases.
+local NO_LEASES = { acquire = true, release = true, extend = true, watchdog = true, crash = true }
 local NOT_OF = {
-  latch = { acquire = true, release = true, extend = true, watchdog = true, crash = true },
-  plain_semaphore = { acquire = true, release = true, extend = true, watchdog = true,
-    crash = true },
+  latch = NO_LEASES, plain_semaphore = NO_LEASES,
   guard = { extend = true }, -- no caller extends a run
 }
 -- An operation's word if it is not the operation's name; false if it changes nothing for a waiter.

@@ -364,9 +364,7 @@ end
 local function has_text(path, text) return tools.exists(path) and read(path) == text end
 
 -- Writes the file only if its text has changed, so that make does not rebuild what depends on it.
-local function update(path, text)
-  if not has_text(path, text) then write(path, text) end
-end
+local function update(path, text) if not has_text(path, text) then write(path, text) end end
 
 local mode, path, dir = ...
 if mode == "--unpack" and dir then

@@ -148,9 +148,7 @@ local DEMO = "make demo: eight processes oversell without a lock, sell exactly 1
 local WAITING = "holdfast run waits: one line names the holder and the place in line, counts the time, "
   .. "and is gone when the job starts"
 
-local function is_prompt(screen)
-  return screen:find("\n%$ *\n*$") ~= nil
-end
+local function is_prompt(screen) return screen:find("\n%$ *\n*$") ~= nil end
 
 -- Omits what make checks and builds before the demo begins.
 local function demo(path)

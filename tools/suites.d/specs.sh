@@ -62,11 +62,10 @@ has_ngx_lua() { [ -e /usr/lib/nginx/modules/ngx_http_lua_module.so ]; }
 
 # These specs use commands and settings of Redis 7. Ubuntu 22.04 has Redis 6.0.
 REDIS_7_SPECS="spec/acl_spec.lua spec/channel_waits_spec.lua spec/cluster_spec.lua spec/connect_spec.lua \
-spec/credentials_spec.lua spec/doctor_spec.lua spec/rotation_spec.lua \
-spec/deadlocks_kinds_spec.lua spec/fence_spec.lua spec/foreign_spec.lua spec/latch_spec.lua spec/leader_spec.lua \
-spec/plain_semaphore_spec.lua spec/redis_diff_spec.lua spec/refusals_spec.lua spec/sentinel_spec.lua \
-spec/support_spec.lua spec/tenants_spec.lua spec/tls_spec.lua spec/trouble_spec.lua spec/waiting_spec.lua \
-spec/waiting_faults_spec.lua spec/watchdog_spec.lua"
+spec/credentials_spec.lua spec/doctor_spec.lua spec/rotation_spec.lua spec/deadlocks_kinds_spec.lua \
+spec/fence_spec.lua spec/foreign_spec.lua spec/latch_spec.lua spec/leader_spec.lua spec/plain_semaphore_spec.lua \
+spec/redis_diff_spec.lua spec/refusals_spec.lua spec/sentinel_spec.lua spec/support_spec.lua spec/tenants_spec.lua \
+spec/tls_spec.lua spec/trouble_spec.lua spec/waiting_spec.lua spec/waiting_faults_spec.lua spec/watchdog_spec.lua"
 redis_version() { "${HOLDFAST_REDIS_SERVER:-redis-server}" --version | sed -n 's/.* v=\([0-9]*\.[0-9]*\).*/\1/p'; }
 
 # Ubuntu 22.04 does not package lua-system for Lua 5.4, which busted needs.
