@@ -126,12 +126,12 @@ chaos() {
     if luajit spec/chaos/run.lua --missing upgrade; then
         suite chaos-upgrade one timeout 180 luajit spec/chaos/run.lua --kind upgrade --seconds 10 --from "$from"
     else
-        echo "# chaos: NOT RUN with upgrades: HOLDFAST_SERVERS_DIR names no second version of the server"
+        skipped chaos-upgrade "HOLDFAST_SERVERS_DIR names no second version of the server"
     fi
     if spec/interop/build_java --offline; then
         suite chaos-redisson one timeout 180 luajit spec/chaos/run.lua --kind redisson --seconds 25 --from "$from"
     else
-        echo "# chaos: NOT RUN with Redisson: spec/interop/build_java fetches it once"
+        skipped chaos-redisson "spec/interop/build_java fetches Redisson once"
     fi
     suite chaos-mutants one bounded luajit spec/chaos/run.lua --mutants
 }
