@@ -225,7 +225,6 @@ for _, loop in ipairs(loops) do
           return "whole"
         end)
       end)
-      debug.sethook() -- the coroutine's part of the hook in spec/support/helper.lua
       local is_whole
       local _, _, code = client:with_lock("a", lock_lost, function()
         loop.sleep(0.1)

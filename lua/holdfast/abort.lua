@@ -13,7 +13,10 @@ local traceback = require "holdfast.traceback"
 local getinfo, gethook, sethook = debug.getinfo, debug.gethook, debug.sethook
 local jit, raw, pcall, xpcall = compat.jit, core.lock, pcall, xpcall
 
-local INTERVAL = 1000 -- VM instructions between checks
+-- VM instructions between checks. A program's own call hook counts its instructions, too, and no
+-- check runs in it. In a loop that calls functions, each check could fall into that hook, so the
+-- interval is a prime number.
+local INTERVAL = 1009
 local SHORT_INTERVAL = 1 -- the interval while the error waits for a call into holdfast to return
 
 local abort = {}
