@@ -13,9 +13,8 @@ local traceback = require "holdfast.traceback"
 local getinfo, gethook, sethook = debug.getinfo, debug.gethook, debug.sethook
 local jit, raw, pcall, xpcall = compat.jit, core.lock, pcall, xpcall
 
--- VM instructions between checks. A program's own call hook counts its instructions, too, and no
--- check runs in it. In a loop that calls functions, each check could fall into that hook, so the
--- interval is a prime number.
+-- VM instructions between checks; prime, so that not each check of a loop falls into a call hook of
+-- the program's, in which no other hook runs.
 local INTERVAL = 1009
 local SHORT_INTERVAL = 1 -- the interval while the error waits for a call into holdfast to return
 

@@ -98,11 +98,13 @@ local function force(client, entry, lock, out, yes)
   elseif kinds[entry.kind].removes then
     was_locked, message, code = client:latch(key):delete()
   else
-    local is_whole = entry.owner and #entry.owner < MAX_OWNER_SIZE -- otherwise it may be truncated
-    was_locked, message, code = core.lock.force_release(lock, not yes and is_whole and entry.owner or nil)
+    local owner = not yes and entry.owner or ""
+    if #owner >= MAX_OWNER_SIZE then owner = "" end -- it may be truncated
+    was_locked, message, code = core.lock.force_release(lock, owner)
   end
   if code then return verb.failed(out, message, code) end
-  if not was_locked and not yes and not has_same_holder(client, entry) then return changed(entry, out) end
+  local may_have_changed = not was_locked and not yes
+  if may_have_changed and not has_same_holder(client, entry) then return changed(entry, out) end
   if was_locked and entry.owner and yes then
     out:advice("warning", {}, ('the holder of "%s" is not stopped: it keeps %s'):format(key, overlap_text(entry)))
   end
