@@ -46,7 +46,7 @@ typedef struct hf_node {
     hf_time ping_at;      /* when to send a PING over a silent events link, or HF_NEVER */
 
     /* When the server fell silent on a link that was given up. HF_NEVER if there is no such link,
-     * or if the links for calls and events have already been notified. */
+     * or once the links for calls and events have been notified of it. */
     hf_time silent_since;
 
     bool may_have_keys; /* false for a Sentinel, or if a cluster's map does not contain it */
@@ -82,7 +82,7 @@ struct hf_client {
     bool split_suspected;  /* a batch was refused: a split if one of its keys is then accepted */
     hf_time next_batch_at; /* no batch is sent before this time, after too many splits */
 
-    uint64_t approval_requests; /* how often a hold began to need its owner's approval */
+    uint64_t approval_requests; /* how many times a hold has asked for its owner's approval */
     uint64_t random;            /* the state of hf_jitter */
     size_t unanswered; /* requests that await a reply although their operations have ended */
     size_t detached;   /* the number of detached operations, which the client itself ends */
@@ -149,9 +149,11 @@ typedef struct hf_op_wait {
     hf_listening listening; /* the subscription to releases by clients that are not in the queue */
     hf_time turn_ends;      /* until this time it leaves free permits to other clients; or 0 */
     bool needs_events;      /* it needs the events link and is counted in node->events_users */
-    bool accepted; /* the server has let it wait and subscribe; denied permissions do not end it */
+    bool accepted; /* the server has let it wait and subscribe; a later permission error does not
+                      end it */
     bool cut_off;  /* HF_EVENT_CUT_OFF was added: its server is unreachable or refuses it */
-    bool woken;    /* a message arrived whose cause the command under way may have missed */
+    bool woken; /* a message arrived while a command was under way, which may have run too early to
+                   see the change */
     bool interrupted; /* hf_op_interrupt was called */
 } hf_op_wait;
 
@@ -173,7 +175,7 @@ typedef struct hf_op_acquire {
     hf_time busy_until; /* the end of the holder's lease, from the last reply; 0 if unknown */
 
     /* If the holder will not announce its release: when this acquire first saw that holder, and the
-     * end of the holder's lease at that time. */
+     * end that the holder's lease had then. */
     hf_time silent_since, silent_until;
 
     /* The lock is being left to polling clients. If one of them acquires it, it will not announce
@@ -182,7 +184,8 @@ typedef struct hf_op_acquire {
 
     hf_time listen_at;  /* when to subscribe to Redisson's releases, or HF_NEVER */
     hf_time checked_at; /* when it last asked the server about a grant */
-    hf_kept *kept;      /* the kept lock for which it is QUEUED_LOCALLY or about to ask, or NULL */
+    hf_kept *kept; /* the kept lock in whose local queue it is, or for which it is about to ask the
+                      server; or NULL */
     hf_op *next_for_kept;  /* QUEUED_LOCALLY: the next acquire in that lock's queue, or NULL */
     uint64_t last_token;   /* the last fencing token received with the lock */
     long long server_us;   /* the server's clock when the lock was acquired, in us; 0 if unknown */
@@ -202,7 +205,7 @@ typedef struct hf_op_call {
     bool also_renews;             /* check: it also renews the hold */
 } hf_op_call;
 
-/* The fields of the _ALL kinds. */
+/* The fields of acquire_all and release_all. */
 typedef struct hf_op_batch {
     hf_hold **holds;  /* spec.batch_count holds, referenced; NULL until they are chosen */
     bool was_blocked; /* it has waited for an earlier command for one of its holds */
@@ -212,12 +215,12 @@ typedef struct hf_op_batch {
 typedef struct hf_op_semaphore {
     bool answered;  /* the reply to the command under way has arrived */
     bool in_doubt;  /* a command was sent more than once, so a copy may still run */
-    bool turn_used; /* Redisson's clients have released permits since they last got a turn */
+    bool turn_used; /* Redisson's clients have released a permit during their turn, so it ends */
 } hf_op_semaphore;
 
 /* What is published about the operation's wait: see op/presence.h. */
 typedef struct hf_op_presence {
-    hf_time publish_at; /* when to publish it next; 0 if the operation does not wait */
+    hf_time publish_at; /* when to publish it next; 0 if the operation is not waiting */
     bool published;
 } hf_op_presence;
 

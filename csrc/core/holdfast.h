@@ -221,7 +221,7 @@ typedef struct hf_hold_view {
     hf_hold_state state;
     hf_lost_reason reason; /* HF_LOST_NONE if it is not lost */
     bool held;             /* it is in the table, and HELD */
-    bool over;             /* it is lost, or no longer in the table */
+    bool over;             /* it is lost, or has left the table */
     bool in_table;         /* hf_client_find can find it */
     bool detached;         /* its release is or was detached */
     bool ending;           /* a detached release is under way, and may still discover a loss */
@@ -312,7 +312,7 @@ typedef struct hf_session_config {
      * the connection and resends the commands over a new one. */
     hf_time command_timeout;
 
-    hf_time confirm_timeout; /* how long replicas may take to confirm a write; 0 if none must */
+    hf_time confirm_timeout; /* how long replicas may take to confirm a write; 0 if none has to */
 } hf_session_config;
 
 /* How many replicas must confirm a write before the lock counts as acquired. */
@@ -333,7 +333,7 @@ typedef enum hf_mode {
 
 #define HF_QUORUM_MAX 32  /* servers of a quorum, or Sentinels */
 #define HF_SERVERS_MAX 64 /* shards, or configured nodes of a cluster */
-#define HF_NODES_MAX 1024 /* nodes of a client; a cluster's other nodes are not used */
+#define HF_NODES_MAX 1024 /* nodes of a client; further nodes of a cluster are ignored */
 
 /* A server in the ring of shards. */
 typedef struct hf_shard {
@@ -353,7 +353,8 @@ typedef enum hf_life {
     HF_LIFE_RUNNING,   /* the process or its job is running, as far as this host can tell */
     HF_LIFE_UNSURE,    /* the process has ended, but its job may still be running */
     HF_LIFE_ENDED,     /* the process has certainly ended, with all its threads */
-    HF_LIFE_JOB_ENDED, /* its job has ended, too, but processes started by it may share its locks */
+    HF_LIFE_JOB_ENDED, /* its job has ended, too; processes that the job started may still share its
+                          locks */
 } hf_life;
 
 /* The client copies the struct; what it points to must outlive the client. */
@@ -393,10 +394,10 @@ hf_client *hf_client_new(const hf_client_config *config, const unsigned char ent
 void hf_client_delete(hf_client *client);
 
 /* For the child of a fork: recreates the client in place, with a new uuid and without holds or
- * operations. Keeps the configuration, the classes and the choice of events; a closed client
- * remains closed. The old memory is not freed, because the fork may have copied it in the middle of
- * a change. Returns false, and leaves the client closed, when out of memory or if `entropy` is
- * NULL. */
+ * operations. Keeps the configuration, the classes and the setting of hf_observe_all; a closed
+ * client remains closed. The old memory is not freed, because the fork may have copied it in the
+ * middle of a change. Returns false, and leaves the client closed, when out of memory or if
+ * `entropy` is NULL. */
 bool hf_client_start_over(hf_client *client, const unsigned char entropy[24]);
 
 /* Return the client's uuid (HF_UUID_SIZE characters and a NUL), the string passed to
@@ -442,7 +443,7 @@ hf_time hf_client_renewer_deadline(const hf_client *client);
 void hf_client_tick_calls(hf_client *client, hf_time now);
 void hf_client_tick_renewer(hf_client *client, hf_time now);
 
-/* Returns a number that grows whenever a loss happens or is entered into a ledger. */
+/* Returns a counter that increases whenever a loss happens or is entered into a ledger. */
 uint64_t hf_client_losses(const hf_client *client);
 
 /* Marks held locks whose validity has ended as lost. */
@@ -460,7 +461,8 @@ uint64_t hf_client_approval_requests(const hf_client *client);
 /* Sets whether the watchdog renews the hold from now on. */
 void hf_client_set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_time now);
 
-/* Gives up `count` entries of the hold, whose handle was collected without releasing them. */
+/* Gives up `count` entries of the hold, because their handle was garbage-collected without
+ * releasing them. */
 void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
 
 /* Closes the client: fails the operations under way with HF_CLOSED, and cleans up every hold in the
@@ -531,7 +533,7 @@ size_t hf_client_link_count(const hf_client *client);
 hf_session *hf_client_link(const hf_client *client, size_t index);
 
 /* Return the number of nodes, each with HF_LINKS links, and whether a node may have keys. A
- * Sentinel never has keys; in a cluster, only the nodes of the current map have some. */
+ * Sentinel never has keys; in a cluster, only nodes of the current map do. */
 size_t hf_client_node_count(const hf_client *client);
 bool hf_client_node_may_have_keys(const hf_client *client, size_t index);
 
@@ -568,7 +570,7 @@ void hf_session_cancel_fetching(hf_session *session);
 bool hf_session_is_refused(const hf_session *session);
 
 /* Returns whether the server has refused the last user and password, and the driver has not fetched
- * others since. The driver may fetch them before the next connection is due. */
+ * new ones since. The driver may fetch them before the next connection is due. */
 bool hf_session_needs_other_login(const hf_session *session);
 
 /* Sets the user and password of this link's next connection; an empty user means the default user.
@@ -715,7 +717,7 @@ bool hf_op_kind_settles_later(hf_op_kind kind);
 bool hf_op_kind_needs_a_hold(hf_op_kind kind);
 
 /* Returns whether locks of this kind support the operation: the server has a program for it, and
- * the client can settle a call in doubt. */
+ * the client can resolve a call whose outcome is unknown. */
 bool hf_op_kind_suits(hf_op_kind kind, const hf_kind *lock_kind);
 
 #define HF_NO_TOKEN_TTL 9007199254740991u /* 2^53 - 1: exact in the programs' doubles */
@@ -724,7 +726,7 @@ bool hf_op_kind_suits(hf_op_kind kind, const hf_kind *lock_kind);
  * operations ignore it. */
 typedef struct hf_op_spec {
     hf_op_kind kind;
-    uint64_t ticket; /* the ticket of an ended operation, to use it again; 0 for a new one */
+    uint64_t ticket; /* a ticket to reuse, from an operation that has ended; 0 for a new one */
     const hf_kind *lock_kind; /* the kind of `names` or `batch`, or NULL */
     const hf_names *names;    /* the lock; NULL for several locks, HF_OP_PING, HF_OP_COMMAND */
     hf_slice caller; /* a string that identifies the calling coroutine, or the owner if `shared` */
@@ -788,9 +790,9 @@ typedef struct hf_op_spec {
      * keys; they come first. */
     uint64_t value;
 
-    /* command: the words of a command that changes no lock and is safe to resend. fenced, once: the
-     * keys and arguments of the program. acquire: the keys of locks of the same kind that the
-     * caller acquires next; while this acquire waits, it also frees those whose owner has
+    /* command: a command and its arguments, which changes no lock and is safe to resend. fenced,
+     * once: the keys and arguments of the program. acquire: the keys of locks of the same kind that
+     * the caller acquires next; while this acquire waits, it also frees those whose owner has
      * crashed. */
     const hf_slice *args;
     size_t arg_count;
@@ -854,8 +856,8 @@ hf_code hf_op_code(const hf_op *op);
 /* Moves the result of an operation that is done or detached into `result`. */
 void hf_op_take_result(hf_op *op, hf_result *result);
 
-/* Return the number of the operation's holds, and one of them. The _ALL kinds have one for each
- * lock of the spec, in the same order, which may be NULL. The operation owns a reference to each
+/* Return the number of the operation's holds, and one of them. The _ALL kinds have one per
+ * lock, in the order of the spec; each may be NULL. The operation owns a reference to each
  * until hf_op_end. */
 size_t hf_op_hold_count(const hf_op *op);
 hf_hold *hf_op_hold(const hf_op *op, size_t index);

@@ -57,8 +57,8 @@ typedef struct hf_poll_functions {
 struct hf_op_impl {
     const char *verb; /* completes "cannot <verb> <key>" in messages */
     bool acquires;    /* it acquires a lock; its failures are counted by code */
-    bool releases;    /* it ends a hold of the caller */
-    bool needs_hold;  /* it uses a hold of the caller, and fails without one */
+    bool releases;    /* it ends the caller's hold */
+    bool needs_hold;  /* it uses the caller's hold, and fails without one */
     bool sets_lease;  /* with needs_hold and HF_NUMBER_LEASE: the hold gets the spec's lease */
 
     /* With `releases`: it ends the hold with all its entries, and leaves a record of the run. */
@@ -75,7 +75,7 @@ struct hf_op_impl {
     /* It uses no lock and sends nothing. In a quorum only the first member runs it. */
     bool local_only;
 
-    /* It may leave something on the server that the client settles later, in the background. Only
+    /* It may leave something on the server that the client cleans up later, in the background. Only
      * kinds with call notes have such operations. */
     bool settles_later;
 
@@ -206,7 +206,7 @@ struct hf_decider {
                      hf_time now);
     void (*move)(hf_op *op, hf_node *node, hf_time now);
 
-    /* Adds the counters of the clients that work for this one. NULL if there are none. */
+    /* Adds the counters of a quorum's member clients. NULL if there are none. */
     void (*add_stats)(const hf_client *client, hf_stats *stats);
 
     uint64_t (*approval_requests)(const hf_client *client);

@@ -97,7 +97,8 @@ static bool starts_with(const char *text, const char *prefix) {
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
-/* Writes the key in printable form: other bytes become \xNN, and a long key is truncated. */
+/* Writes the key in printable form: quotes, backslashes and bytes that are not printable become
+ * \xNN, and a long key is truncated. */
 static void write_printable(char *out, size_t size, hf_slice key) {
     size_t used = 0, char_size;
     for (size_t i = 0; i < key.size; i += char_size ? char_size : 1) {
@@ -127,8 +128,8 @@ static void remove_script_position(char *detail) {
     memmove(place, rest, strlen(rest) + 1);
 }
 
-/* Replaces characters that must not be shown. A server's text may contain any bytes, and may be
- * truncated. */
+/* Replaces characters that must not be shown, and invalid UTF-8, with '?'. A server's text may
+ * contain any bytes, and may be truncated. */
 static void hide_controls(char *text) {
     for (size_t char_size, left = strlen(text); left > 0; left -= char_size, text += char_size) {
         char_size = printable_size(text, left);
@@ -139,8 +140,8 @@ static void hide_controls(char *text) {
     }
 }
 
-/* Hides log-ins, because the text may contain other keys, and a key may be a URL with a password.
- * `size` is the size of the buffer. */
+/* Masks credentials, because the text may contain other keys, and a key may be a URL with a
+ * password. `size` is the size of the buffer. */
 static void hide_logins(char *text, size_t size) {
     char shown[HF_FAILURE_TEXT_SIZE];
     hf_slice hidden = hf_url_hide_logins(shown, size - 1, (hf_slice){text, strlen(text)});

@@ -67,12 +67,13 @@ void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slic
 /* Returns the code for an error reply, such as "NOPERM this user …". */
 hf_code hf_code_of_error(const char *error);
 
-/* Returns whether the server refused a write because it is a replica, even inside a script. */
+/* Returns whether the server refused a write because it is a replica, also when a script made the
+ * write. */
 bool hf_error_is_readonly(const char *error);
 
 typedef enum hf_refusal {
     HF_REFUSAL_FINAL,
-    HF_REFUSAL_UNAVAILABLE, /* the server cannot run it now, but another cluster node may */
+    HF_REFUSAL_UNAVAILABLE, /* this node cannot run the command now, but another may */
     HF_REFUSAL_BUSY,        /* the server is running a long script */
     HF_REFUSAL_OF_WRITES,   /* the server accepts only reads, perhaps for a long time */
     HF_REFUSAL_OF_USER      /* a missing permission or wrong password */
@@ -82,8 +83,8 @@ typedef enum hf_refusal {
  * that a missing permission may have stopped a program midway. */
 hf_refusal hf_refusal_of(const char *error);
 
-/* Returns whether the same command may succeed later. `accepted`: the command is about something
- * that the server accepted before (a hold, a queue place, a permit, a run). The user had the
+/* Returns whether the same command may succeed later. `accepted`: the server has already
+ * accepted the hold, queue place, permit or run that the command is about. The user had the
  * permissions then, so a missing permission is assumed to be temporary; at a first attempt, it is
  * final. */
 bool hf_refusal_is_transient(hf_refusal refusal, bool accepted);

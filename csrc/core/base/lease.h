@@ -21,7 +21,7 @@ hf_time hf_lease_end(hf_time sent_at, hf_time lease);
 /* Returns when to renew the lease: a third of it after `sent_at`. */
 hf_time hf_lease_renew_at(hf_time sent_at, hf_time lease);
 
-/* Returns when to renew a lease that is valid until `end`. */
+/* Returns the same time, computed from the end of the lease's validity. */
 hf_time hf_lease_renew_before(hf_time end, hf_time lease);
 
 /* Returns when to retry after a renewal failed at `now`, so that there are several attempts before

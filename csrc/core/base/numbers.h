@@ -25,7 +25,8 @@ bool hf_numbers_put(hf_numbers *numbers, hf_number *entry, uint64_t value, void 
 /* Removes the entry from its table, if it is in one. */
 void hf_numbers_remove(hf_numbers *numbers, hf_number *entry);
 
-/* Returns the first entry with this number, or the one that follows `after`, or NULL. */
+/* Returns the first entry with this number or, if `after` is not NULL, the next such entry after
+ * it. Returns NULL if there is none. */
 hf_number *hf_numbers_find(const hf_numbers *numbers, uint64_t value, const hf_number *after);
 
 void hf_numbers_free(hf_numbers *numbers);

@@ -57,8 +57,8 @@ struct hf_request {
     hf_time sent_at;           /* just before it was last sent; leases count from this time */
     hf_time retry_at;          /* when to send it again after a transient error; 0 for at once */
 
-    /* Until when it is resent while the server refuses it for a transient reason. 0 means until
-     * `deadline`, but not at all if the server refuses only writes. */
+    /* While the server refuses it for a transient reason, it is resent until this time. 0 means
+     * until `deadline`, but not at all if the server refuses only writes. */
     hf_time persists_until;
 
     uint32_t refusals;    /* consecutive transient refusals; 0 if the last reply was not one */
@@ -71,14 +71,14 @@ struct hf_request {
      * connect fails. */
     bool waits_for_connection;
 
-    bool accepted;       /* it is about something accepted before: see hf_refusal_is_transient */
-    bool no_retry;       /* it fails if its connection ends after it was sent */
-    bool asks_elsewhere; /* it fails then, too, because its sender prefers to ask another server */
+    bool accepted; /* its hold, place or run was accepted before: see hf_refusal_is_transient */
+    bool no_retry; /* it fails if its connection ends after it was sent */
+    bool asks_elsewhere; /* it fails then, too: its sender asks again, or asks another server */
     bool as_eval;        /* the program's source is sent, because the server does not have it */
     uint32_t replicas;  /* how many replicas must confirm it; unless 0, its bytes end with a WAIT */
     uint32_t confirmed; /* once done: how many replicas have confirmed it */
     hf_reply *reply;    /* the command's reply, while the reply to its WAIT is awaited */
-    bool needs_new_connection; /* a replica refused it, or the log-in was lost */
+    bool needs_new_connection; /* a replica refused it, or a server that forgot the log-in */
     bool asking;               /* an ASKING is sent before it */
     hf_routing routing;        /* unused with a single server, except `context_is_op` */
     hf_fault failure; /* the code and the reason, to which operations add the key and the server */

@@ -1,7 +1,7 @@
 #include "base/text.h"
 
 /* Unicode's Default_Ignorable_Code_Point; the categories Cc, Zl, Zp and Zs except U+0020; the
- * annotation characters of Cf; and the blank Braille pattern. In ascending order. */
+ * interlinear annotation characters; and the blank Braille pattern. In ascending order. */
 const hf_range hf_unsafe_ranges[] = {
     {0x0, 0x1f},        {0x7f, 0xa0},       {0xad, 0xad},     {0x34f, 0x34f},   {0x61c, 0x61c},
     {0x115f, 0x1160},   {0x1680, 0x1680},   {0x17b4, 0x17b5}, {0x180b, 0x180f}, {0x2000, 0x200f},

@@ -8,7 +8,7 @@
  *
  * A request that is not done is either in one of its node's sessions or parked. `parked` is a
  * session that never connects. It keeps a request until it is time to retry or, with needs_map,
- * until a round for the map has ended. */
+ * until the current round of map requests has ended. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +38,8 @@ struct hf_cluster {
     hf_request query;
     size_t node;           /* the index of the node that was asked last */
     size_t failed_count;   /* how many nodes have failed in this round */
-    size_t foreign_count;  /* how many of these are configured nodes of another cluster */
+    size_t foreign_count;  /* how many of these are configured addresses that now belong to another
+                              cluster */
     size_t doubtful_node;  /* the first node in this round whose map was doubtful, or SIZE_MAX */
     bool accepts_doubtful; /* all nodes were asked: a doubtful map is accepted */
     hf_link link;          /* the link over which nodes are asked */
@@ -86,8 +87,8 @@ static bool is_in_use(const hf_client *client, const hf_node *node) {
     return false;
 }
 
-/* Reuses a node that is no longer in use for this server, because a client may run for years while
- * its cluster is rebuilt. Returns its index, or HF_SLOT_NO_NODE if all are in use. */
+/* Reassigns an unused node to this server, because a client may run for years while its cluster is
+ * rebuilt. Returns the node's index, or HF_SLOT_NO_NODE if all are in use. */
 static uint16_t reuse_node(hf_client *client, const hf_server *server) {
     for (size_t i = client->config.server_count; i < client->node_count; i++) {
         if (is_in_use(client, client->nodes[i])) continue;
@@ -333,8 +334,8 @@ static void set_callbacks(hf_node *node) {
 
 /* ---- the map ---- */
 
-/* Finds or adds the client's node for each node of the map. Marks each one as serving immediately,
- * so that its index is not reused for the next new node. */
+/* Finds or adds the client's node for each node of the map. Sets may_have_keys at once, so that
+ * index_of does not reuse the node for the next new one. */
 static void find_nodes(hf_cluster *cluster, uint16_t *indexes) {
     for (size_t i = 0; i < cluster->map.count; i++) {
         indexes[i] = index_of(cluster, &cluster->map.nodes[i]);

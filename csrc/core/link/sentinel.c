@@ -3,8 +3,8 @@
  * The client's first node is the master. The other nodes are the Sentinels, of which only the link
  * for calls is used. A link to the master is opened only after the Sentinels have replied. The
  * client asks all of them at once; if they disagree, the address with the most votes wins. While
- * the master still serves the client over another link, the client stays unless a majority of all
- * Sentinels names a different address.
+ * the master still serves the client over another link, the client keeps that address unless a
+ * majority of all Sentinels names a different one.
  *
  * A round asks every Sentinel. It ends once a majority agrees, with the last reply, or, while a
  * link to the master must be opened, GRACE_PERIOD after the first address. A round begins when a
@@ -30,8 +30,8 @@
 #define POLL_INTERVAL HF_SECOND
 #define GRACE_PERIOD (100 * HF_MS) /* how long to wait for more replies after the first address */
 #define MAX_FAILED_OPENS 3 /* after this many failures to open a link the server counts as gone */
-#define RENEW_SPREAD (250 * HF_MS)     /* spreads renewals, as many clients notice a move at once */
-#define OUTDATED_TIME (10 * HF_SECOND) /* how long a Sentinel may still name a replaced master */
+#define RENEW_SPREAD (250 * HF_MS)     /* spreads renewals: many clients notice a move at once */
+#define OUTDATED_TIME (10 * HF_SECOND) /* how long votes for a replaced master are ignored */
 
 typedef enum hf_sentinel_state {
     HF_SENTINEL_IDLE,
@@ -56,7 +56,7 @@ struct hf_sentinels {
     hf_time first_address_at; /* when this round's first address arrived, or HF_NEVER */
     hf_time poll_at;          /* when the next round begins unless a link needs one earlier */
     hf_address old_master;    /* the last master that a majority has replaced */
-    hf_time replaced_until;   /* until then a minority's votes for it are outdated; or 0 */
+    hf_time replaced_until;   /* until then a minority's votes for it are ignored; or 0 */
     size_t count;
     hf_sentinel list[];
 };
@@ -90,7 +90,7 @@ static bool add_sentinel(hf_sentinels *sentinels, const hf_server *server) {
     for (int link = 0; link < HF_LINKS; link++)
         sentinel->node->links[link].login = HF_LOGIN_FIXED; /* Sentinels have their own users */
     sentinel->request.done = on_reply;
-    sentinel->request.asks_elsewhere = true; /* on_reply asks again if the connection is lost */
+    sentinel->request.asks_elsewhere = true; /* on_reply asks again itself */
     sentinel->request.context = sentinels;
     sentinels->count++;
     return true;
@@ -129,7 +129,7 @@ static void free_sentinels(hf_client *client) {
 
 /* ---- the end of a round ---- */
 
-/* Returns whether the master serves the client: a link is connected, and no other link has
+/* Returns whether the master is serving the client: a link is connected, and no other link has
  * repeatedly failed to open. A connected link alone proves nothing, because a server may die
  * without closing it. */
 static bool is_served(const hf_sentinels *sentinels) {

@@ -52,7 +52,7 @@ struct hf_session {
     bool subscriber;      /* the connection is for pub/sub: see above */
     bool stays_open;      /* it is opened and kept open even without requests */
     bool closing;         /* the driver must close the socket, for `reason` */
-    bool login_timed_out; /* closing: a reply to the log-in is late; a new connection may get it */
+    bool login_timed_out; /* closing: the log-in timed out, and may succeed over a new connection */
     bool handshaking;     /* OPENING: the socket is connected, but the TLS handshake is not done */
     bool has_received;    /* the server has sent something over this connection */
     bool marked_doubtful; /* hf_session_doubt or _prepare_close was called, and nothing has arrived
@@ -77,13 +77,14 @@ struct hf_session {
     size_t login_auth, login_select, login_role, login_info, login_known, login_scripts, login_id,
         login_sharded;
     hf_login login;
-    uint32_t refused_logins;      /* how many consecutive log-ins were refused */
-    hf_time opened_at;            /* when the last opening began, or the log-in after it */
-    hf_time retry_at;             /* CLOSED: when it may be opened again */
+    uint32_t refused_logins; /* how many consecutive log-ins were refused */
+    hf_time opened_at; /* when the last attempt to connect began or, once connected, when its log-in
+                          began */
+    hf_time retry_at;  /* CLOSED: when it may be opened again */
     hf_time received_at;          /* when the server last sent something */
     hf_time login_duration;       /* how long the last log-in took */
-    hf_time no_reconnect_until;   /* until then, NOAUTH causes no new connection, and READONLY does
-                                     only if the session follows a master */
+    hf_time no_reconnect_until;   /* until then, NOAUTH does not cause a reconnect; READONLY does,
+                                     but only if the session follows a master */
     uint32_t refused_connections; /* how many consecutive connections ended after such a refusal,
                                      but at most REPLICA_DOUBLINGS */
     char run_id[HF_RUN_ID_SIZE + 1]; /* the run id of the server process, or "" */
@@ -98,7 +99,7 @@ struct hf_session {
     char peer_id[HF_NODE_ID_SIZE + 1]; /* the id that the server reported at log-in, or "" */
     bool found_other_server; /* the last log-in found another server at the node's address */
     bool sharded;            /* the server of this connection supports sharded channels */
-    hf_time awaiting_since;  /* since when at least one reply has been awaited */
+    hf_time awaiting_since;  /* the time since which at least one reply has been awaited */
     uint32_t failed_opens;   /* how many connections were tried since a command last got a reply */
     uint64_t *random;        /* the state of the client's random numbers */
     hf_code reason_code;
@@ -131,7 +132,7 @@ struct hf_session {
 
     /* Called for an error reply, and for each queued request when an attempt to connect has failed;
      * `error` is then NULL, or the log-in's transient refusal. Returns true to take the request
-     * over from the session; it must not fail the request. May be NULL. */
+     * over from the session; the callback itself must not fail the request. May be NULL. */
     bool (*on_refusal)(void *context, hf_request *request, const char *error, hf_time now);
     void *context;        /* the argument of the callbacks */
     uint64_t opens;       /* how many connections were opened */
@@ -148,7 +149,8 @@ void hf_session_free(hf_session *session);
  * function that feeds, closes, ticks or fails the session, or immediately when out of memory. */
 void hf_session_submit(hf_session *session, hf_request *request, hf_time now);
 
-/* Sends a request that was in another session, whose server may have run it, in the same way. */
+/* Like hf_session_submit, for a request taken from another session, whose server may already have
+ * run it. */
 void hf_session_adopt(hf_session *session, hf_request *request, hf_time now);
 
 /* Fails a request that is not in a session. */
@@ -176,8 +178,8 @@ bool hf_session_send_along(hf_session *session, const hf_request *request);
  * of memory, keeps them for later. */
 void hf_session_flush_along(hf_session *session, hf_time now);
 
-/* Forgets failures to connect, so that the next attempt may be made at once. The session must be
- * closed. */
+/* Forgets failures to connect, so that the next attempt may be made at once. Only for a session
+ * that is CLOSED. */
 void hf_session_forget_failures(hf_session *session);
 
 /* Checks the server against a changed node_id. Closes the connection if the server is not in the
@@ -192,8 +194,8 @@ void hf_session_abort(hf_session *session, hf_time now);
  * server must soon reply to a PING. */
 void hf_session_doubt(hf_session *session, hf_time since, hf_time now);
 
-/* Called when the client is closed, because closing must not take long. Makes the connection
- * doubtful without a PING, or lets a closed connection reopen at once if it is needed. */
+/* Called when the client is being closed. So that closing is quick, makes the connection doubtful
+ * without a PING, or lets a closed connection reopen at once if it is needed. */
 void hf_session_prepare_close(hf_session *session);
 
 /* Sends a PING over a READY connection, which is given up if the server remains silent. Returns

@@ -1,5 +1,5 @@
 /* A claim is what a server may have stored under one owner. The renewer works on claims; a hold is
- * what a caller believes about one.
+ * a caller's view of a claim.
  *
  *     REQUESTED --> ACTIVE --> LEAVING --> GONE
  *
@@ -8,10 +8,10 @@
  *   LEAVING    the renewer is removing the owner from the server
  *   GONE       nothing is left to remove, and the claim is not in the table
  *
- * A claim only moves forward, and may skip states: owners are never reused. It is freed when its
- * hold, the table, every task and every operation have dropped their references. It may outlive its
- * hold, be given another one afterwards, or never have one. A claim in the table has no hold if and
- * only if it is LEAVING, has a `record`, or belongs to a kept lock that no caller holds.
+ * Because owners are never reused, a claim only moves forward. It may skip states. It is freed when
+ * its hold, the table, every task and every operation have dropped their references. It may outlive
+ * its hold, be given another one afterwards, or never have one. A claim in the table has no hold if
+ * and only if it is LEAVING, has a `record`, or belongs to a kept lock that no caller holds.
  *
  * Invariants of a claim:
  * - At most one command that sets its TTL or its owner is in flight.
@@ -55,8 +55,8 @@ typedef struct hf_share {
 
 /* The fields that only a LEAVING claim uses. */
 typedef struct hf_leave {
-    int32_t amount;            /* with call notes: how many permits the clean-up releases */
-    bool undoes_acquire : 1;   /* with call notes: the clean-up undoes an acquire */
+    int32_t amount;          /* for kinds with call notes: how many permits the clean-up releases */
+    bool undoes_acquire : 1; /* for kinds with call notes: the clean-up undoes an acquire */
     bool same_connection : 1;  /* the clean-up must use the connection of the command in doubt */
     bool refused : 1;          /* the server refuses the clean-up for a transient reason */
     bool granted_too_late : 1; /* its wait had ended before it was granted */
@@ -72,7 +72,7 @@ typedef struct hf_claim {
     hf_time valid_until;   /* the end of its validity */
     hf_time wake_at;       /* when the renewer handles the claim next */
     hf_time confirm_at;    /* when to confirm the grant that acquired it, or HF_NEVER */
-    hf_time shorter_lease; /* the one that a command in doubt may set, or HF_NEVER */
+    hf_time shorter_lease; /* a shorter lease that a command in doubt may have set; or HF_NEVER */
     hf_time max_until;     /* no lease may end after this time; HF_NEVER for no limit */
     uint64_t wait;         /* LEAVING or granted: the number of its wait, or 0 */
     uint64_t token_ttl_ms; /* the fencing counter's TTL in milliseconds; 0 for no fencing */
@@ -83,9 +83,9 @@ typedef struct hf_claim {
     hf_share share;        /* for a shared owner */
     hf_leave leave;        /* all zero unless it is LEAVING */
     uint32_t failures;     /* consecutive failed renewals or attempts to clean up */
-    uint32_t key_size;     /* the size of the key in `bytes` */
+    uint32_t key_size;     /* the size of the key, the first part of `bytes` */
     uint32_t refs;         /* the number of references to it */
-    uint32_t settled_ms;   /* when its last command ended, in ms: the low 32 bits */
+    uint32_t settled_ms;   /* the low 32 bits of the time in ms at which its last command ended */
     uint16_t owner_size;   /* the size of the owner, which follows the key */
     uint8_t class;         /* the index of its class, from hf_observe_class */
     hf_approval approval : 2;
@@ -132,8 +132,8 @@ static inline bool hf_claim_is_idle(const hf_claim *claim) {
  * the number of extra bytes to allocate for its first hold. */
 hf_claim *hf_claim_new(const hf_kind *kind, hf_slice key, hf_slice owner, size_t room);
 
-/* Returns the start of that room, with the alignment of a claim. The room is not initialised, and
- * is freed with the claim. */
+/* Returns the extra bytes that hf_claim_new allocated, with the alignment of a claim. They are not
+ * initialised, and are freed with the claim. */
 void *hf_claim_room(hf_claim *claim);
 
 /* Sets the claim's state; no other function does. Asserts that this is a step forward. */

@@ -7,7 +7,8 @@
 #include "base/types.h"
 #include "holdfast.h"
 
-#define HF_ENDED_MAX 1024 /* waits; grants for older ones expire with the grant lease */
+/* How many waits are remembered. Grants for older ones are ignored, and expire with their lease. */
+#define HF_ENDED_MAX 1024
 
 typedef struct hf_ended_wait hf_ended_wait;
 
@@ -15,8 +16,8 @@ typedef struct hf_ended {
     hf_ended_wait *waits; /* NULL until a wait has ended */
 } hf_ended;
 
-/* Adds a wait of this client that may still be granted a lock of this kind. `number` is the number
- * by which messages name the wait, never 0. Does nothing when out of memory. */
+/* Remembers a wait that has ended, for which a grant of a lock of this kind may still arrive.
+ * Messages name the wait by `number`, which is never 0. Does nothing when out of memory. */
 void hf_ended_add(hf_ended *ended, uint64_t number, const hf_kind *kind, hf_slice key);
 
 /* Returns whether a recent wait had this number, kind and key. */

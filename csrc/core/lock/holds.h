@@ -1,7 +1,7 @@
 /* The table of the client's holds and claims, which also says when each claim needs attention next.
  *
- * Two strings identify a hold. The caller identifies its holder in this client: a coroutine, or a
- * shared owner. The owner identifies the claim on the server. Unless processes share it, an owner
+ * Two strings identify a hold. `caller` identifies its holder in this client: a coroutine, or a
+ * shared owner. `owner` identifies the claim on the server. Unless processes share it, an owner
  * is never used again, so a command that arrives late affects no other hold.
  *
  * A hold in the table is found by kind, key and caller. It is freed when its last reference is
@@ -30,16 +30,16 @@ struct hf_hold {
     hf_claim *claim;    /* what the server may have stored for it, referenced */
     uint64_t token;     /* the fencing token, or 0 */
     uint64_t observer;  /* the number of the listener for its events, or 0 */
-    hf_time held_since; /* 0 if it is not held, or the time held has been counted */
+    hf_time held_since; /* 0 if it is not held, or once the time held has been counted */
     uint64_t agent;     /* the number of the coroutine that acquired it */
     hf_stake *stakes;   /* the list of its stakes */
     uint32_t strays;    /* releases through handles without an entry: see hf_hold_add_stray */
-    uint32_t dropped;   /* entries of handles that were collected while a re-entry was under way */
-    uint32_t copies;    /* quorum: how many copies of its owner exist for servers added later */
-    uint32_t refs;      /* the number of references to it */
+    uint32_t dropped; /* entries of garbage-collected handles, to be released after the re-entry */
+    uint32_t copies;  /* quorum: how many copies its owner has, on servers acquired later */
+    uint32_t refs;    /* the number of references to it */
     hf_hold_state state : 8;   /* changed only by hf_hold_become */
     hf_lost_reason reason : 8; /* why it was lost, or HF_LOST_NONE */
-    bool detached;             /* RELEASING: the release is detached */
+    bool detached;             /* RELEASING or LOST: no caller waits for the release */
     bool within_claim;         /* its memory is part of its claim's memory */
     uint8_t member_count;      /* the size of `member_holds` */
     uint8_t busy_replies;      /* quorum: consecutive busy replies to repairs, at most 16 */
@@ -56,11 +56,11 @@ struct hf_holds {
     hf_numbers keys, numbers; /* the same claims by key and by number */
     size_t late_grants;       /* how many claims have leave.granted_too_late */
     uint64_t last_number;
-    uint64_t losses; /* grows with each loss, and when one is entered into a ledger later */
+    uint64_t losses; /* increases at each loss, and when a new stake enters an earlier loss */
     hf_keep *due;    /* the list of kept locks that are due */
 };
 
-/* Returns the hold's key. The slice is valid as long as the hold. */
+/* Returns the hold's key. The slice remains valid until the hold is freed. */
 hf_slice hf_hold_key(const hf_hold *hold);
 
 /* Return whether the claim is REQUESTED, or LEAVING. */

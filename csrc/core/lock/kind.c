@@ -31,7 +31,8 @@ const hf_program *hf_program_wait(void) {
 
 /* ---- the kinds ---- */
 
-/* An entry of hf_kind.programs. It is 0 if the kind has no program for the verb. */
+/* An entry of hf_kind.programs: the index of the program plus 1, because 0 means that the kind has
+ * no program for the verb. */
 #define HAS(id) (1 + HF_PROGRAM_##id)
 
 /* The entries for programs whose ids begin with `prefix`: QUEUED for kinds with a queue, LEASED for
@@ -74,7 +75,7 @@ const hf_kind hf_kind_guard = {
     .has_fingerprint = true,
     .one_owner = true,
     .programs = {[HF_VERB_ACQUIRE] = HAS(BEGIN),
-                 [HF_VERB_RELEASE] = HAS(COMPLETE), /* reads the count of 0 as a `keep` of 0 */
+                 [HF_VERB_RELEASE] = HAS(COMPLETE), /* reads holds_left 0 as a record TTL of 0 */
                  [HF_VERB_COMPLETE] = HAS(COMPLETE),
                  [HF_VERB_LEAVE] = HAS(LEAVE),
                  [HF_VERB_INFO] = HAS(INFO),

@@ -1,16 +1,17 @@
 /* Creates the names of the keys and channels of one lock.
  *
- * The names are Redisson's. The tag {key} keeps all of them in the key's hash slot; a key that
- * contains a brace is used unchanged. The strings follow the struct in one allocation. */
+ * The names follow Redisson's scheme; those that Redisson does not have begin with holdfast_. The
+ * tag {key} keeps all of them in the key's hash slot; a key that contains a brace is used
+ * unchanged. The strings follow the struct in one allocation. */
 #ifndef HF_NAMES_H
 #define HF_NAMES_H
 
 #include "holdfast.h"
 
 /* Creates the names of one waiter's own channels: the lock's `releases` and `listening`, followed
- * by ":<owner>". The kind has `uses_list`, or the owner is "leader": its channels announce new
- * leaders. The other names are empty. Returns NULL when out of memory. Free the names with
- * hf_names_delete. */
+ * by ":<owner>". The kind must have `uses_list`, unless `owner` is "leader": those channels
+ * announce new leaders. The other names are empty. Returns NULL when out of memory. Free the names
+ * with hf_names_delete. */
 hf_names *hf_names_of_waiter(const hf_names *lock, hf_slice owner);
 
 /* Braces the key in the name of the channel `releases`, even if the key itself contains braces. The

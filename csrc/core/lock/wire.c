@@ -10,7 +10,7 @@
 /* ---- one lock ---- */
 
 #define COUNT_END (1LL << 62)  /* counts are between -COUNT_END and COUNT_END */
-#define TOKEN_END (1ULL << 53) /* tokens are smaller, because the programs use doubles */
+#define TOKEN_END (1ULL << 53) /* tokens are less than this, because the programs use doubles */
 #define TOKEN_GRAIN 8          /* as in token.lua */
 
 typedef char number_text[24];
@@ -19,7 +19,7 @@ static bool has_fifth_key(const hf_kind *kind) {
     return kind->has_permits || kind->uses_list;
 }
 
-/* Adds the keys and first arguments of a program about one lock. Returns their number. */
+/* Adds the keys and first arguments of a program that acts on one lock. Returns their number. */
 static size_t put_lock_args(hf_slice *args, const hf_wire_lock *lock, number_text grant) {
     const hf_names *names = lock->names;
     size_t n = 0;
@@ -240,7 +240,7 @@ bool hf_wire_is_run(const hf_reply *reply) {
     return reply->elements[3]->type == HF_REPLY_STRING;
 }
 
-/* ---- kinds that nobody holds ---- */
+/* ---- kinds without holders ---- */
 
 static char *make_note_name(hf_slice key, hf_slice owner, hf_slice *note) {
     char *text = malloc(key.size + owner.size + HF_NAMES_NOTE_EXTRA);
@@ -306,7 +306,7 @@ bool hf_wire_read_count(const hf_reply *reply, long long *count) {
 
 /* ---- several locks ---- */
 
-/* Renews the keys that store the permits' leases. */
+/* Encodes a renewal of the keys that store the permits' leases. */
 bool hf_wire_renew_permits(hf_request *request, const hf_kind *kind, size_t count,
                            const hf_slice *keys, const hf_slice *owners, const hf_time *leases) {
     hf_names *names[HF_RENEWALS_MAX];
@@ -434,7 +434,7 @@ static long long number_at(const hf_reply *reply, size_t i, long long fallback) 
     return number < -limit ? -limit : number;
 }
 
-/* Returns whether the number may be a program's token, or 0 for no token. */
+/* Returns whether the number is in the range of tokens, or is 0, which means no token. */
 static bool is_token(long long number) {
     return number >= 0 && (uint64_t)number < TOKEN_END;
 }
@@ -455,8 +455,8 @@ static const char *other_kind_at(const hf_reply *reply, size_t i) {
 }
 
 /* Reads the short form of { 1, token, 0 }, which is the token alone: a clock's time rounded up to
- * TOKEN_GRAIN, or 0 without fencing. Few replies to other commands are such a number; the rest are
- * rejected as NONSENSE. */
+ * TOKEN_GRAIN, or 0 without fencing. Rejects any other number as NONSENSE: it may be the reply to a
+ * different command. */
 static hf_wire_answer read_token(long long token, bool fenced) {
     bool valid = is_token(token) && token % TOKEN_GRAIN == 0 && (token > 0) == fenced;
     if (!valid) return (hf_wire_answer){.verdict = HF_VERDICT_NONSENSE, .ahead = -1};

@@ -69,7 +69,7 @@ bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease
                     uint64_t longest_affected_ttl_ms, hf_slice waiter);
 
 /* Encode the commands that read a lock, read its TTL, ping the server, and raise a fencing counter.
- * `asker` is the uuid of the asking client, or its waiter, "<uuid>:<number>". */
+ * `asker` is the client's uuid, or the waiter that asks, "<uuid>:<number>". */
 bool hf_wire_info(hf_request *request, const hf_kind *kind, const hf_names *names,
                   const char *asker);
 bool hf_wire_ttl(hf_request *request, const hf_names *names);
@@ -79,8 +79,8 @@ bool hf_wire_raise(hf_request *request, const hf_names *names, uint64_t token_fl
 
 /* ---- a fence ---- */
 
-/* Returns whether this reply of a fence's program says that the commands have run. Its second
- * element is then a string that contains their replies. */
+/* Returns whether this reply of a fence's program says that the commands have run. The second
+ * element of the reply is then a string that contains their replies. */
 bool hf_wire_is_accepted(const hf_reply *reply);
 
 /* ---- the runs of a schedule ---- */
@@ -88,15 +88,15 @@ bool hf_wire_is_accepted(const hf_reply *reply);
 /* Returns whether this is a reply of the program that records runs: three numbers and a record. */
 bool hf_wire_is_run(const hf_reply *reply);
 
-/* ---- kinds that nobody holds ---- */
+/* ---- kinds without holders ---- */
 
-/* Encodes a call of the verb's program. The lock's owner identifies the call, so that a call
- * that runs again counts only once while its note exists; the note lives for `note_ttl`. */
+/* Encodes a call of the verb's program. The lock's owner identifies the call. The server keeps a
+ * note of the call for `note_ttl`; until then, a call that runs again counts only once. */
 bool hf_wire_call_with_note(hf_request *request, const hf_wire_lock *lock, hf_verb verb,
                             long long amount, hf_time note_ttl);
 
-/* Encodes an acquire of permits in the same way. If `turn_used` is true, Redisson's clients have
- * released permits since they last got a turn, so their turn ends. */
+/* Encodes an acquire of permits in the same way. If `turn_used` is true, a client of Redisson's has
+ * released a permit during Redisson's turn, so the turn ends. */
 bool hf_wire_take(hf_request *request, const hf_wire_lock *lock, long long amount, hf_time note_ttl,
                   bool turn_used);
 
@@ -108,8 +108,8 @@ bool hf_wire_forget_note(hf_request *request, const hf_wire_lock *lock);
 /* Encodes the command that reads the number at the key. */
 bool hf_wire_count(hf_request *request, const hf_names *names);
 
-/* Reads the reply to hf_wire_count into `*count`, 0 without a key. Returns false if the value is
- * not an integer by the programs' rules: csrc/programs/base/read_integer.lua. */
+/* Reads the reply to hf_wire_count into `*count`, or 0 if the key does not exist. Returns false if
+ * the value is not an integer by the programs' rules: csrc/programs/base/read_integer.lua. */
 bool hf_wire_read_count(const hf_reply *reply, long long *count);
 
 /* ---- several locks ---- */
@@ -247,7 +247,7 @@ typedef struct hf_message {
 /* Reads a message. The result points into `text`. */
 hf_message hf_wire_read_message(hf_slice text);
 
-/* Changes the grant into the next waiter's. Returns false if there is no other waiter. */
+/* Advances the grant to the next waiter. Returns false if there is no other waiter. */
 bool hf_wire_next_grant(hf_message *grant);
 
 #endif

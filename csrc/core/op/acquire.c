@@ -21,16 +21,16 @@
 #include "op/renew.h"
 #include "op/taking.h"
 
-#define MIN_REPLY_TIMEOUT (100 * HF_MS) /* even in a shorter wait */
+#define MIN_REPLY_TIMEOUT (100 * HF_MS) /* the minimum, even if the wait is shorter */
 #define MAX_LEAVE_TIME (900 * HF_MS)    /* the queue must be left within 1 s of the wait's end */
 #define MIN_RECHECK (HF_MS)             /* the minimum time between rechecks */
 #define MAX_RECHECK (30 * HF_SECOND)    /* the maximum time; much shorter than the queue's TTL */
-/* With twice as many waiters ahead, a waiter rechecks less than once per grant lease. */
+/* A waiter rechecks once per `ahead` / CROWD_SIZE grant leases, but at most once per lease. */
 #define CROWD_SIZE 100
 #define MIN_SILENT_RECHECK (30 * HF_MS)   /* the minimum if the holder announces nothing */
 #define MAX_FOREIGN_RECHECK (200 * HF_MS) /* the maximum in that case for a foreign holder */
-#define MIN_LISTENERS_TURN (50 * HF_MS)   /* of clients that listen; a turn of pollers is shorter */
-#define HOLD_END_TOLERANCE (5 * HF_MS)    /* by which two replies about one hold may differ */
+#define MIN_LISTENERS_TURN (50 * HF_MS)   /* the minimum for clients that listen, not for pollers */
+#define HOLD_END_TOLERANCE (5 * HF_MS)    /* how much two replies about one hold may differ */
 #define LISTEN_DELAY (150 * HF_MS) /* after this time the first waiter also listens to Redisson */
 #define MAX_HOLDS 1000000000LL     /* the maximum count of an owner's holds in all its processes */
 #define MAX_RECOUNTS 3             /* how many times to retry if other processes change the count */
@@ -84,7 +84,7 @@ static void undo(hf_op *op, hf_time now) {
     else forget(op, now);
 }
 
-/* Undoes what is left of an operation that can have left at most a place in the queue. */
+/* Undoes an operation that may have left a place in the queue on the server, and nothing else. */
 static void undo_queueing(hf_op *op, hf_time now) {
     if (op->acquire.queued) undo(op, now);
     else forget(op, now);
@@ -153,7 +153,7 @@ hf_time hf_acquire_confirm_at(const hf_op *op, hf_time end, hf_time now) {
     return left < lease / 2 ? now : now + left / 3;
 }
 
-/* Takes the lock until `end`; with `granted` by a grant, otherwise by the reply. Fails if `end` has
+/* Takes the lock until `end`. `granted`: by a grant rather than by the reply. Fails if `end` has
  * passed, or if the hold was lost during a re-entry. */
 static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time now) {
     hf_client *client = op->client;
@@ -328,7 +328,8 @@ static hf_time time_or_never(long long ms) {
 
 /* Returns when to recheck. Once the holder's lease or the first waiter's time has run out, the
  * waiters recheck one after the other. They also recheck regularly, because the first waiter may be
- * dead but seem alive; up to MAX_RECHECK, the cost grows with the logarithm of their number. */
+ * dead but seem alive. Up to MAX_RECHECK, the number of rechecks grows only with the logarithm of
+ * the number of waiters. */
 static hf_time next_recheck(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     hf_client *client = op->client;
     hf_time rank = answer->ahead < 0 ? 0 : hf_time_min((hf_time)answer->ahead, 1000000);
@@ -344,8 +345,8 @@ static hf_time next_recheck(hf_op *op, const hf_wire_answer *answer, hf_time now
     return hf_time_add(now, hf_time_min(at_expiry, interval));
 }
 
-/* Called behind a holder that announces nothing. Makes the waiter recheck often at first, then at
- * longer intervals, up to `longest`. */
+/* Called for a waiter behind a holder that announces nothing. Makes the waiter recheck often at
+ * first, then at longer intervals, up to `longest`. */
 static void recheck_often(hf_op *op, hf_time longest, hf_time now) {
     hf_time interval = hf_time_max(MIN_SILENT_RECHECK, (now - op->acquire.silent_since) / 4);
     hf_time random = HF_MS + hf_jitter(&op->client->random, hf_time_min(interval, longest));
@@ -363,8 +364,9 @@ static void watch_foreign(hf_op *op, hf_time now) {
         recheck_often(op, MAX_FOREIGN_RECHECK, now);
 }
 
-/* Stores the waiter's place. The server never assigns a place twice, except that of a waiter it has
- * passed over, so a grant that names this place was sent after the command whose reply named it. */
+/* Stores the waiter's place. The server never assigns a place twice, except that a new waiter may
+ * get the place of another one that was passed over. So a grant to this waiter that names this
+ * place was sent after the command whose reply named it. */
 static void store_place(hf_op *op, hf_slice place) {
     size_t size = place.size < sizeof op->acquire.place ? place.size : 0;
     assert(size < sizeof op->acquire.place);
@@ -462,8 +464,8 @@ static bool find_release_to_await(hf_op *op, hf_time now) {
     return claim != NULL;
 }
 
-/* Blocks the acquire until its client's earlier release is done. Returns false if there is none.
- * Called again after a renewal of the released hold, which may come before the release. */
+/* Blocks the acquire until its client's earlier release is done. Returns false if there is none. A
+ * renewal of the released hold may finish first; the function is then called again. */
 static bool await_release(hf_op *op, hf_time now) {
     if (!find_release_to_await(op, now)) return false;
     hf_op_become(op, HF_ACQUIRE_AWAITING_RELEASE);
@@ -658,9 +660,9 @@ static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
 /* ---- beginning ---- */
 
 /* Returns whether the acquire may be sent before the reply to the caller's own release: over the
- * same connection, the server runs them in order. The acquire must wait in a quorum and its
- * members, for a shared owner, whose holds are counted together, and if keys move: the connection
- * may then be a different one. */
+ * same connection, the server runs them in order. It must wait for the reply in a quorum and its
+ * members; if the owner is shared, because its holds are counted together; and if keys move,
+ * because the connection may then be a different one. */
 static bool may_pipeline(const hf_client *client, const hf_hold *hold) {
     bool released = hf_hold_has_detached_release(hold) && !hold->claim->shared;
     bool decides_alone = !client->decider->op_impl && !client->is_member;
@@ -776,8 +778,8 @@ static void begin(hf_op *op, hf_time now) {
     if (!hf_kept_begin(op, now)) hf_acquire_ask(op, now);
 }
 
-/* The acquire may have waited for a series of short calls, so a call that has just ended counts,
- * too. */
+/* Returns whether the acquire has waited for another call of its caller. That may have been a
+ * series of short calls, so a call that has just ended counts, too. */
 bool hf_acquire_waited_for_other_call(const hf_op *op, hf_time now) {
     const hf_claim *claim = op->awaited_claim;
     if (op->spec.wait == 0 || hf_claim_is_leaving(claim)) return false;
@@ -979,9 +981,8 @@ static void end_wait(hf_op *op, hf_time now) {
 
 static void tick(hf_op *op, hf_time now) {
     bool waits = op->state == HF_ACQUIRE_WAITING;
-    if (waits && now >= op->acquire.listen_at)
-        /* It asks again when the server confirms the subscription. */
-        hf_client_listen_to_releases(op, now);
+    /* The acquire asks the server again when the subscription is confirmed. */
+    if (waits && now >= op->acquire.listen_at) hf_client_listen_to_releases(op, now);
     if (waits) hf_deadlock_tick(op, on_cycle, now);
     if (op->state == HF_ACQUIRE_WAITING) hf_crash_tick(op, now);
     if (now < deadline(op)) return;

@@ -1,6 +1,7 @@
 #include "op/calls.h"
 
-/* Release, complete, extend and check use a hold of the caller, and fail at once without one. */
+/* Release, complete, extend and check operate on the caller's hold, and fail at once if there is
+ * none. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,8 +75,8 @@ static void release_lost(hf_op *op, hf_time now) {
     hf_renewer_clean_up_lost(op->client, op->hold, now);
 }
 
-/* Finds the caller's hold and marks it in flight. Returns false if the operation has failed, or
- * must wait until no other command for the hold is in flight. */
+/* Finds the caller's hold, and marks that a command for it is in flight. Returns false if the
+ * operation has failed, or must wait until no other command for the hold is in flight. */
 static bool begin_on_hold(hf_op *op, hf_time now) {
     if (op->spec.lost_hold) {
         hf_call_fail_lost_hold(op);
@@ -242,8 +243,9 @@ static void begin_release(hf_op *op, hf_time now) {
     hf_op_send(op, on_released, deadline, false, now);
 }
 
-/* Makes the renewer write the record after the operation has ended. Until then the lock remains
- * held and is renewed, because no other run may begin. Returns false if the renewer cannot. */
+/* Makes the renewer write the record after the operation has ended. Until the record is written,
+ * the lock remains held and is renewed, because no other run may begin. Returns false if the
+ * renewer cannot. */
 static bool write_later(hf_op *op, hf_time now) {
     bool held = hf_hold_is_held(op->hold);
     return held && hf_renewer_record(op->client, op->hold, &op->request, now);
@@ -259,8 +261,8 @@ static void fail_to_complete(hf_op *op, const hf_request *request, hf_time now) 
 
 /* A guard's hold ends with a record of the run. If the record cannot be written, the key remains
  * taken until its lease ends, because the run has taken place. If the command was sent twice and
- * there is a record to write, the program sees from the record whether the first copy wrote it. If
- * there is none to write, the first copy has freed the key. */
+ * there is a record to write, the program can tell from the record whether the first copy wrote it.
+ * If there is none to write, the first copy has freed the key. */
 static void on_completed(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     hf_verdict verdict = reply ? hf_wire_read(reply) : HF_VERDICT_NONSENSE;

@@ -4,9 +4,10 @@
  * While an acquire waits, it asks the server from time to time who owns the lock. The driver knows
  * whether the process of a client on this host is still running (hf_client_config.life). Once it
  * has proof that the owner's process has ended, the waiter sends the owner's release. The program
- * compares the owner, and no other hold ever has the same one, so the release is harmless if it
- * arrives late or twice. One exception: the processes of a job may enter the job's lock as the same
- * owner, and each adds a hold. A job's lock is therefore freed only if it is held once. */
+ * releases the lock only if this owner still holds it, and no other hold ever has the same owner,
+ * so the release is harmless if it arrives late or twice. One exception: the processes of a job may
+ * enter the job's lock as the same owner, and each adds to its count. A job's lock is therefore
+ * freed only if it is held once. */
 #ifndef HF_CRASH_RELEASE_H
 #define HF_CRASH_RELEASE_H
 

@@ -30,7 +30,7 @@ struct hf_walk {
     void (*on_cycle)(hf_op *op, hf_time now);
     void (*next)(hf_walk *walk, hf_time now); /* called once all servers have replied */
     char own_wait[HF_WAIT_NAME];              /* the operation's own wait, from hf_wait_name */
-    char waiter[HF_WAIT_NAME]; /* the wait that the walk has reached, which is for `names` */
+    char waiter[HF_WAIT_NAME]; /* the waiter that the walk has reached; it waits for `names` */
     const hf_kind *kind;
     hf_names *names;
     size_t steps;
@@ -61,8 +61,8 @@ static void end_walk(hf_walk *walk) {
     free(walk);
 }
 
-/* Called for each server's reply, and once all servers are asked. The last call continues the walk.
- */
+/* Called for each server's reply, and one more time after all servers have been asked. The last
+ * call continues the walk. */
 static void count_down(hf_walk *walk, hf_time now) {
     if (--walk->pending > 0) return;
     if (walk->op) walk->next(walk, now);
@@ -259,7 +259,7 @@ static void follow_holder(hf_walk *walk, hf_time now) {
     ask_servers(walk, encode_wait, (hf_slice){key, size}, on_wait, follow_wait, now);
 }
 
-/* Stores the owner, unless the waiter no longer waits because it is not queued, or because no grant
+/* Stores the owner, unless the waiter is no longer waiting: it has left the queue, or no grant
  * could reach it. A quorum has no queue, so this is checked only with a single server. */
 static void on_holder(hf_request *request, const hf_reply *reply, hf_time now) {
     asked_server *server = request->context;

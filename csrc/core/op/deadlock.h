@@ -1,8 +1,8 @@
-/* Detects whether an acquire waits for itself: another owner holds its lock and is waiting for a
- * second lock, and so on, until the holder is this acquire's own caller. Each step sends two
- * commands: `info` reads the owner of the key, and GET reads what that owner is waiting for
- * (holdfast_wait:<owner>, which presence.c writes). All waiters of a cycle read the same waits, so
- * only one of them fails: the one that began to wait last.
+/* Detects whether an acquire waits for itself: another owner holds the lock that it wants, and is
+ * waiting for a second lock, and so on, until the holder is this acquire's own caller. Each step
+ * sends two commands: `info` reads the owner of the key, and GET reads what that owner is waiting
+ * for (holdfast_wait:<owner>, which presence.c writes). All waiters of a cycle read the same waits,
+ * so only one of them fails: the one that began to wait last.
  *
  * In a quorum each step asks every server, and continues with the majority's reply. */
 #ifndef HF_DEADLOCK_H

@@ -236,8 +236,8 @@ static void on_release_message(hf_node *node, hf_slice channel, hf_slice message
     }
 }
 
-/* Returns the waiting operation with this number, or NULL. It may wait on another node than the one
- * that sent the message, because cluster nodes forward messages to each other. */
+/* Returns the waiting operation with this number, or NULL. It may be waiting on a different node
+ * from the one that sent the message, because cluster nodes forward messages to each other. */
 static hf_op *waiter_of(const hf_client *client, uint64_t wait) {
     const hf_number *entry = NULL;
     while ((entry = hf_numbers_find(&client->waits, wait, entry))) {
@@ -280,10 +280,9 @@ static bool was_waited_for(const hf_client *client, const hf_message *grant, con
 
 /* Handles a grant for a wait that has ended here: makes the renewer pass the lock on. If the wait
  * has a claim whose hold is not lost, that claim covers the grant. If a shared owner's claim is
- * gone, the
- * clean-up finds nothing: leaving the queue has passed on the grant, or the grant expires with its
- * lease. Grants beyond MAX_LATE_GRANTS expire, too. In a cluster a grant may arrive on several
- * nodes, and only the key's node handles it. */
+ * gone, there is nothing to clean up: its leave command has passed the lock on, or the grant
+ * expires with its lease. Grants beyond MAX_LATE_GRANTS expire, too. In a cluster a grant may
+ * arrive on several nodes, and only the key's node handles it. */
 static void on_stray_grant(hf_node *node, const hf_message *grant, hf_time now) {
     hf_client *client = node->client;
     hf_holds *holds = &client->holds;
