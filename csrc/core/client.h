@@ -190,7 +190,7 @@ typedef struct hf_op_acquire {
     uint64_t last_token;   /* the last fencing token received with the lock */
     long long server_us;   /* the server's clock when the lock was acquired, in us; 0 if unknown */
     uint32_t holds_before; /* the server's count of the owner's holds before the command */
-    uint32_t recounts; /* how often it asked again because another process had changed that count */
+    uint32_t recounts; /* how many times it asked again because another process changed the count */
     hf_code end_code;  /* CANCELLING: the code with which it will fail */
     long long waiters_when_refused; /* how many were ahead when max_waiters ended its wait, or 0 */
     bool queued;                    /* it may be in the server's queue */
@@ -269,7 +269,7 @@ struct hf_op {
     hf_fault failure;      /* code HF_OK unless it has failed */
     hf_op_result result;
     hf_op_wait wait;
-    union {                        /* by the kind of the operation */
+    union {                        /* the kind of the operation decides which one is used */
         hf_op_acquire acquire;     /* acquire */
         hf_op_call call;           /* release, complete, extend, check */
         hf_op_batch batch;         /* acquire_all, release_all */

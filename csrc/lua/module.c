@@ -14,7 +14,7 @@ static const char SHARED_KEY = 0;     /* its address is the registry key of the 
 /* ---- the number of Lua states that use the module ---- */
 
 static pthread_mutex_t states_mutex = PTHREAD_MUTEX_INITIALIZER;
-static int state_count; /* in the process numbered states_process */
+static int state_count; /* the number of states in the process states_process */
 static unsigned states_process;
 
 /* Adds `change` to state_count, and returns the new count. */

@@ -22,7 +22,7 @@
 #define DESCRIPTION_SIZE 1024
 #define MAX_LISTS 50  /* on a busy host, processes may start all the time */
 #define QUIET_LISTS 2 /* lists in a row without a new process prove that all were seen */
-#define MAX_SEARCH_TIME (HF_SECOND / 2) /* the maximum delay of a wait that ends meanwhile */
+#define MAX_SEARCH_TIME (HF_SECOND / 2) /* the maximum delay of a wait that ends in a search */
 #define MAX_START_AGE 10    /* the maximum seconds from a process's start to its description */
 #define NO_LOGIN 4294967295 /* the audit session of a process that was started without a login */
 #define KERNEL_THREAD 0x00200000
@@ -103,7 +103,7 @@ static bool read_process_by_id(pid_t pid, process *info) {
     return read_process(name, info);
 }
 
-/* Returns NO_LOGIN also if the kernel has no audit sessions. */
+/* Also returns NO_LOGIN if the kernel has no audit sessions. */
 static uint64_t login_of(const char *pid) {
     char text[NUMBER_SIZE];
     return read_proc_file(pid, "sessionid", text, sizeof text) ? strtoull(text, NULL, 10)
@@ -264,8 +264,8 @@ static bool has_ended(const process *info) {
     return (info->state == 'Z' || info->state == 'X') && info->threads <= 1;
 }
 
-/* If the process has no environment yet, or called exec during the reading, the text was not its
- * own. The size or the address then differs, and the result is UNSURE. */
+/* If the process has no environment yet, or called exec while it was being read, the bytes that
+ * were read are not its own. The size or the address then differs, and the result is UNSURE. */
 static hf_job_finding read_environment(const char *pid, const char *uuid, const process *before) {
     process after;
     uint64_t total = 0;

@@ -49,7 +49,7 @@ struct hf_request {
     hf_request *next;    /* the next request in the session's queue */
     hf_session *session; /* its current or last session, or NULL */
     hf_request_done *done;
-    void *context;             /* for the use of `done` */
+    void *context;             /* for use by `done` */
     char *bytes;               /* the encoded command, owned by the request */
     size_t size;               /* the size of `bytes` */
     const hf_program *program; /* the program that it calls, or NULL for a plain command */

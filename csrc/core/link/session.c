@@ -127,9 +127,9 @@ static bool awaits_reply(const hf_session *session) {
     return session->first_reply != session->next_reply || session->ping_pending;
 }
 
-/* Returns since when the server has been silent: since it last sent something or, if that is later,
- * since a reply has been awaited. Before the session is READY, since the opening or the log-in
- * began. */
+/* Returns the time since which the server has been silent: when it last sent something or, if that
+ * is later, when the session began to await a reply. Before the session is READY: when the attempt
+ * to connect or the log-in began. */
 static hf_time silent_since(const hf_session *session) {
     if (session->state != HF_SESSION_READY) return session->opened_at;
     if (!awaits_reply(session)) return session->received_at;

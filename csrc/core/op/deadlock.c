@@ -13,7 +13,7 @@
 
 #define MAX_STEPS 64
 #define REPLY_TIMEOUT HF_SECOND
-#define GRACE_PERIOD (250 * HF_MS) /* for the other servers once most have replied */
+#define GRACE_PERIOD (250 * HF_MS) /* how long the other servers have to reply once most have */
 
 /* One server, and its reply in this step: the owner of the key, or that owner's wait. */
 typedef struct asked_server {

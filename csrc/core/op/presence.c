@@ -15,8 +15,8 @@
 #define WAIT_TTL (10 * HF_SECOND)
 #define WAIT_INTERVAL (3 * HF_SECOND)
 #define REPLY_TIMEOUT (2 * HF_SECOND)
-#define GOODBYE_TIMEOUT HF_SECOND /* for the requests of a closing client */
-#define MAX_WAIT_KEYS 64 /* for how many of a waiting caller's holds its wait is published */
+#define GOODBYE_TIMEOUT HF_SECOND /* how long the requests of a closing client may take */
+#define MAX_WAIT_KEYS 64 /* the wait is published for at most this many of the caller's holds */
 
 /* ---- names ---- */
 

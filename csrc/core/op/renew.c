@@ -9,8 +9,9 @@
 #include "op/task.h"
 
 #define MAX_SPLITS 3 /* consecutive splits until keys are renewed one by one */
-#define BATCH_RETRY_DELAY (60 * HF_SECOND) /* from the last split until a batch is tried again */
-#define MAX_TIME_RATIO 4                   /* of the longest to the shortest time left in a batch */
+#define BATCH_RETRY_DELAY (60 * HF_SECOND) /* how long after the last split to try a batch again   \
+                                            */
+#define MAX_TIME_RATIO 4 /* between the longest and the shortest time left in a batch */
 
 /* Returns the link of the claim's node that carries renewals. */
 static const hf_session *renewer_link(const hf_client *client, const hf_claim *claim) {

@@ -187,7 +187,7 @@ static hf_time member_hold_end(const hf_client *client, const hf_hold *hold, siz
     return member_hold->claim->valid_until;
 }
 
-/* Returns until when a majority's member holds are valid, or 0 if there is no majority. */
+/* Returns the time until which a majority's member holds are valid; 0 if there is no majority. */
 static hf_time majority_end(const hf_client *client, const hf_hold *hold, hf_time now) {
     hf_time end = 0;
     for (size_t i = 0; i < hold->member_count; i++) {

@@ -284,7 +284,7 @@ void hf_votes_roll_back(hf_op *op, hf_time now) {
     }
 }
 
-/* Returns until when a connection to a member without a vote may still turn out to be dead. */
+/* Returns the time until which a connection to a member without a vote may turn out to be dead. */
 static hf_time doubtful_until(const hf_op *op) {
     const hf_round *round = op->round;
     hf_time until = 0;
