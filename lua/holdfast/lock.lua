@@ -46,7 +46,7 @@ function lock.text_of(token)
   return token and ("%.0f"):format(token)
 end
 
--- Returns the next number, from 1, for a call of this client to a fence or for a scheduled run.
+-- Returns the next number for this client's calls to fences and its scheduled runs, counted from 1.
 function lock.next_call(client)
   local data = core.client.data(client)
   data.calls = (data.calls or 0) + 1

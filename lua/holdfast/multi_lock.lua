@@ -3,7 +3,7 @@
 -- All processes acquire the locks in the same order, by key and then by server, so that they never
 -- deadlock. If one server-side program can handle all the locks, an acquire first tries to get them
 -- atomically. Otherwise, or if one of them is taken, it gets them in order, each through its queue,
--- and releases them again if it cannot get one.
+-- and releases those that it has acquired if one fails.
 
 local compat = require "holdfast.compat"
 local core = require "holdfast.core"
@@ -51,7 +51,8 @@ local function is_before(a, b)
   return locale.is_before(raw.key(a), raw.key(b))
 end
 
--- Returns whether a neighbour of sorted[i] has the same key. Locks of different clients may.
+-- Returns whether a neighbour of sorted[i] has the same key. Only locks of different clients can
+-- have the same key.
 local function shares_key(sorted, i)
   local key, before, after = raw.key(sorted[i]), sorted[i - 1], sorted[i + 1]
   return before and raw.key(before) == key or after and raw.key(after) == key or false
@@ -299,7 +300,7 @@ local function release(self)
   return compat.closing(release_on_exit, held, apply_to_each, held, raw.release)
 end
 
--- Releases one hold of each lock.
+-- Releases each lock once.
 ---@return true? released
 ---@return string? message
 ---@return holdfast.code? code
@@ -356,7 +357,7 @@ function MultiLock:remaining()
   return minimum
 end
 
--- Returns how the first lost lock in the order of keys was lost; no I/O.
+-- Returns why a lock was lost, and its key: the first lost lock in key order. No I/O.
 ---@return holdfast.lost_reason? reason
 ---@return string? key
 function MultiLock:lost()

@@ -77,9 +77,10 @@ local RESERVED = {
   prefixes.client, prefixes.wait, "holdfast_known",
 }
 
+-- Every reserved prefix begins with h or r, so most keys need no other comparison.
 local H, R = ("hr"):byte(1, 2)
 
--- Checks a full key, as on the server.
+-- Checks a key as the server sees it, with the client's prefix.
 function options.unreserved_key(value)
   local first = value:byte()
   if first ~= H and first ~= R then return nil end
@@ -258,7 +259,7 @@ function options.copy(given)
   return copy
 end
 
--- Reads options that come from a metatable only once, so that the values checked are the values
+-- Reads each option only once if a metatable supplies it, so that the value checked is the value
 -- used.
 local function read_once(given, known)
   if getmetatable(given) == nil then return given end

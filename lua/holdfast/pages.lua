@@ -7,7 +7,7 @@ local replies = require "holdfast.replies"
 
 local pages = {}
 
-local SHRINK_FACTOR = 8 -- by which the size of a page that was too large is divided
+local SHRINK_FACTOR = 8 -- the size of a page that was too large is divided by this number
 -- The maximum size in bytes of a Redis key that holdfast uses: a lock's key with prefix and suffix.
 local MAX_NAME_SIZE = 1048576 + 256
 local MAX_NAMES_SIZE = 3145728 -- bytes of all names in a page of SCAN_SHORT_NAMES

@@ -119,8 +119,8 @@ local function holder_sort_key(view, entry)
   return who and ("%s %s %d"):format(who.host, who.name or "", who.pid) or entry.owner or ""
 end
 
--- Sort keys, in ascending order, so that the longest wait comes first. An entry without a value
--- comes last, but one without a holder comes first.
+-- What each column is sorted by, in ascending order: an earlier start is a longer wait, and comes
+-- first. An entry without a value comes last, but one without a holder comes first.
 local SORT_KEYS = {
   wait = function(_, entry) return entry.waits_since or math.huge end,
   held = function(_, entry) return entry.since or math.huge end,

@@ -26,10 +26,10 @@ local STEP = records.STEP
 local OPEN_PAUSE, CLOSED_PAUSE = 0.5, STEP - 1
 local UNREACHABLE_AFTER = 2 -- seconds without a reply after which a server counts as unreachable
 local MAX_WAITERS = 20 -- waiters that are read for one lock
-local WATCHED_FOR = 60 -- seconds after the last request for which a page counts as open
--- Seconds for which a shown row is read before others, after which it is read again, and after
--- which it is too old to be shown.
-local SHOWN_FOR, REREAD_SHOWN_AFTER, TOO_OLD = 3, 1.5, 2
+local WATCHED_FOR = 60 -- a page counts as open for this many seconds after its last request
+local SHOWN_FOR = 3 -- a row that was shown is read before others for this many seconds
+local REREAD_SHOWN_AFTER = 1.5 -- seconds after which such a row is read again
+local TOO_OLD = 2 -- seconds after which a row that was read is too old to be shown
 local NAMES_FOR = 30 -- seconds for which a client's identity is valid
 -- The pauses between rounds (see rounds.new), and the seconds for which a round of the queues is
 -- valid.
@@ -315,7 +315,8 @@ local function member_states(view)
   return states
 end
 
--- Returns whether a request is reading for the view. An aborted request never ends its read.
+-- Returns whether a request is updating the view. An aborted request never clears
+-- reading_request, so this checks that the request is alive.
 local function is_reading(view)
   return view.reading_request ~= nil and driver.owner.is_alive(view.reading_request)
 end
@@ -436,7 +437,9 @@ local function clear(view)
   view.latches = latches
   view.queues = rounds.new(view, queues, QUEUES, visit_queue, finish_queues)
   view.locks = rounds.new(view, held, LOCKS, visit_lock, finish_locks)
-  view.entries, view.queued, view.seen = {}, {}, {} -- by key; by key, with waiters; by found_as
+  view.entries = {} -- key -> entry
+  view.queued = {} -- key -> entry, only for locks with waiters
+  view.seen = {} -- the name under which a scan found the lock -> entry
   view.waiting, view.cycles, view.cycles_due = 0, {}, 0
   view.by_age, view.first, view.last = {}, 1, 0 -- entries in read order, even replaced ones
   view.shown = {} -- key -> the time at which it was last shown
@@ -450,8 +453,8 @@ function status_view.is_needed(view)
   return view.record.shared or is_watched(view, core.now())
 end
 
--- Finds out whether this worker reads from the servers, and returns it. When that changes, removes
--- what was read.
+-- Returns whether this worker is the one that reads from the servers. When that changes, removes
+-- everything that was read.
 function status_view.update_role(view)
   local leads = view.record:take_lease()
   if leads ~= view.was_leading then clear(view) end

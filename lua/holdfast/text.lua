@@ -1,5 +1,5 @@
--- Makes keys, names and messages of others safe to show. They may contain bytes that control a
--- terminal, reverse the direction of a line, or are not text at all.
+-- Makes keys, names and messages from other parties safe to show. They may contain bytes that
+-- control a terminal, reverse the direction of a line, or are not text at all.
 
 local core = require "holdfast.core"
 
@@ -33,7 +33,7 @@ end
 
 local UNSAFE_RANGES = core.wire.hidden -- code points: first, last, first, last, …
 
--- → its code point, if it must not be shown as it is | nil
+-- → the character's code point if it is unsafe to show | nil
 local function unsafe_code(char)
   local code = text.code_point(char)
   for i = 1, #UNSAFE_RANGES, 2 do
@@ -67,7 +67,7 @@ function text.trim(s)
   return (s:gsub("^" .. SPACE .. "+", ""):gsub(SPACE .. "+$", ""))
 end
 
--- Like trim, but also removes a pair of quotes, which some readers of env files do not.
+-- Like trim, but also removes a pair of quotes, because some parsers of env files leave them in.
 function text.unquote(s)
   s = text.trim(s)
   local inside = s:match('^"(.*)"$') or s:match("^'(.*)'$")
@@ -78,7 +78,7 @@ local HEX = {}
 
 for byte = 0, 255 do HEX[string.char(byte)] = ("\\x%02x"):format(byte) end
 
--- Returns `s` with \xNN for bytes that a terminal must not show. Does not change its own results.
+-- Returns `s` with \xNN for bytes that a terminal must not show. Idempotent.
 function text.printable(s)
   return text.escape(s, function(bytes) return HEX[bytes] or bytes:gsub(".", HEX) end)
 end

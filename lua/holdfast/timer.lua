@@ -1,5 +1,5 @@
--- nginx's timers. A timer needs a free connection of nginx. Without one, ngx_lua raises an error,
--- which timer.at returns.
+-- nginx's timers. A timer takes one of nginx's worker_connections. If none is free, ngx_lua raises
+-- an error, which timer.at returns.
 
 local timer = {}
 

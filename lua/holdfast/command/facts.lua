@@ -29,8 +29,8 @@ function Facts:config(name)
   return type(reply) == "table" and reply[2] or nil
 end
 
--- Calls look(...). → its results; or false and the reason if it found no fault, but the server does
--- not let this user read settings or the slow log
+-- Calls check(...). → its results; or false and the reason if it found no fault, but the server
+-- does not let this user read settings or the slow log
 function Facts:look(look, ...)
   self.refused = nil
   local result, why = look(...)
@@ -151,7 +151,7 @@ function facts.run_id(client)
   return type(text) == "string" and parse_info(text).run_id or nil
 end
 
--- Returns the server's program and version, such as "Redis 7.0.15".
+-- Returns the server's product and version, such as "Redis 7.0.15".
 function Facts:program()
   local info = self.info
   if info.valkey_version then return "Valkey " .. info.valkey_version end

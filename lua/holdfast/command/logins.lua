@@ -172,7 +172,7 @@ function logins.of_command(command)
       return filter_failure(FAILED:format(password_or_problem))
     end
     if core.client.needs_login(client) then
-      -- For all servers that rejected the last login.
+      -- log_in calls fetch once for each server that rejected the last login; all get this one.
       fresh_login = { user = user, password = password_or_problem }
       core.client.log_in(client)
       fresh_login = nil

@@ -90,7 +90,7 @@ function Output:fail(exit, code, message, who)
   return exit
 end
 
--- Reports wrong usage. `usage` may have several lines. → the exit code
+-- Reports a usage error. `usage` may have several lines. → the exit code
 function Output:misused(message, usage)
   local exit = self:fail(exits.USAGE, "usage", message)
   if not self.json then write("usage: " .. usage) end

@@ -9,7 +9,7 @@ local replies = require "holdfast.replies"
 
 local permits = {}
 
-local PAGE = 500 -- keys for which each SCAN asks
+local PAGE = 500 -- COUNT of each SCAN
 local MAX_PERMITS = 1000 -- maximum permits to read
 local PER_CALL = 100 -- permits that one call of a server program takes back
 
@@ -113,8 +113,8 @@ local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '(1', '+inf')
 for _, id in ipairs(ids) do redis.call('ZADD', KEYS[1], 1, id) end
 return #ids]]
 
--- Takes back all permits, as if their leases had ended, and gives them to the waiters. Reads their
--- number again, because it may have been changed since the user was asked.
+-- Takes back all permits, as if their leases had ended, and gives them to the waiters. Reads the
+-- number of permits again, because it may have been changed since the user was asked.
 -- → whether any permits were taken | nil, message, code
 function permits.take_back(client, entry, lock)
   local ended, message, code = command_for_lock(client, entry.key, "EVAL", END_LEASES, 1,

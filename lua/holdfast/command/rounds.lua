@@ -19,10 +19,10 @@ local PAGE = 500 -- COUNT of each SCAN
 local Round = {}
 Round.__index = Round
 
--- `view`: an object with a field `client`, passed to the functions. `pace`: the pause between
--- rounds, in seconds: `factor` times as long as reading the last round's pages took, but at least
--- `min_pause` and at most `max_pause`. `visit(view, scan, name)` is called for each key,
--- `finish(view)` at the end of a round; both → true | nil, message, code
+-- `view`: an object with a field `client`, passed to the functions. `pace`: { factor, min_pause,
+-- max_pause }. The pause between rounds is `factor` times as long as reading the last round's pages
+-- took, but at least `min_pause` and at most `max_pause` seconds. `visit(view, scan, name)`
+-- is called for each key, `finish(view)` at the end of a round; both → true | nil, message, code
 function rounds.new(view, scans, pace, visit, finish)
   for _, scan in ipairs(scans) do scan.count = PAGE end
   return setmetatable({

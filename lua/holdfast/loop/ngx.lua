@@ -33,7 +33,7 @@ end
 
 local MAX_IDLE_TIME = 60 -- seconds for which an idle task continues
 local MAX_IDLE_TASKS = 16 -- with more tasks, one for a one-request client does not idle
-local MAX_TIMER_TASKS = 100 -- in one timer
+local MAX_TIMER_TASKS = 100 -- maximum number of tasks in one timer
 -- After SOFT_MAX_DIALS connections, a timer's tasks move to a new timer, because ngx_lua frees a
 -- connection's memory only with the timer. After HARD_MAX_DIALS, they move even if that breaks
 -- connections.

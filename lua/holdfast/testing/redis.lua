@@ -49,9 +49,9 @@ local REFUSED = {
   channel = "NOPERM this user has no permissions to access one of the channels used as arguments",
 }
 
--- { run, arity, name, subcommands, and flags: r reads, w writes, m needs memory, s not in scripts,
--- a allowed before AUTH, l while loading, p while subscribed, b while a script hangs, c names
--- channels }
+-- { run, arity, name, subcommands, and flags }. The flags are r: reads; w: writes; m: needs memory;
+-- s: not in scripts; a: allowed before AUTH; l: allowed while loading; p: allowed while subscribed;
+-- b: allowed while a script hangs; c: names channels.
 local commands = {}
 
 local function new_command(name, entry)
@@ -249,8 +249,8 @@ local function refusal_in_script(state, command)
   return nil
 end
 
--- Returns whether a command changed nothing, so that replicas do not receive it. `idle`: what the
--- command has returned for this, or nil if its reply shows it.
+-- Returns whether a command changed nothing, so that replicas do not receive it. `idle`: the
+-- command's second result, which says so, or nil if the reply alone decides.
 local function is_idle(command, reply, idle)
   if idle ~= nil then return idle end
   if type(reply) == "table" then return reply.err ~= nil end
@@ -278,7 +278,7 @@ local function run_command(command, client, args)
 end
 
 -- Runs a command for a script. `state`: the script's client, with the field `wrote`. After a write,
--- only a missing right or a replica refuses the script's commands.
+-- the script's commands are refused only for a missing permission or on a replica.
 function Server.execute_in_script(state, args)
   local command, kind = lookup(state.server, args)
   if not command then
