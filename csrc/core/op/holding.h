@@ -16,8 +16,7 @@ hf_hold *hf_client_add_hold(hf_client *client, const hf_kind *kind, hf_slice key
 hf_hold *hf_client_add_permits(hf_client *client, const hf_kind *kind, hf_slice key,
                                hf_slice caller, uint32_t permits);
 
-/* Adds a claim without a hold, otherwise like hf_client_add_hold. Returns NULL when out of memory.
- */
+/* Like hf_client_add_hold, but adds a claim without a hold. Returns NULL when out of memory. */
 hf_claim *hf_client_add_claim(hf_client *client, const hf_kind *kind, hf_slice key, hf_slice owner);
 
 /* Adds a claim without a hold for the same owner, copying everything that commands for this owner

@@ -9,8 +9,7 @@
 #include "op/task.h"
 
 #define MAX_SPLITS 3 /* consecutive splits until keys are renewed one by one */
-#define BATCH_RETRY_DELAY (60 * HF_SECOND) /* how long after the last split to try a batch again   \
-                                            */
+#define BATCH_RETRY_DELAY (60 * HF_SECOND) /* how long after the last split to try again */
 #define MAX_TIME_RATIO 4 /* between the longest and the shortest time left in a batch */
 
 /* Returns the link of the claim's node that carries renewals. */
