@@ -494,8 +494,8 @@ static int l_server(lua_State *L) {
     return 1;
 }
 
-/* certificates_left(client) -> seconds until the first certificate of the open connections (a
- * server's or the client's) expires; nil without TLS */
+/* seconds_to_certificate_expiry(client) -> seconds until the first certificate of the open
+ * connections (a server's or the client's) expires; nil without TLS */
 static int l_certificate_seconds_left(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_driver_enter(driver);
@@ -611,27 +611,28 @@ static int l_tostring(lua_State *L) {
 void hf_open_client(lua_State *L) {
     static const luaL_Reg metamethods[] = {
         {"__gc", l_gc}, {"__tostring", l_tostring}, {NULL, NULL}};
-    static const luaL_Reg functions[] = {{"new", l_new},
-                                         {"close", l_close},
-                                         {"ping", l_ping},
-                                         {"needs_login", l_needs_login},
-                                         {"log_in", l_log_in},
-                                         {"stats", l_stats},
-                                         {"has_losses", l_has_losses},
-                                         {"uuid", l_uuid},
-                                         {"server", l_server},
-                                         {"certificates_left", l_certificate_seconds_left},
-                                         {"tenant", l_tenant},
-                                         {"database_names", l_database_names},
-                                         {"command", l_command},
-                                         {"group", l_group},
-                                         {"nodes", l_nodes},
-                                         {"is_quorum", l_is_quorum},
-                                         {"node_of_lock", l_node_of_lock},
-                                         {"introduce", l_introduce},
-                                         {"who", l_who},
-                                         {"data", l_data},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"new", l_new},
+        {"close", l_close},
+        {"ping", l_ping},
+        {"needs_login", l_needs_login},
+        {"log_in", l_log_in},
+        {"stats", l_stats},
+        {"has_losses", l_has_losses},
+        {"uuid", l_uuid},
+        {"server", l_server},
+        {"seconds_to_certificate_expiry", l_certificate_seconds_left},
+        {"tenant", l_tenant},
+        {"database_names", l_database_names},
+        {"command", l_command},
+        {"group", l_group},
+        {"nodes", l_nodes},
+        {"is_quorum", l_is_quorum},
+        {"node_of_lock", l_node_of_lock},
+        {"introduce", l_introduce},
+        {"who", l_who},
+        {"data", l_data},
+        {NULL, NULL}};
     hf_new_type(L, hf_client_type, metamethods);
     lua_setfield(L, -2, "client_type");
     lua_newtable(L);

@@ -19,7 +19,7 @@ local function resource_option(value)
 end
 
 admission.options = {
-  client = function(value) return options.kind(value, "holdfast.client") end,
+  client = function(value) return options.userdata(value, "holdfast.client") end,
   resource = resource_option,
   ttl = options.token_ttl,
 }

@@ -25,7 +25,7 @@ local servers = require "holdfast.servers"
 local with_lock = lazy "holdfast.with_lock"
 
 local raw, meta, watchdog_meta = core.client, core.client_type, core.watchdog_type
-local argument, check_self, notify = options.argument, options.self, loss.notify
+local check_argument, check_self, notify = options.check_argument, options.check_self, loss.notify
 
 ---@class holdfast.client
 local Client = {}
@@ -196,7 +196,7 @@ local function locate(given, level)
   local list, expected = servers.split(env.servers)
   local source = "servers in $HOLDFAST_SERVERS"
   if not list then error(("holdfast.new: %s must be %s"):format(source, expected), level + 1) end
-  options.argument(list, servers.check, "holdfast.new", source, level + 1)
+  options.check_argument(list, servers.check, "holdfast.new", source, level + 1)
   all.servers, all.mode = list, "quorum"
   return all, source
 end
@@ -327,7 +327,7 @@ local function lock_options(client, given, known_options, what, level)
   if given == nil or given == locks.no_options then return locks.no_options end
   given = options.table(given, known_options, what, level + 1)
   check_keep(client, given, what, level + 1)
-  locks.check_bounds(given, defaults[client], nil, what, level + 1)
+  locks.check_limits_apply(given, defaults[client], nil, what, level + 1)
   check_owner(client, given, what, level + 1)
   return given
 end
@@ -336,8 +336,8 @@ end
 -- creates, if a quorum does not support it; else nil. `name`: the argument's name; default "key".
 local function check_call(self, what, key, quorum_unsupported, name)
   check_self(self, meta, what, 3)
-  argument(key, options.key, what, name or "key", 3)
-  argument(defaults[self].prefix .. key, options.unreserved_key, what, name or "key", 3)
+  check_argument(key, options.key, what, name or "key", 3)
+  check_argument(defaults[self].prefix .. key, options.unreserved_key, what, name or "key", 3)
   if quorum_unsupported and defaults[self].quorum then
     error(("%s: %s need a single server, not a quorum"):format(what, quorum_unsupported), 3)
   end
@@ -390,12 +390,12 @@ end
 ---@return holdfast.multi_lock lock
 function Client:multi_lock(keys, opts)
   check_self(self, meta, "client:multi_lock", 2)
-  argument(keys, multi_lock.check_keys, "client:multi_lock", "keys", 2)
+  check_argument(keys, multi_lock.check_keys, "client:multi_lock", "keys", 2)
   opts = lock_options(self, opts, multi_options, "client:multi_lock", 2)
   if defaults[self].keep > 0 then opts = copy_with(opts, "keep", 0) end
   local handles = {}
   for i = 1, #keys do
-    argument(defaults[self].prefix .. keys[i], options.unreserved_key, "client:multi_lock", "keys", 2)
+    check_argument(defaults[self].prefix .. keys[i], options.unreserved_key, "client:multi_lock", "keys", 2)
     handles[i] = locks.new(self, keys[i], opts, defaults[self])
   end
   -- no tail call: the level counts this function
@@ -409,7 +409,7 @@ function Client:one_by_one(opts)
   check_self(self, meta, "client:one_by_one", 2)
   opts = options.table(opts, one_by_one.options, "client:one_by_one", 2)
   check_keep(self, opts, "client:one_by_one", 2)
-  one_by_one.check_bounds(opts, opts.lease, defaults[self], "client:one_by_one", 2)
+  one_by_one.check_limits_apply(opts, opts.lease, defaults[self], "client:one_by_one", 2)
   return one_by_one.new(self, opts, defaults[self])
 end
 
@@ -428,7 +428,7 @@ function Client:idempotent(key, opts, fn, ...)
     return idempotent.run(self, key, defaults[self], {}, opts, fn, ...)
   end
   opts = options.table(opts, idempotent.options, "client:idempotent", 2)
-  argument(fn, options.callable, "client:idempotent", "fn", 2)
+  check_argument(fn, options.callable, "client:idempotent", "fn", 2)
   return idempotent.run(self, key, defaults[self], opts, fn, ...)
 end
 
@@ -443,14 +443,14 @@ end
 ---@overload fun(self: holdfast.client, key: string, period: number, fn: holdfast.lock_callback, ...): ...
 function Client:once(key, period, opts, fn, ...)
   check_call(self, "client:once", key, "schedules")
-  argument(period, once.check_period, "client:once", "period", 2)
+  check_argument(period, once.check_period, "client:once", "period", 2)
   if options.callable(opts) == nil then
     options.not_after_function(once.options, "client:once", "key, period, ", 2, fn, ...)
     return once.run(self, key, period, defaults[self], {}, opts, fn, ...)
   end
   opts = options.table(opts, once.options, "client:once", 2)
-  locks.check_bounds(opts, defaults[self], true, "client:once", 2)
-  argument(fn, options.callable, "client:once", "fn", 2)
+  locks.check_limits_apply(opts, defaults[self], true, "client:once", 2)
+  check_argument(fn, options.callable, "client:once", "fn", 2)
   return once.run(self, key, period, defaults[self], opts, fn, ...)
 end
 
@@ -470,7 +470,7 @@ function Client:with_lock(key, opts, fn, ...)
     return with_lock.run(locks.new(self, key, locks.no_options, defaults[self]), locks.no_options, opts, fn, ...)
   end
   opts = lock_options(self, opts, with_lock.options, "client:with_lock", 2)
-  argument(fn, options.callable, "client:with_lock", "fn", 2)
+  check_argument(fn, options.callable, "client:with_lock", "fn", 2)
   return with_lock.run(locks.new(self, key, opts, defaults[self]), opts, fn, ...)
 end
 
@@ -481,7 +481,7 @@ end
 function Client:semaphore(key, opts)
   check_call(self, "client:semaphore", key, "semaphores")
   opts = options.table(opts, semaphore.options, "client:semaphore", 2)
-  locks.check_bounds(opts, defaults[self], nil, "client:semaphore", 2)
+  locks.check_limits_apply(opts, defaults[self], nil, "client:semaphore", 2)
   return semaphore.new(self, key, opts, defaults[self])
 end
 
@@ -525,7 +525,7 @@ local function run_with_kind(self, name, kind, key, opts, fn, ...)
     return with_lock.run(lock, locks.no_options, opts, fn, ...)
   end
   opts = lock_options(self, opts, read_write_lock.with_options, name, 2)
-  argument(fn, options.callable, name, "fn", 2)
+  check_argument(fn, options.callable, name, "fn", 2)
   return with_lock.run(locks.new(self, key, opts, defaults[self], kind), opts, fn, ...)
 end
 
@@ -581,7 +581,7 @@ function Client:lead(key, opts, fn, ...)
   end
   opts = options.table(opts, lead.options, "client:lead", 2)
   lead.check(opts, defaults[self], 2)
-  argument(fn, options.callable, "client:lead", "fn", 2)
+  check_argument(fn, options.callable, "client:lead", "fn", 2)
   return lead.run(self, key, opts, defaults[self], fn, ...)
 end
 

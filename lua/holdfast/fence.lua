@@ -13,7 +13,7 @@ local record = require "holdfast.record"
 local texts = require "holdfast.text"
 
 local raw, lock_type = driver.lock, core.lock_type
-local argument, check_self, notify = options.argument, options.self, loss.notify
+local check_argument, check_self, notify = options.check_argument, options.check_self, loss.notify
 local shown = texts.shown
 
 ---@class holdfast.fence
@@ -159,8 +159,8 @@ end
 local function check_keys(self, keys, func_name)
   local group = core.client.group(self.client, raw.key(self.handle))
   for _, key in ipairs(keys) do
-    argument(key, options.key, func_name, "a command's key", 5)
-    argument(key, options.unreserved_key, func_name, "a command's key", 5)
+    check_argument(key, options.key, func_name, "a command's key", 5)
+    check_argument(key, options.unreserved_key, func_name, "a command's key", 5)
     if core.client.group(self.client, key) ~= group then
       error(('%s: the key "%s" must be in the same slot or shard as the resource "%s"'):format(func_name,
         shown(key), shown(raw.key(self.handle))), 5)
@@ -247,9 +247,9 @@ end
 ---@return holdfast.code? code "stale": a later holder has written, and this write is not carried out; "lost", "not_held"
 function Fence:call(lock, command, ...)
   check_self(self, Fence, "fence:call", 2)
-  argument(lock, check_lock, "fence:call", "lock", 2)
+  check_argument(lock, check_lock, "fence:call", "lock", 2)
   local args = { command, ... }
-  argument(args, check_command, "fence:call", "command", 2)
+  check_argument(args, check_command, "fence:call", "command", 2)
   local replies, message, code = send(self, lock, { args }, "fence:call")
   if not replies then return nil, message, code end
   return replies[1]
@@ -265,8 +265,8 @@ end
 ---@return_overload nil, string, holdfast.code
 function Fence:run(lock, commands)
   check_self(self, Fence, "fence:run", 2)
-  argument(lock, check_lock, "fence:run", "lock", 2)
-  argument(commands, check_commands, "fence:run", "commands", 2)
+  check_argument(lock, check_lock, "fence:run", "lock", 2)
+  check_argument(commands, check_commands, "fence:run", "commands", 2)
   local replies, message, code = send(self, lock, commands, "fence:run")
   return replies, message, code
 end
@@ -279,7 +279,7 @@ end
 ---@return_overload nil, string, holdfast.code
 function Fence:claim(lock)
   check_self(self, Fence, "fence:claim", 2)
-  argument(lock, check_lock, "fence:claim", "lock", 2)
+  check_argument(lock, check_lock, "fence:claim", "lock", 2)
   local replies, message, code = send(self, lock, {}, "fence:claim")
   if not replies then return nil, message, code end
   return true

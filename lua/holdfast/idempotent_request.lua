@@ -70,7 +70,7 @@ local function status_option(value)
 end
 
 local function client_option(value)
-  return options.kind(value, "holdfast.client")
+  return options.userdata(value, "holdfast.client")
 end
 
 idempotent_request.options = {

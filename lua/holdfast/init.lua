@@ -34,7 +34,7 @@ local function default_client(level)
 end
 
 local function check_client(value)
-  return options.kind(value, "holdfast.client")
+  return options.userdata(value, "holdfast.client")
 end
 
 local function check_host(value)
@@ -65,7 +65,7 @@ end
 ---@return holdfast.multi_lock lock
 function holdfast.multi_lock(locks, opts)
   options.no_colon(locks, holdfast, "holdfast.multi_lock", 2)
-  options.argument(locks, multi_lock.check_locks, "holdfast.multi_lock", "locks", 2)
+  options.check_argument(locks, multi_lock.check_locks, "holdfast.multi_lock", "locks", 2)
   opts = options.table(opts, { wait = options.wait }, "holdfast.multi_lock", 2)
   return (multi_lock.new(locks, opts.wait, "holdfast.multi_lock", 2))
 end

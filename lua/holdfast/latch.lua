@@ -8,7 +8,7 @@ local loss = require "holdfast.loss"
 local options = require "holdfast.options"
 
 local raw = driver.lock
-local argument, check_self, notify = options.argument, options.self, loss.notify
+local check_argument, check_self, notify = options.check_argument, options.check_self, loss.notify
 
 ---@class holdfast.latch
 local Latch = {}
@@ -47,7 +47,7 @@ end
 ---@return_overload nil, string, holdfast.code
 function Latch:set(count)
   check_self(self, Latch, "latch:set", 2)
-  argument(count, check_count, "latch:set", "count", 2)
+  check_argument(count, check_count, "latch:set", "count", 2)
   notify()
   return raw.set_count(self.handle, count)
 end
@@ -61,7 +61,7 @@ end
 ---@return_overload nil, string, holdfast.code
 function Latch:count_down(amount)
   check_self(self, Latch, "latch:count_down", 2)
-  if amount ~= nil then argument(amount, check_count, "latch:count_down", "amount", 2) end
+  if amount ~= nil then check_argument(amount, check_count, "latch:count_down", "amount", 2) end
   notify()
   return raw.count_down(self.handle, amount or 1)
 end
@@ -87,7 +87,7 @@ end
 ---@return_overload nil, string, holdfast.code
 function Latch:wait(wait)
   check_self(self, Latch, "latch:wait", 2)
-  if wait ~= nil then argument(wait, options.wait, "latch:wait", "wait", 2) end
+  if wait ~= nil then check_argument(wait, options.wait, "latch:wait", "wait", 2) end
   notify()
   return raw.await(self.handle, wait or self.default_wait)
 end

@@ -14,7 +14,7 @@ local loss = require "holdfast.loss"
 local options = require "holdfast.options"
 local with_lock = require "holdfast.with_lock"
 
-local raw, check_self = driver.lock, options.self
+local raw, check_self = driver.lock, options.check_self
 
 local lead = {}
 

@@ -14,7 +14,7 @@ local options = require "holdfast.options"
 local texts = require "holdfast.text"
 
 local raw, meta = driver.lock, core.lock_type
-local argument, check_self = options.argument, options.self
+local check_argument, check_self = options.check_argument, options.check_self
 local notify, notify_after = loss.notify, loss.notify_after
 local check_wait = options.wait
 
@@ -68,7 +68,7 @@ meta.__metatable = meta.__name
 function Lock:acquire(wait)
   check_self(self, meta, "lock:acquire", 2)
   if wait ~= nil and check_wait(wait) then
-    argument(wait, options.wait, "lock:acquire", "wait", 2)
+    check_argument(wait, options.wait, "lock:acquire", "wait", 2)
   end
   if events.has_callbacks then notify() end
   return raw.acquire(self, wait)
@@ -117,7 +117,7 @@ end
 ---@return_overload nil, string, holdfast.code
 function Lock:extend(seconds)
   check_self(self, meta, "lock:extend", 2)
-  argument(seconds, options.duration, "lock:extend", "seconds", 2)
+  check_argument(seconds, options.duration, "lock:extend", "seconds", 2)
   notify()
   return raw.extend(self, seconds)
 end
@@ -206,7 +206,7 @@ end
 ---@return_overload nil, string, holdfast.code
 function Lock:fence_headers(resource)
   check_self(self, meta, "lock:fence_headers", 2)
-  argument(resource, options.key, "lock:fence_headers", "resource", 2)
+  check_argument(resource, options.key, "lock:fence_headers", "resource", 2)
   notify()
   local token = raw.token(self)
   if token then return fence_headers.make(resource, raw.key(self), token) end
@@ -357,13 +357,13 @@ end
 
 -- Raises at `level` if max_hold has no effect, or for max_waiters in a quorum, which has no queue.
 -- `renewed`: whether the watchdog renews the lock; nil: the options decide.
-function lock.check_bounds(given, defaults, renewed, what, level)
+function lock.check_limits_apply(given, defaults, renewed, func_name, level)
   if renewed == nil then renewed = is_renewed(given) end
   if given.max_hold and not renewed then
-    error(what .. ": max_hold limits how long the watchdog renews the lock; without a watchdog, " ..
+    error(func_name .. ": max_hold limits how long the watchdog renews the lock; without a watchdog, " ..
       "the lease is already the limit, so leave out max_hold or set watchdog = true", level + 1)
   elseif given.max_waiters and defaults.quorum then
-    error(what .. ": max_waiters does not work in a quorum, which has no queue", level + 1)
+    error(func_name .. ": max_waiters does not work in a quorum, which has no queue", level + 1)
   end
 end
 
@@ -403,10 +403,10 @@ local function is_shareable(given)
   return not (given.owner or given.on_lost or given.on_event or given.fingerprint or given.permits)
 end
 
--- Returns the node of the tree `all` for locks with these options. The tree has one level for each
--- option, in the order in which pairs returns them.
-local function node_for(all, given)
-  local node = all
+-- Returns the node for locks with these options in the tree with this root. The tree has one level
+-- for each option, in the order in which pairs returns them.
+local function node_for(root, given)
+  local node = root
   for name, value in pairs(given) do
     local values = node[name] or {}
     node[name] = values

@@ -13,7 +13,7 @@ local loss = require "holdfast.loss"
 local options = require "holdfast.options"
 
 local raw = driver.lock
-local argument, check_self = options.argument, options.self
+local check_argument, check_self = options.check_argument, options.check_self
 local notify, notify_after = loss.notify, loss.notify_after
 
 local DEFAULT_WAIT = 1.5 -- seconds for each lock
@@ -32,7 +32,7 @@ function multi_lock.check_keys(value)
 end
 
 local function check_lock(value)
-  return options.kind(value, core.lock_type.__metatable)
+  return options.userdata(value, core.lock_type.__metatable)
 end
 
 function multi_lock.check_locks(value)
@@ -260,7 +260,7 @@ end
 ---@return_overload nil, string, holdfast.code
 function MultiLock:acquire(wait)
   check_self(self, MultiLock, "multi_lock:acquire", 2)
-  if wait ~= nil then argument(wait, options.wait, "multi_lock:acquire", "wait", 2) end
+  if wait ~= nil then check_argument(wait, options.wait, "multi_lock:acquire", "wait", 2) end
   notify()
   local all, message, code = acquire(self, wait or self.wait, "multi_lock:acquire", 2)
   if all then return all end
@@ -318,7 +318,7 @@ end
 ---@return_overload nil, string, holdfast.code
 function MultiLock:extend(seconds)
   check_self(self, MultiLock, "multi_lock:extend", 2)
-  argument(seconds, options.duration, "multi_lock:extend", "seconds", 2)
+  check_argument(seconds, options.duration, "multi_lock:extend", "seconds", 2)
   notify()
   return apply_to_each(copy(self.locks), raw.extend, seconds)
 end

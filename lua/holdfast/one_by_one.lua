@@ -15,7 +15,7 @@ local with_lock = require "holdfast.with_lock"
 local texts = require "holdfast.text"
 
 local meta = core.template_type
-local argument, check_self = options.argument, options.self
+local check_argument, check_self = options.check_argument, options.check_self
 
 local DEFAULT_WAIT, DEFAULT_LEASE = 10, 30 -- seconds
 
@@ -69,8 +69,8 @@ local execute_options = {
 
 -- Raises at `level` if max_hold is set together with a lease that is not renewed, or max_waiters
 -- for a quorum.
-function one_by_one.check_bounds(given, lease, defaults, func_name, level)
-  locks.check_bounds(given, defaults, (lease or 0) <= 0, func_name, level + 1)
+function one_by_one.check_limits_apply(given, lease, defaults, func_name, level)
+  locks.check_limits_apply(given, defaults, (lease or 0) <= 0, func_name, level + 1)
 end
 
 function one_by_one.new(client, given, defaults)
@@ -109,7 +109,7 @@ end
 local function key_of(self, biz_type, biz_id)
   local data = core.template.data(self)
   local key = (data.given.prefix or "") .. biz_type .. "_" .. biz_id
-  argument(data.defaults.prefix .. key, options.unreserved_key, "one_by_one:execute", "key", 3)
+  check_argument(data.defaults.prefix .. key, options.unreserved_key, "one_by_one:execute", "key", 3)
   return key
 end
 
@@ -148,8 +148,8 @@ end
 ---@overload fun(self: holdfast.one_by_one, biz_type: string|number, biz_id: string|number, fn: holdfast.lock_callback, ...): ...
 function OneByOne:execute(biz_type, biz_id, opts, fn, ...)
   check_self(self, meta, "one_by_one:execute", 2)
-  argument(biz_type, options.name_part, "one_by_one:execute", "type", 2)
-  argument(biz_id, options.name_part, "one_by_one:execute", "id", 2)
+  check_argument(biz_type, options.name_part, "one_by_one:execute", "type", 2)
+  check_argument(biz_id, options.name_part, "one_by_one:execute", "id", 2)
   biz_type, biz_id = options.part_text(biz_type), options.part_text(biz_id)
   local key = key_of(self, biz_type, biz_id)
   if options.callable(opts) == nil then
@@ -158,9 +158,9 @@ function OneByOne:execute(biz_type, biz_id, opts, fn, ...)
   end
   opts = options.table(opts, execute_options, "one_by_one:execute", 2)
   local data = core.template.data(self)
-  one_by_one.check_bounds(data.given, first_positive(opts.lease, data.given.lease), data.defaults,
-    "one_by_one:execute", 2)
-  argument(fn, options.callable, "one_by_one:execute", "fn", 2)
+  one_by_one.check_limits_apply(data.given, first_positive(opts.lease, data.given.lease),
+    data.defaults, "one_by_one:execute", 2)
+  check_argument(fn, options.callable, "one_by_one:execute", "fn", 2)
   return run(self, key, biz_type, biz_id, opts, fn, ...)
 end
 

@@ -172,7 +172,7 @@ function options.part_text(value)
 end
 
 -- Checks that the value is userdata of the type `name`.
-function options.kind(value, name)
+function options.userdata(value, name)
   if type(value) ~= "userdata" or getmetatable(value) ~= name then return "a " .. name end
 end
 
@@ -201,7 +201,7 @@ function options.one_of(...)
 end
 
 -- Returns the name of the value's type if it is one of holdfast's types, or nil.
-local function kind_of(value)
+local function type_name(value)
   local name = getmetatable(value)
   if type(name) == "table" then name = rawget(name, "__name") end
   return type(name) == "string" and name:find("^holdfast%.") and name or nil
@@ -213,7 +213,7 @@ local function shown(value)
     return string.format("%q", core.wire.hide_logins(value))
   end
   if type(value) == "number" or type(value) == "boolean" then return locale.text(value) end
-  return value == nil and "nil" or "a " .. (kind_of(value) or type(value))
+  return value == nil and "nil" or "a " .. (type_name(value) or type(value))
 end
 
 options.shown = shown
@@ -243,7 +243,7 @@ end
 
 -- Raises unless `value` passes `check`. `func_name`: the name of the function that was called;
 -- `name`: the argument's; `level`: as for error, seen from the caller.
-function options.argument(value, check, func_name, name, level)
+function options.check_argument(value, check, func_name, name, level)
   local expected, suffix, found = check(value)
   if expected then
     error(("%s: %s%s must be %s, not %s"):format(func_name, name, suffix or "", expected, found
@@ -278,7 +278,7 @@ function options.table(given, known, func_name, level)
   for name, value in pairs(given) do
     local check = known[name]
     if not check then error(("%s: %s"):format(func_name, hints.explain(name, known)), level + 1) end
-    options.argument(value, check, func_name, name, level + 1)
+    options.check_argument(value, check, func_name, name, level + 1)
   end
   return given
 end
@@ -305,7 +305,7 @@ end
 
 -- Raises if `self` is not an object of this class, for example because a method was called with `.`
 -- instead of `:`. `class`: a class's table, or the metatable of userdata.
-function options.self(self, class, func_name, level)
+function options.check_self(self, class, func_name, level)
   local meta = getmetatable(self)
   if meta == class or meta and meta == class.__metatable and type(self) == "userdata" then return end
   error(("%s: call it with a colon on a %s, not on %s"):format(func_name, class.__name, shown(self)),

@@ -10,7 +10,7 @@ local options = require "holdfast.options"
 local with_lock = require "holdfast.with_lock"
 
 local raw = driver.lock
-local argument, check_self, notify = options.argument, options.self, loss.notify
+local check_argument, check_self, notify = options.check_argument, options.check_self, loss.notify
 
 ---@class holdfast.plain_semaphore
 local PlainSemaphore = {}
@@ -73,8 +73,8 @@ end
 function PlainSemaphore:acquire(count, wait)
   check_self(self, PlainSemaphore, "plain_semaphore:acquire", 2)
   if count == nil then count = 1 end
-  argument(count, check_count, "plain_semaphore:acquire", "count", 2)
-  if wait ~= nil then argument(wait, options.wait, "plain_semaphore:acquire", "wait", 2) end
+  check_argument(count, check_count, "plain_semaphore:acquire", "count", 2)
+  if wait ~= nil then check_argument(wait, options.wait, "plain_semaphore:acquire", "wait", 2) end
   return take(self, make_handle(self, count), wait)
 end
 
@@ -87,7 +87,7 @@ end
 function PlainSemaphore:try_acquire(count)
   check_self(self, PlainSemaphore, "plain_semaphore:try_acquire", 2)
   if count == nil then count = 1 end
-  argument(count, check_count, "plain_semaphore:try_acquire", "count", 2)
+  check_argument(count, check_count, "plain_semaphore:try_acquire", "count", 2)
   return take(self, make_handle(self, count), 0)
 end
 
@@ -100,7 +100,7 @@ end
 function PlainSemaphore:release(count)
   check_self(self, PlainSemaphore, "plain_semaphore:release", 2)
   if count == nil then count = 1 end
-  argument(count, check_count, "plain_semaphore:release", "count", 2)
+  check_argument(count, check_count, "plain_semaphore:release", "count", 2)
   notify()
   local free, message, code = raw.give(self.single, count)
   if not free then return nil, message, code end
@@ -115,7 +115,7 @@ end
 ---@return_overload nil, string, holdfast.code
 function PlainSemaphore:add(change)
   check_self(self, PlainSemaphore, "plain_semaphore:add", 2)
-  argument(change, check_change, "plain_semaphore:add", "change", 2)
+  check_argument(change, check_change, "plain_semaphore:add", "change", 2)
   notify()
   return raw.give(self.single, change)
 end
@@ -151,7 +151,7 @@ end
 ---@return_overload nil, string, holdfast.code
 function PlainSemaphore:set(permits)
   check_self(self, PlainSemaphore, "plain_semaphore:set", 2)
-  argument(permits, check_new_total, "plain_semaphore:set", "permits", 2)
+  check_argument(permits, check_new_total, "plain_semaphore:set", "permits", 2)
   notify()
   return raw.set_count(self.single, permits)
 end
@@ -208,7 +208,7 @@ function PlainSemaphore:with_permit(opts, fn, ...)
     return PlainSemaphore.with_permit(self, {}, opts, fn, ...)
   end
   opts = options.table(opts, with_options, "plain_semaphore:with_permit", 2)
-  argument(fn, options.callable, "plain_semaphore:with_permit", "fn", 2)
+  check_argument(fn, options.callable, "plain_semaphore:with_permit", "fn", 2)
   local count = opts.count or 1
   local lock = make_handle(self, count)
   local taken, message, code = take(self, lock, opts.wait)

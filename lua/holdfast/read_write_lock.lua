@@ -5,7 +5,7 @@ local locks = require "holdfast.lock"
 local options = require "holdfast.options"
 local with_lock = require "holdfast.with_lock"
 
-local check_self = options.self
+local check_self = options.check_self
 
 ---@class holdfast.read_write_lock
 local ReadWriteLock = {}

@@ -9,7 +9,7 @@ local function is_string(value) return type(value) == "string" end
 local function is_number(value) return type(value) == "number" end
 local function is_string_or_nil(value) return value == nil or is_string(value) end
 
-local function is_strings(value)
+local function is_string_list(value)
   if type(value) ~= "table" then return false end
   for i = 1, #value do
     if not is_string(value[i]) then return false end
@@ -18,11 +18,11 @@ local function is_strings(value)
 end
 
 local function is_scan_page(value)
-  return type(value) == "table" and is_string(value[1]) and is_strings(value[2])
+  return type(value) == "table" and is_string(value[1]) and is_string_list(value[2])
 end
 
 -- Expects channels, each followed by its number of subscribers.
-local function is_subscriber_counts(value)
+local function is_numsub_reply(value)
   if type(value) ~= "table" or #value == 0 or #value % 2 == 1 then return false end
   for i = 2, #value, 2 do
     if not is_number(value[i]) then return false end
@@ -34,9 +34,10 @@ local IS_VALID = {
   GET = is_string_or_nil, HGET = is_string_or_nil, TYPE = is_string,
   DBSIZE = is_number, EVAL = is_number, EXISTS = is_number, HEXISTS = is_number, HLEN = is_number,
   PTTL = is_number, STRLEN = is_number,
-  LRANGE = is_strings, TIME = is_strings, ZRANGE = is_strings, ZRANGEBYSCORE = is_strings,
-  CHANNELS = is_strings, SHARDCHANNELS = is_strings,
-  NUMSUB = is_subscriber_counts, SHARDNUMSUB = is_subscriber_counts,
+  LRANGE = is_string_list, TIME = is_string_list, ZRANGE = is_string_list,
+  ZRANGEBYSCORE = is_string_list,
+  CHANNELS = is_string_list, SHARDCHANNELS = is_string_list,
+  NUMSUB = is_numsub_reply, SHARDNUMSUB = is_numsub_reply,
   SCAN = is_scan_page, HSCAN = is_scan_page,
 }
 

@@ -26,7 +26,7 @@ local call_count = 0 -- number of lock() calls in this process so far
 ---@param opts? { exptime: number?, timeout: number? } seconds; default 30 and 5
 ---@return holdfast.resty_lock lock
 function resty_lock.new(_, dict_name, opts)
-  options.argument(dict_name, options.key, "resty_lock:new", "dict_name", 2)
+  options.check_argument(dict_name, options.key, "resty_lock:new", "dict_name", 2)
   opts = options.table(opts, OPTIONS, "resty_lock:new", 2)
   local exptime = opts.exptime or DEFAULT_EXPTIME
   local timeout = opts.timeout and math.min(opts.timeout, exptime) or DEFAULT_TIMEOUT
@@ -40,7 +40,7 @@ function resty_lock:lock(key)
   if key == nil then return nil, "nil key" end
   if self.held_lock then return nil, "locked" end
   key = type(key) == "number" and locale.text(key) or key
-  options.argument(key, options.key, "lock:lock", "key", 2)
+  options.check_argument(key, options.key, "lock:lock", "key", 2)
   resty_lock.client = resty_lock.client or holdfast.new()
   call_count = call_count + 1
   local owner = ("%s/%.0f"):format(core.client.uuid(resty_lock.client), call_count)
@@ -72,7 +72,7 @@ end
 ---@return string? message "unlocked" if this object holds no lock; or what failed
 function resty_lock:expire(seconds)
   if not self.held_lock then return nil, "unlocked" end
-  options.argument(seconds or self.exptime, options.duration, "lock:expire", "seconds", 2)
+  options.check_argument(seconds or self.exptime, options.duration, "lock:expire", "seconds", 2)
   local extended, message = self.held_lock:extend(seconds or self.exptime)
   return extended, message
 end

@@ -11,7 +11,7 @@ local options = require "holdfast.options"
 local with_lock = require "holdfast.with_lock"
 
 local raw, meta = driver.lock, core.permit_type
-local argument, check_self = options.argument, options.self
+local check_argument, check_self = options.check_argument, options.check_self
 local notify, notify_after = loss.notify, loss.notify_after
 
 local MAX_COUNT = 1000
@@ -49,7 +49,7 @@ end
 ---@return_overload nil, string, holdfast.code
 function Permit:extend(seconds)
   check_self(self, meta, "permit:extend", 2)
-  argument(seconds, options.duration, "permit:extend", "seconds", 2)
+  check_argument(seconds, options.duration, "permit:extend", "seconds", 2)
   notify()
   return raw.extend(self, seconds)
 end
@@ -187,8 +187,8 @@ end
 function Semaphore:acquire(count, wait)
   check_self(self, Semaphore, "semaphore:acquire", 2)
   if count == nil then count = 1 end
-  argument(count, check_count, "semaphore:acquire", "count", 2)
-  if wait ~= nil then argument(wait, options.wait, "semaphore:acquire", "wait", 2) end
+  check_argument(count, check_count, "semaphore:acquire", "count", 2)
+  if wait ~= nil then check_argument(wait, options.wait, "semaphore:acquire", "wait", 2) end
   notify()
   return raw.acquire(make_handle(self, count), wait)
 end
@@ -202,7 +202,7 @@ end
 function Semaphore:try_acquire(count)
   check_self(self, Semaphore, "semaphore:try_acquire", 2)
   if count == nil then count = 1 end
-  argument(count, check_count, "semaphore:try_acquire", "count", 2)
+  check_argument(count, check_count, "semaphore:try_acquire", "count", 2)
   notify()
   return raw.acquire(make_handle(self, count), 0)
 end
@@ -220,7 +220,7 @@ function Semaphore:with_permit(opts, fn, ...)
     return Semaphore.with_permit(self, {}, opts, fn, ...)
   end
   opts = options.table(opts, with_options, "semaphore:with_permit", 2)
-  argument(fn, options.callable, "semaphore:with_permit", "fn", 2)
+  check_argument(fn, options.callable, "semaphore:with_permit", "fn", 2)
   return with_lock.run(make_handle(self, opts.count or 1, opts.wait), opts, fn, ...)
 end
 
@@ -292,7 +292,7 @@ end
 ---@return_overload nil, string, holdfast.code
 function Semaphore:set_permits(permits)
   check_self(self, Semaphore, "semaphore:set_permits", 2)
-  argument(permits, check_new_total, "semaphore:set_permits", "permits", 2)
+  check_argument(permits, check_new_total, "semaphore:set_permits", "permits", 2)
   notify()
   return raw.set(self.any_handle, permits)
 end

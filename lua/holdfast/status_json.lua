@@ -38,7 +38,7 @@ local function waiter_json(view, waiter, lag)
   return json.object {
     { "owner", shorten(waiter.owner) }, { "host", shorten(who.host) }, { "pid", who.pid },
     { "name", shorten(who.name) }, { "seconds", math.max(ngx.now() - lag - waiter.since, 0) },
-    { "at_least", waiter.at_least },
+    { "at_least", waiter.wait_is_lower_bound },
   }
 end
 
@@ -70,7 +70,7 @@ local function entry_json(view, entry, lag, is_open)
     { "ttl", entry.ttl and math.max(entry.ttl - (now - entry.read_at), 0) },
     { "since", timestamp(entry.since) },
     { "token", entry.token and ("%.0f"):format(entry.token) }, { "waiters", entry.waiters },
-    { "wait", entry.waits_since and math.max(ngx.now() - lag - entry.waits_since, 0) },
+    { "wait", entry.oldest_wait_since and math.max(ngx.now() - lag - entry.oldest_wait_since, 0) },
     { "wait_at_least", entry.wait_is_lower_bound },
     { "queue", queue_json(view, entry, lag, is_open and MAX_OPEN_WAITERS or MAX_CLOSED_WAITERS) },
     { "break", is_open and is_full_key and shell.break_line(entry.key, kinds[entry.kind].removes)
@@ -122,7 +122,7 @@ end
 -- What each column is sorted by, in ascending order: an earlier start is a longer wait, and comes
 -- first. An entry without a value comes last, but one without a holder comes first.
 local SORT_KEYS = {
-  wait = function(_, entry) return entry.waits_since or math.huge end,
+  wait = function(_, entry) return entry.oldest_wait_since or math.huge end,
   held = function(_, entry) return entry.since or math.huge end,
   ttl = function(_, entry) return entry.ttl and entry.ttl + entry.read_at or math.huge end,
   token = function(_, entry) return entry.token or math.huge end,
@@ -153,7 +153,7 @@ local function find_matches(view, request, lag)
   local list, waiting, oldest, longest_key = {}, 0, math.huge, nil
   local contains_word = status_json.finder(request.search)
   for key, entry in pairs(view.entries) do
-    local since = entry.waits_since or math.huge
+    local since = entry.oldest_wait_since or math.huge
     if since < oldest then oldest, longest_key = since, key end -- any locale: compares numbers
     if key:sub(1, #request.prefix) == request.prefix and contains_word(key) then
       list[#list + 1], waiting = entry, waiting + entry.waiters
@@ -271,7 +271,7 @@ function status_json.reply(view, request)
   local age = view.reachable_at and ngx.now() - view.reachable_at
   local lag = outage and age or 0
   local list, waiting, longest, longest_key = find_matches(view, request, lag)
-  if not outage then views.search_deadlocks(view, longest) end
+  if not outage then views.search_for_deadlocks(view, longest) end
   local shown, some_old = entries_json(view, list, request, lag)
   local next_from, knows_count = request.from + #shown, views.knows_count(view)
   local scanned, keys

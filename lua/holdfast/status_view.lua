@@ -27,21 +27,21 @@ local OPEN_PAUSE, CLOSED_PAUSE = 0.5, STEP - 1
 local UNREACHABLE_AFTER = 2 -- seconds without a reply after which a server counts as unreachable
 local MAX_WAITERS = 20 -- waiters that are read for one lock
 local WATCHED_FOR = 60 -- a page counts as open for this many seconds after its last request
-local SHOWN_FOR = 3 -- a row that was shown is read before others for this many seconds
+local SHOWN_TTL = 3 -- a row that was shown is read before others for this many seconds
 local REREAD_SHOWN_AFTER = 1.5 -- seconds after which such a row is read again
 local TOO_OLD = 2 -- seconds after which a row that was read is too old to be shown
-local NAMES_FOR = 30 -- seconds for which a client's identity is valid
+local IDENTITY_TTL = 30 -- seconds for which a client's identity is valid
 -- The pauses between rounds (see rounds.new), and the seconds for which a round of the queues is
 -- valid.
 local QUEUES = { factor = 100, min_pause = 2, max_pause = 3 }
 local LOCKS = { factor = 300, min_pause = 2, max_pause = 30 }
-local QUEUES_FOR = 10
+local QUEUES_TTL = 10
 local REREAD_AFTER = 10 -- seconds after which a lock is read again, even if it is not shown
 -- Seconds that a poll may spend on a round of the queues, on the first round of the locks, and on
 -- later ones; and the number of locks that a poll may read one by one after the first round.
 local QUEUES_BUDGET, FIRST_BUDGET, BUDGET, MAX_READS = 0.3, 0.4, 0.1, 25
--- Keys that are not locks are remembered for OTHERS_FOR seconds, but at most MAX_OTHERS of them.
-local MAX_OTHERS, OTHERS_FOR = 100000, 60
+-- Keys that are not locks are remembered for NON_LOCKS_TTL seconds, but only MAX_NON_LOCKS of them.
+local MAX_NON_LOCKS, NON_LOCKS_TTL = 100000, 60
 -- Deadlocks are searched for only if a waiter has waited for CYCLES_MIN_WAIT seconds. The pause
 -- between searches is at least CYCLES_MIN_PAUSE seconds. It is also at least CYCLES_FOUND_FACTOR
 -- times as long as the last search took if that found a deadlock, and otherwise CYCLES_FACTOR
@@ -51,15 +51,15 @@ local CYCLES_FOUND_FACTOR, CYCLES_FACTOR = 10, 400
 
 -- ---- names ----
 
--- Reads the identity of an owner's client, and caches it for NAMES_FOR seconds, or for 1 s if it is
--- not published. Sends nothing while the servers do not reply.
+-- Reads the identity of an owner's client, and caches it for IDENTITY_TTL seconds, or for 1 s if it
+-- is not published. Sends nothing while the servers do not reply.
 -- → { host, pid, name } | nil if unknown
 function status_view.identity_of(view, owner)
   local uuid, now = owner:sub(1, 36), core.now()
   local known = view.names[uuid]
   local is_slow = view.reading_request and now > view.polled_at + UNREACHABLE_AFTER
   if view.trouble or is_slow then return known and known.who end
-  if not known or now > known.at + (known.who and NAMES_FOR or 1) then
+  if not known or now > known.at + (known.who and IDENTITY_TTL or 1) then
     known = { at = now, who = known and known.who }
     view.names[uuid] = known
     known.who = names.read(view.client, owner)
@@ -69,7 +69,7 @@ end
 
 local function forget_names(view, now)
   for uuid, known in pairs(view.names) do
-    if now > known.at + NAMES_FOR then view.names[uuid] = nil end
+    if now > known.at + IDENTITY_TTL then view.names[uuid] = nil end
   end
 end
 
@@ -80,9 +80,9 @@ local function replace(view, before, entry)
   local key = (entry or before).key
   view.waiting = view.waiting - (before and before.waiters or 0) + (entry and entry.waiters or 0)
   view.entries[key], view.queued[key] = entry, entry and entry.waiters > 0 and entry or nil
-  if before then view.seen[before.found_as] = nil end
+  if before then view.seen[before.scanned_name] = nil end
   if not entry then return end
-  view.seen[entry.found_as] = entry
+  view.seen[entry.scanned_name] = entry
   view.last = view.last + 1
   view.by_age[view.last] = entry
 end
@@ -101,12 +101,12 @@ local function set_wait_times(entry, before, now)
   for _, waiter in ipairs(before and before.queue or {}) do
     first_seen[waiter.owner] = waiter.since
   end
-  entry.waits_since = entry.waits and now - entry.waits
+  entry.oldest_wait_since = entry.waits and now - entry.waits
   for _, waiter in ipairs(entry.queue or {}) do
     waiter.since = waiter.waits and now - waiter.waits or first_seen[waiter.owner] or now
-    waiter.at_least = waiter.at_least or not waiter.waits or nil
-    if waiter.since <= (entry.waits_since or math.huge) then
-      entry.waits_since, entry.wait_is_lower_bound = waiter.since, waiter.at_least
+    waiter.wait_is_lower_bound = waiter.wait_is_lower_bound or not waiter.waits or nil
+    if waiter.since <= (entry.oldest_wait_since or math.huge) then
+      entry.oldest_wait_since, entry.wait_is_lower_bound = waiter.since, waiter.wait_is_lower_bound
     end
   end
 end
@@ -123,7 +123,7 @@ local function store(view, entry, now)
   end
   set_since(entry, before, now)
   set_wait_times(entry, before, now)
-  entry.found_as = entry.found_as or before and before.found_as or entry.key
+  entry.scanned_name = entry.scanned_name or before and before.scanned_name or entry.key
   entry.read_at, entry.round, entry.queues_round = core.now(), view.locks.number, view.queues.number
   replace(view, view.entries[entry.key], entry)
 end
@@ -178,20 +178,20 @@ local function finish_queues(view)
   return true
 end
 
-local function add_other(view, name)
-  view.others_left = view.others_left - 1
-  if view.others_left >= 0 then view.others[name] = true end
+local function add_non_lock(view, name)
+  view.non_locks_left = view.non_locks_left - 1
+  if view.non_locks_left >= 0 then view.non_locks[name] = true end
 end
 
 local function visit_lock(view, scan, name)
   local known = view.seen[name]
   if known then known.round = view.locks.number end
-  if known or view.others[name] then return true end
-  view.reads = view.reads - 1
+  if known or view.non_locks[name] then return true end
+  view.reads_left = view.reads_left - 1
   local now = ngx.now()
   local entry, message, code = scan:read(name)
   if entry and not entry.done then store(view, entry, now) end
-  if entry == false or code == "conflict" then add_other(view, name) end
+  if entry == false or code == "conflict" then add_non_lock(view, name) end
   if entry ~= nil or not code or locks.concerns_single_key(message, code) then return true end
   return nil, message
 end
@@ -206,9 +206,9 @@ local function finish_locks(view)
   return true
 end
 
-local function forget_others(view, now)
-  if now < view.others_at + OTHERS_FOR then return end
-  view.others, view.others_left, view.others_at = {}, MAX_OTHERS, now
+local function forget_non_locks(view, now)
+  if now < view.non_locks_at + NON_LOCKS_TTL then return end
+  view.non_locks, view.non_locks_left, view.non_locks_at = {}, MAX_NON_LOCKS, now
 end
 
 -- Sets the number of keys on the servers, or nil if they do not report it.
@@ -226,7 +226,7 @@ end
 local function read_shown(view, now, deadline)
   for key, shown_at in pairs(view.shown) do
     local entry = view.entries[key]
-    if now > shown_at + SHOWN_FOR or not entry then
+    if now > shown_at + SHOWN_TTL or not entry then
       view.shown[key] = nil
     elseif entry.read_at < now - REREAD_SHOWN_AFTER and core.now() < deadline then
       local ok, message = read_key(view, key, entry.kind)
@@ -248,8 +248,9 @@ end
 -- Rereads the entries that were read more than REREAD_AFTER seconds ago.
 local function read_old(view, now, deadline)
   local entry = find_oldest(view)
-  while entry and entry.read_at < now - REREAD_AFTER and view.reads > 0 and core.now() < deadline do
-    view.reads = view.reads - 1
+  while entry and entry.read_at < now - REREAD_AFTER and view.reads_left > 0
+    and core.now() < deadline do
+    view.reads_left = view.reads_left - 1
     local ok, message = read_key(view, entry.key, entry.kind)
     if not ok then return nil, message end
     entry = find_oldest(view)
@@ -264,28 +265,28 @@ end
 -- Removes locks without waiters, which are not read while no page is open.
 local function forget_locks(view)
   view.locks:abort()
-  view.locks.known_at = nil
+  view.locks.complete_as_of = nil
   for _, entry in pairs(view.entries) do entry.round = nil end
   finish_locks(view)
 end
 
 -- Returns a function that returns whether a round must pause.
 local function make_pause_check(view, deadline)
-  return function() return core.now() > deadline or view.reads < 0 end
+  return function() return core.now() > deadline or view.reads_left < 0 end
 end
 
 -- While a page is open, continues the round of the locks and reads old entries again.
 -- → true | nil, message
 local function read_locks(view, now, started_at)
   if not is_watched(view, now) then
-    if view.locks.known_at or view.locks.began then forget_locks(view) end
+    if view.locks.complete_as_of or view.locks.began then forget_locks(view) end
     find_oldest(view) -- drops replaced entries
     return true
   end
   local is_first = not status_view.knows_count(view)
   if is_first and not view.locks.began then count_keys(view) end
-  view.reads = is_first and math.huge or MAX_READS
-  forget_others(view, now)
+  view.reads_left = is_first and math.huge or MAX_READS
+  forget_non_locks(view, now)
   local deadline = started_at + (is_first and FIRST_BUDGET or BUDGET)
   local ok, message = view.locks:continue(now, make_pause_check(view, deadline))
   if ok then ok, message = read_old(view, now, deadline) end
@@ -295,7 +296,7 @@ end
 -- Reads from the servers. Pings a single server first, because between rounds there may be nothing
 -- to read; member_states pings the servers of a quorum. → nil | what went wrong
 local function read_servers(view, now)
-  view.reads = math.huge
+  view.reads_left = math.huge
   local ok, message = true, nil
   if not view.quorum then ok, message = view.client:ping() end
   local deadline = core.now() + QUEUES_BUDGET
@@ -354,7 +355,7 @@ end
 
 -- Searches for deadlocks in a timer, because the search scans all keys. Skips it if there can be no
 -- lasting deadlock, which needs two waiters. `longest_wait`: seconds, or nil
-function status_view.search_deadlocks(view, longest_wait)
+function status_view.search_for_deadlocks(view, longest_wait)
   if view.waiting < 2 or (longest_wait or 0) < CYCLES_MIN_WAIT then
     view.cycles = {}
   elseif core.now() >= view.cycles_due and timer.at(0, find_cycles, view) then
@@ -385,24 +386,24 @@ end
 
 -- Returns whether the waiters are known: the last complete round of the queues is recent.
 function status_view.knows_waiters(view)
-  local known_at = view.queues.known_at
-  return known_at ~= nil and core.now() <= known_at + QUEUES_FOR
+  local complete_as_of = view.queues.complete_as_of
+  return complete_as_of ~= nil and core.now() <= complete_as_of + QUEUES_TTL
 end
 
 -- Returns whether the number of locks is known.
 function status_view.knows_count(view)
-  return view.locks.known_at ~= nil
+  return view.locks.complete_as_of ~= nil
 end
 
 -- Returns the seconds since the start of the round that counted the locks.
 function status_view.count_age(view)
-  return core.now() - view.locks.known_at
+  return core.now() - view.locks.complete_as_of
 end
 
 -- → the number of keys that the round of the locks has scanned, the approximate number of all keys
 -- or nil if unknown
 function status_view.progress(view)
-  local scanned = math.floor(view.locks.looked / #view.locks.scans)
+  local scanned = math.floor(view.locks.scanned_count / #view.locks.scans)
   return math.min(scanned, view.keys or scanned), view.keys
 end
 
@@ -443,7 +444,7 @@ local function clear(view)
   view.waiting, view.cycles, view.cycles_due = 0, {}, 0
   view.by_age, view.first, view.last = {}, 1, 0 -- entries in read order, even replaced ones
   view.shown = {} -- key -> the time at which it was last shown
-  view.others, view.others_left, view.others_at = {}, MAX_OTHERS, core.now()
+  view.non_locks, view.non_locks_left, view.non_locks_at = {}, MAX_NON_LOCKS, core.now()
   view.trouble, view.reachable_at, view.polled_at, view.members = nil, nil, -STEP, nil
 end
 

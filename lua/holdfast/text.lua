@@ -22,11 +22,12 @@ add(0xf0, 0xf4, CONTINUATION .. CONTINUATION .. CONTINUATION)
 add(0xf0, 0xf0, "[\144-\191]" .. CONTINUATION .. CONTINUATION)
 add(0xf4, 0xf4, "[\128-\143]" .. CONTINUATION .. CONTINUATION)
 
--- A UTF-8 character of i bytes has a code point that begins with its first byte modulo FIRST[i].
-local FIRST = { 0x80, 0x20, 0x10, 0x08 }
+-- A UTF-8 character of i bytes has a code point that begins with its first byte modulo
+-- FIRST_BYTE_MODULUS[i].
+local FIRST_BYTE_MODULUS = { 0x80, 0x20, 0x10, 0x08 }
 
 function text.code_point(char)
-  local code = char:byte() % FIRST[#char]
+  local code = char:byte() % FIRST_BYTE_MODULUS[#char]
   for i = 2, #char do code = code * 64 + char:byte(i) % 64 end
   return code
 end

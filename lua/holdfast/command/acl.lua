@@ -146,7 +146,7 @@ end
 
 acl.usage = "holdfast acl PREFIX [options]"
 acl.summary = "Print the ACL rule for a Redis user that may use only keys with a given prefix."
-acl.more = "This subcommand does not connect to a server. Pipe the rule into redis-cli as a user that may\n"
+acl.details = "This subcommand does not connect to a server. Pipe the rule into redis-cli as a user that may\n"
   .. "change ACLs, then set the user's password with ACL SETUSER NAME >PASSWORD: the rule takes away all\n"
   .. "rights and passwords that the user had before. Clients that log in as the user need the\n"
   .. "option tenant = PREFIX, or --tenant PREFIX on the command line.\n"
@@ -209,7 +209,7 @@ function acl.main(args)
   local out = output.new("holdfast acl", given or {})
   if not given then return out:fail(exits.USAGE, "usage", words) end
   for _, word in ipairs(rest or {}) do words[#words + 1] = word end
-  if #words ~= 1 then return out:misused("give one PREFIX", acl.usage) end
+  if #words ~= 1 then return out:usage_error("give one PREFIX", acl.usage) end
   local expected = acl.check(words[1])
   if expected then return out:fail(exits.USAGE, "usage", ('PREFIX must be %s, not "%s"'):format(expected, words[1])) end
   given.kinds = given.kinds or { acl.kinds[1] }

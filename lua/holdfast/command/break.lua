@@ -18,7 +18,7 @@ local MAX_OWNER_SIZE = 255
 
 break_lock.usage = "holdfast break [options] KEY"
 break_lock.summary = "Take the lock KEY from its holder, after confirmation. Exits with 1 if it was not held."
-break_lock.more = "The lock passes to the next waiter. The old holder is not stopped: it keeps running until its\n" ..
+break_lock.details = "The lock passes to the next waiter. The old holder is not stopped: it keeps running until its\n" ..
   "next renewal or, at the latest, until its lease ends; `break` says how long that is.\n\n" ..
   "A semaphore gets all its permits back. If somebody is waiting for a latch, `break`\n" ..
   "opens it. If the lock is free and its job counts as done (`run --idempotent`,\n" ..

@@ -22,7 +22,7 @@ local function seconds_text(seconds)
 end
 
 local function eviction(facts, add)
-  local policy, limit = facts.info.maxmemory_policy, facts:number "maxmemory"
+  local policy, limit = facts.info.maxmemory_policy, facts:info_number "maxmemory"
   if not policy or not limit then return false, NO_INFO end
   if policy ~= "noeviction" and limit > 0 then
     add(("maxmemory-policy is %s: a full server removes locks that are held"):format(policy),
@@ -34,8 +34,8 @@ end
 local MAX_USED = 0.9 -- fraction of the memory
 
 local function memory(facts, add)
-  local limit, used = facts:number "maxmemory", facts:number "used_memory"
-  local resident, total = facts:number "used_memory_rss", facts:number "total_system_memory"
+  local limit, used = facts:info_number "maxmemory", facts:info_number "used_memory"
+  local resident, total = facts:info_number "used_memory_rss", facts:info_number "total_system_memory"
   if not limit or not used then return false, NO_INFO end
   if limit > 0 and used > MAX_USED * limit then
     add(("%s of maxmemory is used: a full server refuses new locks (OOM)"):format(percent(used, limit)),
@@ -52,8 +52,8 @@ local MAX_CONNECTED = 0.8 -- fraction of maxclients
 local SHORT_TIMEOUT, LONG_KEEPALIVE = 30, 300 -- seconds
 
 local function connections(facts, add)
-  local count, limit = facts:number "connected_clients", facts:setting "maxclients"
-  local idle, keepalive = facts:setting "timeout", facts:setting "tcp-keepalive"
+  local count, limit = facts:info_number "connected_clients", facts:config_number "maxclients"
+  local idle, keepalive = facts:config_number "timeout", facts:config_number "tcp-keepalive"
   if not count then return false, NO_INFO end
   if limit and count > MAX_CONNECTED * limit then
     add(("%d of maxclients %d are connected: clients that reconnect may be refused, and lose their locks")
@@ -74,7 +74,7 @@ end
 -- off or not always up to date.
 local function forgets_votes(facts)
   if facts.info.aof_enabled == "0" then return true end
-  local sync = facts:config "appendfsync"
+  local sync = facts:config_string "appendfsync"
   return sync and sync ~= "always"
 end
 
@@ -85,11 +85,11 @@ local function persistence(facts, add)
     add("a restart makes it forget votes, so a second owner can get a majority",
       "set restart_guard to the longest lease in use, or appendonly yes and appendfsync always")
   end
-  if not set.servers and info.aof_enabled == "0" and facts:config "save" == "" then
+  if not set.servers and info.aof_enabled == "0" and facts:config_string "save" == "" then
     add("nothing is written to disk: a restart forgets every lock while its holder still works",
       "CONFIG SET appendonly yes")
   end
-  if info.rdb_last_bgsave_status == "err" and facts:config "stop-writes-on-bgsave-error" ~= "no" then
+  if info.rdb_last_bgsave_status == "err" and facts:config_string "stop-writes-on-bgsave-error" ~= "no" then
     add("the last snapshot failed, and the server may refuse all writes until one succeeds (MISCONF)",
       "see its log, and the space on its disk")
   end
@@ -104,7 +104,7 @@ local MAX_LAG = 10 -- seconds since a replica's last reply
 
 local function late_replicas(facts)
   local late = {}
-  for i = 0, (facts:number "connected_slaves" or 0) - 1 do
+  for i = 0, (facts:info_number "connected_slaves" or 0) - 1 do
     local replica = facts.info["slave" .. i] or ""
     local lag = locale.number(replica:match("lag=([0-9]+)")) or 0
     local host, port = replica:match("ip=([^,]*)"), replica:match("port=([^,]*)")
@@ -122,8 +122,8 @@ local function replicas(facts, add)
     add(("replica %s lags behind: a failover to it forgets locks that were granted since")
       :format(table.concat(late, ", ")), "check its log, and the network between the two")
   end
-  local count = facts:number "min_slaves_good_slaves"
-  local minimum = count and facts:setting "min-replicas-to-write"
+  local count = facts:info_number "min_slaves_good_slaves"
+  local minimum = count and facts:config_number "min-replicas-to-write"
   if minimum and count < minimum then
     add(("%d of min-replicas-to-write %d connected: writes are refused (NOREPLICAS)")
       :format(count, minimum), "bring the replicas back")
@@ -184,7 +184,7 @@ end
 local MIN_VALIDITY = 14 * DAY -- seconds for which each certificate must remain valid
 
 local function certificates(facts, add)
-  local seconds_left = facts.certificates_left
+  local seconds_left = facts.seconds_to_certificate_expiry
   if not seconds_left then return nil end
   if seconds_left < MIN_VALIDITY then
     add(("a certificate expires in %s days: then no client can connect"):format(locale.decimal("%.1f", seconds_left / DAY)),

@@ -13,7 +13,7 @@ local deadlocks = {}
 
 deadlocks.usage = "holdfast deadlocks [options]"
 deadlocks.summary = "Find holders that are waiting for each other. Exits with 1 if there are any."
-deadlocks.more = "This subcommand sees only callers that hold a lock and have been waiting for another for at\n"
+deadlocks.details = "This subcommand sees only callers that hold a lock and have been waiting for another for at\n"
   .. "least a quarter of a second. It does not see a process that is stuck for any other reason."
 
 deadlocks.takes_several_servers = true

@@ -17,7 +17,7 @@ local doctor = {}
 
 doctor.usage = "holdfast doctor [options] [URL…]"
 doctor.summary = "Show what the server is, and what will hurt locks there."
-doctor.more = "Several URLs are the servers of a quorum. Without --try, nothing is written. What this\n"
+doctor.details = "Several URLs are the servers of a quorum. Without --try, nothing is written. What this\n"
   .. "user may not see on the server is listed as not known."
 doctor.takes_several_servers = true
 
@@ -90,7 +90,7 @@ end
 local STATES = { fine = "fine", hurts = "will hurt", unknown = "not known" }
 
 local function print_json(server, name, state, text, advice)
-  output.print(json.object { { "server", server.server }, { "program", server:program() }, { "role", server:role() },
+  output.print(json.object { { "server", server.server }, { "program", server:product() }, { "role", server:role() },
     { "check", name }, { "state", state }, { "text", text }, { "advice", advice } })
 end
 
@@ -107,7 +107,7 @@ end
 local function print_head(server)
   local trips = server.round_trips
   output.print(("%s: %s, %s; round trip %s (slowest of %d: %s)"):format(
-    output.printable(server.server), server:program(), server:role(),
+    output.printable(server.server), server:product(), server:role(),
     milliseconds(trips[math.ceil(#trips / 2)]), #trips, milliseconds(trips[#trips])))
 end
 
@@ -120,11 +120,11 @@ end
 local Visit = {}
 Visit.__index = Visit
 
--- Runs look(add), the check with this name, and shows its result. `server`: from facts.read
-function Visit:check(server, name, look)
+-- Runs check(add), the check with this name, and shows its result. `server`: from facts.read
+function Visit:check(server, name, check)
   local show = self.given.json and print_json or print_text
   local faults = 0
-  local checked, why = server:look(look, function(text, advice)
+  local checked, why = server:run_check(check, function(text, advice)
     faults, self.exit = faults + 1, exits.BUSY
     show(server, name, "hurts", text, advice)
   end)
@@ -134,7 +134,7 @@ function Visit:check(server, name, look)
 end
 
 -- Checks one node of a client. With --try, and if `client` is given, also acquires locks on it.
-function Visit:look(server, client)
+function Visit:check_node(server, client)
   self.fine = {}
   if not self.given.json then print_head(server) end
   for _, check in ipairs(checks.all) do
@@ -163,7 +163,7 @@ function Visit:check_client(client)
   self.set.unreachable = unreachable
   for i, server in ipairs(servers) do
     self.has_replied = true
-    self:look(server, i == 1 and client)
+    self:check_node(server, i == 1 and client)
   end
 end
 

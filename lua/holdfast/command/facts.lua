@@ -16,35 +16,35 @@ local MAX_UNANSWERED = 2 -- maximum commands without a reply, each of which take
 -- Sends a plain command to the node, unless the node no longer replies.
 -- → the reply, which may be nil | nil, message, code
 function Facts:ask(...)
-  if self.unanswered >= MAX_UNANSWERED then return nil, self.why, "unreachable" end
+  if self.unanswered >= MAX_UNANSWERED then return nil, self.last_failure, "unreachable" end
   local reply, message, code = driver.command(self.client, { ... }, self.node)
-  if code == "unreachable" then self.unanswered, self.why = self.unanswered + 1, message end
+  if code == "unreachable" then self.unanswered, self.last_failure = self.unanswered + 1, message end
   return reply, message, code
 end
 
 -- Returns a server setting as a string, or nil if this user cannot read it.
-function Facts:config(name)
+function Facts:config_string(name)
   local reply = self:ask("CONFIG", "GET", name)
-  if type(reply) ~= "table" then self.refused = "CONFIG" end
+  if type(reply) ~= "table" then self.refused_command = "CONFIG" end
   return type(reply) == "table" and reply[2] or nil
 end
 
 -- Calls check(...). → its results; or false and the reason if it found no fault, but the server
 -- does not let this user read settings or the slow log
-function Facts:look(look, ...)
-  self.refused = nil
-  local result, why = look(...)
-  if result and self.refused then return false, "the server does not answer " .. self.refused end
+function Facts:run_check(check, ...)
+  self.refused_command = nil
+  local result, why = check(...)
+  if result and self.refused_command then return false, "the server does not answer " .. self.refused_command end
   return result, why
 end
 
 -- Returns a server setting as a number, or nil.
-function Facts:setting(name)
-  return locale.number(self:config(name))
+function Facts:config_number(name)
+  return locale.number(self:config_string(name))
 end
 
 -- Returns a field of INFO as a number, or nil.
-function Facts:number(name)
+function Facts:info_number(name)
   return locale.number(self.info[name])
 end
 
@@ -79,7 +79,7 @@ local function read_clocks(self)
   return seconds and microseconds and seconds + microseconds / 1e6, local_time
 end
 
-local function read_clock(self)
+local function store_clock_offset(self)
   local server_time, local_time = read_clocks(self)
   self.clock_ahead = server_time and server_time - local_time
   self.clock_at, self.read_at = server_time, core.now()
@@ -109,7 +109,7 @@ end
 -- from more than an hour ago, if the server's clock is known.
 function Facts:slowest()
   local entries = self:ask("SLOWLOG", "GET", MAX_ENTRIES)
-  if type(entries) ~= "table" then self.refused = "SLOWLOG" end
+  if type(entries) ~= "table" then self.refused_command = "SLOWLOG" end
   local slowest
   for _, entry in ipairs(type(entries) == "table" and entries or {}) do
     local started_at, seconds, name = read_entry(entry)
@@ -132,7 +132,7 @@ end
 -- Reads the facts about one of the client's nodes. `set`: the data that all nodes share, from
 -- new_set in doctor.lua
 -- → facts { server = the server's name for messages, info = the fields of INFO, round_trips,
--- clock_ahead, certificates_left, set } | nil, message, code if the node does not reply
+-- clock_ahead, seconds_to_certificate_expiry, set } | nil, message, code if the node does not reply
 function facts.read(client, node, set)
   local self = setmetatable({ client = client, node = node, set = set, unanswered = 0 }, Facts)
   local text, message, code = self:ask("INFO")
@@ -140,8 +140,8 @@ function facts.read(client, node, set)
   self.info = parse_info(type(text) == "string" and text or "")
   self.server = set.is_cluster and address_in_cluster(self) or core.client.server(client)
   self.round_trips = measure_round_trips(self)
-  read_clock(self)
-  self.certificates_left = core.client.certificates_left(client)
+  store_clock_offset(self)
+  self.seconds_to_certificate_expiry = core.client.seconds_to_certificate_expiry(client)
   return self
 end
 
@@ -152,7 +152,7 @@ function facts.run_id(client)
 end
 
 -- Returns the server's product and version, such as "Redis 7.0.15".
-function Facts:program()
+function Facts:product()
   local info = self.info
   if info.valkey_version then return "Valkey " .. info.valkey_version end
   return info.redis_version and "Redis " .. info.redis_version or "unknown version"
@@ -160,7 +160,7 @@ end
 
 -- Returns the server's role, such as "standalone, primary of 1 replica".
 function Facts:role()
-  local info, replicas = self.info, self:number "connected_slaves" or 0
+  local info, replicas = self.info, self:info_number "connected_slaves" or 0
   local mode = info.redis_mode or info.server_mode or "unknown mode"
   if info.cluster_enabled == "1" then mode = "node of a cluster" end
   if info.role == "slave" then return mode .. ", replica of " .. (info.master_host or "?") end

@@ -65,7 +65,7 @@ end
 -- Returns the help for a subcommand. `command`: its module.
 function help.of(command)
   local parts = { "Usage: " .. command.usage, command.summary, options_help(command.options) }
-  parts[#parts + 1] = command.more
+  parts[#parts + 1] = command.details
   if command.examples then
     parts[#parts + 1] = "Examples:\n  " .. table.concat(command.examples, "\n  ")
   end

@@ -14,7 +14,7 @@ local hold = {}
 hold.usage = "holdfast hold [options] KEY…"
 hold.summary = "Hold a lock until interrupted by a signal. Prints the lock's key and fencing token."
 hold.options = options.join(target.waiting, target.locking, settings.options, target.reporting)
-hold.more = target.TIME .. "\n\n" .. exits.help "hold"
+hold.details = target.TIME .. "\n\n" .. exits.help "hold"
 hold.examples = {
   "holdfast hold migrations                # until Ctrl-C",
   "holdfast hold -w 1m stock:7 stock:9     # several locks; gives up after a minute",
@@ -52,7 +52,7 @@ local function hold_until_end(held, plan, out)
   local printed, message = print_held(held.locks)
   if not printed then
     held:release()
-    return out:unwritten(message)
+    return out:report_write_failure(message)
   end
   local reason, detail = wait_for_end(held, plan)
   if reason then

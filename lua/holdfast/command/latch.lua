@@ -24,7 +24,7 @@ latch.options = verb.options(latch, {
     help = "exit code if the latch is still closed (default: 1); 0 also suppresses the message" },
   { "quiet", short = "q", help = "print neither the count nor the message that the latch is still closed" },
 }, target.reporting)
-latch.more = "set     starts a count; fails if the latch is already counting\n" ..
+latch.details = "set     starts a count; fails if the latch is already counting\n" ..
   "down    counts down by COUNT (default: 1) and prints what is left; fails if the latch is open\n" ..
   "wait    waits until the count is 0\n" ..
   "count   prints what is left\n" ..
@@ -97,7 +97,7 @@ end
 local TAKES_COUNT = { set = true, down = true }
 
 -- → the action's name; its argument: the COUNT, the seconds to wait, or nil | nil, message
-local function read(given, words)
+local function parse(given, words)
   local name = words[1]
   local action = ACTIONS[name]
   if not action then return nil, ('"%s" is not one of set, down, wait, count, delete'):format(name) end
@@ -122,7 +122,7 @@ end
 
 function latch.main(args)
   return verb.run(latch, "latch", args, 2, 3, function(client, given, words, out, config)
-    local action, argument = read(given, words)
+    local action, argument = parse(given, words)
     if not action then return out:fail(exits.USAGE, "usage", argument) end
     local name = ('"%s"'):format(output.printable(words[2]))
     if action == "wait" then begin_report(client, words[2], argument, given, out, config) end

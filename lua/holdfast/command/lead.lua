@@ -44,7 +44,7 @@ lead.options = options.join({
   work.pass_url,
 }, options_for_lead(target.locking), settings.options, target.reporting)
 
-lead.more = "The command starts when this host acquires the lock, and is stopped when the lock is lost.\n"
+lead.details = "The command starts when this host acquires the lock, and is stopped when the lock is lost.\n"
   .. "INT, QUIT and TERM stop both the command and holdfast.\n\n" .. target.TIME .. "\n\n" .. exits.help "lead"
 lead.examples = {
   "holdfast lead scheduler -- ./scheduler              # runs on one host, moves if that host dies",
@@ -103,11 +103,11 @@ function Lead:acquire(held)
   local acquired, message, code = held:acquire()
   if acquired then
     if not self.plan.config.servers then leader.announce(held.locks[1]) end
-    self.reported_code, self.since, self.accepted = nil, nil, true
+    self.reported_code, self.waiting_since, self.has_acquired = nil, nil, true
     return true
   end
   if code == "signal" then return nil, self:on_signal(message) end
-  if not core.is_transient(code, self.accepted) then return nil, held:failed(message, code) end
+  if not core.is_transient(code, self.has_acquired) then return nil, held:failed(message, code) end
   self:report_failure(message, code)
   return nil, self:pause()
 end
@@ -145,8 +145,8 @@ end
 function Lead:try_term()
   local client, message = work.client(self.plan, self.out)
   if not client then return self.out:fail(exits.USAGE, "usage", message) end
-  self.since = self.since or core.now()
-  local held = holding.new(client, self.plan, self.out, self.since)
+  self.waiting_since = self.waiting_since or core.now()
+  local held = holding.new(client, self.plan, self.out, self.waiting_since)
   held.reported_outage = self.reported_code ~= nil
   local acquired, exit = self:acquire(held)
   if acquired then exit = self:run_term(held) end

@@ -202,7 +202,7 @@ local function fair_at(client, name, _, known)
     if not (known and known[key] and kinds[known[key].kind].found_as) then
       local entry, message, code = locks.read(client, key, "fair")
       if entry and entry.held then
-        entry.found_as = key
+        entry.scanned_name = key
         return entry
       end
       if code and not locks.concerns_single_key(message, code) then return nil, message, code end
@@ -249,7 +249,7 @@ end
 function Scan:read(name, known)
   if name == "" then return false end -- no lock has an empty key
   local entry, message, code = self.entry_at(self.client, name, self.node, known)
-  if entry then entry.found_as = entry.found_as or name end
+  if entry then entry.scanned_name = entry.scanned_name or name end
   return entry, message, code
 end
 
@@ -292,8 +292,8 @@ function CountSearch:next(known)
   local entries, is_incomplete = counts.with_waiters(self.client, self.pattern)
   self.unread = is_incomplete
   for _, entry in ipairs(entries) do
-    entry.found_as = "count " .. entry.key
-    if not (known and known[entry.found_as]) and not read_semaphore(self.client, entry.key) then
+    entry.scanned_name = "count " .. entry.key
+    if not (known and known[entry.scanned_name]) and not read_semaphore(self.client, entry.key) then
       found[#found + 1] = entry
     end
   end
@@ -500,9 +500,9 @@ local function read_list(client, key, limit, name)
   return waiters
 end
 
--- Returns the first waiters for an entry from locks.read: { { owner, place, score, waits, at_least
--- }, ... }. `waits`: the seconds that the waiter had waited when the entry was read; nil in
--- Redisson's list. `at_least`: whether the waiter may have waited longer.
+-- Returns the first waiters for an entry from locks.read: { { owner, place, score, waits,
+-- wait_is_lower_bound }, ... }. `waits`: the seconds that the waiter had waited when the entry was
+-- read; nil in Redisson's list. `wait_is_lower_bound`: whether the waiter may have waited longer.
 function locks.waiters(client, entry, limit)
   local key, kind = entry.key, entry.kind
   if kinds[kind].counts then return {} end
@@ -518,7 +518,8 @@ function locks.waiters(client, entry, limit)
     local score = locale.number(reply[i + 1])
     local waits, is_lower_bound = observed.waits(score, entry.clock)
     waiters[#waiters + 1] = {
-      owner = owner, place = #waiters + 1, score = score, waits = waits, at_least = is_lower_bound,
+      owner = owner, place = #waiters + 1, score = score, waits = waits,
+      wait_is_lower_bound = is_lower_bound,
     }
   end
   return waiters

@@ -10,7 +10,7 @@ local ls = {}
 
 ls.usage = "holdfast ls [options] [PATTERN]"
 ls.summary = "List the locks that are held, or only those whose key matches PATTERN."
-ls.more = "PATTERN is a glob, as in Redis's SCAN: * matches any text.\n\n" ..
+ls.details = "PATTERN is a glob, as in Redis's SCAN: * matches any text.\n\n" ..
   "A job that has finished under `run --idempotent` is listed with the owner `done`; its TTL is the\n" ..
   "time until it may run again. For a semaphore, the owner column shows how many permits are taken,\n" ..
   "and the TTL is the time until the first lease ends. A closed latch is listed, with its count,\n" ..

@@ -79,24 +79,24 @@ function options.name(text)
   return nil, "1 to 127 printable characters"
 end
 
-local function by_short(known, name)
-  for _, option in ipairs(known) do
+local function by_short(definitions, name)
+  for _, option in ipairs(definitions) do
     if option.short == name then return option end
   end
 end
 
 -- → the options, indexed by long name and alias
-local function by_long(known)
+local function by_long(definitions)
   local options_by_name = {}
-  for _, option in ipairs(known) do
+  for _, option in ipairs(definitions) do
     options_by_name[option[1]] = option
     for _, alias in ipairs(option.aliases or {}) do options_by_name[alias] = option end
   end
   return options_by_name
 end
 
-local function unknown_message(shown, suggestion)
-  return ("unknown option %s;%s --help lists all options"):format(shown, suggestion
+local function unknown_message(label, suggestion)
+  return ("unknown option %s;%s --help lists all options"):format(label, suggestion
     and (" did you mean --%s?"):format(suggestion) or "")
 end
 
@@ -108,15 +108,15 @@ local function timeout_message(options_by_name)
     "or --max-runtime to limit the job"
 end
 
-local function set(values, option, text, shown)
+local function set(values, option, text, label)
   if not option.value then
     values[option[1]] = true
-    if text then return nil, shown .. " takes no value" end
+    if text then return nil, label .. " takes no value" end
     return true
   end
-  if not text then return nil, shown .. " needs a value: " .. option.value end
+  if not text then return nil, label .. " needs a value: " .. option.value end
   local value, expected = (option.check or options.text)(text)
-  if value == nil then return nil, ('%s must be %s, not "%s"'):format(shown, expected, text) end
+  if value == nil then return nil, ('%s must be %s, not "%s"'):format(label, expected, text) end
   values[option[1]] = value
   if option.implies then values[option.implies] = true end
   return true
@@ -133,7 +133,7 @@ end
 function Reader:long(argument)
   local name, text = argument:match("^%-%-([^=]+)=(.*)$")
   name = name or argument:sub(3)
-  local options_by_name = by_long(self.known)
+  local options_by_name = by_long(self.definitions)
   local option = options_by_name[name]
   if name == "timeout" and options_by_name.wait then return nil, timeout_message(options_by_name) end
   if not option then
@@ -147,7 +147,7 @@ end
 function Reader:short(argument)
   for i = 2, #argument do
     local name = argument:sub(i, i)
-    local option = by_short(self.known, name)
+    local option = by_short(self.definitions, name)
     if not option then return nil, unknown_message("-" .. name) end
     if option.value then
       local text = argument:sub(i + 1)
@@ -167,9 +167,9 @@ end
 
 -- Parses args[first] and all later arguments.
 -- → values by name; the other arguments; the arguments after "--", or nil | nil, message
-function options.read(known, args, first)
+function options.read(definitions, args, first)
   local self = setmetatable({
-    known = known, args = args, index = first - 1, values = {}, words = {},
+    definitions = definitions, args = args, index = first - 1, values = {}, words = {},
   }, Reader)
   for argument in self.next, self do
     if argument == "--" then

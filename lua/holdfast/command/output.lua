@@ -31,7 +31,7 @@ output.name = texts.name
 -- Writes a line to `fd` or standard error. Drops the line if the reader is not ready, because
 -- nothing may block while a job is running.
 local function write(line, fd)
-  process.say(line .. "\n", fd)
+  process.write_nonblocking(line .. "\n", fd)
 end
 
 -- Returns the time in RFC 3339 format, in UTC, with milliseconds.
@@ -91,7 +91,7 @@ function Output:fail(exit, code, message, who)
 end
 
 -- Reports a usage error. `usage` may have several lines. → the exit code
-function Output:misused(message, usage)
+function Output:usage_error(message, usage)
   local exit = self:fail(exits.USAGE, "usage", message)
   if not self.json then write("usage: " .. usage) end
   return exit
@@ -131,11 +131,11 @@ end
 function output.finish(exit)
   output.flush()
   if not write_problem or exit > exits.BUSY then return exit end
-  return output.new("holdfast", {}):unwritten(write_problem)
+  return output.new("holdfast", {}):report_write_failure(write_problem)
 end
 
 -- Reports that results could not be written. → the exit code
-function Output:unwritten(message)
+function Output:report_write_failure(message)
   return self:fail(exits.OUTPUT, "output", "cannot write to standard output: " .. message)
 end
 

@@ -120,12 +120,12 @@ function permits.take_back(client, entry, lock)
   local ended, message, code = command_for_lock(client, entry.key, "EVAL", END_LEASES, 1,
     leases_of(entry.key))
   if not ended then return nil, message, code end
-  local now
-  now, message, code = driver.lock.info(lock)
-  if not now then return nil, message, code end
+  local info
+  info, message, code = driver.lock.info(lock)
+  if not info then return nil, message, code end
   for _ = 0, math.floor(ended / PER_CALL) do
     local set
-    set, message, code = driver.lock.set(lock, now.holds + now.free)
+    set, message, code = driver.lock.set(lock, info.holds + info.free)
     if not set then return nil, message, code end
   end
   return ended > 0

@@ -41,7 +41,7 @@ run.options = options.join(target.waiting, {
     help = "exit code if --idempotent or --once-per finds the job already done (default: the -E code, or 79)" },
 }, target.locking, settings.options, target.reporting)
 
-run.more = target.TIME .. "\n\n" .. exits.help "run"
+run.details = target.TIME .. "\n\n" .. exits.help "run"
 run.examples = {
   "holdfast run -E 0 --once-per 1h backup -- ./backup # from cron on many hosts: once an hour",
   "holdfast run -w 10m deploy:shop -- ./deploy.sh     # waits in line, for at most 10 minutes",

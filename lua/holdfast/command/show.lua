@@ -80,7 +80,7 @@ local function print_text(entry, waiters, name_of)
   print_line("waiters", ("%d"):format(entry.waiters))
   for _, waiter in ipairs(waiters) do
     local who = identity.text(name_of(waiter.owner))
-    local waits = locks.for_duration(waiter.waits, waiter.at_least)
+    local waits = locks.for_duration(waiter.waits, waiter.wait_is_lower_bound)
     print_line(("%6d"):format(waiter.place), (who or waiter.owner) .. (waits and ", " .. waits or ""))
   end
   if entry.waiters > #waiters and not entry.count then print_line("", "…") end
@@ -89,7 +89,7 @@ end
 local function waiter_json(waiter, who)
   return json.object {
     { "owner", waiter.owner }, { "host", who and who.host }, { "pid", who and who.pid },
-    { "name", who and who.name }, { "waits", waiter.waits }, { "at_least", waiter.at_least },
+    { "name", who and who.name }, { "waits", waiter.waits }, { "at_least", waiter.wait_is_lower_bound },
     { "permits", waiter.permits }, { "ttl", waiter.ttl },
   }
 end

@@ -91,9 +91,9 @@ end
 
 -- Replaces `old_entry` with `entry`. Either may be nil.
 function View:replace(old_entry, entry)
-  if old_entry then self.met[old_entry.found_as], self.entries[old_entry.key] = nil, nil end
+  if old_entry then self.met[old_entry.scanned_name], self.entries[old_entry.key] = nil, nil end
   if entry then
-    self.met[entry.found_as], self.entries[entry.key] = entry, add_times(entry, old_entry)
+    self.met[entry.scanned_name], self.entries[entry.key] = entry, add_times(entry, old_entry)
   end
 end
 
@@ -104,7 +104,7 @@ function View:read(key, kind)
   if not kind or code == "conflict" then entry, message, code = locks.inspect(self.client, key) end
   if not entry and not locks.concerns_single_key(message, code) then return nil, message, code end
   local old_entry, is_shown = self.entries[key], entry and locks.is_shown(entry)
-  if is_shown then entry.found_as = old_entry and old_entry.found_as or key end
+  if is_shown then entry.scanned_name = old_entry and old_entry.scanned_name or key end
   self:replace(old_entry, is_shown and entry or nil)
   return true
 end
@@ -155,7 +155,7 @@ end
 
 -- Returns whether each of the two rounds has been completed at least once.
 function View:is_complete()
-  return self.queues.known_at ~= nil and self.locks.known_at ~= nil
+  return self.queues.complete_as_of ~= nil and self.locks.complete_as_of ~= nil
 end
 
 -- Continues both rounds. → true | nil, message, code

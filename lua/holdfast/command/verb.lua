@@ -41,9 +41,9 @@ function verb.run(self, name, args, min_words, max_words, body)
   local out = output.new("holdfast " .. name, given or { json = wants_json(self, args) })
   if not given then return out:fail(exits.USAGE, "usage", words) end
   for _, word in ipairs(rest or {}) do words[#words + 1] = word end
-  if #words < min_words then return out:misused("too few arguments", self.usage) end
+  if #words < min_words then return out:usage_error("too few arguments", self.usage) end
   if #words > max_words then
-    return out:misused(('unexpected argument "%s"'):format(words[max_words + 1]), self.usage)
+    return out:usage_error(('unexpected argument "%s"'):format(words[max_words + 1]), self.usage)
   end
   local config, is_allowed, client, message
   config, message = settings.load(given)

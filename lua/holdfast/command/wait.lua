@@ -19,7 +19,7 @@ wait.usage = "holdfast wait [options] KEY…"
 wait.summary = "Wait until a lock is free; with several KEYs, until all are free at the same time."
 wait.takes_several_servers = true
 wait.options = options.join(target.waiting, settings.options, target.reporting)
-wait.more = "This subcommand does not take the lock or join the queue. It polls, so it can miss a lock that\n"
+wait.details = "This subcommand does not take the lock or join the queue. It polls, so it can miss a lock that\n"
   .. "is only briefly free. To be the next holder, use `holdfast run`.\n\n" .. target.TIME .. "\n\n" .. exits.help "wait"
 wait.examples = {
   "holdfast wait backup && ./restore    # once no backup is running",

@@ -151,7 +151,7 @@ end
 
 local function check_options(opts, level)
   if opts ~= nil then
-    options.argument(opts, options.any_table, "testing.client", "opts", level + 1)
+    options.check_argument(opts, options.any_table, "testing.client", "opts", level + 1)
   end
   local given = options.copy(opts or {})
   if given.driver ~= nil then
@@ -199,7 +199,7 @@ end
 -- Lets time pass: locks are renewed, leases end, functions passed to testing.after are called.
 ---@param seconds number
 function testing.advance(seconds)
-  options.argument(seconds, check_seconds, "testing.advance", "seconds", 2)
+  options.check_argument(seconds, check_seconds, "testing.advance", "seconds", 2)
   world.advance(seconds)
   loss.notify()
 end
@@ -208,8 +208,8 @@ end
 ---@param seconds number
 ---@param fn fun()
 function testing.after(seconds, fn)
-  options.argument(seconds, check_seconds, "testing.after", "seconds", 2)
-  options.argument(fn, options.callable, "testing.after", "fn", 2)
+  options.check_argument(seconds, check_seconds, "testing.after", "seconds", 2)
+  options.check_argument(fn, options.callable, "testing.after", "fn", 2)
   world.after(seconds, function() fn() end)
 end
 
@@ -261,7 +261,7 @@ end
 local check_reason = options.one_of("expired", "taken", "deleted", "unreachable", "max_hold")
 
 local function check_lock(value)
-  local is_one = not options.kind(value, "holdfast.lock") or not options.kind(value, "holdfast.permit")
+  local is_one = not options.userdata(value, "holdfast.lock") or not options.userdata(value, "holdfast.permit")
   if not is_one or data(value).loop ~= loop then
     return "a lock, permit or term of a client of testing.client"
   end
@@ -274,8 +274,8 @@ end
 ---@param reason holdfast.lost_reason
 function testing.lose(lock, reason)
   if lead.is_term(lock) then lock = lock.lock end
-  options.argument(lock, check_lock, "testing.lose", "lock", 2)
-  options.argument(reason, check_reason, "testing.lose", "reason", 2)
+  options.check_argument(lock, check_lock, "testing.lose", "lock", 2)
+  options.check_argument(reason, check_reason, "testing.lose", "reason", 2)
   if reason == "taken" and core.kinds[data(lock).kind].has_permits then
     error("testing.lose: a permit cannot be taken; nobody else gets the same one", 2)
   end
@@ -294,7 +294,7 @@ local check_failure = options.one_of("unreachable", "silent", "denied")
 -- reply; "denied": they refuse every program because of a missing right.
 ---@param how "unreachable" | "silent" | "denied"
 function testing.fail(how)
-  options.argument(how, check_failure, "testing.fail", "how", 2)
+  options.check_argument(how, check_failure, "testing.fail", "how", 2)
   world.fail(how)
 end
 

@@ -189,14 +189,14 @@ local function subcommand(command, args)
 end
 
 -- server.lacks: the set of commands and subcommands that the server's version does not know.
-local function is_lacking(server, args)
+local function lacks_command(server, args)
   local lacks = server.lacks
   return lacks and (lacks[args[1]:upper()] or args[2] and lacks[args[2]:upper()])
 end
 
 -- → command | nil, "unknown" or "arity", error text
 local function lookup(server, args)
-  local command = not is_lacking(server, args)
+  local command = not lacks_command(server, args)
     and (commands[args[1]] or commands[args[1]:upper()])
   if not command then
     return nil, "unknown", ("ERR unknown command '%s', with args beginning with: %s"):format(args[1]:sub(1, 128),
@@ -249,10 +249,10 @@ local function refusal_in_script(state, command)
   return nil
 end
 
--- Returns whether a command changed nothing, so that replicas do not receive it. `idle`: the
+-- Returns whether a command changed nothing, so that replicas do not receive it. `noop`: the
 -- command's second result, which says so, or nil if the reply alone decides.
-local function is_idle(command, reply, idle)
-  if idle ~= nil then return idle end
+local function is_noop(command, reply, noop)
+  if noop ~= nil then return noop end
   if type(reply) == "table" then return reply.err ~= nil end
   local may_return_0 = command.name == "hset" or command.name == "hincrby" or command.name == "incrby"
   return not may_return_0 and (reply == 0 or reply == false)
@@ -260,15 +260,15 @@ end
 
 -- → reply, which may be an error
 local function run_command(command, client, args)
-  local ok, reply, idle
+  local ok, reply, noop
   local replacement = client.server.replaced[command.name]
   if replacement then
-    ok, reply, idle = pcall(replacement, command.run, client, args)
+    ok, reply, noop = pcall(replacement, command.run, client, args)
   else
-    ok, reply, idle = pcall(command.run, client, args)
+    ok, reply, noop = pcall(command.run, client, args)
   end
   if ok then
-    if command.w and client.server.on_write and not is_idle(command, reply, idle) then
+    if command.w and client.server.on_write and not is_noop(command, reply, noop) then
       client.server.wrote = true
     end
     return reply
@@ -337,7 +337,7 @@ function Client:call(args)
   local reply = execute(self, args)
   send_messages(self.server)
   end_connections(self.server)
-  return type(reply) == "table" and reply.many or reply
+  return type(reply) == "table" and reply.replies or reply
 end
 
 -- Receives bytes from a client, in pieces of any size. → the bytes of all replies

@@ -46,7 +46,7 @@ local function subscribe(client, args, kind)
     add(client, kind, args[i])
     replies[i - 1] = { args[1]:lower(), args[i], count(client, kind) }
   end
-  return { many = replies }
+  return { replies = replies }
 end
 
 local function unsubscribe(client, args, kind)
@@ -59,7 +59,7 @@ local function unsubscribe(client, args, kind)
     replies[i] = { args[1]:lower(), name, count(client, kind) }
   end
   if #replies == 0 then replies[1] = { args[1]:lower(), false, count(client, kind) } end
-  return { many = replies }
+  return { replies = replies }
 end
 
 -- Called when the connection ends.

@@ -1,7 +1,7 @@
 -- Converts between values and bytes in the Redis protocol, version 2.
 --
 -- A reply is a Lua value: a string is a bulk string, a number an integer, false a nil, { ok = text
--- } a status, { err = text } an error, any other table a list of replies; { many = list } means
+-- } a status, { err = text } an error, any other table a list of replies; { replies = list } means
 -- several replies in a row. Integers are exact up to 2^53. A parser accepts input in pieces of any
 -- size, and buffers it until an item is complete.
 
@@ -32,8 +32,8 @@ local function write(out, value)
   elseif value.ok then
     out[#out + 1] = "+" .. value.ok:gsub("[\r\n]", " ") .. "\r\n"
   else
-    if not value.many then out[#out + 1] = "*" .. integer_text(#value) .. "\r\n" end
-    for _, item in ipairs(value.many or value) do write(out, item) end
+    if not value.replies then out[#out + 1] = "*" .. integer_text(#value) .. "\r\n" end
+    for _, item in ipairs(value.replies or value) do write(out, item) end
   end
 end
 
