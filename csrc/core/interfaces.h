@@ -158,10 +158,10 @@ struct hf_topology {
     /* Called when this link has been lost: what is known about the node may be outdated. */
     void (*invalidate)(hf_node *node, hf_link link, hf_time now);
 
-    /* `deadline` returns when `tick` has something to do. `thread` says which thread is calling:
-     * HF_LINK_CALLS for a caller's, HF_LINK_RENEWER for the renewer's. */
-    hf_time (*deadline)(const hf_client *client, hf_link thread);
-    void (*tick)(hf_client *client, hf_link thread, hf_time now);
+    /* `deadline` returns when `tick` has something to do. `caller_link` says which thread is
+     * calling: HF_LINK_CALLS for a caller's, HF_LINK_RENEWER for the renewer's. */
+    hf_time (*deadline)(const hf_client *client, hf_link caller_link);
+    void (*tick)(hf_client *client, hf_link caller_link, hf_time now);
 };
 
 /* One server at a fixed address, shards on a ring, a master behind Sentinels, and a cluster. */

@@ -36,7 +36,7 @@ struct hf_cluster {
     uint64_t round;
 
     hf_request query;
-    size_t node;           /* the index of the node that was asked last */
+    size_t asked_node;     /* the index of the node that was asked last */
     size_t failed_count;   /* how many nodes have failed in this round */
     size_t foreign_count;  /* how many of these are configured addresses that now belong to another
                               cluster */
@@ -51,7 +51,7 @@ struct hf_cluster {
 
 static void ask(hf_cluster *cluster, hf_time now);
 
-static bool is_waiting(const hf_request *request) {
+static bool is_in_progress(const hf_request *request) {
     return request->state == HF_REQUEST_QUEUED || request->state == HF_REQUEST_SENT;
 }
 
@@ -362,7 +362,7 @@ static void apply_map(hf_cluster *cluster) {
  * an id that their maps do not contain. A node without slots may reply with such an id, too, so
  * once there is a map, a missing id proves nothing. */
 static void check_ids(hf_cluster *cluster) {
-    const char *id = cluster->client->nodes[cluster->node]->links[cluster->link].peer_id;
+    const char *id = cluster->client->nodes[cluster->asked_node]->links[cluster->link].peer_id;
     bool in_map = id[0] && hf_slots_has_id(&cluster->map, id);
     if (in_map) cluster->ids_match = true;
     else if (id[0] && !cluster->has_map) cluster->ids_match = false;
@@ -435,7 +435,7 @@ static void accept_map(hf_cluster *cluster, hf_time now) {
  * so its code takes precedence. */
 static void add_failure(hf_cluster *cluster, hf_code code, const char *reason) {
     size_t used = strlen(cluster->failures);
-    const char *label = cluster->client->nodes[cluster->node]->server.label;
+    const char *label = cluster->client->nodes[cluster->asked_node]->server.label;
     int size = snprintf(cluster->failures + used, sizeof cluster->failures - used, "%s%s: %s",
                         used ? ", " : "", label, reason);
     if ((size_t)size >= sizeof cluster->failures - used)
@@ -505,14 +505,15 @@ static size_t count_sources(const hf_cluster *cluster) {
 }
 
 static void on_no_map(hf_cluster *cluster, hf_code code, const char *reason, hf_time now) {
-    const hf_node *node = cluster->client->nodes[cluster->node];
+    const hf_node *node = cluster->client->nodes[cluster->asked_node];
     bool foreign = reason == HF_SLOTS_FOREIGN || node->links[cluster->link].found_other_server;
-    if (foreign && cluster->node < cluster->client->config.server_count) cluster->foreign_count++;
+    if (foreign && cluster->asked_node < cluster->client->config.server_count)
+        cluster->foreign_count++;
     add_failure(cluster, code, reason);
-    bool accepts_doubtful = !cluster->accepts_doubtful && cluster->doubtful_node != SIZE_MAX;
+    bool should_retry_doubtful = !cluster->accepts_doubtful && cluster->doubtful_node != SIZE_MAX;
     if (++cluster->failed_count < count_sources(cluster)) {
         ask(cluster, now);
-    } else if (accepts_doubtful) {
+    } else if (should_retry_doubtful) {
         cluster->accepts_doubtful = true;
         ask(cluster, now);
     } else {
@@ -533,20 +534,20 @@ static bool is_doubtful(const hf_cluster *cluster) {
     bool is_last =
         cluster->doubtful_node == SIZE_MAX && cluster->failed_count + 1 >= count_sources(cluster);
     if (cluster->has_map || cluster->accepts_doubtful || is_last) return false;
-    if (cluster->node >= count || !is_in_map(cluster, cluster->node)) return false;
+    if (cluster->asked_node >= count || !is_in_map(cluster, cluster->asked_node)) return false;
     for (size_t i = 0; i < count; i++) configured_count += is_in_map(cluster, i);
     return configured_count == 1;
 }
 
 static void reject_doubtful(hf_cluster *cluster, hf_time now) {
-    if (cluster->doubtful_node == SIZE_MAX) cluster->doubtful_node = cluster->node;
+    if (cluster->doubtful_node == SIZE_MAX) cluster->doubtful_node = cluster->asked_node;
     hf_slots_forget_ids(&cluster->map);
     on_no_map(cluster, HF_UNREACHABLE, "its cluster has none of the other configured addresses",
               now);
 }
 
 static const char *read_map(hf_cluster *cluster, const hf_reply *reply) {
-    hf_address sender = address_of(cluster->client->nodes[cluster->node]);
+    hf_address sender = address_of(cluster->client->nodes[cluster->asked_node]);
     const char *error = hf_slots_read(&cluster->map, reply, &sender);
     if (error) return error;
     if (cluster->map.count > 0) return NULL;
@@ -568,7 +569,8 @@ static void on_map(hf_request *request, const hf_reply *reply, hf_time now) {
  * asked. */
 static size_t choose_node(const hf_cluster *cluster) {
     const hf_client *client = cluster->client;
-    size_t first = cluster->asked_at ? cluster->node + 1 : 0, next = SIZE_MAX, healthy = SIZE_MAX;
+    size_t first = cluster->asked_at ? cluster->asked_node + 1 : 0, next = SIZE_MAX,
+           healthy = SIZE_MAX;
     if (cluster->accepts_doubtful) return cluster->doubtful_node;
     for (size_t i = 0; i < client->node_count; i++) {
         size_t index = (first + i) % client->node_count;
@@ -589,8 +591,8 @@ static bool encode_query(hf_cluster *cluster) {
 
 static void ask(hf_cluster *cluster, hf_time now) {
     const hf_client *client = cluster->client;
-    cluster->node = choose_node(cluster);
-    assert(cluster->node < cluster->client->node_count);
+    cluster->asked_node = choose_node(cluster);
+    assert(cluster->asked_node < cluster->client->node_count);
     cluster->asked_at = now;
     cluster->ask_at = HF_NEVER;
     if (!encode_query(cluster)) {
@@ -601,28 +603,29 @@ static void ask(hf_cluster *cluster, hf_time now) {
     cluster->query.context = cluster;
     cluster->query.asks_elsewhere = count_sources(cluster) > 1;
     cluster->query.deadline = now + client->config.session.connect_timeout;
-    hf_session_submit(&client->nodes[cluster->node]->links[cluster->link], &cluster->query, now);
+    hf_session_submit(&client->nodes[cluster->asked_node]->links[cluster->link], &cluster->query,
+                      now);
 }
 
 /* ---- time ---- */
 
-static hf_time deadline(const hf_client *client, hf_link thread) {
+static hf_time deadline(const hf_client *client, hf_link caller_link) {
     const hf_cluster *cluster = client->cluster;
-    (void)thread;
+    (void)caller_link;
     hf_time earliest = hf_session_deadline(&cluster->parked);
-    if (!is_waiting(&cluster->query)) earliest = hf_time_min(earliest, cluster->ask_at);
+    if (!is_in_progress(&cluster->query)) earliest = hf_time_min(earliest, cluster->ask_at);
     for (const hf_request *request = cluster->parked.queue; request; request = request->next) {
         if (!request->routing.needs_map) earliest = hf_time_min(earliest, request->retry_at);
     }
     return earliest;
 }
 
-static void tick(hf_client *client, hf_link thread, hf_time now) {
+static void tick(hf_client *client, hf_link caller_link, hf_time now) {
     hf_cluster *cluster = client->cluster;
-    (void)thread;
+    (void)caller_link;
     hf_session_tick(&cluster->parked, now);
     release_parked(cluster, now);
-    if (now >= cluster->ask_at && !is_waiting(&cluster->query)) ask(cluster, now);
+    if (now >= cluster->ask_at && !is_in_progress(&cluster->query)) ask(cluster, now);
 }
 
 /* ---- opening and closing ---- */

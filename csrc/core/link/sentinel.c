@@ -408,13 +408,13 @@ static hf_time deadline_of(const hf_sentinels *sentinels) {
     return is_in_use(sentinels) ? hf_time_min(needed, sentinels->poll_at) : needed;
 }
 
-static hf_time deadline(const hf_client *client, hf_link thread) {
-    return thread == HF_LINK_CALLS ? deadline_of(client->sentinels) : HF_NEVER;
+static hf_time deadline(const hf_client *client, hf_link caller_link) {
+    return caller_link == HF_LINK_CALLS ? deadline_of(client->sentinels) : HF_NEVER;
 }
 
-static void tick(hf_client *client, hf_link thread, hf_time now) {
+static void tick(hf_client *client, hf_link caller_link, hf_time now) {
     hf_sentinels *sentinels = client->sentinels;
-    if (thread != HF_LINK_CALLS || now < deadline_of(sentinels)) return;
+    if (caller_link != HF_LINK_CALLS || now < deadline_of(sentinels)) return;
     if (sentinels->asking) decide(sentinels, now);
     else begin_round(sentinels, now);
 }

@@ -8,9 +8,9 @@
 #include "base/lease.h"
 
 /* Returns the size of a claim with its strings, rounded up to the alignment of a claim. */
-static size_t size_with(size_t strings) {
-    size_t size = offsetof(hf_claim, bytes) + strings, unit = _Alignof(hf_claim);
-    return (size + unit - 1) / unit * unit;
+static size_t size_with(size_t strings_size) {
+    size_t size = offsetof(hf_claim, bytes) + strings_size, alignment = _Alignof(hf_claim);
+    return (size + alignment - 1) / alignment * alignment;
 }
 
 void *hf_claim_room(hf_claim *claim) {

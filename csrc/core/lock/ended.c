@@ -23,9 +23,9 @@ void hf_ended_add(hf_ended *ended, uint64_t number, const hf_kind *kind, hf_slic
 bool hf_ended_has(const hf_ended *ended, uint64_t number, const hf_kind *kind, hf_slice key) {
     if (!ended->waits || number == 0) return false;
     const hf_ended_wait *known = &ended->waits[number % HF_ENDED_MAX];
-    hf_ended_wait asked = wait_of(number, kind, key);
-    return known->number == asked.number && known->hash == asked.hash &&
-           known->key_size == asked.key_size;
+    hf_ended_wait wanted = wait_of(number, kind, key);
+    return known->number == wanted.number && known->hash == wanted.hash &&
+           known->key_size == wanted.key_size;
 }
 
 void hf_ended_free(hf_ended *ended) {

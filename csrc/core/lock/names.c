@@ -56,8 +56,9 @@ static char *put_ours(char *at, hf_slice releases, hf_slice *name) {
 /* Returns the maximum size of the names in bytes, including what hf_names_set_braced_releases adds.
  * Most kinds have six names, with at most 112 bytes besides the key. */
 static size_t size_for(const hf_kind *kind, hf_slice key) {
-    bool has_more = kind && (kind->uses_list || kind->counts_our_listeners || kind->wraps_key);
-    return has_more ? 8 * key.size + 240 : 6 * key.size + 112;
+    bool has_extra_names =
+        kind && (kind->uses_list || kind->counts_our_listeners || kind->wraps_key);
+    return has_extra_names ? 8 * key.size + 240 : 6 * key.size + 112;
 }
 
 /* Writes the strings to `at`, which has room for size_for(kind, key) bytes. */

@@ -103,14 +103,14 @@ static hf_slice own_holds_text(number_text text, uint32_t own_holds) {
 bool hf_wire_release(hf_request *request, const hf_wire_lock *lock, uint32_t holds_left,
                      hf_time lease, uint32_t own_holds, hf_slice granted) {
     hf_slice args[11];
-    number_text grant, remaining, ms, releases;
+    number_text grant, remaining, ms, own_holds_digits;
     size_t n = put_lock_args(args, lock, grant);
     if (holds_left == 0 && own_holds == HF_WIRE_NOT_SHARED && has_default_grant_lease(lock))
         n--; /* the owner is the only argument */
     else {
         args[n++] = hf_decimal(remaining, holds_left);
         args[n++] = hf_decimal(ms, hf_lease_ms(lease));
-        args[n++] = own_holds_text(releases, own_holds);
+        args[n++] = own_holds_text(own_holds_digits, own_holds);
         if (granted.size > 0) args[n++] = granted;
     }
     assert(n <= sizeof args / sizeof *args);
@@ -120,11 +120,11 @@ bool hf_wire_release(hf_request *request, const hf_wire_lock *lock, uint32_t hol
 bool hf_wire_leave(hf_request *request, const hf_wire_lock *lock, uint32_t holds_left,
                    hf_slice waiter, uint32_t own_holds) {
     hf_slice args[10];
-    number_text grant, remaining, releases;
+    number_text grant, remaining, own_holds_digits;
     size_t n = put_lock_args(args, lock, grant);
     args[n++] = hf_decimal(remaining, holds_left);
     args[n++] = waiter;
-    args[n++] = own_holds_text(releases, own_holds);
+    args[n++] = own_holds_text(own_holds_digits, own_holds);
     assert(n <= sizeof args / sizeof *args);
     return encode_call(request, lock->kind, HF_VERB_LEAVE, key_count(lock), n, args);
 }

@@ -209,10 +209,10 @@ static bool is_subscribed(const hf_op *op) {
 
 /* For a read lock: returns the owner of the same caller's write lock, or an empty slice. */
 static hf_slice writer_of(const hf_op *op) {
-    const hf_kind *writes = op->spec.lock_kind->write_half;
-    if (!writes) return HF_NO_TEXT;
+    const hf_kind *write_kind = op->spec.lock_kind->write_half;
+    if (!write_kind) return HF_NO_TEXT;
     const hf_hold *hold =
-        hf_holds_find(&op->client->holds, writes, op->spec.names->key, op->spec.caller);
+        hf_holds_find(&op->client->holds, write_kind, op->spec.names->key, op->spec.caller);
     return hold && hf_hold_is_held(hold) ? hf_hold_owner(hold) : HF_NO_TEXT;
 }
 
@@ -494,8 +494,8 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
         hf_op_become(op, HF_ACQUIRE_WAITING);
         op->wait.accepted = true;
         op->wait.recheck_at = next_recheck(op, answer, now);
-        bool listens = op->spec.lock_kind->reentrant || op->spec.lock_kind->has_permits;
-        op->acquire.listen_at = ahead == 0 && listens ? op->begun_at + LISTEN_DELAY : HF_NEVER;
+        bool may_listen = op->spec.lock_kind->reentrant || op->spec.lock_kind->has_permits;
+        op->acquire.listen_at = ahead == 0 && may_listen ? op->begun_at + LISTEN_DELAY : HF_NEVER;
         if (op->spec.lock_kind->uses_list) hf_client_listen_to_releases(op, now);
         bool foreign = ahead == 0 && answer->holder_is_foreign;
         bool silent = foreign || answer->keeper_is_unreachable;
@@ -671,20 +671,21 @@ static bool may_pipeline(const hf_client *client, const hf_hold *hold) {
 
 /* Returns whether the caller asks for the write lock but holds the read lock: a deadlock. */
 static bool is_upgrade(hf_op *op, const hf_hold *hold, hf_time now) {
-    const hf_kind *reads = op->spec.lock_kind->read_half;
-    if (!reads || (hold && hf_hold_is_held(hold))) return false;
-    hf_hold *read = hf_holds_find(&op->client->holds, reads, op->spec.names->key, op->spec.caller);
-    if (read) hf_client_refresh(op->client, read, now);
-    return read && hf_hold_is_held(read);
+    const hf_kind *read_kind = op->spec.lock_kind->read_half;
+    if (!read_kind || (hold && hf_hold_is_held(hold))) return false;
+    hf_hold *read_hold =
+        hf_holds_find(&op->client->holds, read_kind, op->spec.names->key, op->spec.caller);
+    if (read_hold) hf_client_refresh(op->client, read_hold, now);
+    return read_hold && hf_hold_is_held(read_hold);
 }
 
 /* Fails the acquire if the caller's hold does not permit it. Returns whether it has failed. */
 static bool fail_if_refused(hf_op *op, const hf_hold *hold) {
     bool under_way = hf_hold_is_acquiring(hold) || hf_hold_is_releasing(hold);
-    bool waits = hold->claim->in_flight && (op->client->is_member || op->spec.wait > 0);
+    bool may_wait = hold->claim->in_flight && (op->client->is_member || op->spec.wait > 0);
     if (hf_hold_is_held(hold) && !op->spec.lock_kind->reentrant)
         hf_op_fail(op, HF_BUSY, "this owner already holds it, and the lock is not re-entrant");
-    else if (under_way && !hold->detached && !waits) hf_op_fail(op, HF_BUSY, HF_UNDER_WAY);
+    else if (under_way && !hold->detached && !may_wait) hf_op_fail(op, HF_BUSY, HF_UNDER_WAY);
     return op->done;
 }
 
@@ -980,10 +981,10 @@ static void end_wait(hf_op *op, hf_time now) {
 }
 
 static void tick(hf_op *op, hf_time now) {
-    bool waits = op->state == HF_ACQUIRE_WAITING;
+    bool is_waiting = op->state == HF_ACQUIRE_WAITING;
     /* The acquire asks the server again when the subscription is confirmed. */
-    if (waits && now >= op->acquire.listen_at) hf_client_listen_to_releases(op, now);
-    if (waits) hf_deadlock_tick(op, on_cycle, now);
+    if (is_waiting && now >= op->acquire.listen_at) hf_client_listen_to_releases(op, now);
+    if (is_waiting) hf_deadlock_tick(op, on_cycle, now);
     if (op->state == HF_ACQUIRE_WAITING) hf_crash_tick(op, now);
     if (now < deadline(op)) return;
     if (op->state == HF_ACQUIRE_BLOCKED) {
@@ -1010,13 +1011,13 @@ static void abandon(hf_op *op, hf_time now) {
 
 /* ---- the implementation ---- */
 
-static bool waits(const hf_op *op) {
+static bool is_waiting(const hf_op *op) {
     return op->wait.needs_events &&
            (op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING);
 }
 
 static const hf_wait_functions wait_functions = {
-    .is_waiting = waits,
+    .is_waiting = is_waiting,
     .on_subscribed = on_subscribed,
     .on_grant = on_grant,
     .on_window = on_window,

@@ -23,8 +23,8 @@ static hf_session *link_at(const hf_client *client, size_t index) {
 
 /* ---- time ---- */
 
-static hf_time topology_deadline(const hf_client *client, hf_link thread) {
-    return client->topology->deadline ? client->topology->deadline(client, thread) : HF_NEVER;
+static hf_time topology_deadline(const hf_client *client, hf_link caller_link) {
+    return client->topology->deadline ? client->topology->deadline(client, caller_link) : HF_NEVER;
 }
 
 static hf_time calls_deadline(const hf_client *client) {
@@ -47,8 +47,8 @@ static hf_time renewer_deadline(const hf_client *client) {
     return earliest;
 }
 
-static void tick_topology(hf_client *client, hf_link thread, hf_time now) {
-    if (client->topology->tick) client->topology->tick(client, thread, now);
+static void tick_topology(hf_client *client, hf_link caller_link, hf_time now) {
+    if (client->topology->tick) client->topology->tick(client, caller_link, now);
 }
 
 static void tick_calls(hf_client *client, hf_time now) {

@@ -374,9 +374,10 @@ static bool encode_extend(hf_op *op, hf_time lease) {
 
 static bool is_due(const hf_hold *hold, hf_time now) {
     hf_claim *claim = hold->claim;
-    bool ends = !claim->renewed || hf_claim_has_last_lease(claim);
+    bool is_final_lease = !claim->renewed || hf_claim_has_last_lease(claim);
     return hf_claim_is_unconfirmed(claim) ||
-           (!ends && now >= hf_lease_renew_before(claim->valid_until, hf_claim_lease(claim)));
+           (!is_final_lease &&
+            now >= hf_lease_renew_before(claim->valid_until, hf_claim_lease(claim)));
 }
 
 /* A check also confirms a hold that was acquired by a grant, and renews a hold whose renewal is

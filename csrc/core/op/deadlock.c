@@ -266,8 +266,9 @@ static void on_holder(hf_request *request, const hf_reply *reply, hf_time now) {
     const hf_walk *walk = server->walk;
     hf_lock_info info = {.owner_size = 0};
     if (reply) hf_wire_read_info(reply, &info);
-    bool waits = walk->steps == 0 || walk->server_count > 1 || info.ahead >= 0;
-    if (waits) store_text(server, hf_owner_without_copy((hf_slice){info.owner, info.owner_size}));
+    bool is_waiting = walk->steps == 0 || walk->server_count > 1 || info.ahead >= 0;
+    if (is_waiting)
+        store_text(server, hf_owner_without_copy((hf_slice){info.owner, info.owner_size}));
     count_reply(server, now);
 }
 
