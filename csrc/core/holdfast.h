@@ -671,7 +671,7 @@ typedef enum hf_call_returns {
     X(TTL, ttl, NONE, NONE, TTL)                                                                   \
     X(PING, ping, NONE, NONE, TRUE)                                                                \
     X(COMMAND, command, NONE, NODE, REPLY)                                                         \
-    X(WRITE_BACK, raise, NONE, UNUSED, TRUE) /* raises the fencing counter to token_floor */       \
+    X(WRITE_BACK, raise, NONE, UNUSED, TRUE) /* raises the counter to token_floor */               \
     X(SET, set, SET, AMOUNT, TRUE)           /* sets a semaphore's number of permits */            \
     X(PAUSE, pause, NONE, WAIT, TRUE)                                                              \
     X(SET_COUNT, set_count, SET_COUNT, AMOUNT, BOOLEAN) /* sets a latch's count if it is 0 */      \
