@@ -91,9 +91,12 @@ end
 
 -- Replaces `old_entry` with `entry`. Either may be nil.
 function View:replace(old_entry, entry)
-  if old_entry then self.met[old_entry.scanned_name], self.entries[old_entry.key] = nil, nil end
+  if old_entry then
+    self.by_scanned_name[old_entry.scanned_name], self.entries[old_entry.key] = nil, nil
+  end
   if entry then
-    self.met[entry.scanned_name], self.entries[entry.key] = entry, add_times(entry, old_entry)
+    self.by_scanned_name[entry.scanned_name] = entry
+    self.entries[entry.key] = add_times(entry, old_entry)
   end
 end
 
@@ -126,15 +129,15 @@ end
 
 -- Reads latches and plain semaphores, whose waiters are not in a queue. A quorum has none.
 local function finish_queues(view)
-  for _, entry in ipairs(view.latches and view.latches:next(view.met) or {}) do
+  for _, entry in ipairs(view.latches and view.latches:next(view.by_scanned_name) or {}) do
     view:replace(view.entries[entry.key], entry)
   end
   return true
 end
 
 local function read_lock(view, scan, name)
-  if view.met[name] then return true end
-  local entry, message, code = scan:read(name, view.met)
+  if view.by_scanned_name[name] then return true end
+  local entry, message, code = scan:read(name, view.by_scanned_name)
   if entry and not entry.done then view:replace(view.entries[entry.key], entry) end
   if entry ~= nil or not code or locks.concerns_single_key(message, code) then return true end
   return nil, message, code
@@ -404,7 +407,9 @@ end
 
 local function new_view(client, pattern)
   local view = {
-    client = client, entries = {}, met = {}, -- by key; by found_as
+    client = client,
+    entries = {}, -- key -> entry
+    by_scanned_name = {}, -- the name under which a scan found the lock -> entry
     list = {}, names = locks.namer(client), known = {},
     sort = "w", filter = "", first = 1, polled_at = core.now(),
   }

@@ -312,7 +312,7 @@ local function fail(self, message)
     self.loop.close_at_once(self, client, math.max(0, self.close_by - now()))
   end
   stop(self)
-  self.why, self.failures = error_text(message), self.failures + 1
+  self.last_failure, self.failures = error_text(message), self.failures + 1
   self.loop.report(nil, message)
   start_next(self, client)
   wake_all(self)
@@ -334,12 +334,12 @@ function pump.start(self, client)
   local task = {}
   self.task, self.client, self.runs_by, self.idle_until = task, client, now()
     + self.loop.runs_within, nil
-  self.why = nil
+  self.last_failure = nil
   -- the task may run, and even end, at once
   local begun, message = self.loop.begin(self, function() run(self, task) end)
-  if begun and (self.task or not self.why) then return true end
-  if not begun then self.task, self.client, self.why = nil, nil, message end
-  return nil, self.why
+  if begun and (self.task or not self.last_failure) then return true end
+  if not begun then self.task, self.client, self.last_failure = nil, nil, message end
+  return nil, self.last_failure
 end
 
 -- Must be called after every change of the core's state.
@@ -362,7 +362,7 @@ end
 -- tasks in a row have ended with an error before they have waited. → true | nil, why there is no
 -- task
 local function revive(self, client, waiter)
-  if is_broken(self) then return nil, self.why end
+  if is_broken(self) then return nil, self.last_failure end
   if is_late(self) then
     stop(self)
     if waiter.late then return nil, self.loop.late_message() end
@@ -566,7 +566,7 @@ local function drive(self, data, lock, kind, waiter, number, done)
   end
   if kind == "acquire" and is_broken(self) then
     op:abandon() -- nothing would renew the lock after that
-    return nil, failure_message(kind, lock, no_task(self, self.why)), "unreachable"
+    return nil, failure_message(kind, lock, no_task(self, self.last_failure)), "unreachable"
   end
   return op:finish()
 end
