@@ -33,9 +33,9 @@ static bool is_writable(int fd) {
     return poll(&one, 1, 0) > 0;
 }
 
-/* write_nonblocking(text [, fd]): writes as much as standard error, or that descriptor, accepts
- * without blocking, because its reader may have stopped. */
-static int l_write_nonblocking(lua_State *L) {
+/* say(text [, fd]): writes as much as standard error, or that descriptor, accepts without blocking,
+ * because its reader may have stopped. */
+static int l_say(lua_State *L) {
     size_t size;
     const char *text = luaL_checklstring(L, 1, &size);
     int fd = lua_isnoneornil(L, 2) ? STDERR_FILENO : hf_check_int(L, 2);
@@ -67,10 +67,8 @@ static void open_standard_streams(void) {
 __attribute__((visibility("default"))) int luaopen_holdfast_process(lua_State *L);
 
 int luaopen_holdfast_process(lua_State *L) {
-    static const luaL_Reg functions[] = {
-        {"pid", l_pid},           {"host", l_host},
-        {"time", l_time},         {"write_nonblocking", l_write_nonblocking},
-        {"withhold", l_withhold}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"pid", l_pid}, {"host", l_host},         {"time", l_time},
+                                         {"say", l_say}, {"withhold", l_withhold}, {NULL, NULL}};
     hf_check_version(L);
     bool has_output = fcntl(STDOUT_FILENO, F_GETFD) >= 0;
     open_standard_streams();

@@ -31,7 +31,7 @@ output.name = texts.name
 -- Writes a line to `fd` or standard error. Drops the line if the reader is not ready, because
 -- nothing may block while a job is running.
 local function write(line, fd)
-  process.write_nonblocking(line .. "\n", fd)
+  process.say(line .. "\n", fd)
 end
 
 -- Returns the time in RFC 3339 format, in UTC, with milliseconds.

@@ -191,7 +191,9 @@ function Run:finish(result, message, code)
   local released, loss = self.holding:release()
   if not result then return self.holding:failed(message, code) end
   if code and core.is_transient(code, true) then self:await_record() end
-  if result.lost or result.how and not released then return self.holding:failed_by_loss(loss) end
+  if result.lost or result.how and not released then
+    return self.holding:failed_by_loss(loss)
+  end
   return work.exit_of(result, self.plan, self.holding, self.out)
 end
 

@@ -98,7 +98,7 @@ local function warn_of_password(text, path, mode)
   local may_warn = not has_warned_of_password and process.is_terminal(2)
   if has_password and may_warn and has_bit(mode, 4) then
     has_warned_of_password = true
-    process.write_nonblocking("holdfast: " .. texts.printable(path) .. " contains a password and is world-readable; run chmod o-r on it\n")
+    process.say("holdfast: " .. texts.printable(path) .. " contains a password and is world-readable; run chmod o-r on it\n")
   end
 end
 
@@ -318,7 +318,7 @@ local function warn_of_exposure()
   return function(event)
     if event.event ~= "tenant_exposed" or has_warned or not process.is_terminal(2) then return end
     has_warned = true
-    process.write_nonblocking("holdfast: " .. texts.shown(event.server .. settings.EXPOSED) .. "\n")
+    process.say("holdfast: " .. texts.shown(event.server .. settings.EXPOSED) .. "\n")
   end
 end
 

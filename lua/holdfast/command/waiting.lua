@@ -218,7 +218,7 @@ function Report:draw()
   local line
   line, self.drawn = self:line(columns - ECHO_COLUMNS)
   local up = rows > 1 and ("\27[%dA\27[J"):format(rows - 1) or ""
-  if process.may_draw() then process.write_nonblocking("\r" .. up .. line .. "\27[K") end
+  if process.may_draw() then process.say("\r" .. up .. line .. "\27[K") end
 end
 
 function Report:print()
