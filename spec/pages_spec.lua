@@ -48,13 +48,13 @@ end
 
 -- → the options that the call checks for, by the function's name in messages
 local function known_by(call)
-  local known, original = {}, options.table
-  options.table = function(given, names, what, level) -- luacheck: ignore 122
+  local known, original = {}, options.check_options
+  options.check_options = function(given, names, what, level) -- luacheck: ignore 122
     known[what] = names
     return original(given, names, what, level)
   end
   pcall(call)
-  options.table = original -- luacheck: ignore 122
+  options.check_options = original -- luacheck: ignore 122
   return known
 end
 

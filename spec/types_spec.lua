@@ -194,8 +194,8 @@ end
 
 -- Returns the options for which each function checks: name in messages → { [option] = true }.
 local function accepted_options()
-  local accepted, check = {}, options.table
-  options.table = function(given, known, what, level)
+  local accepted, check = {}, options.check_options
+  options.check_options = function(given, known, what, level)
     accepted[what] = {}
     for name in pairs(known) do accepted[what][name] = true end
     return check(given, known, what, level)
@@ -212,7 +212,7 @@ local function accepted_options()
   end
   pcall(holdfast.idempotent_request, {})
   pcall(holdfast.fence, {})
-  options.table = check
+  options.check_options = check
   client:close()
   return accepted
 end

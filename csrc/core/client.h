@@ -70,10 +70,10 @@ struct hf_client {
     hf_ring ring;            /* the ring of HF_MODE_SHARDS, otherwise empty */
     hf_sentinels *sentinels; /* the Sentinels that locate the first node, owned; or NULL */
     hf_holds holds;
-    hf_numbers kept;       /* kept locks, keyed by a hash of kind and key */
+    hf_number_table kept;  /* kept locks, keyed by a hash of kind and key */
     hf_op *ops, **ops_end; /* the operations, oldest first */
-    hf_numbers waits;      /* operations that messages can name, keyed by hf_op_wait.number */
-    hf_ended ended;        /* queued waits that ended recently */
+    hf_number_table waits; /* operations that messages can name, keyed by hf_op_wait.number */
+    hf_ended_waits ended;  /* queued waits that ended recently */
     uint64_t last_op;      /* the number of the last operation */
 
     /* How many consecutive batches of renewals were refused although the server then accepted their
@@ -133,22 +133,23 @@ typedef enum hf_acquire_state {
 } hf_acquire_state;
 
 /* Whether an operation is subscribed to the channel of its lock's releases. */
-typedef enum hf_listening {
-    HF_LISTENING_NOT,
-    HF_LISTENING_REQUESTED, /* this or another operation has sent the subscription */
-    HF_LISTENING_CONFIRMED  /* the server has confirmed it; not used for patterns */
-} hf_listening;
+typedef enum hf_subscription_state {
+    HF_SUBSCRIPTION_NONE,
+    HF_SUBSCRIPTION_REQUESTED, /* this or another operation has sent the subscription */
+    HF_SUBSCRIPTION_CONFIRMED  /* the server has confirmed it; not used for patterns */
+} hf_subscription_state;
 
 /* The fields of operations that wait for a time or a message. */
 typedef struct hf_op_wait {
-    hf_time until;          /* when the wait ends; HF_NEVER for no limit */
-    hf_time recheck_at;     /* when to ask the server again even without a message */
-    uint64_t number;        /* the number by which grants name this wait */
-    hf_number by_number;    /* the wait's entry in client->waits */
-    hf_names *channels;     /* its own channels (for `uses_list` or a watch), or NULL */
-    hf_listening listening; /* the subscription to releases by clients that are not in the queue */
-    hf_time turn_ends;      /* until this time it leaves free permits to other clients; or 0 */
-    bool needs_events;      /* it needs the events link and is counted in node->events_users */
+    hf_time until;             /* when the wait ends; HF_NEVER for no limit */
+    hf_time recheck_at;        /* when to ask the server again even without a message */
+    uint64_t number;           /* the number by which grants name this wait */
+    hf_number_entry by_number; /* the wait's entry in client->waits */
+    hf_names *channels;        /* its own channels (for `uses_list` or a watch), or NULL */
+    hf_subscription_state
+        listening;     /* the subscription to releases by clients that are not in the queue */
+    hf_time turn_ends; /* until this time it leaves free permits to other clients; or 0 */
+    bool needs_events; /* it needs the events link and is counted in node->events_users */
     bool accepted; /* the server has let it wait and subscribe; a later permission error does not
                       end it */
     bool cut_off;  /* HF_EVENT_CUT_OFF was added: its server is unreachable or refuses it */
@@ -176,11 +177,11 @@ typedef struct hf_op_acquire {
 
     /* If the holder will not announce its release: when this acquire first saw that holder, and the
      * end that the holder's lease had then. */
-    hf_time silent_since, silent_until;
+    hf_time silent_since, silent_holder_end;
 
     /* The lock is being left to polling clients. If one of them acquires it, it will not announce
      * its release. */
-    bool turn_of_pollers;
+    bool is_pollers_turn;
 
     hf_time listen_at;  /* when to subscribe to Redisson's releases, or HF_NEVER */
     hf_time checked_at; /* when it last asked the server about a grant */
@@ -215,7 +216,7 @@ typedef struct hf_op_batch {
 typedef struct hf_op_semaphore {
     bool answered;  /* the reply to the command under way has arrived */
     bool in_doubt;  /* a command was sent more than once, so a copy may still run */
-    bool turn_used; /* Redisson's clients have released a permit during their turn, so it ends */
+    bool ends_turn; /* Redisson's clients have released a permit during their turn, so it ends */
 } hf_op_semaphore;
 
 /* What is published about the operation's wait: see op/presence.h. */

@@ -14,8 +14,8 @@
  * some. In a cluster such a channel would be in another slot, so it is not used there. */
 hf_names *hf_client_names(const hf_client *client, const hf_kind *kind, hf_slice key) {
     hf_names *names = hf_names_new(kind, key);
-    if (names && kind->wraps_key && !client->topology->moves_slots)
-        hf_names_set_braced_releases(names, kind);
+    if (names && kind->wraps_key && !client->topology->slots_can_move)
+        hf_names_brace_release_channel(names, kind);
     return names;
 }
 
@@ -29,7 +29,7 @@ hf_hold_view hf_view_of(const hf_hold *hold) {
                           .over = !hf_hold_in_table(hold) || hf_hold_is_lost(hold),
                           .in_table = hf_hold_in_table(hold),
                           .detached = hold->detached,
-                          .ending = hold->detached && claim->in_flight,
+                          .ending = hold->detached && claim->has_command_in_flight,
                           .renewed = claim->renewed,
                           .valid_until = claim->valid_until,
                           .count = claim->count,
@@ -83,7 +83,7 @@ const char *hf_client_label(const hf_client *client) {
     return client->first.server.label;
 }
 
-uint64_t hf_client_losses(const hf_client *client) {
+uint64_t hf_client_loss_count(const hf_client *client) {
     return client->holds.losses;
 }
 
@@ -116,7 +116,7 @@ bool hf_client_has_kept_locks(const hf_client *client) {
 }
 
 bool hf_client_uses_every_server(const hf_client *client) {
-    return client->decider->on_every_server;
+    return client->decider->keys_on_every_server;
 }
 
 bool hf_client_decides_early(const hf_client *client) {
@@ -124,7 +124,7 @@ bool hf_client_decides_early(const hf_client *client) {
 }
 
 size_t hf_client_node_of_lock(const hf_client *client, hf_slice key) {
-    return client->topology->places_by_key ? hf_client_group(client, key) + 1 : 0;
+    return client->topology->routes_by_key ? hf_client_group(client, key) + 1 : 0;
 }
 
 /* ---- links ---- */
@@ -139,7 +139,7 @@ bool hf_client_node_may_have_keys(const hf_client *client, size_t index) {
 }
 
 const hf_session *hf_client_link_of_key(const hf_client *client, hf_slice key, size_t index) {
-    if (!client->decider->on_every_server)
+    if (!client->decider->keys_on_every_server)
         return index == 0 ? &hf_client_node(client, key)->links[HF_LINK_CALLS] : NULL;
     size_t link = index * HF_LINKS + HF_LINK_CALLS;
     return link < hf_client_link_count(client) ? hf_client_link(client, link) : NULL;
@@ -183,7 +183,7 @@ bool hf_op_kind_releases(hf_op_kind kind) {
     return hf_op_impls[kind]->releases;
 }
 
-bool hf_op_kind_settles_later(hf_op_kind kind) {
+bool hf_op_kind_may_need_clean_up(hf_op_kind kind) {
     return hf_op_impls[kind]->settles_later;
 }
 
@@ -191,7 +191,7 @@ bool hf_op_kind_needs_a_hold(hf_op_kind kind) {
     return hf_op_impls[kind]->needs_hold;
 }
 
-bool hf_op_kind_suits(hf_op_kind kind, const hf_kind *lock_kind) {
+bool hf_op_kind_supports(hf_op_kind kind, const hf_kind *lock_kind) {
     const hf_op_impl *impl = hf_op_impls[kind];
     if (impl->settles_later && !lock_kind->has_call_notes) return false;
     if ((impl->acquires || impl->needs_hold) && !impl->settles_later && lock_kind->has_call_notes)

@@ -7,8 +7,8 @@
  * A client has links, each a connection to one server. For each link the driver does what
  * hf_session_wants returns, writes hf_session_output, passes what it reads to hf_session_feed, and
  * calls hf_session_closed when the socket is closed. It calls hf_client_tick at the time that
- * hf_client_deadline returns. After any call that may have changed something, it checks the links
- * and the deadline again.
+ * hf_client_next_tick returns. After any call that may have changed something, it checks the links
+ * and that time again.
  *
  * An operation exists from hf_client_begin to hf_op_end. Everything its spec points to must remain
  * valid until then.
@@ -58,7 +58,7 @@ typedef enum hf_verb {
 
 /* A kind of lock; kind.c defines all of them. */
 struct hf_kind {
-    const char *name; /* the name that hf_kind_named looks up */
+    const char *name; /* the name that hf_kind_by_name looks up */
     char letter;      /* identifies the kind in queue members and grants */
 
     /* The owner may acquire the lock again while holding it. Otherwise its second acquire fails. */
@@ -93,10 +93,10 @@ struct hf_kind {
     /* No program counts the subscribers of the channel of releases, so clients subscribe to the
      * channel itself. For other kinds they subscribe with a pattern, so that they are not
      * counted. */
-    bool subscribers_not_counted;
+    bool subscribes_to_channel_itself;
 
     /* Waiters also subscribe to hf_names.ours, so that the programs can count our waiters. */
-    bool counts_our_listeners;
+    bool counts_our_subscribers;
 
     /* These locks have no holder. Each call leaves a note on the server, so that it counts only
      * once even if it is sent twice. */
@@ -111,7 +111,7 @@ struct hf_kind {
 extern const hf_kind *const hf_kinds[];
 
 /* Returns the kind of lock with this name, or NULL. */
-const hf_kind *hf_kind_named(const char *name);
+const hf_kind *hf_kind_by_name(const char *name);
 
 /* The prefixes of keys and channels on the server. X(field of hf_prefixes, prefix) */
 #define HF_PREFIXES(X)                                                                             \
@@ -278,7 +278,7 @@ void hf_stake_end(hf_stake *stake);
 void hf_stake_move(hf_stake *to, const hf_stake *from);
 
 /* Return the reason for an unreported loss, or HF_LOST_NONE. `take` also marks it as reported. */
-hf_lost_reason hf_losses_next(const hf_losses *losses);
+hf_lost_reason hf_losses_peek(const hf_losses *losses);
 hf_lost_reason hf_losses_take(hf_losses *losses);
 
 /* ---- configuration ---- */
@@ -432,19 +432,19 @@ bool hf_client_uses_every_server(const hf_client *client);
 bool hf_client_decides_early(const hf_client *client);
 
 /* Returns when hf_client_tick next has something to do. */
-hf_time hf_client_deadline(const hf_client *client);
+hf_time hf_client_next_tick(const hf_client *client);
 void hf_client_tick(hf_client *client, hf_time now);
 
-/* The two halves of hf_client_deadline and hf_client_tick, for a driver that runs each half in its
- * own thread. The first half serves the operations, so there the driver must check hf_op_deadline,
+/* The two halves of hf_client_next_tick and hf_client_tick, for a driver that runs each half in its
+ * own thread. The first half serves the operations, so there the driver must check hf_op_next_tick,
  * too. */
-hf_time hf_client_calls_deadline(const hf_client *client);
-hf_time hf_client_renewer_deadline(const hf_client *client);
+hf_time hf_client_calls_next_tick(const hf_client *client);
+hf_time hf_client_renewer_next_tick(const hf_client *client);
 void hf_client_tick_calls(hf_client *client, hf_time now);
 void hf_client_tick_renewer(hf_client *client, hf_time now);
 
 /* Returns a counter that increases whenever a loss happens or is entered into a ledger. */
-uint64_t hf_client_losses(const hf_client *client);
+uint64_t hf_client_loss_count(const hf_client *client);
 
 /* Marks held locks whose validity has ended as lost. */
 void hf_client_detect_losses(hf_client *client, hf_time now);
@@ -567,7 +567,7 @@ void hf_session_fetching_login(hf_session *session);
 void hf_session_cancel_fetching(hf_session *session);
 
 /* Returns whether the server refused the last user and password. */
-bool hf_session_is_refused(const hf_session *session);
+bool hf_session_is_login_refused(const hf_session *session);
 
 /* Returns whether the server has refused the last user and password, and the driver has not fetched
  * new ones since. The driver may fetch them before the next connection is due. */
@@ -635,7 +635,7 @@ hf_time hf_session_received_at(const hf_session *session);
 #define HF_BATCH_MAX 1024 /* the maximum number of locks in one operation */
 
 /* What the numeric argument of a Lua method means. */
-typedef enum hf_call_number {
+typedef enum hf_number_meaning {
     HF_NUMBER_UNUSED, /* the method does not exist for a single lock */
     HF_NUMBER_NONE,   /* the method takes no number */
     HF_NUMBER_WAIT,   /* spec.wait; spec.value is the handle's number of permits */
@@ -644,22 +644,22 @@ typedef enum hf_call_number {
     HF_NUMBER_AMOUNT, /* spec.value */
     HF_NUMBER_CHANGE, /* spec.value, read as a signed number */
     HF_NUMBER_NODE    /* spec.node */
-} hf_call_number;
+} hf_number_meaning;
 
 /* What a Lua method returns when it succeeds. */
 typedef enum hf_call_returns {
     HF_RETURNS_TRUE,
-    HF_RETURNS_LOCK,    /* the lock or the permits */
-    HF_RETURNS_BOOLEAN, /* whether the result's value is positive */
-    HF_RETURNS_VALUE,   /* the result's value */
-    HF_RETURNS_LEFT,    /* the result's value, or false if it is negative */
-    HF_RETURNS_TTL,     /* the result's value, which is a reply to PTTL, converted to seconds */
-    HF_RETURNS_INFO,    /* the result's info as a Lua table */
-    HF_RETURNS_REPLY    /* the result's reply as a Lua value */
+    HF_RETURNS_LOCK,           /* the lock or the permits */
+    HF_RETURNS_BOOLEAN,        /* whether the result's value is positive */
+    HF_RETURNS_VALUE,          /* the result's value */
+    HF_RETURNS_VALUE_OR_FALSE, /* the result's value, or false if it is negative */
+    HF_RETURNS_TTL,  /* the result's value, which is a reply to PTTL, converted to seconds */
+    HF_RETURNS_INFO, /* the result's info as a Lua table */
+    HF_RETURNS_REPLY /* the result's reply as a Lua value */
 } hf_call_returns;
 
 /* All operations. X(name in the enum, name in C and Lua, verb of the program that the lock's kind
- * must have or NONE, hf_call_number, hf_call_returns) */
+ * must have or NONE, hf_number_meaning, hf_call_returns) */
 #define HF_OP_LIST(X)                                                                              \
     X(ACQUIRE, acquire, ACQUIRE, WAIT, LOCK)                                                       \
     X(RELEASE, release, RELEASE, NONE, TRUE)                                                       \
@@ -671,11 +671,11 @@ typedef enum hf_call_returns {
     X(TTL, ttl, NONE, NONE, TTL)                                                                   \
     X(PING, ping, NONE, NONE, TRUE)                                                                \
     X(COMMAND, command, NONE, NODE, REPLY)                                                         \
-    X(WRITE_BACK, raise, NONE, UNUSED, TRUE) /* raises the counter to token_floor */               \
-    X(SET, set, SET, AMOUNT, TRUE)           /* sets a semaphore's number of permits */            \
+    X(RAISE, raise, NONE, UNUSED, TRUE) /* raises the counter to token_floor */                    \
+    X(SET, set, SET, AMOUNT, TRUE)      /* sets a semaphore's number of permits */                 \
     X(PAUSE, pause, NONE, WAIT, TRUE)                                                              \
     X(SET_COUNT, set_count, SET_COUNT, AMOUNT, BOOLEAN) /* sets a latch's count if it is 0 */      \
-    X(COUNT_DOWN, count_down, COUNT_DOWN, AMOUNT, LEFT)                                            \
+    X(COUNT_DOWN, count_down, COUNT_DOWN, AMOUNT, VALUE_OR_FALSE)                                  \
     X(WATCH, watch, INFO, WAIT, INFO)        /* waits until the holder changes */                  \
     X(COUNT, count, NONE, NONE, VALUE)       /* reads a latch's count */                           \
     X(AWAIT, await, NONE, WAIT, TRUE)        /* waits until a latch's count is 0 */                \
@@ -695,7 +695,7 @@ typedef enum hf_op_kind { HF_OP_LIST(HF_OP_ENTRY) HF_OP_KINDS } hf_op_kind;
 typedef struct hf_op_row {
     const char *name;
     hf_verb verb; /* the program that the kind must have, or HF_VERB_NONE */
-    hf_call_number number;
+    hf_number_meaning number;
     hf_call_returns returns;
 } hf_op_row;
 
@@ -711,14 +711,14 @@ bool hf_op_kind_releases(hf_op_kind kind);
 
 /* Returns whether the operation may leave something that the client settles in the background
  * afterwards. */
-bool hf_op_kind_settles_later(hf_op_kind kind);
+bool hf_op_kind_may_need_clean_up(hf_op_kind kind);
 
 /* Returns whether the operation fails if the caller has no hold. */
 bool hf_op_kind_needs_a_hold(hf_op_kind kind);
 
 /* Returns whether locks of this kind support the operation: the server has a program for it, and
  * the client can resolve a call whose outcome is unknown. */
-bool hf_op_kind_suits(hf_op_kind kind, const hf_kind *lock_kind);
+bool hf_op_kind_supports(hf_op_kind kind, const hf_kind *lock_kind);
 
 #define HF_NO_TOKEN_TTL 9007199254740991u /* 2^53 - 1: exact in the programs' doubles */
 
@@ -871,7 +871,7 @@ bool hf_client_has_next_done(const hf_client *client);
 
 /* Returns when hf_client_tick has something to do for this operation. The deadlines of its commands
  * are not included; they belong to the links. */
-hf_time hf_op_deadline(const hf_op *op);
+hf_time hf_op_next_tick(const hf_op *op);
 
 /* Ends the operation's wait with HF_INTERRUPTED, after allowing a moment for a reply under way. An
  * acquire that has just obtained the lock keeps it. */

@@ -91,10 +91,10 @@ struct hf_op_impl {
     /* Called by hf_op_on_reply. NULL if the operation does not use that function. */
     void (*on_reply)(hf_op *op, const hf_reply *reply, hf_time now);
 
-    /* `deadline` returns when `tick` has something to do. Both or neither are NULL. Without them,
+    /* `next_tick` returns when `tick` has something to do. Both or neither are NULL. Without them,
      * the only time limit is command_timeout, for the total time that the operation may be blocked
      * by other commands on its holds. */
-    hf_time (*deadline)(const hf_op *op);
+    hf_time (*next_tick)(const hf_op *op);
     void (*tick)(hf_op *op, hf_time now);
 
     /* Implements hf_op_interrupt. NULL if it never waits. */
@@ -130,11 +130,11 @@ struct hf_topology {
 
     /* Keys move between nodes slot by slot. All keys of a program must be in one slot; while that
      * slot moves, the server refuses a program unless it has all of the program's keys. */
-    bool moves_slots;
+    bool slots_can_move;
 
     /* All keys and channels of a lock are on the node of the lock's key, even if hashing their own
      * names would place them elsewhere. A key's group is the index of its node. */
-    bool places_by_key;
+    bool routes_by_key;
 
     /* All nodes, even those found later, have the same users as session.server. */
     bool shares_login;
@@ -158,14 +158,15 @@ struct hf_topology {
     /* Called when this link has been lost: what is known about the node may be outdated. */
     void (*invalidate)(hf_node *node, hf_link link, hf_time now);
 
-    /* `deadline` returns when `tick` has something to do. `caller_link` says which thread is
+    /* `next_tick` returns when `tick` has something to do. `caller_link` says which thread is
      * calling: HF_LINK_CALLS for a caller's, HF_LINK_RENEWER for the renewer's. */
-    hf_time (*deadline)(const hf_client *client, hf_link caller_link);
+    hf_time (*next_tick)(const hf_client *client, hf_link caller_link);
     void (*tick)(hf_client *client, hf_link caller_link, hf_time now);
 };
 
 /* One server at a fixed address, shards on a ring, a master behind Sentinels, and a cluster. */
-extern const hf_topology hf_single_topology, hf_shards, hf_sentinel_topology, hf_cluster_topology;
+extern const hf_topology hf_single_topology, hf_shards_topology, hf_sentinel_topology,
+    hf_cluster_topology;
 
 /* The topologies, indexed by hf_mode. */
 extern const hf_topology *const hf_topologies[HF_MODES];
@@ -174,7 +175,7 @@ extern const hf_topology *const hf_topologies[HF_MODES];
  * of this struct implement those of holdfast.h with the same names. */
 struct hf_decider {
     const hf_op_impl *op_impl; /* the implementation of all operations; NULL for hf_op_impls */
-    bool on_every_server;      /* every server has each key, and a majority decides */
+    bool keys_on_every_server; /* every server has each key, and a majority decides */
     bool decides_early;        /* an operation may be done before all its replies have arrived */
 
     /* Prepares a new client. Returns false when out of memory. */
@@ -184,8 +185,8 @@ struct hf_decider {
 
     size_t (*link_count)(const hf_client *client);
     hf_session *(*link)(const hf_client *client, size_t index);
-    hf_time (*calls_deadline)(const hf_client *client);
-    hf_time (*renewer_deadline)(const hf_client *client);
+    hf_time (*calls_next_tick)(const hf_client *client);
+    hf_time (*renewer_next_tick)(const hf_client *client);
     void (*tick_calls)(hf_client *client, hf_time now);
     void (*tick_renewer)(hf_client *client, hf_time now);
     bool (*is_quiet)(const hf_client *client);
@@ -217,7 +218,7 @@ struct hf_decider {
 };
 
 /* The key's server, and a majority of several servers. */
-extern const hf_decider hf_single_decider, hf_majority;
+extern const hf_decider hf_single_decider, hf_majority_decider;
 
 /* The deciders, indexed by hf_mode. */
 extern const hf_decider *const hf_deciders[HF_MODES];

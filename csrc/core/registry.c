@@ -11,11 +11,11 @@ const hf_op_row hf_op_rows[] = {HF_OP_LIST(ROW)};
 const hf_topology *const hf_topologies[HF_MODES] = {
     [HF_MODE_ONE] = &hf_single_topology,    [HF_MODE_SENTINEL] = &hf_sentinel_topology,
     [HF_MODE_QUORUM] = &hf_single_topology, /* for each member; the quorum itself has no keys */
-    [HF_MODE_SHARDS] = &hf_shards,          [HF_MODE_CLUSTER] = &hf_cluster_topology,
+    [HF_MODE_SHARDS] = &hf_shards_topology, [HF_MODE_CLUSTER] = &hf_cluster_topology,
 };
 
 const hf_decider *const hf_deciders[HF_MODES] = {
-    [HF_MODE_ONE] = &hf_single_decider,     [HF_MODE_SENTINEL] = &hf_single_decider,
-    [HF_MODE_QUORUM] = &hf_majority,        [HF_MODE_SHARDS] = &hf_single_decider,
+    [HF_MODE_ONE] = &hf_single_decider,      [HF_MODE_SENTINEL] = &hf_single_decider,
+    [HF_MODE_QUORUM] = &hf_majority_decider, [HF_MODE_SHARDS] = &hf_single_decider,
     [HF_MODE_CLUSTER] = &hf_single_decider,
 };

@@ -18,7 +18,7 @@ static size_t check_locks(lua_State *L, hf_op_kind kind, hf_lua_lock *locks[HF_B
         locks[count] = hf_checkudata(L, -1, hf_lock_type);
         luaL_argcheck(L, locks[count]->driver, 1, "a lock that was garbage-collected");
         luaL_argcheck(L, locks[count]->driver == locks[0]->driver, 1, "locks of different clients");
-        bool supported = hf_op_kind_suits(kind, locks[count]->kind);
+        bool supported = hf_op_kind_supports(kind, locks[count]->kind);
         luaL_argcheck(L, supported && locks[count]->kind == locks[0]->kind, 1,
                       "locks of other kinds");
         lua_pop(L, 1);

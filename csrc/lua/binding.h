@@ -18,7 +18,7 @@ extern const char hf_client_type[], hf_lock_type[], hf_permit_type[], hf_op_type
 
 typedef struct hf_lua_client {
     hf_driver *driver;    /* referenced; NULL only until the userdata is filled */
-    uint64_t losses_seen; /* hf_client_losses at the last call of has_losses */
+    uint64_t losses_seen; /* hf_client_loss_count at the last call of has_losses */
 } hf_lua_client;
 
 /* Returns the driver of the client at `index`. Raises if the client was collected. */

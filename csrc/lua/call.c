@@ -55,7 +55,7 @@ static int push_collected(lua_State *L) {
 }
 
 static void check_supported(lua_State *L, const hf_lua_lock *lock, hf_op_kind kind) {
-    luaL_argcheck(L, hf_op_kind_suits(kind, lock->kind), 1,
+    luaL_argcheck(L, hf_op_kind_supports(kind, lock->kind), 1,
                   "this kind of lock does not support the operation");
 }
 
@@ -213,7 +213,7 @@ void hf_open_calls(lua_State *L) {
                                        {"force_release", l_force_release},
                                        {NULL, NULL}};
     for (int kind = 0; kind < HF_OP_KINDS; kind++) {
-        hf_call_number number = hf_op_rows[kind].number;
+        hf_number_meaning number = hf_op_rows[kind].number;
         bool has_call = number != HF_NUMBER_UNUSED && number != HF_NUMBER_NODE;
         lua_CFunction call = takes_args((hf_op_kind)kind) ? l_call_with_args : l_call;
         if (has_call) hf_set_numbered(L, hf_op_rows[kind].name, call, kind);

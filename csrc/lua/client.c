@@ -429,7 +429,7 @@ static int l_has_losses(lua_State *L) {
     if (!driver) return 0;
     hf_driver_enter(driver);
     hf_client_detect_losses(driver->client, hf_driver_now(driver));
-    uint64_t losses = hf_client_losses(driver->client);
+    uint64_t losses = hf_client_loss_count(driver->client);
     bool more = losses != client->losses_seen;
     client->losses_seen = losses;
     hf_driver_leave(driver);

@@ -144,7 +144,7 @@ static int l_tick(lua_State *L) {
 static int l_deadline(lua_State *L) {
     hf_driver *driver = hf_check_external(L);
     hf_driver_enter(driver);
-    hf_time deadline = hf_client_deadline(driver->client);
+    hf_time deadline = hf_client_next_tick(driver->client);
     hf_driver_leave(driver);
     lua_pushnumber(L, deadline == HF_NEVER ? HUGE_VAL : hf_to_seconds(deadline));
     return 1;
@@ -197,10 +197,10 @@ static int l_advance(lua_State *L) {
     luaL_checktype(L, 2, LUA_TTABLE);
     luaL_checktype(L, 3, LUA_TTABLE);
     hf_driver_enter(driver);
-    hf_time now = hf_driver_now(driver), deadline = hf_client_deadline(client);
+    hf_time now = hf_driver_now(driver), deadline = hf_client_next_tick(client);
     if (deadline <= now) {
         hf_client_tick(client, now);
-        deadline = hf_client_deadline(client);
+        deadline = hf_client_next_tick(client);
     }
     list_done(L, client);
     size_t links = hf_client_link_count(client);
@@ -288,7 +288,7 @@ static int l_ask_login(lua_State *L) {
     hf_session *session = check_link_for_login(L, driver);
     hf_driver_enter(driver);
     bool wants = hf_session_wants(session, hf_driver_now(driver)) == HF_WANT_LOGIN;
-    bool refused = hf_session_is_refused(session);
+    bool refused = hf_session_is_login_refused(session);
     char server[sizeof hf_session_server(session)->label];
     memcpy(server, hf_session_server(session)->label, sizeof server);
     if (wants) hf_session_fetching_login(session);

@@ -154,7 +154,7 @@ const hf_lock_entry *hf_lock_find_lost(const hf_lua_lock *lock, hf_slice caller)
 static const hf_kind *check_kind(lua_State *L) {
     hf_push_field(L, 2, "kind");
     const char *name = luaL_optstring(L, -1, "lock");
-    const hf_kind *kind = hf_kind_named(name);
+    const hf_kind *kind = hf_kind_by_name(name);
     if (!kind) luaL_error(L, "there is no kind of lock called %s", name);
     lua_pop(L, 1);
     return kind;
@@ -554,7 +554,7 @@ static int l_has_news(lua_State *L) {
     bool has_events = hf_observe_has_events(lock->driver->client);
     for (size_t i = 0; i < lock->entry_count; i++)
         has_events = has_events || hf_view_of(lock->entries[i].stake.hold).ending;
-    bool has_loss = hf_losses_next(&lock->losses) != HF_LOST_NONE;
+    bool has_loss = hf_losses_peek(&lock->losses) != HF_LOST_NONE;
     hf_driver_leave(lock->driver);
     lua_pushboolean(L, has_events);
     lua_pushboolean(L, has_loss);

@@ -91,7 +91,7 @@ void hf_lua_op_fill_spec(hf_op_spec *spec, hf_lua_op *self, lua_Number coroutine
 static bool prepare_to_begin(const hf_lua_op *self, const hf_op_spec *spec, hf_failure *failure) {
     hf_driver *driver = self->first->driver;
     bool acquires = hf_op_kind_acquires(self->kind);
-    if (!acquires && !hf_op_kind_settles_later(self->kind)) return true;
+    if (!acquires && !hf_op_kind_may_need_clean_up(self->kind)) return true;
     for (size_t i = 0; acquires && i < self->count; i++) {
         if (hf_lock_reserve(self->locks[i], spec->caller)) continue;
         failure->code = HF_NO_MEMORY;
@@ -244,7 +244,7 @@ static int push_outcome(lua_State *L, const outcome *out) {
     case HF_RETURNS_LOCK: lua_pushvalue(L, 1); break;
     case HF_RETURNS_BOOLEAN: lua_pushboolean(L, result->value > 0); break;
     case HF_RETURNS_VALUE: lua_pushinteger(L, (lua_Integer)result->value); break;
-    case HF_RETURNS_LEFT:
+    case HF_RETURNS_VALUE_OR_FALSE:
         if (result->value < 0) lua_pushboolean(L, false);
         else lua_pushinteger(L, (lua_Integer)result->value);
         break;

@@ -47,7 +47,7 @@ static void push_prefixes(lua_State *L) {
 
 /* names(kind, key) -> { queue, leases }: the names of the keys that belong to a lock */
 static int l_names(lua_State *L) {
-    const hf_kind *kind = hf_kind_named(luaL_checkstring(L, 1));
+    const hf_kind *kind = hf_kind_by_name(luaL_checkstring(L, 1));
     luaL_argcheck(L, kind, 1, "no such kind of lock");
     hf_names *names = hf_names_new(kind, check_string(L, 2));
     if (!names) return luaL_error(L, "not enough memory");
@@ -94,11 +94,11 @@ static int l_read_wait(lua_State *L) {
     return 1;
 }
 
-/* hide_logins(message) -> the message with *** in place of all URLs' credentials */
-static int l_hide_logins(lua_State *L) {
+/* mask_credentials(message) -> the message with *** in place of all URLs' credentials */
+static int l_mask_credentials(lua_State *L) {
     hf_slice message = check_string(L, 1);
     char *buffer = hf_newuserdata(L, 3 * message.size + 1);
-    hf_slice hidden = hf_url_hide_logins(buffer, 3 * message.size + 1, message);
+    hf_slice hidden = hf_url_mask_credentials(buffer, 3 * message.size + 1, message);
     lua_pushlstring(L, hidden.data, hidden.size);
     return 1;
 }
@@ -139,7 +139,7 @@ void hf_open_wire(lua_State *L) {
                                          {"key_of_queue", l_key_of_queue},
                                          {"read_waiter", l_read_waiter},
                                          {"read_wait", l_read_wait},
-                                         {"hide_logins", l_hide_logins},
+                                         {"mask_credentials", l_mask_credentials},
                                          {NULL, NULL}};
     push_kinds(L);
     lua_setfield(L, -2, "kinds");

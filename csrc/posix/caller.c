@@ -26,9 +26,10 @@ static bool is_over(const ops *call) {
 
 /* Returns when the caller's thread must wake up; the watchdog handles all other deadlines. */
 static hf_time call_deadline(const hf_driver *driver, const ops *call) {
-    if (!driver->running) return hf_client_deadline(driver->client);
-    hf_time until = hf_time_min(hf_client_calls_deadline(driver->client), hf_op_deadline(call->op));
-    return call->other ? hf_time_min(until, hf_op_deadline(call->other)) : until;
+    if (!driver->running) return hf_client_next_tick(driver->client);
+    hf_time until =
+        hf_time_min(hf_client_calls_next_tick(driver->client), hf_op_next_tick(call->op));
+    return call->other ? hf_time_min(until, hf_op_next_tick(call->other)) : until;
 }
 
 /* Lets the handlers of pending signals run. Returns false if there was such a signal. */

@@ -214,7 +214,7 @@ hf_op *hf_driver_begin(hf_driver *driver, const hf_op_spec *spec) {
 /* Returns when the event loop must serve the client: at once while a caller must be notified. */
 static hf_time loop_deadline(const hf_driver *driver) {
     bool due = driver->has_deferred_output || hf_client_has_next_done(driver->client);
-    hf_time until = due ? 0 : hf_client_deadline(driver->client);
+    hf_time until = due ? 0 : hf_client_next_tick(driver->client);
     until = hf_time_min(until, driver->serve_by);
     return hf_time_min(until, hf_links_next_dial(driver));
 }
@@ -237,7 +237,7 @@ void hf_driver_serve(hf_driver *driver, bool reads) {
     driver->has_deferred_output = false;
     bool reads_first = reads; /* a reply that has arrived counts even if its deadline has passed */
     if (reads) driver->serve_by = HF_NEVER;
-    else reads_first = hf_client_deadline(driver->client) <= hf_now();
+    else reads_first = hf_client_next_tick(driver->client) <= hf_now();
     if (reads_first) hf_links_read(driver, ALL_ROLES);
     hf_links_serve_calls(driver, hf_now());
     hf_links_serve_renewer(driver, hf_now());

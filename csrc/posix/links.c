@@ -211,7 +211,7 @@ static void log_in(hf_driver *driver, size_t link, void *context) {
     hf_session *session = hf_link_session(driver, link);
     hf_credentials fetched;
     char server[sizeof hf_session_server(session)->label];
-    bool refused = hf_session_is_refused(session);
+    bool refused = hf_session_is_login_refused(session);
     memcpy(server, hf_session_server(session)->label, sizeof server);
     hf_session_fetching_login(session);
     driver->fetching = true;

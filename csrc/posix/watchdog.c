@@ -41,8 +41,8 @@ static void read_leftover(hf_driver *driver) {
 
 /* Call it after schedule_leftover_read. */
 static hf_time watch_deadline(const hf_driver *driver) {
-    if (driver->calling) return hf_client_renewer_deadline(driver->client);
-    hf_time until = hf_client_deadline(driver->client);
+    if (driver->calling) return hf_client_renewer_next_tick(driver->client);
+    hf_time until = hf_client_next_tick(driver->client);
     return driver->leftover_at > 0 ? hf_time_min(until, driver->leftover_at) : until;
 }
 

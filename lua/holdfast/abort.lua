@@ -24,7 +24,7 @@ local Aborted = { __name = "holdfast.aborted" }
 Aborted.__index = Aborted
 
 function Aborted:__tostring()
-  return ("holdfast: the lock %q was lost (%s) while it was still needed"):format(core.wire.hide_logins(self.key), self.reason)
+  return ("holdfast: the lock %q was lost (%s) while it was still needed"):format(core.wire.mask_credentials(self.key), self.reason)
 end
 
 function abort.is_loss_of(value, lock)

@@ -137,7 +137,7 @@ local defaults = setmetatable({}, { __mode = "k" }) -- client -> its lease, wait
 
 -- → a copy of the checked settings: a second read of the user's table could return different values
 local function tls_of(given, loop, level)
-  local tls = options.table(given, known_tls, "holdfast.new: tls", level + 1)
+  local tls = options.check_options(given, known_tls, "holdfast.new: tls", level + 1)
   if (tls.cert == nil) ~= (tls.key == nil) then
     error("holdfast.new: tls: cert and key must be set together", level + 1)
   end
@@ -149,7 +149,7 @@ end
 -- → replicas, timeout
 local function sync_of(given, level)
   if not given.sync then return 0, 0 end
-  local sync = options.table(given.sync, known_sync, "holdfast.new: sync", level + 1)
+  local sync = options.check_options(given.sync, known_sync, "holdfast.new: sync", level + 1)
   local timeout = sync.timeout or 0.1
   if timeout >= (given.command_timeout or 3) then
     error("holdfast.new: sync: timeout must be less than command_timeout", level + 1)
@@ -170,10 +170,10 @@ local function read_options(given, more, level)
     if more ~= nil then
       error("holdfast.new: pass one table of options, or a URL and a table", level + 1)
     end
-    local checked = options.table(given, known, "holdfast.new", level + 1)
+    local checked = options.check_options(given, known, "holdfast.new", level + 1)
     return checked
   end
-  local all = options.copy(options.table(more, known, "holdfast.new", level + 1))
+  local all = options.copy(options.check_options(more, known, "holdfast.new", level + 1))
   if given and (all.url or all.servers) then
     error("holdfast.new: the first argument is already a URL; leave out url and servers", level + 1)
   end
@@ -325,7 +325,7 @@ end
 -- Returns a lock's checked options.
 local function lock_options(client, given, known_options, what, level)
   if given == nil or given == locks.no_options then return locks.no_options end
-  given = options.table(given, known_options, what, level + 1)
+  given = options.check_options(given, known_options, what, level + 1)
   check_keep(client, given, what, level + 1)
   locks.check_limits_apply(given, defaults[client], nil, what, level + 1)
   check_owner(client, given, what, level + 1)
@@ -407,7 +407,7 @@ end
 ---@return holdfast.one_by_one template
 function Client:one_by_one(opts)
   check_self(self, meta, "client:one_by_one", 2)
-  opts = options.table(opts, one_by_one.options, "client:one_by_one", 2)
+  opts = options.check_options(opts, one_by_one.options, "client:one_by_one", 2)
   check_keep(self, opts, "client:one_by_one", 2)
   one_by_one.check_limits_apply(opts, opts.lease, defaults[self], "client:one_by_one", 2)
   return one_by_one.new(self, opts, defaults[self])
@@ -427,7 +427,7 @@ function Client:idempotent(key, opts, fn, ...)
     options.not_after_function(idempotent.options, "client:idempotent", "key, ", 2, fn, ...)
     return idempotent.run(self, key, defaults[self], {}, opts, fn, ...)
   end
-  opts = options.table(opts, idempotent.options, "client:idempotent", 2)
+  opts = options.check_options(opts, idempotent.options, "client:idempotent", 2)
   check_argument(fn, options.callable, "client:idempotent", "fn", 2)
   return idempotent.run(self, key, defaults[self], opts, fn, ...)
 end
@@ -448,7 +448,7 @@ function Client:once(key, period, opts, fn, ...)
     options.not_after_function(once.options, "client:once", "key, period, ", 2, fn, ...)
     return once.run(self, key, period, defaults[self], {}, opts, fn, ...)
   end
-  opts = options.table(opts, once.options, "client:once", 2)
+  opts = options.check_options(opts, once.options, "client:once", 2)
   locks.check_limits_apply(opts, defaults[self], true, "client:once", 2)
   check_argument(fn, options.callable, "client:once", "fn", 2)
   return once.run(self, key, period, defaults[self], opts, fn, ...)
@@ -480,7 +480,7 @@ end
 ---@return holdfast.semaphore semaphore
 function Client:semaphore(key, opts)
   check_call(self, "client:semaphore", key, "semaphores")
-  opts = options.table(opts, semaphore.options, "client:semaphore", 2)
+  opts = options.check_options(opts, semaphore.options, "client:semaphore", 2)
   locks.check_limits_apply(opts, defaults[self], nil, "client:semaphore", 2)
   return semaphore.new(self, key, opts, defaults[self])
 end
@@ -492,7 +492,7 @@ end
 ---@return holdfast.plain_semaphore semaphore
 function Client:plain_semaphore(key, opts)
   check_call(self, "client:plain_semaphore", key, "plain semaphores")
-  opts = options.table(opts, plain_semaphore.options, "client:plain_semaphore", 2)
+  opts = options.check_options(opts, plain_semaphore.options, "client:plain_semaphore", 2)
   return plain_semaphore.new(self, key, opts, defaults[self])
 end
 
@@ -502,7 +502,7 @@ end
 ---@return holdfast.latch latch
 function Client:latch(key, opts)
   check_call(self, "client:latch", key, "latches")
-  opts = options.table(opts, latch.options, "client:latch", 2)
+  opts = options.check_options(opts, latch.options, "client:latch", 2)
   return latch.new(self, key, opts, defaults[self])
 end
 
@@ -513,7 +513,7 @@ end
 ---@return holdfast.fence fence
 function Client:fence(resource, opts)
   check_call(self, "client:fence", resource, "fences", "resource")
-  opts = options.table(opts, fence.options, "client:fence", 2)
+  opts = options.check_options(opts, fence.options, "client:fence", 2)
   return fence.new(self, resource, opts, defaults[self])
 end
 
@@ -579,7 +579,7 @@ function Client:lead(key, opts, fn, ...)
     options.not_after_function(lead.options, "client:lead", "key, ", 2, fn, ...)
     return lead.run(self, key, {}, defaults[self], opts, fn, ...)
   end
-  opts = options.table(opts, lead.options, "client:lead", 2)
+  opts = options.check_options(opts, lead.options, "client:lead", 2)
   lead.check(opts, defaults[self], 2)
   check_argument(fn, options.callable, "client:lead", "fn", 2)
   return lead.run(self, key, opts, defaults[self], fn, ...)

@@ -66,7 +66,7 @@ end
 function holdfast.multi_lock(locks, opts)
   options.no_colon(locks, holdfast, "holdfast.multi_lock", 2)
   options.check_argument(locks, multi_lock.check_locks, "holdfast.multi_lock", "locks", 2)
-  opts = options.table(opts, { wait = options.wait }, "holdfast.multi_lock", 2)
+  opts = options.check_options(opts, { wait = options.wait }, "holdfast.multi_lock", 2)
   return (multi_lock.new(locks, opts.wait, "holdfast.multi_lock", 2))
 end
 
@@ -88,7 +88,7 @@ end
 ---@param opts? holdfast.idempotent_request_options
 function holdfast.idempotent_request(opts)
   options.no_colon(opts, holdfast, "holdfast.idempotent_request", 2)
-  opts = options.table(opts, idempotent_request.options, "holdfast.idempotent_request", 2)
+  opts = options.check_options(opts, idempotent_request.options, "holdfast.idempotent_request", 2)
   local problem = idempotent_request.conflict(opts)
   if problem then error("holdfast.idempotent_request: " .. problem, 2) end
   if not driver.owner.finish then error("holdfast.idempotent_request: works only under ngx_lua", 2) end
@@ -101,7 +101,7 @@ end
 ---@param opts? holdfast.admission_options
 function holdfast.fence(opts)
   options.no_colon(opts, holdfast, "holdfast.fence", 2)
-  opts = options.table(opts, admission.options, "holdfast.fence", 2)
+  opts = options.check_options(opts, admission.options, "holdfast.fence", 2)
   if not driver.owner.finish then error("holdfast.fence: works only under ngx_lua", 2) end
   local client = opts.client or default_client(2)
   local defaults = clients.defaults(client)
@@ -130,7 +130,7 @@ end
 ---@param opts? { client: holdfast.client?, pattern: string?, host: (string | string[])? }
 function holdfast.status(opts)
   options.no_colon(opts, holdfast, "holdfast.status", 2)
-  opts = options.table(opts, STATUS_OPTIONS, "holdfast.status", 2)
+  opts = options.check_options(opts, STATUS_OPTIONS, "holdfast.status", 2)
   if not driver.owner.finish then error("holdfast.status: works only under ngx_lua", 2) end
   local client = opts.client or default_client(2)
   require("holdfast.status").serve(client, opts, clients.defaults(client).servers_id)

@@ -81,7 +81,7 @@ local function find_databases(sorted, may_connect, func_name, level)
       local id = databases_of(lock, may_connect)
       local name = raw.key(lock) .. "\0" .. id
       if seen[name] then
-        error(("%s: the key %q is given twice"):format(func_name, core.wire.hide_logins(raw.key(lock))), level + 1)
+        error(("%s: the key %q is given twice"):format(func_name, core.wire.mask_credentials(raw.key(lock))), level + 1)
       end
       databases[lock], seen[name] = id, true
     end

@@ -93,7 +93,7 @@ end
 local MAX_SHOWN = 60 -- bytes of a type or an id in a message
 
 local function show_part(part)
-  local text = core.wire.hide_logins(part)
+  local text = core.wire.mask_credentials(part)
   return texts.printable(#text > MAX_SHOWN and text:sub(1, MAX_SHOWN) .. "..." or text)
 end
 
@@ -156,7 +156,7 @@ function OneByOne:execute(biz_type, biz_id, opts, fn, ...)
     options.not_after_function(execute_options, "one_by_one:execute", "type, id, ", 2, fn, ...)
     return run(self, key, biz_type, biz_id, {}, opts, fn, ...)
   end
-  opts = options.table(opts, execute_options, "one_by_one:execute", 2)
+  opts = options.check_options(opts, execute_options, "one_by_one:execute", 2)
   local data = core.template.data(self)
   one_by_one.check_limits_apply(data.given, first_positive(opts.lease, data.given.lease),
     data.defaults, "one_by_one:execute", 2)

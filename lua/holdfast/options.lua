@@ -210,7 +210,7 @@ end
 local function shown(value)
   if type(value) == "string" then
     if #value > 40 then return "a string of " .. #value .. " bytes" end
-    return string.format("%q", core.wire.hide_logins(value))
+    return string.format("%q", core.wire.mask_credentials(value))
   end
   if type(value) == "number" or type(value) == "boolean" then return locale.text(value) end
   return value == nil and "nil" or "a " .. (type_name(value) or type(value))
@@ -269,7 +269,7 @@ local function read_once(given, known)
 end
 
 -- Raises unless `given` is nil or a table of known, valid options. Returns the table to use.
-function options.table(given, known, func_name, level)
+function options.check_options(given, known, func_name, level)
   if given == nil then return {} end
   if type(given) ~= "table" then
     error(("%s: options must be a table, not %s"):format(func_name, shown(given)), level + 1)

@@ -207,7 +207,7 @@ function PlainSemaphore:with_permit(opts, fn, ...)
     options.not_after_function(with_options, "plain_semaphore:with_permit", "", 2, fn, ...)
     return PlainSemaphore.with_permit(self, {}, opts, fn, ...)
   end
-  opts = options.table(opts, with_options, "plain_semaphore:with_permit", 2)
+  opts = options.check_options(opts, with_options, "plain_semaphore:with_permit", 2)
   check_argument(fn, options.callable, "plain_semaphore:with_permit", "fn", 2)
   local count = opts.count or 1
   local lock = make_handle(self, count)

@@ -27,7 +27,7 @@ local call_count = 0 -- number of lock() calls in this process so far
 ---@return holdfast.resty_lock lock
 function resty_lock.new(_, dict_name, opts)
   options.check_argument(dict_name, options.key, "resty_lock:new", "dict_name", 2)
-  opts = options.table(opts, OPTIONS, "resty_lock:new", 2)
+  opts = options.check_options(opts, OPTIONS, "resty_lock:new", 2)
   local exptime = opts.exptime or DEFAULT_EXPTIME
   local timeout = opts.timeout and math.min(opts.timeout, exptime) or DEFAULT_TIMEOUT
   return setmetatable({ name = dict_name, exptime = exptime, timeout = timeout }, resty_lock)

@@ -219,7 +219,7 @@ function Semaphore:with_permit(opts, fn, ...)
     options.not_after_function(with_options, "semaphore:with_permit", "", 2, fn, ...)
     return Semaphore.with_permit(self, {}, opts, fn, ...)
   end
-  opts = options.table(opts, with_options, "semaphore:with_permit", 2)
+  opts = options.check_options(opts, with_options, "semaphore:with_permit", 2)
   check_argument(fn, options.callable, "semaphore:with_permit", "fn", 2)
   return with_lock.run(make_handle(self, opts.count or 1, opts.wait), opts, fn, ...)
 end

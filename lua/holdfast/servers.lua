@@ -63,7 +63,7 @@ function servers.check_together(given)
       return 'weight and name work only with mode = "shards"'
     end
     local name = type(server) == "table" and server.name
-    if name and names[name] then return ("two servers are named %q"):format(core.wire.hide_logins(name)) end
+    if name and names[name] then return ("two servers are named %q"):format(core.wire.mask_credentials(name)) end
     if name then names[name] = true end
   end
 end

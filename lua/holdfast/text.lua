@@ -114,7 +114,7 @@ end
 -- Returns a caller's string as all messages, including the core's, must show it: hides the log-in
 -- of any URL in it.
 function text.shown(s)
-  return text.printable(core.wire.hide_logins(s))
+  return text.printable(core.wire.mask_credentials(s))
 end
 
 return text

@@ -208,14 +208,14 @@ static void settle(void) {
         MUST(rounds++ < 50);
         hf_client_tick(&w.client, w.now);
         serve();
-    } while (hf_client_deadline(&w.client) <= w.now);
+    } while (hf_client_next_tick(&w.client) <= w.now);
 }
 
 /* Lets time pass, waking only when the client asks for it. */
 static void sleep_until(hf_time until) {
     int wakes = 0;
     settle();
-    for (hf_time at; (at = hf_client_deadline(&w.client)) < until;) {
+    for (hf_time at; (at = hf_client_next_tick(&w.client)) < until;) {
         MUST(wakes++ < 100000);
         w.now = hf_time_max(w.now, at);
         settle();

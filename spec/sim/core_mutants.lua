@@ -6,14 +6,14 @@
 local function drop_redirected(verb)
   return ([[if (request->program && strstr(request->program->name, "%s")) {
     request->no_retry = true;
-    request->sends++;
+    request->possible_runs++;
     hf_request_fail(request, HF_UNREACHABLE, "the slot has moved", now);
     return;
   }]]):format(verb)
 end
 
 local TOOK = "reply && hf_wire_read_acquire(reply, fenced).verdict == HF_VERDICT_YES"
-local COUNTED = "hf_wire_owner_has_count(claim->kind, hf_claim_owner(claim))"
+local COUNTED = "hf_wire_owner_has_permits(claim->kind, hf_claim_owner(claim))"
 local PLAIN = "!%s->read_half && !%s->write_half && !%s->uses_list && !%s->has_permits"
 
 -- { name, file, function, text, replacement }: see patches.lua
@@ -33,7 +33,7 @@ return {
   { "CALLERS_OWNER", "core/op/holding.c", "hf_client_write_waiter", COUNTED,
     COUNTED .. " || (" .. PLAIN:gsub("%%s", "claim->kind") .. ")" },
   { "PUT_OFF", "core/op/renew.c", "hf_renewer_resume", "claim->confirm_at", "now + (next - now) / 3" },
-  { "PUT_OFF", "core/op/calls.c", "begin_extend", "lease == 0 && is_due(op->hold, now)", "false" },
+  { "PUT_OFF", "core/op/calls.c", "begin_extend", "lease == 0 && needs_renewal_now(op->hold, now)", "false" },
   { "NO_LOOK_SUBSCRIBED", "core/op/acquire.c", "on_subscribed", "op->wait.woken = true;", "" },
   { "NO_LOOK_SUBSCRIBED", "core/op/acquire.c", "on_subscribed",
     "if (op->state == HF_ACQUIRE_SUBSCRIBING || op->state == HF_ACQUIRE_WAITING) ask(op, now);", "" },
@@ -51,7 +51,7 @@ return {
   { "LOSS_IGNORED", "core/op/renew.c", "settle_renewal", "verdict == HF_VERDICT_YES",
     "verdict == HF_VERDICT_YES || gone" },
   { "RENEWAL_AFTER", "core/op/taking.c", "hf_op_drop_hold", "hf_holds_remove(&op->client->holds, hold->claim);",
-    "{ hf_hold_become(hold, HF_HOLD_HELD); hf_holds_wake_at(&op->client->holds, hold->claim, 0); }" },
+    "{ hf_hold_become(hold, HF_HOLD_HELD); hf_holds_set_wake_at(&op->client->holds, hold->claim, 0); }" },
   { "RENEWAL_AFTER", "core/lock/holds.c", "hf_hold_become", "allowed_next[hold->state] & 1 << state", "true" },
   { "RENEWAL_AFTER", "core/lock/holds.c", "check_state",
     "(hold->reason != HF_LOST_NONE) == hf_hold_is_lost(hold)", "true" },
@@ -60,7 +60,7 @@ return {
   { "COUNT_TWICE", "core/op/acquire.c", "take", "op->acquire.holds_before + 1", "op->acquire.holds_before + 1 + !is_first" },
   { "TTL_OF_RE_ENTRY", "core/op/taking.c", "hf_op_take",
     "if (is_first) claim->token_ttl_ms = op->spec.token_ttl_ms;", "claim->token_ttl_ms = op->spec.token_ttl_ms;" },
-  { "NO_LOGOUT", "core/op/events.c", "hf_node_listen", "linger ? now + LINGER_TIME : now", "HF_NEVER" },
+  { "NO_LOGOUT", "core/op/events.c", "hf_node_set_listening", "linger ? now + LINGER_TIME : now", "HF_NEVER" },
   { "LEAVES_SLOWLY", "core/op/acquire.c", "leave_deadline", "hf_time_min(now + timeout, since + MAX_LEAVE_TIME)",
     "since + timeout" },
   { "DEAD_LINK_KEPT", "core/link/session.c", "silence_limit", "hf_time_min(span, config->command_timeout)",
@@ -70,7 +70,7 @@ return {
   { "WORD_STAYS", "core/op/task.c", "hf_task_add",
     "if (claim->approval == HF_APPROVAL_GIVEN) claim->approval = HF_APPROVAL_NONE;", "" },
   { "DEAF_TO_WORD", "core/op/renew.c", "hf_renewer_approve", "hold->claim->approval != HF_APPROVAL_PENDING", "true" },
-  { "DEAF_TO_ANSWER", "core/op/acquire.c", "pass_to_renewer", "!asks || !hf_hold_is_live(hold)", "true" },
+  { "DEAF_TO_ANSWER", "core/op/acquire.c", "pass_to_renewer", "!is_asking || !hf_hold_is_live(hold)", "true" },
   { "LATE_TOKEN", "core/op/acquire.c", "pass_to_renewer",
     "if (hf_claim_is_requested(claim)) claim->token_ttl_ms = op->spec.token_ttl_ms;", "" },
   { "LATE_LIST", "core/op/leave.c", "on_late_reply", TOOK,
@@ -79,9 +79,9 @@ return {
   { "LATE_ERROR", "core/op/leave.c", "on_late_reply", TOOK,
     "!reply || " .. TOOK:match("&& (.*)") },
   { "SEEN_NOT_THROUGH", "core/op/calls.c", "continue_alone",
-    "!op->blocked && hf_renewer_see_through(op->client, &op->request)", "false" },
+    "!op->blocked && hf_renewer_take_over_request(op->client, &op->request)", "false" },
   { "RELEASE_GIVEN_UP", "core/op/calls.c", "abandon_release", "clean_up(op, now);", "" },
-  { "EXTEND_GIVEN_UP", "core/op/calls.c", "abandon_extend", "bound_lease(op);", "" },
+  { "EXTEND_GIVEN_UP", "core/op/calls.c", "abandon_extend", "limit_lease(op);", "" },
   { "MOVE_UNHEARD", "core/op/events.c", "on_event",
     "on_channel_subscribed(node, hf_reply_string_at(event, 1), false, now);", "" },
   { "ALL_NO_UNDO", "core/op/batch.c", "undo_hold", "hf_claim_is_requested(hold->claim)", "false" },
@@ -123,7 +123,7 @@ return {
   { "FAR_UNHEARD", "core/link/sentinel.c", "decide_at", "needs_address_at(sentinels)", "0" },
   { "FAR_UNHEARD", "core/link/sentinel.c", "decide", "if (!has_majority && !complete) sentinels->poll_at = now;", "" },
   { "MINORITY_MOVES", "core/link/sentinel.c", "end_round",
-    "has_majority || (!served && !was_replaced(sentinels, address, now))", "true" },
+    "has_majority || (!serving && !was_replaced(sentinels, address, now))", "true" },
   { "NEVER_MOVES", "core/link/sentinel.c", "deadline_of", "is_in_use(sentinels)", "false" },
   { "ASKING_UNSAID", "core/link/cluster.c", "redirect", "!moved", "false" },
   { "CLUSTER_RELEASE_DROPPED", "core/link/cluster.c", "redirect", "«»bool moved = to->kind",
@@ -136,7 +136,7 @@ return {
   { "VERSION_ONCE", "core/link/session.c", "on_login_reply", "reply->type != HF_REPLY_ERROR",
     "reply->type != HF_REPLY_ERROR && session->opens <= 1" },
   { "VERSION_OF_FIRST", "core/link/session.c", "choose_program", "request->program",
-    "request->sends > 0 ? NULL : request->program" },
+    "request->possible_runs > 0 ? NULL : request->program" },
   { "LOGIN_ONCE", "core/link/session.c", "hf_session_opening",
     "if (session->login == HF_LOGIN_SET) session->login = HF_LOGIN_NEEDED;", "" },
   { "LOGIN_REFUSED_FINAL", "core/link/session.c", "hf_session_wants", "session->login == HF_LOGIN_FETCHING",
@@ -191,11 +191,11 @@ return {
   { "GRANT_OURS", "core/op/acquire.c", "use_grant", "hf_time_min(grant->lease, op->client->config.grant_lease)",
     "op->client->config.grant_lease" },
   { "CYCLE_UNSEEN", "core/op/deadlock.c", "decide", "if («youngest») {", "false" },
-  { "FORGED_CLEANED", "core/op/events.c", "on_stray_grant", "!was_waited_for(client, grant, known)", "false" },
+  { "FORGED_CLEANED", "core/op/events.c", "on_late_grant", "!was_waited_for(client, grant, known)", "false" },
   { "CYCLE_ALL", "core/op/deadlock.c", "decide", "if («youngest») {", "true" },
   { "CYCLE_ANY", "core/op/deadlock.c", "follow_wait", "strcmp(walk->waiter, walk->own_wait) == 0", "true" },
   { "CYCLE_FOLLOWED", "core/op/deadlock.c", "is_cycle_of_others", "true", "false" },
-  { "REFUSAL_ENDS_WAIT", "core/link/session.c", "persists", "request->persists_until > 0", "false" },
+  { "REFUSAL_ENDS_WAIT", "core/link/session.c", "persists", "request->resend_until > 0", "false" },
   { "REFUSED_PERMIT_LOST", "core/op/plain_semaphore.c", "on_given", "code == HF_DENIED && adds_permits(op)", "false" },
   { "REFUSED_PERMIT_LOST", "core/op/plain_semaphore.c", "on_given", "code == HF_UNREACHABLE",
     "code == HF_UNREACHABLE && request->refusals == 0" },

@@ -67,8 +67,8 @@ static UNUSED hf_op *begin_call(hf_op_kind kind) {
 }
 
 static const hf_op_kind CALL_KINDS[] = {
-    HF_OP_RELEASE, HF_OP_COMPLETE, HF_OP_EXTEND,  HF_OP_CHECK,      HF_OP_FORCE, HF_OP_INFO,
-    HF_OP_TTL,     HF_OP_PING,     HF_OP_COMMAND, HF_OP_WRITE_BACK, HF_OP_SET,
+    HF_OP_RELEASE, HF_OP_COMPLETE, HF_OP_EXTEND,  HF_OP_CHECK, HF_OP_FORCE, HF_OP_INFO,
+    HF_OP_TTL,     HF_OP_PING,     HF_OP_COMMAND, HF_OP_RAISE, HF_OP_SET,
 };
 
 static const char *const senseless[] = {":0\r\n", ":99\r\n", "+OK\r\n", "$-1\r\n"};

@@ -95,7 +95,7 @@ static UNUSED void answer_query(size_t node, hf_link link, const char *map, hf_t
 
 /* When the client asks for the map for a call; HF_NEVER: not at all. */
 static UNUSED hf_time map_due(void) {
-    return topology_of(&rig.client)->deadline(&rig.client, CALLS);
+    return topology_of(&rig.client)->next_tick(&rig.client, CALLS);
 }
 
 /* The map is out of date, as a link of this node shows. */

@@ -203,16 +203,16 @@ static UNUSED bool is_quiet(void) {
     return hf_client_is_quiet(&rig.client);
 }
 
-static UNUSED hf_time client_deadline(void) {
-    return hf_client_deadline(&rig.client);
+static UNUSED hf_time client_next_tick(void) {
+    return hf_client_next_tick(&rig.client);
 }
 
-static UNUSED hf_time calls_deadline(void) {
-    return hf_client_calls_deadline(&rig.client);
+static UNUSED hf_time calls_next_tick(void) {
+    return hf_client_calls_next_tick(&rig.client);
 }
 
-static UNUSED hf_time renewer_deadline(void) {
-    return hf_client_renewer_deadline(&rig.client);
+static UNUSED hf_time renewer_next_tick(void) {
+    return hf_client_renewer_next_tick(&rig.client);
 }
 
 static UNUSED void abandon_hold(hf_hold *hold, uint32_t count, hf_time now) {
@@ -284,7 +284,7 @@ static UNUSED const char *output_at(hf_time now) {
 static UNUSED int rig_sleep(hf_time now, hf_time until) {
     int wakes = 0;
     rig_tick(now);
-    for (hf_time at; (at = hf_client_deadline(&rig.client)) <= until && wakes < 100000; wakes++) {
+    for (hf_time at; (at = hf_client_next_tick(&rig.client)) <= until && wakes < 100000; wakes++) {
         now = hf_time_max(now, at);
         rig_tick(now);
     }

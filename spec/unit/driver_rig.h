@@ -507,7 +507,7 @@ static UNUSED bool await_renewal(hf_driver *driver) {
 
 static UNUSED hf_op_spec acquire_of(const hf_names *names) {
     return (hf_op_spec){.kind = HF_OP_ACQUIRE,
-                        .lock_kind = hf_kind_named("lock"),
+                        .lock_kind = hf_kind_by_name("lock"),
                         .names = names,
                         .caller = {"me", 2},
                         .lease = now_runs.lease ? now_runs.lease : 30 * HF_SECOND,
@@ -525,7 +525,7 @@ static UNUSED hf_op_spec release_of(const hf_names *names) {
 
 /* An acquire and a release. */
 static UNUSED bool take_turn(hf_driver *driver) {
-    hf_names *names = hf_client_names(driver->client, hf_kind_named("lock"), hf_slice_of("k"));
+    hf_names *names = hf_client_names(driver->client, hf_kind_by_name("lock"), hf_slice_of("k"));
     hf_op_spec acquire = acquire_of(names);
     hf_op_spec pause = {.kind = HF_OP_PAUSE, .wait = now_runs.pause}, release = acquire;
     release.kind = HF_OP_RELEASE;
@@ -631,7 +631,7 @@ static UNUSED hf_driver *begin_run(scenario of) {
 /* A driver that has acquired the lock; the server runs. */
 static UNUSED hf_driver *new_holder(scenario of) {
     hf_driver *driver = begin_run(of);
-    held_names = hf_client_names(driver->client, hf_kind_named("lock"), hf_slice_of("k"));
+    held_names = hf_client_names(driver->client, hf_kind_by_name("lock"), hf_slice_of("k"));
     hf_op_spec acquire = acquire_of(held_names);
     if (!run_op(driver, &acquire)) check_fail(__FILE__, __LINE__, "%s: %s", of.name, last_text);
     return driver;

@@ -39,7 +39,7 @@
     X(uint32_t, failures_of, claim->failures)                                                      \
     X(hf_hold **, member_holds_of, member_holds)                                                   \
     X(uint32_t, member_count_of, member_count)                                                     \
-    X(bool, is_in_flight, claim->in_flight)                                                        \
+    X(bool, is_in_flight, claim->has_command_in_flight)                                            \
     X(bool, is_shared, claim->shared)                                                              \
     X(bool, uses_same_connection, claim->leave.same_connection)                                    \
     X(bool, is_uncertain, claim->count_uncertain)
@@ -66,7 +66,7 @@
     X(hf_hold **, set_member_holds, member_holds)                                                  \
     X(uint8_t, set_member_count, member_count)                                                     \
     X(bool, set_renewed, claim->renewed)                                                           \
-    X(bool, set_in_flight, claim->in_flight)                                                       \
+    X(bool, set_in_flight, claim->has_command_in_flight)                                           \
     X(bool, set_shared, claim->shared)                                                             \
     X(bool, set_refused, claim->leave.refused)                                                     \
     X(bool, set_uncertain, claim->count_uncertain)
@@ -127,7 +127,7 @@ static UNUSED inline void set_claim_lease(hf_claim *of, hf_time value) {
 }
 
 /* Makes the claim belong to a kept lock, or to none. */
-static UNUSED inline void set_claim_kept(hf_claim *of, hf_keep *keep) {
+static UNUSED inline void set_claim_kept(hf_claim *of, hf_kept_lock *keep) {
     of->kept = keep;
     if (keep) keep->claim = of;
 }
@@ -137,7 +137,7 @@ static UNUSED inline hf_time claim_wakes_at(const hf_claim *of) {
 }
 
 static UNUSED inline bool claim_is_in_flight(const hf_claim *of) {
-    return of->in_flight;
+    return of->has_command_in_flight;
 }
 
 static UNUSED inline hf_time claim_ends_at(const hf_claim *of) {
@@ -213,7 +213,7 @@ HOLD_WRITES(FIELD_HOLD_WRITE)
     X(hf_node *, node_for, node)                                                                   \
     X(hf_round *, round_of, round)                                                                 \
     X(const hf_op_impl *, impl_of, impl)                                                           \
-    X(bool, is_turn_of_pollers, acquire.turn_of_pollers)                                           \
+    X(bool, is_turn_of_pollers, acquire.is_pollers_turn)                                           \
     X(const char *, waiter_of, acquire.waiter)                                                     \
     X(char *, cycle_of, deadlock.cycle)                                                            \
     X(bool, is_searching, deadlock.walk)                                                           \
@@ -224,7 +224,7 @@ HOLD_WRITES(FIELD_HOLD_WRITE)
     X(hf_reply *, reply_in, result.reply)                                                          \
     X(hf_time, rechecks_at, wait.recheck_at)                                                       \
     X(uint64_t, wait_number_of, wait.number)                                                       \
-    X(hf_listening, listening_of, wait.listening)                                                  \
+    X(hf_subscription_state, listening_of, wait.listening)                                         \
     X(bool, needs_events, wait.needs_events)
 
 #define OP_WRITES(X)                                                                               \
@@ -232,13 +232,13 @@ HOLD_WRITES(FIELD_HOLD_WRITE)
     X(hf_time, set_begun_at, begun_at)                                                             \
     X(hf_time, set_listen_time, acquire.listen_at)                                                 \
     X(hf_time, set_holder_silent_since, acquire.silent_since)                                      \
-    X(hf_time, set_holder_silent_until, acquire.silent_until)                                      \
+    X(hf_time, set_holder_silent_until, acquire.silent_holder_end)                                 \
     X(long long, set_server_us, acquire.server_us)                                                 \
     X(char *, set_cycle, deadlock.cycle)                                                           \
     X(bool, set_result_taken, result.taken)                                                        \
     X(hf_time, set_wait_end, wait.until)                                                           \
     X(hf_time, set_recheck, wait.recheck_at)                                                       \
-    X(hf_listening, set_listening, wait.listening)                                                 \
+    X(hf_subscription_state, set_listening, wait.listening)                                        \
     X(bool, set_needs_events, wait.needs_events)
 
 #define OP_PARTS(X)                                                                                \
@@ -280,7 +280,7 @@ OP_PARTS(FIELD_OP_PART)
     X(hf_observer, observer_of, observer)                                                          \
     X(hf_presence, presence_of, presence)                                                          \
     X(hf_stats, counters_of, stats)                                                                \
-    X(hf_ended, ended_of, ended)                                                                   \
+    X(hf_ended_waits, ended_of, ended)                                                             \
     X(hf_ring, ring_of, ring)
 
 #define FIELD_CLIENT_READ(type, name, field) FIELD_READ(hf_client, type, name, field)

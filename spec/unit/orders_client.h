@@ -72,7 +72,7 @@ static hf_code call(caller *of, const hf_op_spec *spec, manner how) {
 }
 
 static hf_code call_on(caller *of, const char *key, hf_op_spec spec, manner how) {
-    const hf_kind *kind = hf_kind_named("lock");
+    const hf_kind *kind = hf_kind_by_name("lock");
     hf_names *names = hf_client_names(of->driver->client, kind, hf_slice_of(key));
     spec.lock_kind = kind;
     spec.names = names;

@@ -34,7 +34,7 @@ static UNUSED void tick(hf_time now) {
 static UNUSED void pass(hf_time now, hf_time until) {
     int wakes = 0;
     tick(now);
-    for (hf_time at; (at = client_deadline()) <= until && wakes < 100000; wakes++) {
+    for (hf_time at; (at = client_next_tick()) <= until && wakes < 100000; wakes++) {
         now = hf_time_max(now, at);
         tick(now);
     }

@@ -22,8 +22,8 @@ static UNUSED hf_hold *add_hold(const char *key, const char *owner, hf_time leas
     set_lease(hold, lease);
     set_renewed(hold, renewed);
     set_end(hold, hf_lease_end(now, lease));
-    hf_holds_wake_at(holds, claim_of(hold),
-                     renewed ? hf_lease_renew_at(now, lease) : ends_at(hold));
+    hf_holds_set_wake_at(holds, claim_of(hold),
+                         renewed ? hf_lease_renew_at(now, lease) : ends_at(hold));
     return hold;
 }
 

@@ -15,10 +15,10 @@ TEST(an_acquire_of_a_free_lock_succeeds_with_one_command) {
     CHECK_EQ_INT(count_of(hold), 1);
     CHECK_EQ_U64(token_of(hold), 77);
     CHECK_EQ_U64(ends_at(hold), AT(29698)); /* from the sending, not from the answer */
-    CHECK_EQ_U64(renewer_deadline(), AT(10000));
+    CHECK_EQ_U64(renewer_next_tick(), AT(10000));
     CHECK(!is_in_flight(hold) && !is_granted(hold));
     CHECK_EQ_U64(stats().acquires, 1);
-    CHECK_EQ_U64(hf_op_deadline(op), HF_NEVER);
+    CHECK_EQ_U64(hf_op_next_tick(op), HF_NEVER);
     hf_op_end(op, AT(2)), CHECK(hf_hold_is_valid(hold_of(), AT(29697)));
     CHECK(!hf_hold_is_valid(hold_of(), AT(29698)));
 }
@@ -174,7 +174,7 @@ TEST(a_shared_owners_acquire_of_a_held_mutex_fails_as_busy_even_after_a_noscript
 TEST(the_first_waiter_for_a_mutex_held_by_another_library_rechecks_it_at_random_times) {
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
     subscribe_with(busy(20000, 0, 1), AT(1), AT(2), AT(3)), CHECK_STATE(op, WAITING);
-    CHECK(hf_op_deadline(op) > AT(3) && hf_op_deadline(op) <= AT(204));
+    CHECK(hf_op_next_tick(op) > AT(3) && hf_op_next_tick(op) <= AT(204));
     CHECK_SENT(EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
 }
 

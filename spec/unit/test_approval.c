@@ -13,7 +13,7 @@ TEST(with_needs_approval_a_hold_is_renewed_only_when_approved) {
     CHECK_EQ_U64(hf_client_approval_requests(&rig.client), 1);
     hf_client_approve(&rig.client, hold, AT(12000));
     CHECK_SENT_AT(RENEWER, AT(12000), "EVALSHA renew 1 k me 30000");
-    answer_batch(1, ":1", AT(12001)), CHECK_EQ_U64(renewer_deadline(), AT(22000));
+    answer_batch(1, ":1", AT(12001)), CHECK_EQ_U64(renewer_next_tick(), AT(22000));
     rig_sleep(AT(12001), AT(25000)); /* one approval, one renewal */
     CHECK_SENT(RENEWER, "");
     CHECK_EQ_U64(hf_client_approval_requests(&rig.client), 2);
@@ -65,7 +65,7 @@ TEST(with_needs_approval_a_grant_without_approval_is_not_confirmed) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, false, AT(0));
     set_granted(hold, true);
     set_end(hold, AT(2000));
-    hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(600));
+    hf_holds_set_wake_at(holds_of(&rig.client), claim_of(hold), AT(600));
     rig_sleep(AT(0), AT(1999)), CHECK_EQ_U64(hf_client_approval_requests(&rig.client), 1);
     CHECK_SENT(RENEWER, "");
     rig_sleep(AT(1999), AT(2000)), CHECK(is_lost(hold));

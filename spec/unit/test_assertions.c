@@ -48,14 +48,14 @@ static hf_hold *new_held(hf_time wake) {
     set_count(hold, 1);
     set_end(hold, 100);
     hf_hold_become(hold, HF_HOLD_HELD);
-    hf_holds_wake_at(&holds, claim_of(hold), wake);
+    hf_holds_set_wake_at(&holds, claim_of(hold), wake);
     return hold;
 }
 
 /* Returns the claim of the hold, which is over. */
 static hf_claim *leave(hf_hold *hold) {
     hf_claim *claim = claim_of(hold);
-    hf_holds_leave(&holds, claim);
+    hf_holds_begin_leaving(&holds, claim);
     return claim;
 }
 
@@ -121,13 +121,13 @@ static void wake_a_hold_that_is_elsewhere_in_the_heap(void) {
     hf_hold *hold = new_hold("k");
     new_hold("l");
     set_heap_place(hold, 1);
-    hf_holds_wake_at(&holds, claim_of(hold), 10);
+    hf_holds_set_wake_at(&holds, claim_of(hold), 10);
 }
 
 static void pass_a_sound_table(void) {
     new_held(100);
     hf_holds_check(&holds, 0);
-    hf_holds_wake_at(&holds, claim_of(hold_in_heap(&holds, 0)), 101);
+    hf_holds_set_wake_at(&holds, claim_of(hold_in_heap(&holds, 0)), 101);
     hf_holds_check(&holds, 101);
     leave(hold_in_heap(&holds, 0));
     hf_holds_check(&holds, 101);
@@ -150,7 +150,7 @@ static void release_without_a_command(void) {
 
 static void forget_a_clean_up(void) {
     hf_hold *hold = new_held(100);
-    hf_holds_wake_at(&holds, leave(hold), HF_NEVER);
+    hf_holds_set_wake_at(&holds, leave(hold), HF_NEVER);
     hf_holds_check(&holds, 0);
 }
 

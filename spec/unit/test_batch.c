@@ -105,7 +105,7 @@ TEST(a_multi_locks_lease_ends_with_the_earliest_max_hold_of_its_locks) {
     end_with(BEGIN(HF_OP_ACQUIRE, AT(0), spec.names = &names[1], spec.max_hold = 40 * HF_SECOND),
              ACQUIRED, AT(1));
     set_end(hold_at(1), AT(40000)); /* as after renewals */
-    hf_holds_wake_at(holds_of(&rig.client), claim_of(hold_at(1)), AT(40000));
+    hf_holds_set_wake_at(holds_of(&rig.client), claim_of(hold_at(1)), AT(40000));
     sent_over(CALLS);
     hf_op *op = BEGIN_ALL(HF_OP_ACQUIRE_ALL, AT(20000), spec.max_hold = 60 * HF_SECOND);
     CHECK_SENT(CALLS, "EVALSHA acquire_all " THEIR_KEYS "20000 1000 me 0 me 1 me 0");
@@ -710,7 +710,7 @@ TEST(a_multi_locks_release_does_not_release_a_lock_acquired_again_while_it_waits
     CHECK_STATES("h--");
     CHECK(hold_at(0) == again);
     CHECK(!is_in_flight(again));
-    CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
+    CHECK_EQ_U64(hf_client_loss_count(&rig.client), 1);
 }
 
 TEST(a_multi_lock_cannot_be_released_asynchronously) {

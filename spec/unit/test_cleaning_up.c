@@ -56,7 +56,7 @@ TEST(the_clean_up_of_a_replaced_semaphore_hold_releases_all_its_permits) {
     hf_hold *hold =
         hf_client_add_permits(&rig.client, &hf_kind_permit, hf_slice_of("k"), hf_slice_of("me"), 3);
     set_wait(hold, 7);
-    hf_renewer_clean_up_same_connection(&rig.client, claim_of(hold), AT(0));
+    hf_renewer_clean_up_on_same_connection(&rig.client, claim_of(hold), AT(0));
     CHECK_SENT_AT(CALLS, AT(0),
                   "EVALSHA permit_leave 5 k redisson_lock_token:{k} holdfast_queue:{k} "
                   "redisson_sc:{k} {k}:timeout " THREE " 2000 0 1p" DRIVE_UUID ":7:0 " THREE " ");
@@ -225,7 +225,7 @@ TEST(a_closed_client_retries_a_failed_clean_up_within_200_ms) {
         rig_tick(AT(10)), CHECK_EQ_INT(failures_of(hold), 0);
         set_failures(hold, failures);
         feed_renewer("-OOM command not allowed\r\n", AT(11));
-        CHECK_EQ_U64(renewer_deadline(), AT(11 + pauses[failures]));
+        CHECK_EQ_U64(renewer_next_tick(), AT(11 + pauses[failures]));
     }
 }
 
@@ -247,7 +247,7 @@ TEST(a_clean_up_without_a_reply_does_not_close_the_connection_of_calls) {
     hf_hold *hold = watch(hold_lock(AT(0)));
     set_shared(hold, true);
     set_end(hold, AT(500));
-    hf_renewer_clean_up_same_connection(&rig.client, claim_of(hold), AT(1));
+    hf_renewer_clean_up_on_same_connection(&rig.client, claim_of(hold), AT(1));
     CHECK_SENT_PART_AT(CALLS, AT(1), "EVALSHA leave");
     hf_client_tick(&rig.client, AT(500)), CHECK_EQ_INT(state_of(), -1);
     CHECK(hf_session_wants(link_of(CALLS), AT(500)) != HF_WANT_CLOSE);
@@ -259,7 +259,7 @@ TEST(a_clean_up_on_a_server_that_remains_unreachable_is_given_up_within_40_s) {
     int wakes = rig_sleep(AT(0), AT(40000));
     CHECK_EQ_INT(state_of(), -1);
     CHECK_OR(wakes < 300, "%d wakes", wakes);
-    CHECK_EQ_U64(client_deadline(), HF_NEVER);
+    CHECK_EQ_U64(client_next_tick(), HF_NEVER);
 }
 
 TEST(a_key_of_another_type_needs_no_clean_up) {
@@ -311,14 +311,14 @@ static void fake_tick(hf_client *client, hf_link half, hf_time now) {
 TEST(callers_and_the_renewer_look_up_servers_independently_of_each_other) {
     const hf_topology *before = topology_of(&rig.client);
     hf_topology topology = *before;
-    topology.deadline = fake_deadline;
+    topology.next_tick = fake_deadline;
     topology.tick = fake_tick;
     set_topology(&rig.client, &topology);
     fake_deadlines[0] = AT(70);
     fake_deadlines[1] = AT(90);
-    CHECK_EQ_U64(calls_deadline(), AT(70));
-    CHECK_EQ_U64(renewer_deadline(), AT(90));
-    CHECK_EQ_U64(client_deadline(), AT(70));
+    CHECK_EQ_U64(calls_next_tick(), AT(70));
+    CHECK_EQ_U64(renewer_next_tick(), AT(90));
+    CHECK_EQ_U64(client_next_tick(), AT(70));
     hf_client_tick_renewer(&rig.client, AT(1)), CHECK(fake_ticks[0] == 0 && fake_ticks[1] == 1);
     hf_client_tick_calls(&rig.client, AT(1)), CHECK(fake_ticks[0] == 1 && fake_ticks[1] == 1);
     set_topology(&rig.client, before);
@@ -331,7 +331,7 @@ TEST(an_unconfirmed_grant_in_a_migrating_slot_is_renewed_by_a_command_with_a_sin
         hf_topology topology = *before;
         hf_hold *hold = granted_hold(true);
         before = topology_of(&rig.client);
-        topology.moves_slots = moves;
+        topology.slots_can_move = moves;
         set_topology(&rig.client, &topology);
         set_at_risk(hold, true);
         set_renewed(hold, false);
@@ -351,7 +351,7 @@ TEST(a_clean_up_that_runs_out_of_memory_is_retried) {
         memerr_fail(nth);
         hf_client_tick(&rig.client, AT(1));
         memerr_end();
-        CHECK(renewer_deadline() > AT(1));
+        CHECK(renewer_next_tick() > AT(1));
         CHECK_SENT_UNTIL(RENEWER, AT(1), AT(1100), LEAVE_OF_K("0", ""));
     }
 }
@@ -389,21 +389,21 @@ TEST(a_hold_that_a_new_one_replaced_during_its_clean_up_is_cleaned_up_at_the_nex
     hf_hold *hold = clean_up("k", "me", 30 * HF_SECOND, AT(0));
     CHECK(hf_renewer_set_aside(&rig.client, claim_of(hold), AT(0)));
     const hf_claim *aside = hf_holds_first(holds_of(&rig.client));
-    CHECK_EQ_U64(renewer_deadline(), hf_lease_retry_at(AT(0), claim_ends_at(aside)));
+    CHECK_EQ_U64(renewer_next_tick(), hf_lease_retry_at(AT(0), claim_ends_at(aside)));
     CHECK_SENT_UNTIL(RENEWER, AT(0), AT(999), "");
     CHECK_SENT_UNTIL(RENEWER, AT(999), AT(1000), LEAVE_OF_K("0", ""));
 }
 
 TEST(an_abandoned_request_is_finished_in_the_background_only_if_it_had_been_sent) {
     hf_op *op = begin(HF_OP_PING, AT(0));
-    CHECK(hf_renewer_see_through(&rig.client, request_in(op)));
+    CHECK(hf_renewer_take_over_request(&rig.client, request_in(op)));
     CHECK_EQ_INT(unanswered_count(&rig.client), 1);
     CHECK(!is_quiet());
     feed_calls("+PONG\r\n", AT(1)), CHECK_EQ_INT(unanswered_count(&rig.client), 0);
     rig_begin();
     hf_op_spec spec = spec_of(HF_OP_PING);
     op = hf_client_begin(&rig.client, &spec, AT(0)); /* no connection yet */
-    CHECK(!hf_renewer_see_through(&rig.client, request_in(op)));
+    CHECK(!hf_renewer_take_over_request(&rig.client, request_in(op)));
     CHECK_EQ_INT(unanswered_count(&rig.client), 0);
     CHECK(is_quiet());
 }

@@ -10,7 +10,7 @@ RIG_BEGINS
 
 TEST(a_new_client_opens_no_connection) {
     CHECK_STR(hf_client_uuid(&rig.client), DRIVE_UUID);
-    CHECK_EQ_U64(client_deadline(), HF_NEVER);
+    CHECK_EQ_U64(client_next_tick(), HF_NEVER);
     CHECK(is_quiet());
     rig_tick(AT(0)), CHECK_EQ_U64(rig.opens, 0);
 }
@@ -52,7 +52,7 @@ TEST(connections_for_calls_are_pinged_after_one_for_renewals_got_no_replies) {
     rig_sleep(AT(9999), wakes_at(hold));
     hf_time sent_at = first_node(&rig.client)->links[RENEWER].awaiting_since;
     hf_client_tick_renewer(&rig.client, sent_at + 1500 * HF_MS), CHECK_SENT(CALLS, "");
-    hf_time due = calls_deadline();
+    hf_time due = calls_next_tick();
     CHECK_EQ_U64(due, HF_NEVER);
     hf_client_tick_calls(&rig.client, sent_at + 1600 * HF_MS), CHECK_SENT(CALLS, "PING");
 }
@@ -79,7 +79,7 @@ TEST(a_subscription_that_is_not_confirmed_is_retried_over_a_new_connection) {
 TEST(a_subscription_connection_remains_open_for_a_moment_after_a_grant) {
     hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     CHECK_GRANTS(op, GRANT("1", "88"), AT(100), "ok");
-    hf_op_end(op, AT(100)), CHECK_EQ_U64(calls_deadline(), AT(600));
+    hf_op_end(op, AT(100)), CHECK_EQ_U64(calls_next_tick(), AT(600));
     rig_sleep(AT(100), AT(599)), CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_READY);
     rig_sleep(AT(599), AT(600)), CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_CLOSED);
     CHECK(!first_node(&rig.client)->subscribed);
@@ -98,7 +98,7 @@ TEST(two_waiters_share_one_subscription_to_redissons_channel) {
     feed_message("1 turn 1 50", AT(20));
     CHECK_SENT(EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     feed_message("1 turn 2 50", AT(21)), CHECK_SENT(EVENTS, "");
-    CHECK(listening_of(second) && hf_op_deadline(second) <= AT(21)); /* it may have missed one */
+    CHECK(listening_of(second) && hf_op_next_tick(second) <= AT(21)); /* it may have missed one */
     hf_op_end(first, AT(30)), CHECK_SENT(EVENTS, "");
     hf_op_end(second, AT(31)), CHECK_SENT(EVENTS, "PUNSUBSCRIBE redisson_lock__channel:{k}");
 }
@@ -115,7 +115,7 @@ TEST(all_waiters_of_a_channel_recheck_their_locks_when_its_subscription_starts_o
         for (int j = 0; j < 2; j++) {
             CHECK(rechecks_at(waiters[j]) <= AT(22));
             CHECK_EQ_INT(listening_of(waiters[j]),
-                         i == 1 ? HF_LISTENING_CONFIRMED : HF_LISTENING_REQUESTED);
+                         i == 1 ? HF_SUBSCRIPTION_CONFIRMED : HF_SUBSCRIPTION_REQUESTED);
         }
         feed_event(kinds[i], "redisson_lock__channel:{j}", "1", AT(23));
     }
@@ -125,7 +125,7 @@ TEST(all_waiters_of_a_channel_recheck_their_locks_when_its_subscription_starts_o
 TEST(a_message_makes_a_waiter_leave_the_lock_to_other_libraries_for_at_most_a_second) {
     hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     set_recheck(op, HF_NEVER);
-    feed_message("1 turn 1 60000", AT(20)), CHECK_EQ_U64(hf_op_deadline(op), AT(20 + 1001));
+    feed_message("1 turn 1 60000", AT(20)), CHECK_EQ_U64(hf_op_next_tick(op), AT(20 + 1001));
 }
 
 /* Another error does not mean that it is permitted now. */
@@ -138,13 +138,15 @@ TEST(a_pattern_subscription_that_was_denied_is_not_retried) {
 TEST(a_confirmed_subscription_is_shared_until_its_connection_is_lost) {
     hf_op *first = wait_in_queue(HF_NEVER, AT(0));
     hf_op *second = wait_as("you", AT(10));
-    feed_message("1 turn 1 50", AT(20)), CHECK_EQ_INT(listening_of(first), HF_LISTENING_REQUESTED);
-    set_listening(first, HF_LISTENING_CONFIRMED);
-    feed_message("1 turn 2 50", AT(21)), CHECK_EQ_INT(listening_of(second), HF_LISTENING_CONFIRMED);
+    feed_message("1 turn 1 50", AT(20)),
+        CHECK_EQ_INT(listening_of(first), HF_SUBSCRIPTION_REQUESTED);
+    set_listening(first, HF_SUBSCRIPTION_CONFIRMED);
+    feed_message("1 turn 2 50", AT(21)),
+        CHECK_EQ_INT(listening_of(second), HF_SUBSCRIPTION_CONFIRMED);
     cut_link(EVENTS, "reset", AT(30));
     rig_tick(AT(100));
-    feed_subscribed(AT(101)), CHECK_EQ_INT(listening_of(first), HF_LISTENING_REQUESTED);
-    CHECK_EQ_INT(listening_of(second), HF_LISTENING_REQUESTED);
+    feed_subscribed(AT(101)), CHECK_EQ_INT(listening_of(first), HF_SUBSCRIPTION_REQUESTED);
+    CHECK_EQ_INT(listening_of(second), HF_SUBSCRIPTION_REQUESTED);
 }
 
 TEST(a_grant_message_gives_the_lock_to_the_waiter_that_it_names) {
@@ -160,8 +162,8 @@ TEST(a_waiter_rechecks_its_lock_when_a_message_asks_for_that_or_at_the_time_it_g
     hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     hf_time at = rechecks_at(op);
     feed_message("1 recheck 1 9000", AT(5)), CHECK_EQ_U64(rechecks_at(op), at); /* not later */
-    feed_message("1 recheck 1 50", AT(20)), CHECK_EQ_U64(hf_op_deadline(op), AT(71));
-    feed_message("1 recheck 1", AT(21)), CHECK_EQ_U64(hf_op_deadline(op), AT(21));
+    feed_message("1 recheck 1 50", AT(20)), CHECK_EQ_U64(hf_op_next_tick(op), AT(71));
+    feed_message("1 recheck 1", AT(21)), CHECK_EQ_U64(hf_op_next_tick(op), AT(21));
 }
 
 TEST(a_waiter_ignores_malformed_messages) {
@@ -179,7 +181,7 @@ TEST(a_waiter_ignores_malformed_messages) {
     hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         feed_message(texts[i], AT(10));
-        CHECK_OR(is_waiting(op) && hf_op_deadline(op) > AT(10), "\"%s\"", texts[i]);
+        CHECK_OR(is_waiting(op) && hf_op_next_tick(op) > AT(10), "\"%s\"", texts[i]);
         CHECK_OR(holds_left() == 1, "\"%s\"", texts[i]);
     }
     feed(link_of(EVENTS),
@@ -203,7 +205,7 @@ static void listen_to_grants(void) {
 
 /* A wait for "k" that has ended. */
 static void had_waited(uint64_t number, const hf_kind *kind) {
-    hf_ended_add(ended_of(&rig.client), number, kind, hf_slice_of("k"));
+    hf_ended_waits_add(ended_of(&rig.client), number, kind, hf_slice_of("k"));
 }
 
 /* The owner of a lock that the client keeps has a number of its own kind. */
@@ -211,7 +213,7 @@ TEST(a_late_grant_to_a_client_that_keeps_locks_is_handed_to_the_next_waiter) {
     listen_to_grants();
     had_waited(7, &hf_kind_lock);
     feed_message("1 grant l 07 5 88 2000 k", AT(10));
-    const hf_claim *claim = hf_holds_find_clean_up(holds_of(&rig.client), 7);
+    const hf_claim *claim = hf_holds_find_leaving_by_wait(holds_of(&rig.client), 7);
     CHECK(is_leaving(claim) && !hold_of_claim(claim));
     hf_slice owner = hf_claim_owner(claim);
     CHECK_MEM(owner.data, owner.size, DRIVE_UUID ":07", sizeof DRIVE_UUID ":07" - 1);
@@ -238,7 +240,8 @@ TEST(a_grant_that_belongs_to_a_current_hold_is_not_handed_to_the_next_waiter) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         listen_to_grants();
         hf_hold *hold = watch(hold_lock(AT(2)));
-        if (cases[i].state == CLEANING_UP) hf_holds_leave(holds_of(&rig.client), claim_of(hold));
+        if (cases[i].state == CLEANING_UP)
+            hf_holds_begin_leaving(holds_of(&rig.client), claim_of(hold));
         else set_hold_state(hold, (hf_hold_state)cases[i].state);
         if (is_lost(hold)) set_reason(hold, HF_LOST_TAKEN);
         set_in_flight(hold, cases[i].state != HF_HOLD_LOST), CHECK_EQ_U64(number_of(hold), 2);
@@ -361,14 +364,15 @@ TEST(only_locks_whose_lease_has_ended_are_reported_as_lost) {
         set_hold_state(hold, HF_HOLD_HELD);
         set_count(hold, 1);
         set_end(hold, AT(10000 + 100 * i));
-        hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), ends_at(hold));
+        hf_holds_set_wake_at(holds_of(&rig.client), claim_of(hold), ends_at(hold));
     }
-    hf_client_detect_losses(&rig.client, AT(9999)), CHECK_EQ_U64(hf_client_losses(&rig.client), 0);
+    hf_client_detect_losses(&rig.client, AT(9999)),
+        CHECK_EQ_U64(hf_client_loss_count(&rig.client), 0);
     hf_client_detect_losses(&rig.client, AT(10950));
     for (int i = 0; i < 20; i++)
         CHECK_EQ_INT(hold_state(holds[i]), i < 10 ? HF_HOLD_LOST : HF_HOLD_HELD);
     CHECK(is_held(renewed));
-    CHECK_EQ_U64(hf_client_losses(&rig.client), 10);
+    CHECK_EQ_U64(hf_client_loss_count(&rig.client), 10);
     CHECK_EQ_U64(stats().losses, 10);
     CHECK_SILENT();
 }
@@ -616,7 +620,7 @@ static const char *broken_rule(void) {
 static bool is_spinning(void) {
     for (int i = 0; i < 50; i++) {
         rig_tick(clock_now);
-        if (client_deadline() > clock_now) return false;
+        if (client_next_tick() > clock_now) return false;
     }
     return true;
 }
@@ -635,7 +639,7 @@ static bool all_end(void) {
             hf_session *session = &first_node(&rig.client)->links[link];
             if (session->first_reply < session->next_reply) feed(session, ":1\r\n", clock_now);
         }
-        clock_now = hf_time_max(clock_now, hf_time_min(client_deadline(), clock_now + 20 * HF_MS));
+        clock_now = hf_time_max(clock_now, hf_time_min(client_next_tick(), clock_now + 20 * HF_MS));
     }
     return false;
 }

@@ -11,7 +11,7 @@ TEST(a_moved_redirect_is_followed_at_once_and_applies_to_later_commands) {
     CHECK_NODE_SENT(0, CALLS, ASKED);
     CHECK_THEN_SENT(0, MOVED_TO_B, AT(1001), 1, ASKED);
     CHECK(node_for(op) == node_at(1));
-    CHECK_EQ_INT(request_in(op)->sends, 1);
+    CHECK_EQ_INT(request_in(op)->possible_runs, 1);
     CHECK_EQ_U64(stats().redirects, 1);
     CHECK_ANSWER_BY(1, op, YES, AT(1002), "ok");
     hf_op_end(op, AT(1002));
@@ -32,7 +32,7 @@ TEST(a_moved_redirect_makes_the_client_reread_the_cluster_map_but_not_too_often)
         hf_op_end(op, AT(1000));
     }
     rig_tick(AT(1000)), CHECK_NODE_SENT(0, CALLS, QUERY);
-    feeds(0, CALLS, HALVES, AT(1001)), CHECK_EQ_U64(client_deadline(), HF_NEVER);
+    feeds(0, CALLS, HALVES, AT(1001)), CHECK_EQ_U64(client_next_tick(), HF_NEVER);
 }
 
 TEST(an_ask_redirect_is_followed_for_one_command_only) {
@@ -137,7 +137,7 @@ TEST(a_command_without_a_reply_is_resent_to_the_node_that_takes_over) {
     CHECK(rig_sleep(AT(1002), AT(1400)) < 40);
     CHECK(strstr(output_of(at(1, CALLS)), QUERY));
     CHECK_THEN_SENT(1, ALL_OF_B, AT(1401), 1, ASKED);
-    CHECK_EQ_INT(request_in(op)->sends, 2);
+    CHECK_EQ_INT(request_in(op)->possible_runs, 2);
 }
 
 TEST(a_renewal_is_sent_to_the_node_that_takes_over_the_slot) {
@@ -222,7 +222,7 @@ TEST(a_grant_to_an_ended_wait_is_undone_only_if_it_came_from_the_node_of_its_key
         node_at(node)->links[EVENTS].stays_open = true;
         rig_serve(AT(1000));
     }
-    hf_ended_add(ended_of(&rig.client), 7, &hf_kind_lock, hf_slice_of("k"));
+    hf_ended_waits_add(ended_of(&rig.client), 7, &hf_kind_lock, hf_slice_of("k"));
     feeds_event(1, "message", GRANT("7", "99"), AT(1001)), CHECK_EQ_INT(holds_left(), 0);
     feeds_event(0, "message", GRANT("7", "99"), AT(1002)), CHECK_EQ_INT(holds_left(), 1);
     CHECK(is_leaving(claim_in_heap(holds_of(&rig.client), 0)));
@@ -249,19 +249,19 @@ TEST(a_waiter_subscribes_to_plain_and_sharded_channels_and_polls_until_both_are_
     feeds_event(0, "subscribe", "1", AT(1000));
     output_of(at(0, EVENTS));
     feeds(0, CALLS, busy(20000, 0, 1), AT(1000)), CHECK_NODE_SENT(0, EVENTS, LISTENS);
-    CHECK(hf_op_deadline(op) > AT(1000) && hf_op_deadline(op) <= AT(1201));
+    CHECK(hf_op_next_tick(op) > AT(1000) && hf_op_next_tick(op) <= AT(1201));
     feeds(0, EVENTS, SHARDED("$10\r\nssubscribe", ":1"), AT(1000));
-    CHECK(hf_op_deadline(op) <= AT(1001)); /* it may have been announced before */
+    CHECK(hf_op_next_tick(op) <= AT(1001)); /* it may have been announced before */
     rig_tick(AT(1001));
-    feeds(0, CALLS, busy(20000, 0, 1), AT(1001)), CHECK(hf_op_deadline(op) > AT(1201));
+    feeds(0, CALLS, busy(20000, 0, 1), AT(1001)), CHECK(hf_op_next_tick(op) > AT(1201));
     feeds(0, EVENTS, SHARDED("$8\r\nsmessage", "$1\r\n0"), AT(1100));
-    CHECK(hf_op_deadline(op) <= AT(1100));
+    CHECK(hf_op_next_tick(op) <= AT(1100));
     rig_tick(AT(1100));
     feeds(0, CALLS, busy(20000, 0, 1), AT(1101));
     feeds(0, EVENTS, SHARDED("$12\r\nsunsubscribe", ":0"), AT(1200)); /* the slot has moved */
     rig_tick(AT(1200));
     feeds(0, CALLS, busy(20000, 0, 1), AT(1200));
-    CHECK(hf_op_deadline(op) > AT(1200) && hf_op_deadline(op) <= AT(1401));
+    CHECK(hf_op_next_tick(op) > AT(1200) && hf_op_next_tick(op) <= AT(1401));
 }
 
 /* The renewer waits for its answer, which is a redirect: the acquire itself has ended by then. */
@@ -324,7 +324,7 @@ TEST(a_node_stored_in_a_removed_ones_memory_inherits_none_of_its_state) {
     }
     move_to(2, AT(3000)), CHECK_EQ_INT(node_count(&rig.client), 3);
     CHECK_STR(node_at(2)->server.host, "n2");
-    CHECK_EQ_INT(at(2, CALLS)->failed_opens, 1);
+    CHECK_EQ_INT(at(2, CALLS)->opens_since_reply, 1);
 }
 
 /* ---- memory ---- */

@@ -56,7 +56,7 @@ TEST(an_error_message_names_every_cluster_node_that_refuses_connections) {
     CHECK_MESSAGE(op, "a:1: refused, b:2: refused");
     CHECK_EQ_INT(rig.opens, 2);
     CHECK_EQ_INT(state_of(), -1);
-    CHECK_EQ_U64(client_deadline(), HF_NEVER);
+    CHECK_EQ_U64(client_next_tick(), HF_NEVER);
 }
 
 TEST(a_denied_login_is_reported_rather_than_an_unreachable_node) {
@@ -87,7 +87,7 @@ TEST(a_command_waits_while_no_node_serves_its_slot) {
 }
 
 TEST(a_new_cluster_client_requests_no_map) {
-    CHECK_EQ_U64(client_deadline(), HF_NEVER);
+    CHECK_EQ_U64(client_next_tick(), HF_NEVER);
     rig_tick(AT(1000)), CHECK_EQ_INT(rig.opens, 0);
     CHECK(hf_client_node(&rig.client, hf_slice_of("k")) == node_at(0));
 }
@@ -338,10 +338,10 @@ TEST(a_removed_node_is_not_forgotten_while_a_subscription_is_open_on_it) {
     call_at_gone_node(1, AT(1000));
     rig.down[2] = "refused";
     hf_session_closed(at(2, CALLS), "gone", AT(2000));
-    hf_node_listen(node_at(2), true, false, AT(2000));
+    hf_node_set_listening(node_at(2), true, false, AT(2000));
     move_to(2, AT(3000)), CHECK_EQ_INT(node_count(&rig.client), 4);
     CHECK_STR(node_at(2)->server.host, "n1");
-    hf_node_listen(node_at(2), false, false, AT(3001));
+    hf_node_set_listening(node_at(2), false, false, AT(3001));
 }
 
 TEST(a_plain_command_is_sent_to_the_node_of_its_first_key) {

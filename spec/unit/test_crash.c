@@ -55,7 +55,7 @@ static int events_about(const char *owner) {
 }
 
 TEST(a_waiter_without_crash_release_does_not_look_up_the_holders_process) {
-    CHECK_EQ_U64(hf_crash_at(wait_with(NULL)), HF_NEVER);
+    CHECK_EQ_U64(hf_crash_next_check(wait_with(NULL)), HF_NEVER);
     CHECK_STR(output_at(AT(30000)), "");
 }
 
@@ -65,20 +65,20 @@ TEST(a_waiter_looks_up_the_process_only_of_an_owner_that_holds_the_lock_alone) {
     for (const hf_kind *const *kind = hf_kinds; *kind; kind++) {
         spec_in(op)->lock_kind = *kind;
         bool shared = (*kind)->many_owners || (*kind)->has_permits;
-        CHECK_OR(!shared || hf_crash_at(op) == HF_NEVER, "%s", (*kind)->name);
+        CHECK_OR(!shared || hf_crash_next_check(op) == HF_NEVER, "%s", (*kind)->name);
     }
     spec_in(op)->lock_kind = &hf_kind_lock;
-    CHECK_EQ_U64(hf_crash_at(op), AT(50));
+    CHECK_EQ_U64(hf_crash_next_check(op), AT(50));
 }
 
 TEST(a_waiter_releases_the_lock_of_a_dead_process_and_reports_that) {
     hf_op *op = wait_with(life);
     CHECK_STR(output_at(AT(49)), "");
-    CHECK_EQ_U64(hf_op_deadline(op), AT(50));
+    CHECK_EQ_U64(hf_op_next_tick(op), AT(50));
     CHECK_STR(output_at(AT(50)), INFO);
     known_life = HF_LIFE_RUNNING;
     feed_owner(OTHER ":7", 0, AT(51)), CHECK_STR(asked, OTHER);
-    CHECK_EQ_U64(hf_op_deadline(op), AT(101));
+    CHECK_EQ_U64(hf_op_next_tick(op), AT(101));
     CHECK_STR(output_at(AT(101)), "");
     known_life = HF_LIFE_ENDED;
     CHECK_STR(output_at(AT(151)), RELEASE(OTHER ":7"));
@@ -167,7 +167,7 @@ TEST(a_waiter_no_longer_checks_the_process_of_an_earlier_owner) {
     CHECK_STR(output_at(AT(1051)), INFO);
     feed_owner("backup", -1, AT(1052));
     known_life = HF_LIFE_ENDED;
-    CHECK_EQ_U64(hf_crash_at(op), AT(2052));
+    CHECK_EQ_U64(hf_crash_next_check(op), AT(2052));
     CHECK_STR(output_at(AT(1200)), "");
 }
 
@@ -176,7 +176,7 @@ TEST(a_waiters_query_for_the_owner_is_given_up_after_a_second) {
     hf_op *op = wait_with(life);
     CHECK_STR(output_at(AT(50)), INFO);
     for (int ms = 100; ms <= 1050; ms += 50) rig_tick(AT(ms));
-    CHECK_EQ_U64(hf_crash_at(op), AT(1050 + 1000));
+    CHECK_EQ_U64(hf_crash_next_check(op), AT(1050 + 1000));
 }
 
 /* Shared owners, permits, owners of a quorum, and texts that only resemble an owner. */
@@ -209,15 +209,15 @@ TEST(waiters_further_back_in_the_queue_query_the_owner_less_often) {
     hf_op *op = wait_with(life);
     known_life = HF_LIFE_RUNNING;
     output_at(AT(50));
-    feed_owner(OTHER ":7", 3, AT(51)), CHECK_EQ_U64(hf_crash_at(op), AT(251));
-    output_at(AT(251)), CHECK_EQ_U64(hf_crash_at(op), AT(451));
+    feed_owner(OTHER ":7", 3, AT(51)), CHECK_EQ_U64(hf_crash_next_check(op), AT(251));
+    output_at(AT(251)), CHECK_EQ_U64(hf_crash_next_check(op), AT(451));
     rig_end(AT(452));
     op = wait_with(life);
     output_at(AT(50));
-    feed_owner(OTHER ":7", 100000, AT(51)), CHECK_EQ_U64(hf_crash_at(op), AT(61051));
+    feed_owner(OTHER ":7", 100000, AT(51)), CHECK_EQ_U64(hf_crash_next_check(op), AT(61051));
     known_life = HF_LIFE_RUNNING;
     CHECK_STR(output_at(AT(61051)), INFO);
-    feed_owner(OTHER ":7", 100000, AT(61052)), CHECK_EQ_U64(hf_crash_at(op), AT(62052));
+    feed_owner(OTHER ":7", 100000, AT(61052)), CHECK_EQ_U64(hf_crash_next_check(op), AT(62052));
 }
 
 TEST(a_waiters_check_of_the_holders_process_that_ran_out_of_memory_is_retried_in_a_second) {

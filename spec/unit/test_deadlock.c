@@ -40,7 +40,7 @@ TEST(a_tenants_deadlock_search_reads_only_waits_of_its_own_prefix) {
 TEST(a_deadlock_search_follows_owners_and_their_waits_until_it_finds_a_cycle) {
     hf_op *op = wait_for_k(HF_SECOND);
     CHECK_STR(output_at(AT(999)), "");
-    CHECK_EQ_U64(hf_op_deadline(op), AT(1000));
+    CHECK_EQ_U64(hf_op_next_tick(op), AT(1000));
     CHECK_STR(output_at(AT(1000)), INFO_OF("k", OWN));
     feed_holder("you", -1); /* it may have left the queue: that does not matter here */
     CHECK_SENT(CALLS, "GET holdfast_wait:you");
@@ -99,11 +99,11 @@ TEST(a_deadlock_search_is_repeated_after_twice_the_last_pause) {
     hf_op *op = wait_for_k(HF_SECOND / 2);
     output_at(AT(500));
     feed_calls("-ERR no\r\n", AT(501)), CHECK(!is_searching(op));
-    CHECK_EQ_U64(hf_deadlock_at(op), AT(1000));
-    CHECK_EQ_U64(hf_op_deadline(op), AT(1000));
+    CHECK_EQ_U64(hf_deadlock_next_check(op), AT(1000));
+    CHECK_EQ_U64(hf_op_next_tick(op), AT(1000));
     CHECK_STR(output_at(AT(999)), "");
     CHECK_STR(output_at(AT(1001)), INFO_OF("k", OWN));
-    CHECK(hf_deadlock_at(op) == HF_NEVER);
+    CHECK(hf_deadlock_next_check(op) == HF_NEVER);
     feed_holder("me", 0);
     feed_wait("500 " OWN " l k"), CHECK(is_cancelling(op));
 }

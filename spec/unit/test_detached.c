@@ -36,7 +36,7 @@ static void hold_and_send_release(void) {
 
 TEST(an_async_release_is_completed_without_its_caller) {
     hold_and_send_release(), CHECK_SENT(CALLS, RELEASE("1"));
-    feed_calls(":1\r\n", AT(2)), CHECK_EQ_U64(client_deadline(), 0);
+    feed_calls(":1\r\n", AT(2)), CHECK_EQ_U64(client_next_tick(), 0);
     rig_tick(AT(2)), CHECK(!ops_of(&rig.client)), CHECK_EQ_U64(detached_count(&rig.client), 0);
     CHECK_EQ_U64(stats().releases, 1);
     CHECK_EQ_U64(holds_left(), 0);
@@ -69,7 +69,7 @@ TEST(a_loss_found_by_an_async_release_is_reported_even_if_its_caller_has_acquire
     sent_over(CALLS);
     CHECK_ANSWER(op, ":-2\r\n" ACQUIRED, AT(2), "ok");
     CHECK_EQ_INT(reason_of(hold), HF_LOST_TAKEN);
-    CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
+    CHECK_EQ_U64(hf_client_loss_count(&rig.client), 1);
     CHECK_EQ_U64(stats().losses, 1);
     CHECK_EQ_U64(holds_left(), 1);
 }
@@ -124,7 +124,7 @@ TEST(an_acquire_that_waits_for_an_async_release_can_be_interrupted_or_abandoned)
 
 TEST(an_acquire_that_waits_for_an_async_release_times_out_within_6_s) {
     hf_op *op = follow();
-    CHECK_EQ_U64(hf_op_deadline(op), AT(3001)); /* at least the time of a command */
+    CHECK_EQ_U64(hf_op_next_tick(op), AT(3001)); /* at least the time of a command */
     for (int ms = 100; ms < 6000 && !hf_op_is_done(op); ms += 100) {
         hf_session *calls = link_of(CALLS);
         rig_tick(AT(ms));
@@ -190,7 +190,7 @@ TEST(an_acquire_waits_for_an_async_release_that_it_could_otherwise_overtake) {
         const hf_topology *before = topology_of(&rig.client);
         send_release(AT(1));
         sent_over(CALLS);
-        topology.moves_slots = where >= 2;
+        topology.slots_can_move = where >= 2;
         set_topology(&rig.client, &topology);
         set_member(&rig.client, where < 2);
         hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(1), spec.owner = HF_NO_TEXT,

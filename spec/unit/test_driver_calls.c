@@ -66,7 +66,7 @@ static bool close_in_loop(hf_driver *driver) {
 
 TEST(closing_a_client_in_an_event_loop_releases_its_locks) {
     hf_driver *driver = begin_run((scenario){.name = "a close in a loop", .uses_event_loop = true});
-    hf_names *names = hf_client_names(driver->client, hf_kind_named("lock"), hf_slice_of("k"));
+    hf_names *names = hf_client_names(driver->client, hf_kind_by_name("lock"), hf_slice_of("k"));
     hf_op_spec acquire = acquire_of(names);
     bool acquired = run_op(driver, &acquire);
     bool quiet = close_in_loop(driver), closed = driver->closed;
@@ -128,7 +128,7 @@ TEST(a_sleeping_event_loop_is_woken_to_clean_up_an_abandoned_lock) {
     struct pollfd ready = {hf_driver_prepare_wait(driver, HF_NEVER), POLLIN, 0};
     bool early = poll(&ready, 1, 0) == 1;
     hf_hold *hold =
-        hf_client_find(driver->client, hf_kind_named("lock"), held_names, (hf_slice){"me", 2});
+        hf_client_find(driver->client, hf_kind_by_name("lock"), held_names, (hf_slice){"me", 2});
     if (hold) hf_client_abandon(driver->client, hold, 1, hf_now());
     hf_driver_wake(driver);
     bool woken = poll(&ready, 1, SOON) == 1;

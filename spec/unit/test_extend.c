@@ -12,7 +12,7 @@ TEST(the_new_lease_of_an_extend_is_measured_from_the_sending_of_its_command) {
     CHECK_ANSWER(op, ":1\r\n", AT(1500), "ok");
     CHECK_EQ_U64(lease_of(hold), 60 * HF_SECOND);
     CHECK_EQ_U64(ends_at(hold), AT(1000 + 59398));
-    CHECK_EQ_U64(renewer_deadline(), AT(21000));
+    CHECK_EQ_U64(renewer_next_tick(), AT(21000));
     op = begin_extend(HF_SECOND, AT(2000)); /* also a shorter one */
     CHECK_ANSWER(op, ":1\r\n", AT(2001), "ok");
     CHECK_EQ_U64(ends_at(hold), AT(2988));
@@ -29,7 +29,7 @@ TEST(an_extend_that_finds_the_lock_gone_or_is_answered_after_its_lease_reports_a
         hf_op *op = begin_extend(HF_SECOND, AT(1000));
         CHECK_ANSWER(op, cases[i].reply, AT(cases[i].at), "lost");
         CHECK_EQ_INT(reason_of(hold), cases[i].reason);
-        CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
+        CHECK_EQ_U64(hf_client_loss_count(&rig.client), 1);
         CHECK(hold_of() == hold); /* until the owner releases it */
     }
 }
@@ -41,7 +41,7 @@ TEST(an_extend_whose_reply_arrives_after_the_loss_does_not_revive_the_hold) {
     rig_sleep(AT(29000), AT(29700)), CHECK(is_lost(hold));
     CHECK_ANSWER(op, ":1\r\n", AT(29800), "lost");
     CHECK(is_lost(hold));
-    CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
+    CHECK_EQ_U64(hf_client_loss_count(&rig.client), 1);
 }
 
 TEST(after_an_extend_without_a_reply_the_shorter_of_both_leases_applies) {
@@ -83,7 +83,7 @@ TEST(an_extend_that_the_server_refuses_leaves_the_lease_as_it_was) {
     hf_op *op = begin_extend(HF_SECOND, AT(1000));
     CHECK_ANSWER(op, "-NOPERM no\r\n", AT(1001), "denied");
     CHECK_EQ_U64(ends_at(hold), AT(29698));
-    CHECK_EQ_U64(renewer_deadline(), AT(10000));
+    CHECK_EQ_U64(renewer_next_tick(), AT(10000));
 }
 
 TEST(a_check_succeeds_if_the_lock_is_held_and_otherwise_reports_a_loss) {
@@ -92,7 +92,7 @@ TEST(a_check_succeeds_if_the_lock_is_held_and_otherwise_reports_a_loss) {
     CHECK_SENT(CALLS, CHECK_OF_K);
     CHECK_ANSWER(op, ":1\r\n", AT(1001), "ok");
     CHECK_EQ_U64(ends_at(hold), AT(29698));
-    CHECK_EQ_U64(renewer_deadline(), AT(10000));
+    CHECK_EQ_U64(renewer_next_tick(), AT(10000));
     op = begin(HF_OP_CHECK, AT(2000));
     CHECK_ANSWER(op, ":-1\r\n", AT(2001), "lost");
     CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
@@ -111,7 +111,7 @@ TEST(no_reply_prolongs_the_lease_beyond_that_of_an_extend_that_the_server_may_st
         hf_op *op = begin(cases[i].kind, AT(3000));
         CHECK_ANSWER(op, cases[i].reply, AT(3001), "ok");
         CHECK_EQ_U64(ends_at(hold), AT(3000 + 9898));
-        CHECK(renewer_deadline() <= AT(3000 + 3334));
+        CHECK(renewer_next_tick() <= AT(3000 + 3334));
     }
 }
 
@@ -185,7 +185,7 @@ TEST(an_extend_confirms_a_grant) {
     hf_op *op = begin_extend(60 * HF_SECOND, AT(200));
     CHECK_ANSWER(op, ":1\r\n", AT(201), "ok");
     CHECK(!is_granted(hold));
-    CHECK_EQ_U64(renewer_deadline(), hf_lease_renew_before(ends_at(hold), 60 * HF_SECOND));
+    CHECK_EQ_U64(renewer_next_tick(), hf_lease_renew_at_from_end(ends_at(hold), 60 * HF_SECOND));
 }
 
 /* A longer lease that another process has set stays. */
@@ -204,7 +204,7 @@ TEST(an_extend_abandoned_before_it_was_sent_changes_nothing) {
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(1000));
     CHECK_EQ_U64(ends_at(hold), AT(1000 + 9898));
     hf_op_end(op, AT(1100)), CHECK_EQ_U64(ends_at(hold), AT(29698));
-    CHECK_EQ_U64(renewer_deadline(), AT(10000));
+    CHECK_EQ_U64(renewer_next_tick(), AT(10000));
 }
 
 TEST(an_extend_whose_reply_arrives_after_max_hold_reports_a_loss_with_the_reason_max_hold) {

@@ -42,7 +42,7 @@ static void start(void) {
     hf_client_config config = config_of(HF_MODE_ONE, NULL, 0);
     finish();
     client = hf_client_new(&config, ENTROPY);
-    names = hf_client_names(client, hf_kind_named("lock"), (hf_slice){"k", 1});
+    names = hf_client_names(client, hf_kind_by_name("lock"), (hf_slice){"k", 1});
     if (!client || !names) abort();
 }
 
@@ -54,7 +54,7 @@ static hf_session *calls(void) {
 
 static hf_op_spec spec_of(hf_op_kind kind, hf_slice caller) {
     return (hf_op_spec){.kind = kind,
-                        .lock_kind = hf_kind_named("lock"),
+                        .lock_kind = hf_kind_by_name("lock"),
                         .names = names,
                         .caller = caller,
                         .lease = 30 * HF_SECOND,
@@ -92,17 +92,17 @@ static hf_op *acquire(hf_slice caller, hf_time now) {
 }
 
 TEST(each_kind_of_lock_can_be_looked_up_by_its_name) {
-    CHECK(!hf_kind_named("no such kind"));
-    CHECK(!hf_kind_named("lock")->has_permits);
-    CHECK(hf_kind_named("permit")->has_permits);
+    CHECK(!hf_kind_by_name("no such kind"));
+    CHECK(!hf_kind_by_name("lock")->has_permits);
+    CHECK(hf_kind_by_name("permit")->has_permits);
 }
 
 TEST(a_holds_state_can_be_read_from_its_acquire_to_its_end) {
     hf_op *op = acquire(ME, AT(0));
     hf_hold *hold = hf_op_hold(op, 0);
-    CHECK(hold == hf_client_find(client, hf_kind_named("lock"), names, ME));
-    CHECK(!hf_client_find(client, hf_kind_named("mutex"), names, ME));
-    CHECK(!hf_client_find(client, hf_kind_named("lock"), names, YOU));
+    CHECK(hold == hf_client_find(client, hf_kind_by_name("lock"), names, ME));
+    CHECK(!hf_client_find(client, hf_kind_by_name("mutex"), names, ME));
+    CHECK(!hf_client_find(client, hf_kind_by_name("lock"), names, YOU));
     hf_hold_view seen = hf_view_of(hold);
     CHECK_EQ_INT(seen.state, HF_HOLD_HELD);
     CHECK_EQ_INT(seen.reason, HF_LOST_NONE);
@@ -117,12 +117,12 @@ TEST(a_holds_state_can_be_read_from_its_acquire_to_its_end) {
     seen = hf_view_of(hold), CHECK_EQ_INT(seen.state, HF_HOLD_LOST);
     CHECK_EQ_INT(seen.reason, HF_LOST_EXPIRED);
     CHECK(seen.over && seen.in_table);
-    CHECK_EQ_U64(hf_client_losses(client), 1);
+    CHECK_EQ_U64(hf_client_loss_count(client), 1);
     CHECK(hf_client_has_hold_like(client, hold));
     hf_op_end(begin(HF_OP_RELEASE, ME, AT(40000)), AT(40000)), CHECK(!hf_view_of(hold).in_table);
     CHECK(hf_view_of(hold).over);
     CHECK(!hf_client_has_hold_like(client, hold));
-    CHECK(!hf_client_find(client, hf_kind_named("lock"), names, ME));
+    CHECK(!hf_client_find(client, hf_kind_by_name("lock"), names, ME));
     hf_hold_unref(hold);
 }
 
@@ -134,17 +134,17 @@ TEST(each_handle_of_a_lost_hold_learns_of_the_loss_once) {
     for (size_t i = 0; i < 3; i++) hf_stake_begin(&stakes[i], client, hold, i < 2 ? &one : &two);
     stakes[1].muted = true;
     hf_stake_move(&stakes[3], &stakes[2]);
-    hf_op_end(op, AT(0)), CHECK_EQ_INT(hf_losses_next(&one), HF_LOST_NONE);
+    hf_op_end(op, AT(0)), CHECK_EQ_INT(hf_losses_peek(&one), HF_LOST_NONE);
     hf_client_detect_losses(client, hf_view_of(hold).valid_until);
-    CHECK_EQ_INT(hf_losses_next(&one), HF_LOST_EXPIRED);
+    CHECK_EQ_INT(hf_losses_peek(&one), HF_LOST_EXPIRED);
     CHECK_EQ_INT(hf_losses_take(&one), HF_LOST_EXPIRED);
     CHECK_EQ_INT(hf_losses_take(&one), HF_LOST_NONE);
     CHECK_EQ_INT(one.first, HF_LOST_EXPIRED);
     CHECK_EQ_INT(hf_losses_take(&two), HF_LOST_EXPIRED);
-    uint64_t losses = hf_client_losses(client);
+    uint64_t losses = hf_client_loss_count(client);
     hf_stake_begin(&stakes[2], client, hold, &late);
     CHECK_EQ_INT(hf_losses_take(&late), HF_LOST_EXPIRED);
-    CHECK_EQ_U64(hf_client_losses(client), losses + 1);
+    CHECK_EQ_U64(hf_client_loss_count(client), losses + 1);
     for (size_t i = 0; i < 4; i++) hf_stake_end(&stakes[i]);
     hf_op_end(begin(HF_OP_RELEASE, ME, AT(40000)), AT(40000));
 }
@@ -311,7 +311,7 @@ TEST(each_kind_of_operation_has_the_properties_that_the_test_lists) {
         [HF_OP_ACQUIRE] = "a",     [HF_OP_RELEASE] = "rh",   [HF_OP_COMPLETE] = "rh",
         [HF_OP_EXTEND] = "h",      [HF_OP_CHECK] = "h",      [HF_OP_FORCE] = "",
         [HF_OP_INFO] = "",         [HF_OP_TTL] = "",         [HF_OP_PING] = "",
-        [HF_OP_COMMAND] = "",      [HF_OP_WRITE_BACK] = "",  [HF_OP_SET] = "",
+        [HF_OP_COMMAND] = "",      [HF_OP_RAISE] = "",       [HF_OP_SET] = "",
         [HF_OP_PAUSE] = "",        [HF_OP_SET_COUNT] = "",   [HF_OP_COUNT_DOWN] = "",
         [HF_OP_COUNT] = "",        [HF_OP_AWAIT] = "",       [HF_OP_DELETE] = "",
         [HF_OP_TAKE] = "l",        [HF_OP_GIVE] = "l",       [HF_OP_DRAIN] = "l",
@@ -322,7 +322,7 @@ TEST(each_kind_of_operation_has_the_properties_that_the_test_lists) {
         CHECK_STR(printed("%s%s%s%s", hf_op_kind_acquires(kind) ? "a" : "",
                           hf_op_kind_releases(kind) ? "r" : "",
                           hf_op_kind_needs_a_hold(kind) ? "h" : "",
-                          hf_op_kind_settles_later(kind) ? "l" : ""),
+                          hf_op_kind_may_need_clean_up(kind) ? "l" : ""),
                   kinds[i] ? kinds[i] : "has no row above");
     }
 }
@@ -386,9 +386,9 @@ TEST(a_number_in_the_servers_reply_reaches_the_caller_unchanged) {
 
 TEST(the_record_of_an_earlier_idempotent_run_remains_valid_after_its_call_has_ended) {
     hf_result result, again;
-    hf_names *guarded = hf_client_names(client, hf_kind_named("guard"), (hf_slice){"k", 1});
+    hf_names *guarded = hf_client_names(client, hf_kind_by_name("guard"), (hf_slice){"k", 1});
     hf_op_spec spec = spec_of(HF_OP_ACQUIRE, ME);
-    spec.lock_kind = hf_kind_named("guard");
+    spec.lock_kind = hf_kind_by_name("guard");
     spec.names = guarded;
     hf_op *op = hf_client_begin(client, &spec, AT(0));
     serve(calls(), AT(0));
@@ -413,7 +413,7 @@ TEST(a_queued_acquire_is_not_reported_as_awaiting_a_reply) {
 }
 
 TEST(a_multi_lock_has_one_hold_for_each_lock) {
-    hf_names *more = hf_client_names(client, hf_kind_named("lock"), (hf_slice){"l", 1});
+    hf_names *more = hf_client_names(client, hf_kind_by_name("lock"), (hf_slice){"l", 1});
     const hf_names *both[] = {names, more};
     hf_op_spec spec = spec_of(HF_OP_ACQUIRE_ALL, ME);
     spec.names = NULL;
@@ -422,7 +422,7 @@ TEST(a_multi_lock_has_one_hold_for_each_lock) {
     hf_op *op = hf_client_begin(client, &spec, AT(0));
     CHECK_EQ_INT(hf_op_hold_count(op), 2);
     CHECK(hf_op_hold(op, 0) != hf_op_hold(op, 1));
-    CHECK(hf_op_hold(op, 1) == hf_client_find(client, hf_kind_named("lock"), more, ME));
+    CHECK(hf_op_hold(op, 1) == hf_client_find(client, hf_kind_by_name("lock"), more, ME));
     hf_op_end(op, AT(0));
     op = begin(HF_OP_PING, ME, AT(0)), CHECK_EQ_INT(hf_op_hold_count(op), 0);
     hf_op_end(op, AT(0));

@@ -43,7 +43,7 @@ TEST(a_removed_hold_is_freed_only_with_its_last_handle) {
     hf_hold_ref(hold);
     hf_holds_remove(&holds, claim_of(hold)), CHECK(!is_in_table(hold));
     CHECK(hf_slice_equal(hf_hold_key(hold), KEY));
-    hf_holds_wake_at(&holds, claim_of(hold), 5); /* no place in the heap any more */
+    hf_holds_set_wake_at(&holds, claim_of(hold), 5); /* no place in the heap any more */
     CHECK(!hold_of_claim(hf_holds_first(&holds)));
     hf_hold *again = add("key", "owner");
     CHECK(again && again != hold && number_of(again) > number_of(hold));
@@ -55,10 +55,10 @@ TEST(holds_whose_timers_expire_at_the_same_time_are_processed_in_order) {
     for (int i = 0; i < 20; i++) {
         made[i] = add(printed("%d", i), "o"), CHECK(made[i]);
     }
-    for (int i = 0; i < 20; i++) hf_holds_wake_at(&holds, claim_of(made[(i * 7) % 20]), 5);
+    for (int i = 0; i < 20; i++) hf_holds_set_wake_at(&holds, claim_of(made[(i * 7) % 20]), 5);
     for (int i = 0; i < 20; i++) {
         CHECK(hold_of_claim(hf_holds_first(&holds)) == made[i]);
-        hf_holds_wake_at(&holds, claim_of(made[i]), HF_NEVER);
+        hf_holds_set_wake_at(&holds, claim_of(made[i]), HF_NEVER);
     }
 }
 
@@ -68,7 +68,7 @@ TEST(a_lost_hold_is_counted_and_has_no_timer_any_more) {
     set_hold_state(hold, HF_HOLD_HELD);
     set_count(hold, 1);
     set_end(hold, 100);
-    hf_holds_wake_at(&holds, claim_of(hold), 50), CHECK(hf_hold_is_valid(hold, 99));
+    hf_holds_set_wake_at(&holds, claim_of(hold), 50), CHECK(hf_hold_is_valid(hold, 99));
     CHECK(!hf_hold_is_valid(hold, 100));
     hf_holds_mark_lost(&holds, hold, HF_LOST_TAKEN), CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_TAKEN);
@@ -100,17 +100,18 @@ TEST(a_hold_is_found_by_its_own_number_or_by_that_of_its_shared_owners_wait) {
     hf_holds_set_wait(&holds, claim_of(mine), 7);
     hf_holds_set_wait(&holds, claim_of(shared), 8);
     set_shared(shared, true);
-    CHECK(hold_of_claim(hf_holds_find_wait(&holds, number_of(mine))) == mine);
-    CHECK(!hold_of_claim(hf_holds_find_wait(&holds, 7)));
-    CHECK(hold_of_claim(hf_holds_find_wait(&holds, number_of(shared))) == shared);
-    CHECK(hold_of_claim(hf_holds_find_wait(&holds, 8)) == shared);
+    CHECK(hold_of_claim(hf_holds_find_by_number(&holds, number_of(mine))) == mine);
+    CHECK(!hold_of_claim(hf_holds_find_by_number(&holds, 7)));
+    CHECK(hold_of_claim(hf_holds_find_by_number(&holds, number_of(shared))) == shared);
+    CHECK(hold_of_claim(hf_holds_find_by_number(&holds, 8)) == shared);
     hf_holds_set_wait(&holds, claim_of(shared), 9);
-    CHECK(!hold_of_claim(hf_holds_find_wait(&holds, 8)));
-    CHECK(hold_of_claim(hf_holds_find_wait(&holds, 9)) == shared);
+    CHECK(!hold_of_claim(hf_holds_find_by_number(&holds, 8)));
+    CHECK(hold_of_claim(hf_holds_find_by_number(&holds, 9)) == shared);
     hf_holds_set_wait(&holds, claim_of(shared), number_of(shared)); /* it needs no other number */
-    CHECK(!hold_of_claim(hf_holds_find_wait(&holds, 9)));
-    CHECK(hold_of_claim(hf_holds_find_wait(&holds, number_of(shared))) == shared);
-    hf_holds_remove(&holds, claim_of(shared)), CHECK(!hold_of_claim(hf_holds_find_wait(&holds, 2)));
+    CHECK(!hold_of_claim(hf_holds_find_by_number(&holds, 9)));
+    CHECK(hold_of_claim(hf_holds_find_by_number(&holds, number_of(shared))) == shared);
+    hf_holds_remove(&holds, claim_of(shared)),
+        CHECK(!hold_of_claim(hf_holds_find_by_number(&holds, 2)));
 }
 
 TEST(after_a_change_of_a_key_the_next_check_of_its_holds_is_moved_earlier_but_never_later) {
@@ -129,7 +130,7 @@ TEST(after_a_change_of_a_key_the_next_check_of_its_holds_is_moved_earlier_but_ne
                               OWNER);
         set_hold_state(all[i], cases[i].state);
         set_count(all[i], 1);
-        hf_holds_wake_at(&holds, claim_of(all[i]), cases[i].wake_at);
+        hf_holds_set_wake_at(&holds, claim_of(all[i]), cases[i].wake_at);
     }
     hf_holds_wake_all(&holds, &hf_kind_lock, hf_slice_of("k"), 50);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -140,8 +141,8 @@ TEST(after_a_change_of_a_key_the_next_check_of_its_holds_is_moved_earlier_but_ne
 TEST(the_number_of_holds_awaiting_clean_up_falls_when_one_is_removed) {
     hf_hold *one = add("a", "o"), *other = add("b", "o");
     hf_claim *first = claim_of(one), *second = claim_of(other);
-    hf_holds_leave(&holds, first);
-    hf_holds_leave(&holds, second);
+    hf_holds_begin_leaving(&holds, first);
+    hf_holds_begin_leaving(&holds, second);
     hf_holds_mark_late_grant(&holds, first), CHECK_EQ_INT((int)holds.late_grants, 1);
     hf_holds_remove(&holds, second), CHECK_EQ_INT((int)holds.late_grants, 1);
     hf_holds_remove(&holds, first), CHECK_EQ_INT((int)holds.late_grants, 0);
@@ -149,11 +150,12 @@ TEST(the_number_of_holds_awaiting_clean_up_falls_when_one_is_removed) {
 
 TEST(another_clients_request_for_a_kept_lock_must_name_its_current_number) {
     hf_hold *hold = add("a", "o");
-    hf_keep keep = {.holds = &holds};
+    hf_kept_lock keep = {.holds = &holds};
     set_claim_kept(claim_of(hold), &keep);
     hf_holds_set_wait(&holds, claim_of(hold), 77);
-    hf_holds_on_wish(&holds, 77), CHECK(!keep.wanted && !keep.due);
-    hf_holds_on_wish(&holds, number_of(hold)), CHECK(keep.wanted && keep.due && holds.due == &keep);
+    hf_holds_on_wanted(&holds, 77), CHECK(!keep.wanted && !keep.due);
+    hf_holds_on_wanted(&holds, number_of(hold)),
+        CHECK(keep.wanted && keep.due && holds.due == &keep);
     clear(), CHECK(!keep.claim);
 }
 
@@ -161,15 +163,15 @@ TEST(an_idle_kept_lock_is_not_reported_as_ended) {
     hf_hold *idle = add("idle", "o"), *asking = add("asking", "o");
     CHECK(idle && asking);
     hf_claim *claim = claim_of(idle);
-    hf_keep keep = {.holds = &holds};
+    hf_kept_lock keep = {.holds = &holds};
     set_hold_state(idle, HF_HOLD_HELD);
     set_count(idle, 1);
     set_claim_kept(claim, &keep);
     set_end(idle, 50);
-    hf_holds_wake_at(&holds, claim, 50);
-    hf_holds_wake_at(&holds, claim_of(asking), 60);
-    CHECK(hf_holds_first_ended(&holds, 100) == claim);
-    hf_holds_keep(&holds, claim), CHECK(!hf_holds_first_ended(&holds, 100));
+    hf_holds_set_wake_at(&holds, claim, 50);
+    hf_holds_set_wake_at(&holds, claim_of(asking), 60);
+    CHECK(hf_holds_first_expired(&holds, 100) == claim);
+    hf_holds_make_idle(&holds, claim), CHECK(!hf_holds_first_expired(&holds, 100));
     clear(); /* before `keep` ends */
 }
 
@@ -231,7 +233,7 @@ static void step(naive *model, uint64_t *random) {
         model->holds[i] = NULL;
     } else {
         model->wake_at[i] = hf_jitter(random, 10) == 0 ? HF_NEVER : hf_jitter(random, 50);
-        hf_holds_wake_at(&holds, claim_of(hold), model->wake_at[i]);
+        hf_holds_set_wake_at(&holds, claim_of(hold), model->wake_at[i]);
     }
 }
 
@@ -293,13 +295,13 @@ TEST(a_hold_that_has_ended_is_found_anywhere_in_the_timer_heap) {
             set_hold_state(each[i], HF_HOLD_HELD);
             set_count(each[i], 1);
             set_end(each[i], i == ended ? 100 : 200);
-            hf_holds_wake_at(&holds, claim_of(each[i]), (hf_time)i + 1);
+            hf_holds_set_wake_at(&holds, claim_of(each[i]), (hf_time)i + 1);
         }
-        CHECK(hold_of_claim(hf_holds_first_ended(&holds, 100)) == each[ended]);
-        CHECK(!hf_holds_first_ended(&holds, 99));
+        CHECK(hold_of_claim(hf_holds_first_expired(&holds, 100)) == each[ended]);
+        CHECK(!hf_holds_first_expired(&holds, 99));
         hf_holds_mark_lost(&holds, each[ended], HF_LOST_EXPIRED);
-        CHECK(!hf_holds_first_ended(&holds, 199) && hf_holds_first_ended(&holds, 200));
-        clear(), CHECK(!hf_holds_first_ended(&holds, 200));
+        CHECK(!hf_holds_first_expired(&holds, 199) && hf_holds_first_expired(&holds, 200));
+        clear(), CHECK(!hf_holds_first_expired(&holds, 200));
     }
 }
 
@@ -332,12 +334,12 @@ TEST(a_holds_lease_is_limited_only_by_a_shorter_one) {
     NEW_HOLD(hold);
     set_lease(&hold, 10);
     set_shortened_lease(&hold, HF_NEVER);
-    hf_claim_bound_lease(claim_of(&hold), 5, 5), CHECK_EQ_U64(hf_claim_lease(claim_of(&hold)), 10);
-    hf_claim_bound_lease(claim_of(&hold), 6, 5), CHECK_EQ_U64(hf_claim_lease(claim_of(&hold)), 10);
-    hf_claim_bound_lease(claim_of(&hold), 4, 5), CHECK_EQ_U64(hf_claim_lease(claim_of(&hold)), 4);
-    hf_claim_bound_lease(claim_of(&hold), 3, HF_NEVER);
+    hf_claim_limit_lease(claim_of(&hold), 5, 5), CHECK_EQ_U64(hf_claim_lease(claim_of(&hold)), 10);
+    hf_claim_limit_lease(claim_of(&hold), 6, 5), CHECK_EQ_U64(hf_claim_lease(claim_of(&hold)), 10);
+    hf_claim_limit_lease(claim_of(&hold), 4, 5), CHECK_EQ_U64(hf_claim_lease(claim_of(&hold)), 4);
+    hf_claim_limit_lease(claim_of(&hold), 3, HF_NEVER);
     CHECK_EQ_U64(hf_claim_lease(claim_of(&hold)), 3);
-    hf_claim_bound_lease(claim_of(&hold), 4, HF_NEVER);
+    hf_claim_limit_lease(claim_of(&hold), 4, HF_NEVER);
     CHECK_EQ_U64(hf_claim_lease(claim_of(&hold)), 3);
 }
 

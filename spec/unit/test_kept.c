@@ -201,7 +201,7 @@ TEST(a_callers_wait_for_a_kept_lock_ends_by_timeout_or_signal) {
     hold_and_end();
     hf_op *b = begin_as("b", HF_OP_ACQUIRE, 50 * HF_MS, AT(1)), *c = acquire("c", AT(1));
     hf_op *d = acquire("d", AT(1));
-    CHECK_EQ_U64(hf_op_deadline(b), AT(51));
+    CHECK_EQ_U64(hf_op_next_tick(b), AT(51));
     CHECK_TICK(b, AT(51), "busy");
     CHECK_INTERRUPTS(c, AT(52));
     release("a", AT(53)), CHECK_OUTCOME(d, "ok");
@@ -211,7 +211,7 @@ TEST(a_client_returns_an_idle_kept_lock_when_another_client_requests_it) {
     keep_idle(AT(1));
     feed_message("1 wish 07", AT(2)); /* of another one */
     CHECK_SILENT();
-    feed_message("1 wish 01", AT(2)), CHECK_EQ_U64(client_deadline(), 0);
+    feed_message("1 wish 01", AT(2)), CHECK_EQ_U64(client_next_tick(), 0);
     CHECK_SENT_AT(CALLS, AT(2), LEAVE("01"));
     feed_calls(":1\r\n", AT(3)), CHECK_EQ_U64(holds_left(), 0);
     CHECK_EQ_U64(kept_count(&rig.client), 0);
@@ -344,7 +344,7 @@ TEST(a_kept_lock_that_is_released_by_force_while_its_lease_is_shortened_is_retur
 
 TEST(a_client_that_returns_a_kept_mutex_leaves_it_briefly_to_polling_clients) {
     hf_op *waits = wait_for_returned_mutex();
-    CHECK_EQ_U64(hf_op_deadline(waits), AT(1025));
+    CHECK_EQ_U64(hf_op_next_tick(waits), AT(1025));
     rig_tick(AT(1025)), CHECK(is_asking(waits));
 }
 
@@ -444,7 +444,7 @@ TEST(an_unconfirmed_grant_is_still_confirmed_after_the_kept_lock_went_to_the_nex
     hf_hold *hold = hold_in(op);
     CHECK(is_renewed(hold));
     hf_time confirm_at = AT(2) + (ends_at(hold) - AT(2)) / 3;
-    CHECK_EQ_U64(renewer_deadline(), confirm_at);
+    CHECK_EQ_U64(renewer_next_tick(), confirm_at);
     CHECK_SENT_UNTIL(RENEWER, AT(2), confirm_at - 1, "");
     CHECK_SENT_AT(RENEWER, confirm_at, CONFIRM("01"));
 }
@@ -664,14 +664,14 @@ TEST(a_caller_that_waits_in_its_client_queries_the_server_when_the_holders_lease
         hf_time end = ends_at(hold_in(op));
         hf_op_end(op, AT(0));
         hf_op *b = acquire("b", AT(1)), *c = acquire("c", AT(1));
-        CHECK_EQ_U64(hf_op_deadline(b), end);
-        CHECK_EQ_U64(hf_op_deadline(c), end);
+        CHECK_EQ_U64(hf_op_next_tick(b), end);
+        CHECK_EQ_U64(hf_op_next_tick(c), end);
         rig_tick(end - 1), CHECK(is_queued_here(b));
         if (asked) hf_op_tick(b, end);
         else acquire("d", end);
         CHECK_EQ_U64(stats().losses, 1);
         hf_client_tick_calls(&rig.client, end), CHECK(is_asking(b)), CHECK(is_queued_here(c));
-        CHECK_EQ_U64(hf_op_deadline(c), HF_NEVER);
+        CHECK_EQ_U64(hf_op_next_tick(c), HF_NEVER);
     }
 }
 

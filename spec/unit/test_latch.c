@@ -10,7 +10,7 @@
 static bool names_of(void) {
     hf_names_free(&rig.names);
     if (!hf_names_make_on(&rig.names, hf_slice_of("k"), &hf_kind_latch)) return false;
-    hf_names_set_braced_releases(&rig.names, &hf_kind_latch);
+    hf_names_brace_release_channel(&rig.names, &hf_kind_latch);
     return true;
 }
 
@@ -337,7 +337,7 @@ TEST(after_a_latchs_message_its_waiters_next_rechecks_are_spread_over_200_ms) {
         hf_time now = AT(10 * i);
         feed_event("message", CHANNEL, "0", now);
         feed_calls(COUNT("2"), now);
-        int after = (int)((hf_op_deadline(op) - now) / HF_MS);
+        int after = (int)((hf_op_next_tick(op) - now) / HF_MS);
         CHECK(after >= 1800 && after <= 2000);
         first = after < first ? after : first;
         last = after > last ? after : last;
@@ -352,8 +352,8 @@ TEST(a_wait_for_a_latch_without_its_channel_polls_less_and_less_often) {
         hf_op *op = begin_wait(HF_NEVER, AT(0));
         subscribe_with(COUNT("2"), AT(1), AT(2), AT(cases[i].ms));
         hf_time most = AT(cases[i].ms + cases[i].after_ms);
-        CHECK(hf_op_deadline(op) <= most);
-        CHECK(hf_op_deadline(op) >= most - (hf_time)cases[i].after_ms * HF_MS / 10);
+        CHECK(hf_op_next_tick(op) <= most);
+        CHECK(hf_op_next_tick(op) >= most - (hf_time)cases[i].after_ms * HF_MS / 10);
     }
 }
 

@@ -45,10 +45,10 @@ TEST(a_lease_is_renewed_once_a_third_of_it_has_passed) {
 
 TEST(the_time_of_the_renewal_can_be_computed_from_the_end_of_the_lease) {
     for (hf_time lease = HF_LEASE_MIN; lease <= HF_LEASE_MAX; lease = lease * 3 / 2 + 1) {
-        CHECK_EQ_U64(hf_lease_renew_before(hf_lease_end(NOW, lease), lease),
+        CHECK_EQ_U64(hf_lease_renew_at_from_end(hf_lease_end(NOW, lease), lease),
                      hf_lease_renew_at(NOW, lease));
     }
-    CHECK_EQ_U64(hf_lease_renew_before(5, HF_SECOND), 0);
+    CHECK_EQ_U64(hf_lease_renew_at_from_end(5, HF_SECOND), 0);
 }
 
 TEST(a_failed_renewal_is_retried_soon_and_several_times_before_the_lease_ends) {

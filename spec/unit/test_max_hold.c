@@ -51,7 +51,7 @@ TEST(the_last_renewal_sends_a_lease_that_ends_at_max_hold) {
         from = renewals[i].at + 1;
     }
     CHECK_EQ_U64(ends_at(hold), AT(65000 - 252));
-    CHECK_EQ_U64(renewer_deadline(), ends_at(hold));
+    CHECK_EQ_U64(renewer_next_tick(), ends_at(hold));
     CHECK_SENT_UNTIL(RENEWER, AT(from), ends_at(hold) - 1, "");
     CHECK(is_held(hold));
     rig_sleep(ends_at(hold) - 1, ends_at(hold)), CHECK_MAX_HOLD(hold);
@@ -107,7 +107,7 @@ TEST(max_hold_of_a_waiters_hold_starts_when_the_lock_is_granted) {
     sent_over(CALLS);
     CHECK_GRANTS(op, GRANT("1", "88"), AT(500), "ok");
     hf_op_end(op, AT(500)), CHECK_EQ_U64(bound_of(hold_of()), AT(40500));
-    CHECK_SENT_PART_UNTIL(RENEWER, AT(500), renewer_deadline(),
+    CHECK_SENT_PART_UNTIL(RENEWER, AT(500), renewer_next_tick(),
                           "EVALSHA extend 2 k holdfast_queue:{k} me 30000 ");
 }
 

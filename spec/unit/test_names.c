@@ -66,11 +66,11 @@ TEST(each_waiter_for_a_fair_lock_has_a_channel_of_its_own) {
 TEST(a_latchs_names_always_contain_the_key_in_braces) {
     char note[HF_NAMES_NOTE_EXTRA + 64];
     CHECK(hf_names_make_on(&names, hf_slice_of("job"), &hf_kind_latch));
-    hf_names_set_braced_releases(&names, &hf_kind_latch);
+    hf_names_brace_release_channel(&names, &hf_kind_latch);
     CHECK_SLICE(names.releases, hf_slice_of("redisson_countdownlatch__channel__{job}"));
     hf_names_free(&names), CHECK(hf_names_make_on(&names, hf_slice_of("a{b}"), &hf_kind_latch));
     CHECK_SLICE(names.releases, hf_slice_of("redisson_countdownlatch__channel__a{b}"));
-    hf_names_set_braced_releases(&names, &hf_kind_latch);
+    hf_names_brace_release_channel(&names, &hf_kind_latch);
     CHECK_SLICE(names.releases, hf_slice_of("redisson_countdownlatch__channel__{a{b}}"));
     CHECK_SLICE(names.listening, hf_slice_of("holdfast_listening:a{b}"));
     size_t size = hf_names_note(note, names.key, hf_slice_of("uuid:7"));

@@ -40,7 +40,7 @@ static void check_sleepers(const caller *of) {
     const hf_driver *driver = of->driver;
     bool may_end = driver->stopping && hf_client_is_quiet(driver->client);
     ORDER_CHECK(!may_end, "the watchdog of %s sleeps though it may end", of->name);
-    hf_time due = hf_client_deadline(driver->client), wakes = order_sleeps_until(driver);
+    hf_time due = hf_client_next_tick(driver->client), wakes = order_sleeps_until(driver);
     if (driver->calling) wakes = hf_time_min(wakes, order_sleeps_until(of));
     ORDER_CHECK(wakes <= due, "%s sleeps past what is due", of->name);
     check_bytes(driver, wakes);

@@ -11,8 +11,8 @@ static hf_op *begin_pause(hf_time wait, hf_time now) {
 
 TEST(a_pause_between_two_attempts_ends_when_its_time_is_over_without_opening_a_connection) {
     hf_op *op = begin_pause(100 * HF_MS, AT(0));
-    CHECK_EQ_U64(hf_op_deadline(op), AT(100));
-    CHECK_EQ_U64(client_deadline(), AT(100));
+    CHECK_EQ_U64(hf_op_next_tick(op), AT(100));
+    CHECK_EQ_U64(client_next_tick(), AT(100));
     rig_tick(AT(99)), CHECK(!hf_op_is_done(op));
     CHECK_TICK(op, AT(100), "ok");
     CHECK_EQ_U64(rig.opens, 0);

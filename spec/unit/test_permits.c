@@ -137,7 +137,7 @@ TEST(permits_are_renewed_on_the_key_that_holds_their_leases) {
 
 TEST(permits_granted_to_a_wait_that_has_ended_are_released) {
     hf_op *op = permits_waiting(1, AT(0));
-    hf_ended_add(ended_of(&rig.client), 7, &hf_kind_permit, hf_slice_of("k"));
+    hf_ended_waits_add(ended_of(&rig.client), 7, &hf_kind_permit, hf_slice_of("k"));
     feed_message("1 grant p 7 5 88 2000 k", AT(500));
     CHECK_SENT_AT(RENEWER, AT(500),
                   "EVALSHA permit_leave " KEYS_OF_POOL DRIVE_UUID ":7 2000 0 1p" DRIVE_UUID

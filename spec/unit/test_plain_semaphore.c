@@ -214,7 +214,7 @@ TEST(a_release_of_permits_abandoned_before_it_was_sent_is_finished_in_the_backgr
     spec.lock_kind = &hf_kind_plain_semaphore;
     spec.value = 2;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
-    CHECK_EQ_INT(request_in(op)->sends, 0);
+    CHECK_EQ_INT(request_in(op)->possible_runs, 0);
     hf_op_end(op, AT(1));
     check_settled(CALL("semaphore_release", "1") "2", ":2\r\n", AT(1));
 }

@@ -32,7 +32,7 @@ TEST(a_client_publishes_its_name_even_if_its_acquire_took_long) {
     hf_client_introduce(&rig.client, "host 7 name");
     hf_op *op = begin_acquire(0, AT(0));
     CHECK_SENT_AT(RENEWER, AT(250), "");
-    end_with(op, ACQUIRED, AT(400)), CHECK_EQ_U64(client_deadline(), AT(500));
+    end_with(op, ACQUIRED, AT(400)), CHECK_EQ_U64(client_next_tick(), AT(500));
     CHECK_SENT_AT(RENEWER, AT(500), "SET " NAME " host 7 name PX 300000");
 }
 
@@ -72,7 +72,7 @@ TEST(a_published_name_expires_with_its_lock_and_is_renewed_before_that) {
 }
 
 TEST(a_client_publishes_its_name_once_it_has_held_a_lock_for_250_ms) {
-    publish_name(), CHECK_EQ_U64(hf_presence_deadline(&rig.client), AT(100250));
+    publish_name(), CHECK_EQ_U64(hf_presence_next_tick(&rig.client), AT(100250));
     CHECK_SENT_AT(RENEWER, AT(9000), "");
 }
 
@@ -93,7 +93,7 @@ TEST(a_client_without_locks_publishes_no_name) {
     op = begin(HF_OP_RELEASE, AT(2));
     end_with(op, ":1\r\n", AT(3));
     CHECK_SENT_AT(RENEWER, AT(250), "");
-    CHECK_EQ_U64(client_deadline(), HF_NEVER);
+    CHECK_EQ_U64(client_next_tick(), HF_NEVER);
 }
 
 TEST(a_client_without_a_name_publishes_nothing) {
@@ -275,20 +275,20 @@ TEST(a_wait_is_published_for_at_most_64_of_the_locks_that_its_caller_holds) {
 
 TEST(a_closed_client_does_not_wake_up_to_publish_its_name) {
     publish_name();
-    close_rig(AT(300)), CHECK_EQ_U64(hf_presence_deadline(&rig.client), HF_NEVER);
+    close_rig(AT(300)), CHECK_EQ_U64(hf_presence_next_tick(&rig.client), HF_NEVER);
 }
 
 TEST(a_published_name_expires_with_the_longest_held_lock) {
     EACH_NUMBER (i, 2) {
         hf_client_introduce(&rig.client, "x");
         hf_hold *hold = hold_lock(AT(0));
-        hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(1000));
+        hf_holds_set_wake_at(holds_of(&rig.client), claim_of(hold), AT(1000));
         set_end(hold, AT(i == 0 ? 600250 : 1000));
         hf_hold *other = hf_holds_add(holds_of(&rig.client), &hf_kind_lock, hf_slice_of("j"),
                                       hf_slice_of("me"), hf_slice_of("me"));
         set_count(other, 1);
         hf_hold_become(other, HF_HOLD_HELD);
-        hf_holds_wake_at(holds_of(&rig.client), claim_of(other), AT(1000));
+        hf_holds_set_wake_at(holds_of(&rig.client), claim_of(other), AT(1000));
         set_end(other, AT(i == 0 ? 1000 : 600250));
         CHECK_SENT_AT(RENEWER, AT(250), "SET " NAME " x PX 600000");
     }
@@ -360,8 +360,8 @@ TEST(a_published_name_is_not_renewed_before_it_is_due) {
     publish_name();
     end_with(begin(HF_OP_RELEASE, AT(300)), ":1\r\n", AT(301));
     hf_op_end(wait_beside(AT(1000)), AT(1001));
-    rig_tick(AT(1250)), CHECK_EQ_U64(hf_presence_deadline(&rig.client), HF_NEVER);
-    begin_acquire(0, AT(2000)), CHECK_EQ_U64(hf_presence_deadline(&rig.client), AT(100250));
+    rig_tick(AT(1250)), CHECK_EQ_U64(hf_presence_next_tick(&rig.client), HF_NEVER);
+    begin_acquire(0, AT(2000)), CHECK_EQ_U64(hf_presence_next_tick(&rig.client), AT(100250));
 }
 
 TEST(a_waiting_client_renews_its_published_name) {
@@ -369,7 +369,7 @@ TEST(a_waiting_client_renews_its_published_name) {
     wait_in_queue(200 * HF_SECOND, AT(0));
     rig_tick(AT(250));
     wait_beside(AT(1000));
-    rig_tick(AT(1250)), CHECK_EQ_U64(hf_presence_deadline(&rig.client), AT(100250));
+    rig_tick(AT(1250)), CHECK_EQ_U64(hf_presence_next_tick(&rig.client), AT(100250));
 }
 
 CHECK_MAIN

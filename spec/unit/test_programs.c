@@ -138,15 +138,15 @@ TEST(each_kind_of_lock_has_the_server_scripts_that_the_test_lists) {
 }
 
 /* Returns the traits as letters: r reentrant, a publishes_releases, f has_fingerprint, c
- * has_permits, j many_owners, l uses_list, w wraps_key, k may_be_kept, u subscribers_not_counted, t
- * counts_our_listeners, n has_call_notes. */
+ * has_permits, j many_owners, l uses_list, w wraps_key, k may_be_kept, u
+ * subscribes_to_channel_itself, t counts_our_subscribers, n has_call_notes. */
 static const char *traits_of(const hf_kind *kind) {
     static char text[16];
     snprintf(text, sizeof text, "%s%s%s%s%s%s%s%s%s%s%s", kind->reentrant ? "r" : "",
              kind->publishes_releases ? "a" : "", kind->has_fingerprint ? "f" : "",
              kind->has_permits ? "c" : "", kind->many_owners ? "j" : "", kind->uses_list ? "l" : "",
              kind->wraps_key ? "w" : "", kind->may_be_kept ? "k" : "",
-             kind->subscribers_not_counted ? "u" : "", kind->counts_our_listeners ? "t" : "",
+             kind->subscribes_to_channel_itself ? "u" : "", kind->counts_our_subscribers ? "t" : "",
              kind->has_call_notes ? "n" : "");
     return text;
 }
@@ -174,8 +174,8 @@ TEST(each_kind_of_lock_has_the_properties_that_the_test_lists) {
     CHECK_EQ_INT(known, sizeof rows / sizeof *rows);
     for (size_t i = 0; i < known; i++) {
         const hf_kind *kind = rows[i].kind;
-        CHECK(hf_kinds[i] == kind && hf_kind_of_letter(rows[i].letter[0]) == kind);
-        CHECK(hf_kind_named(rows[i].name) == kind);
+        CHECK(hf_kinds[i] == kind && hf_kind_by_letter(rows[i].letter[0]) == kind);
+        CHECK(hf_kind_by_name(rows[i].name) == kind);
         CHECK_STR(traits_of(kind), rows[i].traits);
         CHECK_STR(kind->owner_suffix ? kind->owner_suffix : "",
                   rows[i].suffix ? rows[i].suffix : "");
@@ -183,7 +183,7 @@ TEST(each_kind_of_lock_has_the_properties_that_the_test_lists) {
                   rows[i].channel ? rows[i].channel : "");
         CHECK(kind->read_half == rows[i].reads && kind->write_half == rows[i].writes);
     }
-    CHECK(!hf_kind_of_letter('x') && !hf_kind_named("x"));
+    CHECK(!hf_kind_by_letter('x') && !hf_kind_by_name("x"));
 }
 
 CHECK_MAIN

@@ -145,7 +145,7 @@ TEST(a_quorum_waiter_tries_again_after_a_random_pause) {
     CHECK_CONTAINS(first, hf_client_uuid(&rig.client));
     CHECK_ANSWERS(op, 0, COUNT, busy(20000, 0, 0), AT(1), "under way");
     rig_hush();
-    hf_time again = hf_op_deadline(op);
+    hf_time again = hf_op_next_tick(op);
     CHECK(again > AT(1) && again <= AT(1 + 1 + 200));
     pass(AT(1), again);
     const char *second = output_by(0);
@@ -160,7 +160,7 @@ TEST(a_quorum_waiter_pauses_for_a_millisecond_at_least_and_longer_after_each_att
     for (int attempt = 1; attempt <= 600; attempt++) {
         for (int i = 0; i < COUNT; i++) answer(i, busy(20000, 0, 0), now);
         CHECK_EQ_INT(round_of(op)->attempts, attempt);
-        hf_time pause = hf_op_deadline(op) - now, most = attempt < 5 ? 10u << attempt : 200;
+        hf_time pause = hf_op_next_tick(op) - now, most = attempt < 5 ? 10u << attempt : 200;
         CHECK(pause >= HF_MS && pause <= (most + 3) * HF_MS);
         longest = hf_time_max(longest, pause);
         least = hf_time_min(least, pause);
@@ -573,7 +573,7 @@ TEST(a_quorum_hold_abandoned_during_a_check_is_not_reported_as_lost) {
     for (int i = 0; i < COUNT; i++) answer(i, ":1\r\n", AT(12));
     CHECK_OUTCOME(op, "not_held");
     CHECK_EQ_U64(stats().losses, 0);
-    CHECK_EQ_U64(hf_client_losses(&rig.client), 0);
+    CHECK_EQ_U64(hf_client_loss_count(&rig.client), 0);
 }
 
 TEST(a_lost_quorum_hold_is_cleaned_up_on_a_server_as_soon_as_that_is_back) {
@@ -819,8 +819,8 @@ TEST(a_quorum_acquire_waits_for_servers_whose_idle_connections_turn_out_to_be_de
 
 TEST(the_callers_task_and_the_renewers_each_add_a_late_grant_to_its_quorum_hold) {
     EACH_NUMBER (renewer, 2) {
-        hold_by(3, AT(0)), CHECK(calls_deadline() > AT(100));
-        feed(link_at(4, CALLS), yes(5), AT(100)), CHECK_EQ_U64(calls_deadline(), 0);
+        hold_by(3, AT(0)), CHECK(calls_next_tick() > AT(100));
+        feed(link_at(4, CALLS), yes(5), AT(100)), CHECK_EQ_U64(calls_next_tick(), 0);
         if (renewer) hf_client_tick_renewer(&rig.client, AT(100));
         else hf_client_tick_calls(&rig.client, AT(100));
         CHECK_EQ_INT(parts_held(), 4);
@@ -880,15 +880,15 @@ TEST(only_a_single_owners_existing_hold_counts_on_a_recently_restarted_server) {
 TEST(a_quorum_call_evaluates_each_servers_reply_as_soon_as_it_arrives) {
     EACH_NUMBER (i, COUNT) {
         hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-        CHECK(hf_op_deadline(op) > AT(1));
-        feed(link_at(i, CALLS), yes(7), AT(1)), CHECK_EQ_U64(hf_op_deadline(op), 0);
+        CHECK(hf_op_next_tick(op) > AT(1));
+        feed(link_at(i, CALLS), yes(7), AT(1)), CHECK_EQ_U64(hf_op_next_tick(op), 0);
     }
     for (int i = 0; i < 2; i++) { /* also that of a token that is written back */
         start();
         hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
         for (int j = 0; j < MAJORITY; j++) answer(j, yes(50 + (unsigned)j), AT(1));
-        CHECK_EQ_U64(hf_op_deadline(op), AT(3001));
-        feed(link_at(i, CALLS), ":1\r\n", AT(2)), CHECK_EQ_U64(hf_op_deadline(op), 0);
+        CHECK_EQ_U64(hf_op_next_tick(op), AT(3001));
+        feed(link_at(i, CALLS), ":1\r\n", AT(2)), CHECK_EQ_U64(hf_op_next_tick(op), 0);
     }
 }
 
@@ -934,7 +934,7 @@ TEST(a_quorum_waiter_pauses_longer_if_its_attempts_take_longer) {
         for (int j = 0; j < COUNT; j++) feed(link_at(j, CALLS), busy(20000, 0, 0), AT(40));
         hf_client_tick_calls(&rig.client, AT(40));
         CHECK_EQ_INT(round_of(op)->state, HF_ROUND_PAUSING);
-        hf_time pause = hf_op_deadline(op) - AT(40);
+        hf_time pause = hf_op_next_tick(op) - AT(40);
         CHECK(pause <= 101 * HF_MS); /* 20 ms, and twice as long as the round took */
         longest = hf_time_max(longest, pause);
     }

@@ -267,9 +267,9 @@ TEST(a_quorum_acquire_waits_for_its_owners_check_until_the_acquires_timeout) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
     CHECK(hf_op_is_blocked(op));
     CHECK_STR(output_by(0), "");
-    CHECK_EQ_U64(hf_op_deadline(op), AT(3001));
+    CHECK_EQ_U64(hf_op_next_tick(op), AT(3001));
     hf_op *patient = begin_quorum(HF_OP_ACQUIRE, 9 * HF_SECOND, AT(2));
-    CHECK_EQ_U64(hf_op_deadline(patient), AT(9002));
+    CHECK_EQ_U64(hf_op_next_tick(patient), AT(9002));
     CHECK_INTERRUPTS(patient, AT(3));
     CHECK_INTERRUPTS(op, AT(3));
     CHECK_EQ_INT(count_of(hold_of()), 1);

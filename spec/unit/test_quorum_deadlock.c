@@ -45,7 +45,7 @@ static void all_reply(const char *text) {
 
 TEST(a_quorum_deadlock_search_starts_in_the_pause_between_two_attempts) {
     hf_op *op = pause_for_k();
-    CHECK_EQ_U64(hf_op_deadline(op), AT(2));
+    CHECK_EQ_U64(hf_op_next_tick(op), AT(2));
     tick(AT(2) - 1), CHECK(!is_searching(op));
     tick(AT(2)), CHECK(is_searching(op));
 }

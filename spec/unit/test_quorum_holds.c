@@ -178,7 +178,7 @@ TEST(
         tick(AT(10));
         for (int j = 0; j < MAJORITY; j++) feed(link_at(j, RENEWER), ":1\r\n", answered);
         tick(answered);
-        pass(answered, end - HF_MS), CHECK(!is_quiet()), CHECK_EQ_U64(client_deadline(), end);
+        pass(answered, end - HF_MS), CHECK(!is_quiet()), CHECK_EQ_U64(client_next_tick(), end);
         pass(end - HF_MS, end), CHECK(is_quiet());
     }
 }
@@ -209,7 +209,7 @@ TEST(a_shared_owners_quorum_hold_is_restored_under_the_same_owner) {
     answer(4, busy(20000, 0, 0), AT(0));
     hf_op_end(op, AT(0));
     rig_hush();
-    hf_holds_wake_at(holds_of(&rig.client), claim_of(hold_of()), AT(100));
+    hf_holds_set_wake_at(holds_of(&rig.client), claim_of(hold_of()), AT(100));
     tick(AT(100)), CHECK_CONTAINS(output_by(4), "EVALSHA acquire " KEYS_OF_K "0 1 30000 1000");
 }
 

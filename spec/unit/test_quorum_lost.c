@@ -154,7 +154,7 @@ TEST(a_quorum_tries_to_restore_a_missing_hold_within_an_hour_whatever_its_lease)
     hf_hold *hold = hold_of();
     set_lease(hold, 1000000 * HF_SECOND);
     for (int i = 0; i < 20; i++) {
-        hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), HF_NEVER);
+        hf_holds_set_wake_at(holds_of(&rig.client), claim_of(hold), HF_NEVER);
         hf_quorum_on_busy(&rig.client, hold, AT(1)), CHECK(wakes_at(hold) < AT(3600 * 1000));
     }
     CHECK(wakes_at(hold) > AT(3000 * 1000));

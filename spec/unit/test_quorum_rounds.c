@@ -163,14 +163,14 @@ TEST(a_quorum_attempt_waits_for_slow_servers_ten_times_as_long_as_for_its_majori
 }
 
 TEST(a_quorum_call_skips_only_servers_that_have_just_refused_a_connection) {
-    CASES(unsigned failed_opens; hf_code code; bool skipped) = {
+    CASES(unsigned opens_since_reply; hf_code code; bool skipped) = {
         {1, HF_UNREACHABLE, true}, {0, HF_UNREACHABLE, false}, {1, HF_DENIED, false}};
     EACH_CASE (i, cases) {
         rig.down[0] = "refused";
         hf_op_end(begin_quorum(HF_OP_TTL, 0, AT(0)), AT(0));
         hf_session *calls = link_at(0, CALLS);
         CHECK(calls->state == HF_SESSION_CLOSED);
-        calls->failed_opens = cases[i].failed_opens;
+        calls->opens_since_reply = cases[i].opens_since_reply;
         calls->reason_code = cases[i].code;
         hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(50));
         CHECK_OR(round_of(op)->votes[0].skipped == cases[i].skipped, "case %zu", i);
@@ -225,7 +225,7 @@ TEST(a_quorum_restores_only_holds_that_are_held_and_renewed) {
         hf_hold *hold = hold_of();
         set_renewed(hold, cases[i].renewed);
         if (cases[i].lost) lose_hold(hold, HF_LOST_TAKEN);
-        hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(100));
+        hf_holds_set_wake_at(holds_of(&rig.client), claim_of(hold), AT(100));
         tick(AT(100));
         bool repaired = strstr(output_by(4), "EVALSHA acquire") != NULL;
         CHECK_OR(repaired == (i == 0), "case %zu", i);
@@ -395,7 +395,7 @@ TEST(a_quorum_client_wakes_up_at_the_earliest_deadline_of_its_servers_connection
         begin_quorum(HF_OP_TTL, 0, AT(0));
         hf_session *link = link_at(first, CALLS);
         link->awaiting_since = link->received_at = AT(0) - HF_SECOND;
-        CHECK_EQ_U64(calls_deadline(), AT(500));
+        CHECK_EQ_U64(calls_next_tick(), AT(500));
     }
 }
 
@@ -453,7 +453,7 @@ TEST(a_quorum_acquire_of_unknown_outcome_is_undone_as_soon_as_its_connection_is_
     hf_session *calls = link_at(0, CALLS);
     hf_session_closed(calls, "gone", AT(1));
     hf_time now = AT(1);
-    for (; calls->failed_opens < 9; now += 100 * HF_MS) tick(now);
+    for (; calls->opens_since_reply < 9; now += 100 * HF_MS) tick(now);
     CHECK_EQ_INT(part_state(0), CLEANING_UP);
     CHECK(calls->state == HF_SESSION_CLOSED && calls->retry_at > now);
     rig.down[0] = NULL;

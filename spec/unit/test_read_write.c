@@ -134,7 +134,7 @@ TEST(a_writers_release_removes_its_unconfirmed_grant) {
 TEST(a_write_grant_to_a_wait_that_has_ended_is_undone_under_the_writers_name) {
     hf_op *ops[2];
     wait_both(ops);
-    hf_ended_add(ended_of(&rig.client), 9, &hf_kind_write, hf_slice_of("k"));
+    hf_ended_waits_add(ended_of(&rig.client), 9, &hf_kind_write, hf_slice_of("k"));
     feed_message("1 grant w 9 " PLACE " 77 2000 k", AT(100));
     CHECK_SENT_AT(RENEWER, AT(101),
                   "EVALSHA rw_leave " KEYS_OF_RW READER "9:write 2000 0 1w" DRIVE_UUID ":9:0 ");

@@ -16,7 +16,7 @@ TEST(a_re_entry_adds_a_hold_and_renews_the_lease) {
     CHECK_EQ_INT(count_of(hold), 2);
     CHECK_EQ_U64(token_of(hold), 77);
     CHECK_EQ_U64(ends_at(hold), AT(30698));
-    CHECK_EQ_U64(renewer_deadline(), AT(11000));
+    CHECK_EQ_U64(renewer_next_tick(), AT(11000));
     CHECK_EQ_U64(stats().reentries, 1);
     CHECK(!is_at_risk(hold) && failures_of(hold) == 0);
 }
@@ -27,7 +27,7 @@ TEST(a_shorter_re_entry_keeps_the_longer_lease) {
     feed_calls("*2\r\n:1\r\n:0\r\n", AT(1001)), CHECK_EQ_U64(lease_of(hold), 30 * HF_SECOND);
     CHECK_EQ_U64(ends_at(hold), AT(29698));
     CHECK(is_renewed(hold));
-    CHECK(renewer_deadline() <= AT(11000));
+    CHECK(renewer_next_tick() <= AT(11000));
 }
 
 TEST(a_re_entry_that_finds_the_lock_gone_reports_a_loss) {
@@ -39,7 +39,7 @@ TEST(a_re_entry_that_finds_the_lock_gone_reports_a_loss) {
         CHECK_ANSWER(op, cases[i].reply, AT(1001), "lost");
         CHECK(is_lost(hold));
         CHECK_EQ_INT(reason_of(hold), cases[i].reason);
-        CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
+        CHECK_EQ_U64(hf_client_loss_count(&rig.client), 1);
         CHECK(!is_in_flight(hold));
     }
 }
@@ -219,7 +219,7 @@ TEST(an_acquire_waits_until_the_renewal_of_its_hold_has_ended) {
     hf_op *op = begin_acquire(HF_SECOND, AT(10001));
     CHECK_STATE(op, BLOCKED);
     CHECK_SENT(CALLS, "");
-    CHECK_EQ_U64(hf_op_deadline(op), AT(11001));
+    CHECK_EQ_U64(hf_op_next_tick(op), AT(11001));
     feed(link_of(RENEWER), "*1\r\n:1\r\n", AT(10002)), CHECK_STATE(op, ASKING);
     CHECK_SENT(CALLS, ASK_OF_K("1", "0", ""));
     feed_calls("*2\r\n:1\r\n:0\r\n", AT(10003)), CHECK_EQ_INT(count_of(hold), 2);
@@ -236,7 +236,7 @@ TEST(an_acquire_that_waits_for_a_clean_up_ends_when_its_wait_is_over) {
         hf_op *op = begin_acquire(300 * HF_MS, AT(0));
         rig_sleep(AT(0), AT(300)), CHECK_ENDS(op, "unreachable", AT(300));
         op = begin_acquire(cases[i].wait, AT(300)), CHECK_STATE(op, BLOCKED);
-        CHECK_EQ_U64(hf_op_deadline(op), AT(300) + cases[i].took);
+        CHECK_EQ_U64(hf_op_next_tick(op), AT(300) + cases[i].took);
         hf_op_tick(op, AT(300) + cases[i].took), CHECK_OUTCOME(op, "unreachable");
     }
 }
@@ -286,7 +286,7 @@ TEST(a_re_entry_that_the_server_refuses_is_not_retried) {
         set_shared(hold_lock(AT(0)), shared);
         hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(1), spec.shared = shared, spec.wait = 10 * HF_SECOND);
         CHECK_STATE(op, ASKING);
-        CHECK_EQ_U64(request_in(op)->persists_until, 0);
+        CHECK_EQ_U64(request_in(op)->resend_until, 0);
     }
 }
 

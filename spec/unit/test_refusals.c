@@ -411,7 +411,7 @@ TEST(an_idempotent_runs_record_is_no_longer_retried_if_the_run_is_lost) {
     refuse(NOREPLICAS, AT(0), AT(3000));
     hf_op_end(op, AT(3000));
     refuse_all(NOREPLICAS, "*1\r\n:-1\r\n", AT(3000), AT(12000)), CHECK_EQ_INT(holds_left(), 0);
-    CHECK_EQ_U64(hf_client_losses(&rig.client), 0);
+    CHECK_EQ_U64(hf_client_loss_count(&rig.client), 0);
     rig_sleep(AT(12000), AT(13000));
     feed_calls(GONE, AT(13000)), CHECK(is_quiet());
 }

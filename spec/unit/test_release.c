@@ -23,7 +23,7 @@ TEST(releasing_one_of_several_holds_keeps_the_others_and_renews_the_lease) {
     CHECK_ANSWER(op, ":2\r\n", AT(5001), "ok");
     CHECK_EQ_INT(count_of(hold), 1);
     CHECK_EQ_U64(ends_at(hold), AT(5000 + 29698)); /* it refreshed the TTL */
-    CHECK_EQ_U64(renewer_deadline(), AT(15000));
+    CHECK_EQ_U64(renewer_next_tick(), AT(15000));
     op = begin(HF_OP_RELEASE, AT(6000)), CHECK_SENT(CALLS, BRIEF_RELEASE_OF_K);
     CHECK_ANSWER(op, ":1\r\n", AT(6001), "ok");
     CHECK_EQ_INT(state_of(), -1);
@@ -327,7 +327,7 @@ TEST(a_check_delays_the_renewal_even_if_the_check_before_it_has_ended_or_was_aba
         if (abandoned) hf_op_abandon(first, AT(1001));
         else CHECK_ANSWER(first, ":1\r\n", AT(1001), "ok");
         CHECK(!hf_op_is_blocked(second) && is_in_flight(hold));
-        CHECK_EQ_U64(renewer_deadline(), ends_at(hold));
+        CHECK_EQ_U64(renewer_next_tick(), ends_at(hold));
     }
 }
 
@@ -336,7 +336,7 @@ TEST(a_hold_is_not_renewed_while_it_is_being_released) {
         rig_begin();
         hf_hold *hold = hold_times(count, AT(0));
         begin(HF_OP_RELEASE, AT(1));
-        CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), ends_at(hold));
+        CHECK_EQ_U64(hf_client_renewer_next_tick(&rig.client), ends_at(hold));
     }
 }
 
@@ -382,7 +382,7 @@ TEST(a_partial_release_does_not_extend_the_lease_if_replicas_must_confirm_it) {
         begin(HF_OP_RELEASE, AT(5000));
         feed_calls(":2\r\n:0\r\n", AT(5001)), CHECK_EQ_INT(count_of(hold), 1);
         CHECK_EQ_U64(ends_at(hold), AT(replicas ? 29698 : 5000 + 29698));
-        CHECK_EQ_U64(renewer_deadline(), AT(replicas ? 10000 : 15000));
+        CHECK_EQ_U64(renewer_next_tick(), AT(replicas ? 10000 : 15000));
     }
 }
 

@@ -19,7 +19,7 @@ TEST(a_hold_is_renewed_after_a_third_of_its_lease) {
                  ends_at(hold)); /* so that a renewal that never lands does not hide the loss */
     answer_batch(1, ":1", AT(10400)), CHECK(!is_in_flight(hold));
     CHECK_EQ_U64(ends_at(hold), AT(10000 + 29698));
-    CHECK_EQ_U64(renewer_deadline(), AT(20000));
+    CHECK_EQ_U64(renewer_next_tick(), AT(20000));
     CHECK_EQ_U64(stats().renewals, 1);
     CHECK_EQ_U64(stats().renew_batches, 1);
 }
@@ -62,7 +62,7 @@ TEST(a_renewal_batch_has_at_most_a_hundred_keys) {
     answer_batch(100, ":1", AT(10001));
     answer_batch(50, ":1", AT(10001)), CHECK_EQ_U64(stats().renewals, 250);
     CHECK_EQ_U64(stats().renew_batches, 3);
-    CHECK_EQ_U64(client_deadline(), AT(20000));
+    CHECK_EQ_U64(client_next_tick(), AT(20000));
 }
 
 TEST(keys_on_different_shards_are_renewed_separately) {
@@ -109,11 +109,11 @@ TEST(a_renewal_batch_includes_no_unconfirmed_grants_fixed_leases_or_kept_locks) 
         set_granted(hold, i == 1);
         set_renewed(hold, i != 2);
         hf_claim *claim = claim_of(hold);
-        hf_keep keep = {.holds = holds_of(&rig.client), .keep_until = AT(20000)};
+        hf_kept_lock keep = {.holds = holds_of(&rig.client), .keep_until = AT(20000)};
         if (i == 1) set_confirm_time(hold, AT(20000));
         if (i == 3) set_claim_kept(claim, &keep);
-        if (i == 3) hf_holds_keep(holds_of(&rig.client), claim);
-        hf_holds_wake_at(holds_of(&rig.client), claim, AT(10000) + 1);
+        if (i == 3) hf_holds_make_idle(holds_of(&rig.client), claim);
+        hf_holds_set_wake_at(holds_of(&rig.client), claim, AT(10000) + 1);
         rig_sleep(AT(0), AT(10000)), CHECK_EQ_INT(batch_size(), i == 0 ? 2 : 1);
         set_claim_kept(claim, NULL);
         if (i == 3) hf_holds_remove(holds_of(&rig.client), claim);
@@ -140,7 +140,7 @@ TEST(each_hold_renewed_in_one_batch_gets_its_own_result) {
     CHECK(is_held(d));
     CHECK(is_at_risk(d) && !is_at_risk(a));
     CHECK_EQ_U64(stats().losses, 2);
-    CHECK_EQ_U64(hf_client_losses(&rig.client), 2);
+    CHECK_EQ_U64(hf_client_loss_count(&rig.client), 2);
     CHECK(!is_in_flight(a) && !is_in_flight(b) && !is_in_flight(c) && !is_in_flight(d));
     CHECK_SENT_UNTIL(RENEWER, AT(10001), AT(11001), "EVALSHA renew 1 d me 30000");
 }
@@ -183,7 +183,7 @@ TEST(holds_whose_remaining_leases_differ_too_much_are_renewed_in_separate_batche
         for (int j = 0; j < 3; j++) {
             hf_hold *hold = add_hold(keys[j], "me", 60 * HF_SECOND, true, AT(0));
             set_end(hold, AT(cases[i].left[j] * 1000));
-            hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(0));
+            hf_holds_set_wake_at(holds_of(&rig.client), claim_of(hold), AT(0));
         }
         rig_tick(AT(0)), CHECK_EQ_INT(batch_size(), cases[i].size);
     }
@@ -386,7 +386,7 @@ TEST(a_hold_is_lost_before_its_lease_can_end_on_the_server) {
         CHECK_OR(reason_of(hold) == HF_LOST_UNREACHABLE || reason_of(hold) == HF_LOST_EXPIRED,
                  "lease %d", leases_ms[i]);
         if (leases_ms[i] > 100) CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
-        CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
+        CHECK_EQ_U64(hf_client_loss_count(&rig.client), 1);
         CHECK_OR(wakes < 200, "%d wakes", wakes);
     }
 }
@@ -402,9 +402,9 @@ TEST(a_hold_on_a_silent_server_is_lost_at_the_end_of_its_lease) {
 
 /* Wakes the client until `until`, as rig_sleep does, but leaves the links to the test. */
 static void tick_until(hf_time until) {
-    for (hf_time at; (at = client_deadline()) <= until;) {
+    for (hf_time at; (at = client_next_tick()) <= until;) {
         hf_client_tick(&rig.client, at);
-        if (client_deadline() == at) break;
+        if (client_next_tick() == at) break;
     }
     hf_client_tick(&rig.client, until);
 }
@@ -531,7 +531,7 @@ TEST(a_client_can_renew_over_the_connection_of_its_calls) {
     add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     CHECK_SENT_UNTIL(CALLS, AT(0), AT(10000), "EVALSHA renew 1 k me 30000");
     CHECK_EQ_INT(link_of(RENEWER)->state, HF_SESSION_CLOSED);
-    feed_calls("*1\r\n:1\r\n", AT(10001)), CHECK_EQ_U64(renewer_deadline(), AT(20000));
+    feed_calls("*1\r\n:1\r\n", AT(10001)), CHECK_EQ_U64(renewer_next_tick(), AT(20000));
 }
 
 TEST(a_renewal_that_runs_out_of_memory_is_retried) {
@@ -544,7 +544,7 @@ TEST(a_renewal_that_runs_out_of_memory_is_retried) {
         bool failed = memerr_end();
         CHECK(is_held(hold));
         CHECK_EQ_INT(is_at_risk(hold), failed);
-        CHECK(client_deadline() > AT(10000));
+        CHECK(client_next_tick() > AT(10000));
         CHECK_BATCH(AT(10000), AT(11500), 1);
     }
 }
@@ -552,15 +552,15 @@ TEST(a_renewal_that_runs_out_of_memory_is_retried) {
 TEST(a_client_that_remains_out_of_memory_does_not_retry_renewals_in_a_busy_loop) {
     hf_hold *hold = add_hold("k", "me", 300 * HF_MS, true, AT(0));
     hf_hold *left = add_hold("l", "me", 300 * HF_MS, true, AT(0));
-    hf_holds_leave(holds_of(&rig.client), claim_of(left));
+    hf_holds_begin_leaving(holds_of(&rig.client), claim_of(left));
     rig.refusing = true;
     int wakes = 0;
     for (hf_time now = AT(0); now < AT(400); wakes++) {
         memerr_fail(1);
         hf_client_tick(&rig.client, now);
         memerr_fail(0);
-        rig_serve(now), CHECK(client_deadline() > now);
-        now = client_deadline();
+        rig_serve(now), CHECK(client_next_tick() > now);
+        now = client_next_tick();
     }
     CHECK(wakes < 200);
     CHECK(is_lost(hold));
@@ -568,8 +568,8 @@ TEST(a_client_that_remains_out_of_memory_does_not_retry_renewals_in_a_busy_loop)
 
 TEST(a_hold_with_a_fixed_lease_does_not_wake_up_its_client_before_its_end) {
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, false, AT(0));
-    hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(100));
-    rig_tick(AT(100)), CHECK_EQ_U64(renewer_deadline(), ends_at(hold));
+    hf_holds_set_wake_at(holds_of(&rig.client), claim_of(hold), AT(100));
+    rig_tick(AT(100)), CHECK_EQ_U64(renewer_next_tick(), ends_at(hold));
     CHECK_SILENT();
 }
 

@@ -94,7 +94,7 @@ static void hold_until_asked(void) {
 }
 
 TEST(a_client_queries_the_sentinels_for_the_master_before_it_connects) {
-    CHECK_EQ_U64(client_deadline(), HF_NEVER);
+    CHECK_EQ_U64(client_next_tick(), HF_NEVER);
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
     CHECK_ALL_ASKED();
@@ -283,8 +283,8 @@ TEST(a_command_refused_by_a_replica_is_resent_to_the_new_master) {
 TEST(sentinels_are_queried_every_second_while_a_lock_is_held) {
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     feed_sentinels(ADDRESS(7001), AT(1));
-    CHECK(calls_deadline() <= AT(1110)); /* the half that asks them */
-    CHECK(renewer_deadline() > AT(1110));
+    CHECK(calls_next_tick() <= AT(1110)); /* the half that asks them */
+    CHECK(renewer_next_tick() > AT(1110));
     rig_sleep(AT(1), AT(1110));
     CHECK_ALL_ASKED();
     CHECK_MASTER_IS(7001, 1, ADDRESS(7002), AT(1111));
@@ -680,7 +680,7 @@ TEST(a_client_that_has_no_memory_to_query_a_sentinel_again_decides_by_the_others
         rig_sleep(AT(11), AT(20));
         bool asks = strstr(output_of(calls_of(1)), ASK_MASTER) != NULL;
         CHECK(hf_op_is_done(op) || asks);
-        CHECK(client_deadline() != HF_NEVER);
+        CHECK(client_next_tick() != HF_NEVER);
     }
     CHECK(reported);
 }
@@ -699,7 +699,7 @@ TEST(sentinels_are_queried_about_once_a_second) {
     feed_sentinels(ADDRESS(7001), AT(0));
     hf_time now = AT(0);
     for (int i = 0; i < 100; i++) {
-        hf_time next = topology_of(&rig.client)->deadline(&rig.client, CALLS);
+        hf_time next = topology_of(&rig.client)->next_tick(&rig.client, CALLS);
         CHECK(next >= now + 900 * HF_MS && next <= now + 1100 * HF_MS);
         first = hf_time_min(first, next - now);
         last = hf_time_max(last, next - now);
@@ -724,7 +724,7 @@ TEST(a_client_follows_a_single_sentinel_after_three_failed_connection_attempts) 
         hf_op_end(acquire_at_first(AT(0)), AT(0));
         hf_session *renewer = &nodes_of(&rig.client)[0]->links[RENEWER];
         renewer->stays_open = true;
-        renewer->failed_opens = opens;
+        renewer->opens_since_reply = opens;
         renewer->unresolved = true;
         renewer->retry_at = AT(1000);
         feed_sentinels(ADDRESS(7001), AT(10));
@@ -737,7 +737,7 @@ TEST(a_client_follows_a_single_sentinel_after_three_failed_connection_attempts) 
 TEST(failed_attempts_of_a_connection_that_is_not_needed_do_not_move_the_client) {
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     hf_session *events = &nodes_of(&rig.client)[0]->links[EVENTS];
-    events->failed_opens = 9; /* it was closed for good after that */
+    events->opens_since_reply = 9; /* it was closed for good after that */
     CHECK(!events->stays_open);
     feed_sentinels(ADDRESS(7001), AT(10));
     rig_tick(AT(1110));
@@ -761,11 +761,11 @@ TEST(only_locks_with_automatic_renewal_are_renewed_soon_at_a_new_master) {
     }
     rig_sleep(AT(1), AT(1110));
     abandon_hold(holds[LEFT], 1, AT(1110));
-    hf_holds_wake_at(holds_of(&rig.client), claim_of(holds[LEFT]), AT(5000));
+    hf_holds_set_wake_at(holds_of(&rig.client), claim_of(holds[LEFT]), AT(5000));
     set_in_flight(holds[IN_FLIGHT], true);
     set_approval(holds[TO_BE_APPROVED], HF_APPROVAL_PENDING);
     for (int i = IN_FLIGHT; i <= TO_BE_APPROVED; i++)
-        hf_holds_wake_at(holds_of(&rig.client), claim_of(holds[i]), AT(6000));
+        hf_holds_set_wake_at(holds_of(&rig.client), claim_of(holds[i]), AT(6000));
     feed_node(1, ADDRESS(7002), AT(1110));
     CHECK_MASTER_IS(7002, 2, ADDRESS(7002), AT(1110));
     CHECK(wakes_at(holds[RENEWED]) < AT(1400));

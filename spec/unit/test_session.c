@@ -175,7 +175,7 @@ TEST(a_partly_sent_command_is_sent_again_in_full_over_the_next_connection) {
 TEST(a_request_times_out_at_its_deadline_whether_queued_or_sent) {
     static struct call queued, sent;
     submit(&queued, "A", 500, AT(0));
-    hf_session_opening(&session, AT(0)), CHECK_EQ_U64(hf_session_deadline(&session), AT(500));
+    hf_session_opening(&session, AT(0)), CHECK_EQ_U64(hf_session_next_tick(&session), AT(500));
     CHECK_TICK(AT(499), queued, "");
     CHECK_TICK(AT(500), queued, "unreachable: no reply in time");
     hf_session_opened(&session, AT(600)), CHECK_SENDS("");
@@ -227,7 +227,7 @@ TEST(a_request_refused_with_a_temporary_error_is_retried_until_its_deadline) {
     while (one.calls == 0) {
         receive("-LOADING Redis is loading the dataset in memory\r\n", now);
         if (one.calls > 0) break;
-        hf_time next = hf_session_deadline(&session);
+        hf_time next = hf_session_next_tick(&session);
         hf_time pause = (20 * HF_MS) << (tries < 5 ? tries - 1 : 4);
         bool last = next == AT(500);
         CHECK(last || (next >= now + pause / 2 && next <= now + pause * 3 / 2));
@@ -262,12 +262,12 @@ TEST(a_connection_lost_after_a_temporary_error_causes_no_busy_loop) {
     for (int i = 0; i < 10; i++) { /* refused again and again */
         CHECK_WANTS(OPEN, now);
         refuse(now);
-        hf_session_tick(&session, now), CHECK(hf_session_deadline(&session) > now);
-        now = hf_session_deadline(&session);
+        hf_session_tick(&session, now), CHECK(hf_session_next_tick(&session) > now);
+        now = hf_session_next_tick(&session);
     }
     hf_session_opening(&session, now + 30 * HF_MS);
     hf_session_tick(&session, now + 30 * HF_MS);
-    CHECK(hf_session_deadline(&session) > now + 30 * HF_MS);
+    CHECK(hf_session_next_tick(&session) > now + 30 * HF_MS);
     hf_session_opened(&session, now + 40 * HF_MS), CHECK_SENDS("A");
 }
 
@@ -321,12 +321,12 @@ TEST(a_script_is_not_sent_a_third_time_if_the_server_still_does_not_know_it) {
 /* Only what may have been carried out without our knowing it counts. */
 TEST(a_request_counts_how_many_of_its_copies_the_server_may_have_run) {
     start_open();
-    submit_program(&one, "key", 60000, AT(0)), CHECK_EQ_INT(one.request.sends, 1);
-    receive("-NOSCRIPT\r\n", AT(1)), CHECK_EQ_INT(one.request.sends, 1);
-    receive("-LOADING\r\n", AT(1)), CHECK_EQ_INT(one.request.sends, 0);
-    hf_session_tick(&session, AT(40)), CHECK_EQ_INT(one.request.sends, 1);
-    reopen("reset", AT(41), AT(60)), CHECK_EQ_INT(one.request.sends, 2);
-    receive(":1\r\n", AT(60)), CHECK_EQ_INT(one.request.sends, 2);
+    submit_program(&one, "key", 60000, AT(0)), CHECK_EQ_INT(one.request.possible_runs, 1);
+    receive("-NOSCRIPT\r\n", AT(1)), CHECK_EQ_INT(one.request.possible_runs, 1);
+    receive("-LOADING\r\n", AT(1)), CHECK_EQ_INT(one.request.possible_runs, 0);
+    hf_session_tick(&session, AT(40)), CHECK_EQ_INT(one.request.possible_runs, 1);
+    reopen("reset", AT(41), AT(60)), CHECK_EQ_INT(one.request.possible_runs, 2);
+    receive(":1\r\n", AT(60)), CHECK_EQ_INT(one.request.possible_runs, 2);
 }
 
 TEST(a_request_that_takes_over_a_dropped_ones_reply_receives_it_in_order) {
@@ -388,7 +388,7 @@ TEST(closing_a_subscription_connection_that_is_no_longer_needed_is_not_a_failure
             session.stays_open = false;
             hang_up("closed", AT(i));
         }
-        CHECK_EQ_INT(session.failed_opens, 0);
+        CHECK_EQ_INT(session.opens_since_reply, 0);
         CHECK_STR(session.reason, "");
     }
 }
@@ -405,11 +405,11 @@ TEST(a_subscription_receives_its_published_messages) {
     CHECK_SENDS("CLIENT SETNAME n\nSUBSCRIBE c");
     receive("*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n*3\r\n$7\r\nmess", AT(1));
     receive("age\r\n$1\r\nc\r\n$1\r\nx\r\n", AT(2)), CHECK_STR(received, "subscribe message ");
-    CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
+    CHECK_EQ_U64(hf_session_next_tick(&session), HF_NEVER);
     session.stays_open = false;
     CHECK_WANTS(CLOSE, AT(3));
     hang_up("not needed any more", AT(3)), CHECK_WANTS(NOTHING, AT(3));
-    CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
+    CHECK_EQ_U64(hf_session_next_tick(&session), HF_NEVER);
 }
 
 TEST(closing_a_client_fails_all_of_its_requests) {
@@ -494,14 +494,14 @@ TEST(no_partial_command_is_sent_if_there_is_no_memory_for_a_scripts_text) {
 TEST(a_deferred_request_reports_a_failed_allocation_and_can_be_submitted_again) {
     start_open();
     prepare(&one, NULL, "A");
-    memerr_fail(1), CHECK(!hf_session_send_along(&session, &one.request)), CHECK(memerr_failed());
-    memerr_fail(0), CHECK(hf_session_send_along(&session, &one.request));
-    hf_session_flush_along(&session, AT(1)), CHECK_SENDS("A");
+    memerr_fail(1), CHECK(!hf_session_piggyback(&session, &one.request)), CHECK(memerr_failed());
+    memerr_fail(0), CHECK(hf_session_piggyback(&session, &one.request));
+    hf_session_flush_piggybacked(&session, AT(1)), CHECK_SENDS("A");
 }
 
 TEST(a_request_that_outlasts_refusals_is_retried_until_its_own_later_deadline) {
     start_calling(100, AT(0));
-    one.request.persists_until = AT(9000);
+    one.request.resend_until = AT(9000);
     receive("-LOADING Redis is loading\r\n", AT(1)), CHECK_EQ_U64(one.request.deadline, AT(9000));
     CHECK(one.request.waits_for_connection);
     CHECK_EQ_INT((int)one.request.refusals, 1);
@@ -515,25 +515,25 @@ TEST(a_request_that_outlasts_refusals_is_retried_until_its_own_later_deadline) {
 
 TEST(a_deferred_request_without_a_reply_times_out_measured_from_its_sending) {
     start_open();
-    prepare(&one, NULL, "A"), CHECK(hf_session_send_along(&session, &one.request));
+    prepare(&one, NULL, "A"), CHECK(hf_session_piggyback(&session, &one.request));
     hf_time later = hf_time_add(AT(1), config.command_timeout);
-    hf_session_flush_along(&session, later);
+    hf_session_flush_piggybacked(&session, later);
     CHECK_TICK_WANTS(NOTHING, later);
     hf_time soon = hf_time_add(later, 250 * HF_MS); /* the connection was quiet before */
-    CHECK_EQ_U64(hf_session_deadline(&session), soon);
+    CHECK_EQ_U64(hf_session_next_tick(&session), soon);
 }
 
 TEST(a_deferred_request_is_not_sent_over_the_next_connection) {
     static struct call along, next;
     start_open();
-    prepare(&along, NULL, "A"), CHECK(hf_session_send_along(&session, &along.request));
+    prepare(&along, NULL, "A"), CHECK(hf_session_piggyback(&session, &along.request));
     hang_up("reset", AT(1));
     submit(&next, "B", 3000, AT(1));
     CHECK_OPENED_SENDS(AT(1000), "B");
     receive("+B\r\n", AT(1001)); /* the first reply of this connection */
     CHECK_STR(next.outcome, "B");
-    prepare(&three, NULL, "C"), CHECK(hf_session_send_along(&session, &three.request));
-    hf_session_flush_along(&session, AT(1001)), CHECK_SENDS("C");
+    prepare(&three, NULL, "C"), CHECK(hf_session_piggyback(&session, &three.request));
+    hf_session_flush_piggybacked(&session, AT(1001)), CHECK_SENDS("C");
     receive(":2\r\n", AT(1002)), CHECK(!session.closing);
 }
 
@@ -545,9 +545,9 @@ TEST(a_reply_as_long_as_the_limit_is_accepted) {
 }
 
 TEST(a_deferred_request_is_refused_unless_the_connection_is_open) {
-    prepare(&one, NULL, "A"), CHECK(!hf_session_send_along(&session, &one.request));
-    connect_at(AT(0)), CHECK(hf_session_send_along(&session, &one.request));
-    hf_session_abort(&session, AT(1)), CHECK(!hf_session_send_along(&session, &one.request));
+    prepare(&one, NULL, "A"), CHECK(!hf_session_piggyback(&session, &one.request));
+    connect_at(AT(0)), CHECK(hf_session_piggyback(&session, &one.request));
+    hf_session_abort(&session, AT(1)), CHECK(!hf_session_piggyback(&session, &one.request));
     CHECK_EQ_INT(session.piggyback_count, 1);
 }
 

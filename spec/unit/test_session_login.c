@@ -9,7 +9,7 @@ TEST(a_connection_that_needs_no_login_is_ready_for_commands_at_once) {
     CHECK_SENDS("A");
     CHECK_REPLY("+OK\r\n", AT(2), one, "OK");
     CHECK(!hf_session_has_work(&session));
-    CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
+    CHECK_EQ_U64(hf_session_next_tick(&session), HF_NEVER);
 }
 
 TEST(a_login_sends_the_user_the_password_the_db_and_the_name_as_far_as_they_are_given) {
@@ -101,9 +101,9 @@ TEST(a_session_with_a_login_function_requests_a_new_login_before_each_connection
     start_asking();
     submit(&one, "A", 3000, AT(0)), CHECK_WANTS(LOGIN, AT(0));
     CHECK(!hf_session_may_open(&session));
-    CHECK(hf_session_deadline(&session) <= AT(0));
+    CHECK(hf_session_next_tick(&session) <= AT(0));
     hf_session_fetching_login(&session), CHECK_WANTS(NOTHING, AT(1));
-    CHECK_EQ_U64(hf_session_deadline(&session), AT(3000)); /* the driver comes by itself */
+    CHECK_EQ_U64(hf_session_next_tick(&session), AT(3000)); /* the driver comes by itself */
     strcpy(config.server.password, "first");
     hf_session_log_in_again(&session), CHECK_WANTS(OPEN, AT(1));
     CHECK_OPENED_SENDS(AT(1), "AUTH first");
@@ -111,7 +111,7 @@ TEST(a_session_with_a_login_function_requests_a_new_login_before_each_connection
     hang_up(NULL, AT(2));
     submit(&two, "B", 3000, AT(2));
     CHECK_WANTS(LOGIN, AT(2));
-    CHECK(!hf_session_is_refused(&session));
+    CHECK(!hf_session_is_login_refused(&session));
     log_in("second");
     CHECK_OPENED_SENDS(AT(2), "AUTH second");
 }
@@ -128,11 +128,11 @@ TEST(a_fetched_login_that_the_server_refuses_once_is_fetched_again_at_once) {
         hang_up("closed by us", AT(1));
         CHECK_STR(one.outcome, "");
         CHECK_WANTS(LOGIN, AT(1));
-        CHECK(hf_session_is_refused(&session));
+        CHECK(hf_session_is_login_refused(&session));
         log_in("new");
         connect_at(AT(1));
         CHECK_REPLY("+OK\r\n:1\r\n", AT(2), one, "1");
-        CHECK(!hf_session_is_refused(&session));
+        CHECK(!hf_session_is_login_refused(&session));
     }
 }
 
@@ -281,11 +281,11 @@ TEST(a_login_that_lacks_any_reply_is_retried_over_a_new_connection) {
         submit(&one, "A", 60000, AT(0));
         connect_at(AT(0));
         receive(received[i], AT(1));
-        CHECK_EQ_U64(hf_session_deadline(&session), AT(1500));
+        CHECK_EQ_U64(hf_session_next_tick(&session), AT(1500));
         CHECK_TICK_WANTS(NOTHING, AT(1499));
         CHECK_TICK_WANTS(CLOSE, AT(1500));
         hang_up("closed by us", AT(1500)), CHECK_STR(one.outcome, "");
-        connect_at(AT(1600)), CHECK_EQ_U64(hf_session_deadline(&session), AT(4600));
+        connect_at(AT(1600)), CHECK_EQ_U64(hf_session_next_tick(&session), AT(4600));
         CHECK_REPLY_SENDS("+OK\r\n+OK\r\n", AT(4000), "SELECT 5\nCLIENT SETNAME n\nA");
         CHECK_REPLY(":1\r\n", AT(4001), one, "1");
     }
@@ -356,7 +356,7 @@ TEST(a_servers_run_id_is_stored_on_it_only_once_and_only_over_an_open_connection
 }
 
 TEST(a_request_that_stores_a_servers_run_id_times_out_measured_from_its_sending) {
-    log_in_to("# Server\r\nrun_id:abc\r\n"), CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
+    log_in_to("# Server\r\nrun_id:abc\r\n"), CHECK_EQ_U64(hf_session_next_tick(&session), HF_NEVER);
     hf_session_store_run_id(&session, AT(50000)), CHECK_EQ_U64(session.awaiting_since, AT(50000));
     receive("+OK\r\n", AT(50001));
     submit(&one, "A", 70000, AT(60000));

@@ -76,7 +76,7 @@ TEST(a_request_refused_by_a_replica_is_resent_in_order_together_with_its_wait_co
     output_of(&session);
     CHECK_REPLY(":5\r\n:1\r\n-READONLY no\r\n:0\r\n:6\r\n", AT(1), one, "5");
     CHECK_STR(two.outcome, "");
-    CHECK_EQ_INT(two.request.sends, 0);
+    CHECK_EQ_INT(two.request.possible_runs, 0);
     hang_up("closed by us", AT(1));
     hf_session_resolve(&session);
     connect_at(AT(200));
@@ -92,7 +92,7 @@ static void submit_persisting(struct call *call, const char *text, int deadline_
                               hf_time now) {
     prepare(call, NULL, text);
     call->request.deadline = AT(deadline_ms);
-    call->request.persists_until = AT(until_ms);
+    call->request.resend_until = AT(until_ms);
     hf_session_submit(&session, &call->request, now);
 }
 

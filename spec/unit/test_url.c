@@ -314,7 +314,7 @@ TEST(logins_of_urls_are_hidden_in_any_text) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char out[256];
         size_t size = strlen(cases[i].text);
-        hf_slice shown = hf_url_hide_logins(out, 3 * size, (hf_slice){cases[i].text, size});
+        hf_slice shown = hf_url_mask_credentials(out, 3 * size, (hf_slice){cases[i].text, size});
         CHECK_OR(hf_slice_equal(shown, hf_slice_of(cases[i].shown)), "%s: %.*s", cases[i].text,
                  (int)shown.size, shown.data);
     }
@@ -324,7 +324,7 @@ TEST(a_text_with_hidden_logins_that_is_too_long_is_truncated) {
     static const char text[] = "redis://u:s3cret@h redis";
     for (size_t size = 0; size < 20; size++) {
         char *out = malloc(size > 0 ? size : 1);
-        hf_slice shown = hf_url_hide_logins(out, size, hf_slice_of(text));
+        hf_slice shown = hf_url_mask_credentials(out, size, hf_slice_of(text));
         CHECK_EQ_INT(shown.size, size < 19 ? size : 19);
         CHECK(memcmp(shown.data, "redis://***@h redis", shown.size) == 0);
         free(out);

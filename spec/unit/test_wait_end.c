@@ -206,9 +206,9 @@ TEST(a_waiters_leave_command_that_the_server_refuses_is_not_retried) {
     hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     feed_message("1 recheck 1", AT(5));
     rig_tick(AT(5));
-    feed_calls(busy(20000, 0, 0), AT(6)), CHECK(request_in(op)->persists_until > 0);
+    feed_calls(busy(20000, 0, 0), AT(6)), CHECK(request_in(op)->resend_until > 0);
     hf_op_interrupt(op, AT(7)), CHECK_STATE(op, CANCELLING);
-    CHECK_EQ_U64(request_in(op)->persists_until, 0);
+    CHECK_EQ_U64(request_in(op)->resend_until, 0);
 }
 
 TEST(a_deadlock_found_during_a_waiters_request_ends_its_wait) {
@@ -230,7 +230,7 @@ TEST(an_acquire_interrupted_during_its_request_still_gives_the_server_time_to_re
 TEST(a_wait_ends_as_busy_if_only_its_subscription_connection_is_refused) {
     hf_op *op = wait_in_queue(HF_SECOND, AT(0));
     hf_session *events = link_of(EVENTS);
-    events->failed_opens = 3;
+    events->opens_since_reply = 3;
     snprintf(events->reason, sizeof events->reason, "refused");
     hf_client_tick(&rig.client, AT(1000)), CHECK_STATE(op, CANCELLING);
     CHECK_ANSWER(op, ":0\r\n", AT(1001), "busy");
@@ -261,7 +261,7 @@ TEST(an_acquire_that_ends_with_any_kind_of_reply_is_no_longer_counted_as_a_waite
             CHECK_OR(strcmp(outcome(op), cases[i].outcome) == 0, "case %zu: %s", i, outcome(op));
             CHECK(hf_op_is_done(op));
             CHECK(!needs_events(op));
-            CHECK_EQ_U64(hf_op_deadline(op), HF_NEVER);
+            CHECK_EQ_U64(hf_op_next_tick(op), HF_NEVER);
             CHECK_EQ_INT(request_in(op)->state, HF_REQUEST_IDLE);
             CHECK_EQ_INT(nodes_of(&rig.client)[0]->events_users, 0);
         }
@@ -277,7 +277,7 @@ TEST(a_wait_that_ends_while_connections_are_refused_fails_as_unreachable) {
     hf_op *op = wait_in_queue(HF_SECOND, AT(0));
     cut_link(CALLS, "gone", AT(500));
     hf_session_opening(link_of(CALLS), AT(500));
-    cut_link(CALLS, "refused", AT(501)), CHECK_EQ_INT(link_of(CALLS)->failed_opens, 1);
+    cut_link(CALLS, "refused", AT(501)), CHECK_EQ_INT(link_of(CALLS)->opens_since_reply, 1);
     CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_READY);
     hf_client_tick(&rig.client, AT(1000)), CHECK_OUTCOME(op, "unreachable");
     CHECK_MESSAGE(op, "refused");

@@ -52,7 +52,7 @@ TEST(published_waits_are_parsed_and_malformed_ones_refused) {
 }
 
 TEST(replies_to_an_acquire_are_parsed_and_malformed_ones_refused) {
-    CASES(const char *bytes; hf_wire_answer answer) = {
+    CASES(const char *bytes; hf_acquire_reply answer) = {
         {"*4\r\n:1\r\n:7\r\n:2\r\n:9\r\n",
          {HF_VERDICT_YES, .number = 7, .others = 2, .server_us = 9, .ahead = -1}},
         {"*5\r\n:1\r\n:7\r\n:2\r\n:9\r\n:12\r\n",
@@ -66,13 +66,13 @@ TEST(replies_to_an_acquire_are_parsed_and_malformed_ones_refused) {
         {"*1\r\n:0\r\n", {HF_VERDICT_BUSY, .ahead = 0}},
         {"*2\r\n:2\r\n:3\r\n", {HF_VERDICT_STILL_HELD, .number = 3, .ahead = -1}},
         {"*1\r\n:2\r\n", {HF_VERDICT_STILL_HELD, .ahead = -1}},
-        {"*2\r\n:3\r\n$3\r\nold\r\n", {HF_VERDICT_DONE_BEFORE, .record = {"old", 3}, .ahead = -1}},
-        {"*1\r\n:3\r\n", {HF_VERDICT_DONE_BEFORE, .ahead = -1}},
+        {"*2\r\n:3\r\n$3\r\nold\r\n", {HF_VERDICT_ALREADY_DONE, .record = {"old", 3}, .ahead = -1}},
+        {"*1\r\n:3\r\n", {HF_VERDICT_ALREADY_DONE, .ahead = -1}},
         {"*1\r\n:4\r\n", {HF_VERDICT_MISMATCH, .ahead = -1}},
         {"*1\r\n:-1\r\n", {HF_VERDICT_DELETED, .ahead = -1}},
         {"*1\r\n:-2\r\n", {HF_VERDICT_TAKEN, .ahead = -1}},
-        {"*1\r\n:-3\r\n", {HF_VERDICT_ENDLESS, .ahead = -1}},
-        {"*1\r\n:-4\r\n", {HF_VERDICT_NEWER, .ahead = -1}},
+        {"*1\r\n:-3\r\n", {HF_VERDICT_NO_TTL, .ahead = -1}},
+        {"*1\r\n:-4\r\n", {HF_VERDICT_NEWER_FORMAT, .ahead = -1}},
         {"*2\r\n:-5\r\n:6\r\n", {HF_VERDICT_TOO_MANY, .number = 6, .ahead = -1}},
         {"*2\r\n:-6\r\n$4\r\nlock\r\n", {HF_VERDICT_OTHER_KIND, .ahead = -1, .found = "a lock"}},
         {"*2\r\n:-6\r\n$5\r\nguard\r\n",
@@ -89,7 +89,7 @@ TEST(replies_to_an_acquire_are_parsed_and_malformed_ones_refused) {
         ":9007199254740991\r\n", ":9223372036854775800\r\n", ":-1\r\n", "$1\r\n1\r\n", "$-1\r\n");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hf_reply *reply = reply_of(cases[i].bytes);
-        hf_wire_answer got = hf_wire_read_acquire(reply, true), want = cases[i].answer;
+        hf_acquire_reply got = hf_wire_read_acquire(reply, true), want = cases[i].answer;
         CHECK_OR(got.verdict == want.verdict, "case %zu: verdict %d", i, (int)got.verdict);
         CHECK_EQ_INT(got.number, want.number);
         CHECK_EQ_INT(got.others, want.others);
@@ -105,7 +105,7 @@ TEST(replies_to_an_acquire_are_parsed_and_malformed_ones_refused) {
     }
     for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++) {
         hf_reply *reply = reply_of(malformed[i]);
-        CHECK_OR(hf_wire_read_acquire(reply, true).verdict == HF_VERDICT_NONSENSE, "%s",
+        CHECK_OR(hf_wire_read_acquire(reply, true).verdict == HF_VERDICT_UNEXPECTED, "%s",
                  malformed[i]);
         hf_reply_free(reply);
     }
@@ -119,10 +119,10 @@ TEST(replies_to_an_acquire_of_several_locks_are_parsed) {
         {"*2\r\n:-2\r\n:1\r\n", HF_VERDICT_TAKEN, 1, NULL},
         {"*3\r\n:-6\r\n:1\r\n$5\r\nguard\r\n", HF_VERDICT_OTHER_KIND, 1, "a guard (idempotent)"},
         {"*2\r\n:-6\r\n:1\r\n", HF_VERDICT_OTHER_KIND, 1, "another kind of lock"},
-        {"*0\r\n", HF_VERDICT_NONSENSE, 0, NULL},
+        {"*0\r\n", HF_VERDICT_UNEXPECTED, 0, NULL},
         {"*3\r\n:1\r\n:11\r\n:9007199254740991\r\n", HF_VERDICT_YES, 11, NULL},
-        {"*3\r\n:1\r\n:11\r\n:9007199254740992\r\n", HF_VERDICT_NONSENSE, 11, NULL},
-        {"*3\r\n:1\r\n:11\r\n:-1\r\n", HF_VERDICT_NONSENSE, 11, NULL},
+        {"*3\r\n:1\r\n:11\r\n:9007199254740992\r\n", HF_VERDICT_UNEXPECTED, 11, NULL},
+        {"*3\r\n:1\r\n:11\r\n:-1\r\n", HF_VERDICT_UNEXPECTED, 11, NULL},
     };
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
         long long i = -1;
@@ -142,10 +142,10 @@ TEST(replies_to_an_acquire_of_several_locks_are_parsed) {
 
 TEST(status_replies_of_the_other_server_scripts_are_parsed) {
     CASES(long long status; hf_verdict verdict) = {
-        {0, HF_VERDICT_BUSY},       {1, HF_VERDICT_YES},       {2, HF_VERDICT_STILL_HELD},
-        {3, HF_VERDICT_MORE},       {4, HF_VERDICT_NONSENSE},  {-1, HF_VERDICT_DELETED},
-        {-2, HF_VERDICT_TAKEN},     {-3, HF_VERDICT_NONSENSE}, {99, HF_VERDICT_NONSENSE},
-        {100, HF_VERDICT_NONSENSE},
+        {0, HF_VERDICT_BUSY},         {1, HF_VERDICT_YES},         {2, HF_VERDICT_STILL_HELD},
+        {3, HF_VERDICT_NEEDS_LEAVE},  {4, HF_VERDICT_UNEXPECTED},  {-1, HF_VERDICT_DELETED},
+        {-2, HF_VERDICT_TAKEN},       {-3, HF_VERDICT_UNEXPECTED}, {99, HF_VERDICT_UNEXPECTED},
+        {100, HF_VERDICT_UNEXPECTED},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char bytes[64];
@@ -153,11 +153,11 @@ TEST(status_replies_of_the_other_server_scripts_are_parsed) {
         hf_reply *several = reply_of(bytes);
         snprintf(bytes, sizeof bytes, ":%lld\r\n", cases[i].status);
         hf_reply *one = reply_of(bytes);
-        CHECK_EQ_INT(hf_wire_read(one), cases[i].verdict);
-        CHECK_EQ_INT(hf_wire_read_at(one, 0), cases[i].verdict);
-        CHECK_EQ_INT(hf_wire_read_at(several, 0), HF_VERDICT_NONSENSE);
-        CHECK_EQ_INT(hf_wire_read_at(several, 1), cases[i].verdict);
-        CHECK_EQ_INT(hf_wire_read_at(several, 2), HF_VERDICT_NONSENSE);
+        CHECK_EQ_INT(hf_wire_read_verdict(one), cases[i].verdict);
+        CHECK_EQ_INT(hf_wire_read_verdict_at(one, 0), cases[i].verdict);
+        CHECK_EQ_INT(hf_wire_read_verdict_at(several, 0), HF_VERDICT_UNEXPECTED);
+        CHECK_EQ_INT(hf_wire_read_verdict_at(several, 1), cases[i].verdict);
+        CHECK_EQ_INT(hf_wire_read_verdict_at(several, 2), HF_VERDICT_UNEXPECTED);
         hf_reply_free(one);
         hf_reply_free(several);
     }
@@ -177,7 +177,7 @@ TEST(impossible_numbers_in_replies_are_replaced_by_the_nearest_limit) {
     CHECK_EQ_INT(info.ahead, 1LL << 53);
     snprintf(bytes, sizeof bytes, "*4\r\n:1\r\n%s%s%s", MOST, LEAST, MOST);
     reply = reply_of(bytes);
-    hf_wire_answer answer = hf_wire_read_acquire(reply, true);
+    hf_acquire_reply answer = hf_wire_read_acquire(reply, true);
     hf_reply_free(reply);
     CHECK_EQ_INT(answer.server_us, 1LL << 53);
     CHECK_EQ_INT(answer.others, -(1LL << 53));
@@ -185,12 +185,12 @@ TEST(impossible_numbers_in_replies_are_replaced_by_the_nearest_limit) {
 
 TEST(a_lone_number_is_the_reply_to_an_acquire_only_if_it_can_be_its_token) {
     CASES(const char *bytes; hf_verdict without, with) = {
-        {":0\r\n", HF_VERDICT_YES, HF_VERDICT_NONSENSE},
-        {":8\r\n", HF_VERDICT_NONSENSE, HF_VERDICT_YES},
-        {":9007199254740984\r\n", HF_VERDICT_NONSENSE, HF_VERDICT_YES}, /* the last token */
-        {":9007199254740992\r\n", HF_VERDICT_NONSENSE, HF_VERDICT_NONSENSE},
-        {":9223372036854775800\r\n", HF_VERDICT_NONSENSE, HF_VERDICT_NONSENSE},
-        {":-8\r\n", HF_VERDICT_NONSENSE, HF_VERDICT_NONSENSE},
+        {":0\r\n", HF_VERDICT_YES, HF_VERDICT_UNEXPECTED},
+        {":8\r\n", HF_VERDICT_UNEXPECTED, HF_VERDICT_YES},
+        {":9007199254740984\r\n", HF_VERDICT_UNEXPECTED, HF_VERDICT_YES}, /* the last token */
+        {":9007199254740992\r\n", HF_VERDICT_UNEXPECTED, HF_VERDICT_UNEXPECTED},
+        {":9223372036854775800\r\n", HF_VERDICT_UNEXPECTED, HF_VERDICT_UNEXPECTED},
+        {":-8\r\n", HF_VERDICT_UNEXPECTED, HF_VERDICT_UNEXPECTED},
         {"*2\r\n:1\r\n:0\r\n", HF_VERDICT_YES, HF_VERDICT_YES},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -266,7 +266,7 @@ TEST(owners_and_queue_entries_are_written_in_the_documented_format) {
 static const char *in_words(const char *text) {
     static char words[256];
     hf_message message = hf_wire_read_message(hf_slice_of(text));
-    switch (message.what) {
+    switch (message.type) {
     case HF_MESSAGE_NONE: return "none";
     case HF_MESSAGE_WANTED:
         snprintf(words, sizeof words, "wish of %llu", (unsigned long long)message.number);
@@ -274,7 +274,7 @@ static const char *in_words(const char *text) {
     case HF_MESSAGE_WINDOW:
     case HF_MESSAGE_RECHECK:
         snprintf(words, sizeof words, "%s of %llu in %llu ms",
-                 message.what == HF_MESSAGE_WINDOW ? "window" : "recheck",
+                 message.type == HF_MESSAGE_WINDOW ? "window" : "recheck",
                  (unsigned long long)message.number, (unsigned long long)(message.delay / HF_MS));
         return words;
     default: break;
@@ -356,7 +356,7 @@ TEST(parsing_a_message_reads_nothing_past_its_end) {
             if (!exact) abort();
             memcpy(exact, messages[i], size);
             hf_message message = hf_wire_read_message((hf_slice){exact, size});
-            CHECK(message.what == HF_MESSAGE_GRANT || message.more == 0);
+            CHECK(message.type == HF_MESSAGE_GRANT || message.more == 0);
             free(exact);
         }
     }
@@ -552,7 +552,7 @@ TEST(a_release_is_sent_with_short_arguments_only_in_the_usual_case) {
     CHECK_STR(release_sent(&mutex, 0, HF_WIRE_NOT_SHARED), "me");
     CHECK_STR(release_sent(&lock, 1, HF_WIRE_NOT_SHARED), "me 2000 1 3000 ");
     CHECK_STR(release_sent(&lock, 0, 2), "me 2000 0 3000 2");
-    CHECK_STR(release_sent(&lock, 0, HF_WIRE_HELD_ONCE), "me 2000 0 3000 once");
+    CHECK_STR(release_sent(&lock, 0, HF_WIRE_ONLY_IF_HELD_ONCE), "me 2000 0 3000 once");
     lock.grant_lease = HF_SECOND;
     CHECK_STR(release_sent(&lock, 0, HF_WIRE_NOT_SHARED), "me 1000 0 3000 ");
     free_names();

@@ -102,8 +102,8 @@ static bool starts_with(const char *text, const char *prefix) {
 static void write_printable(char *out, size_t size, hf_slice key) {
     size_t used = 0, char_size;
     for (size_t i = 0; i < key.size; i += char_size ? char_size : 1) {
-        bool is_quoted = key.data[i] == '"' || key.data[i] == '\\';
-        char_size = is_quoted ? 0 : printable_size(key.data + i, key.size - i);
+        bool needs_escape = key.data[i] == '"' || key.data[i] == '\\';
+        char_size = needs_escape ? 0 : printable_size(key.data + i, key.size - i);
         size_t need = char_size ? char_size : 4;
         if (used + need + 4 > size || i >= 64) {
             used += (size_t)snprintf(out + used, size - used, "...");
@@ -130,7 +130,7 @@ static void remove_script_position(char *detail) {
 
 /* Replaces characters that must not be shown, and invalid UTF-8, with '?'. A server's text may
  * contain any bytes, and may be truncated. */
-static void hide_controls(char *text) {
+static void replace_unprintable(char *text) {
     for (size_t char_size, left = strlen(text); left > 0; left -= char_size, text += char_size) {
         char_size = printable_size(text, left);
         if (char_size == 0) {
@@ -142,9 +142,9 @@ static void hide_controls(char *text) {
 
 /* Masks credentials, because the text may contain other keys, and a key may be a URL with a
  * password. `size` is the size of the buffer. */
-static void hide_logins(char *text, size_t size) {
+static void mask_credentials(char *text, size_t size) {
     char shown[HF_FAILURE_TEXT_SIZE];
-    hf_slice hidden = hf_url_hide_logins(shown, size - 1, (hf_slice){text, strlen(text)});
+    hf_slice hidden = hf_url_mask_credentials(shown, size - 1, (hf_slice){text, strlen(text)});
     memcpy(text, hidden.data, hidden.size);
     text[hidden.size] = '\0';
 }
@@ -160,7 +160,7 @@ void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slic
                     const char *server, const char *detail, ...) {
     assert(code != HF_OK && code < HF_CODES);
     char name[112] = "", shown[128];
-    write_printable(name, sizeof name, hf_url_hide_logins(shown, sizeof shown, key));
+    write_printable(name, sizeof name, hf_url_mask_credentials(shown, sizeof shown, key));
     int used = snprintf(failure->text, sizeof failure->text,
                         key.size > 0 ? "cannot %s \"%s\" on %s: " : "cannot %s%s on %s: ", verb,
                         name, server);
@@ -169,14 +169,14 @@ void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slic
     va_start(args, detail);
     vsnprintf(failure->text + at, sizeof failure->text - at, detail, args);
     va_end(args);
-    hide_logins(failure->text + at, sizeof failure->text - at);
+    mask_credentials(failure->text + at, sizeof failure->text - at);
     remove_script_position(failure->text + at);
     const char *advice = advice_on(code, failure->text + at);
     at += strlen(failure->text + at);
     /* Server messages may end with a full stop. */
     if (advice && at > 0 && failure->text[at - 1] == '.') at--;
     if (advice) snprintf(failure->text + at, sizeof failure->text - at, "; %s", advice);
-    hide_controls(failure->text);
+    replace_unprintable(failure->text);
     failure->code = code;
 }
 

@@ -19,7 +19,7 @@ hf_time hf_lease_renew_at(hf_time sent_at, hf_time lease) {
     return hf_time_add(sent_at, lease / 3);
 }
 
-hf_time hf_lease_renew_before(hf_time end, hf_time lease) {
+hf_time hf_lease_renew_at_from_end(hf_time end, hf_time lease) {
     hf_time left = lease - drift(lease) - lease / 3;
     return end > left ? end - left : 0;
 }

@@ -22,7 +22,7 @@ hf_time hf_lease_end(hf_time sent_at, hf_time lease);
 hf_time hf_lease_renew_at(hf_time sent_at, hf_time lease);
 
 /* Returns the same time, computed from the end of the lease's validity. */
-hf_time hf_lease_renew_before(hf_time end, hf_time lease);
+hf_time hf_lease_renew_at_from_end(hf_time end, hf_time lease);
 
 /* Returns when to retry after a renewal failed at `now`, so that there are several attempts before
  * `end` and none after it. Returns `now` if `end` has passed. */

@@ -4,20 +4,21 @@
 #include <stdlib.h>
 
 /* Consecutive numbers are common, so the low bits are well distributed. */
-static hf_number **bucket_of(const hf_numbers *numbers, uint64_t value) {
+static hf_number_entry **bucket_of(const hf_number_table *numbers, uint64_t value) {
     assert(numbers->bucket_count > 0);
     return &numbers->buckets[value & (numbers->bucket_count - 1)];
 }
 
-static void grow(hf_numbers *numbers) {
+static void grow(hf_number_table *numbers) {
     if (numbers->count < numbers->bucket_count) return;
-    hf_numbers grown = {.bucket_count = numbers->bucket_count ? numbers->bucket_count * 2 : 16};
-    grown.buckets = calloc(grown.bucket_count, sizeof(hf_number *));
+    hf_number_table grown = {.bucket_count =
+                                 numbers->bucket_count ? numbers->bucket_count * 2 : 16};
+    grown.buckets = calloc(grown.bucket_count, sizeof(hf_number_entry *));
     if (!grown.buckets) return; /* a table that has buckets still works, with longer chains */
     for (size_t i = 0; i < numbers->bucket_count; i++) {
-        for (hf_number *entry = numbers->buckets[i], *next; entry; entry = next) {
+        for (hf_number_entry *entry = numbers->buckets[i], *next; entry; entry = next) {
             next = entry->next;
-            hf_number **bucket = bucket_of(&grown, entry->value);
+            hf_number_entry **bucket = bucket_of(&grown, entry->value);
             entry->next = *bucket;
             *bucket = entry;
         }
@@ -27,20 +28,21 @@ static void grow(hf_numbers *numbers) {
     numbers->bucket_count = grown.bucket_count;
 }
 
-bool hf_numbers_put(hf_numbers *numbers, hf_number *entry, uint64_t value, void *object) {
+bool hf_number_table_put(hf_number_table *numbers, hf_number_entry *entry, uint64_t value,
+                         void *object) {
     assert(object && !entry->object);
     grow(numbers);
     if (numbers->bucket_count == 0) return false;
-    hf_number **bucket = bucket_of(numbers, value);
-    *entry = (hf_number){.value = value, .object = object, .next = *bucket};
+    hf_number_entry **bucket = bucket_of(numbers, value);
+    *entry = (hf_number_entry){.value = value, .object = object, .next = *bucket};
     *bucket = entry;
     numbers->count++;
     return true;
 }
 
-void hf_numbers_remove(hf_numbers *numbers, hf_number *entry) {
+void hf_number_table_remove(hf_number_table *numbers, hf_number_entry *entry) {
     if (!entry->object) return;
-    hf_number **link = bucket_of(numbers, entry->value);
+    hf_number_entry **link = bucket_of(numbers, entry->value);
     while (*link != entry) {
         assert(*link);
         link = &(*link)->next;
@@ -50,14 +52,15 @@ void hf_numbers_remove(hf_numbers *numbers, hf_number *entry) {
     numbers->count--;
 }
 
-hf_number *hf_numbers_find(const hf_numbers *numbers, uint64_t value, const hf_number *after) {
+hf_number_entry *hf_number_table_find(const hf_number_table *numbers, uint64_t value,
+                                      const hf_number_entry *after) {
     if (numbers->count == 0) return NULL;
-    hf_number *entry = after ? after->next : *bucket_of(numbers, value);
+    hf_number_entry *entry = after ? after->next : *bucket_of(numbers, value);
     while (entry && entry->value != value) entry = entry->next;
     return entry;
 }
 
-void hf_numbers_free(hf_numbers *numbers) {
+void hf_number_table_free(hf_number_table *numbers) {
     free(numbers->buckets);
-    *numbers = (hf_numbers){0};
+    *numbers = (hf_number_table){0};
 }

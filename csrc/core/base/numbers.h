@@ -5,30 +5,32 @@
 
 #include "base/types.h"
 
-typedef struct hf_number hf_number;
+typedef struct hf_number_entry hf_number_entry;
 
-struct hf_number {
+struct hf_number_entry {
     uint64_t value;
     void *object; /* the object; NULL if the entry is not in a table */
-    hf_number *next;
+    hf_number_entry *next;
 };
 
-typedef struct hf_numbers {
-    hf_number **buckets;
+typedef struct hf_number_table {
+    hf_number_entry **buckets;
     size_t count, bucket_count; /* bucket_count is 0 or a power of two */
-} hf_numbers;
+} hf_number_table;
 
 /* Adds an entry that is not yet in a table. Returns false when out of memory, which can happen only
  * for a table's first entry. */
-bool hf_numbers_put(hf_numbers *numbers, hf_number *entry, uint64_t value, void *object);
+bool hf_number_table_put(hf_number_table *numbers, hf_number_entry *entry, uint64_t value,
+                         void *object);
 
 /* Removes the entry from its table, if it is in one. */
-void hf_numbers_remove(hf_numbers *numbers, hf_number *entry);
+void hf_number_table_remove(hf_number_table *numbers, hf_number_entry *entry);
 
 /* Returns the first entry with this number or, if `after` is not NULL, the next such entry after
  * it. Returns NULL if there is none. */
-hf_number *hf_numbers_find(const hf_numbers *numbers, uint64_t value, const hf_number *after);
+hf_number_entry *hf_number_table_find(const hf_number_table *numbers, uint64_t value,
+                                      const hf_number_entry *after);
 
-void hf_numbers_free(hf_numbers *numbers);
+void hf_number_table_free(hf_number_table *numbers);
 
 #endif

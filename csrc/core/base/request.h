@@ -2,7 +2,7 @@
  * to the WAIT sets `confirmed`.
  *
  * Commands must be safe to resend unless marked `no_retry`: after losing its connection, the
- * session resends them until their deadlines. Commands marked `asks_elsewhere` are not resent
+ * session resends them until their deadlines. Commands marked `fails_on_disconnect` are not resent
  * either, although that would be safe, because their senders prefer to ask another server.
  *
  * The request owns its bytes. The caller owns the request, which must not move in memory until it
@@ -42,9 +42,9 @@ typedef struct hf_routing {
     bool needs_map;     /* it is waiting for a new map */
 } hf_routing;
 
-/* The owner sets `done`, `context` and `deadline` before sending, and may set `persists_until`,
- * `waits_for_connection`, `accepted`, `no_retry` and `asks_elsewhere`. The functions below and the
- * session set the rest. */
+/* The owner sets `done`, `context` and `deadline` before sending, and may set `resend_until`,
+ * `waits_for_connection`, `accepted`, `no_retry` and `fails_on_disconnect`. The functions below and
+ * the session set the rest. */
 struct hf_request {
     hf_request *next;    /* the next request in the session's queue */
     hf_session *session; /* its current or last session, or NULL */
@@ -59,12 +59,12 @@ struct hf_request {
 
     /* While the server refuses it for a transient reason, it is resent until this time. 0 means
      * until `deadline`, but not at all if the server refuses only writes. */
-    hf_time persists_until;
+    hf_time resend_until;
 
-    uint32_t refusals;    /* consecutive transient refusals; 0 if the last reply was not one */
-    uint64_t reply_index; /* once sent: the number of its reply in the session */
-    uint64_t connection;  /* once sent: the number of the session's connection */
-    uint32_t sends;       /* how many times the server may have run it */
+    uint32_t refusals;      /* consecutive transient refusals; 0 if the last reply was not one */
+    uint64_t reply_index;   /* once sent: the number of its reply in the session */
+    uint64_t connection;    /* once sent: the number of the session's connection */
+    uint32_t possible_runs; /* how many times the server may have run it */
     hf_request_state state;
 
     /* It waits for a connection until its deadline. Otherwise, it fails as soon as an attempt to
@@ -73,8 +73,9 @@ struct hf_request {
 
     bool accepted; /* its hold, place or run was accepted before: see hf_refusal_is_transient */
     bool no_retry; /* it fails if its connection ends after it was sent */
-    bool asks_elsewhere; /* it fails then, too: its sender asks again, or asks another server */
-    bool as_eval;        /* the program's source is sent, because the server does not have it */
+    bool
+        fails_on_disconnect; /* it fails then, too: its sender asks again, or asks another server */
+    bool as_eval;            /* the program's source is sent, because the server does not have it */
     uint32_t replicas;  /* how many replicas must confirm it; unless 0, its bytes end with a WAIT */
     uint32_t confirmed; /* once done: how many replicas have confirmed it */
     hf_reply *reply;    /* the command's reply, while the reply to its WAIT is awaited */

@@ -297,7 +297,7 @@ static void append(char *out, size_t size, size_t *used, const char *text, size_
     *used += fits;
 }
 
-hf_slice hf_url_hide_logins(char *out, size_t size, hf_slice text) {
+hf_slice hf_url_mask_credentials(char *out, size_t size, hf_slice text) {
     size_t used = 0;
     while (text.size > 0) {
         hf_slice login = find_login(text);

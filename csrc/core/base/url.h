@@ -71,7 +71,7 @@ void hf_server_set_address(hf_server *server, const hf_address *to);
  * contain any character; in any other URL it ends at the last @ of the host part. Returns what was
  * written, without a NUL. Three times the size of the text is always enough room. Every
  * caller-supplied value in a message must pass through this function. */
-hf_slice hf_url_hide_logins(char *out, size_t size, hf_slice text);
+hf_slice hf_url_mask_credentials(char *out, size_t size, hf_slice text);
 
 bool hf_address_equal(const hf_address *a, const hf_address *b);
 

@@ -165,7 +165,7 @@ static void send_to(hf_node *node, hf_request *request, hf_time now) {
 static bool must_fail(const hf_request *request, const hf_session *link) {
     return request->routing.failed_link == link && link->state == HF_SESSION_CLOSED &&
            !hf_refusal_is_transient(hf_refusal_of(link->reason), request->accepted) &&
-           !request->waits_for_connection && request->sends == 0;
+           !request->waits_for_connection && request->possible_runs == 0;
 }
 
 /* A cluster whose nodes announce host names reports "?" for a node without one. */
@@ -180,8 +180,8 @@ static void route(hf_cluster *cluster, hf_request *request, hf_time now) {
     }
     if (!node) {
         set_failure(request, HF_UNREACHABLE,
-                    cluster->map.has_unnamed ? UNNAMED
-                                             : "no node of the cluster serves the key's slot");
+                    cluster->map.has_unknown_host ? UNNAMED
+                                                  : "no node of the cluster serves the key's slot");
         park(cluster, request, now + NO_NODE_PAUSE);
         schedule_query(cluster, request->routing.link, now);
         return;
@@ -231,7 +231,7 @@ static void submit(hf_client *client, hf_slice key, hf_link link, hf_request *re
         (hf_routing){.routed = true, .context_is_op = context_is_op, .link = (uint8_t)link};
     request->routing.slot = hf_slot_of(key_or_random(cluster, key, text));
     request->asking = false;
-    request->sends = request->refusals = 0;
+    request->possible_runs = request->refusals = 0;
     request->failure.code = HF_OK;
     route(cluster, request, now);
 }
@@ -445,7 +445,7 @@ static void add_failure(hf_cluster *cluster, hf_code code, const char *reason) {
 
 static bool must_not_wait(const hf_request *request, hf_code code) {
     bool logs_in_again = request->accepted && code == HF_DENIED;
-    return !request->waits_for_connection && request->sends == 0 && !logs_in_again;
+    return !request->waits_for_connection && request->possible_runs == 0 && !logs_in_again;
 }
 
 static void fail_parked(hf_cluster *cluster, const hf_failure *failure, hf_time now) {
@@ -551,7 +551,7 @@ static const char *read_map(hf_cluster *cluster, const hf_reply *reply) {
     const char *error = hf_slots_read(&cluster->map, reply, &sender);
     if (error) return error;
     if (cluster->map.count > 0) return NULL;
-    return cluster->map.has_unnamed ? UNNAMED : HF_SLOTS_NONE;
+    return cluster->map.has_unknown_host ? UNNAMED : HF_SLOTS_NONE;
 }
 
 static void on_map(hf_request *request, const hf_reply *reply, hf_time now) {
@@ -601,7 +601,7 @@ static void ask(hf_cluster *cluster, hf_time now) {
     }
     cluster->query.done = on_map;
     cluster->query.context = cluster;
-    cluster->query.asks_elsewhere = count_sources(cluster) > 1;
+    cluster->query.fails_on_disconnect = count_sources(cluster) > 1;
     cluster->query.deadline = now + client->config.session.connect_timeout;
     hf_session_submit(&client->nodes[cluster->asked_node]->links[cluster->link], &cluster->query,
                       now);
@@ -609,10 +609,10 @@ static void ask(hf_cluster *cluster, hf_time now) {
 
 /* ---- time ---- */
 
-static hf_time deadline(const hf_client *client, hf_link caller_link) {
+static hf_time next_tick(const hf_client *client, hf_link caller_link) {
     const hf_cluster *cluster = client->cluster;
     (void)caller_link;
-    hf_time earliest = hf_session_deadline(&cluster->parked);
+    hf_time earliest = hf_session_next_tick(&cluster->parked);
     if (!is_in_progress(&cluster->query)) earliest = hf_time_min(earliest, cluster->ask_at);
     for (const hf_request *request = cluster->parked.queue; request; request = request->next) {
         if (!request->routing.needs_map) earliest = hf_time_min(earliest, request->retry_at);
@@ -671,7 +671,7 @@ static size_t group_of(const hf_client *client, hf_slice key) {
 
 const hf_topology hf_cluster_topology = {
     .has_server_list = true,
-    .moves_slots = true,
+    .slots_can_move = true,
     .shares_login = true,
     .open = open_cluster,
     .close = close_cluster,
@@ -681,6 +681,6 @@ const hf_topology hf_cluster_topology = {
     .group_of = group_of,
     .submit = submit,
     .invalidate = invalidate,
-    .deadline = deadline,
+    .next_tick = next_tick,
     .tick = tick,
 };

@@ -17,7 +17,7 @@
  * In a round, each Sentinel has one of these states:
  *
  *   ASKED -> ANSWERED   it names an address
- *   ASKED -> IGNORANT   it knows no master of this name
+ *   ASKED -> NO_MASTER  it knows no master of this name
  *   ASKED -> FAILED     it did not reply, or its reply was invalid
  *   any -> ASKED        the next round begins */
 #include <assert.h>
@@ -29,15 +29,16 @@
 
 #define POLL_INTERVAL HF_SECOND
 #define GRACE_PERIOD (100 * HF_MS) /* how long to wait for more replies after the first address */
-#define MAX_FAILED_OPENS 3 /* after this many failures to open a link the server counts as gone */
-#define RENEW_SPREAD (250 * HF_MS)     /* spreads renewals: many clients notice a move at once */
-#define OUTDATED_TIME (10 * HF_SECOND) /* how long votes for a replaced master are ignored */
+#define MAX_OPENS_WITHOUT_REPLY                                                                    \
+    3 /* after this many failures to open a link the server counts as gone */
+#define RENEW_SPREAD (250 * HF_MS) /* spreads renewals: many clients notice a move at once */
+#define STALE_VOTE_PERIOD (10 * HF_SECOND) /* how long votes for a replaced master are ignored */
 
 typedef enum hf_sentinel_state {
     HF_SENTINEL_IDLE,
     HF_SENTINEL_ASKED,
     HF_SENTINEL_ANSWERED,
-    HF_SENTINEL_IGNORANT,
+    HF_SENTINEL_NO_MASTER,
     HF_SENTINEL_FAILED /* the request has the reason */
 } hf_sentinel_state;
 
@@ -56,7 +57,7 @@ struct hf_sentinels {
     hf_time first_address_at; /* when this round's first address arrived, or HF_NEVER */
     hf_time poll_at;          /* when the next round begins unless a link needs one earlier */
     hf_address old_master;    /* the last master that a majority has replaced */
-    hf_time replaced_until;   /* until then a minority's votes for it are ignored; or 0 */
+    hf_time ignore_old_master_until; /* until then a minority's votes for it are ignored; or 0 */
     size_t count;
     hf_sentinel list[];
 };
@@ -90,7 +91,7 @@ static bool add_sentinel(hf_sentinels *sentinels, const hf_server *server) {
     for (int link = 0; link < HF_LINKS; link++)
         sentinel->node->links[link].login = HF_LOGIN_FIXED; /* Sentinels have their own users */
     sentinel->request.done = on_reply;
-    sentinel->request.asks_elsewhere = true; /* on_reply asks again itself */
+    sentinel->request.fails_on_disconnect = true; /* on_reply asks again itself */
     sentinel->request.context = sentinels;
     sentinels->count++;
     return true;
@@ -132,16 +133,16 @@ static void free_sentinels(hf_client *client) {
 /* Returns whether the master is serving the client: a link is connected, and no other link has
  * repeatedly failed to open. A connected link alone proves nothing, because a server may die
  * without closing it. */
-static bool is_served(const hf_sentinels *sentinels) {
-    bool served = false;
+static bool is_master_serving(const hf_sentinels *sentinels) {
+    bool serving = false;
     for (int link = 0; link < HF_LINKS; link++) {
         const hf_session *session = link_of(sentinels, link);
-        if (session->state == HF_SESSION_READY && !session->closing) served = true;
-        else if (session->failed_opens >= MAX_FAILED_OPENS &&
+        if (session->state == HF_SESSION_READY && !session->closing) serving = true;
+        else if (session->opens_since_reply >= MAX_OPENS_WITHOUT_REPLY &&
                  hf_session_resolve_at(session) != HF_NEVER)
             return false;
     }
-    return served;
+    return serving;
 }
 
 static bool is_current(const hf_sentinels *sentinels, const hf_address *address) {
@@ -154,7 +155,7 @@ static bool is_current(const hf_sentinels *sentinels, const hf_address *address)
 static void renew_soon(hf_client *client, hf_time now) {
     for (size_t i = 0; i < client->holds.count; i++) {
         hf_claim *claim = client->holds.heap[i];
-        if (!hf_claim_is_held(claim) || !claim->renewed || claim->in_flight ||
+        if (!hf_claim_is_held(claim) || !claim->renewed || claim->has_command_in_flight ||
             claim->approval == HF_APPROVAL_PENDING)
             continue;
         claim->wake_at =
@@ -167,7 +168,7 @@ static void remember_replaced(hf_sentinels *sentinels, hf_time now) {
     const hf_server *master = &master_of(sentinels)->server;
     sentinels->old_master.port = master->port;
     snprintf(sentinels->old_master.host, sizeof sentinels->old_master.host, "%s", master->host);
-    sentinels->replaced_until = now + OUTDATED_TIME;
+    sentinels->ignore_old_master_until = now + STALE_VOTE_PERIOD;
 }
 
 static void move_master(hf_sentinels *sentinels, const hf_address *address, bool has_majority,
@@ -224,7 +225,7 @@ static hf_code explain(const hf_sentinels *sentinels, char *text, size_t size) {
                  hf_fault_text(&failed->request.failure));
         return HF_DENIED;
     }
-    if (find_in_state(sentinels, HF_SENTINEL_IGNORANT, HF_OK)) {
+    if (find_in_state(sentinels, HF_SENTINEL_NO_MASTER, HF_OK)) {
         snprintf(text, size, "no sentinel at %s knows this master", labels);
         return HF_UNREACHABLE;
     }
@@ -255,7 +256,8 @@ static size_t votes_for(const hf_sentinels *sentinels, const hf_address *address
 }
 
 static bool was_replaced(const hf_sentinels *sentinels, const hf_address *address, hf_time now) {
-    return now < sentinels->replaced_until && hf_address_equal(&sentinels->old_master, address);
+    return now < sentinels->ignore_old_master_until &&
+           hf_address_equal(&sentinels->old_master, address);
 }
 
 /* Returns whether the address wins a tie: it is not the current one, and no majority has replaced
@@ -291,13 +293,13 @@ static void end_round(hf_sentinels *sentinels, const hf_address *address, bool h
                       hf_time now) {
     sentinels->asking = false;
     for (size_t i = 0; i < sentinels->count; i++) cancel(&sentinels->list[i]);
-    bool served = is_served(sentinels);
-    if (!address && !served) {
+    bool serving = is_master_serving(sentinels);
+    if (!address && !serving) {
         fail_pending(sentinels, now);
         return;
     }
     if (address && !is_current(sentinels, address)) {
-        bool may_move = has_majority || (!served && !was_replaced(sentinels, address, now));
+        bool may_move = has_majority || (!serving && !was_replaced(sentinels, address, now));
         if (may_move) move_master(sentinels, address, has_majority, now);
     }
     resolve_waiting_links(sentinels);
@@ -345,7 +347,8 @@ static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_sentinels *sentinels = request->context;
     hf_sentinel *sentinel =
         (hf_sentinel *)(void *)((char *)request - offsetof(hf_sentinel, request));
-    bool connection_lost = !reply && request->sends > 0 && request->failure.code == HF_UNREACHABLE;
+    bool connection_lost =
+        !reply && request->possible_runs > 0 && request->failure.code == HF_UNREACHABLE;
     if (connection_lost && !sentinel->asked_twice && now < request->deadline) {
         sentinel->asked_twice = true;
         ask_sentinel(sentinels, sentinel, now);
@@ -354,7 +357,7 @@ static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
     if (!reply) {
         sentinel->state = HF_SENTINEL_FAILED;
     } else if (reply->type == HF_REPLY_NIL) {
-        sentinel->state = HF_SENTINEL_IGNORANT;
+        sentinel->state = HF_SENTINEL_NO_MASTER;
     } else if (read_address(reply, &sentinel->answer)) {
         sentinel->state = HF_SENTINEL_ANSWERED;
     } else {
@@ -408,7 +411,7 @@ static hf_time deadline_of(const hf_sentinels *sentinels) {
     return is_in_use(sentinels) ? hf_time_min(needed, sentinels->poll_at) : needed;
 }
 
-static hf_time deadline(const hf_client *client, hf_link caller_link) {
+static hf_time next_tick(const hf_client *client, hf_link caller_link) {
     return caller_link == HF_LINK_CALLS ? deadline_of(client->sentinels) : HF_NEVER;
 }
 
@@ -425,6 +428,6 @@ const hf_topology hf_sentinel_topology = {
     .node_of = hf_nodes_first,
     .group_of = hf_nodes_one_group,
     .submit = hf_nodes_submit,
-    .deadline = deadline,
+    .next_tick = next_tick,
     .tick = tick,
 };

@@ -105,13 +105,13 @@ void hf_session_cancel_fetching(hf_session *session) {
 static void begin_closing(hf_session *session, hf_code code, const char *reason) {
     if (session->closing) return;
     session->closing = true;
-    session->reason_is_partial = false;
+    session->reason_is_for_new_connections = false;
     session->reason_code = code;
     snprintf(session->reason, sizeof session->reason, "%s", reason);
 }
 
 void hf_session_forget_failures(hf_session *session) {
-    session->failed_opens = 0;
+    session->opens_since_reply = 0;
     session->retry_at = 0;
     session->reason[0] = '\0';
 }
@@ -120,7 +120,7 @@ void hf_session_forget_failures(hf_session *session) {
 
 /* Returns whether the request was sent and must not be sent again. */
 static bool must_not_resend(const hf_request *request) {
-    return (request->no_retry || request->asks_elsewhere) && request->sends > 0;
+    return (request->no_retry || request->fails_on_disconnect) && request->possible_runs > 0;
 }
 
 static bool awaits_reply(const hf_session *session) {
@@ -173,7 +173,7 @@ static hf_time silence_deadline(const hf_session *session) {
     switch (session->state) {
     case HF_SESSION_OPENING: return hf_time_add(session->opened_at, config->connect_timeout);
     case HF_SESSION_LOGIN:
-        return hf_time_add(session->opened_at, session->failed_opens > 1
+        return hf_time_add(session->opened_at, session->opens_since_reply > 1
                                                    ? config->command_timeout
                                                    : config->command_timeout / 2);
     case HF_SESSION_READY:
@@ -252,14 +252,15 @@ static bool ended_by_transient_refusal(const hf_session *session) {
     return hf_refusal_is_transient(hf_refusal_of(session->reason), false);
 }
 
-/* A successful log-in does not reset failed_opens, but a later reply does. Otherwise a server that
- * closes each connection at once would be tried more often than one that refuses connections. */
+/* A successful log-in does not reset opens_since_reply, but a later reply does. Otherwise a server
+ * that closes each connection at once would be tried more often than one that refuses connections.
+ */
 static void schedule_reopen(hf_session *session, hf_time now) {
-    if (session->failed_opens == 0 || session->retries_login) {
+    if (session->opens_since_reply == 0 || session->retries_login) {
         session->retry_at = now;
         return;
     }
-    uint32_t doublings = session->failed_opens < 11 ? session->failed_opens - 1 : 10;
+    uint32_t doublings = session->opens_since_reply < 11 ? session->opens_since_reply - 1 : 10;
     bool retries_soon = session->follows_master || ended_by_transient_refusal(session);
     hf_time max_delay = retries_soon ? MAX_SOON_RETRY_DELAY : MAX_RETRY_DELAY;
     hf_time delay = hf_time_min(MIN_RETRY_DELAY << doublings, max_delay);
@@ -268,7 +269,7 @@ static void schedule_reopen(hf_session *session, hf_time now) {
 
 /* Returns whether the request fails if an attempt to connect fails. */
 static bool must_not_wait(const hf_session *session, const hf_request *request) {
-    bool outcome_unknown = request->sends > 0 && session->reason_code == HF_UNREACHABLE;
+    bool outcome_unknown = request->possible_runs > 0 && session->reason_code == HF_UNREACHABLE;
     bool logs_in_again = request->accepted && session->reason_code == HF_DENIED;
     return !request->waits_for_connection && !outcome_unknown && !logs_in_again;
 }
@@ -295,13 +296,13 @@ static void report_delay(hf_session *session, const hf_request *request, hf_code
 
 /* If no connection could be opened, reports the delay of each queued request. */
 static void report_delays(hf_session *session, hf_time now) {
-    if (session->failed_opens == 0) return;
+    if (session->opens_since_reply == 0) return;
     for (hf_request *request = session->queue; request; request = request->next)
         report_delay(session, request, hf_session_failure_code(session), session->reason, now);
 }
 
 static bool persists(const hf_request *request) {
-    return request->persists_until > 0;
+    return request->resend_until > 0;
 }
 
 /* Counts consecutive transient refusals of the request. After the first one, a request that
@@ -309,7 +310,7 @@ static bool persists(const hf_request *request) {
 static void count_refusal(hf_request *request, bool transient) {
     request->refusals = transient ? request->refusals + 1 : 0;
     if (!transient || !persists(request)) return;
-    request->deadline = request->persists_until;
+    request->deadline = request->resend_until;
     request->waits_for_connection = true;
 }
 
@@ -353,7 +354,7 @@ static const char *early_hang_up_text(const hf_session *session) {
 static const char *hang_up_text(const hf_session *session) {
     if (session->state != HF_SESSION_READY || !session->has_received)
         return early_hang_up_text(session);
-    if (session->failed_opens <= 1) return "the server closed the connection";
+    if (session->opens_since_reply <= 1) return "the server closed the connection";
     return session->subscriber
                ? "the connection was closed on SUBSCRIBE; is a proxy rejecting that command?"
                : "the connection was closed on the first command; is a proxy rejecting EVALSHA?";
@@ -418,17 +419,17 @@ void hf_session_resolve(hf_session *session) {
 }
 
 void hf_session_move(hf_session *session, hf_time now) {
-    session->failed_opens = 0;
+    session->opens_since_reply = 0;
     session->retry_at = now;
     if (session->state != HF_SESSION_CLOSED)
         begin_closing(session, HF_UNREACHABLE, "the master has moved");
 }
 
 void hf_session_fail_pending(hf_session *session, hf_code code, const char *reason, hf_time now) {
-    session->reason_is_partial = false;
+    session->reason_is_for_new_connections = false;
     session->reason_code = code;
     snprintf(session->reason, sizeof session->reason, "%s", reason);
-    session->failed_opens++;
+    session->opens_since_reply++;
     schedule_reopen(session, now);
     fail_queued(session, false, now);
     report_delays(session, now);
@@ -506,14 +507,14 @@ static bool append_asking(hf_session *session) {
     return true;
 }
 
-bool hf_session_send_along(hf_session *session, const hf_request *request) {
+bool hf_session_piggyback(hf_session *session, const hf_request *request) {
     if (session->state != HF_SESSION_READY || session->closing) return false;
     if (!hf_buffer_append(&session->piggyback, request->bytes, request->size)) return false;
     session->piggyback_count++;
     return true;
 }
 
-void hf_session_flush_along(hf_session *session, hf_time now) {
+void hf_session_flush_piggybacked(hf_session *session, hf_time now) {
     size_t count = session->piggyback_count;
     hf_slice bytes = hf_buffer_content(&session->piggyback);
     if (count == 0 || !reserve_replies(session, count)) return;
@@ -542,7 +543,7 @@ static void send(hf_session *session, hf_request *request, hf_time now) {
     assert(session->state == HF_SESSION_READY && request->bytes);
     choose_program(session, request);
     begin_awaiting(session, now);
-    hf_session_flush_along(session, now);
+    hf_session_flush_piggybacked(session, now);
     bool added = !request->asking || (reserve_replies(session, 1) && append_asking(session));
     if (!added || !reserve_replies(session, replies_of(request)) ||
         !append_request(session, request)) {
@@ -559,7 +560,7 @@ static void send(hf_session *session, hf_request *request, hf_time now) {
     request->state = HF_REQUEST_SENT;
     request->sent_at = now;
     request->retry_at = 0;
-    request->sends++;
+    request->possible_runs++;
 }
 
 /* Sends the queued requests, except those that wait for a retry or for the reply to a PING. The
@@ -582,7 +583,7 @@ static void flush(hf_session *session, hf_time now) {
 void hf_session_submit(hf_session *session, hf_request *request, hf_time now) {
     assert(request->state == HF_REQUEST_IDLE || request->state == HF_REQUEST_DONE);
     assert(request->bytes && request->done && !request->reply);
-    request->sends = request->refusals = 0;
+    request->possible_runs = request->refusals = 0;
     request->failure.code = HF_OK;
     hf_session_adopt(session, request, now);
 }
@@ -628,7 +629,7 @@ void hf_session_drop(hf_request *request) {
 static bool is_reply_due(const hf_session *session, const hf_request *request) {
     if (!session || session->state != HF_SESSION_READY || request->connection != session->opens)
         return false;
-    return request->sends > 0 &&
+    return request->possible_runs > 0 &&
            request->reply_index + (request->reply ? 1 : 0) >= session->first_reply;
 }
 
@@ -682,7 +683,7 @@ void hf_session_opening(hf_session *session, hf_time now) {
     session->state = HF_SESSION_OPENING;
     session->opened_at = now;
     session->handshaking = session->found_other_server = false;
-    session->failed_opens++;
+    session->opens_since_reply++;
     if (session->login == HF_LOGIN_SET) session->login = HF_LOGIN_NEEDED;
 }
 
@@ -696,7 +697,7 @@ static void become_ready(hf_session *session, hf_time now) {
     session->state = HF_SESSION_READY;
     session->login_duration = now - session->opened_at;
     session->refused_logins = 0;
-    if (session->failed_opens <= 1)
+    if (session->opens_since_reply <= 1)
         session->reason[0] = '\0'; /* otherwise it remains until a command gets a reply */
     flush(session, now);
     if (session->on_change) session->on_change(session->context, session, true);
@@ -807,7 +808,7 @@ void hf_session_fetching_login(hf_session *session) {
     session->login = HF_LOGIN_FETCHING;
 }
 
-bool hf_session_is_refused(const hf_session *session) {
+bool hf_session_is_login_refused(const hf_session *session) {
     return session->refused_logins > 0;
 }
 
@@ -980,7 +981,7 @@ static void put_back_and_reconnect(hf_session *session, hf_request *request, con
     bool reopens = !session->closing;
     begin_closing(session, session->follows_master ? HF_UNREACHABLE : hf_code_of_error(error),
                   error);
-    session->reason_is_partial = reopens && !session->follows_master;
+    session->reason_is_for_new_connections = reopens && !session->follows_master;
 }
 
 static bool has_credentials(const hf_session *session) {
@@ -1001,8 +1002,8 @@ static bool needs_other_connection(const hf_session *session, const hf_request *
 
 static void on_error_reply(hf_session *session, hf_request *request, const hf_reply *reply,
                            hf_time now) {
-    assert(request->sends > 0);
-    request->sends--; /* the server did not run it */
+    assert(request->possible_runs > 0);
+    request->possible_runs--; /* the server did not run it */
     bool program_unknown =
         request->program && !request->as_eval && strncmp(reply->string, "NOSCRIPT", 8) == 0;
     bool transient = hf_refusal_is_transient(hf_refusal_of(reply->string), request->accepted);
@@ -1084,7 +1085,7 @@ static void on_unreadable(hf_session *session, hf_time now) {
     bool awaited = session->state == HF_SESSION_READY && session->first_reply < session->next_reply;
     hf_request *request = excess && awaited ? *awaiting_at(session, session->first_reply) : NULL;
     if (!request) return;
-    session->failed_opens = 0; /* the server does reply to commands */
+    session->opens_since_reply = 0; /* the server does reply to commands */
     hf_session_drop(request);
     hf_request_fail(request, HF_UNREACHABLE, excess, now);
 }
@@ -1117,7 +1118,7 @@ bool hf_session_feed(hf_session *session, const char *bytes, size_t size, hf_tim
         dispatch(session, &reply, now);
         hf_reply_free(reply);
         if (was_ready && !session->closing) {
-            session->failed_opens = 0;
+            session->opens_since_reply = 0;
             session->reason[0] = '\0';
         }
     }
@@ -1156,7 +1157,7 @@ static hf_time request_deadline(const hf_session *session) {
     return earliest;
 }
 
-hf_time hf_session_deadline(const hf_session *session) {
+hf_time hf_session_next_tick(const hf_session *session) {
     hf_time earliest = hf_time_min(silence_deadline(session), request_deadline(session));
     bool reopens = session->state == HF_SESSION_CLOSED && is_needed(session) &&
                    !session->unresolved && session->login != HF_LOGIN_FETCHING;
@@ -1165,9 +1166,10 @@ hf_time hf_session_deadline(const hf_session *session) {
 
 /* Returns whether the session's reason explains why the request got no reply. */
 static bool is_explained(const hf_session *session, const hf_request *request) {
-    if (!session->reason[0] || (session->reason_is_partial && !request->needs_new_connection))
+    if (!session->reason[0] ||
+        (session->reason_is_for_new_connections && !request->needs_new_connection))
         return false;
-    return request->state == HF_REQUEST_QUEUED || session->failed_opens > 1;
+    return request->state == HF_REQUEST_QUEUED || session->opens_since_reply > 1;
 }
 
 /* Fails a request whose deadline has passed. The failure says why there is no connection, or what

@@ -100,11 +100,13 @@ struct hf_session {
     bool found_other_server; /* the last log-in found another server at the node's address */
     bool sharded;            /* the server of this connection supports sharded channels */
     hf_time awaiting_since;  /* the time since which at least one reply has been awaited */
-    uint32_t failed_opens;   /* how many connections were tried since a command last got a reply */
-    uint64_t *random;        /* the state of the client's random numbers */
+    uint32_t
+        opens_since_reply; /* how many connections were tried since a command last got a reply */
+    uint64_t *random;      /* the state of the client's random numbers */
     hf_code reason_code;
-    char reason[160];       /* why there is no connection, or "" */
-    bool reason_is_partial; /* `reason` applies only to requests with needs_new_connection */
+    char reason[160];                   /* why there is no connection, or "" */
+    bool reason_is_for_new_connections; /* `reason` applies only to requests with
+                                           needs_new_connection */
 
     void (*on_ready)(void *context, hf_time now); /* called after the log-in; may be NULL */
 
@@ -172,11 +174,11 @@ bool hf_session_send(hf_session *session, size_t count, const hf_slice *args);
 
 /* Sends the command along with the next request, and ignores its reply. Returns false if the
  * session is not READY, or when out of memory. A lost connection loses the command, too. */
-bool hf_session_send_along(hf_session *session, const hf_request *request);
+bool hf_session_piggyback(hf_session *session, const hf_request *request);
 
-/* Sends the commands from hf_session_send_along now, without waiting for the next request. When out
+/* Sends the commands from hf_session_piggyback now, without waiting for the next request. When out
  * of memory, keeps them for later. */
-void hf_session_flush_along(hf_session *session, hf_time now);
+void hf_session_flush_piggybacked(hf_session *session, hf_time now);
 
 /* Forgets failures to connect, so that the next attempt may be made at once. Only for a session
  * that is CLOSED. */
@@ -237,7 +239,7 @@ void hf_session_store_run_id(hf_session *session, hf_time now);
 
 /* Returns when hf_session_tick next has something to do, or the result of hf_session_wants may
  * change. */
-hf_time hf_session_deadline(const hf_session *session);
+hf_time hf_session_next_tick(const hf_session *session);
 
 /* Gives up a silent connection, fails requests whose deadlines have passed, and sends requests
  * whose retries are due. */

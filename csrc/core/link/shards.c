@@ -22,10 +22,10 @@ static hf_node *node_of(const hf_client *client, hf_slice key) {
     return client->nodes[group_of(client, key)];
 }
 
-const hf_topology hf_shards = {.has_server_list = true,
-                               .places_by_key = true,
-                               .open = open_shards,
-                               .free = free_ring,
-                               .node_of = node_of,
-                               .group_of = group_of,
-                               .submit = hf_nodes_submit};
+const hf_topology hf_shards_topology = {.has_server_list = true,
+                                        .routes_by_key = true,
+                                        .open = open_shards,
+                                        .free = free_ring,
+                                        .node_of = node_of,
+                                        .group_of = group_of,
+                                        .submit = hf_nodes_submit};

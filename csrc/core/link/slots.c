@@ -36,7 +36,7 @@ void hf_slots_init(hf_slots *slots) {
     slots->nodes = NULL;
     slots->members = NULL;
     slots->count = slots->member_count = slots->member_capacity = 0;
-    slots->has_unnamed = false;
+    slots->has_unknown_host = false;
     for (size_t i = 0; i < HF_SLOTS; i++) slots->owner[i] = HF_SLOT_NO_NODE;
 }
 
@@ -174,7 +174,8 @@ static bool read_range(hf_slots *slots, const hf_reply *range, const hf_address 
     const hf_reply *master = range->elements[2];
     hf_address node;
     uint16_t owner = HF_SLOT_NO_NODE;
-    if (hf_slice_equal(hf_reply_string_at(master, 0), hf_slice_of("?"))) slots->has_unnamed = true;
+    if (hf_slice_equal(hf_reply_string_at(master, 0), hf_slice_of("?")))
+        slots->has_unknown_host = true;
     if (read_address(&node, hf_reply_string_at(master, 0), hf_reply_integer_at(master, 1, 0),
                      sender))
         owner = index_of(slots, &node);

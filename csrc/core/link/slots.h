@@ -27,7 +27,7 @@ typedef struct hf_slots {
     size_t count;
     hf_slots_member *members; /* each node that has an id; Redis before version 4 gives none */
     size_t member_count, member_capacity;
-    bool has_unnamed;         /* a master's host is given as "?" */
+    bool has_unknown_host;    /* a master's host is given as "?" */
     uint16_t owner[HF_SLOTS]; /* an index in `nodes`, or HF_SLOT_NO_NODE */
 } hf_slots;
 

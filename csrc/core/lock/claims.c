@@ -85,10 +85,9 @@ void hf_claim_set_count(hf_claim *claim, uint32_t count) {
     claim->count = count;
 }
 
-void hf_claim_bound_lease(hf_claim *claim, hf_time lease, hf_time longest_affected_ttl) {
+void hf_claim_limit_lease(hf_claim *claim, hf_time lease, hf_time max_ttl_to_shorten) {
     assert(lease > 0);
-    if (lease < longest_affected_ttl)
-        claim->shorter_lease = hf_time_min(claim->shorter_lease, lease);
+    if (lease < max_ttl_to_shorten) claim->shorter_lease = hf_time_min(claim->shorter_lease, lease);
 }
 
 hf_time hf_claim_time_left(const hf_claim *claim, hf_time now) {

@@ -30,7 +30,7 @@
 #include "holdfast.h"
 #include "lock/kind.h"
 
-typedef struct hf_keep hf_keep;
+typedef struct hf_kept_lock hf_kept_lock;
 
 typedef enum hf_claim_state {
     HF_CLAIM_REQUESTED,
@@ -63,10 +63,10 @@ typedef struct hf_leave {
 } hf_leave;
 
 typedef struct hf_claim {
-    hf_hold *hold;       /* the hold that relies on it, or NULL */
-    hf_number by_number; /* its entry in holds->numbers; the number is unique in the client */
-    hf_number by_alias;  /* a second entry there, for another number that messages may use */
-    hf_number by_key;    /* its entry in holds->keys, for a hash of key and caller */
+    hf_hold *hold;             /* the hold that relies on it, or NULL */
+    hf_number_entry by_number; /* its entry in holds->numbers; the number is unique in the client */
+    hf_number_entry by_alias;  /* a second entry there, for another number that messages may use */
+    hf_number_entry by_key;    /* its entry in holds->keys, for a hash of key and caller */
     const hf_kind *kind;
     hf_time lease;         /* the lease that renewals request */
     hf_time valid_until;   /* the end of its validity */
@@ -76,7 +76,7 @@ typedef struct hf_claim {
     hf_time max_until;     /* no lease may end after this time; HF_NEVER for no limit */
     uint64_t wait;         /* LEAVING or granted: the number of its wait, or 0 */
     uint64_t token_ttl_ms; /* the fencing counter's TTL in milliseconds; 0 for no fencing */
-    hf_keep *kept;         /* the kept lock to which it belongs, or NULL */
+    hf_kept_lock *kept;    /* the kept lock to which it belongs, or NULL */
     hf_request *record;    /* the request that writes an ended run's record, or NULL */
     uint32_t heap_index;   /* its place in holds->heap */
     uint32_t count;        /* the server's count of its owner's holds */
@@ -89,11 +89,11 @@ typedef struct hf_claim {
     uint16_t owner_size;   /* the size of the owner, which follows the key */
     uint8_t class;         /* the index of its class, from hf_observe_class */
     hf_approval approval : 2;
-    hf_claim_state state : 3;  /* changed only by hf_claim_become */
-    bool renewed : 1;          /* the watchdog renews it */
-    bool in_flight : 1;        /* a command that sets its TTL or owner is in flight */
-    bool awaited : 1;          /* an operation may be waiting until no command is in flight */
-    bool shared : 1;           /* other processes may use its owner */
+    hf_claim_state state : 3;       /* changed only by hf_claim_become */
+    bool renewed : 1;               /* the watchdog renews it */
+    bool has_command_in_flight : 1; /* a command that sets its TTL or owner is in flight */
+    bool awaited : 1;               /* an operation may be waiting until no command is in flight */
+    bool shared : 1;                /* other processes may use its owner */
     bool refused_in_batch : 1; /* a batch that contained it was refused, so it is renewed alone */
     bool count_uncertain : 1;  /* the server's count may differ from `count` */
     char bytes[];              /* key, owner */
@@ -171,8 +171,8 @@ void hf_claim_drop_own_holds(hf_claim *claim);
 void hf_claim_set_count(hf_claim *claim, uint32_t count);
 
 /* Records that a command in doubt may still shorten a TTL to `lease`. The command does not affect a
- * TTL that is longer than `longest_affected_ttl`. */
-void hf_claim_bound_lease(hf_claim *claim, hf_time lease, hf_time longest_affected_ttl);
+ * TTL that is longer than `max_ttl_to_shorten`. */
+void hf_claim_limit_lease(hf_claim *claim, hf_time lease, hf_time max_ttl_to_shorten);
 
 /* Returns the lease for a renewal: the claim's lease, or the shorter one that a command in doubt
  * may still set. */

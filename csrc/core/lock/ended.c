@@ -15,12 +15,13 @@ static hf_ended_wait wait_of(uint64_t number, const hf_kind *kind, hf_slice key)
                            .key_size = key.size};
 }
 
-void hf_ended_add(hf_ended *ended, uint64_t number, const hf_kind *kind, hf_slice key) {
+void hf_ended_waits_add(hf_ended_waits *ended, uint64_t number, const hf_kind *kind, hf_slice key) {
     if (!ended->waits) ended->waits = calloc(HF_ENDED_MAX, sizeof *ended->waits);
     if (ended->waits) ended->waits[number % HF_ENDED_MAX] = wait_of(number, kind, key);
 }
 
-bool hf_ended_has(const hf_ended *ended, uint64_t number, const hf_kind *kind, hf_slice key) {
+bool hf_ended_waits_have(const hf_ended_waits *ended, uint64_t number, const hf_kind *kind,
+                         hf_slice key) {
     if (!ended->waits || number == 0) return false;
     const hf_ended_wait *known = &ended->waits[number % HF_ENDED_MAX];
     hf_ended_wait wanted = wait_of(number, kind, key);
@@ -28,7 +29,7 @@ bool hf_ended_has(const hf_ended *ended, uint64_t number, const hf_kind *kind, h
            known->key_size == wanted.key_size;
 }
 
-void hf_ended_free(hf_ended *ended) {
+void hf_ended_waits_free(hf_ended_waits *ended) {
     free(ended->waits);
     ended->waits = NULL;
 }

@@ -24,7 +24,7 @@ hf_slice hf_hold_caller(const hf_hold *hold) {
     return (hf_slice){hold->caller, hold->caller_size};
 }
 
-hf_slice hf_owner_without_copy(hf_slice owner) {
+hf_slice hf_owner_strip_copy(hf_slice owner) {
     bool ours = owner.size > HF_UUID_SIZE && owner.data[HF_UUID_SIZE] == ':';
     const char *dot = ours ? memchr(owner.data, '.', owner.size) : NULL;
     return dot ? (hf_slice){owner.data, (size_t)(dot - owner.data)} : owner;
@@ -33,9 +33,8 @@ hf_slice hf_owner_without_copy(hf_slice owner) {
 hf_slice hf_hold_owner(const hf_hold *hold) {
     for (uint32_t i = 0; i < hold->member_count; i++) {
         if (hold->member_holds[i])
-            return hold->claim->shared
-                       ? hf_hold_owner(hold->member_holds[i])
-                       : hf_owner_without_copy(hf_hold_owner(hold->member_holds[i]));
+            return hold->claim->shared ? hf_hold_owner(hold->member_holds[i])
+                                       : hf_owner_strip_copy(hf_hold_owner(hold->member_holds[i]));
     }
     return hf_claim_owner(hold->claim);
 }
@@ -53,9 +52,9 @@ static bool is_for(const hf_claim *claim, const hf_kind *kind, hf_slice key) {
 
 hf_hold *hf_holds_find(const hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice caller) {
     if (holds->count == 0) return NULL;
-    const hf_number *entry = NULL;
+    const hf_number_entry *entry = NULL;
     uint64_t hash = hash_of(key, caller);
-    while ((entry = hf_numbers_find(&holds->keys, hash, entry))) {
+    while ((entry = hf_number_table_find(&holds->keys, hash, entry))) {
         const hf_claim *claim = entry->object;
         bool is_own = claim->hold && hf_slice_equal(hf_hold_caller(claim->hold), caller);
         if (is_own && is_for(claim, kind, key)) return claim->hold;
@@ -68,9 +67,9 @@ hf_hold *hf_holds_find(const hf_holds *holds, const hf_kind *kind, hf_slice key,
 hf_claim *hf_holds_find_leaving(const hf_holds *holds, const hf_kind *kind, hf_slice key,
                                 hf_slice caller) {
     if (holds->count == 0) return NULL;
-    const hf_number *entry = NULL;
+    const hf_number_entry *entry = NULL;
     uint64_t hash = hash_of(key, caller);
-    while ((entry = hf_numbers_find(&holds->keys, hash, entry))) {
+    while ((entry = hf_number_table_find(&holds->keys, hash, entry))) {
         hf_claim *claim = entry->object;
         if (hf_claim_is_leaving(claim) && is_for(claim, kind, key)) return claim;
     }
@@ -90,9 +89,9 @@ hf_hold *hf_holds_find_lasting(const hf_holds *holds, const hf_kind *kind, hf_sl
 
 /* ---- by number ---- */
 
-hf_claim *hf_holds_find_wait(const hf_holds *holds, uint64_t number) {
-    const hf_number *entry = NULL;
-    while ((entry = hf_numbers_find(&holds->numbers, number, entry))) {
+hf_claim *hf_holds_find_by_number(const hf_holds *holds, uint64_t number) {
+    const hf_number_entry *entry = NULL;
+    while ((entry = hf_number_table_find(&holds->numbers, number, entry))) {
         hf_claim *claim = entry->object;
         if (claim->by_number.value == number || (claim->shared && claim->wait == number))
             return claim;
@@ -100,9 +99,9 @@ hf_claim *hf_holds_find_wait(const hf_holds *holds, uint64_t number) {
     return NULL;
 }
 
-hf_claim *hf_holds_find_clean_up(const hf_holds *holds, uint64_t number) {
-    const hf_number *entry = NULL;
-    while ((entry = hf_numbers_find(&holds->numbers, number, entry))) {
+hf_claim *hf_holds_find_leaving_by_wait(const hf_holds *holds, uint64_t number) {
+    const hf_number_entry *entry = NULL;
+    while ((entry = hf_number_table_find(&holds->numbers, number, entry))) {
         hf_claim *claim = entry->object;
         if (hf_claim_is_leaving(claim) && claim->wait == number) return claim;
     }
@@ -111,9 +110,9 @@ hf_claim *hf_holds_find_clean_up(const hf_holds *holds, uint64_t number) {
 
 static void set_alias(hf_holds *holds, hf_claim *claim, uint64_t number) {
     if (!hf_claim_in_table(claim)) return;
-    hf_numbers_remove(&holds->numbers, &claim->by_alias);
+    hf_number_table_remove(&holds->numbers, &claim->by_alias);
     if (number == claim->by_number.value) return;
-    bool put = hf_numbers_put(&holds->numbers, &claim->by_alias, number, claim);
+    bool put = hf_number_table_put(&holds->numbers, &claim->by_alias, number, claim);
     assert(put); /* cannot fail, because the table already has buckets */
     (void)put;
 }
@@ -195,7 +194,7 @@ static void check_claim(const hf_claim *claim) {
     else hf_claim_check(claim);
 }
 
-void hf_holds_wake_at(hf_holds *holds, hf_claim *claim, hf_time at) {
+void hf_holds_set_wake_at(hf_holds *holds, hf_claim *claim, hf_time at) {
     check_claim(claim);
     assert(!hf_claim_in_table(claim) ||
            (claim->heap_index < holds->count && holds->heap[claim->heap_index] == claim));
@@ -233,7 +232,7 @@ static hf_claim *find_ended(const hf_holds *holds, size_t at, hf_time now) {
     return claim ? claim : find_ended(holds, 2 * at + 2, now);
 }
 
-hf_claim *hf_holds_first_ended(const hf_holds *holds, hf_time now) {
+hf_claim *hf_holds_first_expired(const hf_holds *holds, hf_time now) {
     return find_ended(holds, 0, now);
 }
 
@@ -260,16 +259,16 @@ static hf_hold *begin_hold(hf_hold *hold, hf_claim *claim, hf_slice caller) {
 /* Stores the claim under this caller. Returns false when out of memory, which can happen only for
  * the table's first claim. */
 static bool put_key(hf_holds *holds, hf_claim *claim, hf_slice caller) {
-    return hf_numbers_put(&holds->keys, &claim->by_key, hash_of(hf_claim_key(claim), caller),
-                          claim);
+    return hf_number_table_put(&holds->keys, &claim->by_key, hash_of(hf_claim_key(claim), caller),
+                               claim);
 }
 
 static bool add_to_table(hf_holds *holds, hf_claim *claim) {
     if (!grow_heap(holds) ||
-        !hf_numbers_put(&holds->numbers, &claim->by_number, holds->last_number + 1, claim))
+        !hf_number_table_put(&holds->numbers, &claim->by_number, holds->last_number + 1, claim))
         return false;
     if (claim->hold && !put_key(holds, claim, hf_hold_caller(claim->hold))) {
-        hf_numbers_remove(&holds->numbers, &claim->by_number);
+        hf_number_table_remove(&holds->numbers, &claim->by_number);
         return false;
     }
     holds->last_number++;
@@ -301,7 +300,7 @@ hf_claim *hf_holds_add_claim(hf_holds *holds, const hf_kind *kind, hf_slice key,
     return NULL;
 }
 
-void hf_keep_set_due(hf_keep *keep) {
+void hf_kept_lock_set_due(hf_kept_lock *keep) {
     assert(keep->holds && !(keep->due && !keep->holds->due));
     if (keep->due) return;
     keep->due = true;
@@ -310,19 +309,19 @@ void hf_keep_set_due(hf_keep *keep) {
 }
 
 static void end_keep(hf_claim *claim) {
-    hf_keep *keep = claim->kept;
+    hf_kept_lock *keep = claim->kept;
     if (!keep) return;
     assert(keep->claim == claim);
     claim->kept = NULL;
     keep->claim = NULL;
-    hf_keep_set_due(keep);
+    hf_kept_lock_set_due(keep);
 }
 
-void hf_holds_on_wish(hf_holds *holds, uint64_t number) {
-    hf_claim *claim = hf_holds_find_wait(holds, number);
+void hf_holds_on_wanted(hf_holds *holds, uint64_t number) {
+    hf_claim *claim = hf_holds_find_by_number(holds, number);
     if (!claim || !claim->kept || claim->by_number.value != number) return;
     claim->kept->wanted = true;
-    hf_keep_set_due(claim->kept);
+    hf_kept_lock_set_due(claim->kept);
 }
 
 /* Drops the table's reference to the claim's hold. */
@@ -334,7 +333,7 @@ static void drop_hold(hf_claim *claim) {
 
 /* Stores the claim under another caller. Cannot fail, because the table already has buckets. */
 static void change_key(hf_holds *holds, hf_claim *claim, hf_slice caller) {
-    hf_numbers_remove(&holds->keys, &claim->by_key);
+    hf_number_table_remove(&holds->keys, &claim->by_key);
     bool put = put_key(holds, claim, caller);
     assert(put);
     (void)put;
@@ -351,13 +350,13 @@ hf_hold *hf_holds_give(hf_holds *holds, hf_claim *claim, hf_slice caller) {
     return hold;
 }
 
-void hf_holds_keep(hf_holds *holds, hf_claim *claim) {
+void hf_holds_make_idle(hf_holds *holds, hf_claim *claim) {
     assert(claim->state == HF_CLAIM_ACTIVE && claim->kept);
     change_key(holds, claim, (hf_slice){"", 0});
     drop_hold(claim);
 }
 
-void hf_holds_leave(hf_holds *holds, hf_claim *claim) {
+void hf_holds_begin_leaving(hf_holds *holds, hf_claim *claim) {
     assert(hf_claim_in_table(claim) && holds->heap[claim->heap_index] == claim);
     (void)holds;
     end_keep(claim);
@@ -367,16 +366,16 @@ void hf_holds_leave(hf_holds *holds, hf_claim *claim) {
 
 void hf_holds_set_aside(hf_holds *holds, hf_claim *claim) {
     assert(hf_claim_in_table(claim) && !claim->kept);
-    hf_numbers_remove(&holds->keys, &claim->by_key);
+    hf_number_table_remove(&holds->keys, &claim->by_key);
     drop_hold(claim);
 }
 
 void hf_holds_remove(hf_holds *holds, hf_claim *claim) {
     assert(hf_claim_in_table(claim) && holds->count > 0 && holds->heap[claim->heap_index] == claim);
     end_keep(claim);
-    hf_numbers_remove(&holds->keys, &claim->by_key);
-    hf_numbers_remove(&holds->numbers, &claim->by_number);
-    hf_numbers_remove(&holds->numbers, &claim->by_alias);
+    hf_number_table_remove(&holds->keys, &claim->by_key);
+    hf_number_table_remove(&holds->numbers, &claim->by_number);
+    hf_number_table_remove(&holds->numbers, &claim->by_alias);
     holds->late_grants -= claim->leave.granted_too_late;
     hf_claim_become(claim, HF_CLAIM_GONE);
     size_t gap = claim->heap_index;
@@ -437,9 +436,10 @@ static void check_at_rest(const hf_claim *claim, hf_time now) {
     bool busy = hold && (hf_hold_is_acquiring(hold) || hf_hold_is_releasing(hold));
     assert(!hold == (hf_claim_is_leaving(claim) || claim->record || hf_claim_is_idle(claim)));
     assert(!claim->kept || claim->kept->claim == claim);
-    assert(!busy || claim->in_flight);
+    assert(!busy || claim->has_command_in_flight);
     assert(!hf_claim_is_held(claim) || claim->wake_at <= hf_time_max(claim->valid_until, now));
-    assert(!hf_claim_is_leaving(claim) || claim->in_flight || claim->wake_at < HF_NEVER);
+    assert(!hf_claim_is_leaving(claim) || claim->has_command_in_flight ||
+           claim->wake_at < HF_NEVER);
 }
 #endif
 
@@ -451,7 +451,7 @@ void hf_holds_check(const hf_holds *holds, hf_time now) {
         check_order(holds, claim);
         check_at_rest(claim, now);
         assert(hf_claim_in_table(claim));
-        assert(hf_numbers_find(&holds->numbers, claim->by_number.value, NULL));
+        assert(hf_number_table_find(&holds->numbers, claim->by_number.value, NULL));
         assert(!claim->hold || hf_holds_find(holds, claim->kind, hf_claim_key(claim),
                                              hf_hold_caller(claim->hold)) == claim->hold);
     }
@@ -494,7 +494,7 @@ void hf_holds_mark_lost(hf_holds *holds, hf_hold *hold, hf_lost_reason reason) {
     hold->reason = reason;
     hf_hold_become(hold, HF_HOLD_LOST);
     holds->losses++;
-    hf_holds_wake_at(holds, hold->claim, HF_NEVER);
+    hf_holds_set_wake_at(holds, hold->claim, HF_NEVER);
 }
 
 bool hf_hold_is_valid(const hf_hold *hold, hf_time now) {
@@ -503,7 +503,7 @@ bool hf_hold_is_valid(const hf_hold *hold, hf_time now) {
 
 void hf_holds_free(hf_holds *holds) {
     while (holds->count > 0) hf_holds_remove(holds, holds->heap[holds->count - 1]);
-    hf_numbers_free(&holds->numbers);
-    hf_numbers_free(&holds->keys);
+    hf_number_table_free(&holds->numbers);
+    hf_number_table_free(&holds->keys);
     free(holds->heap);
 }

@@ -17,13 +17,13 @@ typedef struct hf_holds hf_holds;
 
 /* The part of a kept lock that this file uses: see op/kept.h. The kept lock is due when its claim
  * has ended, when others want the lock, or when op/kept.c must decide who asks next. */
-struct hf_keep {
+struct hf_kept_lock {
     hf_holds *holds;
-    hf_claim *claim;    /* its claim in the table, REQUESTED or ACTIVE, or NULL */
-    hf_time keep_until; /* when the client must stop keeping its current claim */
-    bool wanted;        /* others have asked for the lock */
-    bool due;           /* it is in the list holds->due */
-    hf_keep *next_due;  /* the next kept lock in that list, or NULL */
+    hf_claim *claim;        /* its claim in the table, REQUESTED or ACTIVE, or NULL */
+    hf_time keep_until;     /* when the client must stop keeping its current claim */
+    bool wanted;            /* others have asked for the lock */
+    bool due;               /* it is in the list holds->due */
+    hf_kept_lock *next_due; /* the next kept lock in that list, or NULL */
 };
 
 struct hf_hold {
@@ -53,11 +53,11 @@ struct hf_hold {
 struct hf_holds {
     hf_claim **heap; /* the table's claims, ordered by wake_at */
     size_t count, heap_capacity;
-    hf_numbers keys, numbers; /* the same claims by key and by number */
-    size_t late_grants;       /* how many claims have leave.granted_too_late */
+    hf_number_table keys, numbers; /* the same claims by key and by number */
+    size_t late_grants;            /* how many claims have leave.granted_too_late */
     uint64_t last_number;
-    uint64_t losses; /* increases at each loss, and when a new stake enters an earlier loss */
-    hf_keep *due;    /* the list of kept locks that are due */
+    uint64_t losses;   /* increases at each loss, and when a new stake enters an earlier loss */
+    hf_kept_lock *due; /* the list of kept locks that are due */
 };
 
 /* Returns the hold's key. The slice remains valid until the hold is freed. */
@@ -92,10 +92,10 @@ hf_hold *hf_holds_find_lasting(const hf_holds *holds, const hf_kind *kind, hf_sl
 
 /* Returns the claim with this number, the claim of a kept lock whose owner has this number, a
  * shared owner's claim that was granted to the wait with this number, or NULL. */
-hf_claim *hf_holds_find_wait(const hf_holds *holds, uint64_t number);
+hf_claim *hf_holds_find_by_number(const hf_holds *holds, uint64_t number);
 
 /* Returns a LEAVING claim whose wait has this number, or NULL. */
-hf_claim *hf_holds_find_clean_up(const hf_holds *holds, uint64_t number);
+hf_claim *hf_holds_find_leaving_by_wait(const hf_holds *holds, uint64_t number);
 
 /* Sets the number of the claim's wait, 0 for none, and makes it the claim's alias. */
 void hf_holds_set_wait(hf_holds *holds, hf_claim *claim, uint64_t wait);
@@ -118,11 +118,11 @@ hf_hold *hf_holds_give(hf_holds *holds, hf_claim *claim, hf_slice caller);
 
 /* Ends and drops the hold of a claim that belongs to a kept lock. The claim is then stored under an
  * empty caller. */
-void hf_holds_keep(hf_holds *holds, hf_claim *claim);
+void hf_holds_make_idle(hf_holds *holds, hf_claim *claim);
 
 /* Makes the claim LEAVING, and ends and drops its hold. The caller can find the claim until it is
  * set aside. */
-void hf_holds_leave(hf_holds *holds, hf_claim *claim);
+void hf_holds_begin_leaving(hf_holds *holds, hf_claim *claim);
 
 /* Ends and drops the claim's hold, if it has one. The claim remains in the table, but its caller
  * can no longer find it. */
@@ -143,14 +143,14 @@ void hf_hold_check(const hf_hold *hold);
 void hf_holds_check(const hf_holds *holds, hf_time now);
 
 /* Adds the kept lock to the list holds->due. */
-void hf_keep_set_due(hf_keep *keep);
+void hf_kept_lock_set_due(hf_kept_lock *keep);
 
 /* Called when others want the lock whose owner has this number. Does nothing if the client no
  * longer keeps that lock. */
-void hf_holds_on_wish(hf_holds *holds, uint64_t number);
+void hf_holds_on_wanted(hf_holds *holds, uint64_t number);
 
 /* Sets when the claim needs attention. */
-void hf_holds_wake_at(hf_holds *holds, hf_claim *claim, hf_time at);
+void hf_holds_set_wake_at(hf_holds *holds, hf_claim *claim, hf_time at);
 
 /* Restores the heap's order after wake_at was set directly. */
 void hf_holds_resort(hf_holds *holds);
@@ -164,7 +164,7 @@ hf_claim *hf_holds_first(const hf_holds *holds);
 
 /* Returns a claim that is held although its validity has ended, or NULL. Examines only claims that
  * are due. */
-hf_claim *hf_holds_first_ended(const hf_holds *holds, hf_time now);
+hf_claim *hf_holds_first_expired(const hf_holds *holds, hf_time now);
 
 /* Returns whether the hold is in the table, where its caller can find it. */
 static inline bool hf_hold_in_table(const hf_hold *hold) {
@@ -190,7 +190,7 @@ static inline bool hf_hold_is_releasing(const hf_hold *hold) {
 /* Returns whether replies about the hold's owner still apply to its claim. They do if the hold is
  * in the table, or if its caller has given it up and the claim is LEAVING, but not if the claim is
  * LEAVING because the hold was lost. */
-static inline bool hf_hold_owns_claim(const hf_hold *hold) {
+static inline bool hf_hold_accepts_replies(const hf_hold *hold) {
     bool given_up = !hf_hold_is_lost(hold) || hold->detached;
     return hf_hold_in_table(hold) || (given_up && hf_claim_is_leaving(hold->claim));
 }
@@ -210,7 +210,7 @@ bool hf_hold_can_be_lost(const hf_hold *hold);
 /* Returns an owner of the form "<uuid>:<number>.<copy>" as "<uuid>:<number>", and any other owner
  * unchanged. When a quorum acquires a held lock on one more server, it uses a copy of the owner
  * there. */
-hf_slice hf_owner_without_copy(hf_slice owner);
+hf_slice hf_owner_strip_copy(hf_slice owner);
 
 /* Marks a hold that can be lost as lost. Only hf_client_lose calls this. */
 void hf_holds_mark_lost(hf_holds *holds, hf_hold *hold, hf_lost_reason reason);

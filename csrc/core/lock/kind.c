@@ -125,7 +125,7 @@ const hf_kind hf_kind_fair = {
     .letter = 'f',
     .reentrant = true,
     .publishes_releases = true,
-    .subscribers_not_counted = true,
+    .subscribes_to_channel_itself = true,
     .uses_list = true,
     .refuses_braced_key = true,
     .one_owner = true,
@@ -139,7 +139,7 @@ const hf_kind hf_kind_latch = {
     .publishes_releases = true,
     .channel_prefix = "redisson_countdownlatch__channel__",
     .wraps_key = true,
-    .subscribers_not_counted = true,
+    .subscribes_to_channel_itself = true,
     .has_call_notes = true,
     .programs = {[HF_VERB_SET_COUNT] = HAS(LATCH_SET),
                  [HF_VERB_COUNT_DOWN] = HAS(LATCH_DOWN),
@@ -151,8 +151,8 @@ const hf_kind hf_kind_plain_semaphore = {
     .letter = 's',
     .publishes_releases = true,
     .channel_prefix = "redisson_sc:",
-    .subscribers_not_counted = true,
-    .counts_our_listeners = true,
+    .subscribes_to_channel_itself = true,
+    .counts_our_subscribers = true,
     .has_call_notes = true,
     .programs = {[HF_VERB_ACQUIRE] = HAS(SEMAPHORE_ACQUIRE),
                  [HF_VERB_RELEASE] = HAS(SEMAPHORE_RELEASE),
@@ -173,21 +173,21 @@ const hf_kind *const hf_kinds[] = {&hf_kind_lock,
                                    &hf_kind_plain_semaphore,
                                    NULL};
 
-const hf_kind *hf_kind_named(const char *name) {
+const hf_kind *hf_kind_by_name(const char *name) {
     for (size_t i = 0; hf_kinds[i]; i++) {
         if (strcmp(hf_kinds[i]->name, name) == 0) return hf_kinds[i];
     }
     return NULL;
 }
 
-const hf_kind *hf_kind_of_letter(char letter) {
+const hf_kind *hf_kind_by_letter(char letter) {
     for (size_t i = 0; hf_kinds[i]; i++) {
         if (hf_kinds[i]->letter == letter) return hf_kinds[i];
     }
     return NULL;
 }
 
-bool hf_kind_grants(const hf_kind *kind) {
+bool hf_kind_release_grants(const hf_kind *kind) {
     return !kind->has_call_notes && !kind->uses_list;
 }
 

@@ -16,11 +16,11 @@ extern const hf_kind hf_kind_latch;  /* Redisson's RCountDownLatch, which has no
 extern const hf_kind hf_kind_plain_semaphore; /* Redisson's RSemaphore: permits without a lease */
 
 /* Returns the kind that queue members and grants identify by this letter, or NULL. */
-const hf_kind *hf_kind_of_letter(char letter);
+const hf_kind *hf_kind_by_letter(char letter);
 
 /* Returns whether releasing a lock of this kind grants it to the first waiter in holdfast's queue.
  */
-bool hf_kind_grants(const hf_kind *kind);
+bool hf_kind_release_grants(const hf_kind *kind);
 
 /* Returns the kind's program for the verb (less than HF_VERBS), or NULL if there is none. */
 const hf_program *hf_kind_program(const hf_kind *kind, hf_verb verb);

@@ -53,11 +53,11 @@ static char *put_ours(char *at, hf_slice releases, hf_slice *name) {
     return at;
 }
 
-/* Returns the maximum size of the names in bytes, including what hf_names_set_braced_releases adds.
- * Most kinds have six names, with at most 112 bytes besides the key. */
+/* Returns the maximum size of the names in bytes, including what hf_names_brace_release_channel
+ * adds. Most kinds have six names, with at most 112 bytes besides the key. */
 static size_t size_for(const hf_kind *kind, hf_slice key) {
     bool has_extra_names =
-        kind && (kind->uses_list || kind->counts_our_listeners || kind->wraps_key);
+        kind && (kind->uses_list || kind->counts_our_subscribers || kind->wraps_key);
     return has_extra_names ? 8 * key.size + 240 : 6 * key.size + 112;
 }
 
@@ -71,7 +71,7 @@ static void fill(hf_names *names, char *at, hf_slice key, const hf_kind *kind) {
     at = put_leases(at, kind, key, has_brace, &names->leases);
     const char *channel = kind && kind->channel_prefix ? kind->channel_prefix : hf_prefix.releases;
     at = put_name(at, channel, key, has_brace, &names->releases);
-    if (kind && kind->counts_our_listeners) at = put_ours(at, names->releases, &names->ours);
+    if (kind && kind->counts_our_subscribers) at = put_ours(at, names->releases, &names->ours);
     put_name(at, hf_prefix.listening, key, has_brace, &names->listening);
     assert((size_t)(names->listening.data + names->listening.size - names->key.data) <=
            size_for(kind, key));
@@ -94,7 +94,7 @@ hf_names *hf_names_of_waiter(const hf_names *lock, hf_slice owner) {
     return names;
 }
 
-void hf_names_set_braced_releases(hf_names *names, const hf_kind *kind) {
+void hf_names_brace_release_channel(hf_names *names, const hf_kind *kind) {
     assert(kind->wraps_key);
     char *end = (char *)(uintptr_t)(names->listening.data + names->listening.size);
     put_name(end, kind->channel_prefix, names->key, false, &names->releases);

@@ -16,7 +16,7 @@ hf_names *hf_names_of_waiter(const hf_names *lock, hf_slice owner);
 
 /* Braces the key in the name of the channel `releases`, even if the key itself contains braces. The
  * names must have been created for this kind, and the kind must have `wraps_key`. */
-void hf_names_set_braced_releases(hf_names *names, const hf_kind *kind);
+void hf_names_brace_release_channel(hf_names *names, const hf_kind *kind);
 
 /* Writes the name of the key that stores the lease of a reader's first hold,
  * {key}:<owner>:rwlock_timeout:1, and returns its size in bytes. `text` must have room for the key,

@@ -96,7 +96,7 @@ bool hf_wire_acquire_call(hf_request *request, const hf_wire_lock *lock,
 }
 
 static hf_slice own_holds_text(number_text text, uint32_t own_holds) {
-    if (own_holds == HF_WIRE_HELD_ONCE) return hf_slice_of("once");
+    if (own_holds == HF_WIRE_ONLY_IF_HELD_ONCE) return hf_slice_of("once");
     return own_holds == HF_WIRE_NOT_SHARED ? HF_NO_TEXT : hf_decimal(text, own_holds);
 }
 
@@ -129,7 +129,7 @@ bool hf_wire_leave(hf_request *request, const hf_wire_lock *lock, uint32_t holds
     return encode_call(request, lock->kind, HF_VERB_LEAVE, key_count(lock), n, args);
 }
 
-bool hf_wire_set(hf_request *request, const hf_wire_lock *lock, uint64_t value) {
+bool hf_wire_set_permits(hf_request *request, const hf_wire_lock *lock, uint64_t value) {
     hf_slice args[8];
     number_text grant, number;
     size_t n = put_lock_args(args, lock, grant);
@@ -169,7 +169,7 @@ static hf_slice lease_key(char *text, const hf_kind *kind, hf_slice key, hf_slic
 }
 
 bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease,
-                    uint64_t longest_affected_ttl_ms, hf_slice waiter) {
+                    uint64_t max_ttl_to_shorten_ms, hf_slice waiter) {
     const hf_kind *kind = lock->kind;
     const hf_names *names = lock->names;
     number_text ms, longest_affected;
@@ -186,9 +186,9 @@ bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease
     size_t keys = n;
     args[n++] = lock->owner;
     args[n++] = hf_decimal(ms, hf_lease_ms(lease));
-    args[n++] = longest_affected_ttl_ms == HF_WIRE_ANY_TTL
+    args[n++] = max_ttl_to_shorten_ms == HF_WIRE_ANY_TTL
                     ? HF_NO_TEXT
-                    : hf_decimal(longest_affected, longest_affected_ttl_ms);
+                    : hf_decimal(longest_affected, max_ttl_to_shorten_ms);
     args[n++] = waiter;
     if (lease > 0) args[n++] = names->releases;
     bool encoded = encode_call(request, kind, HF_VERB_EXTEND, keys, n, args);
@@ -215,8 +215,8 @@ bool hf_wire_ping(hf_request *request) {
     return hf_request_command(request, 1, args);
 }
 
-bool hf_wire_raise(hf_request *request, const hf_names *names, uint64_t token_floor,
-                   uint64_t token_ttl_ms) {
+bool hf_wire_raise_counter(hf_request *request, const hf_names *names, uint64_t token_floor,
+                           uint64_t token_ttl_ms) {
     number_text floor, ttl;
     hf_slice args[] = {names->counter, hf_decimal(floor, token_floor),
                        hf_decimal(ttl, token_ttl_ms)};
@@ -225,7 +225,7 @@ bool hf_wire_raise(hf_request *request, const hf_names *names, uint64_t token_fl
 
 /* ---- a fence ---- */
 
-bool hf_wire_is_accepted(const hf_reply *reply) {
+bool hf_wire_is_fence_accepted(const hf_reply *reply) {
     return hf_reply_integer_at(reply, 0, 0) == 1 && reply->size == 2 &&
            reply->elements[1]->type == HF_REPLY_STRING;
 }
@@ -249,7 +249,7 @@ static char *make_note_name(hf_slice key, hf_slice owner, hf_slice *note) {
 }
 
 static bool encode_with_note(hf_request *request, const hf_wire_lock *lock, hf_verb verb,
-                             long long amount, hf_time note_ttl, bool turn_used) {
+                             long long amount, hf_time note_ttl, bool ends_turn) {
     const hf_names *names = lock->names;
     number_text ms, text;
     hf_slice note;
@@ -260,7 +260,7 @@ static bool encode_with_note(hf_request *request, const hf_wire_lock *lock, hf_v
                        names->releases,      hf_decimal(ms, hf_lease_ms(note_ttl)),
                        {text, (size_t)size}, {"1", 1}};
     size_t count = sizeof args / sizeof *args;
-    bool encoded = encode_call(request, lock->kind, verb, 3, turn_used ? count : count - 1, args);
+    bool encoded = encode_call(request, lock->kind, verb, 3, ends_turn ? count : count - 1, args);
     free(note_name);
     return encoded;
 }
@@ -270,9 +270,9 @@ bool hf_wire_call_with_note(hf_request *request, const hf_wire_lock *lock, hf_ve
     return encode_with_note(request, lock, verb, amount, note_ttl, false);
 }
 
-bool hf_wire_take(hf_request *request, const hf_wire_lock *lock, long long amount, hf_time note_ttl,
-                  bool turn_used) {
-    return encode_with_note(request, lock, HF_VERB_ACQUIRE, amount, note_ttl, turn_used);
+bool hf_wire_acquire_with_note(hf_request *request, const hf_wire_lock *lock, long long amount,
+                               hf_time note_ttl, bool ends_turn) {
+    return encode_with_note(request, lock, HF_VERB_ACQUIRE, amount, note_ttl, ends_turn);
 }
 
 bool hf_wire_forget_note(hf_request *request, const hf_wire_lock *lock) {
@@ -285,7 +285,7 @@ bool hf_wire_forget_note(hf_request *request, const hf_wire_lock *lock) {
     return encoded;
 }
 
-bool hf_wire_count(hf_request *request, const hf_names *names) {
+bool hf_wire_get_count(hf_request *request, const hf_names *names) {
     hf_slice args[] = {{"GET", 3}, names->key};
     return hf_request_command(request, 2, args);
 }
@@ -413,15 +413,15 @@ static hf_verdict acquire_verdict(long long status) {
     case 0: return HF_VERDICT_BUSY;
     case 1: return HF_VERDICT_YES;
     case 2: return HF_VERDICT_STILL_HELD;
-    case 3: return HF_VERDICT_DONE_BEFORE;
+    case 3: return HF_VERDICT_ALREADY_DONE;
     case 4: return HF_VERDICT_MISMATCH;
     case -1: return HF_VERDICT_DELETED;
     case -2: return HF_VERDICT_TAKEN;
-    case -3: return HF_VERDICT_ENDLESS;
-    case -4: return HF_VERDICT_NEWER;
+    case -3: return HF_VERDICT_NO_TTL;
+    case -4: return HF_VERDICT_NEWER_FORMAT;
     case -5: return HF_VERDICT_TOO_MANY;
     case -6: return HF_VERDICT_OTHER_KIND;
-    default: return HF_VERDICT_NONSENSE;
+    default: return HF_VERDICT_UNEXPECTED;
     }
 }
 
@@ -455,17 +455,17 @@ static const char *other_kind_at(const hf_reply *reply, size_t i) {
 }
 
 /* Reads the short form of { 1, token, 0 }, which is the token alone: a clock's time rounded up to
- * TOKEN_GRAIN, or 0 without fencing. Rejects any other number as NONSENSE: it may be the reply to a
- * different command. */
-static hf_wire_answer read_token(long long token, bool fenced) {
+ * TOKEN_GRAIN, or 0 without fencing. Rejects any other number as UNEXPECTED: it may be the reply to
+ * a different command. */
+static hf_acquire_reply read_token(long long token, bool fenced) {
     bool valid = is_token(token) && token % TOKEN_GRAIN == 0 && (token > 0) == fenced;
-    if (!valid) return (hf_wire_answer){.verdict = HF_VERDICT_NONSENSE, .ahead = -1};
-    return (hf_wire_answer){.verdict = HF_VERDICT_YES, .number = token, .ahead = -1};
+    if (!valid) return (hf_acquire_reply){.verdict = HF_VERDICT_UNEXPECTED, .ahead = -1};
+    return (hf_acquire_reply){.verdict = HF_VERDICT_YES, .number = token, .ahead = -1};
 }
 
-hf_wire_answer hf_wire_read_acquire(const hf_reply *reply, bool fenced) {
+hf_acquire_reply hf_wire_read_acquire(const hf_reply *reply, bool fenced) {
     if (reply->type == HF_REPLY_INTEGER) return read_token(reply->integer, fenced);
-    hf_wire_answer answer = {.verdict = acquire_verdict(number_at(reply, 0, 99)), .ahead = -1};
+    hf_acquire_reply answer = {.verdict = acquire_verdict(number_at(reply, 0, 99)), .ahead = -1};
     switch (answer.verdict) {
     case HF_VERDICT_YES:
         answer.others = number_at(reply, 2, 0);
@@ -473,7 +473,7 @@ hf_wire_answer hf_wire_read_acquire(const hf_reply *reply, bool fenced) {
         answer.number = number_at(reply, 1, 0);
         answer.last_token = number_at(reply, 4, 0);
         if (!is_token(answer.number) || !is_token(answer.last_token))
-            answer.verdict = HF_VERDICT_NONSENSE;
+            answer.verdict = HF_VERDICT_UNEXPECTED;
         break;
     case HF_VERDICT_TOO_MANY:
     case HF_VERDICT_STILL_HELD: answer.number = number_at(reply, 1, 0); break;
@@ -485,7 +485,7 @@ hf_wire_answer hf_wire_read_acquire(const hf_reply *reply, bool fenced) {
         answer.place = hf_reply_string_at(reply, 4);
         answer.passed_over_in_ms = hf_reply_integer_at(reply, 5, -1);
         break;
-    case HF_VERDICT_DONE_BEFORE: answer.record = hf_reply_string_at(reply, 1); break;
+    case HF_VERDICT_ALREADY_DONE: answer.record = hf_reply_string_at(reply, 1); break;
     case HF_VERDICT_OTHER_KIND: answer.found = other_kind_at(reply, 1); break;
     default: break;
     }
@@ -497,7 +497,7 @@ hf_verdict hf_wire_read_acquire_all(const hf_reply *reply, long long *i, const c
     *i = number_at(reply, 1, 0);
     *found = other_kind_at(reply, 2);
     for (size_t j = 1; verdict == HF_VERDICT_YES && j < reply->size; j++)
-        if (!is_token(number_at(reply, j, 0))) return HF_VERDICT_NONSENSE;
+        if (!is_token(number_at(reply, j, 0))) return HF_VERDICT_UNEXPECTED;
     return verdict;
 }
 
@@ -510,20 +510,20 @@ static hf_verdict verdict_of(long long status) {
     case 0: return HF_VERDICT_BUSY;
     case 1: return HF_VERDICT_YES;
     case 2: return HF_VERDICT_STILL_HELD;
-    case 3: return HF_VERDICT_MORE;
+    case 3: return HF_VERDICT_NEEDS_LEAVE;
     case -1: return HF_VERDICT_DELETED;
     case -2: return HF_VERDICT_TAKEN;
-    default: return HF_VERDICT_NONSENSE;
+    default: return HF_VERDICT_UNEXPECTED;
     }
 }
 
-hf_verdict hf_wire_read(const hf_reply *reply) {
+hf_verdict hf_wire_read_verdict(const hf_reply *reply) {
     return verdict_of(reply->integer);
 }
 
 /* The reply to a batch of one may be a single integer. */
-hf_verdict hf_wire_read_at(const hf_reply *reply, size_t i) {
-    return reply->type == HF_REPLY_INTEGER ? hf_wire_read(reply)
+hf_verdict hf_wire_read_verdict_at(const hf_reply *reply, size_t i) {
+    return reply->type == HF_REPLY_INTEGER ? hf_wire_read_verdict(reply)
                                            : verdict_of(number_at(reply, i, 99));
 }
 
@@ -564,7 +564,7 @@ size_t hf_wire_keeping_owner(char text[HF_OWNER_SIZE], const char *uuid, uint64_
     return (size_t)snprintf(text, HF_OWNER_SIZE, "%s:0%llu", uuid, (unsigned long long)number);
 }
 
-bool hf_wire_owner_has_count(const hf_kind *kind, hf_slice owner) {
+bool hf_wire_owner_has_permits(const hf_kind *kind, hf_slice owner) {
     return kind->has_permits && memchr(owner.data, '*', owner.size);
 }
 
@@ -615,7 +615,7 @@ static bool next_number(hf_slice *rest, uint64_t *value) {
 /* Reads the letter of a kind. Returns NULL if the next word is not one. */
 static const hf_kind *next_kind(hf_slice *rest) {
     hf_slice letter = next_word(rest);
-    return letter.size == 1 ? hf_kind_of_letter(letter.data[0]) : NULL;
+    return letter.size == 1 ? hf_kind_by_letter(letter.data[0]) : NULL;
 }
 
 static bool is_number(hf_slice text) {
@@ -630,7 +630,7 @@ bool hf_wire_read_waiter(hf_slice text, hf_waiter *waiter) {
     if (word.size < 2 || word.data[0] != '1') return false;
     number = memchr(word.data, ':', word.size);
     ttl = number ? memchr(number + 1, ':', (size_t)(end - number) - 1) : NULL;
-    *waiter = (hf_waiter){.kind = hf_kind_of_letter(word.data[1])};
+    *waiter = (hf_waiter){.kind = hf_kind_by_letter(word.data[1])};
     if (!waiter->kind || !ttl) return false;
     waiter->waiter = (hf_slice){word.data + 2, (size_t)(ttl - word.data) - 2};
     waiter->owner = text.size > 0 ? text : waiter->waiter;
@@ -664,7 +664,7 @@ static bool next_tokens(hf_slice *rest, hf_message *grant) {
 
 /* Reads "<kind> <number> <place> <token>[-<last token>] <ms> <key>". */
 static hf_message read_grant(hf_slice rest) {
-    hf_message grant = {.what = HF_MESSAGE_GRANT}, none = {.what = HF_MESSAGE_NONE};
+    hf_message grant = {.type = HF_MESSAGE_GRANT}, none = {.type = HF_MESSAGE_NONE};
     uint64_t ms;
     if (!(grant.kind = next_kind(&rest))) return none;
     grant.keeps = rest.size > 0 && rest.data[0] == '0';
@@ -685,7 +685,7 @@ bool hf_wire_next_grant(hf_message *grant) {
 
 /* Reads "<kind> <token> <ms> <count> <number> <place> … <key>". */
 static hf_message read_grants(hf_slice rest) {
-    hf_message grant = {.what = HF_MESSAGE_GRANT}, none = {.what = HF_MESSAGE_NONE};
+    hf_message grant = {.type = HF_MESSAGE_GRANT}, none = {.type = HF_MESSAGE_NONE};
     uint64_t ms, number;
     if (!(grant.kind = next_kind(&rest))) return none;
     if (!next_tokens(&rest, &grant) || !next_number(&rest, &ms)) return none;
@@ -703,7 +703,7 @@ static hf_message read_grants(hf_slice rest) {
 /* Reads "1 grant …", "1 grants …", "1 turn <number> <ms>", "1 recheck <number>[ <ms>]" or "1 wish
  * <number>". */
 hf_message hf_wire_read_message(hf_slice text) {
-    hf_message message = {.what = HF_MESSAGE_NONE};
+    hf_message message = {.type = HF_MESSAGE_NONE};
     uint64_t ms;
     hf_slice format = next_word(&text), word = next_word(&text);
     if (!hf_slice_equal(format, hf_slice_of("1"))) return message;
@@ -711,8 +711,8 @@ hf_message hf_wire_read_message(hf_slice text) {
     if (hf_slice_equal(word, hf_slice_of("grants"))) return read_grants(text);
     if (!next_number(&text, &message.number)) return message;
     message.delay = next_number(&text, &ms) ? hf_time_of_ms(ms) : 0;
-    if (hf_slice_equal(word, hf_slice_of("turn"))) message.what = HF_MESSAGE_WINDOW;
-    else if (hf_slice_equal(word, hf_slice_of("recheck"))) message.what = HF_MESSAGE_RECHECK;
-    else if (hf_slice_equal(word, hf_slice_of("wish"))) message.what = HF_MESSAGE_WANTED;
+    if (hf_slice_equal(word, hf_slice_of("turn"))) message.type = HF_MESSAGE_WINDOW;
+    else if (hf_slice_equal(word, hf_slice_of("recheck"))) message.type = HF_MESSAGE_RECHECK;
+    else if (hf_slice_equal(word, hf_slice_of("wish"))) message.type = HF_MESSAGE_WANTED;
     return message;
 }

@@ -39,7 +39,7 @@ bool hf_wire_acquire_call(hf_request *request, const hf_wire_lock *lock,
                           const hf_wire_acquire *acquire);
 
 #define HF_WIRE_NOT_SHARED UINT32_MAX /* for `own_holds`: only this process uses the owner */
-#define HF_WIRE_HELD_ONCE                                                                          \
+#define HF_WIRE_ONLY_IF_HELD_ONCE                                                                  \
     (UINT32_MAX - 1) /* for `own_holds`: free the lock only if it is held once */
 
 /* Encode a release, and the clean-up of a wait. `holds_left` is how many of the owner's holds
@@ -51,7 +51,7 @@ bool hf_wire_leave(hf_request *request, const hf_wire_lock *lock, uint32_t holds
                    hf_slice waiter, uint32_t own_holds);
 
 /* Encodes the command that sets a semaphore's number of permits. */
-bool hf_wire_set(hf_request *request, const hf_wire_lock *lock, uint64_t value);
+bool hf_wire_set_permits(hf_request *request, const hf_wire_lock *lock, uint64_t value);
 
 /* Encodes a guard's release, which leaves the result as a record for `record_ttl`. If that is 0,
  * there is no record. */
@@ -62,11 +62,11 @@ bool hf_wire_complete(hf_request *request, const hf_wire_lock *lock, hf_time rec
 bool hf_wire_force(hf_request *request, const hf_wire_lock *lock, hf_slice holder);
 
 /* Encodes the command that sets the lease, but does not shorten a TTL of more than
- * `longest_affected_ttl_ms`, which may be HF_WIRE_ANY_TTL. With a lease of 0 it only checks the
+ * `max_ttl_to_shorten_ms`, which may be HF_WIRE_ANY_TTL. With a lease of 0 it only checks the
  * owner. `waiter` is the queue member that was granted the lock, or empty. */
 #define HF_WIRE_ANY_TTL UINT64_MAX
 bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease,
-                    uint64_t longest_affected_ttl_ms, hf_slice waiter);
+                    uint64_t max_ttl_to_shorten_ms, hf_slice waiter);
 
 /* Encode the commands that read a lock, read its TTL, ping the server, and raise a fencing counter.
  * `asker` is the client's uuid, or the waiter that asks, "<uuid>:<number>". */
@@ -74,14 +74,14 @@ bool hf_wire_info(hf_request *request, const hf_kind *kind, const hf_names *name
                   const char *asker);
 bool hf_wire_ttl(hf_request *request, const hf_names *names);
 bool hf_wire_ping(hf_request *request);
-bool hf_wire_raise(hf_request *request, const hf_names *names, uint64_t token_floor,
-                   uint64_t token_ttl_ms);
+bool hf_wire_raise_counter(hf_request *request, const hf_names *names, uint64_t token_floor,
+                           uint64_t token_ttl_ms);
 
 /* ---- a fence ---- */
 
 /* Returns whether this reply of a fence's program says that the commands have run. The second
  * element of the reply is then a string that contains their replies. */
-bool hf_wire_is_accepted(const hf_reply *reply);
+bool hf_wire_is_fence_accepted(const hf_reply *reply);
 
 /* ---- the runs of a schedule ---- */
 
@@ -95,10 +95,10 @@ bool hf_wire_is_run(const hf_reply *reply);
 bool hf_wire_call_with_note(hf_request *request, const hf_wire_lock *lock, hf_verb verb,
                             long long amount, hf_time note_ttl);
 
-/* Encodes an acquire of permits in the same way. If `turn_used` is true, a client of Redisson's has
+/* Encodes an acquire of permits in the same way. If `ends_turn` is true, a client of Redisson's has
  * released a permit during Redisson's turn, so the turn ends. */
-bool hf_wire_take(hf_request *request, const hf_wire_lock *lock, long long amount, hf_time note_ttl,
-                  bool turn_used);
+bool hf_wire_acquire_with_note(hf_request *request, const hf_wire_lock *lock, long long amount,
+                               hf_time note_ttl, bool ends_turn);
 
 #define HF_WIRE_NOTE_TTL (3600 * HF_SECOND) /* for a call whose reply was lost */
 
@@ -106,10 +106,10 @@ bool hf_wire_take(hf_request *request, const hf_wire_lock *lock, long long amoun
 bool hf_wire_forget_note(hf_request *request, const hf_wire_lock *lock);
 
 /* Encodes the command that reads the number at the key. */
-bool hf_wire_count(hf_request *request, const hf_names *names);
+bool hf_wire_get_count(hf_request *request, const hf_names *names);
 
-/* Reads the reply to hf_wire_count into `*count`, or 0 if the key does not exist. Returns false if
- * the value is not an integer by the programs' rules: csrc/programs/base/read_integer.lua. */
+/* Reads the reply to hf_wire_get_count into `*count`, or 0 if the key does not exist. Returns false
+ * if the value is not an integer by the programs' rules: csrc/programs/base/read_integer.lua. */
 bool hf_wire_read_count(const hf_reply *reply, long long *count);
 
 /* ---- several locks ---- */
@@ -142,22 +142,23 @@ bool hf_wire_release_all(hf_request *request, const hf_kind *kind, size_t count,
 
 /* What a program's reply means. */
 typedef enum hf_verdict {
-    HF_VERDICT_YES,        /* acquired, extended, renewed, freed or released */
-    HF_VERDICT_BUSY,       /* another owner holds the lock; leave: nothing was released */
-    HF_VERDICT_STILL_HELD, /* release: more holds are left; acquire: another process holds it */
-    HF_VERDICT_MORE, /* freed, but a leave must evict dead waiters or report the record to others */
-    HF_VERDICT_DONE_BEFORE, /* an earlier run left its record */
-    HF_VERDICT_MISMATCH,    /* the key has a different fingerprint */
-    HF_VERDICT_DELETED,     /* the hold is lost: the key does not exist */
-    HF_VERDICT_TAKEN,       /* the hold is lost: another owner holds the lock */
-    HF_VERDICT_ENDLESS,     /* the key has no TTL, so it is not a lock */
-    HF_VERDICT_NEWER,       /* the first waiter has a newer format */
-    HF_VERDICT_TOO_MANY,    /* more permits were requested than the semaphore's total */
-    HF_VERDICT_OTHER_KIND,  /* a lock of another kind has the key */
-    HF_VERDICT_NONSENSE     /* no program sends this reply */
+    HF_VERDICT_YES,          /* acquired, extended, renewed, freed or released */
+    HF_VERDICT_BUSY,         /* another owner holds the lock; leave: nothing was released */
+    HF_VERDICT_STILL_HELD,   /* release: more holds are left; acquire: another process holds it */
+    HF_VERDICT_NEEDS_LEAVE,  /* freed, but a leave must evict dead waiters or report the record to
+                                others */
+    HF_VERDICT_ALREADY_DONE, /* an earlier run left its record */
+    HF_VERDICT_MISMATCH,     /* the key has a different fingerprint */
+    HF_VERDICT_DELETED,      /* the hold is lost: the key does not exist */
+    HF_VERDICT_TAKEN,        /* the hold is lost: another owner holds the lock */
+    HF_VERDICT_NO_TTL,       /* the key has no TTL, so it is not a lock */
+    HF_VERDICT_NEWER_FORMAT, /* the first waiter has a newer format */
+    HF_VERDICT_TOO_MANY,     /* more permits were requested than the semaphore's total */
+    HF_VERDICT_OTHER_KIND,   /* a lock of another kind has the key */
+    HF_VERDICT_UNEXPECTED    /* no program sends this reply */
 } hf_verdict;
 
-typedef struct hf_wire_answer {
+typedef struct hf_acquire_reply {
     hf_verdict verdict;
     long long number;     /* YES: the token; STILL_HELD: the owner's count; TOO_MANY: the total */
     long long others;     /* YES: the server's earlier count minus hf_wire_acquire.holds_before */
@@ -170,16 +171,16 @@ typedef struct hf_wire_answer {
     bool keeper_is_unreachable;  /* BUSY: the client that keeps the lock cannot be asked for it */
     long long passed_over_in_ms; /* BUSY: when the first waiter is passed over; -1 if unknown */
     hf_slice place;              /* BUSY: this waiter's place, a part of the reply; or empty */
-    hf_slice record;             /* DONE_BEFORE: the record, a part of the reply */
+    hf_slice record;             /* ALREADY_DONE: the record, a part of the reply */
     const char *found;           /* OTHER_KIND: what the key contains, for messages; a constant */
-} hf_wire_answer;
+} hf_acquire_reply;
 
 /* Reads the reply to an acquire, which asked for a fencing token if `fenced`. A token that no
- * program issues makes the reply NONSENSE. The answer points into the reply. */
-hf_wire_answer hf_wire_read_acquire(const hf_reply *reply, bool fenced);
+ * program issues makes the reply UNEXPECTED. The answer points into the reply. */
+hf_acquire_reply hf_wire_read_acquire(const hf_reply *reply, bool fenced);
 
 /* Reads the reply to an acquire of several locks. If the verdict is not YES, sets `*i` to the
- * 1-based index of the lock that caused it, or to 0. Sets `*found` as in hf_wire_answer. */
+ * 1-based index of the lock that caused it, or to 0. Sets `*found` as in hf_acquire_reply. */
 hf_verdict hf_wire_read_acquire_all(const hf_reply *reply, long long *i, const char **found);
 
 /* Returns the token of lock `i`, counted from 0. The reply must be a YES. */
@@ -187,8 +188,8 @@ uint64_t hf_wire_token_at(const hf_reply *reply, size_t i);
 
 /* Read the reply to release, leave, complete, force and extend, or element `i` of the reply to
  * renew and release_all. */
-hf_verdict hf_wire_read(const hf_reply *reply);
-hf_verdict hf_wire_read_at(const hf_reply *reply, size_t i);
+hf_verdict hf_wire_read_verdict(const hf_reply *reply);
+hf_verdict hf_wire_read_verdict_at(const hf_reply *reply, size_t i);
 
 /* Reads the reply to hf_wire_info. Missing elements are read as if the lock were free. */
 void hf_wire_read_info(const hf_reply *reply, hf_lock_info *info);
@@ -205,7 +206,7 @@ size_t hf_wire_keeping_owner(char text[HF_OWNER_SIZE], const char *uuid, uint64_
 
 /* Return whether this owner, which must not be shared, has several permits, and whether it keeps a
  * lock. */
-bool hf_wire_owner_has_count(const hf_kind *kind, hf_slice owner);
+bool hf_wire_owner_has_permits(const hf_kind *kind, hf_slice owner);
 bool hf_wire_owner_keeps(hf_slice owner);
 
 /* Writes the owner of permits, "<client uuid>:<number>", followed by "*<permits>" if there are
@@ -220,16 +221,16 @@ size_t hf_wire_permits_owner(char *text, const char *uuid, uint64_t number, uint
 size_t hf_wire_waiter(char *text, const hf_kind *kind, const char *uuid, uint64_t number,
                       uint64_t token_ttl_ms, bool keeps, hf_slice shared_owner);
 
-typedef enum hf_message_kind {
+typedef enum hf_message_type {
     HF_MESSAGE_NONE,    /* the format is wrong, or unknown to this version */
     HF_MESSAGE_GRANT,   /* the lock is granted to the waiter */
     HF_MESSAGE_WINDOW,  /* a release leaves the lock to Redisson's waiters for `delay` */
     HF_MESSAGE_RECHECK, /* the waiter must ask again after `delay` */
     HF_MESSAGE_WANTED   /* others want a lock that this client keeps */
-} hf_message_kind;
+} hf_message_type;
 
 typedef struct hf_message {
-    hf_message_kind what;
+    hf_message_type type;
     uint64_t number; /* the waiter's number; WANTED: the owner's number */
     bool keeps;      /* GRANT: the owner keeps the lock */
     hf_time delay;   /* WINDOW, RECHECK: how long to wait */

@@ -49,7 +49,7 @@ static void finish(hf_op *op, hf_time now) {
     free(op->acquire.waiter);
     op->acquire.waiter = NULL;
     hf_session_drop(&op->request);
-    hf_client_listen(op, false, now);
+    hf_op_set_listening(op, false, now);
     if (op->hold) hf_renewer_abandon_dropped(op->client, op->hold, now);
 }
 
@@ -63,8 +63,8 @@ static void forget(hf_op *op, hf_time now) {
 static bool pass_to_renewer(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     hf_claim *claim = hold->claim;
-    bool asks = op->state == HF_ACQUIRE_ASKING && op->spec.shared && hf_hold_in_table(hold);
-    if (!asks || !hf_hold_is_live(hold)) return false;
+    bool is_asking = op->state == HF_ACQUIRE_ASKING && op->spec.shared && hf_hold_in_table(hold);
+    if (!is_asking || !hf_hold_is_live(hold)) return false;
     if (hf_claim_is_requested(claim)) claim->token_ttl_ms = op->spec.token_ttl_ms;
     return hf_renewer_await_reply(op->client, hold, &op->request, now);
 }
@@ -80,7 +80,7 @@ static void undo(hf_op *op, hf_time now) {
     }
     if (hold && pass_to_renewer(op, now)) return;
     if (hold) hold->claim->count_uncertain = true;
-    if (is_first) hf_renewer_clean_up_same_connection(op->client, hold->claim, now);
+    if (is_first) hf_renewer_clean_up_on_same_connection(op->client, hold->claim, now);
     else forget(op, now);
 }
 
@@ -195,7 +195,8 @@ static bool prepare_waiter(hf_op *op) {
     if (op->acquire.waiter) return true;
     op->wait.number =
         op->spec.shared ? ++op->client->holds.last_number : op->hold->claim->by_number.value;
-    if (!hf_numbers_put(&op->client->waits, &op->wait.by_number, op->wait.number, op)) return false;
+    if (!hf_number_table_put(&op->client->waits, &op->wait.by_number, op->wait.number, op))
+        return false;
     op->acquire.waiter = malloc(HF_WAITER_SIZE);
     if (!op->acquire.waiter) return false;
     op->acquire.waiter_size = hf_client_write_waiter(
@@ -251,7 +252,7 @@ static void fail_out_of_memory(hf_op *op, hf_time now) {
 }
 
 static void ask(hf_op *op, hf_time now) {
-    assert(!op->blocked && (op->hold->claim->in_flight || hf_hold_is_lost(op->hold)));
+    assert(!op->blocked && (op->hold->claim->has_command_in_flight || hf_hold_is_lost(op->hold)));
     bool may_wait = op->spec.wait > 0 && (op->acquire.holds_before == 0 || op->spec.shared);
     bool persists = may_wait && !hf_hold_is_held(op->hold) && !op->wait.interrupted;
     bool as_waiter = op->acquire.queued || (may_wait && is_subscribed(op));
@@ -267,7 +268,7 @@ static void ask(hf_op *op, hf_time now) {
     op->request.no_retry = op->spec.shared && op->acquire.holds_before > 0;
     op->acquire.queued = op->acquire.queued || as_waiter;
     /* A re-entry does not keep trying: the held lock is not renewed during the acquire. */
-    op->request.persists_until = persists ? op->wait.until : 0;
+    op->request.resend_until = persists ? op->wait.until : 0;
     hf_op_send(op, on_reply, ask_deadline(op, now), waits_for_connection, now);
 }
 
@@ -298,7 +299,7 @@ static void cancel(hf_op *op, hf_code code, hf_time now) {
     }
     hf_op_become(op, HF_ACQUIRE_CANCELLING);
     op->request.no_retry = op->request.accepted = false;
-    op->request.persists_until = 0;
+    op->request.resend_until = 0;
     hf_op_send(op, on_cancelled, leave_deadline(op, now), false, now);
 }
 
@@ -307,8 +308,8 @@ static void on_cancelled(hf_request *request, const hf_reply *reply, hf_time now
     assert(op->state == HF_ACQUIRE_CANCELLING);
     if (reply) {
         forget(op, now);
-        if (hf_wire_read(reply) == HF_VERDICT_MORE)
-            hf_renewer_pass_on(op->client, op->spec.lock_kind, op->spec.names->key, now);
+        if (hf_wire_read_verdict(reply) == HF_VERDICT_NEEDS_LEAVE)
+            hf_renewer_grant_to_next(op->client, op->spec.lock_kind, op->spec.names->key, now);
         fail_with_code(op, op->acquire.end_code, now);
         return;
     }
@@ -330,7 +331,7 @@ static hf_time time_or_never(long long ms) {
  * waiters recheck one after the other. They also recheck regularly, because the first waiter may be
  * dead but seem alive. Up to MAX_RECHECK, the number of rechecks grows only with the logarithm of
  * the number of waiters. */
-static hf_time next_recheck(hf_op *op, const hf_wire_answer *answer, hf_time now) {
+static hf_time next_recheck(hf_op *op, const hf_acquire_reply *answer, hf_time now) {
     hf_client *client = op->client;
     hf_time rank = answer->ahead < 0 ? 0 : hf_time_min((hf_time)answer->ahead, 1000000);
     hf_time in_turn = HF_MS + hf_time_min(rank, 80) * 5 * HF_MS;
@@ -358,9 +359,9 @@ static void recheck_often(hf_op *op, hf_time longest, hf_time now) {
  * channel counts only once confirmed: the server may refuse it, or the slot may have moved. */
 static void watch_foreign(hf_op *op, hf_time now) {
     bool is_announced = op->spec.lock_kind->publishes_releases;
-    if (is_announced) hf_client_listen_to_releases(op, now);
-    if (!is_announced || op->acquire.turn_of_pollers ||
-        (hf_node_has_sharded_channels(op->node) && op->wait.listening != HF_LISTENING_CONFIRMED))
+    if (is_announced) hf_op_listen_to_releases(op, now);
+    if (!is_announced || op->acquire.is_pollers_turn ||
+        (hf_node_has_sharded_channels(op->node) && op->wait.listening != HF_SUBSCRIPTION_CONFIRMED))
         recheck_often(op, MAX_FOREIGN_RECHECK, now);
 }
 
@@ -393,7 +394,7 @@ bool hf_acquire_waits_for_itself(const hf_op *op) {
 }
 
 /* Returns whether the waiters ahead of a reader wait for another reader of this client. */
-static bool is_behind_itself(const hf_op *op, const hf_wire_answer *answer) {
+static bool is_behind_itself(const hf_op *op, const hf_acquire_reply *answer) {
     const hf_kind *kind = op->spec.lock_kind;
     bool waits_for_waiters = kind->many_owners && answer->ahead > 0 && !answer->holder_is_foreign;
     return waits_for_waiters && op->spec.blocks_callers && has_lasting_hold(op, kind);
@@ -401,7 +402,7 @@ static bool is_behind_itself(const hf_op *op, const hf_wire_answer *answer) {
 
 /* Returns whether too many waiters are ahead of this one, and stores their number. Otherwise admits
  * the waiter if it is queued: from then on it keeps its place. */
-static bool refuse_or_admit(hf_op *op, const hf_wire_answer *answer) {
+static bool refuse_or_admit(hf_op *op, const hf_acquire_reply *answer) {
     bool is_new = op->acquire.queued && !op->acquire.admitted;
     if (is_new && op->spec.limits_waiters && answer->ahead >= (long long)op->spec.max_waiters)
         op->acquire.waiters_when_refused = answer->ahead;
@@ -410,7 +411,7 @@ static bool refuse_or_admit(hf_op *op, const hf_wire_answer *answer) {
 }
 
 /* Returns the code with which the acquire must stop waiting, or HF_OK if it may continue. */
-static hf_code stop_code(hf_op *op, const hf_wire_answer *answer, hf_time now) {
+static hf_code stop_code(hf_op *op, const hf_acquire_reply *answer, hf_time now) {
     bool is_over = now >= op->wait.until;
     if (op->wait.interrupted) return HF_INTERRUPTED;
     bool waits_for_itself = hf_acquire_waits_for_itself(op) || is_behind_itself(op, answer);
@@ -434,7 +435,7 @@ static hf_claim *find_earlier_release(const hf_op *op) {
     for (const hf_op *other = op->client->ops; other != op; other = other->next) {
         bool under_way =
             other->detached && !other->done && hf_hold_has_detached_release(other->hold);
-        if (under_way && other->hold->claim->in_flight && excludes(op, other->hold))
+        if (under_way && other->hold->claim->has_command_in_flight && excludes(op, other->hold))
             return other->hold->claim;
     }
     return NULL;
@@ -456,7 +457,7 @@ static hf_claim *find_leaving_half(const hf_op *op) {
  * release's claim. If the claim is leaving, its leave command is sent at once. */
 static bool find_release_to_await(hf_op *op, hf_time now) {
     if (op->acquire.queued || op->wait.interrupted) return false;
-    if (op->awaited_claim && op->awaited_claim->in_flight) return true;
+    if (op->awaited_claim && op->awaited_claim->has_command_in_flight) return true;
     hf_claim *claim = find_earlier_release(op);
     if (!claim) claim = find_leaving_half(op);
     if (claim) hf_op_set_awaited_claim(op, claim);
@@ -473,7 +474,7 @@ static bool await_release(hf_op *op, hf_time now) {
     return true;
 }
 
-static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
+static void on_busy(hf_op *op, const hf_acquire_reply *answer, hf_time now) {
     long long ttl_ms = answer->ttl_ms, ahead = answer->ahead;
     op->acquire.busy_until =
         ttl_ms > 0 ? hf_time_add(op->request.sent_at, hf_time_of_ms((uint64_t)ttl_ms)) : 0;
@@ -487,7 +488,7 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
         if (!op->wait.needs_events) op->client->stats.waits++;
         hf_op_become(op, HF_ACQUIRE_SUBSCRIBING);
         op->wait.recheck_at = next_recheck(op, answer, now);
-        hf_client_listen(op, true, now);
+        hf_op_set_listening(op, true, now);
         if (op->node->subscribed) ask(op, now);
     } else {
         assert(op->acquire.queued && op->wait.needs_events);
@@ -496,16 +497,16 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
         op->wait.recheck_at = next_recheck(op, answer, now);
         bool may_listen = op->spec.lock_kind->reentrant || op->spec.lock_kind->has_permits;
         op->acquire.listen_at = ahead == 0 && may_listen ? op->begun_at + LISTEN_DELAY : HF_NEVER;
-        if (op->spec.lock_kind->uses_list) hf_client_listen_to_releases(op, now);
+        if (op->spec.lock_kind->uses_list) hf_op_listen_to_releases(op, now);
         bool foreign = ahead == 0 && answer->holder_is_foreign;
         bool silent = foreign || answer->keeper_is_unreachable;
         /* The holder is new, so recheck often at first. */
-        if (silent &&
-            op->acquire.busy_until > hf_time_add(op->acquire.silent_until, HOLD_END_TOLERANCE)) {
+        if (silent && op->acquire.busy_until >
+                          hf_time_add(op->acquire.silent_holder_end, HOLD_END_TOLERANCE)) {
             op->acquire.silent_since = now;
-            op->acquire.silent_until = op->acquire.busy_until;
+            op->acquire.silent_holder_end = op->acquire.busy_until;
         }
-        op->acquire.turn_of_pollers = foreign && op->acquire.turn_of_pollers;
+        op->acquire.is_pollers_turn = foreign && op->acquire.is_pollers_turn;
         if (foreign) watch_foreign(op, now);
         else if (silent) recheck_often(op, HF_NEVER, now);
         if (!use_early_grant(op, now) && op->wait.woken) on_recheck(op, 0, now);
@@ -542,7 +543,7 @@ static void on_gone(hf_op *op, hf_lost_reason reason, hf_time now) {
 }
 
 static void on_failed(hf_op *op, hf_time now) {
-    if (op->request.sends == 0 && !op->acquire.queued) forget(op, now);
+    if (op->request.possible_runs == 0 && !op->acquire.queued) forget(op, now);
     else undo(op, now);
     if (op->wait.interrupted && op->request.failure.code == HF_UNREACHABLE) {
         fail_with_code(op, HF_INTERRUPTED, now);
@@ -553,7 +554,7 @@ static void on_failed(hf_op *op, hf_time now) {
 }
 
 /* Called if the guard's key stores the record of a run that has ended. */
-static void on_done_before(hf_op *op, hf_slice record, hf_time now) {
+static void on_already_done(hf_op *op, hf_slice record, hf_time now) {
     op->result.record = malloc(record.size + 1);
     if (!op->result.record) {
         fail_out_of_memory(op, now);
@@ -573,12 +574,12 @@ static void fail_unconfirmed(hf_op *op, hf_time now) {
     finish(op, now);
 }
 
-static bool has_valid_count(const hf_op *op, const hf_wire_answer *answer) {
+static bool has_valid_count(const hf_op *op, const hf_acquire_reply *answer) {
     return answer->others >= -(long long)op->acquire.holds_before &&
            answer->others < MAX_HOLDS - (long long)op->acquire.holds_before;
 }
 
-static void on_yes(hf_op *op, const hf_wire_answer *answer, hf_time now) {
+static void on_yes(hf_op *op, const hf_acquire_reply *answer, hf_time now) {
     op->acquire.server_us = answer->server_us;
     op->acquire.holds_before = (uint32_t)((long long)op->acquire.holds_before + answer->others);
     hf_time asked_at = op->request.sent_at;
@@ -589,7 +590,7 @@ static void on_yes(hf_op *op, const hf_wire_answer *answer, hf_time now) {
 }
 
 /* Fails the acquire because the server refuses it, and waiting would not help. */
-static void fail_refused(hf_op *op, const hf_wire_answer *answer) {
+static void fail_refused(hf_op *op, const hf_acquire_reply *answer) {
     switch (answer->verdict) {
     case HF_VERDICT_STILL_HELD: /* through a hold that this client does not know */
         hf_op_fail(op, HF_BUSY,
@@ -599,7 +600,7 @@ static void fail_refused(hf_op *op, const hf_wire_answer *answer) {
     case HF_VERDICT_MISMATCH:
         hf_op_fail(op, HF_MISMATCH, "the key belongs to a request with a different fingerprint");
         break;
-    case HF_VERDICT_NEWER:
+    case HF_VERDICT_NEWER_FORMAT:
         hf_op_fail(op, HF_CONFLICT,
                    "a client running a newer, incompatible version of holdfast is waiting "
                    "for it");
@@ -610,7 +611,7 @@ static void fail_refused(hf_op *op, const hf_wire_answer *answer) {
                    answer->number, op->spec.permits);
         break;
     case HF_VERDICT_OTHER_KIND: hf_op_fail_for_other_kind(op, answer->found); break;
-    case HF_VERDICT_ENDLESS:
+    case HF_VERDICT_NO_TTL:
         hf_op_fail(op, HF_CONFLICT, "the key holds a hash without a TTL, so it is not a lock");
         break;
     default: hf_op_fail(op, HF_SERVER, "the script returned an unexpected reply");
@@ -618,7 +619,7 @@ static void fail_refused(hf_op *op, const hf_wire_answer *answer) {
 }
 
 /* `clean` is `undo` if the server may have given the lock, and otherwise `undo_queueing`. */
-static void on_refused(hf_op *op, const hf_wire_answer *answer,
+static void on_refused(hf_op *op, const hf_acquire_reply *answer,
                        void (*clean)(hf_op *op, hf_time now), hf_time now) {
     clean(op, now);
     fail_refused(op, answer);
@@ -626,14 +627,14 @@ static void on_refused(hf_op *op, const hf_wire_answer *answer,
 }
 
 static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
-    static const hf_wire_answer nonsense = {.verdict = HF_VERDICT_NONSENSE};
+    static const hf_acquire_reply nonsense = {.verdict = HF_VERDICT_UNEXPECTED};
     hf_op *op = request->context;
     assert(op->state == HF_ACQUIRE_ASKING && !op->done);
     if (!reply) {
         on_failed(op, now);
         return;
     }
-    hf_wire_answer answer = hf_wire_read_acquire(reply, op->spec.token_ttl_ms > 0);
+    hf_acquire_reply answer = hf_wire_read_acquire(reply, op->spec.token_ttl_ms > 0);
     switch (answer.verdict) {
     case HF_VERDICT_YES:
         if (!hf_request_is_confirmed(request)) fail_unconfirmed(op, now);
@@ -647,12 +648,12 @@ static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
         break;
     case HF_VERDICT_DELETED: on_gone(op, HF_LOST_DELETED, now); break;
     case HF_VERDICT_TAKEN: on_gone(op, HF_LOST_TAKEN, now); break;
-    case HF_VERDICT_DONE_BEFORE: on_done_before(op, answer.record, now); break;
+    case HF_VERDICT_ALREADY_DONE: on_already_done(op, answer.record, now); break;
     case HF_VERDICT_MISMATCH:
-    case HF_VERDICT_NEWER:
+    case HF_VERDICT_NEWER_FORMAT:
     case HF_VERDICT_TOO_MANY:
     case HF_VERDICT_OTHER_KIND: on_refused(op, &answer, undo_queueing, now); break;
-    case HF_VERDICT_ENDLESS: on_refused(op, &answer, undo, now); break;
+    case HF_VERDICT_NO_TTL: on_refused(op, &answer, undo, now); break;
     default: on_refused(op, &nonsense, undo, now);
     }
 }
@@ -666,7 +667,7 @@ static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
 static bool may_pipeline(const hf_client *client, const hf_hold *hold) {
     bool released = hf_hold_has_detached_release(hold) && !hold->claim->shared;
     bool decides_alone = !client->decider->op_impl && !client->is_member;
-    return released && decides_alone && !client->topology->moves_slots;
+    return released && decides_alone && !client->topology->slots_can_move;
 }
 
 /* Returns whether the caller asks for the write lock but holds the read lock: a deadlock. */
@@ -682,7 +683,8 @@ static bool is_upgrade(hf_op *op, const hf_hold *hold, hf_time now) {
 /* Fails the acquire if the caller's hold does not permit it. Returns whether it has failed. */
 static bool fail_if_refused(hf_op *op, const hf_hold *hold) {
     bool under_way = hf_hold_is_acquiring(hold) || hf_hold_is_releasing(hold);
-    bool may_wait = hold->claim->in_flight && (op->client->is_member || op->spec.wait > 0);
+    bool may_wait =
+        hold->claim->has_command_in_flight && (op->client->is_member || op->spec.wait > 0);
     if (hf_hold_is_held(hold) && !op->spec.lock_kind->reentrant)
         hf_op_fail(op, HF_BUSY, "this owner already holds it, and the lock is not re-entrant");
     else if (under_way && !hold->detached && !may_wait) hf_op_fail(op, HF_BUSY, HF_UNDER_WAY);
@@ -714,7 +716,7 @@ bool hf_acquire_choose_hold(hf_op *op, hf_time now) {
     }
     if (hold && may_pipeline(client, hold)) {
         hf_op_set_awaited_claim(op, hold->claim);
-        hf_renewer_set_overtaken_aside(client, hold);
+        hf_renewer_set_aside_overtaken(client, hold);
         hold = NULL;
     }
     if (hold && fail_if_refused(op, hold)) return false;
@@ -739,8 +741,8 @@ static void start(hf_op *op, hf_time now) {
         claim->lease = op->spec.lease;
     }
     op->acquire.holds_before = hf_hold_is_held(hold) ? claim->count : 0;
-    hf_op_mark_in_flight(op, hold);
-    if (op->spec.wait > 0 && op->node->subscribed) hf_client_listen(op, true, now);
+    hf_op_mark_command_in_flight(op, hold);
+    if (op->spec.wait > 0 && op->node->subscribed) hf_op_set_listening(op, true, now);
     ask(op, now);
 }
 
@@ -755,7 +757,7 @@ void hf_acquire_block(hf_op *op, hf_claim *claim, hf_time now) {
  * removed what an earlier call left on the server. */
 static void start_or_block(hf_op *op, hf_time now) {
     hf_claim *claim = op->hold ? op->hold->claim : op->awaited_claim;
-    if (op->hold && !claim->in_flight) {
+    if (op->hold && !claim->has_command_in_flight) {
         start(op, now);
         return;
     }
@@ -896,11 +898,11 @@ static void on_grant(hf_op *op, const hf_message *grant, hf_time now) {
 
 static void on_window(hf_op *op, hf_time window, hf_time now) {
     op->wait.woken = true;
-    op->acquire.turn_of_pollers = window < MIN_LISTENERS_TURN;
+    op->acquire.is_pollers_turn = window < MIN_LISTENERS_TURN;
     if (op->state != HF_ACQUIRE_WAITING) return;
     op->wait.recheck_at =
         hf_time_min(op->wait.recheck_at, hf_time_add(now, hf_time_add(window, HF_MS)));
-    if (op->spec.lock_kind->publishes_releases) hf_client_listen_to_releases(op, now);
+    if (op->spec.lock_kind->publishes_releases) hf_op_listen_to_releases(op, now);
 }
 
 static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
@@ -949,17 +951,19 @@ static hf_time blocked_deadline(const hf_op *op) {
     return hf_time_max(op->wait.until, op->begun_at + hf_time_min(timeout, min_reply_timeout(op)));
 }
 
-static hf_time deadline(const hf_op *op) {
+static hf_time next_tick(const hf_op *op) {
     switch (op->state) {
     case HF_ACQUIRE_BLOCKED:
     case HF_ACQUIRE_AWAITING_RELEASE: return blocked_deadline(op);
-    case HF_ACQUIRE_QUEUED_LOCALLY: return hf_time_min(op->wait.until, hf_kept_deadline(op));
+    case HF_ACQUIRE_QUEUED_LOCALLY: return hf_time_min(op->wait.until, hf_kept_wait_next_tick(op));
     case HF_ACQUIRE_SUBSCRIBING: return hf_time_min(op->wait.until, op->wait.recheck_at);
     case HF_ACQUIRE_WAITING:
         return hf_time_min(
-            hf_time_min(op->wait.until, hf_time_min(hf_deadlock_at(op), hf_crash_at(op))),
-            hf_time_min(op->wait.recheck_at,
-                        op->wait.listening != HF_LISTENING_NOT ? HF_NEVER : op->acquire.listen_at));
+            hf_time_min(op->wait.until,
+                        hf_time_min(hf_deadlock_next_check(op), hf_crash_next_check(op))),
+            hf_time_min(op->wait.recheck_at, op->wait.listening != HF_SUBSCRIPTION_NONE
+                                                 ? HF_NEVER
+                                                 : op->acquire.listen_at));
     default: return HF_NEVER;
     }
 }
@@ -971,8 +975,9 @@ static void end_wait(hf_op *op, hf_time now) {
     assert(op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING);
     const hf_session *calls = &op->node->links[HF_LINK_CALLS],
                      *events = &op->node->links[HF_LINK_EVENTS];
-    const hf_session *refused = calls->failed_opens > 0 ? calls : events;
-    if (calls->state != HF_SESSION_CLOSED || refused->failed_opens == 0 || !refused->reason[0]) {
+    const hf_session *refused = calls->opens_since_reply > 0 ? calls : events;
+    if (calls->state != HF_SESSION_CLOSED || refused->opens_since_reply == 0 ||
+        !refused->reason[0]) {
         cancel(op, HF_BUSY, now);
         return;
     }
@@ -983,17 +988,17 @@ static void end_wait(hf_op *op, hf_time now) {
 static void tick(hf_op *op, hf_time now) {
     bool is_waiting = op->state == HF_ACQUIRE_WAITING;
     /* The acquire asks the server again when the subscription is confirmed. */
-    if (is_waiting && now >= op->acquire.listen_at) hf_client_listen_to_releases(op, now);
+    if (is_waiting && now >= op->acquire.listen_at) hf_op_listen_to_releases(op, now);
     if (is_waiting) hf_deadlock_tick(op, on_cycle, now);
     if (op->state == HF_ACQUIRE_WAITING) hf_crash_tick(op, now);
-    if (now < deadline(op)) return;
+    if (now < next_tick(op)) return;
     if (op->state == HF_ACQUIRE_BLOCKED) {
         fail_blocked(op, now);
     } else if (op->state == HF_ACQUIRE_AWAITING_RELEASE ||
                (op->state == HF_ACQUIRE_QUEUED_LOCALLY && now >= op->wait.until)) {
         end_blocked(op, HF_BUSY, now);
     } else if (op->state == HF_ACQUIRE_QUEUED_LOCALLY) {
-        hf_kept_on_deadline(op, now);
+        hf_kept_wait_tick(op, now);
     } else if (now >= op->wait.until) {
         end_wait(op, now);
     } else {
@@ -1031,7 +1036,7 @@ const hf_op_impl hf_acquire_impl = {
     .wait = &wait_functions,
     .begin = begin,
     .unblock = unblock,
-    .deadline = deadline,
+    .next_tick = next_tick,
     .tick = tick,
     .interrupt = interrupt,
     .abandon = abandon,

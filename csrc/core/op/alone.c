@@ -23,27 +23,28 @@ static hf_session *link_at(const hf_client *client, size_t index) {
 
 /* ---- time ---- */
 
-static hf_time topology_deadline(const hf_client *client, hf_link caller_link) {
-    return client->topology->deadline ? client->topology->deadline(client, caller_link) : HF_NEVER;
+static hf_time topology_next_tick(const hf_client *client, hf_link caller_link) {
+    return client->topology->next_tick ? client->topology->next_tick(client, caller_link)
+                                       : HF_NEVER;
 }
 
-static hf_time calls_deadline(const hf_client *client) {
-    hf_time earliest = topology_deadline(client, HF_LINK_CALLS);
+static hf_time calls_next_tick(const hf_client *client) {
+    hf_time earliest = topology_next_tick(client, HF_LINK_CALLS);
     for (size_t i = 0; i < client->node_count; i++) {
         const hf_node *node = client->nodes[i];
-        earliest = hf_time_min(earliest, hf_session_deadline(&node->links[HF_LINK_CALLS]));
-        earliest = hf_time_min(earliest, hf_events_deadline(node));
+        earliest = hf_time_min(earliest, hf_session_next_tick(&node->links[HF_LINK_CALLS]));
+        earliest = hf_time_min(earliest, hf_events_next_tick(node));
     }
     return earliest;
 }
 
-static hf_time renewer_deadline(const hf_client *client) {
+static hf_time renewer_next_tick(const hf_client *client) {
     const hf_claim *first = hf_holds_first(&client->holds);
     hf_time earliest =
-        hf_time_min(first ? first->wake_at : HF_NEVER, topology_deadline(client, HF_LINK_RENEWER));
+        hf_time_min(first ? first->wake_at : HF_NEVER, topology_next_tick(client, HF_LINK_RENEWER));
     for (size_t i = 0; i < client->node_count; i++)
         earliest =
-            hf_time_min(earliest, hf_session_deadline(&client->nodes[i]->links[HF_LINK_RENEWER]));
+            hf_time_min(earliest, hf_session_next_tick(&client->nodes[i]->links[HF_LINK_RENEWER]));
     return earliest;
 }
 
@@ -76,7 +77,7 @@ static void refresh(hf_client *client, hf_hold *hold, hf_time now) {
 }
 
 static void lose_ended(hf_client *client, hf_time now) {
-    for (hf_claim *claim; (claim = hf_holds_first_ended(&client->holds, now));)
+    for (hf_claim *claim; (claim = hf_holds_first_expired(&client->holds, now));)
         hf_renewer_on_claim_lost(client, claim, hf_lost_reason_at_end(claim), now);
 }
 
@@ -106,8 +107,8 @@ const hf_decider hf_single_decider = {
     .close = clean_up_all,
     .link_count = link_count,
     .link = link_at,
-    .calls_deadline = calls_deadline,
-    .renewer_deadline = renewer_deadline,
+    .calls_next_tick = calls_next_tick,
+    .renewer_next_tick = renewer_next_tick,
     .tick_calls = tick_calls,
     .tick_renewer = tick_renewer,
     .is_quiet = is_quiet,

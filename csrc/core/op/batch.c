@@ -25,7 +25,7 @@ static void free_hold(hf_op *op, hf_hold *hold, hf_time now) {
 static void undo_hold(hf_op *op, hf_hold *hold, hf_time now) {
     hold->claim->count_uncertain = true;
     if (hf_claim_is_requested(hold->claim))
-        hf_renewer_clean_up_same_connection(op->client, hold->claim, now);
+        hf_renewer_clean_up_on_same_connection(op->client, hold->claim, now);
     else free_hold(op, hold, now);
 }
 
@@ -58,7 +58,7 @@ static bool wait_for(hf_op *op, hf_claim *claim, hf_time now) {
  * Returns false if the operation can go on, because the removal has failed and the claim was set
  * aside. */
 static bool await_leave(hf_op *op, hf_claim *claim, hf_time now) {
-    bool failed = op->batch.was_blocked && !claim->in_flight && claim->failures > 0;
+    bool failed = op->batch.was_blocked && !claim->has_command_in_flight && claim->failures > 0;
     if (!failed) return wait_for(op, claim, now);
     if (hf_renewer_set_aside(op->client, claim, now)) return false;
     hf_op_fail(op, HF_UNREACHABLE, "the effects of an earlier call could not be undone");
@@ -69,7 +69,7 @@ static bool await_leave(hf_op *op, hf_claim *claim, hf_time now) {
  * hold can be used now. */
 static bool await_call(hf_op *op, hf_hold *hold, hf_time now) {
     bool usable = hf_hold_is_held(hold) || hf_hold_is_lost(hold);
-    if (usable && !hold->claim->in_flight) return false;
+    if (usable && !hold->claim->has_command_in_flight) return false;
     if (usable || hf_hold_has_detached_release(hold)) return wait_for(op, hold->claim, now);
     hf_op_fail(op, HF_BUSY, "another call by this owner for one of the keys is in progress");
     return true;
@@ -109,7 +109,7 @@ static bool prepare_holds(hf_op *op, hf_time now) {
 
 static void mark_in_flight(hf_op *op, hf_hold *hold, hf_time now) {
     (void)now;
-    hf_op_mark_in_flight(op, hold);
+    hf_op_mark_command_in_flight(op, hold);
 }
 
 static void fail_out_of_memory(hf_op *op, hf_time now) {
@@ -235,10 +235,11 @@ static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now)
     hf_op *op = request->context;
     long long i = 0;
     const char *found = NULL;
-    hf_verdict verdict = reply ? hf_wire_read_acquire_all(reply, &i, &found) : HF_VERDICT_NONSENSE;
+    hf_verdict verdict =
+        reply ? hf_wire_read_acquire_all(reply, &i, &found) : HF_VERDICT_UNEXPECTED;
     if (!reply) {
         hf_op_fail_as(op, request);
-        for_each(op, request->sends > 0 ? undo_hold : free_hold, now);
+        for_each(op, request->possible_runs > 0 ? undo_hold : free_hold, now);
     } else if (verdict == HF_VERDICT_YES && !hf_request_is_confirmed(request)) {
         hf_op_fail_unconfirmed(op);
         for_each(op, undo_hold, now);
@@ -268,7 +269,7 @@ static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now)
 static bool release_one(hf_op *op, hf_hold *hold, hf_verdict verdict, hf_time now) {
     hf_claim *claim = hold->claim;
     bool gone = verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN;
-    bool freed_before = op->request.sends > 1 && claim->count <= 1;
+    bool freed_before = op->request.possible_runs > 1 && claim->count <= 1;
     if (hf_hold_is_lost(hold) || (gone && !freed_before)) {
         if (hf_hold_can_be_lost(hold))
             hf_renewer_on_lost(op->client, hold, hf_lost_reason_of(verdict), now);
@@ -279,8 +280,8 @@ static bool release_one(hf_op *op, hf_hold *hold, hf_verdict verdict, hf_time no
     assert(claim->count > 0);
     op->client->stats.releases++;
     claim->count--;
-    if (verdict == HF_VERDICT_MORE)
-        hf_renewer_pass_on(op->client, claim->kind, hf_hold_key(hold), now);
+    if (verdict == HF_VERDICT_NEEDS_LEAVE)
+        hf_renewer_grant_to_next(op->client, claim->kind, hf_hold_key(hold), now);
     if (verdict == HF_VERDICT_STILL_HELD)
         hf_renewer_on_entry_released(op->client, hold, op->request.sent_at, now);
     else hf_op_drop_hold(op, hold, now);
@@ -298,7 +299,7 @@ static void release_in_background(hf_op *op, hf_hold *hold, hf_time now) {
     if (held) claim->count--;
     claim->count_uncertain = true;
     if (held && claim->count <= claim->share.others)
-        hf_renewer_clean_up_same_connection(op->client, hold->claim, now);
+        hf_renewer_clean_up_on_same_connection(op->client, hold->claim, now);
     else free_hold(op, hold, now);
 }
 
@@ -313,8 +314,8 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
     size_t lost = 0, unclear = 0;
     for (size_t i = 0; i < op->spec.batch_count; i++) {
         hf_hold *hold = op->batch.holds[i];
-        hf_verdict verdict = hf_wire_read_at(reply, i);
-        bool nonsense = verdict == HF_VERDICT_NONSENSE || verdict == HF_VERDICT_BUSY;
+        hf_verdict verdict = hf_wire_read_verdict_at(reply, i);
+        bool nonsense = verdict == HF_VERDICT_UNEXPECTED || verdict == HF_VERDICT_BUSY;
         if (hold && nonsense) {
             release_in_background(op, hold, now);
             unclear++;

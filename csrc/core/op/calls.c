@@ -63,7 +63,7 @@ static void fail_not_held(hf_op *op) {
 }
 
 /* The call concerns the lost hold, even if another handle has acquired the lock again. */
-void hf_call_fail_lost_hold(hf_op *op) {
+void hf_call_fail_on_lost_hold(hf_op *op) {
     assert(!hf_hold_is_held(op->spec.lost_hold));
     attach_hold(op, op->spec.lost_hold);
     if (op->spec.loss_reported) fail_not_held(op);
@@ -79,7 +79,7 @@ static void release_lost(hf_op *op, hf_time now) {
  * operation has failed, or must wait until no other command for the hold is in flight. */
 static bool begin_on_hold(hf_op *op, hf_time now) {
     if (op->spec.lost_hold) {
-        hf_call_fail_lost_hold(op);
+        hf_call_fail_on_lost_hold(op);
         return false;
     }
     hf_hold *hold = hf_op_find_hold(op, op->spec.names->key, now);
@@ -91,9 +91,9 @@ static bool begin_on_hold(hf_op *op, hf_time now) {
     attach_hold(op, hold);
     if (hf_hold_is_lost(hold) && op->impl->releases) release_lost(op, now);
     else if (hf_hold_is_lost(hold)) fail_lost(op, hold->reason);
-    if (!op->done && hold->claim->in_flight) hf_op_block(op, hold->claim);
+    if (!op->done && hold->claim->has_command_in_flight) hf_op_block(op, hold->claim);
     if (op->done || op->blocked) return false;
-    hf_op_mark_in_flight(op, hold);
+    hf_op_mark_command_in_flight(op, hold);
     return true;
 }
 
@@ -111,8 +111,8 @@ static void drop_from_table(hf_op *op, hf_time now) {
 /* Drops the hold. It has ended, no matter what the reply was. */
 static void end_hold(hf_op *op, hf_verdict verdict, hf_time now) {
     hf_hold *hold = op->hold;
-    if (verdict == HF_VERDICT_MORE)
-        hf_renewer_pass_on(op->client, hold->claim->kind, hf_hold_key(hold), now);
+    if (verdict == HF_VERDICT_NEEDS_LEAVE)
+        hf_renewer_grant_to_next(op->client, hold->claim->kind, hf_hold_key(hold), now);
     drop_from_table(op, now);
 }
 
@@ -120,7 +120,7 @@ static void on_still_held(hf_op *op, const hf_request *request, hf_time now) {
     hf_hold *hold = op->hold;
     hf_claim *claim = hold->claim;
     bool is_last = hf_hold_is_releasing(hold);
-    if (hf_hold_owns_claim(hold)) {
+    if (hf_hold_accepts_replies(hold)) {
         assert(claim->count > 0 && claim->share.pending_releases >= op->call.pending_releases);
         claim->count--;
         claim->share.pending_releases -= op->call.pending_releases;
@@ -134,7 +134,7 @@ static void on_still_held(hf_op *op, const hf_request *request, hf_time now) {
 /* The server did not find the hold. If the release was sent twice, the first copy released the hold
  * and its reply was lost. */
 static void on_not_found(hf_op *op, const hf_request *request, hf_verdict verdict, hf_time now) {
-    if (request->sends > 1) {
+    if (request->possible_runs > 1) {
         op->client->stats.releases++;
         hf_op_succeed(op);
     } else {
@@ -145,7 +145,7 @@ static void on_not_found(hf_op *op, const hf_request *request, hf_verdict verdic
 
 /* Returns whether the command was sent and must not be sent again. */
 static bool must_not_resend(const hf_request *request) {
-    return request->no_retry && request->sends > 0;
+    return request->no_retry && request->possible_runs > 0;
 }
 
 /* Called when a release got no reply. To the caller, the entry is released; the renewer keeps
@@ -154,11 +154,11 @@ static void clean_up(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     hf_claim *claim = hold->claim;
     bool is_final = must_not_resend(&op->request),
-         gone = !hf_hold_owns_claim(hold) || hf_hold_is_lost(hold);
+         gone = !hf_hold_accepts_replies(hold) || hf_hold_is_lost(hold);
     if (is_overtaken(hold)) {
         hf_renewer_clean_up(op->client, claim, now);
         hf_client_unblock(op->client, claim, now);
-    } else if (hf_claim_is_leaving(claim) && !hf_hold_owns_claim(hold)) {
+    } else if (hf_claim_is_leaving(claim) && !hf_hold_accepts_replies(hold)) {
         hf_client_unblock(op->client, claim, now);
     } else if (gone || claim->count > claim->share.others + 1) {
         claim->count--;
@@ -174,7 +174,7 @@ static void clean_up(hf_op *op, hf_time now) {
     } else if (is_final) {
         drop_from_table(op, now);
     } else { /* the clean-up must follow the release that may be under way */
-        hf_renewer_clean_up_same_connection(op->client, hold->claim, now);
+        hf_renewer_clean_up_on_same_connection(op->client, hold->claim, now);
     }
 }
 
@@ -188,10 +188,10 @@ static void on_release_failed(hf_op *op, const hf_request *request, hf_time now)
 
 static void on_released(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
-    hf_verdict verdict = reply ? hf_wire_read(reply) : HF_VERDICT_NONSENSE;
+    hf_verdict verdict = reply ? hf_wire_read_verdict(reply) : HF_VERDICT_UNEXPECTED;
     if (!reply) {
         on_release_failed(op, request, now);
-    } else if (verdict == HF_VERDICT_YES || verdict == HF_VERDICT_MORE) {
+    } else if (verdict == HF_VERDICT_YES || verdict == HF_VERDICT_NEEDS_LEAVE) {
         op->client->stats.releases++;
         hf_op_succeed(op);
         end_hold(op, verdict, now);
@@ -207,7 +207,7 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
 
 static void begin_release(hf_op *op, hf_time now) {
     if (!begin_on_hold(op, now)) return;
-    assert(hf_hold_is_held(op->hold) && op->hold->claim->in_flight);
+    assert(hf_hold_is_held(op->hold) && op->hold->claim->has_command_in_flight);
     assert(op->hold->claim->count > op->hold->claim->share.others);
     hf_hold *hold = op->hold;
     if (hold->claim->count == 1 && hf_kept_take_back(op->client, hold, now)) {
@@ -265,11 +265,11 @@ static void fail_to_complete(hf_op *op, const hf_request *request, hf_time now) 
  * If there is none to write, the first copy has freed the key. */
 static void on_completed(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
-    hf_verdict verdict = reply ? hf_wire_read(reply) : HF_VERDICT_NONSENSE;
-    bool completed = verdict == HF_VERDICT_YES || verdict == HF_VERDICT_MORE;
+    hf_verdict verdict = reply ? hf_wire_read_verdict(reply) : HF_VERDICT_UNEXPECTED;
+    bool completed = verdict == HF_VERDICT_YES || verdict == HF_VERDICT_NEEDS_LEAVE;
     if (!reply) {
         fail_to_complete(op, request, now);
-    } else if (completed || (request->sends > 1 && op->spec.keep == 0)) {
+    } else if (completed || (request->possible_runs > 1 && op->spec.keep == 0)) {
         op->client->stats.releases++;
         hf_op_succeed(op);
     } else if (is_gone(verdict)) {
@@ -290,7 +290,7 @@ static hf_time record_deadline(const hf_op *op, hf_time now) {
 
 static void begin_complete(hf_op *op, hf_time now) {
     if (!begin_on_hold(op, now)) return;
-    assert(hf_hold_is_held(op->hold) && op->hold->claim->in_flight);
+    assert(hf_hold_is_held(op->hold) && op->hold->claim->has_command_in_flight);
     hf_wire_lock lock = hf_op_wire_lock(op, hf_claim_owner(op->hold->claim));
     if (!hf_wire_complete(&op->request, &lock, op->spec.keep, op->spec.fingerprint,
                           op->spec.result)) {
@@ -299,7 +299,7 @@ static void begin_complete(hf_op *op, hf_time now) {
     }
     hf_time deadline = record_deadline(op, now);
     op->request.accepted = true;
-    op->request.persists_until = deadline;
+    op->request.resend_until = deadline;
     hf_op_send(op, on_completed, deadline, false, now);
 }
 
@@ -308,15 +308,16 @@ static void begin_complete(hf_op *op, hf_time now) {
 /* Handles an extend that got no reply. If the extend was not sent, the old lease remains valid.
  * Otherwise the server may run it at any time, even after renewals that were sent later, so each
  * renewal counts for at most the lease that the extend requested. */
-static void bound_lease(hf_op *op) {
+static void limit_lease(hf_op *op) {
     hf_hold *hold = op->hold;
     hf_claim *claim = hold->claim;
     if (!hf_hold_is_held(hold)) return;
     bool extends = op->impl->sets_lease;
-    if (extends && op->request.sends == 0) claim->valid_until = op->call.previous_valid_until;
-    else if (extends) hf_claim_bound_lease(claim, op->spec.lease, HF_NEVER);
+    if (extends && op->request.possible_runs == 0)
+        claim->valid_until = op->call.previous_valid_until;
+    else if (extends) hf_claim_limit_lease(claim, op->spec.lease, HF_NEVER);
     else if (op->call.also_renews && hf_claim_is_unconfirmed(claim))
-        hf_claim_bound_lease(claim, claim->lease, op->client->config.grant_lease);
+        hf_claim_limit_lease(claim, claim->lease, op->client->config.grant_lease);
 }
 
 /* An extend that was sent twice may run a second time. */
@@ -324,7 +325,7 @@ static void on_yes(hf_op *op, const hf_request *request, hf_time now) {
     hf_hold *hold = op->hold;
     hf_claim *claim = hold->claim;
     bool held = hf_hold_is_held(hold);
-    if (held && request->sends > 1) bound_lease(op);
+    if (held && request->possible_runs > 1) limit_lease(op);
     if (op->impl->sets_lease && held) {
         claim->lease = op->spec.lease;
         claim->valid_until = hf_claim_lease_end(claim, hf_claim_lease(claim), request->sent_at);
@@ -342,13 +343,13 @@ static void on_yes(hf_op *op, const hf_request *request, hf_time now) {
 
 static void on_extended(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
-    hf_verdict verdict = reply ? hf_wire_read(reply) : HF_VERDICT_NONSENSE;
+    hf_verdict verdict = reply ? hf_wire_read_verdict(reply) : HF_VERDICT_UNEXPECTED;
     if (is_gone(verdict)) {
         on_gone(op, verdict, now);
     } else if (verdict != HF_VERDICT_YES) {
         if (reply) set_unexpected_reply(request);
         hf_op_fail_as(op, request);
-        bound_lease(op);
+        limit_lease(op);
     } else if (!hf_request_is_confirmed(request) && !op->call.also_renews) {
         hf_op_fail_unconfirmed(op);
     } else {
@@ -366,28 +367,28 @@ static bool encode_extend(hf_op *op, hf_time lease) {
         hf_claim_is_unconfirmed(claim)
             ? hf_client_write_waiter(waiter, op->client, claim, claim->wait, claim->token_ttl_ms)
             : 0;
-    uint64_t longest_affected_ms = claim->shared ? 0 : HF_WIRE_ANY_TTL;
+    uint64_t max_ttl_to_shorten_ms = claim->shared ? 0 : HF_WIRE_ANY_TTL;
     bool encoded =
-        hf_wire_extend(&op->request, &lock, lease, longest_affected_ms, (hf_slice){waiter, size});
+        hf_wire_extend(&op->request, &lock, lease, max_ttl_to_shorten_ms, (hf_slice){waiter, size});
     return encoded && (lease == 0 || hf_client_sync(op->client, &op->request));
 }
 
-static bool is_due(const hf_hold *hold, hf_time now) {
+static bool needs_renewal_now(const hf_hold *hold, hf_time now) {
     hf_claim *claim = hold->claim;
     bool is_final_lease = !claim->renewed || hf_claim_has_last_lease(claim);
     return hf_claim_is_unconfirmed(claim) ||
            (!is_final_lease &&
-            now >= hf_lease_renew_before(claim->valid_until, hf_claim_lease(claim)));
+            now >= hf_lease_renew_at_from_end(claim->valid_until, hf_claim_lease(claim)));
 }
 
 /* A check also confirms a hold that was acquired by a grant, and renews a hold whose renewal is
  * due, because a caller that checks continually leaves the renewer no time for this. */
 static void begin_extend(hf_op *op, hf_time now) {
     if (!begin_on_hold(op, now)) return;
-    assert(hf_hold_is_held(op->hold) && op->hold->claim->in_flight);
+    assert(hf_hold_is_held(op->hold) && op->hold->claim->has_command_in_flight);
     hf_time lease =
         op->impl->sets_lease ? hf_claim_lease_within(op->hold->claim, op->spec.lease, now) : 0;
-    op->call.also_renews = lease == 0 && is_due(op->hold, now);
+    op->call.also_renews = lease == 0 && needs_renewal_now(op->hold, now);
     bool encoded =
         op->call.also_renews
             ? hf_renewer_encode_confirmation(op->client, op->hold->claim, &op->request, now)
@@ -401,7 +402,7 @@ static void begin_extend(hf_op *op, hf_time now) {
         op->hold->claim->valid_until = hf_time_min(op->hold->claim->valid_until,
                                                    hf_claim_lease_end(op->hold->claim, lease, now));
     }
-    hf_holds_wake_at(&op->client->holds, op->hold->claim, op->hold->claim->valid_until);
+    hf_holds_set_wake_at(&op->client->holds, op->hold->claim, op->hold->claim->valid_until);
     hf_op_send(op, on_extended, deadline_of(op), false, now);
 }
 
@@ -421,7 +422,7 @@ static void unblock(hf_op *op, hf_time now) {
 /* Lets a command that was sent continue without the operation, because the server may still ask for
  * the program's source. Returns false if there is no such command. */
 static bool continue_alone(hf_op *op) {
-    bool continues = !op->blocked && hf_renewer_see_through(op->client, &op->request);
+    bool continues = !op->blocked && hf_renewer_take_over_request(op->client, &op->request);
     if (!continues) hf_session_drop(&op->request);
     return continues;
 }
@@ -444,7 +445,7 @@ static void abandon_complete(hf_op *op, hf_time now) {
 static void abandon_extend(hf_op *op, hf_time now) {
     hf_session_drop(&op->request);
     if (op->blocked) return;
-    bound_lease(op);
+    limit_lease(op);
     hf_renewer_resume(op->client, op->hold->claim, now);
     hf_client_unblock(op->client, op->hold->claim, now);
 }
@@ -453,11 +454,11 @@ static void abandon_extend(hf_op *op, hf_time now) {
 
 static void on_forced(hf_op *op, const hf_reply *reply, hf_time now) {
     hf_client *client = op->client;
-    hf_verdict verdict = hf_wire_read(reply);
-    op->result.value = verdict == HF_VERDICT_YES || verdict == HF_VERDICT_MORE;
+    hf_verdict verdict = hf_wire_read_verdict(reply);
+    op->result.value = verdict == HF_VERDICT_YES || verdict == HF_VERDICT_NEEDS_LEAVE;
     hf_op_succeed(op);
-    if (verdict == HF_VERDICT_MORE)
-        hf_renewer_pass_on(client, op->spec.lock_kind, op->spec.names->key, now);
+    if (verdict == HF_VERDICT_NEEDS_LEAVE)
+        hf_renewer_grant_to_next(client, op->spec.lock_kind, op->spec.names->key, now);
     hf_hold *hold =
         hf_holds_find(&client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
     bool may_hold = op->spec.result.size > 0 && op->result.value == 0;
@@ -519,21 +520,22 @@ static void begin_ttl(hf_op *op, hf_time now) {
     begin_plain(op, hf_wire_ttl(&op->request, op->spec.names), now);
 }
 
-static void begin_raise(hf_op *op, hf_time now) {
+static void begin_raise_token(hf_op *op, hf_time now) {
     const hf_op_spec *spec = &op->spec;
-    begin_plain(op, hf_wire_raise(&op->request, spec->names, spec->token_floor, spec->token_ttl_ms),
-                now);
+    begin_plain(
+        op, hf_wire_raise_counter(&op->request, spec->names, spec->token_floor, spec->token_ttl_ms),
+        now);
 }
 
-static void on_set(hf_op *op, const hf_reply *reply, hf_time now) {
-    if (hf_wire_read(reply) == HF_VERDICT_MORE)
-        hf_renewer_pass_on(op->client, op->spec.lock_kind, op->spec.names->key, now);
+static void on_permits_set(hf_op *op, const hf_reply *reply, hf_time now) {
+    if (hf_wire_read_verdict(reply) == HF_VERDICT_NEEDS_LEAVE)
+        hf_renewer_grant_to_next(op->client, op->spec.lock_kind, op->spec.names->key, now);
     on_value(op, reply, now);
 }
 
-static void begin_set(hf_op *op, hf_time now) {
+static void begin_set_permits(hf_op *op, hf_time now) {
     hf_wire_lock lock = hf_op_wire_lock(op, HF_NO_TEXT);
-    begin_plain(op, hf_wire_set(&op->request, &lock, op->spec.value), now);
+    begin_plain(op, hf_wire_set_permits(&op->request, &lock, op->spec.value), now);
 }
 
 static void begin_ping(hf_op *op, hf_time now) {
@@ -568,5 +570,5 @@ PLAIN(ttl, "read the TTL of", begin_ttl, on_value, .effect_remains = false);
 PLAIN(ping, "ping", begin_ping, on_value, .effect_remains = false);
 PLAIN(command, "run a command", begin_command, on_command,
       .quorum_refusal = "a command needs a single server, not a quorum");
-PLAIN(raise, "raise the token of", begin_raise, on_value, .effect_remains = false);
-PLAIN(set, "set the permits of", begin_set, on_set, .effect_remains = true);
+PLAIN(raise, "raise the token of", begin_raise_token, on_value, .effect_remains = false);
+PLAIN(set, "set the permits of", begin_set_permits, on_permits_set, .effect_remains = true);

@@ -5,6 +5,6 @@
 #include "interfaces.h"
 
 /* Fails an operation on spec.lost_hold, a lost hold of the caller. */
-void hf_call_fail_lost_hold(hf_op *op);
+void hf_call_fail_on_lost_hold(hf_op *op);
 
 #endif

@@ -35,8 +35,8 @@ void hf_client_free(hf_client *client) {
     if (client->topology->free) client->topology->free(client);
     if (client->decider->free) client->decider->free(client);
     hf_holds_free(&client->holds);
-    hf_numbers_free(&client->waits);
-    hf_ended_free(&client->ended);
+    hf_number_table_free(&client->waits);
+    hf_ended_waits_free(&client->ended);
     hf_kept_free(client);
     hf_observe_free(client);
 }
@@ -49,7 +49,7 @@ void hf_client_close(hf_client *client, hf_time now) {
         hf_session_prepare_close(hf_client_link(client, i));
     hf_presence_close(client, now);
     for (size_t i = 0; i < hf_client_link_count(client); i++)
-        hf_session_flush_along(hf_client_link(client, i), now);
+        hf_session_flush_piggybacked(hf_client_link(client, i), now);
     client->decider->close(client, now);
     hf_client_end_detached(client, now);
 }
@@ -68,20 +68,20 @@ hf_session *hf_client_link(const hf_client *client, size_t index) {
 
 /* ---- time ---- */
 
-hf_time hf_client_calls_deadline(const hf_client *client) {
+hf_time hf_client_calls_next_tick(const hf_client *client) {
     if (client->holds.due) return 0;
-    return client->decider->calls_deadline(client);
+    return client->decider->calls_next_tick(client);
 }
 
-hf_time hf_client_renewer_deadline(const hf_client *client) {
-    return hf_time_min(hf_presence_deadline(client), client->decider->renewer_deadline(client));
+hf_time hf_client_renewer_next_tick(const hf_client *client) {
+    return hf_time_min(hf_presence_next_tick(client), client->decider->renewer_next_tick(client));
 }
 
-hf_time hf_client_deadline(const hf_client *client) {
+hf_time hf_client_next_tick(const hf_client *client) {
     hf_time earliest =
-        hf_time_min(hf_client_calls_deadline(client), hf_client_renewer_deadline(client));
+        hf_time_min(hf_client_calls_next_tick(client), hf_client_renewer_next_tick(client));
     for (const hf_op *op = client->ops; op; op = op->next)
-        earliest = hf_time_min(earliest, hf_op_deadline(op));
+        earliest = hf_time_min(earliest, hf_op_next_tick(op));
     return earliest;
 }
 

@@ -120,13 +120,13 @@ static void send(hf_lookout *lookout, bool encoded, hf_request_done *done, hf_ti
 static void on_released(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_lookout *lookout = request->context;
     hf_client *client = lookout->client;
-    hf_verdict verdict = reply ? hf_wire_read(reply) : HF_VERDICT_NONSENSE;
-    bool freed = verdict == HF_VERDICT_YES || verdict == HF_VERDICT_MORE;
+    hf_verdict verdict = reply ? hf_wire_read_verdict(reply) : HF_VERDICT_UNEXPECTED;
+    bool freed = verdict == HF_VERDICT_YES || verdict == HF_VERDICT_NEEDS_LEAVE;
     if (freed)
         hf_observe_crash(client, lookout->class, lookout->observer, lookout->names->key,
                          hf_slice_of(lookout->owner));
-    if (verdict == HF_VERDICT_MORE && !client->closed)
-        hf_renewer_pass_on(client, lookout->kind, lookout->names->key, now);
+    if (verdict == HF_VERDICT_NEEDS_LEAVE && !client->closed)
+        hf_renewer_grant_to_next(client, lookout->kind, lookout->names->key, now);
     lookout->in_flight = false;
     if (lookout->op) check_next(lookout, 0, ASK_INTERVAL, now);
     else free_lookout(lookout);
@@ -137,7 +137,7 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
 static void release(hf_lookout *lookout, hf_life life, hf_time now) {
     hf_wire_lock lock = {lookout->kind, lookout->names, hf_slice_of(lookout->owner),
                          lookout->client->config.grant_lease};
-    uint32_t own_holds = life == HF_LIFE_JOB_ENDED ? HF_WIRE_HELD_ONCE : HF_WIRE_NOT_SHARED;
+    uint32_t own_holds = life == HF_LIFE_JOB_ENDED ? HF_WIRE_ONLY_IF_HELD_ONCE : HF_WIRE_NOT_SHARED;
     bool encoded = hf_wire_release(&lookout->request, &lock, 0, 0, own_holds, HF_NO_TEXT);
     send(lookout, encoded, on_released, now);
 }
@@ -188,13 +188,13 @@ static hf_lookout *new_lookout(hf_op *op) {
     return NULL;
 }
 
-hf_time hf_crash_at(const hf_op *op) {
+hf_time hf_crash_next_check(const hf_op *op) {
     if (!op->client->config.life || !op->spec.lock_kind->one_owner) return HF_NEVER;
     return op->crash.next_at > 0 ? op->crash.next_at : hf_time_add(op->begun_at, FIRST_CHECK_DELAY);
 }
 
 void hf_crash_tick(hf_op *op, hf_time now) {
-    if (op->done || now < hf_crash_at(op)) return;
+    if (op->done || now < hf_crash_next_check(op)) return;
     if (!op->crash.lookout) op->crash.lookout = new_lookout(op);
     hf_lookout *lookout = op->crash.lookout;
     op->crash.next_at = now + ASK_INTERVAL;

@@ -14,7 +14,7 @@
 #include "client.h"
 
 /* Returns when a waiting acquire checks next; HF_NEVER if it never does, or is awaiting a reply. */
-hf_time hf_crash_at(const hf_op *op);
+hf_time hf_crash_next_check(const hf_op *op);
 
 /* Begins a check if one is due. */
 void hf_crash_tick(hf_op *op, hf_time now);

@@ -140,7 +140,7 @@ static const asked_server *find_agreed_reply(const hf_walk *walk) {
 
 /* Returns the lower median of the times at which the majority's servers say that this wait began.
  * All waiters of a cycle read the same times, so all choose the same waiter as the youngest. */
-static uint64_t since_of(const hf_walk *walk, const asked_server *agreed) {
+static uint64_t wait_start(const hf_walk *walk, const asked_server *agreed) {
     size_t middle = (count_alike(walk, agreed) + 1) / 2;
     uint64_t since = 0;
     for (size_t i = 0; i < walk->server_count; i++) {
@@ -203,7 +203,7 @@ static void follow_wait(hf_walk *walk, hf_time now) {
         end_walk(walk);
         return;
     }
-    uint64_t since = since_of(walk, agreed);
+    uint64_t since = wait_start(walk, agreed);
     if (strcmp(walk->waiter, walk->own_wait) == 0) {
         decide(walk, since, now);
         return;
@@ -240,7 +240,7 @@ static bool encode_wait(hf_request *request, const hf_walk *walk, hf_slice key) 
 static void add_description(hf_walk *walk, hf_slice owner) {
     size_t used = strlen(walk->text), room = sizeof walk->text - used;
     char shown[64];
-    hf_slice key = hf_url_hide_logins(shown, sizeof shown, walk->names->key);
+    hf_slice key = hf_url_mask_credentials(shown, sizeof shown, walk->names->key);
     snprintf(walk->text + used, room, "%s\"%.*s\", held by %.*s",
              used > 0 ? ", which waits for " : "", (int)key.size, key.data, (int)owner.size,
              owner.data);
@@ -268,7 +268,7 @@ static void on_holder(hf_request *request, const hf_reply *reply, hf_time now) {
     if (reply) hf_wire_read_info(reply, &info);
     bool is_waiting = walk->steps == 0 || walk->server_count > 1 || info.ahead >= 0;
     if (is_waiting)
-        store_text(server, hf_owner_without_copy((hf_slice){info.owner, info.owner_size}));
+        store_text(server, hf_owner_strip_copy((hf_slice){info.owner, info.owner_size}));
     count_reply(server, now);
 }
 
@@ -294,14 +294,14 @@ static hf_walk *new_walk(hf_op *op) {
     return walk;
 }
 
-hf_time hf_deadlock_at(const hf_op *op) {
+hf_time hf_deadlock_next_check(const hf_op *op) {
     hf_time check = op->spec.deadlock_check;
     if (check == 0 || op->deadlock.walk) return HF_NEVER;
     return hf_time_add(op->begun_at, hf_time_max(check, 2 * op->deadlock.waited_at_check));
 }
 
 void hf_deadlock_tick(hf_op *op, void (*on_cycle)(hf_op *op, hf_time now), hf_time now) {
-    if (op->done || now < hf_deadlock_at(op)) return;
+    if (op->done || now < hf_deadlock_next_check(op)) return;
     op->deadlock.waited_at_check = now - op->begun_at;
     hf_walk *walk = new_walk(op);
     if (!walk) return;

@@ -13,7 +13,7 @@
 /* Returns when the acquire checks next; HF_NEVER if checks are off or one is running. A check may
  * miss a cycle if a reply is lost or a waiter publishes late, so it is repeated whenever the wait
  * has doubled in length. */
-hf_time hf_deadlock_at(const hf_op *op);
+hf_time hf_deadlock_next_check(const hf_op *op);
 
 /* Begins a check if one is due. If the acquire is the youngest waiter in a cycle, the check sets
  * op->deadlock.cycle and calls on_cycle once the last reply has arrived. */

@@ -25,7 +25,7 @@ static const hf_names *channels_of(const hf_op *op) {
 }
 
 static bool is_listening(const hf_op *op) {
-    return op->wait.listening != HF_LISTENING_NOT;
+    return op->wait.listening != HF_SUBSCRIPTION_NONE;
 }
 
 static bool is_listening_to(const hf_op *op, hf_slice channel) {
@@ -60,8 +60,8 @@ static void listen_to_releases(hf_node *node, bool listen, const hf_op *op) {
     if (!node->subscribed) return;
     const hf_kind *kind = op->spec.lock_kind;
     /* No program counts the subscribers of an operation's own channels. */
-    if (kind->subscribers_not_counted || op->wait.channels)
-        send_plain(node, listen ? "SUBSCRIBE" : "UNSUBSCRIBE", names, kind->counts_our_listeners);
+    if (kind->subscribes_to_channel_itself || op->wait.channels)
+        send_plain(node, listen ? "SUBSCRIBE" : "UNSUBSCRIBE", names, kind->counts_our_subscribers);
     /* A tenant's user must not use patterns, because they would reveal other tenants' grants. */
     else if (!node->client->config.tenant[0] && (!listen || !node->pattern_denied))
         send_pattern(node, listen ? "PSUBSCRIBE" : "PUNSUBSCRIBE", names);
@@ -80,7 +80,7 @@ static hf_op *find_other_listener(const hf_op *op) {
 
 static void stop_listening_to_releases(hf_op *op) {
     if (is_listening(op) && !find_other_listener(op)) listen_to_releases(op->node, false, op);
-    op->wait.listening = HF_LISTENING_NOT;
+    op->wait.listening = HF_SUBSCRIPTION_NONE;
 }
 
 bool hf_node_has_sharded_channels(const hf_node *node) {
@@ -88,7 +88,7 @@ bool hf_node_has_sharded_channels(const hf_node *node) {
     return node->links[ready ? HF_LINK_EVENTS : HF_LINK_CALLS].sharded;
 }
 
-void hf_node_listen(hf_node *node, bool listen, bool linger, hf_time now) {
+void hf_node_set_listening(hf_node *node, bool listen, bool linger, hf_time now) {
     hf_session *events = &node->links[HF_LINK_EVENTS];
     assert(listen || node->events_users > 0);
     node->events_users += listen ? 1u : (size_t)-1;
@@ -101,12 +101,12 @@ void hf_node_listen(hf_node *node, bool listen, bool linger, hf_time now) {
     }
 }
 
-void hf_client_listen(hf_op *op, bool listen, hf_time now) {
+void hf_op_set_listening(hf_op *op, bool listen, hf_time now) {
     hf_node *node = op->node;
     if (op->wait.needs_events == listen) return;
     if (!listen) stop_listening_to_releases(op);
     op->wait.needs_events = listen;
-    hf_node_listen(node, listen, op->done && op->failure.code == HF_OK, now);
+    hf_node_set_listening(node, listen, op->done && op->failure.code == HF_OK, now);
 }
 
 /* Returns false when out of memory; the waiter then only rechecks at regular intervals. */
@@ -116,11 +116,11 @@ static bool create_channels(hf_op *op) {
     return !op->spec.lock_kind->uses_list || op->wait.channels;
 }
 
-void hf_client_listen_to_releases(hf_op *op, hf_time now) {
+void hf_op_listen_to_releases(hf_op *op, hf_time now) {
     assert(op->wait.needs_events && !op->done);
     if (is_listening(op) || !create_channels(op)) return;
     const hf_op *other = find_other_listener(op);
-    op->wait.listening = other ? other->wait.listening : HF_LISTENING_REQUESTED;
+    op->wait.listening = other ? other->wait.listening : HF_SUBSCRIPTION_REQUESTED;
     if (!other) {
         listen_to_releases(op->node, true, op);
     } else {
@@ -131,9 +131,9 @@ void hf_client_listen_to_releases(hf_op *op, hf_time now) {
 void hf_op_move(hf_op *op, hf_node *node, hf_time now) {
     bool listening = op->wait.needs_events;
     if (op->node == node) return;
-    hf_client_listen(op, false, now);
+    hf_op_set_listening(op, false, now);
     op->node = node;
-    hf_client_listen(op, listening, now);
+    hf_op_set_listening(op, listening, now);
     if (listening && node->subscribed) op->impl->wait->on_subscribed(op, now);
 }
 
@@ -178,7 +178,7 @@ static void on_events_closed(void *context, hf_time now) {
     if (topology->invalidate && node->events_users > 0)
         topology->invalidate(node, HF_LINK_CALLS, now);
     if (events->reason_code == HF_DENIED) deny_waits(node, HF_DENIED, events->reason, now);
-    for (hf_op *op = node->client->ops; op && events->failed_opens > 0; op = op->next) {
+    for (hf_op *op = node->client->ops; op && events->opens_since_reply > 0; op = op->next) {
         if (waits_on(node, op))
             hf_observe_cut_off(op, hf_session_failure_code(events), events->reason, now);
     }
@@ -191,7 +191,7 @@ static void on_subscribed(hf_node *node, hf_time now) {
     for (hf_op *op = node->client->ops; op; op = op->next) {
         if (!waits_on(node, op)) continue;
         if (is_listening(op)) {
-            op->wait.listening = HF_LISTENING_REQUESTED;
+            op->wait.listening = HF_SUBSCRIPTION_REQUESTED;
             listen_to_releases(node, true, op);
         }
         op->impl->wait->on_subscribed(op, now);
@@ -215,7 +215,7 @@ static void on_pattern_subscribed(hf_node *node, hf_slice pattern, hf_time now) 
 static void on_channel_subscribed(hf_node *node, hf_slice channel, bool confirmed, hf_time now) {
     for (hf_op *op = node->client->ops; op; op = op->next) {
         if (!waits_on(node, op) || !is_listening_to(op, channel)) continue;
-        op->wait.listening = confirmed ? HF_LISTENING_CONFIRMED : HF_LISTENING_REQUESTED;
+        op->wait.listening = confirmed ? HF_SUBSCRIPTION_CONFIRMED : HF_SUBSCRIPTION_REQUESTED;
         op->impl->wait->on_recheck(op, 0, now);
     }
 }
@@ -239,15 +239,15 @@ static void on_release_message(hf_node *node, hf_slice channel, hf_slice message
 /* Returns the waiting operation with this number, or NULL. It may be waiting on a different node
  * from the one that sent the message, because cluster nodes forward messages to each other. */
 static hf_op *waiter_of(const hf_client *client, uint64_t wait) {
-    const hf_number *entry = NULL;
-    while ((entry = hf_numbers_find(&client->waits, wait, entry))) {
+    const hf_number_entry *entry = NULL;
+    while ((entry = hf_number_table_find(&client->waits, wait, entry))) {
         hf_op *op = entry->object;
         if (waits_on(op->node, op)) return op;
     }
     return NULL;
 }
 
-static hf_claim *clean_up_new_claim(hf_client *client, const hf_message *grant, hf_time now) {
+static hf_claim *add_claim_to_clean_up(hf_client *client, const hf_message *grant, hf_time now) {
     hf_slice key = grant->key;
     uint64_t wait = grant->number;
     char owner[HF_OWNER_SIZE];
@@ -268,14 +268,14 @@ static bool is_for(const hf_message *grant, const hf_kind *kind, hf_slice key) {
  * grant, so a grant for which nobody here has waited is ignored. `lost` is the claim of a lost hold
  * with the grant's number, or NULL. */
 static bool was_waited_for(const hf_client *client, const hf_message *grant, const hf_claim *lost) {
-    const hf_number *entry = NULL;
-    if (!hf_kind_grants(grant->kind)) return false;
+    const hf_number_entry *entry = NULL;
+    if (!hf_kind_release_grants(grant->kind)) return false;
     if (lost && is_for(grant, lost->kind, hf_claim_key(lost))) return true;
-    while ((entry = hf_numbers_find(&client->waits, grant->number, entry))) {
+    while ((entry = hf_number_table_find(&client->waits, grant->number, entry))) {
         const hf_op *op = entry->object;
         if (is_for(grant, op->spec.lock_kind, op->spec.names->key)) return true;
     }
-    return hf_ended_has(&client->ended, grant->number, grant->kind, grant->key);
+    return hf_ended_waits_have(&client->ended, grant->number, grant->kind, grant->key);
 }
 
 /* Handles a grant for a wait that has ended here: makes the renewer pass the lock on. If the wait
@@ -283,24 +283,24 @@ static bool was_waited_for(const hf_client *client, const hf_message *grant, con
  * gone, there is nothing to clean up: its leave command has passed the lock on, or the grant
  * expires with its lease. Grants beyond MAX_LATE_GRANTS expire, too. In a cluster a grant may
  * arrive on several nodes, and only the key's node handles it. */
-static void on_stray_grant(hf_node *node, const hf_message *grant, hf_time now) {
+static void on_late_grant(hf_node *node, const hf_message *grant, hf_time now) {
     hf_client *client = node->client;
     hf_holds *holds = &client->holds;
     uint64_t wait = grant->number;
     if (holds->late_grants >= MAX_LATE_GRANTS) return;
-    const hf_claim *known = hf_holds_find_wait(holds, wait);
+    const hf_claim *known = hf_holds_find_by_number(holds, wait);
     bool lost = known && known->hold && hf_hold_is_lost(known->hold);
-    if ((known && !lost) || hf_holds_find_clean_up(holds, wait)) return;
+    if ((known && !lost) || hf_holds_find_leaving_by_wait(holds, wait)) return;
     if (!was_waited_for(client, grant, known)) return;
     if (hf_client_node(client, grant->key) != node) return;
     hf_claim *claim = lost && known->shared ? hf_renewer_clean_up_grant(client, known, now)
-                                            : clean_up_new_claim(client, grant, now);
+                                            : add_claim_to_clean_up(client, grant, now);
     if (claim) hf_holds_mark_late_grant(holds, claim);
 }
 
 static void on_grant(hf_node *node, hf_op *op, const hf_message *grant, hf_time now) {
     if (!op) {
-        on_stray_grant(node, grant, now);
+        on_late_grant(node, grant, now);
         return;
     }
     if (is_for(grant, op->spec.lock_kind, op->spec.names->key))
@@ -315,9 +315,9 @@ static void on_grants(hf_node *node, hf_message *grant, hf_time now) {
 
 static void on_message(hf_node *node, hf_slice text, hf_time now) {
     hf_message message = hf_wire_read_message(text);
-    hf_op *op = message.what == HF_MESSAGE_NONE ? NULL : waiter_of(node->client, message.number);
-    switch (message.what) {
-    case HF_MESSAGE_WANTED: hf_holds_on_wish(&node->client->holds, message.number); break;
+    hf_op *op = message.type == HF_MESSAGE_NONE ? NULL : waiter_of(node->client, message.number);
+    switch (message.type) {
+    case HF_MESSAGE_WANTED: hf_holds_on_wanted(&node->client->holds, message.number); break;
     case HF_MESSAGE_GRANT: on_grants(node, &message, now); break;
     case HF_MESSAGE_WINDOW:
         if (op) op->impl->wait->on_window(op, hf_time_min(message.delay, HF_SECOND), now);
@@ -384,9 +384,9 @@ void hf_events_tick(hf_node *node, hf_time now) {
     node->ping_at = open && !hf_session_ping(events, now) ? now + PING_DELAY : HF_NEVER;
 }
 
-hf_time hf_events_deadline(const hf_node *node) {
+hf_time hf_events_next_tick(const hf_node *node) {
     const hf_session *events = &node->links[HF_LINK_EVENTS];
-    hf_time earliest = hf_session_deadline(events);
+    hf_time earliest = hf_session_next_tick(events);
     if (events->state == HF_SESSION_CLOSED) return earliest;
     if (node->events_users == 0) earliest = hf_time_min(earliest, node->linger_until);
     return hf_time_min(earliest, node->ping_at);

@@ -13,7 +13,7 @@ hf_lost_reason hf_lost_reason_of(hf_verdict verdict) {
 hf_lost_reason hf_lost_reason_at_end(const hf_claim *claim) {
     assert(hf_claim_is_held(claim));
     if (hf_claim_has_last_lease(claim)) return HF_LOST_MAX_HOLD;
-    bool tried = hf_claim_is_at_risk(claim) || claim->in_flight;
+    bool tried = hf_claim_is_at_risk(claim) || claim->has_command_in_flight;
     return claim->renewed && tried ? HF_LOST_UNREACHABLE : HF_LOST_EXPIRED;
 }
 
@@ -23,9 +23,9 @@ void hf_client_refresh(hf_client *client, hf_hold *hold, hf_time now) {
 
 void hf_client_unblock(hf_client *client, hf_claim *claim, hf_time now) {
     hf_op *op = claim->awaited ? client->ops : NULL;
-    claim->in_flight = claim->awaited = false;
+    claim->has_command_in_flight = claim->awaited = false;
     claim->settled_ms = (uint32_t)(now / HF_MS);
-    for (hf_op *next; op && !claim->in_flight; op = next) {
+    for (hf_op *next; op && !claim->has_command_in_flight; op = next) {
         bool waits = op->awaited_claim == claim || (op->hold && op->hold->claim == claim);
         next = op->next;
         if (op->done || !op->blocked || !waits) continue;
@@ -33,13 +33,13 @@ void hf_client_unblock(hf_client *client, hf_claim *claim, hf_time now) {
         op->impl->unblock(op, now);
     }
     if (op) claim->awaited = true;
-    if (hf_claim_is_leaving(claim) && !claim->in_flight)
-        hf_holds_wake_at(&client->holds, claim, now);
+    if (hf_claim_is_leaving(claim) && !claim->has_command_in_flight)
+        hf_holds_set_wake_at(&client->holds, claim, now);
 }
 
 size_t hf_client_write_waiter(char *text, const hf_client *client, const hf_claim *claim,
                               uint64_t wait, uint64_t token_ttl_ms) {
-    bool named = claim->shared || hf_wire_owner_has_count(claim->kind, hf_claim_owner(claim));
+    bool named = claim->shared || hf_wire_owner_has_permits(claim->kind, hf_claim_owner(claim));
     hf_slice owner = named ? hf_claim_owner(claim) : HF_NO_TEXT;
     bool keeps = !claim->shared && hf_wire_owner_keeps(hf_claim_owner(claim));
     return hf_wire_waiter(text, claim->kind, client->uuid, wait, token_ttl_ms, keeps, owner);

@@ -16,8 +16,8 @@
 #define POLLERS_TURN (25 * HF_MS) /* how long a mutex is left free for clients that poll */
 
 struct hf_kept {
-    hf_keep keep;
-    hf_number by_key;
+    hf_kept_lock keep;
+    hf_number_entry by_key;
     const hf_kind *kind;
     hf_node *node;         /* the node whose events link it needs */
     hf_op *first, **end;   /* the callers that wait here, in order */
@@ -31,7 +31,7 @@ struct hf_kept {
     char key[];
 };
 
-static hf_kept *kept_of(hf_keep *keep) {
+static hf_kept *kept_of(hf_kept_lock *keep) {
     return (hf_kept *)(void *)keep;
 }
 
@@ -42,9 +42,9 @@ static uint64_t hash_of(const hf_kind *kind, hf_slice key) {
 }
 
 static hf_kept *find_kept(const hf_client *client, const hf_kind *kind, hf_slice key) {
-    const hf_number *entry = NULL;
+    const hf_number_entry *entry = NULL;
     uint64_t hash = client->kept.count > 0 ? hash_of(kind, key) : 0;
-    while ((entry = hf_numbers_find(&client->kept, hash, entry))) {
+    while ((entry = hf_number_table_find(&client->kept, hash, entry))) {
         hf_kept *kept = entry->object;
         hf_slice kept_key = {kept->key, kept->key_size};
         if (kept->kind == kind && hf_slice_equal(kept_key, key)) return kept;
@@ -57,7 +57,7 @@ static hf_kept *add_kept(hf_op *op, hf_time now) {
     hf_slice key = op->spec.names->key;
     hf_kept *kept = calloc(1, sizeof *kept + key.size);
     uint64_t hash = hash_of(op->spec.lock_kind, key);
-    if (!kept || !hf_numbers_put(&client->kept, &kept->by_key, hash, kept)) {
+    if (!kept || !hf_number_table_put(&client->kept, &kept->by_key, hash, kept)) {
         free(kept);
         return NULL;
     }
@@ -67,25 +67,25 @@ static hf_kept *add_kept(hf_op *op, hf_time now) {
     kept->kind = op->spec.lock_kind;
     kept->end = &kept->first;
     kept->node = op->node;
-    hf_node_listen(kept->node, true, false, now);
+    hf_node_set_listening(kept->node, true, false, now);
     return kept;
 }
 
 static void free_kept(hf_client *client, hf_kept *kept, hf_time now) {
     assert(!kept->first && !kept->keep.claim && !kept->keep.due);
-    hf_numbers_remove(&client->kept, &kept->by_key);
-    hf_node_listen(kept->node, false, true, now);
+    hf_number_table_remove(&client->kept, &kept->by_key);
+    hf_node_set_listening(kept->node, false, true, now);
     free(kept);
 }
 
 void hf_kept_free(hf_client *client) {
     for (size_t i = 0; i < client->kept.bucket_count; i++) {
-        for (hf_number *entry = client->kept.buckets[i], *next; entry; entry = next) {
+        for (hf_number_entry *entry = client->kept.buckets[i], *next; entry; entry = next) {
             next = entry->next;
             free(entry->object);
         }
     }
-    hf_numbers_free(&client->kept);
+    hf_number_table_free(&client->kept);
 }
 
 /* ---- the queue ---- */
@@ -108,19 +108,19 @@ void hf_kept_cancel(hf_op *op) {
     *link = op->acquire.next_for_kept;
     if (kept->end == &op->acquire.next_for_kept) kept->end = link;
     op->acquire.kept = NULL;
-    if (!kept->first && !kept->keep.claim) hf_keep_set_due(&kept->keep);
+    if (!kept->first && !kept->keep.claim) hf_kept_lock_set_due(&kept->keep);
 }
 
-hf_time hf_kept_deadline(const hf_op *op) {
+hf_time hf_kept_wait_next_tick(const hf_op *op) {
     const hf_claim *claim = op->acquire.kept->keep.claim;
     if (!claim && op->acquire.kept->first == op) return op->acquire.kept->ask_after;
     return claim && hf_claim_is_held(claim) ? claim->valid_until : HF_NEVER;
 }
 
-void hf_kept_on_deadline(hf_op *op, hf_time now) {
+void hf_kept_wait_tick(hf_op *op, hf_time now) {
     const hf_claim *claim = op->acquire.kept->keep.claim;
     if (claim && claim->hold) hf_client_refresh(op->client, claim->hold, now);
-    else if (!claim) hf_keep_set_due(&op->acquire.kept->keep);
+    else if (!claim) hf_kept_lock_set_due(&op->acquire.kept->keep);
 }
 
 /* ---- lending ---- */
@@ -199,7 +199,7 @@ static hf_claim *find_leaving(const hf_client *client, const hf_kind *kind, hf_s
 static bool set_idle(hf_client *client, hf_claim *claim, hf_time now) {
     hf_time grant_lease = client->config.grant_lease;
     if (find_leaving(client, claim->kind, hf_claim_key(claim))) return false;
-    hf_holds_keep(&client->holds, claim);
+    hf_holds_make_idle(&client->holds, claim);
     forget_caller(claim);
     if (claim->valid_until <= now + grant_lease)
         claim->lease = hf_time_min(claim->lease, grant_lease);
@@ -243,7 +243,7 @@ static void join_or_fail(hf_kept *kept, hf_op *op) {
 /* Lends the idle lock, or gives it back to the server and makes the operation wait for that. */
 static void begin_on_idle_lock(hf_kept *kept, hf_op *op, hf_time now) {
     hf_claim *idle = kept->keep.claim;
-    if (idle->in_flight) {
+    if (idle->has_command_in_flight) {
         hf_acquire_block(op, idle, now);
     } else if (may_keep(op) && may_lend(kept, op, now)) {
         lend(kept, op, now);
@@ -276,7 +276,7 @@ static hf_claim *give_back(hf_client *client, const hf_kind *kind, hf_slice key,
     hf_kept *kept = find_kept(client, kind, key);
     if (!kept || !is_idle(kept)) return find_leaving_unfailed(client, kind, key);
     hf_claim *idle = kept->keep.claim;
-    if (!idle->in_flight) release_idle(client, idle, now);
+    if (!idle->has_command_in_flight) release_idle(client, idle, now);
     return idle;
 }
 
@@ -339,7 +339,7 @@ hf_hold *hf_kept_add_hold(hf_op *op) {
     kept->keep.wanted = kept->forced = false;
     kept->last_ahead = 0;
     if (!hold) {
-        hf_keep_set_due(&kept->keep);
+        hf_kept_lock_set_due(&kept->keep);
         return NULL;
     }
     assert(!kept->keep.claim && hold->claim->by_number.value == number);

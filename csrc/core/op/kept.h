@@ -33,9 +33,9 @@ void hf_kept_on_acquired(hf_op *op, uint64_t last_token, hf_time now);
 void hf_kept_cancel(hf_op *op);
 
 /* Returns when the hold for which the QUEUED_LOCALLY acquire waits expires, or when it may ask the
- * server; hf_kept_on_deadline must be called at that time. */
-hf_time hf_kept_deadline(const hf_op *op);
-void hf_kept_on_deadline(hf_op *op, hf_time now);
+ * server; hf_kept_wait_tick must be called at that time. */
+hf_time hf_kept_wait_next_tick(const hf_op *op);
+void hf_kept_wait_tick(hf_op *op, hf_time now);
 
 /* Called for the last release of a hold. Returns true if the client keeps the lock; the hold has
  * then ended. */

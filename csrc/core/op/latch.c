@@ -60,7 +60,7 @@ static void on_count(hf_op *op, const hf_reply *reply, hf_time now) {
 }
 
 static bool encode_count(hf_op *op) {
-    return hf_wire_count(&op->request, op->spec.names);
+    return hf_wire_get_count(&op->request, op->spec.names);
 }
 
 static void begin_count(hf_op *op, hf_time now) {

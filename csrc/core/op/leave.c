@@ -14,19 +14,19 @@
 static hf_time begin_leaving(hf_client *client, hf_claim *claim, hf_time now) {
     bool has_entries = claim->shared && hf_claim_own_holds(claim) > 0;
     if (claim->hold) hf_observe_end(client, claim->hold, now);
-    if (!hf_claim_is_leaving(claim)) hf_holds_leave(&client->holds, claim);
+    if (!hf_claim_is_leaving(claim)) hf_holds_begin_leaving(&client->holds, claim);
     claim->failures = 0;
     if (!has_entries) claim->valid_until = now + hf_time_max(claim->lease, MIN_CLEAN_UP_TIME);
-    return claim->in_flight ? claim->valid_until : now;
+    return claim->has_command_in_flight ? claim->valid_until : now;
 }
 
 void hf_renewer_clean_up(hf_client *client, hf_claim *claim, hf_time now) {
     hf_time send_at = begin_leaving(client, claim, now);
-    hf_holds_wake_at(&client->holds, claim, send_at);
+    hf_holds_set_wake_at(&client->holds, claim, send_at);
 }
 
-void hf_renewer_clean_up_same_connection(hf_client *client, hf_claim *claim, hf_time now) {
-    claim->in_flight = false;
+void hf_renewer_clean_up_on_same_connection(hf_client *client, hf_claim *claim, hf_time now) {
+    claim->has_command_in_flight = false;
     hf_renewer_clean_up(client, claim, now);
     claim->leave.same_connection = true;
 }
@@ -73,7 +73,7 @@ void hf_renewer_clean_up_lost(hf_client *client, hf_hold *hold, hf_time now) {
     if (known && remains) {
         if (claim->shared) hf_claim_drop_own_holds(claim);
         hf_renewer_clean_up(client, claim, now);
-    } else if (hf_hold_owns_claim(hold)) {
+    } else if (hf_hold_accepts_replies(hold)) {
         hf_holds_remove(&client->holds, claim);
     } else if (remains && !hf_claim_is_leaving(claim)) {
         clean_up_with_stand_in(client, claim, now);
@@ -116,12 +116,13 @@ static void on_left(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_client *client = task->client;
     hf_claim *claim = task->claims[0];
     if (!reply && !claim->leave.same_connection) hf_task_abort_link(task, now);
-    bool was_final = request->no_retry && request->sends > 0;
-    bool more = reply && !claim->kind->has_call_notes && hf_wire_read(reply) == HF_VERDICT_MORE;
+    bool was_final = request->no_retry && request->possible_runs > 0;
+    bool more = reply && !claim->kind->has_call_notes &&
+                hf_wire_read_verdict(reply) == HF_VERDICT_NEEDS_LEAVE;
     if (more && hf_claim_is_leaving(claim)) {
-        claim->in_flight = false;
+        claim->has_command_in_flight = false;
         hf_claim_drop_own_holds(claim);
-        hf_holds_wake_at(&client->holds, claim, now);
+        hf_holds_set_wake_at(&client->holds, claim, now);
         hf_task_free(task);
         return;
     }
@@ -131,8 +132,8 @@ static void on_left(hf_request *request, const hf_reply *reply, hf_time now) {
     claim->leave.refused = request->refusals > 0 || request->failure.code == HF_DENIED;
     if (settled && hf_claim_is_leaving(claim)) hf_holds_remove(&client->holds, claim);
     hf_client_unblock(client, claim, now);
-    if (hf_claim_is_leaving(claim) && !claim->in_flight)
-        hf_holds_wake_at(&client->holds, claim, retry_at(client, claim, now));
+    if (hf_claim_is_leaving(claim) && !claim->has_command_in_flight)
+        hf_holds_set_wake_at(&client->holds, claim, retry_at(client, claim, now));
     hf_task_free(task);
 }
 
@@ -156,10 +157,10 @@ static bool encode_leave(hf_task *task) {
 }
 
 static void send_leave(hf_client *client, hf_claim *claim, bool waits_for_connection, hf_time now) {
-    assert(hf_claim_is_leaving(claim) && !claim->in_flight);
+    assert(hf_claim_is_leaving(claim) && !claim->has_command_in_flight);
     hf_task *task = hf_task_new(client);
     if (!task) {
-        hf_holds_wake_at(&client->holds, claim, retry_at(client, claim, now));
+        hf_holds_set_wake_at(&client->holds, claim, retry_at(client, claim, now));
         return;
     }
     hf_task_add(task, claim);
@@ -171,16 +172,16 @@ static void send_leave(hf_client *client, hf_claim *claim, bool waits_for_connec
         hf_task_submit(task, link, on_left, deadline, waits_for_connection, now);
         return;
     }
-    claim->in_flight = false;
-    hf_holds_wake_at(&client->holds, claim, hf_lease_retry_at(now, claim->valid_until));
+    claim->has_command_in_flight = false;
+    hf_holds_set_wake_at(&client->holds, claim, hf_lease_retry_at(now, claim->valid_until));
     hf_task_free(task);
 }
 
 void hf_renewer_clean_up_first(hf_client *client, hf_claim *claim, hf_time now) {
-    if (!hf_claim_is_leaving(claim) || claim->in_flight) return;
+    if (!hf_claim_is_leaving(claim) || claim->has_command_in_flight) return;
     claim->leave.same_connection = true;
     if (now < claim->valid_until) send_leave(client, claim, false, now);
-    else hf_holds_wake_at(&client->holds, claim, now); /* nothing is left to send */
+    else hf_holds_set_wake_at(&client->holds, claim, now); /* nothing is left to send */
 }
 
 /* The lease has ended, so nothing of the claim is left on the server, except perhaps the mark of
@@ -194,7 +195,7 @@ static void give_up(hf_client *client, hf_claim *claim, hf_time now) {
 }
 
 void hf_renewer_serve_leaving(hf_client *client, hf_claim *claim, hf_time now) {
-    if (claim->in_flight) hf_holds_wake_at(&client->holds, claim, HF_NEVER);
+    if (claim->has_command_in_flight) hf_holds_set_wake_at(&client->holds, claim, HF_NEVER);
     else if (now >= claim->valid_until) give_up(client, claim, now);
     else send_leave(client, claim, true, now);
 }
@@ -203,20 +204,20 @@ bool hf_renewer_set_aside(hf_client *client, hf_claim *claim, hf_time now) {
     assert(hf_claim_is_leaving(claim));
     if (claim->shared) return false;
     claim->leave.same_connection = false;
-    hf_holds_wake_at(&client->holds, claim, hf_lease_retry_at(now, claim->valid_until));
+    hf_holds_set_wake_at(&client->holds, claim, hf_lease_retry_at(now, claim->valid_until));
     hf_holds_set_aside(&client->holds, claim);
     return true;
 }
 
-void hf_renewer_set_overtaken_aside(hf_client *client, hf_hold *hold) {
+void hf_renewer_set_aside_overtaken(hf_client *client, hf_hold *hold) {
     hf_claim *claim = hold->claim;
-    assert(hf_hold_has_detached_release(hold) && claim->in_flight && !claim->shared);
-    hf_holds_leave(&client->holds, claim);
+    assert(hf_hold_has_detached_release(hold) && claim->has_command_in_flight && !claim->shared);
+    hf_holds_begin_leaving(&client->holds, claim);
     hf_holds_set_aside(&client->holds, claim);
     claim->leave.same_connection = true;
 }
 
-void hf_renewer_pass_on(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
+void hf_renewer_grant_to_next(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
     hf_claim *claim = hf_client_add_claim(client, kind, key, HF_NO_TEXT);
     /* If memory runs out here, the waiters go on at their next recheck. */
     if (claim) hf_renewer_clean_up(client, claim, now);
@@ -232,7 +233,7 @@ static bool uses_hold(const hf_op *op, const hf_hold *hold) {
 }
 
 static bool is_being_reentered(const hf_client *client, const hf_hold *hold) {
-    for (const hf_op *op = client->ops; op && hold->claim->in_flight; op = op->next) {
+    for (const hf_op *op = client->ops; op && hold->claim->has_command_in_flight; op = op->next) {
         bool acquiring = op->impl->acquires && !op->blocked && !op->done;
         if (acquiring && uses_hold(op, hold)) return true;
     }
@@ -290,10 +291,11 @@ static void on_late_reply(hf_request *request, const hf_reply *reply, hf_time no
 bool hf_renewer_await_reply(hf_client *client, hf_hold *hold, hf_request *request, hf_time now) {
     hf_task *task = hf_task_inherit(client, request, on_late_reply);
     if (!task) return false;
-    if (hf_hold_is_acquiring(hold)) hf_renewer_clean_up_same_connection(client, hold->claim, now);
+    if (hf_hold_is_acquiring(hold))
+        hf_renewer_clean_up_on_same_connection(client, hold->claim, now);
     hf_task_add(task, hold->claim);
     task->request.no_retry = true;
-    task->request.persists_until = 0;
+    task->request.resend_until = 0;
     /* The other half of the time is for the release that follows. */
     task->request.deadline = now + hf_claim_time_left(hold->claim, now) / 2;
     return true;
@@ -309,7 +311,7 @@ static void on_seen_through(hf_request *request, const hf_reply *reply, hf_time 
     hf_task_free(task);
 }
 
-bool hf_renewer_see_through(hf_client *client, hf_request *request) {
+bool hf_renewer_take_over_request(hf_client *client, hf_request *request) {
     if (!hf_task_inherit(client, request, on_seen_through)) return false;
     client->unanswered++;
     return true;

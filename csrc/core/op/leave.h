@@ -26,7 +26,7 @@
 void hf_renewer_clean_up(hf_client *client, hf_claim *claim, hf_time now);
 
 /* Makes the renewer clean up the claim over the callers' link, after the command in doubt. */
-void hf_renewer_clean_up_same_connection(hf_client *client, hf_claim *claim, hf_time now);
+void hf_renewer_clean_up_on_same_connection(hf_client *client, hf_claim *claim, hf_time now);
 
 /* Makes the renewer of a closed client clean up the claim if the server may still have it. The
  * caller must then call hf_holds_resort. */
@@ -46,14 +46,14 @@ bool hf_renewer_set_aside(hf_client *client, hf_claim *claim, hf_time now);
 /* Lets the caller acquire again although the release of this hold is under way. That release
  * counts as the claim's leave command. If it gets no reply, call hf_renewer_clean_up to send a
  * leave. */
-void hf_renewer_set_overtaken_aside(hf_client *client, hf_hold *hold);
+void hf_renewer_set_aside_overtaken(hf_client *client, hf_hold *hold);
 
 /* Makes the renewer pass on a lock that was granted again to a shared owner's lost hold. Returns
  * the claim for this clean-up, or NULL if there is nothing to pass on or when out of memory. */
 hf_claim *hf_renewer_clean_up_grant(hf_client *client, const hf_claim *claim, hf_time now);
 
 /* Makes the renewer evict the dead waiters of a freed lock, so that the next live one gets it. */
-void hf_renewer_pass_on(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now);
+void hf_renewer_grant_to_next(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now);
 
 /* Marks a hold as lost. If its grant was not confirmed, also removes the grant's mark from the
  * queue. With the mark, the server would assume that the wait had missed its grant, and grant it
@@ -92,6 +92,6 @@ bool hf_renewer_await_reply(hf_client *client, hf_hold *hold, hf_request *reques
 
 /* Takes over a request whose operation ends before its reply. The client is not quiet until the
  * reply arrives. Returns false if no reply can arrive, or when out of memory. */
-bool hf_renewer_see_through(hf_client *client, hf_request *request);
+bool hf_renewer_take_over_request(hf_client *client, hf_request *request);
 
 #endif

@@ -41,7 +41,7 @@ void hf_stake_end(hf_stake *stake) {
     hf_hold_unref(stake->hold);
 }
 
-hf_lost_reason hf_losses_next(const hf_losses *losses) {
+hf_lost_reason hf_losses_peek(const hf_losses *losses) {
     for (int reason = HF_LOST_NONE + 1; reason < HF_LOST_REASONS; reason++) {
         if (losses->unreported[reason] > 0) return (hf_lost_reason)reason;
     }
@@ -49,7 +49,7 @@ hf_lost_reason hf_losses_next(const hf_losses *losses) {
 }
 
 hf_lost_reason hf_losses_take(hf_losses *losses) {
-    hf_lost_reason reason = hf_losses_next(losses);
+    hf_lost_reason reason = hf_losses_peek(losses);
     if (reason != HF_LOST_NONE) losses->unreported[reason]--;
     return reason;
 }

@@ -75,7 +75,7 @@ static const hf_op_impl *impl_of(const hf_client *client, const hf_op_spec *spec
 
 /* Returns whether the lock's names are in several slots, so that no program can use them all. */
 static bool spans_slots(const hf_op *op) {
-    return op->client->topology->moves_slots && op->spec.names &&
+    return op->client->topology->slots_can_move && op->spec.names &&
            !hf_names_share_slot(op->spec.names);
 }
 
@@ -107,7 +107,7 @@ void hf_op_fail_as(hf_op *op, const hf_request *request) {
 
 void hf_op_fail_in_doubt(hf_op *op, const hf_request *request) {
     hf_op_fail(op, request->failure.code, "%s%s", hf_fault_text(&request->failure),
-               request->sends > 0 ? HF_MAY_BE_DONE : "");
+               request->possible_runs > 0 ? HF_MAY_BE_DONE : "");
 }
 
 void hf_op_succeed_with(hf_op *op, const hf_request *request, const hf_reply *reply) {
@@ -182,7 +182,7 @@ void hf_op_on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
 
 void hf_op_limit_request(hf_op *op, hf_time until) {
     op->request.deadline = hf_time_min(op->request.deadline, until);
-    op->request.persists_until = hf_time_min(op->request.persists_until, until);
+    op->request.resend_until = hf_time_min(op->request.resend_until, until);
 }
 
 hf_wire_lock hf_op_wire_lock(const hf_op *op, hf_slice owner) {
@@ -236,7 +236,7 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
 
 void hf_op_stop(hf_op *op, hf_code code, const char *reason, hf_time now) {
     if (op->done) return;
-    bool doubtful = op->impl->effect_remains && op->request.sends > 0;
+    bool doubtful = op->impl->effect_remains && op->request.possible_runs > 0;
     hf_op_fail(op, code, "%s%s", reason, doubtful ? HF_MAY_BE_DONE : "");
     if (op->impl->abandon) op->impl->abandon(op, now);
     else hf_session_drop(&op->request);
@@ -250,16 +250,16 @@ void hf_op_interrupt(hf_op *op, hf_time now) {
     if (!op->done && op->impl->interrupt) op->impl->interrupt(op, now);
 }
 
-hf_time hf_op_deadline(const hf_op *op) {
+hf_time hf_op_next_tick(const hf_op *op) {
     if (op->done) return op->detached ? 0 : HF_NEVER;
-    if (op->impl->deadline) return op->impl->deadline(op);
+    if (op->impl->next_tick) return op->impl->next_tick(op);
     return op->blocked ? command_deadline(op) : HF_NEVER;
 }
 
 void hf_op_tick(hf_op *op, hf_time now) {
-    assert(!op->done && !op->impl->tick == !op->impl->deadline);
+    assert(!op->done && !op->impl->tick == !op->impl->next_tick);
     if (op->impl->tick) op->impl->tick(op, now);
-    else if (now >= hf_op_deadline(op))
+    else if (now >= hf_op_next_tick(op))
         hf_op_stop(op, HF_UNREACHABLE, "an earlier command for this key got no reply", now);
 }
 
@@ -319,15 +319,15 @@ static void end_wait(hf_op *op, hf_time now) {
     hf_deadlock_end(op);
     hf_crash_end(op);
     hf_presence_end(op, now);
-    hf_client_listen(op, false, now);
+    hf_op_set_listening(op, false, now);
 }
 
 /* Removes the number by which messages find the operation. */
 static void forget_number(hf_op *op) {
     const hf_op_spec *spec = &op->spec;
-    if (hf_kind_grants(spec->lock_kind))
-        hf_ended_add(&op->client->ended, op->wait.number, spec->lock_kind, spec->names->key);
-    hf_numbers_remove(&op->client->waits, &op->wait.by_number);
+    if (hf_kind_release_grants(spec->lock_kind))
+        hf_ended_waits_add(&op->client->ended, op->wait.number, spec->lock_kind, spec->names->key);
+    hf_number_table_remove(&op->client->waits, &op->wait.by_number);
 }
 
 void hf_op_end(hf_op *op, hf_time now) {

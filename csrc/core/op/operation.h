@@ -30,7 +30,7 @@ void hf_op_fail_in_doubt(hf_op *op, const hf_request *request);
  * have confirmed the write or when out of memory. */
 void hf_op_succeed_with(hf_op *op, const hf_request *request, const hf_reply *reply);
 
-/* Fails an acquire because the key has a lock of another kind. `found`: see hf_wire_answer. */
+/* Fails an acquire because the key has a lock of another kind. `found`: see hf_acquire_reply. */
 void hf_op_fail_for_other_kind(hf_op *op, const char *found);
 
 /* Fails an operation whose request was carried out, but confirmed by too few replicas. */

@@ -5,7 +5,7 @@ static void begin(hf_op *op, hf_time now) {
     op->wait.until = hf_time_add(now, op->spec.wait);
 }
 
-static hf_time deadline(const hf_op *op) {
+static hf_time next_tick(const hf_op *op) {
     return op->wait.until;
 }
 
@@ -21,6 +21,6 @@ static void interrupt(hf_op *op, hf_time now) {
 const hf_op_impl hf_pause_impl = {.verb = "wait",
                                   .local_only = true,
                                   .begin = begin,
-                                  .deadline = deadline,
+                                  .next_tick = next_tick,
                                   .tick = tick,
                                   .interrupt = interrupt};

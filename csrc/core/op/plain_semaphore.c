@@ -39,7 +39,7 @@ static void settle(hf_op *op, bool undoes, hf_time now) {
     claim->leave.undoes_acquire = undoes;
     claim->leave.amount = undoes ? 0 : (int32_t)(int64_t)op->spec.value;
     claim->lease = SETTLE_TIME;
-    hf_renewer_clean_up_same_connection(op->client, claim, now);
+    hf_renewer_clean_up_on_same_connection(op->client, claim, now);
 }
 
 static void forget_note(hf_op *op) {
@@ -47,7 +47,7 @@ static void forget_note(hf_op *op) {
     if (op->semaphore.in_doubt) return;
     hf_wire_lock lock = hf_op_wire_lock(op, hf_op_owner(op, owner));
     hf_request forget = {0};
-    if (hf_wire_forget_note(&forget, &lock)) hf_session_send_along(op->request.session, &forget);
+    if (hf_wire_forget_note(&forget, &lock)) hf_session_piggyback(op->request.session, &forget);
     hf_request_clear(&forget);
 }
 
@@ -63,11 +63,11 @@ static bool encode(hf_op *op, hf_verb verb) {
  * other copy. */
 static void record_reply(hf_op *op) {
     op->semaphore.answered = true;
-    op->semaphore.in_doubt = op->semaphore.in_doubt || op->request.sends > 1;
+    op->semaphore.in_doubt = op->semaphore.in_doubt || op->request.possible_runs > 1;
 }
 
 static bool may_have_run(const hf_op *op) {
-    return op->semaphore.in_doubt || (!op->semaphore.answered && op->request.sends > 0);
+    return op->semaphore.in_doubt || (!op->semaphore.answered && op->request.possible_runs > 0);
 }
 
 static bool has_succeeded(const hf_op *op) {
@@ -100,9 +100,10 @@ static void pass_on(const hf_op *op, long long count, hf_time now) {
 static bool encode_take(hf_op *op) {
     char owner[HF_OWNER_SIZE];
     hf_wire_lock lock = hf_op_wire_lock(op, hf_op_owner(op, owner));
-    bool turn_used = op->semaphore.turn_used;
-    op->semaphore.turn_used = op->semaphore.answered = false;
-    return hf_wire_take(&op->request, &lock, (int64_t)op->spec.value, HF_WIRE_NOTE_TTL, turn_used);
+    bool ends_turn = op->semaphore.ends_turn;
+    op->semaphore.ends_turn = op->semaphore.answered = false;
+    return hf_wire_acquire_with_note(&op->request, &lock, (int64_t)op->spec.value, HF_WIRE_NOTE_TTL,
+                                     ends_turn);
 }
 
 /* The reply is { 1 or 0, the number of free permits[, for how many ms one more permit is reserved
@@ -152,7 +153,7 @@ static void on_release_message(hf_op *op, hf_slice message, hf_time now) {
     bool turn = message.size > 1 && message.data[0] == '0';
     bool only_one = turn && hf_slice_equal(message, hf_slice_of("01"));
     if (is_behind(op)) return;
-    op->semaphore.turn_used = !turn && op->wait.turn_ends > now;
+    op->semaphore.ends_turn = !turn && op->wait.turn_ends > now;
     if (turn) await_turn(op, MIN_TURN_MS, now);
     else op->wait.turn_ends = 0;
     if (!only_one) hf_poll_again(op, now);
@@ -205,8 +206,8 @@ static void on_given(hf_request *request, const hf_reply *reply, hf_time now) {
         return;
     }
     hf_code code = request->failure.code;
-    bool continues =
-        request->sends > 0 || code == HF_UNREACHABLE || (code == HF_DENIED && adds_permits(op));
+    bool continues = request->possible_runs > 0 || code == HF_UNREACHABLE ||
+                     (code == HF_DENIED && adds_permits(op));
     if (continues) settle(op, false, now);
     hf_op_fail(op, request->failure.code, "%s%s", hf_fault_text(&request->failure),
                continues ? "; the call continues in the background, so do not repeat it" : "");

@@ -25,7 +25,7 @@ static void finish(hf_op *op, hf_time now) {
     assert(op->done);
     hf_session_drop(&op->request);
     if (poll->on_end) poll->on_end(op, now);
-    hf_client_listen(op, false, now);
+    hf_op_set_listening(op, false, now);
 }
 
 static void succeed(hf_op *op, hf_time now) {
@@ -48,7 +48,7 @@ static hf_time next_recheck(const hf_op *op, hf_time now) {
     hf_client *client = op->client;
     hf_time interval = client->config.grant_lease;
     if (op->wait.needs_events && op->node->subscribed && !op->impl->poll->accompanies_wait &&
-        op->wait.listening != HF_LISTENING_CONFIRMED)
+        op->wait.listening != HF_SUBSCRIPTION_CONFIRMED)
         interval = hf_time_min(
             interval, hf_time_min(MAX_UNSUBSCRIBED_RECHECK,
                                   hf_time_max(MIN_UNSUBSCRIBED_RECHECK, (now - op->begun_at) / 4)));
@@ -72,7 +72,7 @@ static void on_failed(hf_op *op, hf_time now) {
  * willing to wait. */
 static bool outlasts_refusals(const hf_op *op, hf_time now) {
     const hf_request *request = &op->request;
-    return request->refusals > 0 && request->sends == 0 && request->persists_until > 0 &&
+    return request->refusals > 0 && request->possible_runs == 0 && request->resend_until > 0 &&
            now < op->wait.until && !op->wait.interrupted;
 }
 
@@ -100,9 +100,9 @@ static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
         if (!op->wait.needs_events && !op->impl->poll->accompanies_wait) op->client->stats.waits++;
         op->wait.recheck_at = next_recheck(op, now);
         hf_op_become(op, HF_ACQUIRE_WAITING);
-        hf_client_listen(op, true, now);
+        hf_op_set_listening(op, true, now);
         op->wait.accepted = op->wait.accepted || op->node->subscribed;
-        if (op->node->subscribed) hf_client_listen_to_releases(op, now);
+        if (op->node->subscribed) hf_op_listen_to_releases(op, now);
     }
 }
 
@@ -127,7 +127,7 @@ static void ask(hf_op *op, hf_time now) {
     op->request.accepted = op->wait.accepted && !op->wait.interrupted;
     hf_time deadline =
         op->spec.wait == 0 ? op->begun_at + command_timeout(op) : poll_deadline(op, is_first, now);
-    op->request.persists_until =
+    op->request.resend_until =
         op->spec.wait == 0 ? 0 : hf_time_min(op->wait.until, now + MAX_REPLY_TIMEOUT);
     hf_op_send(op, on_reply, deadline, !is_first, now);
 }
@@ -142,12 +142,12 @@ static bool is_sleeping(const hf_op *op) {
     return op->state == HF_ACQUIRE_WAITING;
 }
 
-hf_time hf_poll_deadline(const hf_op *op) {
+hf_time hf_poll_next_tick(const hf_op *op) {
     return is_sleeping(op) ? hf_time_min(op->wait.until, op->wait.recheck_at) : HF_NEVER;
 }
 
 void hf_poll_tick(hf_op *op, hf_time now) {
-    if (now < hf_poll_deadline(op)) return;
+    if (now < hf_poll_next_tick(op)) return;
     if (now < op->wait.until && !op->impl->poll->accompanies_wait) op->client->stats.rechecks++;
     ask(op, now);
 }
@@ -164,7 +164,7 @@ void hf_poll_abandon(hf_op *op, hf_time now) {
 
 /* ---- events ---- */
 
-bool hf_poll_waits(const hf_op *op) {
+bool hf_poll_is_waiting(const hf_op *op) {
     return op->wait.needs_events && is_sleeping(op);
 }
 
@@ -183,7 +183,7 @@ void hf_poll_after_turn(hf_op *op, hf_time turn, hf_time now) {
  * subscription is confirmed. */
 void hf_poll_on_subscribed(hf_op *op, hf_time now) {
     op->wait.accepted = true;
-    if (op->wait.listening == HF_LISTENING_NOT) hf_client_listen_to_releases(op, now);
+    if (op->wait.listening == HF_SUBSCRIPTION_NONE) hf_op_listen_to_releases(op, now);
     op->impl->wait->on_recheck(op, 0, now);
 }
 

@@ -9,7 +9,7 @@
 
 /* Implement hf_op_impl. The wait lasts up to spec.wait. */
 void hf_poll_begin(hf_op *op, hf_time now);
-hf_time hf_poll_deadline(const hf_op *op);
+hf_time hf_poll_next_tick(const hf_op *op);
 void hf_poll_tick(hf_op *op, hf_time now);
 void hf_poll_interrupt(hf_op *op, hf_time now);
 void hf_poll_abandon(hf_op *op, hf_time now);
@@ -23,17 +23,17 @@ void hf_poll_again(hf_op *op, hf_time now);
 void hf_poll_after_turn(hf_op *op, hf_time turn, hf_time now);
 
 /* Implement hf_wait_functions. */
-bool hf_poll_waits(const hf_op *op);
+bool hf_poll_is_waiting(const hf_op *op);
 void hf_poll_on_subscribed(hf_op *op, hf_time now);
 void hf_poll_on_denied(hf_op *op, hf_code code, const char *reason, hf_time now);
 
 /* The fields of an hf_op_impl and of hf_wait_functions. `recheck` is called for each message. */
 #define HF_POLL_FUNCTIONS                                                                          \
-    .begin = hf_poll_begin, .deadline = hf_poll_deadline, .tick = hf_poll_tick,                    \
+    .begin = hf_poll_begin, .next_tick = hf_poll_next_tick, .tick = hf_poll_tick,                  \
     .interrupt = hf_poll_interrupt, .abandon = hf_poll_abandon
 
 #define HF_POLL_WAIT_FUNCTIONS(recheck)                                                            \
-    .is_waiting = hf_poll_waits, .on_subscribed = hf_poll_on_subscribed, .on_recheck = (recheck),  \
-    .on_denied = hf_poll_on_denied
+    .is_waiting = hf_poll_is_waiting, .on_subscribed = hf_poll_on_subscribed,                      \
+    .on_recheck = (recheck), .on_denied = hf_poll_on_denied
 
 #endif

@@ -227,13 +227,13 @@ void hf_presence_on_begin(hf_client *client, hf_time now) {
     presence->check_at = hf_time_max(now + PUBLISH_DELAY, presence->publish_at);
 }
 
-hf_time hf_presence_deadline(const hf_client *client) {
+hf_time hf_presence_next_tick(const hf_client *client) {
     return may_publish(client) ? client->presence.check_at : HF_NEVER;
 }
 
 void hf_presence_tick(hf_client *client, hf_time now) {
     hf_presence *presence = &client->presence;
-    if (now < hf_presence_deadline(client)) return;
+    if (now < hf_presence_next_tick(client)) return;
     hf_time until = held_until(client), next = HF_NEVER;
     bool waiting = false;
     for (hf_op *op = client->ops; op; op = op->next) {

@@ -20,7 +20,7 @@ void hf_presence_end(hf_op *op, hf_time now);
 /* Deletes the client's keys because the client is closed. */
 void hf_presence_close(hf_client *client, hf_time now);
 
-hf_time hf_presence_deadline(const hf_client *client);
+hf_time hf_presence_next_tick(const hf_client *client);
 void hf_presence_tick(hf_client *client, hf_time now);
 
 #define HF_PRESENCE_KEY (HF_OWNER_MAX + HF_TENANT_SIZE + 16)

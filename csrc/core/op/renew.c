@@ -27,14 +27,14 @@ static void request_approval(hf_client *client, hf_claim *claim) {
     assert(client->config.needs_approval && claim->approval != HF_APPROVAL_GIVEN);
     client->approval_requests++;
     claim->approval = HF_APPROVAL_PENDING;
-    hf_holds_wake_at(&client->holds, claim, claim->valid_until);
+    hf_holds_set_wake_at(&client->holds, claim, claim->valid_until);
 }
 
 void hf_renewer_approve(hf_client *client, hf_hold *hold, hf_time now) {
     if (hold->claim->approval != HF_APPROVAL_PENDING) return;
     hold->claim->approval = HF_APPROVAL_GIVEN;
-    if (hf_claim_is_held(hold->claim) && !hold->claim->in_flight)
-        hf_holds_wake_at(&client->holds, hold->claim, now);
+    if (hf_claim_is_held(hold->claim) && !hold->claim->has_command_in_flight)
+        hf_holds_set_wake_at(&client->holds, hold->claim, now);
 }
 
 /* ---- whether the server accepts batches ----
@@ -66,7 +66,7 @@ static void reset_splits(hf_client *client) {
 /* Lets the request for the record be resent for as long as the lock is held. */
 static void extend_record_deadline(const hf_claim *claim) {
     if (!claim->record) return;
-    claim->record->deadline = claim->record->persists_until = claim->valid_until;
+    claim->record->deadline = claim->record->resend_until = claim->valid_until;
 }
 
 void hf_renewer_on_renewed(hf_client *client, hf_claim *claim, hf_time sent_at, hf_time now) {
@@ -87,14 +87,14 @@ void hf_renewer_on_renewed(hf_client *client, hf_claim *claim, hf_time sent_at, 
     bool renews = claim->renewed && !hf_claim_has_last_lease(claim);
     hf_time next = renews ? hf_lease_renew_at(sent_at, lease) : claim->valid_until;
     if (hf_claim_is_idle(claim)) next = hf_time_min(next, claim->kept->keep_until);
-    hf_holds_wake_at(&client->holds, claim, hf_time_max(next, now));
+    hf_holds_set_wake_at(&client->holds, claim, hf_time_max(next, now));
 }
 
 static void on_not_renewed(hf_client *client, hf_claim *claim, hf_time now) {
     if (!hf_claim_is_held(claim)) return;
     if (!hf_claim_is_at_risk(claim)) hf_observe_risk(client, claim, now);
     claim->failures++;
-    hf_holds_wake_at(&client->holds, claim, hf_lease_retry_at(now, claim->valid_until));
+    hf_holds_set_wake_at(&client->holds, claim, hf_lease_retry_at(now, claim->valid_until));
 }
 
 /* Ends an idle lock. No caller is using the lock, so no loss is reported. `gone` is true if the
@@ -108,9 +108,9 @@ static void end_idle(hf_client *client, hf_claim *claim, bool gone, hf_time now)
  * a copy may still run after a command that sets a longer lease. */
 static void bound_lease_in_doubt(const hf_task *task) {
     hf_claim *claim = task->claims[0];
-    bool replied = task->request.failure.code == HF_OK && task->request.sends == 1;
-    if (!hf_claim_is_unconfirmed(claim) || replied || task->request.sends == 0) return;
-    hf_claim_bound_lease(claim, claim->lease, task->client->config.grant_lease);
+    bool replied = task->request.failure.code == HF_OK && task->request.possible_runs == 1;
+    if (!hf_claim_is_unconfirmed(claim) || replied || task->request.possible_runs == 0) return;
+    hf_claim_limit_lease(claim, claim->lease, task->client->config.grant_lease);
 }
 
 static void settle_renewal(hf_client *client, hf_claim *claim, hf_verdict verdict, hf_time sent_at,
@@ -142,7 +142,7 @@ static bool split_batch(hf_task *task, hf_time now) {
     for (size_t i = 0; i < task->count; i++) {
         hf_claim *claim = task->claims[i];
         claim->refused_in_batch = true;
-        if (hf_claim_is_held(claim)) hf_holds_wake_at(&task->client->holds, claim, now);
+        if (hf_claim_is_held(claim)) hf_holds_set_wake_at(&task->client->holds, claim, now);
         hf_client_unblock(task->client, claim, now);
     }
     hf_task_free(task);
@@ -158,8 +158,8 @@ static void renewal_done(hf_request *request, const hf_reply *reply, hf_time now
     if (reply && task->count > 1) reset_splits(task->client);
     if (!reply) hf_task_abort_link(task, now);
     for (size_t i = 0; i < task->count; i++) {
-        hf_verdict verdict = reply ? hf_wire_read_at(reply, i) : HF_VERDICT_NONSENSE;
-        if (verdict == HF_VERDICT_YES && !confirmed) verdict = HF_VERDICT_NONSENSE;
+        hf_verdict verdict = reply ? hf_wire_read_verdict_at(reply, i) : HF_VERDICT_UNEXPECTED;
+        if (verdict == HF_VERDICT_YES && !confirmed) verdict = HF_VERDICT_UNEXPECTED;
         settle_renewal(task->client, task->claims[i], verdict, request->sent_at, now);
     }
     hf_task_free(task);
@@ -173,7 +173,7 @@ static hf_time reply_timeout(const hf_client *client, const hf_claim *claim, hf_
     hf_time left = hf_claim_time_left(claim, now);
     bool only_attempt = client->config.renewer != HF_LINK_RENEWER ||
                         renewer_link(client, claim)->state != HF_SESSION_READY;
-    if (only_attempt && !client->topology->moves_slots) return left;
+    if (only_attempt && !client->topology->slots_can_move) return left;
     return hf_time_max(left / 2, hf_time_min(left, HF_HEALTHY_ROUND_TRIP));
 }
 
@@ -202,14 +202,14 @@ static bool encode_batch(hf_task *task, hf_time now) {
 }
 
 /* Encodes the command that sets this lease and removes the mark of the claim's grant. A TTL of more
- * than `longest_affected_ttl_ms` is not shortened. */
+ * than `max_ttl_to_shorten_ms` is not shortened. */
 static bool encode_extend(const hf_client *client, const hf_claim *claim, hf_request *request,
-                          hf_time lease, uint64_t longest_affected_ttl_ms) {
+                          hf_time lease, uint64_t max_ttl_to_shorten_ms) {
     char waiter[HF_WAITER_SIZE];
     hf_names *names = hf_names_new(claim->kind, hf_claim_key(claim));
     if (!names) return false;
     hf_wire_lock lock = hf_client_wire_lock(client, claim, names);
-    bool encoded = hf_wire_extend(request, &lock, lease, longest_affected_ttl_ms,
+    bool encoded = hf_wire_extend(request, &lock, lease, max_ttl_to_shorten_ms,
                                   hf_client_write_claim_waiter(waiter, client, claim));
     hf_names_delete(names);
     return encoded;
@@ -227,7 +227,7 @@ bool hf_renewer_encode_confirmation(const hf_client *client, const hf_claim *cla
 
 /* Returns a task with the claim, or NULL when out of memory; the renewer then retries later. */
 static hf_task *new_renewal(hf_client *client, hf_claim *claim, hf_time now) {
-    assert(hf_claim_is_held(claim) && !claim->in_flight);
+    assert(hf_claim_is_held(claim) && !claim->has_command_in_flight);
     hf_task *task = hf_task_new(client);
     if (task) hf_task_add(task, claim);
     else on_not_renewed(client, claim, now);
@@ -246,7 +246,7 @@ static void send_renewal(hf_task *task, bool encoded, hf_time now) {
         return;
     }
     for (size_t i = 0; i < task->count; i++) {
-        task->claims[i]->in_flight = false;
+        task->claims[i]->has_command_in_flight = false;
         on_not_renewed(task->client, task->claims[i], now);
     }
     hf_task_free(task);
@@ -267,7 +267,7 @@ static bool ends_with_batch(const hf_task *task, const hf_claim *claim, hf_time 
 static bool may_share_command(const hf_client *client, const hf_task *task, const hf_claim *claim,
                               hf_time now) {
     const hf_claim *first = task->claims[0];
-    if (client->topology->moves_slots || !may_send_batch(client, now)) return false;
+    if (client->topology->slots_can_move || !may_send_batch(client, now)) return false;
     if (claim->refused_in_batch || first->refused_in_batch) return false;
     if (claim->kind != first->kind || !ends_with_batch(task, claim, now)) return false;
     return hf_client_node(client, hf_claim_key(claim)) ==
@@ -277,8 +277,9 @@ static bool may_share_command(const hf_client *client, const hf_task *task, cons
 static bool is_due_renewal(const hf_client *client, const hf_task *task, const hf_claim *claim,
                            hf_time until, hf_time now) {
     return may_share_command(client, task, claim, now) && claim->wake_at <= until &&
-           hf_claim_is_held(claim) && !claim->in_flight && !hf_claim_is_unconfirmed(claim) &&
-           claim->renewed && !hf_claim_is_idle(claim) && may_renew(client, claim);
+           hf_claim_is_held(claim) && !claim->has_command_in_flight &&
+           !hf_claim_is_unconfirmed(claim) && claim->renewed && !hf_claim_is_idle(claim) &&
+           may_renew(client, claim);
 }
 
 /* Renews the claim together with the claims that are due within a thirtieth of its lease, up to the
@@ -317,8 +318,8 @@ static void on_shortened(hf_request *request, const hf_reply *reply, hf_time now
     hf_task *task = request->context;
     hf_client *client = task->client;
     hf_claim *claim = task->claims[0];
-    hf_verdict verdict = reply ? hf_wire_read(reply) : HF_VERDICT_NONSENSE;
-    bool shortened = verdict == HF_VERDICT_YES && request->sends == 1,
+    hf_verdict verdict = reply ? hf_wire_read_verdict(reply) : HF_VERDICT_UNEXPECTED;
+    bool shortened = verdict == HF_VERDICT_YES && request->possible_runs == 1,
          gone = verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN,
          idle = hf_claim_is_held(claim) && hf_claim_is_idle(claim);
     if (!reply) hf_task_abort_link(task, now);
@@ -350,16 +351,18 @@ static void shorten_lease(hf_client *client, hf_claim *claim, hf_time now) {
 void hf_renewer_resume_idle(hf_client *client, hf_claim *claim, hf_time now) {
     assert(hf_claim_is_idle(claim) && hf_claim_is_held(claim));
     hf_time grant_lease = client->config.grant_lease, next = now + grant_lease / 3;
-    if (claim->lease <= grant_lease) next = hf_lease_renew_before(claim->valid_until, claim->lease);
+    if (claim->lease <= grant_lease)
+        next = hf_lease_renew_at_from_end(claim->valid_until, claim->lease);
     next = hf_time_min(hf_time_max(next, now),
                        hf_time_min(claim->kept->keep_until, claim->valid_until));
-    hf_holds_wake_at(&client->holds, claim, next);
+    hf_holds_set_wake_at(&client->holds, claim, next);
 }
 
 static void serve_idle(hf_client *client, hf_claim *claim, hf_time now) {
     if (now >= claim->kept->keep_until || now >= claim->valid_until)
         hf_renewer_clean_up(client, claim, now);
-    else if (claim->in_flight) hf_holds_wake_at(&client->holds, claim, claim->valid_until);
+    else if (claim->has_command_in_flight)
+        hf_holds_set_wake_at(&client->holds, claim, claim->valid_until);
     else if (claim->lease > client->config.grant_lease) shorten_lease(client, claim, now);
     else renew_batch(client, claim, now);
 }
@@ -369,14 +372,14 @@ void hf_renewer_resume(hf_client *client, hf_claim *claim, hf_time now) {
     hf_time next = claim->valid_until;
     if (hf_claim_is_unconfirmed(claim)) next = claim->confirm_at;
     else if (claim->renewed && !hf_claim_has_last_lease(claim))
-        next = hf_lease_renew_before(next, hf_claim_lease(claim));
-    hf_holds_wake_at(&client->holds, claim,
-                     hf_time_min(hf_time_max(next, now), claim->valid_until));
+        next = hf_lease_renew_at_from_end(next, hf_claim_lease(claim));
+    hf_holds_set_wake_at(&client->holds, claim,
+                         hf_time_min(hf_time_max(next, now), claim->valid_until));
 }
 
 void hf_renewer_set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_time now) {
     hold->claim->renewed = renewed;
-    if (!hold->claim->in_flight) hf_renewer_resume(client, hold->claim, now);
+    if (!hold->claim->has_command_in_flight) hf_renewer_resume(client, hold->claim, now);
 }
 
 /* Counts a command as a renewal, unless replicas must confirm leases. The command was sent at
@@ -392,7 +395,7 @@ void hf_renewer_on_entry_released(hf_client *client, hf_hold *hold, hf_time sent
     hf_claim *claim = hold->claim;
     bool held = hf_hold_is_held(hold), is_over = claim->count == claim->share.others;
     if (held && is_over) {
-        hf_renewer_clean_up_same_connection(client, hold->claim, now);
+        hf_renewer_clean_up_on_same_connection(client, hold->claim, now);
         return;
     }
     if (held) count_as_renewal(client, claim, sent_at);
@@ -413,8 +416,8 @@ static void on_recorded(hf_request *request, const hf_reply *reply, hf_time now)
     assert(client->unanswered > 0 && claim->record == request);
     client->unanswered--;
     claim->record = NULL;
-    if (reply && hf_wire_read(reply) == HF_VERDICT_MORE)
-        hf_renewer_pass_on(client, claim->kind, hf_claim_key(claim), now);
+    if (reply && hf_wire_read_verdict(reply) == HF_VERDICT_NEEDS_LEAVE)
+        hf_renewer_grant_to_next(client, claim->kind, hf_claim_key(claim), now);
     if (hf_claim_in_table(claim)) hf_holds_remove(&client->holds, claim);
     hf_task_free(task);
 }
@@ -448,15 +451,15 @@ bool hf_renewer_record(hf_client *client, hf_hold *hold, hf_request *request, hf
 /* Returns whether to renew a granted claim instead of confirming it. While a slot moves, the server
  * may refuse a confirmation, which has a second key: the queue, with the mark of the grant. */
 static bool needs_single_key(const hf_client *client, const hf_claim *claim) {
-    return client->topology->moves_slots && (hf_claim_is_at_risk(claim) || claim->wait == 0);
+    return client->topology->slots_can_move && (hf_claim_is_at_risk(claim) || claim->wait == 0);
 }
 
 static void serve_held(hf_client *client, hf_claim *claim, hf_time now) {
     if (hf_claim_is_idle(claim)) serve_idle(client, claim, now);
     else if (now >= claim->valid_until)
         hf_renewer_on_claim_lost(client, claim, hf_lost_reason_at_end(claim), now);
-    else if (claim->in_flight || (!hf_claim_is_unconfirmed(claim) && !claim->renewed))
-        hf_holds_wake_at(&client->holds, claim, claim->valid_until);
+    else if (claim->has_command_in_flight || (!hf_claim_is_unconfirmed(claim) && !claim->renewed))
+        hf_holds_set_wake_at(&client->holds, claim, claim->valid_until);
     else if (!may_renew(client, claim)) request_approval(client, claim);
     else if (hf_claim_is_unconfirmed(claim) && !needs_single_key(client, claim))
         confirm(client, claim, now);
@@ -466,7 +469,7 @@ static void serve_held(hf_client *client, hf_claim *claim, hf_time now) {
 static void serve(hf_client *client, hf_claim *claim, hf_time now) {
     if (hf_claim_is_leaving(claim)) hf_renewer_serve_leaving(client, claim, now);
     else if (hf_claim_is_held(claim)) serve_held(client, claim, now);
-    else hf_holds_wake_at(&client->holds, claim, HF_NEVER);
+    else hf_holds_set_wake_at(&client->holds, claim, HF_NEVER);
 }
 
 void hf_renewer_tick(hf_client *client, hf_time now) {

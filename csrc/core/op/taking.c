@@ -31,11 +31,11 @@ hf_hold *hf_op_add_hold(const hf_op *op, hf_slice key) {
     return hold;
 }
 
-void hf_op_mark_in_flight(hf_op *op, hf_hold *hold) {
-    assert(!hold->claim->in_flight && hf_hold_in_table(hold));
-    hold->claim->in_flight = true;
-    hf_holds_wake_at(&op->client->holds, hold->claim,
-                     hf_hold_is_held(hold) ? hold->claim->valid_until : HF_NEVER);
+void hf_op_mark_command_in_flight(hf_op *op, hf_hold *hold) {
+    assert(!hold->claim->has_command_in_flight && hf_hold_in_table(hold));
+    hold->claim->has_command_in_flight = true;
+    hf_holds_set_wake_at(&op->client->holds, hold->claim,
+                         hf_hold_is_held(hold) ? hold->claim->valid_until : HF_NEVER);
 }
 
 void hf_op_take(hf_op *op, hf_hold *hold, const hf_taken *taken) {
@@ -59,6 +59,6 @@ void hf_op_take(hf_op *op, hf_hold *hold, const hf_taken *taken) {
 }
 
 void hf_op_drop_hold(hf_op *op, hf_hold *hold, hf_time now) {
-    if (hf_hold_owns_claim(hold)) hf_holds_remove(&op->client->holds, hold->claim);
+    if (hf_hold_accepts_replies(hold)) hf_holds_remove(&op->client->holds, hold->claim);
     hf_client_unblock(op->client, hold->claim, now);
 }

@@ -26,7 +26,7 @@ void hf_op_drop_lost(const hf_op *op, hf_hold *hold, hf_time now);
 hf_hold *hf_op_add_hold(const hf_op *op, hf_slice key);
 
 /* Called when a command for the hold is sent: marks the hold's claim as in flight. */
-void hf_op_mark_in_flight(hf_op *op, hf_hold *hold);
+void hf_op_mark_command_in_flight(hf_op *op, hf_hold *hold);
 
 /* Adds an entry to the hold, which must be ACQUIRING or HELD, and makes it HELD. The hold is valid
  * until max_until at most. */

@@ -34,10 +34,10 @@ void hf_task_free(hf_task *task) {
 void hf_task_add(hf_task *task, hf_claim *claim) {
     assert(task->count < HF_RENEWALS_MAX && hf_claim_in_table(claim));
     hf_claim_ref(claim);
-    claim->in_flight = true;
+    claim->has_command_in_flight = true;
     if (claim->approval == HF_APPROVAL_GIVEN) claim->approval = HF_APPROVAL_NONE;
     hf_time end = claim->valid_until;
-    hf_holds_wake_at(&task->client->holds, claim, end);
+    hf_holds_set_wake_at(&task->client->holds, claim, end);
     task->first_end = task->count > 0 ? hf_time_min(task->first_end, end) : end;
     task->last_end = hf_time_max(task->last_end, end);
     task->claims[task->count++] = claim;
@@ -45,7 +45,7 @@ void hf_task_add(hf_task *task, hf_claim *claim) {
 
 void hf_task_submit(hf_task *task, hf_link link, hf_request_done *done, hf_time deadline,
                     bool waits_for_connection, hf_time now) {
-    assert(task->count > 0 && task->claims[0]->in_flight);
+    assert(task->count > 0 && task->claims[0]->has_command_in_flight);
     task->request.done = done;
     task->request.context = task;
     task->request.deadline = deadline;
@@ -64,7 +64,7 @@ static bool had_time_to_reply(const hf_request *request, hf_time now) {
 void hf_task_abort_link(const hf_task *task, hf_time now) {
     const hf_request *request = &task->request;
     bool own_link = task->client->config.renewer == HF_LINK_RENEWER;
-    bool unanswered = request->sends > 0 && request->failure.code == HF_UNREACHABLE;
+    bool unanswered = request->possible_runs > 0 && request->failure.code == HF_UNREACHABLE;
     if (own_link && unanswered && had_time_to_reply(request, now))
         hf_session_abort(request->session, now);
 }

@@ -1,5 +1,6 @@
 /* A task is a request of the renewer about one or more claims on one node. It references its claims
- * until it is freed. Each claim is `in_flight` from hf_task_add until it is unblocked. */
+ * until it is freed. `has_command_in_flight` is set in each claim from hf_task_add until the claim
+ * is unblocked. */
 #ifndef HF_TASK_H
 #define HF_TASK_H
 

@@ -237,7 +237,7 @@ void hf_quorum_refresh(hf_client *client, hf_hold *hold, hf_time now) {
         hf_time next = claim->renewed && lacks_a_member_hold(hold)
                            ? hf_time_min(end, now + claim->lease / 3)
                            : end;
-        hf_holds_wake_at(&client->holds, claim, hf_time_min(claim->wake_at, next));
+        hf_holds_set_wake_at(&client->holds, claim, hf_time_min(claim->wake_at, next));
     } else {
         hf_quorum_on_lost(client, hold, reason_of_loss(hold, now), now);
     }
@@ -245,9 +245,9 @@ void hf_quorum_refresh(hf_client *client, hf_hold *hold, hf_time now) {
 
 /* Iterates over the table of keys, because in the heap a refreshed hold may move. */
 static void refresh_all(hf_client *client, hf_time now) {
-    const hf_numbers *keys = &client->holds.keys;
+    const hf_number_table *keys = &client->holds.keys;
     for (size_t i = 0; i < keys->bucket_count; i++) {
-        for (hf_number *entry = keys->buckets[i]; entry; entry = entry->next)
+        for (hf_number_entry *entry = keys->buckets[i]; entry; entry = entry->next)
             hf_quorum_refresh(client, ((hf_claim *)entry->object)->hold, now);
     }
 }
@@ -263,7 +263,7 @@ static void detect_losses(hf_client *client, hf_time now) {
         quorum->losses_checked = losses;
         refresh_all(client, now);
     }
-    for (const hf_claim *claim; (claim = hf_holds_first_ended(&client->holds, now));)
+    for (const hf_claim *claim; (claim = hf_holds_first_expired(&client->holds, now));)
         hf_quorum_refresh(client, claim->hold, now);
 }
 
@@ -361,7 +361,7 @@ static size_t count_repairs(const hf_quorum *quorum, size_t index) {
 static void defer_repair(hf_client *client, hf_hold *hold, hf_time now) {
     hf_claim *claim = hold->claim;
     hf_time repair_at = now + HF_MS + hf_jitter(&client->random, claim->lease / 3);
-    hf_holds_wake_at(&client->holds, claim, hf_time_min(claim->wake_at, repair_at));
+    hf_holds_set_wake_at(&client->holds, claim, hf_time_min(claim->wake_at, repair_at));
 }
 
 /* While the owner holds the lock on a majority, also acquires it on servers that forgot it or were
@@ -381,7 +381,8 @@ void hf_quorum_on_busy(hf_client *client, hf_hold *hold, hf_time now) {
     if (!hf_claim_is_held(hold->claim) || !hold->claim->renewed) return;
     uint32_t doublings = hold->busy_replies < 16 ? hold->busy_replies++ : 16;
     hf_time pause = hf_time_min(FIRST_REPAIR_PAUSE << doublings, hold->claim->lease / 30);
-    hf_holds_wake_at(&client->holds, hold->claim, hf_time_min(hold->claim->wake_at, now + pause));
+    hf_holds_set_wake_at(&client->holds, hold->claim,
+                         hf_time_min(hold->claim->wake_at, now + pause));
 }
 
 /* ---- late replies ---- */
@@ -493,24 +494,24 @@ void hf_quorum_learn_clock(hf_quorum *quorum, size_t index, const hf_op *op) {
 
 /* ---- time ---- */
 
-static hf_time calls_deadline(const hf_client *client) {
+static hf_time calls_next_tick(const hf_client *client) {
     const hf_quorum *quorum = client->quorum;
     hf_time earliest = has_unsettled_reply(quorum) ? 0 : HF_NEVER;
     for (size_t i = 0; i < quorum->count; i++) {
         const hf_client *member = quorum->members[i];
-        earliest = hf_time_min(earliest, hf_client_calls_deadline(member));
+        earliest = hf_time_min(earliest, hf_client_calls_next_tick(member));
         for (const hf_op *op = member->ops; op; op = op->next)
-            earliest = hf_time_min(earliest, hf_op_deadline(op));
+            earliest = hf_time_min(earliest, hf_op_next_tick(op));
     }
     return earliest;
 }
 
-static hf_time renewer_deadline(const hf_client *client) {
+static hf_time renewer_next_tick(const hf_client *client) {
     const hf_quorum *quorum = client->quorum;
     const hf_claim *first = hf_holds_first(&client->holds);
     hf_time earliest = first ? first->wake_at : HF_NEVER;
     for (size_t i = 0; i < quorum->count; i++)
-        earliest = hf_time_min(earliest, hf_client_renewer_deadline(quorum->members[i]));
+        earliest = hf_time_min(earliest, hf_client_renewer_next_tick(quorum->members[i]));
     return hf_time_min(earliest, grace_end(quorum));
 }
 
@@ -522,7 +523,7 @@ static void tick_calls(hf_client *client, hf_time now) {
 
 static void refresh_due(hf_client *client, hf_time now) {
     for (hf_claim *claim; (claim = hf_holds_first(&client->holds)) && claim->wake_at <= now;) {
-        hf_holds_wake_at(&client->holds, claim, HF_NEVER);
+        hf_holds_set_wake_at(&client->holds, claim, HF_NEVER);
         hf_quorum_refresh(client, claim->hold, now);
         repair_missing(client, claim->hold, now);
     }
@@ -569,17 +570,17 @@ static hf_client *client_at(hf_client *client, size_t index) {
     return index < client->quorum->count ? client->quorum->members[index] : NULL;
 }
 
-const hf_decider hf_majority = {
+const hf_decider hf_majority_decider = {
     .op_impl = &hf_round_impl,
-    .on_every_server = true,
+    .keys_on_every_server = true,
     .decides_early = true,
     .open = open_members,
     .close = close_members,
     .free = free_members,
     .link_count = link_count,
     .link = link_at,
-    .calls_deadline = calls_deadline,
-    .renewer_deadline = renewer_deadline,
+    .calls_next_tick = calls_next_tick,
+    .renewer_next_tick = renewer_next_tick,
     .tick_calls = tick_calls,
     .tick_renewer = tick_renewer,
     .is_quiet = is_quiet,

@@ -40,12 +40,13 @@ static bool has_new_result(const hf_round *round) {
     return false;
 }
 
-static hf_time deadline(const hf_op *op) {
+static hf_time next_tick(const hf_op *op) {
     const hf_round *round = op->round;
     if (op->done || !round) return HF_NEVER;
     if (op->blocked) return hf_time_max(op->wait.until, hf_votes_deadline(op, op->begun_at));
     if (round->state == HF_ROUND_PAUSING)
-        return hf_time_min(hf_time_min(op->wait.until, hf_deadlock_at(op)), round->retry_at);
+        return hf_time_min(hf_time_min(op->wait.until, hf_deadlock_next_check(op)),
+                           round->retry_at);
     return has_new_result(round) ? 0 : round->decide_by;
 }
 
@@ -59,7 +60,7 @@ static void tick(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     if (op->done) return;
     if (op->blocked) {
-        if (now >= deadline(op)) stop_blocked(op, now);
+        if (now >= next_tick(op)) stop_blocked(op, now);
         return;
     }
     if (round->state == HF_ROUND_PAUSING) hf_deadlock_tick(op, hf_round_on_cycle, now);
@@ -144,7 +145,7 @@ static void end_round(hf_op *op, hf_time now) {
 const hf_op_impl hf_round_impl = {
     .begin = begin,
     .unblock = unblock,
-    .deadline = deadline,
+    .next_tick = next_tick,
     .tick = tick,
     .interrupt = interrupt,
     .abandon = abandon,

@@ -129,7 +129,7 @@ static bool join_hold(hf_op *op, bool is_new, hf_time now) {
 }
 
 static void complete_acquire(hf_op *op, hf_time now) {
-    assert(op->hold == op->round->hold && op->hold->claim->in_flight);
+    assert(op->hold == op->round->hold && op->hold->claim->has_command_in_flight);
     hf_hold *hold = op->hold;
     hf_client *client = op->client;
     bool is_new = hf_hold_is_acquiring(hold);
@@ -194,7 +194,7 @@ static size_t count_informed(const hf_round *round, hf_time now) {
 static void write_back_token(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     hf_op_spec spec = hf_round_spec(round, &op->spec);
-    spec.kind = HF_OP_WRITE_BACK;
+    spec.kind = HF_OP_RAISE;
     spec.token_floor = round->token;
     for (size_t i = 0; i < round->count; i++) {
         hf_vote *vote = &round->votes[i];
@@ -284,7 +284,7 @@ void hf_round_begin_acquire(hf_op *op, hf_time now) {
     if (existing && hf_hold_is_lost(existing))
         hf_quorum_abandon(op->client, existing, existing->claim->count, now);
     if (!hf_acquire_choose_hold(op, now)) return;
-    if (op->hold->claim->in_flight) {
+    if (op->hold->claim->has_command_in_flight) {
         hf_op_set_awaited_claim(op, op->hold->claim);
         hf_op_block(op, op->hold->claim);
         return;
@@ -292,6 +292,6 @@ void hf_round_begin_acquire(hf_op *op, hf_time now) {
     assert(!op->round->hold);
     hf_hold_ref(op->hold);
     op->round->hold = op->hold;
-    op->hold->claim->in_flight = true;
+    op->hold->claim->has_command_in_flight = true;
     hf_votes_ask_all(op, now);
 }

@@ -42,7 +42,7 @@ static void combine_values(hf_op *op, hf_time now) {
 }
 
 static void strip_copy_number(hf_lock_info *info) {
-    info->owner_size = hf_owner_without_copy((hf_slice){info->owner, info->owner_size}).size;
+    info->owner_size = hf_owner_strip_copy((hf_slice){info->owner, info->owner_size}).size;
     info->owner[info->owner_size] = '\0';
 }
 
@@ -118,7 +118,7 @@ static combiner *combiner_of(const hf_op *op) {
     switch (hf_op_rows[op->spec.kind].returns) {
     case HF_RETURNS_BOOLEAN:
     case HF_RETURNS_VALUE:
-    case HF_RETURNS_LEFT:
+    case HF_RETURNS_VALUE_OR_FALSE:
     case HF_RETURNS_TTL: return combine_values;
     case HF_RETURNS_INFO: return combine_info;
     case HF_RETURNS_TRUE:
@@ -187,7 +187,7 @@ static void finish_release(hf_op *op, bool has_majority, hf_time now) {
 static void finish_extend_or_check(hf_op *op, bool has_majority, hf_time now) {
     hf_hold *hold = op->round->hold;
     if (has_majority && sets_lease(op)) hold->claim->lease = op->spec.lease;
-    hf_holds_wake_at(&op->client->holds, hold->claim, HF_NEVER);
+    hf_holds_set_wake_at(&op->client->holds, hold->claim, HF_NEVER);
     hf_quorum_refresh(op->client, hold, now);
     if (hf_hold_is_lost(hold)) hf_round_fail_lost(op, hold);
     else if (!hf_hold_in_table(hold))
@@ -229,7 +229,7 @@ static void ask_members(hf_op *op, hf_time now) {
 void hf_round_begin_on_hold(hf_op *op, hf_time now) {
     hf_client *client = op->client;
     if (op->spec.lost_hold) {
-        hf_call_fail_lost_hold(op);
+        hf_call_fail_on_lost_hold(op);
         return;
     }
     hf_hold *hold =
@@ -241,7 +241,7 @@ void hf_round_begin_on_hold(hf_op *op, hf_time now) {
     }
     hf_hold_ref(hold);
     op->hold = hold;
-    if (hf_hold_is_held(hold) && hold->claim->in_flight) {
+    if (hf_hold_is_held(hold) && hold->claim->has_command_in_flight) {
         hf_op_block(op, hold->claim);
         return;
     }
@@ -252,7 +252,7 @@ void hf_round_begin_on_hold(hf_op *op, hf_time now) {
         if (releases(op)) hf_quorum_abandon(client, hold, hold->claim->count, now);
         return;
     }
-    hold->claim->in_flight = true;
+    hold->claim->has_command_in_flight = true;
     bool is_last = releases(op) && (hold->claim->count == 1 || leaves_record(op));
     if (is_last) hf_quorum_end_late_replies(client, hold, now);
     ask_members(op, now);

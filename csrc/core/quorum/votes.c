@@ -190,7 +190,7 @@ void hf_votes_begin(hf_op *op, hf_time now) {
 
 static bool has_refused_recently(const hf_client *member, hf_time now) {
     const hf_session *calls = &member->first.links[HF_LINK_CALLS];
-    bool refused = calls->state == HF_SESSION_CLOSED && calls->failed_opens > 0 &&
+    bool refused = calls->state == HF_SESSION_CLOSED && calls->opens_since_reply > 0 &&
                    calls->reason_code == HF_UNREACHABLE;
     return refused && now < calls->opened_at + SKIP_TIME;
 }
@@ -358,7 +358,7 @@ void hf_votes_conclude(hf_op *op, hf_time now) {
     hf_hold *hold = op->round->hold;
     assert(op->round->state != HF_ROUND_DECIDED);
     op->round->state = HF_ROUND_DECIDED;
-    if (hold) hold->claim->in_flight = false;
+    if (hold) hold->claim->has_command_in_flight = false;
     hf_votes_end(op, now);
     if (!hold) return;
     uint32_t dropped = hold->dropped;

@@ -53,7 +53,7 @@ end
 function Output:problem(event, fields, text)
   local verbose = self.verbose
   self.verbose = true
-  self:event(event, { { "message", core.wire.hide_logins(text) }, unpack(fields) }, text)
+  self:event(event, { { "message", core.wire.mask_credentials(text) }, unpack(fields) }, text)
   self.verbose = verbose
 end
 
