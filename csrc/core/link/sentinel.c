@@ -29,8 +29,7 @@
 
 #define POLL_INTERVAL HF_SECOND
 #define GRACE_PERIOD (100 * HF_MS) /* how long to wait for more replies after the first address */
-#define MAX_OPENS_WITHOUT_REPLY                                                                    \
-    3 /* after this many failures to open a link the server counts as gone */
+#define MAX_OPENS_WITHOUT_REPLY 3  /* then the server counts as gone */
 #define RENEW_SPREAD (250 * HF_MS) /* spreads renewals: many clients notice a move at once */
 #define STALE_VOTE_PERIOD (10 * HF_SECOND) /* how long votes for a replaced master are ignored */
 
