@@ -86,21 +86,6 @@ static void hold_all(hf_time now) {
     end_with(op, ALL_ACQUIRED, now);
 }
 
-TEST(a_multi_lock_acquires_all_its_locks_with_one_command) {
-    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-    CHECK_SENT(CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
-    CHECK_ANSWER(op, ALL_ACQUIRED, AT(1), "ok");
-    for (size_t i = 0; i < COUNT; i++) {
-        CHECK_EQ_INT(state_at(i), HF_HOLD_HELD);
-        CHECK_EQ_INT(count_of(hold_at(i)), 1);
-        CHECK_EQ_U64(token_of(hold_at(i)), 11 + i);
-        CHECK_EQ_U64(ends_at(hold_at(i)), AT(29698));
-        CHECK_EQ_U64(wakes_at(hold_at(i)), AT(10000));
-        CHECK(!is_in_flight(hold_at(i)));
-    }
-    CHECK_SENT_UNTIL(RENEWER, AT(1), AT(10000), "EVALSHA renew 3 a b c me 30000 me 30000 me 30000");
-}
-
 TEST(a_multi_locks_lease_ends_with_the_earliest_max_hold_of_its_locks) {
     end_with(BEGIN(HF_OP_ACQUIRE, AT(0), spec.names = &names[1], spec.max_hold = 40 * HF_SECOND),
              ACQUIRED, AT(1));
@@ -171,21 +156,6 @@ TEST(a_multi_lock_acquire_with_a_malformed_reply_fails_with_a_server_error_and_i
     CHECK(hf_op_is_done(op));
 }
 
-TEST(a_multi_lock_that_is_re_entered_adds_a_hold_to_each_lock_and_renews_it) {
-    hold_all(AT(0));
-    set_at_risk(hold_at(1), true);
-    set_failures(hold_at(1), 2);
-    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1000));
-    CHECK_SENT(CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 1 me 1 me 1");
-    CHECK_ANSWER(op, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(1001), "ok");
-    for (size_t i = 0; i < COUNT; i++) {
-        CHECK_EQ_INT(count_of(hold_at(i)), 2);
-        CHECK_EQ_U64(token_of(hold_at(i)), 11 + i);
-        CHECK_EQ_U64(wakes_at(hold_at(i)), AT(11000));
-        CHECK(!is_at_risk(hold_at(i)) && failures_of(hold_at(i)) == 0);
-    }
-}
-
 /* An extend that got no answer may be carried out behind it. */
 TEST(a_multi_lock_relies_on_no_longer_lease_than_that_of_an_extend_that_may_still_run) {
     CASES(hf_op_kind kind; const char *reply) =
@@ -246,15 +216,6 @@ TEST(a_multi_locks_release_that_was_sent_twice_succeeds_if_it_finds_the_locks_fr
     feed_calls("-NOSCRIPT\r\n", AT(11));
     feed_calls("*3\r\n:-1\r\n:-1\r\n:-1\r\n", AT(12));
     CHECK_OUTCOME(op, "lost"); /* an unknown program is no lost reply */
-}
-
-TEST(a_multi_lock_abandoned_during_its_release_is_not_counted_as_lost) {
-    hold_all(AT(0));
-    hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
-    for (size_t i = 0; i < COUNT; i++) abandon_hold(hold_at(i), 1, AT(11));
-    feed_calls("*3\r\n:-1\r\n:-1\r\n:-2\r\n", AT(12)), CHECK_OUTCOME(op, "lost");
-    CHECK_EQ_U64(stats().losses, 0);
-    CHECK_EQ_U64(holds_left(), 0);
 }
 
 /* Each of them entered twice, the second time together. */
@@ -431,24 +392,6 @@ TEST(a_multi_lock_acquire_waits_for_several_clean_ups_and_then_adds_new_holds) {
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(count_of(hold_at(i)), i == 1 ? 2 : 1);
 }
 
-/* The server must not get the clean-up of a lost lock before an earlier command for it. */
-TEST(a_multi_locks_release_waits_for_the_command_under_way_for_a_lost_lock) {
-    hold_all(AT(0));
-    rig_sleep(AT(0), AT(10000));
-    output_of(link_of(RENEWER));
-    set_end(hold_at(1), AT(10001));
-    hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10001));
-    CHECK_OUTCOME(op, "under way");
-    CHECK_SILENT();
-    feed_renewer("*3\r\n:1\r\n:1\r\n:1\r\n", AT(10002));
-    CHECK_SENT(CALLS, "EVALSHA release_all " THEIR_KEYS "me 0 30000 me 0 30000 me 0 30000");
-    CHECK_OUTCOME(begin_one(HF_OP_RELEASE, 1, AT(10003)), "lost");
-    rig_tick(AT(10004)), CHECK_SILENT();
-    CHECK_ANSWER(op, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(10005), "lost");
-    CHECK_STATES("-c-");
-    CHECK_SENT_PART_AT(RENEWER, AT(10005), "EVALSHA leave 4 b ");
-}
-
 TEST(a_multi_lock_acquire_fails_at_once_if_the_server_is_unreachable) {
     rig.refusing = true;
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
@@ -574,17 +517,6 @@ TEST(a_multi_lock_re_entry_reports_which_of_its_locks_is_lost_and_keeps_the_othe
     }
 }
 
-TEST(a_multi_lock_release_sends_an_empty_owner_for_a_lock_that_was_already_released) {
-    hold_all(AT(0));
-    hf_op *one = begin_one(HF_OP_RELEASE, 1, AT(1));
-    CHECK_ANSWER(one, ":1\r\n", AT(2), "ok");
-    sent_over(CALLS);
-    hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(3));
-    CHECK_SENT(CALLS, "EVALSHA release_all " THEIR_KEYS "me 0 30000  0 0 me 0 30000");
-    CHECK_ANSWER(op, "*3\r\n:1\r\n:-1\r\n:1\r\n", AT(4), "lost");
-    CHECK_EQ_U64(stats().losses, 0);
-}
-
 TEST(a_multi_lock_release_that_is_abandoned_behind_a_renewal_removes_one_hold_of_each_lock) {
     hold_all(AT(0));
     hold_all(AT(1));
@@ -607,18 +539,6 @@ TEST(a_multi_lock_release_that_is_busy_because_of_another_call_refers_to_no_hold
     CHECK_OUTCOME(op, "busy");
     CHECK_EQ_INT((int)hf_op_hold_count(op), 0);
     CHECK_EQ_INT(count_of(hold_at(0)), 1);
-}
-
-TEST(holds_abandoned_during_a_multi_lock_release_are_cleaned_up_after_it_has_failed) {
-    hold_all(AT(0));
-    hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
-    for (size_t i = 0; i < COUNT; i++) abandon_hold(hold_at(i), 1, AT(11));
-    feed_calls("-ERR no\r\n", AT(12)), CHECK_OUTCOME(op, "server");
-    for (size_t i = 0; i < COUNT; i++) {
-        CHECK_EQ_INT(state_at(i), CLEANING_UP);
-        CHECK_EQ_INT(claim_count(leaving_at(i)), 1);
-    }
-    rig_tick(AT(13)), CHECK_EQ_INT(commands_in(sent_over(RENEWER), "EVALSHA leave "), COUNT);
 }
 
 static hf_op *begin_kept(hf_op_kind kind, size_t i, hf_time now) {

@@ -1,16 +1,5 @@
 #include "quorum_rig.h"
 
-TEST(a_quorum_acquire_is_sent_to_all_servers_at_once_and_succeeds_with_a_majority) {
-    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    for (int i = 0; i < COUNT; i++) CHECK_CONTAINS(output_by(i), "EVALSHA acquire");
-    answer(0, yes(7), AT(1));
-    CHECK_ANSWERS(op, 3, 4, yes(7), AT(1), "under way");
-    CHECK_ANSWERS(op, 4, 5, yes(7), AT(2), "ok");
-    CHECK_EQ_INT(parts_held(), 3);
-    CHECK_EQ_U64(token_of(hold_of()), 7);
-    CHECK_EQ_U64(ends_at(hold_of()), hf_lease_end(AT(0), 30 * HF_SECOND));
-}
-
 TEST(a_quorum_acquire_fails_as_soon_as_no_majority_is_possible) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     for (int i = 0; i < MAJORITY; i++) {
@@ -20,13 +9,6 @@ TEST(a_quorum_acquire_fails_as_soon_as_no_majority_is_possible) {
     CHECK_OUTCOME(op, "busy");
     CHECK_CONTAINS(message_of(op), "0 of 5 granted, 2 yet to answer: s1 busy, s2 busy, s3 busy");
     CHECK_EQ_INT(state_of(), -1);
-}
-
-TEST(a_quorum_acquires_first_attempt_fails_at_once_if_a_majority_is_unreachable) {
-    rig.down[0] = rig.down[1] = rig.down[2] = "refused";
-    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 5 * HF_SECOND, AT(0));
-    CHECK_OUTCOME(op, "no_quorum"); /* it waits only for servers that were reachable at first */
-    CHECK_CONTAINS(message_of(op), "s1 refused, s2 refused, s3 refused");
 }
 
 /* Answers each command of these servers in this way until `until`. */
@@ -57,13 +39,6 @@ TEST(a_quorum_acquire_keeps_waiting_while_all_servers_are_replicas_and_reports_t
     CHECK_EQ_INT(count_events(HF_EVENT_CUT_OFF, "denied"), 1);
     keep_answering(0, COUNT, busy(20000, 0, 0), AT(5000), AT(6000)), CHECK_OUTCOME(op, "under way");
     CHECK_EQ_INT(count_events(HF_EVENT_RESUMED, NULL), 1);
-}
-
-TEST(a_quorum_acquire_that_is_already_waiting_outlasts_a_missing_acl_right) {
-    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
-    keep_answering(0, COUNT, busy(20000, 0, 0), AT(1), AT(1000));
-    keep_answering(0, COUNT, "-NOPERM no\r\n", AT(1000), AT(5000)), CHECK_OUTCOME(op, "under way");
-    keep_answering(0, COUNT, yes(7), AT(5000), AT(6000)), CHECK_OUTCOME(op, "ok");
 }
 
 TEST(a_quorum_acquire_waits_for_refusing_servers_only_if_they_could_make_a_majority) {
@@ -171,23 +146,6 @@ TEST(a_quorum_waiter_pauses_for_a_millisecond_at_least_and_longer_after_each_att
     CHECK_EQ_U64(stats().waits, 1);
 }
 
-TEST(a_quorum_waiter_times_out_when_its_wait_is_over_even_if_no_server_replies) {
-    CASES(hf_time wait, took) = {
-        {500 * HF_MS, 500 * HF_MS},
-        {1, 250 * HF_MS}, /* a short one gives the servers a moment */
-        {0, 3 * HF_SECOND},
-        {HF_NEVER, 3 * HF_SECOND}, /* they were not reachable at its beginning */
-    };
-    EACH_CASE (i, cases) {
-        for (hf_time from = AT(0); from < AT(0) + 2 * cases[i].took; from += cases[i].took) {
-            hf_op *op = begin_quorum(HF_OP_ACQUIRE, cases[i].wait, from);
-            answers(0, 2, yes(7), from);
-            CHECK_PASS(op, from, from + cases[i].took - 1, "under way");
-            tick(from + cases[i].took), CHECK_ENDS(op, "no_quorum", from + cases[i].took);
-        }
-    }
-}
-
 TEST(a_quorum_waiter_times_out_on_time_if_servers_stop_replying_during_its_wait) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(0));
     answers(0, COUNT, busy(20000, 0, 0), AT(800));
@@ -249,18 +207,6 @@ TEST(a_server_that_grants_after_the_majority_still_counts_toward_the_quorum_hold
     CHECK_EQ_U64(token_of(hold_of()), 77);
     CHECK(!is_quiet());
     answer(3, busy(20000, 0, 0), AT(200)), CHECK_EQ_INT(parts_held(), 4), CHECK(is_quiet());
-}
-
-TEST(a_quorum_grant_received_after_the_release_is_undone) {
-    hold_by(3, AT(0));
-    hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(10));
-    CHECK_ANSWERS_END(op, 0, MAJORITY, ":1\r\n", AT(11), "ok");
-    CHECK_EQ_INT(state_of(), -1);
-    for (int i = 3; i < COUNT; i++) CHECK_EQ_INT(part_state(i), CLEANING_UP);
-    pass(AT(11), AT(12));
-    answer(3, yes(78), AT(12)); /* the reply to the acquire, which nobody awaits */
-    CHECK_EQ_INT(part_state(3), CLEANING_UP);
-    CHECK_EQ_INT(state_of(), -1);
 }
 
 TEST(a_new_quorum_acquire_cleans_up_what_a_lost_hold_left_on_each_server) {
@@ -426,15 +372,6 @@ TEST(a_server_that_restarted_within_restart_guard_does_not_count_toward_a_quorum
     for (int i = 0; i < COUNT; i++) CHECK_EQ_INT(part_state(i), CLEANING_UP);
 }
 
-TEST(a_quorum_counts_servers_that_another_client_has_marked_as_known) {
-    start_with(GUARD);
-    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    for (int i = 0; i < COUNT; i++)
-        log_in(i, "r1", i < 2 ? "r0" : "r1", AT(0)); /* two have another run's mark */
-    CHECK_ANSWERS(op, 0, COUNT, yes(7), AT(1), "ok");
-    CHECK_EQ_INT(parts_held(), 3);
-}
-
 TEST(a_late_grant_from_a_recently_restarted_server_is_undone) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
@@ -544,15 +481,6 @@ TEST(a_quorum_hold_is_restored_with_its_token_even_after_a_re_entry_without_fenc
     renew_all(AT(10100), refuses), CHECK_EQ_INT(parts_held(), 4);
     rig_hush();
     pass(AT(10100), AT(20300)), CHECK_CONTAINS(output_by(0), " 30000 1000 ");
-}
-
-TEST(a_quorum_hold_is_lost_when_losing_one_more_server_breaks_the_majority) {
-    const bool refuses[COUNT] = {true, true, true, false, false};
-    hold_by(5, AT(0));
-    pass(AT(0), AT(10100));
-    hf_hold *hold = watch(hold_of());
-    renew_all(AT(10100), refuses), CHECK(is_lost(hold));
-    CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
 }
 
 TEST(a_quorum_hold_is_lost_when_its_majority_expires_without_a_renewal) {
@@ -894,21 +822,6 @@ TEST(a_quorum_call_evaluates_each_servers_reply_as_soon_as_it_arrives) {
 
 TEST(a_grant_without_a_server_time_does_not_change_what_a_quorum_knows_of_that_clock) {
     hold_by(5, AT(0)), CHECK(!quorum_of(&rig.client)->clocks_known);
-}
-
-TEST(a_quorum_hold_renewed_on_each_server_is_not_lost_at_its_previous_end) {
-    const bool none[COUNT] = {false};
-    hold_by(5, AT(0));
-    pass(AT(0), AT(10100));
-    for (int i = 0; i < COUNT; i++) {
-        CHECK_CONTAINS(output_of(link_at(i, RENEWER)), "EVALSHA renew");
-        feed(link_at(i, RENEWER), "*1\r\n:1\r\n", AT(10100));
-    }
-    renew_all(AT(10100), none);
-    hf_hold *hold = hold_of();
-    CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(0), 30 * HF_SECOND));
-    hf_client_detect_losses(&rig.client, ends_at(hold)), CHECK(is_held(hold));
-    CHECK(ends_at(hold) > AT(30000));
 }
 
 TEST(a_late_grant_for_a_lost_quorum_hold_is_undone) {

@@ -131,20 +131,6 @@ TEST(a_quorum_release_without_a_majority_reports_a_loss_or_continues_in_the_back
     }
 }
 
-TEST(a_partial_quorum_release_without_a_majority_reports_a_loss) {
-    const char *gone[] = {":-1\r\n", ":-1\r\n", ":-1\r\n", ":2\r\n", ":2\r\n", NULL};
-    hold_by(5, AT(0));
-    hold_by(5, AT(1));
-    hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
-    answer_all(gone, AT(3)), CHECK_OUTCOME(op, "lost"), CHECK_EQ_INT(state_of(), HF_HOLD_LOST);
-    CHECK_EQ_INT(count_of(hold_of()), 1); /* one handle is left */
-    CHECK_EQ_U64(stats().losses, 1);
-    hf_op_end(op, AT(4));
-    op = begin_quorum(HF_OP_RELEASE, 0, AT(5)), CHECK_ENDS(op, "lost", AT(5));
-    CHECK_EQ_INT(state_of(), -1);
-    for (int i = 3; i < COUNT; i++) CHECK_EQ_INT(part_state(i), CLEANING_UP);
-}
-
 TEST(a_call_on_another_handles_lost_hold_does_not_release_it) {
     hold_by(5, AT(0));
     hf_hold *lost = watch(hold_of());
@@ -260,21 +246,6 @@ TEST(a_quorum_release_abandoned_while_it_waits_for_a_check_still_frees_the_lock)
     hf_op_end(op, AT(2)), CHECK_EQ_INT(state_of(), -1);
 }
 
-TEST(a_quorum_acquire_waits_for_its_owners_check_until_the_acquires_timeout) {
-    hold_by(5, AT(0));
-    begin_quorum(HF_OP_CHECK, 0, AT(1));
-    rig_hush();
-    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
-    CHECK(hf_op_is_blocked(op));
-    CHECK_STR(output_by(0), "");
-    CHECK_EQ_U64(hf_op_next_tick(op), AT(3001));
-    hf_op *patient = begin_quorum(HF_OP_ACQUIRE, 9 * HF_SECOND, AT(2));
-    CHECK_EQ_U64(hf_op_next_tick(patient), AT(9002));
-    CHECK_INTERRUPTS(patient, AT(3));
-    CHECK_INTERRUPTS(op, AT(3));
-    CHECK_EQ_INT(count_of(hold_of()), 1);
-}
-
 TEST(a_quorums_ttl_is_the_largest_for_which_a_majority_still_has_the_lock) {
     CASES(const char *replies[COUNT + 1]; long long value) = {
         {{":500\r\n", ":400\r\n", ":300\r\n", ":200\r\n", ":100\r\n"}, 300},
@@ -375,20 +346,6 @@ TEST(a_quorums_info_fails_without_a_majority) {
     CHECK_CONTAINS(message_of(op), "2 of 5 answered: s3 server");
 }
 
-TEST(a_quorum_call_fails_with_the_error_that_a_majority_returns) {
-    CASES(const char *replies[COUNT + 1], *outcome) = {
-        {{"-NOPERM a\r\n", "-NOPERM a\r\n", "-NOPERM a\r\n", ":1\r\n", ":1\r\n"}, "denied"},
-        {{"-NOPERM a\r\n", "-NOPERM a\r\n", "-ERR no\r\n", ":1\r\n", ":1\r\n"}, "no_quorum"},
-        {{"-WRONGTYPE a\r\n", "-WRONGTYPE a\r\n", "-WRONGTYPE a\r\n", ":1\r\n", ":1\r\n"},
-         "conflict"},
-        {{"-WRONGTYPE a\r\n", "-WRONGTYPE a\r\n", "-ERR no\r\n", ":1\r\n", ":1\r\n"}, "no_quorum"},
-    };
-    EACH_CASE (i, cases) {
-        hf_op *op = begin_quorum(HF_OP_TTL, 0, AT(0));
-        answer_all(cases[i].replies, AT(1)), CHECK_OUTCOME(op, cases[i].outcome);
-    }
-}
-
 /* Two of four can keep a majority from the others. */
 TEST(two_of_four_servers_suffice_to_fail_a_quorum_call_or_to_report_a_loss) {
     static const struct {
@@ -433,13 +390,6 @@ TEST(a_forced_release_in_a_quorum_frees_the_lock_on_every_server) {
         CHECK_EQ_INT(state_of(), HF_HOLD_LOST);
         CHECK_EQ_INT(reason_of(hold_of()), HF_LOST_DELETED);
     }
-}
-
-TEST(a_forced_release_from_another_owner_does_not_end_the_callers_own_quorum_hold) {
-    hold_by(5, AT(0));
-    hf_op *op = BEGIN_ROUND(HF_OP_FORCE, AT(1), spec.result = hf_slice_of("you"));
-    CHECK_ANSWERS(op, 0, 5, ":0\r\n", AT(2), "ok");
-    CHECK_EQ_INT(value_of(op), 0), CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
 }
 
 TEST(a_forced_release_in_a_quorum_needs_no_hold_of_its_caller) {

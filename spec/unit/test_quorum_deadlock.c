@@ -43,13 +43,6 @@ static void all_reply(const char *text) {
     for (int i = 0; i < COUNT; i++) CHECK_STR(output_by(i), text);
 }
 
-TEST(a_quorum_deadlock_search_starts_in_the_pause_between_two_attempts) {
-    hf_op *op = pause_for_k();
-    CHECK_EQ_U64(hf_op_next_tick(op), AT(2));
-    tick(AT(2) - 1), CHECK(!is_searching(op));
-    tick(AT(2)), CHECK(is_searching(op));
-}
-
 TEST(a_quorum_deadlock_search_queries_every_server_and_follows_a_majority) {
     hf_op *op = wait_for_k();
     all_reply(INFO_OF("k", OWN));
@@ -174,33 +167,6 @@ TEST(a_timeout_in_one_step_of_a_quorum_deadlock_search_does_not_shorten_the_next
     for (int i = 2; i < COUNT; i++) hf_session_tick(link_at(i, CALLS), AT(260));
     answers(2, COUNT, wait_is("500 " ABOVE " l j"), AT(260));
     all_reply(INFO_OF("j", ABOVE));
-}
-
-TEST(a_quorum_deadlock_search_ends_after_a_second_without_replies) {
-    hf_op *op = wait_for_k();
-    answers(0, 2, owner_is("you"), AT(2));
-    for (int i = 0; i < COUNT; i++) hf_session_tick(link_at(i, CALLS), AT(1001));
-    CHECK(is_searching(op));
-    for (int i = 0; i < COUNT; i++) hf_session_tick(link_at(i, CALLS), AT(1002));
-    CHECK(!is_searching(op));
-    CHECK_OUTCOME(op, "under way");
-}
-
-/* The cycle is found while the next attempt is in flight. */
-TEST(a_deadlock_that_is_found_during_a_quorum_attempt_ends_the_wait_only_if_that_fails) {
-    EACH_NUMBER (granted, 2) {
-        hf_op *op = wait_for_k();
-        answers(0, COUNT, owner_is("me"), AT(2));
-        rig_hush();
-        tick(AT(300));
-        answers(0, COUNT, wait_is("5 " OWN " l k"), AT(300));
-        CHECK(round_of(op)->state == HF_ROUND_ASKING && cycle_of(op) && !is_searching(op) &&
-              !hf_op_is_done(op));
-        answers(0, COUNT, granted ? yes(77) : busy(20000, 0, 0), AT(300));
-        CHECK_OUTCOME(op, granted ? "ok" : "deadlock");
-        if (granted) continue;
-        CHECK_CONTAINS(message_of(op), "the waits form a cycle: \"k\", held by me; ");
-    }
 }
 
 TEST(a_quorum_acquire_without_memory_to_search_for_deadlocks_keeps_waiting) {

@@ -50,17 +50,6 @@ TEST(a_quorum_acquire_without_fencing_succeeds_with_the_first_majority) {
     CHECK_EQ_U64(token_of(hold_of()), 0);
 }
 
-TEST(a_quorum_holds_max_hold_begins_with_the_attempt_that_succeeds) {
-    hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(0), spec.wait = 10 * HF_SECOND,
-                            spec.max_hold = 60 * HF_SECOND);
-    answers(0, COUNT, busy(20000, 0, 0), AT(100));
-    hf_time again = round_of(op)->retry_at;
-    CHECK(again > AT(100));
-    tick(again);
-    CHECK_ANSWERS(op, 0, COUNT, yes(77), again + HF_MS, "ok");
-    CHECK_EQ_U64(bound_of(hold_of()), again + 60 * HF_SECOND);
-}
-
 TEST(a_shorter_quorum_re_entry_keeps_the_longer_lease) {
     hold_by(5, AT(0));
     hf_hold *hold = hold_of();
@@ -71,15 +60,6 @@ TEST(a_shorter_quorum_re_entry_keeps_the_longer_lease) {
     CHECK_EQ_U64(lease_of(hold), 30 * HF_SECOND);
     CHECK_EQ_U64(token_of(hold), 77);
     CHECK_EQ_INT(count_of(hold), 2);
-}
-
-TEST(a_quorum_re_entry_without_a_majority_does_not_change_the_hold) {
-    hold_by(5, AT(0));
-    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
-    CHECK_ANSWERS(op, 0, 3, "-ERR no\r\n", AT(2), "no_quorum");
-    CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
-    CHECK_EQ_INT(count_of(hold_of()), 1);
-    CHECK(!is_in_flight(hold_of()));
 }
 
 TEST(a_quorums_counters_are_the_sums_over_its_servers) {
@@ -222,15 +202,6 @@ TEST(a_quorum_token_assumes_that_unknown_server_clocks_agree_with_the_others) {
     CHECK_EQ_U64(proposal, AT(0) / 1000 - 100000000 + 2000);
 }
 
-TEST(a_quorum_compares_a_servers_clock_with_the_sending_time_of_its_request) {
-    hf_op op = {0};
-    set_begun_at(&op, AT(0));
-    request_in(&op)->sent_at = AT(500); /* it waited for a connection */
-    set_server_us(&op, (long long)(AT(700) / 1000));
-    hf_quorum_learn_clock(quorum_of(&rig.client), 0, &op);
-    CHECK_EQ_INT((int)quorum_of(&rig.client)->clock_leads_us[0], 200000);
-}
-
 TEST(a_quorums_proposed_token_allows_for_an_attempt_as_long_as_the_last) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(0));
     answers(0, COUNT, busy(20000, 0, 0), AT(5)); /* an attempt that failed is no measure */
@@ -270,27 +241,6 @@ TEST(a_quorum_hold_is_not_restored_on_a_server_that_has_not_replied_yet) {
     CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
     CHECK_CONTAINS(output_by(3), "EVALSHA acquire");
     CHECK_STR(output_by(4), "");
-}
-
-TEST(a_quorum_client_reads_server_details_only_if_an_option_or_restart_guard_needs_them) {
-    CASES(bool asks; hf_time guard;
-          bool reads_server_info, reads_known_run) = {{false, 0, false, false},
-                                                      {true, 0, true, false},
-                                                      {false, HF_SECOND, true, true},
-                                                      {true, HF_SECOND, true, true}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        start(); /* for the servers */
-        rig_end(AT(0));
-        RIG_BEGIN(config.mode = HF_MODE_QUORUM, config.servers = servers,
-                  config.server_count = COUNT, config.restart_guard = cases[i].guard,
-                  config.session.reads_server_info = cases[i].asks);
-        CHECK_STR(first_node(&rig.client)->server.label, "a quorum of 5 servers");
-        for (int j = 0; j < COUNT; j++) {
-            const hf_session_config *session = &config_in(member(j))->session;
-            CHECK_OR(session->reads_server_info == cases[i].reads_server_info, "case %zu", i);
-            CHECK_OR(session->reads_known_run == cases[i].reads_known_run, "case %zu", i);
-        }
-    }
 }
 
 TEST(each_server_of_a_quorum_client_has_a_uuid_of_its_own) {

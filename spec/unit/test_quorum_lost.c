@@ -86,16 +86,6 @@ TEST(a_late_grant_after_its_majority_has_expired_does_not_revive_a_quorum_hold) 
     tick(AT(41500)), CHECK(is_lost(held("k")));
 }
 
-TEST(a_re_entry_after_the_majority_has_expired_does_not_revive_a_quorum_hold) {
-    near_the_end();
-    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(40600));
-    feed(link_at(0, CALLS), yes(90), AT(41500));
-    feed(link_at(0, CALLS), yes(90), AT(41500));
-    feed(link_at(3, CALLS), yes(90), AT(41500));
-    feed(link_at(4, CALLS), yes(90), AT(41500));
-    tick(AT(41500)), CHECK_OUTCOME(op, "lost");
-}
-
 /* → how often the server was asked for the lock until then; it had another owner each time */
 static int refuse_until(int i, hf_time from, hf_time to) {
     int asked = 0;

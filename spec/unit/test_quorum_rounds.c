@@ -36,19 +36,6 @@ TEST(a_quorum_hold_missing_on_a_server_is_checked_again_soon_while_it_is_renewed
     }
 }
 
-TEST(a_client_of_a_quorum_can_send_a_command_to_a_single_chosen_server) {
-    static const hf_slice get[] = {{"GET", 3}, {"k", 1}};
-    for (unsigned node = 1; node <= COUNT + 2; node++) {
-        unsigned asked = (node - 1) % COUNT;
-        start();
-        hf_op *op = BEGIN(HF_OP_COMMAND, AT(0), spec.names = NULL, spec.lock_kind = NULL,
-                          spec.args = get, spec.arg_count = 2, spec.node = node);
-        for (unsigned i = 0; i < COUNT; i++)
-            CHECK_STR(output_by((int)i), i == asked ? "GET k" : "");
-        answer((int)asked, "$1\r\nv\r\n", AT(1)), CHECK_OUTCOME(op, "ok");
-    }
-}
-
 TEST(an_idempotent_runs_long_record_is_sent_to_every_server_that_holds_the_run) {
     static char record[301];
     memset(record, 'r', 300);
@@ -111,17 +98,6 @@ TEST(a_quorums_token_write_back_has_the_usual_command_timeout) {
     CHECK_EQ_U64(round_of(op)->decide_by, AT(5000));
 }
 
-TEST(a_quorum_never_uses_the_same_owner_suffix_twice_on_a_server) {
-    hold_by(5, AT(0));
-    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-    hf_round *round = hf_round_new(&spec, 0);
-    for (unsigned i = 1; i <= 3; i++) {
-        hf_round_choose_owner(round, hold_of());
-        CHECK_EQ_INT(round->owner.data[round->owner.size - 1], (int)('0' + i));
-    }
-    hf_round_unref(round);
-}
-
 TEST(an_idempotent_runs_record_that_no_majority_stored_is_not_resent) {
     hf_op *op = begin_guard(AT(0));
     answers(0, COUNT, yes(7), AT(1));
@@ -174,23 +150,6 @@ TEST(a_quorum_call_skips_only_servers_that_have_just_refused_a_connection) {
         calls->reason_code = cases[i].code;
         hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(50));
         CHECK_OR(round_of(op)->votes[0].skipped == cases[i].skipped, "case %zu", i);
-    }
-}
-
-TEST(the_error_of_a_failed_quorum_acquire_counts_the_grants_and_names_the_other_replies) {
-    CASES(int granting, busy, refusing; const char *error, *outcome, *message) = {
-        {0, 0, 5, "-NOPERM this user has no right\r\n", "denied", "no right"},
-        {2, 3, 0, "", "busy", "2 of 5 granted: s3 busy, s4 busy, s5 busy"},
-        {2, 1, 2, "-ERR no\r\n", "busy", "2 of 5 granted"}, /* that one could have granted it */
-        {1, 0, 3, "-ERR no\r\n", "no_quorum", "1 of 5 granted, 1 yet to answer: s2 server"}};
-    EACH_CASE (i, cases) {
-        int busy_from = cases[i].granting, refusing_from = busy_from + cases[i].busy;
-        hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-        answers(0, busy_from, yes(7), AT(1));
-        answers(busy_from, refusing_from, busy(20000, 0, 0), AT(1));
-        answers(refusing_from, refusing_from + cases[i].refusing, cases[i].error, AT(1));
-        CHECK_OUTCOME(op, cases[i].outcome);
-        CHECK_CONTAINS(message_of(op), cases[i].message);
     }
 }
 
