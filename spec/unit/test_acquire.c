@@ -85,21 +85,6 @@ TEST(an_acquire_whose_outcome_is_unknown_is_undone) {
     feed_calls(":1\r\n", AT(3600)), CHECK_EQ_INT(state_of(), -1), CHECK_EQ_U64(stats().undone, 1);
 }
 
-TEST(an_acquire_that_fails_with_an_error_needs_no_clean_up) {
-    CASES(const char *reply, *code) = {
-        {"-NOPERM this user has no permissions\r\n", "denied"},
-        {"-NOAUTH Authentication required.\r\n", "denied"},
-        {"-ERR no\r\n", "server"},
-        {"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n", "conflict"},
-    };
-    EACH_CASE (i, cases) {
-        hf_op *op = begin_acquire(HF_SECOND, AT(0));
-        sent_over(CALLS);
-        CHECK_ANSWER(op, cases[i].reply, AT(1), cases[i].code);
-        CHECK_NOTHING_LEFT(AT(1));
-    }
-}
-
 /* After a failover the server's name may lead to the new master. */
 TEST(an_acquire_refused_by_a_replica_is_retried_once_over_a_new_connection) {
     EACH_NUMBER (moved, 2) {
@@ -128,16 +113,6 @@ TEST(an_acquire_that_a_replica_refuses_again_soon_after_its_retry_is_not_retried
     sent_over(CALLS);
     CHECK_ANSWER(third, READONLY, AT(201), "denied");
     CHECK_NOTHING_LEFT(AT(201));
-}
-
-/* The first copy may have been carried out; that the second was refused says nothing about it. */
-TEST(an_acquire_that_fails_after_a_lost_reply_is_undone) {
-    hf_op *op = begin_acquire(0, AT(0));
-    cut_link(CALLS, "reset", AT(100));
-    rig_tick(AT(200));
-    sent_over(CALLS);
-    CHECK_ANSWER(op, "-NOPERM no\r\n", AT(201), "denied");
-    CHECK_LEFT_IN_ORDER("", AT(201));
 }
 
 TEST(an_acquire_with_a_malformed_reply_fails_with_a_server_error_and_is_undone) {

@@ -20,25 +20,6 @@ TEST(with_needs_approval_a_hold_is_renewed_only_when_approved) {
     rig_sleep(AT(25000), AT(12000 + 29698)), CHECK(is_lost(hold));
 }
 
-TEST(with_needs_approval_an_approval_given_before_it_was_requested_is_ignored) {
-    begin_needs_approval();
-    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
-    hf_client_approve(&rig.client, hold, AT(1));
-    CHECK_SENT_UNTIL(RENEWER, AT(1), AT(12000), "");
-    lose_hold(hold, HF_LOST_TAKEN);
-    hf_client_approve(&rig.client, hold, AT(12000));
-    CHECK_SENT_UNTIL(RENEWER, AT(12000), AT(13000), "");
-}
-
-TEST(with_needs_approval_a_renewal_batch_contains_only_approved_holds) {
-    begin_needs_approval();
-    hf_hold *first = add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
-    add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
-    rig_sleep(AT(0), AT(10000)), CHECK_EQ_U64(hf_client_approval_requests(&rig.client), 2);
-    hf_client_approve(&rig.client, first, AT(10001));
-    CHECK_SENT_AT(RENEWER, AT(10001), "EVALSHA renew 1 a me 30000");
-}
-
 TEST(with_needs_approval_a_hold_is_renewed_even_if_approved_during_another_command) {
     begin_needs_approval();
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
@@ -48,16 +29,6 @@ TEST(with_needs_approval_a_hold_is_renewed_even_if_approved_during_another_comma
     CHECK_SENT_AT(RENEWER, AT(10002), "");
     feed_calls("-NOPERM no\r\n", AT(10003));
     CHECK_SENT_AT(RENEWER, AT(10003), "EVALSHA renew 1 k me 30000");
-}
-
-TEST(with_needs_approval_a_hold_without_approval_expires) {
-    config_in(&rig.client)->needs_approval = true;
-    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
-    rig_sleep(AT(0), AT(1000) - 1), CHECK_EQ_U64(hf_client_approval_requests(&rig.client), 0);
-    rig_sleep(AT(1000) - 1, AT(2900)), CHECK_EQ_U64(hf_client_approval_requests(&rig.client), 1);
-    CHECK_SENT(RENEWER, "");
-    rig_sleep(AT(2900), AT(3000)), CHECK(is_lost(hold));
-    CHECK_EQ_INT(reason_of(hold), HF_LOST_EXPIRED);
 }
 
 TEST(with_needs_approval_a_grant_without_approval_is_not_confirmed) {

@@ -112,50 +112,6 @@ TEST(after_a_forced_release_the_client_checks_its_other_callers_holds_of_that_lo
     CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
 }
 
-TEST(info_returns_owner_holds_ttl_token_and_waiters) {
-    hf_op *op = begin(HF_OP_INFO, AT(1));
-    CHECK_SENT(CALLS, "EVALSHA info 3 k redisson_lock_token:{k} holdfast_queue:{k} " DRIVE_UUID);
-    CHECK_ANSWER(op, "*6\r\n$3\r\nyou\r\n:2\r\n:1500\r\n$16\r\n1722500000000001\r\n:3\r\n:-1\r\n",
-                 AT(2), "ok");
-    CHECK_STR(info_of(op)->owner, "you");
-    CHECK_EQ_INT(info_of(op)->holds, 2);
-    CHECK_EQ_INT(info_of(op)->ttl_ms, 1500);
-    CHECK_EQ_U64(info_of(op)->token, 1722500000000001);
-    CHECK_EQ_INT(info_of(op)->waiters, 3);
-    CHECK_EQ_INT(info_of(op)->ahead, -1);
-}
-
-TEST(ttl_and_ping_return_the_servers_reply) {
-    hf_op *op = begin(HF_OP_TTL, AT(1));
-    CHECK_SENT(CALLS, "PTTL k");
-    CHECK_ANSWER(op, ":1234\r\n", AT(2), "ok");
-    CHECK_EQ_INT(value_of(op), 1234);
-    op = begin(HF_OP_PING, AT(3)), CHECK_SENT(CALLS, "PING");
-    CHECK_ANSWER(op, "+PONG\r\n", AT(4), "ok");
-    op = begin(HF_OP_PING, AT(5));
-    CHECK_SLEEP(op, AT(5), AT(3005), "unreachable");
-    CHECK_STR(message_of(op),
-              "cannot ping on h:1: no reply in time; check that the server is running "
-              "and can be reached from here");
-}
-
-static hf_op *begin_command(hf_time now) {
-    static const hf_slice args[] = {{"INFO", 4}, {"server", 6}};
-    hf_op_spec spec = {.kind = HF_OP_COMMAND, .args = args, .arg_count = 2};
-    return begin_spec(&spec, now);
-}
-
-TEST(a_plain_command_returns_the_servers_reply) {
-    hf_op *op = begin_command(AT(0));
-    CHECK_SENT(CALLS, "INFO server");
-    CHECK_ANSWER(op, "*2\r\n:1\r\n$1\r\nx\r\n", AT(1), "ok");
-    CHECK_EQ_INT(reply_in(op)->size, 2);
-    CHECK_STR(reply_in(op)->elements[1]->string, "x");
-    op = begin_command(AT(2));
-    CHECK_ANSWER(op, "-ERR no\r\n", AT(3), "server");
-    CHECK(!reply_in(op));
-}
-
 TEST(a_forced_release_whose_reply_is_lost_is_not_sent_again) {
     hf_op *op = begin(HF_OP_FORCE, AT(1));
     cut_link(CALLS, "reset", AT(2)), CHECK_OUTCOME(op, "unreachable");
@@ -170,14 +126,6 @@ TEST(a_forced_release_interrupted_by_close_reports_that_it_may_have_taken_effect
         close_rig(AT(2)), CHECK_OUTCOME(op, "closed");
         CHECK_EQ_INT(strstr(message_of(op), "may have taken effect") != NULL, sent);
     }
-}
-
-TEST(a_call_on_a_closed_client_fails) {
-    static const hf_op_kind kinds[] = {HF_OP_ACQUIRE, HF_OP_RELEASE, HF_OP_EXTEND, HF_OP_CHECK,
-                                       HF_OP_FORCE,   HF_OP_INFO,    HF_OP_TTL,    HF_OP_PING};
-    close_rig(AT(0));
-    for (size_t i = 0; i < 8; i++) CHECK_OUTCOME(begin(kinds[i], AT(1)), "closed");
-    CHECK_EQ_INT(link_of(CALLS)->state, HF_SESSION_CLOSED);
 }
 
 /* ---- memory ---- */
@@ -261,14 +209,6 @@ TEST(a_check_does_not_shorten_a_lease_that_was_extended) {
     CHECK_EQ_U64(ends_at(hold), end);
 }
 
-TEST(a_call_that_does_not_wait_fails_at_once_if_it_cannot_connect) {
-    static const hf_op_kind kinds[] = {HF_OP_PING, HF_OP_TTL, HF_OP_INFO, HF_OP_FORCE};
-    EACH_CASE (i, kinds) {
-        rig.refusing = true;
-        CHECK_OUTCOME(begin(kinds[i], AT(0)), "unreachable");
-    }
-}
-
 TEST(a_forced_release_that_must_skip_many_dead_waiters_finishes_in_the_background) {
     CASES(const char *reply; bool passes_on) =
         LIST({":3\r\n", true}, {":1\r\n", false}, {":0\r\n", false});
@@ -288,12 +228,6 @@ TEST(a_release_that_waits_for_a_command_without_a_reply_fails_as_unreachable) {
     hf_op_tick(op, AT(3000)), CHECK_OUTCOME(op, "under way");
     hf_op_tick(op, AT(3001)), CHECK_OUTCOME(op, "unreachable"),
         CHECK_EQ_INT(state_of(), CLEANING_UP);
-}
-
-TEST(an_idempotent_run_is_not_renewed_while_its_record_is_in_flight) {
-    hold_guard(AT(0));
-    hf_op *op = begin_complete(AT(1));
-    CHECK_EQ_U64(wakes_at(hold_in(op)), ends_at(hold_in(op)));
 }
 
 TEST(calls_on_a_held_lock_fail_as_unreachable_if_they_cannot_connect) {
@@ -326,19 +260,6 @@ TEST(each_reason_of_a_loss_has_an_error_message_of_its_own) {
         hf_op *op = begin(HF_OP_CHECK, AT(1));
         CHECK_OUTCOME(op, "lost");
         CHECK_OR(strstr(message_of(op), words[reason]), "%s", message_of(op));
-    }
-}
-
-/* The server compares it with the owner that it knows. */
-TEST(a_forced_release_tells_the_server_which_owner_the_caller_holds_the_lock_as) {
-    EACH_NUMBER (held, 2) {
-        hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-        spec.owner = hf_slice_of("owner");
-        if (held) begin_spec(&spec, AT(0));
-        if (held) feed_calls(ACQUIRED, AT(0));
-        sent_over(CALLS);
-        begin(HF_OP_FORCE, AT(1));
-        CHECK(strstr(sent_over(CALLS), held ? " owner " : " me ") != NULL);
     }
 }
 

@@ -6,7 +6,6 @@
 
 RIG_BEGINS
 
-#define RELEASE(number) "EVALSHA release " ALL_KEYS OWNER(number)
 #define ASK(number) "EVALSHA acquire " ALL_KEYS OWNER(number) " 30000 1000"
 #define LEAVE(number) "EVALSHA leave " ALL_KEYS OWNER(number) " 2000 0  "
 
@@ -34,14 +33,6 @@ static void hold_and_send_release(void) {
     send_release(AT(1));
 }
 
-TEST(an_async_release_is_completed_without_its_caller) {
-    hold_and_send_release(), CHECK_SENT(CALLS, RELEASE("1"));
-    feed_calls(":1\r\n", AT(2)), CHECK_EQ_U64(client_next_tick(), 0);
-    rig_tick(AT(2)), CHECK(!ops_of(&rig.client)), CHECK_EQ_U64(detached_count(&rig.client), 0);
-    CHECK_EQ_U64(stats().releases, 1);
-    CHECK_EQ_U64(holds_left(), 0);
-}
-
 TEST(an_async_release_copies_the_strings_of_its_caller) {
     hold_own();
     hf_names *names = malloc(sizeof *names);
@@ -58,29 +49,6 @@ TEST(an_async_release_copies_the_strings_of_its_caller) {
     CHECK_MEM(spec_in(op)->names->key.data, spec_in(op)->names->key.size, "k", 1);
     rig_sleep(AT(1), AT(3500)); /* no reply in time: its message names the key */
     CHECK(!ops_of(&rig.client));
-}
-
-TEST(a_loss_found_by_an_async_release_is_reported_even_if_its_caller_has_acquired_again) {
-    hold_own();
-    hf_hold *hold = watch(hold_of());
-    send_release(AT(1));
-    hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
-    CHECK(hold_of() != hold);
-    sent_over(CALLS);
-    CHECK_ANSWER(op, ":-2\r\n" ACQUIRED, AT(2), "ok");
-    CHECK_EQ_INT(reason_of(hold), HF_LOST_TAKEN);
-    CHECK_EQ_U64(hf_client_loss_count(&rig.client), 1);
-    CHECK_EQ_U64(stats().losses, 1);
-    CHECK_EQ_U64(holds_left(), 1);
-}
-
-TEST(the_next_acquire_is_sent_right_after_an_async_release_without_waiting_for_it) {
-    hold_and_send_release();
-    hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
-    CHECK_SENT(CALLS, RELEASE("1") "\n" ASK("2"));
-    feed_calls(":1\r\n" ACQUIRED, AT(2));
-    CHECK_TICK(op, AT(2), "ok");
-    CHECK_EQ_U64(holds_left(), 1);
 }
 
 TEST(an_acquire_that_overtook_a_resent_async_release_waits_for_that_and_is_sent_again) {
@@ -120,18 +88,6 @@ TEST(an_acquire_that_waits_for_an_async_release_can_be_interrupted_or_abandoned)
     rig_end(AT(4));
     op = follow();
     hf_op_end(op, AT(3)), CHECK_EQ_INT(state_of(), -1), CHECK_EQ_U64(holds_left(), 1);
-}
-
-TEST(an_acquire_that_waits_for_an_async_release_times_out_within_6_s) {
-    hf_op *op = follow();
-    CHECK_EQ_U64(hf_op_next_tick(op), AT(3001)); /* at least the time of a command */
-    for (int ms = 100; ms < 6000 && !hf_op_is_done(op); ms += 100) {
-        hf_session *calls = link_of(CALLS);
-        rig_tick(AT(ms));
-        if (calls->state == HF_SESSION_READY) output_of(calls);
-    }
-    CHECK(hf_op_is_done(op));
-    CHECK(strcmp(outcome(op), "ok") != 0);
 }
 
 TEST(an_abandoned_release_is_finished_while_its_owner_acquires_again) {
@@ -241,22 +197,6 @@ TEST(an_acquire_of_a_permit_waits_for_an_async_release_of_that_semaphore) {
     }
 }
 
-TEST(all_async_releases_that_are_done_end_together) {
-    static const char *const callers[] = {"a", "b", "c"};
-    hf_names pool;
-    if (!hf_names_make_on(&pool, hf_slice_of("k"), &hf_kind_permit)) abort();
-    for (int i = 0; i < 3; i++)
-        end_with(begin_permit(HF_OP_ACQUIRE, &pool, callers[i], 0, AT(0)), ACQUIRED, AT(0));
-    for (int i = 0; i < 3; i++)
-        CHECK(hf_op_detach(begin_permit(HF_OP_RELEASE, &pool, callers[i], 0, AT(1))));
-    feed_calls(":1\r\n:1\r\n:1\r\n", AT(2));
-    hf_client_end_detached(&rig.client, AT(2));
-    CHECK(!ops_of(&rig.client));
-    CHECK_EQ_U64(detached_count(&rig.client), 0);
-    rig_end(AT(3));
-    hf_names_free(&pool);
-}
-
 /* The server counts the holds of a shared owner together: the release might take the new one. */
 TEST(a_shared_owners_acquire_waits_for_its_async_release) {
     end_with(BEGIN(HF_OP_ACQUIRE, AT(0), spec.shared = true), ACQUIRED, AT(0));
@@ -294,12 +234,6 @@ TEST(an_async_release_that_runs_out_of_memory_is_not_sent) {
         CHECK_EQ_INT(hf_op_is_detached(op), detached);
         CHECK_EQ_INT(detached_count(&rig.client), detached);
     }
-}
-
-TEST(a_refused_async_release_is_retried_in_the_background) {
-    hold_and_send_release();
-    feed_calls("-OOM no\r\n", AT(2)), CHECK_EQ_INT(state_of(), CLEANING_UP);
-    CHECK_EQ_INT(holds_left(), 1);
 }
 
 CHECK_MAIN

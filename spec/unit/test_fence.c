@@ -40,16 +40,6 @@ TEST(a_fenced_write_refused_after_a_resend_reports_that_it_may_have_taken_effect
     }
 }
 
-TEST(a_fenced_write_without_a_reply_reports_that_it_may_have_taken_effect) {
-    EACH_NUMBER (sent, 2) {
-        rig.refusing = !sent;
-        hf_op *op = begin_write(AT(0));
-        rig.refusing = true;
-        CHECK_SLEEP(op, AT(1), AT(9000), "unreachable");
-        CHECK_EQ_INT(strstr(message_of(op), "may have taken effect") != NULL, sent);
-    }
-}
-
 TEST(a_fenced_write_to_a_resource_that_another_lock_fences_fails_with_conflict) {
     hf_op *op = begin_write(AT(0));
     CHECK_ANSWER(op, "*2\r\n:-1\r\n$5\r\nother\r\n", AT(1), "conflict");

@@ -16,24 +16,6 @@ static hf_op *begin_once(hf_time now) {
 
 #define RECORDED "*4\r\n:1\r\n:7\r\n:9\r\n$4\r\ntext\r\n"
 
-TEST(a_call_about_a_scheduled_job_returns_the_servers_reply) {
-    hf_op *op = begin_once(AT(0));
-    CHECK_SENT(CALLS, SAID);
-    CHECK_ANSWER(op, RECORDED, AT(1), "ok");
-    CHECK_EQ_INT(hf_reply_integer_at(reply_in(op), 2, 0), 9);
-    CHECK_STR(reply_in(op)->elements[3]->string, "text");
-}
-
-TEST(a_call_about_a_scheduled_job_without_a_reply_reports_that_it_may_have_taken_effect) {
-    EACH_NUMBER (sent, 2) {
-        rig.refusing = !sent;
-        hf_op *op = begin_once(AT(0));
-        rig.refusing = true;
-        CHECK_SLEEP(op, AT(1), AT(9000), "unreachable");
-        CHECK_EQ_INT(strstr(message_of(op), "may have taken effect") != NULL, sent);
-    }
-}
-
 TEST(a_call_about_a_scheduled_job_with_a_malformed_reply_fails_with_a_server_error) {
     static const char *const replies[] = LIST(
         ":1\r\n", "*1\r\n:1\r\n", "*4\r\n:1\r\n:7\r\n:9\r\n:1\r\n",

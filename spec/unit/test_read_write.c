@@ -42,34 +42,6 @@ TEST(the_read_and_the_write_half_of_a_lock_have_owners_of_their_own) {
     CHECK_ANSWER(write, busy(100, 0, 0), AT(3), "busy");
 }
 
-TEST(only_a_client_that_holds_the_write_lock_sends_its_name_when_it_acquires_the_read_lock) {
-    take(&hf_kind_write, "me", AT(0));
-    hf_op *read = acquire(&hf_kind_read, "me", 0, AT(1));
-    CHECK_SENT(CALLS, ASK(READER "2", "0", "    " READER "1:write"));
-    CHECK_ANSWER(read, ACQUIRED, AT(2), "ok");
-    acquire(&hf_kind_read, "you", 0, AT(3)), CHECK_SENT(CALLS, ASK(READER "3", "0", ""));
-}
-
-TEST(a_read_holders_acquire_of_the_write_lock_fails_as_a_deadlock) {
-    take(&hf_kind_read, "me", AT(0));
-    CHECK_OUTCOME(acquire(&hf_kind_write, "me", HF_SECOND, AT(1)), "deadlock");
-    CHECK_SILENT();
-    CHECK_OUTCOME(acquire(&hf_kind_write, "you", HF_SECOND, AT(1)), "under way");
-}
-
-TEST(a_writer_that_also_reads_may_re_enter_both_locks) {
-    take(&hf_kind_write, "me", AT(0));
-    take(&hf_kind_read, "me", AT(1));
-    take(&hf_kind_write, "me", AT(2));
-    take(&hf_kind_read, "me", AT(3)), CHECK_EQ_U64(stats().reentries, 2);
-}
-
-TEST(a_reader_whose_lease_has_ended_may_acquire_the_write_lock) {
-    take(&hf_kind_read, "me", AT(0));
-    hf_op *write = acquire(&hf_kind_write, "me", HF_SECOND, AT(31000));
-    CHECK(strcmp(outcome(write), "deadlock") != 0);
-}
-
 /* Two callers are in the queue at place 5; each is subscribed. */
 static void wait_both(hf_op *ops[2]) {
     static const char *const callers[] = {"me", "you"};
@@ -80,18 +52,6 @@ static void wait_both(hf_op *ops[2]) {
         feed_calls(busy(20000, i, 0), AT(10 * i + 3));
         sent_over(CALLS);
     }
-}
-
-TEST(one_message_grants_the_lock_to_all_waiting_readers_of_a_client) {
-    hf_op *ops[2];
-    wait_both(ops);
-    feed_message("1 grants r 77 2000 2 1 " PLACE " 2 " PLACE " k", AT(100));
-    for (int i = 0; i < 2; i++) {
-        CHECK_OUTCOME(ops[i], "ok");
-        CHECK(is_granted(hold_in(ops[i])));
-        CHECK_EQ_U64(token_of(hold_in(ops[i])), 77);
-    }
-    CHECK_EQ_U64(stats().grants, 2);
 }
 
 TEST(a_malformed_message_grants_the_lock_to_no_reader) {
@@ -107,27 +67,6 @@ TEST(a_malformed_message_grants_the_lock_to_no_reader) {
         feed_message(texts[i], AT(100));
         CHECK(!hf_op_is_done(ops[0]) || hf_op_code(ops[0]) != HF_OK);
     }
-}
-
-TEST(a_readers_release_removes_its_unconfirmed_grant) {
-    hf_op *ops[2];
-    wait_both(ops);
-    feed_message("1 grant r 1 " PLACE " 77 2000 k", AT(100));
-    hf_op_end(ops[0], AT(100));
-    begin_rw(HF_OP_RELEASE, &hf_kind_read, "me", 0, AT(101));
-    CHECK_SENT(CALLS,
-               "EVALSHA rw_release " KEYS_OF_RW READER "1 2000 0 30000  1r" DRIVE_UUID ":1:1000");
-}
-
-TEST(a_writers_release_removes_its_unconfirmed_grant) {
-    take(&hf_kind_write, "me", AT(0));
-    hf_hold *hold =
-        hf_holds_find(holds_of(&rig.client), &hf_kind_write, hf_slice_of("k"), hf_slice_of("me"));
-    set_granted(hold, true);
-    set_wait(hold, number_of(hold));
-    begin_rw(HF_OP_RELEASE, &hf_kind_write, "me", 0, AT(1));
-    CHECK_SENT(CALLS, "EVALSHA rw_release " KEYS_OF_RW READER "1:write 2000 0 30000  1w" DRIVE_UUID
-                      ":1:1000");
 }
 
 /* A waiter that has ended here is passed on under the owner that the server gave it. */
@@ -183,13 +122,6 @@ TEST(a_read_acquire_waits_for_the_clean_up_of_its_owners_abandoned_write_lock) {
     CHECK_OR(strncmp(next, "EVALSHA rw_leave ", 17) == 0 && !strchr(next, '\n'), "%s", next);
     CHECK_ANSWER_SENDS(":1\r\n", AT(10005), CALLS, ASK(READER "2", "0", ""));
     CHECK_ANSWER(op, ACQUIRED, AT(10006), "ok");
-}
-
-TEST(a_read_write_locks_info_returns_the_number_of_readers) {
-    hf_op *op = begin_rw(HF_OP_INFO, &hf_kind_read, "me", 0, AT(0));
-    CHECK_SENT(CALLS, "EVALSHA rw_info 3 k redisson_lock_token:{k} holdfast_queue:{k} " DRIVE_UUID);
-    feed_calls("*7\r\n$1\r\nx\r\n:1\r\n:20000\r\n$2\r\n77\r\n:0\r\n:-1\r\n:3\r\n", AT(1));
-    CHECK_EQ_INT(info_of(op)->readers, 3);
 }
 
 static bool renews(void *context) {

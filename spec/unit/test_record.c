@@ -10,48 +10,6 @@ TEST(a_completed_idempotent_run_leaves_its_record_on_the_server) {
     CHECK_EQ_INT(holds_left(), 0);
 }
 
-/* As when the client is closed: the server may not know the program yet. */
-TEST(an_idempotent_runs_record_in_flight_is_finished_after_the_client_was_closed) {
-    hold_guard(AT(0));
-    hf_op *op = begin_complete(AT(1));
-    sent_over(CALLS);
-    close_rig(AT(2)), CHECK_OUTCOME(op, "closed"), CHECK(!is_quiet());
-    feed_calls("-NOSCRIPT No matching script\r\n", AT(3));
-    CHECK(strncmp(sent_over(CALLS), "EVAL complete", 13) == 0);
-    CHECK(!is_quiet());
-    feed_calls(":1\r\n", AT(4)), CHECK(is_quiet());
-}
-
-TEST(an_idempotent_run_keeps_its_hold_if_the_server_refuses_the_record) {
-    hold_guard(AT(0));
-    hf_op *op = begin_complete(AT(1));
-    CHECK_ANSWER(op, "-ERR no\r\n", AT(2), "server");
-    CHECK_EQ_INT(holds_left(), 0);
-    hold_guard(AT(10));
-    hf_op_end(begin_complete(AT(11)), AT(12));
-    sent_over(CALLS);
-    feed_calls("-ERR no\r\n", AT(12)), CHECK_EQ_INT(holds_left(), 0);
-    rig_sleep(AT(12), AT(60000)), CHECK_SILENT();
-}
-
-TEST(an_idempotent_run_abandoned_before_its_record_was_sent_forgets_its_hold) {
-    hold_guard(AT(0));
-    rig_sleep(AT(0), AT(10000));
-    sent_over(RENEWER);
-    hf_op *op = begin_complete(AT(10001));
-    CHECK_SENT(CALLS, "");
-    hf_op_end(op, AT(10002)), CHECK_EQ_INT(holds_left(), 0);
-    feed_renewer("*1\r\n:1\r\n", AT(10003));
-    rig_sleep(AT(10003), AT(60000)), CHECK_SILENT();
-}
-
-TEST(an_idempotent_run_whose_key_is_gone_reports_a_loss_when_it_stores_its_record) {
-    hold_guard(AT(0));
-    hf_op *op = begin_complete(AT(1));
-    feed_calls("-NOSCRIPT\r\n", AT(2));
-    CHECK_ANSWER(op, ":-1\r\n", AT(3), "lost");
-}
-
 TEST(an_idempotent_run_whose_resent_record_is_missing_reports_a_loss) {
     const hf_time keeps[] = {5 * HF_SECOND, 0};
     EACH_NUMBER (i, 2) {

@@ -84,19 +84,6 @@ static int refuse(const char *error, hf_time now, hf_time until) {
     return commands;
 }
 
-TEST(a_waiting_acquire_outlasts_a_temporary_refusal) {
-    for (int i = 0; i < KINDS * (WRITES + OTHER); i++) {
-        const struct waiter *waiter = &WAITERS[i % KINDS];
-        hf_op *op = begin_waiter(waiter, 60 * HF_SECOND, AT(0));
-        int tries = refuse(refusal(i / KINDS), AT(0), AT(20000));
-        CHECK_OR(!hf_op_is_done(op), "%d: %s", i, message_of(op));
-        CHECK_OR(tries > 40 && tries < 130, "%d: %d", i, tries);
-        rig_sleep(AT(20000), AT(20500));
-        feed_calls(waiter->good, AT(20500));
-        CHECK_OR(strcmp(outcome(op), "ok") == 0, "%d: %s", i, outcome(op));
-    }
-}
-
 TEST(a_wait_that_ends_during_refusals_reports_the_last_one) {
     for (int i = 0; i < KINDS * (WRITES + OTHER); i++) {
         hf_op *op = begin_waiter(&WAITERS[i % KINDS], 8 * HF_SECOND, AT(0));
@@ -122,13 +109,6 @@ TEST(a_call_that_does_not_wait_fails_at_once_when_writes_are_refused) {
     }
 }
 
-TEST(a_re_entry_that_the_server_refuses_leaves_the_hold_as_it_was) {
-    hf_hold *hold = hold_lock(AT(0));
-    hf_op *op = begin_acquire(60 * HF_SECOND, AT(5000));
-    CHECK_ANSWER(op, NOREPLICAS, AT(5001), "unreachable");
-    CHECK(!is_in_flight(hold) && is_held(hold));
-}
-
 TEST(a_waiter_in_the_queue_outlasts_any_refusal_by_the_server) {
     for (int i = 0; i < WRITES + OTHER + USER; i++) {
         rig_begin();
@@ -147,21 +127,6 @@ TEST(a_waiters_first_attempt_fails_at_once_if_an_acl_right_is_missing) {
         sent_over(CALLS);
         feed_calls(OF_USER[i / KINDS], AT(1));
         CHECK_OR(strcmp(outcome(op), "denied") == 0, "%d: %s", i, outcome(op));
-    }
-}
-
-TEST(a_wait_for_a_latch_or_permits_that_has_begun_outlasts_a_missing_acl_right) {
-    static const char *const not_yet[] = {"*2\r\n:0\r\n:0\r\n", "$1\r\n1\r\n"};
-    for (int i = 0; i < 2 * USER; i++) {
-        const struct waiter *waiter = &WAITERS[KINDS - 2 + i % 2];
-        hf_op *op = begin_waiter(waiter, 60 * HF_SECOND, AT(0));
-        subscribe_with(not_yet[i % 2], AT(1), AT(2), AT(3));
-        sent_over(CALLS);
-        refuse(OF_USER[i / 2], AT(3), AT(50000));
-        CHECK_OR(!hf_op_is_done(op), "%d: %s", i, message_of(op));
-        rig_sleep(AT(50000), AT(51000));
-        feed_calls(waiter->good, AT(51000));
-        CHECK_OR(strcmp(outcome(op), "ok") == 0, "%d: %s", i, outcome(op));
     }
 }
 
@@ -210,27 +175,6 @@ static void begin_with_password(void) {
     RIG_BEGIN(strcpy(config.session.server.password, PASSWORD));
 }
 
-TEST(a_waiter_in_the_queue_outlasts_refused_logins) {
-    begin_with_password();
-    hf_op *op = begin_acquire(60 * HF_SECOND, AT(0));
-    log_in("+OK\r\n", AT(0));
-    feed_calls(busy(20000, 0, 0), AT(1));
-    log_in("+OK\r\n", AT(1));
-    feed_subscribed(AT(2));
-    feed_calls(busy(20000, 0, 0), AT(3));
-    uint64_t before = rig.opens;
-    cut_all(AT(10));
-    refuse_log_ins(AT(10), AT(50000)), CHECK_OUTCOME(op, "under way");
-    CHECK_OR(rig.opens - before < 300, "%d", (int)(rig.opens - before)); /* with growing pauses */
-    for (hf_time now = AT(50000); now < AT(52000) && !hf_op_is_done(op); now += 10 * HF_MS) {
-        rig_tick(now);
-        log_in("+OK\r\n", now);
-        if (*sent_over(EVENTS)) feed_subscribed(now);
-        if (*sent_over(CALLS)) feed_calls(ACQUIRED, now);
-    }
-    CHECK_OUTCOME(op, "ok");
-}
-
 TEST(a_release_waits_for_a_login_and_is_then_retried_in_the_background) {
     for (int passes = 0; passes <= 1; passes++) {
         begin_with_password();
@@ -254,17 +198,6 @@ TEST(a_release_waits_for_a_login_and_is_then_retried_in_the_background) {
     }
 }
 
-/* As by a proxy that has lost the session, or after RESET. */
-TEST(a_server_that_has_forgotten_the_login_receives_it_again) {
-    begin_with_password();
-    hf_op *op = begin_acquire(0, AT(0));
-    log_in("+OK\r\n", AT(0));
-    feed_calls("-NOAUTH Authentication required.\r\n", AT(1));
-    CHECK_SENT_AT(CALLS, AT(50), "AUTH " PASSWORD);
-    log_in("+OK\r\n", AT(51));
-    CHECK_ANSWER(op, ACQUIRED, AT(52), "ok");
-}
-
 /* One address may lead to another server after a failover. */
 TEST(a_waiter_opens_new_connections_to_a_server_that_remains_a_replica) {
     begin_acquire(60 * HF_SECOND, AT(0));
@@ -286,13 +219,6 @@ TEST(a_signal_ends_a_wait_even_if_its_command_is_refused_afterwards) {
     }
 }
 
-/* One command is not sent for longer than its note stays. */
-TEST(a_waiter_without_a_time_limit_outlasts_any_refusal) {
-    hf_op *op = begin_waiter(&WAITERS[KINDS - 2], HF_NEVER, AT(0));
-    refuse(NOREPLICAS, AT(0), AT(1000 * 3700)), CHECK_OUTCOME(op, "under way");
-    feed_calls(WAITERS[KINDS - 2].good, AT(1000 * 3700));
-}
-
 TEST(a_refused_release_of_a_permit_is_retried_in_the_background) {
     for (int i = 0; i < WRITES + OTHER + USER; i++) {
         rig_begin();
@@ -305,21 +231,6 @@ TEST(a_refused_release_of_a_permit_is_retried_in_the_background) {
         CHECK(!is_quiet());
         CHECK_SENT_PART_UNTIL(CALLS, AT(60000), AT(61100), "EVALSHA semaphore_release ");
         feed_calls(":1\r\n:1\r\n", AT(61100)), CHECK(is_quiet());
-    }
-}
-
-TEST(a_refused_release_is_retried_until_its_lease_ends) {
-    for (int i = 0; i < WRITES + USER; i++) {
-        const char *error = i < WRITES ? OF_WRITES[i] : OF_USER[i - WRITES];
-        hf_time ended_at = AT(i < WRITES ? 20 : 3100);
-        rig_begin();
-        hold_lock(AT(0));
-        hf_op *op = begin(HF_OP_RELEASE, AT(1));
-        refuse(error, AT(1), ended_at), CHECK_ENDS(op, i < 4 ? "unreachable" : "denied", ended_at);
-        int tries = refuse(error, ended_at, AT(25000));
-        CHECK_OR(tries > 10 && tries < 100, "%d: %d", i, tries);
-        CHECK_SENT_PART_UNTIL(CALLS, AT(25000), AT(26000), "EVALSHA leave ");
-        feed_calls(":1\r\n", AT(26000)), CHECK(is_quiet());
     }
 }
 

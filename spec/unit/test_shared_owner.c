@@ -2,16 +2,6 @@
 
 #include "acquire_rig.h"
 
-TEST(a_shared_owner_adds_a_hold_to_those_of_its_other_processes) {
-    hf_op *op = begin_shared(0, AT(0));
-    CHECK_SENT(CALLS, ASK_OF_K("0", "1", ""));
-    CHECK_ANSWER_SENDS("*2\r\n:2\r\n:3\r\n", AT(1), CALLS, ASK_OF_K("3", "1", ""));
-    CHECK_ANSWER(op, "*2\r\n:1\r\n:55\r\n", AT(2), "ok");
-    CHECK_EQ_INT(others_of(hold_of()), 3);
-    CHECK_EQ_INT(count_of(hold_of()), 4);
-    CHECK_EQ_U64(token_of(hold_of()), 55);
-}
-
 TEST(a_shared_owner_acquires_a_lock_that_its_other_processes_released_in_the_meantime) {
     hf_op *op = begin_shared(0, AT(0));
     CHECK(!request_in(op)->no_retry);
@@ -106,33 +96,6 @@ TEST(a_shared_owners_acquire_that_is_abandoned_or_ended_by_close_releases_the_ho
     }
 }
 
-TEST(a_shared_owners_abandoned_wait_leaves_the_queue_or_releases_the_hold_that_it_took) {
-    EACH_NUMBER (took, 2) {
-        hf_op *op = wait_as_shared(AT(0));
-        feed_message("1 recheck 2", AT(5));
-        CHECK_SENT_AT(CALLS, AT(5), ASK_OF_K("0", "1", SHARED_MEMBER("2")));
-        hf_op_end(op, AT(6));
-        CHECK_SENT_AT(CALLS, AT(6), "");
-        feed_calls(took ? "*3\r\n:1\r\n:77\r\n:4\r\n" : busy(20000, 0, 0), AT(7));
-        CHECK_SENT_AT(CALLS, AT(7),
-                      took ? OWN_LEAVE_OF_K(SHARED_MEMBER("2"), "1")
-                           : OWN_LEAVE_OF_K(SHARED_MEMBER("2"), "0"));
-        feed_calls(took ? ":1\r\n" : ":0\r\n", AT(8));
-        CHECK_NOTHING_LEFT(AT(8));
-    }
-}
-
-/* A late command of the first wait must not be about the second. */
-TEST(each_wait_of_a_shared_owner_has_a_new_number) {
-    hf_op_end(wait_as_shared(AT(0)), AT(5));
-    rig_tick(AT(5));
-    feed_calls(":0\r\n", AT(6));
-    hf_op *op = begin_shared(HF_NEVER, AT(7));
-    subscribe_with(busy(20000, 0, 0), AT(8), AT(9), AT(10)), CHECK_STATE(op, WAITING);
-    CHECK(wait_number_of(op) > 2);
-    feed_message("1 grant l 2 5 88 2000 k", AT(11)), CHECK_STATE(op, WAITING);
-}
-
 TEST(a_shared_owners_late_acquire_is_undone_before_its_next_one) {
     hf_op *op = begin_shared(10 * HF_MS, AT(0));
     CHECK_SENT(CALLS, ASK_OF_K("0", "1", ""));
@@ -144,34 +107,6 @@ TEST(a_shared_owners_late_acquire_is_undone_before_its_next_one) {
     CHECK_ANSWER_STATE(op, ":1\r\n", AT(201), ASKING);
     CHECK_SENT(CALLS, ASK_OF_K("0", "1", ""));
     CHECK_ANSWER(op, ACQUIRED, AT(202), "ok");
-}
-
-/* After it the owner may have the lock through another process. */
-TEST(a_shared_owners_abandoned_acquire_is_not_undone_after_its_lease) {
-    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.shared = true, spec.lease = 100 * HF_MS);
-    hf_op_end(op, AT(1));
-    sent_over(CALLS);
-    feed_calls(ACQUIRED, AT(100));
-    rig_tick(AT(100));
-    CHECK_NOTHING_LEFT(AT(100));
-    CHECK(is_quiet());
-}
-
-TEST(a_shared_owners_release_after_an_abandoned_re_entry_includes_the_hold_if_it_took_one) {
-    EACH_NUMBER (took, 2) {
-        hf_op *op = begin_shared(0, AT(0));
-        end_with(op, ACQUIRED, AT(1));
-        op = begin_shared(0, AT(2));
-        hf_op_end(op, AT(3));
-        sent_over(CALLS);
-        op = begin(HF_OP_RELEASE, AT(4)); /* behind the answer */
-        CHECK_SENT(CALLS, "");
-        CHECK_ANSWER_SENDS(took ? ACQUIRED : "*2\r\n:2\r\n:1\r\n", AT(5), CALLS,
-                           took ? "EVALSHA release " KEYS_OF_K "0 30000 2"
-                                : "EVALSHA release " KEYS_OF_K "0 30000 1");
-        CHECK_ANSWER(op, ":1\r\n", AT(6), "ok");
-        CHECK_NOTHING_LEFT(AT(7));
-    }
 }
 
 TEST(a_re_entry_that_a_shared_owner_has_abandoned_does_not_extend_its_abandoned_hold) {
