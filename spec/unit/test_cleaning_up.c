@@ -50,18 +50,6 @@ TEST(the_clean_up_of_a_replaced_hold_sends_its_owner_and_queue_entry) {
     }
 }
 
-#define THREE DRIVE_UUID ":1*3"
-
-TEST(the_clean_up_of_a_replaced_semaphore_hold_releases_all_its_permits) {
-    hf_hold *hold =
-        hf_client_add_permits(&rig.client, &hf_kind_permit, hf_slice_of("k"), hf_slice_of("me"), 3);
-    set_wait(hold, 7);
-    hf_renewer_clean_up_on_same_connection(&rig.client, claim_of(hold), AT(0));
-    CHECK_SENT_AT(CALLS, AT(0),
-                  "EVALSHA permit_leave 5 k redisson_lock_token:{k} holdfast_queue:{k} "
-                  "redisson_sc:{k} {k}:timeout " THREE " 2000 0 1p" DRIVE_UUID ":7:0 " THREE " ");
-}
-
 /* Only what the clock has ended may be on the server still. */
 TEST(a_lost_hold_is_cleaned_up_only_if_it_may_still_exist_on_the_server) {
     for (int reason = HF_LOST_NONE + 1; reason < HF_LOST_REASONS; reason++) {
@@ -91,17 +79,6 @@ TEST(after_a_loss_a_queue_entry_is_cleaned_up_only_if_its_grant_was_unconfirmed)
     }
 }
 
-/* A hold in the table keeps its caller's place there, so that a new acquire waits for it. */
-TEST(the_clean_up_of_a_lost_hold_delays_its_callers_next_acquire_unless_a_new_hold_exists) {
-    EACH_NUMBER (replaced, 2) {
-        hf_hold *hold = watch(add_hold("k", "me", HF_SECOND, true, AT(0)));
-        lose_hold(hold, HF_LOST_EXPIRED);
-        if (replaced) hf_holds_remove(holds_of(&rig.client), claim_of(hold));
-        hf_renewer_clean_up_lost(&rig.client, hold, AT(1)), CHECK_EQ_INT(holds_left(), 1);
-        CHECK_EQ_INT(state_of(), replaced ? -1 : CLEANING_UP);
-    }
-}
-
 TEST(a_shared_owners_clean_up_releases_only_the_holds_of_its_own_process) {
     CASES(uint32_t count, others, pending; const char *sent; bool once) =
         LIST({3, 1, 0, "1  2", true}, {3, 1, 2, "1  4", true}, {2, 2, 0, "2  0", false});
@@ -117,16 +94,6 @@ TEST(a_shared_owners_clean_up_releases_only_the_holds_of_its_own_process) {
         cut_link(RENEWER, "reset", AT(2));
         rig_sleep(AT(2), AT(2000)), CHECK_EQ_INT(sent_over(RENEWER)[0] != '\0', !cases[i].once);
     }
-}
-
-/* A caller waits for it: it goes over that caller's link, and fails at once if there is none. */
-TEST(a_clean_up_that_a_caller_waits_for_is_sent_at_once) {
-    hf_hold *hold = clean_up("k", "me", 30 * HF_SECOND, AT(1));
-    rig.refusing = true;
-    hf_renewer_clean_up_first(&rig.client, claim_of(hold), AT(2));
-    rig_serve(AT(2)), CHECK(!is_in_flight(hold));
-    rig.refusing = false;
-    CHECK_SENT_UNTIL(CALLS, AT(2), AT(20000), LEAVE_OF_K("0", ""));
 }
 
 TEST(a_handle_with_several_holds_reports_each_loss_once) {
@@ -215,20 +182,6 @@ TEST(a_clean_up_is_retried_until_the_lease_has_ended) {
     CHECK(is_quiet());
 }
 
-TEST(a_closed_client_retries_a_failed_clean_up_within_200_ms) {
-    static const int pauses[] = {50, 100, 200, 200, 200, 200};
-    for (uint32_t failures = 0; failures < 6; failures++) {
-        rig_begin();
-        hf_hold *hold = watch(add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
-        set_failures(hold, 3); /* of its renewals, which do not count here */
-        close_rig(AT(10));
-        rig_tick(AT(10)), CHECK_EQ_INT(failures_of(hold), 0);
-        set_failures(hold, failures);
-        feed_renewer("-OOM command not allowed\r\n", AT(11));
-        CHECK_EQ_U64(renewer_next_tick(), AT(11 + pauses[failures]));
-    }
-}
-
 TEST(a_closed_client_connects_again_at_once_after_its_server_has_refused_connections) {
     int ms = 10;
     rig_cut("reset", AT(5));
@@ -251,77 +204,6 @@ TEST(a_clean_up_without_a_reply_does_not_close_the_connection_of_calls) {
     CHECK_SENT_PART_AT(CALLS, AT(1), "EVALSHA leave");
     hf_client_tick(&rig.client, AT(500)), CHECK_EQ_INT(state_of(), -1);
     CHECK(hf_session_wants(link_of(CALLS), AT(500)) != HF_WANT_CLOSE);
-}
-
-TEST(a_clean_up_on_a_server_that_remains_unreachable_is_given_up_within_40_s) {
-    rig.refusing = true;
-    clean_up("k", "me", 3 * HF_SECOND, AT(0));
-    int wakes = rig_sleep(AT(0), AT(40000));
-    CHECK_EQ_INT(state_of(), -1);
-    CHECK_OR(wakes < 300, "%d wakes", wakes);
-    CHECK_EQ_U64(client_next_tick(), HF_NEVER);
-}
-
-TEST(a_key_of_another_type_needs_no_clean_up) {
-    clean_up("k", "me", 3 * HF_SECOND, AT(0));
-    rig_tick(AT(0));
-    feed_renewer("-WRONGTYPE Operation against a key holding the wrong kind of value\r\n", AT(1));
-    CHECK_EQ_INT(state_of(), -1);
-}
-
-TEST(a_hold_abandoned_during_its_renewal_is_cleaned_up_after_the_reply) {
-    hf_hold *hold = watch(add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
-    CHECK_BATCH(AT(0), AT(10000), 1);
-    abandon_hold(hold, 1, AT(10001));
-    CHECK_SENT_UNTIL(RENEWER, AT(10001), AT(10100), "");
-    answer_batch(1, ":1", AT(10100)), CHECK_EQ_U64(stats().renewals, 1);
-    CHECK_SENT_AT(RENEWER, AT(10100), LEAVE_OF_K("0", ""));
-    feed_renewer(":1\r\n", AT(10101)), CHECK_EQ_INT(state_of(), -1);
-}
-
-/* Its last renewal may have been carried out, although the reply was lost. */
-TEST(abandoning_a_hold_whose_lease_ended_by_the_clock_cleans_it_up) {
-    static const hf_lost_reason reasons[] = {HF_LOST_UNREACHABLE, HF_LOST_EXPIRED};
-    EACH_NUMBER (i, 2) {
-        hf_hold *hold = watch(add_hold("k", "me", 3 * HF_SECOND, true, AT(0)));
-        lose_hold(hold, reasons[i]);
-        abandon_hold(hold, 1, AT(3000)), CHECK(is_lost(hold));
-        CHECK_EQ_INT(state_of(), CLEANING_UP);
-        CHECK(!is_quiet());
-        CHECK_SENT_AT(RENEWER, AT(3001), LEAVE_OF_K("0", ""));
-        feed_renewer(":1\r\n", AT(3002)), CHECK_EQ_INT(holds_left(), 0), CHECK(is_quiet());
-    }
-}
-
-static hf_time fake_deadlines[2];
-static int fake_ticks[2];
-
-static hf_time fake_deadline(const hf_client *client, hf_link half) {
-    (void)client;
-    return fake_deadlines[half == RENEWER];
-}
-
-static void fake_tick(hf_client *client, hf_link half, hf_time now) {
-    (void)client;
-    (void)now;
-    fake_ticks[half == RENEWER]++;
-}
-
-/* A driver may serve the halves in two threads, and each must find its nodes by itself. */
-TEST(callers_and_the_renewer_look_up_servers_independently_of_each_other) {
-    const hf_topology *before = topology_of(&rig.client);
-    hf_topology topology = *before;
-    topology.next_tick = fake_deadline;
-    topology.tick = fake_tick;
-    set_topology(&rig.client, &topology);
-    fake_deadlines[0] = AT(70);
-    fake_deadlines[1] = AT(90);
-    CHECK_EQ_U64(calls_next_tick(), AT(70));
-    CHECK_EQ_U64(renewer_next_tick(), AT(90));
-    CHECK_EQ_U64(client_next_tick(), AT(70));
-    hf_client_tick_renewer(&rig.client, AT(1)), CHECK(fake_ticks[0] == 0 && fake_ticks[1] == 1);
-    hf_client_tick_calls(&rig.client, AT(1)), CHECK(fake_ticks[0] == 1 && fake_ticks[1] == 1);
-    set_topology(&rig.client, before);
 }
 
 /* While its slot moves it can be renewed by its key alone, also if nobody wants it renewed. */
@@ -354,16 +236,6 @@ TEST(a_clean_up_that_runs_out_of_memory_is_retried) {
         CHECK(renewer_next_tick() > AT(1));
         CHECK_SENT_UNTIL(RENEWER, AT(1), AT(1100), LEAVE_OF_K("0", ""));
     }
-}
-
-TEST(a_clean_up_without_a_reply_closes_the_renewers_connection) {
-    hf_hold *hold = watch(add_hold("k", "me", HF_SECOND, true, AT(0)));
-    set_shared(hold, true);
-    abandon_hold(hold, 1, AT(10));
-    rig_tick(AT(10)), CHECK(strncmp(sent_over(RENEWER), "EVALSHA leave ", 14) == 0);
-    CHECK_EQ_INT(link_of(RENEWER)->state, HF_SESSION_READY);
-    rig_sleep(AT(10), AT(1000)); /* the owner's other process may have it from then on */
-    CHECK_EQ_INT(link_of(RENEWER)->state, HF_SESSION_CLOSED);
 }
 
 /* Its mark in the queue shows that it has the lock by a grant; only that is released. */

@@ -24,13 +24,6 @@ TEST(a_confirmation_removes_the_grants_mark_even_after_a_re_entry_with_another_t
     CHECK_SENT_UNTIL(RENEWER, AT(201), AT(800), CONFIRM_K);
 }
 
-TEST(a_grant_that_cannot_be_confirmed_is_lost_before_its_grant_lease_ends) {
-    hf_hold *hold = granted_hold(true);
-    rig.refusing = true;
-    rig_sleep(AT(100), AT(1978) - 1), CHECK(is_held(hold));
-    rig_sleep(AT(1978) - 1, AT(1978)), CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
-}
-
 TEST(a_grant_is_lost_if_its_confirmation_finds_another_owner) {
     hf_hold *hold = granted_hold(true);
     rig_sleep(AT(100), AT(800));

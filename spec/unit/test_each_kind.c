@@ -86,18 +86,6 @@ TEST(an_acquire_of_each_kind_of_lock_waits_for_a_replica_if_replicas_must_confir
     }
 }
 
-TEST(each_kind_of_lock_is_lost_if_its_renewal_does_not_find_it) {
-    EACH_LEASED(kind) {
-        config = rig_config();
-        begin_kind(kind);
-        hf_hold *hold = watch(take(kind, ACQUIRED));
-        rig_sleep(AT(0), AT(10000));
-        feed(link_of(RENEWER), "*1\r\n:-1\r\n", AT(10001));
-        CHECK_OR(is_lost(hold), "%s is %d", kind->name, hold_state(hold));
-        CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
-    }
-}
-
 /* The queue has a mark for a grant that is not confirmed. */
 TEST(an_unconfirmed_grant_of_each_kind_of_lock_is_removed_from_the_queue_when_it_ends) {
     EACH_LEASED(kind) {

@@ -34,16 +34,6 @@ TEST(an_extend_that_finds_the_lock_gone_or_is_answered_after_its_lease_reports_a
     }
 }
 
-TEST(an_extend_whose_reply_arrives_after_the_loss_does_not_revive_the_hold) {
-    hf_hold *hold = hold_times(1, AT(0));
-    set_renewed(hold, false);
-    hf_op *op = begin_extend(60 * HF_SECOND, AT(29000));
-    rig_sleep(AT(29000), AT(29700)), CHECK(is_lost(hold));
-    CHECK_ANSWER(op, ":1\r\n", AT(29800), "lost");
-    CHECK(is_lost(hold));
-    CHECK_EQ_U64(hf_client_loss_count(&rig.client), 1);
-}
-
 TEST(after_an_extend_without_a_reply_the_shorter_of_both_leases_applies) {
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(10 * HF_SECOND, AT(1000));
@@ -59,60 +49,6 @@ TEST(after_an_extend_without_a_reply_the_shorter_of_both_leases_applies) {
         now = next + HF_MS;
     }
     CHECK(is_held(hold));
-}
-
-/* A late copy of the first extend may still reach the server behind the second one. */
-TEST(after_a_second_extend_the_shortest_lease_applies_if_a_copy_of_the_first_may_arrive_late) {
-    CASES(int first_ms, second_ms, believed_ms) =
-        LIST({10000, 60000, 9898}, {60000, 10000, 9898}, {10000, 4000, 3958});
-    EACH_CASE (i, cases) {
-        hf_hold *hold = hold_times(1, AT(0));
-        hf_op *op = begin_extend((hf_time)cases[i].first_ms * HF_MS, AT(1000));
-        cut_link(CALLS, "reset", AT(1001));
-        rig_sleep(AT(1001), AT(1100));
-        CHECK_ANSWER(op, ":1\r\n", AT(1101), "ok");
-        op = begin_extend((hf_time)cases[i].second_ms * HF_MS, AT(2000));
-        CHECK_ANSWER(op, ":1\r\n", AT(2001), "ok");
-        CHECK_EQ_U64(lease_of(hold), (hf_time)cases[i].second_ms * HF_MS);
-        CHECK_EQ_U64(ends_at(hold), AT(2000 + cases[i].believed_ms));
-    }
-}
-
-TEST(an_extend_that_the_server_refuses_leaves_the_lease_as_it_was) {
-    hf_hold *hold = hold_times(1, AT(0));
-    hf_op *op = begin_extend(HF_SECOND, AT(1000));
-    CHECK_ANSWER(op, "-NOPERM no\r\n", AT(1001), "denied");
-    CHECK_EQ_U64(ends_at(hold), AT(29698));
-    CHECK_EQ_U64(renewer_next_tick(), AT(10000));
-}
-
-TEST(a_check_succeeds_if_the_lock_is_held_and_otherwise_reports_a_loss) {
-    hf_hold *hold = hold_times(1, AT(0));
-    hf_op *op = begin(HF_OP_CHECK, AT(1000));
-    CHECK_SENT(CALLS, CHECK_OF_K);
-    CHECK_ANSWER(op, ":1\r\n", AT(1001), "ok");
-    CHECK_EQ_U64(ends_at(hold), AT(29698));
-    CHECK_EQ_U64(renewer_next_tick(), AT(10000));
-    op = begin(HF_OP_CHECK, AT(2000));
-    CHECK_ANSWER(op, ":-1\r\n", AT(2001), "lost");
-    CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
-    op = begin(HF_OP_CHECK, AT(3000)), CHECK_OUTCOME(op, "lost");
-    CHECK_MESSAGE(op, "its key was deleted on the server");
-}
-
-/* Not only a renewal may be overtaken by it. */
-TEST(no_reply_prolongs_the_lease_beyond_that_of_an_extend_that_the_server_may_still_receive) {
-    CASES(hf_op_kind kind; const char *reply) =
-        LIST({HF_OP_ACQUIRE, "*2\r\n:1\r\n:0\r\n"}, {HF_OP_RELEASE, ":2\r\n"});
-    EACH_CASE (i, cases) {
-        hf_hold *hold = hold_times(2, AT(0));
-        hf_op_end(begin_extend(10 * HF_SECOND, AT(1000)), AT(1001));
-        cut_link(CALLS, "reset", AT(1002));
-        hf_op *op = begin(cases[i].kind, AT(3000));
-        CHECK_ANSWER(op, cases[i].reply, AT(3001), "ok");
-        CHECK_EQ_U64(ends_at(hold), AT(3000 + 9898));
-        CHECK(renewer_next_tick() <= AT(3000 + 3334));
-    }
 }
 
 static hf_hold *hold_granted(hf_time now) {
@@ -164,22 +100,6 @@ TEST(a_renewing_check_without_a_reply_does_not_limit_later_leases) {
     CHECK_EQ_U64(ends_at(hold), AT(600 + 59398));
 }
 
-/* A caller that checks often must not lose the lock for that. */
-TEST(repeated_checks_do_not_prevent_the_renewal_of_a_lock) {
-    hf_hold *hold = hold_times(1, AT(0));
-    for (int ms = 900; ms < 100000; ms += 900) {
-        for (int at = ms - 900; at < ms; at += 100) {
-            rig_sleep(AT(at), AT(at + 100));
-            if (sent_over(RENEWER)[0] != '\0') feed_renewer("*1\r\n:1\r\n", AT(at + 100));
-        }
-        hf_op *op = begin(HF_OP_CHECK, AT(ms));
-        CHECK_ENDS_WITH(op, ":1\r\n", AT(ms), "ok");
-    }
-    CHECK(is_held(hold));
-    CHECK_OR(stats().renew_batches >= 8 && stats().renew_batches <= 10, "%d renewals",
-             (int)stats().renew_batches);
-}
-
 TEST(an_extend_confirms_a_grant) {
     hf_hold *hold = hold_granted(AT(0));
     hf_op *op = begin_extend(60 * HF_SECOND, AT(200));
@@ -205,17 +125,6 @@ TEST(an_extend_abandoned_before_it_was_sent_changes_nothing) {
     CHECK_EQ_U64(ends_at(hold), AT(1000 + 9898));
     hf_op_end(op, AT(1100)), CHECK_EQ_U64(ends_at(hold), AT(29698));
     CHECK_EQ_U64(renewer_next_tick(), AT(10000));
-}
-
-TEST(an_extend_whose_reply_arrives_after_max_hold_reports_a_loss_with_the_reason_max_hold) {
-    hf_hold *hold = hold_times(1, AT(0));
-    set_bound(hold, AT(2000));
-    hf_hold_ref(hold);
-    hf_op *op = begin_extend(60 * HF_SECOND, AT(1));
-    set_hold_state(hold, HF_HOLD_HELD);
-    CHECK_ANSWER(op, ":1\r\n", AT(2500), "lost");
-    CHECK_EQ_INT(reason_of(hold), HF_LOST_MAX_HOLD);
-    hf_hold_unref(hold);
 }
 
 TEST(a_check_that_no_replica_confirms_succeeds_but_does_not_confirm_the_grant) {

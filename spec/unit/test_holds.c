@@ -379,21 +379,6 @@ TEST(a_client_publishes_its_name_for_holds_that_are_renewed_or_long_and_not_shar
     }
 }
 
-TEST(freeing_a_quorum_hold_frees_its_references_to_each_servers_hold) {
-    hf_hold *whole = add("k", "me"), *part = add("j", "me");
-    if (!whole || !part) abort();
-    set_member_holds(whole, calloc(2, sizeof(hf_hold *)));
-    if (!member_holds_of(whole)) abort();
-    set_member_count(whole, 2);
-    for (int i = 0; i < 2; i++) {
-        member_holds_of(whole)[i] = part;
-        hf_hold_ref(part);
-    }
-    hf_hold_ref(whole);
-    hf_holds_remove(&holds, claim_of(whole));
-    hf_hold_unref(whole);
-}
-
 TEST(after_a_shared_owners_release_only_its_other_processes_holds_are_counted) {
     NEW_HOLD(hold);
     set_count(&hold, 5);

@@ -156,14 +156,6 @@ TEST(a_kept_lock_that_was_entered_twice_goes_to_no_other_caller_after_one_releas
     CHECK_OUTCOME(waits, "under way");
 }
 
-/* The server may count two entries, of which a caller's release knows one. */
-TEST(a_client_does_not_keep_a_lock_after_a_re_entry_of_unknown_outcome) {
-    hold_and_end();
-    hf_op_end(acquire("a", AT(1)), AT(2));
-    sent_over(CALLS);
-    CHECK_RELEASE_SENT("a", AT(3), RELEASE("01"));
-}
-
 TEST(a_kept_lock_whose_range_of_tokens_is_used_up_is_acquired_from_the_server_again) {
     keep_idle(AT(1));
     for (int i = 0; i < 3; i++) {
@@ -232,15 +224,6 @@ TEST(a_caller_that_waited_before_another_client_requested_the_kept_lock_gets_it_
     CHECK_OUTCOME(c, "under way");
 }
 
-TEST(a_client_returns_a_kept_lock_that_is_idle_or_released_when_its_keep_time_ends) {
-    hold_and_end();
-    hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(1000));
-    CHECK_SENT(CALLS, RELEASE("01"));
-    CHECK_ANSWER(op, ":1\r\n", AT(1000), "ok");
-    keep_idle(AT(900));
-    CHECK_SENT_UNTIL(RENEWER, AT(900), AT(1000), LEAVE("01"));
-}
-
 TEST(an_acquire_waits_while_its_client_is_returning_the_kept_lock) {
     keep_idle(AT(900));
     CHECK_SENT_UNTIL(RENEWER, AT(900), AT(1000), LEAVE("01"));
@@ -275,12 +258,6 @@ TEST(shortening_a_kept_lock_that_no_replica_confirms_does_not_extend_its_hold) {
     CHECK_EQ_U64(claim_ends_at(claim_in_heap(holds_of(&rig.client), 0)), confirmed);
 }
 
-TEST(a_client_returns_a_kept_lock_if_shortening_its_lease_has_an_unknown_outcome) {
-    keep_shortened();
-    feed(link_of(RENEWER), "-NOPERM x\r\n", AT(670));
-    CHECK_SENT_PART_AT(RENEWER, AT(670), LEAVE("01"));
-}
-
 TEST(an_idle_kept_lock_that_has_gone_is_not_reported_as_lost) {
     static const char *const replies[] = {":-1\r\n", ":-2\r\n"};
     for (size_t i = 0; i < 2; i++) {
@@ -294,15 +271,6 @@ TEST(an_idle_kept_lock_that_has_gone_is_not_reported_as_lost) {
         CHECK(is_asking(op));
         CHECK_SENT(RENEWER, "");
     }
-}
-
-TEST(a_lost_kept_lock_goes_to_no_other_caller) {
-    hold_and_end();
-    hf_op *b = acquire("b", AT(1)), *check = begin_as("a", HF_OP_CHECK, 0, AT(2));
-    sent_over(CALLS);
-    feed_calls(":-2\r\n", AT(3)), CHECK_EQ_INT(hf_op_code(check), HF_LOST);
-    CHECK_TICK(b, AT(3), "under way");
-    CHECK_SENT(CALLS, ASK_IN_LINE("02"));
 }
 
 TEST(closing_a_client_returns_its_idle_kept_locks) {
@@ -620,16 +588,6 @@ TEST(a_kept_lock_that_goes_to_the_next_caller_adopts_that_callers_options) {
     CHECK_EQ_INT(count_of(hold), 1);
 }
 
-/* A lease that is no longer than the grant's may be lent for a shorter one. */
-TEST(a_kept_lock_with_a_short_lease_is_extended_to_the_lease_that_the_next_caller_wants) {
-    end_with(BEGIN_SPEC(spec_as("a"), AT(0), spec.lease = 2 * HF_SECOND), RANGE, AT(0));
-    release("a", AT(1));
-    hf_op *op = BEGIN_SPEC(spec_as("b"), AT(2), spec.lease = HF_SECOND);
-    CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(ends_at(hold_in(op)), hf_lease_end(AT(2), HF_SECOND));
-    CHECK_EQ_U64(lease_of(hold_in(op)), HF_SECOND);
-}
-
 TEST(an_acquire_of_another_kind_waits_until_the_clients_kept_lock_is_returned) {
     for (int in_flight = 0; in_flight <= 1; in_flight++) {
         keep_idle(AT(1));
@@ -643,17 +601,6 @@ TEST(an_acquire_of_another_kind_waits_until_the_clients_kept_lock_is_returned) {
         feed_calls(":1\r\n", AT(670)), CHECK(is_asking(op));
         CHECK_SENT_PART(CALLS, "EVALSHA begin ");
     }
-}
-
-TEST(a_client_keeps_a_lock_and_a_mutex_of_the_same_key_separately) {
-    hold_and_end();
-    hf_op *op = BEGIN_SPEC(spec_as("b"), AT(1), spec.lock_kind = &hf_kind_mutex);
-    CHECK(is_asking(op));
-    CHECK_SENT_PART(CALLS, "EVALSHA mutex_acquire ");
-    CHECK_ANSWER(op, RANGE, AT(2), "ok");
-    CHECK_EQ_INT(kept_count(&rig.client), 2);
-    release("a", AT(3));
-    check_lent("c", AT(3), 101);
 }
 
 TEST(a_caller_that_waits_in_its_client_queries_the_server_when_the_holders_lease_ends) {

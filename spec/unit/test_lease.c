@@ -35,14 +35,6 @@ TEST(the_end_of_the_longest_lease_does_not_overflow) {
     CHECK_EQ_U64(hf_lease_renew_at(HF_NEVER - HF_SECOND, 30 * HF_SECOND), HF_NEVER);
 }
 
-TEST(a_lease_is_renewed_once_a_third_of_it_has_passed) {
-    CHECK_EQ_U64(hf_lease_renew_at(NOW, 30 * HF_SECOND), NOW + 10 * HF_SECOND);
-    for (hf_time lease = HF_LEASE_MIN; lease <= HF_LEASE_MAX; lease = lease * 3 / 2 + 1) {
-        CHECK(hf_lease_renew_at(NOW, lease) > NOW);
-        CHECK(hf_lease_renew_at(NOW, lease) < hf_lease_end(NOW, lease));
-    }
-}
-
 TEST(the_time_of_the_renewal_can_be_computed_from_the_end_of_the_lease) {
     for (hf_time lease = HF_LEASE_MIN; lease <= HF_LEASE_MAX; lease = lease * 3 / 2 + 1) {
         CHECK_EQ_U64(hf_lease_renew_at_from_end(hf_lease_end(NOW, lease), lease),

@@ -58,16 +58,6 @@ TEST(the_last_renewal_sends_a_lease_that_ends_at_max_hold) {
     CHECK_EQ_U64(stats().losses, 1);
 }
 
-TEST(a_lease_longer_than_max_hold_is_shortened_to_max_hold) {
-    hf_op *op = begin_bounded(5 * HF_SECOND, 0, AT(0));
-    CHECK_SENT(CALLS, "EVALSHA acquire " K_AND_OWNER " 5000 1000");
-    end_with(op, ACQUIRED, AT(1));
-    hf_hold *hold = hold_of();
-    CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(0), 5 * HF_SECOND));
-    CHECK_EQ_INT(pass(1, 5001), 0);
-    CHECK_MAX_HOLD(hold);
-}
-
 TEST(a_reentry_does_not_extend_max_hold) {
     hf_hold *hold = hold_for(40 * HF_SECOND);
     pass(1, 25001);
@@ -99,28 +89,6 @@ TEST(an_extend_beyond_max_hold_is_shortened_to_end_at_max_hold) {
     CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(5000), 15 * HF_SECOND));
     CHECK_EQ_INT(pass(5001, 20000), 0);
     CHECK_MAX_HOLD(hold);
-}
-
-TEST(max_hold_of_a_waiters_hold_starts_when_the_lock_is_granted) {
-    hf_op *op = begin_bounded(40 * HF_SECOND, HF_NEVER, AT(0));
-    subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
-    sent_over(CALLS);
-    CHECK_GRANTS(op, GRANT("1", "88"), AT(500), "ok");
-    hf_op_end(op, AT(500)), CHECK_EQ_U64(bound_of(hold_of()), AT(40500));
-    CHECK_SENT_PART_UNTIL(RENEWER, AT(500), renewer_next_tick(),
-                          "EVALSHA extend 2 k holdfast_queue:{k} me 30000 ");
-}
-
-/* The connection is made later than the renewal was encoded. */
-TEST(a_renewal_that_is_sent_late_does_not_prolong_a_hold_beyond_max_hold) {
-    hf_hold *hold = hold_for(35 * HF_SECOND);
-    rig.refusing = true;
-    rig_sleep(AT(1), AT(14000));
-    rig.refusing = false;
-    CHECK_SENT_PART_UNTIL(RENEWER, AT(14000), AT(16000), RENEW);
-    feed(link_of(RENEWER), RENEWED, AT(16001));
-    CHECK(ends_at(hold) > AT(34000) && ends_at(hold) <= AT(35000));
-    pass(16001, 35001), CHECK_MAX_HOLD(hold);
 }
 
 /* The release of a lost lock leaves nothing of it: a renewal may have been sent late. */

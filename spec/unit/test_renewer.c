@@ -36,18 +36,6 @@ TEST(an_explicit_lease_is_renewed_only_while_renewal_is_switched_on) {
     CHECK_SENT_UNTIL(RENEWER, AT(10500), AT(39000), "");
 }
 
-TEST(a_hold_remains_valid_as_long_as_it_is_renewed) {
-    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
-    int wakes = 0;
-    for (int ms = 0; ms < 60000; ms += 10) {
-        wakes += rig_sleep(AT(ms), AT(ms + 10));
-        if (batch_size() == 1) answer_batch(1, ":1", AT(ms + 10));
-        CHECK(hf_hold_is_valid(hold, AT(ms + 10)));
-    }
-    CHECK(stats().renewals >= 55 && stats().renewals <= 61);
-    CHECK(wakes < 200);
-}
-
 TEST(a_renewal_batch_has_at_most_a_hundred_keys) {
     add_many(250, 30 * HF_SECOND, AT(0));
     rig_sleep(AT(0), AT(10000));
@@ -120,13 +108,6 @@ TEST(a_renewal_batch_includes_no_unconfirmed_grants_fixed_leases_or_kept_locks) 
     }
 }
 
-TEST(each_kind_of_lock_is_renewed_by_its_own_command) {
-    add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
-    set_kind(add_hold("b", "me", 30 * HF_SECOND, true, AT(0)), &hf_kind_mutex);
-    rig_sleep(AT(0), AT(10000));
-    CHECK_SENT(RENEWER, "EVALSHA renew 1 a me 30000\nEVALSHA mutex_renew 1 b me 30000");
-}
-
 TEST(each_hold_renewed_in_one_batch_gets_its_own_result) {
     hf_hold *a = add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
     hf_hold *b = add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
@@ -174,21 +155,6 @@ TEST(holds_with_about_the_same_time_left_are_renewed_in_one_batch) {
     }
 }
 
-/* The first one and the last one of a batch differ by the factor at most, in whatever order. */
-TEST(holds_whose_remaining_leases_differ_too_much_are_renewed_in_separate_batches) {
-    CASES(int left[3]; int size) =
-        LIST({{14, 50, 60}, 2}, {{60, 16, 14}, 2}, {{14, 50, 56}, 3}, {{60, 16, 15}, 3});
-    EACH_CASE (i, cases) {
-        static const char *const keys[] = {"a", "b", "c"};
-        for (int j = 0; j < 3; j++) {
-            hf_hold *hold = add_hold(keys[j], "me", 60 * HF_SECOND, true, AT(0));
-            set_end(hold, AT(cases[i].left[j] * 1000));
-            hf_holds_set_wake_at(holds_of(&rig.client), claim_of(hold), AT(0));
-        }
-        rig_tick(AT(0)), CHECK_EQ_INT(batch_size(), cases[i].size);
-    }
-}
-
 /* A server that has just sent something else is alive; one that was silent before is not. */
 TEST(a_renewal_without_a_reply_replaces_its_connection_only_if_that_was_silent_long_enough) {
     CASES(int lease, due, fails, awaiting, received; bool replaced) = {
@@ -219,26 +185,6 @@ TEST(a_renewal_does_not_restart_a_connection_that_is_being_opened) {
     hf_client_tick(&rig.client, AT(700)), CHECK_EQ_INT(failures_of(hold), 0);
     hf_client_tick(&rig.client, AT(900)), CHECK(is_lost(hold));
     CHECK(hf_session_wants(link, AT(900)) != HF_WANT_CLOSE);
-}
-
-TEST(a_renewals_reply_never_shortens_the_lease_that_a_hold_already_has) {
-    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
-    set_end(hold, AT(60000));
-    hf_renewer_on_renewed(&rig.client, claim_of(hold), AT(1), AT(2));
-    CHECK_EQ_U64(ends_at(hold), AT(60000));
-}
-
-/* Its record or its release has taken it out of the table meanwhile. */
-TEST(a_renewals_reply_for_a_hold_that_was_released_is_ignored) {
-    static const char *const results[] = {":1", ":-1", ":-2", ":0"};
-    EACH_CASE (i, results) {
-        hf_hold *hold = watch(add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
-        rig_sleep(AT(0), AT(10000));
-        hf_holds_remove(holds_of(&rig.client), claim_of(hold));
-        answer_batch(1, results[i], AT(10001)), CHECK_EQ_U64(stats().renewals, 0);
-        CHECK_EQ_U64(stats().losses, 0);
-        CHECK(!is_at_risk(hold) && !is_in_flight(hold));
-    }
 }
 
 TEST(a_late_renewal_is_counted_in_the_metrics_only_if_its_hold_was_not_lost) {
@@ -343,22 +289,6 @@ TEST(a_minute_after_it_refused_three_renewal_batches_a_server_gets_a_batch_again
     }
 }
 
-/* One of them was released while the batch was under way. */
-TEST(a_split_renewal_batch_leaves_out_holds_that_have_ended) {
-    hf_hold *holds[5];
-    renew_five(holds);
-    sent_over(RENEWER);
-    abandon_hold(holds[0], 1, AT(10001));
-    lose_hold(holds[1], HF_LOST_TAKEN);
-    abandon_hold(holds[1], 1, AT(10001));
-    feed_renewer("-NOPERM no\r\n", AT(10002));
-    rig_tick(AT(10002));
-    const char *text = sent_over(RENEWER);
-    CHECK(strstr(text, "EVALSHA leave 4 a ") && !strstr(text, "renew 1 a "));
-    CHECK(!strstr(text, " b "));
-    CHECK(strstr(text, "EVALSHA renew 1 c ") && strstr(text, "EVALSHA renew 1 e "));
-}
-
 TEST(a_failed_renewal_is_retried_within_the_lease) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     int tries = 0;
@@ -389,15 +319,6 @@ TEST(a_hold_is_lost_before_its_lease_can_end_on_the_server) {
         CHECK_EQ_U64(hf_client_loss_count(&rig.client), 1);
         CHECK_OR(wakes < 200, "%d wakes", wakes);
     }
-}
-
-TEST(a_hold_on_a_silent_server_is_lost_at_the_end_of_its_lease) {
-    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
-    rig_sleep(AT(0), AT(29698) - 1), CHECK(is_held(hold));
-    CHECK(first_node(&rig.client)->links[RENEWER].opens >
-          2); /* a server that does not answer is tried over new connections */
-    rig_sleep(AT(29698) - 1, AT(29698)), CHECK(is_lost(hold));
-    CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
 }
 
 /* Wakes the client until `until`, as rig_sleep does, but leaves the links to the test. */
@@ -433,18 +354,6 @@ TEST(a_grants_confirmation_waits_for_its_connection_until_the_grant_ends) {
     CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(170), 30 * HF_SECOND));
 }
 
-TEST(a_grants_confirmation_accepts_a_slow_reply_until_the_grant_ends) {
-    begin(HF_OP_PING, AT(0));
-    hf_session *link = link_of(RENEWER);
-    hf_session_opening(link, AT(0));
-    hf_session_opened(link, AT(1));
-    hf_hold *hold = add_grant();
-    rig_sleep(AT(50), AT(100)), CHECK(strstr(output_of(link), "EVALSHA extend"));
-    rig_sleep(AT(100), AT(190));
-    feed_renewer(":1\r\n", AT(190)), CHECK(is_held(hold)), CHECK_EQ_INT(failures_of(hold), 0);
-    CHECK_EQ_U64(link->opens, 1);
-}
-
 TEST(a_renewal_without_a_reply_keeps_half_of_the_lease_for_a_new_connection) {
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     rig_sleep(AT(0), AT(900));
@@ -455,26 +364,6 @@ TEST(a_renewal_without_a_reply_keeps_half_of_the_lease_for_a_new_connection) {
     CHECK_EQ_U64(link_of(RENEWER)->opens, 2);
     CHECK_EQ_INT(batch_size(), 1);
     feed_renewer("*1\r\n:1\r\n", AT(2900)), CHECK(is_held(hold));
-}
-
-TEST(a_renewal_does_not_replace_a_connection_shared_with_calls_early) {
-    RIG_BEGIN(config.renewer = CALLS);
-    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
-    begin(HF_OP_PING, AT(900));
-    feed(link_of(CALLS), "+PONG\r\n", AT(901));
-    rig_sleep(AT(901), AT(2450)), CHECK_EQ_INT(failures_of(hold), 0);
-    feed(link_of(CALLS), "*1\r\n:1\r\n", AT(2450)), CHECK(is_held(hold));
-    CHECK_EQ_U64(link_of(CALLS)->opens, 1);
-}
-
-TEST(a_renewal_does_not_replace_a_connection_whose_server_is_loading) {
-    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
-    for (int ms = 10000; ms < 25000; ms += 10) {
-        rig_sleep(AT(ms - 10), AT(ms));
-        if (batch_size() > 0) feed_renewer("-LOADING Redis is loading\r\n", AT(ms));
-    }
-    CHECK(failures_of(hold) > 0);
-    CHECK_EQ_U64(link_of(RENEWER)->opens, 1);
 }
 
 /* Only a renewal can have failed; a check of a fixed lease has not. */
@@ -495,43 +384,6 @@ TEST(an_expired_hold_is_reported_as_unreachable_only_if_a_renewal_failed) {
         hf_renewer_on_lost(&rig.client, hold, hf_lost_reason_at_end(claim_of(hold)), AT(1000));
         CHECK_EQ_INT(reason_of(hold), cases[i].reason);
     }
-}
-
-TEST(a_renewal_whose_connection_was_lost_is_sent_again) {
-    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
-    rig_sleep(AT(0), AT(10000));
-    cut_link(RENEWER, "reset", AT(10100));
-    CHECK_SENT_UNTIL(RENEWER, AT(10100), AT(10200), "EVALSHA renew 1 k me 30000");
-    answer_batch(1, ":1", AT(10300));
-    CHECK(ends_at(hold) > AT(39698) && ends_at(hold) <= AT(10200 + 29698));
-}
-
-TEST(a_renewals_reply_after_the_loss_does_not_revive_the_hold) {
-    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
-    CHECK_BATCH(AT(0), AT(1000), 1);
-    lose_hold(hold, HF_LOST_EXPIRED);
-    answer_batch(1, ":1", AT(1001)), CHECK(is_lost(hold)), CHECK_EQ_U64(stats().late_renewals, 1);
-    CHECK(!is_in_flight(hold));
-}
-
-TEST(a_renewal_with_a_malformed_reply_counts_as_failed) {
-    static const char *const replies[] = {"+OK\r\n",           "$-1\r\n", "*0\r\n",
-                                          "*1\r\n$1\r\nx\r\n", ":0\r\n",  "-ERR no\r\n"};
-    EACH_CASE (i, replies) {
-        hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
-        rig_sleep(AT(0), AT(10000));
-        feed_renewer(replies[i], AT(10001)), CHECK(is_held(hold));
-        CHECK(is_at_risk(hold) && !is_in_flight(hold));
-        CHECK_EQ_U64(ends_at(hold), AT(29698));
-    }
-}
-
-TEST(a_client_can_renew_over_the_connection_of_its_calls) {
-    RIG_BEGIN(config.renewer = CALLS);
-    add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
-    CHECK_SENT_UNTIL(CALLS, AT(0), AT(10000), "EVALSHA renew 1 k me 30000");
-    CHECK_EQ_INT(link_of(RENEWER)->state, HF_SESSION_CLOSED);
-    feed_calls("*1\r\n:1\r\n", AT(10001)), CHECK_EQ_U64(renewer_next_tick(), AT(20000));
 }
 
 TEST(a_renewal_that_runs_out_of_memory_is_retried) {
