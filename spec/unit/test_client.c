@@ -45,18 +45,6 @@ TEST(idle_connections_are_pinged_after_another_one_to_their_server_got_no_replie
     rig_sleep(AT(1849), AT(1850)), CHECK_EQ_INT(link_of(RENEWER)->state, HF_SESSION_CLOSED);
 }
 
-/* Another thread may sleep on them. */
-TEST(connections_for_calls_are_pinged_after_one_for_renewals_got_no_replies) {
-    hf_hold *hold = hold_lock(AT(0));
-    rig_sleep(AT(1), AT(9999));
-    rig_sleep(AT(9999), wakes_at(hold));
-    hf_time sent_at = first_node(&rig.client)->links[RENEWER].awaiting_since;
-    hf_client_tick_renewer(&rig.client, sent_at + 1500 * HF_MS), CHECK_SENT(CALLS, "");
-    hf_time due = calls_next_tick();
-    CHECK_EQ_U64(due, HF_NEVER);
-    hf_client_tick_calls(&rig.client, sent_at + 1600 * HF_MS), CHECK_SENT(CALLS, "PING");
-}
-
 TEST(a_client_that_is_closing_gives_up_a_silent_connection_after_250_ms) {
     hold_lock(AT(0));
     open_session(link_of(RENEWER), AT(0));
@@ -89,18 +77,6 @@ static hf_op *wait_as(const char *owner, hf_time now) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, now, spec.caller = hf_slice_of(owner), spec.wait = HF_NEVER);
     feed_calls(busy(20000, 0, 0), now);
     return op;
-}
-
-TEST(two_waiters_share_one_subscription_to_redissons_channel) {
-    hf_op *first = wait_in_queue(HF_NEVER, AT(0));
-    hf_op *second = wait_as("you", AT(10));
-    CHECK(is_waiting(second));
-    feed_message("1 turn 1 50", AT(20));
-    CHECK_SENT(EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
-    feed_message("1 turn 2 50", AT(21)), CHECK_SENT(EVENTS, "");
-    CHECK(listening_of(second) && hf_op_next_tick(second) <= AT(21)); /* it may have missed one */
-    hf_op_end(first, AT(30)), CHECK_SENT(EVENTS, "");
-    hf_op_end(second, AT(31)), CHECK_SENT(EVENTS, "PUNSUBSCRIBE redisson_lock__channel:{k}");
 }
 
 /* Each of them may have missed a release until then. */
@@ -156,14 +132,6 @@ TEST(a_grant_message_gives_the_lock_to_the_waiter_that_it_names) {
     CHECK_OUTCOME(second, "ok");
     CHECK_EQ_U64(token_of(hold_in(second)), 90);
     CHECK_GRANTS(first, GRANT("1", "91"), AT(30), "ok");
-}
-
-TEST(a_waiter_rechecks_its_lock_when_a_message_asks_for_that_or_at_the_time_it_gives) {
-    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
-    hf_time at = rechecks_at(op);
-    feed_message("1 recheck 1 9000", AT(5)), CHECK_EQ_U64(rechecks_at(op), at); /* not later */
-    feed_message("1 recheck 1 50", AT(20)), CHECK_EQ_U64(hf_op_next_tick(op), AT(71));
-    feed_message("1 recheck 1", AT(21)), CHECK_EQ_U64(hf_op_next_tick(op), AT(21));
 }
 
 TEST(a_waiter_ignores_malformed_messages) {
@@ -252,22 +220,6 @@ TEST(a_grant_that_belongs_to_a_current_hold_is_not_handed_to_the_next_waiter) {
     }
 }
 
-/* It was granted to an earlier wait of this caller, which had another owner on the server. */
-TEST(a_grant_to_an_earlier_wait_leaves_its_callers_newer_hold_alone) {
-    static const hf_kind *const kinds[] = {&hf_kind_lock, &hf_kind_mutex, &hf_kind_guard};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        listen_to_grants();
-        hf_op *op =
-            BEGIN(HF_OP_ACQUIRE, AT(5), spec.lock_kind = kinds[i], spec.owner = (hf_slice){"", 0});
-        CHECK_ANSWER(op, ACQUIRED, AT(6), "ok");
-        had_waited(77, &hf_kind_lock);
-        feed_message(GRANT("77", "88"), AT(10));
-        CHECK_SENT_AT(RENEWER, AT(10), "EVALSHA leave " STRAY_LEAVE("l", "77"));
-        CHECK(hf_hold_is_valid(hold_in(op), AT(10)) && !is_in_flight(hold_in(op)));
-        feed(link_of(RENEWER), ":1\r\n", AT(11)), CHECK(hf_hold_is_valid(hold_in(op), AT(11)));
-    }
-}
-
 TEST(a_client_ignores_a_grant_for_a_lock_that_it_never_waited_for) {
     static const char *const texts[] =
         LIST("1 grant l 78 5 88 2000 k", "1 grant l 77 5 88 2000 j", "1 grant l 77 5 88 2000 kk",
@@ -330,74 +282,6 @@ TEST(several_grants_for_a_shared_owners_lost_hold_cause_a_single_clean_up) {
     size_t before = hold_count(&rig.client);
     for (int i = 0; i < 3; i++) feed_message(GRANT("90", "88"), AT(10 + i));
     CHECK_EQ_INT(holds_left(), before + 1);
-}
-
-static clock_t time_of_messages(const char *text) {
-    clock_t begun = clock();
-    for (int i = 0; i < 2000; i++) feed_message(text, AT(10));
-    return clock() - begun;
-}
-
-TEST(a_message_finds_its_waiter_in_constant_time) {
-    static const char *const texts[] = {"1 grant l 2 5 88 2000 k", "1 wish 099999999",
-                                        "1 recheck 99999999"};
-    listen_to_grants();
-    hold_lock(AT(2));
-    clock_t few = 0, many = 0;
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) few += time_of_messages(texts[i]);
-    for (int i = 0; i < 20000; i++) {
-        hf_holds_add_claim(holds_of(&rig.client), &hf_kind_lock, hf_slice_of(printed("key%d", i)),
-                           HF_NO_TEXT);
-    }
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) many += time_of_messages(texts[i]);
-    CHECK_OR(many < 10 * few + CLOCKS_PER_SEC / 100, "%g s, then %g s",
-             (double)few / CLOCKS_PER_SEC, (double)many / CLOCKS_PER_SEC);
-}
-
-TEST(only_locks_whose_lease_has_ended_are_reported_as_lost) {
-    hf_hold *renewed = hold_lock(AT(0)); /* due at AT(10000), whether or not it is renewed */
-    hf_hold *holds[20];
-    for (int i = 0; i < 20; i++) {
-        hf_hold *hold = holds[i] =
-            hf_holds_add(holds_of(&rig.client), &hf_kind_lock, hf_slice_of(printed("%d", i)),
-                         hf_slice_of("me"), hf_slice_of("me"));
-        set_hold_state(hold, HF_HOLD_HELD);
-        set_count(hold, 1);
-        set_end(hold, AT(10000 + 100 * i));
-        hf_holds_set_wake_at(holds_of(&rig.client), claim_of(hold), ends_at(hold));
-    }
-    hf_client_detect_losses(&rig.client, AT(9999)),
-        CHECK_EQ_U64(hf_client_loss_count(&rig.client), 0);
-    hf_client_detect_losses(&rig.client, AT(10950));
-    for (int i = 0; i < 20; i++)
-        CHECK_EQ_INT(hold_state(holds[i]), i < 10 ? HF_HOLD_LOST : HF_HOLD_HELD);
-    CHECK(is_held(renewed));
-    CHECK_EQ_U64(hf_client_loss_count(&rig.client), 10);
-    CHECK_EQ_U64(stats().losses, 10);
-    CHECK_SILENT();
-}
-
-TEST(closing_a_client_ends_all_calls_and_cleans_up_all_locks) {
-    hold_lock(AT(0));
-    hf_op *waiting = wait_as("you", AT(1));
-    feed_subscribed(AT(2));
-    feed_calls(busy(20000, 0, 0), AT(2));
-    hf_op *asking = begin_acquire(0, AT(3));
-    hf_op *blocked = begin(HF_OP_CHECK, AT(3));
-    hf_op *ping = begin(HF_OP_PING, AT(3));
-    rig_hush(), CHECK(hf_op_is_blocked(blocked));
-    close_rig(AT(4)), CHECK_OUTCOME(waiting, "closed"), CHECK_OUTCOME(asking, "closed");
-    CHECK_OUTCOME(blocked, "closed");
-    CHECK_OUTCOME(ping, "closed");
-    CHECK(!is_quiet());
-    CHECK_EQ_INT(first_node(&rig.client)->events_users, 0);
-    rig_tick(AT(4)), CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_CLOSED);
-    CHECK_SENT_PART(CALLS, MEMBER("2"));
-    CHECK_SENT(RENEWER, LEAVE_OF_K("0", ""));
-    feed(link_of(RENEWER), ":1\r\n", AT(5));
-    feed(link_of(CALLS), "*2\r\n:1\r\n:0\r\n:1\r\n+PONG\r\n:0\r\n:0\r\n", AT(5));
-    rig_tick(AT(5)), CHECK(is_quiet());
-    CHECK_EQ_INT(holds_left(), 0);
 }
 
 TEST(failed_acquires_are_counted_by_error_code) {

@@ -54,11 +54,6 @@ static int events_about(const char *owner) {
     return count;
 }
 
-TEST(a_waiter_without_crash_release_does_not_look_up_the_holders_process) {
-    CHECK_EQ_U64(hf_crash_next_check(wait_with(NULL)), HF_NEVER);
-    CHECK_STR(output_at(AT(30000)), "");
-}
-
 /* Of several holders none is the one that keeps the others out. */
 TEST(a_waiter_looks_up_the_process_only_of_an_owner_that_holds_the_lock_alone) {
     hf_op *op = wait_with(life);
@@ -69,23 +64,6 @@ TEST(a_waiter_looks_up_the_process_only_of_an_owner_that_holds_the_lock_alone) {
     }
     spec_in(op)->lock_kind = &hf_kind_lock;
     CHECK_EQ_U64(hf_crash_next_check(op), AT(50));
-}
-
-TEST(a_waiter_releases_the_lock_of_a_dead_process_and_reports_that) {
-    hf_op *op = wait_with(life);
-    CHECK_STR(output_at(AT(49)), "");
-    CHECK_EQ_U64(hf_op_next_tick(op), AT(50));
-    CHECK_STR(output_at(AT(50)), INFO);
-    known_life = HF_LIFE_RUNNING;
-    feed_owner(OTHER ":7", 0, AT(51)), CHECK_STR(asked, OTHER);
-    CHECK_EQ_U64(hf_op_next_tick(op), AT(101));
-    CHECK_STR(output_at(AT(101)), "");
-    known_life = HF_LIFE_ENDED;
-    CHECK_STR(output_at(AT(151)), RELEASE(OTHER ":7"));
-    CHECK_EQ_INT(events_about(OTHER ":7"), 0);
-    feed_calls(":1\r\n", AT(152)), CHECK_EQ_INT(events_about(OTHER ":7"), 1);
-    CHECK_STR(output_at(AT(1151)), "");
-    CHECK_STR(output_at(AT(1152)), INFO);
 }
 
 /* What the job started may have entered the lock, and keeps it. */
@@ -192,15 +170,6 @@ TEST(a_waiter_never_looks_up_an_owner_that_is_not_a_single_process) {
         output_at(AT(50));
         feed_owner(owners[i], 0, AT(51)), CHECK_STR(asked, ""), CHECK_STR(output_at(AT(1050)), "");
         CHECK_STR(output_at(AT(1051)), INFO);
-    }
-}
-
-TEST(a_waiter_queries_the_owner_every_second_while_the_owners_process_is_not_on_its_host) {
-    wait_with(life);
-    for (int second = 0; second < 5; second++) {
-        CHECK_STR(output_at(AT(50 + 1000 * second)), INFO);
-        feed_owner(OTHER ":7", 0, AT(50 + 1000 * second));
-        CHECK_STR(output_at(AT(1049 + 1000 * second)), "");
     }
 }
 

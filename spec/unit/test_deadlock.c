@@ -31,12 +31,6 @@ static void feed_wait(const char *wait) {
     feed_calls(printed("$%zu\r\n%s\r\n", strlen(wait), wait), AT(1000));
 }
 
-TEST(a_tenants_deadlock_search_reads_only_waits_of_its_own_prefix) {
-    wait_for_k(HF_SECOND);
-    strcpy(config_in(&rig.client)->tenant, "a:"), CHECK_STR(output_at(AT(1000)), INFO_OF("k", OWN));
-    feed_holder("you", -1), CHECK_SENT(CALLS, "GET holdfast_wait:a:you");
-}
-
 TEST(a_deadlock_search_follows_owners_and_their_waits_until_it_finds_a_cycle) {
     hf_op *op = wait_for_k(HF_SECOND);
     CHECK_STR(output_at(AT(999)), "");
@@ -106,12 +100,6 @@ TEST(a_deadlock_search_is_repeated_after_twice_the_last_pause) {
     CHECK(hf_deadlock_next_check(op) == HF_NEVER);
     feed_holder("me", 0);
     feed_wait("500 " OWN " l k"), CHECK(is_cancelling(op));
-}
-
-TEST(a_deadlock_search_that_finds_a_lock_without_a_holder_ends) {
-    hf_op *op = search_from("", 0);
-    CHECK(!is_searching(op));
-    CHECK_STR(output_at(AT(1001)), "");
 }
 
 TEST(a_deadlock_search_ends_at_a_published_wait_that_is_not_in_the_queue) {

@@ -5,32 +5,6 @@
 
 #include "acquire_rig.h"
 
-TEST(a_waiter_accepts_a_fresh_grant_at_once) {
-    hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
-    CHECK_GRANTS(op, GRANT("1", "88"), AT(500), "ok");
-    CHECK_SILENT();
-    const hf_hold *hold = hold_of();
-    CHECK(is_held(hold));
-    CHECK_EQ_U64(token_of(hold), 88);
-    CHECK_EQ_U64(ends_at(hold), AT(2 + 1978)); /* from the last recheck that found us waiting */
-    CHECK(is_granted(hold) && renewer_next_tick() < ends_at(hold) && renewer_next_tick() > AT(500));
-    CHECK_EQ_U64(stats().grants, 1);
-    CHECK_EQ_INT(first_node(&rig.client)->events_users, 0);
-}
-
-TEST(a_tenants_waiter_accepts_a_grant_only_once_the_server_confirms_it) {
-    begin_as_tenant();
-    hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
-    feed_message(GRANT("1", "88"), AT(500)), CHECK_STATE(op, ASKING);
-    CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-    feed_calls(busy(20000, 0, 0), AT(501)); /* it was forged */
-    CHECK_STATE(op, WAITING);
-    feed_message(GRANT("1", "88"), AT(600)), CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-    CHECK_ANSWER(op, ACQUIRED, AT(601), "ok");
-    CHECK_EQ_U64(token_of(hold_of()), 77);
-    CHECK(!is_granted(hold_of()));
-}
-
 TEST(forged_messages_make_a_waiter_recheck_its_lock_at_most_once_a_millisecond) {
     static const char *const messages[] = {GRANT("1", "88"), "1 grant l 1 7 88 2000 k",
                                            "1 recheck 1", "1 turn 1 0"};
@@ -59,77 +33,6 @@ TEST(a_waiter_relies_on_a_grant_for_at_most_its_own_grant_lease) {
     op = wait_in_queue(10 * HF_SECOND, AT(0));
     CHECK_GRANTS(op, "1 grant l 1 5 88 1500 k", AT(500), "ok");
     CHECK_EQ_U64(ends_at(hold_of()), AT(2 + 1483));
-}
-
-TEST(a_waiter_checks_an_old_grant_with_the_server_before_it_accepts_it) {
-    hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
-    feed_message(GRANT("1", "88"), AT(1740)); /* less than a quarter is left */
-    CHECK_STATE(op, ASKING);
-    CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-    CHECK_ANSWER(op, ACQUIRED, AT(1741), "ok");
-    CHECK_EQ_U64(token_of(hold_of()), 77);
-    CHECK_EQ_U64(ends_at(hold_of()), AT(1740 + 29698));
-    CHECK(!is_granted(hold_of()));
-}
-
-/* One with another place may be an old one: only a recheck can show. The others are not for this
- * wait. */
-TEST(a_waiter_ignores_a_grant_for_a_different_wait) {
-    CASES(const char *text; bool looks) = {
-        {"1 grant l 1 4 88 2000 k", true},      {"1 grant l 1 51 88 2000 k", true},
-        {"1 grant l 1  88 2000 k", true},       {"1 grant l 1 5 88 2000 K", false},
-        {"1 grant l 1 5 88 2000 kk", false},    {"1 grant l 1 5 88 2000 {k}", false},
-        {"1 grant m 1 5 88 2000 k", false},     {"1 grant g 1 5 88 2000 k", false},
-        {"2 grant l 1 5 88 2000 k", false},     {"grant 1 88 2000 0 2 mek", false},
-        {"1 grant l 1 5 88 2000 k more", false}};
-    EACH_CASE (i, cases) {
-        hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
-        feed_message(cases[i].text, AT(100));
-        CHECK_OR(op_state(op) == (cases[i].looks ? HF_ACQUIRE_ASKING : HF_ACQUIRE_WAITING),
-                 "\"%s\"", cases[i].text);
-        CHECK_SENT(CALLS, cases[i].looks ? ASK_OF_K("0", "0", MEMBER("1")) : "");
-        if (cases[i].looks) feed_calls(busy(20000, 0, 0), AT(101));
-        rig_tick(AT(102)), CHECK_STATE(op, WAITING);
-        CHECK_GRANTS(op, GRANT("1", "88"), AT(103), "ok");
-    }
-}
-
-/* The first sending of a recheck lost the place and made a new one; the second reply names only
- * the new one. */
-TEST(a_waiter_ignores_a_grant_that_names_its_earlier_queue_position) {
-    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
-    rig_sleep(AT(3), AT(2000)); /* it was granted at AT(100), and the message was lost */
-    CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-    cut_link(CALLS, "reset", AT(2601)); /* another owner has the lock */
-    CHECK_SENT_UNTIL(CALLS, AT(2601), AT(2800), ASK_OF_K("0", "0", MEMBER("1")));
-    CHECK_ANSWER_STATE(op, "*5\r\n:0\r\n:29000\r\n:0\r\n:0\r\n$1\r\n4\r\n", AT(2801), WAITING);
-    feed_message(GRANT("1", "77"), AT(2802)); /* that of AT(100) */
-    CHECK_OUTCOME(op, "under way");
-    CHECK_STATE(op, ASKING);
-    feed_calls("*5\r\n:0\r\n:29000\r\n:0\r\n:0\r\n$1\r\n4\r\n", AT(2803));
-    CHECK_GRANTS(op, "1 grant l 1 4 78 2000 k", AT(2900), "ok");
-    CHECK_EQ_U64(token_of(hold_of()), 78);
-    CHECK_EQ_U64(ends_at(hold_of()), AT(2802 + 1978));
-}
-
-/* After a reply that names no place, or one that no server writes, no grant is accepted. */
-TEST(a_waiter_ignores_a_grant_until_a_reply_has_named_its_queue_position) {
-    static const char *const replies[] = {
-        "*4\r\n:0\r\n:20000\r\n:0\r\n:0\r\n", "*5\r\n:0\r\n:20000\r\n:0\r\n:0\r\n:5\r\n",
-        "*5\r\n:0\r\n:20000\r\n:0\r\n:0\r\n$-1\r\n",
-        "*5\r\n:0\r\n:20000\r\n:0\r\n:0\r\n$32\r\n55555555555555555555555555555555\r\n"};
-    EACH_CASE (i, replies) {
-        hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
-        rig_sleep(AT(3), AT(2000));
-        CHECK_ANSWER_STATE(op, replies[i], AT(2001), WAITING);
-        feed_message(GRANT("1", "77"), AT(2002)), CHECK_STATE(op, ASKING);
-    }
-}
-
-TEST(a_waiter_whose_grant_contains_no_token_requests_one_from_the_server) {
-    hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
-    feed_message(GRANT("1", "0"), AT(100)), CHECK_STATE(op, ASKING);
-    CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
 }
 
 /* Asks for a place, which the server enters and grants before its reply arrives. */
@@ -163,27 +66,6 @@ TEST(a_waiter_rechecks_its_lock_once_if_an_early_grant_names_a_different_queue_p
     rig_tick(AT(6)), CHECK_STATE(op, WAITING);
 }
 
-/* The server that granted may have failed since, and its successor not know of that. */
-TEST(a_waiter_checks_with_the_server_a_grant_that_arrived_before_its_command_was_resent) {
-    hf_op *op = feed_early_grant(GRANT("1", "88"), AT(3));
-    cut_link(CALLS, "reset", AT(4));
-    CHECK_SENT_UNTIL(CALLS, AT(4), AT(200), ASK_OF_K("0", "0", MEMBER("1")));
-    feed_calls(busy(20000, 0, 0), AT(201));
-    rig_tick(AT(202)), CHECK_STATE(op, ASKING), CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-}
-
-TEST(a_waiter_with_a_request_in_flight_acquires_by_its_reply_and_not_by_a_grant) {
-    hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
-    rig_sleep(AT(3), AT(2000)); /* rechecks */
-    CHECK_STATE(op, ASKING);
-    sent_over(CALLS);
-    CHECK_GRANTS(op, GRANT("1", "88"), AT(2000), "under way");
-    CHECK_ANSWER(op, ACQUIRED, AT(2001), "ok");
-    CHECK(!is_granted(hold_of()) && wait_of_hold(hold_of()) == 0);
-    CHECK_SENT(CALLS, "");
-    CHECK_SENT(RENEWER, "");
-}
-
 TEST(a_waiter_with_fencing_off_accepts_a_grant_without_a_token) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.wait = 10 * HF_SECOND, spec.token_ttl_ms = 0);
     subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
@@ -209,12 +91,6 @@ TEST(a_grant_is_confirmed_early_enough_for_a_retry_over_a_new_connection) {
     CHECK(spec_in(op)->lease >= lease);
     CHECK_EQ_U64(hf_acquire_confirm_at(op, AT(100) + lease / 2, AT(100)), AT(100) + lease / 6);
     CHECK_EQ_U64(hf_acquire_confirm_at(op, AT(100) + lease / 2 - 1, AT(100)), AT(100));
-}
-
-TEST(a_grant_of_a_lock_with_a_short_lease_is_confirmed_within_that_lease) {
-    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.lease = HF_SECOND, spec.wait = HF_NEVER);
-    CHECK_EQ_U64(hf_acquire_confirm_at(op, AT(700), AT(100)), AT(300));
-    CHECK_EQ_U64(hf_acquire_confirm_at(op, AT(590), AT(100)), AT(100));
 }
 
 TEST(an_idempotent_run_without_a_fingerprint_starts_at_once_when_it_is_granted) {

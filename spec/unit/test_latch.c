@@ -95,26 +95,6 @@ TEST(a_wait_for_a_latch_is_observed_as_acquired_or_failed) {
     }
 }
 
-TEST(a_latchs_change_is_resent_with_the_same_call_number) {
-    hf_op *op = begin_latch(HF_OP_COUNT_DOWN, 1, AT(0));
-    CHECK_SENT(CALLS, CHANGE("latch_down", "1") "1");
-    cut_link(CALLS, "cut", AT(1));
-    CHECK_SENT_UNTIL(CALLS, AT(1), AT(500), CHANGE("latch_down", "1") "1");
-    CHECK_ANSWER(op, ":4\r\n", AT(501), "ok");
-    CHECK_EQ_INT(value_of(op), 4);
-}
-
-TEST(a_latchs_change_without_a_reply_reports_that_it_may_have_taken_effect) {
-    EACH_NUMBER (sent, 2) {
-        rig.refusing = !sent;
-        hf_op *op = begin_latch(HF_OP_COUNT_DOWN, 1, AT(0));
-        rig.refusing = true;
-        CHECK_SLEEP(op, AT(1), AT(9000), "unreachable");
-        CHECK_OR((strstr(message_of(op), "may have taken effect") != NULL) == sent, "%s",
-                 message_of(op));
-    }
-}
-
 TEST(a_refused_latch_change_reports_that_it_may_have_taken_effect_only_if_sent_twice) {
     for (int copies = 1; copies <= 2; copies++) {
         latch_begin();
@@ -156,27 +136,6 @@ TEST(a_latch_is_read_as_a_whole_number_and_as_0_if_its_key_is_missing) {
     check_count("$19\r\n4611686018427387903\r\n", "ok", 4611686018427387903);
     check_count("$20\r\n-4611686018427387903\r\n", "ok", -4611686018427387903);
     check_count("-WRONGTYPE Operation\r\n", "conflict", 0);
-}
-
-TEST(a_wait_for_an_open_latch_does_not_subscribe) {
-    hf_op *op = begin_wait(HF_NEVER, AT(0));
-    CHECK(hf_op_awaits_reply(op));
-    CHECK_ANSWER(op, NIL, AT(1), "ok");
-    CHECK(!hf_op_awaits_reply(op));
-    CHECK_STR(sent_over(EVENTS), "");
-    CHECK(!link_of(EVENTS)->stays_open);
-}
-
-TEST(a_wait_for_a_latch_rechecks_the_latch_once_it_is_subscribed) {
-    hf_op *op = begin_wait(HF_NEVER, AT(0));
-    CHECK_SENT(CALLS, "GET k");
-    CHECK_ANSWER_SENDS(COUNT("2"), AT(1), EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
-    feed_subscribed(AT(2)), CHECK_SENT(EVENTS, "SUBSCRIBE " CHANNEL);
-    sent_over(CALLS);
-    CHECK_ANSWER_SENDS(COUNT("2"), AT(3), CALLS, "");
-    feed_event("subscribe", CHANNEL, "2", AT(4)), CHECK_SENT(CALLS, "GET k");
-    CHECK_ANSWER(op, NIL, AT(5), "ok");
-    CHECK_SENT(EVENTS, "UNSUBSCRIBE " CHANNEL);
 }
 
 TEST(a_message_about_a_latch_does_not_end_a_wait_but_makes_it_recheck_the_latch) {
@@ -262,11 +221,6 @@ TEST(a_latchs_subscription_remains_until_its_last_waiter_has_ended) {
     sent_over(CALLS);
     feed_event("message", CHANNEL, "0", AT(14)), CHECK_SENT(CALLS, "GET k");
     CHECK_ANSWER(second, NIL, AT(15), "ok");
-}
-
-TEST(closing_a_client_ends_its_wait_for_a_latch) {
-    hf_op *op = waiting(HF_NEVER, AT(0));
-    close_rig(AT(10)), CHECK_OUTCOME(op, "closed");
 }
 
 /* One operation with a new client; the latch opens at the third question. */

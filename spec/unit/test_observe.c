@@ -176,21 +176,6 @@ TEST(a_lock_that_was_handed_over_is_counted_as_a_hand_off) {
     CHECK_EQ_U64(class_at(1)->waited.sum, 40 * HF_MS);
 }
 
-TEST(a_lost_lock_is_counted_by_its_reason) {
-    start(false);
-    hold_order(0, AT(0));
-    rig_tick(AT(10001));
-    feed(link_of(RENEWER), "*1\r\n:-2\r\n", AT(10002));
-    hf_class *class = class_at(1);
-    CHECK_EQ_INT(class->losses[HF_LOST_TAKEN], 1);
-    CHECK_EQ_INT(class->losses[HF_LOST_DELETED], 0);
-    CHECK_EQ_INT(class->releases, 0);
-    CHECK_EQ_U64(class->held.sum, hf_lease_end(AT(0), 30 * HF_SECOND) - AT(0));
-    hf_op *op = begin(HF_OP_RELEASE, AT(10010)); /* which is no second end of the hold */
-    CHECK_ENDS(op, "lost", AT(10010));
-    CHECK_EQ_INT(class->releases, 0);
-}
-
 TEST(renewals_and_locks_at_risk_are_counted_in_the_metrics) {
     start(false);
     hold_order(0, AT(0));
@@ -248,16 +233,6 @@ TEST(a_client_without_metrics_classes_records_no_metrics) {
     end_with(op, busy(20000, 0, 0), AT(12506)), CHECK(!class_at(0));
 }
 
-TEST(a_lock_causes_an_event_for_its_acquire_and_one_for_its_release) {
-    hf_op *op = begin_order(0, 5, AT(0));
-    end_with(op, ACQUIRED, AT(2));
-    CHECK_STR(events(), "acquired k by me, -, orders, 2 ms, 77, for 5\n");
-    release(AT(30)), CHECK_STR(events(), "released k by me, -, orders, 28 ms, 77, for 5\n");
-    op = begin_order(0, 6, AT(40));
-    end_with(op, busy(20000, 0, 0), AT(43));
-    CHECK_STR(events(), "busy k by me, busy, orders, 3 ms, 0, for 6\n");
-}
-
 TEST(a_lost_lock_causes_an_event_with_the_reason) {
     hold_order(0, AT(0));
     events();
@@ -298,17 +273,6 @@ TEST(the_end_of_a_connection_causes_an_event_with_the_reason) {
     CHECK_STR(closed->code, "unreachable");
     CHECK(!closed->has_duration);
     free(opened);
-    free(closed);
-}
-
-TEST(connections_closed_by_closing_the_client_are_reported_as_closed_and_not_as_failed) {
-    end_with(begin(HF_OP_PING, AT(0)), "+PONG\r\n", AT(1));
-    events();
-    close_rig(AT(2));
-    cut_link(CALLS, "not needed", AT(2));
-    hf_event *closed = hf_observe_take(&rig.client);
-    CHECK(closed && closed->kind == HF_EVENT_CLOSED);
-    CHECK_STR(closed->code, "closed");
     free(closed);
 }
 
@@ -395,14 +359,6 @@ TEST(a_wait_whose_server_is_down_causes_an_event_once_connecting_has_failed) {
 TEST(a_call_that_does_not_wait_causes_no_event_of_a_refused_wait) {
     begin_order(0, 7, AT(0));
     feed_calls("-LOADING no\r\n", AT(1)), CHECK_STR(events(), "");
-}
-
-TEST(each_event_has_its_documented_name) {
-    static const char *const names[] = {
-        "acquired",          "busy",           "released", "lost",   "at_risk",
-        "renewed_late",      "opened",         "closed",   "failed", "crash_released",
-        "crash_release_off", "tenant_exposed", "cut_off",  "resumed"};
-    for (int i = 0; i < HF_EVENT_KINDS; i++) CHECK_STR(hf_event_name((hf_event_kind)i), names[i]);
 }
 
 /* ---- several locks ---- */

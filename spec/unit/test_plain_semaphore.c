@@ -118,30 +118,6 @@ TEST(an_acquire_of_permits_that_was_never_sent_is_not_undone) {
     end(op, AT(4000)), CHECK(is_quiet());
 }
 
-TEST(an_abandoned_acquire_is_undone_if_it_may_have_taken_permits) {
-    hf_op *op = take(2, HF_NEVER, AT(0));
-    sent_over(CALLS);
-    hf_op_end(op, AT(1));
-    CHECK_SENT_AT(CALLS, AT(1), CALL("semaphore_leave", "1") "0");
-    feed_calls(HAS_TAKEN("0") ":1\r\n", AT(2)), CHECK(is_quiet());
-    op = waiting(2, AT(10));
-    hf_op_end(op, AT(20)), CHECK(is_quiet()), CHECK_SENT(CALLS, "");
-}
-
-/* The note keeps the second copy from taking them again; undoing would give away what is used. */
-TEST(an_acquire_that_was_resent_and_took_its_permits_keeps_them) {
-    hf_op *op = take(2, 0, AT(0));
-    sent_over(CALLS);
-    cut_link(CALLS, "reset", AT(1));
-    rig_tick(AT(50));
-    sent_over(CALLS);
-    CHECK_ANSWER(op, "*2\r\n:1\r\n:0\r\n", AT(51), "ok");
-    CHECK_EQ_U64(holds_left(), 0);
-    set_result_taken(op, true);
-    hf_op_end(op, AT(52)), CHECK_EQ_U64(holds_left(), 0);
-    CHECK_SENT_AT(CALLS, AT(53), "");
-}
-
 TEST(a_busy_acquire_of_permits_whose_first_copy_may_arrive_late_is_undone) {
     hf_op *op = take(2, 0, AT(0));
     sent_over(CALLS);
@@ -181,31 +157,6 @@ TEST(permits_taken_by_an_abandoned_call_are_released) {
     feed_calls(":3\r\n", AT(10001));
     hf_op_end(op, AT(10002));
     check_settled(CALL("semaphore_leave", "2") "0", ":1\r\n", AT(10002));
-}
-
-/* Its reply is the count of permits, not a verdict. */
-static void check_goes_on(bool given_up, int64_t count, const char *want) {
-    semaphore_begin();
-    hf_op *op = give(count, AT(0));
-    sent_over(CALLS);
-    if (given_up) {
-        hf_op_end(op, AT(3100));
-    } else {
-        cut_link(CALLS, "cut", AT(1));
-        rig.refusing = true;
-        CHECK_SLEEP(op, AT(1), AT(3100), "unreachable");
-        CHECK(strstr(message_of(op), "continues in the background") != NULL);
-        end(op, AT(3100));
-        rig.refusing = false;
-    }
-    check_settled(want, given_up ? ":3\r\n:3\r\n" : ":3\r\n", AT(3100));
-    rig_end(AT(20000));
-}
-
-TEST(a_release_of_permits_without_a_reply_is_retried_in_the_background) {
-    check_goes_on(false, 2, CALL("semaphore_release", "1") "2");
-    check_goes_on(true, -2, CALL("semaphore_release", "1") "-2");
-    check_goes_on(false, 0, CALL("semaphore_release", "1") "0");
 }
 
 /* Its caller counts on it, although nothing has been sent yet. */
@@ -268,17 +219,6 @@ TEST(waiters_for_permits_send_their_requests_one_after_the_other_while_permits_a
     CHECK_ANSWER(third, ":1\r\n:1\r\n" HAS_TAKEN("0"), AT(35), "ok");
 }
 
-TEST(a_waiter_that_needs_more_permits_than_are_free_does_not_block_others) {
-    hf_op *large = waiting(5, AT(0)), *middle = also_waiting(3, AT(10)),
-          *small = also_waiting(2, AT(20));
-    feed_release(AT(30));
-    rig_hush();
-    CHECK_ANSWER_SENDS(TOO_FEW("2"), AT(31), CALLS, CALL("semaphore_acquire", "3") "2");
-    CHECK_ANSWER(small, HAS_TAKEN("0"), AT(32), "ok");
-    CHECK_SENT(CALLS, "");
-    CHECK(!hf_op_is_done(large) && !hf_op_is_done(middle));
-}
-
 /* Sends nothing at `from`, and asks 1 ms after a turn of this length. */
 static void check_asks_after_turn(hf_time from, hf_time turn) {
     CHECK_SENT_UNTIL(CALLS, from, from + turn, "");
@@ -296,15 +236,6 @@ TEST(a_waiter_for_permits_retries_when_a_permits_reservation_for_redisson_ends) 
     rig_sleep(AT(232), AT(400)); /* the turn is over */
     CHECK_SENT(CALLS, "");
     CHECK(!hf_op_is_done(op));
-}
-
-TEST(a_reservation_for_redisson_made_during_a_waiters_request_delays_its_next_attempt) {
-    waiting(1, AT(0));
-    feed_release(AT(100));
-    rig_hush();
-    feed_event("message", CHANNEL, "01", AT(101)); /* behind what the reply knows */
-    feed_calls(TOO_FEW("0"), AT(101));
-    check_asks_after_turn(AT(101), 50 * HF_MS);
 }
 
 TEST(a_waiter_retries_if_permits_are_free_besides_the_one_reserved_for_redisson) {
@@ -359,13 +290,6 @@ TEST(a_message_received_during_a_waiters_first_attempt_makes_it_retry) {
     CHECK_ANSWER(first, HAS_TAKEN("1"), AT(13), "ok");
     CHECK_SENT(CALLS, CALL("semaphore_acquire", "2") "1");
     CHECK_ANSWER(second, HAS_TAKEN("0"), AT(14), "ok");
-}
-
-TEST(a_waiter_for_permits_retries_after_two_seconds_without_a_message) {
-    hf_op *op = waiting(1, AT(0));
-    CHECK_SENT_UNTIL(CALLS, AT(4), AT(1700), "");
-    CHECK_SENT_UNTIL(CALLS, AT(1700), AT(2003), CALL("semaphore_acquire", "1") "1");
-    CHECK_ANSWER(op, HAS_TAKEN("0"), AT(2010), "ok");
 }
 
 TEST(a_wait_for_permits_that_times_out_makes_a_last_attempt_and_an_interrupted_one_does_not) {

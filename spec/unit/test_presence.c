@@ -46,31 +46,6 @@ TEST(closing_a_client_deletes_its_published_name_over_a_new_connection_if_necess
     }
 }
 
-TEST(closing_a_client_waits_at_most_a_second_for_a_silent_server_to_delete_its_name) {
-    publish_name();
-    abandon_hold(hold_of(), 1, AT(260));
-    rig_tick(AT(260));
-    feed(link_of(RENEWER), ":0\r\n", AT(261));
-    close_rig(AT(300));
-    rig_tick(AT(300)), CHECK(!is_quiet());
-    rig_tick(AT(1300)), CHECK(is_quiet());
-}
-
-TEST(a_published_name_expires_with_its_lock_and_is_renewed_before_that) {
-    hf_client_introduce(&rig.client, "host");
-    end_with(BEGIN(HF_OP_ACQUIRE, AT(0), spec.lease = 1000 * HF_SECOND), ACQUIRED, AT(0));
-    hf_time left = ends_at(hold_of()) - AT(250);
-    rig_tick(AT(250));
-    char want[128];
-    snprintf(want, sizeof want, "SET " NAME " host PX %d", (int)(left / HF_MS));
-    CHECK_SENT(RENEWER, want);
-    feed(link_of(RENEWER), "+OK\r\n", AT(251));
-    rig_sleep(AT(251), AT(100249)), CHECK_STR(sent_over(RENEWER), "");
-    rig_sleep(AT(100249), AT(100250)); /* again, before it is forgotten */
-    snprintf(want, sizeof want, "SET " NAME " host PX %d", (int)(left / HF_MS) - 100000);
-    CHECK_SENT(RENEWER, want);
-}
-
 TEST(a_client_publishes_its_name_once_it_has_held_a_lock_for_250_ms) {
     publish_name(), CHECK_EQ_U64(hf_presence_next_tick(&rig.client), AT(100250));
     CHECK_SENT_AT(RENEWER, AT(9000), "");
@@ -94,13 +69,6 @@ TEST(a_client_without_locks_publishes_no_name) {
     end_with(op, ":1\r\n", AT(3));
     CHECK_SENT_AT(RENEWER, AT(250), "");
     CHECK_EQ_U64(client_next_tick(), HF_NEVER);
-}
-
-TEST(a_client_without_a_name_publishes_nothing) {
-    hold_lock(AT(0));
-    CHECK_SENT_AT(RENEWER, AT(250), "");
-    close_rig(AT(300));
-    rig_tick(AT(300)), CHECK(!strstr(sent_over(RENEWER), "holdfast_client"));
 }
 
 /* The caller of `wanted` holds "k" and waits for the key since AT(0). */
@@ -204,12 +172,6 @@ TEST(deleting_a_published_wait_is_retried_until_the_server_replies) {
     rig_sleep(AT(7001), AT(8000)), CHECK(!strstr(sent_over(RENEWER), "DEL"));
 }
 
-TEST(a_wait_is_not_published_for_locks_that_another_coroutine_holds) {
-    hf_op *op = hold_and_wait(8);
-    CHECK_SENT_AT(RENEWER, AT(250), "SET " NAME " host 7 name PX 300000");
-    hf_op_end(op, AT(251)), CHECK(!strstr(sent_over(RENEWER), "holdfast_wait"));
-}
-
 TEST(a_waiting_client_publishes_its_name_even_if_it_holds_nothing) {
     hf_client_introduce(&rig.client, "host");
     hf_op *op = wait_in_queue(60 * HF_SECOND, AT(0));
@@ -292,22 +254,6 @@ TEST(a_published_name_expires_with_the_longest_held_lock) {
         set_end(other, AT(i == 0 ? 1000 : 600250));
         CHECK_SENT_AT(RENEWER, AT(250), "SET " NAME " x PX 600000");
     }
-}
-
-static hf_client *two_holders(hf_client *client, size_t index) {
-    return index < 2 ? client : NULL;
-}
-
-/* A reader asks a majority of them. */
-TEST(a_client_publishes_its_name_on_every_server_of_a_quorum) {
-    const hf_decider *before = decider_of(&rig.client);
-    hf_decider decider = *before;
-    decider.client_at = two_holders;
-    set_decider(&rig.client, &decider);
-    hf_client_introduce(&rig.client, "x");
-    hold_lock(AT(0));
-    CHECK_SENT_AT(RENEWER, AT(250), "SET " NAME " x PX 300000\nSET " NAME " x PX 300000");
-    set_decider(&rig.client, before);
 }
 
 TEST(closing_a_client_twice_deletes_its_published_name_once) {

@@ -2,12 +2,6 @@
 
 #include "acquire_rig.h"
 
-TEST(an_acquire_ends_within_a_second_of_its_wait_even_if_its_leave_command_gets_no_reply) {
-    hf_op *op = wait_in_queue(500 * HF_MS, AT(0));
-    CHECK_SLEEP(op, AT(4), AT(1399), "under way");
-    CHECK_SLEEP(op, AT(1399), AT(1400), "unreachable");
-}
-
 TEST(a_wait_that_ended_while_the_process_was_stopped_fails_as_busy) {
     hf_op *op = wait_in_queue(500 * HF_MS, AT(0));
     rig_tick(AT(80000)); /* the process was stopped */
@@ -44,41 +38,6 @@ TEST(a_wait_that_ends_before_its_subscription_is_confirmed_leaves_nothing) {
     }
 }
 
-TEST(a_wait_that_ends_while_the_server_does_not_reply_fails_as_unreachable) {
-    hf_op *op = begin_acquire(HF_SECOND, AT(0));
-    feed_calls(busy(5000, 0, 0), AT(1));
-    feed_subscribed(AT(2));
-    sent_over(CALLS), CHECK_STATE(op, ASKING);
-    rig_sleep(AT(2), AT(1000)); /* no answer at all */
-    CHECK_OUTCOME(op, "unreachable");
-    CHECK_LEFT_BEHIND(ACQUIRED, MEMBER("1"), AT(1000));
-}
-
-TEST(a_busy_reply_after_the_end_of_the_wait_makes_the_waiter_leave_the_queue) {
-    hf_op *op = wait_in_queue(1900 * HF_MS, AT(0));
-    feed_message(GRANT("1", "0"), AT(1890));
-    sent_over(CALLS);
-    feed_calls(busy(5000, 0, 0), AT(1920)); /* the patience of the question is a little longer */
-    CHECK_STATE(op, CANCELLING);
-    CHECK_SENT(CALLS, LEAVE_OF_K("0", MEMBER("1")));
-    CHECK_ANSWER(op, ":0\r\n", AT(1921), "busy");
-}
-
-TEST(an_acquire_succeeds_if_the_lock_is_obtained_just_after_the_end_of_the_wait) {
-    hf_op *op = wait_in_queue(1900 * HF_MS, AT(0));
-    feed_message(GRANT("1", "0"), AT(1890));
-    CHECK_ANSWER(op, ACQUIRED, AT(1920), "ok");
-}
-
-TEST(leaving_the_queue_without_a_reply_is_retried_in_the_background) {
-    hf_op *op = wait_in_queue(HF_SECOND, AT(0));
-    rig_tick(AT(1000));
-    sent_over(CALLS);
-    rig_sleep(AT(1000), AT(2000));
-    CHECK_OUTCOME(op, "unreachable"); /* the server is silent, which is not "busy" */
-    CHECK_LEFT_BEHIND(":0\r\n", MEMBER("1"), AT(2000));
-}
-
 TEST(a_wait_whose_server_was_lost_ends_as_unreachable) {
     hf_op *op = wait_in_queue(HF_SECOND, AT(0));
     rig.refusing = true;
@@ -103,23 +62,6 @@ TEST(an_endless_wait_survives_a_minute_without_the_server) {
     CHECK_ANSWER(op, ACQUIRED, AT(62000), "ok");
 }
 
-TEST(a_waiter_interrupted_in_the_queue_leaves_it) {
-    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
-    hf_op_interrupt(op, AT(100)), CHECK_SENT(CALLS, LEAVE_OF_K("0", MEMBER("1")));
-    CHECK_ANSWER(op, ":0\r\n", AT(101), "interrupted");
-    CHECK_NOTHING_LEFT(AT(101));
-}
-
-TEST(a_waiter_interrupted_during_its_request_ends_by_the_reply_if_that_decides) {
-    static const char *const cases[][2] = {
-        {ACQUIRED, "ok"}, {"-NOPERM no\r\n", "denied"}, {NULL, "interrupted"}}; /* NULL: busy */
-    EACH_CASE (i, cases) {
-        hf_op *op = begin_acquire(HF_NEVER, AT(0));
-        hf_op_interrupt(op, AT(1));
-        CHECK_ANSWER(op, cases[i][0] ? cases[i][0] : busy(5000, 0, 0), AT(2), cases[i][1]);
-    }
-}
-
 /* The question of a waiter in the queue has no deadline of its own: a signal must still end it. */
 TEST(a_waiter_interrupted_during_its_request_to_an_unreachable_server_ends_early) {
     hf_op *op = wait_in_queue(HF_NEVER, AT(0));
@@ -142,43 +84,6 @@ TEST(an_acquire_interrupted_while_it_waits_for_a_renewal_ends_early) {
     CHECK(is_held(hold));
 }
 
-TEST(interrupting_an_acquire_after_its_end_changes_nothing) {
-    hf_op *op = begin_acquire(0, AT(0));
-    feed_calls(ACQUIRED, AT(1));
-    hf_op_interrupt(op, AT(2)), CHECK_OUTCOME(op, "ok"), CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
-}
-
-TEST(an_acquire_abandoned_during_its_request_is_undone) {
-    hf_op *op = begin_acquire(HF_SECOND, AT(0));
-    CHECK_SENT(CALLS, BRIEF_ASK_OF_K);
-    hf_op_end(op, AT(1));
-    rig_tick(AT(1));
-    CHECK_SENT(CALLS, LEAVE_OF_K("0", "")); /* behind the question, over the same link */
-    CHECK_SENT(RENEWER, "");
-    feed_calls(ACQUIRED ":1\r\n", AT(2)); /* nobody waits for this reply */
-    CHECK_EQ_INT(state_of(), -1);
-}
-
-TEST(a_waiter_abandoned_in_the_queue_leaves_it) {
-    hf_op_end(wait_in_queue(HF_NEVER, AT(0)), AT(10));
-    CHECK_LEFT_IN_ORDER(MEMBER("1"), AT(10));
-}
-
-TEST(a_waiter_abandoned_while_it_is_leaving_the_queue_still_leaves_it) {
-    hf_op *op = wait_in_queue(HF_SECOND, AT(0));
-    CHECK_SENT_AT(CALLS, AT(1000), LEAVE_OF_K("0", MEMBER("1")));
-    hf_op_end(op, AT(1001));
-    CHECK_SENT_AT(CALLS, AT(1001), LEAVE_OF_K("0", MEMBER("1")));
-    feed_calls(":0\r\n:0\r\n", AT(1002)), CHECK_EQ_INT(state_of(), -1);
-}
-
-TEST(an_acquire_abandoned_before_it_was_sent_sends_nothing) {
-    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-    hf_op_end(hf_client_begin(&rig.client, &spec, AT(0)), AT(1));
-    rig_sleep(AT(1), AT(100));
-    feed_calls(":0\r\n", AT(100)), CHECK(is_quiet());
-}
-
 /* It was down for a moment, long ago. */
 TEST(a_busy_message_does_not_mention_an_outage_that_is_over) {
     hf_op *op = wait_in_queue(HF_SECOND, AT(0));
@@ -195,22 +100,6 @@ TEST(a_waiter_whose_leave_command_is_refused_still_reports_why_its_wait_ended) {
     CHECK_ANSWER(op, "-NOPERM no\r\n", AT(1001), "busy");
 }
 
-TEST(a_request_sent_just_before_the_wait_ends_has_100_ms_for_its_reply) {
-    hf_op *op = wait_in_queue(HF_SECOND, AT(0));
-    feed_message("1 recheck 1", AT(990));
-    rig_tick(AT(990)), CHECK_STATE(op, ASKING), CHECK_EQ_U64(request_in(op)->deadline, AT(1090));
-}
-
-/* Ctrl-C must not wait for a server that is loading. */
-TEST(a_waiters_leave_command_that_the_server_refuses_is_not_retried) {
-    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
-    feed_message("1 recheck 1", AT(5));
-    rig_tick(AT(5));
-    feed_calls(busy(20000, 0, 0), AT(6)), CHECK(request_in(op)->resend_until > 0);
-    hf_op_interrupt(op, AT(7)), CHECK_STATE(op, CANCELLING);
-    CHECK_EQ_U64(request_in(op)->resend_until, 0);
-}
-
 TEST(a_deadlock_found_during_a_waiters_request_ends_its_wait) {
     hf_op *op = wait_in_queue(HF_NEVER, AT(0));
     feed_message("1 recheck 1", AT(5));
@@ -224,16 +113,6 @@ TEST(a_deadlock_found_during_a_waiters_request_ends_its_wait) {
 TEST(an_acquire_interrupted_during_its_request_still_gives_the_server_time_to_reply) {
     hf_op *op = begin_acquire(HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(1000)), CHECK_EQ_U64(request_in(op)->deadline, AT(1100));
-}
-
-/* The server itself can be reached; it is only not heard. */
-TEST(a_wait_ends_as_busy_if_only_its_subscription_connection_is_refused) {
-    hf_op *op = wait_in_queue(HF_SECOND, AT(0));
-    hf_session *events = link_of(EVENTS);
-    events->opens_since_reply = 3;
-    snprintf(events->reason, sizeof events->reason, "refused");
-    hf_client_tick(&rig.client, AT(1000)), CHECK_STATE(op, CANCELLING);
-    CHECK_ANSWER(op, ":0\r\n", AT(1001), "busy");
 }
 
 TEST(an_acquire_that_ends_with_any_kind_of_reply_is_no_longer_counted_as_a_waiter) {

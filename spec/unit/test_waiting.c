@@ -4,20 +4,6 @@
 
 #include "acquire_rig.h"
 
-TEST(a_waiter_is_queued_only_after_it_has_subscribed) {
-    hf_op *op = begin_acquire(10 * HF_SECOND, AT(0));
-    CHECK_SENT(CALLS, BRIEF_ASK_OF_K);
-    CHECK_SENT(EVENTS, "");
-    CHECK_ANSWER_STATE(op, busy(20000, 0, 0), AT(1), SUBSCRIBING);
-    CHECK_SENT(EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
-    CHECK_SENT(CALLS, "");
-    feed_subscribed(AT(2)), CHECK_STATE(op, ASKING);
-    CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-    CHECK_ANSWER_STATE(op, busy(20000, 3, 0), AT(3), WAITING);
-    CHECK_EQ_U64(stats().waits, 1);
-    CHECK_EQ_INT(first_node(&rig.client)->events_users, 1);
-}
-
 TEST(a_waiter_whose_subscription_opens_during_its_request_then_joins_the_queue) {
     hf_op *first = wait_in_queue(10 * HF_SECOND, AT(0));
     cut_link(EVENTS, "reset", AT(10));
@@ -30,16 +16,6 @@ TEST(a_waiter_whose_subscription_opens_during_its_request_then_joins_the_queue) 
     CHECK_STATE(second, ASKING); /* it was asked for without a place */
     CHECK_SENT_PART(CALLS, MEMBER("2"));
     CHECK_STATE(first, ASKING);
-}
-
-TEST(a_client_that_is_subscribed_already_queues_with_its_first_command) {
-    hf_op *first = wait_in_queue(10 * HF_SECOND, AT(0));
-    hf_op *second =
-        BEGIN(HF_OP_ACQUIRE, AT(20), spec.caller = hf_slice_of("you"), spec.wait = 10 * HF_SECOND);
-    CHECK_SENT_PART(CALLS, MEMBER("2"));
-    CHECK_EQ_INT(first_node(&rig.client)->events_users, 2);
-    CHECK_ANSWER_STATE(second, busy(20000, 1, 0), AT(21), WAITING);
-    CHECK_STATE(first, WAITING);
 }
 
 /* A second caller of the client, which is subscribed already: it has a place with its first
@@ -96,33 +72,6 @@ TEST(an_acquire_fails_with_conflict_behind_a_waiter_of_a_newer_format) {
     }
 }
 
-TEST(a_waiter_rechecks_its_lock_every_two_seconds) {
-    hf_op *op = wait_in_queue(100 * HF_SECOND, AT(0));
-    rig_tick(AT(150)); /* listens to Redisson's releases from then on */
-    for (hf_time now = AT(3); now < AT(20000);) {
-        hf_time next = hf_op_next_tick(op);
-        CHECK(next - now >= 1800 * HF_MS && next - now <= 2000 * HF_MS);
-        CHECK_SENT_AT(CALLS, next - 1, "");
-        CHECK_SENT_AT(CALLS, next, ASK_OF_K("0", "0", MEMBER("1")));
-        feed_calls(busy(20000, 0, 0), next);
-        now = next;
-    }
-    CHECK(stats().rechecks >= 9);
-}
-
-TEST(a_waiter_rechecks_its_lock_when_the_holders_lease_ends) {
-    hf_op *op = wait_in_queue(100 * HF_SECOND, AT(0));
-    feed_message("1 turn 1 50", AT(10));
-    rig_sleep(AT(10), AT(70));
-    feed_calls(busy(300, 0, 0), AT(100)), CHECK_EQ_U64(hf_op_next_tick(op), AT(401));
-    rig_begin();
-    op = begin_acquire(100 * HF_SECOND, AT(0));
-    feed_calls(busy(300, 0, 0), AT(1));
-    feed_subscribed(AT(2));
-    feed_calls(busy(300, 4, 0), AT(3));
-    CHECK_EQ_U64(hf_op_next_tick(op), AT(3 + 301 + 20)); /* after those ahead */
-}
-
 TEST(a_waiter_behind_many_others_rechecks_its_lock_less_often) {
     CASES(int ahead, least_ms, most_ms) = {{0, 1800, 2000},         {199, 1800, 2000},
                                            {200, 3600, 4000},       {1000, 18000, 20000},
@@ -135,24 +84,6 @@ TEST(a_waiter_behind_many_others_rechecks_its_lock_less_often) {
         CHECK_OR(rechecks_at(op) >= AT(cases[i].least_ms) &&
                      rechecks_at(op) <= AT(cases[i].most_ms),
                  "%d ahead: %llu", cases[i].ahead, (unsigned long long)(rechecks_at(op) - AT(0)));
-    }
-}
-
-/* In nanoseconds such a TTL does not fit. */
-TEST(a_waiter_behind_a_holder_with_a_huge_ttl_does_not_recheck_constantly) {
-    static const char *const ttls[] = {"18446744073709", "18446744073710", "9223372036854775807"};
-    for (size_t i = 0; i < sizeof ttls / sizeof *ttls; i++) {
-        char answer[96];
-        snprintf(answer, sizeof answer, "*5\r\n:0\r\n:%s\r\n:0\r\n:0\r\n$1\r\n" PLACE "\r\n",
-                 ttls[i]);
-        rig_begin();
-        hf_op *op = begin_acquire(HF_NEVER, AT(0));
-        subscribe_with(answer, AT(0), AT(0), AT(0)), CHECK_STATE(op, WAITING);
-        CHECK(rechecks_at(op) >= AT(1800) && rechecks_at(op) <= AT(2000));
-        rig_begin();
-        op = begin_acquire(0, AT(0));
-        CHECK_ANSWER(op, answer, AT(1), "busy");
-        CHECK(strstr(message_of(op), "s more unless") && !strstr(message_of(op), " 0.000 s"));
     }
 }
 
@@ -171,12 +102,6 @@ TEST(a_waiter_behind_another_librarys_holder_with_a_huge_ttl_rechecks_less_and_l
         rig_tick(now);
     }
     CHECK(longest > 60 * HF_MS);
-}
-
-TEST(a_waiter_behind_a_holder_without_a_ttl_rechecks_its_lock_regularly) {
-    hf_op *op = begin_acquire(HF_NEVER, AT(0));
-    subscribe_with(busy(-1, 0, 0), AT(0), AT(0), AT(0));
-    CHECK(rechecks_at(op) >= AT(1800) && rechecks_at(op) <= AT(2000));
 }
 
 TEST(a_waiter_rechecks_its_lock_when_the_reservation_for_other_libraries_ends) {
@@ -293,17 +218,6 @@ TEST(a_waiter_rechecks_its_lock_at_most_once_a_millisecond_however_many_messages
     CHECK_STATE(op, WAITING);
 }
 
-TEST(a_waiter_rechecks_its_lock_when_its_subscription_is_restored) {
-    hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
-    feed_message("1 turn 1 1000", AT(5));
-    cut_link(EVENTS, "reset", AT(10)), CHECK_STATE(op, WAITING);
-    CHECK_SENT_AT(EVENTS, AT(20), "SUBSCRIBE " DRIVE_GRANTS);
-    CHECK_SENT(CALLS, "");
-    feed_subscribed(AT(21)), CHECK_SENT(EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
-    CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-    CHECK_ANSWER(op, ACQUIRED, AT(22), "ok");
-}
-
 /* The next connection for a subscription is refused, and the client does what is due. */
 static void tick_without_subscription(hf_time now) {
     if (hf_session_wants(link_of(EVENTS), now) == HF_WANT_OPEN) {
@@ -311,20 +225,6 @@ static void tick_without_subscription(hf_time now) {
         cut_link(EVENTS, "refused", now);
     }
     hf_client_tick(&rig.client, now);
-}
-
-TEST(a_waiter_that_lost_its_subscription_keeps_rechecking_its_lock) {
-    hf_op *op = wait_in_queue(60 * HF_SECOND, AT(0));
-    cut_link(EVENTS, "reset", AT(10));
-    int looks = 0;
-    for (int ms = 10; ms < 10000; ms += 5) {
-        tick_without_subscription(AT(ms));
-        if (sent_over(CALLS)[0] == '\0') continue;
-        looks++;
-        feed(link_of(CALLS), busy(20000, 0, 0), AT(ms));
-    }
-    CHECK_OR(looks >= 4 && looks <= 6, "%d looks", looks);
-    CHECK_STATE(op, SUBSCRIBING);
 }
 
 /* A wait must not be without success because the server allows one connection less than we would
@@ -374,23 +274,6 @@ TEST(a_waiters_subscription_that_is_temporarily_refused_is_retried) {
     }
 }
 
-TEST(a_waiter_keeps_waiting_and_acquires_if_its_pattern_subscription_is_refused) {
-    hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
-    feed_message("1 turn 1 50", AT(5));
-    feed(link_of(EVENTS), "-NOPERM this user has no permissions to access one of the channels\r\n",
-         AT(6));
-    CHECK_STATE(op, WAITING);
-    sent_over(CALLS);
-    rig_tick(AT(56));
-    CHECK_ENDS_WITH(op, ACQUIRED, AT(57), "ok");
-    op = begin(HF_OP_RELEASE, AT(57));
-    end_with(op, ":1\r\n", AT(57));
-    sent_over(EVENTS);
-    op = begin_acquire(10 * HF_SECOND, AT(58)); /* the pattern is not asked for again */
-    CHECK_ANSWER_STATE(op, busy(20000, 0, 1), AT(58), WAITING);
-    CHECK_SENT(EVENTS, "");
-}
-
 TEST(an_acquire_that_has_no_memory_to_join_the_queue_fails_as_no_memory) {
     int failures = 0;
     EACH_FAILURE(nth, 1) {
@@ -419,22 +302,6 @@ TEST(a_waiter_rechecks_its_lock_at_once_when_the_holders_lease_is_just_expiring)
     }
 }
 
-/* The holder cannot go on, but its lock ends by itself in time. */
-TEST(a_blocking_wait_for_the_same_clients_lock_is_a_deadlock_only_if_that_lock_is_renewed) {
-    EACH_NUMBER (renewed, 2) {
-        hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-        spec.renewed = renewed;
-        spec.lease = HF_SECOND;
-        hf_op *op = begin_spec(&spec, AT(0));
-        end_with(op, ACQUIRED, AT(0));
-        spec.caller = spec.owner = hf_slice_of("you");
-        spec.blocks_callers = true;
-        spec.wait = 5 * HF_SECOND;
-        op = begin_spec(&spec, AT(1));
-        CHECK_ANSWER(op, busy(1000, 0, 0), AT(2), renewed ? "deadlock" : "under way");
-    }
-}
-
 static const char *deaf(int ttl_ms) {
     return busy(ttl_ms, 0, 2);
 }
@@ -453,29 +320,6 @@ TEST(a_waiter_rechecks_often_at_first_if_the_holder_could_not_be_notified) {
         longer += rechecks_at(op) > AT(4000 + 10 * i + 201);
     }
     CHECK(longer > 0);
-}
-
-/* Only the first one rechecks often to pass over a dead foreign holder. */
-TEST(a_later_waiter_behind_another_librarys_holder_rechecks_every_two_seconds) {
-    EACH_NUMBER (ahead, 2) {
-        hf_op *op = begin_acquire(HF_NEVER, AT(0));
-        subscribe_with(busy(20000, ahead, 1), AT(1), AT(2), AT(3)), CHECK_STATE(op, WAITING);
-        CHECK_EQ_INT(hf_op_next_tick(op) > AT(1500), ahead);
-    }
-}
-
-/* Pauses grow with the wait, but not beyond the end of the holder's time. */
-TEST(a_waiter_rechecks_at_once_when_another_librarys_lease_has_ended) {
-    hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
-    feed_calls(busy(2, 0, 1), AT(1));
-    feed_subscribed(AT(2));
-    set_holder_silent_until(op, AT(1000));   /* the same hold, */
-    set_holder_silent_since(op, AT(-10000)); /* since long ago */
-    for (int ms = 3; ms < 203; ms += 10) {
-        CHECK_ANSWER_STATE(op, busy(2, 0, 1), AT(ms), WAITING);
-        CHECK(hf_op_next_tick(op) <= AT(ms + 3));
-        rig_tick(AT(ms + 10)), CHECK_STATE(op, ASKING);
-    }
 }
 
 /* Else it would not subscribe again at the node to which its key moves. */
@@ -558,32 +402,6 @@ TEST(a_waiter_for_another_librarys_mutex_pauses_for_at_most_a_quarter_of_its_wai
         long_ones += pause > HF_MS + hf_time_max(30 * HF_MS, waited / 5);
     }
     CHECK(long_ones > 0);
-}
-
-TEST(a_fair_locks_waiter_subscribes_to_a_channel_of_its_own) {
-    hf_names_free(&rig.names);
-    if (!hf_names_make_on(&rig.names, hf_slice_of("k"), &hf_kind_fair)) abort();
-    hf_op *op =
-        BEGIN(HF_OP_ACQUIRE, AT(0), spec.lock_kind = &hf_kind_fair, spec.wait = 60 * HF_SECOND);
-    feed_calls(busy(20000, 0, 0), AT(1));
-    feed_subscribed(AT(2));
-    sent_over(EVENTS);
-    CHECK_ANSWER_STATE(op, busy(20000, 0, 0), AT(3), WAITING);
-    const char *text = sent_over(EVENTS);
-    CHECK_OR(strstr(text, ":me"), "%s", text);
-    CHECK_OR(strstr(text, "{k}"), "%s", text);
-}
-
-TEST(a_subscription_that_ran_out_of_memory_is_retried_over_a_new_connection) {
-    EACH_FAILURE(nth, 3) {
-        hf_session *events = link_of(EVENTS);
-        begin_acquire(HF_NEVER, AT(0));
-        memerr_fail(nth);
-        feed_calls(busy(20000, 0, 0), AT(1));
-        memerr_end();
-        bool made = events->state == HF_SESSION_READY && !events->closing;
-        if (made) CHECK_SENT(EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
-    }
 }
 
 TEST(a_waiter_fails_as_denied_if_its_subscriptions_login_is_refused_but_not_for_lack_of_memory) {

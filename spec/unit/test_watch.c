@@ -55,25 +55,6 @@ TEST(on_change_gets_the_state_that_its_watch_read) {
     CHECK_EQ_INT(first_node(&rig.client)->events_users, 0);
 }
 
-TEST(a_watch_for_on_change_subscribes_to_its_channel_without_a_pattern) {
-    begin_watch("42 o:1", HF_NEVER, AT(0));
-    CHECK_ANSWER_SENDS(HELD("o:1", "42"), AT(1), EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
-    feed_subscribed(AT(2)), CHECK_SENT(EVENTS, "SUBSCRIBE " CHANNEL);
-}
-
-TEST(a_watch_for_on_change_reads_every_two_seconds_even_if_its_channel_is_refused) {
-    EACH_NUMBER (refused, 2) {
-        begin_watch("42 o:1", HF_NEVER, AT(0));
-        subscribe_with(HELD("o:1", "42"), AT(1), AT(2), AT(2));
-        if (refused) feed(link_of(EVENTS), "-NOPERM no\r\n", AT(3));
-        else feed_event("subscribe", CHANNEL, "2", AT(3));
-        feed_calls(HELD("o:1", "42"), AT(3));
-        rig_hush();
-        CHECK_SENT_UNTIL(CALLS, AT(4), AT(1700), "");
-        CHECK_SENT_UNTIL(CALLS, AT(1700), AT(2004), INFO);
-    }
-}
-
 /* Only connections are events. */
 static void check_no_event(void) {
     for (const hf_event *event = observer_of(&rig.client)->first; event; event = event->next)
@@ -88,16 +69,6 @@ TEST(a_watch_for_on_change_appears_neither_as_a_wait_nor_in_events) {
     CHECK_STR(message_of(op), "cannot watch \"k\" on h:1: it has no other holder yet; "
                               "wait longer or try again later");
     hf_op_end(op, AT(102)), CHECK_EQ_U64(stats().waits, 0), CHECK_EQ_U64(stats().rechecks, 0);
-    check_no_event();
-}
-
-TEST(a_watch_for_on_change_that_loses_its_connection_causes_no_event) {
-    hf_observe_all(&rig.client);
-    watching(HF_NEVER, AT(0));
-    rig.refusing = true;
-    cut_link(CALLS, "cut", AT(5));
-    cut_link(EVENTS, "cut", AT(5));
-    rig_sleep(AT(5), AT(4000));
     check_no_event();
 }
 
