@@ -50,25 +50,6 @@ TEST(an_ask_redirect_is_followed_for_one_command_only) {
     CHECK(strncmp(output_of(at(0, CALLS)), "EVALSHA sharded_extend", 22) == 0);
 }
 
-TEST(nodes_that_redirect_to_each_other_do_not_cause_a_busy_loop) {
-    hf_op *op = acquire(0, AT(1000));
-    int asked = 0;
-    for (int ms = 1000; ms < 4100 && !hf_op_is_done(op); ms++) {
-        for (size_t node = 0; node < 2; node++) {
-            const char *text = output_of(at(node, CALLS)), *query = strstr(text, QUERY),
-                       *ask = strstr(text, "acquire");
-            bool query_first = query && (!ask || query < ask), query_last = query && !query_first;
-            if (query_first) feeds(node, CALLS, HALVES, AT(ms));
-            if (ask) feeds(node, CALLS, node ? "-MOVED 7629 a:1\r\n" : MOVED_TO_B, AT(ms));
-            if (query_last) feeds(node, CALLS, HALVES, AT(ms));
-            asked += ask != NULL;
-        }
-        rig_tick(AT(ms));
-    }
-    CHECK_OUTCOME(op, "unreachable");
-    CHECK(asked > 10 && asked < 1500);
-}
-
 TEST(a_command_waits_for_a_new_map_after_clusterdown_and_after_a_redirect_without_an_address) {
     static const char *const refusals[] = {"-MOVED 7629 ?:2\r\n", "-CLUSTERDOWN down\r\n"};
     EACH_CASE (i, refusals) {
@@ -109,24 +90,6 @@ TEST(a_waiting_acquire_keeps_retrying_while_its_slot_is_migrating) {
     CHECK_OUTCOME(op, "under way");
 }
 
-TEST(a_command_is_sent_to_the_node_that_took_over_the_slot_and_fails_if_none_has) {
-    EACH_NUMBER (taken_over, 2) {
-        lose(0, AT(1000));
-        hf_op *op = acquire(0, AT(2000));
-        CHECK_OUTCOME(op, "under way");
-        rig_tick(AT(2000)), CHECK_NODE_SENT(1, CALLS, QUERY);
-        feeds(1, CALLS, taken_over ? ALL_OF_B : HALVES, AT(2001));
-        if (taken_over) {
-            CHECK_NODE_SENT(1, CALLS, ASKED);
-            CHECK_ANSWER_BY(1, op, YES, AT(2002), "ok");
-        } else {
-            CHECK_OUTCOME(op, "unreachable");
-            CHECK_MESSAGE(op, "on a:1: refused");
-            CHECK_EQ_INT(state_of(), -1);
-        }
-    }
-}
-
 TEST(a_command_without_a_reply_is_resent_to_the_node_that_takes_over) {
     hf_op *op = acquire(0, AT(1000));
     output_of(at(0, CALLS));
@@ -138,17 +101,6 @@ TEST(a_command_without_a_reply_is_resent_to_the_node_that_takes_over) {
     CHECK(strstr(output_of(at(1, CALLS)), QUERY));
     CHECK_THEN_SENT(1, ALL_OF_B, AT(1401), 1, ASKED);
     CHECK_EQ_INT(request_in(op)->possible_runs, 2);
-}
-
-TEST(a_renewal_is_sent_to_the_node_that_takes_over_the_slot) {
-    hold_k(AT(0));
-    lose(0, AT(5000));
-    rig_tick(AT(10000));
-    rig_sleep(AT(10000), AT(10300));
-    hf_link link = strstr(output_of(at(1, RENEWER)), QUERY) ? RENEWER : CALLS;
-    feeds(1, link, ALL_OF_B, AT(10301));
-    rig_sleep(AT(10301), AT(10400)), CHECK_NODE_SENT(1, RENEWER, "EVALSHA renew 1 k me 30000");
-    feeds(1, RENEWER, "*1\r\n:1\r\n", AT(10401)), CHECK(hf_hold_is_valid(hold_of(), AT(35000)));
 }
 
 TEST(a_renewal_that_waits_for_a_connection_moves_to_the_new_node_when_the_map_changes) {
@@ -398,22 +350,6 @@ TEST(keys_in_the_first_and_in_the_last_slot_are_sent_to_their_nodes) {
 
 TEST(a_cluster_client_survives_each_failed_allocation_without_a_leak) {
     CHECK(memerr_until_success(live, NULL, 1000) > 10);
-}
-
-TEST(a_release_moves_with_its_slot_even_to_a_node_where_another_call_is_waiting) {
-    static hf_names other;
-    hold_k(AT(1000));
-    if (!hf_names_make(&other, hf_slice_of("39296"))) abort();
-    BEGIN(HF_OP_ACQUIRE, AT(1001), spec.names = &other, spec.wait = 60 * HF_SECOND);
-    feeds(1, CALLS, busy(20000, 0, 0), AT(1001));
-    feeds_event(1, "subscribe", "1", AT(1002)), CHECK(node_at(1)->subscribed);
-    output_of(at(1, CALLS));
-    hf_op *op = release_k(AT(1003));
-    CHECK_THEN_SENT(0, MOVED_TO_B, AT(1004), 1, "EVALSHA sharded_release " K_AND_OWNER);
-    feeds(1, CALLS, busy(20000, 0, 0), AT(1005));
-    CHECK_ANSWER_BY(1, op, ":1\r\n", AT(1005), "ok");
-    rig_end(AT(1006));
-    hf_names_free(&other);
 }
 
 TEST(a_command_that_must_not_be_resent_does_not_move_to_another_node) {

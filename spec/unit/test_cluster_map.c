@@ -2,17 +2,6 @@
 
 RIG_BEGINS_WITH(cluster_before)
 
-TEST(the_first_command_waits_until_the_cluster_map_has_arrived) {
-    hf_op *op = first_acquire(AT(0));
-    CHECK_NODE_SENT(0, CALLS, QUERY);
-    CHECK_NODE_SENT(1, CALLS, "");
-    CHECK_THEN_SENT(0, HALVES, AT(1), 0, ASKED);
-    CHECK_ANSWER_BY(0, op, YES, AT(2), "ok");
-    CHECK_EQ_U64(ends_at(hold_of()), AT(1 + 29698)); /* from the sending */
-    CHECK_EQ_U64(stats().redirects, 0);
-    CHECK_EQ_U64(map_due(), HF_NEVER);
-}
-
 TEST(a_cluster_node_without_sharded_channels_receives_the_scripts_for_plain_channels) {
     rig.login[1] = PLAIN_LOGIN;
     hf_op *op = acquire(0, AT(0));
@@ -105,18 +94,6 @@ TEST(each_request_for_a_cluster_map_tries_every_node_again) {
     }
 }
 
-/* What waits for a map does not wake the client before the map is asked for. */
-TEST(a_command_that_waits_for_a_new_map_sleeps_until_the_client_may_request_it) {
-    cluster_known(AT(0));
-    hf_op *op = acquire(0, AT(10));
-    feeds(0, CALLS, "-CLUSTERDOWN down\r\n", AT(11));
-    rig_sleep(AT(11), AT(99));
-    lose(0, AT(99)); /* what was sent may have been carried out: it waits */
-    CHECK_OUTCOME(op, "under way");
-    hf_time next = map_due();
-    CHECK(next >= AT(100) && next <= AT(150));
-}
-
 TEST(a_client_retries_with_pauses_when_all_nodes_are_down) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
@@ -170,16 +147,6 @@ TEST(pings_are_sent_to_random_nodes_of_the_cluster) {
     }
     CHECK_EQ_INT(pinged[0] + pinged[1], 40);
     CHECK(pinged[0] > 5 && pinged[1] > 5);
-}
-
-TEST(a_node_whose_own_map_omits_its_host_is_known_by_its_configured_address) {
-    hf_op *op = first_acquire(AT(0));
-    output_of(at(0, CALLS));
-    feeds(0, CALLS, "*2\r\n*3\r\n:0\r\n:8191\r\n*2\r\n$0\r\n\r\n:1\r\n" RANGE(8192, 16383, "b", 2),
-          AT(1));
-    CHECK_EQ_INT(node_count(&rig.client), 2);
-    CHECK_NODE_SENT(0, CALLS, ASKED);
-    CHECK(node_for(op) == node_at(0));
 }
 
 TEST(every_connection_of_a_cluster_client_accepts_the_longest_possible_map) {
@@ -342,35 +309,6 @@ TEST(a_removed_node_is_not_forgotten_while_a_subscription_is_open_on_it) {
     move_to(2, AT(3000)), CHECK_EQ_INT(node_count(&rig.client), 4);
     CHECK_STR(node_at(2)->server.host, "n1");
     hf_node_set_listening(node_at(2), false, false, AT(3001));
-}
-
-TEST(a_plain_command_is_sent_to_the_node_of_its_first_key) {
-    static const hf_slice near[] = {{"GET", 3}, {"k", 1}}, far[] = {{"GET", 3}, {"39296", 5}};
-    CASES(const hf_slice *args; size_t node) = {{near, 0}, {far, 1}};
-    cluster_known(AT(0));
-    for (size_t i = 0; i < 2; i++) {
-        hf_op_spec spec = {.kind = HF_OP_COMMAND, .args = cases[i].args, .arg_count = 2};
-        hf_op *op = begin_spec(&spec, AT(1));
-        CHECK(node_for(op) == node_at(cases[i].node));
-        CHECK(strncmp(output_of(at(cases[i].node, CALLS)), "GET ", 4) == 0);
-        CHECK_NODE_SENT(1 - cases[i].node, CALLS, "");
-    }
-}
-
-/* The wait of the owner "you" is in slot 5390, that of "he" in slot 9828. */
-TEST(a_deadlock_search_reads_each_owner_and_wait_from_the_node_of_its_key) {
-    CASES(const char *owner; size_t node) = {{"you", 0}, {"he", 1}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char text[128];
-        cluster_known(AT(0));
-        spec_in(in_queue(AT(1000)))->deadlock_check = HF_SECOND;
-        rig_tick(AT(2000)), CHECK(strstr(output_of(at(0, CALLS)), "EVALSHA info"));
-        snprintf(text, sizeof text, "*6\r\n$%zu\r\n%s\r\n:1\r\n:20000\r\n:7\r\n:1\r\n:0\r\n",
-                 strlen(cases[i].owner), cases[i].owner);
-        feeds(0, CALLS, text, AT(2001));
-        snprintf(text, sizeof text, "GET holdfast_wait:%s", cases[i].owner);
-        CHECK_NODE_SENT(cases[i].node, CALLS, text);
-    }
 }
 
 /* The map has no part in ASK, so the loss of that node asks for none. */

@@ -26,13 +26,6 @@ static void two_nodes_known(void) {
     hf_op_end(op, AT(1));
 }
 
-TEST(a_nodes_id_is_requested_in_the_same_round_trip_as_the_login) {
-    rig.login[0] = "";
-    acquire(0, AT(0));
-    rig_tick(AT(0)), CHECK_NODE_SENT(0, CALLS, DRIVE_ASKS_NODE);
-    CHECK_THEN_SENT(0, I_AM("aa"), AT(1), 0, QUERY);
-}
-
 TEST(a_node_of_a_different_cluster_at_a_known_address_receives_no_command) {
     two_nodes_known();
     rig.login[0] = I_AM("xx");
@@ -72,12 +65,6 @@ TEST(a_node_that_cannot_return_its_id_still_receives_commands) {
     }
 }
 
-TEST(a_node_without_an_id_in_the_cluster_map_still_receives_commands) {
-    first_acquire(AT(0));
-    rig.login[1] = I_AM("xx");
-    CHECK_THEN_SENT(0, "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$1\r\nb\r\n:2\r\n", AT(1), 1, ASKED);
-}
-
 /* Until it does, it may be another one. */
 TEST(a_node_that_is_too_busy_to_return_its_id_receives_no_command) {
     static const char *const logins[] = {
@@ -108,29 +95,6 @@ TEST(a_node_that_is_too_busy_to_return_its_id_receives_no_command) {
         }
         CHECK_OUTCOME(op, "ok");
     }
-}
-
-TEST(a_renewal_is_not_sent_to_a_node_of_a_different_cluster) {
-    two_nodes_known();
-    hold_k(AT(100));
-    loses(0, AT(5000));
-    rig.login[0] = I_AM("xx");
-    for (int ms = 5000; ms < 12000; ms += 10) {
-        rig_sleep(AT(ms), AT(ms + 10));
-        for (hf_link link = 0; link < HF_LINKS; link++) {
-            CHECK_NODE_SENT(0, link, "");
-            answer_query(1, link, TWO_NODES, AT(ms + 10));
-        }
-    }
-    rig.login[0] = I_AM("aa");
-    for (int ms = 12000; ms < 14000; ms += 10) {
-        rig_sleep(AT(ms), AT(ms + 10));
-        if (strstr(output_of(at(0, RENEWER)), "renew 1 k"))
-            feeds(0, RENEWER, "*1\r\n:1\r\n", AT(ms + 10));
-        for (hf_link link = 0; link < HF_LINKS; link++)
-            answer_query(1, link, TWO_NODES, AT(ms + 10));
-    }
-    CHECK(hf_hold_is_valid(hold_of(), AT(40000)));
 }
 
 TEST(a_map_of_a_different_cluster_is_ignored) {
@@ -259,14 +223,6 @@ TEST(node_ids_are_compared_only_once_a_node_has_confirmed_its_id_in_the_map) {
     rig_sleep(AT(600), AT(610)), CHECK_NODE_SENT(1, CALLS, "");
 }
 
-TEST(a_node_of_the_same_cluster_at_another_nodes_address_is_used) {
-    two_nodes_known();
-    rig.login[0] = I_AM("bb");
-    loses(0, AT(1000));
-    acquire(0, AT(1200));
-    rig_sleep(AT(1200), AT(1210)), CHECK(strstr(output_of(at(0, CALLS)), ASKED));
-}
-
 #define ONLY_A_OF_X "*1\r\n" RANGE_OF(0, 16383, "a", 1, "xx")
 
 TEST(a_new_client_queries_other_nodes_if_the_first_map_contains_no_known_id) {
@@ -309,47 +265,6 @@ TEST(a_replica_at_a_configured_address_is_recognized_by_its_id) {
 }
 
 /* ---- versions ---- */
-
-#define PLAIN_ASKED BRIEF_ASK_OF_K
-
-TEST(an_upgraded_node_receives_the_scripts_for_its_new_version) {
-    rig.login[0] = PLAIN_LOGIN;
-    hf_op *op = acquire(0, AT(0));
-    rig_tick(AT(0));
-    output_of(at(0, CALLS));
-    CHECK_THEN_SENT(0, HALVES, AT(1), 0, PLAIN_ASKED);
-    feeds(0, CALLS, busy(20000, 0, 0), AT(2));
-    hf_op_end(op, AT(2));
-    static const char *const logins[] = {DRIVE_LOGIN, PLAIN_LOGIN, DRIVE_LOGIN};
-    for (int i = 0; i < 3; i++) {
-        hf_time now = AT(1000 * (i + 1));
-        rig.login[0] = logins[i];
-        loses(0, now);
-        op = acquire(0, now + HF_MS), CHECK_NODE_SENT(0, CALLS, i == 1 ? PLAIN_ASKED : ASKED);
-        feeds(0, CALLS, busy(20000, 0, 0), now + 2 * HF_MS);
-        hf_op_end(op, now + 2 * HF_MS);
-    }
-}
-
-/* What was sent to the old version may have been run there. */
-TEST(a_command_resent_to_a_node_of_a_different_version_uses_the_scripts_for_that_version) {
-    static const char *const logins[] = {DRIVE_LOGIN, PLAIN_LOGIN};
-    for (int i = 0; i < 2; i++) {
-        cluster_known(AT(0));
-        rig.login[0] = logins[1 - i];
-        loses(0, AT(1000));
-        acquire(0, AT(1000)), CHECK_NODE_SENT(0, CALLS, i == 0 ? PLAIN_ASKED : ASKED);
-        feeds(0, CALLS, "-NOSCRIPT no\r\n", AT(1001));
-        CHECK(strncmp(output_of(at(0, CALLS)), i == 0 ? "EVAL acquire" : "EVAL sharded_acquire",
-                      12) == 0);
-        rig.login[0] = logins[i];
-        loses(0, AT(1002));
-        rig_sleep(AT(1002), AT(1100));
-        const char *sent = output_of(at(0, CALLS)),
-                   *want = i == 0 ? " sharded_acquire " : " acquire ";
-        CHECK_OR(strstr(sent, want), "%s", sent);
-    }
-}
 
 TEST(a_waiter_subscribes_to_sharded_channels_once_its_node_is_upgraded_to_support_them) {
     rig.login[0] = PLAIN_LOGIN;

@@ -122,30 +122,6 @@ TEST(one_sentinels_reply_suffices_to_find_the_master_if_the_others_hang) {
     rig_sleep(AT(100), AT(101)), CHECK_AT(7001), CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_LOGIN);
 }
 
-TEST(a_sentinel_that_is_down_or_knows_no_master_causes_no_delay) {
-    rig.down[1] = "refused";
-    begin_op(HF_OP_PING, 0, AT(0));
-    feed_node(2, "*-1\r\n", AT(1)), CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
-    feed_node(3, ADDRESS(7001), AT(2)), CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_LOGIN);
-}
-
-TEST(a_client_logs_in_to_sentinels_with_their_own_user_and_password) {
-    configure();
-    for (int i = 0; i < SENTINELS; i++) {
-        strcpy(sentinels[i].user, "watcher");
-        strcpy(sentinels[i].password, "s3cret");
-    }
-    strcpy(config.session.server.password, "data");
-    config.session.server.db = 2;
-    rig_begin_with(&config);
-    begin_op(HF_OP_PING, 0, AT(0)), CHECK_ASKED(1, "AUTH watcher s3cret");
-    CHECK_THEN_ASKED(1, "+OK\r\n", AT(1), 1, ASK_MASTER);
-    rig.down[2] = rig.down[3] = "refused";
-    for (size_t node = 2; node <= SENTINELS; node++)
-        hf_session_closed(calls_of(node), "refused", AT(1));
-    CHECK_THEN_ASKED(1, ADDRESS(7001), AT(2), 0, "AUTH data\nSELECT 2\nROLE");
-}
-
 TEST(an_error_message_names_the_sentinels_that_are_down) {
     rig.down[1] = rig.down[2] = rig.down[3] = "Connection refused";
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
@@ -265,21 +241,6 @@ TEST(a_client_works_even_if_its_user_may_not_call_role) {
     CHECK_ANSWER_BY(0, op, "+PONG\r\n", AT(3), "ok");
 }
 
-TEST(a_command_refused_by_a_replica_is_resent_to_the_new_master) {
-    static const char *const refusals[] = {
-        READONLY, "-ERR Error running script: -READONLY You can't write\r\n"};
-    EACH_NUMBER (i, 2) {
-        acquire_at_first(AT(0));
-        hf_op *op = begin_op(HF_OP_RELEASE, 0, AT(10));
-        output_of(calls_of(0));
-        CHECK_ANSWER_BY(0, op, refusals[i], AT(11), "under way");
-        rig_tick(AT(11));
-        feed_sentinels(ADDRESS(7002), AT(12)), CHECK_AT(7002);
-        feed_node(0, MASTER, AT(13)), CHECK(strstr(output_of(calls_of(0)), "EVALSHA release"));
-        CHECK_ANSWER_BY(0, op, ":1\r\n", AT(14), "ok");
-    }
-}
-
 TEST(sentinels_are_queried_every_second_while_a_lock_is_held) {
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     feed_sentinels(ADDRESS(7001), AT(1));
@@ -295,34 +256,6 @@ TEST(sentinels_are_queried_every_second_while_a_lock_is_held) {
     feed_node(0, MASTER, AT(1114)), CHECK(strstr(output_of(calls_of(0)), "EVALSHA release"));
     feed_node(0, ":1\r\n", AT(1115)), CHECK_ENDS(release, "ok", AT(1115));
     rig_sleep(AT(1115), AT(9000)), CHECK_ASKED(1, "");
-}
-
-/* The first one still names the old master; the others are farther away. */
-TEST(a_slow_sentinels_reply_is_still_included_in_the_majority) {
-    hold_until_asked();
-    feed_node(1, ADDRESS(7001), AT(1111));
-    rig_sleep(AT(1111), AT(1250));
-    CHECK_MASTER_IS(7001, 2, ADDRESS(7002), AT(1251));
-    CHECK_MASTER_IS(7002, 3, ADDRESS(7002), AT(1260));
-}
-
-TEST(a_client_whose_connection_was_lost_does_not_wait_for_slow_sentinels) {
-    hold_until_asked();
-    feed_node(1, ADDRESS(7001), AT(1111));
-    for (size_t node = 2; node <= 3; node++)
-        feed_node(node, "*", AT(1111)); /* the first byte of a slow reply */
-    rig_sleep(AT(1111), AT(1250));
-    uint64_t opens = rig.opens;
-    output_of(calls_of(1));
-    hf_session_closed(calls_of(0), "gone", AT(1251));
-    begin_op(HF_OP_PING, 0, AT(1251));
-    rig_sleep(AT(1251), AT(1400)), CHECK(rig.opens > opens);
-    CHECK_ASKED(1, ASK_MASTER); /* and they are asked again at once */
-    for (size_t node = 2; node <= 3; node++) {
-        feed_node(node, &ADDRESS(7001)[1], AT(1401)); /* of the round before */
-        feed_node(node, ADDRESS(7002), AT(1402));
-    }
-    CHECK_AT(7002);
 }
 
 TEST(a_client_leaves_a_working_master_only_if_more_than_half_of_the_sentinels_name_another) {
@@ -444,17 +377,6 @@ TEST(renewals_after_a_move_to_a_new_master_are_spread_over_time) {
     }
 }
 
-TEST(a_client_keeps_working_over_its_open_connections_if_all_sentinels_are_down) {
-    hf_op_end(acquire_at_first(AT(0)), AT(0));
-    rig.down[1] = rig.down[2] = rig.down[3] = "refused";
-    close_sentinels(AT(1));
-    rig_sleep(AT(1), AT(5000));
-    output_of(calls_of(0));
-    hf_op *op = begin_op(HF_OP_RELEASE, 0, AT(5000));
-    CHECK(strstr(output_of(calls_of(0)), "EVALSHA release"));
-    CHECK_ANSWER_BY(0, op, ":1\r\n", AT(5001), "ok");
-}
-
 /* ---- sync ---- */
 
 #define WAIT_ONE "\nWAIT 1 100"
@@ -488,17 +410,6 @@ TEST(an_acquire_that_no_replica_confirms_is_undone) {
         CHECK_MESSAGE(op, cases[i].message);
         CHECK_SENT_AT(CALLS, AT(100), LEAVE_OF_K("0", ""));
     }
-}
-
-TEST(a_script_that_the_server_does_not_know_is_resent_together_with_its_wait_command) {
-    start_sync();
-    hf_op *op = begin_acquire(0, AT(0));
-    sent_over(CALLS);
-    feed_calls("-NOSCRIPT No matching script\r\n", AT(1));
-    CHECK_SENT(CALLS, "EVAL acquire " K_AND_OWNER " 30000 1000" WAIT_ONE);
-    feed_calls(":0\r\n", AT(2)); /* the first WAIT's */
-    CHECK_ANSWER(op, ACQUIRED, AT(3), "under way");
-    CHECK_ANSWER(op, ":2\r\n", AT(4), "ok");
 }
 
 TEST(a_call_abandoned_before_the_replicas_confirmation_leaves_the_next_calls_reply_intact) {
@@ -685,13 +596,6 @@ TEST(a_client_that_has_no_memory_to_query_a_sentinel_again_decides_by_the_others
     CHECK(reported);
 }
 
-TEST(a_sentinel_that_is_down_is_tried_once_in_each_round_of_queries) {
-    rig.refusing = true;
-    begin_op(HF_OP_PING, 0, AT(0));
-    for (int i = 0; i < 3; i++) rig_tick(AT(0));
-    CHECK_EQ_U64(rig.opens, SENTINELS);
-}
-
 /* So that clients which lost their master together do not ask together. */
 TEST(sentinels_are_queried_about_once_a_second) {
     hf_time first = HF_NEVER, last = 0;
@@ -732,18 +636,6 @@ TEST(a_client_follows_a_single_sentinel_after_three_failed_connection_attempts) 
         feed_node(1, ADDRESS(7002), AT(1111));
         rig_sleep(AT(1111), AT(1220)), CHECK_AT(opens < 3 ? 7001 : 7002);
     }
-}
-
-TEST(failed_attempts_of_a_connection_that_is_not_needed_do_not_move_the_client) {
-    hf_op_end(acquire_at_first(AT(0)), AT(0));
-    hf_session *events = &nodes_of(&rig.client)[0]->links[EVENTS];
-    events->opens_since_reply = 9; /* it was closed for good after that */
-    CHECK(!events->stays_open);
-    feed_sentinels(ADDRESS(7001), AT(10));
-    rig_tick(AT(1110));
-    feed_node(1, ADDRESS(7002), AT(1111));
-    for (size_t node = 2; node <= 3; node++) feed_node(node, "*-1\r\n", AT(1112));
-    rig_sleep(AT(1112), AT(1220)), CHECK_AT(7001);
 }
 
 TEST(only_locks_with_automatic_renewal_are_renewed_soon_at_a_new_master) {

@@ -106,12 +106,6 @@ TEST(a_node_in_a_cluster_map_may_serve_several_ranges_of_slots) {
     CHECK_EQ_INT(slots.owner[0], slots.owner[2]);
 }
 
-TEST(of_overlapping_slot_ranges_in_a_cluster_map_the_last_one_applies) {
-    CHECK(!read_text("*2\r\n" RANGE("0", "10", NODE("1", "a", "1"))
-                         RANGE("5", "6", NODE("1", "b", "1"))));
-    CHECK(belongs(4, "a", 1) && belongs(5, "b", 1) && belongs(6, "b", 1) && belongs(7, "a", 1));
-}
-
 TEST(a_cluster_map_may_contain_host_names_and_ipv6_addresses_and_empty_hosts) {
     const char *wrong = read_text(
         "*7\r\n" RANGE("6", "6", NODE("3", " ab", "7006"))
