@@ -40,12 +40,9 @@
     X(hf_hold **, member_holds_of, member_holds)                                                   \
     X(uint32_t, member_count_of, member_count)                                                     \
     X(bool, is_in_flight, claim->has_command_in_flight)                                            \
-    X(bool, is_shared, claim->shared)                                                              \
-    X(bool, uses_same_connection, claim->leave.same_connection)                                    \
     X(bool, is_uncertain, claim->count_uncertain)
 
 #define HOLD_WRITES(X)                                                                             \
-    X(const hf_kind *, set_kind, claim->kind)                                                      \
     X(hf_time, set_lease, claim->lease)                                                            \
     X(hf_time, set_end, claim->valid_until)                                                        \
     X(hf_time, set_wake, claim->wake_at)                                                           \
@@ -54,7 +51,6 @@
     X(uint32_t, set_settled_ms, claim->settled_ms)                                                 \
     X(hf_time, set_bound, claim->max_until)                                                        \
     X(uint64_t, set_token_ttl, claim->token_ttl_ms)                                                \
-    X(uint64_t, set_agent, agent)                                                                  \
     X(uint64_t, set_wait, claim->wait)                                                             \
     X(uint32_t, set_count, claim->count)                                                           \
     X(uint32_t, set_others, claim->share.others)                                                   \
@@ -63,8 +59,6 @@
     X(hf_approval, set_approval, claim->approval)                                                  \
     X(hf_lost_reason, set_reason, reason)                                                          \
     X(uint32_t, set_heap_place, claim->heap_index)                                                 \
-    X(hf_hold **, set_member_holds, member_holds)                                                  \
-    X(uint8_t, set_member_count, member_count)                                                     \
     X(bool, set_renewed, claim->renewed)                                                           \
     X(bool, set_in_flight, claim->has_command_in_flight)                                           \
     X(bool, set_shared, claim->shared)                                                             \
@@ -152,10 +146,6 @@ static UNUSED inline uint32_t claim_failures(const hf_claim *of) {
     return of->failures;
 }
 
-static UNUSED inline uint32_t claim_count(const hf_claim *of) {
-    return of->count;
-}
-
 /* Puts the hold and its claim into states that fit. */
 static UNUSED inline void set_hold_state(hf_hold *of, hf_hold_state value) {
     of->state = value;
@@ -215,7 +205,6 @@ HOLD_WRITES(FIELD_HOLD_WRITE)
     X(const hf_op_impl *, impl_of, impl)                                                           \
     X(bool, is_turn_of_pollers, acquire.is_pollers_turn)                                           \
     X(const char *, waiter_of, acquire.waiter)                                                     \
-    X(char *, cycle_of, deadlock.cycle)                                                            \
     X(bool, is_searching, deadlock.walk)                                                           \
     X(long long, value_of, result.value)                                                           \
     X(hf_lock_info *, info_of, result.info)                                                        \
@@ -229,13 +218,8 @@ HOLD_WRITES(FIELD_HOLD_WRITE)
 
 #define OP_WRITES(X)                                                                               \
     X(hf_acquire_state, set_op_state, state)                                                       \
-    X(hf_time, set_begun_at, begun_at)                                                             \
     X(hf_time, set_listen_time, acquire.listen_at)                                                 \
-    X(hf_time, set_holder_silent_since, acquire.silent_since)                                      \
-    X(hf_time, set_holder_silent_until, acquire.silent_holder_end)                                 \
-    X(long long, set_server_us, acquire.server_us)                                                 \
     X(char *, set_cycle, deadlock.cycle)                                                           \
-    X(bool, set_result_taken, result.taken)                                                        \
     X(hf_time, set_wait_end, wait.until)                                                           \
     X(hf_time, set_recheck, wait.recheck_at)                                                       \
     X(hf_subscription_state, set_listening, wait.listening)                                        \
@@ -260,7 +244,6 @@ OP_PARTS(FIELD_OP_PART)
     X(hf_op *, ops_of, ops)                                                                        \
     X(const char *, introduction_of, presence.who)                                                 \
     X(bool, is_closed, closed)                                                                     \
-    X(const hf_decider *, decider_of, decider)                                                     \
     X(const hf_topology *, topology_of, topology)                                                  \
     X(hf_quorum *, quorum_of, quorum)                                                              \
     X(size_t, detached_count, detached)                                                            \
@@ -268,7 +251,6 @@ OP_PARTS(FIELD_OP_PART)
     X(size_t, unanswered_count, unanswered)
 
 #define CLIENT_WRITES(X)                                                                           \
-    X(const hf_decider *, set_decider, decider)                                                    \
     X(const hf_topology *, set_topology, topology)                                                 \
     X(uint64_t, set_random, random)                                                                \
     X(bool, set_member, is_member)

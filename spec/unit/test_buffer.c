@@ -17,17 +17,6 @@ static bool content_is(const char *want) {
     return hf_slice_equal(hf_buffer_content(&buffer), hf_slice_of(want));
 }
 
-TEST(a_buffer_reuses_the_space_of_consumed_bytes_before_it_grows) {
-    char bytes[1024];
-    memset(bytes, 'x', sizeof bytes), CHECK(hf_buffer_append(&buffer, bytes, sizeof bytes));
-    size_t capacity = buffer.capacity;
-    for (int i = 0; i < 100; i++) {
-        hf_buffer_consume(&buffer, 1000), CHECK(hf_buffer_append(&buffer, bytes, 1000));
-        CHECK_EQ_INT(hf_buffer_content(&buffer).size, sizeof bytes);
-    }
-    CHECK_EQ_INT(buffer.capacity, capacity);
-}
-
 /* Random appends and consumes against a plain array that only grows. */
 TEST(a_buffer_preserves_its_bytes_under_appends_and_reads_in_any_order) {
     enum { MOST = 200000 };

@@ -6,16 +6,6 @@ static const hf_slice ORDER = {"order:42", 8};
 
 static hf_failure failure;
 
-TEST(every_error_code_has_a_name) {
-    static const char *const names[] = {
-        "ok",       "busy",     "unreachable", "lost",      "not_held", "interrupted",
-        "conflict", "denied",   "no_quorum",   "duplicate", "mismatch", "closed",
-        "server",   "deadlock", "timeout",     "stale",     "no_memory"};
-    for (size_t code = 0; code < sizeof names / sizeof *names; code++)
-        CHECK_STR(hf_code_name((hf_code)code), names[code]);
-    CHECK_EQ_INT(HF_NO_MEMORY, sizeof names / sizeof *names - 1);
-}
-
 TEST(an_error_message_contains_what_failed_where_and_why_and_what_to_do) {
     hf_failure_set(&failure, HF_BUSY, "acquire", ORDER, "127.0.0.1:6379", "held for %d s", 3);
     CHECK_EQ_INT(failure.code, HF_BUSY);

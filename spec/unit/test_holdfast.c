@@ -91,12 +91,6 @@ static hf_op *acquire(hf_slice caller, hf_time now) {
     return op;
 }
 
-TEST(each_kind_of_lock_can_be_looked_up_by_its_name) {
-    CHECK(!hf_kind_by_name("no such kind"));
-    CHECK(!hf_kind_by_name("lock")->has_permits);
-    CHECK(hf_kind_by_name("permit")->has_permits);
-}
-
 TEST(a_holds_state_can_be_read_from_its_acquire_to_its_end) {
     hf_op *op = acquire(ME, AT(0));
     hf_hold *hold = hf_op_hold(op, 0);
@@ -305,28 +299,6 @@ TEST(a_connections_state_can_be_read_from_its_login_to_a_reply) {
     hf_op_end(op, AT(9));
 }
 
-TEST(each_kind_of_operation_has_the_properties_that_the_test_lists) {
-    static const char *const kinds[] = {
-        /* acquires, releases, needs a hold, lingers */
-        [HF_OP_ACQUIRE] = "a",     [HF_OP_RELEASE] = "rh",   [HF_OP_COMPLETE] = "rh",
-        [HF_OP_EXTEND] = "h",      [HF_OP_CHECK] = "h",      [HF_OP_FORCE] = "",
-        [HF_OP_INFO] = "",         [HF_OP_TTL] = "",         [HF_OP_PING] = "",
-        [HF_OP_COMMAND] = "",      [HF_OP_RAISE] = "",       [HF_OP_SET] = "",
-        [HF_OP_PAUSE] = "",        [HF_OP_SET_COUNT] = "",   [HF_OP_COUNT_DOWN] = "",
-        [HF_OP_COUNT] = "",        [HF_OP_AWAIT] = "",       [HF_OP_DELETE] = "",
-        [HF_OP_TAKE] = "l",        [HF_OP_GIVE] = "l",       [HF_OP_DRAIN] = "l",
-        [HF_OP_FENCED] = "",       [HF_OP_ONCE] = "",        [HF_OP_WATCH] = "",
-        [HF_OP_ACQUIRE_ALL] = "a", [HF_OP_RELEASE_ALL] = "r"};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        hf_op_kind kind = (hf_op_kind)i;
-        CHECK_STR(printed("%s%s%s%s", hf_op_kind_acquires(kind) ? "a" : "",
-                          hf_op_kind_releases(kind) ? "r" : "",
-                          hf_op_kind_needs_a_hold(kind) ? "h" : "",
-                          hf_op_kind_may_need_clean_up(kind) ? "l" : ""),
-                  kinds[i] ? kinds[i] : "has no row above");
-    }
-}
-
 TEST(the_end_of_a_call_is_reported_once) {
     hf_op *first = begin(HF_OP_PING, ME, AT(0)), *second = begin(HF_OP_PING, ME, AT(0));
     CHECK(!hf_client_has_next_done(client));
@@ -428,19 +400,6 @@ TEST(a_multi_lock_has_one_hold_for_each_lock) {
     hf_op_end(op, AT(0));
     finish();
     hf_names_delete(more);
-}
-
-TEST(events_are_stored_only_if_they_were_requested) {
-    EACH_NUMBER (wanted, 2) {
-        if (wanted) hf_observe_all(client);
-        hf_op_end(acquire(ME, AT(0)), AT(1));
-        hf_event *events = hf_observe_take(client);
-        CHECK_EQ_INT(events != NULL, wanted);
-        for (hf_event *next; events; events = next) {
-            next = events->next;
-            free(events);
-        }
-    }
 }
 
 CHECK_MAIN

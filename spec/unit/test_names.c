@@ -115,31 +115,6 @@ TEST(only_the_documented_keys_in_braces_share_internal_names_with_another_key) {
         CHECK_OR(!hf_names_collide_with_unbraced(hf_slice_of(own[i])), "%s", own[i]);
 }
 
-TEST(keys_may_contain_any_bytes_in_their_internal_names) {
-    CHECK(hf_names_make(&names, (hf_slice){"a\0\xff ", 4}));
-    CHECK_SLICE(names.key, ((hf_slice){"a\0\xff ", 4}));
-    CHECK_SLICE(names.queue, ((hf_slice){"holdfast_queue:{a\0\xff }", 21}));
-}
-
-TEST(a_locks_internal_names_copy_its_key) {
-    char key[] = "abc";
-    CHECK(hf_names_make(&names, hf_slice_of(key)));
-    key[0] = 'x';
-    CHECK_SLICE(names.key, hf_slice_of("abc"));
-    CHECK_SLICE(names.queue, hf_slice_of("holdfast_queue:{abc}"));
-}
-
-TEST(a_lock_whose_key_has_any_length_has_internal_names) {
-    static char key[65536];
-    memset(key, 'k', sizeof key);
-    for (size_t size = 1; size <= sizeof key; size = size * 3 + 1) {
-        CHECK(hf_names_make(&names, (hf_slice){key, size}));
-        CHECK_EQ_INT(names.counter.size, size + 22);
-        CHECK_EQ_INT(names.releases.size, size + 25);
-        hf_names_free(&names);
-    }
-}
-
 TEST(a_channel_pattern_matches_only_its_own_channel) {
     hf_slice pattern;
     CHECK(hf_names_make(&names, hf_slice_of("a*b?c[d]e\\f-^")));

@@ -44,22 +44,6 @@ TEST(a_command_with_hundreds_of_arguments_is_encoded) {
     }
 }
 
-TEST(numbers_in_a_request_are_encoded_in_decimal_digits) {
-    char text[24];
-    CASES(uint64_t value; const char *digits) = {{0, "0"},
-                                                 {7, "7"},
-                                                 {10, "10"},
-                                                 {100, "100"},
-                                                 {1009, "1009"},
-                                                 {30000, "30000"},
-                                                 {UINT64_MAX, "18446744073709551615"}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        hf_slice digits = hf_decimal(text, cases[i].value);
-        CHECK_STR(digits.data, cases[i].digits);
-        CHECK_EQ_INT(digits.size, strlen(cases[i].digits));
-    }
-}
-
 static bool encode_many(void *context) {
     hf_request request = {0};
     hf_slice args[40];
@@ -72,15 +56,6 @@ static bool encode_many(void *context) {
 
 TEST(encoding_a_request_reports_a_failed_allocation) {
     CHECK(memerr_until_success(encode_many, NULL, 20) >= 1);
-}
-
-TEST(a_failed_allocation_leaves_a_requests_earlier_bytes_unchanged) {
-    hf_request request = {0};
-    hf_slice args[] = {{"PING", 4}};
-    CHECK(hf_request_command(&request, 1, args));
-    memerr_fail(1), CHECK(!hf_request_command(&request, 1, args));
-    memerr_fail(0), CHECK_BYTES(request, "*1\r\n$4\r\nPING\r\n");
-    hf_request_clear(&request);
 }
 
 CHECK_MAIN

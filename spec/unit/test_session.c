@@ -1,33 +1,5 @@
 #include "session_rig.h"
 
-TEST(pipelined_commands_get_their_replies_in_order) {
-    static struct call calls[50];
-    for (int i = 0; i < 50; i++) {
-        if (i == 20) connect_at(AT(0));
-        submit(&calls[i], printed("C%d", i), 3000, AT(0));
-    }
-    const char *line = output_of(&session);
-    for (int i = 0; i < 50; i++) {
-        const char *text = printed("C%d", i);
-        CHECK(strncmp(line, text, strlen(text)) == 0);
-        line += strlen(text) + 1;
-    }
-    for (int i = 0; i < 50; i++)
-        CHECK_REPLY(printed(":%d\r\n", i), AT(1), calls[i], printed("%d", i));
-}
-
-TEST(output_is_sent_correctly_however_the_socket_splits_it) {
-    char got[64];
-    size_t size = 0;
-    start_open();
-    submit(&one, "ABC", 3000, AT(0));
-    while (hf_session_output(&session).size > 0) {
-        got[size++] = hf_session_output(&session).data[0];
-        hf_session_written(&session, 1);
-    }
-    CHECK_MEM(got, size, "*1\r\n$3\r\nABC\r\n", 13);
-}
-
 TEST(the_reply_to_a_request_that_was_dropped_is_discarded) {
     start_calling(3000, AT(0));
     submit(&two, "B", 3000, AT(0));
@@ -37,27 +9,6 @@ TEST(the_reply_to_a_request_that_was_dropped_is_discarded) {
     CHECK_STR(two.outcome, "");
     CHECK_STR(three.outcome, "3");
     CHECK_EQ_INT(session.closing, false);
-}
-
-TEST(a_request_that_was_dropped_while_it_was_queued_is_never_sent) {
-    submit(&one, "A", 3000, AT(0));
-    submit(&two, "B", 3000, AT(0));
-    discard(&two);
-    submit(&three, "C", 3000, AT(0));
-    discard(&one);
-    CHECK_OPENED_SENDS(AT(0), "C");
-}
-
-TEST(a_request_submitted_by_a_callback_is_sent_after_those_already_queued) {
-    start_calling(3000, AT(0));
-    submit(&two, "B", 3000, AT(0));
-    prepare(&three, NULL, "C");
-    three.request.deadline = AT(3000);
-    one.then = &three;
-    CHECK_SENDS("A\nB");
-    CHECK_REPLY_SENDS(":1\r\n:2\r\n", AT(1), "C");
-    CHECK_STR(two.outcome, "2");
-    CHECK_REPLY(":3\r\n", AT(1), three, "3");
 }
 
 static void check_given_up(const char *bytes, const char *reason) {
@@ -121,16 +72,6 @@ TEST(a_reply_that_belongs_to_no_command_ends_the_connection) {
     CHECK_STR(session.reason, "ERR Protocol error: unbalanced quotes in request");
 }
 
-TEST(nothing_is_read_after_a_protocol_error) {
-    start_calling(3000, AT(0));
-    submit(&two, "B", 3000, AT(0));
-    CHECK_REPLY(":1\r\nx\r\n:2\r\n", AT(1), one, "1");
-    CHECK_STR(two.outcome, "");
-    CHECK_REPLY(":2\r\n", AT(1), two, "");
-    hang_up("closed by us", AT(1));
-    CHECK_REPLY(":2\r\n", AT(1), two, "");
-}
-
 TEST(requests_sent_over_a_lost_connection_are_resent_in_order) {
     start_calling(60000, AT(0));
     submit(&two, "B", 60000, AT(0));
@@ -162,14 +103,6 @@ TEST(a_request_that_may_have_run_is_not_failed_by_a_refused_connection) {
     refuse(AT(1)), CHECK_STR(one.outcome, "");
     CHECK_STR(two.outcome, "unreachable: refused");
     CHECK_TICK(AT(3000), one, "unreachable: refused");
-}
-
-TEST(a_partly_sent_command_is_sent_again_in_full_over_the_next_connection) {
-    start_open();
-    submit(&one, "ABCDEF", 3000, AT(0));
-    hf_session_written(&session, 7);
-    hang_up("reset", AT(1)), CHECK_EQ_INT(hf_session_output(&session).size, 0);
-    CHECK_OPENED_SENDS(AT(20), "ABCDEF");
 }
 
 TEST(a_request_times_out_at_its_deadline_whether_queued_or_sent) {
@@ -240,17 +173,6 @@ TEST(a_request_refused_with_a_temporary_error_is_retried_until_its_deadline) {
     CHECK(now == AT(500));
     CHECK(tries > 4 && tries < 10);
     CHECK_STR(one.outcome, "unreachable: LOADING Redis is loading the dataset in memory");
-}
-
-TEST(a_request_that_failed_with_a_temporary_error_succeeds_when_it_is_retried) {
-    start_calling(3000, AT(0));
-    output_of(&session);
-    receive("-BUSY Redis is busy running a script.\r\n", AT(0));
-    submit(&two, "B", 3000, AT(1)); /* later requests do not wait behind it */
-    CHECK_SENDS("B");
-    CHECK_TICK_SENDS(AT(30), "A");
-    CHECK_REPLY(":2\r\n:1\r\n", AT(31), one, "1");
-    CHECK_STR(two.outcome, "2");
 }
 
 TEST(a_connection_lost_after_a_temporary_error_causes_no_busy_loop) {

@@ -1,13 +1,5 @@
 #include "session_rig.h"
 
-TEST(no_connection_is_opened_without_a_call) {
-    CHECK_WANTS(NOTHING, AT(0));
-    CHECK_EQ_U64(hf_session_next_tick(&session), HF_NEVER);
-    CHECK(!hf_session_has_work(&session));
-    session.stays_open = true;
-    CHECK_WANTS(OPEN, AT(0));
-}
-
 TEST(a_refused_connection_fails_all_requests_that_do_not_wait) {
     submit(&one, "A", 3000, AT(0));
     submit_patient(&two, "B", 3000, AT(0));
@@ -92,41 +84,6 @@ TEST(the_pause_between_connections_doubles_with_jitter_up_to_a_second) {
     CHECK(most_of_all > 950 * HF_MS);
 }
 
-TEST(a_call_that_does_not_wait_opens_a_connection_at_once_despite_the_pause) {
-    submit(&one, "A", 60000, AT(0));
-    for (int i = 0; i < 10; i++) refuse(AT(0));
-    CHECK_WANTS(NOTHING, AT(1));
-    submit(&two, "B", 60000, AT(1)), CHECK_WANTS(OPEN, AT(1));
-}
-
-TEST(a_lost_connection_that_had_worked_is_replaced_at_once) {
-    session.stays_open = true;
-    for (int i = 0; i < 5; i++) refuse(AT(0));
-    connect_at(AT(5000));
-    submit(&one, "A", 9000, AT(5000));
-    receive("+OK\r\n", AT(5000));
-    hang_up("reset", AT(5001)), CHECK_WANTS(OPEN, AT(5001));
-    refuse(AT(5001)), CHECK(hf_session_next_tick(&session) <= AT(5011));
-}
-
-/* As a proxy does whose server is down. */
-TEST(a_server_that_closes_every_connection_is_retried_with_pauses) {
-    int opens = 0;
-    session.stays_open = true;
-    submit(&one, "A", 10000, AT(0));
-    for (hf_time now = AT(0); now < AT(10000); opens++) {
-        CHECK_WANTS(OPEN, now);
-        CHECK_OPENED_SENDS(now, "A");
-        hang_up("closed by the server", now);
-        hf_time next = hf_session_next_tick(&session);
-        CHECK(next > now);
-        now = next;
-    }
-    CHECK_OR(opens < 40, "%d connections in ten seconds", opens);
-    CHECK_STR(one.outcome, "");
-    CHECK_TICK(AT(10000), one, "unreachable: closed by the server");
-}
-
 TEST(a_server_that_ends_each_connection_with_an_error_is_retried_with_pauses) {
     static const struct {
         const char *password, *name, *reply, *reason;
@@ -193,17 +150,6 @@ static void start_quiet(void) {
     memset(begun, 0, sizeof begun);
 }
 
-TEST(a_call_over_an_idle_connection_that_is_dead_is_resent_within_its_timeout) {
-    start_quiet();
-    submit(&one, "A", 23000, AT(20000)), CHECK_EQ_U64(hf_session_next_tick(&session), AT(20250));
-    CHECK_TICK_WANTS(NOTHING, AT(20249));
-    CHECK_TICK_WANTS(CLOSE, AT(20250));
-    CHECK_EQ_U64(silent_since, AT(20000));
-    hang_up("closed by us", AT(20250)), CHECK_WANTS(OPEN, AT(20251));
-    CHECK_OPENED_SENDS(AT(20251), "A");
-    CHECK_REPLY(":7\r\n", AT(20252), one, "7");
-}
-
 /* An idle connection is given up after 250 ms, one that was used a moment ago after half of the
  * command timeout; both wait as much longer as the server may wait for replicas. */
 TEST(a_connection_without_a_reply_is_given_up_by_how_long_it_was_idle_and_the_wait_for_replicas) {
@@ -261,22 +207,6 @@ TEST(an_idle_connection_is_pinged_when_another_one_to_its_server_gets_no_replies
         CHECK_EQ_U64(hf_session_next_tick(&session), replies ? AT(600 + 1500) : AT(750));
         if (!replies) CHECK_TICK_WANTS(CLOSE, AT(750));
     }
-}
-
-TEST(a_connection_that_got_a_reply_after_another_one_got_none_is_not_pinged) {
-    start_quiet();
-    submit(&one, "A", 3000, AT(300));
-    receive(":1\r\n", AT(401));
-    hf_session_doubt(&session, AT(400), AT(500)), CHECK_SENDS("A");
-    CHECK(!hf_session_has_work(&session));
-}
-
-TEST(a_connection_that_awaits_a_reply_is_given_up_when_another_to_its_server_gets_none) {
-    start_quiet();
-    submit(&one, "A", 3100, AT(100));
-    output_of(&session);
-    hf_session_doubt(&session, AT(90), AT(400)), CHECK_SENDS("");
-    CHECK_TICK_WANTS(CLOSE, AT(400));
 }
 
 TEST(a_connection_attempt_that_the_server_does_not_accept_times_out_and_is_reported) {

@@ -2,16 +2,6 @@
 
 /* ---- opening and the log-in ---- */
 
-TEST(a_connection_that_needs_no_login_is_ready_for_commands_at_once) {
-    submit(&one, "A", 3000, AT(0)), CHECK(hf_session_has_work(&session)), CHECK_WANTS(OPEN, AT(0));
-    hf_session_opening(&session, AT(0)), CHECK_WANTS(NOTHING, AT(0)), CHECK_SENDS("");
-    hf_session_opened(&session, AT(1)), CHECK_EQ_INT(session.state, HF_SESSION_READY);
-    CHECK_SENDS("A");
-    CHECK_REPLY("+OK\r\n", AT(2), one, "OK");
-    CHECK(!hf_session_has_work(&session));
-    CHECK_EQ_U64(hf_session_next_tick(&session), HF_NEVER);
-}
-
 TEST(a_login_sends_the_user_the_password_the_db_and_the_name_as_far_as_they_are_given) {
     CASES(const char *user, *password, *name; uint16_t db; const char *want) = {
         {"me", "se\r\ncret", "worker", 3,
@@ -31,20 +21,6 @@ TEST(a_login_sends_the_user_the_password_the_db_and_the_name_as_far_as_they_are_
         hf_slice output = hf_session_output(&session);
         CHECK_MEM(output.data, output.size, cases[i].want, strlen(cases[i].want));
     }
-}
-
-TEST(a_command_is_sent_only_after_the_reply_to_each_command_of_the_login) {
-    strcpy(config.server.user, "me");
-    strcpy(config.server.password, "secret");
-    strcpy(config.name, "worker");
-    config.server.db = 3;
-    submit(&one, "A", 3000, AT(0));
-    CHECK_OPENED_SENDS(AT(0), "AUTH me secret\nSELECT 3\nCLIENT SETNAME worker");
-    CHECK_REPLY_SENDS("+OK\r\n+OK\r\n", AT(1), "");
-    CHECK_EQ_INT(session.state, HF_SESSION_LOGIN);
-    CHECK_REPLY_SENDS("+OK\r\n", AT(1), "A");
-    CHECK_EQ_INT(session.state, HF_SESSION_READY);
-    CHECK_REPLY(":1\r\n", AT(2), one, "1");
 }
 
 /* Logs in with a password and db 1, and the name "n"; answers with `replies`; what the waiting call
@@ -291,15 +267,6 @@ TEST(a_login_that_lacks_any_reply_is_retried_over_a_new_connection) {
     }
 }
 
-TEST(a_call_times_out_at_its_deadline_if_no_login_gets_a_reply) {
-    strcpy(config.name, "n");
-    submit(&one, "A", 3000, AT(0));
-    connect_at(AT(0));
-    hf_session_tick(&session, AT(1500));
-    reopen("closed by us", AT(1500), AT(1600));
-    CHECK_TICK(AT(3000), one, "unreachable: no reply in time");
-}
-
 TEST(a_script_is_sent_with_its_text_again_after_a_server_restart) {
     start_open();
     submit_program(&one, "key", 60000, AT(0));
@@ -380,15 +347,6 @@ TEST(a_connection_is_closed_if_there_is_no_memory_for_its_login) {
         bool failed = memerr_end();
         CHECK_EQ_INT(hf_session_wants(&session, AT(0)), failed ? HF_WANT_CLOSE : HF_WANT_NOTHING);
     }
-}
-
-TEST(a_run_id_stored_on_a_server_is_ignored_if_the_server_reports_none) {
-    config.reads_server_info = config.reads_known_run = true;
-    session.stays_open = true;
-    connect_at(AT(0));
-    receive("$10\r\n# Server\r\n\r\n$0\r\n\r\n", AT(1));
-    CHECK_EQ_INT(session.state, HF_SESSION_READY);
-    CHECK(!session.run_id_stored);
 }
 
 TEST(the_run_id_stored_on_a_server_is_stored_again_if_it_has_vanished) {

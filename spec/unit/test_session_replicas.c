@@ -113,17 +113,6 @@ TEST(requests_sent_after_one_that_a_replica_refused_persist_for_as_long_as_it_do
     }
 }
 
-TEST(a_request_that_persists_waits_until_the_server_no_longer_refuses_logins) {
-    submit_persisting(&one, "A", 1000, 3000, AT(0));
-    config.reads_known_run = true;
-    connect_at(AT(0));
-    receive("-LOADING Redis is loading\r\n", AT(1));
-    hang_up("closed by us", AT(1));
-    CHECK_TICK(AT(1000), one, "");
-    connect_at(AT(1500));
-    CHECK_REPLY("$-1\r\n:1\r\n", AT(1501), one, "1");
-}
-
 TEST(a_request_refused_by_a_replica_can_be_dropped_before_it_is_resent) {
     session.follows_master = true;
     connect_at(AT(0));
@@ -143,19 +132,6 @@ TEST(a_command_is_resent_with_wait_if_its_connection_is_lost_after_its_reply_alo
     CHECK_OPENED_SENDS(AT(2), "A\nWAIT 1 1000\nB");
     CHECK_REPLY(":7\r\n:1\r\n:8\r\n", AT(3), one, "7");
     CHECK_STR(two.outcome, "8");
-}
-
-TEST(a_request_can_be_dropped_between_its_reply_and_the_replicas_confirmation) {
-    for (int replies = 0; replies <= 1; replies++) {
-        start_open();
-        submit_confirmed(&one, 1, 3000, AT(0));
-        submit(&two, "B", 3000, AT(0));
-        if (replies == 1) receive(":5\r\n", AT(1));
-        hf_session_drop(&one.request);
-        CHECK_REPLY(replies == 1 ? ":1\r\n" : ":5\r\n:1\r\n", AT(1), two, "");
-        CHECK_REPLY(":8\r\n", AT(1), one, "");
-        CHECK_STR(two.outcome, "8");
-    }
 }
 
 TEST(a_request_can_take_over_one_whose_reply_came_but_not_the_replicas_confirmation) {

@@ -2,30 +2,6 @@
 
 #include "check.h"
 
-TEST(adding_to_an_infinite_time_leaves_it_infinite) {
-    CHECK_EQ_U64(hf_time_add(1, 2), 3);
-    CHECK_EQ_U64(hf_time_add(HF_NEVER, 0), HF_NEVER);
-    CHECK_EQ_U64(hf_time_add(HF_NEVER, 5), HF_NEVER);
-    CHECK_EQ_U64(hf_time_add(5, HF_NEVER), HF_NEVER);
-    CHECK_EQ_U64(hf_time_add(HF_NEVER - 5, 5), HF_NEVER);
-    CHECK_EQ_U64(hf_time_add(HF_NEVER - 5, 6), HF_NEVER);
-    CHECK_EQ_U64(hf_time_add(HF_NEVER - 5, 4), HF_NEVER - 1);
-}
-
-TEST(milliseconds_that_overflow_become_an_infinite_time) {
-    CHECK_EQ_U64(hf_time_of_ms(0), 0);
-    CHECK_EQ_U64(hf_time_of_ms(3), 3 * HF_MS);
-    CHECK_EQ_U64(hf_time_of_ms(18446744073710ull), HF_NEVER / HF_MS * HF_MS);
-    CHECK_EQ_U64(hf_time_of_ms(UINT64_MAX), HF_NEVER / HF_MS * HF_MS);
-}
-
-TEST(minimum_and_maximum_return_the_earlier_and_the_later_of_two_times) {
-    CHECK_EQ_U64(hf_time_min(1, 2), 1);
-    CHECK_EQ_U64(hf_time_min(HF_NEVER, 2), 2);
-    CHECK_EQ_U64(hf_time_max(1, 2), 2);
-    CHECK_EQ_U64(hf_time_max(HF_NEVER, 2), HF_NEVER);
-}
-
 TEST(strings_are_compared_byte_by_byte) {
     CHECK(hf_slice_equal((hf_slice){"a\0b", 3}, (hf_slice){"a\0b", 3}));
     CHECK(!hf_slice_equal((hf_slice){"a\0b", 3}, (hf_slice){"a\0c", 3}));

@@ -276,15 +276,6 @@ TEST(a_url_with_more_than_64_hosts_is_refused) {
     CHECK_STR(read_many(HF_URL_MAX_HOSTS + 1), "more than 64 hosts");
 }
 
-TEST(parsing_a_url_of_several_hosts_reads_nothing_past_its_size) {
-    static const char text[] = "redis+sentinel://me:s%41cret@h:1,[::1]:2/m%20n/12";
-    for (size_t size = 0; size < sizeof text; size++) {
-        char exact[sizeof text];
-        memcpy(exact, text, size);
-        hf_url_read(&url, exact, size);
-    }
-}
-
 TEST(logins_of_urls_are_hidden_in_any_text) {
     CASES(const char *text, *shown) = {
         {"", ""},
