@@ -40,6 +40,8 @@
     X(hf_hold **, member_holds_of, member_holds)                                                   \
     X(uint32_t, member_count_of, member_count)                                                     \
     X(bool, is_in_flight, claim->has_command_in_flight)                                            \
+    X(bool, is_shared, claim->shared)                                                              \
+    X(bool, uses_same_connection, claim->leave.same_connection)                                    \
     X(bool, is_uncertain, claim->count_uncertain)
 
 #define HOLD_WRITES(X)                                                                             \
