@@ -780,6 +780,10 @@ local IN_CASES = {
     "heads[1]:match('^1f %d+ ([1-9]%d*) ')", "heads[1]:match('^1f %d+ (%d+) ')" },
   { "handed_set_back", "…or whether the clock was set back", "hash.lua",
     "unused and since_ms >= -POLL_MS", "unused" },
+  { "record_removed_first", "a queue with only a record loses its TTL when the record changes",
+    "record.lua:write_record", "redis.call('ZADD', QUEUE, string.format('%.0f', -till), member)",
+    "if record then redis.call('ZREM', QUEUE, record.member) end\n"
+    .. "redis.call('ZADD', QUEUE, string.format('%.0f', -till), member)" },
   { "forced_any", "a forced release does not check whether the expected owner holds the lock", "force.lua",
     "if ARGV[3] and ARGV[3] ~= holder_of(LOCK) then return 0 end", "" },
   { "forced_any_reader", "…or a read/write lock", "rw_force.lua",

@@ -432,6 +432,16 @@ local function sides_of(holders)
   return theirs, ours
 end
 
+-- Returns whether the record still says that holdfast's run has lasted since before `since`. The
+-- programs miss a run of Redisson's that begins when the last of holdfast's readers leaves, and in
+-- which no waiter asks.
+local function was_missed(self, key, since)
+  local queue = queue_of(self, key)
+  local is_ours = queue and queue.members[1] and queue.members[1]:find("^1f [1-9]")
+  local began_ms = is_ours and -queue.scores[1]
+  return began_ms and self.server.redis:now_ms() - began_ms > (self.world.now - since) / 1000 + 2
+end
+
 -- Redisson's run begins when the lock is left to its waiters or only its clients hold it. It ends
 -- when only clients of holdfast hold the lock.
 local function note_runs(self, key, before, holders)
@@ -442,8 +452,10 @@ local function note_runs(self, key, before, holders)
     key.theirs_since = key.theirs_since or now
     if begins then key.ours_in_a_row, key.theirs_seen = 0, false end
   elseif ours and not theirs and key.theirs_since then
-    key.their_run = math.min(now - key.theirs_since, MAX_RUN)
-    key.ours_since, key.theirs_since = now, nil
+    if not was_missed(self, key, key.theirs_since) then
+      key.their_run, key.ours_since = math.min(now - key.theirs_since, MAX_RUN), now
+    end
+    key.theirs_since = nil
   end
 end
 

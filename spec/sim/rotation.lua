@@ -67,10 +67,12 @@ function rotation.has_password(plan, index)
   return plan.rotates and index <= count_servers(plan)
 end
 
--- If only a minority of a quorum may fail, no other server may refuse.
-local function pick_server(prng, plan)
+-- If only a minority of a quorum may fail, no other server may refuse; of a quorum in which nothing
+-- else fails, always the same server. picked: the server that was picked before, if any
+local function pick_server(prng, plan, picked)
   if plan.kind == "minority" then return prng:pick(plan.faulty) end
-  return plan.rates and prng:range(1, count_servers(plan)) or nil
+  local server = plan.rates and prng:range(1, count_servers(plan)) or nil
+  return plan.kind ~= "majority" and picked or server
 end
 
 -- It has its own random numbers.
@@ -80,13 +82,15 @@ function rotation.add(plan)
   if not others or not prng:chance(CHANCES[others]) then return end
   local is_alone = plan.calm and others == "none"
   plan.rotates = is_alone and "alone" or "among others"
+  local server
   for _ = 1, prng:range(1, 3) do
     local fault = {
       what = "fault", name = "rotate", process = 1, link = "calls", lag = 0, way = prng:pick(WAYS),
       key = plan.keys[1].name, at = prng:range(0, prng:pick { 3000, 300000, 2 * S }),
       duration = prng:range(1000, prng:pick { 30000, 800000, 2 * S }),
-      server = pick_server(prng, plan),
     }
+    server = pick_server(prng, plan, server)
+    fault.server = server
     if prng:chance(50) then fault.on, fault.nth = prng:pick(MOMENTS), prng:range(1, 3) end
     plan.parts[#plan.parts + 1] = fault
   end

@@ -38,8 +38,10 @@ local function first_members()
   return redis.call('ZRANGE', QUEUE, '0', '1', 'WITHSCORES')
 end
 
+-- Replaces the record. Adds the new member first, because a queue that has no other member would
+-- otherwise lose its TTL.
 local function write_record(record, turns, unused, listeners, run, till)
-  if record then redis.call('ZREM', QUEUE, record.member) end
   local member = ('1f %d %d %d %.0f'):format(turns, unused, listeners and 1 or 0, run)
   redis.call('ZADD', QUEUE, string.format('%.0f', -till), member)
+  if record and record.member ~= member then redis.call('ZREM', QUEUE, record.member) end
 end
