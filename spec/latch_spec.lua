@@ -1,9 +1,7 @@
 -- Count-down latches. channel_waits_spec.lua tests what plain semaphores have in common with them.
 
 local fails = require "spec.support.fails"
-local holdfast = require "holdfast"
 local process = require "spec.support.process"
-local redis = require "spec.support.redis"
 local resp = require "spec.support.resp"
 
 local world = require("spec.support.world").new()
@@ -146,35 +144,3 @@ describe("a latch", function()
     end
   end)
 end)
-
-for _, loop in ipairs(require "spec.support.loops") do
-  it("a latch under " .. loop.name .. " releases waiting coroutines at 0, and not before", function()
-    local here = redis.start()
-    local client = holdfast.new { url = here:url(), driver = loop.driver, grant_lease = LATE }
-    local latch, done, early, woken = client:latch "job", 0, 0, 0
-    local from
-    loop.spawn(function()
-      assert(latch:set(10))
-      for _ = 1, 5 do
-        loop.spawn(function()
-          assert(latch:wait(20))
-          early, woken = early + (done < 10 and 1 or 0), woken + 1
-        end)
-      end
-      for i = 1, 10 do
-        loop.spawn(function()
-          loop.sleep(0.01 * i)
-          done = done + 1
-          if done == 10 then from = process.now() end
-          assert(latch:count_down())
-        end)
-      end
-    end)
-    loop.run()
-    assert.same({ 0, 5 }, { early, woken })
-    assert.is_true(process.now() - from < LATE / 2)
-    client:close()
-    here:cli("FLUSHALL")
-    here:stop()
-  end)
-end

@@ -3,10 +3,10 @@
 
 local fails = require "spec.support.fails"
 local holdfast = require "holdfast"
-local loops = require "spec.support.loops"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local resp = require "spec.support.resp"
+local resty = require "spec.support.resty"
 
 local world = require("spec.support.world").new()
 
@@ -245,78 +245,26 @@ describe("a plain semaphore whose server was restarted", function()
   end)
 end)
 
-for _, loop in ipairs(loops) do
-  it("a plain semaphore under " .. loop.name .. " admits as many coroutines at a time as it has permits", function()
-    local here = redis.start()
-    local client = holdfast.new { url = here:url(), driver = loop.driver, grant_lease = LATE }
-    local pool, inside, most, done = client:plain_semaphore(KEY), 0, 0, 0
-    local from = process.now()
-    loop.spawn(function()
-      assert(pool:set(3))
-      for i = 1, 12 do
-        loop.spawn(function()
-          local count = i % 3 + 1
-          assert(pool:with_permit({ count = count, wait = 20 }, function()
-            inside = inside + count
-            most = math.max(most, inside)
-            loop.sleep(0.01)
-            inside, done = inside - count, done + 1
-            return true
-          end))
-        end)
-      end
-    end)
-    loop.run()
-    assert.same({ 12, 3 }, { done, most })
-    assert.is_true(process.now() - from < 5)
-    local code
-    loop.spawn(function()
-      assert.equal(3, pool:available())
-      code = select(3, pool:acquire(4, 0.2))
-    end)
-    loop.run()
-    assert.same({ "busy", "3" }, { code, here:cli("GET", KEY) })
-    client:close()
-    here:cli("FLUSHALL")
-    here:stop()
-  end)
-end
-
-local nginx = require "spec.support.nginx"
-if not nginx.is_there() then return end
+if not resty.is_there() then return end
 
 describe("a plain semaphore under ngx_lua", function()
-  local server, front
-
-  before_each(function() server = redis.start { tcp = true } end)
-  after_each(function()
-    if front then front:stop("TERM") end
-    server:cli("FLUSHALL")
-    server:stop()
-  end)
+  before_each(resty.open)
+  after_each(resty.close)
 
   it("releases the permits of a request that ended during its acquire", function()
-    front = nginx.start {
-      workers = 1,
-      http = ([[
-        init_by_lua_block {
-          POOL = require("holdfast").new { url = "%s" }:plain_semaphore("pool", { wait = 30 })
-        }
-      ]]):format(server:url()),
-      server = [[
-        location /dies { content_by_lua_block {
-          ngx.thread.spawn(function() POOL:acquire(2) end)
-          ngx.sleep(0.1)
-          ngx.exit(204)
-        } }
-        location /give { content_by_lua_block { ngx.say(tostring(POOL:release(2))) } }
-      ]],
-    }
-    assert.equal(204, front:get("/dies").status)
-    assert.equal("true\n", front:get("/give").body)
+    resty.start { init = "function POOL() return CLIENT:plain_semaphore('pool', { wait = 30 }) end",
+      server = resty.handler("/dies", [[
+        ngx.thread.spawn(function() POOL():acquire(2) end)
+        ngx.sleep(0.1)
+        ngx.exit(204)
+      ]]) .. resty.handler("/give", "SAY(POOL():release(2))") }
+    local server = resty.server
+    assert.equal(204, resty.front:get("/dies").status)
+    assert.equal("true", resty.say "/give")
     process.sleep(0.3)
     assert(process.wait_until(function() return server:cli("GET", "pool") == "2" end, 10))
     process.sleep(1.5)
     assert.equal("2", server:cli("GET", "pool"))
+    server:cli("DEL", "pool")
   end)
 end)

@@ -1,11 +1,11 @@
 -- Semaphores with leased permits.
 
 local fails = require "spec.support.fails"
-local features = require "spec.support.features"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local resp = require "spec.support.resp"
+local resty = require "spec.support.resty"
 local world = require("spec.support.world").new()
 
 local KEY = "pool"
@@ -107,18 +107,6 @@ describe("a semaphore", function()
     assert.matches("not_held", select(3, permit:release()))
   end)
 
-  it("never gives out more permits than it has", function()
-    local pool, other = new():semaphore(KEY, { permits = 2 }), new():semaphore(KEY)
-    local a, b = assert(pool:acquire()), assert(pool:acquire())
-    assert.matches("its permits are taken, for up to [%d.]+ s", fails("busy", other:acquire(1, 0)))
-    assert.matches("its permits are taken", fails("busy", other:try_acquire()))
-    fails("busy", other:acquire(1, 0.2))
-    assert(a:release())
-    fails("busy", other:acquire(2, 0))
-    local c = assert(other:acquire(1, 0))
-    assert(b:release() and c:release())
-  end)
-
   it("has no permits before they are set, which its busy message suggests, and then serves its waiters", function()
     local pool = new():semaphore(KEY)
     local none = "too few permits are free %(set the total with the permits option or set_permits%)"
@@ -207,36 +195,12 @@ describe("a semaphore", function()
     assert.equal("1", world.cli("GET", KEY))
   end)
 
-  it("reports a loss when its data was deleted", function()
-    local client = new { lease = 3 }
-    local pool = client:semaphore(KEY, { permits = 2 })
-    local permit = assert(pool:acquire())
-    world.cli("FLUSHALL")
-    assert(process.wait_until(function() return permit:lost() end, 20))
-    assert.equal("deleted", permit:lost())
-    local again = assert(pool:acquire(2, 20))
-    fails("lost", permit:release())
-    assert.is_true(again:is_held() and again:release())
-    assert.equal("2", world.cli("GET", KEY))
-  end)
-
   it("takes a permit back when its handle is collected", function()
     local pool = new():semaphore(KEY, { permits = 1 })
     do local _ = assert(pool:acquire()) end
     collectgarbage() collectgarbage()
     assert(assert(pool:acquire(1, 20)):release())
   end)
-
-  if features.closes_variables then
-    it("takes a permit back from a to-be-closed variable #puc", function()
-      local pool = new():semaphore(KEY, { permits = 1 })
-      local compiled = load [[
-        local pool = ...
-        do local permit <close> = assert(pool:acquire(1, 0)) end
-        return pool:acquire(1, 0)]]
-      assert(assert(compiled(pool)):release())
-    end)
-  end
 
   it("has permits that any coroutine of the client can use and release", function()
     local pool = new():semaphore(KEY, { permits = 2 })
@@ -264,16 +228,6 @@ describe("a semaphore", function()
     assert.equal(3, pool:available())
     local results = { pool:with_permit(function() world.cli("FLUSHALL") return 7 end) }
     assert.same({ "lost", 7 }, { results[3], results[4][1] })
-  end)
-
-  it("returns its permits and fails with closed when its client is closed", function()
-    local client = new()
-    local pool = client:semaphore(KEY, { permits = 1 })
-    assert(pool:acquire())
-    client:close()
-    fails("closed", pool:acquire())
-    fails("closed", pool:info())
-    assert.equal("1", world.cli("GET", KEY))
   end)
 
   it("serves a waiter at once when Redisson releases", function()
@@ -346,78 +300,28 @@ describe("a semaphore in a cluster", function()
   end)
 end)
 
-for _, loop in ipairs(require "spec.support.loops") do
-  it("a semaphore under " .. loop.name .. " admits as many coroutines at a time as it has permits, in order", function()
-    local here = redis.start()
-    local client = holdfast.new { url = here:url(), driver = loop.driver }
-    local pool, inside, most, order = client:semaphore("pool", { permits = 3, wait = 20 }), 0, 0, {}
-    for i = 1, 40 do
-      loop.spawn(function()
-        local count = i % 5 == 0 and 2 or 1
-        assert(pool:with_permit({ count = count }, function(permit)
-          inside, order[#order + 1] = inside + count, permit:token()
-          most = math.max(most, inside)
-          loop.sleep(0.002)
-          inside = inside - count
-          return true
-        end))
-      end)
-    end
-    loop.run()
-    assert.same({ 3, 40 }, { most, #order })
-    local permit
-    loop.spawn(function()
-      permit = assert(pool:acquire())
-      assert.same({ 3, 2 }, { pool:permits(), pool:available() })
-      assert(pool:set_permits(4)) assert(permit:extend(10) and permit:release())
-      assert.equal(4, pool:available())
-    end)
-    loop.run()
-    client:close()
-    here:cli("FLUSHALL")
-    here:stop()
-  end)
-end
-
-local nginx = require "spec.support.nginx"
-if not nginx.is_there() then return end
+if not resty.is_there() then return end
 
 describe("a semaphore under ngx_lua", function()
-  local server, front
+  before_each(resty.open)
+  after_each(resty.close)
 
-  before_each(function() server = redis.start { tcp = true } end)
-  after_each(function()
-    if front then front:stop("TERM") end
-    server:cli("FLUSHALL")
-    server:stop()
-  end)
-
-  it("admits as many requests as it has permits, and frees permits that a finished request left held", function()
-    front = nginx.start {
-      workers = 2,
-      http = ([[
-        init_by_lua_block {
-          HOLDFAST = require "holdfast"
-          POOL = HOLDFAST.new { url = "%s" }:semaphore("pool", { permits = 2, wait = 10 })
-        }
-      ]]):format(server:url()),
-      server = [[
-        location /work { content_by_lua_block {
-          ngx.say(tostring(POOL:with_permit(function(permit)
-            ngx.sleep(0.05)
-            return permit:count()
-          end)))
-        } }
-        location /forget {
-          content_by_lua_block { ngx.say(tostring((POOL:acquire(2)):is_held())) }
-          log_by_lua_block { HOLDFAST.finish() }
-        }
-        location /info { content_by_lua_block { local info = POOL:info() ngx.say(info.held, " of ", info.permits) } }
-      ]],
-    }
-    local function say(path) return (front:get(path).body:gsub("\n$", "")) end
-    for _ = 1, 5 do assert.equal("1", say "/work") end
-    assert.equal("true", say "/forget")
-    assert(process.wait_until(function() return say "/info" == "0 of 2" end, 20), say "/info")
+  it("gives permits to requests, and frees those that a finished request left held", function()
+    resty.start { workers = 2,
+      init = "function POOL() return CLIENT:semaphore('pool', { permits = 2, wait = 10 }) end",
+      server = resty.handler("/work", [[
+        SAY(POOL():with_permit(function(permit)
+          ngx.sleep(0.05)
+          return permit:count()
+        end))
+      ]]) .. resty.handler("/forget", "SAY((POOL():acquire(2)):is_held())") .. resty.FINISH
+        .. resty.handler("/info", [[
+          local info = POOL():info()
+          SAY(info.held, info.permits)
+        ]]) }
+    for _ = 1, 5 do assert.equal("1", resty.say "/work") end
+    assert.equal("true", resty.say "/forget")
+    resty.comes_to_say("/info", "0|2", 20)
+    resty.server:cli("DEL", "pool")
   end)
 end)
