@@ -100,17 +100,6 @@ describe("a client", function()
     world.cli("DEL", "shop:ready", "shop:desks", "shop:pool")
   end)
 
-  it("releases everything it holds when it is closed", function()
-    local client = world.client()
-    local locks = {} -- luacheck: ignore 241
-    for i = 1, 20 do locks[i] = assert(client:lock("k" .. i):acquire()) end
-    assert.equal(20, #locks)
-    assert.equal(20, world.cli("EVAL", "return #redis.call('KEYS', 'k*')", 0))
-    client:close()
-    assert.same({}, world.cli("KEYS", "k*"))
-    client:close()
-  end)
-
   it("releases everything it holds when it is collected", function()
     do
       local client = holdfast.new(world.server:url())
@@ -135,98 +124,12 @@ describe("acquire", function()
     assert.is_true(lock:release())
     assert.same({}, world.hash("order:42"))
   end)
-
-  it("re-enters a held lock, which needs one release for each acquire", function()
-    local lock = world.client():lock("k")
-    for i = 1, 5 do
-      assert.equal(lock, lock:acquire())
-      assert.equal(i, lock:holds())
-      assert.same({ [lock:owner()] = tostring(i) }, world.hash("k"))
-    end
-    for i = 4, 0, -1 do
-      assert.is_true(lock:release())
-      assert.equal(i, lock:holds())
-      assert.same(i > 0 and { [lock:owner()] = tostring(i) } or {}, world.hash("k"))
-    end
-  end)
-
-  it("fails as busy while another client holds the lock", function()
-    local holder, other = world.client():lock("k"), world.client():lock("k")
-    assert(holder:acquire())
-    local before = world.hash("k")
-    assert.matches("held by another owner", assert_fails("busy", other:try_acquire()))
-    assert_fails("busy", other:acquire(0))
-    local started = process.now()
-    assert_fails("busy", other:acquire(0.2))
-    local took = process.now() - started
-    assert.is_true(took >= 0.2 and took < 5, "waited " .. took)
-    assert.same({ before, false, 0, nil },
-      { world.hash("k"), other:is_held(), other:holds(), (other:token()) })
-    assert(holder:release())
-  end)
-
-  it("waits by default as long as the option `wait` of the lock, or else of the client", function()
-    world.hold_as(JAVA, "k")
-    local client = world.client { wait = 0.3 }
-    assert(client:ping()) -- now the wait does not include the connecting
-    local started = process.now()
-    assert_fails("busy", client:lock("k"):acquire())
-    assert_fails("busy", client:lock("k", { wait = 0 }):acquire())
-    assert.is_true(process.now() - started < 5) -- the client's default would be 10 s
-    world.cli("DEL", "k")
-  end)
-
-  it("succeeds when the holder's lease ends", function()
-    local lock = world.client { grant_lease = 20 }:lock("k") -- it rechecks after 20 s
-    local started = process.now()
-    world.hold_as(JAVA, "k", 150)
-    assert(lock:acquire(30))
-    local took = process.now() - started
-    assert.is_true(took >= 0.15 and took < 10, "took " .. took)
-    assert(lock:release())
-  end)
 end)
 
 describe("the lock key", function()
-  it("has a TTL after every call", function()
-    local lock = world.client():lock("k", { lease = 10 })
-    local function has_ttl(what)
-      local ms = pttl("k")
-      assert.is_true(ms > 0 and ms <= 20000, what .. " left a TTL of " .. ms)
-    end
-    assert(lock:acquire()) has_ttl "acquire"
-    assert(lock:acquire()) has_ttl "acquire again"
-    assert(lock:extend(20)) has_ttl "extend"
-    assert(lock:check()) has_ttl "check"
-    assert(lock:release()) has_ttl "a partial release"
-    assert.equal("busy", select(3, world.client():lock("k"):try_acquire())) has_ttl "a refused acquire"
-    assert(lock:release())
-    assert.equal(-2, pttl("k"))
-  end)
-
-  it("expires at the end of an explicit lease", function()
-    local lock = assert(world.client():lock("k", { lease = 1 }):acquire())
-    assert.is_truthy(world.is_free("k"))
-    assert.same({ false, 0, "expired" }, { lock:is_held(), lock:remaining(), lock:lost() })
-    assert_fails("lost", lock:release())
-    assert.equal("expired", lock:lost())
-    assert(lock:acquire()) assert(lock:release())
-    assert.is_nil(lock:lost(), "the second term ended as it should")
-  end)
 end)
 
 describe("release", function()
-  it("after the lease has ended does not free the next holder's lock", function()
-    local late, next_one = world.client():lock("k", { lease = 1 }), world.client():lock("k")
-    assert(late:acquire()) assert(next_one:acquire(20))
-    local before = world.hash("k")
-    assert_fails("lost", late:release())
-    assert.same(before, world.hash("k"))
-    assert_fails("not_held", late:release())
-    assert.is_true(next_one:check())
-    assert(next_one:release())
-  end)
-
   it("fails with not_held in a coroutine other than the owner's", function()
     local lock = assert(world.client():lock("k"):acquire())
     assert_fails("not_held", in_coroutine(function() return lock:release() end))
@@ -235,32 +138,7 @@ describe("release", function()
   end)
 end)
 
-describe("a re-entry", function()
-end)
-
-describe("force_release", function()
-  it("frees another owner's lock, and that owner learns of the loss", function()
-    local holder = assert(world.client():lock("k"):acquire())
-    assert.is_true(world.client():lock("k"):force_release())
-    assert.equal(0, world.cli("EXISTS", "k"))
-    assert_fails("lost", holder:check())
-    assert.same({ "deleted", false }, { holder:lost(), holder:is_held() })
-  end)
-end)
-
 describe("extend", function()
-  it("sets a new lease from now on, longer or shorter", function()
-    local lock = assert(world.client():lock("k", { lease = 5 }):acquire())
-    assert.is_true(lock:extend(20))
-    assert.is_true(pttl("k") > 10000 and pttl("k") <= 20000)
-    assert.is_true(lock:remaining() > 10 and lock:remaining() < 20)
-    assert.is_true(lock:extend(1))
-    assert.is_true(pttl("k") <= 1000)
-    assert.is_true(lock:remaining() <= 1)
-    assert.is_truthy(world.is_free("k"))
-    assert.equal("expired", lock:lost())
-  end)
-
   it("fails with not_held for everyone except the owner", function()
     local holder, other = world.client():lock("k", { lease = 5 }), world.client():lock("k")
     assert(holder:acquire())
@@ -284,36 +162,6 @@ describe("reading from the server,", function()
     assert.is_true(world.client():lock("k"):is_locked())
     assert(lock:release())
     assert.is_false(lock:is_locked())
-  end)
-
-  it("a busy acquire says in its message how long the holder's lease still lasts", function()
-    local client = world.client()
-    world.hold_as(JAVA, "k", 9000)
-    local function left(wait)
-      local message = assert_fails("busy", client:lock("k"):acquire(wait))
-      return tonumber(message:match("for up to ([%d.]+) s"))
-    end
-    local before = left(0)
-    local after = left(1.1)
-    assert.is_true(before > 8 and after < before - 1, before .. " s, then " .. after .. " s")
-    local failures = client:stats().failures
-    assert.same({ 2, 0 }, { failures.busy, failures.unreachable })
-    local nowhere = world.client { url = "redis://127.0.0.1:1" }
-    assert.equal("unreachable", select(3, nowhere:lock("k"):acquire(0)))
-    assert.equal(1, nowhere:stats().failures.unreachable)
-    world.cli("DEL", "k")
-  end)
-
-  it("info returns owner, holds, ttl, token and waiters", function()
-    local lock, other = world.client():lock("k"), world.client():lock("k")
-    local info = other:info()
-    assert.same({ nil, nil, 0, 0 }, { info.owner, info.ttl, info.holds, info.waiters })
-    assert(lock:acquire()) assert(lock:acquire())
-    info = other:info()
-    assert.same({ lock:owner(), 2, lock:token(), 0 },
-      { info.owner, info.holds, info.token, info.waiters })
-    assert.is_true(info.ttl > 29 and info.ttl <= 30)
-    assert(lock:release()) assert(lock:release())
   end)
 end)
 
@@ -384,20 +232,6 @@ describe("fencing tokens", function()
       assert.equal(-1, pttl(counter(key)))
       assert.equal(("%.0f"):format(token), world.cli("GET", counter(key)))
     end
-  end)
-
-  it("follow the client's option fencing, unless the lock sets its own", function()
-    local without = world.client { fencing = false }
-    assert.is_nil(token_of(without, "k"))
-    assert.is_nil(token_of(world.client(), "k", { fencing = false }))
-    assert.is_nil(without:one_by_one():execute("a", 1, function(lock) return lock:token() end))
-    assert.is_true(without:multi_lock({ "m", "n" }):acquire(0) ~= nil)
-    assert.same({}, world.cli("KEYS", counter "*"))
-    assert.is_number(token_of(without, "k", { fencing = true }))
-    token_of(world.client { token_ttl = 60 }, "short")
-    assert.is_true(pttl(counter "short") > 60000 and pttl(counter "short") <= 61875)
-    token_of(world.client { token_ttl = 60 }, "long", { token_ttl = 600 })
-    assert.is_true(pttl(counter "long") > 600000)
   end)
 end)
 
@@ -498,35 +332,6 @@ describe("a loss that a release finds", function()
   end)
 end)
 
-describe("two handles of one owner, one of which lost its hold,", function()
-  local client, one, two
-
-  local function lose_and_acquire()
-    client = world.client()
-    one, two = client:lock("k"), client:lock("k")
-    assert(one:acquire())
-    world.cli("DEL", "k")
-    assert_fails("lost", one:check())
-    assert(two:acquire(0))
-  end
-
-  it("count a third handle's release against the newer hold", function()
-    lose_and_acquire()
-    local third = client:lock("k")
-    assert.is_true(third:is_held())
-    assert(third:release())
-    assert_fails("not_held", two:release())
-  end)
-
-  it("do not release the newer hold when the handle that lost its hold is collected", function()
-    lose_and_acquire()
-    one = nil
-    collectgarbage() collectgarbage()
-    assert.is_true(two:check())
-    assert(two:release())
-  end)
-end)
-
 describe("a handle", function()
   it("releases its lock when it is collected, even if its coroutine is dead", function()
     local client = world.client()
@@ -559,16 +364,6 @@ describe("a handle", function()
       assert.truthy(world.is_free("k"))
     end)
   end
-
-  it("releases its own hold on collection although another handle has released its own", function()
-    local client = world.client()
-    local one, two = client:lock("k"), client:lock("k")
-    assert(one:acquire()) assert(two:acquire()) assert(two:release())
-    one = nil -- luacheck: ignore 311
-    collectgarbage() collectgarbage()
-    assert.truthy(world.is_free("k"))
-    assert.equal(0, two:holds())
-  end)
 
   it("leaks no memory, and neither do its client and watchdog", function()
     if process.build ~= "./build" or not sys.allocated() then return end -- a sanitizer keeps freed memory
