@@ -132,6 +132,9 @@ it("a call that its client or lock does not support is refused", function()
     ["#2.*key must not be empty"] = function() core.lock.copy(lock, "") end,
     ["#2.*owner must be 1 to 255 bytes"] = function() new(client, { owner = "" }) end,
     ["this client drives itself"] = function() core.lock.begin_all({ lock }, "acquire_all") end,
+    ["there is no operation called acquire_all"] = function() core.lock.begin(lock, "acquire_all") end,
+    ["not an external client"] = function() core.engine.tick(client) end,
+    ["not a client of an event loop"] = function() core.engine.serve(client) end,
   } do
     assert.error_matches(call, message)
   end
@@ -228,36 +231,6 @@ it("a command returns the reply as the server has sent it", function()
   for i = 1, 3000 do many[i + 3] = i end
   assert.equal(3000, core.client.command(client, many))
   core.client.close(client, 20)
-end)
-
-it("an acquire is not sent while the client's watchdog cannot start", function()
-  local child = process.lua {
-    descriptors = 40, args = { world.server:url() },
-    code = [[
-      local core = require "holdfast.core"
-      local client = core.client.new { url = arg[1], connect_timeout = 20, command_timeout = 20,
-        grant_lease = 2 }
-      local lock = core.lock.new(client, { client = client, key = "k", lease = 30, token_ttl = 0,
-        renewed = true })
-      local watchdog = core.watchdog.new(client)
-      local files = {}
-      assert(core.client.ping(client))
-      repeat files[#files + 1] = io.open("/dev/null") until not io.open("/dev/null")
-      local _, message, code = core.lock.acquire(lock, 0)
-      print(code, message)
-      print(core.watchdog.is_running(watchdog), core.lock.balance(lock) == 0,
-        core.lock.is_held(lock))
-      print(core.client.command(client, { "EXISTS", "k" }))
-      for _, file in ipairs(files) do file:close() end
-      collectgarbage()
-      print(core.lock.acquire(lock, 0) == lock, core.watchdog.is_running(watchdog))
-      core.client.close(client, 20)
-    ]],
-  }
-  assert.same({ "exit", 0 }, { child:wait(20) })
-  assert.equal(("server\tcannot acquire \"k\" on %s: cannot start a thread for the watchdog: "
-    .. "Too many open files\nfalse\ttrue\tfalse\n0\ntrue\ttrue\n")
-    :format("unix:" .. world.server.path), child:output())
 end)
 
 it("a large command is sent as fast as the server reads it", function()
@@ -361,15 +334,6 @@ describe("every operation of the core", function()
       assert.is_true(called, name .. " was not called")
     end
   end
-
-  it("fails with closed after the client was closed", function()
-    local client = core.client.new { url = "redis://127.0.0.1:1" }
-    core.client.close(client, 0)
-    each_call(client, function(name, ok, message, code)
-      assert.same({ nil, "closed" }, { ok, code }, name)
-      assert.matches("the client was closed", message, 1, true)
-    end)
-  end)
 
   it("fails as unreachable without a server, or as not held if it needs a hold", function()
     local client = core.client.new { url = "redis://127.0.0.1:1", connect_timeout = 0.1 }

@@ -172,14 +172,6 @@ describe("counters and events", function()
 end)
 
 describe("holdfast.core", function()
-  local ALL_TRAITS = { "has_fingerprint", "has_permits", "many_owners", "may_be_kept", "stepwise", "uses_list" }
-  local TRAITS = {
-    lock = "may_be_kept", mutex = "may_be_kept stepwise", fair = "stepwise uses_list",
-    read = "many_owners stepwise",
-    write = "stepwise", guard = "has_fingerprint stepwise", latch = "stepwise",
-    permit = "has_permits stepwise", plain_semaphore = "stepwise",
-  }
-
   it("compares strings by their bytes, a prefix first", function()
     for _, pair in ipairs {
       { "a", "b" }, { "a", "a\0" }, { "", "a" }, { "account:1", "account:10" }, { "B", "a" },
@@ -205,22 +197,6 @@ describe("holdfast.core", function()
     ]]
     assert.same({ "k 127.0.0.1:1 holdfast.lock: k (not held) true true 0" },
       sys.run_threads { code })
-  end)
-
-  it("lists the traits of each kind", function()
-    local traits = {}
-    for name, kind in pairs(core.kinds) do
-      assert.equal(name, kind.name)
-      local has = {}
-      for _, trait in ipairs(ALL_TRAITS) do
-        assert.is_boolean(kind[trait])
-        if kind[trait] then has[#has + 1] = trait end
-      end
-      traits[name] = table.concat(has, " ")
-    end
-    assert.same(TRAITS, traits)
-    assert.equal(core.kinds.lock.channel, core.kinds.fair.channel)
-    assert.are_not.equal(core.kinds.lock.channel, core.kinds.permit.channel)
   end)
 
   it("parses the queue entries and messages that it writes", function()

@@ -2,7 +2,6 @@
 
 local core = require "holdfast.core"
 local driven = require "spec.support.driven"
-local fails = require "spec.support.fails"
 local sys = require "spec.support.sys"
 
 local raw, engine, operation = core.lock, core.engine, core.operation
@@ -40,25 +39,6 @@ describe("an operation", function()
     assert.equal(0, raw.balance(lock))
     one:settle()
     assert.equal(0, server:cli("EXISTS", "k"))
-  end)
-
-  it("that is abandoned releases what it has acquired, even if that is several locks", function()
-    for _, ending in ipairs { "abandon", "collect" } do
-      local locks = { one:lock("a"), one:lock("b"), one:lock("c") }
-      engine.set_now(one.client, one.now)
-      local op = raw.begin_all(locks, "acquire_all")
-      local single = one:begin(lock, "acquire")
-      one:wait_until(function() return operation.is_done(op) and operation.is_done(single) end)
-      if ending == "abandon" then
-        operation.abandon(op)
-        operation.abandon(single)
-      end
-      op, single = nil, nil
-      collect()
-      one:settle()
-      assert.equal(0, server:cli("EXISTS", "a", "b", "c", "k"))
-      for _, each in ipairs(locks) do assert.equal(0, raw.balance(each)) end
-    end
   end)
 
   it("keeps the locks of a batch alive until it has finished", function()
@@ -206,71 +186,6 @@ describe("an operation", function()
     end
   end)
 
-  it("of an idempotent run uses the fingerprint of its own handle", function()
-    local guard = one:lock("g", { kind = "guard", fingerprint = "first" })
-    one:call(guard, "acquire")
-    local seen = {}
-    for _ = 1, 2 do
-      for _, print in ipairs { "first", "second" } do
-        local of = one:lock("g", { kind = "guard", fingerprint = print, owner = "another" })
-        seen[#seen + 1] = select(3, one:call(of, "acquire"))
-      end
-      one:call(guard, "complete", 9, "record")
-    end
-    assert.same({ "busy", "mismatch", "duplicate", "mismatch" }, seen)
-  end)
-
-  it("is refused if the lock's kind does not have it", function()
-    for kind, refused in pairs { lock = "take", latch = "acquire", plain_semaphore = "release",
-      guard = "give", permit = "complete" } do
-      local of = one:lock("k", { kind = kind, permits = 1 })
-      assert(not pcall(one.begin, one, of, refused), kind .. " " .. refused)
-    end
-    for _, name in ipairs { "raise", "acquire_all", "release_all", "nothing" } do
-      assert.has_error(function() one:begin(lock, name) end,
-        "there is no operation called " .. name)
-    end
-    assert.has_error(function() raw.acquire(lock, 0) end,
-      "this client does not block; use begin and finish")
-    assert.has_error(function() core.client.ping(one.client) end,
-      "this client does not block; use begin and finish")
-    local blocking = core.client.new { url = server:url() }
-    assert.has_error(function() engine.tick(blocking) end, "not an external client")
-    assert.has_error(function() engine.serve(blocking) end, "not a client of an event loop")
-    assert.has_error(function() engine.serve(one.client) end, "not a client of an event loop")
-    local of_it = raw.new(blocking, { client = blocking, key = "k", lease = 1 })
-    assert.has_error(function() raw.begin_all({ of_it }, "acquire_all") end,
-      "this client drives itself")
-    assert.has_error(function() raw.begin_all({ lock, of_it }, "acquire_all") end)
-    local read = one:lock("r", { kind = "read" })
-    assert.has_error(function() raw.begin_all({ lock, read }, "acquire_all") end)
-    assert.has_error(function() raw.begin_all({}, "acquire_all") end)
-    core.client.close(blocking, 0)
-  end)
-
-  it("on several locks does not release a hold that another handle acquired after a loss", function()
-    local locks = { one:lock("a"), one:lock("b"), one:lock("c") }
-    local other = one:lock("b")
-    assert.is_true(one:call_all(locks, "acquire_all"))
-    server:cli("DEL", "b")
-    one:pass(11)
-    one:call(other, "acquire")
-    assert.matches('"a".*1 of the 3 locks had already been lost',
-      fails("lost", one:call_all(locks, "release_all")))
-    assert.equal(1, server:cli("EXISTS", "a", "b", "c"))
-    assert.is_true(raw.is_held(other))
-    assert.equal("deleted", raw.lost(locks[2]))
-    assert.is_true(one:call(other, "release"))
-    assert.equal("deleted", raw.lost(locks[2]))
-    one:call(other, "acquire")
-    server:cli("DEL", "b")
-    one:pass(11)
-    one:call(other, "acquire")
-    assert.equal("not_held", select(3, one:call_all({ locks[1], locks[3] }, "release_all")))
-    assert.equal("not_held", select(3, one:call(locks[2], "release")))
-    assert.is_true(one:call(other, "release"))
-  end)
-
   it("on several locks is refused for mixed clients, other kinds and too many locks", function()
     local many = {}
     for i = 1, 1025 do many[i] = lock end
@@ -283,47 +198,5 @@ describe("an operation", function()
         raw.begin_all({ lock, one:lock("of another kind", { kind = kind }) }, "acquire_all")
       end, "locks of other kinds")
     end
-  end)
-
-  it("on several locks that ends while a renewal is in flight gives up each acquire once", function()
-    local own = new { renewer_link = true }
-    local other, locks = own:lock("a"), { own:lock("a"), own:lock("b") }
-    own:call(other, "acquire")
-    assert.is_true(own:call_all(locks, "acquire_all"))
-    own.now = own.now + 11
-    own:act() -- sends the renewals, whose replies nobody reads
-    local op = raw.begin_all(locks, "release_all")
-    own:jump(4)
-    assert.equal("unreachable", select(3, operation.finish(op)))
-    for _, each in ipairs(locks) do
-      assert.equal(0, raw.balance(each))
-      raw.abandon(each) -- as when it is collected
-    end
-    own:pass(0)
-    own:settle(0.001)
-    assert.equal(1, raw.holds(other))
-    assert.is_true(own:call(other, "release"))
-    assert.equal(0, server:cli("EXISTS", "a", "b"))
-  end)
-
-  it("on several locks releases the others if some were lost, and says so in its error message", function()
-    local locks = { one:lock("a"), one:lock("b"), one:lock("c") }
-    assert.is_true(one:call_all(locks, "acquire_all"))
-    server:cli("DEL", "b")
-    one:pass(11)
-    local _, message, code = one:call_all(locks, "release_all")
-    assert.equal("lost", code)
-    assert.matches('"a".*1 of the 3 locks had already been lost', message)
-    assert.equal(0, server:cli("EXISTS", "a", "b", "c"))
-    assert.equal("deleted", raw.lost(locks[2]))
-    assert.is_nil(raw.lost(locks[1]))
-    for i, balance in ipairs { 0, 1, 0 } do assert.equal(balance, raw.balance(locks[i])) end
-    assert.is_true(one:call_all(locks, "acquire_all"))
-    server:cli("DEL", "a", "b", "c")
-    one:pass(11)
-    _, message, code = one:call_all(locks, "release_all")
-    assert.equal("lost", code)
-    assert.matches("3 of the 3 locks", message)
-    assert.equal(0, (engine.load(one.client)))
   end)
 end)
