@@ -58,29 +58,6 @@ describe("max_hold", function()
     assert.matches("it was held for as long as max_hold allows", message)
     world.cli("DEL", "s")
   end)
-
-  it("is the reason of the loss in with_lock, one_by_one and lead", function()
-    local client = world.client()
-    local opts = { max_hold = SHORT / 2 }
-    local result = insist(function() return client:with_lock("k", opts, await_loss) end)
-    assert.same({ "lost", { n = 1, "max_hold" } }, { result[3], result[4] })
-    local template = client:one_by_one(opts)
-    result = insist(function() return template:execute("job", 7, await_loss) end)
-    assert.same({ "lost", { n = 1, "max_hold" } }, { result[3], result[4] })
-    opts.once = true
-    result = { client:lead("l", opts, function(term)
-      process.wait_until(function() return not term:is_leader() end, PATIENCE)
-      return term:lost()
-    end) }
-    assert.same({ "lost", { n = 1, "max_hold" } }, { result[3], result[4] })
-  end)
-
-  it("limits the hold of a multi-lock as a whole", function()
-    local all = world.client():multi_lock({ "a", "b" }, { max_hold = SHORT })
-    take(all)
-    assert.equal("max_hold", process.wait_until(function() return (all:lost()) end, PATIENCE))
-    all:release()
-  end)
 end)
 
 -- ---- max_waiters ----

@@ -44,16 +44,6 @@ describe("a multi lock", function()
   end
 
   describe("while it waits", function()
-    it("limits the wait for all of its locks together", function()
-      local client = connect(one:url())
-      occupy(one, "a", 2)
-      occupy(one, "b", 60)
-      local began = process.now()
-      fails("busy", client:multi_lock({ "a", "b" }):acquire(2.4))
-      assert.is_true(process.now() - began < 4.2) -- not 2 s for "a" and then 2.4 s for "b"
-      assert.equal(0, one:cli("EXISTS", "a"))
-    end)
-
     it("with a single lock sends no more commands than that lock", function()
       local function commands(make)
         local client = connect(one:url())
@@ -224,12 +214,6 @@ describe("a multi lock", function()
       local before = client:stats().renewals
       process.eventually(function() return client:stats().renewals > before or later:lost() end, 20)
       assert.is_true(later:check() and later:release())
-    end)
-
-    it("gives each lock its own owner", function()
-      local a, b = take { owner = "us" }
-      assert.same({ 1, "us" }, { one:cli("HEXISTS", "b", "us"), b:owner() })
-      assert.equal(1, one:cli("HEXISTS", "a", a:owner()))
     end)
 
     it("remains held until the first of its leases ends", function()

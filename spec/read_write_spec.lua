@@ -2,7 +2,6 @@
 
 local assert_fails = require "spec.support.fails"
 local crowd = require "spec.support.crowd"
-local features = require "spec.support.features"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -10,7 +9,6 @@ local resp = require "spec.support.resp"
 local world = require("spec.support.world").new()
 
 local CHANNEL = "redisson_rwlock:{k}"
-local JAVA = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33"
 local GRANT = 10 -- seconds, the cost of a missed message
 
 local function fields(key) return world.hash(key or "k") end
@@ -62,18 +60,6 @@ describe("a read/write lock", function()
     assert.is_true(pttl "k" > 29000)
     assert(write:release()) assert(write:release())
     assert.equal(0, world.cli("EXISTS", "k"))
-  end)
-
-  it("admits many readers or one writer", function()
-    assert(a:read():acquire(0)) assert(b:read():acquire(0))
-    local c = world.client():read_write_lock("k")
-    assert.matches("held by another owner", assert_fails("busy", c:write():acquire(0)))
-    assert(a:read():release()) assert(b:read():release())
-    assert(c:write():acquire(0))
-    assert_fails("busy", a:read():acquire(0))
-    assert_fails("busy", a:write():acquire(1))
-    assert_fails("not_held", a:read():release())
-    assert(c:write():release())
   end)
 
   it("lets a writer also read, and release either lock first", function()
@@ -134,27 +120,6 @@ describe("a read/write lock", function()
     assert(a:write():release())
   end)
 
-  it("is reported lost, with the reason found on the server", function()
-    local losses = {}
-    local lock = world.client():read_write_lock("k", {
-      lease = 3, watchdog = true, on_lost = function(_, reason) losses[#losses + 1] = reason end,
-    })
-    assert(lock:read():acquire(0))
-    world.cli("DEL", "k")
-    assert.equal("deleted", process.wait_until(function() return lock:read():lost() end, 20))
-    assert(process.wait_until(function() return #losses > 0 end, 20))
-    assert.same({ "deleted" }, losses)
-    assert_fails("lost", lock:read():release())
-    assert(lock:write():acquire(0))
-    -- the key always exists, because a renewal would report a deletion
-    world.cli("HSET", "k", JAVA .. ":write", 1)
-    world.cli("HDEL", "k", lock:write():owner())
-    world.cli("PEXPIRE", "k", 20000)
-    assert.equal("taken", process.wait_until(function() return lock:write():lost() end, 20))
-    assert_fails("lost", lock:write():release())
-    world.cli("DEL", "k")
-  end)
-
   describe("lost by several coroutines through one handle", function()
     local ALL = { "deleted", "deleted", "deleted", "deleted", "deleted" }
     local losses, holders, read
@@ -201,27 +166,6 @@ describe("a read/write lock", function()
       end)
     end
   end)
-
-  it("is released when it is collected", function()
-    do
-      local lock = world.client():read_write_lock("k")
-      assert(lock:write():acquire(0)) assert(lock:read():acquire(0))
-    end
-    collectgarbage() collectgarbage()
-    assert.is_truthy(process.wait_until(function() return world.cli("EXISTS", "k") == 0 end, 20))
-  end)
-
-  if features.closes_variables then
-    it("is released by a to-be-closed variable #puc", function()
-      local run = assert(load [[
-        local lock, held = ...
-        local read <close> = assert(lock:read():acquire(0))
-        held(read)
-      ]])
-      run(a, function(read) assert.is_true(read:is_held()) end)
-      assert.equal(0, world.cli("EXISTS", "k"))
-    end)
-  end
 
   it("has with_read_lock and with_write_lock, which return what their functions return", function()
     local client = world.client()

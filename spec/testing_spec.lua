@@ -448,16 +448,6 @@ describe("holdfast.testing", function()
     assert.same({ "unknown", "second", "leads" }, seen)
   end)
 
-  it("limits the total wait of a multi-lock", function()
-    local other, late = testing.client(), false
-    local first = assert(other:lock("a", { lease = 2 }):acquire()) -- luacheck: ignore 211 (lasts)
-    local held = assert(other:lock("b"):acquire())
-    testing.after(3.5, function() late = true end)
-    assert.equal("busy", code_of(testing.client():multi_lock { "a", "b" }:acquire(3)))
-    assert.is_false(late)
-    held:release()
-  end)
-
   it("calls functions scheduled with `after` in order, each in its own coroutine", function()
     local seen = {}
     for _, at in ipairs { 3, 1, 2, 1 } do
