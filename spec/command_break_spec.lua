@@ -181,17 +181,6 @@ describe("holdfast", function()
       assert.matches("^2 locks", output_of { "top", "--interval", "0.1" })
     end)
 
-    it("is deleted by break, after which the job runs again", function()
-      assert.equal(0, once("jobs:a"))
-      assert.equal(79, once("jobs:a"))
-      gives(0, "jobs:a: may run again\n", { "break", "--yes", "jobs:a" })
-      gives(1, "jobs:a: was free\n", { "break", "--yes", "jobs:a" })
-      assert.equal(0, once("jobs:a"))
-      hold("jobs:a")
-      gives(0, "jobs:a: broken\n", { "break", "--yes", "jobs:a" })
-      assert.equal(79, once("jobs:a"))
-    end)
-
     it("is shown as a held lock while the job is running", function()
       for _, fingerprint in ipairs { false, "a" } do
         own():idempotent("k", { fingerprint = fingerprint or nil, delete_key = true }, function()

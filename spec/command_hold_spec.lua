@@ -69,13 +69,6 @@ describe("holdfast hold", function()
       child:output(), 1, true)
   end)
 
-  it("exits with 75 if only the release finds the loss", function()
-    local child = hold("k %d+\n", "-v", "k")
-    server:cli("DEL", "k")
-    stop(child, 75)
-    assert.matches("holdfast hold: terminated by TERM\n.*holdfast hold: [^\n]*deleted", child:output())
-  end)
-
   it("prints a key with a line break as one line, and events with --json", function()
     local child = hold("a\\x0ab %d+\n", "--json", "a\nb")
     stop(child, 0, "USR1")

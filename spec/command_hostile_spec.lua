@@ -413,13 +413,6 @@ describe("the commands that only read locks", function()
     until core.now() > till
   end)
 
-  it("pad their columns only up to a limit when one key is long", function()
-    put "short"
-    put(("long"):rep(10000))
-    local _, out = run(url, "ls")
-    assert.is_true(#out < 41000)
-  end)
-
   -- ---- no Redis ----
 
   local NAMES = {
@@ -465,14 +458,6 @@ describe("the commands that only read locks", function()
     end
     assert.is_not_nil(held)
     client:close()
-  end)
-
-  it("show a malformed reply to SCAN in their error message", function()
-    with_wrong_reply("SCAN", { 1, 2 }, function()
-      local exit, _, err = run(url, "ls")
-      assert.equal(70, exit)
-      assert.matches("cannot read the reply to SCAN from ", err, 1, true)
-    end)
   end)
 
   it("exit with one line of output if every reply is the same invalid one", function()

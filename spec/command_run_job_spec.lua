@@ -53,10 +53,6 @@ describe("holdfast run", function()
         { "run", "k", "--", "printf", "%s|", "a b", "$HOME", "", "--", "-n" })
     end)
 
-    it("-c runs a shell command line", function()
-      gives(4, "42\n", { "run", "k", "-c", "echo $((6 * 7)); exit 4" })
-    end)
-
     it("exits with 127 if the command does not exist, with 126 if it cannot be executed", function()
       says(127, '^holdfast run: cannot start "/no/such/command": [^\n]+\n$',
         { "run", "k", "--", "/no/such/command" })
@@ -146,14 +142,6 @@ describe("holdfast run", function()
       local child = start_job({ "run", "--max-runtime", "0.3", "--grace", "60", "k" },
         "trap 'redis-cli -s " .. server.path .. " del k >/dev/null; exit 0' TERM; while :; do sleep 0.02; done")
       exits(child, 75)
-    end)
-
-    it("--min-hold keeps the lock after a short job", function()
-      local child = start { "run", "--min-hold", "60", "k", "--", "sh", "-c", "echo done; exit 5" }
-      sees(child, "done")
-      assert.equal("busy", select(3, client():lock("k"):acquire(0.3)))
-      stop(child, 5)
-      assert.is_true(is_free())
     end)
 
     it("ends --min-hold on a signal that would have ended the job, and on no other signal", function()

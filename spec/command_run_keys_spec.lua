@@ -61,13 +61,6 @@ describe("holdfast run", function()
       assert.is_true(is_free("a") and is_free("b") and is_free("c"))
     end)
 
-    it("-v prints the events of each of several keys", function()
-      local output = says(0, 'acquired "a"', { "run", "-v", "a", "b", "--", "true" })
-      for _, text in ipairs { 'acquired "b"', 'released "a"', 'released "b"' } do
-        assert.matches(text, output, 1, true)
-      end
-    end)
-
     it("ends the job when one of several keys is lost, and names that key", function()
       local child = start_job({ "run", "--lease", "9", "a", "b" }, "exec sleep 60")
       server:cli("DEL", "b")

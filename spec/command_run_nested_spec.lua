@@ -137,9 +137,5 @@ describe("holdfast run", function()
         { single, "k", "", "1" }, { quorum, "k", "o", "1" }, { single, "k", "o", "1", "redis://a" },
       } do assert.same({}, found(none[1], none[2], none[3], none[4], none[5])) end
     end)
-
-    it("re-enters a key that contains a line break", function()
-      gives(0, "in\n", nested_in({ "run", "a\nb" }, "run", "-n", "a\nb", "--", "echo", "in"))
-    end)
   end)
 end)

@@ -5,7 +5,7 @@ local jobs = require "spec.support.jobs"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 
-local exists, exits, file, gives, hold = jobs.exists, jobs.exits, jobs.file, jobs.gives, jobs.hold
+local exists, file, gives, hold = jobs.exists, jobs.file, jobs.gives, jobs.hold
 local in_time, run, says, server = jobs.in_time, jobs.run, jobs.says, jobs.server
 local with_variables = jobs.with_variables
 local unpack = table.unpack or unpack
@@ -209,16 +209,6 @@ describe("holdfast run", function()
       end)
     end
 
-    it("exits with 64 and one line of output for more keys than a multi-lock may have", function()
-      local keys = {}
-      for i = 1, 1025 do keys[i] = i end
-      local child = process.start { env = command.environment(server), "sh", "-c",
-        "exec '" .. table.concat(command.words "run", "' '") .. "' " .. table.concat(keys, " ")
-          .. " -- true" }
-      exits(child, 64)
-      assert.equal("holdfast run: at most 1024 KEYs\n", child:output())
-    end)
-
     it("exits with 70 on an internal error", function()
       if command.is_static then return pending "the command as one file ignores LUA_INIT" end
       says(70, "^holdfast: [^\n]*broken\n", { "run", "-n", "k", "--", "true", env = {
@@ -229,10 +219,6 @@ describe("holdfast run", function()
       says(expected, "^holdfast run: cannot [^\n]*\n$", words)
       assert.is_false(exists(file "ran"))
     end
-
-    it("exits with 69 if the server is unreachable", function()
-      refused(69, { "run", "--url", "unix:///no/such.sock", "k", "--", "touch", file "ran" })
-    end)
 
     it("exits with 69 if the server hangs, before even a short lease could end", function()
       local hung = redis.start()

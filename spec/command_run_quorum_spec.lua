@@ -1,6 +1,5 @@
 -- holdfast run over several servers.
 
-local command = require "spec.support.command"
 local jobs = require "spec.support.jobs"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -27,13 +26,7 @@ describe("holdfast run over several servers", function()
   -- → the words of a verb with these servers
   local function over(verb, ...) return { verb, "--servers", list(), ... } end
 
-  local function standing(key)
-    local count = 0
-    for _, server in ipairs(servers) do
-      if server:is_running() and server:cli("EXISTS", key) == 1 then count = count + 1 end
-    end
-    return count
-  end
+  local function standing(key) return redis.holding(servers, key) end
 
   it("holds the lock on a majority, and a nested run re-enters it", function()
     says(0, "^%d+|\n$", nested_in(over("run", "k"), "run", "-n", "k", "-c",
@@ -78,14 +71,6 @@ describe("holdfast run over several servers", function()
     child:kill("TERM")
     exits(waiter, 0)
     exits(child, 0)
-  end)
-
-  it("exits with 1 or the code of -E if the lock is busy", function()
-    local held = assert(client({ servers = urls, mode = "quorum" }):lock("k"):acquire())
-    eventually(function() return standing("k") == 3 end)
-    assert.equal(1, (run(over("run", "-n", "k", "--", "true"))))
-    assert.equal(7, (command.run_out(nil, over("run", "-w", "1", "-E", "7", "k", "--", "true"))))
-    assert(held:release())
   end)
 
   it("ends the job before the lease can end if a majority goes down", function()

@@ -18,14 +18,6 @@ describe("holdfast run", function()
   end
 
   describe("with several keys or records", function()
-    it("reads server, lease and name from the settings file", function()
-      local env = settings("# where\nurl = ", server:url(), "\nlease = 7 # seconds\nname = nightly job\n")
-      local output = says(0, "^%d+\n$",
-        { "run", "k", "-c", "redis-cli -s " .. server.path .. " pttl k", env = env })
-      assert.is_true(tonumber(output) <= 7000)
-      says(64, "holdfast.conf:1: ", { "run", "k", "--", "true", env = settings "url: x\n" })
-    end)
-
     it("prefers options to the settings file, and the environment's server to the file's", function()
       local _, path = settings("# of all\nurl = redis://127.0.0.1:1\nname = night#1 # of jobs\n",
         "lease = 7\ntenant = t:\n")

@@ -8,7 +8,7 @@ local redis = require "spec.support.redis"
 local PATIENCE, client, comes_to_wait = jobs.PATIENCE, jobs.client, jobs.comes_to_wait
 local eventually, exits, gives, hold = jobs.eventually, jobs.exits, jobs.gives, jobs.hold
 local keep, output_of, own, run, says = jobs.keep, jobs.output_of, jobs.own, jobs.run, jobs.says
-local sees, server, start, stop = jobs.sees, jobs.server, jobs.start, jobs.stop
+local sees, server, start = jobs.sees, jobs.server, jobs.start
 local write_lock = jobs.write_lock
 local unpack = table.unpack or unpack
 
@@ -17,7 +17,6 @@ local GRANT = 20 -- seconds between a waiter's rechecks if no message comes
 describe("holdfast", function()
   before_each(jobs.open)
   after_each(jobs.close)
-
 
   describe("ls", function()
     it("lists locks, and no other hashes or strings", function()
@@ -133,17 +132,6 @@ describe("holdfast", function()
       job:wait(PATIENCE)
       lock:release()
     end)
-
-    it("ls --mutex lists mutexes; ls, show and break handle an idempotency record", function()
-      local mutex = assert(quorum:mutex("m"):acquire())
-      says(0, "\nm +%S+ ", over("ls", "--mutex"))
-      mutex:release()
-      assert.equal(0, (run(over("run", "--idempotent", "60", "once", "--", "true"))))
-      says(0, "\nonce +done ", over "ls")
-      says(1, "\ndone +for ", over("show", "once"))
-      assert.equal(0, (run(over("break", "--yes", "once"))))
-      gives(0, "", over "ls")
-    end)
   end)
 
   describe("show", function()
@@ -164,16 +152,6 @@ describe("holdfast", function()
       holder:kill("TERM")
       exits(waiter, 143)
       exits(holder, 143)
-    end)
-
-    it("names the waiters of a key with braces", function()
-      hold("a{b}c")
-      local waiter = start { "run", "--name", "patient", "a{b}c", "--", "true" }
-      comes_to_wait(1, "a{b}c")
-      eventually(function() return #server:cli("KEYS", "holdfast_client:*") == 2 end)
-      assert.matches("\nwaiters +1\n +1 +%S+ pid " .. waiter.pid .. " patient, for %d+ m?s\n$",
-        output_of { "show", "a{b}c" })
-      stop(waiter, 143)
     end)
 
     it("measures hold and wait times by the server's clock", function()
@@ -267,11 +245,6 @@ describe("holdfast", function()
       end
       assert(locks.inspect(own(), "k"))
       assert.is_false(assert(locks.inspect(own(), "k")).held)
-    end)
-
-    it("recognizes a mutex", function()
-      keep(own():mutex("m"))
-      assert.matches("state +held, a mutex\n", output_of { "show", "m" })
     end)
 
     it("does not take another program's string for a mutex", function()

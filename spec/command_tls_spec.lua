@@ -62,14 +62,6 @@ describe("over TLS", function()
     says(0, "ran", with_files("run", "k", "--", "echo", "ran"))
   end)
 
-  it("the settings file names the certificates", function()
-    local env = config("url = " .. server:tls_url(), "ca = " .. made.ca.cert,
-      "cert = " .. made.client.cert, "key = " .. made.client.key)
-    assert.equal(0, (run({ "ping" }, env)))
-    assert.equal(0, (run({ "run", "k", "--", "true" }, env)))
-    assert.equal(69, (run({ "ping", "--ca", made.other_ca.cert }, env)))
-  end)
-
   it("the settings file sets how long the handshake may take", function()
     server:kill("STOP")
     finally(function() server:kill("CONT") end)

@@ -167,6 +167,15 @@ function redis.start(options)
   error("redis-server does not start: " .. self.process:output(), 2)
 end
 
+-- Returns how many of the servers run and have the key.
+function redis.holding(servers, key)
+  local count = 0
+  for _, server in ipairs(servers) do
+    if server:is_running() and server:cli("EXISTS", key) == 1 then count = count + 1 end
+  end
+  return count
+end
+
 -- Starts `n` independent servers with these options.
 -- → servers, their URLs
 function redis.several(n, options)
