@@ -81,15 +81,6 @@ describe("in a cluster", function()
     assert.equal(0, client:stats().redirects)
   end)
 
-  it("a client ignores the first address if it belongs to a different cluster", function()
-    local stranger = cluster.stranger()
-    local list = { stranger, nodes.nodes[1], nodes.nodes[2] }
-    local lock = assert(connect(nodes:url(list)):lock("first"):acquire(20))
-    assert.same({ 0, 1 }, { stranger:cli("DBSIZE"), nodes:node_of("first"):cli("EXISTS", "first") })
-    assert(lock:release())
-    stranger:stop()
-  end)
-
   it("a client follows one MOVED redirect after a slot has moved, and then uses the new node directly", function()
     local client = connect()
     for round = 1, 2 do

@@ -109,30 +109,6 @@ for _, loop in ipairs(loops) do
       assert.is_true(process.now() - returned < 10, process.now() - returned)
     end)
 
-    it("soon returns from client:close if the server goes silent while a release is being retried", function()
-      local function close()
-        local hasty, from = new { command_timeout = 1 }, nil
-        run(function()
-          assert(hasty:lock("a"):acquire())
-          server:cli("REPLICAOF", "127.0.0.1", 1) -- a replica refuses the release
-          loop.spawn(function()
-            loop.sleep(0.7)
-            server:kill("STOP")
-          end)
-          from = process.now()
-          hasty:close()
-        end)
-        local seconds = process.now() - from
-        server:kill("CONT")
-        server:cli("REPLICAOF", "NO", "ONE")
-        server:cli("FLUSHALL")
-        return seconds
-      end
-      local best, tries = math.huge, 0
-      repeat best, tries = math.min(best, close()), tries + 1 until best < 1.4 or tries == 3
-      assert.is_true(best < 1.4, best)
-    end)
-
     -- The loop ends at most 5 s after fn.
     local function ends_soon(fn)
       local from

@@ -10,7 +10,7 @@ for _, loop in ipairs(loops) do
   describe("the event loop " .. loop.name, function()
     local world, server = looped.new(loop), nil
     local new, assert_on_time, eventually = world.client, world.assert_on_time, world.eventually
-    local is_free, tick = world.is_free, world.tick
+    local tick = world.tick
     local run = loop.run
 
     before_each(function() server = world.open() end)
@@ -62,52 +62,19 @@ for _, loop in ipairs(loops) do
       guarded:stop()
     end)
 
-    -- Calls fn in the loop with a client of three servers, and the other two of these, closes the
-    -- client, and calls after(servers) outside the loop.
-    local function with_quorum(options, fn, after)
+    it("keeps a quorum lock while one of three servers is down", function()
       local others, urls = redis.several(2, { tcp = true }), { server:tcp_url() }
       for i, each in ipairs(others) do urls[i + 1] = each:tcp_url() end
-      options.servers, options.mode = urls, "quorum"
-      local quorum = new(options)
+      local quorum = new { servers = urls, mode = "quorum", lease = 2, command_timeout = 2 }
       run(function()
-        fn(quorum, others)
-        quorum:close()
-      end)
-      if after then after { server, others[1], others[2] } end
-      for _, each in ipairs(others) do each:stop() end
-    end
-
-    it("keeps a quorum lock while one of three servers is down", function()
-      with_quorum({ lease = 2, command_timeout = 2 }, function(quorum, others)
         assert(quorum:with_lock("a", { wait = 20 }, function(lock)
           others[1]:kill()
           loop.sleep(2.5)
           assert.is_true(lock:is_held())
         end))
+        quorum:close()
       end)
-    end)
-
-    it("releases a quorum lock on close even on servers that lack the program", function()
-      with_quorum({}, function(quorum) assert(quorum:lock("a"):acquire(5)) end, function(servers)
-        for _, each in ipairs(servers) do
-          process.eventually(function() return each:cli("EXISTS", "a") == 0 end, 5)
-        end
-      end)
-    end)
-
-    it("undoes a late grant of a slow quorum server while idle", function()
-      with_quorum({}, function(quorum, others)
-        assert(quorum:with_lock("a", { wait = 5 }, function() return true end))
-        for _, each in ipairs(others) do
-          each:cli("HSET", "a", "somebody", 1)
-          each:cli("PEXPIRE", "a", 60000)
-        end
-        server:kill("STOP")
-        assert.equal("busy", (select(3, quorum:lock("a"):acquire(0))))
-        loop.sleep(0.2)
-        server:kill("CONT")
-        eventually(function() return is_free("a") end, 5)
-      end)
+      for _, each in ipairs(others) do each:stop() end
     end)
   end)
 end

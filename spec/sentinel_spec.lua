@@ -23,12 +23,6 @@ end
 
 local eventually = process.eventually
 
-local function url_of(list, name)
-  local hosts = {}
-  for i, server in ipairs(list) do hosts[i] = "127.0.0.1:" .. server.port end
-  return ("redis+sentinel://%s/%s"):format(table.concat(hosts, ","), name or set.name)
-end
-
 local function fails(code, text, got, message, kind)
   assert.is_nil(got)
   assert.are.equal(code, kind)
@@ -67,49 +61,6 @@ describe("a client of Sentinels", function()
       assert.is_nil(server:cli("CLIENT", "LIST"):find("name=holdfast ", 1, true))
     end
   end)
-
-  it("is denied with a wrong login, and the message names Sentinel or master", function()
-    start { password = "data", sentinel_password = "watch" }
-    local first = "127.0.0.1:" .. set.sentinels[1].port
-    fails("denied", "sentinel " .. first .. ": WRONGPASS",
-      client({ sentinel_password = "wrong" }):lock("k"):acquire(5))
-    fails("denied", "sentinel " .. first .. ": NOAUTH", client({}):lock("k"):acquire(5))
-    local other = set:url():gsub(":data@", ":wrong@")
-    local _, message = client({ url = other, sentinel_password = "watch" }):lock("k"):acquire(5)
-    fails("denied", ('on master "%s" at 127.0.0.1:%d: WRONGPASS'):format(set.name,
-      set:master().port), nil, message, "denied")
-    assert.is_nil(message:find("wrong", 1, true))
-  end)
-
-  it("says in its error message whether the master's name is unknown, no Sentinel replies or a host has no address", function()
-    start { sentinels = 1, quorum = 1 }
-    fails("unreachable", "knows this master",
-      client({ url = url_of(set.sentinels, "other") }):lock("k"):acquire(5))
-    set.sentinels[1]:kill("KILL")
-    fails("unreachable", "answered (Connection refused)", client({}):lock("k"):acquire(5))
-    local nowhere = client { url = "redis+sentinel://nowhere.invalid/x" }
-    fails("unreachable", "no sentinel at nowhere.invalid:26379 answered (",
-      nowhere:lock("k"):acquire(5))
-  end)
-
-  it("needs one reachable Sentinel to find the master, and none to keep renewing", function()
-    start {}
-    set.sentinels[1]:kill("KILL")
-    local held = assert(client({}):lock("k", { lease = 3, watchdog = true }):acquire(0))
-    set:hang(set.sentinels[2])
-    assert(client({}):lock("k2"):acquire(20))
-    set:resume(set.sentinels[2])
-    set.sentinels[2]:kill("KILL")
-    set.sentinels[3]:kill("KILL")
-    local renewed = client({}):stats().renewals
-    process.wait_until(function()
-      return held:lost() or clients[1]:stats().renewals > renewed + 2
-    end, PATIENCE)
-    assert.is_nil(held:lost())
-    assert.is_true(held:check())
-    assert(held:release())
-    fails("unreachable", "no sentinel at ", client({}):lock("k3"):acquire(0))
-  end)
 end)
 
 describe("after a failover", function()
@@ -143,6 +94,7 @@ describe("after a failover", function()
       assert.is_true(held:release() and of.hold(other):release())
     end)
   end
+
   it("a lock that the new master does not have is reported lost, and with sync was never acquired", function()
     start { password = "data" }
     local old, replica = set:master(), set:replicas()[1]
@@ -272,16 +224,6 @@ describe("with the option sync", function()
       assert.are.equal(1, replica:cli("EXISTS", "k" .. i))
       assert(lock:release())
     end
-  end)
-
-  it("an acquire that too few replicas confirm is undone", function()
-    local one = synced { sync = { replicas = 2, timeout = 0.5 } }
-    local lock = one:lock("k")
-    fails("no_quorum", "1 of 2 replicas confirmed the write within 0.5 s", lock:acquire(0))
-    assert.is_false(lock:is_held())
-    eventually(function() return master:cli("EXISTS", "k") == 0 end)
-    fails("no_quorum", "1 of 2", one:multi_lock({ "a", "b" }):acquire(0))
-    eventually(function() return master:cli("EXISTS", "a", "b") == 0 end)
   end)
 
   it("a user who may not run WAIT is denied", function()

@@ -93,14 +93,6 @@ describe("over TLS", function()
     round_trip(client { url = world.server:tls_url() .. "/3" })
   end)
 
-  it("a client logs in as a user", function()
-    local server = world.another { tls = options.tls, password = "secret",
-      users = { "app on >pass ~* &* +@all" } }
-    round_trip(client { url = server:tls_url() })
-    round_trip(client { url = server:tls_url():gsub(":secret@", "app:pass@") })
-    assert_fails("denied", client { url = server:tls_url():gsub(":secret@", ":wrong@") }:lock("k"):acquire(0))
-  end)
-
   it("a client connects to a server that has only TLS 1.2", function()
     local server = world.another { tls = options.tls, conf = { "tls-protocols TLSv1.2" } }
     round_trip(client { url = server:tls_url() })
@@ -134,15 +126,6 @@ describe("over TLS", function()
     end
   end)
 
-  it("a client reconnects after the server was restarted", function()
-    local lock = client():lock("k")
-    for _ = 1, 3 do
-      assert(lock:acquire(0)) assert(lock:release())
-      world.server:restart()
-    end
-    assert(lock:acquire(0)) assert(lock:release())
-  end)
-
   it("a program can exit with os.exit while its watchdog connects", function()
     for i = 1, 12 do
       output_of([[
@@ -165,25 +148,6 @@ describe("over TLS", function()
       return asked == 1 and made.ca.cert or "/nowhere"
     end })
     round_trip(world.client { url = world.server:tls_url(), tls = settings })
-  end)
-
-  it("a forked child opens its own connections, and leaves its parent's open", function()
-    assert.matches("exit\t0\ttrue\t0", output_of([[
-      local sys = require "spec.support.sys"
-      local client = require("holdfast").new { url = arg[1], tls = { ca_file = arg[2] } }
-      local lock = assert(client:lock("k"):acquire())
-      local pid = assert(sys.fork())
-      if pid == 0 then
-        local own = client:lock("other")
-        local ok = own:acquire(20) and own:release()
-        client:close()
-        sys.exit(ok and 0 or 1)
-      end
-      local till, how, code = sys.now() + 10
-      repeat how, code = sys.wait(pid) until how or sys.now() > till
-      for _ = 1, 3 do assert(lock:check()) end
-      print(how, code, lock:release(), client:stats().reconnects)
-    ]]))
   end)
 
   it("forks succeed while another thread is in a handshake", function()
@@ -363,17 +327,6 @@ describe("a certificate", function()
       tls = { cert = made.stranger.cert, key = made.stranger.key } })
   end)
 
-  it("file that cannot be read is named in the message", function()
-    for message, tls in pairs {
-      ["cannot use ca_file /nowhere: No such file"] = { ca_file = "/nowhere" },
-      ["cannot use ca_file " .. made.client.key] = { ca_file = made.client.key },
-      ["cannot use cert /nowhere: No such file"] = { cert = "/nowhere", key = "/nowhere" },
-      ["cannot use key " .. made.server.key .. ": key values mismatch"] = {
-        cert = made.client.cert, key = made.server.key,
-      },
-    } do fails(message, { url = world.server:tls_url(), tls = tls }) end
-  end)
-
   it("with an encrypted key causes no passphrase prompt", function()
     local key = made.directory .. "locked.key"
     certificates.openssl("ec -in %s -aes128 -passout pass:secret -out %s", made.client.key, key)
@@ -415,13 +368,6 @@ describe("a server", function()
     ]] }
     return "rediss://127.0.0.1:" .. assert(child:wait_output("port (%d+) ", 10)), child
   end
-
-  it("that sends plain text is reported as not speaking TLS", function()
-    for _, bytes in ipairs { "-ERR unknown command\r\n", "HTTP/1.1 400 Bad Request\r\n\r\n",
-        "SSH-2.0-x\r\n" } do
-      fails("the server does not speak TLS", { url = answering(bytes), tls = {} })
-    end
-  end)
 
   it("that hangs in the TLS handshake makes the connection fail after the connect timeout", function()
     local listener, port = assert(sys.listen_tcp())
