@@ -118,23 +118,6 @@ describe("a client", function()
 end)
 
 describe("a reconnecting client", function()
-  local function kill_all()
-    assert.is_true(world.cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") >= 1)
-  end
-
-  it("keeps its locks after its connections were killed", function()
-    local lock = world.client():lock("k")
-    for _ = 1, 3 do
-      assert(lock:acquire(0))
-      kill_all()
-      assert.is_true(lock:check())
-      kill_all()
-      assert.is_true(lock:release())
-      kill_all()
-    end
-    assert.equal(0, world.cli("EXISTS", "k"))
-  end)
-
   it("loads only the programs that it uses", function()
     local client = world.client()
     world.cli("SCRIPT", "FLUSH")
@@ -191,13 +174,6 @@ describe("a connection that cannot be made", function()
     fails("unreachable", client:lock("k"):acquire(0))
     assert.is_true(process.now() - started < 10)
     client:close()
-  end)
-
-  it("is retried without a busy loop", function()
-    local client = world.client { url = "redis://127.0.0.1:1" }
-    local used = sys.cpu()
-    fails("unreachable", client:lock("k"):acquire(0.5))
-    assert.is_true(sys.cpu() - used < 0.3)
   end)
 end)
 
@@ -314,25 +290,6 @@ describe("after a fork", function()
     process.sleep(2.5)
     assert(lock:check() and handle:check() and handle:release() and lock:release())
     assert.equal(0, client:stats().losses)
-  end)
-
-  it("parent and child use separate connections and exclude each other", function()
-    local client = world.client()
-    local lock = client:lock("k")
-    assert(lock:acquire()) assert(lock:release())
-    local result = in_child(function()
-      for _ = 1, 50 do
-        local own = assert(client:lock("k"):acquire(20))
-        local seen = own:info()
-        assert(seen.owner == own:owner() and seen.holds == 1)
-        assert(own:release())
-      end
-      client:close()
-      return "done"
-    end)
-    assert.equal("ok done", result)
-    for _ = 1, 50 do assert(lock:acquire(20)) assert(lock:release()) end
-    assert.equal(0, client:stats().reconnects)
   end)
 
   it("the child renews its own locks", function()

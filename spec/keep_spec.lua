@@ -53,23 +53,6 @@ describe("a kept lock", function()
     assert.is_true(took < 0.1, took .. " s")
   end)
 
-  it("expires soon after its process is killed", function()
-    local child = world.program { args = { world.server:url() }, code = [[
-      local client = require("holdfast").new { url = arg[1], keep = 30, grant_lease = 0.5 }
-      local lock = assert(client:lock("k"):acquire())
-      lock:release()
-      require("spec.support.sys").sleep(60)
-    ]] }
-    assert.is_true(process.wait_until(function()
-      local left = world.cli("PTTL", "k")
-      return left > 0 and left <= 500
-    end, 10))
-    child:kill("KILL")
-    local from = process.now()
-    assert(world.client():lock("k"):acquire(20)):release()
-    assert.is_true(process.now() - from < 10)
-  end)
-
   it("is returned to the server when its client is closed or collected, or the process ends", function()
     local client = world.client()
     local lock = assert(client:lock("k", KEEP):acquire())
@@ -99,68 +82,6 @@ describe("a kept lock", function()
     end
     collectgarbage() collectgarbage()
     assert(world.client():lock("k"):acquire(10)):release()
-  end)
-
-  it("is passed on and returned over new connections after the old ones were killed", function()
-    local client, other = world.client(), world.client()
-    local lock = assert(client:lock("k", KEEP):acquire())
-    lock:release()
-    world.cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-    world.cli("CLIENT", "KILL", "TYPE", "pubsub")
-    assert(lock:acquire())
-    assert.is_true(lock:release())
-    assert(other:lock("k"):acquire(20)):release() -- the keeper learns of this wait in the end
-  end)
-
-  describe("is returned before other calls of its own client for the key", function()
-    local NOW = { wait = 0 }
-    local others = {
-      ["a shared owner's lock"] = function(client)
-        return assert(client:lock("k", { owner = "svc" }):try_acquire()):release()
-      end,
-      lock = function(client) return client:with_lock("k", NOW, type, 1) end,
-      mutex = function(client) return assert(client:mutex("k"):acquire(0)):release() end,
-      ["fair lock"] = function(client) return client:with_fair_lock("k", NOW, type, 1) end,
-      ["read lock"] = function(client) return client:with_read_lock("k", NOW, type, 1) end,
-      ["write lock"] = function(client) return client:with_write_lock("k", NOW, type, 1) end,
-      guard = function(client) return client:idempotent("k", { expire = 0.01 }, type, 1) end,
-      multi_lock = function(client)
-        return assert(client:multi_lock { "l", "k" }:acquire(0)):release()
-      end,
-      semaphore = function(client)
-        return assert(client:semaphore("k", { permits = 1 }):try_acquire()):release()
-          and world.cli("DEL", "k")
-      end,
-    }
-    for name, take in pairs(others) do
-      for _, kept in ipairs { "lock", "mutex" } do
-        it(name .. " after it was kept as a " .. kept, function()
-          local client = world.client()
-          assert(client[kept](client, "k", KEEP):acquire()):release()
-          assert.truthy(take(client))
-        end)
-      end
-    end
-  end)
-
-  it("is not held by a forked child", function()
-    local child = world.program { args = { world.server:url() }, code = [[
-      local sys = require "spec.support.sys"
-      local client = require("holdfast").new { url = arg[1], keep = 30 }
-      local lock = assert(client:lock("k"):acquire())
-      lock:release()
-      local pid = sys.fork()
-      if pid == 0 then
-        local got, _, code = client:lock("k"):acquire(0)
-        os.exit(not got and code == "busy" and 0 or 1)
-      end
-      local how, status
-      repeat how, status = sys.wait(pid) until how
-      print(how, status)
-      assert(lock:acquire()):release()
-    ]] }
-    assert.equal("exit", (child:wait(10)))
-    assert.matches("exit\t0", child:output())
   end)
 
   it("goes to the next one_by_one and with_lock call of its client", function()
@@ -232,31 +153,6 @@ for _, loop in ipairs(loops) do
         client:close()
       end)
       assert.equal(10, ticks)
-    end)
-
-    it("lets clients that poll only occasionally acquire a kept mutex", function()
-      local client = world.client { driver = loop.driver, keep = 0.1 }
-      local running, got = true, false
-      loop.run(function()
-        for _ = 1, 4 do
-          loop.spawn(function()
-            local lock = client:mutex("m")
-            while running do
-              if lock:acquire(30) then
-                loop.sleep(0)
-                lock:release()
-              end
-            end
-          end)
-        end
-        loop.wait_until(function()
-          got = got or world.cli("SET", "m", "someone", "NX", "PX", "50") == "OK"
-          return got
-        end, 20)
-        running = false
-      end)
-      client:close()
-      assert.is_true(got)
     end)
   end)
 end

@@ -215,25 +215,4 @@ describe("a holder's published name", function()
     assert.is_nil(info.name)
     lock:release()
   end)
-
-  it("is published by a forked child with its own pid", function()
-    local child = process.lua { code = [[
-      local sys, holdfast = require "spec.support.sys", require "holdfast"
-      local client = holdfast.new { url = arg[1], name = "family" }
-      client:ping()
-      local pid = sys.fork()
-      if pid == 0 then
-        local lock = assert(client:lock("child"):acquire())
-        repeat local info = lock:info() until info.host
-        print(lock:info().pid == sys.getpid(), lock:info().name)
-        io.stdout:flush()
-        lock:release()
-        client:close()
-        sys._exit(0)
-      end
-      client:close()
-    ]], args = { server:url() } }
-    assert.truthy(child:wait_output("true\tfamily", PATIENCE), child:output())
-    child:wait(PATIENCE)
-  end)
 end)

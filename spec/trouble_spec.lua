@@ -59,23 +59,6 @@ describe("a server that is down", function()
     assert.matches("/nowhere/redis%.sock", fails("unreachable", 0, nowhere, "acquire", 5))
     fails("unreachable", 5, client { url = "redis://no-such-host.invalid" }:lock("k"), "acquire", 0)
   end)
-
-  it("is used again as soon as it is back", function()
-    world.server:kill()
-    local lock = client():lock("k")
-    fails("unreachable", 0, lock, "acquire", 0)
-    world.server:restart()
-    assert(lock:acquire(20)) assert(lock:release())
-  end)
-end)
-
-describe("a server that goes down while the lock is held", function()
-  it("makes the release fail as unreachable, and the lock ends with its lease", function()
-    local lock = assert(client():lock("k", { lease = 3, watchdog = true }):acquire())
-    world.server:kill()
-    fails("unreachable", COMMAND, lock, "release")
-    assert.is_false(lock:is_held())
-  end)
 end)
 
 describe("a server that hangs", function()
@@ -89,18 +72,6 @@ describe("a server that hangs", function()
     fails("unreachable", COMMAND, lock, "is_locked")
     world.server:kill("CONT")
     assert.is_truthy(world.is_free("k"))
-  end)
-
-  it("delays close by the command timeout only, even with a longer connect timeout", function()
-    local one = world.client { command_timeout = QUICK, connect_timeout = 60 }
-    local lock = assert(one:lock("k"):acquire())
-    world.server:kill("STOP")
-    local from = process.now()
-    one:close()
-    assert.is_true(process.now() - from < 30)
-    assert.is_false(lock:is_held())
-    world.server:kill("CONT")
-    world.cli("DEL", "k")
   end)
 
   it("during a release and beyond the lease leaves the reason of the loss in the handle", function()
@@ -117,18 +88,6 @@ describe("a server that hangs", function()
 end)
 
 describe("a server that refuses access", function()
-  it("because of a wrong password makes calls fail as denied", function()
-    local server = world.another { tcp = true, password = "secret",
-      users = { "app on >pass ~* &* +@all" } }
-    local function lock_as(login)
-      return client { url = ("redis://%s127.0.0.1:%d"):format(login, server.port) }:lock("k")
-    end
-    for _, login in ipairs { ":wrong@", "app:wrong@", "nobody:pass@", "" } do
-      fails("denied", 0, lock_as(login), "acquire", 5)
-    end
-    assert(lock_as("app:pass@"):acquire(5)):release()
-  end)
-
   it("because it is out of memory still renews and extends locks", function()
     local one = client { lease = 3 }
     local locks = { one:lock("l"), one:mutex("m"), one:fair_lock("f"),
@@ -224,11 +183,6 @@ describe("a malformed reply", function()
       assert.is_true(process.now() - started < QUICK + QUICK + SLACK)
     end)
   end
-
-  it("with an unknown error code fails as server, with the server's message", function()
-    local lock = client_of_fake ({ reply = "-WEIRD thing\r\n", login = true }, 3):lock("k")
-    assert.matches("WEIRD thing", fails("server", QUICK, lock, "acquire", 0))
-  end)
 
   it("with a very long error is shortened in the message", function()
     local lock = client_of_fake({ reply = "-ERR " .. ("x"):rep(100000) .. "\r\n",
