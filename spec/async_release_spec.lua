@@ -22,18 +22,6 @@ describe("an async release", function()
     assert.is_true(world.is_free("k"))
   end)
 
-  it("is carried out before the owner's next acquire, even one that may not wait", function()
-    local client = world.client()
-    for _, make in ipairs { client.lock, client.mutex } do
-      local lock = make(client, "k", ASYNC)
-      for _ = 1, 300 do
-        assert(lock:try_acquire())
-        assert.is_true(lock:release())
-      end
-    end
-    assert.equal(0, client:stats().failures.busy)
-  end)
-
   it("waits for the server if the watchdog is stopped", function()
     local client = world.client()
     local lock = assert(client:lock("k", ASYNC):acquire())
@@ -226,40 +214,4 @@ describe("the option async_release", function()
     end
     client:close()
   end)
-
-  for _, loop in ipairs(loops) do
-    it("works under " .. loop.name, function()
-      local client = world.client { driver = loop.driver, async_release = true }
-      local turns, inside, most = 0, 0, 0
-      for _ = 1, 5 do
-        loop.spawn(function()
-          local lock = client:lock("k")
-          for _ = 1, 20 do
-            assert(lock:acquire(20))
-            inside = inside + 1
-            most, turns = math.max(most, inside), turns + 1
-            inside = inside - 1
-            assert.is_true(lock:release())
-            if turns % 7 == 0 then loop.sleep(0.001) end
-          end
-        end)
-      end
-      loop.run()
-      assert.same({ 100, 1 }, { turns, most })
-      assert.is_true(world.is_free("k"))
-      loop.spawn(function() client:close() end)
-      loop.run()
-    end)
-
-    it("does not apply to a multi-lock under " .. loop.name, function()
-      local client = world.client { driver = loop.driver, async_release = true }
-      loop.spawn(function()
-        local both = assert(client:multi_lock({ "a", "b" }):acquire(0))
-        assert.is_true(both:release())
-        assert.equal(0, world.cli("EXISTS", "a", "b"))
-        client:close()
-      end)
-      loop.run()
-    end)
-  end
 end)

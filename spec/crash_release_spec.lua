@@ -4,7 +4,6 @@
 local fails = require "spec.support.fails"
 local holdfast = require "holdfast"
 local lfs = require "lfs"
-local loops = require "spec.support.loops"
 local process = require "spec.support.process"
 local sys = require "spec.support.sys"
 
@@ -122,7 +121,8 @@ describe("crash_release", function()
   end
 
   -- A client without crash_release has "k", and waits for "l".
-  local function assert_next_lock_is_freed(client)
+  it("lets a waiter free a killed process's next lock while another client has the first", function()
+    local client = waiting_client()
     local child = start(HOLDER, "multi")
     owner_of(client, "k")
     local owner = owner_of(client, "l")
@@ -138,24 +138,7 @@ describe("crash_release", function()
     end
     assert.same({ "l", owner }, { reported().key, reported().owner })
     world.cli("DEL", "k")
-  end
-
-  it("lets a waiter free a killed process's next lock while another client has the first", function()
-    assert_next_lock_is_freed(waiting_client())
   end)
-
-  for _, loop in ipairs(loops) do
-    it("lets a waiter free the next lock of a killed process in " .. loop.name, function()
-      loop.run(function()
-        local client = holdfast.new {
-          url = world.server:url(), crash_release = true, driver = loop.driver,
-          on_event = function(event) events[#events + 1] = event end,
-        }
-        assert_next_lock_is_freed(client)
-        client:close()
-      end)
-    end)
-  end
 
   it("lets another process run an idempotent function again if its process was killed", function()
     local child = start(HOLDER, "guard")
@@ -167,30 +150,9 @@ describe("crash_release", function()
     world.cli("DEL", "k")
   end)
 
-  it("does not free the lock of a process that is only stopped", function()
-    local child = start(HOLDER)
-    local client = waiting_client()
-    local owner = owner_of(client, "k")
-    child:kill("STOP")
-    fails("busy", client:lock("k"):acquire(LOOKS))
-    assert.same({ [owner] = "1" }, world.hash("k"))
-    assert.is_nil(reported())
-    child:stop()
-    world.cli("DEL", "k")
-  end)
-
   it("does not free the lock of a process whose client lacks the option", function()
     local child = start(HOLDER, "lock", "off")
     local client = waiting_client()
-    child:stop()
-    fails("busy", client:lock("k"):acquire(LOOKS))
-    world.cli("DEL", "k")
-  end)
-
-  it("does not free a lock for a waiter whose client lacks the option", function()
-    local child = start(HOLDER)
-    local client = world.client()
-    owner_of(client, "k")
     child:stop()
     fails("busy", client:lock("k"):acquire(LOOKS))
     world.cli("DEL", "k")
@@ -214,16 +176,6 @@ describe("crash_release", function()
     assert.is_truthy(lock:acquire(SOON))
     assert(lock:release())
     world.cli("DEL", "holdfast_client:" .. owner:sub(1, 36))
-  end)
-
-  it("keeps a process record until the client is closed", function()
-    local client = waiting_client()
-    local lock = assert(client:lock("k"):acquire())
-    local path = records() .. "/" .. lock:owner():sub(1, 36)
-    assert.equal("link", lfs.symlinkattributes(path, "mode"))
-    assert(lock:release())
-    client:close()
-    assert.is_nil(lfs.symlinkattributes(path, "mode"))
   end)
 
   it("is refused in a quorum, and with an owner of the form that clients generate", function()

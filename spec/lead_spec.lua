@@ -371,18 +371,6 @@ describe("leaders of several processes", function()
     end
   end
 
-  it("take over after the lease when the current leader is killed", function()
-    lead("a")
-    eventually(function() return last().name == "a" end)
-    lead("b")
-    lead("c")
-    eventually(function() return world.cli("ZCOUNT", "holdfast_queue:{chief}", "(0", "+inf") == 2 end)
-    children.a:kill("KILL")
-    eventually(function() return last().what == "in" and last().name ~= "a" end)
-    assert.equal(2, #terms())
-    check("a")
-  end)
-
   for _, how in ipairs { "stopped", "cut off" } do
     it("run only after a leader that is " .. how .. " knows that its term is over", function()
       local between = proxy.start(world.server.path)
@@ -634,12 +622,5 @@ describe("leaders under ngx_lua", function()
     eventually(function() return leads() and waits() end)
     other:release()
     assert.same({}, front:errors())
-  end)
-
-  it("are replaced when the leader's worker is killed", function()
-    eventually(function() return is_one_of(state(), front:workers()) end)
-    local leader, _, terms = state()
-    process.signal(leader, "KILL")
-    eventually(function() return select(3, state()) == terms + 1 end)
   end)
 end)

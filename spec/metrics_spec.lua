@@ -60,23 +60,6 @@ describe("a client", function()
   local function program(code) return process.lua { code = code, args = { server:url() } } end
 
   describe("counts", function()
-    it("acquires by class and outcome", function()
-      for _ = 1, 3 do assert(client:lock("a"):acquire()):release() end
-      local held = assert(other:lock("b"):acquire())
-      assert.is_nil(client:lock("b", { class = "orders" }):acquire(0))
-      held:release()
-      client:with_lock("b", { class = "orders" }, function(lock)
-        assert(lock:acquire()):release()
-      end)
-      local jobs, orders = class_of("jobs"), class_of("orders")
-      assert.same({ 3, 3, 3, 0 },
-        { jobs.outcomes.acquired, jobs.releases, jobs.held.count, jobs.outcomes.busy })
-      assert.same({ 1, 1, 1, 1 },
-        { orders.outcomes.busy, orders.outcomes.acquired, orders.reentries, orders.releases })
-      local printed = { jobs.outcomes.acquired, jobs.releases, jobs.held.count, jobs.held[1] }
-      for _, number in ipairs(printed) do assert.matches("^%d+$", tostring(number)) end
-    end)
-
     it("acquires of mutexes, one_by_one, idempotent and multi-locks", function()
       client:mutex("m"):acquire():release()
       client:one_by_one { class = "pay" }:execute("t", 1, function() end)
@@ -84,18 +67,6 @@ describe("a client", function()
       assert(client:multi_lock({ "x", "y" }):acquire()):release()
       local jobs = class_of("jobs")
       assert.same({ 4, 4, 1 }, { jobs.outcomes.acquired, jobs.releases, class_of("pay").releases })
-    end)
-
-    it("re-entries separately, for a multi-lock too", function()
-      for _, lock in ipairs { client:lock("a"), client:multi_lock { "x", "y" } } do
-        local before, keys = client:stats(), lock.keys and #lock:keys() or 1
-        assert(lock:acquire() and lock:acquire())
-        local after = client:stats()
-        assert.same({ keys, keys },
-          { after.acquires - before.acquires, after.reentries - before.reentries })
-        assert(lock:release() and lock:release())
-        assert.equal(2 * keys, client:stats().releases - before.releases)
-      end
     end)
 
     it("idempotent runs and calls of latches and plain semaphores by class", function()
@@ -142,23 +113,6 @@ describe("a client", function()
       assert.is_true(jobs.waited.sum > 0.9 and jobs.waited.sum < PATIENCE)
       assert.is_true(jobs.held.sum >= 0.05 and jobs.held.sum < jobs.waited.sum)
       assert.equal("exit", helper:wait(PATIENCE))
-    end)
-
-    it("round-trip times by class, with renewals in the client's own class", function()
-      local lock = assert(client:lock("a", { class = "orders", lease = 3, watchdog = true }):acquire())
-      local orders = class_of("orders").round_trips
-      assert.equal(1, orders.count)
-      assert.is_true(orders.sum > 0 and orders.sum < PATIENCE)
-      assert.equal(orders.sum <= 0.0001, orders[1] == 1)
-      assert.equal(1, orders[16])
-      local before = class_of("jobs").round_trips.count
-      assert.truthy(process.wait_until(function()
-        return class_of("jobs").round_trips.count > before
-      end, PATIENCE))
-      assert.is_true(lock:check() and lock:release())
-      assert.equal(3, class_of("orders").round_trips.count)
-      -- the client also counts replies that are errors
-      assert.is_true(client:stats().round_trips >= 3 + class_of("jobs").round_trips.count)
     end)
   end)
 
@@ -264,51 +218,6 @@ describe("a client", function()
         seen:idempotent("i", function() server:cli("DEL", "i") end)
       end)
       seen:close()
-    end)
-
-    it("receives opened and closed events", function()
-      local seen, list = listen { opened = true, closed = true }
-      assert(seen:ping())
-      assert(seen:lock("a"):acquire()):release()
-      assert.equal("opened", list[1].event)
-      assert.matches("redis", list[1].server)
-      server:cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-      assert(seen:ping())
-      assert.truthy(process.wait_until(function()
-        seen:ping()
-        return list[#list].event == "opened" and #list >= 3
-      end, PATIENCE))
-      local closed = {}
-      for _, event in ipairs(list) do
-        if event.event == "closed" then closed[#closed + 1] = event end
-      end
-      assert.truthy(closed[1])
-      for _, event in ipairs(closed) do
-        assert.same({ list[1].server, "unreachable" }, { event.server, event.code })
-        assert.is_nil(event.key)
-      end
-      local before = #list
-      seen:close()
-      assert.is_true(#list > before)
-      assert.same({ "closed", "closed" }, { list[#list].event, list[#list].code })
-    end)
-
-    it("receives the releases made by close", function()
-      local seen, list = listen(LOCKS)
-      local held = assert(seen:lock("k"):acquire()) -- luacheck: ignore 211 (lasts)
-      seen:close()
-      assert.same({ "acquired", "released" }, { list[1].event, list[2].event })
-    end)
-
-    it("receives only its lock's events if it is a lock's", function()
-      local list = {}
-      local lock = client:lock("own", { on_event = function(event)
-        list[#list + 1] = event.event
-      end })
-      assert(lock:acquire())
-      assert(client:lock("another"):acquire()):release()
-      lock:release()
-      assert.same({ "acquired", "released" }, list)
     end)
 
     it("receives all events if it is the client's, even those of locks with their own listener", function()

@@ -119,25 +119,6 @@ describe("a signal", function()
     assert.is_true(took >= 1000 and took < 5000, "took " .. tostring(took))
     world.cli("DEL", "k")
   end)
-
-  it("is never delivered to the watchdog's thread", function()
-    local child = world.run [[
-      local sys = require "spec.support.sys"
-      assert(sys.catch(10))
-      local lock = assert(require("holdfast").new { url = arg[1], lease = 3 }:lock("k"):acquire())
-      print("held") io.stdout:flush()
-      while sys.caught() < 20 do sys.sleep(0.01) end
-      print("caught", lock:check(), lock:release())
-    ]]
-    assert.is_truthy(child:wait_output("held", 20))
-    process.wait_until(function()
-      child:kill("USR1")
-      process.sleep(0.02)
-      return child:output():find("caught")
-    end, 20)
-    assert.matches("caught\ttrue\ttrue", child:output())
-    assert.same({ "exit", 0 }, { child:wait(20) })
-  end)
 end)
 
 -- A program that calls a server that hangs: "acquire" and "release" wait for the reply, "acquire

@@ -139,18 +139,6 @@ describe("a waiter", function()
     assert.is_nil(others:finish())
   end)
 
-  it("sends few commands while it waits", function()
-    local lease = 0.5
-    hold_before(names(10), { grant_lease = lease })
-    assert.equal(10, others:queued())
-    local commands, seconds = crowd.commands_in(server, 1)
-    -- each waiter rechecks once in a grant lease
-    assert.is_true(commands > 0 and commands <= 10 * (seconds / (lease * 0.9) + 1), commands
-      .. " commands")
-    server:cli("DEL", KEY)
-    assert.is_nil(others:finish(30))
-  end)
-
   it("wakes its process only to check the lock again", function()
     hold_before(names(1), { grant_lease = 0.5 })
     local status = ("/proc/%d/task/%d/status"):format(others.workers[1].pid, others.workers[1].pid)
