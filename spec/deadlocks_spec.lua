@@ -492,27 +492,6 @@ describe("deadlocks", function()
       assert.equal("unreachable", select(3, client:deadlocks()))
     end)
 
-    it("are searched for with 3 to 5 servers while at most a minority is down", function()
-      local more, found_by = redis.several(2), {}
-      for _, server in ipairs(more) do urls[#urls + 1] = server:url() end
-      for size = 3, 5 do
-        local some = {}
-        for i = 1, size do some[i] = urls[i] end
-        found_by[size] = holdfast.new { servers = some, mode = "quorum" }
-      end
-      for away = 1, 3 do
-        servers[away]:kill()
-        for size = 3, 5 do
-          local result, _, code = found_by[size]:deadlocks()
-          local wanted = { nil, "unreachable" }
-          if away < size - away then wanted = { { cycles = {}, waits = {} } } end
-          assert.message(away .. " of " .. size).same(wanted, { result, code })
-        end
-      end
-      for _, each in pairs(found_by) do each:close() end
-      for _, server in ipairs(more) do server:stop() end
-    end)
-
     for how, signal in pairs { ["is down"] = "KILL", hangs = "STOP" } do
       it("end one wait with deadlock_check while a server " .. how, function()
         if signal == "KILL" then servers[2]:kill() end

@@ -217,13 +217,11 @@ describe("holdfast doctor", function()
       return visit(secure:tls_url(), "--ca", made.ca.cert, "--cert", client.cert, "--key", client.key)
     end
 
-    it("names a server certificate that expires soon", function()
-      assert_hurts(found_with(5, 300), "certificates", "expires in [45]%.%d days")
-    end)
-
-    it("names a client certificate that expires soon", function()
-      assert_hurts(found_with(300, 5), "certificates", "expires in [45]%.%d days")
-    end)
+    for whose, days in pairs { server = { 5, 300 }, client = { 300, 5 } } do
+      it(("names a %s certificate that expires soon"):format(whose), function()
+        assert_hurts(found_with(days[1], days[2]), "certificates", "expires in [45]%.%d days")
+      end)
+    end
 
     it("finds no fault in certificates that last long enough", function()
       assert.same({}, found_with(300, 300).hurts)
@@ -302,15 +300,6 @@ describe("holdfast doctor", function()
       return visit(other.url, ...)
     end
 
-    it("names a replica that lags", function()
-      assert_hurts(telling "connected_slaves:1\r\nslave0:ip=10.0.0.7,port=6379,state=online,offset=1,lag=60\r\n",
-        "replicas", "10%.0%.0%.7:6379 lags")
-    end)
-
-    it("names a server that uses nearly all of the host's memory", function()
-      assert_hurts(telling "used_memory_rss:95\r\ntotal_system_memory:100\r\n", "memory", "95 %% of the host's memory")
-    end)
-
     it("sends one command per check to a server that replies only to INFO #check", function()
       other = fake.server { reply = "", login = true, info = BASE .. "rdb_last_bgsave_status:err\r\n" }
       local settings = process.directory() .. "/hasty.conf"
@@ -324,10 +313,6 @@ describe("holdfast doctor", function()
       assert_hurts(found, "persistence", "the last snapshot failed")
       assert_unknown(found, "clock")
       assert_unknown(found, "rights")
-    end)
-
-    it("names a clock that jumps", function()
-      assert_hurts(telling("", "*2\r\n:<n>000\r\n:0\r\n"), "clock", "moved by %d+.0 s while")
     end)
 
     it("names a server with a bug that lets users change each other's scripts", function()
@@ -344,9 +329,17 @@ describe("holdfast doctor", function()
       end)
     end
 
-    it("names an address behind which several servers reply", function()
-      assert_hurts(telling "run_id:<fd>\r\n", "topology", "%d different servers")
-    end)
+    for what, case in pairs {
+      ["a replica that lags"] = { "replicas", "10%.0%.0%.7:6379 lags",
+        "connected_slaves:1\r\nslave0:ip=10.0.0.7,port=6379,state=online,offset=1,lag=60\r\n" },
+      ["a server that uses nearly all of the host's memory"] = { "memory", "95 %% of the host's memory",
+        "used_memory_rss:95\r\ntotal_system_memory:100\r\n" },
+      ["a clock that jumps"] = { "clock", "moved by %d+.0 s while", "", "*2\r\n:<n>000\r\n:0\r\n" },
+      ["an address behind which several servers reply"] = { "topology", "%d different servers",
+        "run_id:<fd>\r\n" },
+    } do
+      it("names " .. what, function() assert_hurts(telling(case[3], case[4]), case[1], case[2]) end)
+    end
   end)
 
   it("names an unreachable server among several, and exits with 69 if it is the only one", function()

@@ -41,32 +41,9 @@ describe("a lock shared with Redisson", function()
     others:clear()
   end)
 
-  it("excludes Redisson owners, and is excluded by them", function()
-    assert(lock:acquire(0))
-    assert.is_nil((foreign:acquire(0)))
-    assert.is_nil((foreign:release()))
-    assert(lock:release()) assert(foreign:acquire(0))
-    local acquired, _, code = lock:acquire(0)
-    assert.same({ nil, "busy" }, { acquired, code })
-    assert.equal("not_held", (select(3, lock:release())))
-    assert(foreign:release())
-    assert.equal(0, server:cli("EXISTS", KEY))
-  end)
-
   local function assert_listens()
     assert.truthy(process.wait_until(function() return server:cli("PUBSUB", "NUMPAT") == 1 end))
   end
-
-  it("wakes holdfast's waiter when a Redisson owner releases", function()
-    for i = 1, 10 do
-      assert(foreign:acquire(0))
-      others:add("ours" .. i, { grant_lease = GRANT })
-      assert_listens()
-      assert(foreign:release())
-      assert.truthy(others:came_in("ours" .. i, SOON))
-      assert.is_nil(others:finish())
-    end
-  end)
 
   for _, signal in ipairs { "KILL", "STOP" } do
     it("wakes holdfast's second waiter on a Redisson release after the first one got SIG" .. signal, function()
@@ -82,17 +59,6 @@ describe("a lock shared with Redisson", function()
       first:stop()
     end)
   end
-
-  it("wakes a Redisson waiter when holdfast releases", function()
-    for i = 1, 10 do
-      assert(lock:acquire(0))
-      add_foreign("foreign" .. i)
-      assert.truthy(process.wait_until(function() return listeners() == 1 end))
-      assert(lock:release())
-      assert.truthy(others:came_in("foreign" .. i, SOON))
-      assert.is_nil(others:finish())
-    end
-  end)
 
   it("wakes a Redisson waiter first even if holdfast's has waited longer, and then holdfast's", function()
     local function is_woken_first(ours, theirs)

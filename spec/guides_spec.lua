@@ -20,18 +20,6 @@ local function delete_own(server, key, value)
 end
 
 describe("a mutex", function()
-  it("excludes locks set with SET NX PX, and is excluded by them", function()
-    local mutex = world.client():mutex("report")
-    assert(mutex:acquire(0))
-    assert.is_false(set_nx(world.server, "report", "python"))
-    assert.is_false(delete_own(world.server, "report", "python"))
-    assert(mutex:release())
-    assert.is_true(set_nx(world.server, "report", "python"))
-    assert.equal("busy", select(3, mutex:acquire(0)))
-    assert.equal("conflict", select(3, world.client():lock("report"):acquire(0)))
-    assert.is_true(delete_own(world.server, "report", "python"))
-  end)
-
   it("excludes locks set with SET NX PX as part of a multi-lock", function()
     local client = world.client()
     local both = holdfast.multi_lock { client:mutex("a"), client:mutex("b") }
@@ -43,20 +31,6 @@ describe("a mutex", function()
     assert.same({ false, false }, { set_nx(world.server, "a", "node"),
       set_nx(world.server, "b", "node") })
     assert(both:release())
-  end)
-end)
-
-describe("a one_by_one template", function()
-  it("excludes a SET NX lock on type_id, and is excluded by it", function()
-    local template = world.client():one_by_one()
-    local once = { queue = false }
-    assert.is_true(set_nx(world.server, "order_42", "java"))
-    assert.equal("busy", select(3, template:execute("order", 42, once, assert)))
-    assert.is_true(delete_own(world.server, "order_42", "java"))
-    assert(template:execute("order", 42, once, function()
-      assert.is_false(set_nx(world.server, "order_42", "java"))
-      return true
-    end))
   end)
 end)
 

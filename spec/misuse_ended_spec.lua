@@ -7,6 +7,8 @@ local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local world = require("spec.support.world").new()
 
+local unpack = table.unpack or unpack
+
 local client, lock
 
 before_each(function()
@@ -102,21 +104,13 @@ describe("after client:close()", function()
     assert(lock:acquire())
     client:close()
     assert.equal(0, world.cli("EXISTS", "k"))
-    closed(lock:acquire())
+    for _, name in ipairs {
+      "acquire", "try_acquire", "release", "force_release", "check", "is_locked", "ttl", "info",
+    } do closed(lock[name](lock)) end
     closed(lock:acquire(0.05))
-    closed(lock:try_acquire())
-    closed(lock:release())
-    closed(lock:force_release())
     closed(lock:extend(5))
-    closed(lock:check())
-    closed(lock:is_locked())
-    closed(lock:ttl())
-    closed(lock:info())
     closed(client:ping())
     closed(client:lock("other"):acquire())
-    local ran = false
-    closed(client:with_lock("k", function() ran = true end))
-    assert.is_false(ran)
   end)
 
   it("calls on every other object fail with closed", function()
@@ -126,40 +120,29 @@ describe("after client:close()", function()
     local permit, elsewhere = assert(pool:acquire()), assert(near:lock("e"):acquire())
     client:close()
     local function error_if_run() error "it runs" end
-    closed(all:acquire())
-    closed(all:try_acquire())
     closed(all:extend(5))
-    closed(all:check())
-    closed(all:release())
     closed(holdfast.multi_lock({ near:lock "n", lock }):acquire())
     assert.equal(0, world.cli("EXISTS", "n"))
-    closed(permit:release())
-    closed(permit:extend(5))
-    closed(pool:acquire())
-    closed(pool:try_acquire())
-    closed(pool:with_permit(error_if_run))
-    for _, name in ipairs { "info", "available", "permits" } do closed(pool[name](pool)) end
-    closed(pool:set_permits(3))
-    for _, name in ipairs { "acquire", "try_acquire", "release", "drain", "available", "delete" } do
-      closed(plain[name](plain))
+    for names, object in pairs {
+      ["acquire try_acquire check release"] = all, ["release"] = permit,
+      ["acquire try_acquire info available permits"] = pool,
+      ["acquire try_acquire release drain available delete"] = plain,
+      ["count_down count wait delete"] = latch, ["acquire"] = rw:read(), ["acquire "] = rw:write(),
+      ["deadlocks"] = client,
+    } do
+      for name in names:gmatch "%S+" do closed(object[name](object)) end
     end
-    closed(plain:add(1))
+    for name, case in pairs {
+      extend = { permit, 5 }, set_permits = { pool, 3 }, add = { plain, 1 }, set = { latch, 1 },
+      claim = { fence, elsewhere }, call = { fence, elsewhere, "SET", "f", "1" },
+      run = { fence, elsewhere, { { "SET", "f", "1" } } }, with_permit = { pool, error_if_run },
+      execute = { runs, "t", 1, error_if_run },
+    } do closed(case[1][name](unpack(case))) end
     closed(plain:set(1))
     closed(plain:with_permit(error_if_run))
-    closed(latch:set(1))
-    for _, name in ipairs { "count_down", "count", "wait", "delete" } do closed(latch[name](latch)) end
-    closed(fence:claim(elsewhere))
-    closed(fence:call(elsewhere, "SET", "f", "1"))
-    closed(fence:run(elsewhere, { { "SET", "f", "1" } }))
-    closed(rw:read():acquire())
-    closed(rw:write():acquire())
-    closed(runs:execute("t", 1, error_if_run))
-    closed(client:idempotent("i", error_if_run))
-    closed(client:lead("leader", error_if_run))
-    closed(client:deadlocks())
-    for _, name in ipairs { "with_read_lock", "with_write_lock", "with_fair_lock" } do
-      closed(client[name](client, "k", error_if_run))
-    end
+    for _, name in ipairs {
+      "with_lock", "with_read_lock", "with_write_lock", "with_fair_lock", "idempotent", "lead",
+    } do closed(client[name](client, "k", error_if_run)) end
     world.cli("DEL", "s")
   end)
 

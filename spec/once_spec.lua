@@ -159,13 +159,6 @@ describe("client:once", function()
       pass(PERIOD)
       assert.equal("ran", outcome(world.client()))
     end)
-
-    it("runs again with retry until a run succeeds", function()
-      failed { retry = true }
-      failed { retry = true }
-      assert.equal("ran", outcome(world.client(), { retry = true }))
-      assert.equal("duplicate", outcome(world.client(), { retry = true }))
-    end)
   end)
 
   describe("while a run is in progress", function()

@@ -110,18 +110,6 @@ describe("a client written from the protocol page", function()
     assert.equal(3, ran)
   end)
 
-  it("acquires in turn with the real client", function()
-    for i = 1, 3 do
-      add("p" .. i, { turns = 40 })
-      add("h" .. i, { turns = 40 })
-    end
-    assert_turns(240)
-    for i = 1, 3 do
-      assert.equal(40, others:turns_of("p" .. i))
-      assert.equal(40, others:turns_of("h" .. i))
-    end
-  end)
-
   it("is queued in order of arrival among real clients", function()
     local names = { "p1", "h1", "h2", "p2", "p3", "h3" }
     assert(lock:acquire(0))

@@ -251,15 +251,6 @@ describe("under ngx_lua", function()
       for i = 1, 3 do assert.is_true(after[i] >= before[i] + 0.15, i) end
     end)
 
-    it("omits a key that is no longer a lock", function()
-      start {}
-      write_lock { key = "k" }
-      shows("k")
-      server:cli("DEL", "k")
-      server:cli("RPUSH", "k", "x")
-      comes_to_show(0)
-    end)
-
     it("shows how to break each kind, shortens long keys, and links to any key", function()
       start {}
       local long, binary = ("x"):rep(1025), "a\1/ä"

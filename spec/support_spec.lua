@@ -2,7 +2,6 @@ local command = require "spec.support.command"
 local files = require "spec.support.files"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
-local resp = require "spec.support.resp"
 local sys = require "spec.support.sys"
 
 describe("spec.support.redis", function()
@@ -10,30 +9,6 @@ describe("spec.support.redis", function()
 
   before_each(function() server = redis.start() end)
   after_each(function() server:stop() end)
-
-  it("records every command that clients sent", function()
-    local monitor = server:monitor()
-    local odd = 'a "quoted" \\x41 \n\1\255'
-    server:cli("SET", "k", odd)
-    server:cli("EVAL", "return redis.call('GET', KEYS[1])", 1, "k")
-    local commands = monitor:commands()
-    assert.same({ "SET", "k", odd }, commands[1].args)
-    assert.is_true(commands[3].script)
-    assert.equal(1, monitor:count("eval"))
-    assert.equal(0, monitor:count("get"))
-    monitor:close()
-  end)
-
-  it("lists the keys, channels and clients that a test left", function()
-    local subscriber = resp.connect { path = server.path }
-    subscriber:call("SUBSCRIBE", "channel")
-    server:cli("SET", "b", 1)
-    server:cli("SET", "a", 1)
-    assert.same({ keys = { "a", "b" }, channels = { "channel" }, clients = 1 }, server:leaks())
-    subscriber:close()
-    assert.is_truthy(process.wait_until(function() return server:leaks("none*").clients == 0 end))
-    assert.same({}, server:leaks("none*").keys)
-  end)
 
   it("says why a server did not start", function()
     assert.error_matches(function() redis.start { conf = { "no-such-option 1" } } end, "no%-such%-option")

@@ -125,35 +125,24 @@ describe("a read/write lock shared with Java", function()
     assert.equal("exit", (writer:wait(5))) -- a killed one would leave its grant in the queue
   end)
 
-  it("lets a holdfast writer acquire among Java's readers, which may re-enter", function()
-    for i = 1, 3 do
-      java("java" .. i, { role = "read", holds = i, seconds = 6, inside = 0.02, together = 1 })
-    end
-    ours("writer", { role = "write", seconds = 5, inside = 0.002, outside = 0.05, together = 1 })
-    others:begin(START_UP)
-    assert.is_nil(others:finish(START_UP))
-    local turns = history()
-    print(("\nour writer %d turns, Java's readers %d, %d and %d"):format(turns.writer or 0,
-      turns.java1, turns.java2,
-      turns.java3))
-    assert.is_true((turns.writer or 0) >= 8)
-    for i = 1, 3 do assert.is_true(turns["java" .. i] > 10) end
-  end)
-
-  it("lets Java's writer acquire among holdfast's readers", function()
-    for i = 1, 3 do
-      ours("ours" .. i, { role = "read", seconds = 5, inside = 0.02, together = 1 })
-    end
-    java("writer", { role = "write", seconds = 4, inside = 0.002, outside = 0.05, together = 1 })
-    others:begin(START_UP)
-    assert.is_nil(others:finish(START_UP))
-    local turns = history()
-    print(("\nJava's writer %d turns, our readers %d, %d and %d"):format(turns.writer or 0,
-      turns.ours1, turns.ours2,
-      turns.ours3))
-    assert.is_true((turns.writer or 0) >= 8)
-    for i = 1, 3 do assert.is_true(turns["ours" .. i] > 10) end
-  end)
+  for what, sides in pairs {
+    ["a holdfast writer acquire among Java's readers, which may re-enter"] = { ours, java, "java", 1 },
+    ["Java's writer acquire among holdfast's readers"] = { java, ours, "ours" },
+  } do
+    it("lets " .. what, function()
+      local write, read, reader, reenters = (table.unpack or unpack)(sides, 1, 4)
+      for i = 1, 3 do
+        local holds = reenters and i
+        read(reader .. i, { role = "read", holds = holds, seconds = 6, inside = 0.02, together = 1 })
+      end
+      write("writer", { role = "write", seconds = 5, inside = 0.002, outside = 0.05, together = 1 })
+      others:begin(START_UP)
+      assert.is_nil(others:finish(START_UP))
+      local turns = history()
+      assert.is_true((turns.writer or 0) >= 8)
+      for i = 1, 3 do assert.is_true(turns[reader .. i] > 10, reader .. i) end
+    end)
+  end
 
   it("shows no reader a half-written value, and all of four clients on each side get turns", function()
     local roles = { "read", "read", "write", "both" }
