@@ -1,6 +1,5 @@
 local core = require "holdfast.core"
 local fails = require "spec.support.fails"
-local fake = require "spec.support.fake"
 local files = require "spec.support.files"
 local process = require "spec.support.process"
 local sys = require "spec.support.sys"
@@ -83,14 +82,6 @@ describe("a client", function()
     assert.is_true(process.now() - started < 10)
   end)
 
-  it("sets its name on the connection, holdfast by default", function()
-    local client = world.client { name = "order-service" }
-    assert(client:ping())
-    assert.equal(1, #connections("order-service"))
-    assert(world.client():ping())
-    assert.equal(1, #connections("holdfast"))
-  end)
-
   it("uses one connection for all calls, and a second one for its watchdog", function()
     local client = world.client { name = "counted", lease = 1.5 }
     local lock = client:lock("k")
@@ -114,28 +105,6 @@ describe("a client", function()
     -- the specs' own connection to the server is close-on-exec, too
     assert.is_nil(text:find("socket:", 1, true), text)
     assert.is_true(held:is_held())
-  end)
-end)
-
-describe("a reconnecting client", function()
-  it("loads only the programs that it uses", function()
-    local client = world.client()
-    world.cli("SCRIPT", "FLUSH")
-    local lock = assert(client:lock("k"):acquire(0))
-    assert.equal("1", world.cli("INFO", "memory"):match("number_of_cached_scripts:(%d+)"))
-    assert(lock:release())
-    assert.equal("2", world.cli("INFO", "memory"):match("number_of_cached_scripts:(%d+)"))
-  end)
-
-  it("loads its programs again after SCRIPT FLUSH", function()
-    local lock = world.client():lock("k")
-    for _ = 1, 3 do
-      for _, call in ipairs { "acquire", "acquire", "extend", "info", "release", "release" } do
-        world.cli("SCRIPT", "FLUSH")
-        assert(lock[call](lock, call == "extend" and 10 or call == "acquire" and 0 or nil))
-      end
-      assert.is_false(lock:force_release())
-    end
   end)
 end)
 
@@ -164,17 +133,6 @@ describe("a connection that cannot be made", function()
     end
     client:close()
   end)
-
-  it("fails as unreachable if a unix socket accepts no connection", function()
-    local path = world.server.directory .. "/full.sock"
-    fill(assert(sys.listen_unix(path)), sys.connect_unix, path)
-    local started = process.now()
-    local client = world.client { url = "unix://" .. path, connect_timeout = 0.25,
-      command_timeout = 20 }
-    fails("unreachable", client:lock("k"):acquire(0))
-    assert.is_true(process.now() - started < 10)
-    client:close()
-  end)
 end)
 
 describe("after a fork", function()
@@ -196,26 +154,6 @@ describe("after a fork", function()
     os.remove(path)
     return text
   end
-
-  it("the child has its own uuid and does not hold the parent's lock", function()
-    local lock = assert(world.client():lock("k"):acquire())
-    local owner = lock:owner()
-    local child_owner = in_child(function()
-      assert(lock:is_held() == false)
-      assert(lock:holds() == 0)
-      assert(lock:token() == nil)
-      assert(select(3, lock:release()) == "not_held")
-      assert(select(3, lock:extend(1)) == "not_held")
-      assert(select(3, lock:try_acquire()) == "busy")
-      return lock:owner()
-    end)
-    assert.matches("^ok %x+%-", child_owner)
-    assert.is_true("ok " .. owner ~= child_owner)
-    assert.equal(owner, lock:owner())
-    assert.is_true(lock:check())
-    assert.same({ [owner] = "1" }, world.hash("k"))
-    assert(lock:release())
-  end)
 
   -- The child may close a state that its parent has opened.
   it("the child's count of Lua states includes only those that it has opened itself", function()
@@ -362,45 +300,5 @@ describe("after a fork", function()
     end))
     assert.equal("lost", select(3, core.lock.release_all(locks)))
     core.client.close(client, 20)
-  end)
-end)
-
-describe("a server version", function()
-  local server
-
-  after_each(function()
-    server.stop()
-    server = nil
-  end)
-
-  -- Returns the lock of a client whose server replies `info` to INFO, and errors to the rest.
-  local function lock_at(info)
-    server = fake.server { info = "# Server\r\n" .. info, reply = "-ERR from the program\r\n",
-      login = true }
-    return world.client { url = server.url, connect_timeout = 1, command_timeout = 1 }:lock("k")
-  end
-
-  local function refusal(info)
-    local message = fails("server", lock_at(info):acquire(0))
-    assert.is_truthy(message:find("127.0.0.1:" .. server.port, 1, true), message)
-    return message
-  end
-
-  it("below 5.0 is refused when the client connects, and the message names it", function()
-    local message = refusal("redis_version:4.0.14\r\nredis_mode:standalone\r\n")
-    assert.matches("the server is Redis 4.0.14; holdfast needs Redis 5.0 or later", message, 1,
-      true)
-    server.stop()
-    assert.matches("Redis 3.2.12;", refusal("redis_version:3.2.12\r\n"), 1, true)
-  end)
-
-  it("from 5.0 on, or unknown, is accepted", function()
-    for _, info in ipairs { "redis_version:5.0.14\r\n",
-      "redis_version:7.2.4\r\nserver_name:valkey\r\n",
-      "redis_version:10.0.1\r\n", "redis_version:\r\n", "redis_version:unstable\r\n",
-      "redis_mode:standalone\r\n" } do
-      assert.matches("from the program", refusal(info), 1, true)
-      server.stop()
-    end
   end)
 end)

@@ -70,18 +70,6 @@ describe("a handle", function()
     end
   end)
 
-  it("subtracts a release from its balance even if the release does not reach the server", function()
-    one:call(lock, "acquire")
-    local op = one:begin(lock, "release")
-    one:act()
-    one:cut()
-    one:jump(4)
-    assert.is_true(operation.is_done(op))
-    assert.equal("unreachable", select(3, operation.finish(op)))
-    assert.equal(0, raw.balance(lock))
-    one:settle(1)
-  end)
-
   it("returns its last loss until its next acquire, and its first loss permanently", function()
     one:call(lock, "acquire")
     server:cli("DEL", "k")
@@ -193,30 +181,6 @@ describe("a handle", function()
     assert.equal("deleted", raw.lost(lock))
     one:call(lock, "acquire")
     assert.is_nil(raw.lost(lock))
-  end)
-
-  it("without renewal is renewed only while the rest of its multi-lock is being acquired", function()
-    local function remaining_later(lock_of)
-      one:pass(12)
-      return raw.remaining(lock_of)
-    end
-    for _, ending in ipairs { "settle", "release", "abandon" } do
-      local fixed = one:lock("of " .. ending, { renewed = false })
-      for _ = 1, 2 do one:call(fixed, "acquire") end
-      raw.collect(fixed)
-      near(30 - MARGIN, remaining_later(fixed))
-      if ending == "settle" then raw.settle(fixed)
-      elseif ending == "release" then one:call(fixed, "release")
-      else raw.abandon(fixed, raw.number(fixed), 1) end
-      one:pass(0)
-      local left = raw.remaining(fixed)
-      near(left - 12, remaining_later(fixed))
-    end
-    local renewed = one:lock("renewed")
-    one:call(renewed, "acquire")
-    raw.collect(renewed)
-    raw.settle(renewed)
-    near(30 - MARGIN, remaining_later(renewed))
   end)
 
   it("starts and stops the renewals for a multi-lock only for its caller's own hold", function()

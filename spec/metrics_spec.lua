@@ -91,29 +91,6 @@ describe("a client", function()
       assert.is_true(of.round_trips.count >= 3)
       assert.equal(0, class_of("jobs").round_trips.count)
     end)
-
-    it("waits, hand-offs and their times", function()
-      local helper = program [[
-        local client = require("holdfast").new(arg[1])
-        local lock = assert(client:lock("k2"):acquire())
-        print("ready") io.stdout:flush()
-        repeat until lock:info().waiters == 1
-        local at = os.time() + 2
-        repeat until os.time() >= at
-        lock:release()
-        client:close()
-      ]]
-      assert(helper:wait_output("ready", PATIENCE))
-      local lock = assert(client:lock("k2"):acquire(PATIENCE))
-      assert.is_true(lock:waited() > 0.9, tostring(lock:waited()))
-      process.sleep(0.05)
-      lock:release()
-      local jobs = class_of("jobs")
-      assert.same({ 1, 1, 0 }, { jobs.hand_offs, jobs.waited.count, jobs.waited[1] })
-      assert.is_true(jobs.waited.sum > 0.9 and jobs.waited.sum < PATIENCE)
-      assert.is_true(jobs.held.sum >= 0.05 and jobs.held.sum < jobs.waited.sum)
-      assert.equal("exit", helper:wait(PATIENCE))
-    end)
   end)
 
   describe("writes as OpenMetrics", function()

@@ -44,35 +44,6 @@ describe("a multi lock", function()
   end
 
   describe("while it waits", function()
-    it("with a single lock sends no more commands than that lock", function()
-      local function commands(make)
-        local client = connect(one:url())
-        assert(client:ping())
-        local before = client:stats().round_trips
-        assert(make(client):acquire(0)):release()
-        return client:stats().round_trips - before
-      end
-      local options = { owner = "me", lease = 60 }
-      local function lock(client) return client:lock("x", options) end
-      commands(lock) -- now the server knows the program
-      local of_lock = commands(lock)
-      local of_all = commands(function(client) return client:multi_lock({ "y" }, options) end)
-      assert.equal(of_lock, of_all)
-    end)
-
-    it("sends one command if it does not wait and one of its locks is busy", function()
-      local client = connect(one:url())
-      local all = client:multi_lock { "a", "b" }
-      assert(all:acquire(0)):release()
-      local held = occupy(one, "b", 60)
-      for _, name in ipairs { "try_acquire", "acquire" } do
-        local before = client:stats().round_trips
-        assert.equal("busy", select(3, all[name](all, 0)))
-        assert.equal(1, client:stats().round_trips - before)
-      end
-      assert(held:release())
-    end)
-
     it("sends one command for each free lock on a separate server", function()
       local first, second = connect(one:url()), connect(two:url())
       local all = holdfast.multi_lock { first:lock("a"), second:lock("b") }
@@ -102,19 +73,6 @@ describe("a multi lock", function()
     it("waits longer by default the more locks it has", function()
       occupy(one, "a", 0.9)
       assert(connect(one:url()):multi_lock({ "a", "b", "c" }):acquire()):release()
-    end)
-
-    it("continues to wait while a server is briefly busy", function()
-      local client = connect { url = one:url(), command_timeout = 0.2 }
-      assert(client:ping())
-      one:cli("CONFIG", "SET", "lua-time-limit", 10)
-      local busy = process.start { "sh", "-c", ("redis-cli -s %s eval 'while true do end' 0 & "
-        .. "sleep 0.6; redis-cli -s %s script kill; wait"):format(one.path, one.path) }
-      assert(process.wait_until(function() return not client:ping() end, 20))
-      local all = assert(client:multi_lock({ "a", "b" }):acquire(20))
-      assert(all:release())
-      busy:wait(20)
-      one:cli("CONFIG", "SET", "lua-time-limit", 5000)
     end)
 
     it("renews a short lease until it holds all locks", function()

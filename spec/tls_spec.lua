@@ -6,13 +6,10 @@ local files = require "spec.support.files"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local sentinel = require "spec.support.sentinel"
-local sys = require "spec.support.sys"
 
 local options = { tcp = true }
 local world = require("spec.support.world").new(options)
 
-local TIMEOUT = 0.5 -- for connections that are not expected to succeed
-local SLACK = 9     -- for a busy machine, beyond the guaranteed time; COMMAND is more
 local COMMAND = 30
 
 local made
@@ -278,25 +275,6 @@ describe("a certificate", function()
     process.remove(directory)
   end)
 
-  it("from the system's authorities is accepted, unless others are named", function()
-    local empty = process.directory()
-    local child = world.program {
-      code = [[
-        for _, tls in ipairs { {}, { ca_file = arg[2] }, { ca_path = arg[3] } } do
-          local client = require("holdfast").new { url = arg[1], tls = tls }
-          local lock, message = client:lock("k"):acquire(0)
-          print(lock and lock:release() or message:match("certificate verify failed"))
-        end
-      ]],
-      args = { world.server:tls_url(), made.other_ca.cert, empty },
-      env = { SSL_CERT_FILE = made.ca.cert },
-    }
-    assert.same({ "exit", 0 }, { child:wait(20) })
-    process.remove(empty)
-    local refused_one = "certificate verify failed\n"
-    assert.equal("true\n" .. refused_one:rep(2), child:output())
-  end)
-
   it("for a different name is refused, unless server_name says to expect it", function()
     local url = server_with(made.elsewhere):tls_url()
     fails("hostname mismatch", { url = url, tls = { server_name = "localhost" } })
@@ -343,46 +321,6 @@ describe("a server", function()
     for _, login in ipairs { "", ":secret@", "app:secret@" } do
       fails("use rediss://", { url = ("redis://%s127.0.0.1:%d"):format(login, port) })
     end
-  end)
-
-  it("without TLS fails after the connect timeout, and the message asks about TLS", function()
-    local started = process.now()
-    local url = "rediss://127.0.0.1:" .. world.server.port
-    local message = fails("the TLS handshake timed out; does the server speak TLS?",
-      { url = url, tls = {}, connect_timeout = TIMEOUT, command_timeout = COMMAND })
-    local took = process.now() - started
-    assert.is_true(took >= TIMEOUT * 0.9 and took < TIMEOUT + SLACK, message .. took)
-  end)
-
-  -- Starts a server that reads once, then sends these bytes or closes. → its URL, its process
-  local function answering(bytes)
-    local child = world.program { args = { bytes }, code = [[
-      local sys = require "spec.support.sys"
-      local listener, port = assert(sys.listen_tcp())
-      print("port " .. port .. " ") io.stdout:flush()
-      local fd = assert(sys.accept(listener, 20))
-      sys.read(fd, 20)
-      if not arg[1] then return end
-      sys.write(fd, arg[1], 20)
-      sys.read(fd, 20)
-    ]] }
-    return "rediss://127.0.0.1:" .. assert(child:wait_output("port (%d+) ", 10)), child
-  end
-
-  it("that hangs in the TLS handshake makes the connection fail after the connect timeout", function()
-    local listener, port = assert(sys.listen_tcp())
-    local started = process.now()
-    fails("the TLS handshake timed out", { url = "rediss://127.0.0.1:" .. port, tls = {},
-      connect_timeout = TIMEOUT, command_timeout = COMMAND })
-    assert.is_true(process.now() - started < TIMEOUT + SLACK)
-    sys.close(listener)
-  end)
-
-  it("that closes the connection in the handshake is reported differently from a refusal", function()
-    local url, child = answering()
-    fails("closed the connection during the TLS handshake", { url = url, tls = {} })
-    child:wait(20)
-    fails("Connection refused", { url = url, tls = {} })
   end)
 end)
 

@@ -183,24 +183,6 @@ describe("a malformed reply", function()
       assert.is_true(process.now() - started < QUICK + QUICK + SLACK)
     end)
   end
-
-  it("with a very long error is shortened in the message", function()
-    local lock = client_of_fake({ reply = "-ERR " .. ("x"):rep(100000) .. "\r\n",
-      login = true }, 3):lock("k")
-    local message = fails("server", QUICK, lock, "acquire", 0)
-    assert.is_true(#message < 1000)
-  end)
-
-  it("that is cut off or stops halfway makes calls fail as unreachable", function()
-    for _, bytes in ipairs { "", "*", "*2\r\n", "*2\r\n:1\r\n", "*2\r\n:1\r\n:17952050814",
-        "$10\r\nabc", "halfway" } do
-      local is_cut = bytes ~= "halfway"
-      local lock = client_of_fake { reply = is_cut and bytes or "*2\r\n:1\r\n", login = true, close = is_cut }
-        :lock("k")
-      fails("unreachable", QUICK + QUICK, lock, "acquire", 0)
-      assert.is_false(lock:is_held())
-    end
-  end)
 end)
 
 describe("a lost reply", function()
@@ -247,22 +229,4 @@ describe("a lost reply", function()
       end
     end)
   end
-
-  it("to a command that never arrived makes the client send it again", function()
-    local lock = assert(proxied:lock("drop0:1:acquire"):acquire(20))
-    assert.same({ [lock:owner()] = "1" }, world.hash("drop0:1:acquire"))
-    assert(lock:release())
-    lock = proxied:lock("drop0:2:release")
-    assert(lock:acquire(20)) assert(lock:release())
-    assert.equal(0, world.cli("EXISTS", "drop0:2:release"))
-  end)
-
-  it("that never comes is waited for over a new connection, within the call's own timeout", function()
-    local lock = assert(proxied:lock("mute0:1:acquire"):acquire(0))
-    assert.same({ [lock:owner()] = "1" }, world.hash("mute0:1:acquire"))
-    assert(lock:release())
-    lock = proxied:lock("mute0:2:release")
-    assert(lock:acquire(20) and lock:release())
-    assert.equal(0, world.cli("EXISTS", "mute0:2:release"))
-  end)
 end)
