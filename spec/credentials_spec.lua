@@ -34,37 +34,6 @@ after_each(function()
 end)
 
 describe("a credentials function", function()
-  it("is called before each connection, and again when the server refuses the login", function()
-    local calls, password = {}, "one"
-    local one = client(function(server, refused)
-      calls[#calls + 1] = server .. (refused and " refused" or "")
-      if refused then password = "three" end
-      return "", password
-    end)
-    assert(one:ping())
-    rotate "two"
-    password = "two"
-    assert(one:ping())
-    assert.same({ address(), address() }, calls)
-    rotate "three"
-    assert(one:ping())
-    assert.same({ address(), address() .. " refused" }, { calls[3], calls[4] })
-  end)
-
-  it("makes the call fail as denied if the server refuses its login twice in a row", function()
-    local calls = 0
-    local one = client(function()
-      calls = calls + 1
-      return "", "s3cret"
-    end)
-    local got, message, code = one:lock("k"):acquire(0)
-    assert.is_nil(got)
-    assert.equal("denied", code)
-    assert.matches("WRONGPASS", message)
-    assert.is_nil(message:find("s3cret", 1, true))
-    assert.equal(2, calls)
-  end)
-
   it("that fails makes calls fail as unreachable, with its reason in the message", function()
     for _, case in ipairs {
       { function() return nil, "the vault is closed" end, "unreachable", "the vault is closed" },
@@ -156,36 +125,6 @@ describe("a credentials function", function()
     assert(lock:release()) assert(other:release())
   end)
 
-  it("is called for a waiter if the password changed while it waited", function()
-    local holder = client(function() return "", world.server.options.password end)
-    local lock = assert(holder:lock("k", { lease = 30 }):acquire(0))
-    local path = process.directory() .. "/password"
-    local function write(text) files.write(path, text) end
-    write "one"
-    local child = world.program {
-      code = [[
-        local client = require("holdfast").new { url = arg[1], credentials = function()
-          local file = io.open(arg[2])
-          local text = file:read("*a")
-          file:close()
-          return "", text
-        end }
-        local lock = client:lock("k")
-        print(lock:acquire(60) == lock, lock:release())
-        client:close()
-      ]],
-      args = { "redis://" .. address(), path },
-    }
-    assert.is_truthy(process.wait_until(function()
-      return world.cli("ZCARD", "holdfast_queue:{k}") == 1
-    end, PATIENCE))
-    write "two"
-    rotate "two"
-    assert(lock:release())
-    assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
-    assert.matches("true\ttrue", child:output())
-  end)
-
   for _, loop in ipairs(loops) do
     it("may wait in a coroutine of its own, for holders and waiters, under " .. loop.name, function()
       local password, calls = "one", 0
@@ -215,17 +154,6 @@ describe("a credentials function", function()
         assert.is_true(calls >= 2)
         assert(lock:release())
         assert.is_true(loop.wait_until(function() return granted end, PATIENCE))
-        one:close()
-      end)
-    end)
-
-    it("that fails ends a call with its reason, under " .. loop.name, function()
-      loop.run(function()
-        local one = client(function() return nil, "the vault is closed" end, { driver = loop.driver })
-        local got, message, code = one:lock("k"):acquire(0)
-        assert.is_nil(got)
-        assert.equal("unreachable", code)
-        assert.matches("the vault is closed", message)
         one:close()
       end)
     end)

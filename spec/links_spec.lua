@@ -158,37 +158,6 @@ it("a connection that dies silently fails no call that has time left, under ngin
   assert.equal("true\ntrue\n", second)
 end)
 
-it("a quiet connection that has died is detected within a fraction of command_timeout", function()
-  local client = world.client { url = between.url, command_timeout = 10 }
-  local lock = client:lock "quiet"
-  assert(lock:acquire(0))
-  process.sleep(QUIET)
-  local took = math.huge
-  for _ = 1, 3 do -- on a busy machine one try of three
-    between:tell("forget", "both")
-    local from = process.now()
-    assert(lock:release())
-    took = math.min(took, process.now() - from)
-    if took < 2 then break end
-    assert(lock:acquire(0))
-    process.sleep(QUIET)
-  end
-  assert.is_true(took < 2, took)
-end)
-
-it("a re-entry of a shared owner is counted once although its quiet connection has died", function()
-  local client = world.client { url = between.url }
-  local lock = client:lock("shared", { owner = "nightly" })
-  assert(lock:acquire(0))
-  process.sleep(QUIET)
-  between:tell("forget", "down")
-  assert(lock:acquire(0))
-  assert.same({ nightly = "2" }, world.hash "shared")
-  assert(lock:release())
-  assert(lock:release())
-  assert.is_true(world.is_free "shared")
-end)
-
 -- ---- replies that come late ----
 
 -- → how many seconds after its wait the slowest driver's acquire(1) returns, while each reply is

@@ -111,23 +111,6 @@ describe("a refusal of writes", function()
       set(refusal, false)
     end
   end)
-
-  it("causes one cut_off event in each wait that it interrupts", function()
-    local seen = {}
-    local client = world.client { on_event = function(event)
-      if event.event == "cut_off" then seen[#seen + 1] = event end
-    end }
-    for _, refusal in ipairs(REFUSALS) do
-      set(refusal, true)
-      assert.is_nil((client:lock("k"):acquire(0.3)))
-      set(refusal, false)
-      local event = table.remove(seen)
-      assert.equal(refusal.code or "unreachable", event.code)
-      assert.matches('^cannot acquire "k" on .*: ' .. refusal[1], event.message)
-      assert.equal("k", event.key)
-      assert.equal(0, #seen)
-    end
-  end)
 end)
 
 -- ---- the rights of a user ----

@@ -2,7 +2,6 @@
 
 local certificates = require "spec.support.certificates"
 local cluster = require "spec.support.cluster"
-local fake = require "spec.support.fake"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local resty = require "spec.support.resty"
@@ -264,12 +263,5 @@ describe("under ngx_lua", function()
     server:kill("CONT")
     stop()
     other:stop()
-  end)
-
-  it("reports that the server closed the connection", function()
-    local closing = fake.server { reply = "", close = true }
-    start { url = closing.url, server = handler("/", [[ SAY(select(2, CLIENT:ping())) ]]) }
-    assert.matches("the server closed the connection during login", say "/", 1, true)
-    closing:stop()
   end)
 end)

@@ -304,13 +304,6 @@ describe("a credentials command", function()
     local code, output = command.run(nil, { "ping", env = { HOLDFAST_CONFIG = directory .. "holdfast.conf" } })
     assert.equal(64, code, output)
   end)
-
-  it("cannot be combined with a login in the URL", function()
-    local code, output = command.run(nil, { "ping", "--url", "redis://:x@h", "--credentials-command", "echo x" })
-    assert.equal(64, code)
-    assert.is_truthy(output:find("--url has a user or a password; leave them out of the URL, or leave out "
-      .. "--credentials-command", 1, true), output)
-  end)
 end)
 
 if nginx.is_there() then

@@ -146,17 +146,6 @@ describe("a wait", function()
     server:cli("DEL", KEY)
   end)
 
-  it("acquires the free lock behind a queue of dead waiters", function()
-    for i = 1, 20 do
-      server:cli("ZADD", QUEUE, i, crowd.member(("%08x-0000-8000-8000-000000000000"):format(i), 1))
-    end
-    local before = process.now()
-    assert(lock:acquire(GRANT))
-    assert.is_true(process.now() - before < GRANT / 2)
-    assert.equal(0, server:cli("EXISTS", QUEUE))
-    assert(lock:release())
-  end)
-
   it("never becomes a busy loop, whatever is done to its keys", function()
     server:cli("HSET", KEY, "somebody:1", 1)
     server:cli("PEXPIRE", KEY, 30000)

@@ -247,15 +247,6 @@ describe("a loss", function()
     end)
   end
 
-  it("is reported by calls in any coroutine", function()
-    local client = world.client { lease = LEASE }
-    local lock = client:lock("k", { on_lost = on_lost })
-    assert(coroutine.resume(coroutine.create(function() assert(lock:acquire()) end)))
-    world.cli("DEL", "k")
-    after(client, LEASE / 2)
-    assert.same({ 1, "deleted" }, { #losses, losses[1].reason })
-  end)
-
   it("is not reported after a release or a failed acquire", function()
     local client = world.client { lease = LEASE }
     local lock = client:lock("k", { on_lost = on_lost })
