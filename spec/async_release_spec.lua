@@ -22,6 +22,18 @@ describe("an async release", function()
     assert.is_true(world.is_free("k"))
   end)
 
+  it("is carried out before the owner's next acquire, even one that may not wait", function()
+    local client = world.client()
+    for _, make in ipairs { client.lock, client.mutex } do
+      local lock = make(client, "k", ASYNC)
+      for _ = 1, 300 do
+        assert(lock:try_acquire())
+        assert.is_true(lock:release())
+      end
+    end
+    assert.equal(0, client:stats().failures.busy)
+  end)
+
   it("waits for the server if the watchdog is stopped", function()
     local client = world.client()
     local lock = assert(client:lock("k", ASYNC):acquire())

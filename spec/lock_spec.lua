@@ -332,6 +332,35 @@ describe("a loss that a release finds", function()
   end)
 end)
 
+describe("two handles of one owner, one of which lost its hold,", function()
+  local client, one, two
+
+  local function lose_and_acquire()
+    client = world.client()
+    one, two = client:lock("k"), client:lock("k")
+    assert(one:acquire())
+    world.cli("DEL", "k")
+    assert_fails("lost", one:check())
+    assert(two:acquire(0))
+  end
+
+  it("count a third handle's release against the newer hold", function()
+    lose_and_acquire()
+    local third = client:lock("k")
+    assert.is_true(third:is_held())
+    assert(third:release())
+    assert_fails("not_held", two:release())
+  end)
+
+  it("do not release the newer hold when the handle that lost its hold is collected", function()
+    lose_and_acquire()
+    one = nil
+    collectgarbage() collectgarbage()
+    assert.is_true(two:check())
+    assert(two:release())
+  end)
+end)
+
 describe("a handle", function()
   it("releases its lock when it is collected, even if its coroutine is dead", function()
     local client = world.client()

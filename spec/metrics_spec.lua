@@ -197,6 +197,33 @@ describe("a client", function()
       seen:close()
     end)
 
+    it("receives opened and closed events", function()
+      local seen, list = listen { opened = true, closed = true }
+      assert(seen:ping())
+      assert(seen:lock("a"):acquire()):release()
+      assert.equal("opened", list[1].event)
+      assert.matches("redis", list[1].server)
+      server:cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+      assert(seen:ping())
+      assert.truthy(process.wait_until(function()
+        seen:ping()
+        return list[#list].event == "opened" and #list >= 3
+      end, PATIENCE))
+      local closed = {}
+      for _, event in ipairs(list) do
+        if event.event == "closed" then closed[#closed + 1] = event end
+      end
+      assert.truthy(closed[1])
+      for _, event in ipairs(closed) do
+        assert.same({ list[1].server, "unreachable" }, { event.server, event.code })
+        assert.is_nil(event.key)
+      end
+      local before = #list
+      seen:close()
+      assert.is_true(#list > before)
+      assert.same({ "closed", "closed" }, { list[#list].event, list[#list].code })
+    end)
+
     it("receives all events if it is the client's, even those of locks with their own listener", function()
       local seen, list = listen(LOCKS)
       local own = {}

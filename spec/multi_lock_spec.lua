@@ -44,6 +44,22 @@ describe("a multi lock", function()
   end
 
   describe("while it waits", function()
+    it("with a single lock sends no more commands than that lock", function()
+      local function commands(make)
+        local client = connect(one:url())
+        assert(client:ping())
+        local before = client:stats().round_trips
+        assert(make(client):acquire(0)):release()
+        return client:stats().round_trips - before
+      end
+      local options = { owner = "me", lease = 60 }
+      local function lock(client) return client:lock("x", options) end
+      commands(lock) -- now the server knows the program
+      local of_lock = commands(lock)
+      local of_all = commands(function(client) return client:multi_lock({ "y" }, options) end)
+      assert.equal(of_lock, of_all)
+    end)
+
     it("sends one command for each free lock on a separate server", function()
       local first, second = connect(one:url()), connect(two:url())
       local all = holdfast.multi_lock { first:lock("a"), second:lock("b") }

@@ -195,6 +195,19 @@ describe("a semaphore", function()
     assert.equal("1", world.cli("GET", KEY))
   end)
 
+  it("reports a loss when its data was deleted", function()
+    local client = new { lease = 3 }
+    local pool = client:semaphore(KEY, { permits = 2 })
+    local permit = assert(pool:acquire())
+    world.cli("FLUSHALL")
+    assert(process.wait_until(function() return permit:lost() end, 20))
+    assert.equal("deleted", permit:lost())
+    local again = assert(pool:acquire(2, 20))
+    fails("lost", permit:release())
+    assert.is_true(again:is_held() and again:release())
+    assert.equal("2", world.cli("GET", KEY))
+  end)
+
   it("takes a permit back when its handle is collected", function()
     local pool = new():semaphore(KEY, { permits = 1 })
     do local _ = assert(pool:acquire()) end
