@@ -159,43 +159,6 @@ describe("client:lead", function()
     fails("closed", client:lead("chief", error))
   end)
 
-  -- Starts a program that leads once, and prints whether it does.
-  local function leads_once(url)
-    return world.program { args = { url }, code = [[
-      print "waits" io.stdout:flush()
-      print(require("holdfast").new(arg[1]):lead("chief", { once = true }, function(term) return term:is_leader() end))
-    ]] }
-  end
-
-  local function has_led(child)
-    assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
-    assert.equal("waits\ntrue\n", child:output())
-  end
-
-  it("waits until an unreachable server is up", function()
-    local server = world.another()
-    local url = server:url()
-    server:kill("TERM")
-    eventually(function() return not server:is_running() end)
-    local child = leads_once(url)
-    assert(child:wait_output("waits", PATIENCE))
-    process.sleep(0.3)
-    assert.is_nil(child:status())
-    server:restart(true)
-    has_led(child)
-  end)
-
-  it("waits until a replica has become a master", function()
-    world.cli("REPLICAOF", "127.0.0.1", 1)
-    local monitor = world.server:monitor()
-    local child = leads_once(world.server:url())
-    eventually(function() return monitor:count("EVALSHA") + monitor:count("EVAL") >= 3 end)
-    assert.is_nil(child:status())
-    world.cli("REPLICAOF", "NO", "ONE")
-    has_led(child)
-    monitor:close()
-  end)
-
   it("releases the lock at the end of a term even if the client keeps locks", function()
     local client = world.client { keep = 60 }
     assert.is_true(client:lead("chief", { once = true }, function() return true end))
