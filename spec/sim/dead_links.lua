@@ -68,9 +68,9 @@ end
 
 -- Half of a short lease is too little time for two tries: then a record is written in the
 -- background, and a majority may not be reached.
-local function is_hurried(plan, verb, code)
+local function is_hurried(plan, verb, code, timeout)
   local depends = verb == "complete" or code == "no_quorum" and verb ~= "acquire"
-  return depends and plan.lease < 2 * MIN_TIMEOUT
+  return depends and plan.lease < 2 * timeout
 end
 
 -- A connection on which a command awaits its reply that must not be sent twice is given up only
@@ -90,7 +90,8 @@ function dead_links.check(task, verb, key, wait, asked_at, code, message)
   local once = may_send_once(task.process) or verb == "force_release"
   local took = world.now - asked_at
   local is_over = wait > 0 and took >= wait * 1e6 * CLOCKS
-  if once or is_over or is_hurried(plan, verb, code) then return end
+  local timeout = task.process.plan.command_timeout
+  if once or is_over or is_hurried(plan, verb, code, timeout) then return end
   world:fail("cut_off", "%s: %s of %s fails after %.3f s: %s", key, verb, task.name, took / 1e6,
     message)
 end
