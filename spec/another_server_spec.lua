@@ -89,7 +89,7 @@ describe("after a restart as another server at the same address", function()
     assert(kept:release())
   end)
 
-  it("a master found through Sentinels grants its locks again if it still is a master", function()
+  it("a master found through Sentinels grants its locks again if it is still a master", function()
     local set = sentinel.start { replicas = 0, sentinels = 1, quorum = 1, down_after = 60000 }
     finally(function() set:stop() end)
     local options = { url = set:url(), command_timeout = PATIENCE }
@@ -97,7 +97,7 @@ describe("after a restart as another server at the same address", function()
       function() replace(set:master()) end)
   end)
 
-  it("as one of a quorum, the quorum keeps a held lock and lets no second owner in", function()
+  it("a quorum with one such server keeps a held lock, and admits no second owner", function()
     local quorum = { start(), start(), start() }
     local options = { mode = "quorum", servers = urls_of(quorum) }
     local lock, other = connect(options):lock("k"), connect(options):lock("k")

@@ -49,7 +49,7 @@ describe("bench/run", function()
 end)
 
 describe("the figures that are counted", function()
-  it("are of a plausible size, and need no timing", function()
+  it("have plausible values without any timing", function()
     local server = redis.start {}
     local hold, aof = counted.measure("hold", server, "."), counted.measure("aof", server, ".")
     server:stop()
@@ -57,7 +57,7 @@ describe("the figures that are counted", function()
     assert.is_true(aof > 200 and aof < 2000, aof)
   end)
 
-  it("include those of valgrind where it is installed", function()
+  it("include valgrind's counts where it is installed", function()
     if not counted.may_measure "cycle" then return end
     local server = redis.start {}
     local start, cycle = counted.measure("start", server, "."), counted.measure("cycle", server, ".")

@@ -94,7 +94,7 @@ for _, kind in ipairs(KINDS) do
       world.close()
     end)
 
-    it("keeps no waiter longer than the wait its caller gave", function()
+    it("keeps no waiter waiting for longer than its caller allowed", function()
       local client = world.client()
       for _, seconds in ipairs { 0, 0.05, 0.4 } do
         for _, wait in ipairs {

@@ -143,7 +143,7 @@ local REJECTED = {
   ["two owners of a lock that was not released"] = {
     { "order", tale():acquire(0, 0.1, "A", 1):claim(0.3, "A", 1, 0.9):acquire(0.2, 0.4, "B", 2) },
   },
-  ["two owners that both believe in their leases at one moment"] = {
+  ["two owners that consider their leases valid at the same moment"] = {
     { "exclusion", tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.9):acquire(0.2, 0.3, "B", 2)
       :claim(0.3, "B", 2, 1.1) },
   },
@@ -302,7 +302,7 @@ describe("the fault proxy", function()
     return message ~= nil and message:find("timed out") ~= nil
   end
 
-  it("delays both directions", function()
+  it("delays traffic in both directions", function()
     between:tell("delay", "150")
     local begun = process.now()
     assert.equal("PONG", client:call("PING"))
@@ -465,7 +465,7 @@ describe("the checker of kinds", function()
       100.2 101 release own A result=ok
       101.4 101.5 acquire own B result=ok token=2
       101.9 102 release own B result=ok]],
-    ["a call that got no reply while another process was waiting for one, too"] = [[
+    ["a call that got no reply while another process was also waiting for one"] = [[
       100.1 100.3 release own A result=ok by=w1
       100.5 100.9 acquire own C result=unreachable by=w2]],
     ["a call with a very short wait that got no reply while another process was waiting for one"] = [[
@@ -513,7 +513,7 @@ describe("the checker of kinds", function()
       0.2 0.3 give places A result=ok by=w1
       0.4 0.5 take places B permits=1 result=busy by=w2
       0.8 0.8 free places X left=2]] },
-    ["a plain permit that an ended process keeps"] = { "count", [[
+    ["a plain permit kept by a process that has ended"] = { "count", [[
       0 0.1 take places A permits=1 result=unreachable by=w1
       0.6 0.6 end x x by=w1
       0.8 0.8 free places X left=2]] },
@@ -521,11 +521,11 @@ describe("the checker of kinds", function()
       0 0.1 take places A permits=1 result=ok by=w1
       0.2 0.3 give places A result=ok by=w1
       0.8 0.8 free places X left=4]] },
-    ["a term within another one"] = { "terms", [[
+    ["a term within another term"] = { "terms", [[
       0 0.1 leads boss A token=1
       0.2 0.3 leads boss B token=2
       0.4 0.5 leads boss A token=1]] },
-    ["a token that goes back"] = { "token", [[
+    ["a token that decreases"] = { "token", [[
       0 0.1 acquire rw A mode=write token=2 result=ok
       0.2 0.3 acquire rw B mode=write token=1 result=ok]] },
     ["a leader with an old token"] = { "token", [[

@@ -88,7 +88,7 @@ describe("a run after a crash of the previous run", function()
   end
 
   -- Nobody collects the dead processes as long as what has adopted them is stopped.
-  it("with -n waits for dead processes of the job that nobody has collected yet", function()
+  it("with -n waits for dead processes of the job that have not been reaped", function()
     local child, pid = run "echo holds; exec sleep 60"
     process.signal(child.pid, "STOP")
     process.signal(pid, "KILL")

@@ -479,7 +479,7 @@ end)
 
 -- ---- files of settings ----
 
-it("a warning does not make later events verbose", function()
+it("a warning does not cause later events to be printed without -v", function()
   local out, say, said = output.new("holdfast run", {}), own_process.say, {}
   own_process.say = function(text) said[#said + 1] = text end
   out:event("started", {}, "started")
@@ -489,7 +489,7 @@ it("a warning does not make later events verbose", function()
   assert.same({ "holdfast run: a warning\n" }, said)
 end)
 
-it("processes of the job that could not be signalled are named, with -v or as a problem", function()
+it("job processes that cannot be signalled are named with -v, or once a signal fails", function()
   local work, said = require "holdfast.command.work", {}
   local out = { name = "holdfast run" }
   for _, how in ipairs { "advice", "problem" } do

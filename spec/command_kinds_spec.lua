@@ -142,7 +142,7 @@ describe("holdfast", function()
     listener:wait(PATIENCE)
   end)
 
-  it("ls lists a semaphore once although other programs have subscribed to its channel", function()
+  it("ls lists a semaphore once even if other programs have subscribed to its channel", function()
     local permit = assert(world.client():semaphore("pool", { permits = 1 }):acquire())
     local listener = world.program {
       code = [[

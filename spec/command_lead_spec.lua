@@ -212,7 +212,7 @@ describe("holdfast", function()
       assert.equal(1, #terms())
     end)
 
-    it("forwards HUP to its command, and continues leading if that does not end", function()
+    it("forwards HUP to its command, and continues leading if the command survives it", function()
       local child = leads("k", "-c", "trap 'echo reload >>" .. jobs.file "hup" .. "' HUP; "
         .. daemon "while :; do sleep 0.05; done")
       child:kill(SIGNALS.HUP)
@@ -300,7 +300,7 @@ describe("holdfast", function()
       assert(child:wait(PATIENCE))
     end)
 
-    it("waits for the whole --pause between two terms although signals arrive", function()
+    it("waits for the whole --pause between two terms even if signals arrive", function()
       local child = start("lead", "-v", "--pause", "60", "k", "--", "echo", "in")
       sees(child, "released")
       for _ = 1, 3 do

@@ -72,7 +72,7 @@ describe("holdfast run --once-per", function()
     assert.equal(79, (run("--once-per", "1h", "--retry", "k", "--", "echo", "third")))
   end)
 
-  it("records success before it waits for the rest of --min-hold, so that a crash meanwhile causes no retry", function()
+  it("records success before it waits out --min-hold, so that a crash during that wait causes no retry", function()
     local options = { "run", "--once-per", "1h", "--retry", "--min-hold", "60", "k", "--", "true" }
     local child = command.start(world.server, options)
     world.children[#world.children + 1] = child

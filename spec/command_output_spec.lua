@@ -35,7 +35,7 @@ describe("holdfast", function()
       assert(latch:delete())
     end)
 
-    it("that says no and cannot be written makes the verb exit with 74, but an error keeps its own code", function()
+    it("that cannot be written makes a negative answer exit with 74, but an error keeps its own code", function()
       for words, code in pairs { ["show free"] = 74, ["break --yes free"] = 74,
         ["show --url unix:///no/such.sock k"] = 69, ["show a b"] = 64 } do
         local child = command.other { "sh", "-c", command.shell_prelude(server) .. "\nholdfast "
@@ -138,7 +138,7 @@ describe("holdfast", function()
       assert.matches("holdfast bench: a worker failed\n", output)
     end)
 
-    it("measures the server of --url, in its workers too", function()
+    it("measures the server given with --url, including in its workers", function()
       local code, output = command.run(nil, { "bench", "--cycles", "2", "--workers", "1", "--url",
         server:url(), env = { HOLDFAST_SERVERS = "unix:///no/a.sock,unix:///no/b.sock" } })
       assert.equal(0, code, output)

@@ -207,7 +207,7 @@ describe("holdfast run", function()
       assert.same({ nil, "" }, { release(60, "not_held") })
     end)
 
-    it("names the code of the release after which it does not wait for the others", function()
+    it("gives up the other releases once one fails, and names its error code", function()
       local holding = require "holdfast.command.holding"
       local own, out, warnings = client(), {}, {}
       function out.problem(_, _, fields, text)

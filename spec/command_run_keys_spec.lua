@@ -130,7 +130,7 @@ describe("holdfast run", function()
       gives(0, "ran\n", { "run", "--idempotent", "1h", "k", "--", "echo", "ran" })
     end)
 
-    it("--idempotent records success before the rest of --min-hold, so that a crash meanwhile causes no second run", function()
+    it("--idempotent records success before the rest of --min-hold, so that a crash then causes no second run", function()
       local words = { "run", "--idempotent", "1h", "--min-hold", "60", "k", "--", "echo", "ran" }
       local child = start(words)
       eventually(function() return server:cli("HEXISTS", "holdfast_once:k", "done") == 1 end)

@@ -23,7 +23,7 @@ describe("holdfast run", function()
       assert.is_true(is_gone(pid))
     end)
 
-    it("ends the job although nobody reads its output", function()
+    it("ends the job even if nobody reads its output", function()
       local child, pid = start_unread("")
       server:cli("DEL", "k")
       eventually(function() return is_gone(pid) end)
@@ -84,7 +84,7 @@ describe("holdfast run", function()
       end
     end)
 
-    it("exits with 75 if only the release finds the loss", function()
+    it("exits with 75 if the loss is discovered only at the release", function()
       local child = start_job({ "run", "k" }, "redis-cli -s " .. server.path
         .. " del k >/dev/null; exit 0")
       exits(child, 75)

@@ -89,7 +89,7 @@ describe("holdfast run", function()
       return { held:acquire_locks(inside) }, held, seen
     end
 
-    it("waits for its full --wait although signals without effect interrupt it", function()
+    it("waits for its full --wait even if signals without effect interrupt it", function()
       local results, _, seen = take({}, { { code = "interrupted" }, { code = "interrupted" }, { code = "busy" } })
       assert.same({ nil, "no lock", "busy" }, results)
       assert.is_true(seen.waits[1] > 9.9 and seen.waits[2] <= 9.99 and seen.waits[3] <= 9.98)

@@ -97,7 +97,7 @@ describe("holdfast run over several servers", function()
     says(76, "restarted recently", over("run", "-n", "--restart-guard", "3600", "k3", "--", "true"))
   end)
 
-  it("show and break read and delete the record of --idempotent on all servers", function()
+  it("show reads, and break deletes, the record of --idempotent on all servers", function()
     local function once() return (run(over("run", "--idempotent", "1h", "k", "--", "true"))) end
     local function shows_done(key) return select(2, run(over("show", key))):find("done", 1, true) ~= nil end
     servers[1]:cli("HSET", "holdfast_once:other", "done", "D")

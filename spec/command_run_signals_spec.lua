@@ -35,7 +35,7 @@ describe("holdfast run", function()
       eventually(function() return is_gone(pid) end)
     end)
 
-    it("forwards signals although nobody reads its output", function()
+    it("forwards signals even if nobody reads its output", function()
       local child, pid, parent = start_unread("-v")
       process.signal(parent, "TERM")
       eventually(function() return is_gone(pid) end)
@@ -67,7 +67,7 @@ describe("holdfast run", function()
       end
     end)
 
-    it("leaves a signal ignored that was ignored at its start", function()
+    it("continues to ignore a signal that was already ignored when it started", function()
       local script = command.shell_prelude(server) .. "\ntrap '' HUP ALRM\nholdfast run k -- sh -c '"
         .. job("kill -HUP $PPID; kill -HUP $$; kill -ALRM $$; echo alive") .. "'"
       local child = command.other { "sh", "-c", script }
@@ -75,7 +75,7 @@ describe("holdfast run", function()
       assert.matches("alive", child:output())
     end)
 
-    it("exits with the job's code although SIGCHLD was ignored", function()
+    it("exits with the job's code even if SIGCHLD was ignored", function()
       local words = command.words("run", "k", "-c", "exit 7")
       local child = process.start { env = command.environment(server),
         "env", "--ignore-signal=CHLD", unpack(words) }

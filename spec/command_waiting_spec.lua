@@ -46,7 +46,7 @@ describe("the status line of a wait", function()
   end)
 end)
 
-it("a wait for several locks looks for the next busy one when the reported one is free", function()
+it("a wait for several locks reports the next busy lock once the reported one is free", function()
   local core, locks = require "holdfast.core", require "holdfast.command.locks"
   local names = require "holdfast.names"
   local is_quorum, read_name = core.client.is_quorum, names.read

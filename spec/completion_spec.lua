@@ -142,7 +142,7 @@ describe("completion", function()
     assert.equal(("run;set;lead;--max-runtime;"):rep(4), child:output())
   end)
 
-  it("offers a key once although it is locked and has a record, and no key with a zero byte", function()
+  it("offers a key once even if it has a lock and a record, and no key with a zero byte", function()
     lock { "a'b", "a\0b" }
     server:cli("HSET", "holdfast_once:a'b", "done", 1)
     server:cli("PEXPIRE", "holdfast_once:a'b", 60000)

@@ -41,7 +41,7 @@ describe("a client", function()
     ["connects through a unix socket"] = { "unix://:secret@PATH", "unix://:secret@PATH?db=0" },
     ["connects by host name"] = resolves("localhost") and { "redis://:secret@localhost:PORT" } or {},
     ["connects over IPv6"] = has_ipv6() and { "redis://:secret@[::1]:PORT" } or {},
-    ["logs in as the user in the URL, with percent-encoded passwords too"] = {
+    ["logs in as the user in the URL, even with a percent-encoded password"] = {
       "redis://app:pass@127.0.0.1:PORT", "redis://app:p%61ss@127.0.0.1:PORT", "unix://app:pass@PATH",
     },
     ["accepts valkey:// as a synonym of redis://"] = { "valkey://:secret@127.0.0.1:PORT" },

@@ -202,7 +202,7 @@ local function connected(given)
   return client
 end
 
-it("a command returns the reply as the server has sent it", function()
+it("a command returns the server's reply unchanged", function()
   local client = connected { url = world.server:url() }
   local deep = "local all = 'end' for _ = 1, 7 do all = { all } end return all"
   for program, reply in pairs {

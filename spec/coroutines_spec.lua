@@ -53,7 +53,7 @@ describe("the blocking driver", function()
     assert.equal(2, client:stats().failures.deadlock)
   end)
 
-  it("fails as deadlock in a quorum, too, if another coroutine of the client holds the lock", function()
+  it("fails as deadlock in a quorum if another coroutine of the client holds the lock", function()
     local servers, urls = redis.several(3)
     local quorum = holdfast.new { servers = urls, mode = "quorum", command_timeout = 10 }
     for key, kind in pairs { a = "lock", m = "mutex" } do

@@ -33,11 +33,11 @@ local function each_use(text)
   return text:gmatch("(holdfast_[a-z_]+)(%b{})")
 end
 
-describe("a file in packaging,", function()
+describe("the monitoring files in packaging:", function()
   local names = known_names()
 
   for _, path in ipairs { ALERTS, DASHBOARD } do
-    it(path .. ", uses only metrics that client:metrics() provides", function()
+    it(path .. " uses only metrics that client:metrics() provides", function()
       local count = 0
       for name in read(path):gsub("class=~", ""):gmatch("%f[%w_](holdfast_[a-z_]+)%f[^%w_]") do
         count = count + 1
@@ -46,7 +46,7 @@ describe("a file in packaging,", function()
       assert.is_true(count > 8)
     end)
 
-    it(path .. ", uses only labels that its metrics have", function()
+    it(path .. " uses only labels that its metrics have", function()
       for name, labels in each_use(read(path):gsub('\\"', '"')) do
         for label in labels:gmatch("([a-z_]+)=") do
           assert.is_truthy((names[name] or ""):find(label .. "=", 1, true), name .. " has no " .. label)
@@ -55,7 +55,7 @@ describe("a file in packaging,", function()
     end)
   end
 
-  it("the dashboard, shows the longest wait and the losses first", function()
+  it("the dashboard shows the longest wait and the losses first", function()
     local text = read(DASHBOARD)
     local wait, lost = text:find('"title": "Longest wait"', 1, true), text:find('"title": "Locks lost', 1, true)
     assert.is_true(wait < lost and lost < text:find('"title": "Acquires', 1, true))
@@ -71,11 +71,11 @@ describe("a file in packaging,", function()
     end
   end
 
-  it("the alert rules, are accepted by promtool, and each fires on its condition #check", function()
+  it("the alert rules are accepted by promtool, and each fires on its condition #check", function()
     promtool_accepts("packaging/prometheus", "check rules alerts.yml", "test rules alerts_test.yml")
   end)
 
-  it("the dashboard, contains only expressions that promtool accepts #check", function()
+  it("the dashboard contains only expressions that promtool accepts #check", function()
     local directory = process.directory()
     local file, count = assert(io.open(directory .. "/rules.yml", "w")), 0
     file:write("groups:\n  - name: dashboard\n    rules:\n")
@@ -89,7 +89,7 @@ describe("a file in packaging,", function()
     promtool_accepts(directory, "check rules rules.yml")
   end)
 
-  it("the alert rules, are all tested, and explained in docs/how-to/dashboards.md", function()
+  it("the alert rules are all tested, and explained in docs/how-to/dashboards.md", function()
     local tests, page = read "packaging/prometheus/alerts_test.yml", read "docs/how-to/dashboards.md"
     for name in read(ALERTS):gmatch("alert: (%w+)") do
       assert.is_truthy(tests:find('alertname="' .. name .. '"', 1, true), name)

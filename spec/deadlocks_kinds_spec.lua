@@ -131,7 +131,7 @@ describe("client:deadlocks()", function()
     world.cli("ACL", "DELUSER", "ops")
   end)
 
-  it("finds a deadlock although keys of other types occupy the names of waits and queues", function()
+  it("finds a deadlock even if keys of other types occupy the names of waits and queues", function()
     party("ann", "lock:a", "lock:b")
     party("bob", "lock:b", "lock:a")
     world.cli("HSET", "holdfast_wait:other", "field", 1)

@@ -252,7 +252,7 @@ describe("deadlocks", function()
       other:close()
     end)
 
-    it("end the wait of the youngest waiter only, with deadlock_check, and leave no key behind", function()
+    it("with deadlock_check end only the youngest waiter's wait, and leave no key behind", function()
       plant(server:url(), KEYS, { 1, 1, 1 })
       check_dissolved()
       assert.truthy(process.wait_until(function() -- long before the waits would end by themselves

@@ -251,7 +251,7 @@ describe("holdfast doctor", function()
       assert.same({ "connections CONFIG", "speed SLOWLOG" }, unknown)
     end)
 
-    it("names a fault that is seen although a command is refused", function()
+    it("names the faults that it can see even if one command is refused", function()
       set("maxmemory", "1mb")
       local found = visit(url_of("~*", "&*", "+@all", "-config"))
       set("maxmemory", "0")

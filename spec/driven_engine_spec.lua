@@ -58,7 +58,7 @@ describe("the engine", function()
     assert.matches("the cable was cut", message)
   end)
 
-  it("writes whole commands although a finalizer adds to the output while Lua copies it", function()
+  it("writes whole commands even if a finalizer adds to the output while Lua copies it", function()
     local child = process.lua {
       code = [[
         local core, driven = require "holdfast.core", require "spec.support.driven"

@@ -56,7 +56,7 @@ describe("the exploration of small worlds", function()
     assert.is_nil(search.run(made, path.of(texts, made)).found)
   end)
 
-  it("can swap the order in which two clients' commands arrive by one delay", function()
+  it("can swap the arrival order of two clients' commands with a single delay", function()
     local made, taken = world.of "lock acquire: p1 holds 10; p2 holds 2", {}
     local function note(_, text) taken[#taken + 1] = text:match "runs acquire for (p%d)" end
     search.run(made, {}, nil, { trace = note })
@@ -68,7 +68,7 @@ describe("the exploration of small worlds", function()
     assert.same({ "p2", "p1" }, { taken[1], taken[2] })
   end)
 
-  it("does not mistake a fault for another one, or for the same one at another moment", function()
+  it("does not mistake a fault for a different one, or for itself at a different time", function()
     local made, states = world.of "lock release: p1 holds 10; p2 holds 1 | oom s1 50; noperm s1 50", {}
     for _, text in ipairs { "oom s1 50 before p1 calls > s1 #3", "noperm s1 50 before p1 calls > s1 #3",
       "oom s1 50 before p1 calls > s1 #4" } do

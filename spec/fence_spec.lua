@@ -184,7 +184,7 @@ describe("a fence", function()
     lock:release()
   end)
 
-  it("protects with tokens of a mutex, a writer, a fair lock, a leader's term, and other clients' locks", function()
+  it("accepts tokens of a mutex, a writer, a fair lock, a leader's term, and other clients' locks", function()
     local other = world.client()
     local client = world.client { prefix = "p:" }
     local locks = { mutex = other:mutex "m", writer = other:read_write_lock("w"):write(),

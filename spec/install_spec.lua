@@ -345,7 +345,7 @@ describe("an installation #install", function()
     assert.equal("", output:gsub("%S+holdfast%-%S+\n", ""))
   end)
 
-  it("for several Lua versions leaves the command to the first one until that is removed", function()
+  it("for several Lua versions leaves the command to the first until that is removed", function()
     local lines = pages.shell_lines("docs/how-to/install.md", "^luarocks %-%-lua%-version %S+ make$")
     local first, last = lines[1], lines[#lines]
     assert(shell(first, env))

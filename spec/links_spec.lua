@@ -219,7 +219,7 @@ local function assert_returns_in_time(late)
   assert(holder:release())
 end
 
-it("an acquire returns within a second of the end of its wait although each reply takes 0.7 s", function()
+it("an acquire returns within a second of the end of its wait even if each reply takes 0.7 s", function()
   assert_returns_in_time(700)
 end)
 

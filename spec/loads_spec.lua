@@ -68,16 +68,16 @@ local function loaded_by_command(...)
   return loaded_by(code, { ... }, command.environment(world.server))
 end
 
-describe("a start", function()
-  it("of holdfast run loads no module that it does not need", function()
+describe("starting up", function()
+  it("holdfast run loads no module that it does not need", function()
     assert_loads(RUN, KILOBYTES.run, loaded_by_command("run", "k", "--", "true"))
   end)
 
-  it("of holdfast ls loads no module that it does not need", function()
+  it("holdfast ls loads no module that it does not need", function()
     assert_loads(LS, KILOBYTES.ls, loaded_by_command "ls")
   end)
 
-  it("of the library loads what locks and with_lock need, and nothing else", function()
+  it("the library loads what locks and with_lock need, and nothing else", function()
     local names, size = loaded_by 'require "holdfast"'
     assert_loads(LIBRARY, KILOBYTES.library, names, size)
     local code = [[
@@ -163,7 +163,7 @@ describe("a module that is loaded when it is first used", function()
     return child:output()
   end
 
-  it("is refused if it belongs to another version than the program has loaded", function()
+  it("is refused if its version differs from the one that the program has loaded", function()
     local code = [[
       package.preload["holdfast.version"] = function() return "99.0" end
       client:latch("l")

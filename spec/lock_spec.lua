@@ -46,7 +46,7 @@ describe("a client", function()
     assert(mutex:release())
   end)
 
-  it("releases the first lock with its options, too, when that lock is collected", function()
+  it("releases even the first lock created with given options when it is collected", function()
     local client = world.client()
     local function acquire_and_drop(opts) assert(client:lock("dropped", opts):acquire(0)) end
     for _, opts in ipairs { false, { lease = 20 }, { class = "reports" } } do
@@ -72,7 +72,7 @@ describe("a client", function()
     assert.matches("%(closed%)$", tostring(client))
   end)
 
-  it("measures a ping until its reply arrives", function()
+  it("measures a ping as the time until its reply arrives", function()
     local client = world.client()
     assert(client:ping())
     world.server:kill("STOP")
@@ -374,7 +374,7 @@ describe("a handle", function()
   end)
 
   for name, options in pairs { ["of a coroutine"] = {}, ["of a shared owner"] = { owner = "job" } } do
-    it("does not release on collection what others have released " .. name, function()
+    it("does not, when collected, release again a lock " .. name, function()
       local client = world.client()
       local function handle() return client:lock("k", options) end
       local lock = handle()

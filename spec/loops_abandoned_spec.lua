@@ -127,7 +127,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(held:release())
     end)
 
-    it_runs("releases all locks of a multi-lock although one release raises an error", function()
+    it_runs("releases all locks of a multi-lock even if one release raises an error", function()
       if loop.name ~= "luv" then return end -- the others resume it again
       local acquired, failure
       local both = holdfast.multi_lock { new():lock("a"), new():lock("b") }
@@ -299,7 +299,7 @@ for _, loop in ipairs(loops) do
 
     local has_little = type(loop.driver) == "table" and not rawget(_G, "jit")
 
-    it_runs("treats a coroutine as cancelled that was woken but does not continue #puc", function()
+    it_runs("treats a coroutine that was woken but does not continue as cancelled #puc", function()
       if not has_little then return end
       local held, late = assert(client:lock("a"):acquire()), late_callers()
       local message, code = acquire_and_cancel(late, late.client:lock("a"), { "a" }, function()
@@ -309,7 +309,7 @@ for _, loop in ipairs(loops) do
       assert.matches('^cannot acquire "a" on .*: the calling coroutine was woken but did not continue', message)
     end)
 
-    it_runs("releases no hold of another handle for a handle that is abandoned during its release", function()
+    it_runs("leaves other handles' holds alone when a handle is abandoned during its release", function()
       local one, two = client:lock("a", { owner = "me" }), client:lock("a", { owner = "me" })
       for _, lock in ipairs { one, two } do assert(lock:acquire()) end
       local released
@@ -325,7 +325,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(is_free("a"))
     end)
 
-    it_runs("keeps each coroutine's loss in a handle although another coroutine acquires through it", function()
+    it_runs("keeps each coroutine's loss in a handle even if another coroutine acquires through it", function()
       local function reader() return client:read_write_lock("a"):read() end
       local read, step, at, codes = reader(), 0, { 0, 0 }, {}
       local function reach(i, number)
@@ -356,7 +356,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(read:release())
     end)
 
-    it("releases only its own holds if a release raises an error", function()
+    it("leaves other handles' holds alone if a handle's release raises an error", function()
       if loop.name ~= "luv" then return end -- the others resume it again
       local short = new { lease = 1 }
       local function release_one(locks) return locks[1]:release() end

@@ -32,7 +32,7 @@ describe("an event loop", function()
   end)
 
   -- The lock is newer than the operations that it uses again, so its finalizer runs first.
-  it("can be collected before its operations, as can locks before theirs", function()
+  it("may be collected before its operations, and a lock before the operations on it", function()
     local server = redis.start()
     local function child_of(code)
       local child = process.lua { args = { server:url() }, code = [[

@@ -77,7 +77,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(least < 0.5, least) -- without a wake-up, it would look once a second
     end)
 
-    it("frees locks when the client is closed although its background task raises an error", function()
+    it("frees locks when the client is closed even if its background task raises an error", function()
       local closing, released_at = false, nil
       local one = new { driver = breaking(function() return closing end) }
       quietly(function()
@@ -95,7 +95,7 @@ for _, loop in ipairs(loops) do
       process.eventually(function() return server:leaks().clients == 0 end, 10)
     end)
 
-    it("returns from client:close, and ends, although a server is down", function()
+    it("returns from client:close, and ends, even if a server is down", function()
       local from, returned
       run(function()
         local hasty = new { command_timeout = 1, lease = 30 }

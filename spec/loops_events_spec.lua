@@ -65,7 +65,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("delivers every event although a listener closes the client", function()
+    it("delivers every event even if a listener closes the client", function()
       for _, way in ipairs { "on_event", "on_lost" } do
         local seen, listening, closed = {}, nil, nil
         local function close()
@@ -122,7 +122,7 @@ for _, loop in ipairs(loops) do
         "released b", "released c" }, seen)
     end)
 
-    it("delivers a client's last events although another client's listener is still waiting", function()
+    it("delivers a client's last events even if another client's listener is still waiting", function()
       local alive, seen, waits, over = setmetatable({}, { __mode = "k" }), {}, false, false
       local slow = new { on_event = function()
         waits = true
@@ -175,7 +175,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("reports a lock lost before its caller resumes, and starts no leader's term with it", function()
+    it("reports a lock lost before its caller resumed, and starts no leader's term with it", function()
       if loop.name ~= "cqueues" then return end -- other loops resume callers at once
       local losses, terms, ended, coming = 0, 0, false, false
       run(function()

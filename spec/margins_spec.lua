@@ -178,7 +178,7 @@ describe("holdfast wait", function()
     end
   end)
 
-  it("ends after its --wait with a last poll", function()
+  it("polls one last time when its --wait is over", function()
     for _, seconds in ipairs { 0, 0.01, 1.3, 60 } do
       local code, at = run_wait(seconds, 100)
       assert.equal(1, code)

@@ -190,7 +190,7 @@ describe("an error at the caller's line", function()
     not_reported()
   end)
 
-  it("names the wrong argument of each method, before that does anything", function()
+  it("names the wrong argument of each method, before the method does anything", function()
     lose()
     each_method(function(kind, handle, name, method)
       local what, arguments = kind .. ":" .. name, ARGUMENTS[kind][name] or {}
@@ -351,7 +351,7 @@ describe("an error at the caller's line", function()
     end
   end)
 
-  it("is raised by functions for nginx elsewhere, after their options were checked", function()
+  it("is raised outside nginx by functions that need it, after a check of their options", function()
     for _, name in ipairs { "idempotent_request", "fence", "status" } do
       local what, call = "holdfast." .. name, holdfast[name]
       says(not_wrong(what, "options", "a table"), call, WRONG)

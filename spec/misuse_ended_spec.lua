@@ -77,7 +77,7 @@ describe("a collected object", function()
     assert.is_truthy(world.is_free("other"))
   end)
 
-  it("is not asked for losses by later calls on other locks", function()
+  it("is not checked for losses by later calls on other locks", function()
     for _ = 1, 20 do
       do
         local short = holdfast.new(world.server:url()):lock("k",
@@ -210,7 +210,7 @@ describe("a program that exits without cleaning up", function()
     end)
   end
 
-  it("exits within seconds although the server hangs", function()
+  it("exits within seconds even if the server hangs", function()
     local child = world.run [[
       held = assert(require("holdfast").new(arg[1]):lock("k", { lease = 2 }):acquire())
       print("held") io.stdout:flush()

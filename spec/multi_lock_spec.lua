@@ -8,7 +8,7 @@ local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 
-describe("a multi lock", function()
+describe("a multi-lock", function()
   local one, two, clients, occupied
 
   setup(function()
@@ -135,7 +135,7 @@ describe("a multi lock", function()
       return (table.unpack or unpack)(results, 1, 3)
     end
 
-    it("holds nothing if a renewed lock is lost before it has all", function()
+    it("holds nothing if a renewed lock is lost before it holds them all", function()
       local client = connect { url = one:url(), lease = 0.6 }
       local a = client:lock "a"
       occupy(one, "b", 1.2)

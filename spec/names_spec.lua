@@ -73,7 +73,7 @@ describe("a holder's published name", function()
     waiter:close()
   end)
 
-  it("is in the message for the key that was waited for, whichever lock has the same options", function()
+  it("is in the message for the awaited key even if another key had the same options first", function()
     kept = {}
     local part = hold(client:lock("k"))
     for _, opts in ipairs { {}, { lease = 20, class = "reports" } } do
@@ -114,7 +114,7 @@ describe("a holder's published name", function()
     waiter:close()
   end)
 
-  it("is followed by times in their two largest units", function()
+  it("is followed by times in at most two units, the largest ones", function()
     for seconds, shown in pairs {
       [0] = "0 ms", [0.9994] = "999 ms", [0.9996] = "1 s", [59.9] = "59 s", [60] = "1 min",
       [290.5] = "4 min 50 s", [3599] = "59 min 59 s", [3600] = "1 h", [7861] = "2 h 11 min",

@@ -74,7 +74,7 @@ describe("a plain semaphore", function()
     java:close()
   end)
 
-  it("gives out as many permits as it has, all that a call requests or none", function()
+  it("gives out all permits that it has, and gives a call all it requests or none", function()
     local pool = world.client():plain_semaphore(KEY)
     assert.same({ 0, 0, false }, { pool:available(), pool:drain(), pool:delete() })
     fails("busy", pool:try_acquire())

@@ -184,7 +184,7 @@ describe("a client written from the protocol page", function()
     assert.is_false(hold:release())
   end)
 
-  it("never trusts a hold past its validity, whatever the server has", function()
+  it("never trusts a hold past its validity, whatever is stored on the server", function()
     local brief = protocol.new(server:url(), { programs = programs, lease = 1000 })
     local hold = assert(brief:acquire(KEY))
     server:cli("PERSIST", KEY)

@@ -229,7 +229,7 @@ describe("under ngx_lua", function()
         assert.truthy(free_within("owned", 5))
       end)
 
-      it("renews a named owner's hold although many of its requests have ended", function()
+      it("renews a named owner's hold even if many of its requests have ended", function()
         start_shared(1.8)
         local holder = hold("of=OWNED", "&renewals=4")
         for i = 1, 6 do assert.equal("true|" .. i + 1, say "/forget?of=OWNED") end

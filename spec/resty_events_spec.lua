@@ -50,7 +50,7 @@ describe("under ngx_lua", function()
     request:abort()
   end)
 
-  it("events are delivered after a request ended during one, and listeners may wait", function()
+  it("events are delivered even after a request ended in a listener, which may wait", function()
     use(nginx.start {
       http = ([[
         lua_shared_dict noted 1m;

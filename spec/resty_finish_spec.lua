@@ -248,7 +248,7 @@ describe("under ngx_lua", function()
       end
     end)
 
-    it("stops renewing for a request that has ended although another one released its hold", function()
+    it("stops renewing for a request that has ended even if another one released its hold", function()
       start { lease = 2, http = "init_worker_by_lua_block { OWNED = CLIENT:lock('a', { owner = 'us' }) }\n",
         server = handler("/hold", [[
           assert(OWNED:acquire(5))

@@ -715,7 +715,7 @@ describe("under ngx_lua", function()
       end)
     end)
 
-    it("answers 503 if a lock already uses the key, and logs that", function()
+    it("answers 503 if a lock already uses the key, and logs the conflict", function()
       resty.expect_errors()
       start { server = FINISH .. COUNT .. guarded("/pay", 'key = "k"', RUN) }
       server:cli("HSET", "idempotent:k", "somebody", 1)

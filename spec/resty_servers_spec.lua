@@ -160,7 +160,7 @@ describe("under ngx_lua", function()
     end)
   end)
 
-  it("logs in and selects the database, over TCP too", function()
+  it("logs in and selects the database over TCP", function()
     local guarded = redis.start { tcp = true, password = "s3cret" }
     start { url = guarded:tcp_url() .. "/5", server = handler("/", [[
       SAY(CLIENT:with_lock("a", function(lock) return lock:check() end))

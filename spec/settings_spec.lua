@@ -266,7 +266,7 @@ describe("an option", function()
     end
   end)
 
-  it("wait = 0, or a call that does not wait, overrides the client's wait", function()
+  it("of the client named wait is overridden by wait = 0 or a call that does not wait", function()
     local client, holder = connect { wait = 8 }, connect()
     local rw, fair = client:read_write_lock "rw", client:fair_lock "fair"
     local pool, plain = client:semaphore("pool", { permits = 1 }), client:plain_semaphore "plain"

@@ -65,7 +65,7 @@ describe("under ngx_lua", function()
 
   describe("the status page", function()
     -- What would take minutes is tested on the record itself.
-    describe("keeps for ten minutes", function()
+    describe("in its shared record", function()
       -- Writes strings, numbers, booleans and lists so that Lua can read them.
       local SHOW = [[
         local function show(value)
@@ -109,13 +109,13 @@ describe("under ngx_lua", function()
       local LISTED = {}
       for i = 12, 3, -1 do LISTED[#LISTED + 1] = "a b%20|" .. i .. "deletedc do4711" end
 
-      it("the last ten losses, whatever strings they contain", function()
+      it("keeps the last ten losses for ten minutes, whatever strings they contain", function()
         assert.same({ LISTED, 0 }, ask(LOSSES .. "return listed, #other:losses()"))
         stop()
         assert.same({ LISTED, 0 }, ask(LOSSES .. "return listed, #other:losses()", ""))
       end)
 
-      it("no older losses", function()
+      it("keeps no losses older than ten minutes", function()
         assert.same({ 1, "new" }, ask([[
           for _, age in ipairs { 601, 590 } do
             record:add_loss { time = ngx.now() - age, key = age > 600 and "old" or "new" }
@@ -139,7 +139,7 @@ describe("under ngx_lua", function()
         local list = { record:point(1000), record:point(1005), other:point(1000) or "none", record:point(1010) or "none" }
       ]]
 
-      it("a point per interval, with the highest number of waiters in it", function()
+      it("keeps each interval's highest number of waiters for ten minutes", function()
         assert.same({ { 3, 4, "none", "none" }, true }, ask(POINTS .. [[
           return list, math.abs(dict:ttl(name .. 1000) - 605) < 5
         ]]))
@@ -152,7 +152,7 @@ describe("under ngx_lua", function()
         ]], ""))
       end)
 
-      it("a lease for the worker that reads the server, which renews it and releases it on exit", function()
+      it("keeps a lease for the reading worker, which renews it and releases it on exit", function()
         assert.same({ { true, false, true, true }, true, { false, true }, { true, false } }, ask [[
           local second = records.new("id")
           local list = { record:take_lease(), second:take_lease(), record:take_lease(), other:take_lease() }
@@ -169,7 +169,7 @@ describe("under ngx_lua", function()
         assert.same({ true, true }, ask("return record:take_lease(), records.new('id'):take_lease()", ""))
       end)
 
-      it("requests to the worker that reads the server, and answers each of them once", function()
+      it("passes requests to the worker that reads the server, and answers each once", function()
         resty.expect_errors()
         assert.same({ { "a", 503 }, { "b", 200 }, "none", { "a", "b", "none" }, "none" }, ask [[
           local asks, answers, seen = records.new("id"), {}, {}
@@ -196,7 +196,7 @@ describe("under ngx_lua", function()
       end)
 
       -- What a page keeps that has been open for months.
-      it("no outdated names or rows", function()
+      it("keeps no outdated names or rows", function()
         assert.same({ 1, 0, 0, "answered", true, true }, ask [[
           local views, now = require "holdfast.status_view", require("holdfast.core").now()
           local view = views.new(CLIENT, "*", "here")
@@ -225,7 +225,7 @@ describe("under ngx_lua", function()
         ]])
       end)
 
-      it("one timer per worker, whatever Lua state it is in", function()
+      it("allows one timer per worker, whatever Lua state it is in", function()
         assert.same({ true, true, false, true, true }, ask [[
           local second, list = records.new("id"), {}
           list[1], list[2], list[3] = record:claim_timer(), record:claim_timer(), second:claim_timer()

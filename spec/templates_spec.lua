@@ -272,7 +272,7 @@ describe("templates", function()
       end
     end)
 
-    it("runs once although its results cannot be encoded, and replays nothing", function()
+    it("runs once even if its results cannot be encoded, and replays nothing", function()
       assert.equal(print, (client:idempotent("k", { replay = true }, function() return print end)))
       fails("duplicate", other:idempotent("k", { replay = true }, twice))
       local endless, deep = {}, {}

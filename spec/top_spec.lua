@@ -84,7 +84,7 @@ describe("holdfast top", function()
       assert.equal("0 locks, 0 waiters\n", run "c*")
     end)
 
-    it("starts over if another server answers in the middle of its search", function()
+    it("starts over if a different server replies in the middle of its search", function()
       local own, directory = redis.start(), process.directory()
       finally(function() own:stop() process.remove(directory) end)
       own:cli("EVAL", "for i = 1, 2000 do redis.call('SET', i, i) end", 0) -- several pages

@@ -213,7 +213,7 @@ describe("a lost reply", function()
   -- name → the last byte at which the reply is cut, the number of the command, the calls, the holds
   for name, case in pairs {
     ["a re-entry, cut at every byte, leaves one more hold"] = { 12, 2, { "acquire", "acquire" }, 2 },
-    ["a partial release, cut at every byte, leaves one hold less"] = {
+    ["a partial release, cut at every byte, leaves one hold fewer"] = {
       4, 3, { "acquire", "acquire", "release" }, 1,
     },
     ["a release, cut at every byte, leaves the lock released"] = { 4, 2, { "acquire", "release" }, 0 },

@@ -225,7 +225,7 @@ for _, loop in ipairs(loops) do
       end)
     end
 
-    it("a lock that is collected is released although its command would join others'", function()
+    it("a collected lock is released even if its command is sent together with others'", function()
       run(function()
         local ended = wake_together(function(i, lock)
           if i ~= 3 then return assert(lock:release()) end

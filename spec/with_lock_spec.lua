@@ -119,7 +119,7 @@ describe("an error in with_lock", function()
     end
   end)
 
-  it("keeps its position in the source, and nil as its value", function()
+  it("keeps its position in the source, and may have nil as its value", function()
     local client = world.client()
     local function raised(fn) return select(2, pcall(client.with_lock, client, "k", fn)) end
     assert.matches("with_lock_spec%.lua:%d+: here$", raised(function() error("here") end))
@@ -567,7 +567,7 @@ describe("abort_on_loss", function()
     end)))
   end)
 
-  it("still watches the outer lock after the inner call has ended, inside a coroutine too", function()
+  it("still watches the outer lock after the inner call has ended, even in a coroutine", function()
     local client = world.client { lease = LEASE }
     coroutine.wrap(function()
       assert_aborted(client, "outer", function()
@@ -793,7 +793,7 @@ describe("abort_on_loss", function()
       assert.equal(1, losses)
     end)
 
-    it("but aborts a with_lock inside the callback when its own lock is lost", function()
+    it("a with_lock inside the callback is aborted only when its own lock is lost", function()
       local inner, outer
       client = world.client()
       opts = { abort_on_loss = true, on_lost = function()

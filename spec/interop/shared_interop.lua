@@ -185,7 +185,7 @@ describe("a holdfast waiter beside Java's MultiLock", function()
     return programs[#programs]
   end
 
-  it("frees all keys of a killed multi-lock at once, although Java acquires the first", function()
+  it("frees all keys of a killed multi-lock at once even if Java acquires the first key", function()
     local killed, port = start("stay"), tostring(server.port)
     assert(killed:wait_output("in"))
     local java = java_program.start("Contender",
@@ -273,7 +273,7 @@ end)
 describe("holdfast and RFencedLock", function()
   with_a_server()
 
-  it("draw tokens that rise across both", function()
+  it("draw tokens that rise across both kinds of lock", function()
     for i = 1, 2 do
       add("ours", "ours" .. i, { turns = 30, inside = 0.001, outside = 0.001, together = 1 })
       add("java", "java" .. i, { turns = 30, inside = 0.001, outside = 0.001, fenced = 1,
@@ -316,7 +316,7 @@ describe("holdfast and RFencedLock", function()
     assert.is_true(tokens_of_java_alone(5) > second)
   end)
 
-  it("draw tokens that never fall if holdfast only released while Java waited", function()
+  it("draw tokens that never fall even if holdfast only released while Java waited", function()
     local one = holdfast.new(server:url())
     local fenced = one:lock(KEY, { token_ttl = 2 })
     assert(fenced:acquire(10))

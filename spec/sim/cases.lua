@@ -502,7 +502,7 @@ case("a release of an idempotent run's key grants it to the next run that waits 
   c.same({ B .. ":7", "1", "print", "" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("release with the short arguments frees a lock with both holds of its owner", function(c)
+case("a release with the short arguments frees a lock with both holds of its owner", function(c)
   held(c, OWNER, 2)
   c.same(1, c.run("release", FOUR, OWNER))
   c.same({}, everything(c))
@@ -798,7 +798,7 @@ run_of_ours("measures other libraries' holds from when the lock was reserved for
 run_of_ours("records no holds of other libraries if the clock was set back", { 0, 0, 0, 300 }, { 1, 0, 0 })
 run_of_ours("records no holds of other libraries if a holdfast client held the lock last", { 1, 0, 0, -30 }, { 1, 9, -30 })
 run_of_ours("records no holds of other libraries if none of their clients acquired the lock", { 0, 1, 0, -30 }, { 0, 9, -30 })
-run_of_ours("by a shared owner records them as well", { 0, 0, 0, -30 }, { 1, 30, 0 }, SHARED)
+run_of_ours("by a shared owner records foreign holds", { 0, 0, 0, -30 }, { 1, 30, 0 }, SHARED)
 
 case("an acquire that finds the lock free counts the hold that it grants to the first waiter", function(c)
   local function all_locks() return c.run("acquire_all", FOUR, "", GRANT, LEASE, TTL, OWNER, 0) end
@@ -925,7 +925,7 @@ for ahead, watches in pairs { [99] = true, [100] = false } do
   end)
 end
 
-case("a new waiter's acquire notifies the first waiter that nobody has moved past to recheck", function(c)
+case("a new waiter's acquire asks the first waiter to recheck if none has moved past it yet", function(c)
   local listener = grants_of(c, B)
   local look = first_behind_java(c, T0 - 1, QUEUE_MS)
   c.same({ 0, LEASE, 1, 1, text(T0 + 1), OVERDUE }, look(C, 3))
@@ -1044,7 +1044,7 @@ case("a new waiter behind another library's holder records that this library use
   c.same({ "1f 0 0 0 0", text(-T0_MS), member(B, 2), text(T0), member(A, 1), text(T0 + 1) }, queue(c))
 end)
 
-case("an acquire by the current holder succeeds although others wait", function(c)
+case("an acquire by the current holder succeeds even if others are waiting", function(c)
   held(c, OTHER)
   queued(c, T0, member(A, 1))
   c.same({ 1, T0, 0 }, acquire(c, { owner = OTHER, member = member(B, 2) }))
@@ -1059,7 +1059,7 @@ case("an acquire that does not wait, and a re-entry, never join the queue", func
   c.same({ member(B, 1), text(T0) }, queue(c))
 end)
 
-case("an acquire of a lock without a TTL is refused although others wait", function(c)
+case("an acquire of a lock without a TTL is refused even if others are waiting", function(c)
   held(c, OTHER, 1, false)
   queued(c, T0, member(A, 1))
   c.same({ -3 }, acquire(c, { member = member(A, 2) }))
@@ -1341,13 +1341,13 @@ poller("it is reserved for polling clients after six holds by holdfast that last
 poller("it is not reserved for polling clients after only five holds by holdfast", { 5, 0, 10, 20 }, { "1f 6 0 0 10", -20 }, true)
 poller("it is not reserved for polling clients before holdfast's holds have lasted as long as theirs", { 6, 0, 10, 9 }, { "1f 7 0 0 10", -9 }, true)
 poller("it is reserved for polling clients at once if the clock was set back", { 6, 0, 10, -3600000 }, { "1f 0 1 0 0", 250 }, false)
-poller("it is reserved for polling clients if the clock was set back although they ignored the last reservation", { 0, 1, 0, -251 }, { "1f 0 2 0 0", 250 }, false)
+poller("it is reserved for polling clients if the clock was set back even if they ignored the last reservation", { 0, 1, 0, -251 }, { "1f 0 2 0 0", 250 }, false)
 poller("it is not reserved for polling clients during another reservation", { 0, 1, 0, -250 }, { "1f 0 1 0 0", 250 }, true)
 poller("a shared owner's hold is not counted as one of another library", { 0, 0, 0, 30 }, { "1f 0 1 0 0", 0 }, true,
   SHARED)
 poller("a shared owner's later holds are not counted as those of another library", { 1, 0, 5, 30 }, { "1f 2 0 0 5", -30 }, true, SHARED)
 
-case("an acquire for a shared owner grants the free lock to the first waiter instead", function(c)
+case("a shared owner's acquire grants the free lock to the first waiter, not to itself", function(c)
   local listener = grants_of(c, B)
   queued(c, T0, member(B, 7))
   c.same(0, acquire(c, { owner = SHARED, shared = true, member = member(C, 1, "l", SHARED) })[1])
@@ -1369,8 +1369,8 @@ local function old(name, seconds, granted, place)
   end)
 end
 old("eight seconds, the next waiter gets the lock", 8, true)
-old("longer, the lock is reserved for polling clients", 8.000001, false)
-old("longer, a waiter that was put back at the head gets the lock", nil, true, 1e14)
+old("more than eight seconds, the lock is reserved for polling clients", 8.000001, false)
+old("more than eight seconds, a waiter put back at the head gets the lock", nil, true, 1e14)
 
 local LASTING = "1f 0 4 0 0"
 
@@ -1695,7 +1695,7 @@ case("a release frees the lock even if the queue's key has another type", functi
   c.same({ 0, "text" }, { c.cmd("EXISTS", LOCK), c.cmd("GET", QUEUE) })
 end)
 
-case("after a hold of holdfast's, a release reserves the lock for Redisson's waiters before the next one", function(c)
+case("a holdfast client's release reserves the lock for Redisson before holdfast's next waiter", function(c)
   local listener, java = grants_of(c, B), c.listen(CHANNEL)
   held(c)
   c.cmd("SET", COUNTER, "8", "PX", 1000)
@@ -1709,7 +1709,7 @@ case("after a hold of holdfast's, a release reserves the lock for Redisson's wai
   c.same(0, c.cmd("EXISTS", LOCK))
 end)
 
-case("a release by the only holdfast client reserves the lock for Redisson after Redisson's hold", function(c)
+case("a release by the only holdfast client reserves the lock for Redisson again after its hold", function(c)
   c.listen(CHANNEL)
   held(c)
   record(c, 1, 0, 0, 9, T0_MS - 5)

@@ -382,7 +382,7 @@ case("a release notifies only the first waiter, whether holdfast's or Redisson's
   c.same({}, theirs.received())
 end)
 
-case("a first Redisson waiter that is not subscribed at a release gets 3 s to take the lock, only once", function(c)
+case("a first Redisson waiter that is not subscribed at a release gets 3 s, once, to take the lock", function(c)
   holds(c, OWNER)
   listed(c, { { JAVA, JAVA_MS } })
   c.same(1, release(c, OWNER))

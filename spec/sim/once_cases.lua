@@ -28,7 +28,7 @@ local function run(c, by, at, token, ended, retry)
   return (call(c, by, ended or "done", at, more))
 end
 
-case("a query whether a job is due writes nothing, and returns the server's time", function(c)
+case("asking whether a job is due writes nothing, and returns the server's time", function(c)
   local may, kept, reply = call(c, A, "")
   c.same({ 1, "", T0, T0 }, { may, kept, reply[2], reply[3] })
   c.same(false, c.cmd("GET", RECORD) or false)

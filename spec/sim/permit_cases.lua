@@ -338,7 +338,7 @@ case("a waiter that rechecks after its grant expired gets its queue position bac
   c.same(2, c.cmd("ZCARD", QUEUE))
 end)
 
-case("a waiter that rechecks after its grant expired gets its queue position back even if other leases expired, too", function(c)
+case("a waiter that rechecks after its grant expired gets its queue position back even if other leases have expired", function(c)
   acquire(c, A .. ":1", { permits = 3 })
   taken(c, C .. ":1", 100)
   taken(c, B .. ":1", 100)
@@ -717,7 +717,7 @@ case("a release reserves one permit for Redisson, and a second release during th
   c.same(1, acquire(c, A .. ":3", { member = member(A, 3) })[1])
 end)
 
-case("a permit that comes back during Redisson's turn is left to Redisson, too, if Redisson has taken the first", function(c)
+case("a permit returned during Redisson's turn is left to Redisson even if it has already taken one", function(c)
   acquire(c, A .. ":1", { permits = 2 })
   acquire(c, A .. ":2")
   java(c)
@@ -789,19 +789,19 @@ local function run_of_ours(c, is_used, times)
   return messages, c.cmd("PTTL", QUEUE)
 end
 
-case("after a turn that Redisson has not used, holdfast's clients have the permits for as long", function(c)
+case("after a turn that Redisson did not use, holdfast gets a turn of about that length", function(c)
   c.same({ "1 grant", "1 grant", "1 grant", "1 turn" }, (run_of_ours(c, false, { 25, 8, 4, 4 })))
 end)
 
-case("after a turn that Redisson has not used, one that takes longer is holdfast's only one", function(c)
+case("after an unused turn of Redisson's, a hold of over half of it ends holdfast's turn", function(c)
   c.same({ "1 turn" }, (run_of_ours(c, false, { 26 })))
 end)
 
-case("after a turn that Redisson has used, holdfast's clients get three", function(c)
+case("after a turn that Redisson has used, three holdfast holds precede its next turn", function(c)
   c.same({ "1 grant", "1 grant", "1 turn" }, (run_of_ours(c, true, { 1, 1, 1 })))
 end)
 
-case("holdfast keeps its turn although none of its clients waits, and Redisson may take the permit", function(c)
+case("holdfast keeps its turn even if none of its clients waits, and Redisson may take the permit", function(c)
   local theirs = java(c)
   taken(c, A .. ":1")
   c.cmd("SET", KEY, 0)
@@ -813,7 +813,7 @@ case("holdfast keeps its turn although none of its clients waits, and Redisson m
   c.same(1, acquire(c, B .. ":1")[1])
 end)
 
-case("a release that grants a permit while no Redisson client listens begins holdfast's turn", function(c)
+case("a release that grants a permit without a Redisson subscriber begins holdfast's turn", function(c)
   local ours = grants_of(c, B)
   for _, run in ipairs { "1f 0 0 0 0", "1f 1 0 0 20" } do
     taken(c, A .. ":1")
@@ -883,7 +883,7 @@ case("holdfast's run begins when an acquire grants a permit that Redisson releas
   c.same("1f 1 0 0 30", c.cmd("ZRANGE", QUEUE, 0, 0)[1])
 end)
 
-case("the record of Redisson keeps its TTL if no waiter of holdfast is queued", function(c)
+case("the record of Redisson's turn keeps its TTL if no holdfast waiter is queued", function(c)
   for what, ask in pairs {
     ["a request for too many permits"] = function() acquire(c, A .. ":1*3", { member = member(A, 1, 3) }) end,
     ["an acquire that does not wait"] = function() acquire(c, A .. ":1") end,

@@ -111,7 +111,7 @@ case("undoing a drain returns the drained permits once", function(c)
   c.same("-3", c.cmd("GET", KEY))
 end)
 
-case("undoing an acquire does not recreate a semaphore that was deleted since", function(c)
+case("undoing an acquire does not recreate a semaphore that has since been deleted", function(c)
   c.cmd("SET", KEY, "3")
   c.same({ 1, 1 }, acquire(c, 1, 2))
   c.same(1, delete(c, 2))
@@ -199,7 +199,7 @@ case("a permit reserved for Redisson is free to take as soon as a Redisson clien
   c.same({ 1, 0 }, acquire(c, 3, 1))
 end)
 
-case("Redisson's turn is over when the permit that it took comes back", function(c)
+case("Redisson's turn ends when the permit that it took is returned", function(c)
   subscribe(c, 1)
   c.same(1, release(c, 1, 1))
   c.cmd("DECRBY", KEY, "1") -- as Redisson acquires
@@ -212,7 +212,7 @@ case("Redisson's turn is over when the permit that it took comes back", function
   c.same("0: 1 0 0 10", record(c))
 end)
 
-case("Redisson's turn goes on while holdfast takes other permits or needs more than are free", function(c)
+case("Redisson's turn continues if holdfast takes other permits or needs more than are free", function(c)
   subscribe(c, 1)
   c.same(2, release(c, 1, 2))
   c.same({ 0, 2 }, acquire(c, 2, 3))
@@ -256,7 +256,7 @@ case("a turn of Redisson's that lasted for longer than two seconds counts as two
   c.same("0: 1 0 0 2000", record(c))
 end)
 
-case("a release during a turn of Redisson's that is over leaves it no further permit", function(c)
+case("a release after the end of Redisson's turn reserves no further permit for it", function(c)
   local java = subscribe(c, 1)
   for _, fields in ipairs { "0 0 1 0", "0 0 0 0" } do
     write_record(c, -1, fields)
@@ -295,14 +295,14 @@ case("a reservation for Redisson that ends too far in the future because the clo
   c.same({ 0, 0, 200 }, acquire(c, 2, 1))
 end)
 
-case("a release without the right to ask for the time reserves no permit for Redisson", function(c)
+case("a release reserves no permit for Redisson if the user may not query the time", function(c)
   local java = subscribe(c)
   c.refuse("time")
   c.same(1, release(c, 1, 1))
   c.same({ "01", "1" }, java.received())
 end)
 
-case("the record of turns goes once nothing has changed it for five seconds", function(c)
+case("the record of turns expires five seconds after its last change", function(c)
   subscribe(c, 1)
   c.same(1, release(c, 1, 1))
   c.pass(5001)

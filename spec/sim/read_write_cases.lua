@@ -71,7 +71,7 @@ case("a re-entry of a lost hold reports whether it expired or another owner hold
 end)
 
 -- Only the first of the two takes the fast path, because a waiter does not.
-case("the fast path of a writer leaves the same as the long one, whatever the counter is", function(c)
+case("a writer's fast path leaves the same state as the slow one, whatever the counter", function(c)
   local counters = { false, text(T0 - 80), text(T0), text(T0 + 800), text(T0 - 77), "none", "",
     "9007199254740991", "1.7e15", text(T0 - 86400000000) }
   local function after(counter, ttl, counter_ttl, me)
@@ -91,7 +91,7 @@ case("the fast path of a writer leaves the same as the long one, whatever the co
   end
 end)
 
-case("a writer's acquire of a free lock returns the token alone, or 0 with fencing off, and a reader's a list", function(c)
+case("an acquire of a free lock returns a writer the token alone, or 0 with fencing off, and a reader a list", function(c)
   local function raw(owner, ttl) return c.raw("rw_acquire", FOUR, owner, GRANT, 0, 0, LEASE, ttl, "") end
   c.same({ { 1, 0, 0 }, 0 }, { raw(READER, 0), c.cmd("EXISTS", COUNTER) })
   c.cmd("DEL", LOCK)
@@ -293,7 +293,7 @@ case("readers acquire, re-enter and release a lock whose key contains a brace", 
   c.same(0, c.cmd("EXISTS", "a{k}", lease .. 1, lease .. 2))
 end)
 
-case("the writer may also read, and another client may not", function(c)
+case("the writer may also read, but other clients may not", function(c)
   writes(c, WRITER)
   c.same({ 0, LEASE, 0, 0, "" }, acquire(c, READER, { writer = B .. ":2:write" }))
   c.same({ 0, LEASE, 0, 0, "" }, acquire(c, READER))
@@ -314,7 +314,7 @@ case("a waiter that missed its grant is queued ahead of the others", function(c)
   c.same(true, tonumber(first[2]) > 0)
 end)
 
-case("readers and writers are queued in the order in which they came", function(c)
+case("readers and writers are queued in order of arrival", function(c)
   writes(c, JAVA)
   local places = {}
   for number, client in ipairs { A, B, C } do
@@ -409,7 +409,7 @@ case("force_release refuses a hash that merely has a field called mode", functio
   is_left(JAVA, 1)
 end)
 
-case("force_release frees a lock held by readers, by a writer, or draining", function(c)
+case("force_release frees a lock that readers or a writer hold, or that is draining", function(c)
   for name, owner in pairs { read = JAVA, write = JAVA .. ":write", ["drain:17"] = READER } do
     c.cmd("HSET", LOCK, "mode", name, owner, 2)
     c.cmd("PEXPIRE", LOCK, LEASE)
@@ -452,7 +452,7 @@ case("a writer removes expired readers, waits for live ones, and draws a token",
   c.same({ "mode", "write", WRITER, "1" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("a writer finds a live reader behind hundreds of expired ones, and removes those", function(c)
+case("a writer removes hundreds of expired readers, and finds the live one behind them", function(c)
   listen_as(c, A)
   reads(c, B .. ":1")
   for i = 1, 600 do c.cmd("HSET", LOCK, C .. ":" .. i, 1) end
@@ -478,7 +478,7 @@ case("an acquire removes a first waiter for another kind of lock, and asks it to
   c.same({}, queue(c))
 end)
 
-case("an expired grant of a writer removes all its client's waiters, and one of a reader only itself", function(c)
+case("a writer's expired grant removes all waiters of its client, but a reader's removes only itself", function(c)
   listen_as(c, A)
   listen_as(c, B)
   listen_as(c, C)
@@ -711,7 +711,7 @@ end)
 
 -- ---- Redisson ----
 
-case("a writer's release reserves the lock for Redisson's waiters, and notifies the first waiter for how long", function(c)
+case("a writer's release reserves the lock for Redisson's waiters, and tells the first waiter for how long", function(c)
   local java, first = c.listen(CHANNEL), listen_as(c, B)
   writes(c, WRITER)
   queued(c, T0, member("r", B, 3))
@@ -943,7 +943,7 @@ case("the time for which readers have yielded to Redisson is not a run of Rediss
   c.same({ YIELD, "-" .. text(T0_MS + 250) }, { unpack(queue(c), 1, 2) })
 end)
 
-case("no reader joins while the lock is reserved for Redisson's writers, but readers may for as long afterwards", function(c)
+case("no reader joins while the lock is reserved for Redisson's writers; then readers may join for as long", function(c)
   c.listen(CHANNEL)
   reads(c, READER)
   c.same({ 0, 250, 0, 1, "" }, acquire(c, B .. ":1"))
@@ -1023,7 +1023,7 @@ case("a writer keeps new Redisson readers out for an eighth of its wait so far, 
     { acquire(c, WRITER, { member = me })[2], mode(c) })
 end)
 
-case("a writer that missed its grant keeps Redisson's readers out by its wait since then", function(c)
+case("a writer that missed a grant keeps Redisson's readers out based on its wait since", function(c)
   local me = member("w", A, 2)
   listen_as(c, A)
   reads(c, JAVA)
@@ -1045,7 +1045,7 @@ case("a pause for Redisson's readers is ignored if it is over or ends too far in
   end
 end)
 
-case("a writer that asks but cannot listen keeps its place behind readers that are let in", function(c)
+case("a waiting writer without a subscription keeps its place behind readers that join", function(c)
   reads(c, JAVA)
   listen_as(c, C)
   local me = member("w", A, 2)
@@ -1254,7 +1254,7 @@ case("a waiting reader joins the readers that hold the lock when it rechecks", f
   c.same({}, queue(c))
 end)
 
-case("a writer that gives up lets the next readers in, and Redisson's readers again", function(c)
+case("a writer that gives up lets the next readers join, and Redisson's readers again", function(c)
   local me = member("w", A, 2)
   listen_as(c, B)
   listen_as(c, C)

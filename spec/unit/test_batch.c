@@ -157,7 +157,7 @@ TEST(a_multi_lock_acquire_with_a_malformed_reply_fails_with_a_server_error_and_i
 }
 
 /* An extend that got no answer may be carried out behind it. */
-TEST(a_multi_lock_relies_on_no_longer_lease_than_that_of_an_extend_that_may_still_run) {
+TEST(a_multi_lock_relies_on_no_lease_longer_than_that_of_an_extend_that_may_still_run) {
     CASES(hf_op_kind kind; const char *reply) =
         LIST({HF_OP_ACQUIRE_ALL, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n"},
              {HF_OP_RELEASE_ALL, "*3\r\n:2\r\n:2\r\n:2\r\n"});
@@ -457,7 +457,7 @@ TEST(a_multi_lock_acquire_succeeds_only_once_a_replica_confirms_it) {
 }
 
 /* An earlier call's claim whose clean-up has failed is set aside, which needs no memory. */
-TEST(a_multi_lock_acquire_sets_an_earlier_hold_aside_without_memory) {
+TEST(a_multi_lock_acquire_sets_an_earlier_hold_aside_even_if_memory_runs_out) {
     EACH_FAILURE(nth, 1) {
         hold_all(AT(0));
         abandon_hold(hold_at(2), 1, AT(1));

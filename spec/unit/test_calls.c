@@ -188,7 +188,7 @@ TEST(calls_on_a_hold_survive_each_failed_allocation) {
     check_survives(HF_OP_COMPLETE, ":1\r\n", 1);
 }
 
-TEST(a_shared_owners_abandoned_release_is_not_finished_if_there_is_no_memory_for_that) {
+TEST(a_shared_owners_abandoned_release_is_not_finished_if_memory_runs_out) {
     set_shared(hold_times(1, AT(0)), true);
     hf_op *op = begin(HF_OP_RELEASE, AT(1));
     sent_over(CALLS);

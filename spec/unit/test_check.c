@@ -57,7 +57,7 @@ TEST(the_check_macros_accept_equal_values) {
     CHECK_MEM("a\0b", 3, "a\0b", 3);
 }
 
-TEST(the_failing_allocator_says_whether_it_failed_and_fails_no_more_from_then_on) {
+TEST(the_failing_allocator_says_whether_it_failed_and_then_stops_failing) {
     memerr_fail(1);
     void *none = malloc(8);
     bool failed = memerr_end();
@@ -79,7 +79,7 @@ static void note_end(void) {
 
 CHECK_AROUND(note_begin, note_end)
 
-TEST(a_test_begins_once_and_each_of_its_cases_begins_again_and_every_test_before_it_has_ended) {
+TEST(set_up_runs_before_each_test_and_each_of_its_cases_and_tear_down_after_each_test) {
     static const int cases[] = {7, 8};
     CHECK_EQ_INT(begun, ended + 1);
     int first = begun, sum = 0;

@@ -225,7 +225,7 @@ TEST(a_waiter_of_a_multi_lock_releases_a_dead_owners_other_locks_in_the_same_mom
 }
 
 /* A client that knows no crashes has the first lock, and waits for the second one. */
-TEST(a_waiter_of_a_multi_lock_releases_its_next_locks_also_while_another_client_has_the_first) {
+TEST(a_waiter_of_a_multi_lock_releases_its_next_locks_even_while_another_client_has_the_first) {
     wait_before(2, next_keys, life), CHECK_STR(output_at(AT(50)), INFO);
     feed_owner("java", 1, AT(51)), CHECK_STR(output_at(AT(100)), "");
     CHECK_STR(output_at(AT(101)), INFO_OF_KEY("m"));

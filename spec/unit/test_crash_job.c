@@ -98,7 +98,7 @@ static void stay_without_descriptor(int lock) {
 }
 
 /* The kernel kills a job's first process with the holder. */
-TEST(a_job_whose_first_process_is_not_collected_yet_is_about_to_end) {
+TEST(a_job_whose_first_process_has_not_been_reaped_counts_as_about_to_end) {
     pid_t job, pid = start_job(stay_as_job, &job);
     kill_and_collect(pid);
     kill(job, SIGKILL);
@@ -597,7 +597,7 @@ static bool finds_hidden_processes(void) {
     return sees && as_nobody(never_proves_beside_hidden_processes) == 0;
 }
 
-TEST(hidden_processes_prevent_the_proof_that_a_job_has_ended_unless_this_user_sees_all) {
+TEST(hidden_processes_prevent_the_proof_that_a_job_has_ended_unless_this_user_can_see_them) {
     CHECK_EQ_INT(alone(finds_hidden_processes, "hidepid=2"), 0);
 }
 

@@ -401,7 +401,7 @@ TEST(crash_records_of_dead_processes_are_removed_after_a_day_and_those_of_live_o
     CHECK_EQ_INT(as_nobody(sweeps_after_a_day), 0);
 }
 
-TEST(crash_records_of_others_are_looked_at_once_an_hour) {
+TEST(a_client_checks_the_crash_records_of_other_processes_once_an_hour) {
     CHECK_EQ_INT(as_nobody(sweeps_once_an_hour), 0);
 }
 

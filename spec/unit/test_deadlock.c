@@ -240,7 +240,7 @@ TEST(a_deadlock_search_follows_a_wait_for_a_long_key) {
 }
 
 /* Of two names that begin alike the longer one is the greater. */
-TEST(of_two_equally_old_waiters_in_a_deadlock_the_owners_name_decides_which_one_fails) {
+TEST(the_owners_name_decides_which_of_two_equally_old_waiters_in_a_deadlock_fails) {
     static const char *const others[] = {"700 " DRIVE_UUID ":0 l j", "700 " DRIVE_UUID ":10 l i"};
     CHECK(!ends_in(others, 2, "700 " OWN " l k"));
 }

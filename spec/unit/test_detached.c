@@ -51,7 +51,7 @@ TEST(an_async_release_copies_the_strings_of_its_caller) {
     CHECK(!ops_of(&rig.client));
 }
 
-TEST(an_acquire_that_overtook_a_resent_async_release_waits_for_that_and_is_sent_again) {
+TEST(an_acquire_that_overtook_a_resent_async_release_waits_for_it_and_is_sent_again) {
     hold_and_send_release();
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
     sent_over(CALLS);

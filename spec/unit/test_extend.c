@@ -34,7 +34,7 @@ TEST(an_extend_that_finds_the_lock_gone_or_is_answered_after_its_lease_reports_a
     }
 }
 
-TEST(after_an_extend_without_a_reply_the_shorter_of_both_leases_applies) {
+TEST(after_an_extend_without_a_reply_the_shorter_of_the_two_leases_applies) {
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(10 * HF_SECOND, AT(1000));
     CHECK_SLEEP(op, AT(1000), AT(4000), "unreachable");

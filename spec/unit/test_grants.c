@@ -73,7 +73,7 @@ TEST(a_waiter_with_fencing_off_accepts_a_grant_without_a_token) {
 }
 
 /* A quarter of the lease must be left of a grant: of the lock's own where that is shorter. */
-TEST(a_waiter_accepts_a_grant_if_a_quarter_of_the_shorter_lease_is_left) {
+TEST(a_waiter_accepts_a_grant_only_if_a_quarter_of_its_lease_and_of_the_grant_lease_is_left) {
     CASES(int lease_ms, at_ms; bool taken) = {
         {30000, 1450, true}, {30000, 1550, false}, {1000, 1550, true}, {1000, 1800, false}};
     EACH_CASE (i, cases) {
@@ -103,7 +103,7 @@ TEST(an_idempotent_run_without_a_fingerprint_starts_at_once_when_it_is_granted) 
     CHECK_SENT(CALLS, "");
 }
 
-TEST(a_waiter_accepts_a_grant_with_a_quarter_of_its_lease_left) {
+TEST(a_waiter_accepts_a_grant_only_if_at_least_a_quarter_of_its_lease_is_left) {
     EACH_NUMBER (early, 2) {
         hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
         hf_time end = hf_lease_end(AT(2), 2 * HF_SECOND);

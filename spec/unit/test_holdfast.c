@@ -224,7 +224,7 @@ TEST(a_client_has_one_server_object_for_each_configured_server) {
     }
 }
 
-TEST(each_topology_has_the_properties_that_the_test_lists) {
+TEST(each_topology_says_whether_calls_use_every_server_and_may_be_decided_early) {
     CASES(hf_mode mode; bool everywhere, early; size_t beside) =
         LIST({HF_MODE_ONE, false, false, 0}, {HF_MODE_QUORUM, true, true, 0},
              {HF_MODE_SHARDS, false, false, 1}, {HF_MODE_CLUSTER, false, false, 0});
@@ -322,7 +322,7 @@ TEST(the_end_of_a_detached_call_is_not_reported) {
     hf_client_tick(client, AT(2));
 }
 
-TEST(an_operation_has_its_own_ticket_unless_the_caller_gives_that_of_an_ended_one) {
+TEST(an_operation_has_its_own_ticket_unless_the_caller_gives_it_that_of_an_ended_operation) {
     hf_op_spec spec = spec_of(HF_OP_PING, ME);
     hf_op *first = begin(HF_OP_PING, ME, AT(0)), *second = begin(HF_OP_PING, ME, AT(0));
     uint64_t ticket = spec.ticket = hf_op_ticket(first);

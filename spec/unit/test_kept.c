@@ -179,7 +179,7 @@ TEST(callers_that_wait_for_a_kept_lock_get_it_in_order) {
     CHECK_SILENT();
 }
 
-TEST(a_caller_is_busy_at_once_if_max_waiters_others_wait_for_the_kept_lock) {
+TEST(a_caller_fails_as_busy_at_once_if_max_waiters_callers_already_wait_for_the_kept_lock) {
     hold_and_end();
     hf_op *b = BEGIN_SPEC(spec_as("b"), AT(1), spec.limits_waiters = true, spec.max_waiters = 1);
     CHECK_OUTCOME(b, "under way");
@@ -470,7 +470,7 @@ TEST(a_client_that_keeps_a_hundred_locks_gives_each_of_them_to_its_next_caller) 
     keep_key("key7", AT(1)), CHECK_SENT(CALLS, ""), CHECK_EQ_INT(holds_left(), 100);
 }
 
-TEST(a_kept_lock_goes_to_no_other_caller_if_there_is_no_memory_for_that) {
+TEST(a_kept_lock_goes_to_no_other_caller_if_memory_runs_out) {
     EACH_FAILURE(nth, 1) {
         keep_idle(AT(1));
         memerr_fail(nth);
@@ -670,7 +670,7 @@ TEST(a_request_from_another_client_that_arrives_before_the_acquires_reply_is_hon
 }
 
 /* A release of a lock that came by a grant names that until it is confirmed. */
-TEST(a_kept_lock_with_an_unconfirmed_grant_goes_with_that_to_the_next_caller) {
+TEST(a_kept_lock_goes_to_the_next_caller_together_with_its_unconfirmed_grant) {
     hf_op *op = granted();
     hf_op_end(op, AT(10));
     release("a", AT(11)), CHECK_EQ_U64(claim_wait(claim_in_heap(holds_of(&rig.client), 0)), 1);

@@ -188,7 +188,7 @@ TEST(a_silent_server_does_not_delay_the_end_of_a_wait_for_a_latch) {
     CHECK_SLEEP(op, AT(1000), AT(1101), "unreachable");
 }
 
-TEST(a_signal_ends_a_wait_for_a_latch_at_once_or_with_the_reply_in_flight) {
+TEST(a_signal_ends_a_wait_for_a_latch_at_once_or_when_the_reply_in_flight_arrives) {
     hf_op *op = waiting(HF_NEVER, AT(0));
     CHECK_INTERRUPTS(op, AT(10));
     static const struct {

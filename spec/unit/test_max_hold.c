@@ -58,7 +58,7 @@ TEST(the_last_renewal_sends_a_lease_that_ends_at_max_hold) {
     CHECK_EQ_U64(stats().losses, 1);
 }
 
-TEST(a_reentry_does_not_extend_max_hold) {
+TEST(a_re_entry_does_not_extend_max_hold) {
     hf_hold *hold = hold_for(40 * HF_SECOND);
     pass(1, 25001);
     hf_op *op = begin_bounded(40 * HF_SECOND, 0, AT(25001));

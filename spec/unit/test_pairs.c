@@ -351,7 +351,7 @@ TEST(a_hold_that_ends_at_max_hold_is_counted_as_lost_in_its_metrics_class) {
     CHECK_EQ_INT(class_at(1)->releases, 0), CHECK(class_at(1)->held.sum <= 8 * HF_SECOND);
 }
 
-TEST(a_waiter_interrupted_during_its_request_that_still_acquires_holds_for_max_hold) {
+TEST(a_waiter_that_acquires_although_its_request_was_interrupted_holds_for_max_hold) {
     rig_begin();
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.wait = HF_NEVER, spec.max_hold = 8 * HF_SECOND);
     hf_op_interrupt(op, AT(10)), CHECK_ANSWER(op, ACQUIRED, AT(11), "ok");

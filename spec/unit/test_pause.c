@@ -9,7 +9,7 @@ static hf_op *begin_pause(hf_time wait, hf_time now) {
     return hf_client_begin(&rig.client, &spec, now);
 }
 
-TEST(a_pause_between_two_attempts_ends_when_its_time_is_over_without_opening_a_connection) {
+TEST(a_pause_between_two_attempts_ends_when_its_time_has_passed_and_opens_no_connection) {
     hf_op *op = begin_pause(100 * HF_MS, AT(0));
     CHECK_EQ_U64(hf_op_next_tick(op), AT(100));
     CHECK_EQ_U64(client_next_tick(), AT(100));

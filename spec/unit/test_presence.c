@@ -28,7 +28,7 @@ static void publish_name(void) {
     feed(link_of(RENEWER), "+OK\r\n", AT(251));
 }
 
-TEST(a_client_publishes_its_name_even_if_its_acquire_took_long) {
+TEST(a_client_publishes_its_name_even_if_its_acquire_took_a_long_time) {
     hf_client_introduce(&rig.client, "host 7 name");
     hf_op *op = begin_acquire(0, AT(0));
     CHECK_SENT_AT(RENEWER, AT(250), "");
@@ -194,7 +194,7 @@ TEST(closing_a_client_deletes_its_published_waits) {
     CHECK_SENT_AT(RENEWER, AT(301), "");
 }
 
-TEST(a_wait_is_not_published_if_there_is_no_memory_for_that) {
+TEST(a_wait_is_not_published_if_memory_runs_out) {
     int unpublished = 0;
     EACH_FAILURE(nth, 1) {
         hold_and_wait(7);

@@ -129,7 +129,7 @@ TEST(a_quorum_waiter_tries_again_after_a_random_pause) {
     CHECK_ANSWERS(op, 0, COUNT, yes(9), again, "ok");
 }
 
-TEST(a_quorum_waiter_pauses_for_a_millisecond_at_least_and_longer_after_each_attempt) {
+TEST(a_quorum_waiter_pauses_for_at_least_a_millisecond_and_longer_after_each_attempt) {
     hf_time longest = 0, least = HF_NEVER, now = AT(1);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_NEVER, AT(0));
     for (int attempt = 1; attempt <= 600; attempt++) {
@@ -504,7 +504,7 @@ TEST(a_quorum_hold_abandoned_during_a_check_is_not_reported_as_lost) {
     CHECK_EQ_U64(hf_client_loss_count(&rig.client), 0);
 }
 
-TEST(a_lost_quorum_hold_is_cleaned_up_on_a_server_as_soon_as_that_is_back) {
+TEST(a_lost_quorum_hold_is_cleaned_up_on_a_server_as_soon_as_the_server_is_back) {
     hold_by(5, AT(0));
     hf_time end = ends_at(hold_of());
     for (int i = 0; i < 3; i++) rig.down[i] = "refused";
@@ -820,7 +820,7 @@ TEST(a_quorum_call_evaluates_each_servers_reply_as_soon_as_it_arrives) {
     }
 }
 
-TEST(a_grant_without_a_server_time_does_not_change_what_a_quorum_knows_of_that_clock) {
+TEST(a_grant_without_a_server_time_leaves_the_servers_clock_unknown_to_a_quorum) {
     hold_by(5, AT(0)), CHECK(!quorum_of(&rig.client)->clocks_known);
 }
 

@@ -86,7 +86,7 @@ TEST(replies_from_half_of_the_servers_do_not_establish_a_quorum_deadlock) {
     server_count = COUNT;
 }
 
-TEST(a_quorum_deadlock_search_tells_owners_apart_that_differ_in_the_first_letter) {
+TEST(a_quorum_deadlock_search_distinguishes_owners_that_differ_only_in_their_first_letter) {
     static const char *const owners[] = {"you", "xou", "zou", "vou", "wou"};
     hf_op *op = wait_for_k();
     for (int i = 0; i < COUNT; i++) answer(i, owner_is(owners[i]), AT(2));
@@ -115,7 +115,7 @@ static bool ends_in(const int other[COUNT], const int own[COUNT]) {
     return ends;
 }
 
-TEST(of_a_quorum_deadlock_the_waiter_that_is_youngest_by_the_servers_median_time_fails) {
+TEST(in_a_quorum_deadlock_the_waiter_that_is_youngest_by_the_servers_median_time_fails) {
     CASES(int other[COUNT], own[COUNT]; bool ends) = {
         {{100, 200, 300, 400, 500}, {101, 201, 301, 401, 501}, true},
         {{101, 201, 301, 401, 501}, {100, 200, 300, 400, 500}, false},

@@ -181,7 +181,7 @@ TEST(either_of_two_watched_events_makes_the_ready_descriptor_readable) {
 }
 
 /* At the same index, the old one has left the set by itself. */
-TEST(a_new_descriptor_that_reuses_a_closed_ones_number_is_watched_at_its_index_and_at_another) {
+TEST(a_new_descriptor_that_reuses_a_closed_ones_number_is_watched_at_the_same_or_another_index) {
     for (int moves = 0; moves < 2; moves++) {
         int first[2], second[2];
         CHECK_EQ_INT(pipe(first), 0);

@@ -120,7 +120,7 @@ TEST(a_re_entry_that_the_server_refuses_is_not_retried) {
     }
 }
 
-TEST(a_re_entry_of_a_hold_from_an_old_grant_takes_the_larger_of_both_tokens) {
+TEST(a_re_entry_of_a_hold_from_an_old_grant_takes_the_larger_of_the_two_tokens) {
     CASES(const char *token; uint64_t has) = {{"90", 90}, {"5", 77}, {"0", 77}};
     EACH_CASE (i, cases) {
         hf_hold *hold = hold_lock(AT(0));

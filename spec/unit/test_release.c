@@ -88,7 +88,7 @@ TEST(a_shared_owners_release_is_not_sent_twice) {
 }
 
 /* The first one took along what was owed: sent again by the next, it would be another process's. */
-TEST(a_shared_owners_failed_release_is_sent_once_more_with_the_next_one) {
+TEST(a_shared_owners_failed_release_is_sent_again_with_the_next_one) {
     EACH_NUMBER (lost, 2) {
         hf_hold *hold = hold_times(3, AT(0));
         set_shared(hold, true);

@@ -64,7 +64,7 @@ TEST(a_key_belongs_to_the_shard_whose_ring_point_is_at_or_after_its_hash) {
     CHECK_EQ_INT(hf_ring_find(&ring, hf_slice_of("ab")), 0);
 }
 
-TEST(of_several_shards_with_the_same_name_the_last_one_gets_all_their_keys) {
+TEST(the_last_of_several_shards_with_the_same_name_gets_all_their_keys) {
     CHECK_STR(shards_of((hf_shard[]){{"same", 1}, {"same", 1}}, 2), "111111111111");
     CHECK_STR(shards_of((hf_shard[]){{"same", 2}, {"same", 2}, {"same", 2}}, 3), "222222222222");
 }

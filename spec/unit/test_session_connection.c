@@ -152,7 +152,7 @@ static void start_quiet(void) {
 
 /* An idle connection is given up after 250 ms, one that was used a moment ago after half of the
  * command timeout; both wait as much longer as the server may wait for replicas. */
-TEST(a_connection_without_a_reply_is_given_up_by_how_long_it_was_idle_and_the_wait_for_replicas) {
+TEST(a_silent_connection_is_given_up_earlier_if_it_was_idle_and_later_if_replicas_must_confirm) {
     static const struct {
         int sent_at, confirm_timeout, given_up_at;
     } cases[] = {{999, 0, 999 + 1500},
@@ -249,7 +249,7 @@ TEST(a_connection_that_moves_to_a_new_address_is_closed_as_unreachable) {
     CHECK_EQ_INT(hf_session_wants(&session, AT(1)), HF_WANT_CLOSE);
 }
 
-TEST(the_reason_of_a_closed_connection_depends_only_on_bytes_received_over_that_one) {
+TEST(the_reason_for_a_closed_connection_depends_only_on_bytes_received_over_that_connection) {
     strcpy(config.name, "n");
     submit(&one, "A", 30000, AT(0));
     connect_at(AT(0));

@@ -2,7 +2,7 @@
 
 /* ---- opening and the log-in ---- */
 
-TEST(a_login_sends_the_user_the_password_the_db_and_the_name_as_far_as_they_are_given) {
+TEST(a_login_sends_the_user_the_password_the_database_and_the_name_if_they_are_given) {
     CASES(const char *user, *password, *name; uint16_t db; const char *want) = {
         {"me", "se\r\ncret", "worker", 3,
          "*3\r\n$4\r\nAUTH\r\n$2\r\nme\r\n$8\r\nse\r\ncret\r\n*2\r\n$6\r\nSELECT\r\n$1\r\n3\r\n"

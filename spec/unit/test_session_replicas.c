@@ -96,7 +96,7 @@ static void submit_persisting(struct call *call, const char *text, int deadline_
     hf_session_submit(&session, &call->request, now);
 }
 
-TEST(requests_sent_after_one_that_a_replica_refused_persist_for_as_long_as_it_does) {
+TEST(requests_sent_after_one_that_a_replica_refused_are_retried_for_as_long_as_that_one) {
     EACH_NUMBER (follows, 2) {
         session.follows_master = follows;
         connect_at(AT(0));
@@ -134,7 +134,7 @@ TEST(a_command_is_resent_with_wait_if_its_connection_is_lost_after_its_reply_alo
     CHECK_STR(two.outcome, "8");
 }
 
-TEST(a_request_can_take_over_one_whose_reply_came_but_not_the_replicas_confirmation) {
+TEST(a_request_can_take_over_one_whose_reply_arrived_but_not_the_replicas_confirmation) {
     for (int replies = 0; replies <= 1; replies++) {
         static struct call before;
         start_open();
@@ -160,7 +160,7 @@ TEST(a_request_times_out_if_its_wait_command_gets_no_reply) {
     receive(":1\r\n:8\r\n", AT(101)), CHECK_EQ_INT(one.calls, 1), CHECK_STR(two.outcome, "8");
 }
 
-TEST(a_request_that_was_never_sent_does_not_fail_with_what_a_replica_replied_to_another) {
+TEST(a_request_that_was_never_sent_does_not_fail_with_a_replicas_reply_to_another_request) {
     start_open();
     submit(&one, "A", 400, AT(0));
     receive("-READONLY no\r\n", AT(1));

@@ -259,7 +259,7 @@ TEST(a_cluster_map_gives_the_ids_of_masters_and_replicas) {
 }
 
 /* A dead master whose slots nobody has taken over, and a new one at its address. */
-TEST(an_address_that_a_cluster_map_gives_for_two_nodes_is_treated_as_without_an_id) {
+TEST(an_address_that_a_cluster_map_gives_for_two_nodes_is_treated_as_having_no_id) {
     CHECK(!read_text("*2\r\n" RANGE("0", "1", MEMBER("a", "1", "m1"))
                          RANGE("2", "3", MEMBER("a", "1", "m2"))));
     CHECK_STR(id_at("a", 1), "");

@@ -444,7 +444,7 @@ TEST(a_sigpipe_pending_before_a_send_is_still_pending_afterwards) {
     }
 }
 
-TEST(a_pending_signal_ends_a_sleep_however_long_that_is) {
+TEST(a_pending_signal_ends_a_sleep_however_long_the_sleep_is) {
     static const hf_time spans[] = {0, 60 * HF_SECOND};
     sigset_t blocked, before, now;
     sigemptyset(&blocked);

@@ -761,7 +761,7 @@ static void connect_once(void) {
 }
 
 /* What OpenSSL keeps for ever it has since the first rounds. */
-TEST(a_closed_tls_connection_and_its_settings_leave_no_memory_of_openssl) {
+TEST(a_closed_tls_connection_and_its_settings_leak_no_memory_of_openssl) {
     long before = 0;
     for (int round = 0; round < 3; round++) {
         before = blocks;

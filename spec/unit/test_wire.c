@@ -201,7 +201,7 @@ TEST(a_lone_number_is_the_reply_to_an_acquire_only_if_it_can_be_its_token) {
     }
 }
 
-TEST(replies_to_info_are_parsed) {
+TEST(replies_to_info_are_parsed_and_an_empty_one_describes_a_free_lock) {
     hf_lock_info info;
     hf_reply *reply =
         reply_of("*10\r\n$2\r\nme\r\n:1\r\n:2\r\n:3\r\n:4\r\n:5\r\n:6\r\n:7\r\n:8\r\n:9\r\n");
