@@ -13,14 +13,14 @@ local HOLDS = {
   ["lock/claims.h"] = { "(\ntypedef struct hf_claim )(%b{})" },
   ["lock/holds.h"] = { "(\nstruct hf_hold )(%b{})" },
 }
-local OPERATIONS = {
-  ["client.h"] = { "(\nstruct hf_op )(%b{})", "(\nstruct hf_client )(%b{})" },
-}
+local OPERATIONS = { ["client.h"] = { "(\nstruct hf_op )(%b{})", "(\nstruct hf_client )(%b{})" } }
 local KNOWS = "spec/unit/fields.h"
 -- Maximum number of fields that each list of KNOWS may read. Tests check what the server or the
 -- caller sees (drive.h, hf_hold_view), so these numbers may only decrease.
 local MAX_READS = { HOLD_READS = 15, OP_READS = 19, CLIENT_READS = 12 }
 local DEPRECATED = "__attribute__((deprecated)) "
+local FOLDER = (os.getenv("BUILD") or "build") .. "/private" -- of the copy
+local INCLUDES = ("-I@/csrc -I@/csrc/core -I@/csrc/posix -Ispec/unit"):gsub("@", FOLDER)
 
 -- → the header's text, with a mark before each field of the struct
 local function deprecate(text, struct)
@@ -34,21 +34,13 @@ local function deprecate(text, struct)
   return text
 end
 
-local function copy_headers(folder)
-  assert(os.execute(("rm -rf %s && mkdir -p %s && cp -r csrc %s"):format(folder, folder, folder)))
-end
-
-local function mark_headers(folder, structs_of)
+local function mark_headers(structs_of)
   for header, structs in pairs(structs_of) do
-    local path = folder .. "/csrc/core/" .. header
+    local path = FOLDER .. "/csrc/core/" .. header
     local text = read(path)
     for _, struct in ipairs(structs) do text = deprecate(text, struct) end
     tools.write(path, text)
   end
-end
-
-local function includes(folder)
-  return ("-I%s/csrc -I%s/csrc/core -I%s/csrc/posix -Ispec/unit"):format(folder, folder, folder)
 end
 
 local reported = {}
@@ -58,9 +50,9 @@ local function report(use)
   reported[use] = true
 end
 
-local function check_uses(sources, folder)
+local function check_uses(sources)
   local said = output_of(("LC_ALL=C %s -std=c11 -D_GNU_SOURCE -fsyntax-only"
-    .. " %s %s 2>&1; :"):format(os.getenv("CC") or "cc", includes(folder), sources))
+    .. " %s %s 2>&1; :"):format(os.getenv("CC") or "cc", INCLUDES, sources))
   for path, line, kind, text in said:gmatch("([^\n:]+):(%d+):%d+: (%w+): ([^\n]*)") do
     local field = text:match("^.(.-). is deprecated")
     local use = ("%s:%s: %s"):format(path, line, field or text)
@@ -90,13 +82,12 @@ local function check_lists()
   end
 end
 
-local FOLDER = (os.getenv("BUILD") or "build") .. "/private"
 local sources = output_of("ls spec/unit/*.c"):gsub("\n", " ")
-copy_headers(FOLDER)
-mark_headers(FOLDER, HOLDS)
-check_uses(output_of("ls spec/fuzz/*.c"):gsub("\n", " "), FOLDER)
-mark_headers(FOLDER, OPERATIONS)
-check_uses(sources, FOLDER)
+assert(os.execute(("rm -rf @ && mkdir -p @ && cp -r csrc @"):gsub("@", FOLDER)))
+mark_headers(HOLDS)
+check_uses(output_of("ls spec/fuzz/*.c"):gsub("\n", " "))
+mark_headers(OPERATIONS)
+check_uses(sources)
 check_designators(sources)
 check_lists()
 tools.finish()
