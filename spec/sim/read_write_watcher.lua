@@ -442,6 +442,15 @@ local function was_missed(self, key, since)
   return began_ms and self.server.redis:now_ms() - began_ms > (self.world.now - since) / 1000 + 2
 end
 
+-- Returns whether the record says that a client of Redisson holds the lock, as it has done since
+-- `score`. A reader of holdfast that joins Redisson's readers does not end their run, and no program
+-- sees how these leave.
+local function is_recorded_since(self, key, score)
+  local queue = queue_of(self, key)
+  local is_theirs = queue and queue.members[1] and queue.members[1]:find("^1f 0 0 0 ")
+  return is_theirs and (not score or queue.scores[1] == score) and queue.scores[1]
+end
+
 -- Redisson's run begins when the lock is left to its waiters or only its clients hold it. It ends
 -- when only clients of holdfast hold the lock.
 local function note_runs(self, key, before, holders)
@@ -449,12 +458,15 @@ local function note_runs(self, key, before, holders)
   local left = not next(holders) and next(before) and self.server.redis.channels[key.releases]
   local begins = left or theirs and not ours
   if begins or left_till(self, key) then
-    key.theirs_since = key.theirs_since or now
+    local recorded = key.recorded and is_recorded_since(self, key, key.recorded.score)
+    key.theirs_since = key.theirs_since or recorded and key.recorded.since or now
     if begins then key.ours_in_a_row, key.theirs_seen = 0, false end
   elseif ours and not theirs and key.theirs_since then
     if not was_missed(self, key, key.theirs_since) then
       key.their_run, key.ours_since = math.min(now - key.theirs_since, MAX_RUN), now
     end
+    local score = is_recorded_since(self, key)
+    key.recorded = score and { since = key.theirs_since, score = score }
     key.theirs_since = nil
   end
 end
