@@ -443,8 +443,8 @@ local function was_missed(self, key, since)
 end
 
 -- Returns whether the record says that a client of Redisson holds the lock, as it has done since
--- `score`. A reader of holdfast that joins Redisson's readers does not end their run, and no program
--- sees how these leave.
+-- `score`. A reader of holdfast that joins Redisson's readers does not end their run, and no
+-- program sees how these leave.
 local function is_recorded_since(self, key, score)
   local queue = queue_of(self, key)
   local is_theirs = queue and queue.members[1] and queue.members[1]:find("^1f 0 0 0 ")

@@ -51,6 +51,15 @@ TEST(an_idempotent_runs_long_record_is_sent_to_every_server_that_holds_the_run) 
     CHECK_ANSWERS(op, MAJORITY - 1, MAJORITY, ":1\r\n", AT(3), "ok");
 }
 
+TEST(an_idempotent_runs_record_waits_for_a_slow_server_that_a_majority_needs) {
+    hf_op *op = begin_guard(AT(0));
+    answers(0, MAJORITY, yes(7), AT(1)), CHECK_ENDS(op, "ok", AT(1));
+    op = BEGIN(HF_OP_COMPLETE, AT(2), spec.lock_kind = &hf_kind_guard, spec.keep = 5 * HF_SECOND);
+    CHECK_ANSWERS(op, 0, MAJORITY - 1, ":1\r\n", AT(3), "under way");
+    tick(AT(1400)), CHECK_OUTCOME(op, "under way");
+    CHECK_ANSWERS(op, MAJORITY - 1, MAJORITY, ":1\r\n", AT(1401), "ok");
+}
+
 TEST(a_client_that_waits_for_a_quorum_publishes_its_name) {
     hf_client_introduce(&rig.client, "host 7 name");
     begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));

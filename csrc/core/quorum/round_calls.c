@@ -285,7 +285,8 @@ void hf_round_check_call(hf_op *op, hf_time now) {
     hf_tally votes = hf_votes_count(op->round);
     bool has_majority = votes.yes >= majority, failed = votes.yes + votes.pending < majority;
     if (failed && hf_votes_ask_skipped(op, now)) return;
-    hf_votes_limit_wait(op, &votes, now);
+    /* A late record is better than none: without one on a majority, the run may happen again. */
+    if (!leaves_record(op)) hf_votes_limit_wait(op, &votes, now);
     if (!has_majority && !failed) return;
     if (votes.pending > 0 && waits_for_all(op, has_majority)) return;
     if (op->round->hold) finish_on_hold(op, has_majority, now);
