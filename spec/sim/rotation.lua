@@ -177,12 +177,12 @@ function rotation.settled_at(world)
 end
 
 -- A hold was lost, as its release reports. It had its whole lease, not a grant's, before log-ins
--- were first refused. When a renewal fails then, LEFT_AT_RENEWAL of the lease is left. A shared
--- owner's lease may be that of another caller.
+-- were first refused. When a renewal fails then, LEFT_AT_RENEWAL of the lease is left. The lease
+-- of a shared owner, or of a common handle, may be that of another caller.
 function rotation.lost(task, handle)
   local server, plan = calm_server(task.world), task.plan
   if not server or task.process.closed then return end
-  if not plan.renewed or plan.extend or plan.owner then return end
+  if not plan.renewed or plan.extend or plan.owner or plan.common then return end
   local away, held = server.away_since, handle.held_at
   if not away or not held or away < held + CONFIRMED then return end
   if plan.lease * S * LEFT_AT_RENEWAL <= server.away + SETTLED then return end
