@@ -3,6 +3,7 @@
 local command = require "spec.support.command"
 local jobs = require "spec.support.jobs"
 local process = require "spec.support.process"
+local redis = require "spec.support.redis"
 local terminal = require "spec.support.terminal"
 
 local PATIENCE, eventually, file = jobs.PATIENCE, jobs.eventually, jobs.file
@@ -114,6 +115,22 @@ describe("on a terminal", function()
     enter("holdfast run k -- /no/such/command")
     sees("cannot start.*code 127")
     assert.is_true(is_free())
+  end)
+
+  it("break frees a quorum's lock even on servers on which it was restored under another owner", function()
+    local servers, urls = { server, redis.start(), redis.start() }, {}
+    finally(function() for i = 2, 3 do servers[i]:stop() end end)
+    for i, one in ipairs(servers) do
+      one:cli("HSET", "k", "b983c153-7421-469a-addb-44fb92259a1b:1" .. (i > 1 and ".1" or ""), 1)
+      one:cli("PEXPIRE", "k", 60000)
+      one:cli("SET", "redisson_lock_token:{k}", 8)
+      urls[i] = one:url()
+    end
+    enter("holdfast break --servers " .. table.concat(urls, ",") .. " k")
+    sees("Break the lock")
+    types("y", "Enter")
+    sees("k: broken.*code 0")
+    for _, one in ipairs(servers) do assert.equal(0, one:cli("EXISTS", "k")) end
   end)
 
   it("break does not free a lock that changed hands after the user was asked", function()

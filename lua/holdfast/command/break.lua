@@ -90,6 +90,13 @@ local function confirm_unchanged(client, entry, out)
   return nil, changed(entry, out)
 end
 
+-- → the only owner whose lock may be broken | nil: any, because the owner may be truncated, or in a
+-- quorum, where an owner has another name on each server on which its hold was restored
+local function expected_owner(client, entry)
+  local is_exact = #(entry.owner or "") < MAX_OWNER_SIZE and not core.client.is_quorum(client)
+  return is_exact and entry.owner or nil
+end
+
 -- yes: the user was not asked, so the lock may be taken from any holder.
 local function force(client, entry, lock, out, yes)
   local key, was_locked, message, code = entry.key
@@ -98,8 +105,7 @@ local function force(client, entry, lock, out, yes)
   elseif kinds[entry.kind].removes then
     was_locked, message, code = client:latch(key):delete()
   else
-    local owner = not yes and entry.owner or ""
-    if #owner >= MAX_OWNER_SIZE then owner = "" end -- it may be truncated
+    local owner = not yes and expected_owner(client, entry) or ""
     was_locked, message, code = core.lock.force_release(lock, owner)
   end
   if code then return verb.failed(out, message, code) end
