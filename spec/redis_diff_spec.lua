@@ -35,7 +35,7 @@ local MUTANTS = {
   set = function(run, client, args) return run(client, { args[1], args[2], args[3] }) end,
   pttl = function() return -1 end,
   zadd = function(run, client, args) -- a record's run is 5 s too long
-    args[4] = args[4] and args[4]:gsub("^(1f %d+ %d+ %d )(%d+)$", function(rest, ms)
+    args[4] = args[4] and args[4]:gsub("^(1f %d+ %d+ [%d-] )(%d+)$", function(rest, ms)
       return rest .. ms + 5000
     end)
     return run(client, args)

@@ -40,31 +40,31 @@ enum hf_segment_id {
     EXTEND_2, EXTEND_4, FAIR_ACQUIRE_1, FAIR_ACQUIRE_2, FAIR_ACQUIRE_3, FAIR_ACQUIRE_4,
     FAIR_ACQUIRE_5, FAIR_EXTEND_2, FAIR_EXTEND_3, FAIR_FORCE_2, FAIR_FORCE_3, FAIR_INFO_2,
     FAIR_LEAVE_1, FAIR_PASSING_1, FAIR_QUEUE_1, FAIR_QUEUE_2, FAIR_RELEASE_1, FAIR_RELEASE_2,
-    FAIR_RELEASE_3, FENCE_1, FORCE_1, FORCE_2, FOREIGN_HOLDER_1, FORGET_RECORD_1, FORGETTING_1,
-    FREE_1, FREE_2, FRESH_1, FRESH_3, GRANTING_1, GRANTING_2, HASH_10, HASH_12, HASH_14, HASH_15,
-    HASH_16, HASH_17, HASH_18, HASH_19, HASH_2, HASH_21, HASH_22, HASH_3, HASH_4, HASH_6, HASH_8,
-    INFO_2, IS_QUEUE_1, KEYS_1, LATCH_1, LATCH_2, LATCH_3, LATCH_4, LATCH_DELETE_1, LATCH_DOWN_1,
-    LATCH_SET_1, LEAVE_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_1, MEMBERS_2, NEXT_BEHIND_RECORD_1,
-    NOTE_1, NOTE_3, NOTIFYING_1, ONCE_1, OWNERS_1, OWNERS_3, PASSING_OVER_1, PASSING_OVER_2,
-    PASSING_OVER_3, PERMIT_ACQUIRE_1, PERMIT_ACQUIRE_10, PERMIT_ACQUIRE_2, PERMIT_ACQUIRE_3,
-    PERMIT_ACQUIRE_4, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_7, PERMIT_ACQUIRE_8,
-    PERMIT_ACQUIRE_9, PERMIT_EXTEND_1, PERMIT_EXTEND_2, PERMIT_GRANTING_1, PERMIT_INFO_2,
-    PERMIT_INFO_3, PERMIT_LEAVE_1, PERMIT_NOW_1, PERMIT_NOW_2, PERMIT_PASSING_1, PERMIT_QUEUE_1,
-    PERMIT_QUEUE_2, PERMIT_RELEASE_1, PERMIT_RELEASE_2, PERMIT_RELEASE_3, PERMIT_RELEASE_4,
-    PERMIT_RELEASE_5, PERMIT_RELEASE_6, PERMIT_RELEASE_7, PERMIT_RELEASE_8, PERMIT_RELEASE_9,
-    PERMIT_RENEW_1, PERMIT_SET_1, PERMITS_1, PERMITS_2, PERMITS_3, PLACING_1, PLAIN_2, PLAIN_4,
-    PLAIN_6, POOL_1, POOL_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, QUEUE_1, QUEUE_2,
-    QUEUEING_1, QUEUEING_2, RAISE_2, RANGES_1, READ_INTEGER_1, RECORD_2, RECORD_3, RECORD_4,
-    RECORD_5, RELEASE_1, RELEASE_10, RELEASE_2, RELEASE_3, RELEASE_4, RELEASE_5, RELEASE_7,
-    RELEASE_8, RELEASE_9, RELEASE_ALL_1, RENEW_1, RUNS_2, RUNS_3, RW_1, RW_ACQUIRE_1, RW_ACQUIRE_2,
-    RW_ACQUIRE_3, RW_ACQUIRE_4, RW_ACQUIRE_5, RW_ACQUIRE_6, RW_ACQUIRE_7, RW_EXTEND_1, RW_EXTEND_2,
-    RW_FORCE_1, RW_INFO_2, RW_LEAVE_1, RW_QUEUE_1, RW_QUEUE_2, RW_RELEASE_1, RW_RELEASE_2,
-    RW_RENEW_1, RW_SETTLING_1, RW_TOKEN_1, SEMAPHORE_1, SEMAPHORE_2, SEMAPHORE_ACQUIRE_1,
-    SEMAPHORE_ACQUIRE_2, SEMAPHORE_DELETE_1, SEMAPHORE_DRAIN_1, SEMAPHORE_GIVING_1,
-    SEMAPHORE_LEAVE_1, SEMAPHORE_RELEASE_1, SEMAPHORE_SET_1, SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1,
-    SEMAPHORE_TURNS_2, SETTLING_1, SHARDED_2, SHARDED_4, SHARDED_6, SHORTENED_1, SILENT_2,
-    SILENT_4, STRING_10, STRING_14, STRING_2, STRING_4, STRING_6, STRING_8, TIMES_1, TIMES_2,
-    TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, TURNS_1, WAIT_1
+    FAIR_RELEASE_3, FENCE_1, FORCE_1, FORCE_2, FOREIGN_HOLDER_1, FOREIGN_HOLDER_2, FORGET_RECORD_1,
+    FORGETTING_1, FREE_1, FREE_2, FRESH_1, FRESH_3, GRANTING_1, GRANTING_2, HASH_10, HASH_12,
+    HASH_14, HASH_15, HASH_16, HASH_17, HASH_18, HASH_19, HASH_2, HASH_21, HASH_22, HASH_3, HASH_4,
+    HASH_6, HASH_8, INFO_2, IS_QUEUE_1, KEYS_1, LATCH_1, LATCH_2, LATCH_3, LATCH_4, LATCH_DELETE_1,
+    LATCH_DOWN_1, LATCH_SET_1, LEAVE_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_1, MEMBERS_2,
+    NEXT_BEHIND_RECORD_1, NOTE_1, NOTE_3, NOTIFYING_1, ONCE_1, OWNERS_1, OWNERS_3, PASSING_OVER_1,
+    PASSING_OVER_2, PASSING_OVER_3, PERMIT_ACQUIRE_1, PERMIT_ACQUIRE_10, PERMIT_ACQUIRE_11,
+    PERMIT_ACQUIRE_2, PERMIT_ACQUIRE_3, PERMIT_ACQUIRE_4, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6,
+    PERMIT_ACQUIRE_7, PERMIT_ACQUIRE_8, PERMIT_ACQUIRE_9, PERMIT_EXTEND_1, PERMIT_EXTEND_2,
+    PERMIT_GRANTING_1, PERMIT_INFO_2, PERMIT_INFO_3, PERMIT_LEAVE_1, PERMIT_NOW_1, PERMIT_NOW_2,
+    PERMIT_PASSING_1, PERMIT_QUEUE_1, PERMIT_QUEUE_2, PERMIT_RELEASE_1, PERMIT_RELEASE_2,
+    PERMIT_RELEASE_3, PERMIT_RELEASE_4, PERMIT_RELEASE_5, PERMIT_RELEASE_6, PERMIT_RELEASE_7,
+    PERMIT_RELEASE_8, PERMIT_RELEASE_9, PERMIT_RENEW_1, PERMIT_SET_1, PERMITS_1, PERMITS_2,
+    PERMITS_3, PLACING_1, PLAIN_2, PLAIN_4, PLAIN_6, POOL_1, POOL_2, POOL_CHANGES_1,
+    POOL_CHANGES_2, POOL_CHANGES_3, QUEUE_1, QUEUE_2, QUEUEING_1, QUEUEING_2, RAISE_2, RANGES_1,
+    READ_INTEGER_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, RELEASE_1, RELEASE_10, RELEASE_2,
+    RELEASE_3, RELEASE_4, RELEASE_5, RELEASE_7, RELEASE_8, RELEASE_9, RELEASE_ALL_1, RENEW_1,
+    RUNS_2, RUNS_3, RW_1, RW_ACQUIRE_1, RW_ACQUIRE_2, RW_ACQUIRE_3, RW_ACQUIRE_4, RW_ACQUIRE_5,
+    RW_ACQUIRE_6, RW_ACQUIRE_7, RW_EXTEND_1, RW_EXTEND_2, RW_FORCE_1, RW_INFO_2, RW_LEAVE_1,
+    RW_QUEUE_1, RW_QUEUE_2, RW_RELEASE_1, RW_RELEASE_2, RW_RENEW_1, RW_SETTLING_1, RW_TOKEN_1,
+    SEMAPHORE_1, SEMAPHORE_2, SEMAPHORE_ACQUIRE_1, SEMAPHORE_ACQUIRE_2, SEMAPHORE_DELETE_1,
+    SEMAPHORE_DRAIN_1, SEMAPHORE_GIVING_1, SEMAPHORE_LEAVE_1, SEMAPHORE_RELEASE_1, SEMAPHORE_SET_1,
+    SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, SEMAPHORE_TURNS_2, SETTLING_1, SHARDED_2, SHARDED_4,
+    SHARDED_6, SHORTENED_1, SILENT_2, SILENT_4, STRING_10, STRING_14, STRING_2, STRING_4, STRING_6,
+    STRING_8, TIMES_1, TIMES_2, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, TURNS_1, WAIT_1
 };
 
 static const char *const hf_segment_table[] = {
@@ -145,7 +145,7 @@ static const char *const hf_segment_table[] = {
     [ACQUIRING_2] = "local function record_lasting_queue(last, place)\n"
     "local last_period, period = math.floor(last / LOCK_PROBE_US), math.floor(place / LOCK_PROBE_US)\n"
     "if last_period == period or WAITER:sub(2, 2) ~= 'l' or record_in(first_members()) then return end\n"
-    "write_record(nil, 0, 4, false, 0, now_ms())\n"
+    "write_record(nil, 0, 4, 0, 0, now_ms())\n"
     "end\n",
     [ACQUIRING_3] = "local function busy(ttl_ms, foreign, holder)\n"
     "if WAITER == '' then return { 0, ttl_ms, 0, foreign and 1 or 0, '' } end\n"
@@ -590,12 +590,19 @@ static const char *const hf_segment_table[] = {
     "if kind ~= KEY_TYPE then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
     "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
     "if ARGV[3] and ARGV[3] ~= holder_of(LOCK) then return 0 end\n",
-    [FOREIGN_HOLDER_1] = "local function record_foreign_holder()\n"
-    "local record, now = record_in(first_members()), now_ms()\n"
-    "local is_recorded = record and record.turns == 0 and record.unused == 0 and not record.listeners\n"
-    "if is_recorded and record.till <= now then return end\n"
+    [FOREIGN_HOLDER_1] = "local MAX_HOLDERS = 9\n"
+    "local function count_holder(record, members)\n"
+    "if members[3] == WAITER and record.holders + 0 < MAX_HOLDERS then\n"
+    "write_record(record, 0, 0, record.holders + 1, 0, record.till)\n"
+    "end\n"
+    "end\n",
+    [FOREIGN_HOLDER_2] = "local function record_foreign_holder()\n"
+    "local members, now = first_members(), now_ms()\n"
+    "local record = record_in(members)\n"
+    "local in_run = record and record.turns == 0 and record.unused == 0 and not record.listeners\n"
+    "if in_run and record.till <= now then return count_holder(record, members) end\n"
     "local began = record and record.listeners and math.min(now, record.began) or now\n"
-    "write_record(record, 0, 0, false, 0, began)\n"
+    "write_record(record, 0, 0, 1, 0, began)\n"
     "end\n",
     [FORGET_RECORD_1] = "local function forget_record()\n"
     "local record = record_in(first_members())\n"
@@ -1001,7 +1008,31 @@ static const char *const hf_segment_table[] = {
     [PERMIT_ACQUIRE_1] = "local LEASE, TOKEN_TTL, WAITER, PERMITS = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[10])\n"
     "local ENDLESS = 922337203685477\n"
     "if not FREE and PERMITS then\n",
-    [PERMIT_ACQUIRE_10] = "local total = #IDS > 1 and total_permits() or 0\n"
+    [PERMIT_ACQUIRE_10] = "local function record_taken()\n"
+    "local members = first_members()\n"
+    "local record = record_in(members)\n"
+    "if not record or record.turns > 0 then return end\n"
+    "if not record.listeners then return count_holder(record, members) end\n"
+    "write_record(record, 0, 0, 1, 0, math.min(NOW, record.began))\n"
+    "end\n"
+    "local function busy(left_ms, foreign)\n"
+    "if reclaimed > 0 then\n"
+    "first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', 'WITHSCORES')[2])\n"
+    "end\n"
+    "local ttl_ms = left_ms > 0 and left_ms\n"
+    "or first_end and first_end < ENDLESS and first_end - NOW or -1\n"
+    "if WAITER == '' then return { 0, ttl_ms, 0, 0, '' } end\n"
+    "local place, was_queued = enqueue()\n"
+    "if none_free then record_taken() end\n"
+    "local ahead, overdue_ms = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), nil\n"
+    "if was_queued then\n"
+    "ahead, overdue_ms = check_ahead(place, ahead, not foreign and redisson_has_permit or nil)\n"
+    "end\n"
+    "local listens = ahead == 0 and (foreign or redisson_has_permit())\n"
+    "return { 0, ttl_ms, ahead, listens and 1 or 0, place, overdue_ms }\n"
+    "end\n"
+    "if none_free and #IDS == 1 then return busy(0, false) end\n",
+    [PERMIT_ACQUIRE_11] = "local total = #IDS > 1 and total_permits() or 0\n"
     "if total > 0 and #IDS > total then return { -5, total } end\n"
     "settle_missed_grants(OWNER:sub(1, 36))\n"
     "take_up_place()\n"
@@ -1021,7 +1052,7 @@ static const char *const hf_segment_table[] = {
     "if first_left and is_newer(first_left) then return { -4 } end\n"
     "local free = FREE or 0\n"
     "if (not first_left or first_left == WAITER) and free - kept >= #lacking(IDS) then\n"
-    "if kept == 0 and first_left then\n"
+    "if kept == 0 and (first_left or foreign_waiters(RELEASES) > 0) then\n"
     "begin_our_run(NOW)\n"
     "elseif kept == 0 then\n"
     "forget_record()\n"
@@ -1076,29 +1107,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "if own_end then return take() end\n"
     "if FREE and FREE >= #IDS and redis.call('EXISTS', QUEUE) == 0 then return take() end\n",
-    [PERMIT_ACQUIRE_9] = "local none_free = FREE and FREE < 1 and reclaimed == 0\n"
-    "local function record_taken()\n"
-    "local record = record_in(first_members())\n"
-    "if not record or record.turns > 0 or not record.listeners then return end\n"
-    "write_record(record, 0, 0, false, 0, math.min(NOW, record.began))\n"
-    "end\n"
-    "local function busy(left_ms, foreign)\n"
-    "if reclaimed > 0 then\n"
-    "first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', 'WITHSCORES')[2])\n"
-    "end\n"
-    "local ttl_ms = left_ms > 0 and left_ms\n"
-    "or first_end and first_end < ENDLESS and first_end - NOW or -1\n"
-    "if WAITER == '' then return { 0, ttl_ms, 0, 0, '' } end\n"
-    "local place, was_queued = enqueue()\n"
-    "if none_free then record_taken() end\n"
-    "local ahead, overdue_ms = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), nil\n"
-    "if was_queued then\n"
-    "ahead, overdue_ms = check_ahead(place, ahead, not foreign and redisson_has_permit or nil)\n"
-    "end\n"
-    "local listens = ahead == 0 and (foreign or redisson_has_permit())\n"
-    "return { 0, ttl_ms, ahead, listens and 1 or 0, place, overdue_ms }\n"
-    "end\n"
-    "if none_free and #IDS == 1 then return busy(0, false) end\n",
+    [PERMIT_ACQUIRE_9] = "local none_free = FREE and FREE < 1 and reclaimed == 0\n",
     [PERMIT_EXTEND_1] = "local IDS = ids_of(ARGV[1])\n"
     "local first_end = first_end_of(KEYS[1], IDS)\n"
     "if not first_end then return -1 end\n"
@@ -1175,7 +1184,7 @@ static const char *const hf_segment_table[] = {
     "if kept > 0 then return kept, left_ms end\n"
     "local record, queued = record_in(first_members()), first_in_line()\n"
     "if (queued or foreign_waiters(RELEASES) > 0) and add_turn(record, NOW) then\n"
-    "if not queued then redis.call('PEXPIRE', QUEUE, MAX_RUN_MS) end\n"
+    "if not queued then redis.call('PEXPIRE', QUEUE, MAX_LISTEN_MS) end\n"
     "return 0, 0\n"
     "end\n"
     "if foreign_waiters(RELEASES) == 0 then\n"
@@ -1184,7 +1193,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "if queued and record and record.turns == 0 then return 0, 0 end\n"
     "left_ms = listen_ms(record)\n"
-    "write_record(record, 0, 0, true, left_ms - LISTEN_MS, NOW + left_ms)\n"
+    "write_record(record, 0, 0, '-', left_ms - LISTEN_MS, NOW + left_ms)\n"
     "return 1, left_ms\n"
     "end\n"
     "local function notify_turn(member, left_ms)\n"
@@ -1475,9 +1484,10 @@ static const char *const hf_segment_table[] = {
     "for batch = -1, MAX_BATCHES do\n"
     "local last = batch < 1 and LAST_OF_THREE or BATCH - 1\n"
     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', last, 'WITHSCORES')\n"
-    "local from = record_in(members) and 3 or 1\n"
+    "local record = record_in(members)\n"
+    "local from = record and 3 or 1\n"
     "if #members < from then\n"
-    "if from == 3 then redis.call('DEL', QUEUE) end\n"
+    "if record and record.turns == 0 then redis.call('DEL', QUEUE) end\n"
     "return nil, nil, foreign\n"
     "end\n"
     "local alive, counted = listening(members, from)\n"
@@ -1505,13 +1515,14 @@ static const char *const hf_segment_table[] = {
     "if not member or member == me or is_newer(member) then return false end\n"
     "local record = record_in(first_members())\n"
     "if record and record.turns > 0 then\n"
-    "write_record(record, record.turns + 1, 0, record.listeners, record.run, record.till)\n"
+    "write_record(record, record.turns + 1, 0, record.holders, record.run, record.till)\n"
     "end\n"
     "grant(member, place)\n"
     "return true\n"
     "end\n"
     "local function leave_free(record, ms, recheck_ms, unused, listeners, member, more)\n"
-    "write_record(record, 0, unused, listeners, listeners and ms - LISTEN_MS or 0, now_ms() + ms)\n"
+    "local run = listeners and ms - LISTEN_MS or 0\n"
+    "write_record(record, 0, unused, listeners and '-' or 0, run, now_ms() + ms)\n"
     "notify(member, 'turn', recheck_ms)\n"
     "if not member and not more then redis.call('PEXPIRE', QUEUE, ms) end\n"
     "end\n"
@@ -1536,9 +1547,9 @@ static const char *const hf_segment_table[] = {
     "return true\n"
     "end\n"
     "if not record or pollers_seen and record.turns == 0 and not OWNER:find(OUR_OWNER) then\n"
-    "write_record(record, 0, 1, false, 0, now)\n"
+    "write_record(record, 0, 1, 0, 0, now)\n"
     "elseif pollers_seen then\n"
-    "write_record(record, record.turns + 1, 0, false, record.run, record.till)\n"
+    "write_record(record, record.turns + 1, 0, record.holders, record.run, record.till)\n"
     "end\n"
     "return false\n"
     "end\n"
@@ -1556,9 +1567,14 @@ static const char *const hf_segment_table[] = {
     "grant(member, place)\n"
     "return 1\n"
     "end\n"
-    "local received = announce(RELEASES)\n"
-    "if (foreign or received > 0 and foreign_waiters(RELEASES) or 0) > 0 then\n"
+    "local received, is_alone = announce(RELEASES), not member and not more\n"
+    "local listens = (foreign or received > 0 and foreign_waiters(RELEASES) or 0) > 0\n"
+    "if listens and is_alone and add_turn(record, now_ms()) then\n"
+    "redis.call('PEXPIRE', QUEUE, MAX_LISTEN_MS)\n"
+    "elseif listens then\n"
     "give_foreign_turn(record, member, more)\n"
+    "elseif record and is_alone then\n"
+    "redis.call('DEL', QUEUE)\n"
     "end\n"
     "return foreign == 0 and more and 3 or 1\n"
     "end\n",
@@ -1615,18 +1631,18 @@ static const char *const hf_segment_table[] = {
     [RECORD_4] = "local function record_in(members)\n"
     "local score = tonumber(members[2])\n"
     "if not score or score >= 0 then return nil end\n"
-    "local turns, unused, listeners, run = members[1]:match('^1f (%d+) (%d+) (%d) (%d+)$')\n"
+    "local turns, unused, holders, run = members[1]:match('^1f (%d+) (%d+) ([%d-]) (%d+)$')\n"
     "return turns and {\n"
     "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
-    "listeners = listeners == '1', run = tonumber(run),\n"
-    "began = turns ~= '0' and math.huge or listeners == '1' and -score - LISTEN_MS - run or -score,\n"
+    "holders = holders, listeners = holders == '-', run = tonumber(run),\n"
+    "began = turns ~= '0' and math.huge or holders == '-' and -score - LISTEN_MS - run or -score,\n"
     "}\n"
     "end\n",
     [RECORD_5] = "local function first_members()\n"
     "return redis.call('ZRANGE', QUEUE, '0', '1', 'WITHSCORES')\n"
     "end\n"
-    "local function write_record(record, turns, unused, listeners, run, till)\n"
-    "local member = ('1f %d %d %d %.0f'):format(turns, unused, listeners and 1 or 0, run)\n"
+    "local function write_record(record, turns, unused, holders, run, till)\n"
+    "local member = ('1f %d %d %s %.0f'):format(turns, unused, holders, run)\n"
     "redis.call('ZADD', QUEUE, string.format('%.0f', -till), member)\n"
     "if record and record.member ~= member then redis.call('ZREM', QUEUE, record.member) end\n"
     "end\n",
@@ -1702,7 +1718,7 @@ static const char *const hf_segment_table[] = {
     "local record = record_in(first_members())\n"
     "if not record or record.turns > 0 or record.unused > 0 then return end\n"
     "local run = math.max(0, math.min(now - record.began, MAX_RUN_MS))\n"
-    "write_record(record, 1, 0, record.listeners, run, now)\n"
+    "write_record(record, 1, 0, record.holders, run, now)\n"
     "end\n",
     [RW_1] = "local MAX_KEYS = 100\n"
     "local MAX_SEARCHED = 100\n"
@@ -2049,7 +2065,7 @@ static const char *const hf_segment_table[] = {
     "local function write_turn(record, ms, began, unused)\n"
     "local now = now_ms()\n"
     "local held_ms = now - math.min(began or now, now)\n"
-    "write_record(record, 0, unused or 0, true, ms - LISTEN_MS + held_ms, now + ms)\n"
+    "write_record(record, 0, unused or 0, '-', ms - LISTEN_MS + held_ms, now + ms)\n"
     "if not first_in_line() then redis.call('PEXPIRE', QUEUE, 2 * ms) end\n"
     "end\n"
     "local function yield_ms()\n"
@@ -2123,6 +2139,10 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "return may_continue, newer\n"
     "end\n"
+    "local function in_our_run()\n"
+    "local record = record_in(first_members())\n"
+    "return record and record.turns > 0\n"
+    "end\n"
     "local function serve(mode, me, writes)\n"
     "local state = { mode = mode, me = me, skipped = 0, is_served = false }\n"
     "for batch = 1, MAX_BATCHES do\n"
@@ -2131,7 +2151,9 @@ static const char *const hf_segment_table[] = {
     "state.skipped, writer_only and 1 or BATCH)\n"
     "if #members == 0 then\n"
     "local may_acquire = state.skipped == 0 and (not writes or not state.mode)\n"
-    "if not state.mode or foreign_waiters(RELEASES) == 0 then forget_record() end\n"
+    "if not (state.mode or in_our_run()) or foreign_waiters(RELEASES) == 0 then\n"
+    "forget_record()\n"
+    "end\n"
     "return state.is_served or may_acquire, false, false\n"
     "end\n"
     "local may_continue, newer = serve_batch(members, state)\n"
@@ -2148,12 +2170,15 @@ static const char *const hf_segment_table[] = {
     "local foreign = foreign_waiters(RELEASES) > 0\n"
     "local member = foreign and prune_to_first_live() or nil\n"
     "local record = foreign and record_in(first_members()) or nil\n"
-    "if foreign and not (member and not is_newer(member) and add_turn(record, now_ms())) then\n"
+    "local is_ours = foreign and not is_newer(member or '') and add_turn(record, now_ms())\n"
+    "if foreign and not is_ours then\n"
     "write_turn(record, listen_ms(record))\n"
     "notify(member, 'turn', RECHECK_MS)\n"
     "announce(RELEASES, payload)\n"
+    "if payload == '1' then announce(RELEASES, '0') end\n"
     "return 1\n"
     "end\n"
+    "if is_ours and not member then redis.call('PEXPIRE', QUEUE, MAX_LISTEN_MS) end\n"
     "local _, _, more = serve(nil)\n"
     "local mode = redis.call('HGET', LOCK, 'mode')\n"
     "if not mode or foreign and mode == 'read' then announce(RELEASES, payload) end\n"
@@ -2297,7 +2322,7 @@ static const char *const hf_segment_table[] = {
     [SEMAPHORE_ACQUIRE_2] = "local record, now = read_record(stored_record), now_ms()\n"
     "local is_their_turn = record and record.turns == 0\n"
     "if is_their_turn and record.listeners and (left < 1 or ARGV[3] == '1') then\n"
-    "write_record(record, 0, 0, false, 0, math.min(now, record.began))\n"
+    "write_record(record, 0, 0, 0, 0, math.min(now, record.began))\n"
     "record = read_record(redis.call('GET', TURN))\n"
     "end\n"
     "if is_their_turn and left >= count then\n"
@@ -2308,7 +2333,7 @@ static const char *const hf_segment_table[] = {
     "elseif ms == 0 then\n"
     "local end_ms = record.listeners and math.min(now, record.till) or now\n"
     "local run = math.min(end_ms - record.began, MAX_RUN_MS)\n"
-    "write_record(record, 1, 0, record.listeners, math.max(0, run), now)\n"
+    "write_record(record, 1, 0, record.holders, math.max(0, run), now)\n"
     "end\n"
     "end\n"
     "end\n"
@@ -2335,7 +2360,7 @@ static const char *const hf_segment_table[] = {
     "if left_ms(record, now) > 0 then return true end\n"
     "if record and (record.turns == 0 or add_turn(record, now)) then return false end\n"
     "local ms = listen_ms(record)\n"
-    "write_record(record, 0, 0, true, ms - LISTEN_MS, now + ms)\n"
+    "write_record(record, 0, 0, '-', ms - LISTEN_MS, now + ms)\n"
     "return true\n"
     "end\n"
     "local function announce_free(left)\n"
@@ -2374,9 +2399,9 @@ static const char *const hf_segment_table[] = {
     "local score, member = (stored or ''):match('^(%S+) (.*)$')\n"
     "return record_in({ member, score })\n"
     "end\n"
-    "local function write_record(_, turns, unused, listeners, run, till)\n"
-    "local format = '%.0f 1f %d %d %d %.0f'\n"
-    "local stored = format:format(-till, turns, unused, listeners and 1 or 0, run)\n"
+    "local function write_record(_, turns, unused, holders, run, till)\n"
+    "local format = '%.0f 1f %d %d %s %.0f'\n"
+    "local stored = format:format(-till, turns, unused, holders, run)\n"
     "redis.call('SET', TURN, stored, 'PX', RECORD_MS)\n"
     "end\n"
     "local function listeners(channel)\n"
@@ -2508,17 +2533,18 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "return token, final or nil\n"
     "end\n",
-    [TURNS_1] = "local MAX_TURNS = 3\n"
+    [TURNS_1] = "local MIN_TURNS = 3\n"
     "local function listen_ms(record)\n"
     "local run = record and record.run or 0\n"
     "return run < MAX_LISTEN_MS and math.max(LISTEN_MS, math.min(2 * run, MAX_LISTEN_MS)) or LISTEN_MS\n"
     "end\n"
     "local function add_turn(record, now)\n"
     "if not record or record.turns == 0 or record.unused > 0 then return false end\n"
-    "if record.turns >= MAX_TURNS and not record.listeners then return false end\n"
+    "local max_turns = math.max(MIN_TURNS, tonumber(record.holders) or math.huge)\n"
+    "if record.turns >= max_turns then return false end\n"
     "local since_ms = now - record.till\n"
     "if since_ms < 0 or since_ms * (record.turns + 1) > record.run * record.turns then return false end\n"
-    "write_record(record, record.turns + 1, 0, record.listeners, record.run, record.till)\n"
+    "write_record(record, record.turns + 1, 0, record.holders, record.run, record.till)\n"
     "return true\n"
     "end\n",
     [WAIT_1] = "local since, wait = (redis.call('GET', KEYS[1]) or ''):match('^(%d+) (.*)$')\n"
@@ -2531,36 +2557,36 @@ static const char *const hf_segment_table[] = {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "4aed48eae908a5d9978a97ca932f060aa7cdc5e8", (const unsigned char[]){ACQUIRE_1,
+    {"acquire", "b23520e51ea17cbe712b4933dcd8b2d688c13249", (const unsigned char[]){ACQUIRE_1,
     FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, FAIR_ACQUIRE_2, HASH_8, HASH_3, ACQUIRE_3,
     CLOCK_2, HASH_10, ACQUIRE_4, BEHIND_1, ACQUIRE_5, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2,
     HASH_3, HASH_4, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1,
     FRESH_3, HASH_6, PLAIN_2, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
-    ACQUIRING_1, FOREIGN_HOLDER_1, ACQUIRING_2, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
-    PASSING_OVER_3, QUEUEING_2, ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
-    MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2,
-    RUNS_3, ACQUIRING_4, HF_NO_SEGMENT}, 24220, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE],
-    NULL},
-    {"acquire_all", "c9a8fc2102f1fea8c1dd92e773334ca21a7ab995", (const unsigned char[]){KEYS_1,
+    ACQUIRING_1, FOREIGN_HOLDER_1, FOREIGN_HOLDER_2, ACQUIRING_2, QUEUEING_1, PASSING_OVER_1,
+    PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1,
+    MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3,
+    TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_4, HF_NO_SEGMENT}, 24806,
+    &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE], NULL},
+    {"acquire_all", "b604790283126355286a3284339f2fd81d754aac", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     PLAIN_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRE_ALL_1,
-    HF_NO_SEGMENT}, 15368, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL], NULL},
-    {"begin", "cc0aad80d8a03f0a5d2e74c5164148577a925663", (const unsigned char[]){KEYS_1, CLOCK_2,
+    HF_NO_SEGMENT}, 15714, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL], NULL},
+    {"begin", "46376f7bd996616af91cb2152ae30fac6b5c5ca3", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, BEGIN_1, FRESH_1, FRESH_3, HASH_6, PLAIN_2, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2,
-    RECORD_3, RECORD_4, RECORD_5, BEGIN_2, ACQUIRING_1, FOREIGN_HOLDER_1, ACQUIRING_2, QUEUEING_1,
-    PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_3, QUEUE_1, MEMBERS_1,
-    MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2,
-    DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_4, HF_NO_SEGMENT}, 22235,
-    &hf_program_table[HF_PROGRAM_SHARDED_BEGIN], NULL},
-    {"complete", "2bb8ce9f85c671f7d56d280391411efedb88b0e0", (const unsigned char[]){KEYS_1,
+    RECORD_3, RECORD_4, RECORD_5, BEGIN_2, ACQUIRING_1, FOREIGN_HOLDER_1, FOREIGN_HOLDER_2,
+    ACQUIRING_2, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2,
+    ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1,
+    GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_4,
+    HF_NO_SEGMENT}, 22821, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN], NULL},
+    {"complete", "19c528a5c545e41ff2aaf1daea6005135f358ca1", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PLAIN_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, NOTIFYING_1, COMPLETE_1, IS_QUEUE_1,
-    COMPLETE_2, HF_NO_SEGMENT}, 14096, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE], NULL},
+    COMPLETE_2, HF_NO_SEGMENT}, 14444, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE], NULL},
     {"extend", "06741eed14a9845df4dac7708af6190751fdf9cd", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, EXTEND_2, FAIR_EXTEND_2, PLAIN_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1569,
     &hf_program_table[HF_PROGRAM_SHARDED_EXTEND], NULL},
@@ -2590,12 +2616,12 @@ static const hf_program hf_program_table[] = {
     HF_NO_SEGMENT}, 5768, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE], NULL},
     {"fence", "3a01f5a7c9af65d07fde71be9f7c49f558d5b8c9", (const unsigned char[]){FENCE_1,
     HF_NO_SEGMENT}, 1927, NULL, NULL},
-    {"force", "049697eed73d24100e7a2e952ce3079587694977", (const unsigned char[]){KEYS_1, CLOCK_2,
+    {"force", "0d7f47c378a6b904214cf08f319d05cc786ad617", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PLAIN_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3,
-    HF_NO_SEGMENT}, 14745, &hf_program_table[HF_PROGRAM_SHARDED_FORCE], NULL},
+    HF_NO_SEGMENT}, 15093, &hf_program_table[HF_PROGRAM_SHARDED_FORCE], NULL},
     {"info", "da1c8fc8f60555f921bfd6c4593a064a00323afb", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, HASH_6, AHEAD_1, AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, INFO_2,
     HF_NO_SEGMENT}, 2857, NULL, NULL},
@@ -2608,63 +2634,64 @@ static const hf_program hf_program_table[] = {
     {"latch_set", "e71237b7ce59d13ec6e412be8c76effb964d49ae", (const unsigned char[]){PLAIN_2,
     LATCH_1, READ_INTEGER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3, LATCH_4, LATCH_SET_1,
     HF_NO_SEGMENT}, 1273, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET], NULL},
-    {"leave", "fbcabc02b68889bbffa7f417e2e57338d51703f8", (const unsigned char[]){KEYS_1, CLOCK_2,
+    {"leave", "595652e2dc26a714c907ddf25c9800a5e6ebfafa", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PLAIN_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, IS_QUEUE_1, FORGETTING_1,
-    NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 16634, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE],
+    NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 16980, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE],
     NULL},
-    {"mutex_acquire", "c53fb12c334dab927838bd3cd403b1ecde9ca9e9",
+    {"mutex_acquire", "257cd78446b974eee2eabc7f29d5de7b7cb85a2b",
     (const unsigned char[]){ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2,
     FAIR_ACQUIRE_2, STRING_6, ACQUIRE_3, CLOCK_2, STRING_8, ACQUIRE_4, BEHIND_1, ACQUIRE_5,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, STRING_2, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2, TOKEN_3,
     TOKEN_4, TOKEN_5, RANGES_1, FRESH_3, STRING_4, SILENT_2, OWNERS_3, PLACING_1, RECORD_2,
-    RECORD_3, RECORD_4, RECORD_5, ACQUIRING_1, FOREIGN_HOLDER_1, ACQUIRING_2, QUEUEING_1,
-    PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_3, QUEUE_1, MEMBERS_1,
-    MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2,
-    DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_4, HF_NO_SEGMENT}, 23079, NULL, NULL},
+    RECORD_3, RECORD_4, RECORD_5, ACQUIRING_1, FOREIGN_HOLDER_1, FOREIGN_HOLDER_2, ACQUIRING_2,
+    QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_3, QUEUE_1,
+    MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
+    DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_4, HF_NO_SEGMENT}, 23665, NULL,
+    NULL},
     {"mutex_extend", "0cfdc1741361b9805641544de666ac64e9af4ccb", (const unsigned char[]){STRING_2,
     EXTEND_2, FAIR_EXTEND_2, SILENT_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1103, NULL, NULL},
-    {"mutex_force", "6a0ac83eceeb16141f5c414dbd7db4195b8471ce", (const unsigned char[]){KEYS_1,
+    {"mutex_force", "39c5e716e83fd0e569201e69f9367a8038d06a54", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, STRING_2,
     STRING_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, SILENT_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3,
-    HF_NO_SEGMENT}, 13777, NULL, NULL},
+    HF_NO_SEGMENT}, 14125, NULL, NULL},
     {"mutex_info", "5faecfb36f85a56c130496421a1d0eed0a54b7f0", (const unsigned char[]){STRING_2,
     STRING_4, AHEAD_1, AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, INFO_2,
     HF_NO_SEGMENT}, 2039, NULL, NULL},
-    {"mutex_leave", "ce4d0fbbb94e1b4f874ce0b7840b45809405cdaf", (const unsigned char[]){KEYS_1,
+    {"mutex_leave", "1b764863b321501d4609b6bd2611134dba51fcb0", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, STRING_2,
     STRING_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, SILENT_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, IS_QUEUE_1, FORGETTING_1,
-    NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 15666, NULL, NULL},
-    {"mutex_release", "5ce0cb9961c4913fb9a358c3c8cfc5654ee3dd86",
+    NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 16012, NULL, NULL},
+    {"mutex_release", "fd97f870936cb64830ca1c15e0b3096e3f382ec7",
     (const unsigned char[]){RELEASE_1, STRING_2, RELEASE_2, STRING_4, RELEASE_3, STRING_10,
     RELEASE_4, SILENT_4, RELEASE_5, STRING_2, SILENT_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, RELEASE_7, MEMBER_2, MEMBER_3, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, DUE_2, DUE_3, NEXT_BEHIND_RECORD_1, STRING_14, RELEASE_8,
     GRANTING_2, RELEASE_9, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 17191, NULL,
+    GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 17540, NULL,
     NULL},
     {"mutex_renew", "5c326886ba3d2f050bed8ca80bc812656f8ea675", (const unsigned char[]){STRING_2,
     RENEW_1, HF_NO_SEGMENT}, 556, NULL, NULL},
     {"once", "3fd81f4fee2805c6fa4e673212ceb13345c2c361", (const unsigned char[]){ONCE_1,
     HF_NO_SEGMENT}, 1558, NULL, NULL},
-    {"permit_acquire", "db17d40238daace13177f97e8594999e0bf5ac34", (const unsigned char[]){KEYS_1,
+    {"permit_acquire", "0121e5ad033fac2e35b07c8d4e5bc4f4bb19c8d4", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, READ_INTEGER_1, POOL_2, PERMIT_ACQUIRE_1, PLAIN_2,
     PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2, BEHIND_1, PERMIT_ACQUIRE_4, DRAWING_1,
     TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_7, CLOCK_2, CLOCK_3,
     CLOCK_4, CLOCK_5, PERMITS_1, PERMITS_2, PERMITS_3, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
     POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, PERMIT_ACQUIRE_8, OWNERS_1, PLACING_1,
     RECORD_2, RECORD_3, RECORD_4, RECORD_5, PLAIN_2, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
-    PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1,
-    MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2,
-    FORGET_RECORD_1, PERMIT_ACQUIRE_10, HF_NO_SEGMENT}, 22789,
-    &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE], NULL},
+    PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, FOREIGN_HOLDER_1, PERMIT_ACQUIRE_10,
+    PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
+    SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_ACQUIRE_11, HF_NO_SEGMENT},
+    23093, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE], NULL},
     {"permit_extend", "0ccbc3f56b867d150a6f89bd6101f2a64eac3fb5", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2,
     PERMITS_3, PERMIT_EXTEND_1, PLAIN_2, SHORTENED_1, PERMIT_EXTEND_2, HF_NO_SEGMENT}, 2883,
@@ -2672,15 +2699,15 @@ static const hf_program hf_program_table[] = {
     {"permit_info", "38aadf8ff703d2a5fdcf605a4e9122521dca1371", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, PERMIT_INFO_2, AHEAD_1, AHEAD_2, READ_INTEGER_1,
     PERMIT_INFO_3, HF_NO_SEGMENT}, 2229, NULL, NULL},
-    {"permit_leave", "dc2dcdb7bcb8f0b81da127149c55b66a1808bc78", (const unsigned char[]){KEYS_1,
+    {"permit_leave", "724a66b21f6c4752cb7710ea083678e9a6da1e1e", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1, READ_INTEGER_1, POOL_2, POOL_CHANGES_1,
     POOL_CHANGES_2, POOL_CHANGES_3, PLAIN_2, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
     RECORD_5, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
     MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1,
-    PERMIT_PASSING_1, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_1, HF_NO_SEGMENT}, 16895,
+    PERMIT_PASSING_1, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_1, HF_NO_SEGMENT}, 16946,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE], NULL},
-    {"permit_release", "ca7d2527692c39f33b057b503b32fecaf3d276e0", (const unsigned char[]){KEYS_1,
+    {"permit_release", "b873c4fa9fc13aff6f29ddbf798ba0d6fd202460", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, READ_INTEGER_1, POOL_2, PERMIT_RELEASE_1,
     PERMITS_2, PERMIT_RELEASE_2, PLAIN_6, PERMIT_RELEASE_3, POOL_CHANGES_2, PERMIT_RELEASE_4,
     DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_RELEASE_5, PERMITS_2, PERMIT_RELEASE_6, PERMIT_ACQUIRE_6,
@@ -2689,22 +2716,22 @@ static const hf_program hf_program_table[] = {
     PERMIT_RELEASE_8, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1,
-    PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 18634,
+    PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 18685,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE], NULL},
     {"permit_renew", "32fb92b3f177dda0b894f32102c275e297acb698", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2,
     PERMITS_3, PERMIT_RENEW_1, HF_NO_SEGMENT}, 2136, NULL, NULL},
-    {"permit_set", "f267fe6e870006225e9e6ca69510866388d3b176", (const unsigned char[]){KEYS_1,
+    {"permit_set", "bebbea86a7751fda31aa59477af5e8d73205c10d", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1, READ_INTEGER_1, POOL_2, POOL_CHANGES_1,
     POOL_CHANGES_2, POOL_CHANGES_3, PLAIN_2, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
     RECORD_5, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
     MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1,
-    PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT}, 15804,
+    PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT}, 15855,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET], NULL},
     {"raise", "8695dae66ad43a30335429d422d8b3630c57854c", (const unsigned char[]){CLOCK_2, CLOCK_3,
     CLOCK_4, CLOCK_5, TOKEN_2, RAISE_2, HF_NO_SEGMENT}, 1136, NULL, NULL},
-    {"release", "fce935663cc2e76945f6a78144dddd67c76c2e6b", (const unsigned char[]){RELEASE_1,
+    {"release", "fe6fe1e051341e2a729cceedaca67b2d22b5a80a", (const unsigned char[]){RELEASE_1,
     HASH_2, HASH_3, HASH_4, RELEASE_2, HASH_6, RELEASE_3, HASH_12, RELEASE_4, PLAIN_4, RELEASE_5,
     HASH_14, DUE_2, HASH_15, MEMBER_2, HASH_16, PLAIN_6, CLOCK_2, HASH_17, DRAWING_1, TOKEN_4,
     DRAWING_2, HASH_18, HASH_3, HASH_19, HASH_2, HASH_3, HASH_4, PLAIN_2, CLOCK_2, CLOCK_3,
@@ -2712,55 +2739,55 @@ static const hf_program hf_program_table[] = {
     HASH_21, RECORD_2, RECORD_3, RECORD_4, RECORD_5, DUE_2, DUE_3, NEXT_BEHIND_RECORD_1, HASH_22,
     RELEASE_8, GRANTING_2, RELEASE_9, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
     RECORD_5, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 21110,
+    GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 21459,
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE], NULL},
-    {"release_all", "5d4276532cddb8770528a082928861719c7fc9c9", (const unsigned char[]){KEYS_1,
+    {"release_all", "becb7809ebd356ae229ebae04f1981e485c8fcc6", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     PLAIN_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RELEASE_ALL_1, HF_NO_SEGMENT}, 14377,
+    GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RELEASE_ALL_1, HF_NO_SEGMENT}, 14725,
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL], NULL},
     {"renew", "45a55f6ec908cf43b9e8c089f9f5a41e85c05d70", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, RENEW_1, HF_NO_SEGMENT}, 872, NULL, NULL},
-    {"rw_acquire", "2588d01f3651e7884a9df11a409261c2b8fbea31", (const unsigned char[]){KEYS_1,
+    {"rw_acquire", "0cf30196ce8a319165782599f543f3670a4ef2a8", (const unsigned char[]){KEYS_1,
     PLAIN_2, RW_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, RW_ACQUIRE_2, HASH_3,
     RW_ACQUIRE_3, HASH_3, RW_ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3,
     TOKEN_4, TOKEN_5, RW_1, RW_ACQUIRE_5, RW_TOKEN_1, RW_ACQUIRE_6, OWNERS_1, PLACING_1, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3,
     QUEUEING_2, TIMES_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, TURNS_1,
     RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1,
-    FOREIGN_HOLDER_1, RW_ACQUIRE_7, HF_NO_SEGMENT}, 28625,
+    FOREIGN_HOLDER_1, FOREIGN_HOLDER_2, RW_ACQUIRE_7, HF_NO_SEGMENT}, 29203,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE], NULL},
     {"rw_extend", "5dfbc6597ea45e06289b94580540798502c5ef1b", (const unsigned char[]){RW_1,
     RW_EXTEND_1, PLAIN_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 3932,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_EXTEND], NULL},
-    {"rw_force", "0982b4745c53427adf5745e8a0b84897f2450ead", (const unsigned char[]){KEYS_1,
+    {"rw_force", "b660667dfc69f4df60f4be81175612e8f13d158f", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, PLAIN_2,
     RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PASSING_OVER_2,
     RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, TURNS_1, RUNS_2, RUNS_3,
-    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 18955,
+    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 19289,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE], NULL},
     {"rw_info", "d7ddd2d8fa805033a87cb8205fd21363fb617b08", (const unsigned char[]){RW_1, AHEAD_1,
     AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, RW_INFO_2, HF_NO_SEGMENT}, 4285,
     NULL, NULL},
-    {"rw_leave", "609143bb18fa13866ba143e98f6be1fbea97d66c", (const unsigned char[]){KEYS_1,
+    {"rw_leave", "ee79049abd7a94885a2b620543de967db4b3ff9c", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, PLAIN_2,
     RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PASSING_OVER_2,
     RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, TURNS_1, RUNS_2, RUNS_3,
     IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, FORGETTING_1, RW_LEAVE_1,
-    HF_NO_SEGMENT}, 20341, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE], NULL},
-    {"rw_release", "c29ce44589dd472b717bfb437f9b329f5525c266", (const unsigned char[]){KEYS_1,
+    HF_NO_SEGMENT}, 20675, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE], NULL},
+    {"rw_release", "8d0112cb89f717fbcb833abc0d5d8d69fe183627", (const unsigned char[]){KEYS_1,
     PLAIN_2, RW_RELEASE_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
     RW_1, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PASSING_OVER_2,
     RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, TURNS_1, RUNS_2, RUNS_3,
-    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 19444,
+    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 19778,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE], NULL},
     {"rw_renew", "37285c861868ad3aec8a9c93ca1d5dccc64b6483", (const unsigned char[]){RW_1,
     RW_RENEW_1, HF_NO_SEGMENT}, 2875, NULL, NULL},
-    {"semaphore_acquire", "eed685e81915b9209890986edc2836b9aac761fc",
+    {"semaphore_acquire", "60157ead5ed19c9ecd5955044ad860c396be48ec",
     (const unsigned char[]){SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, SEMAPHORE_TURN_1,
     SEMAPHORE_ACQUIRE_1, PLAIN_2, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2,
-    RECORD_3, RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, SEMAPHORE_ACQUIRE_2, HF_NO_SEGMENT}, 4022,
+    RECORD_3, RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, SEMAPHORE_ACQUIRE_2, HF_NO_SEGMENT}, 4017,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_ACQUIRE], NULL},
     {"semaphore_delete", "48ec03d315550d988b2fe0bafbda9bfd217394a3",
     (const unsigned char[]){SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
@@ -2768,51 +2795,51 @@ static const hf_program hf_program_table[] = {
     {"semaphore_drain", "ee81b716a2663fd527ce8746cef375a107ecc91b",
     (const unsigned char[]){SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_DRAIN_1, HF_NO_SEGMENT}, 943, NULL, NULL},
-    {"semaphore_leave", "5147428fd640e77750838f311a1b589f2b6f51c4",
+    {"semaphore_leave", "21f1d3d7e543d47f053826dccff75c895f4c7a6c",
     (const unsigned char[]){PLAIN_2, SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_LEAVE_1,
-    HF_NO_SEGMENT}, 4818, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_LEAVE], NULL},
-    {"semaphore_release", "367dcb7af442e3158fa6e3922bc2b6922257b6c8",
+    HF_NO_SEGMENT}, 4868, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_LEAVE], NULL},
+    {"semaphore_release", "089afa16bcacba61a9b49a9bee3fccd810c21477",
     (const unsigned char[]){PLAIN_2, SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_RELEASE_1,
-    HF_NO_SEGMENT}, 4729, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_RELEASE], NULL},
-    {"semaphore_set", "dff5d845a87d6363db26a0ee0ff41cb084f7660b", (const unsigned char[]){PLAIN_2,
+    HF_NO_SEGMENT}, 4779, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_RELEASE], NULL},
+    {"semaphore_set", "f77ef2b6b70e689adddc09a6b767e31f953620a4", (const unsigned char[]){PLAIN_2,
     SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3, SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3, RECORD_4, RUNS_2, SEMAPHORE_TURNS_2,
-    TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_SET_1, HF_NO_SEGMENT}, 4801,
+    TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_SET_1, HF_NO_SEGMENT}, 4851,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET], NULL},
-    {"sharded_acquire", "137a8e134c082b42a1e74a78a58ef4fc82b557cc",
+    {"sharded_acquire", "a07419cc528272cf8fc269edeae9844924d17198",
     (const unsigned char[]){ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2,
     FAIR_ACQUIRE_2, HASH_8, HASH_3, ACQUIRE_3, CLOCK_2, HASH_10, ACQUIRE_4, BEHIND_1, ACQUIRE_5,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2,
     TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, FRESH_3, HASH_6, SHARDED_2, OWNERS_3, PLACING_1, RECORD_2,
-    RECORD_3, RECORD_4, RECORD_5, ACQUIRING_1, FOREIGN_HOLDER_1, ACQUIRING_2, QUEUEING_1,
-    PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_3, QUEUE_1, MEMBERS_1,
-    MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2,
-    DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_4, HF_NO_SEGMENT}, 24646, NULL,
+    RECORD_3, RECORD_4, RECORD_5, ACQUIRING_1, FOREIGN_HOLDER_1, FOREIGN_HOLDER_2, ACQUIRING_2,
+    QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_3, QUEUE_1,
+    MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
+    DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_4, HF_NO_SEGMENT}, 25232, NULL,
     &hf_program_table[HF_PROGRAM_ACQUIRE]},
-    {"sharded_acquire_all", "235e549bdc506519b362f26fc0c6f62717401979",
+    {"sharded_acquire_all", "70eb4f2285155f0ff0483494d964d30cef8fbeeb",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2,
-    RUNS_3, ACQUIRE_ALL_1, HF_NO_SEGMENT}, 15794, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE_ALL]},
-    {"sharded_begin", "8cc9b35da13d3219f4f7dfec858528c32e446052", (const unsigned char[]){KEYS_1,
+    RUNS_3, ACQUIRE_ALL_1, HF_NO_SEGMENT}, 16140, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE_ALL]},
+    {"sharded_begin", "a8a7d0d17c1b7b5494b4927b991829b17d5956e4", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, BEGIN_1, FRESH_1, FRESH_3, HASH_6, SHARDED_2, OWNERS_1, OWNERS_3, PLACING_1,
-    RECORD_2, RECORD_3, RECORD_4, RECORD_5, BEGIN_2, ACQUIRING_1, FOREIGN_HOLDER_1, ACQUIRING_2,
-    QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_3, QUEUE_1,
-    MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_4, HF_NO_SEGMENT}, 22661, NULL,
-    &hf_program_table[HF_PROGRAM_BEGIN]},
-    {"sharded_complete", "6c9b09d17c2117f46e810a9a34044ef97113c6bd",
+    RECORD_2, RECORD_3, RECORD_4, RECORD_5, BEGIN_2, ACQUIRING_1, FOREIGN_HOLDER_1,
+    FOREIGN_HOLDER_2, ACQUIRING_2, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3,
+    QUEUEING_2, ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
+    SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3,
+    ACQUIRING_4, HF_NO_SEGMENT}, 23247, NULL, &hf_program_table[HF_PROGRAM_BEGIN]},
+    {"sharded_complete", "42f78debe2d9fc08c3ef6de13c748978490089db",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3,
     RECORD_4, RECORD_5, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, NOTIFYING_1,
-    COMPLETE_1, IS_QUEUE_1, COMPLETE_2, HF_NO_SEGMENT}, 14522, NULL,
+    COMPLETE_1, IS_QUEUE_1, COMPLETE_2, HF_NO_SEGMENT}, 14870, NULL,
     &hf_program_table[HF_PROGRAM_COMPLETE]},
     {"sharded_extend", "28542dfb3ec22df09e1886bea46cb3ad0190b9e2", (const unsigned char[]){HASH_2,
     HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, SHARDED_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT},
@@ -2840,12 +2867,12 @@ static const hf_program hf_program_table[] = {
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, SHARDED_2, FAIR_QUEUE_1, RECORD_3, FAIR_QUEUE_2,
     FAIR_PASSING_1, FAIR_RELEASE_3, HF_NO_SEGMENT}, 6194, NULL,
     &hf_program_table[HF_PROGRAM_FAIR_RELEASE]},
-    {"sharded_force", "11590d565c09e2ed1a847781f2b6d78b853c474f", (const unsigned char[]){KEYS_1,
+    {"sharded_force", "f125d7b90f08216d71fdbaa741d73d3da8b467ad", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3,
-    HF_NO_SEGMENT}, 15171, NULL, &hf_program_table[HF_PROGRAM_FORCE]},
+    HF_NO_SEGMENT}, 15519, NULL, &hf_program_table[HF_PROGRAM_FORCE]},
     {"sharded_latch_delete", "b0851a9d42a9eb4e54740417f6056d2da9684536",
     (const unsigned char[]){SHARDED_2, LATCH_1, READ_INTEGER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,
     LATCH_4, LATCH_DELETE_1, HF_NO_SEGMENT}, 1667, NULL,
@@ -2856,36 +2883,36 @@ static const hf_program hf_program_table[] = {
     {"sharded_latch_set", "20d8f341e68a493527441045fd477fc8758c957f",
     (const unsigned char[]){SHARDED_2, LATCH_1, READ_INTEGER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,
     LATCH_4, LATCH_SET_1, HF_NO_SEGMENT}, 1699, NULL, &hf_program_table[HF_PROGRAM_LATCH_SET]},
-    {"sharded_leave", "497ee5a005601ecd6e7908ff4254f9585798d784", (const unsigned char[]){KEYS_1,
+    {"sharded_leave", "2e74aa27a67daf7e8a68dd8bc30f173b4da31348", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, IS_QUEUE_1, FORGETTING_1,
-    NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 17060, NULL, &hf_program_table[HF_PROGRAM_LEAVE]},
-    {"sharded_permit_acquire", "ed6d75856e5f381919839b1f9e4d3e1f63a9dfa4",
+    NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 17406, NULL, &hf_program_table[HF_PROGRAM_LEAVE]},
+    {"sharded_permit_acquire", "67c5751a380d59047c47f9319e551e0473c106c0",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, READ_INTEGER_1,
     POOL_2, PERMIT_ACQUIRE_1, SHARDED_2, PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2,
     BEHIND_1, PERMIT_ACQUIRE_4, DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6,
     PERMIT_ACQUIRE_7, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, PERMITS_1, PERMITS_2, PERMITS_3, TOKEN_2,
     TOKEN_3, TOKEN_4, TOKEN_5, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, PERMIT_ACQUIRE_8,
     OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, SHARDED_2, QUEUEING_1,
-    PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9,
-    PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
-    SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_ACQUIRE_10, HF_NO_SEGMENT},
-    23641, NULL, &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
+    PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, FOREIGN_HOLDER_1,
+    PERMIT_ACQUIRE_10, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
+    MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_ACQUIRE_11,
+    HF_NO_SEGMENT}, 23945, NULL, &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
     {"sharded_permit_extend", "0d699f5e4d89d589da13c2ad120ba4c9c23987bc",
     (const unsigned char[]){CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, PERMIT_EXTEND_1, SHARDED_2, SHORTENED_1,
     PERMIT_EXTEND_2, HF_NO_SEGMENT}, 3309, NULL, &hf_program_table[HF_PROGRAM_PERMIT_EXTEND]},
-    {"sharded_permit_leave", "75d189d57e610b7f7f1fbb6b3089d77e111aa89b",
+    {"sharded_permit_leave", "e0c5d06eda91c89ef98a8acaac4005cd813b6f3e",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1,
     READ_INTEGER_1, POOL_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, SHARDED_2, OWNERS_1,
     PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PERMIT_GRANTING_1, PASSING_OVER_2,
     PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3,
     PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1, PERMIT_PASSING_1, IS_QUEUE_1, FORGETTING_1,
-    PERMIT_LEAVE_1, HF_NO_SEGMENT}, 17321, NULL, &hf_program_table[HF_PROGRAM_PERMIT_LEAVE]},
-    {"sharded_permit_release", "80dfa8967aff22879793c399dd2e3c18daaff60d",
+    PERMIT_LEAVE_1, HF_NO_SEGMENT}, 17372, NULL, &hf_program_table[HF_PROGRAM_PERMIT_LEAVE]},
+    {"sharded_permit_release", "2570b0cadf97c2e67a4484e316b7b352438ee3de",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, READ_INTEGER_1,
     POOL_2, PERMIT_RELEASE_1, PERMITS_2, PERMIT_RELEASE_2, SHARDED_6, PERMIT_RELEASE_3,
     POOL_CHANGES_2, PERMIT_RELEASE_4, DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_RELEASE_5, PERMITS_2,
@@ -2894,17 +2921,17 @@ static const hf_program hf_program_table[] = {
     POOL_CHANGES_2, POOL_CHANGES_3, PERMIT_RELEASE_8, OWNERS_1, PLACING_1, RECORD_2, RECORD_3,
     RECORD_4, RECORD_5, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, TURNS_1,
-    FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 19223, NULL,
+    FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 19274, NULL,
     &hf_program_table[HF_PROGRAM_PERMIT_RELEASE]},
-    {"sharded_permit_set", "96d8aa32cee4ac6e1599a535b33fa888e5847c78",
+    {"sharded_permit_set", "2067f8f5660e8c5eba084eea77c4522db8dfdb7e",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1,
     READ_INTEGER_1, POOL_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, SHARDED_2, OWNERS_1,
     PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PERMIT_GRANTING_1, PASSING_OVER_2,
     PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3,
     PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT},
-    16230, NULL, &hf_program_table[HF_PROGRAM_PERMIT_SET]},
-    {"sharded_release", "4ab757d3d2fbf899cf4c85fc3db543e1f1336d84",
+    16281, NULL, &hf_program_table[HF_PROGRAM_PERMIT_SET]},
+    {"sharded_release", "b7dd2bfd5211011496c7267011e8b6eff82d6533",
     (const unsigned char[]){RELEASE_1, HASH_2, HASH_3, HASH_4, RELEASE_2, HASH_6, RELEASE_3,
     HASH_12, RELEASE_4, SHARDED_4, RELEASE_5, HASH_14, DUE_2, HASH_15, MEMBER_2, HASH_16,
     SHARDED_6, CLOCK_2, HASH_17, DRAWING_1, TOKEN_4, DRAWING_2, HASH_18, HASH_3, HASH_19, HASH_2,
@@ -2913,64 +2940,64 @@ static const hf_program hf_program_table[] = {
     RECORD_5, DUE_2, DUE_3, NEXT_BEHIND_RECORD_1, HASH_22, RELEASE_8, GRANTING_2, RELEASE_9,
     OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, QUEUE_1, MEMBERS_1,
     MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2,
-    DUE_3, TURNS_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 21863, NULL,
+    DUE_3, TURNS_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 22212, NULL,
     &hf_program_table[HF_PROGRAM_RELEASE]},
-    {"sharded_release_all", "e5551f30ad359d1db97c6ee57de2cd877b9ecb68",
+    {"sharded_release_all", "ae8012ac4a373d413dba6de332ae46cf656f2988",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2,
-    RELEASE_ALL_1, HF_NO_SEGMENT}, 14803, NULL, &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
-    {"sharded_rw_acquire", "16dc3957a044088bbe5470911bff5061baad4ae2",
+    RELEASE_ALL_1, HF_NO_SEGMENT}, 15151, NULL, &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
+    {"sharded_rw_acquire", "7815d1c6c75947df497f1ab16c1eb8c7973c1eac",
     (const unsigned char[]){KEYS_1, SHARDED_2, RW_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2,
     FREE_2, RW_ACQUIRE_2, HASH_3, RW_ACQUIRE_3, HASH_3, RW_ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4,
     CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, RW_ACQUIRE_5, RW_TOKEN_1, RW_ACQUIRE_6,
     OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, QUEUEING_1, PASSING_OVER_1,
     PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, TIMES_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
     MEMBER_3, MEMBERS_2, TURNS_1, RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2,
-    SETTLING_1, RW_SETTLING_1, FOREIGN_HOLDER_1, RW_ACQUIRE_7, HF_NO_SEGMENT}, 29051, NULL,
-    &hf_program_table[HF_PROGRAM_RW_ACQUIRE]},
+    SETTLING_1, RW_SETTLING_1, FOREIGN_HOLDER_1, FOREIGN_HOLDER_2, RW_ACQUIRE_7, HF_NO_SEGMENT},
+    29629, NULL, &hf_program_table[HF_PROGRAM_RW_ACQUIRE]},
     {"sharded_rw_extend", "89b6ffbe89b3679fb114177e148830dbd399333e", (const unsigned char[]){RW_1,
     RW_EXTEND_1, SHARDED_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 4358, NULL,
     &hf_program_table[HF_PROGRAM_RW_EXTEND]},
-    {"sharded_rw_force", "f526ef63edf95010b789beac5151f294824ee061",
+    {"sharded_rw_force", "deedc14a5c0d0716d997a6c24c3fcaf5c3d90580",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RW_1, SHARDED_2, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
     RECORD_5, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     TURNS_1, RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, OWNERS_3, RW_FORCE_1,
-    HF_NO_SEGMENT}, 19381, NULL, &hf_program_table[HF_PROGRAM_RW_FORCE]},
-    {"sharded_rw_leave", "4301c6f900908b8fc2fbfbde2f845623162122ed",
+    HF_NO_SEGMENT}, 19715, NULL, &hf_program_table[HF_PROGRAM_RW_FORCE]},
+    {"sharded_rw_leave", "8f4005bf060bb8cf8a921cc6063b111a64d30d10",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RW_1, SHARDED_2, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
     RECORD_5, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     TURNS_1, RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1,
-    FORGETTING_1, RW_LEAVE_1, HF_NO_SEGMENT}, 20767, NULL, &hf_program_table[HF_PROGRAM_RW_LEAVE]},
-    {"sharded_rw_release", "f9efbc4a1f22d00e709506110866e603cb661551",
+    FORGETTING_1, RW_LEAVE_1, HF_NO_SEGMENT}, 21101, NULL, &hf_program_table[HF_PROGRAM_RW_LEAVE]},
+    {"sharded_rw_release", "f8891890b3a0386ccb1082b9a15e9b6771457063",
     (const unsigned char[]){KEYS_1, SHARDED_2, RW_RELEASE_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3,
     RECORD_4, RECORD_5, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, TURNS_1, RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2,
-    HF_NO_SEGMENT}, 19870, NULL, &hf_program_table[HF_PROGRAM_RW_RELEASE]},
-    {"sharded_semaphore_acquire", "f874f4c23d97704e5494e7e57f074502fac80a77",
+    HF_NO_SEGMENT}, 20204, NULL, &hf_program_table[HF_PROGRAM_RW_RELEASE]},
+    {"sharded_semaphore_acquire", "29716e576c435bd8bc05fe70fd0d71c3c2ab1d75",
     (const unsigned char[]){SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, SEMAPHORE_TURN_1,
     SEMAPHORE_ACQUIRE_1, SHARDED_2, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     RECORD_2, RECORD_3, RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, SEMAPHORE_ACQUIRE_2, HF_NO_SEGMENT},
-    4448, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_ACQUIRE]},
-    {"sharded_semaphore_leave", "00f8199ac9b6fae490d8bd583235995b53175b60",
+    4443, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_ACQUIRE]},
+    {"sharded_semaphore_leave", "a1131627d0cdda6cc445b895baa17e8447db2aec",
     (const unsigned char[]){SHARDED_2, SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_LEAVE_1,
-    HF_NO_SEGMENT}, 5244, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_LEAVE]},
-    {"sharded_semaphore_release", "7cd8e684e3d028660e3f7318c8a46b05632a6e96",
+    HF_NO_SEGMENT}, 5294, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_LEAVE]},
+    {"sharded_semaphore_release", "d6b99b38e84d96fed06f1153d24852fe1036555f",
     (const unsigned char[]){SHARDED_2, SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_RELEASE_1,
-    HF_NO_SEGMENT}, 5155, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_RELEASE]},
-    {"sharded_semaphore_set", "4acdf41f8ead455c36197f84fdd5a9e436480d14",
+    HF_NO_SEGMENT}, 5205, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_RELEASE]},
+    {"sharded_semaphore_set", "8f48cf058b9ab5f5fe5ae67856b6e1121e7ff5ec",
     (const unsigned char[]){SHARDED_2, SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_SET_1,
-    HF_NO_SEGMENT}, 5227, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_SET]},
+    HF_NO_SEGMENT}, 5277, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_SET]},
     {"wait", "40caa8853a32f40d2fd9ce37db5e711798f51610", (const unsigned char[]){WAIT_1,
     HF_NO_SEGMENT}, 289, NULL, NULL},
 };

@@ -21,7 +21,7 @@ return {
   { "permit_head_stood", "permit acquire sent again" },
   { "permit_handed_deaf", "permit acquire with faults" },
   { "wish_unsaid", "lock kept and wanted" },
-  { "java_untold", "read_write Redisson writes" },
+  { "java_untold", "read_write Redisson writes, and readers come" },
   { "permits_passed_untold", "permit Redisson beside it" },
   { "fair_java_kept", "fair Redisson is deaf" },
   { "fair_turn_kept", "fair waiter that pauses at its turn" },

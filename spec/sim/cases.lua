@@ -90,7 +90,7 @@ local function queued(c, score, name)
 end
 
 local function record(c, turns, unused, heard, run, till_ms)
-  queued(c, -till_ms, ("1f %d %d %d %d"):format(turns, unused, heard, run))
+  queued(c, -till_ms, ("1f %d %d %s %d"):format(turns, unused, heard == 1 and "-" or heard, run))
 end
 
 local function grants_of(c, client) return c.listen("holdfast_grant:" .. client) end
@@ -733,7 +733,7 @@ case("a waiter behind a Redisson holder records that in the queue, and removes t
   c.same({ "8", -1 }, { c.cmd("GET", COUNTER), c.cmd("PTTL", COUNTER) })
   c.same({}, queue(c), "an acquire without a wait records nothing")
   c.same({ 0, LEASE, 0, 1, text(T0) }, acquire(c, { member = member(A, 1) }))
-  c.same({ "1f 0 0 0 0", "-" .. text(T0_MS), member(A, 1), text(T0) }, queue(c))
+  c.same({ "1f 0 0 1 0", "-" .. text(T0_MS), member(A, 1), text(T0) }, queue(c))
 end)
 
 case("an acquire behind a Redisson holder does not change a token counter without a TTL or of another type", function(c)
@@ -766,7 +766,7 @@ local function noted(name, before, after)
     record(c, before[1], before[2], before[3], 9, T0_MS + before[4])
     acquire(c, { member = member(A, 1) })
     local score = c.cmd("ZRANGE", QUEUE, 0, 0, "WITHSCORES")
-    c.same(after and { "1f 0 0 0 0", "-" .. text(T0_MS + after) }
+    c.same(after and { "1f 0 0 1 0", "-" .. text(T0_MS + after) }
       or { ("1f %d %d %d 9"):format(before[1], before[2], before[3]),
         "-" .. text(T0_MS + before[4]) }, score)
   end)
@@ -788,7 +788,8 @@ local function run_of_ours(name, before, after, owner)
     queued(c, T0, member(A, 1))
     queued(c, T0 + 1, member(B, 7))
     c.same(1, acquire(c, { member = member(A, 1), owner = owner })[1])
-    c.same({ ("1f %d %d %d %d"):format(after[1], before[2], before[3], after[2]),
+    local holders = before[3] == 1 and "-" or before[3]
+    c.same({ ("1f %d %d %s %d"):format(after[1], before[2], holders, after[2]),
       "-" .. text(T0_MS + after[3]), member(B, 7), text(T0 + 1) }, queue(c))
   end)
 end
@@ -1034,6 +1035,25 @@ case("the second waiter requests a kept lock if the first one's recheck is overd
   c.same({ "1 wish 01" }, own.received())
 end)
 
+case("only the first waiter counts another library's holders, and at most nine of them", function(c)
+  local function counted(holders, me)
+    held(c, JAVA)
+    record(c, 0, 0, 0, 0, T0_MS - 9)
+    c.cmd("ZREM", QUEUE, "1f 0 0 0 0")
+    queued(c, -(T0_MS - 9), ("1f 0 0 %d 0"):format(holders))
+    queued(c, T0, member(A, 1))
+    queued(c, T0 + 1, member(B, 2))
+    acquire(c, { member = me })
+    local first = c.cmd("ZRANGE", QUEUE, 0, 0, "WITHSCORES")
+    c.cmd("FLUSHALL")
+    return first
+  end
+  local since = "-" .. text(T0_MS - 9)
+  c.same({ "1f 0 0 3 0", since }, counted(2, member(A, 1)))
+  c.same({ "1f 0 0 2 0", since }, counted(2, member(B, 2)))
+  c.same({ "1f 0 0 9 0", since }, counted(9, member(A, 1)))
+end)
+
 case("a new waiter behind another library's holder records that this library used its reservation", function(c)
   held(c, JAVA)
   record(c, 3, 0, 0, 0, T0_MS + 50)
@@ -1041,7 +1061,7 @@ case("a new waiter behind another library's holder records that this library use
   c.cmd("PEXPIRE", QUEUE, QUEUE_MS)
   grants_of(c, B)
   c.same({ 0, LEASE, 1, 1, text(T0 + 1), OVERDUE }, acquire(c, { member = member(A, 1) }))
-  c.same({ "1f 0 0 0 0", text(-T0_MS), member(B, 2), text(T0), member(A, 1), text(T0 + 1) }, queue(c))
+  c.same({ "1f 0 0 1 0", text(-T0_MS), member(B, 2), text(T0), member(A, 1), text(T0 + 1) }, queue(c))
 end)
 
 case("an acquire by the current holder succeeds even if others are waiting", function(c)
@@ -1298,7 +1318,7 @@ case("a mutex without a TTL counts as held by another library", function(c)
   c.same({}, queue(c))
   c.same({ 0, -1, 0, 1, text(T0) }, acquire(c,
     { program = "mutex_acquire", member = member(A, 1, "m") }))
-  c.same({ "1f 0 0 0 0", "-" .. text(T0_MS), member(A, 1, "m"), text(T0) }, queue(c))
+  c.same({ "1f 0 0 1 0", "-" .. text(T0_MS), member(A, 1, "m"), text(T0) }, queue(c))
 end)
 
 case("a shared owner's mutex counts as one hold", function(c)
@@ -1498,7 +1518,7 @@ local function window_after(name, before, after)
       c.same(expires and 0 or 1, (expires and leave or release)(c))
       local ms = tonumber(after)
       c.same({ ms and "1 turn 7 " .. ms or grant_text("l", 7, text(T0), text(T0)) }, listener.received())
-      c.same({ ms and ("1f 0 %d 1 %d"):format(before[2], ms - 50) or after,
+      c.same({ ms and ("1f 0 %d - %d"):format(before[2], ms - 50) or after,
         "-" .. text(T0_MS + (ms or -before[4])), member(B, 7), ms and text(T0) or "0" }, queue(c))
     end)
   end
@@ -1533,7 +1553,9 @@ end)
 window_after("a holdfast client gets it if holdfast's holds then last as long as Redisson's", { 1, 0, 20, 10 }, "1f 2 0 0 20")
 window_after("it is reserved for Redisson if another hold by holdfast would exceed Redisson's time", { 1, 0, 20, 11 }, 50)
 window_after("it is reserved for Redisson after three holds by holdfast", { 3, 0, 2000, 10 }, 50)
-window_after("holdfast gets a fifth hold after an unused reservation if its holds then last as long", { 4, 0, 20, 16, 1 }, "1f 5 0 1 20")
+window_after("holdfast gets a fifth hold if five holders of Redisson's were seen", { 4, 0, 2000, 10, 5 }, "1f 5 0 5 2000")
+window_after("it is reserved for Redisson after as many holds by holdfast as Redisson's that were seen", { 5, 0, 2000, 10, 5 }, 50)
+window_after("holdfast gets a fifth hold after an unused reservation if its holds then last as long", { 4, 0, 20, 16, 1 }, "1f 5 0 - 20")
 window_after("it is reserved for Redisson if a fifth hold by holdfast would exceed an unused reservation", { 4, 0, 20, 17, 1 }, 50)
 window_after("it is reserved for twice as long as Redisson needed the last time", { 2, 0, 30, 31 }, 60)
 window_after("it is reserved for twice as long if the last reservation was not used", { 2, 0, 60, 61, 1 }, 120)
@@ -1551,6 +1573,29 @@ case("a release deletes the record of polling clients if only dead waiters are q
   queued(c, T0, member(C, 1, "m"))
   c.same(1, release(c, OWNER, 0, "", LEASE, "mutex_release"))
   c.same({}, queue(c), "no waiter lives, and no record is kept")
+end)
+
+case("our run continues if only Redisson waits, and its record has a TTL", function(c)
+  for _, listens in ipairs { true, false } do
+    local java = c.listen(CHANNEL)
+    if not listens then java.close() end
+    held(c)
+    record(c, 1, 0, 0, 30, T0_MS - 10)
+    c.same(1, release(c))
+    c.same(listens and { "1f 2 0 0 30", "-" .. text(T0_MS - 10) } or {}, queue(c))
+    if listens then
+      c.same(200, c.cmd("PTTL", QUEUE))
+      c.same(1, acquire(c)[1])
+      c.same("1f 2 0 0 30", queue(c)[1])
+      c.pass(30)
+      c.same(1, release(c))
+      c.same("1f 0 0 - 10", queue(c)[1])
+      c.same({ "0", "0" }, java.received())
+    end
+    c.cmd("FLUSHALL")
+    c.clock(T0)
+    java.close()
+  end
 end)
 
 case("a release updates the record of polling clients only if there is one", function(c)
@@ -1661,7 +1706,7 @@ case("a release is published to Redisson's subscribers even if no holdfast clien
   c.cmd("SET", COUNTER, "8", "PX", 1000)
   c.same(1, release(c))
   c.same({ "0" }, java.received())
-  c.same({ "1f 0 0 1 0", "-" .. text(T0_MS + 50) }, queue(c))
+  c.same({ "1f 0 0 - 0", "-" .. text(T0_MS + 50) }, queue(c))
   c.same(50, c.cmd("PTTL", QUEUE))
   c.same(-1, c.cmd("PTTL", COUNTER))
 end)
@@ -1703,7 +1748,7 @@ case("a holdfast client's release reserves the lock for Redisson before holdfast
   c.same(1, release(c))
   c.same({ "1 turn 7 50" }, listener.received())
   c.same({ "0" }, java.received())
-  c.same({ "1f 0 0 1 0", "-" .. text(T0_MS + 50), member(B, 7), text(T0) }, queue(c))
+  c.same({ "1f 0 0 - 0", "-" .. text(T0_MS + 50), member(B, 7), text(T0) }, queue(c))
   c.same(-1, c.cmd("PTTL", QUEUE), "the waiters keep it")
   c.same(-1, c.cmd("PTTL", COUNTER))
   c.same(0, c.cmd("EXISTS", LOCK))
@@ -1714,7 +1759,7 @@ case("a release by the only holdfast client reserves the lock for Redisson again
   held(c)
   record(c, 1, 0, 0, 9, T0_MS - 5)
   c.same(1, release(c))
-  c.same({ "1f 0 0 1 0", "-" .. text(T0_MS + 50) }, queue(c))
+  c.same({ "1f 0 0 - 0", "-" .. text(T0_MS + 50) }, queue(c))
   c.same(50, c.cmd("PTTL", QUEUE))
 end)
 
@@ -1724,7 +1769,7 @@ case("a reservation for Redisson preserves what the queue records about polling 
   record(c, 4, 3, 0, 9, T0_MS - 5)
   queued(c, T0, member(C, 7))
   c.same(1, release(c))
-  c.same({ "1f 0 3 1 0", "-" .. text(T0_MS + 50) }, queue(c))
+  c.same({ "1f 0 3 - 0", "-" .. text(T0_MS + 50) }, queue(c))
   c.same(50, c.cmd("PTTL", QUEUE))
 end)
 
@@ -1762,7 +1807,7 @@ case("a release that reserves the lock for Redisson does not report the dead wai
   held(c)
   dead(c, 1003)
   c.same(1, release(c))
-  c.same("1f 0 0 1 0", c.cmd("ZRANGE", QUEUE, 0, 0)[1])
+  c.same("1f 0 0 - 0", c.cmd("ZRANGE", QUEUE, 0, 0)[1])
   c.same(-1, c.cmd("PTTL", QUEUE), "the dead may be followed by the living")
 end)
 
@@ -2521,12 +2566,12 @@ case("an acquire of several locks uses each lock's own queue and channel", funct
   c.same({ 0, 2, GRANT }, acquire_all(c))
   c.same({ grant_text("l", 7, "5", text(T0), "j") }, listener.received())
   c.cmd("DEL", "j", SECOND[3])
-  c.cmd("ZADD", SECOND[3], -T0_MS - 50, "1f 0 1 1 0")
+  c.cmd("ZADD", SECOND[3], -T0_MS - 50, "1f 0 1 - 0")
   local first = c.listen(CHANNEL)
   c.same({ 1, T0, T0 + 8 }, acquire_all(c))
   first.close()
   c.cmd("DEL", LOCK, "j")
-  c.cmd("ZADD", SECOND[3], -T0_MS - 50, "1f 0 1 1 0")
+  c.cmd("ZADD", SECOND[3], -T0_MS - 50, "1f 0 1 - 0")
   c.listen(SECOND[4])
   c.same({ 0, 2, -2 }, acquire_all(c))
 end)
@@ -2654,9 +2699,9 @@ case("in a cluster a release is published on every channel that has subscribers"
     return heard, queue(c)[1] or "nothing"
   end
   c.same({ {}, "nothing" }, { round() })
-  c.same({ { { "0" } }, "1f 0 0 1 0" }, { round(true) })
-  c.same({ { { "0" } }, "1f 0 0 1 0" }, { round(false) })
-  c.same({ { { "0" }, { "0" } }, "1f 0 0 1 0" }, { round(true, false) })
+  c.same({ { { "0" } }, "1f 0 0 - 0" }, { round(true) })
+  c.same({ { { "0" } }, "1f 0 0 - 0" }, { round(false) })
+  c.same({ { { "0" }, { "0" } }, "1f 0 0 - 0" }, { round(true, false) })
 end)
 
 case("in a cluster a free lock is reserved for Redisson's subscribers of either channel", function(c)

@@ -15,6 +15,11 @@ function Java.new(world, server, watcher, plan, slot, seed)
   return self
 end
 
+-- "0" also ends a wait that is about to begin. "1" wakes all threads that wait, but no other.
+function Java:receive(bytes)
+  if self.waits or bytes:find("\r\n0\r\n$") then java.receive(self, bytes) end
+end
+
 function Java:send(done, script)
   self:call(done, script, { self.plan.key, self.channel }, function()
     return { self.owner, self.plan.lease * 1000, wire.tag_of(self.plan.key) }

@@ -11,7 +11,7 @@ local UUID = "1111111%d-0000-8000-8000-000000000000"
 local A, B, C = UUID:format(1), UUID:format(2), UUID:format(3)
 local unpack = table.unpack or unpack
 local JAVA = "0123456789abcdef"
-local RECORD = "1f 0 0 1 0" -- of a turn of Redisson's
+local RECORD = "1f 0 0 - 0" -- of a turn of Redisson's
 
 local wire = require "spec.sim.wire"
 
@@ -809,8 +809,9 @@ case("holdfast keeps its turn even if none of its clients waits, and Redisson ma
   c.same(1, release(c, A .. ":1"))
   c.same({ "1f 2 0 0 30" }, c.cmd("ZRANGE", QUEUE, 0, -1))
   c.same({ "1" }, theirs.received())
-  c.same(2000, c.cmd("PTTL", QUEUE))
+  c.same(200, c.cmd("PTTL", QUEUE))
   c.same(1, acquire(c, B .. ":1")[1])
+  c.same({ "1f 2 0 0 30" }, c.cmd("ZRANGE", QUEUE, 0, -1), "holdfast's turn goes on")
 end)
 
 case("a release that grants a permit without a Redisson subscriber begins holdfast's turn", function(c)
@@ -835,14 +836,38 @@ case("Redisson's turn is twice as long as the last one, but at most 200 ms", fun
     c.cmd("SET", KEY, 0)
     c.cmd("ZREMRANGEBYSCORE", QUEUE, "-inf", "(0")
     taken(c, A .. ":1")
-    queued(c, 1000 - NOW, ("1f 1 0 1 %d"):format(run))
+    queued(c, 1000 - NOW, ("1f 1 0 - %d"):format(run))
     release(c, A .. ":1")
     c.same({ "1 turn 1 " .. ms }, ours.received(), run)
   end
 end)
 
-case("the record of Redisson's turn is removed when a permit is taken after it and nobody waits", function(c)
+case("holdfast's turn begins if a permit is taken after Redisson's turn, although only Redisson waits", function(c)
   java(c)
+  c.cmd("SET", KEY, 1)
+  queued(c, 20 - NOW, "1f 0 0 4 0")
+  c.same(1, acquire(c, B .. ":1")[1])
+  c.same({ "1f 1 0 4 20", "-" .. ("%.0f"):format(NOW) }, c.cmd("ZRANGE", QUEUE, 0, -1, "WITHSCORES"))
+end)
+
+case("only the first waiter counts Redisson's holders of the permit, and at most nine of them", function(c)
+  local function counted(holders, me)
+    c.cmd("FLUSHALL")
+    c.cmd("SET", KEY, 0)
+    c.cmd("ZADD", LEASES, ("%.0f"):format(NOW + LEASE), JAVA)
+    queued(c, 10 - NOW, ("1f 0 0 %s 0"):format(holders))
+    queued(c, T0, member(A, 1))
+    queued(c, T0 + 1, member(B, 2))
+    acquire(c, me:sub(3, 38) .. ":" .. me:match(":(%d+):"), { member = me })
+    return c.cmd("ZRANGE", QUEUE, 0, 0)[1]
+  end
+  c.same("1f 0 0 1 0", counted("-", member(B, 2)))
+  c.same("1f 0 0 3 0", counted(2, member(A, 1)))
+  c.same("1f 0 0 2 0", counted(2, member(B, 2)))
+  c.same("1f 0 0 9 0", counted(9, member(A, 1)))
+end)
+
+case("the record of Redisson's turn is removed if a permit is taken after it, and no client of either side waits", function(c)
   c.cmd("SET", KEY, 1)
   queued(c, -NOW, RECORD)
   c.same(1, acquire(c, B .. ":1")[1])
@@ -1176,18 +1201,18 @@ case("a release of a lost permit still grants a waiter the one whose reservation
   local listener = grants_of(c, B)
   java(c)
   c.cmd("SET", KEY, 1)
-  queued(c, 10 - NOW, "1f 0 0 1 0") -- Redisson's turn is over
+  queued(c, 10 - NOW, "1f 0 0 - 0") -- Redisson's turn is over
   queued(c, T0, member(B, 7))
   queued(c, T0 + 1, member(B, 8))
   c.same(-1, release(c, A .. ":1"))
   c.same(1, #listener.received())
   stands(c, 0, 1, 3)
-  c.same("1f 1 0 1 60", c.cmd("ZRANGE", QUEUE, 0, 0)[1], "a turn of holdfast's began")
+  c.same("1f 1 0 - 60", c.cmd("ZRANGE", QUEUE, 0, 0)[1], "a turn of holdfast's began")
 end)
 
 case("the last waiter that leaves deletes the queue together with its record of Redisson", function(c)
   c.cmd("SET", KEY, 0)
-  queued(c, -NOW - 10, "1f 0 0 1 0")
+  queued(c, -NOW - 10, "1f 0 0 - 0")
   queued(c, T0, member(B, 1))
   c.same(0, leave(c, B .. ":1", member(B, 1)))
   c.same(0, c.cmd("EXISTS", QUEUE))

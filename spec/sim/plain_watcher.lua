@@ -51,7 +51,7 @@ end
 -- Notes until when one permit is left to Redisson's waiters.
 local function note_turn(self, server)
   local entry = server.db.entries[wire.turns_of(self.name)]
-  local till = entry and entry.value:match("^%-(%d+) 1f 0 0 1 ")
+  local till = entry and entry.value:match("^%-(%d+) 1f 0 0 %- ")
   if till then self.turn_till = server:moment(till + 1) end
 end
 

@@ -14,7 +14,8 @@ local CALM_GAP = 400000
 local CLOCKS_MS = 500
 local PAUSE_MS = 250 -- for how long holdfast readers may join again next to a writer of Redisson
 local CLOCKS_US = 1500 -- the server's times are in whole milliseconds
-local MAX_IN_A_ROW = 3 -- holdfast's turns after a run in which a client of Redisson was seen
+-- holdfast's turns after a run of Redisson's: as many as the holders seen, within these limits
+local MIN_IN_A_ROW, MAX_IN_A_ROW = 3, 9
 local MAX_RUN, ROUNDED = 2000000, 2000 -- µs of holdfast's run after Redisson's
 local MAX_OVERTAKEN = 40 -- how often holdfast may take the lock during one wait of Redisson's
 
@@ -39,6 +40,7 @@ function ReadWrite:add_key(name, kind)
   key.releases, key.asleep = wire.read_write_releases_of(name), {}
   key.freed_at, key.readable_since = math.huge, math.huge
   key.theirs_since, key.their_run, key.ours_since = nil, 0, 0
+  key.ours_in_a_row, key.seen = 0, 0
 end
 
 -- A thread of Java sleeps from now on until it has the lock to read or write; nil: it is awake.
@@ -361,7 +363,7 @@ end
 local function left_till(self, key)
   local queue = queue_of(self, key)
   local first = queue and queue.members[1]
-  return first and first:find("^1f 0 [01] 1 ") and -queue.scores[1] or nil
+  return first and first:find("^1f 0 [01] %- ") and -queue.scores[1] or nil
 end
 
 local function only_ours_read(holders)
@@ -447,7 +449,7 @@ end
 -- program sees how these leave.
 local function is_recorded_since(self, key, score)
   local queue = queue_of(self, key)
-  local is_theirs = queue and queue.members[1] and queue.members[1]:find("^1f 0 0 0 ")
+  local is_theirs = queue and queue.members[1] and queue.members[1]:find("^1f 0 0 %d ")
   return is_theirs and (not score or queue.scores[1] == score) and queue.scores[1]
 end
 
@@ -460,7 +462,7 @@ local function note_runs(self, key, before, holders)
   if begins or left_till(self, key) then
     local recorded = key.recorded and is_recorded_since(self, key, key.recorded.score)
     key.theirs_since = key.theirs_since or recorded and key.recorded.since or now
-    if begins then key.ours_in_a_row, key.theirs_seen = 0, false end
+    if begins then key.seen, key.ours_in_a_row = key.ours_in_a_row == 0 and key.seen or 0, 0 end
   elseif ours and not theirs and key.theirs_since then
     if not was_missed(self, key, key.theirs_since) then
       key.their_run, key.ours_since = math.min(now - key.theirs_since, MAX_RUN), now
@@ -476,7 +478,7 @@ local function note_seen(key, name, args, holders, reply)
   local waits = name == "rw_acquire" and type(reply) == "table" and reply[1] == 0
     and reply[5] ~= "" and args[4] == key.name
   local writer = has_writer(holders)
-  if waits and writer and not wire.is_ours(writer) then key.theirs_seen = true end
+  if waits and writer and not wire.is_ours(writer) then key.seen = key.seen + 1 end
 end
 
 -- While the server refuses writes, the programs cannot record whose turn it is.
@@ -510,7 +512,8 @@ local function check_turn(self, key, name, before, holders, new)
     return
   end
   key.ours_in_a_row = key.ours_in_a_row + 1
-  local too_many = key.theirs_seen and key.ours_in_a_row > MAX_IN_A_ROW
+  local most = math.max(MIN_IN_A_ROW, math.min(key.seen, MAX_IN_A_ROW))
+  local too_many = key.seen > 0 and key.ours_in_a_row > most
   if next(key.asleep) and (too_many or not is_in_our_run(self, key)) then
     self.world:fail("turn", "%s: handed over to %s although Redisson waits", key.name, new)
   end

@@ -186,7 +186,7 @@ end
 
 -- Splits a record of foreign clients. → all but how long their run took, that time in ms
 local function split_record(text)
-  return text:match("^(1f %d+ %d+ %d )(%d+)$")
+  return text:match("^(1f %d+ %d+ [%d-] )(%d+)$")
 end
 
 local function same_string(a, b, within)

@@ -12,7 +12,8 @@ local floor, max = math.floor, math.max
 
 local RECEIVED_WITHIN = 5000     -- a message, in a calm schedule
 local CALM_GAP = 400000   -- µs with a released lock and a waiter for it
-local MAX_IN_A_ROW = 3    -- holdfast's turns after a turn of Redisson that was seen
+-- holdfast's turns after a run of Redisson's: as many as the holders seen, within these limits
+local MIN_IN_A_ROW, MAX_IN_A_ROW = 3, 9
 local LEFT = 48000        -- a free lock is left to Redisson's waiters for at least this long
 local MAX_OVERTAKEN = 40  -- how often ours may take the lock during one wait of Redisson's
 local CLOCKS_MS = 500     -- how much the ends of a lease may differ
@@ -48,7 +49,7 @@ function Watcher:add_key(name, kind)
     waiters = {}, claims = {}, wanting = {}, last_token = 0, takes = 0, loss_at = -1,
       lost_token = -1, free_since = 0,
     store = { take = 0 }, take_of = {}, ranges = {}, tenures = {}, taken = {},
-    turns = {}, turns_with_shared = {}, ours_in_a_row = 0, overtaken = {},
+    turns = {}, turns_with_shared = {}, ours_in_a_row = 0, seen = 0, overtaken = {},
     arrivals = 0,
     records = {}, prints = {}, done_for_sure = 0,
   }
@@ -614,32 +615,34 @@ local function note_turn(turns, is_theirs, is_taken, now)
   end
 end
 
--- Once a waiter of holdfast has seen that Redisson holds the lock, holdfast may hold it
--- MAX_IN_A_ROW times. That is over when the lock has been left to Redisson's waiters and none of
--- them came.
+-- Once a waiter of holdfast has seen that Redisson holds the lock, holdfast may hold it as often as
+-- one of its waiters saw that, or MIN_IN_A_ROW times. That is over when the lock has been left to
+-- Redisson's waiters and none of them came.
 local function note_seen(self, key, name, args, reply)
   local holder = key.holder
   if name ~= "acquire" or not holder or wire.is_ours(holder) then return end
   local waits = type(reply) == "table" and reply[1] == 0 and reply[4] == 1 and reply[5] ~= ""
-  if waits and may_concern(args, key) then key.theirs_seen = not self.shared[holder] end
+  if waits and may_concern(args, key) then key.seen = self.shared[holder] and 0 or key.seen + 1 end
 end
 
 local function note_ours_in_a_row(self, key)
   local holder, left_at = key.holder, key.left_at
   key.left_at = nil
   if self.shared[holder] ~= nil then
-    key.theirs_seen = false
+    key.seen = 0
   elseif not wire.is_ours(holder) then
-    key.ours_in_a_row, key.theirs_seen = 0, false
+    key.seen = key.ours_in_a_row == 0 and key.seen or 0
+    key.ours_in_a_row = 0
   elseif left_at and self.world.now - left_at >= LEFT then
-    key.ours_in_a_row, key.theirs_seen = 1, false
+    key.ours_in_a_row, key.seen = 1, 0
   elseif key.granted_to or key.ours_in_a_row == 0 then
     key.ours_in_a_row = key.ours_in_a_row + 1
   end
 end
 
 local function has_too_many_turns(key)
-  return key.theirs_seen and key.ours_in_a_row > MAX_IN_A_ROW
+  local most = math.max(MIN_IN_A_ROW, math.min(key.seen, MAX_IN_A_ROW))
+  return key.seen > 0 and key.ours_in_a_row > most
 end
 
 -- A program that frees the lock may leave it to Redisson's waiters. So does the end of a call whose

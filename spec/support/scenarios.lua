@@ -184,7 +184,7 @@ local CLOCK = "%f[%d]%d%d%d%d%d%d%d%d%d%d%d%d%d+%f[^%d]"
 
 -- Replaces times, tokens and places, which differ in each run.
 local function settled(text)
-  text = text:gsub("(1 grant %l %d+) %S+ %d+", "%1 PLACE TOKEN"):gsub("(1f %d+ %d+ %d) %d+",
+  text = text:gsub("(1 grant %l %d+) %S+ %d+", "%1 PLACE TOKEN"):gsub("(1f %d+ %d+ [%d-]) %d+",
     "%1 RUN")
   text = text:gsub("9000000000%d+", "%0!") -- the quorum's token is not a time
   return (text:gsub(CLOCK .. "!?", function(clock)

@@ -23,7 +23,7 @@
 
 #define MIN_REPLY_TIMEOUT (100 * HF_MS) /* the minimum, even if the wait is shorter */
 #define MAX_LEAVE_TIME (900 * HF_MS)    /* the queue must be left within 1 s of the wait's end */
-#define MIN_RECHECK (HF_MS)             /* the minimum time between rechecks */
+#define MIN_RECHECK (HF_MS / 4)         /* the minimum time between rechecks */
 #define MAX_RECHECK (30 * HF_SECOND)    /* the maximum time; much shorter than the queue's TTL */
 /* A waiter rechecks once per `ahead` / CROWD_SIZE grant leases, but at most once per lease. */
 #define CROWD_SIZE 100

@@ -70,7 +70,7 @@ end
 local function record_lasting_queue(last, place)
   local last_period, period = math.floor(last / LOCK_PROBE_US), math.floor(place / LOCK_PROBE_US)
   if last_period == period or WAITER:sub(2, 2) ~= 'l' or record_in(first_members()) then return end
-  write_record(nil, 0, 4, false, 0, now_ms())
+  write_record(nil, 0, 4, 0, 0, now_ms())
 end
 
 --#include "queue/queueing.lua"

@@ -96,12 +96,15 @@ if FREE and FREE >= #IDS and redis.call('EXISTS', QUEUE) == 0 then return take()
 -- No permit is free, and none was reclaimed: no waiter can be served.
 local none_free = FREE and FREE < 1 and reclaimed == 0
 
+--#include "queue/foreign_holder.lua:counting"
 -- Records that a client of Redisson has taken the permit that was left to listening clients.
 -- Redisson's turn is over when that permit is free again.
 local function record_taken()
-  local record = record_in(first_members())
-  if not record or record.turns > 0 or not record.listeners then return end
-  write_record(record, 0, 0, false, 0, math.min(NOW, record.began))
+  local members = first_members()
+  local record = record_in(members)
+  if not record or record.turns > 0 then return end
+  if not record.listeners then return count_holder(record, members) end
+  write_record(record, 0, 0, 1, 0, math.min(NOW, record.began))
 end
 
 local function busy(left_ms, foreign)
@@ -150,7 +153,7 @@ if more then return busy(1, false) end
 if first_left and is_newer(first_left) then return { -4 } end
 local free = FREE or 0
 if (not first_left or first_left == WAITER) and free - kept >= #lacking(IDS) then
-  if kept == 0 and first_left then
+  if kept == 0 and (first_left or foreign_waiters(RELEASES) > 0) then
     begin_our_run(NOW)
   elseif kept == 0 then
     forget_record()

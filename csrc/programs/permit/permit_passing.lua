@@ -11,7 +11,7 @@ local function keep_for_others()
   if kept > 0 then return kept, left_ms end
   local record, queued = record_in(first_members()), first_in_line()
   if (queued or foreign_waiters(RELEASES) > 0) and add_turn(record, NOW) then
-    if not queued then redis.call('PEXPIRE', QUEUE, MAX_RUN_MS) end
+    if not queued then redis.call('PEXPIRE', QUEUE, MAX_LISTEN_MS) end
     return 0, 0
   end
   if foreign_waiters(RELEASES) == 0 then
@@ -20,7 +20,7 @@ local function keep_for_others()
   end
   if queued and record and record.turns == 0 then return 0, 0 end -- their turn is over
   left_ms = listen_ms(record)
-  write_record(record, 0, 0, true, left_ms - LISTEN_MS, NOW + left_ms)
+  write_record(record, 0, 0, '-', left_ms - LISTEN_MS, NOW + left_ms)
   return 1, left_ms
 end
 

@@ -49,9 +49,10 @@ local function prune_to_first_waiter(me, members)
   for batch = -1, MAX_BATCHES do
     local last = batch < 1 and LAST_OF_THREE or BATCH - 1
     members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', last, 'WITHSCORES')
-    local from = record_in(members) and 3 or 1
+    local record = record_in(members)
+    local from = record and 3 or 1
     if #members < from then
-      if from == 3 then redis.call('DEL', QUEUE) end
+      if record and record.turns == 0 then redis.call('DEL', QUEUE) end
       return nil, nil, foreign
     end
     local alive, counted = listening(members, from)
@@ -85,7 +86,7 @@ local function hand_over(me)
   if not member or member == me or is_newer(member) then return false end
   local record = record_in(first_members())
   if record and record.turns > 0 then
-    write_record(record, record.turns + 1, 0, record.listeners, record.run, record.till)
+    write_record(record, record.turns + 1, 0, record.holders, record.run, record.till)
   end
   grant(member, place)
   return true
@@ -95,7 +96,8 @@ end
 -- first waiter must ask again after `recheck_ms`. member: that waiter, or nil. more: whether there
 -- may be a waiter although `member` is nil.
 local function leave_free(record, ms, recheck_ms, unused, listeners, member, more)
-  write_record(record, 0, unused, listeners, listeners and ms - LISTEN_MS or 0, now_ms() + ms)
+  local run = listeners and ms - LISTEN_MS or 0
+  write_record(record, 0, unused, listeners and '-' or 0, run, now_ms() + ms)
   notify(member, 'turn', recheck_ms)
   if not member and not more then redis.call('PEXPIRE', QUEUE, ms) end
 end
@@ -130,9 +132,9 @@ local function leave_to_pollers(record, member, place)
   end
   -- There is no record yet, or a shared owner of ours was taken for a polling client.
   if not record or pollers_seen and record.turns == 0 and not OWNER:find(OUR_OWNER) then
-    write_record(record, 0, 1, false, 0, now)
+    write_record(record, 0, 1, 0, 0, now)
   elseif pollers_seen then
-    write_record(record, record.turns + 1, 0, false, record.run, record.till)
+    write_record(record, record.turns + 1, 0, record.holders, record.run, record.till)
   end
   return false
 end
@@ -154,9 +156,14 @@ local function pass_on(heads)
     grant(member, place)
     return 1
   end
-  local received = announce(RELEASES)
-  if (foreign or received > 0 and foreign_waiters(RELEASES) or 0) > 0 then
+  local received, is_alone = announce(RELEASES), not member and not more
+  local listens = (foreign or received > 0 and foreign_waiters(RELEASES) or 0) > 0
+  if listens and is_alone and add_turn(record, now_ms()) then
+    redis.call('PEXPIRE', QUEUE, MAX_LISTEN_MS)
+  elseif listens then
     give_foreign_turn(record, member, more)
+  elseif record and is_alone then
+    redis.call('DEL', QUEUE)
   end
   return foreign == 0 and more and 3 or 1
 end

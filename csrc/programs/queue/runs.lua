@@ -9,5 +9,5 @@ local function begin_our_run(now)
   local record = record_in(first_members())
   if not record or record.turns > 0 or record.unused > 0 then return end
   local run = math.max(0, math.min(now - record.began, MAX_RUN_MS))
-  write_record(record, 1, 0, record.listeners, run, now)
+  write_record(record, 1, 0, record.holders, run, now)
 end

@@ -1,6 +1,6 @@
 --#fragment
 -- Limits how long a free lock or permit is left to listening foreign clients, and then to ours.
-local MAX_TURNS = 3 -- maximum of our turns after a run in which a client of Redisson's was seen
+local MIN_TURNS = 3 -- ours may take at least this many turns after a run of Redisson's
 
 -- → the ms for which the lock or permit is left to Redisson's waiters: LISTEN_MS, or twice their
 -- last run if that is longer. A run begins when the lock is left to them, whether or not one of
@@ -12,15 +12,15 @@ local function listen_ms(record)
 end
 
 -- Adds a turn to the run of our clients if their run then is no longer than Redisson's last run;
--- but after a run in which a client of Redisson's was seen, ours get up to MAX_TURNS. Redisson may
--- have taken several turns in a row, because one release of theirs wakes all of their waiters but
--- only one of ours. If their run ends in the future, the server's clock was set back. → whether a
--- turn was added
+-- but after a run in which holders of Redisson's were seen, ours get at most as many turns as there
+-- were holders, or MIN_TURNS, because Redisson may be slow to take its turns. If their run ends in
+-- the future, the server's clock was set back. → whether a turn was added
 local function add_turn(record, now)
   if not record or record.turns == 0 or record.unused > 0 then return false end
-  if record.turns >= MAX_TURNS and not record.listeners then return false end
+  local max_turns = math.max(MIN_TURNS, tonumber(record.holders) or math.huge)
+  if record.turns >= max_turns then return false end
   local since_ms = now - record.till
   if since_ms < 0 or since_ms * (record.turns + 1) > record.run * record.turns then return false end
-  write_record(record, record.turns + 1, 0, record.listeners, record.run, record.till)
+  write_record(record, record.turns + 1, 0, record.holders, record.run, record.till)
   return true
 end

@@ -101,7 +101,7 @@ end
 local function write_turn(record, ms, began, unused)
   local now = now_ms()
   local held_ms = now - math.min(began or now, now)
-  write_record(record, 0, unused or 0, true, ms - LISTEN_MS + held_ms, now + ms)
+  write_record(record, 0, unused or 0, '-', ms - LISTEN_MS + held_ms, now + ms)
   if not first_in_line() then redis.call('PEXPIRE', QUEUE, 2 * ms) end
 end
 
@@ -193,6 +193,11 @@ local function serve_batch(members, state)
   return may_continue, newer
 end
 
+local function in_our_run()
+  local record = record_in(first_members())
+  return record and record.turns > 0
+end
+
 -- Grants the lock from the first waiter on: to the writer that finds it free, or to all readers
 -- before the first writer. The caller's own member `me` gets no grant, because the caller acquires
 -- the lock itself. mode: nil if the lock is free; otherwise readers hold it. writes: whether the
@@ -208,7 +213,9 @@ local function serve(mode, me, writes)
       local may_acquire = state.skipped == 0 and (not writes or not state.mode)
       -- If readers have yielded to Redisson, the record says when they must do so again. But if the
       -- lock remains free, the record would have no TTL.
-      if not state.mode or foreign_waiters(RELEASES) == 0 then forget_record() end
+      if not (state.mode or in_our_run()) or foreign_waiters(RELEASES) == 0 then
+        forget_record()
+      end
       return state.is_served or may_acquire, false, false
     end
     local may_continue, newer = serve_batch(members, state)
@@ -230,12 +237,16 @@ local function pass_on(payload)
   local foreign = foreign_waiters(RELEASES) > 0
   local member = foreign and prune_to_first_live() or nil
   local record = foreign and record_in(first_members()) or nil
-  if foreign and not (member and not is_newer(member) and add_turn(record, now_ms())) then
+  local is_ours = foreign and not is_newer(member or '') and add_turn(record, now_ms())
+  if foreign and not is_ours then
     write_turn(record, listen_ms(record))
     notify(member, 'turn', RECHECK_MS)
     announce(RELEASES, payload)
+    -- "1" wakes only the threads that already wait; one that is about to wait needs "0", too.
+    if payload == '1' then announce(RELEASES, '0') end
     return 1
   end
+  if is_ours and not member then redis.call('PEXPIRE', QUEUE, MAX_LISTEN_MS) end
   local _, _, more = serve(nil)
   local mode = redis.call('HGET', LOCK, 'mode')
   if not mode or foreign and mode == 'read' then announce(RELEASES, payload) end

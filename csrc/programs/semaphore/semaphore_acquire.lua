@@ -21,7 +21,7 @@ if stored_record then
   local record, now = read_record(stored_record), now_ms()
   local is_their_turn = record and record.turns == 0
   if is_their_turn and record.listeners and (left < 1 or ARGV[3] == '1') then
-    write_record(record, 0, 0, false, 0, math.min(now, record.began))
+    write_record(record, 0, 0, 0, 0, math.min(now, record.began))
     record = read_record(redis.call('GET', TURN))
   end
   if is_their_turn and left >= count then
@@ -33,7 +33,7 @@ if stored_record then
       -- If none of Redisson's clients was seen to use the turn, it ended on time.
       local end_ms = record.listeners and math.min(now, record.till) or now
       local run = math.min(end_ms - record.began, MAX_RUN_MS)
-      write_record(record, 1, 0, record.listeners, math.max(0, run), now)
+      write_record(record, 1, 0, record.holders, math.max(0, run), now)
     end
   end
 end

@@ -17,7 +17,7 @@ local function leave_permit_to_redisson(stored)
   -- Their turn is over, or our run continues.
   if record and (record.turns == 0 or add_turn(record, now)) then return false end
   local ms = listen_ms(record)
-  write_record(record, 0, 0, true, ms - LISTEN_MS, now + ms)
+  write_record(record, 0, 0, '-', ms - LISTEN_MS, now + ms)
   return true
 end
 

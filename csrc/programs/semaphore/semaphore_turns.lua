@@ -1,7 +1,7 @@
 --#fragment
 -- Redisson's waiters and ours take turns to get the permits, as the waiters of a lock do: during
 -- Redisson's turn, our clients leave one free permit to its waiters. TURN contains the record of
--- record.lua as "<score> <member>"; `listeners` becomes 0 when a client of Redisson's is seen.
+-- record.lua as "<score> <member>"; `holders` becomes 0 when a client of Redisson's is seen.
 local RECORD_MS = 5000 -- the record's TTL
 
 --#include "base/clock.lua"
@@ -13,9 +13,9 @@ local function read_record(stored)
   return record_in({ member, score })
 end
 
-local function write_record(_, turns, unused, listeners, run, till)
-  local format = '%.0f 1f %d %d %d %.0f'
-  local stored = format:format(-till, turns, unused, listeners and 1 or 0, run)
+local function write_record(_, turns, unused, holders, run, till)
+  local format = '%.0f 1f %d %d %s %.0f'
+  local stored = format:format(-till, turns, unused, holders, run)
   redis.call('SET', TURN, stored, 'PX', RECORD_MS)
 end
 
