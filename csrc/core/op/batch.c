@@ -1,5 +1,5 @@
-/* Operations on several locks of one owner, which atomically acquire all of the locks or none, or
- * release them.
+/* Operations that act on several locks of one caller: they atomically acquire all of the locks or
+ * none, or release them.
  *
  * Each lock has its own hold, as if it had been acquired alone; the renewer renews the holds in one
  * batch. The command is sent when none of the holds has another command in flight. A release
@@ -54,8 +54,8 @@ static bool wait_for(hf_op *op, hf_claim *claim, hf_time now) {
     return true;
 }
 
-/* Blocks the operation until what an earlier call left on the server is removed, or fails it.
- * Returns false if the operation can go on, because the removal has failed and the claim was set
+/* Blocks the operation until what an earlier call left on the server is removed, or fails the
+ * operation. Returns false if the operation can continue: the removal failed, and the claim was set
  * aside. */
 static bool await_leave(hf_op *op, hf_claim *claim, hf_time now) {
     bool failed = op->batch.was_blocked && !claim->has_command_in_flight && claim->failures > 0;
@@ -65,8 +65,8 @@ static bool await_leave(hf_op *op, hf_claim *claim, hf_time now) {
     return true;
 }
 
-/* Blocks the operation until the hold has no command in flight, or fails it. Returns false if the
- * hold can be used now. */
+/* Blocks the operation until the hold has no command in flight, or fails the operation. Returns
+ * false if the hold can be used now. */
 static bool await_call(hf_op *op, hf_hold *hold, hf_time now) {
     bool usable = hf_hold_is_held(hold) || hf_hold_is_lost(hold);
     if (usable && !hold->claim->has_command_in_flight) return false;
@@ -96,7 +96,7 @@ static hf_claim *find_leaving(const hf_op *op, size_t i) {
                                  op->spec.caller);
 }
 
-/* Returns whether all existing holds can be used now. If not, blocks the operation or fails it. */
+/* Returns whether all existing holds can be used now. If not, the operation waits or has failed. */
 static bool prepare_holds(hf_op *op, hf_time now) {
     for (size_t i = 0; i < op->spec.batch_count; i++) {
         hf_hold *hold = op->batch.holds ? op->batch.holds[i] : find_hold(op, i, now);
@@ -185,7 +185,7 @@ static void take(hf_op *op, hf_hold *hold, uint64_t token, hf_time end) {
     hf_op_take(op, hold, &taken);
 }
 
-/* Returns false if a lock that was already held has been lost, and reported, in the meantime. */
+/* Returns false if a lock that was already held has meanwhile been lost, and reported as lost. */
 static bool all_are_usable(const hf_op *op) {
     for (size_t i = 0; i < op->spec.batch_count; i++) {
         if (!hf_hold_is_live(op->batch.holds[i])) return false;
@@ -354,8 +354,8 @@ static bool await_kept(hf_op *op, hf_time now) {
     return false;
 }
 
-/* Drops the holds that ended while the release was waiting. Their caller may have acquired the same
- * locks again since, and the release must not end those new holds. */
+/* Drops the holds that ended while the release was waiting, and refreshes the others. Their caller
+ * may have acquired the same locks again since, and the release must not end those new holds. */
 static void forget_ended(hf_op *op, hf_time now) {
     for (size_t i = 0; i < op->spec.batch_count; i++) {
         hf_hold *hold = op->batch.holds[i];
@@ -376,7 +376,7 @@ static bool take_holds(hf_op *op, hf_time now) {
     if (op->batch.holds) forget_ended(op, now);
     else if (!choose_holds(op, now)) return false;
     if (prepare_holds(op, now)) return true;
-    if (op->done) unref_holds(op); /* the caller still has its entries */
+    if (op->done) unref_holds(op); /* so that its entries do not count as released */
     return false;
 }
 

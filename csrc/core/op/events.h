@@ -25,7 +25,7 @@ void hf_op_set_listening(hf_op *op, bool listen, hf_time now);
 /* Subscribes an operation that uses the events link to Redisson's releases, too. */
 void hf_op_listen_to_releases(hf_op *op, hf_time now);
 
-/* Moves the operation, and its use of the events link, to this node, which now has its key. */
+/* Moves the operation and its use of the events link to this node, which now serves its key. */
 void hf_op_move(hf_op *op, hf_node *node, hf_time now);
 
 #endif

@@ -1,5 +1,5 @@
-/* Functions that add a client's holds and claims, name them in commands, and unblock operations
- * that wait for a claim's command. */
+/* Functions that add a client's holds and claims, encode them for commands, and unblock operations
+ * that are waiting for a claim's command. */
 #ifndef HF_HOLDING_H
 #define HF_HOLDING_H
 

@@ -1,11 +1,11 @@
 /* The renewer's second half. It makes the server forget LEAVING claims, and decides what happens to
  * a claim when its hold ends.
  *
- *     DUE --> IN FLIGHT --> GONE
- *      ^          |
- *      +----------+
+ *     SCHEDULED --> IN FLIGHT --> GONE
+ *         ^             |
+ *         +-------------+
  *
- *   DUE        until `wake_at`, when the leave command is sent: at once, or within a second of an
+ *   SCHEDULED  until `wake_at`, when the leave command is sent: at once, or within a second of an
  *              attempt that the server refused or did not reply to
  *   IN FLIGHT  until the reply arrives, or can no longer arrive
  *   GONE       after the reply, after a command that must not be resent, or at `valid_until`
@@ -13,8 +13,8 @@
  * Invariants of a LEAVING claim:
  * - No caller relies on it, and it never gets a hold again. The caller's next acquire waits until
  *   it is GONE, or sets it aside.
- * - At `valid_until` the renewer gives up: after one lease, but not before 30 s. Entries of a
- *   shared owner are released only within their lease, because another process of the owner may
+ * - At `valid_until` the renewer gives up: after one lease or 30 s, whichever is longer. Entries of
+ *   a shared owner are released only within their lease, because another process of the owner may
  *   hold the lock afterwards.
  * - A leave may be sent twice, unless it releases entries of a shared owner. */
 #ifndef HF_LEAVE_H
@@ -25,7 +25,7 @@
 /* Makes the renewer clean up the claim, so that the server forgets it. Ends the claim's hold. */
 void hf_renewer_clean_up(hf_client *client, hf_claim *claim, hf_time now);
 
-/* Makes the renewer clean up the claim over the callers' link, after the command in doubt. */
+/* Does the same over the callers' link, so that the server runs the command in doubt first. */
 void hf_renewer_clean_up_on_same_connection(hf_client *client, hf_claim *claim, hf_time now);
 
 /* Makes the renewer of a closed client clean up the claim if the server may still have it. The
@@ -60,8 +60,8 @@ void hf_renewer_grant_to_next(hf_client *client, const hf_kind *kind, hf_slice k
  * the lock again. */
 void hf_renewer_on_lost(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now);
 
-/* Marks the hold of a lost claim as lost in the same way. Removes a claim that has no hold, because
- * it was kept only until a run's record is written. */
+/* Marks the hold of a lost claim as lost in the same way. A claim without a hold, which exists only
+ * until a run's record has been written, is removed instead. */
 void hf_renewer_on_claim_lost(hf_client *client, hf_claim *claim, hf_lost_reason reason,
                               hf_time now);
 
@@ -79,7 +79,7 @@ void hf_renewer_forget(hf_client *client, hf_hold *hold, hf_time now);
 /* Implements hf_client_abandon. */
 void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
 
-/* Gives up the entries that were abandoned during a re-entry. The re-entry has ended. */
+/* Abandons the entries whose abandonment had to wait for a re-entry, which has now ended. */
 void hf_renewer_abandon_dropped(hf_client *client, hf_hold *hold, hf_time now);
 
 /* Records that a shared owner's acquire, sent at `sent_at`, took a hold that no caller is using.

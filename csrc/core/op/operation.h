@@ -7,7 +7,7 @@
 #include "link/nodes.h"
 #include "op/holding.h"
 
-/* Ends the message of a failure if the server may have done something that is not undone. */
+/* The end of a failure's message if the server may have done something that is not undone. */
 #define HF_MAY_BE_DONE "; the call may have taken effect anyway"
 
 /* Changes the operation's state; no other function does. Asserts that the transition is legal. */
@@ -43,14 +43,14 @@ void hf_op_stop(hf_op *op, hf_code code, const char *reason, hf_time now);
 void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool waits_for_connection,
                 hf_time now);
 
-/* Sends an operation's only command. If `encoded` is false, fails the operation as out of memory.
+/* Sends an operation's only command. If `encoded` is false, the operation fails: out of memory.
  * `done` is usually hf_op_on_reply, which passes the reply to the implementation, or fails the
  * operation if there is no reply. */
 void hf_op_run(hf_op *op, bool encoded, hf_request_done *done, hf_time now);
 void hf_op_on_reply(hf_request *request, const hf_reply *reply, hf_time now);
 
-/* Sends a call of the program as an operation's only command. The arguments are the spec's `args`,
- * of which the first spec.value are keys. Replicas must confirm the call if config.sync says so. */
+/* Calls the program as an operation's only command. Its arguments are the spec's `args`; the first
+ * spec.value of them are keys. Replicas must confirm the call if config.sync says so. */
 void hf_op_run_program(hf_op *op, const hf_program *program, hf_request_done *done, hf_time now);
 
 /* Does what is due for an operation that has not ended yet. */
@@ -74,8 +74,8 @@ hf_wire_lock hf_op_wire_lock(const hf_op *op, hf_slice owner);
  * there is no limit. */
 hf_time hf_op_max_until(const hf_op *op, hf_time since);
 
-/* For a kind without holders: writes the owner that identifies this call to `text`, and returns the
- * owner. */
+/* For a kind without holders: writes to `text` the owner that identifies this call, and returns
+ * it. */
 hf_slice hf_op_owner(const hf_op *op, char text[HF_OWNER_SIZE]);
 
 #endif

@@ -14,7 +14,7 @@
 
 #define SETTLE_TIME (HF_WIRE_NOTE_TTL / 2) /* how long to try to settle a call */
 #define ANY_COUNT (-1)
-#define MIN_TURN_MS 50 /* LISTEN_MS of the programs */
+#define MIN_TURN_MS 50 /* equals the programs' LISTEN_MS */
 
 /* Leaves a permit to Redisson's waiters for the remaining `ms` of their turn, plus 1 ms because the
  * programs count in whole ms. */
@@ -30,7 +30,7 @@ static bool is_rival(const hf_op *op, const hf_op *other) {
 
 /* ---- settling ---- */
 
-/* Makes the renewer undo the call or, without `undoes`, carry it out. No-op when out of memory. */
+/* Makes the renewer undo the call, or carry it out if `undo` is false. No-op when out of memory. */
 static void settle(hf_op *op, bool undoes, hf_time now) {
     char owner[HF_OWNER_SIZE];
     hf_claim *claim = hf_client_add_claim(op->client, op->spec.lock_kind, op->spec.names->key,
@@ -78,7 +78,7 @@ static void undo(hf_op *op, hf_time now) {
     if (!has_succeeded(op) && may_have_run(op)) settle(op, true, now);
 }
 
-/* On success, returns the permits if no caller took the result, and otherwise deletes the note. */
+/* After a success, gives the permits back if no caller took the result, else deletes the note. */
 static void end_taking(hf_op *op, hf_time now) {
     if (!has_succeeded(op)) return;
     if (!op->result.taken) settle(op, true, now);
@@ -106,8 +106,8 @@ static bool encode_take(hf_op *op) {
                                      ends_turn);
 }
 
-/* The reply is { 1 or 0, the number of free permits[, for how many ms one more permit is reserved
- * for others] }. */
+/* The reply is { 1 or 0, the number of free permits[, for how many ms a permit not counted in it is
+ * reserved for Redisson's clients] }. */
 static bool read_take_reply(hf_op *op, const hf_reply *reply, hf_time now) {
     bool taken = hf_reply_integer_at(reply, 0, 0) == 1;
     long long others_turn_ms = hf_reply_integer_at(reply, 2, 0);
@@ -193,8 +193,8 @@ static void abandon_drain(hf_op *op, hf_time now) {
     undo(op, now);
 }
 
-/* Returns whether the call adds permits. They may have been taken before, so a refusal must not
- * lose them. */
+/* Returns whether the call adds permits. The caller may have acquired them earlier, so a refusal
+ * must not lose them. */
 static bool adds_permits(const hf_op *op) {
     return (int64_t)op->spec.value > 0;
 }

@@ -62,8 +62,8 @@ static void on_goodbye(hf_request *request, const hf_reply *reply, hf_time now) 
     free_request(request, reply, now);
 }
 
-/* Sends a command, or a call of `program` if it is not NULL, to the server of `member`, which is
- * the client itself without a quorum. The key is the program's first argument, or follows the
+/* Sends a command, or a call of `program` if it is not NULL, to the server of `member`. Without a
+ * quorum, `member` is the client itself. The key is the program's first argument, or follows the
  * command's name. With a timeout of more than REPLY_TIMEOUT the request may wait for a connection.
  * Once the client is closed, the timeout is GOODBYE_TIMEOUT, on_goodbye replaces `done`, and the
  * request does not wait. */
@@ -129,7 +129,7 @@ static void publish_client(hf_client *client, hf_time until, hf_time now) {
     publish(client, NULL, sizeof args / sizeof *args, args, REPLY_TIMEOUT, on_published, now);
 }
 
-/* ---- what its callers wait for ---- */
+/* ---- what the client's callers are waiting for ---- */
 
 static bool is_waiting(const hf_op *op) {
     return hf_op_impl_of(op)->acquires && !op->done && op->spec.wait > 0 &&
@@ -142,7 +142,7 @@ static bool may_hold_soon(const hf_op *op) {
     return hf_op_impl_of(op)->acquires && !op->done && op->presence.publish_at == 0;
 }
 
-/* Returns whether this hold, which may be NULL, is another lock of the operation's caller. */
+/* Returns whether the operation's caller has this hold, which may be NULL, on another lock. */
 static bool is_held_by_caller(const hf_op *op, const hf_hold *hold) {
     return hold && hold != op->hold && hf_hold_is_held(hold) && hold->agent == op->spec.agent;
 }
@@ -171,7 +171,7 @@ size_t hf_wait_name(char name[HF_WAIT_NAME], const hf_op *op) {
                             (unsigned long long)number);
 }
 
-/* Publishes what the caller is waiting for, once for each lock that it holds; if `publishing` is
+/* For each lock that the caller holds, publishes what the caller is waiting for; if `publishing` is
  * false, deletes these keys. Returns false if the caller holds nothing, or when out of memory. */
 static bool publish_waits(hf_op *op, bool publishing, hf_time now) {
     const hf_holds *holds = &op->client->holds;

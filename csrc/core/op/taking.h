@@ -1,11 +1,11 @@
 /* The parts that acquires and calls on holds share, for one lock or several: they find or add the
- * caller's hold, mark its command in flight, and take the lock once the server has given it. */
+ * caller's hold, mark its command in flight, and take the lock once the server has granted it. */
 #ifndef HF_TAKING_H
 #define HF_TAKING_H
 
 #include "interfaces.h"
 
-/* The hold that the server has given. */
+/* What the server's reply or message says about a hold that it has granted. */
 typedef struct hf_taken {
     uint32_t count; /* the server's count of the owner's holds from now on */
     hf_time since;  /* when the command that got the lock was sent, or when its grant arrived */

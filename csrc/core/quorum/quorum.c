@@ -9,7 +9,7 @@
 #include "quorum/internal.h"
 
 #define FIRST_REPAIR_PAUSE (50 * HF_MS)
-#define MIN_GRACE (250 * HF_MS)  /* minimum wait of a closed client for the last servers */
+#define MIN_GRACE (250 * HF_MS)  /* a closed client waits at least this long for servers */
 #define MAX_REPAIRS 100          /* per server at a time; a hung server delays each by a time-out */
 #define TOKEN_MARGIN (2 * HF_MS) /* how far a proposed token is ahead of the clocks */
 
@@ -38,7 +38,7 @@ static hf_client *new_member(hf_client *client, const hf_server *server) {
     config.session.reads_server_info = config.session.reads_server_info || config.restart_guard > 0;
     config.session.reads_known_run = config.restart_guard > 0;
     fill_entropy(&client->random, entropy);
-    if (!hf_client_init(member, &config, entropy)) { /* never fails with a single server */
+    if (!hf_client_init(member, &config, entropy)) { /* cannot fail with a single server */
         hf_client_free(member);
         free(member);
         return NULL;
@@ -243,7 +243,7 @@ void hf_quorum_refresh(hf_client *client, hf_hold *hold, hf_time now) {
     }
 }
 
-/* Iterates over the table of keys, because in the heap a refreshed hold may move. */
+/* Iterates over the table of keys, because refreshing a hold may move it in the heap. */
 static void refresh_all(hf_client *client, hf_time now) {
     const hf_number_table *keys = &client->holds.keys;
     for (size_t i = 0; i < keys->bucket_count; i++) {

@@ -23,7 +23,7 @@ struct hf_quorum {
     hf_client **members;
     size_t count, majority;
     hf_late_reply *late_replies;
-    uint64_t losses_checked; /* losses of member holds at the last check of the quorum's holds */
+    uint64_t losses_checked; /* member holds lost up to the last check of the quorum's holds */
     int64_t *clock_leads_us; /* each server's clock minus the client's when last read */
     bool clocks_known;
     hf_time last_round_duration; /* how long the last acquire took to reach a majority */
