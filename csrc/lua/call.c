@@ -69,8 +69,8 @@ static void set_args(hf_op_spec *spec, const hf_slice *args, size_t count) {
     if (takes_args(spec->kind) && spec->value > count) spec->value = count;
 }
 
-/* The operations on one lock are the rows of HF_OP_LIST. On success, a call returns what its row's
- * hf_call_returns says; on failure, nil, message, code. */
+/* The operations on one lock are the rows of HF_OP_LIST. On success, a call returns the value that
+ * its row's hf_call_returns names; on failure, nil, message, code. */
 
 static bool has_number(hf_op_kind kind) {
     return hf_op_rows[kind].number > HF_NUMBER_NONE;
@@ -93,7 +93,7 @@ static int run_blocking(lua_State *L, hf_lua_lock *lock, hf_op_kind kind, double
 
 static const hf_slice no_record = {"", 0};
 
-/* The function of an operation: OPERATION(lock [, number]) */
+/* The Lua function of most operations: OPERATION(lock [, number]) */
 static int l_call(lua_State *L) {
     hf_op_kind kind = (hf_op_kind)lua_tointeger(L, lua_upvalueindex(2));
     double argument = has_number(kind) ? luaL_checknumber(L, 2) : 0;
@@ -173,10 +173,10 @@ static hf_op_kind check_kind(lua_State *L, int index) {
 
 /* begin(lock, kind [, argument [, record [, finished]]]) -> operation, its number, whether it is
  * done. For "command", `argument` is a node and `record` a list of strings, { name, argument, ...
- * }. For "fenced" and "once", they are the number of keys and the arguments; "acquire" takes the
- * list `keys` of l_acquire as its record. The caller finishes the operation when it is done; an
- * operation collected before that is abandoned. `finished`: a finished operation on one lock of the
- * same client, which is reused and keeps its number. A ping uses only the lock's client. */
+ * }. For "fenced" and "once", they are the number of keys and the arguments. For "acquire",
+ * `record` is the list `keys` of l_acquire. The caller finishes the operation when it is done; if
+ * it is garbage-collected first, it is abandoned. `finished`: a finished operation on one lock of
+ * the same client, which is reused and keeps its number. A ping uses only the lock's client. */
 static int l_begin(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     if (!lock->driver) return luaL_error(L, "the lock was garbage-collected");

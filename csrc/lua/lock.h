@@ -1,11 +1,11 @@
 /* The lock userdata, and declarations shared by lock.c, owner.c, call.c and batch.c.
  *
  * Each call has a caller: the lock's owner, if it was given one, or the calling coroutine (the main
- * one is 1). The entries list the holds that were acquired through this handle; __gc releases them.
- * All handles of a caller share one hold. But if a handle's hold was lost and another handle has
- * since acquired a new one, that one does not belong to the first handle: its entry keeps the lost
- * hold until the handle acquires again, or until the new hold is gone as well. The user value keeps
- * the client alive. */
+ * coroutine has number 1). The entries list the holds that were acquired through this handle; __gc
+ * releases them. All handles of a caller share one hold. Suppose handle A's hold was lost, and
+ * handle B has since acquired a new one. The new hold is not A's: A's entry keeps the lost hold
+ * until A acquires again, or until the new hold has ended as well. The user value keeps the client
+ * alive. */
 #ifndef HF_LUA_LOCK_H
 #define HF_LUA_LOCK_H
 
@@ -25,7 +25,7 @@ typedef struct hf_lua_lock {
     hf_driver *driver;   /* referenced */
     uint32_t generation; /* the driver's generation when the entries were added */
     uint16_t class;      /* from hf_observe_class */
-    bool renewed;        /* the watchdog renews what is acquired */
+    bool renewed;        /* the watchdog renews each hold that is acquired */
     bool interruptible;  /* a signal ends the wait of an acquire */
     hf_names *names;     /* owned */
     char *strings;       /* owned: the owner's bytes, then those of `fingerprint` */
@@ -33,29 +33,29 @@ typedef struct hf_lua_lock {
     size_t owner_size;   /* in bytes */
     hf_time lease;
     hf_time max_hold;     /* 0: no limit */
-    hf_slice fingerprint; /* a guard's, in `strings`; else empty */
+    hf_slice fingerprint; /* a guard's, stored in `strings`; empty for other kinds */
     double wait;          /* the default wait of an acquire, in seconds */
     hf_time within;       /* the time limit of a read-only handle's commands; 0: command_timeout */
-    hf_time wait_end;     /* when the wait of the last acquire that failed as busy ended */
+    hf_time wait_end;     /* when the last acquire that failed with HF_BUSY stopped waiting */
     hf_time keep;         /* how long the client keeps the lock for its callers, or 0 */
     hf_time deadlock_check; /* see hf_op_spec; 0: never */
     uint64_t observer;      /* see hf_op_spec; 0: the lock has no listener */
     uint64_t token_ttl_ms;  /* see hf_op_spec; 0: no fencing */
     const hf_kind *kind;
-    uint64_t handle;      /* of permits: the caller's number for every coroutine; of a lock: 0 */
-    uint32_t permits;     /* the number that an acquire of this handle takes */
+    uint64_t handle;      /* permits: identifies the caller, whichever coroutine calls; lock: 0 */
+    uint32_t permits;     /* how many an acquire through this handle takes */
     bool shared;          /* other processes may also use `owner` */
     bool limits_waiters;  /* an acquire fails at once if max_waiters or more are waiting already */
     uint32_t max_waiters; /* with `limits_waiters`; 0: an acquire does not wait */
     bool async_release;   /* a release does not wait for its reply */
     uint64_t initial_permits; /* a semaphore's total if it does not exist yet, or 0 */
-    int64_t balance;          /* the acquires through this handle that have not been released */
+    int64_t balance;          /* acquires minus releases through this handle */
     double waited;            /* the seconds that the last successful acquire took, or -1 */
     hf_lost_reason last_loss; /* why the last released hold was lost; an acquire clears it */
     hf_losses losses;         /* the losses of holds acquired through the handle */
     hf_lock_entry *entries;   /* owned */
     size_t entry_count, entry_capacity;
-    uint32_t operations; /* the number of userdata of unfinished operations on this lock */
+    uint32_t operations; /* how many userdata of unfinished operations on this lock exist */
     bool collected;      /* __gc has run: the last of these operations frees what the lock owns */
 } hf_lua_lock;
 
@@ -78,8 +78,8 @@ static inline hf_lua_lock *hf_lock_check(lua_State *L) {
  * memory. */
 lua_Number hf_coroutine_number(lua_State *L);
 
-/* Returns the caller: the lock's owner, or "<client uuid>/<coroutine>" (with "*" and the handle for
- * permits), which is written to `buffer`. Call it after hf_lock_enter, which may change the
+/* Returns the caller: the lock's owner, or "<client uuid>/<coroutine>", or for permits "<client
+ * uuid>*<handle>", which is written to `buffer`. Call it after hf_lock_enter, which may change the
  * uuid. */
 hf_slice hf_lock_caller(const hf_lua_lock *lock, lua_Number number, caller_buffer *buffer);
 
@@ -107,16 +107,15 @@ void hf_lock_unpin(hf_lua_lock *lock);
 /* Records that the hold was acquired, perhaps again, through this handle. */
 void hf_lock_add_hold(hf_lua_lock *lock, hf_hold *hold);
 
-/* Records that a release of the hold has begun. Until it ends, the release's operation, not the
- * handle, abandons the hold. */
+/* Records that a release of the hold has begun. Until it ends, only the release's operation, not
+ * the handle, may abandon the hold. */
 void hf_lock_begin_release(hf_lua_lock *lock, const hf_hold *hold);
 
 /* Records that a release of the hold has ended. */
 void hf_lock_end_release(hf_lua_lock *lock, hf_hold *hold);
 
-/* Returns the entry of a hold that the caller lost through this handle and has not acquired through
- * it again, if the client has no hold of this caller or only another handle's. Else returns
- * NULL. */
+/* Returns the entry of a hold that the caller lost through this handle and that has left the table.
+ * Returns NULL if there is none, or if the caller has acquired through this handle again. */
 const hf_lock_entry *hf_lock_find_lost(const hf_lua_lock *lock, hf_slice caller);
 
 /* batch.c: functions for several locks, to be added to the lock's functions */

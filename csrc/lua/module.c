@@ -14,8 +14,8 @@ static const char SHARED_KEY = 0;     /* its address is the registry key of the 
 /* ---- the number of Lua states that use the module ---- */
 
 static pthread_mutex_t states_mutex = PTHREAD_MUTEX_INITIALIZER;
-static int state_count; /* the number of states in the process states_process */
-static unsigned states_process;
+static int state_count;         /* how many states use the module in this process */
+static unsigned states_process; /* the process in which they were counted */
 
 /* Adds `change` to state_count, and returns the new count. */
 static int change_state_count(int change) {
@@ -145,7 +145,7 @@ int luaopen_holdfast_core(lua_State *L) {
                                          {"login_of", l_login_of},
                                          {NULL, NULL}};
     hf_check_version(L);
-    hf_stay_loaded(&MODULE_ADDRESS); /* a lookup's thread may outlive lua_close */
+    hf_stay_loaded(&MODULE_ADDRESS); /* a DNS lookup's thread may outlive lua_close */
     hf_keepmainthread(L);
     hf_open_types(L);
     lua_newtable(L);

@@ -81,7 +81,7 @@ static int l_classes(lua_State *L) {
     return 1;
 }
 
-/* watch(client): records all events from now on */
+/* watch(client): records all events from now on, and reports whether crash release is off */
 static int l_watch(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_driver_enter(driver);

@@ -1,5 +1,5 @@
-/* Operations in Lua. This file begins an operation, applies its result to the locks, and pushes
- * it. call.c and batch.c fill the operation's spec. */
+/* Operations in Lua. This file begins an operation, applies its result to the locks, and pushes the
+ * result. call.c and batch.c fill the operation's spec. */
 #include "op.h"
 
 #include <assert.h>
@@ -362,7 +362,7 @@ static int l_finish(lua_State *L) {
 }
 
 /* wait(operation, other) -> whether `operation` is done: runs both with the blocking driver until
- * one of them is done; a signal ends only the wait for the first */
+ * one of them is done; a signal interrupts only `operation` */
 static int l_wait(lua_State *L) {
     const hf_lua_op *self = check_op(L), *other = hf_checkudata(L, 2, hf_op_type);
     bool done = true;

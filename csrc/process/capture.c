@@ -53,7 +53,7 @@ static void close_output(void) {
 }
 
 /* capture(command) -> pid | nil, message, errno: starts /bin/sh -c command; only one program can
- * run at a time. Call captured_end until the program has ended, then captured_close. */
+ * run at a time. Repeat captured_end until the program has ended, then call captured_close. */
 static int l_capture(lua_State *L) {
     const char *command = luaL_checkstring(L, 1);
     char *argv[] = {"/bin/sh", "-c", (char *)(uintptr_t)command, NULL};
@@ -75,8 +75,8 @@ static int l_capture(lua_State *L) {
 }
 
 /* captured_read(seconds) -> the next bytes of the program's output, "" at its end; nil if there are
- * none within that time (0 to 60), or after a signal. After the end of the output, it only
- * waits. */
+ * none within that time (0 to 60), or after a signal. Once the output has ended, it only
+ * sleeps. */
 static int l_read(lua_State *L) {
     char bytes[1024];
     struct pollfd one = {.fd = output_pipe, .events = POLLIN};
@@ -92,7 +92,7 @@ static int l_read(lua_State *L) {
 }
 
 /* captured_end(pid, force) -> "exit", code | "signal", number if the program with this pid has
- * ended; nil while it runs. If `force` is true, kills its whole group and waits for its end. */
+ * ended; nil while it runs. If `force` is true, kills its whole group and waits for it to exit. */
 static int l_end(lua_State *L) {
     int status = 0;
     pid_t pid = hf_check_int(L, 1), ended;

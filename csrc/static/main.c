@@ -1,5 +1,5 @@
 /* The command as one executable into which Lua, the modules in lua/ and the C modules are linked.
- * It loads nothing from outside, and otherwise behaves like an installed bin/holdfast. */
+ * It loads no modules from disk, and otherwise behaves like an installed bin/holdfast. */
 #include <lauxlib.h>
 #include <lua.h>
 #include <lualib.h>
