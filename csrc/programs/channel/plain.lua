@@ -23,7 +23,7 @@ local receivers = redis.pcall('PUBLISH', RELEASES, '0')
 --#end
 
 --#section unqueued
--- Defines unqueued: the number of waiters that are not queued; nil if the server does not say.
+-- Defines unqueued: the number of waiters that are not queued; nil if that is unknown.
 -- Straight-line code: see acquire.lua. Reads counts: the reply of PUBSUB NUMSUB for RELEASES and
 -- one more channel.
 local unqueued = counts[2]

@@ -27,7 +27,7 @@ end
 --#end
 
 --#section receivers
--- Announces a release on RELEASES in the same way. Straight-line code: see acquire.lua. Defines
+-- Announces a release on RELEASES like announce. Straight-line code: see acquire.lua. Defines
 -- receivers: the number of clients that received it.
 local receivers = tonumber(redis.pcall('SPUBLISH', RELEASES, '0')) or 0
 if (redis.pcall('PUBSUB', 'NUMSUB', RELEASES)[2] or 0) ~= 0 then
@@ -36,7 +36,7 @@ end
 --#end
 
 --#section unqueued
--- Defines unqueued: the result of foreign_waiters; nil if the server does not say. Straight-line:
+-- Defines unqueued: the result of foreign_waiters; nil if that is unknown. Straight-line:
 -- see acquire.lua. Reads counts: see plain.lua.
 local both = redis.pcall('PUBSUB', 'SHARDNUMSUB', RELEASES,
   'holdfast_listening:' .. RELEASES:match('^[^:]*:(.*)$'))

@@ -6,8 +6,8 @@
 -- ARGV[1] the uuid of the client that asks, or a waiter: "<uuid>:<number>"
 --
 -- { owner, holds, ttl ms, last token, waiters, ahead, readers, free permits, clock, waited }; owner
--- "" when free; `ahead`: see ahead.lua; readers -1 and free permits 0: not for this kind; `clock`
--- in µs; waited -1: a list does not show how long its owners have waited
+-- "" when free; `ahead`: see ahead.lua; readers is -1 and free permits is 0, because this kind has
+-- neither; `clock` in µs; waited -1: a list does not show how long its owners have waited
 --#include "base/clock.lua"
 --#include "queue/ahead.lua:deaf"
 

@@ -13,7 +13,7 @@ local FINGERPRINT = ARGV[8]
 -- "print"; then complete.lua replaces it with a record that has "done", "print" and "by" (the
 -- owner). A grant writes an empty "print", which matches every fingerprint.
 --
--- Has the arguments and replies of acquiring.lua, and also replies
+-- Takes the arguments and returns the replies of acquiring.lua, and also
 --
 -- { 3, result }      the run is already done
 -- { 4 }              the key has a different fingerprint

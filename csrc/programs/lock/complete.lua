@@ -9,10 +9,10 @@
 --#include "queue/queue.lua"
 --#include "queue/notifying.lua"
 -- Ends a run that began with begin.lua. Either stores its result for a while and notifies up to
--- 1000 waiters in each script, or frees the key and passes it on. Safe to resend.
+-- 1000 waiters (leave.lua does the rest), or frees the key and passes it on. Safe to resend.
 --
--- ARGV[3] keep    TTL of the result in ms, 0: free the key for the next run
--- ARGV[4] print   the request's fingerprint, "": any
+-- ARGV[3] keep         TTL of the result in ms, 0: free the key for the next run
+-- ARGV[4] fingerprint  the request's, "": any
 -- ARGV[5] result
 --
 -- 1 ended, now or by an earlier copy of this command; 3 the same, but waiters remain that are dead

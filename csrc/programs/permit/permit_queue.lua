@@ -7,7 +7,7 @@ local WAITER_KINDS = 'p'
 --#include "queue/members.lua"
 --#include "queue/settling.lua"
 --#include "queue/runs.lua"
--- → the number of free permits that are left to foreign clients, and the ms for which
+-- → the number of free permits that are left to foreign clients, and for how many ms
 local function reserved()
   local left_ms = foreign_ms(MAX_LISTEN_MS, NOW)
   return left_ms > 0 and 1 or 0, left_ms
@@ -90,7 +90,7 @@ local function notify_first()
 end
 
 -- Gives the free permits except `kept` to the first waiters. Stops before the member `me`, which
--- can take permits itself. If `kept` > 0, also removes dead waiters before the new first one.
+-- can take permits itself. If `kept` > 0, also removes dead waiters ahead of the new first one.
 -- → the first remaining waiter or nil; whether there may be others to serve, behind dead ones that
 -- the next script removes
 local function serve(me, kept)

@@ -1,5 +1,5 @@
 --#fragment
--- The grant to a member of the queue: see queue.lua.
+-- Grants the free lock to a member of the queue: see queue.lua.
 
 -- Gives the free lock to the waiter that these fields describe; `place` is a string. If no token
 -- can be drawn, the grant has token 0, and the waiter asks for one. If this client may not publish,

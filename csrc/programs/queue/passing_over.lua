@@ -1,14 +1,14 @@
 --#fragment
--- If a holder does not hand over, the first waiter listens for its release and keeps asking, which
--- renews the queue's TTL. If the first waiter is dead, or has not asked in time, it is passed over:
--- the scores of its client's waiters become -place / PASSED_OVER, so they are no longer first. Each
--- one gets its place back when it asks.
+-- If a holder will not hand over the lock, the first waiter listens for its release and keeps
+-- asking, which renews the queue's TTL. If the first waiter is dead, or has not asked in time, it
+-- is passed over: its client's waiters get the scores -place / PASSED_OVER, so they are no longer
+-- first. Each one gets its place back when it asks.
 local PASSED_OVER = 2 ^ 60
 local RECHECK_WITHIN = 0.5 -- the first waiter asks again within this many grant leases
 local MAX_PASSED = 10 -- maximum number of clients passed over by one script
-local MAX_OF_ONE = 1000 -- of a client's waiters, those among this many first ones are passed over
-local MAX_KEPT = 100 -- waiters that remain passed over; if there are more, all of them are removed
-local CROWD = 100 -- a waiter with this many ahead asks less often, and does not check the first
+local MAX_OF_ONE = 1000 -- a client's waiters are passed over if they are among the first 1000
+local MAX_KEPT = 100 -- if more waiters are already passed over, all of them are removed
+local CROWD = 100 -- with this many ahead, a waiter asks less often and need not check the first
 
 local function recheck(member)
   redis.pcall('PUBLISH', 'holdfast_grant:' .. member:sub(3, 38),
@@ -43,7 +43,7 @@ local function pass_over(head, head_only)
   end
 end
 
--- Gives WAITER, which is asking, its place back if it was passed over.
+-- Called when WAITER asks again. If WAITER was passed over, restores its place.
 local function take_up_place()
   local score = WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) or 0
   if score < 0 then
@@ -80,7 +80,7 @@ local function check_ahead(place, ahead, has_silent_holder, within)
 end
 
 -- If another waiter comes first, notifies it, so that it asks for what a foreign client has just
--- released. It gets no grant, because a grant to a stopped client would block everybody.
+-- released. It gets no grant, because a grant to a suspended client would block everybody.
 -- → whether another waiter comes first, or was just passed over and may still ask
 local function let_first_ask(enter_queue)
   if WAITER ~= '' then

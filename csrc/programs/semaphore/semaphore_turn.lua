@@ -1,3 +1,3 @@
 --#fragment
--- The key of the record of turns: see semaphore_turns.lua.
+-- The key that stores the record of turns: see semaphore_turns.lua.
 local TURN = KEYS[3] .. ':turns'

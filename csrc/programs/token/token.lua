@@ -2,7 +2,7 @@
 -- Fencing tokens.
 --#section token_in
 local TOKEN_MAX = 9007199254740991 -- 2^53 - 1: integers up to here are exact in every client
--- Our tokens are multiples of this, except in a quorum; Java draws any other number.
+-- Our tokens are multiples of this, except in a quorum; Redisson draws any whole number.
 local TOKEN_GRAIN = 8
 
 -- value: a counter's value. → its last token; nil if the value is not a token, or too high to draw
@@ -15,23 +15,23 @@ end
 --#end
 
 -- A counter's TTL is set to 1 + 2 * TTL_SPARE times the requested TTL, and set again by the first
--- token that finds less than 1 + TTL_SPARE times the requested TTL left. Divide time into periods
--- of TTL_SPARE times the requested TTL: until the end of the period in which the last token was
--- drawn, the TTL is long enough.
+-- draw that finds less than 1 + TTL_SPARE times the requested TTL left. Time is divided into
+-- periods of TTL_SPARE times the requested TTL: after the first draw in a period, the TTL is long
+-- enough until the period ends, so later draws need not check it.
 local TTL_SPARE = 1 / 64
 
 -- Draws a token above every earlier one: the clock, or the token after the last one. A lost counter
 -- therefore does no harm, unless it was ahead of the clock; such a counter is kept at least until
--- the clock reaches it. The token is written first; the rest is done only if the last token
+-- the clock reaches it. The token is written first; the TTL is read and set only if the last token
 -- requires it. Servers before 6.2 refuse that first SET, and with a floor nothing is written first.
 --
--- A counter that has no TTL, or from which Java has drawn, is shared with Java. Java's INCR renews
--- no TTL, so such a counter gets no TTL. In a quorum, which has a floor, Java never draws.
+-- A counter that has no TTL, or that Redisson has incremented, is shared with Redisson. Its INCR
+-- does not renew a TTL, so such a counter gets none. In a quorum, which has a floor, only we draw.
 --
--- After 8, 16, ... consecutive INCRs by Java, the counter looks as if only we had used it, and
--- keeps its TTL until the next sign of Java. No token falls or repeats before the TTL ends, because
--- each draw is above the counter. The counter is lost only if Java alone draws for the whole TTL;
--- docs/reference/holds.md says what such keys need.
+-- After 8, 16, ... consecutive INCRs by Redisson, the counter looks as if only we had used it, and
+-- keeps its TTL until Redisson next draws. Tokens never decrease or repeat before the TTL ends:
+-- each draw is above the counter. The counter is lost only if Redisson alone draws for the whole
+-- TTL; docs/reference/holds.md says what such keys need.
 --
 -- now_us: the clock, if known. end_of_range: range_end of ranges.lua, to draw a range.
 -- → the token, 0 if ttl_ms is '0'; the last token of the range, if one is drawn
