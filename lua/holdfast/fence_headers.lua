@@ -1,4 +1,4 @@
--- The HTTP headers that pass a fencing token to a service. Their values are escaped as in a URL.
+-- The HTTP headers that pass a fencing token to a service. Their values are percent-encoded.
 
 local locale = require "holdfast.locale"
 

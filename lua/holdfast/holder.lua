@@ -1,5 +1,5 @@
--- Names the holder after a wait for a lock has failed. That takes two short reads from the server,
--- which has just replied, within READ_LIMIT after the wait's end. It is done only for a single
+-- Names the holder after a wait for a lock has failed. This reads twice from the server, which has
+-- just replied, and gives up READ_LIMIT after the end of the wait. It is done only for a single
 -- server: in a cluster the second read goes to a different node, which may not reply.
 
 local core = require "holdfast.core"
@@ -17,7 +17,7 @@ local REST = "^, for up to (%d+)%p(%d+) s more unless renewed(.*)$"
 local ADVICE = "; wait longer or try again later"
 -- Seconds by which the end of a lease must have moved for the lease to count as renewed.
 local MIN_RENEWAL = 0.1
-local READ_LIMIT = 0.9 -- seconds after the end of its wait for which an acquire may still read
+local READ_LIMIT = 0.9 -- how long after its wait has ended an acquire may still read, in seconds
 
 -- Returns the seconds left for reading, or nil if there are none.
 local function time_left(deadline)
@@ -52,14 +52,14 @@ function holder.format_times(held_for, left, renewed)
   return held_for and so_far .. ", " .. remaining or " for " .. remaining
 end
 
-local last_holders = setmetatable({}, { __mode = "k" }) -- lock -> the holder in its last failure
+local last_holders = setmetatable({}, { __mode = "k" }) -- lock -> the last one found
 
 function holder.last_found(lock)
   return last_holders[lock]
 end
 
--- The rest of a message has the time that was left on the lease at the acquire's last try. If more
--- is left now, and the same holder has held the lock since then, the lease was renewed.
+-- What follows the owner in a message includes the lease's time left at the acquire's last try.
+-- If more is left now, and the same holder has held the lock since then, the lease was renewed.
 -- → the holder's times, the part of the message that follows them
 local function format_rest(rest, info, held_for, waited)
   local seconds, fraction, more = rest:match(REST)

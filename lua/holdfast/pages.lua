@@ -36,8 +36,8 @@ function pages.is_too_large(message, code)
   return code == "unreachable" and message:find(core.wire.too_large, 1, true) ~= nil
 end
 
--- Calls ask(count) → reply, message, code with smaller and smaller counts, down to 1, until the
--- reply is not too large. → the last reply, message, code, the last count
+-- Calls ask(count) → reply, message, code with smaller and smaller counts, down to 1, until a reply
+-- is not too large. → the last reply, message, code, the last count
 function pages.shrink(count, ask)
   while true do
     local reply, message, code = ask(count)

@@ -106,7 +106,7 @@ function shared:next_query()
 end
 
 -- Publishes a reply and its HTTP status. If the dict has little room left, publishes an empty
--- string instead, because replies must not take the room of counters.
+-- string instead, because replies must not crowd out the counters.
 function shared:publish(query, reply, status)
   local dict, name = self.dict, reply_name(self, query)
   local has_room = dict:free_space() > dict:capacity() / 4
@@ -116,7 +116,7 @@ end
 
 -- ---- points and losses ----
 
--- Records the number of waiters at this time, a multiple of STEP. Keeps the highest number.
+-- Records the number of waiters at `time`, a multiple of STEP. Keeps the highest number.
 function shared:add_point(time, waiting)
   write(self, "safe_set", self.name .. time, math.max(self:point(time) or 0, waiting), SPAN + STEP)
 end

@@ -29,7 +29,7 @@ local function set_and_delete(object)
   return ok ~= nil or nil, message
 end
 
--- Acquires and releases a permit, then deletes the semaphore, whose number has no TTL.
+-- Acquires and releases a permit, then deletes the key of the number of permits, which has no TTL.
 -- → true | nil, message
 local function acquire_permit(client, key)
   local semaphore = client:semaphore(key, { permits = 1, token_ttl = OPTIONS.token_ttl })
@@ -41,7 +41,7 @@ local function acquire_permit(client, key)
 end
 
 -- a kind's name in `holdfast acl` -> function(client, key) → true | nil, message. Fences are not
--- tried, because they are stored with data.
+-- tried, because a fence's keys belong to the resource's data, which may be on another server.
 local TRIES = {
   lock = function(client, key) return lock_once(client:lock(key, OPTIONS)) end,
   mutex = function(client, key) return lock_once(client:mutex(key, OPTIONS)) end,
@@ -54,8 +54,8 @@ local TRIES = {
   plain_semaphore = function(client, key) return set_and_delete(client:plain_semaphore(key)) end,
 }
 
--- Tries the kinds in `set.kinds` on this client's server: a check in the sense of
--- holdfast.command.checks.
+-- Tries the kinds in `set.kinds` on this client's server. Reports problems as a check does: see
+-- checks.lua.
 function trial.run(client, set, add)
   for _, kind in ipairs(set.kinds) do
     local try = TRIES[kind[1]]

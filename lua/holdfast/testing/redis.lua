@@ -1,6 +1,6 @@
 -- A small Redis in memory: one process, no sockets, no clock of its own. It runs the programs of
--- csrc/programs unchanged, at a time that the caller provides, and replies like redis-server 7.0;
--- spec/redis_diff_spec.lua verifies that.
+-- csrc/programs unchanged, using the clock that the caller provides, and replies like redis-server
+-- 7.0; spec/redis_diff_spec.lua verifies that.
 --
 -- One command runs at a time, and no time passes during it. No reader sees expired keys. Messages
 -- are sent after the command that published them has run, before its reply. An unknown command gets
@@ -22,7 +22,7 @@
 --   own[NAME]         function(client, args) → reply: a command of a replica, a Sentinel or a node
 --                     of a cluster; if it returns Redis.BLOCKED, the client waits until
 --                     client:unblock(reply)
---   redirect          function(client, command, args) → why a cluster's node redirects it | nil
+--   redirect          function(client, command, args) → a cluster node's MOVED or ASK error | nil
 --   is_replica        whether writes are refused
 --   on_write          function(client), called when a command has changed something
 

@@ -1,4 +1,4 @@
--- Commands on lists. strings.lua describes the format of the entries.
+-- Commands on lists. strings.lua describes the format of the entries in `commands`.
 
 local arguments = require "holdfast.testing.redis.arguments"
 local fail = require "holdfast.testing.redis.fail"
@@ -72,7 +72,7 @@ commands.LRANGE = { 4, "r", function(client, args)
   return part
 end }
 
--- Removes from the front, with a negative count from the end; 0 removes all.
+-- Removes matching items from the front, or from the end if the count is negative; 0 removes all.
 commands.LREM = { 4, "w", function(client, args)
   local count = arguments.integer(args[3])
   local list = client.db:get(args[2], "list")

@@ -43,7 +43,7 @@ function resp.encode(value)
   return table.concat(out)
 end
 
--- Encodes a command like a client.
+-- Encodes a command as a client does.
 function resp.command(arguments)
   local out = { "*" .. #arguments .. "\r\n" }
   for i, argument in ipairs(arguments) do
@@ -53,7 +53,7 @@ function resp.command(arguments)
   return table.concat(out)
 end
 
--- Parses an integer like Redis, which allows no plus sign, leading zero or space. → number | nil
+-- Parses an integer as Redis does: no plus sign, leading zero or space. → number | nil
 function resp.integer(text)
   if not (find(text, "^%-?[1-9]%d*$") or text == "0") then return nil end
   local number = tonumber(text)
