@@ -260,7 +260,7 @@ struct hf_op {
     hf_acquire_state state; /* changed only by hf_op_become */
     bool done;
     bool reported; /* hf_client_next_done has returned it */
-    bool detached; /* no caller waits for it, so the client ends it */
+    bool detached; /* no caller is waiting for it, so the client ends it */
     bool blocked;  /* it is waiting until no command is in flight for `awaited_claim` or its hold */
     hf_hold *hold; /* the hold that it acquires or uses, referenced; or NULL */
     hf_claim *awaited_claim; /* the claim whose command it must wait for, referenced; or NULL */

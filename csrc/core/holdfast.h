@@ -285,7 +285,7 @@ hf_lost_reason hf_losses_take(hf_losses *losses);
 
 typedef enum hf_link {
     HF_LINK_CALLS,   /* the callers' commands */
-    HF_LINK_EVENTS,  /* grants and releases, while an operation waits */
+    HF_LINK_EVENTS,  /* grants and releases, while an operation is waiting */
     HF_LINK_RENEWER, /* renewals and clean-up; unused if config.renewer is HF_LINK_CALLS */
     HF_LINKS
 } hf_link;
@@ -792,7 +792,7 @@ typedef struct hf_op_spec {
 
     /* command: a command and its arguments, which changes no lock and is safe to resend. fenced,
      * once: the keys and arguments of the program. acquire: the keys of locks of the same kind that
-     * the caller acquires next; while this acquire waits, it also frees those whose owner has
+     * the caller acquires next; while this acquire is waiting, it also frees those whose owner has
      * crashed. */
     const hf_slice *args;
     size_t arg_count;
@@ -881,7 +881,7 @@ void hf_op_interrupt(hf_op *op, hf_time now);
  * server. */
 void hf_op_abandon(hf_op *op, hf_time now);
 
-/* Detaches a release: no caller waits for it any longer, and the client ends it. Returns false if
+/* Detaches a release: no caller awaits it any longer, and the client ends it. Returns false if
  * the release is done, has not been sent or is of several locks, or when out of memory; the caller
  * must then end the operation. */
 bool hf_op_detach(hf_op *op);

@@ -21,7 +21,7 @@ typedef struct hf_lua_client {
     uint64_t losses_seen; /* hf_client_loss_count at the last call of has_losses */
 } hf_lua_client;
 
-/* Returns the driver of the client at `index`. Raises if the client was collected. */
+/* Returns the driver of the client at `index`. Raises if the client was garbage-collected. */
 hf_driver *hf_check_driver(lua_State *L, int index);
 
 /* Returns the driver of the external client at index 1. Raises for any other client. */

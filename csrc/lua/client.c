@@ -422,7 +422,7 @@ static int l_stats(lua_State *L) {
 }
 
 /* has_losses(client) -> whether a hold was lost since the last call. Returns nothing for a
- * collected client, to which a weak table may still refer. */
+ * garbage-collected client, to which a weak table may still refer. */
 static int l_has_losses(lua_State *L) {
     hf_lua_client *client = check_client(L);
     hf_driver *driver = client->driver;

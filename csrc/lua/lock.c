@@ -597,7 +597,7 @@ static int l_is_closed(lua_State *L) {
     return 1;
 }
 
-/* overdue(lock) -> the seconds by which the last acquire through this handle that failed as busy
+/* overdue(lock) -> the seconds by which this handle's last acquire that failed with HF_BUSY
  * exceeded its wait; call it only after such a failure */
 static int l_overdue(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
@@ -620,7 +620,7 @@ static int l_waited(lua_State *L) {
     return 1;
 }
 
-/* A collected lock has no key. */
+/* A garbage-collected lock has no key. */
 static hf_slice key_of(const hf_lua_lock *lock) {
     return lock->names ? lock->names->key : (hf_slice){"", 0};
 }

@@ -39,7 +39,7 @@ struct hf_hold {
     uint32_t refs;    /* the number of references to it */
     hf_hold_state state : 8;   /* changed only by hf_hold_become */
     hf_lost_reason reason : 8; /* why it was lost, or HF_LOST_NONE */
-    bool detached;             /* RELEASING or LOST: no caller waits for the release */
+    bool detached;             /* RELEASING or LOST: no caller is waiting for the release */
     bool within_claim;         /* its memory is part of its claim's memory */
     uint8_t member_count;      /* the size of `member_holds` */
     uint8_t busy_replies;      /* quorum: consecutive busy replies to repairs, at most 16 */

@@ -3,9 +3,9 @@
 /* The acquire operation: asks for the lock, and waits in the queue while another owner holds it.
  * operation.c has the table of its states and transitions.
  *
- * The hold exists from the start, so nothing can fail once the server has given the lock. The hold
- * becomes HELD only if its lease is still valid; if not, the renewer undoes what the server may
- * have done. */
+ * The hold exists from the start, so nothing can fail once the server has granted the lock. The
+ * hold becomes HELD only if its lease is still valid; if not, the renewer undoes what the server
+ * may have done. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -618,7 +618,7 @@ static void fail_refused(hf_op *op, const hf_acquire_reply *answer) {
     }
 }
 
-/* `clean` is `undo` if the server may have given the lock, and otherwise `undo_queueing`. */
+/* `clean` is `undo` if the server may have granted the lock, and otherwise `undo_queueing`. */
 static void on_refused(hf_op *op, const hf_acquire_reply *answer,
                        void (*clean)(hf_op *op, hf_time now), hf_time now) {
     clean(op, now);

@@ -219,7 +219,7 @@ void hf_renewer_set_aside_overtaken(hf_client *client, hf_hold *hold) {
 
 void hf_renewer_grant_to_next(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
     hf_claim *claim = hf_client_add_claim(client, kind, key, HF_NO_TEXT);
-    /* If memory runs out here, the waiters go on at their next recheck. */
+    /* If memory runs out here, the waiters continue at their next recheck. */
     if (claim) hf_renewer_clean_up(client, claim, now);
 }
 
