@@ -1,7 +1,7 @@
 --#fragment
 -- How Redisson announces a release in a cluster with sharded channels. Redisson clients with
--- shardedSubscriptionMode OFF, or older than 3.22, listen to the plain channel on the same node. A
--- client of ours that listens to the sharded channel also listens to a second one. Subtracting the
+-- shardedSubscriptionMode OFF, or older than 3.22, listen to the plain channel on the same node. If
+-- our client listens to the sharded channel, it also listens to a second one. Subtracting the
 -- second channel's listeners leaves only Redisson's.
 
 --#section announcing

@@ -34,7 +34,7 @@ local FROM, WAITER = tonumber(ARGV[3]), ARGV[7]
 -- The program reads at most this many waiters from the list.
 local READ_LIMIT = 100
 local MAX_RECHECK_MS = 30000
-local MISSED_RECHECKS = 3 -- a waiter of ours that has missed this many rechecks counts as dead
+local MISSED_RECHECKS = 3 -- one of our waiters that has missed this many rechecks counts as dead
 local SLACK_MS = 1000
 local JAVA_WAIT_MS = 300000 -- the timeout that a client of Redisson adds by default
 

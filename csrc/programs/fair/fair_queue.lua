@@ -13,10 +13,10 @@
 local TIMEOUTS = KEYS[5]
 local OUR_OWNER = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'
 -- A waiter of Redisson's that was not listening at its turn counts as dead after this time. After a
--- release by Redisson, a waiter of ours notices that turn within a grant lease: 5 s in total.
+-- release by Redisson, one of our waiters notices that turn within a grant lease: 5 s in total.
 local DEAF_MS = 3000
-local MIN_TIMEOUT_MS = 5000 -- the minimum timeout of a waiter of ours
-local MIN_TURN_MS = 500 -- the minimum time that a waiter of ours gets to take the free lock
+local MIN_TIMEOUT_MS = 5000 -- the minimum timeout of our waiters
+local MIN_TURN_MS = 500 -- the minimum time that our waiter gets to take the free lock
 local MAX_TIMEOUT_MS = 1e15
 local MAX_REMOVED = 1000 -- maximum number of waiters removed by one script
 local SEARCH_LIMIT = 100 -- number of first waiters among which an owner is looked for

@@ -20,7 +20,7 @@ end
 ARGV = SHORT and { OWNER, '2000', '0', '0', LEASE, TOKEN_TTL, '' } or ARGV
 local GRANT_MS = ARGV[2]
 
--- Second case: another owner of ours holds the lock (owners.lua; here only two of its characters
+-- Second case: another of our owners holds the lock (owners.lua; here only two of its characters
 -- are checked), and the caller does not wait, or queues behind other waiters. acquiring.lua handles
 -- a holder that does not hand over: it records the holder, which ends a turn of foreign clients.
 if ARGV[3] == '0' then

@@ -45,7 +45,7 @@ local function serve_next()
     notify(prune_to_first_alive(reject_unservable), 'turn', left_ms)
     return 0
   end
-  -- A holder's lease has ended during a run of ours: continue as after its release.
+  -- A holder's lease has ended during our run: continue as after its release.
   local heads = redis.call('ZRANGE', QUEUE, '0', LAST_OF_THREE, 'WITHSCORES')
   local record = record_in(heads)
   if record and record.turns > 0 then return pass_on(heads) == 3 and 3 or 0 end

@@ -70,7 +70,7 @@ end
 --#include "queue/placing.lua"
 --#include "queue/queue.lua"
 if #first_few > 0 then return pass_on(first_few) end
--- The message may also have been received by observers, or by waiters of ours, which subscribe by
+-- The message may also have been received by observers, or by our waiters, which subscribe by
 -- pattern; even a receiver on an unreachable host counts.
 if foreign_waiters(RELEASES) > 0 then give_foreign_turn(nil) end
 return 1

@@ -11,7 +11,7 @@ local POLLERS_EVERY = 6 -- our waiters get at least this many turns between two 
 local LOCK_UNUSED = 5 -- unused turns assumed if a lock's queue is already old
 
 -- Returns whether clients that poll get a turn now. Such clients get another turn after
--- POLLERS_EVERY turns of ours, if our turns took at least as long as their last run. Sometimes the
+-- POLLERS_EVERY of our turns, if our turns took at least as long as their last run. Sometimes the
 -- lock is left free even if no polling client was seen, because nothing else reveals a client that
 -- only polls. If `till` is more than a turn ahead, the server's clock was set back.
 local function is_due(record, now)

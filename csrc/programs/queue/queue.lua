@@ -76,7 +76,7 @@ local function grant(member, place)
   give(member, place_of(place), parse(member))
 end
 
--- Gives the free lock to the first waiter. During a run of ours this counts as another turn, so
+-- Gives the free lock to the first waiter. During our run this counts as another turn, so
 -- call begin_our_run only afterwards. Stops before the member `me`, which can take the lock itself.
 -- → true: given; false: not given; nil: there may be a waiter behind dead ones, which the next
 -- script removes
@@ -92,7 +92,7 @@ local function hand_over(me)
   return true
 end
 
--- Leaves the free lock to others for `ms`, even if callers of ours arrive in the meantime; our
+-- Leaves the free lock to others for `ms`, even if our callers arrive in the meantime; our
 -- first waiter must ask again after `recheck_ms`. member: that waiter, or nil. more: whether there
 -- may be a waiter although `member` is nil.
 local function leave_free(record, ms, recheck_ms, unused, listeners, member, more)

@@ -98,7 +98,7 @@ end
 --#include "queue/foreign_holder.lua"
 -- Keeps Redisson's readers out while our first waiter is a writer: the longer that writer has
 -- waited, the longer at a time. Pauses in between, so that present readers can re-enter. has_ours:
--- whether readers of ours hold the lock, too; then this is not a run of Redisson's. → the ms until
+-- whether our readers hold the lock, too; then this is not a run of Redisson's. → the ms until
 -- the writer must ask again
 local function drain_readers(place, has_ours)
   local now, till = now_ms(), tonumber(lock_mode:match('^drain:(%d+)$'))

@@ -3,10 +3,10 @@
 -- queue is like that of a lock (queue.lua), but its waiters read or write, and all unconfirmed
 -- grants have the score 0. Redisson's clients and ours hold the lock in alternating runs, as they
 -- hold a lock; no turns are left to clients that poll. See record.lua for the record; `unused` is 1
--- if readers of ours have yielded to Redisson, which is not a run of Redisson's.
+-- if our readers have yielded to Redisson, which is not a run of Redisson's.
 local WAITER_KINDS = 'rw'
 local RECHECK_MS = 5 -- the first waiter asks this often whether Redisson has taken the free lock
--- While a client of Redisson's waits to write, new readers of ours are refused for YIELD_MS, then
+-- While a client of Redisson's waits to write, our new readers are refused for YIELD_MS, then
 -- admitted for YIELD_MS, and so on.
 local YIELD_MS = 250
 -- While our first waiter is a writer, Redisson's readers are kept out for DRAIN_MS to MAX_DRAIN_MS.
@@ -63,7 +63,7 @@ local function prune_to_live_reader(size)
   return true
 end
 
--- → whether one of the holders is a foreign client; whether one is a client of ours
+-- → whether one of the holders is a foreign client; whether one is our client
 local function has_foreign()
   local foreign, ours = false, false
   for _, owner in ipairs(redis.call('HKEYS', LOCK)) do
@@ -106,7 +106,7 @@ local function write_turn(record, ms, began, unused)
 end
 
 -- Lets a writer of Redisson's take its turn: if all readers are ours and a client of Redisson is
--- waiting, that client must be a writer. During a run of ours, a reader that joins takes one of our
+-- waiting, that client must be a writer. During our run, a reader that joins takes one of our
 -- turns. → the ms for which no reader may join the present readers
 local function yield_ms()
   if foreign_waiters(RELEASES) == 0 or has_foreign() then return 0 end
