@@ -98,7 +98,7 @@ end
 local hooks = setmetatable({}, { __mode = "k" }) -- the hooks that this module has set
 
 -- In Lua 5.2 only sethook makes the table of hooked coroutines weak, and only when it creates the
--- table. If gethook created it, no coroutine that ever had a hook is collected.
+-- table. If gethook created it, no coroutine that ever had a hook is garbage-collected.
 local function make_hooked_coroutines_weak()
   local hooked = _VERSION == "Lua 5.2" and debug.getregistry()._HKEY
   if not hooked or getmetatable(hooked) then return end

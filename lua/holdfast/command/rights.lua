@@ -91,7 +91,7 @@ local NOT_NEEDED = { info = true, ["client|setname"] = true, ["cluster|myid"] = 
 
 local ADVICE = "holdfast acl prints the rule for a user"
 
--- A check in the sense of holdfast.command.checks.
+-- A check: see checks.lua.
 function rights.check(facts, add)
   local user, why = facts:ask("ACL", "WHOAMI")
   if type(user) ~= "string" then return false, why or "the server does not answer ACL WHOAMI" end

@@ -6,7 +6,7 @@ local running, status = coroutine.running, coroutine.status
 
 local owner = {}
 
--- waiter -> its coroutine, until the coroutine is collected
+-- waiter -> its coroutine, until the coroutine is garbage-collected
 local threads = setmetatable({}, { __mode = "kv" })
 
 -- Called when a call of this pump begins. → its owner | false if the core identifies it

@@ -222,7 +222,7 @@ local function lease_of(lock)
   return raw.remaining(lock) * (1 + LEASE_MARGIN) + LEASE_MARGIN
 end
 
--- client -> the handle with which it has taken a lock, so that neither is collected
+-- client -> the handle with which it has taken a lock, so that neither is garbage-collected
 local other_owners = setmetatable({}, { __mode = "k" })
 
 local function delete(lock)
