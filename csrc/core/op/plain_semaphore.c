@@ -30,7 +30,7 @@ static bool is_rival(const hf_op *op, const hf_op *other) {
 
 /* ---- settling ---- */
 
-/* Makes the renewer undo the call, or carry it out if `undo` is false. No-op when out of memory. */
+/* Makes the renewer undo the call if `undoes`, else carry it out. No-op when out of memory. */
 static void settle(hf_op *op, bool undoes, hf_time now) {
     char owner[HF_OWNER_SIZE];
     hf_claim *claim = hf_client_add_claim(op->client, op->spec.lock_kind, op->spec.names->key,
@@ -150,11 +150,11 @@ static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
  * permit is left to them. Any other message during a turn comes from a release by one of them, so
  * they have had their turn. */
 static void on_release_message(hf_op *op, hf_slice message, hf_time now) {
-    bool turn = message.size > 1 && message.data[0] == '0';
-    bool only_one = turn && hf_slice_equal(message, hf_slice_of("01"));
+    bool begins_turn = message.size > 1 && message.data[0] == '0';
+    bool only_one = begins_turn && hf_slice_equal(message, hf_slice_of("01"));
     if (is_behind(op)) return;
-    op->semaphore.ends_turn = !turn && op->wait.turn_ends > now;
-    if (turn) await_turn(op, MIN_TURN_MS, now);
+    op->semaphore.ends_turn = !begins_turn && op->wait.turn_ends > now;
+    if (begins_turn) await_turn(op, MIN_TURN_MS, now);
     else op->wait.turn_ends = 0;
     if (!only_one) hf_poll_again(op, now);
 }
