@@ -8,7 +8,7 @@ local RECHECK_WITHIN = 0.5 -- the first waiter asks again within this many grant
 local MAX_PASSED = 10 -- maximum number of clients passed over by one script
 local MAX_OF_ONE = 1000 -- a client's waiters are passed over if they are among the first 1000
 local MAX_KEPT = 100 -- if more waiters are already passed over, all of them are removed
-local CROWD = 100 -- with this many ahead, a waiter asks less often and need not check the first
+local CROWD = 100 -- behind this many, a waiter asks less often and need not check the first
 
 local function recheck(member)
   redis.pcall('PUBLISH', 'holdfast_grant:' .. member:sub(3, 38),

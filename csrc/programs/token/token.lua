@@ -44,9 +44,9 @@ local function next_token(ttl_ms, floor, now_us, end_of_range)
     or redis.pcall('SET', COUNTER, digits(final or token), 'KEEPTTL', 'GET')
   local last = tonumber(stored)
 --#section lasts
--- Defines lasts: whether `token` can be drawn from the clock with nothing else to do. The condition
--- is that we have drawn `last`, that it is not ahead of the clock, and that it lies in the same
--- period (TTL_SPARE), so that the counter's TTL is long enough.
+-- Defines lasts: whether `token` can be drawn from the clock with nothing else to do. The
+-- condition is that we have drawn `last`, that it is not ahead of the clock, and that it lies in
+-- the same period (TTL_SPARE), so that the counter's TTL is long enough.
 local lasts = last and last < token and last % 8 == 0 and last >= token - token % (ttl_ms * 15.625)
 --#end
   if lasts and requested_ms < TOKEN_MAX then return token, final or nil end
