@@ -76,20 +76,27 @@ function holder(lock) {
 
 // ---- elements ----
 
-function element(name, text, className) {
+function element(name, text, className, role) {
   const node = document.createElement(name);
   if (text !== undefined) node.textContent = text;
   if (className) node.className = className;
+  if (role) node.setAttribute("role", role);
   return node;
 }
 function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
-function set(node, name, value) {
-  if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
+function set(node, attributes) {
+  for (const [name, value] of Object.entries(attributes))
+    if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
 }
 function setHidden(node, hidden) {
   if (node.hidden !== hidden) node.hidden = hidden;
+}
+// Hides the node if there is no text.
+function setTextOrHide(node, text) {
+  setHidden(node, !text);
+  setText(node, text || "");
 }
 // Gives the list one child per item, created by make(), and updates each child from its item.
 function updateChildren(list, items, make, update) {
@@ -117,7 +124,6 @@ async function copy(text) {
 }
 function copyButton() {
   const node = element("button", "Copy");
-  node.type = "button";
   node.onclick = async event => {
     event.stopPropagation();
     await copy(node.dataset.text);
@@ -132,21 +138,16 @@ function copyButton() {
 
 function makeCells(entry) {
   entry.button = element("button", undefined, "key");
-  entry.button.type = "button";
   entry.key = element("bdi");
   entry.kind = element("span", "", "kind");
   entry.button.append(entry.key, entry.kind);
-  entry.cells = ["key-cell", "holder", "number", "number", "number", "number"].map(name => {
-    const cell = element("td", undefined, name);
-    cell.setAttribute("role", "cell");
-    entry.row.append(cell);
-    return cell;
-  });
+  entry.cells = ["key-cell", "holder", "number", "number", "number", "number"].map(name =>
+    element("td", undefined, name, "cell"));
   entry.cells[0].append(entry.button);
+  entry.row.append(...entry.cells);
 }
 function makeRow(link) {
-  const entry = { link, row: element("tr", undefined, "lock"), details: null };
-  entry.row.setAttribute("role", "row");
+  const entry = { link, row: element("tr", undefined, "lock", "row"), details: null };
   entry.row.dataset.link = link;
   makeCells(entry);
   entry.row.onclick = () => { if (!String(getSelection())) toggle(link); };
@@ -154,11 +155,9 @@ function makeRow(link) {
   return entry;
 }
 function makeDetails(entry) {
-  const row = element("tr", undefined, "details"), cell = element("td"), list = element("dl");
-  row.setAttribute("role", "row");
-  cell.setAttribute("role", "cell");
+  const cell = element("td", undefined, "", "cell");
   cell.colSpan = 6;
-  entry.facts = list;
+  entry.facts = element("dl");
   entry.waiting = element("p", "Waiting in line", "waiting");
   entry.queue = element("ol", undefined, "queue");
   entry.more = element("p", "", "soft");
@@ -167,9 +166,9 @@ function makeDetails(entry) {
   entry.here = element("a", "Link to this lock");
   entry.actions = element("div", undefined, "actions");
   entry.actions.append(entry.copy, entry.command, entry.here);
-  cell.append(list, entry.waiting, entry.queue, entry.more, entry.actions);
-  row.append(cell);
-  entry.details = row;
+  cell.append(entry.facts, entry.waiting, entry.queue, entry.more, entry.actions);
+  entry.details = element("tr", undefined, "details", "row");
+  entry.details.append(cell);
 }
 function heldFor(lock, now) {
   return lock.since && Math.max(0, now - lock.since);
@@ -193,14 +192,13 @@ function showDetails(entry, now) {
     setText(item, who(waiter) + ", for " + (waiter.at_least ? "at least " : "") + duration(waiter.seconds)));
   setHidden(entry.waiting, lock.queue.length === 0);
   setHidden(entry.queue, lock.queue.length === 0);
-  setHidden(entry.more, lock.waiters <= lock.queue.length);
-  setText(entry.more, "… and " + plural(lock.waiters - lock.queue.length, "more", "more"));
+  const more = lock.waiters - lock.queue.length;
+  setTextOrHide(entry.more, more > 0 && "… and " + plural(more, "more", "more"));
+  setTextOrHide(entry.command, lock.break);
   setHidden(entry.copy, !lock.break);
-  setHidden(entry.command, !lock.break);
-  setText(entry.command, lock.break || "");
   entry.copy.dataset.text = lock.break || "";
-  entry.copy.setAttribute("aria-label", "Copy " + (lock.break || ""));
-  set(entry.here, "href", "#" + entry.link);
+  set(entry.copy, { "aria-label": "Copy " + (lock.break || "") });
+  set(entry.here, { href: "#" + entry.link });
 }
 function showLock(entry, lock, now) {
   entry.lock = lock;
@@ -215,7 +213,7 @@ function showLock(entry, lock, now) {
   setText(cells[5], shortDuration(lock.ttl));
   for (const i of [2, 3]) cells[i].classList.toggle("waits", lock.waiters > 0);
   entry.row.classList.toggle("open", isOpen);
-  set(entry.button, "aria-expanded", isOpen);
+  set(entry.button, { "aria-expanded": isOpen });
   if (isOpen) showDetails(entry, now);
 }
 
@@ -266,30 +264,23 @@ function showCount(state) {
   at("back").disabled = state.from === 0;
   at("next").disabled = !state.next;
 }
-function showLeftOut(state) {
-  setHidden(at("left-out"), !state.left_out);
-  setText(at("left-out"), state.left_out ? toSentence(state.left_out) : "");
+// Returns the title and the text that stand in place of an empty list.
+function emptyText(state) {
+  if (!state.complete) return ["Looking through the keys", "Locks appear here as they are found."];
+  const search = at("search").value;
+  if (search) return ["No lock has “" + visible(search) + "” in its key", "The search looks at keys only, in upper and lower case alike."];
+  return ["No locks are held", "When a process acquires one, it appears here within about two seconds, with its holder and waiters."];
 }
 function showEmpty(state) {
-  const search = at("search").value, [title, text] = at("empty").children;
   setHidden(at("empty"), state.locks.length > 0);
   setHidden(at("table"), state.locks.length === 0);
-  if (!state.complete) {
-    setText(title, "Looking through the keys");
-    setText(text, "Locks appear here as they are found.");
-  } else if (search) {
-    setText(title, "No lock has “" + visible(search) + "” in its key");
-    setText(text, "The search looks at keys only, in upper and lower case alike.");
-  } else {
-    setText(title, "No locks are held");
-    setText(text, "When a process acquires one, it appears here within about two seconds, with its holder and waiters.");
-  }
+  emptyText(state).forEach((text, i) => setText(at("empty").children[i], text));
 }
 function showSort() {
   for (const head of document.querySelectorAll("th")) {
     const usual = ["key", "holder", "ttl"].includes(head.dataset.sort) ? "ascending" : "descending";
     if (head.dataset.sort !== sort) head.removeAttribute("aria-sort");
-    else set(head, "aria-sort", !reverse ? usual : usual === "ascending" ? "descending" : "ascending");
+    else set(head, { "aria-sort": !reverse ? usual : usual === "ascending" ? "descending" : "ascending" });
   }
   at("sort").value = sort;
 }
@@ -309,15 +300,14 @@ const WORDS = {
   well: () => ["well", "All is well"],
 };
 function showState(level, words, summary) {
-  set(at("state"), "data-level", level);
+  set(at("state"), { "data-level": level });
   setText(at("sign"), SIGNS[level]);
   setText(at("words"), words);
   setText(at("summary"), summary);
   setText(document.querySelector("title"), words + " · holdfast");
 }
 function showTrouble(text, isStale) {
-  setHidden(at("trouble"), !text);
-  setText(at("trouble"), text);
+  setTextOrHide(at("trouble"), text);
   at("table").classList.toggle("dead", isStale);
 }
 function ageText(age) {
@@ -356,7 +346,7 @@ function showAlerts(state) {
   setHidden(at("deadlocks"), state.deadlocks.length === 0);
   updateChildren(at("deadlocks").lastElementChild, state.deadlocks, makeCycle, showCycle);
   setHidden(at("lost"), state.lost.length === 0);
-  setText(at("lost").querySelector("summary span"), plural(state.lost.length, "lock"));
+  setText(at("lost").querySelector("span"), plural(state.lost.length, "lock"));
   updateChildren(at("lost").lastElementChild, state.lost, () => element("li"), (item, loss) => {
     setText(item, clock(loss.time) + " “" + visible(loss.key) + "”: " + (REASONS[loss.reason] || loss.reason) + "; lost by nginx worker " +
       loss.pid + (loss.class ? ", class " + visible(loss.class) : "") + ", owner " + visible(loss.owner));
@@ -374,7 +364,12 @@ function showLosses(state) {
     (lost.length ? lost.map(([reason, count]) => reason + " " + count).join(", ") + "." : "nothing."));
 }
 
-// ---- plots ----
+// ---- the plot ----
+
+const svg = at("waits"), bars = Array.from({ length: POINTS }, () => makeShape("rect", "gap"));
+const axis = makeShape("path", "axis"), cursorLine = makeShape("path", "cursor");
+const labels = ["", "0", "10 min ago", "5 min ago", "now", "no data"].map(text => makeShape("text", "", text));
+let points = [], cursor = null; // cursor: the index of the bar whose value is shown, or null for the peak
 
 function makeShape(name, className, text) {
   const node = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -382,90 +377,69 @@ function makeShape(name, className, text) {
   if (text) node.textContent = text;
   return node;
 }
-function makePlot(id, field, unit) {
-  const svg = at(id), plot = { svg, field, unit, value: at(id + "-value"), cursor: null, points: [] };
-  plot.axis = makeShape("path", "axis");
-  plot.bars = Array.from({ length: POINTS }, () => makeShape("rect", "gap"));
-  plot.line = makeShape("path", "cursor");
-  plot.texts = ["", "0", "10 min ago", "5 min ago", "now", "no data"].map(text => makeShape("text", "", text));
-  svg.append(plot.axis, ...plot.bars, plot.line, ...plot.texts);
-  svg.onpointermove = event => {
-    const box = svg.getBoundingClientRect();
-    setCursor(plot, Math.floor((event.clientX - box.left - LEFT) / (box.width - LEFT) * POINTS));
-  };
-  svg.onpointerleave = svg.onblur = () => setCursor(plot, null);
-  svg.onfocus = () => { if (plot.cursor === null) setCursor(plot, POINTS - 1); };
-  svg.onkeydown = event => {
-    const steps = { ArrowLeft: -1, ArrowRight: 1, PageUp: -12, PageDown: 12, Home: -POINTS, End: POINTS };
-    if (!steps[event.key]) return;
-    event.preventDefault();
-    setCursor(plot, (plot.cursor ?? POINTS - 1) + steps[event.key]);
-  };
-  new ResizeObserver(() => draw(plot)).observe(svg);
-  return plot;
-}
 function roundUp(maximum) {
   const size = 10 ** Math.floor(Math.log10(Math.max(maximum, 1)));
   return [1, 2, 5, 10].map(step => step * size).find(value => value >= maximum) || 1;
 }
-function place(node, x, y, anchor) {
-  set(node, "x", x);
-  set(node, "y", y);
-  set(node, "text-anchor", anchor);
+function drawLabels(width, top, gapMiddle) {
+  const floor = HEIGHT - BOTTOM;
+  const places = [
+    [LEFT - 7, TOP + 5, "end"], [LEFT - 7, floor + 4, "end"], [LEFT, HEIGHT - 4, "start"],
+    [LEFT + (width - LEFT) / 2, HEIGHT - 4, "middle"], [width, HEIGHT - 4, "end"],
+    [gapMiddle, floor / 2 + TOP, "middle"],
+  ];
+  places.forEach(([x, y, anchor], i) => set(labels[i], { x, y, "text-anchor": anchor }));
+  setText(labels[0], top.toLocaleString("en"));
 }
-function draw(plot) {
-  const { svg, field, points } = plot, width = svg.clientWidth, floor = HEIGHT - BOTTOM;
+function draw() {
+  const width = svg.clientWidth, floor = HEIGHT - BOTTOM;
   if (!width || !points.length) return;
-  const top = roundUp(Math.max(0, ...points.map(item => item[field] ?? 0))), step = (width - LEFT) / POINTS;
-  set(svg, "viewBox", "0 0 " + width + " " + HEIGHT);
-  plot.bars.forEach((bar, i) => {
-    const value = points[i]?.[field], isGap = value === undefined && i < POINTS - 1;
+  const top = roundUp(Math.max(0, ...points.map(item => item.waiting ?? 0))), step = (width - LEFT) / POINTS;
+  set(svg, { viewBox: "0 0 " + width + " " + HEIGHT });
+  bars.forEach((bar, i) => {
+    const value = points[i]?.waiting, isGap = value === undefined && i < POINTS - 1;
     const height = isGap ? floor - TOP : (value ?? 0) / top * (floor - TOP);
-    set(bar, "class", isGap ? "gap" : "bar");
-    set(bar, "x", (LEFT + i * step).toFixed(2));
-    set(bar, "width", (isGap ? step + .5 : step * .82).toFixed(2));
-    set(bar, "y", (floor - height).toFixed(2));
-    set(bar, "height", height.toFixed(2));
+    set(bar, {
+      class: isGap ? "gap" : "bar", x: (LEFT + i * step).toFixed(2), y: (floor - height).toFixed(2),
+      width: (isGap ? step + .5 : step * .82).toFixed(2), height: height.toFixed(2),
+    });
   });
-  set(plot.axis, "d", `M${LEFT} ${TOP}V${floor}H${width}M${LEFT - 4} ${TOP}h4M${LEFT - 4} ${floor}h4`);
-  setText(plot.texts[0], top.toLocaleString("en"));
-  place(plot.texts[0], LEFT - 7, TOP + 5, "end");
-  place(plot.texts[1], LEFT - 7, floor + 4, "end");
-  place(plot.texts[2], LEFT, HEIGHT - 4, "start");
-  place(plot.texts[3], LEFT + (width - LEFT) / 2, HEIGHT - 4, "middle");
-  place(plot.texts[4], width, HEIGHT - 4, "end");
-  const gap = longestGap(points, field), x = LEFT + (gap.from + gap.size / 2) * step;
-  place(plot.texts[5], gap.size * step > 60 ? x : -100, floor / 2 + TOP, "middle");
-  showValue(plot);
+  set(axis, { d: `M${LEFT} ${TOP}V${floor}H${width}M${LEFT - 4} ${TOP}h4M${LEFT - 4} ${floor}h4` });
+  const gap = longestGap();
+  drawLabels(width, top, gap.size * step > 60 ? LEFT + (gap.from + gap.size / 2) * step : -100);
+  showValue();
 }
-function longestGap(points, field) {
+function longestGap() {
   let longest = { from: 0, size: 0 }, from = 0;
   points.slice(0, POINTS - 1).forEach((item, i) => {
-    if (item[field] !== undefined) from = i + 1;
+    if (item.waiting !== undefined) from = i + 1;
     else if (i + 1 - from > longest.size) longest = { from, size: i + 1 - from };
   });
   return longest;
 }
-function setCursor(plot, index) {
-  plot.cursor = index === null ? null : Math.max(0, Math.min(POINTS - 1, index));
-  showValue(plot);
+function setCursor(index) {
+  cursor = index === null ? null : Math.max(0, Math.min(POINTS - 1, index));
+  showValue();
 }
 // Shows the value under the cursor, or the peak.
-function showValue(plot) {
-  const { svg, field, points, cursor } = plot, item = points[cursor ?? POINTS - 1];
+function showValue() {
+  const index = cursor ?? POINTS - 1, item = points[index];
   if (!item) return;
-  const known = points.map(each => each[field]).filter(value => value !== undefined);
-  const nothing = item === points[POINTS - 1] ? "not yet known" : "no data"; // its interval has just begun
-  const text = clock(item.time) + ": " + (item[field] === undefined ? nothing : plot.unit(item[field]));
-  setText(plot.value, cursor !== null ? text : known.length ? "peak: " + plot.unit(Math.max(...known)) : "no data yet");
-  set(svg, "aria-valuemin", 0);
-  set(svg, "aria-valuemax", POINTS - 1);
-  set(svg, "aria-valuenow", cursor ?? POINTS - 1);
-  set(svg, "aria-valuetext", text);
-  const x = LEFT + ((cursor ?? 0) + .4) * (svg.clientWidth - LEFT) / POINTS;
-  set(plot.line, "d", cursor === null ? "" : `M${x.toFixed(1)} ${TOP}V${HEIGHT - BOTTOM}`);
+  const known = points.map(each => each.waiting).filter(value => value !== undefined);
+  const nothing = index === POINTS - 1 ? "not yet known" : "no data"; // its interval has just begun
+  const text = clock(item.time) + ": " + (item.waiting === undefined ? nothing : plural(item.waiting, "waiter"));
+  const peak = known.length ? "peak: " + plural(Math.max(...known), "waiter") : "no data yet";
+  setText(at("waits-value"), cursor === null ? peak : text);
+  set(svg, { "aria-valuemin": 0, "aria-valuemax": POINTS - 1, "aria-valuenow": index, "aria-valuetext": text });
+  const x = LEFT + (index + .4) * (svg.clientWidth - LEFT) / POINTS;
+  set(cursorLine, { d: cursor === null ? "" : `M${x.toFixed(1)} ${TOP}V${HEIGHT - BOTTOM}` });
 }
-const plots = [makePlot("waits", "waiting", value => plural(value, "waiter"))];
+function onPlotKey(event) {
+  const steps = { ArrowLeft: -1, ArrowRight: 1, PageUp: -12, PageDown: 12, Home: -POINTS, End: POINTS };
+  if (!steps[event.key]) return;
+  event.preventDefault();
+  setCursor((cursor ?? POINTS - 1) + steps[event.key]);
+}
 
 // ---- requests ----
 
@@ -479,13 +453,14 @@ function show(state) {
   showTrouble(state.trouble ? toSentence(visible(state.trouble)) + " " + (isAway ? ageText(state.age) : "") : "", isAway);
   showLocks(state);
   showCount(state);
-  showLeftOut(state);
+  setTextOrHide(at("left-out"), state.left_out && toSentence(state.left_out));
   showEmpty(state);
   showAlerts(state);
   showLosses(state);
-  for (const plot of plots) { plot.points = state.points; draw(plot); }
+  points = state.points;
+  draw();
   at("one-worker-note").hidden = state.shared;
-  set(at("table"), "aria-busy", !state.complete);
+  set(at("table"), { "aria-busy": !state.complete });
 }
 function showFailure(error) {
   showState("bad", "nginx is not answering", "");
@@ -518,7 +493,7 @@ function askIn(ms) {
 function askAgain(wait = 0) {
   if (activeRequest) activeRequest.abort();
   activeRequest = null;
-  at("table").setAttribute("aria-busy", "true");
+  set(at("table"), { "aria-busy": true });
   askIn(wait);
 }
 function restartList() {
@@ -553,7 +528,7 @@ function followHash() {
 }
 function pause() {
   paused = !paused;
-  set(at("pause"), "aria-pressed", paused);
+  set(at("pause"), { "aria-pressed": paused });
   setText(at("pause"), paused ? "Resume" : "Pause");
   askIn(0);
 }
@@ -583,6 +558,15 @@ at("pause").onclick = pause;
 at("next").onclick = () => { previousPages.push(from); from = last.next; askAgain(); };
 at("back").onclick = () => { from = previousPages.pop() || 0; askAgain(); };
 at("lost").open = innerWidth > 700;
+svg.append(axis, ...bars, cursorLine, ...labels);
+svg.onpointermove = event => {
+  const box = svg.getBoundingClientRect();
+  setCursor(Math.floor((event.clientX - box.left - LEFT) / (box.width - LEFT) * POINTS));
+};
+svg.onpointerleave = svg.onblur = () => setCursor(null);
+svg.onfocus = () => { if (cursor === null) setCursor(POINTS - 1); };
+svg.onkeydown = onPlotKey;
+new ResizeObserver(draw).observe(svg);
 document.addEventListener("keydown", onKey);
 document.addEventListener("visibilitychange", () => askIn(0));
 addEventListener("hashchange", followHash);
