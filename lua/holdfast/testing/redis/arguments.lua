@@ -11,6 +11,12 @@ function arguments.integer(text, message)
   return resp.integer(text) or fail(message or "ERR value is not an integer or out of range")
 end
 
+function arguments.count(text)
+  local message = "ERR value is out of range, must be positive"
+  local number = arguments.integer(text, message)
+  return number >= 0 and number or fail(message)
+end
+
 -- → number | nil
 local function double(text)
   if text:find("%s") or text == "" then return nil end

@@ -46,13 +46,7 @@ commands.HLEN = { 2, "r", function(client, args)
 end }
 
 commands.HDEL = { -3, "w", function(client, args)
-  local hash, removed = client.db:get(args[2], "hash"), 0
-  if not hash then return 0 end
-  for i = 3, #args do
-    if hash:remove(args[i]) then removed = removed + 1 end
-  end
-  client.db:remove_if_empty(args[2])
-  return removed
+  return client.db:remove_members(args, "hash")
 end }
 
 commands.HKEYS = { 2, "r", function(client, args)

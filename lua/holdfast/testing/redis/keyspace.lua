@@ -67,6 +67,18 @@ function Keyspace:remove_if_empty(key)
   if self.entries[key].value.count == 0 then self.entries[key] = nil end
 end
 
+-- Removes args[3] and all later arguments from the hash, set or zset at the key args[2].
+-- → how many it contained
+function Keyspace:remove_members(args, kind)
+  local value, removed = self:get(args[2], kind), 0
+  if not value then return 0 end
+  for i = 3, #args do
+    if value:remove(args[i]) then removed = removed + 1 end
+  end
+  self:remove_if_empty(args[2])
+  return removed
+end
+
 -- Returns all keys that have not expired, sorted.
 function Keyspace:keys()
   local list = {}

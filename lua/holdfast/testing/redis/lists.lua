@@ -31,18 +31,12 @@ commands.LPUSH = { -3, "wm", function(client, args)
   return list.count
 end }
 
-local function parse_count(text)
-  local message = "ERR value is out of range, must be positive"
-  local count = arguments.integer(text, message)
-  return count >= 0 and count or fail(message)
-end
-
 -- Returns the first item, or the last one if `from_end`; with a count, a list.
 local function pop(client, args, from_end)
   if #args > 3 then
     fail(("ERR wrong number of arguments for '%s' command"):format(args[1]:lower()))
   end
-  local count = args[3] and parse_count(args[3])
+  local count = args[3] and arguments.count(args[3])
   local list, items = read(client, args[2]), {}
   if list.count == 0 then return false end
   for i = 1, math.min(count or 1, list.count) do

@@ -14,10 +14,6 @@ local function index_of(list, item)
   end
 end
 
-local function count_all(client)
-  return #client.channels + #client.patterns
-end
-
 -- kind: "channels", "patterns" or "shards" (the sharded channels)
 local function add(client, kind, name)
   if index_of(client[kind], name) then return end
@@ -37,7 +33,7 @@ local function remove(client, kind, name)
 end
 
 local function count(client, kind)
-  return kind == "shards" and #client.shards or count_all(client)
+  return kind == "shards" and #client.shards or #client.channels + #client.patterns
 end
 
 local function subscribe(client, args, kind)
@@ -96,25 +92,14 @@ local function publish(server, channel, message)
   return receivers
 end
 
-commands.SUBSCRIBE = { -2, "slpc", function(client, args)
-  return subscribe(client, args, "channels")
-end }
-commands.PSUBSCRIBE = { -2, "slpc", function(client, args)
-  return subscribe(client, args, "patterns")
-end }
-commands.UNSUBSCRIBE = { -1, "slp", function(client, args)
-  return unsubscribe(client, args, "channels")
-end }
-commands.PUNSUBSCRIBE = { -1, "slp", function(client, args)
-  return unsubscribe(client, args, "patterns")
-end }
-
-commands.SSUBSCRIBE = { -2, "slpc", function(client, args)
-  return subscribe(client, args, "shards")
-end }
-commands.SUNSUBSCRIBE = { -1, "slp", function(client, args)
-  return unsubscribe(client, args, "shards")
-end }
+for prefix, kind in pairs { [""] = "channels", P = "patterns", S = "shards" } do
+  commands[prefix .. "SUBSCRIBE"] = { -2, "slpc", function(client, args)
+    return subscribe(client, args, kind)
+  end }
+  commands[prefix .. "UNSUBSCRIBE"] = { -1, "slp", function(client, args)
+    return unsubscribe(client, args, kind)
+  end }
+end
 
 commands.PUBLISH = { 3, "lc", function(client, args)
   return publish(client.server, args[2], args[3])

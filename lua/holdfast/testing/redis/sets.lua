@@ -11,13 +11,7 @@ commands.SADD = { -3, "wm", function(client, args)
 end }
 
 commands.SREM = { -3, "w", function(client, args)
-  local set, removed = client.db:get(args[2], "set"), 0
-  if not set then return 0 end
-  for i = 3, #args do
-    if set:remove(args[i]) then removed = removed + 1 end
-  end
-  client.db:remove_if_empty(args[2])
-  return removed
+  return client.db:remove_members(args, "set")
 end }
 
 commands.SISMEMBER = { 3, "r", function(client, args)

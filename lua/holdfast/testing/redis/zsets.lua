@@ -75,13 +75,7 @@ commands.ZINCRBY = { 4, "wm", function(client, args)
 end }
 
 commands.ZREM = { -3, "w", function(client, args)
-  local zset, removed = client.db:get(args[2], "zset"), 0
-  if not zset then return 0 end
-  for i = 3, #args do
-    if zset:remove(args[i]) then removed = removed + 1 end
-  end
-  client.db:remove_if_empty(args[2])
-  return removed
+  return client.db:remove_members(args, "zset")
 end }
 
 commands.ZSCORE = { 3, "r", function(client, args)
@@ -167,15 +161,9 @@ commands.ZREMRANGEBYSCORE = { 4, "w", function(client, args)
   return math.max(0, last - first + 1)
 end }
 
-local function non_negative(text)
-  local message = "ERR value is out of range, must be positive"
-  local number = arguments.integer(text, message)
-  return number >= 0 and number or fail(message)
-end
-
 commands.ZPOPMIN = { -2, "w", function(client, args)
   if #args > 3 then fail("ERR syntax error") end
-  local count = args[3] and non_negative(args[3]) or 1
+  local count = args[3] and arguments.count(args[3]) or 1
   local zset = read(client, args[2])
   local last = math.min(count, zset.count)
   local list = slice(zset, 1, last, true)
