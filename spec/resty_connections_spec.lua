@@ -276,8 +276,9 @@ describe("under ngx_lua", function()
   describe("with lua_code_cache off", function()
     it("leaves no timer, connection or lock behind", function()
       resty.expect_errors()
-      -- The worker loads the library again for each request before it reads the reply to the first.
-      start { code_cache = false, command_timeout = 30, server = FINISH .. handler("/", [[
+      -- The worker loads the library again for each request before it reads the reply to the first,
+      -- so on a busy machine it would confirm a grant of 2 s too late.
+      start { code_cache = false, command_timeout = 30, grant_lease = 30, server = FINISH .. handler("/", [[
         SAY(CLIENT:with_lock("k" .. ngx.var.arg_k, { wait = 60 }, function() return true end))
       ]]) .. handler("/leak", [[ CLIENT:lock("leak"):acquire() ]])
         .. handler("/timers", [[ SAY(ngx.timer.running_count(), ngx.timer.pending_count()) ]]) }
