@@ -24,16 +24,6 @@ local prefixes = wire.prefixes
 
 local command = replies.command
 
--- Returns the nodes to read from. A client of a cluster knows them only after the first reply.
--- → list | nil, message, code
-function deadlocks.nodes(client)
-  local nodes = core.client.nodes(client)
-  if #nodes > 0 then return nodes end
-  local latency, message, code = client:ping()
-  if not latency then return nil, message, code end
-  return core.client.nodes(client)
-end
-
 local function scan_node(client, node, pattern, visit)
   local cursor, count = "0", PAGE_SIZE
   repeat
@@ -50,7 +40,7 @@ end
 -- quorum, a minority of the nodes may fail, because a majority has everything that counts.
 -- → true | nil, message, code
 function deadlocks.scan(client, pattern, visit)
-  local nodes, message, code = deadlocks.nodes(client)
+  local nodes, message, code = replies.nodes(client)
   if not nodes then return nil, message, code end
   local failures_left = core.client.is_quorum(client) and math.floor((#nodes - 1) / 2) or 0
   for _, node in ipairs(nodes) do
@@ -110,11 +100,12 @@ local function each_item(graph, key, make_command, limit)
   end
 end
 
--- Iterates over all items of the list or the sorted set with this name, on the key's node.
-local function each_member(graph, key, command_name, name)
+-- Iterates over the first `limit` (nil: all) items of the list or the sorted set with this name, on
+-- the key's node.
+local function each_member(graph, key, command_name, name, limit)
   return each_item(graph, key, function(from, count)
     return { command_name, name, from, from + count - 1 }
-  end, math.huge)
+  end, limit or math.huge)
 end
 
 -- ---- the graph ----
@@ -252,8 +243,7 @@ end
 local function add_list(graph, name)
   local key = wire.key_of_queue(name)
   if not key then return end
-  local function make_command(from, count) return { "LRANGE", name, from, from + count - 1 } end
-  for owner in each_item(graph, key, make_command, MAX_WAITERS) do
+  for owner in each_member(graph, key, "LRANGE", name, MAX_WAITERS) do
     add_waiter(graph, key, owner, "fair")
   end
 end
@@ -282,14 +272,6 @@ local function make_row(graph, wait)
     holds = wait.holds, holder = holder, holder_host = held_by.host, holder_pid = held_by.pid,
     holder_name = held_by.name,
   }
-end
-
-local function find_cycles(graph)
-  return cycles.find(graph.waits, function(wait)
-    return holders_of(graph, wait)
-  end, function(wait)
-    return is_waiting(graph, wait)
-  end)
 end
 
 local function make_rows(graph, waits)
@@ -326,7 +308,8 @@ function deadlocks.find(client)
     local is_list = name:sub(1, #prefixes.list) == prefixes.list
     if is_list then add_list(graph, name) else add_queue(graph, name) end
   end
-  local found = find_cycles(graph)
+  local found = cycles.find(graph.waits, function(wait) return holders_of(graph, wait) end,
+    function(wait) return is_waiting(graph, wait) end)
   if graph.failure then return nil, graph.failure[1], graph.failure[2] end
   local result = { cycles = {}, waits = {} }
   for i, cycle in ipairs(found) do

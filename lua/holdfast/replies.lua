@@ -58,4 +58,19 @@ function replies.command(client, args, node, timeout)
   return replies.check(name, reply, client, args[1])
 end
 
+-- Runs a command on the node that stores what belongs to a lock's key, such as its queue.
+function replies.command_for_lock(client, key, ...)
+  return replies.command(client, { ... }, driver.node_of_lock(client, key))
+end
+
+-- Returns the nodes to read from. A client of a cluster knows them only after the first reply.
+-- → list | nil, message, code
+function replies.nodes(client)
+  local nodes = core.client.nodes(client)
+  if #nodes > 0 then return nodes end
+  local latency, message, code = client:ping()
+  if not latency then return nil, message, code end
+  return core.client.nodes(client)
+end
+
 return replies

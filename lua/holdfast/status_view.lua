@@ -409,11 +409,7 @@ end
 
 -- Returns a message about what the scans could not read, or nil.
 function status_view.describe_unread(view)
-  local scans = { view.latches }
-  for _, round in ipairs { view.queues, view.locks } do
-    for _, scan in ipairs(round.scans) do scans[#scans + 1] = scan end
-  end
-  return locks.describe_unread(scans)
+  return locks.describe_unread(rounds.scans(view))
 end
 
 -- Called for each request of a page.

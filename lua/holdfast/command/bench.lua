@@ -119,17 +119,14 @@ local function row(name, seconds)
   return { name, locale.decimal("%.1f", seconds * 1e6), ("%.0f"):format(1 / seconds) }
 end
 
-local function run_worker(client, given)
-  return run_cycles(client:lock(given.worker, { token_ttl = TOKEN_TTL }), given.cycles, 60)
-end
-
 function bench.main(args)
   return verb.run(bench, "bench", args, 0, 0, function(client, given, _, out, config)
     given.cycles, given.workers = given.cycles or 1000, given.workers or 4
     process.catch("CHLD")
     local ok, uncontended, contended, message, code
     if given.worker then
-      ok, message, code = run_worker(client, given)
+      local lock = client:lock(given.worker, { token_ttl = TOKEN_TTL })
+      ok, message, code = run_cycles(lock, given.cycles, 60)
       return ok and exits.OK or verb.failed(out, message, code)
     end
     local key = "holdfast_bench:" .. core.client.uuid(client)

@@ -47,23 +47,16 @@ local function keys_of(entries)
   return keys
 end
 
--- Prints each key and its printable form, each followed by NUL.
-local function print_for_zsh(keys)
-  for _, key in ipairs(keys) do io.stdout:write(key, "\0", output.name(key), "\0") end
-end
-
-local function print_for_bash(keys, line, word)
-  for _, text in ipairs(complete.bash(keys, line, word)) do output.print(text) end
-end
-
 function complete.main(args)
   return verb.run(complete, "complete", args, 1, 3, function(client, _, words, out)
     local entries, message, code = locks.all(client)
     if not entries then return verb.failed(out, message, code) end
+    local keys = keys_of(entries)
     if words[1] == "zsh" then
-      print_for_zsh(keys_of(entries))
+      for _, key in ipairs(keys) do io.stdout:write(key, "\0", output.name(key), "\0") end
     else
-      print_for_bash(keys_of(entries), words[2] or "", words[3] or "")
+      local completions = complete.bash(keys, words[2] or "", words[3] or "")
+      for _, text in ipairs(completions) do output.print(text) end
     end
     return exits.OK
   end)

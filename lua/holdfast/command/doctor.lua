@@ -111,10 +111,6 @@ local function print_head(server)
     milliseconds(trips[math.ceil(#trips / 2)]), #trips, milliseconds(trips[#trips])))
 end
 
-local function print_fine(names)
-  if #names > 0 then output.print("  fine: " .. table.concat(names, ", ")) end
-end
-
 -- ---- checking ----
 
 local Visit = {}
@@ -143,7 +139,8 @@ function Visit:check_node(server, client)
   if self.given.try and client then
     self:check(server, "try", function(add) return trial.run(client, self.set, add) end)
   end
-  if not self.given.json then print_fine(self.fine) end
+  if self.given.json or #self.fine == 0 then return end
+  output.print("  fine: " .. table.concat(self.fine, ", "))
 end
 
 function Visit:set_unreachable(message, code)

@@ -19,8 +19,7 @@ local settings = require "holdfast.command.settings"
 local signals = require "holdfast.command.signals"
 local target = require "holdfast.command.target"
 local waiting = lazy "holdfast.command.waiting"
-
-local unpack = table.unpack or unpack
+local unpack = require("holdfast.compat").unpack
 
 local holding = {}
 
@@ -343,16 +342,13 @@ function Holding:expiry_times()
   return times
 end
 
-function Holding:report_unreleased(lock, message, code, seconds_left)
-  local text = ("%s; the lock will expire in at most %.0f s"):format(message, math.ceil(seconds_left))
+-- Reports why the lock was not released.
+function Holding:report_unreleased(lock, code, text)
   self.out:problem("warning", { { "code", code }, { "key", lock:key() } }, text)
 end
 
--- A lock that expires while its release waits for the server does not count as lost.
-function Holding:report_expired(lock)
-  local text = ('cannot release "%s" in time; the lock expired with its lease'):format(lock:key())
-  self.out:problem("warning", { { "code", "unreachable" }, { "key", lock:key() } }, text)
-end
+local EXPIRES = "%s; the lock will expire in at most %.0f s"
+local EXPIRED = 'cannot release "%s" in time; the lock expired with its lease'
 
 -- Releases a lock. `no_reply_code`: the error code if the server did not reply to an earlier
 -- release, or nil. In that case the client releases this lock in the background, until the client
@@ -378,9 +374,10 @@ function Holding:release()
     if released then
       self.out:event("released", { { "key", lock:key() } }, ('released "%s"'):format(lock:key()))
     elseif not GONE[code] then
-      self:report_unreleased(lock, message, code, seconds_left)
+      self:report_unreleased(lock, code, EXPIRES:format(message, math.ceil(seconds_left)))
     elseif expiry_times and core.now() >= expiry_times[i] then
-      self:report_expired(lock)
+      -- it expired while its release waited for the server, so it does not count as lost
+      self:report_unreleased(lock, "unreachable", EXPIRED:format(lock:key()))
     else
       loss = code == "lost" and message or loss or message
     end

@@ -41,10 +41,6 @@ local function command(client, ...)
   return replies.command(client, { ... })
 end
 
-local function command_for_lock(client, key, ...)
-  return replies.command(client, { ... }, driver.node_of_lock(client, key))
-end
-
 -- ---- finding ----
 
 local Scan = {}
@@ -64,14 +60,10 @@ local function new_scan(client, pattern, key_type)
   }, Scan)
 end
 
--- Starts with the first node. A cluster's nodes are known only after the first reply.
+-- Starts with the first node.
 function Scan:begin()
-  local nodes = core.client.nodes(self.client)
-  if #nodes == 0 then
-    local replied, message, code = self.client:ping()
-    if not replied then return nil, message, code end
-    nodes = core.client.nodes(self.client)
-  end
+  local nodes, message, code = replies.nodes(self.client)
+  if not nodes then return nil, message, code end
   self.nodes_left, self.ended, self.unread_in_round = nodes, false, 0
   self.skips_left = self.quorum and math.floor((#nodes - 1) / 2) or 0
   return true
@@ -118,7 +110,7 @@ end
 -- other lock.
 local function is_fair(client, key)
   return not core.client.is_quorum(client)
-    and command_for_lock(client, key, "EXISTS", queue_name(key, "fair")) == 1
+    and replies.command_for_lock(client, key, "EXISTS", queue_name(key, "fair")) == 1
 end
 
 -- → the hash's number of fields (1 for a running guard, whose second field is a fingerprint) | nil,
@@ -147,9 +139,7 @@ local function record_at(client, name)
 end
 
 local function hash_at(client, name, node)
-  local record = record_at(client, name)
-  if record then return record end
-  return lock_at(client, name, node)
+  return record_at(client, name) or lock_at(client, name, node)
 end
 
 -- Skips fencing counters without sending a command, because most strings on a server with locks are
@@ -494,7 +484,7 @@ end
 local function read_list(client, key, limit, name)
   local waiters = {}
   local owners = pages.shrink(limit, function(count)
-    return command_for_lock(client, key, "LRANGE", name, 0, count - 1)
+    return replies.command_for_lock(client, key, "LRANGE", name, 0, count - 1)
   end)
   for i, owner in ipairs(owners or {}) do waiters[i] = { owner = owner, place = i } end
   return waiters
@@ -509,7 +499,7 @@ function locks.waiters(client, entry, limit)
   local name = queue_name(key, kind)
   if core.kinds[kinds[kind].core_kind].uses_list then return read_list(client, key, limit, name) end
   local reply = pages.shrink(limit, function(count)
-    return command_for_lock(client, key, "ZRANGEBYSCORE", name, "(0", "+inf", "WITHSCORES", "LIMIT", 0, count)
+    return replies.command_for_lock(client, key, "ZRANGEBYSCORE", name, "(0", "+inf", "WITHSCORES", "LIMIT", 0, count)
   end)
   local waiters = {}
   for i = 1, type(reply) == "table" and #reply or 0, 2 do

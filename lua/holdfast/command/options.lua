@@ -8,10 +8,8 @@
 local locale = require "holdfast.locale"
 local lazy = require "holdfast.lazy"
 local hints = lazy "holdfast.hints"
-local library_options = require "holdfast.options"
 local texts = require "holdfast.text"
-
-local unpack = table.unpack or unpack
+local unpack = require("holdfast.compat").unpack
 
 local options = {}
 
@@ -33,40 +31,29 @@ local function duration(text)
   return text ~= "" and rest == "" and sum or nil
 end
 
-local function duration_from(minimum)
-  local expected = ("a duration from %s s to 1e9 s, such as 90, 1.5, 5m or 1h30m"):format(
-    locale.decimal("%g", minimum))
+local function whole(text)
+  local number = locale.number(text)
+  return number and number % 1 == 0 and number or nil
+end
+
+-- Returns a check for numbers. `parse`: text → number | nil; `expected`: describes them in the
+-- message.
+local function number_from(parse, minimum, maximum, expected)
   return function(text)
-    local seconds = duration(text)
-    if seconds and seconds >= minimum and seconds <= 1e9 then return seconds end
+    local number = parse(text)
+    local is_valid = number and number >= minimum and number <= maximum -- any locale: numbers
+    if is_valid then return number end
     return nil, expected
   end
 end
 
-options.seconds = duration_from(0)
-options.duration = duration_from(0.1)
+local DURATION_TEXT = "a duration from %s s to 1e9 s, such as 90, 1.5, 5m or 1h30m"
 
-function options.timeout(text)
-  local seconds = duration(text)
-  if seconds and not library_options.timeout(seconds) then return seconds end
-  return nil, "a duration from 0.001 s to 1h"
-end
-
-function options.exit_code(text)
-  local number = locale.number(text)
-  if number and number >= 0 and number <= 255 and number == math.floor(number) then
-    return number
-  end
-  return nil, "an exit code from 0 to 255"
-end
-
-function options.count(text)
-  local number = locale.number(text)
-  if number and number >= 1 and number <= 1e9 and number == math.floor(number) then
-    return number
-  end
-  return nil, "a whole number from 1 to 1e9"
-end
+options.seconds = number_from(duration, 0, 1e9, DURATION_TEXT:format("0"))
+options.duration = number_from(duration, 0.1, 1e9, DURATION_TEXT:format("0.1"))
+options.timeout = number_from(duration, 0.001, 3600, "a duration from 0.001 s to 1h")
+options.exit_code = number_from(whole, 0, 255, "an exit code from 0 to 255")
+options.count = number_from(whole, 1, 1e9, "a whole number from 1 to 1e9")
 
 function options.text(text)
   if text ~= "" then return text end

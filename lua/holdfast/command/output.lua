@@ -8,8 +8,7 @@ local json = lazy "holdfast.command.json"
 local process = require "holdfast.process"
 local texts = require "holdfast.text"
 local width = lazy "holdfast.command.width"
-
-local unpack = table.unpack or unpack
+local unpack = require("holdfast.compat").unpack
 
 local output = {}
 

@@ -13,11 +13,6 @@ local PAGE = 500 -- COUNT of each SCAN
 local MAX_PERMITS = 1000 -- maximum permits to read
 local PER_CALL = 100 -- permits that one call of a server program takes back
 
--- Sends a command to the node that stores the leases.
-local function command_for_lock(client, key, ...)
-  return replies.command(client, { ... }, driver.node_of_lock(client, key))
-end
-
 local function leases_of(key)
   return core.wire.names("permit", key).leases
 end
@@ -41,12 +36,10 @@ end
 
 function RunPermit:key() return self.semaphore_key end
 function RunPermit:owner() return core.lock.owner(self.permit) end
-function RunPermit:token() return self.permit:token() end
-function RunPermit:token_text() return self.permit:token_text() end
-function RunPermit:lost() return self.permit:lost() end
-function RunPermit:remaining() return self.permit:remaining() end
-function RunPermit:extend(seconds) return self.permit:extend(seconds) end
-function RunPermit:release() return self.permit:release() end
+
+for _, name in ipairs { "token", "token_text", "lost", "remaining", "extend", "release" } do
+  RunPermit[name] = function(self, ...) return self.permit[name](self.permit, ...) end
+end
 
 -- ---- all holders' permits ----
 
@@ -85,10 +78,10 @@ end
 
 -- → the owners of permits, with their leases: { { owner, permits, ttl, who }, ... }
 function permits.holders(client, key)
-  local time = command_for_lock(client, key, "TIME")
+  local time = replies.command_for_lock(client, key, "TIME")
   local seconds, micros = locale.number(time and time[1]), locale.number(time and time[2])
   local now = seconds and micros and seconds * 1000 + math.floor(micros / 1000) or 0
-  local reply = command_for_lock(client, key, "ZRANGEBYSCORE", leases_of(key), ("(%.0f"):format(now), "+inf",
+  local reply = replies.command_for_lock(client, key, "ZRANGEBYSCORE", leases_of(key), ("(%.0f"):format(now), "+inf",
     "WITHSCORES", "LIMIT", 0, MAX_PERMITS)
   local holders, by_owner, identities_by_digits = {}, {}, nil
   for i = 1, type(reply) == "table" and #reply or 0, 2 do
@@ -117,7 +110,7 @@ return #ids]]
 -- number of permits again, because it may have been changed since the user was asked.
 -- → whether any permits were taken | nil, message, code
 function permits.take_back(client, entry, lock)
-  local ended, message, code = command_for_lock(client, entry.key, "EVAL", END_LEASES, 1,
+  local ended, message, code = replies.command_for_lock(client, entry.key, "EVAL", END_LEASES, 1,
     leases_of(entry.key))
   if not ended then return nil, message, code end
   local info

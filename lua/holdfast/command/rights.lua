@@ -2,8 +2,7 @@
 
 local acl = require "holdfast.command.acl"
 local core = require "holdfast.core"
-
-local unpack = table.unpack or unpack
+local unpack = require("holdfast.compat").unpack
 
 local rights = {}
 

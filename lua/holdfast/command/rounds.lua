@@ -25,13 +25,23 @@ Scanner.__index = Scanner
 -- `view`: an object with a field `client`, passed to the functions. `pace`: { factor, min_pause,
 -- max_pause }. The pause between rounds is `factor` times as long as reading the last round's pages
 -- took, but at least `min_pause` and at most `max_pause` seconds. `visit(view, scan, name)`
--- is called for each key, `finish(view)` at the end of a round; both → true | nil, message, code
+-- is called for each key, `finish(view)`, if not nil, at the end of a round; both → true | nil,
+-- message, code
 function rounds.new(view, scans, pace, visit, finish)
   for _, scan in ipairs(scans) do scan.count = PAGE end
   return setmetatable({
     view = view, scans = scans, pace = pace, visit = visit, finish = finish,
     number = 0, due = 0, scanned_count = 0,
   }, Scanner)
+end
+
+-- Returns the scans of a view's rounds, `queues` and `locks`, and its search for latches.
+function rounds.scans(view)
+  local list = { view.latches }
+  for _, round in ipairs { view.queues, view.locks } do
+    for _, scan in ipairs(round.scans) do list[#list + 1] = scan end
+  end
+  return list
 end
 
 -- Returns how many connections the client has opened.
@@ -82,7 +92,7 @@ end
 -- → true | nil, message, code
 local function finish(scanner)
   local was_valid = is_valid(scanner)
-  if was_valid then
+  if was_valid and scanner.finish then
     local ok, message, code = scanner.finish(scanner.view)
     if not ok then return nil, message, code end
   end

@@ -14,8 +14,7 @@ local settings = require "holdfast.command.settings"
 local signals = require "holdfast.command.signals"
 local target = require "holdfast.command.target"
 local work = require "holdfast.command.work"
-
-local unpack = table.unpack or unpack
+local unpack = require("holdfast.compat").unpack
 
 local run = {}
 

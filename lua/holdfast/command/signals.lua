@@ -1,8 +1,7 @@
 -- The signals that the command handles.
 
 local process = require "holdfast.process"
-
-local unpack = table.unpack or unpack
+local unpack = require("holdfast.compat").unpack
 
 local signals = {}
 

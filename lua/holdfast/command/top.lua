@@ -143,10 +143,6 @@ local function read_lock(view, scan, name)
   return nil, message, code
 end
 
-local function finish_locks()
-  return true
-end
-
 -- Continues a round for `seconds`, or until the user quits. → true | nil, message, code
 function View:continue_round(round, seconds)
   local deadline, names = core.now() + seconds, 0
@@ -224,17 +220,8 @@ function View:arrange()
   self.list = list
 end
 
--- Returns all scans, for locks.describe_unread.
-function View:scans()
-  local list = { self.latches }
-  for _, round in ipairs { self.queues, self.locks } do
-    for _, scan in ipairs(round.scans) do list[#list + 1] = scan end
-  end
-  return list
-end
-
 function View:title()
-  local left_out = locks.describe_unread(self:scans())
+  local left_out = locks.describe_unread(rounds.scans(self))
   return texts.plural(self.count, "lock") .. (self:is_complete() and ", " or " so far, ")
     .. texts.plural(self.waiters, "waiter") .. (left_out and "; " .. left_out or "")
 end
@@ -384,7 +371,7 @@ local function print_json(view, out)
   for _, entry in ipairs(view.list) do
     output.print(json.object(locks.fields(entry, view:identify(entry.owner))))
   end
-  local left_out = locks.describe_unread(view:scans())
+  local left_out = locks.describe_unread(rounds.scans(view))
   if left_out then out:problem("warning", {}, left_out) end
 end
 
@@ -416,7 +403,7 @@ local function new_view(client, pattern)
   local queues, held, latches = locks.rounds(client, pattern or "*")
   view.latches = latches
   view.queues = rounds.new(view, queues, QUEUES, read_queue, finish_queues)
-  view.locks = rounds.new(view, held, LOCKS, read_lock, finish_locks)
+  view.locks = rounds.new(view, held, LOCKS, read_lock)
   return setmetatable(view, View)
 end
 
