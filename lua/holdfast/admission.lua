@@ -12,15 +12,9 @@ local admission = {}
 ---@field resource? string | fun(): string? what the request writes to; default: the header Fence-Resource
 ---@field ttl? number seconds for which the highest token is remembered; default 7 days
 
-local function resource_option(value)
-  if options.key(value) and options.callable(value) then
-    return "a non-empty string or a function"
-  end
-end
-
 admission.options = {
-  client = function(value) return options.userdata(value, "holdfast.client") end,
-  resource = resource_option,
+  client = options.client,
+  resource = options.key_or_callable,
   ttl = options.token_ttl,
 }
 

@@ -1,6 +1,7 @@
 -- The methods of a client. Those that return an object do no I/O. See docs/reference/api/client.md.
 
 local core = require "holdfast.core"
+local error = require("holdfast.compat").error
 local lazy = require "holdfast.lazy"
 local credentials = lazy "holdfast.credentials"
 local deadlocks = lazy "holdfast.deadlocks"
@@ -141,7 +142,7 @@ local function tls_of(given, loop, level)
   if (tls.cert == nil) ~= (tls.key == nil) then
     error("holdfast.new: tls: cert and key must be set together", level + 1)
   end
-  local problem = driver.check_tls(loop, tls)
+  local problem = loop and loop.check_tls and loop.check_tls(tls)
   if problem then error("holdfast.new: tls: " .. problem, level + 1) end
   return tls
 end
@@ -250,7 +251,7 @@ local function new(given, level, more, loop)
   if given.mode == "quorum" and given.crash_release then
     error("holdfast.new: crash_release does not work in a quorum, which has no queue", level + 1)
   end
-  local settings = driver.settings(loop)
+  local settings = loop and loop.settings or {}
   local client, problem = raw.new {
     mode = given.mode,
     servers = lists.urls,
@@ -443,7 +444,7 @@ end
 ---@overload fun(self: holdfast.client, key: string, period: number, fn: holdfast.lock_callback, ...): ...
 function Client:once(key, period, opts, fn, ...)
   check_call(self, "client:once", key, "schedules")
-  check_argument(period, once.check_period, "client:once", "period", 2)
+  check_argument(period, options.period, "client:once", "period", 2)
   if options.callable(opts) == nil then
     options.not_after_function(once.options, "client:once", "key, period, ", 2, fn, ...)
     return once.run(self, key, period, defaults[self], {}, opts, fn, ...)
@@ -452,6 +453,18 @@ function Client:once(key, period, opts, fn, ...)
   locks.check_limits_apply(opts, defaults[self], true, "client:once", 2)
   check_argument(fn, options.callable, "client:once", "fn", 2)
   return once.run(self, key, period, defaults[self], opts, fn, ...)
+end
+
+-- Runs fn under a lock of this kind (see locks.new), whose known options are `known_options`.
+local function run_with_kind(self, name, kind, known_options, key, opts, fn, ...)
+  if options.callable(opts) == nil then
+    options.not_after_function(known_options, name, "key, ", 2, fn, ...)
+    local lock = locks.new(self, key, locks.no_options, defaults[self], kind)
+    return with_lock.run(lock, locks.no_options, opts, fn, ...)
+  end
+  opts = lock_options(self, opts, known_options, name, 2)
+  check_argument(fn, options.callable, name, "fn", 2)
+  return with_lock.run(locks.new(self, key, opts, defaults[self], kind), opts, fn, ...)
 end
 
 -- Calls fn(lock, ...) while holding the lock on `key`, and releases the lock even if fn raises.
@@ -465,13 +478,7 @@ end
 ---@overload fun(self: holdfast.client, key: string, fn: holdfast.lock_callback, ...): ...
 function Client:with_lock(key, opts, fn, ...)
   check_call(self, "client:with_lock", key)
-  if options.callable(opts) == nil then
-    options.not_after_function(with_lock.options, "client:with_lock", "key, ", 2, fn, ...)
-    return with_lock.run(locks.new(self, key, locks.no_options, defaults[self]), locks.no_options, opts, fn, ...)
-  end
-  opts = lock_options(self, opts, with_lock.options, "client:with_lock", 2)
-  check_argument(fn, options.callable, "client:with_lock", "fn", 2)
-  return with_lock.run(locks.new(self, key, opts, defaults[self]), opts, fn, ...)
+  return run_with_kind(self, "client:with_lock", nil, with_lock.options, key, opts, fn, ...)
 end
 
 -- A semaphore whose permits each have a lease.
@@ -517,18 +524,6 @@ function Client:fence(resource, opts)
   return fence.new(self, resource, opts, defaults[self])
 end
 
--- Runs fn under a lock of this kind (see locks.new).
-local function run_with_kind(self, name, kind, key, opts, fn, ...)
-  if options.callable(opts) == nil then
-    options.not_after_function(read_write_lock.with_options, name, "key, ", 2, fn, ...)
-    local lock = locks.new(self, key, locks.no_options, defaults[self], kind)
-    return with_lock.run(lock, locks.no_options, opts, fn, ...)
-  end
-  opts = lock_options(self, opts, read_write_lock.with_options, name, 2)
-  check_argument(fn, options.callable, name, "fn", 2)
-  return with_lock.run(locks.new(self, key, opts, defaults[self], kind), opts, fn, ...)
-end
-
 -- Calls fn(lock, ...) while holding the read lock on `key`; otherwise like with_lock.
 ---@param key string
 ---@param opts? holdfast.with_lock_options
@@ -538,7 +533,8 @@ end
 ---@overload fun(self: holdfast.client, key: string, fn: holdfast.lock_callback, ...): ...
 function Client:with_read_lock(key, opts, fn, ...)
   check_call(self, "client:with_read_lock", key, "read/write locks")
-  return run_with_kind(self, "client:with_read_lock", "read", key, opts, fn, ...)
+  local known_options = read_write_lock.with_options
+  return run_with_kind(self, "client:with_read_lock", "read", known_options, key, opts, fn, ...)
 end
 
 -- Calls fn(lock, ...) while holding the write lock on `key`; otherwise like with_lock.
@@ -550,7 +546,8 @@ end
 ---@overload fun(self: holdfast.client, key: string, fn: holdfast.lock_callback, ...): ...
 function Client:with_write_lock(key, opts, fn, ...)
   check_call(self, "client:with_write_lock", key, "read/write locks")
-  return run_with_kind(self, "client:with_write_lock", "write", key, opts, fn, ...)
+  local known_options = read_write_lock.with_options
+  return run_with_kind(self, "client:with_write_lock", "write", known_options, key, opts, fn, ...)
 end
 
 -- Calls fn(lock, ...) while holding the fair lock on `key`; otherwise like with_lock.
@@ -562,7 +559,8 @@ end
 ---@overload fun(self: holdfast.client, key: string, fn: holdfast.lock_callback, ...): ...
 function Client:with_fair_lock(key, opts, fn, ...)
   check_call(self, "client:with_fair_lock", key, "fair locks")
-  return run_with_kind(self, "client:with_fair_lock", "fair", key, opts, fn, ...)
+  local known_options = read_write_lock.with_options
+  return run_with_kind(self, "client:with_fair_lock", "fair", known_options, key, opts, fn, ...)
 end
 
 -- Waits to become the leader, calls fn(term, ...), and waits again once fn has returned. Ends after
@@ -694,9 +692,5 @@ function Watchdog:stats()
   }
 end
 
--- Returns a client's defaults, for modules that create locks themselves.
-local function defaults_of(client)
-  return defaults[client]
-end
-
-return { new = new, defaults = defaults_of }
+-- defaults(client): for modules that create locks themselves
+return { new = new, defaults = function(client) return defaults[client] end }

@@ -50,16 +50,6 @@ function driver.loop(value)
   return loops.get(value)
 end
 
--- Returns what core.client.new needs to know about the loop, as { name = true }.
-function driver.settings(loop)
-  return loop and loop.settings or {}
-end
-
--- Returns why this loop does not support these TLS options, or nil.
-function driver.check_tls(loop, tls)
-  if loop and loop.check_tls then return loop.check_tls(tls) end
-end
-
 -- Raises an error that blames the caller if abort_on_loss cannot work: if C has set a hook, which
 -- Lua cannot restore, or if coroutines of an event loop would share LuaJIT's single hook.
 function driver.check_hooks(lock)

@@ -9,6 +9,7 @@ local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 local leaving = require "holdfast.leaving"
 local notifier = require "holdfast.notifier"
+local options = require "holdfast.options"
 
 local events = {}
 
@@ -43,13 +44,6 @@ local function call_listener(item)
   return true
 end
 
--- The lock's listener and the client's listener each get their own table.
-local function copy(event)
-  local new = {}
-  for name, value in pairs(event) do new[name] = value end
-  return new
-end
-
 -- Adds the holder to the last event that reports the lock as taken.
 local function add_holder(list, acquire)
   for i = #list, 1, -1 do
@@ -69,7 +63,8 @@ local function gather(add, acquire)
     for _, event in ipairs(list) do
       local lock_listener = listeners[event.observer]
       event.observer = nil
-      if lock_listener then add { lock_listener, copy(event) } end
+      -- the lock's listener and the client's listener each get their own table
+      if lock_listener then add { lock_listener, options.copy(event) } end
       if listener ~= true then add { listener, event } end
     end
   end

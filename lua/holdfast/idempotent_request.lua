@@ -40,12 +40,6 @@ local idempotent_request = {}
 ---@field class? string for counters and events; default: the client's
 ---@field on_event? fun(event: holdfast.event)
 
-local function key_option(value)
-  if options.key(value) and options.callable(value) then
-    return "a non-empty string or a function"
-  end
-end
-
 local function header_option(value)
   if type(value) ~= "boolean" and options.key(value) then
     return "a boolean or the name of a header"
@@ -69,14 +63,10 @@ local function status_option(value)
   if not is_valid then return "an integer from 200 to 599" end
 end
 
-local function client_option(value)
-  return options.userdata(value, "holdfast.client")
-end
-
 idempotent_request.options = {
-  client = client_option,
+  client = options.client,
   expire = options.duration,
-  key = key_option,
+  key = options.key_or_callable,
   header = header_option,
   principal = principal_option,
   vary = vary_option,

@@ -33,10 +33,6 @@ local function default_client(level)
   return default
 end
 
-local function check_client(value)
-  return options.userdata(value, "holdfast.client")
-end
-
 local function check_host(value)
   if type(value) == "string" and value ~= "" then return end
   return options.list(value, 64, "a host name or a list of host names", function(name)
@@ -44,7 +40,7 @@ local function check_host(value)
   end)
 end
 
-local STATUS_OPTIONS = { client = check_client, pattern = options.text, host = check_host }
+local STATUS_OPTIONS = { client = options.client, pattern = options.text, host = check_host }
 
 -- Like client:with_lock, on a default client created from the environment.
 ---@param key string

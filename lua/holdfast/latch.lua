@@ -24,12 +24,7 @@ local check_count = options.whole(1, 1000000000, "1 to 1e9")
 ---@field interruptible? boolean a signal ends a wait
 
 local latch = {
-  options = {
-    wait = options.wait,
-    class = options.class,
-    on_event = options.callable,
-    interruptible = options.boolean,
-  },
+  options = locks.add_options({}, { "wait", "class", "on_event", "interruptible" }),
 }
 
 -- `given` must already have been checked; `defaults` are the client's.

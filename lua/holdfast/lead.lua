@@ -31,15 +31,11 @@ local lead = {}
 ---@field fencing? boolean default: the client's, which is true unless set
 ---@field token_ttl? number
 
-lead.options = {
+lead.options = locks.add_options({
   once = options.boolean,
   abort_on_loss = abort.check,
   on_change = options.callable,
-}
-for _, name in ipairs { "lease", "max_hold", "on_lost", "on_event", "class", "interruptible", "fencing",
-    "token_ttl" } do
-  lead.options[name] = locks.options[name]
-end
+}, { "lease", "max_hold", "on_lost", "on_event", "class", "interruptible", "fencing", "token_ttl" })
 
 -- Raises at `level` if the client does not support these options.
 function lead.check(given, defaults, level)

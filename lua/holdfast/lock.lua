@@ -319,6 +319,12 @@ lock.options = {
   token_ttl = options.token_ttl,
 }
 
+-- Adds the lock options with these names to a table of options. → the table
+function lock.add_options(known, names)
+  for _, name in ipairs(names) do known[name] = lock.options[name] end
+  return known
+end
+
 -- The default token_ttl. Once a counter has expired, the next token comes from the server's clock.
 local DAY = 24 * 3600
 

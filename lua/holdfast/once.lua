@@ -43,16 +43,8 @@ local once = {}
 ---@field name string?
 ---@field age number seconds since the call reached the server, by the server's clock
 
-once.options = { retry = options.boolean, abort_on_loss = abort.check }
-for _, name in ipairs { "wait", "lease", "max_hold", "on_lost", "on_event", "class", "interruptible" } do
-  once.options[name] = locks.options[name]
-end
-
-function once.check_period(value)
-  if type(value) ~= "number" or not (value >= 0.1 and value <= 1e9) then
-    return "a number of seconds from 0.1 to 1e9"
-  end
-end
+once.options = locks.add_options({ retry = options.boolean, abort_on_loss = abort.check },
+  { "wait", "lease", "max_hold", "on_lost", "on_event", "class", "interruptible" })
 
 local PREFIX = "holdfast_once:"
 

@@ -40,19 +40,12 @@ meta.__metatable = meta.__name
 
 local one_by_one = {}
 
-one_by_one.options = {
+one_by_one.options = locks.add_options({
   wait = options.number_or_default,
   lease = options.duration_or_default,
-  max_hold = options.duration,
   queue = options.boolean,
-  max_waiters = options.max_waiters,
   prefix = options.text,
-  class = options.class,
-  on_event = options.callable,
-  interruptible = options.boolean,
-  async_release = options.boolean,
-  keep = options.keep,
-}
+}, { "max_hold", "max_waiters", "class", "on_event", "interruptible", "async_release", "keep" })
 
 ---@class holdfast.execute_options
 ---@field wait? number

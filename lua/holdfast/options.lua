@@ -39,18 +39,14 @@ options.deadlock_check = number_from(0.5, 1e9, "a number of seconds from 0.5 to 
 options.keep = number_from(0, 60, "a number of seconds from 0 to 60")
 
 options.restart_guard = number_from(0, 1e9, "a number of seconds from 0 to 1e9")
+options.period = number_from(0.1, 1e9, "a number of seconds from 0.1 to 1e9")
+options.wait = number_from(0, math.huge, "a non-negative number of seconds or math.huge")
 options.timeout = number_from(0.001, 3600, "a number of seconds from 0.001 to 3600")
 
 -- A fencing counter may be kept forever.
 function options.token_ttl(value)
   if value ~= math.huge and options.duration(value) then
     return "math.huge or " .. DURATION_TEXT
-  end
-end
-
-function options.wait(value)
-  if type(value) ~= "number" or value ~= value or value < 0 then
-    return "a non-negative number of seconds or math.huge"
   end
 end
 
@@ -198,6 +194,17 @@ function options.one_of(...)
     end
     return 'one of "' .. table.concat(known, '", "') .. '"'
   end
+end
+
+-- Checks a string that is not empty, or a function that returns one.
+function options.key_or_callable(value)
+  if options.key(value) and options.callable(value) then
+    return "a non-empty string or a function"
+  end
+end
+
+function options.client(value)
+  return options.userdata(value, "holdfast.client")
 end
 
 -- Returns the name of the value's type if it is one of holdfast's types, or nil.

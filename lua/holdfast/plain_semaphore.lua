@@ -30,12 +30,7 @@ local check_change = options.whole(-MAX_PERMITS, MAX_PERMITS, "-1e9 to 1e9")
 ---@field interruptible? boolean a signal ends a wait
 
 local plain_semaphore = {
-  options = {
-    wait = options.wait,
-    class = options.class,
-    on_event = options.callable,
-    interruptible = options.boolean,
-  },
+  options = locks.add_options({}, { "wait", "class", "on_event", "interruptible" }),
 }
 
 ---@class holdfast.with_plain_permit_options
@@ -72,10 +67,9 @@ end
 ---@return_overload nil, string, holdfast.code
 function PlainSemaphore:acquire(count, wait)
   check_self(self, PlainSemaphore, "plain_semaphore:acquire", 2)
-  if count == nil then count = 1 end
-  check_argument(count, check_count, "plain_semaphore:acquire", "count", 2)
+  if count ~= nil then check_argument(count, check_count, "plain_semaphore:acquire", "count", 2) end
   if wait ~= nil then check_argument(wait, options.wait, "plain_semaphore:acquire", "wait", 2) end
-  return take(self, make_handle(self, count), wait)
+  return take(self, make_handle(self, count or 1), wait)
 end
 
 -- The same as acquire(count, 0).
@@ -86,9 +80,8 @@ end
 ---@return_overload nil, string, holdfast.code
 function PlainSemaphore:try_acquire(count)
   check_self(self, PlainSemaphore, "plain_semaphore:try_acquire", 2)
-  if count == nil then count = 1 end
-  check_argument(count, check_count, "plain_semaphore:try_acquire", "count", 2)
-  return take(self, make_handle(self, count), 0)
+  if count ~= nil then check_argument(count, check_count, "plain_semaphore:try_acquire", "count", 2) end
+  return take(self, make_handle(self, count or 1), 0)
 end
 
 -- Gives back permits, even if another client acquired them.
@@ -99,10 +92,9 @@ end
 ---@return_overload nil, string, holdfast.code
 function PlainSemaphore:release(count)
   check_self(self, PlainSemaphore, "plain_semaphore:release", 2)
-  if count == nil then count = 1 end
-  check_argument(count, check_count, "plain_semaphore:release", "count", 2)
+  if count ~= nil then check_argument(count, check_count, "plain_semaphore:release", "count", 2) end
   notify()
-  local free, message, code = raw.give(self.single, count)
+  local free, message, code = raw.give(self.single, count or 1)
   if not free then return nil, message, code end
   return true
 end

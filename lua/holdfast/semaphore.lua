@@ -141,20 +141,10 @@ Semaphore.__name = "holdfast.semaphore"
 ---@field fencing? boolean default: the client's, which is true unless set
 ---@field token_ttl? number seconds that the fencing counter is kept after the last acquire; default: the client's, a day unless set
 
-semaphore.options = {
-  permits = check_permits,
-  lease = options.duration,
-  max_hold = options.duration,
-  wait = options.wait,
-  max_waiters = options.max_waiters,
-  watchdog = options.boolean,
-  on_lost = options.callable,
-  on_event = options.callable,
-  class = options.class,
-  interruptible = options.boolean,
-  fencing = options.boolean,
-  token_ttl = options.token_ttl,
-}
+semaphore.options = locks.add_options({ permits = check_permits }, {
+  "lease", "max_hold", "wait", "max_waiters", "watchdog", "on_lost", "on_event", "class",
+  "interruptible", "fencing", "token_ttl",
+})
 
 ---@class holdfast.with_permit_options
 ---@field count? integer 1 to 1000; default 1
@@ -186,11 +176,10 @@ end
 ---@return_overload nil, string, holdfast.code
 function Semaphore:acquire(count, wait)
   check_self(self, Semaphore, "semaphore:acquire", 2)
-  if count == nil then count = 1 end
-  check_argument(count, check_count, "semaphore:acquire", "count", 2)
+  if count ~= nil then check_argument(count, check_count, "semaphore:acquire", "count", 2) end
   if wait ~= nil then check_argument(wait, options.wait, "semaphore:acquire", "wait", 2) end
   notify()
-  return raw.acquire(make_handle(self, count), wait)
+  return raw.acquire(make_handle(self, count or 1), wait)
 end
 
 -- The same as acquire(count, 0).
@@ -201,10 +190,9 @@ end
 ---@return_overload nil, string, holdfast.code
 function Semaphore:try_acquire(count)
   check_self(self, Semaphore, "semaphore:try_acquire", 2)
-  if count == nil then count = 1 end
-  check_argument(count, check_count, "semaphore:try_acquire", "count", 2)
+  if count ~= nil then check_argument(count, check_count, "semaphore:try_acquire", "count", 2) end
   notify()
-  return raw.acquire(make_handle(self, count), 0)
+  return raw.acquire(make_handle(self, count or 1), 0)
 end
 
 -- Calls fn(permit, ...) while holding permits, and gives them back even if fn raises.

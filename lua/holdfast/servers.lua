@@ -6,7 +6,6 @@ local options = require "holdfast.options"
 local texts = require "holdfast.text"
 
 local MAX_SERVERS = { quorum = 32, shards = 64 }
-local MAX_WEIGHT = 100
 
 local servers = {}
 
@@ -16,11 +15,6 @@ local function check_url(value)
   if type(value) ~= "string" then return "a URL" end
 end
 
-local function check_weight(value)
-  local is_valid = type(value) == "number" and value % 1 == 0 and value >= 1 and value <= MAX_WEIGHT
-  if not is_valid then return "a whole number from 1 to 100" end
-end
-
 local function check_name(value)
   if type(value) ~= "string" or value == "" or #value > 255 or value:find("\0", 1, true) then
     return "a string of 1 to 255 bytes with no NUL bytes"
@@ -28,7 +22,7 @@ local function check_name(value)
 end
 
 local ENTRY = "a URL or { url = …, weight = …, name = … }"
-local known = { url = check_url, weight = check_weight, name = check_name }
+local known = { url = check_url, weight = options.whole(1, 100, "1 to 100"), name = check_name }
 
 local function check_entry(value)
   if type(value) == "string" then return end

@@ -57,7 +57,7 @@ local function wrap(given)
     report = report,
     late_message = late_message,
     owner = owner,
-    settings = { uses_event_loop = true },
+    settings = { uses_event_loop = true }, -- for core.client.new
   }
   function self.begin(pump, task)
     local prepared, message = descriptors.prepare(pump)

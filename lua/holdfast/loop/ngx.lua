@@ -52,7 +52,7 @@ local owner = {}
 
 local loop = {
   name = "ngx_lua", driver = "resty", task = "timer", runs_within = RUNS_WITHIN, owner = owner,
-  settings = { external = true, needs_approval = true },
+  settings = { external = true, needs_approval = true }, -- for core.client.new
 }
 
 -- ---- the calling request ----
@@ -248,6 +248,7 @@ end
 
 local NGINX_TRUSTS = "under ngx_lua, set lua_ssl_trusted_certificate in nginx.conf instead of ca_file or ca_path"
 
+-- Returns why this loop does not support these TLS options, or nil.
 function loop.check_tls(tls)
   if tls.ca_file or tls.ca_path then return NGINX_TRUSTS end
 end
