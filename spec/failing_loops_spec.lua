@@ -152,6 +152,32 @@ for _, loop in ipairs(loops) do
       process.wait_until(function() return #left() == 0 end, 10)
       assert.same({}, left())
     end)
+
+    -- Among these waits are those of the calls that a schedule makes under its lock.
+    it("a run of a schedule leaves no lock, whichever wait for a signal raises an error", function()
+      local held, calls = {}, 0
+      local function is_free(key) return server:cli("EXISTS", key) == 0 end
+      local function run(nth)
+        local driver, count = failing(loop, FAULTS["a wait for a signal that raises an error"], nth)
+        local client = holdfast.new { url = server:url(), driver = driver }
+        pcall(client.once, client, "job " .. nth, 60, function() end)
+        calls = count.calls
+        if not loop.wait_until(function() return is_free("job " .. nth) end, 5) then
+          held[#held + 1] = nth
+        end
+        pcall(client.close, client)
+      end
+      quietly(function()
+        loop.run(function()
+          local nth = 0
+          repeat
+            nth = nth + 1
+            run(nth)
+          until calls < nth
+        end)
+      end)
+      assert.same({}, held)
+    end)
   end)
 end
 

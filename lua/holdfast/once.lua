@@ -182,6 +182,13 @@ local function run_under_lock(self, lock, given, fn, ...)
   return add_record_failure(record_failure, with_lock.run_held(lock, given, fn, ...))
 end
 
+-- An event loop may raise an error while the state is sent, before the lock is released.
+local function return_or_abandon(lock, succeeded, ...)
+  if succeeded then return ... end
+  raw.abandon(lock)
+  error((...), 0)
+end
+
 -- `period`, `opts` and `fn` must already have been checked.
 function once.run(client, key, period, defaults, opts, fn, ...)
   loss.notify()
@@ -197,7 +204,8 @@ function once.run(client, key, period, defaults, opts, fn, ...)
     once.withdraw(self)
     return nil, message, code
   end
-  return compat.closing(raw.abandon, lock, run_under_lock, self, lock, given, fn, ...)
+  return return_or_abandon(lock,
+    compat.closing(raw.abandon, lock, pcall, run_under_lock, self, lock, given, fn, ...))
 end
 
 return once
