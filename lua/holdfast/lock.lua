@@ -320,8 +320,8 @@ lock.options = {
 }
 
 -- Adds the lock options with these names to a table of options. → the table
-function lock.add_options(known, names)
-  for _, name in ipairs(names) do known[name] = lock.options[name] end
+function lock.add_options(known, wanted)
+  for _, name in ipairs(wanted) do known[name] = lock.options[name] end
   return known
 end
 
