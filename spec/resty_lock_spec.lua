@@ -2,6 +2,7 @@
 -- nginx, and in plain Lua.
 
 local holdfast = require "holdfast"
+local loops = require "spec.support.loops"
 local nginx = require "spec.support.nginx"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -52,6 +53,26 @@ describe("a lock object of the lua-resty-lock module", function()
     assert.equal(0, lock:lock("b"))
     assert.equal(1, (lock:unlock()))
   end)
+
+  for _, loop in ipairs { loops[1] } do
+    it("can hold at most one key even if two coroutines lock it at the same time", function()
+      loop.run(function()
+        resty_lock.client = holdfast.new { url = world.server:url(), driver = loop.driver }
+        local lock, results = new(), {}
+        for _, key in ipairs { "a", "b" } do
+          loop.spawn(function()
+            local elapsed, message = lock:lock(key)
+            results[#results + 1] = elapsed and "held" or message
+          end)
+        end
+        assert.is_true(loop.wait_until(function() return #results == 2 end))
+        assert.same({ "held", "locked" }, results)
+        assert.equal(1, (lock:unlock()))
+        assert.equal(0, world.cli("EXISTS", "my_locks:a", "my_locks:b"))
+        resty_lock.client:close()
+      end)
+    end)
+  end
 
   it("with a different name uses separate keys", function()
     local one, other = resty_lock:new("one"), resty_lock:new("other", { timeout = 0 })

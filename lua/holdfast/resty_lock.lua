@@ -53,6 +53,10 @@ function resty_lock:lock(key)
     elapsed = acquired and lock:waited()
   end
   if not acquired then return nil, code == "busy" and "timeout" or message end
+  if self.held_lock then -- another coroutine has locked a key in the meantime
+    lock:release()
+    return nil, "locked"
+  end
   self.held_lock = lock
   return elapsed
 end
