@@ -12,6 +12,7 @@ local traceback = require "holdfast.traceback"
 
 local getinfo, gethook, sethook = debug.getinfo, debug.gethook, debug.sethook
 local jit, raw, pcall, xpcall = compat.jit, core.lock, pcall, xpcall
+local current_coroutine = compat.current_coroutine
 
 -- VM instructions between checks; prime, so that not each check of a loop falls into a call hook of
 -- the program's, in which no other hook runs.
@@ -44,11 +45,6 @@ end
 -- coroutine -> its innermost run: { lock, outer, in_user_code, depth }. The hook raises only in the
 -- user's function, and not in an on_lost or on_event called from there.
 local runs = setmetatable({}, { __mode = "k" })
-local MAIN = {}
-
-local function current_coroutine()
-  return coroutine.running() or MAIN
-end
 
 local function end_call(run, ...)
   run.in_user_code = false

@@ -52,6 +52,13 @@ compat.isyieldable = coroutine.isyieldable or function()
   return thread ~= nil and not is_main
 end
 
+local MAIN = {}
+
+-- Returns the running coroutine, or a value that stands for the main one.
+function compat.current_coroutine()
+  return coroutine.running() or MAIN
+end
+
 -- See closing.lua. Only Lua 5.4 and newer can close a coroutine.
 if _VERSION >= "Lua 5.4" then -- any locale: the two strings can differ only in a digit
   compat.closing = require "holdfast.closing"

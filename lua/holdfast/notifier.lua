@@ -3,6 +3,7 @@
 -- returns, by the same coroutine, or by another if that coroutine ends first.
 
 local core = require "holdfast.core"
+local current_coroutine = require("holdfast.compat").current_coroutine
 local driver = require "holdfast.driver"
 
 local now = core.now
@@ -17,10 +18,6 @@ local notifier = {}
 
 -- coroutine -> the number of the user's functions that are running in it, nested
 local depths = setmetatable({}, { __mode = "k" })
-
-local function current_coroutine()
-  return coroutine.running() or depths
-end
 
 -- Returns the number of such functions that are running in this coroutine.
 function notifier.depth()

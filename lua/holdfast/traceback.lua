@@ -1,15 +1,12 @@
 -- Keeps the traceback of the last error that passed through with_lock, for each coroutine.
 
-local error_text = require("holdfast.compat").error_text
+local compat = require "holdfast.compat"
+
+local current_coroutine, error_text = compat.current_coroutine, compat.error_text
 
 local traceback = {}
 
 local last = setmetatable({}, { __mode = "k" })
-local MAIN = {}
-
-local function current_coroutine()
-  return coroutine.running() or MAIN
-end
 
 -- A message handler for xpcall that returns the error value unchanged.
 function traceback.keep(value)
