@@ -583,13 +583,16 @@ static const char *const hf_segment_table[] = {
     "if not holder then return by_count == 1 end\n"
     "local fields = 1 + (holder == 'print' and 0 or print_count)\n"
     "if redis.call('HLEN', LOCK) ~= fields or not holds_of(LOCK, holder) then return false end\n"
-    "return holder == OWNER or holder:find(REDISSON_OWNER) or redis.call('EXISTS', COUNTER, QUEUE) > 0\n"
+    "if holder == OWNER or holder:find(REDISSON_OWNER) or holder:find(OUR_OWNER) then return true end\n"
+    "return redis.call('EXISTS', COUNTER, QUEUE) > 0\n"
     "end\n",
     [FORCE_2] = "local kind = redis.call('TYPE', LOCK).ok\n"
     "if kind == 'none' then return 0 end\n"
     "if kind ~= KEY_TYPE then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
     "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
-    "if ARGV[3] and ARGV[3] ~= holder_of(LOCK) then return 0 end\n",
+    "local holder = holder_of(LOCK) or ''\n"
+    "local original = holder:find(OUR_OWNER) and holder:match('^[^.]+')\n"
+    "if ARGV[3] and ARGV[3] ~= holder and ARGV[3] ~= original then return 0 end\n",
     [FOREIGN_HOLDER_1] = "local MAX_HOLDERS = 9\n"
     "local function count_holder(record, members)\n"
     "if members[3] == WAITER and record.holders + 0 < MAX_HOLDERS then\n"
@@ -2599,10 +2602,10 @@ static const hf_program hf_program_table[] = {
     {"fair_extend", "d11a2790646c0548d46441428cbea4d48eedd2b2", (const unsigned char[]){HASH_2,
     HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, PLAIN_2, FAIR_EXTEND_3, HF_NO_SEGMENT}, 1405,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_EXTEND], NULL},
-    {"fair_force", "e2728aeeb8afe1cc96f6da759a6f41f79ba46f4a", (const unsigned char[]){KEYS_1,
+    {"fair_force", "7faa6f461a1dda2645b6333ec0bad157f5ce9bad", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4, HASH_6, PLAIN_2, FAIR_QUEUE_1,
     RECORD_3, FAIR_QUEUE_2, FAIR_PASSING_1, OWNERS_3, FAIR_FORCE_2, FORCE_2, FAIR_FORCE_3,
-    HF_NO_SEGMENT}, 6416, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE], NULL},
+    HF_NO_SEGMENT}, 6535, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE], NULL},
     {"fair_info", "46ee79307f5dd0b0ef358acdc03e412b4801afef", (const unsigned char[]){HASH_2,
     HASH_3, HASH_4, HASH_6, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, AHEAD_1, FAIR_INFO_2,
     HF_NO_SEGMENT}, 2432, NULL, NULL},
@@ -2616,12 +2619,12 @@ static const hf_program hf_program_table[] = {
     HF_NO_SEGMENT}, 5768, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE], NULL},
     {"fence", "3a01f5a7c9af65d07fde71be9f7c49f558d5b8c9", (const unsigned char[]){FENCE_1,
     HF_NO_SEGMENT}, 1927, NULL, NULL},
-    {"force", "0d7f47c378a6b904214cf08f319d05cc786ad617", (const unsigned char[]){KEYS_1, CLOCK_2,
+    {"force", "e7bebe6d6d70c30b912dd548c7411040a06c35f0", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PLAIN_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3,
-    HF_NO_SEGMENT}, 15093, &hf_program_table[HF_PROGRAM_SHARDED_FORCE], NULL},
+    HF_NO_SEGMENT}, 15259, &hf_program_table[HF_PROGRAM_SHARDED_FORCE], NULL},
     {"info", "da1c8fc8f60555f921bfd6c4593a064a00323afb", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, HASH_6, AHEAD_1, AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, INFO_2,
     HF_NO_SEGMENT}, 2857, NULL, NULL},
@@ -2653,12 +2656,12 @@ static const hf_program hf_program_table[] = {
     NULL},
     {"mutex_extend", "0cfdc1741361b9805641544de666ac64e9af4ccb", (const unsigned char[]){STRING_2,
     EXTEND_2, FAIR_EXTEND_2, SILENT_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1103, NULL, NULL},
-    {"mutex_force", "39c5e716e83fd0e569201e69f9367a8038d06a54", (const unsigned char[]){KEYS_1,
+    {"mutex_force", "58d43fcad7806aa48579b10af332d5d3762ff06f", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, STRING_2,
     STRING_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, SILENT_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3,
-    HF_NO_SEGMENT}, 14125, NULL, NULL},
+    HF_NO_SEGMENT}, 14291, NULL, NULL},
     {"mutex_info", "5faecfb36f85a56c130496421a1d0eed0a54b7f0", (const unsigned char[]){STRING_2,
     STRING_4, AHEAD_1, AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, INFO_2,
     HF_NO_SEGMENT}, 2039, NULL, NULL},
@@ -2853,10 +2856,10 @@ static const hf_program hf_program_table[] = {
     {"sharded_fair_extend", "077feca393defe40d588271c277b9be58836585c",
     (const unsigned char[]){HASH_2, HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, SHARDED_2,
     FAIR_EXTEND_3, HF_NO_SEGMENT}, 1831, NULL, &hf_program_table[HF_PROGRAM_FAIR_EXTEND]},
-    {"sharded_fair_force", "767ed56cd7597806666cbd524404bf0713406974",
+    {"sharded_fair_force", "8cfba070bacaa0decd15f9a48d907daded476a36",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4,
     HASH_6, SHARDED_2, FAIR_QUEUE_1, RECORD_3, FAIR_QUEUE_2, FAIR_PASSING_1, OWNERS_3,
-    FAIR_FORCE_2, FORCE_2, FAIR_FORCE_3, HF_NO_SEGMENT}, 6842, NULL,
+    FAIR_FORCE_2, FORCE_2, FAIR_FORCE_3, HF_NO_SEGMENT}, 6961, NULL,
     &hf_program_table[HF_PROGRAM_FAIR_FORCE]},
     {"sharded_fair_leave", "e3841b2ef0998f5d561e8a3f16983299fb2cf922",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4,
@@ -2867,12 +2870,12 @@ static const hf_program hf_program_table[] = {
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, SHARDED_2, FAIR_QUEUE_1, RECORD_3, FAIR_QUEUE_2,
     FAIR_PASSING_1, FAIR_RELEASE_3, HF_NO_SEGMENT}, 6194, NULL,
     &hf_program_table[HF_PROGRAM_FAIR_RELEASE]},
-    {"sharded_force", "f125d7b90f08216d71fdbaa741d73d3da8b467ad", (const unsigned char[]){KEYS_1,
+    {"sharded_force", "64ec22927327dc7788247bc22377dc4d08715eba", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3,
-    HF_NO_SEGMENT}, 15519, NULL, &hf_program_table[HF_PROGRAM_FORCE]},
+    HF_NO_SEGMENT}, 15685, NULL, &hf_program_table[HF_PROGRAM_FORCE]},
     {"sharded_latch_delete", "b0851a9d42a9eb4e54740417f6056d2da9684536",
     (const unsigned char[]){SHARDED_2, LATCH_1, READ_INTEGER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,
     LATCH_4, LATCH_DELETE_1, HF_NO_SEGMENT}, 1667, NULL,

@@ -2305,6 +2305,7 @@ forced("returns 0 if the key does not exist", function() end, 0)
 forced("frees a lock", fields(OTHER, 1), 1)
 forced("frees Redisson's lock", fields(JAVA, 1), 1)
 forced("frees the lock of a Java thread with a negative number", fields((JAVA:gsub(":7", ":-7")), 1), 1)
+forced("frees a quorum's hold that was restored on a server without a counter", fields(OTHER .. ".2", 1), 1)
 forced("ends an idempotent run", fields(OTHER, 1, "print", "P"), 1)
 forced("deletes the record of a finished idempotent run", fields("done", "x", "print", "P", "by", OTHER), 1)
 forced("frees a lock of the caller's own owner", fields(OWNER, 2), 1)
@@ -2359,6 +2360,25 @@ case("force_release with an expected holder frees only that owner's lock or mute
   end
   fields("done", "x", "print", "P", "by", OTHER)(c)
   c.same({ 0, 1 }, { force(c, "force", OTHER), c.cmd("EXISTS", LOCK) })
+end)
+
+case("force_release with an expected holder also frees a hold that this owner's quorum has restored", function(c)
+  for program, hold in pairs { force = held, mutex_force = mutex_held } do
+    for restored, owner in pairs { [OTHER .. ".12"] = OTHER, [OTHER .. "3.1"] = OTHER .. "3" } do
+      hold(c, restored)
+      c.same({ 0, 0, 0 }, {
+        force(c, program, OWNER), force(c, program, restored .. "1"), force(c, program, owner .. ".1.2"),
+      })
+      c.same({ 0, 1 }, { force(c, program, owner:sub(1, -2)), c.cmd("EXISTS", LOCK) })
+      c.same({ 1, 0 }, { force(c, program, owner), c.cmd("EXISTS", LOCK) })
+      hold(c, restored)
+      c.same({ 1, 0 }, { force(c, program, restored), c.cmd("EXISTS", LOCK) })
+    end
+    c.cmd("SET", COUNTER, 8)
+    hold(c, SHARED .. ".1")
+    c.same({ 0, 1 }, { force(c, program, SHARED), c.cmd("EXISTS", LOCK) }, "another shared owner")
+    c.cmd("DEL", LOCK, COUNTER)
+  end
 end)
 
 -- ---- wait ----

@@ -13,9 +13,10 @@
 --
 -- Every string counts as a mutex. A hash is a lock if it has a TTL and either is the record of a
 -- run, or has one owner with a count and one of these: the owner is ARGV[1]; it has the form
--- <uuid>:<n>; the lock's counter or queue exists.
+-- <uuid>:<n> or, in a quorum, <uuid>:<n>.<m>; the lock's counter or queue exists.
 --
--- ARGV[3] holder  only if this owner holds the lock; may be left out
+-- ARGV[3] holder  only if this owner, or in a quorum its <owner>.<m>, holds the lock; may be left
+--                 out
 --
 -- 1 it was locked; 3 the same, but dead waiters remain: call leave.lua; 0 it was free, or another
 -- owner holds it
@@ -28,7 +29,8 @@ local function is_lock()
   if not holder then return by_count == 1 end
   local fields = 1 + (holder == 'print' and 0 or print_count)
   if redis.call('HLEN', LOCK) ~= fields or not holds_of(LOCK, holder) then return false end
-  return holder == OWNER or holder:find(REDISSON_OWNER) or redis.call('EXISTS', COUNTER, QUEUE) > 0
+  if holder == OWNER or holder:find(REDISSON_OWNER) or holder:find(OUR_OWNER) then return true end
+  return redis.call('EXISTS', COUNTER, QUEUE) > 0
 end
 
 --#section only_lock
@@ -37,6 +39,8 @@ local kind = redis.call('TYPE', LOCK).ok
 if kind == 'none' then return 0 end
 if kind ~= KEY_TYPE then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end
 if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end
-if ARGV[3] and ARGV[3] ~= holder_of(LOCK) then return 0 end
+local holder = holder_of(LOCK) or ''
+local original = holder:find(OUR_OWNER) and holder:match('^[^.]+') -- without .<m>
+if ARGV[3] and ARGV[3] ~= holder and ARGV[3] ~= original then return 0 end
 --#end
 return pass_on()

@@ -90,11 +90,9 @@ local function confirm_unchanged(client, entry, out)
   return nil, changed(entry, out)
 end
 
--- → the only owner whose lock may be broken | nil: any, because the owner may be truncated, or in a
--- quorum, where an owner has another name on each server on which its hold was restored
-local function expected_owner(client, entry)
-  local is_exact = #(entry.owner or "") < MAX_OWNER_SIZE and not core.client.is_quorum(client)
-  return is_exact and entry.owner or nil
+-- → the only owner whose lock may be broken | nil: any, because the owner may be truncated
+local function expected_owner(entry)
+  return #(entry.owner or "") < MAX_OWNER_SIZE and entry.owner or nil
 end
 
 -- yes: the user was not asked, so the lock may be taken from any holder.
@@ -105,7 +103,7 @@ local function force(client, entry, lock, out, yes)
   elseif kinds[entry.kind].removes then
     was_locked, message, code = client:latch(key):delete()
   else
-    local owner = not yes and expected_owner(client, entry) or ""
+    local owner = not yes and expected_owner(entry) or ""
     was_locked, message, code = core.lock.force_release(lock, owner)
   end
   if code then return verb.failed(out, message, code) end
