@@ -155,6 +155,24 @@ describe("on a terminal", function()
     assert.is_true(is_free())
   end)
 
+  it("break does not open a latch that was set again or counted down after the user was asked", function()
+    local gate = jobs.own():latch "gate"
+    for _, count in ipairs { 3, 1 } do
+      assert(gate:set(2))
+      local waiter = jobs.start { "latch", "wait", "gate" }
+      eventually(function() return jobs.output_of { "show", "gate" }:find("waiters  1", 1, true) end)
+      enter("clear; holdfast break gate")
+      sees("^The latch \"gate\" still has a count of 2; .*Open it")
+      assert(gate:delete())
+      jobs.exits(waiter, 0)
+      assert(gate:set(count))
+      types("y", "Enter")
+      sees("count of the latch \"gate\" has changed.*code 1")
+      assert.equal(count, gate:count())
+      assert(gate:delete())
+    end
+  end)
+
   it("break reports a lock as free if it was released while the user was asked", function()
     write_lock "k"
     enter("holdfast break k")

@@ -676,15 +676,15 @@ typedef enum hf_call_returns {
     X(PAUSE, pause, NONE, WAIT, TRUE)                                                              \
     X(SET_COUNT, set_count, SET_COUNT, AMOUNT, BOOLEAN) /* sets a latch's count if it is 0 */      \
     X(COUNT_DOWN, count_down, COUNT_DOWN, AMOUNT, VALUE_OR_FALSE)                                  \
-    X(WATCH, watch, INFO, WAIT, INFO)        /* waits until the holder changes */                  \
-    X(COUNT, count, NONE, NONE, VALUE)       /* reads a latch's count */                           \
-    X(AWAIT, await, NONE, WAIT, TRUE)        /* waits until a latch's count is 0 */                \
-    X(DELETE, delete, DELETE, NONE, BOOLEAN) /* deletes a latch */                                 \
-    X(TAKE, take, ACQUIRE, WAIT, TRUE)       /* takes permits of a plain semaphore */              \
-    X(GIVE, give, RELEASE, CHANGE, VALUE)    /* adds permits; returns how many are free */         \
-    X(DRAIN, drain, DRAIN, NONE, VALUE)      /* takes all free permits; returns how many */        \
-    X(FENCED, fenced, NONE, AMOUNT, REPLY)   /* runs commands if no later holder has written */    \
-    X(ONCE, once, NONE, AMOUNT, REPLY)       /* decides which run counts for a scheduled time */   \
+    X(WATCH, watch, INFO, WAIT, INFO)          /* waits until the holder changes */                \
+    X(COUNT, count, NONE, NONE, VALUE)         /* reads a latch's count */                         \
+    X(AWAIT, await, NONE, WAIT, TRUE)          /* waits until a latch's count is 0 */              \
+    X(DELETE, delete, DELETE, AMOUNT, BOOLEAN) /* opens a latch with this count; 0: with any */    \
+    X(TAKE, take, ACQUIRE, WAIT, TRUE)         /* takes permits of a plain semaphore */            \
+    X(GIVE, give, RELEASE, CHANGE, VALUE)      /* adds permits; returns how many are free */       \
+    X(DRAIN, drain, DRAIN, NONE, VALUE)        /* takes all free permits; returns how many */      \
+    X(FENCED, fenced, NONE, AMOUNT, REPLY)     /* runs commands if no later holder has written */  \
+    X(ONCE, once, NONE, AMOUNT, REPLY)         /* decides which run counts for a scheduled time */ \
     X(ACQUIRE_ALL, acquire_all, ACQUIRE_ALL, UNUSED, TRUE) /* all or none, in one attempt */       \
     X(RELEASE_ALL, release_all, RELEASE_ALL, UNUSED, TRUE)
 

@@ -761,8 +761,8 @@ static const char *const hf_segment_table[] = {
     "return reply\n"
     "end\n",
     [LATCH_4] = "if earlier_reply then return tonumber(earlier_reply) end\n",
-    [LATCH_DELETE_1] = "local left = count()\n"
-    "if left == 0 then return note(0) end\n"
+    [LATCH_DELETE_1] = "local left, expected = count(), tonumber(ARGV[2] or 0)\n"
+    "if left == 0 or expected > 0 and left ~= expected then return note(0) end\n"
     "return open(left, 1)\n",
     [LATCH_DOWN_1] = "local left = count()\n"
     "if left == 0 then return note(-1) end\n"
@@ -2628,9 +2628,9 @@ static const hf_program hf_program_table[] = {
     {"info", "da1c8fc8f60555f921bfd6c4593a064a00323afb", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, HASH_6, AHEAD_1, AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, INFO_2,
     HF_NO_SEGMENT}, 2857, NULL, NULL},
-    {"latch_delete", "9ea242cbfecac41c7cf85acebea17168f0500e81", (const unsigned char[]){PLAIN_2,
+    {"latch_delete", "2384358d105477a0700155092865fec4661ae48b", (const unsigned char[]){PLAIN_2,
     LATCH_1, READ_INTEGER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3, LATCH_4, LATCH_DELETE_1,
-    HF_NO_SEGMENT}, 1241, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DELETE], NULL},
+    HF_NO_SEGMENT}, 1312, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DELETE], NULL},
     {"latch_down", "2e74ef5fbfdb7cb50fef46f3fc70918b9be8b5aa", (const unsigned char[]){PLAIN_2,
     LATCH_1, READ_INTEGER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3, LATCH_4, LATCH_DOWN_1,
     HF_NO_SEGMENT}, 1362, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DOWN], NULL},
@@ -2876,9 +2876,9 @@ static const hf_program hf_program_table[] = {
     SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3,
     HF_NO_SEGMENT}, 15685, NULL, &hf_program_table[HF_PROGRAM_FORCE]},
-    {"sharded_latch_delete", "b0851a9d42a9eb4e54740417f6056d2da9684536",
+    {"sharded_latch_delete", "cfd72cd3d8c92fe3bb18f02c05a0409b08c45b37",
     (const unsigned char[]){SHARDED_2, LATCH_1, READ_INTEGER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,
-    LATCH_4, LATCH_DELETE_1, HF_NO_SEGMENT}, 1667, NULL,
+    LATCH_4, LATCH_DELETE_1, HF_NO_SEGMENT}, 1738, NULL,
     &hf_program_table[HF_PROGRAM_LATCH_DELETE]},
     {"sharded_latch_down", "c88d1c7fd2eeeb448869282e05b63fc08b0f9c7e",
     (const unsigned char[]){SHARDED_2, LATCH_1, READ_INTEGER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,

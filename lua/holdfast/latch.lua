@@ -96,7 +96,7 @@ end
 function Latch:delete()
   check_self(self, Latch, "latch:delete", 2)
   notify()
-  return raw.delete(self.handle)
+  return raw.delete(self.handle, 0)
 end
 
 -- Returns the latch's key on the server, with the client's prefix.

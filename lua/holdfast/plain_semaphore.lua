@@ -157,7 +157,7 @@ end
 function PlainSemaphore:delete()
   check_self(self, PlainSemaphore, "plain_semaphore:delete", 2)
   notify()
-  return raw.delete(self.single)
+  return raw.delete(self.single, 0)
 end
 
 -- Returns the semaphore's key on the server, with the client's prefix.

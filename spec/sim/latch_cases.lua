@@ -15,7 +15,7 @@ end
 
 local function set(c, number, count) return call(c, "latch_set", number, count) end
 local function down(c, number, amount) return call(c, "latch_down", number, amount or 1) end
-local function delete(c, number) return call(c, "latch_delete", number, 0) end
+local function delete(c, number, count) return call(c, "latch_delete", number, count or 0) end
 
 case("a latch's count is set and announced once, and cannot be set again until it opens", function(c)
   local listener = c.listen(CHANNEL)
@@ -100,6 +100,20 @@ case("deleting a latch opens it for all waiters", function(c)
   c.same({ "0" }, listener.received())
   c.same(0, delete(c, 2))
   c.same({}, listener.received())
+end)
+
+case("a delete with a count opens the latch only if it has that count, even if it is sent twice", function(c)
+  local listener = c.listen(CHANNEL)
+  c.cmd("SET", KEY, "3")
+  c.same({ 0, 0 }, { delete(c, 1, 2), delete(c, 2, 4) })
+  c.cmd("SET", KEY, "2")
+  c.same({ 0, {} }, { delete(c, 1, 2), listener.received() })
+  for _ = 1, 2 do c.same(1, delete(c, 3, 2)) end
+  c.same({ "0" }, listener.received())
+  c.cmd("SET", KEY, "-3")
+  c.same(0, delete(c, 4, 3))
+  c.cmd("SET", KEY, "3")
+  c.same(1, c.run("latch_delete", { KEY, "holdfast_call:{k}:uuid:5", CHANNEL }, KEPT))
 end)
 
 case("a latch with a count of 0 or less is open and can be set again", function(c)

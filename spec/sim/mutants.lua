@@ -826,6 +826,8 @@ local IN_CASES = {
     "force.lua", "or holder:find(OUR_OWNER) then return true end", "then return true end" },
   { "forced_any_reader", "…or a read/write lock", "rw_force.lua",
     "if ARGV[3] and redis.call('HEXISTS', LOCK, ARGV[3]) == 0 then return 0 end", "" },
+  { "opened_any", "a latch that was set again is opened although its count is not the expected one",
+    "latch_delete.lua", "or expected > 0 and left ~= expected then", "then" },
   { "handed_guard", "…or whether it waits for a guard", "hash.lua",
     "if kind == 'l' and #ttl_ms", "if kind and #ttl_ms" },
   { "place_shared", "a waiter that queues behind others in the same microsecond gets the last one's place",

@@ -1,6 +1,7 @@
 -- holdfast break: takes a lock away from its holder.
 
 local core = require "holdfast.core"
+local driver = require "holdfast.driver"
 local exits = require "holdfast.command.exits"
 local identity = require "holdfast.command.identity"
 local kinds = require "holdfast.command.kinds"
@@ -63,30 +64,34 @@ local function confirm_break(client, entry)
     output.name(entry.key), output.name(holder), overlap_text(entry))
 end
 
--- Returns whether the lock is free or still belongs to the holder that was shown to the user.
--- Always true for semaphores and latches, which have no single holder.
-local function has_same_holder(client, entry)
-  if entry.permits or kinds[entry.kind].removes then return true end
+-- Returns whether the lock is free or still belongs to the holder that was shown to the user; for a
+-- latch, whether it is open or still has that count. Always true for a semaphore, which has no
+-- single holder.
+local function is_unchanged(client, entry)
+  if entry.permits then return true end
   local current = locks.inspect(client, entry.key)
   -- With --mutex, a number counts as a mutex.
   if current and current.count and entry.owner then
     current = locks.read(client, entry.key, "mutex")
   end
   if not current or not current.held then return true end
+  if kinds[entry.kind].removes then return current.count == entry.count end
   return current.owner == entry.owner and current.token == entry.token
 end
 
 local CHANGED = 'the lock "%s" has changed hands since you were asked; nothing was broken'
+local OTHER_COUNT = 'the count of the latch "%s" has changed since you were asked; it was not opened'
 local RUN_AGAIN = 'the job "%s" has begun or ended again since you were asked; nothing was deleted'
 
 local function changed(entry, out)
-  return out:fail(exits.BUSY, "changed", CHANGED:format(output.name(entry.key)))
+  local message = kinds[entry.kind].removes and OTHER_COUNT or CHANGED
+  return out:fail(exits.BUSY, "changed", message:format(output.name(entry.key)))
 end
 
 -- → whether to break the lock | nil, the exit code
 local function confirm_unchanged(client, entry, out)
   if not confirm_break(client, entry) then return nil, exits.BUSY end
-  if has_same_holder(client, entry) then return true end
+  if is_unchanged(client, entry) then return true end
   return nil, changed(entry, out)
 end
 
@@ -101,14 +106,15 @@ local function force(client, entry, lock, out, yes)
   if entry.permits then
     was_locked, message, code = permits.take_back(client, entry, lock)
   elseif kinds[entry.kind].removes then
-    was_locked, message, code = client:latch(key):delete()
+    local latch = driver.reader(client, key, kinds[entry.kind].core_kind)
+    was_locked, message, code = core.lock.delete(latch, yes and 0 or entry.count)
   else
     local owner = not yes and expected_owner(entry) or ""
     was_locked, message, code = core.lock.force_release(lock, owner)
   end
   if code then return verb.failed(out, message, code) end
   local may_have_changed = not was_locked and not yes
-  if may_have_changed and not has_same_holder(client, entry) then return changed(entry, out) end
+  if may_have_changed and not is_unchanged(client, entry) then return changed(entry, out) end
   if was_locked and entry.owner and yes then
     out:advice("warning", {}, ('the holder of "%s" is not stopped: it keeps %s'):format(key, overlap_text(entry)))
   end
