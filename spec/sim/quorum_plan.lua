@@ -14,6 +14,7 @@ local S = 1000000
 local NETWORKS = { { 100, 400 }, { 200, 2000 }, { 1000, 8000 }, { 500, 60000 } }
 local FAST_NETWORKS = 3
 local BUSY = 30 -- % of processes
+local UNFENCED, BREAKING = 10, 8 -- % of plans
 local LEASES = { 0.3, 1, 3 }
 local WAITS = { 0, 0.05, 0.3, 1, 1, 3, math.huge, math.huge }
 local KINDS = { "calm", "minority", "minority", "majority" }
@@ -101,6 +102,22 @@ local function each_task(plan, run)
   for _, part in ipairs(plan.parts) do
     if part.what == "task" then run(part) end
   end
+end
+
+-- Tasks without fencing, so that no server has a counter.
+local function do_without_tokens(prng, plan)
+  if not prng:chance(UNFENCED) then return end
+  each_task(plan, function(task) task.token_ttl, task.token_ttls = 0, nil end)
+end
+
+-- One task takes the lock by force, from any owner or from the one that it has read before.
+local function break_one(prng, plan)
+  local tasks = {}
+  each_task(plan, function(task) if task.kind ~= "guard" then tasks[#tasks + 1] = task end end)
+  if plan.calm or #tasks < 2 or not prng:chance(BREAKING) then return end
+  local task = prng:pick(tasks)
+  task.breaks, task.rounds, task.naps = true, prng:range(1, 4), { prng:range(0, 2 * S) }
+  task.confirms = prng:chance(60) and prng:range(0, prng:pick { 5000, S }) or nil
 end
 
 local function add(plan, fault, changes)
@@ -196,5 +213,8 @@ return function(seed, make)
   end
   add_faults(prng, plan)
   check_seldom(Prng.new((seed * 47 + 73) % 2147483647), plan)
+  local prng_of_breaks = Prng.new((seed * 53 + 29) % 2147483647)
+  do_without_tokens(prng_of_breaks, plan)
+  break_one(prng_of_breaks, plan)
   return plan
 end

@@ -306,8 +306,11 @@ end
 
 local RENEWALS = { renew = true, mutex_renew = true }
 
+local FORCES = { force = true, mutex_force = true }
+
 function Watcher:before(name, client, args, server)
   server.redis:read_clock()
+  if FORCES[name] then self.holder_before = holder_in(live(server, args[4])) end
   if not client.process then return end
   count_command(self, client.process, server)
   wire.each_lock(name, args, note_queue, self)
@@ -347,11 +350,27 @@ local function note_release(self, name, args, server)
   end
 end
 
-function Watcher:after(name, client, args, _, server)
+-- Frees what the expected owner holds, also under one of its copies, and nothing else. Without
+-- fencing, a shared owner's lock looks like another program's hash.
+local function check_forced(self, args, reply, server)
+  local holder, expected = self.holder_before, args[10]
+  local is_expected = not expected or holder and wire.origin_of(holder) == expected
+  local freed = type(reply) == "number" and reply > 0
+  local refused = type(reply) == "table" and reply.err or ""
+  local spares = holder and is_expected
+    and (reply == 0 or refused:find("not a lock", 1, true) and not holder:find("^svc"))
+  if spares or freed and not is_expected then
+    self.world:fail("forced", "%s: s%d %s what %s holds; expected: %s", args[4], server.index,
+      freed and "frees" or "does not free", tostring(holder), expected or "any owner")
+  end
+end
+
+function Watcher:after(name, client, args, reply, server)
   note_release(self, name, args, server)
+  if FORCES[name] then check_forced(self, args, reply, server) end
   self.world:note("  s%d runs %s for %s", server.index, name, client.process and client.process.name
     or "admin")
-  if name == "force" or name == "mutex_force" then self.keys[args[4]].loss_at = self.world.now end
+  if FORCES[name] and reply ~= 0 then self.keys[args[4]].loss_at = self.world.now end
   for _, key_name in ipairs(self.names) do note_owners(self, self.keys[key_name]) end
 end
 

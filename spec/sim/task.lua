@@ -329,8 +329,8 @@ local function claim_of(self, handle, asked_at)
       -- one command at a time
       and self.plan.entries == 0 and not self.plan.steps
       and self.plan.lease > 2 * self.process.plan.command_timeout,
-    token = raw.token(handle.lock), asked_at = asked_at, fenced = handle.kind ~= "guard",
-      shared = handle.shared,
+    token = raw.token(handle.lock), asked_at = asked_at,
+    fenced = handle.kind ~= "guard" and self.plan.token_ttl > 0, shared = handle.shared,
     kind = handle.kind, keep = handle.kind ~= "guard" and self.plan.keep,
     lease_us = math.max(self.plan.lease, self.plan.extend or 0,
       self.process.plan.grant_lease) * 1.02e6 + 5000,
@@ -627,10 +627,16 @@ local function lock_round(self, handle)
   return vanish_or_drop(self, handle, count)
 end
 
--- Takes the lock by force from its holder.
+-- Takes the lock by force from its holder. If the task confirms, takes the lock only from the owner
+-- that it has read a while before.
 local function force_round(self, handle)
-  sleep(self, self.plan.naps[1])
-  local taken = perform(self, handle, "force_release", 0)
+  local plan, info = self.plan, nil
+  sleep(self, plan.naps[1])
+  if plan.confirms then
+    info = perform(self, handle, "info", 0)
+    sleep(self, plan.confirms)
+  end
+  local taken = perform(self, handle, "force_release", 0, nil, info and info.owner)
   if taken and self.watcher.took_by_force then
     self.watcher:took_by_force(self.process, handle.key)
   end
