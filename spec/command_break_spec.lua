@@ -73,6 +73,25 @@ describe("holdfast", function()
       assert.is_nil(permit:release())
     end)
 
+    it("takes back only the permits that were held when it asked", function()
+      local go = jobs.file "go"
+      local pool = own():semaphore("pool", { permits = 5 })
+      for _, stays in ipairs { true, false } do
+        local old = assert(pool:acquire(2))
+        local child = break_once(go, "pool")
+        sees(child, "Take the permits back")
+        local new = assert(pool:acquire(1))
+        if not stays then assert(old:release()) end
+        assert(io.open(go, "w")):close()
+        exits(child, stays and 0 or 1)
+        assert.equal(not stays, child:output():find("changed hands since you were asked; none was taken back", 1, true) ~= nil)
+        if stays then assert.same({ "lost" }, { select(3, old:release()) }) end
+        assert(new:release())
+        assert.equal(5, pool:available())
+        os.remove(go)
+      end
+    end)
+
     it("asks a different question for permits, a latch, a finished job and a lock without a TTL", function()
       local uuid = "b983c153-7421-469a-addb-44fb92259a1b:1"
       local permit = assert(own():semaphore("pool", { permits = 3 }):acquire(2))

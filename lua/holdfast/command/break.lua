@@ -64,11 +64,21 @@ local function confirm_break(client, entry)
     output.name(entry.key), output.name(holder), overlap_text(entry))
 end
 
+local function has_common(a, b)
+  local in_a = {}
+  for _, value in ipairs(a) do in_a[value] = true end
+  for _, value in ipairs(b) do if in_a[value] then return true end end
+  return false
+end
+
 -- Returns whether the lock is free or still belongs to the holder that was shown to the user; for a
--- latch, whether it is open or still has that count. Always true for a semaphore, which has no
--- single holder.
-local function is_unchanged(client, entry)
-  if entry.permits then return true end
+-- latch, whether it is open or still has that count. `ids`: the permits that were shown, if known;
+-- a semaphore is unchanged if any of them is still taken, or if none is taken.
+local function is_unchanged(client, entry, ids)
+  if entry.permits then
+    local taken = ids and permits.taken(client, entry.key) or {}
+    return #taken == 0 or has_common(ids, taken)
+  end
   local current = locks.inspect(client, entry.key)
   -- With --mutex, a number counts as a mutex.
   if current and current.count and entry.owner then
@@ -80,18 +90,20 @@ local function is_unchanged(client, entry)
 end
 
 local CHANGED = 'the lock "%s" has changed hands since you were asked; nothing was broken'
+local OTHER_PERMITS = 'the permits of "%s" have changed hands since you were asked; none was taken back'
 local OTHER_COUNT = 'the count of the latch "%s" has changed since you were asked; it was not opened'
 local RUN_AGAIN = 'the job "%s" has begun or ended again since you were asked; nothing was deleted'
 
 local function changed(entry, out)
-  local message = kinds[entry.kind].removes and OTHER_COUNT or CHANGED
+  local message = entry.permits and OTHER_PERMITS or kinds[entry.kind].removes and OTHER_COUNT
+    or CHANGED
   return out:fail(exits.BUSY, "changed", message:format(output.name(entry.key)))
 end
 
 -- → whether to break the lock | nil, the exit code
-local function confirm_unchanged(client, entry, out)
+local function confirm_unchanged(client, entry, ids, out)
   if not confirm_break(client, entry) then return nil, exits.BUSY end
-  if is_unchanged(client, entry) then return true end
+  if is_unchanged(client, entry, ids) then return true end
   return nil, changed(entry, out)
 end
 
@@ -100,11 +112,11 @@ local function expected_owner(entry)
   return #(entry.owner or "") < MAX_OWNER_SIZE and entry.owner or nil
 end
 
--- yes: the user was not asked, so the lock may be taken from any holder.
-local function force(client, entry, lock, out, yes)
+-- yes: the user was not asked, so the lock may be taken from any holder. ids: see is_unchanged.
+local function force(client, entry, lock, out, yes, ids)
   local key, was_locked, message, code = entry.key
   if entry.permits then
-    was_locked, message, code = permits.take_back(client, entry, lock)
+    was_locked, message, code = permits.take_back(client, entry, lock, ids)
   elseif kinds[entry.kind].removes then
     local latch = driver.reader(client, key, kinds[entry.kind].core_kind)
     was_locked, message, code = core.lock.delete(latch, yes and 0 or entry.count)
@@ -114,7 +126,7 @@ local function force(client, entry, lock, out, yes)
   end
   if code then return verb.failed(out, message, code) end
   local may_have_changed = not was_locked and not yes
-  if may_have_changed and not is_unchanged(client, entry) then return changed(entry, out) end
+  if may_have_changed and not is_unchanged(client, entry, ids) then return changed(entry, out) end
   if was_locked and entry.owner and yes then
     out:advice("warning", {}, ('the holder of "%s" is not stopped: it keeps %s'):format(key, overlap_text(entry)))
   end
@@ -155,11 +167,12 @@ function break_lock.main(args)
     local entry, lock, code = locks.inspect_to_break(client, key, given.mutex)
     if not entry then return verb.failed(out, lock, code) end
     if not entry.held then return forget(client, key, given, out) end
+    local ids = not given.yes and entry.permits and permits.taken(client, key) or nil
     if not given.yes then
-      local is_confirmed, exit = confirm_unchanged(client, entry, out)
+      local is_confirmed, exit = confirm_unchanged(client, entry, ids, out)
       if not is_confirmed then return exit end
     end
-    return force(client, entry, lock, out, given.yes)
+    return force(client, entry, lock, out, given.yes, ids)
   end)
 end
 

@@ -7,6 +7,8 @@ local locale = require "holdfast.locale"
 local names = require "holdfast.names"
 local replies = require "holdfast.replies"
 
+local unpack = table.unpack or unpack
+
 local permits = {}
 
 local PAGE = 500 -- COUNT of each SCAN
@@ -99,19 +101,34 @@ function permits.holders(client, key)
   return holders
 end
 
--- Ends each lease that this script has not ended yet. Returns the number of leases that it has
--- ended.
-local END_LEASES = [[
-local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '(1', '+inf')
-for _, id in ipairs(ids) do redis.call('ZADD', KEYS[1], 1, id) end
-return #ids]]
+-- → the ids of the permits that are taken now | nil if there are more than MAX_PERMITS, or if they
+-- cannot be read
+function permits.taken(client, key)
+  local ids = replies.command_for_lock(client, key, "ZRANGEBYSCORE", leases_of(key), "(1", "+inf", "LIMIT", 0,
+    MAX_PERMITS + 1)
+  return type(ids) == "table" and #ids <= MAX_PERMITS and ids or nil
+end
 
--- Takes back all permits, as if their leases had ended, and gives them to the waiters. Reads the
--- number of permits again, because it may have been changed since the user was asked.
--- → whether any permits were taken | nil, message, code
-function permits.take_back(client, entry, lock)
+-- Ends the leases of the permits in ARGV, or of all permits if there are none, unless this script
+-- has already ended them. Returns the number of leases that it has ended.
+local END_LEASES = [[
+local ids, ended = ARGV, 0
+if not ids[1] then ids = redis.call('ZRANGEBYSCORE', KEYS[1], '(1', '+inf') end
+for _, id in ipairs(ids) do
+  if (redis.call('ZSCORE', KEYS[1], id) or '1') ~= '1' then
+    redis.call('ZADD', KEYS[1], 1, id)
+    ended = ended + 1
+  end
+end
+return ended]]
+
+-- Takes back these permits, or all if `ids` is nil or empty, as if their leases had ended, and
+-- gives them to the waiters. Reads the number of permits again, because it may have been changed
+-- since the user was asked.
+-- → whether any permits were taken back | nil, message, code
+function permits.take_back(client, entry, lock, ids)
   local ended, message, code = replies.command_for_lock(client, entry.key, "EVAL", END_LEASES, 1,
-    leases_of(entry.key))
+    leases_of(entry.key), unpack(ids or {}))
   if not ended then return nil, message, code end
   local info
   info, message, code = driver.lock.info(lock)
