@@ -5,6 +5,7 @@
 --   late     where nothing goes wrong, a message ends a wait at once
 --   twice    a call changes the count once and by what it says, however often its command is run
 --   told     …and what it returns is what it did
+--   other    a deletion that expects a count opens the latch only at that count
 --   asleep   …and no thread of Java keeps sleeping after its message is due
 
 local rules = require "spec.sim.rules"
@@ -101,6 +102,11 @@ function Watcher:after(name, client, args, _, server)
   end
   if name:find("latch_down", 1, true) and left ~= self.count and left ~= max(0, self.count - args[8]) then
     self.world:fail("twice", "%s: %s counts from %d to %d", self.name, note, self.count, left)
+  end
+  if name:find("latch_delete", 1, true) and left ~= self.count and args[8] ~= "0"
+      and self.count ~= tonumber(args[8]) then
+    self.world:fail("other", "%s: %s opens it at %d, but expects %s", self.name, note, self.count,
+      args[8])
   end
   note_span(self, true)
   if client.process and left == 0 and self.count > 0 then

@@ -315,7 +315,7 @@ end
 local function calls_of(prng, first)
   if first then return "set_count", prng:range(1, 5) end
   if prng:chance(45) then return "await" end
-  if prng:chance(8) then return "delete", 0 end
+  if prng:chance(8) then return "delete", prng:chance(50) and prng:range(1, 3) or 0 end
   return "count_down", prng:chance(80) and 1 or 2
 end
 
