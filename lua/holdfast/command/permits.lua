@@ -83,8 +83,8 @@ function permits.holders(client, key)
   local time = replies.command_for_lock(client, key, "TIME")
   local seconds, micros = locale.number(time and time[1]), locale.number(time and time[2])
   local now = seconds and micros and seconds * 1000 + math.floor(micros / 1000) or 0
-  local reply = replies.command_for_lock(client, key, "ZRANGEBYSCORE", leases_of(key), ("(%.0f"):format(now), "+inf",
-    "WITHSCORES", "LIMIT", 0, MAX_PERMITS)
+  local reply = replies.command_for_lock(client, key, "ZRANGEBYSCORE", leases_of(key),
+    ("(%.0f"):format(now), "+inf", "WITHSCORES", "LIMIT", 0, MAX_PERMITS)
   local holders, by_owner, identities_by_digits = {}, {}, nil
   for i = 1, type(reply) == "table" and #reply or 0, 2 do
     local digits, ends_at = client_digits(reply[i]), locale.number(reply[i + 1]) or math.huge
@@ -104,8 +104,8 @@ end
 -- → the ids of the permits that are taken now | nil if there are more than MAX_PERMITS, or if they
 -- cannot be read
 function permits.taken(client, key)
-  local ids = replies.command_for_lock(client, key, "ZRANGEBYSCORE", leases_of(key), "(1", "+inf", "LIMIT", 0,
-    MAX_PERMITS + 1)
+  local ids = replies.command_for_lock(client, key, "ZRANGEBYSCORE", leases_of(key), "(1",
+    "+inf", "LIMIT", 0, MAX_PERMITS + 1)
   return type(ids) == "table" and #ids <= MAX_PERMITS and ids or nil
 end
 
