@@ -42,8 +42,8 @@ enum hf_segment_id {
     FAIR_LEAVE_1, FAIR_PASSING_1, FAIR_QUEUE_1, FAIR_QUEUE_2, FAIR_RELEASE_1, FAIR_RELEASE_2,
     FAIR_RELEASE_3, FENCE_1, FORCE_1, FORCE_2, FOREIGN_HOLDER_1, FOREIGN_HOLDER_2, FORGET_RECORD_1,
     FORGETTING_1, FREE_1, FREE_2, FRESH_1, FRESH_3, GRANTING_1, GRANTING_2, HASH_10, HASH_12,
-    HASH_14, HASH_15, HASH_16, HASH_17, HASH_18, HASH_19, HASH_2, HASH_21, HASH_22, HASH_3, HASH_4,
-    HASH_6, HASH_8, INFO_2, IS_QUEUE_1, KEYS_1, LATCH_1, LATCH_2, LATCH_3, LATCH_4, LATCH_DELETE_1,
+    HASH_14, HASH_15, HASH_16, HASH_17, HASH_18, HASH_2, HASH_20, HASH_21, HASH_3, HASH_4, HASH_6,
+    HASH_8, INFO_2, IS_QUEUE_1, KEYS_1, LATCH_1, LATCH_2, LATCH_3, LATCH_4, LATCH_DELETE_1,
     LATCH_DOWN_1, LATCH_SET_1, LEAVE_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_1, MEMBERS_2,
     NEXT_BEHIND_RECORD_1, NOTE_1, NOTE_3, NOTIFYING_1, ONCE_1, OWNERS_1, OWNERS_3, PASSING_OVER_1,
     PASSING_OVER_2, PASSING_OVER_3, PERMIT_ACQUIRE_1, PERMIT_ACQUIRE_10, PERMIT_ACQUIRE_11,
@@ -223,9 +223,9 @@ static const char *const hf_segment_table[] = {
     "if ARGV[7] ~= '' then redis.call('ZREM', QUEUE, ARGV[7]) end\n"
     "return { 3, stored[2] }\n"
     "end\n",
-    [BEHIND_1] = "local last = tonumber(call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2])\n"
-    "if last and last > FRONT_MAX and last < PLACE_END then\n"
-    "local place = string.format('%s%06d', time[1], time[2])\n"
+    [BEHIND_1] = "local last = (call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2] or 0) + 0\n"
+    "if last > FRONT_MAX and last < PLACE_END then\n"
+    "local place = time[1] .. ('00000' .. time[2]):sub(-6)\n"
     "local us = place + 0\n"
     "if us <= last then\n"
     "local low = (last + 1) % 1e7\n"
@@ -666,21 +666,21 @@ static const char *const hf_segment_table[] = {
     "heads = waits and call('ZRANGE', QUEUE, '1', '2', 'WITHSCORES') or {}\n"
     "end\n"
     "local i = heads[2] == '0' and 3 or 1\n"
-    "local member, place = heads[i], (heads[i + 1] or ''):match('^[1-9]%d*$')\n",
-    [HASH_16] = "local kind, client, number, ttl_ms, owner = (place and member or ''):match(MEMBER)\n"
+    "local member, place = heads[i] or '', heads[i + 1] or ''\n"
+    "local client, number, ttl_ms, owner = member:match('^1l([^:]+):(%d+):(%d+) \?(.*)$')\n"
     "if owner == '' then owner = client .. ':' .. number end\n"
-    "if kind == 'l' and #ttl_ms < 16 and owner:byte(38) ~= 48 then\n"
+    "if client and #place == 16 and #ttl_ms < 16 and owner:byte(38) ~= 48 then\n"
     "local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, 'holdfast_grant:' .. client)\n",
-    [HASH_17] = "local is_listening = (counts[4] or 0) > 0 and unqueued == 0\n"
+    [HASH_16] = "local is_listening = (counts[4] or 0) > 0 and unqueued == 0\n"
     "if is_listening and time[1] * 1000000 + time[2] - place <= LOCK_PROBE_US then\n"
     "local drawn, token_string, token = ttl_ms == '0', '0'\n"
     "if not drawn then\n",
-    [HASH_18] = "end\n"
+    [HASH_17] = "end\n"
     "if drawn then\n"
     "if i == 3 then call('ZREM', QUEUE, heads[1]) end\n"
     "call('HSET', LOCK, owner, '1')\n"
     "local lock, ms = LOCK, GRANT_MS\n",
-    [HASH_19] = "call('ZADD', QUEUE, '0', member)\n"
+    [HASH_18] = "call('ZADD', QUEUE, '0', member)\n"
     "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 grant l ' .. number .. ' ' .. place\n"
     ".. ' ' .. token_string .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
     "return 1\n"
@@ -698,10 +698,10 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local function create_hold(lock, owner, ms, fingerprint)\n"
     "write_hold(lock, owner, '1', fingerprint)\n",
-    [HASH_21] = "local function next_waiter(head_members)\n"
+    [HASH_20] = "local function next_waiter(head_members)\n"
     "local i, now_us = head_members[2] == '0' and 3 or 1, server_us()\n"
     "if (head_members[2] or ''):byte() == 45 then\n",
-    [HASH_22] = "return next_behind_record(redis.call('ZRANGE', QUEUE, '0', '2', 'WITHSCORES'), now_us)\n"
+    [HASH_21] = "return next_behind_record(redis.call('ZRANGE', QUEUE, '0', '2', 'WITHSCORES'), now_us)\n"
     "end\n"
     "local is_old = now_us - (tonumber(head_members[i + 1]) or now_us) > LOCK_PROBE_US\n"
     "return is_old and #head_members + 1 or i, now_us, head_members\n"
@@ -1076,19 +1076,25 @@ static const char *const hf_segment_table[] = {
     "if ONE then\n"
     "local owner, number, call = OWNER, ONE, redis.call\n",
     [PERMIT_ACQUIRE_3] = "local none_free = WAITER ~= '' and first_end and (FREE or 1) < 1\n"
-    "local one_free = FREE and FREE > 0 and #TOKEN_TTL < 16\n"
-    "local lacks_permit = (none_free or one_free) and not call('ZSCORE', LEASES, id)\n"
-    "if none_free and lacks_permit then\n"
+    "local is_usual = none_free or FREE and FREE > 0\n"
+    "local own_end = is_usual and call('ZSCORE', LEASES, id)\n"
+    "if none_free and not own_end then\n"
     "local ttl_ms = first_end < ENDLESS and first_end - NOW or -1\n",
-    [PERMIT_ACQUIRE_4] = "elseif lacks_permit and call('EXISTS', QUEUE) == 0 then\n"
+    [PERMIT_ACQUIRE_4] = "elseif is_usual and #TOKEN_TTL < 16 and (own_end or call('EXISTS', QUEUE) == 0) then\n"
     "local ttl_ms, drawn, token, token_string = TOKEN_TTL, TOKEN_TTL == '0', 0\n"
     "if not drawn then\n",
     [PERMIT_ACQUIRE_5] = "end\n"
     "if drawn then\n"
     "local ms = NOW + LEASE\n"
+    "if own_end then ms = math.max(ms, own_end + 1) end\n"
     "local low = ms % 1e7\n"
-    "call('INCRBY', LOCK, '-1')\n"
-    "local till = string.format('%d%07d', (ms - low) / 1e7, low)\n",
+    "local till = string.format('%d%07d', (ms - low) / 1e7, low)\n"
+    "if own_end then\n"
+    "call('ZADD', LEASES, till, id)\n"
+    "if WAITER ~= '' then call('ZREM', QUEUE, WAITER) end\n"
+    "return { 1, token }\n"
+    "end\n"
+    "call('INCRBY', LOCK, '-1')\n",
     [PERMIT_ACQUIRE_6] = "local added = tonumber(redis.pcall('ZADD', LEASES, 'NX', till, id))\n"
     "if not added then\n"
     "call('INCRBY', LOCK, '1')\n"
@@ -2560,7 +2566,7 @@ static const char *const hf_segment_table[] = {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "b23520e51ea17cbe712b4933dcd8b2d688c13249", (const unsigned char[]){ACQUIRE_1,
+    {"acquire", "0cd5e22585a4bbcb6f966fe96da675df7542ae8c", (const unsigned char[]){ACQUIRE_1,
     FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, FAIR_ACQUIRE_2, HASH_8, HASH_3, ACQUIRE_3,
     CLOCK_2, HASH_10, ACQUIRE_4, BEHIND_1, ACQUIRE_5, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2,
     HASH_3, HASH_4, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1,
@@ -2568,7 +2574,7 @@ static const hf_program hf_program_table[] = {
     ACQUIRING_1, FOREIGN_HOLDER_1, FOREIGN_HOLDER_2, ACQUIRING_2, QUEUEING_1, PASSING_OVER_1,
     PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3,
-    TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_4, HF_NO_SEGMENT}, 24806,
+    TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_4, HF_NO_SEGMENT}, 24796,
     &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE], NULL},
     {"acquire_all", "b604790283126355286a3284339f2fd81d754aac", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
@@ -2644,7 +2650,7 @@ static const hf_program hf_program_table[] = {
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, IS_QUEUE_1, FORGETTING_1,
     NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 16980, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE],
     NULL},
-    {"mutex_acquire", "257cd78446b974eee2eabc7f29d5de7b7cb85a2b",
+    {"mutex_acquire", "ca18d1d187b862dfa923b28b8936606e48f9deb6",
     (const unsigned char[]){ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2,
     FAIR_ACQUIRE_2, STRING_6, ACQUIRE_3, CLOCK_2, STRING_8, ACQUIRE_4, BEHIND_1, ACQUIRE_5,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, STRING_2, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2, TOKEN_3,
@@ -2652,7 +2658,7 @@ static const hf_program hf_program_table[] = {
     RECORD_3, RECORD_4, RECORD_5, ACQUIRING_1, FOREIGN_HOLDER_1, FOREIGN_HOLDER_2, ACQUIRING_2,
     QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_3, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_4, HF_NO_SEGMENT}, 23665, NULL,
+    DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_4, HF_NO_SEGMENT}, 23655, NULL,
     NULL},
     {"mutex_extend", "0cfdc1741361b9805641544de666ac64e9af4ccb", (const unsigned char[]){STRING_2,
     EXTEND_2, FAIR_EXTEND_2, SILENT_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1103, NULL, NULL},
@@ -2684,7 +2690,7 @@ static const hf_program hf_program_table[] = {
     RENEW_1, HF_NO_SEGMENT}, 556, NULL, NULL},
     {"once", "3fd81f4fee2805c6fa4e673212ceb13345c2c361", (const unsigned char[]){ONCE_1,
     HF_NO_SEGMENT}, 1558, NULL, NULL},
-    {"permit_acquire", "0121e5ad033fac2e35b07c8d4e5bc4f4bb19c8d4", (const unsigned char[]){KEYS_1,
+    {"permit_acquire", "b8e30153360ddea2e881dabf83217d7e5013deba", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, READ_INTEGER_1, POOL_2, PERMIT_ACQUIRE_1, PLAIN_2,
     PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2, BEHIND_1, PERMIT_ACQUIRE_4, DRAWING_1,
     TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_7, CLOCK_2, CLOCK_3,
@@ -2694,7 +2700,7 @@ static const hf_program hf_program_table[] = {
     PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, FOREIGN_HOLDER_1, PERMIT_ACQUIRE_10,
     PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_ACQUIRE_11, HF_NO_SEGMENT},
-    23093, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE], NULL},
+    23255, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE], NULL},
     {"permit_extend", "0ccbc3f56b867d150a6f89bd6101f2a64eac3fb5", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2,
     PERMITS_3, PERMIT_EXTEND_1, PLAIN_2, SHORTENED_1, PERMIT_EXTEND_2, HF_NO_SEGMENT}, 2883,
@@ -2734,15 +2740,15 @@ static const hf_program hf_program_table[] = {
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET], NULL},
     {"raise", "8695dae66ad43a30335429d422d8b3630c57854c", (const unsigned char[]){CLOCK_2, CLOCK_3,
     CLOCK_4, CLOCK_5, TOKEN_2, RAISE_2, HF_NO_SEGMENT}, 1136, NULL, NULL},
-    {"release", "fe6fe1e051341e2a729cceedaca67b2d22b5a80a", (const unsigned char[]){RELEASE_1,
+    {"release", "d9cf2af5777f6dba9ee6b8b28ac51d55c3dc9a8d", (const unsigned char[]){RELEASE_1,
     HASH_2, HASH_3, HASH_4, RELEASE_2, HASH_6, RELEASE_3, HASH_12, RELEASE_4, PLAIN_4, RELEASE_5,
-    HASH_14, DUE_2, HASH_15, MEMBER_2, HASH_16, PLAIN_6, CLOCK_2, HASH_17, DRAWING_1, TOKEN_4,
-    DRAWING_2, HASH_18, HASH_3, HASH_19, HASH_2, HASH_3, HASH_4, PLAIN_2, CLOCK_2, CLOCK_3,
-    CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, RELEASE_7, MEMBER_2, MEMBER_3,
-    HASH_21, RECORD_2, RECORD_3, RECORD_4, RECORD_5, DUE_2, DUE_3, NEXT_BEHIND_RECORD_1, HASH_22,
-    RELEASE_8, GRANTING_2, RELEASE_9, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
-    RECORD_5, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 21459,
+    HASH_14, DUE_2, HASH_15, PLAIN_6, CLOCK_2, HASH_16, DRAWING_1, TOKEN_4, DRAWING_2, HASH_17,
+    HASH_3, HASH_18, HASH_2, HASH_3, HASH_4, PLAIN_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2,
+    TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, RELEASE_7, MEMBER_2, MEMBER_3, HASH_20, RECORD_2,
+    RECORD_3, RECORD_4, RECORD_5, DUE_2, DUE_3, NEXT_BEHIND_RECORD_1, HASH_21, RELEASE_8,
+    GRANTING_2, RELEASE_9, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
+    QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
+    GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 21405,
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE], NULL},
     {"release_all", "becb7809ebd356ae229ebae04f1981e485c8fcc6", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
@@ -2813,7 +2819,7 @@ static const hf_program hf_program_table[] = {
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3, RECORD_4, RUNS_2, SEMAPHORE_TURNS_2,
     TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_SET_1, HF_NO_SEGMENT}, 4851,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET], NULL},
-    {"sharded_acquire", "a07419cc528272cf8fc269edeae9844924d17198",
+    {"sharded_acquire", "6909076b47f0d09b596b298df3a3bc4fb8590f46",
     (const unsigned char[]){ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2,
     FAIR_ACQUIRE_2, HASH_8, HASH_3, ACQUIRE_3, CLOCK_2, HASH_10, ACQUIRE_4, BEHIND_1, ACQUIRE_5,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2,
@@ -2821,7 +2827,7 @@ static const hf_program hf_program_table[] = {
     RECORD_3, RECORD_4, RECORD_5, ACQUIRING_1, FOREIGN_HOLDER_1, FOREIGN_HOLDER_2, ACQUIRING_2,
     QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_3, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_4, HF_NO_SEGMENT}, 25232, NULL,
+    DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_4, HF_NO_SEGMENT}, 25222, NULL,
     &hf_program_table[HF_PROGRAM_ACQUIRE]},
     {"sharded_acquire_all", "70eb4f2285155f0ff0483494d964d30cef8fbeeb",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
@@ -2892,7 +2898,7 @@ static const hf_program hf_program_table[] = {
     SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, IS_QUEUE_1, FORGETTING_1,
     NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 17406, NULL, &hf_program_table[HF_PROGRAM_LEAVE]},
-    {"sharded_permit_acquire", "67c5751a380d59047c47f9319e551e0473c106c0",
+    {"sharded_permit_acquire", "e01aaa89034795d6f18fb5e4bda0dd166a1f83b1",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, READ_INTEGER_1,
     POOL_2, PERMIT_ACQUIRE_1, SHARDED_2, PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2,
     BEHIND_1, PERMIT_ACQUIRE_4, DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6,
@@ -2902,7 +2908,7 @@ static const hf_program hf_program_table[] = {
     PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, FOREIGN_HOLDER_1,
     PERMIT_ACQUIRE_10, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_ACQUIRE_11,
-    HF_NO_SEGMENT}, 23945, NULL, &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
+    HF_NO_SEGMENT}, 24107, NULL, &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
     {"sharded_permit_extend", "0d699f5e4d89d589da13c2ad120ba4c9c23987bc",
     (const unsigned char[]){CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, PERMIT_EXTEND_1, SHARDED_2, SHORTENED_1,
@@ -2934,17 +2940,16 @@ static const hf_program hf_program_table[] = {
     PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3,
     PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT},
     16281, NULL, &hf_program_table[HF_PROGRAM_PERMIT_SET]},
-    {"sharded_release", "b7dd2bfd5211011496c7267011e8b6eff82d6533",
+    {"sharded_release", "b0a0231709778e9203f7501b57c5568b1d9dd3cc",
     (const unsigned char[]){RELEASE_1, HASH_2, HASH_3, HASH_4, RELEASE_2, HASH_6, RELEASE_3,
-    HASH_12, RELEASE_4, SHARDED_4, RELEASE_5, HASH_14, DUE_2, HASH_15, MEMBER_2, HASH_16,
-    SHARDED_6, CLOCK_2, HASH_17, DRAWING_1, TOKEN_4, DRAWING_2, HASH_18, HASH_3, HASH_19, HASH_2,
-    HASH_3, HASH_4, SHARDED_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
-    TOKEN_5, RANGES_1, RELEASE_7, MEMBER_2, MEMBER_3, HASH_21, RECORD_2, RECORD_3, RECORD_4,
-    RECORD_5, DUE_2, DUE_3, NEXT_BEHIND_RECORD_1, HASH_22, RELEASE_8, GRANTING_2, RELEASE_9,
-    OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, QUEUE_1, MEMBERS_1,
-    MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2,
-    DUE_3, TURNS_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 22212, NULL,
-    &hf_program_table[HF_PROGRAM_RELEASE]},
+    HASH_12, RELEASE_4, SHARDED_4, RELEASE_5, HASH_14, DUE_2, HASH_15, SHARDED_6, CLOCK_2, HASH_16,
+    DRAWING_1, TOKEN_4, DRAWING_2, HASH_17, HASH_3, HASH_18, HASH_2, HASH_3, HASH_4, SHARDED_2,
+    CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, RELEASE_7,
+    MEMBER_2, MEMBER_3, HASH_20, RECORD_2, RECORD_3, RECORD_4, RECORD_5, DUE_2, DUE_3,
+    NEXT_BEHIND_RECORD_1, HASH_21, RELEASE_8, GRANTING_2, RELEASE_9, OWNERS_1, OWNERS_3, PLACING_1,
+    RECORD_2, RECORD_3, RECORD_4, RECORD_5, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
+    MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2,
+    RELEASE_10, HF_NO_SEGMENT}, 22158, NULL, &hf_program_table[HF_PROGRAM_RELEASE]},
     {"sharded_release_all", "ae8012ac4a373d413dba6de332ae46cf656f2988",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2,

@@ -102,11 +102,13 @@ do
     heads = waits and call('ZRANGE', QUEUE, '1', '2', 'WITHSCORES') or {}
   end
   local i = heads[2] == '0' and 3 or 1 -- after the member of the grant that ends
-  local member, place = heads[i], (heads[i + 1] or ''):match('^[1-9]%d*$')
---#include "queue/member.lua:form"
-  local kind, client, number, ttl_ms, owner = (place and member or ''):match(MEMBER)
+  -- A place at most LOCK_PROBE_US old is an integer if it has 16 characters. MEMBER of member.lua
+  -- takes longer to match: it checks each character of the uuid. Here a client that is listening on
+  -- the uuid's channel shows that the uuid is valid.
+  local member, place = heads[i] or '', heads[i + 1] or ''
+  local client, number, ttl_ms, owner = member:match('^1l([^:]+):(%d+):(%d+) ?(.*)$')
   if owner == '' then owner = client .. ':' .. number end
-  if kind == 'l' and #ttl_ms < 16 and owner:byte(38) ~= 48 then
+  if client and #place == 16 and #ttl_ms < 16 and owner:byte(38) ~= 48 then
     local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, 'holdfast_grant:' .. client)
 --#include "CHANNEL:unqueued"
 --#include "base/clock.lua:places"

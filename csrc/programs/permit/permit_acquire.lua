@@ -27,30 +27,36 @@ if not FREE and PERMITS then
 end
 local first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', 'WITHSCORES')[2])
 
--- The common cases, in straight-line code as in acquire.lua, for an owner that needs one permit and
--- does not have it yet: no permit is free, and the owner queues behind other waiters; or a permit
--- is free, and nobody waits.
+-- The common cases, in straight-line code as in acquire.lua, for an owner that needs one permit: no
+-- permit is free, and the owner queues behind other waiters; a permit is free, and nobody waits; or
+-- the owner has its permit already, usually because it was granted.
 local ONE = (first_end or ENDLESS) > NOW and OWNER:match('^:(%d+)$', 37)
 if ONE then
   local owner, number, call = OWNER, ONE, redis.call
 --#include "permit/permits.lua:id"
   local none_free = WAITER ~= '' and first_end and (FREE or 1) < 1
-  local one_free = FREE and FREE > 0 and #TOKEN_TTL < 16
-  local lacks_permit = (none_free or one_free) and not call('ZSCORE', LEASES, id)
-  if none_free and lacks_permit then
+  local is_usual = none_free or FREE and FREE > 0
+  local own_end = is_usual and call('ZSCORE', LEASES, id)
+  if none_free and not own_end then
     local ttl_ms = first_end < ENDLESS and first_end - NOW or -1
 --#include "base/clock.lua:places"
 --#include "queue/behind.lua"
-  elseif lacks_permit and call('EXISTS', QUEUE) == 0 then
+  elseif is_usual and #TOKEN_TTL < 16 and (own_end or call('EXISTS', QUEUE) == 0) then
     local ttl_ms, drawn, token, token_string = TOKEN_TTL, TOKEN_TTL == '0', 0
     if not drawn then
 --#include "token/drawing.lua"
     end
     if drawn then
       local ms = NOW + LEASE
+      if own_end then ms = math.max(ms, own_end + 1) end -- see take()
       local low = ms % 1e7 -- as digits of clock.lua
-      call('INCRBY', LOCK, '-1')
       local till = string.format('%d%07d', (ms - low) / 1e7, low)
+      if own_end then
+        call('ZADD', LEASES, till, id)
+        if WAITER ~= '' then call('ZREM', QUEUE, WAITER) end
+        return { 1, token }
+      end
+      call('INCRBY', LOCK, '-1')
       --#section taking
       -- Takes the permit with this id, which no longer counts as free, until `till`. If the server
       -- refuses that, counts the permit as free again, and fails. Defines added: 1, or 0 if the id

@@ -3,9 +3,9 @@
 -- and ends the program with the reply. The program continues if nobody is waiting, if WAITER is
 -- already in QUEUE, or if it must record the age of a lock's queue (acquiring.lua). ttl_ms: the
 -- time for which the lock or permit remains taken. Reads call and time.
-local last = tonumber(call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2])
-if last and last > FRONT_MAX and last < PLACE_END then
-  local place = string.format('%s%06d', time[1], time[2])
+local last = (call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2] or 0) + 0
+if last > FRONT_MAX and last < PLACE_END then
+  local place = time[1] .. ('00000' .. time[2]):sub(-6)
   local us = place + 0
   if us <= last then
     local low = (last + 1) % 1e7 -- as digits of clock.lua
