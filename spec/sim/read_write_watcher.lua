@@ -434,13 +434,18 @@ local function sides_of(holders)
   return theirs, ours
 end
 
+-- → when holdfast's run began, if the record says that it goes on
+local function our_run_began_ms(self, key)
+  local queue = queue_of(self, key)
+  local is_ours = queue and queue.members[1] and queue.members[1]:find("^1f [1-9]")
+  return is_ours and -queue.scores[1] or nil
+end
+
 -- Returns whether the record still says that holdfast's run has lasted since before `since`. The
 -- programs miss a run of Redisson's that begins when the last of holdfast's readers leaves, and in
 -- which no waiter asks.
 local function was_missed(self, key, since)
-  local queue = queue_of(self, key)
-  local is_ours = queue and queue.members[1] and queue.members[1]:find("^1f [1-9]")
-  local began_ms = is_ours and -queue.scores[1]
+  local began_ms = our_run_began_ms(self, key)
   return began_ms and self.server.redis:now_ms() - began_ms > (self.world.now - since) / 1000 + 2
 end
 
@@ -458,6 +463,7 @@ end
 local function note_runs(self, key, before, holders)
   local now, theirs, ours = self.world.now, sides_of(holders)
   local left = not next(holders) and next(before) and self.server.redis.channels[key.releases]
+    and not our_run_began_ms(self, key)
   local begins = left or theirs and not ours
   if begins or left_till(self, key) then
     local recorded = key.recorded and is_recorded_since(self, key, key.recorded.score)
@@ -473,12 +479,14 @@ local function note_runs(self, key, before, holders)
   end
 end
 
--- A waiter of holdfast sees that a client of Redisson holds the lock to write.
-local function note_seen(key, name, args, holders, reply)
+-- A waiter of holdfast sees that only clients of Redisson hold the lock. When the lock is left to
+-- them, counting begins again.
+local function note_seen(self, key, name, args, holders, reply)
   local waits = name == "rw_acquire" and type(reply) == "table" and reply[1] == 0
     and reply[5] ~= "" and args[4] == key.name
-  local writer = has_writer(holders)
-  if waits and writer and not wire.is_ours(writer) then key.seen = key.seen + 1 end
+  local theirs, ours = sides_of(holders)
+  if left_till(self, key) then key.seen = 0
+  elseif waits and theirs and not ours then key.seen = key.seen + 1 end
 end
 
 -- While the server refuses writes, the programs cannot record whose turn it is.
@@ -548,7 +556,7 @@ local function look_at(self, key, name, client, args, reply)
   note_first(self, key, args)
   note_runs(self, key, before, holders)
   if new and wire.is_ours(new) then check_turn(self, key, name, before, holders, new) end
-  note_seen(key, name, args, holders, reply)
+  note_seen(self, key, name, args, holders, reply)
   key.holders = holders
   if new and not was_joined(before, holders) then check_overtaken(self, key) end
   for owner in pairs(holders) do

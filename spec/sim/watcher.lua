@@ -645,12 +645,19 @@ local function has_too_many_turns(key)
   return key.seen > 0 and key.ours_in_a_row > most
 end
 
--- A program that frees the lock may leave it to Redisson's waiters. So does the end of a call whose
--- lease is over.
+-- Returns whether the record says that holdfast's run goes on.
+local function is_recorded_as_ours(self, key)
+  local queue = queue_of(self, key)
+  return queue and queue.members[1] and queue.members[1]:find("^1f [1-9]")
+end
+
+-- A program that frees the lock may leave it to Redisson's waiters, unless holdfast's run goes on.
+-- So does the end of a call whose lease is over.
 local function note_sides(self, key, before, name)
   local holder, now = key.holder, self.world.now
   local freed = before or key.expired and not key.left_at and name:find("leave$")
   local left = freed and not holder and self.server.redis.channels[key.releases]
+    and not is_recorded_as_ours(self, key)
   key.left_at = left and now or key.left_at
   local is_theirs = left or holder and not wire.is_ours(holder)
   local is_shared = holder and self.shared[holder] ~= nil
