@@ -517,18 +517,6 @@ TEST(a_multi_lock_re_entry_reports_which_of_its_locks_is_lost_and_keeps_the_othe
     }
 }
 
-TEST(a_multi_lock_release_that_is_abandoned_behind_a_renewal_removes_one_hold_of_each_lock) {
-    hold_all(AT(0));
-    hold_all(AT(1));
-    rig_sleep(AT(1), AT(10001));
-    hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10002));
-    CHECK(hf_op_is_blocked(op));
-    CHECK_EQ_INT((int)hf_op_hold_count(op), COUNT);
-    for (size_t i = 0; i < COUNT; i++) CHECK(hf_op_hold(op, i) == hold_at(i));
-    hf_op_end(op, AT(10003));
-    for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(count_of(hold_at(i)), 1);
-}
-
 TEST(a_multi_lock_release_that_is_busy_because_of_another_call_refers_to_no_holds) {
     hold_all(AT(0));
     hf_op_end(begin_one(HF_OP_RELEASE, 2, AT(1)), AT(2));

@@ -93,16 +93,6 @@ TEST(a_forced_release_frees_the_lock_and_the_callers_own_hold_is_reported_as_los
     CHECK_ANSWER(op, "-WRONGTYPE the key holds a string\r\n", AT(6), "conflict");
 }
 
-TEST(a_forced_release_from_another_owner_does_not_end_the_callers_own_hold) {
-    hf_hold *hold = hold_times(1, AT(0));
-    hf_op *op = BEGIN(HF_OP_FORCE, AT(1), spec.result = hf_slice_of("you"));
-    CHECK_SENT(CALLS, "EVALSHA force 4 k redisson_lock_token:{k} holdfast_queue:{k} "
-                      "redisson_lock__channel:{k} me 2000 you");
-    CHECK_ANSWER(op, ":0\r\n", AT(2), "ok"), CHECK_EQ_INT(value_of(op), 0), CHECK(is_held(hold));
-    op = BEGIN(HF_OP_FORCE, AT(3), spec.result = hf_slice_of("me"));
-    CHECK_ANSWER(op, ":1\r\n", AT(4), "ok"), CHECK_EQ_INT(value_of(op), 1), CHECK(is_lost(hold));
-}
-
 TEST(after_a_forced_release_the_client_checks_its_other_callers_holds_of_that_lock) {
     hf_hold *hold = hold_times(1, AT(0));
     BEGIN(HF_OP_FORCE, AT(1), spec.caller = spec.owner = hf_slice_of("another"));

@@ -168,20 +168,6 @@ TEST(a_shared_owners_pending_release_sets_a_lease_only_if_the_hold_had_none) {
     hf_renewer_add_pending_release(claim_of(hold), AT(900)), CHECK_EQ_INT(pending_of(hold), 0);
 }
 
-TEST(a_clean_up_is_retried_until_the_lease_has_ended) {
-    clean_up("k", "me", 3 * HF_SECOND, AT(0));
-    int tries = 0;
-    for (int ms = 0; ms < 31000 && leaving_of(); ms += 10) {
-        rig_sleep(AT(ms), AT(ms + 10));
-        if (sent_over(RENEWER)[0] == '\0') continue;
-        tries++;
-        feed_renewer("-OOM command not allowed\r\n", AT(ms + 10));
-    }
-    CHECK_EQ_INT(state_of(), -1);
-    CHECK_OR(tries > 25 && tries < 100, "%d tries", tries);
-    CHECK(is_quiet());
-}
-
 TEST(a_closed_client_connects_again_at_once_after_its_server_has_refused_connections) {
     int ms = 10;
     rig_cut("reset", AT(5));

@@ -64,15 +64,6 @@ TEST(a_subscription_that_is_not_confirmed_is_retried_over_a_new_connection) {
     CHECK_EQ_U64(link_of(EVENTS)->opens, 2);
 }
 
-TEST(a_subscription_connection_remains_open_for_a_moment_after_a_grant) {
-    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
-    CHECK_GRANTS(op, GRANT("1", "88"), AT(100), "ok");
-    hf_op_end(op, AT(100)), CHECK_EQ_U64(calls_next_tick(), AT(600));
-    rig_sleep(AT(100), AT(599)), CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_READY);
-    rig_sleep(AT(599), AT(600)), CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_CLOSED);
-    CHECK(!first_node(&rig.client)->subscribed);
-}
-
 static hf_op *wait_as(const char *owner, hf_time now) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, now, spec.caller = hf_slice_of(owner), spec.wait = HF_NEVER);
     feed_calls(busy(20000, 0, 0), now);

@@ -24,12 +24,6 @@ TEST(a_confirmation_removes_the_grants_mark_even_after_a_re_entry_with_another_t
     CHECK_SENT_UNTIL(RENEWER, AT(201), AT(800), CONFIRM_K);
 }
 
-TEST(a_grant_is_lost_if_its_confirmation_finds_another_owner) {
-    hf_hold *hold = granted_hold(true);
-    rig_sleep(AT(100), AT(800));
-    feed_renewer(":-2\r\n", AT(801)), CHECK_EQ_INT(reason_of(hold), HF_LOST_TAKEN);
-}
-
 /* It sets a lease that is shorter than the grant's, and may do so at any time. */
 TEST(a_confirmation_that_the_server_may_still_receive_limits_later_leases) {
     CASES(int lease_ms; bool checked, sent_twice; int believed_ms) = {

@@ -78,17 +78,6 @@ TEST(a_waiter_releases_an_ended_jobs_lock_only_if_its_owner_has_no_other_hold) {
     feed_calls(":1\r\n", AT(1054)), CHECK_EQ_INT(events_about(OTHER ":1"), 1);
 }
 
-/* The waiter may get the grant before the reply to its release. */
-TEST(a_crash_release_is_reported_even_after_the_end_of_the_wait) {
-    hf_op *op = wait_with(life);
-    known_life = HF_LIFE_ENDED;
-    output_at(AT(50));
-    feed_owner(OTHER ":7", 0, AT(51));
-    hf_op_end(op, AT(52)), CHECK_EQ_INT(events_about(OTHER ":7"), 0);
-    feed_calls(":3\r\n", AT(53)); /* dead waiters remain: the renewer removes them */
-    CHECK_EQ_INT(events_about(OTHER ":7"), 1);
-}
-
 /* Those of the lock that is waited for, as it was when the search began. */
 TEST(a_crash_releases_event_names_the_metrics_class_and_observer_of_the_awaited_lock) {
     hf_op *op = wait_with(life);

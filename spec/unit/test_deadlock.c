@@ -173,12 +173,6 @@ TEST(a_deadlock_search_ends_at_a_cycle_without_its_own_waiter) {
     }
 }
 
-TEST(a_deadlock_search_ends_if_the_server_does_not_reply) {
-    hf_op *op = search_from("you", 0);
-    rig_tick(AT(1999)), CHECK(is_searching(op));
-    rig_tick(AT(2000)), CHECK(!is_searching(op));
-}
-
 TEST(a_deadlock_search_that_outlives_its_acquire_ends_without_effect) {
     static const char *const replies[] = {
         "*6\r\n$3\r\nyou\r\n:1\r\n:20000\r\n:7\r\n:1\r\n:0\r\n",

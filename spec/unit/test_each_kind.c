@@ -55,20 +55,6 @@ static bool gives_back(const hf_kind *kind) {
     for (const hf_kind *const *each = hf_kinds, *kind; (kind = *each); each++)                     \
         if (has_lease(kind))
 
-TEST(with_needs_approval_each_kind_of_lock_is_renewed_only_when_approved) {
-    EACH_LEASED(kind) {
-        config = rig_config();
-        config.needs_approval = true;
-        begin_kind(kind);
-        hf_hold *hold = take(kind, ACQUIRED);
-        rig_sleep(AT(0), AT(12000));
-        CHECK_OR(sent_over(RENEWER)[0] == '\0', "%s is renewed", kind->name);
-        hf_client_approve(&rig.client, hold, AT(12000));
-        rig_tick(AT(12000));
-        CHECK_OR(has_sent(RENEWER, kind, HF_VERB_RENEW, "k"), "%s is not renewed", kind->name);
-    }
-}
-
 TEST(an_acquire_of_each_kind_of_lock_waits_for_a_replica_if_replicas_must_confirm) {
     EACH_LEASED(kind) {
         config = rig_config();
@@ -107,39 +93,6 @@ TEST(closing_a_client_releases_each_kind_of_lock) {
         take(kind, ACQUIRED);
         close_rig(AT(1));
         rig_sleep(AT(1), AT(10)), CHECK_OR(gives_back(kind), "%s stays", kind->name);
-    }
-}
-
-/* A connection that is silent is given up and opened again meanwhile. */
-static bool gives_back_soon(const hf_kind *kind, hf_time *now) {
-    for (int i = 0; i < 200; i++, *now += 10 * HF_MS) {
-        rig_tick(*now);
-        if (gives_back(kind)) return true;
-    }
-    return false;
-}
-
-/* The connection fails `failures` times before the server has given an answer. */
-static void check_given_back(const hf_kind *kind, int failures) {
-    begin_kind(kind);
-    abandon_hold(take(kind, config.sync.replicas > 0 ? ACQUIRED ":1\r\n" : ACQUIRED), 1, AT(1));
-    hf_time now = AT(1);
-    for (int i = 0; i < failures; i++) {
-        CHECK_OR(gives_back_soon(kind, &now), "%s: no try %d", kind->name, i);
-        hf_time till = now + 6 * HF_SECOND; /* no answer in the time of a command */
-        rig_sleep(now, till);
-        now = till;
-    }
-    CHECK_OR(gives_back_soon(kind, &now), "%s: no last try", kind->name);
-    rig_end(now);
-}
-
-TEST(the_clean_up_of_each_kind_of_lock_is_sent_again_if_it_gets_no_reply) {
-    EACH_LEASED(kind) {
-        config = rig_config();
-        check_given_back(kind, 3);
-        config.sync = (hf_sync){1, 100 * HF_MS};
-        check_given_back(kind, 3);
     }
 }
 

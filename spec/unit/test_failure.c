@@ -6,15 +6,6 @@ static const hf_slice ORDER = {"order:42", 8};
 
 static hf_failure failure;
 
-TEST(an_error_message_contains_what_failed_where_and_why_and_what_to_do) {
-    hf_failure_set(&failure, HF_BUSY, "acquire", ORDER, "127.0.0.1:6379", "held for %d s", 3);
-    CHECK_EQ_INT(failure.code, HF_BUSY);
-    CHECK_STR(failure.text, "cannot acquire \"order:42\" on 127.0.0.1:6379: held for 3 s; "
-                            "wait longer or try again later");
-    hf_failure_set(&failure, HF_SERVER, "acquire", ORDER, "h:1", "%s", "ERR 100%n");
-    CHECK_STR(failure.text, "cannot acquire \"order:42\" on h:1: ERR 100%n");
-}
-
 TEST(an_error_message_contains_advice_that_fits_its_error_code) {
     hf_failure_set(&failure, HF_BUSY, "acquire", ORDER, "h:1",
                    "this owner already holds it, and the lock is not re-entrant");

@@ -93,14 +93,6 @@ static hf_op *wait_for_returned_mutex(void) {
     return waits;
 }
 
-/* The caller gets the kept lock at once, with this token. */
-static void check_lent(const char *caller, hf_time now, uint64_t token) {
-    hf_op *lent = acquire(caller, now);
-    CHECK_OUTCOME(lent, "ok");
-    CHECK_EQ_U64(token_of(hold_in(lent)), token);
-    hf_op_end(lent, now);
-}
-
 /* The client does not keep the lock that the caller releases, but sends the release. */
 #define CHECK_RELEASE_SENT(caller, now, want)                                                      \
     (CHECK_OUTCOME(begin_as(caller, HF_OP_RELEASE, 0, now), "under way"), CHECK_SENT(CALLS, want))
@@ -619,24 +611,6 @@ TEST(a_caller_that_waits_in_its_client_queries_the_server_when_the_holders_lease
         CHECK_EQ_U64(stats().losses, 1);
         hf_client_tick_calls(&rig.client, end), CHECK(is_asking(b)), CHECK(is_queued_here(c));
         CHECK_EQ_U64(hf_op_next_tick(c), HF_NEVER);
-    }
-}
-
-TEST(a_client_keeps_a_lock_again_after_it_returned_it_to_another_client) {
-    for (int waits = 0; waits <= 1; waits++) {
-        hold_and_end();
-        feed_message("1 wish 01", AT(1));
-        rig_tick(AT(1));
-        hf_op *b = waits ? acquire("b", AT(2)) : NULL;
-        hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(2));
-        CHECK_SENT(CALLS, RELEASE("01"));
-        end_with(op, ":1\r\n", AT(2));
-        rig_tick(AT(2));
-        if (!waits) b = acquire("b", AT(3));
-        CHECK_SENT_PART(CALLS, "EVALSHA acquire ");
-        CHECK_ENDS_WITH(b, RANGE, AT(3), "ok");
-        release("b", AT(4));
-        check_lent("c", AT(5), 101);
     }
 }
 

@@ -127,18 +127,4 @@ TEST(a_channel_pattern_matches_only_its_own_channel) {
     free((char *)(uintptr_t)pattern.data);
 }
 
-static bool make_both(void *context) {
-    hf_slice pattern;
-    (void)context;
-    if (!hf_names_make(&names, hf_slice_of("key"))) return false;
-    bool made = hf_names_pattern(&names, &pattern);
-    if (made) free((char *)(uintptr_t)pattern.data);
-    clear();
-    return made;
-}
-
-TEST(building_a_locks_internal_names_reports_a_failed_allocation) {
-    CHECK_EQ_INT(memerr_until_success(make_both, NULL, 10), 2);
-}
-
 CHECK_MAIN

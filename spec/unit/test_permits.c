@@ -60,13 +60,6 @@ TEST(an_acquire_of_permits_whose_outcome_is_unknown_is_undone) {
     feed_calls(ACQUIRED ":1\r\n", AT(2)), CHECK(!permits_held());
 }
 
-TEST(a_request_for_more_permits_than_exist_fails_with_conflict) {
-    hf_op *op = begin_permits(3, HF_NEVER, AT(0));
-    CHECK_ANSWER(op, "*2\r\n:-5\r\n:2\r\n", AT(1), "conflict");
-    CHECK_MESSAGE(op, "the semaphore's total is 2, fewer than the 3 permits requested");
-    CHECK(!permits_held());
-}
-
 TEST(a_release_of_permits_before_their_confirmation_removes_their_grant_from_the_queue) {
     hf_op *op = permits_waiting(1, AT(0));
     feed_message("1 grant p 1 5 88 2000 k", AT(500));

@@ -305,16 +305,6 @@ TEST(a_wait_for_permits_that_times_out_makes_a_last_attempt_and_an_interrupted_o
     CHECK(!is_quiet());
 }
 
-TEST(closing_a_client_undoes_unanswered_acquires_of_permits_and_resends_unanswered_releases) {
-    hf_op *op = take(1, HF_NEVER, AT(0));
-    hf_op *other = give(2, AT(0));
-    rig_hush();
-    close_rig(AT(1)), CHECK_OUTCOME(op, "closed"), CHECK_OUTCOME(other, "closed");
-    rig_tick(AT(2));
-    CHECK_SENT(CALLS, CALL("semaphore_leave", "1") "0\n" CALL("semaphore_release", "2") "2");
-    feed_calls(HAS_TAKEN("0") ":2\r\n:1\r\n:2\r\n", AT(3)), CHECK(is_quiet());
-}
-
 TEST(closing_a_client_makes_the_server_forget_its_last_call) {
     hf_op *op = take(2, 0, AT(0));
     sent_over(CALLS);

@@ -13,16 +13,6 @@ TEST(a_quorum_acquire_fails_if_its_grants_expire_while_the_token_is_written_back
     CHECK_ANSWERS(op, 0, 2, "-ERR no\r\n", AT(3), "lost");
 }
 
-TEST(the_error_of_a_quorum_wait_that_sent_no_request_blames_no_server) {
-    hold_by(5, AT(0));
-    begin_quorum(HF_OP_CHECK, 0, AT(1));
-    hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(1));
-    CHECK(hf_op_is_blocked(op));
-    CHECK_INTERRUPTS(op, AT(2));
-    const char *end = strstr(message_of(op), "0 of 5 granted, 5 yet to answer");
-    CHECK_STR(end, "0 of 5 granted, 5 yet to answer");
-}
-
 TEST(a_quorum_hold_missing_on_a_server_is_checked_again_soon_while_it_is_renewed) {
     CASES(int servers; bool renewed, again) = {
         {5, true, false}, {3, true, true}, {3, false, false}, {5, false, false}};

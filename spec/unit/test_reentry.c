@@ -120,18 +120,6 @@ TEST(a_re_entry_that_the_server_refuses_is_not_retried) {
     }
 }
 
-TEST(a_re_entry_of_a_hold_from_an_old_grant_takes_the_larger_of_the_two_tokens) {
-    CASES(const char *token; uint64_t has) = {{"90", 90}, {"5", 77}, {"0", 77}};
-    EACH_CASE (i, cases) {
-        hf_hold *hold = hold_lock(AT(0));
-        set_wait(hold, 7); /* its grant was confirmed long ago */
-        hf_op *op = begin_acquire(0, AT(1));
-        CHECK_ANSWER(op, printed("*2\r\n:1\r\n:%s\r\n", cases[i].token), AT(2), "ok");
-        CHECK_EQ_U64(token_of(hold), cases[i].has);
-        CHECK_EQ_U64(wait_of_hold(hold), 0);
-    }
-}
-
 TEST(a_re_entry_whose_reply_is_lost_is_sent_again) {
     hold_lock(AT(0));
     hf_op *op = begin_acquire(0, AT(1000));
@@ -153,19 +141,6 @@ TEST(an_acquire_behind_a_command_without_a_reply_does_not_report_an_older_error)
     hf_op_tick(op, AT(4000)), CHECK_OUTCOME(op, "unreachable");
     CHECK_MESSAGE(op, "an earlier command for this key got no reply");
     CHECK(hf_op_is_done(op));
-}
-
-TEST(a_longer_re_entry_extends_the_lease) {
-    EACH_NUMBER (i, 4) {
-        hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.renewed = i & 1);
-        feed_calls(ACQUIRED, AT(1));
-        hf_hold *hold = hold_in(op);
-        CHECK_EQ_INT(is_renewed(hold), i & 1);
-        BEGIN(HF_OP_ACQUIRE, AT(2), spec.renewed = i & 2, spec.lease = 40 * HF_SECOND);
-        feed_calls("*2\r\n:1\r\n:0\r\n", AT(3)), CHECK_EQ_U64(lease_of(hold), 40 * HF_SECOND);
-        CHECK_EQ_U64(ends_at(hold), AT(2 + 39598));
-        CHECK_EQ_INT(is_renewed(hold), i > 0);
-    }
 }
 
 /* The server refuses the clean-up for the moment. */

@@ -2,20 +2,6 @@
 
 #include "calls_rig.h"
 
-TEST(releasing_one_of_several_holds_keeps_the_others_and_renews_the_lease) {
-    hf_hold *hold = hold_times(2, AT(0));
-    hf_op *op = begin(HF_OP_RELEASE, AT(5000));
-    CHECK_SENT(CALLS, RELEASE_OF_K("1"));
-    CHECK(hf_hold_is_valid(hold, AT(5000)));
-    CHECK_ANSWER(op, ":2\r\n", AT(5001), "ok");
-    CHECK_EQ_INT(count_of(hold), 1);
-    CHECK_EQ_U64(ends_at(hold), AT(5000 + 29698)); /* it refreshed the TTL */
-    CHECK_EQ_U64(renewer_next_tick(), AT(15000));
-    op = begin(HF_OP_RELEASE, AT(6000)), CHECK_SENT(CALLS, BRIEF_RELEASE_OF_K);
-    CHECK_ANSWER(op, ":1\r\n", AT(6001), "ok");
-    CHECK_EQ_INT(state_of(), -1);
-}
-
 TEST(a_call_on_a_lock_that_is_being_released_fails_as_not_held) {
     hold_times(1, AT(0));
     begin(HF_OP_RELEASE, AT(1)), CHECK_OUTCOME(begin(HF_OP_RELEASE, AT(1)), "not_held");

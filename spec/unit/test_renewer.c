@@ -89,25 +89,6 @@ TEST(a_renewal_batch_includes_holds_that_are_due_soon) {
     CHECK_BATCH(AT(10001), AT(11100), 9);
 }
 
-/* Another hold may be due at the same time for another command, or for none. */
-TEST(a_renewal_batch_includes_no_unconfirmed_grants_fixed_leases_or_kept_locks) {
-    EACH_NUMBER (i, 4) {
-        add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
-        hf_hold *hold = add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
-        set_granted(hold, i == 1);
-        set_renewed(hold, i != 2);
-        hf_claim *claim = claim_of(hold);
-        hf_kept_lock keep = {.holds = holds_of(&rig.client), .keep_until = AT(20000)};
-        if (i == 1) set_confirm_time(hold, AT(20000));
-        if (i == 3) set_claim_kept(claim, &keep);
-        if (i == 3) hf_holds_make_idle(holds_of(&rig.client), claim);
-        hf_holds_set_wake_at(holds_of(&rig.client), claim, AT(10000) + 1);
-        rig_sleep(AT(0), AT(10000)), CHECK_EQ_INT(batch_size(), i == 0 ? 2 : 1);
-        set_claim_kept(claim, NULL);
-        if (i == 3) hf_holds_remove(holds_of(&rig.client), claim);
-    }
-}
-
 TEST(each_hold_renewed_in_one_batch_gets_its_own_result) {
     hf_hold *a = add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
     hf_hold *b = add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
@@ -306,21 +287,6 @@ TEST(a_failed_renewal_is_retried_within_the_lease) {
     CHECK_EQ_INT(failures_of(hold), 0);
 }
 
-TEST(a_hold_is_lost_before_its_lease_can_end_on_the_server) {
-    static const int leases_ms[] = {1, 2, 5, 20, 100, 1000, 3000, 30000};
-    EACH_CASE (i, leases_ms) {
-        rig.refusing = true;
-        hf_hold *hold = add_hold("k", "me", (hf_time)leases_ms[i] * HF_MS, true, AT(0));
-        int wakes = rig_sleep(AT(0), AT(leases_ms[i]) - 1);
-        CHECK(is_lost(hold));
-        CHECK_OR(reason_of(hold) == HF_LOST_UNREACHABLE || reason_of(hold) == HF_LOST_EXPIRED,
-                 "lease %d", leases_ms[i]);
-        if (leases_ms[i] > 100) CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
-        CHECK_EQ_U64(hf_client_loss_count(&rig.client), 1);
-        CHECK_OR(wakes < 200, "%d wakes", wakes);
-    }
-}
-
 /* Wakes the client until `until`, as rig_sleep does, but leaves the links to the test. */
 static void tick_until(hf_time until) {
     for (hf_time at; (at = client_next_tick()) <= until;) {
@@ -364,26 +330,6 @@ TEST(a_renewal_without_a_reply_keeps_half_of_the_lease_for_a_new_connection) {
     CHECK_EQ_U64(link_of(RENEWER)->opens, 2);
     CHECK_EQ_INT(batch_size(), 1);
     feed_renewer("*1\r\n:1\r\n", AT(2900)), CHECK(is_held(hold));
-}
-
-/* Only a renewal can have failed; a check of a fixed lease has not. */
-TEST(an_expired_hold_is_reported_as_unreachable_only_if_a_renewal_failed) {
-    CASES(bool renewed, at_risk, in_flight, last; hf_lost_reason reason) = {
-        {true, false, false, false, HF_LOST_EXPIRED},
-        {true, true, false, false, HF_LOST_UNREACHABLE},
-        {true, false, true, false, HF_LOST_UNREACHABLE},
-        {false, true, false, false, HF_LOST_EXPIRED},
-        {false, false, true, false, HF_LOST_EXPIRED},
-        {true, true, true, true, HF_LOST_MAX_HOLD},
-    };
-    EACH_CASE (i, cases) {
-        hf_hold *hold = add_hold("k", "me", HF_SECOND, cases[i].renewed, AT(0));
-        set_at_risk(hold, cases[i].at_risk);
-        set_in_flight(hold, cases[i].in_flight);
-        if (cases[i].last) set_bound(hold, ends_at(hold));
-        hf_renewer_on_lost(&rig.client, hold, hf_lost_reason_at_end(claim_of(hold)), AT(1000));
-        CHECK_EQ_INT(reason_of(hold), cases[i].reason);
-    }
 }
 
 TEST(a_renewal_that_runs_out_of_memory_is_retried) {

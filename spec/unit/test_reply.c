@@ -51,29 +51,6 @@ TEST(replies_of_every_type_are_parsed) {
     hf_reply_free(reply);
 }
 
-TEST(a_reply_split_at_any_byte_is_parsed_completely) {
-    static const char bytes[] = "*4\r\n:12\r\n$5\r\nab\r\nc\r\n*1\r\n-E no\r\n$-1\r\n+next\r\n";
-    size_t size = sizeof bytes - 1;
-    for (size_t cut = 1; cut < size - 7; cut++) {
-        hf_reply *reply = NULL, *next = NULL;
-        CHECK(hf_reader_open(&reader));
-        CHECK(hf_reader_feed(&reader, bytes, cut));
-        CHECK(hf_reader_next(&reader, &reply));
-        CHECK_OR(!reply, "a reply after %zu bytes", cut);
-        CHECK(hf_reader_feed(&reader, bytes + cut, size - cut));
-        CHECK(hf_reader_next(&reader, &reply));
-        CHECK(reply && reply->size == 4);
-        CHECK_MEM(reply->elements[1]->string, reply->elements[1]->size, "ab\r\nc", 5);
-        CHECK_STR(reply->elements[2]->elements[0]->string, "E no");
-        CHECK(hf_reader_next(&reader, &next));
-        CHECK(next);
-        CHECK_STR(next->string, "next");
-        hf_reply_free(reply);
-        hf_reply_free(next);
-        hf_reader_close(&reader);
-    }
-}
-
 TEST(a_reply_that_announces_a_huge_array_allocates_nothing) {
     memerr_fail(0), CHECK(is_broken("*1000000000\r\n")), CHECK(is_broken("*4097\r\n"));
     CHECK(is_broken("*2147483648\r\n"));

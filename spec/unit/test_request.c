@@ -44,18 +44,4 @@ TEST(a_command_with_hundreds_of_arguments_is_encoded) {
     }
 }
 
-static bool encode_many(void *context) {
-    hf_request request = {0};
-    hf_slice args[40];
-    (void)context;
-    for (int i = 0; i < 40; i++) args[i] = hf_slice_of("x");
-    bool encoded = hf_request_command(&request, 40, args);
-    hf_request_clear(&request);
-    return encoded;
-}
-
-TEST(encoding_a_request_reports_a_failed_allocation) {
-    CHECK(memerr_until_success(encode_many, NULL, 20) >= 1);
-}
-
 CHECK_MAIN

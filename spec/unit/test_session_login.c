@@ -267,16 +267,6 @@ TEST(a_login_that_lacks_any_reply_is_retried_over_a_new_connection) {
     }
 }
 
-TEST(a_script_is_sent_with_its_text_again_after_a_server_restart) {
-    start_open();
-    submit_program(&one, "key", 60000, AT(0));
-    receive("-NOSCRIPT\r\n", AT(1));
-    reopen("reset", AT(2), AT(20)), CHECK_SENDS("EVAL info 1 key");
-    receive("-LOADING\r\n", AT(20));
-    CHECK_TICK_SENDS(AT(60), "EVAL info 1 key");
-    CHECK_REPLY(":1\r\n", AT(61), one, "1");
-}
-
 /* ---- which run of the server it is ---- */
 
 /* Logs in to a server whose INFO is this, and which has no mark. */

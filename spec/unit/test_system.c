@@ -73,7 +73,6 @@
 static const struct {
     const char *(*error_text)(int, char *, size_t);
     hf_time (*now)(void);
-    bool (*random)(unsigned char *, size_t);
     bool (*pipe)(int *, bool);
     int (*socket)(int);
     ssize_t (*send)(int, const void *, size_t);
@@ -86,9 +85,9 @@ static const struct {
     unsigned (*process)(void);
     uint64_t (*stamp_file)(const char *);
 } SYSTEMS[] = {
-    {hf_error_text, hf_now, hf_random, hf_pipe, hf_socket, hf_send, hf_recv, hf_prepare_wait,
-     hf_recv_wait, hf_poll, hf_cond_init, hf_cond_wait, hf_process_number, hf_stamp_file},
-    {posix_error_text, posix_now, posix_random, posix_pipe, posix_socket, posix_send, posix_recv,
+    {hf_error_text, hf_now, hf_pipe, hf_socket, hf_send, hf_recv, hf_prepare_wait, hf_recv_wait,
+     hf_poll, hf_cond_init, hf_cond_wait, hf_process_number, hf_stamp_file},
+    {posix_error_text, posix_now, posix_pipe, posix_socket, posix_send, posix_recv,
      posix_prepare_wait, posix_recv_wait, posix_poll, posix_cond_init, posix_cond_wait,
      posix_process, posix_stamp_file},
 };
@@ -130,19 +129,6 @@ static void connect_pair(size_t at) {
     unlink(address.sun_path);
 }
 
-TEST(the_tests_of_system_error_texts_use_the_posix_variant_of_strerror_r) {
-    char text[96];
-    /* clang-format off */
-    CHECK(_Generic(strerror_r(EPIPE, text, sizeof text), int: true, default: false));
-    /* clang-format on */
-}
-
-TEST(a_known_system_error_has_the_systems_text) {
-    char text[96];
-    EACH (at)
-        CHECK_STR(SYSTEMS[at].error_text(ECONNREFUSED, text, sizeof text), strerror(ECONNREFUSED));
-}
-
 TEST(an_unknown_system_error_is_shown_with_its_number) {
     char text[96];
     EACH (at) CHECK(strstr(SYSTEMS[at].error_text(98765, text, sizeof text), "98765"));
@@ -156,30 +142,12 @@ TEST(a_system_error_text_that_does_not_fit_is_truncated_and_terminated) {
     CHECK(hf_error_text(ECONNREFUSED, text, size)[0] != '\0');
 }
 
-TEST(the_clock_advances_by_the_time_slept) {
-    EACH (at) {
-        hf_time before = SYSTEMS[at].now();
-        CHECK_EQ_INT(SYSTEMS[at].poll(NULL, 0, 20 * HF_MS, NULL), 0);
-        hf_time took = SYSTEMS[at].now() - before;
-        CHECK(took >= 19 * HF_MS && took < 60 * HF_SECOND);
-    }
-}
-
 /* Or its caller would spin through the rest of a millisecond. */
 TEST(a_sleep_is_never_shorter_than_requested) {
     EACH (at) {
         hf_time before = hf_now();
         for (int i = 0; i < 5; i++) CHECK_EQ_INT(SYSTEMS[at].poll(NULL, 0, 900000, NULL), 0);
         CHECK(hf_now() - before >= 4 * HF_MS);
-    }
-}
-
-TEST(two_successive_draws_of_random_bytes_differ) {
-    EACH (at) {
-        unsigned char one[24] = {0}, other[24] = {0};
-        CHECK(SYSTEMS[at].random(one, sizeof one));
-        CHECK(SYSTEMS[at].random(other, sizeof other));
-        CHECK(memcmp(one, other, sizeof one) != 0);
     }
 }
 
@@ -512,44 +480,6 @@ TEST(a_sleep_ends_for_a_descriptor_with_a_number_above_fd_setsize) {
     }
 }
 
-struct shared {
-    size_t at;
-    pthread_mutex_t mutex;
-    pthread_cond_t condition;
-    bool changed;
-    int wakes;
-};
-
-static void *change(void *context) {
-    struct shared *shared = context;
-    pthread_mutex_lock(&shared->mutex);
-    shared->changed = true;
-    pthread_cond_broadcast(&shared->condition);
-    pthread_mutex_unlock(&shared->mutex);
-    return NULL;
-}
-
-TEST(waiting_on_a_condition_releases_the_mutex) {
-    EACH (at) {
-        struct shared shared = {.at = at};
-        pthread_t thread;
-        pthread_mutex_init(&shared.mutex, NULL);
-        SYSTEMS[at].cond_init(&shared.condition);
-        pthread_mutex_lock(&shared.mutex);
-        SYSTEMS[at].cond_wait(&shared.condition, &shared.mutex, 5 * HF_MS);
-        CHECK(!shared.changed);
-        if (pthread_create(&thread, NULL, change, &shared) != 0) abort();
-        hf_time until = hf_now() + 60 * HF_SECOND;
-        while (!shared.changed && hf_now() < until)
-            SYSTEMS[at].cond_wait(&shared.condition, &shared.mutex, HF_SECOND);
-        CHECK(shared.changed);
-        pthread_mutex_unlock(&shared.mutex);
-        pthread_join(thread, NULL);
-        pthread_mutex_destroy(&shared.mutex);
-        pthread_cond_destroy(&shared.condition);
-    }
-}
-
 /* One that returns at once would make its caller spin. */
 TEST(a_timed_wait_on_a_condition_sleeps) {
     EACH (at) {
@@ -567,33 +497,6 @@ TEST(a_timed_wait_on_a_condition_sleeps) {
         pthread_mutex_unlock(&mutex);
         pthread_cond_destroy(&condition);
         CHECK(slept >= (at == 0 && OBJECT_IS_OF_LINUX ? 19 : 2) * HF_MS);
-    }
-}
-
-static void *wait_for_ever(void *context) {
-    struct shared *shared = context;
-    pthread_mutex_lock(&shared->mutex);
-    while (!shared->changed) {
-        SYSTEMS[shared->at].cond_wait(&shared->condition, &shared->mutex, HF_NEVER);
-        shared->wakes++;
-    }
-    pthread_mutex_unlock(&shared->mutex);
-    return NULL;
-}
-
-TEST(an_endless_wait_on_a_condition_sleeps) {
-    EACH (at) {
-        struct shared shared = {.at = at};
-        pthread_t thread;
-        pthread_mutex_init(&shared.mutex, NULL);
-        SYSTEMS[at].cond_init(&shared.condition);
-        if (pthread_create(&thread, NULL, wait_for_ever, &shared) != 0) abort();
-        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-        change(&shared);
-        pthread_join(thread, NULL);
-        pthread_mutex_destroy(&shared.mutex);
-        pthread_cond_destroy(&shared.condition);
-        CHECK_OR(shared.wakes < 2000, "%d wakes", shared.wakes);
     }
 }
 

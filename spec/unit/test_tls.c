@@ -133,14 +133,6 @@ TEST(a_connection_to_a_server_without_tls_fails_and_says_so) {
     }
 }
 
-TEST(each_connection_attempt_reports_a_tls_file_that_cannot_be_read) {
-    hf_tls_settings *settings = settings_of((hf_tls_options){.ca_file = "/nowhere/ca"});
-    for (int i = 0; i < 2; i++) {
-        CHECK(!over_a_pair(settings));
-        CHECK_STR(reason, "TLS: cannot use ca_file /nowhere/ca: No such file or directory");
-    }
-}
-
 /* ---- certificates ---- */
 
 typedef struct identity {

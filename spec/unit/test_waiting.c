@@ -52,13 +52,6 @@ TEST(a_waiter_within_max_waiters_remains_queued) {
     CHECK_ANSWER_STATE(op, busy(20000, 7, 0), AT(101), WAITING);
 }
 
-TEST(a_tenants_waiter_never_subscribes_to_a_pattern) {
-    begin_as_tenant();
-    hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
-    rig_sleep(AT(3), AT(1000)), CHECK_STATE(op, WAITING);
-    hf_op_end(op, AT(1000)), CHECK_SENT(EVENTS, "");
-}
-
 TEST(an_acquire_fails_with_conflict_behind_a_waiter_of_a_newer_format) {
     EACH_NUMBER (queued, 2) {
         hf_op *op =
@@ -140,14 +133,6 @@ TEST(a_waiter_rechecks_often_while_the_lock_is_reserved_for_polling_clients) {
     rig_tick(AT(151));
     feed_calls(busy(30000, 0, 1), AT(151)); /* one that announces its release */
     CHECK(hf_op_next_tick(op) >= AT(151 + 675) && hf_op_next_tick(op) <= AT(151 + 750));
-}
-
-TEST(a_later_waiter_rechecks_its_lock_when_the_first_one_is_overdue) {
-    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
-    feed_message("1 recheck 1", AT(10));
-    rig_tick(AT(10));
-    feed_calls("*6\r\n:0\r\n:30000\r\n:2\r\n:1\r\n$1\r\n" PLACE "\r\n:400\r\n", AT(20));
-    CHECK(hf_op_next_tick(op) == AT(20 + 400 + 1 + 2 * 5));
 }
 
 static void feed_foreign_release(hf_time now) {
