@@ -160,7 +160,7 @@ local UNITS_OF_FILE = {
   ["calls.c"] = { "test_calls", "test_release", "test_extend", "test_record", "test_detached" },
   ["poll.c"] = { "test_latch", "test_plain_semaphore" },
   ["slots.c"] = { "test_slots", "test_cluster_map" }, ["cluster.c"] = CLUSTER,
-  ["kind.c"] = { "test_programs", "test_acquire" },
+  ["kind.c"] = { "test_each_kind", "test_acquire" },
   ["nodes.c"] = { "test_client", "test_cluster", "test_cluster_nodes" },
   ["operation.c"] = {
     "test_client", "test_calls", "test_release", "test_detached", "test_deadlock", "test_wait_end",
