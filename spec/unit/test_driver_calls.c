@@ -28,15 +28,6 @@ TEST(closing_a_connection_without_a_reply_outstanding_closes_it_cleanly) {
     }
 }
 
-/* The first command is that of the log-in, without which the server is unreachable. */
-TEST(commands_that_were_unanswered_when_a_connection_ended_are_sent_again) {
-    for (unsigned after = 2; after <= 4; after++) {
-        CHECK(run_once((scenario){.name = "a half-closed connection",
-                                  .manner = {.knows_no_script = true, .ends_with = after}}));
-        CHECK(!peer.held);
-    }
-}
-
 /* The collector closes a client that is closed already. */
 TEST(closing_a_client_twice_closes_no_descriptor_that_it_does_not_own) {
     int ends[8][2];
@@ -48,31 +39,6 @@ TEST(closing_a_client_twice_closes_no_descriptor_that_it_does_not_own) {
     int closed = 0;
     for (int i = 0; i < 16; i++) closed += close(ends[i / 2][i % 2]) != 0;
     stop_peer(), CHECK(done), CHECK_EQ_INT(closed, 0);
-}
-
-/* The loop carries on what the close has begun. */
-static bool close_in_loop(hf_driver *driver) {
-    hf_driver_begin_close(driver);
-    hf_driver_enter(driver);
-    hf_time began_at = __real_hf_now();
-    while (!hf_client_is_quiet(driver->client) && __real_hf_now() - began_at < SOON * HF_MS) {
-        poll(&(struct pollfd){hf_driver_prepare_wait(driver, HF_NEVER), POLLIN, 0}, 1, SOON);
-        hf_driver_serve(driver, true);
-    }
-    bool quiet = hf_client_is_quiet(driver->client);
-    hf_driver_leave(driver);
-    return quiet;
-}
-
-TEST(closing_a_client_in_an_event_loop_releases_its_locks) {
-    hf_driver *driver = begin_run((scenario){.name = "a close in a loop", .uses_event_loop = true});
-    hf_names *names = hf_client_names(driver->client, hf_kind_by_name("lock"), hf_slice_of("k"));
-    hf_op_spec acquire = acquire_of(names);
-    bool acquired = run_op(driver, &acquire);
-    bool quiet = close_in_loop(driver), closed = driver->closed;
-    hf_names_delete(names);
-    hf_driver_unref(driver);
-    stop_peer(), CHECK(acquired && quiet && closed), CHECK(!peer.held);
 }
 
 /* A child process may have copies of the sockets, and keep them open. */
@@ -204,18 +170,6 @@ TEST(a_call_that_leaves_work_to_the_watchdog_wakes_it) {
     leave_holder(driver), CHECK(renews), CHECK(detached && reads_soon);
 }
 
-/* While the mutex is held, no other thread sends it. */
-TEST(an_async_release_is_sent_before_the_call_returns) {
-    hf_driver *driver = new_holder((scenario){.name = "a holder"});
-    hf_op_spec release = release_of(held_names);
-    hf_driver_enter(driver);
-    const hf_session *calls = hf_link_session(driver, HF_LINK_CALLS);
-    hf_op *op = hf_driver_send(driver, &release, never, NULL);
-    bool detached = op && hf_op_is_detached(op), awaited = hf_session_awaits_reply(calls);
-    size_t unsent = hf_session_output(calls).size;
-    leave_holder(driver), CHECK(detached && awaited), CHECK_EQ_INT(unsent, 0);
-}
-
 /* A reply says that the server no longer knows the script of an earlier release. While this thread
  * holds the mutex, no other one sends that release again. */
 TEST(an_async_release_that_must_be_resent_is_sent_before_another_call_returns) {
@@ -301,14 +255,6 @@ TEST(a_watchdog_that_was_woken_sleeps_again_once_it_has_no_work) {
     CHECK_OR(wakes < 20, "%llu wakes", (unsigned long long)wakes);
 }
 
-TEST(a_slow_reply_does_not_close_the_connection) {
-    for (unsigned delays = 2; delays <= 3; delays++) {
-        CHECK(run_once((scenario){.name = "a slow server", .manner = {.delays = delays}}));
-        CHECK_EQ_INT(peer.resets, 0);
-        CHECK_EQ_INT(peer.commands, 3);
-    }
-}
-
 TEST(a_watchdog_thread_that_cannot_start_is_reported_and_can_start_later) {
     for (unsigned nth = 1; nth < 10; nth++) {
         now_runs = (scenario){.name = "no thread"};
@@ -326,20 +272,6 @@ TEST(a_watchdog_thread_that_cannot_start_is_reported_and_can_start_later) {
         if (!call) return;
         CHECK_OR(!started && !running && error != 0, "%s", call);
     }
-}
-
-/* A nap of the watchdog is a second. */
-TEST(closing_a_client_takes_no_longer_than_its_timeout) {
-    hf_time took = HF_NEVER;
-    for (int tries = 0; tries < 3 && took > 700 * HF_MS; tries++) {
-        hf_driver *driver =
-            new_holder((scenario){.name = "a server that hangs", .manner = {.silent_after = 2}});
-        hf_time began_at = __real_hf_now();
-        hf_driver_close(driver, 100 * HF_MS);
-        took = __real_hf_now() - began_at;
-        end_holder(driver), CHECK(peer.commands == 3 && took >= 100 * HF_MS);
-    }
-    CHECK_OR(took < 700 * HF_MS, "it took %llu ms", (unsigned long long)(took / HF_MS));
 }
 
 /* The release of unknown outcome of the first turn comes before the second one. */

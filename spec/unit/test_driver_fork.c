@@ -8,30 +8,6 @@
 #define OF_READY 4 /* two pipes */
 #endif
 
-static bool is_clean(const hf_driver *driver) {
-    bool clean = !driver->running && !driver->stopping && !driver->calling && !driver->ready &&
-                 !atomic_load(&driver->watchdog_waits) && driver->sleeps_until == 0 &&
-                 driver->leftover_at == 0 && driver->wake[0] == -1 && driver->wake[1] == -1;
-    for (size_t link = 0; link < driver->connection_count; link++)
-        clean = clean && driver->connections[link].fd == -1 && !driver->connections[link].dialing;
-    return clean && driver->connection_count == HF_LINKS;
-}
-
-/* Returns the step that failed, 0: none. `own`: the descriptors that the parent's driver has. */
-static int go_on_in_child(hf_driver *driver, int own) {
-    uint32_t generation = driver->generation;
-    int open = check_open_descriptors();
-    alarm(30);
-    hf_driver_enter(driver);
-    if (driver->generation != generation + 1) return 1;
-    if (!is_clean(driver)) return 2;
-    if (check_open_descriptors() != open - own) return 3;
-    hf_driver_leave(driver);
-    if (!take_turn(driver)) return 4;
-    hf_driver_unref(driver);
-    return check_open_descriptors() == open - own ? 0 : 5;
-}
-
 /* It forks while another thread of its own may be anywhere: qemu does not survive that. */
 static int fork_in_the_middle(hf_driver *driver, int (*go_on)(hf_driver *, int)) {
     int status = -1, own = driver->running ? 2 : 0;
@@ -58,16 +34,6 @@ static int fork_in_the_middle(hf_driver *driver, int (*go_on)(hf_driver *, int))
     hf_driver_leave(driver);
     waitpid(child, &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-}
-
-TEST(a_forked_child_starts_without_its_parents_locks_and_connections) {
-    for (int kind = 0; kind < 4; kind++) {
-        hf_driver *driver = new_holder((scenario){.name = "a parent",
-                                                  .uses_event_loop = kind % 2 == 1,
-                                                  .manner = {.speaks_tls = kind / 2 == 1}});
-        int failed = fork_in_the_middle(driver, go_on_in_child);
-        end_holder(driver), CHECK_OR(failed == 0, "kind %d, step %d", kind, failed);
-    }
 }
 
 /* It has closed all that it does not know, and opened files of its own under those numbers. */

@@ -1,7 +1,6 @@
 #include "tls.h"
 
 #include <errno.h>
-#include <netinet/in.h>
 #include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
@@ -17,7 +16,6 @@
 
 #include "check.h"
 #include "memerr.h"
-#include "net.h"
 #include "system.h"
 
 static char reason[160];
@@ -718,30 +716,24 @@ void *__real_malloc(size_t size);
 void *__real_realloc(void *old, size_t size);
 void __real_free(void *block);
 
-static long blocks;  /* that OpenSSL has */
-static int fails_in; /* this many blocks; 0: none does */
+static int fails_in; /* so many allocations of OpenSSL; 0: none does */
 
 static void *allocate(size_t size, const char *file, int line) {
     (void)file;
     (void)line;
     bool fails = fails_in > 0 && --fails_in == 0;
-    void *block = fails ? NULL : __real_malloc(size);
-    blocks += block != NULL;
-    return block;
+    return fails ? NULL : __real_malloc(size);
 }
 
 static void *reallocate(void *old, size_t size, const char *file, int line) {
     (void)file;
     (void)line;
-    void *block = __real_realloc(old, size);
-    blocks += !old && block;
-    return block;
+    return __real_realloc(old, size);
 }
 
 static void release(void *block, const char *file, int line) {
     (void)file;
     (void)line;
-    blocks -= block != NULL;
     __real_free(block);
 }
 
@@ -750,54 +742,6 @@ static void connect_once(void) {
     CHECK(tls);
     CHECK_HANDSHAKE(tls, PENDING);
     free_made();
-}
-
-/* What OpenSSL keeps for ever it has since the first rounds. */
-TEST(a_closed_tls_connection_and_its_settings_leak_no_memory_of_openssl) {
-    long before = 0;
-    for (int round = 0; round < 3; round++) {
-        before = blocks;
-        connect_once();
-    }
-    CHECK_EQ_INT(blocks, before);
-}
-
-static int listen_in_silence(in_port_t *port) {
-    struct sockaddr_in address = {.sin_family = AF_INET};
-    socklen_t size = sizeof address;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int listener = socket(AF_INET, SOCK_STREAM, 0);
-    bool listens = bind(listener, (struct sockaddr *)&address, size) == 0 &&
-                   listen(listener, 8) == 0 &&
-                   getsockname(listener, (struct sockaddr *)&address, &size) == 0;
-    *port = ntohs(address.sin_port);
-    CHECK_OR(listens, "no socket");
-    return listener;
-}
-
-static bool cancel_a_handshake(const hf_server *server, hf_tls_settings *settings) {
-    hf_dial dial;
-    hf_time until = hf_now() + 20 * HF_SECOND;
-    hf_dial_state state =
-        hf_dial_start(&dial, server, settings, hf_now(), until, reason, sizeof reason);
-    while (state == HF_DIAL_PENDING && !dial.tls && hf_now() < until)
-        state = hf_dial_step(&dial, hf_now(), reason, sizeof reason);
-    bool shakes = state == HF_DIAL_PENDING && dial.tls;
-    hf_dial_cancel(&dial);
-    return shakes && dial.fd < 0 && !dial.tls;
-}
-
-TEST(a_connection_cancelled_during_its_tls_handshake_leaks_no_memory) {
-    in_port_t port = 0;
-    own_end(listen_in_silence(&port));
-    hf_server server = {.tls = true, .port = port, .host = "127.0.0.1"};
-    hf_tls_settings *settings = trusting();
-    long before = 0;
-    for (int round = 0; round < 3; round++) {
-        before = blocks;
-        CHECK(cancel_a_handshake(&server, settings));
-    }
-    CHECK_EQ_INT(blocks, before);
 }
 
 /* Returns whether the nth block failed. */
