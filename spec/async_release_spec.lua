@@ -84,12 +84,6 @@ describe("a loss found by an async release", function()
     end)
     assert.same({ nil, "lost" }, { result, code })
   end)
-
-  it("does not change what a one_by_one call returns", function()
-    local function lose() world.cli("DEL", "pay_7") return "done" end
-    assert.equal("done", world.client():one_by_one({ async_release = true }):execute("pay", 7, lose))
-    assert.equal("lost", (select(3, world.client():one_by_one():execute("pay", 7, lose))))
-  end)
 end)
 
 describe("the handle of an async release", function()

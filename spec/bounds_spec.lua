@@ -102,16 +102,4 @@ describe("max_waiters", function()
     assert.equal(1, client:stats().round_trips - trips)
     held:release()
   end)
-
-  it("is named in the error message of a one_by_one call if the queue is full", function()
-    local template = world.client():one_by_one { max_waiters = 1 }
-    local held = assert(world.client():mutex("job_7"):acquire())
-    local child = world.program { code = WAITER:gsub('lock%("k"%)', 'mutex("job_7")'), args = { world.server:url() } }
-    assert(process.wait_until(function() return world.cli("EXISTS", "holdfast_queue:{job_7}") == 1 end, PATIENCE))
-    local _, message, code = template:execute("job", 7, function() end)
-    assert.equal("busy", code)
-    assert.matches("already running, 1 already waiting in line, and max_waiters is 1", message)
-    assert(held:release())
-    assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
-  end)
 end)

@@ -109,34 +109,6 @@ describe("in a cluster", function()
     assert.is_true(lock:release())
   end)
 
-  it("readers and writers of one key exclude each other, even after its slot has moved", function()
-    local client, other = connect { lease = 3 }, connect()
-    local lock, others = client:read_write_lock("pages"), other:read_write_lock("pages")
-    assert(lock:read():acquire()) assert(others:read():acquire())
-    fails("busy", connect():read_write_lock("pages"):write():acquire(0))
-    move("pages")
-    assert.is_true(lock:read():check())
-    wait_renewed(client)
-    assert.is_true(lock:read():is_held())
-    assert(lock:read():release()) assert(others:read():release())
-    assert(lock:write():acquire()) assert(lock:read():acquire())
-    assert(lock:write():release()) assert(others:read():acquire(0))
-    assert.same({ true, true }, { lock:read():release(), others:read():release() })
-    assert.same({}, nodes:node_of("pages"):cli("KEYS", "{pages}*"))
-    local line = crowd.new(as_server("pages"), "pages")
-    assert(lock:write():acquire())
-    for i, role in ipairs { "read", "read", "write" } do
-      line:join("p" .. i, process.lua {
-        file = "spec/support/read_write_worker.lua",
-        args = { nodes:url(), line.store.path, "pages", "p" .. i, "role=" .. role },
-      })
-      assert(line:wait_queued(i))
-    end
-    assert(lock:write():release())
-    assert.is_nil(line:finish(PATIENCE))
-    line:stop()
-  end)
-
   it("a fair lock's queue is still served in order after its slot has moved", function()
     local client = connect { lease = 3 }
     local lock = assert(client:fair_lock("tree"):acquire())

@@ -2,7 +2,6 @@
 -- where the command finds its settings and modules.
 
 local core = require "holdfast.core"
-local fake = require "spec.support.fake"
 local command = require "spec.support.command"
 local files = require "spec.support.files"
 local holdfast = require "holdfast"
@@ -90,14 +89,6 @@ describe("a string from another client", function()
       assert_fit_for_a_terminal(encoded)
       assert.equal(is_utf8(text) and text or from_latin_1(text), decode(encoded))
     end
-  end)
-
-  it("is printed unchanged if all its characters are printable", function()
-    for _, text in ipairs { "order:42", "ä€😀", "עברית", "a b\\", "" } do
-      assert.equal(text, output.printable(text))
-    end
-    assert.equal("\\x1b[2J\\xc2\\x9b\\xe2\\x80\\xae\\xff", output.printable("\27[2J\194\155\226\128\174\255"))
-    assert.equal('"\\u001b\\u009b\\u202e"', json.value("\27\194\155\226\128\174"))
   end)
 
   it("is printed byte by byte in escapes if it is not valid UTF-8", function()
@@ -458,22 +449,6 @@ describe("the commands that only read locks", function()
     end
     assert.is_not_nil(held)
     client:close()
-  end)
-
-  it("exit with one line of output if every reply is the same invalid one", function()
-    for _, reply in ipairs { "$-1\r\n", ":7\r\n", "*2\r\n:1\r\n*1\r\n:2\r\n", "*-1\r\n" } do
-      local one = fake.server { reply = reply, login = true }
-      local all = { { "ls" }, { "show", "k" }, { "deadlocks" }, { "break", "-y", "k" }, { "top" }, { "ping" },
-        { "wait", "-n", "k" }, { "latch", "count", "k" }, { "run", "-n", "k", "--", "true" } }
-      for i = 1, IN_SHORT and 4 or #all do
-        local words = all[i]
-        words.env = { HOLDFAST_URL = one.url }
-        local exit, text = command.run(nil, words)
-        assert.is_true(exit <= 1 and words[1] ~= "ls" or exit >= 69 and text:match("^holdfast %l+: [^\n]+\n$") ~= nil,
-          ("%s: %d %s"):format(words[1], exit, text))
-      end
-      one:stop()
-    end
   end)
 end)
 

@@ -6,7 +6,7 @@ local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 
 local PATIENCE, SIGNALS, await, client = jobs.PATIENCE, jobs.SIGNALS, jobs.await, jobs.client
-local eventually, exists, exits, file = jobs.eventually, jobs.exists, jobs.exits, jobs.file
+local exists, exits, file = jobs.exists, jobs.exits, jobs.file
 local gives, is_free = jobs.gives, jobs.is_free
 local read, run, says, sees, server = jobs.read, jobs.run, jobs.says, jobs.sees, jobs.server
 local start, start_job, stop, write = jobs.start, jobs.start_job, jobs.stop, jobs.write
@@ -21,15 +21,6 @@ describe("holdfast run", function()
       exits(child, 7)
       assert.equal("ready\n", child:output())
       assert.same({ "redisson_lock_token:{k}" }, server:leaks().keys)
-    end)
-
-    it("keeps the lock until the job ends", function()
-      local child, pid = start_job({ "run", "k" }, "exec sleep 60")
-      assert.is_false(is_free())
-      eventually(function() return #server:cli("KEYS", "holdfast_client:*") == 1 end)
-      process.signal(pid, "TERM")
-      exits(child, 143)
-      assert.is_true(is_free())
     end)
 
     it("passes standard input, output and error through to the job", function()

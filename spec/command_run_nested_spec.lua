@@ -14,12 +14,6 @@ describe("holdfast run", function()
   after_each(jobs.close)
 
   describe("with a job", function()
-    it("re-enters the lock of an enclosing run", function()
-      gives(0, "2\n", nested_in({ "run", "k" }, "run", "-n", "k", "-c",
-        "redis-cli -s " .. server.path .. " hvals k"))
-      assert.is_true(is_free())
-    end)
-
     it("re-enters the lock of an enclosing run through a different URL of the same server", function()
       gives(0, "inside\n", nested_in({ "run", "k" }, "run", "-n", "--url", server:url() .. "?db=0", "k",
         "--", "echo", "inside"))

@@ -125,24 +125,9 @@ describe("holdfast run over several servers", function()
       { "run", "--servers", url .. "," .. url, "k", "--", "true" },
       { "run", "--servers", "redis://a,b", "k", "--", "true" },
       { "run", "--servers", ",", "k", "--", "true" },
+      { "run", "--servers", url .. ",", "k", "--", "true" },
       { "run", "--url", url, "--restart-guard", "3", "k", "--", "true" }, over "bench",
     } do says(64, "^[^\n]*\n$", words) end
-  end)
-
-  it("rejects a server list with an empty entry", function()
-    local url, path = servers[1]:url(), file "settings"
-    local function refused(number, by, words, env)
-      for _, word in ipairs { "k", "--", "true" } do words[#words + 1] = word end
-      words.env = env
-      gives(64, ("holdfast run: %s must be URLs separated by commas (number %d is empty)\n")
-        :format(by, number), words)
-    end
-    refused(2, "--servers", { "run", "--servers", url .. "," })
-    refused(1, "--servers", { "run", "--servers", "," .. url })
-    refused(2, "--servers", { "run", "--servers", url .. ",," .. url })
-    refused(2, "servers in $HOLDFAST_SERVERS", { "run" }, { HOLDFAST_SERVERS = url .. ", " })
-    refused(2, "servers in " .. path, { "run" },
-      { HOLDFAST_URL = false, HOLDFAST_CONFIG = write(path, "servers = ", url, ",\n") })
   end)
 
   it("accepts a --restart-guard from 0 s to 1e9 s", function()

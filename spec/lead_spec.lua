@@ -113,17 +113,6 @@ describe("client:lead", function()
     assert.equal(0, world.cli("EXISTS", "chief"))
   end)
 
-  it("returns when an earlier term object resigns", function()
-    local client, first, count = world.client(), nil, 0
-    assert.equal(2, client:lead("chief", function(term)
-      count, first = count + 1, first or term
-      if count == 1 then return end
-      assert.is_true(first:resign())
-      assert.same({ false, 0 }, { term:is_leader(), world.cli("EXISTS", "chief") })
-      return count
-    end))
-  end)
-
   it("runs no term after an earlier term object has resigned", function()
     local client, first, terms, resigned = world.client(), nil, 0, nil
     local results = { client:lead("chief", {

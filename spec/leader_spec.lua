@@ -1,6 +1,5 @@
 -- on_change of client:lead: how candidates learn who leads.
 
-local cluster = require "spec.support.cluster"
 local loops = require "spec.support.loops"
 local nginx = require "spec.support.nginx"
 local process = require "spec.support.process"
@@ -136,27 +135,6 @@ describe("on_change in several processes", function()
     eventually(function() return names_of "b" ~= "a" end)
     resign "a"
     eventually(function() return names_of("b"):find "b$" ~= nil end)
-    check_order()
-  end)
-
-  it("reports each leader in a cluster", function()
-    local nodes = cluster.start { masters = 3, replicas = 0 }
-    finally(function()
-      for _, child in pairs(children) do child:stop() end
-      nodes:stop()
-    end)
-    local function cli(...) return nodes:node_of("chief"):cli(...) end
-    start("a", nodes:url())
-    eventually(function() return leads "a" end)
-    start("b", nodes:url())
-    waiting(1, cli)
-    start("c", nodes:url())
-    waiting(2, cli)
-    sees("c", "a")
-    sees("b", "a")
-    resign "a"
-    sees("c", "a b")
-    sees("b", "a b")
     check_order()
   end)
 

@@ -126,9 +126,6 @@ describe("acquire", function()
   end)
 end)
 
-describe("the lock key", function()
-end)
-
 describe("release", function()
   it("fails with not_held in a coroutine other than the owner's", function()
     local lock = assert(world.client():lock("k"):acquire())
@@ -268,21 +265,6 @@ describe("owners", function()
 end)
 
 describe("a loss that a release finds", function()
-  it("is reported to on_lost once, before the release returns", function()
-    local reasons = {}
-    local client = world.client()
-    local lock = client:lock("k", { on_lost = function(_, reason)
-      reasons[#reasons + 1] = reason
-    end })
-    assert(lock:acquire(0))
-    world.cli("DEL", "k")
-    assert_fails("lost", lock:release())
-    assert.same({ "deleted" }, reasons)
-    assert_fails("not_held", lock:release())
-    client:stats()
-    assert.same({ "deleted" }, reasons)
-  end)
-
   it("is reported once a running callback has ended, even if the handle was collected", function()
     local reasons, seen = {}, 0
     local client = world.client()

@@ -171,6 +171,24 @@ for _, loop in ipairs(loops) do
       assert.is_true(client:stats().connections <= 2)
     end)
 
+    it("never has more coroutines inside than a semaphore has permits", function()
+      local pool = client:semaphore("pool", { permits = 3, wait = 60 })
+      local inside, most, left = 0, 0, 20
+      for _ = 1, 20 do
+        loop.spawn(function()
+          assert(pool:with_permit(function()
+            inside = inside + 1
+            most = math.max(most, inside)
+            loop.sleep(0.002)
+            inside = inside - 1
+          end))
+          left = left - 1
+        end)
+      end
+      loop.run()
+      assert.same({ true, 0 }, { most <= 3, left })
+    end)
+
     it("lets many coroutines start an acquire on one handle at once", function()
       local half = client:read_write_lock("k"):read()
       local lock = new { async_release = true }:lock("a")

@@ -1,7 +1,6 @@
 -- What a client reports about its work: counters and histograms by class, OpenMetrics text, events,
 -- and how long it waited.
 
-local events = require "holdfast.events"
 local files = require "spec.support.files"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
@@ -402,26 +401,6 @@ describe("a client", function()
       for name in pairs(fields) do
         assert.message(name).truthy(text:find("`" .. name .. "`", 1, true))
       end
-    end)
-
-    it("is called after a listener that was added later", function()
-      local seen = {}
-      local function listener(name)
-        return function(event)
-          if LOCKS[event.event] then seen[#seen + 1] = name .. " " .. event.event end
-        end
-      end
-      local both = holdfast.new { url = server:url(), on_event = listener "own" }
-      local alone = holdfast.new(server:url())
-      events.add_listener(both, listener "further")
-      events.add_listener(alone, listener "only")
-      local held = assert(both:lock("a"):acquire()) -- luacheck: ignore 211 (lasts)
-      assert.same({ "further acquired", "own acquired" }, seen)
-      both:close()
-      seen = {}
-      local held_too = assert(alone:lock("a"):acquire()) -- luacheck: ignore 211 (lasts)
-      assert.same({ "only acquired" }, seen)
-      alone:close()
     end)
 
     it("is not called again while it is running", function()

@@ -485,18 +485,6 @@ describe("an error at the caller's line", function()
     end
   end)
 
-  it("says why an event loop cannot be used", function()
-    local child = world.program { code = [[
-      package.preload.cqueues = function() error "no such library" end
-      local function call() local _ = require("holdfast").new { driver = "cqueues" } end
-      local _, message = pcall(call)
-      local info = debug.getinfo(call, "S")
-      local begin = ("%s:%d: holdfast.new: driver: "):format(info.short_src, info.linedefined)
-      assert(message:sub(1, #begin) == begin, message)
-    ]] }
-    assert.same({ "exit", 0 }, { child:wait(20) }, child:output())
-  end)
-
   it("names a fence's wrong key, and a lock without tokens", function()
     local near, far = handles.fence, world.client({ url = "redis+cluster://127.0.0.1:1" }):fence "r"
     local held = assert(lock:acquire())

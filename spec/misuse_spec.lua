@@ -266,16 +266,6 @@ describe("the module holdfast", function()
     end
   end)
 
-  it("refuses an empty entry in the list of servers in the environment", function()
-    for list, number in pairs {
-      [" "] = 1, [","] = 1, [",redis://a"] = 1, ["redis://a,"] = 2, ["redis://a, ,redis://b"] = 2,
-      ["redis://a redis://b,,redis://c"] = 3,
-    } do
-      assert.matches("in $HOLDFAST_SERVERS must be URLs separated by commas (number " .. number
-        .. " is empty)", output_with { HOLDFAST_SERVERS = list }, 1, true)
-    end
-  end)
-
   it("does not modify the options it is given, and refuses a mode without servers", function()
     for name, value in pairs { HOLDFAST_URL = "redis://h:1", HOLDFAST_SERVERS = "redis://a,redis://b" } do
       local child = world.program {

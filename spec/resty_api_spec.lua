@@ -236,16 +236,6 @@ describe("under ngx_lua", function()
         assert.equal("nil|7|true", reply_of(holder))
         server:cli("DEL", "owned")
       end)
-
-      it("releases as many holds of a named owner as a finished request had", function()
-        start_shared(30)
-        local holder = hold "of=OWNED"
-        assert.equal("true|true", say "/use?of=OWNED")
-        assert.equal("true|2", say "/leave?of=OWNED")
-        say "/over"
-        assert.equal("nil|1|true", reply_of(holder))
-        assert.truthy(free_within("owned", 5))
-      end)
     end)
 
     it("releases a lock whose handle was collected before its request ended", function()

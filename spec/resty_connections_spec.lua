@@ -34,13 +34,6 @@ describe("under ngx_lua", function()
 
     local function own() return (OWN:gsub("%%s", server:url())) end
 
-    it("leaves few timers and connections, however many clients were created", function()
-      start { server = FINISH .. own() }
-      for i = 1, 200 do assert.equal("true", say("/?k=" .. i % 3), "request " .. i) end
-      assert.is_true(tonumber(say "/timers") <= 4, say "/timers")
-      assert.is_true(server:leaks().clients <= 2 * 17, server:leaks().clients .. " connections")
-    end)
-
     it("starts at once while other clients are being closed, and stays connected", function()
       start { server = handler("/closed", ([[
         local now = require("holdfast.core").now

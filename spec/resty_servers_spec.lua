@@ -11,7 +11,7 @@ local sys = require "spec.support.sys"
 if not resty.is_there() then return end
 
 local FINISH, comes_to_say = resty.FINISH, resty.comes_to_say
-local front, handler, is_free, reply_of = resty.front, resty.handler, resty.is_free, resty.reply_of
+local front, handler, is_free = resty.front, resty.handler, resty.is_free
 local say, server, start, stop = resty.say, resty.server, resty.start, resty.stop
 local eventually = process.eventually
 
@@ -87,22 +87,6 @@ describe("under ngx_lua", function()
       assert.matches("lua_ssl_trusted_certificate", say "/misuse")
       other:stop()
       untrusted:stop()
-    end)
-
-    it("hands a lock to a waiter in another request", function()
-      guarded = redis.start { tls = certified "server" }
-      start {
-        url = guarded:tls_url("localhost"),
-        http = trust(),
-        server = handler("/hold", [[ SAY(CLIENT:with_lock("a", function() ngx.sleep(0.7) return "held" end)) ]])
-          .. handler("/wait", [[ SAY(CLIENT:with_lock("a", { wait = 10 }, function() return "next" end)) ]])
-          .. handler("/stats", [[ SAY(CLIENT:stats().grants) ]]),
-      }
-      local holder = front:begin "/hold"
-      eventually(function() return guarded:cli("EXISTS", "a") == 1 end)
-      assert.equal("next", say "/wait")
-      assert.equal("held", reply_of(holder))
-      assert.equal("1", say "/stats")
     end)
 
     -- nginx does not compare numeric addresses with a certificate: `server_name` is the name in all

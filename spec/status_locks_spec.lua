@@ -3,7 +3,6 @@
 local command = require "spec.support.command"
 local core = require "holdfast.core"
 local dkjson = require "dkjson"
-local fake = require "spec.support.fake"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local resty = require "spec.support.resty"
@@ -181,18 +180,6 @@ describe("under ngx_lua", function()
         end, 30 + PATIENCE), shown)
         assert.same({}, front:errors())
       until core.now() > till
-    end)
-
-    it("says that the address is not a Redis server, without failing", function()
-      for _, reply in ipairs { ":1\r\n", "*2\r\n$1\r\n0\r\n:5\r\n" } do
-        local strange = fake.server { reply = reply, login = true }
-        start { where = ('url = "%s"'):format(strange.url) }
-        local shown = state(nil, 503)
-        assert.matches("%w", shown.trouble)
-        assert.equal("away", shown.state)
-        stop()
-        strange:stop()
-      end
     end)
 
     it("shows how long each waiter has waited, and which wait is longest", function()

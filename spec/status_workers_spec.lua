@@ -4,7 +4,6 @@ local command = require "spec.support.command"
 local dkjson = require "dkjson"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
-local resp = require "spec.support.resp"
 local resty = require "spec.support.resty"
 local status = require "spec.support.status"
 
@@ -208,18 +207,6 @@ describe("under ngx_lua", function()
       server:kill("CONT")
       assert.equal(20, #dkjson.decode(answer.body).locks)
       assert.is_true(took < 4, took) -- asking for all 20 names would take 6 s
-    end)
-
-    it("says that it left out a list because of its size, until the list is smaller", function()
-      start {}
-      local listener = assert(resp.connect { path = server.path })
-      assert.is_nil(state().left_out)
-      listener:call("SUBSCRIBE", "redisson_countdownlatch__channel__{" .. ("x"):rep(5 * 2 ^ 20) .. "}")
-      local function left_out() return state().left_out end
-      eventually(left_out)
-      assert.equal("left out: latches, because the list of channels is larger than 4 MiB", left_out())
-      listener:close()
-      eventually(function() return not left_out() end)
     end)
 
     -- A scan begins again as soon as it has seen all keys.

@@ -318,30 +318,6 @@ describe("a release at the end of with_lock", function()
     world.cli("DEL", "k")
   end)
 
-  it("returns not_held and the results in a forked child that holds nothing", function()
-    local child = world.run [[
-      local sys = require "spec.support.sys"
-      local client = require("holdfast").new(arg[1])
-      local pid
-      local _, _, code, results = client:with_lock("k", function()
-        pid = sys.fork()
-        if pid > 0 then
-          require("spec.support.process").wait_until(function() return sys.wait(pid) end)
-        end
-        return pid == 0 and "child" or "parent"
-      end)
-      if pid == 0 then
-        io.write(code, " ", results[1], " ", results.n, "\n")
-        io.flush()
-        sys.exit(0)
-      end
-      print(code)
-    ]]
-    assert.same({ "exit", 0 }, { child:wait(20) })
-    assert.matches("not_held child 1\n", child:output())
-    assert.matches("nil\n$", child:output())
-  end)
-
   it("returns lost and the results if the function acquired again after a loss", function()
     local client = world.client { lease = LEASE }
     local function lose(lock)
