@@ -1,9 +1,7 @@
 -- One lock for holdfast and Redisson in cluster mode, whose releases are announced in sharded
 -- channels.
 
-local cluster = require "spec.support.cluster"
 local crowd = require "spec.support.crowd"
-local holdfast = require "holdfast"
 local java_program = require "spec.support.java"
 local process = require "spec.support.process"
 
@@ -24,48 +22,15 @@ local function add_java(name, options)
   return others:join(name, java_program.start("Contender", args))
 end
 
-local function new_crowd()
-  local server = {
-    url = function() return nodes:url() end,
-    cli = function(_, ...) return nodes:node_of(KEY):cli(...) end,
-  }
-  return crowd.new(server, KEY, { tcp = true })
-end
-
-local function count(history, kind)
-  local turns = 0
-  for _, name in ipairs(history.names) do
-    if name:match("%a+") == kind then turns = turns + 1 end
-  end
-  return turns
-end
-
 describe("holdfast and Redisson in a cluster", function()
+  local scene = crowd.scene(KEY, function() return crowd.cluster_of(KEY) end)
+
   before_each(function()
-    nodes = cluster.start { masters = 3, replicas = 0 }
-    others = new_crowd()
-    client = holdfast.new(nodes:url())
-    lock = client:lock(KEY)
+    local server
+    server, others, client = scene.open()
+    nodes, lock = server.nodes, client:lock(KEY)
   end)
-
-  after_each(function()
-    client:close()
-    others:stop()
-    nodes:stop()
-  end)
-
-  it("exclude each other", function()
-    assert(lock:acquire(0))
-    local refused = add_java("refused", { wait = 0.05 })
-    assert(refused:wait(START_UP))
-    assert.matches("failed busy", refused:output())
-    assert(lock:release())
-    add_java("theirs", { inside = 1 })
-    assert.truthy(others:came_in("theirs", START_UP))
-    assert.equal("busy", (select(3, lock:acquire(0))))
-    assert(lock:acquire(10)) assert(lock:release())
-    assert.is_nil(others:finish(30))
-  end)
+  after_each(scene.close)
 
   for name, case in pairs {
     ["sharded channels"] = { "SHARDNUMSUB", {} },
@@ -96,20 +61,14 @@ describe("holdfast and Redisson in a cluster", function()
     for i = 1, javas do add_java("java" .. i, options) end
     for i = 1, ours do others:add("ours" .. i, options) end
     others:begin(START_UP)
-    local function turns()
-      local history = others:history()
-      return count(history, "java"), count(history, "ours")
-    end
+    local function turns() return others:turns_of_side("java"), others:turns_of_side("ours") end
     assert.truthy(process.wait_until(function() return turns() >= WARM end, START_UP))
     local java, lua = turns()
     process.sleep(MEASURED)
     local java_then, lua_then = turns()
     for _, worker in ipairs(others.workers) do assert.is_nil(worker:status(), worker.name) end
     others:call_off()
-    assert.is_nil(others:finish(60))
-    local all = others:history()
-    assert.is_nil(all.overlap)
-    assert.equal(0, all.lost)
+    others:assert_turns(nil, 60)
     return java_then - java, lua_then - lua
   end
 
@@ -117,10 +76,7 @@ describe("holdfast and Redisson in a cluster", function()
   local function share(javas, ours, least)
     local shares, told = {}, {}
     for round = 1, ROUNDS do
-      if round > 1 then
-        others:stop()
-        others = new_crowd()
-      end
+      if round > 1 then others = scene.renew() end
       local java, lua = contest(javas, ours)
       told[round] = ("Redisson %d turns, holdfast %d"):format(java, lua)
       print(("\nin a cluster, %d and %d: %s"):format(javas, ours, told[round]))
@@ -150,13 +106,9 @@ describe("holdfast and Redisson in a cluster", function()
         end
       end
     end
-    assert.is_nil(others:finish(90))
-    local history = others:history()
-    assert.is_nil(history.overlap)
-    assert.equal(0, history.lost)
-    print(("\nholdfast %d turns, Redisson %d"):format(count(history, "ours"),
-      count(history, "java")))
-    assert.is_true(count(history, "ours") > 0)
-    assert.is_true(count(history, "java") > 0)
+    others:assert_turns(nil, 90)
+    local java, lua = others:turns_of_side("java"), others:turns_of_side("ours")
+    print(("\nholdfast %d turns, Redisson %d"):format(lua, java))
+    assert.is_true(math.min(java, lua) > 0)
   end)
 end)

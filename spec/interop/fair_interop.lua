@@ -1,8 +1,6 @@
 -- One list for holdfast and Redisson's RFairLock, on one server and in a cluster.
 
-local cluster = require "spec.support.cluster"
 local crowd = require "spec.support.crowd"
-local holdfast = require "holdfast"
 local java_program = require "spec.support.java"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -41,11 +39,7 @@ local function line_up(waiters)
 end
 
 local function assert_order(names)
-  assert.is_nil(others:finish(30))
-  local history = others:history()
-  assert.is_nil(history.overlap)
-  assert.equal(0, history.lost)
-  assert.same(names, history.names)
+  assert.same(names, others:assert_turns(nil, 30).names)
   assert.equal(0, server:cli("EXISTS", KEY))
   assert.equal(0, server:cli("EXISTS", LIST, TIMEOUTS))
 end
@@ -63,30 +57,20 @@ end
 
 local function in_a_cluster(sharded)
   return function()
-    local nodes = cluster.start { masters = 3, replicas = 0 }
-    port, options_of_java = nodes.nodes[1].port, { cluster = 1, sharded = sharded }
-    return {
-      url = function() return nodes:url() end,
-      cli = function(_, ...) return nodes:node_of(KEY):cli(...) end,
-      stop = function() nodes:stop() end,
-    }
+    local nodes = crowd.cluster_of(KEY)
+    port, options_of_java = nodes.port, { cluster = 1, sharded = sharded }
+    return nodes
   end
 end
 
 -- Gives each test of this block what `start` starts, a crowd and a client with a lock.
 local function with_servers(start)
+  local scene = crowd.scene(KEY, start)
   before_each(function()
-    server = start()
-    others = crowd.new(server, KEY, { tcp = true })
-    client = holdfast.new(server:url())
+    server, others, client = scene.open()
     lock = client:fair_lock(KEY)
   end)
-
-  after_each(function()
-    client:close()
-    others:stop()
-    server:stop()
-  end)
+  after_each(scene.close)
 end
 
 for place, start in pairs {
@@ -205,12 +189,8 @@ describe("Java's fair lock on one server", function()
     end
     others:begin(START_UP)
     local from = process.now()
-    assert.is_nil(others:finish(START_UP))
+    others:assert_turns(200, START_UP)
     print(("\n200 turns in %.1f s"):format(process.now() - from))
-    local history = others:history()
-    assert.is_nil(history.overlap)
-    assert.equal(0, history.lost)
-    assert.equal(200, history.turns)
     assert.equal(0, server:cli("EXISTS", LIST, TIMEOUTS))
   end)
 end)

@@ -8,7 +8,6 @@ local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 
 local KEY, CHANNEL = "pool", "redisson_sc:{pool}"
-local START_UP = java_program.START_UP
 local LATE = 20 -- seconds between two polls of holdfast: only a message is faster
 local FLOOR = 0.05 -- of all turns, for either side: there is no order between them
 
@@ -17,29 +16,6 @@ local holdfast = require "holdfast"
 local client = holdfast.new { url = arg[1], grant_lease = tonumber(arg[3]) }
 print("done " .. tostring(client:plain_semaphore(arg[2]):acquire(tonumber(arg[4]), 60)))
 client:close()
-]]
-
-local WORKS = [[
-local holdfast, sys = require "holdfast", require "spec.support.sys"
-local resp = require "spec.support.resp"
-local port, count, seconds = tonumber(arg[1]), tonumber(arg[2]), tonumber(arg[3])
-local server = assert(resp.connect { port = port })
-local client = holdfast.new("redis://127.0.0.1:" .. port)
-local pool = client:plain_semaphore("pool")
-print "ready" io.flush()
-while server:call("EXISTS", "test:start") == 0 do sys.sleep(0.005) end
-local stop, taken = sys.now() + seconds, 0
-while sys.now() < stop do
-  assert(pool:acquire(count, 30))
-  server:call("RPUSH", "test:log", "ours " .. server:call("INCRBY", "test:out", count))
-  sys.sleep(0.002)
-  server:call("INCRBY", "test:out", -count)
-  assert(pool:release(count))
-  sys.sleep(0.002)
-  taken = taken + 1
-end
-client:close()
-print("done " .. taken)
 ]]
 
 local done, heard_by, join = listening.done, listening.heard_by, listening.join
@@ -135,23 +111,11 @@ describe("a plain semaphore shared by holdfast and Redisson", function()
     assert.is_true(pool:set(3))
     for i = 1, 2 do
       java(KEY, "work", { seconds = 4, count = i, inside = 0.002, outside = 0.002 })
-      join(process.lua { code = WORKS, args = { port, i, 4 } })
+      listening.works(server, "plain_semaphore", "ours", i, 4, 0.002)
     end
-    for _, worker in ipairs(listening.workers) do
-      assert(worker:wait_output("ready", START_UP), worker:output())
-    end
-    server:cli("SET", "test:start", 1)
-    for _, worker in ipairs(listening.workers) do
-      assert(worker:wait_output("done %d", START_UP), worker:output())
-    end
-    local turns, most, all = { java = 0, ours = 0 }, 0, 0
-    for _, line in ipairs(server:cli("LRANGE", "test:log", 0, -1)) do
-      local side, out = line:match "^(%a+) (%d+)$"
-      turns[side], most, all = turns[side] + 1, math.max(most, tonumber(out)), all + 1
-    end
-    print(("%d turns, %d of them Java's"):format(all, turns.java))
+    local turns, most = listening.turns(server)
     assert.equal(3, most)
-    for side, count in pairs(turns) do assert.is_true(count >= FLOOR * all, side) end
+    assert.is_true(math.min(turns.java, turns.ours) >= FLOOR * (turns.java + turns.ours))
     assert.equal(3, pool:available())
   end)
 end)

@@ -1,10 +1,8 @@
 -- One read/write lock for holdfast and Redisson's RReadWriteLock.
 
 local crowd = require "spec.support.crowd"
-local holdfast = require "holdfast"
 local java_program = require "spec.support.java"
 local process = require "spec.support.process"
-local redis = require "spec.support.redis"
 
 local KEY = "shared"
 local CHANNEL = ("redisson_rwlock:{%s}"):format(KEY)
@@ -58,18 +56,13 @@ end
 local function listeners() return server:cli("PUBSUB", "NUMSUB", CHANNEL)[2] end
 
 describe("a read/write lock shared with Java", function()
+  local scene = crowd.scene(KEY)
+
   before_each(function()
-    server = redis.start { tcp = true }
-    others = crowd.new(server, KEY, { tcp = true })
-    client = holdfast.new(server:url())
+    server, others, client = scene.open()
     lock = client:read_write_lock(KEY)
   end)
-
-  after_each(function()
-    client:close()
-    others:stop()
-    server:stop()
-  end)
+  after_each(scene.close)
 
   it("admits readers of both sides together, or one writer of either", function()
     assert(lock:read():acquire(0))

@@ -3,6 +3,7 @@
 
 local assert = require "luassert"
 local files = require "spec.support.files"
+local holdfast = require "holdfast"
 local leftovers = require "spec.support.leftovers"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -17,6 +18,48 @@ local crowd = {}
 function crowd.new(server, key, options)
   return setmetatable({ server = server, key = key, store = redis.start(options), workers = {} },
     Crowd)
+end
+
+-- A server with a TCP port, or what start() returns, a crowd for the key and a client:
+--
+--   before_each(function() server, others, client = scene.open() end) after_each(scene.close)
+--
+-- scene.renew() returns another crowd in place of the first one.
+function crowd.scene(key, start)
+  local scene = {}
+  local server, client
+
+  function scene.renew()
+    if scene.others then scene.others:stop() end
+    scene.others = crowd.new(server, key, { tcp = true })
+    return scene.others
+  end
+
+  function scene.open()
+    server = start and start() or redis.start { tcp = true }
+    client = holdfast.new(server:url())
+    return server, scene.renew(), client
+  end
+
+  function scene.close()
+    client:close()
+    scene.others:stop()
+    server:stop()
+    scene.others = nil
+  end
+
+  return scene
+end
+
+-- → a cluster, with the functions of a server that a crowd calls: its cli() is that of the key's node
+function crowd.cluster_of(key)
+  local nodes = require("spec.support.cluster").start { masters = 3, replicas = 0 }
+  return {
+    nodes = nodes, port = nodes.nodes[1].port,
+    url = function() return nodes:url() end,
+    cli = function(_, ...) return nodes:node_of(key):cli(...) end,
+    stop = function() nodes:stop() end,
+  }
 end
 
 function crowd.queue_of(key) return ("holdfast_queue:{%s}"):format(key) end
@@ -119,6 +162,15 @@ function Crowd:assert_turns(turns, seconds)
   assert.equal(0, history.lost)
   assert.equal(turns or history.turns, history.turns)
   return history
+end
+
+-- Returns how many turns the workers had whose names begin with these letters.
+function Crowd:turns_of_side(side)
+  local turns = 0
+  for _, each in ipairs(self:history().names) do
+    if each:match("%a+") == side then turns = turns + 1 end
+  end
+  return turns
 end
 
 function Crowd:turns_of(name)
