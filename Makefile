@@ -8,7 +8,7 @@ make PART            only one part: $(wordlist 1,12,$(call parts))
 make chaos           clients and a server under faults, for HOLDFAST_CHAOS_SECONDS=60
 make nightly         simulator and chaos from random seeds, until something is found; shaky: specs on a busy machine
 make mutants         changes one place at a time and runs the tests, for hours; MUTANTS="--part 1/50"
-make soak            locks of every kind under faults for SECONDS=60; plots in build/soak/report.html
+make soak            locks of every kind under faults for SECONDS=60; fails if memory, descriptors or waits grow
 make bench           speed against the quality bars; STRICT=1: a missed bar fails; bench-report: beside other libraries
 make interop         one key shared with Redisson, node-redisson, redis-py and node-redlock; needs a JDK, Maven and npm
 make programs        writes each server program whole to build/programs; make embed: into the C sources

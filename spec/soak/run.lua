@@ -3,9 +3,8 @@
 --
 --   lua5.4 spec/soak/run.lua SECONDS [SEED]        60 s are the least that says something
 --
--- It leaves build/soak/report.html, with plots, and exits with 1 if something grew. Faults are
--- those of the chaos runs that need no new process: cuts, losses, resets, late bytes, kills of
--- connections, pauses.
+-- It exits with 1 if something grew. Faults are those of the chaos runs that need no new process:
+-- cuts, losses, resets, late bytes, kills of connections, pauses.
 
 local jit = rawget(_G, "jit")
 local build = os.getenv("HOLDFAST_BUILD") or "./build"
@@ -23,7 +22,7 @@ local sys = require "spec.support.sys"
 
 local seconds, seed = tonumber(arg[1]) or 60, tonumber(arg[2]) or 1
 local WORKERS = 4
-local POINTS = 100 -- of a plot
+local POINTS = 100 -- at which each process is measured
 local PERMITS = 3  -- of each semaphore
 local END = 10     -- seconds for the processes to end
 local FAULTS = {
@@ -141,47 +140,6 @@ end
 
 -- ---- the report ----
 
-local WIDTH, HEIGHT, LEFT, BOTTOM = 720, 200, 60, 24
-local COLOURS = { "#2a6fbb", "#c8553d", "#3d8b5f", "#8a5fb0" }
-local TITLES = {
-  { "rss", "resident memory, KB" }, { "fds", "descriptors" }, { "p50", "wait, median, ms" },
-  { "p90", "wait, 90 of 100, ms" }, { "p99", "wait, 99 of 100, ms" },
-  { "done", "uses in an interval" },
-  { "failed", "uses that failed in an interval" },
-}
-
-local function most_of(name)
-  local most = 1
-  for _, rows in ipairs(all) do
-    for _, row in ipairs(rows) do most = math.max(most, row[name]) end
-  end
-  return most
-end
-
-local function plot(name, title)
-  local most, out = most_of(name), {}
-  local function put(...) out[#out + 1] = (...):format(select(2, ...)) end
-  local function y(value) return HEIGHT - BOTTOM - (HEIGHT - BOTTOM - 10) * value / most end
-  put('<h2>%s</h2><svg viewBox="0 0 %d %d" role="img" aria-label="%s">', title, WIDTH, HEIGHT,
-    title)
-  for _, share in ipairs { 0, 0.5, 1 } do
-    put('<line x1="%d" x2="%d" y1="%.1f" y2="%.1f"/><text x="%d" y="%.1f" class="y">%.4g</text>',
-      LEFT, WIDTH,
-      y(most * share), y(most * share), LEFT - 6, y(most * share) + 4, most * share)
-  end
-  put('<text x="%d" y="%d" class="y">%d s</text>', WIDTH, HEIGHT - 6, seconds)
-  for i, rows in ipairs(all) do
-    local points = {}
-    for j, row in ipairs(rows) do
-      points[j] = ("%.1f,%.1f"):format(LEFT + (WIDTH - LEFT) * math.min(1, row.at / seconds),
-        y(row[name]))
-    end
-    put('<polyline points="%s" stroke="%s"/>', table.concat(points, " "), COLOURS[i])
-  end
-  put("</svg>")
-  return table.concat(out, "\n")
-end
-
 local function faults_in_words()
   local counts, parts = {}, {}
   for _, fault in ipairs(world.faults) do counts[fault.how] = (counts[fault.how] or 0) + 1 end
@@ -190,35 +148,6 @@ local function faults_in_words()
   return #world.faults .. " faults: " .. table.concat(parts, ", ")
 end
 
-local function escaped(text)
-  return (text:gsub("[&<>]", { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;" }))
-end
-
-local function write_report(path)
-  local file = assert(io.open(path, "w"))
-  file:write([[<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>Soak</title>
-<meta name="viewport" content="width=device-width"><style>
-body { font: 15px/1.5 sans-serif; max-width: 760px; margin: 2em auto; padding: 0 1em }
-h2 { font-size: 1em; margin: 1.5em 0 0 }
-svg { width: 100%; height: auto }
-polyline { fill: none; stroke-width: 1.5 }
-line { stroke: #8886 }
-text { font: 11px sans-serif; fill: currentColor; text-anchor: end }
-@media (prefers-color-scheme: dark) { body { background: #16181b; color: #dde } }
-</style><h1>Soak</h1>
-]])
-  file:write(("<p>%d processes, %d s, seed %d. %s.</p>\n<ul>\n"):format(WORKERS, seconds, seed,
-    faults_in_words()))
-  for _, text in ipairs(problems) do file:write("<li>", escaped(text), "</li>\n") end
-  if #problems == 0 then file:write("<li>Nothing has grown, and nothing is left.</li>\n") end
-  file:write("</ul>\n")
-  for _, each in ipairs(TITLES) do file:write(plot(each[1], each[2]), "\n") end
-  file:write("</html>\n")
-  file:close()
-end
-
-process.succeeds("mkdir -p " .. build .. "/soak")
-write_report(build .. "/soak/report.html")
 for _, list in ipairs(proxies) do list[1]:stop() end
 server:stop()
 process.remove(directory)
@@ -229,5 +158,5 @@ for _, rows in ipairs(all) do
 end
 for _, text in ipairs(problems) do print("grows: " .. text) end
 print(("%d uses in %d s, %s"):format(uses, seconds, faults_in_words()))
-print(("%d problems; %s/soak/report.html"):format(#problems, build))
+print(("%d problems"):format(#problems))
 os.exit(#problems == 0 and 0 or 1, true)
