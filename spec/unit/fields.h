@@ -60,7 +60,6 @@
     X(uint32_t, set_failures, claim->failures)                                                     \
     X(hf_approval, set_approval, claim->approval)                                                  \
     X(hf_lost_reason, set_reason, reason)                                                          \
-    X(uint32_t, set_heap_place, claim->heap_index)                                                 \
     X(bool, set_renewed, claim->renewed)                                                           \
     X(bool, set_in_flight, claim->has_command_in_flight)                                           \
     X(bool, set_shared, claim->shared)                                                             \
@@ -221,7 +220,6 @@ HOLD_WRITES(FIELD_HOLD_WRITE)
 #define OP_WRITES(X)                                                                               \
     X(hf_acquire_state, set_op_state, state)                                                       \
     X(hf_time, set_listen_time, acquire.listen_at)                                                 \
-    X(char *, set_cycle, deadlock.cycle)                                                           \
     X(hf_time, set_wait_end, wait.until)                                                           \
     X(hf_time, set_recheck, wait.recheck_at)                                                       \
     X(hf_subscription_state, set_listening, wait.listening)                                        \

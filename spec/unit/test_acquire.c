@@ -23,16 +23,6 @@ TEST(an_acquire_of_a_free_lock_succeeds_with_one_command) {
     CHECK(!hf_hold_is_valid(hold_of(), AT(29698)));
 }
 
-TEST(an_explicit_lease_is_not_renewed) {
-    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.renewed = false, spec.lease = HF_SECOND,
-                      spec.token_ttl_ms = 0);
-    CHECK_SENT(CALLS, "EVALSHA acquire " K_AND_OWNER " 1000 0");
-    CHECK_ANSWER(op, "*2\r\n:1\r\n:0\r\n", AT(1), "ok");
-    CHECK_EQ_U64(wakes_at(hold_of()), AT(988));
-    CHECK_EQ_U64(token_of(hold_of()), 0);
-    rig_sleep(AT(1), AT(2000)), CHECK_SILENT(), CHECK_EQ_INT(reason_of(hold_of()), HF_LOST_EXPIRED);
-}
-
 TEST(an_acquire_that_does_not_wait_fails_as_busy_after_one_attempt) {
     hf_op *op = begin_acquire(0, AT(0));
     sent_over(CALLS);
@@ -42,14 +32,6 @@ TEST(an_acquire_that_does_not_wait_fails_as_busy_after_one_attempt) {
               "unless renewed; wait longer or try again later");
     CHECK_NOTHING_LEFT(AT(1));
     CHECK_EQ_INT(link_of(EVENTS)->state, HF_SESSION_CLOSED);
-}
-
-TEST(a_refused_connection_fails_an_acquire_at_once) {
-    rig.refusing = true;
-    hf_op *op = begin_acquire(5 * HF_SECOND, AT(0));
-    CHECK_OUTCOME(op, "unreachable");
-    CHECK_MESSAGE(op, "refused");
-    CHECK_NOTHING_LEFT(AT(0));
 }
 
 TEST(an_acquire_whose_reply_arrives_after_its_lease_is_reported_as_lost) {

@@ -6,15 +6,6 @@
 
 #include "renewer_rig.h"
 
-TEST(an_abandoned_hold_is_cleaned_up_with_a_single_command) {
-    clean_up("k", "me", 30 * HF_SECOND, AT(10)), CHECK(!is_quiet());
-    CHECK_SENT_AT(RENEWER, AT(10), LEAVE_OF_K("0", ""));
-    rig_sleep(AT(10), AT(1000));
-    CHECK_SENT(RENEWER, ""); /* once */
-    feed_renewer(":1\r\n", AT(1001)), CHECK_EQ_INT(state_of(), -1), CHECK(is_quiet());
-    CHECK_EQ_U64(stats().undone, 1);
-}
-
 #define LEAVE_7 "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":7:4321"
 
 TEST(a_lost_hold_is_cleaned_up_even_without_memory) {
@@ -190,24 +181,6 @@ TEST(a_clean_up_without_a_reply_does_not_close_the_connection_of_calls) {
     CHECK_SENT_PART_AT(CALLS, AT(1), "EVALSHA leave");
     hf_client_tick(&rig.client, AT(500)), CHECK_EQ_INT(state_of(), -1);
     CHECK(hf_session_wants(link_of(CALLS), AT(500)) != HF_WANT_CLOSE);
-}
-
-/* While its slot moves it can be renewed by its key alone, also if nobody wants it renewed. */
-TEST(an_unconfirmed_grant_in_a_migrating_slot_is_renewed_by_a_command_with_a_single_key) {
-    EACH_NUMBER (moves, 2) {
-        const hf_topology *before = topology_of(&rig.client);
-        hf_topology topology = *before;
-        hf_hold *hold = granted_hold(true);
-        before = topology_of(&rig.client);
-        topology.slots_can_move = moves;
-        set_topology(&rig.client, &topology);
-        set_at_risk(hold, true);
-        set_renewed(hold, false);
-        rig_sleep(AT(100), AT(800));
-        const char *sent = sent_over(RENEWER);
-        CHECK(strstr(sent, moves ? "EVALSHA renew 1 k" : "EVALSHA extend"));
-        set_topology(&rig.client, before);
-    }
 }
 
 TEST(a_clean_up_that_runs_out_of_memory_is_retried) {

@@ -8,13 +8,6 @@
 
 RIG_BEGINS
 
-TEST(a_new_client_opens_no_connection) {
-    CHECK_STR(hf_client_uuid(&rig.client), DRIVE_UUID);
-    CHECK_EQ_U64(client_next_tick(), HF_NEVER);
-    CHECK(is_quiet());
-    rig_tick(AT(0)), CHECK_EQ_U64(rig.opens, 0);
-}
-
 TEST(an_idle_subscription_connection_is_pinged) {
     hf_client_config config = rig_config();
     config.grant_lease = 60 * HF_SECOND; /* the waiter asks again after that */
@@ -273,24 +266,6 @@ TEST(several_grants_for_a_shared_owners_lost_hold_cause_a_single_clean_up) {
     size_t before = hold_count(&rig.client);
     for (int i = 0; i < 3; i++) feed_message(GRANT("90", "88"), AT(10 + i));
     CHECK_EQ_INT(holds_left(), before + 1);
-}
-
-TEST(failed_acquires_are_counted_by_error_code) {
-    CASES(hf_op_kind kind; const char *reply; hf_code code; uint64_t counted) = {
-        {HF_OP_ACQUIRE, "*5\r\n:0\r\n:20\r\n:0\r\n:0\r\n$0\r\n\r\n", HF_BUSY, 1},
-        {HF_OP_ACQUIRE, "*1\r\n:-3\r\n", HF_CONFLICT, 1},
-        {HF_OP_ACQUIRE, "-NOPERM no\r\n", HF_DENIED, 1},
-        {HF_OP_ACQUIRE, NULL, HF_INTERRUPTED, 1}, /* abandoned */
-        {HF_OP_ACQUIRE, ACQUIRED, HF_OK, 0},
-        {HF_OP_FORCE, "-NOPERM no\r\n", HF_DENIED, 0}};
-    EACH_CASE (i, cases) {
-        hf_op *op = begin(cases[i].kind, AT(0));
-        if (cases[i].reply) feed_calls(cases[i].reply, AT(1));
-        hf_op_end(op, AT(2));
-        hf_stats counted = stats();
-        for (int code = 0; code < HF_CODES; code++)
-            CHECK_EQ_U64(counted.failures[code], code == (int)cases[i].code ? cases[i].counted : 0);
-    }
 }
 
 TEST(an_interrupt_ends_an_acquire_but_no_other_call) {
@@ -575,29 +550,6 @@ TEST(a_clients_invariants_hold_under_random_orders_of_events_with_failing_alloca
         CHECK_OR(all_end(), "seed %d: an operation never ends", (int)seed);
         end_play();
     }
-}
-
-TEST(a_clients_statistics_count_its_holds_by_state) {
-    hf_hold *hold = hold_lock(AT(0));
-    hf_load load = hf_client_load(&rig.client);
-    CHECK_EQ_INT(load.held, 1);
-    CHECK_EQ_INT(load.renewed, 1);
-    CHECK(!load.has_work);
-    begin(HF_OP_RELEASE, AT(1)), CHECK(is_releasing(hold));
-    load = hf_client_load(&rig.client), CHECK_EQ_INT(load.held, 1);
-    CHECK_EQ_INT(load.renewed, 0);
-    CHECK_EQ_INT(load.operations, 1);
-    rig_begin();
-    hold_lock(AT(0));
-    lose_hold(hold_of(), HF_LOST_TAKEN);
-    load = hf_client_load(&rig.client), CHECK_EQ_INT(load.holds, 1);
-    CHECK_EQ_INT(load.held, 0);
-    CHECK_EQ_INT(load.renewed, 0);
-    rig_begin();
-    hold_lock(AT(0));
-    abandon_hold(hold_of(), 1, AT(1));
-    load = hf_client_load(&rig.client), CHECK_EQ_INT(load.held, 0);
-    CHECK(load.has_work);
 }
 
 TEST(reopening_a_subscription_connection_does_not_count_as_a_reconnect) {

@@ -50,19 +50,6 @@ TEST(an_ask_redirect_is_followed_for_one_command_only) {
     CHECK(strncmp(output_of(at(0, CALLS)), "EVALSHA sharded_extend", 22) == 0);
 }
 
-TEST(a_command_waits_for_a_new_map_after_clusterdown_and_after_a_redirect_without_an_address) {
-    static const char *const refusals[] = {"-MOVED 7629 ?:2\r\n", "-CLUSTERDOWN down\r\n"};
-    EACH_CASE (i, refusals) {
-        hf_op *op = acquire(0, AT(1000));
-        output_of(at(0, CALLS));
-        feeds(0, CALLS, refusals[i], AT(1001));
-        rig_tick(AT(1001)), CHECK_NODE_SENT(0, CALLS, QUERY);
-        feeds(0, CALLS, ALL_OF_B, AT(1002));
-        rig_sleep(AT(1002), AT(i == 0 ? 1100 : 1050)), CHECK_NODE_SENT(1, CALLS, ASKED);
-        CHECK(!hf_op_is_done(op));
-    }
-}
-
 TEST(a_command_answered_with_tryagain_is_retried_until_its_deadline) {
     hf_op *op = acquire(0, AT(1000));
     int asked = 0;
@@ -113,24 +100,6 @@ TEST(a_renewal_that_waits_for_a_connection_moves_to_the_new_node_when_the_map_ch
     CHECK_NODE_SENT(1, RENEWER, "EVALSHA renew 1 k me 30000");
 }
 
-TEST(in_a_cluster_each_lock_is_renewed_by_a_separate_command) {
-    hf_names tagged;
-    CHECK(hf_names_make(&tagged, hf_slice_of("{k}2")));
-    hf_op_spec spec = spec_of(HF_OP_ACQUIRE);
-    for (int i = 0; i < 2; i++) {
-        hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
-        CHECK_ANSWER_BY(0, op, YES, AT(0), "ok");
-        hf_op_end(op, AT(0));
-        spec.names = &tagged;
-    }
-    rig_sleep(AT(0), AT(10001));
-    CHECK_NODE_SENT(0, RENEWER, "EVALSHA renew 1 k me 30000\nEVALSHA renew 1 {k}2 me 30000");
-    feeds(0, RENEWER, ASK_B "*1\r\n:1\r\n", AT(10002));
-    CHECK_NODE_SENT(1, RENEWER, "ASKING\nEVALSHA renew 1 k me 30000");
-    feeds(1, RENEWER, "+OK\r\n*1\r\n:1\r\n", AT(10003)), CHECK_EQ_U64(stats().renewals, 2);
-    hf_names_free(&tagged);
-}
-
 TEST(a_waiter_queues_at_the_new_node_when_its_slot_moves) {
     hf_op *op = in_queue(AT(1000));
     rig_sleep(AT(1000), AT(3050)), CHECK(strstr(output_of(at(0, CALLS)), "sharded_acquire"));
@@ -158,15 +127,6 @@ TEST(a_waiter_queues_at_the_new_node_when_the_map_changes_and_at_once_if_it_is_s
         if (!subscribed) feeds_event(1, "subscribe", "1", AT(1602));
         CHECK(strstr(output_of(at(1, CALLS)), MEMBER("2")));
     }
-}
-
-TEST(a_waiter_accepts_a_grant_received_from_another_node_of_the_cluster) {
-    hf_op *op = in_queue(AT(1000));
-    node_at(1)->links[EVENTS].stays_open = true;
-    rig_serve(AT(1001));
-    feeds_event(1, "message", GRANT("2", "99"), AT(1002)), CHECK_ENDS(op, "ok", AT(1003));
-    CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
-    feeds_event(0, "message", GRANT("2", "99"), AT(1004)), CHECK_EQ_INT(state_of(), HF_HOLD_HELD);
 }
 
 TEST(a_grant_to_an_ended_wait_is_undone_only_if_it_came_from_the_node_of_its_key) {
@@ -235,27 +195,6 @@ TEST(an_abandoned_acquire_that_is_redirected_is_undone_on_the_new_node) {
         }
         rig_sleep(AT(330), AT(20000));
     }
-}
-
-TEST(a_client_whose_cluster_keeps_replacing_nodes_does_not_grow_without_bound) {
-    for (int i = 0; i < 50; i++) {
-        hf_time now = AT(1000 * (i + 1));
-        hf_op *op = acquire(0, now);
-        for (size_t node = 0; node < node_count(&rig.client); node++) {
-            if (!strstr(output_of(at(node, CALLS)), "acquire")) continue;
-            feeds(node, CALLS, printed("-MOVED 7629 n%d:1\r\n", i), now);
-            break;
-        }
-        for (size_t node = 2; node < node_count(&rig.client); node++) {
-            if (node_for(op) == node_at(node)) feeds(node, CALLS, "-ERR no\r\n", now);
-        }
-        CHECK_ENDS(op, "server", now);
-        for (size_t node = 2; node < node_count(&rig.client); node++) loses(node, now);
-        rig_tick(now);
-        for (size_t node = 0; node < 2; node++) answer_query(node, CALLS, HALVES, now);
-        rig_sleep(now, now + 900 * HF_MS);
-    }
-    CHECK(node_count(&rig.client) < 20);
 }
 
 TEST(a_removed_node_is_not_forgotten_while_its_connection_is_open) {

@@ -252,18 +252,6 @@ TEST(a_new_client_follows_a_map_without_known_ids_if_no_other_node_replies) {
     }
 }
 
-TEST(a_replica_at_a_configured_address_is_recognized_by_its_id) {
-    static const char B_WITH_REPLICA[] =
-        "*1\r\n*4\r\n:0\r\n:16383\r\n" NODE_OF("b", 2, "bb") NODE_OF("a", 1, "aa");
-    two_nodes_known();
-    rig.login[0] = "-NOPERM no\r\n" SHARDED_CHANNELS;
-    loses(0, AT(1000));
-    rig_sleep(AT(1000), AT(1300));
-    answer_query(0, CALLS, B_WITH_REPLICA, AT(1301));
-    answer_query(1, CALLS, B_WITH_REPLICA, AT(1301)), CHECK_STR(node_at(0)->id, "aa");
-    CHECK(!node_at(0)->may_have_keys);
-}
-
 /* ---- versions ---- */
 
 TEST(a_waiter_subscribes_to_sharded_channels_once_its_node_is_upgraded_to_support_them) {

@@ -113,17 +113,6 @@ TEST(a_crash_release_is_reported_only_if_its_reply_says_that_the_lock_was_freed)
     }
 }
 
-/* A name that only begins like one of holdfast's is another owner's. */
-TEST(a_waiter_never_looks_up_the_process_of_an_owner_with_a_zero_byte) {
-    static const char reply[] =
-        "*6\r\n$40\r\n" OTHER ":7\0x\r\n:1\r\n:20000\r\n:7\r\n:1\r\n:-1\r\n";
-    wait_with(life);
-    known_life = HF_LIFE_ENDED;
-    output_at(AT(50));
-    feed_bytes(link_of(CALLS), reply, sizeof reply - 1, AT(51)), CHECK_STR(asked, "");
-    CHECK_STR(output_at(AT(52)), "");
-}
-
 /* Its process may end while the lock belongs to a shared owner. */
 TEST(a_waiter_no_longer_checks_the_process_of_an_earlier_owner) {
     hf_op *op = wait_with(life);

@@ -48,12 +48,6 @@ TEST(a_zombie_counts_as_dead_and_so_does_a_process_that_is_gone) {
     end(pid);
 }
 
-TEST(a_stopped_process_counts_as_alive) {
-    pid_t pid = start(stay);
-    CHECK_EQ_INT(life_after(pid, SIGSTOP, WSTOPPED), HF_LIFE_RUNNING);
-    end(pid);
-}
-
 TEST(a_process_counts_as_alive_until_its_last_thread_ends) {
     pid_t pid = start(leave_to_thread);
     for (int tries = 0; state_of(pid) != 'Z' && tries < 10000; tries++) usleep(1000);

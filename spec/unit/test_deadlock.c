@@ -84,10 +84,6 @@ TEST(only_the_youngest_waiter_of_a_deadlock_fails) {
     }
 }
 
-TEST(an_acquire_without_deadlock_check_does_not_search_for_deadlocks) {
-    wait_for_k(0), CHECK_STR(output_at(AT(1000)), "");
-}
-
 /* A check without a result, then the next one after twice as long a wait. */
 TEST(a_deadlock_search_is_repeated_after_twice_the_last_pause) {
     hf_op *op = wait_for_k(HF_SECOND / 2);

@@ -51,17 +51,6 @@ TEST(an_async_release_copies_the_strings_of_its_caller) {
     CHECK(!ops_of(&rig.client));
 }
 
-TEST(an_acquire_that_overtook_a_resent_async_release_waits_for_it_and_is_sent_again) {
-    hold_and_send_release();
-    hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
-    sent_over(CALLS);
-    feed_calls("-NOSCRIPT\r\n", AT(2));
-    CHECK_ANSWER(op, busy(29000, 0, 0), AT(2), "under way");
-    CHECK_STR(sent_over(CALLS), "EVAL release " ALL_KEYS OWNER("1"));
-    CHECK_ANSWER_SENDS(":1\r\n", AT(3), CALLS, ASK("2"));
-    CHECK_ANSWER(op, ACQUIRED, AT(4), "ok");
-}
-
 TEST(an_interrupted_acquire_does_not_wait_for_the_async_release_it_overtook) {
     hold_and_send_release();
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
@@ -110,16 +99,6 @@ TEST(closing_a_client_finishes_its_async_releases) {
     sent_over(CALLS);
     close_rig(AT(2)), CHECK(!ops_of(&rig.client)), CHECK(!is_quiet());
     rig_tick(AT(2)), CHECK(strstr(sent_over(CALLS), LEAVE("1")) != NULL);
-}
-
-TEST(an_async_release_of_one_of_two_holds_keeps_the_other) {
-    hold_own();
-    hf_op *op = begin_own(HF_OP_ACQUIRE, AT(0));
-    end_with(op, "*2\r\n:1\r\n:0\r\n", AT(0));
-    send_release(AT(1)), CHECK(hf_hold_is_valid(hold_of(), AT(1)));
-    op = begin_own(HF_OP_RELEASE, AT(1)), CHECK(hf_op_is_blocked(op));
-    feed_calls(":2\r\n", AT(2));
-    CHECK_ANSWER(op, ":1\r\n", AT(3), "ok");
 }
 
 #define BEGIN_HALF(kind, half, who, now)                                                           \

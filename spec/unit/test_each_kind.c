@@ -33,13 +33,6 @@ static hf_hold *take(const hf_kind *kind, const char *reply) {
     return hf_holds_find(holds_of(&rig.client), kind, hf_slice_of("k"), hf_slice_of("me"));
 }
 
-/* → whether the link sends this program of the kind, and all of `more` after it */
-static bool has_sent(hf_link link, const hf_kind *kind, hf_verb verb, const char *more) {
-    const char *text = sent_over(link);
-    const char *at = strstr(text, hf_kind_program(kind, verb)->name);
-    return at && strstr(at, more);
-}
-
 /* → whether a link sends the command that gives it back */
 static bool gives_back(const hf_kind *kind) {
     bool given = false;
@@ -54,23 +47,6 @@ static bool gives_back(const hf_kind *kind) {
 #define EACH_LEASED(kind)                                                                          \
     for (const hf_kind *const *each = hf_kinds, *kind; (kind = *each); each++)                     \
         if (has_lease(kind))
-
-TEST(an_acquire_of_each_kind_of_lock_waits_for_a_replica_if_replicas_must_confirm) {
-    EACH_LEASED(kind) {
-        config = rig_config();
-        config.sync = (hf_sync){1, 100 * HF_MS};
-        begin_kind(kind);
-        begin_op(HF_OP_ACQUIRE, kind, AT(0));
-        CHECK_OR(has_sent(CALLS, kind, HF_VERB_ACQUIRE, "\nWAIT 1 100"), "%s is not confirmed",
-                 kind->name);
-        rig_end(AT(1));
-        begin_kind(kind);
-        take(kind, ACQUIRED ":1\r\n");
-        rig_sleep(AT(0), AT(10000));
-        CHECK_OR(has_sent(RENEWER, kind, HF_VERB_RENEW, "\nWAIT 1 100"),
-                 "a renewal of %s is not confirmed", kind->name);
-    }
-}
 
 /* The queue has a mark for a grant that is not confirmed. */
 TEST(an_unconfirmed_grant_of_each_kind_of_lock_is_removed_from_the_queue_when_it_ends) {

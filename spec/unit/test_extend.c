@@ -60,17 +60,6 @@ static hf_hold *hold_granted(hf_time now) {
     return hold;
 }
 
-TEST(a_check_of_an_unconfirmed_grant_confirms_it) {
-    hf_hold *hold = hold_granted(AT(0));
-    hf_op *op = begin(HF_OP_CHECK, AT(200));
-    CHECK_SENT(CALLS, CONFIRM_K);
-    CHECK_ANSWER(op, ":1\r\n", AT(201), "ok");
-    CHECK(!is_granted(hold));
-    CHECK_EQ_U64(ends_at(hold), AT(200 + 29698));
-    CHECK_SENT_UNTIL(RENEWER, AT(201), AT(10199), "");
-    begin(HF_OP_CHECK, AT(10199)), CHECK_SENT(CALLS, CHECK_OF_K);
-}
-
 TEST(a_check_also_renews_the_lock_if_a_renewal_is_due) {
     CASES(int ms; bool renewed, renews) = {
         {9999, true, false}, {10000, true, true}, {29000, true, true}, {29000, false, false}};
@@ -125,19 +114,6 @@ TEST(an_extend_abandoned_before_it_was_sent_changes_nothing) {
     CHECK_EQ_U64(ends_at(hold), AT(1000 + 9898));
     hf_op_end(op, AT(1100)), CHECK_EQ_U64(ends_at(hold), AT(29698));
     CHECK_EQ_U64(renewer_next_tick(), AT(10000));
-}
-
-TEST(a_check_that_no_replica_confirms_succeeds_but_does_not_confirm_the_grant) {
-    EACH_NUMBER (replicas, 2) {
-        hf_hold *hold = hold_granted(AT(0));
-        hf_time end = ends_at(hold);
-        config_in(&rig.client)->sync = (hf_sync){1, 100 * HF_MS};
-        hf_op *op = begin(HF_OP_CHECK, AT(200));
-        CHECK_SENT_PART(CALLS, "WAIT 1 100");
-        CHECK_ANSWER(op, replicas ? ":1\r\n:1\r\n" : ":1\r\n:0\r\n", AT(201), "ok");
-        CHECK_EQ_INT(is_granted(hold), !replicas);
-        CHECK_EQ_INT(ends_at(hold) == end, !replicas);
-    }
 }
 
 TEST(a_check_that_extends_no_lease_does_not_wait_for_replicas) {

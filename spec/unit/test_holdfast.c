@@ -91,35 +91,6 @@ static hf_op *acquire(hf_slice caller, hf_time now) {
     return op;
 }
 
-TEST(a_holds_state_can_be_read_from_its_acquire_to_its_end) {
-    hf_op *op = acquire(ME, AT(0));
-    hf_hold *hold = hf_op_hold(op, 0);
-    CHECK(hold == hf_client_find(client, hf_kind_by_name("lock"), names, ME));
-    CHECK(!hf_client_find(client, hf_kind_by_name("mutex"), names, ME));
-    CHECK(!hf_client_find(client, hf_kind_by_name("lock"), names, YOU));
-    hf_hold_view seen = hf_view_of(hold);
-    CHECK_EQ_INT(seen.state, HF_HOLD_HELD);
-    CHECK_EQ_INT(seen.reason, HF_LOST_NONE);
-    CHECK(!seen.over && seen.in_table && !seen.detached && !seen.ending);
-    CHECK_EQ_INT(seen.count, 1);
-    CHECK_EQ_U64(seen.token, 77);
-    CHECK(hf_hold_is_valid(hold, seen.valid_until - 1));
-    CHECK(!hf_hold_is_valid(hold, seen.valid_until));
-    hf_hold_ref(hold);
-    hf_op_end(op, AT(0));
-    hf_client_detect_losses(client, seen.valid_until);
-    seen = hf_view_of(hold), CHECK_EQ_INT(seen.state, HF_HOLD_LOST);
-    CHECK_EQ_INT(seen.reason, HF_LOST_EXPIRED);
-    CHECK(seen.over && seen.in_table);
-    CHECK_EQ_U64(hf_client_loss_count(client), 1);
-    CHECK(hf_client_has_hold_like(client, hold));
-    hf_op_end(begin(HF_OP_RELEASE, ME, AT(40000)), AT(40000)), CHECK(!hf_view_of(hold).in_table);
-    CHECK(hf_view_of(hold).over);
-    CHECK(!hf_client_has_hold_like(client, hold));
-    CHECK(!hf_client_find(client, hf_kind_by_name("lock"), names, ME));
-    hf_hold_unref(hold);
-}
-
 TEST(each_handle_of_a_lost_hold_learns_of_the_loss_once) {
     hf_losses one = {0}, two = {0}, late = {0};
     hf_stake stakes[4] = {0};
@@ -189,22 +160,6 @@ TEST(a_clients_statistics_count_operations_in_flight_and_holds) {
     load = hf_client_load(client), CHECK_EQ_INT(load.operations, 0);
     CHECK_EQ_INT(load.held + load.renewed, 0);
     CHECK(load.has_work);
-}
-
-TEST(a_client_counts_reconnects_of_its_permanent_connections) {
-    hf_op_end(acquire(ME, AT(0)), AT(0));
-    hf_session_closed(calls(), "reset", AT(1));
-    hf_op_end(begin(HF_OP_PING, ME, AT(2)), AT(2));
-    hf_session *events = hf_client_link(client, HF_LINK_EVENTS);
-    for (int i = 0; i < 2; i++) {
-        hf_session_opening(events, AT(3));
-        hf_session_opened(events, AT(3));
-        hf_session_closed(events, "not needed", AT(4));
-    }
-    hf_traffic traffic = hf_client_traffic(client);
-    CHECK_EQ_U64(traffic.connections, 4);
-    CHECK_EQ_U64(traffic.reconnects, 1);
-    CHECK_EQ_U64(traffic.replies, 1);
 }
 
 TEST(a_client_has_one_server_object_for_each_configured_server) {
@@ -334,28 +289,6 @@ TEST(an_operation_has_its_own_ticket_unless_the_caller_gives_it_that_of_an_ended
     hf_op_end(third, AT(0));
 }
 
-TEST(the_result_of_a_command_remains_valid_after_its_call_has_ended) {
-    static const hf_slice args[] = {{"GET", 3}, {"k", 1}};
-    hf_op_spec spec = {.kind = HF_OP_COMMAND, .args = args, .arg_count = 2};
-    hf_result result, again;
-    hf_op *op = hf_client_begin(client, &spec, AT(0));
-    serve(calls(), AT(0));
-    feed("$2\r\nab\r\n", AT(1));
-    hf_op_take_result(op, &result);
-    hf_op_take_result(op, &again), CHECK(!again.reply);
-    hf_op_end(op, AT(1)), CHECK_EQ_INT(result.failure.code, HF_OK);
-    CHECK_STR(result.reply->string, "ab");
-    hf_reply_free(result.reply);
-}
-
-TEST(a_number_in_the_servers_reply_reaches_the_caller_unchanged) {
-    hf_result result;
-    hf_op *op = begin(HF_OP_TTL, ME, AT(0));
-    feed(":500\r\n", AT(1));
-    hf_op_take_result(op, &result);
-    hf_op_end(op, AT(1)), CHECK_EQ_INT(result.failure.code, HF_OK), CHECK_EQ_INT(result.value, 500);
-}
-
 TEST(the_record_of_an_earlier_idempotent_run_remains_valid_after_its_call_has_ended) {
     hf_result result, again;
     hf_names *guarded = hf_client_names(client, hf_kind_by_name("guard"), (hf_slice){"k", 1});
@@ -382,24 +315,6 @@ TEST(a_queued_acquire_is_not_reported_as_awaiting_a_reply) {
     serve(calls(), AT(0)), CHECK(hf_op_awaits_reply(op) && !hf_op_is_blocked(op));
     feed("*5\r\n:0\r\n:20000\r\n:0\r\n:0\r\n$1\r\n5\r\n", AT(1)), CHECK(!hf_op_awaits_reply(op));
     hf_op_end(op, AT(2));
-}
-
-TEST(a_multi_lock_has_one_hold_for_each_lock) {
-    hf_names *more = hf_client_names(client, hf_kind_by_name("lock"), (hf_slice){"l", 1});
-    const hf_names *both[] = {names, more};
-    hf_op_spec spec = spec_of(HF_OP_ACQUIRE_ALL, ME);
-    spec.names = NULL;
-    spec.batch = both;
-    spec.batch_count = 2;
-    hf_op *op = hf_client_begin(client, &spec, AT(0));
-    CHECK_EQ_INT(hf_op_hold_count(op), 2);
-    CHECK(hf_op_hold(op, 0) != hf_op_hold(op, 1));
-    CHECK(hf_op_hold(op, 1) == hf_client_find(client, hf_kind_by_name("lock"), more, ME));
-    hf_op_end(op, AT(0));
-    op = begin(HF_OP_PING, ME, AT(0)), CHECK_EQ_INT(hf_op_hold_count(op), 0);
-    hf_op_end(op, AT(0));
-    finish();
-    hf_names_delete(more);
 }
 
 CHECK_MAIN

@@ -5,7 +5,7 @@
 #include "base/lease.h"
 #include "drive.h"
 
-static const hf_slice KEY = {"key", 3}, OWNER = {"owner", 5};
+static const hf_slice OWNER = {"owner", 5};
 
 static hf_holds holds;
 
@@ -35,19 +35,6 @@ TEST(a_hold_is_found_by_kind_key_and_owner) {
     hf_hold *other = add("a", "bc");
     CHECK(other && find("a", "bc") == other && find("ab", "c") == hold);
     hf_holds_remove(&holds, claim_of(hold)), CHECK(!find("ab", "c") && find("a", "bc") == other);
-}
-
-TEST(a_removed_hold_is_freed_only_with_its_last_handle) {
-    hf_hold *hold = add("key", "owner");
-    CHECK(hold);
-    hf_hold_ref(hold);
-    hf_holds_remove(&holds, claim_of(hold)), CHECK(!is_in_table(hold));
-    CHECK(hf_slice_equal(hf_hold_key(hold), KEY));
-    hf_holds_set_wake_at(&holds, claim_of(hold), 5); /* no place in the heap any more */
-    CHECK(!hold_of_claim(hf_holds_first(&holds)));
-    hf_hold *again = add("key", "owner");
-    CHECK(again && again != hold && number_of(again) > number_of(hold));
-    hf_hold_unref(hold);
 }
 
 TEST(holds_whose_timers_expire_at_the_same_time_are_processed_in_order) {

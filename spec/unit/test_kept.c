@@ -191,16 +191,6 @@ TEST(a_callers_wait_for_a_kept_lock_ends_by_timeout_or_signal) {
     release("a", AT(53)), CHECK_OUTCOME(d, "ok");
 }
 
-TEST(a_client_returns_an_idle_kept_lock_when_another_client_requests_it) {
-    keep_idle(AT(1));
-    feed_message("1 wish 07", AT(2)); /* of another one */
-    CHECK_SILENT();
-    feed_message("1 wish 01", AT(2)), CHECK_EQ_U64(client_next_tick(), 0);
-    CHECK_SENT_AT(CALLS, AT(2), LEAVE("01"));
-    feed_calls(":1\r\n", AT(3)), CHECK_EQ_U64(holds_left(), 0);
-    CHECK_EQ_U64(kept_count(&rig.client), 0);
-}
-
 TEST(a_caller_that_waited_before_another_client_requested_the_kept_lock_gets_it_first) {
     hold_and_end();
     hf_op *b = acquire("b", AT(1));
@@ -384,17 +374,6 @@ TEST(an_acquire_without_the_option_keep_sends_its_request_to_the_server) {
         rig_end(AT(4));
         hf_names_free(&other);
     }
-}
-
-TEST(a_kept_lock_with_a_release_of_unknown_outcome_goes_to_no_other_caller) {
-    hold_and_end();
-    hf_op *op = acquire("a", AT(1));
-    sent_over(CALLS);
-    CHECK_ANSWER(op, ACQUIRED, AT(2), "ok");
-    hf_hold *hold = hold_in(op);
-    hf_op_end(op, AT(2));
-    abandon_hold(hold, 1, AT(3)), CHECK_EQ_INT(count_of(hold), 1);
-    CHECK_RELEASE_SENT("a", AT(4), RELEASE("01"));
 }
 
 TEST(an_unconfirmed_grant_is_still_confirmed_after_the_kept_lock_went_to_the_next_caller) {
@@ -628,19 +607,6 @@ TEST(callers_that_waited_before_another_clients_next_request_get_the_kept_lock_f
     feed_message(wish, AT(4));
     rig_tick(AT(4));
     release("b", AT(5)), CHECK_OUTCOME(c, "ok");
-}
-
-TEST(a_request_from_another_client_that_arrives_before_the_acquires_reply_is_honoured) {
-    hf_op *op = acquire("a", AT(0));
-    CHECK_SENT(CALLS, ASK("01"));
-    feed_all();
-    feed_message("1 wish 01", AT(1));
-    rig_tick(AT(1));
-    CHECK_ANSWER(op, RANGE, AT(2), "ok");
-    hf_op *b = acquire("b", AT(3));
-    CHECK(is_queued_here(b));
-    CHECK_RELEASE_SENT("a", AT(4), RELEASE("01"));
-    CHECK_OUTCOME(b, "under way");
 }
 
 /* A release of a lock that came by a grant names that until it is confirmed. */

@@ -75,26 +75,6 @@ TEST(the_server_remembers_a_latchs_change_for_longer_than_its_command_is_retried
     }
 }
 
-/* A latch is not taken, so a wait for it that ends in time has failed. */
-TEST(a_wait_for_a_latch_is_observed_as_acquired_or_failed) {
-    CASES(const char *count, *code; hf_event_kind kind; hf_code outcome) =
-        LIST({COUNT("2"), "timeout", HF_EVENT_FAILED, HF_TIMEOUT},
-             {COUNT("0"), NULL, HF_EVENT_ACQUIRED, HF_OK});
-    EACH_CASE (i, cases) {
-        hf_observe_all(&rig.client);
-        const hf_class *class = hf_observe_class_at(&rig.client, hf_observe_class(&rig.client, ""));
-        hf_op *op = begin_wait(0, AT(0));
-        feed_calls(cases[i].count, AT(1)), CHECK_EQ_INT(hf_op_code(op), cases[i].outcome);
-        hf_op_end(op, AT(1));
-        const hf_event *event = observer_of(&rig.client)->first;
-        while (event && event->kind == HF_EVENT_OPENED) event = event->next;
-        CHECK(event && !event->next);
-        CHECK_EQ_INT(event->kind, cases[i].kind);
-        CHECK(cases[i].code ? strcmp(event->code, cases[i].code) == 0 : !event->code);
-        CHECK_EQ_U64(class->outcomes[cases[i].outcome], 1);
-    }
-}
-
 TEST(a_refused_latch_change_reports_that_it_may_have_taken_effect_only_if_sent_twice) {
     for (int copies = 1; copies <= 2; copies++) {
         latch_begin();
@@ -179,13 +159,6 @@ TEST(a_wait_for_a_latch_whose_reply_arrives_late_rechecks_the_latch_when_the_wai
     op = begin_wait(50 * HF_MS, AT(100));
     feed_calls(COUNT("2"), AT(160));
     CHECK_ANSWER(op, COUNT("2"), AT(161), "timeout");
-}
-
-TEST(a_silent_server_does_not_delay_the_end_of_a_wait_for_a_latch) {
-    hf_op *op = waiting(500 * HF_MS, AT(0));
-    CHECK_SLEEP(op, AT(4), AT(601), "unreachable");
-    op = begin_wait(50 * HF_MS, AT(1000));
-    CHECK_SLEEP(op, AT(1000), AT(1101), "unreachable");
 }
 
 TEST(a_signal_ends_a_wait_for_a_latch_at_once_or_when_the_reply_in_flight_arrives) {

@@ -91,15 +91,4 @@ TEST(an_extend_beyond_max_hold_is_shortened_to_end_at_max_hold) {
     CHECK_MAX_HOLD(hold);
 }
 
-/* The release of a lost lock leaves nothing of it: a renewal may have been sent late. */
-TEST(a_release_after_max_hold_cleans_up_what_a_late_renewal_may_have_left) {
-    hold_for(5 * HF_SECOND);
-    pass(1, 6000);
-    hf_op *op = begin(HF_OP_RELEASE, AT(6000));
-    CHECK_OUTCOME(op, "lost");
-    CHECK_MESSAGE(op, "it was held for as long as max_hold allows");
-    hf_op_end(op, AT(6000));
-    CHECK_SENT_UNTIL(RENEWER, AT(6000), AT(6001), LEAVE_OF_K("0", ""));
-}
-
 CHECK_MAIN

@@ -203,14 +203,6 @@ TEST(a_name_without_an_address_is_reported_with_the_reason) {
     CHECK(dial.fd == -1 && dial.lookup_write_fd == -1 && !dial.lookup);
 }
 
-TEST(a_failed_name_lookup_is_reported_with_the_systems_reason) {
-    char expected[100];
-    snprintf(expected, sizeof expected, "cannot look up the name: %s", strerror(EMFILE));
-    no_name = EAI_SYSTEM;
-    CHECK_EQ_INT(look_up(AT(0), AT(1000)), HF_DIAL_FAILED);
-    CHECK_STR(reason, expected);
-}
-
 /* Its message is the one of the TLS settings. */
 TEST(a_connection_attempt_that_cannot_begin_tls_leaves_no_descriptor) {
     name_is("g");

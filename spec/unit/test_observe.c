@@ -78,22 +78,6 @@ TEST(a_metrics_class_name_that_is_too_long_is_truncated) {
     CHECK_EQ_INT(strlen(class_at(2)->name), HF_CLASS_NAME - 1);
 }
 
-TEST(a_forked_childs_client_keeps_the_metrics_classes_and_resets_their_counts) {
-    static hf_client before;
-    hf_client_config config = rig_config();
-    CHECK(hf_client_init(&before, &config, DRIVE_ENTROPY));
-    hf_observe_class(&before, "");
-    hf_observe_class(&before, "orders");
-    observer_of(&before)->classes[1]->releases = 7;
-    observer_of(&before)->wants_all = true;
-    hf_observe_carry_over(&rig.client, observer_of(&before)), CHECK_STR(class_at(0)->name, "");
-    CHECK_STR(class_at(1)->name, "orders");
-    CHECK_EQ_INT(class_at(1)->releases, 0);
-    CHECK(!class_at(2));
-    CHECK(observer_of(&rig.client)->wants_all);
-    hf_client_free(&before);
-}
-
 /* ---- histograms ---- */
 
 /* Where a round trip of this time is counted, -1: not once. */
@@ -121,17 +105,6 @@ TEST(the_histogram_buckets_end_at_the_documented_times) {
         CHECK_EQ_INT(bucket_of((hf_time)ends[i] * 1000), i);
         CHECK_EQ_INT(bucket_of((hf_time)ends[i] * 1000 + 1), i + 1);
     }
-}
-
-TEST(an_acquires_round_trip_is_counted_in_the_metrics_class_of_the_acquired_lock) {
-    start(false);
-    hold_order(0, AT(0));
-    uint64_t before = class_at(1)->round_trips.sum;
-    hf_op *op = begin_acquire(0, AT(5)); /* the client's own class */
-    end_with(op, ACQUIRED, AT(7)), CHECK_EQ_U64(class_at(0)->round_trips.sum, 2 * HF_MS);
-    CHECK_EQ_U64(class_at(1)->round_trips.sum, before);
-    op = begin(HF_OP_PING, AT(8)); /* it has no hold */
-    end_with(op, "+PONG\r\n", AT(9)), CHECK_EQ_U64(class_at(0)->round_trips.sum, 3 * HF_MS);
 }
 
 TEST(a_renewals_round_trip_is_counted_in_the_clients_own_metrics_class) {
@@ -174,25 +147,6 @@ TEST(a_lock_that_was_handed_over_is_counted_as_a_hand_off) {
     CHECK_GRANTS(op, GRANT("1", "9"), AT(40), "ok");
     hf_op_end(op, AT(40)), CHECK_EQ_INT(class_at(1)->hand_offs, 1);
     CHECK_EQ_U64(class_at(1)->waited.sum, 40 * HF_MS);
-}
-
-TEST(renewals_and_locks_at_risk_are_counted_in_the_metrics) {
-    start(false);
-    hold_order(0, AT(0));
-    rig_tick(AT(10001));
-    feed(link_of(RENEWER), "-ERR no\r\n", AT(10002));
-    rig_sleep(AT(10002), AT(12500));
-    feed(link_of(RENEWER), "-ERR no\r\n", AT(12500));
-    hf_class *class = class_at(1);
-    CHECK_EQ_INT(class->risks, 1); /* one risk, however long it lasts */
-    CHECK_EQ_INT(class->renewals, 0);
-    sent_over(RENEWER);
-    hf_time now = rig_await_command(link_of(RENEWER), AT(12500));
-    feed(link_of(RENEWER), "*1\r\n:1\r\n", now), CHECK_EQ_INT(class->renewals, 1);
-    CHECK_EQ_INT(class->renewed_late, 1);
-    now = rig_await_command(link_of(RENEWER), now);
-    feed(link_of(RENEWER), "*1\r\n:1\r\n", now), CHECK_EQ_INT(class->renewals, 2);
-    CHECK_EQ_INT(class->renewed_late, 1);
 }
 
 /* The quorum has the event; the class is its own. */

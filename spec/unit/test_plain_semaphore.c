@@ -111,13 +111,6 @@ TEST(a_plain_semaphores_acquire_or_drain_without_a_reply_returns_the_permits_in_
     }
 }
 
-TEST(an_acquire_of_permits_that_was_never_sent_is_not_undone) {
-    rig.refusing = true;
-    hf_op *op = take(2, HF_SECOND, AT(0));
-    CHECK_SLEEP(op, AT(0), AT(4000), "unreachable");
-    end(op, AT(4000)), CHECK(is_quiet());
-}
-
 TEST(a_busy_acquire_of_permits_whose_first_copy_may_arrive_late_is_undone) {
     hf_op *op = take(2, 0, AT(0));
     sent_over(CALLS);

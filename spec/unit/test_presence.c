@@ -128,23 +128,6 @@ TEST(a_tenants_published_names_start_with_its_prefix) {
     close_rig(AT(252)), CHECK_SENT_PART(RENEWER, "DEL holdfast_client:a:" DRIVE_UUID);
 }
 
-/* Others look for it in the queue. */
-TEST(a_published_wait_contains_the_name_of_its_queue_entry) {
-    for (int i = 0; i < 2; i++) {
-        hf_op_spec spec = wait_of(7);
-        spec.shared = i == 0;
-        spec.keep = i == 1 ? HF_SECOND : 0;
-        hf_op *op = hold_and_wait_as(&spec, "j");
-        rig_tick(AT(250));
-        char name[HF_WAIT_NAME], want[HF_WAIT_NAME + 8];
-        hf_wait_name(name, op);
-        snprintf(want, sizeof want, "1l%s:", name);
-        CHECK_OR(strncmp(waiter_of(op), want, strlen(want)) == 0, "%s is not of %s", name,
-                 waiter_of(op));
-        snprintf(want, sizeof want, " %s l j ", name), CHECK_SENT_PART(RENEWER, want);
-    }
-}
-
 /* The wait ends while there is no connection for `ms`. → whether it is deleted later */
 static bool is_taken_back_after(int ms) {
     hf_op *op = hold_and_wait(7);

@@ -407,21 +407,6 @@ TEST(a_quorum_re_entry_that_a_restarted_server_granted_is_released_there_once) {
     CHECK_EQ_INT(count_of(member_holds_of(hold_of())[0]), 1);
 }
 
-TEST(a_server_that_restarts_again_is_not_counted_for_restart_guard_again) {
-    start_with(GUARD);
-    acquire_marked(AT(0));
-    for (int i = 0; i < COUNT; i++) {
-        hf_session_closed(link_at(i, CALLS), NULL, AT(100000));
-        CHECK(hf_session_is_known(link_at(i, CALLS), GUARD, AT(100000)));
-        open_session(link_at(i, CALLS), AT(100000));
-    }
-    log_in(0, "r1", "", AT(100000)); /* the mark was lost, but this client remembers */
-    CHECK(hf_session_is_known(link_at(0, CALLS), GUARD, AT(100000)));
-    log_in(1, "r2", "r1", AT(100000));
-    CHECK(!hf_session_is_known(link_at(1, CALLS), GUARD, AT(159999)));
-    CHECK(hf_session_is_known(link_at(1, CALLS), GUARD, AT(160000)));
-}
-
 TEST(a_quorum_wait_that_ends_before_restart_guard_fails_as_no_quorum) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 50 * HF_MS, AT(0));

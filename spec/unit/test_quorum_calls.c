@@ -338,14 +338,6 @@ TEST(a_quorums_info_waits_briefly_for_the_replies_of_all_servers) {
     CHECK_PASS(op, AT(10), AT(1500), "ok");
 }
 
-TEST(a_quorums_info_fails_without_a_majority) {
-    const char *const replies[] = {NOBODY,        NOBODY,        "-ERR no\r\n",
-                                   "-ERR no\r\n", "-ERR no\r\n", NULL};
-    hf_op *op = begin_quorum(HF_OP_INFO, 0, AT(0));
-    answer_all(replies, AT(1)), CHECK_OUTCOME(op, "no_quorum");
-    CHECK_CONTAINS(message_of(op), "2 of 5 answered: s3 server");
-}
-
 /* Two of four can keep a majority from the others. */
 TEST(two_of_four_servers_suffice_to_fail_a_quorum_call_or_to_report_a_loss) {
     static const struct {

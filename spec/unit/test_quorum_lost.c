@@ -254,19 +254,6 @@ TEST(a_quorum_release_that_waited_until_its_hold_was_lost_does_not_free_a_newer_
     CHECK_STR(output_by(0), "");
 }
 
-TEST(a_lost_quorum_hold_is_no_longer_renewed_on_any_server) {
-    hold_by(COUNT, AT(0));
-    lose_on(held("k"), 3);
-    tick(AT(1)), CHECK(is_lost(held("k")));
-    int renewals = 0;
-    for (hf_time t = 100; t < 60000; t += 100) {
-        tick(AT(t));
-        renewals += answer_renewals(3, AT(t));
-    }
-    CHECK_EQ_INT(renewals, 0);
-    CHECK_EQ_INT(parts_held(), 0);
-}
-
 TEST(a_partial_quorum_release_that_finds_a_loss_leaves_no_hold_on_any_server) {
     hold_by(COUNT, AT(0));
     hf_op *again = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));

@@ -90,13 +90,6 @@ TEST(a_quorum_hold_is_restored_on_a_server_under_a_new_suffix_of_its_owner) {
     for (int i = 3; i < COUNT; i++) CHECK_CONTAINS(output_by(i), copy);
 }
 
-TEST(a_quorums_token_write_back_has_the_usual_command_timeout) {
-    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    GRANT_TOKENS(AT(1), 50, 40);
-    CHECK_ANSWERS(op, 2, 3, yes(60), AT(2000), "under way");
-    CHECK_EQ_U64(round_of(op)->decide_by, AT(5000));
-}
-
 TEST(an_idempotent_runs_record_that_no_majority_stored_is_not_resent) {
     hf_op *op = begin_guard(AT(0));
     answers(0, COUNT, yes(7), AT(1));
@@ -190,20 +183,6 @@ TEST(a_quorum_restores_only_holds_that_are_held_and_renewed) {
     }
 }
 
-TEST(calls_that_are_blocked_by_a_quorum_re_entry_fail_at_their_own_timeouts) {
-    hold_by(5, AT(0));
-    hf_op *entry = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(1));
-    answers(0, 5, busy(20000, 0, 0), AT(1));
-    hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(2));
-    CHECK(hf_op_is_blocked(check));
-    tick(AT(3002) - 1), CHECK_OUTCOME(check, "under way");
-    tick(AT(3002)), CHECK_OUTCOME(check, "unreachable");
-    CHECK_CONTAINS(message_of(check), "an earlier command for this key got no reply");
-    CHECK(!hf_op_is_blocked(check));
-    CHECK_OUTCOME(entry, "under way");
-    CHECK_EQ_INT(count_of(hold_of()), 1);
-}
-
 /* It is too late for the vote, but not for what it has taken. */
 TEST(a_grant_that_arrives_after_a_quorum_has_decided_is_undone) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
@@ -218,25 +197,6 @@ TEST(a_grant_that_arrives_after_a_quorum_has_decided_is_undone) {
     CHECK_ANSWERS(op, 0, 2, ":1\r\n", end + 2 * HF_MS, "ok");
     CHECK_EQ_INT(part_state(3), HF_HOLD_HELD);
     CHECK_EQ_INT(part_state(4), CLEANING_UP);
-}
-
-TEST(a_quorum_hold_reports_its_owner_without_the_suffix_used_on_one_server) {
-    CASES(bool shared; const char *of_member, *owner) = {
-        {true, "me.x", "me.x"}, {false, DRIVE_UUID ":1.2", DRIVE_UUID ":1"}};
-    EACH_CASE (i, cases) {
-        hold_by(3, AT(0));
-        hf_hold *hold = hold_of();
-        hf_hold *part = hf_holds_add(holds_of(member(1)), &hf_kind_lock, hf_slice_of("k"),
-                                     hf_slice_of("you"), hf_slice_of(cases[i].of_member));
-        set_shared(hold, cases[i].shared);
-        hf_hold_unref(member_holds_of(hold)[0]);
-        hf_hold_unref(member_holds_of(hold)[1]);
-        member_holds_of(hold)[0] = NULL;
-        member_holds_of(hold)[1] = part;
-        hf_hold_ref(part);
-        hf_slice owner = hf_hold_owner(hold);
-        CHECK_MEM(owner.data, owner.size, cases[i].owner, strlen(cases[i].owner));
-    }
 }
 
 TEST(a_forced_release_in_a_quorum_does_not_report_a_hold_as_lost_twice) {

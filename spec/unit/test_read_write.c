@@ -54,21 +54,6 @@ static void wait_both(hf_op *ops[2]) {
     }
 }
 
-TEST(a_malformed_message_grants_the_lock_to_no_reader) {
-    static const char *const texts[] =
-        LIST("1 grants r 77 2000 2 1 " PLACE " k", "1 grants r 77 2000 0 k", "1 grants r 77 2000 k",
-             "1 grants r 77 2000 1 1 4 k", "1 grants w 77 2000 1 1 " PLACE " k",
-             "1 grants z 77 2000 1 1 " PLACE " k", "1 grants r 77 2000 1 1 " PLACE " K",
-             "1 grants r 77 2000 99999999999999999999 1 " PLACE " k", "1 grants",
-             "2 grants r 77 2000 1 1 " PLACE " k");
-    EACH_CASE (i, texts) {
-        hf_op *ops[2];
-        wait_both(ops);
-        feed_message(texts[i], AT(100));
-        CHECK(!hf_op_is_done(ops[0]) || hf_op_code(ops[0]) != HF_OK);
-    }
-}
-
 /* A waiter that has ended here is passed on under the owner that the server gave it. */
 TEST(a_write_grant_to_a_wait_that_has_ended_is_undone_under_the_writers_name) {
     hf_op *ops[2];
@@ -77,17 +62,6 @@ TEST(a_write_grant_to_a_wait_that_has_ended_is_undone_under_the_writers_name) {
     feed_message("1 grant w 9 " PLACE " 77 2000 k", AT(100));
     CHECK_SENT_AT(RENEWER, AT(101),
                   "EVALSHA rw_leave " KEYS_OF_RW READER "9:write 2000 0 1w" DRIVE_UUID ":9:0 ");
-}
-
-TEST(readers_and_writers_are_renewed_with_their_own_lease_keys) {
-    take(&hf_kind_read, "me", AT(0));
-    take(&hf_kind_read, "you", AT(0));
-    take(&hf_kind_write, "he", AT(500));
-    CHECK_SENT_AT(RENEWER, AT(10000),
-                  "EVALSHA rw_renew 4 k {k}:" READER "1:rwlock_timeout:1 k {k}:" READER
-                  "2:rwlock_timeout:1 " READER "1 30000 " READER "2 30000");
-    feed(link_of(RENEWER), "*2\r\n:1\r\n:1\r\n", AT(10001));
-    CHECK_SENT_AT(RENEWER, AT(10600), "EVALSHA rw_renew 2 k k " READER "3:write 30000");
 }
 
 TEST(a_blocking_wait_for_a_read_write_lock_that_the_same_client_holds_is_a_deadlock) {

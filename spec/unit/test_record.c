@@ -2,14 +2,6 @@
 
 #include "calls_rig.h"
 
-TEST(a_completed_idempotent_run_leaves_its_record_on_the_server) {
-    hold_guard(AT(0));
-    hf_op *op = begin_complete(AT(1));
-    CHECK_SENT(CALLS, "EVALSHA complete " KEYS_OF_K "5000 p done");
-    CHECK_ANSWER(op, ":1\r\n", AT(2), "ok");
-    CHECK_EQ_INT(holds_left(), 0);
-}
-
 TEST(an_idempotent_run_whose_resent_record_is_missing_reports_a_loss) {
     const hf_time keeps[] = {5 * HF_SECOND, 0};
     EACH_NUMBER (i, 2) {

@@ -35,18 +35,6 @@ TEST(a_re_entry_that_finds_the_lock_gone_reports_a_loss) {
     }
 }
 
-TEST(a_lost_hold_released_during_a_re_entry_is_cleaned_up) {
-    hf_hold *hold = hold_lock(AT(0));
-    hf_op *op = begin_acquire(0, AT(29000));
-    sent_over(CALLS);
-    CHECK_SLEEP(begin(HF_OP_RELEASE, AT(29701)), AT(29000), AT(29700), "lost");
-    CHECK(is_lost(hold));
-    CHECK_EQ_INT(state_of(), CLEANING_UP);
-    CHECK_SENT_AT(RENEWER, AT(29701), "");
-    CHECK_ANSWER(op, "*2\r\n:1\r\n:0\r\n", AT(29800), "lost");
-    CHECK_SENT_AT(RENEWER, AT(29800), LEAVE_OF_K("0", ""));
-}
-
 TEST(a_re_entry_whose_reply_arrives_after_its_lease_does_not_end_the_hold) {
     hf_hold *hold = hold_lock(AT(0));
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(1000), spec.lease = 100 * HF_MS);

@@ -99,28 +99,6 @@ TEST(a_wait_that_ends_during_refusals_reports_the_last_one) {
     }
 }
 
-TEST(a_call_that_does_not_wait_fails_at_once_when_writes_are_refused) {
-    for (int i = 0; i < KINDS * WRITES; i++) {
-        if (WAITERS[i % KINDS].reads) continue;
-        hf_op *op = begin_waiter(&WAITERS[i % KINDS], 0, AT(0));
-        refuse(OF_WRITES[i / KINDS], AT(0), AT(30));
-        CHECK_OR(strcmp(outcome(op), code_of(i / KINDS)) == 0, "%d: %s", i, outcome(op));
-        CHECK(!strstr(message_of(op), "can be reached"));
-    }
-}
-
-TEST(a_waiter_in_the_queue_outlasts_any_refusal_by_the_server) {
-    for (int i = 0; i < WRITES + OTHER + USER; i++) {
-        rig_begin();
-        hf_op *op = wait_in_queue(60 * HF_SECOND, AT(0));
-        refuse(refusal(i), AT(10), AT(50000));
-        CHECK_OR(!hf_op_is_done(op), "%d: %s", i, message_of(op));
-        rig_sleep(AT(50000), AT(51000));
-        feed_calls(ACQUIRED, AT(51000));
-        CHECK_OR(strcmp(outcome(op), "ok") == 0, "%d: %s", i, outcome(op));
-    }
-}
-
 TEST(a_waiters_first_attempt_fails_at_once_if_an_acl_right_is_missing) {
     for (int i = 0; i < KINDS * USER; i++) {
         hf_op *op = begin_waiter(&WAITERS[i % KINDS], 60 * HF_SECOND, AT(0));
@@ -265,15 +243,6 @@ static hf_op *complete(hf_time now) {
                  spec.result = hf_slice_of("done"), spec.keep = 5 * HF_SECOND);
 }
 
-TEST(an_idempotent_runs_refused_record_is_retried_until_it_is_written) {
-    for (int i = 0; i < WRITES + OTHER + USER; i++) {
-        hf_op *op = complete(AT(0));
-        refuse(refusal(i), AT(0), AT(1000)), CHECK_OUTCOME(op, "under way");
-        rig_sleep(AT(1000), AT(1500));
-        CHECK_ANSWER(op, ":1\r\n", AT(1500), "ok");
-    }
-}
-
 /* Renewals are refused as well. */
 TEST(an_idempotent_runs_record_is_not_written_after_its_lease) {
     hf_op_end(complete(AT(0)), AT(0)); /* its command is under way */
@@ -314,17 +283,6 @@ TEST(a_closed_client_still_writes_an_idempotent_runs_refused_record) {
     CHECK_SENT_PART_UNTIL(CALLS, AT(5000), AT(6000), "EVALSHA complete ");
     CHECK_SENT(RENEWER, "");
     feed_calls(":1\r\n", AT(6000)), CHECK(is_quiet());
-}
-
-/* The lock was broken: nothing is left to be written. */
-TEST(an_idempotent_runs_record_is_no_longer_retried_if_the_run_is_lost) {
-    hf_op *op = complete(AT(0));
-    refuse(NOREPLICAS, AT(0), AT(3000));
-    hf_op_end(op, AT(3000));
-    refuse_all(NOREPLICAS, "*1\r\n:-1\r\n", AT(3000), AT(12000)), CHECK_EQ_INT(holds_left(), 0);
-    CHECK_EQ_U64(hf_client_loss_count(&rig.client), 0);
-    rig_sleep(AT(12000), AT(13000));
-    feed_calls(GONE, AT(13000)), CHECK(is_quiet());
 }
 
 CHECK_MAIN

@@ -30,16 +30,6 @@ TEST(all_calls_that_wait_for_a_hold_continue_when_it_is_released) {
     CHECK_ANSWER(third, ACQUIRED, AT(10004), "ok");
 }
 
-TEST(a_release_of_a_lost_hold_does_not_overtake_the_command_under_way_for_it) {
-    hf_hold *hold = hold_while_renewed(1);
-    set_end(hold, AT(10001)), CHECK_OUTCOME(begin(HF_OP_RELEASE, AT(10001)), "lost");
-    hf_claim *leaving = leaving_of();
-    CHECK(claim_is_in_flight(leaving));
-    rig_tick(AT(10002)), CHECK_SILENT();
-    feed_renewer("*1\r\n:1\r\n", AT(10003));
-    CHECK_SENT_AT(RENEWER, AT(10003), LEAVE_OF_K("0", ""));
-}
-
 TEST(an_abandoned_release_of_one_of_two_holds_still_removes_that_hold) {
     hf_hold *hold = hold_times(2, AT(0));
     hf_op_end(begin(HF_OP_RELEASE, AT(1)), AT(2));

@@ -10,32 +10,6 @@ static void add_many(int count, hf_time lease, hf_time now) {
     for (int i = 0; i < count; i++) add_hold(printed("k%03d", i), "me", lease, true, now);
 }
 
-TEST(a_hold_is_renewed_after_a_third_of_its_lease) {
-    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
-    CHECK_SENT_UNTIL(RENEWER, AT(0), AT(10000) - 1, "");
-    CHECK_SENT_UNTIL(RENEWER, AT(10000) - 1, AT(10000), "EVALSHA renew 1 k me 30000");
-    CHECK(is_in_flight(hold));
-    CHECK_EQ_U64(wakes_at(hold),
-                 ends_at(hold)); /* so that a renewal that never lands does not hide the loss */
-    answer_batch(1, ":1", AT(10400)), CHECK(!is_in_flight(hold));
-    CHECK_EQ_U64(ends_at(hold), AT(10000 + 29698));
-    CHECK_EQ_U64(renewer_next_tick(), AT(20000));
-    CHECK_EQ_U64(stats().renewals, 1);
-    CHECK_EQ_U64(stats().renew_batches, 1);
-}
-
-TEST(an_explicit_lease_is_renewed_only_while_renewal_is_switched_on) {
-    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, false, AT(0));
-    hf_client_set_renewed(&rig.client, hold, true, AT(1));
-    CHECK_SENT_UNTIL(RENEWER, AT(1), AT(10000), "EVALSHA renew 1 k me 30000");
-    hf_client_set_renewed(&rig.client, hold, true, AT(10001)); /* under way already */
-    CHECK_EQ_U64(wakes_at(hold), ends_at(hold));
-    answer_batch(1, ":1", AT(10400));
-    hf_client_set_renewed(&rig.client, hold, false, AT(10500));
-    CHECK_EQ_U64(wakes_at(hold), ends_at(hold));
-    CHECK_SENT_UNTIL(RENEWER, AT(10500), AT(39000), "");
-}
-
 TEST(a_renewal_batch_has_at_most_a_hundred_keys) {
     add_many(250, 30 * HF_SECOND, AT(0));
     rig_sleep(AT(0), AT(10000));

@@ -74,10 +74,6 @@ static hf_op *acquire_at_first(hf_time now) {
 #define CHECK_ALL_ASKED()                                                                          \
     for (size_t node = 1; node <= SENTINELS; node++) CHECK_ASKED(node, ASK_MASTER)
 
-/* What the client does after this reply of the master, node 0, or of a Sentinel. */
-#define CHECK_THEN_ASKED(from, reply, now, node, want)                                             \
-    (feed_node(from, reply, now), CHECK_ASKED(node, want))
-
 #define CHECK_ANSWER_BY(from, op, reply, now, want)                                                \
     (feed_node(from, reply, now), CHECK_OUTCOME(op, want))
 
@@ -91,19 +87,6 @@ static void close_sentinels(hf_time now) {
 static void hold_until_asked(void) {
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig_sleep(AT(1), AT(1110));
-}
-
-TEST(a_client_queries_the_sentinels_for_the_master_before_it_connects) {
-    CHECK_EQ_U64(client_next_tick(), HF_NEVER);
-    hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
-    CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
-    CHECK_ALL_ASKED();
-    feed_node(2, ADDRESS(7001), AT(1)), CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
-    CHECK_MASTER_IS(7001, 1, ADDRESS(7001), AT(2));
-    CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_LOGIN);
-    CHECK_ASKED(0, "ROLE");
-    CHECK_THEN_ASKED(0, MASTER, AT(3), 0, "PING");
-    CHECK_ANSWER_BY(0, op, "+PONG\r\n", AT(4), "ok");
 }
 
 TEST(sentinels_are_queried_by_the_callers_task_and_not_by_the_renewers_task) {
@@ -207,16 +190,6 @@ TEST(a_call_to_a_dead_master_queries_the_sentinels_again_until_its_deadline) {
     CHECK(rounds >= 12 && rounds <= 30);
     CHECK_SLEEP(op, AT(2990), AT(3000), "unreachable");
     CHECK_MESSAGE(op, "on master \"m\" at a:7001: Connection refused");
-}
-
-TEST(after_a_lost_connection_the_client_follows_the_new_master_that_the_sentinels_name) {
-    acquire_at_first(AT(0));
-    hf_op *op = begin_op(HF_OP_CHECK, 0, AT(10));
-    hf_session_closed(calls_of(0), "the server closed the connection", AT(11));
-    rig_tick(AT(11)), CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
-    feed_sentinels(ADDRESS(7002), AT(12)), CHECK_AT(7002), CHECK_ASKED(0, "ROLE");
-    CHECK_THEN_ASKED(0, MASTER, AT(13), 0, "EVALSHA extend 2 k holdfast_queue:{k} me 0  ");
-    CHECK_ANSWER_BY(0, op, ":-1\r\n", AT(14), "lost");
 }
 
 TEST(a_client_does_not_use_a_server_that_the_sentinels_name_but_that_is_a_replica) {
@@ -425,23 +398,6 @@ TEST(a_call_abandoned_before_the_replicas_confirmation_leaves_the_next_calls_rep
     }
 }
 
-/* Abandoned before or between the two replies, or not confirmed. */
-TEST(a_shared_owners_acquire_that_no_replica_confirms_is_undone) {
-    for (int replies = 0; replies <= 2; replies++) {
-        start_sync();
-        hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.shared = true);
-        sent_over(CALLS);
-        if (replies > 0) feed_calls(ACQUIRED, AT(1));
-        if (replies > 1) feed_calls(":0\r\n", AT(2));
-        CHECK_OUTCOME(op, replies > 1 ? "no_quorum" : "under way");
-        hf_op_end(op, AT(2));
-        if (replies < 1) feed_calls(ACQUIRED, AT(3));
-        if (replies < 2) feed_calls(":0\r\n", AT(4));
-        rig_tick(AT(4)), CHECK_SENT(CALLS, LEAVE_OF_K("0", "") "1");
-        feed_calls(":1\r\n", AT(5)), CHECK_EQ_INT(state_of(), -1);
-    }
-}
-
 TEST(a_granted_lock_is_confirmed_before_the_acquire_succeeds) {
     start_sync();
     hf_op *op = begin_acquire(10 * HF_SECOND, AT(0));
@@ -454,17 +410,6 @@ TEST(a_granted_lock_is_confirmed_before_the_acquire_succeeds) {
     CHECK_GRANTS(op, GRANT("1", "78"), AT(4), "under way");
     CHECK_SENT(CALLS, ASK_OF_K("0", "0", MEMBER("1")) WAIT_ONE);
     CHECK_ANSWER(op, "*3\r\n:1\r\n:79\r\n:0\r\n:1\r\n", AT(5), "ok");
-}
-
-TEST(a_renewal_prolongs_the_lease_only_once_a_replica_has_confirmed_it) {
-    start_sync();
-    hf_op_end(acquire_in_sync(AT(0)), AT(0));
-    CHECK_SENT_UNTIL(RENEWER, AT(0), AT(10000), "EVALSHA renew 1 k me 30000" WAIT_ONE);
-    feed(link_of(RENEWER), "*1\r\n:1\r\n:0\r\n", AT(10100)), CHECK(is_at_risk(hold_of()));
-    CHECK_EQ_U64(ends_at(hold_of()), hf_lease_end(AT(0), 30 * HF_SECOND));
-    CHECK_SENT_UNTIL(RENEWER, AT(10100), AT(11200), "EVALSHA renew 1 k me 30000" WAIT_ONE);
-    feed(link_of(RENEWER), "*1\r\n:1\r\n:1\r\n", AT(11200)), CHECK(!is_at_risk(hold_of()));
-    CHECK(ends_at(hold_of()) > hf_lease_end(AT(10000), 30 * HF_SECOND));
 }
 
 TEST(an_extension_that_no_replica_confirms_fails_and_does_not_prolong_the_lease) {
@@ -735,14 +680,6 @@ TEST(sentinels_are_queried_every_second_while_an_acquire_waits) {
     rig_tick(AT(3)); /* for the events link */
     feed_sentinels(ADDRESS(7001), AT(3)), CHECK_ASKED(1, "");
     rig_sleep(AT(3), AT(1200)), CHECK(strstr(output_of(calls_of(1)), ASK_MASTER));
-}
-
-TEST(a_check_does_not_wait_for_replicas) {
-    start_sync();
-    hf_op_end(acquire_in_sync(AT(0)), AT(0));
-    hf_op *op = begin(HF_OP_CHECK, AT(1000));
-    CHECK_SENT(CALLS, "EVALSHA extend 2 k holdfast_queue:{k} me 0  ");
-    CHECK_ANSWER(op, ":1\r\n", AT(1001), "ok");
 }
 
 TEST(the_reply_of_a_sentinel_that_was_loading_at_first_is_used_at_once) {

@@ -1,16 +1,5 @@
 #include "session_rig.h"
 
-TEST(the_reply_to_a_request_that_was_dropped_is_discarded) {
-    start_calling(3000, AT(0));
-    submit(&two, "B", 3000, AT(0));
-    submit(&three, "C", 3000, AT(0));
-    discard(&two);
-    CHECK_REPLY(":1\r\n:2\r\n:3\r\n", AT(1), one, "1");
-    CHECK_STR(two.outcome, "");
-    CHECK_STR(three.outcome, "3");
-    CHECK_EQ_INT(session.closing, false);
-}
-
 static void check_given_up(const char *bytes, const char *reason) {
     start_calling(60000, AT(0));
     receive(bytes, AT(1)), CHECK_WANTS(CLOSE, AT(1)), CHECK_STR(one.outcome, "");
@@ -59,19 +48,6 @@ TEST(a_published_message_over_the_size_limit_ends_the_connection) {
     CHECK_STR(session.reason, "the reply is larger than the elements allowed");
 }
 
-TEST(a_reply_that_belongs_to_no_command_ends_the_connection) {
-    session.stays_open = true;
-    connect_at(AT(0));
-    receive("+OK\r\n", AT(1)), CHECK_WANTS(CLOSE, AT(1));
-    CHECK_EQ_INT(session.reason_code, HF_UNREACHABLE);
-    hang_up("closed by us", AT(1));
-    CHECK_STR(session.reason, "the server sent an unexpected reply");
-    connect_at(AT(1000));
-    receive("-ERR Protocol error: unbalanced quotes in request\r\n", AT(1000));
-    hang_up("closed by us", AT(1000));
-    CHECK_STR(session.reason, "ERR Protocol error: unbalanced quotes in request");
-}
-
 TEST(requests_sent_over_a_lost_connection_are_resent_in_order) {
     start_calling(60000, AT(0));
     submit(&two, "B", 60000, AT(0));
@@ -94,15 +70,6 @@ TEST(requests_in_flight_are_resent_before_those_that_were_still_queued) {
     submit(&three, "C", 60000, AT(1)), CHECK_SENDS("");
     reopen("reset", AT(2), AT(3)), CHECK_SENDS("A\nB\nC");
     CHECK_REPLY(":1\r\n:2\r\n:3\r\n", AT(4), three, "3");
-}
-
-TEST(a_request_that_may_have_run_is_not_failed_by_a_refused_connection) {
-    start_calling(3000, AT(0));
-    hang_up("reset", AT(1));
-    submit(&two, "B", 3000, AT(1));
-    refuse(AT(1)), CHECK_STR(one.outcome, "");
-    CHECK_STR(two.outcome, "unreachable: refused");
-    CHECK_TICK(AT(3000), one, "unreachable: refused");
 }
 
 TEST(a_request_times_out_at_its_deadline_whether_queued_or_sent) {
@@ -175,24 +142,6 @@ TEST(a_request_refused_with_a_temporary_error_is_retried_until_its_deadline) {
     CHECK_STR(one.outcome, "unreachable: LOADING Redis is loading the dataset in memory");
 }
 
-TEST(a_connection_lost_after_a_temporary_error_causes_no_busy_loop) {
-    start_open();
-    submit_patient(&one, "A", 60000, AT(0));
-    receive("-LOADING\r\n", AT(0));
-    hang_up("reset", AT(1));
-    hf_time now = AT(1);
-    for (int i = 0; i < 10; i++) { /* refused again and again */
-        CHECK_WANTS(OPEN, now);
-        refuse(now);
-        hf_session_tick(&session, now), CHECK(hf_session_next_tick(&session) > now);
-        now = hf_session_next_tick(&session);
-    }
-    hf_session_opening(&session, now + 30 * HF_MS);
-    hf_session_tick(&session, now + 30 * HF_MS);
-    CHECK(hf_session_next_tick(&session) > now + 30 * HF_MS);
-    hf_session_opened(&session, now + 40 * HF_MS), CHECK_SENDS("A");
-}
-
 TEST(a_request_fails_at_once_if_the_connection_is_refused_after_a_temporary_error) {
     start_calling(3000, AT(0));
     receive("-LOADING\r\n", AT(0));
@@ -262,13 +211,6 @@ TEST(a_request_that_takes_over_a_dropped_ones_reply_receives_it_in_order) {
     CHECK(!inherit(&one, &heir));
 }
 
-TEST(a_request_can_take_over_the_late_reply_to_one_that_has_timed_out) {
-    start_calling(100, AT(0));
-    hf_session_tick(&session, AT(100)), CHECK_EQ_INT(one.calls, 1), CHECK(inherit(&heir, &one));
-    heir.request.deadline = AT(3000);
-    CHECK_REPLY(":1\r\n", AT(200), heir, "1");
-}
-
 TEST(the_reply_to_a_request_that_awaits_none_cannot_be_taken_over) {
     submit(&one, "A", 3000, AT(0));
     CHECK(!inherit(&heir, &one)); /* not sent */
@@ -288,16 +230,6 @@ TEST(the_reply_to_a_request_that_awaits_none_cannot_be_taken_over) {
 
 /* ---- subscribers ---- */
 
-static char received[256];
-
-static void on_received(void *context, const hf_reply *event, hf_time now) {
-    (void)context;
-    (void)now;
-    hf_slice kind = hf_reply_string_at(event, 0);
-    size_t used = strlen(received);
-    snprintf(received + used, sizeof received - used, "%.*s ", (int)kind.size, kind.data);
-}
-
 TEST(closing_a_subscription_connection_that_is_no_longer_needed_is_not_a_failure) {
     EACH_NUMBER (logs_in, 2) {
         session.subscriber = true;
@@ -313,25 +245,6 @@ TEST(closing_a_subscription_connection_that_is_no_longer_needed_is_not_a_failure
         CHECK_EQ_INT(session.opens_since_reply, 0);
         CHECK_STR(session.reason, "");
     }
-}
-
-TEST(a_subscription_receives_its_published_messages) {
-    static const hf_slice subscribe[] = {{"SUBSCRIBE", 9}, {"c", 1}};
-    session.subscriber = session.stays_open = true;
-    session.on_event = on_received;
-    received[0] = '\0';
-    strcpy(config.name, "n");
-    connect_at(AT(0));
-    receive("+OK\r\n", AT(0)), CHECK_STR(received, "");
-    CHECK(hf_session_send(&session, 2, subscribe));
-    CHECK_SENDS("CLIENT SETNAME n\nSUBSCRIBE c");
-    receive("*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n*3\r\n$7\r\nmess", AT(1));
-    receive("age\r\n$1\r\nc\r\n$1\r\nx\r\n", AT(2)), CHECK_STR(received, "subscribe message ");
-    CHECK_EQ_U64(hf_session_next_tick(&session), HF_NEVER);
-    session.stays_open = false;
-    CHECK_WANTS(CLOSE, AT(3));
-    hang_up("not needed any more", AT(3)), CHECK_WANTS(NOTHING, AT(3));
-    CHECK_EQ_U64(hf_session_next_tick(&session), HF_NEVER);
 }
 
 TEST(closing_a_client_fails_all_of_its_requests) {

@@ -209,16 +209,6 @@ TEST(an_idle_connection_is_pinged_when_another_one_to_its_server_gets_no_replies
     }
 }
 
-TEST(a_connection_attempt_that_the_server_does_not_accept_times_out_and_is_reported) {
-    silent_since = HF_NEVER;
-    session.on_silence = on_silence;
-    submit(&one, "A", 60000, AT(0));
-    hf_session_opening(&session, AT(5)), CHECK_EQ_U64(hf_session_next_tick(&session), AT(1005));
-    CHECK_TICK_WANTS(CLOSE, AT(1005)), CHECK_EQ_U64(silent_since, AT(5));
-    hang_up("closed by us", AT(1005));
-    CHECK_STR(one.outcome, "unreachable: the connection attempt timed out");
-}
-
 TEST(a_connection_is_closed_if_there_is_no_memory_for_its_replies) {
     session.stays_open = true;
     hf_session_opening(&session, AT(0));
@@ -241,12 +231,6 @@ TEST(the_reason_of_a_lost_connection_is_kept_until_the_server_replies_again) {
     hf_session_opening(&session, AT(5000));
     reopen("refused", AT(5000), AT(10000)), CHECK_STR(session.reason, "refused");
     receive(":1\r\n", AT(10001)), CHECK_STR(session.reason, "");
-}
-
-TEST(a_connection_that_moves_to_a_new_address_is_closed_as_unreachable) {
-    start_open();
-    hf_session_move(&session, AT(1)), CHECK_EQ_INT(session.reason_code, HF_UNREACHABLE);
-    CHECK_EQ_INT(hf_session_wants(&session, AT(1)), HF_WANT_CLOSE);
 }
 
 TEST(the_reason_for_a_closed_connection_depends_only_on_bytes_received_over_that_connection) {

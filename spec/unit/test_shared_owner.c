@@ -109,17 +109,6 @@ TEST(a_shared_owners_late_acquire_is_undone_before_its_next_one) {
     CHECK_ANSWER(op, ACQUIRED, AT(202), "ok");
 }
 
-TEST(a_re_entry_that_a_shared_owner_has_abandoned_does_not_extend_its_abandoned_hold) {
-    hf_op *op = begin_shared(0, AT(0));
-    end_with(op, ACQUIRED, AT(1));
-    hf_time end = ends_at(hold_of());
-    op = begin_shared(0, AT(9000));
-    hf_op_end(op, AT(9001));
-    abandon_hold(hold_of(), 1, AT(9002));
-    feed_calls(ACQUIRED, AT(9003)), CHECK_EQ_INT(state_of(), CLEANING_UP);
-    CHECK_EQ_U64(claim_ends_at(leaving_of()), end);
-}
-
 TEST(a_shared_owners_re_entry_without_a_reply_is_renewed_in_time) {
     hf_op *op = begin_shared(0, AT(0));
     end_with(op, ACQUIRED, AT(1));

@@ -69,20 +69,6 @@ TEST(keys_get_the_same_cluster_slots_as_in_redis) {
     CHECK_EQ_INT(hf_slot_of((hf_slice){"{bar}", 4}), 4015); /* the brace is past the end */
 }
 
-static bool is_one(const char *key) {
-    hf_names names;
-    if (!hf_names_make(&names, hf_slice_of(key))) abort();
-    bool one = hf_names_share_slot(&names);
-    hf_names_free(&names);
-    return one;
-}
-
-TEST(all_names_of_a_lock_share_one_slot) {
-    CHECK(is_one("order:42") && is_one("{order}:42") && is_one("a{b}c") && is_one("a{b}c{d}") &&
-          is_one("{a}{"));
-    CHECK(!is_one("a{b") && !is_one("a}b") && !is_one("a{}b") && !is_one("}a"));
-}
-
 TEST(a_cluster_map_gives_the_node_of_each_slot) {
     CHECK(!belongs(0, "", 0) && slots.owner[16383] == HF_SLOT_NO_NODE);
     const char *wrong = read_text(
@@ -97,13 +83,6 @@ TEST(a_cluster_map_gives_the_node_of_each_slot) {
     CHECK(belongs(10923, "10.0.0.1", 7002) && belongs(16383, "10.0.0.1", 7002));
     hf_slots_forget_ids(&slots), CHECK(!read_text("*0\r\n")), CHECK_EQ_INT(slots.count, 0);
     CHECK_EQ_INT(slots.owner[0], HF_SLOT_NO_NODE);
-}
-
-TEST(a_node_in_a_cluster_map_may_serve_several_ranges_of_slots) {
-    CHECK(!read_text("*3\r\n" RANGE("0", "0", NODE("1", "a", "1")) RANGE(
-        "1", "1", NODE("1", "b", "1")) RANGE("2", "2", NODE("1", "a", "1"))));
-    CHECK_EQ_INT(slots.count, 2);
-    CHECK_EQ_INT(slots.owner[0], slots.owner[2]);
 }
 
 TEST(a_cluster_map_may_contain_host_names_and_ipv6_addresses_and_empty_hosts) {

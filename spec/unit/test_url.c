@@ -322,16 +322,6 @@ TEST(a_text_with_hidden_logins_that_is_too_long_is_truncated) {
     }
 }
 
-TEST(a_server_that_moves_to_a_new_address_keeps_the_login_of_its_url) {
-    CHECK(!parse("redis://me:secret@h:1/2"));
-    hf_server_set_address(&server, &(hf_address){"::1", 7000}),
-        CHECK_STR(server.label, "[::1]:7000");
-    CHECK_STR(server.host, "::1");
-    CHECK_EQ_INT(server.port, 7000);
-    CHECK_STR(server.password, "secret");
-    CHECK_EQ_INT(server.db, 2);
-}
-
 TEST(addresses_are_equal_if_host_and_port_are) {
     CHECK(hf_address_equal(&(hf_address){"h", 1}, &(hf_address){"h", 1}));
     CHECK(!hf_address_equal(&(hf_address){"h", 1}, &(hf_address){"h", 2}));

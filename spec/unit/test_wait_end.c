@@ -100,16 +100,6 @@ TEST(a_waiter_whose_leave_command_is_refused_still_reports_why_its_wait_ended) {
     CHECK_ANSWER(op, "-NOPERM no\r\n", AT(1001), "busy");
 }
 
-TEST(a_deadlock_found_during_a_waiters_request_ends_its_wait) {
-    hf_op *op = wait_in_queue(HF_NEVER, AT(0));
-    feed_message("1 recheck 1", AT(5));
-    rig_tick(AT(5));
-    set_cycle(op, strdup("a, b"));
-    feed_calls(busy(20000, 0, 0), AT(6));
-    CHECK_ANSWER(op, ":0\r\n", AT(7), "deadlock");
-    CHECK_MESSAGE(op, "a, b");
-}
-
 TEST(an_acquire_interrupted_during_its_request_still_gives_the_server_time_to_reply) {
     hf_op *op = begin_acquire(HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(1000)), CHECK_EQ_U64(request_in(op)->deadline, AT(1100));

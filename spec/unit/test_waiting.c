@@ -4,20 +4,6 @@
 
 #include "acquire_rig.h"
 
-TEST(a_waiter_whose_subscription_opens_during_its_request_then_joins_the_queue) {
-    hf_op *first = wait_in_queue(10 * HF_SECOND, AT(0));
-    cut_link(EVENTS, "reset", AT(10));
-    hf_op *second =
-        BEGIN(HF_OP_ACQUIRE, AT(20), spec.caller = hf_slice_of("you"), spec.wait = 10 * HF_SECOND);
-    rig_tick(AT(30));
-    feed_subscribed(AT(40)), CHECK_STATE(second, ASKING);
-    sent_over(CALLS);
-    feed_calls(busy(20000, 0, 0), AT(50));
-    CHECK_STATE(second, ASKING); /* it was asked for without a place */
-    CHECK_SENT_PART(CALLS, MEMBER("2"));
-    CHECK_STATE(first, ASKING);
-}
-
 /* A second caller of the client, which is subscribed already: it has a place with its first
  * command. */
 static hf_op *begin_behind(uint32_t max_waiters, hf_time wait, hf_time now) {
@@ -50,34 +36,6 @@ TEST(a_waiter_within_max_waiters_remains_queued) {
     set_recheck(op, AT(100));
     rig_sleep(AT(21), AT(100)), CHECK_STATE(op, ASKING);
     CHECK_ANSWER_STATE(op, busy(20000, 7, 0), AT(101), WAITING);
-}
-
-TEST(an_acquire_fails_with_conflict_behind_a_waiter_of_a_newer_format) {
-    EACH_NUMBER (queued, 2) {
-        hf_op *op =
-            queued ? wait_in_queue(10 * HF_SECOND, AT(0)) : begin_acquire(10 * HF_SECOND, AT(0));
-        if (queued) rig_sleep(AT(3), AT(2000));
-        sent_over(CALLS);
-        CHECK_ANSWER(op, "*1\r\n:-4\r\n", AT(2000), "conflict");
-        CHECK_MESSAGE(op, "incompatible version of holdfast is waiting for it");
-        CHECK_SENT_AT(CALLS, AT(2001), queued ? LEAVE_OF_K("0", MEMBER("1")) : "");
-        CHECK_EQ_INT(state_of(), queued ? (int)CLEANING_UP : -1);
-    }
-}
-
-TEST(a_waiter_behind_many_others_rechecks_its_lock_less_often) {
-    CASES(int ahead, least_ms, most_ms) = {{0, 1800, 2000},         {199, 1800, 2000},
-                                           {200, 3600, 4000},       {1000, 18000, 20000},
-                                           {1000000, 27000, 30000}, {2000000000, 27000, 30000}};
-    EACH_CASE (i, cases) {
-        hf_op *op = begin_acquire(HF_NEVER, AT(0));
-        feed_calls(busy(900000000, 0, 0), AT(0));
-        feed_subscribed(AT(0));
-        CHECK_ANSWER_STATE(op, busy(900000000, cases[i].ahead, 0), AT(0), WAITING);
-        CHECK_OR(rechecks_at(op) >= AT(cases[i].least_ms) &&
-                     rechecks_at(op) <= AT(cases[i].most_ms),
-                 "%d ahead: %llu", cases[i].ahead, (unsigned long long)(rechecks_at(op) - AT(0)));
-    }
 }
 
 /* A foreign key, of the same kind: it is one hold, not a new one each time. */
@@ -165,26 +123,6 @@ TEST(a_waiter_does_not_recheck_its_lock_because_its_subscription_to_redisson_has
     CHECK_SENT_AT(EVENTS, AT(150), "PSUBSCRIBE redisson_lock__channel:{k}");
     feed_event("punsubscribe", "redisson_lock__channel:{k}", "1", AT(152));
     CHECK(hf_op_next_tick(op) > AT(1000));
-}
-
-TEST(the_first_waiter_behind_a_holdfast_holder_subscribes_to_redissons_releases_after_150_ms) {
-    hf_op *op = wait_in_queue(10 * HF_SECOND, AT(0));
-    CHECK_EQ_U64(hf_op_next_tick(op), AT(150));
-    CHECK_SENT_AT(EVENTS, AT(150) - 1, "");
-    CHECK_SENT_AT(CALLS, AT(150), "");
-    CHECK_SENT(EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
-    CHECK(hf_op_next_tick(op) >= AT(1800));
-    feed_event("psubscribe", "redisson_lock__channel:{k}", "2", AT(152));
-    CHECK_EQ_U64(hf_op_next_tick(op), AT(152));
-}
-
-TEST(a_waiter_behind_others_does_not_subscribe_to_redissons_releases) {
-    EACH_NUMBER (foreign, 2) {
-        begin_acquire(HF_NEVER, AT(0));
-        subscribe_with(busy(20000, 1, foreign), AT(1), AT(2), AT(3));
-        CHECK_SENT(EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
-        CHECK_SENT_UNTIL(EVENTS, AT(4), AT(1000), "");
-    }
 }
 
 TEST(a_waiter_rechecks_its_lock_at_most_four_times_a_millisecond_however_many_messages_arrive) {
@@ -343,21 +281,6 @@ TEST(a_waiter_behind_changing_holders_of_other_libraries_rechecks_often) {
         feed_calls(busy(30000 + 1000 * i, 0, 1), now);
         CHECK(hf_op_next_tick(op) - now <= 31 * HF_MS);
     }
-}
-
-TEST(a_waiter_for_another_librarys_mutex_without_a_ttl_rechecks_often_at_first) {
-    hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
-    subscribe_with(busy(-1, 0, 1), AT(1), AT(2), AT(3));
-    hf_time now = AT(3), longest = 0;
-    for (int i = 0; i < 20 && now < AT(120); i++) {
-        CHECK_STATE(op, WAITING);
-        CHECK(hf_op_next_tick(op) <= now + 31 * HF_MS);
-        longest = hf_time_max(longest, rechecks_at(op) - now);
-        now = rechecks_at(op);
-        rig_tick(now);
-        feed_calls(busy(-1, 0, 1), now);
-    }
-    CHECK(longest > 15 * HF_MS);
 }
 
 TEST(a_waiter_that_receives_a_message_during_its_request_rechecks_afterwards) {
