@@ -503,11 +503,6 @@ describe("holdfast", function()
 
     before_each(function() lock = client:lock("k") end)
 
-    it("returns at once if the lock is free", function()
-      gives(0, "", { "wait", "k" })
-      gives(0, "", { "wait", "-n", "k", "l" })
-    end)
-
     it("returns when the lock is free, without acquiring it or joining its queue", function()
       assert(lock:acquire())
       local monitor = server:monitor()

@@ -189,12 +189,9 @@ describe("holdfast run", function()
       ["no command"] = { { "run", "k", "--" } },
       ["an empty key among several"] = { { "run", "k", "" }, TOUCH },
       ["--idempotent for several keys"] = { { "run", "--idempotent", "60", "k", "l" }, TOUCH },
-      ["an unknown option"] = { { "run", "--lase", "3", "k" }, TOUCH },
-      ["a missing value"] = { { "run", "k", "-w" } },
       ["-c together with --"] = { { "run", "-c", "touch FILE", "k" }, TOUCH },
       ["an invalid URL"] = { { "run", "--url", "http://x", "k" }, TOUCH },
       ["--url together with --servers"] = { { "run", "--url", "redis://a", "--servers", "redis://b", "k" }, TOUCH },
-      ["an unknown subcommand"] = { { "walk", "k" }, TOUCH },
       ["an option before the verb"] = { { "--url", "redis://h", "run", "k" }, TOUCH },
     }
     for name, case in pairs(cases) do

@@ -541,38 +541,4 @@ describe("leaders under ngx_lua", function()
     end)
     assert.same({}, front:errors())
   end)
-
-  it("leave their places in the queue when their worker ends", function()
-    front:stop("TERM")
-    local other = assert(world.client():lock("second"):acquire(PATIENCE))
-    front = nginx.start { http = ([[
-      lua_shared_dict terms 1m;
-      init_by_lua_block { CLIENT = require("holdfast").new { url = "%s", lease = 3 } }
-      init_worker_by_lua_block {
-        local function run(term)
-          ngx.shared.terms:set("leader", ngx.worker.pid())
-          while term:is_leader() do ngx.sleep(0.01) end
-        end
-        assert(ngx.timer.at(0, function()
-          local waits = ngx.thread.spawn(CLIENT.lead, CLIENT, "second", run)
-          CLIENT:lead("first", run)
-          ngx.thread.wait(waits)
-        end))
-      }
-    ]]):format(world.server:url()), server = [[
-      location = / { content_by_lua_block { ngx.print(ngx.shared.terms:get("leader") or 0) } }
-    ]] }
-    local function leads() return tonumber(front:get("/").body) == front:workers()[1] end
-    local function waits() return world.cli("ZCARD", "holdfast_queue:{second}") == 1 end
-    eventually(function() return leads() and waits() end)
-    local before = front:workers()[1]
-    front:reload()
-    eventually(function()
-      local workers = front:workers()
-      return #workers == 1 and workers[1] ~= before
-    end, PATIENCE, "the old worker stays")
-    eventually(function() return leads() and waits() end)
-    other:release()
-    assert.same({}, front:errors())
-  end)
 end)

@@ -2,7 +2,6 @@
 -- defaults of all its handles.
 
 local core = require "holdfast.core"
-local defaults_of = require("holdfast.client").defaults
 local driver = require "holdfast.driver"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
@@ -305,19 +304,5 @@ describe("an option", function()
     end
     assert.is_true(process.now() - from < 7)
     for _, lock in ipairs(held) do assert(lock:release()) end
-  end)
-
-  it("that names different servers makes a separate client", function()
-    local known = {}
-    for _, opts in ipairs {
-      { url = "redis://a" }, { url = "redis://b" }, { url = "redis://a/1" },
-      { servers = { "redis://a", "redis://b" }, mode = "quorum" },
-      { servers = { { url = "redis://a" }, "redis://c" }, mode = "shards" },
-    } do
-      clients[#clients + 1] = holdfast.new(opts)
-      local where = defaults_of(clients[#clients]).servers_id
-      assert.message(where).is_nil(known[where])
-      known[where] = true
-    end
   end)
 end)

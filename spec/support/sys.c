@@ -168,12 +168,6 @@ static int listening(lua_State *L, int fd, const struct sockaddr *address, sockl
     return failed(L, error);
 }
 
-static int sys_listen_unix(lua_State *L) {
-    struct sockaddr_un address = unix_address(L, 1);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    return listening(L, fd, (struct sockaddr *)&address, sizeof address);
-}
-
 /* listen_tcp([port]): fd, port; listens on 127.0.0.1, by default on a free port */
 static int sys_listen_tcp(lua_State *L) {
     struct sockaddr_in address = loopback(luaL_optinteger(L, 1, 0));
@@ -502,7 +496,6 @@ static const luaL_Reg functions[] = {
     {"allocated", sys_allocated},
     {"connect_unix", sys_connect_unix},
     {"connect_tcp", sys_connect_tcp},
-    {"listen_unix", sys_listen_unix},
     {"listen_tcp", sys_listen_tcp},
     {"accept", sys_accept},
     {"read", sys_read},
