@@ -127,9 +127,8 @@ static int open_job_file(int directory, const char *uuid, int mode) {
     int fd = openat(directory, name, mode | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) return -1;
     if (fstat(fd, &file) == 0 && S_ISREG(file.st_mode) && file.st_uid == geteuid()) return fd;
-    close(fd);
     errno = EPERM;
-    return -1;
+    return hf_close_keeping_errno(fd);
 }
 
 /* Returns whether no process has the inherited descriptor open. Takes a shared lock, so that other
@@ -198,11 +197,7 @@ static int open_directory(bool creates) {
     snprintf(path, sizeof path, DIRECTORY_FORMAT, (unsigned long)geteuid());
     if (creates && mkdir(path, 0700) != 0 && errno != EEXIST) return -1;
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 || is_safe(fd)) return fd;
-    int error = errno;
-    close(fd);
-    errno = error;
-    return -1;
+    return fd < 0 || is_safe(fd) ? fd : hf_close_keeping_errno(fd);
 }
 
 /* Deletes the file if its record no longer exists. */
@@ -291,19 +286,14 @@ static int create_job_file(int directory, const char *uuid) {
     if (fd < 0) return -1;
     bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
     if (locked && renameat(directory, new_name, directory, name) == 0) return fd;
-    int error = errno;
-    close(fd);
-    errno = error;
-    return -1;
+    return hf_close_keeping_errno(fd);
 }
 
 static bool describe_job(int directory, const char *uuid, pid_t first_pid, hf_time min_hold) {
     int lock = open_job_file(directory, uuid, O_WRONLY);
     if (lock < 0) return false;
     bool described = hf_job_describe(lock, first_pid, min_hold);
-    int error = errno;
-    close(lock);
-    errno = error;
+    hf_close_keeping_errno(lock);
     return described;
 }
 
@@ -320,9 +310,7 @@ bool hf_crash_record(const char *uuid) {
     if (directory < 0) return false;
     sweep(directory, scope);
     bool written = write_record(directory, uuid, scope, "");
-    int error = errno;
-    close(directory);
-    errno = error;
+    hf_close_keeping_errno(directory);
     return written;
 }
 
@@ -331,9 +319,7 @@ int hf_crash_lock_job(const char *uuid) {
     int directory = open_directory(false);
     if (directory < 0) return -1;
     int fd = create_job_file(directory, uuid);
-    int error = errno;
-    close(directory);
-    errno = error;
+    hf_close_keeping_errno(directory);
     return fd;
 }
 
@@ -343,9 +329,7 @@ bool hf_crash_record_job(const char *uuid, pid_t group, hf_time min_hold) {
     if (directory < 0) return false;
     bool replaced =
         describe_job(directory, uuid, group, min_hold) && replace_record(directory, uuid, group);
-    int error = errno;
-    close(directory);
-    errno = error;
+    hf_close_keeping_errno(directory);
     return replaced;
 }
 

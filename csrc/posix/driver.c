@@ -284,10 +284,7 @@ void hf_driver_close(hf_driver *driver, hf_time timeout) {
     }
     hf_watchdog_join(driver, timeout);
     if (!driver->external) hf_links_close(driver);
-    for (int end = 0; end < 2; end++) {
-        if (driver->wake[end] >= 0) close(driver->wake[end]);
-        driver->wake[end] = -1;
-    }
+    hf_pipe_close(driver->wake);
     if (has_crash_record(driver)) hf_crash_forget(hf_client_uuid(driver->client));
     hf_driver_leave(driver);
 }

@@ -58,10 +58,8 @@ static bool read_proc_file(const char *pid, const char *name, char *text, size_t
     int fd = open_proc_file(pid, name);
     if (fd < 0) return false;
     ssize_t filled = read(fd, text, size - 1);
-    int error = errno;
-    close(fd);
+    hf_close_keeping_errno(fd);
     text[filled > 0 ? filled : 0] = '\0';
-    errno = error;
     return filled >= 0;
 }
 

@@ -28,16 +28,9 @@ struct hf_lookup {
 
 /* ---- names ---- */
 
-static void close_pipe(hf_lookup *lookup) {
-    for (int end = 0; end < 2; end++) {
-        if (lookup->notify[end] >= 0) close(lookup->notify[end]);
-        lookup->notify[end] = -1;
-    }
-}
-
 static void free_lookup(hf_lookup *lookup) {
     if (lookup->addresses) freeaddrinfo(lookup->addresses);
-    close_pipe(lookup);
+    hf_pipe_close(lookup->notify);
     pthread_mutex_destroy(&lookup->mutex);
     free(lookup);
 }
@@ -270,7 +263,7 @@ static void abandon_lookup(hf_dial *dial) {
     pthread_mutex_lock(&lookup->mutex);
     bool done = lookup->done;
     lookup->abandoned = true;
-    close_pipe(lookup);
+    hf_pipe_close(lookup->notify);
     dial->fd = dial->lookup_write_fd = -1;
     pthread_mutex_unlock(&lookup->mutex);
     if (done) free_lookup(lookup);

@@ -131,7 +131,7 @@ void hf_stay_loaded(const void *address) {
 
 #define FIRST_FREE (STDERR_FILENO + 1)
 
-static int close_keeping_errno(int fd) {
+int hf_close_keeping_errno(int fd) {
     int error = errno;
     close(fd);
     errno = error;
@@ -141,17 +141,21 @@ static int close_keeping_errno(int fd) {
 int hf_move_above_standard(int fd) {
     if (fd < 0 || fd >= FIRST_FREE) return fd;
     int above = fcntl(fd, F_DUPFD_CLOEXEC, FIRST_FREE);
-    close_keeping_errno(fd);
+    hf_close_keeping_errno(fd);
     return above;
+}
+
+void hf_pipe_close(int ends[2]) {
+    for (int end = 0; end < 2; end++) {
+        if (ends[end] >= 0) ends[end] = hf_close_keeping_errno(ends[end]);
+    }
 }
 
 /* On failure both ends are closed. */
 static bool pipe_above_standard(int ends[2]) {
     for (int end = 0; end < 2; end++) ends[end] = hf_move_above_standard(ends[end]);
     if (ends[0] >= 0 && ends[1] >= 0) return true;
-    for (int end = 0; end < 2; end++) {
-        if (ends[end] >= 0) ends[end] = close_keeping_errno(ends[end]);
-    }
+    hf_pipe_close(ends);
     return false;
 }
 
@@ -313,13 +317,13 @@ static bool set_flags(int fd, bool blocking) {
 bool hf_pipe(int ends[2], bool blocking) {
     if (pipe(ends) != 0 || !pipe_above_standard(ends)) return false;
     if (set_flags(ends[0], blocking) && set_flags(ends[1], blocking)) return true;
-    for (int end = 0; end < 2; end++) ends[end] = close_keeping_errno(ends[end]);
+    hf_pipe_close(ends);
     return false;
 }
 
 int hf_socket(int family) {
     int fd = hf_move_above_standard(socket(family, SOCK_STREAM, 0));
-    return fd < 0 || set_flags(fd, false) ? fd : close_keeping_errno(fd);
+    return fd < 0 || set_flags(fd, false) ? fd : hf_close_keeping_errno(fd);
 }
 
 static bool is_pending(int number) {

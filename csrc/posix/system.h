@@ -32,6 +32,9 @@ bool hf_random(unsigned char *bytes, size_t size);
  * returns false and sets errno. */
 bool hf_pipe(int ends[2], bool blocking);
 
+/* Closes the ends that are open, and sets them to -1. Keeps errno. */
+void hf_pipe_close(int ends[2]);
+
 /* For a non-blocking pipe that wakes a thread: `wake` makes the reading end readable, and `drain`
  * empties it. */
 void hf_pipe_wake(int end);
@@ -49,6 +52,9 @@ bool hf_thread_start(pthread_t *thread, void *(*run)(void *), void *context);
  * without one of these, it might become stderr, and messages would be sent to a server. Returns
  * `fd`, or a close-on-exec copy of it; on failure, or if `fd` is -1, -1 with errno. */
 int hf_move_above_standard(int fd);
+
+/* Closes the descriptor and keeps errno. Returns -1. */
+int hf_close_keeping_errno(int fd);
 
 /* Returns a non-blocking, close-on-exec stream socket. On failure returns -1 and sets errno. */
 int hf_socket(int family);

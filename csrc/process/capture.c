@@ -116,11 +116,8 @@ static int l_close(lua_State *L) {
     return 0;
 }
 
-void hf_open_capture(lua_State *L) {
-    static const luaL_Reg functions[] = {{"capture", l_capture},
+const luaL_Reg hf_capture_functions[] = {{"capture", l_capture},
                                          {"captured_read", l_read},
                                          {"captured_end", l_end},
                                          {"captured_close", l_close},
                                          {NULL, NULL}};
-    hf_setfuncs(L, functions);
-}

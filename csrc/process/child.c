@@ -114,10 +114,8 @@ static void run_job(const plan *job) {
 static int open_pipes(plan *job) {
     if (!hf_pipe(job->error, true)) return errno;
     if (hf_pipe(job->gate, true)) return 0;
-    int error = errno;
-    close(job->error[0]);
-    close(job->error[1]);
-    return error;
+    hf_pipe_close(job->error);
+    return errno;
 }
 
 static pid_t fork_blocked(const plan *job) {
@@ -161,8 +159,7 @@ static int launch(plan *job, const char *uuid, pid_t *pid) {
     int error = *pid < 0 ? errno : 0;
     if (*pid > 0 && uuid) error = publish_job(job, uuid, *pid);
     if (*pid > 0 && error == 0) error = open_gate(job);
-    close(job->gate[0]);
-    close(job->gate[1]);
+    hf_pipe_close(job->gate);
     close(job->error[1]);
     return error != 0 ? error : await_exec(job->error[0]);
 }
@@ -255,8 +252,5 @@ static int l_life(lua_State *L) {
     return 1;
 }
 
-void hf_open_child(lua_State *L) {
-    static const luaL_Reg functions[] = {
-        {"spawn", l_spawn}, {"status", l_status}, {"life", l_life}, {NULL, NULL}};
-    hf_setfuncs(L, functions);
-}
+const luaL_Reg hf_child_functions[] = {
+    {"spawn", l_spawn}, {"status", l_status}, {"life", l_life}, {NULL, NULL}};

@@ -48,7 +48,4 @@ static int l_read_file(lua_State *L) {
     return 3;
 }
 
-void hf_open_file(lua_State *L) {
-    static const luaL_Reg functions[] = {{"read_file", l_read_file}, {NULL, NULL}};
-    hf_setfuncs(L, functions);
-}
+const luaL_Reg hf_file_functions[] = {{"read_file", l_read_file}, {NULL, NULL}};

@@ -67,7 +67,4 @@ static int l_out_of_reach(lua_State *L) {
     return 1;
 }
 
-void hf_open_group(lua_State *L) {
-    static const luaL_Reg functions[] = {{"out_of_reach", l_out_of_reach}, {NULL, NULL}};
-    hf_setfuncs(L, functions);
-}
+const luaL_Reg hf_group_functions[] = {{"out_of_reach", l_out_of_reach}, {NULL, NULL}};

@@ -27,8 +27,7 @@ static int l_time(lua_State *L) {
     return 1;
 }
 
-/* Returns whether a pipe or terminal accepts PIPE_BUF bytes now. */
-static bool is_writable(int fd) {
+bool hf_is_writable(int fd) {
     struct pollfd one = {.fd = fd, .events = POLLOUT};
     return poll(&one, 1, 0) > 0;
 }
@@ -39,7 +38,7 @@ static int l_say(lua_State *L) {
     size_t size;
     const char *text = luaL_checklstring(L, 1, &size);
     int fd = lua_isnoneornil(L, 2) ? STDERR_FILENO : hf_check_int(L, 2);
-    while (size > 0 && is_writable(fd)) {
+    while (size > 0 && hf_is_writable(fd)) {
         ssize_t written = write(fd, text, size < PIPE_BUF ? size : PIPE_BUF);
         if (written < 0 && errno == EINTR) continue;
         if (written <= 0) return 0;
@@ -76,12 +75,12 @@ int luaopen_holdfast_process(lua_State *L) {
     lua_pushboolean(L, has_output);
     lua_setfield(L, -2, "has_output"); /* standard output was open at the start */
     hf_setfuncs(L, functions);
-    hf_open_signals(L);
-    hf_open_child(L);
-    hf_open_capture(L);
-    hf_open_group(L);
-    hf_open_terminal(L);
-    hf_open_file(L);
-    hf_open_reporter(L);
+    hf_setfuncs(L, hf_signals_functions);
+    hf_setfuncs(L, hf_child_functions);
+    hf_setfuncs(L, hf_capture_functions);
+    hf_setfuncs(L, hf_group_functions);
+    hf_setfuncs(L, hf_terminal_functions);
+    hf_setfuncs(L, hf_file_functions);
+    hf_setfuncs(L, hf_reporter_functions);
     return 1;
 }

@@ -40,8 +40,6 @@ void hf_signals_forget(void);
  * started or already has a handler of this module. */
 void hf_signal_handle(lua_State *L, int arg, void (*handler)(int));
 
-void hf_open_signals(lua_State *L); /* adds to the module table on top */
-
 /* ---- terminal.c ---- */
 
 /* Makes `to` the terminal's foreground group if the current one is `from`. Returns whether it did.
@@ -52,29 +50,19 @@ bool hf_terminal_give(pid_t from, pid_t to);
  * foreground. Safe in a signal handler. */
 bool hf_terminal_is_ours(int fd);
 
-void hf_open_terminal(lua_State *L);
-
-/* ---- file.c ---- */
-
-void hf_open_file(lua_State *L);
-
-/* ---- child.c ---- */
-
-void hf_open_child(lua_State *L);
-
 /* ---- capture.c ---- */
 
 /* Returns the pid of the captured program, which only captured_end may reap, or 0. */
 pid_t hf_process_captured(void);
 
-void hf_open_capture(lua_State *L);
+/* ---- module.c ---- */
 
-/* ---- group.c ---- */
+/* Returns whether a pipe or terminal accepts PIPE_BUF bytes now. Safe in a signal handler. */
+bool hf_is_writable(int fd);
 
-void hf_open_group(lua_State *L);
+/* ---- each file's functions for the module's table ---- */
 
-/* ---- reporter.c ---- */
-
-void hf_open_reporter(lua_State *L);
+extern const luaL_Reg hf_signals_functions[], hf_terminal_functions[], hf_file_functions[],
+    hf_child_functions[], hf_capture_functions[], hf_group_functions[], hf_reporter_functions[];
 
 #endif

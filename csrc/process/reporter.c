@@ -5,7 +5,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -33,11 +32,6 @@ static bool allocate_shared_flag(void) {
     return true;
 }
 
-static bool is_writable(void) {
-    struct pollfd one = {.fd = STDERR_FILENO, .events = POLLOUT};
-    return poll(&one, 1, 0) > 0;
-}
-
 /* Safe in a signal handler. */
 static void end_reporter(void) {
     int error = errno;
@@ -49,7 +43,7 @@ static void end_reporter(void) {
         kill(pid, SIGKILL);
         while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) continue;
     }
-    if (*has_line && hf_terminal_is_ours(STDERR_FILENO) && is_writable()) {
+    if (*has_line && hf_terminal_is_ours(STDERR_FILENO) && hf_is_writable(STDERR_FILENO)) {
         ssize_t written = write(STDERR_FILENO, ERASE_LINE, sizeof ERASE_LINE - 1);
         (void)written;
     }
@@ -123,12 +117,9 @@ static int l_end_report_on_signals(lua_State *L) {
     return 0;
 }
 
-void hf_open_reporter(lua_State *L) {
-    static const luaL_Reg functions[] = {{"begin_report", l_begin_report},
-                                         {"end_report", l_end_report},
-                                         {"may_draw", l_may_draw},
-                                         {"parent_is_running", l_parent_is_running},
-                                         {"end_report_on_signals", l_end_report_on_signals},
-                                         {NULL, NULL}};
-    hf_setfuncs(L, functions);
-}
+const luaL_Reg hf_reporter_functions[] = {{"begin_report", l_begin_report},
+                                          {"end_report", l_end_report},
+                                          {"may_draw", l_may_draw},
+                                          {"parent_is_running", l_parent_is_running},
+                                          {"end_report_on_signals", l_end_report_on_signals},
+                                          {NULL, NULL}};

@@ -105,10 +105,7 @@ void hf_signals_forget(void) {
     assert(hf_signals_are_blocked()); /* a signal would be handled as if it were the parent's */
     hf_signals_restore();
     memset(is_changed, 0, sizeof is_changed);
-    for (int end = 0; end < 2; end++) {
-        if (signal_pipe[end] >= 0) close(signal_pipe[end]);
-        signal_pipe[end] = -1;
-    }
+    hf_pipe_close(signal_pipe);
 }
 
 static size_t check_signal(lua_State *L, int arg) {
@@ -247,10 +244,7 @@ static int l_stop(lua_State *L) {
     return 1;
 }
 
-void hf_open_signals(lua_State *L) {
-    static const luaL_Reg functions[] = {
-        {"catch", l_catch},   {"uncatch", l_uncatch}, {"default", l_default},
-        {"ignore", l_ignore}, {"wait", l_wait},       {"kill", l_kill},
-        {"exists", l_exists}, {"stop", l_stop},       {NULL, NULL}};
-    hf_setfuncs(L, functions);
-}
+const luaL_Reg hf_signals_functions[] = {
+    {"catch", l_catch},   {"uncatch", l_uncatch}, {"default", l_default},
+    {"ignore", l_ignore}, {"wait", l_wait},       {"kill", l_kill},
+    {"exists", l_exists}, {"stop", l_stop},       {NULL, NULL}};

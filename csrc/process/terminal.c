@@ -102,15 +102,12 @@ static int l_keys(lua_State *L) {
     return 1;
 }
 
-void hf_open_terminal(lua_State *L) {
-    static const luaL_Reg functions[] = {{"open_terminal", l_open},
-                                         {"give_terminal", l_give},
-                                         {"take_terminal", l_take},
-                                         {"is_terminal", l_is_terminal},
-                                         {"leads_group", l_leads_group},
-                                         {"size", l_size},
-                                         {"cbreak", l_cbreak},
-                                         {"keys", l_keys},
-                                         {NULL, NULL}};
-    hf_setfuncs(L, functions);
-}
+const luaL_Reg hf_terminal_functions[] = {{"open_terminal", l_open},
+                                          {"give_terminal", l_give},
+                                          {"take_terminal", l_take},
+                                          {"is_terminal", l_is_terminal},
+                                          {"leads_group", l_leads_group},
+                                          {"size", l_size},
+                                          {"cbreak", l_cbreak},
+                                          {"keys", l_keys},
+                                          {NULL, NULL}};
