@@ -44,6 +44,16 @@ bool hf_field_boolean(lua_State *L, int index, const char *name);
  * in bytes. Returns NULL if the field is not a string. */
 const char *hf_field_string(lua_State *L, int index, const char *name, size_t *size);
 
+/* Each sets a field of the table on top of the stack. Before Lua 5.3, a count is exact only up to
+ * 2^53. */
+void hf_set_string(lua_State *L, const char *name, hf_slice value);
+void hf_set_flag(lua_State *L, const char *name, bool value);
+void hf_set_number(lua_State *L, const char *name, double value);
+void hf_set_count(lua_State *L, const char *name, uint64_t value);
+
+/* Returns the string at `index`, valid while it is on the stack. Raises if there is none. */
+hf_slice hf_check_slice(lua_State *L, int index);
+
 /* Returns the number at `index`. Raises unless it is between 0 and `max`. */
 lua_Number hf_check_within(lua_State *L, int index, lua_Number max);
 
@@ -54,7 +64,7 @@ lua_Integer hf_check_integer(lua_State *L, int index, lua_Integer min, lua_Integ
 uint64_t hf_to_integer(double number, uint64_t max);
 
 /* Pushes nil, message, code. Returns 3, the number of results. Raises an error for HF_NO_MEMORY. */
-int hf_push_failure(lua_State *L, const hf_failure *failure);
+int hf_push_error(lua_State *L, hf_code code, const char *message);
 
 /* Pushes the reply as a Lua value, and frees it. Returns the number of results. */
 int hf_push_reply(lua_State *L, hf_reply *reply);
@@ -126,14 +136,18 @@ void hf_push_registry(lua_State *L, const void *key);
 /* Sets the registry's value for this address to the value on top of the stack, and pops it. */
 void hf_set_registry(lua_State *L, const void *key);
 
+/* Pushes the registry's table for this address, which is created as a weak table of this mode, "k"
+ * or "v". */
+void hf_push_weak_table(lua_State *L, const void *key, const char *mode);
+
 /* Adds methods to the type whose metatable is on top of the stack. Only for objects that users
  * never see. */
 void hf_new_methods(lua_State *L, const luaL_Reg *methods);
 
-/* Each of these adds one file's functions to the table on top of the stack: the client's table for
- * hf_open_observer, the lock's for hf_open_calls, and the module's for the others. */
-void hf_open_observer(lua_State *L);
-void hf_open_calls(lua_State *L);
+/* observer.c: functions to be added to the client's functions */
+extern const luaL_Reg hf_client_observer[];
+
+/* Each of these adds one file's functions to the module's table on top of the stack. */
 void hf_open_client(lua_State *L);
 void hf_open_lock(lua_State *L);
 void hf_open_operations(lua_State *L);

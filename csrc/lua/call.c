@@ -46,14 +46,6 @@ static void fill_spec(hf_op_spec *spec, hf_lua_op *self, lua_Number coroutine, d
     spec->keep = lock->keep;
 }
 
-/* Finalizers of other objects may still use a lock whose own finalizer has run. */
-static int push_collected(lua_State *L) {
-    lua_pushnil(L);
-    lua_pushliteral(L, "the lock was garbage-collected, so it is no longer held");
-    lua_pushstring(L, hf_code_name(HF_CLOSED));
-    return 3;
-}
-
 static void check_supported(lua_State *L, const hf_lua_lock *lock, hf_op_kind kind) {
     luaL_argcheck(L, hf_op_kind_supports(kind, lock->kind), 1,
                   "this kind of lock does not support the operation");
@@ -80,7 +72,9 @@ static bool has_number(hf_op_kind kind) {
 static int run_blocking(lua_State *L, hf_lua_lock *lock, hf_op_kind kind, double argument,
                         hf_slice record, const hf_slice *args, size_t arg_count) {
     hf_lua_op self = {.kind = kind, .first = lock, .locks = &lock, .count = 1};
-    if (!lock->driver) return push_collected(L);
+    if (!lock->driver) /* finalizers of other objects may still use a lock after its own has run */
+        return hf_push_error(L, HF_CLOSED,
+                             "the lock was garbage-collected, so it is no longer held");
     check_supported(L, lock, kind);
     hf_lua_op_check_driver(L, lock->driver, true);
     lua_Number coroutine = hf_coroutine_number(L); /* may raise, so before the mutex is locked */

@@ -317,7 +317,8 @@ static int l_ping(lua_State *L) {
     hf_op_spec spec = {.kind = HF_OP_PING};
     hf_result result = {.failure = {.code = HF_NO_MEMORY}};
     hf_time duration = run_command(L, hf_check_driver(L, 1), &spec, &result);
-    if (result.failure.code != HF_OK) return hf_push_failure(L, &result.failure);
+    if (result.failure.code != HF_OK)
+        return hf_push_error(L, result.failure.code, result.failure.text);
     lua_pushnumber(L, hf_to_seconds(duration));
     return 1;
 }
@@ -386,18 +387,14 @@ static int l_command(lua_State *L) {
     luaL_checktype(L, 2, LUA_TTABLE);
     spec.args = check_args(L, 2, &spec.arg_count);
     run_command(L, driver, &spec, &result);
-    return result.reply ? hf_push_reply(L, result.reply) : hf_push_failure(L, &result.failure);
-}
-
-static void set_count(lua_State *L, const char *name, uint64_t value) {
-    lua_pushinteger(L, (lua_Integer)value);
-    lua_setfield(L, -2, name);
+    return result.reply ? hf_push_reply(L, result.reply)
+                        : hf_push_error(L, result.failure.code, result.failure.text);
 }
 
 static void push_failures(lua_State *L, const hf_stats *stats) {
     lua_newtable(L);
     for (int code = HF_OK + 1; code < HF_CODES; code++)
-        set_count(L, hf_code_name((hf_code)code), stats->failures[code]);
+        hf_set_count(L, hf_code_name((hf_code)code), stats->failures[code]);
 }
 
 /* stats(client) -> a table of counters since the client was created */
@@ -409,15 +406,15 @@ static int l_stats(lua_State *L) {
     uint64_t wakes = driver->wakes, holds = hf_client_load(driver->client).holds;
     hf_driver_leave(driver);
     lua_newtable(L);
-#define SET_COUNTER(name) set_count(L, #name, stats.name);
+#define SET_COUNTER(name) hf_set_count(L, #name, stats.name);
     HF_COUNTERS(SET_COUNTER)
     push_failures(L, &stats);
     lua_setfield(L, -2, "failures");
-    set_count(L, "connections", traffic.connections);
-    set_count(L, "reconnects", traffic.reconnects);
-    set_count(L, "round_trips", traffic.replies);
-    set_count(L, "watchdog_wakes", wakes);
-    set_count(L, "holds", holds);
+    hf_set_count(L, "connections", traffic.connections);
+    hf_set_count(L, "reconnects", traffic.reconnects);
+    hf_set_count(L, "round_trips", traffic.replies);
+    hf_set_count(L, "watchdog_wakes", wakes);
+    hf_set_count(L, "holds", holds);
     return 1;
 }
 
@@ -527,8 +524,7 @@ static bool write_database_name(char *text, size_t size, const hf_session *link)
  * run ids */
 static int l_database_names(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
-    hf_slice key;
-    key.data = luaL_checklstring(L, 2, &key.size);
+    hf_slice key = hf_check_slice(L, 2);
     bool known = true;
     lua_newtable(L);
     for (int i = 0;; i++) {
@@ -575,8 +571,7 @@ static int l_is_quorum(lua_State *L) {
  * its queue; nil if the name of that key itself leads to the right node */
 static int l_node_of_lock(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
-    hf_slice key;
-    key.data = luaL_checklstring(L, 2, &key.size);
+    hf_slice key = hf_check_slice(L, 2);
     hf_driver_enter(driver);
     size_t node = hf_client_node_of_lock(driver->client, key);
     hf_driver_leave(driver);
@@ -589,8 +584,7 @@ static int l_node_of_lock(lua_State *L) {
  * atomic command. It is the slot in a cluster, the shard, or 0 with one server. */
 static int l_group(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
-    hf_slice key;
-    key.data = luaL_checklstring(L, 2, &key.size);
+    hf_slice key = hf_check_slice(L, 2);
     hf_driver_enter(driver);
     lua_pushinteger(L, (lua_Integer)hf_client_group(driver->client, key));
     hf_driver_leave(driver);
@@ -637,5 +631,6 @@ void hf_open_client(lua_State *L) {
     lua_setfield(L, -2, "client_type");
     lua_newtable(L);
     hf_set_functions(L, functions);
+    hf_set_functions(L, hf_client_observer);
     lua_setfield(L, -2, "client");
 }

@@ -407,8 +407,7 @@ static int l_tls(lua_State *L) {
     lua_setfield(L, -2, "key");
     lua_pushstring(L, options->server_name);
     lua_setfield(L, -2, "server_name");
-    lua_pushboolean(L, !options->accepts_any_certificate);
-    lua_setfield(L, -2, "verify");
+    hf_set_flag(L, "verify", !options->accepts_any_certificate);
     return 1;
 }
 

@@ -205,7 +205,7 @@ static strings check_strings(lua_State *L) {
     strings found = {0};
     luaL_checktype(L, 2, LUA_TTABLE);
     hf_push_field(L, 2, "key");
-    found.key.data = luaL_checklstring(L, -1, &found.key.size);
+    found.key = hf_check_slice(L, -1);
     luaL_argcheck(L, found.key.size > 0, 2, "key must not be empty");
     hf_push_field(L, 2, "owner");
     found.owner.data = luaL_optlstring(L, -1, NULL, &found.owner.size);
@@ -245,8 +245,7 @@ static int l_new(lua_State *L) {
 /* copy(lock, key) -> a lock with another key and the same settings, but no owner or fingerprint */
 static int l_copy(lua_State *L) {
     const hf_lua_lock *from = hf_lock_check(L);
-    hf_slice key;
-    key.data = luaL_checklstring(L, 2, &key.size);
+    hf_slice key = hf_check_slice(L, 2);
     luaL_argcheck(L, key.size > 0, 2, "key must not be empty");
     if (!from->driver) return luaL_error(L, "the lock was garbage-collected");
     hf_lua_lock *lock =
@@ -713,5 +712,6 @@ void hf_open_lock(lua_State *L) {
     lua_newtable(L);
     hf_set_functions(L, functions);
     hf_set_functions(L, hf_lock_batch);
+    hf_open_calls(L);
     lua_setfield(L, -2, "lock");
 }

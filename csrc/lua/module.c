@@ -153,14 +153,8 @@ int luaopen_holdfast_core(lua_State *L) {
     lua_setfield(L, -2, "shared");
     hf_set_functions(L, functions);
     hf_open_client(L);
-    lua_getfield(L, -1, "client");
-    hf_open_observer(L);
-    lua_pop(L, 1);
     hf_open_operations(L);
     hf_open_lock(L);
-    lua_getfield(L, -1, "lock");
-    hf_open_calls(L);
-    lua_pop(L, 1);
     hf_open_watchdog(L);
     hf_open_engine(L);
     hf_open_template(L);

@@ -4,16 +4,6 @@
 
 #include "lock.h"
 
-static void set_number(lua_State *L, const char *name, double value) {
-    lua_pushnumber(L, (lua_Number)value);
-    lua_setfield(L, -2, name);
-}
-
-static void set_count(lua_State *L, const char *name, uint64_t count) {
-    hf_pushuint64(L, count);
-    lua_setfield(L, -2, name);
-}
-
 /* class(client, name) -> the class's number; 0, the client's default class, if there is no room */
 static int l_class(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
@@ -30,29 +20,28 @@ static int l_class(lua_State *L) {
 static void push_histogram(lua_State *L, const hf_histogram *histogram) {
     uint64_t count = 0;
     lua_createtable(L, HF_BUCKETS, 2);
-    for (int i = 0; i <= HF_BUCKETS; i++) {
+    for (int i = 0; i < HF_BUCKETS; i++) {
         count += histogram->counts[i];
         hf_pushuint64(L, count);
-        if (i < HF_BUCKETS) lua_rawseti(L, -2, i + 1);
+        lua_rawseti(L, -2, i + 1);
     }
-    lua_setfield(L, -2, "count");
-    set_number(L, "sum", hf_to_seconds(histogram->sum));
+    hf_set_count(L, "count", count + histogram->counts[HF_BUCKETS]);
+    hf_set_number(L, "sum", hf_to_seconds(histogram->sum));
 }
 
 static void push_class(lua_State *L, const hf_class *class) {
     lua_newtable(L);
-    lua_pushstring(L, class->name);
-    lua_setfield(L, -2, "class");
-#define SET_COUNTER(name) set_count(L, #name, class->name);
+    hf_set_string(L, "class", hf_slice_of(class->name));
+#define SET_COUNTER(name) hf_set_count(L, #name, class->name);
     HF_CLASS_COUNTERS(SET_COUNTER)
     lua_newtable(L);
     for (int code = HF_OK; code < HF_CODES; code++)
-        set_count(L, code == HF_OK ? "acquired" : hf_code_name((hf_code)code),
-                  class->outcomes[code]);
+        hf_set_count(L, code == HF_OK ? "acquired" : hf_code_name((hf_code)code),
+                     class->outcomes[code]);
     lua_setfield(L, -2, "outcomes");
     lua_newtable(L);
     for (int reason = HF_LOST_NONE + 1; reason < HF_LOST_REASONS; reason++)
-        set_count(L, hf_lost_reason_name((hf_lost_reason)reason), class->losses[reason]);
+        hf_set_count(L, hf_lost_reason_name((hf_lost_reason)reason), class->losses[reason]);
     lua_setfield(L, -2, "lost");
     push_histogram(L, &class->waited);
     lua_setfield(L, -2, "waited");
@@ -98,27 +87,16 @@ static void push_event(lua_State *L, const hf_event *event) {
     lua_newtable(L);
     bool names_server = event->kind == HF_EVENT_OPENED || event->kind == HF_EVENT_CLOSED ||
                         event->kind == HF_EVENT_TENANT_EXPOSED;
-    lua_pushstring(L, hf_event_name(event->kind));
-    lua_setfield(L, -2, "event");
-    lua_pushlstring(L, event->key.data, event->key.size);
-    lua_setfield(L, -2, names_server ? "server" : "key");
-    if (event->owner.size > 0) lua_pushlstring(L, event->owner.data, event->owner.size);
-    else lua_pushnil(L);
-    lua_setfield(L, -2, "owner");
+    hf_set_string(L, "event", hf_slice_of(hf_event_name(event->kind)));
+    hf_set_string(L, names_server ? "server" : "key", event->key);
+    if (event->owner.size > 0) hf_set_string(L, "owner", event->owner);
     lua_pushstring(L, event->code); /* NULL becomes nil */
     lua_setfield(L, -2, "code");
-    lua_pushstring(L, event->class);
-    lua_setfield(L, -2, "class");
-    if (event->token > 0) {
-        hf_pushuint64(L, event->token);
-        lua_setfield(L, -2, "token");
-    }
-    if (event->message.size > 0) {
-        lua_pushlstring(L, event->message.data, event->message.size);
-        lua_setfield(L, -2, "message");
-    }
-    if (event->has_duration) set_number(L, "seconds", hf_to_seconds(event->duration));
-    set_number(L, "observer", (double)event->observer);
+    hf_set_string(L, "class", hf_slice_of(event->class));
+    if (event->token > 0) hf_set_count(L, "token", event->token);
+    if (event->message.size > 0) hf_set_string(L, "message", event->message);
+    if (event->has_duration) hf_set_number(L, "seconds", hf_to_seconds(event->duration));
+    hf_set_number(L, "observer", (double)event->observer);
 }
 
 static int l_push_events(lua_State *L) {
@@ -161,9 +139,6 @@ static int l_buckets(lua_State *L) {
     return 1;
 }
 
-void hf_open_observer(lua_State *L) {
-    static const luaL_Reg functions[] = {{"class", l_class},     {"classes", l_classes},
-                                         {"watch", l_watch},     {"events", l_events},
-                                         {"buckets", l_buckets}, {NULL, NULL}};
-    hf_set_functions(L, functions);
-}
+const luaL_Reg hf_client_observer[] = {{"class", l_class},     {"classes", l_classes},
+                                       {"watch", l_watch},     {"events", l_events},
+                                       {"buckets", l_buckets}, {NULL, NULL}};

@@ -201,18 +201,9 @@ static void push_ttl(lua_State *L, long long ttl_ms) {
     else lua_pushnumber(L, ttl_ms == -1 ? HUGE_VAL : (double)ttl_ms / 1e3);
 }
 
-/* Sets a field of the table on top of the stack to a number of seconds, given in microseconds. */
-static void set_seconds(lua_State *L, const char *name, double us) {
-    lua_pushnumber(L, us / 1e6);
-    lua_setfield(L, -2, name);
-}
-
 static void push_info(lua_State *L, const hf_lock_info *info, bool has_permits) {
     lua_newtable(L);
-    if (info->owner_size > 0) {
-        lua_pushlstring(L, info->owner, info->owner_size);
-        lua_setfield(L, -2, "owner");
-    }
+    if (info->owner_size > 0) hf_set_string(L, "owner", (hf_slice){info->owner, info->owner_size});
     set_integer(L, "holds", info->holds);
     set_integer(L, "waiters", info->waiters);
     if (has_permits) set_integer(L, "free", info->free);
@@ -220,16 +211,14 @@ static void push_info(lua_State *L, const hf_lock_info *info, bool has_permits) 
     if (info->readers >= 0) set_integer(L, "readers", info->readers);
     push_ttl(L, info->ttl_ms);
     lua_setfield(L, -2, "ttl");
-    set_seconds(L, "clock", (double)info->clock_us);
-    if (info->waited_us >= 0) set_seconds(L, "waits", (double)info->waited_us);
-    if (info->token == 0) return;
-    hf_pushuint64(L, info->token);
-    lua_setfield(L, -2, "token");
+    hf_set_number(L, "clock", (double)info->clock_us / 1e6);
+    if (info->waited_us >= 0) hf_set_number(L, "waits", (double)info->waited_us / 1e6);
+    if (info->token > 0) hf_set_count(L, "token", info->token);
 }
 
 /* Pushes nil, message, "duplicate", record. */
 static int push_record(lua_State *L, const hf_result *result) {
-    int pushed = hf_push_failure(L, &result->failure);
+    int pushed = hf_push_error(L, result->failure.code, result->failure.text);
     lua_pushlstring(L, result->record, result->record_size);
     free(result->record);
     return pushed + 1;
@@ -239,7 +228,8 @@ static int push_record(lua_State *L, const hf_result *result) {
 static int push_outcome(lua_State *L, const outcome *out) {
     const hf_result *result = &out->result;
     if (result->record) return push_record(L, result);
-    if (result->failure.code != HF_OK) return hf_push_failure(L, &result->failure);
+    if (result->failure.code != HF_OK)
+        return hf_push_error(L, result->failure.code, result->failure.text);
     switch (out->returns) {
     case HF_RETURNS_LOCK: lua_pushvalue(L, 1); break;
     case HF_RETURNS_BOOLEAN: lua_pushboolean(L, result->value > 0); break;
@@ -332,13 +322,6 @@ static int l_is_done(lua_State *L) {
     return 1;
 }
 
-static int push_fork_failure(lua_State *L) {
-    lua_pushnil(L);
-    lua_pushliteral(L, "the process was forked, and only the parent can finish this operation");
-    lua_pushstring(L, hf_code_name(HF_INTERRUPTED));
-    return 3;
-}
-
 /* finish(operation) -> the results of the blocking call. An operation that is not done is
  * abandoned, with the code "interrupted". */
 static int l_finish(lua_State *L) {
@@ -358,7 +341,9 @@ static int l_finish(lua_State *L) {
     self->op = NULL;
     hf_driver_leave(self->first->driver);
     if (has_begun) unpin(self);
-    return is_ours ? push_outcome(L, &out) : push_fork_failure(L);
+    if (is_ours) return push_outcome(L, &out);
+    return hf_push_error(L, HF_INTERRUPTED,
+                         "the process was forked, and only the parent can finish this operation");
 }
 
 /* wait(operation, other) -> whether `operation` is done: runs both with the blocking driver until

@@ -9,21 +9,6 @@
 
 static const char COROUTINES = 0; /* registry key of a weak table: coroutine -> number */
 
-static void push_coroutines(lua_State *L) {
-    lua_pushlightuserdata(L, (void *)(uintptr_t)&COROUTINES);
-    lua_rawget(L, LUA_REGISTRYINDEX);
-    if (!lua_isnil(L, -1)) return;
-    lua_pop(L, 1);
-    lua_newtable(L);
-    lua_newtable(L);
-    lua_pushliteral(L, "k");
-    lua_setfield(L, -2, "__mode");
-    lua_setmetatable(L, -2);
-    lua_pushlightuserdata(L, (void *)(uintptr_t)&COROUTINES);
-    lua_pushvalue(L, -2);
-    lua_rawset(L, LUA_REGISTRYINDEX);
-}
-
 /* Assigns a number to the thread that is just below the table of coroutines on top of the stack. */
 static void set_number(lua_State *L, lua_Number number) {
     lua_pushvalue(L, -2);
@@ -44,7 +29,7 @@ static lua_Number assign_number(lua_State *L) {
 
 lua_Number hf_coroutine_number(lua_State *L) {
     bool is_main = lua_pushthread(L);
-    push_coroutines(L);
+    hf_push_weak_table(L, &COROUTINES, "k");
     lua_pushvalue(L, -2);
     lua_rawget(L, -2);
     lua_Number number = lua_tonumber(L, -1);
@@ -59,7 +44,7 @@ lua_Number hf_coroutine_number(lua_State *L) {
 int hf_lock_renumber(lua_State *L) {
     lua_Number number = lua_isnoneornil(L, 1) ? 0 : hf_check_within(L, 1, HF_MAX_COROUTINE_NUMBER);
     lua_pushthread(L);
-    push_coroutines(L);
+    hf_push_weak_table(L, &COROUTINES, "k");
     if (number == 0) number = assign_number(L);
     else set_number(L, number);
     lua_pushnumber(L, number);

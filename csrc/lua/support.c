@@ -52,6 +52,32 @@ const char *hf_field_string(lua_State *L, int index, const char *name, size_t *s
     return value;
 }
 
+void hf_set_string(lua_State *L, const char *name, hf_slice value) {
+    lua_pushlstring(L, value.data, value.size);
+    lua_setfield(L, -2, name);
+}
+
+void hf_set_flag(lua_State *L, const char *name, bool value) {
+    lua_pushboolean(L, value);
+    lua_setfield(L, -2, name);
+}
+
+void hf_set_number(lua_State *L, const char *name, double value) {
+    lua_pushnumber(L, (lua_Number)value);
+    lua_setfield(L, -2, name);
+}
+
+void hf_set_count(lua_State *L, const char *name, uint64_t value) {
+    hf_pushuint64(L, value);
+    lua_setfield(L, -2, name);
+}
+
+hf_slice hf_check_slice(lua_State *L, int index) {
+    hf_slice string;
+    string.data = luaL_checklstring(L, index, &string.size);
+    return string;
+}
+
 lua_Number hf_check_within(lua_State *L, int index, lua_Number max) {
     lua_Number number = luaL_checknumber(L, index);
     luaL_argcheck(L, number >= 0 && number <= max, index, "out of range");
@@ -64,12 +90,12 @@ lua_Integer hf_check_integer(lua_State *L, int index, lua_Integer min, lua_Integ
     return number;
 }
 
-int hf_push_failure(lua_State *L, const hf_failure *failure) {
-    assert(failure->code != HF_OK);
-    if (failure->code == HF_NO_MEMORY) return luaL_error(L, "not enough memory");
+int hf_push_error(lua_State *L, hf_code code, const char *message) {
+    assert(code != HF_OK);
+    if (code == HF_NO_MEMORY) return luaL_error(L, "not enough memory");
     lua_pushnil(L);
-    lua_pushstring(L, failure->text);
-    lua_pushstring(L, hf_code_name(failure->code));
+    lua_pushstring(L, message);
+    lua_pushstring(L, hf_code_name(code));
     return 3;
 }
 
@@ -95,6 +121,19 @@ void hf_set_registry(lua_State *L, const void *key) {
     lua_pushlightuserdata(L, (void *)(uintptr_t)key);
     lua_insert(L, -2);
     lua_rawset(L, LUA_REGISTRYINDEX);
+}
+
+void hf_push_weak_table(lua_State *L, const void *key, const char *mode) {
+    hf_push_registry(L, key);
+    if (!lua_isnil(L, -1)) return;
+    lua_pop(L, 1);
+    lua_newtable(L);
+    lua_newtable(L);
+    lua_pushstring(L, mode);
+    lua_setfield(L, -2, "__mode");
+    lua_setmetatable(L, -2);
+    lua_pushvalue(L, -1);
+    hf_set_registry(L, key);
 }
 
 void hf_open_types(lua_State *L) {
@@ -210,26 +249,13 @@ void hf_check_not_fetching(lua_State *L, const hf_driver *driver) {
         luaL_error(L, "the function credentials must not use the client that it logs in");
 }
 
-static void push_client_table(lua_State *L) {
-    hf_push_registry(L, &CLIENTS_KEY);
-    if (!lua_isnil(L, -1)) return;
-    lua_pop(L, 1);
-    lua_newtable(L);
-    lua_newtable(L);
-    lua_pushliteral(L, "v");
-    lua_setfield(L, -2, "__mode");
-    lua_setmetatable(L, -2);
-    lua_pushvalue(L, -1);
-    hf_set_registry(L, &CLIENTS_KEY);
-}
-
 void hf_set_credentials_function(lua_State *L, const hf_driver *driver) {
     assert(hf_testudata(L, -1, hf_client_type) && lua_isfunction(L, -2));
     hf_getuservalue(L, -1);
     lua_pushvalue(L, -3);
     lua_setfield(L, -2, "credentials");
     lua_pop(L, 1);
-    push_client_table(L);
+    hf_push_weak_table(L, &CLIENTS_KEY, "v");
     lua_pushlightuserdata(L, (void *)(uintptr_t)driver);
     lua_pushvalue(L, -3);
     lua_rawset(L, -3);
@@ -254,7 +280,7 @@ static bool copy_secret(lua_State *L, int index, char *target) {
 static int l_fetch(lua_State *L) {
     const fetch_request *request = lua_touserdata(L, 1);
     hf_credentials *fetched = request->fetched;
-    push_client_table(L);
+    hf_push_weak_table(L, &CLIENTS_KEY, "v");
     lua_pushlightuserdata(L, (void *)(uintptr_t)request->driver);
     lua_rawget(L, -2);
     hf_getuservalue(L, -1);

@@ -1,22 +1,6 @@
 /* Exposes the core's tables of lock kinds, operations, key names and wire formats to Lua. */
 #include "binding.h"
 
-static void set_string(lua_State *L, const char *name, hf_slice value) {
-    lua_pushlstring(L, value.data, value.size);
-    lua_setfield(L, -2, name);
-}
-
-static void set_flag(lua_State *L, const char *name, bool flag) {
-    lua_pushboolean(L, flag);
-    lua_setfield(L, -2, name);
-}
-
-static hf_slice check_string(lua_State *L, int index) {
-    hf_slice value;
-    value.data = luaL_checklstring(L, index, &value.size);
-    return value;
-}
-
 /* kinds: name -> the traits that Lua needs from the kind's row in csrc/core/lock/kind.c.
  * `stepwise`: locks of the kind cannot be acquired atomically. */
 static void push_kinds(lua_State *L) {
@@ -24,15 +8,16 @@ static void push_kinds(lua_State *L) {
     for (size_t i = 0; hf_kinds[i]; i++) {
         const hf_kind *kind = hf_kinds[i];
         lua_newtable(L);
-        set_string(L, "name", hf_slice_of(kind->name));
-        set_string(L, "channel",
-                   hf_slice_of(kind->channel_prefix ? kind->channel_prefix : hf_prefix.releases));
-        set_flag(L, "has_permits", kind->has_permits);
-        set_flag(L, "has_fingerprint", kind->has_fingerprint);
-        set_flag(L, "many_owners", kind->many_owners);
-        set_flag(L, "may_be_kept", kind->may_be_kept);
-        set_flag(L, "uses_list", kind->uses_list);
-        set_flag(L, "stepwise", kind->programs[HF_VERB_ACQUIRE_ALL] == 0);
+        hf_set_string(L, "name", hf_slice_of(kind->name));
+        hf_set_string(
+            L, "channel",
+            hf_slice_of(kind->channel_prefix ? kind->channel_prefix : hf_prefix.releases));
+        hf_set_flag(L, "has_permits", kind->has_permits);
+        hf_set_flag(L, "has_fingerprint", kind->has_fingerprint);
+        hf_set_flag(L, "many_owners", kind->many_owners);
+        hf_set_flag(L, "may_be_kept", kind->may_be_kept);
+        hf_set_flag(L, "uses_list", kind->uses_list);
+        hf_set_flag(L, "stepwise", kind->programs[HF_VERB_ACQUIRE_ALL] == 0);
         lua_setfield(L, -2, kind->name);
     }
 }
@@ -40,7 +25,7 @@ static void push_kinds(lua_State *L) {
 /* prefixes: the prefixes of keys and channels */
 static void push_prefixes(lua_State *L) {
     lua_newtable(L);
-#define SET(name, text) set_string(L, #name, hf_slice_of(hf_prefix.name));
+#define SET(name, text) hf_set_string(L, #name, hf_slice_of(hf_prefix.name));
     HF_PREFIXES(SET)
 #undef SET
 }
@@ -49,18 +34,18 @@ static void push_prefixes(lua_State *L) {
 static int l_names(lua_State *L) {
     const hf_kind *kind = hf_kind_by_name(luaL_checkstring(L, 1));
     luaL_argcheck(L, kind, 1, "no such kind of lock");
-    hf_names *names = hf_names_new(kind, check_string(L, 2));
+    hf_names *names = hf_names_new(kind, hf_check_slice(L, 2));
     if (!names) return luaL_error(L, "not enough memory");
     lua_newtable(L);
-    set_string(L, "queue", names->queue);
-    set_string(L, "leases", names->leases);
+    hf_set_string(L, "queue", names->queue);
+    hf_set_string(L, "leases", names->leases);
     hf_names_delete(names);
     return 1;
 }
 
 /* key_of_queue(name) -> the key that this queue belongs to, or nil if the name is not a queue's */
 static int l_key_of_queue(lua_State *L) {
-    hf_slice key = hf_names_key_of_queue(check_string(L, 1));
+    hf_slice key = hf_names_key_of_queue(hf_check_slice(L, 1));
     if (key.size == 0) return 0;
     lua_pushlstring(L, key.data, key.size);
     return 1;
@@ -68,8 +53,8 @@ static int l_key_of_queue(lua_State *L) {
 
 static int push_waiter(lua_State *L, const hf_waiter *waiter) {
     lua_newtable(L);
-    set_string(L, "waiter", waiter->waiter);
-    set_string(L, "kind", hf_slice_of(waiter->kind->name));
+    hf_set_string(L, "waiter", waiter->waiter);
+    hf_set_string(L, "kind", hf_slice_of(waiter->kind->name));
     return 1;
 }
 
@@ -77,26 +62,25 @@ static int push_waiter(lua_State *L, const hf_waiter *waiter) {
  * any other string */
 static int l_read_waiter(lua_State *L) {
     hf_waiter waiter;
-    if (!hf_wire_read_waiter(check_string(L, 1), &waiter)) return 0;
+    if (!hf_wire_read_waiter(hf_check_slice(L, 1), &waiter)) return 0;
     push_waiter(L, &waiter);
-    set_string(L, "owner", waiter.owner);
+    hf_set_string(L, "owner", waiter.owner);
     return 1;
 }
 
 /* read_wait(value) -> { waiter, kind, key, since } of a published wait; nil for any other string */
 static int l_read_wait(lua_State *L) {
     hf_waiter waiter;
-    if (!hf_wire_read_wait(check_string(L, 1), &waiter)) return 0;
+    if (!hf_wire_read_wait(hf_check_slice(L, 1), &waiter)) return 0;
     push_waiter(L, &waiter);
-    set_string(L, "key", waiter.key);
-    lua_pushnumber(L, (lua_Number)waiter.since);
-    lua_setfield(L, -2, "since");
+    hf_set_string(L, "key", waiter.key);
+    hf_set_number(L, "since", (double)waiter.since);
     return 1;
 }
 
 /* mask_credentials(message) -> the message with *** in place of all URLs' credentials */
 static int l_mask_credentials(lua_State *L) {
-    hf_slice message = check_string(L, 1);
+    hf_slice message = hf_check_slice(L, 1);
     char *buffer = hf_newuserdata(L, 3 * message.size + 1);
     hf_slice hidden = hf_url_mask_credentials(buffer, 3 * message.size + 1, message);
     lua_pushlstring(L, hidden.data, hidden.size);
@@ -130,7 +114,7 @@ static void push_hold_operations(lua_State *L) {
     lua_newtable(L);
     for (hf_op_kind kind = 0; kind < HF_OP_KINDS; kind++) {
         bool needs_or_ends = hf_op_kind_needs_a_hold(kind) || hf_op_kind_releases(kind);
-        if (needs_or_ends || hf_op_kind_acquires(kind)) set_flag(L, hf_op_rows[kind].name, true);
+        if (needs_or_ends || hf_op_kind_acquires(kind)) hf_set_flag(L, hf_op_rows[kind].name, true);
     }
 }
 
@@ -153,7 +137,6 @@ void hf_open_wire(lua_State *L) {
     lua_setfield(L, -2, "prefixes");
     push_hidden(L);
     lua_setfield(L, -2, "hidden");
-    lua_pushliteral(L, HF_REPLY_TOO_LARGE);
-    lua_setfield(L, -2, "too_large");
+    hf_set_string(L, "too_large", hf_slice_of(HF_REPLY_TOO_LARGE));
     lua_setfield(L, -2, "wire");
 }
