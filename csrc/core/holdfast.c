@@ -83,6 +83,10 @@ const char *hf_client_label(const hf_client *client) {
     return client->first.server.label;
 }
 
+uint64_t hf_client_approval_requests(const hf_client *client) {
+    return client->approval_requests;
+}
+
 uint64_t hf_client_loss_count(const hf_client *client) {
     return client->holds.losses;
 }

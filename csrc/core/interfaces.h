@@ -210,8 +210,6 @@ struct hf_decider {
     /* Adds the counters of a quorum's member clients. NULL if there are none. */
     void (*add_stats)(const hf_client *client, hf_stats *stats);
 
-    uint64_t (*approval_requests)(const hf_client *client);
-
     /* Returns the client that holds this client's locks on the server with this index, from 0, or
      * NULL if the index is too large. */
     hf_client *(*client_at)(hf_client *client, size_t index);

@@ -270,7 +270,7 @@ return {
   { "round_calls.c:compare_descending", "right) - (left «>|>=» right);", EQUAL_VALUES },
   { "round_calls.c:combine_values", "values[HF_QUORUM_MAX] = {«0|1»};", "each value that is read has been written" },
   { "round_calls.c:combine_info", "info->token «>|>=» other->token", "equal tokens are one token" },
-  { "votes.c:copy_slice", "(from.size «>|>=» 0) memcpy(", EMPTY_TEXT },
+  { "types.c:hf_slice_copy", "(from.size «>|>=» 0) memcpy(", EMPTY_TEXT },
   { "votes.c:hf_votes_ask_all", "hf_votes_begin(op, now); ⇄ choose_owner(op);", "the one is about the votes, the other about the owner" },
   { "votes.c:list_failures", "count && used «<|<=» size; i+", "without room nothing is written" },
   { "holdfast/deadlocks.lua:holders_of", "readers or 0) «>|>=» 1 then list =", "info names a lone reader, or the writer that reads as well" },

@@ -21,6 +21,8 @@
 #define hf_block_signals posix_hold_signals
 #define hf_thread_start posix_thread_start
 #define hf_pipe posix_pipe
+#define hf_pipe_close posix_pipe_close
+#define hf_close_keeping_errno posix_close_keeping_errno
 #define hf_socket posix_socket
 #define hf_move_above_standard posix_above_standard
 #define hf_send posix_send
@@ -44,6 +46,8 @@
 #undef hf_block_signals
 #undef hf_thread_start
 #undef hf_pipe
+#undef hf_pipe_close
+#undef hf_close_keeping_errno
 #undef hf_socket
 #undef hf_move_above_standard
 #undef hf_send

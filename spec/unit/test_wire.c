@@ -376,7 +376,7 @@ static hf_wire_lock lock_of(const hf_kind *kind) {
 
 static bool note(hf_request *request) {
     hf_wire_lock lock = lock_of(&hf_kind_latch);
-    return hf_wire_call_with_note(request, &lock, HF_VERB_COUNT_DOWN, 1, HF_SECOND);
+    return hf_wire_call_with_note(request, &lock, HF_VERB_COUNT_DOWN, 1, HF_SECOND, false);
 }
 
 static bool forget(hf_request *request) {

@@ -25,17 +25,11 @@ struct hf_program {
  * the segments are the source. */
 const char *hf_program_segment(const hf_program *program, size_t i);
 
-/* Returns the program that raises a fencing counter of any kind. */
-const hf_program *hf_program_raise(void);
-
-/* Returns the program that runs commands for a resource unless the resource has seen a higher
- * token. */
-const hf_program *hf_program_fence(void);
-
-/* Returns the program that decides which run counts for a scheduled time. */
-const hf_program *hf_program_once(void);
-
-/* Returns the program that publishes what a hold's caller is waiting for, for any kind. */
-const hf_program *hf_program_wait(void);
+/* The programs that serve all kinds of locks. */
+extern const hf_program *const hf_program_raise; /* raises a fencing counter */
+extern const hf_program *const hf_program_fence; /* runs commands for a resource unless the resource
+                                                    has seen a higher token */
+extern const hf_program *const hf_program_once;  /* decides which run counts for a scheduled time */
+extern const hf_program *const hf_program_wait;  /* publishes what a hold's caller is waiting for */
 
 #endif

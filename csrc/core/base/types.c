@@ -41,6 +41,13 @@ bool hf_slice_skip(hf_slice *slice, const char *prefix) {
     return true;
 }
 
+hf_slice hf_slice_copy(char **to, hf_slice from) {
+    hf_slice copy = {*to, from.size};
+    if (from.size > 0) memcpy(*to, from.data, from.size);
+    *to += from.size;
+    return copy;
+}
+
 const char *hf_seconds_text(char text[32], hf_time time, unsigned digits) {
     hf_time units_per_second = 1;
     for (unsigned i = 0; i < digits; i++) units_per_second *= 10;

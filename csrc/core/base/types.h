@@ -48,6 +48,9 @@ hf_slice hf_slice_of(const char *text);
 /* Removes the prefix from the slice. Returns false if the slice does not start with it. */
 bool hf_slice_skip(hf_slice *slice, const char *prefix);
 
+/* Copies the bytes to `*to`, moves `*to` past them, and returns the copy. */
+hf_slice hf_slice_copy(char **to, hf_slice from);
+
 #define HF_HASH_SEED 0xcbf29ce484222325ull
 
 /* Hashes bytes for hash tables. `hash` is the seed, or the hash of the preceding bytes. */

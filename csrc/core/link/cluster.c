@@ -138,11 +138,6 @@ static void park_for_map(hf_cluster *cluster, hf_request *request, hf_time now) 
     request->routing.map_round = cluster->round;
 }
 
-/* Sets the failure that the request reports if its deadline comes before the next attempt. */
-static void set_failure(hf_request *request, hf_code code, const char *reason) {
-    hf_fault_set(&request->failure, code, reason);
-}
-
 static void schedule_query(hf_cluster *cluster, hf_link link, hf_time now) {
     hf_time earliest = cluster->asked_at ? cluster->asked_at + MAP_INTERVAL : now;
     if (cluster->asked_at) earliest += hf_jitter(&cluster->client->random, MAP_INTERVAL / 2);
@@ -179,9 +174,10 @@ static void route(hf_cluster *cluster, hf_request *request, hf_time now) {
         return;
     }
     if (!node) {
-        set_failure(request, HF_UNREACHABLE,
-                    cluster->map.has_unknown_host ? UNNAMED
-                                                  : "no node of the cluster serves the key's slot");
+        hf_fault_set(&request->failure, HF_UNREACHABLE,
+                     cluster->map.has_unknown_host
+                         ? UNNAMED
+                         : "no node of the cluster serves the key's slot");
         park(cluster, request, now + NO_NODE_PAUSE);
         schedule_query(cluster, request->routing.link, now);
         return;
@@ -247,8 +243,8 @@ static void redirect(hf_cluster *cluster, hf_request *request, const hf_redirect
         cluster->client->nodes[index]->may_have_keys = true;
     }
     if (index == HF_SLOT_NO_NODE || ++request->routing.redirects > MAX_REDIRECTS) {
-        set_failure(request, HF_UNREACHABLE,
-                    "the cluster's nodes do not agree on which node serves the key's slot");
+        hf_fault_set(&request->failure, HF_UNREACHABLE,
+                     "the cluster's nodes do not agree on which node serves the key's slot");
         park(cluster, request,
              now + RETRY_PAUSE + hf_jitter(&cluster->client->random, RETRY_PAUSE));
         return;
@@ -273,7 +269,7 @@ static bool retry_soon(hf_cluster *cluster, hf_request *request, const char *err
     hf_time retry_at = now + RETRY_PAUSE / 2 + hf_jitter(&cluster->client->random, RETRY_PAUSE);
     if (link->state == HF_SESSION_CLOSED) retry_at = hf_time_max(retry_at, link->retry_at);
     if (retry_at >= request->deadline) return false;
-    set_failure(request, hf_code_of_error(error), error);
+    hf_fault_set(&request->failure, hf_code_of_error(error), error);
     if (strncmp(error, "TRYAGAIN", 8) != 0) schedule_query(cluster, request->routing.link, now);
     park(cluster, request, retry_at);
     report_delay(cluster, request, now);
@@ -484,7 +480,7 @@ static void on_all_failed(hf_cluster *cluster, hf_time now) {
     snprintf(failure.text, sizeof failure.text,
              "no cluster node could report which node serves the key (%s)", cluster->failures);
     for (hf_request *request = cluster->parked.queue; request; request = request->next) {
-        set_failure(request, failure.code, failure.text);
+        hf_fault_set(&request->failure, failure.code, failure.text);
         report_delay(cluster, request, now);
     }
     forget_cluster(cluster);

@@ -113,15 +113,10 @@ static bool open_sentinels(hf_client *client) {
     return true;
 }
 
-static void cancel(hf_sentinel *sentinel) {
-    hf_request_state state = sentinel->request.state;
-    if (state == HF_REQUEST_QUEUED || state == HF_REQUEST_SENT) hf_session_drop(&sentinel->request);
-}
-
 static void free_sentinels(hf_client *client) {
     hf_sentinels *sentinels = client->sentinels;
     for (size_t i = 0; sentinels && i < sentinels->count; i++) {
-        cancel(&sentinels->list[i]);
+        hf_session_drop(&sentinels->list[i].request);
         hf_request_clear(&sentinels->list[i].request);
     }
     free(sentinels);
@@ -291,7 +286,7 @@ static bool is_complete(const hf_sentinels *sentinels) {
 static void end_round(hf_sentinels *sentinels, const hf_address *address, bool has_majority,
                       hf_time now) {
     sentinels->asking = false;
-    for (size_t i = 0; i < sentinels->count; i++) cancel(&sentinels->list[i]);
+    for (size_t i = 0; i < sentinels->count; i++) hf_session_drop(&sentinels->list[i].request);
     bool serving = is_master_serving(sentinels);
     if (!address && !serving) {
         fail_pending(sentinels, now);

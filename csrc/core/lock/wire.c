@@ -220,7 +220,7 @@ bool hf_wire_raise_counter(hf_request *request, const hf_names *names, uint64_t 
     number_text floor, ttl;
     hf_slice args[] = {names->counter, hf_decimal(floor, token_floor),
                        hf_decimal(ttl, token_ttl_ms)};
-    return hf_request_call(request, hf_program_raise(), 1, sizeof args / sizeof *args, args);
+    return hf_request_call(request, hf_program_raise, 1, sizeof args / sizeof *args, args);
 }
 
 /* ---- a fence ---- */
@@ -248,8 +248,8 @@ static char *make_note_name(hf_slice key, hf_slice owner, hf_slice *note) {
     return text;
 }
 
-static bool encode_with_note(hf_request *request, const hf_wire_lock *lock, hf_verb verb,
-                             long long amount, hf_time note_ttl, bool ends_turn) {
+bool hf_wire_call_with_note(hf_request *request, const hf_wire_lock *lock, hf_verb verb,
+                            long long amount, hf_time note_ttl, bool ends_turn) {
     const hf_names *names = lock->names;
     number_text ms, text;
     hf_slice note;
@@ -263,16 +263,6 @@ static bool encode_with_note(hf_request *request, const hf_wire_lock *lock, hf_v
     bool encoded = encode_call(request, lock->kind, verb, 3, ends_turn ? count : count - 1, args);
     free(note_name);
     return encoded;
-}
-
-bool hf_wire_call_with_note(hf_request *request, const hf_wire_lock *lock, hf_verb verb,
-                            long long amount, hf_time note_ttl) {
-    return encode_with_note(request, lock, verb, amount, note_ttl, false);
-}
-
-bool hf_wire_acquire_with_note(hf_request *request, const hf_wire_lock *lock, long long amount,
-                               hf_time note_ttl, bool ends_turn) {
-    return encode_with_note(request, lock, HF_VERB_ACQUIRE, amount, note_ttl, ends_turn);
 }
 
 bool hf_wire_forget_note(hf_request *request, const hf_wire_lock *lock) {
@@ -408,20 +398,27 @@ bool hf_wire_release_all(hf_request *request, const hf_kind *kind, size_t count,
 
 /* ---- replies ---- */
 
-static hf_verdict acquire_verdict(long long status) {
+static hf_verdict verdict_of(long long status) {
     switch (status) {
     case 0: return HF_VERDICT_BUSY;
     case 1: return HF_VERDICT_YES;
     case 2: return HF_VERDICT_STILL_HELD;
-    case 3: return HF_VERDICT_ALREADY_DONE;
-    case 4: return HF_VERDICT_MISMATCH;
+    case 3: return HF_VERDICT_NEEDS_LEAVE;
     case -1: return HF_VERDICT_DELETED;
     case -2: return HF_VERDICT_TAKEN;
+    default: return HF_VERDICT_UNEXPECTED;
+    }
+}
+
+static hf_verdict acquire_verdict(long long status) {
+    switch (status) {
+    case 3: return HF_VERDICT_ALREADY_DONE;
+    case 4: return HF_VERDICT_MISMATCH;
     case -3: return HF_VERDICT_NO_TTL;
     case -4: return HF_VERDICT_NEWER_FORMAT;
     case -5: return HF_VERDICT_TOO_MANY;
     case -6: return HF_VERDICT_OTHER_KIND;
-    default: return HF_VERDICT_UNEXPECTED;
+    default: return verdict_of(status);
     }
 }
 
@@ -503,18 +500,6 @@ hf_verdict hf_wire_read_acquire_all(const hf_reply *reply, long long *i, const c
 
 uint64_t hf_wire_token_at(const hf_reply *reply, size_t i) {
     return token_at(reply, i + 1);
-}
-
-static hf_verdict verdict_of(long long status) {
-    switch (status) {
-    case 0: return HF_VERDICT_BUSY;
-    case 1: return HF_VERDICT_YES;
-    case 2: return HF_VERDICT_STILL_HELD;
-    case 3: return HF_VERDICT_NEEDS_LEAVE;
-    case -1: return HF_VERDICT_DELETED;
-    case -2: return HF_VERDICT_TAKEN;
-    default: return HF_VERDICT_UNEXPECTED;
-    }
 }
 
 hf_verdict hf_wire_read_verdict(const hf_reply *reply) {

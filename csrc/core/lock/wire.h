@@ -91,14 +91,11 @@ bool hf_wire_is_run(const hf_reply *reply);
 /* ---- kinds without holders ---- */
 
 /* Encodes a call of the verb's program. The lock's owner identifies the call. The server keeps a
- * note of the call for `note_ttl`; until then, a call that runs again counts only once. */
+ * note of the call for `note_ttl`; until then, a call that runs again counts only once. `ends_turn`
+ * is true only for an acquire: a client of Redisson's has released a permit during Redisson's turn,
+ * so the turn ends. */
 bool hf_wire_call_with_note(hf_request *request, const hf_wire_lock *lock, hf_verb verb,
-                            long long amount, hf_time note_ttl);
-
-/* Encodes an acquire of permits in the same way. If `ends_turn` is true, a client of Redisson's has
- * released a permit during Redisson's turn, so the turn ends. */
-bool hf_wire_acquire_with_note(hf_request *request, const hf_wire_lock *lock, long long amount,
-                               hf_time note_ttl, bool ends_turn);
+                            long long amount, hf_time note_ttl, bool ends_turn);
 
 #define HF_WIRE_NOTE_TTL (3600 * HF_SECOND) /* for a call whose reply was lost */
 

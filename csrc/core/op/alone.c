@@ -94,10 +94,6 @@ static bool is_quiet(const hf_client *client) {
     return client->unanswered == 0;
 }
 
-static uint64_t approval_requests(const hf_client *client) {
-    return client->approval_requests;
-}
-
 static hf_client *client_at(hf_client *client, size_t index) {
     return index == 0 ? client : NULL;
 }
@@ -121,6 +117,5 @@ const hf_decider hf_single_decider = {
     .on_reply = hf_observe_reply,
     .on_delay = hf_observe_delay,
     .move = hf_op_move,
-    .approval_requests = approval_requests,
     .client_at = client_at,
 };

@@ -128,10 +128,6 @@ void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time
         client->decider->abandon(client, hold, count - released, now);
 }
 
-uint64_t hf_client_approval_requests(const hf_client *client) {
-    return client->decider->approval_requests(client);
-}
-
 hf_stats hf_client_stats(const hf_client *client) {
     hf_stats stats = client->stats;
     if (client->decider->add_stats) client->decider->add_stats(client, &stats);

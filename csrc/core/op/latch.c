@@ -27,9 +27,9 @@ static void change(hf_op *op, hf_verb verb, hf_time now) {
     hf_wire_lock lock = hf_op_wire_lock(op, hf_op_owner(op, owner));
     hf_time keep = hf_time_max(MIN_NOTE_TTL,
                                NOTE_TTL_IN_TIMEOUTS * op->client->config.session.command_timeout);
-    hf_op_run(op,
-              hf_wire_call_with_note(&op->request, &lock, verb, (long long)op->spec.value, keep),
-              on_changed, now);
+    bool encoded =
+        hf_wire_call_with_note(&op->request, &lock, verb, (long long)op->spec.value, keep, false);
+    hf_op_run(op, encoded, on_changed, now);
 }
 
 static void begin_set(hf_op *op, hf_time now) {
@@ -78,12 +78,7 @@ static void on_timeout(hf_op *op) {
     hf_op_fail(op, HF_TIMEOUT, "its count is still %lld", op->result.value);
 }
 
-static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
-    (void)delay;
-    hf_poll_again(op, now);
-}
-
-static const hf_wait_functions wait_functions = {HF_POLL_WAIT_FUNCTIONS(on_recheck)};
+static const hf_wait_functions wait_functions = {HF_POLL_WAIT_FUNCTIONS(hf_poll_on_recheck)};
 static const hf_poll_functions poll_functions = {encode_count, read_await_reply, on_timeout, NULL,
                                                  false};
 

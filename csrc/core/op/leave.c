@@ -149,7 +149,7 @@ static bool encode_leave(hf_task *task) {
         claim->kind->has_call_notes
             ? hf_wire_call_with_note(&task->request, &lock,
                                      claim->leave.undoes_acquire ? HF_VERB_LEAVE : HF_VERB_RELEASE,
-                                     claim->leave.amount, HF_WIRE_NOTE_TTL)
+                                     claim->leave.amount, HF_WIRE_NOTE_TTL, false)
             : hf_wire_leave(&task->request, &lock, claim->share.others,
                             hf_client_write_claim_waiter(waiter, task->client, claim), own_holds);
     hf_names_delete(names);
@@ -264,7 +264,7 @@ void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_tim
 void hf_renewer_abandon_dropped(hf_client *client, hf_hold *hold, hf_time now) {
     uint32_t dropped = hold->dropped;
     hold->dropped = 0;
-    if (dropped > 0) hf_renewer_abandon(client, hold, dropped, now);
+    if (dropped > 0) client->decider->abandon(client, hold, dropped, now);
 }
 
 /* ---- abandoned acquires of shared owners ---- */

@@ -57,13 +57,6 @@ static bool is_wanted(const hf_client *client, uint64_t observer) {
     return client->observer.wants_all || observer != 0;
 }
 
-static hf_slice append_copy(char **end, hf_slice string) {
-    hf_slice copy = {*end, string.size};
-    if (string.size > 0) memcpy(*end, string.data, string.size);
-    *end += string.size;
-    return copy;
-}
-
 static hf_event *add_with_message(hf_client *client, hf_event_kind kind, hf_slice key,
                                   hf_slice owner, hf_slice message) {
     hf_observer *observer = &client->observer;
@@ -74,9 +67,9 @@ static hf_event *add_with_message(hf_client *client, hf_event_kind kind, hf_slic
         return NULL;
     }
     char *end = event->bytes;
-    event->key = append_copy(&end, key);
-    event->owner = append_copy(&end, owner);
-    event->message = append_copy(&end, message);
+    event->key = hf_slice_copy(&end, key);
+    event->owner = hf_slice_copy(&end, owner);
+    event->message = hf_slice_copy(&end, message);
     event->kind = kind;
     event->class = "";
     if (!observer->first) observer->end = &observer->first;

@@ -54,9 +54,10 @@ static void forget_note(hf_op *op) {
 static bool encode(hf_op *op, hf_verb verb) {
     char owner[HF_OWNER_SIZE];
     hf_wire_lock lock = hf_op_wire_lock(op, hf_op_owner(op, owner));
-    op->semaphore.answered = false;
+    bool ends_turn = op->semaphore.ends_turn;
+    op->semaphore.ends_turn = op->semaphore.answered = false;
     return hf_wire_call_with_note(&op->request, &lock, verb, (int64_t)op->spec.value,
-                                  HF_WIRE_NOTE_TTL);
+                                  HF_WIRE_NOTE_TTL, ends_turn);
 }
 
 /* Records that the reply has arrived. If the command was sent twice, the server may still run the
@@ -98,12 +99,7 @@ static void pass_on(const hf_op *op, long long count, hf_time now) {
 }
 
 static bool encode_take(hf_op *op) {
-    char owner[HF_OWNER_SIZE];
-    hf_wire_lock lock = hf_op_wire_lock(op, hf_op_owner(op, owner));
-    bool ends_turn = op->semaphore.ends_turn;
-    op->semaphore.ends_turn = op->semaphore.answered = false;
-    return hf_wire_acquire_with_note(&op->request, &lock, (int64_t)op->spec.value, HF_WIRE_NOTE_TTL,
-                                     ends_turn);
+    return encode(op, HF_VERB_ACQUIRE);
 }
 
 /* The reply is { 1 or 0, the number of free permits[, for how many ms a permit not counted in it is

@@ -174,6 +174,11 @@ void hf_poll_again(hf_op *op, hf_time now) {
     ask(op, now);
 }
 
+void hf_poll_on_recheck(hf_op *op, hf_time delay, hf_time now) {
+    (void)delay;
+    hf_poll_again(op, now);
+}
+
 void hf_poll_after_turn(hf_op *op, hf_time turn, hf_time now) {
     op->wait.turn_ends = hf_time_add(now, turn);
     if (is_sleeping(op)) op->wait.recheck_at = hf_time_min(op->wait.recheck_at, op->wait.turn_ends);

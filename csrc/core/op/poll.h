@@ -25,6 +25,7 @@ void hf_poll_after_turn(hf_op *op, hf_time turn, hf_time now);
 /* Implement hf_wait_functions. */
 bool hf_poll_is_waiting(const hf_op *op);
 void hf_poll_on_subscribed(hf_op *op, hf_time now);
+void hf_poll_on_recheck(hf_op *op, hf_time delay, hf_time now); /* polls at once */
 void hf_poll_on_denied(hf_op *op, hf_code code, const char *reason, hf_time now);
 
 /* The fields of an hf_op_impl and of hf_wait_functions. `recheck` is called for each message. */

@@ -25,7 +25,7 @@ static bool may_renew(const hf_client *client, const hf_claim *claim) {
 
 static void request_approval(hf_client *client, hf_claim *claim) {
     assert(client->config.needs_approval && claim->approval != HF_APPROVAL_GIVEN);
-    client->approval_requests++;
+    (client->is_member ? client->quorum_client : client)->approval_requests++;
     claim->approval = HF_APPROVAL_PENDING;
     hf_holds_set_wake_at(&client->holds, claim, claim->valid_until);
 }

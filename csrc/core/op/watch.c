@@ -37,18 +37,13 @@ static void on_timeout(hf_op *op) {
     hf_op_fail(op, HF_TIMEOUT, "it has no other holder yet");
 }
 
-static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
-    (void)delay;
-    hf_poll_again(op, now);
-}
-
 static void begin(hf_op *op, hf_time now) {
     op->wait.channels = hf_names_of_waiter(op->spec.names, hf_slice_of("leader"));
     if (op->wait.channels) hf_poll_begin(op, now);
     else hf_op_fail_out_of_memory(op);
 }
 
-static const hf_wait_functions wait_functions = {HF_POLL_WAIT_FUNCTIONS(on_recheck)};
+static const hf_wait_functions wait_functions = {HF_POLL_WAIT_FUNCTIONS(hf_poll_on_recheck)};
 static const hf_poll_functions poll_functions = {encode, read_watch_reply, on_timeout, NULL, true};
 
 const hf_op_impl hf_watch_impl = {

@@ -549,13 +549,6 @@ static hf_session *link_at(const hf_client *client, size_t index) {
     return &client->quorum->members[index / HF_LINKS]->first.links[index % HF_LINKS];
 }
 
-static uint64_t approval_requests(const hf_client *client) {
-    uint64_t sum = client->approval_requests;
-    for (size_t i = 0; i < client->quorum->count; i++)
-        sum += client->quorum->members[i]->approval_requests;
-    return sum;
-}
-
 static void add_stats(const hf_client *client, hf_stats *stats) {
     for (size_t i = 0; i < client->quorum->count; i++) {
         const hf_stats *member = &client->quorum->members[i]->stats;
@@ -590,6 +583,5 @@ const hf_decider hf_majority_decider = {
     .set_renewed = set_renewed,
     .abandon = hf_quorum_abandon,
     .add_stats = add_stats,
-    .approval_requests = approval_requests,
     .client_at = client_at,
 };

@@ -3,6 +3,7 @@
 
 #include "op/operation.h"
 #include "op/presence.h"
+#include "op/taking.h"
 #include "quorum/round.h"
 #include "quorum/votes.h"
 #include <assert.h>
@@ -278,9 +279,7 @@ void hf_round_check_acquire(hf_op *op, hf_time now) {
 
 void hf_round_begin_acquire(hf_op *op, hf_time now) {
     op->wait.until = hf_time_add(op->begun_at, op->spec.wait);
-    hf_hold *existing =
-        hf_holds_find(&op->client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
-    if (existing) hf_quorum_refresh(op->client, existing, now);
+    hf_hold *existing = hf_op_find_hold(op, op->spec.names->key, now);
     if (existing && hf_hold_is_lost(existing))
         hf_quorum_abandon(op->client, existing, existing->claim->count, now);
     if (!hf_acquire_choose_hold(op, now)) return;

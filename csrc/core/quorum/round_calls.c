@@ -5,6 +5,7 @@
 
 #include "op/calls.h"
 #include "op/operation.h"
+#include "op/taking.h"
 #include "quorum/round.h"
 #include "quorum/votes.h"
 
@@ -101,9 +102,7 @@ static void combine_forced(hf_op *op, hf_time now) {
     op->result.value = held_count > 0;
     hf_hold *hold =
         hf_holds_find(&op->client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
-    bool may_hold = op->spec.result.size > 0 && held_count == 0;
-    if (hold && hf_hold_is_held(hold) && !may_hold)
-        hf_quorum_on_lost(op->client, hold, HF_LOST_DELETED, now);
+    if (hold && hf_hold_is_held(hold)) hf_quorum_on_lost(op->client, hold, HF_LOST_DELETED, now);
 }
 
 typedef void combiner(hf_op *op, hf_time now);
@@ -232,9 +231,7 @@ void hf_round_begin_on_hold(hf_op *op, hf_time now) {
         hf_call_fail_on_lost_hold(op);
         return;
     }
-    hf_hold *hold =
-        hf_holds_find(&client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
-    if (hold) hf_quorum_refresh(client, hold, now);
+    hf_hold *hold = hf_op_find_hold(op, op->spec.names->key, now);
     if (!hold || (!hf_hold_is_held(hold) && !hf_hold_is_lost(hold))) {
         hf_op_fail(op, HF_NOT_HELD, "this owner does not hold it");
         return;

@@ -13,13 +13,6 @@
 
 /* ---- creating a round ---- */
 
-static hf_slice copy_slice(char **to, hf_slice from) {
-    hf_slice copied = {*to, from.size};
-    if (from.size > 0) memcpy(*to, from.data, from.size);
-    *to += from.size;
-    return copied;
-}
-
 hf_round *hf_round_new(const hf_op_spec *spec, size_t count) {
     size_t votes = count * sizeof(hf_vote);
     size_t texts =
@@ -28,10 +21,10 @@ hf_round *hf_round_new(const hf_op_spec *spec, size_t count) {
     if (!round) return NULL;
     char *text = (char *)round->votes + votes;
     *round = (hf_round){.refs = 1, .count = count, .retry_at = HF_NEVER, .decide_by = HF_NEVER};
-    round->caller = copy_slice(&text, spec->caller);
-    round->owner = copy_slice(&text, spec->owner);
-    round->fingerprint = copy_slice(&text, spec->fingerprint);
-    round->result = copy_slice(&text, spec->result);
+    round->caller = hf_slice_copy(&text, spec->caller);
+    round->owner = hf_slice_copy(&text, spec->owner);
+    round->fingerprint = hf_slice_copy(&text, spec->fingerprint);
+    round->result = hf_slice_copy(&text, spec->result);
     if (spec->names) round->names = hf_names_new(spec->lock_kind, spec->names->key);
     if (spec->names && !round->names) {
         free(round);
@@ -361,8 +354,6 @@ void hf_votes_conclude(hf_op *op, hf_time now) {
     if (hold) hold->claim->has_command_in_flight = false;
     hf_votes_end(op, now);
     if (!hold) return;
-    uint32_t dropped = hold->dropped;
-    hold->dropped = 0;
-    if (dropped > 0) hf_quorum_abandon(op->client, hold, dropped, now);
+    hf_renewer_abandon_dropped(op->client, hold, now);
     hf_client_unblock(op->client, hold->claim, now);
 }
