@@ -81,12 +81,8 @@ struct hf_client {
     uint64_t splits;
     bool split_suspected;  /* a batch was refused: a split if one of its keys is then accepted */
     hf_time next_batch_at; /* no batch is sent before this time, after too many splits */
-
-    /* How many times a hold has asked for its owner's approval. Members count for their quorum's
-     * client. */
-    uint64_t approval_requests;
-
-    uint64_t random;   /* the state of hf_jitter */
+    uint64_t approval_requests; /* how often a hold, or a member's, has asked for approval */
+    uint64_t random;            /* the state of hf_jitter */
     size_t unanswered; /* requests that await a reply although their operations have ended */
     size_t detached;   /* the number of detached operations, which the client itself ends */
     hf_stats stats;

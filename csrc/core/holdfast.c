@@ -123,10 +123,6 @@ bool hf_client_uses_every_server(const hf_client *client) {
     return client->decider->keys_on_every_server;
 }
 
-bool hf_client_decides_early(const hf_client *client) {
-    return client->decider->decides_early;
-}
-
 size_t hf_client_node_of_lock(const hf_client *client, hf_slice key) {
     return client->topology->routes_by_key ? hf_client_group(client, key) + 1 : 0;
 }
@@ -258,23 +254,21 @@ hf_hold *hf_op_hold(const hf_op *op, size_t index) {
     return op->spec.batch ? op->batch.holds[index] : op->hold;
 }
 
-/* A detached operation no longer has a caller; its former caller may reuse the ticket for another
- * operation. */
-static bool is_unreported(const hf_op *op) {
-    return op->done && !op->reported && !op->detached;
+/* Returns the first unreported operation from `op` on, or NULL. A detached operation no longer has
+ * a caller; its former caller may reuse the ticket for another operation. */
+static hf_op *find_unreported(hf_op *op) {
+    while (op && (!op->done || op->reported || op->detached)) op = op->next;
+    return op;
 }
 
 hf_op *hf_client_next_done(hf_client *client, const hf_op *after) {
-    hf_op *op = after ? after->next : client->ops;
-    while (op && !is_unreported(op)) op = op->next;
+    hf_op *op = find_unreported(after ? after->next : client->ops);
     if (op) op->reported = true;
     return op;
 }
 
 bool hf_client_has_next_done(const hf_client *client) {
-    const hf_op *op = client->ops;
-    while (op && !is_unreported(op)) op = op->next;
-    return op != NULL;
+    return find_unreported(client->ops) != NULL;
 }
 
 bool hf_op_is_detached(const hf_op *op) {

@@ -424,12 +424,10 @@ size_t hf_client_group(const hf_client *client, hf_slice key);
  * 0, because the name itself then determines the right node. */
 size_t hf_client_node_of_lock(const hf_client *client, hf_slice key);
 
-/* Returns whether each key is on every server, and a majority of the servers decides. */
+/* Returns whether each key is on every server, and a majority of the servers decides. An operation
+ * may then be done before all its replies have arrived, so the driver must keep serving the links
+ * afterwards. */
 bool hf_client_uses_every_server(const hf_client *client);
-
-/* Returns whether an operation may be done before all its replies have arrived. The driver must
- * then keep serving the links afterwards. */
-bool hf_client_decides_early(const hf_client *client);
 
 /* Returns when hf_client_tick next has something to do. */
 hf_time hf_client_next_tick(const hf_client *client);

@@ -176,7 +176,6 @@ extern const hf_topology *const hf_topologies[HF_MODES];
 struct hf_decider {
     const hf_op_impl *op_impl; /* the implementation of all operations; NULL for hf_op_impls */
     bool keys_on_every_server; /* every server has each key, and a majority decides */
-    bool decides_early;        /* an operation may be done before all its replies have arrived */
 
     /* Prepares a new client. Returns false when out of memory. */
     bool (*open)(hf_client *client);

@@ -44,8 +44,7 @@ bool hf_field_boolean(lua_State *L, int index, const char *name);
  * in bytes. Returns NULL if the field is not a string. */
 const char *hf_field_string(lua_State *L, int index, const char *name, size_t *size);
 
-/* Each sets a field of the table on top of the stack. Before Lua 5.3, a count is exact only up to
- * 2^53. */
+/* Each sets a field of the table on top of the stack. A count is exact at least up to 2^53. */
 void hf_set_string(lua_State *L, const char *name, hf_slice value);
 void hf_set_flag(lua_State *L, const char *name, bool value);
 void hf_set_number(lua_State *L, const char *name, double value);

@@ -64,10 +64,6 @@ static void set_args(hf_op_spec *spec, const hf_slice *args, size_t count) {
 /* The operations on one lock are the rows of HF_OP_LIST. On success, a call returns the value that
  * its row's hf_call_returns names; on failure, nil, message, code. */
 
-static bool has_number(hf_op_kind kind) {
-    return hf_op_rows[kind].number > HF_NUMBER_NONE;
-}
-
 /* Runs one operation with the blocking driver. The record and the arguments are on the stack. */
 static int run_blocking(lua_State *L, hf_lua_lock *lock, hf_op_kind kind, double argument,
                         hf_slice record, const hf_slice *args, size_t arg_count) {
@@ -90,7 +86,7 @@ static const hf_slice no_record = {"", 0};
 /* The Lua function of most operations: OPERATION(lock [, number]) */
 static int l_call(lua_State *L) {
     hf_op_kind kind = (hf_op_kind)lua_tointeger(L, lua_upvalueindex(2));
-    double argument = has_number(kind) ? luaL_checknumber(L, 2) : 0;
+    double argument = hf_op_rows[kind].number > HF_NUMBER_NONE ? luaL_checknumber(L, 2) : 0;
     return run_blocking(L, hf_lock_check(L), kind, argument, no_record, NULL, 0);
 }
 

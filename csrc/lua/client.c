@@ -100,7 +100,8 @@ static const hf_shard *read_shards(lua_State *L, size_t count) {
         lua_rawgeti(L, -2, (int)i + 1);
         lua_rawgeti(L, -2, (int)i + 1);
         const char *name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : NULL;
-        shards[i] = (hf_shard){.name = name, .weight = (unsigned)hf_check_integer(L, -1, 1, 100)};
+        shards[i] = (hf_shard){.name = name,
+                               .weight = (unsigned)hf_check_integer(L, -1, 1, HF_RING_MAX_WEIGHT)};
         lua_pop(L, 2);
     }
     return shards;
@@ -369,20 +370,14 @@ int hf_push_reply(lua_State *L, hf_reply *reply) {
     return status == 0 ? 1 : lua_error(L);
 }
 
-/* Returns the node at `index`, one of nodes(client), or 0 if there is none. */
-static size_t check_node(lua_State *L, int index) {
-    return lua_isnoneornil(L, index) ? 0 : (size_t)hf_check_integer(L, index, 0, INT_MAX);
-}
-
 /* command(client, { name, arguments... }, node [, seconds]) -> the reply (a string, an integer, a
  * list, or nil) | nil, message, code. Reads or sets keys that are not locks. The command may be
  * sent twice, so it must be safe to repeat. It goes to `node`, one of nodes(client), by default to
  * the node of its first argument. It times out after `seconds`, by default command_timeout. */
 static int l_command(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
-    hf_op_spec spec = {.kind = HF_OP_COMMAND,
-                       .node = check_node(L, 3),
-                       .time_limit = hf_to_time(luaL_optnumber(L, 4, 0))};
+    hf_op_spec spec = {.kind = HF_OP_COMMAND, .time_limit = hf_to_time(luaL_optnumber(L, 4, 0))};
+    if (!lua_isnoneornil(L, 3)) spec.node = (size_t)hf_check_integer(L, 3, 0, INT_MAX);
     hf_result result = {.failure = {.code = HF_NO_MEMORY}};
     luaL_checktype(L, 2, LUA_TTABLE);
     spec.args = check_args(L, 2, &spec.arg_count);
@@ -470,24 +465,20 @@ static int l_data(lua_State *L) {
     return 1;
 }
 
-typedef struct label {
-    char text[sizeof((hf_server *)0)->label];
-} label;
-
-/* Returns the server's current label, for messages. The label may change at any time, even in the
- * watchdog's thread, when the Sentinels report a new master. */
-static label label_of(hf_driver *driver) {
-    label copy;
+/* Pushes the server's current label, for messages, and returns it. The label may change at any
+ * time, even in the watchdog's thread, when the Sentinels report a new master. */
+static const char *push_label(lua_State *L, hf_driver *driver) {
+    char label[sizeof((hf_server *)0)->label];
     hf_driver_enter(driver);
-    snprintf(copy.text, sizeof copy.text, "%s", hf_client_label(driver->client));
+    snprintf(label, sizeof label, "%s", hf_client_label(driver->client));
     hf_driver_leave(driver);
-    return copy;
+    lua_pushstring(L, label);
+    return lua_tostring(L, -1);
 }
 
 /* server(client) -> its server's label, for messages */
 static int l_server(lua_State *L) {
-    label server = label_of(hf_check_driver(L, 1));
-    lua_pushstring(L, server.text);
+    push_label(L, hf_check_driver(L, 1));
     return 1;
 }
 
@@ -597,8 +588,8 @@ static int l_tostring(lua_State *L) {
         lua_pushfstring(L, "%s: (closed)", hf_client_type);
         return 1;
     }
-    label server = label_of(driver);
-    lua_pushfstring(L, "%s: %s%s", hf_client_type, server.text, driver->closed ? " (closed)" : "");
+    lua_pushfstring(L, "%s: %s%s", hf_client_type, push_label(L, driver),
+                    driver->closed ? " (closed)" : "");
     return 1;
 }
 

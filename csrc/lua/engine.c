@@ -159,15 +159,12 @@ static int l_links(lua_State *L) {
     return 1;
 }
 
-static bool wants_to_open(hf_want want) {
-    return want == HF_WANT_OPEN || want == HF_WANT_LOGIN;
-}
-
 /* Pushes what the driver must do for the link: "open", "close", "write" or false. A link that is
  * merely no longer needed may remain open. */
 static void push_action(lua_State *L, const hf_session *session, hf_time now) {
+    hf_want want = hf_session_wants(session, now);
     if (hf_session_must_close(session)) lua_pushliteral(L, "close");
-    else if (wants_to_open(hf_session_wants(session, now))) lua_pushliteral(L, "open");
+    else if (want == HF_WANT_OPEN || want == HF_WANT_LOGIN) lua_pushliteral(L, "open");
     else if (hf_session_output(session).size > 0) lua_pushliteral(L, "write");
     else lua_pushboolean(L, false);
 }

@@ -35,15 +35,11 @@ void hf_lock_enter(hf_lua_lock *lock) {
     hf_lock_notice_fork(lock);
 }
 
-static bool is_replaced(const hf_lua_lock *lock, const hf_hold *hold) {
-    return hf_client_has_hold_like(lock->driver->client, hold);
-}
-
 /* Returns whether the entry is no longer needed: its loss was reported, and its owner has no newer
  * hold that could be mistaken for the lost one. */
 static bool is_obsolete(const hf_lua_lock *lock, const hf_lock_entry *entry) {
     return entry->count == 0 && !hf_view_of(entry->stake.hold).ending &&
-           !is_replaced(lock, entry->stake.hold);
+           !hf_client_has_hold_like(lock->driver->client, entry->stake.hold);
 }
 
 /* Drops the obsolete entries, except those of `caller`, which is about to acquire: if it acquires
@@ -100,7 +96,7 @@ void hf_lock_add_hold(hf_lua_lock *lock, hf_hold *hold) {
     hf_stake_begin(&entry->stake, lock->driver->client, hold, &lock->losses);
 }
 
-void hf_lock_begin_release(hf_lua_lock *lock, const hf_hold *hold) {
+void hf_lock_begin_release(hf_lua_lock *lock, hf_hold *hold) {
     assert(hf_driver_is_entered(lock->driver));
     for (size_t i = 0; i < lock->entry_count; i++) {
         hf_lock_entry *entry = &lock->entries[i];
@@ -130,7 +126,8 @@ void hf_lock_end_release(hf_lua_lock *lock, hf_hold *hold) {
         if (entry->releasing > 0) entry->releasing--;
         if (entry->releasing > entry->count) entry->releasing = entry->count;
         stop_renewing(lock, entry);
-        bool lost = view.state == HF_HOLD_LOST && is_replaced(lock, hold);
+        bool lost =
+            view.state == HF_HOLD_LOST && hf_client_has_hold_like(lock->driver->client, hold);
         if (entry->count == 0 && !lost && !view.ending) drop_entry(lock, i);
     }
     if (!has_entry && !view.over) hf_hold_add_stray(hold);

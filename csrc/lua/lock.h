@@ -109,7 +109,7 @@ void hf_lock_add_hold(hf_lua_lock *lock, hf_hold *hold);
 
 /* Records that a release of the hold has begun. Until it ends, only the release's operation, not
  * the handle, may abandon the hold. */
-void hf_lock_begin_release(hf_lua_lock *lock, const hf_hold *hold);
+void hf_lock_begin_release(hf_lua_lock *lock, hf_hold *hold);
 
 /* Records that a release of the hold has ended. */
 void hf_lock_end_release(hf_lua_lock *lock, hf_hold *hold);

@@ -144,16 +144,10 @@ static void abandon_acquired(const hf_lua_op *self) {
         hf_client_abandon(driver->client, hf_op_hold(op, i), 1, hf_driver_now(driver));
 }
 
-/* Subtracts released holds from the handles' entries, even after an abandoned release. */
-static void end_releases(const hf_lua_op *self) {
+/* Calls `act` for each hold that the operation releases, even if the release was abandoned. */
+static void for_released(const hf_lua_op *self, void (*act)(hf_lua_lock *, hf_hold *)) {
     for (size_t i = 0; hf_op_kind_releases(self->kind) && i < hf_op_hold_count(self->op); i++) {
-        if (hf_op_hold(self->op, i)) hf_lock_end_release(self->locks[i], hf_op_hold(self->op, i));
-    }
-}
-
-static void begin_releases(const hf_lua_op *self) {
-    for (size_t i = 0; hf_op_kind_releases(self->kind) && i < hf_op_hold_count(self->op); i++) {
-        if (hf_op_hold(self->op, i)) hf_lock_begin_release(self->locks[i], hf_op_hold(self->op, i));
+        if (hf_op_hold(self->op, i)) act(self->locks[i], hf_op_hold(self->op, i));
     }
 }
 
@@ -297,7 +291,7 @@ int hf_lua_op_begin(lua_State *L, hf_lua_op *self, const hf_op_spec *spec) {
     self->generation = driver->generation;
     if (self->count > 0 && prepare_to_begin(self, spec, &failure))
         self->op = hf_driver_begin(driver, spec);
-    if (self->op) begin_releases(self);
+    if (self->op) for_released(self, hf_lock_begin_release);
     hf_driver_leave(driver);
     if (!self->op && self->count > 0) return luaL_error(L, "not enough memory");
     if (self->op) self->ticket = hf_op_ticket(self->op), pin(self);
@@ -387,7 +381,7 @@ static int l_op_abandon(lua_State *L) {
     if (!self->op) return 0;
     if (hf_lua_op_enter(self)) {
         abandon_acquired(self);
-        end_releases(self);
+        for_released(self, hf_lock_end_release);
         end_op(self, hf_driver_now(self->first->driver));
         hf_driver_wake(self->first->driver);
     }

@@ -161,10 +161,6 @@ static void reset_after_fork(hf_driver *driver) {
     hf_links_make_room(driver);
 }
 
-static bool is_forked(const hf_driver *driver) {
-    return driver->process != hf_process_number();
-}
-
 void hf_driver_ref(hf_driver *driver) {
     assert(driver->refs > 0);
     driver->refs++; /* not atomic: the handles and the client belong to one Lua state */
@@ -187,7 +183,7 @@ void hf_driver_unref(hf_driver *driver) {
 
 void hf_driver_enter(hf_driver *driver) {
     assert(!driver->external || !driver->uses_event_loop);
-    if (is_forked(driver)) reset_after_fork(driver);
+    if (driver->process != hf_process_number()) reset_after_fork(driver);
     if (driver->external) return;
     if (atomic_load(&driver->watchdog_waits)) { /* let it go first: the mutex itself is not fair */
         pthread_mutex_lock(&driver->gate);

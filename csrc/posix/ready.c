@@ -41,10 +41,6 @@ static bool must_change(hf_time fires_at, hf_time at, hf_time now) {
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 
-static hf_watch watch_at(const hf_watch *list, size_t count, size_t i) {
-    return i < count ? list[i] : (hf_watch){.fd = -1};
-}
-
 /* An epoll set with the watched descriptors and a timer. */
 struct hf_ready {
     int epoll, timer;
@@ -121,7 +117,7 @@ bool hf_ready_watch(hf_ready *ready, const hf_watch *list, size_t count) {
     watches *watched = &ready->watched;
     if (!reserve_watches(watched, count)) return false;
     for (size_t i = 0; i < watched->count; i++) {
-        hf_watch wanted = watch_at(list, count, i);
+        hf_watch wanted = i < count ? list[i] : (hf_watch){.fd = -1};
         if (!is_same_descriptor(&watched->list[i], &wanted)) hf_ready_unwatch(ready, i);
     }
     while (watched->count < count) watched->list[watched->count++] = (hf_watch){.fd = -1};

@@ -287,18 +287,13 @@ static stamps stamp_files(const hf_tls_settings *settings) {
     return current;
 }
 
-static bool are_same_stamps(const stamps *a, const stamps *b) {
-    return a->ca_file == b->ca_file && a->ca_path == b->ca_path && a->cert == b->cert &&
-           a->key == b->key;
-}
-
 /* Returns whether the context is as good as a new one. With a ca_path it is not: OpenSSL reads that
  * directory on demand and caches the files, and a file may change without a change of the
  * directory. So each connection then gets its own context, which costs little. */
 static bool is_current(const hf_tls_settings *settings, const stamps *current) {
     bool reads_on_demand = settings->options.ca_path && !settings->options.accepts_any_certificate;
     return settings->context && !settings->stale_reason[0] && !reads_on_demand &&
-           are_same_stamps(&settings->read_stamps, current);
+           memcmp(&settings->read_stamps, current, sizeof *current) == 0;
 }
 
 /* Returns a context created from the current files, or NULL and a reason if they cannot be used. */

@@ -8,7 +8,7 @@
  * always do, and so does a release that is not awaited. The next call reads these replies, or the
  * watchdog after READ_LEFTOVER_AFTER. */
 static bool leaves_replies(const hf_driver *driver) {
-    return hf_client_decides_early(driver->client) || hf_client_has_detached(driver->client);
+    return hf_client_uses_every_server(driver->client) || hf_client_has_detached(driver->client);
 }
 
 /* Returns the roles of the links that the watchdog reads. While no call runs, it also waits for

@@ -40,7 +40,6 @@ local NO_GUARD = "no guard is a nanosecond"
 local END_IS_OVER = "an end of a nanosecond is over as well"
 local TWO_HOLDS = "the one is about the members' holds, the other about the quorum's own"
 local EQUAL_VALUES = "equal values may stand in any order"
-local EMPTY_TEXT = "nothing is copied of an empty text"
 local BELOW_0 = "each number below 0 is no descriptor"
 local UUID_FOUND = "a byte more is kept, and a whole uuid would have been found"
 local NO_DESCRIPTOR = "no descriptor is 0: they are above the standard streams"
@@ -49,7 +48,6 @@ local READS_MORE = "it only reads what need not be read"
 local NANOSECOND = "it is a nanosecond"
 local MILLISECOND = "it is a millisecond in an hour"
 local A_NUMBER = "a number is always written, and its text is not empty"
-local PIPE_WORKS = "no call for a pipe's own ends fails"
 local MORE_CALLS = "OpenSSL only calls recv more often"
 local FAILURE_BELOW_0 = "each number below 0 is a failure"
 local NO_MUTEX = "an external driver has no mutex to unlock"
@@ -132,7 +130,7 @@ return {
   { "cluster.c:close_cluster", "«    hf_session_free(&cluster->parked);|»", NEVER_OPEN },
   { "nodes.c:free_node", 'the client was closed", «0|1»);', NO_TIME_AT_END },
   { "nodes.c:hf_nodes_one_group", "return «0|1»;", "all keys are in one group, whatever its number" },
-  { "sentinel.c:free_sentinels", "cancel(&sentinels->list[i]); ⇄ hf_request_clear(&sentinels->list[i].request);", "what is taken back is not read" },
+  { "sentinel.c:free_sentinels", "hf_session_drop(&sentinels->list[i].request); ⇄ hf_request_clear(&sentinels->list[i].request);", "what is taken back is not read" },
   { "sentinel.c:write_labels", [[text[«0|1»] = '\0';]], FIRST_SENTINEL },
   { "sentinel.c:write_labels", [[«    text[0] = '\0';|»]], FIRST_SENTINEL },
   { "sentinel.c:write_labels", '(text + used, size «-|+» used, "%s.', TEXT_FITS },
@@ -201,7 +199,7 @@ return {
   { "calls.c:clean_up", "hf_renewer_clean_up(op->client, claim, now); ⇄ hf_client_unblock(op->client, claim, now);", SENT_LATER },
   { "calls.c:on_released", "«HF_VERDICT_UNEXPECTED|HF_VERDICT_YES»", NOT_PASSED_ON },
   { "calls.c:on_released", "hf_op_succeed(op); ⇄ end_hold(op, verdict, now);", RELEASE_UNREAD },
-  { "calls.c:begin_release", "hf_op_succeed(op); ⇄ drop_from_table(op, now);", RELEASE_UNREAD },
+  { "calls.c:begin_release", "hf_op_succeed(op); ⇄ hf_op_drop_hold(op, op->hold, now);", RELEASE_UNREAD },
   { "calls.c:on_completed", "«HF_VERDICT_UNEXPECTED|HF_VERDICT_YES»", NOT_PASSED_ON },
   { "calls.c:begin_extend", "if (lease > «0|1») { /* a shorter", "no lease is a nanosecond" },
   { "calls.c:on_info", "hf_wire_read_info(reply, op->result.info); ⇄ hf_op_succeed(op);", "nobody looks before both are done" },
@@ -270,7 +268,6 @@ return {
   { "round_calls.c:compare_descending", "right) - (left «>|>=» right);", EQUAL_VALUES },
   { "round_calls.c:combine_values", "values[HF_QUORUM_MAX] = {«0|1»};", "each value that is read has been written" },
   { "round_calls.c:combine_info", "info->token «>|>=» other->token", "equal tokens are one token" },
-  { "types.c:hf_slice_copy", "(from.size «>|>=» 0) memcpy(", EMPTY_TEXT },
   { "votes.c:hf_votes_ask_all", "hf_votes_begin(op, now); ⇄ choose_owner(op);", "the one is about the votes, the other about the owner" },
   { "votes.c:list_failures", "count && used «<|<=» size; i+", "without room nothing is written" },
   { "holdfast/deadlocks.lua:holders_of", "readers or 0) «>|>=» 1 then list =", "info names a lone reader, or the writer that reads as well" },
@@ -306,7 +303,6 @@ return {
   { "posix/driver.c:hf_driver_unref", "hf_driver_close_ready_fd(driver); ⇄ hf_client_delete(driver->client);", "the one is the loop's descriptor, the other the client" },
   { "posix/driver.c:loop_deadline", "due ? «0|1» : hf_client_next_tick", NO_NANOSECOND },
   { "posix/driver.c:hf_driver_prepare_wait", "driver->ready) return -«1|2»;", BELOW_0 },
-  { "posix/driver.c:hf_driver_close", "driver->wake[end] = -«1|2»;", BELOW_0 },
   { "posix/job.c:contains_uuid", "text[4096 «+|-» HF_UUID_SIZE];", "an environment is read in pieces, of any size above a uuid's" },
   { "posix/job.c:contains_uuid", "= filled «<|<=» HF_UUID_SIZE ?", UUID_FOUND },
   { "posix/job.c:contains_uuid", "filled : HF_UUID_SIZE - «1|0»;", UUID_FOUND },
@@ -333,7 +329,7 @@ return {
   { "posix/links.c:hf_links_watch", "list = count «<=|<» HF_LINKS ? buf", "room is asked for instead" },
   { "posix/links.c:hf_links_watch", "link].fd >= «0|1») list[link].", NO_DESCRIPTOR },
   { "posix/net.c", "int notify[«2|3»];", ONLY_ROOM },
-  { "posix/net.c:free_lookup", "close_pipe(lookup); ⇄ pthread_mutex_destroy(&lookup->mutex);", "the one is the pipe, the other the mutex" },
+  { "posix/net.c:free_lookup", "hf_pipe_close(lookup->notify); ⇄ pthread_mutex_destroy(&lookup->mutex);", "the one is the pipe, the other the mutex" },
   { "posix/net.c:start_lookup", "= lookup->notify[1] = -«1|2»;", BELOW_0 },
   { "posix/net.c:hf_file_close", "if (fd < «0|1») return;", NO_DESCRIPTOR },
   { "posix/net.c:close_socket", "dial->fd >= «0|1») close(dial->", NO_DESCRIPTOR },
@@ -359,8 +355,6 @@ return {
   { "posix/system.c:hf_pipe_drain", "sizeof bytes) «>|>=» 0) continue", "the other end is open, so there is no end of the stream" },
   { "posix/system.c:hf_prepare_wait", "setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout); ⇄ fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);", "two settings of one socket" },
   { "posix/system.c", "(page, size, -«1|2») != 0 &&", "there is no such advice either" },
-  { "posix/system.c:hf_pipe", "end = 0; end «<|<=» 2; end++", PIPE_WORKS },
-  { "posix/system.c:hf_pipe", "end = 0; end «<|>=» 2; end++", PIPE_WORKS },
   { "posix/system.c:hf_send", "if (sent < «0|1» && error ==", "a send that succeeds has sent a byte" },
   { "posix/system.c:hf_send", "«    errno = error;|»", "the calls between set no errno" },
   { "posix/system.c:hf_recv_wait", "milliseconds(span)) < 0) return -«1|2»;", FAILURE_BELOW_0 },
@@ -405,7 +399,7 @@ return {
   { "lua/lock.c:l_gc", "!lock->driver) return «0|1»;", "nothing reads what a finalizer returns" },
   { "lua/module.c", "const char MODULE_ADDRESS = «0|1»; /* an", "only its address is used" },
   { "lua/op.c:hf_lua_op_begin", "self->ticket : «0|1»);", "only a wait uses the number, and this operation is done as it begins" },
-  { "lua/op.c:l_op_abandon", "abandon_acquired(self); ⇄ end_releases(self);", "one is about what acquires, the other about what releases" },
+  { "lua/op.c:l_op_abandon", "abandon_acquired(self); ⇄ for_released(self, hf_lock_end_release);", "one is about what acquires, the other about what releases" },
   { "lua/owner.c:hf_lock_caller", "lock->handle > «0|1» ? lock->handle", "a client's first handle is a semaphore's reader, which takes nothing" },
   { "lua/template.c:l_new", "luaL_checktype(L, 1, LUA_TTABLE); ⇄ hf_new_object(L, 1, hf_template_type);", "the library gives it a table, and without one both raise" },
   { "lua/watchdog.c:l_holds", "hf_driver_leave(driver); ⇄ lua_pushinteger(L, (lua_Integer)renewed);", INTEGER_PUSHED },

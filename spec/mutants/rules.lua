@@ -35,7 +35,7 @@ local function code_of_c(text)
   text = text:gsub("'[^'\n][^'\n]?'", blank)
   text = text:gsub("typedef enum[^{;]*%b{}", blank):gsub("%f[^\n%z]#[^\n]*", blank)
   -- What no test can see: what is asserted, room for characters that is larger, rows of numbers.
-  text = text:gsub("%f[%w_]assert%b()", blank):gsub("%f[%w_]hf_hold_check%b();", blank)
+  text = text:gsub("%f[%w_]assert%b()", blank):gsub("%f[%w_]check_state%b();", blank)
   text = text:gsub("%f[%w_](lua_createtable%()([^\n]*)", blank_room)
     :gsub("%f[%w_](luaL_checkstack%()([^\n]*)", blank_room)
   text = text:gsub("%f[%w_]char [%w_]+%b[][^;\n]*", function(declared)

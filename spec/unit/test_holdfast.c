@@ -179,10 +179,10 @@ TEST(a_client_has_one_server_object_for_each_configured_server) {
     }
 }
 
-TEST(each_topology_says_whether_calls_use_every_server_and_may_be_decided_early) {
-    CASES(hf_mode mode; bool everywhere, early; size_t beside) =
-        LIST({HF_MODE_ONE, false, false, 0}, {HF_MODE_QUORUM, true, true, 0},
-             {HF_MODE_SHARDS, false, false, 1}, {HF_MODE_CLUSTER, false, false, 0});
+TEST(each_topology_says_whether_calls_use_every_server) {
+    CASES(hf_mode mode; bool everywhere; size_t beside) =
+        LIST({HF_MODE_ONE, false, 0}, {HF_MODE_QUORUM, true, 0}, {HF_MODE_SHARDS, false, 1},
+             {HF_MODE_CLUSTER, false, 0});
     static const hf_server servers[] = {{.host = "h", .port = 1, .label = "h:1"}};
     static const hf_shard shards[] = {{NULL, 1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -190,7 +190,6 @@ TEST(each_topology_says_whether_calls_use_every_server_and_may_be_decided_early)
         config.shards = shards;
         hf_client *made = hf_client_new(&config, ENTROPY);
         CHECK_EQ_INT(hf_client_uses_every_server(made), cases[i].everywhere);
-        CHECK_EQ_INT(hf_client_decides_early(made), cases[i].early);
         CHECK_EQ_INT(hf_client_node_of_lock(made, ME), cases[i].beside);
         CHECK_STR(hf_session_run_id(hf_client_link_of_key(made, ME, 0)), "");
         CHECK(!hf_client_link_of_key(made, ME, 1));

@@ -245,7 +245,6 @@ static bool is_wrong_type(const char *error) {
     return strstr(error, "WRONGTYPE"); /* servers before 7 put it inside a script error */
 }
 
-/* Returns the known error that this reply reports, or NULL. */
 static const struct known_error *find_known_error(const char *error) {
     const struct known_error *inside = NULL;
     for (size_t i = 0; i < sizeof KNOWN_ERRORS / sizeof *KNOWN_ERRORS; i++) {

@@ -247,7 +247,6 @@ static void requeue_sent(hf_session *session) {
     session->queue = head;
 }
 
-/* Returns whether the last connection ended with a transient refusal. */
 static bool ended_by_transient_refusal(const hf_session *session) {
     return hf_refusal_is_transient(hf_refusal_of(session->reason), false);
 }
@@ -350,7 +349,6 @@ static const char *early_hang_up_text(const hf_session *session) {
                             "may reject CLIENT or SELECT";
 }
 
-/* Returns the likely reason why the server closed the connection. */
 static const char *hang_up_text(const hf_session *session) {
     if (session->state != HF_SESSION_READY || !session->has_received)
         return early_hang_up_text(session);
@@ -710,64 +708,64 @@ static void become_ready(hf_session *session, hf_time now) {
 static const char EXPOSED_TEST[] =
     "return pcall(function() getmetatable('').holdfast = nil end) and 1 or 0";
 
+/* Sends a command of the log-in, and stores the index of its reply. */
+static bool send_at_login(hf_session *session, size_t *index, size_t count, const hf_slice *args) {
+    *index = session->login_sent++;
+    return hf_session_send(session, count, args);
+}
+
 /* Asks a cluster node for its id, and whether it supports sharded channels. Like Redisson, assumes
  * that a node that knows PUBSUB SHARDNUMSUB supports them. A different version or node comes with a
  * new connection, so asking once per log-in is enough. */
-static bool ask_node(hf_session *session, size_t *sent) {
+static bool ask_node(hf_session *session) {
     hf_slice id[] = {{"CLUSTER", 7}, {"MYID", 4}},
              sharded[] = {{"PUBSUB", 6}, {"SHARDNUMSUB", 11}, {"0", 1}};
-    session->login_id = (*sent)++;
-    session->login_sharded = (*sent)++;
     session->sharded = false;
-    return hf_session_send(session, 2, id) && hf_session_send(session, 3, sharded);
+    return send_at_login(session, &session->login_id, 2, id) &&
+           send_at_login(session, &session->login_sharded, 3, sharded);
 }
 
 static bool send_login(hf_session *session) {
     const hf_session_config *config = session->config;
     const hf_server *server = session->server;
-    size_t sent = 0;
+    size_t unused;
+    session->login_sent = 0;
     session->login_auth = session->login_select = session->login_role = SIZE_MAX;
     session->login_info = session->login_known = session->login_scripts = SIZE_MAX;
     session->login_id = session->login_sharded = SIZE_MAX;
     if (server->user[0] || server->password[0]) {
         hf_slice auth[] = {{"AUTH", 4}, hf_slice_of(server->user), hf_slice_of(server->password)};
-        session->login_auth = sent++;
         if (server->user[0] == '\0') auth[1] = auth[2];
-        if (!hf_session_send(session, server->user[0] ? 3 : 2, auth)) return false;
+        if (!send_at_login(session, &session->login_auth, server->user[0] ? 3 : 2, auth))
+            return false;
     }
     if (server->db > 0) {
         char text[24];
         hf_slice select[] = {{"SELECT", 6}, hf_decimal(text, server->db)};
-        session->login_select = sent++;
-        if (!hf_session_send(session, 2, select)) return false;
+        if (!send_at_login(session, &session->login_select, 2, select)) return false;
     }
     if (config->name[0]) {
         hf_slice setname[] = {{"CLIENT", 6}, {"SETNAME", 7}, hf_slice_of(config->name)};
-        sent++;
-        if (!hf_session_send(session, 3, setname)) return false;
+        if (!send_at_login(session, &unused, 3, setname)) return false;
     }
     if (session->follows_master) {
         hf_slice role[] = {{"ROLE", 4}};
-        session->login_role = sent++;
-        if (!hf_session_send(session, 1, role)) return false;
+        if (!send_at_login(session, &session->login_role, 1, role)) return false;
     }
     if (config->reads_server_info) {
         hf_slice info[] = {{"INFO", 4}, {"server", 6}};
-        session->login_info = sent++;
-        if (!hf_session_send(session, 2, info)) return false;
+        if (!send_at_login(session, &session->login_info, 2, info)) return false;
     }
     if (config->reads_known_run) {
         hf_slice get[] = {{"GET", 3}, hf_slice_of(HF_KNOWN_KEY)};
-        session->login_known = sent++;
-        if (!hf_session_send(session, 2, get)) return false;
+        if (!send_at_login(session, &session->login_known, 2, get)) return false;
     }
     if (config->tests_script_isolation && !session->subscriber) {
         hf_slice eval[] = {{"EVAL", 4}, hf_slice_of(EXPOSED_TEST), {"0", 1}};
-        session->login_scripts = sent++;
-        if (!hf_session_send(session, 3, eval)) return false;
+        if (!send_at_login(session, &session->login_scripts, 3, eval)) return false;
     }
-    if (session->node_id && !ask_node(session, &sent)) return false;
-    session->login_sent = session->login_left = sent;
+    if (session->node_id && !ask_node(session)) return false;
+    session->login_left = session->login_sent;
     return true;
 }
 

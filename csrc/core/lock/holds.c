@@ -189,9 +189,11 @@ static bool grow_heap(hf_holds *holds) {
     return true;
 }
 
+static void check_state(const hf_hold *hold);
+
 static void check_claim(const hf_claim *claim) {
-    if (claim->hold) hf_hold_check(claim->hold); /* this also checks the claim */
-    else hf_claim_check(claim);
+    hf_claim_check(claim);
+    if (claim->hold) check_state(claim->hold);
 }
 
 void hf_holds_set_wake_at(hf_holds *holds, hf_claim *claim, hf_time at) {
@@ -210,8 +212,7 @@ void hf_holds_resort(hf_holds *holds) {
 void hf_holds_wake_all(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_time at) {
     for (size_t i = 0; i < holds->count; i++) {
         hf_claim *claim = holds->heap[i];
-        bool held = hf_claim_is_held(claim) && claim->kind == kind;
-        if (held && hf_slice_equal(hf_claim_key(claim), key))
+        if (hf_claim_is_held(claim) && is_for(claim, kind, key))
             claim->wake_at = hf_time_min(claim->wake_at, at);
     }
     hf_holds_resort(holds);
@@ -421,11 +422,6 @@ void hf_hold_become(hf_hold *hold, hf_hold_state state) {
     if (state == HF_HOLD_HELD && hf_claim_is_requested(hold->claim))
         hf_claim_become(hold->claim, HF_CLAIM_ACTIVE);
     if (state != HF_HOLD_HELD && hf_hold_in_table(hold)) end_keep(hold->claim);
-    check_state(hold);
-}
-
-void hf_hold_check(const hf_hold *hold) {
-    hf_claim_check(hold->claim);
     check_state(hold);
 }
 

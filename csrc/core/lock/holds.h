@@ -135,9 +135,6 @@ void hf_holds_remove(hf_holds *holds, hf_claim *claim);
  * becomes HELD makes its REQUESTED claim ACTIVE. */
 void hf_hold_become(hf_hold *hold, hf_hold_state state);
 
-/* Asserts the invariants of a hold. */
-void hf_hold_check(const hf_hold *hold);
-
 /* Asserts the invariants of the table, and what must be true of its claims once the event at `now`
  * has been handled. Examines at most the first 64 claims of the heap. */
 void hf_holds_check(const hf_holds *holds, hf_time now);

@@ -129,20 +129,20 @@ hf_slice hf_names_key_of_queue(hf_slice name) {
     return key.data[0] == ':' ? (hf_slice){key.data + 1, key.size - 1} : NO_KEY;
 }
 
-size_t hf_names_lease(char *text, hf_slice key, hf_slice owner) {
+/* Writes "<prefix>{key}:<owner>", and returns its end. */
+static char *put_key_and_owner(char *at, const char *prefix, hf_slice key, hf_slice owner) {
     hf_slice name;
-    char *at = put_name(text, "", key, memchr(key.data, '{', key.size) != NULL, &name);
-    at = put(at, (hf_slice){":", 1});
-    at = put(at, owner);
+    at = put_name(at, prefix, key, memchr(key.data, '{', key.size) != NULL, &name);
+    return put(put(at, (hf_slice){":", 1}), owner);
+}
+
+size_t hf_names_lease(char *text, hf_slice key, hf_slice owner) {
+    char *at = put_key_and_owner(text, "", key, owner);
     return (size_t)(put(at, hf_slice_of(":rwlock_timeout:1")) - text);
 }
 
 size_t hf_names_note(char *text, hf_slice key, hf_slice owner) {
-    hf_slice name;
-    bool has_brace = memchr(key.data, '{', key.size) != NULL;
-    char *at = put_name(text, hf_prefix.call, key, has_brace, &name);
-    at = put(at, (hf_slice){":", 1});
-    return (size_t)(put(at, owner) - text);
+    return (size_t)(put_key_and_owner(text, hf_prefix.call, key, owner) - text);
 }
 
 bool hf_names_pattern(const hf_names *names, hf_slice *pattern) {

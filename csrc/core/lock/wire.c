@@ -223,14 +223,12 @@ bool hf_wire_raise_counter(hf_request *request, const hf_names *names, uint64_t 
     return hf_request_call(request, hf_program_raise, 1, sizeof args / sizeof *args, args);
 }
 
-/* ---- a fence ---- */
+/* ---- fences and schedules ---- */
 
 bool hf_wire_is_fence_accepted(const hf_reply *reply) {
     return hf_reply_integer_at(reply, 0, 0) == 1 && reply->size == 2 &&
            reply->elements[1]->type == HF_REPLY_STRING;
 }
-
-/* ---- the runs of a schedule ---- */
 
 bool hf_wire_is_run(const hf_reply *reply) {
     if (reply->type != HF_REPLY_ARRAY || reply->size != 4) return false;
@@ -296,7 +294,6 @@ bool hf_wire_read_count(const hf_reply *reply, long long *count) {
 
 /* ---- several locks ---- */
 
-/* Encodes a renewal of the keys that store the permits' leases. */
 bool hf_wire_renew_permits(hf_request *request, const hf_kind *kind, size_t count,
                            const hf_slice *keys, const hf_slice *owners, const hf_time *leases) {
     hf_names *names[HF_RENEWALS_MAX];

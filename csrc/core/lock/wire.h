@@ -77,13 +77,11 @@ bool hf_wire_ping(hf_request *request);
 bool hf_wire_raise_counter(hf_request *request, const hf_names *names, uint64_t token_floor,
                            uint64_t token_ttl_ms);
 
-/* ---- a fence ---- */
+/* ---- fences and schedules ---- */
 
 /* Returns whether this reply of a fence's program says that the commands have run. The second
  * element of the reply is then a string that contains their replies. */
 bool hf_wire_is_fence_accepted(const hf_reply *reply);
-
-/* ---- the runs of a schedule ---- */
 
 /* Returns whether this is a reply of the program that records runs: three numbers and a record. */
 bool hf_wire_is_run(const hf_reply *reply);

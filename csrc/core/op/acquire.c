@@ -35,7 +35,6 @@
 #define MAX_HOLDS 1000000000LL     /* the maximum count of an owner's holds in all its processes */
 #define MAX_RECOUNTS 3             /* how many times to retry if other processes change the count */
 
-static void ask(hf_op *op, hf_time now);
 static void on_reply(hf_request *request, const hf_reply *reply, hf_time now);
 static void on_cancelled(hf_request *request, const hf_reply *reply, hf_time now);
 static void on_recheck(hf_op *op, hf_time delay, hf_time now);
@@ -132,7 +131,6 @@ void hf_acquire_fail_as_deadlock(hf_op *op) {
             "use an event-loop driver to avoid this");
 }
 
-/* Fails the operation with the usual message for this code. */
 static void fail_with_code(hf_op *op, hf_code code, hf_time now) {
     if (code == HF_BUSY) fail_busy(op, now);
     else if (code == HF_DEADLOCK) hf_acquire_fail_as_deadlock(op);
@@ -781,8 +779,7 @@ static void begin(hf_op *op, hf_time now) {
     if (!hf_kept_begin(op, now)) hf_acquire_ask(op, now);
 }
 
-/* Returns whether the acquire has waited for another call of its caller. That may have been a
- * series of short calls, so a call that has just ended counts, too. */
+/* The wait may have been for a series of short calls, so a call that has just ended counts, too. */
 bool hf_acquire_waited_for_other_call(const hf_op *op, hf_time now) {
     const hf_claim *claim = op->awaited_claim;
     if (op->spec.wait == 0 || hf_claim_is_leaving(claim)) return false;
@@ -915,8 +912,7 @@ static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
 
 static void on_denied(hf_op *op, hf_code code, const char *reason, hf_time now) {
     undo(op, now);
-    hf_op_fail(op, code, "%s", reason);
-    finish(op, now);
+    fail_with_reason(op, code, reason, now);
 }
 
 static void on_cycle(hf_op *op, hf_time now) {

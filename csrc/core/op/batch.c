@@ -13,10 +13,6 @@
 #include "op/renew.h"
 #include "op/taking.h"
 
-static bool acquires(const hf_op *op) {
-    return op->impl->acquires;
-}
-
 static void free_hold(hf_op *op, hf_hold *hold, hf_time now) {
     hf_renewer_abandon_dropped(op->client, hold, now);
     hf_renewer_forget(op->client, hold, now);
@@ -83,7 +79,7 @@ static bool has_nothing_to_release(const hf_hold *hold) {
 static hf_hold *find_hold(hf_op *op, size_t i, hf_time now) {
     hf_hold *hold = hf_op_find_hold(op, op->spec.batch[i]->key, now);
     if (!hold) return NULL;
-    if (!acquires(op)) return has_nothing_to_release(hold) ? NULL : hold;
+    if (!op->impl->acquires) return has_nothing_to_release(hold) ? NULL : hold;
     if (!hf_hold_is_lost(hold)) return hold;
     hf_op_drop_lost(op, hold, now);
     return NULL;
@@ -91,7 +87,7 @@ static hf_hold *find_hold(hf_op *op, size_t i, hf_time now) {
 
 /* Returns the caller's leaving claim to lock `i`, which an acquire must not overtake, or NULL. */
 static hf_claim *find_leaving(const hf_op *op, size_t i) {
-    if (!acquires(op)) return NULL;
+    if (!op->impl->acquires) return NULL;
     return hf_holds_find_leaving(&op->client->holds, op->spec.lock_kind, op->spec.batch[i]->key,
                                  op->spec.caller);
 }
@@ -122,8 +118,8 @@ static void fail_out_of_memory(hf_op *op, hf_time now) {
  * memory. */
 static bool choose_hold(hf_op *op, size_t i, hf_time now) {
     hf_hold *hold = find_hold(op, i, now);
-    if (!hold && acquires(op)) hold = hf_op_add_hold(op, op->spec.batch[i]->key);
-    if (!hold) return !acquires(op);
+    if (!hold && op->impl->acquires) hold = hf_op_add_hold(op, op->spec.batch[i]->key);
+    if (!hold) return !op->impl->acquires;
     hf_hold_ref(hold);
     op->batch.holds[i] = hold;
     return true;
@@ -157,12 +153,12 @@ static bool encode(hf_op *op, hf_time now) {
         locks[i] = (hf_wire_batch_lock){
             .names = op->spec.batch[i],
             .owner = hold ? hf_hold_owner(hold) : HF_NO_TEXT,
-            .holds = acquires(op) || entries == 0 ? entries : entries - 1,
+            .holds = op->impl->acquires || entries == 0 ? entries : entries - 1,
             .lease = hold ? hf_claim_lease_within(hold->claim, hold->claim->lease, now) : 0};
         if (hold) lease = hf_claim_lease_within(hold->claim, lease, now);
     }
     bool encoded =
-        acquires(op)
+        op->impl->acquires
             ? hf_wire_acquire_all(&op->request, op->spec.lock_kind, count, locks, grant_lease,
                                   lease, op->spec.token_ttl_ms) &&
                   hf_client_sync(op->client, &op->request)
@@ -335,8 +331,6 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
 
 /* ---- beginning and ending ---- */
 
-#define NOT_BY_QUORUM "one-step operations on several locks need a single server, not a quorum"
-
 static bool has_a_hold(const hf_op *op) {
     for (size_t i = 0; i < op->spec.batch_count; i++) {
         if (op->batch.holds[i]) return true;
@@ -371,7 +365,7 @@ static void forget_ended(hf_op *op, hf_time now) {
 /* Chooses the holds. Returns whether all of them can be used now. If not, the operation waits or
  * has failed. */
 static bool take_holds(hf_op *op, hf_time now) {
-    if (acquires(op))
+    if (op->impl->acquires)
         return !await_kept(op, now) && prepare_holds(op, now) && choose_holds(op, now);
     if (op->batch.holds) forget_ended(op, now);
     else if (!choose_holds(op, now)) return false;
@@ -394,8 +388,8 @@ static void begin(hf_op *op, hf_time now) {
         return;
     }
     hf_time deadline = op->begun_at + op->client->config.session.command_timeout;
-    op->request.accepted = !acquires(op);
-    hf_op_send(op, acquires(op) ? on_acquired : on_released, deadline, false, now);
+    op->request.accepted = !op->impl->acquires;
+    hf_op_send(op, op->impl->acquires ? on_acquired : on_released, deadline, false, now);
 }
 
 static void abandon_entry(hf_op *op, hf_hold *hold, hf_time now) {
@@ -404,8 +398,8 @@ static void abandon_entry(hf_op *op, hf_hold *hold, hf_time now) {
 
 static void abandon(hf_op *op, hf_time now) {
     hf_session_drop(&op->request);
-    if (op->blocked && !acquires(op)) for_each(op, abandon_entry, now);
-    else for_each(op, acquires(op) ? undo_hold : release_in_background, now);
+    if (op->blocked && !op->impl->acquires) for_each(op, abandon_entry, now);
+    else for_each(op, op->impl->acquires ? undo_hold : release_in_background, now);
 }
 
 static void end_batch(hf_op *op, hf_time now) {
@@ -414,14 +408,16 @@ static void end_batch(hf_op *op, hf_time now) {
 }
 
 #define ALL_IMPL(name, text, acquiring)                                                            \
-    const hf_op_impl hf_##name##_all_impl = {.verb = (text),                                       \
-                                             .quorum_refusal = NOT_BY_QUORUM,                      \
-                                             .acquires = (acquiring),                              \
-                                             .releases = !(acquiring),                             \
-                                             .begin = begin,                                       \
-                                             .unblock = begin,                                     \
-                                             .abandon = abandon,                                   \
-                                             .end = end_batch}
+    const hf_op_impl hf_##name##_all_impl = {                                                      \
+        .verb = (text),                                                                            \
+        .quorum_refusal =                                                                          \
+            "one-step operations on several locks need a single server, not a quorum",             \
+        .acquires = (acquiring),                                                                   \
+        .releases = !(acquiring),                                                                  \
+        .begin = begin,                                                                            \
+        .unblock = begin,                                                                          \
+        .abandon = abandon,                                                                        \
+        .end = end_batch}
 
 ALL_IMPL(acquire, "acquire", true);
 ALL_IMPL(release, "release", false);

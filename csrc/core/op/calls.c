@@ -104,16 +104,12 @@ static bool is_overtaken(const hf_hold *hold) {
     return hold->detached && !hf_hold_in_table(hold) && hf_claim_is_leaving(hold->claim);
 }
 
-static void drop_from_table(hf_op *op, hf_time now) {
-    hf_op_drop_hold(op, op->hold, now);
-}
-
 /* Drops the hold. It has ended, no matter what the reply was. */
 static void end_hold(hf_op *op, hf_verdict verdict, hf_time now) {
     hf_hold *hold = op->hold;
     if (verdict == HF_VERDICT_NEEDS_LEAVE)
         hf_renewer_grant_to_next(op->client, hold->claim->kind, hf_hold_key(hold), now);
-    drop_from_table(op, now);
+    hf_op_drop_hold(op, op->hold, now);
 }
 
 static void on_still_held(hf_op *op, const hf_request *request, hf_time now) {
@@ -127,7 +123,7 @@ static void on_still_held(hf_op *op, const hf_request *request, hf_time now) {
     }
     op->client->stats.releases++;
     hf_op_succeed(op);
-    if (is_last) drop_from_table(op, now);
+    if (is_last) hf_op_drop_hold(op, op->hold, now);
     else hf_renewer_on_entry_released(op->client, hold, request->sent_at, now);
 }
 
@@ -140,7 +136,7 @@ static void on_not_found(hf_op *op, const hf_request *request, hf_verdict verdic
     } else {
         on_gone(op, verdict, now);
     }
-    drop_from_table(op, now);
+    hf_op_drop_hold(op, op->hold, now);
 }
 
 /* Returns whether the command was sent and must not be sent again. */
@@ -172,7 +168,7 @@ static void clean_up(hf_op *op, hf_time now) {
         else hf_renewer_resume(op->client, claim, now);
         hf_client_unblock(op->client, claim, now);
     } else if (is_final) {
-        drop_from_table(op, now);
+        hf_op_drop_hold(op, op->hold, now);
     } else { /* the clean-up must follow the release that may be under way */
         hf_renewer_clean_up_on_same_connection(op->client, hold->claim, now);
     }
@@ -213,7 +209,7 @@ static void begin_release(hf_op *op, hf_time now) {
     if (hold->claim->count == 1 && hf_kept_take_back(op->client, hold, now)) {
         op->client->stats.releases++;
         hf_op_succeed(op);
-        drop_from_table(op, now);
+        hf_op_drop_hold(op, op->hold, now);
         return;
     }
     hf_wire_lock lock = hf_op_wire_lock(op, hf_claim_owner(hold->claim));
@@ -438,7 +434,7 @@ static void abandon_release(hf_op *op, hf_time now) {
 /* If the record was not sent before, the key remains taken until its lease ends. */
 static void abandon_complete(hf_op *op, hf_time now) {
     if (!op->blocked && !write_later(op, now)) continue_alone(op);
-    if (!op->blocked) drop_from_table(op, now);
+    if (!op->blocked) hf_op_drop_hold(op, op->hold, now);
     else if (hf_hold_in_table(op->hold)) hf_holds_remove(&op->client->holds, op->hold->claim);
 }
 

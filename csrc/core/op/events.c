@@ -298,19 +298,14 @@ static void on_late_grant(hf_node *node, const hf_message *grant, hf_time now) {
     if (claim) hf_holds_mark_late_grant(holds, claim);
 }
 
-static void on_grant(hf_node *node, hf_op *op, const hf_message *grant, hf_time now) {
-    if (!op) {
-        on_late_grant(node, grant, now);
-        return;
-    }
-    if (is_for(grant, op->spec.lock_kind, op->spec.names->key))
-        op->impl->wait->on_grant(op, grant, now);
-}
-
 /* A message may contain grants to several waiters for one key. */
 static void on_grants(hf_node *node, hf_message *grant, hf_time now) {
-    do on_grant(node, waiter_of(node->client, grant->number), grant, now);
-    while (hf_wire_next_grant(grant));
+    do {
+        hf_op *op = waiter_of(node->client, grant->number);
+        if (!op) on_late_grant(node, grant, now);
+        else if (is_for(grant, op->spec.lock_kind, op->spec.names->key))
+            op->impl->wait->on_grant(op, grant, now);
+    } while (hf_wire_next_grant(grant));
 }
 
 static void on_message(hf_node *node, hf_slice text, hf_time now) {

@@ -258,16 +258,11 @@ static void begin_on_idle_lock(hf_kept *kept, hf_op *op, hf_time now) {
  * would find the lock taken. */
 static hf_claim *find_leaving_unfailed(hf_client *client, const hf_kind *kind, hf_slice key) {
     hf_claim *claim = find_leaving(client, kind, key);
-    bool unfailed = claim && claim->failures == 0;
-    return unfailed ? claim : NULL;
+    return claim && claim->failures == 0 ? claim : NULL;
 }
 
 static bool is_idle(const hf_kept *kept) {
     return kept->keep.claim && hf_claim_is_idle(kept->keep.claim);
-}
-
-static bool is_lent(const hf_kept *kept) {
-    return kept->keep.claim && kept->keep.claim->hold;
 }
 
 /* Gives the idle lock of this kind back to the server. Returns its claim, or NULL. */
@@ -311,7 +306,8 @@ bool hf_kept_begin(hf_op *op, hf_time now) {
     if (has_hold(op)) return false;
     if (block_on(op, hf_kept_give_back(client, spec->lock_kind, key, now), now)) return true;
     hf_kept *kept = find_kept(client, spec->lock_kind, key);
-    if (kept && is_lent(kept)) hf_client_refresh(client, kept->keep.claim->hold, now);
+    hf_hold *lent = kept && kept->keep.claim ? kept->keep.claim->hold : NULL;
+    if (lent) hf_client_refresh(client, lent, now);
     if (kept && is_idle(kept)) {
         begin_on_idle_lock(kept, op, now);
         return true;

@@ -22,26 +22,14 @@ static void on_changed(hf_request *request, const hf_reply *reply, hf_time now) 
     }
 }
 
-static void change(hf_op *op, hf_verb verb, hf_time now) {
+static void begin_change(hf_op *op, hf_time now) {
     char owner[HF_OWNER_SIZE];
     hf_wire_lock lock = hf_op_wire_lock(op, hf_op_owner(op, owner));
     hf_time keep = hf_time_max(MIN_NOTE_TTL,
                                NOTE_TTL_IN_TIMEOUTS * op->client->config.session.command_timeout);
-    bool encoded =
-        hf_wire_call_with_note(&op->request, &lock, verb, (long long)op->spec.value, keep, false);
+    bool encoded = hf_wire_call_with_note(&op->request, &lock, hf_op_rows[op->spec.kind].verb,
+                                          (long long)op->spec.value, keep, false);
     hf_op_run(op, encoded, on_changed, now);
-}
-
-static void begin_set(hf_op *op, hf_time now) {
-    change(op, HF_VERB_SET_COUNT, now);
-}
-
-static void begin_count_down(hf_op *op, hf_time now) {
-    change(op, HF_VERB_COUNT_DOWN, now);
-}
-
-static void begin_delete(hf_op *op, hf_time now) {
-    change(op, HF_VERB_DELETE, now);
 }
 
 /* ---- reading the count ---- */
@@ -87,10 +75,10 @@ static const hf_poll_functions poll_functions = {encode_count, read_await_reply,
 #define CALL_IMPL(name, verb_text, begin_fn, ...)                                                  \
     const hf_op_impl hf_##name##_impl = {.verb = (verb_text), .begin = (begin_fn), __VA_ARGS__}
 
-CALL_IMPL(set_count, "set the count of", begin_set, .effect_remains = true);
-CALL_IMPL(count_down, "count down", begin_count_down, .effect_remains = true);
+CALL_IMPL(set_count, "set the count of", begin_change, .effect_remains = true);
+CALL_IMPL(count_down, "count down", begin_change, .effect_remains = true);
 CALL_IMPL(count, "read the count of", begin_count, .on_reply = on_count);
-CALL_IMPL(delete, "delete", begin_delete, .effect_remains = true);
+CALL_IMPL(delete, "delete", begin_change, .effect_remains = true);
 
 const hf_op_impl hf_await_impl = {
     .verb = "wait for",

@@ -291,11 +291,6 @@ static bool copy_lock(hf_op *op) {
     return true;
 }
 
-static void free_copy(hf_op *op) {
-    hf_names_delete(op->owned_names);
-    free(op->owned_caller);
-}
-
 bool hf_op_detach(hf_op *op) {
     assert(!op->detached);
     bool on_one_lock = op->spec.names && !op->spec.batch;
@@ -348,7 +343,8 @@ void hf_op_end(hf_op *op, hf_time now) {
     hf_op_set_awaited_claim(op, NULL);
     assert(!op->wait.needs_events && client->detached >= op->detached);
     client->detached -= op->detached;
-    if (op->detached) free_copy(op);
+    hf_names_delete(op->owned_names);
+    free(op->owned_caller);
     hf_names_delete(op->wait.channels);
     hf_request_clear(&op->request);
     hf_fault_free(&op->failure);

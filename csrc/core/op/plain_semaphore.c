@@ -51,13 +51,13 @@ static void forget_note(hf_op *op) {
     hf_request_clear(&forget);
 }
 
-static bool encode(hf_op *op, hf_verb verb) {
+static bool encode(hf_op *op) {
     char owner[HF_OWNER_SIZE];
     hf_wire_lock lock = hf_op_wire_lock(op, hf_op_owner(op, owner));
     bool ends_turn = op->semaphore.ends_turn;
     op->semaphore.ends_turn = op->semaphore.answered = false;
-    return hf_wire_call_with_note(&op->request, &lock, verb, (int64_t)op->spec.value,
-                                  HF_WIRE_NOTE_TTL, ends_turn);
+    return hf_wire_call_with_note(&op->request, &lock, hf_op_rows[op->spec.kind].verb,
+                                  (int64_t)op->spec.value, HF_WIRE_NOTE_TTL, ends_turn);
 }
 
 /* Records that the reply has arrived. If the command was sent twice, the server may still run the
@@ -96,10 +96,6 @@ static void pass_on(const hf_op *op, long long count, hf_time now) {
         if (!op->client->closed) hf_poll_again(other, now);
         return;
     }
-}
-
-static bool encode_take(hf_op *op) {
-    return encode(op, HF_VERB_ACQUIRE);
 }
 
 /* The reply is { 1 or 0, the number of free permits[, for how many ms a permit not counted in it is
@@ -159,7 +155,7 @@ static const hf_wait_functions wait_functions = {
     HF_POLL_WAIT_FUNCTIONS(on_recheck),
     .on_release_message = on_release_message,
 };
-static const hf_poll_functions poll_functions = {encode_take, read_take_reply, fail_on_timeout,
+static const hf_poll_functions poll_functions = {encode, read_take_reply, fail_on_timeout,
                                                  on_take_ended, false};
 
 /* ---- calls ---- */
@@ -181,7 +177,7 @@ static void on_drained(hf_request *request, const hf_reply *reply, hf_time now) 
 }
 
 static void begin_drain(hf_op *op, hf_time now) {
-    hf_op_run(op, encode(op, HF_VERB_DRAIN), on_drained, now);
+    hf_op_run(op, encode(op), on_drained, now);
 }
 
 static void abandon_drain(hf_op *op, hf_time now) {
@@ -211,7 +207,7 @@ static void on_given(hf_request *request, const hf_reply *reply, hf_time now) {
 
 static void begin_give(hf_op *op, hf_time now) {
     op->request.accepted = adds_permits(op);
-    hf_op_run(op, encode(op, HF_VERB_RELEASE), on_given, now);
+    hf_op_run(op, encode(op), on_given, now);
 }
 
 static void abandon_give(hf_op *op, hf_time now) {

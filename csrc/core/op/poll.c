@@ -28,22 +28,11 @@ static void finish(hf_op *op, hf_time now) {
     hf_op_set_listening(op, false, now);
 }
 
-static void succeed(hf_op *op, hf_time now) {
-    hf_op_succeed(op);
-    finish(op, now);
-}
-
-static void time_out(hf_op *op, hf_time now) {
-    op->impl->poll->on_timeout(op);
-    finish(op, now);
-}
-
 static void fail_interrupted(hf_op *op, hf_time now) {
     hf_op_fail(op, HF_INTERRUPTED, "the wait was interrupted by a signal");
     finish(op, now);
 }
 
-/* Returns when to poll again if no message arrives. */
 static hf_time next_recheck(const hf_op *op, hf_time now) {
     hf_client *client = op->client;
     hf_time interval = client->config.grant_lease;
@@ -88,11 +77,13 @@ static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
     if (op->done) {
         on_failed(op, now);
     } else if (satisfied) {
-        succeed(op, now);
+        hf_op_succeed(op);
+        finish(op, now);
     } else if (op->wait.interrupted) {
         fail_interrupted(op, now);
     } else if (is_last_poll(op)) {
-        time_out(op, now);
+        op->impl->poll->on_timeout(op);
+        finish(op, now);
     } else if (op->wait.woken || now >= op->wait.until) {
         /* the reply may be older than the message or the end of the wait */
         ask(op, now);

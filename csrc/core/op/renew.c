@@ -12,7 +12,6 @@
 #define BATCH_RETRY_DELAY (60 * HF_SECOND) /* how long after the last split to try again */
 #define MAX_TIME_RATIO 4 /* between the longest and the shortest time left in a batch */
 
-/* Returns the link of the claim's node that carries renewals. */
 static const hf_session *renewer_link(const hf_client *client, const hf_claim *claim) {
     return &hf_client_node(client, hf_claim_key(claim))->links[client->config.renewer];
 }

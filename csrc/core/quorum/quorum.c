@@ -22,12 +22,6 @@ struct hf_late_reply {
 
 /* ---- creating and destroying ---- */
 
-/* A member's identity only names its channel, to which the member never subscribes, so the entropy
- * need not come from the system. */
-static void fill_entropy(uint64_t *random, unsigned char entropy[24]) {
-    for (int i = 0; i < 24; i++) entropy[i] = (unsigned char)hf_jitter(random, 256);
-}
-
 static hf_client *new_member(hf_client *client, const hf_server *server) {
     unsigned char entropy[24];
     hf_client_config config = client->config;
@@ -37,7 +31,9 @@ static hf_client *new_member(hf_client *client, const hf_server *server) {
     config.session.server = *server;
     config.session.reads_server_info = config.session.reads_server_info || config.restart_guard > 0;
     config.session.reads_known_run = config.restart_guard > 0;
-    fill_entropy(&client->random, entropy);
+    /* A member's identity only names its channel, to which the member never subscribes, so the
+     * entropy need not come from the system. */
+    for (int i = 0; i < 24; i++) entropy[i] = (unsigned char)hf_jitter(&client->random, 256);
     if (!hf_client_init(member, &config, entropy)) { /* cannot fail with a single server */
         hf_client_free(member);
         free(member);
@@ -566,7 +562,6 @@ static hf_client *client_at(hf_client *client, size_t index) {
 const hf_decider hf_majority_decider = {
     .op_impl = &hf_round_impl,
     .keys_on_every_server = true,
-    .decides_early = true,
     .open = open_members,
     .close = close_members,
     .free = free_members,

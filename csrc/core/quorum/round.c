@@ -16,14 +16,6 @@
 #include "op/operation.h"
 #include "quorum/votes.h"
 
-static bool acquires(const hf_op *op) {
-    return hf_op_impl_of(op)->acquires;
-}
-
-static bool releases(const hf_op *op) {
-    return hf_op_impl_of(op)->releases;
-}
-
 /* Returns why a quorum refuses the operation, or NULL. Raw replies cannot be combined. */
 static const char *refusal_of(const hf_op *op) {
     const char *refusal = hf_op_impl_of(op)->quorum_refusal;
@@ -51,7 +43,7 @@ static hf_time next_tick(const hf_op *op) {
 }
 
 static void stop_blocked(hf_op *op, hf_time now) {
-    if (acquires(op) && hf_acquire_waited_for_other_call(op, now))
+    if (hf_op_impl_of(op)->acquires && hf_acquire_waited_for_other_call(op, now))
         hf_op_stop(op, HF_BUSY, HF_UNDER_WAY, now);
     else hf_op_stop(op, HF_UNREACHABLE, "an earlier command for this key got no reply", now);
 }
@@ -69,7 +61,7 @@ static void tick(hf_op *op, hf_time now) {
         hf_code code = hf_votes_code(op);
         if (now >= op->wait.until) hf_round_fail_acquire(op, code, now);
         else if (now >= round->retry_at) hf_votes_ask_all(op, now);
-    } else if (acquires(op)) {
+    } else if (hf_op_impl_of(op)->acquires) {
         hf_round_check_acquire(op, now);
     } else {
         hf_round_check_call(op, now);
@@ -107,7 +99,7 @@ static void unblock(hf_op *op, hf_time now) {
 }
 
 static void interrupt(hf_op *op, hf_time now) {
-    if (op->done || !acquires(op)) return;
+    if (op->done || !hf_op_impl_of(op)->acquires) return;
     bool waits = op->blocked || op->round->state == HF_ROUND_PAUSING;
     op->wait.interrupted = true;
     op->blocked = false;
@@ -120,16 +112,16 @@ static void abandon(hf_op *op, hf_time now) {
     if (!round) return;
     if (op->blocked) {
         op->blocked = false;
-        if (releases(op)) hf_quorum_abandon(op->client, op->hold, 1, now);
+        if (hf_op_impl_of(op)->releases) hf_quorum_abandon(op->client, op->hold, 1, now);
         return;
     }
-    if (acquires(op)) {
+    if (hf_op_impl_of(op)->acquires) {
         hf_votes_roll_back(op, now);
         hf_round_forget_hold(op);
     } else if (round->hold && hf_hold_is_releasing(round->hold)) {
         hf_quorum_clean_up_member_holds(op->client, round->hold, 0, now);
         if (hf_hold_in_table(round->hold)) hf_holds_remove(&op->client->holds, round->hold->claim);
-    } else if (round->hold && releases(op)) {
+    } else if (round->hold && hf_op_impl_of(op)->releases) {
         hf_round_release_entry(op->client, round->hold, now);
     }
     hf_votes_conclude(op, now);

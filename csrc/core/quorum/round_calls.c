@@ -9,18 +9,6 @@
 #include "quorum/round.h"
 #include "quorum/votes.h"
 
-static bool releases(const hf_op *op) {
-    return hf_op_impl_of(op)->releases;
-}
-
-static bool leaves_record(const hf_op *op) {
-    return hf_op_impl_of(op)->leaves_record;
-}
-
-static bool sets_lease(const hf_op *op) {
-    return hf_op_impl_of(op)->sets_lease;
-}
-
 /* ---- results ---- */
 
 static int compare_descending(const void *a, const void *b) {
@@ -170,12 +158,13 @@ static void finish_release(hf_op *op, bool has_majority, hf_time now) {
         hf_round_fail_lost(op, hold);
     } else {
         hf_votes_fail(op, HF_NO_QUORUM,
-                      leaves_record(op)
+                      hf_op_impl_of(op)->leaves_record
                           ? "recorded it (the others keep the lock until its lease ends)"
                           : "released (the release continues in the background)");
     }
     if (is_last) {
-        if (!leaves_record(op)) hf_quorum_clean_up_member_holds(client, hold, 0, now);
+        if (!hf_op_impl_of(op)->leaves_record)
+            hf_quorum_clean_up_member_holds(client, hold, 0, now);
         if (hf_hold_in_table(hold)) hf_holds_remove(&client->holds, claim);
     } else {
         hf_round_release_entry(client, hold, now);
@@ -185,20 +174,15 @@ static void finish_release(hf_op *op, bool has_majority, hf_time now) {
 
 static void finish_extend_or_check(hf_op *op, bool has_majority, hf_time now) {
     hf_hold *hold = op->round->hold;
-    if (has_majority && sets_lease(op)) hold->claim->lease = op->spec.lease;
+    if (has_majority && hf_op_impl_of(op)->sets_lease) hold->claim->lease = op->spec.lease;
     hf_holds_set_wake_at(&op->client->holds, hold->claim, HF_NEVER);
     hf_quorum_refresh(op->client, hold, now);
     if (hf_hold_is_lost(hold)) hf_round_fail_lost(op, hold);
     else if (!hf_hold_in_table(hold))
         hf_op_fail(op, HF_NOT_HELD, "the lock was released in the meantime");
     else if (has_majority) succeed(op, now);
-    else hf_votes_fail(op, HF_NO_QUORUM, sets_lease(op) ? "extended" : "confirmed");
+    else hf_votes_fail(op, HF_NO_QUORUM, hf_op_impl_of(op)->sets_lease ? "extended" : "confirmed");
     hf_votes_conclude(op, now);
-}
-
-static void finish_on_hold(hf_op *op, bool has_majority, hf_time now) {
-    if (releases(op)) finish_release(op, has_majority, now);
-    else finish_extend_or_check(op, has_majority, now);
 }
 
 /* Returns whether a server has nothing to release: it has no member hold, or one with no more
@@ -206,7 +190,7 @@ static void finish_on_hold(hf_op *op, bool has_majority, hf_time now) {
 static bool has_nothing_to_release(const hf_op *op, size_t index) {
     const hf_hold *hold = op->round->hold, *member_hold = hold->member_holds[index];
     const hf_client *member = hf_quorum_of(op)->members[index];
-    return releases(op) && !leaves_record(op) &&
+    return hf_op_impl_of(op)->releases && !hf_op_impl_of(op)->leaves_record &&
            (!hf_member_hold_is_held(member_hold) ||
             hf_member_hold_entries(member, member_hold) <= hold->claim->count - 1);
 }
@@ -246,11 +230,12 @@ void hf_round_begin_on_hold(hf_op *op, hf_time now) {
     op->round->hold = hold;
     if (hf_hold_is_lost(hold)) {
         hf_round_fail_lost(op, hold);
-        if (releases(op)) hf_quorum_abandon(client, hold, hold->claim->count, now);
+        if (hf_op_impl_of(op)->releases) hf_quorum_abandon(client, hold, hold->claim->count, now);
         return;
     }
     hold->claim->has_command_in_flight = true;
-    bool is_last = releases(op) && (hold->claim->count == 1 || leaves_record(op));
+    bool is_last = hf_op_impl_of(op)->releases &&
+                   (hold->claim->count == 1 || hf_op_impl_of(op)->leaves_record);
     if (is_last) hf_quorum_end_late_replies(client, hold, now);
     ask_members(op, now);
     if (is_last) hf_hold_become(hold, HF_HOLD_RELEASING);
@@ -259,11 +244,8 @@ void hf_round_begin_on_hold(hf_op *op, hf_time now) {
 /* ---- on a key ---- */
 
 static void finish_on_key(hf_op *op, bool has_majority, hf_time now) {
-    if (!has_majority) {
-        hf_votes_fail(op, hf_votes_code(op), "answered");
-    } else {
-        succeed(op, now);
-    }
+    if (has_majority) succeed(op, now);
+    else hf_votes_fail(op, hf_votes_code(op), "answered");
     hf_votes_conclude(op, now);
 }
 
@@ -283,9 +265,10 @@ void hf_round_check_call(hf_op *op, hf_time now) {
     bool has_majority = votes.yes >= majority, failed = votes.yes + votes.pending < majority;
     if (failed && hf_votes_ask_skipped(op, now)) return;
     /* A late record is better than none: without one on a majority, the run may happen again. */
-    if (!leaves_record(op)) hf_votes_limit_wait(op, &votes, now);
+    if (!hf_op_impl_of(op)->leaves_record) hf_votes_limit_wait(op, &votes, now);
     if (!has_majority && !failed) return;
     if (votes.pending > 0 && waits_for_all(op, has_majority)) return;
-    if (op->round->hold) finish_on_hold(op, has_majority, now);
+    if (op->round->hold && hf_op_impl_of(op)->releases) finish_release(op, has_majority, now);
+    else if (op->round->hold) finish_extend_or_check(op, has_majority, now);
     else finish_on_key(op, has_majority, now);
 }

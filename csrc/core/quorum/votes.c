@@ -63,10 +63,6 @@ hf_op_spec hf_round_spec(const hf_round *round, const hf_op_spec *spec) {
 
 /* ---- votes ---- */
 
-static bool acquires(const hf_op *op) {
-    return hf_op_impl_of(op)->acquires;
-}
-
 hf_tally hf_votes_count(const hf_round *round) {
     hf_tally votes = {0};
     for (size_t i = 0; i < round->count; i++) {
@@ -115,7 +111,7 @@ static void count_vote(hf_op *op, size_t index, hf_time now) {
         return;
     }
     hf_vote_yes(vote);
-    if (!acquires(op)) return;
+    if (!hf_op_impl_of(op)->acquires) return;
     vote->token = member_op->hold->token;
     hf_quorum_learn_clock(hf_quorum_of(op), index, member_op);
     if (!hf_quorum_is_guarded(op->client, index, now)) return;
@@ -167,7 +163,7 @@ void hf_votes_ask(hf_op *op, size_t index, const hf_op_spec *spec, hf_time now) 
 
 hf_time hf_votes_deadline(const hf_op *op, hf_time now) {
     hf_time limit = now + op->client->config.session.command_timeout;
-    if (!acquires(op) || op->spec.wait == 0) return limit;
+    if (!hf_op_impl_of(op)->acquires || op->spec.wait == 0) return limit;
     return hf_time_min(limit, hf_time_max(op->wait.until, now + HF_MIN_GRACE));
 }
 
@@ -192,7 +188,7 @@ static bool has_refused_recently(const hf_client *member, hf_time now) {
  * attempt cannot be mistaken for part of the next. */
 static void choose_owner(hf_op *op) {
     hf_round *round = op->round;
-    if (!acquires(op) || op->spec.shared) return;
+    if (!hf_op_impl_of(op)->acquires || op->spec.shared) return;
     if (hf_hold_is_held(round->hold)) {
         hf_round_choose_owner(round, round->hold);
         return;
@@ -205,8 +201,9 @@ static void choose_owner(hf_op *op) {
 static hf_op_spec attempt_spec(const hf_op *op, hf_time now) {
     hf_op_spec spec = hf_round_spec(op->round, &op->spec);
     const hf_hold *hold = op->round->hold;
-    if (acquires(op) && hf_hold_is_held(hold)) spec.max_hold = hf_claim_max_left(hold->claim, now);
-    if (acquires(op) && spec.token_ttl_ms > 0)
+    if (hf_op_impl_of(op)->acquires && hf_hold_is_held(hold))
+        spec.max_hold = hf_claim_max_left(hold->claim, now);
+    if (hf_op_impl_of(op)->acquires && spec.token_ttl_ms > 0)
         spec.token_floor = hf_quorum_propose(hf_quorum_of(op), now);
     return spec;
 }
@@ -246,8 +243,8 @@ bool hf_votes_ask_skipped(hf_op *op, hf_time now) {
 
 /* Returns whether the member granted the lock and the grant has not been rolled back. */
 static bool was_granted(const hf_op *op, const hf_vote *vote) {
-    return acquires(op) && vote->op && vote->op->done && vote->op->failure.code == HF_OK &&
-           !vote->rolled_back;
+    return hf_op_impl_of(op)->acquires && vote->op && vote->op->done &&
+           vote->op->failure.code == HF_OK && !vote->rolled_back;
 }
 
 void hf_votes_end(hf_op *op, hf_time now) {
