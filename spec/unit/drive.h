@@ -57,9 +57,9 @@ static UNUSED const char *sent_program(const char *bytes, size_t size) {
             if (sharded && is_text_of(sharded, bytes, size)) return sharded->name;
         }
     }
-    if (is_text_of(hf_program_fence, bytes, size)) return "fence";
-    if (is_text_of(hf_program_once, bytes, size)) return "once";
-    return is_text_of(hf_program_wait, bytes, size) ? "wait" : NULL;
+    if (is_text_of(hf_program_fence(), bytes, size)) return "fence";
+    if (is_text_of(hf_program_once(), bytes, size)) return "once";
+    return is_text_of(hf_program_wait(), bytes, size) ? "wait" : NULL;
 }
 
 /* Reads "<mark><number>\r\n" at *at. */

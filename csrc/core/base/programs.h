@@ -26,10 +26,9 @@ struct hf_program {
 const char *hf_program_segment(const hf_program *program, size_t i);
 
 /* The programs that serve all kinds of locks. */
-extern const hf_program *const hf_program_raise; /* raises a fencing counter */
-extern const hf_program *const hf_program_fence; /* runs commands for a resource unless the resource
-                                                    has seen a higher token */
-extern const hf_program *const hf_program_once;  /* decides which run counts for a scheduled time */
-extern const hf_program *const hf_program_wait;  /* publishes what a hold's caller is waiting for */
+const hf_program *hf_program_raise(void); /* raises a fencing counter */
+const hf_program *hf_program_fence(void); /* runs commands unless a higher token came before */
+const hf_program *hf_program_once(void);  /* decides which run counts for a scheduled time */
+const hf_program *hf_program_wait(void);  /* publishes what a hold's caller is waiting for */
 
 #endif

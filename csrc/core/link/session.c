@@ -74,9 +74,8 @@ static bool reserve_replies(hf_session *session, uint64_t more) {
     while (capacity < used + more) capacity *= 2;
     hf_request **replies = calloc(capacity, sizeof *replies);
     if (!replies) return false;
-    for (uint64_t index = session->first_reply; index < session->next_reply; index++) {
+    for (uint64_t index = session->first_reply; index < session->next_reply; index++)
         replies[index & (capacity - 1)] = *awaiting_at(session, index);
-    }
     free(session->replies);
     session->replies = replies;
     session->replies_capacity = capacity;

@@ -5,14 +5,22 @@
 
 #include "programs/embedded.h"
 
+static const hf_program *program(int id) {
+    return &hf_program_table[id];
+}
+
 const char *hf_program_segment(const hf_program *program, size_t i) {
     return hf_segment_table[program->segments[i]];
 }
 
-const hf_program *const hf_program_raise = &hf_program_table[HF_PROGRAM_RAISE];
-const hf_program *const hf_program_fence = &hf_program_table[HF_PROGRAM_FENCE];
-const hf_program *const hf_program_once = &hf_program_table[HF_PROGRAM_ONCE];
-const hf_program *const hf_program_wait = &hf_program_table[HF_PROGRAM_WAIT];
+#define FOR_ALL_KINDS(name, id)                                                                    \
+    const hf_program *hf_program_##name(void) {                                                    \
+        return program(id);                                                                        \
+    }
+FOR_ALL_KINDS(raise, HF_PROGRAM_RAISE)
+FOR_ALL_KINDS(fence, HF_PROGRAM_FENCE)
+FOR_ALL_KINDS(once, HF_PROGRAM_ONCE)
+FOR_ALL_KINDS(wait, HF_PROGRAM_WAIT)
 
 /* ---- the kinds ---- */
 
@@ -178,5 +186,5 @@ bool hf_kind_release_grants(const hf_kind *kind) {
 
 const hf_program *hf_kind_program(const hf_kind *kind, hf_verb verb) {
     assert(verb < HF_VERBS);
-    return kind->programs[verb] > 0 ? &hf_program_table[kind->programs[verb] - 1] : NULL;
+    return kind->programs[verb] > 0 ? program(kind->programs[verb] - 1) : NULL;
 }

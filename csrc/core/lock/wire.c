@@ -220,7 +220,7 @@ bool hf_wire_raise_counter(hf_request *request, const hf_names *names, uint64_t 
     number_text floor, ttl;
     hf_slice args[] = {names->counter, hf_decimal(floor, token_floor),
                        hf_decimal(ttl, token_ttl_ms)};
-    return hf_request_call(request, hf_program_raise, 1, sizeof args / sizeof *args, args);
+    return hf_request_call(request, hf_program_raise(), 1, sizeof args / sizeof *args, args);
 }
 
 /* ---- fences and schedules ---- */

@@ -208,9 +208,8 @@ static void take_all(hf_op *op, const hf_reply *reply, hf_time now) {
         for_each(op, undo_hold, now);
         return;
     }
-    for (size_t i = 0; i < op->spec.batch_count; i++) {
+    for (size_t i = 0; i < op->spec.batch_count; i++)
         take(op, op->batch.holds[i], hf_wire_token_at(reply, i), end);
-    }
     hf_op_succeed(op);
     for_each(op, free_hold, now);
 }

@@ -121,11 +121,8 @@ void hf_op_listen_to_releases(hf_op *op, hf_time now) {
     if (is_listening(op) || !create_channels(op)) return;
     const hf_op *other = find_other_listener(op);
     op->wait.listening = other ? other->wait.listening : HF_SUBSCRIPTION_REQUESTED;
-    if (!other) {
-        listen_to_releases(op->node, true, op);
-    } else {
-        op->impl->wait->on_recheck(op, 0, now);
-    }
+    if (!other) listen_to_releases(op->node, true, op);
+    else op->impl->wait->on_recheck(op, 0, now);
 }
 
 void hf_op_move(hf_op *op, hf_node *node, hf_time now) {

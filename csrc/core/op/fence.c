@@ -36,7 +36,7 @@ static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
 }
 
 static void begin_fenced(hf_op *op, hf_time now) {
-    hf_op_run_program(op, hf_program_fence, on_reply, now);
+    hf_op_run_program(op, hf_program_fence(), on_reply, now);
 }
 
 const hf_op_impl hf_fenced_impl = {

@@ -12,7 +12,7 @@ static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
 }
 
 static void begin(hf_op *op, hf_time now) {
-    hf_op_run_program(op, hf_program_once, on_reply, now);
+    hf_op_run_program(op, hf_program_once(), on_reply, now);
 }
 
 const hf_op_impl hf_once_impl = {

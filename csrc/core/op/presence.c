@@ -157,7 +157,7 @@ static void publish_wait(hf_op *op, const hf_hold *hold, const char *text, size_
                        hf_decimal(waited, (now - op->begun_at) / HF_MS),
                        hf_decimal(ttl, WAIT_TTL / HF_MS)};
     if (text)
-        publish(op->client, hf_program_wait, sizeof args / sizeof *args, args, REPLY_TIMEOUT,
+        publish(op->client, hf_program_wait(), sizeof args / sizeof *args, args, REPLY_TIMEOUT,
                 free_request, now);
     else publish(op->client, NULL, 2, del, WAIT_TTL, free_request, now);
 }
