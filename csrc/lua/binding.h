@@ -149,6 +149,7 @@ extern const luaL_Reg hf_client_observer[];
 /* Each of these adds one file's functions to the module's table on top of the stack. */
 void hf_open_client(lua_State *L);
 void hf_open_lock(lua_State *L);
+void hf_open_calls(lua_State *L); /* after the lock */
 void hf_open_operations(lua_State *L);
 void hf_open_watchdog(lua_State *L);
 void hf_open_engine(lua_State *L);

@@ -202,6 +202,7 @@ void hf_open_calls(lua_State *L) {
                                        {"complete", l_complete},
                                        {"force_release", l_force_release},
                                        {NULL, NULL}};
+    lua_getfield(L, -1, "lock");
     for (int kind = 0; kind < HF_OP_KINDS; kind++) {
         hf_number_meaning number = hf_op_rows[kind].number;
         bool has_call = number != HF_NUMBER_UNUSED && number != HF_NUMBER_NODE;
@@ -209,4 +210,5 @@ void hf_open_calls(lua_State *L) {
         if (has_call) hf_set_numbered(L, hf_op_rows[kind].name, call, kind);
     }
     hf_set_functions(L, special);
+    lua_pop(L, 1);
 }

@@ -709,6 +709,5 @@ void hf_open_lock(lua_State *L) {
     lua_newtable(L);
     hf_set_functions(L, functions);
     hf_set_functions(L, hf_lock_batch);
-    hf_open_calls(L);
     lua_setfield(L, -2, "lock");
 }

@@ -121,7 +121,4 @@ const hf_lock_entry *hf_lock_find_lost(const hf_lua_lock *lock, hf_slice caller)
 /* batch.c: functions for several locks, to be added to the lock's functions */
 extern const luaL_Reg hf_lock_batch[];
 
-/* call.c: adds the functions for the operations on one lock to the table on top of the stack. */
-void hf_open_calls(lua_State *L);
-
 #endif

@@ -155,6 +155,7 @@ int luaopen_holdfast_core(lua_State *L) {
     hf_open_client(L);
     hf_open_operations(L);
     hf_open_lock(L);
+    hf_open_calls(L);
     hf_open_watchdog(L);
     hf_open_engine(L);
     hf_open_template(L);

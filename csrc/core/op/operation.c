@@ -343,7 +343,7 @@ void hf_op_end(hf_op *op, hf_time now) {
     hf_op_set_awaited_claim(op, NULL);
     assert(!op->wait.needs_events && client->detached >= op->detached);
     client->detached -= op->detached;
-    hf_names_delete(op->owned_names);
+    if (op->detached) hf_names_delete(op->owned_names);
     free(op->owned_caller);
     hf_names_delete(op->wait.channels);
     hf_request_clear(&op->request);
