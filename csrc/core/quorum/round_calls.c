@@ -90,7 +90,9 @@ static void combine_forced(hf_op *op, hf_time now) {
     op->result.value = held_count > 0;
     hf_hold *hold =
         hf_holds_find(&op->client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
-    if (hold && hf_hold_is_held(hold)) hf_quorum_on_lost(op->client, hold, HF_LOST_DELETED, now);
+    bool may_hold = op->spec.result.size > 0 && held_count == 0;
+    if (hold && hf_hold_is_held(hold) && !may_hold)
+        hf_quorum_on_lost(op->client, hold, HF_LOST_DELETED, now);
 }
 
 typedef void combiner(hf_op *op, hf_time now);
