@@ -28,13 +28,13 @@ static void cycle(hf_node *node, hf_op *acquire, hf_op *release, hf_time now) {
     hold->state = HF_HOLD_HELD; /* without the steps between, which cost time of their own */
     hf_presence_on_begin(client, now);
     answer(node, acquire, now);
-    hf_presence_end(acquire, now);
+    hf_presence_on_wait_end(acquire, now);
     hf_deadlock_end(acquire);
     hf_observe_op(acquire, now + 30000);
     hold->state = HF_HOLD_RELEASING;
     hf_presence_on_begin(client, now);
     answer(node, release, now);
-    hf_presence_end(release, now);
+    hf_presence_on_wait_end(release, now);
     hf_deadlock_end(release);
     hf_observe_op(release, now + 60000);
 }

@@ -55,7 +55,7 @@ local WRONG_CALLS = [[
   try(core.engine.output, client, 1, -1)
   try(core.lock.renumber, 0 / 0)
   try(process.kill, 2 ^ 32, "TERM")
-  assert(not try(process.captured_end, 0x7fffffff, true), "it ends what it has not begun")
+  assert(not try(process.captured_reap, 0x7fffffff, true), "it ends what it has not begun")
   assert(process.captured_read(0, 0) == nil, "it reads a descriptor that it has not opened")
   try(process.captured_close, 1) -- otherwise the last output would be lost
   try(process.wait, -1 / 0)

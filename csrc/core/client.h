@@ -147,7 +147,7 @@ typedef struct hf_op_wait {
     hf_names *channels;        /* its own channels (for `uses_list` or a watch), or NULL */
     hf_subscription_state
         listening;     /* the subscription to releases by clients that are not in the queue */
-    hf_time turn_ends; /* until this time it leaves free permits to other clients; or 0 */
+    hf_time turn_end;  /* until this time it leaves free permits to other clients; or 0 */
     bool needs_events; /* it needs the events link and is counted in node->events_users */
     bool accepted; /* the server has let it wait and subscribe; a later permission error does not
                       end it */

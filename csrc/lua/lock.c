@@ -54,7 +54,7 @@ static void drop_obsolete(hf_lua_lock *lock, hf_slice caller) {
 
 bool hf_lock_reserve(hf_lua_lock *lock, hf_slice caller) {
     assert(hf_driver_is_entered(lock->driver));
-    size_t additional = (size_t)lock->operations + 1;
+    size_t additional = (size_t)lock->operation_count + 1;
     if (lock->entry_count + additional > lock->entry_capacity) drop_obsolete(lock, caller);
     size_t needed = lock->entry_count + additional;
     if (needed <= lock->entry_capacity) return true;
@@ -162,7 +162,7 @@ static void read_settings(lua_State *L, hf_lua_lock *lock) {
     lock->lease = hf_to_time(hf_field_number(L, 2, "lease"));
     lock->max_hold = hf_to_time(hf_field_number(L, 2, "max_hold"));
     lock->wait = hf_field_number(L, 2, "wait");
-    lock->within = hf_to_time(hf_field_number(L, 2, "within"));
+    lock->time_limit = hf_to_time(hf_field_number(L, 2, "within"));
     lock->limits_waiters = hf_field_boolean(L, 2, "max_waiters");
     lock->max_waiters = (uint32_t)hf_field_integer(L, 2, "max_waiters", UINT32_MAX);
     lock->keep = hf_to_time(hf_field_number(L, 2, "keep"));
@@ -293,7 +293,7 @@ static void abandon_all(hf_lua_lock *lock) {
     hf_lock_enter(lock);
     hf_time now = hf_driver_now(lock->driver);
     for (size_t i = lock->entry_count; i-- > 0;) abandon_holds(lock, i, UINT32_MAX, now);
-    while (lock->operations == 0 && lock->entry_count > 0) drop_entry(lock, 0);
+    while (lock->operation_count == 0 && lock->entry_count > 0) drop_entry(lock, 0);
     hf_driver_wake(lock->driver);
     hf_driver_leave(lock->driver);
 }
@@ -310,19 +310,19 @@ static void free_lock(hf_lua_lock *lock) {
 }
 
 void hf_lock_pin(hf_lua_lock *lock) {
-    lock->operations++;
+    lock->operation_count++;
 }
 
 void hf_lock_unpin(hf_lua_lock *lock) {
-    assert(lock->operations > 0);
-    if (--lock->operations == 0 && lock->collected) free_lock(lock);
+    assert(lock->operation_count > 0);
+    if (--lock->operation_count == 0 && lock->collected) free_lock(lock);
 }
 
 static int l_gc(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     if (!lock->driver) return 0;
     lock->collected = true;
-    if (lock->operations == 0) free_lock(lock);
+    if (lock->operation_count == 0) free_lock(lock);
     else abandon_all(lock);
     return 0;
 }

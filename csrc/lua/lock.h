@@ -35,7 +35,7 @@ typedef struct hf_lua_lock {
     hf_time max_hold;     /* 0: no limit */
     hf_slice fingerprint; /* a guard's, stored in `strings`; empty for other kinds */
     double wait;          /* the default wait of an acquire, in seconds */
-    hf_time within;       /* the time limit of a read-only handle's commands; 0: command_timeout */
+    hf_time time_limit;   /* the time limit of a read-only handle's commands; 0: command_timeout */
     hf_time wait_end;     /* when the last acquire that failed with HF_BUSY stopped waiting */
     hf_time keep;         /* how long the client keeps the lock for its callers, or 0 */
     hf_time deadlock_check; /* see hf_op_spec; 0: never */
@@ -55,8 +55,8 @@ typedef struct hf_lua_lock {
     hf_losses losses;         /* the losses of holds acquired through the handle */
     hf_lock_entry *entries;   /* owned */
     size_t entry_count, entry_capacity;
-    uint32_t operations; /* how many userdata of unfinished operations on this lock exist */
-    bool collected;      /* __gc has run: the last of these operations frees what the lock owns */
+    uint32_t operation_count; /* how many userdata of unfinished operations on this lock exist */
+    bool collected; /* __gc has run: the last of these operations frees what the lock owns */
 } hf_lua_lock;
 
 /* A buffer for the name of a caller that is a coroutine or a handle of permits. */

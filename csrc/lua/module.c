@@ -14,14 +14,14 @@ static const char SHARED_KEY = 0;     /* its address is the registry key of the 
 /* ---- the number of Lua states that use the module ---- */
 
 static pthread_mutex_t states_mutex = PTHREAD_MUTEX_INITIALIZER;
-static int state_count;         /* how many states use the module in this process */
-static unsigned states_process; /* the process in which they were counted */
+static int state_count;          /* how many states use the module in this process */
+static unsigned counted_process; /* the process in which they were counted */
 
 /* Adds `change` to state_count, and returns the new count. */
 static int change_state_count(int change) {
     pthread_mutex_lock(&states_mutex);
-    if (states_process != hf_process_number()) state_count = 0;
-    states_process = hf_process_number();
+    if (counted_process != hf_process_number()) state_count = 0;
+    counted_process = hf_process_number();
     state_count += change;
     if (state_count < 0) state_count = 0; /* this state was opened before the fork, in the parent */
     int count = state_count;

@@ -72,7 +72,7 @@ void hf_lua_op_fill_spec(hf_op_spec *spec, hf_lua_op *self, lua_Number coroutine
     *spec = (hf_op_spec){.kind = self->kind};
     if (self->generation == first->driver->generation) spec->ticket = self->ticket;
     spec->caller = hf_lock_caller(first, coroutine, &self->caller);
-    spec->time_limit = first->within;
+    spec->time_limit = first->time_limit;
     spec->observer = first->observer;
     spec->class = first->class;
     if (!hf_op_kind_acquires(self->kind)) return;
@@ -325,8 +325,8 @@ static int l_finish(lua_State *L) {
     init_outcome(&out, self);
     self->finished = true;
     release_anchors(L);
-    bool is_ours = hf_lua_op_enter(self), has_begun = self->op != NULL;
-    if (is_ours && has_begun) {
+    bool began_here = hf_lua_op_enter(self), has_begun = self->op != NULL;
+    if (began_here && has_begun) {
         if (!hf_op_is_done(self->op) && !hf_op_is_detached(self->op))
             hf_op_abandon(self->op, hf_driver_now(self->first->driver));
         take_result(self, &out.result);
@@ -335,7 +335,7 @@ static int l_finish(lua_State *L) {
     self->op = NULL;
     hf_driver_leave(self->first->driver);
     if (has_begun) unpin(self);
-    if (is_ours) return push_outcome(L, &out);
+    if (began_here) return push_outcome(L, &out);
     return hf_push_error(L, HF_INTERRUPTED,
                          "the process was forked, and only the parent can finish this operation");
 }
@@ -348,9 +348,9 @@ static int l_wait(lua_State *L) {
     if (self->op) {
         hf_driver *driver = self->first->driver;
         hf_lua_op_check_driver(L, driver, true);
-        bool is_ours = hf_lua_op_enter(self);
-        if (is_ours) hf_run_both(L, driver, self->op, other->op, self->first->interruptible);
-        done = !is_ours || hf_op_is_done(self->op);
+        bool began_here = hf_lua_op_enter(self);
+        if (began_here) hf_run_both(L, driver, self->op, other->op, self->first->interruptible);
+        done = !began_here || hf_op_is_done(self->op);
         hf_driver_leave(driver);
     }
     lua_pushboolean(L, done);

@@ -361,8 +361,8 @@ static hf_job_finding search(DIR *processes, const description *job, const char 
     for (int i = 0; quiet_count < QUIET_LISTS && finding == HF_JOB_ABSENT; i++) {
         bool has_new = true;
         list *before = &lists[i % 2], *all = &lists[(i + 1) % 2];
-        bool listed = i < MAX_LISTS && hf_now() < end && read_list(processes, all);
-        finding = listed ? inspect_new(job, uuid, before, all, end, &has_new) : HF_JOB_UNSURE;
+        bool was_listed = i < MAX_LISTS && hf_now() < end && read_list(processes, all);
+        finding = was_listed ? inspect_new(job, uuid, before, all, end, &has_new) : HF_JOB_UNSURE;
         quiet_count = has_new ? 0 : quiet_count + 1;
     }
     free(lists[0].pids);

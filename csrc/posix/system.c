@@ -290,7 +290,7 @@ unsigned hf_process_number(void) {
     return atomic_compare_exchange_strong(process, &own, next) ? next : own;
 }
 
-bool hf_end_with_parent(int number) {
+bool hf_die_with_parent(int number) {
     return prctl(PR_SET_PDEATHSIG, number) == 0;
 }
 
@@ -437,7 +437,7 @@ unsigned hf_process_number(void) {
     return count_forks();
 }
 
-bool hf_end_with_parent(int number) {
+bool hf_die_with_parent(int number) {
     (void)number;
     return false;
 }

@@ -100,6 +100,6 @@ void hf_stay_loaded(const void *address);
 
 /* Makes the system send this signal to this process when its parent ends. Safe after a fork.
  * Returns false if the system cannot. */
-bool hf_end_with_parent(int number);
+bool hf_die_with_parent(int number);
 
 #endif

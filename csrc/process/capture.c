@@ -16,7 +16,7 @@
 static pid_t program_pid;    /* or 0 */
 static int output_pipe = -1; /* the read end of the pipe, or -1 */
 
-pid_t hf_process_captured(void) {
+pid_t hf_process_captured_pid(void) {
     return program_pid;
 }
 
@@ -25,7 +25,7 @@ static void run_program(char *const argv[], int output) {
     assert(hf_signals_are_blocked() && output > STDERR_FILENO); /* dup2 must not close it */
     int null_fd = open("/dev/null", O_RDWR);
     setpgid(0, 0);
-    hf_end_with_parent(SIGKILL);
+    hf_die_with_parent(SIGKILL);
     dup2(null_fd, STDIN_FILENO);
     dup2(output, STDOUT_FILENO);
     dup2(null_fd, STDERR_FILENO);
@@ -53,7 +53,7 @@ static void close_output(void) {
 }
 
 /* capture(command) -> pid | nil, message, errno: starts /bin/sh -c command; only one program can
- * run at a time. Repeat captured_end until the program has ended, then call captured_close. */
+ * run at a time. Repeat captured_reap until the program has ended, then call captured_close. */
 static int l_capture(lua_State *L) {
     const char *command = luaL_checkstring(L, 1);
     char *argv[] = {"/bin/sh", "-c", (char *)(uintptr_t)command, NULL};
@@ -91,9 +91,9 @@ static int l_read(lua_State *L) {
     return 1;
 }
 
-/* captured_end(pid, force) -> "exit", code | "signal", number if the program with this pid has
+/* captured_reap(pid, force) -> "exit", code | "signal", number if the program with this pid has
  * ended; nil while it runs. If `force` is true, kills its whole group and waits for it to exit. */
-static int l_end(lua_State *L) {
+static int l_reap(lua_State *L) {
     int status = 0;
     pid_t pid = hf_check_int(L, 1), ended;
     bool force = lua_toboolean(L, 2);
@@ -118,6 +118,6 @@ static int l_close(lua_State *L) {
 
 const luaL_Reg hf_capture_functions[] = {{"capture", l_capture},
                                          {"captured_read", l_read},
-                                         {"captured_end", l_end},
+                                         {"captured_reap", l_reap},
                                          {"captured_close", l_close},
                                          {NULL, NULL}};

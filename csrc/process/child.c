@@ -101,7 +101,7 @@ static void run_job(const plan *job) {
     assert(hf_signals_are_blocked());
     setpgid(0, 0);
     if (job->gets_terminal) hf_terminal_give(getpgid(job->parent), getpid());
-    hf_end_with_parent(SIGKILL);
+    hf_die_with_parent(SIGKILL);
     if (getppid() != job->parent) _exit(127);
     wait_at_gate(job);
     inherit_lock(job);
@@ -209,14 +209,14 @@ static int push_status(lua_State *L, const char *how, int number, bool is_signal
 }
 
 /* Reaps orphans of the job, which this program inherits if it is process 1 of a container. Leaves
- * `job` to l_status, and a captured program to captured_end. */
+ * `job` to l_status, and a captured program to captured_reap. */
 static void reap_orphans(pid_t job) {
     siginfo_t ended;
     do {
         ended.si_pid = 0;
         if (waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) != 0) return;
         if (ended.si_pid == 0 || ended.si_pid == job) return;
-        if (ended.si_pid == hf_process_captured()) return;
+        if (ended.si_pid == hf_process_captured_pid()) return;
     } while (waitpid(ended.si_pid, NULL, WNOHANG) > 0);
 }
 

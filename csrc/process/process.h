@@ -48,12 +48,12 @@ bool hf_terminal_give(pid_t from, pid_t to);
 
 /* Returns whether this program may write to the terminal `fd`, because no other group is in its
  * foreground. Safe in a signal handler. */
-bool hf_terminal_is_ours(int fd);
+bool hf_terminal_may_write(int fd);
 
 /* ---- capture.c ---- */
 
-/* Returns the pid of the captured program, which only captured_end may reap, or 0. */
-pid_t hf_process_captured(void);
+/* Returns the pid of the captured program, which only captured_reap may reap, or 0. */
+pid_t hf_process_captured_pid(void);
 
 /* ---- module.c ---- */
 

@@ -43,7 +43,7 @@ static void end_reporter(void) {
         kill(pid, SIGKILL);
         while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) continue;
     }
-    if (*has_line && hf_terminal_is_ours(STDERR_FILENO) && hf_is_writable(STDERR_FILENO)) {
+    if (*has_line && hf_terminal_may_write(STDERR_FILENO) && hf_is_writable(STDERR_FILENO)) {
         ssize_t written = write(STDERR_FILENO, ERASE_LINE, sizeof ERASE_LINE - 1);
         (void)written;
     }
@@ -52,7 +52,7 @@ static void end_reporter(void) {
 
 static void run_reporter(lua_State *L, pid_t parent, const sigset_t *mask) {
     assert(getpid() != parent && has_line);
-    hf_end_with_parent(SIGKILL);
+    hf_die_with_parent(SIGKILL);
     parent_pid = parent;
     reporter_pid = 0;
     hf_signals_forget();
@@ -92,7 +92,7 @@ static int l_end_report(lua_State *L) {
 /* may_draw() -> in the reporter, whether this job may write to the terminal at standard error. If
  * so, there may be a line to erase from then on. */
 static int l_may_draw(lua_State *L) {
-    bool may_write = hf_terminal_is_ours(STDERR_FILENO);
+    bool may_write = hf_terminal_may_write(STDERR_FILENO);
     if (may_write && has_line) *has_line = 1;
     lua_pushboolean(L, may_write);
     return 1;

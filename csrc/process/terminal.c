@@ -22,12 +22,12 @@ bool hf_terminal_give(pid_t from, pid_t to) {
     sigemptyset(&ttou);
     sigaddset(&ttou, SIGTTOU);
     sigprocmask(SIG_BLOCK, &ttou, &old_mask);
-    bool given = tcsetpgrp(terminal, to) == 0;
+    bool was_given = tcsetpgrp(terminal, to) == 0;
     sigprocmask(SIG_SETMASK, &old_mask, NULL);
-    return given;
+    return was_given;
 }
 
-bool hf_terminal_is_ours(int fd) {
+bool hf_terminal_may_write(int fd) {
     pid_t foreground = tcgetpgrp(fd);
     return foreground < 0 || foreground == getpgrp(); /* below 0: not the controlling terminal */
 }
@@ -63,9 +63,9 @@ static int l_leads_group(lua_State *L) {
     return 1;
 }
 
-/* size([fd]) -> rows, columns of the terminal at `fd`, by default standard output; nil if that is
- * not a terminal */
-static int l_size(lua_State *L) {
+/* terminal_size([fd]) -> rows, columns of the terminal at `fd`, by default standard output; nil if
+ * that is not a terminal */
+static int l_terminal_size(lua_State *L) {
     struct winsize size;
     int fd = lua_isnoneornil(L, 1) ? STDOUT_FILENO : hf_check_int(L, 1);
     if (ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 0;
@@ -92,9 +92,9 @@ static int l_cbreak(lua_State *L) {
     return 1;
 }
 
-/* keys() -> the bytes available on standard input, up to 64; "" at its end; nil if reading failed.
- * Blocks if there are none. */
-static int l_keys(lua_State *L) {
+/* read_keys() -> the bytes available on standard input, up to 64; "" at its end; nil if reading
+ * failed. Blocks if there are none. */
+static int l_read_keys(lua_State *L) {
     char bytes[64];
     ssize_t size = read(STDIN_FILENO, bytes, sizeof bytes);
     if (size < 0) return 0;
@@ -107,7 +107,7 @@ const luaL_Reg hf_terminal_functions[] = {{"open_terminal", l_open},
                                           {"take_terminal", l_take},
                                           {"is_terminal", l_is_terminal},
                                           {"leads_group", l_leads_group},
-                                          {"size", l_size},
+                                          {"terminal_size", l_terminal_size},
                                           {"cbreak", l_cbreak},
-                                          {"keys", l_keys},
+                                          {"read_keys", l_read_keys},
                                           {NULL, NULL}};

@@ -183,7 +183,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "if FROM > 0 then return { -1 } end\n"
     "if is_granted() then return take(0) end\n",
-    [ACQUIRING_4] = "take_up_place()\n"
+    [ACQUIRING_4] = "restore_place()\n"
     "settle_missed_grant(WAITER ~= '' and client_of(WAITER) or OWNER:sub(1, 36))\n"
     "local left_ms = FINGERPRINT and 0 or foreign_ms(POLL_MS)\n"
     "if left_ms > 0 then return busy(left_ms, true) end\n"
@@ -269,10 +269,10 @@ static const char *const hf_segment_table[] = {
     "token_string = time[1] .. string.format('%06d', us)\n"
     "local previous = redis.pcall('SET', COUNTER, token_string, 'KEEPTTL', 'GET')\n"
     "local last = tonumber(previous)\n",
-    [DRAWING_2] = "drawn = lasts or not previous\n"
+    [DRAWING_2] = "drawn = from_clock or not previous\n"
     "if not previous then\n"
     "redis.pcall('PEXPIRE', COUNTER, string.format('%.0f', ttl_ms * 33 / 32))\n"
-    "elseif not lasts and not previous.err then\n"
+    "elseif not from_clock and not previous.err then\n"
     "call('SET', COUNTER, previous, 'KEEPTTL')\n"
     "end\n"
     "end\n",
@@ -642,8 +642,8 @@ static const char *const hf_segment_table[] = {
     "return { 1, token, 0, ARGV[9] and server_us() or last and 0, last }\n"
     "end\n",
     [GRANTING_1] = "local function give(member, place, kind, client, number, ttl_ms, owner, now_us)\n",
-    [GRANTING_2] = "local counted, token, last = pcall(next_token, ttl_ms, nil, now_us, keeps(owner) and range_end)\n"
-    "token = counted and digits(token) .. (last and '-' .. digits(last) or '') or '0'\n"
+    [GRANTING_2] = "local drawn, token, last = pcall(next_token, ttl_ms, nil, now_us, keeps(owner) and range_end)\n"
+    "token = drawn and digits(token) .. (last and '-' .. digits(last) or '') or '0'\n"
     "create_hold(LOCK, owner, GRANT_MS, kind == 'g' and '' or nil)\n"
     "redis.call('ZADD', QUEUE, '0', member)\n"
     "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
@@ -942,10 +942,10 @@ static const char *const hf_segment_table[] = {
     [PASSING_OVER_1] = "local PASSED_OVER = 2 ^ 60\n"
     "local RECHECK_WITHIN = 0.5\n"
     "local MAX_PASSED = 10\n"
-    "local MAX_OF_ONE = 1000\n"
-    "local MAX_KEPT = 100\n"
-    "local CROWD = 100\n"
-    "local function recheck(member)\n"
+    "local MAX_SCANNED = 1000\n"
+    "local MAX_REMAINING = 100\n"
+    "local MANY_AHEAD = 100\n"
+    "local function send_recheck(member)\n"
     "redis.pcall('PUBLISH', 'holdfast_grant:' .. member:sub(3, 38),\n"
     "'1 recheck ' .. (member:match('^%d+', 40) or ''))\n"
     "end\n",
@@ -956,20 +956,20 @@ static const char *const hf_segment_table[] = {
     "return redis.pcall('PUBSUB', 'NUMSUB', 'holdfast_grant:' .. member:sub(3, 38))[2] == 0\n"
     "end\n"
     "local function pass_over(head, head_only)\n"
-    "if redis.call('ZCOUNT', QUEUE, '(-1', '(0') > MAX_KEPT then\n"
+    "if redis.call('ZCOUNT', QUEUE, '(-1', '(0') > MAX_REMAINING then\n"
     "redis.call('ZREMRANGEBYSCORE', QUEUE, '(-1', '(0')\n"
     "end\n"
     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', '0',\n"
-    "MAX_OF_ONE)\n"
+    "MAX_SCANNED)\n"
     "for i = 1, #members, 2 do\n"
     "local member = members[i]\n"
     "if member == head or not head_only and member:sub(3, 38) == head:sub(3, 38) then\n"
     "redis.call('ZADD', QUEUE, string.format('%.17g', -members[i + 1] / PASSED_OVER), member)\n"
-    "recheck(member)\n"
+    "send_recheck(member)\n"
     "end\n"
     "end\n"
     "end\n"
-    "local function take_up_place()\n"
+    "local function restore_place()\n"
     "local score = WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) or 0\n"
     "if score < 0 then\n"
     "redis.call('ZADD', QUEUE, string.format('%.17g', -score * PASSED_OVER), WAITER)\n"
@@ -986,9 +986,9 @@ static const char *const hf_segment_table[] = {
     "or left_ms > 0 and (is_own or not is_dead(first))\n"
     "if stays or has_silent_holder and not has_silent_holder() then\n"
     "if left_ms <= 0 then redis.call('PEXPIRE', QUEUE, QUEUE_MS) end\n"
-    "if passed then recheck(first) end\n"
+    "if passed then send_recheck(first) end\n"
     "ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)\n"
-    "return ahead, stays and ahead < CROWD and math.ceil(math.max(left_ms, 0)) or nil, passed\n"
+    "return ahead, stays and ahead < MANY_AHEAD and math.ceil(math.max(left_ms, 0)) or nil, passed\n"
     "end\n"
     "pass_over(first, is_own)\n"
     "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
@@ -1005,7 +1005,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local head = first_in_line()\n"
     "if not head or head == WAITER or head:find('^[2-9]%l%x') or is_dead(head) then return false end\n"
-    "recheck(head)\n"
+    "send_recheck(head)\n"
     "return true\n"
     "end\n",
     [PERMIT_ACQUIRE_1] = "local LEASE, TOKEN_TTL, WAITER, PERMITS = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[10])\n"
@@ -1038,7 +1038,7 @@ static const char *const hf_segment_table[] = {
     [PERMIT_ACQUIRE_11] = "local total = #IDS > 1 and total_permits() or 0\n"
     "if total > 0 and #IDS > total then return { -5, total } end\n"
     "settle_missed_grants(OWNER:sub(1, 36))\n"
-    "take_up_place()\n"
+    "restore_place()\n"
     "local kept, left_ms = reserved()\n"
     "local function notify_next_if_needed()\n"
     "local ends_first = redis.call('ZRANGE', LEASES, '0', '0')[1]:sub(1, 14) == IDS[1]:sub(1, 14)\n"
@@ -1250,7 +1250,7 @@ static const char *const hf_segment_table[] = {
     "if needs_too_many then send(member, 'recheck', number) end\n"
     "return needs_too_many\n"
     "end\n"
-    "local function set_aside(ids, free)\n"
+    "local function reserve_for_waiter(ids, free)\n"
     "local first_ids = {}\n"
     "for i = 1, free do first_ids[i] = ids[i] end\n"
     "take_permits(first_ids, NOW + GRANT_MS)\n"
@@ -1272,10 +1272,10 @@ static const char *const hf_segment_table[] = {
     "stopped = #lacking_ids > free\n"
     "if not stopped then\n"
     "take_permits(ids, NOW + GRANT_MS)\n"
-    "announce_grant(member, place_of(tonumber(members[i + 1])), client, number, ttl_ms)\n"
+    "announce_grant(member, format_place(tonumber(members[i + 1])), client, number, ttl_ms)\n"
     "free = free - #lacking_ids\n"
     "elseif free > 0 and (foreign > 0 or redisson_has_permit()) then\n"
-    "set_aside(lacking_ids, free)\n"
+    "reserve_for_waiter(lacking_ids, free)\n"
     "free = 0\n"
     "end\n"
     "end\n"
@@ -1289,21 +1289,21 @@ static const char *const hf_segment_table[] = {
     "local function reject(member, alive) return reject_waiter(member, total, alive) end\n"
     "notify(prune_to_first_alive(reject), 'recheck')\n"
     "end\n"
-    "local function serve(me, kept)\n"
-    "local before, free_before = first_in_line(), FREE\n"
-    "if not before then return nil, false end\n"
-    "local free, stopped = (FREE or 0) - kept, false\n"
-    "local function must_continue() return not stopped and (free > 0 or kept > 0) end\n"
-    "if not must_continue() then return before, false end\n"
+    "local function serve(me, reserve)\n"
+    "local old_first, free_before = first_in_line(), FREE\n"
+    "if not old_first then return nil, false end\n"
+    "local free, stopped = (FREE or 0) - reserve, false\n"
+    "local function must_continue() return not stopped and (free > 0 or reserve > 0) end\n"
+    "if not must_continue() then return old_first, false end\n"
     "local size = math.max(1, math.min(free, BATCH))\n"
     "for _ = 0, MAX_BATCHES do\n"
     "if not must_continue() then break end\n"
     "stopped, free = serve_batch(me, free, size)\n"
     "size = BATCH\n"
     "end\n"
-    "if kept == 0 and FREE ~= free_before then begin_our_run(NOW) end\n"
+    "if reserve == 0 and FREE ~= free_before then begin_our_run(NOW) end\n"
     "local first_left = first_in_line()\n"
-    "if first_left ~= before and first_left ~= me and redisson_has_permit() then notify_first() end\n"
+    "if first_left ~= old_first and first_left ~= me and redisson_has_permit() then notify_first() end\n"
     "return first_left, first_left ~= nil and must_continue()\n"
     "end\n",
     [PERMIT_RELEASE_1] = "local WAITER, ONE, call = ARGV[6] or '', OWNER:match('^:(%d+)$', 37), redis.call\n"
@@ -1402,7 +1402,7 @@ static const char *const hf_segment_table[] = {
     "set_end(leases, ids, end_ms)\n"
     "end\n",
     [PLACING_1] = "local QUEUE_MS = 120000\n"
-    "local function place_of(score)\n"
+    "local function format_place(score)\n"
     "return score > FRONT_MAX and digits(score) or string.format('%.17g', score)\n"
     "end\n"
     "local function front_place()\n"
@@ -1516,7 +1516,7 @@ static const char *const hf_segment_table[] = {
     "return nil, nil, foreign, true\n"
     "end\n"
     "local function grant(member, place)\n"
-    "give(member, place_of(place), parse(member))\n"
+    "give(member, format_place(place), parse(member))\n"
     "end\n"
     "local function hand_over(me)\n"
     "local member, place, _, more = prune_to_first_waiter(me)\n"
@@ -1601,10 +1601,10 @@ static const char *const hf_segment_table[] = {
     "if not last then redis.call('PEXPIRE', QUEUE, QUEUE_MS) end\n"
     "return place, false, last\n"
     "end\n"
-    "take_up_place()\n"
+    "restore_place()\n"
     "local score = tonumber(redis.call('ZSCORE', QUEUE, WAITER))\n"
-    "if score > 0 then return place_of(score), true end\n"
-    "place = place_of(front_place())\n"
+    "if score > 0 then return format_place(score), true end\n"
+    "place = format_place(front_place())\n"
     "redis.call('ZADD', QUEUE, place, WAITER)\n"
     "return place, true\n"
     "end\n",
@@ -1901,7 +1901,7 @@ static const char *const hf_segment_table[] = {
     "return busy(lock_ms, false)\n"
     "end\n"
     "settle_missed_grants(OWNER:sub(1, 36))\n"
-    "take_up_place()\n"
+    "restore_place()\n"
     "lock_mode = settle_drain(lock_mode, WAITER)\n"
     "local left_ms = lock_mode and (WRITES and 0 or yield_ms())\n"
     "or not lock_mode and foreign_ms(YIELD_MS) or 0\n"
@@ -2098,7 +2098,7 @@ static const char *const hf_segment_table[] = {
     "local token = draw_token_string(next_token, ttl_ms)\n"
     "set_hold(LOCK, owner .. ':write', 1, GRANT_MS, 0)\n"
     "redis.call('ZADD', QUEUE, 0, member)\n"
-    "send(member, 'grant', kind, number, place_of(place), token, GRANT_MS, LOCK)\n"
+    "send(member, 'grant', kind, number, format_place(place), token, GRANT_MS, LOCK)\n"
     "end\n"
     "local function admit_readers(members)\n"
     "local grants, groups = {}, {}\n"
@@ -2110,7 +2110,7 @@ static const char *const hf_segment_table[] = {
     "groups[#groups + 1] = groups[group_key]\n"
     "end\n"
     "local group = groups[group_key]\n"
-    "group[#group + 1], group[#group + 2] = number, place_of(tonumber(members[i + 1]))\n"
+    "group[#group + 1], group[#group + 2] = number, format_place(tonumber(members[i + 1]))\n"
     "grants[i], grants[i + 1] = 0, members[i]\n"
     "set_hold(LOCK, owner, 1, GRANT_MS, 0)\n"
     "end\n"
@@ -2318,15 +2318,15 @@ static const char *const hf_segment_table[] = {
     "return last > 0 and last or next_token(ttl_ms)\n"
     "end\n",
     [SEMAPHORE_1] = "local PERMITS = KEYS[1]\n",
-    [SEMAPHORE_2] = "local function free()\n"
+    [SEMAPHORE_2] = "local function free_permits()\n"
     "return read_integer(PERMITS, redis.call('GET', PERMITS)) or 0\n"
     "end\n",
     [SEMAPHORE_ACQUIRE_1] = "local earlier_reply, stored_record\n"
     "if redis.call('EXISTS', NOTE, TURN) > 0 then\n"
     "earlier_reply, stored_record = redis.call('GET', NOTE), redis.call('GET', TURN)\n"
     "end\n"
-    "if earlier_reply then return { earlier_reply == '0' and 0 or 1, free() } end\n"
-    "local count, left = tonumber(ARGV[2]), free()\n"
+    "if earlier_reply then return { earlier_reply == '0' and 0 or 1, free_permits() } end\n"
+    "local count, left = tonumber(ARGV[2]), free_permits()\n"
     "if stored_record then\n",
     [SEMAPHORE_ACQUIRE_2] = "local record, now = read_record(stored_record), now_ms()\n"
     "local is_their_turn = record and record.turns == 0\n"
@@ -2351,11 +2351,11 @@ static const char *const hf_segment_table[] = {
     "note(count, 'DECRBY', PERMITS, '-' .. ARGV[2])\n"
     "return { 1, left }\n",
     [SEMAPHORE_DELETE_1] = "if earlier_reply then return tonumber(earlier_reply) end\n"
-    "local left = string.format('%.0f', free())\n"
+    "local left = string.format('%.0f', free_permits())\n"
     "if redis.call('DEL', PERMITS) == 0 then return note(0) end\n"
     "return note(1, 'INCRBY', PERMITS, left)\n",
     [SEMAPHORE_DRAIN_1] = "if earlier_reply then return tonumber(earlier_reply) end\n"
-    "local count = math.max(free(), 0)\n"
+    "local count = math.max(free_permits(), 0)\n"
     "if count == 0 then return note(0) end\n"
     "local taken = string.format('%.0f', count)\n"
     "redis.call('DECRBY', PERMITS, taken)\n"
@@ -2380,7 +2380,7 @@ static const char *const hf_segment_table[] = {
     "if stored then announce(KEYS[3], (is_left and '0' or '') .. payload)\n"
     "elseif not is_left then announce(KEYS[3], payload) end\n"
     "end\n"
-    "local function give(count, reply)\n"
+    "local function add_permits(count, reply)\n"
     "local old_count = read_integer(PERMITS, redis.call('GET', PERMITS))\n"
     "local left = redis.call('INCRBY', PERMITS, count)\n"
     "reply = reply or left\n"
@@ -2394,14 +2394,14 @@ static const char *const hf_segment_table[] = {
     "end\n",
     [SEMAPHORE_LEAVE_1] = "local taken = tonumber(earlier_reply or '0')\n"
     "if taken == 0 then return note(0) end\n"
-    "if redis.call('EXISTS', PERMITS) == 1 then give(taken, 0) else note(0) end\n"
+    "if redis.call('EXISTS', PERMITS) == 1 then add_permits(taken, 0) else note(0) end\n"
     "return 1\n",
     [SEMAPHORE_RELEASE_1] = "if earlier_reply then return tonumber(earlier_reply) end\n"
-    "return give(ARGV[2])\n",
+    "return add_permits(ARGV[2])\n",
     [SEMAPHORE_SET_1] = "if earlier_reply then return tonumber(earlier_reply) end\n"
-    "free()\n"
+    "free_permits()\n"
     "if redis.call('EXISTS', PERMITS) == 1 then return note(0) end\n"
-    "return give(ARGV[2], 1)\n",
+    "return add_permits(ARGV[2], 1)\n",
     [SEMAPHORE_TURN_1] = "local TURN = KEYS[3] .. ':turns'\n",
     [SEMAPHORE_TURNS_1] = "local RECORD_MS = 5000\n",
     [SEMAPHORE_TURNS_2] = "local function read_record(stored)\n"
@@ -2456,9 +2456,9 @@ static const char *const hf_segment_table[] = {
     "if (redis.pcall('PUBSUB', 'NUMSUB', RELEASES)[2] or 0) ~= 0 then\n"
     "receivers = receivers + (tonumber(redis.pcall('PUBLISH', RELEASES, '0')) or 0)\n"
     "end\n",
-    [SHARDED_6] = "local both = redis.pcall('PUBSUB', 'SHARDNUMSUB', RELEASES,\n"
+    [SHARDED_6] = "local sharded = redis.pcall('PUBSUB', 'SHARDNUMSUB', RELEASES,\n"
     "'holdfast_listening:' .. RELEASES:match('^[^:]*:(.*)$'))\n"
-    "local unqueued = counts[2] and both[2] and counts[2] + both[2] - both[4]\n",
+    "local unqueued = counts[2] and sharded[2] and counts[2] + sharded[2] - sharded[4]\n",
     [SHORTENED_1] = "local waiter = redis.pcall('ZRANGEBYSCORE', KEYS[2], '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
     "local client, number = (waiter or ''):match('^1%l([%x-]+):(%d+)')\n"
     "if number then\n"
@@ -2518,15 +2518,16 @@ static const char *const hf_segment_table[] = {
     "local stored = floor and {}\n"
     "or redis.pcall('SET', COUNTER, digits(final or token), 'KEEPTTL', 'GET')\n"
     "local last = tonumber(stored)\n",
-    [TOKEN_4] = "local lasts = last and last < token and last % 8 == 0 and last >= token - token % (ttl_ms * 15.625)\n",
-    [TOKEN_5] = "if lasts and requested_ms < TOKEN_MAX then return token, final or nil end\n"
+    [TOKEN_4] = "local from_clock = last and last < token and last % 8 == 0\n"
+    "and last >= token - token % (ttl_ms * 15.625)\n",
+    [TOKEN_5] = "if from_clock and requested_ms < TOKEN_MAX then return token, final or nil end\n"
     "if type(stored) == 'table' then last = tonumber(redis.call('GET', COUNTER)) end\n"
     "local last_usable = token_in(last)\n"
     "if last and not last_usable then last = 0 end\n"
     "token = math.max((last or 0) + 1, now, floor or 0)\n"
     "if not floor then token = token + -token % TOKEN_GRAIN end\n"
     "final = end_of_range and end_of_range(token, now)\n"
-    "local is_javas = last and not floor and last % TOKEN_GRAIN ~= 0\n"
+    "local drawn_by_redisson = last and not floor and last % TOKEN_GRAIN ~= 0\n"
     "local ttl_left = last and redis.pcall('PTTL', COUNTER)\n"
     "if type(ttl_left) == 'table' then\n"
     "if type(stored) == 'string' then redis.call('SET', COUNTER, stored, 'KEEPTTL') end\n"
@@ -2534,7 +2535,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local spare = requested_ms * TTL_SPARE\n"
     "local max_ms = math.floor(math.max(requested_ms + 2 * spare, ((final or token) - now) / 1000))\n"
-    "if is_javas or ttl_left == -1 or requested_ms >= TOKEN_MAX then\n"
+    "if drawn_by_redisson or ttl_left == -1 or requested_ms >= TOKEN_MAX then\n"
     "redis.call('SET', COUNTER, digits(final or token))\n"
     "else\n"
     "local valid = last_usable and ttl_left >= max_ms - spare and ttl_left <= max_ms\n"
@@ -2566,7 +2567,7 @@ static const char *const hf_segment_table[] = {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "0cd5e22585a4bbcb6f966fe96da675df7542ae8c", (const unsigned char[]){ACQUIRE_1,
+    {"acquire", "9c9e78c1947420b3b60c0ab26457276a8b65a7d3", (const unsigned char[]){ACQUIRE_1,
     FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, FAIR_ACQUIRE_2, HASH_8, HASH_3, ACQUIRE_3,
     CLOCK_2, HASH_10, ACQUIRE_4, BEHIND_1, ACQUIRE_5, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2,
     HASH_3, HASH_4, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1,
@@ -2574,36 +2575,36 @@ static const hf_program hf_program_table[] = {
     ACQUIRING_1, FOREIGN_HOLDER_1, FOREIGN_HOLDER_2, ACQUIRING_2, QUEUEING_1, PASSING_OVER_1,
     PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3,
-    TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_4, HF_NO_SEGMENT}, 24796,
+    TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_4, HF_NO_SEGMENT}, 24893,
     &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE], NULL},
-    {"acquire_all", "b604790283126355286a3284339f2fd81d754aac", (const unsigned char[]){KEYS_1,
+    {"acquire_all", "dc496015bdcf30ebb571a4365e2b1877a811b2e2", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     PLAIN_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRE_ALL_1,
-    HF_NO_SEGMENT}, 15714, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL], NULL},
-    {"begin", "46376f7bd996616af91cb2152ae30fac6b5c5ca3", (const unsigned char[]){KEYS_1, CLOCK_2,
+    HF_NO_SEGMENT}, 15746, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL], NULL},
+    {"begin", "0f6cea1a4cbe46f172b48aebb8dc6b2046170525", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, BEGIN_1, FRESH_1, FRESH_3, HASH_6, PLAIN_2, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, BEGIN_2, ACQUIRING_1, FOREIGN_HOLDER_1, FOREIGN_HOLDER_2,
     ACQUIRING_2, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2,
     ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1,
     GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_4,
-    HF_NO_SEGMENT}, 22821, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN], NULL},
-    {"complete", "19c528a5c545e41ff2aaf1daea6005135f358ca1", (const unsigned char[]){KEYS_1,
+    HF_NO_SEGMENT}, 22903, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN], NULL},
+    {"complete", "759a101da5f0c343d08be50d3be6259cc82424e6", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PLAIN_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, NOTIFYING_1, COMPLETE_1, IS_QUEUE_1,
-    COMPLETE_2, HF_NO_SEGMENT}, 14444, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE], NULL},
+    COMPLETE_2, HF_NO_SEGMENT}, 14476, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE], NULL},
     {"extend", "06741eed14a9845df4dac7708af6190751fdf9cd", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, EXTEND_2, FAIR_EXTEND_2, PLAIN_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1569,
     &hf_program_table[HF_PROGRAM_SHARDED_EXTEND], NULL},
-    {"fair_acquire", "ad60081978f2c585b8cbf0b63ffde90cd39d95f2", (const unsigned char[]){KEYS_1,
+    {"fair_acquire", "ccaaf2300bfb3cb312eb9613ca050fc350a26c1b", (const unsigned char[]){KEYS_1,
     FRESH_1, FAIR_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, FAIR_ACQUIRE_2, HASH_8,
     HASH_3, FAIR_ACQUIRE_3, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
     RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, FAIR_ACQUIRE_4, FRESH_3, PLAIN_2, FAIR_QUEUE_1,
-    RECORD_3, FAIR_QUEUE_2, FAIR_ACQUIRE_5, HF_NO_SEGMENT}, 11744,
+    RECORD_3, FAIR_QUEUE_2, FAIR_ACQUIRE_5, HF_NO_SEGMENT}, 11787,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE], NULL},
     {"fair_extend", "d11a2790646c0548d46441428cbea4d48eedd2b2", (const unsigned char[]){HASH_2,
     HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, PLAIN_2, FAIR_EXTEND_3, HF_NO_SEGMENT}, 1405,
@@ -2625,12 +2626,12 @@ static const hf_program hf_program_table[] = {
     HF_NO_SEGMENT}, 5768, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE], NULL},
     {"fence", "3a01f5a7c9af65d07fde71be9f7c49f558d5b8c9", (const unsigned char[]){FENCE_1,
     HF_NO_SEGMENT}, 1927, NULL, NULL},
-    {"force", "e7bebe6d6d70c30b912dd548c7411040a06c35f0", (const unsigned char[]){KEYS_1, CLOCK_2,
+    {"force", "cf2dd09a4dad8748f6252fa698cf2427b675e5a3", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PLAIN_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3,
-    HF_NO_SEGMENT}, 15259, &hf_program_table[HF_PROGRAM_SHARDED_FORCE], NULL},
+    HF_NO_SEGMENT}, 15291, &hf_program_table[HF_PROGRAM_SHARDED_FORCE], NULL},
     {"info", "da1c8fc8f60555f921bfd6c4593a064a00323afb", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, HASH_6, AHEAD_1, AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, INFO_2,
     HF_NO_SEGMENT}, 2857, NULL, NULL},
@@ -2643,14 +2644,14 @@ static const hf_program hf_program_table[] = {
     {"latch_set", "e71237b7ce59d13ec6e412be8c76effb964d49ae", (const unsigned char[]){PLAIN_2,
     LATCH_1, READ_INTEGER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3, LATCH_4, LATCH_SET_1,
     HF_NO_SEGMENT}, 1273, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET], NULL},
-    {"leave", "595652e2dc26a714c907ddf25c9800a5e6ebfafa", (const unsigned char[]){KEYS_1, CLOCK_2,
+    {"leave", "aadcc566f58d5d3a52ada4963c64d54c46e6ca1d", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PLAIN_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, IS_QUEUE_1, FORGETTING_1,
-    NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 16980, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE],
+    NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 17012, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE],
     NULL},
-    {"mutex_acquire", "ca18d1d187b862dfa923b28b8936606e48f9deb6",
+    {"mutex_acquire", "7d86bc61538d073d05d3adfc45961e4e2d7759c6",
     (const unsigned char[]){ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2,
     FAIR_ACQUIRE_2, STRING_6, ACQUIRE_3, CLOCK_2, STRING_8, ACQUIRE_4, BEHIND_1, ACQUIRE_5,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, STRING_2, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2, TOKEN_3,
@@ -2658,39 +2659,39 @@ static const hf_program hf_program_table[] = {
     RECORD_3, RECORD_4, RECORD_5, ACQUIRING_1, FOREIGN_HOLDER_1, FOREIGN_HOLDER_2, ACQUIRING_2,
     QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_3, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_4, HF_NO_SEGMENT}, 23655, NULL,
+    DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_4, HF_NO_SEGMENT}, 23752, NULL,
     NULL},
     {"mutex_extend", "0cfdc1741361b9805641544de666ac64e9af4ccb", (const unsigned char[]){STRING_2,
     EXTEND_2, FAIR_EXTEND_2, SILENT_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1103, NULL, NULL},
-    {"mutex_force", "58d43fcad7806aa48579b10af332d5d3762ff06f", (const unsigned char[]){KEYS_1,
+    {"mutex_force", "3735dbff0dab4d747e742ad1c3f1bc4c2d4aa5cb", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, STRING_2,
     STRING_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, SILENT_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3,
-    HF_NO_SEGMENT}, 14291, NULL, NULL},
+    HF_NO_SEGMENT}, 14323, NULL, NULL},
     {"mutex_info", "5faecfb36f85a56c130496421a1d0eed0a54b7f0", (const unsigned char[]){STRING_2,
     STRING_4, AHEAD_1, AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, INFO_2,
     HF_NO_SEGMENT}, 2039, NULL, NULL},
-    {"mutex_leave", "1b764863b321501d4609b6bd2611134dba51fcb0", (const unsigned char[]){KEYS_1,
+    {"mutex_leave", "7e688994d2a95d3ac75ab6efcefebe4de2f87b6c", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, STRING_2,
     STRING_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, SILENT_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, IS_QUEUE_1, FORGETTING_1,
-    NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 16012, NULL, NULL},
-    {"mutex_release", "fd97f870936cb64830ca1c15e0b3096e3f382ec7",
+    NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 16044, NULL, NULL},
+    {"mutex_release", "10f8f24660ca2cd19d26e595c7cb48c30120f4c4",
     (const unsigned char[]){RELEASE_1, STRING_2, RELEASE_2, STRING_4, RELEASE_3, STRING_10,
     RELEASE_4, SILENT_4, RELEASE_5, STRING_2, SILENT_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, RELEASE_7, MEMBER_2, MEMBER_3, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, DUE_2, DUE_3, NEXT_BEHIND_RECORD_1, STRING_14, RELEASE_8,
     GRANTING_2, RELEASE_9, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 17540, NULL,
+    GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 17568, NULL,
     NULL},
     {"mutex_renew", "5c326886ba3d2f050bed8ca80bc812656f8ea675", (const unsigned char[]){STRING_2,
     RENEW_1, HF_NO_SEGMENT}, 556, NULL, NULL},
     {"once", "3fd81f4fee2805c6fa4e673212ceb13345c2c361", (const unsigned char[]){ONCE_1,
     HF_NO_SEGMENT}, 1558, NULL, NULL},
-    {"permit_acquire", "b8e30153360ddea2e881dabf83217d7e5013deba", (const unsigned char[]){KEYS_1,
+    {"permit_acquire", "da4afde86ba311c34d581c0bc2bff5034aa771b9", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, READ_INTEGER_1, POOL_2, PERMIT_ACQUIRE_1, PLAIN_2,
     PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2, BEHIND_1, PERMIT_ACQUIRE_4, DRAWING_1,
     TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_7, CLOCK_2, CLOCK_3,
@@ -2700,7 +2701,7 @@ static const hf_program hf_program_table[] = {
     PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, FOREIGN_HOLDER_1, PERMIT_ACQUIRE_10,
     PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_ACQUIRE_11, HF_NO_SEGMENT},
-    23255, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE], NULL},
+    23398, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE], NULL},
     {"permit_extend", "0ccbc3f56b867d150a6f89bd6101f2a64eac3fb5", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2,
     PERMITS_3, PERMIT_EXTEND_1, PLAIN_2, SHORTENED_1, PERMIT_EXTEND_2, HF_NO_SEGMENT}, 2883,
@@ -2708,15 +2709,15 @@ static const hf_program hf_program_table[] = {
     {"permit_info", "38aadf8ff703d2a5fdcf605a4e9122521dca1371", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, PERMIT_INFO_2, AHEAD_1, AHEAD_2, READ_INTEGER_1,
     PERMIT_INFO_3, HF_NO_SEGMENT}, 2229, NULL, NULL},
-    {"permit_leave", "724a66b21f6c4752cb7710ea083678e9a6da1e1e", (const unsigned char[]){KEYS_1,
+    {"permit_leave", "f0f4f55345660989b1ded4df18b9482413148201", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1, READ_INTEGER_1, POOL_2, POOL_CHANGES_1,
     POOL_CHANGES_2, POOL_CHANGES_3, PLAIN_2, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
     RECORD_5, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
     MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1,
-    PERMIT_PASSING_1, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_1, HF_NO_SEGMENT}, 16946,
+    PERMIT_PASSING_1, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_1, HF_NO_SEGMENT}, 17024,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE], NULL},
-    {"permit_release", "b873c4fa9fc13aff6f29ddbf798ba0d6fd202460", (const unsigned char[]){KEYS_1,
+    {"permit_release", "fb2a89ea0f10f42ece648381a86c9a8107f9f9d7", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, READ_INTEGER_1, POOL_2, PERMIT_RELEASE_1,
     PERMITS_2, PERMIT_RELEASE_2, PLAIN_6, PERMIT_RELEASE_3, POOL_CHANGES_2, PERMIT_RELEASE_4,
     DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_RELEASE_5, PERMITS_2, PERMIT_RELEASE_6, PERMIT_ACQUIRE_6,
@@ -2725,22 +2726,22 @@ static const hf_program hf_program_table[] = {
     PERMIT_RELEASE_8, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1,
-    PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 18685,
+    PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 18778,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE], NULL},
     {"permit_renew", "32fb92b3f177dda0b894f32102c275e297acb698", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2,
     PERMITS_3, PERMIT_RENEW_1, HF_NO_SEGMENT}, 2136, NULL, NULL},
-    {"permit_set", "bebbea86a7751fda31aa59477af5e8d73205c10d", (const unsigned char[]){KEYS_1,
+    {"permit_set", "6f019da6440aa9de70ca116ce652608b203ab228", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1, READ_INTEGER_1, POOL_2, POOL_CHANGES_1,
     POOL_CHANGES_2, POOL_CHANGES_3, PLAIN_2, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
     RECORD_5, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
     MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1,
-    PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT}, 15855,
+    PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT}, 15933,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET], NULL},
     {"raise", "8695dae66ad43a30335429d422d8b3630c57854c", (const unsigned char[]){CLOCK_2, CLOCK_3,
     CLOCK_4, CLOCK_5, TOKEN_2, RAISE_2, HF_NO_SEGMENT}, 1136, NULL, NULL},
-    {"release", "d9cf2af5777f6dba9ee6b8b28ac51d55c3dc9a8d", (const unsigned char[]){RELEASE_1,
+    {"release", "df1f6a38f4ffd42750339da5f2ea1f0b1c5bb778", (const unsigned char[]){RELEASE_1,
     HASH_2, HASH_3, HASH_4, RELEASE_2, HASH_6, RELEASE_3, HASH_12, RELEASE_4, PLAIN_4, RELEASE_5,
     HASH_14, DUE_2, HASH_15, PLAIN_6, CLOCK_2, HASH_16, DRAWING_1, TOKEN_4, DRAWING_2, HASH_17,
     HASH_3, HASH_18, HASH_2, HASH_3, HASH_4, PLAIN_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2,
@@ -2748,78 +2749,78 @@ static const hf_program hf_program_table[] = {
     RECORD_3, RECORD_4, RECORD_5, DUE_2, DUE_3, NEXT_BEHIND_RECORD_1, HASH_21, RELEASE_8,
     GRANTING_2, RELEASE_9, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 21405,
+    GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 21448,
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE], NULL},
-    {"release_all", "becb7809ebd356ae229ebae04f1981e485c8fcc6", (const unsigned char[]){KEYS_1,
+    {"release_all", "2b79a4a6575fcdfee98c09529853f3265b503a0c", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     PLAIN_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RELEASE_ALL_1, HF_NO_SEGMENT}, 14725,
+    GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RELEASE_ALL_1, HF_NO_SEGMENT}, 14757,
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL], NULL},
     {"renew", "45a55f6ec908cf43b9e8c089f9f5a41e85c05d70", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, RENEW_1, HF_NO_SEGMENT}, 872, NULL, NULL},
-    {"rw_acquire", "0cf30196ce8a319165782599f543f3670a4ef2a8", (const unsigned char[]){KEYS_1,
+    {"rw_acquire", "1495b46a109ad4914fdb4786e563c17507d88dc2", (const unsigned char[]){KEYS_1,
     PLAIN_2, RW_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, RW_ACQUIRE_2, HASH_3,
     RW_ACQUIRE_3, HASH_3, RW_ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3,
     TOKEN_4, TOKEN_5, RW_1, RW_ACQUIRE_5, RW_TOKEN_1, RW_ACQUIRE_6, OWNERS_1, PLACING_1, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3,
     QUEUEING_2, TIMES_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, TURNS_1,
     RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1,
-    FOREIGN_HOLDER_1, FOREIGN_HOLDER_2, RW_ACQUIRE_7, HF_NO_SEGMENT}, 29203,
+    FOREIGN_HOLDER_1, FOREIGN_HOLDER_2, RW_ACQUIRE_7, HF_NO_SEGMENT}, 29308,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE], NULL},
     {"rw_extend", "5dfbc6597ea45e06289b94580540798502c5ef1b", (const unsigned char[]){RW_1,
     RW_EXTEND_1, PLAIN_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 3932,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_EXTEND], NULL},
-    {"rw_force", "b660667dfc69f4df60f4be81175612e8f13d158f", (const unsigned char[]){KEYS_1,
+    {"rw_force", "98336fc1eee3f07010d5f651d9d0810b1a42be6a", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, PLAIN_2,
     RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PASSING_OVER_2,
     RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, TURNS_1, RUNS_2, RUNS_3,
-    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 19289,
+    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 19329,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE], NULL},
     {"rw_info", "d7ddd2d8fa805033a87cb8205fd21363fb617b08", (const unsigned char[]){RW_1, AHEAD_1,
     AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, RW_INFO_2, HF_NO_SEGMENT}, 4285,
     NULL, NULL},
-    {"rw_leave", "ee79049abd7a94885a2b620543de967db4b3ff9c", (const unsigned char[]){KEYS_1,
+    {"rw_leave", "f22265029d4b40daeba1740f28c2304f897cb03f", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, PLAIN_2,
     RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PASSING_OVER_2,
     RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, TURNS_1, RUNS_2, RUNS_3,
     IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, FORGETTING_1, RW_LEAVE_1,
-    HF_NO_SEGMENT}, 20675, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE], NULL},
-    {"rw_release", "8d0112cb89f717fbcb833abc0d5d8d69fe183627", (const unsigned char[]){KEYS_1,
+    HF_NO_SEGMENT}, 20715, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE], NULL},
+    {"rw_release", "268acabee8b2717bb507f842bf8b7d6994caadc8", (const unsigned char[]){KEYS_1,
     PLAIN_2, RW_RELEASE_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
     RW_1, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PASSING_OVER_2,
     RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, TURNS_1, RUNS_2, RUNS_3,
-    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 19778,
+    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 19818,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE], NULL},
     {"rw_renew", "37285c861868ad3aec8a9c93ca1d5dccc64b6483", (const unsigned char[]){RW_1,
     RW_RENEW_1, HF_NO_SEGMENT}, 2875, NULL, NULL},
-    {"semaphore_acquire", "60157ead5ed19c9ecd5955044ad860c396be48ec",
+    {"semaphore_acquire", "e4f5ed714b4f9c5250cfce7b71e175670ea776bd",
     (const unsigned char[]){SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, SEMAPHORE_TURN_1,
     SEMAPHORE_ACQUIRE_1, PLAIN_2, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2,
-    RECORD_3, RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, SEMAPHORE_ACQUIRE_2, HF_NO_SEGMENT}, 4017,
+    RECORD_3, RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, SEMAPHORE_ACQUIRE_2, HF_NO_SEGMENT}, 4041,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_ACQUIRE], NULL},
-    {"semaphore_delete", "48ec03d315550d988b2fe0bafbda9bfd217394a3",
+    {"semaphore_delete", "b17cc4ca88d5d824267f7542e7b6162bbd9fbf38",
     (const unsigned char[]){SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
-    SEMAPHORE_DELETE_1, HF_NO_SEGMENT}, 881, NULL, NULL},
-    {"semaphore_drain", "ee81b716a2663fd527ce8746cef375a107ecc91b",
+    SEMAPHORE_DELETE_1, HF_NO_SEGMENT}, 897, NULL, NULL},
+    {"semaphore_drain", "245c175bc0ed2fc848221a788e30c09c266a9a4a",
     (const unsigned char[]){SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
-    SEMAPHORE_DRAIN_1, HF_NO_SEGMENT}, 943, NULL, NULL},
-    {"semaphore_leave", "21f1d3d7e543d47f053826dccff75c895f4c7a6c",
+    SEMAPHORE_DRAIN_1, HF_NO_SEGMENT}, 959, NULL, NULL},
+    {"semaphore_leave", "d7176d69ad5c0f2eb3f6d8451f0e59ceb35f966d",
     (const unsigned char[]){PLAIN_2, SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_LEAVE_1,
-    HF_NO_SEGMENT}, 4868, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_LEAVE], NULL},
-    {"semaphore_release", "089afa16bcacba61a9b49a9bee3fccd810c21477",
+    HF_NO_SEGMENT}, 4890, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_LEAVE], NULL},
+    {"semaphore_release", "c0c127974abf3b957297c1dc2aef7433f12b37c3",
     (const unsigned char[]){PLAIN_2, SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_RELEASE_1,
-    HF_NO_SEGMENT}, 4779, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_RELEASE], NULL},
-    {"semaphore_set", "f77ef2b6b70e689adddc09a6b767e31f953620a4", (const unsigned char[]){PLAIN_2,
+    HF_NO_SEGMENT}, 4801, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_RELEASE], NULL},
+    {"semaphore_set", "9114dbf0f1ddc6f065455f8618bcb1aa47e95bcc", (const unsigned char[]){PLAIN_2,
     SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3, SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3, RECORD_4, RUNS_2, SEMAPHORE_TURNS_2,
-    TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_SET_1, HF_NO_SEGMENT}, 4851,
+    TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_SET_1, HF_NO_SEGMENT}, 4881,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET], NULL},
-    {"sharded_acquire", "6909076b47f0d09b596b298df3a3bc4fb8590f46",
+    {"sharded_acquire", "37d1cb84db041e78149e470f02ba26715062945e",
     (const unsigned char[]){ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2,
     FAIR_ACQUIRE_2, HASH_8, HASH_3, ACQUIRE_3, CLOCK_2, HASH_10, ACQUIRE_4, BEHIND_1, ACQUIRE_5,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2,
@@ -2827,38 +2828,38 @@ static const hf_program hf_program_table[] = {
     RECORD_3, RECORD_4, RECORD_5, ACQUIRING_1, FOREIGN_HOLDER_1, FOREIGN_HOLDER_2, ACQUIRING_2,
     QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_3, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_4, HF_NO_SEGMENT}, 25222, NULL,
+    DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRING_4, HF_NO_SEGMENT}, 25319, NULL,
     &hf_program_table[HF_PROGRAM_ACQUIRE]},
-    {"sharded_acquire_all", "70eb4f2285155f0ff0483494d964d30cef8fbeeb",
+    {"sharded_acquire_all", "48686ca197ec78fc4800077e99a728a0813c5dc8",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2,
-    RUNS_3, ACQUIRE_ALL_1, HF_NO_SEGMENT}, 16140, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE_ALL]},
-    {"sharded_begin", "a8a7d0d17c1b7b5494b4927b991829b17d5956e4", (const unsigned char[]){KEYS_1,
+    RUNS_3, ACQUIRE_ALL_1, HF_NO_SEGMENT}, 16172, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE_ALL]},
+    {"sharded_begin", "1f635de21884c536a539dc70f8470250bfc791ca", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, BEGIN_1, FRESH_1, FRESH_3, HASH_6, SHARDED_2, OWNERS_1, OWNERS_3, PLACING_1,
     RECORD_2, RECORD_3, RECORD_4, RECORD_5, BEGIN_2, ACQUIRING_1, FOREIGN_HOLDER_1,
     FOREIGN_HOLDER_2, ACQUIRING_2, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3,
     QUEUEING_2, ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3,
-    ACQUIRING_4, HF_NO_SEGMENT}, 23247, NULL, &hf_program_table[HF_PROGRAM_BEGIN]},
-    {"sharded_complete", "42f78debe2d9fc08c3ef6de13c748978490089db",
+    ACQUIRING_4, HF_NO_SEGMENT}, 23329, NULL, &hf_program_table[HF_PROGRAM_BEGIN]},
+    {"sharded_complete", "aae94a40f4ebfa87401e794df0365c09a3c6f414",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3,
     RECORD_4, RECORD_5, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, NOTIFYING_1,
-    COMPLETE_1, IS_QUEUE_1, COMPLETE_2, HF_NO_SEGMENT}, 14870, NULL,
+    COMPLETE_1, IS_QUEUE_1, COMPLETE_2, HF_NO_SEGMENT}, 14902, NULL,
     &hf_program_table[HF_PROGRAM_COMPLETE]},
     {"sharded_extend", "28542dfb3ec22df09e1886bea46cb3ad0190b9e2", (const unsigned char[]){HASH_2,
     HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, SHARDED_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT},
     1995, NULL, &hf_program_table[HF_PROGRAM_EXTEND]},
-    {"sharded_fair_acquire", "c697a22832f1eb75853f25588000c9f9993c05bb",
+    {"sharded_fair_acquire", "6fc11d7a9c94ee133887b66e3e1096c98182de06",
     (const unsigned char[]){KEYS_1, FRESH_1, FAIR_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2,
     FREE_2, FAIR_ACQUIRE_2, HASH_8, HASH_3, FAIR_ACQUIRE_3, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, FAIR_ACQUIRE_4,
     FRESH_3, SHARDED_2, FAIR_QUEUE_1, RECORD_3, FAIR_QUEUE_2, FAIR_ACQUIRE_5, HF_NO_SEGMENT},
-    12170, NULL, &hf_program_table[HF_PROGRAM_FAIR_ACQUIRE]},
+    12213, NULL, &hf_program_table[HF_PROGRAM_FAIR_ACQUIRE]},
     {"sharded_fair_extend", "077feca393defe40d588271c277b9be58836585c",
     (const unsigned char[]){HASH_2, HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, SHARDED_2,
     FAIR_EXTEND_3, HF_NO_SEGMENT}, 1831, NULL, &hf_program_table[HF_PROGRAM_FAIR_EXTEND]},
@@ -2876,12 +2877,12 @@ static const hf_program hf_program_table[] = {
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, SHARDED_2, FAIR_QUEUE_1, RECORD_3, FAIR_QUEUE_2,
     FAIR_PASSING_1, FAIR_RELEASE_3, HF_NO_SEGMENT}, 6194, NULL,
     &hf_program_table[HF_PROGRAM_FAIR_RELEASE]},
-    {"sharded_force", "64ec22927327dc7788247bc22377dc4d08715eba", (const unsigned char[]){KEYS_1,
+    {"sharded_force", "cfd1da449be364d27e9049334d37d7ec4d46e3e6", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3,
-    HF_NO_SEGMENT}, 15685, NULL, &hf_program_table[HF_PROGRAM_FORCE]},
+    HF_NO_SEGMENT}, 15717, NULL, &hf_program_table[HF_PROGRAM_FORCE]},
     {"sharded_latch_delete", "cfd72cd3d8c92fe3bb18f02c05a0409b08c45b37",
     (const unsigned char[]){SHARDED_2, LATCH_1, READ_INTEGER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,
     LATCH_4, LATCH_DELETE_1, HF_NO_SEGMENT}, 1738, NULL,
@@ -2892,13 +2893,13 @@ static const hf_program hf_program_table[] = {
     {"sharded_latch_set", "20d8f341e68a493527441045fd477fc8758c957f",
     (const unsigned char[]){SHARDED_2, LATCH_1, READ_INTEGER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,
     LATCH_4, LATCH_SET_1, HF_NO_SEGMENT}, 1699, NULL, &hf_program_table[HF_PROGRAM_LATCH_SET]},
-    {"sharded_leave", "2e74aa27a67daf7e8a68dd8bc30f173b4da31348", (const unsigned char[]){KEYS_1,
+    {"sharded_leave", "05429164f7ea30e98f0243937331d7888a154fec", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, IS_QUEUE_1, FORGETTING_1,
-    NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 17406, NULL, &hf_program_table[HF_PROGRAM_LEAVE]},
-    {"sharded_permit_acquire", "e01aaa89034795d6f18fb5e4bda0dd166a1f83b1",
+    NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 17438, NULL, &hf_program_table[HF_PROGRAM_LEAVE]},
+    {"sharded_permit_acquire", "beada9477961126d638ee5bb8b5cb52697113c9a",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, READ_INTEGER_1,
     POOL_2, PERMIT_ACQUIRE_1, SHARDED_2, PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2,
     BEHIND_1, PERMIT_ACQUIRE_4, DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6,
@@ -2908,20 +2909,20 @@ static const hf_program hf_program_table[] = {
     PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, FOREIGN_HOLDER_1,
     PERMIT_ACQUIRE_10, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_ACQUIRE_11,
-    HF_NO_SEGMENT}, 24107, NULL, &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
+    HF_NO_SEGMENT}, 24250, NULL, &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
     {"sharded_permit_extend", "0d699f5e4d89d589da13c2ad120ba4c9c23987bc",
     (const unsigned char[]){CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, PERMIT_EXTEND_1, SHARDED_2, SHORTENED_1,
     PERMIT_EXTEND_2, HF_NO_SEGMENT}, 3309, NULL, &hf_program_table[HF_PROGRAM_PERMIT_EXTEND]},
-    {"sharded_permit_leave", "e0c5d06eda91c89ef98a8acaac4005cd813b6f3e",
+    {"sharded_permit_leave", "9c4d818085a28a9cec700f6067617bbfd3848800",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1,
     READ_INTEGER_1, POOL_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, SHARDED_2, OWNERS_1,
     PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PERMIT_GRANTING_1, PASSING_OVER_2,
     PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3,
     PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1, PERMIT_PASSING_1, IS_QUEUE_1, FORGETTING_1,
-    PERMIT_LEAVE_1, HF_NO_SEGMENT}, 17372, NULL, &hf_program_table[HF_PROGRAM_PERMIT_LEAVE]},
-    {"sharded_permit_release", "2570b0cadf97c2e67a4484e316b7b352438ee3de",
+    PERMIT_LEAVE_1, HF_NO_SEGMENT}, 17450, NULL, &hf_program_table[HF_PROGRAM_PERMIT_LEAVE]},
+    {"sharded_permit_release", "ff871f1c4cf08acfff6aedae0711264a2529211e",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, READ_INTEGER_1,
     POOL_2, PERMIT_RELEASE_1, PERMITS_2, PERMIT_RELEASE_2, SHARDED_6, PERMIT_RELEASE_3,
     POOL_CHANGES_2, PERMIT_RELEASE_4, DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_RELEASE_5, PERMITS_2,
@@ -2930,17 +2931,17 @@ static const hf_program hf_program_table[] = {
     POOL_CHANGES_2, POOL_CHANGES_3, PERMIT_RELEASE_8, OWNERS_1, PLACING_1, RECORD_2, RECORD_3,
     RECORD_4, RECORD_5, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, TURNS_1,
-    FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 19274, NULL,
+    FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 19379, NULL,
     &hf_program_table[HF_PROGRAM_PERMIT_RELEASE]},
-    {"sharded_permit_set", "2067f8f5660e8c5eba084eea77c4522db8dfdb7e",
+    {"sharded_permit_set", "905f523ff4eabeb4497da37ed9d86d47a5652e1d",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1,
     READ_INTEGER_1, POOL_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, SHARDED_2, OWNERS_1,
     PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PERMIT_GRANTING_1, PASSING_OVER_2,
     PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3,
     PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT},
-    16281, NULL, &hf_program_table[HF_PROGRAM_PERMIT_SET]},
-    {"sharded_release", "b0a0231709778e9203f7501b57c5568b1d9dd3cc",
+    16359, NULL, &hf_program_table[HF_PROGRAM_PERMIT_SET]},
+    {"sharded_release", "a56f9093df3d06413a4f92118e90e11a36d2fc91",
     (const unsigned char[]){RELEASE_1, HASH_2, HASH_3, HASH_4, RELEASE_2, HASH_6, RELEASE_3,
     HASH_12, RELEASE_4, SHARDED_4, RELEASE_5, HASH_14, DUE_2, HASH_15, SHARDED_6, CLOCK_2, HASH_16,
     DRAWING_1, TOKEN_4, DRAWING_2, HASH_17, HASH_3, HASH_18, HASH_2, HASH_3, HASH_4, SHARDED_2,
@@ -2949,14 +2950,14 @@ static const hf_program hf_program_table[] = {
     NEXT_BEHIND_RECORD_1, HASH_21, RELEASE_8, GRANTING_2, RELEASE_9, OWNERS_1, OWNERS_3, PLACING_1,
     RECORD_2, RECORD_3, RECORD_4, RECORD_5, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2,
-    RELEASE_10, HF_NO_SEGMENT}, 22158, NULL, &hf_program_table[HF_PROGRAM_RELEASE]},
-    {"sharded_release_all", "ae8012ac4a373d413dba6de332ae46cf656f2988",
+    RELEASE_10, HF_NO_SEGMENT}, 22213, NULL, &hf_program_table[HF_PROGRAM_RELEASE]},
+    {"sharded_release_all", "36c513a3eacddcf01d2fdb402c474c4d5762bd70",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2,
-    RELEASE_ALL_1, HF_NO_SEGMENT}, 15151, NULL, &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
-    {"sharded_rw_acquire", "7815d1c6c75947df497f1ab16c1eb8c7973c1eac",
+    RELEASE_ALL_1, HF_NO_SEGMENT}, 15183, NULL, &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
+    {"sharded_rw_acquire", "a4bd9d3d6fded359d9aa2b8634246568df64ef35",
     (const unsigned char[]){KEYS_1, SHARDED_2, RW_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2,
     FREE_2, RW_ACQUIRE_2, HASH_3, RW_ACQUIRE_3, HASH_3, RW_ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4,
     CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, RW_ACQUIRE_5, RW_TOKEN_1, RW_ACQUIRE_6,
@@ -2964,48 +2965,48 @@ static const hf_program hf_program_table[] = {
     PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, TIMES_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
     MEMBER_3, MEMBERS_2, TURNS_1, RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2,
     SETTLING_1, RW_SETTLING_1, FOREIGN_HOLDER_1, FOREIGN_HOLDER_2, RW_ACQUIRE_7, HF_NO_SEGMENT},
-    29629, NULL, &hf_program_table[HF_PROGRAM_RW_ACQUIRE]},
+    29734, NULL, &hf_program_table[HF_PROGRAM_RW_ACQUIRE]},
     {"sharded_rw_extend", "89b6ffbe89b3679fb114177e148830dbd399333e", (const unsigned char[]){RW_1,
     RW_EXTEND_1, SHARDED_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 4358, NULL,
     &hf_program_table[HF_PROGRAM_RW_EXTEND]},
-    {"sharded_rw_force", "deedc14a5c0d0716d997a6c24c3fcaf5c3d90580",
+    {"sharded_rw_force", "c7aae5229bbdaaa6b580114b24e93c7b09eec368",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RW_1, SHARDED_2, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
     RECORD_5, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     TURNS_1, RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, OWNERS_3, RW_FORCE_1,
-    HF_NO_SEGMENT}, 19715, NULL, &hf_program_table[HF_PROGRAM_RW_FORCE]},
-    {"sharded_rw_leave", "8f4005bf060bb8cf8a921cc6063b111a64d30d10",
+    HF_NO_SEGMENT}, 19755, NULL, &hf_program_table[HF_PROGRAM_RW_FORCE]},
+    {"sharded_rw_leave", "428572e287ee818bff86e5d7e8814229767d9a6c",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RW_1, SHARDED_2, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
     RECORD_5, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     TURNS_1, RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1,
-    FORGETTING_1, RW_LEAVE_1, HF_NO_SEGMENT}, 21101, NULL, &hf_program_table[HF_PROGRAM_RW_LEAVE]},
-    {"sharded_rw_release", "f8891890b3a0386ccb1082b9a15e9b6771457063",
+    FORGETTING_1, RW_LEAVE_1, HF_NO_SEGMENT}, 21141, NULL, &hf_program_table[HF_PROGRAM_RW_LEAVE]},
+    {"sharded_rw_release", "75e0d927858081bdc262d2a51af05ca0d405392b",
     (const unsigned char[]){KEYS_1, SHARDED_2, RW_RELEASE_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3,
     RECORD_4, RECORD_5, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, TURNS_1, RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2,
-    HF_NO_SEGMENT}, 20204, NULL, &hf_program_table[HF_PROGRAM_RW_RELEASE]},
-    {"sharded_semaphore_acquire", "29716e576c435bd8bc05fe70fd0d71c3c2ab1d75",
+    HF_NO_SEGMENT}, 20244, NULL, &hf_program_table[HF_PROGRAM_RW_RELEASE]},
+    {"sharded_semaphore_acquire", "f1a22069c73fae3d64c19f4e7957c3b569a17d07",
     (const unsigned char[]){SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, SEMAPHORE_TURN_1,
     SEMAPHORE_ACQUIRE_1, SHARDED_2, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     RECORD_2, RECORD_3, RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, SEMAPHORE_ACQUIRE_2, HF_NO_SEGMENT},
-    4443, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_ACQUIRE]},
-    {"sharded_semaphore_leave", "a1131627d0cdda6cc445b895baa17e8447db2aec",
+    4467, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_ACQUIRE]},
+    {"sharded_semaphore_leave", "fefb285e045ada2f358ad52b6b60bfc64ae1ec52",
     (const unsigned char[]){SHARDED_2, SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_LEAVE_1,
-    HF_NO_SEGMENT}, 5294, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_LEAVE]},
-    {"sharded_semaphore_release", "d6b99b38e84d96fed06f1153d24852fe1036555f",
+    HF_NO_SEGMENT}, 5316, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_LEAVE]},
+    {"sharded_semaphore_release", "0a2533d0167bb4e5ec6f8da84297b91bb6643102",
     (const unsigned char[]){SHARDED_2, SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_RELEASE_1,
-    HF_NO_SEGMENT}, 5205, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_RELEASE]},
-    {"sharded_semaphore_set", "8f48cf058b9ab5f5fe5ae67856b6e1121e7ff5ec",
+    HF_NO_SEGMENT}, 5227, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_RELEASE]},
+    {"sharded_semaphore_set", "6304a7866e20481654e4b37a0e79fcd8de532572",
     (const unsigned char[]){SHARDED_2, SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_SET_1,
-    HF_NO_SEGMENT}, 5277, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_SET]},
+    HF_NO_SEGMENT}, 5307, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_SET]},
     {"wait", "40caa8853a32f40d2fd9ce37db5e711798f51610", (const unsigned char[]){WAIT_1,
     HF_NO_SEGMENT}, 289, NULL, NULL},
 };

@@ -77,7 +77,7 @@ end
 -- → the items, the number of items requested, whether there may be more
 local function read_page(graph, key, make_command, from, count)
   local node = driver.node_of_lock(graph.client, key)
-  local reply, message, code, requested = pages.shrink(count, function(limit)
+  local reply, message, code, requested = pages.retry_smaller(count, function(limit)
     return command(graph.client, make_command(from, limit), node)
   end)
   local page = record_failure(graph, reply, message, code) or {}
@@ -147,7 +147,7 @@ local function read_readers(graph, key)
   local list, cursor, count = {}, "0", PAGE_SIZE
   repeat
     local reply, message, code
-    reply, message, code, count = pages.shrink(count, function(limit)
+    reply, message, code, count = pages.retry_smaller(count, function(limit)
       return command(graph.client, { "HSCAN", key, cursor, "COUNT", limit })
     end)
     if not record_failure(graph, reply, message, code) then break end

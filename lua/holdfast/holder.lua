@@ -13,7 +13,7 @@ local locale = require "holdfast.locale"
 local holder = {}
 
 local TAKEN = '^(cannot acquire "[^"]*" on .-: held by )another owner(.*)$'
-local REST = "^, for up to (%d+)%p(%d+) s more unless renewed(.*)$"
+local TIME_LEFT = "^, for up to (%d+)%p(%d+) s more unless renewed(.*)$"
 local ADVICE = "; wait longer or try again later"
 -- Seconds by which the end of a lease must have moved for the lease to count as renewed.
 local MIN_RENEWAL = 0.1
@@ -62,12 +62,12 @@ end
 -- If more is left now, and the same holder has held the lock since then, the lease was renewed.
 -- → the holder's times, the part of the message that follows them
 local function format_rest(rest, info, held_for, waited)
-  local seconds, fraction, more = rest:match(REST)
+  local seconds, fraction, remainder = rest:match(TIME_LEFT)
   local left = seconds and locale.number(seconds .. "." .. fraction)
-  local is_same = left and held_for and held_for > waited -- any locale: compares numbers
-  local min_ttl = is_same and left + MIN_RENEWAL
-  local renewed = is_same and info.ttl and info.ttl > min_ttl -- any locale: compares numbers
-  return holder.format_times(held_for, left, renewed), more or rest
+  local is_same_holder = left and held_for and held_for > waited -- any locale: compares numbers
+  local min_ttl = is_same_holder and left + MIN_RENEWAL
+  local renewed = is_same_holder and info.ttl and info.ttl > min_ttl -- any locale: compares numbers
+  return holder.format_times(held_for, left, renewed), remainder or rest
 end
 
 -- Adds the holder, and the seconds waited, to the message of an acquire that found the lock taken.
@@ -97,9 +97,9 @@ end
 -- seconds. → the message
 function holder.add_to_failure(lock, message, waited)
   local deadline = core.now() + READ_LIMIT - core.lock.overdue(lock)
-  local named, who = holder.describe(lock, message, waited, deadline)
+  local message_with_holder, who = holder.describe(lock, message, waited, deadline)
   events.name_holder(lock, who)
-  return named
+  return message_with_holder
 end
 
 return holder

@@ -38,7 +38,7 @@ end
 
 -- Calls ask(count) → reply, message, code with smaller and smaller counts, down to 1, until a reply
 -- is not too large. → the last reply, message, code, the last count
-function pages.shrink(count, ask)
+function pages.retry_smaller(count, ask)
   while true do
     local reply, message, code = ask(count)
     local is_last = count == 1 or not pages.is_too_large(message, code)
@@ -60,7 +60,7 @@ end
 -- | nil, message, code, the last count
 function pages.scan(client, node, cursor, pattern, key_type, count)
   local args = { "SCAN", cursor, "MATCH", pattern, "COUNT", count, key_type and "TYPE", key_type }
-  local reply, message, code, last_count = pages.shrink(count, function(limit)
+  local reply, message, code, last_count = pages.retry_smaller(count, function(limit)
     args[6] = limit
     return replies.command(client, args, node)
   end)

@@ -28,7 +28,7 @@ local REPEAT_AFTER, CHECK_PAUSE, TIMEOUT = 1, 0.02, 8
 local shared = { shared = true }
 shared.__index = shared
 
-local has_logged = false
+local has_logged_full = false
 
 -- Writes with the dict's `method`, safe_add or safe_set. → true | false, message
 local function write(self, method, name, value, seconds, flags)
@@ -36,8 +36,8 @@ local function write(self, method, name, value, seconds, flags)
   if not ok and message == "no memory" and self.dict:flush_expired() > 0 then
     ok, message = self.dict[method](self.dict, name, value, seconds, flags)
   end
-  if not ok and message == "no memory" and not has_logged then
-    has_logged = true
+  if not ok and message == "no memory" and not has_logged_full then
+    has_logged_full = true
     ngx.log(ngx.ERR, "holdfast: lua_shared_dict ", self.dict_name, " is full, so the status page's plot and losses are ",
       "incomplete, and each worker reads the servers itself: give the page a dict of its own with \"lua_shared_dict ",
       DICT, " 1m;\", or a larger one")

@@ -59,7 +59,7 @@ end
 local function new_stranger(self)
   local server = Server.new(self.world, #self.slots.nodes + 1,
     { rate = 1, offset = 0, gather = 0, seed = self.run.plan.seed })
-  server.redis.own = {
+  server.redis.extra_commands = {
     CLUSTER = function(_, args)
       if args[2]:upper() == "MYID" then return STRANGERS_ID end
       return { { 0, SLOTS - 1, { "s" .. server.address, 6379, STRANGERS_ID } } }

@@ -33,7 +33,7 @@ end
 
 -- Returns a subscriber; its received() returns the texts of all messages since the last call.
 local function listener(server, command, channel)
-  local replies, texts = resp.replies(), {}
+  local replies, texts = resp.reply_parser(), {}
   local client = server:connect(function(bytes) replies:feed(bytes) end)
   client:call { command, channel }
   return {

@@ -26,7 +26,8 @@ local RealEnd = {}
 RealEnd.__index = RealEnd
 
 local function real_end(path)
-  return setmetatable({ fd = assert(sys.connect_unix(path)), parser = resp.replies() }, RealEnd)
+  return setmetatable({ fd = assert(sys.connect_unix(path)), parser = resp.reply_parser() },
+    RealEnd)
 end
 
 function RealEnd:send(bytes)
@@ -51,7 +52,7 @@ local SmallEnd = {}
 SmallEnd.__index = SmallEnd
 
 local function small_end(server)
-  local self = setmetatable({ parser = resp.replies(), cuts = Prng.new(1) }, SmallEnd)
+  local self = setmetatable({ parser = resp.reply_parser(), cuts = Prng.new(1) }, SmallEnd)
   self.client = server:connect(function(bytes) self.parser:feed(bytes) end)
   return self
 end

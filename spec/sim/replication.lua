@@ -92,7 +92,7 @@ function Replication.new(world, master, replica, latency)
   replica.db.entries = copy_of(master.db.entries)
   replica.redis.is_replica = true
   master.redis.on_write = function(client) wrote(self, client) end
-  master.redis.own.WAIT = function(client, args) return wait(self, client, args) end
+  master.redis.extra_commands.WAIT = function(client, args) return wait(self, client, args) end
   return self
 end
 
@@ -108,7 +108,7 @@ function Replication:stop(kept)
   end
   self.over, self.under_way = true, {}
   self.master.redis.on_write = nil
-  self.master.redis.own.WAIT = function() return 0 end
+  self.master.redis.extra_commands.WAIT = function() return 0 end
   local waiting = self.waiting
   self.waiting = {}
   local list = {}

@@ -40,7 +40,7 @@ end
 local function add_sentinel(self, index)
   local server = self.run.servers[index]
   self.views[index] = self.master
-  server.redis.own = {
+  server.redis.extra_commands = {
     SENTINEL = function() return { host_of(self.views[index]), "6379" } end,
   }
 end
@@ -56,7 +56,7 @@ function Sentinels.new(run)
     run = run, prng = Prng.new(run.plan.seed * 3 + 1), master = run.servers[1],
     replica = run.servers[2], views = {},
   }, Sentinels)
-  for i = 1, 2 do run.servers[i].redis.own = own_commands(self, run.servers[i]) end
+  for i = 1, 2 do run.servers[i].redis.extra_commands = own_commands(self, run.servers[i]) end
   for i = 3, 2 + SENTINELS do add_sentinel(self, i) end
   follow(self)
   return self

@@ -178,7 +178,7 @@ function Slots.new(run)
   self.addresses = Addresses.new(self, self.prng)
   for _, node in ipairs(self.nodes) do
     self.views[node.index] = {}
-    node.redis.own = {
+    node.redis.extra_commands = {
       CLUSTER = function(_, args)
         return args[2]:upper() == "MYID" and id_of(node) or list_slots(self, node)
       end,

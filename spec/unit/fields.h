@@ -28,7 +28,7 @@
     }
 
 #define HOLD_READS(X)                                                                              \
-    X(uint64_t, number_of, claim->by_number.value)                                                 \
+    X(uint64_t, number_of, claim->by_number.number)                                                \
     X(hf_time, lease_of, claim->lease)                                                             \
     X(hf_time, wakes_at, claim->wake_at)                                                           \
     X(hf_time, bound_of, claim->max_until)                                                         \

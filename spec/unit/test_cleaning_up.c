@@ -54,7 +54,7 @@ TEST(a_lost_hold_is_cleaned_up_only_if_it_may_still_exist_on_the_server) {
             set_granted(hold, granted);
             set_wait(hold, waited ? 7 : 0);
             lose_hold(hold, (hf_lost_reason)reason);
-            CHECK_EQ_INT(hf_renewer_may_remain(hold), clock && (!shared || (granted && waited)));
+            CHECK_EQ_INT(hf_hold_may_be_on_server(hold), clock && (!shared || (granted && waited)));
         }
     }
 }

@@ -305,10 +305,10 @@ TEST(a_removed_node_is_not_forgotten_while_a_subscription_is_open_on_it) {
     call_at_gone_node(1, AT(1000));
     rig.down[2] = "refused";
     hf_session_closed(at(2, CALLS), "gone", AT(2000));
-    hf_node_set_listening(node_at(2), true, false, AT(2000));
+    hf_node_change_listeners(node_at(2), true, false, AT(2000));
     move_to(2, AT(3000)), CHECK_EQ_INT(node_count(&rig.client), 4);
     CHECK_STR(node_at(2)->server.host, "n1");
-    hf_node_set_listening(node_at(2), false, false, AT(3001));
+    hf_node_change_listeners(node_at(2), false, false, AT(3001));
 }
 
 /* The map has no part in ASK, so the loss of that node asks for none. */

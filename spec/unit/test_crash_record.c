@@ -10,7 +10,7 @@ static pid_t start(void (*then)(void)) {
     if (pipe(ready) != 0) abort();
     pid_t pid = fork();
     if (pid == 0) {
-        hf_end_with_parent(SIGKILL);
+        hf_die_with_parent(SIGKILL);
         if (!hf_crash_record(name)) _exit(1);
         if (write(ready[1], "r", 1) != 1) _exit(1);
         then();

@@ -307,7 +307,7 @@ TEST(max_hold_shortens_a_lease_but_never_below_the_shortest_possible_one) {
         set_lease(&hold, 30 * HF_SECOND);
         hf_time now = cases[i].now, end = hf_claim_lease_end(claim_of(&hold), lease_of(&hold), now);
         CHECK_OR(hf_claim_max_left(claim_of(&hold), now) == cases[i].left, "case %zu", i);
-        hf_time lease = hf_claim_lease_within(claim_of(&hold), lease_of(&hold), now);
+        hf_time lease = hf_claim_capped_lease(claim_of(&hold), lease_of(&hold), now);
         CHECK_OR(lease == cases[i].lease, "case %zu", i);
         hf_time want = cases[i].end ? cases[i].end : hf_lease_end(now, lease);
         CHECK_OR(end == want, "case %zu", i);

@@ -694,11 +694,11 @@ TEST(a_quorum_release_stops_awaiting_late_replies_for_its_own_hold_only) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(1), spec.names = &other);
     CHECK_ANSWERS(op, 0, 3, yes(78), AT(2), "ok");
     hf_hold *hold = watch(hold_in(op));
-    hf_op_end(op, AT(2)), CHECK(hf_quorum_has_late_reply(quorum_of(&rig.client), hold, 3));
+    hf_op_end(op, AT(2)), CHECK(hf_quorum_awaits_reply(quorum_of(&rig.client), hold, 3));
     hf_op *release = begin_quorum(HF_OP_RELEASE, 0, AT(3));
-    CHECK(!hf_quorum_has_late_reply(quorum_of(&rig.client), hold_in(release), 3));
-    CHECK(hf_quorum_has_late_reply(quorum_of(&rig.client), hold, 3));
-    CHECK(hf_quorum_has_late_reply(quorum_of(&rig.client), hold, 4));
+    CHECK(!hf_quorum_awaits_reply(quorum_of(&rig.client), hold_in(release), 3));
+    CHECK(hf_quorum_awaits_reply(quorum_of(&rig.client), hold, 3));
+    CHECK(hf_quorum_awaits_reply(quorum_of(&rig.client), hold, 4));
     rig_end(AT(4));
     hf_names_free(&other);
 }

@@ -33,7 +33,7 @@
 #define hf_cond_init posix_cond_init
 #define hf_cond_wait posix_cond_wait
 #define hf_process_number posix_process
-#define hf_end_with_parent posix_end_with_parent
+#define hf_die_with_parent posix_end_with_parent
 #define hf_stay_loaded posix_stay_loaded
 #define hf_stamp_file posix_stamp_file
 #define hf_probe_peer posix_probe_peer
@@ -58,7 +58,7 @@
 #undef hf_cond_init
 #undef hf_cond_wait
 #undef hf_process_number
-#undef hf_end_with_parent
+#undef hf_die_with_parent
 #undef hf_stay_loaded
 #undef hf_stamp_file
 #undef hf_probe_peer
@@ -560,7 +560,7 @@ TEST(a_process_can_be_made_to_end_with_its_parent_where_the_system_supports_that
     if (parent == 0) { /* its child has the writing end, and reports first whether it will end */
         pid_t child = fork();
         if (child == 0) {
-            char can = hf_end_with_parent(SIGKILL) ? 'y' : 'n';
+            char can = hf_die_with_parent(SIGKILL) ? 'y' : 'n';
             if (write(report[1], &can, 1) != 1 || can == 'n') _exit(0);
             for (;;) pause();
         }

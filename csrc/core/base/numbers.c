@@ -4,9 +4,9 @@
 #include <stdlib.h>
 
 /* Consecutive numbers are common, so the low bits are well distributed. */
-static hf_number_entry **bucket_of(const hf_number_table *numbers, uint64_t value) {
+static hf_number_entry **bucket_of(const hf_number_table *numbers, uint64_t number) {
     assert(numbers->bucket_count > 0);
-    return &numbers->buckets[value & (numbers->bucket_count - 1)];
+    return &numbers->buckets[number & (numbers->bucket_count - 1)];
 }
 
 static void grow(hf_number_table *numbers) {
@@ -18,7 +18,7 @@ static void grow(hf_number_table *numbers) {
     for (size_t i = 0; i < numbers->bucket_count; i++) {
         for (hf_number_entry *entry = numbers->buckets[i], *next; entry; entry = next) {
             next = entry->next;
-            hf_number_entry **bucket = bucket_of(&grown, entry->value);
+            hf_number_entry **bucket = bucket_of(&grown, entry->number);
             entry->next = *bucket;
             *bucket = entry;
         }
@@ -28,13 +28,13 @@ static void grow(hf_number_table *numbers) {
     numbers->bucket_count = grown.bucket_count;
 }
 
-bool hf_number_table_put(hf_number_table *numbers, hf_number_entry *entry, uint64_t value,
+bool hf_number_table_put(hf_number_table *numbers, hf_number_entry *entry, uint64_t number,
                          void *object) {
     assert(object && !entry->object);
     grow(numbers);
     if (numbers->bucket_count == 0) return false;
-    hf_number_entry **bucket = bucket_of(numbers, value);
-    *entry = (hf_number_entry){.value = value, .object = object, .next = *bucket};
+    hf_number_entry **bucket = bucket_of(numbers, number);
+    *entry = (hf_number_entry){.number = number, .object = object, .next = *bucket};
     *bucket = entry;
     numbers->count++;
     return true;
@@ -42,7 +42,7 @@ bool hf_number_table_put(hf_number_table *numbers, hf_number_entry *entry, uint6
 
 void hf_number_table_remove(hf_number_table *numbers, hf_number_entry *entry) {
     if (!entry->object) return;
-    hf_number_entry **link = bucket_of(numbers, entry->value);
+    hf_number_entry **link = bucket_of(numbers, entry->number);
     while (*link != entry) {
         assert(*link);
         link = &(*link)->next;
@@ -52,11 +52,11 @@ void hf_number_table_remove(hf_number_table *numbers, hf_number_entry *entry) {
     numbers->count--;
 }
 
-hf_number_entry *hf_number_table_find(const hf_number_table *numbers, uint64_t value,
+hf_number_entry *hf_number_table_find(const hf_number_table *numbers, uint64_t number,
                                       const hf_number_entry *after) {
     if (numbers->count == 0) return NULL;
-    hf_number_entry *entry = after ? after->next : *bucket_of(numbers, value);
-    while (entry && entry->value != value) entry = entry->next;
+    hf_number_entry *entry = after ? after->next : *bucket_of(numbers, number);
+    while (entry && entry->number != number) entry = entry->next;
     return entry;
 }
 

@@ -502,8 +502,8 @@ static size_t count_sources(const hf_cluster *cluster) {
 
 static void on_no_map(hf_cluster *cluster, hf_code code, const char *reason, hf_time now) {
     const hf_node *node = cluster->client->nodes[cluster->asked_node];
-    bool foreign = reason == HF_SLOTS_FOREIGN || node->links[cluster->link].found_other_server;
-    if (foreign && cluster->asked_node < cluster->client->config.server_count)
+    bool is_foreign = reason == HF_SLOTS_FOREIGN || node->links[cluster->link].found_other_server;
+    if (is_foreign && cluster->asked_node < cluster->client->config.server_count)
         cluster->foreign_count++;
     add_failure(cluster, code, reason);
     bool should_retry_doubtful = !cluster->accepts_doubtful && cluster->doubtful_node != SIZE_MAX;

@@ -269,10 +269,10 @@ static const hf_address *choose_address(const hf_sentinels *sentinels, size_t *m
         const hf_sentinel *sentinel = &sentinels->list[i];
         if (sentinel->state != HF_SENTINEL_ANSWERED) continue;
         size_t votes = votes_for(sentinels, &sentinel->answer);
-        bool better = !best || votes > *max_votes ||
-                      (votes == *max_votes && wins_tie(sentinels, &sentinel->answer, now) &&
-                       !wins_tie(sentinels, best, now));
-        if (!better) continue;
+        bool is_better = !best || votes > *max_votes ||
+                         (votes == *max_votes && wins_tie(sentinels, &sentinel->answer, now) &&
+                          !wins_tie(sentinels, best, now));
+        if (!is_better) continue;
         best = &sentinel->answer;
         *max_votes = votes;
     }

@@ -8,19 +8,19 @@
 #include "base/lease.h"
 
 /* Returns the size of a claim with its strings, rounded up to the alignment of a claim. */
-static size_t size_with(size_t strings_size) {
+static size_t padded_claim_size(size_t strings_size) {
     size_t size = offsetof(hf_claim, bytes) + strings_size, alignment = _Alignof(hf_claim);
     return (size + alignment - 1) / alignment * alignment;
 }
 
-void *hf_claim_room(hf_claim *claim) {
-    return (char *)claim + size_with((size_t)claim->key_size + claim->owner_size);
+void *hf_claim_extra_bytes(hf_claim *claim) {
+    return (char *)claim + padded_claim_size((size_t)claim->key_size + claim->owner_size);
 }
 
 hf_claim *hf_claim_new(const hf_kind *kind, hf_slice key, hf_slice owner, size_t room) {
     assert(kind && key.size > 0 && owner.size <= UINT16_MAX);
     size_t fields = offsetof(hf_claim, bytes); /* less than sizeof, which includes padding */
-    hf_claim *claim = malloc(size_with(key.size + owner.size) + room);
+    hf_claim *claim = malloc(padded_claim_size(key.size + owner.size) + room);
     if (!claim) return NULL;
     memset(claim, 0, fields);
     memcpy(claim->bytes, key.data, key.size);
@@ -99,13 +99,13 @@ hf_time hf_claim_max_left(const hf_claim *claim, hf_time now) {
     return claim->max_until > now ? claim->max_until - now : HF_LEASE_MIN;
 }
 
-hf_time hf_claim_lease_within(const hf_claim *claim, hf_time lease, hf_time sent_at) {
+hf_time hf_claim_capped_lease(const hf_claim *claim, hf_time lease, hf_time sent_at) {
     hf_time left = hf_claim_max_left(claim, sent_at);
     return left > 0 ? hf_time_min(lease, left) : lease;
 }
 
 hf_time hf_claim_lease_end(const hf_claim *claim, hf_time lease, hf_time sent_at) {
-    hf_time end = hf_lease_end(sent_at, hf_claim_lease_within(claim, lease, sent_at));
+    hf_time end = hf_lease_end(sent_at, hf_claim_capped_lease(claim, lease, sent_at));
     return hf_time_min(end, claim->max_until);
 }
 

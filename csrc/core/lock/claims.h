@@ -134,7 +134,7 @@ hf_claim *hf_claim_new(const hf_kind *kind, hf_slice key, hf_slice owner, size_t
 
 /* Returns the extra bytes that hf_claim_new allocated, with the alignment of a claim. They are not
  * initialised, and are freed with the claim. */
-void *hf_claim_room(hf_claim *claim);
+void *hf_claim_extra_bytes(hf_claim *claim);
 
 /* Sets the claim's state; no other function does. Asserts that this is a step forward. */
 void hf_claim_become(hf_claim *claim, hf_claim_state state);
@@ -182,7 +182,7 @@ static inline hf_time hf_claim_lease(const hf_claim *claim) {
 
 /* Returns the lease to request with a command sent at `sent_at`: `lease`, or a shorter one if
  * `lease` would end after `max_until`. */
-hf_time hf_claim_lease_within(const hf_claim *claim, hf_time lease, hf_time sent_at);
+hf_time hf_claim_capped_lease(const hf_claim *claim, hf_time lease, hf_time sent_at);
 
 /* Returns the end of a lease that was requested at `sent_at`; never after `max_until`. */
 hf_time hf_claim_lease_end(const hf_claim *claim, hf_time lease, hf_time sent_at);

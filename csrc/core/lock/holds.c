@@ -81,8 +81,8 @@ hf_hold *hf_holds_find_lasting(const hf_holds *holds, const hf_kind *kind, hf_sl
     for (size_t i = 0; i < holds->count; i++) {
         const hf_claim *claim = holds->heap[i];
         bool is_long = claim->renewed ? claim->max_until >= until : claim->valid_until > until;
-        bool lasts = claim->hold && hf_claim_is_held(claim) && is_long && !claim->shared;
-        if (lasts && is_for(claim, kind, key)) return claim->hold;
+        bool is_lasting = claim->hold && hf_claim_is_held(claim) && is_long && !claim->shared;
+        if (is_lasting && is_for(claim, kind, key)) return claim->hold;
     }
     return NULL;
 }
@@ -93,7 +93,7 @@ hf_claim *hf_holds_find_by_number(const hf_holds *holds, uint64_t number) {
     const hf_number_entry *entry = NULL;
     while ((entry = hf_number_table_find(&holds->numbers, number, entry))) {
         hf_claim *claim = entry->object;
-        if (claim->by_number.value == number || (claim->shared && claim->wait == number))
+        if (claim->by_number.number == number || (claim->shared && claim->wait == number))
             return claim;
     }
     return NULL;
@@ -111,7 +111,7 @@ hf_claim *hf_holds_find_leaving_by_wait(const hf_holds *holds, uint64_t number) 
 static void set_alias(hf_holds *holds, hf_claim *claim, uint64_t number) {
     if (!hf_claim_in_table(claim)) return;
     hf_number_table_remove(&holds->numbers, &claim->by_alias);
-    if (number == claim->by_number.value) return;
+    if (number == claim->by_number.number) return;
     bool put = hf_number_table_put(&holds->numbers, &claim->by_alias, number, claim);
     assert(put); /* cannot fail, because the table already has buckets */
     (void)put;
@@ -132,7 +132,7 @@ void hf_holds_mark_late_grant(hf_holds *holds, hf_claim *claim) {
 
 static bool is_before(const hf_claim *a, const hf_claim *b) {
     return a->wake_at < b->wake_at ||
-           (a->wake_at == b->wake_at && a->by_number.value < b->by_number.value);
+           (a->wake_at == b->wake_at && a->by_number.number < b->by_number.number);
 }
 
 /* Asserts that the claim is in order with its neighbours in the heap. */
@@ -283,7 +283,7 @@ hf_hold *hf_holds_add(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_sli
     assert(!hf_holds_find(holds, kind, key, caller));
     hf_claim *claim = hf_claim_new(kind, key, owner, size_of_hold(caller));
     if (!claim) return NULL;
-    hf_hold *hold = begin_hold(hf_claim_room(claim), claim, caller);
+    hf_hold *hold = begin_hold(hf_claim_extra_bytes(claim), claim, caller);
     hold->within_claim = true;
     if (add_to_table(holds, claim)) return hold;
     hf_claim_become(claim, HF_CLAIM_GONE);
@@ -320,7 +320,7 @@ static void end_keep(hf_claim *claim) {
 
 void hf_holds_on_wanted(hf_holds *holds, uint64_t number) {
     hf_claim *claim = hf_holds_find_by_number(holds, number);
-    if (!claim || !claim->kept || claim->by_number.value != number) return;
+    if (!claim || !claim->kept || claim->by_number.number != number) return;
     claim->kept->wanted = true;
     hf_kept_lock_set_due(claim->kept);
 }
@@ -447,7 +447,7 @@ void hf_holds_check(const hf_holds *holds, hf_time now) {
         check_order(holds, claim);
         check_at_rest(claim, now);
         assert(hf_claim_in_table(claim));
-        assert(hf_number_table_find(&holds->numbers, claim->by_number.value, NULL));
+        assert(hf_number_table_find(&holds->numbers, claim->by_number.number, NULL));
         assert(!claim->hold || hf_holds_find(holds, claim->kind, hf_claim_key(claim),
                                              hf_hold_caller(claim->hold)) == claim->hold);
     }

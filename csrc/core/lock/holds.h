@@ -27,14 +27,14 @@ struct hf_kept_lock {
 };
 
 struct hf_hold {
-    hf_claim *claim;         /* what the server may have stored for it, referenced */
-    uint64_t token;          /* the fencing token, or 0 */
-    uint64_t observer;       /* the number of the listener for its events, or 0 */
-    hf_time held_since;      /* 0 if it is not held, or once the time held has been counted */
-    uint64_t agent;          /* the number of the coroutine that acquired it */
-    hf_stake *stakes;        /* the list of its stakes */
-    uint32_t strays;         /* releases through handles without an entry: see hf_hold_add_stray */
-    uint32_t dropped;        /* entries to abandon after the re-entry, whose handles are gone */
+    hf_claim *claim;    /* what the server may have stored for it, referenced */
+    uint64_t token;     /* the fencing token, or 0 */
+    uint64_t observer;  /* the number of the listener for its events, or 0 */
+    hf_time held_since; /* 0 if it is not held, or once the time held has been counted */
+    uint64_t agent;     /* the number of the coroutine that acquired it */
+    hf_stake *stakes;   /* the list of its stakes */
+    uint32_t strays;    /* releases through handles without an entry: see hf_hold_add_stray */
+    uint32_t deferred_entries; /* entries to abandon after the re-entry, whose handles are gone */
     uint32_t copies;         /* quorum: how many copies its owner has, on servers acquired later */
     uint32_t refs;           /* the number of references to it */
     hf_hold_state state : 8; /* changed only by hf_hold_become */

@@ -49,7 +49,7 @@ static void finish(hf_op *op, hf_time now) {
     op->acquire.waiter = NULL;
     hf_session_drop(&op->request);
     hf_op_set_listening(op, false, now);
-    if (op->hold) hf_renewer_abandon_dropped(op->client, op->hold, now);
+    if (op->hold) hf_renewer_abandon_deferred(op->client, op->hold, now);
 }
 
 /* Ends the operation's use of its hold. Called if the operation has left nothing on the server. */
@@ -172,8 +172,8 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
     if (hold->claim->share.pending_releases > hold->claim->share.others)
         hold->claim->share.pending_releases = hold->claim->share.others;
     hold->claim->shared = op->spec.shared;
-    hf_taken taken = {op->acquire.holds_before + 1, granted ? now : op->request.sent_at, end,
-                      token};
+    hf_taken_hold taken = {op->acquire.holds_before + 1, granted ? now : op->request.sent_at, end,
+                           token};
     hf_op_take(op, hold, &taken);
     if (granted || !hf_claim_is_unconfirmed(hold->claim))
         hf_holds_set_wait(&client->holds, hold->claim, granted ? op->wait.number : 0);
@@ -192,7 +192,7 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
 static bool prepare_waiter(hf_op *op) {
     if (op->acquire.waiter) return true;
     op->wait.number =
-        op->spec.shared ? ++op->client->holds.last_number : op->hold->claim->by_number.value;
+        op->spec.shared ? ++op->client->holds.last_number : op->hold->claim->by_number.number;
     if (!hf_number_table_put(&op->client->waits, &op->wait.by_number, op->wait.number, op))
         return false;
     op->acquire.waiter = malloc(HF_WAITER_SIZE);
@@ -220,7 +220,7 @@ static bool encode_acquire(hf_op *op, bool as_waiter, hf_time now) {
     hf_wire_acquire acquire = {
         .holds_before = op->acquire.holds_before,
         .shared = op->spec.shared,
-        .lease = hf_claim_lease_within(op->hold->claim, op->spec.lease, now),
+        .lease = hf_claim_capped_lease(op->hold->claim, op->spec.lease, now),
         .token_ttl_ms = op->spec.token_ttl_ms,
         .waiter = as_waiter ? (hf_slice){op->acquire.waiter, op->acquire.waiter_size} : HF_NO_TEXT,
         .fingerprint = op->spec.fingerprint,
@@ -459,7 +459,7 @@ static bool find_release_to_await(hf_op *op, hf_time now) {
     hf_claim *claim = find_earlier_release(op);
     if (!claim) claim = find_leaving_half(op);
     if (claim) hf_op_set_awaited_claim(op, claim);
-    if (claim) hf_renewer_clean_up_first(op->client, claim, now);
+    if (claim) hf_renewer_expedite_clean_up(op->client, claim, now);
     return claim != NULL;
 }
 
@@ -547,7 +547,7 @@ static void on_failed(hf_op *op, hf_time now) {
         fail_with_code(op, HF_INTERRUPTED, now);
         return;
     }
-    hf_op_fail_as(op, &op->request);
+    hf_op_fail_with_request(op, &op->request);
     finish(op, now);
 }
 
@@ -625,7 +625,7 @@ static void on_refused(hf_op *op, const hf_acquire_reply *answer,
 }
 
 static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
-    static const hf_acquire_reply nonsense = {.verdict = HF_VERDICT_UNEXPECTED};
+    static const hf_acquire_reply unexpected = {.verdict = HF_VERDICT_UNEXPECTED};
     hf_op *op = request->context;
     assert(op->state == HF_ACQUIRE_ASKING && !op->done);
     if (!reply) {
@@ -637,7 +637,7 @@ static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
     case HF_VERDICT_YES:
         if (!hf_request_is_confirmed(request)) fail_unconfirmed(op, now);
         else if (has_valid_count(op, &answer)) on_yes(op, &answer, now);
-        else on_refused(op, &nonsense, undo, now);
+        else on_refused(op, &unexpected, undo, now);
         break;
     case HF_VERDICT_BUSY: on_busy(op, &answer, now); break;
     case HF_VERDICT_STILL_HELD:
@@ -652,7 +652,7 @@ static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
     case HF_VERDICT_TOO_MANY:
     case HF_VERDICT_OTHER_KIND: on_refused(op, &answer, undo_queueing, now); break;
     case HF_VERDICT_NO_TTL: on_refused(op, &answer, undo, now); break;
-    default: on_refused(op, &nonsense, undo, now);
+    default: on_refused(op, &unexpected, undo, now);
     }
 }
 
@@ -714,7 +714,7 @@ bool hf_acquire_choose_hold(hf_op *op, hf_time now) {
     }
     if (hold && may_pipeline(client, hold)) {
         hf_op_set_awaited_claim(op, hold->claim);
-        hf_renewer_set_aside_overtaken(client, hold);
+        hf_renewer_set_aside_release(client, hold);
         hold = NULL;
     }
     if (hold && fail_if_refused(op, hold)) return false;
@@ -748,7 +748,7 @@ void hf_acquire_block(hf_op *op, hf_claim *claim, hf_time now) {
     hf_op_set_awaited_claim(op, claim);
     hf_op_block(op, claim);
     hf_op_become(op, HF_ACQUIRE_BLOCKED);
-    hf_renewer_clean_up_first(op->client, claim, now);
+    hf_renewer_expedite_clean_up(op->client, claim, now);
 }
 
 /* Starts the acquire, or blocks it until another call of this caller is done or the renewer has

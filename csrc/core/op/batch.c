@@ -13,8 +13,8 @@
 #include "op/renew.h"
 #include "op/taking.h"
 
-static void free_hold(hf_op *op, hf_hold *hold, hf_time now) {
-    hf_renewer_abandon_dropped(op->client, hold, now);
+static void stop_using_hold(hf_op *op, hf_hold *hold, hf_time now) {
+    hf_renewer_abandon_deferred(op->client, hold, now);
     hf_renewer_forget(op->client, hold, now);
 }
 
@@ -22,7 +22,7 @@ static void undo_hold(hf_op *op, hf_hold *hold, hf_time now) {
     hold->claim->count_uncertain = true;
     if (hf_claim_is_requested(hold->claim))
         hf_renewer_clean_up_on_same_connection(op->client, hold->claim, now);
-    else free_hold(op, hold, now);
+    else stop_using_hold(op, hold, now);
 }
 
 static void for_each(hf_op *op, void (*act)(hf_op *, hf_hold *, hf_time), hf_time now) {
@@ -46,7 +46,7 @@ static bool wait_for(hf_op *op, hf_claim *claim, hf_time now) {
     hf_op_set_awaited_claim(op, claim);
     op->batch.was_blocked = true;
     hf_op_block(op, claim);
-    hf_renewer_clean_up_first(op->client, claim, now);
+    hf_renewer_expedite_clean_up(op->client, claim, now);
     return true;
 }
 
@@ -110,7 +110,7 @@ static void mark_in_flight(hf_op *op, hf_hold *hold, hf_time now) {
 
 static void fail_out_of_memory(hf_op *op, hf_time now) {
     hf_op_fail_out_of_memory(op);
-    for_each(op, free_hold, now);
+    for_each(op, stop_using_hold, now);
     unref_holds(op);
 }
 
@@ -137,7 +137,7 @@ static bool choose_holds(hf_op *op, hf_time now) {
 
 /* ---- the commands ---- */
 
-static uint32_t entries_of(const hf_hold *hold) {
+static uint32_t server_count_of(const hf_hold *hold) {
     return hold && hf_hold_is_held(hold) ? hold->claim->count : 0;
 }
 
@@ -149,13 +149,13 @@ static bool encode(hf_op *op, hf_time now) {
     if (!locks) return false;
     for (size_t i = 0; i < count; i++) {
         const hf_hold *hold = op->batch.holds[i];
-        uint32_t entries = entries_of(hold);
+        uint32_t entries = server_count_of(hold);
         locks[i] = (hf_wire_batch_lock){
             .names = op->spec.batch[i],
             .owner = hold ? hf_hold_owner(hold) : HF_NO_TEXT,
             .holds = op->impl->acquires || entries == 0 ? entries : entries - 1,
-            .lease = hold ? hf_claim_lease_within(hold->claim, hold->claim->lease, now) : 0};
-        if (hold) lease = hf_claim_lease_within(hold->claim, lease, now);
+            .lease = hold ? hf_claim_capped_lease(hold->claim, hold->claim->lease, now) : 0};
+        if (hold) lease = hf_claim_capped_lease(hold->claim, lease, now);
     }
     bool encoded =
         op->impl->acquires
@@ -177,7 +177,7 @@ static void name_key(hf_op *op, long long i) {
 static void take(hf_op *op, hf_hold *hold, uint64_t token, hf_time end) {
     hf_time sent_at = op->request.sent_at;
     end = hf_time_min(end, hf_lease_end(sent_at, hold->claim->shorter_lease));
-    hf_taken taken = {entries_of(hold) + 1, sent_at, end, token};
+    hf_taken_hold taken = {server_count_of(hold) + 1, sent_at, end, token};
     hf_op_take(op, hold, &taken);
 }
 
@@ -211,7 +211,7 @@ static void take_all(hf_op *op, const hf_reply *reply, hf_time now) {
     for (size_t i = 0; i < op->spec.batch_count; i++)
         take(op, op->batch.holds[i], hf_wire_token_at(reply, i), end);
     hf_op_succeed(op);
-    for_each(op, free_hold, now);
+    for_each(op, stop_using_hold, now);
 }
 
 /* Called if the server no longer has the hold of lock `i`, counted from 1. */
@@ -223,7 +223,7 @@ static void on_gone(hf_op *op, long long i, hf_verdict verdict, hf_time now) {
     name_key(op, i);
     hf_op_fail(op, HF_LOST, "this owner no longer holds the lock (%s)",
                hf_lost_reason_name(hf_lost_reason_of(verdict)));
-    for_each(op, free_hold, now);
+    for_each(op, stop_using_hold, now);
 }
 
 static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now) {
@@ -233,8 +233,8 @@ static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now)
     hf_verdict verdict =
         reply ? hf_wire_read_acquire_all(reply, &i, &found) : HF_VERDICT_UNEXPECTED;
     if (!reply) {
-        hf_op_fail_as(op, request);
-        for_each(op, request->possible_runs > 0 ? undo_hold : free_hold, now);
+        hf_op_fail_with_request(op, request);
+        for_each(op, request->possible_runs > 0 ? undo_hold : stop_using_hold, now);
     } else if (verdict == HF_VERDICT_YES && !hf_request_is_confirmed(request)) {
         hf_op_fail_unconfirmed(op);
         for_each(op, undo_hold, now);
@@ -243,11 +243,11 @@ static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now)
     } else if (verdict == HF_VERDICT_BUSY) {
         name_key(op, i);
         hf_op_fail(op, HF_BUSY, "%s", op->spec.lock_kind->busy_text);
-        for_each(op, free_hold, now);
+        for_each(op, stop_using_hold, now);
     } else if (verdict == HF_VERDICT_OTHER_KIND) {
         name_key(op, i);
         hf_op_fail_for_other_kind(op, found);
-        for_each(op, free_hold, now);
+        for_each(op, stop_using_hold, now);
     } else if (verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN) {
         on_gone(op, i, verdict, now);
     } else {
@@ -295,7 +295,7 @@ static void release_in_background(hf_op *op, hf_hold *hold, hf_time now) {
     claim->count_uncertain = true;
     if (held && claim->count <= claim->share.others)
         hf_renewer_clean_up_on_same_connection(op->client, hold->claim, now);
-    else free_hold(op, hold, now);
+    else stop_using_hold(op, hold, now);
 }
 
 static void on_released(hf_request *request, const hf_reply *reply, hf_time now) {
@@ -310,8 +310,8 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
     for (size_t i = 0; i < op->spec.batch_count; i++) {
         hf_hold *hold = op->batch.holds[i];
         hf_verdict verdict = hf_wire_read_verdict_at(reply, i);
-        bool nonsense = verdict == HF_VERDICT_UNEXPECTED || verdict == HF_VERDICT_BUSY;
-        if (hold && nonsense) {
+        bool is_unexpected = verdict == HF_VERDICT_UNEXPECTED || verdict == HF_VERDICT_BUSY;
+        if (hold && is_unexpected) {
             release_in_background(op, hold, now);
             unclear++;
         } else if (!hold || !release_one(op, hold, verdict, now)) {
@@ -363,7 +363,7 @@ static void forget_ended(hf_op *op, hf_time now) {
 
 /* Chooses the holds. Returns whether all of them can be used now. If not, the operation waits or
  * has failed. */
-static bool take_holds(hf_op *op, hf_time now) {
+static bool ready_holds(hf_op *op, hf_time now) {
     if (op->impl->acquires)
         return !await_kept(op, now) && prepare_holds(op, now) && choose_holds(op, now);
     if (op->batch.holds) forget_ended(op, now);
@@ -376,7 +376,7 @@ static bool take_holds(hf_op *op, hf_time now) {
 static void begin(hf_op *op, hf_time now) {
     assert(op->spec.batch_count > 0 && hf_kind_program(op->spec.lock_kind, HF_VERB_ACQUIRE_ALL));
     hf_op_set_awaited_claim(op, NULL);
-    if (!take_holds(op, now)) return;
+    if (!ready_holds(op, now)) return;
     for_each(op, mark_in_flight, now);
     if (!has_a_hold(op)) {
         hf_op_fail(op, HF_NOT_HELD, "this owner holds none of the locks");

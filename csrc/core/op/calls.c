@@ -224,7 +224,7 @@ static void begin_release(hf_op *op, hf_time now) {
                            : 0;
     bool is_last = hold->claim->count == hold->claim->share.others + 1;
     op->call.pending_releases = hold->claim->share.pending_releases;
-    hf_time lease = hf_claim_lease_within(hold->claim, hold->claim->lease, now);
+    hf_time lease = hf_claim_capped_lease(hold->claim, hold->claim->lease, now);
     if (!hf_wire_release(&op->request, &lock, hold->claim->count - 1, lease, own_holds,
                          (hf_slice){waiter, size})) {
         fail_out_of_memory(op, now);
@@ -272,7 +272,7 @@ static void on_completed(hf_request *request, const hf_reply *reply, hf_time now
         on_gone(op, verdict, now);
     } else {
         set_unexpected_reply(request);
-        hf_op_fail_as(op, request);
+        hf_op_fail_with_request(op, request);
     }
     end_hold(op, verdict, now);
 }
@@ -344,7 +344,7 @@ static void on_extended(hf_request *request, const hf_reply *reply, hf_time now)
         on_gone(op, verdict, now);
     } else if (verdict != HF_VERDICT_YES) {
         if (reply) set_unexpected_reply(request);
-        hf_op_fail_as(op, request);
+        hf_op_fail_with_request(op, request);
         limit_lease(op);
     } else if (!hf_request_is_confirmed(request) && !op->call.also_renews) {
         hf_op_fail_unconfirmed(op);
@@ -383,7 +383,7 @@ static void begin_extend(hf_op *op, hf_time now) {
     if (!begin_on_hold(op, now)) return;
     assert(hf_hold_is_held(op->hold) && op->hold->claim->has_command_in_flight);
     hf_time lease =
-        op->impl->sets_lease ? hf_claim_lease_within(op->hold->claim, op->spec.lease, now) : 0;
+        op->impl->sets_lease ? hf_claim_capped_lease(op->hold->claim, op->spec.lease, now) : 0;
     op->call.also_renews = lease == 0 && needs_renewal_now(op->hold, now);
     bool encoded =
         op->call.also_renews

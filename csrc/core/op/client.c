@@ -123,8 +123,8 @@ void hf_client_set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_ti
 void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
     uint32_t released = count < hold->strays ? count : hold->strays;
     hold->strays -= released;
-    bool all = released > 0 && released == count;
-    if (hf_hold_in_table(hold) && !all)
+    bool all_released = released > 0 && released == count;
+    if (hf_hold_in_table(hold) && !all_released)
         client->decider->abandon(client, hold, count - released, now);
 }
 

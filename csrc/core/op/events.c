@@ -88,7 +88,7 @@ bool hf_node_has_sharded_channels(const hf_node *node) {
     return node->links[ready ? HF_LINK_EVENTS : HF_LINK_CALLS].sharded;
 }
 
-void hf_node_set_listening(hf_node *node, bool listen, bool linger, hf_time now) {
+void hf_node_change_listeners(hf_node *node, bool listen, bool linger, hf_time now) {
     hf_session *events = &node->links[HF_LINK_EVENTS];
     assert(listen || node->events_users > 0);
     node->events_users += listen ? 1u : (size_t)-1;
@@ -106,7 +106,7 @@ void hf_op_set_listening(hf_op *op, bool listen, hf_time now) {
     if (op->wait.needs_events == listen) return;
     if (!listen) stop_listening_to_releases(op);
     op->wait.needs_events = listen;
-    hf_node_set_listening(node, listen, op->done && op->failure.code == HF_OK, now);
+    hf_node_change_listeners(node, listen, op->done && op->failure.code == HF_OK, now);
 }
 
 /* Returns false when out of memory; the waiter then only rechecks at regular intervals. */
@@ -201,9 +201,9 @@ static void on_pattern_subscribed(hf_node *node, hf_slice pattern, hf_time now) 
         if (!waits_on(node, op) || !is_listening(op) ||
             !hf_names_pattern(channels_of(op), &own_pattern))
             continue;
-        bool same = hf_slice_equal(own_pattern, pattern);
+        bool is_own_pattern = hf_slice_equal(own_pattern, pattern);
         free((char *)(uintptr_t)own_pattern.data);
-        if (same) op->impl->wait->on_recheck(op, 0, now);
+        if (is_own_pattern) op->impl->wait->on_recheck(op, 0, now);
     }
 }
 

@@ -17,7 +17,7 @@ bool hf_node_has_sharded_channels(const hf_node *node);
 
 /* Adds a user of the node's events link if `listen` is true, otherwise removes one. With `linger`,
  * a link whose last user is removed remains open for a moment. */
-void hf_node_set_listening(hf_node *node, bool listen, bool linger, hf_time now);
+void hf_node_change_listeners(hf_node *node, bool listen, bool linger, hf_time now);
 
 /* Adds the operation as a user of its node's events link, or removes it. */
 void hf_op_set_listening(hf_op *op, bool listen, hf_time now);

@@ -9,7 +9,7 @@
 static void fail_stale(hf_op *op, const hf_request *request, const char *why) {
     bool doubtful = request->possible_runs > 1;
     hf_op_fail(op, doubtful ? HF_UNREACHABLE : HF_STALE, "%s%s", why,
-               doubtful ? HF_MAY_BE_DONE : "");
+               doubtful ? HF_MAY_HAVE_TAKEN_EFFECT : "");
 }
 
 static void on_refused(hf_op *op, const hf_request *request, const hf_reply *reply) {
@@ -31,7 +31,7 @@ static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     (void)now;
     if (!reply) hf_op_fail_in_doubt(op, request);
-    else if (hf_wire_is_fence_accepted(reply)) hf_op_succeed_with(op, request, reply->elements[1]);
+    else if (hf_wire_is_fence_accepted(reply)) hf_op_end_by_reply(op, request, reply->elements[1]);
     else on_refused(op, request, reply);
 }
 

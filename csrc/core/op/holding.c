@@ -26,9 +26,9 @@ void hf_client_unblock(hf_client *client, hf_claim *claim, hf_time now) {
     claim->has_command_in_flight = claim->awaited = false;
     claim->settled_ms = (uint32_t)(now / HF_MS);
     for (hf_op *next; op && !claim->has_command_in_flight; op = next) {
-        bool waits = op->awaited_claim == claim || (op->hold && op->hold->claim == claim);
+        bool is_waiting = op->awaited_claim == claim || (op->hold && op->hold->claim == claim);
         next = op->next;
-        if (op->done || !op->blocked || !waits) continue;
+        if (op->done || !op->blocked || !is_waiting) continue;
         op->blocked = false;
         op->impl->unblock(op, now);
     }
@@ -85,7 +85,7 @@ hf_hold *hf_client_add_permits(hf_client *client, const hf_kind *kind, hf_slice 
     return hf_client_add_hold(client, kind, key, caller, (hf_slice){text, size});
 }
 
-hf_claim *hf_client_add_copy(hf_client *client, const hf_claim *claim) {
+hf_claim *hf_client_copy_claim(hf_client *client, const hf_claim *claim) {
     hf_claim *copy =
         hf_client_add_claim(client, claim->kind, hf_claim_key(claim), hf_claim_owner(claim));
     if (!copy) return NULL;

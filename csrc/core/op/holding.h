@@ -21,7 +21,7 @@ hf_claim *hf_client_add_claim(hf_client *client, const hf_kind *kind, hf_slice k
 
 /* Adds a claim without a hold for the same owner, copying everything that commands for this owner
  * need. Returns NULL when out of memory. */
-hf_claim *hf_client_add_copy(hf_client *client, const hf_claim *claim);
+hf_claim *hf_client_copy_claim(hf_client *client, const hf_claim *claim);
 
 /* Marks the claim as no longer in flight, and runs the operations that were waiting for this, until
  * one of them sends a command: the claim may be in flight again on return. */

@@ -67,14 +67,14 @@ static hf_kept *add_kept(hf_op *op, hf_time now) {
     kept->kind = op->spec.lock_kind;
     kept->end = &kept->first;
     kept->node = op->node;
-    hf_node_set_listening(kept->node, true, false, now);
+    hf_node_change_listeners(kept->node, true, false, now);
     return kept;
 }
 
 static void free_kept(hf_client *client, hf_kept *kept, hf_time now) {
     assert(!kept->first && !kept->keep.claim && !kept->keep.due);
     hf_number_table_remove(&client->kept, &kept->by_key);
-    hf_node_set_listening(kept->node, false, true, now);
+    hf_node_change_listeners(kept->node, false, true, now);
     free(kept);
 }
 
@@ -176,7 +176,7 @@ static void lend(hf_kept *kept, hf_op *op, hf_time now) {
     }
     if (!idle) forget_caller(claim);
     hf_time end = hf_time_min(claim->valid_until, hf_lease_end(now, op->spec.lease));
-    hf_taken taken = {1, now, end, op->spec.token_ttl_ms > 0 ? kept->token : 0};
+    hf_taken_hold taken = {1, now, end, op->spec.token_ttl_ms > 0 ? kept->token : 0};
     if (taken.token > 0) kept->token++;
     hold->agent = op->spec.agent;
     hf_op_take(op, hold, &taken);
@@ -211,7 +211,7 @@ static bool set_idle(hf_client *client, hf_claim *claim, hf_time now) {
 static void release_idle(hf_client *client, hf_claim *idle, hf_time now) {
     assert(hf_claim_is_idle(idle));
     hf_renewer_clean_up(client, idle, now);
-    hf_renewer_clean_up_first(client, idle, now);
+    hf_renewer_expedite_clean_up(client, idle, now);
 }
 
 /* ---- beginning ---- */
@@ -338,7 +338,7 @@ hf_hold *hf_kept_add_hold(hf_op *op) {
         hf_kept_lock_set_due(&kept->keep);
         return NULL;
     }
-    assert(!kept->keep.claim && hold->claim->by_number.value == number);
+    assert(!kept->keep.claim && hold->claim->by_number.number == number);
     hold->agent = op->spec.agent;
     hold->claim->kept = &kept->keep;
     kept->keep.claim = hold->claim;

@@ -36,7 +36,7 @@ void hf_renewer_clean_up_at_close(hf_client *client, hf_claim *claim, hf_time no
     bool lost = hold && hf_hold_is_lost(hold);
     if (claim->record) return; /* the lock must not be free before the record is written */
     if (lost && claim->shared) hf_claim_drop_own_holds(claim);
-    if (!lost || hf_renewer_may_remain(hold)) claim->wake_at = begin_leaving(client, claim, now);
+    if (!lost || hf_hold_may_be_on_server(hold)) claim->wake_at = begin_leaving(client, claim, now);
 }
 
 /* Returns whether the queue has the mark of an unconfirmed grant to this shared owner. Until the
@@ -47,7 +47,7 @@ static bool has_mark(const hf_claim *claim) {
 
 /* The server may still have a hold that was lost only because its time ran out: a renewal or
  * re-entry that got no reply may have succeeded. */
-bool hf_renewer_may_remain(const hf_hold *hold) {
+bool hf_hold_may_be_on_server(const hf_hold *hold) {
     bool timed_out = hold->reason == HF_LOST_EXPIRED || hold->reason == HF_LOST_UNREACHABLE ||
                      hold->reason == HF_LOST_MAX_HOLD;
     return timed_out && (!hold->claim->shared || has_mark(hold->claim));
@@ -56,7 +56,7 @@ bool hf_renewer_may_remain(const hf_hold *hold) {
 /* Adds a claim for the same owner and cleans it up. This removes what may be left of `claim` on the
  * server; for a shared owner, only a marked grant may be left. Returns NULL when out of memory. */
 static hf_claim *clean_up_with_stand_in(hf_client *client, const hf_claim *claim, hf_time now) {
-    hf_claim *stand_in = hf_client_add_copy(client, claim);
+    hf_claim *stand_in = hf_client_copy_claim(client, claim);
     if (stand_in) hf_renewer_clean_up(client, stand_in, now);
     return stand_in;
 }
@@ -69,7 +69,7 @@ hf_claim *hf_renewer_clean_up_grant(hf_client *client, const hf_claim *claim, hf
  * must not affect. */
 void hf_renewer_clean_up_lost(hf_client *client, hf_hold *hold, hf_time now) {
     hf_claim *claim = hold->claim;
-    bool known = hf_hold_in_table(hold), remains = hf_renewer_may_remain(hold);
+    bool known = hf_hold_in_table(hold), remains = hf_hold_may_be_on_server(hold);
     if (known && remains) {
         if (claim->shared) hf_claim_drop_own_holds(claim);
         hf_renewer_clean_up(client, claim, now);
@@ -117,9 +117,9 @@ static void on_left(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_claim *claim = task->claims[0];
     if (!reply && !claim->leave.same_connection) hf_task_abort_link(task, now);
     bool was_final = request->no_retry && request->possible_runs > 0;
-    bool more = reply && !claim->kind->has_call_notes &&
-                hf_wire_read_verdict(reply) == HF_VERDICT_NEEDS_LEAVE;
-    if (more && hf_claim_is_leaving(claim)) {
+    bool waiters_remain = reply && !claim->kind->has_call_notes &&
+                          hf_wire_read_verdict(reply) == HF_VERDICT_NEEDS_LEAVE;
+    if (waiters_remain && hf_claim_is_leaving(claim)) {
         claim->has_command_in_flight = false;
         hf_claim_drop_own_holds(claim);
         hf_holds_set_wake_at(&client->holds, claim, now);
@@ -177,7 +177,7 @@ static void send_leave(hf_client *client, hf_claim *claim, bool waits_for_connec
     hf_task_free(task);
 }
 
-void hf_renewer_clean_up_first(hf_client *client, hf_claim *claim, hf_time now) {
+void hf_renewer_expedite_clean_up(hf_client *client, hf_claim *claim, hf_time now) {
     if (!hf_claim_is_leaving(claim) || claim->has_command_in_flight) return;
     claim->leave.same_connection = true;
     if (now < claim->valid_until) send_leave(client, claim, false, now);
@@ -209,7 +209,7 @@ bool hf_renewer_set_aside(hf_client *client, hf_claim *claim, hf_time now) {
     return true;
 }
 
-void hf_renewer_set_aside_overtaken(hf_client *client, hf_hold *hold) {
+void hf_renewer_set_aside_release(hf_client *client, hf_hold *hold) {
     hf_claim *claim = hold->claim;
     assert(hf_hold_has_detached_release(hold) && claim->has_command_in_flight && !claim->shared);
     hf_holds_begin_leaving(&client->holds, claim);
@@ -249,7 +249,7 @@ void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_tim
     if (!hf_hold_is_held(hold)) return;
     assert(count > 0);
     if (is_being_reentered(client, hold)) {
-        hold->dropped += count;
+        hold->deferred_entries += count;
         return;
     }
     if (hold->claim->count - hold->claim->share.others > count) {
@@ -261,10 +261,10 @@ void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_tim
     hf_renewer_clean_up(client, hold->claim, now);
 }
 
-void hf_renewer_abandon_dropped(hf_client *client, hf_hold *hold, hf_time now) {
-    uint32_t dropped = hold->dropped;
-    hold->dropped = 0;
-    if (dropped > 0) client->decider->abandon(client, hold, dropped, now);
+void hf_renewer_abandon_deferred(hf_client *client, hf_hold *hold, hf_time now) {
+    uint32_t deferred = hold->deferred_entries;
+    hold->deferred_entries = 0;
+    if (deferred > 0) client->decider->abandon(client, hold, deferred, now);
 }
 
 /* ---- abandoned acquires of shared owners ---- */

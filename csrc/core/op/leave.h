@@ -34,7 +34,7 @@ void hf_renewer_clean_up_at_close(hf_client *client, hf_claim *claim, hf_time no
 
 /* If the claim is LEAVING, sends its leave command now over the callers' link, for a caller that is
  * waiting. */
-void hf_renewer_clean_up_first(hf_client *client, hf_claim *claim, hf_time now);
+void hf_renewer_expedite_clean_up(hf_client *client, hf_claim *claim, hf_time now);
 
 /* Handles a LEAVING claim that is due. */
 void hf_renewer_serve_leaving(hf_client *client, hf_claim *claim, hf_time now);
@@ -46,7 +46,7 @@ bool hf_renewer_set_aside(hf_client *client, hf_claim *claim, hf_time now);
 /* Lets the caller acquire again although the release of this hold is under way. That release
  * counts as the claim's leave command. If it gets no reply, call hf_renewer_clean_up to send a
  * leave. */
-void hf_renewer_set_aside_overtaken(hf_client *client, hf_hold *hold);
+void hf_renewer_set_aside_release(hf_client *client, hf_hold *hold);
 
 /* Makes the renewer pass on a lock that was granted again to a shared owner's lost hold. Returns
  * the claim for this clean-up, or NULL if there is nothing to pass on or when out of memory. */
@@ -66,7 +66,7 @@ void hf_renewer_on_claim_lost(hf_client *client, hf_claim *claim, hf_lost_reason
                               hf_time now);
 
 /* Returns whether the server may still have the lost hold. */
-bool hf_renewer_may_remain(const hf_hold *hold);
+bool hf_hold_may_be_on_server(const hf_hold *hold);
 
 /* Removes the lost hold from the table. If the server may still have it, the renewer cleans up its
  * claim. */
@@ -80,7 +80,7 @@ void hf_renewer_forget(hf_client *client, hf_hold *hold, hf_time now);
 void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
 
 /* Abandons the entries whose abandonment had to wait for a re-entry, which has now ended. */
-void hf_renewer_abandon_dropped(hf_client *client, hf_hold *hold, hf_time now);
+void hf_renewer_abandon_deferred(hf_client *client, hf_hold *hold, hf_time now);
 
 /* Records that a shared owner's acquire, sent at `sent_at`, took a hold that no caller is using.
  * The next release includes that hold. */

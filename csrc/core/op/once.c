@@ -7,7 +7,7 @@ static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     (void)now;
     if (!reply) hf_op_fail_in_doubt(op, request);
-    else if (hf_wire_is_run(reply)) hf_op_succeed_with(op, request, reply);
+    else if (hf_wire_is_run(reply)) hf_op_end_by_reply(op, request, reply);
     else hf_op_fail(op, HF_SERVER, "the script returned an unexpected reply");
 }
 

@@ -101,16 +101,16 @@ void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...) {
     op->done = true;
 }
 
-void hf_op_fail_as(hf_op *op, const hf_request *request) {
+void hf_op_fail_with_request(hf_op *op, const hf_request *request) {
     hf_op_fail(op, request->failure.code, "%s", hf_fault_text(&request->failure));
 }
 
 void hf_op_fail_in_doubt(hf_op *op, const hf_request *request) {
     hf_op_fail(op, request->failure.code, "%s%s", hf_fault_text(&request->failure),
-               request->possible_runs > 0 ? HF_MAY_BE_DONE : "");
+               request->possible_runs > 0 ? HF_MAY_HAVE_TAKEN_EFFECT : "");
 }
 
-void hf_op_succeed_with(hf_op *op, const hf_request *request, const hf_reply *reply) {
+void hf_op_end_by_reply(hf_op *op, const hf_request *request, const hf_reply *reply) {
     op->result.reply = hf_reply_copy(reply);
     if (!op->result.reply) hf_op_fail_out_of_memory(op);
     else if (!hf_request_is_confirmed(request)) hf_op_fail_unconfirmed(op);
@@ -177,7 +177,7 @@ void hf_op_run_program(hf_op *op, const hf_program *program, hf_request_done *do
 void hf_op_on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     if (reply) op->impl->on_reply(op, reply, now);
-    else hf_op_fail_as(op, request);
+    else hf_op_fail_with_request(op, request);
 }
 
 void hf_op_limit_request(hf_op *op, hf_time until) {
@@ -237,7 +237,7 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
 void hf_op_stop(hf_op *op, hf_code code, const char *reason, hf_time now) {
     if (op->done) return;
     bool doubtful = op->impl->effect_remains && op->request.possible_runs > 0;
-    hf_op_fail(op, code, "%s%s", reason, doubtful ? HF_MAY_BE_DONE : "");
+    hf_op_fail(op, code, "%s%s", reason, doubtful ? HF_MAY_HAVE_TAKEN_EFFECT : "");
     if (op->impl->abandon) op->impl->abandon(op, now);
     else hf_session_drop(&op->request);
 }
@@ -313,7 +313,7 @@ void hf_client_end_detached(hf_client *client, hf_time now) {
 static void end_wait(hf_op *op, hf_time now) {
     hf_deadlock_end(op);
     hf_crash_end(op);
-    hf_presence_end(op, now);
+    hf_presence_on_wait_end(op, now);
     hf_op_set_listening(op, false, now);
 }
 

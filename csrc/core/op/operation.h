@@ -8,7 +8,7 @@
 #include "op/holding.h"
 
 /* The end of a failure's message if the server may have done something that is not undone. */
-#define HF_MAY_BE_DONE "; the call may have taken effect anyway"
+#define HF_MAY_HAVE_TAKEN_EFFECT "; the call may have taken effect anyway"
 
 /* Changes the operation's state; no other function does. Asserts that the transition is legal. */
 void hf_op_become(hf_op *op, hf_acquire_state state);
@@ -19,7 +19,7 @@ void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* Fail an operation because its request has failed, or because memory has run out. */
-void hf_op_fail_as(hf_op *op, const hf_request *request);
+void hf_op_fail_with_request(hf_op *op, const hf_request *request);
 void hf_op_fail_out_of_memory(hf_op *op);
 
 /* Fails an operation because its request, whose effect is not undone, has failed. If the request
@@ -28,7 +28,7 @@ void hf_op_fail_in_doubt(hf_op *op, const hf_request *request);
 
 /* Ends an operation whose result is this reply: with HF_OK, or with a failure if too few replicas
  * have confirmed the write or when out of memory. */
-void hf_op_succeed_with(hf_op *op, const hf_request *request, const hf_reply *reply);
+void hf_op_end_by_reply(hf_op *op, const hf_request *request, const hf_reply *reply);
 
 /* Fails an acquire because the key has a lock of another kind. `found`: see hf_acquire_reply. */
 void hf_op_fail_for_other_kind(hf_op *op, const char *found);

@@ -18,7 +18,7 @@
 
 /* Leaves a permit to Redisson's waiters for the remaining `ms` of their turn, plus 1 ms because the
  * programs count in whole ms. */
-static void await_turn(hf_op *op, long long ms, hf_time now) {
+static void wait_out_turn(hf_op *op, long long ms, hf_time now) {
     hf_poll_after_turn(op, hf_time_of_ms((uint64_t)ms + 1), now);
 }
 
@@ -30,14 +30,14 @@ static bool is_rival(const hf_op *op, const hf_op *other) {
 
 /* ---- settling ---- */
 
-/* Makes the renewer undo the call if `undoes`, else carry it out. No-op when out of memory. */
-static void settle(hf_op *op, bool undoes, hf_time now) {
+/* Makes the renewer undo the call if `must_undo`, else carry it out. No-op when out of memory. */
+static void settle(hf_op *op, bool must_undo, hf_time now) {
     char owner[HF_OWNER_SIZE];
     hf_claim *claim = hf_client_add_claim(op->client, op->spec.lock_kind, op->spec.names->key,
                                           hf_op_owner(op, owner));
     if (!claim) return;
-    claim->leave.undoes_acquire = undoes;
-    claim->leave.amount = undoes ? 0 : (int32_t)(int64_t)op->spec.value;
+    claim->leave.undoes_acquire = must_undo;
+    claim->leave.amount = must_undo ? 0 : (int32_t)(int64_t)op->spec.value;
     claim->lease = SETTLE_TIME;
     hf_renewer_clean_up_on_same_connection(op->client, claim, now);
 }
@@ -103,7 +103,7 @@ static void pass_on(const hf_op *op, long long count, hf_time now) {
 static bool read_take_reply(hf_op *op, const hf_reply *reply, hf_time now) {
     bool taken = hf_reply_integer_at(reply, 0, 0) == 1;
     long long others_turn_ms = hf_reply_integer_at(reply, 2, 0);
-    if (others_turn_ms > 0) await_turn(op, others_turn_ms, now);
+    if (others_turn_ms > 0) wait_out_turn(op, others_turn_ms, now);
     record_reply(op);
     op->result.value = hf_reply_integer_at(reply, 1, 0);
     if (!taken) pass_on(op, op->result.value, now);
@@ -119,7 +119,7 @@ static void fail_on_timeout(hf_op *op) {
  * or was leaving a permit to others. After a success, wakes the next waiter for which the remaining
  * permits are enough. */
 static void on_take_ended(hf_op *op, hf_time now) {
-    bool polled = op->semaphore.answered && !op->wait.woken && op->wait.turn_ends == 0;
+    bool polled = op->semaphore.answered && !op->wait.woken && op->wait.turn_end == 0;
     undo(op, now);
     if (!polled) pass_on(op, ANY_COUNT, now);
     else if (has_succeeded(op)) pass_on(op, op->result.value, now);
@@ -145,9 +145,9 @@ static void on_release_message(hf_op *op, hf_slice message, hf_time now) {
     bool begins_turn = message.size > 1 && message.data[0] == '0';
     bool only_one = begins_turn && hf_slice_equal(message, hf_slice_of("01"));
     if (is_behind(op)) return;
-    op->semaphore.ends_turn = !begins_turn && op->wait.turn_ends > now;
-    if (begins_turn) await_turn(op, MIN_TURN_MS, now);
-    else op->wait.turn_ends = 0;
+    op->semaphore.ends_turn = !begins_turn && op->wait.turn_end > now;
+    if (begins_turn) wait_out_turn(op, MIN_TURN_MS, now);
+    else op->wait.turn_end = 0;
     if (!only_one) hf_poll_again(op, now);
 }
 
@@ -171,7 +171,7 @@ static void on_drained(hf_request *request, const hf_reply *reply, hf_time now) 
     if (reply) {
         read_value(op, reply);
     } else {
-        hf_op_fail_as(op, request);
+        hf_op_fail_with_request(op, request);
         undo(op, now);
     }
 }

@@ -42,7 +42,7 @@ static hf_time next_recheck(const hf_op *op, hf_time now) {
             interval, hf_time_min(MAX_UNSUBSCRIBED_RECHECK,
                                   hf_time_max(MIN_UNSUBSCRIBED_RECHECK, (now - op->begun_at) / 4)));
     hf_time recheck_at = now + interval - interval / 10 + hf_jitter(&client->random, interval / 10);
-    return op->wait.turn_ends > now ? hf_time_min(recheck_at, op->wait.turn_ends) : recheck_at;
+    return op->wait.turn_end > now ? hf_time_min(recheck_at, op->wait.turn_end) : recheck_at;
 }
 
 static void ask(hf_op *op, hf_time now);
@@ -72,7 +72,7 @@ static void on_reply(hf_request *request, const hf_reply *reply, hf_time now) {
         ask(op, now);
         return;
     }
-    if (!reply) hf_op_fail_as(op, request);
+    if (!reply) hf_op_fail_with_request(op, request);
     bool satisfied = reply && op->impl->poll->read_reply(op, reply, now);
     if (op->done) {
         on_failed(op, now);
@@ -114,7 +114,7 @@ static void ask(hf_op *op, hf_time now) {
     }
     hf_op_become(op, HF_ACQUIRE_ASKING);
     op->wait.woken = false;
-    if (now >= op->wait.turn_ends) op->wait.turn_ends = 0;
+    if (now >= op->wait.turn_end) op->wait.turn_end = 0;
     op->request.accepted = op->wait.accepted && !op->wait.interrupted;
     hf_time deadline =
         op->spec.wait == 0 ? op->begun_at + command_timeout(op) : poll_deadline(op, is_first, now);
@@ -171,8 +171,8 @@ void hf_poll_on_recheck(hf_op *op, hf_time delay, hf_time now) {
 }
 
 void hf_poll_after_turn(hf_op *op, hf_time turn, hf_time now) {
-    op->wait.turn_ends = hf_time_add(now, turn);
-    if (is_sleeping(op)) op->wait.recheck_at = hf_time_min(op->wait.recheck_at, op->wait.turn_ends);
+    op->wait.turn_end = hf_time_add(now, turn);
+    if (is_sleeping(op)) op->wait.recheck_at = hf_time_min(op->wait.recheck_at, op->wait.turn_end);
 }
 
 /* Subscribes to the key's channel, and polls at once. The operation polls again when that

@@ -84,11 +84,11 @@ static void send_to(hf_client *client, hf_client *member, const hf_program *prog
 }
 
 /* Sends the command, or the call, to every server. */
-static void publish(hf_client *client, const hf_program *program, size_t count,
-                    const hf_slice *args, hf_time timeout, hf_request_done *done, hf_time now) {
-    hf_client *holder;
-    for (size_t i = 0; (holder = client->decider->client_at(client, i)); i++)
-        send_to(client, holder, program, count, args, timeout, done, now);
+static void send_to_all(hf_client *client, const hf_program *program, size_t count,
+                        const hf_slice *args, hf_time timeout, hf_request_done *done, hf_time now) {
+    hf_client *member;
+    for (size_t i = 0; (member = client->decider->client_at(client, i)); i++)
+        send_to(client, member, program, count, args, timeout, done, now);
 }
 
 /* ---- who the client is ---- */
@@ -126,7 +126,7 @@ static void publish_client(hf_client *client, hf_time until, hf_time now) {
                        {"PX", 2},
                        hf_decimal(ttl, span / HF_MS)};
     client->presence.publish_at = now + CLIENT_INTERVAL;
-    publish(client, NULL, sizeof args / sizeof *args, args, REPLY_TIMEOUT, on_published, now);
+    send_to_all(client, NULL, sizeof args / sizeof *args, args, REPLY_TIMEOUT, on_published, now);
 }
 
 /* ---- what the client's callers are waiting for ---- */
@@ -157,14 +157,14 @@ static void publish_wait(hf_op *op, const hf_hold *hold, const char *text, size_
                        hf_decimal(waited, (now - op->begun_at) / HF_MS),
                        hf_decimal(ttl, WAIT_TTL / HF_MS)};
     if (text)
-        publish(op->client, hf_program_wait(), sizeof args / sizeof *args, args, REPLY_TIMEOUT,
-                free_request, now);
-    else publish(op->client, NULL, 2, del, WAIT_TTL, free_request, now);
+        send_to_all(op->client, hf_program_wait(), sizeof args / sizeof *args, args, REPLY_TIMEOUT,
+                    free_request, now);
+    else send_to_all(op->client, NULL, 2, del, WAIT_TTL, free_request, now);
 }
 
 size_t hf_wait_name(char name[HF_WAIT_NAME], const hf_op *op) {
     const hf_hold *hold = op->hold;
-    uint64_t hold_number = hold ? hold->claim->by_number.value : 0;
+    uint64_t hold_number = hold ? hold->claim->by_number.number : 0;
     uint64_t number = op->wait.number > 0 ? op->wait.number : hold_number;
     bool keeps = hold && hold->claim->kept;
     return (size_t)snprintf(name, HF_WAIT_NAME, "%s:%s%llu", op->client->uuid, keeps ? "0" : "",
@@ -202,7 +202,7 @@ void hf_presence_on_wait(hf_op *op, hf_time now) {
     client->presence.check_at = hf_time_min(client->presence.check_at, op->presence.publish_at);
 }
 
-void hf_presence_end(hf_op *op, hf_time now) {
+void hf_presence_on_wait_end(hf_op *op, hf_time now) {
     if (!op->presence.published) return;
     op->presence.published = false;
     publish_waits(op, false, now);
@@ -212,10 +212,10 @@ void hf_presence_end(hf_op *op, hf_time now) {
 
 void hf_presence_close(hf_client *client, hf_time now) {
     char key[HF_PRESENCE_KEY];
-    for (hf_op *op = client->ops; op; op = op->next) hf_presence_end(op, now);
+    for (hf_op *op = client->ops; op; op = op->next) hf_presence_on_wait_end(op, now);
     if (client->presence.publish_at == 0) return;
     hf_slice args[] = {{"DEL", 3}, {key, hf_presence_client_key(key, client)}};
-    publish(client, NULL, 2, args, REPLY_TIMEOUT, free_request, now);
+    send_to_all(client, NULL, 2, args, REPLY_TIMEOUT, free_request, now);
     client->presence.publish_at = 0;
 }
 

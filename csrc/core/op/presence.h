@@ -15,7 +15,7 @@ void hf_presence_on_begin(hf_client *client, hf_time now);
 /* Records that the acquire has found the lock taken, and is waiting. */
 void hf_presence_on_wait(hf_op *op, hf_time now);
 /* Deletes what is published about the operation's wait. */
-void hf_presence_end(hf_op *op, hf_time now);
+void hf_presence_on_wait_end(hf_op *op, hf_time now);
 
 /* Deletes the client's keys because the client is closed. */
 void hf_presence_close(hf_client *client, hf_time now);

@@ -192,7 +192,7 @@ static bool encode_batch(hf_task *task, hf_time now) {
         const hf_claim *claim = task->claims[i];
         keys[i] = hf_claim_key(claim);
         owners[i] = hf_claim_owner(claim);
-        leases[i] = hf_claim_lease_within(claim, claim->lease, now);
+        leases[i] = hf_claim_capped_lease(claim, claim->lease, now);
     }
     const hf_kind *kind = task->claims[0]->kind;
     bool encoded = (kind->has_permits ? hf_wire_renew_permits : hf_wire_renew)(
@@ -216,7 +216,7 @@ static bool encode_extend(const hf_client *client, const hf_claim *claim, hf_req
 
 bool hf_renewer_encode_confirmation(const hf_client *client, const hf_claim *claim,
                                     hf_request *request, hf_time now) {
-    hf_time lease = hf_claim_lease_within(claim, claim->lease, now);
+    hf_time lease = hf_claim_capped_lease(claim, claim->lease, now);
     uint64_t granted_ms = hf_claim_is_unconfirmed(claim) && !claim->shared
                               ? hf_lease_ms(client->config.grant_lease)
                               : 0;

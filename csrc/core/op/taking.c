@@ -38,7 +38,7 @@ void hf_op_mark_command_in_flight(hf_op *op, hf_hold *hold) {
                          hf_hold_is_held(hold) ? hold->claim->valid_until : HF_NEVER);
 }
 
-void hf_op_take(hf_op *op, hf_hold *hold, const hf_taken *taken) {
+void hf_op_take(hf_op *op, hf_hold *hold, const hf_taken_hold *taken) {
     hf_claim *claim = hold->claim;
     bool is_first = hf_hold_is_acquiring(hold);
     assert(hf_hold_is_live(hold));

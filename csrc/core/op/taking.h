@@ -6,12 +6,12 @@
 #include "interfaces.h"
 
 /* What the server's reply or message says about a hold that it has granted. */
-typedef struct hf_taken {
+typedef struct hf_taken_hold {
     uint32_t count; /* the server's count of the owner's holds from now on */
     hf_time since;  /* when the command that got the lock was sent, or when its grant arrived */
     hf_time end;    /* the end of the hold's validity */
     uint64_t token; /* the fencing token, or 0 */
-} hf_taken;
+} hf_taken_hold;
 
 /* Returns the caller's hold of the operation's kind on this key, or NULL; first marks it LOST if it
  * is no longer valid. Adds no reference. */
@@ -30,7 +30,7 @@ void hf_op_mark_command_in_flight(hf_op *op, hf_hold *hold);
 
 /* Adds an entry to the hold, which must be ACQUIRING or HELD, and makes it HELD. The hold is valid
  * until max_until at most. */
-void hf_op_take(hf_op *op, hf_hold *hold, const hf_taken *taken);
+void hf_op_take(hf_op *op, hf_hold *hold, const hf_taken_hold *taken);
 
 /* Removes a hold that has ended, and its claim, from the table. Resumes the operations that were
  * waiting for the claim's command. */

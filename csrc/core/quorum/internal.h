@@ -56,7 +56,7 @@ void hf_quorum_refresh(hf_client *client, hf_hold *hold, hf_time now);
 /* Marks the hold lost if it has had no majority for a while. Call this before a member hold is
  * added, which must not hide that gap: another owner may have held the lock then. */
 void hf_quorum_check_for_gap(hf_client *client, hf_hold *hold, hf_time now);
-void hf_quorum_on_lost(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now);
+void hf_quorum_mark_lost(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now);
 void hf_quorum_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
 
 /* Creates a round with copies of the spec's strings. Returns NULL when out of memory. */
@@ -82,7 +82,7 @@ void hf_quorum_on_busy(hf_client *client, hf_hold *hold, hf_time now);
 
 /* Ends the background acquires for this hold. */
 void hf_quorum_end_late_replies(hf_client *client, const hf_hold *hold, hf_time now);
-bool hf_quorum_has_late_reply(const hf_quorum *quorum, const hf_hold *hold, size_t index);
+bool hf_quorum_awaits_reply(const hf_quorum *quorum, const hf_hold *hold, size_t index);
 
 /* Returns whether the member's server may have forgotten a lock, because no client has known its
  * run id for as long as restart_guard. If some client has, stores the run id for other clients. */

@@ -96,7 +96,7 @@ static void free_members(hf_client *client) {
 
 /* ---- the end of a client ---- */
 
-static size_t quiet_members(const hf_quorum *quorum) {
+static size_t quiet_count(const hf_quorum *quorum) {
     size_t quiet = 0;
     for (size_t i = 0; i < quorum->count; i++) quiet += hf_client_is_quiet(quorum->members[i]);
     return quiet;
@@ -105,20 +105,20 @@ static size_t quiet_members(const hf_quorum *quorum) {
 static bool is_quiet(const hf_client *client) {
     const hf_quorum *quorum = client->quorum;
     if (quorum->late_replies) return false;
-    return quorum->ignores_rest || quiet_members(quorum) == quorum->count;
+    return quorum->stopped_waiting || quiet_count(quorum) == quorum->count;
 }
 
 /* Returns when a closed client stops waiting for hung servers, or HF_NEVER. */
 static hf_time grace_end(const hf_quorum *quorum) {
-    if (quorum->quiet_at == 0 || quorum->ignores_rest) return HF_NEVER;
+    if (quorum->quiet_at == 0 || quorum->stopped_waiting) return HF_NEVER;
     hf_time duration = quorum->quiet_at - quorum->closed_at;
     return quorum->quiet_at + hf_time_max(MIN_GRACE, 10 * duration);
 }
 
 static void check_grace_period(hf_quorum *quorum, hf_time now) {
-    bool majority_is_quiet = quorum->closed_at > 0 && quiet_members(quorum) >= quorum->majority;
+    bool majority_is_quiet = quorum->closed_at > 0 && quiet_count(quorum) >= quorum->majority;
     if (majority_is_quiet && quorum->quiet_at == 0) quorum->quiet_at = now;
-    if (now >= grace_end(quorum)) quorum->ignores_rest = true;
+    if (now >= grace_end(quorum)) quorum->stopped_waiting = true;
 }
 
 /* ---- member holds ---- */
@@ -219,7 +219,7 @@ static bool lacks_a_member_hold(const hf_hold *hold) {
 }
 
 /* Marks the hold lost and cleans up its member holds, which would otherwise block other owners. */
-void hf_quorum_on_lost(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now) {
+void hf_quorum_mark_lost(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now) {
     hf_client_lose(client, hold, reason);
     hf_quorum_clean_up_member_holds(client, hold, 0, now);
 }
@@ -235,7 +235,7 @@ void hf_quorum_refresh(hf_client *client, hf_hold *hold, hf_time now) {
                            : end;
         hf_holds_set_wake_at(&client->holds, claim, hf_time_min(claim->wake_at, next));
     } else {
-        hf_quorum_on_lost(client, hold, reason_of_loss(hold, now), now);
+        hf_quorum_mark_lost(client, hold, reason_of_loss(hold, now), now);
     }
 }
 
@@ -255,8 +255,8 @@ static void detect_losses(hf_client *client, hf_time now) {
         hf_client_detect_losses(quorum->members[i], now);
         losses += quorum->members[i]->holds.losses;
     }
-    if (losses != quorum->losses_checked) {
-        quorum->losses_checked = losses;
+    if (losses != quorum->losses_at_check) {
+        quorum->losses_at_check = losses;
         refresh_all(client, now);
     }
     for (const hf_claim *claim; (claim = hf_holds_first_expired(&client->holds, now));)
@@ -291,7 +291,7 @@ static bool is_being_reentered(const hf_client *client, const hf_hold *hold) {
 void hf_quorum_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
     if (!hf_hold_in_table(hold)) return;
     if (is_being_reentered(client, hold)) {
-        hold->dropped += count;
+        hold->deferred_entries += count;
         return;
     }
     uint32_t remaining =
@@ -366,7 +366,7 @@ static void repair_missing(hf_client *client, hf_hold *hold, hf_time now) {
     if (!hold->claim->renewed || !hf_hold_is_held(hold)) return;
     for (size_t i = 0; i < hold->member_count; i++) {
         if (hf_member_hold_is_held(hold->member_holds[i]) ||
-            hf_quorum_has_late_reply(client->quorum, hold, i))
+            hf_quorum_awaits_reply(client->quorum, hold, i))
             continue;
         if (count_repairs(client->quorum, i) < MAX_REPAIRS) repair(client, hold, i, now);
         else defer_repair(client, hold, now);
@@ -396,7 +396,7 @@ void hf_quorum_await_late_reply(hf_client *client, hf_round *round, size_t index
     client->quorum->late_replies = late_reply;
 }
 
-bool hf_quorum_has_late_reply(const hf_quorum *quorum, const hf_hold *hold, size_t index) {
+bool hf_quorum_awaits_reply(const hf_quorum *quorum, const hf_hold *hold, size_t index) {
     for (const hf_late_reply *late_reply = quorum->late_replies; late_reply;
          late_reply = late_reply->next) {
         if (late_reply->round->hold == hold && late_reply->index == index) return true;
@@ -430,8 +430,8 @@ static void settle_late_yes(hf_client *client, hf_late_reply *late_reply, hf_tim
     if (hold) hf_quorum_check_for_gap(client, hold, now);
     bool wanted = hold && hf_claim_is_held(hold->claim) &&
                   !hf_member_hold_is_held(hold->member_holds[late_reply->index]);
-    bool counts = wanted && !hf_quorum_is_guarded(client, late_reply->index, now);
-    if (counts && hf_quorum_add_member_hold(client, hold, late_reply->index, member_hold))
+    bool yes_counts = wanted && !hf_quorum_is_guarded(client, late_reply->index, now);
+    if (yes_counts && hf_quorum_add_member_hold(client, hold, late_reply->index, member_hold))
         hf_quorum_refresh(client, hold, now);
     else hf_renewer_abandon(member, member_hold, 1, now);
 }
@@ -517,7 +517,7 @@ static void tick_calls(hf_client *client, hf_time now) {
     settle_late_replies(client, now);
 }
 
-static void refresh_due(hf_client *client, hf_time now) {
+static void tick_due_holds(hf_client *client, hf_time now) {
     for (hf_claim *claim; (claim = hf_holds_first(&client->holds)) && claim->wake_at <= now;) {
         hf_holds_set_wake_at(&client->holds, claim, HF_NEVER);
         hf_quorum_refresh(client, claim->hold, now);
@@ -530,7 +530,7 @@ static void tick_renewer(hf_client *client, hf_time now) {
         hf_client_tick_renewer(client->quorum->members[i], now);
     settle_late_replies(client, now);
     detect_losses(client, now);
-    refresh_due(client, now);
+    tick_due_holds(client, now);
     check_grace_period(client->quorum, now);
 }
 

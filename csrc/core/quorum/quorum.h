@@ -23,15 +23,15 @@ struct hf_quorum {
     hf_client **members;
     size_t count, majority;
     hf_late_reply *late_replies;
-    uint64_t losses_checked; /* member holds lost up to the last check of the quorum's holds */
-    int64_t *clock_leads_us; /* each server's clock minus the client's when last read */
+    uint64_t losses_at_check; /* member holds lost up to the last check of the quorum's holds */
+    int64_t *clock_leads_us;  /* each server's clock minus the client's when last read */
     bool clocks_known;
     hf_time last_round_duration; /* how long the last acquire took to reach a majority */
     hf_time closed_at;           /* when the quorum was closed, or 0 */
     hf_time quiet_at;            /* when a majority of the closed members became quiet, or 0 */
 
     /* The quorum is closed, and no longer waits for members that are not quiet. */
-    bool ignores_rest;
+    bool stopped_waiting;
 };
 
 #endif

@@ -100,10 +100,10 @@ static void unblock(hf_op *op, hf_time now) {
 
 static void interrupt(hf_op *op, hf_time now) {
     if (op->done || !hf_op_impl_of(op)->acquires) return;
-    bool waits = op->blocked || op->round->state == HF_ROUND_PAUSING;
+    bool is_waiting = op->blocked || op->round->state == HF_ROUND_PAUSING;
     op->wait.interrupted = true;
     op->blocked = false;
-    if (waits) hf_round_fail_acquire(op, HF_INTERRUPTED, now);
+    if (is_waiting) hf_round_fail_acquire(op, HF_INTERRUPTED, now);
     else op->round->decide_by = hf_time_min(op->round->decide_by, now + HF_MIN_GRACE);
 }
 

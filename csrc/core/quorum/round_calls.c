@@ -92,7 +92,7 @@ static void combine_forced(hf_op *op, hf_time now) {
         hf_holds_find(&op->client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
     bool may_hold = op->spec.result.size > 0 && held_count == 0;
     if (hold && hf_hold_is_held(hold) && !may_hold)
-        hf_quorum_on_lost(op->client, hold, HF_LOST_DELETED, now);
+        hf_quorum_mark_lost(op->client, hold, HF_LOST_DELETED, now);
 }
 
 typedef void combiner(hf_op *op, hf_time now);
@@ -156,7 +156,7 @@ static void finish_release(hf_op *op, bool has_majority, hf_time now) {
     } else if (majority_is_lost(op)) {
         bool lost = hf_hold_in_table(hold) && hf_hold_can_be_lost(hold);
         if (lost && is_last) hf_client_lose(client, hold, HF_LOST_DELETED);
-        else if (lost) hf_quorum_on_lost(client, hold, HF_LOST_DELETED, now);
+        else if (lost) hf_quorum_mark_lost(client, hold, HF_LOST_DELETED, now);
         hf_round_fail_lost(op, hold);
     } else {
         hf_votes_fail(op, HF_NO_QUORUM,

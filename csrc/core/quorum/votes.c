@@ -351,6 +351,6 @@ void hf_votes_conclude(hf_op *op, hf_time now) {
     if (hold) hold->claim->has_command_in_flight = false;
     hf_votes_end(op, now);
     if (!hold) return;
-    hf_renewer_abandon_dropped(op->client, hold, now);
+    hf_renewer_abandon_deferred(op->client, hold, now);
     hf_client_unblock(op->client, hold->claim, now);
 }

@@ -38,7 +38,7 @@ end
 --#section unqueued
 -- Defines unqueued: the result of foreign_waiters; nil if that is unknown. Straight-line:
 -- see acquire.lua. Reads counts: see plain.lua.
-local both = redis.pcall('PUBSUB', 'SHARDNUMSUB', RELEASES,
+local sharded = redis.pcall('PUBSUB', 'SHARDNUMSUB', RELEASES,
   'holdfast_listening:' .. RELEASES:match('^[^:]*:(.*)$'))
-local unqueued = counts[2] and both[2] and counts[2] + both[2] - both[4]
+local unqueued = counts[2] and sharded[2] and counts[2] + sharded[2] - sharded[4]
 --#end

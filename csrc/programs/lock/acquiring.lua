@@ -116,7 +116,7 @@ if is_granted() then return take(0) end
 --#include "queue/queue.lua"
 --#include "queue/runs.lua"
 -- The lock is free. The caller gets it unless others come first.
-take_up_place()
+restore_place()
 settle_missed_grant(WAITER ~= '' and client_of(WAITER) or OWNER:sub(1, 36))
 local left_ms = FINGERPRINT and 0 or foreign_ms(POLL_MS) -- foreign clients have no guards
 if left_ms > 0 then return busy(left_ms, true) end

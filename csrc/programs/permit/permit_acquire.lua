@@ -138,7 +138,7 @@ if none_free and #IDS == 1 then return busy(0, false) end
 local total = #IDS > 1 and total_permits() or 0
 if total > 0 and #IDS > total then return { -5, total } end
 settle_missed_grants(OWNER:sub(1, 36))
-take_up_place()
+restore_place()
 local kept, left_ms = reserved()
 -- The next waiter must listen for Redisson's releases, and ask again when the first lease ends.
 -- Notifies that waiter if Redisson has a permit, or if the lease that ends first is this owner's.

@@ -44,7 +44,7 @@ end
 
 -- Sets the free permits aside for a waiter that needs more of them, because foreign clients would
 -- take them one by one. These permits are reclaimed like those of an expired grant.
-local function set_aside(ids, free)
+local function reserve_for_waiter(ids, free)
   local first_ids = {}
   for i = 1, free do first_ids[i] = ids[i] end
   take_permits(first_ids, NOW + GRANT_MS)
@@ -69,10 +69,10 @@ local function serve_batch(me, free, batch)
       stopped = #lacking_ids > free
       if not stopped then
         take_permits(ids, NOW + GRANT_MS)
-        announce_grant(member, place_of(tonumber(members[i + 1])), client, number, ttl_ms)
+        announce_grant(member, format_place(tonumber(members[i + 1])), client, number, ttl_ms)
         free = free - #lacking_ids
       elseif free > 0 and (foreign > 0 or redisson_has_permit()) then
-        set_aside(lacking_ids, free)
+        reserve_for_waiter(lacking_ids, free)
         free = 0
       end
     end
@@ -89,24 +89,24 @@ local function notify_first()
   notify(prune_to_first_alive(reject), 'recheck')
 end
 
--- Gives the free permits except `kept` to the first waiters. Stops before the member `me`, which
--- can take permits itself. If `kept` > 0, also removes dead waiters ahead of the new first one.
+-- Gives the free permits except `reserve` to the first waiters. Stops before the member `me`, which
+-- can take permits itself. If `reserve` > 0, also removes dead waiters ahead of the new first one.
 -- → the first remaining waiter or nil; whether there may be others to serve, behind dead ones that
 -- the next script removes
-local function serve(me, kept)
-  local before, free_before = first_in_line(), FREE
-  if not before then return nil, false end
-  local free, stopped = (FREE or 0) - kept, false
-  local function must_continue() return not stopped and (free > 0 or kept > 0) end
-  if not must_continue() then return before, false end
+local function serve(me, reserve)
+  local old_first, free_before = first_in_line(), FREE
+  if not old_first then return nil, false end
+  local free, stopped = (FREE or 0) - reserve, false
+  local function must_continue() return not stopped and (free > 0 or reserve > 0) end
+  if not must_continue() then return old_first, false end
   local size = math.max(1, math.min(free, BATCH))
   for _ = 0, MAX_BATCHES do
     if not must_continue() then break end
     stopped, free = serve_batch(me, free, size)
     size = BATCH
   end
-  if kept == 0 and FREE ~= free_before then begin_our_run(NOW) end
+  if reserve == 0 and FREE ~= free_before then begin_our_run(NOW) end
   local first_left = first_in_line()
-  if first_left ~= before and first_left ~= me and redisson_has_permit() then notify_first() end
+  if first_left ~= old_first and first_left ~= me and redisson_has_permit() then notify_first() end
   return first_left, first_left ~= nil and must_continue()
 end

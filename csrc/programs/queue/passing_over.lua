@@ -6,11 +6,11 @@
 local PASSED_OVER = 2 ^ 60
 local RECHECK_WITHIN = 0.5 -- the first waiter asks again within this many grant leases
 local MAX_PASSED = 10 -- maximum number of clients passed over by one script
-local MAX_OF_ONE = 1000 -- a client's waiters are passed over if they are among the first 1000
-local MAX_KEPT = 100 -- if more waiters are already passed over, all of them are removed
-local CROWD = 100 -- behind this many, a waiter asks less often and need not check the first
+local MAX_SCANNED = 1000 -- a client's waiters are passed over if they are among the first 1000
+local MAX_REMAINING = 100 -- if more waiters are already passed over, all of them are removed
+local MANY_AHEAD = 100 -- behind this many, a waiter asks less often and need not check the first
 
-local function recheck(member)
+local function send_recheck(member)
   redis.pcall('PUBLISH', 'holdfast_grant:' .. member:sub(3, 38),
     '1 recheck ' .. (member:match('^%d+', 40) or ''))
 end
@@ -29,22 +29,22 @@ end
 -- Passes over all waiters of the client of `head`. head_only: passes over only `head`, which its
 -- client may have forgotten.
 local function pass_over(head, head_only)
-  if redis.call('ZCOUNT', QUEUE, '(-1', '(0') > MAX_KEPT then
+  if redis.call('ZCOUNT', QUEUE, '(-1', '(0') > MAX_REMAINING then
     redis.call('ZREMRANGEBYSCORE', QUEUE, '(-1', '(0')
   end
   local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', '0',
-    MAX_OF_ONE)
+    MAX_SCANNED)
   for i = 1, #members, 2 do
     local member = members[i]
     if member == head or not head_only and member:sub(3, 38) == head:sub(3, 38) then
       redis.call('ZADD', QUEUE, string.format('%.17g', -members[i + 1] / PASSED_OVER), member)
-      recheck(member)
+      send_recheck(member)
     end
   end
 end
 
 -- Called when WAITER asks again. If WAITER was passed over, restores its place.
-local function take_up_place()
+local function restore_place()
   local score = WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) or 0
   if score < 0 then
     redis.call('ZADD', QUEUE, string.format('%.17g', -score * PASSED_OVER), WAITER)
@@ -67,9 +67,9 @@ local function check_ahead(place, ahead, has_silent_holder, within)
       or left_ms > 0 and (is_own or not is_dead(first))
     if stays or has_silent_holder and not has_silent_holder() then
       if left_ms <= 0 then redis.call('PEXPIRE', QUEUE, QUEUE_MS) end
-      if passed then recheck(first) end
+      if passed then send_recheck(first) end
       ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)
-      return ahead, stays and ahead < CROWD and math.ceil(math.max(left_ms, 0)) or nil, passed
+      return ahead, stays and ahead < MANY_AHEAD and math.ceil(math.max(left_ms, 0)) or nil, passed
     end
     pass_over(first, is_own)
     redis.call('PEXPIRE', QUEUE, QUEUE_MS)
@@ -90,6 +90,6 @@ local function let_first_ask(enter_queue)
   end
   local head = first_in_line()
   if not head or head == WAITER or head:find('^[2-9]%l%x') or is_dead(head) then return false end
-  recheck(head)
+  send_recheck(head)
   return true
 end

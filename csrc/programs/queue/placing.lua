@@ -5,7 +5,7 @@
 -- last place, so a new waiter may get the place of one of them.
 local QUEUE_MS = 120000
 
-local function place_of(score)
+local function format_place(score)
   return score > FRONT_MAX and digits(score) or string.format('%.17g', score)
 end
 

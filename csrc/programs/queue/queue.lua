@@ -73,7 +73,7 @@ local function prune_to_first_waiter(me, members)
 end
 
 local function grant(member, place)
-  give(member, place_of(place), parse(member))
+  give(member, format_place(place), parse(member))
 end
 
 -- Gives the free lock to the first waiter. During our run this counts as another turn, so

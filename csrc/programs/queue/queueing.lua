@@ -21,10 +21,10 @@ local function enqueue()
     if not last then redis.call('PEXPIRE', QUEUE, QUEUE_MS) end
     return place, false, last
   end
-  take_up_place()
+  restore_place()
   local score = tonumber(redis.call('ZSCORE', QUEUE, WAITER))
-  if score > 0 then return place_of(score), true end
-  place = place_of(front_place())
+  if score > 0 then return format_place(score), true end
+  place = format_place(front_place())
   redis.call('ZADD', QUEUE, place, WAITER)
   return place, true
 end

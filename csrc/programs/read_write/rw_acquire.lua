@@ -161,7 +161,7 @@ if lock_mode == 'write' then
   return busy(lock_ms, false)
 end
 settle_missed_grants(OWNER:sub(1, 36))
-take_up_place()
+restore_place()
 lock_mode = settle_drain(lock_mode, WAITER)
 local left_ms = lock_mode and (WRITES and 0 or yield_ms())
   or not lock_mode and foreign_ms(YIELD_MS) or 0

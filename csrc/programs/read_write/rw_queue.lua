@@ -134,7 +134,7 @@ local function admit_writer(member, place)
   local token = draw_token_string(next_token, ttl_ms)
   set_hold(LOCK, owner .. ':write', 1, GRANT_MS, 0)
   redis.call('ZADD', QUEUE, 0, member)
-  send(member, 'grant', kind, number, place_of(place), token, GRANT_MS, LOCK)
+  send(member, 'grant', kind, number, format_place(place), token, GRANT_MS, LOCK)
 end
 
 -- Admits waiting readers. members: their members and places, in turn. Sends each client one message
@@ -150,7 +150,7 @@ local function admit_readers(members)
       groups[#groups + 1] = groups[group_key]
     end
     local group = groups[group_key]
-    group[#group + 1], group[#group + 2] = number, place_of(tonumber(members[i + 1]))
+    group[#group + 1], group[#group + 2] = number, format_place(tonumber(members[i + 1]))
     grants[i], grants[i + 1] = 0, members[i]
     set_hold(LOCK, owner, 1, GRANT_MS, 0)
   end

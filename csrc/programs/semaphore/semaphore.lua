@@ -7,7 +7,7 @@
 local PERMITS = KEYS[1]
 
 --#include "base/read_integer.lua"
-local function free()
+local function free_permits()
   return read_integer(PERMITS, redis.call('GET', PERMITS)) or 0
 end
 

@@ -13,8 +13,8 @@ local earlier_reply, stored_record
 if redis.call('EXISTS', NOTE, TURN) > 0 then
   earlier_reply, stored_record = redis.call('GET', NOTE), redis.call('GET', TURN)
 end
-if earlier_reply then return { earlier_reply == '0' and 0 or 1, free() } end
-local count, left = tonumber(ARGV[2]), free()
+if earlier_reply then return { earlier_reply == '0' and 0 or 1, free_permits() } end
+local count, left = tonumber(ARGV[2]), free_permits()
 if stored_record then
 --#include "CHANNEL:announcing"
 --#include "semaphore/semaphore_turns.lua"

@@ -36,7 +36,7 @@ end
 
 -- Adds `count` permits. reply: what the note contains, or nil for the new number of free permits.
 -- → what the note contains
-local function give(count, reply)
+local function add_permits(count, reply)
   -- Fails if the key is not a semaphore.
   local old_count = read_integer(PERMITS, redis.call('GET', PERMITS))
   local left = redis.call('INCRBY', PERMITS, count)

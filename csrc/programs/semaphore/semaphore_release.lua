@@ -5,4 +5,4 @@
 --
 -- Returns the number of free permits.
 if earlier_reply then return tonumber(earlier_reply) end
-return give(ARGV[2])
+return add_permits(ARGV[2])

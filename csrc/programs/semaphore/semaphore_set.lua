@@ -5,6 +5,6 @@
 --
 -- 1 set; 0 the semaphore already exists
 if earlier_reply then return tonumber(earlier_reply) end
-free() -- fails if the key is not a semaphore
+free_permits() -- fails if the key is not a semaphore
 if redis.call('EXISTS', PERMITS) == 1 then return note(0) end
-return give(ARGV[2], 1)
+return add_permits(ARGV[2], 1)

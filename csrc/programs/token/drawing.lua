@@ -16,11 +16,11 @@ if us < 1000000 and token < 4.5e15 then
   token_string = time[1] .. string.format('%06d', us)
   local previous = redis.pcall('SET', COUNTER, token_string, 'KEEPTTL', 'GET')
   local last = tonumber(previous)
---#include "token/token.lua:lasts"
-  drawn = lasts or not previous
+--#include "token/token.lua:from_clock"
+  drawn = from_clock or not previous
   if not previous then
     redis.pcall('PEXPIRE', COUNTER, string.format('%.0f', ttl_ms * 33 / 32))
-  elseif not lasts and not previous.err then
+  elseif not from_clock and not previous.err then
     call('SET', COUNTER, previous, 'KEEPTTL')
   end
 end

@@ -43,20 +43,21 @@ local function next_token(ttl_ms, floor, now_us, end_of_range)
   local stored = floor and {}
     or redis.pcall('SET', COUNTER, digits(final or token), 'KEEPTTL', 'GET')
   local last = tonumber(stored)
---#section lasts
--- Defines lasts: whether `token` can be drawn from the clock with nothing else to do. The
+--#section from_clock
+-- Defines from_clock: whether `token` can be drawn from the clock with nothing else to do. The
 -- condition is that we have drawn `last`, that it is not ahead of the clock, and that it lies in
 -- the same period (TTL_SPARE), so that the counter's TTL is long enough.
-local lasts = last and last < token and last % 8 == 0 and last >= token - token % (ttl_ms * 15.625)
+local from_clock = last and last < token and last % 8 == 0
+  and last >= token - token % (ttl_ms * 15.625)
 --#end
-  if lasts and requested_ms < TOKEN_MAX then return token, final or nil end
+  if from_clock and requested_ms < TOKEN_MAX then return token, final or nil end
   if type(stored) == 'table' then last = tonumber(redis.call('GET', COUNTER)) end
   local last_usable = token_in(last)
   if last and not last_usable then last = 0 end
   token = math.max((last or 0) + 1, now, floor or 0)
   if not floor then token = token + -token % TOKEN_GRAIN end
   final = end_of_range and end_of_range(token, now)
-  local is_javas = last and not floor and last % TOKEN_GRAIN ~= 0
+  local drawn_by_redisson = last and not floor and last % TOKEN_GRAIN ~= 0
   local ttl_left = last and redis.pcall('PTTL', COUNTER)
   if type(ttl_left) == 'table' then -- refused: the counter remains as it was, and the program fails
     if type(stored) == 'string' then redis.call('SET', COUNTER, stored, 'KEEPTTL') end
@@ -64,7 +65,7 @@ local lasts = last and last < token and last % 8 == 0 and last >= token - token 
   end
   local spare = requested_ms * TTL_SPARE
   local max_ms = math.floor(math.max(requested_ms + 2 * spare, ((final or token) - now) / 1000))
-  if is_javas or ttl_left == -1 or requested_ms >= TOKEN_MAX then
+  if drawn_by_redisson or ttl_left == -1 or requested_ms >= TOKEN_MAX then
     redis.call('SET', COUNTER, digits(final or token))
   else
     local valid = last_usable and ttl_left >= max_ms - spare and ttl_left <= max_ms

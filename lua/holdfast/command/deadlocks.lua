@@ -75,9 +75,9 @@ local function parties_text(cycle)
   return table.concat(parties, ", ")
 end
 
-local ONE_HOLDER = '  The next in line then gets "%s". %s is not stopped: it runs on as if it held the lock\n' ..
+local ONE_HOLDER_TEXT = '  The next in line then gets "%s". %s is not stopped: it runs on as if it held the lock\n' ..
   "  until its next renewal."
-local HOLDERS = '  The next in line then gets "%s". Its holders are not stopped: they run on as if they held the lock\n' ..
+local HOLDERS_TEXT = '  The next in line then gets "%s". Its holders are not stopped: they run on as if they held the lock\n' ..
   "  until their next renewals."
 
 local function print_advice(cycle)
@@ -85,7 +85,7 @@ local function print_advice(cycle)
   local holder = wait.holder and output.name(process_text(wait, "holder_") or wait.holder)
   output.print("  To resolve it, end one of these processes: " .. parties_text(cycle))
   output.print("  or break one of the locks: " .. shell.break_line(wait.key))
-  output.print((holder and ONE_HOLDER or HOLDERS):format(output.name(wait.key), holder))
+  output.print((holder and ONE_HOLDER_TEXT or HOLDERS_TEXT):format(output.name(wait.key), holder))
 end
 
 local function print_text(result, all)

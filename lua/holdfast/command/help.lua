@@ -75,13 +75,13 @@ end
 -- ---- unknown subcommands ----
 
 -- Names that users may know from other programs → the subcommand to suggest instead.
-local FOREIGN = { list = "ls", status = "show", info = "show", lock = "run", exec = "run", acquire = "hold",
+local SUGGESTIONS = { list = "ls", status = "show", info = "show", lock = "run", exec = "run", acquire = "hold",
   unlock = "break", release = "break" }
 
 local function nearest(word, verbs)
   local known = {}
   for _, verb in ipairs(verbs) do known[verb] = true end
-  return FOREIGN[word] or hints.nearest(word, known)
+  return SUGGESTIONS[word] or hints.nearest(word, known)
 end
 
 -- Returns the error message for a word that is used as the subcommand but is not one.

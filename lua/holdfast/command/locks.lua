@@ -483,7 +483,7 @@ end
 
 local function read_list(client, key, limit, name)
   local waiters = {}
-  local owners = pages.shrink(limit, function(count)
+  local owners = pages.retry_smaller(limit, function(count)
     return replies.command_for_lock(client, key, "LRANGE", name, 0, count - 1)
   end)
   for i, owner in ipairs(owners or {}) do waiters[i] = { owner = owner, place = i } end
@@ -498,7 +498,7 @@ function locks.waiters(client, entry, limit)
   if kinds[kind].counts then return {} end
   local name = queue_name(key, kind)
   if core.kinds[kinds[kind].core_kind].uses_list then return read_list(client, key, limit, name) end
-  local reply = pages.shrink(limit, function(count)
+  local reply = pages.retry_smaller(limit, function(count)
     return replies.command_for_lock(client, key, "ZRANGEBYSCORE", name, "(0", "+inf", "WITHSCORES", "LIMIT", 0, count)
   end)
   local waiters = {}

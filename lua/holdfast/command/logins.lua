@@ -128,7 +128,7 @@ end
 local function finish(run, seconds)
   read_output(run, seconds)
   local is_late = core.now() >= run.deadline
-  local how, number = process.captured_end(run.pid, is_late or run.size > MAX_OUTPUT)
+  local how, number = process.captured_reap(run.pid, is_late or run.size > MAX_OUTPUT)
   if not how then return nil end
   while read_output(run, 0) do end
   process.captured_close()

@@ -51,7 +51,7 @@ screen.KEY_NAMES = { other = true } -- a set
 for _, name in pairs(SPECIAL_KEYS) do screen.KEY_NAMES[name] = true end
 
 -- → the list of keys that were pressed: characters, and names of special keys
-function screen.keys(bytes)
+function screen.parse_keys(bytes)
   local keys = {}
   while bytes ~= "" do
     local sequence = bytes:match("^\27%[[%d;]*[@-~]") or bytes:match("^\27O[@-~]")

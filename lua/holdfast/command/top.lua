@@ -267,7 +267,7 @@ function View:position_text(room)
 end
 
 function View:draw()
-  local rows, columns = process.size()
+  local rows, columns = process.terminal_size()
   rows, columns = rows or 24, columns or 80
   local room = math.max(rows - FRAME_ROWS, 1)
   self.first, self.room = math.max(math.min(self.first, #self.list - room + 1), 1), room
@@ -319,9 +319,9 @@ end
 -- → the exit code if the user quits | nil
 function View:on_event(event)
   if event == "input" then
-    local bytes = process.keys()
+    local bytes = process.read_keys()
     if not bytes or bytes == "" then return exits.OK end
-    for _, key in ipairs(screen.keys(bytes)) do
+    for _, key in ipairs(screen.parse_keys(bytes)) do
       local exit = self:on_key(key)
       if exit then return exit end
     end
@@ -377,7 +377,7 @@ end
 
 local function print_table(view)
   output.print(view:title())
-  local columns = process.is_terminal(1) and select(2, process.size()) or nil
+  local columns = process.is_terminal(1) and select(2, process.terminal_size()) or nil
   if #view.list > 0 then output.print(table.concat(view:lines(1, #view.list, columns), "\n")) end
 end
 

@@ -54,15 +54,15 @@ local TRIES = {
   plain_semaphore = function(client, key) return set_and_delete(client:plain_semaphore(key)) end,
 }
 
--- Tries the kinds in `set.kinds` on this client's server. Reports problems as a check does: see
+-- Tries the kinds in `setup.kinds` on this client's server. Reports problems as a check does: see
 -- checks.lua.
-function trial.run(client, set, add)
-  for _, kind in ipairs(set.kinds) do
+function trial.run(client, setup, add_problem)
+  for _, kind in ipairs(setup.kinds) do
     local try = TRIES[kind[1]]
-    local key = ("%sholdfast_doctor:%s:%s"):format(set.prefix, kind[1], core.client.uuid(client))
+    local key = ("%sholdfast_doctor:%s:%s"):format(setup.prefix, kind[1], core.client.uuid(client))
     local ok, message = true, nil
     if try then ok, message = try(client, key) end
-    if not ok then add(message) end
+    if not ok then add_problem(message) end
   end
   return true
 end

@@ -213,7 +213,7 @@ end
 
 -- Draws the line. If the terminal has become narrower, the old line occupies several rows.
 function Report:draw()
-  local columns = select(2, process.size(2)) or 80
+  local columns = select(2, process.terminal_size(2)) or 80
   local rows = math.max(math.ceil((self.drawn or 0) / columns), 1)
   local line
   line, self.drawn = self:line(columns - ECHO_COLUMNS)

@@ -19,7 +19,7 @@
 --                     deny = { get = true, ["client|list"] = true }
 --   password, old_password  two valid passwords
 --   replaced[name]    function(run, client, args) that replaces a command, to test the clients
---   own[NAME]         function(client, args) → reply: a command of a replica, a Sentinel or a node
+--   extra_commands[NAME]  function(client, args) → reply, as on a replica, a Sentinel or a node
 --                     of a cluster; if it returns Redis.BLOCKED, the client waits until
 --                     client:unblock(reply)
 --   redirect          function(client, command, args) → a cluster node's MOVED or ASK error | nil
@@ -148,7 +148,7 @@ function Server:connect(on_message, on_close)
   self.last_id = self.last_id + 1
   local client = setmetatable({
     server = self, id = self.last_id, name = "", db = self:database(0), db_index = 0,
-    channels = {}, patterns = {}, shards = {}, requests = resp.requests(),
+    channels = {}, patterns = {}, shards = {}, requests = resp.request_parser(),
       authenticated = not self.password,
     on_message = on_message, on_close = on_close,
   }, Client)
@@ -294,8 +294,8 @@ end
 local function execute(client, args)
   local server = client.server
   server:read_clock()
-  local own = server.own and server.own[args[1]:upper()]
-  if own then return own(client, args) end
+  local extra = server.extra_commands and server.extra_commands[args[1]:upper()]
+  if extra then return extra(client, args) end
   local command, _, message = lookup(server, args)
   if not command then return { err = message } end
   local refused = refusal_message(client, command) or server.redirect
@@ -320,8 +320,8 @@ local function send_messages(server)
 end
 
 local function end_connections(server)
-  if not server.ending then return end
-  server.ending = false
+  if not server.has_ending_clients then return end
+  server.has_ending_clients = false
   for _, client in ipairs(server:clients()) do
     if client.ending then client:drop() end
   end
@@ -353,7 +353,7 @@ function Client:feed(bytes)
       if not self.blocked then out[#out + 1] = resp.encode(reply) end
     elseif message then
       out[#out + 1] = resp.encode { err = "ERR " .. message }
-      self.ending, self.server.ending = true, true
+      self.ending, self.server.has_ending_clients = true, true
     else
       break
     end

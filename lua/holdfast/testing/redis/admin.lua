@@ -19,7 +19,7 @@ end }
 commands.ECHO = { 2, "l", function(_, args) return args[2] end }
 
 commands.QUIT = { -1, "aslpb", function(client)
-  client.ending, client.server.ending = true, true
+  client.ending, client.server.has_ending_clients = true, true
   return OK
 end }
 
@@ -141,7 +141,7 @@ subcommands.KILL = { -3, "sl", function(client, args)
   for _, other in ipairs(client.server:clients()) do
     if passes(filters_given, other) then
       killed = killed + 1
-      other.ending, client.server.ending = true, true
+      other.ending, client.server.has_ending_clients = true, true
     end
   end
   return killed

@@ -31,7 +31,7 @@ commands.LPUSH = { -3, "wm", function(client, args)
   return list.count
 end }
 
--- Returns the first item, or the last one if `from_end`; with a count, a list.
+-- Removes and returns the first item, or the last one if `from_end`; a list if there is a count.
 local function pop(client, args, from_end)
   if #args > 3 then
     fail(("ERR wrong number of arguments for '%s' command"):format(args[1]:lower()))

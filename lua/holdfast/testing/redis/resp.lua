@@ -72,7 +72,7 @@ local Requests = {}
 Requests.__index = Requests
 
 -- Creates a parser for a client's commands.
-function resp.requests()
+function resp.request_parser()
   return setmetatable({ buffer = "", at = 1, is_unauthenticated = false }, Requests)
 end
 
@@ -165,7 +165,7 @@ local Replies = {}
 Replies.__index = Replies
 
 -- Creates a parser for a server's replies.
-function resp.replies()
+function resp.reply_parser()
   return setmetatable({ buffer = "", at = 1 }, Replies)
 end
 
