@@ -732,27 +732,6 @@ local extend_given_up = plan(LOCK, {
   fault { name = "stall_up", at = 90000, process = 1, link = "calls", duration = S },
 })
 
-local function foreign(slot, start)
-  return {
-    what = "foreign", slot = slot, key = "a", kind = "lock", lease = 10, rounds = 2, gap = 0,
-    start = start, nap = 16000,
-  }
-end
-
--- The server is out of memory while the free lock is left to threads of Java, so none of them can
--- take it. The first one's release was refused, too.
-local left_unused = plan(LOCK, {
-  process(1), foreign(9, 0), foreign(10, 5000),
-  task { process = 1, slot = 8, start = 600000, wait = huge },
-  task { process = 1, slot = 7, start = 700000, wait = huge },
-  task { process = 1, slot = 6, start = 800000, wait = huge },
-  task { process = 1, slot = 5, start = 900000, wait = huge },
-  fault { name = "misconf", at = 10000, process = 1, link = "calls", duration = 500000 },
-  fault {
-    name = "oom", on = "release", nth = 2, at = 0, process = 1, link = "calls", duration = 60000,
-  },
-})
-
 -- Somebody waits for a permit of a semaphore whose slot moves before the permit comes back.
 local function in_cluster(index) return process(index, { system = "cluster", sync = false }) end
 local function takes(part)
@@ -838,6 +817,5 @@ return {
   { "release_forgotten", release_forgotten, "SEEN_NOT_THROUGH" },
   { "extend_given_up", extend_given_up, "EXTEND_GIVEN_UP" },
   { "moved_channel", moved_channel, "MOVE_UNHEARD" },
-  { "left_unused", left_unused, "run_long" },
   { "stopped_together", stopped_together, "permit_one_settled" },
 }

@@ -51,7 +51,8 @@ function crowd.scene(key, start)
   return scene
 end
 
--- → a cluster, with the functions of a server that a crowd calls: its cli() is that of the key's node
+-- → a cluster, with the functions of a server that a crowd calls: its cli() is that of the key's
+-- node
 function crowd.cluster_of(key)
   local nodes = require("spec.support.cluster").start { masters = 3, replicas = 0 }
   return {

@@ -7,8 +7,8 @@
 -- unused     how often in a row the free lock was left to foreign clients and none of them took it;
 --            0 for a semaphore
 -- holders    how many foreign holders our first waiter saw in their last run, at most MAX_HOLDERS;
---            "-": the lock is left to the clients that listen to its channel, while there are any; if
---            turns > 0: it was left to them, and none was seen to take it
+--            "-": the lock is left to the clients that listen to its channel, while there are any;
+--            if turns > 0: it was left to them, and none was seen to take it
 -- run        for how many ms foreign clients last had the lock; -score is then the ms at which that
 --            ended. While the lock is left to listening clients: the ms beyond LISTEN_MS for which
 --            it is left to them

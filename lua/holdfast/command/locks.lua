@@ -139,7 +139,9 @@ local function record_at(client, name)
 end
 
 local function hash_at(client, name, node)
-  return record_at(client, name) or lock_at(client, name, node)
+  local record = record_at(client, name)
+  if record then return record end
+  return lock_at(client, name, node)
 end
 
 -- Skips fencing counters without sending a command, because most strings on a server with locks are
