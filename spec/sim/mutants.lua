@@ -25,8 +25,6 @@ local IN_PROGRAMS = {
   { "blind_release", "a release decrements the count", "release.lua",
     "local remaining = count and (RELEASE_COUNT and count - RELEASE_COUNT or REMAINING) or 0",
     "local remaining = (count or 1) - 1" },
-  { "forced_uncounted", "a quorum's hold that was restored without a counter is not freed by force",
-    "force.lua", "or holder:find(OUR_OWNER) then return true end", "then return true end" },
   { "plain_delete", "a release does not check the owner", "release.lua", "if not removed then", "redis.call('DEL', LOCK)\nif false then" },
   { "head_held", "an acquire of the common case does not check whether the lock is held",
     "acquire.lua", "and call('EXISTS', LOCK, QUEUE) == 0", "and call('EXISTS', QUEUE) == 0" },
@@ -823,6 +821,8 @@ local IN_CASES = {
     "record.lua:write_record", "redis.call('ZADD', QUEUE, string.format('%.0f', -till), member)",
     "if record then redis.call('ZREM', QUEUE, record.member) end\n"
     .. "redis.call('ZADD', QUEUE, string.format('%.0f', -till), member)" },
+  { "forced_uncounted", "a quorum's hold that was restored without a counter is not freed by force",
+    "force.lua", "or holder:find(OUR_OWNER) then return true end", "then return true end" },
   { "forced_any", "a forced release does not check whether the expected owner holds the lock", "force.lua",
     "if ARGV[3] and ARGV[3] ~= holder and ARGV[3] ~= original then return 0 end", "" },
   { "forced_copy", "…or leaves a quorum's hold that was restored under that owner", "force.lua",
