@@ -207,7 +207,7 @@ $(BUILD)/chaos/proxy: spec/chaos/proxy.c
 SIM_FLAVOURS = $(filter lua5.4 luajit,$(FLAVOURS))
 SIM_BUILD = $(abspath $(BUILD))/sim
 
-sim-mutants:
+sim-mutants: $(if $(PROGRAMS),csrc/programs/embedded.h)
 	+@mkdir -p $(BUILD)/sim/tree # also under make -n, which goes on there
 	@$(LUA) spec/sim/sources.lua $(BUILD)/sim/tree
 	@ln -sfn $(CURDIR)/lua $(BUILD)/sim/tree/lua
