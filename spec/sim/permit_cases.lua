@@ -842,6 +842,14 @@ case("Redisson's turn is twice as long as the last one, but at most 200 ms", fun
   end
 end)
 
+case("an acquire that is sent again without a wait gets its permit again", function(c)
+  c.cmd("SET", KEY, 2)
+  c.same(1, acquire(c, A .. ":1")[1])
+  c.pass(1)
+  c.same(1, acquire(c, A .. ":1")[1])
+  c.same({ "1", 1 }, { c.cmd("GET", KEY), c.cmd("ZCARD", LEASES) })
+end)
+
 case("holdfast's turn begins if a permit is taken after Redisson's turn, although only Redisson waits", function(c)
   java(c)
   c.cmd("SET", KEY, 1)
