@@ -1939,7 +1939,7 @@ static const char *const hf_segment_table[] = {
     "redis.call('PEXPIRE', LOCK, remains and ttl_ms or LEASE)\n"
     "if ARGV[4] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) end\n"
     "if not remains and ttl_ms > LEASE then\n",
-    [RW_EXTEND_2] = "announce(ARGV[5], '1')\n"
+    [RW_EXTEND_2] = "if announce(ARGV[5], '1') > 0 then announce(ARGV[5], '0') end\n"
     "end\n"
     "return 1\n",
     [RW_FORCE_1] = "local kind = redis.call('TYPE', LOCK).ok\n"
@@ -2061,9 +2061,12 @@ static const char *const hf_segment_table[] = {
     "local function notify_first_of_foreign_holder(me)\n"
     "if has_foreign() then notify(prune_to_first_live(me), 'recheck') end\n"
     "end\n"
+    "local function announce_free(payload)\n"
+    "if announce(RELEASES, payload) > 0 and payload == '1' then announce(RELEASES, '0') end\n"
+    "end\n"
     "local function end_drain()\n"
     "redis.call('HSET', LOCK, 'mode', 'read')\n"
-    "announce(RELEASES, '1')\n"
+    "announce_free('1')\n"
     "end\n"
     "local function settle_drain(mode, me)\n"
     "if not mode or mode:sub(1, 6) ~= 'drain:' then return mode end\n"
@@ -2173,7 +2176,7 @@ static const char *const hf_segment_table[] = {
     "local function pass_on(payload)\n"
     "local removed = redis.pcall('ZREMRANGEBYSCORE', QUEUE, 0, 0)\n"
     "if type(removed) ~= 'number' then\n"
-    "announce(RELEASES, payload)\n"
+    "announce_free(payload)\n"
     "return 1\n"
     "end\n"
     "local foreign = foreign_waiters(RELEASES) > 0\n"
@@ -2183,14 +2186,13 @@ static const char *const hf_segment_table[] = {
     "if foreign and not is_ours then\n"
     "write_turn(record, listen_ms(record))\n"
     "notify(member, 'turn', RECHECK_MS)\n"
-    "announce(RELEASES, payload)\n"
-    "if payload == '1' then announce(RELEASES, '0') end\n"
+    "announce_free(payload)\n"
     "return 1\n"
     "end\n"
     "if is_ours and not member then redis.call('PEXPIRE', QUEUE, MAX_LISTEN_MS) end\n"
     "local _, _, more = serve(nil)\n"
     "local mode = redis.call('HGET', LOCK, 'mode')\n"
-    "if not mode or foreign and mode == 'read' then announce(RELEASES, payload) end\n"
+    "if not mode or foreign and mode == 'read' then announce_free(payload) end\n"
     "return more and 3 or 1\n"
     "end\n"
     "local function on_reader_left(max_left, was_longest)\n"
@@ -2219,7 +2221,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "redis.call('HSET', LOCK, 'mode', 'read')\n"
     "redis.call('PEXPIRE', LOCK, longest)\n"
-    "announce(RELEASES, '1')\n"
+    "announce_free('1')\n"
     "if not is_queue() then return 1 end\n"
     "local left_ms = yield_ms()\n"
     "if left_ms > 0 then\n"
@@ -2277,6 +2279,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "end\n",
     [RW_RELEASE_2] = "if holds == 0 then\n"
+    "if is_write(OWNER) then announce(RELEASES, '0') end\n"
     "write_turn(nil, LISTEN_MS)\n"
     "return 1\n"
     "end\n"
@@ -2759,38 +2762,38 @@ static const hf_program hf_program_table[] = {
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL], NULL},
     {"renew", "45a55f6ec908cf43b9e8c089f9f5a41e85c05d70", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, RENEW_1, HF_NO_SEGMENT}, 872, NULL, NULL},
-    {"rw_acquire", "1495b46a109ad4914fdb4786e563c17507d88dc2", (const unsigned char[]){KEYS_1,
+    {"rw_acquire", "89d380ce389797fc9e3db9a61080e42c2105186e", (const unsigned char[]){KEYS_1,
     PLAIN_2, RW_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, RW_ACQUIRE_2, HASH_3,
     RW_ACQUIRE_3, HASH_3, RW_ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3,
     TOKEN_4, TOKEN_5, RW_1, RW_ACQUIRE_5, RW_TOKEN_1, RW_ACQUIRE_6, OWNERS_1, PLACING_1, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3,
     QUEUEING_2, TIMES_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, TURNS_1,
     RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1,
-    FOREIGN_HOLDER_1, FOREIGN_HOLDER_2, RW_ACQUIRE_7, HF_NO_SEGMENT}, 29308,
+    FOREIGN_HOLDER_1, FOREIGN_HOLDER_2, RW_ACQUIRE_7, HF_NO_SEGMENT}, 29361,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE], NULL},
-    {"rw_extend", "5dfbc6597ea45e06289b94580540798502c5ef1b", (const unsigned char[]){RW_1,
-    RW_EXTEND_1, PLAIN_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 3932,
+    {"rw_extend", "1041e23fbc19503abd6cc05c6567d5762d12f536", (const unsigned char[]){RW_1,
+    RW_EXTEND_1, PLAIN_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 3971,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_EXTEND], NULL},
-    {"rw_force", "98336fc1eee3f07010d5f651d9d0810b1a42be6a", (const unsigned char[]){KEYS_1,
+    {"rw_force", "357781815dd5fa1b799157f617cb6d12a601a850", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, PLAIN_2,
     RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PASSING_OVER_2,
     RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, TURNS_1, RUNS_2, RUNS_3,
-    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 19329,
+    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 19382,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE], NULL},
     {"rw_info", "d7ddd2d8fa805033a87cb8205fd21363fb617b08", (const unsigned char[]){RW_1, AHEAD_1,
     AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, RW_INFO_2, HF_NO_SEGMENT}, 4285,
     NULL, NULL},
-    {"rw_leave", "f22265029d4b40daeba1740f28c2304f897cb03f", (const unsigned char[]){KEYS_1,
+    {"rw_leave", "653ac31ae070c6eb65d806b0404d718120a49f2c", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, PLAIN_2,
     RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PASSING_OVER_2,
     RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, TURNS_1, RUNS_2, RUNS_3,
     IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, FORGETTING_1, RW_LEAVE_1,
-    HF_NO_SEGMENT}, 20715, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE], NULL},
-    {"rw_release", "268acabee8b2717bb507f842bf8b7d6994caadc8", (const unsigned char[]){KEYS_1,
+    HF_NO_SEGMENT}, 20768, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE], NULL},
+    {"rw_release", "0bffcf3a75d91b713d9574704fe78a53ef218101", (const unsigned char[]){KEYS_1,
     PLAIN_2, RW_RELEASE_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
     RW_1, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PASSING_OVER_2,
     RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, TURNS_1, RUNS_2, RUNS_3,
-    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 19818,
+    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 19923,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE], NULL},
     {"rw_renew", "37285c861868ad3aec8a9c93ca1d5dccc64b6483", (const unsigned char[]){RW_1,
     RW_RENEW_1, HF_NO_SEGMENT}, 2875, NULL, NULL},
@@ -2957,7 +2960,7 @@ static const hf_program hf_program_table[] = {
     RECORD_3, RECORD_4, RECORD_5, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2,
     RELEASE_ALL_1, HF_NO_SEGMENT}, 15183, NULL, &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
-    {"sharded_rw_acquire", "a4bd9d3d6fded359d9aa2b8634246568df64ef35",
+    {"sharded_rw_acquire", "cade5eae306059b5c93d5878e3c51010a8265df0",
     (const unsigned char[]){KEYS_1, SHARDED_2, RW_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2,
     FREE_2, RW_ACQUIRE_2, HASH_3, RW_ACQUIRE_3, HASH_3, RW_ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4,
     CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, RW_ACQUIRE_5, RW_TOKEN_1, RW_ACQUIRE_6,
@@ -2965,28 +2968,28 @@ static const hf_program hf_program_table[] = {
     PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, TIMES_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
     MEMBER_3, MEMBERS_2, TURNS_1, RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2,
     SETTLING_1, RW_SETTLING_1, FOREIGN_HOLDER_1, FOREIGN_HOLDER_2, RW_ACQUIRE_7, HF_NO_SEGMENT},
-    29734, NULL, &hf_program_table[HF_PROGRAM_RW_ACQUIRE]},
-    {"sharded_rw_extend", "89b6ffbe89b3679fb114177e148830dbd399333e", (const unsigned char[]){RW_1,
-    RW_EXTEND_1, SHARDED_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 4358, NULL,
+    29787, NULL, &hf_program_table[HF_PROGRAM_RW_ACQUIRE]},
+    {"sharded_rw_extend", "89e22ae359c7fbd5944375a43b3738e9b27a3966", (const unsigned char[]){RW_1,
+    RW_EXTEND_1, SHARDED_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 4397, NULL,
     &hf_program_table[HF_PROGRAM_RW_EXTEND]},
-    {"sharded_rw_force", "c7aae5229bbdaaa6b580114b24e93c7b09eec368",
+    {"sharded_rw_force", "c149a489a05d3feb1eb0cd8200fb026daf7c3369",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RW_1, SHARDED_2, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
     RECORD_5, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     TURNS_1, RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, OWNERS_3, RW_FORCE_1,
-    HF_NO_SEGMENT}, 19755, NULL, &hf_program_table[HF_PROGRAM_RW_FORCE]},
-    {"sharded_rw_leave", "428572e287ee818bff86e5d7e8814229767d9a6c",
+    HF_NO_SEGMENT}, 19808, NULL, &hf_program_table[HF_PROGRAM_RW_FORCE]},
+    {"sharded_rw_leave", "47f353dd0223a5095fb7ec29cf8ccea692ff7d47",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RW_1, SHARDED_2, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
     RECORD_5, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     TURNS_1, RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1,
-    FORGETTING_1, RW_LEAVE_1, HF_NO_SEGMENT}, 21141, NULL, &hf_program_table[HF_PROGRAM_RW_LEAVE]},
-    {"sharded_rw_release", "75e0d927858081bdc262d2a51af05ca0d405392b",
+    FORGETTING_1, RW_LEAVE_1, HF_NO_SEGMENT}, 21194, NULL, &hf_program_table[HF_PROGRAM_RW_LEAVE]},
+    {"sharded_rw_release", "9641d36fb0567ac8176e40d5e88077bb41b6b47b",
     (const unsigned char[]){KEYS_1, SHARDED_2, RW_RELEASE_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3,
     RECORD_4, RECORD_5, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, TURNS_1, RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2,
-    HF_NO_SEGMENT}, 20244, NULL, &hf_program_table[HF_PROGRAM_RW_RELEASE]},
+    HF_NO_SEGMENT}, 20349, NULL, &hf_program_table[HF_PROGRAM_RW_RELEASE]},
     {"sharded_semaphore_acquire", "f1a22069c73fae3d64c19f4e7957c3b569a17d07",
     (const unsigned char[]){SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, SEMAPHORE_TURN_1,
     SEMAPHORE_ACQUIRE_1, SHARDED_2, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,

@@ -55,7 +55,9 @@ function java:call(done, script, keys, make)
     for _, value in ipairs(make()) do
       args[#args + 1] = type(value) == "number" and ("%.0f"):format(value) or value
     end
+    self.world.is_java_calling = true
     self.watcher:around(function() reply = self.client:call(args) end, self.owner)
+    self.world.is_java_calling = false
     if done then self:later(done, self.prng:range(200, 3000), reply) end
   end, self.prng:range(200, 3000))
 end

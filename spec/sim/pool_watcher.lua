@@ -361,12 +361,13 @@ end
 local PASSES_ON = { permit_release = true, permit_leave = true, permit_set = true }
 
 -- A permit that comes back is left to Redisson's waiters, in turns with holdfast's, which last for
--- no longer. Redisson's turn begins when a permit is left to its clients, and ends at the latest
--- when a release leaves none.
+-- no longer. Redisson's turn begins when a permit is left to its clients, or there is no total, and
+-- ends at the latest when a release leaves none.
 local function check_turn(self, key, name, granted)
   local now, wants = self.world.now, false
   if self.resizes or not PASSES_ON[name] then return end
-  if (free_of(self, key) or 0) > 0 then
+  local free = free_of(self, key)
+  if not free or free > 0 then
     local listens = self.server.redis.channels[wire.permits_channel_of(key.name)]
     key.theirs_since = listens and (key.theirs_since or now)
   elseif granted > 0 and key.theirs_since then

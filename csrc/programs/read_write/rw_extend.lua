@@ -33,6 +33,6 @@ if ARGV[4] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) end
 if not remains and ttl_ms > LEASE then
 --#include "CHANNEL:announcing"
 --#include "queue/shortened.lua"
-  announce(ARGV[5], '1')
+  if announce(ARGV[5], '1') > 0 then announce(ARGV[5], '0') end -- see announce_free
 end
 return 1

@@ -80,10 +80,16 @@ local function notify_first_of_foreign_holder(me)
   if has_foreign() then notify(prune_to_first_live(me), 'recheck') end
 end
 
+-- Notifies Redisson's waiters. payload: "0" wakes one thread, or the next that begins to wait; "1"
+-- wakes all that wait, but misses a thread that is about to wait, so "0" follows it.
+local function announce_free(payload)
+  if announce(RELEASES, payload) > 0 and payload == '1' then announce(RELEASES, '0') end
+end
+
 -- Admits Redisson's readers again.
 local function end_drain()
   redis.call('HSET', LOCK, 'mode', 'read')
-  announce(RELEASES, '1')
+  announce_free('1')
 end
 
 -- Ends a drain unless the first live waiter is a writer. → the mode
@@ -231,7 +237,7 @@ end
 local function pass_on(payload)
   local removed = redis.pcall('ZREMRANGEBYSCORE', QUEUE, 0, 0) -- all grants have ended
   if type(removed) ~= 'number' then
-    announce(RELEASES, payload)
+    announce_free(payload)
     return 1
   end
   local foreign = foreign_waiters(RELEASES) > 0
@@ -241,15 +247,13 @@ local function pass_on(payload)
   if foreign and not is_ours then
     write_turn(record, listen_ms(record))
     notify(member, 'turn', RECHECK_MS)
-    announce(RELEASES, payload)
-    -- "1" wakes only the threads that already wait; one that is about to wait needs "0", too.
-    if payload == '1' then announce(RELEASES, '0') end
+    announce_free(payload)
     return 1
   end
   if is_ours and not member then redis.call('PEXPIRE', QUEUE, MAX_LISTEN_MS) end
   local _, _, more = serve(nil)
   local mode = redis.call('HGET', LOCK, 'mode')
-  if not mode or foreign and mode == 'read' then announce(RELEASES, payload) end
+  if not mode or foreign and mode == 'read' then announce_free(payload) end
   return more and 3 or 1
 end
 
@@ -283,7 +287,7 @@ local function on_writer_left()
   end
   redis.call('HSET', LOCK, 'mode', 'read')
   redis.call('PEXPIRE', LOCK, longest)
-  announce(RELEASES, '1')
+  announce_free('1')
   if not is_queue() then return 1 end
   local left_ms = yield_ms()
   if left_ms > 0 then

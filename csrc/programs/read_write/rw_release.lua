@@ -60,6 +60,7 @@ end
 --#include "queue/passing_over.lua:first_in_line"
 --#include "read_write/rw_queue.lua"
 if holds == 0 then
+  if is_write(OWNER) then announce(RELEASES, '0') end -- see announce_free
   write_turn(nil, LISTEN_MS)
   return 1
 end
