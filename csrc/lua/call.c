@@ -10,7 +10,7 @@
 static void set_argument(hf_op_spec *spec, const hf_lua_lock *lock, double argument) {
     switch (hf_op_rows[spec->kind].number) {
     case HF_NUMBER_WAIT:
-        spec->value = lock->permits;
+        spec->value = lock->settings.permits;
         spec->wait = hf_to_time(argument);
         break;
     case HF_NUMBER_LEASE: spec->lease = hf_to_time(argument); break;
@@ -39,11 +39,11 @@ static void fill_spec(hf_op_spec *spec, hf_lua_op *self, lua_Number coroutine, d
     if (lost) spec->lost_hold = lost->stake.hold, spec->loss_reported = lost->count == 0;
     set_argument(spec, lock, argument);
     if (!hf_op_kind_acquires(self->kind)) return;
-    spec->limits_waiters = lock->limits_waiters && lock->max_waiters > 0;
-    spec->max_waiters = lock->max_waiters;
-    if (lock->limits_waiters && lock->max_waiters == 0) spec->wait = 0;
-    spec->deadlock_check = lock->deadlock_check;
-    spec->keep = lock->keep;
+    spec->limits_waiters = lock->settings.limits_waiters && lock->settings.max_waiters > 0;
+    spec->max_waiters = lock->settings.max_waiters;
+    if (lock->settings.limits_waiters && lock->settings.max_waiters == 0) spec->wait = 0;
+    spec->deadlock_check = lock->settings.deadlock_check;
+    spec->keep = lock->settings.keep;
 }
 
 static void check_supported(lua_State *L, const hf_lua_lock *lock, hf_op_kind kind) {
@@ -131,7 +131,7 @@ static const hf_slice *push_args(lua_State *L, int index, size_t *count) {
  * the same kind that the caller acquires next, if any. */
 static int l_acquire(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
-    double wait = lua_isnoneornil(L, 2) ? lock->wait : lua_tonumber(L, 2);
+    double wait = lua_isnoneornil(L, 2) ? lock->settings.wait : lua_tonumber(L, 2);
     size_t count = 0;
     const hf_slice *keys = lua_istable(L, 3) ? push_args(L, 3, &count) : NULL;
     return run_blocking(L, lock, HF_OP_ACQUIRE, wait, no_record, keys, count);
@@ -173,7 +173,7 @@ static int l_begin(lua_State *L) {
     hf_check_not_fetching(L, lock->driver);
     hf_op_kind kind = check_kind(L, 2);
     check_supported(L, lock, kind);
-    double argument = lua_isnoneornil(L, 3) ? lock->wait : lua_tonumber(L, 3);
+    double argument = lua_isnoneornil(L, 3) ? lock->settings.wait : lua_tonumber(L, 3);
     const hf_slice *args = NULL;
     size_t arg_count = 0;
     hf_slice record = no_record;

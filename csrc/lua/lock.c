@@ -157,25 +157,25 @@ static const hf_kind *check_kind(lua_State *L) {
     return kind;
 }
 
-/* Sets the lock's settings from the table at stack index 2. */
-static void read_settings(lua_State *L, hf_lua_lock *lock) {
-    lock->lease = hf_to_time(hf_field_number(L, 2, "lease"));
-    lock->max_hold = hf_to_time(hf_field_number(L, 2, "max_hold"));
-    lock->wait = hf_field_number(L, 2, "wait");
-    lock->time_limit = hf_to_time(hf_field_number(L, 2, "within"));
-    lock->limits_waiters = hf_field_boolean(L, 2, "max_waiters");
-    lock->max_waiters = (uint32_t)hf_field_integer(L, 2, "max_waiters", UINT32_MAX);
-    lock->keep = hf_to_time(hf_field_number(L, 2, "keep"));
-    lock->observer = hf_field_integer(L, 2, "observer", UINT64_MAX);
-    lock->class = (uint16_t)hf_field_integer(L, 2, "class", HF_CLASSES_MAX - 1);
-    lock->deadlock_check = hf_to_time(hf_field_number(L, 2, "deadlock_check"));
-    lock->token_ttl_ms =
+/* Reads the settings from the table at stack index 2. */
+static void read_settings(lua_State *L, hf_lock_settings *settings) {
+    settings->lease = hf_to_time(hf_field_number(L, 2, "lease"));
+    settings->max_hold = hf_to_time(hf_field_number(L, 2, "max_hold"));
+    settings->wait = hf_field_number(L, 2, "wait");
+    settings->time_limit = hf_to_time(hf_field_number(L, 2, "within"));
+    settings->limits_waiters = hf_field_boolean(L, 2, "max_waiters");
+    settings->max_waiters = (uint32_t)hf_field_integer(L, 2, "max_waiters", UINT32_MAX);
+    settings->keep = hf_to_time(hf_field_number(L, 2, "keep"));
+    settings->observer = hf_field_integer(L, 2, "observer", UINT64_MAX);
+    settings->class = (uint16_t)hf_field_integer(L, 2, "class", HF_CLASSES_MAX - 1);
+    settings->deadlock_check = hf_to_time(hf_field_number(L, 2, "deadlock_check"));
+    settings->token_ttl_ms =
         hf_to_integer(ceil(hf_field_number(L, 2, "token_ttl") * 1000), HF_NO_TOKEN_TTL);
-    lock->permits = (uint32_t)hf_field_integer(L, 2, "permits", UINT32_MAX);
-    lock->initial_permits = hf_field_integer(L, 2, "initial_permits", INT64_MAX);
-    lock->renewed = hf_field_boolean(L, 2, "renewed");
-    lock->interruptible = hf_field_boolean(L, 2, "interruptible");
-    lock->async_release = hf_field_boolean(L, 2, "async_release");
+    settings->permits = (uint32_t)hf_field_integer(L, 2, "permits", UINT32_MAX);
+    settings->initial_permits = hf_field_integer(L, 2, "initial_permits", INT64_MAX);
+    settings->renewed = hf_field_boolean(L, 2, "renewed");
+    settings->interruptible = hf_field_boolean(L, 2, "interruptible");
+    settings->async_release = hf_field_boolean(L, 2, "async_release");
 }
 
 /* Copies the owner, if there is one, and the fingerprint. Returns false when out of memory. */
@@ -214,6 +214,23 @@ static strings check_strings(lua_State *L) {
     return found;
 }
 
+/* Creates a lock on top of the stack, and pops its user value from there. */
+static hf_lua_lock *new_lock(lua_State *L, hf_driver *driver, const hf_kind *kind, hf_slice key) {
+    bool has_permits = kind->has_permits;
+    hf_lua_lock *lock = hf_new_object(L, sizeof *lock, has_permits ? hf_permit_type : hf_lock_type);
+    lua_insert(L, -2);
+    hf_setuservalue(L, -2);
+    *lock = (hf_lua_lock){.driver = driver,
+                          .kind = kind,
+                          .generation = driver->generation,
+                          .handle = has_permits ? ++driver->last_handle : 0,
+                          .waited = -1};
+    hf_driver_ref(driver);
+    lock->names = hf_client_names(driver->client, kind, key);
+    if (!lock->names) luaL_error(L, "not enough memory");
+    return lock;
+}
+
 /* new(client, { key, kind, owner, fingerprint, lease, max_hold, wait, within, max_waiters, keep,
  * observer, class, deadlock_check, token_ttl, permits, initial_permits, renewed, interruptible,
  * async_release }) -> lock, or permits. Keeps the table, which must refer to the client. */
@@ -221,20 +238,12 @@ static int l_new(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     strings found = check_strings(L);
     const hf_kind *kind = check_kind(L);
-    bool has_permits = kind->has_permits;
-    luaL_argcheck(L, !has_permits || hf_field_integer(L, 2, "permits", 1) > 0, 2, "no permits");
-    hf_lua_lock *lock = hf_new_object(L, sizeof *lock, has_permits ? hf_permit_type : hf_lock_type);
+    luaL_argcheck(L, !kind->has_permits || hf_field_integer(L, 2, "permits", 1) > 0, 2,
+                  "no permits");
     lua_pushvalue(L, 2);
-    hf_setuservalue(L, -2);
-    lock->driver = driver;
-    lock->kind = kind;
-    lock->waited = -1;
-    hf_driver_ref(driver);
-    lock->generation = driver->generation;
-    lock->handle = has_permits ? ++driver->last_handle : 0;
-    read_settings(L, lock);
-    lock->names = hf_client_names(driver->client, kind, found.key);
-    if (!lock->names || !copy_strings(lock, found.owner, found.fingerprint))
+    hf_lua_lock *lock = new_lock(L, driver, kind, found.key);
+    read_settings(L, &lock->settings);
+    if (!copy_strings(lock, found.owner, found.fingerprint))
         return luaL_error(L, "not enough memory");
     return 1;
 }
@@ -245,33 +254,8 @@ static int l_copy(lua_State *L) {
     hf_slice key = hf_check_slice(L, 2);
     luaL_argcheck(L, key.size > 0, 2, "key must not be empty");
     if (!from->driver) return luaL_error(L, "the lock was garbage-collected");
-    hf_lua_lock *lock =
-        hf_new_object(L, sizeof *lock, from->kind->has_permits ? hf_permit_type : hf_lock_type);
     hf_getuservalue(L, 1);
-    hf_setuservalue(L, -2);
-    *lock = (hf_lua_lock){.driver = from->driver,
-                          .generation = from->driver->generation,
-                          .lease = from->lease,
-                          .max_hold = from->max_hold,
-                          .limits_waiters = from->limits_waiters,
-                          .max_waiters = from->max_waiters,
-                          .wait = from->wait,
-                          .keep = from->keep,
-                          .deadlock_check = from->deadlock_check,
-                          .observer = from->observer,
-                          .class = from->class,
-                          .token_ttl_ms = from->token_ttl_ms,
-                          .kind = from->kind,
-                          .renewed = from->renewed,
-                          .interruptible = from->interruptible,
-                          .handle = from->kind->has_permits ? ++from->driver->last_handle : 0,
-                          .permits = from->permits,
-                          .initial_permits = from->initial_permits,
-                          .async_release = from->async_release,
-                          .waited = -1};
-    hf_driver_ref(lock->driver);
-    lock->names = hf_client_names(lock->driver->client, lock->kind, key);
-    if (!lock->names) return luaL_error(L, "not enough memory");
+    new_lock(L, from->driver, from->kind, key)->settings = from->settings;
     return 1;
 }
 

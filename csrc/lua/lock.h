@@ -20,37 +20,42 @@ typedef struct hf_lock_entry {
     bool renewed_until_settled; /* the hold is renewed only until `settle` or a release */
 } hf_lock_entry;
 
-/* A lock, or permits. Times are in nanoseconds unless a comment says seconds. */
-typedef struct hf_lua_lock {
-    hf_driver *driver;   /* referenced */
-    uint32_t generation; /* the driver's generation when the entries were added */
-    uint16_t class;      /* from hf_observe_class */
-    bool renewed;        /* the watchdog renews each hold that is acquired */
-    bool interruptible;  /* a signal ends the wait of an acquire */
-    hf_names *names;     /* owned */
-    char *strings;       /* owned: the owner's bytes, then those of `fingerprint` */
-    char *owner;         /* in `strings`, or NULL if the calling coroutine is the owner */
-    size_t owner_size;   /* in bytes */
+/* Times are in nanoseconds unless a comment says seconds. */
+typedef struct hf_lock_settings {
     hf_time lease;
-    hf_time max_hold;     /* 0: no limit */
-    hf_slice fingerprint; /* a guard's, stored in `strings`; empty for other kinds */
-    double wait;          /* the default wait of an acquire, in seconds */
-    hf_time time_limit;   /* the time limit of a read-only handle's commands; 0: command_timeout */
-    hf_time wait_end;     /* when the last acquire that failed with HF_BUSY stopped waiting */
-    hf_time keep;         /* how long the client keeps the lock for its callers, or 0 */
-    hf_time deadlock_check; /* see hf_op_spec; 0: never */
-    uint64_t observer;      /* see hf_op_spec; 0: the lock has no listener */
-    uint64_t token_ttl_ms;  /* see hf_op_spec; 0: no fencing */
-    const hf_kind *kind;
-    uint64_t handle;      /* permits: identifies the caller, whichever coroutine calls; lock: 0 */
-    uint32_t permits;     /* how many an acquire through this handle takes */
-    bool shared;          /* other processes may also use `owner` */
-    bool limits_waiters;  /* an acquire fails at once if max_waiters or more are waiting already */
-    uint32_t max_waiters; /* with `limits_waiters`; 0: an acquire does not wait */
-    bool async_release;   /* a release does not wait for its reply */
+    hf_time max_hold;         /* 0: no limit */
+    double wait;              /* the default wait of an acquire, in seconds */
+    hf_time time_limit;       /* the time limit of a read-only handle's commands, or 0 */
+    hf_time keep;             /* how long the client keeps the lock for its callers, or 0 */
+    hf_time deadlock_check;   /* see hf_op_spec; 0: never */
+    uint64_t observer;        /* see hf_op_spec; 0: the lock has no listener */
+    uint64_t token_ttl_ms;    /* see hf_op_spec; 0: no fencing */
     uint64_t initial_permits; /* a semaphore's total if it does not exist yet, or 0 */
-    int64_t balance;          /* acquires minus releases through this handle */
-    double waited;            /* the seconds that the last successful acquire took, or -1 */
+    uint32_t permits;         /* how many an acquire through this handle takes */
+    uint32_t max_waiters;     /* with `limits_waiters`; 0: an acquire does not wait */
+    uint16_t class;           /* from hf_observe_class */
+    bool limits_waiters;      /* an acquire fails at once if max_waiters or more are waiting */
+    bool renewed;             /* the watchdog renews each hold that is acquired */
+    bool interruptible;       /* a signal ends the wait of an acquire */
+    bool async_release;       /* a release does not wait for its reply */
+} hf_lock_settings;
+
+/* A lock, or permits. */
+typedef struct hf_lua_lock {
+    hf_driver *driver; /* referenced */
+    const hf_kind *kind;
+    hf_lock_settings settings;
+    uint32_t generation;  /* the driver's generation when the entries were added */
+    hf_names *names;      /* owned */
+    char *strings;        /* owned: the owner's bytes, then those of `fingerprint` */
+    char *owner;          /* in `strings`, or NULL if the calling coroutine is the owner */
+    size_t owner_size;    /* in bytes */
+    bool shared;          /* other processes may also use `owner` */
+    hf_slice fingerprint; /* a guard's, stored in `strings`; empty for other kinds */
+    uint64_t handle;      /* permits: identifies the caller, whichever coroutine calls; lock: 0 */
+    hf_time wait_end;     /* when the last acquire that failed with HF_BUSY stopped waiting */
+    int64_t balance;      /* acquires minus releases through this handle */
+    double waited;        /* the seconds that the last successful acquire took, or -1 */
     hf_lost_reason last_loss; /* why the last released hold was lost; an acquire clears it */
     hf_losses losses;         /* the losses of holds acquired through the handle */
     hf_lock_entry *entries;   /* owned */

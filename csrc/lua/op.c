@@ -72,18 +72,18 @@ void hf_lua_op_fill_spec(hf_op_spec *spec, hf_lua_op *self, lua_Number coroutine
     *spec = (hf_op_spec){.kind = self->kind};
     if (self->generation == first->driver->generation) spec->ticket = self->ticket;
     spec->caller = hf_lock_caller(first, coroutine, &self->caller);
-    spec->time_limit = first->time_limit;
-    spec->observer = first->observer;
-    spec->class = first->class;
+    spec->time_limit = first->settings.time_limit;
+    spec->observer = first->settings.observer;
+    spec->class = first->settings.class;
     if (!hf_op_kind_acquires(self->kind)) return;
     spec->agent = (uint64_t)coroutine;
-    spec->lease = first->lease;
-    spec->max_hold = first->max_hold;
-    spec->token_ttl_ms = first->token_ttl_ms;
-    spec->renewed = first->renewed;
+    spec->lease = first->settings.lease;
+    spec->max_hold = first->settings.max_hold;
+    spec->token_ttl_ms = first->settings.token_ttl_ms;
+    spec->renewed = first->settings.renewed;
     spec->shared = first->shared;
-    spec->permits = first->kind->has_permits ? first->permits : 0;
-    spec->initial_permits = first->initial_permits;
+    spec->permits = first->kind->has_permits ? first->settings.permits : 0;
+    spec->initial_permits = first->settings.initial_permits;
 }
 
 /* Makes room for the entries, and starts the watchdog. On failure sets `failure` and returns
@@ -261,9 +261,9 @@ int hf_lua_op_run(lua_State *L, hf_lua_op *self, hf_op_spec *spec) {
     init_outcome(&out, self);
     spec->blocks_callers = true;
     if (self->count > 0 && prepare_to_begin(self, spec, &result->failure)) {
-        bool sends_only = self->kind == HF_OP_RELEASE && self->first->async_release;
+        bool sends_only = self->kind == HF_OP_RELEASE && self->first->settings.async_release;
         self->op = sends_only ? hf_send_op(L, driver, spec)
-                              : hf_run_op(L, driver, spec, self->first->interruptible);
+                              : hf_run_op(L, driver, spec, self->first->settings.interruptible);
         if (self->op) take_result(self, result);
         else result->failure.code = HF_NO_MEMORY;
     }
@@ -349,7 +349,8 @@ static int l_wait(lua_State *L) {
         hf_driver *driver = self->first->driver;
         hf_lua_op_check_driver(L, driver, true);
         bool began_here = hf_lua_op_enter(self);
-        if (began_here) hf_run_both(L, driver, self->op, other->op, self->first->interruptible);
+        if (began_here)
+            hf_run_both(L, driver, self->op, other->op, self->first->settings.interruptible);
         done = !began_here || hf_op_is_done(self->op);
         hf_driver_leave(driver);
     }
