@@ -155,6 +155,10 @@ struct hf_names {
  * out of memory. The caller frees them with hf_names_delete. */
 hf_names *hf_names_new(const hf_kind *kind, hf_slice key);
 
+/* Fills memory of the caller's with the names; hf_names_size returns how many bytes they need. */
+void hf_names_fill(hf_names *names, const hf_kind *kind, hf_slice key);
+size_t hf_names_size(const hf_kind *kind, hf_slice key);
+
 /* Creates the names that this client uses on its servers, where a few kinds have other names. */
 hf_names *hf_client_names(const hf_client *client, const hf_kind *kind, hf_slice key);
 void hf_names_delete(hf_names *names); /* NULL is allowed */

@@ -34,12 +34,12 @@ static void push_prefixes(lua_State *L) {
 static int l_names(lua_State *L) {
     const hf_kind *kind = hf_kind_by_name(luaL_checkstring(L, 1));
     luaL_argcheck(L, kind, 1, "no such kind of lock");
-    hf_names *names = hf_names_new(kind, hf_check_slice(L, 2));
-    if (!names) return luaL_error(L, "not enough memory");
+    hf_slice key = hf_check_slice(L, 2);
+    hf_names *names = hf_newuserdata(L, hf_names_size(kind, key));
+    hf_names_fill(names, kind, key);
     lua_newtable(L);
     hf_set_string(L, "queue", names->queue);
     hf_set_string(L, "leases", names->leases);
-    hf_names_delete(names);
     return 1;
 }
 

@@ -53,18 +53,18 @@ static char *put_ours(char *at, hf_slice releases, hf_slice *name) {
     return at;
 }
 
-/* Returns the maximum size of the names in bytes, including what hf_names_brace_release_channel
- * adds. Most kinds have six names, with at most 112 bytes besides the key. */
-static size_t size_for(const hf_kind *kind, hf_slice key) {
+/* Includes what hf_names_brace_release_channel adds. Most kinds have six names, with at most 112
+ * bytes besides the key. */
+size_t hf_names_size(const hf_kind *kind, hf_slice key) {
     bool has_extra_names =
         kind && (kind->uses_list || kind->counts_our_subscribers || kind->wraps_key);
-    return has_extra_names ? 8 * key.size + 240 : 6 * key.size + 112;
+    return sizeof(hf_names) + (has_extra_names ? 8 * key.size + 240 : 6 * key.size + 112);
 }
 
-/* Writes the strings to `at`, which has room for size_for(kind, key) bytes. */
-static void fill(hf_names *names, char *at, hf_slice key, const hf_kind *kind) {
+void hf_names_fill(hf_names *names, const hf_kind *kind, hf_slice key) {
     bool has_brace = memchr(key.data, '{', key.size) != NULL;
-    names->key = (hf_slice){at, key.size};
+    char *at = (char *)(names + 1);
+    *names = (hf_names){.key = {at, key.size}};
     at = put(at, key);
     at = put_name(at, hf_prefix.counter, key, has_brace, &names->counter);
     at = put_name(at, queue_prefix(kind, has_brace), key, has_brace, &names->queue);
@@ -74,7 +74,7 @@ static void fill(hf_names *names, char *at, hf_slice key, const hf_kind *kind) {
     if (kind && kind->counts_our_subscribers) at = put_ours(at, names->releases, &names->ours);
     put_name(at, hf_prefix.listening, key, has_brace, &names->listening);
     assert((size_t)(names->listening.data + names->listening.size - names->key.data) <=
-           size_for(kind, key));
+           hf_names_size(kind, key) - sizeof *names);
 }
 
 static char *put_with_owner(char *at, hf_slice name, hf_slice owner, hf_slice *with_owner) {
@@ -99,14 +99,12 @@ void hf_names_brace_release_channel(hf_names *names, const hf_kind *kind) {
     char *end = (char *)(uintptr_t)(names->listening.data + names->listening.size);
     put_name(end, kind->channel_prefix, names->key, false, &names->releases);
     assert((size_t)(names->releases.data + names->releases.size - names->key.data) <=
-           size_for(kind, names->key));
+           hf_names_size(kind, names->key) - sizeof *names);
 }
 
 hf_names *hf_names_new(const hf_kind *kind, hf_slice key) {
-    hf_names *names = malloc(sizeof *names + size_for(kind, key));
-    if (!names) return NULL;
-    *names = (hf_names){0};
-    fill(names, (char *)(names + 1), key, kind);
+    hf_names *names = malloc(hf_names_size(kind, key));
+    if (names) hf_names_fill(names, kind, key);
     return names;
 }
 
