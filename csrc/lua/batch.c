@@ -57,7 +57,8 @@ static void fill_spec(hf_op_spec *spec, hf_lua_op *self, lua_Number coroutine) {
     spec->batch_count = self->count;
 }
 
-static int run(lua_State *L, hf_op_kind kind) {
+int hf_lock_call_all(lua_State *L) {
+    hf_op_kind kind = (hf_op_kind)lua_tointeger(L, lua_upvalueindex(2));
     hf_lua_lock *locks[HF_BATCH_MAX];
     const hf_names *names[HF_BATCH_MAX];
     size_t count = check_locks(L, kind, locks);
@@ -72,19 +73,7 @@ static int run(lua_State *L, hf_op_kind kind) {
     return hf_lua_op_run(L, &self, &spec);
 }
 
-/* acquire_all{ lock, … } -> true | nil, message, code: tries once to acquire all locks or none */
-static int l_acquire_all(lua_State *L) {
-    return run(L, HF_OP_ACQUIRE_ALL);
-}
-
-/* release_all{ lock, … } -> true | nil, message, code: releases one hold of each lock */
-static int l_release_all(lua_State *L) {
-    return run(L, HF_OP_RELEASE_ALL);
-}
-
-/* begin_all({ lock, … }, kind) -> operation, its number, whether it is done. The caller finishes
- * the operation when it is done; an operation that is garbage-collected first is abandoned. */
-static int l_begin_all(lua_State *L) {
+int hf_lock_begin_all(lua_State *L) {
     static const char *const names[] = {"acquire_all", "release_all", NULL};
     static const hf_op_kind kinds[] = {HF_OP_ACQUIRE_ALL, HF_OP_RELEASE_ALL};
     hf_op_kind kind = kinds[luaL_checkoption(L, 2, NULL, names)];
@@ -104,10 +93,3 @@ static int l_begin_all(lua_State *L) {
     fill_spec(&spec, self, coroutine);
     return hf_lua_op_begin(L, self, &spec);
 }
-
-const luaL_Reg hf_lock_batch[] = {
-    {"acquire_all", l_acquire_all},
-    {"release_all", l_release_all},
-    {"begin_all", l_begin_all},
-    {NULL, NULL},
-};

@@ -684,6 +684,7 @@ void hf_open_lock(lua_State *L) {
                                          {"waited", l_waited},
                                          {"key", l_key},
                                          {"owner", l_owner},
+                                         {"begin_all", hf_lock_begin_all},
                                          {"data", l_data},
                                          {NULL, NULL}};
     hf_new_type(L, hf_lock_type, metamethods);
@@ -692,6 +693,7 @@ void hf_open_lock(lua_State *L) {
     lua_setfield(L, -2, "permit_type");
     lua_newtable(L);
     hf_set_functions(L, functions);
-    hf_set_functions(L, hf_lock_batch);
+    hf_set_numbered(L, "acquire_all", hf_lock_call_all, HF_OP_ACQUIRE_ALL);
+    hf_set_numbered(L, "release_all", hf_lock_call_all, HF_OP_RELEASE_ALL);
     lua_setfield(L, -2, "lock");
 }

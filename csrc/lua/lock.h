@@ -123,7 +123,13 @@ void hf_lock_end_release(hf_lua_lock *lock, hf_hold *hold);
  * Returns NULL if there is none, or if the caller has acquired through this handle again. */
 const hf_lock_entry *hf_lock_find_lost(const hf_lua_lock *lock, hf_slice caller);
 
-/* batch.c: functions for several locks, to be added to the lock's functions */
-extern const luaL_Reg hf_lock_batch[];
+/* batch.c: the Lua functions acquire_all{ lock, … } and release_all{ lock, … } -> true | nil,
+ * message, code. The first tries once to acquire all locks or none; the second releases one hold of
+ * each lock. */
+int hf_lock_call_all(lua_State *L);
+
+/* begin_all({ lock, … }, kind) -> operation, its number, whether it is done. The caller finishes
+ * the operation when it is done; an operation that is garbage-collected first is abandoned. */
+int hf_lock_begin_all(lua_State *L);
 
 #endif
