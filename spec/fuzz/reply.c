@@ -28,7 +28,8 @@ static const char *const CALLERS[] = {"me", "you", "us"};
 #define SHARED_OWNER 2 /* the last one is known to the server by its name */
 static const hf_slice NEXT_KEYS[] = {{"b", 1}, {"d", 1}};
 static const hf_time WAITS[] = {0, 50 * HF_MS, HF_SECOND, 10 * HF_SECOND, HF_NEVER};
-static const hf_time LEASES[] = {HF_MS, 100 * HF_MS, HF_SECOND, 30 * HF_SECOND, HF_LEASE_MAX};
+static const hf_time LEASES[] = {HF_MS, 100 * HF_MS, HF_SECOND, 30 * HF_SECOND,
+                                 1000000000 * HF_SECOND};
 static const hf_time STEPS[] = {0,         HF_MS,         10 * HF_MS,    100 * HF_MS,
                                 HF_SECOND, 4 * HF_SECOND, 20 * HF_SECOND};
 #define LONGEST_WAIT (10 * HF_SECOND)

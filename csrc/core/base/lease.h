@@ -9,8 +9,6 @@
 #include "base/types.h"
 
 #define HF_LEASE_MIN HF_MS
-#define HF_LEASE_MAX                                                                               \
-    (1000000000ull * HF_SECOND) /* about 31 years, far below a server's maximum TTL */
 
 /* Returns the lease in milliseconds, rounded up, as sent to the server. */
 uint64_t hf_lease_ms(hf_time lease);

@@ -279,10 +279,6 @@ static const hf_address *choose_address(const hf_sentinels *sentinels, size_t *m
     return best;
 }
 
-static bool is_complete(const hf_sentinels *sentinels) {
-    return !find_in_state(sentinels, HF_SENTINEL_ASKED, HF_OK);
-}
-
 static void end_round(hf_sentinels *sentinels, const hf_address *address, bool has_majority,
                       hf_time now) {
     sentinels->asking = false;
@@ -316,7 +312,8 @@ static hf_time decide_at(const hf_sentinels *sentinels) {
 static void decide(hf_sentinels *sentinels, hf_time now) {
     size_t votes;
     const hf_address *address = choose_address(sentinels, &votes, now);
-    bool has_majority = votes * 2 > sentinels->count, complete = is_complete(sentinels);
+    bool has_majority = votes * 2 > sentinels->count;
+    bool complete = !find_in_state(sentinels, HF_SENTINEL_ASKED, HF_OK);
     if (address) sentinels->first_address_at = hf_time_min(sentinels->first_address_at, now);
     if (!has_majority && !complete && now < decide_at(sentinels)) return;
     if (!has_majority && !complete) sentinels->poll_at = now;
