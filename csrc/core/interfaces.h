@@ -52,8 +52,7 @@ typedef struct hf_poll_functions {
     bool accompanies_wait;
 } hf_poll_functions;
 
-/* The implementation of one kind of operation. A function may be NULL only if its comment says
- * so. */
+/* Implements one kind of operation. A function may be NULL only if its comment says so. */
 struct hf_op_impl {
     const char *verb; /* completes "cannot <verb> <key>" in messages */
     bool acquires;    /* it acquires a lock; its failures are counted by code */

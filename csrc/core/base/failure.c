@@ -76,8 +76,7 @@ const char *hf_code_name(hf_code code) {
     return NAMES[code];
 }
 
-/* Returns the size of the UTF-8 character at `text` in bytes, or 0 if it is invalid or must not be
- * shown. */
+/* Returns the size in bytes of a UTF-8 character, or 0 if it is invalid or must not be shown. */
 static size_t printable_size(const char *text, size_t left) {
     static const uint32_t min_code[] = {0, 0, 0x80, 0x800, 0x10000};
     unsigned char first = (unsigned char)text[0];

@@ -67,8 +67,7 @@ void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slic
 /* Returns the code for an error reply, such as "NOPERM this user …". */
 hf_code hf_code_of_error(const char *error);
 
-/* Returns whether the server refused a write because it is a replica, also when a script made the
- * write. */
+/* Returns whether the server refused a write, perhaps of a script, because it is a replica. */
 bool hf_error_is_readonly(const char *error);
 
 typedef enum hf_refusal {

@@ -251,8 +251,7 @@ static bool ended_by_transient_refusal(const hf_session *session) {
 }
 
 /* A successful log-in does not reset opens_since_reply, but a later reply does. Otherwise a server
- * that closes each connection at once would be tried more often than one that refuses connections.
- */
+ * that closes each connection at once would be tried more often than one that refuses them. */
 static void schedule_reopen(hf_session *session, hf_time now) {
     if (session->opens_since_reply == 0 || session->retries_login) {
         session->retry_at = now;
@@ -527,8 +526,7 @@ static bool append_request(hf_session *session, const hf_request *request) {
     return hf_buffer_append(&session->output, request->bytes, request->size);
 }
 
-/* Chooses the program that fits this server. A command may be sent again to a server of a different
- * version. */
+/* Chooses the program that fits this server. A resend may go to a server of another version. */
 static void choose_program(const hf_session *session, hf_request *request) {
     const hf_program *program = request->program;
     if (!program) return;

@@ -18,8 +18,7 @@ extern const hf_kind hf_kind_plain_semaphore; /* Redisson's RSemaphore: permits 
 /* Returns the kind that queue members and grants identify by this letter, or NULL. */
 const hf_kind *hf_kind_by_letter(char letter);
 
-/* Returns whether releasing a lock of this kind grants it to the first waiter in holdfast's queue.
- */
+/* Returns whether a release of a lock of this kind grants it to the first of holdfast's waiters. */
 bool hf_kind_release_grants(const hf_kind *kind);
 
 /* Returns the kind's program for the verb (less than HF_VERBS), or NULL if there is none. */

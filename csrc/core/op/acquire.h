@@ -7,8 +7,7 @@
 #define HF_UNDER_WAY "another call by this owner for this key is in progress"
 
 /* Sets op->hold to the caller's hold or a new one. If a claim of the caller must be cleaned up
- * first, sets op->awaited_claim to that claim instead. Returns false if the operation has failed.
- */
+ * first, sets op->awaited_claim to it instead. Returns false if the operation has failed. */
 bool hf_acquire_choose_hold(hf_op *op, hf_time now);
 
 /* Blocks the acquire, which has no hold, until no command is in flight for the claim or the claim

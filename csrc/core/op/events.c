@@ -141,8 +141,7 @@ static void give_up(hf_session *events, hf_code code, const char *reason) {
     snprintf(events->reason, sizeof events->reason, "%s", reason);
 }
 
-/* Ends the waits on this node that the server has not accepted yet. Returns whether other waits
- * continue. */
+/* Ends this node's waits that the server has not accepted yet. Returns whether others continue. */
 static bool deny_waits(hf_node *node, hf_code code, const char *reason, hf_time now) {
     bool others_continue = false;
     for (hf_op *op = node->client->ops, *next; op; op = next) {
@@ -154,9 +153,7 @@ static bool deny_waits(hf_node *node, hf_code code, const char *reason, hf_time 
     return others_continue;
 }
 
-/* Subscribes again. A subscription that was refused over an earlier connection may be permitted
- * now.
- */
+/* Subscribes again. What was refused over an earlier connection may be permitted now. */
 static void on_events_ready(void *context, hf_time now) {
     hf_node *node = context;
     node->ping_at = now + PING_DELAY;

@@ -49,8 +49,7 @@ hf_claim *hf_kept_give_back(hf_client *client, const hf_kind *except, hf_slice k
 /* Called before a forced release: the lock is no longer lent, and an idle one is given back. */
 void hf_kept_before_force(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now);
 
-/* Serves the kept locks that are due because their claims have ended, or because others want them.
- */
+/* Serves the kept locks that are due because their claims have ended or others want them. */
 void hf_kept_tick(hf_client *client, hf_time now);
 
 void hf_kept_free(hf_client *client);
