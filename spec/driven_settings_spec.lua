@@ -123,6 +123,20 @@ describe("the settings of a lock", function()
     assert.same(wait_of(false), wait_of(true))
   end)
 
+  it("have the same effect on the time limit of a copied lock", function()
+    local one = new()
+    local first = one:lock("other", settings(one, { within = 0.5 }))
+    one:call(first, "info") -- opens the connection
+    for _, lock in ipairs { first, raw.copy(first, "k") } do
+      engine.set_now(one.client, one.now)
+      local op = raw.begin(lock, "info")
+      assert.near(one.now + 0.5, engine.deadline(one.client), 1e-6)
+      op:finish()
+      one:settle()
+    end
+    one:close()
+  end)
+
   it("are converted to whole numbers and milliseconds, or refused", function()
     local one = new()
     local function permits_sent(permits)
