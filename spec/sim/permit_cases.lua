@@ -814,6 +814,19 @@ case("holdfast keeps its turn even if none of its clients waits, and Redisson ma
   c.same({ "1f 2 0 0 30" }, c.cmd("ZRANGE", QUEUE, 0, -1), "holdfast's turn goes on")
 end)
 
+case("a queue keeps its TTL if holdfast's turn continues while a grant is unconfirmed", function(c)
+  java(c)
+  taken(c, A .. ":1")
+  taken(c, B .. ":1")
+  c.cmd("SET", KEY, 0)
+  queued(c, 10 - NOW, "1f 1 0 0 30")
+  queued(c, 0, member(B, 1))
+  c.cmd("PEXPIRE", QUEUE, 90000)
+  c.same(1, release(c, A .. ":1"))
+  c.same({ "1f 2 0 0 30", member(B, 1) }, c.cmd("ZRANGE", QUEUE, 0, -1))
+  c.same(90000, c.cmd("PTTL", QUEUE), "later waiters queue behind the grant, and do not renew it")
+end)
+
 case("a release that grants a permit without a Redisson subscriber begins holdfast's turn", function(c)
   local ours = grants_of(c, B)
   for _, run in ipairs { "1f 0 0 0 0", "1f 1 0 0 20" } do

@@ -38,7 +38,7 @@ local function serve_others()
   if foreign_ms(POLL_MS) > 0 then return false end
   local handed_over = hand_over()
   begin_our_run(now_ms())
-  return handed_over == false and redis.call('ZCARD', QUEUE) == 0
+  return handed_over == false and not first_after_record()
 end
 
 -- → the program's reply if lock i cannot be acquired, or nil

@@ -11,7 +11,7 @@ local function keep_for_others()
   if kept > 0 then return kept, left_ms end
   local record, queued = record_in(first_members()), first_in_line()
   if (queued or foreign_waiters(RELEASES) > 0) and add_turn(record, NOW) then
-    if not queued then redis.call('PEXPIRE', QUEUE, MAX_LISTEN_MS) end
+    if redis.call('ZCARD', QUEUE) == 1 then redis.call('PEXPIRE', QUEUE, MAX_LISTEN_MS) end
     return 0, 0
   end
   if foreign_waiters(RELEASES) == 0 then

@@ -93,20 +93,19 @@ local function hand_over(me)
 end
 
 -- Leaves the free lock to others for `ms`, even if our callers arrive in the meantime; our
--- first waiter must ask again after `recheck_ms`. member: that waiter, or nil. more: whether there
--- may be a waiter although `member` is nil.
-local function leave_free(record, ms, recheck_ms, unused, listeners, member, more)
+-- first waiter must ask again after `recheck_ms`. member: that waiter, or nil.
+local function leave_free(record, ms, recheck_ms, unused, listeners, member)
   local run = listeners and ms - LISTEN_MS or 0
   write_record(record, 0, unused, listeners and '-' or 0, run, now_ms() + ms)
   notify(member, 'turn', recheck_ms)
-  if not member and not more then redis.call('PEXPIRE', QUEUE, ms) end
+  if redis.call('ZCARD', QUEUE) == 1 then redis.call('PEXPIRE', QUEUE, ms) end
 end
 
 -- Leaves the lock to Redisson's waiters.
-local function give_foreign_turn(record, member, more)
+local function give_foreign_turn(record, member)
   keep_counter()
   local ms = listen_ms(record)
-  leave_free(record, ms, ms, record and record.unused or 0, true, member, more)
+  leave_free(record, ms, ms, record and record.unused or 0, true, member)
 end
 
 -- Returns whether a lock's first waiter has waited so long that the lock must be left to polling
@@ -161,7 +160,7 @@ local function pass_on(heads)
   if listens and is_alone and add_turn(record, now_ms()) then
     redis.call('PEXPIRE', QUEUE, MAX_LISTEN_MS)
   elseif listens then
-    give_foreign_turn(record, member, more)
+    give_foreign_turn(record, member)
   elseif record and is_alone then
     redis.call('DEL', QUEUE)
   end
