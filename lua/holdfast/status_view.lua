@@ -14,6 +14,7 @@ local locale = require "holdfast.locale"
 local kinds = require "holdfast.command.kinds"
 local locks = require "holdfast.command.locks"
 local names = require "holdfast.names"
+local options = require "holdfast.options"
 local records = require "holdfast.status_record"
 local replies = require "holdfast.replies"
 local rounds = require "holdfast.command.rounds"
@@ -224,8 +225,8 @@ end
 
 -- Reads the rows on viewers' screens.
 local function read_shown(view, now, deadline)
-  for key, shown_at in pairs(view.shown) do
-    local entry = view.entries[key]
+  for key in pairs(options.copy(view.shown)) do -- other requests add keys during a read
+    local entry, shown_at = view.entries[key], view.shown[key] or now
     if now > shown_at + SHOWN_TTL or not entry then
       view.shown[key] = nil
     elseif entry.read_at < now - REREAD_SHOWN_AFTER and core.now() < deadline then
