@@ -7,6 +7,7 @@ local ready, sleepers, readers = {}, {}, {} -- coroutines; coroutine -> time; wa
 local inside -- the coroutine that is running
 
 local function resume(thread)
+  if coroutine.status(thread) == "dead" then return end -- coroutine.close has closed it
   inside = thread
   local fine, message = coroutine.resume(thread)
   inside = nil
