@@ -101,8 +101,7 @@ describe("a credentials function", function()
     end
     local one = holdfast.new { servers = urls, mode = "quorum",
       credentials = function(server) return "", passwords[server] end }
-    local lock = assert(one:lock("k"):acquire(5))
-    assert(lock:release())
+    assert(assert(one:lock("k"):acquire(5)):release())
     one:close()
   end)
 
@@ -115,17 +114,23 @@ describe("a credentials function", function()
     rotate "two"
     password = "two"
     local left = lock:remaining()
-    local renewed = process.wait_until(function()
+    assert.is_true(process.wait_until(function()
       assert(other:check())
       local more = lock:remaining() > left
       left = lock:remaining()
       return more
-    end, PATIENCE)
-    assert.is_true(renewed)
+    end, PATIENCE))
     assert(lock:release()) assert(other:release())
   end)
 
   for _, loop in ipairs(loops) do
+    it("does not replace a later call's login if it returns late, as under " .. loop.name, function()
+      local fetch = require("holdfast.credentials").make_fetcher(coroutine.yield)
+      local early, late = coroutine.wrap(fetch), coroutine.wrap(fetch)
+      early("server", false) late("server", false)
+      assert.same({ "new", "", "new" }, { (select(2, late("", "new"))), early("", "old") })
+    end)
+
     it("may wait in a coroutine of its own, for holders and waiters, under " .. loop.name, function()
       local password, calls = "one", 0
       loop.run(function()
@@ -148,9 +153,7 @@ describe("a credentials function", function()
         password = "two"
         rotate "two"
         local renewed = one:stats().renewals
-        assert.is_true(loop.wait_until(function()
-          return one:stats().renewals > renewed
-        end, PATIENCE))
+        assert.is_true(loop.wait_until(function() return one:stats().renewals > renewed end, PATIENCE))
         assert.is_true(calls >= 2)
         assert(lock:release())
         assert.is_true(loop.wait_until(function() return granted end, PATIENCE))

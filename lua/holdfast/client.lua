@@ -455,8 +455,9 @@ function Client:once(key, period, opts, fn, ...)
   return once.run(self, key, period, defaults[self], opts, fn, ...)
 end
 
--- Runs fn under a lock of this kind (see locks.new), whose known options are `known_options`.
-local function run_with_kind(self, name, kind, known_options, key, opts, fn, ...)
+-- Runs fn under a lock of this kind (see locks.new).
+local function run_with_kind(self, name, kind, key, opts, fn, ...)
+  local known_options = kind and read_write_lock.with_options or with_lock.options
   if options.callable(opts) == nil then
     options.not_after_function(known_options, name, "key, ", 2, fn, ...)
     local lock = locks.new(self, key, locks.no_options, defaults[self], kind)
@@ -478,7 +479,7 @@ end
 ---@overload fun(self: holdfast.client, key: string, fn: holdfast.lock_callback, ...): ...
 function Client:with_lock(key, opts, fn, ...)
   check_call(self, "client:with_lock", key)
-  return run_with_kind(self, "client:with_lock", nil, with_lock.options, key, opts, fn, ...)
+  return run_with_kind(self, "client:with_lock", nil, key, opts, fn, ...)
 end
 
 -- A semaphore whose permits each have a lease.
@@ -533,8 +534,7 @@ end
 ---@overload fun(self: holdfast.client, key: string, fn: holdfast.lock_callback, ...): ...
 function Client:with_read_lock(key, opts, fn, ...)
   check_call(self, "client:with_read_lock", key, "read/write locks")
-  local known_options = read_write_lock.with_options
-  return run_with_kind(self, "client:with_read_lock", "read", known_options, key, opts, fn, ...)
+  return run_with_kind(self, "client:with_read_lock", "read", key, opts, fn, ...)
 end
 
 -- Calls fn(lock, ...) while holding the write lock on `key`; otherwise like with_lock.
@@ -546,8 +546,7 @@ end
 ---@overload fun(self: holdfast.client, key: string, fn: holdfast.lock_callback, ...): ...
 function Client:with_write_lock(key, opts, fn, ...)
   check_call(self, "client:with_write_lock", key, "read/write locks")
-  local known_options = read_write_lock.with_options
-  return run_with_kind(self, "client:with_write_lock", "write", known_options, key, opts, fn, ...)
+  return run_with_kind(self, "client:with_write_lock", "write", key, opts, fn, ...)
 end
 
 -- Calls fn(lock, ...) while holding the fair lock on `key`; otherwise like with_lock.
@@ -559,8 +558,7 @@ end
 ---@overload fun(self: holdfast.client, key: string, fn: holdfast.lock_callback, ...): ...
 function Client:with_fair_lock(key, opts, fn, ...)
   check_call(self, "client:with_fair_lock", key, "fair locks")
-  local known_options = read_write_lock.with_options
-  return run_with_kind(self, "client:with_fair_lock", "fair", known_options, key, opts, fn, ...)
+  return run_with_kind(self, "client:with_fair_lock", "fair", key, opts, fn, ...)
 end
 
 -- Waits to become the leader, calls fn(term, ...), and waits again once fn has returned. Ends after

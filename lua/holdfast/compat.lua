@@ -3,6 +3,7 @@
 local compat = { jit = rawget(_G, "jit") }
 
 local is_plain_5_1 = _VERSION == "Lua 5.1" and not compat.jit
+local MAIN = {} -- stands for the main coroutine
 
 local unpack = table.unpack or unpack
 compat.unpack = unpack
@@ -51,8 +52,6 @@ compat.isyieldable = coroutine.isyieldable or function()
   local thread, is_main = coroutine.running()
   return thread ~= nil and not is_main
 end
-
-local MAIN = {}
 
 -- Returns the running coroutine, or a value that stands for the main one.
 function compat.current_coroutine()

@@ -58,11 +58,18 @@ local function check_result(secrets, returned, user, password)
   return user, password
 end
 
--- Returns the function that the core calls to fetch credentials from the user's function.
+-- Returns the function that the core calls to fetch credentials from the user's function. If calls
+-- for the same server overlap, the login of the one that began last replaces those of the others.
 function credentials.make_fetcher(fn)
-  local secrets = {} -- the last password and user
+  local secrets, calls, newest = {}, 0, {} -- secrets: the last password and user
   return function(server, refused)
-    return check_result(secrets, pcall(fn, server, refused))
+    local number = calls + 1
+    calls = number
+    local user, password, is_final = check_result(secrets, pcall(fn, server, refused))
+    if not user then return nil, password, is_final end
+    local is_newest = not newest[server] or number > newest[server][1] -- any locale: numbers
+    if is_newest then newest[server] = { number, user, password } end
+    return newest[server][2], newest[server][3]
   end
 end
 
@@ -72,10 +79,10 @@ function credentials.set_fetcher(client, fetch)
 end
 
 -- Fetches the credentials that the core needs for this link (engine.ask_login), and passes them to
--- the core. `is_awaited()` returns whether the link is still waiting for them.
+-- the core. `is_awaited()`, if not nil, returns whether the link is still waiting for them.
 function credentials.log_in(client, link, is_awaited, server, refused)
   local user, password, is_final = fetchers[client](server, refused)
-  if not is_awaited() then return end
+  if is_awaited and not is_awaited() then return end
   if user then engine.log_in(client, link, user, password)
   else engine.login_failed(client, link, password, is_final) end
 end

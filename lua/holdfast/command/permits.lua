@@ -6,8 +6,7 @@ local driver = require "holdfast.driver"
 local locale = require "holdfast.locale"
 local names = require "holdfast.names"
 local replies = require "holdfast.replies"
-
-local unpack = table.unpack or unpack
+local unpack = require("holdfast.compat").unpack
 
 local permits = {}
 

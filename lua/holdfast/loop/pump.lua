@@ -222,12 +222,10 @@ local function notify_due(self)
   end
 end
 
-local function always() return true end
-
 local function fetch_for(client, loop, link)
   local server, refused = engine.ask_login(client, link)
   loop.spawn(function()
-    credentials.log_in(client, link, always, server, refused)
+    credentials.log_in(client, link, nil, server, refused)
     engine.wake(client)
   end)
 end
