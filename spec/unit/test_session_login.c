@@ -84,8 +84,8 @@ TEST(a_session_with_a_login_function_requests_a_new_login_before_each_connection
     hf_session_log_in_again(&session), CHECK_WANTS(OPEN, AT(1));
     CHECK_OPENED_SENDS(AT(1), "AUTH first");
     CHECK_REPLY("+OK\r\n+OK\r\n", AT(1), one, "OK");
-    hang_up(NULL, AT(2));
-    submit(&two, "B", 3000, AT(2));
+    hf_session_log_in_again(&session); /* too late */
+    hang_up(NULL, AT(2)), submit(&two, "B", 3000, AT(2));
     CHECK_WANTS(LOGIN, AT(2));
     CHECK(!hf_session_is_login_refused(&session));
     log_in("second");

@@ -813,6 +813,7 @@ bool hf_session_needs_other_login(const hf_session *session) {
 }
 
 void hf_session_log_in_again(hf_session *session) {
+    if (session->state != HF_SESSION_CLOSED) return; /* a late fetch; the next one is up to date */
     bool needs_login = session->login == HF_LOGIN_NEEDED || session->login == HF_LOGIN_FETCHING;
     if (needs_login) session->login = HF_LOGIN_SET;
 }
