@@ -216,6 +216,19 @@ describe("after a fork", function()
     assert.equal("ok ok ok not_held", said)
   end)
 
+  it("with_lock returns not_held and the results in the child, which holds nothing", function()
+    if not require("holdfast.compat").yields_in_pcall then return end
+    local go_on = coroutine.wrap(function()
+      return world.client():with_lock("k", function() return coroutine.yield(), "result" end)
+    end)
+    go_on()
+    assert.equal("ok not_held result 2", in_child(function()
+      local _, _, code, results = go_on(true)
+      return table.concat({ code, results[2], results.n }, " ")
+    end))
+    assert.is_true(go_on(true))
+  end)
+
   it("garbage collection and close in the child do not release the parent's locks", function()
     local client = world.client { lease = 2 }
     local lock, handle = assert(client:lock("k"):acquire()), assert(client:lock("other"):acquire())

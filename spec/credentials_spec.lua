@@ -153,7 +153,8 @@ describe("a credentials function", function()
         password = "two"
         rotate "two"
         local renewed = one:stats().renewals
-        assert.is_true(loop.wait_until(function() return one:stats().renewals > renewed end, PATIENCE))
+        local function is_renewed() return one:stats().renewals > renewed end
+        assert.is_true(loop.wait_until(is_renewed, PATIENCE))
         assert.is_true(calls >= 2)
         assert(lock:release())
         assert.is_true(loop.wait_until(function() return granted end, PATIENCE))

@@ -29,9 +29,7 @@ local function known_names()
 end
 
 -- Iterates over the metrics in a text: the name of each, and its labels.
-local function each_use(text)
-  return text:gmatch("(holdfast_[a-z_]+)(%b{})")
-end
+local function each_use(text) return text:gmatch("(holdfast_[a-z_]+)(%b{})") end
 
 describe("the monitoring files in packaging:", function()
   local names = known_names()

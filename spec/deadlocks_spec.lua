@@ -138,9 +138,7 @@ describe("deadlocks", function()
 
   setup(function() host = require("holdfast.process").host() end)
   before_each(function() parties, go = {}, process.directory() .. "/go" end)
-  local function stop_parties()
-    for _, party in ipairs(parties) do party:stop() end
-  end
+  local function stop_parties() for _, party in ipairs(parties) do party:stop() end end
 
   after_each(stop_parties)
 

@@ -83,9 +83,7 @@ end
 describe("holdfast doctor finds no fault", function()
   local started
   before_each(function() started = {} end)
-  after_each(function()
-    for _, server in ipairs(started) do server:stop() end
-  end)
+  after_each(function() for _, server in ipairs(started) do server:stop() end end)
 
   local function start(program, ...)
     local server = redis.start { program = program, persist = true, conf = { "tcp-keepalive 60", ... } }

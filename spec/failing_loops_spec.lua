@@ -61,9 +61,7 @@ end
 -- → the loop, { calls = how many such calls there were, over = to be set after the test }
 local function failing(loop, fault, nth, lasts)
   local plain, count = contract_of(loop), { calls = 0, over = false }
-  local function stay()
-    while not count.over do loop.sleep(0.01) end
-  end
+  local function stay() while not count.over do loop.sleep(0.01) end end
   local function wrap(name, fn)
     if name ~= fault.call then return fn end
     return function(...)

@@ -68,9 +68,7 @@ after_each(function()
   process.remove(directory)
 end)
 
-local function cue(name)
-  assert(io.open(directory .. "/" .. name, "w")):close()
-end
+local function cue(name) assert(io.open(directory .. "/" .. name, "w")):close() end
 
 -- Starts a child for each driver. → { { driver = name, child = process }, ... }
 local function start(command_timeout, code)

@@ -163,9 +163,7 @@ describe("shards", function()
   local servers, urls
 
   before_each(function() servers, urls = redis.several(3) end)
-  after_each(function()
-    for _, server in ipairs(servers) do server:stop() end
-  end)
+  after_each(function() for _, server in ipairs(servers) do server:stop() end end)
 
   each_loop("have separate locks and queues, and a shard that is down affects only its own keys",
     function(loop)

@@ -21,13 +21,9 @@ describe("luv", function()
 
   it("is not loaded inside a coroutine, which its callbacks would later use", function()
     local child = process.lua { code = [[
-      coroutine.wrap(function()
-        print(pcall(require("holdfast").new, { driver = "luv" }))
-      end)()
+      coroutine.wrap(function() print(pcall(require("holdfast").new, { driver = "luv" })) end)()
       print(package.loaded.luv, require("luv"))
-      coroutine.wrap(function()
-        print(require("holdfast").new { driver = "luv" })
-      end)()
+      coroutine.wrap(function() print(require("holdfast").new { driver = "luv" }) end)()
     ]] }
     assert.equal("exit", (child:wait(20)))
     local failure, loaded, made = child:output():match("^(.-)\n(.-)\n(.-)\n")

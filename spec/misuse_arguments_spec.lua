@@ -463,7 +463,10 @@ describe("an error at the caller's line", function()
   it("names the environment variable that is wrong", function()
     for wrong, env in pairs {
       ["url in $HOLDFAST_URL: "] = { HOLDFAST_URL = "http://h" },
-      ["servers in $HOLDFAST_SERVERS must be URLs"] = { HOLDFAST_SERVERS = "redis://h,,redis://i" },
+      ["servers in $HOLDFAST_SERVERS must be URLs separated by commas (number 1 is empty)"] =
+        { HOLDFAST_SERVERS = " " },
+      ["servers in $HOLDFAST_SERVERS must be URLs separated by commas (number 3 is empty)"] =
+        { HOLDFAST_SERVERS = "redis://g redis://h,,redis://i" },
       ["servers in $HOLDFAST_SERVERS must be a list"] = { HOLDFAST_SERVERS = (",redis://h"):rep(65):sub(2) },
     } do
       local child = world.program {

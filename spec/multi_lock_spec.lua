@@ -28,9 +28,7 @@ describe("a multi-lock", function()
     one:cli("FLUSHALL")
     two:cli("FLUSHALL")
   end)
-  after_each(function()
-    for _, client in ipairs(clients) do client:close() end
-  end)
+  after_each(function() for _, client in ipairs(clients) do client:close() end end)
 
   local function connect(options)
     clients[#clients + 1] = holdfast.new(options)

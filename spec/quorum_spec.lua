@@ -36,14 +36,10 @@ local function wait_standing(key, count)
 end
 
 -- Sends the command to the first `count` servers.
-local function tell(count, ...)
-  for i = 1, count do servers[i]:cli(...) end
-end
+local function tell(count, ...) for i = 1, count do servers[i]:cli(...) end end
 
 -- Sends the signal to these servers, KILL by default.
-local function signal(list, name)
-  for _, i in ipairs(list) do servers[i]:kill(name) end
-end
+local function signal(list, name) for _, i in ipairs(list) do servers[i]:kill(name) end end
 
 -- Closes the clients first, and asserts that nothing is left on the servers.
 local function leaves_nothing()

@@ -186,9 +186,7 @@ local function alone(more)
   return tls
 end
 
-local function close_clients()
-  for _, one in ipairs(world.clients) do one:close() end
-end
+local function close_clients() for _, one in ipairs(world.clients) do one:close() end end
 
 describe("Sentinels over TLS", function()
   local set
