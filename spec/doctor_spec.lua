@@ -63,9 +63,7 @@ describe("holdfast doctor", function()
     others[#others + 1] = healthy(more)
     return others[#others]
   end
-  after_each(function()
-    while others[1] do table.remove(others):stop() end
-  end)
+  after_each(function() while others[1] do table.remove(others):stop() end end)
 
   local function set(name, value) assert.equal("OK", server:cli(CONFIG, "SET", name, value)) end
 

@@ -8,10 +8,11 @@ describe("the status page", function()
     local function done() return true end
     local view = { client = { ping = done }, queues = { continue = done, scans = { {} } },
       locks = { scans = { { unread = 2 }, { unread = 1 } } }, latches = { unread = true },
-      names = {}, shown = {}, entries = {}, queued = {}, seen = {}, by_age = {}, first = 1, last = 0,
-      waiting = 0, requested_at = -math.huge, polled_at = -math.huge }
+      names = {}, shown = {}, entries = {}, queued = {}, seen = {}, by_age = {}, first = 1,
+      last = 0, waiting = 0, requested_at = -math.huge, polled_at = -math.huge }
     for i = -100, -1 do
-      view.shown[i], view.entries[i] = now, { key = i, read_at = 0, waiters = 0, scanned_name = i }
+      view.shown[i] = now
+      view.entries[i] = { key = i, read_at = 0, waiters = 0, scanned_name = i }
     end
     function locks.inspect() -- another request runs while this one reads
       reads = reads + 1

@@ -311,8 +311,6 @@ function Cluster:move(slot, to)
   end, function() return self:_agrees() end)
 end
 
-function Cluster:stop()
-  for _, node in ipairs(self.nodes) do node:stop() end
-end
+function Cluster:stop() for _, node in ipairs(self.nodes) do node:stop() end end
 
 return cluster

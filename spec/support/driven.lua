@@ -181,9 +181,7 @@ function Driven:commands()
   return list
 end
 
-function Driven:close()
-  for link in pairs(self.fds) do self:disconnect(link) end
-end
+function Driven:close() for link in pairs(self.fds) do self:disconnect(link) end end
 
 -- ---- for files of specs ----
 

@@ -118,8 +118,6 @@ function core.client.new(...)
   return client, wrong
 end
 
-function redis.on_stop(server)
-  if under_test then look_at(server) end
-end
+function redis.on_stop(server) if under_test then look_at(server) end end
 
 return leaks

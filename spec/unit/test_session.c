@@ -9,6 +9,15 @@ static void check_given_up(const char *bytes, const char *reason) {
     finish();
 }
 
+TEST(a_reply_that_belongs_to_no_command_ends_the_connection_and_an_error_is_its_reason) {
+    session.stays_open = true;
+    connect_at(AT(0));
+    receive("+OK\r\n", AT(1)), CHECK_WANTS(CLOSE, AT(1));
+    CHECK_STR(session.reason, "the server sent an unexpected reply");
+    hang_up("closed by us", AT(1)), connect_at(AT(1000));
+    receive("-ERR Protocol error\r\n", AT(1000)), CHECK_STR(session.reason, "ERR Protocol error");
+}
+
 TEST(bytes_that_are_not_a_redis_reply_end_the_connection) {
     static const char *const garbage[] = {"HTTP/1.1 400 Bad Request\r\n\r\n", "\x16\x03\x01",
                                           "$-5\r\n", ":1x\r\n"};
