@@ -113,9 +113,7 @@ describe("a connection that cannot be made", function()
   local function fill(listener, connect, place)
     local waiting = { listener }
     for i = 1, 65 do waiting[i + 1] = assert(connect(place)) end
-    finally(function()
-      for _, fd in ipairs(waiting) do sys.close(fd) end
-    end)
+    finally(function() for _, fd in ipairs(waiting) do sys.close(fd) end end)
   end
 
   it("fails as unreachable after the connect timeout", function()

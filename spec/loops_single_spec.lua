@@ -160,9 +160,7 @@ describe("under cqueues", function()
     local rows = {}
     run(function()
       for row in require("cqueues.auxlib").wrap(function()
-        client:with_lock("a", function()
-          for i = 1, 3 do coroutine.yield(i) end
-        end)
+        client:with_lock("a", function() for i = 1, 3 do coroutine.yield(i) end end)
       end) do rows[#rows + 1] = row end
     end)
     assert.same({ 1, 2, 3 }, rows)

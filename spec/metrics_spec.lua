@@ -284,9 +284,7 @@ describe("a client", function()
       local list
       local function given()
         list = {}
-        return { class = "seen", on_event = function(event)
-          list[#list + 1] = event
-        end }
+        return { class = "seen", on_event = function(event) list[#list + 1] = event end }
       end
       local function described()
         local text = {}

@@ -87,9 +87,7 @@ local BUSY = {
 }
 
 -- Starts many processes.
-function Scene:fill()
-  for _, worker in ipairs(BUSY) do self:worker(unpack(worker)) end
-end
+function Scene:fill() for _, worker in ipairs(BUSY) do self:worker(unpack(worker)) end end
 
 -- Sets many locks that nobody holds: `count` of them, named many:00001 and so on.
 function Scene:forge(count)

@@ -64,6 +64,13 @@ static void check_extends_by(hf_time lease, hf_time now) {
     CHECK_EQ_U64(ends_at(hold_of()), hf_lease_end(now, lease));
 }
 
+TEST(a_grant_is_confirmed_for_no_longer_than_its_max_hold) {
+    set_bound(granted_hold(true), AT(10000));
+    rig_sleep(AT(100), AT(800));
+    const char *sent = sent_over(RENEWER);
+    CHECK(strstr(sent, "EVALSHA extend") && !strstr(sent, " 30000 "));
+}
+
 TEST(a_grants_confirmation_that_runs_out_of_memory_is_retried) {
     EACH_FAILURE(nth, 3) {
         hf_hold *hold = granted_hold(true);
