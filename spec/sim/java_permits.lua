@@ -1,7 +1,7 @@
 -- A thread of Java that takes permits of Redisson's RPermitExpirableSemaphore.
 
 local java = require "spec.sim.java"
-local scripts = require "spec.support.permit_scripts"
+local scripts = require "spec.sim.permit_scripts"
 local wire = require "spec.sim.wire"
 
 local unpack = table.unpack or unpack

@@ -1,7 +1,7 @@
 -- A thread of Java that reads or writes with Redisson's RReadWriteLock.
 
 local java = require "spec.sim.java"
-local scripts = require "spec.support.read_write_scripts"
+local scripts = require "spec.sim.read_write_scripts"
 local wire = require "spec.sim.wire"
 
 local Java = java.subclass()
