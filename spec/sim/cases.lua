@@ -1035,6 +1035,13 @@ case("the second waiter requests a kept lock if the first one's recheck is overd
   c.same({ "1 wish 01" }, own.received())
 end)
 
+case("a granted waiter that finds the lock free begins our run, too", function(c)
+  record(c, 0, 0, 2, 0, T0_MS - 9)
+  queued(c, 0, member(A, 1))
+  c.same(1, acquire(c, { member = member(A, 1) })[1])
+  c.same({ "1f 1 0 2 9", "-" .. text(T0_MS) }, queue(c))
+end)
+
 case("only the first waiter counts another library's holders, and at most nine of them", function(c)
   local function counted(holders, me)
     held(c, JAVA)

@@ -606,12 +606,16 @@ end
 -- clients acquires the lock or the lock is left to them, and then holdfast's may last as long. The
 -- programs count a shared owner as holdfast's when it acquires the lock, and as Redisson's when
 -- they look at the holder: both are right. They may have missed a Redisson hold that was deleted.
-local function note_turn(turns, is_theirs, is_taken, now)
+-- They also miss one that no waiter of holdfast saw; holdfast's run, which is recorded since
+-- our_run, then goes on.
+local function note_turn(turns, is_theirs, is_taken, now, our_run)
   if is_theirs then
     turns.theirs_since = turns.theirs_since or now
   elseif is_taken and turns.theirs_since then
-    turns.their_run = math.min(now - turns.theirs_since, MAX_IN_RETURN)
-    turns.ours_since, turns.theirs_since = now, nil
+    if not our_run or our_run + ROUNDED >= turns.theirs_since then
+      turns.their_run, turns.ours_since = math.min(now - turns.theirs_since, MAX_IN_RETURN), now
+    end
+    turns.theirs_since = nil
   end
 end
 
@@ -645,10 +649,12 @@ local function has_too_many_turns(key)
   return key.seen > 0 and key.ours_in_a_row > most
 end
 
--- Returns whether the record says that holdfast's run goes on.
-local function is_recorded_as_ours(self, key)
+-- → when holdfast's run began, in µs, if the record says that it goes on
+local function our_run_since(self, key)
   local queue = queue_of(self, key)
-  return queue and queue.members[1] and queue.members[1]:find("^1f [1-9]")
+  local is_ours = queue and queue.members[1] and queue.members[1]:find("^1f [1-9]")
+  local age_ms = is_ours and self.server.redis:now_ms() + queue.scores[1]
+  return age_ms and self.world.now - age_ms * 1000
 end
 
 -- A program that frees the lock may leave it to Redisson's waiters, unless holdfast's run goes on.
@@ -656,13 +662,13 @@ end
 local function note_sides(self, key, before, name)
   local holder, now = key.holder, self.world.now
   local freed = before or key.expired and not key.left_at and name:find("leave$")
-  local left = freed and not holder and self.server.redis.channels[key.releases]
-    and not is_recorded_as_ours(self, key)
+  local our_run = our_run_since(self, key)
+  local left = freed and not holder and self.server.redis.channels[key.releases] and not our_run
   key.left_at = left and now or key.left_at
   local is_theirs = left or holder and not wire.is_ours(holder)
   local is_shared = holder and self.shared[holder] ~= nil
-  note_turn(key.turns, is_theirs and not is_shared, holder, now)
-  note_turn(key.turns_with_shared, is_theirs, holder, now)
+  note_turn(key.turns, is_theirs and not is_shared, holder, now, our_run)
+  note_turn(key.turns_with_shared, is_theirs, holder, now, our_run)
 end
 
 -- While the server refuses writes, the programs cannot record whose turn it is.

@@ -111,10 +111,13 @@ if lock_ms ~= -2 then
   return busy(lock_ms, foreign, holder)
 end
 if FROM > 0 then return { -1 } end
-if is_granted() then return take(0) end
+--#include "queue/runs.lua"
+if is_granted() then
+  begin_our_run(now_ms())
+  return take(0)
+end
 
 --#include "queue/queue.lua"
---#include "queue/runs.lua"
 -- The lock is free. The caller gets it unless others come first.
 restore_place()
 settle_missed_grant(WAITER ~= '' and client_of(WAITER) or OWNER:sub(1, 36))
