@@ -651,7 +651,7 @@ local IN_CASES = {
     "queue.lua:hand_over", "write_record(record, record.turns + 1, 0, record.holders, record.run, record.till)", "" },
   { "run_expired", "…or a wait that ends gives an expired lock to waiters although it is Redisson's turn",
     "leave.lua:serve_next", "if record and record.turns > 0 then return pass_on(heads) == 3 and 3 or 0 end", "" },
-  { "run_granted", "a granted waiter that finds the lock free does not begin a run of ours", "acquiring.lua",
+  { "run_granted", "a granted waiter that finds the lock free does not begin our run", "acquiring.lua",
     "if is_granted() then begin_our_run(now_ms()) return", "if is_granted() then return" },
   { "run_uncounted", "…or at most three of our clients, however many clients of Redisson's were seen", "turns.lua:add_turn",
     "math.max(MIN_TURNS, tonumber(record.holders) or math.huge)", "MIN_TURNS" },
