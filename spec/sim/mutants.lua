@@ -737,6 +737,8 @@ local IN_CASES = {
     "not is_newer(member or '') and", "member and not is_newer(member) and" },
   { "rw_run_alone_endless", "…or its record has no TTL then", "rw_queue.lua:pass_on",
     "redis.call('PEXPIRE', QUEUE, MAX_LISTEN_MS)", "redis.call('PERSIST', QUEUE)" },
+  { "rw_run_expires", "…or its waiters behind dead ones expire with it", "rw_queue.lua:pass_on",
+    "if is_ours and not first_in_line() then", "if is_ours and not member then" },
   { "rw_run_dropped", "…or an acquire removes its record", "rw_queue.lua:serve",
     "if not (state.mode or in_our_run()) or", "if not state.mode or" },
   { "rw_turn_missed", "Redisson's thread that is about to wait misses the release",

@@ -837,6 +837,18 @@ case("our run continues without a waiter after a dead one, but does not skip one
   end
 end)
 
+case("our run keeps the queue's TTL if a live writer waits behind very many dead ones", function(c)
+  c.listen(CHANNEL)
+  listen_as(c, B)
+  writes(c, WRITER)
+  queued(c, -T0_MS, "1f 1 0 0 50")
+  for i = 1, 2500 do queued(c, T0 + i, member("w", C, i)) end
+  queued(c, T0 + 3000, member("w", B, 3))
+  c.cmd("PEXPIRE", QUEUE, 120000)
+  c.same(3, release(c, WRITER))
+  c.same(120000, c.cmd("PTTL", QUEUE))
+end)
+
 case("our run that continues with readers lets Redisson's readers in, too", function(c)
   local java = c.listen(CHANNEL)
   listen_as(c, B)

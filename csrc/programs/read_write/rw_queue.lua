@@ -250,7 +250,7 @@ local function pass_on(payload)
     announce_free(payload)
     return 1
   end
-  if is_ours and not member then redis.call('PEXPIRE', QUEUE, MAX_LISTEN_MS) end
+  if is_ours and not first_in_line() then redis.call('PEXPIRE', QUEUE, MAX_LISTEN_MS) end
   local _, _, more = serve(nil)
   local mode = redis.call('HGET', LOCK, 'mode')
   if not mode or foreign and mode == 'read' then announce_free(payload) end
