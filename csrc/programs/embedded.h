@@ -34,7 +34,7 @@ enum hf_program_id {
 };
 
 enum hf_segment_id {
-    HF_NO_SEGMENT, ACQUIRE_1, ACQUIRE_3, ACQUIRE_4, ACQUIRE_5, ACQUIRE_ALL_1, ACQUIRING_1,
+    HF_NO_SEGMENT, ACQUIRE_1, ACQUIRE_2, ACQUIRE_5, ACQUIRE_6, ACQUIRE_ALL_1, ACQUIRING_1,
     ACQUIRING_2, ACQUIRING_3, ACQUIRING_4, ACQUIRING_5, AHEAD_1, AHEAD_2, BEGIN_1, BEGIN_2,
     BEHIND_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, COMPLETE_1, COMPLETE_2, DRAWING_1, DRAWING_2,
     DUE_2, DUE_3, EXTEND_2, EXTEND_4, FAIR_ACQUIRE_1, FAIR_ACQUIRE_2, FAIR_ACQUIRE_3,
@@ -47,24 +47,25 @@ enum hf_segment_id {
     LATCH_DELETE_1, LATCH_DOWN_1, LATCH_SET_1, LEAVE_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_1,
     MEMBERS_2, NEXT_BEHIND_RECORD_1, NOTE_1, NOTE_3, NOTIFYING_1, ONCE_1, OWNERS_1, OWNERS_3,
     PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, PERMIT_ACQUIRE_1, PERMIT_ACQUIRE_10,
-    PERMIT_ACQUIRE_11, PERMIT_ACQUIRE_2, PERMIT_ACQUIRE_3, PERMIT_ACQUIRE_4, PERMIT_ACQUIRE_5,
-    PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_7, PERMIT_ACQUIRE_8, PERMIT_ACQUIRE_9, PERMIT_EXTEND_1,
-    PERMIT_EXTEND_2, PERMIT_GRANTING_1, PERMIT_INFO_2, PERMIT_INFO_3, PERMIT_LEAVE_1, PERMIT_NOW_1,
-    PERMIT_NOW_2, PERMIT_PASSING_1, PERMIT_QUEUE_1, PERMIT_QUEUE_2, PERMIT_RELEASE_1,
-    PERMIT_RELEASE_2, PERMIT_RELEASE_3, PERMIT_RELEASE_4, PERMIT_RELEASE_5, PERMIT_RELEASE_6,
-    PERMIT_RELEASE_7, PERMIT_RELEASE_8, PERMIT_RELEASE_9, PERMIT_RENEW_1, PERMIT_SET_1, PERMITS_1,
-    PERMITS_2, PERMITS_3, PLACING_1, PLAIN_2, PLAIN_4, PLAIN_6, POOL_1, POOL_2, POOL_CHANGES_1,
-    POOL_CHANGES_2, POOL_CHANGES_3, QUEUE_1, QUEUE_2, QUEUEING_1, QUEUEING_2, RAISE_2, RANGES_1,
-    READ_INTEGER_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, RELEASE_1, RELEASE_10, RELEASE_2,
-    RELEASE_3, RELEASE_4, RELEASE_5, RELEASE_7, RELEASE_8, RELEASE_9, RELEASE_ALL_1, RENEW_1,
-    RUNS_2, RUNS_3, RW_1, RW_ACQUIRE_1, RW_ACQUIRE_2, RW_ACQUIRE_3, RW_ACQUIRE_4, RW_ACQUIRE_5,
-    RW_ACQUIRE_6, RW_ACQUIRE_7, RW_EXTEND_1, RW_EXTEND_2, RW_FORCE_1, RW_INFO_2, RW_LEAVE_1,
-    RW_QUEUE_1, RW_QUEUE_2, RW_RELEASE_1, RW_RELEASE_2, RW_RENEW_1, RW_SETTLING_1, RW_TOKEN_1,
-    SEMAPHORE_1, SEMAPHORE_2, SEMAPHORE_ACQUIRE_1, SEMAPHORE_ACQUIRE_2, SEMAPHORE_DELETE_1,
-    SEMAPHORE_DRAIN_1, SEMAPHORE_GIVING_1, SEMAPHORE_LEAVE_1, SEMAPHORE_RELEASE_1, SEMAPHORE_SET_1,
-    SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, SEMAPHORE_TURNS_2, SETTLING_1, SHARDED_2, SHARDED_4,
-    SHARDED_6, SHORTENED_1, SILENT_2, SILENT_4, STRING_10, STRING_14, STRING_2, STRING_4, STRING_6,
-    STRING_8, TIMES_1, TIMES_2, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, TURNS_1, WAIT_1
+    PERMIT_ACQUIRE_11, PERMIT_ACQUIRE_12, PERMIT_ACQUIRE_13, PERMIT_ACQUIRE_2, PERMIT_ACQUIRE_3,
+    PERMIT_ACQUIRE_4, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_7, PERMIT_ACQUIRE_8,
+    PERMIT_ACQUIRE_9, PERMIT_EXTEND_1, PERMIT_EXTEND_2, PERMIT_GRANTING_1, PERMIT_INFO_2,
+    PERMIT_INFO_3, PERMIT_LEAVE_1, PERMIT_NOW_1, PERMIT_NOW_2, PERMIT_PASSING_1, PERMIT_QUEUE_1,
+    PERMIT_QUEUE_2, PERMIT_RELEASE_1, PERMIT_RELEASE_2, PERMIT_RELEASE_3, PERMIT_RELEASE_4,
+    PERMIT_RELEASE_5, PERMIT_RELEASE_6, PERMIT_RELEASE_7, PERMIT_RELEASE_8, PERMIT_RELEASE_9,
+    PERMIT_RENEW_1, PERMIT_SET_1, PERMITS_1, PERMITS_2, PERMITS_3, PLACING_1, PLAIN_2, PLAIN_4,
+    PLAIN_6, POOL_1, POOL_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, QUEUE_1, QUEUE_2,
+    QUEUEING_1, QUEUEING_2, RAISE_2, RANGES_1, READ_INTEGER_1, RECORD_2, RECORD_3, RECORD_4,
+    RECORD_5, RELEASE_1, RELEASE_10, RELEASE_2, RELEASE_3, RELEASE_4, RELEASE_5, RELEASE_7,
+    RELEASE_8, RELEASE_9, RELEASE_ALL_1, RENEW_1, RUNS_2, RUNS_3, RW_1, RW_ACQUIRE_1, RW_ACQUIRE_2,
+    RW_ACQUIRE_3, RW_ACQUIRE_4, RW_ACQUIRE_5, RW_ACQUIRE_6, RW_ACQUIRE_7, RW_EXTEND_1, RW_EXTEND_2,
+    RW_FORCE_1, RW_INFO_2, RW_LEAVE_1, RW_QUEUE_1, RW_QUEUE_2, RW_RELEASE_1, RW_RELEASE_2,
+    RW_RENEW_1, RW_SETTLING_1, RW_TOKEN_1, SEMAPHORE_1, SEMAPHORE_2, SEMAPHORE_ACQUIRE_1,
+    SEMAPHORE_ACQUIRE_2, SEMAPHORE_DELETE_1, SEMAPHORE_DRAIN_1, SEMAPHORE_GIVING_1,
+    SEMAPHORE_LEAVE_1, SEMAPHORE_RELEASE_1, SEMAPHORE_SET_1, SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1,
+    SEMAPHORE_TURNS_2, SETTLING_1, SHARDED_2, SHARDED_4, SHARDED_6, SHORTENED_1, SILENT_2,
+    SILENT_4, STRING_10, STRING_14, STRING_2, STRING_4, STRING_6, STRING_8, TIMES_1, TIMES_2,
+    TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, TURNS_1, WAIT_1
 };
 
 static const char *const hf_segment_table[] = {
@@ -72,18 +73,22 @@ static const char *const hf_segment_table[] = {
     "local LOCK, COUNTER, QUEUE, RELEASES, OWNER = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]\n"
     "local SHORT, LEASE, TOKEN_TTL = not ARGV[4], ARGV[2], ARGV[3]\n"
     "if not SHORT then LEASE, TOKEN_TTL = ARGV[5], ARGV[6] end\n"
-    "local FREE = (SHORT or ARGV[3] == '0' and ARGV[7] == '') and call('EXISTS', LOCK, QUEUE) == 0\n",
-    [ACQUIRE_3] = "return TOKEN\n"
-    "end\n"
-    "ARGV = SHORT and { OWNER, '2000', '0', '0', LEASE, TOKEN_TTL, '' } or ARGV\n"
-    "local GRANT_MS = ARGV[2]\n"
-    "if ARGV[3] == '0' then\n",
-    [ACQUIRE_4] = "local WAITER, ttl_ms = ARGV[7], holder and call('PTTL', LOCK) or 0\n"
+    "local FREE\n"
+    "do\n"
+    "local IS_NEW, WAITER, holder = SHORT or ARGV[3] == '0', SHORT and '' or ARGV[7], nil\n"
+    "FREE = IS_NEW and WAITER == '' and call('EXISTS', LOCK, QUEUE) == 0\n"
+    "if IS_NEW and not FREE then\n",
+    [ACQUIRE_2] = "FREE = WAITER ~= '' and not holder and call('EXISTS', LOCK, QUEUE) == 0\n"
+    "end\n",
+    [ACQUIRE_5] = "local ttl_ms = holder and call('PTTL', LOCK) or 0\n"
     "if ttl_ms > 0 and holder ~= OWNER and holder:byte(15) == 56 and holder:byte(37) == 58 then\n"
     "if WAITER == '' then return { 0, ttl_ms, 0, 0, '' } end\n"
-    "local time = call('TIME')\n",
-    [ACQUIRE_5] = "end\n"
-    "end\n",
+    "local time, MAY_BE_FIRST = call('TIME'), holder:byte(38) ~= 48\n"
+    "local last = (call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2] or 0) + 0\n",
+    [ACQUIRE_6] = "end\n"
+    "end\n"
+    "ARGV = SHORT and { OWNER, '2000', '0', '0', LEASE, TOKEN_TTL, '' } or ARGV\n"
+    "local GRANT_MS = ARGV[2]\n",
     [ACQUIRE_ALL_1] = "local LEASE, TOKEN_TTL = ARGV[3], ARGV[4]\n"
     "local function select_lock(i)\n"
     "LOCK, COUNTER, QUEUE, RELEASES = KEYS[4 * i - 3], KEYS[4 * i - 2], KEYS[4 * i - 1], KEYS[4 * i]\n"
@@ -226,21 +231,23 @@ static const char *const hf_segment_table[] = {
     "if ARGV[7] ~= '' then redis.call('ZREM', QUEUE, ARGV[7]) end\n"
     "return { 3, stored[2] }\n"
     "end\n",
-    [BEHIND_1] = "local last = (call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2] or 0) + 0\n"
-    "if last > FRONT_MAX and last < PLACE_END then\n"
+    [BEHIND_1] = "if last > FRONT_MAX and last < PLACE_END or MAY_BE_FIRST and last <= 0 then\n"
     "local place = time[1] .. ('00000' .. time[2]):sub(-6)\n"
     "local us = place + 0\n"
     "if us <= last then\n"
     "local low = (last + 1) % 1e7\n"
     "place = string.format('%d%07d', (last + 1 - low) / 1e7, low)\n"
     "end\n"
-    "local usual = us - us % LOCK_PROBE_US <= last or us < 6.75e15 and (WAITER:byte(2) ~= 108\n"
-    "or call('ZRANGE', QUEUE, '0', '0')[1]:byte(2) == 102)\n"
+    "local usual = us - us % LOCK_PROBE_US <= last or us < 6.75e15 and (last <= 0\n"
+    "or WAITER:byte(2) ~= 108 or call('ZRANGE', QUEUE, '0', '0')[1]:byte(2) == 102)\n"
     "if usual and call('ZADD', QUEUE, 'NX', place, WAITER) == 1 then\n"
-    "return { 0, ttl_ms, call('ZCARD', QUEUE) - 1, 0, place }\n"
+    "if last > 0 then return { 0, ttl_ms, call('ZCARD', QUEUE) - 1, 0, place } end\n"
+    "call('PEXPIRE', QUEUE, QUEUE_MS)\n"
+    "return { 0, ttl_ms, 0, 0, place }\n"
     "end\n"
     "end\n",
-    [CLOCK_2] = "local FRONT_MAX = 1e14\n"
+    [CLOCK_2] = "local QUEUE_MS = 120000\n"
+    "local FRONT_MAX = 1e14\n"
     "local PLACE_END = 9007199254740991\n"
     "local LOCK_PROBE_US = 8000000\n",
     [CLOCK_3] = "local function server_us()\n"
@@ -656,7 +663,7 @@ static const char *const hf_segment_table[] = {
     "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 wish ' .. number)\n"
     "end\n",
     [HASH_10] = "local fields = call('HKEYS', LOCK)\n"
-    "local holder = not fields[2] and fields[1]\n",
+    "holder = not fields[2] and fields[1]\n",
     [HASH_12] = "local LAST_READ = '1'\n"
     "local removed = call('HDEL', LOCK, OWNER) == 1\n",
     [HASH_14] = "do\n"
@@ -715,14 +722,11 @@ static const char *const hf_segment_table[] = {
     "end\n",
     [HASH_4] = "end\n",
     [HASH_6] = "local function set_holds(lock, owner, holds, ms, fingerprint)\n"
-    "if write_hold(lock, owner, holds, fingerprint) > 0 then\n"
-    "if redis.pcall('PEXPIRE', lock, ms) ~= 1 then\n"
-    "redis.call('DEL', lock)\n"
+    "local is_new = write_hold(lock, owner, holds, fingerprint) > 0\n"
+    "if not is_new and redis.call('PTTL', lock) >= tonumber(ms) then return end\n"
+    "if redis.pcall('PEXPIRE', lock, ms) == 1 then return end\n"
+    "if is_new then redis.call('DEL', lock) end\n"
     "redis.call('PEXPIRE', lock, ms)\n"
-    "end\n"
-    "elseif redis.call('PTTL', lock) < tonumber(ms) then\n"
-    "redis.call('PEXPIRE', lock, ms)\n"
-    "end\n"
     "end\n"
     "local KIND_OF_FIELD = { print = 'guard', done = 'guard', by = 'guard', mode = 'read_write' }\n"
     "local function holder_of(lock, owner)\n"
@@ -748,9 +752,7 @@ static const char *const hf_segment_table[] = {
     "0,\n"
     "times(),\n"
     "}\n",
-    [IS_QUEUE_1] = "local function is_queue()\n"
-    "return redis.call('TYPE', QUEUE).ok == 'zset'\n"
-    "end\n",
+    [IS_QUEUE_1] = "local function is_queue() return redis.call('TYPE', QUEUE).ok == 'zset' end\n",
     [KEYS_1] = "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
     "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n",
     [LATCH_1] = "local LATCH, CHANNEL = KEYS[1], KEYS[3]\n",
@@ -1014,7 +1016,20 @@ static const char *const hf_segment_table[] = {
     [PERMIT_ACQUIRE_1] = "local LEASE, TOKEN_TTL, WAITER, PERMITS = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[10])\n"
     "local ENDLESS = 922337203685477\n"
     "if not FREE and PERMITS then\n",
-    [PERMIT_ACQUIRE_10] = "local function record_taken()\n"
+    [PERMIT_ACQUIRE_10] = "local IDS = ids_of(OWNER)\n"
+    "local reclaimed = first_end and first_end <= NOW and reclaim(#IDS - (FREE or 0)) or 0\n"
+    "local own_end = first_end and first_end_of(LEASES, IDS)\n"
+    "local function take()\n"
+    "local token = next_token(TOKEN_TTL, nil, US)\n"
+    "local last = #IDS > 1 and last_end_of(LEASES, IDS) or own_end or 0\n"
+    "take_permits(IDS, math.max(NOW + LEASE, last + 1))\n"
+    "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
+    "return { 1, token }\n"
+    "end\n"
+    "if own_end then return take() end\n"
+    "if FREE and FREE >= #IDS and redis.call('EXISTS', QUEUE) == 0 then return take() end\n",
+    [PERMIT_ACQUIRE_11] = "local none_free = FREE and FREE < 1 and reclaimed == 0\n",
+    [PERMIT_ACQUIRE_12] = "local function record_taken()\n"
     "local members = first_members()\n"
     "local record = record_in(members)\n"
     "if not record or record.turns > 0 then return end\n"
@@ -1038,7 +1053,7 @@ static const char *const hf_segment_table[] = {
     "return { 0, ttl_ms, ahead, listens and 1 or 0, place, overdue_ms }\n"
     "end\n"
     "if none_free and #IDS == 1 then return busy(0, false) end\n",
-    [PERMIT_ACQUIRE_11] = "local total = #IDS > 1 and total_permits() or 0\n"
+    [PERMIT_ACQUIRE_13] = "local total = #IDS > 1 and total_permits() or 0\n"
     "if total > 0 and #IDS > total then return { -5, total } end\n"
     "settle_missed_grants(OWNER:sub(1, 36))\n"
     "restore_place()\n"
@@ -1081,12 +1096,20 @@ static const char *const hf_segment_table[] = {
     [PERMIT_ACQUIRE_3] = "local none_free = WAITER ~= '' and first_end and (FREE or 1) < 1\n"
     "local is_usual = none_free or FREE and FREE > 0\n"
     "local own_end = is_usual and call('ZSCORE', LEASES, id)\n"
+    "local tail_score = is_usual and not own_end\n"
+    "and (call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2] or -1) + 0\n"
+    "local nobody_waits = tail_score == -1\n"
+    "or tail_score == 0 and call('ZRANGE', QUEUE, '0', '0', 'WITHSCORES')[2] == '0'\n"
     "if none_free and not own_end then\n"
     "local ttl_ms = first_end < ENDLESS and first_end - NOW or -1\n",
-    [PERMIT_ACQUIRE_4] = "elseif is_usual and #TOKEN_TTL < 16 and (own_end or call('EXISTS', QUEUE) == 0) then\n"
+    [PERMIT_ACQUIRE_4] = "local last, MAY_BE_FIRST = tail_score, nobody_waits\n"
+    "if nobody_waits then\n",
+    [PERMIT_ACQUIRE_5] = "MAY_BE_FIRST = not foreign\n"
+    "end\n",
+    [PERMIT_ACQUIRE_6] = "elseif is_usual and #TOKEN_TTL < 16 and (own_end or nobody_waits) then\n"
     "local ttl_ms, drawn, token, token_string = TOKEN_TTL, TOKEN_TTL == '0', 0\n"
     "if not drawn then\n",
-    [PERMIT_ACQUIRE_5] = "end\n"
+    [PERMIT_ACQUIRE_7] = "end\n"
     "if drawn then\n"
     "local ms = NOW + LEASE\n"
     "if own_end then ms = math.max(ms, own_end + 1) end\n"
@@ -1097,29 +1120,17 @@ static const char *const hf_segment_table[] = {
     "if WAITER ~= '' then call('ZREM', QUEUE, WAITER) end\n"
     "return { 1, token }\n"
     "end\n"
+    "if tail_score == 0 and WAITER ~= '' then call('ZREM', QUEUE, WAITER) end\n"
     "call('INCRBY', LOCK, '-1')\n",
-    [PERMIT_ACQUIRE_6] = "local added = tonumber(redis.pcall('ZADD', LEASES, 'NX', till, id))\n"
+    [PERMIT_ACQUIRE_8] = "local added = tonumber(redis.pcall('ZADD', LEASES, 'NX', till, id))\n"
     "if not added then\n"
     "call('INCRBY', LOCK, '1')\n"
     "call('ZADD', LEASES, till, id)\n"
     "end\n",
-    [PERMIT_ACQUIRE_7] = "return { 1, token }\n"
+    [PERMIT_ACQUIRE_9] = "return { 1, token }\n"
     "end\n"
     "end\n"
     "end\n",
-    [PERMIT_ACQUIRE_8] = "local IDS = ids_of(OWNER)\n"
-    "local reclaimed = first_end and first_end <= NOW and reclaim(#IDS - (FREE or 0)) or 0\n"
-    "local own_end = first_end and first_end_of(LEASES, IDS)\n"
-    "local function take()\n"
-    "local token = next_token(TOKEN_TTL, nil, US)\n"
-    "local last = #IDS > 1 and last_end_of(LEASES, IDS) or own_end or 0\n"
-    "take_permits(IDS, math.max(NOW + LEASE, last + 1))\n"
-    "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
-    "return { 1, token }\n"
-    "end\n"
-    "if own_end then return take() end\n"
-    "if FREE and FREE >= #IDS and redis.call('EXISTS', QUEUE) == 0 then return take() end\n",
-    [PERMIT_ACQUIRE_9] = "local none_free = FREE and FREE < 1 and reclaimed == 0\n",
     [PERMIT_EXTEND_1] = "local IDS = ids_of(ARGV[1])\n"
     "local first_end = first_end_of(KEYS[1], IDS)\n"
     "if not first_end then return -1 end\n"
@@ -1404,13 +1415,10 @@ static const char *const hf_segment_table[] = {
     "redis.call('ZREM', leases, '')\n"
     "set_end(leases, ids, end_ms)\n"
     "end\n",
-    [PLACING_1] = "local QUEUE_MS = 120000\n"
-    "local function format_place(score)\n"
+    [PLACING_1] = "local function format_place(score)\n"
     "return score > FRONT_MAX and digits(score) or string.format('%.17g', score)\n"
     "end\n"
-    "local function front_place()\n"
-    "return server_us() / 1024\n"
-    "end\n",
+    "local function front_place() return server_us() / 1024 end\n",
     [PLAIN_2] = "local function foreign_waiters(releases, counted)\n"
     "return counted or redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0\n"
     "end\n"
@@ -1434,9 +1442,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "return filtered\n"
     "end\n"
-    "local function lacking(ids)\n"
-    "return filter_taken(ids, false)\n"
-    "end\n"
+    "local function lacking(ids) return filter_taken(ids, false) end\n"
     "local function take_permits(ids, end_ms)\n"
     "local count = #lacking(ids)\n"
     "if count > 0 then FREE = redis.call('INCRBY', LOCK, -count) end\n"
@@ -1458,9 +1464,7 @@ static const char *const hf_segment_table[] = {
     "if #ids > 0 then redis.call('ZREM', LEASES, unpack(ids)) end\n"
     "return add_free(ids)\n"
     "end\n"
-    "local function put_back(ids)\n"
-    "return free_all(filter_taken(ids, true))\n"
-    "end\n"
+    "local function put_back(ids) return free_all(filter_taken(ids, true)) end\n"
     "local function reclaim(wanted)\n"
     "local max_count = math.min(math.max(wanted or 0, MIN_RECLAIM), MAX_RECLAIM)\n"
     "return free_all(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', max_count))\n"
@@ -1468,10 +1472,10 @@ static const char *const hf_segment_table[] = {
     "local function redisson_has_permit()\n",
     [POOL_CHANGES_2] = "local ids = redis.pcall('ZRANGE', LEASES, '0', '9')\n"
     "local foreign = ids.err ~= nil\n"
-    "for _, id in ipairs(ids) do foreign = foreign or id:sub(1, 2) ~= 'hf' end\n"
+    "for i = 1, #ids do foreign = foreign or ids[i]:byte() ~= 104 end\n"
     "if #ids == 10 and not foreign then\n"
     "ids = redis.call('ZRANGE', LEASES, '-10', '-1')\n"
-    "for _, id in ipairs(ids) do foreign = foreign or id:sub(1, 2) ~= 'hf' end\n"
+    "for i = 1, #ids do foreign = foreign or ids[i]:byte() ~= 104 end\n"
     "end\n",
     [POOL_CHANGES_3] = "return foreign\n"
     "end\n"
@@ -1598,7 +1602,7 @@ static const char *const hf_segment_table[] = {
     "end\n",
     [QUEUEING_2] = "local function enqueue()\n"
     "local last = prune_to_last_place()\n"
-    "if last and last < 0 then last = nil end\n"
+    "if last and last <= 0 then last = nil end\n"
     "local place = digits(math.max((last or 0) + 1, server_us()))\n"
     "if redis.call('ZADD', QUEUE, 'NX', place, WAITER) == 1 then\n"
     "if not last then redis.call('PEXPIRE', QUEUE, QUEUE_MS) end\n"
@@ -2495,7 +2499,7 @@ static const char *const hf_segment_table[] = {
     "return holder, holder and holder == owner and 1 or nil, 'lock'\n"
     "end\n",
     [STRING_6] = "call('SET', LOCK, OWNER, 'PX', LEASE)\n",
-    [STRING_8] = "local holder = call('GET', LOCK)\n",
+    [STRING_8] = "holder = call('GET', LOCK)\n",
     [TIMES_1] = "local function since_us(place)\n"
     "return place < FRONT_MAX and place * 1024 or place\n"
     "end\n",
@@ -2573,31 +2577,31 @@ static const char *const hf_segment_table[] = {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "03413cf6f6310aa0af050479a92d0ff6250f8c97", (const unsigned char[]){ACQUIRE_1,
-    FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, FAIR_ACQUIRE_2, HASH_8, HASH_3, ACQUIRE_3,
-    CLOCK_2, HASH_10, ACQUIRE_4, BEHIND_1, ACQUIRE_5, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2,
-    HASH_3, HASH_4, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1,
-    FRESH_3, HASH_6, PLAIN_2, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
-    ACQUIRING_1, FOREIGN_HOLDER_1, FOREIGN_HOLDER_2, ACQUIRING_2, QUEUEING_1, PASSING_OVER_1,
-    PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_3, RUNS_2, RUNS_3, ACQUIRING_4, QUEUE_1,
-    MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_2, DUE_3, TURNS_1, QUEUE_2, ACQUIRING_5, HF_NO_SEGMENT}, 24901,
-    &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE], NULL},
-    {"acquire_all", "fe5e4dbac4c1db85edce13738ba77b14e6da8817", (const unsigned char[]){KEYS_1,
+    {"acquire", "38864452a68e66764645a4fa5c86e32b40af15ee", (const unsigned char[]){ACQUIRE_1,
+    HASH_10, ACQUIRE_2, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, FAIR_ACQUIRE_2, HASH_8,
+    HASH_3, FAIR_ACQUIRE_3, CLOCK_2, ACQUIRE_5, BEHIND_1, ACQUIRE_6, CLOCK_2, CLOCK_3, CLOCK_4,
+    CLOCK_5, HASH_2, HASH_3, HASH_4, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
+    RANGES_1, FRESH_3, HASH_6, PLAIN_2, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
+    RECORD_5, ACQUIRING_1, FOREIGN_HOLDER_1, FOREIGN_HOLDER_2, ACQUIRING_2, QUEUEING_1,
+    PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_3, RUNS_2, RUNS_3,
+    ACQUIRING_4, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1,
+    GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, ACQUIRING_5, HF_NO_SEGMENT},
+    25245, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE], NULL},
+    {"acquire_all", "e04d208bf59839e7ba06bd347a32f4f2ef7854e1", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     PLAIN_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, ACQUIRE_ALL_1,
-    HF_NO_SEGMENT}, 15723, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL], NULL},
-    {"begin", "fbb9689b14576331bbc4596c38371b8c436f6a30", (const unsigned char[]){KEYS_1, CLOCK_2,
+    HF_NO_SEGMENT}, 15743, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL], NULL},
+    {"begin", "7bad4678e6fc791ca6e7583aca55d8f88c152519", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, BEGIN_1, FRESH_1, FRESH_3, HASH_6, PLAIN_2, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, BEGIN_2, ACQUIRING_1, FOREIGN_HOLDER_1, FOREIGN_HOLDER_2,
     ACQUIRING_2, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2,
     ACQUIRING_3, RUNS_2, RUNS_3, ACQUIRING_4, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2,
-    ACQUIRING_5, HF_NO_SEGMENT}, 22911, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN], NULL},
-    {"complete", "be85a8acc8b5c78c7a3f8775d9c5e1eddf6197ba", (const unsigned char[]){KEYS_1,
+    ACQUIRING_5, HF_NO_SEGMENT}, 22932, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN], NULL},
+    {"complete", "a7db41790fe6d62c1d31cc398c43c737f43c9af0", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PLAIN_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
@@ -2606,41 +2610,41 @@ static const hf_program hf_program_table[] = {
     {"extend", "06741eed14a9845df4dac7708af6190751fdf9cd", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, EXTEND_2, FAIR_EXTEND_2, PLAIN_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1569,
     &hf_program_table[HF_PROGRAM_SHARDED_EXTEND], NULL},
-    {"fair_acquire", "ccaaf2300bfb3cb312eb9613ca050fc350a26c1b", (const unsigned char[]){KEYS_1,
+    {"fair_acquire", "17dae167248f8c21cb7331543e1969b14ad9703a", (const unsigned char[]){KEYS_1,
     FRESH_1, FAIR_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, FAIR_ACQUIRE_2, HASH_8,
     HASH_3, FAIR_ACQUIRE_3, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
     RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, FAIR_ACQUIRE_4, FRESH_3, PLAIN_2, FAIR_QUEUE_1,
-    RECORD_3, FAIR_QUEUE_2, FAIR_ACQUIRE_5, HF_NO_SEGMENT}, 11787,
+    RECORD_3, FAIR_QUEUE_2, FAIR_ACQUIRE_5, HF_NO_SEGMENT}, 11831,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE], NULL},
     {"fair_extend", "d11a2790646c0548d46441428cbea4d48eedd2b2", (const unsigned char[]){HASH_2,
     HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, PLAIN_2, FAIR_EXTEND_3, HF_NO_SEGMENT}, 1405,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_EXTEND], NULL},
-    {"fair_force", "7faa6f461a1dda2645b6333ec0bad157f5ce9bad", (const unsigned char[]){KEYS_1,
+    {"fair_force", "359b8033b51b3adb298168787328b7a590655fd3", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4, HASH_6, PLAIN_2, FAIR_QUEUE_1,
     RECORD_3, FAIR_QUEUE_2, FAIR_PASSING_1, OWNERS_3, FAIR_FORCE_2, FORCE_2, FAIR_FORCE_3,
-    HF_NO_SEGMENT}, 6535, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE], NULL},
-    {"fair_info", "46ee79307f5dd0b0ef358acdc03e412b4801afef", (const unsigned char[]){HASH_2,
+    HF_NO_SEGMENT}, 6579, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE], NULL},
+    {"fair_info", "9a0abb72b7e5044c351b9ceaf5ed97ed18a681f0", (const unsigned char[]){HASH_2,
     HASH_3, HASH_4, HASH_6, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, AHEAD_1, FAIR_INFO_2,
-    HF_NO_SEGMENT}, 2432, NULL, NULL},
-    {"fair_leave", "ef04e97e7bde823c1e1d33a338ca7fe3a9e9e37e", (const unsigned char[]){KEYS_1,
+    HF_NO_SEGMENT}, 2476, NULL, NULL},
+    {"fair_leave", "824643d9e717dc03c1e2cb33b1be3e6eb48e98ea", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4, HASH_6, PLAIN_2, FAIR_QUEUE_1,
-    RECORD_3, FAIR_QUEUE_2, FAIR_PASSING_1, FAIR_LEAVE_1, HF_NO_SEGMENT}, 5847,
+    RECORD_3, FAIR_QUEUE_2, FAIR_PASSING_1, FAIR_LEAVE_1, HF_NO_SEGMENT}, 5891,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_LEAVE], NULL},
-    {"fair_release", "a9e3b4db121d85900844585b7b8641a475274abb", (const unsigned char[]){KEYS_1,
+    {"fair_release", "55292209e70385c8aefa3f7c2c227ab9f527a1a6", (const unsigned char[]){KEYS_1,
     FAIR_RELEASE_1, HASH_2, HASH_3, HASH_4, HASH_6, FAIR_RELEASE_2, CLOCK_2, CLOCK_3, CLOCK_4,
     CLOCK_5, PLAIN_2, FAIR_QUEUE_1, RECORD_3, FAIR_QUEUE_2, FAIR_PASSING_1, FAIR_RELEASE_3,
-    HF_NO_SEGMENT}, 5768, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE], NULL},
+    HF_NO_SEGMENT}, 5812, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE], NULL},
     {"fence", "3a01f5a7c9af65d07fde71be9f7c49f558d5b8c9", (const unsigned char[]){FENCE_1,
     HF_NO_SEGMENT}, 1927, NULL, NULL},
-    {"force", "750c8a475fa429b33a3c25844cca8018477d08dd", (const unsigned char[]){KEYS_1, CLOCK_2,
+    {"force", "18e2d000188d8d3b36ae7e7ef49f114e5124378c", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PLAIN_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3,
-    HF_NO_SEGMENT}, 15275, &hf_program_table[HF_PROGRAM_SHARDED_FORCE], NULL},
-    {"info", "da1c8fc8f60555f921bfd6c4593a064a00323afb", (const unsigned char[]){HASH_2, HASH_3,
+    HF_NO_SEGMENT}, 15295, &hf_program_table[HF_PROGRAM_SHARDED_FORCE], NULL},
+    {"info", "11b290cc05cdc839fcf80f6ac5ebc0d4f0f6384d", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, HASH_6, AHEAD_1, AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, INFO_2,
-    HF_NO_SEGMENT}, 2857, NULL, NULL},
+    HF_NO_SEGMENT}, 2901, NULL, NULL},
     {"latch_delete", "2384358d105477a0700155092865fec4661ae48b", (const unsigned char[]){PLAIN_2,
     LATCH_1, READ_INTEGER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3, LATCH_4, LATCH_DELETE_1,
     HF_NO_SEGMENT}, 1312, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DELETE], NULL},
@@ -2650,41 +2654,41 @@ static const hf_program hf_program_table[] = {
     {"latch_set", "e71237b7ce59d13ec6e412be8c76effb964d49ae", (const unsigned char[]){PLAIN_2,
     LATCH_1, READ_INTEGER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3, LATCH_4, LATCH_SET_1,
     HF_NO_SEGMENT}, 1273, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET], NULL},
-    {"leave", "0fba2b1ea393a2722bb4385e7b66be789db8c09e", (const unsigned char[]){KEYS_1, CLOCK_2,
+    {"leave", "e23283e7ef5043ca00fe13535e6ff1f36c783a0d", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PLAIN_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, IS_QUEUE_1, FORGETTING_1,
-    NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 16996, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE],
+    NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 17016, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE],
     NULL},
-    {"mutex_acquire", "9303b1ebb445859f78920f0cb9caf5ff8550ae82",
-    (const unsigned char[]){ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2,
-    FAIR_ACQUIRE_2, STRING_6, ACQUIRE_3, CLOCK_2, STRING_8, ACQUIRE_4, BEHIND_1, ACQUIRE_5,
+    {"mutex_acquire", "c82b7d3328fd8f70f6390b6ead027718e27c341d",
+    (const unsigned char[]){ACQUIRE_1, STRING_8, ACQUIRE_2, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2,
+    FREE_2, FAIR_ACQUIRE_2, STRING_6, FAIR_ACQUIRE_3, CLOCK_2, ACQUIRE_5, BEHIND_1, ACQUIRE_6,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, STRING_2, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2, TOKEN_3,
     TOKEN_4, TOKEN_5, RANGES_1, FRESH_3, STRING_4, SILENT_2, OWNERS_3, PLACING_1, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, ACQUIRING_1, FOREIGN_HOLDER_1, FOREIGN_HOLDER_2, ACQUIRING_2,
     QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_3, RUNS_2,
     RUNS_3, ACQUIRING_4, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1,
     GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, ACQUIRING_5, HF_NO_SEGMENT},
-    23760, NULL, NULL},
+    24084, NULL, NULL},
     {"mutex_extend", "0cfdc1741361b9805641544de666ac64e9af4ccb", (const unsigned char[]){STRING_2,
     EXTEND_2, FAIR_EXTEND_2, SILENT_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1103, NULL, NULL},
-    {"mutex_force", "40e3de681be8331fbd4b0809c58c4c95e8ec49a8", (const unsigned char[]){KEYS_1,
+    {"mutex_force", "4f34f599af7ff73886025513c16af5d317b42e47", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, STRING_2,
     STRING_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, SILENT_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3,
     HF_NO_SEGMENT}, 14307, NULL, NULL},
-    {"mutex_info", "5faecfb36f85a56c130496421a1d0eed0a54b7f0", (const unsigned char[]){STRING_2,
+    {"mutex_info", "c64597b5b600a4fae266b5e0d3a9ad1f44725567", (const unsigned char[]){STRING_2,
     STRING_4, AHEAD_1, AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, INFO_2,
-    HF_NO_SEGMENT}, 2039, NULL, NULL},
-    {"mutex_leave", "03a4c0dbd09e17e1aa57b11aaf9b8e1d8dbf1a35", (const unsigned char[]){KEYS_1,
+    HF_NO_SEGMENT}, 2063, NULL, NULL},
+    {"mutex_leave", "847f7a2ed383c85c0eb5c607a59bee954505c183", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, STRING_2,
     STRING_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, SILENT_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, IS_QUEUE_1, FORGETTING_1,
     NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 16028, NULL, NULL},
-    {"mutex_release", "f7417a26a6a9f51d5115c8f7869c58a840ee984e",
+    {"mutex_release", "35f806fc6d1d299fb0e831814074386ae3fed71d",
     (const unsigned char[]){RELEASE_1, STRING_2, RELEASE_2, STRING_4, RELEASE_3, STRING_10,
     RELEASE_4, SILENT_4, RELEASE_5, STRING_2, SILENT_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, RELEASE_7, MEMBER_2, MEMBER_3, RECORD_2,
@@ -2697,57 +2701,58 @@ static const hf_program hf_program_table[] = {
     RENEW_1, HF_NO_SEGMENT}, 556, NULL, NULL},
     {"once", "3fd81f4fee2805c6fa4e673212ceb13345c2c361", (const unsigned char[]){ONCE_1,
     HF_NO_SEGMENT}, 1558, NULL, NULL},
-    {"permit_acquire", "da4afde86ba311c34d581c0bc2bff5034aa771b9", (const unsigned char[]){KEYS_1,
+    {"permit_acquire", "e0d3c3ca3182b97da8e8e2031fcbb2b767408e71", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, READ_INTEGER_1, POOL_2, PERMIT_ACQUIRE_1, PLAIN_2,
-    PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2, BEHIND_1, PERMIT_ACQUIRE_4, DRAWING_1,
-    TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_7, CLOCK_2, CLOCK_3,
-    CLOCK_4, CLOCK_5, PERMITS_1, PERMITS_2, PERMITS_3, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
-    POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, PERMIT_ACQUIRE_8, OWNERS_1, PLACING_1,
-    RECORD_2, RECORD_3, RECORD_4, RECORD_5, PLAIN_2, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
-    PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, FOREIGN_HOLDER_1, PERMIT_ACQUIRE_10,
-    PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
-    SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_ACQUIRE_11, HF_NO_SEGMENT},
-    23398, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE], NULL},
-    {"permit_extend", "0ccbc3f56b867d150a6f89bd6101f2a64eac3fb5", (const unsigned char[]){CLOCK_2,
+    PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2, PERMIT_ACQUIRE_4, POOL_CHANGES_2,
+    PERMIT_ACQUIRE_5, BEHIND_1, PERMIT_ACQUIRE_6, DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_7,
+    PERMIT_ACQUIRE_8, PERMIT_ACQUIRE_9, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, PERMITS_1, PERMITS_2,
+    PERMITS_3, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3,
+    PERMIT_ACQUIRE_10, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PLAIN_2,
+    QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_11,
+    FOREIGN_HOLDER_1, PERMIT_ACQUIRE_12, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
+    MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, FORGET_RECORD_1,
+    PERMIT_ACQUIRE_13, HF_NO_SEGMENT}, 24152, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE],
+    NULL},
+    {"permit_extend", "ec8ba36cccbcd6cbe173b539a3fc486c04e6347b", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2,
-    PERMITS_3, PERMIT_EXTEND_1, PLAIN_2, SHORTENED_1, PERMIT_EXTEND_2, HF_NO_SEGMENT}, 2883,
+    PERMITS_3, PERMIT_EXTEND_1, PLAIN_2, SHORTENED_1, PERMIT_EXTEND_2, HF_NO_SEGMENT}, 2907,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_EXTEND], NULL},
-    {"permit_info", "38aadf8ff703d2a5fdcf605a4e9122521dca1371", (const unsigned char[]){CLOCK_2,
+    {"permit_info", "33e708f82f12688bceb05de7e3275363746ecedd", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, PERMIT_INFO_2, AHEAD_1, AHEAD_2, READ_INTEGER_1,
-    PERMIT_INFO_3, HF_NO_SEGMENT}, 2229, NULL, NULL},
-    {"permit_leave", "5aa22ab82d4cd49c478d7749b0aebd3be0eeac54", (const unsigned char[]){KEYS_1,
+    PERMIT_INFO_3, HF_NO_SEGMENT}, 2253, NULL, NULL},
+    {"permit_leave", "efa85a48babfd8ea9c84a947e8b40fafc6f1ed65", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1, READ_INTEGER_1, POOL_2, POOL_CHANGES_1,
     POOL_CHANGES_2, POOL_CHANGES_3, PLAIN_2, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
     RECORD_5, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
     MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1,
-    PERMIT_PASSING_1, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_1, HF_NO_SEGMENT}, 17045,
+    PERMIT_PASSING_1, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_1, HF_NO_SEGMENT}, 17027,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE], NULL},
-    {"permit_release", "73a5bde489d2178fc85974692b48512e43e22580", (const unsigned char[]){KEYS_1,
+    {"permit_release", "482b9e3d87b7e34f1b73b62c0cc8485c3436b788", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, READ_INTEGER_1, POOL_2, PERMIT_RELEASE_1,
     PERMITS_2, PERMIT_RELEASE_2, PLAIN_6, PERMIT_RELEASE_3, POOL_CHANGES_2, PERMIT_RELEASE_4,
-    DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_RELEASE_5, PERMITS_2, PERMIT_RELEASE_6, PERMIT_ACQUIRE_6,
+    DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_RELEASE_5, PERMITS_2, PERMIT_RELEASE_6, PERMIT_ACQUIRE_8,
     PERMIT_RELEASE_7, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, PERMITS_1, PERMITS_2, PERMITS_3, TOKEN_2,
     TOKEN_3, TOKEN_4, TOKEN_5, PLAIN_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3,
     PERMIT_RELEASE_8, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1,
-    PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 18799,
+    PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 18763,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE], NULL},
-    {"permit_renew", "32fb92b3f177dda0b894f32102c275e297acb698", (const unsigned char[]){CLOCK_2,
+    {"permit_renew", "5b411f79d8370c7c2cabfd8443fa5b3a95a25d93", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2,
-    PERMITS_3, PERMIT_RENEW_1, HF_NO_SEGMENT}, 2136, NULL, NULL},
-    {"permit_set", "ec52fd3a37650906c443622db53b082e4fc69ee5", (const unsigned char[]){KEYS_1,
+    PERMITS_3, PERMIT_RENEW_1, HF_NO_SEGMENT}, 2160, NULL, NULL},
+    {"permit_set", "02cb4ef2b536aee3586a57bcd9929b9a1519c0b9", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1, READ_INTEGER_1, POOL_2, POOL_CHANGES_1,
     POOL_CHANGES_2, POOL_CHANGES_3, PLAIN_2, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
     RECORD_5, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
     MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1,
-    PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT}, 15954,
+    PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT}, 15936,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET], NULL},
-    {"raise", "8695dae66ad43a30335429d422d8b3630c57854c", (const unsigned char[]){CLOCK_2, CLOCK_3,
-    CLOCK_4, CLOCK_5, TOKEN_2, RAISE_2, HF_NO_SEGMENT}, 1136, NULL, NULL},
-    {"release", "3670ae09c6c318ee09e59f30db5e7da7ac6a6326", (const unsigned char[]){RELEASE_1,
+    {"raise", "88a9349540853d8033a79a277bd95a0bfdb831cc", (const unsigned char[]){CLOCK_2, CLOCK_3,
+    CLOCK_4, CLOCK_5, TOKEN_2, RAISE_2, HF_NO_SEGMENT}, 1160, NULL, NULL},
+    {"release", "2c7beb53baa3687b207a2016157cf6e8ee6a0e42", (const unsigned char[]){RELEASE_1,
     HASH_2, HASH_3, HASH_4, RELEASE_2, HASH_6, RELEASE_3, HASH_12, RELEASE_4, PLAIN_4, RELEASE_5,
     HASH_14, DUE_2, HASH_15, PLAIN_6, CLOCK_2, HASH_16, DRAWING_1, TOKEN_4, DRAWING_2, HASH_17,
     HASH_3, HASH_18, HASH_2, HASH_3, HASH_4, PLAIN_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2,
@@ -2755,44 +2760,44 @@ static const hf_program hf_program_table[] = {
     RECORD_3, RECORD_4, RECORD_5, DUE_2, DUE_3, NEXT_BEHIND_RECORD_1, HASH_21, RELEASE_8,
     GRANTING_2, RELEASE_9, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 21432,
+    GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 21476,
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE], NULL},
-    {"release_all", "24ae2fa420459289aa1b836eaf3fd23d09792a2d", (const unsigned char[]){KEYS_1,
+    {"release_all", "5f80be06541ee89f294dd838e254d442ff17798a", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     PLAIN_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RELEASE_ALL_1, HF_NO_SEGMENT}, 14741,
+    GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RELEASE_ALL_1, HF_NO_SEGMENT}, 14761,
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL], NULL},
     {"renew", "45a55f6ec908cf43b9e8c089f9f5a41e85c05d70", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, RENEW_1, HF_NO_SEGMENT}, 872, NULL, NULL},
-    {"rw_acquire", "6b2ceab2f1358dbaa56001e43832f1eb16b325e2", (const unsigned char[]){KEYS_1,
+    {"rw_acquire", "97ccb19a0a17edb3b695b5f2c5a2d6e88d96578b", (const unsigned char[]){KEYS_1,
     PLAIN_2, RW_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, RW_ACQUIRE_2, HASH_3,
     RW_ACQUIRE_3, HASH_3, RW_ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3,
     TOKEN_4, TOKEN_5, RW_1, RW_ACQUIRE_5, RW_TOKEN_1, RW_ACQUIRE_6, OWNERS_1, PLACING_1, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3,
     QUEUEING_2, TIMES_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, TURNS_1,
     RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1,
-    FOREIGN_HOLDER_1, FOREIGN_HOLDER_2, RW_ACQUIRE_7, HF_NO_SEGMENT}, 29370,
+    FOREIGN_HOLDER_1, FOREIGN_HOLDER_2, RW_ACQUIRE_7, HF_NO_SEGMENT}, 29371,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE], NULL},
     {"rw_extend", "1041e23fbc19503abd6cc05c6567d5762d12f536", (const unsigned char[]){RW_1,
     RW_EXTEND_1, PLAIN_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 3971,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_EXTEND], NULL},
-    {"rw_force", "e138885009b390afb5fd65508ade8f19ee63958e", (const unsigned char[]){KEYS_1,
+    {"rw_force", "302ea77201532703570515717f5d0fa7fe45817b", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, PLAIN_2,
     RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PASSING_OVER_2,
     RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, TURNS_1, RUNS_2, RUNS_3,
     IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 19391,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE], NULL},
-    {"rw_info", "d7ddd2d8fa805033a87cb8205fd21363fb617b08", (const unsigned char[]){RW_1, AHEAD_1,
-    AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, RW_INFO_2, HF_NO_SEGMENT}, 4285,
+    {"rw_info", "501de3f86ebefb13ab1913792427692d103d62f6", (const unsigned char[]){RW_1, AHEAD_1,
+    AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, RW_INFO_2, HF_NO_SEGMENT}, 4309,
     NULL, NULL},
-    {"rw_leave", "8f816f905965b898175e27ba04d33476de92250b", (const unsigned char[]){KEYS_1,
+    {"rw_leave", "6cbbdfbd98535498d43edfa3a79f3e6dd3810e6d", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, PLAIN_2,
     RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PASSING_OVER_2,
     RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, TURNS_1, RUNS_2, RUNS_3,
     IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, FORGETTING_1, RW_LEAVE_1,
     HF_NO_SEGMENT}, 20777, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE], NULL},
-    {"rw_release", "59e143ea9c8c2087f748fdcc0ac55dc18a1e5a7a", (const unsigned char[]){KEYS_1,
+    {"rw_release", "660b1dd4a7e3611756b01a6906cf8fe053e09b64", (const unsigned char[]){KEYS_1,
     PLAIN_2, RW_RELEASE_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
     RW_1, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PASSING_OVER_2,
     RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, TURNS_1, RUNS_2, RUNS_3,
@@ -2800,10 +2805,10 @@ static const hf_program hf_program_table[] = {
     &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE], NULL},
     {"rw_renew", "37285c861868ad3aec8a9c93ca1d5dccc64b6483", (const unsigned char[]){RW_1,
     RW_RENEW_1, HF_NO_SEGMENT}, 2875, NULL, NULL},
-    {"semaphore_acquire", "e4f5ed714b4f9c5250cfce7b71e175670ea776bd",
+    {"semaphore_acquire", "e6f42f4935e60788f6a05924782c72e126d925e4",
     (const unsigned char[]){SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, SEMAPHORE_TURN_1,
     SEMAPHORE_ACQUIRE_1, PLAIN_2, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2,
-    RECORD_3, RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, SEMAPHORE_ACQUIRE_2, HF_NO_SEGMENT}, 4041,
+    RECORD_3, RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, SEMAPHORE_ACQUIRE_2, HF_NO_SEGMENT}, 4065,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_ACQUIRE], NULL},
     {"semaphore_delete", "b17cc4ca88d5d824267f7542e7b6162bbd9fbf38",
     (const unsigned char[]){SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
@@ -2811,46 +2816,46 @@ static const hf_program hf_program_table[] = {
     {"semaphore_drain", "245c175bc0ed2fc848221a788e30c09c266a9a4a",
     (const unsigned char[]){SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_DRAIN_1, HF_NO_SEGMENT}, 959, NULL, NULL},
-    {"semaphore_leave", "d7176d69ad5c0f2eb3f6d8451f0e59ceb35f966d",
+    {"semaphore_leave", "eb93784083d50bd80048ec01b29e1d3bcb8c52a6",
     (const unsigned char[]){PLAIN_2, SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_LEAVE_1,
-    HF_NO_SEGMENT}, 4890, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_LEAVE], NULL},
-    {"semaphore_release", "c0c127974abf3b957297c1dc2aef7433f12b37c3",
+    HF_NO_SEGMENT}, 4914, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_LEAVE], NULL},
+    {"semaphore_release", "06d3045a51642a2e5b4557da2be41bd8421605dc",
     (const unsigned char[]){PLAIN_2, SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_RELEASE_1,
-    HF_NO_SEGMENT}, 4801, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_RELEASE], NULL},
-    {"semaphore_set", "9114dbf0f1ddc6f065455f8618bcb1aa47e95bcc", (const unsigned char[]){PLAIN_2,
+    HF_NO_SEGMENT}, 4825, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_RELEASE], NULL},
+    {"semaphore_set", "1454b47e3761bd24286a0e8ba20b5e3bac0a2b4e", (const unsigned char[]){PLAIN_2,
     SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3, SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3, RECORD_4, RUNS_2, SEMAPHORE_TURNS_2,
-    TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_SET_1, HF_NO_SEGMENT}, 4881,
+    TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_SET_1, HF_NO_SEGMENT}, 4905,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET], NULL},
-    {"sharded_acquire", "d4eaefcb68eda26bc0756468dcc5f5e02e3d9f55",
-    (const unsigned char[]){ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2,
-    FAIR_ACQUIRE_2, HASH_8, HASH_3, ACQUIRE_3, CLOCK_2, HASH_10, ACQUIRE_4, BEHIND_1, ACQUIRE_5,
-    CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2,
-    TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, FRESH_3, HASH_6, SHARDED_2, OWNERS_3, PLACING_1, RECORD_2,
-    RECORD_3, RECORD_4, RECORD_5, ACQUIRING_1, FOREIGN_HOLDER_1, FOREIGN_HOLDER_2, ACQUIRING_2,
-    QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_3, RUNS_2,
-    RUNS_3, ACQUIRING_4, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1,
-    GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, ACQUIRING_5, HF_NO_SEGMENT},
-    25327, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE]},
-    {"sharded_acquire_all", "ba5e8ea1db69c88f5a8451f2b087120eba73a10f",
+    {"sharded_acquire", "86448f21b0b4b5d9d664753463019b018d9c377f",
+    (const unsigned char[]){ACQUIRE_1, HASH_10, ACQUIRE_2, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2,
+    FREE_2, FAIR_ACQUIRE_2, HASH_8, HASH_3, FAIR_ACQUIRE_3, CLOCK_2, ACQUIRE_5, BEHIND_1,
+    ACQUIRE_6, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4, OWNERS_1,
+    FAIR_ACQUIRE_4, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, FRESH_3, HASH_6, SHARDED_2,
+    OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, ACQUIRING_1, FOREIGN_HOLDER_1,
+    FOREIGN_HOLDER_2, ACQUIRING_2, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3,
+    QUEUEING_2, ACQUIRING_3, RUNS_2, RUNS_3, ACQUIRING_4, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
+    MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1,
+    QUEUE_2, ACQUIRING_5, HF_NO_SEGMENT}, 25671, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE]},
+    {"sharded_acquire_all", "cbd4aca910a1ab0a2d38de5f78f3756a0249b5b3",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2,
-    RUNS_3, ACQUIRE_ALL_1, HF_NO_SEGMENT}, 16149, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE_ALL]},
-    {"sharded_begin", "9613beac23a9e1db2b955ff74ea546d030f60ead", (const unsigned char[]){KEYS_1,
+    RUNS_3, ACQUIRE_ALL_1, HF_NO_SEGMENT}, 16169, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE_ALL]},
+    {"sharded_begin", "12725de8a444b9f29f701e9e1822e31a69518564", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, BEGIN_1, FRESH_1, FRESH_3, HASH_6, SHARDED_2, OWNERS_1, OWNERS_3, PLACING_1,
     RECORD_2, RECORD_3, RECORD_4, RECORD_5, BEGIN_2, ACQUIRING_1, FOREIGN_HOLDER_1,
     FOREIGN_HOLDER_2, ACQUIRING_2, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3,
     QUEUEING_2, ACQUIRING_3, RUNS_2, RUNS_3, ACQUIRING_4, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
     MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1,
-    QUEUE_2, ACQUIRING_5, HF_NO_SEGMENT}, 23337, NULL, &hf_program_table[HF_PROGRAM_BEGIN]},
-    {"sharded_complete", "a78926f50f24f50821602fdd078ccfd70b43d24f",
+    QUEUE_2, ACQUIRING_5, HF_NO_SEGMENT}, 23358, NULL, &hf_program_table[HF_PROGRAM_BEGIN]},
+    {"sharded_complete", "0b184a21dbe483e7bad4e021a84a3f5f52162548",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3,
     RECORD_4, RECORD_5, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
@@ -2860,35 +2865,35 @@ static const hf_program hf_program_table[] = {
     {"sharded_extend", "28542dfb3ec22df09e1886bea46cb3ad0190b9e2", (const unsigned char[]){HASH_2,
     HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, SHARDED_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT},
     1995, NULL, &hf_program_table[HF_PROGRAM_EXTEND]},
-    {"sharded_fair_acquire", "6fc11d7a9c94ee133887b66e3e1096c98182de06",
+    {"sharded_fair_acquire", "874e53aed415b16d410cfe64636c0d5dc0249b96",
     (const unsigned char[]){KEYS_1, FRESH_1, FAIR_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2,
     FREE_2, FAIR_ACQUIRE_2, HASH_8, HASH_3, FAIR_ACQUIRE_3, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, FAIR_ACQUIRE_4,
     FRESH_3, SHARDED_2, FAIR_QUEUE_1, RECORD_3, FAIR_QUEUE_2, FAIR_ACQUIRE_5, HF_NO_SEGMENT},
-    12213, NULL, &hf_program_table[HF_PROGRAM_FAIR_ACQUIRE]},
+    12257, NULL, &hf_program_table[HF_PROGRAM_FAIR_ACQUIRE]},
     {"sharded_fair_extend", "077feca393defe40d588271c277b9be58836585c",
     (const unsigned char[]){HASH_2, HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, SHARDED_2,
     FAIR_EXTEND_3, HF_NO_SEGMENT}, 1831, NULL, &hf_program_table[HF_PROGRAM_FAIR_EXTEND]},
-    {"sharded_fair_force", "8cfba070bacaa0decd15f9a48d907daded476a36",
+    {"sharded_fair_force", "8d4690e2527f9b4fc077d28d0e120a3b8bc02d51",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4,
     HASH_6, SHARDED_2, FAIR_QUEUE_1, RECORD_3, FAIR_QUEUE_2, FAIR_PASSING_1, OWNERS_3,
-    FAIR_FORCE_2, FORCE_2, FAIR_FORCE_3, HF_NO_SEGMENT}, 6961, NULL,
+    FAIR_FORCE_2, FORCE_2, FAIR_FORCE_3, HF_NO_SEGMENT}, 7005, NULL,
     &hf_program_table[HF_PROGRAM_FAIR_FORCE]},
-    {"sharded_fair_leave", "e3841b2ef0998f5d561e8a3f16983299fb2cf922",
+    {"sharded_fair_leave", "0db19d9ef6c228302a6cb3dad4cda13625cdb81f",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4,
     HASH_6, SHARDED_2, FAIR_QUEUE_1, RECORD_3, FAIR_QUEUE_2, FAIR_PASSING_1, FAIR_LEAVE_1,
-    HF_NO_SEGMENT}, 6273, NULL, &hf_program_table[HF_PROGRAM_FAIR_LEAVE]},
-    {"sharded_fair_release", "cfac63895f3f2d8bd01a219616faa0b57b3a5237",
+    HF_NO_SEGMENT}, 6317, NULL, &hf_program_table[HF_PROGRAM_FAIR_LEAVE]},
+    {"sharded_fair_release", "825f22d092ecfa11732e23813c359d91595d09f5",
     (const unsigned char[]){KEYS_1, FAIR_RELEASE_1, HASH_2, HASH_3, HASH_4, HASH_6, FAIR_RELEASE_2,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, SHARDED_2, FAIR_QUEUE_1, RECORD_3, FAIR_QUEUE_2,
-    FAIR_PASSING_1, FAIR_RELEASE_3, HF_NO_SEGMENT}, 6194, NULL,
+    FAIR_PASSING_1, FAIR_RELEASE_3, HF_NO_SEGMENT}, 6238, NULL,
     &hf_program_table[HF_PROGRAM_FAIR_RELEASE]},
-    {"sharded_force", "d7cf4f4062e590ee0f80a2ddfd1c005016d1b398", (const unsigned char[]){KEYS_1,
+    {"sharded_force", "98be83c9cfd90b77667064809603a337bb6f0d32", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_3,
-    HF_NO_SEGMENT}, 15701, NULL, &hf_program_table[HF_PROGRAM_FORCE]},
+    HF_NO_SEGMENT}, 15721, NULL, &hf_program_table[HF_PROGRAM_FORCE]},
     {"sharded_latch_delete", "cfd72cd3d8c92fe3bb18f02c05a0409b08c45b37",
     (const unsigned char[]){SHARDED_2, LATCH_1, READ_INTEGER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,
     LATCH_4, LATCH_DELETE_1, HF_NO_SEGMENT}, 1738, NULL,
@@ -2899,55 +2904,56 @@ static const hf_program hf_program_table[] = {
     {"sharded_latch_set", "20d8f341e68a493527441045fd477fc8758c957f",
     (const unsigned char[]){SHARDED_2, LATCH_1, READ_INTEGER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,
     LATCH_4, LATCH_SET_1, HF_NO_SEGMENT}, 1699, NULL, &hf_program_table[HF_PROGRAM_LATCH_SET]},
-    {"sharded_leave", "496703eca429c2bc4c6bc68ed73b5d41d95a0b3b", (const unsigned char[]){KEYS_1,
+    {"sharded_leave", "a35273ebec80cd7938963119801c629606dd6337", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
     SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, IS_QUEUE_1, FORGETTING_1,
-    NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 17422, NULL, &hf_program_table[HF_PROGRAM_LEAVE]},
-    {"sharded_permit_acquire", "beada9477961126d638ee5bb8b5cb52697113c9a",
+    NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 17442, NULL, &hf_program_table[HF_PROGRAM_LEAVE]},
+    {"sharded_permit_acquire", "58e94def2e63fece2a84434a106b0e5a440c04fc",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, READ_INTEGER_1,
     POOL_2, PERMIT_ACQUIRE_1, SHARDED_2, PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2,
-    BEHIND_1, PERMIT_ACQUIRE_4, DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6,
-    PERMIT_ACQUIRE_7, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, PERMITS_1, PERMITS_2, PERMITS_3, TOKEN_2,
-    TOKEN_3, TOKEN_4, TOKEN_5, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, PERMIT_ACQUIRE_8,
-    OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, SHARDED_2, QUEUEING_1,
-    PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, FOREIGN_HOLDER_1,
-    PERMIT_ACQUIRE_10, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
-    MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_ACQUIRE_11,
-    HF_NO_SEGMENT}, 24250, NULL, &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
-    {"sharded_permit_extend", "0d699f5e4d89d589da13c2ad120ba4c9c23987bc",
+    PERMIT_ACQUIRE_4, POOL_CHANGES_2, PERMIT_ACQUIRE_5, BEHIND_1, PERMIT_ACQUIRE_6, DRAWING_1,
+    TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_7, PERMIT_ACQUIRE_8, PERMIT_ACQUIRE_9, CLOCK_2, CLOCK_3,
+    CLOCK_4, CLOCK_5, PERMITS_1, PERMITS_2, PERMITS_3, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
+    POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, PERMIT_ACQUIRE_10, OWNERS_1, PLACING_1,
+    RECORD_2, RECORD_3, RECORD_4, RECORD_5, SHARDED_2, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
+    PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_11, FOREIGN_HOLDER_1, PERMIT_ACQUIRE_12,
+    PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
+    SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_ACQUIRE_13, HF_NO_SEGMENT},
+    25004, NULL, &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
+    {"sharded_permit_extend", "74bb4163229cb9b1a547b4f096d4d3d31a37e743",
     (const unsigned char[]){CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, PERMIT_EXTEND_1, SHARDED_2, SHORTENED_1,
-    PERMIT_EXTEND_2, HF_NO_SEGMENT}, 3309, NULL, &hf_program_table[HF_PROGRAM_PERMIT_EXTEND]},
-    {"sharded_permit_leave", "f5901c9b15daa0d5f4e5665bfc33619473a13909",
+    PERMIT_EXTEND_2, HF_NO_SEGMENT}, 3333, NULL, &hf_program_table[HF_PROGRAM_PERMIT_EXTEND]},
+    {"sharded_permit_leave", "7442eabff8e4cac03927ac2e9a3e5403e3fa9d9d",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1,
     READ_INTEGER_1, POOL_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, SHARDED_2, OWNERS_1,
     PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PERMIT_GRANTING_1, PASSING_OVER_2,
     PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3,
     PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1, PERMIT_PASSING_1, IS_QUEUE_1, FORGETTING_1,
-    PERMIT_LEAVE_1, HF_NO_SEGMENT}, 17471, NULL, &hf_program_table[HF_PROGRAM_PERMIT_LEAVE]},
-    {"sharded_permit_release", "e8f9e5b2512aca199f05ffdea88ef23478fc3697",
+    PERMIT_LEAVE_1, HF_NO_SEGMENT}, 17453, NULL, &hf_program_table[HF_PROGRAM_PERMIT_LEAVE]},
+    {"sharded_permit_release", "55963c234dea574d39e7cee0f56cfac725f63c97",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, READ_INTEGER_1,
     POOL_2, PERMIT_RELEASE_1, PERMITS_2, PERMIT_RELEASE_2, SHARDED_6, PERMIT_RELEASE_3,
     POOL_CHANGES_2, PERMIT_RELEASE_4, DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_RELEASE_5, PERMITS_2,
-    PERMIT_RELEASE_6, PERMIT_ACQUIRE_6, PERMIT_RELEASE_7, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
+    PERMIT_RELEASE_6, PERMIT_ACQUIRE_8, PERMIT_RELEASE_7, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     PERMITS_1, PERMITS_2, PERMITS_3, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, SHARDED_2, POOL_CHANGES_1,
     POOL_CHANGES_2, POOL_CHANGES_3, PERMIT_RELEASE_8, OWNERS_1, PLACING_1, RECORD_2, RECORD_3,
     RECORD_4, RECORD_5, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, TURNS_1,
-    FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 19400, NULL,
+    FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 19364, NULL,
     &hf_program_table[HF_PROGRAM_PERMIT_RELEASE]},
-    {"sharded_permit_set", "f7d3af82dc07b09c638f61f4f4c7c66c9e56a0e1",
+    {"sharded_permit_set", "a116241bd0218ac9e066f764958f17405c044098",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1,
     READ_INTEGER_1, POOL_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, SHARDED_2, OWNERS_1,
     PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PERMIT_GRANTING_1, PASSING_OVER_2,
     PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3,
     PERMIT_QUEUE_2, TURNS_1, FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT},
-    16380, NULL, &hf_program_table[HF_PROGRAM_PERMIT_SET]},
-    {"sharded_release", "43f95e78ee856241862a230e7f725da9c3f13280",
+    16362, NULL, &hf_program_table[HF_PROGRAM_PERMIT_SET]},
+    {"sharded_release", "d0a5fbdaf847ecf4864298bb3ee1226dba8a0313",
     (const unsigned char[]){RELEASE_1, HASH_2, HASH_3, HASH_4, RELEASE_2, HASH_6, RELEASE_3,
     HASH_12, RELEASE_4, SHARDED_4, RELEASE_5, HASH_14, DUE_2, HASH_15, SHARDED_6, CLOCK_2, HASH_16,
     DRAWING_1, TOKEN_4, DRAWING_2, HASH_17, HASH_3, HASH_18, HASH_2, HASH_3, HASH_4, SHARDED_2,
@@ -2956,14 +2962,14 @@ static const hf_program hf_program_table[] = {
     NEXT_BEHIND_RECORD_1, HASH_21, RELEASE_8, GRANTING_2, RELEASE_9, OWNERS_1, OWNERS_3, PLACING_1,
     RECORD_2, RECORD_3, RECORD_4, RECORD_5, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2,
-    RELEASE_10, HF_NO_SEGMENT}, 22197, NULL, &hf_program_table[HF_PROGRAM_RELEASE]},
-    {"sharded_release_all", "78b5d6f670addccbbbf4e9aeb11d3eed915009df",
+    RELEASE_10, HF_NO_SEGMENT}, 22241, NULL, &hf_program_table[HF_PROGRAM_RELEASE]},
+    {"sharded_release_all", "6c3021716a3ba90d7d665d354532b7cbc4c88793",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2,
     RECORD_3, RECORD_4, RECORD_5, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2,
-    RELEASE_ALL_1, HF_NO_SEGMENT}, 15167, NULL, &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
-    {"sharded_rw_acquire", "15788b43c71d9cd397f34844d7077aced53d71c1",
+    RELEASE_ALL_1, HF_NO_SEGMENT}, 15187, NULL, &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
+    {"sharded_rw_acquire", "b3c88f30ea32e6def052cfec5bea58ef0eeb1200",
     (const unsigned char[]){KEYS_1, SHARDED_2, RW_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2,
     FREE_2, RW_ACQUIRE_2, HASH_3, RW_ACQUIRE_3, HASH_3, RW_ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4,
     CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, RW_ACQUIRE_5, RW_TOKEN_1, RW_ACQUIRE_6,
@@ -2971,48 +2977,48 @@ static const hf_program hf_program_table[] = {
     PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, TIMES_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
     MEMBER_3, MEMBERS_2, TURNS_1, RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2,
     SETTLING_1, RW_SETTLING_1, FOREIGN_HOLDER_1, FOREIGN_HOLDER_2, RW_ACQUIRE_7, HF_NO_SEGMENT},
-    29796, NULL, &hf_program_table[HF_PROGRAM_RW_ACQUIRE]},
+    29797, NULL, &hf_program_table[HF_PROGRAM_RW_ACQUIRE]},
     {"sharded_rw_extend", "89e22ae359c7fbd5944375a43b3738e9b27a3966", (const unsigned char[]){RW_1,
     RW_EXTEND_1, SHARDED_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 4397, NULL,
     &hf_program_table[HF_PROGRAM_RW_EXTEND]},
-    {"sharded_rw_force", "7521142b0438485bb6dfdeac080fe6312b34fd10",
+    {"sharded_rw_force", "fee47ca084dc8b3ab4e64d6944d5c44d458657d4",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RW_1, SHARDED_2, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
     RECORD_5, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     TURNS_1, RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, OWNERS_3, RW_FORCE_1,
     HF_NO_SEGMENT}, 19817, NULL, &hf_program_table[HF_PROGRAM_RW_FORCE]},
-    {"sharded_rw_leave", "cb331deea4c5024ee2ecd54a56dd057dfd48a0f4",
+    {"sharded_rw_leave", "87e297ddf08babdd3bbe62814ea9aa1e454162af",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RW_1, SHARDED_2, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4,
     RECORD_5, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     TURNS_1, RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1,
     FORGETTING_1, RW_LEAVE_1, HF_NO_SEGMENT}, 21203, NULL, &hf_program_table[HF_PROGRAM_RW_LEAVE]},
-    {"sharded_rw_release", "dd782f009cf6b82adc9268f557f94a1be7f72158",
+    {"sharded_rw_release", "78fffd9158337e32c35be6f8fc6169f32e018165",
     (const unsigned char[]){KEYS_1, SHARDED_2, RW_RELEASE_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3,
     RECORD_4, RECORD_5, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, TURNS_1, RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2,
     HF_NO_SEGMENT}, 20358, NULL, &hf_program_table[HF_PROGRAM_RW_RELEASE]},
-    {"sharded_semaphore_acquire", "f1a22069c73fae3d64c19f4e7957c3b569a17d07",
+    {"sharded_semaphore_acquire", "74df610eb114e27c5134ba2c32b3e1f6b3261b90",
     (const unsigned char[]){SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, SEMAPHORE_TURN_1,
     SEMAPHORE_ACQUIRE_1, SHARDED_2, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     RECORD_2, RECORD_3, RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, SEMAPHORE_ACQUIRE_2, HF_NO_SEGMENT},
-    4467, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_ACQUIRE]},
-    {"sharded_semaphore_leave", "fefb285e045ada2f358ad52b6b60bfc64ae1ec52",
+    4491, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_ACQUIRE]},
+    {"sharded_semaphore_leave", "ea0baf9d9e927c09482628ac2c802efe0c78c877",
     (const unsigned char[]){SHARDED_2, SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_LEAVE_1,
-    HF_NO_SEGMENT}, 5316, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_LEAVE]},
-    {"sharded_semaphore_release", "0a2533d0167bb4e5ec6f8da84297b91bb6643102",
+    HF_NO_SEGMENT}, 5340, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_LEAVE]},
+    {"sharded_semaphore_release", "39552ef911849ba382379d64f8874765075c7435",
     (const unsigned char[]){SHARDED_2, SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_RELEASE_1,
-    HF_NO_SEGMENT}, 5227, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_RELEASE]},
-    {"sharded_semaphore_set", "6304a7866e20481654e4b37a0e79fcd8de532572",
+    HF_NO_SEGMENT}, 5251, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_RELEASE]},
+    {"sharded_semaphore_set", "6f90d47ed4d57f1daeed12c40bb63801a4b275e8",
     (const unsigned char[]){SHARDED_2, SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_TURN_1, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3,
     RECORD_4, RUNS_2, SEMAPHORE_TURNS_2, TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_SET_1,
-    HF_NO_SEGMENT}, 5307, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_SET]},
+    HF_NO_SEGMENT}, 5331, NULL, &hf_program_table[HF_PROGRAM_SEMAPHORE_SET]},
     {"wait", "40caa8853a32f40d2fd9ce37db5e711798f51610", (const unsigned char[]){WAIT_1,
     HF_NO_SEGMENT}, 289, NULL, NULL},
 };

@@ -116,12 +116,16 @@ end
 -- and when the part of the TTL began in which it does not look (token.lua).
 local SET_TTL, KEPT_TTL, PART = TTL + TTL / 32, TTL + TTL / 64, T0 - T0 % (TTL / 64 * 1000)
 
--- The ways to acquire a lock: by the head, by a brief call of it, by the text after the head, and
--- on a server whose SET has no GET, which looks at the TTL each time.
+-- The ways to acquire a lock: by the head, without and with a wait, by a brief call of it, by the
+-- text after the head, and on a server whose SET has no GET, which looks at the TTL each time.
 local WAYS = {
   [""] = function() return {} end,
   ["a short-argument "] = function() return { brief = true } end,
   ["a waiting "] = function(_, kind) return { member = member(A, 1, kind) } end,
+  ["a granted waiter's "] = function(c, kind)
+    c.cmd("ZADD", QUEUE, 0, member(A, 1, kind))
+    return { member = member(A, 1, kind) }
+  end,
   ["an old server's "] = function(c, kind)
     c.refuse_set_get()
     return { member = member(A, 1, kind) }
@@ -830,6 +834,27 @@ case("a waiter joins the end of the queue, and its rechecks keep its position an
   c.same(120000, c.cmd("PTTL", QUEUE))
 end)
 
+case("the only waiter behind a grant is the first one, and lets the queue live long", function(c)
+  for _, program in ipairs { "acquire", "mutex_acquire" } do
+    if program == "acquire" then held(c, OTHER) else mutex_held(c, OTHER) end
+    local kind = program == "acquire" and "l" or "m"
+    queued(c, 0, member(B, 1, kind))
+    c.cmd("PEXPIRE", QUEUE, 2000)
+    c.same({ 0, LEASE, 0, 0, text(T0) },
+      acquire(c, { program = program, member = member(A, 1, kind) }))
+    c.same({ 120000, 2 }, { c.cmd("PTTL", QUEUE), c.cmd("ZCARD", QUEUE) }, program)
+    c.cmd("DEL", LOCK, QUEUE)
+  end
+end)
+
+case("the first waiter behind a Redisson holder lets a queue that has only a grant live long", function(c)
+  held(c, JAVA)
+  queued(c, 0, member(B, 1))
+  c.cmd("PEXPIRE", QUEUE, 2000)
+  c.same(0, acquire(c, { member = member(A, 1) })[3])
+  c.same(120000, c.cmd("PTTL", QUEUE))
+end)
+
 -- us: the server's time; T0 is the last place
 local function placed(name, us, expected)
   case("a new waiter's score in the queue is " .. name, function(c)
@@ -1110,7 +1135,7 @@ case("a new waiter's score is the server's time if the queue is empty or has onl
   c.cmd("DEL", QUEUE)
   queued(c, 0, member(B, 5))
   c.same({ 0, LEASE, 0, 0, text(T0) }, acquire(c, { member = member(A, 1) }))
-  c.same(-1, c.cmd("PTTL", QUEUE), "behind a grant it is no new queue")
+  c.same(120000, c.cmd("PTTL", QUEUE), "behind a grant")
 end)
 
 case("a waiter that missed its grant is put back at the head of the queue if another owner holds the lock", function(c)

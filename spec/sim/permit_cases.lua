@@ -123,6 +123,39 @@ case("undoing an acquire removes another client's waiter whose grant has expired
   stands(c, 2, 0, 0)
 end)
 
+case("a free permit goes to an owner if the queue has only grants, and its own grant is removed", function(c)
+  c.cmd("SET", KEY, 1)
+  taken(c, B .. ":1")
+  queued(c, 0, member(B, 1))
+  queued(c, 0, member(A, 1))
+  c.same(1, acquire(c, A .. ":1", { member = member(A, 1) })[1])
+  stands(c, 0, 2)
+  c.same({ member(B, 1) }, c.cmd("ZRANGE", QUEUE, 0, -1))
+end)
+
+case("an owner that takes a free permit removes an old record from a queue that has only grants", function(c)
+  c.cmd("SET", KEY, 1)
+  taken(c, B .. ":1")
+  queued(c, -NOW, RECORD)
+  queued(c, 0, member(B, 1))
+  c.same(1, acquire(c, A .. ":1", { member = member(A, 1) })[1])
+  c.same({ member(B, 1) }, c.cmd("ZRANGE", QUEUE, 0, -1))
+end)
+
+case("the only waiter behind grants is the first one, lets the queue live long, and listens if Redisson has a permit", function(c)
+  for _, java_permits in ipairs { 0, 1 } do
+    c.cmd("SET", KEY, 0)
+    taken(c, B .. ":1", 700)
+    if java_permits == 1 then c.cmd("ZADD", LEASES, NOW + 900, JAVA) end
+    queued(c, 0, member(B, 1))
+    c.cmd("PEXPIRE", QUEUE, 2000)
+    c.same({ 0, 700, 0, java_permits, ("%.0f"):format(T0) },
+      acquire(c, A .. ":1", { member = member(A, 1) }))
+    c.same({ 120000, 2 }, { c.cmd("PTTL", QUEUE), c.cmd("ZCARD", QUEUE) })
+    c.cmd("DEL", KEY, LEASES, QUEUE)
+  end
+end)
+
 case("an extension notifies the first waiter only if it shortens the lease", function(c)
   taken(c, A .. ":1")
   local listener = grants_of(c, B)

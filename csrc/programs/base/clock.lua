@@ -1,6 +1,7 @@
 --#fragment
 -- The server's clock in µs, and limits of the waiters' places, which are derived from that clock.
 --#section places
+local QUEUE_MS = 120000 -- the TTL of a queue
 local FRONT_MAX = 1e14 -- above the places of waiters in front, below all other places
 local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places
 -- Few clients poll for a lock, so the programs look for such clients only once a waiter has waited

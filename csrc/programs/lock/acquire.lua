@@ -5,34 +5,41 @@
 -- straight-line form and another needs it in a function, it is a section of a file that both
 -- include.
 --
--- First case: the lock is free, the caller neither holds it nor waits for it, and there is no
--- queue. The code after the first two cases handles everything else.
+-- First case: the lock is free, the caller does not hold it, and there is no queue. The code after
+-- the first two cases handles everything else.
 local KEYS, ARGV, call = KEYS, ARGV, redis.call
 local LOCK, COUNTER, QUEUE, RELEASES, OWNER = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
 local SHORT, LEASE, TOKEN_TTL = not ARGV[4], ARGV[2], ARGV[3]
 if not SHORT then LEASE, TOKEN_TTL = ARGV[5], ARGV[6] end
-local FREE = (SHORT or ARGV[3] == '0' and ARGV[7] == '') and call('EXISTS', LOCK, QUEUE) == 0
---#include "lock/free.lua"
-if TOKEN then
---#include "LAYOUT:take"
-  return TOKEN
-end
-ARGV = SHORT and { OWNER, '2000', '0', '0', LEASE, TOKEN_TTL, '' } or ARGV
-local GRANT_MS = ARGV[2]
-
--- Second case: another of our owners holds the lock (owners.lua; here only two of its characters
--- are checked), and the caller does not wait, or queues behind other waiters. acquiring.lua handles
--- a holder that does not hand over: it records the holder, which ends a turn of foreign clients.
-if ARGV[3] == '0' then
---#include "base/clock.lua:places"
+local FREE
+do
+  local IS_NEW, WAITER, holder = SHORT or ARGV[3] == '0', SHORT and '' or ARGV[7], nil
+  FREE = IS_NEW and WAITER == '' and call('EXISTS', LOCK, QUEUE) == 0
+  if IS_NEW and not FREE then
 --#include "LAYOUT:find_holder"
-  local WAITER, ttl_ms = ARGV[7], holder and call('PTTL', LOCK) or 0
+    -- A caller that waits usually finds the lock taken, so this comes first.
+    FREE = WAITER ~= '' and not holder and call('EXISTS', LOCK, QUEUE) == 0
+  end
+--#include "lock/free.lua"
+  if TOKEN then
+--#include "LAYOUT:take"
+    return TOKEN
+  end
+
+  -- Second case: another of our owners holds the lock (owners.lua; here only two of its characters
+  -- are checked), and the caller does not wait, or queues. acquiring.lua handles a holder that does
+  -- not hand over: it records the holder, which ends a turn of foreign clients.
+--#include "base/clock.lua:places"
+  local ttl_ms = holder and call('PTTL', LOCK) or 0
   if ttl_ms > 0 and holder ~= OWNER and holder:byte(15) == 56 and holder:byte(37) == 58 then
     if WAITER == '' then return { 0, ttl_ms, 0, 0, '' } end
-    local time = call('TIME')
+    local time, MAY_BE_FIRST = call('TIME'), holder:byte(38) ~= 48 -- 48: it keeps the lock
+    local last = (call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2] or 0) + 0
 --#include "queue/behind.lua"
   end
 end
+ARGV = SHORT and { OWNER, '2000', '0', '0', LEASE, TOKEN_TTL, '' } or ARGV
+local GRANT_MS = ARGV[2]
 
 --#include "base/clock.lua"
 --#include "LAYOUT:layout"

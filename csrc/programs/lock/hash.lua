@@ -34,15 +34,11 @@ end
 --#section holding
 -- Sets the count; never shortens a TTL. Always writes, so that a later WAIT covers the hold.
 local function set_holds(lock, owner, holds, ms, fingerprint)
-  if write_hold(lock, owner, holds, fingerprint) > 0 then
-    -- See create_hold.
-    if redis.pcall('PEXPIRE', lock, ms) ~= 1 then
-      redis.call('DEL', lock)
-      redis.call('PEXPIRE', lock, ms)
-    end
-  elseif redis.call('PTTL', lock) < tonumber(ms) then
-    redis.call('PEXPIRE', lock, ms)
-  end
+  local is_new = write_hold(lock, owner, holds, fingerprint) > 0
+  if not is_new and redis.call('PTTL', lock) >= tonumber(ms) then return end
+  if redis.pcall('PEXPIRE', lock, ms) == 1 then return end
+  if is_new then redis.call('DEL', lock) end -- see create_hold
+  redis.call('PEXPIRE', lock, ms)
 end
 
 -- Fields that can accompany an owner, and the kind that has them. A single field is an owner.
@@ -69,10 +65,10 @@ local lock, ms = LOCK, LEASE
 --#end
 
 --#section find_holder
--- Defines holder, the owner that holds LOCK; nil if LOCK does not exist, false if it has several
--- fields, which a lock never has. Straight-line code: see acquire.lua.
+-- Sets holder to the owner that holds LOCK; to nil if LOCK does not exist, and to false if it has
+-- several fields, which a lock never has. Straight-line code: see acquire.lua.
 local fields = call('HKEYS', LOCK)
-local holder = not fields[2] and fields[1]
+holder = not fields[2] and fields[1]
 --#end
 
 --#section remove

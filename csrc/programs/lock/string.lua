@@ -31,7 +31,7 @@ call('SET', LOCK, OWNER, 'PX', LEASE)
 --#end
 
 --#section find_holder
-local holder = call('GET', LOCK)
+holder = call('GET', LOCK)
 --#end
 
 --#section remove

@@ -28,8 +28,8 @@ end
 local first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', 'WITHSCORES')[2])
 
 -- The common cases, in straight-line code as in acquire.lua, for an owner that needs one permit: no
--- permit is free, and the owner queues behind other waiters; a permit is free, and nobody waits; or
--- the owner has its permit already, usually because it was granted.
+-- permit is free, and the owner queues; a permit is free, and nobody waits; or the owner has its
+-- permit already, usually because it was granted.
 local ONE = (first_end or ENDLESS) > NOW and OWNER:match('^:(%d+)$', 37)
 if ONE then
   local owner, number, call = OWNER, ONE, redis.call
@@ -37,11 +37,21 @@ if ONE then
   local none_free = WAITER ~= '' and first_end and (FREE or 1) < 1
   local is_usual = none_free or FREE and FREE > 0
   local own_end = is_usual and call('ZSCORE', LEASES, id)
+  local tail_score = is_usual and not own_end
+    and (call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2] or -1) + 0
+  -- There is no queue (no member has the score -1), or it has only grants.
+  local nobody_waits = tail_score == -1
+    or tail_score == 0 and call('ZRANGE', QUEUE, '0', '0', 'WITHSCORES')[2] == '0'
   if none_free and not own_end then
     local ttl_ms = first_end < ENDLESS and first_end - NOW or -1
 --#include "base/clock.lua:places"
+    local last, MAY_BE_FIRST = tail_score, nobody_waits
+    if nobody_waits then
+--#include "permit/pool_changes.lua:foreign"
+      MAY_BE_FIRST = not foreign
+    end
 --#include "queue/behind.lua"
-  elseif is_usual and #TOKEN_TTL < 16 and (own_end or call('EXISTS', QUEUE) == 0) then
+  elseif is_usual and #TOKEN_TTL < 16 and (own_end or nobody_waits) then
     local ttl_ms, drawn, token, token_string = TOKEN_TTL, TOKEN_TTL == '0', 0
     if not drawn then
 --#include "token/drawing.lua"
@@ -56,6 +66,7 @@ if ONE then
         if WAITER ~= '' then call('ZREM', QUEUE, WAITER) end
         return { 1, token }
       end
+      if tail_score == 0 and WAITER ~= '' then call('ZREM', QUEUE, WAITER) end
       call('INCRBY', LOCK, '-1')
       --#section taking
       -- Takes the permit with this id, which no longer counts as free, until `till`. If the server

@@ -13,9 +13,7 @@ local function filter_taken(ids, taken)
 end
 
 -- → those of the requested permits that the owner does not have yet
-local function lacking(ids)
-  return filter_taken(ids, false)
-end
+local function lacking(ids) return filter_taken(ids, false) end
 
 -- Takes those of the requested permits that the owner does not have yet, and sets the lease of all.
 -- If the server refuses, the number of free permits is unchanged.
@@ -47,9 +45,7 @@ local function free_all(ids)
 end
 
 -- Frees those of these permits that are taken. → their number
-local function put_back(ids)
-  return free_all(filter_taken(ids, true))
-end
+local function put_back(ids) return free_all(filter_taken(ids, true)) end
 
 -- Reclaims up to `wanted` permits whose lease has ended, but MIN_RECLAIM to MAX_RECLAIM of them if
 -- `wanted` is outside those bounds. → their number
@@ -62,12 +58,13 @@ local function redisson_has_permit()
   --#section foreign
   -- Defines foreign: whether Redisson has one of the permits, judged by the ten whose leases end
   -- first and the ten whose leases end last or never. True if the server refuses to say.
+  -- Redisson's ids are hexadecimal digits; ours begin with "h", byte 104.
   local ids = redis.pcall('ZRANGE', LEASES, '0', '9')
   local foreign = ids.err ~= nil
-  for _, id in ipairs(ids) do foreign = foreign or id:sub(1, 2) ~= 'hf' end
+  for i = 1, #ids do foreign = foreign or ids[i]:byte() ~= 104 end
   if #ids == 10 and not foreign then
     ids = redis.call('ZRANGE', LEASES, '-10', '-1')
-    for _, id in ipairs(ids) do foreign = foreign or id:sub(1, 2) ~= 'hf' end
+    for i = 1, #ids do foreign = foreign or ids[i]:byte() ~= 104 end
   end
   --#end
   return foreign

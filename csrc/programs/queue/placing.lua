@@ -3,15 +3,12 @@
 -- is used twice, so a grant that names a place cannot be an old grant, and a place shows how long
 -- its waiter has been waiting. One exception: waiters that were passed over do not count for the
 -- last place, so a new waiter may get the place of one of them.
-local QUEUE_MS = 120000
 
 local function format_place(score)
   return score > FRONT_MAX and digits(score) or string.format('%.17g', score)
 end
 
 -- → a place before all waiters except those that were put in front earlier
-local function front_place()
-  return server_us() / 1024
-end
+local function front_place() return server_us() / 1024 end
 
 --#include "queue/record.lua"

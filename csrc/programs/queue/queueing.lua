@@ -11,11 +11,11 @@ end
 --#include "queue/passing_over.lua"
 -- Queues WAITER. A queued waiter keeps its place; a waiter whose grant expired before somebody else
 -- took the lock goes to the front.
--- → its place; whether it was queued before; for a new waiter, the score of the member before it,
+-- → its place; whether it was queued before; for a new waiter, the place of the waiter before it,
 -- or nil
 local function enqueue()
   local last = prune_to_last_place()
-  if last and last < 0 then last = nil end
+  if last and last <= 0 then last = nil end
   local place = digits(math.max((last or 0) + 1, server_us()))
   if redis.call('ZADD', QUEUE, 'NX', place, WAITER) == 1 then
     if not last then redis.call('PEXPIRE', QUEUE, QUEUE_MS) end
