@@ -34,31 +34,31 @@ _holdfast_behind_options() {
 # The lists of words are split at spaces and lines, whatever IFS the user has set.
 _holdfast() {
     local IFS=$' \t\n'
-    local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} verb=${COMP_WORDS[1]}
-    local verbs="run lead hold wait latch ls show top deadlocks doctor break ping bench acl help"
+    local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} subcommand=${COMP_WORDS[1]}
+    local subcommands="run lead hold wait latch ls show top deadlocks doctor break ping bench acl help"
     COMPREPLY=()
-    if [ "$COMP_CWORD" -eq 2 ] && [ "$verb" = help ]; then
-        mapfile -t COMPREPLY < <(compgen -W "${verbs% help}" -- "$word")
+    if [ "$COMP_CWORD" -eq 2 ] && [ "$subcommand" = help ]; then
+        mapfile -t COMPREPLY < <(compgen -W "${subcommands% help}" -- "$word")
         return
     fi
     if [ "$COMP_CWORD" -eq 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W "$verbs --help --version" -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W "$subcommands --help --version" -- "$word")
         return
     fi
-    if [[ $verb == run || $verb == lead ]] && _holdfast_job; then return; fi
+    if [[ $subcommand == run || $subcommand == lead ]] && _holdfast_job; then return; fi
     case $previous in
     -w | --wait | -E | --busy-exit | --duplicate-exit | -c | --command | --lease | --grace | --min-hold | --max-runtime | --pause | --one-by-one | --idempotent | --once-per | \
         --permits | --name | --url | --servers | --restart-guard | --ca | --cert | --key | --tenant | --credentials-command | --interval | --cycles | --workers | --kinds | --user | --prefix)
         return
         ;;
     esac
-    if [[ $verb == latch && $COMP_CWORD -eq 2 && $word != -* ]]; then
+    if [[ $subcommand == latch && $COMP_CWORD -eq 2 && $word != -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "set down wait count delete" -- "$word")
         return
     fi
     if [[ $word == -* ]] && ! _holdfast_behind_options; then
-        mapfile -t COMPREPLY < <(compgen -W "$(_holdfast_options "$verb") --help --" -- "$word")
-    elif [[ $verb == show || $verb == break || $verb == hold || $verb == wait || $verb == lead ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$(_holdfast_options "$subcommand") --help --" -- "$word")
+    elif [[ $subcommand == show || $subcommand == break || $subcommand == hold || $subcommand == wait || $subcommand == lead ]]; then
         _holdfast_keys "$2"
     fi
 }

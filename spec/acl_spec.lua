@@ -569,12 +569,12 @@ describe("the ACL rights for an operator of the command", function()
     client_of(copy(words, function(word) return word ~= without end)):close()
   end
 
-  local function run(verb, ...)
+  local function run(subcommand, ...)
     local env = { HOLDFAST_URL = ("unix://locks:secret@%s"):format(world.server.path) }
-    return command.run(nil, { env = env, verb, "--tenant", "lock:", ... })
+    return command.run(nil, { env = env, subcommand, "--tenant", "lock:", ... })
   end
 
-  -- → the output of each verb while a job holds a lock
+  -- → the output of each subcommand while a job holds a lock
   local function everything_of_command()
     local child = command.start(nil, { "hold", "--tenant", "lock:", "--name", "nightly", "lock:a",
       env = { HOLDFAST_URL = ("unix://locks:secret@%s"):format(world.server.path) } })
@@ -598,7 +598,7 @@ describe("the ACL rights for an operator of the command", function()
     return table.concat(said, "\n")
   end
 
-  it("suffice for every verb of the command", function()
+  it("suffice for every subcommand of the command", function()
     user()
     local said = everything_of_command()
     for _, pattern in ipairs {

@@ -4,8 +4,8 @@ local redis = require "spec.support.redis"
 local sys = require "spec.support.sys"
 
 local PATIENCE = 200 -- seconds for 16 processes that pass a lock on 16,000 times on a busy machine
-local VERBS = { "run", "lead", "hold", "wait", "latch", "ls", "show", "top", "deadlocks", "doctor", "break", "ping",
-  "bench", "acl" }
+local SUBCOMMANDS = { "run", "lead", "hold", "wait", "latch", "ls", "show", "top", "deadlocks", "doctor", "break",
+  "ping", "bench", "acl" }
 local PROGRAMS = { "backup", "deploy.sh", "move", "scheduler", "import", "mail", "restore", "late", "alert", "start" }
 local DAEMONS = { scheduler = true, mail = true }
 
@@ -54,15 +54,15 @@ describe("holdfast --help of", function()
   end)
   before_each(function() server:cli("FLUSHALL") end)
 
-  local function help(verb)
-    local code, text = command.run(server, { verb, "--help" })
+  local function help(subcommand)
+    local code, text = command.run(server, { subcommand, "--help" })
     assert.equal(0, code)
     return text
   end
 
-  local function examples_of(verb)
+  local function examples_of(subcommand)
     local list = {}
-    for line in help(verb):match("\nExamples:\n(.*)$"):gmatch("  ([^\n]+)\n") do list[#list + 1] = line end
+    for line in help(subcommand):match("\nExamples:\n(.*)$"):gmatch("  ([^\n]+)\n") do list[#list + 1] = line end
     return list
   end
 
@@ -76,9 +76,9 @@ describe("holdfast --help of", function()
     return command.other { "setsid", "bash", "-c", script }
   end
 
-  for _, verb in ipairs(VERBS) do
-    it(verb .. " has examples that work", function()
-      for _, line in ipairs(examples_of(verb)) do
+  for _, subcommand in ipairs(SUBCOMMANDS) do
+    it(subcommand .. " has examples that work", function()
+      for _, line in ipairs(examples_of(subcommand)) do
         server:cli("FLUSHALL")
         local child = start(line, of(BEFORE, line))
         if of(ENDLESS, line) then

@@ -70,11 +70,11 @@ describe("holdfast run of a job that becomes another user", function()
 
   -- Starts holdfast as a user who is not root. In `job`, SUDO is a program that becomes root,
   -- prints its process id, and executes the words that follow.
-  local function start(verb, options, job)
+  local function start(subcommand, options, job)
     local as_root = sudo .. " --reuid=0 --clear-groups sh -c 'echo job $$; exec \"$0\" \"$@\"'"
     local child = process.start {
       "setsid", "sh", "-c", ("exec %s '%s' '%s' %s %s k -c \"$JOB\""):format(NOBODY, sys.interpreter(),
-        program, verb, options),
+        program, subcommand, options),
       env = command.environment(server, {
         HOME = "/nonexistent", HOLDFAST_URL = server:tcp_url(), HOLDFAST_CONFIG = "/dev/null",
         JOB = (job:gsub("SUDO", function() return as_root end)),

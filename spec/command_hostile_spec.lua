@@ -1,5 +1,5 @@
--- The verbs that read a server whose contents were written to do harm, or that is not Redis; and
--- where the command finds its settings and modules.
+-- The subcommands that read a server whose contents were written to do harm, or that is not Redis,
+-- and where the command finds its settings and modules.
 
 local core = require "holdfast.core"
 local command = require "spec.support.command"
@@ -17,7 +17,7 @@ local SEED = tonumber(os.getenv("HOLDFAST_HOSTILE_SEED")) or 1
 local COUNT = tonumber(os.getenv("HOLDFAST_HOSTILE_KEYS")) or 500
 local IN_SHORT = COUNT <= 500
 
--- Runs a verb in this process. → its exit code, its lines, those on standard error
+-- Runs a subcommand in this process. → its exit code, its lines, those on standard error
 local function run(url, name, ...)
   local out, err = {}, {}
   local print_line, say = output.print, own_process.say
@@ -218,7 +218,7 @@ describe("the commands that only read locks", function()
     return run(url, ...)
   end
 
-  -- Runs each verb that looks at all keys, in this process. → the exit codes
+  -- Runs each subcommand that looks at all keys, in this process. → the exit codes
   local function look_around()
     local codes, shows = {}, false
     for _, words in ipairs {
@@ -291,9 +291,9 @@ describe("the commands that only read locks", function()
     end)
     core.client.command = plain
     assert(done, message)
-    for verb, result in pairs(results) do
+    for subcommand, result in pairs(results) do
       assert.equal(0, result[1])
-      assert.matches(verb == "ls" and "\ngood " or '"key":"good"', result[2])
+      assert.matches(subcommand == "ls" and "\ngood " or '"key":"good"', result[2])
       assert.matches("left out: %d+ names, because the names together are larger than 4 MiB; "
         .. "latches, because the list of channels is larger than 4 MiB", result[3])
     end
@@ -313,7 +313,7 @@ describe("the commands that only read locks", function()
     end
     local exits = {}
     local done, message = pcall(function()
-      for i, verb in ipairs { "ls", "top" } do exits[i] = run(url, verb) end
+      for i, subcommand in ipairs { "ls", "top" } do exits[i] = run(url, subcommand) end
     end)
     core.client.command, reader.info = plain, info
     assert(done, message)
@@ -392,10 +392,10 @@ describe("the commands that only read locks", function()
     repeat
       local names = hostile.fill(server, random, "good")
       assert.matches("^ls 0, ls 0, top 0, deadlocks [01], complete 0$", look_around())
-      for _, verb in ipairs { "show", "wait" } do
+      for _, subcommand in ipairs { "show", "wait" } do
         local key = names[random:number(#names)]
         if #key <= 131000 then
-          local exit, out, err = run(url, verb, verb == "wait" and "-n" or "--json", "--", key)
+          local exit, out, err = run(url, subcommand, subcommand == "wait" and "-n" or "--json", "--", key)
           local is_event = err:find('^{"event":"error",[^\n]+}\n$') ~= nil
           assert.is_true(exit <= 1 or is_event or err:find("^holdfast %l+: [^\n]+\n$") ~= nil, err)
           for line in (out .. err):gmatch("[^\n]+") do assert_fit_for_a_terminal(line) end
@@ -680,7 +680,7 @@ describe("the settings file", function()
     end
   end)
 
-  it("sets timeouts that override those of the verb, and the client's tenant, servers and certificates", function()
+  it("sets timeouts that override those of the subcommand, and the client's tenant, servers and certificates", function()
     local settings, clients, seen = require "holdfast.command.settings", require "holdfast.client", nil
     local new = clients.new
     finally(function() clients.new = new end)
@@ -717,8 +717,8 @@ end)
 
 describe("a password in a URL", function()
   local URL = "redis://u:s3cretpw@h:x" -- its port is invalid, so no client can be made
-  local VERBS = { "run", "lead", "hold", "wait", "latch", "ls", "show", "top", "deadlocks", "doctor", "break", "ping",
-    "bench", "acl" }
+  local SUBCOMMANDS = { "run", "lead", "hold", "wait", "latch", "ls", "show", "top", "deadlocks", "doctor", "break",
+    "ping", "bench", "acl" }
 
   local function dispatch(words)
     local said, say, print_line = {}, own_process.say, output.print
@@ -730,7 +730,7 @@ describe("a password in a URL", function()
     return exit, table.concat(said)
   end
 
-  it("is never printed by any verb, whichever argument the URL is", function()
+  it("is never printed by any subcommand, whichever argument the URL is", function()
     local shown = 0
     local function hides(...)
       local exit, said = dispatch { ... }
@@ -741,15 +741,15 @@ describe("a password in a URL", function()
     hides(URL)
     hides("--" .. URL)
     hides("help", URL)
-    for _, name in ipairs(VERBS) do
-      local verb = require("holdfast.command." .. name)
+    for _, name in ipairs(SUBCOMMANDS) do
+      local subcommand = require("holdfast.command." .. name)
       for _, words in ipairs {
         {}, { URL, URL, URL, URL }, { "--" .. URL }, { "-" .. URL }, { "down", "k", URL },
       } do
         hides(name, "--url", URL, (table.unpack or unpack)(words))
         hides(name, "--json", "--url", URL, (table.unpack or unpack)(words))
       end
-      for _, option in ipairs(verb.options) do
+      for _, option in ipairs(subcommand.options) do
         hides(name, "--url", URL, "--" .. option[1] .. "=" .. URL, "k", "--", "true")
         hides(name, "--url", URL, "--" .. option[1], URL, "--", "k")
       end

@@ -321,9 +321,9 @@ describe("holdfast", function()
       } do
         says(case[1], "^holdfast lead: " .. case[2], { "lead", unpack(case, 3) })
       end
-      for _, verb in ipairs { "lead", "hold", "run", "wait", "ls", "show", "deadlocks" } do
+      for _, subcommand in ipairs { "lead", "hold", "run", "wait", "ls", "show", "deadlocks" } do
         says(64, '^{"event":"error",.*unknown option %-%-bogus.*"code":"usage","exit":64}\n$',
-          { verb, "--json", "--bogus" })
+          { subcommand, "--json", "--bogus" })
       end
       server:cli("SET", "text", "no lock")
       assert.equal(73, (run("lead", "text", "--", "true")))

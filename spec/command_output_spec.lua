@@ -14,7 +14,7 @@ describe("holdfast", function()
   after_each(jobs.close)
 
   describe("output", function()
-    it("that cannot be written makes each verb exit with 74", function()
+    it("that cannot be written makes each subcommand exit with 74", function()
       local latch = own():latch "parts"
       assert(latch:set(9))
       keep(own():lock "k")

@@ -72,8 +72,8 @@ describe("holdfast run", function()
       it("hides the password from the job unless it was in the environment or --pass-url is given", function()
         local by_file = { HOLDFAST_URL = false, HOLDFAST_CONFIG = path }
         local by_variable = { HOLDFAST_URL = url }
-        for _, verb in ipairs { { "run", "-n" }, { "lead", "--once" } } do
-          local name, option = verb[1], verb[2]
+        for _, subcommand in ipairs { { "run", "-n" }, { "lead", "--once" } } do
+          local name, option = subcommand[1], subcommand[2]
           local function shows(shown, env, ...)
             local words = { name, option, env = env, ... }
             for _, word in ipairs { "k", "--", "sh", "-c", 'echo "$HOLDFAST_URL"' } do

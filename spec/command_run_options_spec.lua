@@ -159,9 +159,9 @@ describe("holdfast run", function()
     end)
 
     it("suggests the intended subcommand, and prints the help if there is none", function()
-      for word, verb in pairs { rnu = "run", list = "ls", status = "show", lock = "run" } do
+      for word, subcommand in pairs { rnu = "run", list = "ls", status = "show", lock = "run" } do
         gives(64, ('holdfast: unknown subcommand "%s"; did you mean holdfast %s? holdfast --help lists all subcommands\n')
-          :format(word, verb), { word, "k" })
+          :format(word, subcommand), { word, "k" })
       end
       gives(64, select(2, run { "--help" }), {})
     end)
@@ -173,7 +173,7 @@ describe("holdfast run", function()
       end
     end)
 
-    it("suggests the intended option if the verb is missing", function()
+    it("suggests the intended option if the subcommand is missing", function()
       for word, meant in pairs { ["--verison"] = "--version", ["--hlep"] = "--help", ["-version"] = "--version" } do
         gives(64, ("holdfast: unknown option %s; did you mean %s?\n"):format(word, meant), { word })
       end
@@ -192,7 +192,7 @@ describe("holdfast run", function()
       ["-c together with --"] = { { "run", "-c", "touch FILE", "k" }, TOUCH },
       ["an invalid URL"] = { { "run", "--url", "http://x", "k" }, TOUCH },
       ["--url together with --servers"] = { { "run", "--url", "redis://a", "--servers", "redis://b", "k" }, TOUCH },
-      ["an option before the verb"] = { { "--url", "redis://h", "run", "k" }, TOUCH },
+      ["an option before the subcommand"] = { { "--url", "redis://h", "run", "k" }, TOUCH },
     }
     for name, case in pairs(cases) do
       it("exits with 64 and one line of output: " .. name, function()

@@ -23,8 +23,8 @@ describe("holdfast run over several servers", function()
   -- "unix:///a/1,unix:///a/2": the words of --servers
   local function list() return table.concat(urls, ",") end
 
-  -- → the words of a verb with these servers
-  local function over(verb, ...) return { verb, "--servers", list(), ... } end
+  -- → the words of a subcommand with these servers
+  local function over(subcommand, ...) return { subcommand, "--servers", list(), ... } end
 
   local function standing(key) return redis.holding(servers, key) end
 
@@ -119,7 +119,7 @@ describe("holdfast run over several servers", function()
     assert.equal(76, (run(over("break", "-y", "k"))))
   end)
 
-  it("rejects duplicate, malformed or empty server lists and unsupported verbs", function()
+  it("rejects duplicate, malformed or empty server lists and unsupported subcommands", function()
     local url = servers[1]:url()
     for _, words in ipairs {
       { "run", "--servers", url .. "," .. url, "k", "--", "true" },
@@ -148,10 +148,10 @@ describe("holdfast run over several servers", function()
     stop(child, 0)
   end)
 
-  it("is rejected by verbs that work only with a single server", function()
+  it("is rejected by subcommands that work only with a single server", function()
     assert.equal(64, (run(over "bench")))
     local env = { HOLDFAST_SERVERS = list() }
-    gives(64, "holdfast bench: this verb works only with a single server; specify it with --url\n",
+    gives(64, "holdfast bench: this subcommand works only with a single server; specify it with --url\n",
       { "bench", env = env })
     assert.equal(0, (run { "ls", "--url", servers[1]:url(), env = env }))
   end)

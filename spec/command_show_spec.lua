@@ -100,7 +100,7 @@ describe("holdfast", function()
       for _, each in ipairs(servers) do each:stop() end
     end)
 
-    local function over(verb, ...) return { verb, "--servers", list, ... } end
+    local function over(subcommand, ...) return { subcommand, "--servers", list, ... } end
 
     -- → the output of these words, once the names of a holder in Lua and of a job are published
     local function named(words)

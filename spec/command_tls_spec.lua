@@ -38,7 +38,7 @@ describe("over TLS", function()
     assert.matches(pattern, output)
   end
 
-  -- The verb's words, with the options for the files first.
+  -- The subcommand's words, with the options for the files first.
   local function with_files(name, ...)
     local words = { name, "--ca", made.ca.cert, "--cert=" .. made.client.cert, "--key",
       made.client.key }
@@ -46,17 +46,17 @@ describe("over TLS", function()
     return words
   end
 
-  local function verb(...) return run(with_files(...)) end
+  local function subcommand(...) return run(with_files(...)) end
 
-  it("every verb presents the client certificate", function()
+  it("every subcommand presents the client certificate", function()
     local client = holdfast.new(server:url())
     local lock = assert(client:lock("held"):acquire())
-    assert.equal(0, (verb "ping"))
+    assert.equal(0, (subcommand "ping"))
     says(0, "\nheld ", with_files "ls")
     says(0, "state +held", with_files("show", "held"))
-    assert.equal(0, (verb "top"))
-    assert.equal(0, (verb("bench", "--cycles", "20", "--workers", "2")))
-    assert.equal(0, (verb("break", "-y", "held")))
+    assert.equal(0, (subcommand "top"))
+    assert.equal(0, (subcommand("bench", "--cycles", "20", "--workers", "2")))
+    assert.equal(0, (subcommand("break", "-y", "held")))
     lock:release()
     client:close()
     says(0, "ran", with_files("run", "k", "--", "echo", "ran"))

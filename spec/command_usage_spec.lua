@@ -13,30 +13,30 @@ describe("holdfast", function()
   after_each(jobs.close)
 
   describe("help", function()
-    it("of every verb has usage, grouped options and three examples", function()
+    it("of every subcommand has usage, grouped options and three examples", function()
       local output = says(0, "", { "--help" })
-      for verb in output:gmatch("\n  (%l+) ") do
-        local text = says(0, "^Usage: holdfast " .. verb, { verb, "--help" })
-        assert.matches("\n\n%u%l+:\n +%-", text, 1, verb) -- the options are in groups
-        local examples = assert(text:match("\n\nExamples:\n(.*)$"), verb)
-        assert.equal(3, select(2, examples:gsub("[^\n]*holdfast [^\n]*\n", "")), verb)
+      for subcommand in output:gmatch("\n  (%l+) ") do
+        local text = says(0, "^Usage: holdfast " .. subcommand, { subcommand, "--help" })
+        assert.matches("\n\n%u%l+:\n +%-", text, 1, subcommand) -- the options are in groups
+        local examples = assert(text:match("\n\nExamples:\n(.*)$"), subcommand)
+        assert.equal(3, select(2, examples:gsub("[^\n]*holdfast [^\n]*\n", "")), subcommand)
         for line in (output .. text):gmatch("[^\n]+") do assert.is_true(#line <= 100, line) end
       end
     end)
 
     it("names the default server, $HOLDFAST_URL and every form of URL", function()
-      for _, verb in ipairs { "run", "top", false } do
-        local text = output_of({ verb or "--help", verb and "--help" or nil }):gsub("%s+", " ")
+      for _, subcommand in ipairs { "run", "top", false } do
+        local text = output_of({ subcommand or "--help", subcommand and "--help" or nil }):gsub("%s+", " ")
         for _, what in ipairs { "redis://127.0.0.1:6379", "$HOLDFAST_URL", "redis://[user:password@]host[:port][/db]",
           "unix:///path", "redis+sentinel://host,host/master", "redis+cluster://host,host", "rediss ", "valkey " } do
-          assert.truthy(text:find(what, 1, true), ("%s is not in the help of %s"):format(what, verb or "all"))
+          assert.truthy(text:find(what, 1, true), ("%s is not in the help of %s"):format(what, subcommand or "all"))
         end
       end
     end)
 
-    it("lists the exit codes that the verb can return", function()
-      local function listed(verb)
-        local text = output_of { verb, "--help" }
+    it("lists the exit codes that the subcommand can return", function()
+      local function listed(subcommand)
+        local text = output_of { subcommand, "--help" }
         local heading, rows = text:match("\n(Exit codes[^\n]*):\n(.-)\n\n")
         local codes = {}
         for code in ("\n" .. rows):gmatch("\n  (%d+)") do codes[#codes + 1] = code end
@@ -72,7 +72,7 @@ describe("holdfast", function()
       gives(0, text, { "-V" })
     end)
 
-    it("is the same from -h, --help and `help VERB`", function()
+    it("is the same from -h, --help and `help SUBCOMMAND`", function()
       local overview = output_of { "--help" }
       gives(0, overview, { "-h" })
       gives(0, overview, { "help" })
@@ -86,7 +86,7 @@ describe("holdfast", function()
 end)
 
 describe("the documents of the command", function()
-  local VERBS = { "run", "lead", "hold", "wait", "latch", "ls", "show", "top", "deadlocks", "doctor", "break",
+  local SUBCOMMANDS = { "run", "lead", "hold", "wait", "latch", "ls", "show", "top", "deadlocks", "doctor", "break",
     "ping", "bench", "acl" }
   local INTERNAL = { worker = true }
 
@@ -102,8 +102,8 @@ describe("the documents of the command", function()
 
   it("list every option, as do the completions", function()
     local man, zsh = read("docs/holdfast.1"), read("completions/_holdfast")
-    for _, verb in ipairs(VERBS) do
-      for _, option in ipairs(require("holdfast.command." .. verb).options) do
+    for _, subcommand in ipairs(SUBCOMMANDS) do
+      for _, option in ipairs(require("holdfast.command." .. subcommand).options) do
         local name = option[1]:gsub("%-", "%%-")
         if not INTERNAL[option[1]] then
           assert.matches("%-" .. name .. "[ \n]", man)
@@ -115,8 +115,8 @@ describe("the documents of the command", function()
 
   it("list no option that does not exist", function()
     local known = { help = true, version = true, timeout = true } -- --timeout is refused
-    for _, verb in ipairs(VERBS) do
-      for _, option in ipairs(require("holdfast.command." .. verb).options) do
+    for _, subcommand in ipairs(SUBCOMMANDS) do
+      for _, option in ipairs(require("holdfast.command." .. subcommand).options) do
         known[option[1]] = true
         for _, alias in ipairs(option.aliases or {}) do known[alias] = true end
       end

@@ -102,7 +102,7 @@ describe("a wait", function()
   end
 
   describe("without a terminal", function()
-    it("is reported by every verb that waits, as an event with --json or a line with -v", function()
+    it("is reported by every subcommand that waits, as an event with --json or a line with -v", function()
       hold("k")
       local first = start("run", "k", "--", "true")
       eventually(function() return client:lock("k"):info().waiters == 1 end)
@@ -139,7 +139,7 @@ describe("a wait", function()
       end_by_signal { several, permit, holder }
     end)
 
-    it("is reported in words that fit its verb and kind of lock", function()
+    it("is reported in words that fit its subcommand and kind of lock", function()
       hold("k")
       local held = holder
       local children = {

@@ -63,7 +63,7 @@ describe("completion", function()
   end
 
   -- Types these lines on a terminal, each with a tab at its end.
-  -- → the word after the verb of each line
+  -- → the word after the subcommand of each line
   local function typed(shell, lines)
     write(directory .. "/.zshrc",
       COMMON:format(command.shell_prelude(server), directory, AT_START[shell]))
@@ -110,9 +110,9 @@ describe("completion", function()
     local script = command.shell_prelude(server) .. [[
 
       . completions/holdfast.bash
-      for verb in show break hold wait lead; do
-        COMP_LINE="holdfast $verb " COMP_POINT=${#COMP_LINE} COMP_WORDS=(holdfast $verb "") COMP_CWORD=2
-        _holdfast holdfast "" "$verb"
+      for subcommand in show break hold wait lead; do
+        COMP_LINE="holdfast $subcommand " COMP_POINT=${#COMP_LINE} COMP_WORDS=(holdfast $subcommand "") COMP_CWORD=2
+        _holdfast holdfast "" "$subcommand"
         echo ${#COMPREPLY[@]}
       done
     ]]
@@ -122,7 +122,7 @@ describe("completion", function()
     assert.is_nil(io.open(directory .. "/evil"))
   end)
 
-  it("offers verbs and options in bash one by one, whatever IFS is set to", function()
+  it("offers subcommands and options in bash one by one, whatever IFS is set to", function()
     local script = command.shell_prelude(server) .. [[
 
       . completions/holdfast.bash

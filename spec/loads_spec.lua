@@ -15,7 +15,7 @@ local LOCK = [[ compat core driver events lazy leaving locale lock loop loop.own
 local COMMAND = LOCK .. [[ command command.exits command.options command.output command.settings ]]
 local RUN = COMMAND .. [[ command.holding command.job command.run command.signals command.target command.work ]]
 local LS = COMMAND .. [[ command.counts command.identity command.json command.kinds command.locks command.ls
-  command.records command.verb abort holder names observed once pages replies traceback with_lock ]]
+  command.records command.subcommand abort holder names observed once pages replies traceback with_lock ]]
 local LIBRARY = LOCK .. [[ abort holder names native observed replies traceback with_lock ]]
 
 -- A larger start is slower: see "start" in bench/pair.lua.

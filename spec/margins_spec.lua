@@ -53,7 +53,7 @@ function lock.remaining() return lock.lost() and 0 or lock.ends_at() - now end
 local function load_with(replaced, name)
   local before, signals = {}, "holdfast.command.signals"
   for _, file in ipairs { "holdfast.core", "holdfast.process", "holdfast.command.target",
-    "holdfast.command.holding", "holdfast.command.locks", "holdfast.command.waiting", "holdfast.command.verb",
+    "holdfast.command.holding", "holdfast.command.locks", "holdfast.command.waiting", "holdfast.command.subcommand",
     signals, name } do
     before[file] = { package.loaded[file] }
     local anew = replaced[file] or file == name or file == signals
@@ -141,7 +141,7 @@ end
 -- Runs `holdfast wait` for `seconds`, for a lock that is held until `held_until`.
 -- → the exit code, when it exits, the pauses between its looks
 local function run_wait(seconds, held_until)
-  local pauses, verb, given = {}, require "holdfast.command.verb", { wait = seconds, quiet = true }
+  local pauses, subcommand, given = {}, require "holdfast.command.subcommand", { wait = seconds, quiet = true }
   now, late = 0, function() return 0 end
   local wait = load_with({
     ["holdfast.core"] = core,
@@ -158,9 +158,9 @@ local function run_wait(seconds, held_until)
     },
     ["holdfast.command.waiting"] = { begin = function() end, finish = function() end,
       for_free = function() end },
-    ["holdfast.command.verb"] = setmetatable({
+    ["holdfast.command.subcommand"] = setmetatable({
       run = function(_, _, _, _, _, body) return body({}, given, { "k" }, {}, {}) end,
-    }, { __index = verb }),
+    }, { __index = subcommand }),
   }, "holdfast.command.wait")
   return wait.main { "wait", "k" }, now, pauses
 end

@@ -131,33 +131,33 @@ local function no_core()
   end
 end
 
-local VERBS = "run lead hold wait latch ls show top deadlocks doctor break ping bench acl"
+local SUBCOMMANDS = "run lead hold wait latch ls show top deadlocks doctor break ping bench acl"
 
 -- → { ["run --wait"] = true, … }
-local function options_of_verbs()
+local function options_of_subcommands()
   local found = {}
-  for verb in VERBS:gmatch("%a+") do
-    for _, option in ipairs(require("holdfast.command." .. verb).options) do
-      if not option.hidden then found[("%s --%s"):format(verb, option[1])] = true end
+  for subcommand in SUBCOMMANDS:gmatch("%a+") do
+    for _, option in ipairs(require("holdfast.command." .. subcommand).options) do
+      if not option.hidden then found[("%s --%s"):format(subcommand, option[1])] = true end
     end
   end
   return found
 end
 
 -- → the subcommands in a cell: names such as `run` `lead`, or all except some
-local function verbs_in(cell)
+local function subcommands_in(cell)
   local named = set_of(cell, "`(%l+)`")
   if not cell:find("^all") then return named end
   local others = {}
-  for verb in VERBS:gmatch("%a+") do others[verb] = not named[verb] or nil end
+  for subcommand in SUBCOMMANDS:gmatch("%a+") do others[subcommand] = not named[subcommand] or nil end
   return others
 end
 
 local function check_command_options()
   local places = {}
-  local function note(verb, cell, found)
+  local function note(subcommand, cell, found)
     for option in cell:gmatch("`%-%-([%l-]+)`") do
-      local name = ("%s --%s"):format(verb, option)
+      local name = ("%s --%s"):format(subcommand, option)
       places[name] = places[name] or {}
       table.insert(places[name], ("%s, %s"):format(found.path, found.heading))
     end
@@ -165,16 +165,16 @@ local function check_command_options()
   for _, found in ipairs(reference.tables_headed("option")) do
     if found.head[2] == "subcommands" then
       for _, row in ipairs(found.rows) do
-        for verb in pairs(verbs_in(row[2])) do note(verb, row[1], found) end
+        for subcommand in pairs(subcommands_in(row[2])) do note(subcommand, row[1], found) end
       end
     end
   end
-  for verb in VERBS:gmatch("%a+") do
-    for _, found in ipairs(reference.tables_headed(("option of `%s`"):format(verb))) do
-      for _, row in ipairs(found.rows) do note(verb, row[1], found) end
+  for subcommand in SUBCOMMANDS:gmatch("%a+") do
+    for _, found in ipairs(reference.tables_headed(("option of `%s`"):format(subcommand))) do
+      for _, row in ipairs(found.rows) do note(subcommand, row[1], found) end
     end
   end
-  check_once("option", options_of_verbs(), places)
+  check_once("option", options_of_subcommands(), places)
 end
 
 local function exit_codes()

@@ -142,7 +142,7 @@ function acl.check(prefix)
   end
 end
 
--- ---- the verb ----
+-- ---- the subcommand ----
 
 acl.usage = "holdfast acl PREFIX [options]"
 acl.summary = "Print the ACL rule for a Redis user that may use only keys with a given prefix."

@@ -6,14 +6,14 @@ local options = require "holdfast.command.options"
 local output = require "holdfast.command.output"
 local locale = require "holdfast.locale"
 local process = require "holdfast.process"
-local verb = require "holdfast.command.verb"
+local subcommand = require "holdfast.command.subcommand"
 
 local bench = {}
 
 bench.usage = "holdfast bench [options]"
 bench.summary = "Measure the speed of acquire/release and of hand-offs between processes."
 
-bench.options = verb.options(bench, {
+bench.options = subcommand.options(bench, {
   { "cycles", value = "N", check = options.count, help = "acquires per process (default: 1000)" },
   { "workers", value = "N", check = options.count, help = "number of competing processes (default: 4)" },
   { "worker", value = "KEY", help = "be one of the workers", hidden = true },
@@ -120,20 +120,20 @@ local function row(name, seconds)
 end
 
 function bench.main(args)
-  return verb.run(bench, "bench", args, 0, 0, function(client, given, _, out, config)
+  return subcommand.run(bench, "bench", args, 0, 0, function(client, given, _, out, config)
     given.cycles, given.workers = given.cycles or 1000, given.workers or 4
     process.catch("CHLD")
     local ok, uncontended, contended, message, code
     if given.worker then
       local lock = client:lock(given.worker, { token_ttl = TOKEN_TTL })
       ok, message, code = run_cycles(lock, given.cycles, 60)
-      return ok and exits.OK or verb.failed(out, message, code)
+      return ok and exits.OK or subcommand.failed(out, message, code)
     end
     local key = "holdfast_bench:" .. core.client.uuid(client)
     local lock = client:lock(key, { token_ttl = TOKEN_TTL })
     uncontended, message, code = measure_uncontended(lock, given.cycles)
     if uncontended then contended, message, code = measure_contended(lock, key, given, config) end
-    if not contended then return verb.failed(out, message, code) end
+    if not contended then return subcommand.failed(out, message, code) end
     local rows = { { "", "µs", "per second" } }
     rows[2] = row("acquire and release, uncontended", uncontended)
     rows[3] = row(("hand-off, %d processes"):format(given.workers), contended)

@@ -11,7 +11,7 @@ local permits = require "holdfast.command.permits"
 local locale = require "holdfast.locale"
 local process = require "holdfast.process"
 local records = require "holdfast.command.records"
-local verb = require "holdfast.command.verb"
+local subcommand = require "holdfast.command.subcommand"
 
 local break_lock = {}
 
@@ -26,7 +26,7 @@ break_lock.details = "The lock passes to the next waiter. The old holder is not 
   "`run --once-per`), `break` lets the job run again."
 
 break_lock.takes_several_servers = true
-break_lock.options = verb.options(break_lock, {
+break_lock.options = subcommand.options(break_lock, {
   { "yes", short = "y", help = "do not ask" },
   { "mutex", help = "treat any string as a mutex, even if another program set it" },
 })
@@ -124,7 +124,7 @@ local function force(client, entry, lock, out, yes, ids)
     local owner = not yes and expected_owner(entry) or ""
     was_locked, message, code = core.lock.force_release(lock, owner)
   end
-  if code then return verb.failed(out, message, code) end
+  if code then return subcommand.failed(out, message, code) end
   local may_have_changed = not was_locked and not yes
   if may_have_changed and not is_unchanged(client, entry, ids) then return changed(entry, out) end
   if was_locked and entry.owner and yes then
@@ -149,7 +149,7 @@ local function forget(client, key, given, out)
   end
   local forgotten, message, code = false, nil, nil
   if why then forgotten, message, code = records.forget(client, key, ids) end
-  if code then return verb.failed(out, message, code) end
+  if code then return subcommand.failed(out, message, code) end
   if why and not forgotten then
     return out:fail(exits.BUSY, "changed", RUN_AGAIN:format(output.name(key)))
   end
@@ -158,14 +158,14 @@ local function forget(client, key, given, out)
 end
 
 function break_lock.main(args)
-  return verb.run(break_lock, "break", args, 1, 1, function(client, given, words, out)
+  return subcommand.run(break_lock, "break", args, 1, 1, function(client, given, words, out)
     local key = words[1]
     if key == "" then return out:fail(exits.USAGE, "usage", "KEY is empty") end
     if not given.yes and not process.is_terminal(0) then
       return out:fail(exits.USAGE, "usage", "cannot ask for confirmation: standard input is not a terminal; use --yes to break the lock without asking")
     end
     local entry, lock, code = locks.inspect_to_break(client, key, given.mutex)
-    if not entry then return verb.failed(out, lock, code) end
+    if not entry then return subcommand.failed(out, lock, code) end
     if not entry.held then return forget(client, key, given, out) end
     local ids = not given.yes and entry.permits and permits.taken(client, key) or nil
     if not given.yes then

@@ -5,13 +5,13 @@ local exits = require "holdfast.command.exits"
 local locks = require "holdfast.command.locks"
 local output = require "holdfast.command.output"
 local shell = require "holdfast.command.shell"
-local verb = require "holdfast.command.verb"
+local subcommand = require "holdfast.command.subcommand"
 
 local complete = {}
 
 complete.usage = "holdfast complete -- bash LINE WORD | zsh"
 complete.takes_several_servers = true
-complete.options = verb.options(complete, {})
+complete.options = subcommand.options(complete, {})
 
 local function has_marker(words)
   for _, word in ipairs(words) do
@@ -48,9 +48,9 @@ local function keys_of(entries)
 end
 
 function complete.main(args)
-  return verb.run(complete, "complete", args, 1, 3, function(client, _, words, out)
+  return subcommand.run(complete, "complete", args, 1, 3, function(client, _, words, out)
     local entries, message, code = locks.all(client)
-    if not entries then return verb.failed(out, message, code) end
+    if not entries then return subcommand.failed(out, message, code) end
     local keys = keys_of(entries)
     if words[1] == "zsh" then
       for _, key in ipairs(keys) do io.stdout:write(key, "\0", output.name(key), "\0") end

@@ -6,7 +6,7 @@ local identity = require "holdfast.command.identity"
 local json = require "holdfast.command.json"
 local output = require "holdfast.command.output"
 local shell = require "holdfast.command.shell"
-local verb = require "holdfast.command.verb"
+local subcommand = require "holdfast.command.subcommand"
 local core = require "holdfast.core"
 
 local deadlocks = {}
@@ -17,7 +17,7 @@ deadlocks.details = "This subcommand sees only callers that hold a lock and have
   .. "least a quarter of a second. It does not see a process that is stuck for any other reason."
 
 deadlocks.takes_several_servers = true
-deadlocks.options = verb.options(deadlocks, {
+deadlocks.options = subcommand.options(deadlocks, {
   { "all", short = "a", help = "list every wait, including those of callers that hold nothing" },
   { "json", help = "print one JSON object per deadlock and, with -a, one per wait" },
 })
@@ -99,9 +99,9 @@ local function print_text(result, all)
 end
 
 function deadlocks.main(args)
-  return verb.run(deadlocks, "deadlocks", args, 0, 0, function(client, given, _, out)
+  return subcommand.run(deadlocks, "deadlocks", args, 0, 0, function(client, given, _, out)
     local result, message, code = client:deadlocks()
-    if not result then return verb.failed(out, message, code) end
+    if not result then return subcommand.failed(out, message, code) end
     local show = given.json and print_json or print_text
     show(result, given.all)
     return #result.cycles > 0 and exits.BUSY or exits.OK

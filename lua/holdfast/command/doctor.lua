@@ -11,7 +11,7 @@ local options = require "holdfast.command.options"
 local output = require "holdfast.command.output"
 local settings = require "holdfast.command.settings"
 local trial = require "holdfast.command.trial"
-local verb = require "holdfast.command.verb"
+local subcommand = require "holdfast.command.subcommand"
 
 local doctor = {}
 
@@ -27,7 +27,7 @@ local function check_prefix(prefix)
   return prefix
 end
 
-doctor.options = verb.options(doctor, {
+doctor.options = subcommand.options(doctor, {
   { "kinds", value = "KIND,KIND", check = acl.read_kinds,
     help = "kinds of lock in use, as for `holdfast acl` (default: lock)" },
   { "prefix", value = "PREFIX", check = check_prefix,

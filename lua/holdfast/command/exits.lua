@@ -46,10 +46,10 @@ local MEANINGS = {
 local RUNS_A_COMMAND = { run = true, lead = true }
 
 -- Returns the exit codes for a subcommand's help.
-function exits.help(verb)
-  local lines = { RUNS_A_COMMAND[verb] and "Exit codes, besides the command's own:" or "Exit codes:" }
+function exits.help(name)
+  local lines = { RUNS_A_COMMAND[name] and "Exit codes, besides the command's own:" or "Exit codes:" }
   for _, row in ipairs(MEANINGS) do
-    if (" " .. row[3] .. " "):find(" " .. verb .. " ", 1, true) then
+    if (" " .. row[3] .. " "):find(" " .. name .. " ", 1, true) then
       lines[#lines + 1] = ("  %-11s %s"):format(row[1], row[2])
     end
   end
@@ -59,13 +59,9 @@ end
 local SIGNALS = { HUP = 1, INT = 2, QUIT = 3, USR1 = 10, USR2 = 12, TERM = 15 }
 
 -- Returns the exit code for one of the library's error codes.
-function exits.of(code)
-  return BY_CODE[code] or exits.SERVER
-end
+function exits.of(code) return BY_CODE[code] or exits.SERVER end
 
 -- Returns the exit code for termination by this signal, a name or a number.
-function exits.of_signal(signal)
-  return 128 + (SIGNALS[signal] or signal)
-end
+function exits.of_signal(signal) return 128 + (SIGNALS[signal] or signal) end
 
 return exits

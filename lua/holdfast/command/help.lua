@@ -12,13 +12,13 @@ The server is --url URL, $HOLDFAST_URL, the settings file's url, or else redis:/
   redis+cluster://host,host                 the cluster of these nodes
 With rediss in place of redis it uses TLS; valkey means the same as redis.]]
 
--- Returns the text of `holdfast --help`, which lists the subcommands. `verbs`: their names, in
--- order; load(name) returns the module of a subcommand.
-function help.overview(verbs, load)
+-- Returns the text of `holdfast --help`, which lists the subcommands. `subcommands`: their names,
+-- in order; load(name) returns the module of a subcommand.
+function help.overview(subcommands, load)
   local lines = { "Usage: holdfast SUBCOMMAND [options]", "",
     "Distributed locks on Redis or Valkey, for shells, cron and CI.", "" }
-  for _, verb in ipairs(verbs) do
-    lines[#lines + 1] = ("  %-9s %s"):format(verb, load(verb).summary)
+  for _, subcommand in ipairs(subcommands) do
+    lines[#lines + 1] = ("  %-9s %s"):format(subcommand, load(subcommand).summary)
   end
   lines[#lines + 1] = SERVER
   lines[#lines + 1] = "\nholdfast SUBCOMMAND --help prints that subcommand's options and examples."
@@ -78,20 +78,20 @@ end
 local SUGGESTIONS = { list = "ls", status = "show", info = "show", lock = "run", exec = "run", acquire = "hold",
   unlock = "break", release = "break" }
 
-local function nearest(word, verbs)
+local function nearest(word, subcommands)
   local known = {}
-  for _, verb in ipairs(verbs) do known[verb] = true end
+  for _, subcommand in ipairs(subcommands) do known[subcommand] = true end
   return SUGGESTIONS[word] or hints.nearest(word, known)
 end
 
 -- Returns the error message for a word that is used as the subcommand but is not one.
-function help.unknown_subcommand(word, verbs)
+function help.unknown_subcommand(word, subcommands)
   if word:find("^%-") then
     local suggestion = hints.nearest(word:gsub("^%-+", ""), { help = true, version = true })
     if suggestion then return ("unknown option %s; did you mean --%s?"):format(word, suggestion) end
     return "options come after the subcommand: holdfast SUBCOMMAND " .. word .. " …"
   end
-  local suggestion = nearest(word, verbs)
+  local suggestion = nearest(word, subcommands)
   return ('unknown subcommand "%s";%s holdfast --help lists all subcommands'):format(word, suggestion
     and (" did you mean holdfast %s?"):format(suggestion) or "")
 end

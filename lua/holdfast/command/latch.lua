@@ -5,7 +5,7 @@ local exits = require "holdfast.command.exits"
 local options = require "holdfast.command.options"
 local output = require "holdfast.command.output"
 local target = require "holdfast.command.target"
-local verb = require "holdfast.command.verb"
+local subcommand = require "holdfast.command.subcommand"
 local waiting = require "holdfast.command.waiting"
 
 local latch = {}
@@ -15,7 +15,7 @@ latch.usage = "holdfast latch [options] set KEY COUNT\n" ..
   "       holdfast latch [options] wait KEY\n" ..
   "       holdfast latch [options] {count|delete} KEY"
 latch.summary = "Wait for a counter to reach 0, or count it down."
-latch.options = verb.options(latch, {
+latch.options = subcommand.options(latch, {
   title = "Latch",
   { "no-wait", short = "n", help = "wait: fail at once if the latch is closed" },
   { "wait", short = "w", value = "TIME", check = options.seconds,
@@ -121,13 +121,13 @@ local function parse(given, words)
 end
 
 function latch.main(args)
-  return verb.run(latch, "latch", args, 2, 3, function(client, given, words, out, config)
+  return subcommand.run(latch, "latch", args, 2, 3, function(client, given, words, out, config)
     local action, argument = parse(given, words)
     if not action then return out:fail(exits.USAGE, "usage", argument) end
     local name = ('"%s"'):format(output.printable(words[2]))
     if action == "wait" then begin_report(client, words[2], argument, given, out, config) end
     local exit, message, code = ACTIONS[action](client:latch(words[2]), argument, given, out, name)
-    return exit or verb.failed(out, message, code)
+    return exit or subcommand.failed(out, message, code)
   end)
 end
 

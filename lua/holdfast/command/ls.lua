@@ -4,7 +4,7 @@ local exits = require "holdfast.command.exits"
 local json = require "holdfast.command.json"
 local locks = require "holdfast.command.locks"
 local output = require "holdfast.command.output"
-local verb = require "holdfast.command.verb"
+local subcommand = require "holdfast.command.subcommand"
 
 local ls = {}
 
@@ -19,7 +19,7 @@ ls.details = "PATTERN is a glob, as in Redis's SCAN: * matches any text.\n\n" ..
   "the server's clock. `-` means that it is unknown or does not apply."
 
 ls.takes_several_servers = true
-ls.options = verb.options(ls, {
+ls.options = subcommand.options(ls, {
   { "mutex", help = "list mutexes (SET NX PX) instead of locks" },
   { "json", help = "print one JSON object per lock" },
 })
@@ -62,9 +62,9 @@ local function print_table(entries, name_of)
 end
 
 function ls.main(args)
-  return verb.run(ls, "ls", args, 0, 1, function(client, given, words, out)
+  return subcommand.run(ls, "ls", args, 0, 1, function(client, given, words, out)
     local entries, message, code = locks.all(client, words[1], given.mutex)
-    if not entries then return verb.failed(out, message, code) end
+    if not entries then return subcommand.failed(out, message, code) end
     local show = given.json and print_json or print_table
     show(entries, locks.namer(client))
     if message then out:problem("warning", {}, message) end

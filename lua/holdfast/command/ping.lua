@@ -2,7 +2,7 @@
 
 local exits = require "holdfast.command.exits"
 local output = require "holdfast.command.output"
-local verb = require "holdfast.command.verb"
+local subcommand = require "holdfast.command.subcommand"
 local locale = require "holdfast.locale"
 
 local ping = {}
@@ -10,7 +10,7 @@ local ping = {}
 ping.usage = "holdfast ping [options]"
 ping.summary = "Check whether the server answers, and how fast."
 ping.takes_several_servers = true
-ping.options = verb.options(ping, {})
+ping.options = subcommand.options(ping, {})
 ping.examples = {
   "holdfast ping                                    # the configured server",
   "holdfast ping >/dev/null && ./start              # only if it answers",
@@ -18,10 +18,10 @@ ping.examples = {
 }
 
 function ping.main(args)
-  return verb.run(ping, "ping", args, 0, 0, function(client, _, _, out)
+  return subcommand.run(ping, "ping", args, 0, 0, function(client, _, _, out)
     local first_seconds, message, code = client:ping()
     local seconds = first_seconds and client:ping()
-    if not seconds then return verb.failed(out, message, code) end
+    if not seconds then return subcommand.failed(out, message, code) end
     output.print(("answered in %s ms (first answer: %s ms)"):format(
       locale.decimal("%.2f", seconds * 1e3), locale.decimal("%.2f", first_seconds * 1e3)))
     return exits.OK

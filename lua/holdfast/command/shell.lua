@@ -106,10 +106,9 @@ function shell.quote(text, open)
   return "$'" .. texts.escape(body, octal) .. "'"
 end
 
--- Returns the command line that breaks the lock on this key. `verb`: the subcommand, or nil for
--- "break".
-function shell.break_line(key, verb)
-  return ("holdfast %s%s %s"):format(verb or "break", key:find("^%-") and " --" or "", shell.quote(key))
+-- Returns the command line that breaks the lock on this key. `subcommand`: nil for "break".
+function shell.break_line(key, subcommand)
+  return ("holdfast %s%s %s"):format(subcommand or "break", key:find("^%-") and " --" or "", shell.quote(key))
 end
 
 return shell

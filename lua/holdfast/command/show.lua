@@ -8,7 +8,7 @@ local locks = require "holdfast.command.locks"
 local output = require "holdfast.command.output"
 local permits = require "holdfast.command.permits"
 local records = require "holdfast.command.records"
-local verb = require "holdfast.command.verb"
+local subcommand = require "holdfast.command.subcommand"
 
 local show = {}
 
@@ -16,7 +16,7 @@ show.usage = "holdfast show [options] KEY"
 show.summary = "Show who holds the lock KEY and who is waiting for it. Exits with 1 if it is free."
 
 show.takes_several_servers = true
-show.options = verb.options(show, {
+show.options = subcommand.options(show, {
   { "json", help = "print one JSON object" },
 })
 show.examples = {
@@ -110,11 +110,11 @@ local function print_json(entry, waiters, name_of)
 end
 
 function show.main(args)
-  return verb.run(show, "show", args, 1, 1, function(client, given, words, out)
+  return subcommand.run(show, "show", args, 1, 1, function(client, given, words, out)
     local key = words[1]
     if key == "" then return out:fail(exits.USAGE, "usage", "KEY is empty") end
     local entry, message, code = locks.inspect(client, key)
-    if not entry then return verb.failed(out, message, code) end
+    if not entry then return subcommand.failed(out, message, code) end
     entry.done_ttl = records.ttl(client, key)
     entry.run = records.last_run(client, key)
     entry.holders = entry.permits and permits.holders(client, key)

@@ -19,7 +19,7 @@ local rounds = require "holdfast.command.rounds"
 local screen = require "holdfast.command.screen"
 local table_of = require "holdfast.command.top_table"
 local texts = require "holdfast.text"
-local verb = require "holdfast.command.verb"
+local subcommand = require "holdfast.command.subcommand"
 local width = require "holdfast.command.width"
 
 local top = {}
@@ -28,7 +28,7 @@ top.usage = "holdfast top [options] [PATTERN]"
 top.summary = "Show locks and waiters, the longest wait first: live on a terminal, otherwise once."
 
 top.takes_several_servers = true
-top.options = verb.options(top, {
+top.options = subcommand.options(top, {
   { "interval", value = "TIME", check = options.duration, help = "time between refreshes (default: 1s)" },
   { "once", help = "print the table once, on a terminal too" },
   { "json", help = "print one JSON object per lock, once" },
@@ -384,7 +384,7 @@ end
 local function print_once(view, given, out)
   while not view:is_complete() do
     local ok, message, code = view:continue_rounds()
-    if not ok then return verb.failed(out, message, code) end
+    if not ok then return subcommand.failed(out, message, code) end
   end
   view:arrange()
   local print_view = given.json and print_json or print_table
@@ -408,10 +408,10 @@ local function new_view(client, pattern)
 end
 
 function top.main(args)
-  return verb.run(top, "top", args, 0, 1, function(client, given, words, out)
+  return subcommand.run(top, "top", args, 0, 1, function(client, given, words, out)
     local view = new_view(client, words[1])
     local ok, message, code = view:continue_rounds()
-    if not ok then return verb.failed(out, message, code) end
+    if not ok then return subcommand.failed(out, message, code) end
     local has_terminal = process.is_terminal(0) and process.is_terminal(1)
     if has_terminal and not given.once and not given.json then
       return run_live(view, given.interval or 1)

@@ -10,7 +10,7 @@ local output = require "holdfast.command.output"
 local process = require "holdfast.process"
 local settings = require "holdfast.command.settings"
 local target = require "holdfast.command.target"
-local verb = require "holdfast.command.verb"
+local subcommand = require "holdfast.command.subcommand"
 local waiting = require "holdfast.command.waiting"
 
 local wait = {}
@@ -70,7 +70,7 @@ local function poll_until_free(client, keys, deadline)
 end
 
 function wait.main(args)
-  return verb.run(wait, "wait", args, 1, math.huge, function(client, given, words, out, config)
+  return subcommand.run(wait, "wait", args, 1, math.huge, function(client, given, words, out, config)
     local plan, message = target.read(given, words)
     if not plan then return out:fail(exits.USAGE, "usage", message) end
     local now = core.now()
@@ -84,7 +84,7 @@ function wait.main(args)
     waiting.finish()
     if held == false then return exits.OK end
     if held then return report_held(client, held, given, out) end
-    return verb.failed(out, failure, code)
+    return subcommand.failed(out, failure, code)
   end)
 end
 

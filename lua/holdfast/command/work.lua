@@ -23,17 +23,17 @@ work.pass_url = {
 }
 
 -- Suggests a command line, assuming that the first word is the key.
-local function suggest_marker(words, verb)
-  if #words < 2 then return ("; use holdfast %s KEY -- command"):format(verb) end
-  return ("; did you mean holdfast %s %s -- %s%s?"):format(verb, words[1], words[2],
+local function suggest_marker(words, subcommand)
+  if #words < 2 then return ("; use holdfast %s KEY -- command"):format(subcommand) end
+  return ("; did you mean holdfast %s %s -- %s%s?"):format(subcommand, words[1], words[2],
     words[3] and " …" or "")
 end
 
 -- `words`: KEYs; `rest`: the arguments after --. → the command's arguments | nil, message
-local function parse_command(given, words, rest, verb)
+local function parse_command(given, words, rest, subcommand)
   if given.command and rest then return nil, "give either -c or a command after --, not both" end
   if given.command then return { "/bin/sh", "-c", given.command } end
-  if not rest then return nil, "no -- before the command" .. suggest_marker(words, verb) end
+  if not rest then return nil, "no -- before the command" .. suggest_marker(words, subcommand) end
   if #rest == 0 then return nil, "no command after --" end
   return rest
 end

@@ -5,11 +5,12 @@ local options = require "holdfast.command.options"
 local output = require "holdfast.command.output"
 local settings = require "holdfast.command.settings"
 
-local verb = {}
+local subcommand = {}
 
--- Returns a verb's options: `own_options`, then the options for the server and the connection, then
--- `more`. The options for several servers are left out unless self.takes_several_servers is set.
-function verb.options(self, own_options, more)
+-- Returns a subcommand's options: `own_options`, then the options for the server and the
+-- connection, then `more`. The options for several servers are left out unless
+-- self.takes_several_servers is set.
+function subcommand.options(self, own_options, more)
   local server = { title = settings.options.title }
   for _, option in ipairs(settings.options) do
     local is_for_quorum = option[1] == "restart-guard" or option[1] == "servers" and not self.takes_several_servers
@@ -21,7 +22,7 @@ end
 
 local function check_servers(self, config)
   if config.servers and not self.takes_several_servers then
-    return nil, "this verb works only with a single server; specify it with --url"
+    return nil, "this subcommand works only with a single server; specify it with --url"
   end
   return true
 end
@@ -36,7 +37,7 @@ end
 -- Parses args by self.options, checks the number of words, creates a client, and calls
 -- body(client, given, words, out, config). The client may have several servers only if
 -- self.takes_several_servers is set. → the exit code
-function verb.run(self, name, args, min_words, max_words, body)
+function subcommand.run(self, name, args, min_words, max_words, body)
   local given, words, rest = options.read(self.options, args, 2)
   local out = output.new("holdfast " .. name, given or { json = wants_json(self, args) })
   if not given then return out:fail(exits.USAGE, "usage", words) end
@@ -56,8 +57,6 @@ function verb.run(self, name, args, min_words, max_words, body)
 end
 
 -- Reports a failure from the library. → the exit code
-function verb.failed(out, message, code)
-  return out:fail(exits.of(code), code, message)
-end
+function subcommand.failed(out, message, code) return out:fail(exits.of(code), code, message) end
 
-return verb
+return subcommand
