@@ -22,7 +22,8 @@ local INTERPRETER = sys.interpreter()
 local LUA = INTERPRETER:match("[^/]+$")
 
 -- Name, kind of bench/kind_worker.lua, workers, whether each has its own lock. tcp: over TCP
--- instead of a unix socket. nginx: one nginx instead of the workers.
+-- instead of a unix socket. nginx: the light threads of one request to one nginx, each with its own
+-- lock, instead of the workers.
 local PARTS = {
   { "free", "lock", 1 },
   { "tcp", "lock", 1, tcp = true },
@@ -34,7 +35,8 @@ local PARTS = {
   { "many", "lock", 128 },
   { "readers", "read", 4 },
   { "permits", "permit", 12 },
-  { "nginx", nginx = true },
+  { "nginx", nginx = 1 },
+  { "threads", nginx = 64 },
 }
 
 local trees = { arg[1], arg[2] }
@@ -69,20 +71,27 @@ local function round(server, tree, part)
   return { turns = turns, cost = used / turns }
 end
 
--- Measures the same for one nginx, whose requests take free locks.
-local function nginx_round(server, tree)
+-- Measures the same for one nginx, whose request takes free locks.
+local function nginx_round(server, tree, part)
   local front = nginx.start {
     package_path = ("%s/lua/?.lua;%s/lua/?/init.lua;/usr/share/lua/5.1/?.lua;;"):format(tree, tree),
     package_cpath = tree .. "/build/luajit/?.so;;",
     http = ("init_by_lua_block { CLIENT = require('holdfast').new('%s') }"):format(server:url()),
     server = ([[location /turns { content_by_lua_block {
-      local lock, turns, ends = CLIENT:lock("bench:nginx"), 0, nil
-      local function cycle() assert(lock:acquire(60)) assert(lock:release()) ngx.update_time() end
-      cycle()
-      ends = ngx.now() + %g
-      while ngx.now() < ends do cycle() turns = turns + 1 end
+      local turns, ends, threads = 0, math.huge, {}
+      local function cycle(lock)
+        assert(lock:acquire(60)) assert(lock:release()) ngx.update_time() turns = turns + 1
+      end
+      local function work(i)
+        local lock = CLIENT:lock("bench:nginx" .. i)
+        while ngx.now() < ends do cycle(lock) end
+      end
+      cycle(CLIENT:lock("bench:nginx"))
+      turns, ends = 0, ngx.now() + %g
+      for i = 1, %d do threads[i] = ngx.thread.spawn(work, i) end
+      for i = 1, %d do assert(ngx.thread.wait(threads[i])) end
       ngx.print(turns)
-    } }]]):format(SECONDS),
+    } }]]):format(SECONDS, part.nginx, part.nginx),
   }
   local before = cost.processor(server)
   local turns = assert(tonumber((front:get("/turns").body:match("%d+"))))
