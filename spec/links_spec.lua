@@ -189,7 +189,7 @@ local function overrun(late)
   end, 0.7)
   between:tell("delay", ("%d"):format(late / 2))
   local most, results = 0, collect(children, "over ([^\n]*)")
-  results.nginx = request and request:finish(PATIENCE).body:match "[^\n]*"
+  if request then results.nginx = request:finish(PATIENCE).body:match "[^\n]*" end
   for _, said in pairs(results) do
     local over, code = said:match "^(%-?[%d.e-]+) nil (%w+)$"
     assert.truthy(code == "busy" or code == "unreachable", said)
