@@ -847,6 +847,11 @@ case("the only waiter behind a grant is the first one, and lets the queue live l
   end
 end)
 
+case("the first waiter learns that a value like a holdfast owner will not be handed over", function(c)
+  mutex_held(c, A .. ":worker")
+  c.same(1, acquire(c, { program = "mutex_acquire", member = member(B, 1, "m") })[4])
+end)
+
 case("the first waiter behind a Redisson holder lets a queue that has only a grant live long", function(c)
   held(c, JAVA)
   queued(c, 0, member(B, 1))

@@ -649,7 +649,7 @@ local IN_SYSTEM = {
 local IN_CASES = {
   { "waiter_head_overtakes", "a waiter that finds the lock free takes it past the queue", "acquire.lua",
     "not holder and call('EXISTS', LOCK, QUEUE) == 0", "not holder" },
-  { "first_behind_kept", "a first waiter does not ask for a kept lock", "acquire.lua", "holder:byte(38) ~= 48", "true" },
+  { "first_behind_kept", "a first waiter does not ask for a kept lock", "acquire.lua", "holder:find('^[1-9]%d*$', 38)", "true" },
   { "first_behind_grant", "a grant counts as a waiter ahead", "behind.lua", "if last > 0 then return", "if true then return" },
   { "first_brief", "a first waiter does not renew the queue's TTL", "behind.lua", "call('PEXPIRE', QUEUE, QUEUE_MS)", "" },
   { "first_brief_after", "…or only if there is no grant", "queueing.lua:enqueue", "last <= 0", "last < 0" },

@@ -33,7 +33,8 @@ do
   local ttl_ms = holder and call('PTTL', LOCK) or 0
   if ttl_ms > 0 and holder ~= OWNER and holder:byte(15) == 56 and holder:byte(37) == 58 then
     if WAITER == '' then return { 0, ttl_ms, 0, 0, '' } end
-    local time, MAY_BE_FIRST = call('TIME'), holder:byte(38) ~= 48 -- 48: it keeps the lock
+    -- An owner that keeps the lock has a number with a leading zero.
+    local time, MAY_BE_FIRST = call('TIME'), holder:find('^[1-9]%d*$', 38)
     local last = (call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2] or 0) + 0
 --#include "queue/behind.lua"
   end
