@@ -5,6 +5,7 @@
 #include "driver.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
@@ -536,10 +537,18 @@ static bool is_live(long allocations) {
     return memerr_live() == allocations;
 }
 
+static int threads(void) {
+    int count = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    while (tasks && readdir(tasks)) count++;
+    if (tasks) closedir(tasks);
+    return count - 2; /* "." and ".." */
+}
+
 /* Its thread has finished, will finish, or was seen to have finished. The thread of an earlier
  * test's lookup may still have to free it. */
 TEST(a_name_lookup_leaks_no_memory_whenever_it_is_cancelled) {
-    CHECK_OR(is_live(0), "%ld allocations of earlier tests", memerr_live());
+    for (int i = 0; i < 5000 && threads() > 1; i++) poll(NULL, 0, 1);
     name_is("g");
     for (int when = 0; when < 3; when++) {
         long before = memerr_live();
