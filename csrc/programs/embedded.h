@@ -81,9 +81,10 @@ static const char *const hf_segment_table[] = {
     [ACQUIRE_2] = "FREE = WAITER ~= '' and not holder and call('EXISTS', LOCK, QUEUE) == 0\n"
     "end\n",
     [ACQUIRE_5] = "local ttl_ms = holder and call('PTTL', LOCK) or 0\n"
-    "if ttl_ms > 0 and holder ~= OWNER and holder:byte(15) == 56 and holder:byte(37) == 58 then\n"
+    "if ttl_ms > 0 and holder ~= OWNER and holder:byte(15) == 56 and holder:find('^:[1-9]%d*$', 37)\n"
+    "then\n"
     "if WAITER == '' then return { 0, ttl_ms, 0, 0, '' } end\n"
-    "local time, MAY_BE_FIRST = call('TIME'), holder:find('^[1-9]%d*$', 38)\n"
+    "local time, MAY_BE_FIRST = call('TIME'), true\n"
     "local last = (call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2] or 0) + 0\n",
     [ACQUIRE_6] = "end\n"
     "end\n"
@@ -2577,7 +2578,7 @@ static const char *const hf_segment_table[] = {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "c4d2282dd40f537dcac657fe5a6f4c7103ef0ff9", (const unsigned char[]){ACQUIRE_1,
+    {"acquire", "1747d32686bda95e200a1be0d968f9c87d4c2626", (const unsigned char[]){ACQUIRE_1,
     HASH_10, ACQUIRE_2, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, FAIR_ACQUIRE_2, HASH_8,
     HASH_3, FAIR_ACQUIRE_3, CLOCK_2, ACQUIRE_5, BEHIND_1, ACQUIRE_6, CLOCK_2, CLOCK_3, CLOCK_4,
     CLOCK_5, HASH_2, HASH_3, HASH_4, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
@@ -2586,7 +2587,7 @@ static const hf_program hf_program_table[] = {
     PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_3, RUNS_2, RUNS_3,
     ACQUIRING_4, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1,
     GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, ACQUIRING_5, HF_NO_SEGMENT},
-    25253, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE], NULL},
+    25237, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE], NULL},
     {"acquire_all", "e04d208bf59839e7ba06bd347a32f4f2ef7854e1", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5,
@@ -2661,7 +2662,7 @@ static const hf_program hf_program_table[] = {
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, IS_QUEUE_1, FORGETTING_1,
     NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 17016, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE],
     NULL},
-    {"mutex_acquire", "2dda3417ad7c43df7ecacb1248c0a1d76d96d4d4",
+    {"mutex_acquire", "756ac709eedf0aceefced84635f5a49ed6afe7ff",
     (const unsigned char[]){ACQUIRE_1, STRING_8, ACQUIRE_2, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2,
     FREE_2, FAIR_ACQUIRE_2, STRING_6, FAIR_ACQUIRE_3, CLOCK_2, ACQUIRE_5, BEHIND_1, ACQUIRE_6,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, STRING_2, OWNERS_1, FAIR_ACQUIRE_4, TOKEN_2, TOKEN_3,
@@ -2670,7 +2671,7 @@ static const hf_program hf_program_table[] = {
     QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_3, RUNS_2,
     RUNS_3, ACQUIRING_4, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1,
     GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, ACQUIRING_5, HF_NO_SEGMENT},
-    24092, NULL, NULL},
+    24076, NULL, NULL},
     {"mutex_extend", "0cfdc1741361b9805641544de666ac64e9af4ccb", (const unsigned char[]){STRING_2,
     EXTEND_2, FAIR_EXTEND_2, SILENT_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1103, NULL, NULL},
     {"mutex_force", "4f34f599af7ff73886025513c16af5d317b42e47", (const unsigned char[]){KEYS_1,
@@ -2831,7 +2832,7 @@ static const hf_program hf_program_table[] = {
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, RECORD_2, RECORD_3, RECORD_4, RUNS_2, SEMAPHORE_TURNS_2,
     TURNS_1, SEMAPHORE_GIVING_1, SEMAPHORE_SET_1, HF_NO_SEGMENT}, 4905,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET], NULL},
-    {"sharded_acquire", "87311ae68f8cc2bce631c6f9bc5f3be70e266eb7",
+    {"sharded_acquire", "6fc283ff20efc83a70cfb6a424dcf9244ffb7bbe",
     (const unsigned char[]){ACQUIRE_1, HASH_10, ACQUIRE_2, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2,
     FREE_2, FAIR_ACQUIRE_2, HASH_8, HASH_3, FAIR_ACQUIRE_3, CLOCK_2, ACQUIRE_5, BEHIND_1,
     ACQUIRE_6, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4, OWNERS_1,
@@ -2840,7 +2841,7 @@ static const hf_program hf_program_table[] = {
     FOREIGN_HOLDER_2, ACQUIRING_2, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3,
     QUEUEING_2, ACQUIRING_3, RUNS_2, RUNS_3, ACQUIRING_4, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
     MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1,
-    QUEUE_2, ACQUIRING_5, HF_NO_SEGMENT}, 25679, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE]},
+    QUEUE_2, ACQUIRING_5, HF_NO_SEGMENT}, 25663, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE]},
     {"sharded_acquire_all", "cbd4aca910a1ab0a2d38de5f78f3756a0249b5b3",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_2,

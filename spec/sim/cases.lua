@@ -569,6 +569,7 @@ case("a first waiter learns whether the client that keeps the lock has received 
     return acquire(c, { owner = OTHER, member = waiter })[4]
   end
   held(c, A .. ":01")
+  grants_of(c, B)
   c.same({ 2, 0 }, { foreign(member(B, 1)), foreign(member(C, 1)) }, "the first waiter asks")
   local own = grants_of(c, A)
   c.same(0, foreign(member(B, 1)))

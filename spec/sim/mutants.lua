@@ -649,7 +649,7 @@ local IN_SYSTEM = {
 local IN_CASES = {
   { "waiter_head_overtakes", "a waiter that finds the lock free takes it past the queue", "acquire.lua",
     "not holder and call('EXISTS', LOCK, QUEUE) == 0", "not holder" },
-  { "first_behind_kept", "a first waiter does not ask for a kept lock", "acquire.lua", "holder:find('^[1-9]%d*$', 38)", "true" },
+  { "behind_kept", "a waiter does not ask for a kept lock", "acquire.lua", "holder:find('^:[1-9]%d*$', 37)", "true" },
   { "first_behind_grant", "a grant counts as a waiter ahead", "behind.lua", "if last > 0 then return", "if true then return" },
   { "first_brief", "a first waiter does not renew the queue's TTL", "behind.lua", "call('PEXPIRE', QUEUE, QUEUE_MS)", "" },
   { "first_brief_after", "…or only if there is no grant", "queueing.lua:enqueue", "last <= 0", "last < 0" },
@@ -880,7 +880,7 @@ local IN_CASES = {
   { "lasts_twice", "…or beside another record", "acquiring.lua:record_lasting_queue",
     "or record_in(first_members()) then", "then" },
   { "refused_java", "a refusal in straight lines does not check whether the holder is Redisson's",
-    "acquire.lua", "and holder:byte(15) == 56 and holder:byte(37) == 58 then", "then" },
+    "acquire.lua", "and holder:byte(15) == 56 and holder:find('^:[1-9]%d*$', 37) then", "then" },
   { "refused_own", "…or the caller itself", "acquire.lua",
     "if ttl_ms > 0 and holder ~= OWNER and", "if ttl_ms > 0 and" },
   { "refused_endless", "…or whether the holder's lease ends", "acquire.lua",

@@ -26,15 +26,15 @@ do
     return TOKEN
   end
 
-  -- Second case: another of our owners holds the lock (owners.lua; here only two of its characters
-  -- are checked), and the caller does not wait, or queues. acquiring.lua handles a holder that does
-  -- not hand over: it records the holder, which ends a turn of foreign clients.
+  -- Second case: another of our owners holds the lock, and the caller does not wait, or queues. Not
+  -- all of the uuid is checked. acquiring.lua handles an owner that keeps the lock (its number
+  -- begins with 0), and records a holder that does not hand over, which ends a foreign turn.
 --#include "base/clock.lua:places"
   local ttl_ms = holder and call('PTTL', LOCK) or 0
-  if ttl_ms > 0 and holder ~= OWNER and holder:byte(15) == 56 and holder:byte(37) == 58 then
+  if ttl_ms > 0 and holder ~= OWNER and holder:byte(15) == 56 and holder:find('^:[1-9]%d*$', 37)
+  then
     if WAITER == '' then return { 0, ttl_ms, 0, 0, '' } end
-    -- An owner that keeps the lock has a number with a leading zero.
-    local time, MAY_BE_FIRST = call('TIME'), holder:find('^[1-9]%d*$', 38)
+    local time, MAY_BE_FIRST = call('TIME'), true
     local last = (call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2] or 0) + 0
 --#include "queue/behind.lua"
   end
