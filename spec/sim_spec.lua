@@ -70,6 +70,13 @@ describe("the simulator", function()
     assert.matches("^[1-9]%d+ cases, 0 failed", last, nil, nil, text)
   end)
 
+  for tag, count in pairs { [""] = 200, [" #check"] = 10000 } do
+    it(("replies, writes and publishes the same without its straight-line code, in %d states of each program%s")
+      :format(count, tag), function()
+      assert.is_nil(require("spec.sim.long_way").check(1, count))
+    end)
+  end
+
   it("finds by a case each mutant that no schedule finds #check", function()
     local run_all = require "spec.sim.case_runner".run_all
     for _, mutant in ipairs(require "spec.sim.mutants".of_cases()) do

@@ -12,6 +12,7 @@ local START = 1700000000000000
 
 local case_runner = {}
 
+-- → a value in words
 local function in_words(value)
   if type(value) == "number" then return ("%.17g"):format(value) end
   if type(value) == "string" then return ("%q"):format(value) end
@@ -21,6 +22,8 @@ local function in_words(value)
   for i = 1, #value do parts[i] = in_words(value[i]) end
   return "{ " .. table.concat(parts, ", ") .. " }"
 end
+
+case_runner.in_words = in_words
 
 local function is_same(one, other)
   if type(one) ~= "table" or type(other) ~= "table" then return one == other end
