@@ -66,7 +66,7 @@ return {
   { "fair_queue.lua:remove_waiter", "old_timeout and new_timeout «<|<=» old_timeout then", LOWER_BY_0 },
   { "fresh.lua", "ARGV[7] «==|~=» '' and redis", FAST_PATH },
   { "fresh.lua", "'0' and ARGV[«7|8»] == '' and", FAST_PATH },
-  { "hash.lua:set_holds", "', lock) «<|<=» tonumber(ms)", SAME_TTL },
+  { "hash.lua:set_holds", "', lock) «>=|>» tonumber(ms)", SAME_TTL },
   { "latch_set.lua", "redis.call('SET', LATCH, ARGV[2]) ⇄ announce(CHANNEL, '1')", ONE_SCRIPT },
   { "members.lua:listening", "seen[channel] = «true|false»", "a channel that is asked for twice has the same count" },
   { "members.lua:reject_unservable", ", 1, «true|false») then send", LETTER_PATTERN },

@@ -190,6 +190,16 @@ function Cluster:wait_settled()
   end)
 end
 
+-- Starts a cluster of one node, which serves all slots. stop() ends it.
+function cluster.stranger()
+  local node = redis.start { cluster = true }
+  expect_ok(node:cli("CLUSTER", "ADDSLOTSRANGE", 0, SLOTS - 1))
+  wait("the other cluster does not serve", function()
+    return info(node)("cluster_state") == "ok"
+  end)
+  return node
+end
+
 -- Kills a master after its replica has all its writes, and promotes the replica. → whether it did
 function Cluster:kill_in_sync(master)
   local replica = self:replicas_of(master)[1]
