@@ -2288,7 +2288,7 @@ static const char *const hf_segment_table[] = {
     "end\n",
     [RW_RELEASE_2] = "if holds == 0 then\n"
     "if is_write(OWNER) then announce(RELEASES, '0') end\n"
-    "write_turn(nil, LISTEN_MS)\n"
+    "if foreign_waiters(RELEASES) > 0 then write_turn(nil, LISTEN_MS) end\n"
     "return 1\n"
     "end\n"
     "if WAITER then redis.pcall('ZREM', QUEUE, WAITER) end\n"
@@ -2798,11 +2798,11 @@ static const hf_program hf_program_table[] = {
     RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, TURNS_1, RUNS_2, RUNS_3,
     IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, FORGETTING_1, RW_LEAVE_1,
     HF_NO_SEGMENT}, 20777, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE], NULL},
-    {"rw_release", "660b1dd4a7e3611756b01a6906cf8fe053e09b64", (const unsigned char[]){KEYS_1,
+    {"rw_release", "9a5d37c453d92db594d7d57c01c32c5b0d969452", (const unsigned char[]){KEYS_1,
     PLAIN_2, RW_RELEASE_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
     RW_1, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3, RECORD_4, RECORD_5, PASSING_OVER_2,
     RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, TURNS_1, RUNS_2, RUNS_3,
-    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 19932,
+    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 19974,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE], NULL},
     {"rw_renew", "37285c861868ad3aec8a9c93ca1d5dccc64b6483", (const unsigned char[]){RW_1,
     RW_RENEW_1, HF_NO_SEGMENT}, 2875, NULL, NULL},
@@ -2994,12 +2994,12 @@ static const hf_program hf_program_table[] = {
     RECORD_5, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     TURNS_1, RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1,
     FORGETTING_1, RW_LEAVE_1, HF_NO_SEGMENT}, 21203, NULL, &hf_program_table[HF_PROGRAM_RW_LEAVE]},
-    {"sharded_rw_release", "78fffd9158337e32c35be6f8fc6169f32e018165",
+    {"sharded_rw_release", "4115614cc015d72c0e60049fdb0c210826bde423",
     (const unsigned char[]){KEYS_1, SHARDED_2, RW_RELEASE_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_2, RECORD_3,
     RECORD_4, RECORD_5, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, TURNS_1, RUNS_2, RUNS_3, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2,
-    HF_NO_SEGMENT}, 20358, NULL, &hf_program_table[HF_PROGRAM_RW_RELEASE]},
+    HF_NO_SEGMENT}, 20400, NULL, &hf_program_table[HF_PROGRAM_RW_RELEASE]},
     {"sharded_semaphore_acquire", "74df610eb114e27c5134ba2c32b3e1f6b3261b90",
     (const unsigned char[]){SEMAPHORE_1, READ_INTEGER_1, SEMAPHORE_2, NOTE_1, SEMAPHORE_TURN_1,
     SEMAPHORE_ACQUIRE_1, SHARDED_2, SEMAPHORE_TURNS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,

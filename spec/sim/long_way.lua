@@ -164,6 +164,56 @@ local function permit_release(c, p)
   return FIVE, A .. ":1", GRANT, "0", LEASE, "", p:chance(50) and own or nil
 end
 
+local READERS = { A .. ":1", B .. ":1", C .. ":1", JAVA }
+
+local function hold_key(owner, n) return ("{k}:%s:rwlock_timeout:%d"):format(owner, n) end
+
+-- The lock's TTL is that of its longest hold.
+local function lives(c, ms)
+  if c.cmd("PTTL", LOCK) < ms then c.cmd("PEXPIRE", LOCK, ms) end
+end
+
+local function read_as(c, p, owner)
+  local count, ms = p:pick { 1, 1, 2 }, p:pick { 10000, 20000, 30000 }
+  c.cmd("HSET", LOCK, "mode", "read", owner, count)
+  for n = 1, count do c.cmd("SET", hold_key(owner, n), 1, "PX", ms) end
+  lives(c, ms)
+end
+
+-- mode: what the caller holds, or nil
+local function fill_read_write(c, p, owner, mode, own)
+  local held = mode or p:pick { "none", "read", "read", "write" }
+  if held == "read" then
+    if mode then read_as(c, p, owner) end
+    for _ = 1, p:range(mode and 0 or 1, 2) do
+      local reader = p:pick(READERS)
+      if c.cmd("HEXISTS", LOCK, reader) == 0 then read_as(c, p, reader) end
+    end
+  elseif held == "write" then
+    c.cmd("HSET", LOCK, "mode", "write", mode and owner or B .. ":1:write", p:pick { 1, 1, 2 })
+    lives(c, p:pick { 20000, 30000 })
+  end
+  fill_queue(c, p, p:pick { "r", "w" }, own, any_grant)
+  fill_counter(c, p)
+end
+
+local function read_write_acquire(c, p)
+  local writes, number, ttl = p:chance(50), p:pick { "1", "2" }, p:pick { TTL, TTL, "0" }
+  local owner, own = A .. ":" .. number, member(writes and "w" or "r", A, number, ttl)
+  if writes then owner = owner .. ":write" end
+  fill_read_write(c, p, owner, nil, own)
+  local from, waiter = p:chance(10) and "1" or "0", p:chance(40) and own or ""
+  return FOUR, owner, GRANT, from, "0", LEASE, ttl, waiter, "", "", ""
+end
+
+local function read_write_release(c, p)
+  local writes = p:chance(50)
+  local owner = A .. (writes and ":1:write" or ":1")
+  local own = member(writes and "w" or "r", A, "1")
+  fill_read_write(c, p, owner, p:chance(90) and (writes and "write" or "read") or nil, own)
+  return FOUR, owner, GRANT, p:pick { "0", "0", "0", "1" }, LEASE, "", p:chance(30) and own or nil
+end
+
 -- Programs; the function that makes a state and a call; texts in them, and what stands there
 -- without the straight-line code.
 local ROWS = {
@@ -172,6 +222,11 @@ local ROWS = {
   { "release sharded_release", release,
     { "if client and #place == 16", "if false" }, { "if kind and place and", "if false and" } },
   { "mutex_release", release, { "if kind and place and", "if false and" } },
+  { "rw_acquire sharded_rw_acquire", read_write_acquire,
+    { "local FREE = FROM == 0 and", "local FREE = false and" },
+    { "if FROM == 0 and holds == 0 and (not", "if false and (not" } },
+  { "rw_release sharded_rw_release", read_write_release,
+    { "if REMAINING == 0 and holds == 1 and", "if false and" } },
   { "permit_acquire sharded_permit_acquire", permit_acquire,
     { "local ONE = (first_end or ENDLESS) > NOW", "local ONE = false" } },
   { "permit_release sharded_permit_release", permit_release,
@@ -194,8 +249,11 @@ local READS = {
 -- → the keys' contents and TTLs. taken: the caller got its permit; in the long way it was in the
 -- queue before that, which then lives longer
 local function contents(c, taken)
-  local all = {}
-  for _, key in ipairs(FIVE) do
+  local all, keys = {}, { unpack(FIVE) }
+  for _, owner in ipairs(READERS) do
+    for n = 1, 2 do keys[#keys + 1] = hold_key(owner, n) end
+  end
+  for _, key in ipairs(keys) do
     local read = READS[c.cmd("TYPE", key).ok] or {}
     local ttl = c.cmd("PTTL", key)
     if taken and key == QUEUE then ttl = 0 end

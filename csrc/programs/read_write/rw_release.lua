@@ -61,7 +61,7 @@ end
 --#include "read_write/rw_queue.lua"
 if holds == 0 then
   if is_write(OWNER) then announce(RELEASES, '0') end -- see announce_free
-  write_turn(nil, LISTEN_MS)
+  if foreign_waiters(RELEASES) > 0 then write_turn(nil, LISTEN_MS) end
   return 1
 end
 if WAITER then redis.pcall('ZREM', QUEUE, WAITER) end
