@@ -1099,15 +1099,15 @@ static const char *const hf_segment_table[] = {
     "local own_end = is_usual and call('ZSCORE', LEASES, id)\n"
     "local tail_score = is_usual and not own_end\n"
     "and (call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2] or -1) + 0\n"
-    "local nobody_waits = tail_score == -1\n"
-    "or tail_score == 0 and call('ZRANGE', QUEUE, '0', '0', 'WITHSCORES')[2] == '0'\n"
+    "local has_queue = tail_score ~= -1\n"
     "if none_free and not own_end then\n"
     "local ttl_ms = first_end < ENDLESS and first_end - NOW or -1\n",
-    [PERMIT_ACQUIRE_4] = "local last, MAY_BE_FIRST = tail_score, nobody_waits\n"
-    "if nobody_waits then\n",
+    [PERMIT_ACQUIRE_4] = "local last, MAY_BE_FIRST = tail_score, not has_queue\n"
+    "or tail_score == 0 and call('ZRANGE', QUEUE, '0', '0', 'WITHSCORES')[2] == '0'\n"
+    "if MAY_BE_FIRST then\n",
     [PERMIT_ACQUIRE_5] = "MAY_BE_FIRST = not foreign\n"
     "end\n",
-    [PERMIT_ACQUIRE_6] = "elseif is_usual and #TOKEN_TTL < 16 and (own_end or nobody_waits) then\n"
+    [PERMIT_ACQUIRE_6] = "elseif is_usual and #TOKEN_TTL < 16 and (own_end or not has_queue) then\n"
     "local ttl_ms, drawn, token, token_string = TOKEN_TTL, TOKEN_TTL == '0', 0\n"
     "if not drawn then\n",
     [PERMIT_ACQUIRE_7] = "end\n"
@@ -1121,7 +1121,6 @@ static const char *const hf_segment_table[] = {
     "if WAITER ~= '' then call('ZREM', QUEUE, WAITER) end\n"
     "return { 1, token }\n"
     "end\n"
-    "if tail_score == 0 and WAITER ~= '' then call('ZREM', QUEUE, WAITER) end\n"
     "call('INCRBY', LOCK, '-1')\n",
     [PERMIT_ACQUIRE_8] = "local added = tonumber(redis.pcall('ZADD', LEASES, 'NX', till, id))\n"
     "if not added then\n"
@@ -2702,7 +2701,7 @@ static const hf_program hf_program_table[] = {
     RENEW_1, HF_NO_SEGMENT}, 556, NULL, NULL},
     {"once", "3fd81f4fee2805c6fa4e673212ceb13345c2c361", (const unsigned char[]){ONCE_1,
     HF_NO_SEGMENT}, 1558, NULL, NULL},
-    {"permit_acquire", "e0d3c3ca3182b97da8e8e2031fcbb2b767408e71", (const unsigned char[]){KEYS_1,
+    {"permit_acquire", "576d57f8e769d3f80438fc946e89668430e4450f", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, READ_INTEGER_1, POOL_2, PERMIT_ACQUIRE_1, PLAIN_2,
     PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2, PERMIT_ACQUIRE_4, POOL_CHANGES_2,
     PERMIT_ACQUIRE_5, BEHIND_1, PERMIT_ACQUIRE_6, DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_7,
@@ -2712,7 +2711,7 @@ static const hf_program hf_program_table[] = {
     QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_11,
     FOREIGN_HOLDER_1, PERMIT_ACQUIRE_12, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, FORGET_RECORD_1,
-    PERMIT_ACQUIRE_13, HF_NO_SEGMENT}, 24152, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE],
+    PERMIT_ACQUIRE_13, HF_NO_SEGMENT}, 24078, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE],
     NULL},
     {"permit_extend", "ec8ba36cccbcd6cbe173b539a3fc486c04e6347b", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2,
@@ -2911,7 +2910,7 @@ static const hf_program hf_program_table[] = {
     SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_2, DUE_3, TURNS_1, QUEUE_2, RUNS_2, RUNS_3, IS_QUEUE_1, FORGETTING_1,
     NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 17442, NULL, &hf_program_table[HF_PROGRAM_LEAVE]},
-    {"sharded_permit_acquire", "58e94def2e63fece2a84434a106b0e5a440c04fc",
+    {"sharded_permit_acquire", "9eafe80ca4ef8dc07f8a03e928619a511c283e2c",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, READ_INTEGER_1,
     POOL_2, PERMIT_ACQUIRE_1, SHARDED_2, PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2,
     PERMIT_ACQUIRE_4, POOL_CHANGES_2, PERMIT_ACQUIRE_5, BEHIND_1, PERMIT_ACQUIRE_6, DRAWING_1,
@@ -2922,7 +2921,7 @@ static const hf_program hf_program_table[] = {
     PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_11, FOREIGN_HOLDER_1, PERMIT_ACQUIRE_12,
     PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     SETTLING_1, RUNS_2, RUNS_3, PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_ACQUIRE_13, HF_NO_SEGMENT},
-    25004, NULL, &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
+    24930, NULL, &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
     {"sharded_permit_extend", "74bb4163229cb9b1a547b4f096d4d3d31a37e743",
     (const unsigned char[]){CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, PERMIT_EXTEND_1, SHARDED_2, SHORTENED_1,

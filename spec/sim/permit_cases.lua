@@ -142,6 +142,15 @@ case("an owner that takes a free permit removes an old record from a queue that 
   c.same({ member(B, 1) }, c.cmd("ZRANGE", QUEUE, 0, -1))
 end)
 
+case("the only waiter behind grants records that Redisson has taken the permit that was left to it", function(c)
+  c.cmd("SET", KEY, 0)
+  taken(c, B .. ":1")
+  queued(c, -NOW, RECORD)
+  queued(c, 0, member(B, 1))
+  c.same(0, acquire(c, A .. ":1", { member = member(A, 1) })[3])
+  c.same("1f 0 0 1 0", c.cmd("ZRANGE", QUEUE, 0, 0)[1])
+end)
+
 case("the only waiter behind grants is the first one, lets the queue live long, and listens if Redisson has a permit", function(c)
   for _, java_permits in ipairs { 0, 1 } do
     c.cmd("SET", KEY, 0)

@@ -39,19 +39,18 @@ if ONE then
   local own_end = is_usual and call('ZSCORE', LEASES, id)
   local tail_score = is_usual and not own_end
     and (call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2] or -1) + 0
-  -- There is no queue (no member has the score -1), or it has only grants.
-  local nobody_waits = tail_score == -1
-    or tail_score == 0 and call('ZRANGE', QUEUE, '0', '0', 'WITHSCORES')[2] == '0'
+  local has_queue = tail_score ~= -1 -- no member has this score
   if none_free and not own_end then
     local ttl_ms = first_end < ENDLESS and first_end - NOW or -1
 --#include "base/clock.lua:places"
-    local last, MAY_BE_FIRST = tail_score, nobody_waits
-    if nobody_waits then
+    local last, MAY_BE_FIRST = tail_score, not has_queue -- or the queue has only grants
+      or tail_score == 0 and call('ZRANGE', QUEUE, '0', '0', 'WITHSCORES')[2] == '0'
+    if MAY_BE_FIRST then
 --#include "permit/pool_changes.lua:foreign"
       MAY_BE_FIRST = not foreign
     end
 --#include "queue/behind.lua"
-  elseif is_usual and #TOKEN_TTL < 16 and (own_end or nobody_waits) then
+  elseif is_usual and #TOKEN_TTL < 16 and (own_end or not has_queue) then
     local ttl_ms, drawn, token, token_string = TOKEN_TTL, TOKEN_TTL == '0', 0
     if not drawn then
 --#include "token/drawing.lua"
@@ -66,7 +65,6 @@ if ONE then
         if WAITER ~= '' then call('ZREM', QUEUE, WAITER) end
         return { 1, token }
       end
-      if tail_score == 0 and WAITER ~= '' then call('ZREM', QUEUE, WAITER) end
       call('INCRBY', LOCK, '-1')
       --#section taking
       -- Takes the permit with this id, which no longer counts as free, until `till`. If the server
